@@ -13,7 +13,7 @@ use ebb_protocol::api::PutCluster;
 use ebb_protocol::api_token::{has_digest, token_digest};
 use ebb_protocol::id::is_dns_label;
 use ebb_protocol::limits::message;
-use ebb_protocol::registration::{RegisterRelay, RelayRegistration, VERSION, is_token, is_uid, issue_token};
+use ebb_protocol::registration::{RegisterRelay, RelayRegistration, VERSION, is_uid, issue_token};
 use ebb_protocol::sign::WebhookSecret;
 use ebb_protocol::time::rfc3339;
 use ebb_store::{BootstrapToken, ClusterItem, RegisteredRelay, StoreError};
@@ -96,7 +96,6 @@ impl ClusterRegistry {
             }
             let is_new = known.is_none();
             let has_token = is_new || request.rebootstrap;
-            let issued = || BootstrapToken { digest: token_digest(&token), expires: now.0 + TOKEN_TTL_MS, used: false };
             let cluster = ClusterItem {
                 name: name.to_owned(),
                 url: url.clone(),
@@ -105,7 +104,7 @@ impl ClusterRegistry {
                 signadot_outputs: request.signadot_outputs,
                 options: Value::Object(request.options.clone()),
                 relay: known.and_then(|known| known.relay.clone()),
-                bootstrap: if has_token { Some(issued()) } else { known.and_then(|known| known.bootstrap.clone()) },
+                bootstrap: has_token.then(|| issued(&token, now)).or_else(|| known?.bootstrap.clone()),
                 created: known.map_or(now.0, |known| known.created),
                 created_by: known.map_or(caller, |known| known.created_by.as_str()).to_owned(),
                 // The versions of a deleted cluster are not used again.
@@ -132,8 +131,7 @@ impl ClusterRegistry {
         let token = issue_token(random);
         let cluster = self
             .change(name, |cluster| {
-                let (digest, expires) = (token_digest(&token), now.0 + TOKEN_TTL_MS);
-                cluster.bootstrap = Some(BootstrapToken { digest, expires, used: false });
+                cluster.bootstrap = Some(issued(&token, now));
                 Ok(())
             })
             .await?;
@@ -165,7 +163,7 @@ impl ClusterRegistry {
         let secret =
             WebhookSecret::parse(&request.secret).map_err(|error| RegistrationRejection::Invalid(error.to_string()))?;
         let sealed = self.table()?.seal(name, &secret);
-        if !is_token(token) || !self.has_token(name, token).await? {
+        if !self.has_token(name, token).await? {
             return Err(unknown_token());
         }
         let changed = self.change(name, |cluster| {
@@ -288,6 +286,10 @@ fn check(name: &str, request: &PutCluster) -> Result<Option<String>, Registratio
             "`url` is invalid; expected https://HOST or http://HOST, without user, query and fragment".to_owned(),
         ),
     }
+}
+
+fn issued(token: &str, now: Timestamp) -> BootstrapToken {
+    BootstrapToken { digest: token_digest(token), expires: now.0 + TOKEN_TTL_MS, used: false }
 }
 
 fn another_token(name: &str) -> String {

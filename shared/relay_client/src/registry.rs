@@ -177,18 +177,27 @@ impl ClusterRegistry {
     }
 
     async fn find_within(&self, name: Option<&str>, age: Duration) -> Result<Arc<ClusterConfig>, ClusterLookupError> {
-        let (configured, name) = (self.named(name), self.resolve(name));
-        let registered = match &self.registered {
-            Some(registered) => registered.read(age).await?.get(name).cloned(),
-            None => None,
-        };
-        let configured = configured.filter(|entry| registered.as_ref().is_none_or(|own| own.may_be(entry)));
-        match (registered, configured) {
+        match self.entries(name, age).await? {
             (Some(RegisteredCluster { config: Some(registered), .. }), _) => Ok(registered),
             (_, Some(configured)) => Ok(Arc::clone(configured)),
-            (Some(_), None) => Err(ClusterLookupError::Waiting(name.to_owned())),
-            (None, None) => Err(ClusterLookupError::Unknown(name.to_owned())),
+            (Some(_), None) => Err(ClusterLookupError::Waiting(self.resolve(name).to_owned())),
+            (None, None) => Err(ClusterLookupError::Unknown(self.resolve(name).to_owned())),
         }
+    }
+
+    /// Returns the registered cluster of a name, and the entry of the configuration unless it is known to be another
+    /// cluster.
+    async fn entries(
+        &self,
+        name: Option<&str>,
+        age: Duration,
+    ) -> StoreResult<(Option<RegisteredCluster>, Option<&Arc<ClusterConfig>>)> {
+        let registered = match &self.registered {
+            Some(registered) => registered.read(age).await?.get(self.resolve(name)).cloned(),
+            None => None,
+        };
+        let configured = self.named(name).filter(|entry| registered.as_ref().is_none_or(|own| own.may_be(entry)));
+        Ok((registered, configured))
     }
 
     /// Returns true if the outputs of Signadot plugins are open in a cluster, which may wait for its relay.
@@ -196,17 +205,12 @@ impl ClusterRegistry {
     /// # Errors
     /// Returns [`StoreError`] if the table cannot be read.
     pub(crate) async fn opens_signadot_outputs(&self, name: Option<&str>) -> StoreResult<bool> {
-        let (configured, name) = (self.named(name), self.resolve(name));
-        let mut registered = None;
-        if let Some(clusters) = &self.registered {
-            registered = clusters.read(MAX_AGE).await?.get(name).cloned();
-            if registered.is_none() && configured.is_none() {
-                // Another process may have registered it since.
-                registered = clusters.read(MIN_AGE).await?.get(name).cloned();
-            }
+        let mut entries = self.entries(name, MAX_AGE).await?;
+        if matches!(entries, (None, None)) {
+            // Another process may have registered it since.
+            entries = self.entries(name, MIN_AGE).await?;
         }
-        let configured = configured.filter(|entry| registered.as_ref().is_none_or(|own| own.may_be(entry)));
-        let outputs = match (registered, configured) {
+        let outputs = match entries {
             (Some(RegisteredCluster { config: None, .. }) | None, Some(configured)) => configured.signadot_outputs,
             (registered, _) => registered.and_then(|registered| registered.signadot_outputs),
         };

@@ -10,6 +10,9 @@ use ebb_protocol::listing::{ReportedNamespace, ReportedPolicy};
 ///
 /// A report has no targets of Services and no classes of pods, so the result has none.
 pub fn reported_policy(reported: &ReportedPolicy) -> Option<ClusterPolicy> {
+    if reported.is_cut() {
+        return None;
+    }
     let ReportedPolicy { namespaces, kinds, cluster_kinds, bind_namespaces, services, .. } = reported;
     let entries = namespaces.iter().map(|(name, entry)| {
         let ReportedNamespace { level, service_accounts, image_pull_secrets } = entry;
@@ -21,7 +24,7 @@ pub fn reported_policy(reported: &ReportedPolicy) -> Option<ClusterPolicy> {
         (name.clone(), policy)
     });
     let target = || AllowedService { namespace: String::new(), name: String::new(), port: 0, path: String::new() };
-    let policy = ClusterPolicy {
+    Some(ClusterPolicy {
         pod_security_level: PodSecurityLevel::default(),
         namespaces: entries.collect(),
         kinds: kinds.clone(),
@@ -31,8 +34,7 @@ pub fn reported_policy(reported: &ReportedPolicy) -> Option<ClusterPolicy> {
         priority_classes: BTreeSet::new(),
         services: services.iter().map(|name| (name.clone(), target())).collect(),
         secrets: BTreeSet::new(),
-    };
-    (!reported.is_cut()).then_some(policy)
+    })
 }
 
 /// Returns the level of a name. One that only a later version knows refuses nothing here.
