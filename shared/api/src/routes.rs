@@ -19,8 +19,9 @@ pub(super) mod tokens;
 
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request};
-use axum::http::StatusCode;
+use axum::http::header::CACHE_CONTROL;
 use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use serde::de::DeserializeOwned;
 
 use super::{HttpProblem, bodies};
@@ -83,6 +84,11 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
     async fn from_request(request: Request, _: &S) -> Result<Self, HttpProblem> {
         read_json_within(request.into_body(), ebb_protocol::limits::API_BODY).await.map(Self)
     }
+}
+
+/// Returns the headers of a response with secrets. No cache keeps it.
+fn no_store() -> HeaderMap {
+    HeaderMap::from_iter([(CACHE_CONTROL, HeaderValue::from_static("no-store"))])
 }
 
 /// Reads a body of at most `limit` bytes.

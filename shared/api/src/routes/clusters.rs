@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::header::CACHE_CONTROL;
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
 use ebb_protocol::api::{ClusterBootstrap, ClusterDetail, ClusterList, PutCluster};
 use ebb_protocol::pull::{POLL_BODY, PollResponse};
@@ -16,7 +15,7 @@ use utoipa::IntoParams;
 
 use super::auth::{bearer, stored_name};
 use super::permitted::{Operate, Permitted};
-use super::{JsonBody, NoQuery, Path, Query};
+use super::{JsonBody, NoQuery, Path, Query, no_store};
 use crate::bodies::{BodyBudget, check_length};
 use crate::queries::clusters;
 use crate::{HttpProblem, ServerState};
@@ -80,14 +79,12 @@ fn random(server: &ServerState) -> [u64; 4] {
     std::array::from_fn(|_| server.env.random.next())
 }
 
-/// Returns a response that no cache keeps.
 fn bootstrap(
     StoredRegistration { cluster, token, .. }: StoredRegistration,
     server: &ServerState,
 ) -> (HeaderMap, Json<ClusterBootstrap>) {
-    let headers = HeaderMap::from_iter([(CACHE_CONTROL, HeaderValue::from_static("no-store"))]);
     let (registration, callback_url) = (clusters::registration(&cluster), server.env.settings.callback_url.clone());
-    (headers, Json(ClusterBootstrap { name: cluster.name, bootstrap_token: token, callback_url, registration }))
+    (no_store(), Json(ClusterBootstrap { name: cluster.name, bootstrap_token: token, callback_url, registration }))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]

@@ -2,8 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::header::CACHE_CONTROL;
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::http::{HeaderMap, StatusCode};
 use ebb_protocol::api::{PluginDetail, PluginInfo, PublishPlugin, SigningSecrets};
 use ebb_protocol::sign::OWN_HOOKS;
 use serde::{Deserialize, Serialize};
@@ -11,7 +10,7 @@ use utoipa::ToSchema;
 
 use super::auth::ApiPermission;
 use super::permitted::{self, Permitted, ReadPlugins};
-use super::{JsonBody, NoQuery, Path};
+use super::{JsonBody, NoQuery, Path, no_store};
 use crate::queries::plugins::{self, PublishOutcome, PublishRejection};
 use crate::{HttpProblem, ServerState};
 
@@ -97,8 +96,7 @@ pub(crate) async fn signing_secrets(
     }
     let keys = server.env.settings.unit_keys.for_plugin(&name);
     let secrets = keys.reveal().iter().map(|secret| secret.to_string()).collect();
-    let headers = HeaderMap::from_iter([(CACHE_CONTROL, HeaderValue::from_static("no-store"))]);
-    Ok((headers, Json(SigningSecrets { plugin: name, secrets })))
+    Ok((no_store(), Json(SigningSecrets { plugin: name, secrets })))
 }
 
 /// Returns a version with its document, also a withdrawn one. `latest` is the highest version that is not withdrawn, and

@@ -58,10 +58,10 @@ pub(crate) async fn get(
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct LogQuery {
+pub(crate) struct AttemptQuery {
     /// The key of the unit: `RESOURCE/UNIT`.
     unit: String,
-    /// The attempt, from 1. By default the last one with a log.
+    /// The attempt, from 1. By default the last one, and for a log the last one that has a log.
     #[param(minimum = 1, maximum = 4_294_967_295_u32)]
     attempt: Option<u32>,
 }
@@ -69,14 +69,14 @@ pub(crate) struct LogQuery {
 /// Returns the tail of a unit's log, during and after its execution.
 #[utoipa::path(get, path = "/v1/runs/{run}/logs", operation_id = "getLog", tag = "runs", params(
     ("run" = String, Path, description = "The id of the run.", pattern = "^[a-z0-9]{1,32}-[0-9]{1,19}-((pre|post)-(start|stop)|update-[1-9][0-9]{0,8}|on-[a-z][a-z0-9]{0,10}-[a-z0-9]{8})$"),
-    LogQuery,
+    AttemptQuery,
 ), responses(
     (status = 200, body = String, content_type = "text/plain", headers(("ebb-attempt" = u32, description = "The attempt of the log."))),
 ))]
 pub(crate) async fn logs(
     Path(run): Path<String>,
     server: Permitted<ReadTargets>,
-    Query(query): Query<LogQuery>,
+    Query(query): Query<AttemptQuery>,
 ) -> Result<([(&'static str, String); 1], String), HttpProblem> {
     match logs::log(&server.env, &parse(&run)?, &query.unit, query.attempt).await? {
         LogSearch::Found(attempt, log) => Ok(([(ATTEMPT, attempt.0.to_string())], log)),
@@ -97,21 +97,10 @@ pub(crate) async fn logs(
     }
 }
 
-#[derive(Debug, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct RenderedQuery {
-    /// The key of the unit: `RESOURCE/UNIT`.
-    unit: String,
-    /// The attempt, from 1. By default the last one.
-    #[param(minimum = 1, maximum = 4_294_967_295_u32)]
-    attempt: Option<u32>,
-}
-
 /// Returns what a unit was rendered to: its manifests, request or inputs, with `<sensitive>` for sensitive values.
 #[utoipa::path(get, path = "/v1/runs/{run}/rendered", operation_id = "getRendered", tag = "runs", params(
     ("run" = String, Path, description = "The id of the run.", pattern = "^[a-z0-9]{1,32}-[0-9]{1,19}-((pre|post)-(start|stop)|update-[1-9][0-9]{0,8}|on-[a-z][a-z0-9]{0,10}-[a-z0-9]{8})$"),
-    RenderedQuery,
+    AttemptQuery,
 ), responses(
     (status = 200, body = UnitRendering),
     (status = 409, description = "`not-rendered`: the inputs of the unit do not exist yet, it cannot be rendered, or its rendered form is too large."),
@@ -119,7 +108,7 @@ pub(crate) struct RenderedQuery {
 pub(crate) async fn rendered(
     Path(run): Path<String>,
     server: Permitted<ReadTargets>,
-    Query(query): Query<RenderedQuery>,
+    Query(query): Query<AttemptQuery>,
 ) -> Result<Json<UnitRendering>, HttpProblem> {
     let id = parse(&run)?;
     match Box::pin(rendered::rendered(&server.env, &id, &query.unit, query.attempt)).await? {

@@ -1,13 +1,12 @@
 //! Handles named API tokens: `/v1/tokens`.
 
 use axum::Json;
-use axum::http::header::CACHE_CONTROL;
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::http::{HeaderMap, StatusCode};
 use ebb_protocol::api::{CreateToken, CreatedToken, TokenList};
 
 use super::auth::stored_name;
 use super::permitted::{Operate, Permitted};
-use super::{JsonBody, NoQuery, Path};
+use super::{JsonBody, NoQuery, Path, no_store};
 use crate::HttpProblem;
 use crate::queries::named_tokens::{self, TokenRejection};
 
@@ -32,8 +31,7 @@ pub(crate) async fn create(
     let caller = &server.caller;
     let created = named_tokens::create(&server.env, server.store.as_ref(), &request, stored_name(caller)).await?;
     caller.log_change("create token", format_args!("{} with {}", created.info.name, created.info.scopes.join(", ")));
-    let headers = HeaderMap::from_iter([(CACHE_CONTROL, HeaderValue::from_static("no-store"))]);
-    Ok((StatusCode::CREATED, headers, Json(created)))
+    Ok((StatusCode::CREATED, no_store(), Json(created)))
 }
 
 impl From<TokenRejection> for HttpProblem {
