@@ -106,6 +106,11 @@ impl Run {
         self.hook_plan().units.get(unit.0 as usize)
     }
 
+    /// Returns the unit with a key.
+    pub fn find_unit(&self, key: &str) -> Option<(Unit, &UnitPlan)> {
+        self.graph().units().zip(&self.hook_plan().units).find(|(_, planned)| planned.key == key)
+    }
+
     /// Returns true for a setup unit of a resource that an update has removed or replaced. `present` is the plan of the
     /// target. It has the former names of resources, which an earlier plan in memory lacks.
     pub fn is_former(&self, unit: Unit, present: &CompiledPlan) -> bool {

@@ -119,14 +119,15 @@ fn reason(error: StoreError) -> String {
 
 async fn relays(env: &Env, store: &dyn HttpStore) -> Vec<HealthCheck> {
     let connected = env.relay.clusters().await;
+    // Without a response of the table, another check fails.
+    let denials = &store.read_denials().await.unwrap_or_default();
     let mut others = store.list_clusters().await.unwrap_or_default();
     others.retain(|item| !connected.iter().any(|cluster| cluster.name == item.name));
     let checks = connected.into_iter().map(move |cluster| async move {
         let name = format!("relay/{}", cluster.name);
         let steps = async {
             let mut about = clusters::about(env, cluster).await;
-            // Without a response of the table, another check fails.
-            clusters::explain(env, &mut about, &store.read_denials().await.unwrap_or_default());
+            clusters::explain(env, &mut about, denials);
             match about.error {
                 Some(error) => Err(error),
                 None => Ok(format!("version {}", about.version.unwrap_or_default())),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ebb_documents::plan::{Action, Plan};
+use ebb_documents::plan::{Action, Plan, cluster_name};
 use ebb_protocol::api::{
     ClusterDetail, ClusterInfo, ClusterList, ClusterRegistration, ClusterState, RelayOutage, TransportKind,
 };
@@ -21,8 +21,6 @@ use ebb_flow::error::FlowError;
 use ebb_flow::ports::{ConnectedCluster, RelayError};
 use ebb_flow::sweep::outages;
 
-/// The cluster of documents that name none.
-const DEFAULT: &str = "default";
 /// Maximum targets that a refused deletion names.
 const MAX_NAMED: usize = 10;
 /// Targets per read.
@@ -67,8 +65,7 @@ pub(crate) async fn outages(store: &dyn HttpStore) -> Result<BTreeMap<String, Re
 
 /// Returns why the relay of a cluster does not respond, if its polls are denied.
 pub(crate) async fn denied(env: &Env, store: &dyn HttpStore, cluster: &str) -> Result<Option<String>, FlowError> {
-    let denials = store.read_denials().await?;
-    Ok(denials.get(cluster).and_then(|denial| outages::explain_denial(env, denial)))
+    Ok(outages::explain_denial(env, &store.read_denials().await?, cluster))
 }
 
 /// Returns a cluster, connected or registered.
@@ -172,7 +169,7 @@ pub(super) fn explain(env: &Env, cluster: &mut ClusterInfo, denials: &BTreeMap<S
     if cluster.state != Some(ClusterState::Down) {
         return;
     }
-    if let Some(denied) = denials.get(&cluster.name).and_then(|denial| outages::explain_denial(env, denial)) {
+    if let Some(denied) = outages::explain_denial(env, denials, &cluster.name) {
         (cluster.state, cluster.error) = (Some(ClusterState::Denied), Some(denied));
     }
 }
@@ -217,5 +214,5 @@ pub(crate) async fn targets_in(
 fn uses(plan: &Plan, cluster: &str) -> bool {
     let units = plan.hooks.iter().flat_map(|hook| &hook.units);
     let units = units.filter(|unit| !matches!(unit.action, Action::Webhook(_))).map(|unit| plan.cluster(unit));
-    units.chain(plan.secret_clusters()).any(|name| name.unwrap_or(DEFAULT) == cluster)
+    units.chain(plan.secret_clusters()).any(|name| cluster_name(name) == cluster)
 }

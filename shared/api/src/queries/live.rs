@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ebb_documents::plan::cluster_name;
 use ebb_engine::{Attempt, Millis, Timestamp, Unit};
 use ebb_flow::env::{Env, TaskReports};
 use ebb_flow::loaded_run::Run;
@@ -94,10 +95,8 @@ async fn ask(env: &Env, run: &Run, running: &[(Unit, Attempt)]) -> Arc<TaskRepor
 /// Adds the state of a task, with the time of its report, to its unit.
 fn add_report(env: &Env, run: &Run, unit: Unit, (state, at): &(TaskState, Timestamp), shown: &mut UnitDetail) {
     let wait = |object: &str, message: String| {
-        let cluster = run.cluster(unit);
-        let cluster = env.relay.resolve_cluster(cluster).or_else(|| cluster.map(str::to_owned));
         vec![UnitWait {
-            object: format!("{object}cluster {}", cluster.as_deref().unwrap_or("default")),
+            object: format!("{object}cluster {}", cluster_of(env, run, unit)),
             code: ReasonCode::Timeout,
             message,
             since: None,
@@ -149,6 +148,12 @@ fn unit_wait(wait: &TaskWait, at: Timestamp) -> UnitWait {
 
 fn before(at: Timestamp, age_ms: u64) -> String {
     rfc3339(Timestamp(at.0.saturating_sub(age_ms)))
+}
+
+/// Returns the name of the cluster of a unit.
+pub(super) fn cluster_of(env: &Env, run: &Run, unit: Unit) -> String {
+    let cluster = run.cluster(unit);
+    env.relay.resolve_cluster(cluster).unwrap_or_else(|| cluster_name(cluster).to_owned())
 }
 
 pub(super) fn queued(ahead: usize) -> String {

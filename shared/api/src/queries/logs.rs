@@ -33,8 +33,7 @@ pub enum LogSearch {
 /// `attempt`, returns the log of the last attempt that has one.
 pub async fn log(env: &Env, id: &RunId, key: &str, attempt: Option<u32>) -> Result<LogSearch, FlowError> {
     let Some(run) = Run::load(env, id).await? else { return Ok(LogSearch::Missing) };
-    let position = run.hook_plan().units.iter().position(|unit| unit.key == key);
-    let Some(unit) = position.and_then(|at| u32::try_from(at).ok()).map(Unit) else { return Ok(LogSearch::Missing) };
+    let Some((unit, _)) = run.find_unit(key) else { return Ok(LogSearch::Missing) };
     let view = run.read_view(env).await?;
     let last = loaded_run::attempt(&view, unit);
     let attempts: Vec<Attempt> = match attempt {
@@ -51,9 +50,7 @@ pub async fn log(env: &Env, id: &RunId, key: &str, attempt: Option<u32>) -> Resu
     Ok(match no_response {
         // The log of an attempt that has ended is in the bucket, if it has one.
         Some((attempt, reason)) if in_flight(run.graph(), &view).contains(&(unit, attempt)) => {
-            let cluster = run.cluster(unit);
-            let cluster = env.relay.resolve_cluster(cluster).or_else(|| cluster.map(str::to_owned));
-            LogSearch::NoResponse { cluster: cluster.unwrap_or_else(|| "default".to_owned()), reason }
+            LogSearch::NoResponse { cluster: live::cluster_of(env, &run, unit), reason }
         }
         _ => LogSearch::Missing,
     })

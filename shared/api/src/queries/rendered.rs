@@ -47,9 +47,7 @@ pub(crate) async fn rendered(
     let Some(run) = Run::load(env, id).await? else {
         return Ok(RenderingSearch::Missing(format!("run {id} does not exist")));
     };
-    let position = run.hook_plan().units.iter().position(|unit| unit.key == key);
-    let unit = position.and_then(|at| u32::try_from(at).ok()).map(Unit);
-    let Some((unit, planned)) = unit.and_then(|unit| Some((unit, run.unit(unit)?))) else {
+    let Some((unit, planned)) = run.find_unit(key) else {
         return Ok(RenderingSearch::Missing(format!("run {id} has no unit {key}")));
     };
     let view = run.read_view(env).await?;

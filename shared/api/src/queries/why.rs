@@ -112,7 +112,8 @@ pub async fn why(env: &Env, store: &dyn HttpStore, key: TargetKey<'_>) -> Result
         let name = &target.name;
         next_steps.insert(0, format!("if {newer} fixes the undo: ebb retry {name} --plugin {newer}"));
     }
-    let waits = last.iter().flat_map(|run| &run.units).filter_map(waits_of).collect();
+    let waits = last.iter().flat_map(|run| &run.units).filter(|unit| !unit.waits.is_empty());
+    let waits = waits.map(|unit| (unit.key.clone(), unit.waits.clone())).collect();
     let phase = targets::phase(target.phase);
     removals.truncate(targets::MAX_REMOVALS);
     Ok(Some(TargetDiagnosis {
@@ -321,11 +322,6 @@ fn hook_of(target: &TargetHead) -> &str {
 /// Returns true if a unit runs or waits for its next attempt.
 fn is_waiting(unit: &UnitDetail) -> bool {
     matches!(unit.state, UnitState::Running | UnitState::Retrying)
-}
-
-/// Returns what a unit waits for in its cluster, with its key.
-fn waits_of(unit: &UnitDetail) -> Option<(String, Vec<UnitWait>)> {
-    (!unit.waits.is_empty()).then(|| (unit.key.clone(), unit.waits.clone()))
 }
 
 /// Returns the step that ends the first wait of a run, if it does not end by itself.

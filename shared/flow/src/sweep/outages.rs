@@ -77,20 +77,19 @@ pub async fn find_outage(
     });
     let Some(outage) = found else { return Ok(None) };
     let denials = store.read_denials().await?;
-    let denied = denials.get(&outage.cluster).and_then(|denial| explain_denial(env, denial));
+    let denied = explain_denial(env, &denials, &outage.cluster);
     Ok(Some(RelayOutage { reason: denied.unwrap_or(outage.reason), ..outage }))
 }
 
-/// Returns why a relay that does not respond is denied, if a poll was denied lately.
-pub fn explain_denial(env: &Env, denial: &DenialRecord) -> Option<String> {
-    (env.now().since(denial.at).0 < DENIAL_AGE_MS).then(|| {
-        format!(
-            "its polls are denied, last at {}: {}. The relay has another secret than the control plane: register the relay \
-             again, or give both the same secret",
-            rfc3339(denial.at),
-            denial.reason
-        )
-    })
+/// Returns why the relay of a cluster is denied, if one of its polls was denied lately.
+pub fn explain_denial(env: &Env, denials: &BTreeMap<String, DenialRecord>, cluster: &str) -> Option<String> {
+    let denial = denials.get(cluster).filter(|denial| env.now().since(denial.at).0 < DENIAL_AGE_MS)?;
+    Some(format!(
+        "its polls are denied, last at {}: {}. The relay has another secret than the control plane: register the relay \
+         again, or give both the same secret",
+        rfc3339(denial.at),
+        denial.reason
+    ))
 }
 
 /// Returns the units of a run that wait for a relay.
