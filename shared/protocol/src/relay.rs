@@ -564,7 +564,7 @@ pub struct TaskWait {
 }
 
 /// How a wait may end.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum WaitResolution {
     /// Without an action: something is being created, started or deleted.

@@ -1,4 +1,4 @@
-//! Lists clusters, with information from all relays at the same time.
+//! Describes clusters, with information from all relays at the same time, and finds the targets that use one.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -103,7 +103,7 @@ pub(crate) async fn load_plan(plan: Plan) -> Result<CompiledDocument, FlowError>
 #[derive(Debug)]
 pub struct DocumentNotes {
     pub warnings: Vec<Diagnostic>,
-    /// What the units request from their clusters.
+    /// The requests of the units, which the policies of their clusters can refuse.
     pub requests: Vec<PolicyRequest>,
 }
 

@@ -42,7 +42,7 @@ pub struct ClusterInfo {
     /// one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy_since: Option<String>,
-    /// The reason why the relay did not respond.
+    /// The reason why the relay did not respond, or why the cluster has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -209,7 +209,7 @@ impl ClusterDiffArgs {
     }
 }
 
-/// Returns the registration of a cluster, or `None` if there is no such cluster.
+/// Returns the registration of a cluster, or `None` if the cluster does not exist.
 ///
 /// # Errors
 /// Returns an error if the cluster is one of the configuration.
