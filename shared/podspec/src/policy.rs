@@ -29,13 +29,16 @@ pub struct ClusterPolicy {
     pub kinds: BTreeSet<String>,
     /// Kinds of cluster-wide objects, in the same form.
     pub cluster_kinds: BTreeSet<String>,
-    /// Namespaces of workloads in which `bind` may have Secrets and ConfigMaps.
+    /// Namespaces of workloads in which `bind` may have Secrets and ConfigMaps. An empty set is not written, because an
+    /// earlier relay rejects the key.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub bind_namespaces: BTreeSet<String>,
     pub runtime_classes: BTreeSet<String>,
     pub priority_classes: BTreeSet<String>,
     /// Services that the control plane may call, by a name of the operator's choice.
     pub services: BTreeMap<String, AllowedService>,
-    /// Reserved Secrets that the current task may read: those with its own outputs.
+    /// Reserved Secrets that the current task may read: those with its own outputs. No operator sets them.
+    #[serde(skip)]
     pub secrets: BTreeSet<String>,
 }
 
@@ -81,8 +84,10 @@ pub struct NamespacePolicy {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub level: Option<PodSecurityLevel>,
     /// The service accounts that pods may use. Other accounts get no token. The default is the account `default`.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub service_accounts: BTreeSet<String>,
     /// The Secrets with credentials of registries.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub image_pull_secrets: BTreeSet<String>,
 }
 
@@ -132,7 +137,7 @@ pub struct AllowedService {
     pub name: String,
     pub port: u16,
     /// The path that all requests begin with, without a slash at its end. Empty: all paths.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub path: String,
 }
 

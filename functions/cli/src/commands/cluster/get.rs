@@ -3,8 +3,10 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
+use ebb_documents::compile::ClusterPolicy;
 use ebb_protocol::api::{ClusterDetail, ClusterRegistration};
 use ebb_protocol::listing::ReportedPolicy;
+use ebb_relay_client::reported_policy;
 
 use super::connect::label;
 use super::list;
@@ -62,9 +64,9 @@ fn text(detail: &ClusterDetail) -> String {
     if let Some(policy) = &info.policy {
         policy_text(&mut text, policy);
     }
-    if let (Some(policy), Some(registration)) = (&info.policy, registration) {
+    if let (Some(policy), Some(registration)) = (info.policy.as_ref().and_then(reported_policy), registration) {
         match ClusterOptions::stored(&info.name, registration) {
-            Ok(options) => differences(&mut text, &info.name, &options.reported_lines(), &reported_lines(policy)),
+            Ok(options) => differences(&mut text, &info.name, &options.policy(), &policy),
             Err(error) => {
                 let _ = writeln!(text, "\n{}", printable(&error.message()));
             }
@@ -84,6 +86,7 @@ fn policy_text(text: &mut String, policy: &ReportedPolicy) {
     for (key, names) in [
         ("kinds", &policy.kinds),
         ("kinds outside of namespaces", &policy.cluster_kinds),
+        ("namespaces for `bind`", &policy.bind_namespaces),
         ("services", &policy.services),
     ] {
         if !names.is_empty() {
@@ -95,20 +98,9 @@ fn policy_text(text: &mut String, policy: &ReportedPolicy) {
     }
 }
 
-/// Returns the lines of [`ClusterOptions::reported_lines`] for the policy that the relay reports.
-fn reported_lines(policy: &ReportedPolicy) -> BTreeSet<String> {
-    let mut lines =
-        policy_lines(policy.namespaces.iter().map(|(name, entry)| {
-            (name.as_str(), entry.level.clone(), &entry.service_accounts, &entry.image_pull_secrets)
-        }));
-    lines.extend(policy.kinds.iter().map(|kind| format!("kinds: {kind}")));
-    lines.extend(policy.services.iter().map(|key| format!("services: {key}")));
-    lines
-}
-
 /// Appends the differences between the stored options and the policy in force.
-fn differences(text: &mut String, name: &str, stored: &BTreeSet<String>, reported: &BTreeSet<String>) {
-    let changed = changed_lines(reported, stored);
+fn differences(text: &mut String, name: &str, stored: &ClusterPolicy, reported: &ClusterPolicy) {
+    let changed = changed_lines(&policy_lines(reported), &policy_lines(stored));
     if changed.is_empty() {
         return;
     }
@@ -133,7 +125,7 @@ mod tests {
         let detail: ClusterDetail = serde_json::from_value(json!({
             "name": "eu", "transport": "pull", "state": "up", "uid": "8c1a", "version": "0.1.0", "upSeconds": 61, "tasks": 2,
             "policy": {
-                "digest": "d", "kinds": ["Job.batch"], "services": ["files"],
+                "digest": "d", "kinds": ["Job.batch"], "services": ["files"], "bindNamespaces": ["web"],
                 "namespaces": {"ebb-units": {"level": "restricted"}, "old": {"level": "baseline", "serviceAccounts": ["b"]}},
             },
             "registration": {
@@ -157,9 +149,11 @@ mod tests {
         ebb-units  restricted
         old        baseline    b
         kinds: Job.batch
+        namespaces for `bind`: web
         services: files
 
         The stored options differ from the policy in force. `ebb cluster connect eu --apply` would change:
+        - bindNamespaces: web
         - namespaces.old: baseline
         - serviceAccounts: old/b
         - services: files

@@ -4,11 +4,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ebb_documents::compile::{AllowedService, PodSecurityLevel};
 use serde_json::{Value, json};
 
-use super::options::{ClusterOptions, NamespaceOptions, PolicyProfile, ServiceOptions, api, server};
+use super::options::{ClusterOptions, PolicyProfile, api, server};
 use crate::exit::{CliError, Result};
-use crate::progress::labels;
 
 /// The manifests of the chart, with placeholders.
 const MANIFESTS: &str = include_str!("../../../../../infra/relay/manifests.yaml");
@@ -88,7 +88,8 @@ impl RelayInstallation<'_> {
         ];
         let template: Vec<Value> = serde_saphyr::from_multiple(MANIFESTS).expect("the manifests of the chart are YAML");
         let rights: Value = serde_saphyr::from_str(RIGHTS).expect("the rights of the chart are YAML");
-        let namespaces = self.options.all_namespaces();
+        let policy = self.options.policy();
+        let namespaces = &policy.namespaces;
         let names = json!(namespaces.keys().collect::<Vec<_>>());
         let readable: BTreeSet<_> = namespaces.keys().chain(&self.options.bind_namespaces).collect();
         let mut objects = Vec::new();
@@ -96,7 +97,9 @@ impl RelayInstallation<'_> {
             fill(&mut object, &placeholders);
             let is_of_units = object["metadata"]["namespace"] == UNITS || object["metadata"]["name"] == UNITS;
             if is_of_units {
-                objects.extend(namespaces.iter().map(|(name, entry)| self.in_namespace(&object, name, entry, &rights)));
+                objects.extend(
+                    namespaces.keys().map(|name| self.in_namespace(&object, name, policy.level(name), &rights)),
+                );
                 continue;
             }
             match object["kind"].as_str().unwrap_or_default() {
@@ -109,7 +112,7 @@ impl RelayInstallation<'_> {
                     object["metadata"]["name"] = self.secret().into();
                     object["stringData"] = data;
                 }
-                "ConfigMap" => object["data"]["policy.yaml"] = encoded(&self.policy())?.into(),
+                "ConfigMap" => object["data"]["policy.yaml"] = encoded(&json!(policy))?.into(),
                 // The second rule has the namespaces of units and of bound objects.
                 "ClusterRole" if object["rules"][1].is_object() => {
                     object["rules"][1]["resourceNames"] = json!(readable)
@@ -121,7 +124,7 @@ impl RelayInstallation<'_> {
                 }
                 "ValidatingAdmissionPolicy" => {
                     let variables = &mut object["spec"]["variables"];
-                    let levels = namespaces.iter().map(|(name, entry)| (name, self.enforced(entry)));
+                    let levels = namespaces.keys().map(|name| (name, policy.level(name).enforced()));
                     variables[0]["expression"] = json!(levels.collect::<BTreeMap<_, _>>()).to_string().into();
                     let accounts = namespaces.iter().map(|(name, entry)| (name, &entry.service_accounts));
                     variables[1]["expression"] = json!(accounts.collect::<BTreeMap<_, _>>()).to_string().into();
@@ -141,13 +144,12 @@ impl RelayInstallation<'_> {
     }
 
     /// Returns an object of the namespace of units as that of another namespace.
-    fn in_namespace(&self, object: &Value, name: &str, entry: &NamespaceOptions, rights: &Value) -> Value {
+    fn in_namespace(&self, object: &Value, name: &str, level: PodSecurityLevel, rights: &Value) -> Value {
         let mut object = object.clone();
         if object["kind"] == "Namespace" {
             object["metadata"]["name"] = name.into();
-            let level = labels::name(&entry.level.unwrap_or(self.options.level()));
             for mode in ["enforce", "warn"] {
-                object["metadata"]["labels"][format!("pod-security.kubernetes.io/{mode}")] = level.clone().into();
+                object["metadata"]["labels"][format!("pod-security.kubernetes.io/{mode}")] = level.name().into();
             }
             return object;
         }
@@ -166,31 +168,6 @@ impl RelayInstallation<'_> {
             }
         }
         object
-    }
-
-    /// Returns the levels that a namespace may enforce: its own one first, then those that admit less.
-    fn enforced(&self, entry: &NamespaceOptions) -> Vec<String> {
-        let level = labels::name(&entry.level.unwrap_or(self.options.level()));
-        let all = ["privileged", "baseline", "restricted"];
-        all.iter().skip_while(|name| **name != level).map(|name| (*name).to_owned()).collect()
-    }
-
-    /// Returns the policy that the relay reads.
-    fn policy(&self) -> Value {
-        let options = self.options;
-        let mut policy = json!({
-            "clusterKinds": [],
-            "kinds": options.all_kinds(),
-            "namespaces": options.all_namespaces(),
-            "podSecurityLevel": options.level(),
-            "priorityClasses": [],
-            "runtimeClasses": [],
-            "services": options.services,
-        });
-        if !options.bind_namespaces.is_empty() {
-            policy["bindNamespaces"] = json!(options.bind_namespaces);
-        }
-        policy
     }
 
     fn complete_deployment(&self, object: &mut Value) {
@@ -330,7 +307,7 @@ fn metadata(relay_namespace: &str, name: &str, namespace: &str) -> Value {
 }
 
 /// Returns the rights to call a Service.
-fn service_rights(rights: &Value, service: &ServiceOptions) -> Value {
+fn service_rights(rights: &Value, service: &AllowedService) -> Value {
     let rules = rights["services"].as_array().into_iter().flatten().map(|rule| {
         let mut rule = rule.clone();
         let is_proxy = rule["resources"] == json!(["services/proxy"]);

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use clap::ValueEnum;
+use ebb_documents::compile::{AllowedService, ClusterPolicy, NamespacePolicy, PodSecurityLevel};
 use ebb_protocol::api::{ClusterRegistration, SignadotOutputs};
 use ebb_protocol::id::is_dns_label;
 use serde::{Deserialize, Serialize};
@@ -32,38 +33,6 @@ pub(crate) enum PolicyProfile {
     Signadot,
 }
 
-/// A level of Pod Security.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "camelCase")]
-pub(crate) enum PodLevel {
-    Restricted,
-    Baseline,
-    Privileged,
-}
-
-/// The settings of a namespace for units.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub(crate) struct NamespaceOptions {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) level: Option<PodLevel>,
-    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
-    pub(crate) service_accounts: BTreeSet<String>,
-    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
-    pub(crate) image_pull_secrets: BTreeSet<String>,
-}
-
-/// A Service that units may call.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct ServiceOptions {
-    pub(crate) namespace: String,
-    pub(crate) name: String,
-    pub(crate) port: u16,
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub(crate) path: String,
-}
-
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(crate) struct ClusterOptions {
@@ -73,14 +42,14 @@ pub(crate) struct ClusterOptions {
     pub(crate) relay_namespace: String,
     pub(crate) unit_namespace: String,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub(crate) namespaces: BTreeMap<String, NamespaceOptions>,
+    pub(crate) namespaces: BTreeMap<String, NamespacePolicy>,
     /// The plural name by `KIND` or `KIND.GROUP`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) kinds: BTreeMap<String, String>,
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub(crate) bind_namespaces: BTreeSet<String>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub(crate) services: BTreeMap<String, ServiceOptions>,
+    pub(crate) services: BTreeMap<String, AllowedService>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) signadot_outputs: Option<SignadotOutputs>,
     /// The URL of the relay with push transport. `None` means pull.
@@ -122,7 +91,7 @@ pub(crate) struct OptionArgs {
     profile: Option<PolicyProfile>,
     /// Namespace for units, with its level of Pod Security: `restricted`, `baseline` or `privileged`; repeatable
     #[arg(long = "namespace", value_name = "NAMESPACE[:LEVEL]", value_parser = namespace)]
-    namespaces: Vec<(String, Option<PodLevel>)>,
+    namespaces: Vec<(String, Option<PodSecurityLevel>)>,
     /// Service account that pods may use; repeatable
     #[arg(long = "service-account", value_name = "NAMESPACE/NAME", value_parser = in_namespace)]
     service_accounts: Vec<(String, String)>,
@@ -137,7 +106,7 @@ pub(crate) struct OptionArgs {
     bind_namespaces: Vec<String>,
     /// Service that units may call; repeatable
     #[arg(long = "service", value_name = "NAME=NAMESPACE/SERVICE:PORT[/PATH]", value_parser = service)]
-    services: Vec<(String, ServiceOptions)>,
+    services: Vec<(String, AllowedService)>,
     /// `open`: show the outputs of Signadot plugins in clear; by default, they stay in a Secret of the cluster
     #[arg(long, value_name = "open", value_parser = signadot_outputs)]
     signadot_outputs: Option<SignadotOutputs>,
@@ -243,36 +212,35 @@ impl ClusterOptions {
     }
 
     /// Returns the namespaces of the policy, with those that no option names.
-    pub(crate) fn all_namespaces(&self) -> BTreeMap<String, NamespaceOptions> {
+    pub(crate) fn all_namespaces(&self) -> BTreeMap<String, NamespacePolicy> {
         let mut all = self.namespaces.clone();
         all.entry(self.unit_namespace.clone()).or_default();
         if self.profile == PolicyProfile::Signadot {
-            all.entry(SIGNADOT.to_owned()).or_default().level.get_or_insert(PodLevel::Baseline);
+            all.entry(SIGNADOT.to_owned()).or_default().level.get_or_insert(PodSecurityLevel::Baseline);
         }
         all
     }
 
-    /// Returns the level of namespaces that set none.
-    pub(crate) fn level(&self) -> PodLevel {
-        if self.profile == PolicyProfile::Baseline { PodLevel::Baseline } else { PodLevel::Restricted }
-    }
-
-    /// Returns the kinds of the policy, in the order of the chart.
-    pub(crate) fn all_kinds(&self) -> Vec<&str> {
-        let mut all = vec!["Job.batch"];
+    /// Returns the policy that the relay reads.
+    pub(super) fn policy(&self) -> ClusterPolicy {
+        let mut kinds: BTreeSet<String> = self.kinds.keys().cloned().collect();
+        kinds.insert("Job.batch".to_owned());
         if self.profile == PolicyProfile::Signadot {
-            all.extend(SIGNADOT_KINDS);
+            kinds.extend(SIGNADOT_KINDS.map(str::to_owned));
         }
-        for kind in self.kinds.keys() {
-            if !all.contains(&kind.as_str()) {
-                all.push(kind);
-            }
+        let is_baseline = self.profile == PolicyProfile::Baseline;
+        ClusterPolicy {
+            pod_security_level: if is_baseline { PodSecurityLevel::Baseline } else { PodSecurityLevel::Restricted },
+            namespaces: self.all_namespaces(),
+            kinds,
+            bind_namespaces: self.bind_namespaces.clone(),
+            services: self.services.clone(),
+            ..ClusterPolicy::default()
         }
-        all
     }
 
     /// Returns the entry of a namespace of the policy.
-    fn listed(&mut self, namespace: &str, option: &str) -> Result<&mut NamespaceOptions> {
+    fn listed(&mut self, namespace: &str, option: &str) -> Result<&mut NamespacePolicy> {
         if !self.all_namespaces().contains_key(namespace) {
             return Err(CliError::broken(format!("{option}: the policy does not list the namespace {namespace}"))
                 .with_hint(format!("add --namespace {namespace}")));
@@ -298,27 +266,11 @@ impl ClusterOptions {
         }
     }
 
-    /// Returns one line per setting of the policy, as the relay reports it.
-    pub(super) fn reported_lines(&self) -> BTreeSet<String> {
-        let mut lines = self.namespace_lines();
-        lines.extend(self.all_kinds().iter().map(|kind| format!("kinds: {kind}")));
-        lines.extend(self.services.keys().map(|key| format!("services: {key}")));
-        lines
-    }
-
-    fn namespace_lines(&self) -> BTreeSet<String> {
-        policy_lines(self.all_namespaces().iter().map(|(name, entry)| {
-            let level = labels::name(&entry.level.unwrap_or(self.level()));
-            (name.as_str(), level, &entry.service_accounts, &entry.image_pull_secrets)
-        }))
-    }
-
     /// Returns one line per option, such as `namespaces.team-a: baseline`.
     fn lines(&self) -> BTreeSet<String> {
-        let mut lines = self.namespace_lines();
+        let mut lines = namespace_lines(&self.policy());
         lines.extend(self.kinds.iter().map(|(kind, plural)| format!("kinds.{kind}: {plural}")));
-        lines.extend(self.bind_namespaces.iter().map(|namespace| format!("bindNamespaces: {namespace}")));
-        lines.extend(self.services.iter().map(|(key, ServiceOptions { namespace, name, port, path })| {
+        lines.extend(self.services.iter().map(|(key, AllowedService { namespace, name, port, path })| {
             format!("services.{key}: {namespace}/{name}:{port}{path}")
         }));
         let texts = [
@@ -387,7 +339,7 @@ impl ClusterOptions {
                 "lower-case letters and digits, as `kubectl api-resources` prints",
             )?;
         }
-        for (key, ServiceOptions { namespace, name, port, path }) in &self.services {
+        for (key, AllowedService { namespace, name, port, path }) in &self.services {
             [key, namespace, name].into_iter().try_for_each(|text| label("service", text))?;
             // Other roles of the relay have these names.
             let is_free = !matches!(key.as_str(), "bind" | "granted");
@@ -406,15 +358,22 @@ impl ClusterOptions {
     }
 }
 
-/// Returns one line per namespace, service account and pull secret of a policy.
-pub(super) fn policy_lines<'a>(
-    namespaces: impl Iterator<Item = (&'a str, String, &'a BTreeSet<String>, &'a BTreeSet<String>)>,
-) -> BTreeSet<String> {
-    let mut lines = BTreeSet::new();
-    for (namespace, level, accounts, secrets) in namespaces {
-        lines.insert(format!("namespaces.{namespace}: {level}"));
-        lines.extend(accounts.iter().map(|account| format!("serviceAccounts: {namespace}/{account}")));
-        lines.extend(secrets.iter().map(|secret| format!("imagePullSecrets: {namespace}/{secret}")));
+/// Returns one line per setting that relays report. The targets of Services stay in the cluster.
+pub(super) fn policy_lines(policy: &ClusterPolicy) -> BTreeSet<String> {
+    let mut lines = namespace_lines(policy);
+    lines.extend(policy.kinds.iter().map(|kind| format!("kinds: {kind}")));
+    lines.extend(policy.services.keys().map(|key| format!("services: {key}")));
+    lines
+}
+
+/// Returns the lines that are the same for options and for the policy of a relay.
+fn namespace_lines(policy: &ClusterPolicy) -> BTreeSet<String> {
+    let bound = policy.bind_namespaces.iter().map(|namespace| format!("bindNamespaces: {namespace}"));
+    let mut lines: BTreeSet<String> = bound.collect();
+    for (namespace, entry) in &policy.namespaces {
+        lines.insert(format!("namespaces.{namespace}: {}", policy.level(namespace).name()));
+        lines.extend(entry.service_accounts.iter().map(|account| format!("serviceAccounts: {namespace}/{account}")));
+        lines.extend(entry.image_pull_secrets.iter().map(|secret| format!("imagePullSecrets: {namespace}/{secret}")));
     }
     lines
 }
@@ -478,9 +437,9 @@ fn is_path(text: &str) -> bool {
     text.is_empty() || (text.starts_with('/') && text.split('/').skip(1).all(is_segment))
 }
 
-fn namespace(text: &str) -> Result<(String, Option<PodLevel>), String> {
+fn namespace(text: &str) -> Result<(String, Option<PodSecurityLevel>), String> {
     let Some((name, level)) = text.split_once(':') else { return Ok((text.to_owned(), None)) };
-    let level = PodLevel::from_str(level, false)
+    let level = serde_json::from_value(level.into())
         .map_err(|_| format!("unknown level `{level}`; expected restricted, baseline or privileged"))?;
     Ok((name.to_owned(), Some(level)))
 }
@@ -511,14 +470,14 @@ fn kind(text: &str) -> Result<(String, String), String> {
     Ok((text.to_owned(), plural))
 }
 
-fn service(text: &str) -> Result<(String, ServiceOptions), String> {
+fn service(text: &str) -> Result<(String, AllowedService), String> {
     let expected = || "expected NAME=NAMESPACE/SERVICE:PORT or NAME=NAMESPACE/SERVICE:PORT/PATH".to_owned();
     let (key, place) = text.split_once('=').ok_or_else(expected)?;
     let (namespace, rest) = place.split_once('/').ok_or_else(expected)?;
     let (name, rest) = rest.split_once(':').ok_or_else(expected)?;
     let (port, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     let [namespace, name, path] = [namespace, name, path.trim_end_matches('/')].map(str::to_owned);
-    Ok((key.to_owned(), ServiceOptions { namespace, name, port: port.parse().map_err(|_| expected())?, path }))
+    Ok((key.to_owned(), AllowedService { namespace, name, port: port.parse().map_err(|_| expected())?, path }))
 }
 
 fn removal(text: &str) -> Result<(String, String), String> {

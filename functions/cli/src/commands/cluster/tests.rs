@@ -34,7 +34,9 @@ fn new(line: &str) -> Result<ClusterOptions, String> {
 fn by_name(objects: Vec<Value>) -> BTreeMap<String, Value> {
     let entries = objects.into_iter().map(|mut object| {
         if let Some(policy) = object.pointer_mut("/data/policy.yaml") {
-            let parsed = serde_saphyr::from_str(policy.as_str().unwrap()).unwrap();
+            let mut parsed: Value = serde_saphyr::from_str(policy.as_str().unwrap()).unwrap();
+            // The relay reads a set.
+            parsed["kinds"].as_array_mut().unwrap().sort_by_key(Value::to_string);
             *policy = parsed;
         }
         if object["kind"] == "ValidatingAdmissionPolicy" {
