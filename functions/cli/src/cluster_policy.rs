@@ -14,8 +14,7 @@ use crate::exit::{CliError, Result};
 use crate::output;
 use crate::refusal;
 
-/// Returns the error of the violations that the server found, and prints what it did not check. `source` is the document of
-/// the request.
+/// Returns the error of the violations that the server found in the document `source`, and prints what it did not check.
 pub(crate) fn found(preview: &PlanPreview, source: &SourceText) -> Option<CliError> {
     for unchecked in preview.warnings.iter().filter(|warning| warning.code == UNCHECKED_POLICY) {
         note(&unchecked.message);
@@ -63,8 +62,8 @@ pub(crate) fn note_missing_server(requests: &[PolicyRequest]) {
 /// Returns an error if the server has no such cluster, or does not tell.
 pub(crate) async fn of(client: &ApiClient, name: &str) -> Result<Option<ClusterPolicy>> {
     let cluster: Option<ClusterDetail> = client.find(&["clusters", name]).await?;
-    let unknown = || CliError::failed(format!("cluster {name} is neither connected nor registered"));
-    cluster.map(|cluster| known(&cluster)).ok_or_else(|| unknown().with_hint("ebb cluster list"))
+    let missing = || CliError::failed(format!("the cluster {name} does not exist"));
+    cluster.map(|cluster| known(&cluster)).ok_or_else(|| missing().with_hint("ebb cluster list"))
 }
 
 /// Checks a plugin in a cluster, for the units that name no other cluster.

@@ -14,8 +14,6 @@ use crate::output::printable;
 use crate::output::{self, OutputArgs};
 use crate::target::{TargetArgs, TargetRef};
 
-const RELAY_UNAVAILABLE: &str = "relay-unavailable";
-
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  ebb logs pr-1 --follow\n  ebb logs pr-1 --unit db/provision --attempt 2")]
 pub(crate) struct LogsArgs {
@@ -118,7 +116,7 @@ impl LogsArgs {
 
 /// Returns true if the relay of a running script does not return its log. Logs of other units can be read.
 fn is_relay_unavailable(error: &CliError) -> bool {
-    error.problem().is_some_and(|problem| problem.code == RELAY_UNAVAILABLE)
+    error.has_code("relay-unavailable")
 }
 
 /// Returns the error if no unit matches the options.

@@ -56,8 +56,10 @@ impl PlanArgs {
     }
 }
 
-/// Returns the plan of a document with the plugins of these files, or with those of the server if there are none. Without
-/// the server, also what the units request from their clusters. The server checks it itself.
+/// Returns the plan of a document with the plugins of these files, or with those of the server if there are none.
+///
+/// A plan of the server has the violations of policies. With another one, also returns what the units request from their
+/// clusters.
 pub(super) async fn preview(
     server: &ServerArgs,
     document: &TargetDocument,

@@ -6,11 +6,12 @@ use ebb_protocol::api::{RelayOutage, TargetDetail, UnitDetail};
 use ebb_protocol::lifecycle::OutputValue;
 use jiff::Timestamp;
 
+use super::delete::watched;
 use crate::client::{ApiClient, ValueSelection};
 use crate::exit::{Exit, Result};
 use crate::interrupt::InterruptCount;
 use crate::lifecycle::named;
-use crate::progress::follow::{FollowEnd, FollowGoal, FollowLimits, WatchedInstance, follow};
+use crate::progress::follow::{FollowEnd, FollowGoal, FollowLimits, follow};
 use crate::progress::labels;
 use crate::progress::screen::ProgressScreen;
 use crate::target::{TargetCommandArgs, TargetRef};
@@ -37,8 +38,7 @@ impl SandboxGetArgs {
         if !self.watch {
             return output.write(&seen, |seen| text(seen, timing::now()));
         }
-        let (uid, generation) = (seen.info.uid, seen.info.generation);
-        let instance = WatchedInstance { target: target.target(), uid, generation };
+        let instance = watched(&target.target(), &seen);
         let mut screen = if output.format().is_some() { ProgressScreen::data(output) } else { ProgressScreen::new() };
         let interrupts = InterruptCount::listen()?;
         let limits = FollowLimits { timeout: None, interrupts: (&interrupts, 0) };
