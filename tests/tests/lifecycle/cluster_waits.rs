@@ -4,8 +4,8 @@ use ebb_flow::sweep::{SweepCondition, sweep_run};
 use ebb_protocol::api::TargetPage;
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::relay::{
-    Batch, BatchResponse, EnsureTask, ObjectCount, ObjectTask, ReadyRules, RelayRequest, RelayResponse, RunningTask,
-    TaskCompletion, TaskState, TaskWait, WaitResolution,
+    Batch, EnsureTask, ObjectCount, ObjectTask, ReadyRules, RelayRequest, RelayResponse, RunningTask, TaskCompletion,
+    TaskState, TaskWait, WaitResolution,
 };
 
 use crate::harness::*;
@@ -33,7 +33,7 @@ preStart:
 const AGE_MS: u64 = 3_600_000;
 
 /// Responds as the relay of a cluster in which the first task waits for an image, and the second one for a slot.
-fn respond(request: &RelayRequest) -> RelayResponse {
+fn respond(request: RelayRequest) -> RelayResponse {
     let wait = TaskWait {
         object: "Deployment units/web".to_owned(),
         code: ReasonCode::NotStartable,
@@ -57,15 +57,7 @@ fn respond(request: &RelayRequest) -> RelayResponse {
 
 /// Starts a stack whose tasks wait. The server is the relay.
 pub(crate) async fn relayed() -> (Harness, TestReceiver) {
-    let server = TestReceiver::start().await;
-    server.on("POST /v1/batch", |call, _| {
-        let batch: Batch = serde_json::from_value(call.body.clone()).unwrap();
-        let responses = batch.requests.iter().map(respond).collect();
-        CannedReply::ok(json!(BatchResponse { v: 1, cluster: "uid".to_owned(), responses }))
-    });
-    let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
-    let cluster = json!({"url": server.url(), "secret": secret, "uid": "uid", "entrypointImage": "r"});
-    (Harness::with_clusters(&json!({ "default": cluster })).await, server)
+    Harness::with_relay("default", respond).await
 }
 
 /// Returns the first task that the relay got.
@@ -127,17 +119,12 @@ pub(crate) async fn each_wait_has_its_reason_and_true_times() {
 
 /// A relay of an earlier version does not know the request for the state of a task.
 pub(crate) async fn an_earlier_relay_says_what_a_task_waits_for() {
-    let (harness, server) = relayed().await;
-    server.on("POST /v1/batch", |call, _| {
-        let batch: Batch = serde_json::from_value(call.body.clone()).unwrap();
-        let running = RunningTask { pending: Some("pod a: no node fits".to_owned()), ..RunningTask::default() };
-        let responses = batch.requests.iter().map(|request| match request {
-            RelayRequest::Status(_) => RelayResponse::Unavailable("unknown variant `status`".to_owned()),
-            _ => RelayResponse::State(TaskState::Running(running.clone())),
-        });
-        let responses = responses.collect();
-        CannedReply::ok(json!(BatchResponse { v: 1, cluster: "uid".to_owned(), responses }))
-    });
+    let running = RunningTask { pending: Some("pod a: no node fits".to_owned()), ..RunningTask::default() };
+    let respond = move |request| match request {
+        RelayRequest::Status(_) => RelayResponse::Unavailable("unknown variant `status`".to_owned()),
+        _ => RelayResponse::State(TaskState::Running(running.clone())),
+    };
+    let (harness, _server) = Harness::with_relay("default", respond).await;
     harness.begin("a", "waits", TWO).await;
     let wait = until("the wait of the first unit", async || {
         let target = harness.target("a").await?;

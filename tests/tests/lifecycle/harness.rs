@@ -12,6 +12,7 @@ use ebb_local::stack::{RemoteRelays, Stack, StackSettings, UnitBackend};
 use ebb_protocol::api::{ProblemDetails, TargetDetail, TargetDiagnosis, TargetPage, UnitDetail};
 use ebb_protocol::id::{self, TargetKey};
 use ebb_protocol::record::AttemptRecord;
+use ebb_protocol::relay::{Batch, BatchResponse, RelayRequest, RelayResponse};
 use ebb_relay_client::PollEndpoint;
 use ebb_store::{RunHead, TargetList};
 use ebb_tests::platform::{self, SignedRequest};
@@ -149,6 +150,22 @@ impl Harness {
             StackSettings { units, ..settings }
         })
         .await
+    }
+
+    /// Starts a stack, and a server that responds as the relay of its only cluster.
+    pub(crate) async fn with_relay(
+        cluster: &str,
+        respond: impl Fn(RelayRequest) -> RelayResponse + Send + Sync + 'static,
+    ) -> (Self, TestReceiver) {
+        let server = TestReceiver::start().await;
+        server.on("POST /v1/batch", move |call, _| {
+            let batch: Batch = serde_json::from_value(call.body.clone()).unwrap();
+            let responses = batch.requests.into_iter().map(&respond).collect();
+            CannedReply::ok(json!(BatchResponse { v: 1, cluster: "uid".to_owned(), responses }))
+        });
+        let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+        let relay = json!({"url": server.url(), "secret": secret, "uid": "uid", "entrypointImage": "r"});
+        (Self::with_clusters(&json!({cluster: relay})).await, server)
     }
 
     /// Starts a stack with a retention for gone instances.

@@ -7,7 +7,7 @@ use ebb_engine::TargetPhase::{self, Gone, Ready, Starting, Stopping, Stuck};
 use ebb_protocol::api::{DeleteOrphansResponse, OrphanList};
 use ebb_protocol::id;
 use ebb_protocol::listing::{ClusterListing, ObjectSummary, TaskSummary, UnmanagedObject};
-use ebb_protocol::relay::{Batch, BatchResponse, RelayRequest, RelayResponse, TaskId};
+use ebb_protocol::relay::{RelayRequest, RelayResponse, TaskId};
 use ebb_store::{MoveTarget as _, NewRun, RunFacts, TargetHead, TargetTransition};
 
 use crate::harness::*;
@@ -23,8 +23,8 @@ struct OrphanRelay {
 }
 
 impl OrphanRelay {
-    fn respond(&self, batch: Batch) -> BatchResponse {
-        let response = match batch.requests.into_iter().next().unwrap() {
+    fn respond(&self, request: RelayRequest) -> RelayResponse {
+        match request {
             RelayRequest::List { after: None } => RelayResponse::Listing(ClusterListing {
                 tasks: self.tasks.lock().unwrap().clone(),
                 next_token: Some("2".to_owned()),
@@ -41,8 +41,7 @@ impl OrphanRelay {
                 RelayResponse::Done
             }
             other => panic!("{other:?}"),
-        };
-        BatchResponse { v: 1, cluster: "uid".to_owned(), responses: vec![response] }
+        }
     }
 }
 
@@ -132,14 +131,9 @@ async fn store_case(harness: &Harness, name: &str, target: Target) {
 }
 
 async fn harness() -> (Harness, OrphanRelay, TestReceiver) {
-    let (relay, server) = (OrphanRelay::default(), TestReceiver::start().await);
+    let relay = OrphanRelay::default();
     let handler = relay.clone();
-    server.on("POST /v1/batch", move |call, _| {
-        CannedReply::ok(json!(handler.respond(serde_json::from_value(call.body.clone()).unwrap())))
-    });
-    let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
-    let cluster = json!({"url": server.url(), "secret": secret, "uid": "uid", "entrypointImage": "r"});
-    let harness = Harness::with_clusters(&json!({"eu": cluster})).await;
+    let (harness, server) = Harness::with_relay("eu", move |request| handler.respond(request)).await;
     let callback = harness.stack().env().settings.callback_url.clone();
     for (name, target, age_ms, (owner, labelled), _) in CASES {
         store_case(&harness, name, target).await;
