@@ -79,8 +79,8 @@ impl AwsServer {
             let deleted = call.body["QueueUrl"].as_str().and_then(|url| queues.remove(url));
             CannedReply::status(if deleted.is_some() { 200 } else { 400 })
         });
-        // A state of Terraform is JSON.
         receiver.always("GET /states", CannedReply::xml(200, "<ListBucketResult/>"));
+        // A state of Terraform is JSON.
         let objects = Arc::clone(&things);
         receiver.on("PUT /states/*", move |call, _| {
             objects.lock().unwrap().insert(call.path().to_owned(), call.body.clone());

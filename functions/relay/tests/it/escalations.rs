@@ -162,7 +162,7 @@ async fn namespaces_outside_of_the_policy() {
     let fixture = RelayFixture::new("removed", &[]).await;
     let namespaces: Api<Namespace> = Api::all(fixture.client.clone());
     let removed = format!("{}-removed", fixture.units);
-    // It has the label of the policy, and one without labels of Pod Security is refused in the same way.
+    // The namespace has the label that the policy requires. A Job is refused with this label, and without it.
     let labels = json!({"pod-security.kubernetes.io/enforce": "restricted"});
     create(&namespaces, json!({"metadata": {"name": removed, "labels": labels}})).await;
     let rules = json!([rule_for("batch", "jobs"), rule_for("", "secrets")]);

@@ -25,6 +25,7 @@ async fn a_new_policy_concerns_new_tasks_only() {
     let invalid = reported(&fixture, "the error", |policy| policy.error.is_some()).await;
     assert!(invalid.error.as_ref().is_some_and(|error| error.contains("unknown field `levels`")), "{invalid:?}");
     assert_eq!(ReportedPolicy { error: None, ..invalid }, before);
+    // The relay reads the file every two seconds. It logs an error of the same text once.
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert_eq!(fixture.log().matches("the policy cannot be used").count(), 1, "{}", fixture.log());
 

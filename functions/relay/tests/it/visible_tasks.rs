@@ -21,7 +21,8 @@ async fn names_events_and_progress() {
     let unit = name("run-1", 1);
     let [target, resource, own, plugin, hook] =
         ["sandbox/a", "db", "create", "db@1.0.0", "preStart"].map(str::to_owned);
-    let text = "echo '::ebb progress 40% loading'; echo started; sleep 8; exit 3";
+    // The script runs longer than the requests below take, also on a slow machine.
+    let text = "echo '::ebb progress 40% loading'; echo started; sleep 20; exit 3";
     let names = TaskNames { target, resource, unit: own, plugin, hook };
     fixture.ensure(EnsureTask { names, ..fixture.ensure_of(&unit, script(&unit, text)) }).await;
     fixture.wait_for_log(&unit, "started").await;

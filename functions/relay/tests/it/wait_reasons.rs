@@ -144,11 +144,14 @@ async fn causes_of_pods_that_are_refused() {
         [("quota", "exceeded quota", Quota, Person), ("denied", "violates PodSecurity", Denied, Never)]
     {
         let fixture = RelayFixture::new(title, &PATIENT).await;
-        match code {
-            Quota => set_quota(&fixture, "pods").await,
-            _ => enforce_restricted(&fixture).await,
-        }
-        let units = start_both(&fixture, title, without_user_if_denied(title)).await;
+        let change: ManifestChange = if code == Quota {
+            set_quota(&fixture, "pods").await;
+            |_| {}
+        } else {
+            enforce_restricted(&fixture).await;
+            without_user
+        };
+        let units = start_both(&fixture, title, change).await;
         join_all(units.iter().map(async |unit| {
             wait_after(&fixture, unit, text, text).await;
             // The status of a Deployment has the text before the relay reads the warning, which decides.
@@ -165,10 +168,6 @@ async fn causes_of_pods_that_are_refused() {
         .await;
         fixture.close().await;
     }
-}
-
-fn without_user_if_denied(title: &str) -> ManifestChange {
-    if title == "denied" { without_user } else { |_| {} }
 }
 
 /// A finalizer that no program removes, and a namespace that is missing, being deleted, and gone.
