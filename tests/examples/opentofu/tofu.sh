@@ -3,7 +3,6 @@
 # The state has the key of the unit that makes the resources, so its attempts and its undo use the same state. STATE is
 # this key if an attempt has succeeded.
 state="${STATE:-$EBB_KEY}"
-run="${EBB_RUN:-}"
 killed=
 export TF_VAR_key="$state" TF_CLI_ARGS=-no-color TF_IN_AUTOMATION=1 TF_INPUT=0
 cd "$(mktemp -d)"
@@ -12,8 +11,8 @@ trap 'exit 143' TERM
 
 # Connects to the state, and removes the lock of an attempt that was killed.
 #
-# Ebb starts an attempt when the earlier ones have ended. They ran in pods of this instance, or on this machine. The
-# lock of a person elsewhere stays, and OpenTofu waits for it.
+# Ebb starts an attempt when the earlier ones have ended. They ran in pods, whose names begin with `ebb-`, or on this
+# machine. Scripts of other instances have other states. The lock of a person elsewhere stays, and OpenTofu waits for it.
 connect() {
     tofu init -backend-config="bucket=$BUCKET" -backend-config="key=ebb/$state/terraform.tfstate"
     # No lock has this ID, so this only prints the lock, if there is one.
@@ -21,7 +20,7 @@ connect() {
     id=$(printf '%s\n' "$lock" | sed -n 's/^ *ID: *\([0-9a-f-]*\)$/\1/p')
     holder=$(printf '%s\n' "$lock" | sed -n 's/^ *Who: *//p')
     case "$holder" in
-    *@"ebb-${run%%-*}-"* | *@"$(hostname)")
+    *@ebb-* | *@"$(hostname)")
         echo "$holder has left the lock $id: an earlier attempt was killed"
         tofu force-unlock -force "$id"
         killed=yes
