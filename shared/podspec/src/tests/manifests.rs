@@ -15,13 +15,15 @@ struct ManifestCases {
 fn of(manifest: &Value) -> Vec<PodspecViolation> {
     let allowed = json!({
         "namespaces": {"units": []}, "kinds": ["ConfigMap", "Pod", "*.apps", "*.cache.example.org"],
-        "clusterKinds": ["Namespace"], "secrets": ["ebb-out-own"],
+        "clusterKinds": ["Namespace"],
     });
+    let mut allowed: ClusterPolicy = serde_json::from_value(allowed).unwrap();
+    allowed.secrets.insert("ebb-out-own".to_owned());
     let mut metadata = json!({"name": "a", "namespace": "units"});
     metadata.as_object_mut().unwrap().extend(manifest["metadata"].as_object().cloned().unwrap_or_default());
     let mut manifest = manifest.clone();
     manifest["metadata"] = metadata;
-    manifest_violations(&manifest, &serde_json::from_value(allowed).unwrap())
+    manifest_violations(&manifest, &allowed)
 }
 
 /// The kinds and namespaces of units do not count. The refusal names the key of the policy.
