@@ -1,6 +1,7 @@
 //! Commands that need no server, and starts of a server that are refused.
 
 use std::io::{BufRead as _, BufReader};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::workdir::Workdir;
@@ -16,6 +17,10 @@ fn ebb() -> Command {
 
 #[test]
 fn commands_print_their_snapshots() {
+    // A command uses the server of this directory or of one above. The snapshots are those of no server.
+    let server =
+        Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().map(|above| above.join(".ebb")).find(|it| it.exists());
+    assert_eq!(server, None, "state of `ebb dev` above the tests: end that server and remove its state");
     let cases = trycmd::TestCases::new();
     cases.env("NO_COLOR", "1").env("COLUMNS", "100");
     cases.case("tests/cmd/*.trycmd");
