@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Event;
 use serde_json::{Value, json};
 
 use super::*;
-use BlockerKind::{Permanent, Reported, Transient, Unschedulable};
+use BlockerKind::Transient;
 
 /// 2026-01-01T00:10:00Z.
 const NOW: u64 = 1_767_226_200_000;
@@ -45,7 +45,6 @@ fn warning(uid: &str, reason: &str, message: &str, last: &str) -> Warning {
 
 #[test]
 fn reasons_of_pods() {
-    let (started, first) = (NOW - 10 * MINUTE, NOW - 5 * MINUTE);
     let of_pod_at = |reason: &str, message: &str, last: &str| vec![warning("u", reason, message, last)];
     let recent = "2026-01-01T00:09:00Z";
     let missing = r#"MountVolume.SetUp failed for volume "v" : secret "nope" not found"#;
@@ -70,133 +69,51 @@ fn reasons_of_pods() {
         "exitCode": 7, "reason": "Error", "finishedAt": "2026-01-01T00:05:00Z"}}))]});
     let evicted = json!({"phase": "Failed", "reason": "Evicted", "message": "memory"});
     let ready = json!({"conditions": [{"type": "Ready", "status": "True"}]});
-    let pulls = of_pod_at("Failed", "Failed to pull image \"i:1\": not found", recent);
     let config = r#"secret "nope" not found"#;
-    // The status, warnings, the message, its code, the kind, the first report, and how it ends.
-    for (status, warnings, message, code, kind, since, resolves) in [
-        (
-            scheduled("Unschedulable"),
-            vec![],
-            "0/1 nodes are available",
-            ReasonCode::Unschedulable,
-            Unschedulable,
-            first,
-            Person,
-        ),
-        (
-            main_is(waiting("ErrImagePull", "m")),
-            pulls.clone(),
-            "container `main` (image `i:1`): ErrImagePull: m",
-            ReasonCode::ImagePull,
-            Transient(started),
-            first,
-            Person,
-        ),
-        (
-            init(waiting("ImagePullBackOff", "m")),
-            vec![],
-            "init container `init` (image `i:1`): ImagePullBackOff: m",
-            ReasonCode::ImagePull,
-            Transient(started),
-            started,
-            Person,
-        ),
-        (
-            main_is(waiting("InvalidImageName", "")),
-            vec![],
-            "container `main` (image `i:1`): InvalidImageName",
-            ReasonCode::NotStartable,
-            Permanent,
-            started,
-            Never,
-        ),
-        (
-            main_is(waiting("ErrImageNeverPull", "m")),
-            vec![],
-            "container `main` (image `i:1`): ErrImageNeverPull: m",
-            ReasonCode::NotStartable,
-            Permanent,
-            started,
-            Never,
-        ),
-        (
-            main_is(waiting("CreateContainerConfigError", config)),
-            of_pod_at("Failed", &format!("Error: {config}"), recent),
-            "container `main`: CreateContainerConfigError: secret \"nope\" not found",
-            ReasonCode::NotStartable,
-            Transient(started),
-            first,
-            Person,
-        ),
-        (
-            main_is(waiting("RunContainerError", "")),
-            vec![],
-            "container `main`: RunContainerError",
-            ReasonCode::NotStartable,
-            Transient(started),
-            started,
-            Person,
-        ),
-        (
-            last(2, waiting("CrashLoopBackOff", "back-off 10s")),
-            of_pod_at("BackOff", "Back-off restarting failed container", recent),
-            "container `main`: CrashLoopBackOff: exit code 3 (Error), 2 restarts: no database",
-            ReasonCode::NotStartable,
-            Transient(started),
-            first,
-            Itself,
-        ),
-        (
-            last(2, json!({"running": {}})),
-            vec![],
-            "container `main`: CrashLoopBackOff: exit code 3 (Error), 2 restarts: no database",
-            ReasonCode::NotStartable,
-            Reported,
-            NOW - 2 * MINUTE,
-            Itself,
-        ),
-        (
-            creating(),
-            of_pod_at("FailedMount", missing, recent),
-            r#"FailedMount: MountVolume.SetUp failed for volume "v" : secret "nope" not found"#,
-            ReasonCode::NotStartable,
-            Reported,
-            first,
-            Person,
-        ),
-        (
-            init(waiting("PodInitializing", "")),
-            of_pod_at("FailedCreatePodSandBox", "no network", recent),
-            "FailedCreatePodSandBox: no network",
-            ReasonCode::NotStartable,
-            Reported,
-            first,
-            Itself,
-        ),
-        (
-            main_is(json!({"running": {}})),
-            of_pod_at("Unhealthy", "Readiness probe failed: 500", recent),
-            "Unhealthy: Readiness probe failed: 500",
-            ReasonCode::NotStartable,
-            Reported,
-            first,
-            Itself,
-        ),
-        (
-            failed,
-            vec![],
-            "container `main` ended with exit code 7 (Error)",
-            ReasonCode::Failed,
-            Reported,
-            first,
-            Itself,
-        ),
-        (evicted, vec![], "it has failed: Evicted: memory", ReasonCode::Failed, Reported, 0, Itself),
-    ] {
-        let found = of_pod(&pod(status.clone()), &warnings, NOW);
-        let expected = StartBlocker { code, message: message.to_owned(), kind, since_ms: since, resolves };
-        assert_eq!(found, Some(expected), "{status}");
-    }
+    let config_error = main_is(waiting("CreateContainerConfigError", config));
+    let shown = |(status, warnings): &(Value, Vec<Warning>)| {
+        let found = of_pod(&pod(status.clone()), warnings, NOW).unwrap();
+        let minutes = |ms: u64| if ms == 0 { "unknown".to_owned() } else { format!("{} min", (NOW - ms) / MINUTE) };
+        let kind = match found.kind {
+            Transient(since_ms) => format!("Transient for {}", minutes(since_ms)),
+            kind => format!("{kind:?}"),
+        };
+        let StartBlocker { code, message, since_ms, resolves, .. } = found;
+        format!("{code:?}, {kind}, since {}, {resolves:?}: {message}\n", minutes(since_ms))
+    };
+    let cases = [
+        (scheduled("Unschedulable"), vec![]),
+        (main_is(waiting("ErrImagePull", "m")), of_pod_at("Failed", "Failed to pull image \"i:1\": not found", recent)),
+        (init(waiting("ImagePullBackOff", "m")), vec![]),
+        (main_is(waiting("InvalidImageName", "")), vec![]),
+        (main_is(waiting("ErrImageNeverPull", "m")), vec![]),
+        (config_error, of_pod_at("Failed", &format!("Error: {config}"), recent)),
+        (main_is(waiting("RunContainerError", "")), vec![]),
+        (last(2, waiting("CrashLoopBackOff", "back-off 10s")), of_pod_at("BackOff", "Back-off restarting", recent)),
+        (last(2, json!({"running": {}})), vec![]),
+        (creating(), of_pod_at("FailedMount", missing, recent)),
+        (init(waiting("PodInitializing", "")), of_pod_at("FailedCreatePodSandBox", "no network", recent)),
+        (main_is(json!({"running": {}})), of_pod_at("Unhealthy", "Readiness probe failed: 500", recent)),
+        (failed, vec![]),
+        (evicted, vec![]),
+    ];
+    // The code, the kind, the first report, how it ends, and the message.
+    let expected = r#"Unschedulable, Unschedulable, since 5 min, Person: 0/1 nodes are available
+ImagePull, Transient for 10 min, since 5 min, Person: container `main` (image `i:1`): ErrImagePull: m
+ImagePull, Transient for 10 min, since 10 min, Person: init container `init` (image `i:1`): ImagePullBackOff: m
+NotStartable, Permanent, since 10 min, Never: container `main` (image `i:1`): InvalidImageName
+NotStartable, Permanent, since 10 min, Never: container `main` (image `i:1`): ErrImageNeverPull: m
+NotStartable, Transient for 10 min, since 5 min, Person: container `main`: CreateContainerConfigError: secret "nope" not found
+NotStartable, Transient for 10 min, since 10 min, Person: container `main`: RunContainerError
+NotStartable, Transient for 10 min, since 5 min, Itself: container `main`: CrashLoopBackOff: exit code 3 (Error), 2 restarts: no database
+NotStartable, Reported, since 2 min, Itself: container `main`: CrashLoopBackOff: exit code 3 (Error), 2 restarts: no database
+NotStartable, Reported, since 5 min, Person: FailedMount: MountVolume.SetUp failed for volume "v" : secret "nope" not found
+NotStartable, Reported, since 5 min, Itself: FailedCreatePodSandBox: no network
+NotStartable, Reported, since 5 min, Itself: Unhealthy: Readiness probe failed: 500
+Failed, Reported, since 5 min, Itself: container `main` ended with exit code 7 (Error)
+Failed, Reported, since unknown, Itself: it has failed: Evicted: memory
+"#;
+    assert_eq!(cases.iter().map(shown).collect::<String>(), expected);
     let old = "2026-01-01T00:04:59Z";
     for (status, warnings) in [
         (creating(), vec![]),
