@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 use crate::platform::now;
 use crate::wait::until;
 
-/// The zeros by which GitLab reports a deletion.
-const ZEROS: &str = "0000000000000000000000000000000000000000";
+/// The events of each preset.
+const EVENTS: &str = include_str!("preset_lives.yaml");
 /// The value of the document that an update changes to [`CHANGED`].
 pub const FIRST: &str = "one";
 pub const CHANGED: &str = "two";
@@ -52,7 +52,7 @@ enum SenderChange {
 pub struct SenderEvent {
     /// The ID of the delivery.
     delivery: String,
-    headers: Vec<(&'static str, String)>,
+    headers: Vec<(String, String)>,
     body: Value,
 }
 
@@ -193,184 +193,50 @@ impl PresetLife {
 
     /// Returns the event of a change at a minute. `None` means that the sender has none.
     fn event(&self, change: SenderChange, minute: u64) -> Option<SenderEvent> {
-        use SenderChange::{Changed, Created, Deleted, Other};
-        if change == Changed && !self.is_changed {
+        use SenderChange::{Changed, Deleted};
+        if (change == Changed && !self.is_changed) || (change == Deleted && self.preset == "gitlab-deployments") {
             return None;
         }
         let delivery = format!("{change:?}-{minute}");
-        let at = format!("2026-01-01T00:{minute:02}:00Z");
         let note = if change == Changed { CHANGED } else { FIRST };
-        let of = |created: &'static str, changed: &'static str, deleted: &'static str, other: &'static str| match change
-        {
-            Created => created,
-            Changed => changed,
-            Deleted => deleted,
-            Other => other,
+        let text = |given: &str| match given {
+            "MILLIS" => Value::from(1_767_225_600_000 + minute * 60_000),
+            given => {
+                let given = given.replace("MINUTE", &format!("{minute:02}")).replace("DELIVERY", &delivery);
+                given.replace("NOTE", note).into()
+            }
         };
-        let shop = json!({"id": 1, "name": "shop", "full_name": "acme/shop", "pushed_at": at});
-        let project = json!({"id": 5, "path_with_namespace": "acme/shop", "default_branch": "main"});
-        let pull_request = of("pull_request", "pull_request", "pull_request", "issues");
-        let mut headers = Vec::new();
-        let body = match self.preset {
-            "argocd" => json!({
-                "event": of("created", "synced", "deleted", "degraded"), "time": at, "uid": "u1", "application": "shop-pr-7",
-                "namespace": "argocd", "project": note,
-            }),
-            "cdevents" => {
-                let event =
-                    of("environment.created", "environment.modified", "environment.deleted", "service.deployed");
-                json!({
-                    "context": {
-                        "specversion": "0.5.0", "id": delivery, "source": "/dev/shop", "timestamp": at,
-                        "type": format!("dev.cdevents.{event}.0.3.0"),
-                    },
-                    "subject": {"id": "pr7", "source": "/dev/shop", "content": {"name": note}},
-                })
-            }
-            "claude-sessions" => {
-                let event = of("session.created", "", "session.deleted", "session.status_idled");
-                let data = json!({"type": event, "id": "sesn_5", "organization_id": "o1", "workspace_id": note});
-                json!({"type": "event", "id": delivery, "created_at": at, "data": data})
-            }
-            "coder" => {
-                headers.push(("x-message-id", delivery.clone()));
-                let labels = match change {
-                    Deleted => {
-                        json!({"name": "web", "reason": "autodeleted due to dormancy", "initiator": "autobuild"})
-                    }
-                    _ => json!({
-                        "workspace": "web", "template": "go", "version": note, "workspace_owner_username": "ann",
-                    }),
-                };
-                let name = of("Workspace Created", "", "Workspace Deleted", "Workspace Marked as Dormant");
-                let payload =
-                    json!({"_version": "1.2", "notification_name": name, "user_username": "ann", "labels": labels});
-                json!({"_version": "1.1", "msg_id": delivery, "title": "", "body": "", "payload": payload})
-            }
-            "daytona" => match change {
-                Created => json!({"event": "sandbox.created", "timestamp": at, "id": "s5", "organizationId": "o1"}),
-                _ => json!({
-                    "event": "sandbox.state.updated", "timestamp": at, "id": "s5", "organizationId": "o1",
-                    "oldState": "creating", "newState": of("", "started", "destroyed", "archived"), "updatedAt": at,
-                }),
-            },
-            "e2b" => json!({
-                "id": delivery, "version": "v2", "timestamp": at, "event_data": {"sandbox_metadata": {"note": note}},
-                "type": format!("sandbox.lifecycle.{}", of("created", "updated", "killed", "paused")),
-                "sandbox_id": "i5", "sandbox_template_id": "t1",
-            }),
-            "gitea" => {
-                headers.push(("x-gitea-event", of("pull_request", "pull_request", "pull_request", "push").to_owned()));
-                let request = json!({"updated_at": at, "head": {"repo_id": 3, "sha": note}, "base": {"repo_id": 3}});
-                let mut body = json!({
-                    "action": of("opened", "synchronized", "closed", ""), "number": 7,
-                    "repository": {"id": 3, "full_name": "acme/shop"}, "pull_request": request,
-                });
-                without(&mut body, "pull_request", change == Other);
-                body
-            }
-            "github" => {
-                headers.push(("x-github-event", pull_request.to_owned()));
-                let request = json!({"draft": false, "updated_at": at, "head": {"sha": note, "repo": {"id": 1}}});
-                let action = of("opened", "synchronize", "closed", "opened");
-                let mut body = json!({"action": action, "number": 7, "repository": shop, "pull_request": request});
-                without(&mut body, "pull_request", change == Other);
-                body
-            }
-            "github-labels" => {
-                headers.push(("x-github-event", pull_request.to_owned()));
-                let labels = if change == Deleted { json!([]) } else { json!([{"name": "preview"}]) };
-                let request = json!({
-                    "draft": false, "state": "open", "labels": labels, "updated_at": at,
-                    "head": {"sha": note, "repo": {"id": 1}},
-                });
-                let action = of("labeled", "synchronize", "unlabeled", "labeled");
-                let mut body = json!({"action": action, "number": 8, "repository": shop, "pull_request": request});
-                without(&mut body, "pull_request", change == Other);
-                body
-            }
-            "github-branches" => {
-                headers.push(("x-github-event", of("create", "", "delete", "create").to_owned()));
-                let ref_type = of("branch", "", "branch", "tag");
-                let mut body = json!({
-                    "ref": "fix", "ref_type": ref_type, "master_branch": "main", "description": note, "pusher_type": "user",
-                    "repository": shop,
-                });
-                without(&mut body, "master_branch", change == Deleted);
-                body
-            }
-            "github-deployments" => {
-                let event = of("deployment", "", "deployment_status", "deployment_status");
-                headers.push(("x-github-event", event.to_owned()));
-                let deployment =
-                    json!({"id": 42, "environment": "pr-7", "sha": "abc123", "description": note, "updated_at": at});
-                let mut body = json!({"action": "created", "deployment": deployment, "repository": shop});
-                if change != Created {
-                    body["deployment_status"] = json!({"state": of("", "", "inactive", "pending"), "updated_at": at});
-                }
-                body
-            }
-            "gitlab" => {
-                let mut attributes = json!({
-                    "iid": 7, "action": of("open", "update", "close", "open"), "source_project_id": 5,
-                    "target_project_id": 5, "updated_at": format!("2026-01-01 00:{minute:02}:00 UTC"),
-                    "last_commit": {"id": note},
-                });
-                if change == Changed {
-                    attributes["oldrev"] = json!(FIRST);
-                }
-                let kind = of("merge_request", "merge_request", "merge_request", "note");
-                json!({"object_kind": kind, "project": project, "object_attributes": attributes})
-            }
-            "gitlab-branches" => json!({
-                "object_kind": of("push", "push", "push", "tag_push"), "before": ZEROS, "checkout_sha": note,
-                "ref": of("refs/heads/fix", "refs/heads/fix", "refs/heads/fix", "refs/tags/v1"),
-                "after": of("1f", "2f", ZEROS, "1f"), "project": project,
-            }),
-            "gitlab-deployments" if change == Deleted => return None,
-            "gitlab-deployments" => json!({
-                "object_kind": "deployment", "status": of("running", "success", "", "failed"), "short_sha": note,
-                "status_changed_at": format!("2026-01-01 02:{minute:02}:00 +0200"), "environment": "review/a",
-                "environment_slug": "review-a-x1", "environment_tier": "development", "project": project,
-            }),
-            "qovery" => {
-                let event =
-                    of("DEPLOYMENT_STARTED", "DEPLOYMENT_SUCCESSFUL", "DEPLOYMENT_SUCCESSFUL", "DEPLOYMENT_FAILURE");
-                let desired = of("DEPLOYED", "DEPLOYED", "DELETED", "DEPLOYED");
-                json!({
-                    "created_at": at, "event_type": event, "payload_type": "DEPLOYMENT", "payload_id": "p1",
-                    "payload": {
-                        "id": note, "desired_status": desired, "project": {"id": "p2"}, "environment": {"id": "e1"},
-                    },
-                })
-            }
-            "vercel" => {
-                let event = of("created", "succeeded", "cleanup", "promoted");
-                let deployment =
-                    json!({"id": "dpl_5", "name": "shop", "url": "shop-5.vercel.app", "meta": {"sha": note}});
-                json!({
-                    "id": delivery, "type": format!("deployment.{event}"), "createdAt": 1_767_225_600_000 + minute * 60_000,
-                    "region": null,
-                    "payload": {"deployment": deployment, "target": null, "project": {"id": "prj_1"}},
-                })
-            }
-            other => panic!("no events of {other}"),
-        };
+        let events: Value = serde_saphyr::from_str(EVENTS).unwrap();
+        let part = |name: &str| filled(&events[self.preset][name], change, &text).unwrap();
+        let header = |(name, value): (&String, &Value)| (name.clone(), value.as_str().unwrap().to_owned());
+        let headers = part("headers").as_object().into_iter().flatten().map(header).collect();
+        let body = part("body");
         Some(SenderEvent { delivery, headers, body })
     }
+}
+
+/// Returns a value of [`EVENTS`] with its words and choices replaced, or `None` if the event does not have it.
+fn filled(value: &Value, change: SenderChange, text: &impl Fn(&str) -> Value) -> Option<Value> {
+    Some(match value {
+        Value::String(given) => text(given),
+        Value::Array(items) => items.iter().filter_map(|item| filled(item, change, text)).collect(),
+        Value::Object(fields) => match fields.get("of").and_then(Value::as_array) {
+            Some(choices) => {
+                let chosen = choices.get(change as usize).unwrap_or(&choices[0]);
+                return if chosen.is_null() { None } else { filled(chosen, change, text) };
+            }
+            None => {
+                fields.iter().filter_map(|(name, field)| Some((name.clone(), filled(field, change, text)?))).collect()
+            }
+        },
+        other => other.clone(),
+    })
 }
 
 /// Returns the MAC of a body in hexadecimal digits.
 pub fn hex_mac(algorithm: hmac::Algorithm, secret: &str, body: &[u8]) -> String {
     let mac = hmac::sign(&hmac::Key::new(algorithm, secret.as_bytes()), body);
     mac.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// Removes a key from an object.
-fn without(body: &mut Value, key: &str, is_removed: bool) {
-    if is_removed {
-        body.as_object_mut().unwrap().remove(key);
-    }
 }
 
 /// The forgery of a request.
@@ -421,8 +287,9 @@ impl LifeServer {
         }
         let query = if life.proof == SenderProof::Url { format!("?secret={secret}") } else { String::new() };
         let mut request = self.http.post(format!("{}/v1/sources/{}{query}", self.url, life.preset));
-        for (name, value) in event.headers.iter().chain(&proof) {
-            request = request.header(*name, value);
+        let proof = proof.into_iter().map(|(name, value)| (name.to_owned(), value));
+        for (name, value) in event.headers.iter().cloned().chain(proof) {
+            request = request.header(name, value);
         }
         answer(request.header("content-type", "application/json").body(body)).await
     }
