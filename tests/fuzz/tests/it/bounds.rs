@@ -69,138 +69,77 @@ fn documents() {
     };
     let runners = "runners: {sh: {image: a}}\npreStart:\n";
     let pod = "pod: {script: \"#!/bin/sh\"}";
-    all(
-        "documents",
-        MEMORY,
-        vec![
-            ("aliases, ten of ten of ten", aliases(12, 10)),
-            ("aliases, doubled", aliases(64, 2)),
-            (
-                "aliases of a large text",
-                format!(
-                    "{SANDBOX}labels:\n  a: &a {}\n{}",
-                    "x".repeat(100_000),
-                    lines(900, |n| format!("  b{n}: *a\n"))
-                ),
-            ),
-            ("10 MB of text", format!("{SANDBOX}labels: {{a: {}}}\n", "x".repeat(10_000_000))),
-            ("10 MB of keys", format!("{SANDBOX}labels:\n{}", lines(700_000, |n| format!("  k{n}: v\n")))),
-            ("20,000 keys", format!("{SANDBOX}labels:\n{}", lines(20_000, |n| format!("  k{n}: v\n")))),
-            ("20,000 unknown keys", format!("{SANDBOX}{}", lines(20_000, |n| format!("k{n}: v\n")))),
-            ("4 MB of brackets", format!("{SANDBOX}labels: {}\n", "[".repeat(4_000_000))),
-            ("60,000 lists", format!("{SANDBOX}labels: [{}]\n", "[],".repeat(60_000))),
-            (
-                "2,000 levels of blocks",
-                format!("{SANDBOX}labels:\n{}", lines(2_000, |n| format!("{}a:\n", " ".repeat(n + 1)))),
-            ),
-            ("4 MB of quotes", format!("{SANDBOX}labels: {{a: \"{}\"}}\n", "\\\"".repeat(2_000_000))),
-            ("4 MB of empty documents", "---\n".repeat(1_000_000)),
-            ("100 documents", lines(100, |n| format!("---\n{SANDBOX}labels: {{a: \"{n}\"}}\n"))),
-            ("10,000 units", format!("{PLUGIN}{runners}{}", lines(10_000, |n| format!("  u{n}: {{{pod}}}\n")))),
-            (
-                "2,000 units in a row",
-                format!(
-                    "{PLUGIN}{runners}{}",
-                    lines(2_000, |n| format!(
-                        "  u{n}: {{{pod}, after: [{}]}}\n",
-                        if n == 0 { String::new() } else { format!("u{}", n - 1) }
-                    ))
-                ),
-            ),
-            (
-                "1,000 independent units",
-                format!("{PLUGIN}{runners}{}", lines(1_000, |n| format!("  u{n}: {{{pod}, after: [v{n}]}}\n"))),
-            ),
-            (
-                "10,001 units, which are too many",
-                format!("{PLUGIN}{runners}{}", lines(10_001, |n| format!("  u{n}: {{{pod}}}\n"))),
-            ),
-            (
-                "a script of 1 MB",
-                format!("{PLUGIN}{runners}  u: {{pod: {{script: \"#!/bin/sh {}\"}}}}\n", "x".repeat(1_000_000)),
-            ),
-            (
-                "300 KB of expressions in a text",
-                format!(
-                    "{PLUGIN}preStart:\n  u: {{webhook: {{url: \"https://a.example.org/\", body: {{b: \"{}\"}}}}}}\n",
-                    "${target.name}".repeat(20_000)
-                ),
-            ),
-            (
-                "a text that never closes",
-                format!(
-                    "{PLUGIN}preStart:\n  u: {{webhook: {{url: \"https://a.example.org/\", body: {{b: \"{}\"}}}}}}\n",
-                    "${".repeat(500_000)
-                ),
-            ),
-            (
-                "6,000 patterns of 1 KB",
-                format!(
-                    "{PLUGIN}params:\n{}",
-                    lines(6_000, |n| {
-                        let end = "z".repeat(n % 400 + 1);
-                        format!("  p{n}: {{type: string, required: false, pattern: '[a-f]{{60}}q*{end}'}}\n")
-                    })
-                ),
-            ),
-            (
-                "8 patterns with cases of all letters",
-                format!(
-                    "{PLUGIN}params:\n{}",
-                    lines(8, |n| format!("  p{n}: {{type: string, required: false, pattern: '(?i)\\p{{any}}'}}\n"))
-                ),
-            ),
-            (
-                "a long default",
-                format!(
-                    "{PLUGIN}params:\n  p: {{type: string, pattern: '(a?){{200}}b*', default: {}}}\n",
-                    "a".repeat(1_000_000)
-                ),
-            ),
-            (
-                "20,000 calls of unknown functions",
-                format!(
-                    "{PLUGIN}preStart:\n  u: {{webhook: {{url: \"https://a.example.org/\", body: \"{}\"}}}}\n",
-                    "${aaaaaaaaaaaaaaaaaaaaaa(1)}".repeat(20_000)
-                ),
-            ),
-            (
-                "names that are nearly right",
-                format!(
-                    "{PLUGIN}params: {{v: {{type: string}}}}\n---\n{SANDBOX}resources:\n{}",
-                    lines(100, |n| {
-                        let reads = lines(80, |m| format!("${{resources.r{:x<55}{n:0>3}{m:0>2}.outputs.o}}", ""));
-                        let name = format!("{n:0>4}").replace('0', "o");
-                        format!("  r{:x<55}{name}a: {{plugin: p, params: {{v: \"{reads}\"}}}}\n", "")
-                    })
-                ),
-            ),
-            (
-                "values that are handed on",
-                format!(
-                    "{PLUGIN}params: {{v: {{type: string, default: x}}}}\npreStart:\n{}outputs: {{o: \"{}\"}}\n---\n{SANDBOX}resources:\n{}",
-                    lines(4, |n| format!(
-                        "  u{n}: {{webhook: {{url: \"https://a.example.org/\", body: \"${{params.v}}\"}}, outputs: {{o: {{value: '${{response.body}}'}}}}}}\n"
-                    )),
-                    lines(4, |n| format!("${{units.u{n}.outputs.o}}")),
-                    lines(100, |n| {
-                        let value =
-                            if n == 0 { "x".to_owned() } else { format!("${{resources.q{}.outputs.o}}", n - 1) };
-                        format!("  q{n}: {{plugin: p, params: {{v: \"{value}\"}}}}\n")
-                    })
-                ),
-            ),
-            ("50,000 placeholders", format!("{SANDBOX}labels: {{a: \"{}\"}}\n", "@{x}".repeat(50_000))),
-            (
-                "embedded again and again",
-                format!(
-                    "{SANDBOX}labels:\n{}%%%%\n{}",
-                    lines(2_000, |n| format!("  k{n}: \"@{{embed: f0}}\"\n")),
-                    "x".repeat(1_000_000)
-                ),
-            ),
-        ],
+    let sandbox = |rest: &str| format!("{SANDBOX}{rest}\n");
+    let units = |count, unit: fn(usize) -> String| {
+        format!("{PLUGIN}{runners}{}", lines(count, |n| format!("  u{n}: {{{pod}{}}}\n", unit(n))))
+    };
+    let posted = |text: &str| {
+        let webhook = format!("{{url: \"https://a.example.org/\", body: {{b: \"{text}\"}}}}");
+        format!("{PLUGIN}preStart:\n  u: {{webhook: {webhook}}}\n")
+    };
+    let params = |count, line: fn(usize) -> String| {
+        format!("{PLUGIN}params:\n{}", lines(count, |n| format!("  p{n}: {{type: string, {}}}\n", line(n))))
+    };
+    let x = "x".repeat(1_000_000);
+    let blocks = lines(2_000, |n| format!("{}a:\n", " ".repeat(n + 1)));
+    let texts = format!("labels:\n  a: &a {}\n{}", &x[..100_000], lines(900, |n| format!("  b{n}: *a\n")));
+    let several = lines(100, |n| format!("---\n{SANDBOX}labels: {{a: \"{n}\"}}\n"));
+    let previous = |n: usize| if n == 0 { ", after: []".to_owned() } else { format!(", after: [u{}]", n - 1) };
+    let pattern = |n: usize| format!("required: false, pattern: '[a-f]{{60}}q*{}'", "z".repeat(n % 400 + 1));
+    let script = format!("{PLUGIN}{runners}  u: {{pod: {{script: \"#!/bin/sh {x}\"}}}}\n");
+    let default = format!("pattern: '(a?){{200}}b*', default: {}", "a".repeat(1_000_000));
+    let default = format!("{PLUGIN}params:\n  p: {{type: string, {default}}}\n");
+    let nearly_right = lines(100, |n| {
+        let reads = lines(80, |m| format!("${{resources.r{:x<55}{n:0>3}{m:0>2}.outputs.o}}", ""));
+        let name = format!("{n:0>4}").replace('0', "o");
+        format!("  r{:x<55}{name}a: {{plugin: p, params: {{v: \"{reads}\"}}}}\n", "")
+    });
+    let nearly_right = format!("{PLUGIN}params: {{v: {{type: string}}}}\n---\n{SANDBOX}resources:\n{nearly_right}");
+    let sends = lines(4, |n| {
+        let webhook = "{url: \"https://a.example.org/\", body: \"${params.v}\"}";
+        format!("  u{n}: {{webhook: {webhook}, outputs: {{o: {{value: '${{response.body}}'}}}}}}\n")
+    });
+    let reads = lines(4, |n| format!("${{units.u{n}.outputs.o}}"));
+    let handed_on = lines(100, |n| {
+        let value = if n == 0 { "x".to_owned() } else { format!("${{resources.q{}.outputs.o}}", n - 1) };
+        format!("  q{n}: {{plugin: p, params: {{v: \"{value}\"}}}}\n")
+    });
+    let handed_on = format!(
+        "{PLUGIN}params: {{v: {{type: string, default: x}}}}\npreStart:\n{sends}outputs: {{o: \"{reads}\"}}\n---\n\
+         {SANDBOX}resources:\n{handed_on}"
     );
+    let embedded = lines(2_000, |n| format!("  k{n}: \"@{{embed: f0}}\"\n"));
+    let cases = vec![
+        ("aliases, ten of ten of ten", aliases(12, 10)),
+        ("aliases, doubled", aliases(64, 2)),
+        ("aliases of a large text", format!("{SANDBOX}{texts}")),
+        ("10 MB of text", sandbox(&format!("labels: {{a: {}}}", x.repeat(10)))),
+        ("10 MB of keys", sandbox(&format!("labels:\n{}", lines(700_000, |n| format!("  k{n}: v\n"))))),
+        ("20,000 keys", sandbox(&format!("labels:\n{}", lines(20_000, |n| format!("  k{n}: v\n"))))),
+        ("20,000 unknown keys", sandbox(&lines(20_000, |n| format!("k{n}: v\n")))),
+        ("4 MB of brackets", sandbox(&format!("labels: {}", "[".repeat(4_000_000)))),
+        ("60,000 lists", sandbox(&format!("labels: [{}]", "[],".repeat(60_000)))),
+        ("2,000 levels of blocks", sandbox(&format!("labels:\n{blocks}"))),
+        ("4 MB of quotes", sandbox(&format!("labels: {{a: \"{}\"}}", "\\\"".repeat(2_000_000)))),
+        ("4 MB of empty documents", "---\n".repeat(1_000_000)),
+        ("100 documents", several),
+        ("10,000 units", units(10_000, |_| String::new())),
+        ("2,000 units in a row", units(2_000, previous)),
+        ("1,000 independent units", units(1_000, |n| format!(", after: [v{n}]"))),
+        ("10,001 units, which are too many", units(10_001, |_| String::new())),
+        ("a script of 1 MB", script),
+        ("300 KB of expressions in a text", posted(&"${target.name}".repeat(20_000))),
+        ("a text that never closes", posted(&"${".repeat(500_000))),
+        ("6,000 patterns of 1 KB", params(6_000, pattern)),
+        ("8 patterns with cases of all letters", params(8, |_| r"required: false, pattern: '(?i)\p{any}'".to_owned())),
+        ("a long default", default),
+        ("20,000 calls of unknown functions", posted(&"${aaaaaaaaaaaaaaaaaaaaaa(1)}".repeat(20_000))),
+        ("names that are nearly right", nearly_right),
+        ("values that are handed on", handed_on),
+        ("50,000 placeholders", sandbox(&format!("labels: {{a: \"{}\"}}", "@{x}".repeat(50_000)))),
+        ("embedded again and again", format!("{SANDBOX}labels:\n{embedded}%%%%\n{x}")),
+    ];
+    all("documents", MEMORY, cases);
 }
 
 /// The bodies that take the most memory and time for their length, and sources that read all of them.
