@@ -16,7 +16,7 @@ use ebb_flow::instance::target_document::compile_document;
 use ebb_flow::lifecycle::{self, LifecycleRejection};
 use ebb_flow::ports::QueueMessage;
 use ebb_flow::sweep::{self, SweepCondition};
-use ebb_flow::{DeploymentSettings, Env, FlowError, InstanceCache, RequestError};
+use ebb_flow::{DeploymentSettings, Env, FlowResult, InstanceCache, RequestError};
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::id::{RunId, TargetKey};
 use ebb_protocol::lifecycle::{LifecycleData, TargetStopCause};
@@ -388,7 +388,7 @@ impl ModelSimulation {
     fn spawn(
         &self,
         invocation: ModelInvocation,
-        body: impl Future<Output = Result<InvocationEnd, FlowError>> + Send + 'static,
+        body: impl Future<Output = FlowResult<InvocationEnd>> + Send + 'static,
     ) -> SimTaskId {
         let (ended, outer, runtime) = (Arc::clone(&self.ended), self.environment.clone(), self.runtime.clone());
         let task = self.runtime.spawn(async move {

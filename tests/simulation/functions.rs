@@ -17,7 +17,7 @@ use ebb_flow::run::{possible_resources, removals};
 use ebb_flow::source::reconcile;
 use ebb_flow::source::record::{self, TargetEvent};
 use ebb_flow::sweep::{SweepSummary, sweep_until};
-use ebb_flow::{Env, FlowError, RequestError};
+use ebb_flow::{Env, FlowResult, RequestError};
 use ebb_protocol::api::{ForceCompleteUnit, ForceDeleteTarget, RunDetail, SourceResponse};
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::id::{RunId, TargetKey};
@@ -89,7 +89,7 @@ impl SimFunctions {
     where
         T: Send + 'static,
         F: FnOnce(Arc<Env>, Arc<SimTable>) -> Fut,
-        Fut: Future<Output = Result<T, FlowError>> + Send + 'static,
+        Fut: Future<Output = FlowResult<T>> + Send + 'static,
     {
         let task = self.runtime.spawn(body(self.env()?, Arc::clone(&self.table)));
         let result = self.runtime.within(task, TIMEOUT_MS).await.ok_or(InvocationFailure)?;
@@ -278,7 +278,7 @@ impl SimFunctions {
 }
 
 /// Returns the response to a request, or its rejection.
-fn response_of<T, R>(result: Result<T, RequestError<R>>) -> Result<Result<T, R>, FlowError> {
+fn response_of<T, R>(result: Result<T, RequestError<R>>) -> FlowResult<Result<T, R>> {
     match result {
         Ok(response) => Ok(Ok(response)),
         Err(RequestError::Rejected(rejection)) => Ok(Err(rejection)),
@@ -286,7 +286,7 @@ fn response_of<T, R>(result: Result<T, RequestError<R>>) -> Result<Result<T, R>,
     }
 }
 
-async fn finish(env: &Env, follow_ups: Vec<FollowUp>) -> Result<(), FlowError> {
+async fn finish(env: &Env, follow_ups: Vec<FollowUp>) -> FlowResult<()> {
     for follow_up in follow_ups {
         follow_up.finish(env).await?;
     }

@@ -10,7 +10,7 @@ use axum::{Extension, Router};
 use ebb_flow::advance::follow_up::FollowUp;
 use ebb_flow::background::{self, BackgroundTasks};
 use ebb_flow::env::Env;
-use ebb_flow::error::FlowError;
+use ebb_flow::error::FlowResult;
 use ebb_flow::telemetry::{FunctionKind, InvocationOrigin, Telemetry};
 use futures::future::BoxFuture;
 use tokio::sync::oneshot;
@@ -28,10 +28,7 @@ impl RemainingWork {
 
 /// Runs the follow-up of an accepted request in the same way as [`background::run_follow_up`]. Returns the rest as an
 /// extension of the response.
-pub(crate) async fn run_follow_up(
-    env: &Arc<Env>,
-    follow_up: FollowUp,
-) -> Result<Option<Extension<RemainingWork>>, FlowError> {
+pub(crate) async fn run_follow_up(env: &Arc<Env>, follow_up: FollowUp) -> FlowResult<Option<Extension<RemainingWork>>> {
     let rest = background::run_follow_up(env, follow_up).await?;
     Ok(rest.map(|rest| Extension(RemainingWork(Arc::new(Mutex::new(Some(rest)))))))
 }

@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 
 use crate::advance::follow_up::FollowUp;
 use crate::env::Env;
-use crate::error::FlowError;
+use crate::error::FlowResult;
 use crate::lock::lock;
 
 /// Maximum delay of a response by its follow-up. Most receivers respond sooner. No write is then needed to make the run
@@ -50,7 +50,7 @@ impl BackgroundTasks {
 ///
 /// # Errors
 /// Returns the error of the follow-up if it fails before this function returns.
-pub async fn run_follow_up(env: &Arc<Env>, follow_up: FollowUp) -> Result<Option<BoxFuture<'static, ()>>, FlowError> {
+pub async fn run_follow_up(env: &Arc<Env>, follow_up: FollowUp) -> FlowResult<Option<BoxFuture<'static, ()>>> {
     let run = follow_up.run().cloned();
     let (own, follow_up_env) = (Arc::clone(env), Arc::clone(env));
     let wake_up = async move {
@@ -75,9 +75,9 @@ pub async fn run_follow_up(env: &Arc<Env>, follow_up: FollowUp) -> Result<Option
 /// Waits for `follow_up` for the maximum delay, then runs `wake_up` and returns the rest of `follow_up`. If `wake_up`
 /// fails, waits for all of `follow_up`.
 async fn wait<'a>(
-    follow_up: impl Future<Output = Result<(), FlowError>> + Send + 'a,
-    wake_up: impl Future<Output = Result<(), FlowError>>,
-) -> Result<Option<BoxFuture<'a, Result<(), FlowError>>>, FlowError> {
+    follow_up: impl Future<Output = FlowResult<()>> + Send + 'a,
+    wake_up: impl Future<Output = FlowResult<()>>,
+) -> FlowResult<Option<BoxFuture<'a, FlowResult<()>>>> {
     let mut follow_up = follow_up.boxed();
     if let Ok(done) = tokio::time::timeout(MAX_RESPONSE_DELAY, &mut follow_up).await {
         return done.map(|()| None);
@@ -94,17 +94,18 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
     use super::*;
+    use crate::error::FlowError;
 
-    fn write_error() -> Result<(), FlowError> {
+    fn write_error() -> FlowResult<()> {
         Err(FlowError::Contended("a run".to_owned()))
     }
 
     /// Returns a follow-up that ends after its wake-up was attempted, and that wake-up.
     fn follow_up_and_wake_up<'a>(
         has_ended: &'a AtomicBool,
-        end: Result<(), FlowError>,
-        woken: Result<(), FlowError>,
-    ) -> (impl Future<Output = Result<(), FlowError>> + 'a, impl Future<Output = Result<(), FlowError>>) {
+        end: FlowResult<()>,
+        woken: FlowResult<()>,
+    ) -> (impl Future<Output = FlowResult<()>> + 'a, impl Future<Output = FlowResult<()>>) {
         let (release, released) = tokio::sync::oneshot::channel();
         let follow_up = async move {
             released.await.unwrap();

@@ -26,7 +26,7 @@ use ebb_store::{
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
 
 use crate::breaker::CircuitBreakers;
-use crate::error::FlowError;
+use crate::error::{FlowError, FlowResult};
 use crate::lock::lock;
 use crate::ports::{Clock, MessageQueue, RandomSource, RelayClient};
 use crate::run::taken_results::TakenResults;
@@ -137,7 +137,7 @@ impl CompiledPlan {
     ///
     /// # Errors
     /// Returns [`FlowError::Broken`] if the bytes are not a plan.
-    pub fn read(digest: &str, json: &[u8]) -> Result<Self, FlowError> {
+    pub fn read(digest: &str, json: &[u8]) -> FlowResult<Self> {
         let broken = |reason: String| FlowError::Broken(format!("plan {digest}: {reason}"));
         let text = std::str::from_utf8(json).map_err(|error| broken(error.to_string()))?;
         let plan = Plan::from_json(text).map_err(|error| broken(error.to_string()))?;
@@ -148,7 +148,7 @@ impl CompiledPlan {
     ///
     /// # Errors
     /// Returns [`FlowError::Broken`] if the plan does not come from the compiler.
-    pub fn of(plan: Plan, digest: &str) -> Result<Self, FlowError> {
+    pub fn of(plan: Plan, digest: &str) -> FlowResult<Self> {
         let broken = |reason: String| FlowError::Broken(format!("plan {digest}: {reason}"));
         let compiled = CompiledExpressions::new(&plan).map_err(|error| broken(error.to_string()))?;
         let mut graphs = HashMap::new();
@@ -284,7 +284,7 @@ impl Env {
     }
 
     /// Returns the plan of a target's present instance, as [`Self::plan`] does.
-    pub async fn plan_of(&self, target: &TargetHead) -> Result<Arc<CompiledPlan>, FlowError> {
+    pub async fn plan_of(&self, target: &TargetHead) -> FlowResult<Arc<CompiledPlan>> {
         self.plan(&target.instance_key(), &target.plan).await
     }
 
@@ -294,7 +294,7 @@ impl Env {
     ///
     /// # Errors
     /// Returns [`FlowError::Damaged`] if the plan is missing or unreadable.
-    pub async fn plan(&self, instance: &str, digest: &str) -> Result<Arc<CompiledPlan>, FlowError> {
+    pub async fn plan(&self, instance: &str, digest: &str) -> FlowResult<Arc<CompiledPlan>> {
         if let Some(loaded) = lock(&self.cache.plans).get(digest) {
             return Ok(loaded);
         }
@@ -310,7 +310,7 @@ impl Env {
         self.read_plan(instance, digest).await
     }
 
-    async fn read_plan(&self, instance: &str, digest: &str) -> Result<Arc<CompiledPlan>, FlowError> {
+    async fn read_plan(&self, instance: &str, digest: &str) -> FlowResult<Arc<CompiledPlan>> {
         let damaged = |what| FlowError::Damaged { what, fix: RESTORE };
         let json = self.store.get_plan(instance).await.map_err(|error| match error {
             // The item exists, but the object with its text does not.
@@ -328,7 +328,7 @@ impl Env {
 
     /// Returns the facts of a run, from memory or the table, or `None` if the run does not exist. Facts of a run older
     /// than the retention always come from the table, because another function instance may have removed it.
-    pub async fn facts(&self, run: &RunId) -> Result<Option<RunFacts>, FlowError> {
+    pub async fn facts(&self, run: &RunId) -> FlowResult<Option<RunFacts>> {
         if let Some(facts) = lock(&self.cache.facts).get(run.as_str())
             && !self.may_be_removed(&facts)
         {

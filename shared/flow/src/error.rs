@@ -26,6 +26,8 @@ impl FlowError {
     }
 }
 
+pub type FlowResult<T> = Result<T, FlowError>;
+
 /// The error of a request that can be rejected.
 #[derive(Debug)]
 pub enum RequestError<R> {

@@ -45,7 +45,7 @@ pub mod system;
 pub mod telemetry;
 
 pub use env::{ApiStore, DeploymentSettings, DriveStore, Env, HttpStore, InstanceCache, SweepStore};
-pub use error::{FlowError, RequestError};
+pub use error::{FlowError, FlowResult, RequestError};
 
 /// Maximum attempts of a conditional write. Each attempt uses the present state of the item.
 pub(crate) const ATTEMPTS: usize = 8;

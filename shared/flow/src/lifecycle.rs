@@ -23,7 +23,7 @@ use crate::advance::follow_up::FollowUp;
 use crate::advance::next_run;
 use crate::advance::transition;
 use crate::env::Env;
-use crate::error::{FlowError, RequestError};
+use crate::error::{FlowError, FlowResult, RequestError};
 pub use crate::instance::rejection::LifecycleRejection;
 use crate::instance::rejection::{foreign, stale};
 use crate::instance::retention;
@@ -230,7 +230,7 @@ async fn create(
 }
 
 /// Ends an instance of any owner for `cause`. The call can be repeated.
-pub async fn delete(env: &Env, instance: InstanceRef<'_>, cause: TargetStopCause) -> Result<(), FlowError> {
+pub async fn delete(env: &Env, instance: InstanceRef<'_>, cause: TargetStopCause) -> FlowResult<()> {
     match begin_delete(env, instance, cause, (RequestSender::Operator, DecidedFor::Any)).await? {
         Some(follow_up) => follow_up.finish(env).await,
         None => Ok(()),
@@ -244,7 +244,7 @@ pub(crate) async fn begin_delete(
     instance @ InstanceRef { target: key, uid }: InstanceRef<'_>,
     cause: TargetStopCause,
     (sender, decided): (RequestSender<'_>, DecidedFor),
-) -> Result<Option<FollowUp>, FlowError> {
+) -> FlowResult<Option<FollowUp>> {
     let tombstone = || retention::tombstone(env, instance.key(), env.now());
     for _ in 0..crate::ATTEMPTS {
         let seen = env.store.read_target(key).await?;
@@ -319,7 +319,7 @@ async fn bump_version(
     env: &Env,
     InstanceRef { target: TargetKey { kind, name }, uid }: InstanceRef<'_>,
     seen: Option<TargetHead>,
-) -> Result<bool, FlowError> {
+) -> FlowResult<bool> {
     let expected_version = seen.as_ref().map(|target| target.version);
     let now = env.now();
     let gone = || TargetHead { phase: TargetPhase::Gone, removed: Some(now), ..TargetHead::new(kind, name, uid, now) };
@@ -329,7 +329,7 @@ async fn bump_version(
 
 /// Cancels the run of a stopping target that its teardown waits for: of its setup, or of an event. A crash before this
 /// may have left it running.
-async fn stop_setup_run(env: &Env, target: &TargetHead) -> Result<FollowUp, FlowError> {
+async fn stop_setup_run(env: &Env, target: &TargetHead) -> FlowResult<FollowUp> {
     let Some(hook) = target.hook.filter(|hook| !hook.is_teardown()) else {
         return Ok(FollowUp::default());
     };

@@ -11,7 +11,7 @@ use ebb_protocol::token::idempotency_key;
 use ebb_store::{AttemptUpdate, RunFacts, RunHead};
 
 use crate::env::{CompiledPlan, Env};
-use crate::error::FlowError;
+use crate::error::{FlowError, FlowResult};
 
 /// Identifies a unit of an instance, without positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub struct Run {
 
 impl Run {
     /// Loads a run. Returns `None` if it does not exist or was removed.
-    pub async fn load(env: &Env, id: &RunId) -> Result<Option<Self>, FlowError> {
+    pub async fn load(env: &Env, id: &RunId) -> FlowResult<Option<Self>> {
         let Some(facts) = env.facts(id).await? else { return Ok(None) };
         match Self::with_units(env, id, facts).await {
             // A removal deletes a run, then its plan.
@@ -54,7 +54,7 @@ impl Run {
     }
 
     /// Does the same as [`Self::load`], and reads all head items of the run.
-    pub async fn load_with_view(env: &Env, id: &RunId) -> Result<Option<(Self, RunView)>, FlowError> {
+    pub async fn load_with_view(env: &Env, id: &RunId) -> FlowResult<Option<(Self, RunView)>> {
         let Some(run) = Self::load(env, id).await? else { return Ok(None) };
         let view = run.read_view(env).await?;
         Ok(Some((run, view)))
@@ -62,7 +62,7 @@ impl Run {
 
     /// Returns the run `id` with its facts, or `None` if an update has replaced the units of its event. The run has then
     /// ended.
-    pub async fn with_units(env: &Env, id: &RunId, facts: RunFacts) -> Result<Option<Self>, FlowError> {
+    pub async fn with_units(env: &Env, id: &RunId, facts: RunFacts) -> FlowResult<Option<Self>> {
         let loaded = env.plan(&facts.instance_key(), &facts.plan).await?;
         let is_replaced = loaded.digest != facts.plan || loaded.hook_plan(id.hook()).is_none();
         if matches!(id.hook(), Hook::Event(_)) && is_replaced {
@@ -72,12 +72,12 @@ impl Run {
     }
 
     /// Returns the run `id` with facts that were already read.
-    pub async fn of(env: &Env, id: &RunId, facts: RunFacts) -> Result<Self, FlowError> {
+    pub async fn of(env: &Env, id: &RunId, facts: RunFacts) -> FlowResult<Self> {
         let loaded = env.plan(&facts.instance_key(), &facts.plan).await?;
         Self::with_plan(env, id, facts, loaded)
     }
 
-    fn with_plan(env: &Env, id: &RunId, facts: RunFacts, loaded: Arc<CompiledPlan>) -> Result<Self, FlowError> {
+    fn with_plan(env: &Env, id: &RunId, facts: RunFacts, loaded: Arc<CompiledPlan>) -> FlowResult<Self> {
         env.remember_facts(id, &facts);
         if loaded.hook_plan(id.hook()).is_none() {
             return Err(FlowError::Broken(format!("run {id}: its plan has no such hook")));
@@ -184,7 +184,7 @@ impl Run {
         env: &Env,
         attempt: AttemptRef,
         update: AttemptUpdate,
-    ) -> Result<AttemptRecord, FlowError> {
+    ) -> FlowResult<AttemptRecord> {
         Ok(env.store.update_attempt(&self.id, attempt.unit, attempt.number, &update).await?)
     }
 
@@ -193,7 +193,7 @@ impl Run {
     /// # Errors
     /// Returns a retryable error if an operator has repaired the teardown since this function instance read the facts of
     /// the run. The next invocation reads them again.
-    pub fn check_plan(&self, env: &Env, head: &RunHead) -> Result<(), FlowError> {
+    pub fn check_plan(&self, env: &Env, head: &RunHead) -> FlowResult<()> {
         match &head.facts {
             Some(facts) if facts.plan != self.facts.plan => {
                 env.forget_run(&self.id);
@@ -209,7 +209,7 @@ impl Run {
     }
 
     /// Reads all head items of the run.
-    pub async fn read_view(&self, env: &Env) -> Result<RunView, FlowError> {
+    pub async fn read_view(&self, env: &Env) -> FlowResult<RunView> {
         let heads = env.store.read_run(&self.id).await?;
         if let Some(root) = heads.first() {
             self.check_plan(env, root)?;
@@ -224,7 +224,7 @@ pub(crate) async fn patch_root(
     env: &Env,
     id: &RunId,
     decide: impl Fn(&HeadState) -> Option<Patch>,
-) -> Result<bool, FlowError> {
+) -> FlowResult<bool> {
     for _ in 0..crate::ATTEMPTS {
         let root = env.store.read_root(id).await?;
         let Some(patch) = root.and_then(|root| decide(&root.head)) else { return Ok(false) };

@@ -3,13 +3,13 @@
 use tokio::runtime::Handle;
 use tokio::task;
 
-use crate::error::FlowError;
+use crate::error::{FlowError, FlowResult};
 
 /// Runs `compute` on a blocking thread. Without a runtime, runs it on this thread.
 ///
 /// # Errors
 /// Returns [`FlowError::Broken`] if `compute` panics.
-pub async fn offload<T: Send + 'static>(compute: impl FnOnce() -> T + Send + 'static) -> Result<T, FlowError> {
+pub async fn offload<T: Send + 'static>(compute: impl FnOnce() -> T + Send + 'static) -> FlowResult<T> {
     if Handle::try_current().is_err() {
         return Ok(compute());
     }
@@ -40,7 +40,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_is_an_error() {
-        let broken: Result<(), FlowError> = offload(|| panic!("as planned")).await;
+        let broken: FlowResult<()> = offload(|| panic!("as planned")).await;
         assert!(matches!(broken, Err(FlowError::Broken(_))));
     }
 }

@@ -10,7 +10,7 @@ use ebb_protocol::seal::{open_value, seal_value};
 use ebb_protocol::sign::WebhookKeys;
 use ebb_protocol::value::{Outputs, UnitValue};
 
-use crate::error::FlowError;
+use crate::error::{FlowError, FlowResult};
 
 /// Returns the place for which an output is encrypted. Updates keep the positions of units, but not their keys.
 pub(crate) fn output_place(run: &RunId, unit: Unit, output: &str) -> String {
@@ -24,7 +24,7 @@ pub(crate) fn seal_outputs(
     (run, at): (&RunId, Unit),
     unit: &UnitPlan,
     outputs: Outputs,
-) -> Result<Outputs, FlowError> {
+) -> FlowResult<Outputs> {
     let sealed = outputs.into_iter().map(|(name, value)| {
         let is_sensitive = unit.outputs.get(&name).is_some_and(|output| output.sensitive);
         let value = match value {
@@ -42,7 +42,7 @@ pub(crate) fn seal_outputs(
 
 /// Encrypts the literals of sensitive params. A literal that `current` has, too, keeps its text, so that the rotation of a
 /// root secret does not change a plan.
-pub(crate) fn seal_params(keys: &WebhookKeys, plan: &mut Plan, current: Option<&Plan>) -> Result<(), FlowError> {
+pub(crate) fn seal_params(keys: &WebhookKeys, plan: &mut Plan, current: Option<&Plan>) -> FlowResult<()> {
     for (name, resource) in &mut plan.resources {
         let before = current.and_then(|current| current.resources.get(name));
         for (param, given) in &mut resource.params {
@@ -70,7 +70,7 @@ pub(crate) fn sealed_param(plan: &Plan) -> Option<(&str, &str)> {
     })
 }
 
-fn as_json(value: &UnitValue) -> Result<Vec<u8>, FlowError> {
+fn as_json(value: &UnitValue) -> FlowResult<Vec<u8>> {
     serde_json::to_vec(value).map_err(|_| FlowError::Broken("a sensitive value cannot be written as JSON".to_owned()))
 }
 

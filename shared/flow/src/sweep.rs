@@ -25,7 +25,7 @@ use futures::future::{Either, select};
 
 use crate::advance::dispatch_all::drive_slice;
 use crate::env::{Env, SweepStore};
-use crate::error::FlowError;
+use crate::error::FlowResult;
 use crate::instance::outbox;
 use crate::lock::lock;
 use crate::permits::SweepPermits;
@@ -64,7 +64,7 @@ pub enum SweepCondition {
 ///
 /// # Errors
 /// Returns an error if the index cannot be read. Later errors are counted, and their items are due again.
-pub async fn sweep(env: &Env, store: &dyn SweepStore) -> Result<SweepSummary, FlowError> {
+pub async fn sweep(env: &Env, store: &dyn SweepStore) -> FlowResult<SweepSummary> {
     sweep_until(env, store, std::future::pending()).await
 }
 
@@ -72,11 +72,7 @@ pub async fn sweep(env: &Env, store: &dyn SweepStore) -> Result<SweepSummary, Fl
 ///
 /// # Errors
 /// Returns an error if the index cannot be read. Later errors are counted, and their items are due again.
-pub async fn sweep_until(
-    env: &Env,
-    store: &dyn SweepStore,
-    end: impl Future<Output = ()>,
-) -> Result<SweepSummary, FlowError> {
+pub async fn sweep_until(env: &Env, store: &dyn SweepStore, end: impl Future<Output = ()>) -> FlowResult<SweepSummary> {
     let now = env.now();
     let mut due = store.query_due(now, MAX_DUE).await?;
     let late_ms = due.first().map_or(0, |(first, _)| now.0.saturating_sub(first.0));
@@ -171,12 +167,12 @@ pub async fn postpone_message(env: &Env, message: &QueueMessage) {
 }
 
 /// Writes the schedule mark of the health check.
-pub async fn mark_schedule(env: &Env) -> Result<(), FlowError> {
+pub async fn mark_schedule(env: &Env) -> FlowResult<()> {
     Ok(env.store.put_mark(HealthMark::Schedule, env.now()).await?)
 }
 
 /// Handles a queue message. After an error it may be delivered again.
-pub async fn receive_message(env: &Env, message: &QueueMessage) -> Result<(), FlowError> {
+pub async fn receive_message(env: &Env, message: &QueueMessage) -> FlowResult<()> {
     match message {
         QueueMessage::Run(run) => sweep_run(env, run, SweepCondition::Due).await,
         QueueMessage::Recover(run) => sweep_run(env, run, SweepCondition::Always).await,

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ebb_flow::FlowError;
 use ebb_flow::ports::QueueMessage;
 use ebb_flow::sweep::SweepSummary;
 use ebb_flow::telemetry::{FunctionKind, InvocationOrigin};
+use ebb_flow::{FlowError, FlowResult};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
@@ -42,14 +42,14 @@ impl SweepHandler {
 }
 
 impl FunctionContext {
-    async fn handle(&self, event: Value) -> Result<Value, FlowError> {
+    async fn handle(&self, event: Value) -> FlowResult<Value> {
         match event.get("Records").and_then(Value::as_array) {
             Some(records) => Ok(self.handle_batch(records).await),
             None => self.run_schedule().await,
         }
     }
 
-    async fn run_schedule(&self) -> Result<Value, FlowError> {
+    async fn run_schedule(&self) -> FlowResult<Value> {
         let (env, store) = (&self.env, self.store.as_ref());
         if let Err(error) = ebb_flow::sweep::mark_schedule(env).await {
             tracing::warn!(%error, "cannot record the run of the schedule");
@@ -81,7 +81,7 @@ impl FunctionContext {
     }
 
     /// Handles a message. After the time limit, its run or target is due again later.
-    async fn handle_message(&self, message: &QueueMessage) -> Result<(), FlowError> {
+    async fn handle_message(&self, message: &QueueMessage) -> FlowResult<()> {
         let task = Box::pin(ebb_flow::sweep::receive_message(&self.env, message));
         match timeout(TIME_LIMIT, task).await {
             Ok(done) => done,

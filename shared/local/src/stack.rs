@@ -458,7 +458,7 @@ async fn run_schedule(env: Arc<Env>, store: Arc<Store>, mut stopped: watch::Rece
 /// The maximum number of runs and targets of one recovery.
 const MAX_RECOVERED: usize = 100_000;
 
-async fn recover(env: &Arc<Env>, store: &Arc<Store>) -> Result<(), ebb_flow::FlowError> {
+async fn recover(env: &Arc<Env>, store: &Arc<Store>) -> ebb_flow::FlowResult<()> {
     use ebb_flow::ports::QueueMessage;
     let all = ebb_store::QueryDue::query_due(store.as_ref(), Timestamp(u64::MAX / 2), MAX_RECOVERED).await?;
     for (_, due) in all {

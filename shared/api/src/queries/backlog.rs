@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ebb_engine::Timestamp;
 use ebb_flow::env::HttpStore;
-use ebb_flow::error::FlowError;
+use ebb_flow::error::FlowResult;
 use ebb_protocol::api::DeliveryError;
 use ebb_protocol::id::TargetKey;
 use ebb_protocol::time::rfc3339;
@@ -45,7 +45,7 @@ impl Waiting {
 }
 
 impl Backlog {
-    pub(super) async fn read(store: &dyn HttpStore) -> Result<Self, FlowError> {
+    pub(super) async fn read(store: &dyn HttpStore) -> FlowResult<Self> {
         let due = store.query_due(Timestamp(u64::MAX / 2), MAX_DUE).await?;
         let mut is_incomplete = due.len() >= MAX_DUE;
         let mut targets: Vec<(String, String)> = Vec::new();

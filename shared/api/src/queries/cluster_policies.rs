@@ -13,7 +13,7 @@ use ebb_store::PolicyRecord;
 
 use crate::HttpProblem;
 use ebb_flow::env::{Env, HttpStore};
-use ebb_flow::error::FlowError;
+use ebb_flow::error::{FlowError, FlowResult};
 
 /// The longest time for which the check of a document waits for a relay.
 const ABOUT_TIME: Duration = Duration::from_secs(3);
@@ -27,7 +27,7 @@ pub(super) async fn complete(
     store: &dyn HttpStore,
     cluster: &mut ClusterInfo,
     created: Option<u64>,
-) -> Result<(), FlowError> {
+) -> FlowResult<()> {
     let recorded = recorded(store, &cluster.name, created).await?;
     if let Some(policy) = &cluster.policy {
         let is_new = recorded.is_none_or(|record| record.policy != *policy);
@@ -51,7 +51,7 @@ pub(super) async fn check(
     env: &Env,
     store: &dyn HttpStore,
     requests: &[PolicyRequest],
-) -> Result<Vec<DocumentError>, FlowError> {
+) -> FlowResult<Vec<DocumentError>> {
     let connected = env.relay.clusters().await;
     let wanted: BTreeSet<Option<&str>> = requests.iter().map(|request| request.cluster.as_deref()).collect();
     let wanted = wanted.into_iter().filter_map(|cluster| {
@@ -96,7 +96,7 @@ async fn known(
     env: &Env,
     store: &dyn HttpStore,
     name: &str,
-) -> Result<Option<(ReportedPolicy, Option<Timestamp>)>, FlowError> {
+) -> FlowResult<Option<(ReportedPolicy, Option<Timestamp>)>> {
     if let Ok(Ok((about, _))) = tokio::time::timeout(ABOUT_TIME, env.relay.about(name)).await {
         return Ok(about.policy.map(|policy| (policy.fit(), None)));
     }
@@ -107,7 +107,7 @@ async fn known(
 
 /// Returns the recorded policy of a cluster. A record from before `created`, the time of the registration, belongs to
 /// another cluster of the same name.
-async fn recorded(store: &dyn HttpStore, name: &str, created: Option<u64>) -> Result<Option<PolicyRecord>, FlowError> {
+async fn recorded(store: &dyn HttpStore, name: &str, created: Option<u64>) -> FlowResult<Option<PolicyRecord>> {
     let recorded = store.read_policy(name).await?;
     Ok(recorded.filter(|record| created.is_none_or(|created| record.at.0 >= created)))
 }

@@ -9,7 +9,7 @@ use ebb_protocol::relay::TaskState;
 use futures::stream::{self, StreamExt as _};
 
 use ebb_flow::env::Env;
-use ebb_flow::error::FlowError;
+use ebb_flow::error::FlowResult;
 use ebb_flow::loaded_run::{self, Run};
 use ebb_flow::ports::RelayError;
 use ebb_flow::run::attempt::task_id;
@@ -31,7 +31,7 @@ pub enum LogSearch {
 
 /// Returns the tail of a unit's log and its attempt: from the bucket, or from the relay while the unit runs. Without
 /// `attempt`, returns the log of the last attempt that has one.
-pub async fn log(env: &Env, id: &RunId, key: &str, attempt: Option<u32>) -> Result<LogSearch, FlowError> {
+pub async fn log(env: &Env, id: &RunId, key: &str, attempt: Option<u32>) -> FlowResult<LogSearch> {
     let Some(run) = Run::load(env, id).await? else { return Ok(LogSearch::Missing) };
     let Some((unit, _)) = run.find_unit(key) else { return Ok(LogSearch::Missing) };
     let view = run.read_view(env).await?;
@@ -64,7 +64,7 @@ async fn log_of(
     unit: Unit,
     attempt: Attempt,
     no_response: &Mutex<Option<(Attempt, String)>>,
-) -> Result<Option<(Attempt, String)>, FlowError> {
+) -> FlowResult<Option<(Attempt, String)>> {
     if let Some(bytes) = env.store.get_object(&log_key(run, unit, attempt)).await? {
         return Ok(Some((attempt, String::from_utf8_lossy(&bytes).into_owned())));
     }
@@ -92,9 +92,7 @@ async fn log_of(
 const CONCURRENT: usize = 8;
 
 /// Returns the first result that exists, in the order of `reads`.
-async fn first_found<T>(
-    reads: Vec<impl Future<Output = Result<Option<T>, FlowError>>>,
-) -> Result<Option<T>, FlowError> {
+async fn first_found<T>(reads: Vec<impl Future<Output = FlowResult<Option<T>>>>) -> FlowResult<Option<T>> {
     let mut results = stream::iter(reads).buffered(CONCURRENT);
     while let Some(result) = results.next().await {
         if let Some(found) = result? {

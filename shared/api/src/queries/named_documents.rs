@@ -3,7 +3,7 @@
 use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
 use ebb_engine::Timestamp;
 use ebb_flow::env::{Env, HttpStore};
-use ebb_flow::error::{FlowError, RequestError};
+use ebb_flow::error::{FlowResult, RequestError};
 use ebb_flow::offload::offload;
 use ebb_protocol::limits;
 use ebb_store::{NamedDocument, NamedKind};
@@ -24,21 +24,17 @@ pub(crate) trait StoredKind: 'static {
     /// Loads and checks the document that is to be stored as `name`.
     fn checked(name: &str, text: &str) -> Result<NamedDocument, Diagnostics>;
 
-    async fn list(env: &Env, store: &dyn HttpStore) -> Result<Self::List, FlowError>;
+    async fn list(env: &Env, store: &dyn HttpStore) -> FlowResult<Self::List>;
 
     /// Describes a stored document. One that no longer loads has the reason, so that it can be replaced.
-    async fn detail(env: &Env, store: &dyn HttpStore, item: NamedDocument) -> Result<Self::Detail, FlowError>;
+    async fn detail(env: &Env, store: &dyn HttpStore, item: NamedDocument) -> FlowResult<Self::Detail>;
 
     /// Forgets what this program has read, after a change.
     async fn forget(_env: &Env) {}
 }
 
 /// Returns the document `name`.
-pub(crate) async fn get<K: StoredKind>(
-    env: &Env,
-    store: &dyn HttpStore,
-    name: &str,
-) -> Result<Option<K::Detail>, FlowError> {
+pub(crate) async fn get<K: StoredKind>(env: &Env, store: &dyn HttpStore, name: &str) -> FlowResult<Option<K::Detail>> {
     match store.get_document(K::KIND, name).await? {
         Some(item) => Ok(Some(K::detail(env, store, item).await?)),
         None => Ok(None),
@@ -64,7 +60,7 @@ pub(crate) async fn put<K: StoredKind>(
 }
 
 /// Deletes the document `name`. Returns false if it does not exist.
-pub(crate) async fn delete<K: StoredKind>(env: &Env, store: &dyn HttpStore, name: &str) -> Result<bool, FlowError> {
+pub(crate) async fn delete<K: StoredKind>(env: &Env, store: &dyn HttpStore, name: &str) -> FlowResult<bool> {
     let is_deleted = store.delete_document(K::KIND, name).await?;
     K::forget(env).await;
     Ok(is_deleted)

@@ -3,7 +3,7 @@
 use ebb_documents::load::durations;
 use ebb_engine::{Millis, Timestamp};
 use ebb_flow::env::{Env, HttpStore};
-use ebb_flow::error::{FlowError, RequestError};
+use ebb_flow::error::{FlowResult, RequestError};
 use ebb_protocol::api::{CreateToken, CreatedToken, TokenInfo};
 use ebb_protocol::api_token::{self, parse_scopes};
 use ebb_protocol::time::rfc3339;
@@ -36,7 +36,7 @@ fn about(token: TokenItem) -> TokenInfo {
 }
 
 /// Returns the tokens that are not revoked, by name.
-pub async fn list(store: &dyn HttpStore) -> Result<Vec<TokenInfo>, FlowError> {
+pub async fn list(store: &dyn HttpStore) -> FlowResult<Vec<TokenInfo>> {
     Ok(store.list_tokens().await?.into_iter().map(about).collect())
 }
 

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::cluster_policies;
 use crate::HttpProblem;
 use ebb_flow::env::{CompiledPlan, Env, HttpStore};
-use ebb_flow::error::{FlowError, RequestError};
+use ebb_flow::error::{FlowResult, RequestError};
 use ebb_flow::instance::changes::{self, PinnedVersions};
 use ebb_flow::instance::target_document::{DocumentNotes, compile_document, compiler_tools};
 use ebb_flow::offload::offload;
@@ -52,7 +52,7 @@ pub async fn shown_plan(
     (kind, name): (String, String),
     plan: Plan,
     notes: &DocumentNotes,
-) -> Result<PlanPreview, FlowError> {
+) -> FlowResult<PlanPreview> {
     let mut warnings: Vec<_> = notes.warnings.iter().map(HttpProblem::document_error).collect();
     warnings.extend(cluster_policies::check(env, store, &notes.requests).await?);
     let preview = offload(move || show(&kind, &name, plan)).await??;
@@ -69,8 +69,8 @@ fn target_of(document: &SandboxDoc) -> (String, String) {
 /// inputs.
 ///
 /// # Errors
-/// Returns [`FlowError::Broken`] if the plan does not come from the compiler.
-pub fn show(kind: &str, name: &str, plan: Plan) -> Result<PlanPreview, FlowError> {
+/// Returns [`FlowError::Broken`](ebb_flow::FlowError::Broken) if the plan does not come from the compiler.
+pub fn show(kind: &str, name: &str, plan: Plan) -> FlowResult<PlanPreview> {
     let digest = plan.digest();
     let loaded = CompiledPlan::of(plan, &digest)?;
     let plan = &loaded.plan;

@@ -11,7 +11,7 @@ use ebb_store::{PluginItem, ReadPlugins};
 
 use crate::HttpProblem;
 use ebb_flow::env::ApiStore;
-use ebb_flow::error::{FlowError, RequestError};
+use ebb_flow::error::{FlowResult, RequestError};
 use ebb_flow::offload::offload;
 
 /// A published version, new or unchanged.
@@ -32,12 +32,12 @@ pub enum PublishRejection {
 }
 
 /// Returns all versions of all plugins that are not withdrawn, by name, the highest version first.
-pub async fn list(store: &dyn ApiStore) -> Result<Vec<PluginInfo>, FlowError> {
+pub async fn list(store: &dyn ApiStore) -> FlowResult<Vec<PluginInfo>> {
     Ok(sorted(ReadPlugins::list_plugins(store).await?))
 }
 
 /// Returns the versions of a plugin that are not withdrawn, the highest first.
-pub async fn versions(store: &dyn ApiStore, name: &str) -> Result<Vec<PluginInfo>, FlowError> {
+pub async fn versions(store: &dyn ApiStore, name: &str) -> FlowResult<Vec<PluginInfo>> {
     let mut listed = store.list_versions(name).await?;
     listed.retain(|item| item.withdrawn.is_none());
     Ok(sorted(listed))
@@ -127,7 +127,7 @@ fn one_plugin(document: &str) -> Result<PluginDoc, Diagnostics> {
 
 /// Returns a version in canonical form; for `latest`, the highest version that is not withdrawn, for the first numbers
 /// of versions the highest one of these.
-async fn resolve(store: &dyn ApiStore, name: &str, version: &str) -> Result<Option<String>, FlowError> {
+async fn resolve(store: &dyn ApiStore, name: &str, version: &str) -> FlowResult<Option<String>> {
     let range = match (version, version.parse::<VersionRange>()) {
         ("latest", _) => None,
         (_, Err(_)) => return Ok(Some(version.to_owned())),
@@ -143,7 +143,7 @@ async fn resolve(store: &dyn ApiStore, name: &str, version: &str) -> Result<Opti
 }
 
 /// Returns a version with its document, also a withdrawn one.
-pub async fn get(store: &dyn ApiStore, name: &str, version: &str) -> Result<Option<PluginDetail>, FlowError> {
+pub async fn get(store: &dyn ApiStore, name: &str, version: &str) -> FlowResult<Option<PluginDetail>> {
     let Some(version) = resolve(store, name, version).await? else { return Ok(None) };
     let item = store.get_plugin(name, &version).await?;
     Ok(item.map(|item| PluginDetail {
@@ -155,7 +155,7 @@ pub async fn get(store: &dyn ApiStore, name: &str, version: &str) -> Result<Opti
 
 /// Withdraws a version: new targets cannot use it. Active targets keep it in their plans. Returns false if the version
 /// does not exist, or is only the first numbers of versions.
-pub async fn withdraw(store: &dyn ApiStore, name: &str, version: &str, now: Timestamp) -> Result<bool, FlowError> {
+pub async fn withdraw(store: &dyn ApiStore, name: &str, version: &str, now: Timestamp) -> FlowResult<bool> {
     if version.parse::<VersionRange>().is_ok_and(|range| range.exact().is_none()) {
         return Ok(false);
     }

@@ -15,7 +15,7 @@ use ebb_protocol::time::rfc3339;
 use serde_json::{Value, json};
 
 use ebb_flow::env::Env;
-use ebb_flow::error::FlowError;
+use ebb_flow::error::FlowResult;
 use ebb_flow::loaded_run::{self, AttemptRef, Run};
 use ebb_flow::run::dispatch::{UnitInputs, skip_text, unit_inputs};
 use ebb_flow::run::inputs::InvocationCache;
@@ -38,12 +38,7 @@ pub(crate) enum RenderingSearch {
 }
 
 /// Returns the rendered form of an attempt of a unit. The default is the last attempt.
-pub(crate) async fn rendered(
-    env: &Env,
-    id: &RunId,
-    key: &str,
-    attempt: Option<u32>,
-) -> Result<RenderingSearch, FlowError> {
+pub(crate) async fn rendered(env: &Env, id: &RunId, key: &str, attempt: Option<u32>) -> FlowResult<RenderingSearch> {
     let Some(run) = Run::load(env, id).await? else {
         return Ok(RenderingSearch::Missing(format!("run {id} does not exist")));
     };

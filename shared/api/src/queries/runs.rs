@@ -11,14 +11,14 @@ use ebb_protocol::record::{AttemptOutcome, AttemptRecord};
 use ebb_protocol::time::rfc3339;
 
 use ebb_flow::env::Env;
-use ebb_flow::error::FlowError;
+use ebb_flow::error::FlowResult;
 use ebb_flow::loaded_run::{self, Run};
 use ebb_flow::run::records::{self, started_at};
 
 use crate::queries::live;
 
 /// Returns a run with its units, or `None` if it has not begun.
-pub async fn get(env: &Env, id: &RunId) -> Result<Option<RunDetail>, FlowError> {
+pub async fn get(env: &Env, id: &RunId) -> FlowResult<Option<RunDetail>> {
     let Some(run) = Run::load(env, id).await? else { return Ok(None) };
     let view = run.read_view(env).await?;
     // The units that may be running.

@@ -8,7 +8,7 @@ use ebb_documents::load::{self, DocumentVars, NoFiles};
 use ebb_documents::model::SourceDoc;
 use ebb_engine::Timestamp;
 use ebb_flow::env::{Env, HttpStore};
-use ebb_flow::error::FlowError;
+use ebb_flow::error::FlowResult;
 use ebb_flow::source::reconcile;
 use ebb_protocol::api::{DecidingEvent, RejectedEvent, RejectionSummary, SourceDetail, SourceInfo, SourceList};
 use ebb_protocol::id::TargetKey;
@@ -31,7 +31,7 @@ impl StoredKind for SourceDoc {
     }
 
     /// Returns all sources by name, with a summary of their rejected events.
-    async fn list(_: &Env, store: &dyn HttpStore) -> Result<SourceList, FlowError> {
+    async fn list(_: &Env, store: &dyn HttpStore) -> FlowResult<SourceList> {
         let rejected = store.list_rejections().await?.into_iter();
         let mut rejected: BTreeMap<_, _> = rejected.map(|one| (one.source, one.events)).collect();
         let sources = store.list_documents(Self::KIND).await?.into_iter();
@@ -44,7 +44,7 @@ impl StoredKind for SourceDoc {
     }
 
     /// Returns a source with its last rejected events, the newest first.
-    async fn detail(_: &Env, store: &dyn HttpStore, source: NamedDocument) -> Result<SourceDetail, FlowError> {
+    async fn detail(_: &Env, store: &dyn HttpStore, source: NamedDocument) -> FlowResult<SourceDetail> {
         let rejected = store.read_rejections(&source.name).await?.map_or_else(Vec::new, |rejections| rejections.events);
         Ok(SourceDetail {
             path: format!("/v1/sources/{}", source.name),
@@ -69,7 +69,7 @@ fn rejected_event(Rejection { time, delivery, target, uid, detail }: Rejection) 
 pub(crate) async fn rejected_event_of(
     store: &dyn HttpStore,
     key: TargetKey<'_>,
-) -> Result<Option<(String, RejectedEvent)>, FlowError> {
+) -> FlowResult<Option<(String, RejectedEvent)>> {
     let target = Some(key.to_string());
     let last = |SourceRejections { source, events, .. }: SourceRejections| {
         Some((source, events.into_iter().find(|event| event.target == target)?))
@@ -82,7 +82,7 @@ pub(crate) async fn rejected_event_of(
 pub(crate) async fn deciding_event(
     store: &dyn DesiredTargets,
     target: &TargetHead,
-) -> Result<Option<DecidingEvent>, FlowError> {
+) -> FlowResult<Option<DecidingEvent>> {
     let Some(source) = target.owner.clone() else { return Ok(None) };
     let uid = (!reconcile::is_derived(&target.uid)).then(|| target.uid.clone());
     let key = DesiredKey { source, kind: target.kind.clone(), name: target.name.clone(), uid };

@@ -5,7 +5,7 @@ use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
 use ebb_documents::load::{self, DocumentVars, NoFiles};
 use ebb_documents::model::{SourceText, SubscriptionDoc};
 use ebb_flow::env::{Env, HttpStore};
-use ebb_flow::error::{FlowError, RequestError};
+use ebb_flow::error::{FlowResult, RequestError};
 use ebb_flow::instance::outbox::{self, ReceiverInfo};
 use ebb_flow::offload::offload;
 use ebb_protocol::api::{SubscriptionDetail, SubscriptionInfo, SubscriptionList, UndeliveredNotification};
@@ -46,7 +46,7 @@ impl StoredKind for SubscriptionDoc {
         Ok(checked)
     }
 
-    async fn list(env: &Env, store: &dyn HttpStore) -> Result<SubscriptionList, FlowError> {
+    async fn list(env: &Env, store: &dyn HttpStore) -> FlowResult<SubscriptionList> {
         let backlog = Backlog::read(store).await?;
         let mut subscriptions = Vec::new();
         for item in store.list_documents(Self::KIND).await? {
@@ -57,7 +57,7 @@ impl StoredKind for SubscriptionDoc {
     }
 
     /// Returns a subscription with its document and its failures.
-    async fn detail(env: &Env, store: &dyn HttpStore, item: NamedDocument) -> Result<SubscriptionDetail, FlowError> {
+    async fn detail(env: &Env, store: &dyn HttpStore, item: NamedDocument) -> FlowResult<SubscriptionDetail> {
         let backlog = Backlog::read(store).await?;
         let mut failures = store.list_undelivered(&item.name, MAX_UNDELIVERED).await?;
         failures.sort_by_key(|failure| std::cmp::Reverse(failure.changed));
@@ -78,12 +78,7 @@ impl StoredKind for SubscriptionDoc {
 
 /// Returns a subscription without its document. One that no longer loads is shown with the reason, so that it can be
 /// replaced.
-async fn info(
-    env: &Env,
-    item: &NamedDocument,
-    backlog: &Backlog,
-    undelivered: usize,
-) -> Result<SubscriptionInfo, FlowError> {
+async fn info(env: &Env, item: &NamedDocument, backlog: &Backlog, undelivered: usize) -> FlowResult<SubscriptionInfo> {
     let text = item.document.clone();
     let loaded = offload(move || {
         let subscription = load::subscription("document", &text, &NoFiles, &DocumentVars::none())?;

@@ -12,7 +12,7 @@ use ebb_store::{ListPage, TargetHead, TargetList};
 
 use crate::queries::{runs, sources, waits};
 use ebb_flow::env::{ApiStore, Env, HttpStore};
-use ebb_flow::error::{FlowError, RequestError};
+use ebb_flow::error::{FlowError, FlowResult, RequestError};
 use ebb_flow::instance::changes;
 use ebb_flow::instance::notify;
 use ebb_flow::instance::target_outputs::{OutputsProblem, READ_LESS, SensitiveValues, TargetOutputs, target_outputs};
@@ -112,7 +112,7 @@ pub async fn get(
     key: TargetKey<'_>,
     only: Option<&str>,
     values: SensitiveValues,
-) -> Result<Option<(TargetDetail, Vec<String>)>, FlowError> {
+) -> FlowResult<Option<(TargetDetail, Vec<String>)>> {
     let Some(target) = env.store.read_target(key).await? else { return Ok(None) };
     let loaded = match env.plan_of(&target).await {
         Err(error @ FlowError::Damaged { .. }) => {

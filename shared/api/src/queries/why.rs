@@ -25,7 +25,7 @@ use ebb_store::{DroppedEvent, RefusedUpdate, TargetHead};
 use crate::queries::logs::{self, LogSearch};
 use crate::queries::{live, runs, sources, targets, waits};
 use ebb_flow::env::{Env, HttpStore};
-use ebb_flow::error::FlowError;
+use ebb_flow::error::{FlowError, FlowResult};
 use ebb_flow::loaded_run::Run;
 use ebb_flow::run::cause::{self, FirstCause};
 use ebb_flow::run::inputs::{self, InvocationCache};
@@ -45,7 +45,7 @@ const UNITS: usize = 5;
 const INPUT_LENGTH: usize = 200;
 
 /// Returns the diagnosis of a target, or `None` if the target does not exist.
-pub async fn why(env: &Env, store: &dyn HttpStore, key: TargetKey<'_>) -> Result<Option<TargetDiagnosis>, FlowError> {
+pub async fn why(env: &Env, store: &dyn HttpStore, key: TargetKey<'_>) -> FlowResult<Option<TargetDiagnosis>> {
     let Some(target) = env.store.read_target(key).await? else { return Ok(None) };
     let loaded = match env.plan_of(&target).await {
         Err(FlowError::Damaged { what, fix }) => return Ok(Some(damaged(&target, &what, fix))),
@@ -137,7 +137,7 @@ async fn newer_version(
     target: &TargetHead,
     failures: &[FailedUnit],
     plan: &Plan,
-) -> Result<Option<String>, FlowError> {
+) -> FlowResult<Option<String>> {
     let unit = failures.first().filter(|_| target.phase == TargetPhase::Stuck);
     let resource = unit.and_then(|failed| plan.resource(failed.unit.split_once('/')?.0));
     let used = resource.map(|resource| resource.repaired_by.as_ref().unwrap_or(&resource.plugin));
@@ -208,7 +208,7 @@ fn refused(unit: &UnitDetail) -> Option<String> {
     })
 }
 
-async fn explain(env: &Env, run: &Run, found: FirstCause) -> Result<RootCause, FlowError> {
+async fn explain(env: &Env, run: &Run, found: FirstCause) -> FlowResult<RootCause> {
     let missing = || FlowError::Broken(format!("run {} has no unit {}", run.id, found.unit.0));
     let unit = run.unit(found.unit).ok_or_else(missing)?;
     let known = inputs::read_inputs(env, run, unit, &InvocationCache::default()).await?;

@@ -25,7 +25,7 @@ use ebb_store::{PatchResult, PutOutcome, RunHead};
 use crate::advance::progress::{LateResult, RunEnd, RunProgress};
 use crate::advance::reopen::{ReopenCause, reopen, reopen_seen};
 use crate::env::Env;
-use crate::error::FlowError;
+use crate::error::{FlowError, FlowResult};
 use crate::instance::secrets;
 use crate::loaded_run::{self, AttemptRef, Run};
 use crate::ports::QueueMessage;
@@ -49,7 +49,7 @@ pub async fn apply_result(
     end: &AttemptEnd,
     remaining: u32,
     cache: &InvocationCache,
-) -> Result<RunProgress, FlowError> {
+) -> FlowResult<RunProgress> {
     let shortfall = removals::shortfall(env, run, attempt, end).await?;
     let end = shortfall.as_ref().unwrap_or(end);
     let sealed = sealed_end(env, run, attempt, end)?;
@@ -89,7 +89,7 @@ pub async fn apply_result(
 }
 
 /// Returns a success with encrypted outputs, if it has sensitive ones.
-fn sealed_end(env: &Env, run: &Run, attempt: AttemptRef, end: &AttemptEnd) -> Result<Option<AttemptEnd>, FlowError> {
+fn sealed_end(env: &Env, run: &Run, attempt: AttemptRef, end: &AttemptEnd) -> FlowResult<Option<AttemptEnd>> {
     let (AttemptEnd::Succeeded(success), Some(unit)) = (end, run.unit(attempt.unit)) else { return Ok(None) };
     if !unit.outputs.values().any(|output| output.sensitive) {
         return Ok(None);
@@ -107,7 +107,7 @@ async fn record_success(
     end: &AttemptEnd,
     next: Option<Timestamp>,
     cache: &InvocationCache,
-) -> Result<Option<RunProgress>, FlowError> {
+) -> FlowResult<Option<RunProgress>> {
     let (result, put) = records::put(env, run, attempt.unit, attempt.number, end, next).await?;
     match put {
         // The recorded result decides, because its writer may have read more results than this caller.
@@ -155,12 +155,7 @@ fn report_excess(run: &Run, attempt: AttemptRef) -> RunProgress {
 
 /// Marks the unit done in the head item, and follows the graph. `end` is recorded if the unit takes no success any more.
 /// Without it, the record has the success already.
-async fn mark_done(
-    env: &Env,
-    run: &Run,
-    attempt: AttemptRef,
-    end: Option<&AttemptEnd>,
-) -> Result<RunProgress, FlowError> {
+async fn mark_done(env: &Env, run: &Run, attempt: AttemptRef, end: Option<&AttemptEnd>) -> FlowResult<RunProgress> {
     let AttemptRef { unit, number, epoch } = attempt;
     let patch = accept(RunEvent::Succeeded { unit, attempt: number, epoch });
     let image = match env.store.patch_run(&run.id, &patch).await? {
@@ -193,7 +188,7 @@ async fn mark_done(
 }
 
 /// Returns the progress after the success of a unit was written.
-async fn after_success(env: &Env, run: &Run, attempt: AttemptRef, head: &RunHead) -> Result<RunProgress, FlowError> {
+async fn after_success(env: &Env, run: &Run, attempt: AttemptRef, head: &RunHead) -> FlowResult<RunProgress> {
     let AttemptRef { unit, number, .. } = attempt;
     if head.head.sealed.contains(&Shard::of(unit).1) {
         // An undo that may have begun has to read the records again (rule ReopenOnLateResult).
@@ -213,7 +208,7 @@ const MAX_LATE_MARKS: usize = limits::DISTINCT_RESULTS;
 /// read the records already. It is never [`LateResult::Ignored`].
 ///
 /// The mark comes last: after a crash before it, a repetition does all steps. A seal that comes later reads the record.
-async fn record_late_success(env: &Env, run: &Run, attempt: AttemptRef, digest: &str) -> Result<LateResult, FlowError> {
+async fn record_late_success(env: &Env, run: &Run, attempt: AttemptRef, digest: &str) -> FlowResult<LateResult> {
     let view = run.read_view(env).await?;
     let mark = mark(digest);
     let sealed = view.is_sealed(attempt.unit);
@@ -258,7 +253,7 @@ fn undos(run: &Run, hook: Hook, unit: Unit) -> Vec<Unit> {
 }
 
 /// Reopens the undos of a unit in the runs of the teardown, and in an update that runs or has failed.
-async fn reopen_undos(env: &Env, run: &Run, unit: Unit) -> Result<(), FlowError> {
+async fn reopen_undos(env: &Env, run: &Run, unit: Unit) -> FlowResult<()> {
     let target = env.store.read_target(run.facts.target_key()).await?;
     let last = target.filter(|target| target.uid == run.facts.uid).and_then(|target| target.hook);
     let update = last.filter(|hook| matches!(hook, Hook::Update(_)));
@@ -272,7 +267,7 @@ async fn reopen_undos(env: &Env, run: &Run, unit: Unit) -> Result<(), FlowError>
 
 /// Returns true if an undo of the teardown may have read the records of a unit. The teardown has each undo that an update
 /// has, and a unit with a late mark is undone again, so an undo that begins later reads all records.
-async fn teardown_may_have_read(env: &Env, run: &Run, unit: Unit) -> Result<bool, FlowError> {
+async fn teardown_may_have_read(env: &Env, run: &Run, unit: Unit) -> FlowResult<bool> {
     for hook in Hook::TEARDOWN {
         if begun_undos(env, run, hook, unit).await?.is_some() {
             return Ok(true);
@@ -290,7 +285,7 @@ struct BegunUndos {
 }
 
 /// Returns the undos of a unit in the run of `hook` that may have begun, if there are any.
-async fn begun_undos(env: &Env, run: &Run, hook: Hook, unit: Unit) -> Result<Option<BegunUndos>, FlowError> {
+async fn begun_undos(env: &Env, run: &Run, hook: Hook, unit: Unit) -> FlowResult<Option<BegunUndos>> {
     // The plan of `run` may be older than the updates of the instance.
     let Some(later) = Run::load(env, &run.id.sibling(hook)).await? else { return Ok(None) };
     let mut undos = undo::undo_units(&later, hook, UnitRef { hook: run.hook(), unit: unit.0 });
@@ -314,7 +309,7 @@ fn may_have_begun(run: &Run, view: &RunView, unit: Unit) -> bool {
 
 /// Reopens undos that were skipped because an update has done the same. They can have missed the mark of a late success
 /// that the undo of the update did not know. The second pass is not skipped, so a repetition changes nothing.
-async fn repeat_skipped_undos(env: &Env, run: &Run, unit: Unit) -> Result<(), FlowError> {
+async fn repeat_skipped_undos(env: &Env, run: &Run, unit: Unit) -> FlowResult<()> {
     for hook in Hook::TEARDOWN {
         let Some(later) = Run::load(env, &run.id.sibling(hook)).await? else { continue };
         let mut undos = undo::undo_units(&later, hook, UnitRef { hook: run.hook(), unit: unit.0 });
@@ -342,7 +337,7 @@ async fn start_next_undo(
     run: &Run,
     attempt: AttemptRef,
     outcome: AttemptOutcome,
-) -> Result<RunProgress, FlowError> {
+) -> FlowResult<RunProgress> {
     let AttemptRef { unit, number, epoch } = attempt;
     let to = next_block(number, run.unit(unit).map_or(1, |unit| unit.retry.attempts));
     match env.store.patch_run(&run.id, &accept(RunEvent::Retried { unit, attempt: number, epoch, to })).await? {
@@ -369,7 +364,7 @@ async fn apply_failure(
     attempt: AttemptRef,
     failure: &AttemptFailure,
     cache: &InvocationCache,
-) -> Result<RunProgress, FlowError> {
+) -> FlowResult<RunProgress> {
     let Some(unit) = run.unit(attempt.unit) else { return Ok(RunProgress::default()) };
     let next = failure.is_retried(unit, attempt.number).then(|| {
         let failures = attempts_used(attempt.number, unit.retry.attempts);
@@ -393,7 +388,7 @@ pub async fn resume(
     attempt: AttemptRef,
     result: &AttemptResult,
     cache: &InvocationCache,
-) -> Result<RunProgress, FlowError> {
+) -> FlowResult<RunProgress> {
     match result.outcome {
         AttemptOutcome::Cancelled => Ok(RunProgress::late(LateResult::Ignored)),
         outcome if result.has_more() => start_next_undo(env, run, attempt, outcome).await,
@@ -414,7 +409,7 @@ pub async fn resume(
 }
 
 /// Starts the next attempt of the unit at `due`.
-async fn schedule_retry(env: &Env, run: &Run, attempt: AttemptRef, due: Timestamp) -> Result<RunProgress, FlowError> {
+async fn schedule_retry(env: &Env, run: &Run, attempt: AttemptRef, due: Timestamp) -> FlowResult<RunProgress> {
     let AttemptRef { unit, number, epoch } = attempt;
     // A repeated result may name a past time.
     let due = due.max(env.now());
@@ -439,7 +434,7 @@ async fn schedule_retry(env: &Env, run: &Run, attempt: AttemptRef, due: Timestam
 }
 
 /// Marks the unit failed, without a further attempt, and follows the graph.
-async fn mark_failed(env: &Env, run: &Run, attempt: AttemptRef) -> Result<RunProgress, FlowError> {
+async fn mark_failed(env: &Env, run: &Run, attempt: AttemptRef) -> FlowResult<RunProgress> {
     let AttemptRef { unit, number, epoch } = attempt;
     match env.store.patch_run(&run.id, &accept(RunEvent::Failed { unit, attempt: number, epoch })).await? {
         PatchResult::Written(head) => {
@@ -476,7 +471,7 @@ async fn next_progress(
     head: &RunHead,
     cause: FollowCause,
     taker: ResultTaker,
-) -> Result<RunProgress, FlowError> {
+) -> FlowResult<RunProgress> {
     // In a run of one item, only the writer of the change acts on it.
     let mut is_only_writer = matches!(cause, FollowCause::Fresh(_));
     run.check_plan(env, head)?;

@@ -18,7 +18,7 @@ use crate::advance::apply_result;
 use crate::advance::follow_up::FollowUp;
 use crate::advance::progress::{Continuation, LateResult};
 use crate::env::Env;
-use crate::error::FlowError;
+use crate::error::FlowResult;
 use crate::instance::retention;
 use crate::loaded_run::{AttemptRef, Run};
 use crate::run::attempt;
@@ -63,7 +63,7 @@ pub fn verify_token(env: &Env, token: &str) -> Option<ProvenToken> {
 }
 
 /// Applies a callback and runs its follow-up.
-pub async fn complete(env: &Env, token: &str, body: &[u8]) -> Result<CallbackOutcome, FlowError> {
+pub async fn complete(env: &Env, token: &str, body: &[u8]) -> FlowResult<CallbackOutcome> {
     let Some(token) = verify_token(env, token) else { return Ok(CallbackOutcome::Forbidden) };
     let (outcome, follow_up) = begin(env, token, body).await?;
     follow_up.finish(env).await?;
@@ -71,7 +71,7 @@ pub async fn complete(env: &Env, token: &str, body: &[u8]) -> Result<CallbackOut
 }
 
 /// Applies a callback. The state is durable when this returns.
-pub async fn begin(env: &Env, token: ProvenToken, body: &[u8]) -> Result<(CallbackOutcome, FollowUp), FlowError> {
+pub async fn begin(env: &Env, token: ProvenToken, body: &[u8]) -> FlowResult<(CallbackOutcome, FollowUp)> {
     let only = |outcome| Ok((outcome, FollowUp::default()));
     let claims = &token.claims;
     let Some(run) = Run::load(env, &claims.run).await? else { return only(CallbackOutcome::Gone) };
@@ -119,7 +119,7 @@ async fn record_rejection(
     run: &Run,
     ProvenToken { claims, expiry }: &ProvenToken,
     reason: String,
-) -> Result<CallbackOutcome, FlowError> {
+) -> FlowResult<CallbackOutcome> {
     if *expiry == TokenExpiry::Valid {
         let note = AttemptUpdate::Refused(limits::clean(&reason, limits::REFUSAL));
         env.store.update_attempt(&run.id, claims.unit, claims.attempt, &note).await?;
@@ -140,7 +140,7 @@ async fn apply_callback(
     attempt: AttemptRef,
     &ProvenToken { ref claims, expiry }: &ProvenToken,
     callback: Callback,
-) -> Result<(CallbackOutcome, FollowUp), FlowError> {
+) -> FlowResult<(CallbackOutcome, FollowUp)> {
     let only = |outcome| Ok((outcome, FollowUp::default()));
     let source = claims.kind;
     if source == TokenKind::Webhook && !callback.secrets.is_empty() {
@@ -212,7 +212,7 @@ async fn apply_callback(
 }
 
 /// Returns true if the run waits for the result of this attempt.
-async fn is_open(env: &Env, run: &Run, attempt: AttemptRef) -> Result<bool, FlowError> {
+async fn is_open(env: &Env, run: &Run, attempt: AttemptRef) -> FlowResult<bool> {
     let view = run.read_view(env).await?;
     let is_running = view.root().is_some_and(|root| root.phase == RunPhase::Running && root.epoch == attempt.epoch);
     Ok(is_running && in_flight(run.graph(), &view).contains(&(attempt.unit, attempt.number)))

@@ -22,7 +22,7 @@ use futures::StreamExt as _;
 use crate::advance::progress::Continuation;
 use crate::advance::transition;
 use crate::env::Env;
-use crate::error::FlowError;
+use crate::error::{FlowError, FlowResult};
 use crate::guarded_relay::{cluster_name, guarded};
 use crate::loaded_run::{self, Run};
 use crate::permits;
@@ -41,7 +41,7 @@ const MAX_RECHECK_MS: u64 = 60_000;
 
 /// Cancels a run by the epoch of its root; [`finish_cancel`] changes the other items. A closed run only gets a new
 /// epoch, so that an invocation that read it before cannot reopen it. Repeat the call until it succeeds.
-pub async fn begin_cancel(env: &Env, id: &RunId) -> Result<(), FlowError> {
+pub async fn begin_cancel(env: &Env, id: &RunId) -> FlowResult<()> {
     let is_written = loaded_run::patch_root(env, id, |root| {
         let epoch = root.epoch;
         let event = match root.phase {
@@ -55,7 +55,7 @@ pub async fn begin_cancel(env: &Env, id: &RunId) -> Result<(), FlowError> {
 }
 
 /// Advances the cancel of a run. Returns the continuation after its end; otherwise the run is due again soon.
-pub async fn finish_cancel(env: &Env, run: &Run, view: &RunView) -> Result<Option<Continuation>, FlowError> {
+pub async fn finish_cancel(env: &Env, run: &Run, view: &RunView) -> FlowResult<Option<Continuation>> {
     let Some(stopped) = fence_items(env, run, view).await? else {
         return reschedule(env, run, env.now()).await;
     };
@@ -97,7 +97,7 @@ pub async fn finish_cancel(env: &Env, run: &Run, view: &RunView) -> Result<Optio
 
 /// Makes a cancelled run due again. Only the write that sets the time sends a message, so concurrent sweeps do not
 /// multiply messages.
-async fn reschedule(env: &Env, run: &Run, stopped: Timestamp) -> Result<Option<Continuation>, FlowError> {
+async fn reschedule(env: &Env, run: &Run, stopped: Timestamp) -> FlowResult<Option<Continuation>> {
     let waited = env.now().since(stopped).0;
     let until_limit = stopped.plus(env.settings.max_in_flight).since(env.now()).0;
     let wait = (waited / 4).clamp(MIN_RECHECK_MS, MAX_RECHECK_MS);
@@ -119,7 +119,7 @@ async fn reschedule(env: &Env, run: &Run, stopped: Timestamp) -> Result<Option<C
 
 /// Sets the root's epoch in every item (rule StopEveryItem). Returns the time at which all items had it, or `None` in the
 /// first epoch, in which the run is not cancelled.
-async fn fence_items(env: &Env, run: &Run, view: &RunView) -> Result<Option<Timestamp>, FlowError> {
+async fn fence_items(env: &Env, run: &Run, view: &RunView) -> FlowResult<Option<Timestamp>> {
     let epoch = loaded_run::epoch(view);
     let Some(before) = epoch.0.checked_sub(1) else { return Ok(None) };
     let stopped = view.root().and_then(|root| root.stopped);
@@ -139,12 +139,7 @@ async fn fence_items(env: &Env, run: &Run, view: &RunView) -> Result<Option<Time
 
 /// Dequeues and stops the open attempts of one cluster. Their earlier attempts ended before these started. Returns true
 /// if all have a result.
-async fn cancel_in_cluster(
-    env: &Env,
-    run: &Run,
-    units: Vec<(Unit, Attempt)>,
-    begun: Timestamp,
-) -> Result<bool, FlowError> {
+async fn cancel_in_cluster(env: &Env, run: &Run, units: Vec<(Unit, Attempt)>, begun: Timestamp) -> FlowResult<bool> {
     let (mut running, mut queue_is_empty) = (Vec::new(), true);
     let each = units.into_iter().map(|one| async move {
         let standing = if is_spent(env, begun) { AttemptStanding::Unknown } else { dequeue(env, run, one).await? };
@@ -187,7 +182,7 @@ enum AttemptStanding {
     Unknown,
 }
 
-async fn dequeue(env: &Env, run: &Run, (unit, attempt): (Unit, Attempt)) -> Result<AttemptStanding, FlowError> {
+async fn dequeue(env: &Env, run: &Run, (unit, attempt): (Unit, Attempt)) -> FlowResult<AttemptStanding> {
     let (cluster, task) = (run.cluster(unit), attempt::task_id(run, unit, attempt));
     match guarded(env, cluster, env.relay.dequeue(cluster, &task)).await {
         Ok(TaskState::Running { .. } | TaskState::Unknown) => Ok(AttemptStanding::Running),
@@ -200,7 +195,7 @@ async fn dequeue(env: &Env, run: &Run, (unit, attempt): (Unit, Attempt)) -> Resu
 }
 
 /// Stops an attempt. Returns true if it has a result.
-async fn kill(env: &Env, run: &Run, (unit, attempt): (Unit, Attempt)) -> Result<bool, FlowError> {
+async fn kill(env: &Env, run: &Run, (unit, attempt): (Unit, Attempt)) -> FlowResult<bool> {
     if run.unit(unit).is_some_and(|plan| matches!(plan.action, Kind::Pod(_))) {
         save_log(env, run, unit, attempt).await?;
     }
@@ -215,7 +210,7 @@ async fn record_cancelled(
     run: &Run,
     (unit, attempt): (Unit, Attempt),
     response: Result<TaskState, RelayError>,
-) -> Result<bool, FlowError> {
+) -> FlowResult<bool> {
     let end = match response {
         Ok(TaskState::Tombstoned) => AttemptEnd::Cancelled("stopped when the run was cancelled".to_owned()),
         Ok(TaskState::Ended(callback)) => match callback_result::relay_result(*callback) {
@@ -242,7 +237,7 @@ async fn cancel_request(
     (unit, attempt): (Unit, Attempt),
     accepted: bool,
     stopped: Timestamp,
-) -> Result<bool, FlowError> {
+) -> FlowResult<bool> {
     let grace = ebb_engine::Millis::from(env.settings.grace);
     let until = match accepted {
         true => stopped.plus(grace.max(env.settings.max_in_flight)),
@@ -257,7 +252,7 @@ async fn cancel_request(
 }
 
 /// Records a result that does not advance the run. Outputs are checked as usual.
-async fn record_end(env: &Env, run: &Run, unit: Unit, attempt: Attempt, end: AttemptEnd) -> Result<(), FlowError> {
+async fn record_end(env: &Env, run: &Run, unit: Unit, attempt: Attempt, end: AttemptEnd) -> FlowResult<()> {
     let Some(plan) = run.unit(unit) else { return Ok(()) };
     let end = callback_result::with_checked_outputs(run, plan, end);
     records::put(env, run, unit, attempt, &end, None).await?;
@@ -265,7 +260,7 @@ async fn record_end(env: &Env, run: &Run, unit: Unit, attempt: Attempt, end: Att
 }
 
 /// Stores the log of a script before it is stopped, because the relay deletes it then.
-async fn save_log(env: &Env, run: &Run, unit: Unit, attempt: Attempt) -> Result<(), FlowError> {
+async fn save_log(env: &Env, run: &Run, unit: Unit, attempt: Attempt) -> FlowResult<()> {
     let cluster = cluster_name(env, run.cluster(unit));
     let Some(_permit) = permits::admit(env, &cluster).await else { return Ok(()) };
     let task = attempt::task_id(run, unit, attempt);
@@ -279,7 +274,7 @@ async fn save_log(env: &Env, run: &Run, unit: Unit, attempt: Attempt) -> Result<
 }
 
 /// Cancels the setup run of a stopping target. No unit of it starts after this. Repeat the call until it succeeds.
-pub async fn stop_dispatch(env: &Env, id: &RunId) -> Result<(), FlowError> {
+pub async fn stop_dispatch(env: &Env, id: &RunId) -> FlowResult<()> {
     begin_cancel(env, id).await?;
     let Some((run, view)) = Run::load_with_view(env, id).await? else { return Ok(()) };
     if view.root().is_some_and(|root| root.phase == RunPhase::Cancelling) {
@@ -289,7 +284,7 @@ pub async fn stop_dispatch(env: &Env, id: &RunId) -> Result<(), FlowError> {
 }
 
 /// Cancels the run of a stopping target, and stops its attempts.
-pub async fn cancel_run(env: &Env, id: &RunId) -> Result<Option<Continuation>, FlowError> {
+pub async fn cancel_run(env: &Env, id: &RunId) -> FlowResult<Option<Continuation>> {
     begin_cancel(env, id).await?;
     let Some((run, view)) = Run::load_with_view(env, id).await? else { return Ok(None) };
     match view.root().map(|root| root.phase) {

@@ -17,7 +17,7 @@ use crate::advance::next_run;
 use crate::advance::progress::{Continuation, RunEnd, RunProgress};
 use crate::advance::transition::{self, NotificationSender};
 use crate::env::Env;
-use crate::error::FlowError;
+use crate::error::{FlowError, FlowResult};
 use crate::loaded_run::{AttemptRef, Run};
 use crate::ports::QueueMessage;
 use crate::run::acceptances::AcceptanceBatch;
@@ -49,14 +49,14 @@ pub(crate) struct SweepContext {
 ///
 /// # Errors
 /// Returns the first error, after every dispatch has ended and the run is due again.
-pub async fn drive(env: &Env, continuation: impl Into<Option<Continuation>>) -> Result<(), FlowError> {
+pub async fn drive(env: &Env, continuation: impl Into<Option<Continuation>>) -> FlowResult<()> {
     let Some(continuation) = continuation.into() else { return Ok(()) };
     drive_until_spent(env, continuation, None, NotificationSender::Queue).await.map(drop)
 }
 
 /// Does the same as [`drive`], and delivers the notification of the last run within the budget. May wait for the
 /// platform.
-pub(crate) async fn drive_to_outcome(env: &Env, continuation: Option<Continuation>) -> Result<(), FlowError> {
+pub(crate) async fn drive_to_outcome(env: &Env, continuation: Option<Continuation>) -> FlowResult<()> {
     let Some(continuation) = continuation else { return Ok(()) };
     drive_until_spent(env, continuation, None, NotificationSender::Invocation).await.map(drop)
 }
@@ -70,7 +70,7 @@ pub(crate) async fn drive_for_sweep(
     env: &Env,
     continuation: Continuation,
     sweep: &SweepContext,
-) -> Result<Option<Timestamp>, FlowError> {
+) -> FlowResult<Option<Timestamp>> {
     drive_until_spent(env, continuation, Some(sweep), NotificationSender::Queue).await
 }
 
@@ -79,7 +79,7 @@ async fn drive_until_spent(
     continuation: Continuation,
     sweep: Option<&SweepContext>,
     sender: NotificationSender,
-) -> Result<Option<Timestamp>, FlowError> {
+) -> FlowResult<Option<Timestamp>> {
     let until = env.now().plus(env.settings.dispatch_budget.into());
     let mut next = Some((continuation, sweep));
     let mut dispatches = 0;
@@ -135,12 +135,7 @@ impl WakeupTimes {
 
     /// Makes the run due at the earliest time, with one write for all attempts. Returns the time if the sweep has to do
     /// that itself.
-    async fn schedule(
-        &self,
-        env: &Env,
-        run: &Run,
-        sweep: Option<&SweepContext>,
-    ) -> Result<Option<Timestamp>, FlowError> {
+    async fn schedule(&self, env: &Env, run: &Run, sweep: Option<&SweepContext>) -> FlowResult<Option<Timestamp>> {
         let due = match sweep {
             Some(sweep) if !sweep.is_slice => return Ok(self.earliest()),
             // The sweep polls at its next time.
@@ -162,7 +157,7 @@ async fn send_all(
     until: Timestamp,
     dispatches: &mut usize,
     sweep: Option<&SweepContext>,
-) -> Result<(Option<RunEnd>, Option<Timestamp>), FlowError> {
+) -> FlowResult<(Option<RunEnd>, Option<Timestamp>)> {
     let mut ready: VecDeque<(Unit, Attempt)> = continuation.ready.iter().copied().collect();
     // All steps are polled together, because a batch may wait for memory that a dispatch holds.
     let mut in_progress: FuturesUnordered<BoxFuture<'_, DriveStep>> = FuturesUnordered::new();
@@ -256,10 +251,10 @@ fn is_spent(env: &Env, until: Timestamp, dispatches: usize) -> bool {
 }
 
 enum DriveStep {
-    Prepared(Result<Vec<(Unit, Attempt)>, FlowError>),
+    Prepared(FlowResult<Vec<(Unit, Attempt)>>),
     /// An attempt was dispatched, and its result applied if it was immediate.
-    Dispatched(Result<DispatchProgress, FlowError>),
-    Enqueued(Result<Option<AttemptWakeup>, FlowError>),
+    Dispatched(FlowResult<DispatchProgress>),
+    Enqueued(FlowResult<Option<AttemptWakeup>>),
 }
 
 /// Seals undone units and reads inputs, once for a whole batch.
@@ -286,7 +281,7 @@ async fn dispatch_one(
     attempt: AttemptRef,
     cache: &InvocationCache,
     reason: DispatchReason,
-) -> Result<DispatchProgress, FlowError> {
+) -> FlowResult<DispatchProgress> {
     let key = run.unit(attempt.unit).map_or("", |unit| unit.key.as_str());
     let span = tracing::info_span!("attempt", run = %run.id, unit = key, attempt = attempt.number.0);
     let send = async {
@@ -323,7 +318,7 @@ async fn enqueue_rest(
     continuation: &Continuation,
     units: &[(Unit, Attempt)],
     sweep: Option<&SweepContext>,
-) -> Result<Option<AttemptWakeup>, FlowError> {
+) -> FlowResult<Option<AttemptWakeup>> {
     let next_sweep = sweep.map(|sweep| sweep.next_sweep);
     if next_sweep.is_none_or(|next_sweep| next_sweep <= env.now()) {
         // The write is rejected if the run is due sooner. A lost message only causes a delay, so one attempt is enough.
@@ -347,7 +342,7 @@ pub async fn drive_slice(
     units: &[(Unit, Attempt)],
     next_sweep: Option<Timestamp>,
     forwarded_at: Timestamp,
-) -> Result<(), FlowError> {
+) -> FlowResult<()> {
     let Some((run, view)) = Run::load_with_view(env, run).await? else { return Ok(()) };
     let running = view.root().is_some_and(|root| root.phase == RunPhase::Running && root.epoch == epoch);
     if !running {

@@ -6,7 +6,7 @@ use crate::advance::cancel;
 use crate::advance::dispatch_all::drive_to_outcome;
 use crate::advance::progress::Continuation;
 use crate::env::Env;
-use crate::error::FlowError;
+use crate::error::FlowResult;
 
 /// The follow-up of an accepted request. If this process ends early, `sweep` does it later.
 #[derive(Default)]
@@ -27,7 +27,7 @@ impl FollowUp {
     }
 
     /// Runs the follow-up. After an error, `sweep` does the rest.
-    pub async fn finish(self, env: &Env) -> Result<(), FlowError> {
+    pub async fn finish(self, env: &Env) -> FlowResult<()> {
         Box::pin(drive_to_outcome(env, self.continuation)).await?;
         if let Some(run) = self.cancelled_run {
             let continuation = Box::pin(cancel::cancel_run(env, &run)).await?;

@@ -12,7 +12,7 @@ use ebb_store::{PendingUpdate, RefusedUpdate, TargetHead};
 use crate::advance::progress::Continuation;
 use crate::advance::transition;
 use crate::env::{CompiledPlan, DesiredStore, Env};
-use crate::error::{FlowError, RequestError};
+use crate::error::{FlowError, FlowResult, RequestError};
 use crate::instance::due;
 use crate::instance::rejected_events;
 use crate::instance::rejection::LifecycleRejection;
@@ -27,7 +27,7 @@ pub(crate) async fn start_update(
     env: &Env,
     sources: Option<&dyn DesiredStore>,
     key: TargetKey<'_>,
-) -> Result<Option<Continuation>, FlowError> {
+) -> FlowResult<Option<Continuation>> {
     for _ in 0..crate::ATTEMPTS {
         let Some(target) = env.store.read_target(key).await? else { return Ok(None) };
         let Some(pending) = target.pending_update.clone() else { return Ok(None) };
@@ -82,7 +82,7 @@ pub(crate) async fn withdraw_update(
     target: &TargetHead,
     generation: u64,
     refused: Option<RefusedUpdate>,
-) -> Result<Option<Option<Continuation>>, FlowError> {
+) -> FlowResult<Option<Option<Continuation>>> {
     let present = env.plan_of(target).await?;
     let transition = target.update(|after| {
         after.generation = generation;
@@ -98,7 +98,7 @@ pub(crate) async fn withdraw_update(
 }
 
 /// Begins the run of the first waiting event, unless a run of the target is active.
-pub(crate) async fn start_event(env: &Env, key: TargetKey<'_>) -> Result<Option<Continuation>, FlowError> {
+pub(crate) async fn start_event(env: &Env, key: TargetKey<'_>) -> FlowResult<Option<Continuation>> {
     for _ in 0..crate::ATTEMPTS {
         let Some(seen) = env.store.read_target(key).await? else { return Ok(None) };
         let Some(step) = next_event(&transition::engine_target(&seen)) else { return Ok(None) };
@@ -115,12 +115,12 @@ pub(crate) async fn start_event(env: &Env, key: TargetKey<'_>) -> Result<Option<
 }
 
 /// Returns true if a target can be updated now: it lives, and none of its runs is active.
-pub(crate) async fn is_updatable(env: &Env, target: &TargetHead) -> Result<bool, FlowError> {
+pub(crate) async fn is_updatable(env: &Env, target: &TargetHead) -> FlowResult<bool> {
     Ok(target.phase == TargetPhase::Failed || is_idle(env, target).await?)
 }
 
 /// Returns true if the target is ready and none of its runs is active.
-pub(crate) async fn is_idle(env: &Env, target: &TargetHead) -> Result<bool, FlowError> {
+pub(crate) async fn is_idle(env: &Env, target: &TargetHead) -> FlowResult<bool> {
     let hook = match target.hook {
         _ if target.phase != TargetPhase::Ready => return Ok(false),
         Some(hook @ (Hook::PostStart | Hook::Event(_))) => hook,
@@ -144,7 +144,7 @@ pub(crate) async fn is_idle(env: &Env, target: &TargetHead) -> Result<bool, Flow
 
 /// Returns true if the last run of a target was that of an event and nothing of it can run any more: it is closed or
 /// removed, or an update has replaced its units.
-pub(crate) async fn has_ended_event(env: &Env, target: &TargetHead) -> Result<bool, FlowError> {
+pub(crate) async fn has_ended_event(env: &Env, target: &TargetHead) -> FlowResult<bool> {
     let Some(hook @ Hook::Event(_)) = target.hook else { return Ok(false) };
     let id = target.run(hook);
     let root = env.store.read_root(&id).await?;
@@ -188,7 +188,7 @@ pub(crate) async fn begin(
     pending: &PendingUpdate,
     plan: CompiledDocument,
     number: Option<u32>,
-) -> Result<Option<Option<Continuation>>, FlowError> {
+) -> FlowResult<Option<Option<Continuation>>> {
     let state = plan.loaded.plan.update.as_ref();
     let changed = TargetHead {
         generation: pending.generation,
@@ -211,11 +211,7 @@ pub(crate) async fn begin(
 }
 
 /// Returns the units of a failed target that are done. All units of a ready target are.
-async fn done_units(
-    env: &Env,
-    target: &TargetHead,
-    current: &CompiledPlan,
-) -> Result<Option<BTreeSet<UnitRef>>, FlowError> {
+async fn done_units(env: &Env, target: &TargetHead, current: &CompiledPlan) -> FlowResult<Option<BTreeSet<UnitRef>>> {
     if target.phase != TargetPhase::Failed {
         return Ok(None);
     }

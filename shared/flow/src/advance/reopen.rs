@@ -19,7 +19,7 @@ use ebb_protocol::record::AttemptResult;
 use ebb_store::{NotificationState, PatchResult};
 
 use crate::env::Env;
-use crate::error::FlowError;
+use crate::error::{FlowError, FlowResult};
 use crate::instance::retention;
 use crate::instance::{due, outbox};
 use crate::loaded_run::{self, Run};
@@ -37,20 +37,14 @@ pub enum ReopenCause {
 
 /// Starts the next attempt of `units`, even if their run is closed, and moves a failed, stuck or gone target back to
 /// the phase of the run. Returns false if the run does not exist, or the target has moved on. The call can be repeated.
-pub async fn reopen(env: &Env, id: &RunId, units: &[Unit], cause: ReopenCause) -> Result<bool, FlowError> {
+pub async fn reopen(env: &Env, id: &RunId, units: &[Unit], cause: ReopenCause) -> FlowResult<bool> {
     // The epoch is read before the target: a later deletion cancels this epoch, and with it the writes below.
     let Some((run, view)) = Run::load_with_view(env, id).await? else { return Ok(false) };
     reopen_seen(env, &run, &view, units, cause).await
 }
 
 /// Does the same as [`reopen`], for a run that was read as `view`.
-pub async fn reopen_seen(
-    env: &Env,
-    run: &Run,
-    view: &RunView,
-    units: &[Unit],
-    cause: ReopenCause,
-) -> Result<bool, FlowError> {
+pub async fn reopen_seen(env: &Env, run: &Run, view: &RunView, units: &[Unit], cause: ReopenCause) -> FlowResult<bool> {
     if !restore_target(env, run).await? {
         return Ok(false);
     }
@@ -64,7 +58,7 @@ pub async fn reopen_seen(
 }
 
 /// Records the success of each undo that is done without a record. *Not found* in the next pass is then no first answer.
-async fn record_removals(env: &Env, run: &Run, view: &RunView, units: &[Unit]) -> Result<(), FlowError> {
+async fn record_removals(env: &Env, run: &Run, view: &RunView, units: &[Unit]) -> FlowResult<()> {
     let is_request = |plan: &UnitPlan| {
         !plan.undoes.is_empty() && matches!(plan.action, Action::Webhook(_)) && !plan.action.only_asks()
     };
@@ -88,7 +82,7 @@ async fn reopen_unit(
     unit: Unit,
     seen: Attempt,
     cause: ReopenCause,
-) -> Result<(), FlowError> {
+) -> FlowResult<()> {
     let mut attempt = seen;
     for _ in 0..crate::ATTEMPTS {
         let to = next_attempt(run, unit, attempt);
@@ -114,7 +108,7 @@ pub async fn override_units(
     view: &RunView,
     units: &[Unit],
     reason: &FailureReason,
-) -> Result<bool, FlowError> {
+) -> FlowResult<bool> {
     if !restore_phase(env, run, WithOverride::Yes).await? {
         return Ok(false);
     }
@@ -147,7 +141,7 @@ fn next_attempt(run: &Run, unit: Unit, attempt: Attempt) -> Attempt {
 }
 
 /// Makes the run due now, and opens it if it is closed. The version changes, so a concurrent close or reschedule fails.
-async fn wake_run(env: &Env, run: &Run, epoch: Epoch) -> Result<(), FlowError> {
+async fn wake_run(env: &Env, run: &Run, epoch: Epoch) -> FlowResult<()> {
     let is_written = loaded_run::patch_root(env, &run.id, |root| {
         let is_over = root.epoch != epoch || root.phase == RunPhase::Cancelling;
         (!is_over).then(|| accept(RunEvent::RunReopened { due: env.now(), version: root.version, epoch }))
@@ -160,7 +154,7 @@ async fn wake_run(env: &Env, run: &Run, epoch: Epoch) -> Result<(), FlowError> {
 
 /// Moves a stuck, failed or gone target back to the phase of `run`. Returns false if the run must not continue, because the
 /// teardown of the target has begun, which undoes this run. A run of the teardown may undo resources of an ended instance.
-pub async fn restore_target(env: &Env, run: &Run) -> Result<bool, FlowError> {
+pub async fn restore_target(env: &Env, run: &Run) -> FlowResult<bool> {
     restore_phase(env, run, WithOverride::No).await
 }
 
@@ -171,7 +165,7 @@ enum WithOverride {
     No,
 }
 
-async fn restore_phase(env: &Env, run: &Run, with_override: WithOverride) -> Result<bool, FlowError> {
+async fn restore_phase(env: &Env, run: &Run, with_override: WithOverride) -> FlowResult<bool> {
     let facts = &run.facts;
     let is_teardown = run.hook().is_teardown();
     for _ in 0..crate::ATTEMPTS {

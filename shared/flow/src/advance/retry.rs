@@ -7,7 +7,7 @@ use ebb_protocol::id::TargetKey;
 
 use crate::advance::reopen::{ReopenCause, reopen};
 use crate::env::Env;
-use crate::error::FlowError;
+use crate::error::FlowResult;
 use crate::loaded_run::Run;
 use crate::run::override_record;
 
@@ -21,7 +21,7 @@ pub enum RetryOutcome {
 }
 
 /// Retries the units without a further attempt in the last run of a failed or stuck target.
-pub async fn retry(env: &Env, key: TargetKey<'_>) -> Result<RetryOutcome, FlowError> {
+pub async fn retry(env: &Env, key: TargetKey<'_>) -> FlowResult<RetryOutcome> {
     let Some(target) = env.store.read_target(key).await? else { return Ok(RetryOutcome::NotFound) };
     let Some(hook) = target.hook.filter(|_| target.phase != TargetPhase::Gone) else {
         return Ok(RetryOutcome::NothingFailed(format!("{key} has nothing to retry")));

@@ -16,7 +16,7 @@ use ebb_store::{
 use crate::advance::progress::{Continuation, RunEnd};
 use crate::advance::reopen;
 use crate::env::{CompiledPlan, Env};
-use crate::error::FlowError;
+use crate::error::{FlowError, FlowResult};
 use crate::instance::retention;
 use crate::instance::{due, notify, outbox, secrets};
 use crate::loaded_run::Run;
@@ -51,7 +51,7 @@ pub async fn end_run(
     run: &Run,
     RunEnd { outcome, root }: RunEnd,
     (known, sender): (Option<Box<TargetHead>>, NotificationSender),
-) -> Result<EndedRun, FlowError> {
+) -> FlowResult<EndedRun> {
     match outcome {
         RunOutcome::Succeeded => tracing::debug!(run = %run.id, "run ended"),
         _ => tracing::info!(run = %run.id, ?outcome, "run ended"),
@@ -110,7 +110,7 @@ fn stays_done(run: &Run, outcome: RunOutcome, moved: &MovedTarget) -> bool {
 
 /// Returns true if `run` stays open until the platform accepts its notification. Delivers the notification if the
 /// invocation that moved the target may have ended before the delivery.
-async fn holds_notification(env: &Env, run: &Run, moved: Option<&TargetTransition>) -> Result<bool, FlowError> {
+async fn holds_notification(env: &Env, run: &Run, moved: Option<&TargetTransition>) -> FlowResult<bool> {
     let facts = &run.facts;
     let holds = |target: &TargetHead| {
         let is_pending = target.notification.as_ref().is_some_and(|pending| pending.delivered_by == Some(run.hook()));
@@ -129,7 +129,7 @@ async fn holds_notification(env: &Env, run: &Run, moved: Option<&TargetTransitio
 }
 
 /// Makes an ended run due soon, in case the message for its notification is lost. Returns its root.
-async fn schedule_notification(env: &Env, run: &RunId, root: &HeadState) -> Result<Option<HeadState>, FlowError> {
+async fn schedule_notification(env: &Env, run: &RunId, root: &HeadState) -> FlowResult<Option<HeadState>> {
     let soon = env.now().plus(env.settings.first_sweep_delay);
     let event = match root.due {
         Some(due) if due > soon => RunEvent::WakeupAdvanced { due: soon },
@@ -143,7 +143,7 @@ async fn schedule_notification(env: &Env, run: &RunId, root: &HeadState) -> Resu
     })
 }
 
-pub async fn end_cancelled_run(env: &Env, run: &Run) -> Result<Option<Continuation>, FlowError> {
+pub async fn end_cancelled_run(env: &Env, run: &Run) -> FlowResult<Option<Continuation>> {
     tracing::info!(run = %run.id, "run cancelled");
     let hook = run.hook();
     let moved = move_target(env, run, None, |engine, hooks| {
@@ -173,7 +173,7 @@ struct MovedTarget {
 
 /// Returns the hook of a run that ends and can stay open for the notification. A deletion after the end of the run finds
 /// it closed.
-async fn holder_of(env: &Env, seen: &TargetHead, step: PhaseChange, run: &Run) -> Result<Option<Hook>, FlowError> {
+async fn holder_of(env: &Env, seen: &TargetHead, step: PhaseChange, run: &Run) -> FlowResult<Option<Hook>> {
     let was_stopped = seen.phase == TargetPhase::Stopping && !run.hook().is_teardown();
     if was_stopped && step.notification.is_some() {
         let root = env.store.read_root(&run.id).await?;
@@ -189,7 +189,7 @@ async fn move_target(
     run: &Run,
     mut known: Option<Box<TargetHead>>,
     decide: impl Fn(&target::Target, HookSet) -> Option<PhaseChange>,
-) -> Result<Option<MovedTarget>, FlowError> {
+) -> FlowResult<Option<MovedTarget>> {
     let key = run.facts.target_key();
     for _ in 0..crate::ATTEMPTS {
         let (seen, is_present) = match known.take() {
@@ -255,7 +255,7 @@ pub async fn transition(
     step: PhaseChange,
     loaded: &CompiledPlan,
     ending: Option<Hook>,
-) -> Result<TargetTransition, FlowError> {
+) -> FlowResult<TargetTransition> {
     let now = seen.change_time(env.now());
     let rules = outbox::rules(env).await?;
     let unconfirmed = match step.phase {
@@ -339,11 +339,7 @@ fn next_events(
 }
 
 /// Begins the teardown of a stopping target whose last event has ended. Its units may be those of an earlier plan.
-pub(crate) async fn end_stopped_event(
-    env: &Env,
-    key: TargetKey<'_>,
-    id: &RunId,
-) -> Result<Option<Continuation>, FlowError> {
+pub(crate) async fn end_stopped_event(env: &Env, key: TargetKey<'_>, id: &RunId) -> FlowResult<Option<Continuation>> {
     close(env, id).await?;
     for _ in 0..crate::ATTEMPTS {
         let seen = env.store.read_target(key).await?;
@@ -360,7 +356,7 @@ pub(crate) async fn end_stopped_event(
 }
 
 /// Closes a run in which no unit can run. A concurrent write that makes it due again keeps it open.
-pub async fn close(env: &Env, run: &RunId) -> Result<(), FlowError> {
+pub async fn close(env: &Env, run: &RunId) -> FlowResult<()> {
     for _ in 0..crate::ATTEMPTS {
         let Some(root) = env.store.read_root(run).await? else { return Ok(()) };
         if due::close_seen(env, run, &root.head).await? {
@@ -377,7 +373,7 @@ pub async fn after_transition(
     env: &Env,
     transition: TargetTransition,
     loaded: &Arc<CompiledPlan>,
-) -> Result<Option<Continuation>, FlowError> {
+) -> FlowResult<Option<Continuation>> {
     after_end(env, transition, loaded, NotificationSender::Queue, None).await
 }
 
@@ -389,7 +385,7 @@ async fn after_end(
     loaded: &Arc<CompiledPlan>,
     sender: NotificationSender,
     held: Option<HeadState>,
-) -> Result<Option<Continuation>, FlowError> {
+) -> FlowResult<Option<Continuation>> {
     // The receivers of subscriptions do not wait for the platform.
     outbox::announce_any(env, &target).await;
     if target.notification.is_some() {
@@ -455,7 +451,7 @@ pub(crate) fn begun(
 }
 
 /// Begins the instance that waits for the name of a gone target, after the platform has accepted the `gone`.
-pub async fn start_waiting(env: &Env, key: TargetKey<'_>) -> Result<Option<Continuation>, FlowError> {
+pub async fn start_waiting(env: &Env, key: TargetKey<'_>) -> FlowResult<Option<Continuation>> {
     for _ in 0..crate::ATTEMPTS {
         let Some(seen) = env.store.read_target(key).await? else { return Ok(None) };
         let Some(waiting) = seen.waiting.clone() else { return Ok(None) };

@@ -5,7 +5,7 @@ use ebb_protocol::id::RunId;
 use ebb_store::TargetHead;
 
 use crate::env::{CompiledPlan, Env};
-use crate::error::FlowError;
+use crate::error::FlowResult;
 
 /// Maximum wait for a run or a cluster.
 const LONGEST_WAIT_MS: u64 = 15 * 60 * 1000;
@@ -44,7 +44,7 @@ fn backoff(env: &Env, target: &TargetHead) -> Millis {
 }
 
 /// Closes a run if its version is that of `root`. Returns false if it has changed and stays open.
-pub async fn close_seen(env: &Env, run: &RunId, root: &HeadState) -> Result<bool, FlowError> {
+pub async fn close_seen(env: &Env, run: &RunId, root: &HeadState) -> FlowResult<bool> {
     if root.phase == RunPhase::Closed {
         return Ok(true);
     }

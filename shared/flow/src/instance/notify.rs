@@ -14,7 +14,7 @@ use ebb_store::{NotificationState, TargetHead};
 
 use crate::breaker::{MAX_DELIVERIES, PLATFORM};
 use crate::env::Env;
-use crate::error::FlowError;
+use crate::error::{FlowError, FlowResult};
 use crate::instance::due;
 use crate::instance::outbox::{NotificationDelivery, SLOW_BACKOFF, repetition_wait};
 use crate::instance::target_outputs::{OutputsProblem, SensitiveValues, target_outputs};
@@ -43,7 +43,7 @@ const POSTPONED: &str = "the platform does not respond to other notifications";
 /// the platform any more delivers nothing. A deployment without a platform ends the notification, because other work
 /// waits for its delivery. `root` is that of the run which stays open for the notification, if it was read after the write
 /// of `target`.
-pub async fn notify(env: &Env, target: &TargetHead, root: Option<HeadState>) -> Result<(), FlowError> {
+pub async fn notify(env: &Env, target: &TargetHead, root: Option<HeadState>) -> FlowResult<()> {
     let (mut seen, mut root) = (target.clone(), root);
     for _ in 0..crate::ATTEMPTS {
         let pending = match root.take() {
@@ -69,7 +69,7 @@ async fn send(
     target: &TargetHead,
     pending: PendingNotification,
     (url, permit): (&str, OriginPermit),
-) -> Result<(), FlowError> {
+) -> FlowResult<()> {
     let state = &pending.notification;
     let (kind, name) = (target.kind.as_str(), target.name.as_str());
     let data = notification_data(env, target, state.notification).await?;
@@ -144,7 +144,7 @@ async fn end(
     target: &TargetHead,
     pending: PendingNotification,
     repeat: Option<(Millis, String)>,
-) -> Result<(), FlowError> {
+) -> FlowResult<()> {
     let PendingNotification { notification: state, holder } = pending;
     if let (None, Some(holder)) = (&repeat, &holder) {
         // The run stays open if it was reopened meanwhile.
@@ -179,7 +179,7 @@ async fn end(
 
 /// Writes the result of the delivery about `target`. Returns false if the target has another notification meanwhile. Other
 /// changes, such as those of deliveries to subscriptions, do not matter.
-async fn record(env: &Env, target: &TargetHead, change: impl Fn(&mut TargetHead)) -> Result<bool, FlowError> {
+async fn record(env: &Env, target: &TargetHead, change: impl Fn(&mut TargetHead)) -> FlowResult<bool> {
     let mut seen = target.clone();
     for _ in 0..crate::ATTEMPTS {
         if env.store.move_target(&seen.update(&change)).await? {
@@ -204,7 +204,7 @@ pub struct PendingNotification {
 }
 
 /// Returns the notification of a target that the platform has not accepted yet.
-pub async fn pending_notification(env: &Env, target: &TargetHead) -> Result<Option<PendingNotification>, FlowError> {
+pub async fn pending_notification(env: &Env, target: &TargetHead) -> FlowResult<Option<PendingNotification>> {
     let holder = target.notification.as_ref().and_then(|state| state.delivered_by);
     let root = match holder {
         Some(hook) => env.store.read_root(&target.run(hook)).await?.map(|root| root.head),
@@ -221,11 +221,7 @@ fn held_notification(target: &TargetHead, root: Option<HeadState>) -> Option<Pen
     Some(PendingNotification { notification, holder: Some((target.run(hook), root)) })
 }
 
-async fn notification_data(
-    env: &Env,
-    target: &TargetHead,
-    notification: Notification,
-) -> Result<OutcomeData, FlowError> {
+async fn notification_data(env: &Env, target: &TargetHead, notification: Notification) -> FlowResult<OutcomeData> {
     let mut data = OutcomeData {
         kind: target.kind.clone(),
         name: target.name.clone(),
@@ -273,7 +269,7 @@ async fn notification_data(
 pub async fn first_cause(
     env: &Env,
     target: &TargetHead,
-) -> Result<Option<(String, ebb_protocol::callback::FailureReason)>, FlowError> {
+) -> FlowResult<Option<(String, ebb_protocol::callback::FailureReason)>> {
     let Some(hook) = target.hook else { return Ok(None) };
     let Some(run) = Run::load(env, &target.run(hook)).await? else { return Ok(None) };
     let found = crate::run::cause::first(env, &run).await?;

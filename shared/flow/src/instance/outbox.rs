@@ -21,7 +21,7 @@ use ebb_store::{NamedDocument, NamedKind, PhaseNotice, TargetHead};
 use serde_json::json;
 
 use crate::env::Env;
-use crate::error::FlowError;
+use crate::error::FlowResult;
 use crate::offload::offload;
 use crate::ports::QueueMessage;
 use crate::telemetry::{self, Counter};
@@ -42,7 +42,7 @@ pub async fn forget_rules(env: &Env) {
 }
 
 /// Returns the subscriptions, as they were at most [`MAX_AGE`] ago.
-pub async fn rules(env: &Env) -> Result<Arc<Vec<NotificationRule>>, FlowError> {
+pub async fn rules(env: &Env) -> FlowResult<Arc<Vec<NotificationRule>>> {
     let mut known = env.cache.subscriptions.lock().await;
     let now = env.now();
     if let Some((at, rules)) = known.as_ref()

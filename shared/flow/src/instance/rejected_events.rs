@@ -9,7 +9,7 @@ use ebb_protocol::limits;
 use ebb_store::{DesiredKey, DesiredTarget, NoteRejections, Rejection, SourceRejections, TargetHead};
 
 use crate::env::{DesiredStore, Env};
-use crate::error::FlowError;
+use crate::error::{FlowError, FlowResult};
 use crate::telemetry::{self, Counter};
 
 /// The time for which a full list keeps an event, and in which an equal event is not listed again.
@@ -46,7 +46,7 @@ pub(crate) async fn note_refused_update(
     store: &dyn DesiredStore,
     target: &TargetHead,
     reason: &str,
-) -> Result<(), FlowError> {
+) -> FlowResult<()> {
     let Some(source) = &target.owner else { return Ok(()) };
     // Only some events name the instance.
     for uid in [None, Some(target.uid.clone())] {
@@ -66,7 +66,7 @@ pub(crate) async fn note_refused_update(
     Ok(())
 }
 
-async fn list(store: &dyn NoteRejections, source: &str, event: &Rejection) -> Result<(), FlowError> {
+async fn list(store: &dyn NoteRejections, source: &str, event: &Rejection) -> FlowResult<()> {
     for _ in 0..ATTEMPTS {
         let seen = store.read_rejections(source).await?;
         let (events, version) = seen.map_or((Vec::new(), 0), |seen| (seen.events, seen.version));

@@ -23,7 +23,7 @@ use futures::StreamExt as _;
 use futures::future::{Either, select};
 
 use crate::env::{CompiledPlan, Env};
-use crate::error::FlowError;
+use crate::error::{FlowError, FlowResult};
 use crate::loaded_run::{self, Run};
 use crate::run::possible_resources;
 
@@ -46,7 +46,7 @@ const FAILURE_BACKOFF: Backoff = Backoff { base: Millis(60 * 60 * 1000), max: Mi
 
 /// Schedules the removal of a target's stored data, before the target begins to end. With an `event`, schedules that of its
 /// run, before the event is accepted. Its resources are not kept, so it is removed although its target may be active.
-pub async fn schedule_removal(env: &Env, target: &TargetHead, event: Option<EventRef>) -> Result<(), FlowError> {
+pub async fn schedule_removal(env: &Env, target: &TargetHead, event: Option<EventRef>) -> FlowResult<()> {
     let TargetHead { uid, first_generation, plan, .. } = target;
     write(env, target, (uid, *first_generation, plan), event).await
 }
@@ -59,21 +59,13 @@ pub(crate) fn tombstone(env: &Env, instance: String, ended: Timestamp) -> Tombst
 }
 
 /// Schedules the removal of the plan of an instance that waits for a name and will not begin.
-pub async fn schedule_waiting_removal(
-    env: &Env,
-    target: &TargetHead,
-    waiting: &PendingCreation,
-) -> Result<(), FlowError> {
+pub async fn schedule_waiting_removal(env: &Env, target: &TargetHead, waiting: &PendingCreation) -> FlowResult<()> {
     let PendingCreation { uid, plan, .. } = waiting;
     write(env, target, (uid, waiting.first_generation(), plan), None).await
 }
 
 /// Schedules the removal of the plan of an update, before the update waits.
-pub(crate) async fn schedule_update_removal(
-    env: &Env,
-    target: &TargetHead,
-    pending: &PendingUpdate,
-) -> Result<(), FlowError> {
+pub(crate) async fn schedule_update_removal(env: &Env, target: &TargetHead, pending: &PendingUpdate) -> FlowResult<()> {
     write(env, target, (&target.update_uid(pending), pending.generation, &pending.plan), None).await
 }
 
@@ -82,7 +74,7 @@ async fn write(
     named: &TargetHead,
     (uid, generation, plan): (&str, u64, &str),
     event: Option<EventRef>,
-) -> Result<(), FlowError> {
+) -> FlowResult<()> {
     let Some(retention) = env.settings.retention else { return Ok(()) };
     let expiry = InstanceExpiry {
         kind: named.kind.clone(),
@@ -111,7 +103,7 @@ fn attempt_timeout(expiry: &InstanceExpiry) -> Duration {
 
 /// Removes the data of instances whose retention has ended at `now`. Returns their number. A failed or unfinished
 /// instance is postponed, with growing waits, so that it does not delay others.
-pub async fn remove_expired(env: &Env, store: &dyn RemoveExpired, now: Timestamp) -> Result<usize, FlowError> {
+pub async fn remove_expired(env: &Env, store: &dyn RemoveExpired, now: Timestamp) -> FlowResult<usize> {
     let begun = env.now();
     let mut removed = 0;
     let due = store.list_expired(now, max_listed(env.settings.removal_notice())).await?;
@@ -155,7 +147,7 @@ async fn process_expiry(
     expiry: &InstanceExpiry,
     now: Timestamp,
     announced: &AtomicUsize,
-) -> Result<bool, FlowError> {
+) -> FlowResult<bool> {
     let timeout = env.clock.sleep(attempt_timeout(expiry));
     // The removal is dropped before its next attempt is scheduled.
     let outcome = match select(Box::pin(remove_if_ended(env, store, expiry, now)), timeout).await {
@@ -184,7 +176,7 @@ async fn process_expiry(
 }
 
 /// Announces a removal, unless the round has `announced` enough.
-async fn announce(env: &Env, run: &RunId, now: Timestamp, announced: &AtomicUsize) -> Result<(), FlowError> {
+async fn announce(env: &Env, run: &RunId, now: Timestamp, announced: &AtomicUsize) -> FlowResult<()> {
     if announced.fetch_add(1, Ordering::Relaxed) < MAX_ANNOUNCED {
         env.store.patch_run(run, &accept(RunEvent::RemovalAnnounced { at: now })).await?;
     }
@@ -208,7 +200,7 @@ async fn postpone_failed(
     store: &dyn RemoveExpired,
     expiry: &InstanceExpiry,
     now: Timestamp,
-) -> Result<(), FlowError> {
+) -> FlowResult<()> {
     let failures = expiry.failures.saturating_add(1);
     postpone(env, store, expiry, now.plus(FAILURE_BACKOFF.bound(failures)), failures).await
 }
@@ -221,7 +213,7 @@ async fn postpone(
     expiry: &InstanceExpiry,
     due: Timestamp,
     failures: u32,
-) -> Result<(), FlowError> {
+) -> FlowResult<()> {
     let plan = env.plan(&expiry.instance_key(), &expiry.plan).await.ok();
     for run in runs_of(expiry, plan.as_deref()) {
         match env.store.read_root(&run).await {
@@ -250,7 +242,7 @@ fn not_announced(env: &Env, run: &RunId, root: &HeadState, now: Timestamp) -> Op
 ///
 /// # Errors
 /// Returns a retryable error while the removal is announced, because the data may be kept.
-pub(crate) async fn is_being_removed(env: &Env, run: &Run) -> Result<bool, FlowError> {
+pub(crate) async fn is_being_removed(env: &Env, run: &Run) -> FlowResult<bool> {
     let facts = &run.facts;
     if !env.may_be_removed(facts) {
         return Ok(false);
@@ -278,7 +270,7 @@ async fn remove_if_ended(
     store: &dyn RemoveExpired,
     expiry: &InstanceExpiry,
     now: Timestamp,
-) -> Result<RetentionOutcome, FlowError> {
+) -> FlowResult<RetentionOutcome> {
     let Some(retention) = env.settings.retention else { return Ok(RetentionOutcome::Disabled) };
     let named = env.store.read_target(expiry.target_key()).await?;
     if let Some(event) = &expiry.event {
@@ -344,7 +336,7 @@ async fn remove_event(
     expiry: &InstanceExpiry,
     (event, named): (&EventRef, Option<TargetHead>),
     now: Timestamp,
-) -> Result<RetentionOutcome, FlowError> {
+) -> FlowResult<RetentionOutcome> {
     let run = RunId::of_event(&expiry.instance_key(), expiry.generation, event);
     let root = env.store.read_root(&run).await?;
     let is_open = root.as_ref().is_some_and(|root| root.head.phase != RunPhase::Closed);
@@ -383,7 +375,7 @@ fn root_of(heads: &[RunHead]) -> Option<&RunHead> {
 }
 
 /// Returns the first run of an instance that exists, without its plan.
-async fn read_first_run(env: &Env, expiry: &InstanceExpiry) -> Result<Option<FoundRun>, FlowError> {
+async fn read_first_run(env: &Env, expiry: &InstanceExpiry) -> FlowResult<Option<FoundRun>> {
     for run in runs_of(expiry, None) {
         let heads = env.store.read_run(&run).await?;
         if root_of(&heads).is_some() {
@@ -394,7 +386,7 @@ async fn read_first_run(env: &Env, expiry: &InstanceExpiry) -> Result<Option<Fou
 }
 
 /// Returns the plan of an instance, or `None` if an earlier removal has deleted it, which comes after all runs.
-async fn read_plan(env: &Env, expiry: &InstanceExpiry) -> Result<Option<Arc<CompiledPlan>>, FlowError> {
+async fn read_plan(env: &Env, expiry: &InstanceExpiry) -> FlowResult<Option<Arc<CompiledPlan>>> {
     // An update may have begun after the expiry was written. This function instance may have the plan before it.
     env.forget_plan(&expiry.plan);
     match env.plan(&expiry.instance_key(), &expiry.plan).await {
@@ -415,7 +407,7 @@ async fn may_have_resources(
     expiry: &InstanceExpiry,
     (loaded, mut first): (&CompiledPlan, Option<FoundRun>),
     now: Timestamp,
-) -> Result<Result<bool, RetentionOutcome>, FlowError> {
+) -> FlowResult<Result<bool, RetentionOutcome>> {
     let mut runs = Vec::new();
     for (number, run) in runs_of(expiry, Some(loaded)).into_iter().enumerate() {
         let Some((_, graph)) = loaded.hook_plan(run.hook()) else { continue };
@@ -438,7 +430,7 @@ async fn may_have_resources(
     Ok(Ok(!possible_resources::possible_resources_of(env, loaded, &runs).await?.is_empty()))
 }
 
-async fn has_run(env: &Env, expiry: &InstanceExpiry) -> Result<bool, FlowError> {
+async fn has_run(env: &Env, expiry: &InstanceExpiry) -> FlowResult<bool> {
     for run in runs_of(expiry, None) {
         if env.store.read_root(&run).await?.is_some() {
             return Ok(true);
@@ -476,7 +468,7 @@ async fn remove(
     expiry: &InstanceExpiry,
     own: Option<TargetHead>,
     plan: Option<&CompiledPlan>,
-) -> Result<RetentionOutcome, FlowError> {
+) -> FlowResult<RetentionOutcome> {
     let instance = expiry.instance_key();
     // The target comes first: without its plan, no invocation finds runs whose items are deleted.
     if let Some(seen) = own.filter(|target| !target.plan.is_empty()) {

@@ -9,7 +9,7 @@ use ebb_store::{SecretRelease, TargetHead};
 use futures::future::BoxFuture;
 
 use crate::env::Env;
-use crate::error::FlowError;
+use crate::error::FlowResult;
 use crate::instance::due;
 use crate::instance::update::update_target;
 use crate::loaded_run::Run;
@@ -33,7 +33,7 @@ fn add(target: &mut TargetHead, plan: &Plan, instance: &str) {
 /// Records the release again for the ended instance of `run`, because clusters may hold new values of it. The release
 /// is stored in the target that has the name now. An instance that has not ended records its release at its end. The
 /// call can be repeated.
-pub(crate) async fn schedule_late_release(env: &Env, run: &Run) -> Result<(), FlowError> {
+pub(crate) async fn schedule_late_release(env: &Env, run: &Run) -> FlowResult<()> {
     let (facts, plan) = (&run.facts, &run.loaded.plan);
     if plan.secret_clusters().is_empty() {
         return Ok(());

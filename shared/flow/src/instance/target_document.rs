@@ -16,7 +16,7 @@ use ebb_store::{NamedKind, PendingCreation, PluginItem, ReadPlugins, StoreError}
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 
 use crate::env::{CompiledPlan, Env, InstanceCache};
-use crate::error::{FlowError, RequestError};
+use crate::error::{FlowError, FlowResult, RequestError};
 use crate::instance::changes::PinnedVersions;
 use crate::instance::rejection::LifecycleRejection;
 use crate::offload::offload;
@@ -85,7 +85,7 @@ pub(crate) async fn compile_event(
 }
 
 /// Returns a compiled plan with its JSON and the plugins in use.
-pub(crate) async fn load_plan(plan: Plan) -> Result<CompiledDocument, FlowError> {
+pub(crate) async fn load_plan(plan: Plan) -> FlowResult<CompiledDocument> {
     let names = plan.resources.values().flat_map(|resource| [Some(&resource.plugin), resource.repaired_by.as_ref()]);
     let names = names.flatten().cloned();
     let mut names: Vec<String> = names.collect();
@@ -221,7 +221,7 @@ async fn find_plugins(
     (cache, relay): (&InstanceCache, Option<&dyn RelayClient>),
     sandbox: &SandboxDoc,
     pinned: PinnedVersions<'_>,
-) -> Result<(ResourcePlugins, Diagnostics), FlowError> {
+) -> FlowResult<(ResourcePlugins, Diagnostics)> {
     let mut errors = Diagnostics::new();
     let diagnostic = |resource: &ResourceDoc, code, text: String| {
         Diagnostic::error(code, &sandbox.source, Some(resource.plugin.at), text)

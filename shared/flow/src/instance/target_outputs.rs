@@ -13,7 +13,7 @@ use ebb_protocol::value::{Outputs, UnitValue};
 use ebb_store::TargetHead;
 
 use crate::env::{CompiledPlan, Env};
-use crate::error::FlowError;
+use crate::error::FlowResult;
 use crate::run::records;
 use crate::sealed_values;
 
@@ -58,7 +58,7 @@ pub async fn target_outputs(
     loaded: &CompiledPlan,
     only: Option<&str>,
     sensitive: SensitiveValues,
-) -> Result<TargetOutputs, FlowError> {
+) -> FlowResult<TargetOutputs> {
     let Some(known) = shown_outputs(env, target, loaded, only).await? else {
         let problem = format!(
             "the visible outputs of the resources have more than {} MiB together; {READ_LESS}",
@@ -137,7 +137,7 @@ async fn shown_outputs(
     target: &TargetHead,
     loaded: &CompiledPlan,
     only: Option<&str>,
-) -> Result<Option<KnownOutputs>, FlowError> {
+) -> FlowResult<Option<KnownOutputs>> {
     let mut wanted: BTreeMap<Hook, BTreeMap<Unit, BTreeSet<&str>>> = BTreeMap::new();
     for (at, names) in loaded.plan.visible_outputs(only) {
         wanted.entry(at.hook).or_default().insert(Unit(at.unit), names);

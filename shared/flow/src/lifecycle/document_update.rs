@@ -20,7 +20,7 @@ use crate::advance::follow_up::FollowUp;
 use crate::advance::next_run;
 use crate::advance::retry;
 use crate::env::{CompiledPlan, Env};
-use crate::error::{FlowError, RequestError};
+use crate::error::{FlowError, FlowResult, RequestError};
 use crate::instance::changes::PinnedVersions;
 use crate::instance::due;
 use crate::instance::rejection::LifecycleRejection;
@@ -180,7 +180,7 @@ async fn restore(
     event: &LifecycleData,
     document: &str,
     (instance, digest, pinned): (&str, &str, &[String]),
-) -> Result<Option<Arc<CompiledPlan>>, FlowError> {
+) -> FlowResult<Option<Arc<CompiledPlan>>> {
     let versions = PinnedVersions::Listed(pinned);
     let plan = match compile_document(plugins, compiler_tools(env), event.target_key(), document, versions).await {
         Ok((plan, _)) => plan,

@@ -16,7 +16,7 @@ use crate::advance::follow_up::FollowUp;
 use crate::advance::next_run;
 use crate::advance::transition;
 use crate::env::Env;
-use crate::error::{FlowError, RequestError};
+use crate::error::{FlowError, FlowResult, RequestError};
 use crate::instance::due;
 use crate::instance::rejection::{LifecycleRejection, not_begun, stale};
 use crate::instance::retention;
@@ -89,7 +89,7 @@ pub(super) async fn receive(
 }
 
 /// Returns true if the update that waits has units of an event.
-async fn is_added(env: &Env, target: &TargetHead, event: EventName) -> Result<bool, FlowError> {
+async fn is_added(env: &Env, target: &TargetHead, event: EventName) -> FlowResult<bool> {
     let Some(pending) = &target.pending_update else { return Ok(false) };
     let wanted = env.plan(&target.update_key(pending), &pending.plan).await?;
     Ok(wanted.hook_plan(Hook::Event(event)).is_some())

@@ -17,7 +17,7 @@ use crate::advance::dispatch_all::drive;
 use crate::advance::progress::Continuation;
 use crate::advance::reopen;
 use crate::env::Env;
-use crate::error::FlowError;
+use crate::error::FlowResult;
 use crate::loaded_run::{self, Run};
 use crate::run::inputs::InvocationCache;
 use crate::run::lease;
@@ -38,21 +38,13 @@ pub enum OverrideOutcome {
 }
 
 /// Marks a failed unit in the teardown of a stuck target as complete. The teardown continues.
-pub async fn force_complete(
-    env: &Env,
-    key: TargetKey<'_>,
-    request: &ForceCompleteUnit,
-) -> Result<OverrideOutcome, FlowError> {
+pub async fn force_complete(env: &Env, key: TargetKey<'_>, request: &ForceCompleteUnit) -> FlowResult<OverrideOutcome> {
     let by = request.by.as_deref();
     override_requested(env, key, ("force-complete", &request.reason, by), Some(&request.unit)).await
 }
 
 /// Marks all units of the stuck hook as complete. The target is then gone, or continues with its next hook.
-pub async fn force_delete(
-    env: &Env,
-    key: TargetKey<'_>,
-    request: &ForceDeleteTarget,
-) -> Result<OverrideOutcome, FlowError> {
+pub async fn force_delete(env: &Env, key: TargetKey<'_>, request: &ForceDeleteTarget) -> FlowResult<OverrideOutcome> {
     override_requested(env, key, ("force-delete", &request.reason, request.by.as_deref()), None).await
 }
 
@@ -63,7 +55,7 @@ async fn override_requested(
     key @ TargetKey { kind, name }: TargetKey<'_>,
     (request, reason, by): (&str, &str, Option<&str>),
     named: Option<&str>,
-) -> Result<OverrideOutcome, FlowError> {
+) -> FlowResult<OverrideOutcome> {
     let Some(recorded) = recorded_reason(reason, by) else {
         return Ok(OverrideOutcome::Incomplete(format!(
             "`reason` must have 1 to {MAX_REASON} characters, and `by` at most {MAX_OPERATOR}"
@@ -101,7 +93,7 @@ async fn override_matching(
     key: TargetKey<'_>,
     reason: &FailureReason,
     named: Option<&str>,
-) -> Result<OverrideOutcome, FlowError> {
+) -> FlowResult<OverrideOutcome> {
     let Some(target) = env.store.read_target(key).await? else { return Ok(OverrideOutcome::NotFound) };
     let torn_down = matches!(target.phase, TargetPhase::Stuck | TargetPhase::Stopping);
     let not_stuck = || OverrideOutcome::NotStuck(not_stuck(&target));

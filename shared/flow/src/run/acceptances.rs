@@ -7,7 +7,7 @@ use ebb_engine::{Attempt, Millis, Shard, Timestamp, Unit};
 use futures::future::{join_all, select};
 
 use crate::env::Env;
-use crate::error::FlowError;
+use crate::error::FlowResult;
 use crate::loaded_run::{AttemptRef, Run};
 use crate::run::taken_results::ExpectedResult;
 use crate::run::wakeup;
@@ -54,7 +54,7 @@ impl AcceptanceBatch {
     ///
     /// # Errors
     /// Returns an error if the acceptances may be lost. The run must then become due.
-    pub(crate) async fn flush(&mut self, env: &Env, run: &Run) -> Result<(), FlowError> {
+    pub(crate) async fn flush(&mut self, env: &Env, run: &Run) -> FlowResult<()> {
         self.since = None;
         let accepted = std::mem::take(&mut self.attempts).into_iter();
         let accepted = accepted.filter(|(_, expected)| !expected.is_taken());

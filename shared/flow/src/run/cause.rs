@@ -10,7 +10,7 @@ use ebb_protocol::evidence::Evidence;
 use ebb_protocol::record::AttemptOutcome;
 
 use crate::env::Env;
-use crate::error::FlowError;
+use crate::error::FlowResult;
 use crate::loaded_run::{self, Run};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,13 +23,13 @@ pub struct FirstCause {
 }
 
 /// Returns the unit of `run` that failed first, by the time of its record.
-pub async fn first(env: &Env, run: &Run) -> Result<Option<FirstCause>, FlowError> {
+pub async fn first(env: &Env, run: &Run) -> FlowResult<Option<FirstCause>> {
     Ok(failed(env, run, &run.read_view(env).await?).await?.into_iter().next())
 }
 
 /// Returns the present failures of `run`, the earliest first: failed units or, if there are none, the previous failures
 /// of units that are retried.
-pub async fn current(env: &Env, run: &Run) -> Result<Vec<FirstCause>, FlowError> {
+pub async fn current(env: &Env, run: &Run) -> FlowResult<Vec<FirstCause>> {
     let view = run.read_view(env).await?;
     let failed = failed(env, run, &view).await?;
     if !failed.is_empty() {
@@ -42,14 +42,14 @@ pub async fn current(env: &Env, run: &Run) -> Result<Vec<FirstCause>, FlowError>
     of(env, run, &retried.collect()).await
 }
 
-async fn failed(env: &Env, run: &Run, view: &RunView) -> Result<Vec<FirstCause>, FlowError> {
+async fn failed(env: &Env, run: &Run, view: &RunView) -> FlowResult<Vec<FirstCause>> {
     let failed = run.graph().units().filter(|&unit| view.status(unit) == UnitProgress::Failed);
     let last: BTreeMap<Unit, Attempt> = failed.map(|unit| (unit, loaded_run::attempt(view, unit))).collect();
     of(env, run, &last).await
 }
 
 /// Returns the reasons of failed attempts, ordered by the time of their records.
-async fn of(env: &Env, run: &Run, attempts: &BTreeMap<Unit, Attempt>) -> Result<Vec<FirstCause>, FlowError> {
+async fn of(env: &Env, run: &Run, attempts: &BTreeMap<Unit, Attempt>) -> FlowResult<Vec<FirstCause>> {
     if attempts.is_empty() {
         return Ok(Vec::new());
     }

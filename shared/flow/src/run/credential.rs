@@ -15,7 +15,7 @@ use ebb_protocol::{id, seal};
 use ebb_store::NamedKind;
 
 use crate::env::Env;
-use crate::error::FlowError;
+use crate::error::FlowResult;
 use crate::loaded_run::Run;
 use crate::offload::offload;
 use crate::run::masking::{MASK, forms, masked};
@@ -139,11 +139,7 @@ fn position(body: &[u8], text: &[u8]) -> Option<usize> {
 }
 
 /// Returns the credential of a unit, or the reason why its connection cannot be used. The reason contains no secret.
-pub(crate) async fn credential(
-    env: &Env,
-    run: &Run,
-    unit: &UnitPlan,
-) -> Result<Result<RequestCredential, String>, FlowError> {
+pub(crate) async fn credential(env: &Env, run: &Run, unit: &UnitPlan) -> FlowResult<Result<RequestCredential, String>> {
     let plugin = run.plugin(unit).unwrap_or(sign::OWN_HOOKS);
     let Some(BoundConnection { name, origin }) = unit.action.connection() else {
         let keys = Some(env.settings.unit_keys.for_plugin(plugin));
@@ -177,7 +173,7 @@ pub(crate) async fn of_user(
     env: &Env,
     name: &str,
     user: ConnectionUser<'_>,
-) -> Result<Result<(String, RequestCredential), String>, FlowError> {
+) -> FlowResult<Result<(String, RequestCredential), String>> {
     let document = match open(env, name).await? {
         Ok(document) => document,
         Err(why) => return Ok(Err(why)),
@@ -194,7 +190,7 @@ pub(crate) async fn of_user(
     Ok(authorized(env, &document).map(|credential| (document.origin.value, credential)))
 }
 
-async fn open(env: &Env, name: &str) -> Result<Result<ConnectionDoc, String>, FlowError> {
+async fn open(env: &Env, name: &str) -> FlowResult<Result<ConnectionDoc, String>> {
     let Some(item) = env.store.get_document(NamedKind::Connection, name).await? else {
         return Ok(Err(format!("the connection {name} does not exist")));
     };

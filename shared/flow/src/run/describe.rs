@@ -9,7 +9,7 @@ use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::record::AttemptRecord;
 
 use crate::env::Env;
-use crate::error::FlowError;
+use crate::error::FlowResult;
 use crate::loaded_run::{AttemptRef, Run};
 use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
 use crate::run::credential::RequestCredential;
@@ -29,7 +29,7 @@ pub(crate) async fn unanswered(
     attempt: AttemptRef,
     describe: Option<&str>,
     failure: AttemptFailure,
-) -> Result<DispatchOutcome, FlowError> {
+) -> FlowResult<DispatchOutcome> {
     if describe.is_some() {
         return describe_later(env, run, attempt, RETRY_SECONDS).await;
     }
@@ -49,7 +49,7 @@ pub(super) async fn describe_attempt(
     (webhook, credential): (&WebhookAction, &RequestCredential),
     request: &RenderedRequest,
     record: &AttemptRecord,
-) -> Result<DispatchOutcome, FlowError> {
+) -> FlowResult<DispatchOutcome> {
     let (run, unit) = (answers.run, answers.unit);
     if record.result.is_some() || record.accepted.is_some() {
         return Ok(DispatchOutcome::later(None));
@@ -107,7 +107,7 @@ pub(super) async fn describe_attempt(
     Ok(DispatchOutcome::ended(end))
 }
 
-async fn describe_later(env: &Env, run: &Run, attempt: AttemptRef, seconds: u64) -> Result<DispatchOutcome, FlowError> {
+async fn describe_later(env: &Env, run: &Run, attempt: AttemptRef, seconds: u64) -> FlowResult<DispatchOutcome> {
     let at = wakeup::record_repeat(env, run, attempt, seconds).await?;
     Ok(DispatchOutcome::later(Some(AttemptWakeup::Recorded(at))))
 }

@@ -13,7 +13,7 @@ use ebb_protocol::named_secrets::SecretText;
 use ebb_protocol::value::UnitValue;
 
 use crate::env::Env;
-use crate::error::FlowError;
+use crate::error::{FlowError, FlowResult};
 use crate::loaded_run::{AttemptRef, Run};
 use crate::run::attempt_end::{AttemptEnd, AttemptSuccess};
 use crate::run::dispatch_outcome::{DispatchOutcome, DispatchReason};
@@ -36,7 +36,7 @@ pub async fn send(
     attempt: AttemptRef,
     cache: &InvocationCache,
     reason: DispatchReason,
-) -> Result<DispatchOutcome, FlowError> {
+) -> FlowResult<DispatchOutcome> {
     let Some(unit) = run.unit(attempt.unit) else {
         return Err(FlowError::Broken(format!("run {} has no unit {}", run.id, attempt.unit.0)));
     };
@@ -121,7 +121,7 @@ pub async fn unit_inputs(
     unit: &UnitPlan,
     attempt: AttemptRef,
     cache: &InvocationCache,
-) -> Result<UnitInputs, FlowError> {
+) -> FlowResult<UnitInputs> {
     if let Some(why) = skip::reason(env, run, unit, cache).await? {
         return Ok(UnitInputs::Skipped(why));
     }

@@ -23,7 +23,7 @@ use ebb_store::AttemptUpdate;
 use serde_json::Value;
 
 use crate::env::Env;
-use crate::error::FlowError;
+use crate::error::FlowResult;
 use crate::loaded_run::{AttemptRef, Run};
 use crate::run::attempt::{undone_name, unit_name};
 use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
@@ -71,7 +71,7 @@ pub(super) async fn send(
     it: PluginUnit<'_>,
     reason: DispatchReason,
     may_act_until: Timestamp,
-) -> Result<DispatchOutcome, FlowError> {
+) -> FlowResult<DispatchOutcome> {
     let client = it.client(env);
     telemetry::dispatch_started(it.run, it.attempt, client.begun);
     let is_setup = it.unit.action != Action::Destroy;
@@ -106,7 +106,7 @@ impl PluginUnit<'_> {
         }
     }
 
-    async fn outcome(&self, env: &Env, begun: Timestamp, step: PluginStep) -> Result<DispatchOutcome, FlowError> {
+    async fn outcome(&self, env: &Env, begun: Timestamp, step: PluginStep) -> FlowResult<DispatchOutcome> {
         let failure = match &step {
             PluginStep::End(AttemptEnd::Failed(_)) => Some("failed"),
             PluginStep::Repeat(_) => Some("repeated"),
@@ -203,7 +203,7 @@ impl PluginUnit<'_> {
     }
 
     /// Adopts the instance with the tag of the unit, unless another invocation may still wait for the `Provision`.
-    async fn adopt(&self, client: &PluginClient<'_>, instance: &Value) -> Result<PluginStep, FlowError> {
+    async fn adopt(&self, client: &PluginClient<'_>, instance: &Value) -> FlowResult<PluginStep> {
         let env = client.env;
         let own = records::read_own(env, self.run, self.attempt).await?;
         let posted = own.and_then(|own| own.posted.filter(|_| own.next_dispatch.is_none()));
@@ -226,7 +226,7 @@ impl PluginUnit<'_> {
         Ok(opened_texts::unit_values(self.unit, outputs, &self.opened))
     }
 
-    async fn complete(&self, client: &PluginClient<'_>, instance: &Value) -> Result<PluginStep, FlowError> {
+    async fn complete(&self, client: &PluginClient<'_>, instance: &Value) -> FlowResult<PluginStep> {
         let made = self.made_ids(client, instance);
         let step = match self.outputs(instance) {
             Ok(outputs) => {
@@ -247,7 +247,7 @@ impl PluginUnit<'_> {
     }
 
     /// Records the IDs of a step that did not succeed. If the attempt has ended, the IDs become a late success.
-    async fn keep(&self, env: &Env, made: BTreeSet<String>, step: PluginStep) -> Result<PluginStep, FlowError> {
+    async fn keep(&self, env: &Env, made: BTreeSet<String>, step: PluginStep) -> FlowResult<PluginStep> {
         if made.is_empty() {
             return Ok(step);
         }
@@ -261,7 +261,7 @@ impl PluginUnit<'_> {
     }
 
     /// Adds answers of the plugin to the record of the attempt, unless it has a result. Returns the record before.
-    async fn note(&self, env: &Env, ids: InstanceIds) -> Result<AttemptRecord, FlowError> {
+    async fn note(&self, env: &Env, ids: InstanceIds) -> FlowResult<AttemptRecord> {
         self.run.update_attempt(env, self.attempt, AttemptUpdate::Instances(ids)).await
     }
 
@@ -329,7 +329,7 @@ impl PluginUnit<'_> {
     }
 
     /// Returns what the plugin has answered to the attempts of this undo, and of the same undo in updates.
-    async fn answers(&self, env: &Env, listed: &BTreeSet<String>) -> Result<InstanceIds, FlowError> {
+    async fn answers(&self, env: &Env, listed: &BTreeSet<String>) -> FlowResult<InstanceIds> {
         let mut answers = InstanceIds { listed: listed.clone(), ..InstanceIds::default() };
         // Most undos find all that was made, and need no earlier answers.
         if !listed.is_empty() && self.instances.ids.is_subset(listed) {

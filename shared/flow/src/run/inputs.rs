@@ -10,7 +10,7 @@ use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult, OutputS
 use ebb_protocol::value::Outputs;
 
 use crate::env::Env;
-use crate::error::FlowError;
+use crate::error::{FlowError, FlowResult};
 use crate::loaded_run::{self, EarlierRun, Run};
 use crate::lock::lock;
 use crate::run::records;
@@ -64,7 +64,7 @@ impl InvocationCache {
     }
 
     /// Returns the state of an earlier run of the same instance. Reads it once per invocation.
-    pub async fn earlier_run(&self, env: &Env, run: &Run, hook: Hook) -> Result<Arc<EarlierRun>, FlowError> {
+    pub async fn earlier_run(&self, env: &Env, run: &Run, hook: Hook) -> FlowResult<Arc<EarlierRun>> {
         let mut known = self.earlier.lock().await;
         if let Some(earlier) = known.get(&hook) {
             return Ok(Arc::clone(earlier));
@@ -81,12 +81,7 @@ impl InvocationCache {
 }
 
 /// Returns the known inputs of `unit`. [`crate::run::undo`] reads the outputs of undone units.
-pub async fn read_inputs(
-    env: &Env,
-    run: &Run,
-    unit: &UnitPlan,
-    cache: &InvocationCache,
-) -> Result<KnownOutputs, FlowError> {
+pub async fn read_inputs(env: &Env, run: &Run, unit: &UnitPlan, cache: &InvocationCache) -> FlowResult<KnownOutputs> {
     read(env, run, sources(unit).collect(), cache).await
 }
 
@@ -96,18 +91,13 @@ fn sources(unit: &UnitPlan) -> impl Iterator<Item = UnitRef> {
 }
 
 /// Reads the inputs of all `units` together, because concurrent units often read the same outputs.
-pub async fn prefetch(env: &Env, run: &Run, units: &[Unit], cache: &InvocationCache) -> Result<(), FlowError> {
+pub async fn prefetch(env: &Env, run: &Run, units: &[Unit], cache: &InvocationCache) -> FlowResult<()> {
     let plans = units.iter().filter_map(|&unit| run.unit(unit));
     let wanted = plans.flat_map(sources).collect();
     read(env, run, wanted, cache).await.map(drop)
 }
 
-async fn read(
-    env: &Env,
-    run: &Run,
-    wanted: BTreeSet<UnitRef>,
-    cache: &InvocationCache,
-) -> Result<KnownOutputs, FlowError> {
+async fn read(env: &Env, run: &Run, wanted: BTreeSet<UnitRef>, cache: &InvocationCache) -> FlowResult<KnownOutputs> {
     let mut known = KnownOutputs::new();
     let mut missing: BTreeMap<Hook, Vec<Unit>> = BTreeMap::new();
     for at in wanted {
@@ -154,7 +144,7 @@ async fn current(
     hook: Hook,
     units: &[Unit],
     found: &[(Unit, Attempt, AttemptRecord)],
-) -> Result<BTreeMap<Unit, ProducerState>, FlowError> {
+) -> FlowResult<BTreeMap<Unit, ProducerState>> {
     let mut counts: BTreeMap<Unit, (Attempt, &AttemptResult)> = BTreeMap::new();
     for (unit, attempt, record) in found {
         let Some(result) = &record.result else { continue };

@@ -13,7 +13,7 @@ use ebb_store::AttemptUpdate;
 use futures::{StreamExt as _, TryStreamExt as _};
 
 use crate::env::Env;
-use crate::error::FlowError;
+use crate::error::{FlowError, FlowResult};
 use crate::loaded_run::{AttemptRef, Run};
 use crate::run::{records, wakeup};
 
@@ -23,7 +23,7 @@ const MAX_WRITES: usize = 32;
 /// Returns the attempts that the caller dispatches: tasks of relays, and webhooks without a recorded start. Attempts
 /// with a result or an acceptance are left out. If the caller ends before it dispatches, `sweep` finds the attempt.
 /// Costs one write per webhook.
-pub async fn claim(env: &Env, run: &Run, units: Vec<(Unit, Attempt)>) -> Result<Vec<(Unit, Attempt)>, FlowError> {
+pub async fn claim(env: &Env, run: &Run, units: Vec<(Unit, Attempt)>) -> FlowResult<Vec<(Unit, Attempt)>> {
     let own = record_starts(env, run, unsent(env, run, units).await?).await?;
     Ok(own.into_iter().map(|one| one.unit_attempt).collect())
 }
@@ -31,11 +31,7 @@ pub async fn claim(env: &Env, run: &Run, units: Vec<(Unit, Attempt)>) -> Result<
 /// Returns the attempts that a repeated result dispatches, which are tasks of relays. The first receiver of the result
 /// may be posting the webhooks now, without a recorded start. `sweep` posts them when the response of that request is
 /// due. Costs one write per webhook, and one for the run.
-pub async fn claim_for_repeat(
-    env: &Env,
-    run: &Run,
-    units: Vec<(Unit, Attempt)>,
-) -> Result<Vec<(Unit, Attempt)>, FlowError> {
+pub async fn claim_for_repeat(env: &Env, run: &Run, units: Vec<(Unit, Attempt)>) -> FlowResult<Vec<(Unit, Attempt)>> {
     let open = unsent(env, run, units).await?;
     // The first receiver may have ended early, even after it recorded the start.
     let has_open_webhook = open.iter().any(|one| one.is_webhook && !one.is_postponed);
@@ -48,7 +44,7 @@ pub async fn claim_for_repeat(
 
 /// Takes the lease of a webhook attempt that may have been posted before. Of several callers that read the same record,
 /// one gets it. The lease lasts until the response of a request that is sent now is due. Costs one write.
-pub async fn lease(env: &Env, run: &Run, attempt: AttemptRef, seen: &AttemptRecord) -> Result<bool, FlowError> {
+pub async fn lease(env: &Env, run: &Run, attempt: AttemptRef, seen: &AttemptRecord) -> FlowResult<bool> {
     let until = env.now().plus(env.settings.response_window());
     let before = run.update_attempt(env, attempt, AttemptUpdate::Leased(until)).await?;
     Ok(before.result.is_none()
@@ -64,7 +60,7 @@ pub(crate) async fn lease_delivery(
     run: &Run,
     units: &[(Unit, Attempt)],
     forwarded_at: Timestamp,
-) -> Result<bool, FlowError> {
+) -> FlowResult<bool> {
     let first = units.iter().find(|(unit, _)| is_request(run, *unit));
     let Some(&(unit, attempt)) = first else {
         return Ok(true);
@@ -87,7 +83,7 @@ fn is_request(run: &Run, unit: Unit) -> bool {
 
 /// Records the start of the webhooks among `units`. Returns those without an earlier start, and the tasks of relays.
 /// Leaves postponed attempts to `sweep`.
-async fn record_starts(env: &Env, run: &Run, units: Vec<UnsentAttempt>) -> Result<Vec<UnsentAttempt>, FlowError> {
+async fn record_starts(env: &Env, run: &Run, units: Vec<UnsentAttempt>) -> FlowResult<Vec<UnsentAttempt>> {
     let starts = units.into_iter().filter(|one| !one.is_postponed).map(|one| async move {
         let (unit, attempt) = one.unit_attempt;
         if !one.is_webhook {
@@ -115,7 +111,7 @@ pub struct UnsentAttempt {
 }
 
 /// Returns the attempts without a result and without an acceptance, except those that are postponed to a later time.
-pub async fn unsent(env: &Env, run: &Run, units: Vec<(Unit, Attempt)>) -> Result<Vec<UnsentAttempt>, FlowError> {
+pub async fn unsent(env: &Env, run: &Run, units: Vec<(Unit, Attempt)>) -> FlowResult<Vec<UnsentAttempt>> {
     if units.is_empty() {
         return Ok(Vec::new());
     }

@@ -13,7 +13,7 @@ use ebb_protocol::removal::RemovalGrade;
 use ebb_store::{StoreError, TargetHead};
 
 use crate::env::{CompiledPlan, Env};
-use crate::error::FlowError;
+use crate::error::{FlowError, FlowResult};
 use crate::loaded_run::Run;
 use crate::run::{inputs, override_record, records, undo};
 
@@ -64,7 +64,7 @@ pub async fn possible_resources_of(
     env: &Env,
     loaded: &CompiledPlan,
     runs: &[(RunId, RunView)],
-) -> Result<Vec<RemainingEffect>, FlowError> {
+) -> FlowResult<Vec<RemainingEffect>> {
     let (resources, _) = find(env, loaded, runs).await?;
     Ok(resources.into_iter().map(|resource| resource.existing).collect())
 }
@@ -74,7 +74,7 @@ pub async fn possible_resources(
     env: &Env,
     target: &TargetHead,
     loaded: &CompiledPlan,
-) -> Result<Vec<RemainingEffect>, FlowError> {
+) -> FlowResult<Vec<RemainingEffect>> {
     possible_resources_of(env, loaded, &runs(env, target, loaded).await?).await
 }
 
@@ -83,7 +83,7 @@ pub async fn remaining_resources(
     env: &Env,
     target: &TargetHead,
     loaded: &CompiledPlan,
-) -> Result<RemainingResources, FlowError> {
+) -> FlowResult<RemainingResources> {
     let (mut resources, overrides) = find(env, loaded, &runs(env, target, loaded).await?).await?;
     let later = resources.iter().filter(|resource| resource.may_act_later);
     let later = later.map(|resource| {
@@ -103,11 +103,7 @@ pub async fn remaining_resources(
 }
 
 /// Returns the runs of the lifecycle of a target that have begun.
-pub(super) async fn runs(
-    env: &Env,
-    target: &TargetHead,
-    loaded: &CompiledPlan,
-) -> Result<Vec<(RunId, RunView)>, FlowError> {
+pub(super) async fn runs(env: &Env, target: &TargetHead, loaded: &CompiledPlan) -> FlowResult<Vec<(RunId, RunView)>> {
     let mut runs = Vec::new();
     for hook in loaded.lifecycle_hooks() {
         if let Some((run, view)) = Run::load_with_view(env, &target.run(hook)).await? {
@@ -121,7 +117,7 @@ async fn find(
     env: &Env,
     loaded: &CompiledPlan,
     runs: &[(RunId, RunView)],
-) -> Result<(Vec<PossibleResource>, Vec<Override>), FlowError> {
+) -> FlowResult<(Vec<PossibleResource>, Vec<Override>)> {
     let of = |hook| runs.iter().find(|(run, _)| run.hook() == hook);
     let (mut undone, mut not_found) = (BTreeSet::new(), BTreeSet::new());
     let (mut to_verify, mut verified) = (BTreeSet::new(), BTreeSet::new());
@@ -250,7 +246,7 @@ async fn read_names(
     env: &Env,
     of_run: &mut [PossibleResource],
     remaining_bytes: &mut usize,
-) -> Result<Vec<String>, FlowError> {
+) -> FlowResult<Vec<String>> {
     let Some(run) = of_run.first().map(|resource| resource.run.clone()) else { return Ok(Vec::new()) };
     let succeeded = of_run.iter().filter(|resource| resource.existing.outputs_left_out);
     let units: Vec<Unit> = succeeded.map(|resource| resource.unit).take(MAX_UNITS).collect();

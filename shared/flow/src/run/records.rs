@@ -14,7 +14,7 @@ use ebb_store::{LOGS, OUTPUTS, PutOutcome};
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 
 use crate::env::Env;
-use crate::error::FlowError;
+use crate::error::{FlowError, FlowResult};
 use crate::loaded_run::{AttemptRef, Run};
 use crate::run::attempt_end::AttemptEnd;
 use crate::sealed_values;
@@ -26,17 +26,13 @@ const FOUND_NOTHING: &str = "there was nothing to delete";
 const MAX_READS: usize = 32;
 
 /// Reads the records of `units` that may be in flight, with the acceptances that were recorded together.
-pub async fn read_open(
-    env: &Env,
-    run: &Run,
-    units: &[Unit],
-) -> Result<BTreeMap<(Unit, Attempt), AttemptRecord>, FlowError> {
+pub async fn read_open(env: &Env, run: &Run, units: &[Unit]) -> FlowResult<BTreeMap<(Unit, Attempt), AttemptRecord>> {
     let records = env.store.read_records(&run.id, units).await?;
     with_accepted(env, run, units, records).await
 }
 
 /// Reads the record of an attempt, if there is one.
-pub(super) async fn read_own(env: &Env, run: &Run, attempt: AttemptRef) -> Result<Option<AttemptRecord>, FlowError> {
+pub(super) async fn read_own(env: &Env, run: &Run, attempt: AttemptRef) -> FlowResult<Option<AttemptRecord>> {
     let records = env.store.read_records(&run.id, &[attempt.unit]).await?;
     Ok(records.into_iter().find(|(_, number, _)| *number == attempt.number).map(|(.., own)| own))
 }
@@ -47,7 +43,7 @@ pub async fn with_accepted(
     run: &Run,
     units: &[Unit],
     records: Vec<(Unit, Attempt, AttemptRecord)>,
-) -> Result<BTreeMap<(Unit, Attempt), AttemptRecord>, FlowError> {
+) -> FlowResult<BTreeMap<(Unit, Attempt), AttemptRecord>> {
     let mut records: BTreeMap<_, _> =
         records.into_iter().map(|(unit, attempt, record)| ((unit, attempt), record)).collect();
     let is_webhook = |unit: Unit| run.unit(unit).is_some_and(|unit| matches!(unit.action, Action::Webhook(_)));
@@ -78,7 +74,7 @@ pub async fn put(
     attempt: Attempt,
     end: &AttemptEnd,
     next: Option<Timestamp>,
-) -> Result<(AttemptResult, PutOutcome), FlowError> {
+) -> FlowResult<(AttemptResult, PutOutcome)> {
     let (result, log) = build_result(env, run, unit, attempt, end, next).await?;
     let record = env.store.put_result(&run.id, unit, attempt, &result);
     let tail = async {
@@ -101,7 +97,7 @@ pub async fn build_result<'a>(
     attempt: Attempt,
     end: &'a AttemptEnd,
     next: Option<Timestamp>,
-) -> Result<(AttemptResult, Option<&'a str>), FlowError> {
+) -> FlowResult<(AttemptResult, Option<&'a str>)> {
     let ended = |outcome, reason| AttemptResult { reason, ..AttemptResult::new(outcome, 0, String::new()) };
     let (result, outputs, log) = match end {
         AttemptEnd::Succeeded(success) => {
@@ -163,7 +159,7 @@ pub(super) async fn store_outputs(
     unit: Unit,
     attempt: Attempt,
     outputs: &Outputs,
-) -> Result<(OutputStorage, String), FlowError> {
+) -> FlowResult<(OutputStorage, String)> {
     let json = serde_json::to_string(outputs)
         .map_err(|error| FlowError::Broken(format!("outputs cannot be written as JSON: {error}")))?;
     if json.len() <= limits::OUTPUTS_INLINE {
@@ -191,7 +187,7 @@ pub fn tail(text: &str, bytes: usize) -> &str {
 ///
 /// # Errors
 /// Returns [`FlowError::Broken`] if the object is missing or invalid.
-pub async fn read_outputs(env: &Env, stored: &OutputStorage) -> Result<Outputs, FlowError> {
+pub async fn read_outputs(env: &Env, stored: &OutputStorage) -> FlowResult<Outputs> {
     read_some_outputs(env, stored, |outputs| outputs).await
 }
 
@@ -203,7 +199,7 @@ pub async fn read_all_outputs<K: Send + Sync, T: Send>(
     env: &Env,
     results: impl IntoIterator<Item = (K, OutputStorage)>,
     keep: impl Fn(&K, Outputs) -> T + Send + Sync,
-) -> Result<Vec<(K, T)>, FlowError> {
+) -> FlowResult<Vec<(K, T)>> {
     let keep = &keep;
     let read = |(of, stored): (K, OutputStorage)| {
         async move {
@@ -218,11 +214,7 @@ pub async fn read_all_outputs<K: Send + Sync, T: Send>(
 
 /// Reads outputs and returns `keep` of them. For outputs in the bucket, waits for permits for their bytes, and holds
 /// them until `keep` returns.
-async fn read_some_outputs<T>(
-    env: &Env,
-    stored: &OutputStorage,
-    keep: impl FnOnce(Outputs) -> T,
-) -> Result<T, FlowError> {
+async fn read_some_outputs<T>(env: &Env, stored: &OutputStorage, keep: impl FnOnce(Outputs) -> T) -> FlowResult<T> {
     let key = match stored {
         OutputStorage::Nothing => return Ok(keep(Outputs::new())),
         OutputStorage::Inline(outputs) => return Ok(keep(outputs.clone())),

@@ -12,7 +12,7 @@ use ebb_protocol::unit as headers;
 use ebb_protocol::value::UnitValue;
 
 use crate::env::Env;
-use crate::error::FlowError;
+use crate::error::FlowResult;
 use crate::guarded_relay::{guarded, retry_at};
 use crate::loaded_run::{AttemptRef, Run};
 use crate::ports::RelayError;
@@ -157,7 +157,7 @@ pub(super) async fn ensure_task(
     attempt: AttemptRef,
     request: EnsureTask,
     reason: DispatchReason,
-) -> Result<DispatchOutcome, FlowError> {
+) -> FlowResult<DispatchOutcome> {
     let begun = env.now();
     telemetry::dispatch_started(run, attempt, begun);
     let cluster = run.cluster(attempt.unit);

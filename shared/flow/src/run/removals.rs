@@ -13,7 +13,7 @@ use ebb_protocol::removal::{RemovalEvidence, RemovalGrade, ResourceRemoval};
 use ebb_store::TargetHead;
 
 use crate::env::{CompiledPlan, Env};
-use crate::error::FlowError;
+use crate::error::FlowResult;
 use crate::loaded_run::{self, AttemptRef, Run};
 use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
 use crate::run::credential::CredentialDigest;
@@ -89,11 +89,7 @@ type RecordedRuns = BTreeMap<Hook, RecordedRun>;
 
 /// Returns the removal of each setup unit that may have made something, the lowest grades first. Of a target that is not
 /// gone, only those whose undos are done.
-pub async fn removals(
-    env: &Env,
-    target: &TargetHead,
-    loaded: &CompiledPlan,
-) -> Result<Vec<ResourceRemoval>, FlowError> {
+pub async fn removals(env: &Env, target: &TargetHead, loaded: &CompiledPlan) -> FlowResult<Vec<ResourceRemoval>> {
     let mut runs = RecordedRuns::new();
     for (id, view) in possible_resources::runs(env, target, loaded).await? {
         runs.insert(id.hook(), RecordedRun::new(view, env.store.read_outlines(&id).await?));
@@ -126,7 +122,7 @@ pub async fn removals(
 
 /// Returns the number of setup units whose removal is unconfirmed in a target that becomes gone. Reads no record if the plan
 /// permits no such removal, and only those of undos if none has one.
-pub(crate) async fn count_unconfirmed(env: &Env, target: &TargetHead, loaded: &CompiledPlan) -> Result<u32, FlowError> {
+pub(crate) async fn count_unconfirmed(env: &Env, target: &TargetHead, loaded: &CompiledPlan) -> FlowResult<u32> {
     if !may_be_unconfirmed(env, target, loaded).await? {
         return Ok(0);
     }
@@ -136,7 +132,7 @@ pub(crate) async fn count_unconfirmed(env: &Env, target: &TargetHead, loaded: &C
     Ok(u32::try_from(count).unwrap_or(u32::MAX))
 }
 
-async fn may_be_unconfirmed(env: &Env, target: &TargetHead, loaded: &CompiledPlan) -> Result<bool, FlowError> {
+async fn may_be_unconfirmed(env: &Env, target: &TargetHead, loaded: &CompiledPlan) -> FlowResult<bool> {
     for hook in loaded.lifecycle_hooks() {
         let Some((hook_plan, _)) = loaded.hook_plan(hook) else { continue };
         if hook_plan.units.iter().any(|unit| unit.is_setup(hook) && is_sent_once(unit)) {
@@ -300,7 +296,7 @@ pub(crate) async fn of_absence(
     unit: &UnitPlan,
     is_rejected: bool,
     (sent, status, by): (&SentRequest<'_>, u16, &CredentialDigest),
-) -> Result<Option<RemovalEvidence>, FlowError> {
+) -> FlowResult<Option<RemovalEvidence>> {
     let grade = if unit.verifies {
         verified_grade(env, run, attempt, unit, (VerifiedBy::NotFound, by)).await?
     } else if is_rejected {
@@ -328,7 +324,7 @@ pub(crate) async fn of_success(
     attempt: AttemptRef,
     unit: &UnitPlan,
     (sent, status, by): (&SentRequest<'_>, u16, &CredentialDigest),
-) -> Result<Option<RemovalEvidence>, FlowError> {
+) -> FlowResult<Option<RemovalEvidence>> {
     let grade = match status {
         _ if unit.verifies => verified_grade(env, run, attempt, unit, (VerifiedBy::List, by)).await?,
         // A receiver of Ebb calls back after 202. Another server only has the request.
@@ -354,7 +350,7 @@ async fn verified_grade(
     attempt: AttemptRef,
     unit: &UnitPlan,
     (answer, by): (VerifiedBy, &CredentialDigest),
-) -> Result<RemovalGrade, FlowError> {
+) -> FlowResult<RemovalGrade> {
     let is_list = answer == VerifiedBy::List;
     if is_list && by.is_signed() {
         return Ok(RemovalGrade::Confirmed);
@@ -380,7 +376,7 @@ async fn evidence_of_undos(
     env: &Env,
     run: &Run,
     verification: &UnitPlan,
-) -> Result<Vec<(UnitRef, RemovalEvidence)>, FlowError> {
+) -> FlowResult<Vec<(UnitRef, RemovalEvidence)>> {
     let hook = run.hook();
     let units = (0..).zip(&run.hook_plan().units);
     let undos = units.filter(|(_, other)| !other.verifies && visibility::is_shared(verification, other));
@@ -405,7 +401,7 @@ pub(crate) async fn shortfall(
     run: &Run,
     attempt: AttemptRef,
     end: &AttemptEnd,
-) -> Result<Option<AttemptEnd>, FlowError> {
+) -> FlowResult<Option<AttemptEnd>> {
     let AttemptEnd::Succeeded(success) = end else { return Ok(None) };
     let Some(unit) = run.unit(attempt.unit).filter(|unit| unit.evidence.is_some()) else { return Ok(None) };
     let evidence = match undoes_unknown(env, run, unit).await? {
@@ -418,7 +414,7 @@ pub(crate) async fn shortfall(
 }
 
 /// Returns true if an undone unit may have made something that this undo cannot address.
-async fn undoes_unknown(env: &Env, run: &Run, unit: &UnitPlan) -> Result<bool, FlowError> {
+async fn undoes_unknown(env: &Env, run: &Run, unit: &UnitPlan) -> FlowResult<bool> {
     let plan = &run.loaded.plan;
     let is_open = |at: &&UnitRef| plan.unit(**at).is_some_and(is_sent_once) && !covers_unknown(unit, **at);
     for at in unit.undoes.iter().filter(is_open) {
@@ -437,7 +433,7 @@ pub(crate) async fn shortfall_of_skipped(
     run: &Run,
     unit: &UnitPlan,
     why: &str,
-) -> Result<Option<AttemptFailure>, FlowError> {
+) -> FlowResult<Option<AttemptFailure>> {
     match unit.evidence {
         Some(_) => Box::pin(failure_of(env, run, unit, None, Some(why))).await,
         None => Ok(None),
@@ -452,7 +448,7 @@ async fn failure_of(
     unit: &UnitPlan,
     evidence: Option<RemovalEvidence>,
     skipped: Option<&str>,
-) -> Result<Option<AttemptFailure>, FlowError> {
+) -> FlowResult<Option<AttemptFailure>> {
     let required = match unit.evidence {
         None => return Ok(None),
         Some(RequiredEvidence::Reported) => RemovalGrade::Reported,

@@ -11,7 +11,7 @@ use ebb_protocol::unit as headers;
 use url::Url;
 
 use crate::env::Env;
-use crate::error::FlowError;
+use crate::error::{FlowError, FlowResult};
 use crate::loaded_run::{AttemptRef, Run};
 use crate::permits::OriginPermit;
 use crate::run::attempt::{undone_name, unit_name};
@@ -49,7 +49,7 @@ pub(crate) fn question_headers(
     unit: &UnitPlan,
     credential: &RequestCredential,
     (purpose, url, request): (&str, &str, &RenderedRequest),
-) -> Result<Vec<(String, String)>, FlowError> {
+) -> FlowResult<Vec<(String, String)>> {
     let mut list = signed_headers(env, run, attempt, unit, credential, (purpose, &[]))?;
     let origin = |url: &str| Url::parse(url).map(|url| url.origin()).ok();
     if origin(url).is_some_and(|of| Some(of) == origin(&request.url)) {
@@ -89,7 +89,7 @@ pub(crate) fn signed_headers(
     unit: &UnitPlan,
     credential: &RequestCredential,
     (purpose, body): (&str, &[u8]),
-) -> Result<Vec<(String, String)>, FlowError> {
+) -> FlowResult<Vec<(String, String)>> {
     let id = MessageId::parse(&format!("{}-{}-{}{purpose}", run.id, attempt.unit.0, attempt.number.0))
         .map_err(|error| FlowError::Broken(error.to_string()))?;
     let mut list = credential.headers(env, &id, body);

@@ -4,17 +4,12 @@ use ebb_documents::plan::{Plan, UnitPlan, UnitRef};
 use ebb_engine::{Hook, Unit, UnitProgress};
 
 use crate::env::Env;
-use crate::error::FlowError;
+use crate::error::FlowResult;
 use crate::loaded_run::Run;
 use crate::run::inputs::InvocationCache;
 
 /// Returns the reason to skip a unit, or `None`.
-pub async fn reason(
-    env: &Env,
-    run: &Run,
-    unit: &UnitPlan,
-    cache: &InvocationCache,
-) -> Result<Option<String>, FlowError> {
+pub async fn reason(env: &Env, run: &Run, unit: &UnitPlan, cache: &InvocationCache) -> FlowResult<Option<String>> {
     match done_before(env, run, unit, cache).await? {
         None => incomplete(env, run, unit, cache).await,
         done => Ok(done),
@@ -23,12 +18,7 @@ pub async fn reason(
 
 /// Returns the reason to skip a unit if an update has done the same. After a late success, the unit runs again, because the
 /// undo of the update did not remove that result.
-async fn done_before(
-    env: &Env,
-    run: &Run,
-    unit: &UnitPlan,
-    cache: &InvocationCache,
-) -> Result<Option<String>, FlowError> {
+async fn done_before(env: &Env, run: &Run, unit: &UnitPlan, cache: &InvocationCache) -> FlowResult<Option<String>> {
     let mut done = None;
     for undo in &unit.unless {
         let update = cache.earlier_run(env, run, undo.hook).await?;
@@ -49,12 +39,7 @@ async fn done_before(
 }
 
 /// Returns the reason to skip a unit of preStop whose resource has an incomplete preStart.
-async fn incomplete(
-    env: &Env,
-    run: &Run,
-    unit: &UnitPlan,
-    cache: &InvocationCache,
-) -> Result<Option<String>, FlowError> {
+async fn incomplete(env: &Env, run: &Run, unit: &UnitPlan, cache: &InvocationCache) -> FlowResult<Option<String>> {
     let plan = &run.loaded.plan;
     if plan.update.is_none() || !unit.is_plain_pre_stop(run.hook()) {
         return Ok(None);

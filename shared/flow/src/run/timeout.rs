@@ -9,7 +9,7 @@ use ebb_protocol::record::AttemptRecord;
 use ebb_protocol::time::rfc3339;
 
 use crate::env::Env;
-use crate::error::FlowError;
+use crate::error::FlowResult;
 use crate::loaded_run::{AttemptRef, Run};
 use crate::run::attempt_end::AttemptFailure;
 use crate::run::evidence::SentRequest;
@@ -40,7 +40,7 @@ pub(crate) async fn unreported(
     attempt: AttemptRef,
     unit: &UnitPlan,
     cache: &InvocationCache,
-) -> Result<AttemptFailure, FlowError> {
+) -> FlowResult<AttemptFailure> {
     let mut open = records::read_open(env, run, &[attempt.unit]).await?;
     let record = open.remove(&(attempt.unit, attempt.number)).unwrap_or_default();
     let evidence = match record.accepted {
@@ -58,7 +58,7 @@ async fn evidence(
     attempt: AttemptRef,
     unit: &UnitPlan,
     cache: &InvocationCache,
-) -> Result<Option<Box<Evidence>>, FlowError> {
+) -> FlowResult<Option<Box<Evidence>>> {
     let known = inputs::read_inputs(env, run, unit, cache).await?;
     let at = UnitRef { hook: run.hook(), unit: attempt.unit.0 };
     let (plan, compiled) = (&run.loaded.plan, &run.loaded.compiled);

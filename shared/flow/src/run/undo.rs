@@ -16,7 +16,7 @@ use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult, OutputS
 use ebb_protocol::value::Outputs;
 
 use crate::env::Env;
-use crate::error::FlowError;
+use crate::error::FlowResult;
 use crate::loaded_run::{AttemptRef, EarlierRun, Run};
 use crate::run::inputs::{self, InvocationCache, ReadOutputs};
 use crate::run::records;
@@ -90,7 +90,7 @@ fn is_unsent(record: &AttemptRecord) -> bool {
 /// Seals the units that `units` undo, with all other units of their head items that the run undoes: one write per item
 /// of the earlier runs is enough for the whole run. Then reads the records of the units that `units` undo, with one query
 /// per range of units.
-pub async fn seal(env: &Env, run: &Run, units: &[Unit], cache: &InvocationCache) -> Result<(), FlowError> {
+pub async fn seal(env: &Env, run: &Run, units: &[Unit], cache: &InvocationCache) -> FlowResult<()> {
     let undone = units.iter().filter_map(|&unit| run.unit(unit)).flat_map(|unit| unit.undoes.iter().copied());
     let item_of = |at: UnitRef| -> (Hook, Shard) { (at.hook, Shard::of(Unit(at.unit)).0) };
     let mut items: BTreeMap<(Hook, Shard), Vec<Unit>> = BTreeMap::new();
@@ -133,11 +133,7 @@ pub async fn seal(env: &Env, run: &Run, units: &[Unit], cache: &InvocationCache)
     Ok(())
 }
 
-async fn read_attempts(
-    env: &Env,
-    run: &RunId,
-    units: &[Unit],
-) -> Result<BTreeMap<Unit, Vec<AttemptRecord>>, FlowError> {
+async fn read_attempts(env: &Env, run: &RunId, units: &[Unit]) -> FlowResult<BTreeMap<Unit, Vec<AttemptRecord>>> {
     let mut attempts: BTreeMap<Unit, Vec<AttemptRecord>> = units.iter().map(|&unit| (unit, Vec::new())).collect();
     if units.is_empty() {
         return Ok(attempts);
@@ -156,7 +152,7 @@ pub async fn decide(
     unit: &UnitPlan,
     attempt: AttemptRef,
     cache: &InvocationCache,
-) -> Result<UndoDecision, FlowError> {
+) -> FlowResult<UndoDecision> {
     let mut by_hook: BTreeMap<Hook, Vec<Unit>> = BTreeMap::new();
     for at in &unit.undoes {
         by_hook.entry(at.hook).or_default().push(Unit(at.unit));
@@ -234,13 +230,13 @@ pub async fn decide(
 /// Reads the outputs in `made` that the undo `unit` uses.
 ///
 /// # Errors
-/// Returns [`FlowError::Broken`] if an object is missing or invalid.
+/// Returns [`FlowError::Broken`](crate::FlowError::Broken) if an object is missing or invalid.
 pub async fn undo_inputs(
     env: &Env,
     run: &Run,
     unit: &UnitPlan,
     made: BTreeMap<UnitRef, Option<OutputStorage>>,
-) -> Result<KnownOutputs, FlowError> {
+) -> FlowResult<KnownOutputs> {
     let mut known: KnownOutputs = unit.undoes.iter().map(|&at| (at, ProducerState::Absent)).collect();
     let read: ReadOutputs = unit.reads.iter().collect();
     let keep = |at: &UnitRef, mut outputs: Outputs| {
@@ -336,7 +332,7 @@ pub async fn remaining(
     unit: &UnitPlan,
     attempt: AttemptRef,
     cache: &InvocationCache,
-) -> Result<u32, FlowError> {
+) -> FlowResult<u32> {
     Ok(match decide(env, run, unit, attempt, cache).await? {
         UndoDecision::Remove { undone, .. } => undone.remaining,
         UndoDecision::Nothing(_) | UndoDecision::Later(_) => 0,
@@ -348,7 +344,7 @@ fn key(run: &Run, at: UnitRef) -> Option<&str> {
 }
 
 /// Returns the number of results that the present pass has removed before `attempt`.
-async fn removed_before(env: &Env, run: &Run, unit: &UnitPlan, attempt: AttemptRef) -> Result<usize, FlowError> {
+async fn removed_before(env: &Env, run: &Run, unit: &UnitPlan, attempt: AttemptRef) -> FlowResult<usize> {
     let attempts = env.store.read_records(&run.id, &[attempt.unit]).await?;
     let attempts = attempts.iter().map(|(_, attempt, record)| (*attempt, record));
     Ok(UndoPasses::new(unit, attempts).removed_before(attempt.number))

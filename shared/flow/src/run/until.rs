@@ -25,7 +25,7 @@ use ebb_store::{AttemptUpdate, OUTPUTS};
 use serde_json::Value;
 
 use crate::env::Env;
-use crate::error::FlowError;
+use crate::error::{FlowError, FlowResult};
 use crate::loaded_run::{AttemptRef, Run};
 use crate::ports::QueueMessage;
 use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
@@ -59,7 +59,7 @@ pub(super) async fn begin(
     until: &UntilPlan,
     response: &HttpResponse,
     (begun, seen_by): (Timestamp, Option<String>),
-) -> Result<DispatchOutcome, FlowError> {
+) -> FlowResult<DispatchOutcome> {
     let run = answers.run;
     let value = match webhook_response::value(response) {
         Ok(value) => value,
@@ -103,7 +103,7 @@ pub(super) async fn ask(
     until: &UntilPlan,
     (record, may_act): (&AttemptRecord, bool),
     credential: Result<(&RequestCredential, &RenderedRequest), &String>,
-) -> Result<DispatchOutcome, FlowError> {
+) -> FlowResult<DispatchOutcome> {
     let (run, unit, is_undo) = (answers.run, answers.unit, !answers.unit.undoes.is_empty());
     let Some(wait) = record.wait.as_ref().filter(|_| record.result.is_none()) else {
         return Ok(DispatchOutcome::later(None));
@@ -262,13 +262,7 @@ async fn send_next(env: &Env, run: &Run, attempt: AttemptRef, pause: Duration, n
 
 /// Records an answer for people if it differs from the recorded one. Answers with one status are recorded at most every
 /// [`NOTE_MS`], because a provider may report a percentage.
-async fn note(
-    env: &Env,
-    run: &Run,
-    attempt: AttemptRef,
-    record: &AttemptRecord,
-    answer: &str,
-) -> Result<(), FlowError> {
+async fn note(env: &Env, run: &Run, attempt: AttemptRef, record: &AttemptRecord, answer: &str) -> FlowResult<()> {
     let now = env.now();
     let known = record.progress.as_deref();
     let known = known.map(|progress| progress.rsplit_once(", since ").map_or(progress, |(known, _)| known));
@@ -288,7 +282,7 @@ fn about(run: &Run, attempt: AttemptRef) -> String {
     format!("response {} {} {}", run.id, attempt.unit.0, attempt.number.0)
 }
 
-async fn store_response(env: &Env, run: &Run, attempt: AttemptRef, value: &Value) -> Result<StoredText, FlowError> {
+async fn store_response(env: &Env, run: &Run, attempt: AttemptRef, value: &Value) -> FlowResult<StoredText> {
     let sealed = seal::seal_value(&env.settings.unit_keys, &about(run, attempt), value.to_string().as_bytes());
     if sealed.len() <= INLINE {
         return Ok(StoredText::Inline(sealed));
@@ -305,12 +299,7 @@ async fn store_response(env: &Env, run: &Run, attempt: AttemptRef, value: &Value
 ///
 /// # Errors
 /// Returns [`FlowError::Broken`] if the object is missing.
-async fn read_response(
-    env: &Env,
-    run: &Run,
-    attempt: AttemptRef,
-    wait: &StateWait,
-) -> Result<Option<Value>, FlowError> {
+async fn read_response(env: &Env, run: &Run, attempt: AttemptRef, wait: &StateWait) -> FlowResult<Option<Value>> {
     let sealed = match &wait.response {
         StoredText::Inline(sealed) => sealed.clone(),
         StoredText::Bucket(key) => {

@@ -9,7 +9,7 @@ use ebb_protocol::record::{AttemptOutcome, AttemptRecord};
 use ebb_protocol::removal::{RemovalEvidence, RemovalGrade};
 
 use crate::env::Env;
-use crate::error::FlowError;
+use crate::error::FlowResult;
 use crate::loaded_run::{AttemptRef, Run};
 use crate::run::credential::CredentialDigest;
 use crate::run::possible_resources;
@@ -65,7 +65,7 @@ impl<'a> VisibilityCheck<'a> {
         attempt: AttemptRef,
         unit: &'a UnitPlan,
         by: &'a CredentialDigest,
-    ) -> Result<Self, FlowError> {
+    ) -> FlowResult<Self> {
         let records = env.store.read_records(&run.id, &[attempt.unit]).await?;
         let position = passes(unit, &records).removed_before(attempt.number);
         let own = of_result(unit, records, position).collect();
@@ -73,14 +73,14 @@ impl<'a> VisibilityCheck<'a> {
     }
 
     /// Returns true if an earlier answer to this undo, also in an update, has shown the resource to the credential.
-    pub(super) async fn undo_has_seen(&self) -> Result<bool, FlowError> {
+    pub(super) async fn undo_has_seen(&self) -> FlowResult<bool> {
         let shows = |record: &AttemptRecord| shows_resource(record, self.by);
         Ok(self.own.iter().any(shows) || self.records_of_updates(self.unit).await?.iter().any(shows))
     }
 
     /// Returns true if an answer to this verification, or to the undos that it verifies, has shown the resource to the
     /// credential.
-    pub(super) async fn verification_has_seen(&self) -> Result<bool, FlowError> {
+    pub(super) async fn verification_has_seen(&self) -> FlowResult<bool> {
         for (undo, plan) in undos(self.run, self.unit) {
             if self.records(undo, plan).await?.iter().any(|record| shows_resource(record, self.by)) {
                 return Ok(true);
@@ -94,7 +94,7 @@ impl<'a> VisibilityCheck<'a> {
     /// - No undo has its connection. The author of the plugin has chosen a check that does not depend on the undo.
     /// - Otherwise its credential has sent each request of the setup that may have made something, and the last request of
     ///   each undo.
-    pub(super) async fn list_is_complete(&self) -> Result<bool, FlowError> {
+    pub(super) async fn list_is_complete(&self) -> FlowResult<bool> {
         let mut all = self.run.loaded.plan.hooks.iter().flat_map(|hook| &hook.units);
         if !all.any(|other| !other.verifies && is_shared(self.unit, other) && is_same_connection(self.unit, other)) {
             return Ok(true);
@@ -110,14 +110,14 @@ impl<'a> VisibilityCheck<'a> {
     }
 
     /// Returns the records of an undo about the result, in the order of attempts, after those of updates.
-    async fn records(&self, undo: Unit, plan: &UnitPlan) -> Result<Vec<AttemptRecord>, FlowError> {
+    async fn records(&self, undo: Unit, plan: &UnitPlan) -> FlowResult<Vec<AttemptRecord>> {
         let mut found = self.records_of_updates(plan).await?;
         found.extend(of_result(plan, self.env.store.read_records(&self.run.id, &[undo]).await?, self.position));
         Ok(found)
     }
 
     /// Returns the records of the undos of updates that have done the same as an undo.
-    async fn records_of_updates(&self, plan: &UnitPlan) -> Result<Vec<AttemptRecord>, FlowError> {
+    async fn records_of_updates(&self, plan: &UnitPlan) -> FlowResult<Vec<AttemptRecord>> {
         let mut found = Vec::new();
         for undo in &plan.unless {
             let run = self.run.id.sibling(undo.hook);
@@ -141,7 +141,7 @@ fn undos<'a>(run: &'a Run, verification: &UnitPlan) -> Vec<(Unit, &'a UnitPlan)>
 }
 
 /// Returns true if a credential has sent each request of the undone webhooks that may have made something.
-async fn is_made_by(env: &Env, run: &Run, undo: &UnitPlan, by: &CredentialDigest) -> Result<bool, FlowError> {
+async fn is_made_by(env: &Env, run: &Run, undo: &UnitPlan, by: &CredentialDigest) -> FlowResult<bool> {
     let plan = &run.loaded.plan;
     for &at in &undo.undoes {
         if !plan.unit(at).is_some_and(|unit| matches!(unit.action, Action::Webhook(_))) {

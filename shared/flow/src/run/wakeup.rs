@@ -8,7 +8,7 @@ use ebb_protocol::id::RunId;
 use ebb_store::{AttemptUpdate, PatchResult, RunHead};
 
 use crate::env::Env;
-use crate::error::FlowError;
+use crate::error::{FlowError, FlowResult};
 use crate::loaded_run::{AttemptRef, Run};
 use crate::ports::QueueMessage;
 
@@ -28,18 +28,18 @@ pub enum AttemptWakeup {
     Recorded(Timestamp),
 }
 
-pub(crate) async fn record_start(env: &Env, run: &Run, attempt: AttemptRef, at: Timestamp) -> Result<(), FlowError> {
+pub(crate) async fn record_start(env: &Env, run: &Run, attempt: AttemptRef, at: Timestamp) -> FlowResult<()> {
     run.update_attempt(env, attempt, AttemptUpdate::Started(at)).await.map(drop)
 }
 
 /// Leaves an attempt to `sweep`, which starts it at `at`. Its deadline counts from then on.
-pub(crate) async fn postpone(env: &Env, run: &Run, attempt: AttemptRef, at: Timestamp) -> Result<(), FlowError> {
+pub(crate) async fn postpone(env: &Env, run: &Run, attempt: AttemptRef, at: Timestamp) -> FlowResult<()> {
     run.update_attempt(env, attempt, AttemptUpdate::Postponed(at)).await.map(drop)
 }
 
 /// Makes the run due at `due`: the table first, then the message. If the run is due earlier, its version changes, so
 /// that the sweep at that time runs again before it reschedules (rule VersionGuardsReschedule).
-pub async fn wake_by(env: &Env, run: &RunId, due: Timestamp) -> Result<(), FlowError> {
+pub async fn wake_by(env: &Env, run: &RunId, due: Timestamp) -> FlowResult<()> {
     for _ in 0..crate::ATTEMPTS {
         let Err(image) = set_due(env, run, RunEvent::WakeupAdvanced { due }, due).await? else { return Ok(()) };
         if image.is_none() {
@@ -61,7 +61,7 @@ pub(crate) async fn set_due(
     run: &RunId,
     event: RunEvent,
     due: Timestamp,
-) -> Result<Result<(), Option<RunHead>>, FlowError> {
+) -> FlowResult<Result<(), Option<RunHead>>> {
     match env.store.patch_run(run, &accept(event)).await? {
         PatchResult::Written(_) => {}
         // This write succeeded before, and its response was lost.
@@ -82,7 +82,7 @@ pub(crate) async fn send_wakeup(env: &Env, run: &RunId, due: Timestamp) {
 
 /// Records that a receiver will call back. If the deadline of the unit is before the first sweep of its run, a separate
 /// message is sent. The sweep finds all other deadlines.
-pub async fn record_acceptance(env: &Env, run: &Run, attempt: AttemptRef, unit: &UnitPlan) -> Result<(), FlowError> {
+pub async fn record_acceptance(env: &Env, run: &Run, attempt: AttemptRef, unit: &UnitPlan) -> FlowResult<()> {
     run.update_attempt(env, attempt, AttemptUpdate::Accepted(env.now())).await?;
     send_deadline_wakeup(env, run, attempt, unit).await;
     Ok(())
@@ -97,18 +97,13 @@ pub(crate) async fn send_deadline_wakeup(env: &Env, run: &Run, attempt: AttemptR
 }
 
 /// Records the time of the next request of an attempt, and makes the run due then.
-pub async fn repeat_after(env: &Env, run: &Run, attempt: AttemptRef, seconds: u64) -> Result<(), FlowError> {
+pub async fn repeat_after(env: &Env, run: &Run, attempt: AttemptRef, seconds: u64) -> FlowResult<()> {
     let at = record_repeat(env, run, attempt, seconds).await?;
     wake_by(env, &run.id, at).await
 }
 
 /// Records the time of the next request of an attempt.
-pub(crate) async fn record_repeat(
-    env: &Env,
-    run: &Run,
-    attempt: AttemptRef,
-    seconds: u64,
-) -> Result<Timestamp, FlowError> {
+pub(crate) async fn record_repeat(env: &Env, run: &Run, attempt: AttemptRef, seconds: u64) -> FlowResult<Timestamp> {
     // A wait of 0 s would repeat the request without pause.
     let seconds = seconds.max(1);
     let at = env.now().plus(Millis(seconds.saturating_mul(1000)));

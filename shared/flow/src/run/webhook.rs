@@ -12,7 +12,7 @@ use ebb_protocol::unit as headers;
 use ebb_store::AttemptUpdate;
 
 use crate::env::Env;
-use crate::error::FlowError;
+use crate::error::FlowResult;
 use crate::loaded_run::{AttemptRef, Run};
 use crate::permits::OriginPermit;
 use crate::run::attempt::token;
@@ -41,7 +41,7 @@ pub(super) async fn post_webhook(
     attempt: AttemptRef,
     WebhookDispatch { request, answers, undone }: WebhookDispatch<'_>,
     reason: DispatchReason,
-) -> Result<DispatchOutcome, FlowError> {
+) -> FlowResult<DispatchOutcome> {
     let UndoneResult { remaining, may_act_until, is_rejected, .. } = *undone;
     let (unit, until) = (answers.unit, answers.until());
     let credential = credential(env, run, unit).await?;
@@ -181,7 +181,7 @@ async fn handle_accepted(
     attempt: AttemptRef,
     unit: &UnitPlan,
     reason: DispatchReason,
-) -> Result<DispatchOutcome, FlowError> {
+) -> FlowResult<DispatchOutcome> {
     // The acceptance in the record ends the lease of a sweep, or the intent of a webhook that is posted once.
     if reason == DispatchReason::Result && !unit.action.is_non_idempotent() {
         return Ok(DispatchOutcome { is_accepted: true, ..DispatchOutcome::later(None) });

@@ -21,7 +21,7 @@ use super::record::{self, TargetEvent};
 use super::{fetch, reconcile};
 use crate::advance::follow_up::FollowUp;
 use crate::env::{DesiredStore, Env};
-use crate::error::{FlowError, RequestError};
+use crate::error::{FlowError, FlowResult, RequestError};
 use crate::instance::rejected_events;
 use crate::offload::offload;
 
@@ -92,7 +92,7 @@ pub async fn open(
     Ok(source)
 }
 
-async fn compiled(name: &str, document: String) -> Result<EventSource, FlowError> {
+async fn compiled(name: &str, document: String) -> FlowResult<EventSource> {
     let broken = |error: &dyn std::fmt::Display| FlowError::Broken(format!("source {name}: {error}"));
     let compiled = offload(move || match load::document("document", &document, &NoFiles, &DocumentVars::none())? {
         Document::Source(source) => Ok(Some(compile::event_source(&source)?.0)),
@@ -199,7 +199,7 @@ async fn apply(
     env: &Env,
     store: &dyn DesiredStore,
     event: &TargetEvent,
-) -> Result<(SourceResponse, Vec<FollowUp>), FlowError> {
+) -> FlowResult<(SourceResponse, Vec<FollowUp>)> {
     if let Some(outcome) = record::record(env, store, event).await? {
         return Ok((outcome, Vec::new()));
     }

@@ -9,7 +9,7 @@ use ebb_protocol::sign::MessageId;
 use serde_json::{Value, json};
 
 use crate::env::Env;
-use crate::error::FlowError;
+use crate::error::{FlowError, FlowResult};
 use crate::response_body;
 use crate::run::credential::{self, ConnectionUser};
 
@@ -23,7 +23,7 @@ pub(super) async fn fetch(
     source: &str,
     EventRequest { connection, path, headers: own }: EventRequest,
     max_values: usize,
-) -> Result<Result<Value, String>, FlowError> {
+) -> FlowResult<Result<Value, String>> {
     let (origin, credential) = match credential::of_user(env, &connection, ConnectionUser::Source(source)).await? {
         Ok(found) => found,
         Err(why) => return Ok(Err(why)),

@@ -11,7 +11,7 @@ use ebb_store::{DesiredKey, DesiredTarget, TargetHead};
 
 use crate::advance::follow_up::FollowUp;
 use crate::env::{DesiredStore, Env};
-use crate::error::{FlowError, RequestError};
+use crate::error::{FlowError, FlowResult, RequestError};
 use crate::instance::rejected_events;
 use crate::lifecycle::{self, DecidedFor, LifecycleRejection};
 
@@ -44,7 +44,7 @@ pub async fn apply(
     env: &Env,
     store: &dyn DesiredStore,
     key: &DesiredKey,
-) -> Result<(Option<SourceResponse>, Vec<FollowUp>), FlowError> {
+) -> FlowResult<(Option<SourceResponse>, Vec<FollowUp>)> {
     let mut follow_ups = Vec::new();
     for _ in 0..crate::ATTEMPTS {
         let mut head = env.store.read_target(key.target_key()).await?;
@@ -148,7 +148,7 @@ async fn create(
     desired: &DesiredTarget,
     head: Option<&TargetHead>,
     follow_ups: &mut Vec<FollowUp>,
-) -> Result<Option<SourceResponse>, FlowError> {
+) -> FlowResult<Option<SourceResponse>> {
     let (uid, generation, change) = instance(desired, head);
     let event = LifecycleData {
         kind: desired.key.kind.clone(),
@@ -213,7 +213,7 @@ async fn delete(
     desired: &DesiredTarget,
     head: Option<&TargetHead>,
     follow_ups: &mut Vec<FollowUp>,
-) -> Result<Option<SourceResponse>, FlowError> {
+) -> FlowResult<Option<SourceResponse>> {
     let own = own(desired, head).into_iter().map(|(uid, _)| uid).filter(|uid| may_end(desired, uid));
     let own: Vec<&str> = own.collect();
     let Some(uid) = own.first() else {

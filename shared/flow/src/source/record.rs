@@ -9,7 +9,7 @@ use ebb_store::{DesiredKey, DesiredTarget, DesiredTargets};
 
 use super::reconcile::{RETRY_WAIT, derived_uid, outcome};
 use crate::env::Env;
-use crate::error::FlowError;
+use crate::error::{FlowError, FlowResult};
 
 /// How far the clock of a sender may be ahead. A later time is ignored, because it would hide all events until then.
 const MAX_AHEAD: Millis = Millis(5 * 60 * 1000);
@@ -63,11 +63,7 @@ impl TargetEvent {
 ///
 /// # Errors
 /// Returns an error if the event could not be written. The sender repeats it.
-pub async fn record(
-    env: &Env,
-    store: &dyn DesiredTargets,
-    event: &TargetEvent,
-) -> Result<Option<SourceResponse>, FlowError> {
+pub async fn record(env: &Env, store: &dyn DesiredTargets, event: &TargetEvent) -> FlowResult<Option<SourceResponse>> {
     for _ in 0..crate::ATTEMPTS {
         let now = env.now();
         let sent = event.time.filter(|time| *time <= now.plus(MAX_AHEAD)).map(|time| time.0);

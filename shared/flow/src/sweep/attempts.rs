@@ -13,7 +13,7 @@ use futures::StreamExt as _;
 use super::SweepCondition;
 use crate::advance::{apply_result, progress};
 use crate::env::Env;
-use crate::error::FlowError;
+use crate::error::FlowResult;
 use crate::guarded_relay::{self, guarded};
 use crate::loaded_run::{AttemptRef, Run};
 use crate::ports::RelayError;
@@ -176,7 +176,7 @@ impl RunSweep {
     }
 
     /// Records the starts of new attempts, and takes the leases of webhooks that are posted again.
-    pub(super) async fn record_starts(&mut self, env: &Env, run: &Run) -> Result<(), FlowError> {
+    pub(super) async fn record_starts(&mut self, env: &Env, run: &Run) -> FlowResult<()> {
         let now = self.now;
         let starts = std::mem::take(&mut self.starts).into_iter().map(|start| async move {
             let AttemptRef { unit, number, .. } = start.attempt;
@@ -253,7 +253,7 @@ pub(super) async fn end_expired(
     run: &Run,
     cache: &InvocationCache,
     sweep: &mut RunSweep,
-) -> Result<progress::RunProgress, FlowError> {
+) -> FlowResult<progress::RunProgress> {
     let begun = env.now();
     let results = std::mem::take(&mut sweep.expired).into_iter().map(|(attempt, deadline)| async move {
         let end =

@@ -3,11 +3,11 @@
 use ebb_store::{DesiredKey, DesiredTarget, DueItem};
 
 use crate::env::{Env, SweepStore};
-use crate::error::FlowError;
+use crate::error::{FlowError, FlowResult};
 use crate::source::reconcile;
 
 /// Applies a desired state. After an error, it is due again later.
-pub(super) async fn sweep_desired(env: &Env, store: &dyn SweepStore, key: &DesiredKey) -> Result<(), FlowError> {
+pub(super) async fn sweep_desired(env: &Env, store: &dyn SweepStore, key: &DesiredKey) -> FlowResult<()> {
     let due = DueItem::Desired(key.clone());
     let applied = async {
         let (_, follow_ups) = reconcile::apply(env, store, key).await?;

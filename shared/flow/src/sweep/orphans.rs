@@ -19,7 +19,7 @@ use ebb_protocol::relay::TaskId;
 use ebb_store::{OrphanScans, RunFacts};
 
 use crate::env::Env;
-use crate::error::FlowError;
+use crate::error::FlowResult;
 use crate::ports::RelayError;
 use crate::telemetry::{self, Counter};
 
@@ -60,7 +60,7 @@ struct ClusterOrphans {
 }
 
 /// Lists the orphans of all clusters. A relay without a response is an error in the list.
-pub async fn list(env: &Env) -> Result<OrphanList, FlowError> {
+pub async fn list(env: &Env) -> FlowResult<OrphanList> {
     let end = Instant::now() + REQUEST_TIME;
     let clusters = env.relay.clusters().await;
     let listings = clusters.iter().map(|cluster| scan_cluster(env, &cluster.name, end));
@@ -75,7 +75,7 @@ pub async fn list(env: &Env) -> Result<OrphanList, FlowError> {
 }
 
 /// Deletes the owned ones of the given orphans, with the other objects of their tasks, and waits for their end.
-pub async fn delete(env: &Env, uids: &[String]) -> Result<DeleteOrphansResponse, FlowError> {
+pub async fn delete(env: &Env, uids: &[String]) -> FlowResult<DeleteOrphansResponse> {
     let end = Instant::now() + REQUEST_TIME;
     let mut response = DeleteOrphansResponse::default();
     for cluster in env.relay.clusters().await {
@@ -99,7 +99,7 @@ pub async fn delete(env: &Env, uids: &[String]) -> Result<DeleteOrphansResponse,
 
 /// Scans one cluster whose scan is due, and deletes orphans of instances that ended at least an hour ago. Returns the
 /// number of tasks whose deletion was requested.
-pub async fn scan(env: &Env, scans: &dyn OrphanScans) -> Result<usize, FlowError> {
+pub async fn scan(env: &Env, scans: &dyn OrphanScans) -> FlowResult<usize> {
     let clusters = env.relay.clusters().await;
     if clusters.is_empty() {
         return Ok(0);
@@ -155,7 +155,7 @@ impl OrphanTask {
     }
 }
 
-async fn scan_cluster(env: &Env, cluster: &str, end: Instant) -> Result<ClusterOrphans, FlowError> {
+async fn scan_cluster(env: &Env, cluster: &str, end: Instant) -> FlowResult<ClusterOrphans> {
     let mut found = ClusterOrphans::default();
     let mut owners: HashMap<String, OwnerState> = HashMap::new();
     let mut after = None;
@@ -201,11 +201,7 @@ fn is_ours(env: &Env, task: &TaskSummary) -> bool {
     task.callback == env.settings.callback_url || task.installation == env.settings.installation
 }
 
-async fn cached_owner(
-    env: &Env,
-    owners: &mut HashMap<String, OwnerState>,
-    unit: &str,
-) -> Result<OwnerState, FlowError> {
+async fn cached_owner(env: &Env, owners: &mut HashMap<String, OwnerState>, unit: &str) -> FlowResult<OwnerState> {
     let Some(run) = run_of(unit) else { return Ok(OwnerState::Unknown) };
     if let Some(owner) = owners.get(run.as_str()) {
         return Ok(owner.clone());
@@ -223,7 +219,7 @@ fn run_of(unit: &str) -> Option<RunId> {
 }
 
 /// Reads the owner with strong consistency: first the run, which names its target, and then the target.
-async fn read_owner(env: &Env, run: &RunId) -> Result<OwnerState, FlowError> {
+async fn read_owner(env: &Env, run: &RunId) -> FlowResult<OwnerState> {
     let Some(facts) = read_facts(env, run).await? else { return Ok(OwnerState::Unknown) };
     let target = env.store.read_target(facts.target_key()).await?;
     let target_name = facts.target_key().to_string();
@@ -238,7 +234,7 @@ async fn read_owner(env: &Env, run: &RunId) -> Result<OwnerState, FlowError> {
 
 /// Returns the facts of a run. Retention removes the run of an event before the other runs of its instance, and a cluster may
 /// hold its sensitive outputs until the instance ends. Each of the other runs names the same target.
-async fn read_facts(env: &Env, run: &RunId) -> Result<Option<RunFacts>, FlowError> {
+async fn read_facts(env: &Env, run: &RunId) -> FlowResult<Option<RunFacts>> {
     let others = Hook::ALL.into_iter().filter(|_| matches!(run.hook(), Hook::Event(_))).map(|hook| run.sibling(hook));
     let runs: Vec<RunId> = std::iter::once(run.clone()).chain(others).collect();
     for run in runs {
@@ -289,7 +285,7 @@ fn unmanaged_orphan(cluster: &str, unmanaged: UnmanagedObject, reason: &str) -> 
 
 /// Deletes the objects of a task through its relay, and waits until `end`. A task of an active instance is not deleted.
 /// Returns the reason why objects remain.
-async fn delete_task(env: &Env, cluster: &str, task: &OrphanTask, end: Instant) -> Result<Option<String>, FlowError> {
+async fn delete_task(env: &Env, cluster: &str, task: &OrphanTask, end: Instant) -> FlowResult<Option<String>> {
     let run = run_of(&task.task.unit);
     let is_active = match &run {
         Some(run) => read_owner(env, run).await? == OwnerState::Active,

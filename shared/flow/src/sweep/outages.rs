@@ -13,7 +13,7 @@ use ebb_protocol::time::rfc3339;
 use ebb_store::{DenialRecord, RelayOutages};
 
 use crate::env::Env;
-use crate::error::FlowError;
+use crate::error::FlowResult;
 use crate::ports::RelayObservation;
 use crate::telemetry::{self, Counter};
 
@@ -23,7 +23,7 @@ const WEBHOOK: &str = "webhook";
 const DENIAL_AGE_MS: u64 = 3 * DenialRecord::INTERVAL_MS;
 
 /// Records the outages that began or ended since the last call. After an error, the observations are lost.
-pub async fn record_outages(env: &Env, store: &dyn RelayOutages) -> Result<(), FlowError> {
+pub async fn record_outages(env: &Env, store: &dyn RelayOutages) -> FlowResult<()> {
     let observations = env.relay.take_observations();
     if observations.is_empty() {
         return Ok(());
@@ -57,7 +57,7 @@ pub async fn find_outage(
     store: &dyn RelayOutages,
     plan: &Plan,
     runs: &[RunDetail],
-) -> Result<Option<RelayOutage>, FlowError> {
+) -> FlowResult<Option<RelayOutage>> {
     let units: HashMap<&str, &UnitPlan> =
         plan.hooks.iter().flat_map(|hook| &hook.units).map(|unit| (unit.key.as_str(), unit)).collect();
     let mut waiting: BTreeMap<String, Vec<String>> = BTreeMap::new();

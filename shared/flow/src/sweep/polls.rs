@@ -7,7 +7,7 @@ use ebb_protocol::record::AttemptRecord;
 use crate::advance::dispatch_all::drive;
 use crate::advance::progress::Continuation;
 use crate::env::Env;
-use crate::error::FlowError;
+use crate::error::FlowResult;
 use crate::loaded_run::{self, Run};
 use crate::run::inputs::InvocationCache;
 
@@ -18,7 +18,7 @@ pub(super) async fn receive_poll(
     id: &RunId,
     (unit, number): (Unit, Attempt),
     sweep: Timestamp,
-) -> Result<(), FlowError> {
+) -> FlowResult<()> {
     let Some((run, view)) = Run::load_with_view(env, id).await? else { return Ok(()) };
     let is_running = view.root().is_some_and(|root| root.phase == RunPhase::Running);
     if !is_running || view.status(unit) != UnitProgress::Open(number) {

@@ -19,7 +19,7 @@ use crate::advance::progress::{self, Continuation, RunEnd};
 use crate::advance::transition;
 use crate::advance::{apply_result, cancel};
 use crate::env::Env;
-use crate::error::FlowError;
+use crate::error::FlowResult;
 use crate::guarded_relay;
 use crate::loaded_run::{self, AttemptRef, Run};
 use crate::permits::{ClusterAdmission, SweepPermit};
@@ -35,7 +35,7 @@ const BUSY_WAIT: Millis = Millis(5_000);
 
 /// Sweeps one run. A message that arrives before the run is due has no effect, because each wake-up has its own
 /// message. After an error, the run is due again.
-pub async fn sweep_run(env: &Env, id: &RunId, condition: SweepCondition) -> Result<(), FlowError> {
+pub async fn sweep_run(env: &Env, id: &RunId, condition: SweepCondition) -> FlowResult<()> {
     sweep_with_permit(env, id, condition, &SweepPermit::standalone(env)).await
 }
 
@@ -46,7 +46,7 @@ pub(super) async fn sweep_with_permit(
     id: &RunId,
     condition: SweepCondition,
     permit: &SweepPermit,
-) -> Result<(), FlowError> {
+) -> FlowResult<()> {
     let due = DueItem::Run(id.clone());
     let mut condition = condition;
     for _ in 0..MAX_PASSES {
@@ -75,7 +75,7 @@ pub(super) async fn postpone_failed(env: &Env, id: &RunId, wait: Millis) {
     }
 }
 
-async fn postpone(env: &Env, id: &RunId, wait: Millis) -> Result<(), FlowError> {
+async fn postpone(env: &Env, id: &RunId, wait: Millis) -> FlowResult<()> {
     let mut seen = env.store.read_root(id).await?.and_then(|root| root.head.due);
     for _ in 0..crate::ATTEMPTS {
         let now = env.now();
@@ -107,7 +107,7 @@ async fn sweep_once(
     id: &RunId,
     condition: SweepCondition,
     permit: &SweepPermit,
-) -> Result<SweepOutcome, FlowError> {
+) -> FlowResult<SweepOutcome> {
     let heads = env.store.read_run(id).await?;
     let Some(RunHead { head: root, facts: Some(facts), .. }) = heads.first().cloned() else {
         return Ok(SweepOutcome::Done);
@@ -196,7 +196,7 @@ async fn defer(
     root: &HeadState,
     not_before: Option<Timestamp>,
     condition: SweepCondition,
-) -> Result<SweepOutcome, FlowError> {
+) -> FlowResult<SweepOutcome> {
     let soonest = env.now().plus(BUSY_WAIT);
     let next = not_before.map_or(soonest, |at| at.max(soonest));
     if condition == SweepCondition::Always {
@@ -213,7 +213,7 @@ async fn defer(
 
 /// Checks the deadline of one attempt. After an error, the next sweep of the run finds the deadline.
 #[tracing::instrument(name = "sweep", skip_all, fields(run = %id))]
-pub async fn sweep_unit(env: &Env, id: &RunId, unit: Unit, number: Attempt) -> Result<(), FlowError> {
+pub async fn sweep_unit(env: &Env, id: &RunId, unit: Unit, number: Attempt) -> FlowResult<()> {
     let Some((run, view)) = Run::load_with_view(env, id).await? else { return Ok(()) };
     let running = view.root().is_some_and(|root| root.phase == RunPhase::Running);
     if !running || view.status(unit) != ebb_engine::UnitProgress::Open(number) {
@@ -253,7 +253,7 @@ fn interval(env: &Env, run: &Run, view: &RunView) -> Millis {
 }
 
 /// Makes a run due at `next` if it is due later. Changes the due time only, so that a concurrent close succeeds.
-async fn advance(env: &Env, id: &RunId, next: Timestamp) -> Result<(), FlowError> {
+async fn advance(env: &Env, id: &RunId, next: Timestamp) -> FlowResult<()> {
     if env.store.patch_run(id, &accept(RunEvent::SweepAdvanced { due: next })).await?.is_written() {
         wakeup::send_wakeup(env, id, next).await;
     }
@@ -261,7 +261,7 @@ async fn advance(env: &Env, id: &RunId, next: Timestamp) -> Result<(), FlowError
 }
 
 /// Makes the run due at `next`, unless its due time or version has changed since it was read (rule VersionGuardsReschedule).
-async fn reschedule(env: &Env, id: &RunId, seen: &HeadState, next: Timestamp) -> Result<SweepOutcome, FlowError> {
+async fn reschedule(env: &Env, id: &RunId, seen: &HeadState, next: Timestamp) -> FlowResult<SweepOutcome> {
     let Some(due) = seen.due else { return Ok(SweepOutcome::Done) };
     // The sweep itself may have taken longer.
     let next = next.max(env.now().plus(Millis(1)));

@@ -15,13 +15,13 @@ use crate::advance::dispatch_all::drive;
 use crate::advance::retry;
 use crate::advance::{next_run, transition};
 use crate::env::{DesiredStore, Env};
-use crate::error::FlowError;
+use crate::error::{FlowError, FlowResult};
 use crate::guarded_relay::{self, guarded};
 use crate::instance::{due, notify, outbox, secrets};
 use crate::lifecycle;
 
 /// Sweeps one target. After an error, the target stays due.
-pub async fn sweep_target(env: &Env, key: TargetKey<'_>) -> Result<(), FlowError> {
+pub async fn sweep_target(env: &Env, key: TargetKey<'_>) -> FlowResult<()> {
     sweep_with_permit(env, None, key, &SweepPermit::standalone(env)).await
 }
 
@@ -32,7 +32,7 @@ pub(super) async fn sweep_with_permit(
     sources: Option<&dyn DesiredStore>,
     key: TargetKey<'_>,
     permit: &SweepPermit,
-) -> Result<(), FlowError> {
+) -> FlowResult<()> {
     let due = DueItem::target(key);
     let result = sweep_once(env, sources, key, permit).await;
     match &result {
@@ -62,7 +62,7 @@ async fn sweep_once(
     sources: Option<&dyn DesiredStore>,
     key: TargetKey<'_>,
     permit: &SweepPermit,
-) -> Result<(), FlowError> {
+) -> FlowResult<()> {
     let Some(target) = env.store.read_target(key).await? else { return Ok(()) };
     let is_due = |at: Option<Timestamp>| at.is_some_and(|at| at <= env.now());
     let has_deliveries = is_due(target.due) && is_due(target.outbox.due());
@@ -94,7 +94,7 @@ async fn advance(
     key: TargetKey<'_>,
     seen: Option<TargetHead>,
     permit: &SweepPermit,
-) -> Result<(), FlowError> {
+) -> FlowResult<()> {
     let target = match seen {
         Some(target) => Some(target),
         None => env.store.read_target(key).await?,
@@ -172,7 +172,7 @@ async fn advance(
 }
 
 /// Returns true if a cancelled run is due by itself, so that its target does not have to advance it.
-async fn is_cancelling(env: &Env, run: &RunId) -> Result<bool, FlowError> {
+async fn is_cancelling(env: &Env, run: &RunId) -> FlowResult<bool> {
     let root = env.store.read_root(run).await?;
     Ok(root.is_some_and(|root| root.head.phase == RunPhase::Cancelling && root.head.due.is_some()))
 }

@@ -26,7 +26,7 @@ use super::announce;
 use super::receiver::{NotificationDelivery, TIMEOUT, notice_id, send};
 use crate::breaker::MAX_DELIVERIES;
 use crate::env::Env;
-use crate::error::FlowError;
+use crate::error::{FlowError, FlowResult};
 use crate::instance::due;
 use crate::pending_call::{PendingCall, circuit_wait};
 use crate::telemetry::{self, Counter};
@@ -69,7 +69,7 @@ struct Advanced<'a> {
 }
 
 /// Delivers the notifications of a target that are due. Other invocations may deliver to other receivers of the target.
-pub async fn deliver(env: &Env, target: TargetKey<'_>) -> Result<(), FlowError> {
+pub async fn deliver(env: &Env, target: TargetKey<'_>) -> FlowResult<()> {
     let begun = env.now();
     let mut sending = FuturesUnordered::new();
     let mut ended = Vec::new();
@@ -114,7 +114,7 @@ async fn advance<'a>(
     target: TargetKey<'_>,
     begun: Timestamp,
     ended: &[EndedDelivery],
-) -> Result<Advanced<'a>, FlowError> {
+) -> FlowResult<Advanced<'a>> {
     for one in ended {
         if let NotificationDelivery::Final(reason) = &one.result {
             give_up(env, &one.notice, &one.subscription, reason).await?;
@@ -252,7 +252,7 @@ fn record(env: &Env, now: Timestamp, outbox: &mut TargetOutbox, ended: &EndedDel
 }
 
 /// Stores a notification that is not repeated any more, and raises an alarm.
-async fn give_up(env: &Env, notice: &PhaseNotice, subscription: &str, reason: &str) -> Result<(), FlowError> {
+async fn give_up(env: &Env, notice: &PhaseNotice, subscription: &str, reason: &str) -> FlowResult<()> {
     let id = format!("{subscription}/{}", notice_id(notice));
     tracing::error!(subscription, id, reason, "a notification is given up");
     let document = json!({"subscription": subscription, "notice": notice, "reason": reason}).to_string();

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use super::parsed;
 use crate::env::Env;
-use crate::error::FlowError;
+use crate::error::{FlowError, FlowResult};
 use crate::loaded_run::Run;
 use crate::offload::offload;
 use crate::pending_call::ResponseKind;
@@ -186,7 +186,7 @@ pub struct ReceiverInfo {
 }
 
 /// Returns the receiver of a subscription, without a request to it.
-pub async fn receiver_info(env: &Env, rule: &NotificationRule) -> Result<ReceiverInfo, FlowError> {
+pub async fn receiver_info(env: &Env, rule: &NotificationRule) -> FlowResult<ReceiverInfo> {
     let origin = |url: &str| url::Url::parse(url).ok().map(|url| url.origin().ascii_serialization());
     Ok(match &rule.to {
         NotificationReceiver::Standard { url, secret } => {
@@ -351,11 +351,7 @@ fn comment_marks(env: &Env, subject: &str) -> Vec<String> {
 }
 
 /// Returns the facts of a notification. The cause of a failure is that of its run, if its data is still stored.
-async fn facts(
-    env: &Env,
-    notice: &PhaseNotice,
-    target: &NotifiedTarget,
-) -> Result<Option<NotificationFacts>, FlowError> {
+async fn facts(env: &Env, notice: &PhaseNotice, target: &NotifiedTarget) -> FlowResult<Option<NotificationFacts>> {
     let Ok(phase) = serde_json::from_value::<NotificationPhase>(Value::from(notice.phase.as_str())) else {
         return Ok(None);
     };
