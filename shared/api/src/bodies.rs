@@ -10,7 +10,7 @@ use futures::StreamExt as _;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
-use super::HttpProblem;
+use super::{HttpProblem, HttpResult};
 
 /// Maximum bytes of all bodies above [`SMALL_BODY`]: 16 of the largest lifecycle webhooks, in a function of 256 MB.
 const LARGE_BODIES: usize = 16 << 20;
@@ -68,12 +68,7 @@ impl BodyBudget {
     /// # Errors
     /// Returns 413 if the body is too large, 503 if it waits 5 s for a permit, 408 if no byte arrives for 5 s or the body
     /// is not received within 20 s, and 400 if the connection is closed early.
-    pub(crate) async fn read(
-        &self,
-        headers: &HeaderMap,
-        body: Body,
-        limit: usize,
-    ) -> Result<RequestBody<'_>, HttpProblem> {
+    pub(crate) async fn read(&self, headers: &HeaderMap, body: Body, limit: usize) -> HttpResult<RequestBody<'_>> {
         check_length(headers, limit)?;
         let length = declared(headers).unwrap_or(limit);
         let received = timeout(MAX_RECEIVE_TIME, self.receive(body, length)).await;
@@ -81,7 +76,7 @@ impl BodyBudget {
             .unwrap_or_else(|_| Err(late(format!("the body did not arrive within {} s", MAX_RECEIVE_TIME.as_secs()))))
     }
 
-    async fn receive(&self, body: Body, length: usize) -> Result<RequestBody<'_>, HttpProblem> {
+    async fn receive(&self, body: Body, length: usize) -> HttpResult<RequestBody<'_>> {
         let is_small = length <= SMALL_BODY;
         let mut permit = if is_small { acquire(&self.small, 1).await? } else { acquire(&self.large, 0).await? };
         let (mut parts, mut bytes) = (body.into_data_stream(), Vec::new());
@@ -105,7 +100,7 @@ impl BodyBudget {
 }
 
 /// Waits up to 5 s for permits.
-async fn acquire(permits: &Semaphore, count: usize) -> Result<SemaphorePermit<'_>, HttpProblem> {
+async fn acquire(permits: &Semaphore, count: usize) -> HttpResult<SemaphorePermit<'_>> {
     let count = u32::try_from(count).unwrap_or(u32::MAX);
     match timeout(MAX_WAIT, permits.acquire_many(count)).await {
         Ok(Ok(permit)) => Ok(permit),
@@ -124,7 +119,7 @@ fn late(problem: String) -> HttpProblem {
 ///
 /// # Errors
 /// Returns 413 for more than `limit` bytes.
-pub(crate) fn check_length(headers: &HeaderMap, limit: usize) -> Result<(), HttpProblem> {
+pub(crate) fn check_length(headers: &HeaderMap, limit: usize) -> HttpResult<()> {
     if declared(headers).is_some_and(|length| length > limit) { Err(too_large(limit)) } else { Ok(()) }
 }
 
@@ -155,7 +150,7 @@ mod tests {
 
     use super::*;
 
-    type Read<'a> = Pin<Box<dyn Future<Output = Result<RequestBody<'a>, HttpProblem>> + 'a>>;
+    type Read<'a> = Pin<Box<dyn Future<Output = HttpResult<RequestBody<'a>>> + 'a>>;
 
     fn read(budget: &BodyBudget, length: usize) -> Read<'_> {
         read_from(budget, length, Body::from(vec![0; length]))

@@ -30,7 +30,7 @@ use routes::named_documents::{connections, sources, subscriptions};
 
 pub use background::instrument_router;
 pub use oidc::OidcIssuers;
-pub use problem::HttpProblem;
+pub use problem::{HttpProblem, HttpResult};
 pub use routes::auth::{ApiRole, ApiTokens};
 
 #[derive(Clone)]

@@ -24,7 +24,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use url::{Host, Url};
 
-use crate::HttpProblem;
+use crate::{HttpProblem, HttpResult};
 use issuer_keys::{IssuerKeys, KeyError};
 
 /// The accepted signatures. A key of an issuer is public, so a signature with a shared secret proves nothing.
@@ -134,12 +134,7 @@ impl OidcIssuers {
     /// # Errors
     /// Returns 401 with the reason why the token is not accepted, 403 if no rule grants it a scope, and 503 if the keys
     /// of the issuer cannot be fetched.
-    pub(crate) async fn verify(
-        &self,
-        token: &str,
-        http: &dyn HttpCall,
-        now: Timestamp,
-    ) -> Result<IdentityClaims, HttpProblem> {
+    pub(crate) async fn verify(&self, token: &str, http: &dyn HttpCall, now: Timestamp) -> HttpResult<IdentityClaims> {
         let unsigned = jsonwebtoken::dangerous::insecure_decode::<Value>(token)
             .map_err(|_| refused("the token is not a JWT that is signed with RS256 or ES256"))?;
         let header = unsigned.header;
@@ -171,7 +166,7 @@ impl OidcIssuers {
 
 impl TrustedIssuer {
     /// Returns the key that a header names.
-    async fn key(&self, header: &Header, http: &dyn HttpCall, now: Timestamp) -> Result<DecodingKey, HttpProblem> {
+    async fn key(&self, header: &Header, http: &dyn HttpCall, now: Timestamp) -> HttpResult<DecodingKey> {
         if !ALGORITHMS.contains(&header.alg) {
             return Err(refused(format!("the token is signed with {:?}; expected RS256 or ES256", header.alg)));
         }

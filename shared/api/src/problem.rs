@@ -14,6 +14,8 @@ const RETRY_AFTER_SECONDS: &str = "1";
 #[derive(Debug)]
 pub struct HttpProblem(pub ProblemDetails);
 
+pub type HttpResult<T> = Result<T, HttpProblem>;
+
 impl HttpProblem {
     /// Creates a problem. `code` is stable and for programs. `detail` describes the error and its fix.
     pub fn new(status: StatusCode, code: &str, detail: impl Into<String>) -> Self {

@@ -24,7 +24,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use serde::de::DeserializeOwned;
 
-use super::{HttpProblem, bodies};
+use super::{HttpProblem, HttpResult, bodies};
 
 /// Maximum bytes of a name in a path: a target name of characters of four bytes. DynamoDB rejects much longer keys.
 const MAX_NAME: usize = 4 * ebb_protocol::lifecycle::LifecycleData::MAX_NAME;
@@ -36,7 +36,7 @@ pub(crate) struct Path<T>(pub(crate) T);
 impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Path<T> {
     type Rejection = HttpProblem;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, HttpProblem> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> HttpResult<Self> {
         let raw = RawPathParams::from_request_parts(parts, state).await?;
         if raw.iter().any(|(_, name)| name.len() > MAX_NAME) {
             return Err(HttpProblem::not_found(format!("a name in the path has more than {MAX_NAME} bytes")));
@@ -52,7 +52,7 @@ pub(crate) struct Query<T>(pub(crate) T);
 impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Query<T> {
     type Rejection = HttpProblem;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, HttpProblem> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> HttpResult<Self> {
         let axum::extract::Query(parameters) = axum::extract::Query::from_request_parts(parts, state).await?;
         Ok(Self(parameters))
     }
@@ -64,7 +64,7 @@ pub(crate) struct NoQuery;
 impl<S: Send + Sync> FromRequestParts<S> for NoQuery {
     type Rejection = HttpProblem;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, HttpProblem> {
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> HttpResult<Self> {
         match parts.uri.query().filter(|query| !query.is_empty()) {
             None => Ok(Self),
             Some(_) => {
@@ -81,7 +81,7 @@ pub(crate) struct JsonBody<T>(pub(crate) T);
 impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
     type Rejection = HttpProblem;
 
-    async fn from_request(request: Request, _: &S) -> Result<Self, HttpProblem> {
+    async fn from_request(request: Request, _: &S) -> HttpResult<Self> {
         read_json_within(request.into_body(), ebb_protocol::limits::API_BODY).await.map(Self)
     }
 }
@@ -92,21 +92,21 @@ fn no_store() -> HeaderMap {
 }
 
 /// Reads a body of at most `limit` bytes.
-async fn read(body: Body, limit: usize) -> Result<Bytes, HttpProblem> {
+async fn read(body: Body, limit: usize) -> HttpResult<Bytes> {
     to_bytes(body, limit).await.map_err(|error| bodies::incomplete(&error, limit))
 }
 
 /// Reads a body that may be absent.
-async fn read_optional_json<T: DeserializeOwned + Default>(body: Body) -> Result<T, HttpProblem> {
+async fn read_optional_json<T: DeserializeOwned + Default>(body: Body) -> HttpResult<T> {
     let bytes = read(body, ebb_protocol::limits::API_BODY).await?;
     if bytes.is_empty() { Ok(T::default()) } else { Ok(parse_json::<Option<T>>(&bytes)?.unwrap_or_default()) }
 }
 
-async fn read_json_within<T: DeserializeOwned>(body: Body, limit: usize) -> Result<T, HttpProblem> {
+async fn read_json_within<T: DeserializeOwned>(body: Body, limit: usize) -> HttpResult<T> {
     parse_json(&read(body, limit).await?)
 }
 
-fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, HttpProblem> {
+fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> HttpResult<T> {
     serde_json::from_slice(bytes).map_err(|error| {
         HttpProblem::new(StatusCode::BAD_REQUEST, "invalid-json", format!("the body is not the expected JSON: {error}"))
     })

@@ -9,7 +9,7 @@ use ebb_protocol::api::{PluginDetail, PluginInfo};
 use ebb_protocol::time::rfc3339;
 use ebb_store::{PluginItem, ReadPlugins};
 
-use crate::HttpProblem;
+use crate::{HttpProblem, HttpResult};
 use ebb_flow::env::ApiStore;
 use ebb_flow::error::{FlowResult, RequestError};
 use ebb_flow::offload::offload;
@@ -74,7 +74,7 @@ pub(crate) async fn publish_if(
     store: &dyn ApiStore,
     document: &str,
     now: Timestamp,
-    permit: impl Fn(&str) -> Result<(), HttpProblem>,
+    permit: impl Fn(&str) -> HttpResult<()>,
 ) -> Result<PublishOutcome, RequestError<PublishRejection>> {
     let text = document.to_owned();
     let plugin = offload(move || one_plugin(&text)).await?;

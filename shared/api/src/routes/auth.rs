@@ -10,7 +10,7 @@ use ebb_protocol::time::rfc3339;
 use sha2::{Digest as _, Sha256};
 
 use crate::oidc::{self, IdentityClaims, OidcIssuers};
-use crate::{HttpProblem, ServerState};
+use crate::{HttpProblem, HttpResult, ServerState};
 
 /// The role of a token of the configuration. Each role is a scope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -100,7 +100,7 @@ impl ApiCaller {
     ///
     /// # Errors
     /// Returns 403 with the missing scope.
-    pub(crate) fn require(&self, permission: ApiPermission<'_>) -> Result<(), HttpProblem> {
+    pub(crate) fn require(&self, permission: ApiPermission<'_>) -> HttpResult<()> {
         if self.scopes.iter().any(|scope| permission.is_in(scope)) {
             return Ok(());
         }
@@ -173,11 +173,7 @@ impl ServerState {
     ///
     /// # Errors
     /// Returns 401 without a valid token, 403 for a token without the permission, and 503 if the token cannot be read.
-    pub(crate) async fn authorize(
-        &self,
-        headers: &HeaderMap,
-        permission: ApiPermission<'_>,
-    ) -> Result<ApiCaller, HttpProblem> {
+    pub(crate) async fn authorize(&self, headers: &HeaderMap, permission: ApiPermission<'_>) -> HttpResult<ApiCaller> {
         let Some(token) = bearer(headers) else {
             return Err(unauthorized("missing-token", "the request has no token: send `Authorization: Bearer TOKEN`"));
         };
@@ -197,7 +193,7 @@ impl ServerState {
         Ok(caller)
     }
 
-    async fn named_caller(&self, token: &str) -> Result<ApiCaller, HttpProblem> {
+    async fn named_caller(&self, token: &str) -> HttpResult<ApiCaller> {
         let found = match api_token::id_of(token) {
             Some(id) => self.store.read_token(id).await?,
             None => None,

@@ -11,7 +11,7 @@ use ebb_protocol::token::TokenKind;
 use super::auth::bearer;
 use crate::background::{self, RemainingWork};
 use crate::bodies::check_length;
-use crate::{HttpProblem, ServerState};
+use crate::{HttpProblem, HttpResult, ServerState};
 use ebb_flow::advance::callback::{self, CallbackOutcome};
 
 const INVALID_TOKEN: &str = "the token is invalid, or is not the token of this attempt";
@@ -31,7 +31,7 @@ pub(crate) async fn complete(
     State(server): State<ServerState>,
     headers: HeaderMap,
     body: Body,
-) -> Result<(Option<Extension<RemainingWork>>, Result<StatusCode, HttpProblem>), HttpProblem> {
+) -> HttpResult<(Option<Extension<RemainingWork>>, HttpResult<StatusCode>)> {
     let Some(token) = bearer(&headers) else {
         let detail = "the callback has no token: send `Authorization: Bearer TOKEN` with the token of the attempt";
         return Err(HttpProblem::new(StatusCode::UNAUTHORIZED, "missing-token", detail));

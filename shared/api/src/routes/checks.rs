@@ -5,7 +5,7 @@ use ebb_protocol::api::CheckList;
 
 use super::NoQuery;
 use super::permitted::{Operate, Permitted};
-use crate::HttpProblem;
+use crate::HttpResult;
 use crate::queries::checks;
 
 /// Checks table, indexes, bucket, queue, schedule and relays, and returns a result for each. Takes up to 10 s. Scope:
@@ -13,6 +13,6 @@ use crate::queries::checks;
 #[utoipa::path(get, path = "/v1/checks", operation_id = "listChecks", tag = "checks", responses(
     (status = 200, body = CheckList, description = "The result of each check. Failed checks have `passed: false`."),
 ))]
-pub(crate) async fn list(_: NoQuery, server: Permitted<Operate>) -> Result<Json<CheckList>, HttpProblem> {
+pub(crate) async fn list(_: NoQuery, server: Permitted<Operate>) -> HttpResult<Json<CheckList>> {
     Ok(Json(checks::all(&server.env, server.store.as_ref()).await))
 }

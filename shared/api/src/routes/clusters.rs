@@ -18,14 +18,14 @@ use super::permitted::{Operate, Permitted};
 use super::{JsonBody, NoQuery, Path, Query, no_store};
 use crate::bodies::{BodyBudget, check_length};
 use crate::queries::clusters;
-use crate::{HttpProblem, ServerState};
+use crate::{HttpProblem, HttpResult, ServerState};
 use ebb_relay_client::{PollRejection, RegistrationRejection, StoredRegistration};
 
 /// Lists the clusters, with information from their relays. Scope: `operate`.
 #[utoipa::path(get, path = "/v1/clusters", operation_id = "listClusters", tag = "clusters", responses(
     (status = 200, body = ClusterList),
 ))]
-pub(crate) async fn list(_: NoQuery, server: Permitted<Operate>) -> Result<Json<ClusterList>, HttpProblem> {
+pub(crate) async fn list(_: NoQuery, server: Permitted<Operate>) -> HttpResult<Json<ClusterList>> {
     Ok(Json(clusters::list(&server.env, server.store.as_ref()).await?))
 }
 
@@ -33,10 +33,7 @@ pub(crate) async fn list(_: NoQuery, server: Permitted<Operate>) -> Result<Json<
 #[utoipa::path(get, path = "/v1/clusters/{name}", operation_id = "getCluster", tag = "clusters", responses(
     (status = 200, body = ClusterDetail),
 ))]
-pub(crate) async fn get(
-    Path(name): Path<String>,
-    server: Permitted<Operate>,
-) -> Result<Json<ClusterDetail>, HttpProblem> {
+pub(crate) async fn get(Path(name): Path<String>, server: Permitted<Operate>) -> HttpResult<Json<ClusterDetail>> {
     let found = clusters::get(&server.env, server.store.as_ref(), &name).await?;
     found.map(Json).ok_or_else(|| HttpProblem::not_found(format!("no cluster {name:?} is connected or registered")))
 }
@@ -52,7 +49,7 @@ pub(crate) async fn put(
     Path(name): Path<String>,
     server: Permitted<Operate>,
     JsonBody(request): JsonBody<PutCluster>,
-) -> Result<(HeaderMap, Json<ClusterBootstrap>), HttpProblem> {
+) -> HttpResult<(HeaderMap, Json<ClusterBootstrap>)> {
     let (registry, now) = (server.poll_endpoint.clusters(), server.env.now());
     let stored = registry.put(&name, &request, &stored_name(&server.caller), now, random(&server)).await?;
     server.caller.log_change(if stored.is_new { "register cluster" } else { "change cluster" }, &name);
@@ -68,7 +65,7 @@ pub(crate) async fn put(
 pub(crate) async fn rotate(
     Path(name): Path<String>,
     server: Permitted<Operate>,
-) -> Result<(HeaderMap, Json<ClusterBootstrap>), HttpProblem> {
+) -> HttpResult<(HeaderMap, Json<ClusterBootstrap>)> {
     let stored = server.poll_endpoint.clusters().rotate(&name, server.env.now(), random(&server)).await?;
     server.caller.log_change("rotate cluster", &name);
     Ok(bootstrap(stored, &server))
@@ -105,7 +102,7 @@ pub(crate) async fn delete(
     Path(name): Path<String>,
     server: Permitted<Operate>,
     Query(DeleteQuery { force }): Query<DeleteQuery>,
-) -> Result<StatusCode, HttpProblem> {
+) -> HttpResult<StatusCode> {
     if !force {
         let why = match clusters::targets_in(&server.env, server.store.as_ref(), &name).await? {
             None => Some("there are too many targets to check in time whether they use it".to_owned()),
@@ -145,7 +142,7 @@ pub(crate) async fn register(
     headers: HeaderMap,
     Path(name): Path<String>,
     body: Body,
-) -> Result<Json<RelayRegistration>, HttpProblem> {
+) -> HttpResult<Json<RelayRegistration>> {
     let unauthorized = |code: &str, detail: &str| Err(HttpProblem::new(StatusCode::UNAUTHORIZED, code, detail));
     // Headers are checked before memory is allocated for the body.
     check_length(&headers, REGISTRATION_BODY)?;
@@ -189,7 +186,7 @@ pub(crate) async fn poll(
     headers: HeaderMap,
     Path(name): Path<String>,
     body: Body,
-) -> Result<Json<PollResponse>, HttpProblem> {
+) -> HttpResult<Json<PollResponse>> {
     // Headers are checked before memory is allocated for the body.
     check_length(&headers, POLL_BODY)?;
     sign::check_headers(&headers, server.env.now())

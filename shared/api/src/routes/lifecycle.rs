@@ -15,7 +15,7 @@ use ebb_protocol::unit::TRACEPARENT;
 
 use crate::background::{self, RemainingWork};
 use crate::bodies::{BodyBudget, check_length};
-use crate::{HttpProblem, ServerState};
+use crate::{HttpProblem, HttpResult, ServerState};
 use ebb_flow::lifecycle::{self, DecidedFor, LifecycleRejection};
 use ebb_flow::telemetry;
 
@@ -38,7 +38,7 @@ pub(crate) async fn receive(
     Extension(bodies): Extension<Arc<BodyBudget>>,
     headers: HeaderMap,
     body: Body,
-) -> Result<(StatusCode, Option<Extension<RemainingWork>>, Json<LifecycleResponse>), HttpProblem> {
+) -> HttpResult<(StatusCode, Option<Extension<RemainingWork>>, Json<LifecycleResponse>)> {
     let env = &server.env;
     let unsigned =
         |error: SignatureError| HttpProblem::new(StatusCode::UNAUTHORIZED, "invalid-signature", error.to_string());

@@ -15,7 +15,7 @@ macro_rules! document_routes {
             use ebb_documents::model::$document;
             use ebb_protocol::api::{$detail, $list, $put};
 
-            use crate::HttpProblem;
+            use crate::{HttpProblem, HttpResult};
             use crate::queries::named_documents::{self, StoredKind as _};
             use crate::routes::permitted::{Permitted, $read, $write};
             use crate::routes::{JsonBody, NoQuery, Path};
@@ -24,7 +24,7 @@ macro_rules! document_routes {
             #[utoipa::path(get, path = $all, operation_id = $list_id, tag = stringify!($module), responses(
                 (status = 200, body = $list),
             ))]
-            pub(crate) async fn list(_: NoQuery, server: Permitted<$read>) -> Result<Json<$list>, HttpProblem> {
+            pub(crate) async fn list(_: NoQuery, server: Permitted<$read>) -> HttpResult<Json<$list>> {
                 Ok(Json($document::list(&server.env, server.store.as_ref()).await?))
             }
 
@@ -32,10 +32,7 @@ macro_rules! document_routes {
             #[utoipa::path(get, path = $one, operation_id = $get_id, tag = stringify!($module), responses(
                 (status = 200, body = $detail),
             ))]
-            pub(crate) async fn get(
-                Path(name): Path<String>,
-                server: Permitted<$read>,
-            ) -> Result<Json<$detail>, HttpProblem> {
+            pub(crate) async fn get(Path(name): Path<String>, server: Permitted<$read>) -> HttpResult<Json<$detail>> {
                 let found = named_documents::get::<$document>(&server.env, server.store.as_ref(), &name).await?;
                 found.map(Json).ok_or_else(|| unknown(&name))
             }
@@ -51,7 +48,7 @@ macro_rules! document_routes {
                 Path(name): Path<String>,
                 server: Permitted<$write>,
                 JsonBody(request): JsonBody<$put>,
-            ) -> Result<Json<$detail>, HttpProblem> {
+            ) -> HttpResult<Json<$detail>> {
                 let store = server.store.as_ref();
                 named_documents::put::<$document>(&server.env, store, &name, &request.document).await?;
                 server.caller.log_change(concat!("put ", $noun), &name);
@@ -63,10 +60,7 @@ macro_rules! document_routes {
             #[utoipa::path(delete, path = $one, operation_id = $delete_id, tag = stringify!($module), responses(
                 (status = 204, description = concat!("The ", $noun, " is deleted.")),
             ))]
-            pub(crate) async fn delete(
-                Path(name): Path<String>,
-                server: Permitted<$write>,
-            ) -> Result<StatusCode, HttpProblem> {
+            pub(crate) async fn delete(Path(name): Path<String>, server: Permitted<$write>) -> HttpResult<StatusCode> {
                 if !named_documents::delete::<$document>(&server.env, server.store.as_ref(), &name).await? {
                     return Err(unknown(&name));
                 }

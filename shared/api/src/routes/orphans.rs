@@ -5,14 +5,14 @@ use ebb_protocol::api::{DeleteOrphans, DeleteOrphansResponse, OrphanList};
 
 use super::permitted::{Operate, Permitted};
 use super::{JsonBody, NoQuery};
-use crate::HttpProblem;
+use crate::HttpResult;
 use ebb_flow::sweep::orphans;
 
 /// Lists the orphans of all clusters: objects whose instance has ended or is unknown. Scope: `operate`.
 #[utoipa::path(get, path = "/v1/orphans", operation_id = "listOrphans", tag = "clusters", responses(
     (status = 200, body = OrphanList),
 ))]
-pub(crate) async fn list(_: NoQuery, server: Permitted<Operate>) -> Result<Json<OrphanList>, HttpProblem> {
+pub(crate) async fn list(_: NoQuery, server: Permitted<Operate>) -> HttpResult<Json<OrphanList>> {
     Ok(Json(orphans::list(&server.env).await?))
 }
 
@@ -24,7 +24,7 @@ pub(crate) async fn list(_: NoQuery, server: Permitted<Operate>) -> Result<Json<
 pub(crate) async fn delete(
     server: Permitted<Operate>,
     JsonBody(request): JsonBody<DeleteOrphans>,
-) -> Result<Json<DeleteOrphansResponse>, HttpProblem> {
+) -> HttpResult<Json<DeleteOrphansResponse>> {
     server.caller.log_change("delete orphans", request.uids.len());
     Ok(Json(orphans::delete(&server.env, &request.uids).await?))
 }

@@ -7,7 +7,7 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 
 use super::auth::{ApiCaller, ApiPermission};
-use crate::{HttpProblem, ServerState};
+use crate::{HttpProblem, HttpResult, ServerState};
 
 /// A permission as a type.
 pub(crate) trait RoutePermission {
@@ -54,7 +54,7 @@ impl<P> Deref for Permitted<P> {
 impl<P: RoutePermission> FromRequestParts<ServerState> for Permitted<P> {
     type Rejection = HttpProblem;
 
-    async fn from_request_parts(parts: &mut Parts, server: &ServerState) -> Result<Self, HttpProblem> {
+    async fn from_request_parts(parts: &mut Parts, server: &ServerState) -> HttpResult<Self> {
         let caller = server.authorize(&parts.headers, P::NEEDED).await?;
         Ok(Self { server: server.clone(), caller, permission: PhantomData })
     }

@@ -5,7 +5,7 @@ use ebb_protocol::api::{PlanPreview, PreviewPlan};
 
 use super::JsonBody;
 use super::permitted::{Permitted, ReadPlugins};
-use crate::HttpProblem;
+use crate::HttpResult;
 use crate::queries::plans;
 
 /// Compiles a document with the published plugins and returns its plan. Stores and starts nothing.
@@ -17,6 +17,6 @@ use crate::queries::plans;
 pub(crate) async fn preview(
     server: Permitted<ReadPlugins>,
     JsonBody(request): JsonBody<PreviewPlan>,
-) -> Result<Json<PlanPreview>, HttpProblem> {
+) -> HttpResult<Json<PlanPreview>> {
     Ok(Json(plans::preview(&server.env, server.store.as_ref(), &request.document).await?))
 }

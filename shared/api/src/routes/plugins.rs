@@ -12,7 +12,7 @@ use super::auth::ApiPermission;
 use super::permitted::{self, Permitted, ReadPlugins};
 use super::{JsonBody, NoQuery, Path, no_store};
 use crate::queries::plugins::{self, PublishOutcome, PublishRejection};
-use crate::{HttpProblem, ServerState};
+use crate::{HttpProblem, HttpResult, ServerState};
 
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct PluginList {
@@ -24,7 +24,7 @@ pub(crate) struct PluginList {
 #[utoipa::path(get, path = "/v1/plugins", operation_id = "listPlugins", tag = "plugins", responses(
     (status = 200, body = PluginList),
 ))]
-pub(crate) async fn list(_: NoQuery, server: Permitted<ReadPlugins>) -> Result<Json<PluginList>, HttpProblem> {
+pub(crate) async fn list(_: NoQuery, server: Permitted<ReadPlugins>) -> HttpResult<Json<PluginList>> {
     Ok(Json(PluginList { plugins: plugins::list(server.store.as_ref()).await? }))
 }
 
@@ -41,7 +41,7 @@ pub(crate) async fn list(_: NoQuery, server: Permitted<ReadPlugins>) -> Result<J
 pub(crate) async fn publish(
     server: Permitted<permitted::PublishPlugin>,
     JsonBody(request): JsonBody<PublishPlugin>,
-) -> Result<(StatusCode, Json<PluginInfo>), HttpProblem> {
+) -> HttpResult<(StatusCode, Json<PluginInfo>)> {
     let now = server.env.now();
     let permit = |name: &str| server.caller.require(ApiPermission::WritePlugin(name));
     Ok(match plugins::publish_if(server.store.as_ref(), &request.document, now, permit).await? {
@@ -71,7 +71,7 @@ pub(crate) async fn versions(
     _: NoQuery,
     Path(name): Path<String>,
     server: Permitted<ReadPlugins>,
-) -> Result<Json<PluginList>, HttpProblem> {
+) -> HttpResult<Json<PluginList>> {
     let plugins = plugins::versions(server.store.as_ref(), &name).await?;
     if plugins.is_empty() {
         return Err(HttpProblem::not_found(format!("no plugin {name:?} is published")));
@@ -89,7 +89,7 @@ pub(crate) async fn signing_secrets(
     State(server): State<ServerState>,
     headers: HeaderMap,
     Path(name): Path<String>,
-) -> Result<(HeaderMap, Json<SigningSecrets>), HttpProblem> {
+) -> HttpResult<(HeaderMap, Json<SigningSecrets>)> {
     server.authorize(&headers, ApiPermission::WritePlugin(&name)).await?;
     if name != OWN_HOOKS && server.store.list_versions(&name).await?.is_empty() {
         return Err(HttpProblem::not_found(format!("no plugin {name:?} is published")));
@@ -107,7 +107,7 @@ pub(crate) async fn signing_secrets(
 pub(crate) async fn get(
     Path((name, version)): Path<(String, String)>,
     server: Permitted<ReadPlugins>,
-) -> Result<Json<PluginDetail>, HttpProblem> {
+) -> HttpResult<Json<PluginDetail>> {
     let found = plugins::get(server.store.as_ref(), &name, &version).await?;
     found.map(Json).ok_or_else(|| HttpProblem::not_found(format!("plugin {name}@{version} is not published")))
 }
@@ -123,7 +123,7 @@ pub(crate) async fn delete(
     State(server): State<ServerState>,
     headers: HeaderMap,
     Path((name, version)): Path<(String, String)>,
-) -> Result<StatusCode, HttpProblem> {
+) -> HttpResult<StatusCode> {
     let caller = server.authorize(&headers, ApiPermission::WritePlugin(&name)).await?;
     let now = server.env.now();
     match plugins::withdraw(server.store.as_ref(), &name, &version, now).await? {

@@ -10,15 +10,15 @@ use utoipa::IntoParams;
 
 use super::permitted::{Permitted, ReadTargets};
 use super::{Path, Query};
-use crate::HttpProblem;
 use crate::queries::logs::{self, LogSearch};
 use crate::queries::rendered::{self, RenderingSearch};
 use crate::queries::{clusters, runs};
+use crate::{HttpProblem, HttpResult};
 
 /// The response header with the attempt of a log.
 const ATTEMPT: &str = "ebb-attempt";
 
-fn parse(run: &str) -> Result<RunId, HttpProblem> {
+fn parse(run: &str) -> HttpResult<RunId> {
     run.parse().map_err(|error: ebb_protocol::id::RunIdError| {
         HttpProblem::new(StatusCode::BAD_REQUEST, "invalid-run-id", error.to_string())
     })
@@ -43,7 +43,7 @@ pub(crate) async fn get(
     Path(run): Path<String>,
     server: Permitted<ReadTargets>,
     Query(query): Query<UnitsQuery>,
-) -> Result<Json<RunDetail>, HttpProblem> {
+) -> HttpResult<Json<RunDetail>> {
     let found = runs::get(&server.env, &parse(&run)?).await?;
     let mut found = found.ok_or_else(|| HttpProblem::not_found(format!("run {run} does not exist")))?;
     let token = query.next_token.as_deref();
@@ -77,7 +77,7 @@ pub(crate) async fn logs(
     Path(run): Path<String>,
     server: Permitted<ReadTargets>,
     Query(query): Query<AttemptQuery>,
-) -> Result<([(&'static str, String); 1], String), HttpProblem> {
+) -> HttpResult<([(&'static str, String); 1], String)> {
     match logs::log(&server.env, &parse(&run)?, &query.unit, query.attempt).await? {
         LogSearch::Found(attempt, log) => Ok(([(ATTEMPT, attempt.0.to_string())], log)),
         LogSearch::Missing => Err(HttpProblem::not_found(format!("run {run} has no log of {}", query.unit))),
@@ -109,7 +109,7 @@ pub(crate) async fn rendered(
     Path(run): Path<String>,
     server: Permitted<ReadTargets>,
     Query(query): Query<AttemptQuery>,
-) -> Result<Json<UnitRendering>, HttpProblem> {
+) -> HttpResult<Json<UnitRendering>> {
     let id = parse(&run)?;
     match Box::pin(rendered::rendered(&server.env, &id, &query.unit, query.attempt)).await? {
         RenderingSearch::Found(rendering) => Ok(Json(*rendering)),

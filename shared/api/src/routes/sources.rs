@@ -14,7 +14,7 @@ use serde::Deserialize;
 use super::{Path, Query};
 use crate::background::{self, RemainingWork};
 use crate::bodies::{BodyBudget, check_length};
-use crate::{HttpProblem, ServerState};
+use crate::{HttpProblem, HttpResult, ServerState};
 
 /// The credentials of a sender that signs nothing.
 #[derive(Deserialize)]
@@ -42,10 +42,10 @@ pub(crate) async fn receive(
     State(server): State<ServerState>,
     Extension(bodies): Extension<Arc<BodyBudget>>,
     Path(name): Path<String>,
-    query: Result<Query<DeliveryQuery>, HttpProblem>,
+    query: HttpResult<Query<DeliveryQuery>>,
     headers: HeaderMap,
     body: Body,
-) -> Result<(StatusCode, Option<Extension<RemainingWork>>, Json<SourceResponse>), HttpProblem> {
+) -> HttpResult<(StatusCode, Option<Extension<RemainingWork>>, Json<SourceResponse>)> {
     check_length(&headers, limits::SOURCE_BODY)?;
     let Query(DeliveryQuery { secret }) = query?;
     let url_secret = secret.as_deref();

@@ -23,7 +23,7 @@ use super::targets::unknown;
 use super::{Path, Query};
 use crate::background::{self, RemainingWork};
 use crate::queries::plans;
-use crate::{HttpProblem, ServerState};
+use crate::{HttpProblem, HttpResult, ServerState};
 
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
@@ -59,7 +59,7 @@ pub(crate) async fn apply(
     server: Permitted<WriteTargets>,
     Query(query): Query<ApplyQuery>,
     body: Body,
-) -> Result<ReceiptResponse, HttpProblem> {
+) -> HttpResult<ReceiptResponse> {
     let key = idempotency_key(&headers)?;
     let ApplyTarget { kind, name, document, uid, routing_key } =
         super::read_json_within(body, limits::WEBHOOK_BODY).await?;
@@ -102,7 +102,7 @@ pub(crate) async fn delete(
     Path((kind, name)): Path<(String, String)>,
     server: Permitted<WriteTargets>,
     Query(query): Query<DeleteQuery>,
-) -> Result<ReceiptResponse, HttpProblem> {
+) -> HttpResult<ReceiptResponse> {
     let key = TargetKey::new(&kind, &name);
     let deleted = Box::pin(target_request::delete(&server.env, key, query.uid.as_deref())).await?;
     let (response, follow_ups) = deleted.ok_or_else(|| unknown(key))?;
@@ -116,7 +116,7 @@ async fn accepted(
     key: TargetKey<'_>,
     LifecycleResponse { target, uid, generation, result }: LifecycleResponse,
     follow_ups: Vec<FollowUp>,
-) -> Result<ReceiptResponse, HttpProblem> {
+) -> HttpResult<ReceiptResponse> {
     let rest = background::run_follow_ups(&server.env, follow_ups).await;
     let url = server.env.target_url(key);
     let (uid, changes, resources) = (Some(uid), Vec::new(), BTreeMap::new());
@@ -124,7 +124,7 @@ async fn accepted(
     Ok((StatusCode::ACCEPTED, rest, Json(receipt)))
 }
 
-fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, HttpProblem> {
+fn idempotency_key(headers: &HeaderMap) -> HttpResult<Option<String>> {
     let Some(value) = headers.get(IDEMPOTENCY_KEY) else { return Ok(None) };
     let text = value.to_str().ok().filter(|text| (1..=MAX_ID).contains(&text.len()));
     text.map(|text| Some(text.to_owned())).ok_or_else(|| {

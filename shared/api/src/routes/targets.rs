@@ -19,7 +19,7 @@ use super::permitted::{Operate, Permitted, ReadTargets};
 use super::{JsonBody, Path, Query};
 use crate::queries::targets::TargetFilter;
 use crate::queries::{clusters, sources, targets, why};
-use crate::{HttpProblem, ServerState};
+use crate::{HttpProblem, HttpResult, ServerState};
 use ebb_flow::advance::retry;
 use ebb_flow::error::RequestError;
 use ebb_flow::instance::target_outputs::SensitiveValues;
@@ -51,7 +51,7 @@ pub(crate) struct ListQuery {
 pub(crate) async fn list(
     server: Permitted<ReadTargets>,
     Query(query): Query<ListQuery>,
-) -> Result<Json<TargetPage>, HttpProblem> {
+) -> HttpResult<Json<TargetPage>> {
     let list = if query.gone { TargetList::Gone } else { TargetList::Active };
     let filter = TargetFilter { kind: query.kind.as_deref(), unconfirmed: query.unconfirmed };
     let invalid = |error: FieldError| HttpProblem::new(StatusCode::BAD_REQUEST, "invalid-query", error.to_string());
@@ -101,7 +101,7 @@ pub(crate) async fn get(
     Path((kind, name)): Path<(String, String)>,
     server: Permitted<ReadTargets>,
     Query(DetailQuery { outputs, reveal }): Query<DetailQuery>,
-) -> Result<Json<TargetDetail>, HttpProblem> {
+) -> HttpResult<Json<TargetDetail>> {
     let key = TargetKey::new(&kind, &name);
     let mut values = SensitiveValues::Hidden;
     if reveal {
@@ -127,7 +127,7 @@ pub(crate) async fn get(
 pub(crate) async fn why(
     Path((kind, name)): Path<(String, String)>,
     server: Permitted<ReadTargets>,
-) -> Result<Json<TargetDiagnosis>, HttpProblem> {
+) -> HttpResult<Json<TargetDiagnosis>> {
     let key = TargetKey::new(&kind, &name);
     let found = why::why(&server.env, server.store.as_ref(), key).await?;
     match found {
@@ -149,7 +149,7 @@ pub(crate) async fn retry(
     Path((kind, name)): Path<(String, String)>,
     server: Permitted<Operate>,
     body: Body,
-) -> Result<(StatusCode, Json<RetryResponse>), HttpProblem> {
+) -> HttpResult<(StatusCode, Json<RetryResponse>)> {
     let key = TargetKey::new(&kind, &name);
     let request: RetryTarget = super::read_optional_json(body).await?;
     if let Some(plugin) = &request.plugin {
@@ -203,7 +203,7 @@ fn operator(by: Option<String>, caller: &ApiCaller) -> Option<String> {
 fn override_response(
     outcome: overrides::OverrideOutcome,
     key: TargetKey<'_>,
-) -> Result<(StatusCode, Json<OverrideResponse>), HttpProblem> {
+) -> HttpResult<(StatusCode, Json<OverrideResponse>)> {
     match outcome {
         overrides::OverrideOutcome::Overridden(response) => Ok((StatusCode::ACCEPTED, Json(response))),
         overrides::OverrideOutcome::NotFound => Err(unknown(key)),
@@ -227,7 +227,7 @@ pub(crate) async fn force_complete(
     Path((kind, name)): Path<(String, String)>,
     server: Permitted<Operate>,
     JsonBody(mut request): JsonBody<ForceCompleteUnit>,
-) -> Result<(StatusCode, Json<OverrideResponse>), HttpProblem> {
+) -> HttpResult<(StatusCode, Json<OverrideResponse>)> {
     let key = TargetKey::new(&kind, &name);
     server.caller.log_change("force-complete", format_args!("{} of {key}", request.unit));
     request.by = operator(request.by, &server.caller);
@@ -244,7 +244,7 @@ pub(crate) async fn force_delete(
     Path((kind, name)): Path<(String, String)>,
     server: Permitted<Operate>,
     JsonBody(mut request): JsonBody<ForceDeleteTarget>,
-) -> Result<(StatusCode, Json<OverrideResponse>), HttpProblem> {
+) -> HttpResult<(StatusCode, Json<OverrideResponse>)> {
     let key = TargetKey::new(&kind, &name);
     server.caller.log_change("force-delete", format_args!("{key}"));
     request.by = operator(request.by, &server.caller);

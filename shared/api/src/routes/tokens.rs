@@ -7,14 +7,14 @@ use ebb_protocol::api::{CreateToken, CreatedToken, TokenList};
 use super::auth::stored_name;
 use super::permitted::{Operate, Permitted};
 use super::{JsonBody, NoQuery, Path, no_store};
-use crate::HttpProblem;
 use crate::queries::named_tokens::{self, TokenRejection};
+use crate::{HttpProblem, HttpResult};
 
 /// Lists the named tokens that are not revoked, without their secrets. Scope: `operate`.
 #[utoipa::path(get, path = "/v1/tokens", operation_id = "listTokens", tag = "tokens", responses(
     (status = 200, body = TokenList),
 ))]
-pub(crate) async fn list(_: NoQuery, server: Permitted<Operate>) -> Result<Json<TokenList>, HttpProblem> {
+pub(crate) async fn list(_: NoQuery, server: Permitted<Operate>) -> HttpResult<Json<TokenList>> {
     Ok(Json(TokenList { tokens: named_tokens::list(server.store.as_ref()).await? }))
 }
 
@@ -27,7 +27,7 @@ pub(crate) async fn list(_: NoQuery, server: Permitted<Operate>) -> Result<Json<
 pub(crate) async fn create(
     server: Permitted<Operate>,
     JsonBody(request): JsonBody<CreateToken>,
-) -> Result<(StatusCode, HeaderMap, Json<CreatedToken>), HttpProblem> {
+) -> HttpResult<(StatusCode, HeaderMap, Json<CreatedToken>)> {
     let caller = &server.caller;
     let created = named_tokens::create(&server.env, server.store.as_ref(), &request, stored_name(caller)).await?;
     caller.log_change("create token", format_args!("{} with {}", created.info.name, created.info.scopes.join(", ")));
@@ -47,7 +47,7 @@ impl From<TokenRejection> for HttpProblem {
 #[utoipa::path(delete, path = "/v1/tokens/{name}", operation_id = "revokeToken", tag = "tokens", responses(
     (status = 204, description = "The token is revoked."),
 ))]
-pub(crate) async fn revoke(Path(name): Path<String>, server: Permitted<Operate>) -> Result<StatusCode, HttpProblem> {
+pub(crate) async fn revoke(Path(name): Path<String>, server: Permitted<Operate>) -> HttpResult<StatusCode> {
     match server.store.revoke_token(&name, server.env.now()).await? {
         true => {
             server.caller.log_change("revoke token", &name);
