@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ebb_egress::{CallError, HttpCall, HttpRequest, HttpResponse};
+use ebb_egress::{CallError, CallResult, HttpCall, HttpRequest, HttpResponse};
 use ebb_engine::{Attempt, Hook, Unit};
 use ebb_flow::ports::{QueueMessage, RelayError};
 use ebb_protocol::callback::{Callback, CallbackStatus, ReasonCode};
@@ -27,7 +27,7 @@ const IN_VAIN: u32 = 3;
 #[derive(Clone, Debug)]
 pub(super) enum ModelReply {
     Relay(Result<TaskState, RelayError>),
-    Server(Result<HttpResponse, CallError>),
+    Server(CallResult<HttpResponse>),
 }
 
 /// A request in flight.
@@ -614,7 +614,7 @@ impl ModelEnvironment {
 
 #[async_trait]
 impl HttpCall for ModelEnvironment {
-    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, CallError> {
+    async fn call(&self, request: HttpRequest) -> CallResult<HttpResponse> {
         let header = |name: &str| header(&request, name);
         let path = request.url.rsplit('/').next().unwrap_or_default();
         let (unit, later, once) = match (path.strip_suffix("-later"), path.strip_suffix("-once")) {
@@ -650,7 +650,7 @@ pub(super) struct ModelPlatform(pub(super) ModelEnvironment);
 
 #[async_trait]
 impl HttpCall for ModelPlatform {
-    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, CallError> {
+    async fn call(&self, request: HttpRequest) -> CallResult<HttpResponse> {
         let event: serde_json::Value = serde_json::from_slice(&request.body).unwrap_or_default();
         let kind = event.get("type").and_then(|kind| kind.as_str()).unwrap_or_default().to_owned();
         let generation = event.pointer("/data/generation").and_then(serde_json::Value::as_u64).unwrap_or_default();

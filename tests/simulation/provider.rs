@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use ebb_egress::{CallError, HttpRequest, HttpResponse};
+use ebb_egress::{CallError, CallResult, HttpRequest, HttpResponse};
 use ebb_protocol::unit::{ATTEMPT, IDEMPOTENCY_KEY};
 use ebb_store::NamedDocument;
 use serde_json::{Map, Value, json};
@@ -123,7 +123,7 @@ impl SimProvider {
     }
 
     /// Returns the response to a request for `path`, which has arrived.
-    pub(super) async fn respond(&self, path: &str, request: &HttpRequest) -> Result<HttpResponse, CallError> {
+    pub(super) async fn respond(&self, path: &str, request: &HttpRequest) -> CallResult<HttpResponse> {
         let SimExecutor { runtime, faults, ledger, .. } = self.executor.as_ref();
         let refused = || CallError::Refused(format!("no such unit: {}", request.url));
         let unit = ledger.unit(&header(request, IDEMPOTENCY_KEY)).ok_or_else(refused)?;

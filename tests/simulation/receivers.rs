@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
-use ebb_egress::{CallError, HttpRequest, HttpResponse};
+use ebb_egress::{CallError, CallResult, HttpRequest, HttpResponse};
 use ebb_store::{NamedDocument, NamedKind, TargetHead};
 
 use super::executor::SimExecutor;
@@ -93,7 +93,7 @@ impl SimReceivers {
     }
 
     /// Returns the response of the receiver of a subscription.
-    pub(super) async fn receive(&self, subscription: &str, request: &HttpRequest) -> Result<HttpResponse, CallError> {
+    pub(super) async fn receive(&self, subscription: &str, request: &HttpRequest) -> CallResult<HttpResponse> {
         let SimExecutor { runtime, faults, ledger, .. } = self.executor.as_ref();
         self.executor.may_die(FaultKind::DeathBeforeCall).await;
         if faults.should_inject(FaultKind::RequestLost) {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use ebb_egress::{CallError, HttpCall, HttpRequest, HttpResponse};
+use ebb_egress::{CallError, CallResult, HttpCall, HttpRequest, HttpResponse};
 use ebb_protocol::sign::WEBHOOK_ID;
 use ebb_protocol::unit::{ATTEMPT, CALLBACK_TOKEN, IDEMPOTENCY_KEY};
 
@@ -118,7 +118,7 @@ impl SimServers {
     }
 
     /// Returns the number of the requested attempt. Starts a new attempt and returns its task, too.
-    fn find_or_begin(&self, request: &HttpRequest) -> Result<(usize, Option<SimTask<()>>), CallError> {
+    fn find_or_begin(&self, request: &HttpRequest) -> CallResult<(usize, Option<SimTask<()>>)> {
         let id = header(request, WEBHOOK_ID);
         if let Some(ServerAttempt::Running(number) | ServerAttempt::Ended(_, number)) = self.attempt(&id) {
             self.executor.ledger.state().attempts[number].requests += 1;
@@ -129,7 +129,7 @@ impl SimServers {
     }
 
     /// Adds the header that identifies an attempt. Requests over a connection are not signed, and do not have it.
-    fn identify(&self, request: &mut HttpRequest) -> Result<(), CallError> {
+    fn identify(&self, request: &mut HttpRequest) -> CallResult<()> {
         let unit = self.executor.ledger.unit(&header(request, IDEMPOTENCY_KEY));
         let unit = unit.ok_or_else(|| CallError::Refused(format!("no such unit: {}", request.url)))?;
         let id = format!("{}-{}-{}", unit.run(), unit.unit, header(request, ATTEMPT));
@@ -142,7 +142,7 @@ impl SimServers {
         self.executor.ledger.state().attempts[number].given_up = Some(self.executor.runtime.elapsed());
     }
 
-    async fn take(&self, request: &HttpRequest) -> Result<(HttpResponse, usize), CallError> {
+    async fn take(&self, request: &HttpRequest) -> CallResult<(HttpResponse, usize)> {
         let id = header(request, WEBHOOK_ID);
         let (number, task) = self.find_or_begin(request)?;
         let runtime = &self.executor.runtime;
@@ -171,7 +171,7 @@ impl SimServers {
 
 #[async_trait]
 impl HttpCall for SimServers {
-    async fn call(&self, mut request: HttpRequest) -> Result<HttpResponse, CallError> {
+    async fn call(&self, mut request: HttpRequest) -> CallResult<HttpResponse> {
         if let Some(subscription) = request.url.strip_prefix(RECEIVERS) {
             return self.receivers.receive(subscription, &request).await;
         }
@@ -238,7 +238,7 @@ fn notification(request: &HttpRequest, at: u64) -> Option<NotificationEntry> {
 
 #[async_trait]
 impl HttpCall for SimPlatform {
-    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, CallError> {
+    async fn call(&self, request: HttpRequest) -> CallResult<HttpResponse> {
         let SimExecutor { runtime, faults, ledger, .. } = self.executor.as_ref();
         self.executor.may_die(FaultKind::DeathBeforeCall).await;
         if faults.should_inject(FaultKind::PlatformHangs) {

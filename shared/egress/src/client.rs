@@ -22,7 +22,7 @@ use reqwest::dns::Resolve;
 use tokio::time::Instant;
 
 use crate::guard::{GuardedResolver, Policy, PolicyViolation, SystemResolver};
-use crate::{ByteBudget, BytePermit, CallError, HttpCall, HttpRequest, HttpResponse};
+use crate::{ByteBudget, BytePermit, CallError, CallResult, HttpCall, HttpRequest, HttpResponse};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// This time is short, because the connections of a frozen function are dead.
@@ -106,7 +106,7 @@ impl HttpClient {
         &self,
         request: &reqwest::Request,
         budget: Option<&ByteBudget>,
-    ) -> Result<(HttpResponse, BytePermit), CallError> {
+    ) -> CallResult<(HttpResponse, BytePermit)> {
         let started = Instant::now();
         let backoff = ExponentialBuilder::default().with_min_delay(RETRY_FIRST).with_max_times(RETRIES).with_jitter();
         let is_retryable = |failure: &SendFailure| {
@@ -146,11 +146,7 @@ impl HttpClient {
         Ok((HttpResponse { status, headers, body }, permit.unwrap_or_default()))
     }
 
-    async fn send(
-        &self,
-        request: HttpRequest,
-        budget: Option<&ByteBudget>,
-    ) -> Result<(HttpResponse, BytePermit), CallError> {
+    async fn send(&self, request: HttpRequest, budget: Option<&ByteBudget>) -> CallResult<(HttpResponse, BytePermit)> {
         let started = Instant::now();
         let timeout = request.timeout;
         let request = checked(&self.policy, request).map_err(CallError::Refused)?;
@@ -169,15 +165,11 @@ impl HttpClient {
 
 #[async_trait]
 impl HttpCall for HttpClient {
-    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, CallError> {
+    async fn call(&self, request: HttpRequest) -> CallResult<HttpResponse> {
         self.send(request, None).await.map(|(response, _)| response)
     }
 
-    async fn call_within(
-        &self,
-        request: HttpRequest,
-        budget: &ByteBudget,
-    ) -> Result<(HttpResponse, BytePermit), CallError> {
+    async fn call_within(&self, request: HttpRequest, budget: &ByteBudget) -> CallResult<(HttpResponse, BytePermit)> {
         self.send(request, Some(budget)).await
     }
 }

@@ -6,7 +6,7 @@ use ebb_protocol::engine::Timestamp;
 use ebb_protocol::limits;
 use ebb_protocol::sign::{MessageId, WebhookKeys, sign_with};
 
-use crate::{ByteBudget, CallError, HttpCall, HttpRequest, HttpResponse};
+use crate::{ByteBudget, CallError, CallResult, HttpCall, HttpRequest, HttpResponse};
 
 /// The time in which a server must accept a message (Standard Webhooks: 15 to 30 seconds).
 pub const DELIVERY_TIMEOUT: Duration = Duration::from_secs(15);
@@ -59,7 +59,7 @@ pub async fn deliver(
     classify(call.call_within(request, budget).await.map(|(response, _)| response), now)
 }
 
-fn classify(result: Result<HttpResponse, CallError>, now: Timestamp) -> DeliveryOutcome {
+fn classify(result: CallResult<HttpResponse>, now: Timestamp) -> DeliveryOutcome {
     let response = match result {
         Ok(response) => response,
         Err(CallError::Refused(reason)) => return DeliveryOutcome::Refused(reason),

@@ -60,19 +60,17 @@ pub enum CallError {
     TooLarge(usize),
 }
 
+pub type CallResult<T> = Result<T, CallError>;
+
 #[async_trait]
 pub trait HttpCall: Send + Sync {
     /// Sends one request without redirects. If the server may have received the request, it is repeated only if its
     /// method is safe.
-    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, CallError>;
+    async fn call(&self, request: HttpRequest) -> CallResult<HttpResponse>;
 
     /// Does the same as [`Self::call`] within a budget for the bytes of all responses. The caller holds the permit as long as
     /// the body is in memory. The wait for it is part of the timeout. Clients without network need no permit.
-    async fn call_within(
-        &self,
-        request: HttpRequest,
-        _budget: &ByteBudget,
-    ) -> Result<(HttpResponse, BytePermit), CallError> {
+    async fn call_within(&self, request: HttpRequest, _budget: &ByteBudget) -> CallResult<(HttpResponse, BytePermit)> {
         Ok((self.call(request).await?, BytePermit::default()))
     }
 }
@@ -81,9 +79,9 @@ pub trait HttpCall: Send + Sync {
 #[async_trait]
 impl<F> HttpCall for F
 where
-    F: Fn(HttpRequest) -> Result<HttpResponse, CallError> + Send + Sync,
+    F: Fn(HttpRequest) -> CallResult<HttpResponse> + Send + Sync,
 {
-    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, CallError> {
+    async fn call(&self, request: HttpRequest) -> CallResult<HttpResponse> {
         self(request)
     }
 }

@@ -11,7 +11,7 @@ fn secret() -> WebhookSecret {
     WebhookSecret::from_bytes(&[7; 32]).unwrap()
 }
 
-async fn delivered(response: Result<HttpResponse, CallError>) -> (DeliveryOutcome, HttpRequest) {
+async fn delivered(response: CallResult<HttpResponse>) -> (DeliveryOutcome, HttpRequest) {
     let requests = Mutex::new(Vec::new());
     let call = |request: HttpRequest| {
         requests.lock().unwrap().push(request);
@@ -30,7 +30,7 @@ async fn delivered(response: Result<HttpResponse, CallError>) -> (DeliveryOutcom
     (delivery, requests.remove(0))
 }
 
-fn status(status: u16, headers: &[(&str, &str)]) -> Result<HttpResponse, CallError> {
+fn status(status: u16, headers: &[(&str, &str)]) -> CallResult<HttpResponse> {
     let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     Ok(HttpResponse { status, headers, body: Vec::new() })
 }

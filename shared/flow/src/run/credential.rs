@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use ebb_documents::load::{self, DocumentVars, NoFiles};
 use ebb_documents::model::{AuthDoc, ConnectionDoc};
 use ebb_documents::plan::{BoundConnection, UnitPlan};
-use ebb_egress::{BytePermit, CallError, HttpRequest, HttpResponse};
+use ebb_egress::{BytePermit, CallResult, HttpRequest, HttpResponse};
 use ebb_protocol::named_secrets::SecretText;
 use ebb_protocol::sign::{self, MessageId, WebhookKeys, WebhookSecret};
 use ebb_protocol::{id, seal};
@@ -95,7 +95,7 @@ impl RequestCredential {
     }
 
     /// Sends a request, and masks the credential in its response. The permit belongs to the bytes of the response.
-    pub(crate) async fn call(&self, env: &Env, request: HttpRequest) -> Result<(HttpResponse, BytePermit), CallError> {
+    pub(crate) async fn call(&self, env: &Env, request: HttpRequest) -> CallResult<(HttpResponse, BytePermit)> {
         let (response, permit) = env.egress.call_within(request, &env.cache.byte_budget).await?;
         let HttpResponse { status, mut headers, body } = response;
         for (_, value) in &mut headers {

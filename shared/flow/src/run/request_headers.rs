@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ebb_documents::plan::UnitPlan;
 use ebb_documents::render::RenderedRequest;
-use ebb_egress::{BytePermit, CallError, HttpRequest, HttpResponse};
+use ebb_egress::{BytePermit, CallResult, HttpRequest, HttpResponse};
 use ebb_protocol::sign::MessageId;
 use ebb_protocol::unit as headers;
 use url::Url;
@@ -67,7 +67,7 @@ pub(crate) async fn ask(
     unit: &UnitPlan,
     credential: &RequestCredential,
     SentRequest { method, url, headers, .. }: &SentRequest<'_>,
-) -> Option<Result<(HttpResponse, BytePermit), CallError>> {
+) -> Option<CallResult<(HttpResponse, BytePermit)>> {
     let permit = OriginPermit::acquire(env, url).await?;
     let timeout = env.settings.response_timeout.min(Duration::from_millis(unit.timeout_ms));
     let (method, url, headers) = ((*method).to_owned(), (*url).to_owned(), headers.to_vec());

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use ebb_egress::{CallError, HttpCall, HttpRequest, HttpResponse};
+use ebb_egress::{CallResult, HttpCall, HttpRequest, HttpResponse};
 use ebb_flow::ports::RelayClient as _;
 use ebb_local::pods::{LocalRelay, LocalRelayOptions};
 use ebb_protocol::callback::{Callback, FailureReason, ReasonCode};
@@ -25,13 +25,13 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
 /// Responds with the given statuses, then with 200, and keeps the requests.
 #[derive(Default)]
 pub(crate) struct ControlPlane {
-    pub(crate) answers: Mutex<Vec<Result<u16, CallError>>>,
+    pub(crate) answers: Mutex<Vec<CallResult<u16>>>,
     pub(crate) requests: Mutex<Vec<HttpRequest>>,
 }
 
 #[async_trait]
 impl HttpCall for ControlPlane {
-    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, CallError> {
+    async fn call(&self, request: HttpRequest) -> CallResult<HttpResponse> {
         self.requests.lock().unwrap().push(request);
         let answer = {
             let mut answers = self.answers.lock().unwrap();

@@ -1,6 +1,6 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use ebb_egress::{CallError, HttpRequest, HttpResponse};
+use ebb_egress::{CallError, CallResult, HttpRequest, HttpResponse};
 use ebb_protocol::relay::{
     Batch, BatchResponse, CallbackEndpoint, EnsureTask, ObjectTask, RelayResponse, TaskId, TaskState, VERSION,
 };
@@ -41,7 +41,7 @@ fn response(request: &RelayRequest) -> RelayResponse {
 }
 
 impl FakeBatchRelay {
-    fn respond(&self, request: &HttpRequest) -> Result<HttpResponse, CallError> {
+    fn respond(&self, request: &HttpRequest) -> CallResult<HttpResponse> {
         let batch: Batch = serde_json::from_slice(&request.body).unwrap();
         let number = {
             let mut batches = self.batches.lock().unwrap();

@@ -7,7 +7,9 @@ use ebb_documents::notification::{
     NotificationFacts, NotificationReceiver, NotificationRequest, NotificationRule, NotifiedTarget,
 };
 use ebb_egress::deliver::DELIVERY_TIMEOUT;
-use ebb_egress::{BytePermit, CallError, DeliveryOutcome, HttpRequest, HttpResponse, WebhookMessage, deliver as post};
+use ebb_egress::{
+    BytePermit, CallError, CallResult, DeliveryOutcome, HttpRequest, HttpResponse, WebhookMessage, deliver as post,
+};
 use ebb_engine::Timestamp;
 use ebb_protocol::id::TargetKey;
 use ebb_protocol::named_secrets::SecretText;
@@ -265,12 +267,7 @@ struct SubscriptionOrigin<'a> {
 
 impl SubscriptionOrigin<'_> {
     /// Sends a request. The permit belongs to the bytes of the response.
-    async fn call(
-        &self,
-        method: &str,
-        path: &str,
-        body: Option<&Value>,
-    ) -> Result<(HttpResponse, BytePermit), CallError> {
+    async fn call(&self, method: &str, path: &str, body: Option<&Value>) -> CallResult<(HttpResponse, BytePermit)> {
         let body = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
         let mut headers = vec![
             ("accept".to_owned(), "application/json".to_owned()),
