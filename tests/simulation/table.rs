@@ -11,7 +11,7 @@ use ebb_protocol::id::{RunId, instance_key};
 use ebb_protocol::record::AttemptRecord;
 use ebb_store::{
     DesiredKey, DesiredTarget, DueItem, InstanceExpiry, NamedDocument, NamedKind, PluginItem, RunHead,
-    SourceRejections, StoreError, TargetHead,
+    SourceRejections, StoreError, StoreResult, TargetHead,
 };
 
 use super::receivers::AppendedNotice;
@@ -257,10 +257,7 @@ impl SimTable {
         }
     }
 
-    pub(super) async fn read<T: Debug + Send>(
-        &self,
-        read: impl FnOnce(&TableState) -> T + Send,
-    ) -> Result<T, StoreError> {
+    pub(super) async fn read<T: Debug + Send>(&self, read: impl FnOnce(&TableState) -> T + Send) -> StoreResult<T> {
         self.wait().await;
         if self.should_inject(FaultKind::DeathBeforeRead) {
             self.runtime.die().await;
@@ -280,7 +277,7 @@ impl SimTable {
         &self,
         operation: &'static str,
         mut write: impl FnMut(&mut TableState) -> (T, W) + Send,
-    ) -> Result<T, StoreError>
+    ) -> StoreResult<T>
     where
         T: Debug + Send,
         W: FnOnce() -> String,

@@ -14,7 +14,7 @@ use ebb_protocol::pull::{
     ReplyOutcome,
 };
 use ebb_protocol::sign;
-use ebb_store::{BatchQueue, StoreError};
+use ebb_store::{BatchQueue, StoreError, StoreResult};
 use futures::StreamExt as _;
 use http::HeaderMap;
 
@@ -136,7 +136,7 @@ impl PollEndpoint {
         &self.clusters
     }
 
-    async fn store_response(&self, cluster: &ClusterConfig, reply: QueuedReply) -> Result<(), StoreError> {
+    async fn store_response(&self, cluster: &ClusterConfig, reply: QueuedReply) -> StoreResult<()> {
         let (name, QueuedReply { id, outcome }) = (cluster.name.as_str(), reply);
         let outcome = match outcome {
             ReplyOutcome::Status { status, message: text } => ReplyOutcome::Status { status, message: message(&text) },

@@ -12,7 +12,7 @@ use ebb_protocol::record::OutputStorage;
 use ebb_store::item_table::{AttributeChange, ItemKey, ItemWrite, UpdateImage, WriteAction, WriteExpression};
 use ebb_store::{
     DamagedExpiry, DueExpiries, InstanceExpiry, ObjectStore as _, PlanStore as _, PutAttemptResult as _, RemoveExpired,
-    Store, StoreError,
+    Store, StoreError, StoreResult,
 };
 use ebb_tests::fakes;
 use ebb_tests::virtual_clock::ManualClock;
@@ -103,23 +103,23 @@ impl<'a> FailingStore<'a> {
 
 #[async_trait]
 impl RemoveExpired for FailingStore<'_> {
-    async fn list_expired(&self, now: Timestamp, limit: usize) -> Result<DueExpiries, StoreError> {
+    async fn list_expired(&self, now: Timestamp, limit: usize) -> StoreResult<DueExpiries> {
         self.store.list_expired(now, limit).await
     }
 
-    async fn postpone_expiry(&self, expiry: &InstanceExpiry, due: Timestamp, failures: u32) -> Result<(), StoreError> {
+    async fn postpone_expiry(&self, expiry: &InstanceExpiry, due: Timestamp, failures: u32) -> StoreResult<()> {
         self.store.postpone_expiry(expiry, due, failures).await
     }
 
-    async fn postpone_damaged(&self, damaged: &DamagedExpiry, due: Timestamp) -> Result<(), StoreError> {
+    async fn postpone_damaged(&self, damaged: &DamagedExpiry, due: Timestamp) -> StoreResult<()> {
         self.store.postpone_damaged(damaged, due).await
     }
 
-    async fn delete_expiry(&self, expiry: &InstanceExpiry) -> Result<(), StoreError> {
+    async fn delete_expiry(&self, expiry: &InstanceExpiry) -> StoreResult<()> {
         self.store.delete_expiry(expiry).await
     }
 
-    async fn delete_root(&self, run: &RunId) -> Result<bool, StoreError> {
+    async fn delete_root(&self, run: &RunId) -> StoreResult<bool> {
         if !run.as_str().starts_with(&self.instance) {
             return self.store.delete_root(run).await;
         }
@@ -130,15 +130,15 @@ impl RemoveExpired for FailingStore<'_> {
         Err(StoreError::Retryable { operation: "BatchWriteItem", reason: "injected".to_owned() })
     }
 
-    async fn delete_run(&self, run: &RunId) -> Result<(), StoreError> {
+    async fn delete_run(&self, run: &RunId) -> StoreResult<()> {
         self.store.delete_run(run).await
     }
 
-    async fn delete_objects(&self, run: &RunId) -> Result<(), StoreError> {
+    async fn delete_objects(&self, run: &RunId) -> StoreResult<()> {
         self.store.delete_objects(run).await
     }
 
-    async fn delete_plan(&self, instance: &str) -> Result<(), StoreError> {
+    async fn delete_plan(&self, instance: &str) -> StoreResult<()> {
         self.store.delete_plan(instance).await
     }
 }

@@ -12,7 +12,7 @@ use ebb_engine::target::RequestSender;
 use ebb_protocol::id::TargetKey;
 use ebb_protocol::lifecycle::LifecycleData;
 use ebb_protocol::sign::WebhookKeys;
-use ebb_store::{NamedKind, PendingCreation, PluginItem, ReadPlugins, StoreError};
+use ebb_store::{NamedKind, PendingCreation, PluginItem, ReadPlugins, StoreError, StoreResult};
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 
 use crate::env::{CompiledPlan, Env, InstanceCache};
@@ -346,7 +346,7 @@ fn exact_version(resource: &ResourceDoc) -> Option<(&str, &semver::Version)> {
 async fn read_exact<'a>(
     plugins: &dyn ReadPlugins,
     sandbox: &'a SandboxDoc,
-) -> Result<BTreeMap<(&'a str, &'a semver::Version), PluginItem>, StoreError> {
+) -> StoreResult<BTreeMap<(&'a str, &'a semver::Version), PluginItem>> {
     let named: BTreeSet<(&str, &semver::Version)> = sandbox.resources.iter().filter_map(exact_version).collect();
     let reads = named.into_iter().map(|at| {
         async move {
@@ -398,7 +398,7 @@ fn version_list(versions: &[semver::Version]) -> String {
 async fn list_versions<'a>(
     plugins: &dyn ReadPlugins,
     resources: &[&'a ResourceDoc],
-) -> Result<BTreeMap<&'a str, PluginVersions>, StoreError> {
+) -> StoreResult<BTreeMap<&'a str, PluginVersions>> {
     let published = resources.iter().copied().filter(|resource| resource.collection.is_none());
     let names: BTreeSet<&'a str> = published.map(|resource| resource.plugin.value.as_str()).collect();
     let lists = names.into_iter().map(|name| {

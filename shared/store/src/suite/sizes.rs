@@ -12,7 +12,7 @@ use super::fixture::{StoreFixture, new_run, result, target, written};
 use crate::store::{DOCUMENT_INLINE, PLAN_INLINE};
 use crate::{
     ListTargets as _, MoveTarget as _, PatchRun as _, PlanStore as _, PluginItem, PutAttemptResult as _, PutOutcome,
-    ReadPlugins as _, ReadRecords as _, ReadRun as _, ReadTarget as _, StoreError, TargetHead, TargetList,
+    ReadPlugins as _, ReadRecords as _, ReadRun as _, ReadTarget as _, StoreError, StoreResult, TargetHead, TargetList,
     TargetTransition, WritePlugins as _,
 };
 
@@ -21,7 +21,7 @@ const LIMIT: usize = 400 << 10;
 const A1: Attempt = Attempt(1);
 
 /// Checks that the table rejected an item because of its size.
-fn assert_too_large<T: std::fmt::Debug>(response: Result<T, StoreError>) {
+fn assert_too_large<T: std::fmt::Debug>(response: StoreResult<T>) {
     let error = response.unwrap_err();
     let StoreError::Broken { reason, .. } = &error else { panic!("{error:?}") };
     assert!(reason.to_lowercase().contains("item size"), "{error}");
