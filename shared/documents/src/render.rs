@@ -266,3 +266,5 @@ pub enum RenderError {
     #[error("the plan holds an expression that does not compile: {place}: {reason}")]
     Plan { place: String, reason: String },
 }
+
+pub type RenderResult<T> = Result<T, RenderError>;

@@ -19,7 +19,7 @@ mod reported_policy;
 pub mod script;
 mod script_job;
 
-pub use poll_endpoint::{PollEndpoint, PollRejection};
+pub use poll_endpoint::{PollEndpoint, PollRejection, PollResult};
 pub use registration::{RegistrationRejection, StoredRegistration};
 pub use registry::{ClusterConfig, ClusterConfigError, ClusterLookupError, ClusterRegistry, RelayTransport};
 pub use relay::ClusterRelay;

@@ -44,6 +44,8 @@ pub enum PollRejection {
     Store(StoreError),
 }
 
+pub type PollResult<T> = Result<T, PollRejection>;
+
 impl From<StoreError> for PollRejection {
     fn from(error: StoreError) -> Self {
         Self::Store(error)
@@ -61,7 +63,7 @@ impl PollEndpoint {
     /// # Errors
     /// Returns [`PollRejection`] if the body is invalid or the batch queue does not respond. Some replies may have been
     /// stored.
-    pub async fn poll(&self, cluster: &ClusterConfig, body: &[u8]) -> Result<PollResponse, PollRejection> {
+    pub async fn poll(&self, cluster: &ClusterConfig, body: &[u8]) -> PollResult<PollResponse> {
         let name = cluster.name.as_str();
         let poll: PollRequest =
             serde_json::from_slice(body).map_err(|error| PollRejection::Malformed(error.to_string()))?;
@@ -103,12 +105,7 @@ impl PollEndpoint {
     /// Returns [`PollRejection::Unauthenticated`], which is recorded for a connected cluster,
     /// [`PollRejection::Conflict`] for a cluster with the push transport, or [`PollRejection::Store`] if the clusters
     /// cannot be read.
-    pub async fn authenticate(
-        &self,
-        name: &str,
-        headers: &HeaderMap,
-        body: &[u8],
-    ) -> Result<Arc<ClusterConfig>, PollRejection> {
+    pub async fn authenticate(&self, name: &str, headers: &HeaderMap, body: &[u8]) -> PollResult<Arc<ClusterConfig>> {
         let verify = |cluster: &ClusterConfig| sign::verify(&cluster.keys, headers, body, self.clock.now()).map(drop);
         let mut cluster = connected(name, self.clusters.find(Some(name)).await)?;
         let mut verified = verify(&cluster);
@@ -152,12 +149,7 @@ impl PollEndpoint {
         Ok(())
     }
 
-    async fn wait_for_batches(
-        &self,
-        name: &str,
-        in_progress: &[String],
-        wait: Duration,
-    ) -> Result<PollResponse, PollRejection> {
+    async fn wait_for_batches(&self, name: &str, in_progress: &[String], wait: Duration) -> PollResult<PollResponse> {
         let begun = Instant::now();
         let limit = MAX_CONCURRENT_BATCHES.saturating_sub(in_progress.len());
         loop {
@@ -176,10 +168,7 @@ impl PollEndpoint {
 }
 
 /// Returns the cluster that a poll names.
-fn connected(
-    name: &str,
-    found: Result<Arc<ClusterConfig>, ClusterLookupError>,
-) -> Result<Arc<ClusterConfig>, PollRejection> {
+fn connected(name: &str, found: Result<Arc<ClusterConfig>, ClusterLookupError>) -> PollResult<Arc<ClusterConfig>> {
     match found {
         Ok(cluster) if cluster.name == name => Ok(cluster),
         Err(ClusterLookupError::Store(error)) => Err(error.into()),

@@ -6,7 +6,7 @@ use serde_json::{Value as Json, json};
 
 use super::context::{AnswerValues, LookupResult, NullPolicy, RenderContext, mistyped};
 use super::outputs::outputs_from;
-use super::{CompiledExpressions, RenderError, RenderValue, UnitContext, url};
+use super::{CompiledExpressions, RenderError, RenderResult, RenderValue, UnitContext, url};
 use crate::expr::convert::json_type;
 use crate::expr::{Expression, ReferenceSource};
 use crate::plan::{Action, OutputFrom, UnitPlan, UntilPlan, WebhookAction};
@@ -46,18 +46,18 @@ pub enum PollState {
 }
 
 impl<'a> UnitContext<'a> {
-    fn unit(self) -> Result<&'a UnitPlan, RenderError> {
+    fn unit(self) -> RenderResult<&'a UnitPlan> {
         self.plan.unit(self.at).ok_or(RenderError::NoUnit(self.at))
     }
 
-    fn webhook(self) -> Result<&'a WebhookAction, RenderError> {
+    fn webhook(self) -> RenderResult<&'a WebhookAction> {
         match &self.unit()?.action {
             Action::Webhook(webhook) => Ok(webhook),
             _ => Err(RenderError::NoUnit(self.at)),
         }
     }
 
-    fn until(self) -> Result<&'a UntilPlan, RenderError> {
+    fn until(self) -> RenderResult<&'a UntilPlan> {
         self.webhook()?.until.as_ref().ok_or(RenderError::NoUnit(self.at))
     }
 
@@ -73,7 +73,7 @@ impl<'a> UnitContext<'a> {
     /// # Errors
     /// Returns [`RenderError::NoOutput`] for the first missing output, in the order of names, or another error for an
     /// output that is too large or too costly.
-    pub fn outputs(self, answers: Answers<'_>) -> Result<BTreeMap<String, RenderValue>, RenderError> {
+    pub fn outputs(self, answers: Answers<'_>) -> RenderResult<BTreeMap<String, RenderValue>> {
         let unit = self.unit()?;
         outputs_from(self.compiled, unit, |expression, place| self.context(unit, answers).expression(expression, place))
     }
@@ -82,7 +82,7 @@ impl<'a> UnitContext<'a> {
     ///
     /// # Errors
     /// Returns [`RenderError::NoUnit`] if the plan does not contain the unit.
-    pub fn early_outputs(self, response: &Json) -> Result<BTreeMap<String, RenderValue>, RenderError> {
+    pub fn early_outputs(self, response: &Json) -> RenderResult<BTreeMap<String, RenderValue>> {
         let mut unit = self.unit()?.clone();
         let mut outputs = BTreeMap::new();
         for (name, output) in std::mem::take(&mut unit.outputs) {
@@ -104,7 +104,7 @@ impl<'a> UnitContext<'a> {
     ///
     /// # Errors
     /// Returns an error if a value of the URL is missing.
-    pub fn question(self, response: &Json) -> Result<String, RenderError> {
+    pub fn question(self, response: &Json) -> RenderResult<String> {
         let (webhook, until) = (self.webhook()?, self.until()?);
         let origin = webhook.connection.as_ref().map(|connection| connection.origin.as_str());
         let context = self.context(self.unit()?, Answers { response, poll: None });
@@ -115,7 +115,7 @@ impl<'a> UnitContext<'a> {
     ///
     /// # Errors
     /// Returns an error if an expression cannot be evaluated with the answer. The state is unknown then.
-    pub fn state(self, answers: Answers<'_>) -> Result<PollState, RenderError> {
+    pub fn state(self, answers: Answers<'_>) -> RenderResult<PollState> {
         let until = self.until()?;
         if let Some(failed) = &until.failed {
             match self.value(failed, "`failed`", answers)? {
@@ -133,7 +133,7 @@ impl<'a> UnitContext<'a> {
     ///
     /// # Errors
     /// Returns an error if the expression cannot be evaluated with the answer.
-    pub fn is_found(self, response: &Json) -> Result<Option<bool>, RenderError> {
+    pub fn is_found(self, response: &Json) -> RenderResult<Option<bool>> {
         let found = self.webhook()?.describe_found.as_ref();
         found.map(|found| self.condition(found, "`found`", Answers { response, poll: None })).transpose()
     }
@@ -142,19 +142,19 @@ impl<'a> UnitContext<'a> {
     ///
     /// # Errors
     /// Returns an error if the expression cannot be evaluated with the answer.
-    pub fn is_absent(self, response: &Json) -> Result<Option<bool>, RenderError> {
+    pub fn is_absent(self, response: &Json) -> RenderResult<Option<bool>> {
         let absent = self.webhook()?.absent.as_ref();
         absent.map(|absent| self.condition(absent, "`absent`", Answers { response, poll: None })).transpose()
     }
 
-    fn condition(self, text: &str, place: &str, answers: Answers<'_>) -> Result<bool, RenderError> {
+    fn condition(self, text: &str, place: &str, answers: Answers<'_>) -> RenderResult<bool> {
         match self.value(text, place, answers)? {
             Json::Bool(holds) => Ok(holds),
             other => Err(mistyped(place, "true or false", json_type(&other))),
         }
     }
 
-    fn value(self, text: &str, place: &str, answers: Answers<'_>) -> Result<Json, RenderError> {
+    fn value(self, text: &str, place: &str, answers: Answers<'_>) -> RenderResult<Json> {
         let unit = self.unit()?;
         let expression = self.compiled.parsed(text, place)?;
         Ok(match self.context(unit, answers).expression(expression, place)? {

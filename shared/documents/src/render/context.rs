@@ -7,8 +7,8 @@ use serde_json::{Value as Json, json};
 
 use super::evaluate::{CompiledExpressions, TextPart};
 use super::{
-    KnownOutputs, MAX_VALUE_BYTES, OpenSealed, ProducerState, RenderError, RenderValue, SealedValue, SecretKeyRef,
-    TargetFacts, UnitContext,
+    KnownOutputs, MAX_VALUE_BYTES, OpenSealed, ProducerState, RenderError, RenderResult, RenderValue, SealedValue,
+    SecretKeyRef, TargetFacts, UnitContext,
 };
 use crate::expr::convert::{self, CelOutput};
 use crate::expr::{self, Expression, ReferenceSource, ReferenceUsage, ValueReference};
@@ -126,7 +126,7 @@ impl<'a> RenderContext<'a> {
     }
 
     /// Decrypts a value for its recipient. Other values stay.
-    pub(super) fn disclosed(self, made: LookupResult, place: &str) -> Result<LookupResult, RenderError> {
+    pub(super) fn disclosed(self, made: LookupResult, place: &str) -> RenderResult<LookupResult> {
         let sealed = match made {
             LookupResult::Value(RenderValue::Sealed(sealed)) => sealed,
             other => return Ok(other),
@@ -136,7 +136,7 @@ impl<'a> RenderContext<'a> {
     }
 
     /// Returns the value of a reference, or [`LookupResult::Nothing`] if a part of it is missing.
-    pub(super) fn lookup(self, source: &ReferenceSource, place: &str) -> Result<LookupResult, RenderError> {
+    pub(super) fn lookup(self, source: &ReferenceSource, place: &str) -> RenderResult<LookupResult> {
         let found = |value: Option<Json>| Ok(value.map_or(LookupResult::Nothing, LookupResult::from));
         // A sensitive value behind a reference is handed on whole.
         let inner = Self { nulls: NullPolicy::PassedOn, ..self.closed() };
@@ -223,7 +223,7 @@ impl<'a> RenderContext<'a> {
     }
 
     /// Returns the value of a template.
-    pub(super) fn template(self, template: &Template, place: &str) -> Result<LookupResult, RenderError> {
+    pub(super) fn template(self, template: &Template, place: &str) -> RenderResult<LookupResult> {
         match template {
             Template::Literal(value) => Ok(value.clone().into()),
             Template::Secret { .. } | Template::Sealed(_) | Template::Plain(_)
@@ -251,7 +251,7 @@ impl<'a> RenderContext<'a> {
     }
 
     /// Returns the value of a text with `${…}`.
-    pub(super) fn text(self, text: &str, place: &str) -> Result<LookupResult, RenderError> {
+    pub(super) fn text(self, text: &str, place: &str) -> RenderResult<LookupResult> {
         let Some(parts) = self.compiled.parts(text) else { return Ok(Json::from(text).into()) };
         if let [TextPart::Expression(expression)] = parts {
             return self.expression(expression, place);
@@ -268,7 +268,7 @@ impl<'a> RenderContext<'a> {
     }
 
     /// Returns the value of an expression as a part of a text. An optional without a value is an empty text.
-    pub(super) fn piece(self, expression: &Expression, place: &str) -> Result<String, RenderError> {
+    pub(super) fn piece(self, expression: &Expression, place: &str) -> RenderResult<String> {
         let context = Self { nulls: NullPolicy::Omitted, ..self };
         Ok(match context.expression(expression, place)? {
             LookupResult::Value(value) => text_of(value, place, expression)?,
@@ -279,7 +279,7 @@ impl<'a> RenderContext<'a> {
 
     /// Returns the value of an expression. A missing required value is an error. Returns [`LookupResult::Nothing`] for
     /// a missing optional one.
-    pub(super) fn expression(self, expression: &Expression, place: &str) -> Result<LookupResult, RenderError> {
+    pub(super) fn expression(self, expression: &Expression, place: &str) -> RenderResult<LookupResult> {
         let found = self.evaluated(expression, place)?;
         if !matches!(found, LookupResult::Value(RenderValue::Json(Json::Null))) {
             return Ok(found);
@@ -293,7 +293,7 @@ impl<'a> RenderContext<'a> {
     }
 
     /// Returns the value of an expression, which may be `null`.
-    fn evaluated(self, expression: &Expression, place: &str) -> Result<LookupResult, RenderError> {
+    fn evaluated(self, expression: &Expression, place: &str) -> RenderResult<LookupResult> {
         // A path below an answer is evaluated.
         let is_answer = |source: &ReferenceSource| matches!(source, ReferenceSource::Response | ReferenceSource::Poll);
         if let Some(whole) = expression.whole().filter(|whole| !is_answer(&whole.source)) {
@@ -358,7 +358,7 @@ impl<'a> RenderContext<'a> {
     }
 
     /// Returns the value of a reference. `null` that is read as optional is left out.
-    fn read(self, reference: &ValueReference, place: &str) -> Result<LookupResult, RenderError> {
+    fn read(self, reference: &ValueReference, place: &str) -> RenderResult<LookupResult> {
         match self.lookup(&reference.source, place) {
             Ok(LookupResult::Value(RenderValue::Json(Json::Null))) | Err(RenderError::Null { .. })
                 if reference.optional =>
@@ -370,7 +370,7 @@ impl<'a> RenderContext<'a> {
     }
 
     /// Rejects a sensitive value in another cluster than the one that stores it.
-    fn guarded(self, value: RenderValue, reference: &ValueReference, place: &str) -> Result<RenderValue, RenderError> {
+    fn guarded(self, value: RenderValue, reference: &ValueReference, place: &str) -> RenderResult<RenderValue> {
         match (&value, self.reader) {
             (RenderValue::Secret(secret), ValueReader::Cluster(cluster))
                 if cluster_name(secret.cluster.as_deref()) != cluster_name(cluster) =>
@@ -388,7 +388,7 @@ impl<'a> RenderContext<'a> {
 
     /// Renders a tree whose strings are templates. Entries without a value are omitted. Returns `None` for a text
     /// without a value.
-    pub(super) fn tree(self, tree: &Json, place: &str, lenience: MissingPolicy) -> Result<Option<Json>, RenderError> {
+    pub(super) fn tree(self, tree: &Json, place: &str, lenience: MissingPolicy) -> RenderResult<Option<Json>> {
         Ok(Some(match tree {
             Json::String(text) => {
                 let made = lenience.apply(Self { nulls: NullPolicy::Kept, ..self }.text(text, place))?;
@@ -423,7 +423,7 @@ pub(super) enum MissingPolicy {
 
 impl MissingPolicy {
     /// Replaces the error for a missing value by [`LookupResult::Nothing`] if the policy permits it.
-    pub(super) fn apply(self, made: Result<LookupResult, RenderError>) -> Result<LookupResult, RenderError> {
+    pub(super) fn apply(self, made: RenderResult<LookupResult>) -> RenderResult<LookupResult> {
         match made {
             Err(RenderError::Missing { .. } | RenderError::Null { .. }) if self == Self::LeaveOut => {
                 Ok(LookupResult::Nothing)
@@ -465,12 +465,12 @@ fn null(place: &str, expression: &Expression) -> RenderError {
     RenderError::Null { place: place.to_owned(), what, fix }
 }
 
-pub(super) fn capped(place: &str, bytes: usize) -> Result<(), RenderError> {
+pub(super) fn capped(place: &str, bytes: usize) -> RenderResult<()> {
     if bytes > MAX_VALUE_BYTES { Err(RenderError::TooLarge { place: place.to_owned(), bytes }) } else { Ok(()) }
 }
 
 /// Returns a value as JSON, or `None` for a missing value. `what` names the value in the error for a sensitive one.
-pub(super) fn as_json(value: LookupResult, place: &str, what: &str) -> Result<Option<Json>, RenderError> {
+pub(super) fn as_json(value: LookupResult, place: &str, what: &str) -> RenderResult<Option<Json>> {
     match value {
         LookupResult::Value(RenderValue::Json(json)) => Ok(Some(json)),
         LookupResult::Value(RenderValue::Bytes(_)) => Err(mistyped(place, "text", NOT_TEXT)),
@@ -481,7 +481,7 @@ pub(super) fn as_json(value: LookupResult, place: &str, what: &str) -> Result<Op
 }
 
 /// Returns a value as text. Values of other types become JSON.
-fn text_of(value: RenderValue, place: &str, expression: &Expression) -> Result<String, RenderError> {
+fn text_of(value: RenderValue, place: &str, expression: &Expression) -> RenderResult<String> {
     match value {
         RenderValue::Json(json) => Ok(template::joinable(json)),
         RenderValue::Bytes(_) => Err(mistyped(place, "text", NOT_TEXT)),

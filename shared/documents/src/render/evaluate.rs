@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde_json::Value as Json;
 
-use super::{KnownOutputs, RenderError};
+use super::{KnownOutputs, RenderError, RenderResult};
 use crate::expr::convert::CelOutput;
 use crate::expr::{self, EvaluationError, Expression, Scope};
 use crate::plan::{Action, ManifestConditions, OutputFrom, Plan, Template, UnitRef};
@@ -36,7 +36,7 @@ impl CompiledExpressions {
     ///
     /// # Errors
     /// Returns [`RenderError::Plan`] for a plan that this crate did not create.
-    pub fn new(plan: &Plan) -> Result<Self, RenderError> {
+    pub fn new(plan: &Plan) -> RenderResult<Self> {
         let mut compiled = Self { texts: HashMap::new(), expressions: HashMap::new(), units: HashMap::new() };
         let former = plan.update.iter().flat_map(|state| &state.former);
         let former = former.filter_map(|(name, former)| Some((name, former.resource.as_ref()?)));
@@ -98,7 +98,7 @@ impl CompiledExpressions {
         Ok(compiled)
     }
 
-    fn template(&mut self, template: &Template, place: &str) -> Result<(), RenderError> {
+    fn template(&mut self, template: &Template, place: &str) -> RenderResult<()> {
         match template {
             Template::Literal(_) | Template::Secret { .. } | Template::Sealed(_) | Template::Plain(_) => Ok(()),
             Template::Text(text) => self.text(text, place),
@@ -106,7 +106,7 @@ impl CompiledExpressions {
         }
     }
 
-    fn tree(&mut self, tree: &Json, place: &str) -> Result<(), RenderError> {
+    fn tree(&mut self, tree: &Json, place: &str) -> RenderResult<()> {
         match tree {
             Json::String(text) => self.text(text, place),
             Json::Array(items) => items.iter().try_for_each(|item| self.tree(item, place)),
@@ -115,12 +115,12 @@ impl CompiledExpressions {
         }
     }
 
-    fn text(&mut self, text: &str, place: &str) -> Result<(), RenderError> {
+    fn text(&mut self, text: &str, place: &str) -> RenderResult<()> {
         if !text.contains('$') || self.texts.contains_key(text) {
             return Ok(());
         }
         let pieces = template::split(text).map_err(|error| wrong(place, error.to_string()))?;
-        let parts: Result<Vec<TextPart>, RenderError> = pieces
+        let parts: RenderResult<Vec<TextPart>> = pieces
             .into_iter()
             .map(|piece| match piece {
                 TemplatePiece::Literal(text) => Ok(TextPart::Literal(text)),
@@ -131,7 +131,7 @@ impl CompiledExpressions {
         Ok(())
     }
 
-    fn expression(&mut self, text: &str, place: &str) -> Result<(), RenderError> {
+    fn expression(&mut self, text: &str, place: &str) -> RenderResult<()> {
         if !self.expressions.contains_key(text) {
             self.expressions.insert(text.to_owned(), parse(text, place)?);
         }
@@ -143,7 +143,7 @@ impl CompiledExpressions {
         self.texts.get(text).map(Vec::as_slice)
     }
 
-    pub(super) fn parsed(&self, text: &str, place: &str) -> Result<&Expression, RenderError> {
+    pub(super) fn parsed(&self, text: &str, place: &str) -> RenderResult<&Expression> {
         self.expressions.get(text).ok_or_else(|| wrong(place, "it belongs to another plan".to_owned()))
     }
 
@@ -159,7 +159,7 @@ impl CompiledExpressions {
         expression: &Expression,
         variables: &BTreeMap<&str, expr::CelValue<'_>>,
         place: &str,
-    ) -> Result<CelOutput, RenderError> {
+    ) -> RenderResult<CelOutput> {
         let place = || place.to_owned();
         let failed = |reason, is_missing| RenderError::Evaluation { place: place(), reason, is_missing };
         expr::evaluate(expression, variables).map_err(|failure| match failure {
@@ -170,7 +170,7 @@ impl CompiledExpressions {
     }
 }
 
-fn parse(text: &str, place: &str) -> Result<Expression, RenderError> {
+fn parse(text: &str, place: &str) -> RenderResult<Expression> {
     expr::parse(text, Scope::Plan)
         .map_err(|mistakes| wrong(place, mistakes.first().map(|mistake| mistake.message.clone()).unwrap_or_default()))
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value as Json;
 
 use super::context::{LookupResult, RenderContext, capped};
-use super::{CompiledExpressions, KnownOutputs, RenderError, RenderValue, TargetFacts};
+use super::{CompiledExpressions, KnownOutputs, RenderError, RenderResult, RenderValue, TargetFacts};
 use crate::expr::Expression;
 use crate::expr::convert::{CelOutput, from_json};
 use crate::plan::{Action, OutputFrom, Plan, Template, UnitPlan};
@@ -20,7 +20,7 @@ pub fn outputs_from_instance(
     compiled: &CompiledExpressions,
     unit: &UnitPlan,
     instance: &Json,
-) -> Result<BTreeMap<String, RenderValue>, RenderError> {
+) -> RenderResult<BTreeMap<String, RenderValue>> {
     let variables = BTreeMap::from([("instance", from_json(instance))]);
     outputs_from(compiled, unit, |expression, place| {
         Ok(match compiled.run(expression, &variables, place)? {
@@ -35,8 +35,8 @@ pub fn outputs_from_instance(
 pub(super) fn outputs_from(
     compiled: &CompiledExpressions,
     unit: &UnitPlan,
-    evaluate: impl Fn(&Expression, &str) -> Result<LookupResult, RenderError>,
-) -> Result<BTreeMap<String, RenderValue>, RenderError> {
+    evaluate: impl Fn(&Expression, &str) -> RenderResult<LookupResult>,
+) -> RenderResult<BTreeMap<String, RenderValue>> {
     let mut outputs = BTreeMap::new();
     for (name, output) in &unit.outputs {
         let OutputFrom::Expression(text) = &output.from else { continue };
@@ -81,7 +81,7 @@ pub fn resource_outputs(
     facts: &TargetFacts,
     known: &KnownOutputs,
     only: Option<&str>,
-) -> Result<BTreeMap<String, BTreeMap<String, RenderValue>>, RenderError> {
+) -> RenderResult<BTreeMap<String, BTreeMap<String, RenderValue>>> {
     let mut resources: BTreeMap<_, BTreeMap<_, _>> =
         plan.resources.keys().map(|resource| (resource.clone(), BTreeMap::new())).collect();
     for (resource, name, public) in plan.public_outputs(only) {
@@ -125,7 +125,7 @@ pub fn env(plan: &Plan, compiled: &CompiledExpressions, facts: &TargetFacts, kno
     env
 }
 
-fn value(context: RenderContext<'_>, template: &Template, place: &str) -> Result<Option<RenderValue>, RenderError> {
+fn value(context: RenderContext<'_>, template: &Template, place: &str) -> RenderResult<Option<RenderValue>> {
     match context.template(template, place) {
         Ok(LookupResult::Value(value)) => Ok(Some(value)),
         Ok(LookupResult::Nothing | LookupResult::Placeholder(_))

@@ -10,8 +10,8 @@ use super::context::{
     LookupResult, MissingPolicy, NullPolicy, PendingOutputs, RenderContext, as_json, capped, mistyped, sensitive,
 };
 use super::{
-    BoundSecretKey, InputValue, OpenSealed, ProducerState, RenderError, RenderValue, RenderedInput, RenderedInstance,
-    RenderedRequest, RenderedUnit, SkipReason, UnitContext, url,
+    BoundSecretKey, InputValue, OpenSealed, ProducerState, RenderError, RenderResult, RenderValue, RenderedInput,
+    RenderedInstance, RenderedRequest, RenderedUnit, SkipReason, UnitContext, url,
 };
 use crate::expr::convert::json_type;
 use crate::plan::{Action, InfrakitAction, InputPlan, Template, UnitPlan, WebhookAction};
@@ -25,7 +25,7 @@ use crate::template::joinable;
 ///
 /// # Errors
 /// Returns [`RenderError`] if a required value is missing, has the wrong type, is too large, or is sensitive.
-pub fn unit(context: UnitContext<'_>) -> Result<RenderedUnit, RenderError> {
+pub fn unit(context: UnitContext<'_>) -> RenderResult<RenderedUnit> {
     render(context, PendingOutputs::Missing, None)
 }
 
@@ -33,7 +33,7 @@ pub fn unit(context: UnitContext<'_>) -> Result<RenderedUnit, RenderError> {
 ///
 /// # Errors
 /// Returns the errors of [`unit()`], and [`RenderError::Undecryptable`] if `open` returns nothing.
-pub fn unit_with_secrets(context: UnitContext<'_>, open: &OpenSealed<'_>) -> Result<RenderedUnit, RenderError> {
+pub fn unit_with_secrets(context: UnitContext<'_>, open: &OpenSealed<'_>) -> RenderResult<RenderedUnit> {
     render(context, PendingOutputs::Missing, Some(open))
 }
 
@@ -44,7 +44,7 @@ pub fn unit_with_secrets(context: UnitContext<'_>, open: &OpenSealed<'_>) -> Res
 ///
 /// # Errors
 /// Returns the errors of [`unit()`] that do not depend on unknown values.
-pub fn preview(context: UnitContext<'_>) -> Result<RenderedUnit, RenderError> {
+pub fn preview(context: UnitContext<'_>) -> RenderResult<RenderedUnit> {
     render(context, PendingOutputs::Shown, None)
 }
 
@@ -52,7 +52,7 @@ fn render(
     context: UnitContext<'_>,
     unknowns: PendingOutputs,
     open: Option<&OpenSealed<'_>>,
-) -> Result<RenderedUnit, RenderError> {
+) -> RenderResult<RenderedUnit> {
     let UnitContext { plan, at, known, .. } = context;
     let unit = plan.unit(at).ok_or(RenderError::NoUnit(at))?;
     // An undo runs without its missing inputs.
@@ -77,7 +77,7 @@ fn render(
     }
     match &unit.action {
         Action::Pod(_) => {
-            let inputs: Result<Vec<RenderedInput>, RenderError> =
+            let inputs: RenderResult<Vec<RenderedInput>> =
                 unit.inputs.iter().map(|input| pod_input(context, input, lenience)).collect();
             Ok(RenderedUnit::Pod { inputs: inputs? })
         }
@@ -106,7 +106,7 @@ fn render(
 }
 
 /// Renders an object of `bind`. A value that is in a Secret of the cluster is copied there.
-fn bound(context: RenderContext<'_>, manifest: &Json) -> Result<RenderedUnit, RenderError> {
+fn bound(context: RenderContext<'_>, manifest: &Json) -> RenderResult<RenderedUnit> {
     let mut place = manifest.clone();
     let data = place.as_object_mut().and_then(|manifest| manifest.remove("data")).unwrap_or_default();
     let mut manifest = context.closed().tree(&place, "manifest", MissingPolicy::Strict)?.unwrap_or_default();
@@ -143,7 +143,7 @@ fn bound(context: RenderContext<'_>, manifest: &Json) -> Result<RenderedUnit, Re
     Ok(RenderedUnit::Object { manifests: vec![manifest], fill })
 }
 
-fn wanted(context: RenderContext<'_>, unit: &UnitPlan, lenience: MissingPolicy) -> Result<bool, RenderError> {
+fn wanted(context: RenderContext<'_>, unit: &UnitPlan, lenience: MissingPolicy) -> RenderResult<bool> {
     let Some(when) = &unit.when else { return Ok(true) };
     let wrong = |got| Err(mistyped("`when`", "true or false", got));
     match context.expression(context.compiled.parsed(when, "`when`")?, "`when`") {
@@ -163,16 +163,12 @@ fn input_value(
     input: &InputPlan,
     place: &str,
     lenience: MissingPolicy,
-) -> Result<LookupResult, RenderError> {
+) -> RenderResult<LookupResult> {
     let lenience = if input.optional { MissingPolicy::LeaveOut } else { lenience };
     lenience.apply(context.template(&input.value, place))
 }
 
-fn pod_input(
-    context: RenderContext<'_>,
-    input: &InputPlan,
-    lenience: MissingPolicy,
-) -> Result<RenderedInput, RenderError> {
+fn pod_input(context: RenderContext<'_>, input: &InputPlan, lenience: MissingPolicy) -> RenderResult<RenderedInput> {
     let place = format!("input `{}`", input.name);
     let wrong = |got| Err(mistyped(&place, "text for an environment variable", got));
     // A list or mapping with a sensitive value in it could not be masked.
@@ -213,7 +209,7 @@ fn request(
     unit: &UnitPlan,
     webhook: &WebhookAction,
     lenience: MissingPolicy,
-) -> Result<RenderedRequest, RenderError> {
+) -> RenderResult<RenderedRequest> {
     let origin = webhook.connection.as_ref().map(|connection| connection.origin.as_str());
     let url = url::render(context, origin, &webhook.url)?;
     let describe = webhook.describe.as_ref().map(|url| url::render(context, origin, url)).transpose()?;
@@ -239,7 +235,7 @@ fn instance(
     context: RenderContext<'_>,
     action: &InfrakitAction,
     lenience: MissingPolicy,
-) -> Result<RenderedInstance, RenderError> {
+) -> RenderResult<RenderedInstance> {
     let tree = |context: RenderContext<'_>, tree: &Json, place: &str| {
         let made = context.tree(tree, place, lenience)?.unwrap_or_default();
         capped(place, made.to_string().len())?;
@@ -269,7 +265,7 @@ fn text(
     template: &Template,
     place: &str,
     lenience: MissingPolicy,
-) -> Result<Option<String>, RenderError> {
+) -> RenderResult<Option<String>> {
     let text = as_json(lenience.apply(context.template(template, place))?, place, "its value")?.map(joinable);
     capped(place, text.as_ref().map_or(0, String::len))?;
     Ok(text)
@@ -280,7 +276,7 @@ fn header(
     template: &Template,
     place: &str,
     lenience: MissingPolicy,
-) -> Result<Option<String>, RenderError> {
+) -> RenderResult<Option<String>> {
     let wrong = |got| Err(mistyped(place, "text of one line", got));
     let text = match context.disclosed(lenience.apply(context.template(template, place))?, place)? {
         LookupResult::Value(RenderValue::Json(Json::String(text))) => text,
@@ -296,11 +292,7 @@ fn header(
     }
 }
 
-fn inputs_as_object(
-    context: RenderContext<'_>,
-    inputs: &[InputPlan],
-    lenience: MissingPolicy,
-) -> Result<Json, RenderError> {
+fn inputs_as_object(context: RenderContext<'_>, inputs: &[InputPlan], lenience: MissingPolicy) -> RenderResult<Json> {
     let context = RenderContext { nulls: NullPolicy::Kept, ..context };
     let mut body = serde_json::Map::new();
     for input in inputs {

@@ -1,17 +1,13 @@
 //! Renders URLs of webhooks. Rendered values cannot change the destination of a URL.
 
-use super::RenderError;
+use super::RenderResult;
 use super::context::{PendingOutputs, RenderContext, capped, mistyped};
 use super::evaluate::TextPart;
 use crate::plan::Template;
 use crate::template::{is_normal_url, url_encoded};
 
 /// Returns the URL with percent-encoded values. With the `origin` of a connection, the template is the path after it.
-pub(super) fn render(
-    context: RenderContext<'_>,
-    origin: Option<&str>,
-    template: &Template,
-) -> Result<String, RenderError> {
+pub(super) fn render(context: RenderContext<'_>, origin: Option<&str>, template: &Template) -> RenderResult<String> {
     let Some(origin) = origin else { return text(context, template) };
     let url = format!("{origin}{}", text(context, template)?);
     match context.unknowns == PendingOutputs::Shown || is_normal_url(&url) {
@@ -20,7 +16,7 @@ pub(super) fn render(
     }
 }
 
-fn text(context: RenderContext<'_>, template: &Template) -> Result<String, RenderError> {
+fn text(context: RenderContext<'_>, template: &Template) -> RenderResult<String> {
     let place = "url";
     let text = match template {
         Template::Literal(serde_json::Value::String(text)) => return Ok(text.clone()),

@@ -4,8 +4,8 @@ use std::cell::RefCell;
 
 use ebb_documents::plan::{Action, UnitPlan, UnitRef};
 use ebb_documents::render::{
-    self, KnownOutputs, ProducerState, RenderError, RenderValue, RenderedUnit, SealedValue, SkipReason, TargetFacts,
-    UnitContext,
+    self, KnownOutputs, ProducerState, RenderError, RenderResult, RenderValue, RenderedUnit, SealedValue, SkipReason,
+    TargetFacts, UnitContext,
 };
 use ebb_engine::Timestamp;
 use ebb_protocol::callback::ReasonCode;
@@ -148,7 +148,7 @@ fn rendered(
     run: &Run,
     (at, facts): (UnitRef, &TargetFacts),
     known: &KnownOutputs,
-) -> (Result<RenderedUnit, RenderError>, Vec<SecretText>) {
+) -> (RenderResult<RenderedUnit>, Vec<SecretText>) {
     let opened = RefCell::new(OpenedTexts::default());
     let open = |sealed: &SealedValue| {
         let value = sealed_values::open(&env.settings.unit_keys, sealed)?;

@@ -11,7 +11,7 @@
 use std::collections::BTreeSet;
 
 use ebb_documents::plan::{Action, InfrakitAction, PluginInterface, UnitPlan};
-use ebb_documents::render::{self, RenderError, RenderedInstance};
+use ebb_documents::render::{self, RenderResult, RenderedInstance};
 use ebb_engine::{Millis, Timestamp, Unit};
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::infrakit::KEY_TAG;
@@ -221,7 +221,7 @@ impl PluginUnit<'_> {
         processing.max(posted.plus(env.settings.response_window()))
     }
 
-    fn outputs(&self, instance: &Value) -> Result<ebb_protocol::value::Outputs, RenderError> {
+    fn outputs(&self, instance: &Value) -> RenderResult<ebb_protocol::value::Outputs> {
         let outputs = render::outputs_from_instance(&self.run.loaded.compiled, self.unit, instance)?;
         Ok(opened_texts::unit_values(self.unit, outputs, &self.opened))
     }

@@ -9,7 +9,7 @@ use crate::load::{self, DocumentVars, FileError, FileSource, NoFiles};
 use crate::plan::{Plan, UnitRef};
 use crate::render::{
     self, Answers, BoundSecretKey, CompiledExpressions, InputValue, KnownOutputs, ProducerState, RenderError,
-    RenderValue, RenderedUnit, SecretKeyRef, SkipReason, TargetFacts, UnitContext,
+    RenderResult, RenderValue, RenderedUnit, SecretKeyRef, SkipReason, TargetFacts, UnitContext,
 };
 
 fn facts() -> TargetFacts {
@@ -54,18 +54,18 @@ fn known(plan: &Plan, states: &[(&str, ProducerState)]) -> KnownOutputs {
     states.iter().map(|(key, state)| (at(plan, key), state.clone())).collect()
 }
 
-fn rendered(plan: &Plan, key: &str, states: &[(&str, ProducerState)]) -> Result<RenderedUnit, RenderError> {
+fn rendered(plan: &Plan, key: &str, states: &[(&str, ProducerState)]) -> RenderResult<RenderedUnit> {
     let (compiled, known) = (CompiledExpressions::new(plan)?, known(plan, states));
     render::unit(UnitContext { plan, compiled: &compiled, at: at(plan, key), facts: &facts(), known: &known })
 }
 
-fn previewed(plan: &Plan, key: &str) -> Result<RenderedUnit, RenderError> {
+fn previewed(plan: &Plan, key: &str) -> RenderResult<RenderedUnit> {
     let (compiled, known) = (CompiledExpressions::new(plan)?, KnownOutputs::new());
     render::preview(UnitContext { plan, compiled: &compiled, at: at(plan, key), facts: &facts(), known: &known })
 }
 
 /// Returns the outputs of a webhook with this response.
-fn response_outputs(plan: &Plan, key: &str, body: Value) -> Result<BTreeMap<String, RenderValue>, RenderError> {
+fn response_outputs(plan: &Plan, key: &str, body: Value) -> RenderResult<BTreeMap<String, RenderValue>> {
     let response = render::WebhookResponse { status: 200, headers: BTreeMap::new(), body }.into_value();
     let (compiled, known) = (CompiledExpressions::new(plan)?, KnownOutputs::new());
     let context = UnitContext { plan, compiled: &compiled, at: at(plan, key), facts: &facts(), known: &known };
@@ -299,7 +299,7 @@ fn bound_objects() {
 const NULL_PARAMS: &str = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources:\n  n: {plugin: q}\n  r: {plugin: p, params: {p: \"${resources.n.outputs.o}\", s: \"${resources.n.outputs.o}\", t: \"x${resources.n.outputs.o}\"}}\n";
 
 /// Renders a unit of a plugin whose params are wired to an output that is null.
-fn with_null_params(hooks: &str, key: &str) -> Result<RenderedUnit, RenderError> {
+fn with_null_params(hooks: &str, key: &str) -> RenderResult<RenderedUnit> {
     let plugin = format!(
         "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\nrunners: {{sh: {{image: alpine}}}}\nparams: {{p: {{type: string, optional: true}}, s: {{type: string}}, t: {{type: string}}}}\n{hooks}"
     );
