@@ -189,45 +189,33 @@ mod tests {
         let instance =
             InstanceSpec { properties: &properties, tags, init: "echo", logical_id: None, attachments: None };
         let full = InstanceSpec { logical_id: Some("l"), attachments: Some(&attachments), ..instance.clone() };
-        for (call, expected) in [
-            (PluginCall::hello(), r#"Handshake.Hello {}"#),
-            (PluginCall::validate("disk", &properties), r#"Instance.Validate {"Type":"disk","Properties":{"size":1}}"#),
-            (
-                PluginCall::provision("", &instance),
-                r#"Instance.Provision {"Type":"","Spec":{"Properties":{"size":1},"Tags":{"a":"1","b":"2"},"Init":"echo","LogicalID":null,"Attachments":null}}"#,
-            ),
-            (
-                PluginCall::provision("", &full),
-                r#"Instance.Provision {"Type":"","Spec":{"Properties":{"size":1},"Tags":{"a":"1","b":"2"},"Init":"echo","LogicalID":"l","Attachments":[{"ID":"d","Type":"disk"}]}}"#,
-            ),
-            (
-                PluginCall::describe("", "k"),
-                r#"Instance.DescribeInstances {"Type":"","Tags":{"ebb-key":"k"},"Properties":true}"#,
-            ),
-            (
-                PluginCall::destroy("", "i"),
-                r#"Instance.Destroy {"Type":"","Instance":"i","Context":{"Reason":"terminate"}}"#,
-            ),
-            (
-                PluginCall::resource("Resource.Commit", "c", &properties, Some(true)),
-                r#"Resource.Commit {"Spec":{"ID":"c","Properties":{"size":1}},"Pretend":true}"#,
-            ),
-            (
-                PluginCall::resource("Resource.DescribeResources", "c", &properties, None),
-                r#"Resource.DescribeResources {"Spec":{"ID":"c","Properties":{"size":1}}}"#,
-            ),
-            (
-                PluginCall::commit("group", true, &spec),
-                r#"Controller.Commit {"Name":"group","Operation":1,"Spec":{"kind":"group"}}"#,
-            ),
-            (
-                PluginCall::plan("group", &spec),
-                r#"Controller.Plan {"Name":"group","Operation":0,"Spec":{"kind":"group"}}"#,
-            ),
-            (PluginCall::find("group", &spec), r#"Controller.Describe {"Name":"group","Metadata":{"kind":"group"}}"#),
-        ] {
-            assert_eq!(format!("{} {}", call.method, call.params), expected);
-        }
+        let calls = [
+            PluginCall::hello(),
+            PluginCall::validate("disk", &properties),
+            PluginCall::provision("", &instance),
+            PluginCall::provision("", &full),
+            PluginCall::describe("", "k"),
+            PluginCall::destroy("", "i"),
+            PluginCall::resource("Resource.Commit", "c", &properties, Some(true)),
+            PluginCall::resource("Resource.DescribeResources", "c", &properties, None),
+            PluginCall::commit("group", true, &spec),
+            PluginCall::plan("group", &spec),
+            PluginCall::find("group", &spec),
+        ];
+        let expected = r#"Handshake.Hello {}
+Instance.Validate {"Type":"disk","Properties":{"size":1}}
+Instance.Provision {"Type":"","Spec":{"Properties":{"size":1},"Tags":{"a":"1","b":"2"},"Init":"echo","LogicalID":null,"Attachments":null}}
+Instance.Provision {"Type":"","Spec":{"Properties":{"size":1},"Tags":{"a":"1","b":"2"},"Init":"echo","LogicalID":"l","Attachments":[{"ID":"d","Type":"disk"}]}}
+Instance.DescribeInstances {"Type":"","Tags":{"ebb-key":"k"},"Properties":true}
+Instance.Destroy {"Type":"","Instance":"i","Context":{"Reason":"terminate"}}
+Resource.Commit {"Spec":{"ID":"c","Properties":{"size":1}},"Pretend":true}
+Resource.DescribeResources {"Spec":{"ID":"c","Properties":{"size":1}}}
+Controller.Commit {"Name":"group","Operation":1,"Spec":{"kind":"group"}}
+Controller.Plan {"Name":"group","Operation":0,"Spec":{"kind":"group"}}
+Controller.Describe {"Name":"group","Metadata":{"kind":"group"}}
+"#;
+        let shown = calls.iter().map(|call| format!("{} {}\n", call.method, call.params));
+        assert_eq!(shown.collect::<String>(), expected);
         let hello = PluginCall::hello().request("p", 1).body;
         assert_eq!(hello, r#"{"jsonrpc":"2.0","method":"Handshake.Hello","params":{},"id":1}"#);
     }
