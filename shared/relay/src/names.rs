@@ -14,7 +14,7 @@ pub(crate) const INSTANCE: &str = "ebb.dev/instance";
 pub(crate) const PART: &str = "ebb.dev/part";
 /// The phase of a record, for display.
 pub(crate) const PHASE: &str = "ebb.dev/phase";
-/// Keeps a record until its result is acknowledged and its objects are deleted. Only the record names these objects.
+/// Keeps a record that is needed. A record without it does not block the deletion of the relay's namespace.
 pub(crate) const FINALIZER: &str = "ebb.dev/result";
 pub(crate) const MANAGER: &str = "ebb";
 

@@ -64,9 +64,10 @@ impl TaskRecord {
         self.phase == TaskPhase::Starting && self.has_container() && !has_slot && self.applied().is_empty()
     }
 
-    /// Returns true if the record may be deleted: its result is acknowledged, and it names no objects.
-    pub(crate) fn is_removable(&self) -> bool {
-        self.phase.is_over() && self.applied().is_empty()
+    /// Returns true if the record must not be deleted yet: the control plane lacks its result, or only the record names
+    /// objects that stay.
+    pub(crate) fn is_needed(&self) -> bool {
+        !self.phase.is_over() || (self.is_kept() && !self.applied().is_empty())
     }
 
     /// Returns true if a container of the task may run now.

@@ -333,7 +333,7 @@ fn has_room(record: &TaskRecord) -> Result<()> {
 fn encode(held: &VersionedRecord) -> Result<Secret> {
     let TaskRecord { name, phase, spec, .. } = &held.record;
     let instance = spec.as_ref().map(|spec| spec.objects.instance.as_str());
-    let finalizers = if held.record.is_removable() { vec![] } else { vec![FINALIZER.to_owned()] };
+    let finalizers = if held.record.is_needed() { vec![FINALIZER.to_owned()] } else { vec![] };
     let mut labels = names::secret_labels(name, instance, &[(PART, RECORD), (PHASE, phase.label())]);
     labels.extend(spec.as_ref().map(|spec| names::name_labels(&spec.names)).unwrap_or_default());
     let metadata = ObjectMeta {
@@ -365,6 +365,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::record::{ObjectRef, TaskSpec};
 
     /// Returns a client of a namespace with one Secret. Each write changes its version.
     fn client() -> Client {
@@ -384,20 +385,56 @@ mod tests {
         Client::new(service, "relay")
     }
 
+    fn name() -> TaskId {
+        TaskId { unit: "unit".to_owned(), attempt: 1 }
+    }
+
+    fn spec() -> TaskSpec {
+        let spec = json!({
+            "callback": {"url": "u", "token": "old"}, "namespace": "n", "token": "t", "applied": [], "receivedMs": 0,
+            "objects": {"instance": "i", "until": {"ready": []}}, "notAfterMs": 0, "deadlineMs": 0,
+        });
+        serde_json::from_value(spec).unwrap()
+    }
+
+    /// The namespace of a relay that was removed ends although objects of ended tasks are still being deleted.
+    #[test]
+    fn only_records_that_are_needed_have_a_finalizer() {
+        let (tombstone, kept, some) = (TaskPhase::Tombstone { since_ms: 0 }, true, true);
+        for (phase, keep, has_objects, expected) in [
+            (TaskPhase::Starting, false, false, true),
+            (TaskPhase::Running, false, some, true),
+            (TaskPhase::Ended, false, false, true),
+            (TaskPhase::Ended, kept, some, true),
+            (TaskPhase::Acknowledged, false, some, false),
+            (TaskPhase::Acknowledged, kept, some, true),
+            (TaskPhase::Acknowledged, kept, false, false),
+            (tombstone.clone(), kept, some, true),
+            (tombstone, false, false, false),
+        ] {
+            let mut spec = spec();
+            spec.objects.keep = keep;
+            if has_objects {
+                let object_ref = ObjectRef::secret("n", "a");
+                spec.applied.push(AppliedObject { object_ref, uid: "u".to_owned(), document: false });
+            }
+            let case = format!("{phase:?} {keep} {has_objects}");
+            let record = TaskRecord::new(name(), phase, Some(spec));
+            let (uid, resource_version) = (String::new(), String::new());
+            let held = VersionedRecord { record, result: None, confirmed: false, uid, resource_version };
+            let finalizers = encode(&held).unwrap().metadata.finalizers.unwrap_or_default();
+            assert_eq!(!finalizers.is_empty(), expected, "{case}");
+        }
+    }
+
     /// A confirmed version of a starting task has no request with an unknown outcome. Other relays read the same version as
     /// unconfirmed.
     #[tokio::test]
     async fn only_the_relay_that_wrote_a_version_confirms_it() {
         let client = client();
         let (first, second) = (RecordStore::new(&client, "relay"), RecordStore::new(&client, "relay"));
-        let name = TaskId { unit: "unit".to_owned(), attempt: 1 };
-        let spec = json!({
-            "callback": {"url": "u", "token": "old"}, "namespace": "n", "token": "t", "applied": [], "receivedMs": 0,
-            "objects": {"instance": "i", "until": {"ready": []}}, "notAfterMs": 0, "deadlineMs": 0,
-        });
-        let spec = Some(serde_json::from_value(spec).unwrap());
-        let mut record = first.create(TaskRecord::new(name.clone(), TaskPhase::Starting, spec)).await.unwrap();
-        let read = async |store: &RecordStore| store.get(&name).await.unwrap().unwrap();
+        let mut record = first.create(TaskRecord::new(name(), TaskPhase::Starting, Some(spec()))).await.unwrap();
+        let read = async |store: &RecordStore| store.get(&name()).await.unwrap().unwrap();
         first.mark_confirmed(&record);
         assert!(!read(&first).await.may_be_in_flight() && read(&second).await.may_be_in_flight());
         // A newer version needs another confirmation.

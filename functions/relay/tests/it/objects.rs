@@ -321,3 +321,25 @@ async fn objects_without_records_are_not_gone() {
     fixture.cancel(&made).await;
     fixture.close().await;
 }
+
+/// A relay is removed while it deletes the object of a task whose result is acknowledged. The namespace of its records ends.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_namespace_of_a_removed_relay_ends() {
+    let fixture = RelayFixture::new("removed", &[]).await;
+    let (unit, maps, records) = (name("unit", 1), fixture.api::<ConfigMap>(), fixture.records());
+    fixture.apply(&unit, ObjectTask { until: ready_if("object.data.a == 'c'"), ..objects(vec![map("held")]) }).await;
+    merge(&maps, "held", finalizers(json!(["test.example/held"]))).await;
+    merge(&maps, "held", json!({"data": {"a": "c"}})).await;
+    fixture.success(&unit).await;
+    until("the deletion to begin", async || maps.get("held").await.unwrap().metadata.deletion_timestamp).await;
+    let record = records.get("ebb-task.unit.1").await.unwrap();
+    assert_eq!((&*record.labels()["ebb.dev/phase"], record.finalizers().len()), ("acknowledged", 0));
+    fixture.kill().await;
+    let (namespaces, own) = (Api::<Namespace>::all(fixture.client.clone()), format!("{}-relay", fixture.units));
+    namespaces.delete(&own, &DeleteParams::default()).await.unwrap();
+    until("the end of the namespace", async || namespaces.get_opt(&own).await.unwrap().is_none().then_some(())).await;
+    merge(&maps, "held", finalizers(Value::Null)).await;
+    // `close` deletes it.
+    create(&namespaces, json!({"metadata": {"name": own}})).await;
+    fixture.close().await;
+}
