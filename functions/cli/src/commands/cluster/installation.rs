@@ -253,7 +253,8 @@ pub(super) fn bootstrap_secret(relay_namespace: &str, token: &str) -> Result<Str
 }
 
 /// Returns the commands that delete what former options have made and the new ones do not need. `kubectl apply` deletes
-/// nothing. Without new options, the namespace and the cluster-wide objects of the relay are deleted, too.
+/// nothing. Without new options, the namespace and the cluster-wide objects of the relay are deleted, too, when the relay has
+/// deleted the objects of ended tasks, or after a minute.
 pub(super) fn removals(former: &ClusterOptions, new: Option<&ClusterOptions>) -> Vec<String> {
     let of = |options: &ClusterOptions| -> BTreeSet<(String, String)> {
         let name = format!("ebb-relay:{}", options.relay_namespace);
@@ -276,7 +277,17 @@ pub(super) fn removals(former: &ClusterOptions, new: Option<&ClusterOptions>) ->
     let relay = &former.relay_namespace;
     let whole = new.is_none().then(|| {
         let (policy, role) = (format!("ebb-relay.{relay}"), format!("ebb-relay:{relay}"));
+        let records = format!("--namespace {relay} --selector ebb.dev/part=record");
         [
+            format!(
+                "kubectl wait secrets {records} --for=jsonpath='{{.metadata.labels.ebb\\.dev/phase}}'=tombstone --timeout=1m"
+            ),
+            format!("kubectl delete deployment ebb-relay --namespace {relay} --cascade=foreground --ignore-not-found"),
+            // The finalizer of a record that is needed would block the deletion of the namespace.
+            format!(
+                "kubectl get secrets {records} --output name | xargs -r -n 1 kubectl patch --namespace {relay} --type merge \
+                 --patch '{{\"metadata\": {{\"finalizers\": null}}}}'"
+            ),
             format!("kubectl delete namespace {relay} --ignore-not-found"),
             format!(
                 "kubectl delete --ignore-not-found validatingadmissionpolicybinding/{policy} \

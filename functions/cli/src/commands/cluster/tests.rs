@@ -121,11 +121,14 @@ fn options_are_added_to_the_stored_ones() {
     kubectl delete --ignore-not-found --namespace team-a role/ebb-relay:ebb-relay rolebinding/ebb-relay:ebb-relay rolebinding/ebb-relay:ebb-relay:granted
     kubectl delete --ignore-not-found --namespace web role/ebb-relay:ebb-relay:bind role/ebb-relay:ebb-relay:page rolebinding/ebb-relay:ebb-relay:bind rolebinding/ebb-relay:ebb-relay:page
     ");
-    insta::assert_snapshot!(removals(&new("").unwrap(), None).join("\n"), @r"
+    insta::assert_snapshot!(removals(&new("").unwrap(), None).join("\n"), @r#"
+    kubectl wait secrets --namespace ebb-relay --selector ebb.dev/part=record --for=jsonpath='{.metadata.labels.ebb\.dev/phase}'=tombstone --timeout=1m
+    kubectl delete deployment ebb-relay --namespace ebb-relay --cascade=foreground --ignore-not-found
+    kubectl get secrets --namespace ebb-relay --selector ebb.dev/part=record --output name | xargs -r -n 1 kubectl patch --namespace ebb-relay --type merge --patch '{"metadata": {"finalizers": null}}'
     kubectl delete namespace ebb-relay --ignore-not-found
     kubectl delete --ignore-not-found validatingadmissionpolicybinding/ebb-relay.ebb-relay validatingadmissionpolicy/ebb-relay.ebb-relay clusterrolebinding/ebb-relay:ebb-relay clusterrole/ebb-relay:ebb-relay clusterrole/ebb-relay:ebb-relay:granted
     kubectl delete --ignore-not-found --namespace ebb-units role/ebb-relay:ebb-relay rolebinding/ebb-relay:ebb-relay rolebinding/ebb-relay:ebb-relay:granted
-    ");
+    "#);
 }
 
 #[test]
