@@ -10,7 +10,7 @@ use ebb_protocol::relay::{TaskId, TaskNames};
 pub(crate) const UNIT: &str = "ebb.dev/unit";
 pub(crate) const ATTEMPT: &str = "ebb.dev/attempt";
 pub(crate) const INSTANCE: &str = "ebb.dev/instance";
-/// The purpose of a Secret: record, continuation or output.
+/// The purpose of a Secret: record, continuation, output or namespace.
 pub(crate) const PART: &str = "ebb.dev/part";
 /// The phase of a record, for display.
 pub(crate) const PHASE: &str = "ebb.dev/phase";
@@ -37,6 +37,8 @@ pub(crate) const RECORD: &str = "record";
 /// The [`PART`] of Secrets with parts of a record that is too large.
 pub(crate) const CONTINUED: &str = "continued";
 pub(crate) const OUTPUT: &str = "output";
+/// The [`PART`] of Secrets that name a namespace with sensitive outputs.
+pub(crate) const NAMESPACE: &str = "namespace";
 
 /// The longest label value.
 const LONGEST: usize = 63;
@@ -122,6 +124,13 @@ pub(crate) fn continuation_name(name: &TaskId, part: usize) -> String {
 /// Returns the name of the Secret with a part of the documents of a queued task.
 pub(crate) fn documents_name(name: &TaskId, part: usize) -> String {
     format!("{}.documents.{part}", record_name(name))
+}
+
+/// The prefix of Secrets that name a namespace with sensitive outputs.
+pub(crate) const NAMESPACES: &str = "ebb-namespace.";
+
+pub(crate) fn namespace_name(namespace: &str) -> String {
+    format!("{NAMESPACES}{namespace}")
 }
 
 /// The prefix of Secrets with sensitive outputs.

@@ -89,6 +89,7 @@ impl Relay {
             opened: Instant::now(),
             shutdown: ends,
         });
+        inner.find_output_namespaces().await?;
         for task in &tasks {
             inner.reconcile(&task.name);
         }

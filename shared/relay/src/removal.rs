@@ -10,7 +10,7 @@ use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, ListParams, PartialObjectMeta};
 
 use crate::error::{ReconcileError, Result, error_message};
-use crate::names::{INSTANCE, OUTPUT, PART};
+use crate::names::{self, INSTANCE, OUTPUT, PART};
 use crate::objects::delete_uid;
 use crate::reconcile::ReconcileAction;
 use crate::reconciler::Reconciler;
@@ -147,6 +147,29 @@ impl Reconciler {
         (all, errors)
     }
 
+    /// Adds the namespaces with sensitive outputs that the policy does not list any more, before any task runs. Forgets those
+    /// whose outputs have been deleted.
+    pub(crate) async fn find_output_namespaces(&self) -> Result<()> {
+        let policy = self.policy.get();
+        for namespace in self.store.output_namespaces().await? {
+            if policy.namespaces.contains_key(&namespace) {
+                continue;
+            }
+            let api: Api<Secret> = Api::namespaced(self.client.clone(), &namespace);
+            let outputs = ListParams::default().labels(&format!("{PART}={OUTPUT}")).limit(1);
+            let is_empty = match api.list_metadata(&outputs).await {
+                Ok(found) => found.items.is_empty(),
+                Err(error @ kube::Error::Api(_)) => self.is_namespace_missing(Some(&namespace), &error).await,
+                Err(error) => return Err(error.into()),
+            };
+            match is_empty {
+                true => self.store.remove_output_namespace(&namespace).await?,
+                false => self.policy.add_namespaces([namespace]),
+            }
+        }
+        Ok(())
+    }
+
     /// Deletes all Secrets with sensitive outputs of an instance. Continues after an error and returns all of them.
     pub(crate) async fn release(&self, instance: &str) -> Result<()> {
         let (all, errors) = self.output_secrets(instance).await;
@@ -154,7 +177,8 @@ impl Reconciler {
             true => format!(
                 "the relay has no rights in the namespace `{namespace}` any more, so sensitive outputs may remain \
                  there; the operator of the cluster can grant the rights again, or delete the Secrets with the label \
-                 {PART}={OUTPUT} there and restart the relay"
+                 {PART}={OUTPUT} there and the Secret {} of the relay, and restart the relay",
+                names::namespace_name(namespace)
             ),
             false => error_message(error),
         };

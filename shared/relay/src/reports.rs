@@ -192,6 +192,7 @@ impl Reconciler {
         let object_ref = ObjectRef::secret(&spec.namespace, &names::output_name(name, number));
         let marks = names::object_marks(name, &spec.objects.instance, &spec.names, &[(PART, OUTPUT)]);
         let manifest = object_ref.secret_manifest(&marks, KEY, &bytes);
+        self.store.add_output_namespace(&spec.namespace).await?;
         self.apply(&object_ref, &manifest).await?;
         Ok(SecretRef { cluster: None, namespace: object_ref.namespace, name: object_ref.name, key: KEY.to_owned() })
     }

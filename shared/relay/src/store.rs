@@ -1,6 +1,6 @@
 //! Stores records as Secrets in the relay's namespace. Every write is conditional on the version that was read.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ebb_protocol::callback::Callback;
@@ -12,7 +12,7 @@ use kube::api::{Api, DeleteParams, ListParams, PostParams, Preconditions};
 use kube::{Client, ResourceExt as _};
 
 use crate::error::{ReconcileError, Result, status};
-use crate::names::{self, CONTINUED, FINALIZER, PART, PHASE, RECORD, UNIT};
+use crate::names::{self, CONTINUED, FINALIZER, NAMESPACE, NAMESPACES, PART, PHASE, RECORD, UNIT};
 use crate::record::{AppliedObject, TaskPhase, TaskRecord};
 use crate::settings::now_ms;
 
@@ -75,11 +75,14 @@ pub(crate) struct RecordStore {
     secrets: Api<Secret>,
     /// The versions of starting tasks that are confirmed. A version that another relay has written is not.
     confirmed: Mutex<HashMap<TaskId, String>>,
+    /// Namespaces whose Secret this relay has written.
+    output_namespaces: Mutex<BTreeSet<String>>,
 }
 
 impl RecordStore {
     pub(crate) fn new(client: &Client, namespace: &str) -> Self {
-        Self { secrets: Api::namespaced(client.clone(), namespace), confirmed: Mutex::default() }
+        let secrets = Api::namespaced(client.clone(), namespace);
+        Self { secrets, confirmed: Mutex::default(), output_namespaces: Mutex::default() }
     }
 
     /// Returns a record with its result.
@@ -258,6 +261,38 @@ impl RecordStore {
             made => drop(made?),
         }
         Ok(())
+    }
+
+    /// Records that a namespace has sensitive outputs. They outlive the records of their tasks and the policy that lists
+    /// the namespace.
+    pub(crate) async fn add_output_namespace(&self, namespace: &str) -> Result<()> {
+        let written = || self.output_namespaces.lock().unwrap_or_else(PoisonError::into_inner);
+        if written().contains(namespace) {
+            return Ok(());
+        }
+        let metadata = ObjectMeta {
+            name: Some(names::namespace_name(namespace)),
+            labels: Some(BTreeMap::from([(PART.to_owned(), NAMESPACE.to_owned())])),
+            ..ObjectMeta::default()
+        };
+        match self.secrets.create(&PostParams::default(), &Secret { metadata, ..Secret::default() }).await {
+            Err(error) if status(&error) == Some(409) => {}
+            made => drop(made?),
+        }
+        written().insert(namespace.to_owned());
+        Ok(())
+    }
+
+    /// Returns the namespaces that may have sensitive outputs.
+    pub(crate) async fn output_namespaces(&self) -> Result<Vec<String>> {
+        let list = self.secrets.list_metadata(&ListParams::default().labels(&format!("{PART}={NAMESPACE}"))).await?;
+        let names = list.items.iter().map(|secret| secret.name_any());
+        Ok(names.filter_map(|name| name.strip_prefix(NAMESPACES).map(str::to_owned)).collect())
+    }
+
+    /// Records that a namespace has no sensitive outputs. No task may run.
+    pub(crate) async fn remove_output_namespace(&self, namespace: &str) -> Result<()> {
+        self.delete_part(&names::namespace_name(namespace)).await
     }
 
     async fn delete_part(&self, name: &str) -> Result<()> {

@@ -115,3 +115,46 @@ async fn a_namespace_without_rights_is_named() {
     namespaces.delete(&former, &DeleteParams::default()).await.unwrap();
     fixture.close().await;
 }
+
+/// A sensitive output outlives the record of its task, the entry of its namespace in the policy, and the relay.
+#[tokio::test(flavor = "multi_thread")]
+async fn outputs_outside_of_the_policy_are_released_after_a_restart() {
+    let former_of = |units: &str| format!("former-{units}");
+    let policy = |units: &str| json!({"namespaces": {units: [], (former_of(units)): []}, "kinds": ["ConfigMap"]});
+    let fixture = RelayFixture::with_policy("outlives", &[], policy).await;
+    let (client, units, former) = (&fixture.client, &*fixture.units, former_of(&fixture.units));
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    create(&namespaces, json!({"metadata": {"name": former}})).await;
+    for (role, rules) in [("units", json!(rights().units)), ("further", json!([rule_for("", "configmaps")]))] {
+        grant_role(client, units, &former, role, rules).await;
+    }
+    let unit = name("unit", 1);
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "map"}, "data": {"a": "hunter2"}});
+    let task = ObjectTask {
+        namespace: Some(former.clone()),
+        outputs: vec![output("kept", "object.data.a", "", true)],
+        ..objects(vec![map])
+    };
+    until("the relay's rights", async || match fixture.apply(&unit, task.clone()).await {
+        RelayResponse::State(_) => Some(()),
+        RelayResponse::Refused(_) => None,
+        other => panic!("{other:?}"),
+    })
+    .await;
+    let kept = fixture.result(&unit).await.secrets["kept"].name.clone();
+    until("the tombstone", async || (fixture.get(&unit).await == TaskState::Tombstoned).then_some(())).await;
+    fixture.replace_policy(&format!("namespaces: {{{units}: []}}"));
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), &former);
+    let records = fixture.records();
+    let named = format!("ebb-namespace.{former}");
+    // The relay looks there until it starts without an output.
+    for is_kept in [true, false] {
+        fixture.restart().await;
+        assert_eq!(secrets.get_opt(&kept).await.unwrap().is_some(), is_kept);
+        assert_eq!(records.get_opt(&named).await.unwrap().is_some(), is_kept);
+        assert_eq!(fixture.release("instance-1").await, RelayResponse::Done);
+        assert!(secrets.get_opt(&kept).await.unwrap().is_none());
+    }
+    namespaces.delete(&former, &DeleteParams::default()).await.unwrap();
+    fixture.close().await;
+}
