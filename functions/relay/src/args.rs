@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Parser;
 use ebb_protocol::sign::WebhookKeys;
-use ebb_relay_core::{RelayBootstrap, RelaySettings};
+use ebb_relay_core::{ClusterPolicy, RelayBootstrap, RelaySettings};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
@@ -122,13 +122,16 @@ impl RelayArgs {
         Ok(Some((url, cluster)))
     }
 
-    pub(crate) fn settings(&self) -> anyhow::Result<RelaySettings> {
-        let policy = match &self.policy {
-            Some(file) => policy_file::parse(file, &read(file)?).map_err(anyhow::Error::msg)?,
-            None => attached::default_policy(&self.unit_namespace),
-        };
-        Ok(RelaySettings {
-            policy,
+    /// Returns the policy of the file, or the default policy of an attached relay.
+    pub(crate) fn initial_policy(&self) -> anyhow::Result<ClusterPolicy> {
+        match &self.policy {
+            Some(file) => policy_file::parse(file, &read(file)?).map_err(anyhow::Error::msg),
+            None => Ok(attached::default_policy(&self.unit_namespace)),
+        }
+    }
+
+    pub(crate) fn settings(&self) -> RelaySettings {
+        RelaySettings {
             callback_hosts: BTreeSet::from_iter(self.callback_hosts.iter().cloned()),
             max_concurrent_tasks: self.max_concurrent_tasks,
             heartbeat: Duration::from_secs(self.heartbeat_seconds),
@@ -137,7 +140,7 @@ impl RelayArgs {
             api_server_request_timeout: Duration::from_secs(self.api_server_request_timeout_seconds),
             scheduling_timeout: self.scheduling_timeout_seconds.map(Duration::from_secs),
             ..RelaySettings::new(&self.namespace, &self.unit_namespace, &self.advertise_url)
-        })
+        }
     }
 
     /// Returns the client of the cluster.

@@ -52,8 +52,7 @@ const RULES: &str = include_str!("../../../infra/relay/chart/rules.yaml");
 
 /// Creates the namespaces that are missing, and the admission policy for the user of the kubeconfig. A second call
 /// replaces the admission policy.
-pub(crate) async fn prepare(client: &Client, settings: &RelaySettings) -> anyhow::Result<()> {
-    let policy = &settings.policy;
+pub(crate) async fn prepare(client: &Client, settings: &RelaySettings, policy: &ClusterPolicy) -> anyhow::Result<()> {
     let level = policy.level(&settings.default_namespace).name();
     let labels = json!({"pod-security.kubernetes.io/enforce": level});
     for (name, labels) in [(&settings.own_namespace, json!({})), (&settings.default_namespace, labels)] {

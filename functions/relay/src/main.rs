@@ -43,17 +43,18 @@ async fn run(options: args::RelayArgs) -> anyhow::Result<()> {
     } else {
         log.json().init()
     }
-    let (source, control_plane, settings) = (options.key_source()?, options.control_plane()?, options.settings()?);
-    let client = options.client().await?;
+    let (source, control_plane, policy) = (options.key_source()?, options.control_plane()?, options.initial_policy()?);
+    let (client, settings) = (options.client().await?, options.settings());
     if options.attached {
-        attached::prepare(&client, &settings).await?;
+        attached::prepare(&client, &settings, &policy).await?;
     }
-    let (units, level) = (&settings.default_namespace, settings.policy.level(&settings.default_namespace));
+    let (units, level) = (&settings.default_namespace, policy.level(&settings.default_namespace));
     ebb_relay_core::check_admission(&client, units, level).await.map_err(anyhow::Error::msg)?;
-    let relay = Relay::open(client.clone(), settings.clone()).await.context("cannot open the relay")?;
+    let opened = Relay::open(client.clone(), settings.clone(), policy.clone()).await;
+    let relay = opened.context("cannot open the relay")?;
     if let Some(file) = options.policy.clone() {
-        let attached = options.attached.then(|| client.clone());
-        tokio::spawn(policy_file::follow(relay.clone(), file, settings, attached));
+        let attached = options.attached.then(|| (client.clone(), settings));
+        tokio::spawn(policy_file::follow(relay.clone(), file, policy, attached));
     }
     let recorded = PrometheusBuilder::new().install_recorder().context("cannot install the metrics recorder")?;
     let counted = relay.clone();

@@ -23,18 +23,23 @@ pub(crate) fn parse(file: &Path, text: &str) -> Result<ClusterPolicy, String> {
 /// Reads the file again and again, and replaces the policy of the relay when it changes. A reason why the file cannot be
 /// used is logged once. The relay reports it and keeps the policy in force.
 ///
-/// `settings` are those with which the relay was opened. With `attached`, the API server gets each new policy first.
-pub(crate) async fn follow(relay: Relay, file: PathBuf, mut settings: RelaySettings, attached: Option<Client>) {
+/// The relay was opened with `policy`. With `attached`, its API server gets each new policy first.
+pub(crate) async fn follow(
+    relay: Relay,
+    file: PathBuf,
+    mut policy: ClusterPolicy,
+    attached: Option<(Client, RelaySettings)>,
+) {
     let mut failed: Option<String> = None;
     loop {
         tokio::time::sleep(INTERVAL).await;
-        let next = load(&file, &settings, attached.as_ref()).await;
+        let next = load(&file, &policy, attached.as_ref()).await;
         match &next {
-            Ok(policy) if *policy == settings.policy && failed.is_none() => continue,
+            Ok(next) if *next == policy && failed.is_none() => continue,
             Err(reason) if failed.as_ref() == Some(reason) => continue,
-            Ok(policy) => {
+            Ok(next) => {
                 tracing::info!(file = %file.display(), "the policy was read again and is in force");
-                settings.policy = policy.clone();
+                policy = next.clone();
                 failed = None;
             }
             Err(reason) => {
@@ -46,14 +51,17 @@ pub(crate) async fn follow(relay: Relay, file: PathBuf, mut settings: RelaySetti
     }
 }
 
-async fn load(file: &Path, settings: &RelaySettings, attached: Option<&Client>) -> Result<ClusterPolicy, String> {
+async fn load(
+    file: &Path,
+    current: &ClusterPolicy,
+    attached: Option<&(Client, RelaySettings)>,
+) -> Result<ClusterPolicy, String> {
     let text = tokio::fs::read_to_string(file).await;
     let policy = parse(file, &text.map_err(|error| format!("cannot read {}: {error}", file.display()))?)?;
-    if let Some(client) = attached
-        && policy != settings.policy
+    if let Some((client, settings)) = attached
+        && policy != *current
     {
-        let changed = RelaySettings { policy: policy.clone(), ..settings.clone() };
-        attached::prepare(client, &changed).await.map_err(|error| format!("{error:#}"))?;
+        attached::prepare(client, settings, &policy).await.map_err(|error| format!("{error:#}"))?;
     }
     Ok(policy)
 }

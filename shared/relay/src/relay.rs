@@ -42,11 +42,11 @@ pub struct Relay {
 impl Relay {
     /// Opens the relay whose records are in `settings.own_namespace`. It continues the recorded tasks and sends results
     /// that are not acknowledged. A second relay in the same namespace is harmless, but it sends callbacks a second
-    /// time and has separate slots.
+    /// time and has separate slots. `policy` is in force until [`set_policy`](Self::set_policy) replaces it.
     ///
     /// # Errors
     /// Returns an error if the cluster cannot be reached or a right is missing.
-    pub async fn open(client: Client, mut settings: RelaySettings) -> Result<Self> {
+    pub async fn open(client: Client, settings: RelaySettings, policy: ClusterPolicy) -> Result<Self> {
         let system: Api<Namespace> = Api::all(client.clone());
         let cluster = system.get("kube-system").await?.uid().unwrap_or_default();
         let http = reqwest::Client::builder()
@@ -58,7 +58,7 @@ impl Relay {
             .map_err(|error| ReconcileError::Internal(format!("cannot create an HTTP client: {error:?}")))?;
         let (sender, ends) = tokio::sync::watch::channel(());
         let store = RecordStore::new(&client, &settings.own_namespace);
-        let policy = CurrentPolicy::new(std::mem::take(&mut settings.policy));
+        let policy = CurrentPolicy::new(policy);
         policy.add_namespaces([settings.default_namespace.clone()]);
         let mut tasks = store
             .collect(|record| {

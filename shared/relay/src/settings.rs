@@ -4,8 +4,6 @@ use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ebb_podspec::ClusterPolicy;
-
 /// A node runs at most 110 pods by default, and some of them belong to the cluster.
 const AT_ONCE: NonZeroUsize = NonZeroUsize::new(100).expect("it is not 0");
 
@@ -20,8 +18,6 @@ pub struct RelaySettings {
     pub own_namespace: String,
     /// The default namespace of tasks.
     pub default_namespace: String,
-    /// The policy until [`Relay::set_policy`](crate::Relay::set_policy) replaces it.
-    pub policy: ClusterPolicy,
     /// The URL at which pods reach it: `http://ADDRESS:PORT`. Entrypoints do not resolve names, so it needs an IP
     /// address.
     pub advertise_url: String,
@@ -44,12 +40,11 @@ pub struct RelaySettings {
 }
 
 impl RelaySettings {
-    /// Returns the defaults. The policy and the hosts of callbacks are empty.
+    /// Returns the defaults. The hosts of callbacks are empty.
     pub fn new(own_namespace: &str, default_namespace: &str, advertise_url: &str) -> Self {
         Self {
             own_namespace: own_namespace.to_owned(),
             default_namespace: default_namespace.to_owned(),
-            policy: ClusterPolicy::default(),
             advertise_url: advertise_url.trim_end_matches('/').to_owned(),
             callback_hosts: BTreeSet::new(),
             max_concurrent_tasks: AT_ONCE,

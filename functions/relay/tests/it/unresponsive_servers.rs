@@ -75,13 +75,13 @@ async fn relay_behind_proxy(fixture: &RelayFixture) -> (Relay, Arc<ApiProxy>) {
     *server = format!("https://{address}");
     let policy = json!({"namespaces": {units: []}, "kinds": ["ConfigMap"]});
     let settings = RelaySettings {
-        policy: serde_json::from_value(policy).unwrap(),
         callback_hosts: ["127.0.0.1".to_owned()].into(),
         api_server_request_timeout: Duration::from_secs(2),
         step_timeout: Duration::from_secs(2),
         ..RelaySettings::new(&records, units, "http://127.0.0.1:1")
     };
-    let relay = Relay::open(client_of(kubeconfig).await, settings).await.unwrap();
+    let policy = serde_json::from_value(policy).unwrap();
+    let relay = Relay::open(client_of(kubeconfig).await, settings, policy).await.unwrap();
     (relay, proxy)
 }
 
