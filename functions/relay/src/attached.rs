@@ -51,7 +51,8 @@ pub(crate) fn default_policy(units: &str) -> ClusterPolicy {
 const RULES: &str = include_str!("../../../infra/relay/chart/rules.yaml");
 
 /// Creates the namespaces that are missing, and the admission policy for the user of the kubeconfig. A second call
-/// replaces the admission policy.
+/// replaces the admission policy. What the API server refuses changes no rule. If its response is lost, the API server may
+/// have a part of the rules.
 pub(crate) async fn prepare(client: &Client, settings: &RelaySettings, policy: &ClusterPolicy) -> anyhow::Result<()> {
     let level = policy.level(&settings.default_namespace).name();
     let labels = json!({"pod-security.kubernetes.io/enforce": level});
@@ -59,7 +60,8 @@ pub(crate) async fn prepare(client: &Client, settings: &RelaySettings, policy: &
         let api: Api<Namespace> = Api::all(client.clone());
         if api.get_opt(name).await?.is_none() {
             let metadata = json!({"name": name, "labels": labels});
-            apply(&api, name, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})).await?;
+            let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata});
+            apply(&api, name, &forced(), &namespace).await?;
         }
     }
     let review: SelfSubjectReview = serde_json::from_value(json!({"metadata": {}}))?;
@@ -82,6 +84,7 @@ pub(crate) async fn prepare(client: &Client, settings: &RelaySettings, policy: &
     spec["matchConditions"] = json!([{"name": "relay", "expression": condition}]);
     // The name differs from that of the chart, whose relay may be in this cluster.
     let name = format!("ebb-dev-{}", short_digest(&[&user, &settings.default_namespace], 12));
+    // In the `bindNamespaces`, the user has workloads of their own. The relay checks what `bind` applies there.
     let namespaces: Vec<_> = policy.namespaces.keys().collect();
     let selector = json!([{"key": "kubernetes.io/metadata.name", "operator": "In", "values": namespaces}]);
     let binding = json!({
@@ -96,14 +99,23 @@ pub(crate) async fn prepare(client: &Client, settings: &RelaySettings, policy: &
     let policies: Api<ValidatingAdmissionPolicy> = Api::all(client.clone());
     let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(client.clone());
     let hint = "units need an admission policy, which your user must be allowed to create";
-    apply(&policies, &name, manifest("ValidatingAdmissionPolicy", spec)).await.context(hint)?;
-    apply(&bindings, &name, manifest("ValidatingAdmissionPolicyBinding", binding)).await.context(hint)
+    let (rules, binding) =
+        (manifest("ValidatingAdmissionPolicy", spec), manifest("ValidatingAdmissionPolicyBinding", binding));
+    for how in [forced().dry_run(), forced()] {
+        apply(&policies, &name, &how, &rules).await.context(hint)?;
+        apply(&bindings, &name, &how, &binding).await.context(hint)?;
+    }
+    Ok(())
 }
 
-async fn apply<K>(api: &Api<K>, name: &str, manifest: Value) -> anyhow::Result<()>
+fn forced() -> PatchParams {
+    PatchParams::apply("ebb").force()
+}
+
+async fn apply<K>(api: &Api<K>, name: &str, how: &PatchParams, manifest: &Value) -> anyhow::Result<()>
 where
     K: Clone + DeserializeOwned + Debug,
 {
-    api.patch(name, &PatchParams::apply("ebb").force(), &Patch::Apply(manifest)).await?;
+    api.patch(name, how, &Patch::Apply(manifest)).await?;
     Ok(())
 }

@@ -31,9 +31,20 @@ pub(crate) async fn follow(
     attached: Option<(Client, RelaySettings)>,
 ) {
     let mut failed: Option<String> = None;
+    // After a failure, the API server may have a part of another policy.
+    let mut enforced = Some(policy.clone());
     loop {
         tokio::time::sleep(INTERVAL).await;
-        let next = load(&file, &policy, attached.as_ref()).await;
+        let mut next = read(&file).await;
+        if let (Ok(new), Some((client, settings))) = (&next, &attached)
+            && enforced.as_ref() != Some(new)
+        {
+            enforced = None;
+            match attached::prepare(client, settings, new).await {
+                Ok(()) => enforced = Some(new.clone()),
+                Err(error) => next = Err(format!("{error:#}")),
+            }
+        }
         match &next {
             Ok(next) if *next == policy && failed.is_none() => continue,
             Err(reason) if failed.as_ref() == Some(reason) => continue,
@@ -51,17 +62,7 @@ pub(crate) async fn follow(
     }
 }
 
-async fn load(
-    file: &Path,
-    current: &ClusterPolicy,
-    attached: Option<&(Client, RelaySettings)>,
-) -> Result<ClusterPolicy, String> {
+async fn read(file: &Path) -> Result<ClusterPolicy, String> {
     let text = tokio::fs::read_to_string(file).await;
-    let policy = parse(file, &text.map_err(|error| format!("cannot read {}: {error}", file.display()))?)?;
-    if let Some((client, settings)) = attached
-        && policy != *current
-    {
-        attached::prepare(client, settings, &policy).await.map_err(|error| format!("{error:#}"))?;
-    }
-    Ok(policy)
+    parse(file, &text.map_err(|error| format!("cannot read {}: {error}", file.display()))?)
 }

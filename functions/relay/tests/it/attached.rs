@@ -1,14 +1,37 @@
-//! The option `--attached`: the relay ends with the process that started it.
+//! The option `--attached`: the relay ends with the process that started it, and installs its admission policy.
 
+use std::path::Path;
 use std::process::Stdio;
 
-use ebb_protocol::sign::WebhookSecret;
-use serde_json::json;
-use tokio::io::AsyncWriteExt as _;
+use ebb_protocol::relay::{Batch, BatchResponse};
+use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpListener;
-use tokio::process::Command;
+use tokio::process::{Child, Command};
 
+use crate::client::{client, client_of, kubeconfig_of};
+use crate::fixture::*;
+use crate::rights;
 use crate::wait::WAIT_TIMEOUT;
+
+/// Starts an attached relay with further options, and writes its secret to its standard input.
+async fn launch(kubeconfig: &Path, options: &[&str]) -> Child {
+    let mut relay = Command::new(env!("CARGO_BIN_EXE_ebb-relay"))
+        .args(["--attached", "--listen", "127.0.0.1:0", "--advertise-url", "http://127.0.0.1:1"])
+        .args(["--callback-hosts", "127.0.0.1", "--kubeconfig"])
+        .arg(kubeconfig)
+        .args(options)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let secret = WebhookSecret::from_bytes(&[7; 32]).unwrap();
+    let line = format!("{}\n", &**secret.reveal());
+    relay.stdin.as_mut().unwrap().write_all(line.as_bytes()).await.unwrap();
+    relay
+}
 
 /// The standard input closes while the API server of the context does not respond. The relay ends nevertheless.
 #[tokio::test]
@@ -25,20 +48,111 @@ async fn the_relay_ends_when_its_standard_input_closes() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("kubeconfig");
     std::fs::write(&file, kubeconfig.to_string()).unwrap();
-    let mut relay = Command::new(env!("CARGO_BIN_EXE_ebb-relay"))
-        .args(["--attached", "--listen", "127.0.0.1:0", "--advertise-url", "http://127.0.0.1:1"])
-        .args(["--callback-hosts", "127.0.0.1", "--context", "silent", "--kubeconfig"])
-        .arg(&file)
-        .stdin(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap();
-    let mut stdin = relay.stdin.take().unwrap();
-    stdin.write_all(WebhookSecret::from_bytes(&[7; 32]).unwrap().reveal().as_bytes()).await.unwrap();
-    stdin.write_all(b"\n").await.unwrap();
+    let mut relay = launch(&file, &["--context", "silent"]).await;
     let _connection =
         tokio::time::timeout(WAIT_TIMEOUT, silent.accept()).await.expect("a connection to the API server").unwrap();
-    drop(stdin);
+    drop(relay.stdin.take());
     let status = tokio::time::timeout(WAIT_TIMEOUT, relay.wait()).await.expect("the relay ends").unwrap();
     assert!(status.success(), "{status}");
+}
+
+/// The API server refuses a part of a new policy. Its rules stay those of the policy in force.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_policy_that_is_refused_changes_no_rule() {
+    let (cluster, client) = (cluster().await, client().await);
+    let units = format!("attached-{:08x}", rand::random::<u32>());
+    let own = format!("{units}-relay");
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let labels = json!({"pod-security.kubernetes.io/enforce": "restricted"});
+    for name in [&units, &own] {
+        create(&namespaces, json!({"metadata": {"name": name, "labels": labels}})).await;
+    }
+    rights::grant(&client, &units).await;
+    let roles: Api<ClusterRole> = Api::all(client.clone());
+    let role_bindings: Api<ClusterRoleBinding> = Api::all(client.clone());
+    let kinds = ["validatingadmissionpolicies", "validatingadmissionpolicybindings"];
+    let [of_policies, of_bindings] = kinds.map(|kind| format!("{units}:{kind}"));
+    for (name, kind) in [&of_policies, &of_bindings].into_iter().zip(kinds) {
+        let (group, verbs) = ("admissionregistration.k8s.io", ["get", "create", "patch"]);
+        let rules = json!([{"apiGroups": [group], "resources": [kind], "verbs": verbs}]);
+        create(&roles, json!({"metadata": {"name": name}, "rules": rules})).await;
+    }
+    let bind = async |name: &str| {
+        let role_ref = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name});
+        let account = json!([{"kind": "ServiceAccount", "name": "ebb-relay", "namespace": own}]);
+        create(&role_bindings, json!({"metadata": {"name": name}, "roleRef": role_ref, "subjects": account})).await;
+    };
+    bind(&of_policies).await;
+    bind(&of_bindings).await;
+    let account = || kubeconfig_of(cluster, &own, "ebb-relay");
+    rights::wait_until_effective(account(), &units).await;
+    let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(client_of(account()).await);
+    until("the right to bindings", async || bindings.get_opt("none").await.ok()).await;
+
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name);
+    std::fs::write(file("kubeconfig"), serde_json::to_string(&account()).unwrap()).unwrap();
+    let write = |level: &str| {
+        let text = format!("podSecurityLevel: {level}\nnamespaces: {{{units}: []}}\n");
+        std::fs::write(file("next.yaml"), text).unwrap();
+        std::fs::rename(file("next.yaml"), file("policy.yaml")).unwrap();
+    };
+    write("restricted");
+    let policy_file = file("policy.yaml").display().to_string();
+    let options = ["--namespace", &own, "--unit-namespace", &units, "--policy", &policy_file];
+    let mut relay = launch(&file("kubeconfig"), &options).await;
+    let mut lines = BufReader::new(relay.stdout.take().unwrap()).lines();
+    let line = lines.next_line().await.unwrap().expect("the relay starts");
+    // `listening on ADDRESS in cluster UID`
+    let words: Vec<&str> = line.split(' ').collect();
+    let (url, uid) = (format!("http://{}", words[2]), words[5].to_owned());
+    let batch = json!(Batch { v: 1, cluster: uid, requests: vec![RelayRequest::About] });
+    let (http, secret) =
+        (reqwest::Client::builder().no_proxy().build().unwrap(), WebhookSecret::from_bytes(&[7; 32]).unwrap());
+    let reported_error = async || {
+        let (_, body) = post(&http, &url, &batch, &secret).await.expect("a response");
+        match serde_json::from_str::<BatchResponse>(&body).unwrap().responses.remove(0) {
+            RelayResponse::About(about) => about.policy.expect("a policy").error,
+            other => panic!("{other:?}"),
+        }
+    };
+    let policies: Api<ValidatingAdmissionPolicy> = Api::all(client.clone());
+    // The name of the admission policy, and the levels that it permits.
+    let installed = async || {
+        let all = policies.list(&ListParams::default()).await.unwrap();
+        let of_policy = |policy: ValidatingAdmissionPolicy| {
+            let name = policy.name_any();
+            let variables = policy.spec?.variables?;
+            let levels = variables.into_iter().find(|variable| variable.name == "levels")?.expression;
+            (name.starts_with("ebb-dev-") && levels.contains(&units)).then_some((name, levels))
+        };
+        all.into_iter().find_map(of_policy).expect("an admission policy")
+    };
+    let before = installed().await;
+    assert_eq!(before.1, json!({units.as_str(): ["restricted"]}).to_string());
+
+    role_bindings.delete(&of_bindings, &DeleteParams::default()).await.unwrap();
+    until("the end of the right", async || bindings.get_opt("none").await.is_err().then_some(())).await;
+    write("baseline");
+    let error = until("the error", async || reported_error().await).await;
+    assert!(error.contains("units need an admission policy"), "{error}");
+    assert_eq!(installed().await, before);
+    // The former policy is written again.
+    write("restricted");
+    bind(&of_bindings).await;
+    until("the end of the error", async || reported_error().await.is_none().then_some(())).await;
+    assert_eq!(installed().await, before);
+
+    drop(relay.stdin.take());
+    relay.wait().await.unwrap();
+    policies.delete(&before.0, &DeleteParams::default()).await.unwrap();
+    let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(client.clone());
+    bindings.delete(&before.0, &DeleteParams::default()).await.unwrap();
+    for name in [&of_policies, &of_bindings] {
+        role_bindings.delete(name, &DeleteParams::default()).await.unwrap();
+        roles.delete(name, &DeleteParams::default()).await.unwrap();
+    }
+    for name in [units, own] {
+        namespaces.delete(&name, &DeleteParams::default()).await.unwrap();
+    }
 }
