@@ -2,7 +2,7 @@
 //!
 //! The Secret [`NAME`] in the relay's namespace has the registered secret and the digest of its token. A new secret is
 //! stored there before it is sent, so a relay that was killed repeats the same registration. A token with another
-//! digest registers another secret.
+//! digest registers another secret, also if the Secret is damaged.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -82,24 +82,26 @@ impl Registrar<'_> {
         let token = self.token()?;
         let stored = self.secrets.get_opt(NAME).await.map_err(|error| self.secret_error("read", &error))?;
         let mut identity = stored.unwrap_or_else(new_identity);
-        let (present, used) = pair(&identity, REGISTERED)?;
+        let (present, used) = pair(&identity, REGISTERED);
+        // The control plane accepts the token of a damaged pair for its lost secret only.
+        let token = token.filter(|token| used.as_deref() != Some(token_digest(token).as_str()));
         let (present, token) = match (present, token) {
-            (Some(present), None) => return Ok(present),
-            (Some(present), Some(token)) if used.as_deref() == Some(token_digest(&token).as_str()) => {
-                return Ok(present);
+            (Ok(Some(present)), None) => return Ok(present),
+            (Err(damage), None) => {
+                let namespace = &self.bootstrap.namespace;
+                return Err(
+                    self.with_fix(&format!("the Secret {NAME} in the namespace {namespace} is damaged: {damage}"))
+                );
             }
-            (None, None) => {
+            (Ok(None), None) => {
                 let file = self.bootstrap.token_file.display();
-                return Err(format!(
-                    "{file} has no bootstrap token: store the token of the cluster {} there",
-                    self.bootstrap.cluster
-                ));
+                return Err(self.with_fix(&format!("{file} has no bootstrap token")));
             }
-            (present, Some(token)) => (present, token),
+            (present, Some(token)) => (present.unwrap_or_default(), token),
         };
         let digest = token_digest(&token);
-        let next = match pair(&identity, NEXT)? {
-            (Some(next), Some(of)) if of == digest => next,
+        let next = match pair(&identity, NEXT) {
+            (Ok(Some(next)), Some(of)) if of == digest => next,
             _ => {
                 let next = WebhookSecret::from_bytes(&rand::random::<[u8; 32]>()).map_err(|error| error.to_string())?;
                 set(&mut identity, NEXT, &next, &digest);
@@ -137,7 +139,11 @@ impl Registrar<'_> {
         match text.trim() {
             "" => Ok(None),
             token if is_token(token) => Ok(Some(token.to_owned())),
-            _ => Err(format!("{} has no bootstrap token: expected `ebbc_` and 43 characters", file.display())),
+            text => Err(self.with_fix(&format!(
+                "{} has no bootstrap token: expected `ebbc_` and 43 characters, got {} characters",
+                file.display(),
+                text.chars().count()
+            ))),
         }
     }
 
@@ -148,6 +154,11 @@ impl Registrar<'_> {
             Some(_) => self.secrets.replace(NAME, &PostParams::default(), identity).await,
         };
         saved.map_err(|error| self.secret_error("write", &error))
+    }
+
+    /// Adds the command that gives the relay another token.
+    fn with_fix(&self, problem: &str) -> String {
+        format!("{problem}; run `ebb cluster rotate {} --apply`", self.bootstrap.cluster)
     }
 
     fn secret_error(&self, what: &str, error: &kube::Error) -> String {
@@ -189,16 +200,23 @@ fn new_identity() -> Secret {
     Secret { metadata, ..Secret::default() }
 }
 
-/// Returns a secret and the digest of its token.
-fn pair(identity: &Secret, keys: [&str; 2]) -> Result<(Option<WebhookSecret>, Option<String>), String> {
+/// Returns a secret, or why its key cannot be used, and the digest of its token.
+fn pair(identity: &Secret, keys: [&str; 2]) -> (Result<Option<WebhookSecret>, String>, Option<String>) {
     let text = |key: &str| {
         let bytes = identity.data.as_ref().and_then(|data| data.get(key));
         bytes.map(|bytes| String::from_utf8_lossy(&bytes.0).into_owned())
     };
-    let [secret, token] = keys;
-    let parsed = text(secret).map(|text| WebhookSecret::parse(&text)).transpose();
-    let parsed = parsed.map_err(|error| format!("the key {secret} of the Secret {NAME} is damaged: {error}"))?;
-    Ok((parsed, text(token)))
+    let [key, of_token] = keys;
+    let (secret, token) = (text(key), text(of_token));
+    let damaged = |got: String| format!("expected `whsec_` and 24 to 64 bytes in base64 in its key `{key}`, got {got}");
+    let secret = match secret {
+        Some(text) => WebhookSecret::parse(&text)
+            .map(Some)
+            .map_err(|error| damaged(format!("{} characters: {error}", text.chars().count()))),
+        None if token.is_some() => Err(damaged("no such key".to_owned())),
+        None => Ok(None),
+    };
+    (secret, token)
 }
 
 fn set(identity: &mut Secret, [of_secret, of_token]: [&str; 2], secret: &WebhookSecret, digest: &str) {
@@ -273,26 +291,79 @@ mod tests {
         url
     }
 
+    /// Returns the bootstrap at a control plane, with a file that does not exist yet.
+    async fn bootstrap(control_plane: &Arc<ControlPlane>, stored: &Stored) -> RelayBootstrap {
+        let url = serve(Arc::clone(control_plane), Arc::clone(stored)).await;
+        let token_file = std::env::temp_dir().join(format!("ebb-identity-{:016x}", rand::random::<u64>()));
+        RelayBootstrap { url, cluster: "eu".to_owned(), namespace: "relay".to_owned(), token_file }
+    }
+
+    fn registrar<'a>(bootstrap: &'a RelayBootstrap, stored: &Stored) -> Registrar<'a> {
+        let secrets = Api::namespaced(client(stored), "relay");
+        Registrar { secrets, http: http_client().unwrap(), uid: "u", bootstrap }
+    }
+
+    /// Each error has the command that gives the relay another token, which repairs the Secret.
+    #[tokio::test]
+    async fn another_token_repairs_a_damaged_identity() {
+        let (stored, control_plane) = (Stored::default(), Arc::new(ControlPlane::default()));
+        let bootstrap = bootstrap(&control_plane, &stored).await;
+        let registrar = registrar(&bootstrap, &stored);
+        let keys = async || registrar.keys().await.map(|secret| secret.reveal().to_string());
+        let count = || control_plane.seen.lock().unwrap().len();
+        let [used, other] = [1, 2].map(|number| issue_token([number; 4]));
+        control_plane.valid.lock().unwrap().clone_from(&other);
+        let digest = token_digest(&used);
+        for (number, (secret, got)) in [
+            (None, "got no such key"),
+            (Some("hunter2"), "got 7 characters: this signing secret does not begin with whsec_"),
+            (Some("whsec_AAAA"), "got 10 characters: this signing secret has 3 bytes"),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let mut data = BTreeMap::from([("token", ByteString(digest.as_bytes().to_vec()))]);
+            data.extend(secret.map(|secret| ("secret", ByteString(secret.as_bytes().to_vec()))));
+            let metadata = json!({"name": NAME, "resourceVersion": "1"});
+            *stored.lock().unwrap() =
+                Some(json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}));
+            std::fs::write(&bootstrap.token_file, &**used).unwrap();
+            for _ in 0..2 {
+                let error = keys().await.unwrap_err();
+                let parts = [
+                    "the Secret ebb-relay-identity in the namespace relay is damaged: expected `whsec_`",
+                    "in its key `secret`",
+                    got,
+                    "run `ebb cluster rotate eu --apply`",
+                ];
+                assert!(parts.iter().all(|part| error.contains(part)) && !error.contains("hunter2"), "{error}");
+                // The second time, the file is empty.
+                std::fs::write(&bootstrap.token_file, "").unwrap();
+            }
+            assert_eq!(count(), number, "no request has the used token");
+            std::fs::write(&bootstrap.token_file, &**other).unwrap();
+            let registered = keys().await.unwrap();
+            assert_eq!((keys().await, count()), (Ok(registered), number + 1));
+        }
+        std::fs::write(&bootstrap.token_file, "garbage").unwrap();
+        let error = keys().await.unwrap_err();
+        let parts = ["expected `ebbc_` and 43 characters, got 7 characters", "run `ebb cluster rotate eu --apply`"];
+        assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+        std::fs::remove_file(&bootstrap.token_file).unwrap();
+    }
+
     #[tokio::test]
     async fn a_relay_stores_its_secret_before_it_registers_it() {
         let (stored, control_plane) = (Stored::default(), Arc::new(ControlPlane::default()));
-        let url = serve(Arc::clone(&control_plane), Arc::clone(&stored)).await;
-        let token_file = std::env::temp_dir().join(format!("ebb-identity-{:016x}", rand::random::<u64>()));
-        let (cluster, namespace) = ("eu".to_owned(), "relay".to_owned());
-        let bootstrap = RelayBootstrap { url, cluster, namespace, token_file: token_file.clone() };
-        let registrar = Registrar {
-            secrets: Api::namespaced(client(&stored), "relay"),
-            http: http_client().unwrap(),
-            uid: "u",
-            bootstrap: &bootstrap,
-        };
+        let bootstrap = bootstrap(&control_plane, &stored).await;
+        let (registrar, token_file) = (registrar(&bootstrap, &stored), &bootstrap.token_file);
         let keys = async || registrar.keys().await.map(|secret| secret.reveal().to_string());
         let count = || control_plane.seen.lock().unwrap().len();
         assert!(keys().await.unwrap_err().contains("has no bootstrap token"));
         assert_eq!(count(), 0);
         let [first, second, wrong] = [1, 2, 3].map(|number| issue_token([number; 4]));
         // A token that is not accepted registers nothing, and the repetition sends the same secret.
-        std::fs::write(&token_file, format!("{}\n", *first)).unwrap();
+        std::fs::write(token_file, format!("{}\n", *first)).unwrap();
         assert!(keys().await.unwrap_err().contains("401"));
         control_plane.valid.lock().unwrap().clone_from(&first);
         let registered = keys().await.unwrap();
@@ -303,13 +374,13 @@ mod tests {
         assert_eq!(count(), 2);
         // A registered relay sends no request, with its token and without.
         assert_eq!(keys().await.as_deref(), Ok(&*registered));
-        std::fs::remove_file(&token_file).unwrap();
+        std::fs::remove_file(token_file).unwrap();
         assert_eq!(keys().await.as_deref(), Ok(&*registered));
         assert_eq!(count(), 2);
         // Another token registers another secret. Until one is accepted, the relay keeps its secret.
-        std::fs::write(&token_file, &**wrong).unwrap();
+        std::fs::write(token_file, &**wrong).unwrap();
         assert_eq!(keys().await.as_deref(), Ok(&*registered));
-        std::fs::write(&token_file, &**second).unwrap();
+        std::fs::write(token_file, &**second).unwrap();
         control_plane.valid.lock().unwrap().clone_from(&second);
         let rotated = keys().await.unwrap();
         assert_ne!(rotated, registered);
@@ -318,6 +389,6 @@ mod tests {
         let kept: Vec<&String> = secret["data"].as_object().unwrap().keys().collect();
         assert_eq!(kept, ["secret", "token"]);
         assert!(!secret.to_string().contains(&**second), "the token is stored");
-        std::fs::remove_file(&token_file).unwrap();
+        std::fs::remove_file(token_file).unwrap();
     }
 }
