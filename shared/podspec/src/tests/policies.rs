@@ -69,6 +69,16 @@ fn refusals_name_the_key_the_allowed_values_and_the_command() {
     assert_eq!(listed(many[..1].iter()), "10");
 }
 
+/// The API server refuses a namespace that its rules do not list, and suggests the same command.
+#[test]
+fn the_admission_policy_suggests_the_same_command() {
+    let rules: serde_json::Value = yaml(include_str!("../../../../infra/relay/chart/rules.yaml"));
+    let text = rules["validations"][0]["messageExpression"].as_str().unwrap();
+    let suggested = text.replace("' + request.namespace + '", "team-a");
+    let violation = policy().namespace_violation("team-a").unwrap();
+    assert!(suggested.contains(&format!("{}' ", violation.help)), "{suggested}");
+}
+
 /// A name comes from a document, and an operator copies the command.
 #[test]
 fn a_hostile_name_is_no_part_of_a_command() {
