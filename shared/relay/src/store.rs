@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use ebb_protocol::callback::Callback;
+use ebb_protocol::callback::{Callback, ReasonCode};
 use ebb_protocol::relay::{SecretDocument, TaskId};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
@@ -101,9 +101,23 @@ impl RecordStore {
         Ok(Some(held))
     }
 
+    /// Reads the further parts of a result. A result without one of them is lost.
+    ///
+    /// # Errors
+    /// Returns [`ReconcileError::Conflict`] if another write has changed the record.
     pub(crate) async fn read_rest(&self, held: &mut VersionedRecord) -> Result<()> {
         for part in 1..=held.record.result_parts {
-            let piece = self.secrets.get(&names::continuation_name(&held.record.name, part)).await?;
+            let name = names::continuation_name(&held.record.name, part);
+            let Some(piece) = self.secrets.get_opt(&name).await? else {
+                // A write saves the record before it deletes parts.
+                let now = self.head(&held.record.name).await?;
+                if now.is_none_or(|now| now.resource_version != held.resource_version) {
+                    return Err(ReconcileError::Conflict);
+                }
+                let why = format!("the Secret {name} with a part of the result was deleted");
+                held.set_result(Callback::failed(ReasonCode::Lost, &why));
+                return Ok(());
+            };
             let data = piece.data.unwrap_or_default().remove(OF_RESULT).unwrap_or_default();
             held.result.get_or_insert_default().extend(data.0);
         }
@@ -395,6 +409,7 @@ fn encode(held: &VersionedRecord) -> Result<Secret> {
 mod tests {
     use std::sync::{Arc, atomic::AtomicU32, atomic::Ordering::SeqCst};
 
+    use ebb_protocol::callback::CallbackStatus;
     use http::{Method, Request, Response};
     use kube::client::Body;
     use serde_json::{Value, json};
@@ -402,19 +417,36 @@ mod tests {
     use super::*;
     use crate::record::{ObjectRef, TaskSpec};
 
-    /// Returns a client of a namespace with one Secret. Each write changes its version.
-    fn client() -> Client {
-        let (stored, version) = (Arc::new(Mutex::new(Value::Null)), Arc::new(AtomicU32::new(0)));
+    /// Secrets by their names.
+    type StoredSecrets = Arc<Mutex<BTreeMap<String, Value>>>;
+
+    /// Returns a client of a namespace. Each write changes the version of a Secret.
+    fn client(stored: &StoredSecrets) -> Client {
+        let (stored, version) = (Arc::clone(stored), Arc::new(AtomicU32::new(0)));
         let service = tower::service_fn(move |request: Request<Body>| {
             let (stored, version) = (Arc::clone(&stored), Arc::clone(&version));
             async move {
                 let (parts, body) = request.into_parts();
-                if parts.method != Method::GET {
-                    let mut secret: Value = serde_json::from_slice(&body.collect_bytes().await?).unwrap();
+                let body = body.collect_bytes().await?;
+                let mut stored = stored.lock().unwrap();
+                let mut name = parts.uri.path().rsplit('/').next().unwrap_or_default().to_owned();
+                if matches!(parts.method, Method::POST | Method::PUT) {
+                    let mut secret: Value = serde_json::from_slice(&body).unwrap();
                     secret["metadata"]["resourceVersion"] = version.fetch_add(1, SeqCst).to_string().into();
-                    *stored.lock().unwrap() = secret;
+                    name = secret["metadata"]["name"].as_str().unwrap().to_owned();
+                    stored.insert(name.clone(), secret);
                 }
-                Ok::<_, kube::Error>(Response::new(Body::from(stored.lock().unwrap().to_string().into_bytes())))
+                let found =
+                    if parts.method == Method::DELETE { stored.remove(&name) } else { stored.get(&name).cloned() };
+                let missing = || {
+                    json!({
+                        "kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "", "reason": "NotFound",
+                        "code": 404,
+                    })
+                };
+                let status = if found.is_some() { 200 } else { 404 };
+                let text = found.unwrap_or_else(missing).to_string();
+                Ok::<_, kube::Error>(Response::builder().status(status).body(Body::from(text.into_bytes())).unwrap())
             }
         });
         Client::new(service, "relay")
@@ -466,7 +498,7 @@ mod tests {
     /// unconfirmed.
     #[tokio::test]
     async fn only_the_relay_that_wrote_a_version_confirms_it() {
-        let client = client();
+        let client = client(&StoredSecrets::default());
         let (first, second) = (RecordStore::new(&client, "relay"), RecordStore::new(&client, "relay"));
         let mut record = first.create(TaskRecord::new(name(), TaskPhase::Starting, Some(spec()))).await.unwrap();
         let read = async |store: &RecordStore| store.get(&name()).await.unwrap().unwrap();
@@ -482,5 +514,29 @@ mod tests {
         assert!(read(&first).await.may_be_in_flight());
         record.confirmed = false;
         assert!(record.may_be_in_flight());
+    }
+
+    /// A Secret with a part of a large result is deleted by hand.
+    #[tokio::test]
+    async fn a_result_without_one_of_its_parts_is_lost() {
+        let stored = StoredSecrets::default();
+        let store = RecordStore::new(&client(&stored), "relay");
+        let mut held = store.create(TaskRecord::new(name(), TaskPhase::Ended, Some(spec()))).await.unwrap();
+        let mut result = Callback::new(CallbackStatus::Succeeded);
+        result.outputs.insert("large".to_owned(), "x".repeat(PART_BYTES).into());
+        held.set_result(result);
+        store.save(&mut held).await.unwrap();
+        let read = async || store.get(&name()).await.unwrap().unwrap();
+        assert_eq!(read().await.result().unwrap().status, CallbackStatus::Succeeded);
+        let mut before = store.head(&name()).await.unwrap().unwrap();
+        let part = names::continuation_name(&name(), 1);
+        stored.lock().unwrap().remove(&part).expect("the result has two parts");
+        let mut lost = read().await;
+        let reason = lost.result().unwrap().reason.unwrap();
+        assert!(reason.code == ReasonCode::Lost && reason.message.contains(&part), "{reason:?}");
+        // The part is missing because of a later write.
+        store.save(&mut lost).await.unwrap();
+        let read_late = store.read_rest(&mut before).await;
+        assert!(matches!(read_late, Err(ReconcileError::Conflict)), "{read_late:?}");
     }
 }
