@@ -14,6 +14,7 @@ use ebb_protocol::entrypoint::REPORT_BODY;
 use ebb_protocol::pull::ReplyOutcome;
 use ebb_protocol::relay::{Batch, RelayRequest, RelayResponse, TaskId, TaskState};
 use ebb_protocol::sign::{self, SignatureError, WebhookKeys};
+use tokio::sync::Semaphore;
 
 use crate::Relay;
 use crate::bodies::BodyPool;
@@ -38,17 +39,21 @@ const REPORTS: usize = 8;
 /// The timeouts for memory and for the body of a report.
 const REPORT_TIMES: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(60));
 
+/// Reports that ask the API server at the same time: half of the requests that the client permits. A pod can send any
+/// number of reports, also with a wrong token, and tasks need the other requests.
+const LOOKUPS: usize = 32;
+
 struct ReportServer {
     relay: Relay,
     bodies: BodyPool,
+    lookups: Semaphore,
 }
 
 /// Returns the routes for entrypoints.
 pub fn reports(relay: Relay) -> Router {
     let bodies = BodyPool::new(REPORT_BODY, REPORTS, REPORT_TIMES.0, REPORT_TIMES.1);
-    Router::new()
-        .route("/v1/reports/{unit}/{attempt}", post(report))
-        .with_state(Arc::new(ReportServer { relay, bodies }))
+    let server = ReportServer { relay, bodies, lookups: Semaphore::new(LOOKUPS) };
+    Router::new().route("/v1/reports/{unit}/{attempt}", post(report)).with_state(Arc::new(server))
 }
 
 /// Returns the route for the control plane, which signs batches with one of `keys`. Until they are set, it answers 503.
@@ -130,10 +135,16 @@ async fn report(
     };
     let name = TaskId { unit, attempt };
     let reported = async {
+        // This fails only if the semaphore is closed, which never happens.
+        let lookup = reports.lookups.acquire().await;
         // The token is checked first, so that a request without one uses no memory.
         reports.relay.expects(&name, token).await?;
+        drop(lookup);
         match reports.bodies.read(&headers, body).await {
-            Ok(body) => reports.relay.report(&name, token, body.as_ref()).await.map(|()| StatusCode::NO_CONTENT),
+            Ok(body) => {
+                let _lookup = reports.lookups.acquire().await;
+                reports.relay.report(&name, token, body.as_ref()).await.map(|()| StatusCode::NO_CONTENT)
+            }
             Err(status) => Ok(status),
         }
     };
@@ -187,5 +198,35 @@ fn response_label(response: &RelayResponse) -> &'static str {
         RelayResponse::Refused(_) => "refused",
         RelayResponse::Unavailable(_) => "unavailable",
         RelayResponse::TooLarge => "too_large",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering::SeqCst;
+
+    use axum::http::Request;
+    use tokio::task::JoinSet;
+    use tower::ServiceExt as _;
+
+    use super::*;
+    use crate::test_api::TestApi;
+
+    #[tokio::test]
+    async fn reports_leave_requests_to_tasks() {
+        let server = Arc::<TestApi>::default();
+        let (router, mut sent) = (reports(server.relay().await), JoinSet::new());
+        for unit in 0..4 * LOOKUPS {
+            let request = Request::post(format!("/v1/reports/unit-{unit}/1")).header("authorization", "Bearer t");
+            sent.spawn(router.clone().oneshot(request.body(Body::empty()).unwrap()));
+        }
+        let all_permits = async {
+            while server.unanswered.load(SeqCst) < LOOKUPS {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), all_permits).await.expect("reports are looked up");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        assert_eq!(server.unanswered.load(SeqCst), LOOKUPS);
     }
 }

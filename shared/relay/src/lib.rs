@@ -65,6 +65,8 @@ mod task_events;
 mod task_registry;
 mod task_waits;
 mod terminate;
+#[cfg(test)]
+mod test_api;
 mod warnings;
 mod watches;
 
