@@ -11,8 +11,9 @@ trap 'exit 143' TERM
 
 # Connects to the state, and removes the lock of an attempt that was killed.
 #
-# Ebb starts an attempt when the earlier ones have ended. They ran in pods, whose names begin with `ebb-`, or on this
-# machine. Scripts of other instances have other states. The lock of a person elsewhere stays, and OpenTofu waits for it.
+# Ebb starts an attempt when the earlier ones have ended. They ran on this machine, or in pods with names such as
+# `ebb-sandbox-shop-db-apply-DIGEST-POD`, where DIGEST has 10 characters and POD has 5. Scripts of other instances have
+# other states. The lock of a person elsewhere stays, and OpenTofu waits for it.
 connect() {
     tofu init -backend-config="bucket=$BUCKET" -backend-config="key=ebb/$state/terraform.tfstate"
     # No lock has this ID, so this only prints the lock, if there is one.
@@ -20,7 +21,7 @@ connect() {
     id=$(printf '%s\n' "$lock" | sed -n 's/^ *ID: *\([0-9a-f-]*\)$/\1/p')
     holder=$(printf '%s\n' "$lock" | sed -n 's/^ *Who: *//p')
     case "$holder" in
-    *@ebb-* | *@"$(hostname)")
+    *@ebb-*-??????????-????? | *@"$(hostname)")
         echo "$holder has left the lock $id: an earlier attempt was killed"
         tofu force-unlock -force "$id"
         killed=yes
