@@ -184,6 +184,16 @@ pub(crate) struct TaskSpec {
 }
 
 impl TaskSpec {
+    /// Returns a task without objects.
+    #[cfg(test)]
+    pub(crate) fn example() -> Self {
+        let spec = json!({
+            "callback": {"url": "u", "token": "old"}, "namespace": "n", "token": "t", "applied": [], "receivedMs": 0,
+            "objects": {"instance": "i", "until": {"ready": []}}, "notAfterMs": 0, "deadlineMs": 0,
+        });
+        serde_json::from_value(spec).expect("a task")
+    }
+
     /// Restarts the timeout with the full duration when the task gets its slot.
     pub(crate) fn start_clock(&mut self, now_ms: u64) {
         let waited = now_ms.saturating_sub(self.received_ms);

@@ -93,7 +93,7 @@ impl Relay {
         for task in &tasks {
             inner.reconcile(&task.name);
         }
-        tokio::spawn(removal::tombstone_loop(Arc::downgrade(&inner)));
+        tokio::spawn(removal::review_loop(Arc::downgrade(&inner)));
         Ok(Self { inner, _tasks: Arc::new(sender) })
     }
 

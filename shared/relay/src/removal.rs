@@ -1,4 +1,4 @@
-//! Deletes objects of ended tasks, sensitive outputs, and old tombstones.
+//! Deletes objects of ended tasks, sensitive outputs, and old tombstones. Continues tasks of a relay that was killed.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
@@ -20,7 +20,8 @@ use crate::store::VersionedRecord;
 use crate::task_waits;
 
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-const TOMBSTONE_INTERVAL: Duration = Duration::from_secs(300);
+/// The pause between two reviews of all records.
+const REVIEW_INTERVAL: Duration = Duration::from_secs(300);
 /// The retention of a tombstone. It exceeds the longest time for which a request can be in transit.
 const TOMBSTONE_RETENTION: Duration = Duration::from_secs(3600);
 
@@ -194,13 +195,25 @@ impl Reconciler {
         Err(ReconcileError::Internal(messages.into_iter().collect::<Vec<_>>().join("; ")))
     }
 
-    async fn remove_old_tombstones(&self) -> Result<()> {
+    /// Continues tasks without a loop, and deletes old tombstones. Another relay that had these tasks was killed.
+    async fn review_records(self: &Arc<Self>) -> Result<()> {
         let oldest = now_ms().saturating_sub(millis(TOMBSTONE_RETENTION));
         // A record with a task may still name objects to delete.
         let is_old = |record: &TaskRecord| {
             matches!(record.phase, TaskPhase::Tombstone { since_ms } if since_ms < oldest) && record.spec.is_none()
         };
-        for name in self.store.collect(|record| is_old(&record).then_some(record.name)).await? {
+        let mut open = Vec::new();
+        let review = |record: TaskRecord| {
+            if record.needs_reconcile() {
+                open.push(record.name.clone());
+            }
+            is_old(&record).then_some(record.name)
+        };
+        let old = self.store.collect(review).await?;
+        for name in open.iter().filter(|name| !self.registry.has_loop(name)) {
+            self.reconcile(name);
+        }
+        for name in old {
             if let Some(held) = self.store.get(&name).await?
                 && is_old(&held.record)
             {
@@ -211,13 +224,42 @@ impl Reconciler {
     }
 }
 
-/// Deletes old tombstones until the relay closes.
-pub(crate) async fn tombstone_loop(inner: Weak<Reconciler>) {
+/// Reviews the records until the relay closes.
+pub(crate) async fn review_loop(inner: Weak<Reconciler>) {
     while let Some(inner) = inner.upgrade() {
-        if let Err(error) = inner.remove_old_tombstones().await {
-            tracing::warn!(%error, "cannot delete old tombstones");
+        if let Err(error) = inner.review_records().await {
+            tracing::warn!(%error, "cannot review the records");
         }
         drop(inner);
-        tokio::time::sleep(TOMBSTONE_INTERVAL).await;
+        tokio::time::sleep(REVIEW_INTERVAL).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::ByteString;
+    use serde_json::json;
+
+    use super::*;
+    use crate::record::TaskSpec;
+    use crate::test_api::TestApi;
+
+    /// Another relay has started a task and was killed.
+    #[tokio::test]
+    async fn a_task_without_a_loop_is_continued() {
+        let server = Arc::<TestApi>::default();
+        let relay = server.relay().await;
+        let record = |attempt: u32, phase: TaskPhase| {
+            let name = TaskId { unit: "unit".to_owned(), attempt };
+            let record = TaskRecord::new(name, phase, Some(TaskSpec::example()));
+            let data = ByteString(serde_json::to_vec(&record).unwrap());
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": {}, "data": {"record": data}})
+        };
+        let tombstone = TaskPhase::Tombstone { since_ms: now_ms() };
+        *server.secrets.lock().unwrap() = vec![record(1, tombstone), record(2, TaskPhase::Running)];
+        for _ in 0..2 {
+            relay.inner.review_records().await.unwrap();
+            assert_eq!(relay.task_count(), 1);
+        }
     }
 }

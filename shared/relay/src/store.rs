@@ -456,14 +456,6 @@ mod tests {
         TaskId { unit: "unit".to_owned(), attempt: 1 }
     }
 
-    fn spec() -> TaskSpec {
-        let spec = json!({
-            "callback": {"url": "u", "token": "old"}, "namespace": "n", "token": "t", "applied": [], "receivedMs": 0,
-            "objects": {"instance": "i", "until": {"ready": []}}, "notAfterMs": 0, "deadlineMs": 0,
-        });
-        serde_json::from_value(spec).unwrap()
-    }
-
     /// The namespace of a relay that was removed ends although objects of ended tasks are still being deleted.
     #[test]
     fn only_records_that_are_needed_have_a_finalizer() {
@@ -479,7 +471,7 @@ mod tests {
             (tombstone.clone(), kept, some, true),
             (tombstone, false, false, false),
         ] {
-            let mut spec = spec();
+            let mut spec = TaskSpec::example();
             spec.objects.keep = keep;
             if has_objects {
                 let object_ref = ObjectRef::secret("n", "a");
@@ -500,7 +492,8 @@ mod tests {
     async fn only_the_relay_that_wrote_a_version_confirms_it() {
         let client = client(&StoredSecrets::default());
         let (first, second) = (RecordStore::new(&client, "relay"), RecordStore::new(&client, "relay"));
-        let mut record = first.create(TaskRecord::new(name(), TaskPhase::Starting, Some(spec()))).await.unwrap();
+        let mut record =
+            first.create(TaskRecord::new(name(), TaskPhase::Starting, Some(TaskSpec::example()))).await.unwrap();
         let read = async |store: &RecordStore| store.get(&name()).await.unwrap().unwrap();
         first.mark_confirmed(&record);
         assert!(!read(&first).await.may_be_in_flight() && read(&second).await.may_be_in_flight());
@@ -521,7 +514,8 @@ mod tests {
     async fn a_result_without_one_of_its_parts_is_lost() {
         let stored = StoredSecrets::default();
         let store = RecordStore::new(&client(&stored), "relay");
-        let mut held = store.create(TaskRecord::new(name(), TaskPhase::Ended, Some(spec()))).await.unwrap();
+        let mut held =
+            store.create(TaskRecord::new(name(), TaskPhase::Ended, Some(TaskSpec::example()))).await.unwrap();
         let mut result = Callback::new(CallbackStatus::Succeeded);
         result.outputs.insert("large".to_owned(), "x".repeat(PART_BYTES).into());
         held.set_result(result);

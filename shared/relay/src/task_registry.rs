@@ -66,6 +66,10 @@ impl TaskRegistry {
         Some(state.loops.entry(name.clone()).or_default().wake.clone())
     }
 
+    pub(crate) fn has_loop(&self, name: &TaskId) -> bool {
+        self.state().loops.contains_key(name)
+    }
+
     /// Subscribes a task to changes of the objects of other units.
     pub(crate) fn subscribe(&self, name: &TaskId, units: &[String]) {
         let mut state = self.state();
