@@ -19,9 +19,9 @@ use ebb_protocol::sign::WebhookKeys;
 use ebb_protocol::token::TokenKeys;
 use ebb_store::{
     ClusterStore, DesiredTargets, HealthMarks, ListDocuments, ListRejections, ListTargets, MoveTarget, NoteRejections,
-    ObjectStore, PatchRun, PlanStore, PutAttemptResult, PutExpiry, PutUndelivered, QueryDue, ReadDocuments,
-    ReadPlugins, ReadRecords, ReadRun, ReadTarget, RelayOutages, RunFacts, StoreError, TargetHead, TokenStore,
-    UpdateAttemptRecord, WriteDocuments, WritePlugins,
+    ObjectStore, OrphanScans, PatchRun, PlanStore, PutAttemptResult, PutExpiry, PutUndelivered, QueryDue,
+    ReadDocuments, ReadPlugins, ReadRecords, ReadRun, ReadTarget, RelayOutages, RunFacts, StoreError, TargetHead,
+    TokenStore, UpdateAttemptRecord, WriteDocuments, WritePlugins,
 };
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
 
@@ -54,6 +54,8 @@ groups! {
     DesiredStore: DesiredTargets, ReadPlugins, NoteRejections;
     /// The store operations of a sweep.
     SweepStore: DriveStore, QueryDue, DesiredStore;
+    /// The store operations of a scan for orphans.
+    ScanStore: OrphanScans, ClusterStore;
 }
 
 #[derive(Debug)]

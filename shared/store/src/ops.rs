@@ -516,8 +516,9 @@ pub trait BatchQueue: Send + Sync {
 /// Times of the next orphan scans (`GetItem`, `UpdateItem`), all in one item.
 #[async_trait]
 pub trait OrphanScans: Send + Sync {
-    /// Returns the time of the next scan by cluster.
-    async fn read_scans(&self) -> StoreResult<BTreeMap<String, Timestamp>>;
+    /// Returns all clusters with any state, also that of [`RelayOutages`], with the time of the next scan. A cluster that
+    /// was not scanned has none.
+    async fn read_scans(&self) -> StoreResult<BTreeMap<String, Option<Timestamp>>>;
     /// Leases the scan that was read as due at `seen` and schedules the next one. Returns false if another caller has
     /// leased it.
     async fn claim_scan(&self, cluster: &str, seen: Option<Timestamp>, next: Timestamp) -> StoreResult<bool>;
@@ -579,7 +580,8 @@ pub trait ClusterStore: RelayOutages {
     async fn delete_cluster(&self, name: &str) -> StoreResult<bool>;
 }
 
-/// Outages of clusters and denied polls, in the item of [`OrphanScans`], and reported policies (`GetItem`, `UpdateItem`).
+/// Outages of clusters and denied polls, in the item of [`OrphanScans`], and reported policies (`GetItem`, `UpdateItem`,
+/// `DeleteItem`).
 #[async_trait]
 pub trait RelayOutages: Send + Sync {
     async fn read_outages(&self) -> StoreResult<BTreeMap<String, OutageRecord>>;
@@ -596,4 +598,6 @@ pub trait RelayOutages: Send + Sync {
     async fn read_policy(&self, cluster: &str) -> StoreResult<Option<PolicyRecord>>;
     /// Replaces the policy of a cluster. The caller limits its size.
     async fn note_policy(&self, cluster: &str, record: &PolicyRecord) -> StoreResult<()>;
+    /// Removes all state of a cluster: its scan, outage, denial and policy. A cluster without state is not an error.
+    async fn forget_cluster(&self, cluster: &str) -> StoreResult<()>;
 }

@@ -153,7 +153,8 @@ pub fn trials(table: &TableUnderTest) -> Vec<Trial> {
             a_scan_is_claimed_once,
             an_outage_is_recorded_until_it_ends,
             a_denial_is_recorded_once_a_minute,
-            the_last_policy_of_a_cluster_is_kept;
+            the_last_policy_of_a_cluster_is_kept,
+            nothing_is_left_of_a_forgotten_cluster;
         model:
             the_table_applies_patches_like_the_engine;
         record:

@@ -12,7 +12,7 @@ use ebb_protocol::relay::{BatchResponse, RelayResponse};
 use ebb_protocol::seal;
 use ebb_protocol::sign::WebhookKeys;
 use ebb_relay_client::{ClusterRegistry, RegistrationRejection};
-use ebb_store::{ClusterStore as _, Meter, PolicyRecord, RelayOutages as _, Store};
+use ebb_store::{ClusterStore as _, Meter, OrphanScans as _, PolicyRecord, RelayOutages as _, Store};
 use ebb_tests::platform::{self, SignedRequest};
 
 use super::api::SCRIPT;
@@ -247,13 +247,39 @@ pub(crate) async fn a_registered_cluster_is_used_at_once() {
     let problem = harness.request(Method::DELETE, "/v1/clusters/eu", None).await.is_problem(409, "cluster-in-use");
     assert!(problem.detail.contains("sandbox/p"), "{problem:?}");
     poll(&harness, "eu", 1).await.is(200);
-    let store = harness.stack().store();
-    store.begin_outage("eu", now(), "it is silent").await.unwrap();
     harness.request(Method::DELETE, "/v1/clusters/eu?force=true", None).await.is(204);
-    assert!(!store.read_outages().await.unwrap().contains_key("eu"));
     poll(&harness, "eu", 1).await.is_problem(401, "invalid-signature");
     register(&harness, "eu", &token, &request(PINNED, 1)).await.is_problem(401, "invalid-token");
     assert_eq!(harness.stack().store().list_clusters().await.unwrap(), []);
+}
+
+/// A function that has not seen the deletion of a cluster yet may record more about it.
+pub(crate) async fn nothing_is_left_of_a_deleted_cluster() {
+    let kept = json!({"secret": *secret(1).reveal(), "uid": PINNED, "entrypointImage": "r"});
+    let harness = Harness::with_clusters(&json!({ "kept": kept })).await;
+    for name in ["eu", "waits"] {
+        bootstrap(&harness, name).await;
+    }
+    let store = harness.stack().store();
+    let record = async || {
+        store.begin_outage("eu", now(), "it is silent").await.unwrap();
+        store.note_denial("eu", now(), "another secret").await.unwrap();
+        store.note_policy("eu", &PolicyRecord { at: now(), policy: ReportedPolicy::default() }).await.unwrap();
+    };
+    let assert_forgotten = async || {
+        assert_eq!(store.read_scans().await.unwrap().into_keys().collect::<Vec<_>>(), ["kept", "waits"]);
+        assert_eq!(store.read_policy("eu").await.unwrap(), None);
+    };
+    // No scan of these clusters is due.
+    for name in ["kept", "waits", "eu"] {
+        store.claim_scan(name, None, Timestamp(now().0 + 3_600_000)).await.unwrap();
+    }
+    record().await;
+    harness.request(Method::DELETE, "/v1/clusters/eu", None).await.is(204);
+    assert_forgotten().await;
+    record().await;
+    ebb_flow::sweep::orphans::scan(harness.stack().env(), store.as_ref()).await.unwrap();
+    assert_forgotten().await;
 }
 
 /// A relay with another secret is told from one that does not respond.

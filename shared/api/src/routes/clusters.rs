@@ -120,8 +120,8 @@ pub(crate) async fn delete(
     if !server.poll_endpoint.clusters().delete(&name).await? {
         return Err(HttpProblem::not_found(format!("the cluster {name:?} is not registered")));
     }
-    if let Err(error) = server.store.end_outage(&name).await {
-        tracing::warn!(cluster = name, %error, "cannot end the outage of a deleted cluster");
+    if let Err(error) = server.store.forget_cluster(&name).await {
+        tracing::warn!(cluster = name, %error, "cannot remove the state of a deleted cluster; the next scan repeats it");
     }
     server.caller.log_change(if force { "delete cluster by force" } else { "delete cluster" }, &name);
     Ok(StatusCode::NO_CONTENT)

@@ -1,7 +1,9 @@
 //! The state of clusters: `clusters` / `h`. Attributes are `scan#CLUSTER`, the time of the next orphan scan,
-//! `since#CLUSTER` and `reason#CLUSTER` of an outage, and `denied#CLUSTER` and `denial#CLUSTER`, the time and the reason
-//! of a denied poll. `clusters` / `policy#CLUSTER` has the last policy that the relay reported: `b` the policy as JSON, and
-//! `at`.
+//! `since#CLUSTER` and `reason#CLUSTER` of an outage, `denied#CLUSTER` and `denial#CLUSTER`, the time and the reason of a
+//! denied poll, and `policy#CLUSTER`, the time of the policy. `clusters` / `policy#CLUSTER` has the last policy that the
+//! relay reported: `b` the policy as JSON, and `at`.
+//!
+//! The first item names each cluster that has any state, so that the state of a deleted cluster is found.
 
 use std::collections::BTreeMap;
 
@@ -18,11 +20,15 @@ const ITEM: (&str, &str) = (key::CLUSTERS, key::HEAD);
 
 #[async_trait]
 impl OrphanScans for Store {
-    async fn read_scans(&self) -> StoreResult<BTreeMap<String, Timestamp>> {
+    async fn read_scans(&self) -> StoreResult<BTreeMap<String, Option<Timestamp>>> {
         let Some(item) = self.table.get(ITEM.0, ITEM.1).await? else { return Ok(BTreeMap::new()) };
         let reader = ItemReader::new("GetItem", &item);
-        let clusters = item.keys().filter_map(|name| Some((name, key::scan_cluster(name)?)));
-        clusters.map(|(name, cluster)| Ok((cluster.to_owned(), reader.time(name)?))).collect()
+        let clusters = item.keys().filter_map(|name| key::attribute_cluster(name));
+        let scans = clusters.map(|cluster| {
+            let next = reader.time_if_any(&key::scan_attribute(cluster))?;
+            Ok((cluster.to_owned(), next))
+        });
+        scans.collect()
     }
 
     async fn claim_scan(&self, cluster: &str, seen: Option<Timestamp>, next: Timestamp) -> StoreResult<bool> {
@@ -96,9 +102,22 @@ impl RelayOutages for Store {
     }
 
     async fn note_policy(&self, cluster: &str, PolicyRecord { at, policy }: &PolicyRecord) -> StoreResult<()> {
+        // The mark comes first, so that no policy is without one.
+        let mut mark = WriteExpression::default();
+        mark.set(&key::policy(cluster), number(at.0));
+        self.table.update_if(ITEM, mark).await?;
         let mut expression = WriteExpression::default();
         expression.set("at", number(at.0));
         expression.set("b", json(policy)?);
         self.table.update_if((key::CLUSTERS, &key::policy(cluster)), expression).await.map(drop)
+    }
+
+    async fn forget_cluster(&self, cluster: &str) -> StoreResult<()> {
+        self.table.delete(key::CLUSTERS, &key::policy(cluster)).await?;
+        let names = key::cluster_attributes(cluster);
+        let conditions = names.iter().map(|name| WriteCondition::present(name)).collect();
+        let mut expression = WriteExpression::when(WriteCondition::Any(conditions));
+        names.iter().for_each(|name| expression.remove(name));
+        self.table.update_if(ITEM, expression).await.map(drop)
     }
 }

@@ -123,8 +123,16 @@ pub(crate) fn scan_attribute(cluster: &str) -> String {
     format!("scan#{cluster}")
 }
 
-pub(crate) fn scan_cluster(attribute: &str) -> Option<&str> {
-    attribute.strip_prefix("scan#")
+/// Returns all attributes of a cluster in the item of all clusters.
+pub(crate) fn cluster_attributes(cluster: &str) -> [String; 6] {
+    let ((since, reason), (denied, denial)) = (outage_attributes(cluster), denial_attributes(cluster));
+    [scan_attribute(cluster), since, reason, denied, denial, policy(cluster)]
+}
+
+/// Returns the cluster of one of [`cluster_attributes`].
+pub(crate) fn attribute_cluster(attribute: &str) -> Option<&str> {
+    let (kind, cluster) = attribute.split_once('#')?;
+    ["scan", "since", "reason", "denied", "denial", "policy"].contains(&kind).then_some(cluster)
 }
 
 pub(crate) fn outage_attributes(cluster: &str) -> (String, String) {
@@ -143,7 +151,8 @@ pub(crate) fn denied_cluster(attribute: &str) -> Option<&str> {
     attribute.strip_prefix("denied#")
 }
 
-/// Returns the sort key of the policy of a cluster, in the partition [`CLUSTERS`].
+/// Returns the sort key of the policy of a cluster, in the partition [`CLUSTERS`]. It is also the attribute that shows that
+/// the policy exists.
 pub(crate) fn policy(cluster: &str) -> String {
     format!("policy#{cluster}")
 }

@@ -175,7 +175,7 @@ pub(super) async fn a_scan_is_claimed_once(fixture: StoreFixture) {
         let claimed = store.claim_scan(cluster, seen.map(at), at(next)).await.unwrap();
         assert_eq!(claimed, expected, "{cluster} {seen:?} {next}");
     }
-    let due = [("eu".to_owned(), at(20)), ("a.b#c".to_owned(), at(5))];
+    let due = [("eu".to_owned(), Some(at(20))), ("a.b#c".to_owned(), Some(at(5)))];
     assert_eq!(store.read_scans().await.unwrap(), due.into());
 }
 
@@ -193,7 +193,8 @@ pub(super) async fn an_outage_is_recorded_until_it_ends(fixture: StoreFixture) {
     assert_eq!(recorded().await, both.into());
     // An orphan scan does not end an outage.
     assert!(store.claim_scan("eu", None, NOW).await.unwrap());
-    assert_eq!(store.read_scans().await.unwrap(), [("eu".to_owned(), NOW)].into());
+    let scans = [("eu".to_owned(), Some(NOW)), ("a.b#c".to_owned(), None)];
+    assert_eq!(store.read_scans().await.unwrap(), scans.into());
     assert!(store.end_outage("eu").await.unwrap());
     assert!(!store.end_outage("eu").await.unwrap());
     assert_eq!(recorded().await, [("a.b#c".to_owned(), outage(5, ""))].into());
@@ -227,4 +228,36 @@ pub(super) async fn the_last_policy_of_a_cluster_is_kept(fixture: StoreFixture) 
     }
     assert_eq!(store.read_policy("us").await.unwrap(), None);
     assert_eq!(store.read_outages().await.unwrap(), [].into());
+}
+
+pub(super) async fn nothing_is_left_of_a_forgotten_cluster(fixture: StoreFixture) {
+    let store = &fixture.store;
+    // Nothing is known of it yet.
+    store.forget_cluster("eu").await.unwrap();
+    let record = PolicyRecord { at: NOW, policy: ReportedPolicy::default() };
+    // One cluster has the name of a part of the other one.
+    for cluster in ["eu", "a#eu"] {
+        assert!(store.claim_scan(cluster, None, NOW).await.unwrap());
+        assert!(store.begin_outage(cluster, NOW, "a").await.unwrap());
+        assert!(store.note_denial(cluster, NOW, "a").await.unwrap());
+        store.note_policy(cluster, &record).await.unwrap();
+    }
+    for _ in 0..2 {
+        store.forget_cluster("eu").await.unwrap();
+        assert_eq!(store.read_scans().await.unwrap(), [("a#eu".to_owned(), Some(NOW))].into());
+        assert_eq!(store.read_outages().await.unwrap().into_keys().collect::<Vec<_>>(), ["a#eu"]);
+        assert_eq!(store.read_denials().await.unwrap().into_keys().collect::<Vec<_>>(), ["a#eu"]);
+        assert_eq!(store.read_policy("eu").await.unwrap(), None);
+        assert_eq!(store.read_policy("a#eu").await.unwrap(), Some(record.clone()));
+    }
+    // Each late write alone shows that the cluster has state.
+    let is_known = async || store.read_scans().await.unwrap().contains_key("eu");
+    assert!(store.begin_outage("eu", NOW, "a").await.unwrap() && is_known().await);
+    store.forget_cluster("eu").await.unwrap();
+    assert!(store.note_denial("eu", NOW, "a").await.unwrap() && is_known().await);
+    store.forget_cluster("eu").await.unwrap();
+    store.note_policy("eu", &record).await.unwrap();
+    assert!(is_known().await);
+    store.forget_cluster("eu").await.unwrap();
+    assert!(!is_known().await);
 }
