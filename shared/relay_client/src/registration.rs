@@ -162,7 +162,8 @@ impl ClusterRegistry {
         }
         let secret =
             WebhookSecret::parse(&request.secret).map_err(|error| RegistrationRejection::Invalid(error.to_string()))?;
-        let sealed = self.table()?.seal(name, &secret);
+        let table = self.table()?;
+        let sealed = table.seal(name, &secret);
         if !self.has_token(name, token).await? {
             return Err(unknown_token());
         }
@@ -186,8 +187,10 @@ impl ClusterRegistry {
                 return Err(RegistrationRejection::Conflict("wrong-cluster", why));
             }
             if bootstrap.used {
-                // The response to this relay was lost. The repetition grants nothing, so it may come late.
-                if cluster.relay.as_ref().is_some_and(|relay| relay.secret == sealed) {
+                // The response to this relay was lost. The repetition grants nothing, so it may come late, also after a
+                // rotation of the root secrets. Both texts are compared as the first root secret encrypts them.
+                let known = cluster.relay.as_ref().and_then(|relay| table.open(name, &relay.secret));
+                if known.is_some_and(|known| table.seal(name, &known) == sealed) {
                     return Ok(());
                 }
                 let why = format!("another relay has used the bootstrap token: {}", another_token(name));

@@ -179,6 +179,21 @@ pub(crate) async fn a_bootstrap_token_expires() {
     poll(&harness, "eu", 1).await.is(200);
 }
 
+/// A relay whose response was lost repeats its registration, maybe after a rotation of the root secrets.
+pub(crate) async fn a_repeated_registration_after_a_rotation_of_root_secrets() {
+    let harness = Harness::with_clusters(&json!({})).await;
+    let token = bootstrap(&harness, "eu").await;
+    let registry =
+        |keys: WebhookKeys| ClusterRegistry::default().with_registered(harness.stack().store().clone(), keys);
+    let (former, rotated) = (registry(secret(7).into()), WebhookKeys::new(secret(8), vec![secret(7)]).unwrap());
+    former.register("eu", &token, &request(PINNED, 1), now()).await.unwrap();
+    let rotated = registry(rotated);
+    rotated.register("eu", &token, &request(PINNED, 1), now()).await.unwrap();
+    rotated.register("eu", &token, &request(PINNED, 2), now()).await.unwrap_err();
+    // Without the former root secret, the relay cannot be recognised.
+    registry(secret(8).into()).register("eu", &token, &request(PINNED, 1), now()).await.unwrap_err();
+}
+
 /// The former secret is valid until a relay of the same cluster uses the next token.
 pub(crate) async fn a_rotation_replaces_the_secret_of_the_same_cluster() {
     let harness = Harness::with_clusters(&json!({})).await;

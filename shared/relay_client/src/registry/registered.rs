@@ -93,17 +93,21 @@ impl RegisteredClusters {
         *self.known.lock().await = None;
     }
 
-    /// Encrypts the secret of a relay for the table. The same secret gives the same text.
+    /// Encrypts the secret of a relay for the table, with the first root secret. The same secret gives the same text.
     pub(crate) fn seal(&self, cluster: &str, secret: &WebhookSecret) -> String {
         seal_value(&self.keys, &place(cluster), secret.reveal().as_bytes())
+    }
+
+    /// Decrypts the secret of a relay, which any of the root secrets may have encrypted. Returns `None` without that one.
+    pub(crate) fn open(&self, cluster: &str, sealed: &str) -> Option<WebhookSecret> {
+        let opened = open_value(&self.keys, &place(cluster), sealed)?;
+        WebhookSecret::parse(std::str::from_utf8(&opened).ok()?).ok()
     }
 
     /// Returns the configuration of a cluster with a relay.
     fn config(&self, item: &ClusterItem) -> Option<ClusterConfig> {
         let relay = item.relay.as_ref()?;
-        let opened =
-            open_value(&self.keys, &place(&item.name), &relay.secret).and_then(|text| String::from_utf8(text).ok());
-        let Some(secret) = opened.and_then(|text| WebhookSecret::parse(&text).ok()) else {
+        let Some(secret) = self.open(&item.name, &relay.secret) else {
             tracing::error!(
                 cluster = item.name,
                 "the stored secret of the relay cannot be decrypted: add the former root secret to EBB_UNIT_SECRETS, or \
