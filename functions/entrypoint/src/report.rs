@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use backon::{BackoffBuilder as _, ExponentialBuilder};
 use ebb_protocol::entrypoint::{RelayAddress, ReportState, ScriptReport, VERSION};
+use ebb_protocol::relay::ScriptOutput;
 use ebb_protocol::unit::TRACEPARENT;
 use ebb_script::{LogTail, WatchEvent, millis};
 use ureq::Agent;
@@ -43,10 +44,11 @@ pub(crate) struct RelayReporter {
 }
 
 impl RelayReporter {
-    /// Starts the heartbeats. Returns an error if the address is invalid.
+    /// Starts the heartbeats, whose progress has no sensitive value of `outputs`. Returns an error if the address is invalid.
     pub(crate) fn start(
         address: &RelayAddress,
         trace: Option<String>,
+        outputs: Vec<ScriptOutput>,
         tail: &LogTail,
         events: Sender<WatchEvent>,
     ) -> Result<Self, String> {
@@ -60,6 +62,7 @@ impl RelayReporter {
             ),
             address: address.clone(),
             trace,
+            outputs,
         };
         let tail = tail.clone();
         thread::spawn(move || relay.run(&tail, &inbox, retry_for, &events));
@@ -79,6 +82,8 @@ struct ReportClient {
     address: RelayAddress,
     /// The W3C trace context of the requests.
     trace: Option<String>,
+    /// The outputs of the script.
+    outputs: Vec<ScriptOutput>,
 }
 
 impl ReportClient {
@@ -92,13 +97,14 @@ impl ReportClient {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
-            let progress = tail.progress();
+            let line = tail.progress();
             // The first progress is reported at once.
-            let is_new = progress != reported && (reported.is_none() || last.elapsed() >= PROGRESS_PAUSE);
+            let is_new = line != reported && (reported.is_none() || last.elapsed() >= PROGRESS_PAUSE);
             if !is_new && last.elapsed() < pause {
                 continue;
             }
-            (last, reported) = (Instant::now(), progress.clone());
+            let progress = line.as_ref().and_then(|line| line.text(&self.outputs));
+            (last, reported) = (Instant::now(), line);
             let report = ScriptReport { v: VERSION, log_bytes: tail.total(), progress, state: ReportState::Running };
             if let Ok(body) = serde_json::to_vec(&report) {
                 self.post(&body, HEARTBEAT);

@@ -74,7 +74,7 @@ fn start_reports(
     };
     // The trace of the script is the trace of its reports.
     let trace = spec.env.iter().find(|(name, _)| name == TRACEPARENT_VARIABLE).map(|(_, value)| value.clone());
-    RelayReporter::start(relay, trace, tail, events).map(Some).map_err(StartError::not_startable)
+    RelayReporter::start(relay, trace, spec.outputs.clone(), tail, events).map(Some).map_err(StartError::not_startable)
 }
 
 /// Adds log and time, and truncates the result to the size that the control plane accepts.
@@ -105,7 +105,7 @@ fn report_end(
     reporter: Option<&RelayReporter>,
     watch: &mut ScriptWatch,
 ) -> bool {
-    let (log_bytes, progress) = (tail.total(), tail.progress());
+    let (log_bytes, progress) = (tail.total(), tail.progress().and_then(|line| line.text(&spec.outputs)));
     let state = ReportState::Ended(Box::new(ended.clone()));
     let report = ScriptReport { v: VERSION, log_bytes, progress, state };
     // Maps with names as keys can always be encoded.

@@ -9,7 +9,7 @@
 //! 4. It kills all processes that the script has left, and reads its outputs.
 //!
 //! [`LogMask`] masks sensitive values in the log. Lines of the log that begin with `::ebb progress ` report the
-//! progress of the script.
+//! progress of the script, see [`ProgressLine`].
 
 mod exit;
 mod interpreter;
@@ -28,7 +28,7 @@ use ebb_protocol::entrypoint::{EntrypointSpec, ScriptExit};
 
 pub use mask::LogMask;
 pub use prepare::{StartError, check_path};
-pub use progress_lines::last_progress;
+pub use progress_lines::{ProgressLine, last_progress};
 pub use tail::LogTail;
 pub use watch::{ScriptWatch, WatchEvent};
 

@@ -3,7 +3,7 @@
 //! Each line of a value is masked, so that a value is also found if the log indents it or has a part of it. Other forms
 //! of a value, such as base64, are not found.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::sync::Arc;
@@ -11,7 +11,10 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ebb_protocol::entrypoint::{EntrypointSpec, ScriptExit};
+use ebb_protocol::relay::ScriptOutput;
 use ebb_protocol::script::end_of;
+
+use crate::outputs;
 
 /// The replacement of a line.
 const MASK: &[u8] = b"***";
@@ -45,7 +48,16 @@ impl LogMask {
 
     /// Masks the sensitive outputs of a script. They are known when the script has ended.
     pub fn of_outputs(ended: &ScriptExit) -> Self {
-        Self::new(ended.sensitive.values().filter_map(|text| STANDARD.decode(text).ok()))
+        Self::of_base64(&ended.sensitive)
+    }
+
+    /// Masks the sensitive outputs that a running script has written so far.
+    pub(crate) fn of_written(all: &[ScriptOutput]) -> Self {
+        Self::of_base64(&outputs::sensitive(all))
+    }
+
+    fn of_base64(values: &BTreeMap<String, String>) -> Self {
+        Self::new(values.values().filter_map(|text| STANDARD.decode(text).ok()))
     }
 
     /// Returns true if nothing is masked.
@@ -89,6 +101,13 @@ impl LogMask {
         let mut mask = self.clone();
         let masked = [mask.push(&kept), mask.push(&[])].concat();
         end_of(String::from_utf8_lossy(&masked).into_owned(), most)
+    }
+
+    /// Returns a line of a log, masked. If it `is_cut` at its end, a value there may be incomplete. Its beginning is removed.
+    pub(crate) fn line(&self, line: &[u8], is_cut: bool) -> Vec<u8> {
+        let mut mask = self.clone();
+        let masked = mask.push(line);
+        if is_cut { masked } else { [masked, mask.push(&[])].concat() }
     }
 
     /// Returns true if a line begins with `text` and is longer.

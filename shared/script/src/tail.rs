@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::mask::LogMask;
+use crate::progress_lines::ProgressLine;
 
 /// The last bytes of a log. Clones share them: the threads that forward output write to them, and heartbeats read them.
 #[derive(Clone, Debug)]
@@ -14,7 +15,7 @@ struct TailBytes {
     kept: VecDeque<u8>,
     most: usize,
     total: u64,
-    progress: Option<String>,
+    progress: Option<ProgressLine>,
 }
 
 impl LogTail {
@@ -37,12 +38,12 @@ impl LogTail {
         tail.kept.extend(bytes);
     }
 
-    pub(crate) fn set_progress(&self, progress: String) {
+    pub(crate) fn set_progress(&self, progress: ProgressLine) {
         self.lock().progress = Some(progress);
     }
 
     /// Returns the last progress that the script has reported.
-    pub fn progress(&self) -> Option<String> {
+    pub fn progress(&self) -> Option<ProgressLine> {
         self.lock().progress.clone()
     }
 

@@ -58,8 +58,10 @@ fn progress_does_not_wait_for_a_heartbeat() {
     let fixture = EntrypointFixture::new();
     let server = ReportSink::start([ServerReply::Status(200)]);
     let address = RelayAddress { heartbeat_ms: 600_000, ..relay(server.url()).unwrap() };
-    let text = "echo ::ebb progress 40% of $TOKEN; while [ ! -e $W/go ]; do sleep 0.01; done; echo ::ebb progress 100%";
-    let mut spec = EntrypointSpec { relay: Some(address), ..fixture.sh(text, &[]) };
+    let text = "printf canary-out >$W/made; echo ::ebb progress 40% of $TOKEN and $(cat $W/made)
+        while [ ! -e $W/go ]; do sleep 0.01; done; echo ::ebb progress 100%";
+    let mut spec = EntrypointSpec { relay: Some(address), ..fixture.sh(text, &["made"]) };
+    spec.outputs[0].sensitive = true;
     spec.inputs.push(ScriptInput {
         name: "token".to_owned(),
         env: Some("TOKEN".to_owned()),
@@ -69,11 +71,12 @@ fn progress_does_not_wait_for_a_heartbeat() {
     });
     let child = fixture.command(&spec).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let report = until("the progress", || server.reports().pop()).report();
-    assert_eq!((report.progress.as_deref(), report.state), (Some("40% of ***"), ReportState::Running));
+    assert_eq!((report.progress.as_deref(), report.state), (Some("40% of *** and ***"), ReportState::Running));
     fs::write(fixture.at("go"), "").unwrap();
     let exit = fixture.exit_of(child.wait_with_output().unwrap());
-    // The lines stay in the log.
-    assert_eq!(String::from_utf8_lossy(&exit.stdout), "::ebb progress 40% of ***\n::ebb progress 100%\n");
+    // The lines stay in the log, where outputs are masked when the script has ended.
+    let log = "::ebb progress 40% of *** and canary-out\n::ebb progress 100%\n";
+    assert_eq!(String::from_utf8_lossy(&exit.stdout), log);
     assert_eq!(server.wait_for_end().0.progress.as_deref(), Some("100%"));
 }
 
