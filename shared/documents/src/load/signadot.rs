@@ -242,6 +242,7 @@ struct SignadotResource {
 struct SignadotRouteGroup {
     name: At<String>,
     spec: RouteGroupSpec,
+    ebb: Option<SandboxExtension>,
 }
 
 /// The parts of Signadot, and the resources and own hooks that Ebb adds.
@@ -512,7 +513,7 @@ fn resources(reader: &DocumentReader<'_>, resources: Vec<SignadotResource>) -> E
 }
 
 fn route_group(reader: &DocumentReader<'_>, node: &YamlNode, expanded: String) -> Option<RouteGroupDoc> {
-    let SignadotRouteGroup { name, spec } = reader.read_open(node)?;
+    let SignadotRouteGroup { name, spec, ebb } = reader.read_open(node)?;
     short_name(reader, &name, "the route group's name");
     let (ttl, ttl_from) = match spec.ttl {
         Some(At { value: SignadotTtl { duration, offset_from }, at }) => {
@@ -534,12 +535,14 @@ fn route_group(reader: &DocumentReader<'_>, node: &YamlNode, expanded: String) -
         pre_stop: spec.pre_stop,
         post_stop: spec.post_stop,
         hooks: spec.hooks,
+        bind: ebb.unwrap_or_default().bind,
         dialect: Dialect::Signadot,
         source: reader.source.clone(),
         expanded,
         ..SandboxDoc::default()
     };
     ebb::take_own_hooks(reader, node.find("spec").unwrap_or(node), &mut target);
+    bind::take(reader, &mut target);
     Some(RouteGroupDoc { target, ttl_from })
 }
 
