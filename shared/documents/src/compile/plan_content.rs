@@ -15,6 +15,18 @@ pub(super) fn units_of(hooks: &[HookPlan], hook: Hook) -> impl Iterator<Item = (
     hooks.iter().filter(move |planned| planned.hook == hook).flat_map(HookPlan::places)
 }
 
+/// Returns the positions of the units for which no other unit of the same resource waits.
+pub(super) fn last_of(units: &[UnitPlan]) -> Vec<u32> {
+    let waited_for: BTreeSet<u32> = units
+        .iter()
+        .flat_map(|unit| {
+            let is_same = |first: &&u32| units[**first as usize].resource() == unit.resource();
+            unit.dependencies.iter().filter(is_same).copied()
+        })
+        .collect();
+    (0..).zip(units).map(|(number, _)| number).filter(|number| !waited_for.contains(number)).collect()
+}
+
 /// Returns the resources of a plan with their setup units, and the target itself if it has own units.
 pub(super) fn origins(plan: &Plan) -> BTreeMap<String, ResourceOrigin> {
     if let Some(state) = &plan.update {

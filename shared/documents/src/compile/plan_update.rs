@@ -26,7 +26,7 @@ use super::assemble::add_teardown_edges;
 use super::defaults::MAX_STEPS;
 use super::kept_undos::PlannedUndos;
 use super::old_params;
-use super::plan_content::{content_digest, is_bound, origins, units_of};
+use super::plan_content::{content_digest, is_bound, last_of, origins, units_of};
 use super::teardown::OrderSource;
 use crate::model::HookOwner;
 use crate::plan::{
@@ -605,18 +605,6 @@ fn unit_at(hooks: &[HookPlan], at: UnitRef) -> Option<&UnitPlan> {
 /// Returns true for a unit that removes an object of `bind`, which a unit of these hooks has applied.
 fn removes_bound(hooks: &[HookPlan], unit: &UnitPlan) -> bool {
     unit.action == Action::Removal && unit.undoes.iter().any(|&at| unit_at(hooks, at).is_some_and(is_bound))
-}
-
-/// Returns the positions of the units for which no other unit of the same resource waits.
-fn last_of(units: &[UnitPlan]) -> Vec<u32> {
-    let waited_for: BTreeSet<u32> = units
-        .iter()
-        .flat_map(|unit| {
-            let is_same = |first: &&u32| units[**first as usize].resource() == unit.resource();
-            unit.dependencies.iter().filter(is_same).copied()
-        })
-        .collect();
-    (0..position(units.len())).filter(|number| !waited_for.contains(number)).collect()
 }
 
 fn with_reads(unit: &UnitPlan, place: impl Fn(UnitRef) -> UnitRef) -> UnitPlan {
