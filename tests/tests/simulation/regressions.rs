@@ -184,6 +184,44 @@ outputs: {id: "${units.u0.outputs.id}/${params.off}"}
     assert_eq!((end.phase, end.violations), (Some(TargetPhase::Gone), Vec::new()), "{}", simulation.trace());
 }
 
+/// No unit makes the bound value, which is that of a param. The object waits for the resource nevertheless.
+#[test]
+fn a_bound_object_names_no_resource_that_does_not_exist() {
+    let scenario = target(
+        r##"
+preStart:
+  u0: {webhook: {url: "https://outside.test/once/u0"}}
+  u1: {after: [u0], webhook: {url: "https://outside.test/once/u1"}}
+postStop:
+  x0: {undoes: u0, webhook: {url: "https://outside.test/once/x0"}}
+  x1: {undoes: u1, webhook: {url: "https://outside.test/once/x1"}}
+outputs: {id: "at ${params.off}"}
+"##,
+    );
+    let simulation =
+        Simulation::of(&TargetScenario { document: with_bind("").document, ..scenario }, SimOptions::default());
+    simulation.set_up();
+    update(&simulation, "s", "uid-1", &with_bind(", params: {off: true}").document);
+    simulation.run_until_idle();
+    assert_eq!(simulation.bound(), [["at true"]], "{}", simulation.trace());
+    simulation.tear_down();
+    let attempts = simulation.ledger.state().attempts.clone();
+    // The begins and ends of the attempts of a unit.
+    let of = |key: &str| -> Vec<(u64, u64)> {
+        let own = attempts.iter().filter(|one| one.unit.unit_key == key);
+        own.map(|one| (one.began, one.result.unwrap().0)).collect()
+    };
+    let (made, bound) = (of("r/u1"), of("bind/secret-1"));
+    assert_eq!((made.len(), bound.len()), (2, 2), "{}", simulation.trace());
+    let is_in_order = |(first, then): (&(u64, u64), &(u64, u64))| first.1 <= then.0;
+    assert!(made.iter().zip(&bound).all(is_in_order), "{made:?} {bound:?}\n{}", simulation.trace());
+    let (removed, undone) = (of("bind/secret-1.removal"), of("r/x1"));
+    assert_eq!((removed.len(), undone.len()), (1, 1), "{}", simulation.trace());
+    assert!(removed.iter().zip(&undone).all(is_in_order), "{removed:?} {undone:?}\n{}", simulation.trace());
+    let end = simulation.end(None);
+    assert_eq!((end.phase, end.violations), (Some(TargetPhase::Gone), Vec::new()), "{}", simulation.trace());
+}
+
 /// A relay that has lost its records does not report that a bound object is gone, which it cannot find.
 #[test]
 fn a_removal_without_records_waits_for_a_person() {

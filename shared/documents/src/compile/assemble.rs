@@ -7,6 +7,7 @@ use ebb_engine::{Hook, MAX_UNITS};
 use super::checked::{BoundResource, CompiledUnit};
 use super::collector::{DiagnosticCollector, ExpressionRead};
 use super::order::{self, CycleStep};
+use super::plan_content::{is_bound, last_of};
 use super::reads::{self, OutputReads, ResourceReads};
 use super::teardown::{self, OrderSource, TeardownUnit};
 use super::{added_undos, clusters};
@@ -54,6 +55,9 @@ pub(super) fn plan(
         for unit in &instance.checked.units {
             units_of.entry(unit.hook).or_default().push(unit_plan(report, number, instance, unit, wires));
         }
+    }
+    if let Some(units) = units_of.get_mut(&Hook::PreStart) {
+        bind_after_resources(report, units, instances);
     }
     let hooks = units_of.into_iter().map(|(hook, units)| HookPlan { hook, units });
     let target = TargetSpec {
@@ -168,6 +172,35 @@ fn unit_plan(
         undoes,
         evidence,
         ..unit.plan.clone()
+    }
+}
+
+/// Lets the bound objects wait for the last `units` of preStart of the resources that they name. A resource whose units
+/// they read is left out: only a value of params waits for a whole resource. So no object names a resource that is not
+/// made yet, and each object is removed before the resource is.
+fn bind_after_resources(report: &mut DiagnosticCollector, units: &mut [UnitPlan], instances: &[BoundResource<'_>]) {
+    let last = last_of(units);
+    let compiled = instances.iter().flat_map(|instance| {
+        let own = instance.checked.units.iter().zip(&instance.unit_refs);
+        own.filter(|(unit, _)| is_bound(&unit.plan)).map(|(unit, at)| (instance.at, unit, at.unit as usize))
+    });
+    for (place, unit, number) in compiled {
+        if !report.spend(last.len() as u64, place) {
+            return;
+        }
+        let resource = |at: u32| units[at as usize].resource();
+        let sources = unit.uses.iter().filter_map(|(_, found)| match &found.source {
+            ReferenceSource::Resource { resource, .. } => Some(resource.as_str()),
+            _ => None,
+        });
+        let mut named: BTreeSet<&str> = sources.collect();
+        for read in &units[number].reads {
+            named.remove(resource(read.at.unit));
+        }
+        let first: Vec<u32> = last.iter().copied().filter(|&at| named.contains(resource(at))).collect();
+        let dependencies = &mut units[number].dependencies;
+        dependencies.extend(first);
+        dependencies.sort_unstable();
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use ebb_engine::Hook;
 
+use super::plan_content::is_bound;
 use crate::plan::{HookPlan, Plan};
 
 /// A dependency between two units of the same hook.
@@ -21,7 +22,7 @@ pub struct DependencyEdge {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum EdgeReason {
     Reads(String),
-    /// The `after` of the waiting unit names the other one.
+    /// The `after` of the waiting unit names the other one, or a bound object waits for the resource that it names.
     After,
     /// The unit that waits undoes something on which the other one depends.
     TeardownOrder,
@@ -48,6 +49,7 @@ fn hook_edges(hook: &HookPlan) -> Vec<DependencyEdge> {
                 Some(outputs) => {
                     edges.extend(outputs.iter().map(|output| edge(EdgeReason::Reads((*output).to_owned()))))
                 }
+                None if is_bound(unit) => edges.push(edge(EdgeReason::After)),
                 // `after` names units of the same plugin, and none that the compiler added.
                 None if first.resource() == unit.resource()
                     && !unit.ordered_after.contains(&dependency)

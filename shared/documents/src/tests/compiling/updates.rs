@@ -595,8 +595,26 @@ fn bound_objects_change_with_the_values_of_outputs() {
     assert_eq!(again.resources, renamed.resources);
     // A param of a replaced resource, none of whose units the output reads.
     let text = "https://db.example.org/${params.database}";
-    let replaced = update(&bound_output("a", text, ""), &bound_output("b", text, ""));
+    let made = bound_output("a", text, "");
+    assert_eq!(units(&made, Hook::PreStart), ["db/create", "bind/secret-1 after db/create"]);
+    assert_eq!(
+        units(&made, Hook::PostStop),
+        [
+            "db/drop after bind/secret-1.removal undoes preStart:db/create",
+            "bind/secret-1.removal undoes preStart:bind/secret-1",
+        ]
+    );
+    let replaced = update(&made, &bound_output("b", text, ""));
     assert_eq!(replaced.resources, changes(&[("bind", ResourceChange::Updated), ("db", ResourceChange::Replaced)]));
+    assert_eq!(
+        units(&replaced.plan, Hook::Update(1)),
+        [
+            "db~1/drop undoes preStart:db~1/create",
+            "bind~1/secret-1.removal after bind/secret-1 undoes preStart:bind~1/secret-1",
+            "db/create after db~1/drop",
+            "bind/secret-1 after db/create",
+        ]
+    );
     // The text of the output, in another version of the plugin.
     for other in [text, "${units.create.outputs.host}", "${target.labels.team}"] {
         let made = update(&current, &bound_output("a", other, updates));
