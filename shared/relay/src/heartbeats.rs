@@ -8,7 +8,6 @@ use ebb_protocol::relay::TaskId;
 
 use crate::reconciler::Reconciler;
 use crate::record::TaskSpec;
-use crate::settings::now_ms;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -18,11 +17,7 @@ impl Reconciler {
         if !self.registry.record_progress(name, progress) {
             return;
         }
-        let callback = Callback {
-            progress: self.registry.progress(name),
-            duration_ms: Some(now_ms().saturating_sub(spec.received_ms)),
-            ..Callback::new(CallbackStatus::Heartbeat)
-        };
+        let callback = Callback { progress: self.registry.progress(name), ..Callback::new(CallbackStatus::Heartbeat) };
         if self.may_call(&spec.callback.url).is_err() {
             return;
         }
