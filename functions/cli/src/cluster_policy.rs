@@ -21,8 +21,7 @@ pub(crate) fn found(preview: &PlanPreview, source: &SourceText) -> Option<CliErr
     }
     let errors = preview.warnings.iter().filter(|warning| warning.code == CLUSTER_POLICY).cloned();
     let errors: Vec<_> = errors.collect();
-    let (code, detail) =
-        (CLUSTER_POLICY.to_owned(), "the policy of a cluster refuses parts of the documents".to_owned());
+    let (code, detail) = (CLUSTER_POLICY.to_owned(), "the clusters refuse parts of the documents".to_owned());
     (!errors.is_empty()).then(|| refusal::of_document(ProblemDetails { status: 422, code, detail, errors }, source))
 }
 

@@ -1,12 +1,14 @@
 //! Units that wait in a cluster: their reasons and times, and a relay that does not respond.
 
 use ebb_flow::sweep::{SweepCondition, sweep_run};
-use ebb_protocol::api::TargetPage;
+use ebb_protocol::api::{PlanPreview, TargetPage};
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::relay::{
     Batch, EnsureTask, ObjectCount, ObjectTask, ReadyRules, RelayRequest, RelayResponse, RunningTask, TaskCompletion,
     TaskState, TaskWait, WaitResolution,
 };
+
+use ebb_tests::platform;
 
 use crate::harness::*;
 
@@ -161,4 +163,22 @@ pub(crate) async fn each_manifest_is_judged_by_its_conditions() {
     };
     assert_eq!(task.until, TaskCompletion::Ready(vec![ReadyRules::default(), own]));
     assert!(task.fail_fast);
+}
+
+/// On one machine, no cluster applies objects. The plan says so, and the unit fails at once. Nothing is left to remove.
+pub(crate) async fn objects_need_a_cluster() {
+    let harness = Harness::new().await;
+    let bind = "bind: [{secret: {namespace: web, name: bound}, data: {A: b}}]\n";
+    let data = platform::sandbox("bound", "bound-uid", bind);
+    let preview = harness.post("/v1/plans", json!({"document": data.document})).await;
+    let warnings = preview.is(200).json::<PlanPreview>().warnings;
+    let [warning] = &warnings[..] else { panic!("{warnings:?}") };
+    assert!(warning.line.is_some() && warning.message.starts_with("objects need a cluster"), "{warning:?}");
+    assert!(warning.help.as_ref().unwrap().contains("--kubeconfig"), "{warning:?}");
+    harness.lifecycle(LifecycleType::Created, &data).await.is(202);
+    let target = harness.phase("bound", TargetState::Failed).await;
+    let reason = target.runs[0].units[0].reason.as_ref().unwrap();
+    assert_eq!(reason.code, ReasonCode::NotStartable, "{reason:?}");
+    assert!(reason.message.contains("--kubeconfig"), "{reason:?}");
+    harness.tear_down("bound").await;
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use ebb_documents::compile::{PolicyRequest, UNCHECKED_POLICY, policy_violations};
+use ebb_documents::compile::{PolicyRequest, UNCHECKED_POLICY, objects_without_cluster, policy_violations};
 use ebb_protocol::api::{ClusterInfo, DocumentError};
 use ebb_protocol::engine::Timestamp;
 use ebb_protocol::listing::ReportedPolicy;
@@ -46,12 +46,16 @@ pub(super) async fn complete(
 }
 
 /// Checks what units request against the policies of their clusters. Returns the violations, and a note for each cluster
-/// whose present policy is not known. Nothing is refused, because a policy may change before the units run.
+/// whose present policy is not known. Nothing is refused, because a policy may change before the units run. Without clusters,
+/// returns an error for each object.
 pub(super) async fn check(
     env: &Env,
     store: &dyn HttpStore,
     requests: &[PolicyRequest],
 ) -> FlowResult<Vec<DocumentError>> {
+    if env.relay.resolve_cluster(None).is_none() {
+        return Ok(objects_without_cluster(requests).iter().map(HttpProblem::document_error).collect());
+    }
     let connected = env.relay.clusters().await;
     let wanted: BTreeSet<Option<&str>> = requests.iter().map(|request| request.cluster.as_deref()).collect();
     let wanted = wanted.into_iter().filter_map(|cluster| {

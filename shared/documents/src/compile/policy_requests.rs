@@ -17,7 +17,7 @@ use crate::load::yaml;
 use crate::model::{ActionDoc, At, LineColumn, Named, PluginDoc, RunnerDoc, SourceText, TemplateTree, UnitDoc};
 use crate::plan::Plan;
 
-/// The code of a violation.
+/// The code of a violation, and of an object without a cluster.
 pub const CLUSTER_POLICY: &str = "cluster-policy";
 /// The code of a note that a document was not checked, or not against the present policy.
 pub const UNCHECKED_POLICY: &str = "unchecked-policy";
@@ -135,6 +135,21 @@ pub fn policy_violations<'p>(
                 let help = help.replace(" connect NAME ", &format!(" connect {name} "));
                 found.push(Diagnostic::error(CLUSTER_POLICY, source, at, why).help(help));
             }
+        }
+    }
+    found.sorted()
+}
+
+/// Returns an error for each requested object, for a control plane without clusters. Its scripts and plugins run on its
+/// machine.
+pub fn objects_without_cluster(requests: &[PolicyRequest]) -> Diagnostics {
+    let (mut found, mut seen) = (Diagnostics::new(), BTreeSet::new());
+    for PolicyRequest { source, part, .. } in requests {
+        let (RequestedPart::Manifest(At { at, .. }) | RequestedPart::Bound(At { at, .. })) = part else { continue };
+        if seen.insert((source.name.as_str(), *at)) {
+            let why = "objects need a cluster, and this control plane runs units on its machine";
+            let help = "start it with a cluster: `ebb dev --kubeconfig FILE`, or `ebb dev --clusters`";
+            found.push(Diagnostic::error(CLUSTER_POLICY, source, *at, why).help(help));
         }
     }
     found.sorted()

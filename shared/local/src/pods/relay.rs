@@ -180,7 +180,9 @@ impl RelayClient for LocalRelay {
         }
         check(&request.task)?;
         let Some(request) = request.into_script() else {
-            return Err(RelayError::Refused("this machine has no cluster, which objects need".to_owned()));
+            let why = "this machine has no cluster, which objects need: start the command with `--kubeconfig FILE` or \
+                       `--clusters`";
+            return Err(RelayError::Refused(why.to_owned()));
         };
         self.inner().ensure(request).await
     }
