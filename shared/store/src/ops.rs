@@ -580,17 +580,22 @@ pub trait ClusterStore: RelayOutages {
     async fn delete_cluster(&self, name: &str) -> StoreResult<bool>;
 }
 
-/// Outages of clusters and denied polls, in the item of [`OrphanScans`], and reported policies (`GetItem`, `UpdateItem`,
+/// Reads outages of clusters and denied polls (`GetItem`), all in the item of [`OrphanScans`].
+#[async_trait]
+pub trait ReadOutages: Send + Sync {
+    async fn read_outages(&self) -> StoreResult<BTreeMap<String, OutageRecord>>;
+    /// Returns the last recorded denial by cluster.
+    async fn read_denials(&self) -> StoreResult<BTreeMap<String, DenialRecord>>;
+}
+
+/// Changes outages of clusters and denied polls, and reads and changes reported policies (`GetItem`, `UpdateItem`,
 /// `DeleteItem`).
 #[async_trait]
-pub trait RelayOutages: Send + Sync {
-    async fn read_outages(&self) -> StoreResult<BTreeMap<String, OutageRecord>>;
+pub trait RelayOutages: ReadOutages {
     /// Records an outage. Returns false and changes nothing if one is recorded.
     async fn begin_outage(&self, cluster: &str, since: Timestamp, reason: &str) -> StoreResult<bool>;
     /// Removes an outage. Returns false if none is recorded.
     async fn end_outage(&self, cluster: &str) -> StoreResult<bool>;
-    /// Returns the last recorded denial by cluster.
-    async fn read_denials(&self) -> StoreResult<BTreeMap<String, DenialRecord>>;
     /// Records a denied poll. Returns false and changes nothing if one was recorded within
     /// [`DenialRecord::INTERVAL_MS`].
     async fn note_denial(&self, cluster: &str, at: Timestamp, reason: &str) -> StoreResult<bool>;

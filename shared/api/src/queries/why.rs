@@ -24,7 +24,7 @@ use ebb_store::{DroppedEvent, RefusedUpdate, TargetHead};
 
 use crate::queries::logs::{self, LogSearch};
 use crate::queries::{live, runs, sources, targets, waits};
-use ebb_flow::env::{Env, HttpStore};
+use ebb_flow::env::{DiagnosisStore, Env};
 use ebb_flow::error::{FlowError, FlowResult};
 use ebb_flow::loaded_run::Run;
 use ebb_flow::run::cause::{self, FirstCause};
@@ -45,7 +45,7 @@ const UNITS: usize = 5;
 const INPUT_LENGTH: usize = 200;
 
 /// Returns the diagnosis of a target, or `None` if the target does not exist.
-pub async fn why(env: &Env, store: &dyn HttpStore, key: TargetKey<'_>) -> FlowResult<Option<TargetDiagnosis>> {
+pub async fn why(env: &Env, store: &dyn DiagnosisStore, key: TargetKey<'_>) -> FlowResult<Option<TargetDiagnosis>> {
     let Some(target) = env.store.read_target(key).await? else { return Ok(None) };
     let loaded = match env.plan_of(&target).await {
         Err(FlowError::Damaged { what, fix }) => return Ok(Some(damaged(&target, &what, fix))),
@@ -133,7 +133,7 @@ pub async fn why(env: &Env, store: &dyn HttpStore, key: TargetKey<'_>) -> FlowRe
 
 /// Returns the newest published version of the plugin of a failed undo, if the teardown of the target runs an older one.
 async fn newer_version(
-    store: &dyn HttpStore,
+    store: &dyn DiagnosisStore,
     target: &TargetHead,
     failures: &[FailedUnit],
     plan: &Plan,

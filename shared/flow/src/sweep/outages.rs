@@ -10,7 +10,7 @@ use ebb_documents::plan::{Plan, UnitPlan};
 use ebb_protocol::api::{RelayOutage, RunDetail, RunState, UnitState};
 use ebb_protocol::limits::message;
 use ebb_protocol::time::rfc3339;
-use ebb_store::{DenialRecord, RelayOutages};
+use ebb_store::{DenialRecord, ReadOutages, RelayOutages};
 
 use crate::env::Env;
 use crate::error::FlowResult;
@@ -54,7 +54,7 @@ pub async fn record_outages(env: &Env, store: &dyn RelayOutages) -> FlowResult<(
 /// Returns the outage that units of `runs` wait for. Of several outages, returns the first one by cluster name.
 pub async fn find_outage(
     env: &Env,
-    store: &dyn RelayOutages,
+    store: &dyn ReadOutages,
     plan: &Plan,
     runs: &[RunDetail],
 ) -> FlowResult<Option<RelayOutage>> {

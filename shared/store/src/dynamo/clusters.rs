@@ -13,7 +13,7 @@ use ebb_protocol::engine::Timestamp;
 use super::attribute::{ItemReader, json, number, text};
 use super::key;
 use crate::item_table::{WriteCondition, WriteExpression};
-use crate::ops::{DenialRecord, OrphanScans, OutageRecord, PolicyRecord, RelayOutages, StoreResult};
+use crate::ops::{DenialRecord, OrphanScans, OutageRecord, PolicyRecord, ReadOutages, RelayOutages, StoreResult};
 use crate::store::Store;
 
 const ITEM: (&str, &str) = (key::CLUSTERS, key::HEAD);
@@ -44,7 +44,7 @@ impl OrphanScans for Store {
 }
 
 #[async_trait]
-impl RelayOutages for Store {
+impl ReadOutages for Store {
     async fn read_outages(&self) -> StoreResult<BTreeMap<String, OutageRecord>> {
         let Some(item) = self.table.get(ITEM.0, ITEM.1).await? else { return Ok(BTreeMap::new()) };
         let reader = ItemReader::new("GetItem", &item);
@@ -57,6 +57,21 @@ impl RelayOutages for Store {
         outages.collect()
     }
 
+    async fn read_denials(&self) -> StoreResult<BTreeMap<String, DenialRecord>> {
+        let Some(item) = self.table.get(ITEM.0, ITEM.1).await? else { return Ok(BTreeMap::new()) };
+        let reader = ItemReader::new("GetItem", &item);
+        let clusters = item.keys().filter_map(|name| key::denied_cluster(name));
+        let denials = clusters.map(|cluster| {
+            let (at, reason) = key::denial_attributes(cluster);
+            let denial = DenialRecord { at: reader.time(&at)?, reason: reader.text(&reason)?.to_owned() };
+            Ok((cluster.to_owned(), denial))
+        });
+        denials.collect()
+    }
+}
+
+#[async_trait]
+impl RelayOutages for Store {
     async fn begin_outage(&self, cluster: &str, since: Timestamp, reason: &str) -> StoreResult<bool> {
         let (since_name, reason_name) = key::outage_attributes(cluster);
         let mut expression = WriteExpression::when(WriteCondition::absent(&since_name));
@@ -71,18 +86,6 @@ impl RelayOutages for Store {
         expression.remove(&since_name);
         expression.remove(&reason_name);
         self.table.update_if(ITEM, expression).await
-    }
-
-    async fn read_denials(&self) -> StoreResult<BTreeMap<String, DenialRecord>> {
-        let Some(item) = self.table.get(ITEM.0, ITEM.1).await? else { return Ok(BTreeMap::new()) };
-        let reader = ItemReader::new("GetItem", &item);
-        let clusters = item.keys().filter_map(|name| key::denied_cluster(name));
-        let denials = clusters.map(|cluster| {
-            let (at, reason) = key::denial_attributes(cluster);
-            let denial = DenialRecord { at: reader.time(&at)?, reason: reader.text(&reason)?.to_owned() };
-            Ok((cluster.to_owned(), denial))
-        });
-        denials.collect()
     }
 
     async fn note_denial(&self, cluster: &str, at: Timestamp, reason: &str) -> StoreResult<bool> {

@@ -1,7 +1,7 @@
 use crate::store::BATCH_INLINE;
 use crate::{
     BatchQueue as _, DenialRecord, ObjectStore as _, OrphanScans as _, OutageRecord, PolicyRecord, QueuedBatch,
-    RelayOutages as _,
+    ReadOutages as _, RelayOutages as _,
 };
 use ebb_protocol::engine::Timestamp;
 use ebb_protocol::listing::ReportedPolicy;
