@@ -6,6 +6,7 @@
 
 mod bound;
 mod checks;
+mod diagnosis;
 mod executor;
 mod faults;
 mod functions;

@@ -9,11 +9,12 @@ use ebb_protocol::record::{AttemptRecord, AttemptResult, OutputStorage};
 use ebb_store::suite::model::epoch_of;
 use ebb_store::suite::record_model;
 use ebb_store::{
-    AttemptUpdate, DamagedExpiry, DesiredKey, DesiredTarget, DesiredTargets, DueExpiries, DueItem, HealthMark,
-    HealthMarks, InstanceExpiry, LOGS, ListDocuments, MoveTarget, NamedDocument, NamedKind, NewRun, NoteRejections,
-    OUTPUTS, ObjectStore, OpenObject, PatchResult, PatchRun, PlanStore, PluginItem, PutAttemptResult, PutExpiry,
-    PutOutcome, PutUndelivered, QueryDue, ReadDocuments, ReadPlugins, ReadRecords, ReadRun, ReadTarget, RemoveExpired,
-    RunHead, SourceRejections, StoreError, StoreResult, TargetHead, TargetTransition, Tombstone, UpdateAttemptRecord,
+    AttemptUpdate, DamagedExpiry, DenialRecord, DesiredKey, DesiredTarget, DesiredTargets, DueExpiries, DueItem,
+    HealthMark, HealthMarks, InstanceExpiry, LOGS, ListDocuments, MoveTarget, NamedDocument, NamedKind, NewRun,
+    NoteRejections, OUTPUTS, ObjectStore, OpenObject, OutageRecord, PatchResult, PatchRun, PlanStore, PluginItem,
+    PutAttemptResult, PutExpiry, PutOutcome, PutUndelivered, QueryDue, ReadDocuments, ReadOutages, ReadPlugins,
+    ReadRecords, ReadRun, ReadTarget, RemoveExpired, RunHead, SourceRejections, StoreError, StoreResult, TargetHead,
+    TargetTransition, Tombstone, UpdateAttemptRecord,
 };
 
 use super::runtime::lock;
@@ -281,6 +282,18 @@ impl DesiredTargets for SimTable {
             (fits, move || format!("desired state of {name}"))
         })
         .await
+    }
+}
+
+/// No simulation records an outage.
+#[async_trait]
+impl ReadOutages for SimTable {
+    async fn read_outages(&self) -> StoreResult<BTreeMap<String, OutageRecord>> {
+        self.read(|_| BTreeMap::new()).await
+    }
+
+    async fn read_denials(&self) -> StoreResult<BTreeMap<String, DenialRecord>> {
+        self.read(|_| BTreeMap::new()).await
     }
 }
 

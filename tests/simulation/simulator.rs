@@ -20,7 +20,7 @@ use super::runtime::lock;
 use super::scenario::TargetScenario;
 use super::servers::{SimPlatform, SimServers};
 use super::{FaultInjector, FaultKind, SimClock, SimFunctions, SimRandom, SimRuntime, SimTable, SimTask, settings};
-use super::{bound, checks, owners, provider, provider_documents, receivers};
+use super::{bound, checks, diagnosis, owners, provider, provider_documents, receivers};
 
 const SWEEP_MS: u64 = 60_000;
 /// More than the longest wait after a failed removal.
@@ -29,6 +29,8 @@ const MAX_POSTPONED_MS: u64 = 8 * 86_400_000;
 const REMOVALS: u32 = 1_000;
 /// The interval between two checks of the state.
 const POLL_MS: u64 = 5_000;
+/// The checks of the state, without a running attempt, after which each target that waits has to be explained.
+const QUIET_POLLS: u32 = 3;
 /// The pause between two operations on stuck targets.
 const OPERATION_MS: u64 = 120_000;
 /// The time that a simulation is observed after its end: longer than the queue holds a message.
@@ -436,6 +438,7 @@ impl Simulation {
         // Starts after the platform.
         self.advance(1);
         let (mut overdue, mut operation) = (0, self.runtime.elapsed() + OPERATION_MS);
+        let (mut quiet, mut explained) = (0, BTreeSet::new());
         let end = self.runtime.elapsed() + max_duration;
         while !is_over(self) {
             overdue = self.overdue().max(overdue);
@@ -449,7 +452,12 @@ impl Simulation {
                 self.operate(random);
             }
             self.advance(POLL_MS);
+            quiet = if self.ledger.state().active == 0 { quiet + 1 } else { 0 };
+            if quiet == QUIET_POLLS {
+                diagnosis::check(self, &mut explained);
+            }
         }
+        diagnosis::check(self, &mut explained);
         if overdue > max_overdue {
             self.ledger.report_violation(format!(
                 "something was due for {overdue} ms, without the time of sweeps that were missed or died"

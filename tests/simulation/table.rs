@@ -196,6 +196,16 @@ impl SimTable {
         }
     }
 
+    /// Returns a copy of the content, without faults, for a reader outside of the simulation.
+    pub(super) fn copy(&self) -> Self {
+        let mut state = self.state();
+        // Readers need no descriptions of writes, which can be many.
+        let writes = std::mem::take(&mut state.writes);
+        let copy = Self { state: Mutex::new(state.clone()), ..Self::new(self.runtime.clone()) };
+        state.writes = writes;
+        copy
+    }
+
     /// Stores plugins.
     pub(crate) fn publish(&self, plugins: impl Iterator<Item = PluginItem>) {
         let plugins = plugins.map(|plugin| ((plugin.name.clone(), plugin.version.clone()), plugin));

@@ -43,6 +43,8 @@ const FORCE_COMPLETES: usize = 3;
 const UNITS: usize = 5;
 /// Maximum characters of an input.
 const INPUT_LENGTH: usize = 200;
+/// The end of a summary that names no unit: a function ended before it moved the target on.
+pub const CONTINUED: &str = "the next sweep continues it";
 
 /// Returns the diagnosis of a target, or `None` if the target does not exist.
 pub async fn why(env: &Env, store: &dyn DiagnosisStore, key: TargetKey<'_>) -> FlowResult<Option<TargetDiagnosis>> {
@@ -270,7 +272,7 @@ fn summary(
         },
         TargetPhase::Gone => format!("gone since {since}: {}", end(target, exists, overrides, removals)),
         TargetPhase::Failed | TargetPhase::Stuck => {
-            failures.first().map_or_else(|| format!("failed since {since}"), failed)
+            failures.first().map_or_else(|| format!("failed since {since}; no unit is failed, and {CONTINUED}"), failed)
         }
         TargetPhase::Starting | TargetPhase::Updating | TargetPhase::Stopping => match (outage, waiting) {
             (Some(RelayOutage { cluster, since, reason, units }), _) => {
@@ -278,7 +280,7 @@ fn summary(
                 format!("cluster {cluster} has not responded since {since} ({reason}); waiting units: {units}")
             }
             (None, Some(waiting)) => waiting,
-            (None, None) => format!("{} since {since}", hook_of(target)),
+            (None, None) => format!("{} since {since}; no unit runs, and {CONTINUED}", hook_of(target)),
         },
     }
 }

@@ -1,0 +1,126 @@
+//! Checks what `ebb why` says about targets that wait.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ebb_api::queries::why::{CONTINUED, why};
+use ebb_engine::TargetPhase;
+use ebb_flow::ports::{RelayClient, RelayError};
+use ebb_flow::{Env, FlowError, InstanceCache};
+use ebb_protocol::id::TargetKey;
+use ebb_protocol::relay::{EnsureTask, TaskId, TaskState};
+use ebb_store::{DueItem, TargetHead};
+
+use super::executor::SimExecutor;
+use super::queue::SimQueue;
+use super::servers::{SimPlatform, SimServers};
+use super::simulator::Simulation;
+use super::table::TableState;
+use super::{FaultInjector, SimClock, SimRandom, SimTable, settings};
+
+/// A phase of an instance, as a text.
+pub(super) type SeenPhase = (String, String);
+
+/// Checks the summary of each target that is neither ready nor gone. It names a unit of the target, or the sweep that
+/// continues the target, which is then due. Each phase of an instance is checked once, and `seen` has those.
+///
+/// The check reads a copy of the table, and no relay responds to it, so it changes nothing.
+pub(super) fn check(simulation: &Simulation, seen: &mut BTreeSet<SeenPhase>) {
+    let mut waiting: Vec<TargetHead> = {
+        let state = simulation.table.state();
+        let waits = |target: &&TargetHead| !matches!(target.phase, TargetPhase::Ready | TargetPhase::Gone);
+        state.targets.values().filter(waits).cloned().collect()
+    };
+    waiting.retain(|target| seen.insert((target.uid.clone(), format!("{:?} {:?}", target.phase, target.hook))));
+    if waiting.is_empty() {
+        return;
+    }
+    let table = Arc::new(simulation.table.copy());
+    let env = Arc::new(reader(simulation, Arc::clone(&table)));
+    for target in waiting {
+        let (env, store, of) = (Arc::clone(&env), Arc::clone(&table), target.clone());
+        let explained = simulation.runtime.run(async move {
+            let units = env.plan_of(&of).await?;
+            let summary = why(&env, store.as_ref(), TargetKey::new(&of.kind, &of.name)).await?;
+            let summary = summary.map(|diagnosis| diagnosis.summary).unwrap_or_default();
+            let mut units = units.plan.hooks.iter().flat_map(|hook| &hook.units);
+            let is_named = units.any(|unit| summary.contains(&unit.key));
+            Ok::<_, FlowError>((summary, is_named))
+        });
+        let wrong = match explained {
+            Some(Ok((_, true))) => continue,
+            Some(Ok((summary, false))) if summary.contains(CONTINUED) && is_due(&table.state(), &target) => continue,
+            Some(Ok((summary, false))) => format!("names no unit: {summary}"),
+            Some(Err(error)) => format!("fails: {error}"),
+            None => "does not end".to_owned(),
+        };
+        simulation.ledger.report_violation(format!("{} is {:?}, and `why` {wrong}", target.uid, target.phase));
+    }
+}
+
+/// Returns true if a sweep will find the target, or one of its runs.
+fn is_due(table: &TableState, target: &TargetHead) -> bool {
+    let instance = target.instance_key();
+    table.due().any(|(_, due)| match due {
+        DueItem::Run(run) => run.as_str().starts_with(&instance),
+        DueItem::Target(_, name) => name == target.name,
+        DueItem::Desired(_) => false,
+    })
+}
+
+/// Returns the environment of a function that only reads.
+fn reader(simulation: &Simulation, store: Arc<SimTable>) -> Env {
+    let executor = Arc::new(SimExecutor {
+        runtime: simulation.runtime.clone(),
+        functions: Arc::clone(&simulation.functions),
+        ledger: Arc::clone(&simulation.ledger),
+        faults: Arc::new(FaultInjector::none()),
+    });
+    Env {
+        store,
+        clock: Arc::new(SimClock(simulation.runtime.clone(), 0)),
+        random: Arc::new(SimRandom::new(0)),
+        relay: Arc::new(SilentRelay),
+        egress: Arc::new(SimServers::new(Arc::clone(&executor))),
+        platform: Arc::new(SimPlatform::new(Arc::clone(&executor))),
+        queue: Arc::new(SimQueue(executor)),
+        settings: settings(0),
+        cache: InstanceCache::default(),
+    }
+}
+
+/// The relays of clusters that do not respond.
+struct SilentRelay;
+
+fn no_response<T>() -> Result<T, RelayError> {
+    Err(RelayError::Unreachable("it does not respond".to_owned()))
+}
+
+#[async_trait]
+impl RelayClient for SilentRelay {
+    async fn ensure(&self, _: Option<&str>, _: EnsureTask) -> Result<TaskState, RelayError> {
+        no_response()
+    }
+
+    async fn cancel(&self, _: Option<&str>, _: &TaskId, _: Duration) -> Result<TaskState, RelayError> {
+        no_response()
+    }
+
+    async fn get(&self, _: Option<&str>, _: &TaskId) -> Result<TaskState, RelayError> {
+        no_response()
+    }
+
+    async fn status(&self, _: Option<&str>, _: &TaskId) -> Result<TaskState, RelayError> {
+        no_response()
+    }
+
+    async fn acknowledge(&self, _: Option<&str>, _: &TaskId) -> Result<(), RelayError> {
+        no_response()
+    }
+
+    async fn release(&self, _: Option<&str>, _: &str) -> Result<(), RelayError> {
+        no_response()
+    }
+}
