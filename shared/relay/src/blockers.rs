@@ -54,7 +54,8 @@ impl From<Event> for Warning {
 pub(crate) fn of_pod(pod: &Pod, warnings: &[Warning], now_ms: u64) -> Option<StartBlocker> {
     let uid = pod.metadata.uid.as_deref().unwrap_or_default();
     let own: Vec<_> = warnings.iter().filter(|warning| warning.uid == uid && !uid.is_empty()).collect();
-    unscheduled(pod).or_else(|| failed(pod)).or_else(|| blocked(pod, &own)).or_else(|| warned(pod, &own, now_ms))
+    let found = unscheduled(pod).or_else(|| failed(pod)).or_else(|| blocked(pod, &own));
+    found.or_else(|| warned(pod, &own, now_ms)).or_else(|| initializing(pod))
 }
 
 /// Returns the newest warning about an object that is not a pod.
@@ -249,6 +250,25 @@ fn warned(pod: &Pod, own: &[&Warning], now_ms: u64) -> Option<StartBlocker> {
         true => StartBlocker { code: ReasonCode::ImagePull, resolves: Person, ..found },
         false => found,
     })
+}
+
+/// Returns the init container that runs. The other containers start when it has ended. A sidecar, which does not end, lets them
+/// start when it has started.
+fn initializing(pod: &Pod) -> Option<StartBlocker> {
+    let statuses = pod.status.as_ref()?.init_container_statuses.iter().flatten();
+    let (name, since_ms) =
+        statuses.filter(|it| it.started != Some(true) || !is_sidecar(pod, &it.name)).find_map(|it| {
+            let running = it.state.as_ref()?.running.as_ref()?;
+            Some((&it.name, millis(running.started_at.as_ref())))
+        })?;
+    let message = format!("init container `{name}` has not ended");
+    let kind = BlockerKind::Reported;
+    Some(StartBlocker { code: ReasonCode::NotStartable, message, kind, since_ms, resolves: Itself })
+}
+
+fn is_sidecar(pod: &Pod, container: &str) -> bool {
+    let inits = pod.spec.iter().flat_map(|spec| spec.init_containers.iter().flatten());
+    inits.into_iter().any(|it| it.name == container && it.restart_policy.as_deref() == Some("Always"))
 }
 
 /// Returns the newest of the recent warnings with these reasons.

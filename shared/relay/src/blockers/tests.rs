@@ -96,6 +96,7 @@ fn reasons_of_pods() {
         (main_is(json!({"running": {}})), of_pod_at("Unhealthy", "Readiness probe failed: 500", recent)),
         (failed, vec![]),
         (evicted, vec![]),
+        (init(json!({"running": {"startedAt": "2026-01-01T00:05:00Z"}})), vec![]),
     ];
     // The code, the kind, the first report, how it ends, and the message.
     let expected = r#"Unschedulable, Unschedulable, since 5 min, Person: 0/1 nodes are available
@@ -112,13 +113,14 @@ NotStartable, Reported, since 5 min, Itself: FailedCreatePodSandBox: no network
 NotStartable, Reported, since 5 min, Itself: Unhealthy: Readiness probe failed: 500
 Failed, Reported, since 5 min, Itself: container `main` ended with exit code 7 (Error)
 Failed, Reported, since unknown, Itself: it has failed: Evicted: memory
+NotStartable, Reported, since 5 min, Itself: init container `init` has not ended
 "#;
     assert_eq!(cases.iter().map(shown).collect::<String>(), expected);
     let old = "2026-01-01T00:04:59Z";
     for (status, warnings) in [
         (creating(), vec![]),
         (scheduled("SchedulingGated"), vec![]),
-        (init(json!({"running": {}})), vec![]),
+        (init(json!({"terminated": {"exitCode": 0}})), vec![]),
         // A warning is old, about another object, or no longer true.
         (creating(), of_pod_at("FailedMount", missing, old)),
         (creating(), vec![warning("other", "FailedMount", missing, recent)]),
@@ -127,6 +129,12 @@ Failed, Reported, since unknown, Itself: it has failed: Evicted: memory
     ] {
         assert_eq!(of_pod(&pod(status.clone()), &warnings, NOW), None, "{status}");
     }
+    // A sidecar ends with its pod.
+    let mut sidecar = pod(init(json!({"running": {}})));
+    sidecar.status.as_mut().unwrap().init_container_statuses.as_mut().unwrap()[0].started = Some(true);
+    assert!(of_pod(&sidecar, &[], NOW).is_some());
+    sidecar.spec.as_mut().unwrap().init_containers.as_mut().unwrap()[0].restart_policy = Some("Always".to_owned());
+    assert_eq!(of_pod(&sidecar, &[], NOW), None);
     // The newest of several warnings counts, in any order.
     let newest = warning("u", "FailedMount", "newest", "2026-01-01T00:09:30Z");
     for warnings in [
