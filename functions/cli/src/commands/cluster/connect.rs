@@ -107,9 +107,11 @@ impl ClusterConnectArgs {
             apply.apply(&installation.manifests()?).await?;
             if restarts {
                 apply.restart(namespace).await?;
+            } else {
+                apply.renew_policy(namespace).await?;
             }
             print_removals(&removals);
-            wait_until_up(&client, &name, namespace, replaced).await?;
+            wait_until_up(&client, &name, namespace, replaced, &options.policy()).await?;
             output::status_line(&format!(
                 "Sandboxes with `cluster: {name}` run there. `ebb cluster get {name}` shows the policy in force."
             ));

@@ -107,7 +107,8 @@ fn differences(text: &mut String, name: &str, stored: &ClusterPolicy, reported: 
     let lines: Vec<String> = changed.iter().map(|line| printable(line)).collect();
     let _ = writeln!(
         text,
-        "\nThe stored options differ from the policy in force. `ebb cluster connect {} --apply` would change:\n{}",
+        "\nThe stored options differ from the policy in force. The relay has a new policy within 2 minutes after it was \
+         applied. Otherwise `ebb cluster connect {} --apply` changes:\n{}",
         printable(name),
         lines.join("\n")
     );
@@ -152,7 +153,7 @@ mod tests {
         namespaces for `bind`: web
         services: files
 
-        The stored options differ from the policy in force. `ebb cluster connect eu --apply` would change:
+        The stored options differ from the policy in force. The relay has a new policy within 2 minutes after it was applied. Otherwise `ebb cluster connect eu --apply` changes:
         - bindNamespaces: web
         - namespaces.old: baseline
         - serviceAccounts: old/b

@@ -31,7 +31,7 @@ impl ClusterRotateArgs {
         if apply.is_set() {
             apply.apply(&secret).await?;
             apply.restart(namespace).await?;
-            wait_until_up(client, &name, namespace, former.registered.as_deref()).await?;
+            wait_until_up(client, &name, namespace, former.registered.as_deref(), &options.policy()).await?;
             return Ok(Exit::Done);
         }
         output::print_data(&secret)?;
