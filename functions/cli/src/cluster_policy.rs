@@ -48,10 +48,11 @@ pub(crate) async fn check(client: &ApiClient, requests: &[PolicyRequest]) -> Res
     if found.has_errors() { Err(found.into()) } else { Ok(()) }
 }
 
-/// Notes that no server knows the policies of the clusters that units use.
+/// Notes that no server knows the policies of the clusters that units name.
 pub(crate) fn note_missing_server(requests: &[PolicyRequest]) {
-    if !requests.is_empty() {
-        note("without a server, the document is not checked against the policy of its cluster");
+    let named: BTreeSet<&str> = requests.iter().filter_map(|request| request.cluster.as_deref()).collect();
+    for name in named {
+        note(&format!("without a server, the document is not checked against the policy of the cluster {name}"));
     }
 }
 
