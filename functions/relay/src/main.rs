@@ -12,7 +12,7 @@ use axum::Router;
 use axum::routing::get;
 use clap::Parser as _;
 use ebb_protocol::sign::WebhookKeys;
-use ebb_relay_core::{ControlPlaneEndpoint, Relay};
+use ebb_relay_core::{ClusterPolicy, ControlPlaneEndpoint, Relay, RelaySettings};
 use kube::Client;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use tokio::net::TcpListener;
@@ -44,14 +44,13 @@ async fn run(options: args::RelayArgs) -> anyhow::Result<()> {
         log.json().init()
     }
     let (source, control_plane, policy) = (options.key_source()?, options.control_plane()?, options.initial_policy()?);
-    let (client, settings) = (options.client().await?, options.settings());
-    if options.attached {
-        attached::prepare(&client, &settings, &policy).await?;
-    }
-    let (units, level) = (&settings.default_namespace, policy.level(&settings.default_namespace));
-    ebb_relay_core::check_admission(&client, units, level).await.map_err(anyhow::Error::msg)?;
-    let opened = Relay::open(client.clone(), settings.clone(), policy.clone()).await;
-    let relay = opened.context("cannot open the relay")?;
+    let settings = options.settings();
+    // Process 1 of a container ends by a signal only if it handles it. The API server may not respond yet.
+    let mut end = signal(SignalKind::terminate())?;
+    let (client, relay) = tokio::select! {
+        opened = open(&options, &settings, &policy) => opened?,
+        _ = end.recv() => return Ok(()),
+    };
     if let Some(file) = options.policy.clone() {
         let attached = options.attached.then(|| (client.clone(), settings));
         tokio::spawn(policy_file::follow(relay.clone(), file, policy, attached));
@@ -115,6 +114,21 @@ async fn run(options: args::RelayArgs) -> anyhow::Result<()> {
         worked = working => worked,
         served = serving => served,
     }
+}
+
+async fn open(
+    options: &args::RelayArgs,
+    settings: &RelaySettings,
+    policy: &ClusterPolicy,
+) -> anyhow::Result<(Client, Relay)> {
+    let client = options.client().await?;
+    if options.attached {
+        attached::prepare(&client, settings, policy).await?;
+    }
+    let (units, level) = (&settings.default_namespace, policy.level(&settings.default_namespace));
+    ebb_relay_core::check_admission(&client, units, level).await.map_err(anyhow::Error::msg)?;
+    let opened = Relay::open(client.clone(), settings.clone(), policy.clone()).await;
+    Ok((client, opened.context("cannot open the relay")?))
 }
 
 /// Returns the secrets of batches. Waits until the relay is registered, if it makes its own secret.

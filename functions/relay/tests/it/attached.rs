@@ -33,9 +33,10 @@ async fn launch(kubeconfig: &Path, options: &[&str]) -> Child {
     relay
 }
 
-/// The standard input closes while the API server of the context does not respond. The relay ends nevertheless.
+/// The standard input closes, or a signal arrives, while the API server of the context does not respond. The relay ends
+/// nevertheless.
 #[tokio::test]
-async fn the_relay_ends_when_its_standard_input_closes() {
+async fn the_relay_ends_while_its_api_server_is_silent() {
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let server = |name: &str, address: String| json!({"name": name, "cluster": {"server": address}});
     let context = |name: &str| json!({"name": name, "context": {"cluster": name, "user": "u"}});
@@ -48,12 +49,19 @@ async fn the_relay_ends_when_its_standard_input_closes() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("kubeconfig");
     std::fs::write(&file, kubeconfig.to_string()).unwrap();
-    let mut relay = launch(&file, &["--context", "silent"]).await;
-    let _connection =
-        tokio::time::timeout(WAIT_TIMEOUT, silent.accept()).await.expect("a connection to the API server").unwrap();
-    drop(relay.stdin.take());
-    let status = tokio::time::timeout(WAIT_TIMEOUT, relay.wait()).await.expect("the relay ends").unwrap();
-    assert!(status.success(), "{status}");
+    for is_signal in [false, true] {
+        let mut relay = launch(&file, &["--context", "silent"]).await;
+        let _connection =
+            tokio::time::timeout(WAIT_TIMEOUT, silent.accept()).await.expect("a connection to the API server").unwrap();
+        if is_signal {
+            let pid = relay.id().unwrap().to_string();
+            assert!(Command::new("kill").arg(pid).status().await.unwrap().success());
+        } else {
+            drop(relay.stdin.take());
+        }
+        let status = tokio::time::timeout(WAIT_TIMEOUT, relay.wait()).await.expect("the relay ends").unwrap();
+        assert!(status.success(), "{status}");
+    }
 }
 
 /// The API server refuses a part of a new policy. Its rules stay those of the policy in force.

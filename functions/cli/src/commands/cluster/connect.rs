@@ -132,8 +132,8 @@ impl ClusterConnectArgs {
         print_removals(&removals);
         let mut next = match format {
             ConnectFormat::Values => format!(
-                "Install with `helm upgrade --install ebb-relay infra/relay/chart --namespace {namespace} --create-namespace \
-                 --take-ownership --values=-`"
+                "Run `kubectl create namespace {namespace}`, and install with `helm upgrade --install ebb-relay \
+                 infra/relay/chart --namespace {namespace} --take-ownership --values=-`"
             ),
             ConnectFormat::Manifests | ConnectFormat::Json => {
                 "Apply the manifests with `kubectl apply -f -`".to_owned()
