@@ -123,9 +123,10 @@ pub enum ReasonCode {
     OutputTooLarge,
     /// An output cannot be evaluated from the response or object.
     OutputInvalid,
-    /// An input or template has no value at dispatch time.
+    /// An input or template has no value at dispatch time. Nothing was made.
     Render,
-    /// The unit cannot be started as written: no such interpreter, image or cluster.
+    /// The unit cannot be started as written: no such interpreter, image or cluster. Nothing was made, so a teardown skips its
+    /// undo. A task that has applied objects fails with [`Self::Failed`].
     NotStartable,
     ImagePull,
     /// No node can run the pod.

@@ -108,7 +108,8 @@ pub(crate) fn objects(spec: &TaskSpec, waits: &[TaskWait], settings: &RelaySetti
     let Some(why) = task_waits::first_text(waits) else { return ObjectsStep::Collect };
     let hopeless = waits.iter().find(|wait| spec.objects.fail_fast && is_hopeless(wait, settings));
     if let Some(wait) = hopeless {
-        return ObjectsStep::Fail(Box::new(Callback::failed(wait.code, &task_waits::text(wait))));
+        let result = Callback::failed(wait.code, &task_waits::text(wait));
+        return ObjectsStep::Fail(Box::new(after_apply(spec, result)));
     }
     if now_ms >= spec.deadline_ms {
         return ObjectsStep::Fail(Box::new(deadline_failure(spec, Some(&why))));
@@ -119,6 +120,18 @@ pub(crate) fn objects(spec: &TaskSpec, waits: &[TaskWait], settings: &RelaySetti
     let unwatched_ms = (waited_ms / PAUSE_PART).clamp(UNWATCHED_MS, MAX_UNWATCHED_MS);
     let pause_ms = if is_removing { REMOVAL_MS } else { unwatched_ms };
     ObjectsStep::Wait(spec.deadline_ms.min(now_ms.saturating_add(pause_ms)))
+}
+
+/// Returns the failure of a task that has applied objects. `notStartable` and `render` say that nothing was made, so a
+/// teardown would leave the objects.
+pub(crate) fn after_apply(spec: &TaskSpec, mut result: Callback) -> Callback {
+    if spec.manifests().next().is_some()
+        && let Some(reason) = &mut result.reason
+        && matches!(reason.code, ReasonCode::NotStartable | ReasonCode::Render)
+    {
+        reason.code = ReasonCode::Failed;
+    }
+    result
 }
 
 /// Returns true if a wait ends at once the task that does not tolerate it. The times are those of containers.

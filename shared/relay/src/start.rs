@@ -35,7 +35,10 @@ impl Reconciler {
         self.store.forget(&held.record.name);
         let done = match self.try_start(held, documents).await {
             Err(StepError::Failed(result)) => {
-                let result = after_apply(held.record.spec.as_ref(), *result);
+                let result = match &held.record.spec {
+                    Some(spec) => decide::after_apply(spec, *result),
+                    None => *result,
+                };
                 self.terminate_with(held, result).await
             }
             // Rights may be granted until the task may no longer start.
@@ -230,15 +233,4 @@ impl Reconciler {
         let Some(document) = stored.get(number) else { return Ok(None) };
         Ok(Some(self.render_document(&held.record.name, spec, object_ref, document).await?))
     }
-}
-
-/// A start that failed after an object was applied counts as a failure, because that object may have had an effect.
-fn after_apply(spec: Option<&TaskSpec>, mut result: Callback) -> Callback {
-    if spec.is_some_and(|spec| spec.manifests().next().is_some())
-        && let Some(reason) = &mut result.reason
-        && matches!(reason.code, ReasonCode::NotStartable | ReasonCode::Render)
-    {
-        reason.code = ReasonCode::Failed;
-    }
-    result
 }

@@ -1,6 +1,6 @@
 //! Why tasks wait. The relay reports a cause within ten seconds after Kubernetes has reported it.
 
-use ebb_protocol::callback::ReasonCode::{Denied, ImagePull, NotStartable, Quota, Timeout, Unschedulable};
+use ebb_protocol::callback::ReasonCode::{Denied, Failed, ImagePull, NotStartable, Quota, Timeout, Unschedulable};
 use ebb_protocol::relay::{TaskWait, WaitResolution};
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::Event;
@@ -224,7 +224,8 @@ async fn finalizers_and_missing_namespaces() {
 async fn object_tasks_that_fail_fast() {
     let fixture = RelayFixture::new("fast", &["--pod-start-timeout-seconds", "4"]).await;
     for (title, image, code, message) in [
-        ("never", "Not::an image", NotStartable, "InvalidImageName"),
+        // Its Deployment exists, so a teardown must remove it.
+        ("never", "Not::an image", Failed, "InvalidImageName"),
         ("missing", "127.0.0.1:1/none:1", ImagePull, "none:1"),
     ] {
         let unit = name(title, 1);
