@@ -19,13 +19,15 @@ pub fn named_account(pod: &Value) -> Option<&str> {
 /// Fills in the fields of a script's pod that are missing or null. Others stay as they are.
 ///
 /// - The level `restricted` needs a user other than root. Images rarely have one.
-/// - A pod has the token of an account only if it names it and the policy lists it.
+/// - A pod has the token of an account only if it names it. The admission policy rejects an account that is not listed. The
+///   relay may read a new list later than the API server, so it does not look at the list.
 /// - A pod reads its images with the Secrets of its namespace.
 pub fn fill_defaults(pod: &mut Value, namespace: &str, policy: &ClusterPolicy) {
     let Some(allowed) = policy.namespaces.get(namespace) else { return };
     let has_token = named_account(pod).is_some_and(|account| allowed.service_accounts.contains(account));
+    let names_account = named_account(pod).is_some();
     let Some(pod) = pod.as_object_mut() else { return };
-    if !has_token {
+    if !names_account {
         fill(pod, "automountServiceAccountToken", false.into());
     }
     if !allowed.image_pull_secrets.is_empty() {
