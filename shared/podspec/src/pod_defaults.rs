@@ -24,7 +24,6 @@ pub fn named_account(pod: &Value) -> Option<&str> {
 /// - A pod reads its images with the Secrets of its namespace.
 pub fn fill_defaults(pod: &mut Value, namespace: &str, policy: &ClusterPolicy) {
     let Some(allowed) = policy.namespaces.get(namespace) else { return };
-    let has_token = named_account(pod).is_some_and(|account| allowed.service_accounts.contains(account));
     let names_account = named_account(pod).is_some();
     let Some(pod) = pod.as_object_mut() else { return };
     if !names_account {

@@ -190,7 +190,7 @@ pub(crate) fn shown(value: &str) -> String {
 pub(crate) fn ask_operator(option: &str, value: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-');
     match !value.is_empty() && value.len() <= MAX_SHOWN && !value.starts_with('-') && value.bytes().all(is_plain) {
-        true => format!("ask its operator to run: ebb cluster connect NAME {option}"),
+        true => format!("ask its operator to run: ebb cluster connect NAME --apply {option}"),
         false => "ask its operator".to_owned(),
     }
 }

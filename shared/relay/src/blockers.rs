@@ -189,7 +189,7 @@ fn user_advice(pod: &Pod, said: &str) -> String {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or("NAMESPACE");
     format!(
         ". Set `securityContext.runAsUser` in the podTemplate or manifest of the unit, or ask the operator of the cluster \
-         for the level baseline in this namespace: ebb cluster connect NAME --namespace {namespace}:baseline"
+         for the level baseline in this namespace: ebb cluster connect NAME --apply --namespace {namespace}:baseline"
     )
 }
 

@@ -375,7 +375,7 @@ pub(crate) async fn documents_are_checked_against_the_reported_policy() {
         violation.message,
         "the namespace `elsewhere` is not allowed by the policy of the cluster (`namespaces`: units)"
     );
-    let command = "ask its operator to run: ebb cluster connect eu --namespace elsewhere:baseline";
+    let command = "ask its operator to run: ebb cluster connect eu --apply --namespace elsewhere:baseline";
     assert_eq!(violation.help.as_deref(), Some(command));
     let allowing = policy(json!({"elsewhere": {"level": "baseline"}}));
     let (planned, ()) = tokio::join!(harness.post("/v1/plans", preview), report(&harness, &allowing));

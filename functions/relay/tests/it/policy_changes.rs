@@ -34,7 +34,7 @@ async fn a_new_policy_concerns_new_tasks_only() {
     let refused = fixture.send(fixture.request(&name("new", 1), script(&name("new", 1), "#"))).await;
     let expected = format!(
         "the namespace `{units}` is not allowed by the policy of the cluster (`namespaces`: none); ask its operator to \
-         run: ebb cluster connect NAME --namespace {units}:baseline",
+         run: ebb cluster connect NAME --apply --namespace {units}:baseline",
         units = fixture.units
     );
     assert_eq!(refused, RelayResponse::Refused(expected));

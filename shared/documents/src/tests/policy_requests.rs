@@ -82,24 +82,24 @@ fn violations(requests: &[PolicyRequest]) -> Vec<String> {
 
 const OF_PLUGIN: [&str; 7] = [
     "plugin.yaml:8:16: error[cluster-policy]: the namespace `elsewhere` is not allowed by the policy of the cluster \
-     (`namespaces`: units); ask its operator to run: ebb cluster connect eu --namespace elsewhere:baseline",
+     (`namespaces`: units); ask its operator to run: ebb cluster connect eu --apply --namespace elsewhere:baseline",
     "plugin.yaml:14:29: error[cluster-policy]: pods in units may not run as the service account admin by the policy of \
-     the cluster (`serviceAccounts`: builder); ask its operator to run: ebb cluster connect eu --service-account \
+     the cluster (`serviceAccounts`: builder); ask its operator to run: ebb cluster connect eu --apply --service-account \
      units/admin",
     "plugin.yaml:15:22: error[cluster-policy]: pods may not set hostNetwork; remove it",
     "plugin.yaml:18:41: error[cluster-policy]: violates PodSecurity \"restricted:latest\": privileged (container \"main\" \
-     must not set securityContext.privileged=true); remove it, or ask its operator to run: ebb cluster connect eu \
+     must not set securityContext.privileged=true); remove it, or ask its operator to run: ebb cluster connect eu --apply \
      --namespace units:privileged",
     "plugin.yaml:27:15: error[cluster-policy]: objects of the kind `Database.example.org` are not allowed by the policy \
-     of the cluster (`kinds`: ConfigMap); ask its operator to run: ebb cluster connect eu --kind Database.example.org",
+     of the cluster (`kinds`: ConfigMap); ask its operator to run: ebb cluster connect eu --apply --kind Database.example.org",
     "plugin.yaml:28:59: error[cluster-policy]: the namespace `other` is not allowed by the policy of the cluster \
-     (`namespaces`: units); ask its operator to run: ebb cluster connect eu --namespace other:baseline",
+     (`namespaces`: units); ask its operator to run: ebb cluster connect eu --apply --namespace other:baseline",
     "plugin.yaml:29:32: error[cluster-policy]: objects of the kind `Namespace` are not allowed outside of a namespace by \
      the policy of the cluster (`clusterKinds`: none); ask its operator to add it to the value `policy.clusterKinds` of \
      the chart",
 ];
 const SERVICE: &str = "plugin.yaml:35:24: error[cluster-policy]: the service `files` is not allowed by the policy of the \
-                       cluster (`services`: none); ask its operator to run: ebb cluster connect eu --service \
+                       cluster (`services`: none); ask its operator to run: ebb cluster connect eu --apply --service \
                        files=NAMESPACE/SERVICE:PORT";
 
 #[test]
@@ -113,7 +113,7 @@ fn violations_of_a_plan_have_positions() {
     let mut expected = [OF_PLUGIN.as_slice(), &[SERVICE]].concat();
     expected.push(
         "sandbox.yaml:13:15: error[cluster-policy]: objects of the kind `ServiceAccount` are not allowed by the policy of \
-         the cluster (`kinds`: ConfigMap); ask its operator to run: ebb cluster connect eu --kind ServiceAccount",
+         the cluster (`kinds`: ConfigMap); ask its operator to run: ebb cluster connect eu --apply --kind ServiceAccount",
     );
     assert_eq!(violations(&requests), expected);
 }

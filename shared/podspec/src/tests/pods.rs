@@ -42,7 +42,7 @@ fn what_a_template_decides_is_reported() {
         2,
         "spec.containers[main].securityContext.privileged: violates PodSecurity \"baseline:latest\": privileged \
          (container \"main\" must not set securityContext.privileged=true); remove it, or ask its operator to run: ebb \
-         cluster connect NAME --namespace base:privileged"
+         cluster connect NAME --apply --namespace base:privileged"
             .to_owned(),
     );
     assert_eq!(script(hostile, "base"), baseline);
@@ -50,7 +50,7 @@ fn what_a_template_decides_is_reported() {
     assert_eq!(restricted.len(), baseline.len() + 1);
     assert!(restricted.last().unwrap().ends_with(
         "runAsUser=0 (container \"main\" must not set runAsUser=0); use another user, or ask its operator to run: ebb \
-         cluster connect NAME --namespace units:baseline"
+         cluster connect NAME --apply --namespace units:baseline"
     ));
     assert_eq!(script(hostile, "unknown"), [""; 0]);
     let root = script("{securityContext: {runAsNonRoot: false}}", "units");
@@ -61,7 +61,7 @@ fn what_a_template_decides_is_reported() {
 fn accounts_and_their_tokens_are_those_of_the_policy() {
     assert_eq!(script("{serviceAccountName: builder}", "units"), [""; 0]);
     let refused = "spec.serviceAccountName: pods in units may not run as the service account admin by the policy of the \
-                   cluster (`serviceAccounts`: builder); ask its operator to run: ebb cluster connect NAME \
+                   cluster (`serviceAccounts`: builder); ask its operator to run: ebb cluster connect NAME --apply \
                    --service-account units/admin";
     assert_eq!(script("{serviceAccountName: admin}", "units"), [refused]);
     assert!(script("{serviceAccount: a;reboot}", "base")[0].ends_with("(`serviceAccounts`: none); ask its operator"));
@@ -108,7 +108,7 @@ fn the_texts_are_those_of_the_admission_policy() {
         "'pods may not set ' + variables.fields.join(', ') + '; remove it'",
         "' may not run as the service account ' + variables.account + ' by the policy of the cluster \
          (`serviceAccounts`: ' + variables.allowed.join(', ')",
-        "'); ask its operator to run: ebb cluster connect NAME --service-account ' + request.namespace + '/' + \
+        "'); ask its operator to run: ebb cluster connect NAME --apply --service-account ' + request.namespace + '/' + \
          variables.account",
         "' may not have the token of the service account ' + variables.account + '; write \
          automountServiceAccountToken: false'",

@@ -56,13 +56,13 @@ fn refusals_name_the_key_the_allowed_values_and_the_command() {
     assert_eq!(
         violation,
         "metadata.namespace: the namespace `team-a` is not allowed by the policy of the cluster \
-         (`namespaces`: listed, none, open, signadot, units); ask its operator to run: ebb cluster connect NAME \
+         (`namespaces`: listed, none, open, signadot, units); ask its operator to run: ebb cluster connect NAME --apply \
          --namespace team-a:baseline"
     );
     assert_eq!(
         policy.service_refusal("files").to_string(),
         "the service `files` is not allowed by the policy of the cluster (`services`: none); ask its operator to run: \
-         ebb cluster connect NAME --service files=NAMESPACE/SERVICE:PORT"
+         ebb cluster connect NAME --apply --service files=NAMESPACE/SERVICE:PORT"
     );
     let many: Vec<String> = (10..22).map(|number| number.to_string()).collect();
     assert_eq!(listed(many.iter()), "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, and 2 more");

@@ -149,7 +149,7 @@ NotStartable, Reported, since 5 min, Itself: init container `init` has not ended
 #[test]
 fn images_with_a_forbidden_user_have_a_remedy() {
     let remedy = ". Set `securityContext.runAsUser` in the podTemplate or manifest of the unit, or ask the operator of the \
-                  cluster for the level baseline in this namespace: ebb cluster connect NAME --namespace a:baseline";
+                  cluster for the level baseline in this namespace: ebb cluster connect NAME --apply --namespace a:baseline";
     for (said, expected) in [
         ("container has runAsNonRoot and image will run as root (pod: \"p_a(u)\", container: main)", remedy),
         ("container has runAsNonRoot and image has non-numeric user (app), cannot verify user is non-root", remedy),
