@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use url::Url;
 
 use super::installation::{RelayCredential, RelayInstallation, encoded, removals};
-use super::kubectl::{ApplyArgs, wait_until_up};
+use super::kubectl::ApplyArgs;
 use super::options::{ClusterOptions, OptionArgs};
 use crate::client::{ApiClient, is_local};
 use crate::commands::connect as server_of;
@@ -104,6 +104,7 @@ impl ClusterConnectArgs {
         let replaced = relay_since.as_deref().filter(|_| restarts);
         let namespace = options.relay_namespace.as_str();
         if apply.is_set() {
+            apply.note_changed_levels(&options.policy()).await?;
             apply.apply(&installation.manifests()?).await?;
             if restarts {
                 apply.restart(namespace).await?;
@@ -111,7 +112,7 @@ impl ClusterConnectArgs {
                 apply.renew_policy(namespace).await?;
             }
             print_removals(&removals);
-            wait_until_up(&client, &name, namespace, replaced, &options.policy()).await?;
+            apply.wait_until_up(&client, &name, namespace, replaced, &options.policy()).await?;
             output::status_line(&format!(
                 "Sandboxes with `cluster: {name}` run there. `ebb cluster get {name}` shows the policy in force."
             ));

@@ -6,6 +6,7 @@ use std::time::Duration;
 use ebb_documents::compile::ClusterPolicy;
 use ebb_protocol::api::{ClusterDetail, ClusterInfo, ClusterState};
 use ebb_relay_client::reported_policy;
+use serde_json::Value;
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 use tokio::time::Instant;
@@ -20,6 +21,10 @@ use crate::timing;
 /// The time within which a relay has to be up, with its policy in force.
 const UP_TIME: Duration = Duration::from_secs(120);
 const PAUSE: Duration = Duration::from_secs(2);
+/// The time after which the state of the pods is shown. A pull of the image takes some seconds.
+const PODS_TIME: Duration = Duration::from_secs(20);
+const SELECTOR: &str = "--selector=app.kubernetes.io/name=ebb-relay";
+const ENFORCE: &str = "pod-security.kubernetes.io/enforce";
 
 #[derive(Debug, clap::Args)]
 pub(super) struct ApplyArgs {
@@ -36,15 +41,25 @@ impl ApplyArgs {
         self.apply
     }
 
+    /// Prints which namespaces exist with another Pod Security level than that of `policy`, which applying sets.
+    pub(super) async fn note_changed_levels(&self, policy: &ClusterPolicy) -> Result<()> {
+        let found = self.kubectl(&["get", "namespaces", "--output=json"], "").await?;
+        let found: Value = serde_json::from_str(&found).unwrap_or_default();
+        for line in changed_levels(&found, policy) {
+            output::status_line(&line);
+        }
+        Ok(())
+    }
+
     /// Applies manifests.
     pub(super) async fn apply(&self, manifests: &str) -> Result<()> {
-        self.kubectl(&["apply", "--server-side", "--force-conflicts", "--filename=-"], manifests).await
+        self.show(&["apply", "--server-side", "--force-conflicts", "--filename=-"], manifests).await
     }
 
     /// Replaces the pod of the relay, which reads its bootstrap token at its start.
     pub(super) async fn restart(&self, relay_namespace: &str) -> Result<()> {
         let namespace = format!("--namespace={relay_namespace}");
-        self.kubectl(&["rollout", "restart", "deployment/ebb-relay", &namespace], "").await
+        self.show(&["rollout", "restart", "deployment/ebb-relay", &namespace], "").await
     }
 
     /// Changes the pod of the relay, so that its kubelet renews the file with the policy at once. Otherwise it takes up to two
@@ -52,12 +67,26 @@ impl ApplyArgs {
     pub(super) async fn renew_policy(&self, relay_namespace: &str) -> Result<()> {
         let (namespace, annotation) =
             (format!("--namespace={relay_namespace}"), format!("ebb.dev/connected={}", timing::now().as_second()));
-        let selector = "--selector=app.kubernetes.io/name=ebb-relay";
-        self.kubectl(&["annotate", "pods", "--overwrite", selector, &namespace, &annotation], "").await
+        self.show(&["annotate", "pods", "--overwrite", SELECTOR, &namespace, &annotation], "").await
     }
 
-    /// Runs kubectl. Its output goes to standard error.
-    async fn kubectl(&self, arguments: &[&str], input: &str) -> Result<()> {
+    /// Prints why the pods of a relay do not start.
+    async fn show_pods(&self, relay_namespace: &str) -> Result<()> {
+        let namespace = format!("--namespace={relay_namespace}");
+        let columns = "--output=custom-columns=POD:.metadata.name,PHASE:.status.phase,\
+                       REASON:.status.containerStatuses[*].state.waiting.reason,\
+                       MESSAGE:.status.containerStatuses[*].state.waiting.message";
+        self.show(&["get", "pods", SELECTOR, &namespace, columns], "").await
+    }
+
+    /// Runs kubectl, and prints its output to standard error.
+    async fn show(&self, arguments: &[&str], input: &str) -> Result<()> {
+        output::status_line(&self.kubectl(arguments, input).await?);
+        Ok(())
+    }
+
+    /// Runs kubectl, and returns its standard output.
+    async fn kubectl(&self, arguments: &[&str], input: &str) -> Result<String> {
         let unusable = |error: std::io::Error| {
             CliError::broken("cannot run kubectl")
                 .with_causes(&error)
@@ -76,13 +105,62 @@ impl ApplyArgs {
         };
         let (written, ended) = tokio::join!(write, child.wait_with_output());
         let ended = ended.map_err(unusable)?;
-        output::status_line(&String::from_utf8_lossy(&ended.stdout));
         if !ended.status.success() {
             let line = arguments.join(" ");
             return Err(CliError::failed(format!("`kubectl {line}` failed: {}", ended.status))
                 .with_hint("its message is above; run the command again when the cause is repaired"));
         }
-        written.map_err(unusable)
+        written.map_err(unusable)?;
+        Ok(String::from_utf8_lossy(&ended.stdout).into_owned())
+    }
+
+    /// Waits until the relay of a cluster is up, has registered after `registered`, and has `policy` in force. Prints each state.
+    pub(super) async fn wait_until_up(
+        &self,
+        client: &ApiClient,
+        name: &str,
+        relay_namespace: &str,
+        registered: Option<&str>,
+        policy: &ClusterPolicy,
+    ) -> Result<()> {
+        let (end, mut shown) = (Instant::now() + UP_TIME, None);
+        let mut pods_at = Some(Instant::now() + PODS_TIME);
+        loop {
+            let detail: ClusterDetail = client.fetch(&["clusters", name]).await?;
+            let since = detail.registration.as_ref().and_then(|registration| registration.registered.as_deref());
+            let is_new = registered.is_none() || since != registered;
+            let is_up = is_new && detail.info.state == Some(ClusterState::Up);
+            let changes = if is_up { missing_changes(&detail.info, policy) } else { Vec::new() };
+            let mut state =
+                if is_new { list::status(&detail.info) } else { "waits for the registration of its relay".to_owned() };
+            if !changes.is_empty() {
+                state = "up, the new policy is not in force yet".to_owned();
+            }
+            let word = (is_new, detail.info.state, changes.is_empty());
+            if shown != Some(word) {
+                output::status_line(&output::printable(&format!("cluster {name}: {state}")));
+                shown = Some(word);
+            }
+            if is_up && changes.is_empty() {
+                return Ok(());
+            }
+            if Instant::now() >= end {
+                let refused = detail.info.policy.as_ref().and_then(|policy| policy.error.as_deref());
+                let log = format!("kubectl logs deployment/ebb-relay --namespace {relay_namespace}");
+                let reason = refused.map(|error| format!(": {error}")).unwrap_or_default();
+                let first = format!("the cluster {name} is not ready after 2 minutes: {state}{reason}");
+                let lines: Vec<_> =
+                    [vec![first], changes].concat().iter().map(|line| output::printable(line)).collect();
+                return Err(CliError::timed_out(lines.join("\n"))
+                    .with_hint(format!("read the log of its relay with `{log}`"))
+                    .with_hint("the relay goes on trying; the command can be repeated"));
+            }
+            if !is_up && pods_at.is_some_and(|at| Instant::now() >= at) {
+                self.show_pods(relay_namespace).await?;
+                pods_at = None;
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
     }
 }
 
@@ -92,44 +170,41 @@ fn missing_changes(info: &ClusterInfo, policy: &ClusterPolicy) -> Vec<String> {
     reported.map(|reported| changed_lines(&policy_lines(&reported), &policy_lines(policy))).unwrap_or_default()
 }
 
-/// Waits until the relay of a cluster is up, has registered after `registered`, and has `policy` in force. Prints each state.
-pub(super) async fn wait_until_up(
-    client: &ApiClient,
-    name: &str,
-    relay_namespace: &str,
-    registered: Option<&str>,
-    policy: &ClusterPolicy,
-) -> Result<()> {
-    let (end, mut shown) = (Instant::now() + UP_TIME, None);
-    loop {
-        let detail: ClusterDetail = client.fetch(&["clusters", name]).await?;
-        let since = detail.registration.as_ref().and_then(|registration| registration.registered.as_deref());
-        let is_new = registered.is_none() || since != registered;
-        let is_up = is_new && detail.info.state == Some(ClusterState::Up);
-        let changes = if is_up { missing_changes(&detail.info, policy) } else { Vec::new() };
-        let mut state =
-            if is_new { list::status(&detail.info) } else { "waits for the registration of its relay".to_owned() };
-        if !changes.is_empty() {
-            state = "up, the new policy is not in force yet".to_owned();
-        }
-        let word = (is_new, detail.info.state, changes.is_empty());
-        if shown != Some(word) {
-            output::status_line(&output::printable(&format!("cluster {name}: {state}")));
-            shown = Some(word);
-        }
-        if is_up && changes.is_empty() {
-            return Ok(());
-        }
-        if Instant::now() >= end {
-            let refused = detail.info.policy.as_ref().and_then(|policy| policy.error.as_deref());
-            let log = format!("kubectl logs deployment/ebb-relay --namespace {relay_namespace}");
-            let reason = refused.map(|error| format!(": {error}")).unwrap_or_default();
-            let first = format!("the cluster {name} is not ready after 2 minutes: {state}{reason}");
-            let lines: Vec<_> = [vec![first], changes].concat().iter().map(|line| output::printable(line)).collect();
-            return Err(CliError::timed_out(lines.join("\n"))
-                .with_hint(format!("read the log of its relay with `{log}`"))
-                .with_hint("the relay goes on trying; the command can be repeated"));
-        }
-        tokio::time::sleep(PAUSE).await;
+/// Returns one line per namespace of `policy` that exists with another level. `found` is the list of kubectl.
+fn changed_levels(found: &Value, policy: &ClusterPolicy) -> Vec<String> {
+    let all = found["items"].as_array().into_iter().flatten().map(|namespace| &namespace["metadata"]);
+    let changed = all.filter_map(|metadata| {
+        let name = metadata["name"].as_str().filter(|name| policy.namespaces.contains_key(*name))?;
+        let (old, new) = (metadata["labels"][ENFORCE].as_str().unwrap_or("none"), policy.level(name).name());
+        (old != new)
+            .then(|| format!("The namespace {name} exists. Its Pod Security level changes from {old} to {new}."))
+    });
+    changed.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn changed_levels_of_existing_namespaces_are_named() {
+        let namespace = |name: &str, labels: Value| json!({"metadata": {"name": name, "labels": labels}});
+        let found = json!({"items": [
+            namespace("same", json!({ENFORCE: "baseline"})), namespace("strict", json!({ENFORCE: "restricted"})),
+            namespace("plain", json!({})), namespace("other", json!({ENFORCE: "privileged"})),
+        ]});
+        let policy: ClusterPolicy = serde_json::from_value(json!({"namespaces": {
+            "same": {"level": "baseline"}, "strict": {"level": "baseline"}, "plain": {"level": "restricted"}, "new": {},
+        }}))
+        .unwrap();
+        assert_eq!(
+            changed_levels(&found, &policy),
+            [
+                "The namespace strict exists. Its Pod Security level changes from restricted to baseline.",
+                "The namespace plain exists. Its Pod Security level changes from none to restricted.",
+            ]
+        );
     }
 }

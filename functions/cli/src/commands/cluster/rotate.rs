@@ -2,7 +2,7 @@
 
 use super::connect::{label, registered};
 use super::installation::bootstrap_secret;
-use super::kubectl::{ApplyArgs, wait_until_up};
+use super::kubectl::ApplyArgs;
 use super::options::ClusterOptions;
 use crate::client::ApiClient;
 use crate::exit::{CliError, Exit, Result};
@@ -31,7 +31,7 @@ impl ClusterRotateArgs {
         if apply.is_set() {
             apply.apply(&secret).await?;
             apply.restart(namespace).await?;
-            wait_until_up(client, &name, namespace, former.registered.as_deref(), &options.policy()).await?;
+            apply.wait_until_up(client, &name, namespace, former.registered.as_deref(), &options.policy()).await?;
             return Ok(Exit::Done);
         }
         output::print_data(&secret)?;
