@@ -244,7 +244,10 @@ impl SimRelay {
                 None => Callback::failed(ReasonCode::Timeout, "its time is up"),
             };
             keep_outputs(&mut callback, &sensitive);
-            if let (TaskBody::Objects(objects), CallbackStatus::Succeeded) = (&body, callback.status) {
+            // Objects exist before they are ready, so those of a failed task remain.
+            if let TaskBody::Objects(objects) = &body
+                && (callback.status == CallbackStatus::Succeeded || objects.remove.is_empty())
+            {
                 work.ledger.apply_bound(&name.unit, objects);
             }
             {
