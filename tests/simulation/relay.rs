@@ -400,6 +400,7 @@ impl ebb_flow::ports::RelayClient for SimRelay {
             code: ReasonCode::ImagePull,
             message: "as planned".to_owned(),
             since_ms: task.age_ms,
+            fails_in_ms: None,
             field: None,
             last: None,
             resolves: WaitResolution::Person,

@@ -57,10 +57,11 @@ fn write_section(text: &mut String, title: &str, lines: impl Iterator<Item = Str
 }
 
 fn wait_line(unit: &str, wait: &UnitWait) -> String {
-    let UnitWait { object, message, since, .. } = wait;
+    let UnitWait { object, message, since, fails_at, .. } = wait;
     let since = since.as_deref().map(|at| format!(" since {}", timing::clock(at))).unwrap_or_default();
-    let resolution = labels::resolution(wait);
-    format!("{}  {}: {}{since}{resolution}", printable(unit), printable(object), joined_lines(message))
+    let fails = fails_at.as_deref().map(|at| format!(", fails at {} unless this ends", timing::clock(at)));
+    let (fails, resolution) = (fails.unwrap_or_default(), labels::resolution(wait));
+    format!("{}  {}: {}{since}{fails}{resolution}", printable(unit), printable(object), joined_lines(message))
 }
 
 fn removal_line(ResourceRemoval { unit, by, evidence }: &ResourceRemoval) -> String {
@@ -203,7 +204,7 @@ mod tests {
             "summary": "db/seed runs since 2026-11-21T09:00:00Z, until 2026-11-21T09:05:00Z",
             "waits": {"db/web": [{
                 "object": "Deployment units/web", "code": "notStartable", "message": "no image", "resolves": "person",
-                "since": "2026-11-21T09:00:00Z",
+                "since": "2026-11-21T09:00:00Z", "failsAt": "2026-11-21T09:01:00Z",
             }]},
         }))
         .unwrap();
@@ -211,7 +212,7 @@ mod tests {
         sandbox/pr-1 is starting: db/seed runs since 2026-11-21T09:00:00Z, until 2026-11-21T09:05:00Z
 
         waits
-          db/web  Deployment units/web: no image since 2026-11-21 09:00:00Z (a person has to end this)
+          db/web  Deployment units/web: no image since 2026-11-21 09:00:00Z, fails at 2026-11-21 09:01:00Z unless this ends (a person has to end this)
         ");
     }
 

@@ -395,6 +395,9 @@ pub struct UnitWait {
     /// The time at which the reason was first reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
+    /// The time at which the attempt fails if the wait does not end. Absent if only its deadline ends the attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fails_at: Option<String>,
     /// The awaited field of the object, such as `status.readyReplicas`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,

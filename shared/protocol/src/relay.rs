@@ -553,6 +553,9 @@ pub struct TaskWait {
     /// Milliseconds since the reason was first reported, by the clock of the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since_ms: Option<u64>,
+    /// Milliseconds until the task fails if the wait does not end. Absent if only the timeout of the task ends it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fails_in_ms: Option<u64>,
     /// The awaited field of the object, such as `status.readyReplicas`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,

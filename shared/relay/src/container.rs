@@ -8,7 +8,7 @@ use ebb_protocol::relay::TaskWait;
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::blockers;
-use crate::decide::{ContainerStep, LogPart, ObservedContainer};
+use crate::decide::{self, ContainerStep, LogPart, ObservedContainer};
 use crate::error::Result;
 use crate::logs;
 use crate::objects;
@@ -40,8 +40,10 @@ impl Reconciler {
         let left = task_waits::first_text(&removing);
         let mut waits = removing;
         if let PodObservation::Waiting(Some(blocker)) = &observation {
-            let wait = task_waits::wait(&job.object_ref, "");
-            waits.insert(0, task_waits::blocked(wait, None, blocker, now_ms()));
+            let (wait, now_ms) = (task_waits::wait(&job.object_ref, ""), now_ms());
+            let ends_at = decide::blocker_ends_at(blocker, &self.settings);
+            let fails_in_ms = ends_at.map(|at| at.saturating_sub(now_ms));
+            waits.insert(0, TaskWait { fails_in_ms, ..task_waits::blocked(wait, None, blocker, now_ms) });
         }
         self.registry.record_waits(&held.record.name, waits);
         let early_failure = held.record.spec.as_ref().and_then(|spec| spec.early_failure.clone());

@@ -106,7 +106,7 @@ pub(crate) enum ObjectsStep {
 /// Decides about a task that waits for objects.
 pub(crate) fn objects(spec: &TaskSpec, waits: &[TaskWait], settings: &RelaySettings, now_ms: u64) -> ObjectsStep {
     let Some(why) = task_waits::first_text(waits) else { return ObjectsStep::Collect };
-    let hopeless = waits.iter().find(|wait| spec.objects.fail_fast && is_hopeless(wait, settings));
+    let hopeless = waits.iter().find(|wait| fails_in_ms(spec, wait, settings) == Some(0));
     if let Some(wait) = hopeless {
         let result = Callback::failed(wait.code, &task_waits::text(wait));
         return ObjectsStep::Fail(Box::new(after_apply(spec, result)));
@@ -134,16 +134,31 @@ pub(crate) fn after_apply(spec: &TaskSpec, mut result: Callback) -> Callback {
     result
 }
 
-/// Returns true if a wait ends at once the task that does not tolerate it. The times are those of containers.
-fn is_hopeless(wait: &TaskWait, settings: &RelaySettings) -> bool {
+/// Returns the milliseconds until a wait ends a task of objects. Returns `None` if it ends none before the deadline. The
+/// times are those of containers.
+pub(crate) fn fails_in_ms(spec: &TaskSpec, wait: &TaskWait, settings: &RelaySettings) -> Option<u64> {
+    if !spec.objects.fail_fast {
+        return None;
+    }
     let timeout = match wait.code {
         ReasonCode::Unschedulable => settings.scheduling_timeout,
         _ => Some(settings.pod_start_timeout),
     };
     match wait.resolves {
-        WaitResolution::Never => true,
-        WaitResolution::Person => timeout.zip(wait.since_ms).is_some_and(|(timeout, since)| since >= millis(timeout)),
-        WaitResolution::Itself => false,
+        WaitResolution::Never => Some(0),
+        WaitResolution::Person => Some(millis(timeout?).saturating_sub(wait.since_ms?)),
+        WaitResolution::Itself => None,
+    }
+}
+
+/// Returns the time at which a blocker ends a task that waits for a container, in milliseconds since 1970. Returns `None`
+/// if it ends none before the deadline.
+pub(crate) fn blocker_ends_at(blocker: &StartBlocker, settings: &RelaySettings) -> Option<u64> {
+    match blocker.kind {
+        BlockerKind::Permanent => Some(0),
+        BlockerKind::Transient(since) => Some(since.saturating_add(millis(settings.pod_start_timeout))),
+        BlockerKind::Unschedulable => Some(blocker.since_ms.saturating_add(millis(settings.scheduling_timeout?))),
+        BlockerKind::Reported => None,
     }
 }
 
@@ -267,12 +282,7 @@ impl ObservedContainer<'_> {
 
     /// Fails a container that cannot start, at once or after its grace time, and one that does not end in time.
     fn before_end(self, blocker: Option<StartBlocker>, settings: &RelaySettings, now_ms: u64) -> ContainerStep {
-        let fails_at = blocker.as_ref().and_then(|it| match it.kind {
-            BlockerKind::Permanent => Some(0),
-            BlockerKind::Transient(since) => Some(since.saturating_add(millis(settings.pod_start_timeout))),
-            BlockerKind::Unschedulable => Some(it.since_ms.saturating_add(millis(settings.scheduling_timeout?))),
-            BlockerKind::Reported => None,
-        });
+        let fails_at = blocker.as_ref().and_then(|blocker| blocker_ends_at(blocker, settings));
         let cannot_start = fails_at.is_some_and(|at| at <= now_ms);
         if !cannot_start && now_ms < self.spec.deadline_ms {
             let until = self.spec.deadline_ms.min(fails_at.unwrap_or(u64::MAX));

@@ -61,6 +61,9 @@ impl Reconciler {
         let total = spec.manifests().count();
         self.registry.record_objects(&name, ObjectCount { total, ready: total.saturating_sub(waits.len()) });
         waits.extend(removing);
+        for wait in &mut waits {
+            wait.fails_in_ms = decide::fails_in_ms(spec, wait, &self.settings);
+        }
         let step = decide::objects(spec, &waits, &self.settings, now_ms());
         self.registry.record_waits(&name, waits);
         match step {

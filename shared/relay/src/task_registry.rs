@@ -177,8 +177,10 @@ impl TaskRegistry {
         let state = self.state();
         let Some(running) = state.loops.get(name) else { return RunningTask::default() };
         let waits = running.waits.iter().map(|(observed, wait)| {
-            let since_ms = wait.since_ms.map(|since| since.saturating_add(millis(observed.elapsed())));
-            TaskWait { since_ms, ..wait.clone() }
+            let passed = millis(observed.elapsed());
+            let since_ms = wait.since_ms.map(|since| since.saturating_add(passed));
+            let fails_in_ms = wait.fails_in_ms.map(|left| left.saturating_sub(passed));
+            TaskWait { since_ms, fails_in_ms, ..wait.clone() }
         });
         RunningTask {
             heartbeat_ms: running.heartbeat.map(|at| millis(at.elapsed())),
@@ -258,5 +260,19 @@ mod tests {
         pass(&registry, &name, 1);
         assert!(registry.record_progress(&name, None));
         assert_eq!(registry.progress(&name).as_deref(), Some("2 %"));
+    }
+
+    #[test]
+    fn the_times_of_a_wait_pass() {
+        let (registry, name) = (TaskRegistry::default(), TaskId { unit: "run-0".to_owned(), attempt: 1 });
+        registry.wake_or_register(&name);
+        let wait = crate::task_waits::wait("Pod n/a", "m");
+        registry.record_waits(&name, vec![TaskWait { since_ms: Some(12_000), fails_in_ms: Some(48_000), ..wait }]);
+        for (observed, _) in &mut registry.state().loops.get_mut(&name).unwrap().waits {
+            *observed = observed.checked_sub(Duration::from_secs(8)).unwrap();
+        }
+        let wait = registry.status(&name).waits.remove(0);
+        let seconds = [wait.since_ms, wait.fails_in_ms].map(|ms| ms.map(|ms| ms / 1000));
+        assert!(matches!(seconds, [Some(20), Some(39 | 40)]), "{wait:?}");
     }
 }

@@ -14,6 +14,7 @@ pub(crate) fn wait(object: impl std::fmt::Display, why: &str) -> TaskWait {
         code: ReasonCode::Timeout,
         message: message(why),
         since_ms: None,
+        fails_in_ms: None,
         field: None,
         last: None,
         resolves: WaitResolution::Itself,

@@ -41,6 +41,7 @@ fn respond(request: RelayRequest) -> RelayResponse {
         code: ReasonCode::NotStartable,
         message: "image \"x\" cannot be pulled\u{1b}".to_owned(),
         since_ms: Some(12_000),
+        fails_in_ms: Some(48_000),
         field: None,
         last: None,
         resolves: WaitResolution::Person,
@@ -105,7 +106,11 @@ pub(crate) async fn each_wait_has_its_reason_and_true_times() {
     let why = harness.why("a").await;
     assert!(why.summary.contains("unit r/first runs since"), "{why:?}");
     assert!(why.summary.contains("; waiting: Deployment units/web: image \"x\" cannot be pulled"), "{why:?}");
-    assert!(why.next_steps[0].contains("Deployment units/web before 20"), "{why:?}");
+    // The wait ends the unit before its timeout.
+    let fails_at = why.waits["r/first"][0].fails_at.clone().unwrap();
+    assert!(Some(&fails_at) < first.deadline.as_ref() && first.waits[0].fails_at.is_some(), "{first:?}");
+    assert!(why.summary.contains(&format!("; fails at {fails_at} unless the cause is removed before")), "{why:?}");
+    assert!(why.next_steps[0].contains(&format!("Deployment units/web before {fails_at};")), "{why:?}");
     assert_eq!(why.waits.keys().collect::<Vec<_>>(), ["r/first", "r/second"]);
 
     // A sweep records the same starts, also of a task that has sent a heartbeat.

@@ -1,6 +1,6 @@
 //! Views of targets for tests.
 
-use ebb_protocol::api::{RunDetail, RunState, TargetDetail, TargetState, UnitDetail, UnitState};
+use ebb_protocol::api::{RunDetail, RunState, TargetDetail, TargetState, UnitDetail, UnitState, UnitWait};
 use serde_json::{Value, json};
 
 pub(crate) const NOW: &str = "2026-11-21T09:00:10Z";
@@ -64,14 +64,15 @@ pub(crate) fn busy() -> TargetDetail {
 /// Returns the view of `busy` in which the running unit waits: first for a rollout, then for what a person has to end.
 pub(crate) fn waiting(message: &str) -> TargetDetail {
     let mut view = busy();
-    let wait = |object: &str, message: &str, resolves: &str| {
+    let wait = |object: &str, message: &str, resolves: &str| -> UnitWait {
         let wait = json!({
             "object": object, "code": "timeout", "message": message, "since": "2026-11-21T09:00:08Z", "resolves": resolves,
         });
         serde_json::from_value(wait).unwrap()
     };
-    view.runs[0].units[1].waits =
-        vec![wait("Job units/a", "it runs", "itself"), wait("Deployment units/web", message, "person")];
+    let mut waits = vec![wait("Job units/a", "it runs", "itself"), wait("Deployment units/web", message, "person")];
+    waits[1].fails_at = Some("2026-11-21T09:01:08Z".to_owned());
+    view.runs[0].units[1].waits = waits;
     view
 }
 

@@ -101,11 +101,13 @@ pub(crate) fn first_wait(unit: &UnitDetail) -> Option<&UnitWait> {
     unit.waits.iter().find(resolved).or(unit.waits.first())
 }
 
-/// Returns a wait, such as `Deployment units/web: image "x" cannot be pulled for 12.0s`.
-pub(crate) fn wait(UnitWait { object, message, since, .. }: &UnitWait, now: Timestamp) -> String {
+/// Returns a wait, such as `Deployment units/web: image "x" cannot be pulled for 12.0s, fails in 48.0s unless this ends`.
+pub(crate) fn wait(UnitWait { object, message, since, fails_at, .. }: &UnitWait, now: Timestamp) -> String {
     let since = since.as_deref().and_then(|at| timing::since(at, now));
     let since = since.map(|time| format!(" for {}", timing::length(time))).unwrap_or_default();
-    format!("{}: {}{since}", printable(object), joined_lines(message))
+    let fails = fails_at.as_deref().and_then(|at| timing::until(at, now));
+    let fails = fails.map(|time| format!(", fails in {} unless this ends", timing::length(time))).unwrap_or_default();
+    format!("{}: {}{since}{fails}", printable(object), joined_lines(message))
 }
 
 /// Returns who ends a wait, or nothing if it ends by itself.

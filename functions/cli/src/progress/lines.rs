@@ -102,7 +102,7 @@ mod tests {
         let (first, pulled) =
             (waiting("image \"x\" cannot be pulled (ErrImagePull)"), waiting("no container is ready"));
         let text = changes(Some(&busy()), &first, now).join("\n");
-        insta::assert_snapshot!(text, @r#"preStart  db/seed  running 4.5s, attempt 2/3, at most 4m55s more: inserting rows 2000-3000, waits: Deployment units/web: image "x" cannot be pulled (ErrImagePull) for 2.0s"#);
+        insta::assert_snapshot!(text, @r#"preStart  db/seed  running 4.5s, attempt 2/3, at most 4m55s more: inserting rows 2000-3000, waits: Deployment units/web: image "x" cannot be pulled (ErrImagePull) for 2.0s, fails in 58.0s unless this ends"#);
         assert_eq!(changes(Some(&first), &first, now), Vec::<String>::new());
         assert_eq!(changes(Some(&first), &pulled, now).len(), 1);
         assert_eq!(changes(Some(&pulled), &busy(), now), Vec::<String>::new());

@@ -109,7 +109,7 @@ fn without_ages(view: &TargetDetail) -> TargetDetail {
     for unit in view.runs.iter_mut().flat_map(|run| &mut run.units) {
         (unit.started, unit.deadline, unit.heartbeat) = (None, None, None);
         for wait in &mut unit.waits {
-            wait.since = None;
+            (wait.since, wait.fails_at) = (None, None);
         }
     }
     view
@@ -134,6 +134,7 @@ mod tests {
         unit.heartbeat = Some("2026-11-21T09:00:09Z".to_owned());
         unit.started = None;
         unit.waits[0].since = Some("2026-11-21T09:00:08.003Z".to_owned());
+        unit.waits[0].fails_at = Some("2026-11-21T09:01:08.003Z".to_owned());
         assert_eq!(without_ages(&view), without_ages(&later));
         assert_ne!(without_ages(&view), without_ages(&busy()));
     }

@@ -100,6 +100,7 @@ fn add_report(env: &Env, run: &Run, unit: Unit, (state, at): &(TaskState, Timest
             code: ReasonCode::Timeout,
             message,
             since: None,
+            fails_at: None,
             field: None,
             last: None,
             resolves: WaitResolution::Itself,
@@ -131,6 +132,10 @@ fn add_activity(task: &RunningTask, at: Timestamp, shown: &mut UnitDetail) {
     shown.heartbeat = task.heartbeat_ms.map(|age| before(at, age));
     shown.objects = task.objects.filter(|objects| objects.total > 0 && objects.ready <= objects.total);
     shown.waits = task.waits.iter().take(relay::MAX_WAITS).map(|wait| unit_wait(wait, at)).collect();
+    // The timeout of the unit ends the task too.
+    for wait in &mut shown.waits {
+        wait.fails_at = wait.fails_at.take().filter(|at| shown.deadline.as_ref().is_none_or(|deadline| at < deadline));
+    }
 }
 
 fn unit_wait(wait: &TaskWait, at: Timestamp) -> UnitWait {
@@ -140,6 +145,8 @@ fn unit_wait(wait: &TaskWait, at: Timestamp) -> UnitWait {
         code: wait.code,
         message: limits::message(&wait.message),
         since: wait.since_ms.map(|age| before(at, age)),
+        // Without time left, the task is ending.
+        fails_at: wait.fails_in_ms.filter(|left| *left > 0).map(|left| rfc3339(at.plus(Millis(left)))),
         field: wait.field.as_ref().map(name),
         last: wait.last.as_ref().map(name),
         resolves: wait.resolves,
@@ -188,6 +195,7 @@ mod tests {
             code: ReasonCode::Timeout,
             message: "m\u{1b}".repeat(2_000),
             since_ms,
+            fails_in_ms: since_ms.map(|since| 60_000_u64.saturating_sub(since)),
             field: None,
             last: None,
             resolves,
@@ -206,11 +214,13 @@ mod tests {
         assert_eq!(shown.waits.len(), relay::MAX_WAITS);
         let first = &shown.waits[0];
         assert_eq!((first.object.as_str(), first.since.as_deref()), ("Pod a/b", Some("1970-01-01T00:00:48.000Z")));
+        assert_eq!(first.fails_at.as_deref(), Some("1970-01-01T00:01:48.000Z"));
         assert!(first.message.len() <= limits::MESSAGE && !first.message.contains('\u{1b}'));
         assert_eq!(shown.objects, objects);
         task.objects = Some(relay::ObjectCount { total: 3, ready: 4 });
+        shown.deadline = Some("1970-01-01T00:01:47.000Z".to_owned());
         add_activity(&task, Timestamp(60_000), &mut shown);
-        assert_eq!(shown.objects, None);
+        assert_eq!((shown.objects, shown.waits[0].fails_at.as_deref()), (None, None));
     }
 
     #[test]

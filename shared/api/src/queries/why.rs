@@ -328,8 +328,8 @@ fn is_waiting(unit: &UnitDetail) -> bool {
 
 /// Returns the step that ends the first wait of a run, if it does not end by itself.
 fn resolution(run: &RunDetail) -> Option<String> {
-    let (UnitDetail { key, deadline, .. }, UnitWait { object, resolves, .. }) = live::first_wait(run)?;
-    let until = deadline.as_ref().map(|at| format!(" before {at}")).unwrap_or_default();
+    let (UnitDetail { key, deadline, .. }, UnitWait { object, resolves, fails_at, .. }) = live::first_wait(run)?;
+    let until = fails_at.as_ref().or(deadline.as_ref()).map(|at| format!(" before {at}")).unwrap_or_default();
     match resolves {
         WaitResolution::Itself => None,
         WaitResolution::Person => {
@@ -366,9 +366,10 @@ fn waiting(run: &RunDetail) -> Option<String> {
     let progress = progress.unwrap_or_default();
     let count = run.units.iter().filter(|unit| is_waiting(unit)).count();
     let others = if count > 1 { format!(" (and {} more)", count - 1) } else { String::new() };
-    let pending = wait.map(|(_, UnitWait { object, message, since, .. })| {
+    let pending = wait.map(|(_, UnitWait { object, message, since, fails_at, .. })| {
         let since = since.as_ref().map(|at| format!(" since {at}")).unwrap_or_default();
-        format!("; waiting: {object}: {}{since}", message.replace('\n', " "))
+        let fails = fails_at.as_ref().map(|at| format!("; fails at {at} unless the cause is removed before"));
+        format!("; waiting: {object}: {}{since}{}", message.replace('\n', " "), fails.unwrap_or_default())
     });
     let pending = pending.unwrap_or_default();
     let accepted = unit.accepted.as_ref().filter(|_| unit.state == UnitState::Running);

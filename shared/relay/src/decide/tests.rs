@@ -174,10 +174,18 @@ fn a_task_that_tolerates_no_blocker_fails_before_its_deadline() {
             let code = if code == NotStartable { Failed } else { code };
             let expected = expected.then(|| (code, "Deployment n/b: m".to_owned()));
             assert_eq!(found, expected, "{code:?} {resolves:?} {since_ms:?} {fail_fast}");
+            let is_due = fails_in_ms(&spec, &waits[1], &settings) == Some(0);
+            assert_eq!(is_due, expected.is_some(), "{code:?} {resolves:?} {since_ms:?} {fail_fast}");
         }
     }
-    settings.scheduling_timeout = None;
     spec.objects.fail_fast = true;
+    let mut wait = TaskWait { code: ImagePull, resolves: Person, ..task_waits::wait("Deployment n/b", "m") };
+    wait.since_ms = Some(12_000);
+    assert_eq!(fails_in_ms(&spec, &wait, &settings), Some(48_000));
+    wait.code = Unschedulable;
+    assert_eq!(fails_in_ms(&spec, &wait, &settings), Some(108_000));
+    settings.scheduling_timeout = None;
+    assert_eq!(fails_in_ms(&spec, &wait, &settings), None);
     let endless = TaskWait {
         code: Unschedulable,
         resolves: Person,

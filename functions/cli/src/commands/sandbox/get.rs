@@ -154,7 +154,8 @@ mod tests {
             rows,
             [
                 "    waits: Job units/a: it runs for 2.0s",
-                "    waits: Deployment units/web: image \"x\" cannot be pulled; UID: forged for 2.0s (a person has to end this)",
+                "    waits: Deployment units/web: image \"x\" cannot be pulled; UID: forged for 2.0s, fails in 58.0s \
+                 unless this ends (a person has to end this)",
             ]
         );
     }
