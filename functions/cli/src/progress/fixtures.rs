@@ -76,6 +76,12 @@ pub(crate) fn waiting(message: &str) -> TargetDetail {
     view
 }
 
+/// Returns the view of `busy` in which the running unit waits for a cluster that does not respond.
+pub(crate) fn outage() -> TargetDetail {
+    let outage = json!({"cluster": "eu", "since": "2026-11-21T09:00:06Z", "reason": "it polls", "units": ["db/seed"]});
+    TargetDetail { outage: Some(serde_json::from_value(outage).unwrap()), ..busy() }
+}
+
 /// Returns the view of `busy` after its run has ended, while the target stops.
 pub(crate) fn done() -> TargetDetail {
     let mut view = busy();

@@ -144,9 +144,12 @@ struct AttemptStarts(HashMap<(String, String, u32), Timestamp>);
 
 impl AttemptStarts {
     fn note(&mut self, view: &mut TargetDetail, now: Timestamp) {
+        let waiting = view.outage.as_ref().map(|outage| outage.units.as_slice()).unwrap_or_default();
         for run in &mut view.runs {
-            // A queued unit has a wait and no start.
-            let started = |unit: &&mut UnitDetail| unit.state == UnitState::Running && unit.waits.is_empty();
+            // A queued unit has a wait and no start. The start of a unit is unknown while its cluster does not respond.
+            let started = |unit: &&mut UnitDetail| {
+                unit.state == UnitState::Running && unit.waits.is_empty() && !waiting.contains(&unit.key)
+            };
             for unit in run.units.iter_mut().filter(started) {
                 let key = (run.id.clone(), unit.key.clone(), unit.attempt);
                 let first = *self.0.entry(key).or_insert(now);
@@ -262,6 +265,15 @@ mod tests {
         for (goal, observed, expected) in cases {
             let case = format!("{goal:?} {observed:?}");
             assert_eq!(outcome(&instance, goal, observed.as_ref()), expected, "{case}");
+        }
+    }
+
+    #[test]
+    fn a_unit_has_no_start_while_its_cluster_does_not_respond() {
+        for (mut view, is_started) in [(fixtures::busy(), true), (fixtures::outage(), false)] {
+            view.runs[0].units[1].started = None;
+            AttemptStarts::default().note(&mut view, timing::now());
+            assert_eq!(view.runs[0].units[1].started.is_some(), is_started);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ebb_protocol::api::{TargetInfo, UnitDetail, UnitState, UnitWait};
+use ebb_protocol::api::{RelayOutage, TargetInfo, UnitDetail, UnitState, UnitWait};
 use ebb_protocol::callback::{FailureReason, ReasonCode};
 use ebb_protocol::lifecycle::TargetStopCause;
 use ebb_protocol::relay::WaitResolution;
@@ -108,6 +108,14 @@ pub(crate) fn wait(UnitWait { object, message, since, fails_at, .. }: &UnitWait,
     let fails = fails_at.as_deref().and_then(|at| timing::until(at, now));
     let fails = fails.map(|time| format!(", fails in {} unless this ends", timing::length(time))).unwrap_or_default();
     format!("{}: {}{since}{fails}", printable(object), joined_lines(message))
+}
+
+/// Returns an outage of a cluster, with its start, its reason and the units that wait.
+pub(crate) fn outage(RelayOutage { cluster, since, reason, units }: &RelayOutage) -> String {
+    let (cluster, since, reason) = (printable(cluster), timing::clock(since), joined_lines(reason));
+    let units: Vec<&str> = units.iter().map(String::as_str).collect();
+    let units = printable(&abbreviated(&units));
+    format!("cluster {cluster} has not responded since {since}: {reason}; waiting units: {units}")
 }
 
 /// Returns who ends a wait, or nothing if it ends by itself.

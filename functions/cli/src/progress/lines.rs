@@ -4,6 +4,7 @@ use ebb_protocol::api::{RunDetail, RunState, TargetDetail, TargetState, UnitDeta
 use jiff::Timestamp;
 
 use super::labels;
+use crate::output::printable;
 use crate::timing;
 
 /// Returns the changes between two views. Without `before`, all of `after` is new.
@@ -16,6 +17,11 @@ pub(crate) fn changes(before: Option<&TargetDetail>, after: &TargetDetail, now: 
     let begins = matches!(info.phase, TargetState::Starting | TargetState::Updating | TargetState::Stopping);
     if changed && begins {
         lines.push(phase.clone());
+    }
+    match (before.and_then(|view| view.outage.as_ref()), &after.outage) {
+        (before, Some(outage)) if before != Some(outage) => lines.push(labels::outage(outage)),
+        (Some(ended), None) => lines.push(format!("the wait for cluster {} has ended", printable(&ended.cluster))),
+        _ => {}
     }
     for run in &after.runs {
         let old = before.and_then(|view| view.runs.iter().find(|old| old.id == run.id));
@@ -85,7 +91,7 @@ pub(crate) fn stamped(line: &str, elapsed: std::time::Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::progress::fixtures::{NOW, busy, done, waiting};
+    use crate::progress::fixtures::{NOW, busy, done, outage, waiting};
 
     #[test]
     fn only_changes_make_lines() {
@@ -120,6 +126,16 @@ mod tests {
         insta::assert_snapshot!(text, @"preStart  db/seed  running 4.5s, attempt 2/3, at most 4m55s more, no heartbeat for 1m20s: inserting rows 2000-3000");
         assert_eq!(changes(Some(&silent), &silent, now), Vec::<String>::new());
         assert_eq!(changes(Some(&silent), &busy(), now), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_line_for_the_begin_and_the_end_of_an_outage() {
+        let now = NOW.parse().unwrap();
+        let view = outage();
+        let text = changes(Some(&busy()), &view, now).join("\n");
+        insta::assert_snapshot!(text, @"cluster eu has not responded since 2026-11-21 09:00:06Z: it polls; waiting units: db/seed");
+        assert_eq!(changes(Some(&view), &view, now), Vec::<String>::new());
+        assert_eq!(changes(Some(&view), &busy(), now), ["the wait for cluster eu has ended"]);
     }
 
     #[test]

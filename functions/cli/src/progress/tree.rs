@@ -23,6 +23,7 @@ pub(crate) fn tree(view: &TargetDetail, now: Timestamp, size: ScreenSize) -> Vec
     let since = timing::since(&info.since, now).map(|time| format!(" for {}", timing::length(time)));
     let since = since.unwrap_or_default();
     let mut lines = vec![printable(&format!("{}/{}  {}{since}", info.kind, info.name, labels::name(&info.phase)))];
+    lines.extend(view.outage.as_ref().map(labels::outage));
     let old = view.runs.len().saturating_sub(1);
     for (number, run) in view.runs.iter().enumerate() {
         let ended = run.state == RunState::Succeeded;
@@ -98,7 +99,7 @@ fn mark(state: UnitState) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::progress::fixtures::{NOW, busy, wide};
+    use crate::progress::fixtures::{NOW, busy, outage, wide};
 
     fn drawn(view: &TargetDetail, width: usize, height: usize) -> String {
         console::set_colors_enabled_stderr(false);
@@ -108,6 +109,12 @@ mod tests {
     #[test]
     fn a_tree_of_units() {
         insta::assert_snapshot!(drawn(&busy(), 120, 30));
+    }
+
+    #[test]
+    fn an_outage_follows_the_phase() {
+        let text = drawn(&outage(), 120, 30);
+        assert!(text.lines().nth(1).unwrap().starts_with("cluster eu has not responded since "), "{text}");
     }
 
     #[test]
