@@ -28,12 +28,42 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The response header with the number of the attempt that wrote the log.
 const ATTEMPT: &str = "ebb-attempt";
+/// The response header with the size of a log, which lines about its attempt follow.
+const LOG_BYTES: &str = "ebb-log-bytes";
 /// The query parameter with the token of the next page.
 const NEXT_TOKEN: &str = "nextToken";
 /// The code of the problem of a missing target whose event was rejected.
 const EVENT_REJECTED: &str = "event-rejected";
 /// The CloudEvents `source` of lifecycle webhooks.
 const SOURCE: &str = "ebb-cli";
+
+/// The end of a log, and what is known of its attempt.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct LogTail {
+    pub(crate) attempt: Option<u32>,
+    pub(crate) log: String,
+    /// Lines that are not from the log: what the attempt waits for, and the age of a late heartbeat.
+    pub(crate) state: String,
+}
+
+impl LogTail {
+    /// Divides a response. A server of an earlier version does not return the size of the log.
+    fn new(attempt: Option<u32>, text: String, size: Option<usize>) -> Self {
+        match size.and_then(|size| text.split_at_checked(size)) {
+            Some((log, state)) => {
+                Self { attempt, log: log.to_owned(), state: state.trim_start_matches('\n').to_owned() }
+            }
+            None => Self { attempt, log: text, state: String::new() },
+        }
+    }
+
+    /// Returns the log and the lines about its attempt.
+    pub(crate) fn text(self) -> String {
+        let separator =
+            if self.log.is_empty() || self.log.ends_with('\n') || self.state.is_empty() { "" } else { "\n" };
+        [self.log.as_str(), separator, self.state.as_str()].concat()
+    }
+}
 
 #[derive(Clone)]
 pub(crate) struct ApiClient {
@@ -334,20 +364,18 @@ impl ApiClient {
     /// Returns the log of an attempt and the number of the attempt.
     ///
     /// Without `attempt`, the server selects the last attempt that has a log.
-    pub(crate) async fn log(
-        &self,
-        run: &str,
-        unit: &str,
-        attempt: Option<u32>,
-    ) -> Result<Option<(Option<u32>, String)>> {
+    pub(crate) async fn log(&self, run: &str, unit: &str, attempt: Option<u32>) -> Result<Option<LogTail>> {
         let number = attempt.map(|attempt| attempt.to_string());
         let query = [("unit", Some(unit)), ("attempt", number.as_deref())];
         let request = self.query(&["runs", run, "logs"], &query);
         let Some(response) = found(self.send(request).await)? else {
             return Ok(None);
         };
-        let number = response.headers().get(ATTEMPT).and_then(|value| value.to_str().ok()?.parse().ok());
-        Ok(Some((number.or(attempt), response.text().await.map_err(|error| self.unreachable(error))?)))
+        let header = |name: &str| response.headers().get(name)?.to_str().ok()?.parse::<usize>().ok();
+        let number = header(ATTEMPT).and_then(|number| u32::try_from(number).ok());
+        let size = header(LOG_BYTES);
+        let text = response.text().await.map_err(|error| self.unreachable(error))?;
+        Ok(Some(LogTail::new(number.or(attempt), text, size)))
     }
 
     /// Returns the plan of a document without applying the document.
@@ -516,6 +544,21 @@ fn start_of(body: &[u8]) -> String {
 mod tests {
     use super::*;
     use crate::exit::Exit;
+
+    #[test]
+    fn a_log_is_divided_from_the_state_of_its_attempt() {
+        for (text, size, log, state) in [
+            ("a\nwaiting: b\n", Some(2), "a\n", "waiting: b\n"),
+            ("a\nwaiting: b\n", Some(1), "a", "waiting: b\n"),
+            ("waiting: b\n", Some(0), "", "waiting: b\n"),
+            ("a\nwaiting: b\n", None, "a\nwaiting: b\n", ""),
+            ("ä", Some(1), "ä", ""),
+        ] {
+            let tail = LogTail::new(Some(2), text.to_owned(), size);
+            assert_eq!((tail.log.as_str(), tail.state.as_str()), (log, state), "{text:?} {size:?}");
+            assert_eq!(tail.text(), text);
+        }
+    }
 
     #[test]
     fn a_missing_target_shows_its_rejected_event() {

@@ -68,8 +68,8 @@ impl LogsArgs {
                 }
                 log => log?,
             };
-            if let Some((attempt, log)) = log {
-                let attempt = attempt.unwrap_or(unit.attempt);
+            if let Some(tail) = log {
+                let attempt = tail.attempt.unwrap_or(unit.attempt);
                 if self.attempt.is_none() && attempt < unit.attempt {
                     let (last, key) = (unit.attempt, &unit.key);
                     let outage = seen.outage.as_ref().filter(|outage| outage.units.contains(&unit.key));
@@ -83,7 +83,7 @@ impl LogsArgs {
                     ));
                 }
                 let (hook, unit) = (run.hook.clone(), unit.key.clone());
-                logs.push(AttemptLog { run: run.id.clone(), hook, unit, attempt, log });
+                logs.push(AttemptLog { run: run.id.clone(), hook, unit, attempt, log: tail.text() });
             }
         }
         match unavailable {

@@ -17,9 +17,17 @@ use ebb_flow::run::records::log_key;
 
 use crate::queries::live;
 
+/// The end of a log, and what is known of its attempt.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct ShownLog {
+    pub log: String,
+    /// Lines that are not from the log: what the attempt waits for, and the age of a late heartbeat.
+    pub state: String,
+}
+
 /// The result of a search for a log.
 pub enum LogSearch {
-    Found(Attempt, String),
+    Found(Attempt, ShownLog),
     Missing,
     /// The attempt may run, and the relay of this cluster did not return its log.
     NoResponse {
@@ -64,18 +72,23 @@ async fn log_of(
     unit: Unit,
     attempt: Attempt,
     no_response: &Mutex<Option<(Attempt, String)>>,
-) -> FlowResult<Option<(Attempt, String)>> {
+) -> FlowResult<Option<(Attempt, ShownLog)>> {
+    let only_log = |log: String| ShownLog { log, state: String::new() };
     if let Some(bytes) = env.store.get_object(&log_key(run, unit, attempt)).await? {
-        return Ok(Some((attempt, String::from_utf8_lossy(&bytes).into_owned())));
+        return Ok(Some((attempt, only_log(String::from_utf8_lossy(&bytes).into_owned()))));
     }
     if !run.is_relayed(unit) {
         return Ok(None);
     }
     let log = match env.relay.get(run.cluster(unit), &task_id(run, unit, attempt)).await {
-        Ok(TaskState::Running(task)) => Some(partial_log(task.log, task.pending, task.heartbeat_ms)),
-        Ok(TaskState::Queued { ahead }) => Some(format!("{}\n", live::queued(ahead))),
+        Ok(TaskState::Running(task)) => {
+            Some(ShownLog { log: task.log, state: state_of(task.pending.as_deref(), task.heartbeat_ms) })
+        }
+        Ok(TaskState::Queued { ahead }) => {
+            Some(ShownLog { log: String::new(), state: format!("{}\n", live::queued(ahead)) })
+        }
         // The callback of the relay has not been applied yet.
-        Ok(TaskState::Ended(result)) => result.log,
+        Ok(TaskState::Ended(result)) => result.log.map(only_log),
         Ok(TaskState::Unknown | TaskState::Tombstoned) | Err(RelayError::Refused(_)) => None,
         Err(RelayError::Unreachable(reason) | RelayError::Busy(reason)) => {
             let mut kept = no_response.lock().unwrap_or_else(PoisonError::into_inner);
@@ -105,22 +118,12 @@ async fn first_found<T>(reads: Vec<impl Future<Output = FlowResult<Option<T>>>>)
 /// The age in milliseconds from which a heartbeat is late. Entrypoints send one every 15 s.
 const LATE_MS: u64 = 60_000;
 
-/// Returns the output of a running script, followed by the reason why it waits and the age of a late heartbeat.
-fn partial_log(mut log: String, pending: Option<String>, heartbeat_ms: Option<u64>) -> String {
-    let mut line = |text: String| {
-        if !log.is_empty() && !log.ends_with('\n') {
-            log.push('\n');
-        }
-        log.push_str(&text);
-        log.push('\n');
-    };
-    if let Some(why) = pending {
-        line(format!("waiting: {why}"));
-    }
-    if let Some(millis) = heartbeat_ms.filter(|millis| *millis >= LATE_MS) {
-        line(format!("last heartbeat of the entrypoint: {} ago", Millis(millis)));
-    }
-    log
+/// Returns the reason why a script waits and the age of a late heartbeat, each as a line.
+fn state_of(pending: Option<&str>, heartbeat_ms: Option<u64>) -> String {
+    let waiting = pending.map(|why| format!("waiting: {why}\n"));
+    let late = heartbeat_ms.filter(|millis| *millis >= LATE_MS);
+    let late = late.map(|millis| format!("last heartbeat of the entrypoint: {} ago\n", Millis(millis)));
+    waiting.into_iter().chain(late).collect()
 }
 
 #[cfg(test)]
@@ -141,14 +144,14 @@ mod tests {
     }
 
     #[test]
-    fn partial_logs_have_reason_and_late_heartbeat() {
-        for (log, pending, heartbeat, expected) in [
-            ("a\n", None, None, "a\n"),
-            ("a\n", None, Some(LATE_MS - 1), "a\n"),
-            ("", Some("Pod p: no node"), None, "waiting: Pod p: no node\n"),
-            ("a", Some("b"), Some(LATE_MS), "a\nwaiting: b\nlast heartbeat of the entrypoint: 1 min ago\n"),
+    fn a_state_has_reason_and_late_heartbeat() {
+        for (pending, heartbeat, expected) in [
+            (None, None, ""),
+            (None, Some(LATE_MS - 1), ""),
+            (Some("Pod p: no node"), None, "waiting: Pod p: no node\n"),
+            (Some("b"), Some(LATE_MS), "waiting: b\nlast heartbeat of the entrypoint: 1 min ago\n"),
         ] {
-            assert_eq!(partial_log(log.to_owned(), pending.map(str::to_owned), heartbeat), expected);
+            assert_eq!(state_of(pending, heartbeat), expected);
         }
     }
 }

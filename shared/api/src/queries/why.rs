@@ -231,7 +231,7 @@ async fn explain(env: &Env, run: &Run, found: FirstCause) -> FlowResult<RootCaus
         }
     }
     let log = logs::log(env, &run.id, &unit.key, Some(found.attempt.0)).await?;
-    let log = if let LogSearch::Found(_, log) = log { log } else { String::new() };
+    let log = if let LogSearch::Found(_, tail) = log { tail.log } else { String::new() };
     let lines: Vec<&str> = log.lines().collect();
     let log = lines[lines.len().saturating_sub(LOG_LINES)..].iter().map(|line| (*line).to_owned()).collect();
     Ok(RootCause {

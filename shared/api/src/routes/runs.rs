@@ -10,13 +10,14 @@ use utoipa::IntoParams;
 
 use super::permitted::{Permitted, ReadTargets};
 use super::{Path, Query};
-use crate::queries::logs::{self, LogSearch};
+use crate::queries::logs::{self, LogSearch, ShownLog};
 use crate::queries::rendered::{self, RenderingSearch};
 use crate::queries::{clusters, runs};
 use crate::{HttpProblem, HttpResult};
 
 /// The response header with the attempt of a log.
 const ATTEMPT: &str = "ebb-attempt";
+const LOG_BYTES: &str = "ebb-log-bytes";
 
 fn parse(run: &str) -> HttpResult<RunId> {
     run.parse().map_err(|error: ebb_protocol::id::RunIdError| {
@@ -71,15 +72,24 @@ pub(crate) struct AttemptQuery {
     ("run" = String, Path, description = "The id of the run.", pattern = "^[a-z0-9]{1,32}-[0-9]{1,19}-((pre|post)-(start|stop)|update-[1-9][0-9]{0,8}|on-[a-z][a-z0-9]{0,10}-[a-z0-9]{8})$"),
     AttemptQuery,
 ), responses(
-    (status = 200, body = String, content_type = "text/plain", headers(("ebb-attempt" = u32, description = "The attempt of the log."))),
+    (status = 200, body = String, content_type = "text/plain", headers(
+        ("ebb-attempt" = u32, description = "The attempt of the log."),
+        ("ebb-log-bytes" = u64, description = "The size of the log. Lines about the state of the attempt follow it."),
+    )),
 ))]
 pub(crate) async fn logs(
     Path(run): Path<String>,
     server: Permitted<ReadTargets>,
     Query(query): Query<AttemptQuery>,
-) -> HttpResult<([(&'static str, String); 1], String)> {
+) -> HttpResult<([(&'static str, String); 2], String)> {
     match logs::log(&server.env, &parse(&run)?, &query.unit, query.attempt).await? {
-        LogSearch::Found(attempt, log) => Ok(([(ATTEMPT, attempt.0.to_string())], log)),
+        LogSearch::Found(attempt, ShownLog { mut log, state }) => {
+            let headers = [(ATTEMPT, attempt.0.to_string()), (LOG_BYTES, log.len().to_string())];
+            if !log.is_empty() && !log.ends_with('\n') && !state.is_empty() {
+                log.push('\n');
+            }
+            Ok((headers, log + &state))
+        }
         LogSearch::Missing => Err(HttpProblem::not_found(format!("run {run} has no log of {}", query.unit))),
         LogSearch::NoResponse { cluster, reason } => {
             let store = server.store.as_ref();

@@ -11,7 +11,7 @@ use ebb_protocol::api::{RunDetail, RunState, TargetDetail, TargetState, UnitDeta
 use super::{LogsArgs, clean, heading, is_relay_unavailable};
 use crate::client::ApiClient;
 use crate::exit::{Exit, Result};
-use crate::output::{self, printable};
+use crate::output::{self, joined_lines, printable};
 use crate::target::TargetRef;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
@@ -35,7 +35,23 @@ struct UnitLog {
     /// The attempt that is being followed.
     attempt: u32,
     tail: LogPosition,
+    /// The last printed lines about the state of the attempt, without digits.
+    state: String,
     is_over: bool,
+}
+
+impl UnitLog {
+    fn new(attempt: u32) -> Self {
+        Self { attempt, tail: LogPosition::default(), state: String::new(), is_over: false }
+    }
+
+    /// Returns true if `state` has other words than before. An age or a number alone is no news.
+    fn has_news(&mut self, state: &str) -> bool {
+        let words: String = state.chars().filter(|it| !it.is_ascii_digit()).collect();
+        let is_new = self.state != words && !words.is_empty();
+        self.state = words;
+        is_new
+    }
 }
 
 impl LogsArgs {
@@ -123,8 +139,7 @@ impl LogPrinter {
             return Ok(());
         }
         // Logs of attempts that ended before the start are not printed.
-        let first = || UnitLog { attempt: unit.attempt, tail: LogPosition::default(), is_over: false };
-        let mut followed = self.units.remove(&key).unwrap_or_else(first);
+        let mut followed = self.units.remove(&key).unwrap_or_else(|| UnitLog::new(unit.attempt));
         let printed = self.print_unit(client, run, unit, &mut followed).await;
         self.units.insert(key, followed);
         printed
@@ -155,15 +170,18 @@ impl LogPrinter {
                     log => log?,
                 };
                 self.is_unavailable = false;
-                let log = log.map(|(_, log)| log).unwrap_or_default();
+                let (log, state) = log.map(|tail| (tail.log, tail.state)).unwrap_or_default();
                 let new = followed.tail.advance(&log, is_over);
                 self.print(run, unit, followed.attempt, &new)?;
+                if followed.has_news(&state) {
+                    output::status_line(&format!("{}: {}", unit.key, joined_lines(state.trim_end())));
+                }
                 followed.is_over = is_over;
             }
             if is_last {
                 return Ok(());
             }
-            *followed = UnitLog { attempt: followed.attempt + 1, tail: LogPosition::default(), is_over: false };
+            *followed = UnitLog::new(followed.attempt + 1);
         }
     }
 
@@ -272,6 +290,14 @@ mod tests {
                 steps.iter().enumerate().map(|(at, log)| tail.advance(log, at == last)).collect();
             assert_eq!(printed, expected, "{steps:?}");
         }
+    }
+
+    #[test]
+    fn a_state_is_printed_when_its_words_change() {
+        let mut followed = UnitLog::new(1);
+        let states = ["", "waiting: 3 pods\n", "waiting: 2 pods\n", "waiting: no node\n", "", "waiting: no node\n"];
+        let printed = states.map(|state| followed.has_news(state));
+        assert_eq!(printed, [false, true, false, true, false, true]);
     }
 
     proptest! {
