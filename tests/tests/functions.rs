@@ -195,6 +195,7 @@ fn main() {
             an_entry_keeps_its_cluster wrong_tokens_share_a_read a_bootstrap_token_expires
             a_repeated_registration_after_a_rotation_of_root_secrets a_rotation_replaces_the_secret_of_the_same_cluster
             a_registered_cluster_is_used_at_once nothing_is_left_of_a_deleted_cluster denied_polls_are_shown
+            an_outage_of_a_registered_cluster_has_its_commands
             documents_are_checked_against_the_reported_policy;
         security::secrets: sensitive_values_are_stored_by_the_relay_only evidence_contains_no_credentials
             outputs_of_signadot_plugins clusters_open_outputs_of_signadot_plugins plain_values_of_sensitive_params

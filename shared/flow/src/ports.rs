@@ -122,6 +122,8 @@ pub struct ConnectedCluster {
     pub polls: bool,
     /// The UID of its namespace `kube-system`, if it is pinned.
     pub uid: Option<String>,
+    /// False for a cluster of the configuration of the control plane.
+    pub is_registered: bool,
 }
 
 /// A message to another invocation. It is only a hint. A lost message causes a delay, because the table has the state.

@@ -62,6 +62,7 @@ pub(crate) async fn open(
         entrypoint_image: cluster.entrypoint_image.clone(),
         user: PodUser::Image,
         signadot_outputs: None,
+        is_registered: false,
     });
     let task = tokio::spawn(keep_running(relay, cluster.clone(), functions, secret, stopped));
     Ok((clusters, task))

@@ -47,6 +47,8 @@ pub struct ClusterConfig {
     pub entrypoint_image: String,
     pub user: PodUser,
     pub signadot_outputs: Option<SignadotOutputs>,
+    /// False for a cluster of the configuration of the control plane.
+    pub is_registered: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -122,6 +124,7 @@ impl ClusterRegistry {
                 entrypoint_image: entry.entrypoint_image,
                 user: if entry.run_as_non_root { PodUser::NonRoot } else { PodUser::Image },
                 signadot_outputs: entry.signadot_outputs,
+                is_registered: false,
             };
             Ok((name, Arc::new(cluster)))
         });

@@ -161,6 +161,7 @@ impl RelayClient for ClusterRelay {
             name: cluster.name.clone(),
             polls: cluster.transport == RelayTransport::Pull,
             uid: Some(cluster.uid.clone()),
+            is_registered: cluster.is_registered,
         });
         all.collect()
     }

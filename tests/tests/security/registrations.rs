@@ -326,6 +326,24 @@ pub(crate) async fn denied_polls_are_shown() {
     assert!(log.detail.contains("its polls are denied, last at "), "{log:?}");
 }
 
+/// The advice for a cluster that is lost names the command that ends its registration.
+pub(crate) async fn an_outage_of_a_registered_cluster_has_its_commands() {
+    let harness = Harness::with_clusters(&json!({})).await;
+    let token = bootstrap(&harness, "eu").await;
+    register(&harness, "eu", &token, &request(PINNED, 1)).await.is(200);
+    harness.publish("simple@1.0.0", SCRIPT).await;
+    let waits = platform::sandbox("p", "p-uid", "cluster: eu\nresources: {r: {plugin: simple}}\n");
+    harness.lifecycle(LifecycleType::Created, &waits).await.is(202);
+    harness.unit("p", "preStart", "hello", UnitState::Running).await;
+    let store = harness.stack().store();
+    store.begin_outage("eu", Timestamp(1), "it does not poll").await.unwrap();
+    poll(&harness, "eu", 9).await.is_problem(401, "invalid-signature");
+    let why = harness.why("p").await;
+    let steps = why.next_steps.join("\n");
+    assert!(steps.contains("ebb cluster disconnect eu --force") && !steps.contains("EBB_CLUSTERS"), "{why:?}");
+    assert!(why.summary.contains("`ebb cluster rotate eu --apply`"), "{why:?}");
+}
+
 /// Answers the next batch as the relay of the cluster `eu`, with a policy.
 async fn report(harness: &Harness, policy: &ReportedPolicy) {
     let batch =

@@ -146,7 +146,7 @@ fn silent(name: String, transport: TransportKind, uid: Option<String>) -> Cluste
 }
 
 pub(super) async fn about(env: &Env, cluster: ConnectedCluster) -> ClusterInfo {
-    let ConnectedCluster { name, polls, uid } = cluster;
+    let ConnectedCluster { name, polls, uid, .. } = cluster;
     let transport = if polls { TransportKind::Pull } else { TransportKind::Push };
     let info = ClusterInfo { state: Some(ClusterState::Down), ..silent(name, transport, uid) };
     match env.relay.about(&info.name).await {

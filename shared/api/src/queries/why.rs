@@ -105,8 +105,12 @@ pub async fn why(env: &Env, store: &dyn DiagnosisStore, key: TargetKey<'_>) -> F
         let at = rfc3339(Timestamp(*at));
         notes.push(format!("the event {event} was dropped at {at}: the document has no units for it any more"));
     }
+    let lost = match &outage {
+        Some(outage) => Some(lost_cluster(env, &target.name, &outage.cluster).await),
+        None => None,
+    };
     let newer = newer_version(store, &target, &failures, &loaded.plan).await?;
-    let mut next_steps = advice(&target, cause.as_ref(), &failures, &exists, outage.as_ref());
+    let mut next_steps = advice(&target, cause.as_ref(), &failures, &exists, lost);
     if let Some(step) = last.as_ref().filter(|_| outage.is_none()).and_then(resolution) {
         next_steps.insert(0, step);
     }
@@ -396,12 +400,25 @@ fn log_of(name: &str, cause: &RootCause) -> Option<String> {
     (!cause.log.is_empty()).then(|| format!("read its log: ebb logs {name} --unit {}", cause.unit))
 }
 
+/// Returns the step for a cluster that will not respond again.
+async fn lost_cluster(env: &Env, target: &str, cluster: &str) -> String {
+    let is_registered = env.relay.clusters().await.iter().any(|it| it.is_registered && it.name == cluster);
+    let disconnect = match is_registered {
+        true => format!("ebb cluster disconnect {cluster} --force"),
+        false => format!("remove {cluster} from EBB_CLUSTERS"),
+    };
+    format!(
+        "if the cluster does not exist any more: {disconnect}, which fails the waiting units; then: ebb sandbox delete \
+         {target} --force --reason WHY"
+    )
+}
+
 fn advice(
     target: &TargetHead,
     cause: Option<&RootCause>,
     failures: &[FailedUnit],
     exists: &[RemainingEffect],
-    outage: Option<&RelayOutage>,
+    lost: Option<String>,
 ) -> Vec<String> {
     let name = &target.name;
     let mut next = Vec::new();
@@ -433,15 +450,12 @@ fn advice(
             next.push(format!("give up what remains: ebb sandbox delete {name} --force --reason WHY"));
         }
         TargetPhase::Starting | TargetPhase::Updating | TargetPhase::Stopping => {
-            if let Some(RelayOutage { cluster, .. }) = outage {
+            if let Some(lost) = lost {
                 next.push("show relay health: ebb cluster list".to_owned());
                 next.push(
                     "start the relay, or restore the connection to it; the waiting units then continue".to_owned(),
                 );
-                next.push(format!(
-                    "if the cluster does not exist any more: remove {cluster} from EBB_CLUSTERS, which fails the \
-                     waiting units; then: ebb sandbox delete {name} --force --reason WHY"
-                ));
+                next.push(lost);
             }
             next.push(format!("show the progress: ebb sandbox get {name}"));
         }

@@ -85,8 +85,8 @@ pub async fn find_outage(
 pub fn explain_denial(env: &Env, denials: &BTreeMap<String, DenialRecord>, cluster: &str) -> Option<String> {
     let denial = denials.get(cluster).filter(|denial| env.now().since(denial.at).0 < DENIAL_AGE_MS)?;
     Some(format!(
-        "its polls are denied, last at {}: {}. The relay has another secret than the control plane: register the relay \
-         again, or give both the same secret",
+        "its polls are denied, last at {}: {}. The relay has another secret than the control plane: run `ebb cluster \
+         rotate {cluster} --apply`, or give both the same secret if the cluster is an entry of EBB_CLUSTERS",
         rfc3339(denial.at),
         denial.reason
     ))

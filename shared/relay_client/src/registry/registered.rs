@@ -123,6 +123,7 @@ impl RegisteredClusters {
             entrypoint_image: item.entrypoint_image.clone(),
             user: if item.run_as_non_root { PodUser::NonRoot } else { PodUser::Image },
             signadot_outputs: item.signadot_outputs,
+            is_registered: true,
         })
     }
 
