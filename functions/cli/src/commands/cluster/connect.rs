@@ -264,7 +264,8 @@ fn addresses(used: &Url, options: &ClusterOptions, of_server: &str) -> Result<(S
 fn print_removals(removals: &[String]) {
     if !removals.is_empty() {
         output::status_line(&format!(
-            "`kubectl apply` deletes nothing. When no sandbox has units there any more, delete what is not needed:\n{}",
+            "The relay keeps its rights to what the policy does not allow any more, to remove living objects. When no sandbox \
+             needs them, delete the rights:\n{}",
             removals.join("\n")
         ));
     }

@@ -134,6 +134,11 @@ impl RelayInstallation<'_> {
             }
             objects.push(object);
         }
+        for namespace in namespaces.keys() {
+            for (kind, plural) in &self.options.kinds {
+                objects.extend(self.role(kind, namespace, kind_rights(&rights, kind, plural)));
+            }
+        }
         for namespace in &self.options.bind_namespaces {
             objects.extend(self.role("bind", namespace, rights["bind"].clone()));
         }
@@ -154,18 +159,10 @@ impl RelayInstallation<'_> {
             return object;
         }
         object["metadata"]["namespace"] = name.into();
-        if let Some(rules) = object.get_mut("rules").and_then(Value::as_array_mut) {
-            if self.options.profile == PolicyProfile::Signadot {
-                rules.extend(rights["signadot"].as_array().into_iter().flatten().cloned());
-            }
-            for (kind, plural) in &self.options.kinds {
-                let group = kind.split_once('.').map_or("", |(_, group)| group);
-                for rule in rights["kinds"].as_array().into_iter().flatten() {
-                    let mut rule = rule.clone();
-                    (rule["apiGroups"], rule["resources"]) = (json!([group]), json!([plural]));
-                    rules.push(rule);
-                }
-            }
+        if self.options.profile == PolicyProfile::Signadot
+            && let Some(rules) = object.get_mut("rules").and_then(Value::as_array_mut)
+        {
+            rules.extend(rights["signadot"].as_array().into_iter().flatten().cloned());
         }
         object
     }
@@ -258,14 +255,15 @@ pub(super) fn bootstrap_secret(relay_namespace: &str, token: &str) -> Result<Str
 pub(super) fn removals(former: &ClusterOptions, new: Option<&ClusterOptions>) -> Vec<String> {
     let of = |options: &ClusterOptions| -> BTreeSet<(String, String)> {
         let name = format!("ebb-relay:{}", options.relay_namespace);
-        let units = options.all_namespaces().into_keys();
-        let units = units.flat_map(|namespace| {
+        let all = options.all_namespaces();
+        let units = all.keys().flat_map(|namespace| {
             let names = [format!("role/{name}"), format!("rolebinding/{name}"), format!("rolebinding/{name}:granted")];
             names.map(|object| (namespace.clone(), object))
         });
+        let kinds = all.keys().flat_map(|namespace| options.kinds.keys().map(move |kind| (namespace, kind.as_str())));
         let bind = options.bind_namespaces.iter().map(|namespace| (namespace, "bind"));
         let services = options.services.iter().map(|(key, service)| (&service.namespace, key.as_str()));
-        let further = bind.chain(services).flat_map(|(namespace, key)| {
+        let further = kinds.chain(bind).chain(services).flat_map(|(namespace, key)| {
             ["role", "rolebinding"].map(|kind| (namespace.clone(), format!("{kind}/{name}:{key}")))
         });
         units.chain(further).collect()
@@ -315,6 +313,17 @@ fn metadata(relay_namespace: &str, name: &str, namespace: &str) -> Value {
             "meta.helm.sh/release-namespace": relay_namespace,
         },
     })
+}
+
+/// Returns the rights to objects of a kind.
+fn kind_rights(rights: &Value, kind: &str, plural: &str) -> Value {
+    let group = kind.split_once('.').map_or("", |(_, group)| group);
+    let rules = rights["kinds"].as_array().into_iter().flatten().map(|rule| {
+        let mut rule = rule.clone();
+        (rule["apiGroups"], rule["resources"]) = (json!([group]), json!([plural]));
+        rule
+    });
+    rules.collect()
 }
 
 /// Returns the rights to call a Service.

@@ -116,7 +116,11 @@ fn options_are_added_to_the_stored_ones() {
     ");
     // The level of the namespace is still that of the profile.
     assert_eq!(changed.all_namespaces()["signadot"].level, stored.all_namespaces()["signadot"].level);
-    assert!(removals(&stored, Some(&changed)).is_empty());
+    // The relay keeps its rights to living ConfigMaps.
+    insta::assert_snapshot!(removals(&stored, Some(&changed)).join("\n"), @r"
+    kubectl delete --ignore-not-found --namespace ebb-units role/ebb-relay:ebb-relay:ConfigMap rolebinding/ebb-relay:ebb-relay:ConfigMap
+    kubectl delete --ignore-not-found --namespace signadot role/ebb-relay:ebb-relay:ConfigMap rolebinding/ebb-relay:ebb-relay:ConfigMap
+    ");
     insta::assert_snapshot!(removals(&changed, Some(&stored)).join("\n"), @r"
     kubectl delete --ignore-not-found --namespace team-a role/ebb-relay:ebb-relay rolebinding/ebb-relay:ebb-relay rolebinding/ebb-relay:ebb-relay:granted
     kubectl delete --ignore-not-found --namespace web role/ebb-relay:ebb-relay:bind role/ebb-relay:ebb-relay:page rolebinding/ebb-relay:ebb-relay:bind rolebinding/ebb-relay:ebb-relay:page
