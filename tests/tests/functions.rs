@@ -94,6 +94,7 @@ fn main() {
         lifecycle::teardown: a_script_that_ignores_signals_is_killed units_that_never_started_are_not_undone
             the_first_undo_seals_all_units hooks_run_in_order a_stuck_teardown_is_retried
             a_stuck_unit_is_force_completed a_stuck_target_is_force_deleted
+            a_teardown_says_when_it_is_stuck
             an_instance_after_an_overridden_one_is_not_overridden a_rejected_creation_needs_no_undo
             the_undo_is_repeated_while_a_receiver_may_act the_undo_is_repeated_after_a_gateway_timeout
             an_undo_that_succeeds_after_a_force_delete_is_recorded an_undo_request_has_the_idempotency_key_of_its_unit;

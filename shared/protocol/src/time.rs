@@ -7,3 +7,9 @@ pub fn rfc3339(time: Timestamp) -> String {
     let time = jiff::Timestamp::from_millisecond(millis).unwrap_or(jiff::Timestamp::MAX);
     format!("{time:.3}")
 }
+
+/// Parses a time of RFC 3339. Returns `None` for another text, and for a time before 1970.
+pub fn parse_rfc3339(text: &str) -> Option<Timestamp> {
+    let time: jiff::Timestamp = text.parse().ok()?;
+    u64::try_from(time.as_millisecond()).ok().map(Timestamp)
+}

@@ -1,6 +1,7 @@
 //! Teardowns.
 
 use ebb_protocol::lifecycle::TargetStopCause;
+use ebb_protocol::time::{parse_rfc3339, rfc3339};
 
 use crate::harness::*;
 
@@ -149,6 +150,31 @@ postStop:
     assert_eq!((harness.receiver.count("POST /drop"), harness.receiver.count("POST /last")), (5, 1));
     harness.notified("a", &["ready", "stuck", "stuck", "gone"]).await;
     harness.request(Method::POST, retry, None).await.is_problem(409, "nothing-failed");
+}
+
+/// The reader of a teardown that waits learns when it can be overridden.
+pub(crate) async fn a_teardown_says_when_it_is_stuck() {
+    let harness = Harness::new().await;
+    let rest = r#"
+preStart: {make: {webhook: {url: "RECEIVER/make"}}}
+postStop:
+  drop: {undoes: make, timeout: 10m, retry: {attempts: 3, backoff: 1m}, webhook: {url: "RECEIVER/drop"}}
+"#;
+    harness.receiver.always("POST /drop", 202);
+    harness.run("a", "slow", rest, TargetState::Ready).await;
+    harness.delete("a").await;
+    let unit = until("the accepted request", async || {
+        find(&harness.target("a").await?, "postStop", "drop").filter(|unit| unit.accepted.is_some())
+    })
+    .await;
+    let deadline = parse_rfc3339(&unit.deadline.unwrap()).unwrap();
+    // Two waits of at most 1 and 2 minutes, and two attempts.
+    let stuck = rfc3339(deadline.plus(Millis(23 * 60_000)));
+    let why = harness.why("a").await;
+    let expected = format!("attempt 1 of 3, stuck at {stuck} unless an attempt succeeds before");
+    assert!(why.summary.contains(&expected), "{expected}: {why:?}");
+    let refused = harness.post(FORCE_DELETE, json!({"reason": "x"})).await.is_problem(409, "not-stuck");
+    assert!(refused.detail.contains("`ebb why` says when it is stuck"), "{refused:?}");
 }
 
 const FAILING_UNDO: &str = r#"

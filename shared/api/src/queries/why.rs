@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ebb_documents::plan::{Plan, UnitRef};
 use ebb_documents::render::{self, InputValue, RenderedUnit, UnitContext};
-use ebb_engine::{Hook, TargetPhase, Timestamp};
+use ebb_engine::{Hook, Millis, TargetPhase, Timestamp};
 use ebb_protocol::api::{
     FailedUnit, RelayOutage, RemainingEffect, RootCause, RunDetail, RunState, TargetDiagnosis, UnitDetail, UnitState,
     UnitWait,
@@ -19,7 +19,7 @@ use ebb_protocol::lifecycle::TargetStopCause;
 use ebb_protocol::limits;
 use ebb_protocol::relay::WaitResolution;
 use ebb_protocol::removal::{RemovalGrade, ResourceRemoval};
-use ebb_protocol::time::rfc3339;
+use ebb_protocol::time::{parse_rfc3339, rfc3339};
 use ebb_store::{DroppedEvent, RefusedUpdate, TargetHead};
 
 use crate::queries::logs::{self, LogSearch};
@@ -85,7 +85,7 @@ pub async fn why(env: &Env, store: &dyn DiagnosisStore, key: TargetKey<'_>) -> F
     notes.extend(overrides.iter().filter(|one| one.is_open).map(Override::note));
     notes.extend(more);
     let outage = outages::find_outage(env, store, &loaded.plan, last.as_slice()).await?;
-    let waiting = last.as_ref().and_then(waiting);
+    let waiting = last.as_ref().and_then(|run| waiting(&loaded.plan, run));
     let mut summary = summary(&target, waiting, &failures, (&exists, &overrides, &removals), outage.as_ref());
     if let Some(expired) = target.expires.filter(|_| target.stop_cause == TargetStopCause::Expired) {
         summary = format!("{summary}; its time to live ended at {}", rfc3339(expired));
@@ -345,7 +345,7 @@ fn resolution(run: &RunDetail) -> Option<String> {
 
 /// Describes the unit with the first wait, or else the first unit that a run waits for, with start and deadline. It
 /// counts the others.
-fn waiting(run: &RunDetail) -> Option<String> {
+fn waiting(plan: &Plan, run: &RunDetail) -> Option<String> {
     if run.state == RunState::Cancelling {
         return cancelled(run);
     }
@@ -380,8 +380,24 @@ fn waiting(run: &RunDetail) -> Option<String> {
     let accepted =
         accepted.map(|at| format!("; its receiver accepted the request (202) at {at}, and has not called back"));
     let accepted = accepted.unwrap_or_default();
-    let attempts = format!("attempt {} of {}", unit.attempt_in_series, unit.max_attempts);
+    let stuck = stuck_at(plan, run, unit).map(|at| format!(", stuck at {at} unless an attempt succeeds before"));
+    let attempts = format!("attempt {} of {}{}", unit.attempt_in_series, unit.max_attempts, stuck.unwrap_or_default());
     Some(format!("{}: unit {} {activity}{progress}, {attempts}{others}{accepted}{pending}", run.hook, unit.key))
+}
+
+/// Returns the time at which a teardown is stuck if no attempt of a unit succeeds. The waits between attempts count with
+/// their longest durations.
+fn stuck_at(plan: &Plan, run: &RunDetail, unit: &UnitDetail) -> Option<String> {
+    let hook = plan.hooks.iter().find(|planned| planned.hook.is_teardown() && planned.hook.name() == run.hook)?;
+    let planned = hook.units.iter().find(|planned| planned.key == unit.key)?;
+    let end = match unit.state {
+        UnitState::Retrying => parse_rfc3339(unit.next.as_deref()?)?.plus(Millis(planned.timeout_ms)),
+        _ => parse_rfc3339(unit.deadline.as_deref()?)?,
+    };
+    let backoff = planned.retry.backoff();
+    let further = (unit.attempt_in_series..unit.max_attempts)
+        .map(|failures| backoff.bound(failures).0.saturating_add(planned.timeout_ms));
+    Some(rfc3339(end.plus(Millis(further.sum()))))
 }
 
 /// Returns the reason why a cancelled run waits: units that may still act, with the latest deadline.

@@ -146,7 +146,8 @@ fn not_stuck(target: &TargetHead) -> String {
             "its teardown has not begun; only a teardown can be overridden"
         }
         TargetPhase::Stopping | TargetPhase::Stuck => {
-            "units of its teardown may be running: wait until they have succeeded or failed"
+            "units of its teardown may be running: wait until they have succeeded or failed; `ebb why` \
+             says when it is stuck"
         }
         TargetPhase::Gone => "it is gone",
     };
