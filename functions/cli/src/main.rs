@@ -21,6 +21,7 @@ mod progress;
 mod reference;
 mod refusal;
 mod server;
+mod silence;
 mod target;
 mod timing;
 mod why;

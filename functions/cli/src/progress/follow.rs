@@ -14,14 +14,13 @@ use crate::exit::Result;
 use crate::interrupt::InterruptCount;
 use crate::local_server::LocalServer;
 use crate::output::printable;
+use crate::silence::{LONGEST_SILENCE, ServerSilence};
 use crate::target::TargetRef;
 use crate::timing;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// The pause after a slow request, as a multiple of its duration. It limits the load on the server to a sixth.
 const PAUSE_FACTOR: u32 = 5;
-/// Consecutive requests without a response before the command fails. A restart of the server takes several requests.
-const MAX_UNANSWERED: u32 = 25;
 
 /// The end of a wait. The command line has `ready` and `gone`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -65,7 +64,8 @@ pub(crate) struct FollowLimits<'a> {
 /// response about the instance.
 ///
 /// # Errors
-/// Returns an error if the server does not respond to 25 requests in a row, or rejects one.
+/// Returns an error if the server rejects a request, if it does not respond until the timeout, or for 5 minutes if there is
+/// none.
 pub(crate) async fn follow(
     client: &ApiClient,
     machine: Option<&LocalServer>,
@@ -75,7 +75,7 @@ pub(crate) async fn follow(
     screen: &mut ProgressScreen,
 ) -> Result<(FollowEnd, Option<TargetDetail>)> {
     let begun = Instant::now();
-    let mut unanswered = 0;
+    let mut silence = ServerSilence::default();
     let mut reported = false;
     let mut running = AttemptStarts::default();
     let mut last = None;
@@ -86,7 +86,9 @@ pub(crate) async fn follow(
             let pause = POLL_INTERVAL.max(sent.elapsed() * PAUSE_FACTOR);
             match response {
                 Ok(seen) => {
-                    unanswered = 0;
+                    if let Some(note) = silence.note_response() {
+                        screen.print(note);
+                    }
                     let ended = outcome(instance, goal, seen.as_ref());
                     match seen {
                         Some(seen) if seen.info.uid == instance.uid => {
@@ -111,10 +113,16 @@ pub(crate) async fn follow(
                         return Ok(ended);
                     }
                 }
-                Err(error) if error.is_unreachable() && unanswered < MAX_UNANSWERED => {
-                    unanswered += 1;
-                    if unanswered == 2 {
-                        screen.print("the server does not respond; trying again");
+                Err(error) if error.is_unreachable() => {
+                    let is_over = match limits.timeout {
+                        Some(timeout) => begun.elapsed() >= timeout,
+                        None => silence.lasted() >= LONGEST_SILENCE,
+                    };
+                    if is_over {
+                        return Err(error);
+                    }
+                    if let Some(note) = silence.note_failure(sent) {
+                        screen.print(note);
                     }
                 }
                 Err(error) => return Err(error),

@@ -10,6 +10,7 @@ mod local_events;
 mod new;
 mod outputs;
 mod run;
+mod silence;
 
 mod program {
     use std::path::Path;

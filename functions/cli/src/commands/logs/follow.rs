@@ -12,13 +12,12 @@ use super::{LogsArgs, clean, heading, is_relay_unavailable};
 use crate::client::ApiClient;
 use crate::exit::{Exit, Result};
 use crate::output::{self, joined_lines, printable};
+use crate::silence::{LONGEST_SILENCE, ServerSilence};
 use crate::target::TargetRef;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// The pause after a slow request, as a multiple of its duration.
 const PAUSE_FACTOR: u32 = 3;
-/// Consecutive requests without a response before the command fails. A restart of the server takes several requests.
-const MAX_UNANSWERED: u32 = 25;
 
 #[derive(Default)]
 struct LogPrinter {
@@ -59,11 +58,11 @@ impl LogsArgs {
     pub(super) async fn follow(&self, client: &ApiClient, target: &TargetRef) -> Result<Exit> {
         let mut printed = LogPrinter::default();
         let mut uid: Option<String> = None;
-        let mut unanswered = 0;
+        let mut silence = ServerSilence::default();
         loop {
             let sent = Instant::now();
             match self.poll(client, target, &mut uid, &mut printed).await {
-                Ok(FollowState::Again) => unanswered = 0,
+                Ok(FollowState::Again) => silence.note_response().into_iter().for_each(output::status_line),
                 Ok(FollowState::Over(seen)) if printed.units.is_empty() && self.chosen(&seen).is_empty() => {
                     return Err(super::no_match(target, &seen));
                 }
@@ -72,7 +71,10 @@ impl LogsArgs {
                     return Err(super::no_log(&units, None));
                 }
                 Ok(FollowState::Over(_) | FollowState::Gone) => return Ok(Exit::Done),
-                Err(error) if error.is_unreachable() && unanswered < MAX_UNANSWERED => unanswered += 1,
+                // Without a first response, the address may be wrong.
+                Err(error) if error.is_unreachable() && uid.is_some() && silence.lasted() < LONGEST_SILENCE => {
+                    silence.note_failure(sent).into_iter().for_each(output::status_line);
+                }
                 Err(error) => return Err(error),
             }
             tokio::time::sleep(POLL_INTERVAL.max(sent.elapsed() * PAUSE_FACTOR)).await;
