@@ -28,7 +28,10 @@ pub(crate) fn text(why: &TargetDiagnosis) -> String {
     let waits = why.waits.iter().flat_map(|(unit, waits)| waits.iter().map(move |wait| wait_line(unit, wait)));
     write_section(&mut text, "waits", waits);
     let others = why.failed.iter().filter(|failed| why.cause.as_ref().is_none_or(|cause| cause.unit != failed.unit));
-    let others = others.map(|it| format!("{}, attempt {}: {}", it.unit, it.attempt, labels::reason(&it.reason)));
+    let others = others.map(|it| {
+        let retry = labels::after_retry(it.attempt, it.attempt_in_series);
+        format!("{}, attempt {}{retry}: {}", it.unit, it.attempt_in_series, labels::reason(&it.reason))
+    });
     write_section(&mut text, "also failed", others);
     if !why.remaining.is_empty() {
         text.push_str("\nremaining resources\n");
@@ -75,7 +78,9 @@ fn removal_line(ResourceRemoval { unit, by, evidence }: &ResourceRemoval) -> Str
 }
 
 fn write_cause(text: &mut String, cause: &RootCause) {
-    let _ = writeln!(text, "\nfirst cause: {}, attempt {} of {}", cause.unit, cause.attempt, cause.run);
+    let retry = labels::after_retry(cause.attempt, cause.attempt_in_series);
+    let _ =
+        writeln!(text, "\nfirst cause: {}, attempt {}{retry} of {}", cause.unit, cause.attempt_in_series, cause.run);
     let _ = writeln!(text, "  {}", labels::reason(&cause.reason));
     let _ = writeln!(text, "  at {}:{}:{}", printable(&cause.file), cause.line, cause.column);
     if let Some(evidence) = &cause.evidence {
@@ -171,7 +176,7 @@ mod tests {
             "phase": "failed",
             "summary": "db/seed failed after 3 attempts",
             "cause": {
-                "run": "k3j2-1-pre-start", "unit": "db/seed", "attempt": 3,
+                "run": "k3j2-1-pre-start", "unit": "db/seed", "attempt": 3, "attemptInSeries": 3,
                 "reason": {"code": "exit", "message": "the script ended with code 7"},
                 "file": "tenant-db@2.1.0", "line": 31, "column": 3,
                 "inputs": {"dsn": "<sensitive>", "rows": "500", "sql": "select 1;\nselect 2;"},
@@ -195,6 +200,24 @@ mod tests {
         }))
         .unwrap();
         insta::assert_snapshot!(text(&why));
+    }
+
+    #[test]
+    fn attempts_after_a_retry_are_counted_from_one() {
+        let reason = serde_json::json!({"code": "exit", "message": "m"});
+        let failed = |unit: &str, attempt: u32, number: u32| serde_json::json!({"unit": unit, "attempt": attempt, "attemptInSeries": number, "reason": reason});
+        let why: TargetDiagnosis = serde_json::from_value(serde_json::json!({
+            "target": "sandbox/pr-1", "phase": "stuck", "remaining": [], "nextSteps": [], "summary": "stuck",
+            "failed": [failed("db/drop", 2, 2), failed("db/undo", 21, 1)],
+        }))
+        .unwrap();
+        insta::assert_snapshot!(text(&why), @r"
+        sandbox/pr-1 is stuck
+
+        also failed
+          db/drop, attempt 2: m (exit)
+          db/undo, attempt 1 after a retry (`--attempt 21` in `ebb logs`): m (exit)
+        ");
     }
 
     #[test]

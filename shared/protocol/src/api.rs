@@ -477,6 +477,8 @@ pub struct FailedUnit {
     pub unit: String,
     /// The last failed attempt.
     pub attempt: u32,
+    /// Its number since the last retry by an operator, from 1.
+    pub attempt_in_series: u32,
     pub reason: FailureReason,
 }
 
@@ -487,6 +489,8 @@ pub struct RootCause {
     pub run: String,
     pub unit: String,
     pub attempt: u32,
+    /// Its number since the last retry by an operator, from 1.
+    pub attempt_in_series: u32,
     pub reason: FailureReason,
     /// The document, as `name@version`.
     pub file: String,

@@ -144,6 +144,11 @@ postStop:
     harness.receiver.call("POST /drop", 4).await;
     harness.phase("a", TargetState::Stuck).await;
     assert_eq!(harness.receiver.count("POST /drop"), 4);
+    // Attempts are counted from the retry.
+    let why = harness.why("a").await;
+    let cause = why.cause.unwrap();
+    assert_eq!((cause.attempt_in_series, cause.attempt > 2), (2, true));
+    assert!(why.summary.contains("failed at attempt 2 after a retry: "), "{}", why.summary);
     harness.receiver.always("POST /drop", 204);
     harness.request(Method::POST, retry, None).await.is(202);
     harness.phase("a", TargetState::Gone).await;

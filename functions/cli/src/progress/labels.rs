@@ -127,14 +127,15 @@ pub(crate) fn resolution(wait: &UnitWait) -> &'static str {
     }
 }
 
-/// Returns `attempt 1/3`. After a retry by an operator, the number in logs follows, as in `attempt 1/3 (#4)`.
+/// Returns `attempt 1/3`, with [`after_retry`].
 fn attempt_number(unit: &UnitDetail) -> String {
     let UnitDetail { attempt, max_attempts, attempt_in_series: number, .. } = unit;
-    if number == attempt {
-        format!("attempt {number}/{max_attempts}")
-    } else {
-        format!("attempt {number}/{max_attempts} (#{attempt})")
-    }
+    format!("attempt {number}/{max_attempts}{}", after_retry(*attempt, *number))
+}
+
+/// Returns the number that `ebb logs` has for an attempt after a retry by an operator, or nothing for another attempt.
+pub(crate) fn after_retry(attempt: u32, in_series: u32) -> String {
+    if attempt == in_series { String::new() } else { format!(" after a retry (`--attempt {attempt}` in `ebb logs`)") }
 }
 
 fn why(unit: &UnitDetail) -> String {

@@ -50,7 +50,7 @@ fn response(path: &str) -> Value {
         }
         "targets/sandbox/pr-1/why" => json!({
             "target": "sandbox/pr-1", "phase": "failed", "summary": HOSTILE, "decidedBy": event, "notes": [HOSTILE],
-            "cause": {"run": "k", "unit": "r/u", "attempt": 1, "reason": reason, "file": HOSTILE, "line": 1, "column": 1,
+            "cause": {"run": "k", "unit": "r/u", "attempt": 1, "attemptInSeries": 1, "reason": reason, "file": HOSTILE, "line": 1, "column": 1,
                 "inputs": {"i": HOSTILE}, "log": [HOSTILE],
                 "evidence": {"method": "POST", "url": HOSTILE, "status": 500, "body": HOSTILE}},
             "failed": [], "remaining": [{"unit": "r/u", "certainty": "exists", "outputs": {"o": {"value": HOSTILE}}}],

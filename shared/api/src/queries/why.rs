@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ebb_documents::plan::{Plan, UnitRef};
 use ebb_documents::render::{self, InputValue, RenderedUnit, UnitContext};
+use ebb_engine::retry::attempts_used;
 use ebb_engine::{Hook, Millis, TargetPhase, Timestamp};
 use ebb_protocol::api::{
     FailedUnit, RelayOutage, RemainingEffect, RootCause, RunDetail, RunState, TargetDiagnosis, UnitDetail, UnitState,
@@ -190,8 +191,13 @@ fn concerns(target: &TargetHead, run: &RunId) -> bool {
 }
 
 fn failed_unit(run: &Run, found: &FirstCause) -> Option<FailedUnit> {
-    let unit = run.unit(found.unit)?.key.clone();
-    Some(FailedUnit { unit, attempt: found.attempt.0, reason: found.reason.clone() })
+    let unit = run.unit(found.unit)?;
+    Some(FailedUnit {
+        unit: unit.key.clone(),
+        attempt: found.attempt.0,
+        attempt_in_series: attempts_used(found.attempt, unit.retry.attempts),
+        reason: found.reason.clone(),
+    })
 }
 
 /// Returns a note about a unit that reported too many distinct results.
@@ -242,6 +248,7 @@ async fn explain(env: &Env, run: &Run, found: FirstCause) -> FlowResult<RootCaus
         run: run.id.to_string(),
         unit: unit.key.clone(),
         attempt: found.attempt.0,
+        attempt_in_series: attempts_used(found.attempt, unit.retry.attempts),
         reason: found.reason,
         file: unit.source.file.clone(),
         line: unit.source.line,
@@ -266,7 +273,9 @@ fn summary(
             1 => format!("; {} also failed", failures[1].unit),
             others => format!("; {others} other units also failed"),
         };
-        format!("unit {} failed at attempt {}: {}{others}", first.unit, first.attempt, first.reason.message)
+        let retry = if first.attempt == first.attempt_in_series { "" } else { " after a retry" };
+        let number = first.attempt_in_series;
+        format!("unit {} failed at attempt {number}{retry}: {}{others}", first.unit, first.reason.message)
     };
     match target.phase {
         // A failed event does not change the phase.
