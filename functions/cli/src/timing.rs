@@ -16,7 +16,10 @@ pub(crate) fn length(duration: Duration) -> String {
     let tenths = duration.as_millis().saturating_add(50) / 100;
     let seconds = duration.as_secs();
     match seconds {
-        _ if tenths < 600 => format!("{}.{}s", tenths / 10, tenths % 10),
+        0..60 => {
+            let tenths = tenths.min(599);
+            format!("{}.{}s", tenths / 10, tenths % 10)
+        }
         _ if seconds < 3600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
         _ => format!("{}h{:02}m", seconds / 3600, seconds / 60 % 60),
     }
@@ -53,7 +56,8 @@ mod tests {
 
     #[test]
     fn durations_are_printed() {
-        let cases = [(0, "0.0s"), (449, "0.4s"), (450, "0.5s"), (59_949, "59.9s"), (59_950, "0m59s")];
+        let cases =
+            [(0, "0.0s"), (449, "0.4s"), (450, "0.5s"), (59_949, "59.9s"), (59_950, "59.9s"), (60_000, "1m00s")];
         for (millis, text) in cases {
             assert_eq!(length(Duration::from_millis(millis)), text);
         }

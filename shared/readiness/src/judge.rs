@@ -25,6 +25,11 @@ pub struct DocumentRules {
     pub fail: RuleState,
 }
 
+/// The reason of an object whose rule `fail` holds.
+pub const FAIL_RULE: &str = "FailRule";
+/// The reason of an object whose rule `ready` does not hold.
+pub const READY_RULE: &str = "its `ready` is not true yet";
+
 /// Judges an applied object. `object` is `None` if the API server did not find it. `uid` is the UID from the apply, or
 /// `None` if unknown.
 pub fn judge(object: Option<&Value>, uid: Option<&str>, rules: DocumentRules) -> ObjectReadiness {
@@ -33,13 +38,14 @@ pub fn judge(object: Option<&Value>, uid: Option<&str>, rules: DocumentRules) ->
         return ObjectReadiness::failed("Terminating", "it is being deleted");
     }
     if rules.fail == RuleState::Holds {
-        return ObjectReadiness::failed("FailRule", "its `fail` is true");
+        return ObjectReadiness::failed(FAIL_RULE, "its `fail` is true");
     }
     match rules.ready {
         RuleState::Absent => generation::stale(object).unwrap_or_else(|| contracts::judge(object)),
         RuleState::Holds => generation::stale_for_rules(object).unwrap_or(ObjectReadiness::Ready),
-        RuleState::DoesNotHold => generation::stale_for_rules(object)
-            .unwrap_or_else(|| ObjectReadiness::pending("its `ready` is not true yet")),
+        RuleState::DoesNotHold => {
+            generation::stale_for_rules(object).unwrap_or_else(|| ObjectReadiness::pending(READY_RULE))
+        }
     }
 }
 

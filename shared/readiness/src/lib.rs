@@ -30,7 +30,7 @@ mod object;
 mod object_readiness;
 
 pub use contracts::contract;
-pub use judge::{DocumentRules, RuleState, deletion, judge};
+pub use judge::{DocumentRules, FAIL_RULE, READY_RULE, RuleState, deletion, judge};
 pub use object_readiness::{MAX_TEXT, ObjectReadiness};
 
 #[cfg(test)]

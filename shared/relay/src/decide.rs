@@ -87,11 +87,9 @@ pub(crate) fn is_slot_free(pods: kube::Result<Vec<Pod>>, now_ms: u64) -> kube::R
 }
 
 /// Returns the failure of a task whose deadline has passed.
-pub(crate) fn deadline_failure(spec: &TaskSpec, why: Option<&str>) -> Callback {
-    // The time in transit was subtracted from the timeout of the unit.
-    let took = Millis(spec.deadline_ms.saturating_sub(spec.received_ms));
+pub(crate) fn deadline_failure(why: Option<&str>) -> Callback {
     let why = why.map(|why| format!(": {why}")).unwrap_or_default();
-    Callback::failed(ReasonCode::Timeout, &format!("it took longer than {took}{why}"))
+    Callback::failed(ReasonCode::Timeout, &format!("it took longer than its timeout{why}"))
 }
 
 #[derive(Debug, PartialEq)]
@@ -112,7 +110,7 @@ pub(crate) fn objects(spec: &TaskSpec, waits: &[TaskWait], settings: &RelaySetti
         return ObjectsStep::Fail(Box::new(after_apply(spec, result)));
     }
     if now_ms >= spec.deadline_ms {
-        return ObjectsStep::Fail(Box::new(deadline_failure(spec, Some(&why))));
+        return ObjectsStep::Fail(Box::new(deadline_failure(Some(&why))));
     }
     // Objects of other tasks are watched by kind, but their records are not.
     let is_removing = !spec.objects.remove.is_empty() && waits.iter().any(|it| it.resolves == WaitResolution::Itself);
@@ -184,10 +182,16 @@ pub(crate) fn judge(
             let ready = document_rules.and_then(|rules| rules.ready.as_deref());
             let awaited = object.and_then(|object| ready_rules::awaited(&readiness, ready, object));
             let (field, last) = awaited.unzip();
-            Ok(Some(TaskWait { field, last, ..task_waits::wait(object_ref, reason) }))
+            let rule = ready.filter(|_| reason == ebb_readiness::READY_RULE).map(|rule| format!(": `{rule}`"));
+            let reason = format!("{reason}{}", rule.unwrap_or_default());
+            Ok(Some(TaskWait { field, last, ..task_waits::wait(object_ref, &reason) }))
         }
         ObjectReadiness::Failed { reason, message } => {
-            fail(ReasonCode::Failed, &format!("{object_ref}: {reason}: {message}"))
+            let rule = document_rules.and_then(|rules| rules.fail.as_deref());
+            match rule.filter(|_| reason == ebb_readiness::FAIL_RULE) {
+                Some(rule) => fail(ReasonCode::Failed, &format!("{object_ref}: {message}: `{rule}`")),
+                None => fail(ReasonCode::Failed, &format!("{object_ref}: {reason}: {message}")),
+            }
         }
         ObjectReadiness::Gone => fail(ReasonCode::Lost, &format!("{object_ref} was deleted or replaced")),
     }
@@ -275,7 +279,7 @@ impl ObservedContainer<'_> {
         };
         match self.removing.filter(|_| result.status == CallbackStatus::Succeeded) {
             Some(_) if now_ms < self.spec.deadline_ms => ContainerStep::Wait(now_ms.saturating_add(UNWATCHED_MS)),
-            Some(why) => ContainerStep::Finish(Box::new(deadline_failure(self.spec, Some(&why))), LogPart::Nothing),
+            Some(why) => ContainerStep::Finish(Box::new(deadline_failure(Some(&why))), LogPart::Nothing),
             None => ContainerStep::Finish(Box::new(result), log),
         }
     }
@@ -294,11 +298,9 @@ impl ObservedContainer<'_> {
         }
         let result = match (self.reported.filter(|_| !cannot_start), blocker) {
             (Some(result), _) => result,
-            (None, Some(blocker)) if blocker.kind == BlockerKind::Reported => {
-                deadline_failure(self.spec, Some(&blocker.message))
-            }
+            (None, Some(blocker)) if blocker.kind == BlockerKind::Reported => deadline_failure(Some(&blocker.message)),
             (None, Some(blocker)) => Callback::failed(blocker.code, &blocker.message),
-            (None, None) => deadline_failure(self.spec, None),
+            (None, None) => deadline_failure(None),
         };
         let log = if cannot_start || result.log.is_some() { LogPart::Nothing } else { LogPart::Whole };
         ContainerStep::Terminate(Box::new(result), log)

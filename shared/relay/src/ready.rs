@@ -35,7 +35,7 @@ impl Reconciler {
                 }
                 // Discard unsaved changes of the step.
                 *held = before;
-                deadline_failure(&spec, Some(&why))
+                deadline_failure(Some(&why))
             }
             Err(StepError::Incomplete(error)) => return Err(error),
             Err(StepError::Failed(result)) => *result,

@@ -23,12 +23,14 @@ pub(crate) fn changes(before: Option<&TargetDetail>, after: &TargetDetail, now: 
         (Some(ended), None) => lines.push(format!("the wait for cluster {} has ended", printable(&ended.cluster))),
         _ => {}
     }
-    for run in &after.runs {
+    for (position, run) in after.runs.iter().enumerate() {
         let old = before.and_then(|view| view.runs.iter().find(|old| old.id == run.id));
         let begun = old.is_none();
         if before.is_none() && !is_open(run) {
-            // The run ended before the watch started.
-            lines.push(ended(run));
+            // The run ended before the watch started. Of several updates, only the last one is shown.
+            if !after.runs[position + 1..].iter().any(|later| later.hook == run.hook) {
+                lines.push(ended(run));
+            }
             continue;
         }
         if begun {
@@ -148,6 +150,15 @@ mod tests {
         postStop  begins: 1 unit
         postStop  db/drop  running 1.0s, attempt 1/3
         ");
+    }
+
+    #[test]
+    fn earlier_updates_are_summarized_by_the_last_one() {
+        let mut view = busy();
+        let update = |id: &str| RunDetail { id: id.to_owned(), hook: "update".to_owned(), ..done().runs[0].clone() };
+        drop(view.runs.splice(0..0, [update("k3-1-update-1"), update("k3-1-update-2")]));
+        let lines = changes(None, &view, NOW.parse().unwrap());
+        assert_eq!(lines.iter().filter(|line| line.starts_with("update  failed: ")).count(), 1, "{lines:?}");
     }
 
     #[test]

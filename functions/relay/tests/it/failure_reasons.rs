@@ -47,7 +47,7 @@ async fn failures_of_pods() {
         ("invalid", "#", |pod| main_of(pod)["image"] = "Not::an image".into(), LONG, NotStartable, "InvalidImageName"),
         ("node", "#", |pod| pod["nodeSelector"] = json!({"no": "such"}), 20_000, Unschedulable, "node"),
         ("memory", "tail /dev/zero", little_memory, LONG, OutOfMemory, "memory"),
-        ("slow", "echo slow; sleep 1000", unchanged, 25_000, Timeout, "longer than 25 s"),
+        ("slow", "echo slow; sleep 1000", unchanged, 25_000, Timeout, "longer than its timeout"),
         ("mute", "#", |pod| main_of(pod)["command"] = json!(["sh", "-c", "exit 7"]), LONG, Exit, "7 and without"),
         ("nothing", "#", |pod| main_of(pod)["command"] = json!(["true"]), LONG, Failed, "with 0 and without"),
         ("program", "#", |pod| main_of(pod)["command"] = json!(["/none"]), LONG, NotStartable, "/none"),

@@ -213,7 +213,7 @@ async fn queued_tasks() {
     assert_eq!(fixture.result(&first).await.log.as_deref(), Some("first\n"));
     let slot_free = Instant::now();
     let (code, message) = fixture.reason(&second).await;
-    assert!(code == ReasonCode::Timeout && message.contains("than 1.5 s"), "{code:?} {message}");
+    assert!(code == ReasonCode::Timeout && message.contains("than its timeout"), "{code:?} {message}");
     assert!(slot_free.elapsed() > Duration::from_millis(1_400), "{:?}", slot_free.elapsed());
     assert!(fixture.callbacks.accepted(&token(&dropped)).is_empty());
     fixture.close().await;

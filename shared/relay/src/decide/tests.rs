@@ -130,7 +130,7 @@ fn a_task_waits_for_objects_until_its_deadline() {
     assert_eq!(objects(&spec, &waits, &settings, NOW), ObjectsStep::Wait(NOW + 500));
     let ObjectsStep::Fail(result) = objects(&spec, &waits, &settings, NOW + 500) else { panic!() };
     let reason = result.reason.unwrap();
-    assert_eq!((reason.code, &*reason.message), (Timeout, "it took longer than 1 s: Deployment n/a: m"));
+    assert_eq!((reason.code, &*reason.message), (Timeout, "it took longer than its timeout: Deployment n/a: m"));
     spec.deadline_ms += 5_000;
     assert_eq!(objects(&spec, &waits, &settings, NOW), ObjectsStep::Wait(NOW + 3_000));
     spec.objects.remove = vec!["other".to_owned()];
@@ -212,13 +212,21 @@ fn readiness_rules_and_lost_objects() {
         (Some(object("u", "yes")), None, Ok(true)),
         (Some(object("u", "yes")), rules(rule("yes"), None), Ok(true)),
         (Some(object("u", "no")), rules(rule("yes"), None), Ok(false)),
-        (Some(object("u", "no")), rules(rule("no"), rule("no")), Err((Failed, "its `fail` is true"))),
+        (
+            Some(object("u", "no")),
+            rules(rule("no"), rule("no")),
+            Err((Failed, "ConfigMap n/a: its `fail` is true: `object.data.ready == 'no'`")),
+        ),
         (Some(object("u", "no")), rules(Some("object.data.ready".to_owned()), None), Err((Failed, "true or false"))),
         (Some(object("other", "yes")), None, Err((Lost, "was deleted or replaced"))),
         (None, rules(rule("yes"), None), Err((Lost, "was deleted or replaced"))),
     ] {
         match (judge(&applied, object.as_ref(), rules.as_ref()), expected) {
-            (Ok(pending), Ok(ready)) => assert_eq!(pending.is_none(), ready, "{object:?}"),
+            (Ok(pending), Ok(ready)) => {
+                assert_eq!(pending.is_none(), ready, "{object:?}");
+                let text = pending.map(|wait| wait.message);
+                assert!(text.is_none_or(|it| it == "its `ready` is not true yet: `object.data.ready == 'yes'`"));
+            }
             (Err(StepError::Failed(result)), Err((code, text))) => {
                 let reason = result.reason.unwrap();
                 assert!(reason.code == code && reason.message.contains(text), "{object:?}: {reason:?}");

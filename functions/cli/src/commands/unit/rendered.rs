@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::client::ApiClient;
 use crate::exit::{CliError, Exit, Result};
+use crate::lifecycle::named;
 use crate::output::{OutputArgs, printable};
 use crate::target::TargetArgs;
 
@@ -50,7 +51,12 @@ impl RenderedArgs {
         let found: Vec<(&str, &str)> = all.iter().copied().filter(|(_, key)| is_named(key)).collect();
         let Some(&first) = found.first() else {
             let error = CliError::failed(format!("no run of the target has a unit `{}`", self.unit));
-            return Err(error.with_hint(format!("units: {}", keys(&all))));
+            let hooks: Vec<&str> = seen.runs.iter().map(|run| run.hook.as_str()).collect();
+            return Err(error.with_hint(match (all.as_slice(), hooks.as_slice()) {
+                ([_, ..], _) => format!("units: {}", keys(&all)),
+                ([], [_, ..]) => format!("hooks that have run: {}", hooks.join(", ")),
+                ([], []) => format!("no unit has started: ebb why {}", named(&self.target.target())),
+            }));
         };
         if found.iter().any(|(_, key)| *key != first.1) {
             let error = CliError::failed(format!("several units have the name `{}`", self.unit));
@@ -102,9 +108,31 @@ fn yaml<T: Serialize>(data: &T) -> String {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+    use ebb_documents::diagnostic::DiagnosticStyle;
     use serde_json::json;
 
     use super::*;
+    use crate::progress::fixtures;
+
+    #[derive(Debug, Parser)]
+    struct RenderedLine {
+        #[command(flatten)]
+        args: RenderedArgs,
+    }
+
+    #[test]
+    fn the_help_for_an_unknown_unit_is_never_empty() {
+        for (line, seen, expected) in [
+            ("- pr-1 none", fixtures::busy(), "units: billing/register, cache/warm"),
+            ("- pr-1 seed --hook postStop", fixtures::busy(), "hooks that have run: preStart"),
+            ("- pr-1 seed", fixtures::target("starting", fixtures::NOW), "no unit has started: ebb why pr-1"),
+        ] {
+            let args = RenderedLine::try_parse_from(line.split(' ')).unwrap().args;
+            let error = args.chosen(&seen).unwrap_err().text(DiagnosticStyle::Plain);
+            assert!(error.contains(expected), "{line}: {error}");
+        }
+    }
 
     #[test]
     fn manifests_are_documents_below_a_comment() {
