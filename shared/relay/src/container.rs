@@ -47,7 +47,10 @@ impl Reconciler {
         }
         self.registry.record_waits(&held.record.name, waits);
         let early_failure = held.record.spec.as_ref().and_then(|spec| spec.early_failure.clone());
-        let silence = self.registry.silence(&held.record.name, self.settings.lost_after());
+        let silence = match observation {
+            PodObservation::Running => self.registry.silence(&held.record.name, self.settings.lost_after()),
+            _ => None,
+        };
         let pod = pods.last();
         let state =
             ObservedContainer { spec: &spec, observation, pod, reported, early_failure, removing: left, silence };

@@ -211,7 +211,7 @@ pub(crate) struct ObservedContainer<'a> {
     pub(crate) early_failure: Option<FailureReason>,
     /// The reason why objects to remove still exist.
     pub(crate) removing: Option<String>,
-    /// The time without a report of the entrypoint, if this relay has received one.
+    /// The time without a report of the entrypoint, if its container runs.
     pub(crate) silence: Option<Silence>,
 }
 

@@ -29,6 +29,9 @@ struct TaskLoop {
     waits: Vec<(Instant, TaskWait)>,
     objects: Option<ObjectCount>,
     heartbeat: Option<Instant>,
+    /// The time at which this process first found the container running. Without a heartbeat, the silence counts from it:
+    /// a restarted relay does not know the heartbeats before.
+    seen_running: Option<Instant>,
     /// The time at which the entrypoint was found silent, if it has not reported since.
     silent_since: Option<Instant>,
     progress: Option<String>,
@@ -148,12 +151,13 @@ impl TaskRegistry {
         self.state().loops.get(name)?.progress.clone()
     }
 
-    /// Returns the time since the last report of an entrypoint, which counts as lost after `limit`. Returns `None` if
-    /// this relay has received no report: it was restarted, or the entrypoint sends none.
+    /// Returns the time without a report of the entrypoint of a running container, which counts as lost after `limit`.
+    /// Without any report, the time counts from the first call. Returns `None` if the task has no loop.
     pub(crate) fn silence(&self, name: &TaskId, limit: Duration) -> Option<Silence> {
         let mut state = self.state();
         let running = state.loops.get_mut(name)?;
-        let lasted = running.heartbeat?.elapsed();
+        let seen_running = *running.seen_running.get_or_insert_with(Instant::now);
+        let lasted = running.heartbeat.unwrap_or(seen_running).elapsed();
         let confirmation = limit / CONFIRMATION;
         let next_check = match (limit - confirmation).checked_sub(lasted) {
             Some(left) if !left.is_zero() => left,
@@ -221,7 +225,8 @@ mod tests {
     fn pass(registry: &TaskRegistry, name: &TaskId, seconds: u64) {
         let mut state = registry.state();
         let running = state.loops.get_mut(name).unwrap();
-        for time in [&mut running.heartbeat, &mut running.silent_since, &mut running.forwarded].into_iter().flatten() {
+        let [seen, silent] = [&mut running.seen_running, &mut running.silent_since];
+        for time in [&mut running.heartbeat, seen, silent, &mut running.forwarded].into_iter().flatten() {
             *time = time.checked_sub(Duration::from_secs(seconds)).unwrap();
         }
     }
@@ -230,8 +235,14 @@ mod tests {
     fn an_entrypoint_is_lost_after_a_confirmed_silence() {
         let (registry, name) = (TaskRegistry::default(), TaskId { unit: "run-0".to_owned(), attempt: 1 });
         let next_check = || Some(registry.silence(&name, LIMIT)?.next_check.as_millis().div_ceil(1000));
-        registry.wake_or_register(&name);
         assert_eq!(next_check(), None);
+        registry.wake_or_register(&name);
+        // A restarted relay has received no report yet.
+        assert_eq!(next_check(), Some(50));
+        pass(&registry, &name, 50);
+        assert_eq!(next_check(), Some(10));
+        pass(&registry, &name, 10);
+        assert_eq!(next_check(), Some(0));
         registry.record_heartbeat(&name);
         assert_eq!(next_check(), Some(50));
         pass(&registry, &name, 50);
