@@ -248,8 +248,19 @@ fn warned(pod: &Pod, own: &[&Warning], now_ms: u64) -> Option<StartBlocker> {
     let is_about_image = found.message.starts_with(NOT_CREATED) && found.message.contains("mage");
     Some(match is_about_image {
         true => StartBlocker { code: ReasonCode::ImagePull, resolves: Person, ..found },
+        false if lacks_source(pod, &found) => StartBlocker { kind: BlockerKind::Transient(found.since_ms), ..found },
         false => found,
     })
+}
+
+/// Returns true if the Secret or ConfigMap of a volume, or a key of it, is missing.
+fn lacks_source(pod: &Pod, found: &StartBlocker) -> bool {
+    let is_meant = |source: &&str| found.message.contains(*source);
+    // The kubelet creates the sandbox after it has mounted all volumes.
+    found.message.starts_with("FailedMount: ")
+        && found.resolves == Person
+        && ["secret \"", "configmap \"", "non-existent"].iter().any(is_meant)
+        && condition(pod, "PodReadyToStartContainers", "True").is_none()
 }
 
 /// Returns the init container that runs. The other containers start when it has ended. A sidecar, which does not end, lets them

@@ -29,6 +29,14 @@ pub(crate) fn no_such_secret(pod: &mut Value) {
     main_of(pod)["env"] = json!([{"name": "A", "valueFrom": from}]);
 }
 
+pub(crate) fn no_volume(pod: &mut Value) {
+    let container = main_of(pod).as_object_mut().unwrap();
+    let mounts = container.entry("volumeMounts").or_insert(json!([]));
+    mounts.as_array_mut().unwrap().push(json!({"name": "gone", "mountPath": "/gone"}));
+    let volumes = pod.as_object_mut().unwrap().entry("volumes").or_insert(json!([]));
+    volumes.as_array_mut().unwrap().push(json!({"name": "gone", "secret": {"secretName": "none"}}));
+}
+
 fn wrong_install(pod: &mut Value) {
     pod["initContainers"][0]["command"] = json!(["/ebb-entrypoint", "wrong"]);
 }
@@ -39,7 +47,7 @@ async fn failures_of_pods() {
     let fixture = RelayFixture::new("reasons", &["--pod-start-timeout-seconds", "4"]).await;
     const LONG: u64 = 60_000;
     let unchanged: ManifestChange = |_| {};
-    let cases: [(&str, &str, ManifestChange, u64, ReasonCode, &str); 14] = [
+    let cases: [(&str, &str, ManifestChange, u64, ReasonCode, &str); 15] = [
         ("exit", "exit 7", unchanged, LONG, Exit, "the script ended with 7"),
         ("killed", "kill -9 $$", unchanged, LONG, Exit, "SIGKILL"),
         ("missing", "#", |pod| main_of(pod)["image"] = "127.0.0.1:1/none:1".into(), LONG, ImagePull, "none:1"),
@@ -52,6 +60,7 @@ async fn failures_of_pods() {
         ("nothing", "#", |pod| main_of(pod)["command"] = json!(["true"]), LONG, Failed, "with 0 and without"),
         ("program", "#", |pod| main_of(pod)["command"] = json!(["/none"]), LONG, NotStartable, "/none"),
         ("config", "#", no_such_secret, LONG, NotStartable, "none"),
+        ("volume", "#", no_volume, LONG, NotStartable, "secret \"none\" not found"),
         ("init", "#", wrong_install, LONG, NotStartable, "ebb-install"),
         ("deadline", "sleep 1000", |pod| pod["activeDeadlineSeconds"] = 4.into(), LONG, Timeout, "deadline"),
     ];

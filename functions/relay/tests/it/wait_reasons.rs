@@ -6,7 +6,9 @@ use futures::future::join_all;
 use k8s_openapi::api::core::v1::Event;
 
 use crate::cluster::BUSYBOX;
-use crate::failure_reasons::{ManifestChange, enforce_restricted, main_of, no_such_secret, set_quota, without_user};
+use crate::failure_reasons::{
+    ManifestChange, enforce_restricted, main_of, no_such_secret, no_volume, set_quota, without_user,
+};
 use crate::fixture::*;
 use crate::objects::{deployment, removal};
 use crate::rights::{grant_role, rights, rule_for};
@@ -23,14 +25,6 @@ fn no_image(pod: &mut Value) {
 
 fn no_node(pod: &mut Value) {
     pod["nodeSelector"] = json!({"no": "such"});
-}
-
-fn no_volume(pod: &mut Value) {
-    let container = main_of(pod).as_object_mut().unwrap();
-    let mounts = container.entry("volumeMounts").or_insert(json!([]));
-    mounts.as_array_mut().unwrap().push(json!({"name": "gone", "mountPath": "/gone"}));
-    let volumes = pod.as_object_mut().unwrap().entry("volumes").or_insert(json!([]));
-    volumes.as_array_mut().unwrap().push(json!({"name": "gone", "secret": {"secretName": "none"}}));
 }
 
 fn no_init_image(pod: &mut Value) {

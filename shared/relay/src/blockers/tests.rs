@@ -48,7 +48,10 @@ fn reasons_of_pods() {
     let of_pod_at = |reason: &str, message: &str, last: &str| vec![warning("u", reason, message, last)];
     let recent = "2026-01-01T00:09:00Z";
     let missing = r#"MountVolume.SetUp failed for volume "v" : secret "nope" not found"#;
+    let driver = r#"MountVolume.MountDevice failed for volume "secret" : driver name "d" not found in the list"#;
     let creating = || main_is(waiting("ContainerCreating", ""));
+    let mut mounted = creating();
+    mounted["conditions"] = json!([{"type": "PodReadyToStartContainers", "status": "True"}]);
     let last = |count: u64, state: Value| {
         let mut status = main_is(state);
         let end =
@@ -92,6 +95,8 @@ fn reasons_of_pods() {
         (last(2, waiting("CrashLoopBackOff", "back-off 10s")), of_pod_at("BackOff", "Back-off restarting", recent)),
         (last(2, json!({"running": {}})), vec![]),
         (creating(), of_pod_at("FailedMount", missing, recent)),
+        (creating(), of_pod_at("FailedMount", driver, recent)),
+        (mounted, of_pod_at("FailedMount", missing, recent)),
         (init(waiting("PodInitializing", "")), of_pod_at("FailedCreatePodSandBox", "no network", recent)),
         (main_is(json!({"running": {}})), of_pod_at("Unhealthy", "Readiness probe failed: 500", recent)),
         (failed, vec![]),
@@ -108,6 +113,8 @@ NotStartable, Transient for 10 min, since 5 min, Person: container `main`: Creat
 NotStartable, Transient for 10 min, since 10 min, Person: container `main`: RunContainerError
 NotStartable, Transient for 10 min, since 5 min, Itself: container `main`: CrashLoopBackOff: exit code 3 (Error), 2 restarts: no database
 NotStartable, Reported, since 2 min, Itself: container `main`: CrashLoopBackOff: exit code 3 (Error), 2 restarts: no database
+NotStartable, Transient for 5 min, since 5 min, Person: FailedMount: MountVolume.SetUp failed for volume "v" : secret "nope" not found
+NotStartable, Reported, since 5 min, Person: FailedMount: MountVolume.MountDevice failed for volume "secret" : driver name "d" not found in the list
 NotStartable, Reported, since 5 min, Person: FailedMount: MountVolume.SetUp failed for volume "v" : secret "nope" not found
 NotStartable, Reported, since 5 min, Itself: FailedCreatePodSandBox: no network
 NotStartable, Reported, since 5 min, Itself: Unhealthy: Readiness probe failed: 500
