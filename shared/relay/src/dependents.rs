@@ -14,7 +14,7 @@ use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
 use crate::blockers;
-use crate::objects::{self, created_ms};
+use crate::objects::{self, created_ms, group_kind};
 use crate::pod::{BlockerKind, StartBlocker, millis};
 use crate::reconciler::Reconciler;
 use crate::record::ObjectRef;
@@ -165,12 +165,6 @@ impl Reconciler {
         };
         self.owned.get(namespace, MAX_AGE, read).await
     }
-}
-
-fn group_kind(object: &Value) -> (&str, &str) {
-    let version = object["apiVersion"].as_str().unwrap_or_default();
-    let group = version.rsplit_once('/').map_or("", |(group, _)| group);
-    (group, object["kind"].as_str().unwrap_or_default())
 }
 
 /// Returns true for a kind that Kubernetes does not define. Only such kinds own objects of unknown kinds.

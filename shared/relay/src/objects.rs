@@ -1,6 +1,7 @@
 //! Reads, applies and deletes objects.
 
 use ebb_protocol::relay::{TaskId, TaskWait};
+use ebb_readiness::{DocumentRules, ObjectReadiness};
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
 use serde_json::{Value, json};
@@ -88,6 +89,12 @@ impl Reconciler {
         self.apply(object_ref, &manifest).await
     }
 
+    /// Deletes the object of a lower attempt and its dependents. The object may exist for some time.
+    pub(crate) async fn delete_lower(&self, object_ref: &ObjectRef, object: &Value) -> kube::Result<()> {
+        let Some(api) = self.discovery.api_for(&self.client, object_ref).await? else { return Ok(()) };
+        delete_uid(&api, &object_ref.name, uid(object).to_owned(), DeleteParams::foreground()).await
+    }
+
     /// Deletes an applied object and its dependents if it still has the recorded UID and labels. Returns a wait if it
     /// still exists.
     pub(crate) async fn delete(&self, name: &TaskId, applied: &AppliedObject) -> kube::Result<Option<TaskWait>> {
@@ -98,7 +105,7 @@ impl Reconciler {
         }
         if !object["metadata"]["deletionTimestamp"].is_null() {
             let why = match ebb_readiness::deletion(Some(&object), Some(recorded)) {
-                ebb_readiness::ObjectReadiness::Pending { reason } => reason,
+                ObjectReadiness::Pending { reason } => reason,
                 _ => String::new(),
             };
             let since = millis_at(&object["metadata"]["deletionTimestamp"]);
@@ -173,6 +180,22 @@ pub(crate) fn millis_at(time: &Value) -> u64 {
     pod::millis(serde_json::from_value(time.clone()).ok().as_ref())
 }
 
+/// Returns the API group of an object, `""` for the core group, and its kind.
+pub(crate) fn group_kind(object: &Value) -> (&str, &str) {
+    let version = object["apiVersion"].as_str().unwrap_or_default();
+    let group = version.rsplit_once('/').map_or("", |(group, _)| group);
+    (group, object["kind"].as_str().unwrap_or_default())
+}
+
+/// Kinds whose objects run once. A failed one stays failed, also when it is applied again.
+const RUN_ONCE: [(&str, &str); 3] = [("", "Pod"), ("batch", "Job"), ("argoproj.io", "Workflow")];
+
+/// Returns true for an object that runs once and has failed by the contract of its kind.
+pub(crate) fn is_failed_run(object: &Value) -> bool {
+    let readiness = ebb_readiness::judge(Some(object), None, DocumentRules::default());
+    RUN_ONCE.contains(&group_kind(object)) && matches!(readiness, ObjectReadiness::Failed { .. })
+}
+
 pub(crate) fn uid(object: &Value) -> &str {
     object["metadata"]["uid"].as_str().unwrap_or_default()
 }
@@ -206,4 +229,29 @@ pub(crate) fn foreign(object_ref: &ObjectRef) -> String {
 pub(crate) fn owner(object: &Value) -> Option<TaskId> {
     let label = |key: &str| object["metadata"]["labels"][key].as_str();
     Some(TaskId { unit: label(names::UNIT)?.to_owned(), attempt: label(names::ATTEMPT)?.parse().ok()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_failed_objects_that_run_once_are_replaced() {
+        let job = |kind: &str| json!({"conditions": [{"type": kind, "status": "True"}]});
+        let phase = |phase: &str| json!({"phase": phase});
+        for (version, kind, status, expected) in [
+            ("batch/v1", "Job", job("Failed"), true),
+            ("batch/v1", "Job", job("Complete"), false),
+            ("batch/v1", "Job", json!({}), false),
+            ("v1", "Pod", phase("Failed"), true),
+            ("v1", "Pod", phase("Running"), false),
+            ("argoproj.io/v1alpha1", "Workflow", phase("Error"), true),
+            ("argoproj.io/v1alpha1", "Workflow", phase("Running"), false),
+            // It may recover, and it has data.
+            ("v1", "PersistentVolumeClaim", phase("Lost"), false),
+        ] {
+            let object = json!({"apiVersion": version, "kind": kind, "metadata": {"name": "a"}, "status": status});
+            assert_eq!(is_failed_run(&object), expected, "{object}");
+        }
+    }
 }

@@ -171,6 +171,13 @@ impl Reconciler {
                     self.save_queued_documents(held, documents).await?;
                     return Ok(Some(ReconcileAction::Requeue(DYING)));
                 }
+                Some((ObjectOwnership::LowerAttempt, object)) if objects::is_failed_run(object) => {
+                    self.delete_lower(object_ref, object).await?;
+                    let wait = task_waits::wait(object_ref, "the failed object of an earlier attempt is being deleted");
+                    self.registry.record_waits(&name, vec![wait]);
+                    self.save_queued_documents(held, documents).await?;
+                    return Ok(Some(ReconcileAction::Requeue(DYING)));
+                }
                 lower => {
                     let Some(manifest) = self.manifest(&spec, held, number, object_ref, documents).await? else {
                         // The documents are in no record. The control plane must repeat the request.

@@ -29,6 +29,7 @@ mod relay_crash;
 mod release;
 mod request_bodies;
 mod requests;
+mod retries;
 mod rights;
 mod services;
 mod two_relays;
