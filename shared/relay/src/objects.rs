@@ -104,13 +104,7 @@ impl Reconciler {
             return Ok(None);
         }
         if !object["metadata"]["deletionTimestamp"].is_null() {
-            let why = match ebb_readiness::deletion(Some(&object), Some(recorded)) {
-                ObjectReadiness::Pending { reason } => reason,
-                _ => String::new(),
-            };
-            let since = millis_at(&object["metadata"]["deletionTimestamp"]);
-            let since_ms = (since > 0).then(|| now_ms().saturating_sub(since));
-            return Ok(Some(TaskWait { since_ms, ..task_waits::wait(object_ref, &why) }));
+            return Ok(Some(deletion(object_ref, &object)));
         }
         let Some(api) = self.discovery.api_for(&self.client, object_ref).await? else { return Ok(None) };
         delete_uid(&api, &object_ref.name, recorded.clone(), DeleteParams::foreground()).await?;
@@ -168,6 +162,21 @@ fn as_apply_managed(managed: &Value) -> Option<Value> {
     let entry = managed.as_array_mut()?.iter_mut().find(ours)?;
     entry["operation"] = "Apply".into();
     Some(managed)
+}
+
+/// Returns the wait for the end of an object that is being deleted: its finalizers, or its grace period.
+pub(crate) fn deletion(object_ref: &ObjectRef, object: &Value) -> TaskWait {
+    let metadata = &object["metadata"];
+    let grace_s = metadata["deletionGracePeriodSeconds"].as_u64().unwrap_or(0);
+    let grace = if grace_s > 0 { format!(", with a grace period of {grace_s} s") } else { String::new() };
+    let why = match ebb_readiness::deletion(Some(object), None) {
+        ObjectReadiness::Pending { reason } => reason,
+        _ => String::new(),
+    };
+    // The time in the object is the end of the grace period.
+    let since_ms = millis_at(&metadata["deletionTimestamp"]).saturating_sub(grace_s.saturating_mul(1000));
+    let since_ms = (since_ms > 0).then(|| now_ms().saturating_sub(since_ms));
+    TaskWait { since_ms, ..task_waits::wait(object_ref, &format!("{why}{grace}")) }
 }
 
 /// Returns the time at which an object was created, in milliseconds since 1970 by the cluster's clock.
@@ -234,6 +243,23 @@ pub(crate) fn owner(object: &Value) -> Option<TaskId> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn deletions_have_their_finalizers_and_grace_period() {
+        let wait = |finalizers: Value, grace: Value| {
+            let metadata = json!({
+                "name": "a", "namespace": "n", "deletionTimestamp": "1970-01-01T00:01:00Z",
+                "deletionGracePeriodSeconds": grace, "finalizers": finalizers,
+            });
+            let object = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata});
+            let wait = deletion(&ObjectRef::of(&object), &object);
+            // The second in which the deletion began.
+            (wait.message, (now_ms() - wait.since_ms.unwrap()) / 1000)
+        };
+        assert_eq!(wait(json!(["a/b"]), json!(0)), ("waiting for the finalizer `a/b`".to_owned(), 60));
+        let grace = "it is terminating, with a grace period of 30 s";
+        assert_eq!(wait(json!([]), json!(30)), (grace.to_owned(), 30));
+    }
 
     #[test]
     fn only_failed_objects_that_run_once_are_replaced() {

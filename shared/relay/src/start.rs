@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ebb_protocol::callback::{Callback, ReasonCode};
-use ebb_protocol::relay::{SecretDocument, TaskId};
+use ebb_protocol::limits::message;
+use ebb_protocol::relay::{SecretDocument, TaskId, TaskWait};
 use serde_json::Value;
 
 use crate::decide::{self, OtherAttempts};
@@ -22,6 +23,8 @@ use crate::store::VersionedRecord;
 use crate::task_waits;
 
 const DYING: Duration = Duration::from_millis(200);
+/// The pause between two looks at an object that is being deleted. A finalizer can hold it for hours.
+const DELETION_PAUSE: Duration = Duration::from_secs(1);
 
 impl Reconciler {
     /// Applies the missing objects. `documents` come from the request, because records do not hold them.
@@ -162,21 +165,19 @@ impl Reconciler {
                 Some((ObjectOwnership::Foreign, _)) => {
                     return fail(ReasonCode::Denied, &objects::foreign(object_ref));
                 }
+                Some((ObjectOwnership::LowerAttempt, object)) if !object["metadata"]["deletionTimestamp"].is_null() => {
+                    let wait = objects::deletion(object_ref, object);
+                    let why = format!("the object of an earlier attempt is still being deleted: {}", wait.message);
+                    let wait = TaskWait { message: message(&why), ..wait };
+                    return Ok(Some(self.await_deletion(held, wait, documents).await?));
+                }
                 _ if now_ms() > spec.not_after_ms => {
                     return fail(ReasonCode::Lost, "the relay was unavailable until the request expired");
-                }
-                Some((ObjectOwnership::LowerAttempt, object)) if !object["metadata"]["deletionTimestamp"].is_null() => {
-                    let wait = task_waits::wait(object_ref, "the object of an earlier attempt is still being deleted");
-                    self.registry.record_waits(&name, vec![wait]);
-                    self.save_queued_documents(held, documents).await?;
-                    return Ok(Some(ReconcileAction::Requeue(DYING)));
                 }
                 Some((ObjectOwnership::LowerAttempt, object)) if objects::is_failed_run(object) => {
                     self.delete_lower(object_ref, object).await?;
                     let wait = task_waits::wait(object_ref, "the failed object of an earlier attempt is being deleted");
-                    self.registry.record_waits(&name, vec![wait]);
-                    self.save_queued_documents(held, documents).await?;
-                    return Ok(Some(ReconcileAction::Requeue(DYING)));
+                    return Ok(Some(self.await_deletion(held, wait, documents).await?));
                 }
                 lower => {
                     let Some(manifest) = self.manifest(&spec, held, number, object_ref, documents).await? else {
@@ -217,6 +218,29 @@ impl Reconciler {
             }
         }
         Ok(None)
+    }
+
+    /// Waits until the object of a lower attempt is gone, and fails at the deadline of the task. The request arrived in
+    /// time, so the task may start until then.
+    async fn await_deletion(
+        &self,
+        held: &mut VersionedRecord,
+        wait: TaskWait,
+        documents: &[SecretDocument],
+    ) -> StepResult<ReconcileAction> {
+        if let Some(spec) = &mut held.record.spec {
+            if now_ms() >= spec.deadline_ms {
+                let late = decide::deadline_failure(Some(&task_waits::text(&wait)));
+                return Err(StepError::Failed(Box::new(late)));
+            }
+            if spec.not_after_ms < spec.deadline_ms {
+                spec.not_after_ms = spec.deadline_ms;
+                self.store.save(held).await?;
+            }
+        }
+        self.registry.record_waits(&held.record.name, vec![wait]);
+        self.save_queued_documents(held, documents).await?;
+        Ok(ReconcileAction::Requeue(DELETION_PAUSE))
     }
 
     /// Returns `None` if a document is not stored.

@@ -1,4 +1,6 @@
-//! Further attempts of units whose objects run once.
+//! Further attempts of units, whose objects run once or are being deleted.
+
+use ebb_protocol::relay::EnsureTask;
 
 use crate::client::kubeconfig_of;
 use crate::cluster::BUSYBOX;
@@ -8,7 +10,7 @@ use crate::rights::{ApiRight, grant_role, rights_of, rule_for};
 
 /// Starts a relay that may create pods.
 async fn fixture(title: &str) -> RelayFixture {
-    let policy = |units: &str| json!({"namespaces": {units: []}, "kinds": ["Pod", "Job.batch"]});
+    let policy = |units: &str| json!({"namespaces": {units: []}, "kinds": ["ConfigMap", "Pod", "Job.batch"]});
     let fixture = RelayFixture::with_policy(title, &[], policy).await;
     let units = &*fixture.units;
     grant_role(&fixture.client, units, units, "pods", json!([rule_for("", "pods")])).await;
@@ -75,6 +77,36 @@ async fn failed_pods_and_jobs_run_again() {
     }
     let undo = name("undo", 1);
     fixture.apply(&undo, removal(&["pod", "job"])).await;
+    fixture.success(&undo).await;
+    fixture.close().await;
+}
+
+/// The object of the first attempt was deleted by hand. The second attempt waits for longer than its request is valid.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_attempt_waits_for_the_deletion_of_the_former_object() {
+    let fixture = fixture("deleted").await;
+    let (maps, [first, second, third]) = (fixture.api::<ConfigMap>(), [1, 2, 3].map(|attempt| name("unit", attempt)));
+    fixture.apply(&first, kept(config_map("map"))).await;
+    fixture.success(&first).await;
+    merge(&maps, "map", finalizers(json!(["test.example/held"]))).await;
+    maps.delete("map", &DeleteParams::default()).await.unwrap();
+    let ensure = async |unit: &TaskId, timeout_ms: u64| {
+        let request = fixture.ensure_of(unit, kept(config_map("map")));
+        fixture.ensure(EnsureTask { valid_for_ms: 1_000, timeout_ms, ..request }).await;
+    };
+    ensure(&second, 4_000).await;
+    let (code, message) = fixture.reason(&second).await;
+    assert!(code == ReasonCode::Timeout && message.contains("the finalizer `test.example/held`"), "{message}");
+    ensure(&third, 60_000).await;
+    tokio::time::sleep(Duration::from_millis(2_500)).await;
+    match fixture.status(&third).await {
+        TaskState::Running(task) => assert!(task.waits[0].message.contains("test.example/held"), "{task:?}"),
+        other => panic!("{other:?}"),
+    }
+    merge(&maps, "map", finalizers(Value::Null)).await;
+    fixture.success(&third).await;
+    let undo = name("undo", 1);
+    fixture.apply(&undo, removal(&["unit"])).await;
     fixture.success(&undo).await;
     fixture.close().await;
 }
