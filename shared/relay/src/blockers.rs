@@ -6,15 +6,17 @@
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::limits::message;
 use ebb_protocol::relay::WaitResolution;
-use k8s_openapi::api::core::v1::{ContainerStatus, Event, Pod};
+use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Event, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use crate::pod::{BlockerKind, StartBlocker, condition, millis};
+use crate::pod::{BlockerKind, StartBlocker, condition, is_over, millis};
 use WaitResolution::{Itself, Never, Person};
 
 /// Milliseconds for which a warning about volumes, the sandbox or a probe counts. The kubelet repeats it at least every
 /// two minutes while its cause lasts.
 const RECENT_MS: u64 = 300_000;
+/// Milliseconds for which a container must run after a crash.
+const STABLE_MS: u64 = 15_000;
 /// The warning about a container that cannot be created. The kubelet sends it some seconds before the status of the pod.
 const NOT_CREATED: &str = "Failed";
 /// Messages of [`NOT_CREATED`] that follow one with the cause.
@@ -208,22 +210,46 @@ fn crashed(
     started_ms: u64,
     own: &[&Warning],
 ) -> Option<StartBlocker> {
-    let state = container.state.as_ref()?;
-    let last = container.last_state.as_ref().and_then(|it| it.terminated.as_ref());
-    let last = state.terminated.as_ref().or(last).filter(|end| end.exit_code != 0);
+    let last = last_crash(container);
     let kind = match reason {
         "CrashLoopBackOff" => BlockerKind::Transient(started_ms),
         "" if container.restart_count > 0 && !container.ready && last.is_some() => BlockerKind::Reported,
         _ => return None,
     };
-    let exit = last.map_or_else(|| "it ended".to_owned(), |end| exit_text(end.exit_code, end.reason.as_deref()));
-    let said = last.and_then(|end| end.message.as_deref()).unwrap_or_default();
-    let (name, count) = (&container.name, container.restart_count);
-    let message = trimmed(&format!("{role} `{name}`: CrashLoopBackOff: {exit}, {count} restarts: {said}"));
     let first = own.iter().filter(|it| it.reason == "BackOff").map(|it| it.first_ms).min();
     let ended_ms = last.map(|end| millis(end.finished_at.as_ref()));
     let since_ms = first.or(ended_ms).unwrap_or(started_ms);
+    let message = crash_text(role, container, last);
     Some(StartBlocker { code: ReasonCode::NotStartable, message, kind, since_ms, resolves: Itself })
+}
+
+/// Returns the present or last end of a container, unless it has succeeded.
+fn last_crash(container: &ContainerStatus) -> Option<&ContainerStateTerminated> {
+    let last = container.last_state.as_ref().and_then(|it| it.terminated.as_ref());
+    container.state.as_ref()?.terminated.as_ref().or(last).filter(|end| end.exit_code != 0)
+}
+
+fn crash_text(role: &str, container: &ContainerStatus, last: Option<&ContainerStateTerminated>) -> String {
+    let exit = last.map_or_else(|| "it ended".to_owned(), |end| exit_text(end.exit_code, end.reason.as_deref()));
+    let said = last.and_then(|end| end.message.as_deref()).unwrap_or_default();
+    let (name, count) = (&container.name, container.restart_count);
+    trimmed(&format!("{role} `{name}`: CrashLoopBackOff: {exit}, {count} restarts: {said}"))
+}
+
+/// Returns the last crash of a container that has run again for less than [`STABLE_MS`], or does not run. Its pod may be
+/// ready between two crashes.
+pub(crate) fn recent_crash(pod: &Pod, now_ms: u64) -> Option<StartBlocker> {
+    if is_over(pod) {
+        return None;
+    }
+    containers(pod).find_map(|(role, container)| {
+        let last = last_crash(container).filter(|_| container.restart_count > 0)?;
+        let running = container.state.as_ref()?.running.as_ref();
+        let ran_ms = running.map_or(0, |it| now_ms.saturating_sub(millis(it.started_at.as_ref())));
+        let (code, kind, resolves) = (ReasonCode::NotStartable, BlockerKind::Reported, Itself);
+        let (message, since_ms) = (crash_text(role, container, Some(last)), millis(last.finished_at.as_ref()));
+        (ran_ms < STABLE_MS).then_some(StartBlocker { code, message, kind, since_ms, resolves })
+    })
 }
 
 /// Returns the newest warning about the volumes and the sandbox of a pod without containers, or about a probe.

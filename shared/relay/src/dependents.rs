@@ -101,15 +101,8 @@ impl Reconciler {
             let pod = serde_json::from_value(object.clone()).ok();
             return Ok(own(pod.and_then(|pod: Pod| blockers::of_pod(&pod, &warnings, now_ms()))));
         }
-        let controllers: Vec<String> = match group_kind(object) {
-            ("apps", "Deployment") => {
-                let newest = self.newest_replica_set(namespace, object).await?;
-                newest.into_iter().chain([objects::uid(object).to_owned()]).collect()
-            }
-            ("apps", "StatefulSet" | "DaemonSet" | "ReplicaSet") | ("batch", "Job") => {
-                vec![objects::uid(object).to_owned()]
-            }
-            _ => return Ok(own(blockers::of_object(objects::uid(object), &warnings, now_ms()))),
+        let Some(controllers) = self.controllers(namespace, object).await? else {
+            return Ok(own(blockers::of_object(objects::uid(object), &warnings, now_ms())));
         };
         let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
         let (pods, newest_pod_ms) = present_pods(api.list(&selected(object)).await?.items, &controllers);
@@ -120,6 +113,43 @@ impl Reconciler {
         let refused =
             controllers.iter().find_map(|uid| blockers::of_controller(uid, created_ms, newest_pod_ms, &warnings));
         Ok(blocked.or_else(|| own(refused.or_else(|| replica_failure(object)))))
+    }
+
+    /// Returns the UIDs of the objects whose pods are those of `object`. Returns `None` for a kind without pods.
+    async fn controllers(&self, namespace: &str, object: &Value) -> kube::Result<Option<Vec<String>>> {
+        let own = objects::uid(object).to_owned();
+        Ok(match group_kind(object) {
+            ("apps", "Deployment") => {
+                let newest = self.newest_replica_set(namespace, object).await?;
+                Some(newest.into_iter().chain([own]).collect())
+            }
+            ("apps", "StatefulSet" | "DaemonSet" | "ReplicaSet") | ("batch", "Job") => Some(vec![own]),
+            _ => None,
+        })
+    }
+
+    /// Returns the wait for an object that is ready between two crashes of its pods. Without a right or a response
+    /// before `until`, there is none.
+    pub(crate) async fn crash_wait(&self, object: &Value, until: Instant) -> Option<TaskWait> {
+        let found = timeout_at(until, Box::pin(self.recent_crash(object))).await.ok()?.ok()?;
+        let (source, blocker) = found?;
+        let wait = task_waits::wait(ObjectRef::of(object), "");
+        Some(task_waits::blocked(wait, source.as_deref(), &blocker, now_ms()))
+    }
+
+    async fn recent_crash(&self, object: &Value) -> kube::Result<Option<Explanation>> {
+        let Some(namespace) = object["metadata"]["namespace"].as_str() else { return Ok(None) };
+        if group_kind(object) == ("", "Pod") {
+            let pod = serde_json::from_value(object.clone()).ok();
+            let crash = pod.and_then(|pod: Pod| blockers::recent_crash(&pod, now_ms()));
+            return Ok(crash.map(|crash| (None, crash)));
+        }
+        let Some(controllers) = self.controllers(namespace, object).await? else { return Ok(None) };
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        let (pods, _) = present_pods(api.list(&selected(object)).await?.items, &controllers);
+        let crash =
+            |pod: &Pod| Some((Some(format!("pod `{}`", pod.name_any())), blockers::recent_crash(pod, now_ms())?));
+        Ok(pods.iter().find_map(crash))
     }
 
     /// Returns the UID of the newest ReplicaSet of a Deployment.

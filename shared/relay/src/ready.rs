@@ -107,6 +107,14 @@ impl Reconciler {
             waits.extend(wait);
             objects.extend(object);
         }
+        // The pods are read once all objects are ready. A rule of the document replaces this check.
+        if waits.is_empty() {
+            for (number, object) in objects.iter().enumerate() {
+                if rules.get(number).is_none_or(|rules| rules.ready.is_none()) {
+                    waits.extend(self.crash_wait(object, until).await);
+                }
+            }
+        }
         Ok((objects, waits))
     }
 

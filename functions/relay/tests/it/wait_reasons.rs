@@ -230,3 +230,19 @@ async fn object_tasks_that_fail_fast() {
     }
     fixture.close().await;
 }
+
+/// Its container runs for some seconds between two crashes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deployment_is_not_ready_between_two_crashes() {
+    let fixture = RelayFixture::new("crashes", &[]).await;
+    let unit = name("unit", 1);
+    let mut manifest = deployment("crashes", BUSYBOX);
+    let pod = &mut manifest["spec"]["template"]["spec"];
+    main_of(pod)["command"] = json!(["sh", "-c", "[ -e /kept/a ] && sleep 6; touch /kept/a; exit 3"]);
+    main_of(pod)["volumeMounts"] = json!([{"name": "kept", "mountPath": "/kept"}]);
+    pod["volumes"] = json!([{"name": "kept", "emptyDir": {}}]);
+    fixture.apply_within(&unit, objects(vec![manifest]), 45_000).await;
+    let (code, message) = fixture.reason(&unit).await;
+    assert!(code == Timeout && message.contains("CrashLoopBackOff: exit code 3"), "{code:?} {message}");
+    fixture.close().await;
+}

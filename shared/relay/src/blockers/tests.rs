@@ -154,6 +154,32 @@ NotStartable, Reported, since 5 min, Itself: init container `init` has not ended
 }
 
 #[test]
+fn a_container_is_stable_some_seconds_after_a_crash() {
+    let running = |at: &str| json!({"running": {"startedAt": at}});
+    let ended = |code: i32| json!({"terminated": {"exitCode": code, "finishedAt": "2026-01-01T00:09:00Z"}});
+    let none = json!({});
+    for (restarts, state, last, expected) in [
+        (1, running("2026-01-01T00:09:46Z"), ended(3), true),
+        (1, running("2026-01-01T00:09:45Z"), ended(3), false),
+        (1, running("2026-01-01T00:09:59Z"), ended(0), false),
+        (0, running("2026-01-01T00:09:59Z"), none.clone(), false),
+        (2, waiting("CrashLoopBackOff", ""), ended(3), true),
+        (1, ended(3), none.clone(), true),
+        (1, ended(0), ended(3), false),
+    ] {
+        let mut status = main_is(state);
+        status["containerStatuses"][0]["restartCount"] = restarts.into();
+        status["containerStatuses"][0]["lastState"] = last;
+        let found = recent_crash(&pod(status.clone()), NOW);
+        assert_eq!(found.is_some(), expected, "{status}");
+        assert!(found.is_none_or(|it| it.message.contains("exit code 3") && it.since_ms == NOW - MINUTE));
+        // A container that a pod has restarted may be killed at its end.
+        status["phase"] = "Succeeded".into();
+        assert_eq!(recent_crash(&pod(status), NOW), None);
+    }
+}
+
+#[test]
 fn images_with_a_forbidden_user_have_a_remedy() {
     let remedy = ". Set `securityContext.runAsUser` in the podTemplate or manifest of the unit, or ask the operator of the \
                   cluster for the level baseline in this namespace: ebb cluster connect NAME --apply --namespace a:baseline";
