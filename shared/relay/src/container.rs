@@ -60,6 +60,8 @@ impl Reconciler {
             ContainerStep::Terminate(result, log) => (result, log, true),
         };
         if let Some(pod) = pods.last().filter(|_| log != LogPart::Nothing) {
+            let failed = pod::failed_init(pod).filter(|_| log == LogPart::FailedInit);
+            let container = failed.map_or(container, |(name, _)| name);
             let whole = self.log(pod, container).await;
             result.log = Some(if log == LogPart::Script { logs::script_part(&whole).to_owned() } else { whole });
         }

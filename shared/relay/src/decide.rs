@@ -233,6 +233,8 @@ pub(crate) enum LogPart {
     /// The log without the lines of the entrypoint.
     Script,
     Whole,
+    /// The log of the init container that has failed the pod.
+    FailedInit,
 }
 
 impl ObservedContainer<'_> {
@@ -302,7 +304,11 @@ impl ObservedContainer<'_> {
             (None, Some(blocker)) => Callback::failed(blocker.code, &blocker.message),
             (None, None) => deadline_failure(None),
         };
-        let log = if cannot_start || result.log.is_some() { LogPart::Nothing } else { LogPart::Whole };
+        let log = match cannot_start {
+            true if self.pod.is_some_and(|pod| pod::failed_init(pod).is_some()) => LogPart::FailedInit,
+            false if result.log.is_none() => LogPart::Whole,
+            _ => LogPart::Nothing,
+        };
         ContainerStep::Terminate(Box::new(result), log)
     }
 }

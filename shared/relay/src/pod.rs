@@ -4,7 +4,7 @@
 
 use ebb_protocol::callback::{FailureReason, ReasonCode};
 use ebb_protocol::relay::WaitResolution;
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition};
+use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use serde_json::Value;
@@ -73,12 +73,7 @@ pub(crate) fn observe(job: Option<&Value>, pods: &[Pod], container: &str) -> Pod
     if let Some(status) = status.filter(|it| it.phase.as_deref() == Some("Failed")) {
         let reason = status.reason.clone().unwrap_or_default();
         let message = status.message.clone().unwrap_or_default();
-        let inits = status.init_container_statuses.as_deref().unwrap_or_default();
-        let failed = inits.iter().find_map(|it| {
-            let state = it.state.as_ref()?.terminated.as_ref()?;
-            (state.exit_code != 0).then(|| (it.name.clone(), state))
-        });
-        return match failed {
+        return match failed_init(pod) {
             Some((name, state)) if reason.is_empty() => {
                 let said = state.message.as_deref().unwrap_or_default();
                 let code = if interrupted(said) { ReasonCode::Lost } else { ReasonCode::NotStartable };
@@ -95,6 +90,15 @@ pub(crate) fn observe(job: Option<&Value>, pods: &[Pod], container: &str) -> Pod
         return PodObservation::Running;
     }
     PodObservation::Waiting(None)
+}
+
+/// Returns the name and the end of the init container that has failed a pod.
+pub(crate) fn failed_init(pod: &Pod) -> Option<(&str, &ContainerStateTerminated)> {
+    let status = pod.status.as_ref().filter(|it| it.phase.as_deref() == Some("Failed"))?;
+    status.init_container_statuses.iter().flatten().find_map(|it| {
+        let end = it.state.as_ref()?.terminated.as_ref().filter(|end| end.exit_code != 0)?;
+        Some((it.name.as_str(), end))
+    })
 }
 
 fn find<'a>(all: Option<&'a [ContainerStatus]>, name: &str) -> Option<&'a ContainerStatus> {

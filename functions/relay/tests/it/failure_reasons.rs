@@ -41,13 +41,19 @@ fn wrong_install(pod: &mut Value) {
     pod["initContainers"][0]["command"] = json!(["/ebb-entrypoint", "wrong"]);
 }
 
+fn failing_init(pod: &mut Value) {
+    let mut first = main_of(pod).clone();
+    (first["name"], first["command"]) = ("first".into(), json!(["sh", "-c", "echo broken; exit 3"]));
+    pod["initContainers"].as_array_mut().unwrap().push(first);
+}
+
 /// Each case has a script, a change of its pod, and a timeout.
 #[tokio::test(flavor = "multi_thread")]
 async fn failures_of_pods() {
     let fixture = RelayFixture::new("reasons", &["--pod-start-timeout-seconds", "4"]).await;
     const LONG: u64 = 60_000;
     let unchanged: ManifestChange = |_| {};
-    let cases: [(&str, &str, ManifestChange, u64, ReasonCode, &str); 15] = [
+    let cases: [(&str, &str, ManifestChange, u64, ReasonCode, &str); 16] = [
         ("exit", "exit 7", unchanged, LONG, Exit, "the script ended with 7"),
         ("killed", "kill -9 $$", unchanged, LONG, Exit, "SIGKILL"),
         ("missing", "#", |pod| main_of(pod)["image"] = "127.0.0.1:1/none:1".into(), LONG, ImagePull, "none:1"),
@@ -62,6 +68,7 @@ async fn failures_of_pods() {
         ("config", "#", no_such_secret, LONG, NotStartable, "none"),
         ("volume", "#", no_volume, LONG, NotStartable, "secret \"none\" not found"),
         ("init", "#", wrong_install, LONG, NotStartable, "ebb-install"),
+        ("first", "#", failing_init, LONG, NotStartable, "the init container `first` ended with 3"),
         ("deadline", "sleep 1000", |pod| pod["activeDeadlineSeconds"] = 4.into(), LONG, Timeout, "deadline"),
     ];
     join_all(cases.map(async |(unit, text, change, timeout, code, message)| {
@@ -76,8 +83,11 @@ async fn failures_of_pods() {
         }
         let reason = fixture.reason(&unit).await;
         assert!(reason.0 == code && reason.1.contains(message), "{unit:?}: {reason:?}, not {code:?} {message:?}");
-        if code == Timeout && unit.unit == "slow" {
-            assert_eq!(fixture.result(&unit).await.log.as_deref(), Some("slow\n"));
+        let log = fixture.result(&unit).await.log;
+        match &*unit.unit {
+            "slow" => assert_eq!(log.as_deref(), Some("slow\n")),
+            "first" => assert_eq!(log.as_deref(), Some("broken\n")),
+            _ => {}
         }
     }))
     .await;
