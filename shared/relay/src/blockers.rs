@@ -19,6 +19,8 @@ const RECENT_MS: u64 = 300_000;
 const STABLE_MS: u64 = 15_000;
 /// The warning about a container that cannot be created. The kubelet sends it some seconds before the status of the pod.
 const NOT_CREATED: &str = "Failed";
+/// The prefix of the message of an event that stands for several (`client-go/tools/record`).
+const COMBINED: &str = "(combined from similar events): ";
 /// Messages of [`NOT_CREATED`] that follow one with the cause.
 const REPETITIONS: [&str; 2] = ["Error: ErrImagePull", "Error: ImagePullBackOff"];
 /// Warnings of a pod that has no container yet.
@@ -42,10 +44,11 @@ impl From<Event> for Warning {
         let in_series = event.series.and_then(|series| series.last_observed_time).map(|time| Time(time.0));
         let first = event.first_timestamp.or_else(|| observed.clone()).or(event.metadata.creation_timestamp);
         let last = in_series.or(event.last_timestamp).or(observed).or_else(|| first.clone());
+        let said = event.message.unwrap_or_default();
         Self {
             uid: event.involved_object.uid.unwrap_or_default(),
             reason: event.reason.unwrap_or_default(),
-            message: message(&event.message.unwrap_or_default()),
+            message: message(said.strip_prefix(COMBINED).unwrap_or(&said)),
             first_ms: millis(first.as_ref()),
             last_ms: millis(last.as_ref()),
         }
@@ -75,8 +78,13 @@ pub(crate) fn of_controller(
     warnings: &[Warning],
 ) -> Option<StartBlocker> {
     let own = warnings.iter().filter(|it| it.uid == uid && it.reason == "FailedCreate" && it.last_ms > newest_pod_ms);
-    let newest = own.max_by_key(|it| it.last_ms)?;
-    Some(refused_creation(&newest.message, created_ms, newest.first_ms))
+    let newest = own.clone().max_by_key(|it| it.last_ms)?;
+    let reason = |it: &Warning| refused_creation(&it.message, created_ms, it.first_ms);
+    let found = reason(newest);
+    // Each try to create a pod, with its random name, can be an event of its own.
+    let same = own.map(reason).filter(|it| it.code == found.code);
+    let since_ms = same.map(|it| it.since_ms).min().unwrap_or(found.since_ms).max(newest_pod_ms);
+    Some(StartBlocker { since_ms, ..found })
 }
 
 /// Returns the reason in the message of a controller that cannot create a pod.
@@ -92,7 +100,18 @@ pub(crate) fn refused_creation(message: &str, created_ms: u64, since_ms: u64) ->
     } else {
         (ReasonCode::NotStartable, Itself)
     };
-    StartBlocker { code, message: message.to_owned(), kind: BlockerKind::Transient(created_ms), since_ms, resolves }
+    let message = without_pod_name(message);
+    StartBlocker { code, message, kind: BlockerKind::Transient(created_ms), since_ms, resolves }
+}
+
+/// Removes the random name of the pod, because a text that changes with each try is a new one for people.
+fn without_pod_name(message: &str) -> String {
+    let cut = ["pods \"", "Pod \""].iter().find_map(|start| {
+        let (before, rest) = message.split_once(start)?;
+        let (_, after) = rest.split_once('"')?;
+        Some(format!("{before}the pod{after}"))
+    });
+    cut.unwrap_or_else(|| message.to_owned())
 }
 
 fn unscheduled(pod: &Pod) -> Option<StartBlocker> {

@@ -207,17 +207,29 @@ fn reasons_of_controllers_without_pods() {
         ("admission webhook \"w\" denied the request: m".to_owned(), ReasonCode::Denied, Person),
         ("Internal error occurred".to_owned(), ReasonCode::NotStartable, Itself),
     ] {
-        let newest = warning("u", "FailedCreate", &message, "2026-01-01T00:09:00Z");
+        let combined = format!("(combined from similar events): {message}");
+        let mut first = warning("u", "FailedCreate", &message, "2026-01-01T00:08:00Z");
+        first.first_ms = NOW - 7 * MINUTE;
         let warnings = [
-            newest,
-            warning("u", "FailedCreate", "older", "2026-01-01T00:08:00Z"),
+            warning("u", "FailedCreate", &combined, "2026-01-01T00:09:00Z"),
+            first,
             warning("u", "Other", "newer", "2026-01-01T00:09:30Z"),
             warning("other", "FailedCreate", "newer", "2026-01-01T00:09:30Z"),
         ];
         let found = of_controller("u", 1, 0, &warnings);
-        let since_ms = NOW - 5 * MINUTE;
+        let since_ms = NOW - 7 * MINUTE;
+        let message = message.replace("pods \"p\"", "the pod");
         assert_eq!(found, Some(StartBlocker { code, message, kind: Transient(1), since_ms, resolves }));
-        // The controller has created a pod since then.
-        assert_eq!(of_controller("u", 1, NOW - MINUTE, &warnings), None);
+        // The controller has created a pod since the first try, and since the last one.
+        let since = |pod_ms: u64| Some(of_controller("u", 1, pod_ms, &warnings)?.since_ms);
+        assert_eq!(since(NOW - 3 * MINUTE), Some(NOW - 3 * MINUTE));
+        assert_eq!(since(NOW - MINUTE), None);
     }
+    // An earlier refusal had another cause.
+    let refused = |message: &str, first_ms: u64| {
+        let refused = warning("u", "FailedCreate", message, "2026-01-01T00:09:00Z");
+        Warning { first_ms, last_ms: first_ms, ..refused }
+    };
+    let warnings = [refused("exceeded quota", NOW - 3 * MINUTE), refused("denied the request", NOW - 5 * MINUTE)];
+    assert_eq!(of_controller("u", 1, 0, &warnings).unwrap().since_ms, NOW - 3 * MINUTE);
 }
