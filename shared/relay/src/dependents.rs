@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ebb_protocol::callback::ReasonCode;
+use ebb_protocol::limits::message;
 use ebb_protocol::relay::{TaskWait, WaitResolution};
 use ebb_readiness::{DocumentRules, ObjectReadiness};
 use k8s_openapi::api::apps::v1::ReplicaSet;
@@ -11,7 +12,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{Api, DynamicObject, ListParams, PartialObjectMeta};
 use serde_json::Value;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::blockers;
 use crate::objects::{self, created_ms, group_kind};
@@ -24,6 +25,8 @@ use crate::warnings::MAX_AGE;
 
 /// A step of a task must not wait longer for all its explanations, because it has a time limit of its own.
 pub(crate) const EXPLANATIONS: Duration = Duration::from_secs(3);
+/// Milliseconds within which most deletions end.
+const PROMPT_DELETION_MS: u64 = 3_000;
 /// Objects of a kind that are read. Further ones are ignored.
 const PAGE: u32 = 500;
 /// Kinds of the policy that are read.
@@ -150,6 +153,37 @@ impl Reconciler {
         let crash =
             |pod: &Pod| Some((Some(format!("pod `{}`", pod.name_any())), blockers::recent_crash(pod, now_ms())?));
         Ok(pods.iter().find_map(crash))
+    }
+
+    /// Returns the wait for the end of an object that is being deleted. If that lasts because of its pods, the wait names
+    /// one of them, with its finalizers. Without a right or a response, it does not.
+    pub(crate) async fn deletion_wait(&self, object_ref: &ObjectRef, object: &Value) -> TaskWait {
+        let wait = objects::deletion(object_ref, object);
+        if wait.since_ms.is_none_or(|since| since < PROMPT_DELETION_MS) {
+            return wait;
+        }
+        match timeout(EXPLANATIONS, Box::pin(self.terminating_pod(object))).await {
+            Ok(Ok(Some(why))) => TaskWait { message: message(&format!("{}; {why}", wait.message)), ..wait },
+            _ => wait,
+        }
+    }
+
+    /// Returns why a pod of an object that is being deleted still exists. Pods with finalizers come first.
+    async fn terminating_pod(&self, object: &Value) -> kube::Result<Option<String>> {
+        let Some(namespace) = object["metadata"]["namespace"].as_str() else { return Ok(None) };
+        let Some(controllers) = self.controllers(namespace, object).await? else { return Ok(None) };
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        let mut pods = api.list(&selected(object)).await?.items;
+        pods.retain(|pod| {
+            let is_owned = pod.owner_references().iter().any(|owner| controllers.contains(&owner.uid));
+            is_owned && pod.metadata.deletion_timestamp.is_some()
+        });
+        let held = pods.iter().max_by_key(|pod| !pod.finalizers().is_empty());
+        let pod = held.and_then(|pod| serde_json::to_value(pod).ok());
+        Ok(pod.map(|pod| {
+            let wait = objects::deletion(&ObjectRef::of(&pod), &pod);
+            format!("pod `{}`: {}", pod["metadata"]["name"].as_str().unwrap_or_default(), wait.message)
+        }))
     }
 
     /// Returns the UID of the newest ReplicaSet of a Deployment.

@@ -104,7 +104,7 @@ impl Reconciler {
             return Ok(None);
         }
         if !object["metadata"]["deletionTimestamp"].is_null() {
-            return Ok(Some(deletion(object_ref, &object)));
+            return Ok(Some(self.deletion_wait(object_ref, &object).await));
         }
         let Some(api) = self.discovery.api_for(&self.client, object_ref).await? else { return Ok(None) };
         delete_uid(&api, &object_ref.name, recorded.clone(), DeleteParams::foreground()).await?;

@@ -166,7 +166,7 @@ impl Reconciler {
                     return fail(ReasonCode::Denied, &objects::foreign(object_ref));
                 }
                 Some((ObjectOwnership::LowerAttempt, object)) if !object["metadata"]["deletionTimestamp"].is_null() => {
-                    let wait = objects::deletion(object_ref, object);
+                    let wait = self.deletion_wait(object_ref, object).await;
                     let why = format!("the object of an earlier attempt is still being deleted: {}", wait.message);
                     let wait = TaskWait { message: message(&why), ..wait };
                     return Ok(Some(self.await_deletion(held, wait, documents).await?));

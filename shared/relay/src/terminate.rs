@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::objects::{self, delete_uid};
 use crate::reconcile::ReconcileAction;
 use crate::reconciler::Reconciler;
-use crate::record::{AppliedObject, TaskPhase, TaskSpec, UnconfirmedObject};
+use crate::record::{AppliedObject, ObjectRef, TaskPhase, TaskSpec, UnconfirmedObject};
 use crate::settings::{millis, now_ms};
 use crate::store::VersionedRecord;
 use crate::task_events::{self, TaskEnd};
@@ -173,7 +173,11 @@ impl Reconciler {
         for pod in &pods {
             let object = format!("Pod {}/{}", pod.namespace().unwrap_or_default(), pod.name_any());
             let wait = match self.terminate_pod(pod, grace_ms).await {
-                Ok(()) => task_waits::wait(object, "it still exists"),
+                Ok(()) if pod.metadata.deletion_timestamp.is_some() => {
+                    let pod = serde_json::to_value(pod).unwrap_or_default();
+                    objects::deletion(&ObjectRef::of(&pod), &pod)
+                }
+                Ok(()) => task_waits::wait(object, "its deletion has begun"),
                 Err(error) => self.explain_refusal(object, namespace, error).await?,
             };
             remaining.insert(0, wait);

@@ -246,3 +246,36 @@ async fn a_deployment_is_not_ready_between_two_crashes() {
     assert!(code == Timeout && message.contains("CrashLoopBackOff: exit code 3"), "{code:?} {message}");
     fixture.close().await;
 }
+
+/// The deletion of a Deployment waits for its pods, one of which has a finalizer. So does the end of a script.
+#[tokio::test(flavor = "multi_thread")]
+async fn finalizers_of_owned_pods() {
+    let fixture = RelayFixture::new("owned", &[]).await;
+    let made = name("made", 1);
+    fixture.apply(&made, ObjectTask { keep: true, ..objects(vec![deployment("web", BUSYBOX)]) }).await;
+    fixture.success(&made).await;
+    let pods = fixture.api::<Pod>();
+    let pod = pods.list(&ListParams::default().labels("app=web")).await.unwrap().items.remove(0).name_any();
+    let by_hand = PatchParams { field_manager: Some("by-hand".to_owned()), ..PatchParams::default() };
+    let held = finalizers(json!(["test.example/held"]));
+    pods.patch(&pod, &by_hand, &Patch::Merge(held)).await.unwrap();
+    let undo = name("undo", 1);
+    fixture.apply(&undo, removal(&["made"])).await;
+    let expected = format!("pod `{pod}`: waiting for the finalizer `test.example/held`, which `by-hand` set");
+    let wait = wait_of(&fixture, &undo, &expected).await;
+    assert_eq!(wait.object, format!("Deployment {}/web", fixture.units));
+    merge(&pods, &pod, finalizers(Value::Null)).await;
+    fixture.success(&undo).await;
+
+    let unit = name("script", 1);
+    fixture.run(&unit, ScriptJob::new(&unit, "echo started; sleep 1000")).await;
+    fixture.wait_for_log(&unit, "started").await;
+    let pod = pods.list(&ListParams::default().labels("ebb.dev/unit=script")).await.unwrap().items.remove(0).name_any();
+    merge(&pods, &pod, finalizers(json!(["batch.kubernetes.io/job-tracking", "test.example/held"]))).await;
+    assert!(matches!(fixture.state(cancel(&unit)).await, TaskState::Running { .. }));
+    let wait = wait_of(&fixture, &unit, "the finalizer `test.example/held`").await;
+    assert_eq!(wait.object, format!("Pod {}/{pod}", fixture.units));
+    merge(&pods, &pod, finalizers(Value::Null)).await;
+    fixture.cancel(&unit).await;
+    fixture.close().await;
+}
