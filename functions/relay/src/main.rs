@@ -23,6 +23,10 @@ mod args;
 mod attached;
 mod policy_file;
 
+/// Lines that are not logged: the client's own for each request that fails, which name neither object nor task. The relay
+/// logs an outage of the API server once per 10 s.
+const UNNAMED: &str = "kube_client::client::builder=off";
+
 #[tokio::main]
 async fn main() -> ExitCode {
     let Err(error) = run(args::RelayArgs::parse()).await else { return ExitCode::SUCCESS };
@@ -36,7 +40,9 @@ async fn main() -> ExitCode {
 }
 
 async fn run(options: args::RelayArgs) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_from_env("EBB_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let wanted = std::env::var("EBB_LOG").unwrap_or_default();
+    let wanted = EnvFilter::try_new(format!("{UNNAMED},{wanted}")).ok().filter(|_| !wanted.is_empty());
+    let filter = wanted.unwrap_or_else(|| EnvFilter::new(format!("{UNNAMED},info")));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).log_internal_errors(false);
     if options.attached {
         log.with_ansi(false).with_target(false).init()

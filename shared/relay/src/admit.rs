@@ -203,7 +203,7 @@ pub async fn check_admission(client: &Client, namespace: &str, level: PodSecurit
     let url = format!("/apis/batch/v1/namespaces/{namespace}/jobs");
     let begun = Instant::now();
     loop {
-        let (code, text) = dry_run(client, &url, &job).await.map_err(|error| error.to_string())?;
+        let (code, text) = dry_run(client, &url, &job).await.map_err(|error| error_message(&error))?;
         let is_judged = level == PodSecurityLevel::Privileged || text.contains(POD_SECURITY);
         let why = match (text.contains("may not set hostNetwork"), is_judged) {
             (true, true) => return Ok(()),

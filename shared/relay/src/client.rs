@@ -48,9 +48,7 @@ pub fn client(config: Config) -> Result<Client, Error> {
 pub(crate) async fn check_ready(client: &Client) -> Result<(), Error> {
     let request = Request::get("/readyz").body(Vec::new()).map_err(Error::HttpError)?;
     match client.request_text(request).await {
-        Err(Error::Api(status)) => {
-            Err(Error::Service(format!("the API server is not ready: {}", status.message).into()))
-        }
+        Err(Error::Api(status)) => Err(Error::Service(format!("it is not ready: {}", status.message).into())),
         response => response.map(drop),
     }
 }

@@ -19,9 +19,19 @@ pub enum ReconcileError {
     /// The data does not fit into a Secret.
     #[error("{0}")]
     TooLarge(String),
+    /// The API server accepted a request and did not respond in time.
+    #[error("the API server of the cluster did not respond in time")]
+    TimedOut,
     /// A local failure, for example of the HTTP client.
     #[error("{0}")]
     Internal(String),
+}
+
+impl ReconcileError {
+    /// Returns true if the API server did not respond. All tasks meet the same outage.
+    pub(crate) fn is_outage(&self) -> bool {
+        matches!(self, Self::TimedOut | Self::Api(kube::Error::Service(_) | kube::Error::HyperError(_)))
+    }
 }
 
 pub(crate) type Result<T, E = ReconcileError> = std::result::Result<T, E>;
@@ -49,8 +59,7 @@ pub(crate) fn fail<T>(code: ReasonCode, why: &str) -> StepResult<T> {
 
 /// Waits for a result at most for this time.
 pub(crate) async fn within<T>(time: Duration, done: impl Future<Output = Result<T>>) -> Result<T> {
-    let timed_out = |_| Err(ReconcileError::Internal("the API server did not respond in time".to_owned()));
-    tokio::time::timeout(time, done).await.unwrap_or_else(timed_out)
+    tokio::time::timeout(time, done).await.unwrap_or(Err(ReconcileError::TimedOut))
 }
 
 /// Returns the HTTP status of a response with an error.
@@ -90,8 +99,43 @@ pub(crate) fn is_final(error: &kube::Error, until_ms: u64) -> bool {
 
 /// Returns the message of an error for display.
 pub(crate) fn error_message(error: &kube::Error) -> String {
+    let outage = |cause: &dyn std::error::Error| {
+        format!("the API server of the cluster does not respond: {}", first_cause(cause))
+    };
     match error {
         kube::Error::Api(status) => status.message.clone(),
+        kube::Error::Service(cause) => outage(&**cause),
+        kube::Error::HyperError(cause) => outage(cause),
         other => other.to_string(),
+    }
+}
+
+/// Returns the innermost cause, such as a refused connection. Those around it name only layers of the client.
+fn first_cause(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(next) = cause.source() {
+        cause = next;
+    }
+    cause.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("client error (Connect)")]
+    struct Layer(#[source] io::Error);
+
+    #[test]
+    fn an_outage_has_a_text_for_people() {
+        let refused = Layer(io::Error::from(io::ErrorKind::ConnectionRefused));
+        let error = ReconcileError::Api(kube::Error::Service(Box::new(refused)));
+        assert_eq!(error.to_string(), "the API server of the cluster does not respond: connection refused");
+        assert!(error.is_outage() && ReconcileError::TimedOut.is_outage());
+        let denied = kube::core::Status::failure("denied", "Forbidden").with_code(403);
+        assert!(!ReconcileError::Api(kube::Error::Api(Box::new(denied))).is_outage());
     }
 }

@@ -155,7 +155,9 @@ async fn report(
         Err(ReportError::Unauthorized) => ("unauthorized", StatusCode::UNAUTHORIZED.into_response()),
         Err(ReportError::Invalid(why)) => ("malformed", (StatusCode::BAD_REQUEST, why).into_response()),
         Err(ReportError::Failed(error)) => {
-            tracing::warn!(%error, "cannot store a report");
+            if !reports.relay.inner.log_outage(&error) {
+                tracing::warn!(%error, "cannot store a report");
+            }
             ("failed", StatusCode::SERVICE_UNAVAILABLE.into_response())
         }
     };

@@ -40,6 +40,7 @@ mod heartbeats;
 pub mod http;
 mod identity;
 mod list;
+mod log_limit;
 mod logs;
 mod names;
 mod namespace_cache;

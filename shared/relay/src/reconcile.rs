@@ -184,6 +184,7 @@ async fn reconcile_loop(inner: &Arc<Reconciler>, name: &TaskId, wake: &Notify) {
             Ok(ReconcileAction::AwaitChange) => None,
             Ok(ReconcileAction::Retry) => Some(next_backoff(&mut pause)),
             Err(ReconcileError::Conflict) => Some(CONFLICT_PAUSE),
+            Err(error) if inner.log_outage(&error) => Some(next_backoff(&mut pause)),
             Err(error) => {
                 let error = error.to_string();
                 logged.retain(|_, at| at.elapsed() < LOG_INTERVAL);

@@ -8,8 +8,10 @@ use tokio::sync::Semaphore;
 
 use crate::blockers::Warning;
 use crate::discovery::{DiscoveryCache, ResourceKind};
+use crate::error::ReconcileError;
 use crate::event_recorder::EventRecorder;
 use crate::fair_queue::FairQueue;
+use crate::log_limit::LogLimit;
 use crate::namespace_cache::NamespaceCache;
 use crate::policy::CurrentPolicy;
 use crate::settings::RelaySettings;
@@ -34,8 +36,20 @@ pub(crate) struct Reconciler {
     pub(crate) queue: FairQueue,
     pub(crate) http: reqwest::Client,
     pub(crate) callbacks: Semaphore,
+    pub(crate) outage_log: LogLimit,
     /// The UID of `kube-system`.
     pub(crate) cluster_uid: String,
     pub(crate) opened: Instant,
     pub(crate) shutdown: tokio::sync::watch::Receiver<()>,
+}
+
+impl Reconciler {
+    /// Logs an error if it is an outage of the API server, at most once per 10 s. Returns false for another error.
+    pub(crate) fn log_outage(&self, error: &ReconcileError) -> bool {
+        let is_outage = error.is_outage();
+        if is_outage && self.outage_log.allows(Instant::now()) {
+            tracing::warn!(tasks = self.registry.count(), "{error}");
+        }
+        is_outage
+    }
 }

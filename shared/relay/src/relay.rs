@@ -14,6 +14,7 @@ use crate::discovery::DiscoveryCache;
 use crate::error::{ReconcileError, Result};
 use crate::event_recorder::EventRecorder;
 use crate::fair_queue::FairQueue;
+use crate::log_limit::LogLimit;
 use crate::namespace_cache::NamespaceCache;
 use crate::policy::CurrentPolicy;
 use crate::reconciler::Reconciler;
@@ -85,6 +86,7 @@ impl Relay {
             queue,
             http,
             callbacks: Semaphore::new(MAX_CALLBACKS),
+            outage_log: LogLimit::default(),
             cluster_uid: cluster,
             opened: Instant::now(),
             shutdown: ends,

@@ -180,6 +180,15 @@ impl RelayFixture {
         self.start().await;
     }
 
+    /// Replaces the URL of the API server in the kubeconfig, which the relay reads when it starts. Returns the former one.
+    pub(crate) fn replace_server(&self, url: &str) -> String {
+        let path = self.folder.path().join("kubeconfig");
+        let mut kubeconfig: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        let former = std::mem::replace(&mut kubeconfig["clusters"][0]["cluster"]["server"], url.into());
+        std::fs::write(path, kubeconfig.to_string()).unwrap();
+        former.as_str().unwrap().to_owned()
+    }
+
     /// Returns the text of the relay's policy.
     pub(crate) fn policy(&self) -> String {
         std::fs::read_to_string(self.folder.path().join("policy.yaml")).unwrap()
