@@ -5,7 +5,7 @@
 use serde_json::Value;
 
 use crate::policy::{ClusterPolicy, ask_operator, listed, shown};
-use crate::reserved::{RESERVED_DOMAIN, is_our_key, is_reserved};
+use crate::reserved::{RESERVED_DOMAIN, is_reserved, is_reserved_key};
 use crate::violation::{PodspecViolation, ViolationList, below};
 
 /// Fields of the API server or the garbage collector. A generated name would differ in each attempt.
@@ -67,7 +67,7 @@ fn reserved(value: &Value, field: &str, path: &str, allowed: &ClusterPolicy, rep
     match value {
         Value::Object(map) => {
             for (key, inner) in map {
-                if matches!(field, "labels" | "annotations") && is_our_key(key) {
+                if matches!(field, "labels" | "annotations") && is_reserved_key(key) {
                     report.add(
                         format!("{path}[{key}]"),
                         format!("`{RESERVED_DOMAIN}/` is reserved"),

@@ -13,11 +13,25 @@ use crate::violation::{PodspecViolation, ViolationList};
 
 const TOKEN: &str = "automountServiceAccountToken";
 const CONTEXT: &str = "securityContext";
-/// Fields of a pod that share the node with it.
-const OF_NODE: [&str; 3] = ["hostIPC", "hostNetwork", "hostPID"];
+/// The container of a script. Its runner has the image.
+const MAIN: &str = "main";
+/// Fields of a pod that the admission policy allows.
+pub(crate) const POD_FIELDS: &str = "activeDeadlineSeconds affinity automountServiceAccountToken containers dnsConfig \
+    dnsPolicy enableServiceLinks hostAliases hostUsers hostname imagePullSecrets initContainers nodeSelector os \
+    preemptionPolicy priorityClassName readinessGates resources restartPolicy runtimeClassName schedulerName \
+    securityContext serviceAccount serviceAccountName setHostnameAsFQDN shareProcessNamespace subdomain \
+    terminationGracePeriodSeconds tolerations topologySpreadConstraints volumes";
+/// Fields that the admission of a pod sets.
+const OF_ADMISSION: [&str; 2] = ["overhead", "priority"];
+/// Fields of a container in Kubernetes 1.34. The API server rejects others, because the relay asks it to.
+const CONTAINER_FIELDS: &str = "args command env envFrom image imagePullPolicy lifecycle livenessProbe name ports \
+    readinessProbe resizePolicy resources restartPolicy restartPolicyRules securityContext startupProbe stdin stdinOnce \
+    terminationMessagePath terminationMessagePolicy tty volumeDevices volumeMounts workingDir";
 /// Fields of a volume: its name, and sources within the namespace.
 const VOLUME_FIELDS: [&str; 8] =
     ["name", "configMap", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret"];
+/// Sources of a projected volume within the namespace.
+const PROJECTED: [&str; 3] = ["configMap", "downwardAPI", "secret"];
 
 /// The origin of a pod, which decides what fills in its missing fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,16 +74,23 @@ pub fn pod_violations(
     };
     let level = allowed.level(namespace);
     let mut check = PodCheck { path, namespace, level, origin, report: ViolationList::default() };
-    for field in OF_NODE.into_iter().filter(|field| pod[field] == true) {
-        check.add(field, format!("pods may not set {field}"), "remove it");
-    }
+    check.fields(pod);
     check.account(pod, &entry.service_accounts);
+    if allowed.unit_namespace.is_some() {
+        check.class(pod, "runtime", &allowed.runtime_classes);
+        check.class(pod, "priority", &allowed.priority_classes);
+    }
     check.volumes(&pod["volumes"]);
     check.user("pod", CONTEXT, &pod[CONTEXT]);
     for list in ["initContainers", "containers"] {
         for (number, container) in items(&pod[list]).enumerate() {
             let name = container["name"].as_str().map_or_else(|| number.to_string(), shown);
             check.container(&format!("{list}[{name}]"), &name, container);
+            let has_image = container["image"].as_str().is_some_and(|image| !image.is_empty());
+            let of_runner = origin == PodOrigin::Script && list == "containers" && name == MAIN;
+            if container.is_object() && !has_image && !of_runner {
+                check.add(&format!("{list}[{name}]"), format!("the container {name} has no image"), "add `image`");
+            }
             if origin == PodOrigin::Manifest {
                 check.missing(&format!("{list}[{name}]"), &name, &container[CONTEXT], &pod[CONTEXT]);
             }
@@ -80,6 +101,18 @@ pub fn pod_violations(
 
 fn items(list: &Value) -> impl Iterator<Item = &Value> {
     list.as_array().into_iter().flatten()
+}
+
+/// Returns the fields of a mapping whose values the API server keeps: it omits null, false and what is empty. Texts that
+/// are not known yet may be one of these.
+fn set_fields(map: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    let is_set = |value: &Value| match value {
+        Value::Null | Value::Bool(false) => false,
+        Value::String(text) => !text.is_empty() && !is_unknown(text),
+        Value::Array(items) => !items.is_empty(),
+        Value::Bool(true) | Value::Number(_) | Value::Object(_) => true,
+    };
+    map.as_object().into_iter().flatten().filter(move |(_, value)| is_set(value))
 }
 
 /// Returns true for a text that is not known yet.
@@ -106,6 +139,31 @@ impl PodCheck<'_> {
         let option = format!("--namespace {}:{}", self.namespace, needed.name());
         let help = format!("{fix}, or {}", ask_operator(&option, self.namespace));
         self.add(path, format!("violates PodSecurity \"{}:latest\": {why}", self.level.name()), help);
+    }
+
+    fn fields(&mut self, pod: &Value) {
+        let is_pod = self.origin == PodOrigin::Manifest && self.path == "spec";
+        let may_be_set = |field: &str| {
+            POD_FIELDS.split(' ').any(|allowed| allowed == field) || (is_pod && OF_ADMISSION.contains(&field))
+        };
+        for (field, _) in set_fields(pod).filter(|(field, _)| !may_be_set(field)) {
+            let field = shown(field);
+            self.add(&field, format!("pods may not set {field}"), "remove it");
+        }
+    }
+
+    /// Checks the `runtime` or `priority` class.
+    fn class(&mut self, pod: &Value, sort: &str, allowed: &BTreeSet<String>) {
+        let field = format!("{sort}ClassName");
+        let class = pod[&field].as_str().unwrap_or_default();
+        if class.is_empty() || is_unknown(class) || allowed.contains(class) {
+            return;
+        }
+        let (class, listed) = (shown(class), listed(allowed.iter()));
+        let why =
+            format!("the {sort} class {class} is not allowed by the policy of the cluster (`{sort}Classes`: {listed})");
+        let help = format!("ask its operator to add it to the value `policy.{sort}Classes` of the chart");
+        self.add(&field, why, help);
     }
 
     fn account(&mut self, pod: &Value, allowed: &BTreeSet<String>) {
@@ -136,8 +194,11 @@ impl PodCheck<'_> {
     fn volumes(&mut self, volumes: &Value) {
         for (number, volume) in items(volumes).enumerate() {
             let name = volume["name"].as_str().map_or_else(|| number.to_string(), shown);
-            let mut fields = volume.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null());
-            if let Some((field, _)) = fields.find(|(field, _)| !VOLUME_FIELDS.contains(&field.as_str())) {
+            let outside =
+                set_fields(volume).map(|(field, _)| field.as_str()).find(|field| !VOLUME_FIELDS.contains(field));
+            let mut projected = items(&volume["projected"]["sources"]).flat_map(set_fields);
+            let is_outside = projected.any(|(field, _)| !PROJECTED.contains(&field.as_str()));
+            if let Some(field) = outside.or(is_outside.then_some("projected.sources")) {
                 let why = format!("the source of the volume {name} is not allowed");
                 let help = "use configMap, downwardAPI, emptyDir, ephemeral, persistentVolumeClaim, secret, or a \
                             projection of configMap, downwardAPI and secret";
@@ -162,6 +223,11 @@ impl PodCheck<'_> {
     }
 
     fn container(&mut self, path: &str, name: &str, container: &Value) {
+        let is_known = |field: &str| CONTAINER_FIELDS.split(' ').any(|known| known == field);
+        for (field, _) in set_fields(container).filter(|(field, _)| !is_known(field)) {
+            let field = shown(field);
+            self.add(&format!("{path}.{field}"), format!("containers have no field {field}"), "remove or correct it");
+        }
         let context = &container[CONTEXT];
         if context["privileged"] == true && self.level != PodSecurityLevel::Privileged {
             let why = format!("privileged (container \"{name}\" must not set securityContext.privileged=true)");

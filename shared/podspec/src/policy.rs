@@ -40,6 +40,10 @@ pub struct ClusterPolicy {
     /// Reserved Secrets that the current task may read: those with its own outputs. No operator sets them.
     #[serde(skip)]
     pub secrets: BTreeSet<String>,
+    /// The namespace of units whose documents name none, in a policy that a relay has reported. The report of an earlier
+    /// relay has neither it nor the classes of pods, so `None` means that both are unknown. No operator sets it.
+    #[serde(skip)]
+    pub unit_namespace: Option<String>,
 }
 
 impl ClusterPolicy {

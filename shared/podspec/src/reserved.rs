@@ -24,7 +24,7 @@ pub(crate) fn is_reserved(name: &str) -> bool {
 }
 
 /// Returns true for a reserved label or annotation: `ebb.dev/…`, `x.ebb.dev/…`.
-pub(crate) fn is_our_key(key: &str) -> bool {
+pub fn is_reserved_key(key: &str) -> bool {
     key.split_once('/').is_some_and(|(domain, _)| {
         domain.strip_suffix(RESERVED_DOMAIN).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
     })
@@ -99,7 +99,7 @@ fn items_stay(base: &Value, merged: &Value, list: &str, key: &str, report: &mut 
 
 fn keys_stay(base: &Value, merged: &Value, part: &str, report: &mut ViolationList) {
     let keys = [base, merged].map(|map| map.as_object().into_iter().flat_map(|map| map.keys()));
-    let mut keys: Vec<_> = keys.into_iter().flatten().filter(|key| is_our_key(key)).collect();
+    let mut keys: Vec<_> = keys.into_iter().flatten().filter(|key| is_reserved_key(key)).collect();
     keys.sort();
     keys.dedup();
     for key in keys {

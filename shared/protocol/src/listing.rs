@@ -29,6 +29,10 @@ const MAX_REPORTED: usize = 200;
 pub struct ReportedPolicy {
     /// Differs for different policies.
     pub digest: String,
+    /// The namespace of units whose documents name none. `None` from a relay of an earlier version, which does not report
+    /// the classes of pods either.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unit_namespace: Option<String>,
     pub namespaces: BTreeMap<String, ReportedNamespace>,
     /// Kinds of namespaced objects: `Kind`, `Kind.group` or `*.group`.
     pub kinds: BTreeSet<String>,
@@ -37,6 +41,12 @@ pub struct ReportedPolicy {
     /// Namespaces of workloads in which `bind` may have objects.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub bind_namespaces: BTreeSet<String>,
+    /// Runtime classes of pods.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub runtime_classes: BTreeSet<String>,
+    /// Priority classes of pods.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub priority_classes: BTreeSet<String>,
     /// The names of Services that units may call.
     pub services: BTreeSet<String>,
     /// The reason why a newer policy is not in force.
@@ -62,10 +72,13 @@ impl ReportedPolicy {
         });
         Self {
             digest: message(&self.digest),
+            unit_namespace: self.unit_namespace.as_deref().map(message),
             namespaces: namespaces.collect(),
             kinds: names(self.kinds),
             cluster_kinds: names(self.cluster_kinds),
             bind_namespaces: names(self.bind_namespaces),
+            runtime_classes: names(self.runtime_classes),
+            priority_classes: names(self.priority_classes),
             services: names(self.services),
             error: self.error.as_deref().map(message),
         }
@@ -74,7 +87,8 @@ impl ReportedPolicy {
     /// Returns true if [`Self::fit`] may have omitted a name.
     pub fn is_cut(&self) -> bool {
         let entries = self.namespaces.values().flat_map(|entry| [&entry.service_accounts, &entry.image_pull_secrets]);
-        let own = [&self.kinds, &self.cluster_kinds, &self.bind_namespaces, &self.services];
+        let classes = [&self.runtime_classes, &self.priority_classes];
+        let own = [&self.kinds, &self.cluster_kinds, &self.bind_namespaces, &self.services].into_iter().chain(classes);
         self.namespaces.len() >= MAX_REPORTED || entries.chain(own).any(|names| names.len() >= MAX_REPORTED)
     }
 }

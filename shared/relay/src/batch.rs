@@ -249,7 +249,7 @@ impl Reconciler {
                 version: env!("CARGO_PKG_VERSION").to_owned(),
                 up_ms: millis(self.opened.elapsed()),
                 tasks: u64::try_from(self.registry.count()).unwrap_or(u64::MAX),
-                policy: Some(self.policy.report()),
+                policy: Some(self.policy.report(&self.settings.default_namespace)),
             }),
             RelayRequest::Call(request) => RelayResponse::Service(self.call_service(request, received).await?),
             RelayRequest::List { after } => RelayResponse::Listing(self.list(after.as_deref()).await?),

@@ -71,8 +71,8 @@ impl CurrentPolicy {
         }
     }
 
-    /// Returns the policy for people at the control plane. The targets of Services stay in the cluster.
-    pub(crate) fn report(&self) -> ReportedPolicy {
+    /// Returns the policy for people at the control plane. `unit_namespace` is the namespace of units without one. The targets of Services stay in the cluster.
+    pub(crate) fn report(&self, unit_namespace: &str) -> ReportedPolicy {
         let PolicyState { policy, error, .. } = self.read().clone();
         let namespaces = policy.namespaces.iter().map(|(name, entry)| {
             let NamespacePolicy { service_accounts, image_pull_secrets, .. } = entry.clone();
@@ -82,10 +82,13 @@ impl CurrentPolicy {
         ReportedPolicy {
             // Serialization cannot fail: all keys are texts.
             digest: short_digest(&[&serde_json::to_string(&*policy).unwrap_or_default()], 16),
+            unit_namespace: Some(unit_namespace.to_owned()),
             namespaces: namespaces.collect(),
             kinds: policy.kinds.clone(),
             cluster_kinds: policy.cluster_kinds.clone(),
             bind_namespaces: policy.bind_namespaces.clone(),
+            runtime_classes: policy.runtime_classes.clone(),
+            priority_classes: policy.priority_classes.clone(),
             services: policy.services.keys().cloned().collect(),
             error,
         }
@@ -104,13 +107,15 @@ mod tests {
     fn an_invalid_policy_keeps_the_current_one_and_is_reported() {
         let first = policy(
             r#"{"namespaces": {"units": [], "signadot": {"level": "baseline", "imagePullSecrets": ["r"]}},
-                "services": {"files": {"namespace": "infra", "name": "plugin", "port": 1}}}"#,
+                "services": {"files": {"namespace": "infra", "name": "plugin", "port": 1}}, "priorityClasses": ["low"]}"#,
         );
         let current = CurrentPolicy::new(first.clone());
         let snapshot = current.get();
         current.set(Err("line 1: \u{1b}unexpected end".to_owned()));
         assert_eq!(*current.get(), first);
-        let report = current.report();
+        let report = current.report("units");
+        assert_eq!(report.unit_namespace.as_deref(), Some("units"));
+        assert!(report.priority_classes.contains("low") && report.runtime_classes.is_empty());
         assert!(report.error.as_ref().is_some_and(|error| error.contains("unexpected end")), "{report:?}");
         assert_eq!(report.services.iter().collect::<Vec<_>>(), ["files"]);
         let levels = report.namespaces.iter().map(|(name, entry)| (name.as_str(), entry.level.as_str()));
@@ -124,9 +129,9 @@ mod tests {
         // Objects of earlier tasks are still found.
         current.add_namespaces(["recorded".to_owned()]);
         assert_eq!(current.namespaces().into_iter().collect::<Vec<_>>(), ["recorded", "signadot", "units"]);
-        let replaced = current.report();
+        let replaced = current.report("units");
         assert!(replaced.error.is_none() && replaced.digest != report.digest, "{replaced:?}");
         current.set(Ok(first));
-        assert_eq!(current.report().digest, report.digest);
+        assert_eq!(current.report("units").digest, report.digest);
     }
 }

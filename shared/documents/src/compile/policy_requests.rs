@@ -160,7 +160,7 @@ fn violations(part: &RequestedPart, policy: &ClusterPolicy) -> Vec<LocatedViolat
         RequestedPart::Script { namespace, template } => {
             let refused = |name: &At<String>| Some((name.at, policy.namespace_violation(&name.value)?));
             let mut found: Vec<LocatedViolation> = namespace.as_ref().and_then(refused).into_iter().collect();
-            let place = namespace.as_ref().map(|name| name.value.as_str()).or_else(|| only_namespace(policy));
+            let place = namespace.as_ref().map(|name| &name.value).or(policy.unit_namespace.as_ref());
             if let (Some(template), Some(place)) = (template, place) {
                 let pods = pod_violations(&json_of(&template.value), place, policy, PodOrigin::Script);
                 found.extend(located(template, pods));
@@ -171,8 +171,11 @@ fn violations(part: &RequestedPart, policy: &ClusterPolicy) -> Vec<LocatedViolat
         RequestedPart::Bound(tree) => {
             let manifest = json_of(&tree.value);
             let is_known = known(&manifest["metadata"]["namespace"]).is_some();
-            let found = if is_known { bound_violations(&manifest, policy) } else { Vec::new() };
-            located(tree, found.into_iter().filter(|violation| violation.path == NAMESPACE).collect())
+            let mut found = bound_violations(&manifest, policy);
+            found.retain(|violation| {
+                violation.path.starts_with("metadata.") && (is_known || violation.path != NAMESPACE)
+            });
+            located(tree, found)
         }
         RequestedPart::Service(plugin) => {
             let name = plugin.value.split_once('/').map_or(plugin.value.as_str(), |(name, _)| name);
@@ -182,11 +185,6 @@ fn violations(part: &RequestedPart, policy: &ClusterPolicy) -> Vec<LocatedViolat
             }
         }
     }
-}
-
-/// Returns the namespace of a policy that lists one. The default of the relay is a namespace of its policy.
-fn only_namespace(policy: &ClusterPolicy) -> Option<&str> {
-    policy.namespaces.keys().next().filter(|_| policy.namespaces.len() == 1).map(String::as_str)
 }
 
 /// Returns a text that is known before the run.
@@ -201,11 +199,15 @@ fn manifest(manifest: &Value, policy: &ClusterPolicy) -> Vec<PodspecViolation> {
         let header = json!({"apiVersion": version, "kind": kind, "metadata": metadata});
         manifest_violations(&header, policy).into_iter().find(|violation| violation.path == "kind")
     };
+    // What the relay refuses in every cluster.
+    let reserved = || {
+        manifest_violations(manifest, policy).into_iter().filter(|it| !["kind", NAMESPACE].contains(&it.path.as_str()))
+    };
     // The relay ignores the namespace of a kind outside of namespaces, and fills in that of the others.
     let (outside, inside) = (refusal(json!({})), refusal(json!({"namespace": "any"})));
     let full = version.rsplit_once('/').map_or_else(|| kind.to_owned(), |(group, _)| format!("{kind}.{group}"));
     if CLUSTER_WIDE.contains(&full.as_str()) {
-        return outside.into_iter().collect();
+        return outside.into_iter().chain(reserved()).collect();
     }
     let mut found = Vec::new();
     if let (Some(_), Some(inside)) = (&outside, inside) {
@@ -215,7 +217,8 @@ fn manifest(manifest: &Value, policy: &ClusterPolicy) -> Vec<PodspecViolation> {
     if let (Some(name), Some(_)) = (name, &outside) {
         found.extend(policy.namespace_violation(name));
     }
-    if let Some(place) = name.or_else(|| only_namespace(policy).filter(|_| namespace.is_null())) {
+    found.extend(reserved());
+    if let Some(place) = name.or_else(|| policy.unit_namespace.as_deref().filter(|_| namespace.is_null())) {
         found.extend(pod_violations(manifest, place, policy, PodOrigin::Manifest));
     }
     found

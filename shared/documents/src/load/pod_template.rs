@@ -1,5 +1,6 @@
 //! Checks of pod templates. A template is stored as text and parsed only for the checks.
 
+use ebb_podspec::{RESERVED_PREFIX, is_reserved_key};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
@@ -7,11 +8,8 @@ use serde_json::Value;
 use crate::diagnostic::Diagnostic;
 use crate::load::lines::EmbeddedLines;
 use crate::load::reader::{DocumentReader, NodePath};
-use crate::load::yaml::{self, YamlNode};
+use crate::load::yaml::{self, YamlNode, YamlValue};
 use crate::model::{At, Dialect, LineColumn, RunnerDoc, SourceText};
-
-/// The prefix of names that Ebb reserves.
-const OURS: &str = "ebb-";
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -109,6 +107,15 @@ impl DocumentReader<'_> {
                 conflict(given, own, "namespace");
             }
         }
+        for part in ["labels", "annotations"] {
+            let Some(YamlValue::Map(keys)) = node.find("metadata").and_then(|it| it.find(part)).map(|it| &it.value)
+            else {
+                continue;
+            };
+            for (key, _) in keys.iter().filter(|(key, _)| is_reserved_key(&key.name)) {
+                wrong("reserved-name", key.at, "`ebb.dev/` is reserved".to_owned(), "use another key");
+            }
+        }
         let Some(spec) = &spec else { return };
         if let Some(policy) = spec.restart_policy.as_ref().filter(|policy| policy.value != "Never") {
             let message = "the pod's `restartPolicy` can only be `Never`".to_owned();
@@ -120,7 +127,7 @@ impl DocumentReader<'_> {
             (&spec.containers, "signadot-execunit-output-manager", "container"),
         ] {
             for At { at, value: name } in items.iter().filter_map(|item| item.name.as_ref()) {
-                if name == reserved || name.starts_with(OURS) {
+                if name == reserved || name.starts_with(RESERVED_PREFIX) {
                     let message = format!("the name `{name}` is reserved");
                     wrong("reserved-name", *at, message, &format!("give the {what} another name"));
                 }

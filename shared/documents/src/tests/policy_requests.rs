@@ -130,11 +130,46 @@ fn a_plugin_is_checked_alone() {
     assert_eq!(violations(&[]), [""; 0]);
 }
 
-/// What is known only at the run, or decided by the default namespace of the relay, is no violation.
+/// Returns the plugin, without the namespaces of its runners.
+fn without_namespaces() -> PluginDoc {
+    let text = PLUGIN.replace("    namespace: elsewhere\n", "").replace("    namespace: units\n", "");
+    load::plugins("p.yaml", &text, &NoFiles, &DocumentVars::none()).unwrap().remove(0)
+}
+
+/// Units without a namespace run in the one that the relay has reported.
+#[test]
+fn the_namespace_of_units_decides_for_documents_without_one() {
+    let mut policy = policy();
+    policy.namespaces.entry("open".to_owned()).or_default();
+    policy.unit_namespace = Some("units".to_owned());
+    let requests = compile::plugin_requests(&without_namespaces()).unwrap();
+    let found = policy_violations(&requests, |cluster| Some(("eu", &policy)).filter(|_| cluster.is_none())).plain();
+    for expected in
+        ["p.yaml:12:29: ", "pods in units may not run as the service account admin", "may not set hostNetwork"]
+    {
+        assert!(found.contains(expected), "{found}");
+    }
+}
+
+#[test]
+fn what_is_reserved_is_reported_before_the_run() {
+    let text = PLUGIN.replace("{name: 'd-${resource.name}'", "{labels: {ebb.dev/unit: u}, name: 'd-${resource.name}'");
+    let plugin = load::plugins("p.yaml", &text, &NoFiles, &DocumentVars::none()).unwrap().remove(0);
+    let policy = policy();
+    let requests = compile::plugin_requests(&plugin).unwrap();
+    let found = policy_violations(&requests, |cluster| Some(("eu", &policy)).filter(|_| cluster.is_none())).plain();
+    assert!(found.contains("p.yaml:28:") && found.contains("`ebb.dev/` is reserved"), "{found}");
+
+    let text = PLUGIN.replace("      spec:\n", "      metadata: {labels: {ebb.dev/unit: u}}\n      spec:\n");
+    let found = load::plugins("p.yaml", &text, &NoFiles, &DocumentVars::none()).unwrap_err().plain();
+    assert!(found.contains("p.yaml:13:") && found.contains("`ebb.dev/` is reserved"), "{found}");
+}
+
+/// What is known only at the run is no violation. Neither is what the namespace of units decides, if the relay is of an earlier
+/// version and does not report it.
 #[test]
 fn what_is_not_certain_is_not_reported() {
-    let text = PLUGIN.replace("    namespace: elsewhere\n", "").replace("    namespace: units\n", "");
-    let plugin = load::plugins("p.yaml", &text, &NoFiles, &DocumentVars::none()).unwrap().remove(0);
+    let plugin = without_namespaces();
     let policy: ClusterPolicy = serde_json::from_value(json!({
         "namespaces": {"a": {"level": "privileged"}, "other": []},
         "kinds": ["ConfigMap", "*.example.org"], "clusterKinds": ["Namespace"],

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::base::yaml;
+use crate::pod_checks::POD_FIELDS;
 use crate::{ClusterPolicy, PodOrigin, pod_violations};
 
 /// The rules that the API server enforces.
@@ -78,19 +79,20 @@ fn manifests_of_pods_must_be_complete() {
         let pod: Value = yaml(pod);
         json!({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": {"spec": pod}}})
     };
-    let found = violations(&deployment("{containers: [{name: c}]}"), "units", PodOrigin::Manifest);
+    let found = violations(&deployment("{containers: [{name: c, image: i}]}"), "units", PodOrigin::Manifest);
     let starts = ["automount", "containers[c].securityContext.runAs", "containers[c].securityContext.allow"];
     for (found, start) in found.iter().zip(starts) {
         assert!(found.starts_with(&format!("spec.template.spec.{start}")), "{found}");
     }
     assert_eq!(found.len(), 5, "{found:?}");
     let complete = "{automountServiceAccountToken: false, securityContext: {runAsNonRoot: true, seccompProfile: {type: \
-                    RuntimeDefault}}, containers: [{name: c, securityContext: {allowPrivilegeEscalation: false, \
+                    RuntimeDefault}}, containers: [{name: c, image: i, securityContext: {allowPrivilegeEscalation: false, \
                     capabilities: {drop: [ALL]}}}]}";
     assert_eq!(violations(&deployment(complete), "units", PodOrigin::Manifest), [""; 0]);
     // Values that are not known yet.
     let open = "{automountServiceAccountToken: '${params.t}', serviceAccountName: '${params.a}', securityContext: \
-                '${params.s}', containers: [{name: c, securityContext: '${params.s}'}]}";
+                '${params.s}', hostNetwork: '${params.h}', priorityClassName: '${params.p}', containers: [{name: c, image: \
+                '${params.i}', securityContext: '${params.s}'}]}";
     assert_eq!(violations(&deployment(open), "units", PodOrigin::Manifest), [""; 0]);
     let other =
         json!({"apiVersion": "example.org/v1", "kind": "Job", "spec": {"template": {"spec": {"hostPID": true}}}});
@@ -100,11 +102,54 @@ fn manifests_of_pods_must_be_complete() {
     assert_eq!(violations(&pod, "base", PodOrigin::Manifest), ["spec.hostPID: pods may not set hostPID; remove it"]);
 }
 
+/// The API server refuses these, whatever the policy says.
+#[test]
+fn fields_that_pods_and_containers_lack_are_reported() {
+    let wrong = "{nodeName: node-1, container: {}, hostIPC: false, volumes: [{name: t, projected: {sources: [{configMap: {}}, \
+                 {serviceAccountToken: {path: t}}]}}], initContainers: [{name: main}], containers: [{name: main, imag: x}, \
+                 {name: side, image: ''}]}";
+    assert_eq!(
+        script(wrong, "open"),
+        [
+            "spec.nodeName: pods may not set nodeName; remove it",
+            "spec.container: pods may not set container; remove it",
+            "spec.volumes[t].projected.sources: the source of the volume t is not allowed; use configMap, downwardAPI, \
+             emptyDir, ephemeral, persistentVolumeClaim, secret, or a projection of configMap, downwardAPI and secret",
+            "spec.initContainers[main]: the container main has no image; add `image`",
+            "spec.containers[main].imag: containers have no field imag; remove or correct it",
+            "spec.containers[side]: the container side has no image; add `image`",
+        ]
+    );
+    // The admission of a pod sets its priority.
+    let spec = json!({"priority": 5, "automountServiceAccountToken": false});
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "spec": spec});
+    assert_eq!(violations(&pod, "base", PodOrigin::Manifest), [""; 0]);
+    assert_eq!(script("{priority: 5}", "base"), ["spec.priority: pods may not set priority; remove it"]);
+}
+
+#[test]
+fn classes_are_those_of_the_policy() {
+    let wanted = json!({"spec": {"priorityClassName": "high", "runtimeClassName": "gvisor"}});
+    let mut allowed: ClusterPolicy = yaml("{namespaces: {units: []}, runtimeClasses: [gvisor]}");
+    // A relay of an earlier version reports no classes.
+    assert_eq!(pod_violations(&wanted, "units", &allowed, PodOrigin::Script), []);
+    allowed.unit_namespace = Some("units".to_owned());
+    let found = pod_violations(&wanted, "units", &allowed, PodOrigin::Script);
+    let found: Vec<_> = found.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        found,
+        ["spec.priorityClassName: the priority class high is not allowed by the policy of the cluster \
+          (`priorityClasses`: none); ask its operator to add it to the value `policy.priorityClasses` of the chart"]
+    );
+}
+
 /// The texts are those of the API server.
 #[test]
 fn the_texts_are_those_of_the_admission_policy() {
     let rules: String = RULES.split_whitespace().collect::<Vec<_>>().join(" ");
+    let fields: Vec<_> = POD_FIELDS.split(' ').map(|field| format!("'{field}'")).collect();
     for text in [
+        format!("[{}]", fields.join(", ")).as_str(),
         "'pods may not set ' + variables.fields.join(', ') + '; remove it'",
         "' may not run as the service account ' + variables.account + ' by the policy of the cluster \
          (`serviceAccounts`: ' + variables.allowed.join(', ')",
