@@ -97,7 +97,8 @@ impl BuiltIn {
     }
 }
 
-fn is_signadots(plugin: &PluginDoc) -> bool {
+/// Returns true for Signadot's document of the plugin, which Ebb replaces.
+pub(super) fn is_signadots(plugin: &PluginDoc) -> bool {
     let image = |text: &str| {
         let text = text.strip_prefix("docker.io/").unwrap_or(text);
         text.strip_prefix(IMAGE).is_some_and(|rest| rest.is_empty() || rest.starts_with([':', '@']))

@@ -76,8 +76,12 @@ pub(super) fn of_plan(plan: &Plan, instances: &[BoundResource<'_>]) -> Vec<Polic
     requests.flatten().collect()
 }
 
-/// Returns the requests of a plugin, without those of units whose cluster is a param.
+/// Returns the requests of a plugin, without those of units whose cluster is a param. Signadot's `k8s-apply` has none,
+/// because Ebb applies the manifests of a sandbox in its place.
 pub(super) fn of_plugin(checked: &CheckedPlugin<'_>) -> Vec<PolicyRequest> {
+    if k8s_apply::is_signadots(checked.plugin) {
+        return Vec::new();
+    }
     let requests = checked.units.iter().filter_map(|unit| {
         let cluster = match &unit.cluster {
             None => None,

@@ -130,6 +130,18 @@ fn a_plugin_is_checked_alone() {
     assert_eq!(violations(&[]), [""; 0]);
 }
 
+/// Ebb does not run the image of this plugin, so its namespace and account are not needed.
+#[test]
+fn the_built_in_plugin_requests_nothing() {
+    let text = include_str!("../../../../tests/tests/e2e/signadot/k8s-apply/plugin.yaml");
+    let requests = |text: &str| {
+        let plugin = load::plugins("k8s-apply.yaml", text, &NoFiles, &DocumentVars::none()).unwrap().remove(0);
+        compile::plugin_requests(&plugin).unwrap().len()
+    };
+    assert_eq!(requests(text), 0);
+    assert_eq!(requests(&text.replace("image: signadot/", "image: mirror/")), 1);
+}
+
 /// Returns the plugin, without the namespaces of its runners.
 fn without_namespaces() -> PluginDoc {
     let text = PLUGIN.replace("    namespace: elsewhere\n", "").replace("    namespace: units\n", "");
