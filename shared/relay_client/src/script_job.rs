@@ -26,6 +26,8 @@ const DIGEST: usize = 10;
 const SLACK: u64 = 60;
 /// The field of a pod that decides if it has the token of its service account.
 const TOKEN: &str = "automountServiceAccountToken";
+/// The field of a container that decides if its processes may gain rights.
+const GAINS: &str = "allowPrivilegeEscalation";
 /// The user of the init container. It is not root, and its folder is writable by all users.
 const INIT_USER: u64 = 65532;
 
@@ -104,6 +106,13 @@ pub(super) fn job(
             {
                 pod.shift_remove(TOKEN);
             }
+            // A privileged container may gain rights. The API server rejects the `false` of the base beside it.
+            let containers = merged["spec"]["containers"].as_array_mut().into_iter().flatten();
+            for context in containers.filter_map(|container| container.get_mut("securityContext")?.as_object_mut()) {
+                if context.get("privileged") == Some(&true.into()) && context.get(GAINS) == Some(&false.into()) {
+                    context.shift_remove(GAINS);
+                }
+            }
             merged
         }
         None => base,
@@ -131,7 +140,7 @@ fn template(script: &ScriptTask, secret: &str, pods: &PodSettings) -> Value {
     if pods.user == PodUser::NonRoot {
         context["runAsNonRoot"] = true.into();
     }
-    let confined = json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}});
+    let confined = json!({GAINS: false, "capabilities": {"drop": ["ALL"]}});
     let mut init_context = confined.clone();
     init_context["runAsNonRoot"] = true.into();
     init_context["runAsUser"] = INIT_USER.into();

@@ -91,6 +91,20 @@ fn the_token_follows_the_service_account() {
     }
 }
 
+/// The API server rejects a privileged container that may not gain rights.
+#[test]
+fn a_privileged_script_may_gain_rights() {
+    for (overlay, expected) in [
+        (None, json!(false)),
+        (Some("spec: {containers: [{name: main, securityContext: {privileged: true}}]}"), json!(null)),
+        (Some("spec: {containers: [{name: main, securityContext: {privileged: false}}]}"), json!(false)),
+    ] {
+        let made = objects(request(UNIT, overlay, ""), &pods(PodUser::Image)).unwrap().body;
+        let main = &made.apply[0]["spec"]["template"]["spec"]["containers"][0];
+        assert_eq!(main["securityContext"]["allowPrivilegeEscalation"], expected, "{overlay:?}");
+    }
+}
+
 #[test]
 fn a_sensitive_value_is_in_the_secret_only() {
     let mut request = request(UNIT, None, "#!/bin/sh\ntrue\n");
