@@ -194,7 +194,8 @@ fn main() {
             unfetched_batches_expire;
         security::registrations: a_bootstrap_token_registers_one_relay concurrent_relays_share_no_token
             an_entry_keeps_its_cluster wrong_tokens_share_a_read a_bootstrap_token_expires
-            a_repeated_registration_after_a_rotation_of_root_secrets a_rotation_replaces_the_secret_of_the_same_cluster
+            a_denial_ends_with_the_next_right_secret a_repeated_registration_after_a_rotation_of_root_secrets
+            a_rotation_replaces_the_secret_of_the_same_cluster
             a_registered_cluster_is_used_at_once nothing_is_left_of_a_deleted_cluster denied_polls_are_shown
             an_outage_of_a_registered_cluster_has_its_commands
             documents_are_checked_against_the_reported_policy;

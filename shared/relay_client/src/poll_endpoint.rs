@@ -119,6 +119,7 @@ impl PollEndpoint {
             self.clusters.note_denial(name, self.clock.now(), &reason).await;
             return Err(PollRejection::Unauthenticated(reason));
         }
+        self.clusters.end_noted_denial(name).await;
         if cluster.transport == RelayTransport::Pull {
             return Ok(cluster);
         }

@@ -206,6 +206,7 @@ impl ClusterRegistry {
             Ok(())
         });
         changed.await?.ok_or_else(unknown_token)?;
+        table.end_denial(name).await;
         tracing::info!(
             cluster = name,
             uid = request.uid,

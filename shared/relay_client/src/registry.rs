@@ -250,6 +250,13 @@ impl ClusterRegistry {
             registered.note_denial(cluster, at, reason).await;
         }
     }
+
+    /// Removes the denial that this process has recorded, after a poll with the right secret. An error is logged.
+    pub(crate) async fn end_noted_denial(&self, cluster: &str) {
+        if let Some(registered) = &self.registered {
+            registered.end_noted_denial(cluster).await;
+        }
+    }
 }
 
 #[cfg(test)]

@@ -599,6 +599,8 @@ pub trait RelayOutages: ReadOutages {
     /// Records a denied poll. Returns false and changes nothing if one was recorded within
     /// [`DenialRecord::INTERVAL_MS`].
     async fn note_denial(&self, cluster: &str, at: Timestamp, reason: &str) -> StoreResult<bool>;
+    /// Removes a denial. Returns false if none is recorded.
+    async fn end_denial(&self, cluster: &str) -> StoreResult<bool>;
     /// Returns the last recorded policy of a cluster.
     async fn read_policy(&self, cluster: &str) -> StoreResult<Option<PolicyRecord>>;
     /// Replaces the policy of a cluster. The caller limits its size.

@@ -12,7 +12,7 @@ use ebb_protocol::relay::{BatchResponse, RelayResponse};
 use ebb_protocol::seal;
 use ebb_protocol::sign::WebhookKeys;
 use ebb_relay_client::{ClusterRegistry, RegistrationRejection};
-use ebb_store::{ClusterStore as _, Meter, OrphanScans as _, PolicyRecord, RelayOutages as _, Store};
+use ebb_store::{ClusterStore as _, Meter, OrphanScans as _, PolicyRecord, ReadOutages as _, RelayOutages as _, Store};
 use ebb_tests::platform::{self, SignedRequest};
 
 use super::api::SCRIPT;
@@ -295,6 +295,23 @@ pub(crate) async fn nothing_is_left_of_a_deleted_cluster() {
     record().await;
     ebb_flow::sweep::orphans::scan(harness.stack().env(), store.as_ref()).await.unwrap();
     assert_forgotten().await;
+}
+
+/// A relay that is silent after its repair is not shown as denied.
+pub(crate) async fn a_denial_ends_with_the_next_right_secret() {
+    let entry = json!({"secret": *secret(1).reveal(), "uid": PINNED, "entrypointImage": "r"});
+    let harness = Harness::with_clusters(&json!({ "entry": entry })).await;
+    let store = harness.stack().store();
+    let denied = async || store.read_denials().await.unwrap().into_keys().collect::<Vec<_>>();
+    poll(&harness, "entry", 9).await.is_problem(401, "invalid-signature");
+    assert_eq!(denied().await, ["entry"]);
+    poll(&harness, "entry", 1).await.is(200);
+    assert_eq!(denied().await, [""; 0]);
+    let token = bootstrap(&harness, "eu").await;
+    // Another process has denied it.
+    store.note_denial("eu", now(), "another secret").await.unwrap();
+    register(&harness, "eu", &token, &request(PINNED, 1)).await.is(200);
+    assert_eq!(denied().await, [""; 0]);
 }
 
 /// A relay with another secret is told from one that does not respond.

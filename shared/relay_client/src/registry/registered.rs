@@ -43,7 +43,7 @@ pub(crate) struct RegisteredClusters {
     keys: WebhookKeys,
     known: Mutex<Option<(Instant, Snapshot)>>,
     /// The times of the last denials that this process has recorded, so that a flood of wrong polls costs no requests.
-    denied: SyncMutex<HashMap<String, Instant>>,
+    denied: SyncMutex<HashMap<String, NotedDenial>>,
 }
 
 impl fmt::Debug for RegisteredClusters {
@@ -131,10 +131,10 @@ impl RegisteredClusters {
         {
             let mut denied = self.denied.lock().unwrap_or_else(PoisonError::into_inner);
             let interval = Duration::from_millis(DenialRecord::INTERVAL_MS);
-            if denied.get(cluster).is_some_and(|last| last.elapsed() < interval) {
+            if denied.get(cluster).is_some_and(|last| last.at.elapsed() < interval) {
                 return;
             }
-            denied.insert(cluster.to_owned(), Instant::now());
+            denied.insert(cluster.to_owned(), NotedDenial { at: Instant::now(), is_open: true });
         }
         let reason = message(reason);
         tracing::warn!(cluster, reason, "denied a poll; the relay has another secret than the control plane");
@@ -142,6 +142,32 @@ impl RegisteredClusters {
             tracing::warn!(cluster, %error, "cannot record a denied poll");
         }
     }
+
+    /// Removes the denial that this process has recorded, after a poll with the right secret.
+    pub(super) async fn end_noted_denial(&self, cluster: &str) {
+        let is_open = {
+            let mut denied = self.denied.lock().unwrap_or_else(PoisonError::into_inner);
+            denied.get_mut(cluster).is_some_and(|noted| std::mem::take(&mut noted.is_open))
+        };
+        if is_open {
+            self.end_denial(cluster).await;
+        }
+    }
+
+    /// Removes the denial of a cluster, which any process may have recorded. An error is logged.
+    pub(crate) async fn end_denial(&self, cluster: &str) {
+        if let Err(error) = self.store.end_denial(cluster).await {
+            tracing::warn!(cluster, %error, "cannot remove a denied poll");
+        }
+    }
+}
+
+/// A denial that this process has recorded.
+#[derive(Debug)]
+struct NotedDenial {
+    at: Instant,
+    /// False after a poll with the right secret. Anyone can send wrong polls, so the next one is not recorded sooner.
+    is_open: bool,
 }
 
 /// Returns the place for which the secret of a relay is encrypted.

@@ -98,6 +98,14 @@ impl RelayOutages for Store {
         self.table.update_if(ITEM, expression).await
     }
 
+    async fn end_denial(&self, cluster: &str) -> StoreResult<bool> {
+        let (at_name, reason_name) = key::denial_attributes(cluster);
+        let mut expression = WriteExpression::when(WriteCondition::present(&at_name));
+        expression.remove(&at_name);
+        expression.remove(&reason_name);
+        self.table.update_if(ITEM, expression).await
+    }
+
     async fn read_policy(&self, cluster: &str) -> StoreResult<Option<PolicyRecord>> {
         let Some(item) = self.table.get(key::CLUSTERS, &key::policy(cluster)).await? else { return Ok(None) };
         let reader = ItemReader::new("GetItem", &item);

@@ -214,6 +214,10 @@ pub(super) async fn a_denial_is_recorded_once_a_minute(fixture: StoreFixture) {
     let denial = |ms: u64, reason: &str| DenialRecord { at: Timestamp(NOW.0 + ms), reason: reason.to_owned() };
     let both = [("eu".to_owned(), denial(60_000, "c")), ("a.b#c".to_owned(), denial(5, ""))];
     assert_eq!(store.read_denials().await.unwrap(), both.into());
+    for expected in [true, false] {
+        assert_eq!(store.end_denial("eu").await.unwrap(), expected);
+        assert_eq!(store.read_denials().await.unwrap().into_keys().collect::<Vec<_>>(), ["a.b#c"]);
+    }
     assert_eq!(store.read_outages().await.unwrap(), [].into());
 }
 
