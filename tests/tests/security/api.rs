@@ -93,7 +93,8 @@ fn routes(run: &str) -> Vec<ApiRequest> {
         ("DELETE /v1/tokens/a", OPERATE, None),
         ("GET /v1/clusters", OPERATE, None),
         ("PUT /v1/clusters/a", OPERATE, Some(json!({"entrypointImage": "r"}))),
-        ("GET /v1/clusters/a", OPERATE, None),
+        // Authors compare their documents with its policy.
+        ("GET /v1/clusters/a", READ_PLUGINS, None),
         ("POST /v1/clusters/a/rotate", OPERATE, None),
         ("DELETE /v1/clusters/a", OPERATE, None),
         ("GET /v1/orphans", OPERATE, None),

@@ -3,7 +3,8 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ebb_protocol::api::{
-    CheckList, ClusterBootstrap, ClusterDetail, ClusterList, ClusterState, DocumentError, PlanPreview, TargetReceipt,
+    CheckList, ClusterBootstrap, ClusterDetail, ClusterList, ClusterState, CreatedToken, DocumentError, PlanPreview,
+    TargetReceipt,
 };
 use ebb_protocol::listing::{RelayInfo, ReportedPolicy};
 use ebb_protocol::pull::{PollRequest, PollResponse, QueuedReply, ReplyOutcome, SealedBatch};
@@ -420,8 +421,16 @@ pub(crate) async fn documents_are_checked_against_the_reported_policy() {
     // The relay does not respond any more.
     let apply = json!({"kind": "sandbox", "name": "p", "document": document});
     let dry_run = harness.post("/v1/targets?dryRun=true", apply.clone());
-    let (silent, receipt) = tokio::join!(harness.get("/v1/clusters/eu"), dry_run);
-    let silent = silent.is(200).json::<ClusterDetail>().info;
+    let author = harness.post("/v1/tokens", json!({"name": "author", "scopes": ["plugins:write:placed"]})).await;
+    let author = author.is(201).json::<CreatedToken>().token;
+    let seen = harness.with_token(&author, "GET /v1/clusters/eu", None);
+    let (silent, receipt, seen) = tokio::join!(harness.get("/v1/clusters/eu"), dry_run, seen);
+    let ClusterDetail { info: silent, registration } = silent.is(200).json();
+    assert!(registration.is_some() && silent.uid.is_some() && silent.error.is_some(), "{silent:?}");
+    // An author sees what a comparison needs.
+    let ClusterDetail { info: seen, registration } = seen.is(200).json();
+    assert_eq!((&seen.policy, &seen.policy_since, seen.state), (&silent.policy, &silent.policy_since, silent.state));
+    assert!(registration.is_none() && seen.uid.is_none() && seen.error.is_none(), "{seen:?}");
     assert_eq!((silent.policy.as_ref(), silent.policy_since.is_some()), (Some(&units), true));
     let found = receipt.is(200).json::<TargetReceipt>().plan.unwrap().warnings;
     assert_eq!(with_code(&found, "cluster-policy").len(), 1, "{found:?}");

@@ -83,6 +83,13 @@ pub async fn get(env: &Env, store: &dyn HttpStore, name: &str) -> FlowResult<Opt
     Ok(Some(ClusterDetail { info, registration: registered.as_ref().map(registration) }))
 }
 
+/// Returns what a comparison of documents with the policy of a cluster needs, without its registration and its relay.
+pub(crate) fn for_authors(ClusterDetail { info, .. }: ClusterDetail) -> ClusterDetail {
+    let ClusterInfo { name, transport, state, policy, policy_since, .. } = info;
+    let info = ClusterInfo { state, policy, policy_since, ..silent(name, transport, None) };
+    ClusterDetail { info, registration: None }
+}
+
 /// Returns the registration of a cluster without its secrets.
 pub(crate) fn registration(item: &ClusterItem) -> ClusterRegistration {
     let unused = item.bootstrap.as_ref().filter(|bootstrap| !bootstrap.used);

@@ -13,8 +13,8 @@ use ebb_protocol::sign;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::auth::{bearer, stored_name};
-use super::permitted::{Operate, Permitted};
+use super::auth::{ApiPermission, bearer, stored_name};
+use super::permitted::{Operate, Permitted, ReadPlugins};
 use super::{JsonBody, NoQuery, Path, Query, no_store};
 use crate::bodies::{BodyBudget, check_length};
 use crate::queries::clusters;
@@ -29,13 +29,17 @@ pub(crate) async fn list(_: NoQuery, server: Permitted<Operate>) -> HttpResult<J
     Ok(Json(clusters::list(&server.env, server.store.as_ref()).await?))
 }
 
-/// Returns a cluster with information from its relay, and its registration. Scope: `operate`.
+/// Returns the name, the state and the policy of a cluster. With the scope `operate`, returns all information from its
+/// relay, and its registration.
 #[utoipa::path(get, path = "/v1/clusters/{name}", operation_id = "getCluster", tag = "clusters", responses(
     (status = 200, body = ClusterDetail),
 ))]
-pub(crate) async fn get(Path(name): Path<String>, server: Permitted<Operate>) -> HttpResult<Json<ClusterDetail>> {
+pub(crate) async fn get(Path(name): Path<String>, server: Permitted<ReadPlugins>) -> HttpResult<Json<ClusterDetail>> {
     let found = clusters::get(&server.env, server.store.as_ref(), &name).await?;
-    found.map(Json).ok_or_else(|| HttpProblem::not_found(format!("no cluster {name:?} is connected or registered")))
+    let missing = || HttpProblem::not_found(format!("no cluster {name:?} is connected or registered"));
+    let found = found.ok_or_else(missing)?;
+    let is_operator = server.caller.require(ApiPermission::Operate).is_ok();
+    Ok(Json(if is_operator { found } else { clusters::for_authors(found) }))
 }
 
 /// Registers a cluster, or replaces its settings. The response for a new cluster has a bootstrap token, with which one

@@ -58,7 +58,8 @@ fn text(detail: &ClusterDetail) -> String {
             let _ = writeln!(text, "{key:<12}{}", printable(&value));
         }
     }
-    if registration.is_none() {
+    // An author does not see the UID, nor the registration.
+    if registration.is_none() && info.uid.is_some() {
         text += "This cluster is an entry of EBB_CLUSTERS. Its options are not stored.\n";
     }
     if let Some(policy) = &info.policy {
