@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ebb_engine::{Attempt, Epoch, Timestamp, Unit};
-use ebb_protocol::id::RunId;
+use ebb_protocol::id::{RunId, is_dns_label};
 use ebb_protocol::listing::{ClusterListing, RelayInfo};
 use ebb_protocol::relay::{EnsureTask, ServiceRequest, ServiceResponse, TaskId, TaskState};
 use ebb_store::StoreResult;
@@ -111,7 +111,17 @@ pub trait RelayClient: Send + Sync {
 }
 
 fn no_cluster<T>(cluster: &str) -> Result<T, RelayError> {
-    Err(RelayError::Refused(format!("no relay is connected for cluster {cluster:?}")))
+    Err(RelayError::Refused(no_relay(cluster)))
+}
+
+/// Returns the reason why a unit cannot run in a cluster without a relay, with the command that connects it. `cluster` may
+/// come from a document, so it is a part of the command only if it is a name of a cluster.
+pub fn no_relay(cluster: &str) -> String {
+    let why = format!("no relay is connected for cluster {cluster:?}");
+    match is_dns_label(cluster) {
+        true => format!("{why}; ask its operator to run: ebb cluster connect {cluster} --apply"),
+        false => why,
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

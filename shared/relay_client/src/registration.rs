@@ -297,7 +297,7 @@ fn issued(token: &str, now: Timestamp) -> BootstrapToken {
 }
 
 fn another_token(name: &str) -> String {
-    format!("request another one with `ebb cluster rotate {name}`, and give it to the relay")
+    format!("request another one with `ebb cluster rotate {name} --apply`")
 }
 
 /// A wrong token gets the same response as an unknown cluster.

@@ -14,6 +14,7 @@ use ebb_store::{ClusterStore, StoreError, StoreResult};
 use serde::Deserialize;
 
 use super::script_job::PodUser;
+use ebb_flow::ports::no_relay;
 use registered::RegisteredCluster;
 pub(crate) use registered::RegisteredClusters;
 
@@ -61,11 +62,11 @@ pub enum RelayTransport {
 /// The reason why a cluster cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterLookupError {
-    #[error("no relay is connected for cluster {0:?}")]
+    #[error("{}", no_relay(.0))]
     Unknown(String),
     #[error(
         "cluster {0:?} waits for its relay: install the relay with the bootstrap token of the cluster, or request another \
-         token with `ebb cluster rotate {0}`"
+         token with `ebb cluster rotate {0} --apply`"
     )]
     Waiting(String),
     #[error("the registered clusters cannot be read: {0}")]

@@ -444,4 +444,10 @@ pub(crate) async fn documents_are_checked_against_the_reported_policy() {
     assert!(with_code(&planned, "cluster-policy").is_empty(), "{planned:?}");
     let [unchecked] = with_code(&planned, "unchecked-policy")[..] else { panic!("{planned:?}") };
     assert!(unchecked.message.contains("is not known"), "{unchecked:?}");
+
+    let elsewhere = named("Sandbox", "p", "cluster: none\nresources: {r: {plugin: placed}}\n");
+    let planned =
+        harness.post("/v1/plans", json!({"document": elsewhere})).await.is(200).json::<PlanPreview>().warnings;
+    let [unchecked] = with_code(&planned, "unchecked-policy")[..] else { panic!("{planned:?}") };
+    assert!(unchecked.message.contains("ebb cluster connect none --apply"), "{unchecked:?}");
 }

@@ -14,6 +14,7 @@ use ebb_store::PolicyRecord;
 use crate::HttpProblem;
 use ebb_flow::env::{Env, HttpStore};
 use ebb_flow::error::{FlowError, FlowResult};
+use ebb_flow::ports::no_relay;
 
 /// The longest time for which the check of a document waits for a relay.
 const ABOUT_TIME: Duration = Duration::from_secs(3);
@@ -58,15 +59,15 @@ pub(super) async fn check(
     }
     let connected = env.relay.clusters().await;
     let wanted: BTreeSet<Option<&str>> = requests.iter().map(|request| request.cluster.as_deref()).collect();
-    let wanted = wanted.into_iter().filter_map(|cluster| {
-        let name = env.relay.resolve_cluster(cluster)?;
-        connected.iter().any(|it| it.name == name).then_some((cluster, name))
-    });
-    let known = wanted.map(move |(cluster, name)| async move {
+    let wanted = wanted.into_iter().filter_map(|cluster| Some((cluster, env.relay.resolve_cluster(cluster)?)));
+    let (wanted, others): (Vec<_>, Vec<_>) = wanted.partition(|(_, name)| connected.iter().any(|it| it.name == *name));
+    let others: BTreeSet<String> = others.into_iter().map(|(_, name)| name).collect();
+    let known = wanted.into_iter().map(move |(cluster, name)| async move {
         let policy = known(env, store, &name).await?;
         Ok::<_, FlowError>((cluster, name, policy))
     });
-    let (mut policies, mut found) = (Vec::new(), Vec::new());
+    let mut found: Vec<DocumentError> = others.iter().map(|name| note(no_relay(name))).collect();
+    let mut policies = Vec::new();
     for (cluster, name, known) in futures::future::try_join_all(known).await? {
         let Some((reported, recorded)) = known else {
             found.push(note(format!(

@@ -120,7 +120,7 @@ pub(super) fn unconnected(env: &Env, item: &ClusterItem) -> ClusterInfo {
         (None, None) => {
             let error = format!(
                 "no relay has registered, and the bootstrap token has expired: request another one with `ebb cluster \
-                 connect {name}`"
+                 connect {name} --apply`"
             );
             (ClusterState::WaitingForRelay, error)
         }

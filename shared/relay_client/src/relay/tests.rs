@@ -217,7 +217,8 @@ async fn errors_are_final_or_retryable() {
     for (relay, cluster, is_final, expected) in [
         (&wrong_secret, None, false, "401: no v1 signature"),
         (&unreachable, None, false, "the relay does not respond"),
-        (&connected, Some("eu"), true, "no relay is connected for cluster \"eu\""),
+        (&connected, Some("eu"), true, "cluster \"eu\"; ask its operator to run: ebb cluster connect eu --apply"),
+        (&connected, Some("e;u"), true, "no relay is connected for cluster \"e;u\""),
     ] {
         let error = relay.get(cluster, &task()).await.unwrap_err();
         assert_eq!(matches!(error, RelayError::Refused(_)), is_final, "{error}");
