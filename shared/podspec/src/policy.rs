@@ -69,6 +69,16 @@ impl ClusterPolicy {
         })
     }
 
+    /// Returns what to do about a rejection by Pod Security in a namespace. `why` is the text of the API server.
+    pub fn pod_security_fix(&self, namespace: &str, why: &str) -> String {
+        let needed = match self.level(namespace) {
+            PodSecurityLevel::Restricted if !why.contains("privileged (") => PodSecurityLevel::Baseline,
+            _ => PodSecurityLevel::Privileged,
+        };
+        let option = format!("--namespace {namespace}:{}", needed.name());
+        format!("change the pod, or {}", ask_operator(&option, namespace))
+    }
+
     /// Returns the violation of a Service that the policy does not list.
     pub fn service_refusal(&self, service: &str) -> PodspecViolation {
         let (name, allowed) = (shown(service), listed(self.services.keys()));

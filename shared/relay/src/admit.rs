@@ -90,6 +90,11 @@ impl Reconciler {
             // enforce it.
             let level = format!("{POD_SECURITY} \"{}:", allowed.level(&place).name());
             let violates = why.contains("violates PodSecurity") || why.contains(&level);
+            // Another level does not help a pod that the admission policy rejects, too.
+            if violates && !why.contains("ValidatingAdmissionPolicy") {
+                let fix = allowed.pod_security_fix(&place, &why);
+                return refuse(format!("{}: {why}; {fix}", ObjectRef::of(manifest)));
+            }
             if violates || (matches!(code, 400 | 422) && !why.starts_with("admission webhook")) {
                 return refuse(format!("{}: {why}", ObjectRef::of(manifest)));
             }

@@ -115,7 +115,13 @@ impl RelayClient for ClusterRelay {
             user: connected.user,
         };
         let request = script::objects(request, &pods).map_err(|error| RelayError::Refused(error.to_string()))?;
-        let state = self.state(cluster, RelayRequest::Ensure(Box::new(request))).await;
+        // A relay need not know the name of its cluster, which the commands in its texts have.
+        let state = self.state(cluster, RelayRequest::Ensure(Box::new(request))).await.map_err(|error| match error {
+            RelayError::Refused(why) => {
+                RelayError::Refused(why.replace(" connect NAME ", &format!(" connect {} ", connected.name)))
+            }
+            error => error,
+        });
         self.observe(&connected, state.as_ref().err());
         state
     }

@@ -152,7 +152,11 @@ fn the_texts_are_those_of_the_admission_policy() {
         format!("[{}]", fields.join(", ")).as_str(),
         "'pods may not set ' + variables.fields.join(', ') + '; remove it'",
         "' may not run as the service account ' + variables.account + ' by the policy of the cluster \
-         (`serviceAccounts`: ' + variables.allowed.join(', ')",
+         (`serviceAccounts`: ' + (size(variables.allowed) == 0 ? 'none' : variables.allowed.join(', '))",
+        "(`runtimeClasses`: ' + (size(variables.runtimeClasses) == 0 ? 'none' : variables.runtimeClasses.join(', ')) + '); \
+         ask its operator to add it to the value `policy.runtimeClasses` of the chart'",
+        "(`priorityClasses`: ' + (size(variables.priorityClasses) == 0 ? 'none' : variables.priorityClasses.join(', ')) + \
+         '); ask its operator to add it to the value `policy.priorityClasses` of the chart'",
         "'); ask its operator to run: ebb cluster connect NAME --apply --service-account ' + request.namespace + '/' + \
          variables.account",
         "' may not have the token of the service account ' + variables.account + '; write \

@@ -64,6 +64,15 @@ fn refusals_name_the_key_the_allowed_values_and_the_command() {
         "the service `files` is not allowed by the policy of the cluster (`services`: none); ask its operator to run: \
          ebb cluster connect NAME --apply --service files=NAMESPACE/SERVICE:PORT"
     );
+    for (namespace, why, expected) in [
+        ("units", "restricted:latest: runAsNonRoot != true (…)", "units:baseline"),
+        ("units", "restricted:latest: privileged (container …), runAsNonRoot != true (…)", "units:privileged"),
+        ("signadot", "baseline:latest: hostPort (…)", "signadot:privileged"),
+    ] {
+        let fix = policy.pod_security_fix(namespace, why);
+        let command = format!("ebb cluster connect NAME --apply --namespace {expected}");
+        assert_eq!(fix, format!("change the pod, or ask its operator to run: {command}"));
+    }
     let many: Vec<String> = (10..22).map(|number| number.to_string()).collect();
     assert_eq!(listed(many.iter()), "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, and 2 more");
     assert_eq!(listed(many[..1].iter()), "10");

@@ -202,6 +202,10 @@ async fn errors_are_final_or_retryable() {
         assert!(error.to_string().contains(expected), "{status} {error}");
         assert_eq!(kind_of(&error), if kind == REFUSED { BUSY } else { kind }, "{status} {error}");
     }
+    let advice = json!([{"refused": "ask its operator to run: ebb cluster connect NAME --apply --kind Route"}]);
+    *server.response.lock().unwrap() = (200, responses(advice));
+    let refused = connected.ensure(None, request().0).await.unwrap_err().to_string();
+    assert!(refused.contains("ebb cluster connect default --apply --kind Route"), "{refused}");
     // A usable response takes precedence over errors. The refusal of a start is a usable response.
     let observation = || connected.take_observations().pop();
     assert!(matches!(observation(), Some((name, RelayObservation::Responded)) if name == "default"));
