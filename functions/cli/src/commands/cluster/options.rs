@@ -157,12 +157,8 @@ impl OptionArgs {
     /// Returns an error if an option is invalid.
     pub(crate) fn merged(self, stored: &ClusterOptions) -> Result<ClusterOptions> {
         let mut options = stored.clone();
-        for (option, value) in &self.removals {
-            if !options.remove(option, value) {
-                let equals = if value.is_empty() { "" } else { "=" };
-                output::status_line(&format!("note: {option}{equals}{value} is not stored, so nothing is removed"));
-            }
-        }
+        let missing: Vec<&(String, String)> =
+            self.removals.iter().filter(|(option, value)| !options.remove(option, value)).collect();
         let url = |url: Url| url.as_str().trim_end_matches('/').to_owned();
         options.profile = self.profile.unwrap_or(options.profile);
         options.image = self.image.unwrap_or(options.image);
@@ -187,6 +183,16 @@ impl OptionArgs {
         options.bind_namespaces.extend(self.bind_namespaces);
         options.services.extend(self.services);
         options.check()?;
+        for removal in &self.removals {
+            let (option, value) = removal;
+            let equals = if value.is_empty() { "" } else { "=" };
+            let why = match options.reason_to_stay(option, value) {
+                Some(reason) => format!("remains, because {reason}"),
+                None if missing.contains(&removal) => "is not stored, so nothing is removed".to_owned(),
+                None => continue,
+            };
+            output::status_line(&format!("note: {option}{equals}{value} {why}"));
+        }
         Ok(options)
     }
 }
@@ -248,9 +254,35 @@ impl ClusterOptions {
         Ok(self.namespaces.entry(namespace.to_owned()).or_default())
     }
 
+    /// Returns why the policy has a namespace or a kind that no option names.
+    pub(super) fn reason_to_stay(&self, option: &str, value: &str) -> Option<&'static str> {
+        let of_profile = "the profile signadot grants it; choose another one with --profile";
+        let is_signadot = self.profile == PolicyProfile::Signadot;
+        match option {
+            "namespace" if value == self.unit_namespace => {
+                Some("it is the namespace of units; choose another one with --unit-namespace")
+            }
+            "namespace" if is_signadot && value == SIGNADOT => Some(of_profile),
+            "kind" if is_signadot && SIGNADOT_KINDS.contains(&value) => Some(of_profile),
+            "kind" if value == "Job.batch" => Some("scripts need it"),
+            _ => None,
+        }
+    }
+
     /// Removes an option of [`REMOVABLE`]. Returns false if it is not set.
     fn remove(&mut self, option: &str, value: &str) -> bool {
         let (namespace, name) = value.split_once('/').unwrap_or((value, ""));
+        let is_removed = self.remove_value(option, value, namespace, name);
+        // An entry that has only named what is removed would outlive the profile.
+        if self.namespaces.get(namespace) == Some(&NamespacePolicy::default())
+            && self.reason_to_stay("namespace", namespace).is_some()
+        {
+            self.namespaces.remove(namespace);
+        }
+        is_removed
+    }
+
+    fn remove_value(&mut self, option: &str, value: &str, namespace: &str, name: &str) -> bool {
         let entry = self.namespaces.get_mut(namespace);
         match option {
             "namespace" => self.namespaces.remove(value).is_some(),

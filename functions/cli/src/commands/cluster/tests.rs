@@ -135,6 +135,20 @@ fn options_are_added_to_the_stored_ones() {
     "#);
 }
 
+/// What the profile grants stays, and nothing of a removed option outlives the profile.
+#[test]
+fn removed_options_leave_nothing() {
+    let stored = new("--profile signadot --service-account signadot/builder --namespace team-a").unwrap();
+    let removed = merged(&stored, "--remove service-account=signadot/builder --remove namespace=signadot").unwrap();
+    assert_eq!(json!(removed)["namespaces"], json!({"team-a": {}}));
+    let reason = |option: &str, value: &str| removed.reason_to_stay(option, value).unwrap_or_default();
+    assert!(reason("namespace", "signadot").contains("--profile") && reason("kind", "Secret").contains("--profile"));
+    assert!(reason("namespace", "ebb-units").contains("--unit-namespace") && reason("namespace", "team-a").is_empty());
+    let other = merged(&removed, "--profile restricted --remove kind=Secret").unwrap();
+    assert_eq!(other.all_namespaces().keys().collect::<Vec<_>>(), ["ebb-units", "team-a"]);
+    assert_eq!(other.reason_to_stay("kind", "Secret"), None);
+}
+
 #[test]
 fn plural_names_are_those_of_english() {
     for (kind, plural) in [
