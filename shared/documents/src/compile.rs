@@ -64,7 +64,7 @@ pub use params::kind_name;
 pub use plan_repair::{PlanRepair, RepairError, RepairedUnit, repair};
 pub use plan_update::{PlanUpdate, ResourceChange, UpdateError, complete, update};
 pub use policy_requests::{
-    CLUSTER_POLICY, PolicyRequest, UNCHECKED_POLICY, objects_without_cluster, policy_violations,
+    CLUSTER_POLICY, PolicyRequest, UNCHECKED_POLICY, is_cluster_wide, objects_without_cluster, policy_violations,
 };
 pub use route_group::check_route_group;
 pub use subscription::subscription;

@@ -41,6 +41,11 @@ const CLUSTER_WIDE: [&str; 13] = [
     "ValidatingWebhookConfiguration.admissionregistration.k8s.io",
 ];
 
+/// Returns true for a kind of Kubernetes outside of namespaces, as policies name it.
+pub fn is_cluster_wide(kind: &str) -> bool {
+    CLUSTER_WIDE.contains(&kind)
+}
+
 /// What a unit requests from its cluster.
 #[derive(Clone, Debug)]
 pub struct PolicyRequest {
@@ -210,7 +215,7 @@ fn manifest(manifest: &Value, policy: &ClusterPolicy) -> Vec<PodspecViolation> {
     // The relay ignores the namespace of a kind outside of namespaces, and fills in that of the others.
     let (outside, inside) = (refusal(json!({})), refusal(json!({"namespace": "any"})));
     let full = version.rsplit_once('/').map_or_else(|| kind.to_owned(), |(group, _)| format!("{kind}.{group}"));
-    if CLUSTER_WIDE.contains(&full.as_str()) {
+    if is_cluster_wide(&full) {
         return outside.into_iter().chain(reserved()).collect();
     }
     let mut found = Vec::new();

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use clap::ValueEnum;
-use ebb_documents::compile::{AllowedService, ClusterPolicy, NamespacePolicy, PodSecurityLevel};
+use ebb_documents::compile::{AllowedService, ClusterPolicy, NamespacePolicy, PodSecurityLevel, is_cluster_wide};
 use ebb_protocol::api::{ClusterRegistration, SignadotOutputs};
 use ebb_protocol::id::is_dns_label;
 use serde::{Deserialize, Serialize};
@@ -18,6 +18,26 @@ use crate::progress::labels;
 const SIGNADOT: &str = "signadot";
 /// Kinds that the profile `signadot` adds.
 const SIGNADOT_KINDS: [&str; 2] = ["ConfigMap", "Secret"];
+/// Namespaces of Kubernetes itself.
+const SYSTEM_NAMESPACES: [&str; 3] = ["kube-node-lease", "kube-public", "kube-system"];
+/// Kinds in namespaces of the group that has no name.
+const CORE_KINDS: &str = "ConfigMap Endpoints Event LimitRange PersistentVolumeClaim Pod PodTemplate \
+    ReplicationController ResourceQuota Secret Service ServiceAccount";
+/// Well-known kinds of other groups.
+const GROUPED_KINDS: [&str; 12] = [
+    "CronJob.batch",
+    "DaemonSet.apps",
+    "Deployment.apps",
+    "HorizontalPodAutoscaler.autoscaling",
+    "Ingress.networking.k8s.io",
+    "Job.batch",
+    "NetworkPolicy.networking.k8s.io",
+    "PodDisruptionBudget.policy",
+    "ReplicaSet.apps",
+    "Role.rbac.authorization.k8s.io",
+    "RoleBinding.rbac.authorization.k8s.io",
+    "StatefulSet.apps",
+];
 /// Maximum characters of a name in Kubernetes.
 const MAX_NAME: usize = 253;
 
@@ -339,6 +359,14 @@ impl ClusterOptions {
             valid(option, image, is_image(image), "REPOSITORY:TAG or REPOSITORY@DIGEST")?;
         }
         self.check_names()?;
+        let all = self.all_namespaces();
+        let mut used = all.keys().chain(&self.bind_namespaces).chain([&self.relay_namespace]);
+        if let Some(system) = used.find(|namespace| SYSTEM_NAMESPACES.contains(&namespace.as_str())) {
+            return Err(CliError::broken(format!(
+                "the namespace {system} is one of Kubernetes itself: it holds no units, no bound objects and no relay"
+            ))
+            .with_hint("choose another namespace"));
+        }
         for (what, url) in [("--push-url", &self.push_url), ("--callback-url", &self.callback_url)] {
             url.as_deref().map_or(Ok(()), |url| server(url, what).map(drop))?;
         }
@@ -490,6 +518,18 @@ fn in_namespace(text: &str) -> Result<(String, String), String> {
 
 /// Parses `KIND[.GROUP][=PLURAL]`. The default is the usual plural in English.
 fn kind(text: &str) -> Result<(String, String), String> {
+    let name = text.split_once('=').map_or(text, |(name, _)| name);
+    if is_cluster_wide(name) {
+        return Err(
+            "it is outside of namespaces, so only the value `policy.clusterKinds` of the chart allows it".to_owned()
+        );
+    }
+    let has_group = name.contains('.') || CORE_KINDS.split(' ').any(|core| core == name);
+    if is_kind(name) && !has_group {
+        let known = GROUPED_KINDS.iter().find(|known| known.split_once('.').is_some_and(|(kind, _)| kind == name));
+        let form = known.copied().unwrap_or("KIND.GROUP, as `kubectl api-resources` prints them");
+        return Err(format!("the kind has a group, so write {form}"));
+    }
     if let Some((kind, plural)) = text.split_once('=') {
         return Ok((kind.to_owned(), plural.to_owned()));
     }

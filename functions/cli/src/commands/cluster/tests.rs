@@ -156,7 +156,7 @@ fn plural_names_are_those_of_english() {
         ("NetworkPolicy.networking.k8s.io", "networkpolicies"),
         ("Ingress.networking.k8s.io", "ingresses"),
         ("Gateway.gateway.networking.k8s.io", "gateways"),
-        ("Mailbox", "mailboxes"),
+        ("Mailbox.example.com", "mailboxes"),
         ("Endpoints=endpoints", "endpoints"),
     ] {
         let kinds = new(&format!("--kind {kind}")).unwrap().kinds;
@@ -175,6 +175,14 @@ fn invalid_options_are_rejected() {
         ("--service-account team-a/builder", "add --namespace team-a"),
         ("--service-account builder", "expected NAMESPACE/NAME"),
         ("--pull-secret ebb-units/A", "invalid pull secret"),
+        ("--namespace kube-system:privileged", "kube-system is one of Kubernetes itself"),
+        ("--unit-namespace kube-public", "kube-public is one of Kubernetes itself"),
+        ("--bind-namespace kube-node-lease", "kube-node-lease is one of Kubernetes itself"),
+        ("--kind Deployment", "write Deployment.apps"),
+        ("--kind Ingress=ingresses", "write Ingress.networking.k8s.io"),
+        ("--kind Widget", "write KIND.GROUP"),
+        ("--kind Namespace", "`policy.clusterKinds`"),
+        ("--kind ClusterRole.rbac.authorization.k8s.io", "`policy.clusterKinds`"),
         ("--kind configmap", "invalid kind"),
         ("--kind *.apps", "invalid kind"),
         ("--kind ConfigMap=config-maps", "invalid plural name"),
