@@ -431,7 +431,10 @@ impl<'a> CheckedPlugin<'a> {
             // Signadot's documents do not declare undos. Any step after the stop may be the undo.
             let known = ours || !has_teardown;
             if makes && known && doc.cleanup.is_none() && unit.hook <= Hook::PostStart && !undone.contains(&at) {
-                let help = format!("add a unit to postStop with `undoes: {name}`, or `cleanup: none` to `{name}`");
+                let help = match ours {
+                    true => format!("add a unit to postStop with `undoes: {name}`, or `cleanup: none` to `{name}`"),
+                    false => format!("add a step to `delete` that removes what `{name}` makes"),
+                };
                 more = warn("no-undo", doc.name.at, format!("nothing undoes what `{name}` makes"), &help);
             }
         }

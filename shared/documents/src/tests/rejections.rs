@@ -95,6 +95,16 @@ fn messages_equal_the_snapshots() {
     assert_eq!(groups, 22);
 }
 
+/// The formats have different words.
+#[test]
+fn a_missing_undo_is_described_in_the_words_of_the_format() {
+    let step = "  - name: a\n    script: \"#!/bin/sh\"\n";
+    let output = "    outputs: [{name: o, valueFromPath: /o}]\n";
+    let found = check(&format!("name: p\nspec:\n  runner: {{image: busybox}}\n  create:\n{step}{output}")).unwrap();
+    assert!(found.contains("add a step to `delete` that removes what `a` makes"), "{found}");
+    assert!(!found.contains("postStop") && !found.contains("cleanup"), "{found}");
+}
+
 #[test]
 fn limits_of_documents() {
     let unit = |make: String| format!("{HEAD}preStart:\n  make:\n    {make}\n");

@@ -63,6 +63,7 @@ impl SandboxEnvArgs {
             Some(workload) => workload_variables(&target, ready(&target, seen)?, workload)?,
             None => values(&target, seen, self.resource.as_deref())?,
         };
+        let has_none = values.is_empty();
         let mut leave_out = |why: &str, is_left_out: fn(&OutputValue) -> bool| {
             values.retain(|name, value| {
                 if is_left_out(value) {
@@ -76,11 +77,21 @@ impl SandboxEnvArgs {
             leave_out("sensitive", |value| matches!(value, OutputValue::Secret(_) | OutputValue::Sensitive(_)));
         }
         if values.is_empty() {
-            let origin =
-                self.resource.map_or("no `env` in its document".to_owned(), |name| format!("no outputs of {name}"));
-            output::status_line(&format!("{target} has {origin}"));
+            let lacks = if has_none { self.missing() } else { "no other values".to_owned() };
+            output::status_line(&format!("{target} has {lacks}"));
         }
         output::print_data(&text(self.format, &texts(&values)?)?)
+    }
+}
+
+impl SandboxEnvArgs {
+    /// Returns what a target without variables lacks.
+    fn missing(&self) -> String {
+        match (&self.workload, &self.resource) {
+            (Some(workload), _) => format!("no variables of the workload {workload}"),
+            (None, Some(resource)) => format!("no outputs of {resource}"),
+            (None, None) => "no `env` in its document".to_owned(),
+        }
     }
 }
 
@@ -356,6 +367,24 @@ mod tests {
         }
         assert!(rejects(EnvFormat::Gitlab, "A", "two words") && rejects(EnvFormat::Gitlab, "A", "a\nB=b"));
         assert!(!rejects(EnvFormat::Json, "A B", "a\0b"));
+    }
+
+    #[derive(clap::Parser)]
+    struct EnvLine {
+        #[command(flatten)]
+        args: SandboxEnvArgs,
+    }
+
+    #[test]
+    fn what_is_missing_is_named_as_it_was_requested() {
+        for (line, expected) in [
+            (vec!["env", "pr-1"], "no `env` in its document"),
+            (vec!["env", "pr-1", "--workload", "web"], "no variables of the workload web"),
+            (vec!["env", "pr-1", "--resource", "db"], "no outputs of db"),
+        ] {
+            let EnvLine { args } = clap::Parser::try_parse_from(line).unwrap();
+            assert_eq!(args.missing(), expected);
+        }
     }
 
     fn ready(detail: serde_json::Value) -> TargetDetail {
