@@ -23,10 +23,6 @@ pub(crate) const POD_FIELDS: &str = "activeDeadlineSeconds affinity automountSer
     terminationGracePeriodSeconds tolerations topologySpreadConstraints volumes";
 /// Fields that the admission of a pod sets.
 const OF_ADMISSION: [&str; 2] = ["overhead", "priority"];
-/// Fields of a container in Kubernetes 1.34. The API server rejects others, because the relay asks it to.
-const CONTAINER_FIELDS: &str = "args command env envFrom image imagePullPolicy lifecycle livenessProbe name ports \
-    readinessProbe resizePolicy resources restartPolicy restartPolicyRules securityContext startupProbe stdin stdinOnce \
-    terminationMessagePath terminationMessagePolicy tty volumeDevices volumeMounts workingDir";
 /// Fields of a volume: its name, and sources within the namespace.
 const VOLUME_FIELDS: [&str; 8] =
     ["name", "configMap", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret"];
@@ -223,11 +219,6 @@ impl PodCheck<'_> {
     }
 
     fn container(&mut self, path: &str, name: &str, container: &Value) {
-        let is_known = |field: &str| CONTAINER_FIELDS.split(' ').any(|known| known == field);
-        for (field, _) in set_fields(container).filter(|(field, _)| !is_known(field)) {
-            let field = shown(field);
-            self.add(&format!("{path}.{field}"), format!("containers have no field {field}"), "remove or correct it");
-        }
         let context = &container[CONTEXT];
         if context["privileged"] == true && self.level != PodSecurityLevel::Privileged {
             let why = format!("privileged (container \"{name}\" must not set securityContext.privileged=true)");

@@ -97,7 +97,7 @@ pub struct NamespacePolicy {
     /// `None` means [`ClusterPolicy::pod_security_level`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub level: Option<PodSecurityLevel>,
-    /// The service accounts that pods may use. Other accounts get no token. The default is the account `default`.
+    /// The service accounts that pods may use. The API server rejects pods with other accounts. The default is the account `default`.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub service_accounts: BTreeSet<String>,
     /// The Secrets with credentials of registries.

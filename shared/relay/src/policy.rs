@@ -71,7 +71,8 @@ impl CurrentPolicy {
         }
     }
 
-    /// Returns the policy for people at the control plane. `unit_namespace` is the namespace of units without one. The targets of Services stay in the cluster.
+    /// Returns the policy for people at the control plane. `unit_namespace` is the namespace of units without one. The targets
+    /// of Services stay in the cluster.
     pub(crate) fn report(&self, unit_namespace: &str) -> ReportedPolicy {
         let PolicyState { policy, error, .. } = self.read().clone();
         let namespaces = policy.namespaces.iter().map(|(name, entry)| {

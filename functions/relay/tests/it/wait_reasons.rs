@@ -247,7 +247,7 @@ async fn a_deployment_is_not_ready_between_two_crashes() {
     fixture.close().await;
 }
 
-/// The deletion of a Deployment waits for its pods, one of which has a finalizer. So does the end of a script.
+/// A Deployment that is deleted and a script that ends wait for a pod with a finalizer.
 #[tokio::test(flavor = "multi_thread")]
 async fn finalizers_of_owned_pods() {
     let fixture = RelayFixture::new("owned", &[]).await;

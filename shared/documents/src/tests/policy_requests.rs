@@ -177,8 +177,8 @@ fn what_is_reserved_is_reported_before_the_run() {
     assert!(found.contains("p.yaml:13:") && found.contains("`ebb.dev/` is reserved"), "{found}");
 }
 
-/// What is known only at the run is no violation. Neither is what the namespace of units decides, if the relay is of an earlier
-/// version and does not report it.
+/// The check leaves out values that are known only at the run. It also leaves out what depends on the namespace of units, if
+/// a relay of an earlier version does not report that namespace.
 #[test]
 fn what_is_not_certain_is_not_reported() {
     let plugin = without_namespaces();

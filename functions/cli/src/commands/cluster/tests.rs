@@ -135,7 +135,7 @@ fn options_are_added_to_the_stored_ones() {
     "#);
 }
 
-/// What the profile grants stays, and nothing of a removed option outlives the profile.
+/// A namespace of the profile remains when its stored entry is removed. A removed option leaves no entry.
 #[test]
 fn removed_options_leave_nothing() {
     let stored = new("--profile signadot --service-account signadot/builder --namespace team-a").unwrap();
@@ -178,8 +178,7 @@ fn invalid_options_are_rejected() {
         ("--namespace kube-system:privileged", "kube-system is one of Kubernetes itself"),
         ("--unit-namespace kube-public", "kube-public is one of Kubernetes itself"),
         ("--bind-namespace kube-node-lease", "kube-node-lease is one of Kubernetes itself"),
-        ("--kind Deployment", "write Deployment.apps"),
-        ("--kind Ingress=ingresses", "write Ingress.networking.k8s.io"),
+        ("--kind Deployment", "write KIND.GROUP"),
         ("--kind Widget", "write KIND.GROUP"),
         ("--kind Namespace", "`policy.clusterKinds`"),
         ("--kind ClusterRole.rbac.authorization.k8s.io", "`policy.clusterKinds`"),

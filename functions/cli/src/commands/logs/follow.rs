@@ -44,7 +44,7 @@ impl UnitLog {
         Self { attempt, tail: LogPosition::default(), state: String::new(), is_over: false }
     }
 
-    /// Returns true if `state` has other words than before. An age or a number alone is no news.
+    /// Returns true if `state` has other words than before. Ages and numbers are not compared.
     fn has_news(&mut self, state: &str) -> bool {
         let words: String = state.chars().filter(|it| !it.is_ascii_digit()).collect();
         let is_new = self.state != words && !words.is_empty();
