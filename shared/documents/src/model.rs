@@ -19,9 +19,10 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
+use ebb_engine::MAX_UNITS;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 
 pub use crate::source::{LineColumn, SourceText};
 pub use collection::{CollectionDoc, CollectionEntry, CollectionForm, CollectionTarget};
@@ -155,7 +156,12 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Entries<T> {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries<T>, A::Error> {
-                let mut entries = Vec::new();
+                let count = map.size_hint().unwrap_or(0);
+                if count > MAX_UNITS {
+                    return Err(A::Error::custom(format_args!("found {count} entries; the limit is {MAX_UNITS}")));
+                }
+                // The largest entries have 2 KiB: a vector that grows would have up to twice as many of them.
+                let mut entries = Vec::with_capacity(count);
                 while map.next_key::<IgnoredAny>()?.is_some() {
                     // The reader has reported an entry that is wrong; the others are still read.
                     entries.extend(map.next_value());

@@ -59,7 +59,11 @@ pub(super) fn plan(
     if let Some(units) = units_of.get_mut(&Hook::PreStart) {
         bind_after_resources(report, units, instances);
     }
-    let hooks = units_of.into_iter().map(|(hook, units)| HookPlan { hook, units });
+    let hooks = units_of.into_iter().map(|(hook, mut units)| {
+        // A unit has almost 1 KiB, and 10,000 of them grow to a vector for 16,384.
+        units.shrink_to_fit();
+        HookPlan { hook, units }
+    });
     let target = TargetSpec {
         cluster: sandbox.cluster.clone(),
         namespace: sandbox.namespace.clone(),

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use ebb_engine::{Hook, MAX_UNITS};
+use ebb_engine::Hook;
 
 use super::checked::{CheckedOutput, CheckedPlugin, CompiledUnit, PublicOutputs};
 use super::collector::{DiagnosticCollector, ExpressionRead, StepCount};
@@ -38,11 +38,6 @@ pub(super) fn check<'a>(
     let mut units: Vec<CompiledUnit<'_>> = Vec::new();
     let mut by_name: HashMap<&str, usize> = HashMap::new();
     for (which, hook) in plugin.hooks() {
-        if hook.len() > MAX_UNITS {
-            let message = format!("{} has {} units; the limit is {MAX_UNITS}", hook.name.value, hook.len());
-            report.push(report.error("limit", hook.name.at, message));
-            return Err(report.found);
-        }
         report.units = match (plugin.owner, which) {
             (HookOwner::Plugin, Hook::Update(_)) => Scope::Update,
             (owner, _) => owner.scope(),

@@ -695,6 +695,10 @@ impl<'n, E: Iterator<Item = Field<'n>>> MapAccess<'n> for MapReader<'_, 'n, '_, 
         self.next.map(|(key, ..)| seed.deserialize(BorrowedStrDeserializer::new(key))).transpose()
     }
 
+    fn size_hint(&self) -> Option<usize> {
+        Some(self.entries.size_hint().0)
+    }
+
     fn next_value_seed<S: DeserializeSeed<'n>>(&mut self, seed: S) -> Found<S::Value> {
         let Some((field, key, node)) = self.next else { return Err(ReadError::Reported) };
         let below = key.map(|key| NodePath::Key(self.map.path, &key.name));

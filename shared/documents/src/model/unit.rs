@@ -31,9 +31,9 @@ pub struct UnitSpec {
     /// Units of earlier hooks that this unit reverses. The default is the setup units that it reads.
     pub undoes: Option<NameList>,
     /// Questions by which a webhook waits for a state, after the response to its request.
-    pub until: Option<UntilDoc>,
+    pub until: Option<Box<UntilDoc>>,
     /// How to find out whether what the unit has undone is gone. Only for a unit of preStop or postStop that undoes something.
-    pub verify: Option<At<VerificationSpec>>,
+    pub verify: Option<Box<At<VerificationSpec>>>,
     /// The undo that the unit verifies. Loading sets it for the unit that it makes of `verify`.
     #[serde(skip)]
     pub verifies: Option<At<String>>,
@@ -61,7 +61,7 @@ pub enum ActionDoc {
     /// A script in an image.
     Pod(PodDoc),
     /// A signed HTTP request.
-    Webhook(WebhookDoc),
+    Webhook(Box<WebhookDoc>),
     /// Kubernetes objects.
     Object(ObjectDoc),
     /// A resource of an InfraKit plugin.
@@ -174,7 +174,7 @@ impl VerificationSpec {
     pub(crate) fn unit(&self, name: At<String>, undo: &UnitDoc) -> UnitDoc {
         let (action, cluster) = match &self.action {
             VerificationAction::Pod(pod) => (ActionDoc::Pod(pod.clone()), undo.cluster.clone()),
-            VerificationAction::Webhook(request) => (ActionDoc::Webhook(request.webhook()), None),
+            VerificationAction::Webhook(request) => (ActionDoc::Webhook(Box::new(request.webhook())), None),
             VerificationAction::Object(object) => (ActionDoc::Object(object.clone()), undo.cluster.clone()),
         };
         let undone = At { value: undo.name.value.clone(), at: name.at };

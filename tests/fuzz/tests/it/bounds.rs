@@ -109,6 +109,8 @@ fn documents() {
          {SANDBOX}resources:\n{handed_on}"
     );
     let embedded = lines(2_000, |n| format!("  k{n}: \"@{{embed: f0}}\"\n"));
+    let large = units(10_000, |_| String::new());
+    let two = format!("{large}---\n{}", large.replace("name: p", "name: q"));
     let cases = vec![
         ("aliases, ten of ten of ten", aliases(12, 10)),
         ("aliases, doubled", aliases(64, 2)),
@@ -123,10 +125,12 @@ fn documents() {
         ("4 MB of quotes", sandbox(&format!("labels: {{a: \"{}\"}}", "\\\"".repeat(2_000_000)))),
         ("4 MB of empty documents", "---\n".repeat(1_000_000)),
         ("100 documents", several),
-        ("10,000 units", units(10_000, |_| String::new())),
+        ("10,000 units", large),
         ("2,000 units in a row", units(2_000, previous)),
         ("1,000 independent units", units(1_000, |n| format!(", after: [v{n}]"))),
         ("10,001 units, which are too many", units(10_001, |_| String::new())),
+        ("100,000 units", units(100_000, |_| String::new())),
+        ("2 plugins of 10,000 units", two),
         ("a script of 1 MB", script),
         ("300 KB of expressions in a text", posted(&"${target.name}".repeat(20_000))),
         ("a text that never closes", posted(&"${".repeat(500_000))),
