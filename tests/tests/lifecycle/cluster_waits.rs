@@ -147,8 +147,13 @@ pub(crate) async fn a_relay_without_a_response_is_named() {
     server.always("POST /v1/batch", 503);
     let log = harness.log("a", Hook::PreStart, "first", "").await.is_problem(503, "relay-unavailable");
     assert!(log.detail.contains("the relay of cluster default does not respond"), "{log:?}");
-    // The description of the target does not depend on its relays.
-    harness.unit("a", "preStart", "second", UnitState::Running).await;
+    // The description of the target does not depend on its relays. It names one that does not respond.
+    let wait = until("the relay in the waits", async || {
+        let unit = harness.unit("a", "preStart", "second", UnitState::Running).await;
+        unit.waits.into_iter().find(|wait| wait.object == "cluster default")
+    })
+    .await;
+    assert_eq!(wait.message, "its relay reported no state within 1.5 s");
     let outage = until("the outage in the list", async || {
         let page: TargetPage = harness.get("/v1/targets").await.is(200).json();
         page.outages.into_iter().next()

@@ -48,10 +48,14 @@ pub(super) async fn add_reports(env: &Env, run: &Run, detail: &mut RunDetail) {
         None => ask(env, run, &running).await,
     };
     for (unit, attempt) in running {
-        if let Some(shown) = detail.units.get_mut(unit.0 as usize)
-            && let Some(report) = reports.states.get(&(unit, attempt))
-        {
-            add_report(env, run, unit, report, shown);
+        let Some(shown) = detail.units.get_mut(unit.0 as usize) else { continue };
+        match reports.states.get(&(unit, attempt)) {
+            Some(report) => add_report(env, run, unit, report, shown),
+            // A sweep records an outage only after its own requests have timed out.
+            None => {
+                let message = format!("its relay reported no state within {:.1} s", MAX_WAIT.as_secs_f32());
+                shown.waits = vec![cluster_wait(env, run, unit, "", message)];
+            }
         }
     }
 }
@@ -94,18 +98,6 @@ async fn ask(env: &Env, run: &Run, running: &[(Unit, Attempt)]) -> Arc<TaskRepor
 
 /// Adds the state of a task, with the time of its report, to its unit.
 fn add_report(env: &Env, run: &Run, unit: Unit, (state, at): &(TaskState, Timestamp), shown: &mut UnitDetail) {
-    let wait = |object: &str, message: String| {
-        vec![UnitWait {
-            object: format!("{object}cluster {}", cluster_of(env, run, unit)),
-            code: ReasonCode::Timeout,
-            message,
-            since: None,
-            fails_at: None,
-            field: None,
-            last: None,
-            resolves: WaitResolution::Itself,
-        }]
-    };
     match state {
         TaskState::Running(task) => {
             if let (Some(age), Some(plan), None) = (task.age_ms, run.unit(unit), &shown.started) {
@@ -116,11 +108,27 @@ fn add_report(env: &Env, run: &Run, unit: Unit, (state, at): &(TaskState, Timest
             add_activity(task, *at, shown);
             // A relay of an earlier version reports one text.
             if let Some(pending) = task.pending.as_ref().filter(|_| task.waits.is_empty()) {
-                shown.waits = wait("", limits::message(pending));
+                shown.waits = vec![cluster_wait(env, run, unit, "", limits::message(pending))];
             }
         }
-        TaskState::Queued { ahead } => shown.waits = wait("queue of ", queued(*ahead)),
+        TaskState::Queued { ahead } => {
+            shown.waits = vec![cluster_wait(env, run, unit, "queue of ", queued(*ahead))];
+        }
         TaskState::Unknown | TaskState::Ended(_) | TaskState::Tombstoned => {}
+    }
+}
+
+/// Returns the wait of a unit for its cluster. `prefix` precedes the name of the cluster.
+fn cluster_wait(env: &Env, run: &Run, unit: Unit, prefix: &str, message: String) -> UnitWait {
+    UnitWait {
+        object: format!("{prefix}cluster {}", cluster_of(env, run, unit)),
+        code: ReasonCode::Timeout,
+        message,
+        since: None,
+        fails_at: None,
+        field: None,
+        last: None,
+        resolves: WaitResolution::Itself,
     }
 }
 
