@@ -20,6 +20,8 @@ use crate::object::ObjectView;
 use crate::object_readiness::ObjectReadiness;
 use ContractRule::{Applied, Conditions, Observed, Own, Phase};
 
+pub use pod::exit_text;
+
 type Texts = &'static [&'static str];
 
 struct ContractRow {

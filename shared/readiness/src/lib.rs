@@ -29,7 +29,7 @@ mod judge;
 mod object;
 mod object_readiness;
 
-pub use contracts::contract;
+pub use contracts::{contract, exit_text};
 pub use judge::{DocumentRules, FAIL_RULE, READY_RULE, RuleState, deletion, judge};
 pub use object_readiness::{MAX_TEXT, ObjectReadiness};
 

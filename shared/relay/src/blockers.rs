@@ -126,7 +126,7 @@ fn unscheduled(pod: &Pod) -> Option<StartBlocker> {
 }
 
 /// Returns the statuses of all containers, each with its role. Init containers run first.
-fn containers(pod: &Pod) -> impl Iterator<Item = (&'static str, &ContainerStatus)> {
+fn containers(pod: &Pod) -> impl DoubleEndedIterator<Item = (&'static str, &ContainerStatus)> {
     let status = pod.status.as_ref();
     let inits = status.and_then(|it| it.init_container_statuses.as_deref()).unwrap_or_default();
     let others = status.and_then(|it| it.container_statuses.as_deref()).unwrap_or_default();
@@ -137,13 +137,15 @@ fn containers(pod: &Pod) -> impl Iterator<Item = (&'static str, &ContainerStatus
 /// Returns the end of a failed pod, which its controller may replace.
 fn failed(pod: &Pod) -> Option<StartBlocker> {
     let status = pod.status.as_ref().filter(|it| it.phase.as_deref() == Some("Failed"))?;
-    let ended = containers(pod).find_map(|(role, container)| {
+    // The first end stops the other containers, such as sidecars.
+    let ended = containers(pod).rev().filter_map(|(role, container)| {
         let end = container.state.as_ref()?.terminated.as_ref().filter(|end| end.exit_code != 0)?;
         Some((role, container, end))
     });
+    let ended = ended.min_by_key(|(_, _, end)| millis(end.finished_at.as_ref()));
     let (message, since_ms) = match (status.reason.as_deref(), ended) {
         (None, Some((role, container, end))) => {
-            let (exit, name) = (exit_text(end.exit_code, end.reason.as_deref()), &container.name);
+            let (exit, name) = (exit_text(end), &container.name);
             let said = end.message.as_deref().unwrap_or_default();
             (format!("{role} `{name}` ended with {exit}: {said}"), millis(end.finished_at.as_ref()))
         }
@@ -156,9 +158,8 @@ fn failed(pod: &Pod) -> Option<StartBlocker> {
     Some(StartBlocker { code: ReasonCode::Failed, message, kind: BlockerKind::Reported, since_ms, resolves: Itself })
 }
 
-fn exit_text(code: i32, reason: Option<&str>) -> String {
-    let reason = reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
-    format!("exit code {code}{reason}")
+fn exit_text(end: &ContainerStateTerminated) -> String {
+    ebb_readiness::exit_text(end.exit_code.into(), end.reason.as_deref().unwrap_or_default())
 }
 
 fn trimmed(message: &str) -> String {
@@ -249,7 +250,7 @@ fn last_crash(container: &ContainerStatus) -> Option<&ContainerStateTerminated> 
 }
 
 fn crash_text(role: &str, container: &ContainerStatus, last: Option<&ContainerStateTerminated>) -> String {
-    let exit = last.map_or_else(|| "it ended".to_owned(), |end| exit_text(end.exit_code, end.reason.as_deref()));
+    let exit = last.map_or_else(|| "it ended".to_owned(), exit_text);
     let said = last.and_then(|end| end.message.as_deref()).unwrap_or_default();
     let (name, count) = (&container.name, container.restart_count);
     trimmed(&format!("{role} `{name}`: CrashLoopBackOff: {exit}, {count} restarts: {said}"))

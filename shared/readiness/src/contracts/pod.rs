@@ -34,20 +34,46 @@ pub(super) fn pod(object: ObjectView<'_>) -> ObjectReadiness {
     }
 }
 
-/// Returns the failure of a pod, with the reason of the pod (`Evicted`, `DeadlineExceeded`), otherwise of the first
-/// container that failed.
+/// Returns the failure of a pod, with the reason of the pod (`Evicted`, `DeadlineExceeded`), otherwise of the container
+/// that failed first. Its end stops the others, such as sidecars.
 fn failed(object: ObjectView<'_>) -> ObjectReadiness {
     let reason = object.text("status.reason");
-    let ended = states(object).find_map(|container| {
+    let ended = states(object).rev().filter_map(|container| {
         let end = container.at("state.terminated").map(ObjectView)?;
         let code = end.number("exitCode").filter(|code| *code != 0)?;
-        let words = [end.text("reason"), end.text("message")].map(str::trim).join(" ");
-        Some((end.text("reason"), format!("container `{}` ended with {code} {words}", container.text("name"))))
+        let exit = exit_text(code, end.text("reason"));
+        let message = format!("container `{}` ended with {exit}: {}", container.text("name"), end.text("message"));
+        Some((end.text("finishedAt"), end.text("reason"), message))
     });
-    match ended {
+    match ended.min_by_key(|(finished, ..)| *finished) {
         _ if !reason.is_empty() => ObjectReadiness::failed(reason, object.text("status.message")),
-        Some((reason, message)) => ObjectReadiness::failed(if reason.is_empty() { "Error" } else { reason }, message),
+        Some((_, reason, message)) => {
+            let message = message.trim_end().trim_end_matches(':');
+            ObjectReadiness::failed(if reason.is_empty() { "Error" } else { reason }, message)
+        }
         None => ObjectReadiness::failed("Failed", object.text("status.message")),
+    }
+}
+
+/// Signals that end containers. A container runtime reports 128 and the number as the exit code, with the reason `Error`.
+const SIGNALS: [(i64, &str); 9] = [
+    (1, "SIGHUP"),
+    (2, "SIGINT"),
+    (4, "SIGILL"),
+    (6, "SIGABRT"),
+    (7, "SIGBUS"),
+    (8, "SIGFPE"),
+    (9, "SIGKILL"),
+    (11, "SIGSEGV"),
+    (15, "SIGTERM"),
+];
+
+/// Describes the end of a container by its exit code and its `reason`, which may be empty: `exit code 143 (SIGTERM)`.
+pub fn exit_text(code: i64, reason: &str) -> String {
+    let signal = SIGNALS.iter().find(|(number, _)| code == 128 + number).map(|(_, name)| *name);
+    match signal.filter(|_| ["", "Error"].contains(&reason)).unwrap_or(reason) {
+        "" => format!("exit code {code}"),
+        why => format!("exit code {code} ({why})"),
     }
 }
 
@@ -87,7 +113,7 @@ fn unscheduled(object: ObjectView<'_>) -> Option<String> {
     Some(format!("the condition {}", scheduled.describe()))
 }
 
-fn states(object: ObjectView<'_>) -> impl Iterator<Item = ObjectView<'_>> {
+fn states(object: ObjectView<'_>) -> impl DoubleEndedIterator<Item = ObjectView<'_>> {
     let lists = ["status.initContainerStatuses", "status.containerStatuses"];
     lists.into_iter().flat_map(move |list| object.list(list).iter()).map(|state: &Value| ObjectView(state))
 }

@@ -70,6 +70,11 @@ fn reasons_of_pods() {
     };
     let failed = json!({"phase": "Failed", "containerStatuses": [container("main", json!({"terminated": {
         "exitCode": 7, "reason": "Error", "finishedAt": "2026-01-01T00:05:00Z"}}))]});
+    let killed = json!({"phase": "Failed",
+        "initContainerStatuses": [container("init", json!({"terminated": {
+            "exitCode": 143, "reason": "Error", "finishedAt": "2026-01-01T00:06:00Z"}}))],
+        "containerStatuses": [container("main", json!({"terminated": {
+            "exitCode": 137, "reason": "Error", "finishedAt": "2026-01-01T00:05:00Z"}}))]});
     let evicted = json!({"phase": "Failed", "reason": "Evicted", "message": "memory"});
     let ready = json!({"conditions": [{"type": "Ready", "status": "True"}]});
     let config = r#"secret "nope" not found"#;
@@ -100,6 +105,7 @@ fn reasons_of_pods() {
         (init(waiting("PodInitializing", "")), of_pod_at("FailedCreatePodSandBox", "no network", recent)),
         (main_is(json!({"running": {}})), of_pod_at("Unhealthy", "Readiness probe failed: 500", recent)),
         (failed, vec![]),
+        (killed, vec![]),
         (evicted, vec![]),
         (init(json!({"running": {"startedAt": "2026-01-01T00:05:00Z"}})), vec![]),
     ];
@@ -119,6 +125,7 @@ NotStartable, Reported, since 5 min, Person: FailedMount: MountVolume.SetUp fail
 NotStartable, Reported, since 5 min, Itself: FailedCreatePodSandBox: no network
 NotStartable, Reported, since 5 min, Itself: Unhealthy: Readiness probe failed: 500
 Failed, Reported, since 5 min, Itself: container `main` ended with exit code 7 (Error)
+Failed, Reported, since 5 min, Itself: container `main` ended with exit code 137 (SIGKILL)
 Failed, Reported, since unknown, Itself: it has failed: Evicted: memory
 NotStartable, Reported, since 5 min, Itself: init container `init` has not ended
 "#;
