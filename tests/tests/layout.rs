@@ -35,7 +35,8 @@ const ARROWS: &str = "
     # These construct the adapters of the functions, on AWS and on one machine.
     lambda: engine protocol store egress flow relay_client api otlp
     local: infra/workspace-hack engine protocol store egress flow relay_client api script
-    relay: protocol readiness podspec cel
+    # It masks the logs of applied pods as those of scripts.
+    relay: protocol readiness podspec cel script
     functions/lambda: api lambda
     functions/relay: protocol relay
     functions/entrypoint: script protocol

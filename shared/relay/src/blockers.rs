@@ -162,6 +162,16 @@ fn exit_text(end: &ContainerStateTerminated) -> String {
     ebb_readiness::exit_text(end.exit_code.into(), end.reason.as_deref().unwrap_or_default())
 }
 
+/// Returns the container that has failed by the `blocker` of its pod, and true if its log is that of its former run.
+pub(crate) fn failed_container<'a>(pod: &'a Pod, blocker: &StartBlocker) -> Option<(&'a str, bool)> {
+    containers(pod).find_map(|(role, container)| {
+        last_crash(container)?;
+        let is_former = container.state.as_ref()?.terminated.is_none();
+        let is_meant = blocker.message.starts_with(&format!("{role} `{}`", container.name));
+        is_meant.then_some((container.name.as_str(), is_former))
+    })
+}
+
 fn trimmed(message: &str) -> String {
     message.trim_end().trim_end_matches(':').to_owned()
 }

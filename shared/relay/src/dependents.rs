@@ -40,15 +40,15 @@ const MAX_OWNED: usize = 20;
 /// Kinds that explain nothing, and pods, which are read in any case.
 const SKIPPED: [&str; 3] = ["ConfigMap", "Secret", "Pod"];
 
-/// The objects between an object and its blocker, for people, and the blocker.
-type Explanation = (Option<String>, StartBlocker);
+/// The objects between an object and its blocker, for people, the blocker, and the pod that it is about.
+pub(crate) type Explanation = (Option<String>, StartBlocker, Option<Pod>);
 
 impl Reconciler {
     /// Replaces the reason of a wait by what blocks the pods and objects that `object` owns. Without a right or a
     /// response before `until`, the wait stays as it is.
     pub(crate) async fn explain(&self, wait: TaskWait, object: &Value, until: Instant) -> TaskWait {
         match timeout_at(until, Box::pin(self.explanation(object))).await {
-            Ok(Ok(Some((source, blocker)))) => task_waits::blocked(wait, source.as_deref(), &blocker, now_ms()),
+            Ok(Ok(Some((source, blocker, _)))) => task_waits::blocked(wait, source.as_deref(), &blocker, now_ms()),
             Ok(Ok(None)) => wait,
             failed => {
                 tracing::debug!(object = wait.object, ?failed, "cannot find out why an object is not ready");
@@ -57,7 +57,8 @@ impl Reconciler {
         }
     }
 
-    async fn explanation(&self, object: &Value) -> kube::Result<Option<Explanation>> {
+    /// Returns what blocks an object, or what has failed it.
+    pub(crate) async fn explanation(&self, object: &Value) -> kube::Result<Option<Explanation>> {
         let namespace = object["metadata"]["namespace"].as_str();
         let found = match namespace {
             Some(namespace) => self.own_explanation(namespace, object).await?,
@@ -80,11 +81,11 @@ impl Reconciler {
                     None => None,
                 };
                 let name = ObjectRef::of(owned).to_string();
-                if let Some((source, blocker)) = below {
+                if let Some((source, blocker, pod)) = below {
                     let source = source.map_or_else(|| name.clone(), |source| format!("{name}: {source}"));
-                    return Ok(Some((Some(source), blocker)));
+                    return Ok(Some((Some(source), blocker, pod)));
                 }
-                waits_for = waits_for.or(Some((Some(name), pending)));
+                waits_for = waits_for.or(Some((Some(name), pending, None)));
             }
             deepest = waits_for.or(deepest);
             owners = level.into_iter().map(objects::uid).collect();
@@ -99,18 +100,24 @@ impl Reconciler {
             return Ok(None);
         }
         let warnings = self.warnings(namespace).await;
-        let own = |blocker: Option<StartBlocker>| blocker.map(|blocker| (None, blocker));
+        let own = |blocker: Option<StartBlocker>| blocker.map(|blocker| (None, blocker, None));
+        let of_pod = |pod: &Pod| {
+            let now_ms = now_ms();
+            blockers::of_pod(pod, &warnings, now_ms).or_else(|| blockers::recent_crash(pod, now_ms))
+        };
         if group_kind(object) == ("", "Pod") {
             let pod = serde_json::from_value(object.clone()).ok();
-            return Ok(own(pod.and_then(|pod: Pod| blockers::of_pod(&pod, &warnings, now_ms()))));
+            return Ok(pod.and_then(|pod: Pod| Some((None, of_pod(&pod)?, Some(pod)))));
         }
         let Some(controllers) = self.controllers(namespace, object).await? else {
             return Ok(own(blockers::of_object(objects::uid(object), &warnings, now_ms())));
         };
         let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
-        let (pods, newest_pod_ms) = present_pods(api.list(&selected(object)).await?.items, &controllers);
-        let blocked = pods.iter().rev().find_map(|pod| {
-            Some((Some(format!("pod `{}`", pod.name_any())), blockers::of_pod(pod, &warnings, now_ms())?))
+        let pods = api.list(&selected(object)).await?.items;
+        let (pods, newest_pod_ms) = present_pods(pods, &controllers, is_failing_job(object));
+        let blocked = pods.into_iter().rev().find_map(|pod| {
+            let blocker = of_pod(&pod)?;
+            Some((Some(format!("pod `{}`", pod.name_any())), blocker, Some(pod)))
         });
         let created_ms = created_ms(object);
         let refused =
@@ -135,7 +142,7 @@ impl Reconciler {
     /// before `until`, there is none.
     pub(crate) async fn crash_wait(&self, object: &Value, until: Instant) -> Option<TaskWait> {
         let found = timeout_at(until, Box::pin(self.recent_crash(object))).await.ok()?.ok()?;
-        let (source, blocker) = found?;
+        let (source, blocker, _) = found?;
         let wait = task_waits::wait(ObjectRef::of(object), "");
         Some(task_waits::blocked(wait, source.as_deref(), &blocker, now_ms()))
     }
@@ -145,13 +152,13 @@ impl Reconciler {
         if group_kind(object) == ("", "Pod") {
             let pod = serde_json::from_value(object.clone()).ok();
             let crash = pod.and_then(|pod: Pod| blockers::recent_crash(&pod, now_ms()));
-            return Ok(crash.map(|crash| (None, crash)));
+            return Ok(crash.map(|crash| (None, crash, None)));
         }
         let Some(controllers) = self.controllers(namespace, object).await? else { return Ok(None) };
         let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
-        let (pods, _) = present_pods(api.list(&selected(object)).await?.items, &controllers);
+        let (pods, _) = present_pods(api.list(&selected(object)).await?.items, &controllers, false);
         let crash =
-            |pod: &Pod| Some((Some(format!("pod `{}`", pod.name_any())), blockers::recent_crash(pod, now_ms())?));
+            |pod: &Pod| Some((Some(format!("pod `{}`", pod.name_any())), blockers::recent_crash(pod, now_ms())?, None));
         Ok(pods.iter().find_map(crash))
     }
 
@@ -260,15 +267,22 @@ fn is_outdated(object: &Value) -> bool {
     observed.is_number() && *observed != object["metadata"]["generation"]
 }
 
+/// Returns true for a Job that fails or has failed. Kubernetes deletes its remaining pods before it has failed.
+pub(crate) fn is_failing_job(object: &Value) -> bool {
+    let conditions = object["status"]["conditions"].as_array();
+    let mut holding = conditions.into_iter().flatten().filter(|it| it["status"] == "True");
+    group_kind(object) == ("batch", "Job") && holding.any(|it| it["type"] == "FailureTarget" || it["type"] == "Failed")
+}
+
 /// Returns the pods of these controllers that may explain something, the newest last, and the time at which the newest
-/// of all was created. Terminating pods and failed ones that were replaced explain nothing.
-fn present_pods(mut pods: Vec<Pod>, controllers: &[String]) -> (Vec<Pod>, u64) {
+/// of all was created. Failed pods that were replaced explain nothing. Terminating ones do if their controller `is_failing`.
+fn present_pods(mut pods: Vec<Pod>, controllers: &[String], is_failing: bool) -> (Vec<Pod>, u64) {
     let made_ms = |pod: &Pod| millis(pod.metadata.creation_timestamp.as_ref());
     pods.retain(|pod| pod.owner_references().iter().any(|owner| controllers.contains(&owner.uid)));
     let newest_ms = pods.iter().map(made_ms).max().unwrap_or(0);
     pods.retain(|pod| {
         let has_failed = pod.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Failed"));
-        pod.metadata.deletion_timestamp.is_none() && !(has_failed && made_ms(pod) < newest_ms)
+        (is_failing || pod.metadata.deletion_timestamp.is_none()) && !(has_failed && made_ms(pod) < newest_ms)
     });
     pods.sort_by_key(made_ms);
     (pods, newest_ms)
@@ -381,10 +395,13 @@ mod tests {
             pod("replaced", 2, "Failed", "a", false),
             pod("older", 1, "Running", "a", false),
         ];
-        let (present, newest_ms) = present_pods(pods, &["a".to_owned()]);
-        let names: Vec<_> = present.iter().map(|pod| pod.metadata.name.as_deref().unwrap_or_default()).collect();
-        assert_eq!((names, newest_ms), (vec!["older", "newest"], 4_000));
+        for (is_failing, expected) in [(false, vec!["older", "newest"]), (true, vec!["older", "newest", "terminating"])]
+        {
+            let (present, newest_ms) = present_pods(pods.clone(), &["a".to_owned()], is_failing);
+            let names: Vec<_> = present.iter().map(|pod| pod.metadata.name.as_deref().unwrap_or_default()).collect();
+            assert_eq!((names, newest_ms), (expected, 4_000));
+        }
         let failed = vec![pod("failed", 1, "Failed", "a", false)];
-        assert_eq!(present_pods(failed, &["a".to_owned()]).0.len(), 1);
+        assert_eq!(present_pods(failed, &["a".to_owned()], false).0.len(), 1);
     }
 }

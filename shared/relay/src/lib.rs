@@ -7,7 +7,8 @@
 //!    namespace.
 //! 2. One loop per task (`reconcile`) advances the task by one step at a time. `fair_queue` assigns a slot.
 //! 3. `start` applies the objects.
-//! 4. `container` waits for a container, `ready` for objects. `blockers` and `dependents` find out why they take long.
+//! 4. `container` waits for a container, `ready` for objects. `blockers` and `dependents` find out why they take long,
+//!    `causes` why objects have failed.
 //! 5. `terminate` stops running containers, `reconcile` sends the result, `removal` deletes objects.
 //!
 //! The `policy` of the cluster's operator may change at any time. Each request is checked with one snapshot of it.
@@ -27,6 +28,7 @@ mod admit;
 mod batch;
 mod blockers;
 mod bodies;
+mod causes;
 mod client;
 mod container;
 mod decide;

@@ -1,20 +1,26 @@
 //! The tail of a container's log.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ebb_protocol::limits::{LOG_TAIL, RESPONSE_BODY};
 use ebb_protocol::script::end_of;
+use ebb_script::LogMask;
 use futures::{AsyncRead, AsyncReadExt as _};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams, LogParams};
+use serde_json::Value;
 
+use crate::documents;
 use crate::names;
 use crate::reconciler::Reconciler;
-use crate::record::TaskSpec;
+use crate::record::{ObjectRef, TaskSpec};
 
 /// The timeout for a log. It is shorter than the timeout of a request for the state of a task.
 const LOG_TIMEOUT: Duration = Duration::from_secs(2);
+/// Lines and bytes of the log of a pod that is not that of a script.
+const OBJECT_LOG: (i64, usize) = (50, 16 << 10);
 /// The prefix of lines that the entrypoint prints.
 const ENTRYPOINT_PREFIX: &str = "ebb-entrypoint: ";
 
@@ -49,6 +55,31 @@ impl Reconciler {
         tail(api.log_stream(&pod.name_any(), &what)).await
     }
 
+    /// Returns the last lines of the log of a container, or of its former run, with the values of all Secrets masked that
+    /// its pod names.
+    ///
+    /// # Errors
+    /// Returns the error of the API server if it does not return the log or a Secret.
+    pub(crate) async fn masked_log(&self, pod: &Pod, container: &str, is_former: bool) -> kube::Result<String> {
+        let namespace = pod.namespace().unwrap_or_default();
+        let (mut names, mut values) = (BTreeSet::new(), Vec::new());
+        add_secrets(&serde_json::to_value(&pod.spec).unwrap_or_default(), "", &mut names);
+        for name in names {
+            let secret = self.read(&ObjectRef::secret(&namespace, &name)).await?.unwrap_or_default();
+            let keys = secret["data"].as_object().into_iter().flatten().map(|(key, _)| key);
+            values.extend(keys.filter_map(|key| documents::secret_bytes(&secret, key)));
+        }
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), &namespace);
+        let (lines, bytes) = OBJECT_LOG;
+        let (container, tail_lines) = (Some(container.to_owned()), Some(lines));
+        let what = LogParams { container, tail_lines, previous: is_former, ..LogParams::default() };
+        let stream = api.log_stream(&pod.name_any(), &what).await?;
+        let log = tail(std::future::ready(Ok::<_, kube::Error>(stream))).await;
+        // `tail` keeps whole characters.
+        let is_cut = log.len() + 4 > LOG_TAIL;
+        Ok(LogMask::new(values.into_iter()).tail_text(script_part(&log).as_bytes(), is_cut, bytes))
+    }
+
     /// Returns the end of a task's log, truncated to the size of a response.
     pub(crate) async fn task_log(&self, spec: &TaskSpec) -> kube::Result<String> {
         let Some(container) = spec.container() else { return Ok(String::new()) };
@@ -56,6 +87,21 @@ impl Reconciler {
             Some(pod) => Ok(fit_response(script_part(&self.log(pod, container).await).to_owned())),
             None => Ok(String::new()),
         }
+    }
+}
+
+/// Adds the names of the Secrets whose values a part of a pod uses. `field` is the field of the part, or that of its list.
+fn add_secrets(part: &Value, field: &str, names: &mut BTreeSet<String>) {
+    match part {
+        Value::Object(fields) => {
+            if ["secret", "secretKeyRef", "secretRef"].contains(&field) {
+                let own = [&part["name"], &part["secretName"]].into_iter().filter_map(Value::as_str);
+                names.extend(own.map(str::to_owned));
+            }
+            fields.iter().for_each(|(key, inner)| add_secrets(inner, key, names));
+        }
+        Value::Array(items) => items.iter().for_each(|item| add_secrets(item, field, names)),
+        _ => {}
     }
 }
 
@@ -160,6 +206,23 @@ mod tests {
         ] {
             assert_eq!(script_part(log), expected, "{log:?}");
         }
+    }
+
+    #[test]
+    fn the_secrets_of_a_pod_are_found() {
+        let env = serde_json::json!([
+            {"name": "a", "valueFrom": {"secretKeyRef": {"name": "key", "key": "k"}}},
+            {"name": "b", "valueFrom": {"configMapKeyRef": {"name": "map", "key": "k"}}},
+        ]);
+        let sources = serde_json::json!([{"secret": {"name": "projected"}}, {"configMap": {"name": "map"}}]);
+        let spec = serde_json::json!({
+            "initContainers": [{"name": "init", "envFrom": [{"secretRef": {"name": "all"}}]}],
+            "containers": [{"name": "main", "env": env}],
+            "volumes": [{"name": "v", "secret": {"secretName": "volume"}}, {"name": "p", "projected": {"sources": sources}}],
+        });
+        let mut names = BTreeSet::new();
+        add_secrets(&spec, "", &mut names);
+        assert_eq!(names.into_iter().collect::<Vec<_>>(), ["all", "key", "projected", "volume"]);
     }
 
     #[test]

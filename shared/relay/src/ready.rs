@@ -14,6 +14,7 @@ use crate::decide::{self, ObjectsStep, deadline_failure};
 use crate::dependents::EXPLANATIONS;
 use crate::documents;
 use crate::error::{ReconcileError, Result, StepError, StepResult, error_message, fail, is_final, status};
+use crate::objects;
 use crate::ready_rules;
 use crate::reconcile::ReconcileAction;
 use crate::reconciler::Reconciler;
@@ -64,7 +65,15 @@ impl Reconciler {
         for wait in &mut waits {
             wait.fails_in_ms = decide::fails_in_ms(spec, wait, &self.settings);
         }
-        let step = decide::objects(spec, &waits, &self.settings, now_ms());
+        self.record_failing_job(held, &objects, &waits).await?;
+        let mut step = decide::objects(spec, &waits, &self.settings, now_ms());
+        if let ObjectsStep::Fail(result) = &mut step {
+            let wait = waits.iter().find(|wait| wait.fails_in_ms == Some(0)).or(waits.first());
+            let is_awaited = |object: &&Value| wait.is_some_and(|it| it.object == ObjectRef::of(object).to_string());
+            if let Some(object) = objects.iter().find(is_awaited) {
+                self.add_cause(result, spec, object).await;
+            }
+        }
         self.registry.record_waits(&name, waits);
         match step {
             ObjectsStep::Wait(until) => Ok(ReconcileAction::requeue_at(until)),
@@ -95,7 +104,16 @@ impl Reconciler {
             {
                 return fail(ReasonCode::Lost, &format!("{object_ref}: {why}"));
             }
-            judged.push((decide::judge(applied, object.as_ref(), rules.get(number))?, object));
+            let wait = match decide::judge(applied, object.as_ref(), rules.get(number)) {
+                Err(StepError::Failed(mut result)) => {
+                    if let Some(object) = object.as_ref().filter(|it| objects::uid(it) == applied.uid) {
+                        self.add_cause(&mut result, spec, object).await;
+                    }
+                    return Err(StepError::Failed(result));
+                }
+                wait => wait?,
+            };
+            judged.push((wait, object));
         }
         let until = Instant::now() + EXPLANATIONS;
         let (mut objects, mut waits) = (Vec::new(), Vec::new());

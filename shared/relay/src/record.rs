@@ -178,7 +178,8 @@ pub(crate) struct TaskSpec {
     /// True if the stored result comes from the entrypoint and waits for the end of the container.
     #[serde(default)]
     pub(crate) reported: bool,
-    /// The reason of a pod that is about to be deleted, recorded because it cannot be read later.
+    /// The reason of a pod that is about to be deleted, or the cause of a Job that is about to fail. It is recorded
+    /// because it cannot be read later.
     #[serde(default)]
     pub(crate) early_failure: Option<FailureReason>,
 }

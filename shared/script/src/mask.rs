@@ -31,7 +31,8 @@ pub struct LogMask {
 }
 
 impl LogMask {
-    fn new(values: impl Iterator<Item = Vec<u8>>) -> Self {
+    /// Masks the lines of these values, without white space around them. Lines of fewer than 4 bytes stay.
+    pub fn new(values: impl Iterator<Item = Vec<u8>>) -> Self {
         let mut lines = BTreeSet::new();
         for value in values {
             let found = value.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii);

@@ -5,9 +5,14 @@ use ebb_protocol::callback::ReasonCode::{
 };
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::ResourceQuota;
-use kube::api::EvictParams;
+use k8s_openapi::api::rbac::v1::Role;
+use kube::api::{EvictParams, LogParams};
 
+use crate::client::{client_of, kubeconfig_of};
+use crate::cluster::BUSYBOX;
 use crate::fixture::*;
+use crate::objects::deployment;
+use crate::rights::{grant_role, rights, rule_for};
 
 pub(crate) type ManifestChange = fn(&mut Value);
 
@@ -91,6 +96,85 @@ async fn failures_of_pods() {
         }
     }))
     .await;
+    fixture.close().await;
+}
+
+/// Returns the template of a pod that prints the password of the Secret `given`, and then executes a shell command.
+fn printing_pod(restart: &str, command: &str) -> Value {
+    let mut template = deployment("pod", BUSYBOX)["spec"]["template"].take();
+    let pod = &mut template["spec"];
+    pod["restartPolicy"] = restart.into();
+    let from = json!({"secretKeyRef": {"name": "given", "key": "password"}});
+    main_of(pod)["env"] = json!([{"name": "PASSWORD", "valueFrom": from}]);
+    main_of(pod)["command"] = json!(["sh", "-c", format!("echo password $PASSWORD; {command}")]);
+    template
+}
+
+fn failing_job(name: &str, limit: u32, template: Value) -> Value {
+    let spec = json!({"backoffLimit": limit, "template": template});
+    json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec})
+}
+
+/// A Job, a Pod and a Deployment of units that apply objects. The relay loses the right to read logs then.
+#[tokio::test(flavor = "multi_thread")]
+async fn failures_of_applied_objects() {
+    let kinds = ["Job.batch", "Deployment.apps", "Pod"];
+    let policy = |units: &str| json!({"podSecurityLevel": "restricted", "namespaces": {units: []}, "kinds": kinds});
+    let fixture = RelayFixture::with_policy("causes", &[], policy).await;
+    let units = &*fixture.units;
+    grant_role(&fixture.client, units, units, "pods", json!([rule_for("", "pods")])).await;
+    let relay = client_of(kubeconfig_of(cluster().await, &format!("{units}-relay"), "ebb-relay")).await;
+    let pods: Api<Pod> = Api::namespaced(relay, units);
+    until("the relay's right to pods", async || pods.get_opt("none").await.ok()).await;
+    let given = json!({"metadata": {"name": "given"}, "stringData": {"password": "hunter2"}});
+    create(&fixture.api::<Secret>(), given).await;
+
+    let job = |name: &str, limit: u32, restart: &str| failing_job(name, limit, printing_pod(restart, "exit 3"));
+    let mut greedy = failing_job("memory", 0, printing_pod("Never", "exec tail /dev/zero"));
+    little_memory(&mut greedy["spec"]["template"]["spec"]);
+    let mut bare = printing_pod("Never", "exit 3");
+    (bare["apiVersion"], bare["kind"], bare["metadata"]["name"]) = ("v1".into(), "Pod".into(), "bare".into());
+    let mut crashing = deployment("crashing", BUSYBOX);
+    crashing["spec"]["template"]["spec"] = printing_pod("Always", "exit 3")["spec"].take();
+    let log = Some("password ***\n");
+    let cases = [
+        ("limit", job("limit", 1, "Never"), Failed, "main` ended with exit code 3 (Error)", log),
+        ("memory", greedy, Failed, "main` ended with exit code 137 (OOMKilled)", log),
+        // Kubernetes deletes this pod, with its log, before the Job has failed.
+        ("restarts", job("restarts", 2, "OnFailure"), Failed, "exit code 3", None),
+        ("bare", bare, Failed, "main` ended with exit code 3 (Error)", log),
+        ("crashing", crashing, Timeout, "main`: CrashLoopBackOff: exit code 3 (Error)", log),
+    ];
+    join_all(cases.map(async |(title, manifest, code, message, log)| {
+        let unit = name(title, 1);
+        let is_job = manifest["kind"] == "Job";
+        let timeout_ms = if code == Timeout { 20_000 } else { 60_000 };
+        fixture.apply_within(&unit, objects(vec![manifest]), timeout_ms).await;
+        let result = fixture.result(&unit).await;
+        let reason = result.reason.unwrap();
+        let has_condition = !is_job || reason.message.contains("BackoffLimitExceeded");
+        let has_pod = title == "bare" || reason.message.contains(&format!("pod `{title}-"));
+        assert!(reason.code == code && has_condition && has_pod, "{title}: {reason:?}");
+        assert!(reason.message.contains(message), "{title}: {reason:?}");
+        assert!(title == "restarts" || result.log.as_deref() == log, "{title}: {:?}", result.log);
+    }))
+    .await;
+
+    let mut rules = rights().units;
+    rules.retain(|rule| rule.resources.iter().flatten().all(|resource| resource != "pods/log"));
+    merge(&fixture.api::<Role>(), "units", json!({"rules": rules})).await;
+    until("the loss of the right to logs", async || match pods.logs("none", &LogParams::default()).await {
+        Err(kube::Error::Api(status)) => (status.code == 403).then_some(()),
+        other => panic!("{other:?}"),
+    })
+    .await;
+    let unit = name("denied", 1);
+    fixture.apply(&unit, objects(vec![job("denied", 0, "Never")])).await;
+    let result = fixture.result(&unit).await;
+    let message = result.reason.unwrap().message;
+    let pod = message.split("`").nth(1).unwrap_or_default();
+    let command = format!("exit code 3 (Error); its log: kubectl logs {pod} --namespace {units} --container main");
+    assert!(pod.starts_with("denied-") && message.ends_with(&command) && result.log.is_none(), "{message}");
     fixture.close().await;
 }
 
