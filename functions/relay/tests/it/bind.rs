@@ -13,12 +13,13 @@ fn text(secret: &Secret, key: &str) -> Option<String> {
     Some(String::from_utf8(value.0.clone()).unwrap())
 }
 
+fn policy(units: &str) -> Value {
+    let kinds = ["ConfigMap"];
+    json!({"podSecurityLevel": "restricted", "namespaces": {units: []}, "kinds": kinds, "bindNamespaces": [units]})
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bound_secret_changes_in_place() {
-    let policy = |units: &str| {
-        let kinds = ["ConfigMap"];
-        json!({"podSecurityLevel": "restricted", "namespaces": {units: []}, "kinds": kinds, "bindNamespaces": [units]})
-    };
     let fixture = RelayFixture::with_policy("bind", &[], policy).await;
     let made = name("make", 1);
     let outputs = vec![output("dsn", "'hunter2'", "", true)];

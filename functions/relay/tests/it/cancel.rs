@@ -64,26 +64,33 @@ async fn a_higher_attempt_replaces_the_lower_ones() {
     fixture.close().await;
 }
 
+/// Creates the record of a task that a killed relay had just started, from that of the task `model`. Returns its ConfigMap,
+/// which the relay may have requested.
+async fn leave_starting(fixture: &RelayFixture, unit: &TaskId) -> Value {
+    let mut labels = fixture.records().get("ebb-task.model.1").await.unwrap().labels().clone();
+    labels.insert("ebb.dev/unit".to_owned(), unit.unit.clone());
+    let mut content = fixture.record("model").await;
+    (content["name"], content["phase"], content["spec"]["applied"]) = (json!(unit), json!("starting"), json!([]));
+    let mut manifest = config_map(&unit.unit);
+    manifest["metadata"]["namespace"] = fixture.units.clone().into();
+    content["spec"]["objects"]["apply"] = json!([manifest]);
+    let record = json!({
+        "metadata": {"name": format!("ebb-task.{}.1", unit.unit), "labels": labels},
+        "stringData": {"record": content.to_string()},
+    });
+    create(&fixture.records(), record).await;
+    labels.remove("ebb.dev/part");
+    manifest["metadata"]["labels"] = json!(labels);
+    manifest
+}
+
 /// A killed relay has requested an object. The API server creates it after the next relay received the cancellation.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_object_created_after_the_cancellation_is_deleted() {
     let fixture = RelayFixture::new("late", &[]).await;
     let (model, unit) = (name("model", 1), name("lands", 1));
     fixture.apply(&model, never_ready("model")).await;
-    // The killed relay left the record of a task that it had just started.
-    let mut labels = fixture.records().get("ebb-task.model.1").await.unwrap().labels().clone();
-    labels.insert("ebb.dev/unit".to_owned(), "lands".to_owned());
-    let mut content = fixture.record("model").await;
-    (content["name"], content["phase"], content["spec"]["applied"]) = (json!(unit), json!("starting"), json!([]));
-    let mut manifest = config_map("lands");
-    manifest["metadata"]["namespace"] = fixture.units.clone().into();
-    content["spec"]["objects"]["apply"] = json!([manifest]);
-    let record = json!({
-        "metadata": {"name": "ebb-task.lands.1", "labels": labels}, "stringData": {"record": content.to_string()},
-    });
-    create(&fixture.records(), record).await;
-    labels.remove("ebb.dev/part");
-    manifest["metadata"]["labels"] = json!(labels);
+    let manifest = leave_starting(&fixture, &unit).await;
     let maps = fixture.api::<ConfigMap>();
     let create_late = async {
         until("phase `terminating`", async || {
