@@ -166,6 +166,7 @@ pub struct ObjectSummary {
     pub namespace: Option<String>,
     pub name: String,
     pub uid: String,
-    /// True if the labels name the task.
+    /// True if the object is still that of the task, also if a person has changed its labels. False if another task has
+    /// taken it over. For an object that is in no record: true if its labels name a task.
     pub labelled: bool,
 }

@@ -23,7 +23,7 @@
 //!
 //! - A task starts at most once.
 //! - The UID of an applied object is in the record before the next object is applied.
-//! - Only objects with the labels of the task and the recorded UID are deleted.
+//! - Only objects with the recorded UID that no other task has taken over are deleted.
 mod admit;
 mod batch;
 mod blockers;

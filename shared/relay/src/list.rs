@@ -13,7 +13,7 @@ use kube::discovery::{ApiResource, Scope, oneshot, verbs};
 use crate::discovery::ResourceKind;
 use crate::error::{Result, error_message, status};
 use crate::names::{ATTEMPT, CONTINUED, OUTPUT, PART, RECORD, UNIT, task_of_labels};
-use crate::objects;
+use crate::objects::{self, ObjectIdentity};
 use crate::reconciler::Reconciler;
 use crate::record::{ObjectRef, TaskRecord};
 use crate::settings::now_ms;
@@ -75,13 +75,14 @@ impl Reconciler {
                 }
                 Err(error) => return Err(error.into()),
             };
+            let identity = self.identify(&record.name, &applied.uid, &object).await?;
             objects.push(ObjectSummary {
                 api_version: applied.object_ref.api_version.clone(),
                 kind: applied.object_ref.kind.clone(),
                 namespace: applied.object_ref.namespace.clone(),
                 name: applied.object_ref.name.clone(),
                 uid: applied.uid.clone(),
-                labelled: objects::owner(&object).as_ref() == Some(&record.name),
+                labelled: identity == ObjectIdentity::Own,
             });
         }
         let listed = TaskSummary {

@@ -6,7 +6,7 @@ use ebb_protocol::id::short_digest;
 use ebb_protocol::limits;
 use ebb_protocol::relay::{TaskId, TaskNames};
 
-/// The unit of the task, not its name. Objects are found and deleted by this label and [`ATTEMPT`].
+/// The unit of the task, not its name. Objects that are in no record are found by this label and [`ATTEMPT`].
 pub(crate) const UNIT: &str = "ebb.dev/unit";
 pub(crate) const ATTEMPT: &str = "ebb.dev/attempt";
 pub(crate) const INSTANCE: &str = "ebb.dev/instance";
@@ -19,13 +19,13 @@ pub(crate) const FINALIZER: &str = "ebb.dev/result";
 pub(crate) const MANAGER: &str = "ebb";
 
 /// Labels and annotations for people. Nothing is selected by them, because names are not unique. The last two are
-/// annotations only.
+/// annotations only. [`RUN`] also identifies an object that is in no record and whose labels were changed.
 const TARGET: &str = "ebb.dev/target";
 const RESOURCE: &str = "ebb.dev/resource";
 const UNIT_NAME: &str = "ebb.dev/unit-name";
 const PLUGIN: &str = "ebb.dev/plugin";
 const HOOK: &str = "ebb.dev/hook";
-const RUN: &str = "ebb.dev/run";
+pub(crate) const RUN: &str = "ebb.dev/run";
 /// The recommended label of Kubernetes. The value in a manifest of an author stays.
 pub(crate) const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// Maximum bytes of a name.
@@ -55,12 +55,16 @@ pub(crate) fn object_marks(name: &TaskId, instance: &str, names: &TaskNames, mor
     labels.extend(name_labels(names));
     let mut annotations = BTreeMap::new();
     if !names.is_empty() {
-        let run = name.unit.rsplit_once('-').map_or("", |(run, _)| run);
-        let all = shown_names(names).into_iter().chain([(HOOK, &*names.hook), (RUN, run)]);
+        let all = shown_names(names).into_iter().chain([(HOOK, &*names.hook), (RUN, run(name))]);
         let all = all.filter(|(_, text)| !text.is_empty());
         annotations.extend(all.map(|(key, text)| (key.to_owned(), text.to_owned())));
     }
     ObjectMarks { labels, annotations }
+}
+
+/// Returns the id of the run of a task, or an empty text if its unit names none.
+pub(crate) fn run(name: &TaskId) -> &str {
+    name.unit.rsplit_once('-').map_or("", |(run, _)| run)
 }
 
 /// Returns the labels for people.

@@ -7,11 +7,11 @@ use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, Preconditi
 use serde_json::{Value, json};
 
 use crate::client;
-use crate::error::{Result, status};
+use crate::error::{ReconcileError, Result, status};
 use crate::names::{self, MANAGER};
 use crate::pod;
 use crate::reconciler::Reconciler;
-use crate::record::{AppliedObject, ObjectRef};
+use crate::record::{AppliedObject, ObjectRef, TaskRecord};
 use crate::settings::now_ms;
 use crate::task_waits;
 
@@ -95,19 +95,58 @@ impl Reconciler {
         delete_uid(&api, &object_ref.name, uid(object).to_owned(), DeleteParams::foreground()).await
     }
 
-    /// Deletes an applied object and its dependents if it still has the recorded UID and labels. Returns a wait if it
-    /// still exists.
-    pub(crate) async fn delete(&self, name: &TaskId, applied: &AppliedObject) -> kube::Result<Option<TaskWait>> {
+    /// Decides whether an existing object is that of a task. `recorded` is its UID in the record of the task, or empty if
+    /// a relay was killed before it recorded the UID. A person can change the labels of an object that is the task's own.
+    pub(crate) async fn identify(&self, name: &TaskId, recorded: &str, object: &Value) -> Result<ObjectIdentity> {
+        let (uid, labelled) = (uid(object), owner(object));
+        let is_recorded = !recorded.is_empty();
+        if is_recorded && uid != recorded {
+            return Ok(ObjectIdentity::Other);
+        }
+        if labelled.as_ref() == Some(name) {
+            return Ok(ObjectIdentity::Own);
+        }
+        // An object that another task has taken over keeps its UID, which is in the records of both tasks.
+        let may_own = |record: &TaskRecord| record.name != *name && (!is_recorded || record.takes_over(name));
+        let has_uid = |record: &TaskRecord| record.applied().iter().any(|applied| applied.uid == uid);
+        if let Some(labelled) = labelled {
+            let records = self.store.list(&labelled.unit).await?;
+            // An open task may not have recorded the UID yet.
+            let owns = |it: &TaskRecord| it.name == labelled && may_own(it) && (it.phase.is_open() || has_uid(it));
+            if records.iter().any(owns) {
+                return Ok(ObjectIdentity::Other);
+            }
+        }
+        if !is_recorded {
+            match object["metadata"]["annotations"][names::RUN].as_str() {
+                _ if !is_managed(object) => return Ok(ObjectIdentity::Other),
+                Some(run) if run != names::run(name) => return Ok(ObjectIdentity::Other),
+                Some(_) => {}
+                None => return Ok(ObjectIdentity::Undecided),
+            }
+        }
+        // All records are read once only: an object that is being deleted is lost for each of its tasks.
+        if !object["metadata"]["deletionTimestamp"].is_null() {
+            return Ok(ObjectIdentity::Own);
+        }
+        let owners = self.store.collect(|record| (may_own(&record) && has_uid(&record)).then_some(())).await?;
+        Ok(if owners.is_empty() { ObjectIdentity::Own } else { ObjectIdentity::Other })
+    }
+
+    /// Deletes an applied object and its dependents if it is still that of the task. Returns a wait if it still exists.
+    pub(crate) async fn delete(&self, name: &TaskId, applied: &AppliedObject) -> Result<Option<TaskWait>> {
         let AppliedObject { object_ref, uid: recorded, .. } = applied;
         let Some(object) = self.read(object_ref).await? else { return Ok(None) };
-        if uid(&object) != recorded || owner(&object).as_ref() != Some(name) {
-            return Ok(None);
+        match self.identify(name, recorded, &object).await? {
+            ObjectIdentity::Own => {}
+            ObjectIdentity::Other => return Ok(None),
+            ObjectIdentity::Undecided => return Ok(Some(task_waits::undecided(object_ref, name))),
         }
         if !object["metadata"]["deletionTimestamp"].is_null() {
             return Ok(Some(self.deletion_wait(object_ref, &object).await));
         }
         let Some(api) = self.discovery.api_for(&self.client, object_ref).await? else { return Ok(None) };
-        delete_uid(&api, &object_ref.name, recorded.clone(), DeleteParams::foreground()).await?;
+        delete_uid(&api, &object_ref.name, uid(&object).to_owned(), DeleteParams::foreground()).await?;
         Ok(Some(task_waits::wait(object_ref, "its deletion has begun")))
     }
 
@@ -122,11 +161,11 @@ impl Reconciler {
         for applied in applied.rev() {
             remaining.extend(match self.delete(name, applied).await {
                 // Rights may be granted, and policies changed, until the deadline.
-                Err(error) => {
+                Err(ReconcileError::Api(error)) => {
                     let object_ref = &applied.object_ref;
                     Some(self.explain_refusal(object_ref, object_ref.namespace.as_deref(), error).await?)
                 }
-                Ok(wait) => wait,
+                deleted => deleted?,
             });
         }
         remaining.reverse();
@@ -234,7 +273,23 @@ pub(crate) fn foreign(object_ref: &ObjectRef) -> String {
     format!("{object_ref} already exists and does not belong to this task; {fix}")
 }
 
-/// Returns the task in the labels of an object.
+/// The answer to whether an existing object is that of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ObjectIdentity {
+    Own,
+    /// It was replaced, another task has taken it over, or another program made it.
+    Other,
+    /// Its UID is in no record, and its labels and annotations name no task. A person has to decide.
+    Undecided,
+}
+
+/// Returns true if a relay has applied an object.
+fn is_managed(object: &Value) -> bool {
+    let entries = object["metadata"]["managedFields"].as_array();
+    entries.is_some_and(|entries| entries.iter().any(|entry| entry["manager"] == MANAGER))
+}
+
+/// Returns the task in the labels of an object. A person can change them.
 pub(crate) fn owner(object: &Value) -> Option<TaskId> {
     let label = |key: &str| object["metadata"]["labels"][key].as_str();
     Some(TaskId { unit: label(names::UNIT)?.to_owned(), attempt: label(names::ATTEMPT)?.parse().ok()? })

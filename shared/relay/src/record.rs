@@ -50,6 +50,12 @@ impl TaskRecord {
         }
     }
 
+    /// Returns true if the task may take over objects of another one: of a lower attempt, or of a unit that it adopts.
+    pub(crate) fn takes_over(&self, from: &TaskId) -> bool {
+        let is_later = self.name.unit == from.unit && self.name.attempt > from.attempt;
+        self.spec.as_ref().is_some_and(|spec| is_later || spec.objects.adopts.contains(&from.unit))
+    }
+
     fn has_container(&self) -> bool {
         self.spec.as_ref().is_some_and(|spec| spec.container().is_some())
     }
@@ -228,6 +234,7 @@ impl TaskSpec {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct AppliedObject {
     pub(crate) object_ref: ObjectRef,
+    /// Empty if the relay was killed before it recorded the UID, and cannot decide whether the task made the object.
     pub(crate) uid: String,
     /// True for a Secret with a document.
     #[serde(default)]

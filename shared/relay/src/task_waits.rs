@@ -26,6 +26,18 @@ pub(crate) fn termination(task: &TaskId) -> TaskWait {
     wait(format!("attempt {} of {}", task.attempt, task.unit), "it is still terminating")
 }
 
+/// Returns the wait for an object that exists and that the task may have made. A person has to decide.
+pub(crate) fn undecided(object: impl std::fmt::Display, task: &TaskId) -> TaskWait {
+    let TaskId { unit, attempt } = task;
+    let why = format!(
+        "the relay cannot decide whether it made this object, because the relay was killed before it recorded the UID, and \
+         the labels were changed; delete it with `kubectl delete KIND NAME --namespace NAMESPACE`, or let the relay delete \
+         it with `kubectl label KIND NAME --namespace NAMESPACE --overwrite ebb.dev/unit={unit} ebb.dev/attempt={attempt}`, \
+         then run `ebb retry`"
+    );
+    TaskWait { code: ReasonCode::Denied, resolves: WaitResolution::Person, ..wait(object, &why) }
+}
+
 /// Returns the wait for an object after an error of the API server. A person has to end a refusal. Another error ends
 /// by itself.
 pub(crate) fn refusal(object: impl std::fmt::Display, error: &kube::Error, why: &str) -> TaskWait {

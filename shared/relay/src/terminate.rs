@@ -11,7 +11,7 @@ use kube::api::{Api, DeleteParams};
 
 use crate::decide::{self, Termination};
 use crate::error::Result;
-use crate::objects::{self, delete_uid};
+use crate::objects::{self, ObjectIdentity, delete_uid};
 use crate::reconcile::ReconcileAction;
 use crate::reconciler::Reconciler;
 use crate::record::{AppliedObject, ObjectRef, TaskPhase, TaskSpec, UnconfirmedObject};
@@ -142,13 +142,20 @@ impl Reconciler {
                 return Ok(Some(self.explain_refusal(&object_ref, object_ref.namespace.as_deref(), error).await?));
             }
         };
-        let own = existing.filter(|object| objects::owner(object).as_ref() == Some(&held.record.name));
+        let own = match &existing {
+            None => None,
+            Some(object) => match self.identify(&held.record.name, "", object).await? {
+                ObjectIdentity::Own => Some(objects::uid(object).to_owned()),
+                ObjectIdentity::Other => None,
+                // Its deletion waits for a person.
+                ObjectIdentity::Undecided => Some(String::new()),
+            },
+        };
         if own.is_none() && !is_expired {
             return Ok(Some(task_waits::wait(&object_ref, "it may still be created")));
         }
         *unconfirmed = None;
-        if let (Some(object), Some(spec)) = (own, &mut held.record.spec) {
-            let uid = objects::uid(&object).to_owned();
+        if let (Some(uid), Some(spec)) = (own, &mut held.record.spec) {
             spec.applied.push(AppliedObject { object_ref, uid, document });
         }
         self.store.save(held).await?;

@@ -3,6 +3,7 @@
 use ebb_protocol::relay::ManifestFill;
 
 use crate::fixture::*;
+use crate::objects::removal;
 
 fn secret(data: Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "db"}, "data": data})
@@ -65,5 +66,57 @@ async fn a_bound_secret_changes_in_place() {
     let in_map = ObjectTask { bind: true, fill: fill(), ..objects(vec![config_map("db")]) };
     refused(fixture.apply(&other, in_map).await, "which is no Secret");
     assert_eq!(fixture.release("instance-1").await, RelayResponse::Done);
+    fixture.close().await;
+}
+
+/// A person changes or removes the labels of Secrets. Their units remove them by the recorded UIDs.
+#[tokio::test(flavor = "multi_thread")]
+async fn objects_that_a_person_has_relabelled_are_removed() {
+    let fixture = RelayFixture::with_policy("relabelled", &[], policy).await;
+    let secrets = fixture.api::<Secret>();
+    let bound = |object: &str, adopts: &[&str]| {
+        let mut manifest = secret(json!({"PASSWORD": "eA=="}));
+        manifest["metadata"]["name"] = object.into();
+        let adopts = adopts.iter().map(|&unit| unit.to_owned()).collect();
+        ObjectTask { bind: true, keep: true, adopts, ..objects(vec![manifest]) }
+    };
+    let made: [(&str, &str, &[&str]); 5] = [
+        ("bare", "bare", &[]),
+        ("changed", "changed", &[]),
+        ("replaced", "replaced", &[]),
+        ("one", "shared", &[]),
+        ("two", "shared", &["one"]),
+    ];
+    for (unit, object, adopts) in made {
+        fixture.apply(&name(unit, 1), bound(object, adopts)).await;
+        fixture.success(&name(unit, 1)).await;
+    }
+    let script = name("script", 1);
+    let outputs = vec![output("password", "'hunter2'", "", true)];
+    fixture.apply(&script, ObjectTask { outputs, ..objects(vec![config_map("source")]) }).await;
+    let kept = fixture.success(&script).await.secrets["password"].name.clone();
+
+    secrets.delete("replaced", &DeleteParams::default()).await.unwrap();
+    create(&secrets, json!({"metadata": {"name": "replaced"}})).await;
+    for (object, unit) in [("bare", Value::Null), ("changed", json!("by-hand")), ("shared", Value::Null)] {
+        merge(&secrets, object, json!({"metadata": {"labels": {"ebb.dev/unit": unit}}})).await;
+    }
+    merge(&secrets, &kept, json!({"metadata": {"labels": {"ebb.dev/unit": null}}})).await;
+
+    // The unit that took over an object removes it, and an object with another UID stays.
+    for (unit, object, remains) in [
+        ("bare", "bare", false),
+        ("changed", "changed", false),
+        ("replaced", "replaced", true),
+        ("one", "shared", true),
+        ("two", "shared", false),
+    ] {
+        let undo = name(&format!("undo-{unit}"), 1);
+        fixture.apply(&undo, removal(&[unit])).await;
+        fixture.success(&undo).await;
+        assert_eq!(secrets.get_opt(object).await.unwrap().is_some(), remains, "{unit}");
+    }
+    assert_eq!(fixture.release("instance-1").await, RelayResponse::Done);
+    assert_eq!(secrets.get_opt(&kept).await.unwrap(), None);
     fixture.close().await;
 }

@@ -107,6 +107,46 @@ async fn an_object_created_after_the_cancellation_is_deleted() {
     fixture.close().await;
 }
 
+/// A relay was killed before it recorded the UID of an object, and a person has removed the labels. The field manager and
+/// the run in an annotation identify the object. Without them, a person decides.
+#[tokio::test(flavor = "multi_thread")]
+async fn objects_with_neither_a_recorded_uid_nor_labels() {
+    let fixture = RelayFixture::new("unlabelled", &[]).await;
+    let (model, maps) = (name("model", 1), fixture.api::<ConfigMap>());
+    fixture.apply(&model, never_ready("model")).await;
+    let [own, foreign, undecided] = ["own-0", "foreign-0", "undecided-0"].map(|unit| name(unit, 1));
+    for (unit, manager, annotations) in [
+        (&own, "ebb", json!({"ebb.dev/run": "own"})),
+        (&foreign, "kubectl", json!({"ebb.dev/run": "foreign"})),
+        (&undecided, "ebb", json!({})),
+    ] {
+        let mut manifest = leave_starting(&fixture, unit).await;
+        manifest["data"] = json!({"a": "b"});
+        manifest["metadata"]["labels"] = json!({});
+        manifest["metadata"]["annotations"] = annotations;
+        let by = PostParams { field_manager: Some(manager.to_owned()), ..PostParams::default() };
+        maps.create(&by, &serde_json::from_value(manifest).unwrap()).await.unwrap();
+    }
+    fixture.cancel(&own).await;
+    assert_eq!(maps.get_opt("own-0").await.unwrap(), None);
+    fixture.cancel(&foreign).await;
+    maps.get("foreign-0").await.expect("the relay has not deleted it");
+
+    assert!(matches!(fixture.state(cancel(&undecided)).await, TaskState::Running { .. }));
+    let TaskState::Running(task) = fixture.status(&undecided).await else { panic!("it has ended") };
+    let wait = &task.waits[0];
+    assert_eq!(wait.object, format!("ConfigMap {}/undecided-0", fixture.units));
+    for part in ["cannot decide", "kubectl delete", "ebb.dev/unit=undecided-0 ebb.dev/attempt=1"] {
+        assert!(wait.message.contains(part), "{part}: {}", wait.message);
+    }
+    let labels = json!({"ebb.dev/unit": "undecided-0", "ebb.dev/attempt": "1"});
+    merge(&maps, "undecided-0", json!({"metadata": {"labels": labels}})).await;
+    fixture.cancel(&undecided).await;
+    assert_eq!(maps.get_opt("undecided-0").await.unwrap(), None);
+    fixture.cancel(&model).await;
+    fixture.close().await;
+}
+
 /// A task whose record cannot be read may be running. The response does not contain the record.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_that_cannot_be_read_blocks_its_unit() {

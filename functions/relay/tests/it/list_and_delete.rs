@@ -41,6 +41,8 @@ async fn tasks_are_listed_and_deleted() {
     let mut relabelled = maps.get("relabelled").await.unwrap();
     relabelled.metadata.labels.as_mut().unwrap().insert("ebb.dev/attempt".to_owned(), "9".to_owned());
     maps.replace("relabelled", &PostParams::default(), &relabelled).await.unwrap();
+    let secrets = fixture.api::<Secret>();
+    merge(&secrets, "ebb-runs-1", json!({"metadata": {"labels": null}})).await;
 
     let all = list(&fixture).await;
     assert_eq!(all.errors, [""; 0]);
@@ -48,7 +50,7 @@ async fn tasks_are_listed_and_deleted() {
     let seen = |unit: &str| -> Vec<(String, bool)> {
         of(unit).objects.iter().map(|it| (format!("{}/{}", it.kind, it.name), it.labelled)).collect()
     };
-    assert_eq!(seen("kept"), [("ConfigMap/ours".to_owned(), true), ("ConfigMap/relabelled".to_owned(), false)]);
+    assert_eq!(seen("kept"), [("ConfigMap/ours".to_owned(), true), ("ConfigMap/relabelled".to_owned(), true)]);
     assert_eq!(seen("runs").len(), 2, "a Job and its Secret: {:?}", of("runs"));
     assert_eq!((&*of("runs").phase, &*of("runs").instance), ("running", "instance-1"));
     assert!(of("runs").callback.ends_with("/v1/callbacks") && of("runs").age_ms < 150_000);
@@ -62,16 +64,17 @@ async fn tasks_are_listed_and_deleted() {
         .await;
     }
     assert_eq!(fixture.get(&runs).await, TaskState::Tombstoned);
-    assert!(maps.get_opt("ours").await.unwrap().is_none());
+    for map in ["ours", "relabelled"] {
+        assert_eq!(maps.get_opt(map).await.unwrap(), None, "{map}");
+    }
+    assert_eq!(secrets.get_opt("ebb-runs-1").await.unwrap(), None);
     // A repeated deletion, and that of an unknown task.
     for unit in [kept, name("never", 1)] {
         assert_eq!(fixture.send(RelayRequest::Delete(unit)).await, RelayResponse::Done);
     }
     let remaining: Vec<_> = list(&fixture).await.tasks.into_iter().flat_map(|summary| summary.objects).collect();
     assert_eq!(remaining, []);
-    for name in ["forged", "relabelled"] {
-        maps.delete(name, &DeleteParams::default()).await.expect("no task owns it");
-    }
+    maps.delete("forged", &DeleteParams::default()).await.expect("no task owns it");
     fixture.close().await;
 }
 

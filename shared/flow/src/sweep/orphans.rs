@@ -289,7 +289,7 @@ fn owned_orphan(cluster: &str, task: &TaskSummary, object: &ObjectSummary, reaso
     let (instance, age_seconds) = (message(&task.instance), task.age_ms / 1000);
     let reason = match object.labelled {
         true => reason.to_owned(),
-        false => format!("{reason}; its labels name another task"),
+        false => format!("{reason}; another task has taken it over"),
     };
     Orphan { instance, age_seconds, reason, owned: object.labelled, ..orphan(cluster, object) }
 }
