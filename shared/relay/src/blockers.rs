@@ -263,7 +263,8 @@ fn crash_text(role: &str, container: &ContainerStatus, last: Option<&ContainerSt
     let exit = last.map_or_else(|| "it ended".to_owned(), exit_text);
     let said = last.and_then(|end| end.message.as_deref()).unwrap_or_default();
     let (name, count) = (&container.name, container.restart_count);
-    trimmed(&format!("{role} `{name}`: CrashLoopBackOff: {exit}, {count} restarts: {said}"))
+    let restarts = if count == 1 { "restart" } else { "restarts" };
+    trimmed(&format!("{role} `{name}`: CrashLoopBackOff: {exit}, {count} {restarts}: {said}"))
 }
 
 /// Returns the last crash of a container that has run again for less than [`STABLE_MS`], or does not run. Its pod may be
@@ -302,8 +303,10 @@ fn warned(pod: &Pod, own: &[&Warning], now_ms: u64) -> Option<StartBlocker> {
     let own: Vec<_> = own.filter(|it| !REPETITIONS.contains(&it.message.as_str())).collect();
     let found = newest(ReasonCode::NotStartable, &own, |reason| reasons.contains(&reason), now_ms)?;
     let is_about_image = found.message.starts_with(NOT_CREATED) && found.message.contains("mage");
+    // The status of the container, which follows, counts from the same time.
+    let kind = BlockerKind::Transient(millis(status.start_time.as_ref()));
     Some(match is_about_image {
-        true => StartBlocker { code: ReasonCode::ImagePull, resolves: Person, ..found },
+        true => StartBlocker { code: ReasonCode::ImagePull, kind, resolves: Person, ..found },
         false if lacks_source(pod, &found) => StartBlocker { kind: BlockerKind::Transient(found.since_ms), ..found },
         false => found,
     })

@@ -99,6 +99,7 @@ fn reasons_of_pods() {
         (main_is(waiting("RunContainerError", "")), vec![]),
         (last(2, waiting("CrashLoopBackOff", "back-off 10s")), of_pod_at("BackOff", "Back-off restarting", recent)),
         (last(2, json!({"running": {}})), vec![]),
+        (creating(), of_pod_at("Failed", "Failed to pull image \"i:1\": not found", recent)),
         (creating(), of_pod_at("FailedMount", missing, recent)),
         (creating(), of_pod_at("FailedMount", driver, recent)),
         (mounted, of_pod_at("FailedMount", missing, recent)),
@@ -119,6 +120,7 @@ NotStartable, Transient for 10 min, since 5 min, Person: container `main`: Creat
 NotStartable, Transient for 10 min, since 10 min, Person: container `main`: RunContainerError
 NotStartable, Transient for 10 min, since 5 min, Itself: container `main`: CrashLoopBackOff: exit code 3 (Error), 2 restarts: no database
 NotStartable, Reported, since 2 min, Itself: container `main`: CrashLoopBackOff: exit code 3 (Error), 2 restarts: no database
+ImagePull, Transient for 10 min, since 5 min, Person: Failed: Failed to pull image "i:1": not found
 NotStartable, Transient for 5 min, since 5 min, Person: FailedMount: MountVolume.SetUp failed for volume "v" : secret "nope" not found
 NotStartable, Reported, since 5 min, Person: FailedMount: MountVolume.MountDevice failed for volume "secret" : driver name "d" not found in the list
 NotStartable, Reported, since 5 min, Person: FailedMount: MountVolume.SetUp failed for volume "v" : secret "nope" not found
