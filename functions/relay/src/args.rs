@@ -131,7 +131,9 @@ impl RelayArgs {
     }
 
     pub(crate) fn settings(&self) -> RelaySettings {
+        let settings = RelaySettings::new(&self.namespace, &self.unit_namespace, &self.advertise_url);
         RelaySettings {
+            cluster: given(&self.cluster).unwrap_or(settings.cluster),
             callback_hosts: BTreeSet::from_iter(self.callback_hosts.iter().cloned()),
             max_concurrent_tasks: self.max_concurrent_tasks,
             heartbeat: Duration::from_secs(self.heartbeat_seconds),
@@ -139,7 +141,7 @@ impl RelayArgs {
             pod_start_timeout: Duration::from_secs(self.pod_start_timeout_seconds),
             api_server_request_timeout: Duration::from_secs(self.api_server_request_timeout_seconds),
             scheduling_timeout: self.scheduling_timeout_seconds.map(Duration::from_secs),
-            ..RelaySettings::new(&self.namespace, &self.unit_namespace, &self.advertise_url)
+            ..settings
         }
     }
 

@@ -45,8 +45,13 @@ pub enum RelayError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RelayObservation {
     Responded,
-    /// The relay sent no usable response. The value is the first error.
-    NoResponse(String),
+    /// The relay sent no usable response.
+    NoResponse {
+        /// The time of the first request without one.
+        since: Timestamp,
+        /// The first error.
+        reason: String,
+    },
 }
 
 #[async_trait]

@@ -56,10 +56,11 @@ impl From<Event> for Warning {
 }
 
 /// Returns the reason why a pod has failed, does not start or is not ready. `warnings` may be about other objects, too.
-pub(crate) fn of_pod(pod: &Pod, warnings: &[Warning], now_ms: u64) -> Option<StartBlocker> {
+/// `cluster` is the name of the cluster in commands.
+pub(crate) fn of_pod(pod: &Pod, warnings: &[Warning], now_ms: u64, cluster: &str) -> Option<StartBlocker> {
     let uid = pod.metadata.uid.as_deref().unwrap_or_default();
     let own: Vec<_> = warnings.iter().filter(|warning| warning.uid == uid && !uid.is_empty()).collect();
-    let found = unscheduled(pod).or_else(|| failed(pod)).or_else(|| blocked(pod, &own));
+    let found = unscheduled(pod).or_else(|| failed(pod)).or_else(|| blocked(pod, &own, cluster));
     found.or_else(|| warned(pod, &own, now_ms)).or_else(|| initializing(pod))
 }
 
@@ -177,7 +178,7 @@ fn trimmed(message: &str) -> String {
 }
 
 /// Returns the blocker of any container of the pod.
-fn blocked(pod: &Pod, own: &[&Warning]) -> Option<StartBlocker> {
+fn blocked(pod: &Pod, own: &[&Warning], cluster: &str) -> Option<StartBlocker> {
     let started_ms = millis(pod.status.as_ref()?.start_time.as_ref());
     containers(pod).find_map(|(role, container)| {
         let waiting = container.state.as_ref()?.waiting.as_ref();
@@ -207,13 +208,13 @@ fn blocked(pod: &Pod, own: &[&Warning]) -> Option<StartBlocker> {
         let image = image(pod, &container.name).filter(|_| is_about_image);
         let image = image.map(|image| format!(" (image `{image}`)")).unwrap_or_default();
         let message = trimmed(&format!("{role} `{}`{image}: {reason}: {said}", container.name));
-        let message = message + &user_advice(pod, said);
+        let message = message + &user_advice(pod, said, cluster);
         Some(StartBlocker { code, message, kind, since_ms: first.unwrap_or(started_ms), resolves })
     })
 }
 
 /// Returns what to do about an image that runs as root, or as a user without a number, where the pod must not.
-fn user_advice(pod: &Pod, said: &str) -> String {
+fn user_advice(pod: &Pod, said: &str, cluster: &str) -> String {
     // The common part of both messages of the kubelet (`kuberuntime/security_context.go`).
     if !said.contains("runAsNonRoot and image") {
         return String::new();
@@ -221,7 +222,7 @@ fn user_advice(pod: &Pod, said: &str) -> String {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or("NAMESPACE");
     format!(
         ". Set `securityContext.runAsUser` in the podTemplate or manifest of the unit, or ask the operator of the cluster \
-         for the level baseline in this namespace: ebb cluster connect NAME --apply --namespace {namespace}:baseline"
+         for the level baseline in this namespace: ebb cluster connect {cluster} --apply --namespace {namespace}:baseline"
     )
 }
 

@@ -85,7 +85,7 @@ impl Reconciler {
                 let namespace = job.object_ref.namespace.as_ref().unwrap_or(&spec.namespace);
                 let warnings = self.warnings(namespace).await;
                 PodObservation::Waiting(match pods.last() {
-                    Some(pod) => blockers::of_pod(pod, &warnings, now_ms()),
+                    Some(pod) => blockers::of_pod(pod, &warnings, now_ms(), &self.settings.cluster),
                     None => {
                         let created_ms = object.as_ref().map_or(0, objects::created_ms);
                         blockers::of_controller(&job.uid, created_ms, 0, &warnings)

@@ -103,7 +103,8 @@ impl Reconciler {
         let own = |blocker: Option<StartBlocker>| blocker.map(|blocker| (None, blocker, None));
         let of_pod = |pod: &Pod| {
             let now_ms = now_ms();
-            blockers::of_pod(pod, &warnings, now_ms).or_else(|| blockers::recent_crash(pod, now_ms))
+            blockers::of_pod(pod, &warnings, now_ms, &self.settings.cluster)
+                .or_else(|| blockers::recent_crash(pod, now_ms))
         };
         if group_kind(object) == ("", "Pod") {
             let pod = serde_json::from_value(object.clone()).ok();

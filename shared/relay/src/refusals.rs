@@ -45,7 +45,8 @@ impl Reconciler {
         match self.namespace_state(namespace).await {
             NamespaceState::Missing => Some(format!(
                 "the namespace `{namespace}` does not exist (any more); the operator of the cluster can create it again \
-                 with the rights of the relay: ebb cluster connect NAME --apply"
+                 with the rights of the relay: ebb cluster connect {} --apply",
+                self.settings.cluster
             )),
             NamespaceState::Terminating => Some(format!("the namespace `{namespace}` is being deleted")),
             NamespaceState::Other => None,

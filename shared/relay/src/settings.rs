@@ -16,6 +16,8 @@ const MIN_LOST: Duration = Duration::from_secs(10);
 pub struct RelaySettings {
     /// The namespace of its records. It must contain nothing else.
     pub own_namespace: String,
+    /// The name of its cluster in the control plane, for the commands in texts. `NAME` if the relay does not know it.
+    pub cluster: String,
     /// The default namespace of tasks.
     pub default_namespace: String,
     /// The URL at which pods reach it: `http://ADDRESS:PORT`. Entrypoints do not resolve names, so it needs an IP
@@ -44,6 +46,7 @@ impl RelaySettings {
     pub fn new(own_namespace: &str, default_namespace: &str, advertise_url: &str) -> Self {
         Self {
             own_namespace: own_namespace.to_owned(),
+            cluster: "NAME".to_owned(),
             default_namespace: default_namespace.to_owned(),
             advertise_url: advertise_url.trim_end_matches('/').to_owned(),
             callback_hosts: BTreeSet::new(),

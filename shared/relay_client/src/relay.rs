@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ebb_egress::HttpCall;
-use ebb_engine::Millis;
+use ebb_engine::{Millis, Timestamp};
 use ebb_protocol::listing::{ClusterListing, RelayInfo};
 use ebb_protocol::relay::{
     EnsureTask, RelayRequest, RelayResponse, ServiceRequest, ServiceResponse, TaskId, TaskState,
@@ -60,13 +60,13 @@ impl ClusterRelay {
         }
     }
 
-    /// Records whether the relay responded. One usable response outweighs errors, because errors concern single tasks.
-    fn observe(&self, cluster: &ClusterConfig, error: Option<&RelayError>) {
+    /// Records whether the relay responded to a request of the time `since`. One usable response outweighs errors, because errors concern single tasks.
+    fn observe(&self, cluster: &ClusterConfig, since: Timestamp, error: Option<&RelayError>) {
         let mut observations = self.observations.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = observations.entry(cluster.name.clone());
         match error {
             Some(RelayError::Unreachable(why) | RelayError::Busy(why)) => {
-                entry.or_insert_with(|| RelayObservation::NoResponse(why.clone()));
+                entry.or_insert_with(|| RelayObservation::NoResponse { since, reason: why.clone() });
             }
             Some(RelayError::Refused(_)) | None => drop(entry.insert_entry(RelayObservation::Responded)),
         }
@@ -76,11 +76,12 @@ impl ClusterRelay {
     /// The only final error is that the cluster is not connected.
     async fn task_state(&self, cluster: Option<&str>, request: RelayRequest) -> Result<TaskState, RelayError> {
         let connected = self.named(cluster).await?;
+        let since = self.sender.clock.now();
         let state = self.state(cluster, request).await.map_err(|error| match error {
             RelayError::Refused(reason) => RelayError::Busy(reason),
             error => error,
         });
-        self.observe(&connected, state.as_ref().err());
+        self.observe(&connected, since, state.as_ref().err());
         state
     }
 
@@ -115,6 +116,7 @@ impl RelayClient for ClusterRelay {
             user: connected.user,
         };
         let request = script::objects(request, &pods).map_err(|error| RelayError::Refused(error.to_string()))?;
+        let since = self.sender.clock.now();
         // A relay need not know the name of its cluster, which the commands in its texts have.
         let state = self.state(cluster, RelayRequest::Ensure(Box::new(request))).await.map_err(|error| match error {
             RelayError::Refused(why) => {
@@ -122,7 +124,7 @@ impl RelayClient for ClusterRelay {
             }
             error => error,
         });
-        self.observe(&connected, state.as_ref().err());
+        self.observe(&connected, since, state.as_ref().err());
         state
     }
 
@@ -199,7 +201,7 @@ impl RelayClient for ClusterRelay {
             RelayResponse::Listing(listing) => {
                 // A complete listing ends an outage even if no unit sends requests to the cluster.
                 if listing.errors.is_empty() {
-                    self.observe(&cluster, None);
+                    self.observe(&cluster, self.sender.clock.now(), None);
                 }
                 Ok(listing)
             }

@@ -1,5 +1,6 @@
 //! `ebb doctor`: checks each component of a deployment.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use ebb_protocol::api::{CheckList, HealthCheck, SourceInfo};
@@ -44,12 +45,12 @@ impl DoctorCheck {
 pub(crate) async fn run(client: &ApiClient, output: OutputArgs) -> Result<Exit> {
     let sent = timing::now().as_millisecond();
     let response = client.fetch::<CheckList>(&["checks"]).await;
-    let here = sent.midpoint(timing::now().as_millisecond());
+    let received = timing::now().as_millisecond();
     let mut checks = Vec::new();
     match response {
         Ok(list) => {
             checks.push(DoctorCheck::new("api", CheckResult::Passed, format!("version {}", list.version)));
-            checks.push(clock(&list, here));
+            checks.push(clock(&list, sent..=received));
             checks.push(signature(client).await);
             checks.push(callbacks(client, &list.callback_url).await);
             checks.extend(list.checks.into_iter().map(of_server));
@@ -77,9 +78,10 @@ fn failure(error: &CliError) -> String {
     }
 }
 
-fn clock(list: &CheckList, here: i64) -> DoctorCheck {
+/// Compares the server's clock with this machine's at the time of the request, which may wait for relays.
+fn clock(list: &CheckList, request: RangeInclusive<i64>) -> DoctorCheck {
     let there = i64::try_from(list.now_ms).unwrap_or(i64::MAX);
-    let apart = there.saturating_sub(here) / 1000;
+    let apart = there.saturating_sub(there.clamp(*request.start(), *request.end())) / 1000;
     let direction = if apart < 0 { "behind" } else { "ahead of" };
     let difference = format!("the server is {} s {direction} this machine", apart.abs());
     if apart.abs() <= MAX_CLOCK_SKEW {
@@ -227,11 +229,12 @@ mod tests {
         let list =
             |now_ms| CheckList { version: String::new(), now_ms, callback_url: String::new(), checks: Vec::new() };
         for (server_ms, result, text) in [
+            (95_500, CheckResult::Passed, "0 s ahead of"),
             (160_000, CheckResult::Passed, "60 s ahead of"),
-            (39_000, CheckResult::Failed, "61 s behind"),
+            (34_000, CheckResult::Failed, "61 s behind"),
             (161_000, CheckResult::Failed, "61 s ahead of"),
         ] {
-            let check = clock(&list(server_ms), 100_000);
+            let check = clock(&list(server_ms), 95_000..=100_000);
             assert!(check.result == result && check.detail.contains(text), "{check:?}");
         }
     }

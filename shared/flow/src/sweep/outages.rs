@@ -32,20 +32,22 @@ pub async fn record_outages(env: &Env, store: &dyn RelayOutages) -> FlowResult<(
     // A request to a cluster may end after the deletion of the cluster.
     let is_connected = |name: &str| connected.iter().any(|cluster| cluster.name == name);
     for (cluster, observation) in observations {
-        if matches!(observation, RelayObservation::NoResponse(_)) {
+        if matches!(observation, RelayObservation::NoResponse { .. }) {
             telemetry::count(Counter::Outages, 1);
         }
         match observation {
-            RelayObservation::NoResponse(reason) if !known.contains_key(&cluster) && is_connected(&cluster) => {
+            RelayObservation::NoResponse { since, reason }
+                if !known.contains_key(&cluster) && is_connected(&cluster) =>
+            {
                 let reason = message(&reason);
                 tracing::warn!(cluster, reason, "outage of a cluster begins");
-                store.begin_outage(&cluster, env.now(), &reason).await?;
+                store.begin_outage(&cluster, since, &reason).await?;
             }
             RelayObservation::Responded if known.contains_key(&cluster) => {
                 tracing::warn!(cluster, "outage of a cluster ends");
                 store.end_outage(&cluster).await?;
             }
-            RelayObservation::NoResponse(_) | RelayObservation::Responded => {}
+            RelayObservation::NoResponse { .. } | RelayObservation::Responded => {}
         }
     }
     Ok(())

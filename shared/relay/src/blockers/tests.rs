@@ -80,7 +80,7 @@ fn reasons_of_pods() {
     let config = r#"secret "nope" not found"#;
     let config_error = main_is(waiting("CreateContainerConfigError", config));
     let shown = |(status, warnings): &(Value, Vec<Warning>)| {
-        let found = of_pod(&pod(status.clone()), warnings, NOW).unwrap();
+        let found = of_pod(&pod(status.clone()), warnings, NOW, "eu").unwrap();
         let minutes = |ms: u64| if ms == 0 { "unknown".to_owned() } else { format!("{} min", (NOW - ms) / MINUTE) };
         let kind = match found.kind {
             Transient(since_ms) => format!("Transient for {}", minutes(since_ms)),
@@ -143,21 +143,21 @@ NotStartable, Reported, since 5 min, Itself: init container `init` has not ended
         (main_is(json!({"running": {}})), of_pod_at("FailedMount", missing, recent)),
         (ready, of_pod_at("Unhealthy", "m", recent)),
     ] {
-        assert_eq!(of_pod(&pod(status.clone()), &warnings, NOW), None, "{status}");
+        assert_eq!(of_pod(&pod(status.clone()), &warnings, NOW, "eu"), None, "{status}");
     }
     // A sidecar ends with its pod.
     let mut sidecar = pod(init(json!({"running": {}})));
     sidecar.status.as_mut().unwrap().init_container_statuses.as_mut().unwrap()[0].started = Some(true);
-    assert!(of_pod(&sidecar, &[], NOW).is_some());
+    assert!(of_pod(&sidecar, &[], NOW, "eu").is_some());
     sidecar.spec.as_mut().unwrap().init_containers.as_mut().unwrap()[0].restart_policy = Some("Always".to_owned());
-    assert_eq!(of_pod(&sidecar, &[], NOW), None);
+    assert_eq!(of_pod(&sidecar, &[], NOW, "eu"), None);
     // The newest of several warnings counts, in any order.
     let newest = warning("u", "FailedMount", "newest", "2026-01-01T00:09:30Z");
     for warnings in [
         [newest.clone(), warning("u", "FailedMount", missing, recent)],
         [warning("u", "FailedMount", missing, recent), newest.clone()],
     ] {
-        let found = of_pod(&pod(creating()), &warnings, NOW).unwrap();
+        let found = of_pod(&pod(creating()), &warnings, NOW, "eu").unwrap();
         assert_eq!(found.message, "FailedMount: newest");
     }
 }
@@ -191,7 +191,7 @@ fn a_container_is_stable_some_seconds_after_a_crash() {
 #[test]
 fn images_with_a_forbidden_user_have_a_remedy() {
     let remedy = ". Set `securityContext.runAsUser` in the podTemplate or manifest of the unit, or ask the operator of the \
-                  cluster for the level baseline in this namespace: ebb cluster connect NAME --apply --namespace a:baseline";
+                  cluster for the level baseline in this namespace: ebb cluster connect eu --apply --namespace a:baseline";
     for (said, expected) in [
         ("container has runAsNonRoot and image will run as root (pod: \"p_a(u)\", container: main)", remedy),
         ("container has runAsNonRoot and image has non-numeric user (app), cannot verify user is non-root", remedy),
@@ -199,7 +199,7 @@ fn images_with_a_forbidden_user_have_a_remedy() {
     ] {
         let mut pod = pod(main_is(waiting("CreateContainerConfigError", said)));
         pod.metadata.namespace = Some("a".to_owned());
-        let found = of_pod(&pod, &[], NOW).unwrap();
+        let found = of_pod(&pod, &[], NOW, "eu").unwrap();
         assert_eq!(found.message, format!("container `main`: CreateContainerConfigError: {said}{expected}"));
         assert_eq!(found.resolves, Person);
     }

@@ -131,11 +131,13 @@ impl ApplyArgs {
             let is_new = registered.is_none() || since != registered;
             let is_up = is_new && detail.info.state == Some(ClusterState::Up);
             let changes = if is_up { missing_changes(&detail.info, policy) } else { Vec::new() };
-            let mut state =
-                if is_new { list::status(&detail.info) } else { "waits for the registration of its relay".to_owned() };
-            if !changes.is_empty() {
-                state = "up, the new policy is not in force yet".to_owned();
-            }
+            let state = match (is_new, is_up, changes.is_empty()) {
+                (false, ..) => "waits for the registration of its relay".to_owned(),
+                (true, false, _) => list::status(&detail.info),
+                (true, true, false) => "up, the new policy is not in force yet".to_owned(),
+                // A recorded outage of the former relay ends with the next request of a sweep.
+                (true, true, true) => "up".to_owned(),
+            };
             let word = (is_new, detail.info.state, changes.is_empty());
             if shown != Some(word) {
                 output::status_line(&output::printable(&format!("cluster {name}: {state}")));
