@@ -9,12 +9,10 @@ use std::sync::{Arc, OnceLock};
 use anyhow::Context as _;
 use args::KeySource;
 use axum::Router;
-use axum::routing::get;
 use clap::Parser as _;
 use ebb_protocol::sign::WebhookKeys;
 use ebb_relay_core::{ClusterPolicy, ControlPlaneEndpoint, Relay, RelaySettings};
 use kube::Client;
-use metrics_exporter_prometheus::PrometheusBuilder;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
@@ -61,25 +59,12 @@ async fn run(options: args::RelayArgs) -> anyhow::Result<()> {
         let attached = options.attached.then(|| (client.clone(), settings));
         tokio::spawn(policy_file::follow(relay.clone(), file, policy, attached));
     }
-    let recorded = PrometheusBuilder::new().install_recorder().context("cannot install the metrics recorder")?;
-    let counted = relay.clone();
-    let metrics = async move || {
-        let (running, queued) = counted.slot_counts();
-        for (name, count) in [
-            ("ebb_relay_tasks", counted.task_count()),
-            ("ebb_relay_tasks_running", running),
-            ("ebb_relay_tasks_queued", queued),
-        ] {
-            metrics::gauge!(name).set(u32::try_from(count).unwrap_or(u32::MAX));
-        }
-        recorded.render()
-    };
     let (cluster, reports) = (relay.cluster_uid().to_owned(), ebb_relay_core::http::reports(relay.clone()));
     let keys = load_keys(source, client, cluster.clone());
     // An attached relay listens on all addresses of a personal machine, so it serves no probes and no metrics.
     let mut routes = match options.attached {
         true => Router::new(),
-        false => ebb_relay_core::http::probes(relay.clone()).route("/metrics", get(metrics)),
+        false => ebb_relay_core::http::monitoring(relay.clone()),
     };
     // The relay serves probes and reports while it registers.
     let working: Pin<Box<dyn Future<Output = anyhow::Result<()>>>> = match control_plane {

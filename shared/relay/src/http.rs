@@ -1,4 +1,4 @@
-//! HTTP routes of the relay: batches, reports of entrypoints, probes.
+//! HTTP routes of the relay: batches, reports of entrypoints, probes, metrics.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -14,10 +14,12 @@ use ebb_protocol::entrypoint::REPORT_BODY;
 use ebb_protocol::pull::ReplyOutcome;
 use ebb_protocol::relay::{Batch, RelayRequest, RelayResponse, TaskId, TaskState};
 use ebb_protocol::sign::{self, SignatureError, WebhookKeys};
+use prometheus::TEXT_FORMAT;
 use tokio::sync::Semaphore;
 
 use crate::Relay;
 use crate::bodies::BodyPool;
+use crate::metrics::{self, METRICS};
 use crate::reports::ReportError;
 use crate::settings::now_ms;
 
@@ -62,15 +64,19 @@ pub fn batches(relay: Relay, keys: Arc<OnceLock<WebhookKeys>>) -> Router {
     Router::new().route("/v1/batch", post(batch)).with_state(Arc::new(BatchServer { relay, keys, bodies }))
 }
 
-/// Returns the routes for probes.
-pub fn probes(relay: Relay) -> Router {
-    Router::new().route("/healthz", get(|| async { StatusCode::OK })).route("/readyz", get(ready)).with_state(relay)
+/// Returns the routes for probes and for the metrics, in the text format of Prometheus. They have no authentication.
+pub fn monitoring(relay: Relay) -> Router {
+    Router::new()
+        .route("/healthz", get(|| async { StatusCode::OK }))
+        .route("/readyz", get(ready))
+        .route("/metrics", get(scrape))
+        .with_state(relay)
 }
 
 async fn batch(State(server): State<Arc<BatchServer>>, headers: HeaderMap, body: Body) -> Response {
     let (received, now) = (Instant::now(), Timestamp(now_ms()));
     let refused = |error: SignatureError| {
-        metrics::counter!("ebb_relay_batches_rejected_total").increment(1);
+        METRICS.batches_rejected.inc();
         (StatusCode::UNAUTHORIZED, error.to_string()).into_response()
     };
     // Headers are checked first, so that an unsigned request uses no memory.
@@ -114,8 +120,7 @@ pub(crate) async fn execute_batch(relay: &Relay, body: impl AsRef<[u8]>, transit
     match relay.batch(batch, transit).await {
         Ok(responses) => {
             for (verb, response) in verbs.into_iter().zip(&responses.responses) {
-                let result = response_label(response);
-                metrics::counter!("ebb_relay_requests_total", "verb" => verb, "result" => result).increment(1);
+                METRICS.requests.with_label_values(&[verb, response_label(response)]).inc();
             }
             ReplyOutcome::Response(responses)
         }
@@ -161,7 +166,7 @@ async fn report(
             ("failed", StatusCode::SERVICE_UNAVAILABLE.into_response())
         }
     };
-    metrics::counter!("ebb_relay_reports_total", "result" => result).increment(1);
+    METRICS.reports.with_label_values(&[result]).inc();
     response
 }
 
@@ -169,6 +174,13 @@ async fn ready(State(relay): State<Relay>) -> Response {
     match relay.check().await {
         Ok(()) => StatusCode::OK.into_response(),
         Err(error) => (StatusCode::SERVICE_UNAVAILABLE, error.to_string()).into_response(),
+    }
+}
+
+async fn scrape(State(relay): State<Relay>) -> Response {
+    match metrics::text(relay.task_count(), relay.slot_counts()) {
+        Ok(text) => ([(header::CONTENT_TYPE, TEXT_FORMAT)], text).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }
 }
 

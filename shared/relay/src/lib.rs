@@ -44,6 +44,7 @@ mod identity;
 mod list;
 mod log_limit;
 mod logs;
+mod metrics;
 mod names;
 mod namespace_cache;
 mod objects;

@@ -21,6 +21,7 @@ use ebb_protocol::sign::{MessageId, WebhookKeys, sign};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
 use crate::error::Result;
+use crate::metrics::METRICS;
 use crate::settings::now_ms;
 use crate::{ReconcileError, Relay, http};
 
@@ -115,7 +116,7 @@ impl PollClient {
             let outcome = match client.unseal(&sealed) {
                 Some(batch) => http::execute_batch(&client.relay, batch, in_transit).await,
                 None => {
-                    metrics::counter!("ebb_relay_batches_rejected_total").increment(1);
+                    METRICS.batches_rejected.inc();
                     ReplyOutcome::Status {
                         status: 401,
                         message: "the batch was not encrypted for this relay".to_owned(),
@@ -159,7 +160,7 @@ impl PollClient {
     async fn send(&self, poll: &PollRequest) -> Result<PollResponse, String> {
         let posted = self.try_send(poll).await;
         let result = if posted.is_ok() { "accepted" } else { "failed" };
-        metrics::counter!("ebb_relay_polls_total", "result" => result).increment(1);
+        METRICS.polls.with_label_values(&[result]).inc();
         posted
     }
 

@@ -111,12 +111,12 @@ impl Relay {
         &self.inner.cluster_uid
     }
 
-    pub fn task_count(&self) -> usize {
+    pub(crate) fn task_count(&self) -> usize {
         self.inner.registry.count()
     }
 
     /// Returns the number of tasks with a slot and of queued tasks.
-    pub fn slot_counts(&self) -> (usize, usize) {
+    pub(crate) fn slot_counts(&self) -> (usize, usize) {
         self.inner.queue.count()
     }
 

@@ -173,7 +173,7 @@ impl Reconciler {
         }
         self.store.save(held).await?;
         if let Some(end) = end {
-            task_events::log_end(&held.record.name, &spec.names, &end);
+            task_events::record_end(&held.record.name, &spec.names, &end);
             self.publish_end(&held.record.name, spec, &end);
         }
         self.reconcile(&held.record.name);

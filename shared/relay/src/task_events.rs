@@ -1,4 +1,4 @@
-//! Tells people about tasks: Kubernetes Events on the first object of a task, and a log line per end and per refusal.
+//! Tells people about tasks: Kubernetes Events on the first object of a task, and a log line per end and per refusal. Ends are counted.
 
 use ebb_protocol::callback::{Callback, CallbackStatus};
 use ebb_protocol::limits;
@@ -6,6 +6,7 @@ use ebb_protocol::relay::{ObjectTask, RelayRequest, TaskId, TaskNames};
 use kube::runtime::events::{Event, EventType};
 use serde_json::json;
 
+use crate::metrics::METRICS;
 use crate::names;
 use crate::reconciler::Reconciler;
 use crate::record::TaskSpec;
@@ -92,10 +93,12 @@ fn title(TaskId { unit, attempt }: &TaskId, names: &TaskNames) -> String {
     }
 }
 
-pub(crate) fn log_end(TaskId { unit, attempt }: &TaskId, names: &TaskNames, end: &TaskEnd) {
+/// Logs and counts the end of a task.
+pub(crate) fn record_end(TaskId { unit, attempt }: &TaskId, names: &TaskNames, end: &TaskEnd) {
     let TaskNames { target, resource, unit: unit_name, plugin, hook } = names;
     let TaskEnd { code, duration_ms, .. } = end;
     tracing::info!(unit, attempt, target, resource, unit_name, plugin, hook, code, duration_ms, "a task has ended");
+    METRICS.tasks_ended.with_label_values(&[code]).inc();
 }
 
 /// Logs the refusal of a start. Refusals of other requests go to the control plane only.

@@ -47,7 +47,7 @@ impl Reconciler {
         held.record.phase = TaskPhase::Ended;
         self.store.save(held).await?;
         if let Some(spec) = &held.record.spec {
-            task_events::log_end(&held.record.name, &spec.names, &end);
+            task_events::record_end(&held.record.name, &spec.names, &end);
             if !is_published {
                 self.publish_end(&held.record.name, spec, &end);
             }
@@ -76,7 +76,7 @@ impl Reconciler {
             let names = held.record.spec.as_ref().map(|spec| spec.names.clone()).unwrap_or_default();
             held.make_tombstone();
             self.store.save(held).await?;
-            task_events::log_end(&held.record.name, &names, &TaskEnd::cancelled());
+            task_events::record_end(&held.record.name, &names, &TaskEnd::cancelled());
             return Ok(());
         }
         let may_be_in_flight = held.may_be_in_flight();
@@ -121,7 +121,7 @@ impl Reconciler {
             Termination::Cancelled => {
                 held.make_tombstone();
                 self.store.save(held).await?;
-                task_events::log_end(&held.record.name, &spec.names, &TaskEnd::cancelled());
+                task_events::record_end(&held.record.name, &spec.names, &TaskEnd::cancelled());
                 self.publish_end(&held.record.name, &spec, &TaskEnd::cancelled());
                 Ok(ReconcileAction::Done)
             }

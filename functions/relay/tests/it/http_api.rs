@@ -59,7 +59,7 @@ async fn http_requests_are_authenticated_and_validated() {
     assert_eq!(fixture.state(RelayRequest::Cancel { task: second, grace_ms: 0 }).await, TaskState::Tombstoned);
     let (_, metrics) = get("/metrics").await;
     for line in [
-        r#"ebb_relay_requests_total{verb="ensure",result="running"} 2"#,
+        r#"ebb_relay_requests_total{result="running",verb="ensure"} 2"#,
         "ebb_relay_batches_rejected_total 2",
         r#"ebb_relay_reports_total{result="unauthorized"} 1"#,
         "ebb_relay_tasks",

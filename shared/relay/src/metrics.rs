@@ -1,0 +1,131 @@
+//! The metrics of the relay in the text format of Prometheus. A counter whose labels have few values begins at zero, so
+//! that its rate has a first value.
+
+use std::sync::LazyLock;
+
+use prometheus::core::Collector;
+use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts, Registry, TextEncoder};
+
+/// The metrics of this process, which has one relay.
+pub(crate) static METRICS: LazyLock<RelayMetrics> = LazyLock::new(RelayMetrics::new);
+
+pub(crate) struct RelayMetrics {
+    registry: Registry,
+    tasks: IntGauge,
+    tasks_running: IntGauge,
+    tasks_queued: IntGauge,
+    /// By `code`.
+    pub(crate) tasks_ended: IntCounterVec,
+    /// By `verb` and `result`.
+    pub(crate) requests: IntCounterVec,
+    pub(crate) batches_rejected: IntCounter,
+    /// By `result`.
+    pub(crate) polls: IntCounterVec,
+    /// By `result`.
+    pub(crate) reports: IntCounterVec,
+}
+
+impl RelayMetrics {
+    fn new() -> Self {
+        let registry = Registry::new();
+        let gauge = |name: &str, help: &str| registered(&registry, IntGauge::new(name, help));
+        let counter = |name: &str, help: &str, labels: &[&str], results: &[&str]| {
+            let counter = registered(&registry, IntCounterVec::new(Opts::new(name, help), labels));
+            for result in results {
+                counter.with_label_values(&[*result]);
+            }
+            counter
+        };
+        Self {
+            tasks: gauge("ebb_relay_tasks", "Tasks in progress."),
+            tasks_running: gauge("ebb_relay_tasks_running", "Tasks with a slot."),
+            tasks_queued: gauge("ebb_relay_tasks_queued", "Tasks that wait for a slot."),
+            tasks_ended: counter("ebb_relay_tasks_ended_total", "Tasks that have ended.", &["code"], &["succeeded"]),
+            requests: counter(
+                "ebb_relay_requests_total",
+                "Requests of the control plane.",
+                &["verb", "result"],
+                // Not every verb has every result.
+                &[],
+            ),
+            batches_rejected: registered(
+                &registry,
+                IntCounter::new("ebb_relay_batches_rejected_total", "Batches with a wrong signature or seal."),
+            ),
+            polls: counter(
+                "ebb_relay_polls_total",
+                "Polls, with the pull transport.",
+                &["result"],
+                &["accepted", "failed"],
+            ),
+            reports: counter(
+                "ebb_relay_reports_total",
+                "Reports of entrypoints.",
+                &["result"],
+                &["accepted", "gone", "unauthorized", "malformed", "failed"],
+            ),
+            registry,
+        }
+    }
+}
+
+/// Adds a metric to the text.
+fn registered<C: Collector + Clone + 'static>(registry: &Registry, metric: prometheus::Result<C>) -> C {
+    let metric = metric.expect("the names of metrics and labels are valid");
+    registry.register(Box::new(metric.clone())).expect("each metric has a name of its own");
+    metric
+}
+
+/// Returns the metrics as text, with the present numbers of tasks: all, those with a slot, and queued ones.
+pub(crate) fn text(tasks: usize, (running, queued): (usize, usize)) -> prometheus::Result<String> {
+    for (gauge, count) in [(&METRICS.tasks, tasks), (&METRICS.tasks_running, running), (&METRICS.tasks_queued, queued)]
+    {
+        gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+    TextEncoder::new().encode_to_string(&METRICS.registry.gather())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use axum::body::{Body, to_bytes};
+    use axum::http::Request;
+    use ebb_protocol::callback::{Callback, ReasonCode};
+    use ebb_protocol::relay::{TaskId, TaskNames};
+    use prometheus::TEXT_FORMAT;
+    use tower::ServiceExt as _;
+
+    use crate::http;
+    use crate::task_events::{self, TaskEnd};
+    use crate::test_api::TestApi;
+
+    #[tokio::test]
+    async fn counters_begin_at_zero_and_have_labels() {
+        let relay = Arc::<TestApi>::default().relay().await;
+        // A request of an unknown verb needs no response of the API server.
+        let batch = r#"{"v": 1, "cluster": "u", "requests": [{"explode": {}}]}"#;
+        http::execute_batch(&relay, batch, Duration::ZERO).await;
+        let failed = TaskEnd::of(&Callback::failed(ReasonCode::ImagePull, "no such image"));
+        let name = TaskId { unit: "run-0".to_owned(), attempt: 1 };
+        task_events::record_end(&name, &TaskNames::default(), &failed);
+        let request = Request::get("/metrics").body(Body::empty()).unwrap();
+        let response = http::monitoring(relay).oneshot(request).await.unwrap();
+        assert_eq!(response.headers()["content-type"], TEXT_FORMAT);
+        let text = to_bytes(response.into_body(), usize::MAX).await.unwrap();
+        let text = String::from_utf8(text.to_vec()).unwrap();
+        for line in [
+            "# HELP ebb_relay_tasks Tasks in progress.\n# TYPE ebb_relay_tasks gauge\nebb_relay_tasks 0",
+            // Other tests of this process count, too.
+            r#"ebb_relay_tasks_ended_total{code="imagePull"} "#,
+            r#"ebb_relay_tasks_ended_total{code="succeeded"} "#,
+            r#"ebb_relay_requests_total{result="unavailable",verb="unreadable"} "#,
+            r#"ebb_relay_polls_total{result="failed"} "#,
+            r#"ebb_relay_reports_total{result="gone"} "#,
+            "ebb_relay_batches_rejected_total ",
+        ] {
+            assert!(text.contains(line), "{line}\n{text}");
+        }
+    }
+}
