@@ -2,7 +2,6 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use clap::ValueEnum;
 use ebb_flow::telemetry::Telemetry;
@@ -109,7 +108,7 @@ impl BackendArgs {
                 None => containers.map(UnitBackend::Containers).unwrap_or_default(),
             },
         };
-        Ok(StackSettings { listen, units, telemetry: Arc::new(telemetry()?), ..StackSettings::default() })
+        Ok(StackSettings { listen, units, telemetry: telemetry()?, ..StackSettings::default() })
     }
 }
 

@@ -15,6 +15,7 @@ pub mod plugins;
 pub(crate) mod rendered;
 pub mod runs;
 pub(crate) mod sources;
+pub mod state_counts;
 mod subscriptions;
 pub mod targets;
 pub mod waits;

@@ -2,6 +2,7 @@
 
 mod backend;
 mod keys;
+mod metrics;
 mod platform;
 mod queue;
 mod secret_file;
@@ -37,6 +38,7 @@ use crate::pods::{LocalRelay, LocalRelayOptions};
 pub use backend::{RemoteRelays, UnitBackend};
 pub use keys::StackConnection;
 use keys::StackKeys;
+use metrics::StackMetrics;
 use platform::OutcomeLog;
 use queue::LocalQueue;
 pub use secret_file::SecretFile;
@@ -81,7 +83,8 @@ pub struct StackSettings {
     pub oidc: String,
     /// The folder of the sockets of InfraKit's plugins. `None` means [`plugin_sockets::default_folder`].
     pub plugins: Option<PathBuf>,
-    pub telemetry: Arc<Telemetry>,
+    /// The sink of spans. Metrics are exposed at `GET /metrics`.
+    pub telemetry: Telemetry,
     /// The time for which data of gone instances is kept. `None` means forever.
     pub retention: Option<Duration>,
 }
@@ -207,18 +210,21 @@ impl Stack {
         let tokens = Arc::new(tokens);
         let poll_endpoint = Arc::new(PollEndpoint::new(opened.clusters, store.clone(), Arc::new(SystemClock)));
         let server = ServerState { env: Arc::clone(&env), store: store.clone(), tokens, poll_endpoint };
-        let telemetry = settings.telemetry;
+        let (metrics, sink) = StackMetrics::new();
+        let telemetry = Arc::new(settings.telemetry.with_metrics(sink));
         let background = Arc::new(BackgroundTasks::default());
-        let router = ebb_api::all(server);
+        let router = ebb_api::all(server.clone());
         let functions =
             ebb_api::instrument_router(Arc::clone(&telemetry), router, &background, |_| InvocationOrigin::default());
         let router = functions.merge(platform::router(outcomes));
+        let router = router.merge(metrics::router(server, metrics, address.ip()));
 
         let (stop, stopped) = watch::channel(false);
         let mut tasks = vec![tokio::spawn(server::serve(listener, router, stopped.clone()))];
         let messages = queue::handle_messages(Arc::clone(&env), Arc::clone(&telemetry), messages, stopped.clone());
         tasks.push(tokio::spawn(messages));
-        tasks.push(tokio::spawn(run_schedule(Arc::clone(&env), Arc::clone(&store), stopped.clone())));
+        let schedule = run_schedule(Arc::clone(&env), Arc::clone(&store), Arc::clone(&telemetry), stopped.clone());
+        tasks.push(tokio::spawn(schedule));
         if let Some(relay) = opened.processes.clone() {
             tasks.push(tokio::spawn(prune_pods(relay, stopped.clone())));
         }
@@ -410,7 +416,8 @@ async fn sweep_forever(env: Arc<Env>, store: Arc<Store>, telemetry: Arc<Telemetr
         }
         tokio::time::timeout(MAX_SWEEP_WAIT, sweeps.join_next()).await.ok();
         while sweeps.try_join_next().is_some() {}
-        if let Err(error) = ebb_flow::sweep::outages::record_outages(&env, store.as_ref()).await {
+        let outages = ebb_flow::sweep::outages::record_outages(&env, store.as_ref());
+        if let Err(error) = telemetry.invoke(FunctionKind::Sweep, InvocationOrigin::default(), outages).await {
             tracing::warn!(%error, "cannot record outages of clusters");
         }
     }
@@ -433,7 +440,7 @@ async fn prune_pods(relay: LocalRelay, mut stopped: watch::Receiver<bool>) {
 }
 
 /// Runs the schedule until the stack stops. It is separate from sweeps, because a cluster can respond slowly.
-async fn run_schedule(env: Arc<Env>, store: Arc<Store>, mut stopped: watch::Receiver<bool>) {
+async fn run_schedule(env: Arc<Env>, store: Arc<Store>, telemetry: Arc<Telemetry>, mut stopped: watch::Receiver<bool>) {
     loop {
         if let Err(error) = ebb_flow::sweep::mark_schedule(&env).await {
             tracing::warn!(%error, "cannot record the run of the schedule");
@@ -445,7 +452,8 @@ async fn run_schedule(env: Arc<Env>, store: Arc<Store>, mut stopped: watch::Rece
         if let Err(error) = ebb_flow::instance::retention::remove_expired(&env, store.as_ref(), env.now()).await {
             tracing::warn!(%error, "cannot remove expired instances; the next run repeats it");
         }
-        let scan = ebb_flow::sweep::orphans::scan(&env, store.as_ref());
+        let scan = Box::pin(ebb_flow::sweep::orphans::scan(&env, store.as_ref()));
+        let scan = telemetry.invoke(FunctionKind::Sweep, InvocationOrigin::default(), scan);
         tokio::select! {
             _ = stopped.wait_for(|&stopped| stopped) => return,
             done = scan => if let Err(error) = done {

@@ -1,6 +1,7 @@
 //! A stack, the server that its webhook units call, and requests to both.
 
 use std::future::Future;
+use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -171,6 +172,11 @@ impl Harness {
     /// Starts a stack with a retention for gone instances.
     pub(crate) async fn with_retention(retention: Option<Duration>) -> Self {
         Self::start(|settings, _| StackSettings { retention, ..settings }).await
+    }
+
+    /// Starts a stack that listens on an address.
+    pub(crate) async fn at(listen: IpAddr) -> Self {
+        Self::start(|settings, _| StackSettings { listen: Some(listen), ..settings }).await
     }
 
     async fn start(change: impl FnOnce(StackSettings, &TestReceiver) -> StackSettings) -> Self {

@@ -89,6 +89,12 @@ impl Backlog {
         }
     }
 
+    /// Returns the number of notifications that wait, and the time of the oldest one.
+    pub(super) fn total(&self) -> (usize, Option<u64>) {
+        let count = self.subscriptions.values().map(|waiting| waiting.count).sum();
+        (count, self.subscriptions.values().filter_map(|waiting| waiting.oldest).min())
+    }
+
     pub(super) fn of(&self, subscription: &str) -> Waiting {
         self.subscriptions.get(subscription).cloned().unwrap_or_default()
     }

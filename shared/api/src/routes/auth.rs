@@ -42,6 +42,8 @@ pub(crate) enum ApiPermission<'a> {
     /// Writes the plugin of a name.
     WritePlugin(&'a str),
     ReadTargets,
+    /// Reads counts over all targets.
+    ReadMetrics,
     /// Reads the sensitive outputs of targets.
     RevealTargets,
     /// Creates, updates and deletes targets.
@@ -58,7 +60,7 @@ impl ApiPermission<'_> {
     fn is_in(self, scope: &TokenScope) -> bool {
         match (scope, self) {
             (TokenScope::Operate, _)
-            | (TokenScope::Read, Self::ReadPlugins | Self::ReadTargets)
+            | (TokenScope::Read, Self::ReadPlugins | Self::ReadTargets | Self::ReadMetrics)
             | (TokenScope::TargetsWrite, Self::WriteTargets)
             | (TokenScope::TargetsReveal, Self::RevealTargets)
             | (TokenScope::PluginsWrite(_), Self::ReadPlugins | Self::PublishPlugin)
@@ -72,7 +74,7 @@ impl ApiPermission<'_> {
     /// Returns the smallest scope with the permission.
     fn scope(self) -> TokenScope {
         match self {
-            Self::ReadPlugins | Self::ReadTargets => TokenScope::Read,
+            Self::ReadPlugins | Self::ReadTargets | Self::ReadMetrics => TokenScope::Read,
             Self::PublishPlugin | Self::ReadConnections => TokenScope::PluginsWrite(None),
             // No scope is for `_target` alone.
             Self::WritePlugin(name) => {
@@ -191,6 +193,14 @@ impl ServerState {
         };
         caller.require(permission)?;
         Ok(caller)
+    }
+
+    /// Checks that the sender of a request may read the metrics of all targets, which needs the scope `read`.
+    ///
+    /// # Errors
+    /// Returns 401 without a valid token, 403 for a token without the scope, and 503 if the token cannot be read.
+    pub async fn authorize_metrics(&self, headers: &HeaderMap) -> HttpResult<()> {
+        self.authorize(headers, ApiPermission::ReadMetrics).await.map(drop)
     }
 
     async fn named_caller(&self, token: &str) -> HttpResult<ApiCaller> {

@@ -20,10 +20,10 @@ pub struct InvocationOrigin {
     pub received: Option<Timestamp>,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Telemetry {
     metrics: Option<Arc<dyn MetricSink>>,
-    spans: Option<Box<dyn SpanSink>>,
+    spans: Option<Arc<dyn SpanSink>>,
 }
 
 impl fmt::Debug for Telemetry {
@@ -40,7 +40,7 @@ impl Telemetry {
 
     /// Exports spans to `sink`. Without a sink, requests have no `traceparent`.
     pub fn with_spans(self, sink: impl SpanSink + 'static) -> Self {
-        Self { spans: Some(Box::new(sink)), ..self }
+        Self { spans: Some(Arc::new(sink)), ..self }
     }
 
     /// Runs `handler` as an invocation. Metrics and spans are exported when this returns.

@@ -1,0 +1,74 @@
+//! Counts what the table holds, for the gauges of a monitoring system.
+
+use ebb_engine::{TargetPhase, Timestamp};
+use ebb_flow::env::HttpStore;
+use ebb_flow::error::FlowResult;
+use ebb_protocol::id::TargetKey;
+use ebb_store::{DueItem, TargetList};
+
+use super::backlog::Backlog;
+
+/// Targets that are read at the same time.
+const PAGE: usize = 1_000;
+/// Maximum due items that are counted. Each open run is due.
+const MAX_DUE: usize = 10_000;
+
+/// The phases of targets that are not gone, with their names.
+const PHASES: [(TargetPhase, &str); 6] = [
+    (TargetPhase::Starting, "starting"),
+    (TargetPhase::Ready, "ready"),
+    (TargetPhase::Updating, "updating"),
+    (TargetPhase::Failed, "failed"),
+    (TargetPhase::Stopping, "stopping"),
+    (TargetPhase::Stuck, "stuck"),
+];
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StateCounts {
+    /// Targets in each phase, without those that are gone.
+    pub targets: Vec<(&'static str, usize)>,
+    /// Open runs among the 10,000 most urgent due items.
+    pub open_runs: usize,
+    /// Milliseconds for which the most urgent run or target is due.
+    pub due_lag_ms: u64,
+    /// Clusters whose relay does not respond.
+    pub outages: usize,
+    /// Notifications that wait for receivers of subscriptions, of the 500 most urgent targets.
+    pub waiting: usize,
+    /// Milliseconds since the oldest of them. 0 without one.
+    pub waiting_ms: u64,
+}
+
+/// Counts targets, runs, outages and notifications.
+///
+/// It reads each target that is not gone, so callers keep the counts for some seconds.
+///
+/// # Errors
+/// Returns an error if the table cannot be read.
+pub async fn read(store: &dyn HttpStore, now: Timestamp) -> FlowResult<StateCounts> {
+    let mut targets = PHASES.map(|(_, name)| (name, 0));
+    let mut after: Option<(String, String)> = None;
+    loop {
+        let from = after.as_ref().map(|(kind, name)| TargetKey::new(kind, name));
+        let page = store.list_page(TargetList::Active, None, from, PAGE).await?;
+        for target in &page.targets {
+            if let Some(at) = PHASES.iter().position(|(phase, _)| *phase == target.phase) {
+                targets[at].1 += 1;
+            }
+        }
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    let due = store.query_due(Timestamp(u64::MAX / 2), MAX_DUE).await?;
+    let (waiting, oldest) = Backlog::read(store).await?.total();
+    Ok(StateCounts {
+        targets: targets.to_vec(),
+        open_runs: due.iter().filter(|(_, item)| matches!(item, DueItem::Run(_))).count(),
+        due_lag_ms: due.first().map_or(0, |(first, _)| now.0.saturating_sub(first.0)),
+        outages: store.read_outages().await?.len(),
+        waiting,
+        waiting_ms: oldest.map_or(0, |oldest| now.0.saturating_sub(oldest)),
+    })
+}

@@ -1,0 +1,234 @@
+//! The metrics of one machine at `GET /metrics`, in the text format of Prometheus: counts and times of invocations, and
+//! gauges of what the table holds.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::IntoResponse;
+use axum::routing::get;
+use ebb_api::queries::state_counts::{self, StateCounts};
+use ebb_api::{HttpProblem, HttpResult, ServerState};
+use ebb_flow::FlowResult;
+use ebb_flow::telemetry::{InvocationMetrics, MetricSink};
+use prometheus::core::Collector;
+use prometheus::{
+    Gauge, Histogram, HistogramOpts, IntCounter, IntGauge, IntGaugeVec, Opts, Registry, TEXT_FORMAT, TextEncoder,
+};
+use tokio::sync::Mutex;
+
+/// The age from which a request reads the gauges again.
+const MAX_AGE: Duration = Duration::from_secs(15);
+
+/// The upper bounds of the buckets of times, in seconds.
+const BOUNDS: [f64; 15] = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3_600.0];
+
+/// The counts of the functions, each with its name for Prometheus and its meaning.
+const COUNTS: [(&str, &str, &str); 13] = [
+    ("Dispatched", "ebb_dispatched_total", "Requests for attempts, repetitions included."),
+    ("Completed", "ebb_completed_total", "Attempts that succeeded."),
+    ("Retried", "ebb_retried_total", "Attempts that failed and are followed by another attempt."),
+    ("Failed", "ebb_failed_total", "Attempts that failed, and their unit with them."),
+    ("LateResults", "ebb_late_results_total", "Results of attempts that had been given up."),
+    ("ExcessResults", "ebb_excess_results_total", "Successes beyond those that are kept of an attempt."),
+    ("ItemsSwept", "ebb_items_swept_total", "Runs and targets that sweeps checked."),
+    ("Stuck", "ebb_stuck_total", "Teardowns that gave up."),
+    (
+        "UnconfirmedRemovals",
+        "ebb_unconfirmed_removals_total",
+        "Resources of gone targets without evidence of their removal.",
+    ),
+    ("Undelivered", "ebb_undelivered_total", "Notifications of subscriptions that were given up."),
+    ("RejectedEvents", "ebb_rejected_events_total", "Events of sources that were rejected."),
+    ("Orphaned", "ebb_orphaned_total", "Orphans that scans found in clusters."),
+    ("Outages", "ebb_outages_total", "Clusters whose relay did not respond, once for each sweep."),
+];
+
+/// The times of the functions, as [`COUNTS`].
+const TIMES: [(&str, &str, &str); 5] = [
+    ("SweepLag", "ebb_sweep_lag_seconds", "Time for which the most urgent item of a sweep was due."),
+    ("FirstDispatch", "ebb_first_dispatch_seconds", "Time from a lifecycle webhook to the first request for a unit."),
+    ("NextDispatch", "ebb_next_dispatch_seconds", "Time from a result to the next request."),
+    ("AttemptTime", "ebb_attempt_time_seconds", "Time from the request for an attempt to its result."),
+    ("RunTime", "ebb_run_time_seconds", "Time from the start of a run to its end."),
+];
+
+/// The metrics of a stack.
+pub(super) struct StackMetrics {
+    registry: Registry,
+    targets: IntGaugeVec,
+    open_runs: IntGauge,
+    due_lag: Gauge,
+    outages: IntGauge,
+    waiting: IntGauge,
+    waiting_time: Gauge,
+    /// The time at which the gauges were read. Requests that arrive together read them once.
+    read_at: Mutex<Option<Instant>>,
+}
+
+/// Adds the metrics of invocations to those of a stack.
+pub(super) struct PrometheusSink {
+    counts: BTreeMap<&'static str, IntCounter>,
+    times: BTreeMap<&'static str, Histogram>,
+}
+
+impl StackMetrics {
+    /// Returns metrics that are all zero, and their sink.
+    pub(super) fn new() -> (Self, PrometheusSink) {
+        let registry = Registry::new();
+        let count = |name: &str, help: &str| registered(&registry, IntGauge::new(name, help));
+        let time = |name: &str, help: &str| registered(&registry, Gauge::new(name, help));
+        let counts = COUNTS.map(|(own, name, help)| (own, registered(&registry, IntCounter::new(name, help))));
+        let times = TIMES.map(|(own, name, help)| {
+            let options = HistogramOpts::new(name, help).buckets(BOUNDS.to_vec());
+            (own, registered(&registry, Histogram::with_opts(options)))
+        });
+        let phases = Opts::new("ebb_targets", "Targets in each phase, without those that are gone.");
+        let metrics = Self {
+            targets: registered(&registry, IntGaugeVec::new(phases, &["phase"])),
+            open_runs: count("ebb_open_runs", "Runs that have not ended."),
+            due_lag: time("ebb_due_lag_seconds", "Time for which the most urgent run or target is due."),
+            outages: count("ebb_cluster_outages", "Clusters whose relay does not respond."),
+            waiting: count("ebb_notifications_waiting", "Notifications that wait for receivers of subscriptions."),
+            waiting_time: time("ebb_notifications_waiting_seconds", "Time for which the oldest of them waits."),
+            read_at: Mutex::default(),
+            registry,
+        };
+        (metrics, PrometheusSink { counts: BTreeMap::from(counts), times: BTreeMap::from(times) })
+    }
+
+    fn set(&self, counts: &StateCounts) {
+        let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        for (phase, count) in &counts.targets {
+            self.targets.with_label_values(&[*phase]).set(number(*count));
+        }
+        self.open_runs.set(number(counts.open_runs));
+        self.due_lag.set(seconds(counts.due_lag_ms));
+        self.outages.set(number(counts.outages));
+        self.waiting.set(number(counts.waiting));
+        self.waiting_time.set(seconds(counts.waiting_ms));
+    }
+
+    /// Returns the text at the time `now`. `counts` is read if the gauges are older than [`MAX_AGE`].
+    async fn text(&self, now: Instant, counts: impl Future<Output = FlowResult<StateCounts>>) -> HttpResult<String> {
+        let mut read_at = self.read_at.lock().await;
+        if read_at.is_none_or(|at| now.saturating_duration_since(at) >= MAX_AGE) {
+            self.set(&counts.await?);
+            *read_at = Some(now);
+        }
+        drop(read_at);
+        TextEncoder::new().encode_to_string(&self.registry.gather()).map_err(|error| {
+            HttpProblem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", format!("cannot write metrics: {error}"))
+        })
+    }
+}
+
+impl MetricSink for PrometheusSink {
+    fn take(&self, metrics: &InvocationMetrics) {
+        for (name, count) in &metrics.counts {
+            if let Some(counter) = self.counts.get(name) {
+                counter.inc_by(*count);
+            }
+        }
+        for (name, times) in &metrics.times {
+            let Some(histogram) = self.times.get(name) else { continue };
+            times.iter().for_each(|millis| histogram.observe(seconds(*millis)));
+        }
+    }
+}
+
+fn seconds(millis: u64) -> f64 {
+    Duration::from_millis(millis).as_secs_f64()
+}
+
+/// Adds a metric to the text.
+fn registered<C: Collector + Clone + 'static>(registry: &Registry, metric: prometheus::Result<C>) -> C {
+    let metric = metric.expect("the names of metrics and labels are valid");
+    registry.register(Box::new(metric.clone())).expect("each metric has a name of its own");
+    metric
+}
+
+struct MetricsServer {
+    functions: ServerState,
+    metrics: StackMetrics,
+    /// The address of the listener. Only programs of this machine reach a loopback address.
+    address: IpAddr,
+}
+
+/// Returns the route of the metrics. It needs a token with the scope `read`, unless `address` is a loopback address.
+pub(super) fn router(functions: ServerState, metrics: StackMetrics, address: IpAddr) -> Router {
+    let server = MetricsServer { functions, metrics, address };
+    Router::new().route("/metrics", get(scrape)).with_state(Arc::new(server))
+}
+
+async fn scrape(State(server): State<Arc<MetricsServer>>, headers: HeaderMap) -> HttpResult<impl IntoResponse> {
+    let MetricsServer { functions, metrics, address } = &*server;
+    if !address.is_loopback() {
+        functions.authorize_metrics(&headers).await?;
+    }
+    let counts = Box::pin(state_counts::read(functions.store.as_ref(), functions.env.now()));
+    Ok(([(CONTENT_TYPE, TEXT_FORMAT)], metrics.text(Instant::now(), counts).await?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::time::SystemTime;
+
+    use ebb_flow::telemetry::METRIC_NAMES;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn gauges_are_read_again_after_their_age() {
+        let (metrics, _) = StackMetrics::new();
+        let start = Instant::now();
+        let text = async |after: Duration, ready| {
+            let counts = StateCounts { targets: vec![("ready", ready)], ..StateCounts::default() };
+            metrics.text(start + after, async { Ok(counts) }).await.unwrap()
+        };
+        let millisecond = Duration::from_millis(1);
+        for (after, ready, shown) in [(Duration::ZERO, 1, 1), (MAX_AGE - millisecond, 2, 1), (MAX_AGE, 3, 3)] {
+            let text = text(after, ready).await;
+            assert!(text.contains(&format!("ebb_targets{{phase=\"ready\"}} {shown}\n")), "{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn every_metric_of_the_functions_is_exposed() {
+        let names = COUNTS.iter().chain(&TIMES).map(|(name, ..)| *name);
+        assert_eq!(names.collect::<BTreeSet<_>>(), BTreeSet::from(METRIC_NAMES));
+        let (metrics, sink) = StackMetrics::new();
+        for _ in 0..2 {
+            sink.take(&InvocationMetrics {
+                at: SystemTime::UNIX_EPOCH,
+                function: "complete",
+                request_id: None,
+                run: None,
+                unit: None,
+                counts: COUNTS.iter().map(|(name, ..)| (*name, 2)).collect(),
+                times: TIMES.iter().map(|(name, ..)| (*name, vec![20, 2_000])).collect(),
+            });
+        }
+        let text = metrics.text(Instant::now(), async { Ok(StateCounts::default()) }).await.unwrap();
+        for (_, name, help) in COUNTS {
+            let lines = format!("# HELP {name} {help}\n# TYPE {name} counter\n{name} 4\n");
+            assert!(text.contains(&lines), "{lines}\n{text}");
+        }
+        for (_, name, _) in TIMES {
+            for line in [
+                format!("{name}_bucket{{le=\"0.01\"}} 0\n"),
+                format!("{name}_bucket{{le=\"0.025\"}} 2\n"),
+                format!("{name}_bucket{{le=\"3600\"}} 4\n"),
+                format!("{name}_sum 4.04\n"),
+            ] {
+                assert!(text.contains(&line), "{line}\n{text}");
+            }
+        }
+    }
+}

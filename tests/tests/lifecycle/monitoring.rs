@@ -1,0 +1,73 @@
+//! The metrics of one machine: their values, their documentation, and who may read them.
+
+use std::net::Ipv4Addr;
+
+use ebb_protocol::api::CreatedToken;
+
+use crate::harness::*;
+
+const PAGE: &str = include_str!("../../../docs/src/operations/observability.md");
+
+async fn scrape(harness: &Harness, token: Option<&str>) -> ApiReply {
+    let authorization = token.map(|token| format!("Bearer {token}"));
+    ApiReply::to(&harness.http, &harness.url("/metrics"), authorization.as_deref(), Method::GET, None).await
+}
+
+/// Returns the names of metrics in a text, without those of relays.
+fn names(text: &str) -> BTreeSet<&str> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    words.filter(|word| word.starts_with("ebb_") && !word.starts_with("ebb_relay_")).collect()
+}
+
+/// Returns the names of the metrics that a text of Prometheus describes.
+fn exposed(text: &str) -> BTreeSet<&str> {
+    let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    types.filter_map(|line| line.split(' ').next()).collect()
+}
+
+pub(crate) async fn targets_and_attempts_are_counted() {
+    let harness = Harness::simple().await;
+    harness.ready("a", "simple").await;
+    // The metrics of an invocation follow its writes.
+    let text = until("the time of the run", async || {
+        let reply = scrape(&harness, None).await;
+        assert_eq!(reply.is(200).content_type, "text/plain; version=0.0.4");
+        reply.body.contains("ebb_run_time_seconds_count 1\n").then_some(reply.body)
+    })
+    .await;
+    for line in [
+        "ebb_targets{phase=\"ready\"} 1",
+        "ebb_targets{phase=\"stuck\"} 0",
+        "ebb_dispatched_total 1",
+        "ebb_completed_total 1",
+        "ebb_failed_total 0",
+        "ebb_attempt_time_seconds_count 1",
+        "ebb_cluster_outages 0",
+        "ebb_notifications_waiting 0",
+    ] {
+        assert!(text.lines().any(|it| it == line), "{line}\n{text}");
+    }
+}
+
+pub(crate) async fn every_metric_is_documented() {
+    let harness = Harness::new().await;
+    let text = scrape(&harness, None).await.is(200).body.clone();
+    assert_eq!(names(PAGE), exposed(&text));
+}
+
+pub(crate) async fn metrics_need_a_token_outside_of_loopback() {
+    let harness = Harness::at(Ipv4Addr::UNSPECIFIED.into()).await;
+    scrape(&harness, None).await.is_problem(401, "missing-token");
+    scrape(&harness, Some("forged")).await.is_problem(401, "invalid-token");
+    let token = async |scope: &str| {
+        let body = json!({"name": scope.replace(':', "-"), "scopes": [scope]});
+        harness.post("/v1/tokens", body).await.is(201).json::<CreatedToken>().token
+    };
+    for scope in ["targets:write", "plugins:write", "sources:write"] {
+        let problem = scrape(&harness, Some(&token(scope).await)).await.is_problem(403, "forbidden");
+        assert!(problem.detail.starts_with("the request needs the scope read; "), "{problem:?}");
+    }
+    for reader in [token("read").await, harness.stack().token().to_owned()] {
+        scrape(&harness, Some(&reader)).await.is(200);
+    }
+}
