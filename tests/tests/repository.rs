@@ -4,6 +4,8 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 mod bench;
+#[path = "deployment/dashboard.rs"]
+mod dashboard;
 mod error_codes;
 #[path = "deployment/functions.rs"]
 mod functions;

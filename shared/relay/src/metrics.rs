@@ -87,6 +87,7 @@ pub(crate) fn text(tasks: usize, (running, queued): (usize, usize)) -> prometheu
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::sync::Arc;
     use std::time::Duration;
 
@@ -101,8 +102,14 @@ mod tests {
     use crate::task_events::{self, TaskEnd};
     use crate::test_api::TestApi;
 
+    /// Returns the names of the relay's metrics in a text.
+    fn names(text: &str) -> BTreeSet<&str> {
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        words.filter(|word| word.starts_with("ebb_relay_")).collect()
+    }
+
     #[tokio::test]
-    async fn counters_begin_at_zero_and_have_labels() {
+    async fn every_metric_is_exposed_documented_and_shown() {
         let relay = Arc::<TestApi>::default().relay().await;
         // A request of an unknown verb needs no response of the API server.
         let batch = r#"{"v": 1, "cluster": "u", "requests": [{"explode": {}}]}"#;
@@ -127,5 +134,11 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line}\n{text}");
         }
+        let (dashboard, page) = (
+            include_str!("../../../infra/grafana/ebb.json"),
+            include_str!("../../../docs/src/operations/observability.md"),
+        );
+        assert_eq!(names(dashboard), names(&text));
+        assert_eq!(names(page), names(&text));
     }
 }

@@ -1,4 +1,4 @@
-//! The metrics of one machine: their values, their documentation, and who may read them.
+//! The metrics of one machine: their values, their documentation, the dashboard, and who may read them.
 
 use std::net::Ipv4Addr;
 
@@ -7,6 +7,7 @@ use ebb_protocol::api::CreatedToken;
 use crate::harness::*;
 
 const PAGE: &str = include_str!("../../../docs/src/operations/observability.md");
+const DASHBOARD: &str = include_str!("../../../infra/grafana/ebb.json");
 
 async fn scrape(harness: &Harness, token: Option<&str>) -> ApiReply {
     let authorization = token.map(|token| format!("Bearer {token}"));
@@ -53,6 +54,17 @@ pub(crate) async fn every_metric_is_documented() {
     let harness = Harness::new().await;
     let text = scrape(&harness, None).await.is(200).body.clone();
     assert_eq!(names(PAGE), exposed(&text));
+}
+
+pub(crate) async fn the_dashboard_shows_every_metric() {
+    let harness = Harness::new().await;
+    let text = scrape(&harness, None).await.is(200).body.clone();
+    let unknown: Vec<&str> = names(DASHBOARD).difference(&names(&text)).copied().collect();
+    assert!(unknown.is_empty(), "{unknown:?}");
+    // Queries name the buckets of a histogram.
+    let is_shown = |name: &str| names(DASHBOARD).iter().any(|shown| shown.trim_end_matches("_bucket") == name);
+    let missing: Vec<&str> = exposed(&text).into_iter().filter(|name| !is_shown(name)).collect();
+    assert!(missing.is_empty(), "{missing:?}");
 }
 
 pub(crate) async fn metrics_need_a_token_outside_of_loopback() {

@@ -82,12 +82,14 @@ pub(super) const PARTS: &[VerifyPart] = &[
     },
     VerifyPart {
         name: "api",
-        covers: "the OpenAPI document by a validator, each operation by schemathesis with signed requests, events by the SDKs of Standard Webhooks and CloudEvents, the life of a pull request by GitHub's OpenAPI description",
+        covers: "the OpenAPI document by a validator, each operation by schemathesis with signed requests, events by the SDKs of Standard Webhooks and CloudEvents, the life of a pull request by GitHub's OpenAPI description, the Grafana dashboard by Grafana's SDK and a parser of its queries",
         needs: "Python with venv; tools from PyPI; GitHub's description and example events from npm",
         paths: "shared/api shared/protocol shared/documents/presets/github.yaml shared/documents/src/notification.rs \
-            shared/flow/src/instance/outbox.rs functions/cli/src infra/api",
+            shared/flow/src/instance/outbox.rs functions/cli/src infra/api infra/grafana",
         run: |this| {
             python::PythonTools::Api.install()?;
+            let mut dashboard = python::PythonTools::Api.program("python");
+            this.run(dashboard.arg(root().join("infra/grafana/check.py")))?;
             run(cargo().args(["build", "-p", "ebb"]))?;
             let script = |name: &str| {
                 let mut script = python::PythonTools::Api.program("python");
