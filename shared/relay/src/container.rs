@@ -48,7 +48,9 @@ impl Reconciler {
         self.registry.record_waits(&held.record.name, waits);
         let early_failure = held.record.spec.as_ref().and_then(|spec| spec.early_failure.clone());
         let silence = match observation {
-            PodObservation::Running => self.registry.silence(&held.record.name, self.settings.lost_after()),
+            PodObservation::Running => {
+                self.registry.silence(&held.record.name, self.settings.lost_after(), spec.taken_over)
+            }
             _ => None,
         };
         let pod = pods.last();

@@ -181,6 +181,9 @@ pub(crate) struct TaskSpec {
     /// Names of the sensitive outputs that the entrypoint may report.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub(crate) sensitive: BTreeSet<String>,
+    /// True if a document already existed. Its entrypoint may report to a former relay, whose records are lost.
+    #[serde(default)]
+    pub(crate) taken_over: bool,
     /// True if the stored result comes from the entrypoint and waits for the end of the container.
     #[serde(default)]
     pub(crate) reported: bool,

@@ -88,6 +88,7 @@ impl Reconciler {
             not_after_ms: received_ms.saturating_add(request.valid_for_ms),
             deadline_ms: received_ms.saturating_add(request.timeout_ms),
             has_slot: false,
+            taken_over: false,
             sensitive: request.body.secrets.iter().flat_map(documents::sensitive_outputs).collect(),
             reported: false,
             early_failure: None,

@@ -161,7 +161,10 @@ impl Reconciler {
                 .as_ref()
                 .map(|object| (objects::ownership(object, &name, &spec.objects.adopts), object))
             {
-                Some((ObjectOwnership::Own, object)) => objects::uid(object).to_owned(),
+                Some((ObjectOwnership::Own, object)) => {
+                    spec.taken_over |= *document;
+                    objects::uid(object).to_owned()
+                }
                 Some((ObjectOwnership::Foreign, _)) => {
                     return fail(ReasonCode::Denied, &objects::foreign(object_ref));
                 }

@@ -9,6 +9,7 @@ use futures::FutureExt as _;
 use tokio::sync::{Mutex as Lock, Notify, OwnedMutexGuard};
 
 use crate::settings::millis;
+use crate::task_waits;
 
 #[derive(Default)]
 pub(crate) struct TaskRegistry(Mutex<RegistryState>);
@@ -43,6 +44,8 @@ struct TaskLoop {
 
 /// The age of an observation that is shown to people as it is.
 const FRESH: Duration = Duration::from_secs(3);
+/// The time without a report of an entrypoint from which it is named. Entrypoints send one every 15 s.
+const LATE: Duration = Duration::from_secs(60);
 /// The time between two heartbeats of a task for the control plane, each of which is a write.
 const FORWARD_INTERVAL: Duration = Duration::from_secs(60);
 /// The last part of the time without a heartbeat. It counts from an observation, because a relay that was stopped, or
@@ -152,10 +155,14 @@ impl TaskRegistry {
     }
 
     /// Returns the time without a report of the entrypoint of a running container, which counts as lost after `limit`.
-    /// Without any report, the time counts from the first call. Returns `None` if the task has no loop.
-    pub(crate) fn silence(&self, name: &TaskId, limit: Duration) -> Option<Silence> {
+    /// Without any report, the time counts from the first call, unless the entrypoint may report elsewhere. Returns `None`
+    /// if the task has no loop, or no time counts.
+    pub(crate) fn silence(&self, name: &TaskId, limit: Duration, reports_elsewhere: bool) -> Option<Silence> {
         let mut state = self.state();
         let running = state.loops.get_mut(name)?;
+        if reports_elsewhere && running.heartbeat.is_none() {
+            return None;
+        }
         let seen_running = *running.seen_running.get_or_insert_with(Instant::now);
         let lasted = running.heartbeat.unwrap_or(seen_running).elapsed();
         let confirmation = limit / CONFIRMATION;
@@ -180,6 +187,14 @@ impl TaskRegistry {
     pub(crate) fn status(&self, name: &TaskId) -> RunningTask {
         let state = self.state();
         let Some(running) = state.loops.get(name) else { return RunningTask::default() };
+        let since = running.heartbeat.or(running.seen_running).map(|at| at.elapsed()).filter(|since| *since >= LATE);
+        let silent = since.map(|since| TaskWait {
+            since_ms: Some(millis(since)),
+            ..task_waits::wait(
+                "heartbeat",
+                "the entrypoint has sent none; the script counts as lost after 3 min without one",
+            )
+        });
         let waits = running.waits.iter().map(|(observed, wait)| {
             let passed = millis(observed.elapsed());
             let since_ms = wait.since_ms.map(|since| since.saturating_add(passed));
@@ -190,7 +205,7 @@ impl TaskRegistry {
             heartbeat_ms: running.heartbeat.map(|at| millis(at.elapsed())),
             progress: running.progress.clone(),
             objects: running.objects,
-            waits: waits.collect(),
+            waits: waits.chain(silent).collect(),
             ..RunningTask::default()
         }
     }
@@ -234,15 +249,18 @@ mod tests {
     #[test]
     fn an_entrypoint_is_lost_after_a_confirmed_silence() {
         let (registry, name) = (TaskRegistry::default(), TaskId { unit: "run-0".to_owned(), attempt: 1 });
-        let next_check = || Some(registry.silence(&name, LIMIT)?.next_check.as_millis().div_ceil(1000));
+        let next_check = || Some(registry.silence(&name, LIMIT, false)?.next_check.as_millis().div_ceil(1000));
         assert_eq!(next_check(), None);
         registry.wake_or_register(&name);
+        assert!(registry.silence(&name, LIMIT, true).is_none(), "it reports to a former relay");
         // A restarted relay has received no report yet.
         assert_eq!(next_check(), Some(50));
         pass(&registry, &name, 50);
         assert_eq!(next_check(), Some(10));
+        assert!(registry.status(&name).waits.is_empty());
         pass(&registry, &name, 10);
         assert_eq!(next_check(), Some(0));
+        assert_eq!(registry.status(&name).waits[0].object, "heartbeat");
         registry.record_heartbeat(&name);
         assert_eq!(next_check(), Some(50));
         pass(&registry, &name, 50);
@@ -255,6 +273,7 @@ mod tests {
         pass(&registry, &name, 3600);
         assert_eq!(next_check(), Some(10));
         registry.record_heartbeat(&name);
+        assert!(registry.silence(&name, LIMIT, true).is_some(), "it reports here");
         pass(&registry, &name, 20);
         assert_eq!(next_check(), Some(30));
     }
