@@ -17,6 +17,8 @@ use WaitResolution::{Itself, Never, Person};
 const RECENT_MS: u64 = 300_000;
 /// Milliseconds for which a container must run after a crash.
 const STABLE_MS: u64 = 15_000;
+/// Milliseconds in which a kubelet reports a pod that was assigned to its node. It usually takes less than 2 s.
+const UNREPORTED_MS: u64 = 8_000;
 /// The warning about a container that cannot be created. The kubelet sends it some seconds before the status of the pod.
 const NOT_CREATED: &str = "Failed";
 /// The prefix of the message of an event that stands for several (`client-go/tools/record`).
@@ -61,7 +63,7 @@ pub(crate) fn of_pod(pod: &Pod, warnings: &[Warning], now_ms: u64, cluster: &str
     let uid = pod.metadata.uid.as_deref().unwrap_or_default();
     let own: Vec<_> = warnings.iter().filter(|warning| warning.uid == uid && !uid.is_empty()).collect();
     let found = unscheduled(pod).or_else(|| failed(pod)).or_else(|| blocked(pod, &own, cluster));
-    found.or_else(|| warned(pod, &own, now_ms)).or_else(|| initializing(pod))
+    found.or_else(|| warned(pod, &own, now_ms)).or_else(|| initializing(pod)).or_else(|| unreported(pod, now_ms))
 }
 
 /// Returns the newest warning about an object that is not a pod.
@@ -311,6 +313,18 @@ fn warned(pod: &Pod, own: &[&Warning], now_ms: u64) -> Option<StartBlocker> {
         false if lacks_source(pod, &found) => StartBlocker { kind: BlockerKind::Transient(found.since_ms), ..found },
         false => found,
     })
+}
+
+/// Returns the node of a pod if its kubelet has reported nothing since the assignment.
+fn unreported(pod: &Pod, now_ms: u64) -> Option<StartBlocker> {
+    let since_ms = millis(condition(pod, "PodScheduled", "True")?.last_transition_time.as_ref());
+    if containers(pod).next().is_some() || is_over(pod) || now_ms.saturating_sub(since_ms) < UNREPORTED_MS {
+        return None;
+    }
+    let node = pod.spec.as_ref()?.node_name.as_deref()?;
+    let message = format!("node `{node}` has reported nothing about the pod: see `kubectl get node {node}`");
+    let (code, kind, resolves) = (ReasonCode::NotStartable, BlockerKind::Reported, Person);
+    Some(StartBlocker { code, message, kind, since_ms, resolves })
 }
 
 /// Returns true if the Secret or ConfigMap of a volume, or a key of it, is missing.

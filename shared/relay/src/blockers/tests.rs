@@ -163,6 +163,25 @@ NotStartable, Reported, since 5 min, Itself: init container `init` has not ended
 }
 
 #[test]
+fn a_node_that_reports_nothing_is_named() {
+    let assigned =
+        |at: &str| json!({"conditions": [{"type": "PodScheduled", "status": "True", "lastTransitionTime": at}]});
+    let of = |status: Value| {
+        let mut pod = pod(status);
+        pod.spec.as_mut().unwrap().node_name = Some("n1".to_owned());
+        of_pod(&pod, &[], NOW, "eu")
+    };
+    let found = of(assigned("2026-01-01T00:09:52Z")).unwrap();
+    assert_eq!(found.message, "node `n1` has reported nothing about the pod: see `kubectl get node n1`");
+    assert_eq!(found.since_ms, NOW - 8_000);
+    let mut reported = main_is(waiting("ContainerCreating", ""));
+    reported["conditions"] = assigned("2026-01-01T00:05:00Z")["conditions"].take();
+    for status in [assigned("2026-01-01T00:09:53Z"), reported] {
+        assert_eq!(of(status), None);
+    }
+}
+
+#[test]
 fn a_container_is_stable_some_seconds_after_a_crash() {
     let running = |at: &str| json!({"running": {"startedAt": at}});
     let ended = |code: i32| json!({"terminated": {"exitCode": code, "finishedAt": "2026-01-01T00:09:00Z"}});
