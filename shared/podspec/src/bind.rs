@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use crate::manifest::manifest_violations;
-use crate::policy::{ClusterPolicy, ask_operator, listed, shown};
+use crate::policy::{ClusterPolicy, ask_operator, is_of_kubernetes, listed, shown};
 use crate::violation::PodspecViolation;
 
 /// The field of a namespace, which has a list of its own here.
@@ -37,7 +37,10 @@ pub fn bound_violations(manifest: &Value, allowed: &ClusterPolicy) -> Vec<Podspe
             why: format!(
                 "`bind` may not write into the namespace `{shown}` by the policy of the cluster (`bindNamespaces`: {listed})"
             ),
-            help: ask_operator(&format!("--bind-namespace {namespace}"), namespace),
+            help: match is_of_kubernetes(namespace) {
+                true => "use a namespace of your own: nothing is written into those of Kubernetes".to_owned(),
+                false => ask_operator(&format!("--bind-namespace {namespace}"), namespace),
+            },
         });
     }
     found

@@ -77,6 +77,8 @@ pub fn pod_violations(
         check.class(pod, "priority", &allowed.priority_classes);
     }
     check.volumes(&pod["volumes"]);
+    check.node(pod);
+    check.profiles("pod", CONTEXT, &pod[CONTEXT]);
     check.user("pod", CONTEXT, &pod[CONTEXT]);
     for list in ["initContainers", "containers"] {
         for (number, container) in items(&pod[list]).enumerate() {
@@ -203,6 +205,32 @@ impl PodCheck<'_> {
         }
     }
 
+    /// Checks access to nodes and their kernel, as `infra/relay/chart/rules.yaml` does.
+    fn node(&mut self, pod: &Value) {
+        let of_control_plane = |key: &str| key.is_empty() || key.starts_with("node-role.kubernetes.io/");
+        let key = |toleration: &Value| toleration["key"].as_str().unwrap_or_default().to_owned();
+        if items(&pod["tolerations"]).map(key).any(|key| of_control_plane(&key) && !is_unknown(&key)) {
+            let why = "tolerations may not allow nodes of the control plane";
+            self.add("tolerations", why, "name the taint of the nodes that you mean");
+        }
+        if items(&pod[CONTEXT]["sysctls"]).next().is_some() {
+            self.add(&format!("{CONTEXT}.sysctls"), "pods may not change kernel settings", "remove sysctls");
+        }
+    }
+
+    /// Checks the profiles in the security context at `path`. `owner` is its pod or container, for people.
+    fn profiles(&mut self, owner: &str, path: &str, context: &Value) {
+        if self.level == PodSecurityLevel::Privileged {
+            return;
+        }
+        for field in ["seccompProfile", "appArmorProfile"] {
+            if context[field]["type"] == "Unconfined" {
+                let why = format!("{field} ({owner} must not set securityContext.{field}.type to \"Unconfined\")");
+                self.insecure(&format!("{path}.{field}"), &why, "remove it", PodSecurityLevel::Privileged);
+            }
+        }
+    }
+
     /// Checks the user in the security context at `path`. `owner` is its pod or container, for people.
     fn user(&mut self, owner: &str, path: &str, context: &Value) {
         if self.level != PodSecurityLevel::Restricted {
@@ -238,7 +266,9 @@ impl PodCheck<'_> {
         if items(&container["ports"]).any(|port| is_set(port, "hostPort") || is_set(port, "hostIP")) {
             self.add(&format!("{path}.ports"), "pods may not use ports of the node", "remove hostPort and hostIP");
         }
-        self.user(&format!("container \"{name}\""), &format!("{path}.{CONTEXT}"), context);
+        let (owner, path) = (format!("container \"{name}\""), format!("{path}.{CONTEXT}"));
+        self.profiles(&owner, &path, context);
+        self.user(&owner, &path, context);
     }
 
     /// Reports what the level `restricted` requires and a container lacks.

@@ -64,8 +64,11 @@ impl ClusterPolicy {
             why: format!(
                 "the namespace `{name}` is not allowed by the policy of the cluster (`namespaces`: {allowed})"
             ),
-            // Many images have the user root, whom the level `restricted` rejects.
-            help: ask_operator(&format!("--namespace {namespace}:baseline"), namespace),
+            help: match is_of_kubernetes(namespace) {
+                true => "use a namespace of your own: no unit may run in those of Kubernetes".to_owned(),
+                // Many images have the user root, whom the level `restricted` rejects.
+                false => ask_operator(&format!("--namespace {namespace}:baseline"), namespace),
+            },
         })
     }
 
@@ -197,6 +200,11 @@ pub(crate) fn listed<'a>(values: impl ExactSizeIterator<Item = &'a String>) -> S
 /// Returns a rejected value for a text, without control characters and with a limited length.
 pub(crate) fn shown(value: &str) -> String {
     value.chars().filter(|c| !c.is_control()).take(MAX_SHOWN).collect()
+}
+
+/// Returns true for a namespace of Kubernetes itself, which no policy lists.
+pub(crate) fn is_of_kubernetes(namespace: &str) -> bool {
+    ["kube-node-lease", "kube-public", "kube-system"].contains(&namespace)
 }
 
 /// Returns the fix: the command that the operator runs. `value` comes from a document, so it is a part of a command only

@@ -23,6 +23,30 @@ fn script(spec: &str, namespace: &str) -> Vec<String> {
 }
 
 #[test]
+fn access_to_nodes_and_kernels_is_reported() {
+    let spec = "{tolerations: [{operator: Exists}], securityContext: {sysctls: [{name: a, value: b}], seccompProfile: \
+                {type: Unconfined}}, containers: [{name: main, securityContext: {appArmorProfile: {type: Unconfined}}}]}";
+    let found = script(spec, "base");
+    for (text, at) in [
+        (
+            "spec.tolerations: tolerations may not allow nodes of the control plane; name the taint of the nodes that you mean",
+            0,
+        ),
+        ("spec.securityContext.sysctls: pods may not change kernel settings; remove sysctls", 1),
+        (
+            "seccompProfile (pod must not set securityContext.seccompProfile.type to \"Unconfined\"); remove it, or ask",
+            2,
+        ),
+        ("appArmorProfile (container \"main\" must not set securityContext.appArmorProfile.type", 3),
+    ] {
+        assert!(found[at].contains(text), "{found:?}");
+    }
+    assert_eq!(found.len(), 4);
+    assert_eq!(script(spec, "open").len(), 2, "the level privileged permits the profiles");
+    assert!(script("{tolerations: [{key: gpu, operator: Exists}, {key: '${a}'}]}", "base").is_empty());
+}
+
+#[test]
 fn what_a_template_decides_is_reported() {
     let hostile = "{hostNetwork: true, volumes: [{name: d, hostPath: {path: /}}], containers: [{name: main, \
                    ports: [{hostPort: 80}], securityContext: {privileged: true, allowPrivilegeEscalation: true, \
@@ -165,6 +189,8 @@ fn the_texts_are_those_of_the_admission_policy() {
         "containers may not gain rights; remove allowPrivilegeEscalation, and all added capabilities except \
          NET_BIND_SERVICE",
         "pods may not use ports of the node; remove hostPort and hostIP",
+        "tolerations may not allow nodes of the control plane; name the taint of the nodes that you mean",
+        "pods may not change kernel settings; remove sysctls",
     ] {
         assert!(rules.contains(text), "{text}");
     }
