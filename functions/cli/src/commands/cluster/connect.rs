@@ -71,6 +71,10 @@ impl ClusterConnectArgs {
         if let Some(stored) = stored.as_ref().filter(|_| relay_since.is_some()) {
             keeps_namespace(stored, &options)?;
         }
+        if apply.is_set() {
+            apply.check_relay(&options.relay_namespace, &name).await?;
+            apply.check_namespaces(&options.policy(), &options.needed_namespaces()).await?;
+        }
         let changes = options.changes_since(stored.as_ref());
         let heading = match (&stored, changes.is_empty()) {
             (None, _) => format!("New cluster {name}:"),
@@ -104,7 +108,6 @@ impl ClusterConnectArgs {
         let replaced = relay_since.as_deref().filter(|_| restarts);
         let namespace = options.relay_namespace.as_str();
         if apply.is_set() {
-            apply.note_changed_levels(&options.policy()).await?;
             apply.apply(&installation.manifests()?).await?;
             if restarts {
                 apply.restart(namespace).await?;
@@ -218,6 +221,12 @@ impl ClusterDiffArgs {
 /// Returns an error if the cluster is one of the configuration.
 pub(super) async fn registered(client: &ApiClient, name: &str) -> Result<Option<ClusterRegistration>> {
     let Some(found) = client.find::<ClusterDetail>(&["clusters", name]).await? else { return Ok(None) };
+    if found.registration.is_none() && found.info.uid.is_none() {
+        return Err(CliError::failed(format!("this token may not read the registration of the cluster {name}"))
+            .with_hint(
+                "use a token with the scope `operate`: the operator of Ebb creates one with `ebb token create`",
+            ));
+    }
     let configured = || {
         CliError::failed(format!(
             "the cluster {name} is an entry of EBB_CLUSTERS, or of the file of `ebb dev --clusters`"

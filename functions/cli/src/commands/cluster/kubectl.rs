@@ -1,5 +1,6 @@
 //! `--apply` of commands that print manifests: kubectl applies them, and the command waits for the relay.
 
+use std::collections::BTreeSet;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -41,14 +42,41 @@ impl ApplyArgs {
         self.apply
     }
 
-    /// Prints which namespaces exist with another Pod Security level than that of `policy`, which applying sets.
-    pub(super) async fn note_changed_levels(&self, policy: &ClusterPolicy) -> Result<()> {
+    /// Prints which namespaces exist with another Pod Security level than that of `policy`, which applying sets. `needed`
+    /// are the namespaces that applying does not create.
+    ///
+    /// # Errors
+    /// Returns an error if a needed namespace does not exist.
+    pub(super) async fn check_namespaces(&self, policy: &ClusterPolicy, needed: &BTreeSet<&str>) -> Result<()> {
         let found = self.kubectl(&["get", "namespaces", "--output=json"], "").await?;
         let found: Value = serde_json::from_str(&found).unwrap_or_default();
+        let exists = |name: &str| items(&found).any(|namespace| namespace["metadata"]["name"] == name);
+        if let Some(missing) = needed.iter().find(|name| !policy.namespaces.contains_key(**name) && !exists(name)) {
+            return Err(CliError::failed(format!(
+                "the namespace {missing} of a Service or of `bind` does not exist, and this command does not create it"
+            ))
+            .with_hint(format!("create it: kubectl create namespace {missing}"))
+            .with_hint("or remove it from the options: --remove bind-namespace=NAME, --remove service=KEY"));
+        }
         for line in changed_levels(&found, policy) {
             output::status_line(&line);
         }
         Ok(())
+    }
+
+    /// Checks that a namespace has no relay of another cluster, which applying would replace.
+    pub(super) async fn check_relay(&self, relay_namespace: &str, name: &str) -> Result<()> {
+        let (namespace, output) = (format!("--namespace={relay_namespace}"), "--output=json");
+        let found = self.kubectl(&["get", "deployments", SELECTOR, &namespace, output], "").await?;
+        match other_cluster(&serde_json::from_str(&found).unwrap_or_default(), name) {
+            None => Ok(()),
+            Some(other) => Err(CliError::failed(format!(
+                "the namespace {relay_namespace} has the relay of the cluster {other}, which this command would replace"
+            ))
+            .with_hint(format!("for a second relay: ebb cluster connect {name} --apply --relay-namespace NAMESPACE"))
+            .with_hint(format!("to change the cluster {other}: ebb cluster connect {other} --apply"))
+            .with_hint(format!("if the cluster {other} no longer exists: kubectl delete namespace {relay_namespace}"))),
+        }
     }
 
     /// Applies manifests.
@@ -149,6 +177,10 @@ impl ApplyArgs {
             if Instant::now() >= end {
                 let refused = detail.info.policy.as_ref().and_then(|policy| policy.error.as_deref());
                 let log = format!("kubectl logs deployment/ebb-relay --namespace {relay_namespace}");
+                let namespace = format!("--namespace={relay_namespace}");
+                output::status_line("The end of the log of the relay:");
+                // Its pod may not have started. kubectl says so.
+                self.show(&["logs", "deployment/ebb-relay", "--tail=3", &namespace], "").await.ok();
                 let reason = refused.map(|error| format!(": {error}")).unwrap_or_default();
                 let first = format!("the cluster {name} is not ready after 2 minutes: {state}{reason}");
                 let lines: Vec<_> =
@@ -172,9 +204,23 @@ fn missing_changes(info: &ClusterInfo, policy: &ClusterPolicy) -> Vec<String> {
     reported.map(|reported| changed_lines(&policy_lines(&reported), &policy_lines(policy))).unwrap_or_default()
 }
 
+/// Returns the objects of a list of kubectl.
+fn items(list: &Value) -> impl Iterator<Item = &Value> {
+    list["items"].as_array().into_iter().flatten()
+}
+
+/// Returns the cluster of a relay of the list `found` if it is another one.
+fn other_cluster(found: &Value, name: &str) -> Option<String> {
+    let containers =
+        items(found).flat_map(|relay| relay["spec"]["template"]["spec"]["containers"].as_array().into_iter().flatten());
+    let variables = containers.flat_map(|container| container["env"].as_array().into_iter().flatten());
+    let mut clusters = variables.filter(|it| it["name"] == "EBB_RELAY_CLUSTER").filter_map(|it| it["value"].as_str());
+    clusters.find(|cluster| !cluster.is_empty() && *cluster != name).map(str::to_owned)
+}
+
 /// Returns one line per namespace of `policy` that exists with another level. `found` is the list of kubectl.
 fn changed_levels(found: &Value, policy: &ClusterPolicy) -> Vec<String> {
-    let all = found["items"].as_array().into_iter().flatten().map(|namespace| &namespace["metadata"]);
+    let all = items(found).map(|namespace| &namespace["metadata"]);
     let changed = all.filter_map(|metadata| {
         let name = metadata["name"].as_str().filter(|name| policy.namespaces.contains_key(*name))?;
         let (old, new) = (metadata["labels"][ENFORCE].as_str().unwrap_or("none"), policy.level(name).name());
@@ -208,5 +254,15 @@ mod tests {
                 "The namespace plain exists. Its Pod Security level changes from none to restricted.",
             ]
         );
+    }
+
+    #[test]
+    fn a_namespace_can_have_the_relay_of_another_cluster() {
+        let relay = |env: Value| json!({"items": [{"spec": {"template": {"spec": {"containers": [{"env": env}]}}}}]});
+        let of = |cluster: &str| relay(json!([{"name": "EBB_RELAY_CLUSTER", "value": cluster}]));
+        assert_eq!(other_cluster(&of("eu"), "us").as_deref(), Some("eu"));
+        for found in [of("us"), of(""), relay(json!([])), json!({"items": []})] {
+            assert_eq!(other_cluster(&found, "us"), None, "{found}");
+        }
     }
 }

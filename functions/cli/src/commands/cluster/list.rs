@@ -42,7 +42,12 @@ pub(super) fn status(cluster: &ClusterInfo) -> String {
         // The relay responds, but cannot execute tasks.
         (None, Some(outage), _) => format!("degraded since {}: {}", timing::clock(&outage.since), outage.reason),
         (None, None, Some(up)) => format!("up {}", timing::length(Duration::from_secs(up))),
-        (None, None, None) => String::new(),
+        // An author sees the state without the reason.
+        (None, None, None) => match cluster.state {
+            Some(ClusterState::Up) => "up".to_owned(),
+            Some(_) => word.to_owned(),
+            None => String::new(),
+        },
     }
 }
 

@@ -303,9 +303,18 @@ impl ClusterOptions {
         }
     }
 
+    /// Returns the namespaces of `bind` and of Services. The manifests do not create them.
+    pub(super) fn needed_namespaces(&self) -> BTreeSet<&str> {
+        let services = self.services.values().map(|service| service.namespace.as_str());
+        self.bind_namespaces.iter().map(String::as_str).chain(services).collect()
+    }
+
     /// Returns one line per option, such as `namespaces.team-a: baseline`.
     fn lines(&self) -> BTreeSet<String> {
-        let mut lines = namespace_lines(&self.policy());
+        let policy = self.policy();
+        let mut lines = namespace_lines(&policy);
+        let of_profile = policy.kinds.iter().filter(|kind| !self.kinds.contains_key(*kind));
+        lines.extend(of_profile.map(|kind| format!("kinds.{kind}: of the profile")));
         lines.extend(self.kinds.iter().map(|(kind, plural)| format!("kinds.{kind}: {plural}")));
         lines.extend(self.services.iter().map(|(key, AllowedService { namespace, name, port, path })| {
             format!("services.{key}: {namespace}/{name}:{port}{path}")

@@ -110,6 +110,7 @@ fn options_are_added_to_the_stored_ones() {
     - pullUrl: https://ebb.example
     + bindNamespaces: web
     + image: r/relay:2
+    + kinds.ConfigMap: of the profile
     + namespaces.team-a: baseline
     + serviceAccounts: signadot/builder
     + services.page: web/page:80
