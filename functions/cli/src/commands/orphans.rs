@@ -30,7 +30,8 @@ impl OrphansArgs {
         if !self.delete {
             self.output.write(&list, |list| rows(&list.orphans))?;
             list.errors.iter().for_each(|error| output::status_line(&not_checked(error)));
-            return Ok(Exit::Done);
+            // What was not checked may have orphans.
+            return Ok(if list.errors.is_empty() { Exit::Done } else { Exit::Failed });
         }
         if owned.is_empty() {
             self.output.write(&DeleteOrphansResponse::default(), |_| String::new())?;

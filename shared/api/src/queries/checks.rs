@@ -121,16 +121,19 @@ async fn relays(env: &Env, store: &dyn HttpStore) -> Vec<HealthCheck> {
     let connected = env.relay.clusters().await;
     // Without a response of the table, another check fails.
     let denials = &store.read_denials().await.unwrap_or_default();
+    let outages = &clusters::outages(store).await.unwrap_or_default();
     let mut others = store.list_clusters().await.unwrap_or_default();
     others.retain(|item| !connected.iter().any(|cluster| cluster.name == item.name));
     let checks = connected.into_iter().map(move |cluster| async move {
-        let name = format!("relay/{}", cluster.name);
+        let (name, outage) = (format!("relay/{}", cluster.name), outages.get(&cluster.name));
         let steps = async {
             let mut about = clusters::about(env, cluster).await;
             clusters::explain(env, &mut about, denials);
-            match about.error {
-                Some(error) => Err(error),
-                None => Ok(format!("version {}", about.version.unwrap_or_default())),
+            match (about.error, outage) {
+                (Some(error), _) => Err(error),
+                // The relay responds, but cannot execute tasks.
+                (None, Some(outage)) => Err(format!("degraded since {}: {}", outage.since, outage.reason)),
+                (None, None) => Ok(format!("version {}", about.version.unwrap_or_default())),
             }
         };
         check(&name, steps).await

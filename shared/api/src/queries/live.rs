@@ -53,7 +53,14 @@ pub(super) async fn add_reports(env: &Env, run: &Run, detail: &mut RunDetail) {
             Some(report) => add_report(env, run, unit, report, shown),
             // A sweep records an outage only after its own requests have timed out.
             None => {
-                let message = format!("its relay reported no state within {:.1} s", MAX_WAIT.as_secs_f32());
+                let name = cluster_of(env, run, unit);
+                let message = match env.relay.clusters().await.iter().any(|cluster| cluster.name == name) {
+                    true => format!("its relay reported no state within {:.1} s", MAX_WAIT.as_secs_f32()),
+                    false => format!(
+                        "it is not connected: run `ebb cluster connect {name} --apply` if it exists; otherwise the unit \
+                         fails when it is asked for again, at its deadline at the latest"
+                    ),
+                };
                 shown.waits = vec![cluster_wait(env, run, unit, "", message)];
             }
         }

@@ -102,6 +102,9 @@ pub async fn why(env: &Env, store: &dyn DiagnosisStore, key: TargetKey<'_>) -> F
     if let Some(RefusedUpdate { generation, reason }) = &target.refused_update {
         notes.push(format!("the update to generation {generation} was refused when it should have begun: {reason}"));
     }
+    if let Some(pending) = &target.pending_update {
+        notes.push(format!("the update to generation {} waits for the end of this run", pending.generation));
+    }
     for DroppedEvent { event, at } in &target.events.dropped {
         let at = rfc3339(Timestamp(*at));
         notes.push(format!("the event {event} was dropped at {at}: the document has no units for it any more"));
@@ -478,7 +481,9 @@ fn advice(
             if let Some(lost) = lost {
                 next.push("show relay health: ebb cluster list".to_owned());
                 next.push(
-                    "start the relay, or restore the connection to it; the waiting units then continue".to_owned(),
+                    "remove its cause, for example start the relay or restore a connection; the waiting units then \
+                     continue"
+                        .to_owned(),
                 );
                 next.push(lost);
             }
