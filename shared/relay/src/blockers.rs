@@ -23,8 +23,9 @@ const UNREPORTED_MS: u64 = 8_000;
 const NOT_CREATED: &str = "Failed";
 /// The prefix of the message of an event that stands for several (`client-go/tools/record`).
 const COMBINED: &str = "(combined from similar events): ";
-/// Messages of [`NOT_CREATED`] that follow one with the cause.
-const REPETITIONS: [&str; 2] = ["Error: ErrImagePull", "Error: ImagePullBackOff"];
+/// Messages of [`NOT_CREATED`] that another event or the status of the container explains.
+const REPETITIONS: [&str; 4] =
+    ["Error: ErrImagePull", "Error: ImagePullBackOff", "Error: ErrImageNeverPull", "Error: InvalidImageName"];
 /// Warnings of a pod that has no container yet.
 const PREPARATION: [&str; 6] =
     ["FailedMount", "FailedAttachVolume", "FailedMapVolume", "FailedCreatePodSandBox", "NetworkNotReady", NOT_CREATED];

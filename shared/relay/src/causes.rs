@@ -55,8 +55,11 @@ impl Reconciler {
         waits: &[TaskWait],
     ) -> Result<()> {
         let mut failing = objects.iter().filter(|it| is_failing_job(it)).map(|it| ObjectRef::of(it).to_string());
+        // Its pods may be gone already. Then the last observation before tells how they ended.
+        let former = self.registry.status(&held.record.name).waits;
+        let all = || waits.iter().chain(&former);
         // A wait without a time has no cause.
-        let wait = failing.find_map(|job| waits.iter().find(|it| it.object == job && it.since_ms.is_some()));
+        let wait = failing.find_map(|job| all().find(|it| it.object == job && it.since_ms.is_some()));
         let (Some(wait), Some(spec)) = (wait, &mut held.record.spec) else { return Ok(()) };
         if spec.early_failure.is_some() {
             return Ok(());
