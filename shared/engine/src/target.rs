@@ -155,7 +155,7 @@ impl TargetPhase {
     }
 }
 
-/// The sender of a request. An instance belongs to the sender that created it (OwnerDecides).
+/// The sender of a request. An instance belongs to the sender that created it (SenderDecides).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestSender<'a> {
     /// The platform, which numbers its documents by their generations.
@@ -169,17 +169,17 @@ pub enum RequestSender<'a> {
 }
 
 impl<'a> RequestSender<'a> {
-    /// Returns the owner of an instance that the sender creates: the name of a source, or `None`.
-    pub fn owner(self) -> Option<&'a str> {
+    /// Returns the name of a source, or `None` for another sender.
+    pub fn source(self) -> Option<&'a str> {
         match self {
             Self::Source(name) => Some(name),
             Self::Platform | Self::Api | Self::Operator => None,
         }
     }
 
-    /// Returns true if the sender may change and delete an instance of this owner.
-    pub fn may_change(self, owner: Option<&str>) -> bool {
-        self == Self::Operator || self.owner() == owner
+    /// Returns true if the sender may change and delete an instance that this source, or no source, has created.
+    pub fn may_change(self, source: Option<&str>) -> bool {
+        self == Self::Operator || self.source() == source
     }
 }
 
@@ -188,8 +188,8 @@ impl<'a> RequestSender<'a> {
 pub struct WaitingInstance {
     pub uid: String,
     pub generation: u64,
-    /// The source that created it.
-    pub owner: Option<String>,
+    /// The source that created it. `None` for one of the platform or the API.
+    pub source: Option<String>,
 }
 
 /// The state of a target for decisions of the engine.
@@ -198,7 +198,7 @@ pub struct Target {
     /// The identity of the instance.
     pub uid: String,
     /// The source that created the instance. `None` for one of the platform or the API.
-    pub owner: Option<String>,
+    pub source: Option<String>,
     /// Increases with each change of the document.
     pub generation: u64,
     pub phase: TargetPhase,
@@ -318,9 +318,9 @@ pub fn create(
 
 /// Returns true if `sender` cannot create or change the instance `uid`, because another sender owns it or has the name.
 fn is_foreign(target: &Target, uid: &str, sender: RequestSender<'_>) -> bool {
-    let waiting = target.waiting.as_ref().filter(|waiting| !sender.may_change(waiting.owner.as_deref()));
-    let present = !sender.may_change(target.owner.as_deref());
-    let is_source = sender.owner().is_some();
+    let waiting = target.waiting.as_ref().filter(|waiting| !sender.may_change(waiting.source.as_deref()));
+    let present = !sender.may_change(target.source.as_deref());
+    let is_source = sender.source().is_some();
     (present && (target.uid == uid || (is_source && target.phase.is_alive())))
         || waiting.is_some_and(|waiting| waiting.uid == uid || (is_source && target.uid != uid))
 }
@@ -405,12 +405,12 @@ pub fn delete(existing: Option<&Target>, (uid, sender): (&str, RequestSender<'_>
     let Some(target) = existing else { return DeleteDecision::PutTombstone };
     if target.uid != uid {
         return match target.waiting.as_ref().filter(|waiting| waiting.uid == uid) {
-            Some(waiting) if !sender.may_change(waiting.owner.as_deref()) => DeleteDecision::Foreign,
+            Some(waiting) if !sender.may_change(waiting.source.as_deref()) => DeleteDecision::Foreign,
             Some(_) => DeleteDecision::Unqueue,
             None => DeleteDecision::PutTombstone,
         };
     }
-    if !sender.may_change(target.owner.as_deref()) {
+    if !sender.may_change(target.source.as_deref()) {
         return DeleteDecision::Foreign;
     }
     let stopping = PhaseChange { phase: TargetPhase::Stopping, start: None, notification: None };
@@ -516,11 +516,11 @@ mod tests {
     fn target(phase: TargetPhase, hook: Option<Hook>, waiting: Option<&str>) -> Target {
         Target {
             uid: "own".into(),
-            owner: None,
+            source: None,
             generation: 2,
             phase,
             hook,
-            waiting: waiting.map(|uid| WaitingInstance { uid: uid.to_owned(), generation: 1, owner: None }),
+            waiting: waiting.map(|uid| WaitingInstance { uid: uid.to_owned(), generation: 1, source: None }),
             event: None,
             has_pending_update: false,
         }
@@ -765,9 +765,9 @@ mod tests {
             let pairs = senders.into_iter().flat_map(move |one| senders.map(|other| (one, other)));
             pairs.flat_map(move |(one, other)| senders.map(|next| (phase, one, other, next)))
         }) {
-            let owned = |owner: Option<&str>| owner.map(str::to_owned);
-            let waiting = WaitingInstance { uid: "next".to_owned(), generation: 1, owner: owned(next) };
-            let existing = Target { owner: owned(other), waiting: Some(waiting), ..target(phase, None, None) };
+            let created_by = |source: Option<&str>| source.map(str::to_owned);
+            let waiting = WaitingInstance { uid: "next".to_owned(), generation: 1, source: created_by(next) };
+            let existing = Target { source: created_by(other), waiting: Some(waiting), ..target(phase, None, None) };
             let alone = Target { waiting: None, ..existing.clone() };
             for uid in ["own", "next", "new"] {
                 let is_foreign = (uid == "own" && other != own)

@@ -202,7 +202,7 @@ async fn create(
         };
         match (decision, seen) {
             (CreateDecision::Begin(step), seen) if !undelivered || seen.is_none() => {
-                let creation = plan.pending(event, sender.owner());
+                let creation = plan.pending(event, sender.source());
                 let target = transition::begun(env, event.target_key(), &creation, seen.as_ref());
                 let mut transition = transition::transition(env, &target, step, &plan.loaded, None).await?;
                 transition.expected_version = seen.as_ref().map(|target| target.version);
@@ -216,7 +216,7 @@ async fn create(
             // The platform has not accepted the `gone` of the previous instance, so this one waits.
             (CreateDecision::Wait | CreateDecision::Begin(_), Some(target)) => {
                 let transition = target.update(|after| {
-                    after.waiting = Some(plan.pending(event, sender.owner()));
+                    after.waiting = Some(plan.pending(event, sender.source()));
                     after.due = due::next_due(env, after);
                 });
                 if env.store.begin_instance(&transition, &instance, plan.json.as_bytes()).await? {
@@ -229,7 +229,7 @@ async fn create(
     Err(FlowError::Contended(event.target_key().to_string()).into())
 }
 
-/// Ends an instance of any owner for `cause`. The call can be repeated.
+/// Ends an instance of any sender for `cause`. The call can be repeated.
 pub async fn delete(env: &Env, instance: InstanceRef<'_>, cause: TargetStopCause) -> FlowResult<()> {
     match begin_delete(env, instance, cause, (RequestSender::Operator, DecidedFor::Any)).await? {
         Some(follow_up) => follow_up.finish(env).await,

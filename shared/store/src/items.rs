@@ -21,7 +21,7 @@ pub struct TargetHead {
     pub name: String,
     pub uid: String,
     /// The source that created the instance. `None` for one of the platform or the API.
-    pub owner: Option<String>,
+    pub source: Option<String>,
     /// Rises with each change of the document.
     pub generation: u64,
     /// The generation at which the instance began. The ids of its runs contain it.
@@ -332,8 +332,8 @@ pub struct RefusedUpdate {
 pub struct PendingCreation {
     pub uid: String,
     /// The source that requested it. `None` for the platform or the API.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub owner: Option<String>,
+    #[serde(default, rename = "owner", skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
     pub generation: u64,
     /// The generation in the ids of its runs, if a newer document has come since. A scheduled removal names it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -366,7 +366,7 @@ fn one_of_two_sources_gets_a_name() {
         let (target, table) = (simulation.target().unwrap(), simulation.table.state());
         let is_good = |state: &DesiredTarget| {
             let is_rejected = state.result.as_ref().is_some_and(|one| one.result == SourceResult::Rejected);
-            is_rejected == (target.owner.as_ref() != Some(&state.key.source))
+            is_rejected == (target.source.as_ref() != Some(&state.key.source))
         };
         match target.phase == TargetPhase::Ready && table.desired.values().all(is_good) {
             true => Ok(()),

@@ -39,7 +39,7 @@ fn target() -> TargetHead {
         kind: "sandbox".into(),
         name: "full".into(),
         uid: "uid".into(),
-        owner: Some("previews".into()),
+        source: Some("previews".into()),
         generation: 3,
         first_generation: 1,
         updates: 2,
@@ -79,7 +79,7 @@ fn target() -> TargetHead {
         },
         waiting: Some(PendingCreation {
             uid: "next".into(),
-            owner: Some("previews".into()),
+            source: Some("previews".into()),
             generation: 1,
             first_generation: None,
             plan,

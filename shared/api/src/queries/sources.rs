@@ -83,7 +83,7 @@ pub(crate) async fn deciding_event(
     store: &dyn DesiredTargets,
     target: &TargetHead,
 ) -> FlowResult<Option<DecidingEvent>> {
-    let Some(source) = target.owner.clone() else { return Ok(None) };
+    let Some(source) = target.source.clone() else { return Ok(None) };
     let uid = (!reconcile::is_derived(&target.uid)).then(|| target.uid.clone());
     let key = DesiredKey { source, kind: target.kind.clone(), name: target.name.clone(), uid };
     Ok(store.read_desired(&key).await?.map(|state| DecidingEvent {

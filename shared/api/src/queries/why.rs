@@ -457,7 +457,7 @@ fn advice(
         TargetPhase::Failed => {
             next.extend(cause.and_then(|cause| log_of(name, cause)));
             next.push(format!("if the cause is outside of the documents: remove it, then: ebb retry {name}"));
-            next.push(match &target.owner {
+            next.push(match &target.source {
                 Some(source) => format!(
                     "if the document or a plugin is wrong: correct it (`ebb source apply` or `ebb plugin apply`); the next \
                      event of the source {source} then completes the target"

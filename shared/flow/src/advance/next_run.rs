@@ -48,7 +48,7 @@ pub(crate) async fn start_update(
                 let (generation, refused) = match result {
                     Err(RequestError::Rejected(rejection)) => {
                         let reason = rejection.detail();
-                        if target.owner.is_some() {
+                        if target.source.is_some() {
                             let Some(sources) = sources else { return Ok(None) };
                             Box::pin(rejected_events::note_refused_update(env, sources, &target, &reason)).await?;
                         }

@@ -233,14 +233,14 @@ async fn move_target(
 pub fn engine_target(head: &TargetHead) -> target::Target {
     target::Target {
         uid: head.uid.clone(),
-        owner: head.owner.clone(),
+        source: head.source.clone(),
         generation: head.generation,
         phase: head.phase,
         hook: head.hook,
         waiting: head.waiting.as_ref().map(|waiting| target::WaitingInstance {
             uid: waiting.uid.clone(),
             generation: waiting.generation,
-            owner: waiting.owner.clone(),
+            source: waiting.source.clone(),
         }),
         event: head.events.waiting.first().map(|event| event.name),
         has_pending_update: head.pending_update.is_some(),
@@ -436,7 +436,7 @@ pub(crate) fn begun(
 ) -> TargetHead {
     let now = env.now();
     TargetHead {
-        owner: creation.owner.clone(),
+        source: creation.source.clone(),
         generation: creation.generation,
         first_generation: creation.first_generation(),
         plan: creation.plan.clone(),

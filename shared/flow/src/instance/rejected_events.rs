@@ -47,7 +47,7 @@ pub(crate) async fn note_refused_update(
     target: &TargetHead,
     reason: &str,
 ) -> FlowResult<()> {
-    let Some(source) = &target.owner else { return Ok(()) };
+    let Some(source) = &target.source else { return Ok(()) };
     // Only some events name the instance.
     for uid in [None, Some(target.uid.clone())] {
         let (kind, name) = (target.kind.clone(), target.name.clone());

@@ -36,10 +36,10 @@ pub(crate) struct CompiledDocument {
 
 impl CompiledDocument {
     /// Returns the creation that waits for its name.
-    pub(crate) fn pending(&self, event: &LifecycleData, owner: Option<&str>) -> PendingCreation {
+    pub(crate) fn pending(&self, event: &LifecycleData, source: Option<&str>) -> PendingCreation {
         PendingCreation {
             uid: event.uid.clone(),
-            owner: owner.map(str::to_owned),
+            source: source.map(str::to_owned),
             generation: event.generation,
             first_generation: None,
             plan: self.loaded.digest.clone(),

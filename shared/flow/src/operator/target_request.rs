@@ -96,15 +96,15 @@ impl TargetRequest {
         // A program does not change what a source has created.
         let is_meant = |uid: &String| self.uid.as_ref().is_none_or(|named| named == uid);
         let is_foreign = |head: &TargetHead| {
-            let waiting = head.waiting.as_ref().filter(|waiting| waiting.owner.is_some() && is_meant(&waiting.uid));
-            let is_present = head.phase.is_alive() && head.owner.is_some() && is_meant(&head.uid);
+            let waiting = head.waiting.as_ref().filter(|waiting| waiting.source.is_some() && is_meant(&waiting.uid));
+            let is_present = head.phase.is_alive() && head.source.is_some() && is_meant(&head.uid);
             is_present || (waiting.is_some() && (self.uid.is_some() || !head.phase.is_alive()))
         };
         if head.is_some_and(is_foreign) {
             return Err(foreign(self.target_key()));
         }
         let waiting = head.filter(|head| self.uid.is_some() || second(head).is_none());
-        let waiting = waiting.and_then(|head| head.waiting.as_ref()).filter(|waiting| waiting.owner.is_none());
+        let waiting = waiting.and_then(|head| head.waiting.as_ref()).filter(|waiting| waiting.source.is_none());
         let waiting = waiting.map(|waiting| (&waiting.uid, waiting.generation, &waiting.plan));
         let alive =
             head.filter(|head| head.phase.is_alive()).map(|head| (&head.uid, head.newest_generation(), &head.plan));

@@ -107,20 +107,20 @@ pub fn is_derived(uid: &str) -> bool {
     uid.starts_with(EVENT_UID)
 }
 
-fn is_own(desired: &DesiredTarget, owner: Option<&String>) -> bool {
-    owner == Some(&desired.key.source)
+fn is_own(desired: &DesiredTarget, source: Option<&String>) -> bool {
+    source == Some(&desired.key.source)
 }
 
 /// Returns the instances of the source with this name, with their newest generations: the one that waits, then the one
 /// that is not gone. If the event names an instance, no other one is returned.
 fn own<'a>(desired: &DesiredTarget, head: Option<&'a TargetHead>) -> Vec<(&'a str, u64)> {
     let waiting = head.and_then(|head| head.waiting.as_ref());
-    let waiting = waiting.map(|waiting| (waiting.uid.as_str(), waiting.generation, waiting.owner.as_ref()));
+    let waiting = waiting.map(|waiting| (waiting.uid.as_str(), waiting.generation, waiting.source.as_ref()));
     let present = head.filter(|head| head.phase != TargetPhase::Gone);
-    let present = present.map(|head| (head.uid.as_str(), head.newest_generation(), head.owner.as_ref()));
+    let present = present.map(|head| (head.uid.as_str(), head.newest_generation(), head.source.as_ref()));
     let is_meant = |uid: &str| desired.key.uid.as_deref().is_none_or(|named| named == uid);
     let all = waiting.into_iter().chain(present);
-    all.filter(|(uid, _, owner)| is_own(desired, *owner) && is_meant(uid))
+    all.filter(|(uid, _, source)| is_own(desired, *source) && is_meant(uid))
         .map(|(uid, newest, _)| (uid, newest))
         .collect()
 }
@@ -217,8 +217,8 @@ async fn delete(
     let own = own(desired, head).into_iter().map(|(uid, _)| uid).filter(|uid| may_end(desired, uid));
     let own: Vec<&str> = own.collect();
     let Some(uid) = own.first() else {
-        let is_present = |head: &TargetHead| head.phase.is_alive() && !is_own(desired, head.owner.as_ref());
-        let waits = |head: &TargetHead| head.waiting.as_ref().is_some_and(|one| !is_own(desired, one.owner.as_ref()));
+        let is_present = |head: &TargetHead| head.phase.is_alive() && !is_own(desired, head.source.as_ref());
+        let waits = |head: &TargetHead| head.waiting.as_ref().is_some_and(|one| !is_own(desired, one.source.as_ref()));
         let is_foreign = head.is_some_and(|head| is_present(head) || waits(head));
         return Ok(Some(match (&desired.result, is_foreign) {
             (Some(first), _) => first.clone(),

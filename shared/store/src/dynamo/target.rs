@@ -71,7 +71,7 @@ fn target_item(target: &TargetHead, mark: &str) -> StoreResult<Item> {
     attributes.extend(optional([
         ("fg", (target.first_generation != target.generation).then(|| number(target.first_generation))),
         ("up", (target.updates > 0).then(|| number(target.updates))),
-        ("ow", target.owner.as_ref().map(text)),
+        ("ow", target.source.as_ref().map(text)),
         ("hk", target.hook.map(|hook| text(hook.to_string()))),
         ("rk", target.routing_key.as_ref().map(text)),
         ("pv", (!target.plugins.is_empty()).then(plugins)),
@@ -105,7 +105,7 @@ pub(super) fn read_target(operation: &'static str, item: &Item) -> StoreResult<T
         kind: reader.text("k")?.to_owned(),
         name: reader.text("n")?.to_owned(),
         uid: reader.text("uid")?.to_owned(),
-        owner: reader.text_if_any("ow")?.map(str::to_owned),
+        source: reader.text_if_any("ow")?.map(str::to_owned),
         generation: reader.number("gen")?,
         first_generation: reader.number_if_any("fg")?.map_or_else(|| reader.number("gen"), Ok)?,
         updates: reader.number_if_any("up")?.unwrap_or(0),

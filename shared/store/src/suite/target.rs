@@ -19,7 +19,7 @@ pub(super) async fn a_target_is_read_unchanged(fixture: StoreFixture) {
     let full = TargetHead {
         phase: TargetPhase::Stuck,
         hook: Some(Hook::PostStop),
-        owner: Some("previews".into()),
+        source: Some("previews".into()),
         routing_key: Some("rk".into()),
         plugins: vec!["acme/db@1.2.3".into(), "b@1.0.0".into()],
         expires: Some(Timestamp(9)),
@@ -32,7 +32,7 @@ pub(super) async fn a_target_is_read_unchanged(fixture: StoreFixture) {
         }),
         waiting: Some(PendingCreation {
             uid: "u2".into(),
-            owner: Some("s".into()),
+            source: Some("s".into()),
             generation: 1,
             first_generation: Some(1),
             plan: "p".into(),
