@@ -121,6 +121,8 @@ pub struct LedgerState {
     pub(super) deleted: BTreeMap<String, u64>,
     /// The events that sources have sent.
     pub(super) sent: Vec<SentEvent>,
+    /// The owners of the instances that begin with a document of a revision.
+    pub(super) owners: BTreeMap<String, String>,
     /// The number of revisions of documents.
     pub(super) revisions: u64,
     /// The events that were accepted: uid and id.

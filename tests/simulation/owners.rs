@@ -18,10 +18,15 @@ use super::senders::SenderRecord;
 use super::simulator::{MAX_SKEW_MS, Simulation};
 use super::table::TableState;
 
-/// The owner of the instances of the platform and of the API.
+/// The sender of the instances of the platform and of the API.
 pub(super) const DIRECT: &str = "direct";
 /// The sender of deletions by people, who may end every instance.
 pub(super) const PERSON: &str = "person";
+
+/// The callers of the API.
+pub(super) const CALLERS: [&str; 2] = ["token a", "token b"];
+/// The owner of the instances of the platform.
+pub(super) const PLATFORM: &str = "platform";
 
 /// A document of the platform or of the API that was accepted.
 #[derive(Clone, Debug)]
@@ -36,7 +41,9 @@ pub(super) struct AcceptedDocument {
 pub(super) struct InstanceEntry {
     pub(super) name: String,
     /// The sender of its first document.
-    pub(super) owner: String,
+    pub(super) sender: String,
+    /// The owner that its target shows.
+    owner: Option<String>,
     /// The revision of its present document.
     pub(super) revision: String,
     pub(super) has_begun: bool,
@@ -53,7 +60,7 @@ pub(super) struct InstanceEntry {
 pub(super) struct RequestedDeletion {
     pub(super) by: String,
     pub(super) name: String,
-    /// `None` means every instance of the name that the sender owns.
+    /// `None` means every instance of the name that the sender has created.
     pub(super) uid: Option<String>,
 }
 
@@ -63,11 +70,11 @@ pub(super) fn document(text: &str, by: &str, revision: &str) -> String {
 }
 
 impl Ledger {
-    /// Returns true if a deletion of an instance was requested by its owner or by a person.
-    pub(super) fn is_deleted_by(&self, owner: &str, name: &str, uid: &str) -> bool {
+    /// Returns true if a deletion of an instance was requested by its sender or by a person.
+    pub(super) fn is_deleted_by(&self, sender: &str, name: &str, uid: &str) -> bool {
         self.state().deletions.iter().any(|deletion| {
             let is_of = deletion.name == name && deletion.uid.as_deref().is_none_or(|of| of == uid);
-            is_of && (deletion.by == owner || deletion.by == PERSON)
+            is_of && (deletion.by == sender || deletion.by == PERSON)
         })
     }
 
@@ -79,18 +86,31 @@ impl Ledger {
         if seen.is_none_or(|seen| seen.uid != target.uid || seen.phase != target.phase) {
             self.check_bound(state, target);
         }
+        if target.first_cause.is_some() && !matches!(target.phase, TargetPhase::Failed | TargetPhase::Stuck) {
+            self.report_violation(format!("{} is {:?} and has a cause", target.uid, target.phase));
+        }
         if let Some(waiting) = &target.waiting {
-            self.enter(state, target, &waiting.uid, &waiting.plan, false);
+            self.enter(state, target, (&waiting.uid, &waiting.owner), &waiting.plan, false);
         }
         match target.phase.is_alive() && !target.plan.is_empty() {
-            true => self.enter(state, target, &target.uid, &target.plan, true),
+            true => self.enter(state, target, (&target.uid, &target.owner), &target.plan, true),
             false => None,
         }
     }
 
-    /// Records the document of an instance.
-    fn enter(&self, state: &TableState, target: &TargetHead, uid: &str, digest: &str, has_begun: bool) -> Option<Plan> {
+    /// Records the document of an instance. Checks that the instance keeps its owner, who has sent its first document.
+    fn enter(
+        &self,
+        state: &TableState,
+        target: &TargetHead,
+        (uid, owner): (&str, &Option<String>),
+        digest: &str,
+        has_begun: bool,
+    ) -> Option<Plan> {
         let mut entry = self.state().instances.get(uid).cloned().unwrap_or_default();
+        if !entry.sender.is_empty() && entry.owner != *owner {
+            self.report_violation(format!("{uid} of {:?} belongs to {owner:?}", entry.owner));
+        }
         if entry.plan == digest && entry.has_begun == has_begun {
             return None;
         }
@@ -98,14 +118,19 @@ impl Ledger {
         let plan = Plan::from_json(std::str::from_utf8(json).ok()?).expect("the functions store plans");
         let label = |key: &str| plan.target.labels.get(key).cloned();
         let by = label("by").unwrap_or_else(|| DIRECT.to_owned());
-        if entry.owner.is_empty() {
-            entry.owner.clone_from(&by);
+        entry.revision = label("rev").unwrap_or_default();
+        if entry.sender.is_empty() {
+            entry.sender.clone_from(&by);
+            entry.owner.clone_from(owner);
             entry.since = self.now();
-        } else if entry.owner != by {
-            self.report_violation(format!("{uid} of {} gets a document of {by}", entry.owner));
+            let creator = self.state().owners.get(&entry.revision).cloned();
+            if creator.is_some() && creator != *owner {
+                self.report_violation(format!("{uid} was created by {creator:?} and belongs to {owner:?}"));
+            }
+        } else if entry.sender != by {
+            self.report_violation(format!("{uid} of {} gets a document of {by}", entry.sender));
         }
         entry.name.clone_from(&target.name);
-        entry.revision = label("rev").unwrap_or_default();
         entry.has_begun = has_begun;
         let event = EventName::new(EVENT).map(Hook::Event).expect("it is a name");
         entry.loses_events |= plan.hook_plan(event).is_none();
@@ -114,9 +139,9 @@ impl Ledger {
         Some(plan)
     }
 
-    /// An instance ends by its owner, by a person or by its time to live. So does one that waits.
+    /// An instance ends by its sender, by a person or by its time to live. So does one that waits.
     fn check_end(&self, seen: &TargetHead, target: &TargetHead) {
-        let owner = |uid: &str| self.state().instances.get(uid).map(|entry| entry.owner.clone()).unwrap_or_default();
+        let sender = |uid: &str| self.state().instances.get(uid).map(|entry| entry.sender.clone()).unwrap_or_default();
         let ends = seen.uid == target.uid && seen.phase.is_alive() && !target.phase.is_alive();
         if seen.uid != target.uid || target.phase == TargetPhase::Gone {
             self.note_end(&seen.uid);
@@ -125,9 +150,9 @@ impl Ledger {
             self.check_left(target);
         }
         if ends && target.stop_cause == TargetStopCause::Deleted {
-            let owner = owner(&seen.uid);
-            if !self.is_deleted_by(&owner, &seen.name, &seen.uid) {
-                self.report_violation(format!("{} of {owner} ends, and {owner} has not deleted it", seen.uid));
+            let sender = sender(&seen.uid);
+            if !self.is_deleted_by(&sender, &seen.name, &seen.uid) {
+                self.report_violation(format!("{} of {sender} ends, and {sender} has not deleted it", seen.uid));
             }
         }
         let Some(waiting) = seen.waiting.as_ref().map(|waiting| &waiting.uid) else { return };
@@ -137,10 +162,10 @@ impl Ledger {
         }
         // The request of the second instance is applied again, and changes the first one or is rejected.
         let is_second =
-            waiting.starts_with("api-") || (waiting.starts_with("event-") && owner(waiting) == owner(&seen.uid));
-        let owner = owner(waiting);
-        if !stays && !is_second && !self.is_deleted_by(&owner, &seen.name, waiting) {
-            self.report_violation(format!("{waiting} of {owner} waits no more, and {owner} has not deleted it"));
+            waiting.starts_with("api-") || (waiting.starts_with("event-") && sender(waiting) == sender(&seen.uid));
+        let sender = sender(waiting);
+        if !stays && !is_second && !self.is_deleted_by(&sender, &seen.name, waiting) {
+            self.report_violation(format!("{waiting} of {sender} waits no more, and {sender} has not deleted it"));
         }
     }
 }

@@ -9,7 +9,7 @@ use ebb_protocol::lifecycle::{DELETED, LifecycleData, LifecycleResult};
 
 use super::executor::SimExecutor;
 use super::ledger::SimActivity;
-use super::owners::{self, AcceptedDocument, DIRECT};
+use super::owners::{self, AcceptedDocument, DIRECT, PLATFORM};
 use super::{FaultKind, InvocationFailure, SimRandom};
 use crate::platform::sandbox;
 
@@ -175,8 +175,8 @@ impl PlatformSender {
         self.will_delete(DIRECT, &instance.name, Some(instance.uid.clone()));
         let event = Self::event(instance, LifecycleType::Deleted, 1, "");
         if let Some(rejection) = self.send(event).await {
-            let owner = self.0.ledger.state().instances.get(&instance.uid).map(|entry| entry.owner.clone());
-            if owner.is_none_or(|owner| owner == DIRECT) {
+            let sender = self.0.ledger.state().instances.get(&instance.uid).map(|entry| entry.sender.clone());
+            if sender.is_none_or(|sender| sender == DIRECT) {
                 self.0.ledger.report_violation(format!("the deletion of {}: {rejection:?}", instance.uid));
             }
         }
@@ -214,6 +214,7 @@ impl PlatformSender {
         let number = random.below(instance.changed.len() as u64 + 1) as usize;
         let other = instance.changed.get(number).filter(|_| change == LifecycleType::Updated);
         let revision = self.next_revision();
+        self.0.ledger.state().owners.insert(revision.clone(), PLATFORM.to_owned());
         let document = owners::document(other.unwrap_or(&instance.document), DIRECT, &revision);
         let earlier = sent.get(random.below(4 * sent.len() as u64 + 1) as usize).cloned();
         let (revision, document) = earlier.unwrap_or((revision, document));

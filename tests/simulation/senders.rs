@@ -9,7 +9,7 @@ use ebb_protocol::api::SourceResult;
 use ebb_store::{DesiredKey, DesiredTarget, TargetHead};
 
 use super::ledger::{LedgerState, SimActivity};
-use super::owners::{self, AcceptedDocument, DIRECT, InstanceEntry, PERSON, RequestedDeletion, is_present};
+use super::owners::{self, AcceptedDocument, CALLERS, DIRECT, InstanceEntry, PERSON, RequestedDeletion, is_present};
 use super::platform::{KIND, PlatformSender};
 use super::simulator::Simulation;
 use super::table::TableState;
@@ -97,7 +97,9 @@ impl PlatformSender {
             let key = (random.below(2) == 0).then(|| format!("request-{revision}"));
             let routing_key = (random.below(3) == 0).then(|| format!("rk-{revision}"));
             let (kind, name) = (KIND.to_owned(), name.clone());
-            let request = TargetRequest { kind, name, document, uid, routing_key, key };
+            let caller = CALLERS[number as usize % CALLERS.len()].to_owned();
+            self.0.ledger.state().owners.insert(revision.clone(), caller.clone());
+            let request = TargetRequest { kind, name, document, uid, routing_key, key, caller };
             if random.below(4) == 0 {
                 functions.preview(request.clone()).await.ok();
             }
@@ -175,6 +177,7 @@ impl PlatformSender {
             }
             None => (String::new(), self.next_revision()),
         };
+        self.0.ledger.state().owners.insert(revision.clone(), format!("source {by}"));
         let is_delete = target.is_none();
         let body = || {
             let content = if is_delete { "deleted" } else { revision.as_str() };
@@ -282,13 +285,13 @@ impl SenderRecord {
             // The platform has ended the instance before it began.
             let is_ended =
                 ledger.deletions.iter().any(|one| one.by == DIRECT && one.uid.is_some() && one.uid == key.uid);
-            let is_taken = is_ended || of_name().any(|(_, entry)| entry.owner != *source && entry.is_of(at));
+            let is_taken = is_ended || of_name().any(|(_, entry)| entry.sender != *source && entry.is_of(at));
             return (!is_taken).then(|| format!("{delivery} of {source} is rejected, and {key:?} is free"));
         }
         let target = state.targets.get(&(KIND.to_owned(), key.name.clone()));
         let is_own = |(uid, entry): &(&String, &InstanceEntry)| {
             let is_named = key.uid.as_ref().is_none_or(|of| of == *uid);
-            is_named && entry.owner == *source && target.is_some_and(|target| is_present(target, uid))
+            is_named && entry.sender == *source && target.is_some_and(|target| is_present(target, uid))
         };
         let own: Vec<(&String, &InstanceEntry)> = of_name().filter(is_own).collect();
         if self.record.is_delete {
@@ -306,7 +309,7 @@ impl SenderRecord {
             is_over && (key.uid.is_some() || deleted >= sent)
         };
         // Another instance has the name or waits for it. Another sender may have given it the same UID since.
-        let is_own = |uid: &String| ledger.instances.get(uid).is_none_or(|entry| entry.owner == *source);
+        let is_own = |uid: &String| ledger.instances.get(uid).is_none_or(|entry| entry.sender == *source);
         let is_other =
             |target: &TargetHead| result.uid.as_ref().is_none_or(|uid| !is_present(target, uid) || !is_own(uid));
         let waits = result.result == SourceResult::Accepted && target.is_some_and(is_other);

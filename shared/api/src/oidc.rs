@@ -154,7 +154,11 @@ impl OidcIssuers {
         let claims = verified.map_err(|error| issuer.rejection(error.kind()))?.claims;
         let subject = claims.get("sub").and_then(Value::as_str).filter(|subject| !subject.is_empty());
         let subject = subject.ok_or_else(|| refused("the claim `sub` of the token is not a text"))?;
-        let name = limits::clean(&format!("{} {subject}", issuer.issuer), limits::MESSAGE);
+        let name = format!("{} {subject}", issuer.issuer);
+        // The name is that of an owner. Two subjects must not have the same name, so none is shortened or cleaned.
+        if subject.contains(['\n', '\t']) || limits::clean(&name, limits::MESSAGE) != name {
+            return Err(refused("the claim `sub` of the token is too long, or has a character that cannot be printed"));
+        }
         let scopes = issuer.scopes(&claims);
         if scopes.is_empty() {
             let detail = format!("no rule of EBB_OIDC grants a scope to {name}");

@@ -160,8 +160,8 @@ impl TargetPhase {
 pub enum RequestSender<'a> {
     /// The platform, which numbers its documents by their generations.
     Platform,
-    /// A program that calls the API. It has the same instances as the platform.
-    Api,
+    /// The caller of the API with this name. All callers have the same instances as the platform.
+    Api(&'a str),
     /// The source of this name.
     Source(&'a str),
     /// A person who deletes, or the end of a TTL. Both end every instance.
@@ -173,7 +173,18 @@ impl<'a> RequestSender<'a> {
     pub fn source(self) -> Option<&'a str> {
         match self {
             Self::Source(name) => Some(name),
-            Self::Platform | Self::Api | Self::Operator => None,
+            Self::Platform | Self::Api(_) | Self::Operator => None,
+        }
+    }
+
+    /// Returns the owner of an instance that the sender creates: `platform`, the name of a caller, or `source NAME`. An
+    /// operator creates none.
+    pub fn owner(self) -> Option<String> {
+        match self {
+            Self::Platform => Some("platform".to_owned()),
+            Self::Api(caller) => Some(caller.to_owned()),
+            Self::Source(name) => Some(format!("source {name}")),
+            Self::Operator => None,
         }
     }
 

@@ -202,7 +202,7 @@ async fn create(
         };
         match (decision, seen) {
             (CreateDecision::Begin(step), seen) if !undelivered || seen.is_none() => {
-                let creation = plan.pending(event, sender.source());
+                let creation = plan.pending(event, (sender.source(), sender.owner()));
                 let target = transition::begun(env, event.target_key(), &creation, seen.as_ref());
                 let mut transition = transition::transition(env, &target, step, &plan.loaded, None).await?;
                 transition.expected_version = seen.as_ref().map(|target| target.version);
@@ -216,7 +216,7 @@ async fn create(
             // The platform has not accepted the `gone` of the previous instance, so this one waits.
             (CreateDecision::Wait | CreateDecision::Begin(_), Some(target)) => {
                 let transition = target.update(|after| {
-                    after.waiting = Some(plan.pending(event, sender.source()));
+                    after.waiting = Some(plan.pending(event, (sender.source(), sender.owner())));
                     after.due = due::next_due(env, after);
                 });
                 if env.store.begin_instance(&transition, &instance, plan.json.as_bytes()).await? {

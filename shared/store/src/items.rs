@@ -22,6 +22,11 @@ pub struct TargetHead {
     pub uid: String,
     /// The source that created the instance. `None` for one of the platform or the API.
     pub source: Option<String>,
+    /// The verified sender that created the instance: `platform`, `token NAME`, `ISSUER SUBJECT`, `role ROLE` or `source
+    /// NAME`. `None` if it is unknown.
+    pub owner: Option<String>,
+    /// The labels of the document, at most [`Self::MAX_LABELS`] bytes of names and values.
+    pub labels: BTreeMap<String, String>,
     /// Rises with each change of the document.
     pub generation: u64,
     /// The generation at which the instance began. The ids of its runs contain it.
@@ -41,6 +46,8 @@ pub struct TargetHead {
     pub created: Timestamp,
     /// The time at which `phase` was entered.
     pub since: Timestamp,
+    /// The unit that failed first, with its reason, at most 200 characters. Only of a failed or stuck target.
+    pub first_cause: Option<String>,
     /// The end of its TTL.
     pub expires: Option<Timestamp>,
     pub stop_cause: TargetStopCause,
@@ -71,6 +78,19 @@ pub struct TargetHead {
 }
 
 impl TargetHead {
+    /// Maximum bytes of labels. The labels beyond are left out, so that the item stays small.
+    pub const MAX_LABELS: usize = 8 << 10;
+
+    /// Returns the first of `labels`, as many as a target stores.
+    pub fn stored_labels(labels: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+        let mut bytes = 0;
+        let fits = |(name, value): &(&String, &String)| {
+            bytes += name.len() + value.len();
+            bytes <= Self::MAX_LABELS
+        };
+        labels.iter().take_while(fits).map(|(name, value)| (name.clone(), value.clone())).collect()
+    }
+
     /// Returns a target that was never written and has no plan.
     pub fn new(kind: &str, name: &str, uid: &str, now: Timestamp) -> Self {
         let (kind, name, uid) = (kind.to_owned(), name.to_owned(), uid.to_owned());
@@ -334,6 +354,12 @@ pub struct PendingCreation {
     /// The source that requested it. `None` for the platform or the API.
     #[serde(default, rename = "owner", skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
+    /// The verified sender that requested it, as that of a target.
+    #[serde(default, rename = "createdBy", skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    /// The labels of the document, as those of a target.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
     pub generation: u64,
     /// The generation in the ids of its runs, if a newer document has come since. A scheduled removal names it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

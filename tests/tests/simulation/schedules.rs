@@ -439,6 +439,7 @@ fn request(target: &TargetScenario, ttl: &str) -> TargetRequest {
         uid: None,
         routing_key: None,
         key: None,
+        caller: "token a".to_owned(),
     }
 }
 

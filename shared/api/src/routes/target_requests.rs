@@ -63,7 +63,8 @@ pub(crate) async fn apply(
     let key = idempotency_key(&headers)?;
     let ApplyTarget { kind, name, document, uid, routing_key } =
         super::read_json_within(body, limits::WEBHOOK_BODY).await?;
-    let request = TargetRequest { kind, name, document, uid, routing_key, key };
+    let caller = server.caller.to_string();
+    let request = TargetRequest { kind, name, document, uid, routing_key, key, caller };
     let env = &server.env;
     let plugins: &dyn ebb_flow::env::ApiStore = server.store.as_ref();
     if query.dry_run {

@@ -195,6 +195,7 @@ pub(crate) async fn begin(
         updates: state.map_or(target.updates, |state| state.number),
         plan: plan.loaded.digest.clone(),
         plugins: plan.plugins,
+        labels: TargetHead::stored_labels(&plan.loaded.plan.target.labels),
         routing_key: pending.routing_key.clone().or_else(|| target.routing_key.clone()),
         expires: due::end_of_ttl(&plan.loaded, target.created),
         pending_update: None,

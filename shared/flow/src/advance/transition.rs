@@ -21,6 +21,7 @@ use crate::instance::retention;
 use crate::instance::{due, notify, outbox, secrets};
 use crate::loaded_run::Run;
 use crate::ports::QueueMessage;
+use crate::run::cause;
 use crate::run::inputs::InvocationCache;
 use crate::run::removals;
 use crate::telemetry::{self, Counter};
@@ -212,6 +213,12 @@ async fn move_target(
             None if is_present => return Ok(None),
             None => continue,
         };
+        let seen = match step.phase {
+            TargetPhase::Failed | TargetPhase::Stuck => {
+                TargetHead { first_cause: Box::pin(cause::first_text(env, run)).await?, ..seen }
+            }
+            _ => seen,
+        };
         let transition = transition(env, &seen, step, &loaded, holder_of(env, &seen, step, run).await?).await?;
         if env.store.move_target(&transition).await? {
             if transition.target.phase == TargetPhase::Stuck {
@@ -285,6 +292,9 @@ pub async fn transition(
             target.since = now;
         }
         target.phase = step.phase;
+        if !matches!(step.phase, TargetPhase::Failed | TargetPhase::Stuck) {
+            target.first_cause = None;
+        }
         target.hook = start.or(target.hook);
         target.is_reopened = false;
         target.unconfirmed = unconfirmed;
@@ -437,6 +447,8 @@ pub(crate) fn begun(
     let now = env.now();
     TargetHead {
         source: creation.source.clone(),
+        owner: creation.owner.clone(),
+        labels: creation.labels.clone(),
         generation: creation.generation,
         first_generation: creation.first_generation(),
         plan: creation.plan.clone(),

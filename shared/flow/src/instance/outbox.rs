@@ -33,8 +33,6 @@ pub use receiver::{ReceiverInfo, receiver_info};
 
 /// The time after which the list of subscriptions is read again.
 pub const MAX_AGE: Millis = Millis(60_000);
-/// Maximum bytes of the labels of a notification.
-const MAX_LABELS: usize = 8 << 10;
 
 /// Forgets the subscriptions, after a change by this program.
 pub async fn forget_rules(env: &Env) {
@@ -86,18 +84,7 @@ pub fn append(target: &mut TargetHead, rules: &[NotificationRule], plan: &Target
     if to.is_empty() {
         return;
     }
-    let mut bytes = 0;
-    let notified = NotifiedTarget {
-        labels: notified
-            .labels
-            .into_iter()
-            .take_while(|(name, value)| {
-                bytes += name.len() + value.len();
-                bytes <= MAX_LABELS
-            })
-            .collect(),
-        ..notified
-    };
+    let notified = NotifiedTarget { labels: TargetHead::stored_labels(&notified.labels), ..notified };
     let ended = match target.stop_cause {
         _ if target.phase.is_alive() => None,
         _ if target.is_overridden => Some("forced"),
@@ -152,11 +139,11 @@ mod tests {
             parsed(&NamedDocument { name, document, changed }).unwrap()
         };
         let rules: Vec<_> = (0..100).map(rule).collect();
-        let long = "x".repeat(2 * MAX_LABELS);
+        let long = "x".repeat(2 * TargetHead::MAX_LABELS);
         for (labels, count, kept) in [
             ([("a", "1"), ("b", "2")], 1, 2 * TargetOutbox::MAX_NOTICES),
             ([("a", "1"), ("b", &long)], 100, 30),
-            ([("a", "\u{1}\u{1}"), ("b", &long[..MAX_LABELS - 4])], 100, 12),
+            ([("a", "\u{1}\u{1}"), ("b", &long[..TargetHead::MAX_LABELS - 4])], 100, 12),
         ] {
             let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
             let plan = TargetSpec { labels, ..TargetSpec::default() };
@@ -171,7 +158,7 @@ mod tests {
             assert!((kept..kept + 10).contains(&notices.len()), "{} of {kept}", notices.len());
             assert_eq!(notices.last().map(|notice| notice.number), Some(250));
             assert_eq!(notices[0].target["labels"]["a"], plan.labels["a"]);
-            assert_eq!(notices[0].target["labels"]["b"].is_string(), plan.labels["b"].len() < MAX_LABELS);
+            assert_eq!(notices[0].target["labels"]["b"].is_string(), plan.labels["b"].len() < TargetHead::MAX_LABELS);
         }
     }
 }

@@ -12,7 +12,7 @@ use ebb_engine::target::RequestSender;
 use ebb_protocol::id::TargetKey;
 use ebb_protocol::lifecycle::LifecycleData;
 use ebb_protocol::sign::WebhookKeys;
-use ebb_store::{NamedKind, PendingCreation, PluginItem, ReadPlugins, StoreError, StoreResult};
+use ebb_store::{NamedKind, PendingCreation, PluginItem, ReadPlugins, StoreError, StoreResult, TargetHead};
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 
 use crate::env::{CompiledPlan, Env, InstanceCache};
@@ -35,11 +35,17 @@ pub(crate) struct CompiledDocument {
 }
 
 impl CompiledDocument {
-    /// Returns the creation that waits for its name.
-    pub(crate) fn pending(&self, event: &LifecycleData, source: Option<&str>) -> PendingCreation {
+    /// Returns the creation of an instance that `source` and `owner` have requested.
+    pub(crate) fn pending(
+        &self,
+        event: &LifecycleData,
+        (source, owner): (Option<&str>, Option<String>),
+    ) -> PendingCreation {
         PendingCreation {
             uid: event.uid.clone(),
             source: source.map(str::to_owned),
+            owner,
+            labels: TargetHead::stored_labels(&self.loaded.plan.target.labels),
             generation: event.generation,
             first_generation: None,
             plan: self.loaded.digest.clone(),

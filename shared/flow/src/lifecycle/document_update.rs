@@ -89,7 +89,7 @@ pub(super) async fn update(
     }
     if let Some(waiting) = waiting {
         let plan = load_plan(wanted).await?;
-        let mut after = plan.pending(event, waiting.source.as_deref());
+        let mut after = plan.pending(event, (waiting.source.as_deref(), waiting.owner.clone()));
         after.first_generation = Some(waiting.first_generation());
         after.routing_key = after.routing_key.or_else(|| waiting.routing_key.clone());
         let transition = target.update(|target| target.waiting = Some(after));

@@ -38,6 +38,8 @@ pub struct TargetRequest {
     pub routing_key: Option<String>,
     /// The name of the request. The UID of a new instance follows from it, so a repetition begins no second instance.
     pub key: Option<String>,
+    /// The name of the verified caller, who owns a new instance.
+    pub caller: String,
 }
 
 /// The effect that a request would have.
@@ -160,7 +162,7 @@ pub async fn apply(
         if let Some(second) = head.as_ref().filter(|_| is_free).and_then(second) {
             let instance = request.target_key().instance(second);
             // The instance may have begun since, and is then the only one.
-            let sender = (RequestSender::Api, DecidedFor::seen(head.as_ref()));
+            let sender = (RequestSender::Api(&request.caller), DecidedFor::seen(head.as_ref()));
             let deleted = lifecycle::begin_delete(env, instance, TargetStopCause::Deleted, sender);
             match Box::pin(deleted).await? {
                 Some(follow_up) => follow_ups.push(follow_up),
@@ -169,7 +171,7 @@ pub async fn apply(
         }
         let instance = request.select(env, head.as_ref())?;
         let data = request.data(&instance);
-        let (sender, decided) = (RequestSender::Api, DecidedFor::Any);
+        let (sender, decided) = (RequestSender::Api(&request.caller), DecidedFor::Any);
         let begun = lifecycle::begin(env, plugins, (instance.change, ""), &data, sender, decided);
         let begun = Box::pin(begun).await;
         let (response, follow_up) = match begun {

@@ -7,11 +7,15 @@ use ebb_engine::retry::attempts_used;
 use ebb_engine::{Attempt, RunView, Unit, UnitProgress};
 use ebb_protocol::callback::FailureReason;
 use ebb_protocol::evidence::Evidence;
+use ebb_protocol::limits;
 use ebb_protocol::record::AttemptOutcome;
 
 use crate::env::Env;
 use crate::error::FlowResult;
 use crate::loaded_run::{self, Run};
+
+/// Maximum characters of a cause in lists.
+const MAX_TEXT: usize = 200;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FirstCause {
@@ -25,6 +29,14 @@ pub struct FirstCause {
 /// Returns the unit of `run` that failed first, by the time of its record.
 pub async fn first(env: &Env, run: &Run) -> FlowResult<Option<FirstCause>> {
     Ok(failed(env, run, &run.read_view(env).await?).await?.into_iter().next())
+}
+
+/// Returns the unit of `run` that failed first, with its reason, as one line for lists.
+pub async fn first_text(env: &Env, run: &Run) -> FlowResult<Option<String>> {
+    let Some(FirstCause { unit, reason, .. }) = first(env, run).await? else { return Ok(None) };
+    let Some(unit) = run.unit(unit) else { return Ok(None) };
+    let text = format!("{}: {}", unit.key, reason.message.replace('\n', " "));
+    Ok(Some(limits::excerpt(&text, MAX_TEXT - 1)))
 }
 
 /// Returns the present failures of `run`, the earliest first: failed units or, if there are none, the previous failures

@@ -20,6 +20,9 @@ pub(super) async fn a_target_is_read_unchanged(fixture: StoreFixture) {
         phase: TargetPhase::Stuck,
         hook: Some(Hook::PostStop),
         source: Some("previews".into()),
+        owner: Some("source previews".into()),
+        labels: [("team".to_owned(), "payments \u{1f40b}".to_owned())].into(),
+        first_cause: Some("db/make: why".into()),
         routing_key: Some("rk".into()),
         plugins: vec!["acme/db@1.2.3".into(), "b@1.0.0".into()],
         expires: Some(Timestamp(9)),
@@ -33,6 +36,8 @@ pub(super) async fn a_target_is_read_unchanged(fixture: StoreFixture) {
         waiting: Some(PendingCreation {
             uid: "u2".into(),
             source: Some("s".into()),
+            owner: Some("source s".into()),
+            labels: [("team".to_owned(), "payments".to_owned())].into(),
             generation: 1,
             first_generation: Some(1),
             plan: "p".into(),
