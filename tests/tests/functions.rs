@@ -34,6 +34,7 @@ mod lifecycle {
     pub(crate) mod monitoring;
     pub(crate) mod nulls;
     pub(crate) mod own_hooks;
+    pub(crate) mod owners;
     pub(crate) mod platform;
     pub(crate) mod plugin_units;
     pub(crate) mod preset_lives;
@@ -152,6 +153,8 @@ fn main() {
         lifecycle::self_service: a_target_is_created_and_deleted_with_a_token
             a_repeated_request_begins_no_second_instance concurrent_requests_begin_one_instance
             a_named_instance_waits_for_the_former_one a_dry_run_writes_nothing;
+        lifecycle::owners: a_page_ends_after_many_other_targets an_instance_keeps_its_owner
+            the_first_cause_is_shown_until_a_retry lists_are_filtered;
         lifecycle::own_hooks: a_namespace_and_a_route_group_with_own_hooks another_kind_than_that_of_the_document;
         lifecycle::plugin_units: a_late_list_makes_no_second_instance
             a_collection_is_made_once_and_destroyed_in_reverse_order an_instance_with_the_tag_is_adopted

@@ -13,6 +13,7 @@ pub(super) mod plans;
 pub(super) mod plugins;
 pub(super) mod runs;
 pub(super) mod sources;
+pub(super) mod target_list;
 pub(super) mod target_requests;
 pub(super) mod targets;
 pub(super) mod tokens;

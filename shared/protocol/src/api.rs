@@ -139,6 +139,13 @@ pub struct TargetInfo {
     pub name: String,
     /// The identity of the instance.
     pub uid: String,
+    /// The verified sender that created the instance: `platform`, `token NAME`, `ISSUER SUBJECT`, `role ROLE` or `source
+    /// NAME`. Absent if it is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    /// The labels of the document. A list has the first 8 KiB of names and values.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
     /// Rises with each change of the document.
     pub generation: u64,
     pub phase: TargetState,
@@ -146,6 +153,9 @@ pub struct TargetInfo {
     pub since: String,
     /// The time at which the instance was requested.
     pub created: String,
+    /// The unit that failed first, with its reason, at most 200 characters. With `failed` and `stuck`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_cause: Option<String>,
     /// The end of the `ttl`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<String>,
@@ -213,8 +223,6 @@ pub struct TargetPage {
 pub struct TargetDetail {
     #[serde(flatten)]
     pub info: TargetInfo,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub labels: BTreeMap<String, String>,
     pub resources: BTreeMap<String, ResourceDetail>,
     /// The document's `env`, once ready.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

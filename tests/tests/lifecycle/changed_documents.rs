@@ -90,7 +90,7 @@ pub(crate) async fn labels_environment_and_ttl_change_without_a_run() {
     assert_eq!(send(&harness, 2, &changed).await, LifecycleResult::Updated);
     let target = harness.phase("a", TargetState::Ready).await;
     assert_eq!((target.info.generation, before.info.expires), (2, None));
-    assert_eq!(target.labels["team"], "x");
+    assert_eq!(target.info.labels["team"], "x");
     assert!(target.info.expires.is_some());
     let notified = harness.notified("a", &["ready", "ready"]).await;
     assert_eq!((&notified[1]["generation"], &notified[1]["env"]["ID"]["value"]), (&json!(2), &json!("db-1")));

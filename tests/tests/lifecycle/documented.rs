@@ -121,7 +121,7 @@ pub(crate) async fn the_first_source_runs_the_first_plugin() {
     harness.phase(name, TargetState::Ready).await;
     registered(&harness, name).await;
     let target = harness.target(name).await.unwrap();
-    assert_eq!(target.labels["title"], "Add a search field");
+    assert_eq!(target.info.labels["title"], "Add a search field");
     let call = harness.receiver.call("POST /tenants", 1).await;
     assert_eq!(json!(target.resources["db"].outputs)["name"]["value"], call.body["database"]);
     let closed = send_of_github(&harness, "previews", pull_request("closed", 2, "6dcb09b5")).await;

@@ -78,11 +78,20 @@ pub(crate) async fn each_preset_has_a_target_from_its_creation_to_its_end() {
         let expected = if life.is_changed { [first, second].concat() } else { first.to_vec() };
         assert_eq!(requests(&harness, life), expected, "{place}");
         let last = server.target(life.target).await.unwrap();
-        assert_eq!(last.labels["note"], if life.is_changed { CHANGED } else { FIRST }, "{place}: {:?}", last.labels);
+        assert_eq!(
+            last.info.labels["note"],
+            if life.is_changed { CHANGED } else { FIRST },
+            "{place}: {:?}",
+            last.info.labels
+        );
         if let Some(cells) = row(&names, life.preset) {
             // An example of a value has a `/`.
             let labels = words(&cells[2]).filter(|word| !word.contains('/')).chain(["note"]);
-            assert_eq!(last.labels.keys().map(String::as_str).collect::<BTreeSet<_>>(), labels.collect(), "{place}");
+            assert_eq!(
+                last.info.labels.keys().map(String::as_str).collect::<BTreeSet<_>>(),
+                labels.collect(),
+                "{place}"
+            );
         }
     }
     // An unverified event sends no request with the credential.

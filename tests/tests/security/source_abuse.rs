@@ -263,7 +263,7 @@ pub(crate) async fn contents_that_select() {
     assert_eq!(outcome.result, SourceResult::Starting, "{outcome:?}");
     let ready = harness.phase("bearer-1", TargetState::Ready).await;
     assert_eq!((ready.resources.len(), ready.info.expires), (0, None));
-    assert_eq!(ready.labels["title"], hostile["title"].as_str().unwrap());
+    assert_eq!(ready.info.labels["title"], hostile["title"].as_str().unwrap());
     // A value of an event that would name a Secret.
     harness.publish("db@1.0.0", "params: {p: {type: object, required: false}}\npreStart: {make: {webhook: {url: \"RECEIVER/make\"}, cleanup: none}}\n").await;
     let given = with("resources: {r: {plugin: db, params: {p: \"${body.x}\"}}}");

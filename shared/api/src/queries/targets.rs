@@ -19,17 +19,52 @@ use ebb_flow::instance::target_outputs::{OutputsProblem, READ_LESS, SensitiveVal
 use ebb_flow::run::removals;
 use ebb_flow::sweep::outages;
 
+/// Maximum targets of a page.
 const PAGE: usize = 100;
+/// Targets that are read for a page before it ends, if the filter selects few of them.
+const MAX_READ: usize = 1_000;
 /// Maximum removals of a target in a response.
 pub const MAX_REMOVALS: usize = 200;
 
-/// The targets of a list that are requested.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct TargetFilter<'a> {
+/// The targets of a list that are requested. The default selects all of them.
+#[derive(Clone, Debug, Default)]
+pub struct TargetFilter {
     /// `None` means all kinds.
-    pub kind: Option<&'a str>,
+    pub kind: Option<String>,
     /// True for targets with unconfirmed removals only.
     pub unconfirmed: bool,
+    /// Empty means all phases.
+    pub phases: Vec<TargetState>,
+    /// The labels that a target has, with their values.
+    pub labels: Vec<(String, String)>,
+    pub owner: Option<String>,
+    /// A plugin in use, as `NAME` or `NAME@VERSION`.
+    pub plugin: Option<String>,
+    /// A text in name, UID, owner, labels, plugins or first cause, in upper or lower case.
+    pub text: Option<String>,
+}
+
+impl TargetFilter {
+    fn selects(&self, target: &TargetHead) -> bool {
+        let has_label = |(name, value): &(String, String)| target.labels.get(name) == Some(value);
+        let uses = |plugin: &String| {
+            let is_name = |used: &String| used.rsplit_once('@').is_some_and(|(name, _)| name == plugin);
+            target.plugins.iter().any(|used| used == plugin || is_name(used))
+        };
+        (!self.unconfirmed || target.unconfirmed > 0)
+            && (self.phases.is_empty() || self.phases.contains(&phase(target.phase)))
+            && self.labels.iter().all(has_label)
+            && self.owner.as_ref().is_none_or(|owner| target.owner.as_ref() == Some(owner))
+            && self.plugin.as_ref().is_none_or(uses)
+            && self.text.as_ref().is_none_or(|text| has_text(target, &text.to_lowercase()))
+    }
+}
+
+/// Returns true if a target shows a text, which is in lower case.
+fn has_text(target: &TargetHead, text: &str) -> bool {
+    let labels = target.labels.iter().flat_map(|(name, value)| [name, value]);
+    let known = [&target.name, &target.uid].into_iter().chain(&target.owner).chain(&target.first_cause);
+    known.chain(&target.plugins).chain(labels).any(|shown| shown.to_lowercase().contains(text))
 }
 
 /// Returns a page of targets. `token` is the `nextToken` of the previous page. An invalid request is rejected with the
@@ -37,26 +72,45 @@ pub struct TargetFilter<'a> {
 pub async fn list(
     store: &dyn ApiStore,
     list: TargetList,
-    TargetFilter { kind, unconfirmed }: TargetFilter<'_>,
+    filter: &TargetFilter,
     token: Option<&str>,
 ) -> Result<TargetPage, RequestError<FieldError>> {
     let after = token.map(cursor).transpose().map_err(RequestError::Rejected)?;
+    let kind = filter.kind.as_deref();
     kind.map(lifecycle::kind).transpose().map_err(RequestError::Rejected)?;
+    let mut page = TargetPage { targets: Vec::new(), damaged: Vec::new(), outages: Vec::new(), next_token: None };
     // Pages are ordered by kind, then by name. All targets of the requested kind may be before or after the token.
-    let after = match (kind, after) {
-        (Some(kind), Some(after)) if after.kind > kind => {
-            return Ok(TargetPage { targets: Vec::new(), damaged: Vec::new(), outages: Vec::new(), next_token: None });
-        }
+    let mut after = match (kind, after) {
+        (Some(kind), Some(after)) if after.kind > kind => return Ok(page),
         (Some(kind), Some(after)) if after.kind < kind => None,
-        (_, after) => after,
+        (_, after) => after.map(|after| (after.kind.to_owned(), after.name.to_owned())),
     };
-    let ListPage { targets: found, damaged, next } = store.list_page(list, kind, after, PAGE).await?;
-    for reason in &damaged {
-        tracing::error!(reason, "cannot read a target");
+    let mut read = 0;
+    loop {
+        let begin = after.as_ref().map(|(kind, name)| TargetKey { kind, name });
+        let ListPage { targets: found, damaged, next } = store.list_page(list, kind, begin, PAGE).await?;
+        for reason in &damaged {
+            tracing::error!(reason, "cannot read a target");
+        }
+        read += found.len() + damaged.len();
+        page.damaged.extend(damaged);
+        let mut found = found.iter().peekable();
+        while let Some(target) = found.next() {
+            if filter.selects(target) {
+                page.targets.push(about(target));
+            }
+            if page.targets.len() == PAGE && (found.peek().is_some() || next.is_some()) {
+                page.next_token = Some(target.target_key().to_string());
+                return Ok(page);
+            }
+        }
+        let Some((kind, name)) = next else { return Ok(page) };
+        if read >= MAX_READ {
+            page.next_token = Some(format!("{kind}/{name}"));
+            return Ok(page);
+        }
+        after = Some((kind, name));
     }
-    let next_token = next.map(|(kind, name)| format!("{kind}/{name}"));
-    let wanted = found.iter().filter(|target| !unconfirmed || target.unconfirmed > 0);
-    Ok(TargetPage { targets: wanted.map(about).collect(), damaged, outages: Vec::new(), next_token })
 }
 
 /// Parses a `nextToken` into the kind and name of the last target of a page.
@@ -80,10 +134,13 @@ pub fn about(target: &TargetHead) -> TargetInfo {
         kind: target.kind.clone(),
         name: target.name.clone(),
         uid: target.uid.clone(),
+        owner: target.owner.clone(),
+        labels: target.labels.clone(),
         generation: target.generation,
         phase: phase(target.phase),
         since: rfc3339(target.since),
         created: rfc3339(target.created),
+        first_cause: target.first_cause.clone(),
         expires: target.expires.map(rfc3339),
         stop_cause: stops.then_some(target.stop_cause),
         overridden: target.is_overridden,
@@ -184,8 +241,9 @@ pub async fn get(
     for run in &mut runs {
         remaining = runs::page(run, None, remaining).unwrap_or(remaining);
     }
+    let labels = loaded.plan.target.labels.clone();
     let detail = TargetDetail {
-        labels: loaded.plan.target.labels.clone(),
+        info: TargetInfo { labels, ..about(&target) },
         resources,
         env: outputs.env,
         workloads: outputs.workloads,

@@ -5,63 +5,23 @@ use axum::body::Body;
 use axum::http::StatusCode;
 use ebb_protocol::api::{
     ForceCompleteUnit, ForceDeleteTarget, OverrideResponse, RejectedEvent, RetryResponse, RetryTarget, TargetDetail,
-    TargetDiagnosis, TargetPage,
+    TargetDiagnosis,
 };
 use ebb_protocol::id::TargetKey;
-use ebb_protocol::lifecycle::FieldError;
 use ebb_protocol::limits;
-use ebb_store::TargetList;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::auth::{ApiCaller, ApiPermission};
 use super::permitted::{Operate, Permitted, ReadTargets};
 use super::{JsonBody, Path, Query};
-use crate::queries::targets::TargetFilter;
-use crate::queries::{clusters, sources, targets, why};
+use crate::queries::{sources, targets, why};
 use crate::{HttpProblem, HttpResult, ServerState};
 use ebb_flow::advance::retry;
 use ebb_flow::error::RequestError;
 use ebb_flow::instance::target_outputs::SensitiveValues;
 use ebb_flow::operator::overrides;
 use ebb_flow::operator::repair::{self, RepairMode, RepairRejection};
-
-#[derive(Debug, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct ListQuery {
-    /// The kind of the targets. By default all kinds.
-    #[param(pattern = "^[a-z][a-z0-9-]{0,62}$")]
-    kind: Option<String>,
-    /// The `nextToken` of the previous page.
-    #[param(pattern = r"^[a-z][a-z0-9-]{0,62}/([!\x22$&-.0->@-\[\]-~]{1,253}|[^/#%?\\\s\x00-\x1f\x7f-\x9f]{1,75})$")]
-    next_token: Option<String>,
-    /// Lists gone targets instead of active ones. A gone target is listed for 30 days.
-    #[serde(default)]
-    gone: bool,
-    /// Lists only targets without evidence that all their resources were removed.
-    #[serde(default)]
-    unconfirmed: bool,
-}
-
-/// Lists targets by kind and name: active ones, or gone ones.
-#[utoipa::path(get, path = "/v1/targets", operation_id = "listTargets", tag = "targets", params(ListQuery), responses(
-    (status = 200, body = TargetPage),
-))]
-pub(crate) async fn list(
-    server: Permitted<ReadTargets>,
-    Query(query): Query<ListQuery>,
-) -> HttpResult<Json<TargetPage>> {
-    let list = if query.gone { TargetList::Gone } else { TargetList::Active };
-    let filter = TargetFilter { kind: query.kind.as_deref(), unconfirmed: query.unconfirmed };
-    let invalid = |error: FieldError| HttpProblem::new(StatusCode::BAD_REQUEST, "invalid-query", error.to_string());
-    let page = targets::list(server.store.as_ref(), list, filter, query.next_token.as_deref()).await;
-    let mut page = page.map_err(|error| error.map(invalid))?;
-    if list == TargetList::Active {
-        page.outages = clusters::outages(server.store.as_ref()).await?.into_values().collect();
-    }
-    Ok(Json(page))
-}
 
 pub(super) fn unknown(TargetKey { kind, name }: TargetKey<'_>) -> HttpProblem {
     HttpProblem::not_found(format!("{kind} {name:?} does not exist"))

@@ -62,9 +62,15 @@ fn text(detail: &TargetDetail, now: Timestamp) -> String {
     let mut text = String::new();
     let _ = writeln!(text, "Name:        {}/{}", info.kind, info.name);
     let _ = writeln!(text, "UID:         {}", info.uid);
+    if let Some(owner) = &info.owner {
+        let _ = writeln!(text, "Owner:       {}", output::printable(owner));
+    }
     let pending = detail.pending_generation.map(|next| format!(" (update to {next} waits)")).unwrap_or_default();
     let _ = writeln!(text, "Generation:  {}{pending}", info.generation);
     let _ = writeln!(text, "Phase:       {} since {}", labels::target_state(info), timing::clock(&info.since));
+    if let Some(cause) = &info.first_cause {
+        let _ = writeln!(text, "First cause: {}", output::printable(cause));
+    }
     let _ = writeln!(text, "Created:     {}", timing::clock(&info.created));
     if let Some(expires) = &info.expires {
         let _ = writeln!(text, "Expires:     {}", timing::clock(expires));
@@ -72,8 +78,8 @@ fn text(detail: &TargetDetail, now: Timestamp) -> String {
     if let Some(event) = &detail.decided_by {
         let _ = writeln!(text, "Decided by:  {}", why::event_line(event));
     }
-    if !detail.labels.is_empty() {
-        let labels: Vec<String> = detail.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    if !info.labels.is_empty() {
+        let labels: Vec<String> = info.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let _ = writeln!(text, "Labels:      {}", output::printable(&labels.join(", ")));
     }
     if let Some(next) = detail.delivery.as_ref().and_then(|delivery| delivery.next.as_deref()) {
@@ -140,7 +146,7 @@ mod tests {
     #[test]
     fn a_label_adds_no_line() {
         let mut seen = fixtures::target("ready", fixtures::NOW);
-        seen.labels.insert("title".to_owned(), "x\nUID: forged".to_owned());
+        seen.info.labels.insert("title".to_owned(), "x\nUID: forged".to_owned());
         let text = text(&seen, fixtures::NOW.parse().unwrap());
         assert!(text.contains("title=x UID: forged\n"), "{text}");
     }
@@ -174,7 +180,7 @@ mod tests {
     #[test]
     fn everything_of_a_target() {
         let seen: TargetDetail = serde_json::from_value(serde_json::json!({
-            "kind": "sandbox", "name": "pr-1", "uid": "6f", "generation": 2, "phase": "starting",
+            "kind": "sandbox", "name": "pr-1", "uid": "6f", "owner": "token ci", "generation": 2, "phase": "starting",
             "since": fixtures::NOW, "created": fixtures::NOW, "expires": "2026-11-21T17:00:00Z",
             "plugins": ["tenant-db@2.1.0"],
             "labels": {"team": "checkout"},

@@ -1,0 +1,123 @@
+//! Owners, labels and first causes of targets, and lists that select by them.
+
+use ebb_engine::TargetPhase;
+use ebb_protocol::api::{CreatedToken, TargetPage};
+use ebb_store::{MoveTarget as _, TargetHead, TargetTransition};
+use futures::StreamExt as _;
+
+use crate::harness::*;
+
+fn body(name: &str, rest: &str) -> Value {
+    let document = named("Sandbox", name, &format!("{rest}resources: {{r: {{plugin: simple}}}}\n"));
+    json!({"kind": "sandbox", "name": name, "document": document})
+}
+
+/// An update by another caller changes the labels, and not the owner. So does the wait for the name.
+pub(crate) async fn an_instance_keeps_its_owner() {
+    let harness = Harness::simple().await;
+    let token = json!({"name": "ann", "scopes": ["read", "targets:write"]});
+    let CreatedToken { token, .. } = harness.post("/v1/tokens", token).await.is(201).json();
+    let create = async |body: Value| harness.with_token(&token, "POST /v1/targets", Some(body)).await.is(202).status;
+    create(body("a", "labels: {team: x}\n")).await;
+    let shown = async |phase| {
+        let info = harness.phase("a", phase).await.info;
+        (info.owner, info.labels.get("team").cloned())
+    };
+    let (ann, team) = (Some("token ann".to_owned()), |name: &str| Some(name.to_owned()));
+    assert_eq!(shown(TargetState::Ready).await, (ann.clone(), team("x")));
+    harness.post("/v1/targets", body("a", "labels: {team: y}\n")).await.is(202);
+    assert_eq!(shown(TargetState::Ready).await, (ann.clone(), team("y")));
+    let mut next = body("a", "labels: {team: z}\n");
+    next["uid"] = "next".into();
+    harness.post("/v1/targets", next).await.is(202);
+    assert_eq!(shown(TargetState::Ready).await, (ann, team("y")));
+    let uid = harness.target("a").await.unwrap().info.uid;
+    harness.request(Method::DELETE, &format!("/v1/targets/sandbox/a?uid={uid}"), None).await.is(202);
+    harness.instance_is_ready("a", "next").await;
+    assert_eq!(shown(TargetState::Ready).await, (Some("role operator".to_owned()), team("z")));
+    assert_eq!(harness.ready("b", "simple").await.info.owner.as_deref(), Some("platform"));
+}
+
+pub(crate) async fn the_first_cause_is_shown_until_a_retry() {
+    let harness = Harness::simple().await;
+    harness.receiver.always("POST /make", 500);
+    harness.create("a", "simple").await;
+    let cause = harness.phase("a", TargetState::Failed).await.info.first_cause.unwrap();
+    assert!(cause.starts_with("r/make: ") && cause.contains("500"), "{cause}");
+    let page: TargetPage = harness.get("/v1/targets").await.is(200).json();
+    assert_eq!(page.targets[0].first_cause.as_ref(), Some(&cause));
+    harness.receiver.always("POST /make", 200);
+    harness.post("/v1/targets/sandbox/a/retry", json!({})).await.is(202);
+    assert_eq!(harness.phase("a", TargetState::Ready).await.info.first_cause, None);
+}
+
+pub(crate) async fn lists_are_filtered() {
+    let harness = Harness::simple().await;
+    harness.publish("other@2.0.0", SIMPLE).await;
+    let create = async |name: &str, rest: &str| {
+        let data = ebb_tests::platform::sandbox(name, &format!("{name}-uid"), rest);
+        harness.lifecycle(LifecycleType::Created, &data).await.is(202);
+    };
+    create("a", "labels: {team: x, tier: front}\nresources: {r: {plugin: simple}}\n").await;
+    create("b", "labels: {team: x}\nresources: {r: {plugin: other@2.0.0}}\n").await;
+    harness.phase("a", TargetState::Ready).await;
+    harness.phase("b", TargetState::Ready).await;
+    harness.receiver.always("POST /make", 500);
+    harness.post("/v1/targets", body("c", "")).await.is(202);
+    harness.phase("c", TargetState::Failed).await;
+    for (query, expected) in [
+        ("", "a b c"),
+        ("label=team%3Dx", "a b"),
+        ("label=team%3Dx&label=tier%3Dfront", "a"),
+        ("label=team%3Dy", ""),
+        ("label=team%3D", ""),
+        ("phase=failed", "c"),
+        ("phase=failed&phase=ready", "a b c"),
+        ("phase=stuck", ""),
+        ("owner=platform", "a b"),
+        ("owner=role%20operator", "c"),
+        ("owner=role", ""),
+        ("plugin=simple", "a c"),
+        ("plugin=other@2.0.0&label=team%3Dx", "b"),
+        ("plugin=other@1.0.0", ""),
+        ("q=FRONT", "a"),
+        ("q=c", "c"),
+        ("q=answered%20500", "c"),
+    ] {
+        assert_eq!(harness.listed(query).await.join(" "), expected, "{query}");
+    }
+    for query in ["label=team", "label=%3Dx", "phase=broken", "phase=", "q=a&q=b", "owner=a&owner=b", "gone=yes", "x=y"]
+    {
+        harness.get(&format!("/v1/targets?{query}")).await.is_problem(400, "invalid-query");
+    }
+}
+
+/// A list reads a bounded number of targets, also if it selects few of them.
+pub(crate) async fn a_page_ends_after_many_other_targets() {
+    const LAST: usize = 1_049;
+    let harness = Harness::new().await;
+    let store = harness.stack().store();
+    let heads = (0..=LAST).map(|number| {
+        let owner = Some(if number == LAST { "token ann" } else { "platform" }.to_owned());
+        let head = TargetHead::new("sandbox", &format!("t{number:04}"), "u", now());
+        TargetHead { phase: TargetPhase::Ready, owner, version: 1, ..head }
+    });
+    let heads = futures::stream::iter(heads);
+    let written = heads.for_each_concurrent(64, |head| async move {
+        assert!(store.move_target(&TargetTransition::new(head, None)).await.unwrap());
+    });
+    written.await;
+    let pages = async |query: &str| {
+        let (mut sizes, mut names, mut token) = (Vec::new(), BTreeSet::new(), String::new());
+        loop {
+            let page: TargetPage = harness.get(&format!("/v1/targets?{query}{token}")).await.is(200).json();
+            sizes.push(page.targets.len());
+            names.extend(page.targets.into_iter().map(|target| target.name));
+            let Some(next) = page.next_token else { return (sizes, names) };
+            token = format!("&nextToken={next}");
+        }
+    };
+    assert_eq!(pages("owner=token%20ann").await, (vec![0, 1], BTreeSet::from([format!("t{LAST}")])));
+    let (sizes, names) = pages("owner=platform").await;
+    assert_eq!((sizes, names.len()), ([vec![100; 10], vec![49]].concat(), LAST));
+}
