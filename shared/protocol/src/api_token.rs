@@ -67,7 +67,7 @@ pub fn check_name(name: &str) -> Result<(), String> {
 pub enum TokenScope {
     /// Reads targets, runs, logs, outputs and plugins, and previews plans.
     Read,
-    /// Creates, updates and deletes targets.
+    /// Creates, updates, retries and deletes targets.
     TargetsWrite,
     /// Reads the sensitive outputs of targets that Ebb stores. A request also needs [`Self::Read`].
     TargetsReveal,

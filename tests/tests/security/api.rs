@@ -85,7 +85,7 @@ fn routes(run: &str) -> Vec<ApiRequest> {
         ("GET /v1/targets/sandbox/a/why", READ, None),
         ("POST /v1/targets", WRITE_TARGETS, Some(request)),
         ("DELETE /v1/targets/sandbox/a", WRITE_TARGETS, None),
-        ("POST /v1/targets/sandbox/a/retry", OPERATE, None),
+        ("POST /v1/targets/sandbox/a/retry", WRITE_TARGETS, None),
         ("POST /v1/targets/sandbox/a/force-complete", OPERATE, Some(json!({"unit": "r/u", "reason": "x"}))),
         ("POST /v1/targets/sandbox/a/force-delete", OPERATE, Some(json!({"reason": "x"}))),
         ("GET /v1/tokens", OPERATE, None),

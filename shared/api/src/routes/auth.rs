@@ -46,13 +46,13 @@ pub(crate) enum ApiPermission<'a> {
     ReadMetrics,
     /// Reads the sensitive outputs of targets.
     RevealTargets,
-    /// Creates, updates and deletes targets.
+    /// Creates, updates, retries and deletes targets.
     WriteTargets,
     ReadSources,
     WriteSources,
     /// Reads connections and subscriptions.
     ReadConnections,
-    /// Connections, subscriptions, retries, overrides, orphans, clusters, checks and tokens.
+    /// Connections, subscriptions, overrides, orphans, clusters, checks and tokens.
     Operate,
 }
 

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::auth::{ApiCaller, ApiPermission};
-use super::permitted::{Operate, Permitted, ReadTargets};
+use super::permitted::{Operate, Permitted, ReadTargets, WriteTargets};
 use super::{JsonBody, Path, Query};
 use crate::queries::{sources, targets, why};
 use crate::{HttpProblem, HttpResult, ServerState};
@@ -97,7 +97,7 @@ pub(crate) async fn why(
 }
 
 /// Retries the failed units of a failed or stuck target. With `plugin`, the teardown of a stuck target continues with the
-/// units of another version of a plugin. Scope: `operate`.
+/// units of another version of a plugin. Scope: `targets:write`.
 #[utoipa::path(post, path = "/v1/targets/{kind}/{name}/retry", operation_id = "retryTarget", tag = "targets", request_body(content = Option<RetryTarget>, description = "Optional."), responses(
     (status = 200, body = RetryResponse, description = "The changes of a dry run."),
     (status = 202, body = RetryResponse),
@@ -107,7 +107,7 @@ pub(crate) async fn why(
 ))]
 pub(crate) async fn retry(
     Path((kind, name)): Path<(String, String)>,
-    server: Permitted<Operate>,
+    server: Permitted<WriteTargets>,
     body: Body,
 ) -> HttpResult<(StatusCode, Json<RetryResponse>)> {
     let key = TargetKey::new(&kind, &name);
