@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use ebb_documents::plan::{Plan, UnitRef};
 use ebb_engine::{EventName, Hook, TargetPhase};
+use ebb_protocol::api_token::{TargetAccess, TargetLimit};
 use ebb_protocol::id::{EventRef, RunId, instance_key};
 use ebb_protocol::lifecycle::TargetStopCause;
 use ebb_store::TargetHead;
@@ -23,10 +24,17 @@ pub(super) const DIRECT: &str = "direct";
 /// The sender of deletions by people, who may end every instance.
 pub(super) const PERSON: &str = "person";
 
-/// The callers of the API.
-pub(super) const CALLERS: [&str; 2] = ["token a", "token b"];
+/// The caller of the API whose scope covers every target, and the one that may change its own targets only.
+pub(super) const CALLERS: [&str; 2] = ["token a", OWN];
+const OWN: &str = "token b";
 /// The owner of the instances of the platform.
 pub(super) const PLATFORM: &str = "platform";
+
+/// Returns the access of a caller of the API.
+pub(super) fn access(caller: &str) -> TargetAccess {
+    let limit = if caller == OWN { TargetLimit::Own } else { TargetLimit::All };
+    TargetAccess { caller: caller.to_owned(), limits: vec![limit] }
+}
 
 /// A document of the platform or of the API that was accepted.
 #[derive(Clone, Debug)]
@@ -119,16 +127,19 @@ impl Ledger {
         let label = |key: &str| plan.target.labels.get(key).cloned();
         let by = label("by").unwrap_or_else(|| DIRECT.to_owned());
         entry.revision = label("rev").unwrap_or_default();
+        let creator = self.state().owners.get(&entry.revision).cloned();
         if entry.sender.is_empty() {
             entry.sender.clone_from(&by);
             entry.owner.clone_from(owner);
             entry.since = self.now();
-            let creator = self.state().owners.get(&entry.revision).cloned();
             if creator.is_some() && creator != *owner {
                 self.report_violation(format!("{uid} was created by {creator:?} and belongs to {owner:?}"));
             }
         } else if entry.sender != by {
             self.report_violation(format!("{uid} of {} gets a document of {by}", entry.sender));
+        }
+        if creator.as_deref() == Some(OWN) && entry.owner != creator {
+            self.report_violation(format!("{uid} of {:?} gets a document of {OWN}", entry.owner));
         }
         entry.name.clone_from(&target.name);
         entry.has_begun = has_begun;

@@ -97,9 +97,10 @@ impl PlatformSender {
             let key = (random.below(2) == 0).then(|| format!("request-{revision}"));
             let routing_key = (random.below(3) == 0).then(|| format!("rk-{revision}"));
             let (kind, name) = (KIND.to_owned(), name.clone());
-            let caller = CALLERS[number as usize % CALLERS.len()].to_owned();
-            self.0.ledger.state().owners.insert(revision.clone(), caller.clone());
-            let request = TargetRequest { kind, name, document, uid, routing_key, key, caller };
+            let caller = CALLERS[number as usize % CALLERS.len()];
+            self.0.ledger.state().owners.insert(revision.clone(), caller.to_owned());
+            let access = owners::access(caller);
+            let request = TargetRequest { kind, name, document, uid, routing_key, key, access };
             if random.below(4) == 0 {
                 functions.preview(request.clone()).await.ok();
             }

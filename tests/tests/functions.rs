@@ -19,6 +19,7 @@ mod security {
     pub(crate) mod secrets;
     pub(crate) mod sizes;
     pub(crate) mod source_abuse;
+    pub(crate) mod target_access;
     pub(crate) mod updates;
     pub(crate) mod users;
     pub(crate) mod waits;
@@ -211,6 +212,8 @@ fn main() {
         security::sizes: headers_and_urls large_outputs large_documents;
         security::source_abuse: proofs_of_each_scheme malformed_bodies contents_that_select values_of_sensitive_params
             names_in_events_and_paths targets_of_others reserved_identities reused_delivery_ids;
+        security::target_access: pages_name_no_foreign_target owners_change_their_own_targets labels_limit_scopes
+            no_route_reaches_a_foreign_target each_owner_lists_its_own_targets;
         security::api_tokens: a_plugin_scope_covers_one_plugin forged_tokens expired_and_revoked_tokens
             invalid_requests_for_tokens a_secret_is_shown_once secrets_differ;
         security::updates: updates_without_a_change an_update_of_a_waiting_instance an_older_document_changes_nothing;

@@ -13,6 +13,7 @@ pub(super) mod plans;
 pub(super) mod plugins;
 pub(super) mod runs;
 pub(super) mod sources;
+mod target_access;
 pub(super) mod target_list;
 pub(super) mod target_requests;
 pub(super) mod targets;

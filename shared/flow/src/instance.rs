@@ -6,6 +6,7 @@ pub mod notify;
 pub mod outbox;
 pub mod rejected_events;
 pub(crate) mod rejection;
+pub(crate) mod requester;
 pub mod retention;
 pub mod secrets;
 pub mod target_document;

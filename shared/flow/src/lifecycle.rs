@@ -26,6 +26,7 @@ use crate::env::Env;
 use crate::error::{FlowError, FlowResult, RequestError};
 pub use crate::instance::rejection::LifecycleRejection;
 use crate::instance::rejection::{foreign, stale};
+pub use crate::instance::requester::Requester;
 use crate::instance::retention;
 use crate::instance::target_document::{self, CompiledDocument};
 use crate::instance::{due, notify, outbox};
@@ -58,8 +59,8 @@ pub async fn receive(
     (event_type, id): (LifecycleType, &str),
     event: &LifecycleData,
 ) -> Result<LifecycleResponse, RequestError<LifecycleRejection>> {
-    let (sender, decided) = (RequestSender::Platform, DecidedFor::Any);
-    let (response, follow_up) = begin(env, plugins, (event_type, id), event, sender, decided).await?;
+    let (requester, decided) = (RequestSender::Platform.into(), DecidedFor::Any);
+    let (response, follow_up) = begin(env, plugins, (event_type, id), event, requester, decided).await?;
     follow_up.finish(env).await?;
     Ok(response)
 }
@@ -98,23 +99,25 @@ pub(crate) async fn check_known_uid(
 }
 
 /// Applies a verified lifecycle webhook, or a request of another sender in its form. The state is durable when this
-/// returns. A creation or update that was decided for another target is rejected as outdated.
+/// returns. A creation or update that was decided for another target is rejected as outdated, and one that the access of
+/// the requester does not cover as forbidden or as a conflict.
 pub async fn begin(
     env: &Env,
     plugins: &dyn ReadPlugins,
     (event_type, id): (LifecycleType, &str),
     event: &LifecycleData,
-    sender: RequestSender<'_>,
+    requester: Requester<'_>,
     decided: DecidedFor,
 ) -> Result<(LifecycleResponse, FollowUp), RequestError<LifecycleRejection>> {
     let span = tracing::info_span!("lifecycle webhook", kind = event.kind, name = event.name);
     let take = async {
         match event_type {
             LifecycleType::Created | LifecycleType::Updated => {
-                create(env, plugins, event_type, event, (sender, decided)).await
+                create(env, plugins, event_type, event, (requester, decided)).await
             }
             LifecycleType::Deleted => {
-                match begin_delete(env, event.instance(), TargetStopCause::Deleted, (sender, DecidedFor::Any)).await? {
+                let sender = (requester.sender, DecidedFor::Any);
+                match begin_delete(env, event.instance(), TargetStopCause::Deleted, sender).await? {
                     Some(follow_up) => Ok((response(event, LifecycleResult::Stopping), follow_up)),
                     None => Err(foreign(event.target_key()).into()),
                 }
@@ -142,8 +145,9 @@ async fn create(
     plugins: &dyn ReadPlugins,
     event_type: LifecycleType,
     event: &LifecycleData,
-    (sender, decided): (RequestSender<'_>, DecidedFor),
+    (requester, decided): (Requester<'_>, DecidedFor),
 ) -> Result<(LifecycleResponse, FollowUp), RequestError<LifecycleRejection>> {
+    let sender = requester.sender;
     let only = |response| Ok((response, FollowUp::default()));
     let instance = event.instance().key();
     let mut compiled: Option<CompiledDocument> = None;
@@ -155,6 +159,9 @@ async fn create(
             let text = format!("{} has changed since it was read; read it again", event.target_key());
             return Err(LifecycleRejection::Conflict("outdated", text).into());
         }
+        if let Some(seen) = &seen {
+            requester.check(seen, &event.uid)?;
+        }
         let known = seen.as_ref().map(transition::engine_target);
         let decide = |hooks| decide_create(known.as_ref(), (&event.uid, sender), event.generation, hooks);
         // A webhook without effect gets its response before the document is compiled.
@@ -162,7 +169,7 @@ async fn create(
             (decision @ (CreateDecision::Changed | CreateDecision::Repeated), Some(target))
                 if decision == CreateDecision::Changed || event_type == LifecycleType::Updated =>
             {
-                match Box::pin(document_update::update(env, plugins, event, target, sender)).await? {
+                match Box::pin(document_update::update(env, plugins, event, target, requester)).await? {
                     Some((result, generation, follow_up)) => {
                         return Ok((LifecycleResponse { generation, ..response(event, result) }, follow_up));
                     }
@@ -195,6 +202,7 @@ async fn create(
             return Err(stale(event).into());
         }
         let plan = compiled.insert(plan?);
+        requester.check_labels(sender.owner().as_deref(), &plan.loaded.plan.target.labels)?;
         let decision = decide(plan.loaded.hooks());
         let undelivered = match &seen {
             Some(target) => notify::pending_notification(env, target).await?.is_some(),

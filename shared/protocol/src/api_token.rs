@@ -2,6 +2,7 @@
 //!
 //! The secret has 256 random bits, so its digest can be stored without a salt.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
@@ -20,6 +21,8 @@ const ID_LENGTH: usize = 16;
 pub const MAX_NAME: usize = 63;
 /// The maximum number of characters of the name of a plugin.
 const MAX_PLUGIN_NAME: usize = 253;
+/// The maximum number of bytes of a label in a scope, `KEY=VALUE`. It has no white space.
+const MAX_LABEL: usize = 256;
 
 /// Returns the id of the token with a name.
 pub fn token_id(name: &str) -> String {
@@ -62,15 +65,98 @@ pub fn check_name(name: &str) -> Result<(), String> {
     }
 }
 
+/// The targets to which a scope is limited.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum TargetLimit {
+    /// Every target.
+    All,
+    /// The targets that the caller owns.
+    Own,
+    /// The targets with this label.
+    Label { name: String, value: String },
+}
+
+impl TargetLimit {
+    /// Parses the rest of a scope: an empty text, `:own` or `:label:KEY=VALUE`.
+    fn parse(rest: &str) -> Option<Self> {
+        match rest {
+            "" => Some(Self::All),
+            ":own" => Some(Self::Own),
+            _ => {
+                let label = rest.strip_prefix(":label:")?;
+                let (name, value) = label.split_once('=').filter(|(name, _)| !name.is_empty())?;
+                let is_plain = crate::limits::clean(label, MAX_LABEL) == label && !label.contains(char::is_whitespace);
+                is_plain.then(|| Self::Label { name: name.to_owned(), value: value.to_owned() })
+            }
+        }
+    }
+
+    /// Returns true if the limit covers a target with this owner and these labels, for the caller of this name.
+    fn covers(&self, caller: &str, owner: Option<&str>, labels: &BTreeMap<String, String>) -> bool {
+        match self {
+            Self::All => true,
+            Self::Own => owner == Some(caller),
+            Self::Label { name, value } => labels.get(name) == Some(value),
+        }
+    }
+}
+
+impl fmt::Display for TargetLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All => Ok(()),
+            Self::Own => f.write_str(":own"),
+            Self::Label { name, value } => write!(f, ":label:{name}={value}"),
+        }
+    }
+}
+
+/// A caller, and the targets for which it has a permission.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TargetAccess {
+    /// The verified name of the caller. It owns what it creates.
+    pub caller: String,
+    /// A target that one of the limits covers is permitted.
+    pub limits: Vec<TargetLimit>,
+}
+
+impl TargetAccess {
+    /// Returns the access of a caller to every target.
+    pub fn to_all(caller: &str) -> Self {
+        Self { caller: caller.to_owned(), limits: vec![TargetLimit::All] }
+    }
+
+    /// Returns false for access to every target.
+    pub fn is_limited(&self) -> bool {
+        !self.limits.contains(&TargetLimit::All)
+    }
+
+    /// Describes the targets: `its own targets or targets with the label team=x`.
+    pub fn description(&self) -> String {
+        let of = |limit: &TargetLimit| match limit {
+            TargetLimit::All => "every target".to_owned(),
+            TargetLimit::Own => "its own targets".to_owned(),
+            TargetLimit::Label { name, value } => format!("targets with the label {name}={value}"),
+        };
+        let all: Vec<String> = self.limits.iter().map(of).collect();
+        if all.is_empty() { "no target".to_owned() } else { all.join(" or ") }
+    }
+
+    /// Returns true if the caller has the permission for a target with this owner and these labels.
+    pub fn covers(&self, owner: Option<&str>, labels: &BTreeMap<String, String>) -> bool {
+        self.limits.iter().any(|limit| limit.covers(&self.caller, owner, labels))
+    }
+}
+
 /// The requests that a caller may send.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TokenScope {
-    /// Reads targets, runs, logs, outputs and plugins, and previews plans.
-    Read,
+    /// Reads targets, runs, logs and outputs. Reads all plugins, and previews plans.
+    Read(TargetLimit),
     /// Creates, updates, retries and deletes targets.
-    TargetsWrite,
+    TargetsWrite(TargetLimit),
     /// Reads the sensitive outputs of targets that Ebb stores. A request also needs [`Self::Read`].
-    TargetsReveal,
+    TargetsReveal(TargetLimit),
     /// Reads plugins, and publishes and withdraws those of one name, or all. Without a name, it also reads sources,
     /// connections and subscriptions.
     PluginsWrite(Option<String>),
@@ -80,13 +166,16 @@ pub enum TokenScope {
     Operate,
 }
 
+const READ: &str = "read";
+const TARGETS_WRITE: &str = "targets:write";
+const TARGETS_REVEAL: &str = "targets:reveal";
 const PLUGINS_WRITE: &str = "plugins:write";
 
 /// The error of an unknown scope.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "unknown scope {0:?}; expected read, targets:write, targets:reveal, plugins:write, plugins:write:NAME with the name \
-     of one plugin, sources:write or operate"
+    "unknown scope {0:?}; expected read, targets:write or targets:reveal, each also with :own or :label:KEY=VALUE, \
+     plugins:write, plugins:write:NAME with the name of one plugin, sources:write or operate"
 )]
 pub struct ScopeError(String);
 
@@ -94,19 +183,19 @@ impl FromStr for TokenScope {
     type Err = ScopeError;
 
     fn from_str(text: &str) -> Result<Self, ScopeError> {
+        let limited = |scope: &str| TargetLimit::parse(text.strip_prefix(scope)?);
         let plugin = || text.strip_prefix(PLUGINS_WRITE)?.strip_prefix(':').filter(|name| is_plugin_name(name));
-        match text {
-            "read" => Ok(Self::Read),
-            "targets:write" => Ok(Self::TargetsWrite),
-            "targets:reveal" => Ok(Self::TargetsReveal),
-            PLUGINS_WRITE => Ok(Self::PluginsWrite(None)),
-            "sources:write" => Ok(Self::SourcesWrite),
-            "operate" => Ok(Self::Operate),
-            _ => match plugin() {
-                Some(name) => Ok(Self::PluginsWrite(Some(name.to_owned()))),
-                None => Err(ScopeError(crate::limits::clean(text, crate::limits::REFUSAL))),
-            },
-        }
+        let found = match text {
+            PLUGINS_WRITE => Some(Self::PluginsWrite(None)),
+            "sources:write" => Some(Self::SourcesWrite),
+            "operate" => Some(Self::Operate),
+            _ => limited(READ)
+                .map(Self::Read)
+                .or_else(|| limited(TARGETS_WRITE).map(Self::TargetsWrite))
+                .or_else(|| limited(TARGETS_REVEAL).map(Self::TargetsReveal))
+                .or_else(|| plugin().map(|name| Self::PluginsWrite(Some(name.to_owned())))),
+        };
+        found.ok_or_else(|| ScopeError(crate::limits::clean(text, crate::limits::REFUSAL)))
     }
 }
 
@@ -122,9 +211,9 @@ fn is_plugin_name(name: &str) -> bool {
 impl fmt::Display for TokenScope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Read => f.write_str("read"),
-            Self::TargetsWrite => f.write_str("targets:write"),
-            Self::TargetsReveal => f.write_str("targets:reveal"),
+            Self::Read(limit) => write!(f, "{READ}{limit}"),
+            Self::TargetsWrite(limit) => write!(f, "{TARGETS_WRITE}{limit}"),
+            Self::TargetsReveal(limit) => write!(f, "{TARGETS_REVEAL}{limit}"),
             Self::PluginsWrite(None) => f.write_str(PLUGINS_WRITE),
             Self::PluginsWrite(Some(name)) => write!(f, "{PLUGINS_WRITE}:{name}"),
             Self::SourcesWrite => f.write_str("sources:write"),
@@ -160,12 +249,64 @@ mod tests {
     }
 
     #[test]
+    fn a_limit_covers_own_or_labelled_targets() {
+        let label = |name: &str, value: &str| TargetLimit::Label { name: name.to_owned(), value: value.to_owned() };
+        let labels = BTreeMap::from([("team".to_owned(), "x".to_owned())]);
+        let covers = |limits: &[TargetLimit], owner: Option<&str>| {
+            TargetAccess { caller: "token a".to_owned(), limits: limits.to_vec() }.covers(owner, &labels)
+        };
+        for owner in [None, Some("token a"), Some("token b"), Some("token aa"), Some("")] {
+            let is_own = owner == Some("token a");
+            assert!(covers(&[TargetLimit::All], owner) && !covers(&[], owner));
+            assert_eq!(covers(&[TargetLimit::Own], owner), is_own);
+            assert!(covers(&[TargetLimit::Own, label("team", "x")], owner));
+            for other in [label("team", "y"), label("team", ""), label("tea", "x"), label("", "")] {
+                assert!(!covers(std::slice::from_ref(&other), owner), "{other:?}");
+                assert_eq!(covers(&[other, TargetLimit::Own], owner), is_own);
+            }
+        }
+    }
+
+    #[test]
     fn scopes_are_parsed_and_printed() {
         let own = "plugins:write:tenant-db";
         for text in ["read", "targets:write", "targets:reveal", "plugins:write", own, "sources:write", "operate"] {
             assert_eq!(text.parse::<TokenScope>().unwrap().to_string(), text);
         }
-        for text in ["", "Read", "plugins:write:", "plugins", "plugins:writes", "*", "operate "] {
+        for (scope, limit) in ["read", "targets:write", "targets:reveal"]
+            .into_iter()
+            .flat_map(|scope| [":own", ":label:team=x", ":label:a.b/c=", ":label:a=b=c"].map(|limit| (scope, limit)))
+        {
+            let text = format!("{scope}{limit}");
+            assert_eq!(text.parse::<TokenScope>().unwrap().to_string(), text);
+        }
+        let long = format!("read:label:a={}", "x".repeat(MAX_LABEL - 1));
+        for text in [
+            "",
+            "Read",
+            "plugins:write:",
+            "plugins",
+            "plugins:writes",
+            "*",
+            "operate ",
+            "read:",
+            "reads",
+            "read:Own",
+            "read:owner",
+            "read:own:",
+            "read:label",
+            "read:label:",
+            "read:label:a",
+            "read:label:=b",
+            "read:all",
+            "operate:own",
+            "plugins:write:label:a=b",
+            "sources:write:own",
+            "read:label:a=b c",
+            "read:label:a=b\nc",
+            "read:label:a=\u{202e}",
+            &long,
+        ] {
             assert!(text.parse::<TokenScope>().is_err(), "{text}");
         }
         for name in ["*", "a/b", "slow/../any", "_target", "db@1.0.0", "db-", "1db", "a b", &"a".repeat(254)] {

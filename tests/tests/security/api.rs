@@ -44,15 +44,15 @@ const WRITE_SOURCES: &[&str] = &["sources:write", "operate"];
 const WRITE_TARGETS: &[&str] = &["targets:write", "operate"];
 
 /// A request, and the scopes that permit it.
-struct ApiRequest {
+pub(super) struct ApiRequest {
     scopes: &'static [&'static str],
-    method: Method,
-    path: String,
-    body: Option<Value>,
+    pub(super) method: Method,
+    pub(super) path: String,
+    pub(super) body: Option<Value>,
 }
 
 /// Returns a valid request for each route that needs a token.
-fn routes(run: &str) -> Vec<ApiRequest> {
+pub(super) fn routes(run: &str) -> Vec<ApiRequest> {
     let document = |kind: &str, name: &str, rest: &str| Some(json!({"document": named(kind, name, rest)}));
     let target = document("Sandbox", "p", "");
     let request = json!({"kind": "sandbox", "name": "p", "document": named("Sandbox", "p", "")});

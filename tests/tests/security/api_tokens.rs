@@ -128,6 +128,7 @@ pub(crate) async fn invalid_requests_for_tokens() {
         ("name", json!(["", "a b", "a/b", "..", "a".repeat(64)])),
         ("scopes", json!([[], ["admin"], ["read", "plugins:write:"], ["plugins:write:a b"], ["plugins:write:*"]])),
         ("scopes", json!([["plugins:write:a/b"], ["plugins:write:_target"]])),
+        ("scopes", json!([["read:"], ["read:label:team"], ["targets:write:label:=x"], ["operate:own"]])),
         ("ttl", json!(["0s", "367d", "forever"])),
     ] {
         for value in wrong.as_array().unwrap() {

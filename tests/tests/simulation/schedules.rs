@@ -7,6 +7,7 @@ use ebb_engine::{Attempt, Epoch, EventName, HeadState, Hook, Millis, RunPhase, S
 use ebb_flow::advance::callback::CallbackOutcome;
 use ebb_flow::operator::target_request::TargetRequest;
 use ebb_flow::ports::QueueMessage;
+use ebb_protocol::api_token::TargetAccess;
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::id::{EventRef, RunId};
 use ebb_protocol::lifecycle::LifecycleData;
@@ -439,7 +440,7 @@ fn request(target: &TargetScenario, ttl: &str) -> TargetRequest {
         uid: None,
         routing_key: None,
         key: None,
-        caller: "token a".to_owned(),
+        access: TargetAccess::to_all("token a"),
     }
 }
 

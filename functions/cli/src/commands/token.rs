@@ -30,12 +30,13 @@ impl TokenCommand {
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  ebb token create ci --scope read --scope targets:write\n  ebb token create db-team --scope plugins:write:tenant-db --ttl 30d"
+    after_help = "Examples:\n  ebb token create ci --scope read --scope targets:write\n  ebb token create ann --scope read:own --scope targets:write:own\n  ebb token create db-team --scope plugins:write:tenant-db --ttl 30d"
 )]
 pub(crate) struct TokenCreateArgs {
     /// Name of the token: letters, digits, `-`, `_` and `.`
     name: String,
-    /// Permission: read, targets:write, targets:reveal, plugins:write, plugins:write:NAME, sources:write or operate; repeatable
+    /// Permission: read, targets:write or targets:reveal, each also with :own or :label:KEY=VALUE, plugins:write,
+    /// plugins:write:NAME, sources:write or operate; repeatable
     #[arg(long = "scope", value_name = "SCOPE", required = true)]
     scopes: Vec<String>,
     /// Time until it expires, such as 12h or 30d, at most 366d

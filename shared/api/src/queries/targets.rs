@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use ebb_engine::{Hook, TargetPhase};
 use ebb_protocol::api::{ResourceDetail, TargetDetail, TargetInfo, TargetPage, TargetState};
+use ebb_protocol::api_token::TargetAccess;
 use ebb_protocol::id::{RunId, TargetKey};
 use ebb_protocol::lifecycle::{self, FieldError};
 use ebb_protocol::limits;
@@ -42,6 +43,8 @@ pub struct TargetFilter {
     pub plugin: Option<String>,
     /// A text in name, UID, owner, labels, plugins or first cause, in upper or lower case.
     pub text: Option<String>,
+    /// The targets that the caller may read. `None` means every target.
+    pub access: Option<TargetAccess>,
 }
 
 impl TargetFilter {
@@ -56,6 +59,7 @@ impl TargetFilter {
             && self.labels.iter().all(has_label)
             && self.owner.as_ref().is_none_or(|owner| target.owner.as_ref() == Some(owner))
             && self.plugin.as_ref().is_none_or(uses)
+            && self.access.as_ref().is_none_or(|access| access.covers(target.owner.as_deref(), &target.labels))
             && self.text.as_ref().is_none_or(|text| has_text(target, &text.to_lowercase()))
     }
 }

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use axum::http::{HeaderMap, StatusCode, header};
-use ebb_protocol::api_token::{self, TokenScope, has_digest, parse_scopes};
+use ebb_protocol::api_token::{self, TargetAccess, TargetLimit, TokenScope, has_digest, parse_scopes};
 use ebb_protocol::limits;
 use ebb_protocol::time::rfc3339;
 use sha2::{Digest as _, Sha256};
@@ -26,7 +26,7 @@ pub enum ApiRole {
 impl ApiRole {
     fn scope(self) -> TokenScope {
         match self {
-            Self::User => TokenScope::Read,
+            Self::User => TokenScope::Read(TargetLimit::All),
             Self::Author => TokenScope::PluginsWrite(None),
             Self::Operator => TokenScope::Operate,
         }
@@ -60,9 +60,10 @@ impl ApiPermission<'_> {
     fn is_in(self, scope: &TokenScope) -> bool {
         match (scope, self) {
             (TokenScope::Operate, _)
-            | (TokenScope::Read, Self::ReadPlugins | Self::ReadTargets | Self::ReadMetrics)
-            | (TokenScope::TargetsWrite, Self::WriteTargets)
-            | (TokenScope::TargetsReveal, Self::RevealTargets)
+            | (TokenScope::Read(_), Self::ReadPlugins | Self::ReadTargets)
+            | (TokenScope::TargetsWrite(_), Self::WriteTargets)
+            | (TokenScope::TargetsReveal(_), Self::RevealTargets)
+            | (TokenScope::Read(TargetLimit::All), Self::ReadMetrics)
             | (TokenScope::PluginsWrite(_), Self::ReadPlugins | Self::PublishPlugin)
             | (TokenScope::PluginsWrite(None), Self::WritePlugin(_) | Self::ReadSources | Self::ReadConnections)
             | (TokenScope::SourcesWrite, Self::ReadSources | Self::WriteSources) => true,
@@ -71,17 +72,27 @@ impl ApiPermission<'_> {
         }
     }
 
-    /// Returns the smallest scope with the permission.
-    fn scope(self) -> TokenScope {
+    /// Returns the targets to which `scope` limits the permission, if it has the permission.
+    fn limit(self, scope: &TokenScope) -> Option<TargetLimit> {
+        self.is_in(scope).then(|| match scope {
+            TokenScope::Read(limit) | TokenScope::TargetsWrite(limit) | TokenScope::TargetsReveal(limit) => {
+                limit.clone()
+            }
+            TokenScope::PluginsWrite(_) | TokenScope::SourcesWrite | TokenScope::Operate => TargetLimit::All,
+        })
+    }
+
+    /// Returns the smallest scope with the permission, for all targets.
+    pub(super) fn scope(self) -> TokenScope {
         match self {
-            Self::ReadPlugins | Self::ReadTargets | Self::ReadMetrics => TokenScope::Read,
+            Self::ReadPlugins | Self::ReadTargets | Self::ReadMetrics => TokenScope::Read(TargetLimit::All),
             Self::PublishPlugin | Self::ReadConnections => TokenScope::PluginsWrite(None),
             // No scope is for `_target` alone.
             Self::WritePlugin(name) => {
                 format!("plugins:write:{name}").parse().unwrap_or(TokenScope::PluginsWrite(None))
             }
-            Self::RevealTargets => TokenScope::TargetsReveal,
-            Self::WriteTargets => TokenScope::TargetsWrite,
+            Self::RevealTargets => TokenScope::TargetsReveal(TargetLimit::All),
+            Self::WriteTargets => TokenScope::TargetsWrite(TargetLimit::All),
             Self::ReadSources | Self::WriteSources => TokenScope::SourcesWrite,
             Self::Operate => TokenScope::Operate,
         }
@@ -98,7 +109,7 @@ pub(crate) struct ApiCaller {
 }
 
 impl ApiCaller {
-    /// Checks that a scope of the caller has a permission.
+    /// Checks that a scope of the caller has a permission, which the scope may limit to some targets.
     ///
     /// # Errors
     /// Returns 403 with the missing scope.
@@ -106,10 +117,20 @@ impl ApiCaller {
         if self.scopes.iter().any(|scope| permission.is_in(scope)) {
             return Ok(());
         }
+        let needed = permission.scope();
+        Err(forbidden(format!("the request needs the scope {needed}; {self} has: {}", self.scope_list())))
+    }
+
+    /// Returns the targets for which the caller has a permission.
+    pub(crate) fn access(&self, permission: ApiPermission<'_>) -> TargetAccess {
+        let limits = self.scopes.iter().filter_map(|scope| permission.limit(scope));
+        TargetAccess { caller: self.name.clone(), limits: limits.collect() }
+    }
+
+    /// Returns the scopes of the caller as text.
+    pub(crate) fn scope_list(&self) -> String {
         let scopes: Vec<String> = self.scopes.iter().map(ToString::to_string).collect();
-        let (needed, own) = (permission.scope(), scopes.join(", "));
-        let detail = format!("the request needs the scope {needed}; {self} has: {own}");
-        Err(HttpProblem::new(StatusCode::FORBIDDEN, "forbidden", detail))
+        scopes.join(", ")
     }
 
     /// Returns the name of a caller with a name of its own. A role has none.
@@ -165,6 +186,11 @@ impl ApiTokens {
 
 /// The maximum bytes of a token.
 const MAX_TOKEN: usize = 16 << 10;
+
+/// Returns the problem of a caller without a permission.
+pub(crate) fn forbidden(detail: String) -> HttpProblem {
+    HttpProblem::new(StatusCode::FORBIDDEN, "forbidden", detail)
+}
 
 fn unauthorized(code: &str, detail: impl Into<String>) -> HttpProblem {
     HttpProblem::new(StatusCode::UNAUTHORIZED, code, detail)
@@ -223,7 +249,7 @@ impl ServerState {
         }
         let scopes = parse_scopes(found.scopes.iter().map(String::as_str)).map_err(|error| {
             tracing::error!(name, %error, "a stored token has an unknown scope");
-            HttpProblem::new(StatusCode::FORBIDDEN, "forbidden", format!("the token {name} has an unknown scope"))
+            forbidden(format!("the token {name} has an unknown scope"))
         })?;
         Ok(ApiCaller { name: format!("token {name}"), is_role: false, scopes })
     }

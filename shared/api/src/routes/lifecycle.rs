@@ -13,6 +13,7 @@ use ebb_protocol::limits;
 use ebb_protocol::sign::{self, SignatureError};
 use ebb_protocol::unit::TRACEPARENT;
 
+use super::auth::forbidden;
 use crate::background::{self, RemainingWork};
 use crate::bodies::{BodyBudget, check_length};
 use crate::{HttpProblem, HttpResult, ServerState};
@@ -61,8 +62,8 @@ pub(crate) async fn receive(
     let parents = header.into_iter().chain(event.traceparent.as_deref());
     telemetry::webhook_received(&event.data.kind, &event.data.name, parents);
     let plugins: &dyn ebb_flow::env::ApiStore = server.store.as_ref();
-    let (sender, decided) = (RequestSender::Platform, DecidedFor::Any);
-    let begun = lifecycle::begin(env, plugins, (event.event_type, &event.id), &event.data, sender, decided);
+    let (requester, decided) = (RequestSender::Platform.into(), DecidedFor::Any);
+    let begun = lifecycle::begin(env, plugins, (event.event_type, &event.id), &event.data, requester, decided);
     let (response, follow_up) = Box::pin(begun).await?;
     let rest = background::run_follow_up(env, follow_up).await?;
     Ok((StatusCode::ACCEPTED, rest, Json(response)))
@@ -72,6 +73,7 @@ impl From<LifecycleRejection> for HttpProblem {
     fn from(rejection: LifecycleRejection) -> Self {
         match rejection {
             LifecycleRejection::Conflict(code, detail) => Self::new(StatusCode::CONFLICT, code, detail),
+            LifecycleRejection::Forbidden(detail) => forbidden(detail),
             LifecycleRejection::Unknown(detail) => Self::not_found(detail),
             LifecycleRejection::Busy(detail) => Self::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail),
             LifecycleRejection::Document(errors) => errors.into(),

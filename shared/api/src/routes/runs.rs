@@ -45,7 +45,9 @@ pub(crate) async fn get(
     server: Permitted<ReadTargets>,
     Query(query): Query<UnitsQuery>,
 ) -> HttpResult<Json<RunDetail>> {
-    let found = runs::get(&server.env, &parse(&run)?).await?;
+    let id = parse(&run)?;
+    server.check_run(&id).await?;
+    let found = runs::get(&server.env, &id).await?;
     let mut found = found.ok_or_else(|| HttpProblem::not_found(format!("run {run} does not exist")))?;
     let token = query.next_token.as_deref();
     runs::page(&mut found, token, limits::API_RESPONSE).ok_or_else(|| {
@@ -82,7 +84,9 @@ pub(crate) async fn logs(
     server: Permitted<ReadTargets>,
     Query(query): Query<AttemptQuery>,
 ) -> HttpResult<([(&'static str, String); 2], String)> {
-    match logs::log(&server.env, &parse(&run)?, &query.unit, query.attempt).await? {
+    let id = parse(&run)?;
+    server.check_run(&id).await?;
+    match logs::log(&server.env, &id, &query.unit, query.attempt).await? {
         LogSearch::Found(attempt, ShownLog { mut log, state }) => {
             let headers = [(ATTEMPT, attempt.0.to_string()), (LOG_BYTES, log.len().to_string())];
             if !log.is_empty() && !log.ends_with('\n') && !state.is_empty() {
@@ -121,6 +125,7 @@ pub(crate) async fn rendered(
     Query(query): Query<AttemptQuery>,
 ) -> HttpResult<Json<UnitRendering>> {
     let id = parse(&run)?;
+    server.check_run(&id).await?;
     match Box::pin(rendered::rendered(&server.env, &id, &query.unit, query.attempt)).await? {
         RenderingSearch::Found(rendering) => Ok(Json(*rendering)),
         RenderingSearch::Missing(detail) => Err(HttpProblem::not_found(detail)),

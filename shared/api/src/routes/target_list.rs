@@ -5,8 +5,11 @@ use std::collections::BTreeSet;
 use axum::Json;
 use axum::http::StatusCode;
 use ebb_protocol::api::{TargetPage, TargetState};
+use ebb_protocol::api_token::TargetAccess;
 use ebb_protocol::lifecycle::FieldError;
 use ebb_protocol::limits;
+use ebb_protocol::seal::{open_value, seal_value};
+use ebb_protocol::sign::WebhookKeys;
 use ebb_store::TargetList;
 use serde::Deserialize;
 use serde::de::IntoDeserializer as _;
@@ -28,7 +31,9 @@ pub(crate) struct ListQuery {
     #[param(pattern = "^[a-z][a-z0-9-]{0,62}$")]
     kind: Option<String>,
     /// The `nextToken` of the previous page.
-    #[param(pattern = r"^[a-z][a-z0-9-]{0,62}/([!\x22$&-.0->@-\[\]-~]{1,253}|[^/#%?\\\s\x00-\x1f\x7f-\x9f]{1,75})$")]
+    #[param(
+        pattern = r"^([A-Za-z0-9_=-]+|[a-z][a-z0-9-]{0,62}/([!\x22$&-.0->@-\[\]-~]{1,253}|[^/#%?\\\s\x00-\x1f\x7f-\x9f]{1,75}))$"
+    )]
     next_token: Option<String>,
     /// Lists gone targets instead of active ones. A gone target is listed for 30 days.
     #[serde(default)]
@@ -83,7 +88,7 @@ fn phase_of(text: &str) -> Result<TargetState, String> {
 }
 
 impl ListQuery {
-    fn filter(self) -> Result<TargetFilter, FieldError> {
+    fn filter(self, access: Option<TargetAccess>) -> Result<TargetFilter, FieldError> {
         let Self { kind, unconfirmed, phase: phases, label, owner, plugin, q: text, .. } = self;
         let parts = label.iter().map(|label| match label.split_once('=') {
             Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
@@ -93,8 +98,24 @@ impl ListQuery {
             }
         });
         let labels = parts.collect::<Result<_, FieldError>>()?;
-        Ok(TargetFilter { kind, unconfirmed, phases, labels, owner, plugin, text })
+        Ok(TargetFilter { kind, unconfirmed, phases, labels, owner, plugin, text, access })
     }
+}
+
+/// The place for which the `nextToken` of a limited caller is encrypted.
+const PAGE: &str = "page of targets";
+
+/// Encrypts a `nextToken`. It is valid in a query without encoding.
+fn sealed(keys: &WebhookKeys, token: &str) -> String {
+    seal_value(keys, PAGE, token.as_bytes()).replace('+', "-").replace('/', "_")
+}
+
+fn opened(keys: &WebhookKeys, sealed: &str) -> Result<String, FieldError> {
+    let token = open_value(keys, PAGE, &sealed.replace('-', "+").replace('_', "/"));
+    token.and_then(|token| String::from_utf8(token).ok()).ok_or_else(|| FieldError {
+        field: "nextToken",
+        problem: "is not the `nextToken` of a page of this caller".to_owned(),
+    })
 }
 
 /// Lists targets by kind and name: active ones, or gone ones. Reads at most about 1,000 targets. A page can therefore be short
@@ -108,10 +129,20 @@ pub(crate) async fn list(
 ) -> HttpResult<Json<TargetPage>> {
     let list = if query.gone { TargetList::Gone } else { TargetList::Active };
     let invalid = |error: FieldError| HttpProblem::new(StatusCode::BAD_REQUEST, "invalid-query", error.to_string());
-    let token = query.next_token.take();
-    let filter = query.filter().map_err(invalid)?;
+    let (keys, access) = (&server.env.settings.unit_keys, Some(server.access()).filter(TargetAccess::is_limited));
+    let token = query.next_token.take().map(|token| match access {
+        Some(_) => opened(keys, &token),
+        None => Ok(token),
+    });
+    let token = token.transpose().map_err(invalid)?;
+    let filter = query.filter(access).map_err(invalid)?;
     let page = targets::list(server.store.as_ref(), list, &filter, token.as_deref()).await;
     let mut page = page.map_err(|error| error.map(invalid))?;
+    if filter.access.is_some() {
+        // Both name targets that the caller may not read.
+        page.damaged.clear();
+        page.next_token = page.next_token.map(|token| sealed(keys, &token));
+    }
     if list == TargetList::Active {
         page.outages = clusters::outages(server.store.as_ref()).await?.into_values().collect();
     }

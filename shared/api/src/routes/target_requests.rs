@@ -19,7 +19,6 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::permitted::{Permitted, WriteTargets};
-use super::targets::unknown;
 use super::{Path, Query};
 use crate::background::{self, RemainingWork};
 use crate::queries::plans;
@@ -50,7 +49,8 @@ pub(crate) struct ApplyQuery {
         ("deleteTarget" = (operation_id = "deleteTarget", parameters(("kind" = "$request.body#/kind"), ("name" = "$request.body#/name")))),
     )),
     (status = 400, description = "The body, a query parameter or the idempotency key is malformed."),
-    (status = 409, description = "`stale`: the instance has ended. `name-taken`: another instance waits for the name. `other-owner`: a source has created the instance. `outdated`: another request has changed the target. `fixed-field`, `plan-too-large`: the target cannot be changed to this document."),
+    (status = 403, description = "The scopes do not cover the target, or the labels of the document."),
+    (status = 409, description = "`stale`: the instance has ended. `name-taken`: another instance waits for the name. `other-owner`: a source has created the instance, or another owner has the name. `outdated`: another request has changed the target. `fixed-field`, `plan-too-large`: the target cannot be changed to this document."),
     (status = 413, description = "The body is larger than 1 MiB."),
     (status = 422, description = "A field is invalid, or the document has errors."),
 ))]
@@ -63,13 +63,16 @@ pub(crate) async fn apply(
     let key = idempotency_key(&headers)?;
     let ApplyTarget { kind, name, document, uid, routing_key } =
         super::read_json_within(body, limits::WEBHOOK_BODY).await?;
-    let caller = server.caller.to_string();
-    let request = TargetRequest { kind, name, document, uid, routing_key, key, caller };
+    let access = server.access();
+    let request = TargetRequest { kind, name, document, uid, routing_key, key, access };
     let env = &server.env;
     let plugins: &dyn ebb_flow::env::ApiStore = server.store.as_ref();
     if query.dry_run {
-        let TargetPreview { plan, notes, uid, generation, result, changes, resources, expires } =
-            target_request::preview(env, plugins, &request).await?;
+        let preview = match target_request::preview(env, plugins, &request).await {
+            Ok(preview) => preview,
+            Err(error) => return Err(server.rejected(request.target_key(), error).await),
+        };
+        let TargetPreview { plan, notes, uid, generation, result, changes, resources, expires } = preview;
         let TargetRequest { kind, name, .. } = request;
         let key = TargetKey::new(&kind, &name);
         let (target, url) = (key.to_string(), env.target_url(key));
@@ -80,7 +83,10 @@ pub(crate) async fn apply(
     }
     let parent = headers.get(TRACEPARENT).and_then(|value| value.to_str().ok());
     telemetry::webhook_received(&request.kind, &request.name, parent);
-    let (response, follow_ups) = Box::pin(target_request::apply(env, plugins, &request)).await?;
+    let (response, follow_ups) = match Box::pin(target_request::apply(env, plugins, &request)).await {
+        Ok(begun) => begun,
+        Err(error) => return Err(server.rejected(request.target_key(), error).await),
+    };
     server.caller.log_change("apply target", format_args!("{} with uid {}", response.target, response.uid));
     accepted(&server, request.target_key(), response, follow_ups).await
 }
@@ -89,7 +95,8 @@ pub(crate) async fn apply(
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DeleteQuery {
-    /// The identity of the instance. Without it, every instance of the name is deleted, also one that waits for it.
+    /// The identity of the instance. Without it, every instance of the name is deleted that the scopes cover, also one that
+    /// waits for it.
     #[param(pattern = r"^(?!\.{1,2}$)([!\x22$&-.0->@-\[\]-~]{1,128}|[^/#%?\\\s\x00-\x1f\x7f-\x9f]{1,75})$")]
     uid: Option<String>,
 }
@@ -105,8 +112,9 @@ pub(crate) async fn delete(
     Query(query): Query<DeleteQuery>,
 ) -> HttpResult<ReceiptResponse> {
     let key = TargetKey::new(&kind, &name);
-    let deleted = Box::pin(target_request::delete(&server.env, key, query.uid.as_deref())).await?;
-    let (response, follow_ups) = deleted.ok_or_else(|| unknown(key))?;
+    let access = server.access();
+    let deleted = Box::pin(target_request::delete(&server.env, key, query.uid.as_deref(), &access)).await?;
+    let Some((response, follow_ups)) = deleted else { return Err(server.refusal(key).await) };
     server.caller.log_change("delete target", format_args!("{} with uid {}", response.target, response.uid));
     accepted(&server, key, response, follow_ups).await
 }

@@ -64,8 +64,10 @@ pub(crate) async fn get(
 ) -> HttpResult<Json<TargetDetail>> {
     let key = TargetKey::new(&kind, &name);
     let mut values = SensitiveValues::Hidden;
+    server.check_target(key).await?;
     if reveal {
         server.caller.require(ApiPermission::RevealTargets)?;
+        server.check_permission(ApiPermission::RevealTargets, key).await?;
         values = SensitiveValues::Revealed;
     }
     let found = targets::get(&server.env, server.store.as_ref(), key, outputs.as_deref(), values).await?;
@@ -89,6 +91,7 @@ pub(crate) async fn why(
     server: Permitted<ReadTargets>,
 ) -> HttpResult<Json<TargetDiagnosis>> {
     let key = TargetKey::new(&kind, &name);
+    server.check_target(key).await?;
     let found = why::why(&server.env, server.store.as_ref(), key).await?;
     match found {
         Some(found) => Ok(Json(found)),
@@ -111,6 +114,7 @@ pub(crate) async fn retry(
     body: Body,
 ) -> HttpResult<(StatusCode, Json<RetryResponse>)> {
     let key = TargetKey::new(&kind, &name);
+    server.check_target(key).await?;
     let request: RetryTarget = super::read_optional_json(body).await?;
     if let Some(plugin) = &request.plugin {
         let (mode, status) = match request.dry_run {

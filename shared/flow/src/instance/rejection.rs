@@ -10,6 +10,8 @@ use crate::error::RequestError;
 pub enum LifecycleRejection {
     /// 409: the instance has ended or has not begun, or another one waits for the name. The fields are a code and a text.
     Conflict(&'static str, String),
+    /// 403: the scopes of the caller do not cover the target. The value is the error text.
+    Forbidden(String),
     /// 404: the target of an event does not exist.
     Unknown(String),
     /// 503: too many events wait.
@@ -27,6 +29,7 @@ impl LifecycleRejection {
     pub(crate) fn detail(self) -> String {
         match self {
             Self::Conflict(_, text)
+            | Self::Forbidden(text)
             | Self::Unknown(text)
             | Self::Busy(text)
             | Self::Missing(text)
@@ -67,5 +70,12 @@ pub(crate) fn foreign(target: TargetKey<'_>) -> LifecycleRejection {
          person delete it by `ebb sandbox delete {}` and send the request again",
         target.name
     );
+    LifecycleRejection::Conflict("other-owner", text)
+}
+
+/// Returns the rejection of a request for a name that a target of another owner has. It names no owner, because a caller
+/// must not learn about the targets of others.
+pub(crate) fn other_owner(target: TargetKey<'_>) -> LifecycleRejection {
+    let text = format!("{target} belongs to another owner: give the target another name");
     LifecycleRejection::Conflict("other-owner", text)
 }

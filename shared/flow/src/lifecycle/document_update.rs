@@ -24,6 +24,7 @@ use crate::error::{FlowError, FlowResult, RequestError};
 use crate::instance::changes::PinnedVersions;
 use crate::instance::due;
 use crate::instance::rejection::LifecycleRejection;
+use crate::instance::requester::Requester;
 use crate::instance::retention;
 use crate::instance::target_document::{
     CompiledDocument, compile_document, compile_event, compiler_tools, load_plan, no_document,
@@ -39,8 +40,9 @@ pub(super) async fn update(
     plugins: &dyn ReadPlugins,
     event: &LifecycleData,
     target: &TargetHead,
-    sender: RequestSender<'_>,
+    requester: Requester<'_>,
 ) -> Result<UpdateOutcome, RequestError<LifecycleRejection>> {
+    let sender = requester.sender;
     let waiting = target.waiting.as_ref().filter(|waiting| target.uid != event.uid && waiting.uid == event.uid);
     let (plan, routing_key) = match waiting {
         Some(waiting) => (&waiting.plan, &waiting.routing_key),
@@ -63,6 +65,8 @@ pub(super) async fn update(
     };
     let versions = PinnedVersions::OfPlan(&pinned.plan);
     let wanted = compile_event(env, plugins, event, (versions, sender)).await?;
+    let owner = waiting.map_or(&target.owner, |waiting| &waiting.owner);
+    requester.check_labels(owner.as_deref(), &wanted.target.labels)?;
     let merged = next_run::merge(env, target, waiting.is_some(), (&current, &wanted)).await?;
     // An update without a key keeps that of the update that it replaces.
     let replaced = target.pending_update.as_ref().filter(|_| waiting.is_none());

@@ -11,6 +11,7 @@ use ebb_documents::plan::Plan;
 use ebb_engine::target::RequestSender;
 use ebb_engine::{Millis, TargetPhase, Timestamp};
 use ebb_protocol::api::{DocumentChange, ResourceEffect};
+use ebb_protocol::api_token::TargetAccess;
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::id::{TargetKey, short_digest};
 use ebb_protocol::lifecycle::{
@@ -24,8 +25,9 @@ use crate::env::{CompiledPlan, Env};
 use crate::error::{FlowError, RequestError};
 use crate::instance::changes::{self, PinnedVersions};
 use crate::instance::rejection::{foreign, stale};
+use crate::instance::requester::covers_instance;
 use crate::instance::target_document::{DocumentNotes, compile_document, compiler_tools};
-use crate::lifecycle::{self, DecidedFor, LifecycleRejection};
+use crate::lifecycle::{self, DecidedFor, LifecycleRejection, Requester};
 
 /// A request to create or update a target.
 #[derive(Clone, Debug)]
@@ -38,8 +40,8 @@ pub struct TargetRequest {
     pub routing_key: Option<String>,
     /// The name of the request. The UID of a new instance follows from it, so a repetition begins no second instance.
     pub key: Option<String>,
-    /// The name of the verified caller, who owns a new instance.
-    pub caller: String,
+    /// The verified caller, who owns a new instance, and the targets that it may change.
+    pub access: TargetAccess,
 }
 
 /// The effect that a request would have.
@@ -157,12 +159,14 @@ pub async fn apply(
 ) -> Result<(LifecycleResponse, Vec<FollowUp>), RequestError<LifecycleRejection>> {
     let mut follow_ups = Vec::new();
     let is_free = request.uid.is_none();
+    let requester = Requester::api(&request.access);
     for _ in 0..crate::ATTEMPTS {
         let head = env.store.read_target(request.target_key()).await?;
-        if let Some(second) = head.as_ref().filter(|_| is_free).and_then(second) {
+        let is_own = |head: &&TargetHead| second(head).is_none_or(|uid| covers_instance(&request.access, head, uid));
+        if let Some(second) = head.as_ref().filter(|_| is_free).filter(is_own).and_then(second) {
             let instance = request.target_key().instance(second);
             // The instance may have begun since, and is then the only one.
-            let sender = (RequestSender::Api(&request.caller), DecidedFor::seen(head.as_ref()));
+            let sender = (requester.sender, DecidedFor::seen(head.as_ref()));
             let deleted = lifecycle::begin_delete(env, instance, TargetStopCause::Deleted, sender);
             match Box::pin(deleted).await? {
                 Some(follow_up) => follow_ups.push(follow_up),
@@ -170,9 +174,11 @@ pub async fn apply(
             }
         }
         let instance = request.select(env, head.as_ref())?;
+        if let Some(head) = &head {
+            requester.check(head, &instance.uid)?;
+        }
         let data = request.data(&instance);
-        let (sender, decided) = (RequestSender::Api(&request.caller), DecidedFor::Any);
-        let begun = lifecycle::begin(env, plugins, (instance.change, ""), &data, sender, decided);
+        let begun = lifecycle::begin(env, plugins, (instance.change, ""), &data, requester, DecidedFor::Any);
         let begun = Box::pin(begun).await;
         let (response, follow_up) = match begun {
             Ok(begun) => begun,
@@ -213,8 +219,12 @@ pub async fn preview(
     plugins: &dyn ReadPlugins,
     request: &TargetRequest,
 ) -> Result<TargetPreview, RequestError<LifecycleRejection>> {
+    let requester = Requester::api(&request.access);
     let head = env.store.read_target(request.target_key()).await?;
     let instance = request.select(env, head.as_ref())?;
+    if let Some(head) = &head {
+        requester.check(head, &instance.uid)?;
+    }
     let key = request.target_key().instance(&instance.uid).key();
     let current: Option<Arc<CompiledPlan>> = match &instance.known {
         Some((_, digest)) => Some(env.plan(&key, digest).await?),
@@ -224,6 +234,12 @@ pub async fn preview(
     let compiled =
         compile_document(plugins, compiler_tools(env), request.target_key(), &request.document, versions).await;
     let (plan, notes) = compiled.map_err(|error| error.map(LifecycleRejection::Document))?;
+    let owner = match head.as_ref().filter(|_| instance.known.is_some()) {
+        Some(TargetHead { waiting: Some(waiting), .. }) if waiting.uid == instance.uid => waiting.owner.clone(),
+        Some(head) => head.owner.clone(),
+        None => requester.sender.owner(),
+    };
+    requester.check_labels(owner.as_deref(), &plan.target.labels)?;
     let has_ended = match (&instance.known, &head) {
         (None, Some(head)) if head.uid == instance.uid => true,
         (None, _) => env.store.read_tombstone(&key).await?.is_some(),
@@ -272,8 +288,8 @@ fn effect(change: ResourceChange) -> ResourceEffect {
     }
 }
 
-/// Begins to delete an instance, or without `uid` every instance of a name. Returns the response with the follow-ups, or
-/// `None` if nothing of the name is known.
+/// Begins to delete an instance, or without `uid` every instance of a name, of those that `access` covers. Returns the
+/// response with the follow-ups, or `None` if no such instance is known.
 ///
 /// # Errors
 /// Returns a rejection for an invalid `uid`, or an error if the state could not be written.
@@ -281,9 +297,10 @@ pub async fn delete(
     env: &Env,
     target: TargetKey<'_>,
     uid: Option<&str>,
+    access: &TargetAccess,
 ) -> Result<Option<(LifecycleResponse, Vec<FollowUp>)>, RequestError<LifecycleRejection>> {
     let Some(head) = env.store.read_target(target).await? else { return Ok(None) };
-    let uids: Vec<String> = match uid {
+    let mut uids: Vec<String> = match uid {
         Some(uid) => {
             fields::uid(uid).map_err(|error| LifecycleRejection::Invalid(error.to_string()))?;
             lifecycle::check_known_uid(env, target.instance(uid), Some(&head)).await?;
@@ -292,6 +309,10 @@ pub async fn delete(
         // Without the first deletion, the waiting instance would start when the present one is gone.
         None => head.waiting.iter().map(|waiting| waiting.uid.clone()).chain([head.uid.clone()]).collect(),
     };
+    uids.retain(|uid| covers_instance(access, &head, uid));
+    if uids.is_empty() {
+        return Ok(None);
+    }
     let mut follow_ups = Vec::new();
     for uid in &uids {
         let (instance, cause) = (target.instance(uid), TargetStopCause::Deleted);

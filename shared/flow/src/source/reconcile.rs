@@ -159,8 +159,8 @@ async fn create(
         routing_key: None,
         event: None,
     };
-    let (sender, decided) = (RequestSender::Source(&desired.key.source), DecidedFor::seen(head));
-    let begun = lifecycle::begin(env, store, (change, &desired.delivery), &event, sender, decided);
+    let (requester, decided) = (RequestSender::Source(&desired.key.source).into(), DecidedFor::seen(head));
+    let begun = lifecycle::begin(env, store, (change, &desired.delivery), &event, requester, decided);
     let rejection = match Box::pin(begun).await {
         Ok((response, follow_up)) => {
             follow_ups.push(follow_up);

@@ -24,10 +24,10 @@ pub struct CreateToken {
 }
 
 fn scopes() -> Array {
-    let scope = "^(read|targets:(write|reveal)|plugins:write(:[A-Za-z]([A-Za-z0-9-]{0,200}[A-Za-z0-9])?)?|sources:write|operate)$";
+    let scope = "^((read|targets:(write|reveal))(:own|:label:[!-<>-~]{1,100}=[!-~]{0,100})?|plugins:write(:[A-Za-z]([A-Za-z0-9-]{0,200}[A-Za-z0-9])?)?|sources:write|operate)$";
     let scope = ObjectBuilder::new().schema_type(Type::String).pattern(Some(scope));
-    let description = "`read`, `targets:write`, `targets:reveal`, `plugins:write`, `plugins:write:NAME`, `sources:write` or \
-                       `operate`.";
+    let description = "`read`, `targets:write` or `targets:reveal`, each also with `:own` or `:label:KEY=VALUE`, \
+                       `plugins:write`, `plugins:write:NAME`, `sources:write` or `operate`.";
     ArrayBuilder::new().items(scope).min_items(Some(1)).max_items(Some(50)).description(Some(description)).build()
 }
 

@@ -1,0 +1,103 @@
+//! Checks the targets to which the scopes of a caller are limited. A caller with unlimited scopes costs no read.
+//!
+//! A target that the caller may not read is answered as one that does not exist.
+
+use ebb_flow::error::RequestError;
+use ebb_flow::lifecycle::LifecycleRejection;
+use ebb_protocol::api_token::TargetAccess;
+use ebb_protocol::id::{RunId, TargetKey};
+use ebb_store::TargetHead;
+
+use super::auth::{ApiPermission, forbidden};
+use super::permitted::{Permitted, RoutePermission};
+use super::targets::unknown;
+use crate::{HttpProblem, HttpResult};
+
+fn covers(access: &TargetAccess, head: &TargetHead) -> bool {
+    access.covers(head.owner.as_deref(), &head.labels)
+}
+
+impl<P: RoutePermission> Permitted<P> {
+    /// Returns the targets for which the caller has the permission of the route.
+    pub(crate) fn access(&self) -> TargetAccess {
+        self.caller.access(P::NEEDED)
+    }
+
+    /// Checks that the permission of the route covers the present instance of a target.
+    ///
+    /// # Errors
+    /// Returns 403 with those who have the permission, or 404 if the caller may not read the target.
+    pub(crate) async fn check_target(&self, key: TargetKey<'_>) -> HttpResult<()> {
+        self.check_permission(P::NEEDED, key).await
+    }
+
+    /// Checks that a permission covers the present instance of a target.
+    ///
+    /// # Errors
+    /// Returns 403 with those who have the permission, or 404 if the caller may not read the target.
+    pub(crate) async fn check_permission(&self, needed: ApiPermission<'_>, key: TargetKey<'_>) -> HttpResult<()> {
+        let access = self.caller.access(needed);
+        if !access.is_limited() {
+            return Ok(());
+        }
+        match self.env.store.read_target(key).await? {
+            Some(head) if covers(&access, &head) => Ok(()),
+            Some(head) => Err(self.denied(needed, &head).unwrap_or_else(|| unknown(key))),
+            None => Err(unknown(key)),
+        }
+    }
+
+    /// Checks that the permission of the route covers the target of a run. A run of an earlier instance has no known
+    /// owner.
+    ///
+    /// # Errors
+    /// Returns 404 as for a run that does not exist.
+    pub(crate) async fn check_run(&self, run: &RunId) -> HttpResult<()> {
+        let access = self.access();
+        if !access.is_limited() {
+            return Ok(());
+        }
+        let root = self.env.store.read_root(run).await?;
+        if let Some(facts) = root.and_then(|root| root.facts) {
+            let head = self.env.store.read_target(facts.target_key()).await?;
+            if head.is_some_and(|head| head.uid == facts.uid && covers(&access, &head)) {
+                return Ok(());
+            }
+        }
+        Err(HttpProblem::not_found(format!("run {run} does not exist")))
+    }
+
+    /// Returns the problem of a request that found no instance of a target for the caller.
+    pub(crate) async fn refusal(&self, key: TargetKey<'_>) -> HttpProblem {
+        match self.check_target(key).await {
+            Err(problem) => problem,
+            Ok(()) => unknown(key),
+        }
+    }
+
+    /// Returns the problem of a rejected creation or update. A caller that may read the target learns who can change it.
+    pub(crate) async fn rejected(&self, key: TargetKey<'_>, error: RequestError<LifecycleRejection>) -> HttpProblem {
+        let is_other = matches!(&error, RequestError::Rejected(LifecycleRejection::Conflict("other-owner", _)));
+        if is_other
+            && let Err(problem) = self.check_target(key).await
+            && problem.0.code == "forbidden"
+        {
+            return problem;
+        }
+        error.into()
+    }
+
+    /// Returns the problem of a caller without a permission for a target that it may read.
+    fn denied(&self, needed: ApiPermission<'_>, head: &TargetHead) -> Option<HttpProblem> {
+        if !covers(&self.caller.access(ApiPermission::ReadTargets), head) {
+            return None;
+        }
+        let (caller, key, scope) = (&self.caller, head.target_key(), needed.scope());
+        let owner = head.owner.as_deref().unwrap_or("an unknown owner");
+        let detail = format!(
+            "{key} belongs to {owner}, and {caller} has: {}; ask {owner}, or a caller with the scope {scope}",
+            caller.scope_list()
+        );
+        Some(forbidden(detail))
+    }
+}

@@ -1,0 +1,79 @@
+//! The sender of a request about a target, and the targets that it may change.
+
+use std::collections::BTreeMap;
+
+use ebb_engine::TargetPhase;
+use ebb_engine::target::RequestSender;
+use ebb_protocol::api_token::TargetAccess;
+use ebb_store::TargetHead;
+
+use crate::instance::rejection::{LifecycleRejection, other_owner};
+
+/// The sender of a request, with the limits of a caller of the API.
+#[derive(Clone, Copy, Debug)]
+pub struct Requester<'a> {
+    pub sender: RequestSender<'a>,
+    /// `None` if the sender alone decides.
+    access: Option<&'a TargetAccess>,
+}
+
+impl<'a> From<RequestSender<'a>> for Requester<'a> {
+    fn from(sender: RequestSender<'a>) -> Self {
+        Self { sender, access: None }
+    }
+}
+
+impl<'a> Requester<'a> {
+    /// Returns a caller of the API, which may change what `access` covers.
+    pub fn api(access: &'a TargetAccess) -> Self {
+        Self { sender: RequestSender::Api(&access.caller), access: Some(access) }
+    }
+
+    /// Checks that the requester may create or change the instance `uid` of a target that was read. A new instance needs a
+    /// name that no other owner has.
+    pub(crate) fn check(self, target: &TargetHead, uid: &str) -> Result<(), LifecycleRejection> {
+        let Some(access) = self.access else { return Ok(()) };
+        let is_known = target.uid == uid || target.waiting.as_ref().is_some_and(|waiting| waiting.uid == uid);
+        match if is_known { covers_instance(access, target, uid) } else { covers_name(access, target) } {
+            true => Ok(()),
+            false => Err(other_owner(target.target_key())),
+        }
+    }
+
+    /// Checks that the requester may give an instance of `owner` a document with these labels.
+    pub(crate) fn check_labels(
+        self,
+        owner: Option<&str>,
+        labels: &BTreeMap<String, String>,
+    ) -> Result<(), LifecycleRejection> {
+        let Some(access) = self.access else { return Ok(()) };
+        if access.covers(owner, &TargetHead::stored_labels(labels)) {
+            return Ok(());
+        }
+        let text = format!(
+            "{} may change {} only, and the document has other labels: give it such a label",
+            access.caller,
+            access.description()
+        );
+        Err(LifecycleRejection::Forbidden(text))
+    }
+}
+
+/// Returns true if the access covers the instance that has the name of a target, and the one that waits for it. A gone
+/// instance leaves its name to others.
+fn covers_name(access: &TargetAccess, target: &TargetHead) -> bool {
+    let is_free = target.phase == TargetPhase::Gone;
+    let covers_waiting = target.waiting.as_ref().is_none_or(|one| access.covers(one.owner.as_deref(), &one.labels));
+    covers_waiting && (is_free || access.covers(target.owner.as_deref(), &target.labels))
+}
+
+/// Returns true if the access covers the instance `uid` of a target. An instance that the target does not know is covered
+/// by unlimited access only.
+pub(crate) fn covers_instance(access: &TargetAccess, target: &TargetHead, uid: &str) -> bool {
+    let waiting = target.waiting.as_ref().filter(|waiting| waiting.uid == uid);
+    match waiting {
+        Some(waiting) => access.covers(waiting.owner.as_deref(), &waiting.labels),
+        None if target.uid == uid => access.covers(target.owner.as_deref(), &target.labels),
+        None => !access.is_limited(),
+    }
+}

@@ -1,0 +1,190 @@
+//! Scopes that are limited to own targets, or to targets with a label.
+
+use ebb_engine::TargetPhase;
+use ebb_protocol::api::{CreatedToken, TargetPage};
+use ebb_store::{MoveTarget as _, TargetHead, TargetTransition};
+use futures::StreamExt as _;
+
+use super::api::{SCRIPT, routes};
+use crate::harness::*;
+
+const OWN: [&str; 3] = ["read:own", "targets:write:own", "targets:reveal:own"];
+
+async fn token(harness: &Harness, name: &str, scopes: &[&str]) -> String {
+    let request = json!({"name": name, "scopes": scopes});
+    harness.post("/v1/tokens", request).await.is(201).json::<CreatedToken>().token
+}
+
+/// Returns a request for a sandbox. `rest` begins the rest of its document.
+fn body(name: &str, rest: &str) -> Option<Value> {
+    let document = named("Sandbox", name, &format!("{rest}resources: {{r: {{plugin: simple}}}}\n"));
+    Some(json!({"kind": "sandbox", "name": name, "document": document}))
+}
+
+async fn names(harness: &Harness, token: &str) -> Vec<String> {
+    let page: TargetPage = harness.with_token(token, "GET /v1/targets", None).await.is(200).json();
+    assert_eq!(page.next_token, None);
+    page.targets.into_iter().map(|target| target.name).collect()
+}
+
+/// Writes ready targets with the owners that `owner` returns for their numbers.
+async fn write_targets(harness: &Harness, count: usize, owner: impl Fn(usize) -> String) {
+    let heads = (0..count).map(|number| {
+        let head = TargetHead::new("sandbox", &format!("t{number:04}"), "u", now());
+        TargetHead { phase: TargetPhase::Ready, owner: Some(owner(number)), version: 1, ..head }
+    });
+    let store = harness.stack().store();
+    let written = futures::stream::iter(heads).for_each_concurrent(64, |head| async move {
+        assert!(store.move_target(&TargetTransition::new(head, None)).await.unwrap());
+    });
+    written.await;
+}
+
+/// Each route answers as if the target of another owner did not exist.
+pub(crate) async fn no_route_reaches_a_foreign_target() {
+    let harness = Harness::new().await;
+    harness.run("a", "simple", SCRIPT, TargetState::Ready).await;
+    let token = format!("Bearer {}", token(&harness, "bob", &OWN).await);
+    let (run, missing) = (run_id("a", Hook::PreStart).to_string(), run_id("none", Hook::PreStart).to_string());
+    let mut seen = 0;
+    for route in routes(&run) {
+        if !["/v1/targets/", "/v1/runs/"].iter().any(|prefix| route.path.starts_with(prefix)) {
+            continue;
+        }
+        seen += 1;
+        let send = async |path: &str| {
+            let url = harness.url(path);
+            ApiReply::to(&harness.http, &url, Some(&token), route.method.clone(), route.body.clone()).await
+        };
+        let reply = send(&route.path).await;
+        if route.path.contains("/force-") {
+            reply.is_problem(403, "forbidden");
+            continue;
+        }
+        let other = route.path.replace("/sandbox/a", "/sandbox/none").replace(&run, &missing);
+        let expected = send(&other).await.is_problem(404, "not-found").detail;
+        let expected = expected.replace("none", "a").replace(&missing, &run);
+        assert_eq!(reply.is_problem(404, "not-found").detail, expected, "{} {}", route.method, route.path);
+    }
+    assert!(seen >= 9, "{seen}");
+    let request = Some(json!({"kind": "sandbox", "name": "a", "document": named("Sandbox", "a", "")}));
+    for query in ["", "?dryRun=true"] {
+        let url = harness.url(&format!("/v1/targets{query}"));
+        let reply = ApiReply::to(&harness.http, &url, Some(&token), Method::POST, request.clone()).await;
+        let problem = reply.is_problem(409, "other-owner");
+        assert_eq!(problem.detail, "sandbox/a belongs to another owner: give the target another name");
+    }
+    assert_eq!(harness.target("a").await.unwrap().info.phase, TargetState::Ready);
+}
+
+/// An owner changes its targets. Who may only read them learns who can change them.
+pub(crate) async fn owners_change_their_own_targets() {
+    let harness = Harness::simple().await;
+    let (ann, bob) = (token(&harness, "ann", &OWN).await, token(&harness, "bob", &OWN).await);
+    let viewer = token(&harness, "viewer", &["read", "targets:write:own", "targets:reveal:own"]).await;
+    let send = async |token: &str, line: &str, body: Option<Value>| harness.with_token(token, line, body).await;
+    send(&ann, "POST /v1/targets", body("a", "")).await.is(202);
+    let run = harness.phase("a", TargetState::Ready).await.runs[0].id.clone();
+    for line in
+        ["GET /v1/targets/sandbox/a?reveal=true", "GET /v1/targets/sandbox/a/why", &format!("GET /v1/runs/{run}")]
+    {
+        send(&ann, line, None).await.is(200);
+        send(&bob, line, None).await.is_problem(404, "not-found");
+    }
+    send(&viewer, "GET /v1/targets/sandbox/a", None).await.is(200);
+    for (line, body) in [
+        ("GET /v1/targets/sandbox/a?reveal=true", None),
+        ("POST /v1/targets", body("a", "")),
+        ("POST /v1/targets?dryRun=true", body("a", "")),
+        ("POST /v1/targets/sandbox/a/retry", None),
+        ("DELETE /v1/targets/sandbox/a", None),
+    ] {
+        let problem = send(&viewer, line, body).await.is_problem(403, "forbidden");
+        assert!(problem.detail.starts_with("sandbox/a belongs to token ann, and token viewer has: "), "{problem:?}");
+    }
+    let mut waiting = body("a", "");
+    waiting.as_mut().unwrap()["uid"] = "2".into();
+    send(&bob, "POST /v1/targets", waiting).await.is_problem(409, "other-owner");
+    assert_eq!(harness.target("a").await.unwrap().waiting_uid, None);
+
+    harness.receiver.always("POST /make", 500);
+    send(&ann, "POST /v1/targets", body("b", "")).await.is(202);
+    harness.phase("b", TargetState::Failed).await;
+    harness.receiver.always("POST /make", 200);
+    send(&bob, "POST /v1/targets/sandbox/b/retry", None).await.is_problem(404, "not-found");
+    send(&ann, "POST /v1/targets/sandbox/b/retry", None).await.is(202);
+    harness.phase("b", TargetState::Ready).await;
+    assert_eq!((names(&harness, &ann).await.join(" "), names(&harness, &bob).await.len()), ("a b".to_owned(), 0));
+    assert_eq!(names(&harness, &viewer).await.join(" "), "a b");
+
+    // A gone target leaves its name to others, and not its data.
+    send(&ann, "DELETE /v1/targets/sandbox/a", None).await.is(202);
+    harness.settled("a").await;
+    send(&bob, "POST /v1/targets", body("a", "")).await.is(202);
+    harness.phase("a", TargetState::Ready).await;
+    send(&bob, "GET /v1/targets/sandbox/a", None).await.is(200);
+    send(&ann, "GET /v1/targets/sandbox/a", None).await.is_problem(404, "not-found");
+    harness.get(&format!("/v1/runs/{run}")).await.is(200);
+    for token in [&ann, &bob] {
+        send(token, &format!("GET /v1/runs/{run}"), None).await.is_problem(404, "not-found");
+    }
+}
+
+/// A label in a scope is that of the target before and after a change.
+pub(crate) async fn labels_limit_scopes() {
+    let harness = Harness::simple().await;
+    let team = token(&harness, "team", &["read:label:team=x", "targets:write:label:team=x"]).await;
+    let send = async |line: &str, body: Option<Value>| harness.with_token(&team, line, body).await;
+    for (rest, line) in [("", "POST /v1/targets"), ("labels: {team: y}\n", "POST /v1/targets?dryRun=true")] {
+        let problem = send(line, body("a", rest)).await.is_problem(403, "forbidden");
+        assert!(problem.detail.contains("token team may change targets with the label team=x only"), "{problem:?}");
+    }
+    send("POST /v1/targets", body("a", "labels: {team: x}\n")).await.is(202);
+    harness.phase("a", TargetState::Ready).await;
+    send("POST /v1/targets", body("a", "labels: {team: x, more: y}\n")).await.is(202);
+    send("POST /v1/targets", body("a", "labels: {team: y}\n")).await.is_problem(403, "forbidden");
+    for (name, label) in [("b", "x"), ("c", "y")] {
+        let rest = format!("labels: {{team: {label}}}\nresources: {{r: {{plugin: simple}}}}\n");
+        let data = ebb_tests::platform::sandbox(name, &format!("{name}-uid"), &rest);
+        harness.lifecycle(LifecycleType::Created, &data).await.is(202);
+        harness.phase(name, TargetState::Ready).await;
+    }
+    assert_eq!(names(&harness, &team).await.join(" "), "a b");
+    send("GET /v1/targets/sandbox/c", None).await.is_problem(404, "not-found");
+    send("POST /v1/targets", body("c", "labels: {team: x}\n")).await.is_problem(409, "other-owner");
+    send("DELETE /v1/targets/sandbox/c?uid=other", None).await.is_problem(404, "not-found");
+    send("DELETE /v1/targets/sandbox/b", None).await.is(202);
+    harness.phase("b", TargetState::Gone).await;
+    harness.post("/v1/targets", body("a", "labels: {team: y}\n").unwrap()).await.is(202);
+    send("GET /v1/targets/sandbox/a", None).await.is_problem(404, "not-found");
+}
+
+/// The token of a page names the last target that was read, which the caller may not know.
+pub(crate) async fn pages_name_no_foreign_target() {
+    const LAST: usize = 1_049;
+    let harness = Harness::new().await;
+    let bob = token(&harness, "bob", &OWN).await;
+    let owner = |number| if number == LAST { "token bob" } else { "token ann" };
+    write_targets(&harness, LAST + 1, |number| owner(number).to_owned()).await;
+    let page = async |query: &str| harness.with_token(&bob, &format!("GET /v1/targets?{query}"), None).await;
+    let first = page("").await;
+    assert!(!first.body.contains("t0999") && !first.body.contains("sandbox"), "{first:?}");
+    let TargetPage { targets, next_token, .. } = first.is(200).json();
+    assert!(targets.is_empty());
+    let second: TargetPage = page(&format!("nextToken={}", next_token.unwrap())).await.is(200).json();
+    assert_eq!((second.targets[0].name.as_str(), second.targets.len(), second.next_token), ("t1049", 1, None));
+    page("nextToken=sandbox/t0999").await.is_problem(400, "invalid-query");
+}
+
+/// Each of twelve owners sees its targets only.
+pub(crate) async fn each_owner_lists_its_own_targets() {
+    const OWNERS: usize = 12;
+    let harness = Harness::new().await;
+    write_targets(&harness, 300, |number| format!("token t{}", number % OWNERS)).await;
+    for owner in 0..OWNERS {
+        let token = token(&harness, &format!("t{owner}"), &["read:own"]).await;
+        let expected: Vec<String> = (owner..300).step_by(OWNERS).map(|number| format!("t{number:04}")).collect();
+        assert_eq!(names(&harness, &token).await, expected);
+    }
+    assert_eq!(harness.listed("owner=token%20t3").await.len(), 25);
+}
