@@ -20,6 +20,7 @@ use url::{Host, Url};
 
 use crate::exit::{CliError, Result};
 use crate::refusal::refused;
+use crate::selector::TargetSelection;
 use crate::server::{AddressOrigin, ServerAccess};
 use crate::target::{TargetRef, fresh_uid};
 use crate::timing;
@@ -88,15 +89,6 @@ fn root_cause(error: &reqwest::Error) -> &(dyn std::error::Error + 'static) {
         cause = source;
     }
     cause
-}
-
-/// The targets that are listed.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct TargetSelection {
-    /// True for the targets that are gone, false for all others.
-    pub(crate) gone: bool,
-    /// True for targets with unconfirmed removals only.
-    pub(crate) unconfirmed: bool,
 }
 
 /// The values of a target that are returned.
@@ -227,19 +219,15 @@ impl ApiClient {
         }
     }
 
-    /// Returns the targets of a selection of a kind, or of all kinds.
+    /// Returns the targets of a selection.
     ///
     /// The set contains one warning for each target that cannot be read, and for each recorded outage of a cluster.
-    pub(crate) async fn targets(
-        &self,
-        kind: Option<&str>,
-        TargetSelection { gone, unconfirmed }: TargetSelection,
-    ) -> Result<(Vec<TargetInfo>, BTreeSet<String>)> {
+    pub(crate) async fn targets(&self, selection: &TargetSelection) -> Result<(Vec<TargetInfo>, BTreeSet<String>)> {
         let (mut targets, mut warnings) = (Vec::new(), BTreeSet::new());
-        let mut token: Option<String> = None;
+        let (mut token, parameters): (Option<String>, _) = (None, selection.parameters());
         loop {
-            let (gone, unconfirmed) = (gone.then_some("true"), unconfirmed.then_some("true"));
-            let query = [("kind", kind), ("gone", gone), ("unconfirmed", unconfirmed), (NEXT_TOKEN, token.as_deref())];
+            let selected = parameters.iter().map(|(name, value)| (*name, Some(value.as_str())));
+            let query: Vec<(&str, Option<&str>)> = selected.chain([(NEXT_TOKEN, token.as_deref())]).collect();
             let page: TargetPage = self.read(self.query(&["targets"], &query)).await?;
             targets.extend(page.targets);
             warnings.extend(page.damaged.iter().map(|reason| format!("cannot read a target: {reason}")));

@@ -20,6 +20,7 @@ mod progress;
 #[cfg(test)]
 mod reference;
 mod refusal;
+mod selector;
 mod server;
 mod silence;
 mod target;

@@ -4,10 +4,11 @@ use std::fmt::Write as _;
 
 use ebb_protocol::api::{RetryResponse, RetryTarget, TargetState};
 
-use crate::client::{ApiClient, TargetSelection};
+use crate::client::ApiClient;
 use crate::dry_run::DryRunArgs;
 use crate::exit::{Exit, Result};
 use crate::output::{self, OutputArgs};
+use crate::selector::TargetSelection;
 use crate::target::{KindArgs, TargetRef};
 
 #[derive(Debug, clap::Args)]
@@ -40,7 +41,8 @@ impl RetryArgs {
             let done: RetryResponse = client.act(&target(name), "retry", &body).await?;
             return self.output.write_status(&done, |done| text(done, body.dry_run));
         }
-        let (targets, _) = client.targets(Some(self.kind.kind()), TargetSelection::default()).await?;
+        let all = TargetSelection { kind: Some(self.kind.kind().to_owned()), ..TargetSelection::default() };
+        let (targets, _) = client.targets(&all).await?;
         let (mut all, mut exit) = (Vec::<RetryResponse>::new(), Exit::Done);
         for stuck in targets.iter().filter(|target| target.phase == TargetState::Stuck) {
             match client.act(&target(&stuck.name), "retry", &body).await {

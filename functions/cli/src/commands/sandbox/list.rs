@@ -4,18 +4,27 @@ use std::collections::BTreeSet;
 
 use ebb_protocol::api::TargetInfo;
 
-use crate::client::{ApiClient, TargetSelection};
+use crate::client::ApiClient;
 use crate::exit::{Exit, Result};
 use crate::output::printable;
 use crate::output::{self, OutputArgs};
 use crate::progress::labels;
+use crate::selector::{SelectorArgs, TargetSelection};
 use crate::timing;
 
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  ebb sandbox list --phase failed --phase stuck\n  ebb sandbox list --label team=payments --plugin db@1.0.0 -o json"
+)]
 pub(crate) struct SandboxListArgs {
     /// Kind of the targets, such as `routegroup`; `all` lists all kinds
     #[arg(long, value_name = "KIND", default_value = "sandbox")]
     kind: String,
+    #[command(flatten)]
+    selector: SelectorArgs,
+    /// Select targets that use this plugin
+    #[arg(long, value_name = "NAME[@VERSION]")]
+    plugin: Option<String>,
     /// Include the targets that are gone
     #[arg(short = 'A', long)]
     all: bool,
@@ -33,13 +42,14 @@ impl SandboxListArgs {
     pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit> {
         let kind = (self.kind != "all").then_some(self.kind.as_str());
         let (mut targets, mut warnings) = (Vec::new(), BTreeSet::new());
-        let of = |gone| TargetSelection { gone, unconfirmed: self.unconfirmed };
+        let selected = self.selector.selection(kind, self.plugin.as_deref());
+        let of = |gone| TargetSelection { gone, unconfirmed: self.unconfirmed, ..selected.clone() };
         // A target whose last notification is not accepted is gone, too, and is still in the other list.
         if !self.gone {
-            (targets, warnings) = client.targets(kind, of(false)).await?;
+            (targets, warnings) = client.targets(&of(false)).await?;
         }
         if self.gone || self.all || self.unconfirmed {
-            let (gone, further) = client.targets(kind, of(true)).await?;
+            let (gone, further) = client.targets(&of(true)).await?;
             targets.extend(gone);
             warnings.extend(further);
             targets.sort_by(|a, b| (&a.kind, &a.name).cmp(&(&b.kind, &b.name)));
@@ -61,12 +71,15 @@ fn text(targets: &[TargetInfo]) -> String {
             target.name.clone(),
             labels::target_state(target),
             timing::clock(&target.since),
+            target.owner.clone().unwrap_or_default(),
             target.plugins.iter().map(|plugin| output::plugin_name(plugin)).collect::<Vec<_>>().join(", "),
             target.expires.as_deref().map(timing::clock).unwrap_or_default(),
             target.waits_for.as_deref().map(printable).unwrap_or_default(),
+            target.first_cause.clone().unwrap_or_default(),
         ]
     });
-    output::table(&["KIND", "NAME", "PHASE", "SINCE", "PLUGINS", "EXPIRES", "WAITS FOR"], rows)
+    let header = ["KIND", "NAME", "PHASE", "SINCE", "OWNER", "PLUGINS", "EXPIRES", "WAITS FOR", "FIRST CAUSE"];
+    output::table(&header, rows)
 }
 
 #[cfg(test)]
@@ -78,9 +91,12 @@ mod tests {
     fn one_row_for_each_target() {
         let plugins = vec!["db@1.0.0".to_owned(), "queue@0.0.0".to_owned()];
         let target = TargetInfo { plugins, ..fixtures::target("ready", "2026-11-21T09:00:00.123Z").info };
-        insta::assert_snapshot!(text(&[target]), @r"
-        KIND     NAME  PHASE  SINCE                 PLUGINS          EXPIRES  WAITS FOR
-        sandbox  pr-1  ready  2026-11-21 09:00:00Z  db@1.0.0, queue
+        let (owner, first_cause) = (Some("token ci".to_owned()), Some("db/make:\nno space".to_owned()));
+        let failed = TargetInfo { owner, first_cause, ..fixtures::target("failed", "2026-11-21T09:00:00Z").info };
+        insta::assert_snapshot!(text(&[target, failed]), @r"
+        KIND     NAME  PHASE   SINCE                 OWNER     PLUGINS          EXPIRES  WAITS FOR  FIRST CAUSE
+        sandbox  pr-1  ready   2026-11-21 09:00:00Z            db@1.0.0, queue
+        sandbox  pr-1  failed  2026-11-21 09:00:00Z  token ci                                       db/make: no space
         ");
     }
 }
