@@ -6,6 +6,7 @@ mod book;
 mod client;
 mod cluster_policy;
 mod commands;
+mod confirmation;
 mod documents;
 mod drawing;
 mod dry_run;

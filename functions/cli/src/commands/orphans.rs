@@ -1,12 +1,12 @@
 //! `ebb orphans`: lists and deletes objects that remain after the end of their targets.
 
-use std::io::{IsTerminal as _, stdin};
 use std::time::Duration;
 
 use ebb_protocol::api::{ClusterError, DeleteOrphans, DeleteOrphansResponse, Orphan, OrphanList};
 
 use crate::client::ApiClient;
-use crate::exit::{CliError, Exit, Result};
+use crate::confirmation::confirm;
+use crate::exit::{Exit, Result};
 use crate::output::{self, OutputArgs};
 use crate::timing;
 
@@ -51,22 +51,6 @@ impl OrphansArgs {
         });
         Ok(if response.remaining.is_empty() { Exit::Done } else { Exit::Failed })
     }
-}
-
-/// Prints `question` and returns when the user types `yes`.
-///
-/// # Errors
-/// Returns an error if standard input is not a terminal, or if the user types another text. The error text of the
-/// latter is `otherwise`.
-fn confirm(question: &str, otherwise: &str) -> Result<()> {
-    if !stdin().is_terminal() {
-        return Err(CliError::broken("cannot ask for confirmation: standard input is not a terminal")
-            .with_hint("add --yes to skip the question"));
-    }
-    output::status_line(&format!("{question} Type yes:"));
-    let mut line = String::new();
-    let is_read = stdin().read_line(&mut line).is_ok();
-    if is_read && line.trim() == "yes" { Ok(()) } else { Err(CliError::failed(otherwise)) }
 }
 
 fn not_checked(error: &ClusterError) -> String {

@@ -1,0 +1,22 @@
+//! The question before a change of many objects.
+
+use std::io::{IsTerminal as _, stdin};
+
+use crate::exit::{CliError, Result};
+use crate::output;
+
+/// Prints `question` and returns when the user types `yes`.
+///
+/// # Errors
+/// Returns an error if standard input is not a terminal, or if the user types another text. The error text of the
+/// latter is `otherwise`.
+pub(crate) fn confirm(question: &str, otherwise: &str) -> Result<()> {
+    if !stdin().is_terminal() {
+        return Err(CliError::broken("cannot ask for confirmation: standard input is not a terminal")
+            .with_hint("add --yes to skip the question"));
+    }
+    output::status_line(&format!("{question} Type yes:"));
+    let mut line = String::new();
+    let is_read = stdin().read_line(&mut line).is_ok();
+    if is_read && line.trim() == "yes" { Ok(()) } else { Err(CliError::failed(otherwise)) }
+}
