@@ -3,6 +3,7 @@
 mod backend;
 #[cfg(test)]
 mod book;
+mod bulk;
 mod client;
 mod cluster_policy;
 mod commands;

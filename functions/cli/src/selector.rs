@@ -2,7 +2,9 @@
 
 use ebb_protocol::api::TargetState;
 
+use crate::exit::{CliError, Result};
 use crate::progress::labels;
+use crate::target::TargetRef;
 
 /// The targets that are listed. The default selects all that are not gone.
 #[derive(Clone, Debug, Default)]
@@ -25,6 +27,12 @@ pub(crate) struct TargetSelection {
 }
 
 impl TargetSelection {
+    /// Returns true for all targets of the kind.
+    pub(crate) fn selects_all(&self) -> bool {
+        let Self { phases, labels, owner, plugin, text, .. } = self;
+        phases.is_empty() && labels.is_empty() && owner.is_none() && plugin.is_none() && text.is_none()
+    }
+
     /// Returns the query parameters with their values.
     pub(crate) fn parameters(&self) -> Vec<(&'static str, String)> {
         let flag = |name, is_set: bool| is_set.then(|| (name, true.to_string()));
@@ -40,6 +48,21 @@ impl TargetSelection {
         let phases = self.phases.iter().map(|phase| ("phase", labels::name(phase)));
         let labels = self.labels.iter().map(|label| ("label", label.clone()));
         one.into_iter().flatten().chain(phases).chain(labels).collect()
+    }
+}
+
+/// The targets of a command.
+#[derive(Clone, Debug)]
+pub(crate) enum CommandTargets {
+    One(TargetRef),
+    /// At least two names.
+    Named(Vec<TargetRef>),
+    Selected(TargetSelection),
+}
+
+impl CommandTargets {
+    pub(crate) fn are_selected(&self) -> bool {
+        matches!(self, Self::Selected(_))
     }
 }
 
@@ -71,6 +94,22 @@ impl SelectorArgs {
             plugin: plugin.map(str::to_owned),
             text: self.search.clone(),
             ..TargetSelection::default()
+        }
+    }
+
+    /// Returns the targets of a kind that names or the selector give.
+    ///
+    /// # Errors
+    /// Returns an error without both, and with both.
+    pub(crate) fn targets(&self, names: &[String], kind: &str, plugin: Option<&str>) -> Result<CommandTargets> {
+        let selection = self.selection(Some(kind), plugin);
+        let named = |name: &String| TargetRef { kind: kind.to_owned(), name: name.clone() };
+        match (names, selection.selects_all()) {
+            ([], true) => Err(CliError::broken("no target: expected a name, or a selector such as `--phase failed`")),
+            ([], false) => Ok(CommandTargets::Selected(selection)),
+            ([name], true) => Ok(CommandTargets::One(named(name))),
+            (names, true) => Ok(CommandTargets::Named(names.iter().map(named).collect())),
+            (_, false) => Err(CliError::broken("a name and a selector exclude each other")),
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use ebb_protocol::api::TargetInfo;
+
 use crate::output::OutputArgs;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +16,12 @@ pub(crate) struct TargetRef {
 impl fmt::Display for TargetRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.kind, self.name)
+    }
+}
+
+impl From<&TargetInfo> for TargetRef {
+    fn from(target: &TargetInfo) -> Self {
+        Self { kind: target.kind.clone(), name: target.name.clone() }
     }
 }
 

@@ -85,7 +85,7 @@ enum EbbCommand {
     Graph(graph::GraphArgs),
     /// Show the plan of a sandbox without running it
     Plan(plan::PlanArgs),
-    /// Retry the failed units of a sandbox
+    /// Retry the failed units of sandboxes
     Retry(retry::RetryArgs),
     /// List objects of ended sandboxes that remain in clusters
     Orphans(orphans::OrphansArgs),

@@ -147,7 +147,7 @@ async fn one_command_repairs_every_stuck_sandbox() {
         workdir.ebb(&["sandbox", "delete", name]).await.ends_with(1, "");
     }
     workdir.apply("plugin", &STUCK.replace("stuck@1.0.0", "stuck@1.0.1").replace("/bin/false", "/bin/true")).await;
-    let repair = ["retry", "--all-stuck", "--plugin", "stuck@1.0.1"];
+    let repair = ["retry", "--phase", "stuck", "--plugin", "stuck@1.0.1", "--yes"];
     // A dry run that repairs a sandbox would change the result of the next one.
     for _ in 0..2 {
         let shown = workdir.ebb(&[&repair[..], &["--dry-run"]].concat()).await.done();
@@ -161,7 +161,7 @@ async fn one_command_repairs_every_stuck_sandbox() {
         workdir.reaches(name, TargetState::Gone).await;
     }
     let none = workdir.ebb(&repair).await.done();
-    assert_eq!(none.stderr, "No stuck target was repaired\n");
+    assert_eq!(none.stderr, "No target is selected\nNo target was retried\n");
     dev.stop().await;
 }
 

@@ -1,4 +1,4 @@
-//! `ebb sandbox delete`: deletes a target, or stops a stuck teardown.
+//! `ebb sandbox delete`: deletes targets, or stops a stuck teardown.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,6 +6,7 @@ use std::time::Duration;
 use ebb_protocol::api::{ForceDeleteTarget, OverrideResponse, TargetDetail, TargetState};
 
 use super::WaitArgs;
+use crate::bulk::{self, TargetOutcome, YesArgs};
 use crate::client::ApiClient;
 use crate::commands::connect;
 use crate::commands::unit::override_text;
@@ -15,15 +16,19 @@ use crate::exit::{CliError, Exit, Result};
 use crate::lifecycle::{is_alive, named, wait};
 use crate::output::{self, OutputArgs};
 use crate::progress::follow::{FollowGoal, WatchedInstance};
+use crate::selector::{CommandTargets, SelectorArgs};
 use crate::server::ServerArgs;
 use crate::target::{KindArgs, TargetRef};
 use crate::timing;
 
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  ebb sandbox delete pr-1 pr-2\n  ebb sandbox delete --label team=payments --phase failed --dry-run\n  ebb sandbox delete --owner 'token ci' --yes --wait=false"
+)]
 pub(crate) struct SandboxDeleteArgs {
-    /// Name of the sandbox to delete
-    #[arg(value_name = "SANDBOX", required_unless_present = "file", conflicts_with = "file")]
-    name: Option<String>,
+    /// Names of the sandboxes to delete
+    #[arg(value_name = "SANDBOX", conflicts_with = "file")]
+    names: Vec<String>,
     /// File with the sandbox; `-` reads standard input
     #[arg(short = 'f', long = "filename", value_name = "FILE")]
     file: Option<PathBuf>,
@@ -32,11 +37,18 @@ pub(crate) struct SandboxDeleteArgs {
     #[command(flatten)]
     kind: KindArgs,
     #[command(flatten)]
+    selector: SelectorArgs,
+    /// Select targets that use this plugin
+    #[arg(long, value_name = "NAME[@VERSION]")]
+    plugin: Option<String>,
+    #[command(flatten)]
+    yes: YesArgs,
+    #[command(flatten)]
     wait: WaitArgs,
-    /// Longest time to wait until the sandbox is gone
+    /// Longest time to wait until the sandboxes are gone
     #[arg(long, value_name = "DURATION", value_parser = timing::parse, default_value = "5m")]
     wait_timeout: Duration,
-    /// Stop a stuck teardown; resources may remain
+    /// Stop the stuck teardown of one sandbox; resources may remain
     #[arg(long, requires = "reason", conflicts_with = "dry_run")]
     force: bool,
     /// Reason of --force; stored with the units
@@ -54,7 +66,10 @@ pub(crate) struct SandboxDeleteArgs {
 
 impl SandboxDeleteArgs {
     pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit> {
-        let target = self.target()?;
+        let target = match self.targets()? {
+            CommandTargets::One(target) => target,
+            targets => return self.delete_all(&connect(server)?, targets).await,
+        };
         let client = connect(server)?;
         let seen = client.existing(&target).await?;
         if self.dry_run.is_set() {
@@ -77,6 +92,30 @@ impl SandboxDeleteArgs {
         }
         let instance = watched(&target, &seen);
         self.await_gone(&client, &instance, seen).await
+    }
+
+    async fn delete_all(&self, client: &ApiClient, targets: CommandTargets) -> Result<Exit> {
+        if self.force {
+            return Err(CliError::broken("--force needs the name of one sandbox"));
+        }
+        let are_selected = targets.are_selected();
+        let (found, mut outcomes) = bulk::find(client, targets).await?;
+        if self.dry_run.is_set() {
+            return bulk::print_dry_run("delete", &found, outcomes, self.output);
+        }
+        if are_selected {
+            self.yes.confirm("Delete", &found)?;
+        }
+        let deleted = bulk::each(found, |seen| {
+            let client = client.clone();
+            async move { TargetOutcome::of(&seen, client.delete_target(&TargetRef::from(&seen)).await) }
+        });
+        outcomes.extend(deleted.await);
+        let exit = match self.wait.limit(self.wait_timeout) {
+            None => Exit::Done,
+            Some(timeout) => bulk::wait_for(client, self.kind.kind(), &mut outcomes, FollowGoal::Gone, timeout).await?,
+        };
+        bulk::print(&outcomes, exit, self.output)
     }
 
     async fn force_delete(&self, client: &ApiClient, target: &TargetRef, seen: TargetDetail) -> Result<Exit> {
@@ -113,14 +152,16 @@ impl SandboxDeleteArgs {
         Ok(exit)
     }
 
-    fn target(&self) -> Result<TargetRef> {
-        match (&self.name, &self.file) {
-            (Some(name), _) if self.sets.is_empty() => {
-                Ok(TargetRef { kind: self.kind.kind().to_owned(), name: name.clone() })
+    fn targets(&self) -> Result<CommandTargets> {
+        let kind = self.kind.kind();
+        let named = || self.selector.targets(&self.names, kind, self.plugin.as_deref());
+        match &self.file {
+            Some(_) if !self.selector.selection(Some(kind), self.plugin.as_deref()).selects_all() => {
+                Err(CliError::broken("-f and a selector exclude each other"))
             }
-            (Some(_), _) => Err(CliError::broken("--set needs a document: add -f FILE")),
-            (None, Some(file)) => Ok(TargetDocument::read(file, &self.sets.vars()?)?.target(self.kind.kind())),
-            (None, None) => Err(CliError::broken("no sandbox: expected NAME or -f FILE")),
+            Some(file) => Ok(CommandTargets::One(TargetDocument::read(file, &self.sets.vars()?)?.target(kind))),
+            None if self.sets.is_empty() => named().map_err(|error| error.with_hint("or its document: -f FILE")),
+            None => Err(CliError::broken("--set needs a document: add -f FILE")),
         }
     }
 }

@@ -25,11 +25,11 @@ pub(crate) enum SandboxCommand {
     List(list::SandboxListArgs),
     /// Print the environment of a ready sandbox for a shell or CI system
     Env(env::SandboxEnvArgs),
-    /// Wait until a sandbox is ready or gone
-    Wait(wait::SandboxWaitArgs),
+    /// Wait until sandboxes are ready or gone
+    Wait(Box<wait::SandboxWaitArgs>),
     /// Run the units of an event, such as `sleep`
     Event(event::SandboxEventArgs),
-    /// Delete a sandbox and its resources
+    /// Delete sandboxes and their resources
     Delete(Box<delete::SandboxDeleteArgs>),
 }
 

@@ -1,27 +1,39 @@
-//! `ebb sandbox wait`: waits until a target is ready or gone.
+//! `ebb sandbox wait`: waits until targets are ready or gone.
 
 use std::time::{Duration, Instant};
 
 use ebb_protocol::api::{TargetDetail, TargetState};
 
 use super::delete::watched;
+use crate::bulk::{self, TargetOutcome};
 use crate::client::ApiClient;
 use crate::exit::{CliError, Exit, Result};
 use crate::interrupt::InterruptCount;
 use crate::lifecycle;
 use crate::output::{self, OutputArgs};
 use crate::progress::follow::{FollowGoal, WatchedInstance};
-use crate::target::TargetArgs;
+use crate::selector::{CommandTargets, SelectorArgs};
+use crate::target::{KindArgs, TargetRef};
 use crate::timing;
 
 /// The pause between two requests for a target that does not exist yet.
 const PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  ebb sandbox wait pr-1234\n  ebb sandbox wait pr-1234 --for gone --timeout 5m")]
+#[command(
+    after_help = "Examples:\n  ebb sandbox wait pr-1234\n  ebb sandbox wait pr-1234 pr-1235 --for gone --timeout 5m\n  ebb sandbox wait --label team=payments --phase starting"
+)]
 pub(crate) struct SandboxWaitArgs {
+    /// Names of the targets
+    #[arg(value_name = "SANDBOX")]
+    names: Vec<String>,
     #[command(flatten)]
-    target: TargetArgs,
+    kind: KindArgs,
+    #[command(flatten)]
+    selector: SelectorArgs,
+    /// Select targets that use this plugin
+    #[arg(long, value_name = "NAME[@VERSION]")]
+    plugin: Option<String>,
     /// State to wait for: ready or gone. A target that does not exist is gone, and can become ready
     #[arg(long = "for", value_name = "STATE", default_value = "ready", hide_possible_values = true)]
     goal: FollowGoal,
@@ -34,15 +46,32 @@ pub(crate) struct SandboxWaitArgs {
 
 impl SandboxWaitArgs {
     pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit> {
-        let begun = Instant::now();
-        let target = self.target.target();
-        let goal = self.goal;
+        match self.selector.targets(&self.names, self.kind.kind(), self.plugin.as_deref())? {
+            CommandTargets::One(target) => self.wait_for(client, target).await,
+            targets => self.wait_for_all(client, targets).await,
+        }
+    }
+
+    async fn wait_for_all(&self, client: &ApiClient, targets: CommandTargets) -> Result<Exit> {
+        let mut outcomes: Vec<TargetOutcome> = match targets {
+            CommandTargets::Named(targets) => targets.into_iter().map(TargetOutcome::named).collect(),
+            targets => {
+                let (found, missing) = bulk::find(client, targets).await?;
+                found.iter().map(|seen| TargetOutcome::of(seen, Ok(()))).chain(missing).collect()
+            }
+        };
+        let exit = bulk::wait_for(client, self.kind.kind(), &mut outcomes, self.goal, self.timeout).await?;
+        bulk::print(&outcomes, exit, self.output)
+    }
+
+    async fn wait_for(&self, client: &ApiClient, target: TargetRef) -> Result<Exit> {
+        let (begun, goal) = (Instant::now(), self.goal);
         let seen = match client.target(&target).await? {
             seen if goal == FollowGoal::Gone => seen.filter(|seen| seen.info.phase != TargetState::Gone),
             Some(seen) if exists(&seen) => Some(seen),
             _ => {
                 output::status_line(&format!("{target} does not exist yet"));
-                let Some(seen) = self.created(client, begun).await? else { return Ok(Exit::Interrupted) };
+                let Some(seen) = self.created(client, &target, begun).await? else { return Ok(Exit::Interrupted) };
                 Some(seen)
             }
         };
@@ -71,12 +100,11 @@ impl SandboxWaitArgs {
     }
 
     /// Waits until the target exists. Returns `None` after an interrupt.
-    async fn created(&self, client: &ApiClient, begun: Instant) -> Result<Option<TargetDetail>> {
+    async fn created(&self, client: &ApiClient, target: &TargetRef, begun: Instant) -> Result<Option<TargetDetail>> {
         let interrupts = InterruptCount::listen()?;
-        let target = self.target.target();
         let mut reported: Option<String> = None;
         loop {
-            let (seen, rejection) = client.target_or_rejection(&target).await?;
+            let (seen, rejection) = client.target_or_rejection(target).await?;
             if let Some(seen) = seen.filter(exists) {
                 return Ok(Some(seen));
             }
@@ -89,7 +117,7 @@ impl SandboxWaitArgs {
                 let waited = timing::length(self.timeout);
                 let error = CliError::timed_out(format!("{target} does not exist after {waited}"));
                 return Err(match reported {
-                    Some(_) => error.with_hint(format!("ebb why {}", lifecycle::named(&target))),
+                    Some(_) => error.with_hint(format!("ebb why {}", lifecycle::named(target))),
                     None => error.with_hint("ebb sandbox list"),
                 });
             };

@@ -1,0 +1,313 @@
+//! Commands on several targets: those of some names or of a selector. Their requests are those for one target, a few at a
+//! time.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use ebb_protocol::api::{TargetInfo, TargetState};
+use serde::Serialize;
+use tokio::task::JoinSet;
+
+use crate::client::ApiClient;
+use crate::confirmation::confirm;
+use crate::exit::{Exit, Result};
+use crate::interrupt::InterruptCount;
+use crate::output::{self, OutputArgs};
+use crate::progress::follow::FollowGoal;
+use crate::progress::labels;
+use crate::selector::{CommandTargets, TargetSelection};
+use crate::target::TargetRef;
+use crate::timing;
+
+/// Requests of a command at a time.
+const CONCURRENT: usize = 8;
+/// The pause between two lists while a command waits.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The option `--yes` of commands that change the targets of a selector.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct YesArgs {
+    /// Change the selected targets without asking for confirmation
+    #[arg(long)]
+    yes: bool,
+}
+
+impl YesArgs {
+    /// Shows the targets that a selector has found, and asks before they are changed. `verb` is `Delete` or `Retry`.
+    pub(crate) fn confirm(self, verb: &str, found: &[TargetInfo]) -> Result<()> {
+        if self.yes || found.is_empty() {
+            return Ok(());
+        }
+        found.iter().for_each(|target| output::status_line(&line(target)));
+        confirm(&format!("{verb} {} targets?", found.len()), "nothing was changed")
+    }
+}
+
+/// A target of a command on several, as `-o json` prints it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct TargetOutcome {
+    pub(crate) kind: String,
+    pub(crate) name: String,
+    /// Absent for a target that was not found.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) uid: Option<String>,
+    /// The last known phase.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) phase: Option<TargetState>,
+    /// True if nothing was changed because of `--dry-run`.
+    pub(crate) dry_run: bool,
+    /// The reason why the command failed for the target.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) error: Option<String>,
+}
+
+impl TargetOutcome {
+    /// Returns the outcome for a target of which only the name is known.
+    pub(crate) fn named(TargetRef { kind, name }: TargetRef) -> Self {
+        Self { kind, name, uid: None, phase: None, dry_run: false, error: None }
+    }
+
+    /// Returns the outcome of a request for a target. Prints its error.
+    pub(crate) fn of<T>(target: &TargetInfo, result: Result<T>) -> Self {
+        let (uid, phase) = (Some(target.uid.clone()), Some(target.phase));
+        Self { uid, phase, ..Self::named(target.into()) }.with_error(result.err().map(|error| error.message()))
+    }
+
+    /// Adds an error and prints it.
+    fn with_error(mut self, error: Option<String>) -> Self {
+        if let Some(error) = &error {
+            output::status_line(&format!("{}/{}: {}", self.kind, self.name, output::joined_lines(error)));
+        }
+        self.error = error;
+        self
+    }
+}
+
+/// Describes a target in one line.
+fn line(target: &TargetInfo) -> String {
+    let TargetInfo { kind, name, owner, first_cause, .. } = target;
+    let more = owner.iter().chain(first_cause).map(|text| format!(", {}", output::printable(text)));
+    format!("{kind}/{name}: {}{}", labels::target_state(target), more.collect::<String>())
+}
+
+/// Runs a request for each item, a few at a time. Returns the results in the order of the items.
+pub(crate) async fn each<T, R, F>(items: Vec<T>, request: impl Fn(T) -> F) -> Vec<R>
+where
+    R: Send + 'static,
+    F: Future<Output = R> + Send + 'static,
+{
+    let (mut waiting, mut running) = (items.into_iter().enumerate(), JoinSet::new());
+    let mut results = BTreeMap::new();
+    loop {
+        while running.len() < CONCURRENT
+            && let Some((number, item)) = waiting.next()
+        {
+            let request = request(item);
+            running.spawn(async move { (number, request.await) });
+        }
+        match running.join_next().await {
+            Some(Ok((number, result))) => drop(results.insert(number, result)),
+            Some(Err(error)) => std::panic::resume_unwind(error.into_panic()),
+            None => return results.into_values().collect(),
+        }
+    }
+}
+
+/// Returns the targets of a command, and the outcomes for names that the server does not have.
+pub(crate) async fn find(client: &ApiClient, targets: CommandTargets) -> Result<(Vec<TargetInfo>, Vec<TargetOutcome>)> {
+    let names = match targets {
+        CommandTargets::Selected(selection) => {
+            let (found, warnings) = client.targets(&selection).await?;
+            warnings
+                .iter()
+                .for_each(|warning| output::status_line(&format!("warning: {}", output::printable(warning))));
+            if found.is_empty() {
+                output::status_line("No target is selected");
+            }
+            return Ok((found, Vec::new()));
+        }
+        CommandTargets::One(target) => vec![target],
+        CommandTargets::Named(targets) => targets,
+    };
+    let (mut found, mut missing) = (Vec::new(), Vec::new());
+    let read = each(names, |target| {
+        let client = client.clone();
+        async move { (client.existing(&target).await, target) }
+    });
+    for (seen, target) in read.await {
+        match seen {
+            Ok(seen) => found.push(seen.info),
+            Err(error) if error.exit() == Exit::Failed => {
+                missing.push(TargetOutcome::named(target).with_error(Some(error.message())));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok((found, missing))
+}
+
+/// Prints what a command would do. `verb` is `delete` or `retry`.
+pub(crate) fn print_dry_run(
+    verb: &str,
+    found: &[TargetInfo],
+    missing: Vec<TargetOutcome>,
+    output: OutputArgs,
+) -> Result<Exit> {
+    found.iter().for_each(|target| output::status_line(&format!("Would {verb} {}", line(target))));
+    let planned = found.iter().map(|target| TargetOutcome { dry_run: true, ..TargetOutcome::of(target, Ok(())) });
+    print(&planned.chain(missing).collect::<Vec<_>>(), Exit::Done, output)
+}
+
+/// Prints the outcomes of a command that has ended with `exit`. Returns the exit code of the whole command.
+pub(crate) fn print(outcomes: &[TargetOutcome], exit: Exit, output: OutputArgs) -> Result<Exit> {
+    output.write_data(&outcomes)?;
+    let has_failed = outcomes.iter().any(|outcome| outcome.error.is_some());
+    Ok(if exit == Exit::Done && has_failed { Exit::Failed } else { exit })
+}
+
+/// Waits until each target without an error has reached a goal, or cannot reach it. All targets are of one kind. A target
+/// without a UID may not exist yet.
+///
+/// # Errors
+/// Returns an error if the server rejects a request, or does not respond until the timeout.
+pub(crate) async fn wait_for(
+    client: &ApiClient,
+    kind: &str,
+    outcomes: &mut [TargetOutcome],
+    goal: FollowGoal,
+    timeout: Duration,
+) -> Result<Exit> {
+    let (begun, interrupts) = (Instant::now(), InterruptCount::listen()?);
+    let all = TargetSelection { kind: Some(kind.to_owned()), ..TargetSelection::default() };
+    let mut open: Vec<&mut TargetOutcome> = outcomes.iter_mut().filter(|outcome| outcome.error.is_none()).collect();
+    while !open.is_empty() {
+        match client.targets(&all).await {
+            Ok((seen, _)) => {
+                let seen: BTreeMap<&str, &TargetInfo> =
+                    seen.iter().map(|target| (target.name.as_str(), target)).collect();
+                open.retain_mut(|outcome| {
+                    let shown = seen.get(outcome.name.as_str()).copied();
+                    !note_end(outcome, goal, shown)
+                });
+            }
+            Err(error) if error.is_unreachable() && begun.elapsed() < timeout => {}
+            Err(error) => return Err(error),
+        }
+        if open.is_empty() {
+            break;
+        }
+        let Some(left) = timeout.checked_sub(begun.elapsed()) else {
+            let waited = timing::length(timeout);
+            for TargetOutcome { kind, name, phase, .. } in open {
+                let phase = phase.as_ref().map_or("not known to the server".to_owned(), labels::name);
+                output::status_line(&format!("{kind}/{name} is {phase} after {waited}"));
+            }
+            return Ok(Exit::TimedOut);
+        };
+        tokio::select! {
+            () = tokio::time::sleep(PAUSE.min(left)) => {}
+            () = interrupts.more_than(0) => return Ok(Exit::Interrupted),
+        }
+    }
+    Ok(Exit::Done)
+}
+
+/// Records what a list shows of a target. Returns true if the wait for it has ended, and prints its end.
+fn note_end(outcome: &mut TargetOutcome, goal: FollowGoal, seen: Option<&TargetInfo>) -> bool {
+    if let Some(seen) = seen.filter(|seen| seen.phase != TargetState::Gone) {
+        outcome.uid.get_or_insert_with(|| seen.uid.clone());
+    }
+    // Another instance of the name is not the one that is awaited.
+    let seen = seen.filter(|seen| outcome.uid.as_ref().is_none_or(|uid| *uid == seen.uid));
+    let Some(error) = end(goal, outcome.uid.is_some(), seen) else {
+        outcome.phase = seen.map(|seen| seen.phase);
+        return false;
+    };
+    outcome.phase = seen.map(|seen| seen.phase).or((goal == FollowGoal::Gone).then_some(TargetState::Gone));
+    let target = format!("{}/{}", outcome.kind, outcome.name);
+    let text = match (&error, &outcome.phase) {
+        (Some(error), _) => format!("{target}: {}", output::printable(error)),
+        (None, Some(phase)) => format!("{target} is {}", labels::name(phase)),
+        (None, None) => target,
+    };
+    output::status_line(&text);
+    outcome.error = error;
+    true
+}
+
+/// Returns the end of a wait, with an error if the goal cannot be reached. Returns `None` while the wait continues.
+fn end(goal: FollowGoal, is_known: bool, seen: Option<&TargetInfo>) -> Option<Option<String>> {
+    let failed = |seen: &TargetInfo| {
+        let cause = seen.first_cause.as_ref().map(|cause| format!(": {cause}")).unwrap_or_default();
+        Some(Some(format!("is {}{cause}", labels::name(&seen.phase))))
+    };
+    match (goal, seen) {
+        (FollowGoal::Gone, None) => Some(None),
+        (FollowGoal::Gone, Some(seen)) => match seen.phase {
+            TargetState::Gone => Some(None),
+            TargetState::Stuck => failed(seen),
+            _ => None,
+        },
+        (FollowGoal::Ready | FollowGoal::Settled, None) => is_known.then(|| Some("was deleted".to_owned())),
+        (FollowGoal::Ready | FollowGoal::Settled, Some(seen)) => match seen.phase {
+            TargetState::Ready => Some(None),
+            TargetState::Starting | TargetState::Updating => None,
+            // The awaited instance comes after this one.
+            TargetState::Gone if !is_known => None,
+            TargetState::Failed | TargetState::Stopping | TargetState::Stuck | TargetState::Gone => failed(seen),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::progress::fixtures;
+
+    #[tokio::test]
+    async fn requests_are_bounded_and_in_order() {
+        use std::sync::Arc;
+        use std::sync::atomic::{AtomicUsize, Ordering};
+        let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let results = each((0..50).collect(), |number: usize| {
+            let (running, most) = (Arc::clone(&running), Arc::clone(&most));
+            async move {
+                most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                tokio::time::sleep(Duration::from_millis(50 - number as u64)).await;
+                running.fetch_sub(1, Ordering::SeqCst);
+                number
+            }
+        });
+        assert_eq!(results.await, (0..50).collect::<Vec<_>>());
+        assert_eq!(most.load(Ordering::SeqCst), CONCURRENT);
+    }
+
+    #[test]
+    fn a_wait_ends_at_its_goal_or_when_it_cannot_be_reached() {
+        let info = |phase: &str| fixtures::target(phase, "2026-11-21T09:00:00Z").info;
+        let shown = |goal, is_known, phase: Option<&str>| {
+            let seen = phase.map(info);
+            match end(goal, is_known, seen.as_ref()) {
+                None => "waits".to_owned(),
+                Some(None) => "reached".to_owned(),
+                Some(Some(error)) => error,
+            }
+        };
+        for (phase, ready, gone) in [
+            (Some("starting"), "waits", "waits"),
+            (Some("ready"), "reached", "waits"),
+            (Some("failed"), "is failed", "waits"),
+            (Some("stopping"), "is stopping", "waits"),
+            (Some("stuck"), "is stuck", "is stuck"),
+            (Some("gone"), "is gone", "reached"),
+            (None, "was deleted", "reached"),
+        ] {
+            assert_eq!(shown(FollowGoal::Ready, true, phase), ready, "{phase:?}");
+            assert_eq!(shown(FollowGoal::Gone, true, phase), gone, "{phase:?}");
+        }
+        assert_eq!([None, Some("gone")].map(|phase| shown(FollowGoal::Ready, false, phase)), ["waits"; 2]);
+        let caused = TargetInfo { first_cause: Some("db/make: why".to_owned()), ..info("failed") };
+        assert_eq!(end(FollowGoal::Ready, true, Some(&caused)), Some(Some("is failed: db/make: why".to_owned())));
+    }
+}
