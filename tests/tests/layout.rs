@@ -29,6 +29,8 @@ const ARROWS: &str = "
     flow: engine documents protocol store egress
     # It builds the Job of a script with the author's pod template. The relay applies objects only.
     relay_client: engine podspec protocol store egress flow
+    # Pages are made of the types of the API only.
+    console: protocol
     # The rules for identity tokens are expressions, and the keys of issuers are fetched through the guard.
     api: engine cel documents protocol store egress flow relay_client
     otlp: flow
@@ -45,7 +47,8 @@ const ARROWS: &str = "
 const FREE: [&str; 4] = ["tests", "tests/fuzz", "infra/workspace-hack", "infra/xtask"];
 
 /// Crates without input and output.
-const PURE: [&str; 5] = ["shared/engine", "shared/cel", "shared/documents", "shared/readiness", "shared/podspec"];
+const PURE: [&str; 6] =
+    ["shared/engine", "shared/cel", "shared/documents", "shared/readiness", "shared/podspec", "shared/console"];
 const IMPURE: &str =
     "async-std aws-* axum fastrand getrandom hyper kube mio rand reqwest smol socket2 tokio* ureq uuid";
 /// Crates that `shared/flow` may use through the ports of `shared/flow/src/ports.rs` only.

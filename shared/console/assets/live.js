@@ -1,0 +1,82 @@
+// Renews the part `main` of a page: requests the page again, and replaces what changed. A hidden page is not renewed.
+// Open parts, the focus, selections in fields and scrolled boxes stay as they are.
+
+const main = document.querySelector("main[data-renew-seconds]");
+
+// The values that a part keeps, by a name that is the same before and after.
+const name = (element, position) => element.id || element.getAttribute("href") || element.name || `${element.tagName}:${position}`;
+
+function remember() {
+  const open = new Map();
+  for (const part of main.querySelectorAll("details[id]")) open.set(part.id, part.open);
+  const scrolled = [...main.querySelectorAll(".wide, .listing")].map((box) => [
+    box.scrollLeft,
+    box.scrollTop,
+    box.scrollTop > 0 && box.scrollTop + box.clientHeight >= box.scrollHeight - 4,
+  ]);
+  const focusable = [...main.querySelectorAll("a, button, summary, [tabindex]")];
+  const position = focusable.indexOf(document.activeElement);
+  const focused = position < 0 ? null : name(focusable[position], position);
+  return { open, scrolled, focused };
+}
+
+function restore({ open, scrolled, focused }) {
+  for (const part of main.querySelectorAll("details[id]")) {
+    if (open.has(part.id)) part.open = open.get(part.id);
+  }
+  [...main.querySelectorAll(".wide, .listing")].forEach((box, position) => {
+    const before = scrolled[position];
+    if (!before) return;
+    const [left, top, isAtEnd] = before;
+    box.scrollLeft = left;
+    // A log that was read to its end follows.
+    box.scrollTop = isAtEnd ? box.scrollHeight : top;
+  });
+  if (focused === null) return;
+  const focusable = [...main.querySelectorAll("a, button, summary, [tabindex]")];
+  const again = focusable.find((element, position) => name(element, position) === focused);
+  again?.focus({ preventScroll: true });
+}
+
+// True while a renewal would disturb the reader.
+function isBusy() {
+  const active = document.activeElement;
+  const isTyping = main.contains(active) && active.matches("input, select, textarea");
+  const selection = getSelection();
+  return isTyping || (selection && !selection.isCollapsed && main.contains(selection.anchorNode));
+}
+
+async function renew(state) {
+  const headers = state.etag ? { "If-None-Match": state.etag } : {};
+  const response = await fetch(location.href, { headers, credentials: "same-origin", cache: "no-store" });
+  // The session has ended: the page of the sign-in has another URL.
+  if (response.redirected) return location.reload();
+  if (response.status === 304 || !response.ok) return;
+  const text = await response.text();
+  if (isBusy()) return;
+  state.etag = response.headers.get("ETag");
+  const next = new DOMParser().parseFromString(text, "text/html");
+  const content = next.querySelector("main");
+  if (!content || content.innerHTML === main.innerHTML) return;
+  const kept = remember();
+  main.replaceChildren(...content.childNodes);
+  document.title = next.title;
+  restore(kept);
+}
+
+if (main) {
+  const pause = Number(main.dataset.renewSeconds) * 1000;
+  const state = { etag: null };
+  let timer = 0;
+  const next = async () => {
+    timer = 0;
+    if (document.hidden) return;
+    // The server may be away for a while. The next request shows that it is there again.
+    if (!isBusy()) await renew(state).catch(() => {});
+    if (timer === 0 && !document.hidden) timer = setTimeout(next, pause);
+  };
+  timer = setTimeout(next, pause);
+  document.addEventListener("visibilitychange", () => {
+    if (!document.hidden && timer === 0) next();
+  });
+}

@@ -1,0 +1,73 @@
+//! Pages that state the consequences of an action before it is taken.
+
+use ebb_protocol::api::{TargetDetail, TargetDiagnosis, TargetState};
+use maud::{Markup, html};
+
+use crate::frame::{self, ConsoleViewer, PageRenewal};
+use crate::paths;
+
+/// The name of the field with the instance that the caller has seen.
+const UID: &str = "uid";
+
+/// Returns the page that confirms the deletion of a target.
+pub fn delete_confirmation(viewer: ConsoleViewer<'_>, detail: &TargetDetail, why: &TargetDiagnosis) -> String {
+    let consequences = html! {
+        ul {
+            li { "Its teardown begins. What its resources hold is lost, and no command brings it back." }
+            @if why.remaining.is_empty() {
+                li { "Nothing has been made yet." }
+            } @else {
+                li { "What these units have made is undone: " (list(why.remaining.iter().map(|effect| effect.unit.as_str()))) "." }
+            }
+            @if let Some(uid) = &detail.waiting_uid {
+                li { "The instance " code { (uid) } ", which waits for the name, is deleted too." }
+            }
+            @if let Some(event) = &detail.decided_by {
+                li { "The source " a href=(paths::source(&event.source)) { (event.source) } " controls it: its next event can create it again." }
+            }
+        }
+    };
+    confirmation(viewer, detail, "delete", "Delete", &consequences)
+}
+
+/// Returns the page that confirms that failed units run again.
+pub fn retry_confirmation(viewer: ConsoleViewer<'_>, detail: &TargetDetail, why: &TargetDiagnosis) -> String {
+    let consequences = html! {
+        ul {
+            li { "These units run again: " (list(why.failed.iter().map(|failed| failed.unit.as_str()))) "." }
+            @if detail.info.phase == TargetState::Stuck {
+                li { "The teardown continues, and removes what is left." }
+            } @else {
+                li { "The units after them follow. If all succeed, the target is ready." }
+            }
+            li { "If the cause is still there, they fail again." }
+        }
+    };
+    confirmation(viewer, detail, "retry", "Retry", &consequences)
+}
+
+fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    names.collect::<Vec<_>>().join(", ")
+}
+
+fn confirmation(
+    viewer: ConsoleViewer<'_>,
+    detail: &TargetDetail,
+    action: &str,
+    verb: &str,
+    consequences: &Markup,
+) -> String {
+    let info = &detail.info;
+    let name = format!("{}/{}", info.kind, info.name);
+    let main = html! {
+        h1 { (verb) " " (name) "?" }
+        (consequences)
+        form.confirmation method="post" action=(paths::action(&info.kind, &info.name, action)) {
+            (frame::form_token(viewer))
+            input type="hidden" name=(UID) value=(info.uid);
+            button.dangerous[action == "delete"] { (verb) " " (name) }
+            a href=(paths::target(&info.kind, &info.name)) { "Cancel" }
+        }
+    };
+    frame::page(viewer, paths::ROOT, &format!("{verb} {name}"), PageRenewal::Never, &main)
+}

@@ -1,0 +1,117 @@
+//! The parts that all pages share: head, navigation and sign-out.
+
+use maud::{DOCTYPE, Markup, html};
+
+use crate::{assets, paths};
+
+/// The caller who sees a page.
+#[derive(Clone, Copy, Debug)]
+pub struct ConsoleViewer<'a> {
+    /// `token NAME` or `role ROLE`.
+    pub name: &'a str,
+    /// The text that proves that a form comes from a page of the session.
+    pub form_token: &'a str,
+}
+
+/// The name of the field with the token of a form.
+pub(crate) const FORM_TOKEN: &str = "form";
+
+/// How often `live.js` renews a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PageRenewal {
+    Never,
+    /// The seconds between two requests.
+    Every(u32),
+}
+
+/// The links of the navigation.
+const SECTIONS: [(&str, &str); 6] = [
+    (paths::ROOT, "Targets"),
+    (paths::WAITING, "Waiting"),
+    (paths::PLUGINS, "Plugins"),
+    (paths::SOURCES, "Sources"),
+    (paths::SUBSCRIPTIONS, "Subscriptions"),
+    (paths::CLUSTERS, "Clusters"),
+];
+
+/// Returns a page. `section` is the path of its link in the navigation, and `main` the content below the title.
+pub(crate) fn page(
+    viewer: ConsoleViewer<'_>,
+    section: &str,
+    title: &str,
+    renewal: PageRenewal,
+    main: &Markup,
+) -> String {
+    let seconds = match renewal {
+        PageRenewal::Never => None,
+        PageRenewal::Every(seconds) => Some(seconds),
+    };
+    let body = html! {
+        header {
+            a.skip href="#main" { "Skip to the content" }
+            nav aria-label="Sections" {
+                @for (path, name) in SECTIONS {
+                    a href=(path) aria-current=[(path == section).then_some("page")] { (name) }
+                }
+            }
+            form.caller method="post" action=(paths::SIGN_OUT) {
+                (form_token(viewer))
+                span { (viewer.name) }
+                button { "Sign out" }
+            }
+        }
+        main #main data-renew-seconds=[seconds] { (main) }
+        footer { "Times are UTC." }
+    };
+    document(title, &body)
+}
+
+/// Returns the hidden field of a form that changes something.
+pub(crate) fn form_token(viewer: ConsoleViewer<'_>) -> Markup {
+    html! { input type="hidden" name=(FORM_TOKEN) value=(viewer.form_token); }
+}
+
+/// Returns a page without navigation, for a caller who is not known.
+pub(crate) fn bare_page(title: &str, main: &Markup) -> String {
+    document(title, &html! { main #main { (main) } })
+}
+
+fn document(title: &str, body: &Markup) -> String {
+    let document = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { (title) " · Ebb" }
+                link rel="icon" type="image/svg+xml" href=(assets::icon());
+                link rel="stylesheet" href=(assets::style());
+                script type="module" src=(assets::script()) {}
+            }
+            body { (body) }
+        }
+    };
+    document.into_string()
+}
+
+/// Returns a table in a box that scrolls. `label` describes it. Without rows it is one sentence.
+pub(crate) fn table(label: &str, heads: &[&str], rows: &[Markup]) -> Markup {
+    html! {
+        @if rows.is_empty() {
+            p.none { "None." }
+        } @else {
+            div.wide tabindex="0" role="region" aria-label=(label) {
+                table {
+                    thead { tr { @for head in heads { th scope="col" { (head) } } } }
+                    tbody { @for row in rows { tr { (row) } } }
+                }
+            }
+        }
+    }
+}
+
+/// Returns a section with a title.
+pub(crate) fn section(title: &str, content: &Markup) -> Markup {
+    html! { section { h2 { (title) } (content) } }
+}

@@ -1,0 +1,40 @@
+//! The pages of the console: types of the API in, HTML out.
+//!
+//! - `maud` escapes every value, in texts and in attributes. Nothing is marked as escaped that is not.
+//! - A URL of a page is a path that [`paths`] makes of encoded parts. No value of others is a URL.
+//! - A page is complete without scripts. `live.js` renews its `main` while it is visible.
+//! - A page has no styles or scripts of its own, only those of [`assets`].
+
+pub mod assets;
+mod cluster_pages;
+mod confirmations;
+mod diagnosis;
+mod frame;
+mod log_pages;
+mod messages;
+pub mod paths;
+mod plugin_pages;
+mod run_graph;
+mod run_pages;
+mod source_pages;
+mod subscription_pages;
+mod target_list;
+mod target_page;
+#[cfg(test)]
+mod tests;
+mod texts;
+mod timeline;
+mod waiting_page;
+
+pub use cluster_pages::{cluster, clusters};
+pub use confirmations::{delete_confirmation, retry_confirmation};
+pub use frame::ConsoleViewer;
+pub use log_pages::{UnitLogView, log, rendering};
+pub use messages::{failure, sign_in};
+pub use plugin_pages::{plugin, plugins};
+pub use run_pages::run;
+pub use source_pages::{source, sources};
+pub use subscription_pages::{subscription, subscriptions};
+pub use target_list::{TargetListFilter, TargetListView, targets};
+pub use target_page::{TargetActions, target};
+pub use waiting_page::{WaitingView, waiting};

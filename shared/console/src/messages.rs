@@ -1,0 +1,36 @@
+//! The sign-in, and pages of failures.
+
+use maud::{Markup, html};
+
+use crate::frame::{self, ConsoleViewer, PageRenewal};
+use crate::paths;
+
+/// Returns the page that asks for a token. `next` is the page to which the sign-in leads, and `problem` the reason why the
+/// last one was refused.
+pub fn sign_in(next: &str, problem: Option<&str>) -> String {
+    let main = html! {
+        h1 { "Sign in to Ebb" }
+        @if let Some(problem) = problem { p.problem role="alert" { (problem) } }
+        form.sign-in method="post" action=(paths::SIGN_IN) {
+            input type="hidden" name="next" value=(next);
+            label for="token" { "API token" }
+            input #token type="password" name="token" autocomplete="off" required autofocus;
+            button { "Sign in" }
+        }
+        p { "The session ends after 8 hours, and with its token. A server on this machine prints a link that signs in: see the output of " code { "ebb dev" } "." }
+    };
+    frame::bare_page("Sign in", &main)
+}
+
+/// Returns the page of a failed request. Without a viewer it has no navigation. `section` is as for each page.
+pub fn failure(viewer: Option<ConsoleViewer<'_>>, section: &str, title: &str, detail: &str) -> String {
+    let main: Markup = html! {
+        h1 { (title) }
+        @for line in detail.lines() { p { (line) } }
+        p { a href=(paths::ROOT) { "All targets" } }
+    };
+    match viewer {
+        Some(viewer) => frame::page(viewer, section, title, PageRenewal::Never, &main),
+        None => frame::bare_page(title, &main),
+    }
+}

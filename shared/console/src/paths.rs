@@ -1,0 +1,147 @@
+//! The paths of the console. Each part of a path or query is percent-encoded, so that a name changes neither the path nor
+//! the parameters.
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+/// The list of targets. All other pages are below it.
+pub const ROOT: &str = "/console";
+pub const WAITING: &str = "/console/waiting";
+pub const PLUGINS: &str = "/console/plugins";
+pub const SOURCES: &str = "/console/sources";
+pub const SUBSCRIPTIONS: &str = "/console/subscriptions";
+pub const CLUSTERS: &str = "/console/clusters";
+pub const SIGN_IN: &str = "/console/sign-in";
+pub const SIGN_OUT: &str = "/console/sign-out";
+
+/// All characters except those that RFC 3986 does not reserve.
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+fn below(folder: &str, parts: &[&str]) -> String {
+    let parts = parts.iter().map(|part| format!("/{}", utf8_percent_encode(part, RESERVED)));
+    format!("{ROOT}/{folder}{}", parts.collect::<String>())
+}
+
+/// Adds the parameters that have a value.
+fn with(path: &str, parameters: &[(&str, &str)]) -> String {
+    let given = parameters.iter().filter(|(_, value)| !value.is_empty());
+    let pairs: Vec<String> =
+        given.map(|(name, value)| format!("{name}={}", utf8_percent_encode(value, RESERVED))).collect();
+    if pairs.is_empty() { path.to_owned() } else { format!("{path}?{}", pairs.join("&")) }
+}
+
+/// Returns the path of the list of targets with parameters.
+pub fn targets(parameters: &[(&str, &str)]) -> String {
+    with(ROOT, parameters)
+}
+
+pub fn target(kind: &str, name: &str) -> String {
+    below("targets", &[kind, name])
+}
+
+/// Returns the path of the target in a text `KIND/NAME`, or `None` for another text.
+pub fn target_of(text: &str) -> Option<String> {
+    let (kind, name) = text.split_once('/')?;
+    (!kind.is_empty() && !name.is_empty()).then(|| target(kind, name))
+}
+
+/// Returns the path of the page that confirms an action, which also takes the action.
+pub fn action(kind: &str, name: &str, action: &str) -> String {
+    below("targets", &[kind, name, action])
+}
+
+/// Returns the path of a run, with the units after `after`.
+pub fn run(id: &str, after: Option<&str>) -> String {
+    with(&below("runs", &[id]), &[("nextToken", after.unwrap_or_default())])
+}
+
+/// Returns the path of the log of a unit, in its last attempt with a log by default.
+pub fn log(run: &str, unit: &str, attempt: Option<u32>) -> String {
+    of_attempt(run, "log", unit, attempt)
+}
+
+/// Returns the path of the rendered form of a unit, in its last attempt by default.
+pub fn rendering(run: &str, unit: &str, attempt: Option<u32>) -> String {
+    of_attempt(run, "rendered", unit, attempt)
+}
+
+fn of_attempt(run: &str, page: &str, unit: &str, attempt: Option<u32>) -> String {
+    let attempt = attempt.map(|attempt| attempt.to_string()).unwrap_or_default();
+    with(&below("runs", &[run, page]), &[("unit", unit), ("attempt", attempt.as_str())])
+}
+
+/// Returns the path of a version of a plugin.
+pub fn plugin(name: &str, version: &str) -> String {
+    below("plugins", &[name, version])
+}
+
+/// Returns the path of a plugin in a text `NAME@VERSION`. Without a version it is the highest one.
+pub fn plugin_of(text: &str) -> String {
+    let (name, version) = text.split_once('@').unwrap_or((text, "latest"));
+    plugin(name, version)
+}
+
+pub fn source(name: &str) -> String {
+    below("sources", &[name])
+}
+
+pub fn subscription(name: &str) -> String {
+    below("subscriptions", &[name])
+}
+
+pub fn cluster(name: &str) -> String {
+    below("clusters", &[name])
+}
+
+/// Returns the path of the sign-in, which leads back to `next`.
+pub fn sign_in(next: &str) -> String {
+    with(SIGN_IN, &[("next", next)])
+}
+
+/// Returns the path below [`ROOT`] to which a sign-in leads. Any other text leads to [`ROOT`].
+pub fn safe_next(next: &str) -> &str {
+    let below = next.strip_prefix(ROOT).is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '?']));
+    // A browser reads `\` as `/`, and ignores tabs and line feeds.
+    let is_plain = next.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\');
+    if below && is_plain { next } else { ROOT }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_changes_neither_path_nor_parameters() {
+        let hostile = "a/../?x=1&unit=b#c%2f\"<>é\\";
+        let encoded = "a%2F..%2F%3Fx%3D1%26unit%3Db%23c%252f%22%3C%3E%C3%A9%5C";
+        assert_eq!(target("sandbox", hostile), format!("/console/targets/sandbox/{encoded}"));
+        assert_eq!(log("r", hostile, Some(2)), format!("/console/runs/r/log?unit={encoded}&attempt=2"));
+        assert_eq!(plugin_of("db@2.0.0"), "/console/plugins/db/2.0.0");
+        assert_eq!(target_of("sandbox/pr-1").as_deref(), Some("/console/targets/sandbox/pr-1"));
+        assert_eq!(target_of("javascript:alert(1)"), None);
+    }
+
+    #[test]
+    fn a_sign_in_leads_to_a_local_page() {
+        for next in ["/console", "/console?q=a", "/console/targets/sandbox/pr-1", "/console/runs/r/log?unit=a%2Fb"] {
+            assert_eq!(safe_next(next), next);
+        }
+        for next in [
+            "",
+            "/",
+            "//evil.example",
+            "/\\evil.example",
+            "/console\\..\\evil",
+            "/consoles",
+            "/console.evil.example",
+            "/console@evil.example",
+            "https://evil.example/console",
+            "javascript:alert(1)",
+            "/v1/targets",
+            "/console/\r\nset-cookie: a=b",
+            "/console/\t/evil.example",
+            "/console/é",
+        ] {
+            assert_eq!(safe_next(next), ROOT, "{next:?}");
+        }
+    }
+}

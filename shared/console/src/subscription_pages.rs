@@ -1,0 +1,80 @@
+//! Subscriptions, with the notifications that wait and those that were given up.
+
+use ebb_protocol::api::{SubscriptionDetail, SubscriptionInfo, UndeliveredNotification};
+use ebb_protocol::limits;
+use maud::{Markup, html};
+
+use crate::frame::{self, ConsoleViewer, PageRenewal};
+use crate::source_pages::target_link;
+use crate::{paths, texts};
+
+/// Returns the page with all subscriptions.
+pub fn subscriptions(viewer: ConsoleViewer<'_>, subscriptions: &[SubscriptionInfo]) -> String {
+    let main = html! { h1 { "Subscriptions" } (list(subscriptions)) };
+    frame::page(viewer, paths::SUBSCRIPTIONS, "Subscriptions", PageRenewal::Never, &main)
+}
+
+/// Returns a table of subscriptions.
+pub(crate) fn list(subscriptions: &[SubscriptionInfo]) -> Markup {
+    let rows: Vec<Markup> = subscriptions
+        .iter()
+        .map(|info| {
+            html! {
+                th scope="row" { a href=(paths::subscription(&info.name)) { (info.name) } }
+                td { (info.on.join(", ")) }
+                td { (info.to) " " (info.origin.as_deref().unwrap_or_default()) }
+                td { (waiting(info)) }
+                td { (info.undelivered) }
+                td { (problem(info)) }
+            }
+        })
+        .collect();
+    frame::table("Subscriptions", &["Name", "Phases", "Receiver", "Waiting", "Given up", "Problem"], &rows)
+}
+
+fn waiting(info: &SubscriptionInfo) -> Markup {
+    html! { @if info.waiting_incomplete { "at least " } (info.waiting) }
+}
+
+fn problem(info: &SubscriptionInfo) -> Markup {
+    let problem = info.unreadable.as_deref().or(info.problem.as_deref()).unwrap_or_default();
+    html! { (limits::printable(problem)) }
+}
+
+/// Returns the page of a subscription.
+pub fn subscription(viewer: ConsoleViewer<'_>, detail: &SubscriptionDetail) -> String {
+    let info = &detail.info;
+    let rows: Vec<Markup> = detail.failures.iter().map(undelivered).collect();
+    let main = html! {
+        h1 { "Subscription " (info.name) }
+        dl {
+            dt { "Phases" } dd { (info.on.join(", ")) }
+            dt { "Receiver" } dd { (info.to) " " (info.origin.as_deref().unwrap_or_default()) }
+            @if let Some(connection) = &info.connection { dt { "Connection" } dd { (connection) } }
+            dt { "Changed" } dd { (texts::time(&info.changed)) }
+            dt { "Waiting" } dd {
+                (waiting(info))
+                @if let Some(oldest) = &detail.oldest { ", the oldest since " (texts::time(oldest)) }
+            }
+        }
+        p.problem { (problem(info)) }
+        @if let Some(error) = &detail.last_error {
+            p.problem {
+                "Last error, of " (target_link(&error.target)) " at " (texts::time(&error.at)) ": "
+                (limits::printable(&error.reason)) "; the next attempt is " (texts::time(&error.next))
+            }
+        }
+        (frame::section("Given up", &frame::table("Given up", &["Time", "Target", "Phase", "Reason"], &rows)))
+        (frame::section("Document", &texts::listing("Document", &detail.document)))
+    };
+    frame::page(viewer, paths::SUBSCRIPTIONS, &format!("Subscription {}", info.name), PageRenewal::Every(15), &main)
+}
+
+fn undelivered(UndeliveredNotification { target, phase, at, reason }: &UndeliveredNotification) -> Markup {
+    html! {
+        td { (texts::time(at)) }
+        td { (target_link(target)) }
+        td { (phase) }
+        td { (limits::printable(reason)) }
+    }
+}

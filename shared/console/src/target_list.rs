@@ -1,0 +1,177 @@
+//! The list of targets, with filters and counts by phase.
+
+use ebb_protocol::api::{RelayOutage, TargetInfo, TargetState};
+use ebb_protocol::limits;
+use maud::{Markup, html};
+use serde::Deserialize;
+
+use crate::frame::{self, ConsoleViewer, PageRenewal};
+use crate::{paths, texts};
+
+/// The filters of the list. An empty text filters nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct TargetListFilter {
+    /// A phase. `gone` selects the gone targets, which are not in the list otherwise.
+    pub phase: String,
+    /// `KEY=VALUE`.
+    pub label: String,
+    pub owner: String,
+    /// `NAME` or `NAME@VERSION`.
+    pub plugin: String,
+    /// A text in the name, the owner, labels, plugins or the first cause.
+    pub q: String,
+}
+
+/// All phases, in the order of a life.
+const PHASES: [TargetState; 7] = [
+    TargetState::Starting,
+    TargetState::Ready,
+    TargetState::Updating,
+    TargetState::Failed,
+    TargetState::Stopping,
+    TargetState::Stuck,
+    TargetState::Gone,
+];
+
+impl TargetListFilter {
+    /// Returns the phase of the filter, or `None` without one and for an unknown text.
+    pub fn state(&self) -> Option<TargetState> {
+        PHASES.into_iter().find(|phase| texts::word(phase) == self.phase)
+    }
+
+    /// Returns the path of the list with these filters, after a target.
+    fn path(&self, phase: &str, next_token: &str) -> String {
+        paths::targets(&[
+            ("phase", phase),
+            ("label", self.label.as_str()),
+            ("owner", self.owner.as_str()),
+            ("plugin", self.plugin.as_str()),
+            ("q", self.q.as_str()),
+            ("nextToken", next_token),
+        ])
+    }
+}
+
+/// The targets of a page.
+#[derive(Clone, Debug)]
+pub struct TargetListView<'a> {
+    pub filter: &'a TargetListFilter,
+    pub targets: &'a [TargetInfo],
+    /// The number of targets by phase that pass the other filters.
+    pub counts: &'a [(TargetState, usize)],
+    /// True if further targets exist that were not counted.
+    pub is_partial: bool,
+    /// Recorded outages of clusters.
+    pub outages: &'a [RelayOutage],
+    /// Errors of targets that cannot be read.
+    pub damaged: &'a [String],
+    /// The token of the next page.
+    pub next_token: Option<&'a str>,
+}
+
+/// Returns the page with the list of targets.
+pub fn targets(viewer: ConsoleViewer<'_>, view: &TargetListView<'_>) -> String {
+    let filter = view.filter;
+    let rows: Vec<Markup> = view.targets.iter().map(row).collect();
+    let main = html! {
+        h1 { "Targets" }
+        (outages(view.outages))
+        @for reason in view.damaged { p.problem { "A target cannot be read: " (reason) } }
+        (form(filter))
+        ul.counts aria-label="Targets by phase" {
+            @for (phase, count) in view.counts {
+                li { a href=(filter.path(&texts::word(phase), "")) { (texts::state(phase)) " " (count) } }
+            }
+            @if view.is_partial { li { "and more" } }
+        }
+        (frame::table("Targets", &["Name", "Phase", "Since", "Owner", "Labels", "Waits or failed", "Plugins"], &rows))
+        @if let Some(next) = view.next_token {
+            p { a rel="next" href=(filter.path(&filter.phase, next)) { "Next page" } }
+        }
+    };
+    frame::page(viewer, paths::ROOT, "Targets", PageRenewal::Every(15), &main)
+}
+
+/// Returns a sentence for each cluster that does not respond.
+pub(crate) fn outages(outages: &[RelayOutage]) -> Markup {
+    html! {
+        @for RelayOutage { cluster, since, reason, units } in outages {
+            p.problem {
+                "Cluster " a href=(paths::cluster(cluster)) { (cluster) } " has not responded since " (texts::time(since)) ": "
+                (reason)
+                @if !units.is_empty() { "; waiting units: " (units.join(", ")) }
+            }
+        }
+    }
+}
+
+fn form(filter: &TargetListFilter) -> Markup {
+    let field = |name: &str, label: &str, value: &str, hint: &str| {
+        html! {
+            label for={ "filter-" (name) } { (label) }
+            input id={ "filter-" (name) } name=(name) value=(value) placeholder=(hint);
+        }
+    };
+    html! {
+        form.filters method="get" action=(paths::ROOT) role="search" {
+            div {
+                label for="filter-phase" { "Phase" }
+                select #filter-phase name="phase" {
+                    option value="" { "all living" }
+                    @for phase in PHASES {
+                        @let word = texts::word(&phase);
+                        option value=(word) selected[word == filter.phase] { (word) }
+                    }
+                }
+            }
+            div { (field("label", "Label", &filter.label, "team=shop")) }
+            div { (field("owner", "Owner", &filter.owner, "token ci")) }
+            div { (field("plugin", "Plugin", &filter.plugin, "db or db@1.0.0")) }
+            div { (field("q", "Text", &filter.q, "in names, labels, causes")) }
+            button { "Filter" }
+            a href=(paths::ROOT) { "Clear" }
+        }
+    }
+}
+
+fn row(target: &TargetInfo) -> Markup {
+    html! {
+        th scope="row" { a href=(paths::target(&target.kind, &target.name)) { (target.kind) "/" (target.name) } }
+        td { (texts::state(&target.phase)) (notes(target)) }
+        td { (texts::time(&target.since)) }
+        td { (limits::printable(target.owner.as_deref().unwrap_or_default())) }
+        td { (labels(target)) }
+        td { (cause(target)) }
+        td { (plugins(&target.plugins)) }
+    }
+}
+
+/// Returns the labels of a target, one per line.
+pub(crate) fn labels(target: &TargetInfo) -> Markup {
+    html! { @for (name, value) in &target.labels { div { (limits::printable(name)) "=" (limits::printable(value)) } } }
+}
+
+/// Returns the first cause of a failure, or what a target waits for.
+pub(crate) fn cause(target: &TargetInfo) -> Markup {
+    let cause = target.first_cause.as_deref().or(target.waits_for.as_deref()).unwrap_or_default();
+    html! { (limits::printable(cause)) }
+}
+
+/// Returns notes about the end of a target.
+pub(crate) fn notes(target: &TargetInfo) -> Markup {
+    html! {
+        @if target.overridden { " overridden" }
+        @if target.unconfirmed > 0 { " " (target.unconfirmed) " unconfirmed" }
+    }
+}
+
+/// Returns links to versions of plugins.
+pub(crate) fn plugins(versions: &[String]) -> Markup {
+    html! {
+        @for (position, version) in versions.iter().enumerate() {
+            @if position > 0 { ", " }
+            a href=(paths::plugin_of(version)) { (version) }
+        }
+    }
+}

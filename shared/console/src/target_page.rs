@@ -1,0 +1,161 @@
+//! The page of one target.
+
+use ebb_protocol::api::{
+    DecidingEvent, NotificationDelivery, ResourceDetail, RunDetail, RunState, TargetDetail, TargetDiagnosis,
+    TargetState,
+};
+use ebb_protocol::limits;
+use maud::{Markup, html};
+
+use crate::frame::{self, ConsoleViewer, PageRenewal};
+use crate::run_graph::graph;
+use crate::timeline::timeline;
+use crate::{diagnosis, paths, target_list, texts};
+
+/// The actions that the caller may take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TargetActions {
+    pub delete: bool,
+    pub retry: bool,
+}
+
+/// Returns the page of a target.
+pub fn target(
+    viewer: ConsoleViewer<'_>,
+    actions: TargetActions,
+    detail: &TargetDetail,
+    why: &TargetDiagnosis,
+) -> String {
+    let info = &detail.info;
+    let name = format!("{}/{}", info.kind, info.name);
+    let main = html! {
+        h1 { (name) " " (texts::state(&info.phase)) (target_list::notes(info)) }
+        (diagnosis::diagnosis(why))
+        (target_list::outages(detail.outage.as_slice()))
+        (action_links(actions, detail))
+        (facts(detail))
+        @for run in detail.runs.iter().rev() { (run_section(run)) }
+        (resources(detail))
+        (environment(detail))
+        (diagnosis::remains(why))
+    };
+    let moves = matches!(info.phase, TargetState::Starting | TargetState::Updating | TargetState::Stopping);
+    frame::page(viewer, paths::ROOT, &name, PageRenewal::Every(if moves { 3 } else { 15 }), &main)
+}
+
+fn action_links(actions: TargetActions, detail: &TargetDetail) -> Markup {
+    let info = &detail.info;
+    let link =
+        |action: &str, label: &str| html! { a.action href=(paths::action(&info.kind, &info.name, action)) { (label) } };
+    let has_failed = matches!(info.phase, TargetState::Failed | TargetState::Stuck);
+    let is_living = !matches!(info.phase, TargetState::Stopping | TargetState::Stuck | TargetState::Gone);
+    html! {
+        p.actions {
+            @if actions.retry && has_failed { (link("retry", "Retry…")) " " }
+            @if actions.delete && is_living { (link("delete", "Delete…")) }
+        }
+    }
+}
+
+fn facts(detail: &TargetDetail) -> Markup {
+    let info = &detail.info;
+    html! {
+        section {
+            h2 { "Facts" }
+            dl {
+                dt { "Instance" } dd { code { (info.uid) } ", generation " (info.generation) }
+                dt { "Since" } dd { (texts::time(&info.since)) }
+                dt { "Created" } dd { (texts::time(&info.created)) }
+                @if let Some(expires) = &info.expires { dt { "Expires" } dd { (texts::time(expires)) } }
+                @if let Some(waits) = &info.waits_for { dt { "Waits for" } dd { (limits::printable(waits)) } }
+                @if let Some(uid) = &detail.waiting_uid { dt { "Waits for the name" } dd { "instance " code { (uid) } } }
+                @if let Some(next) = detail.pending_generation { dt { "Waiting update" } dd { "generation " (next) } }
+                @if let Some(event) = &detail.decided_by { dt { "Decided by" } dd { (deciding(event)) } }
+                @if let Some(owner) = &info.owner { dt { "Owner" } dd { (limits::printable(owner)) } }
+                @if !info.labels.is_empty() { dt { "Labels" } dd { (target_list::labels(info)) } }
+                @if let Some(delivery) = &detail.delivery { dt { "Notification" } dd { (notification(delivery)) } }
+            }
+        }
+    }
+}
+
+fn deciding(DecidingEvent { source, delivery, time, outcome }: &DecidingEvent) -> Markup {
+    html! {
+        "source " a href=(paths::source(source)) { (source) } ", event " (limits::printable(delivery)) " of "
+        (texts::time(time))
+        @if let Some(outcome) = outcome { ": " (limits::printable(&outcome.detail)) }
+    }
+}
+
+fn notification(delivery: &NotificationDelivery) -> Markup {
+    html! {
+        (delivery.notification) " was sent " (delivery.attempts) " times"
+        @if let Some(reason) = &delivery.reason { ": " (limits::printable(reason)) }
+        @if let Some(next) = &delivery.next { "; the next time is " (texts::time(next)) }
+    }
+}
+
+fn run_section(run: &RunDetail) -> Markup {
+    let is_open = !matches!(run.state, RunState::Succeeded);
+    html! {
+        section {
+            h2 { (run.hook) " " (texts::state(&run.state)) }
+            p { "Started " (texts::time(&run.started)) ". Run " a href=(paths::run(&run.id, None)) { (run.id) } "." }
+            details id={ "graph-" (run.id) } open[is_open] { summary { "Graph of " (run.hook) } (graph(run)) }
+            details id={ "units-" (run.id) } open[is_open] { summary { "Timeline of " (run.hook) } (timeline(run)) }
+        }
+    }
+}
+
+fn resources(detail: &TargetDetail) -> Markup {
+    if detail.resources.is_empty() && detail.outputs_error.is_none() {
+        return html! {};
+    }
+    html! {
+        section {
+            h2 { "Resources" }
+            @if let Some(problem) = &detail.outputs_error { p.problem { (limits::printable(problem)) } }
+            @for (name, resource) in &detail.resources { (resource_part(name, resource)) }
+        }
+    }
+}
+
+fn resource_part(name: &str, resource: &ResourceDetail) -> Markup {
+    let pair = |name: &str, value: &Markup| html! { th scope="row" { (name) } td { (value) } };
+    let params: Vec<Markup> =
+        resource.params.iter().map(|(name, value)| pair(name, &texts::json_value(value))).collect();
+    let outputs: Vec<Markup> = resource.outputs.iter().map(|(name, value)| pair(name, &texts::value(value))).collect();
+    html! {
+        h3 { (name) ": " a href=(paths::plugin_of(&resource.plugin)) { (resource.plugin) } }
+        @if let Some(version) = &resource.repaired_by {
+            p { "The teardown runs " a href=(paths::plugin_of(version)) { (version) } ", which an operator has chosen." }
+        }
+        @if !params.is_empty() { (frame::table(&format!("Inputs of {name}"), &["Input", "Value"], &params)) }
+        @if !outputs.is_empty() { (frame::table(&format!("Outputs of {name}"), &["Output", "Value"], &outputs)) }
+    }
+}
+
+fn environment(detail: &TargetDetail) -> Markup {
+    let variables: Vec<Markup> = detail
+        .env
+        .iter()
+        .map(|(name, value)| html! { th scope="row" { (name) } td { (texts::value(value)) } })
+        .collect();
+    let workloads: Vec<Markup> = detail
+        .workloads
+        .iter()
+        .flat_map(|(workload, values)| values.iter().map(move |value| (workload, value)))
+        .map(|(workload, value)| {
+            let place = value.env.as_deref().or(value.file.as_deref()).unwrap_or_default();
+            html! { th scope="row" { (workload) } td { (place) } td { (texts::value(&value.value)) } }
+        })
+        .collect();
+    html! {
+        @if !variables.is_empty() {
+            (frame::section("Environment", &frame::table("Environment", &["Variable", "Value"], &variables)))
+        }
+        @if !workloads.is_empty() {
+            (frame::section("Workloads", &frame::table("Workloads", &["Workload", "Variable or file", "Value"], &workloads)))
+        }
+    }
+}

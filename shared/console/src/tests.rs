@@ -1,0 +1,265 @@
+//! Pages with hostile values, their sizes, and a snapshot.
+
+use ebb_protocol::api::{
+    ClusterDetail, PluginDetail, RunDetail, SourceDetail, SourceInfo, SubscriptionDetail, TargetDetail,
+    TargetDiagnosis, TargetInfo, UnitRendering,
+};
+use serde_json::{Value, json};
+
+use super::*;
+
+const VIEWER: ConsoleViewer<'static> = ConsoleViewer { name: "token ci", form_token: "f0rm" };
+const AT: &str = "2026-11-21T09:10:02.123Z";
+/// A text that would leave an element, an attribute or a quotation, and that is a URL with code.
+const HOSTILE: &str =
+    "javascript:alert(1)//\"' onmouseover=alert(2) ><script>alert(3)</script><img src=x onerror=alert(4)>&#x3c;";
+
+/// Returns a target whose texts contain `text`, with units in all states.
+fn detail(text: &str, units: usize) -> TargetDetail {
+    let value = json!({
+        "kind": "sandbox", "name": text, "uid": text, "generation": 2, "phase": "failed", "since": AT, "created": AT,
+        "expires": AT, "plugins": [format!("{text}@1.0.0")], "waitsFor": text, "owner": text, "firstCause": text,
+        "labels": {text: text},
+        "resources": {text: {
+            "plugin": format!("{text}@1.0.0"), "repairedBy": text,
+            "params": {text: text, "list": [text]},
+            "outputs": {
+                text: {"value": text}, "json": {"value": {text: text}}, "file": {"base64": text},
+                "dsn": {"secret": {"namespace": text, "name": text, "key": text}}, "token": {"sensitive": true},
+            },
+        }},
+        "env": {text: {"value": text}},
+        "workloads": {text: [{"env": text, "value": text}]},
+        "outputsError": text,
+        "delivery": {"notification": text, "attempts": 3, "reason": text, "next": AT},
+        "waitingUid": text,
+        "outage": {"cluster": text, "since": AT, "reason": text, "units": [text]},
+        "decidedBy": {"source": text, "delivery": text, "time": AT, "outcome": {"result": "starting", "detail": text}},
+        "runs": [run_value(text, units)],
+    });
+    serde_json::from_value(value).unwrap()
+}
+
+fn run_value(text: &str, units: usize) -> Value {
+    let states = ["waiting", "running", "retrying", "succeeded", "skipped", "failed", "blocked", "cancelled"];
+    let unit = |number: usize| {
+        let after: Vec<String> = number.checked_sub(1).map(|before| format!("{text}/{before}")).into_iter().collect();
+        json!({
+            "unit": format!("{text}/{number}"), "kind": "pod", "state": states[number % states.len()], "attempt": 2,
+            "maxAttempts": 3, "attemptInSeries": 2, "after": after, "reason": {"code": "exit", "message": text},
+            "started": AT, "ended": AT, "durationMs": 1_234, "next": AT, "deadline": AT, "progress": text,
+            "objects": {"total": 3, "ready": 1}, "log": true, "excessResults": 1,
+            "waits": [{"object": text, "code": "timeout", "message": text, "since": AT, "resolves": "person"}],
+            "refusedCallbacks": {"count": 2, "reason": text},
+        })
+    };
+    let units: Vec<Value> = (0..units).map(unit).collect();
+    json!({"id": "k3-1-pre-start", "hook": text, "state": "failed", "started": AT, "units": units})
+}
+
+fn why(text: &str) -> TargetDiagnosis {
+    let reason = json!({"code": "httpStatus", "message": text});
+    let value = json!({
+        "target": text, "phase": "failed", "summary": text,
+        "cause": {
+            "run": "k3-1-pre-start", "unit": text, "attempt": 2, "attemptInSeries": 2, "reason": reason, "file": text,
+            "line": 3, "column": 1, "inputs": {text: text}, "log": [text, format!("\u{1b}[31m{text}\u{1b}[0m")],
+            "evidence": {"method": text, "url": text, "status": 500, "contentType": text, "body": text},
+        },
+        "failed": [{"unit": "db/other", "attempt": 1, "attemptInSeries": 1, "reason": reason}],
+        "remaining": [{"unit": text, "certainty": "possible", "outputs": {text: {"value": text}}}],
+        "removals": [{"unit": text, "by": text, "grade": "unconfirmed", "asked": text, "answered": text}],
+        "notes": [text], "nextSteps": [text],
+        "waits": {text: [{"object": text, "code": "timeout", "message": text, "since": AT, "failsAt": AT, "resolves": "never"}]},
+    });
+    serde_json::from_value(value).unwrap()
+}
+
+/// Returns all pages with `text` in each field that others write.
+fn pages(text: &str) -> Vec<(&'static str, String)> {
+    let target = detail(text, 9);
+    let why = why(text);
+    let infos: Vec<TargetInfo> = vec![target.info.clone()];
+    let outages: Vec<_> = target.outage.clone().into_iter().collect();
+    let damaged = [text.to_owned()];
+    let filter = TargetListFilter {
+        phase: text.to_owned(),
+        label: text.to_owned(),
+        owner: text.to_owned(),
+        plugin: text.to_owned(),
+        q: text.to_owned(),
+    };
+    let list = TargetListView {
+        filter: &filter,
+        targets: &infos,
+        counts: &[(target.info.phase, 7)],
+        is_partial: true,
+        outages: &outages,
+        damaged: &damaged,
+        next_token: Some(text),
+    };
+    let plugin_value = json!({
+        "name": text, "version": text, "dialect": text, "digest": text, "created": AT, "withdrawn": AT, "document": text,
+    });
+    let plugin: PluginDetail = serde_json::from_value(plugin_value).unwrap();
+    let rejected =
+        json!({"time": AT, "delivery": text, "target": format!("sandbox/{text}"), "uid": text, "detail": text});
+    let source_value = json!({"name": text, "changed": AT, "document": text, "path": text, "rejected": [rejected]});
+    let source: SourceDetail = serde_json::from_value(source_value).unwrap();
+    let source_info = json!({"name": text, "changed": AT, "rejected": {"count": 1, "since": AT, "last": rejected}});
+    let source_infos: Vec<SourceInfo> = vec![serde_json::from_value(source_info).unwrap()];
+    let subscription_value = json!({
+        "name": text, "on": [text], "to": text, "connection": text, "origin": text, "problem": text, "waiting": 2,
+        "undelivered": 1, "changed": AT, "document": text, "oldest": AT,
+        "lastError": {"target": text, "at": AT, "reason": text, "next": AT},
+        "failures": [{"target": format!("sandbox/{text}"), "phase": text, "at": AT, "reason": text}],
+    });
+    let subscription: SubscriptionDetail = serde_json::from_value(subscription_value).unwrap();
+    let cluster_value = json!({
+        "name": text, "transport": "pull", "state": "denied", "uid": text, "version": text, "tasks": 2, "error": text,
+        "policySince": AT,
+        "policy": {"digest": text, "namespaces": {}, "kinds": [text], "clusterKinds": [text], "services": [text], "error": text},
+        "outage": {"cluster": text, "since": AT, "reason": text},
+        "registration": {"entrypointImage": text, "runAsNonRoot": true, "options": {}, "created": AT, "createdBy": text},
+    });
+    let cluster: ClusterDetail = serde_json::from_value(cluster_value).unwrap();
+    let rendering_value = json!({
+        "run": "k3-1-pre-start", "unit": text, "kind": "webhook", "attempt": 2, "skipped": text,
+        "request": {"method": text, "url": text, "headers": {text: text}, "body": {text: text}},
+    });
+    let rendered: UnitRendering = serde_json::from_value(rendering_value).unwrap();
+    let of_run: RunDetail = serde_json::from_value(run_value(text, 9)).unwrap();
+    let log_view = UnitLogView { run: "k3-1-pre-start", unit: text, attempt: 2, log: text, state: text };
+    let waiting_view = WaitingView {
+        targets: &infos,
+        is_partial: true,
+        outages: &outages,
+        sources: Some(&source_infos),
+        subscriptions: Some(std::slice::from_ref(&subscription.info)),
+    };
+    let viewer = ConsoleViewer { name: text, form_token: "f0rm" };
+    let actions = TargetActions { delete: true, retry: true };
+    vec![
+        ("sign-in", sign_in(text, Some(text))),
+        ("failure", failure(Some(viewer), paths::ROOT, text, text)),
+        ("bare failure", failure(None, paths::ROOT, text, text)),
+        ("targets", targets(viewer, &list)),
+        ("target", target_page::target(viewer, actions, &target, &why)),
+        ("delete", delete_confirmation(viewer, &target, &why)),
+        ("retry", retry_confirmation(viewer, &target, &why)),
+        ("run", run(viewer, &of_run)),
+        ("log", log(viewer, &log_view)),
+        ("rendering", rendering(viewer, &rendered)),
+        ("plugins", plugins(viewer, std::slice::from_ref(&plugin.info))),
+        ("plugin", plugin_pages::plugin(viewer, &plugin, std::slice::from_ref(&plugin.info))),
+        ("sources", sources(viewer, &source_infos)),
+        ("source", source_pages::source(viewer, &source)),
+        ("subscriptions", subscriptions(viewer, std::slice::from_ref(&subscription.info))),
+        ("subscription", subscription_pages::subscription(viewer, &subscription)),
+        ("clusters", clusters(viewer, std::slice::from_ref(&cluster.info))),
+        ("cluster", cluster_pages::cluster(viewer, &cluster)),
+        ("waiting", waiting(viewer, &waiting_view)),
+    ]
+}
+
+/// Returns the tags of a page, each without its brackets. A `>` in a value is escaped.
+fn tags(page: &str) -> Vec<&str> {
+    page.split('<').skip(1).map(|rest| rest.split('>').next().unwrap()).collect()
+}
+
+#[test]
+fn values_of_others_stay_text() {
+    for (name, page) in pages(HOSTILE) {
+        assert!(page.contains("&lt;script&gt;alert(3)"), "{name} does not show the value");
+        for tag in tags(&page) {
+            // The parts outside of quotation marks are names.
+            let names: String = tag.split('"').step_by(2).collect();
+            let has_code = names.split_whitespace().skip(1).any(|attribute| attribute.starts_with("on"));
+            assert!(!names.contains("alert") && !has_code, "{name}: <{tag}>");
+            let element = names.trim_start_matches('/').split([' ', '=']).next().unwrap();
+            assert!(element != "img" && element != "iframe" && element != "style", "{name}: <{tag}>");
+        }
+    }
+}
+
+#[test]
+fn every_url_of_a_page_is_a_path_of_the_console() {
+    let mut count = 0;
+    for (name, page) in pages(HOSTILE) {
+        for tag in tags(&page) {
+            for attribute in [" href=\"", " src=\"", " action=\"", " d=\""] {
+                let Some((_, rest)) = tag.split_once(attribute) else { continue };
+                let url = rest.split('"').next().unwrap();
+                let is_local = url == "/console" || url.starts_with("/console/") || url.starts_with("/console?");
+                let is_part = url.starts_with('#') || attribute == " d=\"" && url.starts_with('M');
+                assert!(is_local || is_part, "{name}: {url}");
+                assert!(url.bytes().all(|byte| byte.is_ascii() && !b"'<>\\".contains(&byte)), "{name}: {url}");
+                count += 1;
+            }
+        }
+    }
+    assert!(count > 200, "{count} URLs");
+}
+
+/// The policy of the pages permits no styles and scripts in a page.
+#[test]
+fn pages_have_no_styles_and_scripts_of_their_own() {
+    for (name, page) in pages("plain") {
+        let scripts: Vec<&str> = tags(&page).into_iter().filter(|tag| tag.starts_with("script")).collect();
+        assert_eq!(scripts, [format!("script type=\"module\" src=\"{}\"", assets::script())], "{name}");
+        assert!(page.contains("</script>") && !page.contains("style=") && !page.contains("<style"), "{name}");
+    }
+    for asset in assets::all() {
+        assert_eq!(assets::find(&asset.path), Some(asset));
+    }
+}
+
+#[test]
+fn a_log_with_sequences_for_terminals_is_plain() {
+    let log_text = "\u{1b}[31mred\u{1b}[0m \u{1b}]8;;javascript:alert(1)\u{7}link\u{1b}]8;;\u{7} <b>";
+    let page = log(VIEWER, &UnitLogView { run: "r", unit: "a/b", attempt: 1, log: log_text, state: "" });
+    assert!(page.contains("red link &lt;b&gt;") && !page.contains('\u{1b}') && !page.contains("javascript"), "{page}");
+}
+
+#[test]
+fn the_first_page_has_less_than_100_kb() {
+    let assets: usize = assets::all().iter().map(|asset| asset.content.len()).sum();
+    let text = "tenant-database-of-the-shop";
+    let target = detail(text, 25);
+    let page = target_page::target(VIEWER, TargetActions::default(), &target, &why(text));
+    let infos = vec![target.info.clone(); 100];
+    let filter = TargetListFilter::default();
+    let list = TargetListView {
+        filter: &filter,
+        targets: &infos,
+        counts: &[],
+        is_partial: false,
+        outages: &[],
+        damaged: &[],
+        next_token: None,
+    };
+    for (name, page) in [("target", page), ("targets", targets(VIEWER, &list))] {
+        assert!(page.len() + assets < 100_000, "{name}: {} + {assets}", page.len());
+    }
+}
+
+/// A run that is too large has a box for each resource, and its table has the units that need attention.
+#[test]
+fn a_large_run_is_collapsed() {
+    let mut target = detail("db", 1_000);
+    let of_run = &mut target.runs[0];
+    for unit in &mut of_run.units {
+        unit.state = ebb_protocol::api::UnitState::Succeeded;
+    }
+    of_run.units[999].state = ebb_protocol::api::UnitState::Failed;
+    let page = target_page::target(VIEWER, TargetActions::default(), &target, &why("x"));
+    assert!(page.contains("999 of 1000 units done") && page.contains("db/999") && !page.contains("db/900"), "{page}");
+}
+
+#[test]
+fn a_page_of_a_target() {
+    let page = target_page::target(VIEWER, TargetActions { delete: true, retry: true }, &detail("db", 3), &why("db"));
+    let page =
+        page.replace(assets::style(), "STYLE").replace(assets::script(), "SCRIPT").replace(assets::icon(), "ICON");
+    insta::assert_snapshot!(page.replace("><", ">\n<"));
+}

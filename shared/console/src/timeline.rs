@@ -1,0 +1,80 @@
+//! The units of a run as a table, in the order in which they started.
+
+use ebb_protocol::api::{RunDetail, UnitDetail, UnitState};
+use ebb_protocol::engine::Millis;
+use ebb_protocol::limits;
+use maud::{Markup, html};
+
+use crate::run_graph::row_id;
+use crate::{frame, paths, texts};
+
+/// Maximum rows of a run on the page of its target.
+const MAX_ROWS: usize = 300;
+
+/// Returns the units of a run. Of a large run, those that have not ended well come first, and a link leads to all.
+pub(crate) fn timeline(run: &RunDetail) -> Markup {
+    let mut units: Vec<&UnitDetail> = run.units.iter().collect();
+    if units.len() > MAX_ROWS {
+        units.sort_by_key(|unit| matches!(unit.state, UnitState::Succeeded | UnitState::Skipped | UnitState::Waiting));
+        units.truncate(MAX_ROWS);
+    }
+    let is_part = units.len() < run.units.len() || run.next_token.is_some();
+    // Units without a start come last, in the order of the plan.
+    units.sort_by_key(|unit| (unit.started.is_none(), unit.started.clone()));
+    html! {
+        (rows(run, &units))
+        @if is_part { p { a href=(paths::run(&run.id, None)) { "All units of " (run.hook) } } }
+    }
+}
+
+/// Returns a table of units.
+pub(crate) fn rows(run: &RunDetail, units: &[&UnitDetail]) -> Markup {
+    let rows: Vec<Markup> = units.iter().map(|unit| row(run, unit)).collect();
+    let heads = ["Unit", "State", "Attempt", "Started", "Ended", "Took", "Notes", "Show"];
+    frame::table(&format!("Units of {}", run.hook), &heads, &rows)
+}
+
+fn row(run: &RunDetail, unit: &UnitDetail) -> Markup {
+    let is_shown = !matches!(unit.state, UnitState::Waiting | UnitState::Blocked);
+    html! {
+        th scope="row" id=(row_id(&run.id, &unit.key)) { (unit.key) " " span.kind { (unit.kind) } }
+        td { (texts::state(&unit.state)) }
+        td { (unit.attempt_in_series) " of " (unit.max_attempts) }
+        td { (texts::time_if_any(unit.started.as_ref())) }
+        td { (texts::time_if_any(unit.ended.as_ref())) }
+        td { @if let Some(millis) = unit.duration_ms { (Millis(millis)) } }
+        td { (notes(unit)) }
+        td {
+            @if is_shown && (unit.log || unit.kind == "pod") {
+                a href=(paths::log(&run.id, &unit.key, None)) aria-label={ "Log of " (unit.key) } { "log" } " "
+            }
+            @if is_shown {
+                a href=(paths::rendering(&run.id, &unit.key, None)) aria-label={ "Request of " (unit.key) } { "request" }
+            }
+        }
+    }
+}
+
+/// Returns what a reader has to know about a unit, one line each.
+fn notes(unit: &UnitDetail) -> Markup {
+    html! {
+        @if let Some(reason) = &unit.reason { div { (texts::reason(reason)) } }
+        @if let Some(progress) = &unit.progress { div { (limits::printable(progress)) } }
+        @if let Some(objects) = unit.objects.filter(|objects| objects.total > 1) {
+            div { (objects.ready) " of " (objects.total) " objects are ready" }
+        }
+        @for wait in &unit.waits { div { "Waits: " (texts::wait(wait)) } }
+        @if let Some(accepted) = unit.accepted.as_ref().filter(|_| unit.state == UnitState::Running) {
+            div { "Accepted by its receiver at " (texts::time(accepted)) }
+        }
+        @if let Some(next) = &unit.next { div { "Next attempt or request at " (texts::time(next)) } }
+        @if let Some(deadline) = &unit.deadline { div { "At most until " (texts::time(deadline)) } }
+        @if let Some(refused) = &unit.refused_callbacks {
+            div { (refused.count) " rejected callbacks, the last one: " (limits::printable(&refused.reason)) }
+        }
+        @if let Some(excess) = unit.excess_results {
+            div { (excess) " further distinct results were rejected and are not undone" }
+        }
+        @if !unit.after.is_empty() { div.after { "after " (unit.after.join(", ")) } }
+    }
+}

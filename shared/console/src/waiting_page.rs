@@ -1,0 +1,72 @@
+//! Everything that is stuck, failed or waits.
+
+use ebb_protocol::api::{RelayOutage, SourceInfo, SubscriptionInfo, TargetInfo, TargetState};
+use ebb_protocol::limits;
+use maud::{Markup, html};
+
+use crate::frame::{self, ConsoleViewer, PageRenewal};
+use crate::{paths, source_pages, subscription_pages, target_list, texts};
+
+/// What the page shows. A list that the caller may not read is `None`.
+#[derive(Clone, Debug)]
+pub struct WaitingView<'a> {
+    /// Living targets. Those that neither wait nor have failed are left out.
+    pub targets: &'a [TargetInfo],
+    /// True if further targets exist that were not read.
+    pub is_partial: bool,
+    pub outages: &'a [RelayOutage],
+    /// Sources. Those without rejected events are left out.
+    pub sources: Option<&'a [SourceInfo]>,
+    /// Subscriptions. Those without a problem are left out.
+    pub subscriptions: Option<&'a [SubscriptionInfo]>,
+}
+
+/// Returns the page with everything that is stuck, failed or waits.
+pub fn waiting(viewer: ConsoleViewer<'_>, view: &WaitingView<'_>) -> String {
+    let of = |phase: TargetState| -> Vec<&TargetInfo> {
+        view.targets.iter().filter(|target| target.phase == phase).collect()
+    };
+    let others: Vec<&TargetInfo> = view
+        .targets
+        .iter()
+        .filter(|target| !matches!(target.phase, TargetState::Stuck | TargetState::Failed))
+        .filter(|target| target.waits_for.is_some())
+        .collect();
+    let sources = view.sources.map(|sources| {
+        let rejecting: Vec<SourceInfo> = sources.iter().filter(|source| source.rejected.is_some()).cloned().collect();
+        source_pages::list(&rejecting)
+    });
+    let subscriptions = view.subscriptions.map(|all| {
+        let has_problem = |info: &&SubscriptionInfo| {
+            info.waiting > 0 || info.undelivered > 0 || info.problem.is_some() || info.unreadable.is_some()
+        };
+        let waiting: Vec<SubscriptionInfo> = all.iter().filter(has_problem).cloned().collect();
+        subscription_pages::list(&waiting)
+    });
+    let main = html! {
+        h1 { "Stuck and waiting" }
+        (target_list::outages(view.outages))
+        (frame::section("Stuck", &targets("Stuck", &of(TargetState::Stuck))))
+        (frame::section("Failed", &targets("Failed", &of(TargetState::Failed))))
+        (frame::section("Waiting", &targets("Waiting", &others)))
+        @if view.is_partial { p { "More targets exist than this page reads: use the filters of the list." } }
+        @if let Some(sources) = &sources { (frame::section("Sources with rejected events", sources)) }
+        @if let Some(subscriptions) = &subscriptions { (frame::section("Subscriptions", subscriptions)) }
+    };
+    frame::page(viewer, paths::WAITING, "Stuck and waiting", PageRenewal::Every(15), &main)
+}
+
+fn targets(label: &str, targets: &[&TargetInfo]) -> Markup {
+    let rows: Vec<Markup> = targets
+        .iter()
+        .map(|target| {
+            html! {
+                th scope="row" { a href=(paths::target(&target.kind, &target.name)) { (target.kind) "/" (target.name) } }
+                td { (texts::time(&target.since)) }
+                td { (limits::printable(target.owner.as_deref().unwrap_or_default())) }
+                td { (target_list::cause(target)) }
+            }
+        })
+        .collect();
+    frame::table(label, &["Name", "Since", "Owner", "Waits or failed"], &rows)
+}
