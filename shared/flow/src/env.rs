@@ -20,8 +20,8 @@ use ebb_protocol::token::TokenKeys;
 use ebb_store::{
     ClusterStore, DesiredTargets, HealthMarks, ListDocuments, ListRejections, ListTargets, MoveTarget, NoteRejections,
     ObjectStore, OrphanScans, PatchRun, PlanStore, PutAttemptResult, PutExpiry, PutUndelivered, QueryDue,
-    ReadDocuments, ReadOutages, ReadPlugins, ReadRecords, ReadRun, ReadTarget, RelayOutages, RunFacts, StoreError,
-    TargetHead, TokenStore, UpdateAttemptRecord, WriteDocuments, WritePlugins,
+    ReadDocuments, ReadOutages, ReadPlugins, ReadRecords, ReadRun, ReadTarget, RelayOutages, RunFacts, SessionStore,
+    StoreError, TargetHead, TokenStore, UpdateAttemptRecord, WriteDocuments, WritePlugins,
 };
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
 
@@ -48,10 +48,10 @@ groups! {
         PutExpiry, ObjectStore, ReadDocuments, HealthMarks, ListDocuments, PutUndelivered;
     /// The store operations of plugins and lists.
     ApiStore: DriveStore, ReadPlugins, WritePlugins, ListTargets;
-    /// The store operations of all routes, including outages, checks, sources, connections and tokens.
+    /// The store operations of all routes, including outages, checks, sources, connections, tokens and sessions.
     HttpStore:
         ApiStore, DiagnosisStore, RelayOutages, ClusterStore, QueryDue, DesiredStore, ListRejections, TokenStore,
-        WriteDocuments;
+        SessionStore, WriteDocuments;
     /// The store operations that a diagnosis of a target needs in addition to [`DriveStore`].
     DiagnosisStore: ReadOutages, ReadPlugins, DesiredTargets;
     /// The store operations that apply the events of sources.

@@ -22,6 +22,7 @@ pub mod relay;
 pub mod removal;
 pub mod script;
 pub mod seal;
+pub mod session;
 pub mod sign;
 pub mod source_signature;
 pub mod time;

@@ -4,8 +4,8 @@
 //! describe their items: heads of runs in `run`, records in `record` and `accepted`, targets and tombstones in
 //! `target`, plans in `plan`, plugins in `document`, sources and connections in `source`, desired states in `desired`,
 //! rejected events of sources in `rejected_events`, removal times in `expiry`, queued batches in `batch_queue`, the
-//! state of clusters in `clusters`, registered clusters in `registered`, and marks of the health check in `health`.
-//! Reads of the table are strongly consistent.
+//! state of clusters in `clusters`, registered clusters in `registered`, named tokens in `token`, sessions of the console
+//! in `session`, and marks of the health check in `health`. Reads of the table are strongly consistent.
 //!
 //! Invariant: a write that is sent twice because its response was lost changes the item once. Otherwise it is refused
 //! with an image that shows the first write.
@@ -26,6 +26,7 @@ mod record;
 mod registered;
 mod rejected_events;
 mod run;
+mod session;
 mod source;
 mod target;
 mod token;

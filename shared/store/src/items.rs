@@ -484,6 +484,19 @@ pub struct TokenItem {
     pub revoked: Option<Timestamp>,
 }
 
+/// A session of the console. Its id is not stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionItem {
+    /// The digest of the id.
+    pub digest: String,
+    /// The id of the named token behind it. `None` for a token of the configuration.
+    pub token: Option<String>,
+    /// Proves the token to the holder of the id.
+    pub proof: String,
+    pub created: Timestamp,
+    pub expires: Timestamp,
+}
+
 /// The last rejected events of a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceRejections {

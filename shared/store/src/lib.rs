@@ -26,8 +26,8 @@ pub use item_table::{Item, ItemTable};
 pub use items::{
     BootstrapToken, ClusterItem, DesiredKey, DesiredTarget, DroppedEvent, NamedDocument, NamedKind, NewRun,
     NotificationState, PatchResult, PendingCreation, PendingUpdate, PhaseNotice, ReceiverState, RefusedUpdate,
-    RegisteredRelay, Rejection, RunFacts, RunHead, SecretRelease, SourceRejections, TargetEvents, TargetHead,
-    TargetList, TargetOutbox, TargetTransition, TokenItem, Tombstone,
+    RegisteredRelay, Rejection, RunFacts, RunHead, SecretRelease, SessionItem, SourceRejections, TargetEvents,
+    TargetHead, TargetList, TargetOutbox, TargetTransition, TokenItem, Tombstone,
 };
 pub use meter::{Meter, TableUsage};
 pub use ops::*;

@@ -14,8 +14,8 @@ use futures::{StreamExt as _, TryStreamExt as _};
 
 use crate::error::StoreError;
 use crate::items::{
-    ClusterItem, DesiredKey, DesiredTarget, NamedDocument, NamedKind, PatchResult, RunHead, SourceRejections,
-    TargetHead, TargetList, TargetTransition, TokenItem, Tombstone,
+    ClusterItem, DesiredKey, DesiredTarget, NamedDocument, NamedKind, PatchResult, RunHead, SessionItem,
+    SourceRejections, TargetHead, TargetList, TargetTransition, TokenItem, Tombstone,
 };
 
 pub type StoreResult<T> = Result<T, StoreError>;
@@ -306,6 +306,17 @@ pub trait TokenStore: Send + Sync {
     async fn create_token(&self, token: &TokenItem) -> StoreResult<bool>;
     /// Revokes the token of a name. A repetition keeps the first time. Returns false if the name has no token.
     async fn revoke_token(&self, name: &str, at: Timestamp) -> StoreResult<bool>;
+}
+
+/// Reads and writes sessions of the console (`GetItem`, `PutItem`, `DeleteItem`).
+#[async_trait]
+pub trait SessionStore: Send + Sync {
+    /// Returns a session by the digest of its id, also one that has expired.
+    async fn read_session(&self, digest: &str) -> StoreResult<Option<SessionItem>>;
+    /// Writes a session. The table removes it some time after its end.
+    async fn put_session(&self, session: &SessionItem) -> StoreResult<()>;
+    /// Deletes a session if it exists.
+    async fn delete_session(&self, digest: &str) -> StoreResult<()>;
 }
 
 /// The removal time of the data of an instance, or of the run of one event.

@@ -28,6 +28,7 @@ mod record;
 pub mod record_model;
 mod registered_clusters;
 mod rejected_events;
+mod sessions;
 mod sizes;
 mod strong;
 mod target;
@@ -119,6 +120,8 @@ pub fn trials(table: &TableUnderTest) -> Vec<Trial> {
             rejected_events_are_replaced_and_listed;
         named_tokens:
             a_name_has_one_valid_token;
+        sessions:
+            a_session_is_read_until_it_is_deleted;
         registered_clusters:
             a_cluster_is_replaced_by_its_next_version;
         capacity:

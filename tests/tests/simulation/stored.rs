@@ -300,6 +300,14 @@ async fn tokens(store: &Store) {
     let revoked = TokenItem { name: "revoked".into(), ..token };
     assert!(store.create_token(&revoked).await.unwrap());
     assert!(store.revoke_token("revoked", AT).await.unwrap());
+    let session = SessionItem {
+        digest: "digest".into(),
+        token: Some("dueqv2noxvjonmap".into()),
+        proof: "proof".into(),
+        created: AT,
+        expires: AT,
+    };
+    store.put_session(&session).await.unwrap();
 }
 
 /// Returns the type and value of an attribute. Binary and random values are left out.

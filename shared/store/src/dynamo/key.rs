@@ -74,6 +74,10 @@ pub(crate) fn token(id: &str) -> String {
     format!("k#{}", encode(id))
 }
 
+pub(crate) fn session(digest: &str) -> String {
+    format!("w#{}", encode(digest))
+}
+
 pub(crate) fn connection(name: &str) -> String {
     format!("c#{}", encode(name))
 }
