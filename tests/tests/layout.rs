@@ -32,7 +32,7 @@ const ARROWS: &str = "
     # Pages are made of the types of the API only.
     console: protocol
     # The rules for identity tokens are expressions, and the keys of issuers are fetched through the guard.
-    api: engine cel documents protocol store egress flow relay_client
+    api: engine cel documents protocol console store egress flow relay_client
     otlp: flow
     # These construct the adapters of the functions, on AWS and on one machine.
     lambda: engine protocol store egress flow relay_client api otlp
