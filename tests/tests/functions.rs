@@ -9,6 +9,7 @@ mod security {
     pub(crate) mod api_tokens;
     pub(crate) mod callbacks;
     pub(crate) mod connections;
+    pub(crate) mod console;
     pub(crate) mod credentials;
     pub(crate) mod encrypted_values;
     pub(crate) mod heads;
@@ -185,6 +186,10 @@ fn main() {
         security::connections: responses_do_not_wait_for_receivers responses_do_not_wait_for_the_platform
             a_repeated_callback_repeats_no_request a_callback_is_processed_after_its_client_disconnects
             an_event_is_processed_after_its_client_disconnects;
+        security::console: a_session_ends_with_its_token a_session_never_authorises_the_api
+            forms_of_others_are_refused actions_need_their_scope pages_have_their_headers
+            a_sign_in_leads_to_a_local_page hostile_texts_stay_text a_page_without_news_is_not_sent_again
+            the_table_has_no_session_id every_page_is_shown;
         security::credentials: connections_that_changed_after_the_plan schemes_of_connections
             an_outcome_is_described_with_the_credential a_server_without_a_callback_token_is_not_awaited
             a_repeated_credential_is_masked_everywhere a_redirect_does_not_get_the_credential

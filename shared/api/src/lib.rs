@@ -5,9 +5,11 @@
 //! 3. [`queries`] read state for people and programs. Only `plugins`, `named_documents` and `named_tokens` also change
 //!    it.
 //! 4. Errors become [`HttpProblem`]. [`openapi()`] returns the document of all operations.
+//! 5. `console` calls the handlers for browsers, and makes pages of their responses.
 
 mod background;
 mod bodies;
+mod console;
 mod oidc;
 mod openapi;
 mod problem;
@@ -62,24 +64,25 @@ pub struct ServerState {
 )]
 struct ApiDoc;
 
-/// Returns the router of `receive`: lifecycle webhooks, events of sources, and requests that create or delete a target.
+/// Returns the router of `receive`: lifecycle webhooks, events of sources, and requests and forms that create or delete a
+/// target.
 pub fn receive(server: ServerState) -> Router {
-    finish(receive_routes(), server)
+    finish(receive_routes(), console::receive_routes(), server)
 }
 
 /// Returns the router of `complete`: callbacks.
 pub fn complete(server: ServerState) -> Router {
-    finish(complete_routes(), server)
+    finish(complete_routes(), Router::new(), server)
 }
 
-/// Returns the router of `api`: requests of people, programs and polling relays.
+/// Returns the router of `api`: requests of people, programs and polling relays, and the pages of the console.
 pub fn api(server: ServerState) -> Router {
-    finish(api_routes(), server)
+    finish(api_routes(), console::api_routes(), server)
 }
 
 /// Returns the router of all functions, for one machine.
 pub fn all(server: ServerState) -> Router {
-    finish(all_routes(), server)
+    finish(all_routes(), console::receive_routes().merge(console::api_routes()), server)
 }
 
 /// Returns the OpenAPI document of all functions.
@@ -141,9 +144,10 @@ fn all_routes() -> OpenApiRouter<ServerState> {
     receive_routes().merge(complete_routes()).merge(api_routes())
 }
 
-fn finish(routes: OpenApiRouter<ServerState>, server: ServerState) -> Router {
+fn finish(routes: OpenApiRouter<ServerState>, pages: Router<ServerState>, server: ServerState) -> Router {
     let (router, _) = routes.split_for_parts();
     router
+        .merge(pages)
         .fallback(routes::meta::not_found)
         .method_not_allowed_fallback(routes::meta::not_allowed)
         .layer(CatchPanicLayer::new())

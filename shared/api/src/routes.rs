@@ -8,7 +8,7 @@ pub(super) mod lifecycle;
 pub(super) mod meta;
 pub(super) mod named_documents;
 pub(super) mod orphans;
-mod permitted;
+pub(super) mod permitted;
 pub(super) mod plans;
 pub(super) mod plugins;
 pub(super) mod runs;
@@ -94,7 +94,7 @@ fn no_store() -> HeaderMap {
 }
 
 /// Reads a body of at most `limit` bytes.
-async fn read(body: Body, limit: usize) -> HttpResult<Bytes> {
+pub(crate) async fn read(body: Body, limit: usize) -> HttpResult<Bytes> {
     to_bytes(body, limit).await.map_err(|error| bodies::incomplete(&error, limit))
 }
 

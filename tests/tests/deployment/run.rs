@@ -12,7 +12,9 @@ use ebb_store::{DesiredKey, DesiredTarget, DesiredTargets as _, ReadOutages as _
 use ebb_tests::platform::{SignedRequest, http, named, now, sandbox};
 use ebb_tests::receiver::TestReceiver;
 use ebb_tests::wait::until;
+use reqwest::redirect::Policy;
 use serde_json::{Value, json};
+use url::form_urlencoded;
 
 use crate::functions::{CLUSTER, DeployedFunctions, TOKEN, UNREACHABLE, secret};
 use crate::outside::{self, SeenTraces};
@@ -216,6 +218,31 @@ async fn requests(instance: &LifecycleRun) {
     assert_eq!(send("Api", Method::DELETE, "/v1/tokens/ci", None).await, 204);
 }
 
+/// Signs in to the console, deletes a target by the form of its page, and signs out.
+async fn console(instance: &LifecycleRun) {
+    instance.created("by-form", "1", "stuck", "ready").await;
+    let http = reqwest::Client::builder().no_proxy().redirect(Policy::none()).build().unwrap();
+    let send = async |function: &str, path: &str, cookie: &str, fields: &[(&str, &str)]| {
+        let url = &instance.functions.urls[function];
+        let body = form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
+        let page = format!("{url}{path}");
+        let request = if fields.is_empty() { http.get(page) } else { http.post(page).header("origin", url).body(body) };
+        let response = request.header("cookie", cookie).send().await.unwrap();
+        let cookie = response.headers().get("set-cookie").map(|cookie| cookie.to_str().unwrap().to_owned());
+        (response.status().as_u16(), cookie.unwrap_or_default(), response.text().await.unwrap())
+    };
+    let (status, cookie, _) = send("Api", "/console/sign-in", "", &[("token", TOKEN)]).await;
+    let cookie = cookie.split(';').next().unwrap();
+    assert_eq!((status, cookie.is_empty()), (303, false));
+    let (status, _, page) = send("Api", "/console/targets/sandbox/by-form/delete", cookie, &[]).await;
+    assert_eq!(status, 200, "{page}");
+    let form = page.split("name=\"form\" value=\"").nth(1).and_then(|rest| rest.split('"').next()).unwrap();
+    let fields = [("form", form), ("uid", "1")];
+    assert_eq!(send("Receive", "/console/targets/sandbox/by-form/delete", cookie, &fields).await.0, 303);
+    instance.phase("by-form", "1", "stuck").await;
+    assert_eq!(send("Api", "/console/sign-out", cookie, &fields).await.0, 303);
+}
+
 /// Runs all instances, and returns the functions with the rights that they needed.
 pub(crate) async fn all() -> DeployedFunctions {
     let instance = LifecycleRun::begin(Telemetry::default(), SeenTraces::default()).await;
@@ -303,6 +330,7 @@ pub(crate) async fn all() -> DeployedFunctions {
     updates::all(&instance, &noise).await;
     sources(&instance).await;
     requests(&instance).await;
+    console(&instance).await;
     instance.get("/v1/subscriptions/refused").await;
     instance.remove("/v1/subscriptions/refused").await;
     instance.get("/v1/connections").await;

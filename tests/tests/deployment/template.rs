@@ -193,20 +193,37 @@ fn every_documented_route_leads_to_its_function() {
             (route["Properties"]["RouteKey"].as_str().unwrap(), function.trim_end_matches(".Arn"))
         })
         .collect();
+    // An exact route precedes one with `{proxy+}`.
+    let function = |method: &str, path: &str| {
+        let exact = routes.iter().find(|(key, _)| *key == format!("{method} {path}"));
+        let below = |(key, _): &&(&str, &str)| {
+            key.strip_prefix("ANY ")
+                .and_then(|key| key.strip_suffix("{proxy+}"))
+                .is_some_and(|key| path.starts_with(key))
+        };
+        exact.or_else(|| routes.iter().find(below)).map(|(_, function)| *function)
+    };
+    for (method, path, expected) in [
+        ("GET", "/", "Api"),
+        ("GET", "/console", "Api"),
+        ("POST", "/console/sign-in", "Api"),
+        ("GET", "/console/targets/{kind}/{name}/delete", "Api"),
+        ("POST", "/console/targets/{kind}/{name}/delete", "Receive"),
+        ("POST", "/console/targets/{kind}/{name}/retry", "Api"),
+    ] {
+        assert_eq!(function(method, path), Some(expected), "{method} {path}");
+    }
     let documented = serde_json::to_value(ebb_api::openapi()).unwrap();
     for (path, methods) in documented["paths"].as_object().unwrap() {
         for method in methods.as_object().unwrap().keys().map(|method| method.to_uppercase()) {
             let exact = format!("{method} {path}");
-            let route = routes.iter().find(|(key, _)| *key == exact);
-            let below = path.starts_with("/v1/");
-            let route = route.or_else(|| routes.iter().find(|(key, _)| below && *key == "ANY /v1/{proxy+}"));
             let expected = match exact.as_str() {
                 "POST /v1/events" | "POST /v1/sources/{name}" => "Receive",
                 "POST /v1/targets" | "DELETE /v1/targets/{kind}/{name}" => "Receive",
                 "POST /v1/callbacks" => "Complete",
                 _ => "Api",
             };
-            assert_eq!(route.map(|(_, function)| *function), Some(expected), "{exact}");
+            assert_eq!(function(&method, path), Some(expected), "{exact}");
         }
     }
 }

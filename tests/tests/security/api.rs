@@ -198,7 +198,7 @@ pub(crate) async fn scopes() {
 
 pub(crate) async fn unknown_routes_and_methods() {
     let harness = ready().await;
-    for path in ["/", "/v1", "/v2/plugins", "/v1/plugins/", "/v1/plugin", "/v1/targets/sandbox", "/v1/runs"] {
+    for path in ["/v1", "/v2/plugins", "/v1/plugins/", "/v1/plugin", "/v1/targets/sandbox", "/v1/runs"] {
         harness.get(path).await.is_problem(404, "not-found");
     }
     for (line, status, code) in [

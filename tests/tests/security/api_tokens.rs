@@ -11,7 +11,7 @@ use super::api::SCRIPT;
 use super::secrets::{contains, stored};
 use crate::harness::*;
 
-async fn create(harness: &Harness, name: &str, scopes: &[&str]) -> CreatedToken {
+pub(super) async fn create(harness: &Harness, name: &str, scopes: &[&str]) -> CreatedToken {
     harness.post("/v1/tokens", json!({"name": name, "scopes": scopes})).await.is(201).json()
 }
 
@@ -82,7 +82,7 @@ pub(crate) async fn forged_tokens() {
 }
 
 /// Serves the functions of a harness at a later time. Returns the URL.
-async fn later(harness: &Harness, by: Duration) -> String {
+pub(super) async fn later(harness: &Harness, by: Duration) -> String {
     let env = harness.stack().env();
     let clock = Arc::new(ManualClock::at(now().0 + u64::try_from(by.as_millis()).unwrap()));
     let settings = fakes::settings("urn:tests", None, Millis(1_000)).unwrap();

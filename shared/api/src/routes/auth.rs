@@ -2,12 +2,13 @@
 //! tokens of issuers.
 
 use std::fmt;
+use std::sync::{Mutex, PoisonError};
 
 use axum::http::{HeaderMap, StatusCode, header};
 use ebb_protocol::api_token::{self, TargetAccess, TargetLimit, TokenScope, has_digest, parse_scopes};
 use ebb_protocol::limits;
 use ebb_protocol::time::rfc3339;
-use sha2::{Digest as _, Sha256};
+use ebb_store::TokenItem;
 
 use crate::oidc::{self, IdentityClaims, OidcIssuers};
 use crate::{HttpProblem, HttpResult, ServerState};
@@ -159,15 +160,16 @@ impl fmt::Display for ApiCaller {
 /// digests reveals nothing about a token.
 #[derive(Debug, Default)]
 pub struct ApiTokens {
-    tokens: Vec<([u8; 32], ApiRole)>,
+    tokens: Vec<(String, ApiRole)>,
     issuers: OidcIssuers,
+    /// The digest of the code of a link that signs in once.
+    sign_in_code: Mutex<Option<String>>,
 }
 
 impl ApiTokens {
     pub fn new<'a>(tokens: impl IntoIterator<Item = (&'a str, ApiRole)>) -> Self {
-        let digest = |token: &str| <[u8; 32]>::from(Sha256::digest(token.as_bytes()));
-        let tokens = tokens.into_iter().map(|(token, role)| (digest(token), role)).collect();
-        Self { tokens, issuers: OidcIssuers::default() }
+        let tokens = tokens.into_iter().map(|(token, role)| (api_token::token_digest(token), role)).collect();
+        Self { tokens, ..Self::default() }
     }
 
     /// Accepts identity tokens of `issuers`.
@@ -176,23 +178,47 @@ impl ApiTokens {
         Self { issuers, ..self }
     }
 
-    fn caller(&self, token: &str) -> Option<ApiCaller> {
-        let digest = <[u8; 32]>::from(Sha256::digest(token.as_bytes()));
-        let (_, role) = self.tokens.iter().find(|(valid, _)| *valid == digest)?;
+    /// Accepts a code once, as the first of the tokens. The code has 128 random bits or more.
+    #[must_use]
+    pub fn with_sign_in_code(self, code: &str) -> Self {
+        Self { sign_in_code: Mutex::new(Some(api_token::token_digest(code))), ..self }
+    }
+
+    /// Returns the digest of the token as which a code signs in. The code is not valid any more.
+    pub(crate) fn take_sign_in_code(&self, code: &str) -> Option<&str> {
+        let mut expected = self.sign_in_code.lock().unwrap_or_else(PoisonError::into_inner);
+        expected.take_if(|expected| has_digest(code, expected))?;
+        self.tokens.first().map(|(digest, _)| digest.as_str())
+    }
+
+    /// Returns the digest of a token of the configuration.
+    pub(crate) fn digest(&self, token: &str) -> Option<&str> {
+        let digest = api_token::token_digest(token);
+        self.tokens.iter().find(|(valid, _)| *valid == digest).map(|(valid, _)| valid.as_str())
+    }
+
+    /// Returns the caller with the first token whose digest fulfils a condition.
+    pub(crate) fn caller_if(&self, is_own: impl Fn(&str) -> bool) -> Option<ApiCaller> {
+        let (_, role) = self.tokens.iter().find(|(valid, _)| is_own(valid))?;
         let name = format!("role {role:?}").to_lowercase();
         Some(ApiCaller { name, is_role: true, scopes: vec![role.scope()] })
+    }
+
+    fn caller(&self, token: &str) -> Option<ApiCaller> {
+        let digest = api_token::token_digest(token);
+        self.caller_if(|valid| *valid == digest)
     }
 }
 
 /// The maximum bytes of a token.
-const MAX_TOKEN: usize = 16 << 10;
+pub(crate) const MAX_TOKEN: usize = 16 << 10;
 
 /// Returns the problem of a caller without a permission.
 pub(crate) fn forbidden(detail: String) -> HttpProblem {
     HttpProblem::new(StatusCode::FORBIDDEN, "forbidden", detail)
 }
 
-fn unauthorized(code: &str, detail: impl Into<String>) -> HttpProblem {
+pub(crate) fn unauthorized(code: &str, detail: impl Into<String>) -> HttpProblem {
     HttpProblem::new(StatusCode::UNAUTHORIZED, code, detail)
 }
 
@@ -215,7 +241,7 @@ impl ServerState {
                 let IdentityClaims { name, scopes } = Box::pin(verified).await?;
                 ApiCaller { name, is_role: false, scopes }
             }
-            None => self.named_caller(token).await?,
+            None => self.named_caller(self.named_token(token).await?)?,
         };
         caller.require(permission)?;
         Ok(caller)
@@ -229,15 +255,25 @@ impl ServerState {
         self.authorize(headers, ApiPermission::ReadMetrics).await.map(drop)
     }
 
-    async fn named_caller(&self, token: &str) -> HttpResult<ApiCaller> {
+    /// Returns the stored token with this secret, also one that has expired or was revoked.
+    ///
+    /// # Errors
+    /// Returns 401 without such a token, and 503 if it cannot be read.
+    pub(crate) async fn named_token(&self, token: &str) -> HttpResult<TokenItem> {
         let found = match api_token::id_of(token) {
             Some(id) => self.store.read_token(id).await?,
             None => None,
         };
         // A wrong secret gets the same response as an unknown id.
-        let Some(found) = found.filter(|found| has_digest(token, &found.digest)) else {
-            return Err(unauthorized("invalid-token", "the token is unknown"));
-        };
+        let found = found.filter(|found| has_digest(token, &found.digest));
+        found.ok_or_else(|| unauthorized("invalid-token", "the token is unknown"))
+    }
+
+    /// Returns the caller with a named token.
+    ///
+    /// # Errors
+    /// Returns 401 if the token has expired or was revoked.
+    pub(crate) fn named_caller(&self, found: TokenItem) -> HttpResult<ApiCaller> {
         let name = found.name;
         if let Some(revoked) = found.revoked {
             let detail = format!("the token {name} was revoked at {}: create another one", rfc3339(revoked));

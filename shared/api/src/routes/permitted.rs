@@ -51,6 +51,17 @@ impl<P> Deref for Permitted<P> {
     }
 }
 
+impl<P: RoutePermission> Permitted<P> {
+    /// Returns the state of the server for a verified caller, who has the permission.
+    ///
+    /// # Errors
+    /// Returns 403 without the permission.
+    pub(crate) fn of(server: &ServerState, caller: &ApiCaller) -> HttpResult<Self> {
+        caller.require(P::NEEDED)?;
+        Ok(Self { server: server.clone(), caller: caller.clone(), permission: PhantomData })
+    }
+}
+
 impl<P: RoutePermission> FromRequestParts<ServerState> for Permitted<P> {
     type Rejection = HttpProblem;
 

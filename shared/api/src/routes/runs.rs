@@ -30,7 +30,7 @@ fn parse(run: &str) -> HttpResult<RunId> {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct UnitsQuery {
     /// The `nextToken` of the previous page.
-    next_token: Option<String>,
+    pub(crate) next_token: Option<String>,
 }
 
 /// Returns a run and a page of its units.
@@ -63,10 +63,10 @@ pub(crate) async fn get(
 #[serde(deny_unknown_fields)]
 pub(crate) struct AttemptQuery {
     /// The key of the unit: `RESOURCE/UNIT`.
-    unit: String,
+    pub(crate) unit: String,
     /// The attempt, from 1. By default the last one, and for a log the last one that has a log.
     #[param(minimum = 1, maximum = 4_294_967_295_u32)]
-    attempt: Option<u32>,
+    pub(crate) attempt: Option<u32>,
 }
 
 /// Returns the tail of a unit's log, during and after its execution.

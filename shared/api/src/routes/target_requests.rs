@@ -91,7 +91,7 @@ pub(crate) async fn apply(
     accepted(&server, request.target_key(), response, follow_ups).await
 }
 
-#[derive(Debug, Deserialize, IntoParams)]
+#[derive(Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DeleteQuery {

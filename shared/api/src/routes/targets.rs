@@ -41,7 +41,7 @@ async fn missing(server: &ServerState, key: TargetKey<'_>) -> HttpProblem {
     }
 }
 
-#[derive(Debug, Deserialize, IntoParams)]
+#[derive(Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DetailQuery {

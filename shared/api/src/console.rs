@@ -1,0 +1,56 @@
+//! The console: pages for browsers, with sessions in place of bearer tokens.
+//!
+//! 1. `sign_in` exchanges a token, or the code of a link, for a session. Each request checks the token behind it.
+//! 2. `pages` and `actions` call the handlers of the API with the caller of the session, so that both permit the same.
+//! 3. `responses` has the headers of all responses, entity tags and pages of failures.
+//!
+//! Only routes of this module read the cookie of a session. The API accepts bearer tokens only.
+
+mod actions;
+mod forms;
+mod pages;
+mod responses;
+mod sessions;
+mod sign_in;
+
+use axum::Router;
+use axum::middleware::map_response;
+use axum::routing::{get, post};
+use ebb_console::paths;
+
+use crate::ServerState;
+
+/// The path of the deletion of a target, which `receive` serves.
+const DELETE: &str = "/console/targets/{kind}/{name}/delete";
+
+/// Returns the routes of `receive`.
+pub(crate) fn receive_routes() -> Router<ServerState> {
+    Router::new().route(DELETE, post(actions::delete)).layer(map_response(responses::secured))
+}
+
+/// Returns the routes of `api`.
+pub(crate) fn api_routes() -> Router<ServerState> {
+    Router::new()
+        .route("/", get(responses::to_console))
+        .route(paths::ROOT, get(pages::targets))
+        .route("/console/assets/{file}", get(responses::asset))
+        .route(paths::SIGN_IN, get(sign_in::form).post(sign_in::sign_in))
+        .route(paths::SIGN_OUT, post(sign_in::sign_out))
+        .route("/console/targets/{kind}/{name}", get(pages::target))
+        .route(DELETE, get(actions::confirm_delete))
+        .route("/console/targets/{kind}/{name}/retry", get(actions::confirm_retry).post(actions::retry))
+        .route("/console/runs/{run}", get(pages::run))
+        .route("/console/runs/{run}/log", get(pages::log))
+        .route("/console/runs/{run}/rendered", get(pages::rendering))
+        .route(paths::PLUGINS, get(pages::plugins))
+        .route("/console/plugins/{name}/{version}", get(pages::plugin))
+        .route(paths::SOURCES, get(pages::sources))
+        .route("/console/sources/{name}", get(pages::source))
+        .route(paths::SUBSCRIPTIONS, get(pages::subscriptions))
+        .route("/console/subscriptions/{name}", get(pages::subscription))
+        .route(paths::CLUSTERS, get(pages::clusters))
+        .route("/console/clusters/{name}", get(pages::cluster))
+        .route(paths::WAITING, get(pages::waiting))
+        .route("/console/{*rest}", get(pages::unknown))
+        .layer(map_response(responses::secured))
+}

@@ -1,0 +1,61 @@
+//! Forms: the proof that a page of the console sent them, and their fields.
+
+use std::collections::BTreeMap;
+
+use axum::body::Body;
+use axum::http::{HeaderMap, header};
+use url::{Url, form_urlencoded};
+
+use super::sessions::ConsoleSession;
+use crate::routes::auth::forbidden;
+use crate::{HttpResult, ServerState};
+
+/// The maximum bytes of a form, except that of the sign-in.
+const MAX_FORM: usize = 16 << 10;
+/// The name of the field with the token of the form.
+const FORM_TOKEN: &str = "form";
+
+/// The fields of a form. Of repeated fields, the last one counts.
+#[derive(Debug, Default)]
+pub(super) struct FormFields(BTreeMap<String, String>);
+
+impl FormFields {
+    pub(super) fn parse(body: &[u8]) -> Self {
+        Self(form_urlencoded::parse(body).into_owned().collect())
+    }
+
+    /// Returns a field. A missing one is empty.
+    pub(super) fn get(&self, name: &str) -> &str {
+        self.0.get(name).map(String::as_str).unwrap_or_default()
+    }
+}
+
+impl ConsoleSession {
+    /// Returns the fields of a form that a page of this session sent.
+    ///
+    /// # Errors
+    /// Returns 403 for a form of another site or of another session, and 413 for more than 16 KiB.
+    pub(super) async fn form(&self, headers: &HeaderMap, body: Body) -> HttpResult<FormFields> {
+        check_origin(&self.server, headers)?;
+        let fields = FormFields::parse(&crate::routes::read(body, MAX_FORM).await?);
+        if self.id.has_form_token(fields.get(FORM_TOKEN)) {
+            return Ok(fields);
+        }
+        Err(forbidden("the form is not of this session: open the page again".to_owned()))
+    }
+}
+
+/// Checks that a page of this server sent a form. Browsers send the header `Origin` with each form that is posted.
+///
+/// # Errors
+/// Returns 403 for another origin, and without one.
+pub(super) fn check_origin(server: &ServerState, headers: &HeaderMap) -> HttpResult<()> {
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let (origin, host) = (text(header::ORIGIN), text(header::HOST));
+    let own = Url::parse(&server.env.settings.source).map(|url| url.origin());
+    // The origin of a page without one is `null`, and so is that of a source which is no address.
+    let is_own = own.is_ok_and(|own| own.is_tuple() && own.ascii_serialization() == origin);
+    // A gateway or a proxy may have another name for the server. The browser sends the same one in both headers.
+    let is_host = origin.split_once("://").is_some_and(|(_, of_page)| !host.is_empty() && of_page == host);
+    if is_own || is_host { Ok(()) } else { Err(forbidden("the form is of another site".to_owned())) }
+}

@@ -1,0 +1,306 @@
+//! The pages. Each one calls handlers of the API with the caller of the session.
+
+use axum::Json;
+use axum::http::StatusCode;
+use axum::response::Response;
+use ebb_console::{TargetActions, TargetListFilter, TargetListView, UnitLogView, WaitingView, paths};
+use ebb_protocol::api::{TargetPage, TargetState};
+use ebb_protocol::id::TargetKey;
+use serde::Deserialize;
+
+use super::sessions::ConsoleSession;
+use crate::routes::named_documents::{sources as source_routes, subscriptions as subscription_routes};
+use crate::routes::permitted::WriteTargets;
+use crate::routes::runs::{AttemptQuery, UnitsQuery};
+use crate::routes::target_list::ListQuery;
+use crate::routes::targets::DetailQuery;
+use crate::routes::{self, NoQuery, Path, Query};
+use crate::{HttpProblem, HttpResult};
+
+/// Maximum pages of the API that are read to count targets by phase.
+const COUNTED_PAGES: usize = 3;
+/// Maximum units on a page of a run.
+const UNITS: usize = 200;
+
+/// A page, or the problem that its failure shows.
+type Page = HttpResult<String>;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct PageQuery {
+    next_token: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct UnitQuery {
+    unit: String,
+    attempt: Option<u32>,
+}
+
+/// Returns a page of targets in phases. `filter` is applied without its phase.
+async fn list(
+    session: &ConsoleSession,
+    filter: &TargetListFilter,
+    phases: &[&str],
+    next_token: &str,
+) -> HttpResult<TargetPage> {
+    let is_gone = if filter.state() == Some(TargetState::Gone) { "true" } else { "" };
+    let given = [
+        ("gone", is_gone),
+        ("label", filter.label.as_str()),
+        ("owner", filter.owner.as_str()),
+        ("plugin", filter.plugin.as_str()),
+        ("q", filter.q.as_str()),
+        ("nextToken", next_token),
+    ];
+    let given = given.into_iter().chain(phases.iter().map(|phase| ("phase", *phase)));
+    let given = given.filter(|(_, value)| !value.is_empty());
+    let pairs: Vec<(String, String)> = given.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    let query = ListQuery::try_from(pairs);
+    let query = query.map_err(|detail| HttpProblem::new(StatusCode::BAD_REQUEST, "invalid-query", detail))?;
+    let Json(page) = routes::target_list::list(session.permitted()?, Query(query)).await?;
+    Ok(page)
+}
+
+/// Shows the list of targets.
+pub(super) async fn targets(
+    session: ConsoleSession,
+    filter: HttpResult<Query<TargetListFilter>>,
+    query: HttpResult<Query<PageQuery>>,
+) -> Response {
+    let page = async {
+        let (Query(filter), Query(PageQuery { next_token })) = (filter?, query?);
+        let mut all = list(&session, &filter, &[], "").await?;
+        let shown = match filter.phase.is_empty() && next_token.is_empty() {
+            true => all.clone(),
+            false => list(&session, &filter, &[filter.phase.as_str()], &next_token).await?,
+        };
+        let mut counts: Vec<(TargetState, usize)> = Vec::new();
+        let mut pages = 1;
+        loop {
+            for target in &all.targets {
+                match counts.iter_mut().find(|(phase, _)| *phase == target.phase) {
+                    Some((_, count)) => *count += 1,
+                    None => counts.push((target.phase, 1)),
+                }
+            }
+            match all.next_token.take() {
+                Some(next) if pages < COUNTED_PAGES => all = list(&session, &filter, &[], &next).await?,
+                next => {
+                    all.next_token = next;
+                    break;
+                }
+            }
+            pages += 1;
+        }
+        let view = TargetListView {
+            filter: &filter,
+            targets: &shown.targets,
+            counts: &counts,
+            is_partial: all.next_token.is_some(),
+            outages: &shown.outages,
+            damaged: &shown.damaged,
+            next_token: shown.next_token.as_deref(),
+        };
+        Page::Ok(ebb_console::targets(session.viewer(), &view))
+    };
+    let page = page.await;
+    session.respond(paths::ROOT, page)
+}
+
+/// Shows everything that is stuck, failed or waits.
+pub(super) async fn waiting(session: ConsoleSession) -> Response {
+    let page = async {
+        let all = TargetListFilter::default();
+        let mut found = list(&session, &all, &["stuck", "failed"], "").await?;
+        let moving = list(&session, &all, &["starting", "updating", "stopping"], "").await?;
+        found.targets.extend(moving.targets);
+        let sources = match session.permitted() {
+            Ok(permitted) => Some(source_routes::list(NoQuery, permitted).await?.0.sources),
+            Err(_) => None,
+        };
+        let subscriptions = match session.permitted() {
+            Ok(permitted) => Some(subscription_routes::list(NoQuery, permitted).await?.0.subscriptions),
+            Err(_) => None,
+        };
+        let view = WaitingView {
+            targets: &found.targets,
+            is_partial: found.next_token.is_some() || moving.next_token.is_some(),
+            outages: &found.outages,
+            sources: sources.as_deref(),
+            subscriptions: subscriptions.as_deref(),
+        };
+        Page::Ok(ebb_console::waiting(session.viewer(), &view))
+    };
+    let page = page.await;
+    session.respond(paths::WAITING, page)
+}
+
+/// Shows a target.
+pub(super) async fn target(session: ConsoleSession, path: HttpResult<Path<(String, String)>>) -> Response {
+    let page = async {
+        let Path((kind, name)) = path?;
+        let path = || Path((kind.clone(), name.clone()));
+        let why = routes::targets::why(path(), session.permitted()?);
+        let Json(why) = Box::pin(why).await?;
+        let detail = routes::targets::get(path(), session.permitted()?, Query(DetailQuery::default()));
+        let Json(detail) = Box::pin(detail).await?;
+        let may_change = match session.permitted::<WriteTargets>() {
+            Ok(permitted) => permitted.check_target(TargetKey::new(&kind, &name)).await.is_ok(),
+            Err(_) => false,
+        };
+        let actions = TargetActions { delete: may_change, retry: may_change };
+        Page::Ok(ebb_console::target(session.viewer(), actions, &detail, &why))
+    };
+    let page = page.await;
+    session.respond(paths::ROOT, page)
+}
+
+/// Shows a run with a page of its units.
+pub(super) async fn run(
+    session: ConsoleSession,
+    path: HttpResult<Path<String>>,
+    query: HttpResult<Query<PageQuery>>,
+) -> Response {
+    let page = async {
+        let (path, Query(PageQuery { next_token })) = (path?, query?);
+        let next_token = Some(next_token).filter(|token| !token.is_empty());
+        let run = routes::runs::get(path, session.permitted()?, Query(UnitsQuery { next_token }));
+        let Json(mut run) = Box::pin(run).await?;
+        if run.units.len() > UNITS {
+            run.units.truncate(UNITS);
+            run.next_token = run.units.last().map(|unit| unit.key.clone());
+        }
+        Page::Ok(ebb_console::run(session.viewer(), &run))
+    };
+    let page = page.await;
+    session.respond(paths::ROOT, page)
+}
+
+/// Shows the log of an attempt.
+pub(super) async fn log(
+    session: ConsoleSession,
+    path: HttpResult<Path<String>>,
+    query: HttpResult<Query<UnitQuery>>,
+) -> Response {
+    let page = async {
+        let (Path(run), Query(UnitQuery { unit, attempt })) = (path?, query?);
+        let query = Query(AttemptQuery { unit: unit.clone(), attempt });
+        let found = routes::runs::logs(Path(run.clone()), session.permitted()?, query);
+        let ([(_, attempt), (_, bytes)], text) = Box::pin(found).await?;
+        let bytes = bytes.parse().unwrap_or(text.len());
+        let (log, state) = text.split_at_checked(bytes).unwrap_or((text.as_str(), ""));
+        let (attempt, state) = (attempt.parse().unwrap_or(1), state.trim_start_matches('\n'));
+        let view = UnitLogView { run: &run, unit: &unit, attempt, log, state };
+        Page::Ok(ebb_console::log(session.viewer(), &view))
+    };
+    let page = page.await;
+    session.respond(paths::ROOT, page)
+}
+
+/// Shows what an attempt was rendered to.
+pub(super) async fn rendering(
+    session: ConsoleSession,
+    path: HttpResult<Path<String>>,
+    query: HttpResult<Query<UnitQuery>>,
+) -> Response {
+    let page = async {
+        let (path, Query(UnitQuery { unit, attempt })) = (path?, query?);
+        let found = routes::runs::rendered(path, session.permitted()?, Query(AttemptQuery { unit, attempt }));
+        let Json(rendering) = Box::pin(found).await?;
+        Page::Ok(ebb_console::rendering(session.viewer(), &rendering))
+    };
+    let page = page.await;
+    session.respond(paths::ROOT, page)
+}
+
+/// Shows all plugins.
+pub(super) async fn plugins(session: ConsoleSession) -> Response {
+    let page = async {
+        let Json(list) = routes::plugins::list(NoQuery, session.permitted()?).await?;
+        Page::Ok(ebb_console::plugins(session.viewer(), &list.plugins))
+    };
+    let page = page.await;
+    session.respond(paths::PLUGINS, page)
+}
+
+/// Shows a version of a plugin.
+pub(super) async fn plugin(session: ConsoleSession, path: HttpResult<Path<(String, String)>>) -> Response {
+    let page = async {
+        let Path((name, version)) = path?;
+        let Json(plugin) = routes::plugins::get(Path((name.clone(), version)), session.permitted()?).await?;
+        let versions = match routes::plugins::versions(NoQuery, Path(name), session.permitted()?).await {
+            Ok(Json(list)) => list.plugins,
+            // All are withdrawn.
+            Err(HttpProblem(problem)) if problem.status == StatusCode::NOT_FOUND.as_u16() => Vec::new(),
+            Err(problem) => return Err(problem),
+        };
+        Page::Ok(ebb_console::plugin(session.viewer(), &plugin, &versions))
+    };
+    let page = page.await;
+    session.respond(paths::PLUGINS, page)
+}
+
+/// Shows all sources.
+pub(super) async fn sources(session: ConsoleSession) -> Response {
+    let page = async {
+        let Json(list) = source_routes::list(NoQuery, session.permitted()?).await?;
+        Page::Ok(ebb_console::sources(session.viewer(), &list.sources))
+    };
+    let page = page.await;
+    session.respond(paths::SOURCES, page)
+}
+
+/// Shows a source.
+pub(super) async fn source(session: ConsoleSession, path: HttpResult<Path<String>>) -> Response {
+    let page = async {
+        let Json(source) = source_routes::get(path?, session.permitted()?).await?;
+        Page::Ok(ebb_console::source(session.viewer(), &source))
+    };
+    let page = page.await;
+    session.respond(paths::SOURCES, page)
+}
+
+/// Shows all subscriptions.
+pub(super) async fn subscriptions(session: ConsoleSession) -> Response {
+    let page = async {
+        let Json(list) = subscription_routes::list(NoQuery, session.permitted()?).await?;
+        Page::Ok(ebb_console::subscriptions(session.viewer(), &list.subscriptions))
+    };
+    let page = page.await;
+    session.respond(paths::SUBSCRIPTIONS, page)
+}
+
+/// Shows a subscription.
+pub(super) async fn subscription(session: ConsoleSession, path: HttpResult<Path<String>>) -> Response {
+    let page = async {
+        let Json(subscription) = subscription_routes::get(path?, session.permitted()?).await?;
+        Page::Ok(ebb_console::subscription(session.viewer(), &subscription))
+    };
+    let page = page.await;
+    session.respond(paths::SUBSCRIPTIONS, page)
+}
+
+/// Shows all clusters.
+pub(super) async fn clusters(session: ConsoleSession) -> Response {
+    let page = async {
+        let Json(list) = routes::clusters::list(NoQuery, session.permitted()?).await?;
+        Page::Ok(ebb_console::clusters(session.viewer(), &list.clusters))
+    };
+    let page = page.await;
+    session.respond(paths::CLUSTERS, page)
+}
+
+/// Shows a cluster.
+pub(super) async fn cluster(session: ConsoleSession, path: HttpResult<Path<String>>) -> Response {
+    let page = async {
+        let Json(cluster) = routes::clusters::get(path?, session.permitted()?).await?;
+        Page::Ok(ebb_console::cluster(session.viewer(), &cluster))
+    };
+    let page = page.await;
+    session.respond(paths::CLUSTERS, page)
+}
+
+pub(super) async fn unknown(session: ConsoleSession) -> Response {
+    session.respond(paths::ROOT, Err(HttpProblem::not_found("no page has this address")))
+}

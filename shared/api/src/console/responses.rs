@@ -1,0 +1,72 @@
+//! Responses to browsers: headers, entity tags, redirects, assets and pages of failures.
+
+use axum::extract::Path;
+use axum::http::header::{self, HeaderName};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::{Html, IntoResponse, Redirect, Response};
+use ebb_console::{ConsoleViewer, assets, paths};
+use ebb_protocol::id::short_digest;
+
+use crate::HttpProblem;
+
+/// The headers of each response. The pages need scripts, styles and requests of their own origin only, and no other page
+/// may contain them. `same-origin` keeps the header `Origin` of forms, which `no-referrer` would remove.
+const HEADERS: [(HeaderName, &str); 6] = [
+    (
+        header::CONTENT_SECURITY_POLICY,
+        "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; \
+         frame-ancestors 'none'; base-uri 'none'",
+    ),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::X_FRAME_OPTIONS, "DENY"),
+    (header::REFERRER_POLICY, "same-origin"),
+    (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+    (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+];
+const FOREVER: &str = "public, max-age=31536000, immutable";
+/// The characters of an entity tag.
+const TAG: usize = 32;
+
+/// Adds the headers of all responses. Pages are not stored, unless they are assets.
+pub(super) async fn secured(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    for (name, value) in HEADERS {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("private, no-store"));
+    response
+}
+
+/// Returns a page, or 304 if the browser has it.
+pub(super) fn page(request: &HeaderMap, html: String) -> Response {
+    let tag = format!("\"{}\"", short_digest(&["console page", &html], TAG));
+    let known = request.get(header::IF_NONE_MATCH).and_then(|tags| tags.to_str().ok()).unwrap_or_default();
+    // A proxy that compresses makes the tag a weak one.
+    let is_known = known.split(',').any(|one| one.trim().trim_start_matches("W/") == tag);
+    let headers = [(header::ETAG, tag)];
+    if is_known { (StatusCode::NOT_MODIFIED, headers).into_response() } else { (headers, Html(html)).into_response() }
+}
+
+/// Returns the page of a failure. Its status is that of the problem.
+pub(super) fn failure(viewer: Option<ConsoleViewer<'_>>, section: &str, problem: HttpProblem) -> Response {
+    let HttpProblem(problem) = &problem;
+    let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let title = status.canonical_reason().unwrap_or("Failure");
+    (status, Html(ebb_console::failure(viewer, section, title, &problem.detail))).into_response()
+}
+
+pub(super) async fn to_console() -> Redirect {
+    Redirect::to(paths::ROOT)
+}
+
+pub(super) async fn asset(Path(file): Path<String>) -> Response {
+    match assets::find(&format!("{}/assets/{file}", paths::ROOT)) {
+        Some(asset) => {
+            let headers = [(header::CONTENT_TYPE, asset.content_type), (header::CACHE_CONTROL, FOREVER)];
+            (headers, asset.content).into_response()
+        }
+        None => {
+            failure(None, paths::ROOT, HttpProblem::not_found("the file is not of this version: load the page again"))
+        }
+    }
+}

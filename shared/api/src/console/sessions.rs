@@ -1,0 +1,149 @@
+//! Sessions of browsers, and the caller of each request.
+
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, Method, header};
+use axum::response::{IntoResponse as _, Redirect, Response};
+use ebb_console::{ConsoleViewer, paths};
+use ebb_engine::{Millis, Timestamp};
+use ebb_protocol::session::SessionId;
+use ebb_store::SessionItem;
+
+use super::responses;
+use crate::routes::auth::ApiCaller;
+use crate::routes::permitted::{Permitted, RoutePermission};
+use crate::{HttpResult, ServerState};
+
+/// The longest time of a session. It ends before if its token ends.
+const LIFETIME: Millis = Millis(8 * 3_600_000);
+
+/// The caller of a request with a session.
+pub(super) struct ConsoleSession {
+    pub(super) server: ServerState,
+    pub(super) id: SessionId,
+    pub(super) caller: ApiCaller,
+    request: HeaderMap,
+    name: String,
+    form_token: String,
+}
+
+impl FromRequestParts<ServerState> for ConsoleSession {
+    type Rejection = Response;
+
+    /// Without a valid session, leads to the sign-in, which leads back.
+    async fn from_request_parts(parts: &mut Parts, server: &ServerState) -> Result<Self, Response> {
+        let found = find(server, &parts.headers).await;
+        match found.map_err(|problem| responses::failure(None, paths::ROOT, problem))? {
+            Some((id, caller)) => {
+                let (name, form_token) = (caller.to_string(), id.form_token());
+                Ok(Self { server: server.clone(), id, caller, request: parts.headers.clone(), name, form_token })
+            }
+            None => {
+                // The page that confirms an action has the path of the action.
+                let path = match parts.uri.path_and_query() {
+                    Some(path) if parts.method == Method::GET => path.as_str(),
+                    _ => parts.uri.path(),
+                };
+                Err(Redirect::to(&paths::sign_in(path)).into_response())
+            }
+        }
+    }
+}
+
+impl ConsoleSession {
+    pub(super) fn viewer(&self) -> ConsoleViewer<'_> {
+        ConsoleViewer { name: &self.name, form_token: &self.form_token }
+    }
+
+    /// Returns the state of the server for a handler of the API, if the caller may send its request.
+    pub(super) fn permitted<P: RoutePermission>(&self) -> HttpResult<Permitted<P>> {
+        Permitted::of(&self.server, &self.caller)
+    }
+
+    /// Returns a page, 304 if the browser has it, or the page of its failure.
+    pub(super) fn respond(&self, section: &str, page: HttpResult<String>) -> Response {
+        match page {
+            Ok(html) => responses::page(&self.request, html),
+            Err(problem) => responses::failure(Some(self.viewer()), section, problem),
+        }
+    }
+}
+
+/// Returns the session of a request with its caller, or `None` without a valid one. The token behind it is checked as for
+/// a request to the API.
+async fn find(server: &ServerState, headers: &HeaderMap) -> HttpResult<Option<(SessionId, ApiCaller)>> {
+    let Some(id) = cookie(headers, cookie_name(server)).and_then(SessionId::parse) else { return Ok(None) };
+    let Some(stored) = server.store.read_session(&id.digest()).await? else { return Ok(None) };
+    if stored.expires <= server.env.now() {
+        return Ok(None);
+    }
+    let caller = match &stored.token {
+        None => server.tokens.caller_if(|digest| id.proves(&stored.proof, digest)),
+        Some(token) => {
+            let found = server.store.read_token(token).await?;
+            // The name can have another token since.
+            let found = found.filter(|found| id.proves(&stored.proof, &found.digest));
+            found.and_then(|found| server.named_caller(found).ok())
+        }
+    };
+    Ok(caller.map(|caller| (id, caller)))
+}
+
+/// The token of a new session.
+pub(super) struct SessionToken<'a> {
+    pub(super) digest: &'a str,
+    /// The id of a named token. `None` for a token of the configuration.
+    pub(super) id: Option<&'a str>,
+    /// The end of a named token.
+    pub(super) expires: Option<Timestamp>,
+}
+
+/// Stores a new session of a caller. Returns its cookie.
+pub(super) async fn begin(
+    server: &ServerState,
+    caller: &ApiCaller,
+    token: SessionToken<'_>,
+) -> HttpResult<HeaderValue> {
+    let id = SessionId::issue(std::array::from_fn(|_| server.env.random.next()));
+    let created = server.env.now();
+    let latest = created.plus(LIFETIME);
+    let session = SessionItem {
+        digest: id.digest(),
+        token: token.id.map(str::to_owned),
+        proof: id.proof_of(token.digest),
+        created,
+        expires: token.expires.map_or(latest, |expires| expires.min(latest)),
+    };
+    server.store.put_session(&session).await?;
+    caller.log_change("sign in", "console");
+    let seconds = session.expires.since(created).0 / 1000;
+    Ok(set_cookie(server, id.reveal(), seconds))
+}
+
+/// Returns the cookie that ends a session in the browser.
+pub(super) fn ended(server: &ServerState) -> HeaderValue {
+    set_cookie(server, "", 0)
+}
+
+fn set_cookie(server: &ServerState, value: &str, seconds: u64) -> HeaderValue {
+    let (name, secure) = (cookie_name(server), if is_secure(server) { "; Secure" } else { "" });
+    let cookie = format!("{name}={value}; Path=/; HttpOnly; SameSite=Lax; Max-Age={seconds}{secure}");
+    HeaderValue::try_from(cookie).expect("a session id has letters, digits, `-` and `_`")
+}
+
+/// Returns the name of the cookie. With the prefix, a browser accepts it over HTTPS only, and from this host only.
+fn cookie_name(server: &ServerState) -> &'static str {
+    if is_secure(server) { "__Host-ebb" } else { "ebb" }
+}
+
+/// Returns false for a server on this machine, which has no certificate.
+fn is_secure(server: &ServerState) -> bool {
+    !server.env.settings.source.starts_with("http://")
+}
+
+/// Returns the value of the first cookie of a name.
+fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    let values = headers.get_all(header::COOKIE).into_iter().filter_map(|value| value.to_str().ok());
+    let mut pairs = values.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    pairs.find(|(found, _)| *found == name).map(|(_, value)| value)
+}

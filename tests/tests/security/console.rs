@@ -1,0 +1,414 @@
+//! The console: sessions, forms of other sites, headers, and texts of others in pages.
+
+use reqwest::header::{self, HeaderMap};
+use reqwest::redirect::Policy;
+use url::form_urlencoded;
+
+use super::api_tokens::{create, later};
+use super::secrets::{contains, stored};
+use crate::harness::*;
+
+/// The path of a form that deletes the sandbox `a`.
+const DELETE: &str = "/console/targets/sandbox/a/delete";
+
+/// A response to a browser.
+#[derive(Debug)]
+struct PageReply {
+    status: u16,
+    headers: HeaderMap,
+    body: String,
+}
+
+impl PageReply {
+    #[track_caller]
+    fn is(&self, status: u16) -> &Self {
+        assert_eq!(self.status, status, "{self:?}");
+        self
+    }
+
+    fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map(|value| value.to_str().unwrap()).unwrap_or_default()
+    }
+
+    #[track_caller]
+    fn leads_to(&self, location: &str) {
+        assert_eq!((self.status, self.header("location")), (303, location), "{self:?}");
+    }
+
+    /// Returns the value of a hidden field.
+    #[track_caller]
+    fn field(&self, name: &str) -> String {
+        let (_, rest) = self.body.split_once(&format!("name=\"{name}\" value=\"")).expect("the page has the field");
+        rest.split('"').next().unwrap().to_owned()
+    }
+}
+
+/// A browser that follows no redirect.
+struct Browser {
+    http: reqwest::Client,
+    base: String,
+    /// The header `cookie`.
+    cookie: String,
+}
+
+impl Browser {
+    fn new(base: &str) -> Self {
+        let http = reqwest::Client::builder().no_proxy().redirect(Policy::none()).build().unwrap();
+        Self { http, base: base.to_owned(), cookie: String::new() }
+    }
+
+    /// Signs in with a token.
+    async fn signed_in(harness: &Harness, token: &str) -> Self {
+        let mut browser = Self::new(harness.stack().url());
+        let origin = browser.base.clone();
+        let reply = browser.post("/console/sign-in", Some(&origin), &[("token", token)]).await;
+        reply.leads_to("/console");
+        let cookie = reply.header("set-cookie");
+        for attribute in ["HttpOnly", "SameSite=Lax", "Path=/", "Max-Age="] {
+            assert!(cookie.contains(attribute), "{cookie}");
+        }
+        browser.cookie = cookie.split(';').next().unwrap().to_owned();
+        browser
+    }
+
+    async fn operator(harness: &Harness) -> Self {
+        Self::signed_in(harness, harness.stack().token()).await
+    }
+
+    /// Returns the id of the session.
+    fn id(&self) -> &str {
+        self.cookie.split_once('=').unwrap().1
+    }
+
+    async fn send(&self, request: reqwest::RequestBuilder) -> PageReply {
+        let response = request.header(header::COOKIE, &self.cookie).send().await.unwrap();
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        PageReply { status, headers, body: response.text().await.unwrap() }
+    }
+
+    async fn get(&self, path: &str) -> PageReply {
+        self.send(self.http.get(format!("{}{path}", self.base))).await
+    }
+
+    async fn post(&self, path: &str, origin: Option<&str>, fields: &[(&str, &str)]) -> PageReply {
+        let body = form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
+        let mut request = self.http.post(format!("{}{path}", self.base)).body(body);
+        request = request.header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
+        if let Some(origin) = origin {
+            request = request.header(header::ORIGIN, origin);
+        }
+        self.send(request).await
+    }
+}
+
+pub(crate) async fn a_session_ends_with_its_token() {
+    const HOUR: Duration = Duration::from_secs(3_600);
+    let harness = Harness::new().await;
+    let token = create(&harness, "ci", &["read"]).await.token;
+    let browser = Browser::signed_in(&harness, &token).await;
+    let page = browser.get("/console").await;
+    assert!(page.is(200).body.contains("token ci"), "{page:?}");
+    // On AWS, the cookie has a prefix that other hosts cannot set.
+    let after = async |by: Duration| {
+        let mut deployed = Browser::new(&later(&harness, by).await);
+        deployed.cookie = format!("other=1; __Host-ebb={}", browser.id());
+        deployed.get("/console").await.status
+    };
+    assert_eq!((after(7 * HOUR).await, after(9 * HOUR).await), (200, 303));
+    harness.request(Method::DELETE, "/v1/tokens/ci", None).await.is(204);
+    browser.get("/console").await.leads_to("/console/sign-in?next=%2Fconsole");
+    // Another token of the name does not bring the session back.
+    create(&harness, "ci", &["operate"]).await;
+    browser.get("/console?q=a").await.leads_to("/console/sign-in?next=%2Fconsole%3Fq%3Da");
+    let origin = browser.base.clone();
+    let refused = browser.post("/console/sign-in", Some(&origin), &[("token", token.as_str())]).await;
+    assert!(refused.is(401).body.contains("the token is unknown"), "{refused:?}");
+    let operator = Browser::operator(&harness).await;
+    let form = operator.get("/console").await.field("form");
+    operator.post("/console/sign-out", Some(&origin), &[("form", form.as_str())]).await.leads_to("/console/sign-in");
+    assert_eq!(operator.get("/console").await.status, 303);
+}
+
+pub(crate) async fn a_session_never_authorises_the_api() {
+    let harness = Harness::simple().await;
+    harness.ready("a", "simple").await;
+    let browser = Browser::operator(&harness).await;
+    browser.get("/console/targets/sandbox/a").await.is(200);
+    for path in ["/v1/targets", "/v1/targets/sandbox/a", "/v1/tokens", "/v1/plugins"] {
+        assert!(browser.get(path).await.is(401).body.contains("missing-token"));
+    }
+    for token in [browser.id(), &format!("ebbt_{}", browser.id())] {
+        harness.with_token(token, "GET /v1/targets", None).await.is_problem(401, "invalid-token");
+    }
+    let delete = browser.http.delete(format!("{}/v1/targets/sandbox/a", browser.base));
+    browser.send(delete).await.is(401);
+    // A bearer token is no session.
+    let page = browser.http.get(format!("{}/console", browser.base)).bearer_auth(harness.stack().token());
+    assert_eq!(page.send().await.unwrap().status().as_u16(), 303);
+}
+
+pub(crate) async fn forms_of_others_are_refused() {
+    let harness = Harness::simple().await;
+    harness.ready("a", "simple").await;
+    let (browser, other) = (Browser::operator(&harness).await, Browser::operator(&harness).await);
+    let page = browser.get(DELETE).await;
+    assert!(page.is(200).body.contains("r/make"), "{page:?}");
+    let (form, uid, own) = (page.field("form"), page.field("uid"), browser.base.clone());
+    let other_form = other.get(DELETE).await.field("form");
+    for (origin, form) in [
+        (None, form.as_str()),
+        (Some("null"), form.as_str()),
+        (Some("http://evil.example"), form.as_str()),
+        (Some("http://127.0.0.1"), form.as_str()),
+        (Some(format!("{own}.evil.example").as_str()), form.as_str()),
+        (Some(own.as_str()), ""),
+        (Some(own.as_str()), other_form.as_str()),
+        (Some(own.as_str()), form.to_uppercase().as_str()),
+    ] {
+        browser.post(DELETE, origin, &[("form", form), ("uid", uid.as_str())]).await.is(403);
+    }
+    // A link or an image is no form, and a form without a session leads to the sign-in.
+    browser.get(&format!("{DELETE}?form={form}&uid={uid}")).await.is(200);
+    let stranger = Browser::new(&own);
+    stranger
+        .post(DELETE, Some(&own), &[("form", form.as_str()), ("uid", uid.as_str())])
+        .await
+        .leads_to("/console/sign-in?next=%2Fconsole%2Ftargets%2Fsandbox%2Fa%2Fdelete");
+    browser.post(DELETE, Some(&own), &[("form", form.as_str()), ("uid", "another")]).await.is(404);
+    let large = "x".repeat(20_000);
+    browser.post(DELETE, Some(&own), &[("form", form.as_str()), ("uid", large.as_str())]).await.is(413);
+    assert_eq!(harness.target("a").await.unwrap().info.phase, TargetState::Ready);
+    let deleted = browser.post(DELETE, Some(&own), &[("form", form.as_str()), ("uid", uid.as_str())]).await;
+    deleted.leads_to("/console/targets/sandbox/a");
+    harness.phase("a", TargetState::Gone).await;
+    assert_eq!(harness.receiver.count("POST /drop"), 1);
+}
+
+pub(crate) async fn actions_need_their_scope() {
+    let harness = Harness::simple().await;
+    harness.receiver.always("POST /make", 500);
+    harness.create("a", "simple").await;
+    harness.phase("a", TargetState::Failed).await;
+    let token = create(&harness, "reader", &["read"]).await.token;
+    let reader = Browser::signed_in(&harness, &token).await;
+    let page = reader.get("/console/targets/sandbox/a").await;
+    assert!(page.is(200).body.contains("500") && !page.body.contains("/retry\"") && !page.body.contains("/delete\""));
+    let (form, uid, own) = (page.field("form"), harness.target("a").await.unwrap().info.uid, reader.base.clone());
+    for path in [DELETE, "/console/targets/sandbox/a/retry"] {
+        let refused = reader.post(path, Some(&own), &[("form", form.as_str()), ("uid", uid.as_str())]).await;
+        assert!(refused.is(403).body.contains("needs the scope"), "{refused:?}");
+    }
+    reader.get("/console/clusters").await.is(403);
+    // A limited scope hides the targets of others.
+    let token = create(&harness, "ann", &["read:own"]).await.token;
+    let ann = Browser::signed_in(&harness, &token).await;
+    ann.get("/console/targets/sandbox/a").await.is(404);
+    assert!(!ann.get("/console").await.is(200).body.contains("sandbox/a"));
+    let operator = Browser::operator(&harness).await;
+    let confirm = operator.get("/console/targets/sandbox/a/retry").await;
+    assert!(confirm.is(200).body.contains("r/make"), "{confirm:?}");
+    harness.receiver.always("POST /make", 200);
+    let form = confirm.field("form");
+    let fields = [("form", form.as_str()), ("uid", uid.as_str())];
+    let retried = operator.post("/console/targets/sandbox/a/retry", Some(&own), &fields).await;
+    retried.leads_to("/console/targets/sandbox/a");
+    harness.phase("a", TargetState::Ready).await;
+}
+
+pub(crate) async fn pages_have_their_headers() {
+    let harness = Harness::new().await;
+    let browser = Browser::operator(&harness).await;
+    let page = browser.get("/console").await;
+    let asset = page.body.split("href=\"").find(|rest| rest.starts_with("/console/assets/console-")).unwrap();
+    let asset = asset.split('"').next().unwrap();
+    let style = browser.get(asset).await;
+    assert!(style.is(200).header("cache-control").contains("immutable"), "{style:?}");
+    assert_eq!(style.header("content-type"), "text/css; charset=utf-8");
+    let stranger = Browser::new(&browser.base);
+    for (browser, path, status) in [
+        (&browser, "/console", 200),
+        (&browser, "/console/targets/sandbox/none", 404),
+        (&browser, "/console/nothing", 404),
+        (&browser, "/console?phase=none", 400),
+        (&browser, "/console/runs/none", 400),
+        (&browser, "/console/assets/none.js", 404),
+        (&browser, "/", 303),
+        (&stranger, asset, 200),
+        (&stranger, "/console/sign-in", 200),
+        (&stranger, "/console/targets/sandbox/a", 303),
+    ] {
+        let reply = browser.get(path).await;
+        let policy = reply.is(status).header("content-security-policy");
+        assert!(policy.starts_with("default-src 'none'; ") && policy.contains("frame-ancestors 'none'"), "{path}");
+        assert!(policy.contains("base-uri 'none'") && !policy.contains("unsafe"), "{path}: {policy}");
+        for (name, value) in [
+            ("x-frame-options", "DENY"),
+            ("x-content-type-options", "nosniff"),
+            ("referrer-policy", "same-origin"),
+            ("cross-origin-opener-policy", "same-origin"),
+        ] {
+            assert_eq!(reply.header(name), value, "{path}");
+        }
+        if path != asset {
+            assert_eq!(reply.header("cache-control"), "private, no-store", "{path}");
+        }
+    }
+}
+
+pub(crate) async fn a_sign_in_leads_to_a_local_page() {
+    let harness = Harness::new().await;
+    let browser = Browser::new(harness.stack().url());
+    let (own, token) = (browser.base.clone(), harness.stack().token());
+    for (next, expected) in [
+        ("/console/targets/sandbox/a?x=1", "/console/targets/sandbox/a?x=1"),
+        ("//evil.example", "/console"),
+        ("/\\evil.example", "/console"),
+        ("https://evil.example/console", "/console"),
+        ("javascript:alert(1)", "/console"),
+        ("/console/\r\nset-cookie: a=b", "/console"),
+        ("/v1/targets", "/console"),
+    ] {
+        let reply = browser.post("/console/sign-in", Some(&own), &[("token", token), ("next", next)]).await;
+        reply.leads_to(expected);
+        assert_eq!(reply.headers.get_all("set-cookie").iter().count(), 1, "{reply:?}");
+    }
+    // Another site cannot sign a browser in.
+    for origin in [None, Some("https://evil.example")] {
+        let reply = browser.post("/console/sign-in", origin, &[("token", token)]).await;
+        assert!(reply.is(403).header("set-cookie").is_empty(), "{reply:?}");
+    }
+    for wrong in ["", "x", "ebbt_aaaaaaaaaaaaaaaa_x", &"x".repeat(20_000)] {
+        let reply = browser.post("/console/sign-in", Some(&own), &[("token", wrong)]).await;
+        assert!(reply.is(401).header("set-cookie").is_empty(), "{reply:?}");
+    }
+    let hostile = browser.get("/console/sign-in?next=%22%3E%3Cscript%3Ealert(1)%3C%2Fscript%3E").await;
+    assert!(!hostile.is(200).body.contains("<script>alert"), "{hostile:?}");
+}
+
+/// Names, labels, outputs and logs are text in each page.
+pub(crate) async fn hostile_texts_stay_text() {
+    const HOSTILE: &str = "\"><script>alert(1)</script>";
+    let harness = Harness::new().await;
+    let plugin = r##"
+runners: {sh: {image: "busybox:1"}}
+preStart:
+  make:
+    pod:
+      runner: sh
+      script: |
+        #!/bin/sh -eu
+        printf '\033[31m"><script>alert(1)</script>\033]8;;javascript:alert(2)\007link\033]8;;\007\n'
+        printf '"><script>alert(1)</script>' >/tmp/out
+    outputs: {out: {file: /tmp/out}}
+outputs: {out: "${units.make.outputs.out}"}
+"##;
+    harness.publish("hostile@1.0.0", plugin).await;
+    let document = json!({
+        "apiVersion": "ebb.dev/v1", "kind": "Sandbox", "name": "a", "labels": {"team": HOSTILE},
+        "resources": {"r": {"plugin": "hostile"}},
+    });
+    let data = LifecycleData { document: Some(document.to_string()), ..sandbox("a", "a-uid", "hostile") };
+    harness.lifecycle(LifecycleType::Created, &data).await.is(202);
+    harness.phase("a", TargetState::Ready).await;
+    // The name of a target that is deleted before it is created is in no document.
+    let never = LifecycleData { document: None, ..sandbox("\"><b>'x", "b-uid", "none") };
+    harness.lifecycle(LifecycleType::Deleted, &never).await.is(202);
+    let browser = Browser::operator(&harness).await;
+    let run = run_id("a", Hook::PreStart);
+    let gone = "/console/targets/sandbox/%22%3E%3Cb%3E%27x";
+    for (path, shown) in [
+        ("/console".to_owned(), "&lt;script&gt;alert(1)"),
+        ("/console/targets/sandbox/a".to_owned(), "&lt;script&gt;alert(1)"),
+        ("/console?phase=gone".to_owned(), "&quot;&gt;&lt;b&gt;"),
+        (gone.to_owned(), "&quot;&gt;&lt;b&gt;"),
+        (format!("{gone}/delete"), "&quot;&gt;&lt;b&gt;"),
+        (format!("/console/runs/{run}/log?unit=r%2Fmake"), "&quot;&gt;&lt;script&gt;alert(1)&lt;/script&gt;link"),
+        (format!("/console/runs/{run}/rendered?unit=r%2Fmake"), "r/make"),
+        ("/console?q=%22%3E%3Cscript%3Ealert(1)%3C/script%3E".to_owned(), "&lt;script&gt;alert(1)"),
+    ] {
+        let page = browser.get(&path).await;
+        assert!(page.is(200).body.contains(shown), "{path}: {page:?}");
+        for code in ["<script>alert", "<b>", "\u{1b}", "javascript:alert(2)"] {
+            assert!(!page.body.contains(code), "{path}: {code} in {page:?}");
+        }
+    }
+}
+
+pub(crate) async fn a_page_without_news_is_not_sent_again() {
+    let harness = Harness::simple().await;
+    harness.ready("a", "simple").await;
+    harness.notification_accepted("a").await;
+    let browser = Browser::operator(&harness).await;
+    let again = async |path: &str, tag: &str| {
+        browser.send(browser.http.get(format!("{}{path}", browser.base)).header(header::IF_NONE_MATCH, tag)).await
+    };
+    for path in ["/console", "/console/targets/sandbox/a", "/console/plugins", "/console/waiting"] {
+        let page = browser.get(path).await;
+        let tag = page.is(200).header("etag").to_owned();
+        for known in [tag.clone(), format!("W/{tag}"), format!("\"x\", {tag}")] {
+            let same = again(path, &known).await;
+            assert!(same.is(304).body.is_empty() && same.header("etag") == tag, "{same:?}");
+        }
+        again(path, "\"x\"").await.is(200);
+    }
+    let list = browser.get("/console").await;
+    harness.delete("a").await;
+    harness.phase("a", TargetState::Gone).await;
+    again("/console", list.header("etag")).await.is(200);
+}
+
+/// The cookie and the token are in no file of the server.
+pub(crate) async fn the_table_has_no_session_id() {
+    let harness = Harness::new().await;
+    let browser = Browser::operator(&harness).await;
+    let other = Browser::operator(&harness).await;
+    assert_ne!(browser.id(), other.id());
+    let stored = stored(&harness.folder().join("state"));
+    let has = |text: &str| stored.values().any(|bytes| contains(bytes, text.as_bytes()));
+    let digest = ebb_protocol::session::SessionId::parse(browser.id()).unwrap().digest();
+    assert!(has(&digest) && !has(browser.id()));
+    let log = std::fs::read_to_string(crate::log_file()).unwrap();
+    assert!(!log.contains(browser.id()) && log.contains("sign in"));
+    // Neither the name of a stored session nor a part of an id is one.
+    let mut stranger = Browser::new(&browser.base);
+    for id in [digest.as_str(), "", &browser.id()[1..], &browser.id().to_lowercase()] {
+        stranger.cookie = format!("ebb={id}");
+        assert_eq!(stranger.get("/console").await.status, 303, "{id}");
+    }
+}
+
+pub(crate) async fn every_page_is_shown() {
+    let harness = Harness::simple().await;
+    harness.ready("a", "simple").await;
+    let rest = "preset: github\ndocument: {ttl: 1h}\n";
+    harness.put("Source", "s", rest).await.is(200);
+    harness.put("Subscription", "n", "on: [ready]\nto: {slack: {secret: S}}\n").await.is(200);
+    let browser = Browser::operator(&harness).await;
+    let run = run_id("a", Hook::PreStart);
+    for (path, shown) in [
+        ("/console".to_owned(), "sandbox/a"),
+        ("/console?plugin=simple&q=A".to_owned(), "sandbox/a"),
+        ("/console?phase=ready".to_owned(), "sandbox/a"),
+        ("/console?phase=gone".to_owned(), "None."),
+        ("/console?label=team%3Dx".to_owned(), "None."),
+        ("/console/targets/sandbox/a".to_owned(), "ready since"),
+        (format!("/console/runs/{run}"), "r/make"),
+        (format!("/console/runs/{run}/rendered?unit=r%2Fmake"), "/make"),
+        ("/console/plugins".to_owned(), "simple@1.0.0"),
+        ("/console/plugins/simple/latest".to_owned(), "preStart"),
+        ("/console/sources".to_owned(), "/console/sources/s"),
+        ("/console/sources/s".to_owned(), "preset: github"),
+        ("/console/subscriptions".to_owned(), "slack"),
+        ("/console/subscriptions/n".to_owned(), "slack"),
+        ("/console/clusters".to_owned(), "Clusters"),
+        ("/console/waiting".to_owned(), "Stuck"),
+    ] {
+        let page = browser.get(&path).await;
+        assert!(page.is(200).body.contains(shown), "{path}: {page:?}");
+        assert_eq!(page.header("content-type"), "text/html; charset=utf-8");
+    }
+    for path in ["targets/sandbox/b", "plugins/none/latest", "sources/none", "subscriptions/none", "clusters/none"] {
+        let page = browser.get(&format!("/console/{path}")).await;
+        assert!(page.is(404).body.contains("Not Found"), "{page:?}");
+    }
+}
