@@ -15,6 +15,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ebb_api::{ApiRole, ApiTokens, OidcIssuers, ServerState};
 use ebb_egress::{HttpClient, Policy};
 use ebb_engine::{Millis, Timestamp};
@@ -128,6 +130,8 @@ impl StackError {
 /// A running control plane. Units continue after it ends. The next start adopts them.
 pub struct Stack {
     connection: StackConnection,
+    /// The code of the link that signs in to the console once. It is in memory only.
+    sign_in_code: String,
     s3: S3Server,
     relay: Option<LocalRelay>,
     env: Arc<Env>,
@@ -206,8 +210,9 @@ impl Stack {
             cache: InstanceCache::default(),
         });
         let issuers = OidcIssuers::parse(&settings.oidc).map_err(StackError::part("EBB_OIDC"))?;
+        let sign_in_code = URL_SAFE_NO_PAD.encode(rand::random::<[u8; 16]>());
         let tokens = ApiTokens::new([(connection.token.as_str(), ApiRole::Operator)]).with_issuers(issuers);
-        let tokens = Arc::new(tokens);
+        let tokens = Arc::new(tokens.with_sign_in_code(&sign_in_code));
         let poll_endpoint = Arc::new(PollEndpoint::new(opened.clusters, store.clone(), Arc::new(SystemClock)));
         let server = ServerState { env: Arc::clone(&env), store: store.clone(), tokens, poll_endpoint };
         let (metrics, sink) = StackMetrics::new();
@@ -231,7 +236,8 @@ impl Stack {
         let sweeps = sweep_forever(Arc::clone(&env), Arc::clone(&store), telemetry, stopped);
         tasks.push(tokio::spawn(sweeps));
         connection.write(state)?;
-        Ok(Self { connection, s3, relay: opened.processes, env, store, stop, tasks, background, last, _lock })
+        let relay = opened.processes;
+        Ok(Self { connection, sign_in_code, s3, relay, env, store, stop, tasks, background, last, _lock })
     }
 
     /// Returns the URL of the functions.
@@ -241,6 +247,11 @@ impl Stack {
 
     pub fn token(&self) -> &str {
         &self.connection.token
+    }
+
+    /// Returns the URL of the console, which signs in the first browser that opens it.
+    pub fn sign_in_url(&self) -> String {
+        format!("{}/console/sign-in?code={}", self.connection.url, self.sign_in_code)
     }
 
     /// Returns the secret that signs lifecycle webhooks.

@@ -255,6 +255,30 @@ pub(crate) async fn pages_have_their_headers() {
     }
 }
 
+/// The link of `ebb dev` signs in the first browser that opens it. It is in memory only.
+pub(crate) async fn a_link_signs_in_once() {
+    let mut harness = Harness::new().await;
+    let url = harness.stack().sign_in_url();
+    let (path, own) = (url.strip_prefix(harness.stack().url()).unwrap().to_owned(), harness.url(""));
+    let mut browser = Browser::new(&own);
+    for wrong in [&path[..path.len() - 1], &format!("{path}A"), "/console/sign-in?code=A"] {
+        assert!(browser.get(wrong).await.is(401).header("set-cookie").is_empty());
+    }
+    let reply = browser.get(&path).await;
+    reply.leads_to("/console");
+    browser.cookie = reply.header("set-cookie").split(';').next().unwrap().to_owned();
+    assert!(browser.get("/console").await.is(200).body.contains("role operator"));
+    let again = Browser::new(&own).get(&path).await;
+    assert!(again.is(401).header("set-cookie").is_empty(), "{again:?}");
+    let code = path.split_once("code=").unwrap().1.to_owned();
+    assert!(!stored(&harness.folder().join("state")).values().any(|bytes| contains(bytes, code.as_bytes())));
+    // The session outlives a restart, and another link is made.
+    harness.restart().await;
+    assert_ne!(harness.stack().sign_in_url().split_once("code=").unwrap().1, code);
+    browser.base = harness.url("");
+    browser.get("/console").await.is(200);
+}
+
 pub(crate) async fn a_sign_in_leads_to_a_local_page() {
     let harness = Harness::new().await;
     let browser = Browser::new(harness.stack().url());

@@ -93,8 +93,9 @@ impl DevArgs {
         })
         .await?;
         output::print(&format!(
-            "server  {}/\nS3      {}\nsecrets in {}: token (API), webhookSecret (lifecycle webhooks), platformSecret (notifications)\nstop with Ctrl-C\n",
+            "server  {}/\nconsole {} (signs in once)\nS3      {}\nsecrets in {}: token (API), webhookSecret (lifecycle webhooks), platformSecret (notifications)\nstop with Ctrl-C\n",
             machine.stack.url(),
+            machine.stack.sign_in_url(),
             machine.stack.s3_url(),
             machine.file.display()
         ))?;

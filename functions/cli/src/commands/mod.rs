@@ -7,6 +7,7 @@ mod doctor;
 mod graph;
 mod logs;
 mod named_documents;
+mod open;
 mod orphans;
 mod plan;
 mod plugin;
@@ -51,6 +52,8 @@ enum EbbCommand {
     Run(run::RunArgs),
     /// Run the control plane on this machine until Ctrl-C
     Dev(dev::DevArgs),
+    /// Show the console, or the page of a sandbox, in a browser
+    Open(open::OpenArgs),
     /// Check each component of a deployment
     Doctor(OutputArgs),
     /// Publish, show, check and draw plugins
@@ -111,6 +114,7 @@ impl EbbCli {
         match self.command {
             EbbCommand::Run(args) => Box::pin(args.run()).await,
             EbbCommand::Dev(args) => args.run().await,
+            EbbCommand::Open(args) => args.run(server),
             EbbCommand::Doctor(output) => doctor::run(&connect(server)?, output).await,
             EbbCommand::Plugin(command) => command.run(server).await,
             EbbCommand::Sandbox(command) => command.run(server).await,
@@ -159,8 +163,9 @@ mod tests {
     }
 
     /// Commands without `-o json`.
-    const NO_DATA: [(&str, &str); 14] = [
+    const NO_DATA: [(&str, &str); 15] = [
         ("dev", "a server; it writes `server.json`"),
+        ("open", "a URL"),
         ("plugin graph", "a picture; --format has the forms, and `plan -o json` the data"),
         ("graph", "a picture; --format has the forms, and `plan -o json` the data"),
         ("plugin new", "a document"),
@@ -191,7 +196,7 @@ mod tests {
     ];
 
     /// Commands that write nothing to a server.
-    const READS: &str = "dev, doctor, plugin list, plugin versions, plugin get, plugin validate, plugin graph, plugin new, \
+    const READS: &str = "dev, open, doctor, plugin list, plugin versions, plugin get, plugin validate, plugin graph, plugin new, \
         sandbox get, sandbox list, sandbox env, sandbox wait, source new, source test, source list, source get, \
         connection new, connection validate, connection list, connection get, subscription new, subscription test, \
         subscription validate, subscription list, subscription get, token list, \
