@@ -87,7 +87,7 @@ pub struct NotificationFacts {
     pub log: String,
     /// `deleted`, `expired` or `forced`, if the target is stopping or gone.
     pub ended: String,
-    /// The URL of the target.
+    /// The URL of the page of the target in the console.
     pub link: String,
 }
 
@@ -374,7 +374,7 @@ pub(crate) mod tests {
             reason: "exit code 1".into(),
             log: log.into(),
             ended: String::new(),
-            link: "https://ebb.example/v1/targets/sandbox/pr-1".into(),
+            link: "https://ebb.example/console/targets/sandbox/pr-1".into(),
         }
     }
 

@@ -281,10 +281,19 @@ impl Env {
 
     /// Returns the URL of a target in the API.
     pub fn target_url(&self, target: TargetKey<'_>) -> String {
+        self.url_below("v1", target)
+    }
+
+    /// Returns the URL of the page of a target in the console.
+    pub fn page_url(&self, target: TargetKey<'_>) -> String {
+        self.url_below("console", target)
+    }
+
+    fn url_below(&self, folder: &str, target: TargetKey<'_>) -> String {
         let source = &self.settings.source;
         let Ok(mut url) = url::Url::parse(source) else { return source.clone() };
         if let Ok(mut path) = url.path_segments_mut() {
-            path.pop_if_empty().extend(["v1", "targets", target.kind, target.name]);
+            path.pop_if_empty().extend([folder, "targets", target.kind, target.name]);
         }
         url.into()
     }

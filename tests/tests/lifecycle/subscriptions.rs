@@ -123,7 +123,8 @@ pub(crate) async fn a_pull_request_shows_the_phases_of_its_target() {
     assert_eq!(github.states(), ["pending", "failure", "pending", "success"]);
     let comments = github.comments.lock().unwrap().clone();
     assert!(comments.len() == 2 && comments[0].1.ends_with("<!-- ebb:other -->"), "{comments:?}");
-    assert!(comments[1].1.contains("deleted"), "{comments:?}");
+    let page = format!("[Details]({})", harness.url("/console/targets/sandbox/a"));
+    assert!(comments[1].1.contains("deleted") && comments[1].1.contains(&page), "{comments:?}");
 }
 
 /// Plugin, source and events of the tutorial about GitHub, with the connection and the subscriptions of their page: each

@@ -144,7 +144,7 @@ impl SubscriptionTestArgs {
             reason: of_failure("the script exited with code 1"),
             log: of_failure("the last lines of the log"),
             ended: if ends { "deleted".to_owned() } else { String::new() },
-            link: "https://ebb.example/v1/targets/sandbox/example".to_owned(),
+            link: "https://ebb.example/console/targets/sandbox/example".to_owned(),
         };
         let request = rule.render(&target, &facts).map_err(CliError::failed)?;
         let json = serde_json::to_value(&request).unwrap_or_default();

@@ -361,7 +361,7 @@ async fn facts(env: &Env, notice: &PhaseNotice, target: &NotifiedTarget) -> Flow
         reason: String::new(),
         log: String::new(),
         ended: notice.ended.clone().unwrap_or_default(),
-        link: env.target_url(TargetKey::new(&target.kind, &target.name)),
+        link: env.page_url(TargetKey::new(&target.kind, &target.name)),
     };
     if let (NotificationPhase::Failed | NotificationPhase::Stuck, Some(id)) = (phase, &notice.run)
         && let Some(run) = Run::load(env, id).await?
