@@ -124,6 +124,7 @@ fn api_routes() -> OpenApiRouter<ServerState> {
         .routes(routes!(routes::targets::force_delete))
         .routes(routes!(routes::tokens::list, routes::tokens::create))
         .routes(routes!(routes::tokens::revoke))
+        .routes(routes!(routes::tokens::caller))
         .routes(routes!(routes::runs::get))
         .routes(routes!(routes::runs::logs))
         .routes(routes!(routes::runs::rendered))

@@ -26,7 +26,7 @@ pub use clusters::{
     DeleteOrphans, DeleteOrphansResponse, Orphan, OrphanList, PutCluster, RelayOutage, SignadotOutputs, TransportKind,
 };
 pub use connection_bodies::{ConnectionDetail, ConnectionInfo, ConnectionList, PutConnection};
-pub use named_tokens::{CreateToken, CreatedToken, TokenInfo, TokenList};
+pub use named_tokens::{CallerInfo, CreateToken, CreatedToken, TokenInfo, TokenList};
 pub use source_events::{
     DecidingEvent, PutSource, RejectedEvent, RejectionSummary, SourceDetail, SourceInfo, SourceList, SourceResponse,
     SourceResult,

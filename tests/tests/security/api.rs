@@ -42,6 +42,7 @@ const READ_CONNECTIONS: &[&str] = WRITE_PLUGINS;
 const READ_SOURCES: &[&str] = &["sources:write", "plugins:write", "operate"];
 const WRITE_SOURCES: &[&str] = &["sources:write", "operate"];
 const WRITE_TARGETS: &[&str] = &["targets:write", "operate"];
+const ANY: &[&str] = &["read", "targets:write", "plugins:write", "sources:write", "operate"];
 
 /// A request, and the scopes that permit it.
 pub(super) struct ApiRequest {
@@ -88,6 +89,7 @@ pub(super) fn routes(run: &str) -> Vec<ApiRequest> {
         ("POST /v1/targets/sandbox/a/retry", WRITE_TARGETS, None),
         ("POST /v1/targets/sandbox/a/force-complete", OPERATE, Some(json!({"unit": "r/u", "reason": "x"}))),
         ("POST /v1/targets/sandbox/a/force-delete", OPERATE, Some(json!({"reason": "x"}))),
+        ("GET /v1/caller", ANY, None),
         ("GET /v1/tokens", OPERATE, None),
         ("POST /v1/tokens", OPERATE, Some(json!({"name": "a", "scopes": ["read"]}))),
         ("DELETE /v1/tokens/a", OPERATE, None),

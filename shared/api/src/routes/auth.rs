@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
 use axum::http::{HeaderMap, StatusCode, header};
+use ebb_protocol::api::CallerInfo;
 use ebb_protocol::api_token::{self, TargetAccess, TargetLimit, TokenScope, has_digest, parse_scopes};
 use ebb_protocol::limits;
 use ebb_protocol::time::rfc3339;
@@ -139,6 +140,11 @@ impl ApiCaller {
         (!self.is_role).then_some(&self.name)
     }
 
+    /// Returns the name and the scopes for the caller itself.
+    pub(crate) fn info(&self) -> CallerInfo {
+        CallerInfo { name: self.name.clone(), scopes: self.scopes.iter().map(ToString::to_string).collect() }
+    }
+
     /// Logs a change that the caller requests. `subject` is the object of the change.
     pub(crate) fn log_change(&self, change: &'static str, subject: impl fmt::Display) {
         tracing::info!(caller = self.name, change, %subject, "a caller changes the state");
@@ -226,25 +232,33 @@ impl ServerState {
     /// Returns the verified sender of a request, who has a permission.
     ///
     /// # Errors
-    /// Returns 401 without a valid token, 403 for a token without the permission, and 503 if the token cannot be read.
+    /// Returns 403 for a token without the permission, otherwise the errors of [`Self::authenticate`].
     pub(crate) async fn authorize(&self, headers: &HeaderMap, permission: ApiPermission<'_>) -> HttpResult<ApiCaller> {
+        let caller = self.authenticate(headers).await?;
+        caller.require(permission)?;
+        Ok(caller)
+    }
+
+    /// Returns the verified sender of a request.
+    ///
+    /// # Errors
+    /// Returns 401 without a valid token, and 503 if the token cannot be read.
+    pub(crate) async fn authenticate(&self, headers: &HeaderMap) -> HttpResult<ApiCaller> {
         let Some(token) = bearer(headers) else {
             return Err(unauthorized("missing-token", "the request has no token: send `Authorization: Bearer TOKEN`"));
         };
         if token.len() > MAX_TOKEN {
             return Err(unauthorized("invalid-token", format!("the token is longer than {MAX_TOKEN} bytes")));
         }
-        let caller = match self.tokens.caller(token) {
-            Some(caller) => caller,
+        match self.tokens.caller(token) {
+            Some(caller) => Ok(caller),
             None if oidc::is_jwt(token) => {
                 let verified = self.tokens.issuers.verify(token, self.env.egress.as_ref(), self.env.now());
                 let IdentityClaims { name, scopes } = Box::pin(verified).await?;
-                ApiCaller { name, is_role: false, scopes }
+                Ok(ApiCaller { name, is_role: false, scopes })
             }
-            None => self.named_caller(self.named_token(token).await?)?,
-        };
-        caller.require(permission)?;
-        Ok(caller)
+            None => self.named_caller(self.named_token(token).await?),
+        }
     }
 
     /// Checks that the sender of a request may read the metrics of all targets, which needs the scope `read`.

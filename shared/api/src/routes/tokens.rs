@@ -1,14 +1,15 @@
-//! Handles named API tokens: `/v1/tokens`.
+//! Handles named API tokens, and questions of callers about their own: `/v1/tokens`, `/v1/caller`.
 
 use axum::Json;
+use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
-use ebb_protocol::api::{CreateToken, CreatedToken, TokenList};
+use ebb_protocol::api::{CallerInfo, CreateToken, CreatedToken, TokenList};
 
 use super::auth::stored_name;
 use super::permitted::{Operate, Permitted};
 use super::{JsonBody, NoQuery, Path, no_store};
 use crate::queries::named_tokens::{self, TokenRejection};
-use crate::{HttpProblem, HttpResult};
+use crate::{HttpProblem, HttpResult, ServerState};
 
 /// Lists the named tokens that are not revoked, without their secrets. Scope: `operate`.
 #[utoipa::path(get, path = "/v1/tokens", operation_id = "listTokens", tag = "tokens", responses(
@@ -55,4 +56,12 @@ pub(crate) async fn revoke(Path(name): Path<String>, server: Permitted<Operate>)
         }
         false => Err(HttpProblem::not_found(format!("the token {name:?} does not exist"))),
     }
+}
+
+/// Returns the name of the caller and the scopes of its token.
+#[utoipa::path(get, path = "/v1/caller", operation_id = "getCaller", tag = "tokens", responses(
+    (status = 200, body = CallerInfo),
+))]
+pub(crate) async fn caller(State(server): State<ServerState>, headers: HeaderMap) -> HttpResult<Json<CallerInfo>> {
+    Ok(Json(server.authenticate(&headers).await?.info()))
 }

@@ -65,3 +65,13 @@ pub struct TokenList {
     /// Tokens that are not revoked, by name. An expired one is listed for 30 days.
     pub tokens: Vec<TokenInfo>,
 }
+
+/// The sender of a request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CallerInfo {
+    /// `role ROLE`, `token NAME` or `ISSUER SUBJECT`.
+    pub name: String,
+    /// The scopes of its token.
+    pub scopes: Vec<String>,
+}
