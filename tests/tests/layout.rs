@@ -31,8 +31,10 @@ const ARROWS: &str = "
     relay_client: engine podspec protocol store egress flow
     # Pages are made of the types of the API only.
     console: protocol
+    # Tools of agents send requests to the API, within its program or over HTTP, and check documents without it.
+    mcp: documents protocol
     # The rules for identity tokens are expressions, and the keys of issuers are fetched through the guard.
-    api: engine cel documents protocol console store egress flow relay_client
+    api: engine cel documents protocol console store egress flow relay_client mcp
     otlp: flow
     # These construct the adapters of the functions, on AWS and on one machine.
     lambda: engine protocol store egress flow relay_client api otlp
@@ -42,8 +44,8 @@ const ARROWS: &str = "
     functions/lambda: api lambda
     functions/relay: protocol relay
     functions/entrypoint: script protocol
-    # The command line compiles documents without a server, and starts `ebb dev`.
-    functions/cli: documents protocol flow relay_client api local otlp";
+    # The command line compiles documents without a server, starts `ebb dev`, and serves the tools of agents.
+    functions/cli: documents protocol flow relay_client api local otlp mcp";
 const FREE: [&str; 4] = ["tests", "tests/fuzz", "infra/workspace-hack", "infra/xtask"];
 
 /// Crates without input and output.
