@@ -1,0 +1,203 @@
+//! Requests of tools to the API, and their errors.
+
+use std::sync::Arc;
+
+use ebb_protocol::api::{CallerInfo, ProblemDetails};
+use futures::future::BoxFuture;
+use http::{Method, Request, Response, header};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::answer::Answer;
+
+/// Sends requests to the API, with the credentials of a caller.
+pub trait ApiTransport: Send + Sync + 'static {
+    /// Sends a request. Its URI is a path with a query. Its body is JSON, or empty.
+    ///
+    /// # Errors
+    /// Returns the reason why there is no response, for people.
+    fn send(&self, request: Request<String>) -> BoxFuture<'_, Result<Response<Vec<u8>>, String>>;
+}
+
+/// The reason why a tool has no answer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ToolError {
+    #[error("The arguments are invalid.")]
+    Arguments(String),
+    /// The errors of the document, as lines.
+    #[error("The document is invalid.")]
+    Document(Vec<String>),
+    #[error("The server does not respond.")]
+    Unreachable(String),
+    #[error("The API refused the request: {} {}.", .0.status, .0.code)]
+    Refused(ProblemDetails),
+}
+
+impl ToolError {
+    /// Returns the error as an answer, with its fix.
+    pub(crate) fn answer(&self) -> Answer {
+        let (lines, next) = match self {
+            Self::Arguments(reason) => (vec![reason.clone()], "call the tool with arguments that its schema permits"),
+            Self::Document(lines) => (lines.clone(), "correct the document, then call the tool again"),
+            Self::Unreachable(reason) => (vec![reason.clone()], "`ebb doctor` checks the server and its address"),
+            Self::Refused(problem) => (problem_lines(problem), refusal_step(problem)),
+        };
+        Answer::new(self.to_string(), next).with(lines, |shown| {
+            format!("Further errors were left out. Correct the first {shown} lines of errors first.")
+        })
+    }
+}
+
+fn problem_lines(problem: &ProblemDetails) -> Vec<String> {
+    let mut lines: Vec<String> = problem.detail.lines().map(str::to_owned).collect();
+    for error in &problem.errors {
+        let place = match (error.line, error.column) {
+            (Some(line), Some(column)) => format!("{}:{line}:{column}", error.file),
+            _ => error.file.clone(),
+        };
+        lines.push(format!("{place}: [{}] {}", error.code, error.message));
+        lines.extend(error.help.iter().map(|help| format!("  help: {help}")));
+    }
+    lines
+}
+
+fn refusal_step(problem: &ProblemDetails) -> &'static str {
+    match problem.status {
+        401 => "use a valid token; a caller with the scope `operate` creates one: ebb token create NAME --scope SCOPE",
+        403 => "a caller with the scope `operate` creates a token with that scope: ebb token create NAME --scope SCOPE",
+        404 => "list_targets and list_plugins show the names that exist",
+        422 => "correct the document or the argument, then call the tool again",
+        500.. => "call the tool again; if it fails again, `ebb doctor` checks the server",
+        _ => "why_not_ready shows the state of a target",
+    }
+}
+
+/// The characters of names that are encoded in paths and queries.
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+/// Returns a path of the API, with the parameters that have a value.
+fn path(segments: &[&str], query: &[(&str, Option<&str>)]) -> Result<String, ToolError> {
+    let mut path = "/v1".to_owned();
+    for segment in segments {
+        // An HTTP client resolves these, so that the request would go to another path.
+        if matches!(*segment, "" | "." | "..") {
+            return Err(ToolError::Arguments(format!("{segment:?} is not a name")));
+        }
+        path.push('/');
+        path.extend(utf8_percent_encode(segment, ENCODED));
+    }
+    let mut separator = '?';
+    for (name, value) in query.iter().filter_map(|(name, value)| Some((name, (*value)?))) {
+        path.push(separator);
+        path.push_str(name);
+        path.push('=');
+        path.extend(utf8_percent_encode(value, ENCODED));
+        separator = '&';
+    }
+    Ok(path)
+}
+
+/// Calls the API.
+#[derive(Clone)]
+pub(crate) struct ApiCalls(Arc<dyn ApiTransport>);
+
+impl ApiCalls {
+    pub(crate) fn new(transport: impl ApiTransport) -> Self {
+        Self(Arc::new(transport))
+    }
+
+    /// Returns the data of a path. `query` are its parameters; those without a value are not sent.
+    pub(crate) async fn get<T: DeserializeOwned>(
+        &self,
+        segments: &[&str],
+        query: &[(&str, Option<&str>)],
+    ) -> Result<T, ToolError> {
+        self.send(Method::GET, segments, query, None).await
+    }
+
+    /// Returns the text of a path.
+    pub(crate) async fn text(&self, segments: &[&str], query: &[(&str, Option<&str>)]) -> Result<String, ToolError> {
+        let body = self.exchange(Method::GET, path(segments, query)?, None).await?;
+        Ok(String::from_utf8_lossy(&body).into_owned())
+    }
+
+    /// Sends a request and returns the data of its response.
+    pub(crate) async fn send<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        segments: &[&str],
+        query: &[(&str, Option<&str>)],
+        body: Option<Value>,
+    ) -> Result<T, ToolError> {
+        let body = self.exchange(method, path(segments, query)?, body).await?;
+        serde_json::from_slice(&body)
+            .map_err(|error| ToolError::Unreachable(format!("the response has not the form of the API: {error}")))
+    }
+
+    async fn exchange(&self, method: Method, path: String, body: Option<Value>) -> Result<Vec<u8>, ToolError> {
+        let mut request = Request::builder().method(method).uri(path);
+        if body.is_some() {
+            request = request.header(header::CONTENT_TYPE, "application/json");
+        }
+        let request = request.body(body.map(|body| body.to_string()).unwrap_or_default());
+        let request = request.map_err(|error| ToolError::Arguments(error.to_string()))?;
+        let response = self.0.send(request).await.map_err(ToolError::Unreachable)?;
+        if response.status().is_success() {
+            return Ok(response.into_body());
+        }
+        Err(match serde_json::from_slice(response.body()) {
+            Ok(problem) => ToolError::Refused(problem),
+            Err(_) => ToolError::Unreachable(format!("status {}", response.status())),
+        })
+    }
+
+    /// Returns true if the caller may change targets, all or some. An unknown caller may not.
+    pub(crate) async fn may_write(&self) -> bool {
+        let caller = self.get::<CallerInfo>(&["caller"], &[]).await;
+        let permits = |scope: &String| scope == "operate" || scope.starts_with("targets:write");
+        caller.is_ok_and(|caller| caller.scopes.iter().any(permits))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ebb_protocol::api::DocumentError;
+
+    use super::*;
+
+    #[test]
+    fn names_are_encoded() {
+        let query = [("phase", Some("failed")), ("owner", None), ("q", Some("a b&c=é"))];
+        let found = path(&["targets", "sandbox", "pr/7?x#%"], &query).unwrap();
+        assert_eq!(found, "/v1/targets/sandbox/pr%2F7%3Fx%23%25?phase=failed&q=a%20b%26c%3D%C3%A9");
+        for name in ["", ".", ".."] {
+            assert!(matches!(path(&["targets", "sandbox", name], &[]), Err(ToolError::Arguments(_))), "{name}");
+        }
+    }
+
+    #[test]
+    fn an_error_has_detail_errors_and_fix() {
+        let error = DocumentError {
+            file: "document".to_owned(),
+            code: "unknown-plugin".to_owned(),
+            message: "no plugin \"databse\" is published".to_owned(),
+            help: Some("did you mean `database`?".to_owned()),
+            line: Some(5),
+            column: Some(15),
+        };
+        let problem = ProblemDetails {
+            status: 422,
+            code: "invalid-document".to_owned(),
+            detail: "no plugin".to_owned(),
+            errors: vec![error],
+        };
+        insta::assert_snapshot!(ToolError::Refused(problem).answer().text(), @r#"
+        The API refused the request: 422 invalid-document.
+        | no plugin
+        | document:5:15: [unknown-plugin] no plugin "databse" is published
+        |   help: did you mean `database`?
+        Next: correct the document or the argument, then call the tool again
+        "#);
+    }
+}

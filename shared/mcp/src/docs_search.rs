@@ -1,0 +1,172 @@
+//! Searches the pages of the book that are compiled into the program.
+//!
+//! Sections are ranked by BM25: a word that few sections have counts more, and so does one in a heading.
+
+use std::collections::BTreeSet;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::answer::Answer;
+use crate::api_calls::{ApiCalls, ToolError};
+
+/// The pages: the path below `docs/src`, and the text.
+static PAGES: &[(&str, &str)] = &include!(concat!(env!("OUT_DIR"), "/pages.rs"));
+
+/// Maximum sections of an answer.
+const FOUND: usize = 8;
+/// The number of times that a word of a heading counts.
+const HEADING_WEIGHT: usize = 4;
+/// The constants of BM25 for repetitions and for the length of a section.
+const K1: f64 = 1.2;
+const B: f64 = 0.75;
+
+/// The part of a page below a heading.
+struct BookSection {
+    /// `PAGE#HEADING`, or `PAGE` for its beginning.
+    name: String,
+    /// The heading of the page.
+    title: &'static str,
+    heading: &'static str,
+    lines: Vec<&'static str>,
+}
+
+fn sections() -> Vec<BookSection> {
+    let mut sections = Vec::new();
+    for (page, text) in PAGES {
+        let (mut is_code, mut title) = (false, "");
+        for line in text.lines() {
+            is_code ^= line.trim_start().starts_with("```");
+            let heading = line.trim_start_matches('#').strip_prefix(' ').filter(|_| !is_code && line.starts_with('#'));
+            match heading {
+                Some(heading) => {
+                    let is_title = line.starts_with("# ");
+                    title = if is_title { heading } else { title };
+                    let name = if is_title { (*page).to_owned() } else { format!("{page}#{heading}") };
+                    sections.push(BookSection { name, title, heading, lines: Vec::new() });
+                }
+                None => sections.last_mut().into_iter().for_each(|section| section.lines.push(line)),
+            }
+        }
+    }
+    sections
+}
+
+/// Returns the words of a text in lower case and without the `s` of a plural.
+fn words(text: &str) -> impl Iterator<Item = String> + '_ {
+    text.split(|c: char| !c.is_alphanumeric()).filter(|word| word.len() > 1).map(|word| {
+        let word = word.to_lowercase();
+        if word.len() > 3 { word.trim_end_matches('s').to_owned() } else { word }
+    })
+}
+
+/// Returns the sections that have words of a query, the best first.
+fn ranked<'a>(sections: &'a [BookSection], query: &str) -> Vec<&'a BookSection> {
+    let query: Vec<String> = words(query).collect::<BTreeSet<_>>().into_iter().collect();
+    // For each section its length, and how often it has each word of the query.
+    let counted: Vec<(f64, Vec<f64>)> = sections
+        .iter()
+        .map(|section| {
+            let (mut length, mut counts) = (0.0, vec![0.0; query.len()]);
+            let headings = std::iter::repeat_n(section.heading, HEADING_WEIGHT).chain([section.title]);
+            for word in headings.chain(section.lines.iter().copied()).flat_map(words) {
+                length += 1.0;
+                if let Ok(found) = query.binary_search(&word) {
+                    counts[found] += 1.0;
+                }
+            }
+            (length, counts)
+        })
+        .collect();
+    let number = sections.len() as f64;
+    let average = counted.iter().map(|(length, _)| length).sum::<f64>() / number;
+    let weight = |word: usize| {
+        let having = counted.iter().filter(|(_, counts)| counts[word] > 0.0).count() as f64;
+        (1.0 + (number - having + 0.5) / (having + 0.5)).ln()
+    };
+    let weights: Vec<f64> = (0..query.len()).map(weight).collect();
+    let score = |(length, counts): &(f64, Vec<f64>)| -> f64 {
+        let norm = K1 * (1.0 - B + B * length / average);
+        counts.iter().zip(&weights).map(|(count, weight)| weight * count * (K1 + 1.0) / (count + norm)).sum()
+    };
+    let mut scored: Vec<(f64, &BookSection)> = counted.iter().map(score).zip(sections).collect();
+    scored.retain(|(score, _)| *score > 0.0);
+    scored.sort_by(|(one, _), (other, _)| other.total_cmp(one));
+    scored.into_iter().map(|(_, section)| section).collect()
+}
+
+fn first() -> usize {
+    1
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SearchDocs {
+    /// Words to search for.
+    query: Option<String>,
+    /// The name of a section that a search has found. Shows its text.
+    section: Option<String>,
+    /// The first line of the section to show, from 1.
+    #[serde(default = "first")]
+    from_line: usize,
+}
+
+/// Searches the documentation, or shows one section.
+pub(crate) async fn search_docs(_: &ApiCalls, arguments: SearchDocs) -> Result<Answer, ToolError> {
+    let SearchDocs { query, section, from_line } = arguments;
+    let all = sections();
+    if let Some(name) = section {
+        let missing = || ToolError::Arguments(format!("no section {name:?}: search for one with \"query\""));
+        let found = all.iter().find(|section| section.name == name).ok_or_else(missing)?;
+        let lines: Vec<String> =
+            found.lines.iter().skip(from_line.saturating_sub(1)).map(|line| (*line).to_owned()).collect();
+        let title = format!("docs/src/{name}, from line {from_line}:");
+        let rest = move |shown| {
+            let call = json!({"section": name, "from_line": from_line.saturating_add(shown)});
+            format!("Further lines were left out: call search_docs {call}.")
+        };
+        return Ok(Answer::new(title, "search_docs with \"query\" finds other sections").with(lines, rest));
+    }
+    let query = query.ok_or_else(|| ToolError::Arguments("`query` or `section` is missing".to_owned()))?;
+    let found = ranked(&all, &query);
+    let Some(best) = found.first() else {
+        return Ok(Answer::new("No section has these words.", "search_docs with other words"));
+    };
+    let names = found.iter().take(FOUND).map(|section| section.name.clone());
+    let text = best.lines.iter().map(|line| (*line).to_owned());
+    let lines: Vec<String> = names.chain([String::new()]).chain(text).collect();
+    let call = json!({"section": best.name});
+    let rest = move |_| format!("The first section is longer: call search_docs {call}.");
+    let title = "Names of sections, the best first, and the text of the first one:";
+    Ok(Answer::new(title, "search_docs with \"section\" and one of the names shows its text").with(lines, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_question_finds_its_section() {
+        let all = sections();
+        assert!(all.len() > 300, "{} sections", all.len());
+        for (query, expected) in [
+            ("which scopes can a named token have", "tokens.md"),
+            ("install the relay in a cluster", "operations/clusters.md"),
+            ("wait until the provider reports a state with until", "units/webhook.md"),
+            ("preview environment for a GitHub pull request", "github.md"),
+        ] {
+            let found: Vec<&str> = ranked(&all, query).iter().take(3).map(|section| section.name.as_str()).collect();
+            assert!(found.iter().any(|name| name.starts_with(expected)), "{query}: {found:?}");
+        }
+        assert!(ranked(&all, "zzzyx").is_empty());
+    }
+
+    #[test]
+    fn headings_in_code_begin_no_section() {
+        let all = sections();
+        let names: BTreeSet<&str> = all.iter().map(|section| section.name.as_str()).collect();
+        assert!(names.contains("cli.md#ebb why") && names.contains("concepts.md"));
+        assert!(all.iter().all(|section| !section.heading.starts_with('!')));
+    }
+}

@@ -1,0 +1,255 @@
+//! Tools about documents, plugins and clusters.
+
+use ebb_documents::compile;
+use ebb_documents::diagnostic::Diagnostics;
+use ebb_documents::load::{self, Document, DocumentVars, NoFiles};
+use ebb_documents::model::RouteGroupDoc;
+use ebb_protocol::api::{
+    ApplyTarget, ClusterDetail, ClusterList, DocumentError, PlanPreview, PluginDetail, PluginInfo, PreviewPlan,
+    TargetReceipt,
+};
+use http::Method;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::answer::{Answer, pick, yaml};
+use crate::api_calls::{ApiCalls, ToolError};
+use crate::target_tools::sandbox;
+
+/// The name of a document in errors.
+const DOCUMENT: &str = "document";
+
+impl From<Diagnostics> for ToolError {
+    fn from(errors: Diagnostics) -> Self {
+        Self::Document(errors.to_string().lines().map(str::to_owned).collect())
+    }
+}
+
+/// Runs a computation on a document on a thread that serves no requests.
+async fn offload<T: Send + 'static>(
+    compute: impl FnOnce() -> Result<T, ToolError> + Send + 'static,
+) -> Result<T, ToolError> {
+    let computed = tokio::task::spawn_blocking(compute).await;
+    computed.unwrap_or_else(|error| Err(ToolError::Arguments(format!("the document cannot be read: {error}"))))
+}
+
+fn warning_lines(warnings: &[DocumentError]) -> impl Iterator<Item = String> + '_ {
+    warnings.iter().map(|warning| {
+        let line = warning.line.map(|line| format!("{line}: ")).unwrap_or_default();
+        format!("warning: {line}[{}] {}", warning.code, warning.message)
+    })
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PlanDocument {
+    /// The document of a sandbox or another target, as YAML or JSON.
+    document: String,
+    /// Shows the rendered request, script or manifests of this unit, RESOURCE/UNIT, only.
+    unit: Option<String>,
+}
+
+/// Shows the units that a document would run, with their order, and starts nothing.
+pub(crate) async fn plan_document(api: &ApiCalls, arguments: PlanDocument) -> Result<Answer, ToolError> {
+    let body = json!(PreviewPlan { document: arguments.document });
+    let plan: PlanPreview = api.send(Method::POST, &["plans"], &[], Some(body)).await?;
+    let units = || plan.hooks.iter().flat_map(|hook| hook.units.iter().map(move |unit| (&hook.hook, unit)));
+    if let Some(wanted) = &arguments.unit {
+        let found: Vec<Value> = units().filter(|(_, unit)| unit.key == *wanted).map(|(_, unit)| json!(unit)).collect();
+        if found.is_empty() {
+            let keys: Vec<&str> = units().map(|(_, unit)| unit.key.as_str()).collect();
+            return Err(ToolError::Arguments(format!("the plan has no unit {wanted:?}; units: {}", keys.join(", "))));
+        }
+        let rest = |_| "More was left out: `ebb plan FILE -o json` prints all.".to_owned();
+        return Ok(Answer::new(
+            format!("The unit {wanted}, rendered:"),
+            "plan_document without `unit` shows the order",
+        )
+        .with(found.iter().flat_map(yaml), rest));
+    }
+    let steps = units().map(|(hook, unit)| {
+        let after: Vec<String> = unit.after.iter().map(|edge| format!("{} ({})", edge.key, edge.reason)).collect();
+        let after = if after.is_empty() { String::new() } else { format!(", after {}", after.join(", ")) };
+        format!("{hook} {} ({}){after}", unit.key, unit.kind)
+    });
+    let lines: Vec<String> = warning_lines(&plan.warnings).chain(steps).collect();
+    let rest = |_| "More units were left out: `ebb plan FILE` prints all.".to_owned();
+    let next = "plan_document with \"unit\" shows one rendered; apply_document with \"dry_run\": true compares with the \
+                living target";
+    Ok(Answer::new("The document is valid. Its units, by hook:", next).with(lines, rest))
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ValidatePlugin {
+    /// The document of one plugin, or of several, separated by `---`.
+    document: String,
+}
+
+/// Checks plugins. Sends nothing.
+pub(crate) async fn validate_plugin(_: &ApiCalls, arguments: ValidatePlugin) -> Result<Answer, ToolError> {
+    let lines = offload(move || {
+        let mut lines = Vec::new();
+        for plugin in load::plugins(DOCUMENT, &arguments.document, &NoFiles, &DocumentVars::none())? {
+            let warnings = compile::check_plugin(&plugin)?;
+            let version = plugin.version.as_ref().map(|version| format!("@{version}")).unwrap_or_default();
+            lines.push(format!("{}{version} is valid", plugin.name.value));
+            lines.extend(warnings.iter().map(|warning| warning.plain()));
+        }
+        Ok(lines)
+    });
+    let rest = |_| "More was left out: `ebb plugin validate FILE` prints all.".to_owned();
+    let next = "`ebb plugin apply -f FILE` publishes it; plan_document shows its units in a target";
+    Ok(Answer::new("The document is valid:", next).with(lines.await?, rest))
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ApplyDocument {
+    /// The document of a sandbox or another target, as YAML or JSON.
+    document: String,
+    /// Shows the effect and changes nothing.
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// Returns the request of a document, whose target the document names.
+fn request_of(text: &str) -> Result<ApplyTarget, ToolError> {
+    let document = load::document(DOCUMENT, text, &NoFiles, &DocumentVars::none())?;
+    let target = match &document {
+        Document::Sandbox(target) | Document::RouteGroup(RouteGroupDoc { target, .. }) => target,
+        other => {
+            let next = "plugins are published by `ebb plugin apply -f FILE`";
+            return Err(ToolError::Arguments(format!("the document is {}; expected a target: {next}", other.noun())));
+        }
+    };
+    let kind = target.target_kind.as_ref().map_or_else(sandbox, |kind| kind.value.clone());
+    let name = target.name.value.clone();
+    Ok(ApplyTarget { kind, name, document: document.expanded().to_owned(), uid: None, routing_key: None })
+}
+
+/// Creates the target of a document, or updates it.
+pub(crate) async fn apply_document(api: &ApiCalls, arguments: ApplyDocument) -> Result<Answer, ToolError> {
+    let ApplyDocument { document, dry_run } = arguments;
+    let request = offload(move || request_of(&document)).await?;
+    let named = json!({"name": request.name, "kind": request.kind});
+    let query = [("dryRun", dry_run.then_some("true"))];
+    let receipt: TargetReceipt = api.send(Method::POST, &["targets"], &query, Some(json!(request))).await?;
+    let shown = pick(&json!(receipt), &["target", "uid", "generation", "result", "changes", "resources", "expires"]);
+    let warnings = receipt.plan.iter().flat_map(|plan| warning_lines(&plan.warnings));
+    let lines: Vec<String> = yaml(&shown).into_iter().chain(warnings).collect();
+    let (title, next) = match dry_run {
+        true => ("This would be changed:", "apply_document without \"dry_run\" makes the change".to_owned()),
+        false => ("The change is accepted:", format!("get_target {named} until it is ready; if not, why_not_ready")),
+    };
+    let rest = |_| "More was left out: `ebb sandbox apply -f FILE --dry-run` prints all.".to_owned();
+    Ok(Answer::new(title, next).with(lines, rest))
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ListPlugins {
+    /// The name of a plugin. Without it, all plugins.
+    name: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct PublishedPlugins {
+    plugins: Vec<PluginInfo>,
+}
+
+/// Lists plugins with their published versions.
+pub(crate) async fn list_plugins(api: &ApiCalls, arguments: ListPlugins) -> Result<Answer, ToolError> {
+    let path: Vec<&str> = ["plugins"].into_iter().chain(arguments.name.as_deref()).collect();
+    let PublishedPlugins { plugins } = api.get(&path, &[]).await?;
+    // They are ordered by name, the highest version first.
+    let lines = plugins.chunk_by(|one, other| one.name == other.name).map(|versions| {
+        let numbers: Vec<&str> = versions.iter().map(|version| version.version.as_str()).collect();
+        format!("{}: {}", versions[0].name, numbers.join(", "))
+    });
+    let lines: Vec<String> = lines.collect();
+    let title = if lines.is_empty() { "No plugin is published." } else { "Plugins with their versions:" };
+    let rest = |_| "More plugins were left out: `ebb plugin list` prints all.".to_owned();
+    let next = "get_plugin with a name shows the parameters and outputs";
+    Ok(Answer::new(title, next).with(lines, rest))
+}
+
+fn latest() -> String {
+    "latest".to_owned()
+}
+
+fn first() -> usize {
+    1
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct GetPlugin {
+    /// The name of the plugin, without a version.
+    name: String,
+    /// A version such as `2.1.0` or `2`, or `latest`.
+    #[serde(default = "latest")]
+    version: String,
+    /// The first line of the document to show, from 1.
+    #[serde(default = "first")]
+    from_line: usize,
+}
+
+/// Shows the document of a plugin.
+pub(crate) async fn get_plugin(api: &ApiCalls, arguments: GetPlugin) -> Result<Answer, ToolError> {
+    let GetPlugin { name, version, from_line } = arguments;
+    let plugin: PluginDetail = api.get(&["plugins", &name, "versions", &version], &[]).await?;
+    let (name, version) = (plugin.info.name, plugin.info.version);
+    let lines: Vec<String> = plugin.document.lines().skip(from_line.saturating_sub(1)).map(str::to_owned).collect();
+    let withdrawn = plugin.withdrawn.map(|at| format!(", withdrawn at {at}")).unwrap_or_default();
+    let title = format!("The document of {name}@{version}{withdrawn}, from line {from_line}:");
+    let rest = move |shown| {
+        let call = json!({"name": name, "version": version, "from_line": from_line.saturating_add(shown)});
+        format!("Further lines were left out: call get_plugin {call}.")
+    };
+    Ok(Answer::new(title, "search_docs explains fields of documents").with(lines, rest))
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ListClusters {
+    /// The name of a cluster, to see what its policy allows. Without it, all clusters with the state of their relays.
+    name: Option<String>,
+}
+
+/// Lists clusters, or shows one with its policy.
+pub(crate) async fn list_clusters(api: &ApiCalls, arguments: ListClusters) -> Result<Answer, ToolError> {
+    if let Some(name) = arguments.name {
+        let cluster: ClusterDetail = api.get(&["clusters", &name], &[]).await?;
+        let rest = move |_| format!("More was left out: `ebb cluster get {name}` prints all.");
+        let next = "plan_document warns of what the policy refuses";
+        return Ok(Answer::new("The cluster:", next).with(yaml(&json!(cluster)), rest));
+    }
+    let ClusterList { clusters } = api.get(&["clusters"], &[]).await?;
+    let keys = ["name", "state", "transport", "version", "tasks", "error", "outage"];
+    let lines: Vec<String> = clusters.iter().map(|cluster| pick(&json!(cluster), &keys).to_string()).collect();
+    let title = if lines.is_empty() { "No cluster is connected." } else { "Clusters:" };
+    let rest = |_| "More clusters were left out: `ebb cluster list` prints all.".to_owned();
+    Ok(Answer::new(title, "list_clusters with a name shows what its policy allows").with(lines, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_document_names_its_target() {
+        let document = "apiVersion: ebb.dev/v1\nkind: Target\ntargetKind: preview\nname: pr-7\n";
+        let request = request_of(document).unwrap();
+        assert_eq!((request.kind.as_str(), request.name.as_str()), ("preview", "pr-7"));
+        assert_eq!(request.document, document);
+        let sandbox = request_of("apiVersion: ebb.dev/v1\nkind: Sandbox\nname: a\n").unwrap();
+        assert_eq!((sandbox.kind.as_str(), sandbox.name.as_str()), ("sandbox", "a"));
+        assert!(matches!(request_of("kind: ["), Err(ToolError::Document(_))));
+        let plugin = request_of(
+            "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\npreStart: {a: {webhook: {url: \"https://a.example\"}}}\n",
+        );
+        assert!(matches!(plugin, Err(ToolError::Arguments(reason)) if reason.contains("a plugin")));
+    }
+}

@@ -1,0 +1,431 @@
+//! Tools about targets: lists, one target, its diagnosis, its logs, deletion and retry.
+
+use std::collections::BTreeMap;
+
+use ebb_protocol::api::{
+    OrphanList, RetryResponse, RunDetail, TargetDetail, TargetDiagnosis, TargetInfo, TargetPage, TargetReceipt,
+    TargetState, UnitDetail, UnitState,
+};
+use http::Method;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use crate::answer::{Answer, KeptLines, MAX_ANSWER, pick, yaml};
+use crate::api_calls::{ApiCalls, ToolError};
+
+/// Maximum pages of a list, of 100 targets each, that one call reads.
+const MAX_PAGES: usize = 10;
+/// Maximum units that an error names.
+const MAX_NAMED: usize = 20;
+
+/// Returns the kind of a target that names none.
+pub(crate) fn sandbox() -> String {
+    "sandbox".to_owned()
+}
+
+/// The name of a target.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TargetArguments {
+    /// The name of the target.
+    name: String,
+    /// The kind of the target.
+    #[serde(default = "sandbox")]
+    kind: String,
+}
+
+impl TargetArguments {
+    /// Returns the path of the target with a further segment, or without one.
+    fn path<'a>(&'a self, more: &[&'a str]) -> Vec<&'a str> {
+        let mut path = vec!["targets", self.kind.as_str(), self.name.as_str()];
+        path.extend_from_slice(more);
+        path
+    }
+
+    fn call(&self, tool: &str) -> String {
+        match self.kind.as_str() {
+            "sandbox" => format!("{tool} {}", json!({"name": self.name})),
+            kind => format!("{tool} {}", json!({"name": self.name, "kind": kind})),
+        }
+    }
+}
+
+fn value(data: &impl Serialize) -> Value {
+    serde_json::to_value(data).unwrap_or_default()
+}
+
+/// Returns the word of a state in the API, such as `ready`.
+fn word(state: &impl Serialize) -> String {
+    value(state).as_str().unwrap_or_default().to_owned()
+}
+
+/// Returns a target of a list in one line.
+fn row(target: &TargetInfo) -> String {
+    let shown_first = [("target".to_owned(), json!(format!("{}/{}", target.kind, target.name)))];
+    let Value::Object(fields) = value(target) else { return String::new() };
+    let hidden = ["kind", "name", "uid", "generation", "created"];
+    let others = fields.into_iter().filter(|(key, _)| !hidden.contains(&key.as_str()));
+    Value::Object(shown_first.into_iter().chain(others).collect::<Map<_, _>>()).to_string()
+}
+
+/// A place in a list: after the page with this token, and after further targets that fit.
+#[derive(Clone, Debug, Default, Serialize)]
+struct ListPlace {
+    #[serde(rename = "after")]
+    token: Option<String>,
+    skip: usize,
+}
+
+/// A part of a list of targets.
+#[derive(Default)]
+struct TargetRows {
+    rows: Vec<String>,
+    /// The place of each row.
+    places: Vec<ListPlace>,
+    /// The place after the last row, if more follows.
+    next: Option<ListPlace>,
+    /// The number of targets that were read.
+    read: usize,
+    /// Outages of clusters, each as a line.
+    outages: Vec<String>,
+}
+
+impl TargetRows {
+    /// Reads pages of a list from `place` on, until their rows fill an answer. A row is a target for which `fits` is true.
+    async fn read(
+        api: &ApiCalls,
+        query: &[(&str, Option<&str>)],
+        mut place: ListPlace,
+        fits: fn(&TargetInfo) -> bool,
+    ) -> Result<Self, ToolError> {
+        let mut found = Self::default();
+        for _ in 0..MAX_PAGES {
+            let query = [query, &[("nextToken", place.token.as_deref())]].concat();
+            let page: TargetPage = api.get(&["targets"], &query).await?;
+            found.read += page.targets.len();
+            found.outages = page.outages.iter().map(|outage| format!("outage: {}", value(outage))).collect();
+            let fitting = page.targets.iter().filter(|target| fits(target)).enumerate().skip(place.skip);
+            for (skip, target) in fitting {
+                found.rows.push(row(target));
+                found.places.push(ListPlace { token: place.token.clone(), skip });
+            }
+            place = ListPlace { token: page.next_token, skip: 0 };
+            if place.token.is_none() || found.rows.iter().map(String::len).sum::<usize>() > MAX_ANSWER {
+                break;
+            }
+        }
+        found.next = place.token.is_some().then_some(place);
+        Ok(found)
+    }
+
+    /// Returns an answer with outages and rows, which a call of `tool` continues.
+    fn answer(self, tool: &'static str, title: String, next: &str) -> Answer {
+        let Self { rows, places, next: place, outages, .. } = self;
+        let (is_incomplete, before) = (place.is_some(), outages.len());
+        let rest = move |shown: usize| {
+            let place = places.get(shown.saturating_sub(before)).or(place.as_ref());
+            let arguments = pick(&json!(place), &["after", "skip"]);
+            format!("More follows: call {tool} with the same arguments and {arguments}.")
+        };
+        Answer::new(title, next).with(outages.into_iter().chain(rows), rest).with_more(is_incomplete)
+    }
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ListTargets {
+    /// `starting`, `ready`, `updating`, `failed`, `stopping`, `stuck` or `gone`. Without it, all but gone targets.
+    phase: Option<String>,
+    /// A label as KEY=VALUE.
+    label: Option<String>,
+    /// The caller that created the targets.
+    owner: Option<String>,
+    /// A plugin that the targets use, as NAME or NAME@VERSION.
+    plugin: Option<String>,
+    /// A text in the name, UID, owner, labels, plugins or first cause.
+    q: Option<String>,
+    /// The kind of the targets. Without it, all kinds.
+    kind: Option<String>,
+    /// Continues a list: the value that the previous answer names.
+    after: Option<String>,
+    /// Continues a list: the number that the previous answer names.
+    #[serde(default)]
+    skip: usize,
+}
+
+/// Lists the targets that fit all filters, until an answer is full.
+pub(crate) async fn list_targets(api: &ApiCalls, arguments: ListTargets) -> Result<Answer, ToolError> {
+    let ListTargets { phase, label, owner, plugin, q, kind, after, skip } = arguments;
+    let gone = (phase.as_deref() == Some("gone")).then_some("true");
+    let query = [
+        ("gone", gone),
+        ("phase", phase.as_deref().filter(|_| gone.is_none())),
+        ("label", label.as_deref()),
+        ("owner", owner.as_deref()),
+        ("plugin", plugin.as_deref()),
+        ("q", q.as_deref()),
+        ("kind", kind.as_deref()),
+    ];
+    let found = TargetRows::read(api, &query, ListPlace { token: after, skip }, |_| true).await?;
+    let title = match found.rows.len() {
+        0 if found.next.is_some() => format!("No target fits among the {} that were read.", found.read),
+        0 => "No target fits.".to_owned(),
+        _ => "Targets, by kind and name:".to_owned(),
+    };
+    // A target can wait for a cluster. `stuck_and_waiting` shows outages.
+    let found = TargetRows { outages: Vec::new(), ..found };
+    Ok(found.answer("list_targets", title, "why_not_ready for a target that is failed, stuck or waiting"))
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct GetTarget {
+    /// The name of the target.
+    name: String,
+    /// The kind of the target.
+    #[serde(default = "sandbox")]
+    kind: String,
+    /// Shows this resource only, with all its units.
+    resource: Option<String>,
+}
+
+/// Returns a run with the numbers of its units by state, and the units of a resource, otherwise those that are neither
+/// done nor skipped.
+fn shown_run(run: &RunDetail, resource: Option<&str>) -> Value {
+    let mut counts = BTreeMap::<String, u32>::new();
+    for unit in &run.units {
+        *counts.entry(word(&unit.state)).or_default() += 1;
+    }
+    let is_shown = |unit: &&UnitDetail| match resource {
+        Some(resource) => unit.key.split('/').next() == Some(resource),
+        None => !matches!(unit.state, UnitState::Succeeded | UnitState::Skipped),
+    };
+    let units: Vec<Value> = run.units.iter().filter(is_shown).map(value).collect();
+    let state = word(&run.state);
+    json!({"run": run.id, "hook": run.hook, "state": state, "unitsByState": counts, "units": units})
+}
+
+/// Shows a target with its resources, outputs and runs.
+pub(crate) async fn get_target(api: &ApiCalls, arguments: GetTarget) -> Result<Answer, ToolError> {
+    let GetTarget { name, kind, resource } = arguments;
+    let resource = resource.as_deref();
+    let target = TargetArguments { name, kind };
+    let mut detail: TargetDetail = api.get(&target.path(&[]), &[("outputs", resource)]).await?;
+    detail.resources.retain(|name, _| resource.is_none_or(|wanted| wanted == name));
+    let runs: Vec<Value> = detail.runs.iter().map(|run| shown_run(run, resource)).collect();
+    let mut shown = value(&detail);
+    shown["runs"] = json!(runs);
+    if let Value::Object(fields) = &mut shown {
+        // `what_exists` shows them.
+        fields.retain(|key, _| key != "removals");
+    }
+    let next = match detail.info.phase {
+        TargetState::Ready => format!(
+            "done; {} shows what exists and {} what its units printed",
+            target.call("what_exists"),
+            target.call("logs")
+        ),
+        TargetState::Gone => format!("{} shows the evidence that its resources are gone", target.call("what_exists")),
+        _ => target.call("why_not_ready"),
+    };
+    let command = format!("ebb sandbox get {} --kind {} -o json", target.name, target.kind);
+    let rest = move |_| format!("More was left out: call get_target with \"resource\", or run `{command}`.");
+    let title = format!("{}/{} is {}:", target.kind, target.name, word(&detail.info.phase));
+    Ok(Answer::new(title, next).with(yaml(&shown), rest))
+}
+
+/// Explains what a target waits for or why it failed.
+pub(crate) async fn why_not_ready(api: &ApiCalls, target: TargetArguments) -> Result<Answer, ToolError> {
+    let diagnosis: TargetDiagnosis = api.get(&target.path(&["why"]), &[]).await?;
+    let next = match (&diagnosis.cause, diagnosis.phase) {
+        (_, TargetState::Ready) => "the target is ready; nothing is to be done".to_owned(),
+        (Some(cause), _) => {
+            let unit = json!({"name": target.name, "kind": target.kind, "unit": cause.unit});
+            let log = if cause.log.is_empty() { String::new() } else { format!("logs {unit} has the whole log; ") };
+            format!("{log}remove the cause, then call {}", target.call("retry_target"))
+        }
+        (None, TargetState::Gone) => target.call("what_exists"),
+        (None, _) => format!("wait, then call {} again", target.call("why_not_ready")),
+    };
+    let keys = ["target", "phase", "summary", "nextSteps", "cause", "failed", "waits", "notes", "decidedBy"];
+    let mut shown = pick(&value(&diagnosis), &keys);
+    if !diagnosis.remaining.is_empty() {
+        shown["remainingResources"] = json!(format!("{}; what_exists lists them", diagnosis.remaining.len()));
+    }
+    let command = format!("ebb why {} --kind {}", target.name, target.kind);
+    let rest = move |_| format!("More was left out: `{command}` prints all.");
+    Ok(Answer::new("The diagnosis:", next).with(yaml(&shown), rest))
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WhatExists {
+    /// The name of a target. Without it, leftovers of all targets.
+    name: Option<String>,
+    /// The kind of the target.
+    #[serde(default = "sandbox")]
+    kind: String,
+}
+
+/// Shows what a target has made, or what all gone targets have left, with the evidence of removals.
+pub(crate) async fn what_exists(api: &ApiCalls, arguments: WhatExists) -> Result<Answer, ToolError> {
+    let Some(name) = arguments.name else { return leftovers(api).await };
+    let target = TargetArguments { name, kind: arguments.kind };
+    let diagnosis: TargetDiagnosis = api.get(&target.path(&["why"]), &[]).await?;
+    let shown = pick(&value(&diagnosis), &["target", "phase", "remaining", "removals"]);
+    let next = match diagnosis.phase {
+        TargetState::Stuck => target.call("why_not_ready"),
+        _ => target.call("get_target"),
+    };
+    let command = format!("ebb why {} --kind {} -o json", target.name, target.kind);
+    let rest = move |_| format!("More was left out: `{command}` prints all.");
+    let title = "What exists (`remaining`, with its certainty) and what was removed (`removals`, with the evidence):";
+    Ok(Answer::new(title, next).with(yaml(&shown), rest))
+}
+
+async fn leftovers(api: &ApiCalls) -> Result<Answer, ToolError> {
+    let query = [("gone", Some("true")), ("unconfirmed", Some("true"))];
+    let unconfirmed = TargetRows::read(api, &query, ListPlace::default(), |_| true).await?;
+    let mut lines: Vec<String> = unconfirmed.rows.iter().map(|row| format!("unconfirmed removals: {row}")).collect();
+    match api.get::<OrphanList>(&["orphans"], &[]).await {
+        Ok(OrphanList { orphans, errors }) => {
+            lines.extend(orphans.iter().map(|orphan| format!("orphan: {}", value(orphan))));
+            lines.extend(errors.iter().map(|error| format!("not listed: {}", value(error))));
+        }
+        // The scope `read` does not list clusters.
+        Err(ToolError::Refused(problem)) if problem.status == 403 => {
+            lines.push(format!("orphans in clusters are not listed: {}", problem.detail));
+        }
+        Err(error) => return Err(error),
+    }
+    let title = match lines.is_empty() {
+        true => "Nothing is left: no orphans in clusters, and no gone target without evidence.",
+        false => "Leftovers: gone targets without evidence of a removal, and orphans in clusters:",
+    };
+    let rest = |_| "More was left out: `ebb sandbox list --unconfirmed` and `ebb orphans` print all.".to_owned();
+    let next = "what_exists with the name of a target shows its evidence; `ebb orphans --delete` deletes owned orphans";
+    Ok(Answer::new(title, next).with(lines, rest).with_more(unconfirmed.next.is_some()))
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct StuckAndWaiting {
+    /// Continues a list: the value that the previous answer names.
+    after: Option<String>,
+    /// Continues a list: the number that the previous answer names.
+    #[serde(default)]
+    skip: usize,
+}
+
+fn needs_help(target: &TargetInfo) -> bool {
+    matches!(target.phase, TargetState::Failed | TargetState::Stuck) || target.waits_for.is_some()
+}
+
+/// Lists failed, stuck and waiting targets, and clusters that do not respond.
+pub(crate) async fn stuck_and_waiting(api: &ApiCalls, arguments: StuckAndWaiting) -> Result<Answer, ToolError> {
+    let place = ListPlace { token: arguments.after, skip: arguments.skip };
+    let found = TargetRows::read(api, &[], place, needs_help).await?;
+    let title = format!("{} of {} targets are failed, stuck or waiting:", found.rows.len(), found.read);
+    Ok(found.answer("stuck_and_waiting", title, "why_not_ready with the name of a target explains it"))
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Logs {
+    /// The name of the target.
+    name: String,
+    /// The kind of the target.
+    #[serde(default = "sandbox")]
+    kind: String,
+    /// The unit, as RESOURCE/UNIT. Without it, the unit that failed first.
+    unit: Option<String>,
+    /// The attempt, from 1. Without it, the last one that has a log.
+    attempt: Option<u32>,
+    /// The number of lines at the end of the log to leave out.
+    #[serde(default)]
+    skip: usize,
+}
+
+/// Shows the end of the log of a unit.
+pub(crate) async fn logs(api: &ApiCalls, arguments: Logs) -> Result<Answer, ToolError> {
+    let Logs { name, kind, unit, attempt, skip } = arguments;
+    let target = TargetArguments { name, kind };
+    let (run, unit) = match unit {
+        Some(unit) => (run_of(api, &target, &unit).await?, unit),
+        None => {
+            let diagnosis: TargetDiagnosis = api.get(&target.path(&["why"]), &[]).await?;
+            match diagnosis.cause {
+                Some(cause) => (cause.run, cause.unit),
+                None => return Err(no_unit(api, &target, "no unit has failed: name one").await?),
+            }
+        }
+    };
+    let number = attempt.map(|attempt| attempt.to_string());
+    let query = [("unit", Some(unit.as_str())), ("attempt", number.as_deref())];
+    let log = api.text(&["runs", &run, "logs"], &query).await?;
+    let mut lines: Vec<String> = log.lines().map(str::to_owned).collect();
+    lines.truncate(lines.len().saturating_sub(skip));
+    let total = lines.len();
+    let rest = move |shown: usize| {
+        let (earlier, skip) = (total - shown, skip + shown);
+        format!("{earlier} earlier lines were left out: call logs with the same arguments and \"skip\": {skip}.")
+    };
+    let title = format!("The log of {unit} in run {run}, as the script printed it:");
+    Ok(Answer::new(title, target.call("why_not_ready")).with(lines, rest).keeping(KeptLines::Last))
+}
+
+/// Returns the last run of a target that has a unit.
+async fn run_of(api: &ApiCalls, target: &TargetArguments, unit: &str) -> Result<String, ToolError> {
+    let detail: TargetDetail = api.get(&target.path(&[]), &[]).await?;
+    for mut run in detail.runs.into_iter().rev() {
+        for _ in 0..MAX_PAGES {
+            if run.units.iter().any(|found| found.key == unit) {
+                return Ok(run.id);
+            }
+            let Some(token) = run.next_token else { break };
+            run = api.get(&["runs", &run.id], &[("nextToken", Some(&token))]).await?;
+        }
+    }
+    Err(no_unit(api, target, &format!("no run has the unit {unit:?}")).await?)
+}
+
+/// Returns the error about a missing unit, with the units that have a log.
+async fn no_unit(api: &ApiCalls, target: &TargetArguments, reason: &str) -> Result<ToolError, ToolError> {
+    let detail: TargetDetail = api.get(&target.path(&[]), &[]).await?;
+    let units = detail.runs.iter().flat_map(|run| &run.units).filter(|unit| unit.log || unit.kind == "pod");
+    let names: Vec<&str> = units.map(|unit| unit.key.as_str()).take(MAX_NAMED).collect();
+    let names = if names.is_empty() { "none: only scripts have logs".to_owned() } else { names.join(", ") };
+    Ok(ToolError::Arguments(format!("{reason}; units with logs: {names}")))
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DeleteTarget {
+    /// The name of the target.
+    name: String,
+    /// The kind of the target.
+    #[serde(default = "sandbox")]
+    kind: String,
+    /// Deletes this instance only. Without it, every instance of the name.
+    uid: Option<String>,
+}
+
+/// Begins to delete a target and all its resources.
+pub(crate) async fn delete_target(api: &ApiCalls, arguments: DeleteTarget) -> Result<Answer, ToolError> {
+    let DeleteTarget { name, kind, uid } = arguments;
+    let target = TargetArguments { name, kind };
+    let query = [("uid", uid.as_deref())];
+    let receipt: TargetReceipt = api.send(Method::DELETE, &target.path(&[]), &query, None).await?;
+    let next = format!("{} until it is gone, then {}", target.call("get_target"), target.call("what_exists"));
+    let shown = pick(&value(&receipt), &["target", "uid", "result"]);
+    Ok(Answer::new("The deletion begins:", next).with(yaml(&shown), |_| String::new()))
+}
+
+/// Retries the failed units of a target.
+pub(crate) async fn retry_target(api: &ApiCalls, target: TargetArguments) -> Result<Answer, ToolError> {
+    let retried: RetryResponse = api.send(Method::POST, &target.path(&["retry"]), &[], None).await?;
+    let command = format!("ebb sandbox get {} --kind {}", target.name, target.kind);
+    let rest = move |_| format!("More units were left out: `{command}` shows all.");
+    Ok(Answer::new("These units run again:", target.call("why_not_ready")).with(yaml(&value(&retried)), rest))
+}

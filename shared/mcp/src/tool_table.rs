@@ -1,0 +1,148 @@
+//! The table of tools: names, purposes, effects, arguments and handlers.
+
+use std::sync::Arc;
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use rmcp::handler::server::common::schema_for_input;
+use rmcp::model::{JsonObject, Tool, ToolAnnotations};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::answer::Answer;
+use crate::api_calls::{ApiCalls, ToolError};
+use crate::docs_search::{self, SearchDocs};
+use crate::document_tools::{self, ApplyDocument, GetPlugin, ListClusters, ListPlugins, PlanDocument, ValidatePlugin};
+use crate::target_tools::{
+    self, DeleteTarget, GetTarget, ListTargets, Logs, StuckAndWaiting, TargetArguments, WhatExists,
+};
+
+use ToolEffect::{Destroys, Reads};
+
+/// The effect of a tool on the deployment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ToolEffect {
+    Reads,
+    /// Changes or removes resources.
+    Destroys {
+        /// True if a repetition changes nothing more.
+        idempotent: bool,
+    },
+}
+
+type ToolResult<'a> = BoxFuture<'a, Result<Answer, ToolError>>;
+
+pub(crate) struct ToolSpec {
+    pub(crate) name: &'static str,
+    /// The purpose, for the model that selects a tool.
+    about: &'static str,
+    pub(crate) effect: ToolEffect,
+    schema: fn() -> Result<Arc<JsonObject>, String>,
+    pub(crate) run: for<'a> fn(&'a ApiCalls, JsonObject) -> ToolResult<'a>,
+}
+
+impl ToolSpec {
+    /// Returns the description for clients.
+    pub(crate) fn tool(&self) -> Tool {
+        let schema = (self.schema)().expect("the arguments of each tool are a struct");
+        let annotations = match self.effect {
+            ToolEffect::Reads => ToolAnnotations::new().read_only(true),
+            ToolEffect::Destroys { idempotent } => {
+                ToolAnnotations::new().read_only(false).destructive(true).idempotent(idempotent)
+            }
+        };
+        Tool::new(self.name, self.about, schema).with_annotations(annotations.open_world(false))
+    }
+}
+
+fn parse<T: DeserializeOwned>(arguments: JsonObject) -> Result<T, ToolError> {
+    serde_json::from_value(Value::Object(arguments)).map_err(|error| ToolError::Arguments(error.to_string()))
+}
+
+/// Returns the row of a tool, whose arguments are a type.
+macro_rules! tool {
+    ($effect:expr, $module:ident::$name:ident($arguments:ty), $about:literal) => {
+        ToolSpec {
+            name: stringify!($name),
+            about: $about,
+            effect: $effect,
+            schema: schema_for_input::<$arguments>,
+            run: |api, arguments| async move { $module::$name(api, parse::<$arguments>(arguments)?).await }.boxed(),
+        }
+    };
+}
+
+pub(crate) static TOOLS: [ToolSpec; 15] = [
+    tool!(
+        Reads,
+        target_tools::list_targets(ListTargets),
+        "List sandboxes and other targets, with filters for phase, label, owner, plugin and text."
+    ),
+    tool!(
+        Reads,
+        target_tools::get_target(GetTarget),
+        "Show one target: its phase, resources, outputs, runs and the units that are not done. Sensitive values are masked."
+    ),
+    tool!(
+        Reads,
+        target_tools::why_not_ready(TargetArguments),
+        "Explain why a target is not ready, failed or stuck: the first cause, what it waits for, and the next steps."
+    ),
+    tool!(
+        Reads,
+        target_tools::what_exists(WhatExists),
+        "Show which resources of a target exist or were removed, with the evidence. Without a name: leftovers of all \
+         targets, and orphans in clusters."
+    ),
+    tool!(
+        Reads,
+        target_tools::stuck_and_waiting(StuckAndWaiting),
+        "List everything that needs help: failed, stuck and waiting targets, and clusters that do not respond."
+    ),
+    tool!(
+        Reads,
+        target_tools::logs(Logs),
+        "Show the end of the log of a unit, by default of the one that failed first."
+    ),
+    tool!(
+        Reads,
+        document_tools::plan_document(PlanDocument),
+        "Check the document of a target and show the units that it would run, in order. Changes nothing."
+    ),
+    tool!(
+        Reads,
+        document_tools::validate_plugin(ValidatePlugin),
+        "Check the document of a plugin, with the position and the fix of each error. Publishes nothing."
+    ),
+    tool!(Reads, document_tools::list_plugins(ListPlugins), "List the published plugins with their versions."),
+    tool!(
+        Reads,
+        document_tools::get_plugin(GetPlugin),
+        "Show the document of a published plugin: parameters, units, scripts and outputs."
+    ),
+    tool!(
+        Reads,
+        document_tools::list_clusters(ListClusters),
+        "List the connected clusters with the state of their relays, or show what the policy of one cluster allows."
+    ),
+    tool!(
+        Reads,
+        docs_search::search_docs(SearchDocs),
+        "Search the documentation of Ebb, or show one section of it: formats of documents, commands, errors, operations."
+    ),
+    tool!(
+        Destroys { idempotent: true },
+        document_tools::apply_document(ApplyDocument),
+        "Create or update the target of a document. An update can replace resources and lose their data: use dry_run first."
+    ),
+    tool!(
+        Destroys { idempotent: true },
+        target_tools::delete_target(DeleteTarget),
+        "Delete a target and all its resources, with their data."
+    ),
+    tool!(
+        Destroys { idempotent: false },
+        target_tools::retry_target(TargetArguments),
+        "Run the failed units of a failed or stuck target again. In a teardown they delete resources."
+    ),
+];
