@@ -6,6 +6,7 @@
 //!    it.
 //! 4. Errors become [`HttpProblem`]. [`openapi()`] returns the document of all operations.
 //! 5. `console` calls the handlers for browsers, and makes pages of their responses.
+//! 6. The tools of agents at `/mcp` send requests to these routes.
 
 mod background;
 mod bodies;
@@ -16,8 +17,10 @@ mod problem;
 pub mod queries;
 mod routes;
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
+use axum::extract::Request;
+use axum::routing::any;
 use axum::{Extension, Router};
 use tower_http::catch_panic::CatchPanicLayer;
 use utoipa::OpenApi as _;
@@ -75,14 +78,15 @@ pub fn complete(server: ServerState) -> Router {
     finish(complete_routes(), Router::new(), server)
 }
 
-/// Returns the router of `api`: requests of people, programs and polling relays, and the pages of the console.
+/// Returns the router of `api`: requests of people, programs, agents and polling relays, and the pages of the console.
 pub fn api(server: ServerState) -> Router {
-    finish(api_routes(), console::api_routes(), server)
+    with_tools(finish(api_routes(), console::api_routes(), server.clone()), server)
 }
 
 /// Returns the router of all functions, for one machine.
 pub fn all(server: ServerState) -> Router {
-    finish(all_routes(), console::receive_routes().merge(console::api_routes()), server)
+    let pages = console::receive_routes().merge(console::api_routes());
+    with_tools(finish(all_routes(), pages, server.clone()), server)
 }
 
 /// Returns the OpenAPI document of all functions.
@@ -154,4 +158,15 @@ fn finish(routes: OpenApiRouter<ServerState>, pages: Router<ServerState>, server
         .layer(CatchPanicLayer::new())
         .layer(Extension(Arc::new(BodyBudget::default())))
         .with_state(server)
+}
+
+/// Adds the tools of agents. They create and delete targets, too, which `api` does for no other request.
+fn with_tools(router: Router, server: ServerState) -> Router {
+    let own = server.clone();
+    let routes = Arc::new(LazyLock::new(move || finish(receive_routes().merge(api_routes()), Router::new(), own)));
+    let serve = move |request: Request| {
+        let (server, routes) = (server.clone(), Arc::clone(&routes));
+        async move { routes::mcp::serve(&server, &routes, request).await }
+    };
+    router.route("/mcp", any(serve))
 }

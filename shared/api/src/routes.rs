@@ -5,6 +5,7 @@ pub(super) mod callbacks;
 pub(super) mod checks;
 pub(super) mod clusters;
 pub(super) mod lifecycle;
+pub(super) mod mcp;
 pub(super) mod meta;
 pub(super) mod named_documents;
 pub(super) mod orphans;

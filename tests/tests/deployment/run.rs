@@ -243,6 +243,24 @@ async fn console(instance: &LifecycleRun) {
     assert_eq!(send("Api", "/console/sign-out", cookie, &fields).await.0, 303);
 }
 
+/// Creates and deletes a target by the tools of agents. `api` serves them, and does for them what `receive` does for others.
+async fn agents(instance: &LifecycleRun) {
+    let document = named("Sandbox", "by-agent", "resources: {r: {plugin: plain}}\n");
+    let call = async |tool: &str, arguments: Value| {
+        let params = json!({"name": tool, "arguments": arguments});
+        let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
+        let request = instance.http.post(format!("{}/mcp", instance.functions.urls["Api"])).bearer_auth(TOKEN);
+        let request = request.header("accept", "application/json, text/event-stream").json(&body);
+        let response: Value = request.send().await.unwrap().json().await.unwrap();
+        assert_eq!(response["result"]["isError"], false, "{tool}: {response}");
+    };
+    call("apply_document", json!({"document": document, "dry_run": true})).await;
+    call("apply_document", json!({"document": document})).await;
+    instance.until("by-agent", "ready", |target| target["phase"] == "ready").await;
+    call("delete_target", json!({"name": "by-agent"})).await;
+    instance.until("by-agent", "gone", |target| target["phase"] == "gone").await;
+}
+
 /// Runs all instances, and returns the functions with the rights that they needed.
 pub(crate) async fn all() -> DeployedFunctions {
     let instance = LifecycleRun::begin(Telemetry::default(), SeenTraces::default()).await;
@@ -331,6 +349,7 @@ pub(crate) async fn all() -> DeployedFunctions {
     sources(&instance).await;
     requests(&instance).await;
     console(&instance).await;
+    agents(&instance).await;
     instance.get("/v1/subscriptions/refused").await;
     instance.remove("/v1/subscriptions/refused").await;
     instance.get("/v1/connections").await;

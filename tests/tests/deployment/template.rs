@@ -226,6 +226,7 @@ fn every_documented_route_leads_to_its_function() {
             assert_eq!(function(&method, path), Some(expected), "{exact}");
         }
     }
+    assert!(routes.contains(&("ANY /mcp", "Api")), "{routes:?}");
 }
 
 /// Checks values of the template, by their paths.
