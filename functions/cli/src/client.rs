@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
+use ebb_documents::diagnostic::DiagnosticStyle;
+use ebb_mcp::ApiTransport;
 use ebb_protocol::api::{
     ApplyTarget, ClusterBootstrap, PlanPreview, PluginDetail, PluginInfo, PreviewPlan, ProblemDetails, PublishPlugin,
     PutCluster, RelayOutage, RunDetail, SourceResponse, TargetDetail, TargetDiagnosis, TargetInfo, TargetPage,
@@ -13,6 +15,8 @@ use ebb_protocol::cloudevents::{self, LifecycleType};
 use ebb_protocol::engine::Timestamp;
 use ebb_protocol::lifecycle::{LifecycleData, LifecycleResponse};
 use ebb_protocol::sign::{self, MessageId, SecretError, WebhookSecret};
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -480,6 +484,23 @@ impl ApiClient {
             Ok(problem) => refused(&problem, self.server.token.is_some()),
             Err(_) => unexpected(status, &start_of(&body)),
         })
+    }
+}
+
+impl ApiTransport for ApiClient {
+    fn send(&self, request: http::Request<String>) -> BoxFuture<'_, Result<http::Response<Vec<u8>>, String>> {
+        let (parts, body) = request.into_parts();
+        let url = self.address(&parts.uri.to_string());
+        let request = self.authorized(self.http.request(parts.method, url).headers(parts.headers).body(body));
+        let unreachable = move |error| self.unreachable(error).text(DiagnosticStyle::Plain);
+        async move {
+            let response = request.send().await.map_err(unreachable)?;
+            let status = response.status();
+            let mut reply = http::Response::new(response.bytes().await.map_err(unreachable)?.to_vec());
+            *reply.status_mut() = status;
+            Ok(reply)
+        }
+        .boxed()
     }
 }
 

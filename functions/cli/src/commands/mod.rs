@@ -6,6 +6,7 @@ mod dev;
 mod doctor;
 mod graph;
 mod logs;
+mod mcp;
 mod named_documents;
 mod open;
 mod orphans;
@@ -92,6 +93,8 @@ enum EbbCommand {
     Retry(retry::RetryArgs),
     /// List objects of ended sandboxes that remain in clusters
     Orphans(orphans::OrphansArgs),
+    /// Serve tools for coding agents by the Model Context Protocol (MCP)
+    Mcp(mcp::McpArgs),
     /// Name the commands that apply documents
     #[command(hide = true)]
     Apply {
@@ -138,6 +141,7 @@ impl EbbCli {
             EbbCommand::Plan(args) => args.run(server).await,
             EbbCommand::Retry(args) => args.run(&connect(server)?).await,
             EbbCommand::Orphans(args) => args.run(&connect(server)?).await,
+            EbbCommand::Mcp(args) => args.run(connect(server)?).await,
             EbbCommand::Completions { shell } => {
                 let mut script = Vec::new();
                 clap_complete::generate(shell, &mut Self::command(), "ebb", &mut script);
@@ -163,9 +167,10 @@ mod tests {
     }
 
     /// Commands without `-o json`.
-    const NO_DATA: [(&str, &str); 15] = [
+    const NO_DATA: [(&str, &str); 16] = [
         ("dev", "a server; it writes `server.json`"),
         ("open", "a URL"),
+        ("mcp", "a protocol on standard output"),
         ("plugin graph", "a picture; --format has the forms, and `plan -o json` the data"),
         ("graph", "a picture; --format has the forms, and `plan -o json` the data"),
         ("plugin new", "a document"),
@@ -182,7 +187,8 @@ mod tests {
     ];
 
     /// Commands that write to a server, and do so without `--dry-run`.
-    const NO_DRY_RUN: [(&str, &str); 10] = [
+    const NO_DRY_RUN: [(&str, &str); 11] = [
+        ("mcp", "the tool `apply_document` has `dry_run`"),
         ("sandbox event", "`graph` shows the units of an event"),
         ("source send", "`source test` shows the effect"),
         ("token create", "another token changes nothing for others"),

@@ -3,6 +3,7 @@
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, reason = "a panic fails the test")]
 
+mod agents;
 mod bulk;
 mod ci_jobs;
 mod commands;
