@@ -9,8 +9,8 @@ use cargo_metadata::{DependencyKind, MetadataCommand, Package};
 use crate::tree;
 
 /// Files and folders at the top level that git tracks. Dot files are not checked.
-const TOP_LEVEL: &str = "ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md Cargo.lock Cargo.toml LICENSE README.md docs \
-    functions infra shared template.yaml tests";
+const TOP_LEVEL: &str = "ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md Cargo.lock Cargo.toml LICENSE README.md SKILL.md \
+    docs functions infra shared template.yaml tests";
 
 /// Allowed dependencies between crates. A crate without a folder is in `shared`. Tests and chores ([`FREE`]) may depend on
 /// every crate.

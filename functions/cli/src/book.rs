@@ -1,4 +1,4 @@
-//! Checks the examples of the book and of README.md as a reader takes them: each document is loaded and compiled with
+//! Checks the examples of the book, of README.md and of SKILL.md as a reader takes them: each document is loaded and compiled with
 //! those that it names, and the arguments of each command are parsed.
 //!
 //! A comment above a block says what a reader knows from the text:
@@ -53,9 +53,10 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// Returns README.md and the pages of the book, in the order of their paths.
+/// Returns README.md, SKILL.md and the pages of the book, in the order of their paths.
 fn pages() -> Vec<Page> {
-    let (mut files, mut folders) = (vec![root().join("README.md")], vec![root().join("docs/src")]);
+    let mut files: Vec<PathBuf> = ["README.md", "SKILL.md"].map(|name| root().join(name)).into();
+    let mut folders = vec![root().join("docs/src")];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
