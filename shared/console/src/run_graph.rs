@@ -156,8 +156,11 @@ fn columns(count: usize, edges: &[GraphEdge]) -> (Vec<usize>, Vec<GraphEdge>) {
     (columns, kept)
 }
 
-/// Returns the centre of each box, and the edges that are drawn. Returns `None` for a graph that is too large.
-fn place(count: usize, edges: &[GraphEdge]) -> Option<(Vec<(f64, f64)>, Vec<GraphEdge>)> {
+/// The centre of each box, and the edges that are drawn.
+type PlacedGraph = (Vec<(f64, f64)>, Vec<GraphEdge>);
+
+/// Returns the places of a graph. Returns `None` for a graph that is too large.
+fn place(count: usize, edges: &[GraphEdge]) -> Option<PlacedGraph> {
     if count > MAX_BOXES || edges.len() > MAX_EDGES {
         return None;
     }

@@ -176,7 +176,9 @@ pub async fn receive_message(env: &Env, message: &QueueMessage) -> FlowResult<()
     match message {
         QueueMessage::Run(run) => sweep_run(env, run, SweepCondition::Due).await,
         QueueMessage::Recover(run) => sweep_run(env, run, SweepCondition::Always).await,
-        QueueMessage::Unit { run, unit, attempt } => sweep_unit(env, run, Unit(*unit), Attempt(*attempt)).await,
+        QueueMessage::Unit { run, unit, attempt } => {
+            Box::pin(sweep_unit(env, run, Unit(*unit), Attempt(*attempt))).await
+        }
         QueueMessage::Poll { run, unit, attempt, sweep } => {
             Box::pin(polls::receive_poll(env, run, (Unit(*unit), Attempt(*attempt)), Timestamp(*sweep))).await
         }

@@ -15,9 +15,12 @@ const TEMPLATE: &str = include_str!("../../../../infra/ci/gitlab.yml");
 const PAGE: &str = include_str!("../../../../docs/src/ci.md");
 const TOKENS: &str = include_str!("../../../../docs/src/tokens.md");
 
-/// Returns the scopes of the first command of the page about tokens.
+/// Returns the scopes of the token of a job by the page about tokens.
 fn documented_scopes() -> Vec<&'static str> {
-    let command = TOKENS.lines().find(|line| line.starts_with("ebb token create ")).expect("the page creates a token");
+    let command = TOKENS
+        .lines()
+        .find(|line| line.starts_with("ebb token create ci "))
+        .expect("the page creates a token of a job");
     let words: Vec<&str> = command.split(' ').collect();
     words.windows(2).filter(|pair| pair[0] == "--scope").map(|pair| pair[1]).collect()
 }

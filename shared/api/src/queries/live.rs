@@ -53,7 +53,8 @@ pub(super) async fn add_reports(env: &Env, run: &Run, detail: &mut RunDetail) {
             Some(report) => add_report(env, run, unit, report, shown),
             // A sweep records an outage only after its own requests have timed out.
             None => {
-                let name = cluster_of(env, run, unit);
+                // Units of one machine have no relay that could be silent.
+                let Some(name) = env.relay.resolve_cluster(run.cluster(unit)) else { continue };
                 let message = match env.relay.clusters().await.iter().any(|cluster| cluster.name == name) {
                     true => format!("its relay reported no state within {:.1} s", MAX_WAIT.as_secs_f32()),
                     false => format!(

@@ -40,12 +40,12 @@ pub enum OverrideOutcome {
 /// Marks a failed unit in the teardown of a stuck target as complete. The teardown continues.
 pub async fn force_complete(env: &Env, key: TargetKey<'_>, request: &ForceCompleteUnit) -> FlowResult<OverrideOutcome> {
     let by = request.by.as_deref();
-    override_requested(env, key, ("force-complete", &request.reason, by), Some(&request.unit)).await
+    Box::pin(override_requested(env, key, ("force-complete", &request.reason, by), Some(&request.unit))).await
 }
 
 /// Marks all units of the stuck hook as complete. The target is then gone, or continues with its next hook.
 pub async fn force_delete(env: &Env, key: TargetKey<'_>, request: &ForceDeleteTarget) -> FlowResult<OverrideOutcome> {
-    override_requested(env, key, ("force-delete", &request.reason, request.by.as_deref()), None).await
+    Box::pin(override_requested(env, key, ("force-delete", &request.reason, request.by.as_deref()), None)).await
 }
 
 /// Marks the failed unit `named` as complete, or all units that are not done. Logs the request of an operator and its
@@ -61,7 +61,7 @@ async fn override_requested(
             "`reason` must have 1 to {MAX_REASON} characters, and `by` at most {MAX_OPERATOR}"
         )));
     };
-    let outcome = override_matching(env, key, &recorded, named).await?;
+    let outcome = Box::pin(override_matching(env, key, &recorded, named)).await?;
     match &outcome {
         OverrideOutcome::Overridden(OverrideResponse { run, units }) => {
             tracing::info!(kind, name, by, reason, run, ?units, "{request}: done");
