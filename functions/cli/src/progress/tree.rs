@@ -17,29 +17,57 @@ pub(crate) struct ScreenSize {
     pub(crate) height: usize,
 }
 
-/// Returns the lines of a view. If there are more units than lines, the least important units are only counted.
+/// A line of a tree. Its parts are shown one after the other.
+#[derive(Debug)]
+pub(crate) struct TreeLine {
+    /// Before the sign of a unit.
+    pub(crate) branch: &'static str,
+    /// The sign and its colour, if the line shows a unit.
+    pub(crate) sign: Option<(&'static str, Color)>,
+    pub(crate) text: String,
+}
+
+impl From<String> for TreeLine {
+    fn from(text: String) -> Self {
+        Self { branch: "", sign: None, text }
+    }
+}
+
+/// Returns the lines of a view, with colours if standard error has colours. If there are more units than lines, the least
+/// important units are only counted.
 pub(crate) fn tree(view: &TargetDetail, now: Timestamp, size: ScreenSize) -> Vec<String> {
+    let lines = tree_lines(view, now, size.height).into_iter().map(|TreeLine { branch, sign, text }| {
+        let sign = sign.map(|(sign, colour)| console::style(sign).fg(colour).for_stderr().to_string());
+        let line = format!("{branch}{}{text}", sign.unwrap_or_default());
+        truncate_str(&line, size.width, "…").into_owned()
+    });
+    lines.collect()
+}
+
+/// Returns the lines of a view for a height, otherwise like [`tree`].
+pub(crate) fn tree_lines(view: &TargetDetail, now: Timestamp, height: usize) -> Vec<TreeLine> {
     let info = &view.info;
     let since = timing::since(&info.since, now).map(|time| format!(" for {}", timing::length(time)));
     let since = since.unwrap_or_default();
-    let mut lines = vec![printable(&format!("{}/{}  {}{since}", info.kind, info.name, labels::name(&info.phase)))];
-    lines.extend(view.outage.as_ref().map(labels::outage));
+    let phase = printable(&format!("{}/{}  {}{since}", info.kind, info.name, labels::name(&info.phase)));
+    let mut lines: Vec<TreeLine> = vec![phase.into()];
+    lines.extend(view.outage.as_ref().map(|outage| labels::outage(outage).into()));
     let old = view.runs.len().saturating_sub(1);
     for (number, run) in view.runs.iter().enumerate() {
         let ended = run.state == RunState::Succeeded;
         if number < old && ended {
-            lines.push(format!("{}  {}", run.hook, counted(&run.units)));
+            lines.push(printable(&format!("{}  {}", run.hook, counted(&run.units))).into());
             continue;
         }
-        lines.push(format!("{}  {}", run.hook, labels::name(&run.state)));
+        lines.push(printable(&format!("{}  {}", run.hook, labels::name(&run.state))).into());
         let after = view.runs.len() - number - 1;
-        let free = size.height.saturating_sub(lines.len() + after).max(3);
+        let free = height.saturating_sub(lines.len() + after).max(3);
         lines.extend(units(run, now, free));
     }
-    lines.into_iter().map(|line| truncate_str(&line, size.width, "…").into_owned()).collect()
+    lines
 }
 
-fn units(run: &RunDetail, now: Timestamp, free: usize) -> Vec<String> {
+fn units(run: &RunDetail, now: Timestamp, free: usize) -> Vec<TreeLine> {
     let shown: Vec<&UnitDetail> = if run.units.len() <= free {
         run.units.iter().collect()
     } else {
@@ -50,16 +78,18 @@ fn units(run: &RunDetail, now: Timestamp, free: usize) -> Vec<String> {
         all.into_iter().map(|(_, unit)| unit).collect()
     };
     let key_width = shown.iter().map(|unit| measure_text_width(&unit.key)).max().unwrap_or_default();
-    let mut lines = Vec::with_capacity(shown.len() + 1);
+    let mut lines: Vec<TreeLine> = Vec::with_capacity(shown.len() + 1);
     let hidden = run.units.len() > shown.len();
     for (number, unit) in shown.iter().enumerate() {
-        let branch = if number + 1 == shown.len() && !hidden { "└" } else { "├" };
+        let branch = if number + 1 == shown.len() && !hidden { "└ " } else { "├ " };
         let waiting = labels::waiting_for(unit, &run.units);
         let state = printable(&labels::unit(unit, &waiting, now));
-        lines.push(format!("{branch} {} {:<key_width$}  {state}", mark(unit.state), printable(&unit.key)));
+        let (_, sign, colour) = look(unit.state);
+        let text = format!(" {:<key_width$}  {state}", printable(&unit.key));
+        lines.push(TreeLine { branch, sign: Some((sign, colour)), text });
     }
     if hidden {
-        lines.push(format!("└ of {}: {}", run.units.len(), counted(&run.units)));
+        lines.push(format!("└ of {}: {}", run.units.len(), counted(&run.units)).into());
     }
     lines
 }
@@ -88,12 +118,6 @@ pub(crate) fn counted(units: &[UnitDetail]) -> String {
     let counts: Vec<String> =
         counts.values().map(|(state, count)| format!("{count} {}", labels::name(state))).collect();
     if counts.is_empty() { "no units".to_owned() } else { counts.join(", ") }
-}
-
-/// Returns the sign of a state, with its colour if standard error has colours.
-fn mark(state: UnitState) -> String {
-    let (_, sign, colour) = look(state);
-    console::style(sign).fg(colour).for_stderr().to_string()
 }
 
 #[cfg(test)]
