@@ -7,7 +7,7 @@ use crate::progress::labels;
 use crate::target::TargetRef;
 
 /// The targets that are listed. The default selects all that are not gone.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TargetSelection {
     /// `None` means all kinds.
     pub(crate) kind: Option<String>,

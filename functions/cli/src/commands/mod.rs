@@ -19,6 +19,7 @@ mod schema;
 mod source;
 mod subscription;
 mod token;
+mod top;
 mod unit;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
@@ -81,6 +82,8 @@ enum EbbCommand {
     /// Run a unit alone, show its rendered form, or mark a failed one as complete
     #[command(subcommand)]
     Unit(unit::UnitCommand),
+    /// Show sandboxes in the terminal while they change; delete and retry them
+    Top(top::TopArgs),
     /// Print the logs of units
     Logs(logs::LogsArgs),
     /// Explain the state of a sandbox and list the next steps
@@ -127,6 +130,7 @@ impl EbbCli {
             EbbCommand::Subscription(command) => command.run(server).await,
             EbbCommand::Cluster(command) => command.run(server).await,
             EbbCommand::Unit(command) => command.run(server).await,
+            EbbCommand::Top(args) => args.run(server).await,
             EbbCommand::Logs(args) => args.run(&connect(server)?).await,
             EbbCommand::Why(args) => {
                 let why = connect(server)?.why(&args.target.target()).await?;
@@ -167,10 +171,11 @@ mod tests {
     }
 
     /// Commands without `-o json`.
-    const NO_DATA: [(&str, &str); 16] = [
+    const NO_DATA: [(&str, &str); 17] = [
         ("dev", "a server; it writes `server.json`"),
         ("open", "a URL"),
         ("mcp", "a protocol on standard output"),
+        ("top", "a screen; `sandbox list -o json` has the data"),
         ("plugin graph", "a picture; --format has the forms, and `plan -o json` the data"),
         ("graph", "a picture; --format has the forms, and `plan -o json` the data"),
         ("plugin new", "a document"),
@@ -187,8 +192,9 @@ mod tests {
     ];
 
     /// Commands that write to a server, and do so without `--dry-run`.
-    const NO_DRY_RUN: [(&str, &str); 11] = [
+    const NO_DRY_RUN: [(&str, &str); 12] = [
         ("mcp", "the tool `apply_document` has `dry_run`"),
+        ("top", "it asks before each change, and names the consequences"),
         ("sandbox event", "`graph` shows the units of an event"),
         ("source send", "`source test` shows the effect"),
         ("token create", "another token changes nothing for others"),

@@ -1,0 +1,443 @@
+//! The state of `ebb top`, and its change by an event. It has no clock, no terminal and no client.
+
+use console::measure_text_width;
+use ebb_protocol::api::{TargetDetail, TargetInfo};
+use jiff::Timestamp;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+use crate::exit::Exit;
+use crate::output::{joined_lines, plugin_name, printable};
+use crate::progress::labels;
+use crate::progress::tree::{ScreenSize, TreeLine, tree_lines};
+use crate::selector::TargetSelection;
+use crate::target::TargetRef;
+
+/// Maximum lines of messages below a page.
+const MESSAGE_LINES: usize = 4;
+/// Maximum characters of a filter.
+const FILTER_LENGTH: usize = 100;
+/// Maximum plugins that a question names.
+const PLUGINS_NAMED: usize = 3;
+
+/// What a page shows, and so what is requested again and again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum TopPoll {
+    List(TargetSelection),
+    Tree(TargetRef),
+    Why(TargetRef),
+    /// The log of a unit. `None` lets the program choose the unit.
+    Log(TargetRef, Option<LogUnit>),
+}
+
+/// A unit of a target whose log can be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct LogUnit {
+    /// The ID of the run.
+    pub(super) run: String,
+    pub(super) hook: String,
+    /// `RESOURCE/UNIT`.
+    pub(super) unit: String,
+}
+
+/// The log of one unit.
+#[derive(Debug)]
+pub(super) struct ShownLog {
+    /// All units whose log can be read.
+    pub(super) units: Vec<LogUnit>,
+    /// The position of the unit in `units`.
+    pub(super) shown: usize,
+    pub(super) attempt: u32,
+    pub(super) text: String,
+}
+
+/// The response to a [`TopPoll`].
+#[derive(Debug)]
+pub(super) enum TopAnswer {
+    /// The targets and the warnings of the server.
+    List(Vec<TargetInfo>, Vec<String>),
+    Tree(Box<TargetDetail>),
+    /// The diagnosis as text.
+    Why(String),
+    Log(ShownLog),
+}
+
+#[derive(Debug)]
+pub(super) enum TopEvent {
+    Key(KeyEvent),
+    /// The terminal has another width and height.
+    Resized(u16, u16),
+    /// The server has answered a poll, or the text is the error.
+    Answered(TopPoll, Result<TopAnswer, String>),
+    /// The server has made a change, or the text is the error.
+    Changed(Result<String, String>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ChangeVerb {
+    Retry,
+    Delete,
+}
+
+/// A change of a target that a user has asked for.
+#[derive(Clone, Debug)]
+pub(super) struct TargetChange {
+    pub(super) verb: ChangeVerb,
+    pub(super) target: TargetInfo,
+}
+
+/// The next keys belong to an input instead of the page.
+#[derive(Clone, Debug)]
+pub(super) enum TopInput {
+    Filter(String),
+    Confirm(Box<TargetChange>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TargetView {
+    Tree,
+    Why,
+    Log,
+}
+
+/// The page of one target.
+#[derive(Debug)]
+pub(super) struct OpenTarget {
+    pub(super) target: TargetInfo,
+    pub(super) view: TargetView,
+    /// `None` until the server has answered.
+    pub(super) content: Option<TopAnswer>,
+    /// The unit that the user has chosen for the log.
+    log_unit: Option<LogUnit>,
+    /// The first shown line. `None` is the first line of a tree or text, and follows the end of a log.
+    scroll: Option<usize>,
+}
+
+#[derive(Debug)]
+pub(super) struct TopState {
+    /// Host and port of the server.
+    pub(super) server: String,
+    pub(super) selection: TargetSelection,
+    pub(super) size: ScreenSize,
+    pub(super) targets: Vec<TargetInfo>,
+    /// The position of the selected target.
+    pub(super) selected: usize,
+    /// The position of the first shown target.
+    pub(super) first: usize,
+    /// `None` shows the list.
+    pub(super) open: Option<OpenTarget>,
+    pub(super) input: Option<TopInput>,
+    /// A change that is confirmed and not sent yet.
+    pub(super) confirmed: Option<TargetChange>,
+    /// The end of the program.
+    pub(super) ended: Option<Exit>,
+    warnings: Vec<String>,
+    /// The error of the last poll.
+    error: Option<String>,
+    /// The result of the last change, until the next key.
+    note: Option<Result<String, String>>,
+}
+
+impl OpenTarget {
+    fn new(target: TargetInfo, view: TargetView) -> Self {
+        Self { target, view, content: None, log_unit: None, scroll: None }
+    }
+
+    /// Returns all lines of the page for a size.
+    pub(super) fn lines(&self, size: ScreenSize, now: Timestamp) -> Vec<TreeLine> {
+        let text = |text: &str| text.lines().flat_map(|line| wrapped(line, size.width)).map(TreeLine::from).collect();
+        match &self.content {
+            Some(TopAnswer::Tree(detail)) => tree_lines(detail, now, size.height),
+            Some(TopAnswer::Why(why)) => text(why),
+            Some(TopAnswer::Log(log)) => text(&log.text),
+            Some(TopAnswer::List(..)) | None => Vec::new(),
+        }
+    }
+
+    /// Returns the position of the first line that is shown of `count` lines.
+    pub(super) fn first_line(&self, count: usize, height: usize) -> usize {
+        let last = count.saturating_sub(height);
+        let usual = if self.view == TargetView::Log { last } else { 0 };
+        self.scroll.map_or(usual, |first| first.min(last))
+    }
+
+    fn scroll_by(&mut self, step: isize, size: ScreenSize) {
+        let count = self.lines(size, Timestamp::UNIX_EPOCH).len();
+        let last = count.saturating_sub(size.height);
+        let first = self.first_line(count, size.height).saturating_add_signed(step).min(last);
+        // At its end, a log is followed again.
+        self.scroll = (self.view != TargetView::Log || first < last).then_some(first);
+    }
+
+    /// Chooses the unit before or after the shown one.
+    fn choose_unit(&mut self, step: isize) {
+        if let Some(TopAnswer::Log(log)) = &self.content
+            && let Some(unit) = log.shown.checked_add_signed(step).and_then(|at| log.units.get(at))
+        {
+            (self.log_unit, self.scroll) = (Some(unit.clone()), None);
+        }
+    }
+}
+
+impl TopState {
+    pub(super) fn new(server: String, selection: TargetSelection, size: ScreenSize) -> Self {
+        Self {
+            server,
+            selection,
+            size,
+            targets: Vec::new(),
+            selected: 0,
+            first: 0,
+            open: None,
+            input: None,
+            confirmed: None,
+            ended: None,
+            warnings: Vec::new(),
+            error: None,
+            note: None,
+        }
+    }
+
+    /// Returns the state after an event.
+    pub(super) fn update(mut self, event: TopEvent) -> Self {
+        match event {
+            TopEvent::Key(key) => self.press(key),
+            TopEvent::Resized(width, height) => {
+                self.size = ScreenSize { width: usize::from(width), height: usize::from(height) };
+            }
+            // The answer to another page is late.
+            TopEvent::Answered(poll, _) if poll != self.poll() => {}
+            TopEvent::Answered(_, Err(error)) => self.error = Some(error),
+            TopEvent::Answered(_, Ok(answer)) => {
+                self.error = None;
+                self.show(answer);
+            }
+            TopEvent::Changed(result) => self.note = Some(result),
+        }
+        self.keep_selected_visible();
+        self
+    }
+
+    /// Returns what the page shows.
+    pub(super) fn poll(&self) -> TopPoll {
+        let Some(open) = &self.open else { return TopPoll::List(self.selection.clone()) };
+        let target = TargetRef::from(&open.target);
+        match open.view {
+            TargetView::Tree => TopPoll::Tree(target),
+            TargetView::Why => TopPoll::Why(target),
+            TargetView::Log => TopPoll::Log(target, open.log_unit.clone()),
+        }
+    }
+
+    fn show(&mut self, answer: TopAnswer) {
+        match (answer, &mut self.open) {
+            (TopAnswer::List(targets, warnings), _) => {
+                // The selection stays on its target.
+                let selected = self.targets.get(self.selected).map(TargetRef::from);
+                let found = selected.and_then(|it| targets.iter().position(|target| TargetRef::from(target) == it));
+                self.selected = found.unwrap_or(self.selected).min(targets.len().saturating_sub(1));
+                (self.targets, self.warnings) = (targets, warnings);
+            }
+            (content, Some(open)) => {
+                if let TopAnswer::Tree(detail) = &content {
+                    open.target = detail.info.clone();
+                }
+                open.content = Some(content);
+            }
+            (_, None) => {}
+        }
+    }
+
+    fn press(&mut self, key: KeyEvent) {
+        if key.modifiers.contains(KeyModifiers::CONTROL) {
+            if key.code == KeyCode::Char('c') {
+                self.ended = Some(Exit::Interrupted);
+            }
+            return;
+        }
+        self.note = None;
+        match self.input.take() {
+            Some(TopInput::Filter(text)) => self.type_filter(text, key.code),
+            Some(TopInput::Confirm(change)) if key.code == KeyCode::Char('y') => self.confirmed = Some(*change),
+            Some(TopInput::Confirm(_)) => self.note = Some(Ok("Nothing was changed".to_owned())),
+            None => self.command(key.code),
+        }
+    }
+
+    fn type_filter(&mut self, mut text: String, key: KeyCode) {
+        match key {
+            KeyCode::Enter => {
+                self.selection.text = Some(text).filter(|text| !text.is_empty());
+                (self.selected, self.error) = (0, None);
+                return;
+            }
+            KeyCode::Esc => return,
+            KeyCode::Backspace => drop(text.pop()),
+            KeyCode::Char(character) if text.chars().count() < FILTER_LENGTH => text.push(character),
+            _ => {}
+        }
+        self.input = Some(TopInput::Filter(text));
+    }
+
+    fn command(&mut self, key: KeyCode) {
+        let page = isize::try_from(self.page().height.saturating_sub(1)).unwrap_or(isize::MAX);
+        match key {
+            KeyCode::Char('q') => self.ended = Some(Exit::Done),
+            KeyCode::Esc => self.go_back(),
+            KeyCode::Up | KeyCode::Char('k') => self.step(-1),
+            KeyCode::Down | KeyCode::Char('j') => self.step(1),
+            KeyCode::PageUp => self.step(-page),
+            KeyCode::PageDown | KeyCode::Char(' ') => self.step(page),
+            KeyCode::Home | KeyCode::Char('g') => self.step(isize::MIN),
+            KeyCode::End | KeyCode::Char('G') => self.step(isize::MAX),
+            KeyCode::Enter => self.go_to(TargetView::Tree),
+            KeyCode::Char('w') => self.go_to(TargetView::Why),
+            KeyCode::Char('l') => self.go_to(TargetView::Log),
+            KeyCode::Left => self.open.iter_mut().for_each(|open| open.choose_unit(-1)),
+            KeyCode::Right => self.open.iter_mut().for_each(|open| open.choose_unit(1)),
+            KeyCode::Char('/') if self.open.is_none() => {
+                self.input = Some(TopInput::Filter(self.selection.text.clone().unwrap_or_default()));
+            }
+            KeyCode::Char('r') => self.ask_for(ChangeVerb::Retry),
+            KeyCode::Char('d') => self.ask_for(ChangeVerb::Delete),
+            _ => {}
+        }
+    }
+
+    /// Returns from a target to the list, from a filter to all targets, and otherwise ends the program.
+    fn go_back(&mut self) {
+        self.error = None;
+        if self.open.take().is_none() && self.selection.text.take().is_none() {
+            self.ended = Some(Exit::Done);
+        }
+    }
+
+    fn go_to(&mut self, view: TargetView) {
+        let Some(target) = self.chosen().cloned() else { return };
+        if self.open.as_ref().is_none_or(|open| open.view != view) {
+            (self.open, self.error) = (Some(OpenTarget::new(target, view)), None);
+        }
+    }
+
+    fn step(&mut self, step: isize) {
+        let size = self.page();
+        match &mut self.open {
+            Some(open) => open.scroll_by(step, size),
+            None => {
+                let last = self.targets.len().saturating_sub(1);
+                self.selected = self.selected.saturating_add_signed(step).min(last);
+            }
+        }
+    }
+
+    fn ask_for(&mut self, verb: ChangeVerb) {
+        if let Some(target) = self.chosen().cloned() {
+            self.input = Some(TopInput::Confirm(Box::new(TargetChange { verb, target })));
+        }
+    }
+
+    /// Returns the open target, or the selected one of the list.
+    fn chosen(&self) -> Option<&TargetInfo> {
+        self.open.as_ref().map(|open| &open.target).or_else(|| self.targets.get(self.selected))
+    }
+
+    /// Returns the size of the page between its title and the messages.
+    pub(super) fn page(&self) -> ScreenSize {
+        let used = 1 + self.messages().len() + self.keys().len();
+        ScreenSize { height: self.size.height.saturating_sub(used).max(1), ..self.size }
+    }
+
+    /// Returns the number of targets that the list shows below its header.
+    pub(super) fn rows(&self) -> usize {
+        self.page().height.saturating_sub(1).max(1)
+    }
+
+    fn keep_selected_visible(&mut self) {
+        let rows = self.rows();
+        self.first = self.first.min(self.selected).max(self.selected.saturating_sub(rows - 1));
+    }
+
+    /// Returns true if the messages are errors or questions.
+    pub(super) fn is_urgent(&self) -> bool {
+        self.error.is_some() || matches!(self.note, Some(Err(_))) || matches!(self.input, Some(TopInput::Confirm(_)))
+    }
+
+    /// Returns the lines of the question, or of the result of the last change, the error and the first warning.
+    pub(super) fn messages(&self) -> Vec<String> {
+        let messages = match &self.input {
+            Some(TopInput::Filter(text)) => vec![format!("filter: {}_", printable(text))],
+            Some(TopInput::Confirm(change)) => vec![self.question(change)],
+            None => {
+                let note = self.note.as_ref().map(|note| match note {
+                    Ok(text) => joined_lines(text),
+                    Err(error) => format!("error: {}", joined_lines(error)),
+                });
+                let error = self.error.as_ref().map(|error| format!("error: {}; trying again", joined_lines(error)));
+                let more = match self.warnings.len() {
+                    0 | 1 => String::new(),
+                    count => format!(" (and {} more)", count - 1),
+                };
+                let warning = self.warnings.first().filter(|_| self.open.is_none());
+                let warning = warning.map(|warning| format!("warning: {}{more}", joined_lines(warning)));
+                [note, error, warning].into_iter().flatten().collect()
+            }
+        };
+        messages.iter().flat_map(|message| wrapped(message, self.size.width)).take(MESSAGE_LINES).collect()
+    }
+
+    /// Returns the question before a change, with its consequences.
+    fn question(&self, TargetChange { verb, target }: &TargetChange) -> String {
+        let (name, phase) = (printable(&TargetRef::from(target).to_string()), labels::name(&target.phase));
+        let (verb, consequence) = match verb {
+            ChangeVerb::Retry => {
+                ("Retry", "Its failed units run again and repeat their scripts and requests.".to_owned())
+            }
+            ChangeVerb::Delete => {
+                let plugins: Vec<&str> = target.plugins.iter().map(|plugin| plugin_name(plugin)).collect();
+                let of = match plugins.split_at_checked(PLUGINS_NAMED) {
+                    _ if plugins.is_empty() => String::new(),
+                    Some((named, more @ [_, ..])) => format!(" of {} and {} more", named.join(", "), more.len()),
+                    _ => format!(" of {}", plugins.join(", ")),
+                };
+                let of = printable(&of);
+                ("Delete", format!("Its resources{of} are removed with their data. This cannot be undone."))
+            }
+        };
+        format!("{verb} {name} ({phase}) on {}? {consequence}", self.server)
+    }
+
+    /// Returns the lines that name the keys.
+    pub(super) fn keys(&self) -> Vec<String> {
+        let keys = match (&self.input, &self.open) {
+            (Some(TopInput::Filter(_)), _) => "Enter apply  Esc cancel",
+            (Some(TopInput::Confirm(_)), _) => "y yes  any other key: no",
+            (None, None) => "↑↓ select  Enter open  w why  l logs  r retry  d delete  / filter  q quit",
+            (None, Some(open)) => match open.view {
+                TargetView::Tree => "↑↓ scroll  w why  l logs  r retry  d delete  Esc back  q quit",
+                TargetView::Why => "↑↓ scroll  Enter tree  l logs  r retry  d delete  Esc back  q quit",
+                TargetView::Log => "↑↓ scroll  ←→ unit  Enter tree  w why  r retry  d delete  Esc back  q quit",
+            },
+        };
+        wrapped(keys, self.size.width)
+    }
+}
+
+/// Divides a line into lines of at most `width` columns, at spaces where possible.
+fn wrapped(line: &str, width: usize) -> Vec<String> {
+    let line = line.replace('\t', "    ");
+    let (mut lines, mut rest) = (Vec::new(), line.as_str());
+    loop {
+        let mut used = 0;
+        let end = rest.char_indices().find_map(|(at, character)| {
+            used += if character.is_ascii() { 1 } else { measure_text_width(character.encode_utf8(&mut [0; 4])) };
+            (used > width && at > 0).then_some(at)
+        });
+        let Some(end) = end else {
+            lines.push(rest.to_owned());
+            return lines;
+        };
+        let space = rest[..end].rfind(' ').map(|at| at + 1);
+        let (shown, more) = rest.split_at(space.filter(|at| at * 2 > end).unwrap_or(end));
+        lines.push(shown.trim_end().to_owned());
+        rest = more;
+    }
+}

@@ -1,0 +1,381 @@
+//! Tests of `ebb top`: its pictures and its state after keys and answers, and its requests.
+
+use axum::Router;
+use axum::extract::Request;
+use axum::http::{Method, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use ebb_protocol::api::TargetInfo;
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use serde_json::json;
+use tokio::sync::{mpsc, watch};
+
+use super::draw::draw;
+use super::poll::{change, poll};
+use super::state::{ChangeVerb, LogUnit, ShownLog, TargetChange, TopAnswer, TopEvent, TopPoll, TopState};
+use crate::client::ApiClient;
+use crate::exit::Exit;
+use crate::progress::fixtures;
+use crate::progress::tree::ScreenSize;
+use crate::selector::TargetSelection;
+use crate::server::{AddressOrigin, ServerAccess};
+use crate::target::TargetRef;
+
+const SINCE: &str = "2026-11-21T09:00:00Z";
+/// A sequence for terminals, an override of the direction of text, and a forged line.
+const HOSTILE: &str = "a\u{1b}]52;c;aGk=\u{7}\u{202e}b\rc\n127.0.0.1:7878  forged";
+
+fn sandboxes() -> TargetSelection {
+    TargetSelection { kind: Some("sandbox".to_owned()), ..TargetSelection::default() }
+}
+
+fn state(width: usize, height: usize) -> TopState {
+    TopState::new("127.0.0.1:7878".to_owned(), sandboxes(), ScreenSize { width, height })
+}
+
+fn target(name: &str, phase: &str) -> TargetInfo {
+    let plugins = vec!["db@1.0.0".to_owned()];
+    TargetInfo { name: name.to_owned(), plugins, ..fixtures::target(phase, SINCE).info }
+}
+
+fn list() -> TopAnswer {
+    let (owner, first_cause) = (Some("token ci".to_owned()), Some("db/make: no space".to_owned()));
+    let failed = TargetInfo { owner, first_cause, ..target("pr-1", "failed") };
+    TopAnswer::List(vec![failed, target("pr-2", "ready")], Vec::new())
+}
+
+/// Answers the present poll.
+fn answered(state: TopState, answer: TopAnswer) -> TopState {
+    let poll = state.poll();
+    state.update(TopEvent::Answered(poll, Ok(answer)))
+}
+
+/// Presses the keys of a text. A line break is Enter, and the control character of Escape is Esc.
+fn pressed(state: TopState, keys: &str) -> TopState {
+    keys.chars().fold(state, |state, key| {
+        let code = match key {
+            '\n' => KeyCode::Enter,
+            '\u{1b}' => KeyCode::Esc,
+            '\u{8}' => KeyCode::Backspace,
+            '↑' => KeyCode::Up,
+            '↓' => KeyCode::Down,
+            '←' => KeyCode::Left,
+            '→' => KeyCode::Right,
+            key => KeyCode::Char(key),
+        };
+        state.update(TopEvent::Key(KeyEvent::new(code, KeyModifiers::NONE)))
+    })
+}
+
+/// Returns the lines of the screen.
+fn picture(state: &TopState) -> String {
+    let ScreenSize { width, height } = state.size;
+    let backend = TestBackend::new(u16::try_from(width).unwrap(), u16::try_from(height).unwrap());
+    let mut terminal = Terminal::new(backend).unwrap();
+    terminal.draw(|frame| draw(state, fixtures::NOW.parse().unwrap(), frame)).unwrap();
+    let lines = terminal.backend().buffer().content().chunks(width);
+    let line = |cells: &[ratatui::buffer::Cell]| cells.iter().map(|cell| cell.symbol()).collect::<String>();
+    lines.map(|cells| line(cells).trim_end().to_owned()).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn the_list_has_one_row_for_each_target() {
+    insta::assert_snapshot!(picture(&answered(state(80, 7), list())), @r"
+    127.0.0.1:7878  2 targets: 1 failed, 1 ready
+      TARGET  PHASE   FOR    OWNER     PLUGINS   FIRST CAUSE, WAITS FOR
+    > pr-1    failed  10.0s  token ci  db@1.0.0  db/make: no space
+      pr-2    ready   10.0s            db@1.0.0
+
+
+    ↑↓ select  Enter open  w why  l logs  r retry  d delete  / filter  q quit
+    ");
+}
+
+#[test]
+fn enter_shows_the_tree_of_the_selected_target() {
+    let open = pressed(answered(state(100, 12), list()), "↓\n");
+    assert_eq!(open.poll(), TopPoll::Tree(TargetRef { kind: "sandbox".to_owned(), name: "pr-2".to_owned() }));
+    assert!(picture(&open).contains("loading…"));
+    let open = answered(open, TopAnswer::Tree(Box::new(fixtures::busy())));
+    insta::assert_snapshot!(picture(&open), @r"
+    127.0.0.1:7878  sandbox/pr-1
+    sandbox/pr-1  starting for 10.0s
+    preStart  running
+    ├ ✓ db/provision      succeeded in 0.4s
+    ├ ● db/seed           running 4.5s, attempt 2/3, at most 4m55s more: inserting rows 2000-3000
+    ├ ○ db/check          waits for db/seed
+    ├ ↻ billing/register  attempt 2/3 in 4.0s, after: the server answered 503 (httpStatus)
+    ├ ✗ queue/create      failed in 12.0s, attempt 3/3: the script ended with code 3 (exit)
+    ├ ⊘ queue/subscribe   blocked: waits for queue/create
+    └ – cache/warm        skipped
+
+    ↑↓ scroll  w why  l logs  r retry  d delete  Esc back  q quit
+    ");
+    let list = pressed(open, "\u{1b}");
+    assert_eq!((list.poll(), list.ended), (TopPoll::List(sandboxes()), None));
+    assert_eq!(pressed(list, "\u{1b}").ended, Some(Exit::Done));
+}
+
+#[test]
+fn keys_end_the_program() {
+    assert_eq!(pressed(state(80, 7), "q").ended, Some(Exit::Done));
+    let interrupt = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
+    assert_eq!(state(80, 7).update(TopEvent::Key(interrupt)).ended, Some(Exit::Interrupted));
+    // In a filter, `q` is a letter.
+    assert_eq!(pressed(state(80, 7), "/q").ended, None);
+}
+
+#[test]
+fn a_change_is_made_after_a_confirmation_that_names_its_consequence() {
+    let asked = pressed(answered(state(60, 12), list()), "d");
+    insta::assert_snapshot!(picture(&asked), @r"
+    127.0.0.1:7878  2 targets: 1 failed, 1 ready
+      TARGET  PHASE   FOR    OWNER     PLUGINS   FIRST CAUSE, WA
+    > pr-1    failed  10.0s  token ci  db@1.0.0  db/make: no spa
+      pr-2    ready   10.0s            db@1.0.0
+
+
+
+
+    Delete sandbox/pr-1 (failed) on 127.0.0.1:7878? Its
+    resources of db@1.0.0 are removed with their data. This
+    cannot be undone.
+    y yes  any other key: no
+    ");
+    assert!(asked.confirmed.is_none());
+    for other in ["n", "\n", "\u{1b}", "q"] {
+        let kept = pressed(pressed(answered(state(60, 12), list()), "d"), other);
+        assert!(kept.confirmed.is_none() && kept.input.is_none() && kept.ended.is_none(), "{other:?}");
+        assert!(picture(&kept).contains("Nothing was changed"));
+    }
+    for (keys, verb) in [("dy", ChangeVerb::Delete), ("ry", ChangeVerb::Retry), ("wry", ChangeVerb::Retry)] {
+        let sent = pressed(answered(state(60, 12), list()), keys).confirmed.unwrap();
+        assert_eq!((sent.verb, sent.target.name.as_str()), (verb, "pr-1"), "{keys}");
+    }
+    assert!(picture(&pressed(answered(state(120, 12), list()), "r")).contains("Its failed units run again"));
+    // Without a target there is nothing to confirm.
+    assert!(pressed(state(60, 12), "d").input.is_none());
+}
+
+#[test]
+fn the_result_of_a_change_stays_until_the_next_key() {
+    let error = Err("sandbox/pr-1: the request needs the scope targets:write".to_owned());
+    let refused = answered(answered(state(80, 9), list()).update(TopEvent::Changed(error)), list());
+    assert!(picture(&refused).contains("error: sandbox/pr-1: the request needs the scope targets:write\n"));
+    assert!(!picture(&pressed(refused, "↓")).contains("error"));
+}
+
+#[test]
+fn an_error_is_shown_until_the_next_answer() {
+    let error = Err("no server responds at http://127.0.0.1:7878/".to_owned());
+    let shown = answered(state(80, 9), list());
+    let poll = shown.poll();
+    let silent = shown.update(TopEvent::Answered(poll, error));
+    let text = picture(&silent);
+    assert!(text.contains("error: no server responds at http://127.0.0.1:7878/; trying again"), "{text}");
+    assert!(text.contains("> pr-1"), "the last list is kept: {text}");
+    assert!(!picture(&answered(silent, list())).contains("error"));
+}
+
+#[test]
+fn warnings_of_the_list_are_counted() {
+    let warnings = ["cluster eu has not responded", "cannot read a target"].map(str::to_owned).to_vec();
+    let text = picture(&answered(state(80, 9), TopAnswer::List(Vec::new(), warnings)));
+    assert!(text.contains("warning: cluster eu has not responded (and 1 more)"), "{text}");
+    assert!(text.starts_with("127.0.0.1:7878  no targets"), "{text}");
+}
+
+#[test]
+fn the_answer_to_another_page_is_not_shown() {
+    let list_poll = state(80, 9).poll();
+    let why = pressed(answered(state(80, 9), list()), "w");
+    let late = why.update(TopEvent::Answered(list_poll, Ok(TopAnswer::List(Vec::new(), Vec::new()))));
+    assert_eq!(late.targets.len(), 2);
+    let shown = answered(late, TopAnswer::Why("sandbox/pr-1 has failed: no space\n".to_owned()));
+    assert!(picture(&shown).starts_with("127.0.0.1:7878  sandbox/pr-1  why\nsandbox/pr-1 has failed: no space\n"));
+}
+
+#[test]
+fn a_filter_is_applied_by_the_server() {
+    let typed = pressed(answered(state(80, 9), list()), "/dbx\u{8}");
+    assert!(picture(&typed).contains("filter: db_\nEnter apply  Esc cancel"));
+    assert_eq!(typed.poll(), TopPoll::List(sandboxes()));
+    let filtered = pressed(typed, "\n");
+    let selection = TargetSelection { text: Some("db".to_owned()), ..sandboxes() };
+    assert_eq!(filtered.poll(), TopPoll::List(selection.clone()));
+    assert!(picture(&filtered).starts_with("127.0.0.1:7878  2 targets: 1 failed, 1 ready  filter: db\n"));
+    let cancelled = pressed(filtered, "/x\u{1b}");
+    assert_eq!(cancelled.poll(), TopPoll::List(selection));
+    let all = pressed(cancelled, "\u{1b}");
+    assert_eq!((all.poll(), all.ended), (TopPoll::List(sandboxes()), None));
+}
+
+#[test]
+fn the_selected_target_stays_selected_and_visible() {
+    let numbered = |from: usize| (from..from + 100).map(|number| target(&format!("pr-{number:03}"), "ready")).collect();
+    let many = answered(state(80, 10), TopAnswer::List(numbered(0), Vec::new()));
+    let moved = pressed(many, &"j".repeat(50));
+    assert!(picture(&moved).contains("> pr-050"));
+    // Other targets precede it.
+    let later = answered(moved, TopAnswer::List(numbered(20), Vec::new()));
+    assert_eq!((later.selected, later.targets[later.selected].name.as_str()), (30, "pr-050"));
+    let mut resized = later;
+    for (width, height) in [(80, 4), (20, 3), (1, 1), (40, 12), (200, 60)] {
+        resized = resized.update(TopEvent::Resized(width, height));
+        let text = picture(&resized);
+        assert!(height < 6 || text.contains("> pr-050"), "{width}x{height}: {text}");
+    }
+    let last = pressed(resized, "G↓");
+    assert!(picture(&last).contains("> pr-119"));
+    assert!(picture(&pressed(last, "g↑")).contains("> pr-020"));
+}
+
+fn log(text: &str, shown: usize) -> TopAnswer {
+    let unit = |unit: &str| LogUnit { run: "k".to_owned(), hook: "preStart".to_owned(), unit: unit.to_owned() };
+    let units = vec![unit("db/make"), unit("db/seed")];
+    TopAnswer::Log(ShownLog { units, shown, attempt: 2, text: text.to_owned() })
+}
+
+#[test]
+fn a_log_is_followed_at_its_end() {
+    let lines = |count: usize| (1..=count).map(|number| format!("line {number}\n")).collect::<String>();
+    let followed = answered(pressed(answered(state(80, 5), list()), "l"), log(&lines(9), 0));
+    insta::assert_snapshot!(picture(&followed), @r"
+    127.0.0.1:7878  sandbox/pr-1  log of preStart db/make, attempt 2 (1 of 2)
+    line 7
+    line 8
+    line 9
+    ↑↓ scroll  ←→ unit  Enter tree  w why  r retry  d delete  Esc back  q quit
+    ");
+    let page = |state: &TopState| picture(state).lines().skip(1).take(3).collect::<Vec<_>>().join(" ");
+    let followed = answered(followed, log(&lines(10), 0));
+    assert_eq!(page(&followed), "line 8 line 9 line 10");
+    let scrolled = answered(pressed(followed, "↑↑"), log(&lines(20), 0));
+    assert_eq!(page(&scrolled), "line 6 line 7 line 8");
+    let end = answered(pressed(scrolled, "G"), log(&lines(30), 0));
+    assert_eq!(page(&end), "line 28 line 29 line 30");
+}
+
+#[test]
+fn arrows_choose_the_unit_of_a_log() {
+    let first = answered(pressed(answered(state(80, 5), list()), "l"), log("a\n", 0));
+    let TopPoll::Log(_, None) = first.poll() else { panic!("a unit is chosen") };
+    let next = pressed(first, "→");
+    let TopPoll::Log(_, Some(unit)) = next.poll() else { panic!("no unit is chosen") };
+    assert_eq!(unit.unit, "db/seed");
+    let last = pressed(answered(next, log("b\n", 1)), "→");
+    let TopPoll::Log(_, Some(unit)) = last.poll() else { panic!("no unit is chosen") };
+    assert_eq!(unit.unit, "db/seed");
+}
+
+#[test]
+fn long_lines_are_wrapped_at_spaces() {
+    let text = format!("a\tb\n{}\n", "12345678 ".repeat(5));
+    let why = answered(pressed(answered(state(30, 9), list()), "w"), TopAnswer::Why(text));
+    let text = picture(&why);
+    assert!(text.contains("\na    b\n12345678 12345678 12345678\n12345678 12345678\n"), "{text}");
+}
+
+#[test]
+fn texts_of_others_do_not_control_the_screen() {
+    let hostile = || {
+        let (owner, first_cause) = (Some(HOSTILE.to_owned()), Some(HOSTILE.to_owned()));
+        TargetInfo { owner, first_cause, plugins: vec![HOSTILE.to_owned()], ..target(HOSTILE, "failed") }
+    };
+    let list = || answered(state(200, 12), TopAnswer::List(vec![hostile()], vec![HOSTILE.to_owned()]));
+    let mut tree = fixtures::waiting(HOSTILE);
+    tree.info = hostile();
+    for (name, shown) in [
+        ("list", list()),
+        ("filter", pressed(list(), "/\u{202e}\u{9b}")),
+        ("question", pressed(list(), "d")),
+        ("tree", answered(pressed(list(), "\n"), TopAnswer::Tree(Box::new(tree)))),
+        ("change", list().update(TopEvent::Changed(Err(HOSTILE.to_owned())))),
+        ("error", list().update(TopEvent::Answered(TopPoll::List(sandboxes()), Err(HOSTILE.to_owned())))),
+    ] {
+        let text = picture(&shown);
+        assert!(!text.chars().any(|c| (c.is_control() && c != '\n') || c == '\u{202e}'), "{name}: {text:?}");
+        assert!(text.contains('\u{fffd}'), "{name} shows no text of others: {text}");
+        assert_eq!(text.matches("\n127.0.0.1:7878  forged").count(), 0, "{name}: {text}");
+    }
+}
+
+async fn respond(request: Request) -> Response {
+    let json = |value: serde_json::Value| axum::Json(value).into_response();
+    match (request.method(), request.uri().path()) {
+        (_, "/v1/targets") => json(json!({"targets": [target("pr-1", "failed")], "damaged": ["no plan"]})),
+        (&Method::GET, "/v1/targets/sandbox/pr-1") => json(serde_json::to_value(fixtures::busy()).unwrap()),
+        (_, "/v1/targets/sandbox/pr-1/why") => json(json!({
+            "target": "sandbox/pr-1", "phase": "failed", "summary": "no \u{1b}[2Jspace", "remaining": [], "nextSteps": [],
+        })),
+        (_, "/v1/targets/sandbox/pr-1/retry") => json(json!({"run": "k", "units": ["queue/create"]})),
+        (_, "/v1/runs/k3-1-pre-start/logs") if request.uri().query() == Some("unit=queue%2Fcreate") => {
+            ([("ebb-attempt", "3")], "no \u{1b}[2Jspace\n").into_response()
+        }
+        (_, "/v1/runs/k3-1-pre-start/logs") => ([("ebb-attempt", "1")], "made\n").into_response(),
+        _ => {
+            let problem = json!({"status": 403, "code": "forbidden", "detail": "pr-1 is of token ann"});
+            (StatusCode::FORBIDDEN, axum::Json(problem)).into_response()
+        }
+    }
+}
+
+#[tokio::test]
+async fn pages_are_polled_and_changes_are_sent() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+    let server = tokio::spawn(axum::serve(listener, Router::new().fallback(respond)).into_future());
+    let access = ServerAccess { url, token: None, webhook_secret: None, origin: AddressOrigin::Given };
+    let client = ApiClient::new(access).unwrap();
+    let named = TargetRef { kind: "sandbox".to_owned(), name: "pr-1".to_owned() };
+    let unit =
+        |unit: &str| LogUnit { run: "k3-1-pre-start".to_owned(), hook: "preStart".to_owned(), unit: unit.to_owned() };
+    let (wanted, polls) = watch::channel(TopPoll::List(sandboxes()));
+    let (sender, mut answers) = mpsc::unbounded_channel();
+    let polling = tokio::spawn(poll(client.clone(), polls, sender));
+    for (page, expected) in [
+        (TopPoll::List(sandboxes()), "[\"pr-1\"] [\"cannot read a target: no plan\"]"),
+        (TopPoll::Tree(named.clone()), "starting"),
+        (TopPoll::Why(named.clone()), "sandbox/pr-1 has failed: no \u{fffd}[2Jspace\n"),
+        // Of all units, the failed one is shown.
+        (TopPoll::Log(named.clone(), None), "queue/create 3 of 4, attempt 3: no \u{fffd}[2Jspace\n"),
+        (TopPoll::Log(named.clone(), Some(unit("db/provision"))), "db/provision 0 of 4, attempt 1: made\n"),
+        (TopPoll::Tree(TargetRef { name: "pr-2".to_owned(), ..named.clone() }), "error: pr-1 is of token ann"),
+    ] {
+        wanted.send(page.clone()).unwrap();
+        let answer = loop {
+            match answers.recv().await.unwrap() {
+                TopEvent::Answered(poll, answer) if poll == page => break answer,
+                _ => {}
+            }
+        };
+        let text = match answer {
+            Ok(TopAnswer::List(targets, warnings)) => {
+                format!("{:?} {warnings:?}", targets.iter().map(|target| &target.name).collect::<Vec<_>>())
+            }
+            Ok(TopAnswer::Tree(detail)) => crate::progress::labels::name(&detail.info.phase),
+            Ok(TopAnswer::Why(text)) => text,
+            Ok(TopAnswer::Log(ShownLog { units, shown, attempt, text })) => {
+                format!("{} {shown} of {}, attempt {attempt}: {text}", units[shown].unit, units.len())
+            }
+            Err(error) => format!("error: {error}"),
+        };
+        assert_eq!(text, expected, "{page:?}");
+    }
+    // Without a page to show, the polls end.
+    drop((wanted, answers));
+    polling.await.unwrap();
+    let mut changes = Vec::new();
+    for verb in [ChangeVerb::Retry, ChangeVerb::Delete] {
+        let TopEvent::Changed(result) =
+            change(client.clone(), TargetChange { verb, target: target("pr-1", "failed") }).await
+        else {
+            panic!("{verb:?} has no result")
+        };
+        changes.push(result);
+    }
+    let refused = "sandbox/pr-1: pr-1 is of token ann".to_owned();
+    assert_eq!(changes, [Ok("Retrying in k: queue/create".to_owned()), Err(refused)]);
+    server.abort();
+}
