@@ -5,7 +5,8 @@
 //! `target`, plans in `plan`, plugins in `document`, sources and connections in `source`, desired states in `desired`,
 //! rejected events of sources in `rejected_events`, removal times in `expiry`, queued batches in `batch_queue`, the
 //! state of clusters in `clusters`, registered clusters in `registered`, named tokens in `token`, sessions of the console
-//! in `session`, and marks of the health check in `health`. Reads of the table are strongly consistent.
+//! in `session`, the feed of changed targets in `changes`, and marks of the health check in `health`. Reads of the table are
+//! strongly consistent, except those of `changes`.
 //!
 //! Invariant: a write that is sent twice because its response was lost changes the item once. Otherwise it is refused
 //! with an image that shows the first write.
@@ -13,6 +14,7 @@
 mod accepted;
 mod attribute;
 mod batch_queue;
+mod changes;
 mod clusters;
 mod desired;
 mod document;
@@ -207,6 +209,15 @@ impl MeteredTable {
     /// Reads all items of a range, strongly consistent.
     async fn range(&self, partition: &str, least: &str, greatest: &str) -> StoreResult<Vec<Item>> {
         self.pages(&ItemQuery::range(partition.to_owned(), least, greatest), usize::MAX).await
+    }
+
+    /// Reads all items of a range as they were a short time ago, at half the price.
+    async fn peek(&self, partition: &str, least: &str, greatest: &str) -> StoreResult<Vec<Item>> {
+        if !key::can_be(partition, greatest) {
+            return Ok(Vec::new());
+        }
+        let query = ItemQuery::range(partition.to_owned(), least, greatest);
+        self.pages(&ItemQuery { is_consistent: false, ..query }, usize::MAX).await
     }
 
     /// Reads pages of a query until there are `enough` items.

@@ -1,5 +1,6 @@
 //! Items of the table as values.
 
+mod change_feed;
 mod clusters;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,6 +12,7 @@ use ebb_protocol::id::{EventRef, RunId, TargetKey};
 use ebb_protocol::lifecycle::TargetStopCause;
 use serde::{Deserialize, Serialize};
 
+pub use change_feed::{ChangeFeed, ChangeRing};
 pub use clusters::{BootstrapToken, ClusterItem, RegisteredRelay};
 
 /// A target. Every write increments its version, on condition that the version is still the one that was read.

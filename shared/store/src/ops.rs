@@ -1,5 +1,5 @@
-//! Operations of the store, in small traits. Reads of heads, targets and records are strongly consistent. The due index
-//! is eventually consistent.
+//! Operations of the store, in small traits. Reads of heads, targets and records are strongly consistent. The due index,
+//! and operations whose names begin with `peek`, are eventually consistent.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -14,7 +14,7 @@ use futures::{StreamExt as _, TryStreamExt as _};
 
 use crate::error::StoreError;
 use crate::items::{
-    ClusterItem, DesiredKey, DesiredTarget, NamedDocument, NamedKind, PatchResult, RunHead, SessionItem,
+    ChangeFeed, ClusterItem, DesiredKey, DesiredTarget, NamedDocument, NamedKind, PatchResult, RunHead, SessionItem,
     SourceRejections, TargetHead, TargetList, TargetTransition, TokenItem, Tombstone,
 };
 
@@ -317,6 +317,28 @@ pub trait SessionStore: Send + Sync {
     async fn put_session(&self, session: &SessionItem) -> StoreResult<()>;
     /// Deletes a session if it exists.
     async fn delete_session(&self, digest: &str) -> StoreResult<()>;
+}
+
+/// Reads the feed of changed targets, and appends to it (`Query`, `UpdateItem`).
+#[async_trait]
+pub trait NoteChanges: Send + Sync {
+    /// Returns the feed as it was a short time ago.
+    async fn peek_changes(&self) -> StoreResult<ChangeFeed>;
+    /// Appends a change of a target to the feed, which was read as `seen`. Returns the feed with the change. While many others
+    /// append, the change only raises the number of the last one.
+    async fn note_change(&self, seen: &ChangeFeed, target: TargetKey<'_>) -> StoreResult<ChangeFeed>;
+}
+
+/// Watches the feed of changed targets (`UpdateItem`), and looks whether a target has changed (`Query`).
+#[async_trait]
+pub trait WatchChanges: NoteChanges {
+    /// Sets the time until which changes are written. A watch that begins sets its start, and raises the number of the last
+    /// change: earlier changes may be missing. Returns the feed after the write.
+    async fn watch_changes(&self, until: Timestamp, begun: Option<Timestamp>) -> StoreResult<ChangeFeed>;
+    /// Returns a target as it was a short time ago, at half the price of [`ReadTarget::read_target`].
+    async fn peek_target(&self, target: TargetKey<'_>) -> StoreResult<Option<TargetHead>>;
+    /// Returns all head items of a run as they were a short time ago, at half the price of [`ReadRun::read_run`].
+    async fn peek_run(&self, run: &RunId) -> StoreResult<Vec<RunHead>>;
 }
 
 /// The removal time of the data of an instance, or of the run of one event.

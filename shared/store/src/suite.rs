@@ -11,6 +11,7 @@ use libtest_mimic::Trial;
 
 mod batch_queue;
 mod capacity;
+mod changes;
 mod conditions;
 mod desired;
 mod document;
@@ -122,6 +123,10 @@ pub fn trials(table: &TableUnderTest) -> Vec<Trial> {
             a_name_has_one_valid_token;
         sessions:
             a_session_is_read_until_it_is_deleted;
+        changes:
+            changes_are_appended_while_a_reader_watches,
+            concurrent_changes_are_noticed,
+            a_look_at_heads_costs_half_a_unit;
         registered_clusters:
             a_cluster_is_replaced_by_its_next_version;
         capacity:

@@ -120,6 +120,9 @@ pub(crate) const REGISTERED: &str = "registered";
 /// A range of sort keys that contains the name of each cluster, which is a DNS label.
 pub(crate) const CLUSTER_NAMES: (&str, &str) = ("0", "{");
 
+/// The partition of the feed of changed targets.
+pub(crate) const CHANGES: &str = "changes";
+
 /// The partition of the health check.
 pub(crate) const CHECK: &str = "check";
 

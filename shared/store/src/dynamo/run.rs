@@ -51,7 +51,7 @@ pub(crate) fn new_run(run: &NewRun) -> Item {
     root
 }
 
-fn read_head(operation: &'static str, item: &Item) -> StoreResult<RunHead> {
+pub(super) fn read_head(operation: &'static str, item: &Item) -> StoreResult<RunHead> {
     let reader = ItemReader::new(operation, item);
     let shard =
         key::shard_of(reader.text("sk")?).ok_or_else(|| reader.broken("the sort key is not that of a run head"))?;

@@ -1,0 +1,93 @@
+//! The feed of changed targets: `changes` / `h`. `cn` is the number of the last change, `wa` the time until which changes are
+//! written, `bg` the start of that watch, and `b` the ring as JSON. Its readers compare numbers, so a read that is a second
+//! old is enough.
+
+use async_trait::async_trait;
+use ebb_protocol::engine::Timestamp;
+use ebb_protocol::id::{RunId, TargetKey};
+
+use super::attribute::{Item, ItemReader, json, number};
+use super::key;
+use super::run::read_head;
+use super::target::read_target;
+use crate::item_table::{UpdateImage, WriteCondition, WriteExpression, WriteOutcome};
+use crate::items::{ChangeFeed, RunHead, TargetHead};
+use crate::ops::{NoteChanges, StoreResult, WatchChanges};
+use crate::store::Store;
+
+const ITEM: (&str, &str) = (key::CHANGES, key::HEAD);
+const LAST: &str = "cn";
+const WATCHED: &str = "wa";
+const BEGUN: &str = "bg";
+const RING: &str = "b";
+/// Attempts to append a change to the ring. A further one raises the number only.
+const ATTEMPTS: usize = 2;
+
+fn read_feed(operation: &'static str, item: &Item) -> StoreResult<ChangeFeed> {
+    let reader = ItemReader::new(operation, item);
+    Ok(ChangeFeed {
+        last: reader.number_if_any(LAST)?.unwrap_or(0),
+        watched: reader.time_if_any(WATCHED)?.unwrap_or_default(),
+        begun: reader.time_if_any(BEGUN)?.unwrap_or_default(),
+        ring: reader.json_if_any(RING)?.unwrap_or_default(),
+    })
+}
+
+impl Store {
+    /// Updates the feed without a condition.
+    async fn update_feed(&self, expression: WriteExpression) -> StoreResult<ChangeFeed> {
+        match self.table.update(ITEM, expression, UpdateImage::After, 0).await? {
+            WriteOutcome::Written(item) | WriteOutcome::Refused(item) => read_feed("UpdateItem", &item),
+        }
+    }
+}
+
+#[async_trait]
+impl NoteChanges for Store {
+    async fn peek_changes(&self) -> StoreResult<ChangeFeed> {
+        let items = self.table.peek(ITEM.0, ITEM.1, ITEM.1).await?;
+        items.first().map_or_else(|| Ok(ChangeFeed::default()), |item| read_feed("Query", item))
+    }
+
+    async fn note_change(&self, seen: &ChangeFeed, target: TargetKey<'_>) -> StoreResult<ChangeFeed> {
+        let mut seen = seen.clone();
+        for _ in 0..ATTEMPTS {
+            let ring = seen.ring_with(target);
+            let mut expression = WriteExpression::when(WriteCondition::equal(LAST, number(seen.last)));
+            expression.set(LAST, number(ring.last));
+            expression.set(RING, json(&ring)?);
+            match self.table.update(ITEM, expression, UpdateImage::After, 0).await? {
+                WriteOutcome::Written(item) => return read_feed("UpdateItem", &item),
+                // Another change came first, or this one is repeated because its response was lost. A change that is
+                // noted twice is read twice.
+                WriteOutcome::Refused(item) => seen = read_feed("UpdateItem", &item)?,
+            }
+        }
+        let mut expression = WriteExpression::default();
+        expression.add(LAST, number(1));
+        self.update_feed(expression).await
+    }
+}
+
+#[async_trait]
+impl WatchChanges for Store {
+    async fn watch_changes(&self, until: Timestamp, begun: Option<Timestamp>) -> StoreResult<ChangeFeed> {
+        let mut expression = WriteExpression::default();
+        expression.set(WATCHED, number(until.0));
+        if let Some(begun) = begun {
+            expression.set(BEGUN, number(begun.0));
+            expression.add(LAST, number(1));
+        }
+        self.update_feed(expression).await
+    }
+
+    async fn peek_target(&self, target: TargetKey<'_>) -> StoreResult<Option<TargetHead>> {
+        let items = self.table.peek(&key::target(target), key::HEAD, key::HEAD).await?;
+        items.first().map(|item| read_target("Query", item)).transpose()
+    }
+
+    async fn peek_run(&self, run: &RunId) -> StoreResult<Vec<RunHead>> {
+        let items = self.table.peek(&key::run(run), key::HEAD, "h$").await?;
+        items.iter().map(|item| read_head("Query", item)).collect()
+    }
+}
