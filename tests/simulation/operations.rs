@@ -9,12 +9,12 @@ use ebb_protocol::record::{AttemptRecord, AttemptResult, OutputStorage};
 use ebb_store::suite::model::epoch_of;
 use ebb_store::suite::record_model;
 use ebb_store::{
-    AttemptUpdate, DamagedExpiry, DenialRecord, DesiredKey, DesiredTarget, DesiredTargets, DueExpiries, DueItem,
-    HealthMark, HealthMarks, InstanceExpiry, LOGS, ListDocuments, MoveTarget, NamedDocument, NamedKind, NewRun,
-    NoteRejections, OUTPUTS, ObjectStore, OpenObject, OutageRecord, PatchResult, PatchRun, PlanStore, PluginItem,
-    PutAttemptResult, PutExpiry, PutOutcome, PutUndelivered, QueryDue, ReadDocuments, ReadOutages, ReadPlugins,
-    ReadRecords, ReadRun, ReadTarget, RemoveExpired, RunHead, SourceRejections, StoreError, StoreResult, TargetHead,
-    TargetTransition, Tombstone, UpdateAttemptRecord,
+    AttemptUpdate, ChangeFeed, DamagedExpiry, DenialRecord, DesiredKey, DesiredTarget, DesiredTargets, DueExpiries,
+    DueItem, HealthMark, HealthMarks, InstanceExpiry, LOGS, ListDocuments, MoveTarget, NamedDocument, NamedKind,
+    NewRun, NoteChanges, NoteRejections, OUTPUTS, ObjectStore, OpenObject, OutageRecord, PatchResult, PatchRun,
+    PlanStore, PluginItem, PutAttemptResult, PutExpiry, PutOutcome, PutUndelivered, QueryDue, ReadDocuments,
+    ReadOutages, ReadPlugins, ReadRecords, ReadRun, ReadTarget, RemoveExpired, RunHead, SourceRejections, StoreError,
+    StoreResult, TargetHead, TargetTransition, Tombstone, UpdateAttemptRecord,
 };
 
 use super::runtime::lock;
@@ -313,6 +313,19 @@ impl NoteRejections for SimTable {
             (fits, move || format!("rejected events of {source}"))
         })
         .await
+    }
+}
+
+/// No reader watches a simulation.
+#[async_trait]
+impl NoteChanges for SimTable {
+    async fn peek_changes(&self) -> StoreResult<ChangeFeed> {
+        // The model explores each operation.
+        Ok(ChangeFeed::default())
+    }
+
+    async fn note_change(&self, _: &ChangeFeed, target: TargetKey<'_>) -> StoreResult<ChangeFeed> {
+        Err(StoreError::Broken { operation: "UpdateItem", reason: format!("a change of {target} is noted") })
     }
 }
 

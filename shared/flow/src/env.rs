@@ -18,10 +18,11 @@ use ebb_protocol::relay::TaskState;
 use ebb_protocol::sign::WebhookKeys;
 use ebb_protocol::token::TokenKeys;
 use ebb_store::{
-    ClusterStore, DesiredTargets, HealthMarks, ListDocuments, ListRejections, ListTargets, MoveTarget, NoteRejections,
-    ObjectStore, OrphanScans, PatchRun, PlanStore, PutAttemptResult, PutExpiry, PutUndelivered, QueryDue,
-    ReadDocuments, ReadOutages, ReadPlugins, ReadRecords, ReadRun, ReadTarget, RelayOutages, RunFacts, SessionStore,
-    StoreError, TargetHead, TokenStore, UpdateAttemptRecord, WriteDocuments, WritePlugins,
+    ChangeFeed, ClusterStore, DesiredTargets, HealthMarks, ListDocuments, ListRejections, ListTargets, MoveTarget,
+    NoteChanges, NoteRejections, ObjectStore, OrphanScans, PatchRun, PlanStore, PutAttemptResult, PutExpiry,
+    PutUndelivered, QueryDue, ReadDocuments, ReadOutages, ReadPlugins, ReadRecords, ReadRun, ReadTarget, RelayOutages,
+    RunFacts, SessionStore, StoreError, TargetHead, TokenStore, UpdateAttemptRecord, WatchChanges, WriteDocuments,
+    WritePlugins,
 };
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
 
@@ -45,13 +46,13 @@ groups! {
     /// The store operations that advance a run. `complete` needs no other operations.
     DriveStore:
         ReadRun, PatchRun, ReadRecords, UpdateAttemptRecord, PutAttemptResult, ReadTarget, MoveTarget, PlanStore,
-        PutExpiry, ObjectStore, ReadDocuments, HealthMarks, ListDocuments, PutUndelivered;
+        PutExpiry, ObjectStore, ReadDocuments, HealthMarks, ListDocuments, PutUndelivered, NoteChanges;
     /// The store operations of plugins and lists.
     ApiStore: DriveStore, ReadPlugins, WritePlugins, ListTargets;
     /// The store operations of all routes, including outages, checks, sources, connections, tokens and sessions.
     HttpStore:
         ApiStore, DiagnosisStore, RelayOutages, ClusterStore, QueryDue, DesiredStore, ListRejections, TokenStore,
-        SessionStore, WriteDocuments;
+        SessionStore, WatchChanges, WriteDocuments;
     /// The store operations that a diagnosis of a target needs in addition to [`DriveStore`].
     DiagnosisStore: ReadOutages, ReadPlugins, DesiredTargets;
     /// The store operations that apply the events of sources.
@@ -205,6 +206,8 @@ pub struct InstanceCache {
     pub(crate) failed_sweeps: FailedSweeps,
     /// The subscriptions, with the time at which they were read.
     pub(crate) subscriptions: tokio::sync::Mutex<Option<(Timestamp, Arc<Vec<NotificationRule>>)>>,
+    /// The feed of changed targets, with the time at which it was read or written.
+    pub(crate) change_feed: tokio::sync::Mutex<Option<(Timestamp, Arc<ChangeFeed>)>>,
     pub(crate) taken_results: Arc<TakenResults>,
     /// Permits for bytes of responses of other servers, and of outputs from the bucket.
     pub(crate) byte_budget: ByteBudget,
@@ -232,6 +235,7 @@ impl Default for InstanceCache {
             breakers: Arc::default(),
             failed_sweeps: FailedSweeps::default(),
             subscriptions: tokio::sync::Mutex::default(),
+            change_feed: tokio::sync::Mutex::default(),
             taken_results: Arc::default(),
             byte_budget: ByteBudget::new(BYTE_BUDGET),
             event_budget: Arc::new(Semaphore::new(EVENT_BUDGET)),
@@ -405,7 +409,7 @@ const RESTORE: &str = "to restore it, apply the document that the target was cre
                        if a newer version of Ebb has written it, run that version";
 const MAX_ENTRIES: usize = 512;
 /// Maximum difference between the clocks of two function instances.
-const MAX_CLOCK_SKEW: Millis = Millis(60_000);
+pub(crate) const MAX_CLOCK_SKEW: Millis = Millis(60_000);
 /// Maximum bytes of stored JSON per generation. In memory they take a few times as much, in a function of 256 MB.
 const MAX_BYTES: usize = 8 << 20;
 /// The weight of a byte of a plugin. Plugins get a quarter of the memory of plans.

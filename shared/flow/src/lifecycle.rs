@@ -29,7 +29,7 @@ use crate::instance::rejection::{foreign, stale};
 pub use crate::instance::requester::Requester;
 use crate::instance::retention;
 use crate::instance::target_document::{self, CompiledDocument};
-use crate::instance::{due, notify, outbox};
+use crate::instance::{change_feed, due, notify, outbox};
 
 /// The target for which a request was decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -307,6 +307,7 @@ pub(crate) async fn begin_delete(
                 if env.store.move_target(&transition).await? {
                     if is_cancel {
                         outbox::announce_any(env, &transition.target).await;
+                        change_feed::note(env, key).await;
                         return stop_setup_run(env, &transition.target).await.map(Some);
                     }
                     let continuation = transition::after_transition(env, transition, &loaded).await?;

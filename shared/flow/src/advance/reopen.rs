@@ -21,7 +21,7 @@ use ebb_store::{NotificationState, PatchResult};
 use crate::env::Env;
 use crate::error::{FlowError, FlowResult};
 use crate::instance::retention;
-use crate::instance::{due, outbox};
+use crate::instance::{change_feed, due, outbox};
 use crate::loaded_run::{self, Run};
 use crate::ports::QueueMessage;
 use crate::run::attempt_end::{AttemptEnd, AttemptSuccess};
@@ -211,6 +211,7 @@ async fn restore_phase(env: &Env, run: &Run, with_override: WithOverride) -> Flo
         });
         if env.store.move_target(&transition).await? {
             outbox::announce_any(env, &transition.target).await;
+            change_feed::note(env, facts.target_key()).await;
             if ready {
                 let message = QueueMessage::Target(facts.kind.clone(), facts.name.clone());
                 env.queue.send(message, Duration::ZERO).await;

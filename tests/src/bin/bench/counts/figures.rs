@@ -18,11 +18,11 @@ const UNKNOWN_ENTRIES: u64 = 1;
 /// Write requests of the first run without its units: start, ready, close.
 const RUN_WRITES: u64 = 3;
 /// Reads of the first run without its units: target, tombstone and plugin, the target at the end, target, run and target
-/// again for the notification, and the target after it.
-const RUN_READS: u64 = 8;
-/// Reads of a run whose units one invocation dispatches and completes: target, tombstone and plugin, and the target for the
-/// notification. No other invocation reads.
-const OWN_READS: u64 = 4;
+/// again for the notification, the target after it, and the feed of changes at the start and at the end.
+const RUN_READS: u64 = 10;
+/// Reads of a run whose units one invocation dispatches and completes: target, tombstone and plugin, the target for the
+/// notification, and the feed of changes, once in 5 s. No other invocation reads.
+const OWN_READS: u64 = 6;
 /// Reads of wake-ups that find a run not due or closed. Their number depends on the speed of the machine.
 const IDLE_READS: u64 = 4;
 /// Reads of an invocation that continues the dispatch of another one: heads, records of the units, acceptances, and
