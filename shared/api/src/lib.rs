@@ -121,6 +121,7 @@ fn api_routes() -> OpenApiRouter<ServerState> {
         .routes(routes!(subscriptions::list))
         .routes(routes!(subscriptions::get, subscriptions::put, subscriptions::delete))
         .routes(routes!(routes::target_list::list))
+        .routes(routes!(routes::changes::list))
         .routes(routes!(routes::targets::get))
         .routes(routes!(routes::targets::why))
         .routes(routes!(routes::targets::retry))

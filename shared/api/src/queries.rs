@@ -2,6 +2,7 @@
 //! and `named_tokens` also change it.
 
 mod backlog;
+pub mod changes;
 pub mod checks;
 mod cluster_policies;
 pub mod clusters;

@@ -2,6 +2,7 @@
 
 pub(super) mod auth;
 pub(super) mod callbacks;
+pub(super) mod changes;
 pub(super) mod checks;
 pub(super) mod clusters;
 pub(super) mod lifecycle;
@@ -13,6 +14,7 @@ pub(super) mod permitted;
 pub(super) mod plans;
 pub(super) mod plugins;
 pub(super) mod runs;
+mod sealed_cursors;
 pub(super) mod sources;
 mod target_access;
 pub(super) mod target_list;

@@ -1,5 +1,6 @@
 //! Bodies of API requests and responses. Times are RFC 3339 in UTC.
 
+mod changes;
 mod checks;
 mod clusters;
 mod connection_bodies;
@@ -20,6 +21,7 @@ use crate::lifecycle::{OutputValue, TargetStopCause, WorkloadValue};
 use crate::relay::{ObjectCount, WaitResolution};
 use crate::removal::ResourceRemoval;
 
+pub use changes::ChangeList;
 pub use checks::{CheckList, HealthCheck};
 pub use clusters::{
     ClusterBootstrap, ClusterDetail, ClusterError, ClusterInfo, ClusterList, ClusterRegistration, ClusterState,

@@ -264,6 +264,8 @@ async fn agents(instance: &LifecycleRun) {
 /// Runs all instances, and returns the functions with the rights that they needed.
 pub(crate) async fn all() -> DeployedFunctions {
     let instance = LifecycleRun::begin(Telemetry::default(), SeenTraces::default()).await;
+    // A reader watches, so each function notes the changes of targets.
+    instance.get("/v1/changes").await;
     instance.put("Connection", "outside", CONNECTION).await;
     for (name, path) in [("phases", "/ok"), ("refused", "/refused")] {
         let to = format!("to: {{webhook: {{connection: outside, path: {path}}}}}");

@@ -82,6 +82,7 @@ pub(super) fn routes(run: &str) -> Vec<ApiRequest> {
         ("GET /v1/subscriptions/n", READ_CONNECTIONS, None),
         ("DELETE /v1/subscriptions/n", OPERATE, None),
         ("GET /v1/targets", READ, None),
+        ("GET /v1/changes", READ, None),
         ("GET /v1/targets/sandbox/a", READ, None),
         ("GET /v1/targets/sandbox/a/why", READ, None),
         ("POST /v1/targets", WRITE_TARGETS, Some(request)),

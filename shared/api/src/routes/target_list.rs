@@ -8,8 +8,6 @@ use ebb_protocol::api::{TargetPage, TargetState};
 use ebb_protocol::api_token::TargetAccess;
 use ebb_protocol::lifecycle::FieldError;
 use ebb_protocol::limits;
-use ebb_protocol::seal::{open_value, seal_value};
-use ebb_protocol::sign::WebhookKeys;
 use ebb_store::TargetList;
 use serde::Deserialize;
 use serde::de::IntoDeserializer as _;
@@ -18,6 +16,7 @@ use utoipa::IntoParams;
 
 use super::Query;
 use super::permitted::{Permitted, ReadTargets};
+use super::sealed_cursors::{opened, sealed};
 use crate::queries::targets::TargetFilter;
 use crate::queries::{clusters, targets};
 use crate::{HttpProblem, HttpResult};
@@ -105,17 +104,8 @@ impl ListQuery {
 /// The place for which the `nextToken` of a limited caller is encrypted.
 const PAGE: &str = "page of targets";
 
-/// Encrypts a `nextToken`. It is valid in a query without encoding.
-fn sealed(keys: &WebhookKeys, token: &str) -> String {
-    seal_value(keys, PAGE, token.as_bytes()).replace('+', "-").replace('/', "_")
-}
-
-fn opened(keys: &WebhookKeys, sealed: &str) -> Result<String, FieldError> {
-    let token = open_value(keys, PAGE, &sealed.replace('-', "+").replace('_', "/"));
-    token.and_then(|token| String::from_utf8(token).ok()).ok_or_else(|| FieldError {
-        field: "nextToken",
-        problem: "is not the `nextToken` of a page of this caller".to_owned(),
-    })
+fn foreign_token() -> FieldError {
+    FieldError { field: "nextToken", problem: "is not the `nextToken` of a page of this caller".to_owned() }
 }
 
 /// Lists targets by kind and name: active ones, or gone ones. Reads at most about 1,000 targets. A page can therefore be short
@@ -131,7 +121,7 @@ pub(crate) async fn list(
     let invalid = |error: FieldError| HttpProblem::new(StatusCode::BAD_REQUEST, "invalid-query", error.to_string());
     let (keys, access) = (&server.env.settings.unit_keys, Some(server.access()).filter(TargetAccess::is_limited));
     let token = query.next_token.take().map(|token| match access {
-        Some(_) => opened(keys, &token),
+        Some(_) => opened(keys, PAGE, &token).ok_or_else(foreign_token),
         None => Ok(token),
     });
     let token = token.transpose().map_err(invalid)?;
@@ -141,7 +131,7 @@ pub(crate) async fn list(
     if filter.access.is_some() {
         // Both name targets that the caller may not read.
         page.damaged.clear();
-        page.next_token = page.next_token.map(|token| sealed(keys, &token));
+        page.next_token = page.next_token.map(|token| sealed(keys, PAGE, &token));
     }
     if list == TargetList::Active {
         page.outages = clusters::outages(server.store.as_ref()).await?.into_values().collect();

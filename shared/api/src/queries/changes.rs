@@ -1,0 +1,48 @@
+//! Tells which targets have changed since a former question. A question without news costs at most half a read unit.
+
+use ebb_flow::env::{Env, HttpStore};
+use ebb_flow::error::FlowResult;
+use ebb_flow::instance::change_feed;
+use ebb_protocol::api_token::TargetAccess;
+use ebb_protocol::id::TargetKey;
+
+/// The changes after a number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChangesSince {
+    /// The number of the last change. `None` while changes may be missing.
+    pub last: Option<u64>,
+    /// The changed targets, as `KIND/NAME`. `None` if they are not known.
+    pub targets: Option<Vec<String>>,
+}
+
+/// Returns the changes after the change `since`, and renews the watch, so that later changes are written. `access` limits them
+/// to targets that a caller may read, each of which costs a read unit.
+///
+/// # Errors
+/// Returns an error if the table cannot be read or written.
+pub async fn since(
+    env: &Env,
+    store: &dyn HttpStore,
+    access: Option<&TargetAccess>,
+    since: Option<u64>,
+) -> FlowResult<ChangesSince> {
+    let feed = change_feed::watch(env, store).await?;
+    let last = change_feed::is_settled(&feed, env.now()).then_some(feed.last);
+    let Some(found) = since.and_then(|since| feed.since(since)).filter(|_| last.is_some()) else {
+        return Ok(ChangesSince { last, targets: None });
+    };
+    let mut targets = Vec::new();
+    for target in found {
+        let Some((kind, name)) = target.split_once('/') else { continue };
+        if may_read(env, access, TargetKey::new(kind, name)).await? {
+            targets.push(target.to_owned());
+        }
+    }
+    Ok(ChangesSince { last, targets: Some(targets) })
+}
+
+async fn may_read(env: &Env, access: Option<&TargetAccess>, key: TargetKey<'_>) -> FlowResult<bool> {
+    let Some(access) = access else { return Ok(true) };
+    let head = env.store.read_target(key).await?;
+    Ok(head.is_some_and(|head| access.covers(head.owner.as_deref(), &head.labels)))
+}

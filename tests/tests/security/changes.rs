@@ -1,0 +1,106 @@
+//! The feed of changed targets, and what polls cost.
+
+use ebb_api::{ApiRole, ApiTokens, ServerState};
+use ebb_flow::Env;
+use ebb_flow::system::SystemClock;
+use ebb_protocol::api::ChangeList;
+use ebb_relay_client::PollEndpoint;
+use ebb_store::{Meter, Store};
+use ebb_tests::fakes;
+use ebb_tests::virtual_clock::ManualClock;
+
+use super::api_tokens::create;
+use crate::harness::*;
+
+const OPERATOR: &str = "an-operator-of-the-tests";
+/// The milliseconds between two polls of a page.
+const POLL: u64 = 15_000;
+
+/// An instance of the function `api` with a clock of its own, whose requests to the table are counted.
+pub(super) struct Watcher {
+    http: reqwest::Client,
+    pub(super) clock: Arc<ManualClock>,
+    pub(super) meter: Arc<Meter>,
+    pub(super) url: String,
+}
+
+impl Watcher {
+    /// Starts the instance 20 s after the present time.
+    pub(super) async fn start(harness: &Harness) -> Self {
+        let (clock, meter) = (Arc::new(ManualClock::at(now().0 + 20_000)), Arc::new(Meter::new()));
+        let store = Arc::new(Store::clone(harness.stack().store()).metered(Arc::clone(&meter)));
+        let own = harness.stack().env();
+        let settings = fakes::settings("http://127.0.0.1", None, Millis(1_000)).unwrap();
+        let env = fakes::env(store.clone(), own.egress.clone(), own.queue.clone(), settings);
+        let env = Arc::new(Env { clock: clock.clone(), ..env });
+        let poll_endpoint = Arc::new(PollEndpoint::new(Arc::default(), store.clone(), Arc::new(SystemClock)));
+        let tokens = Arc::new(ApiTokens::new([(OPERATOR, ApiRole::Operator)]));
+        let url = serve(|_| ebb_api::api(ServerState { env, store, tokens, poll_endpoint })).await;
+        Self { http: harness.http.clone(), clock, meter, url }
+    }
+
+    async fn poll(&self, token: &str, since: Option<&str>) -> ApiReply {
+        let query = since.map(|since| format!("?since={since}")).unwrap_or_default();
+        let url = format!("{}/v1/changes{query}", self.url);
+        ApiReply::to(&self.http, &url, Some(&format!("Bearer {token}")), Method::GET, None).await
+    }
+
+    async fn changes(&self, token: &str, since: Option<&str>) -> ChangeList {
+        self.poll(token, since).await.is(200).json()
+    }
+}
+
+pub(crate) async fn the_feed_names_changed_targets() {
+    let harness = Harness::simple().await;
+    let ann = create(&harness, "ann", &["read:own", "targets:write:own"]).await.token;
+    // The functions of the stack know of the watch that begins here.
+    let first: ChangeList = harness.get("/v1/changes").await.is(200).json();
+    assert_eq!((first.seq.as_str(), first.reload, first.targets.len()), ("0", true, 0));
+    let watcher = Watcher::start(&harness).await;
+    let (seen, own) = (watcher.changes(OPERATOR, None).await, watcher.changes(&ann, None).await);
+    assert!(seen.reload && seen.seq != "0" && own.reload && own.seq != seen.seq, "{seen:?} {own:?}");
+    assert_eq!(watcher.changes(OPERATOR, Some(&seen.seq)).await, ChangeList { reload: false, ..seen.clone() });
+    harness.ready("a", "simple").await;
+    watcher.clock.advance(1_500);
+    let news = watcher.changes(OPERATOR, Some(&seen.seq)).await;
+    assert_eq!((news.reload, news.targets.join(" ")), (false, "sandbox/a".to_owned()));
+    let hidden = watcher.changes(&ann, Some(&own.seq)).await;
+    assert!(!hidden.has_news() && hidden.seq != news.seq, "{hidden:?}");
+    let document = named("Sandbox", "b", "resources: {r: {plugin: simple}}\n");
+    let body = json!({"kind": "sandbox", "name": "b", "document": document});
+    harness.with_token(&ann, "POST /v1/targets", Some(body)).await.is(202);
+    harness.phase("b", TargetState::Ready).await;
+    watcher.clock.advance(1_500);
+    assert_eq!(watcher.changes(&ann, Some(&own.seq)).await.targets.join(" "), "sandbox/b");
+    for (token, since) in [(ann.as_str(), seen.seq.as_str()), (OPERATOR, own.seq.as_str()), (OPERATOR, "x")] {
+        watcher.poll(token, Some(since)).await.is_problem(400, "invalid-query");
+    }
+    // After a pause, changes may be missing.
+    watcher.clock.advance(300_000);
+    let again = watcher.changes(OPERATOR, Some(&news.seq)).await;
+    assert!(again.reload && again.seq == "0", "{again:?}");
+    watcher.clock.advance(POLL);
+    let settled = watcher.changes(OPERATOR, Some(&again.seq)).await;
+    assert!(settled.reload && settled.seq != "0", "{settled:?}");
+    assert!(!watcher.changes(OPERATOR, Some(&settled.seq)).await.has_news());
+}
+
+pub(crate) async fn polls_without_news_share_half_a_read_unit() {
+    let harness = Harness::simple().await;
+    harness.ready("a", "simple").await;
+    let watcher = Watcher::start(&harness).await;
+    watcher.changes(OPERATOR, None).await;
+    watcher.clock.advance(POLL);
+    let seen = watcher.changes(OPERATOR, None).await;
+    watcher.meter.take();
+    for _ in 0..20 {
+        watcher.clock.advance(POLL);
+        for _ in 0..10 {
+            assert!(!watcher.changes(OPERATOR, Some(&seen.seq)).await.has_news());
+        }
+    }
+    let usage = watcher.meter.take();
+    assert_eq!(usage.read_units, 10.0, "{usage:?}");
+    // A watch is renewed every 30 s at most.
+    assert!((1..=10).contains(&usage.sized_write_units), "{usage:?}");
+}
