@@ -2,16 +2,21 @@
 //!
 //! 1. `sign_in` exchanges a token, or the code of a link, for a session. Each request checks the token behind it.
 //! 2. `pages` and `actions` call the handlers of the API with the caller of the session, so that both permit the same.
-//! 3. `responses` has the headers of all responses, entity tags and pages of failures.
+//! 3. `renewals` answers open pages that ask whether anything has changed, by the feed of changes and by `stamps`. What they read
+//!    is shared by `memory`.
+//! 4. `responses` has the headers of all responses, entity tags and pages of failures.
 //!
 //! Only routes of this module read the cookie of a session. The API accepts bearer tokens only.
 
 mod actions;
 mod forms;
+mod memory;
 mod pages;
+mod renewals;
 mod responses;
 mod sessions;
 mod sign_in;
+mod stamps;
 
 use axum::Router;
 use axum::middleware::map_response;
@@ -19,6 +24,8 @@ use axum::routing::{get, post};
 use ebb_console::paths;
 
 use crate::ServerState;
+
+pub(crate) use memory::ConsoleMemory;
 
 /// The path of the deletion of a target, which `receive` serves.
 const DELETE: &str = "/console/targets/{kind}/{name}/delete";
@@ -36,7 +43,8 @@ pub(crate) fn api_routes() -> Router<ServerState> {
         .route("/console/assets/{file}", get(responses::asset))
         .route(paths::SIGN_IN, get(sign_in::form).post(sign_in::sign_in))
         .route(paths::SIGN_OUT, post(sign_in::sign_out))
-        .route("/console/targets/{kind}/{name}", get(pages::target))
+        .route(paths::CHANGES, get(renewals::changes))
+        .route("/console/targets/{kind}/{name}", get(renewals::target))
         .route(DELETE, get(actions::confirm_delete))
         .route("/console/targets/{kind}/{name}/retry", get(actions::confirm_retry).post(actions::retry))
         .route("/console/runs/{run}", get(pages::run))

@@ -158,6 +158,7 @@ fn finish(routes: OpenApiRouter<ServerState>, pages: Router<ServerState>, server
         .method_not_allowed_fallback(routes::meta::not_allowed)
         .layer(CatchPanicLayer::new())
         .layer(Extension(Arc::new(BodyBudget::default())))
+        .layer(Extension(Arc::new(console::ConsoleMemory::default())))
         .with_state(server)
 }
 

@@ -1,5 +1,5 @@
-// Renews the part `main` of a page: requests the page again, and replaces what changed. A hidden page is not renewed.
-// Open parts, the focus, selections in fields and scrolled boxes stay as they are.
+// Renews the part `main` of a page: asks whether anything has changed, requests the page again, and replaces what changed. A
+// hidden page is not renewed. Open parts, the focus, selections in fields and scrolled boxes stay as they are.
 
 const main = document.querySelector("main[data-renew-seconds]");
 
@@ -46,36 +46,60 @@ function isBusy() {
   return isTyping || (selection && !selection.isCollapsed && main.contains(selection.anchorNode));
 }
 
+// Returns true if a list has to be requested again, because targets have changed.
+async function hasNews() {
+  const since = encodeURIComponent(main.dataset.since);
+  const response = await fetch(`/console/changes?since=${since}`, { credentials: "same-origin", cache: "no-store" });
+  if (response.redirected) return true;
+  if (!response.ok) return false;
+  const changes = await response.json();
+  return changes.reload || changes.targets.length > 0;
+}
+
+// Returns the entity tag to send. The server compares the part before the dot, the stamp, before it renders a page. Without the
+// stamp it renders the page, and sends it if its content has changed.
+const known = (etag, isFull) => (isFull ? etag.replace(/"[^".]*\./, '"') : etag);
+
 async function renew(state) {
-  const headers = state.etag ? { "If-None-Match": state.etag } : {};
+  const isFull = main.dataset.fullSeconds && performance.now() - state.rendered > Number(main.dataset.fullSeconds) * 1000;
+  if (main.dataset.since && !isFull && !(await hasNews())) return;
+  const headers = { "If-None-Match": known(state.etag, isFull) };
   const response = await fetch(location.href, { headers, credentials: "same-origin", cache: "no-store" });
   // The session has ended: the page of the sign-in has another URL.
   if (response.redirected) return location.reload();
-  if (response.status === 304 || !response.ok) return;
-  const text = await response.text();
-  if (isBusy()) return;
-  state.etag = response.headers.get("ETag");
+  if (response.status !== 304 && !response.ok) return;
+  const text = response.status === 304 ? null : await response.text();
+  if (text !== null && isBusy()) return;
+  const etag = response.headers.get("ETag");
+  if (isFull || etag !== state.etag) state.rendered = performance.now();
+  state.etag = etag || state.etag;
+  if (text === null) return;
   const next = new DOMParser().parseFromString(text, "text/html");
   const content = next.querySelector("main");
-  if (!content || content.innerHTML === main.innerHTML) return;
+  if (!content) return;
+  for (const name of ["renewSeconds", "fullSeconds", "since", "stamp"]) {
+    if (name in content.dataset) main.dataset[name] = content.dataset[name];
+  }
+  document.title = next.title;
+  if (content.innerHTML === main.innerHTML) return;
   const kept = remember();
   main.replaceChildren(...content.childNodes);
-  document.title = next.title;
   restore(kept);
 }
 
 if (main) {
-  const pause = Number(main.dataset.renewSeconds) * 1000;
-  const state = { etag: null };
+  // The page has no entity tag here. Its stamp is the first part of one.
+  const state = { etag: `"${main.dataset.stamp || "none"}."`, rendered: performance.now() };
+  const pause = () => Number(main.dataset.renewSeconds) * 1000;
   let timer = 0;
   const next = async () => {
     timer = 0;
     if (document.hidden) return;
     // The server may be away for a while. The next request shows that it is there again.
     if (!isBusy()) await renew(state).catch(() => {});
-    if (timer === 0 && !document.hidden) timer = setTimeout(next, pause);
+    if (timer === 0 && !document.hidden) timer = setTimeout(next, pause());
   };
-  timer = setTimeout(next, pause);
+  timer = setTimeout(next, pause());
   document.addEventListener("visibilitychange", () => {
     if (!document.hidden && timer === 0) next();
   });

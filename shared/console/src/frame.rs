@@ -16,12 +16,27 @@ pub struct ConsoleViewer<'a> {
 /// The name of the field with the token of a form.
 pub(crate) const FORM_TOKEN: &str = "form";
 
-/// How often `live.js` renews a page.
+/// How `live.js` renews a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PageRenewal {
+pub(crate) enum PageRenewal<'a> {
     Never,
-    /// The seconds between two requests.
+    /// Requests the page again. The seconds between two requests.
     Every(u32),
+    /// Asks for changes of targets, and requests the page again after one.
+    OnChange {
+        /// The number of the last change that the page shows.
+        since: &'a str,
+        seconds: u32,
+        /// The seconds after which the page is requested without a change.
+        full_seconds: u32,
+    },
+    /// Requests the page again with its stamp, so that it is rendered only if the stamp has changed.
+    OnStamp {
+        stamp: &'a str,
+        seconds: u32,
+        /// The seconds after which the page is rendered with the same stamp.
+        full_seconds: u32,
+    },
 }
 
 /// The links of the navigation.
@@ -39,12 +54,16 @@ pub(crate) fn page(
     viewer: ConsoleViewer<'_>,
     section: &str,
     title: &str,
-    renewal: PageRenewal,
+    renewal: PageRenewal<'_>,
     main: &Markup,
 ) -> String {
-    let seconds = match renewal {
-        PageRenewal::Never => None,
-        PageRenewal::Every(seconds) => Some(seconds),
+    let (seconds, full_seconds, since, stamp) = match renewal {
+        PageRenewal::Never => (None, None, None, None),
+        PageRenewal::Every(seconds) => (Some(seconds), None, None, None),
+        PageRenewal::OnChange { since, seconds, full_seconds } => {
+            (Some(seconds), Some(full_seconds), Some(since), None)
+        }
+        PageRenewal::OnStamp { stamp, seconds, full_seconds } => (Some(seconds), Some(full_seconds), None, Some(stamp)),
     };
     let body = html! {
         header {
@@ -60,7 +79,9 @@ pub(crate) fn page(
                 button { "Sign out" }
             }
         }
-        main #main data-renew-seconds=[seconds] { (main) }
+        main #main data-renew-seconds=[seconds] data-full-seconds=[full_seconds] data-since=[since] data-stamp=[stamp] {
+            (main)
+        }
         footer { "Times are UTC." }
     };
     document(title, &body)

@@ -10,6 +10,8 @@ pub const PLUGINS: &str = "/console/plugins";
 pub const SOURCES: &str = "/console/sources";
 pub const SUBSCRIPTIONS: &str = "/console/subscriptions";
 pub const CLUSTERS: &str = "/console/clusters";
+/// Answers open pages of lists whether targets have changed.
+pub const CHANGES: &str = "/console/changes";
 pub const SIGN_IN: &str = "/console/sign-in";
 pub const SIGN_OUT: &str = "/console/sign-out";
 

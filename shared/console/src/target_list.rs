@@ -68,6 +68,8 @@ pub struct TargetListView<'a> {
     pub damaged: &'a [String],
     /// The token of the next page.
     pub next_token: Option<&'a str>,
+    /// The number of the last change that the list has.
+    pub since: &'a str,
 }
 
 /// Returns the page with the list of targets.
@@ -90,7 +92,8 @@ pub fn targets(viewer: ConsoleViewer<'_>, view: &TargetListView<'_>) -> String {
             p { a rel="next" href=(filter.path(&filter.phase, next)) { "Next page" } }
         }
     };
-    frame::page(viewer, paths::ROOT, "Targets", PageRenewal::Every(15), &main)
+    let renewal = PageRenewal::OnChange { since: view.since, seconds: 15, full_seconds: 600 };
+    frame::page(viewer, paths::ROOT, "Targets", renewal, &main)
 }
 
 /// Returns a sentence for each cluster that does not respond.

@@ -19,12 +19,13 @@ pub struct TargetActions {
     pub retry: bool,
 }
 
-/// Returns the page of a target.
+/// Returns the page of a target. `stamp` is what a poll compares.
 pub fn target(
     viewer: ConsoleViewer<'_>,
     actions: TargetActions,
     detail: &TargetDetail,
     why: &TargetDiagnosis,
+    stamp: &str,
 ) -> String {
     let info = &detail.info;
     let name = format!("{}/{}", info.kind, info.name);
@@ -40,7 +41,10 @@ pub fn target(
         (diagnosis::remains(why))
     };
     let moves = matches!(info.phase, TargetState::Starting | TargetState::Updating | TargetState::Stopping);
-    frame::page(viewer, paths::ROOT, &name, PageRenewal::Every(if moves { 3 } else { 15 }), &main)
+    // What relays report about an open run is in no stamp.
+    let is_open = detail.runs.iter().any(|run| matches!(run.state, RunState::Running | RunState::Cancelling));
+    let (seconds, full_seconds) = (if moves { 3 } else { 15 }, if moves || is_open { 15 } else { 600 });
+    frame::page(viewer, paths::ROOT, &name, PageRenewal::OnStamp { stamp, seconds, full_seconds }, &main)
 }
 
 fn action_links(actions: TargetActions, detail: &TargetDetail) -> Markup {

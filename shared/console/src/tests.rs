@@ -97,6 +97,7 @@ fn pages(text: &str) -> Vec<(&'static str, String)> {
         outages: &outages,
         damaged: &damaged,
         next_token: Some(text),
+        since: text,
     };
     let plugin_value = json!({
         "name": text, "version": text, "dialect": text, "digest": text, "created": AT, "withdrawn": AT, "document": text,
@@ -136,6 +137,7 @@ fn pages(text: &str) -> Vec<(&'static str, String)> {
         outages: &outages,
         sources: Some(&source_infos),
         subscriptions: Some(std::slice::from_ref(&subscription.info)),
+        since: text,
     };
     let viewer = ConsoleViewer { name: text, form_token: "f0rm" };
     let actions = TargetActions { delete: true, retry: true };
@@ -144,7 +146,7 @@ fn pages(text: &str) -> Vec<(&'static str, String)> {
         ("failure", failure(Some(viewer), paths::ROOT, text, text)),
         ("bare failure", failure(None, paths::ROOT, text, text)),
         ("targets", targets(viewer, &list)),
-        ("target", target_page::target(viewer, actions, &target, &why)),
+        ("target", target_page::target(viewer, actions, &target, &why, "stamp")),
         ("delete", delete_confirmation(viewer, &target, &why)),
         ("retry", retry_confirmation(viewer, &target, &why)),
         ("run", run(viewer, &of_run)),
@@ -226,7 +228,7 @@ fn the_first_page_has_less_than_100_kb() {
     let assets: usize = assets::all().iter().map(|asset| asset.content.len()).sum();
     let text = "tenant-database-of-the-shop";
     let target = detail(text, 25);
-    let page = target_page::target(VIEWER, TargetActions::default(), &target, &why(text));
+    let page = target_page::target(VIEWER, TargetActions::default(), &target, &why(text), "stamp");
     let infos = vec![target.info.clone(); 100];
     let filter = TargetListFilter::default();
     let list = TargetListView {
@@ -237,6 +239,7 @@ fn the_first_page_has_less_than_100_kb() {
         outages: &[],
         damaged: &[],
         next_token: None,
+        since: "7",
     };
     for (name, page) in [("target", page), ("targets", targets(VIEWER, &list))] {
         assert!(page.len() + assets < 100_000, "{name}: {} + {assets}", page.len());
@@ -252,13 +255,14 @@ fn a_large_run_is_collapsed() {
         unit.state = ebb_protocol::api::UnitState::Succeeded;
     }
     of_run.units[999].state = ebb_protocol::api::UnitState::Failed;
-    let page = target_page::target(VIEWER, TargetActions::default(), &target, &why("x"));
+    let page = target_page::target(VIEWER, TargetActions::default(), &target, &why("x"), "stamp");
     assert!(page.contains("999 of 1000 units done") && page.contains("db/999") && !page.contains("db/900"), "{page}");
 }
 
 #[test]
 fn a_page_of_a_target() {
-    let page = target_page::target(VIEWER, TargetActions { delete: true, retry: true }, &detail("db", 3), &why("db"));
+    let page =
+        target_page::target(VIEWER, TargetActions { delete: true, retry: true }, &detail("db", 3), &why("db"), "stamp");
     let page =
         page.replace(assets::style(), "STYLE").replace(assets::script(), "SCRIPT").replace(assets::icon(), "ICON");
     insta::assert_snapshot!(page.replace("><", ">\n<"));

@@ -19,6 +19,8 @@ pub struct WaitingView<'a> {
     pub sources: Option<&'a [SourceInfo]>,
     /// Subscriptions. Those without a problem are left out.
     pub subscriptions: Option<&'a [SubscriptionInfo]>,
+    /// The number of the last change of a target that the lists have.
+    pub since: &'a str,
 }
 
 /// Returns the page with everything that is stuck, failed or waits.
@@ -53,7 +55,9 @@ pub fn waiting(viewer: ConsoleViewer<'_>, view: &WaitingView<'_>) -> String {
         @if let Some(sources) = &sources { (frame::section("Sources with rejected events", sources)) }
         @if let Some(subscriptions) = &subscriptions { (frame::section("Subscriptions", subscriptions)) }
     };
-    frame::page(viewer, paths::WAITING, "Stuck and waiting", PageRenewal::Every(15), &main)
+    // Sources and subscriptions are not in the feed of changes.
+    let renewal = PageRenewal::OnChange { since: view.since, seconds: 15, full_seconds: 60 };
+    frame::page(viewer, paths::WAITING, "Stuck and waiting", renewal, &main)
 }
 
 fn targets(label: &str, targets: &[&TargetInfo]) -> Markup {

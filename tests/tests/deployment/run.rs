@@ -234,6 +234,7 @@ async fn console(instance: &LifecycleRun) {
     let (status, cookie, _) = send("Api", "/console/sign-in", "", &[("token", TOKEN)]).await;
     let cookie = cookie.split(';').next().unwrap();
     assert_eq!((status, cookie.is_empty()), (303, false));
+    assert_eq!(send("Api", "/console/targets/sandbox/by-form", cookie, &[]).await.0, 200);
     let (status, _, page) = send("Api", "/console/targets/sandbox/by-form/delete", cookie, &[]).await;
     assert_eq!(status, 200, "{page}");
     let form = page.split("name=\"form\" value=\"").nth(1).and_then(|rest| rest.split('"').next()).unwrap();

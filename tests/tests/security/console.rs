@@ -1,10 +1,12 @@
 //! The console: sessions, forms of other sites, headers, and texts of others in pages.
 
+use ebb_engine::RunPhase;
 use reqwest::header::{self, HeaderMap};
 use reqwest::redirect::Policy;
 use url::form_urlencoded;
 
 use super::api_tokens::{create, later};
+use super::changes::Watcher;
 use super::secrets::{contains, stored};
 use crate::harness::*;
 
@@ -59,7 +61,12 @@ impl Browser {
 
     /// Signs in with a token.
     async fn signed_in(harness: &Harness, token: &str) -> Self {
-        let mut browser = Self::new(harness.stack().url());
+        Self::signed_in_at(harness.stack().url(), token).await
+    }
+
+    /// Signs in to the server at `base` with a token.
+    async fn signed_in_at(base: &str, token: &str) -> Self {
+        let mut browser = Self::new(base);
         let origin = browser.base.clone();
         let reply = browser.post("/console/sign-in", Some(&origin), &[("token", token)]).await;
         reply.leads_to("/console");
@@ -88,6 +95,11 @@ impl Browser {
 
     async fn get(&self, path: &str) -> PageReply {
         self.send(self.http.get(format!("{}{path}", self.base))).await
+    }
+
+    /// Requests a page with an entity tag.
+    async fn again(&self, path: &str, tag: &str) -> PageReply {
+        self.send(self.http.get(format!("{}{path}", self.base)).header(header::IF_NONE_MATCH, tag)).await
     }
 
     async fn post(&self, path: &str, origin: Option<&str>, fields: &[(&str, &str)]) -> PageReply {
@@ -362,10 +374,11 @@ pub(crate) async fn a_page_without_news_is_not_sent_again() {
     let harness = Harness::simple().await;
     harness.ready("a", "simple").await;
     harness.notification_accepted("a").await;
+    at_rest(&harness, "a").await;
     let browser = Browser::operator(&harness).await;
-    let again = async |path: &str, tag: &str| {
-        browser.send(browser.http.get(format!("{}{path}", browser.base)).header(header::IF_NONE_MATCH, tag)).await
-    };
+    // A watch that has begun gives out no number for 10 s.
+    browser.get("/console").await.is(200);
+    let again = async |path: &str, tag: &str| browser.again(path, tag).await;
     for path in ["/console", "/console/targets/sandbox/a", "/console/plugins", "/console/waiting"] {
         let page = browser.get(path).await;
         let tag = page.is(200).header("etag").to_owned();
@@ -378,7 +391,131 @@ pub(crate) async fn a_page_without_news_is_not_sent_again() {
     let list = browser.get("/console").await;
     harness.delete("a").await;
     harness.phase("a", TargetState::Gone).await;
-    again("/console", list.header("etag")).await.is(200);
+    // Open pages share a list for a second.
+    until("the list without the target", async || {
+        (browser.again("/console", list.header("etag")).await.status == 200).then_some(())
+    })
+    .await;
+}
+
+/// Returns the value of an attribute of `main`.
+#[track_caller]
+fn attribute(page: &PageReply, name: &str) -> String {
+    let (_, rest) = page.is(200).body.split_once(&format!("{name}=\"")).expect("the page has the attribute");
+    rest.split('"').next().unwrap().to_owned()
+}
+
+/// Waits until the last run of a sandbox is closed.
+async fn at_rest(harness: &Harness, name: &str) {
+    let run = run_id(name, Hook::PreStart);
+    until("the end of the run", async || {
+        let root = harness.stack().store().read_root(&run).await.unwrap()?;
+        (root.head.phase == RunPhase::Closed).then_some(())
+    })
+    .await;
+}
+
+pub(crate) async fn an_open_page_without_news_costs_a_read_unit_at_most() {
+    const POLLS: u32 = 20;
+    let harness = Harness::simple().await;
+    harness.ready("a", "simple").await;
+    at_rest(&harness, "a").await;
+    let token = create(&harness, "viewer", &["read"]).await.token;
+    let watcher = Watcher::start(&harness).await;
+    let browser = Browser::signed_in_at(&watcher.url, &token).await;
+    browser.get("/console").await.is(200);
+    watcher.clock.advance(15_000);
+    for path in ["/console", "/console/waiting"] {
+        let since = attribute(&browser.get(path).await, "data-since");
+        watcher.meter.take();
+        for _ in 0..POLLS {
+            watcher.clock.advance(15_000);
+            let answer = browser.get(&format!("/console/changes?since={since}")).await;
+            let answer: Value = serde_json::from_str(&answer.is(200).body).unwrap();
+            assert_eq!(answer, json!({"seq": since, "reload": false, "targets": []}));
+        }
+        let usage = watcher.meter.take();
+        assert!((0.1..=f64::from(POLLS)).contains(&usage.read_units), "{path}: {usage:?}");
+    }
+    const TARGET: &str = "/console/targets/sandbox/a";
+    let page = browser.get(TARGET).await;
+    let stamp = format!("\"{}.\"", attribute(&page, "data-stamp"));
+    watcher.meter.take();
+    for tag in [page.header("etag"), stamp.as_str()].into_iter().cycle().take(20) {
+        watcher.clock.advance(15_000);
+        assert_eq!(browser.again(TARGET, tag).await.is(304).header("etag"), tag);
+    }
+    let usage = watcher.meter.take();
+    assert!((0.1..=f64::from(POLLS)).contains(&usage.read_units), "{usage:?}");
+    // Without the stamp, the page is rendered. The rest of its tag shows that it is the same.
+    let content = page.header("etag").split_once('.').map(|(_, content)| format!("\"{content}")).unwrap();
+    browser.again(TARGET, &content).await.is(304);
+    assert!(watcher.meter.take().read_units > 3.0);
+    harness.delete("a").await;
+    harness.phase("a", TargetState::Gone).await;
+    watcher.clock.advance(15_000);
+    assert!(browser.again(TARGET, page.header("etag")).await.is(200).body.contains("gone"));
+}
+
+pub(crate) async fn many_open_pages_share_their_reads() {
+    let harness = Harness::simple().await;
+    harness.ready("a", "simple").await;
+    at_rest(&harness, "a").await;
+    let watcher = Watcher::start(&harness).await;
+    let mut browsers = Vec::new();
+    for name in ["ann", "bob", "cat", "dan"] {
+        let token = create(&harness, name, &["read"]).await.token;
+        browsers.push(Browser::signed_in_at(&watcher.url, &token).await);
+    }
+    for browser in &browsers {
+        browser.get("/console").await.is(200);
+    }
+    watcher.clock.advance(15_000);
+    let since = attribute(&browsers[0].get("/console").await, "data-since");
+    watcher.clock.advance(1_500);
+    watcher.meter.take();
+    for browser in browsers.iter().cycle().take(100) {
+        browser.get(&format!("/console/changes?since={since}")).await.is(200);
+    }
+    assert_eq!(watcher.meter.take().read_units, 0.5);
+    // Each session is checked before it gets a page. The lists, and what the page of a target shows, are read once.
+    for path in ["/console", "/console/targets/sandbox/a"] {
+        let mut costs = Vec::new();
+        for count in [1, 40] {
+            watcher.clock.advance(1_500);
+            watcher.meter.take();
+            for browser in browsers.iter().cycle().take(count) {
+                browser.again(path, "\"none.\"").await.is(200);
+            }
+            costs.push(watcher.meter.take().read_units);
+        }
+        let [one, many] = costs[..] else { panic!("{costs:?}") };
+        // The session and its token.
+        assert!(many <= one + 2.0 * 39.0, "{path}: {one} and {many}");
+    }
+}
+
+/// A session that has ended learns that nothing has changed for a while, and nothing else.
+pub(crate) async fn an_ended_session_gets_no_news() {
+    let harness = Harness::simple().await;
+    // The functions of the stack know of the watch that begins here.
+    harness.get("/v1/changes").await.is(200);
+    let token = create(&harness, "ci", &["read"]).await.token;
+    let watcher = Watcher::start(&harness).await;
+    let browser = Browser::signed_in_at(&watcher.url, &token).await;
+    let since = attribute(&browser.get("/console").await, "data-since");
+    let poll = format!("/console/changes?since={since}");
+    harness.request(Method::DELETE, "/v1/tokens/ci", None).await.is(204);
+    assert!(browser.get(&poll).await.is(200).body.contains("\"targets\":[]"));
+    browser.get("/console").await.leads_to("/console/sign-in?next=%2Fconsole");
+    browser.again("/console", "\"none.\"").await.leads_to("/console/sign-in?next=%2Fconsole");
+    harness.ready("a", "simple").await;
+    watcher.clock.advance(1_500);
+    assert_eq!(browser.get(&poll).await.status, 303);
+    browser
+        .again("/console/targets/sandbox/a", "\"x.y\"")
+        .await
+        .leads_to("/console/sign-in?next=%2Fconsole%2Ftargets%2Fsandbox%2Fa");
 }
 
 /// The cookie and the token are in no file of the server.

@@ -3,17 +3,17 @@
 use axum::Json;
 use axum::http::StatusCode;
 use axum::response::Response;
-use ebb_console::{TargetActions, TargetListFilter, TargetListView, UnitLogView, WaitingView, paths};
+use ebb_console::{TargetListFilter, TargetListView, UnitLogView, WaitingView, paths};
 use ebb_protocol::api::{TargetPage, TargetState};
-use ebb_protocol::id::TargetKey;
+use ebb_protocol::api_token::TargetAccess;
 use serde::Deserialize;
 
+use super::renewals;
 use super::sessions::ConsoleSession;
 use crate::routes::named_documents::{sources as source_routes, subscriptions as subscription_routes};
-use crate::routes::permitted::WriteTargets;
+use crate::routes::permitted::ReadTargets;
 use crate::routes::runs::{AttemptQuery, UnitsQuery};
 use crate::routes::target_list::ListQuery;
-use crate::routes::targets::DetailQuery;
 use crate::routes::{self, NoQuery, Path, Query};
 use crate::{HttpProblem, HttpResult};
 
@@ -37,11 +37,18 @@ pub(super) struct UnitQuery {
     attempt: Option<u32>,
 }
 
-/// Returns a page of targets in phases. `filter` is applied without its phase.
+/// Returns the number of the last change, for a page that shows a list which is read after this. A list that is read later
+/// has all changes up to it.
+async fn last_change(session: &ConsoleSession) -> HttpResult<String> {
+    Ok(renewals::changes_since(session, None).await?.seq)
+}
+
+/// Returns a page of targets in phases. `filter` is applied without its phase. `since` is the number of the last change. Open
+/// pages of callers with the same access share the lists that they read.
 async fn list(
     session: &ConsoleSession,
-    filter: &TargetListFilter,
-    phases: &[&str],
+    since: &str,
+    (filter, phases): (&TargetListFilter, &[&str]),
     next_token: &str,
 ) -> HttpResult<TargetPage> {
     let is_gone = if filter.state() == Some(TargetState::Gone) { "true" } else { "" };
@@ -56,10 +63,16 @@ async fn list(
     let given = given.into_iter().chain(phases.iter().map(|phase| ("phase", *phase)));
     let given = given.filter(|(_, value)| !value.is_empty());
     let pairs: Vec<(String, String)> = given.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    let permitted = session.permitted::<ReadTargets>()?;
+    let access = Some(permitted.access()).filter(TargetAccess::is_limited);
+    let name = format!("{since} {access:?} {pairs:?}");
     let query = ListQuery::try_from(pairs);
     let query = query.map_err(|detail| HttpProblem::new(StatusCode::BAD_REQUEST, "invalid-query", detail))?;
-    let Json(page) = routes::target_list::list(session.permitted()?, Query(query)).await?;
-    Ok(page)
+    let read = async { HttpResult::Ok(routes::target_list::list(permitted, Query(query)).await?.0) };
+    match session.is_renewal() {
+        true => session.memory.lists.get(session.server.env.now(), name, read).await,
+        false => read.await,
+    }
 }
 
 /// Shows the list of targets.
@@ -70,10 +83,11 @@ pub(super) async fn targets(
 ) -> Response {
     let page = async {
         let (Query(filter), Query(PageQuery { next_token })) = (filter?, query?);
-        let mut all = list(&session, &filter, &[], "").await?;
+        let since = last_change(&session).await?;
+        let mut all = list(&session, &since, (&filter, &[]), "").await?;
         let shown = match filter.phase.is_empty() && next_token.is_empty() {
             true => all.clone(),
-            false => list(&session, &filter, &[filter.phase.as_str()], &next_token).await?,
+            false => list(&session, &since, (&filter, &[filter.phase.as_str()]), &next_token).await?,
         };
         let mut counts: Vec<(TargetState, usize)> = Vec::new();
         let mut pages = 1;
@@ -85,7 +99,7 @@ pub(super) async fn targets(
                 }
             }
             match all.next_token.take() {
-                Some(next) if pages < COUNTED_PAGES => all = list(&session, &filter, &[], &next).await?,
+                Some(next) if pages < COUNTED_PAGES => all = list(&session, &since, (&filter, &[]), &next).await?,
                 next => {
                     all.next_token = next;
                     break;
@@ -101,6 +115,7 @@ pub(super) async fn targets(
             outages: &shown.outages,
             damaged: &shown.damaged,
             next_token: shown.next_token.as_deref(),
+            since: &since,
         };
         Page::Ok(ebb_console::targets(session.viewer(), &view))
     };
@@ -112,8 +127,9 @@ pub(super) async fn targets(
 pub(super) async fn waiting(session: ConsoleSession) -> Response {
     let page = async {
         let all = TargetListFilter::default();
-        let mut found = list(&session, &all, &["stuck", "failed"], "").await?;
-        let moving = list(&session, &all, &["starting", "updating", "stopping"], "").await?;
+        let since = last_change(&session).await?;
+        let mut found = list(&session, &since, (&all, &["stuck", "failed"]), "").await?;
+        let moving = list(&session, &since, (&all, &["starting", "updating", "stopping"]), "").await?;
         found.targets.extend(moving.targets);
         let sources = match session.permitted() {
             Ok(permitted) => Some(source_routes::list(NoQuery, permitted).await?.0.sources),
@@ -129,31 +145,12 @@ pub(super) async fn waiting(session: ConsoleSession) -> Response {
             outages: &found.outages,
             sources: sources.as_deref(),
             subscriptions: subscriptions.as_deref(),
+            since: &since,
         };
         Page::Ok(ebb_console::waiting(session.viewer(), &view))
     };
     let page = page.await;
     session.respond(paths::WAITING, page)
-}
-
-/// Shows a target.
-pub(super) async fn target(session: ConsoleSession, path: HttpResult<Path<(String, String)>>) -> Response {
-    let page = async {
-        let Path((kind, name)) = path?;
-        let path = || Path((kind.clone(), name.clone()));
-        let why = routes::targets::why(path(), session.permitted()?);
-        let Json(why) = Box::pin(why).await?;
-        let detail = routes::targets::get(path(), session.permitted()?, Query(DetailQuery::default()));
-        let Json(detail) = Box::pin(detail).await?;
-        let may_change = match session.permitted::<WriteTargets>() {
-            Ok(permitted) => permitted.check_target(TargetKey::new(&kind, &name)).await.is_ok(),
-            Err(_) => false,
-        };
-        let actions = TargetActions { delete: may_change, retry: may_change };
-        Page::Ok(ebb_console::target(session.viewer(), actions, &detail, &why))
-    };
-    let page = page.await;
-    session.respond(paths::ROOT, page)
 }
 
 /// Shows a run with a page of its units.

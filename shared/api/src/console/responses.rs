@@ -37,14 +37,32 @@ pub(super) async fn secured(mut response: Response) -> Response {
     response
 }
 
-/// Returns a page, or 304 if the browser has it.
-pub(super) fn page(request: &HeaderMap, html: String) -> Response {
-    let tag = format!("\"{}\"", short_digest(&["console page", &html], TAG));
+/// Returns the entity tags that a browser has, without quotation marks.
+pub(super) fn known_tags(request: &HeaderMap) -> Vec<&str> {
     let known = request.get(header::IF_NONE_MATCH).and_then(|tags| tags.to_str().ok()).unwrap_or_default();
     // A proxy that compresses makes the tag a weak one.
-    let is_known = known.split(',').any(|one| one.trim().trim_start_matches("W/") == tag);
-    let headers = [(header::ETAG, tag)];
-    if is_known { (StatusCode::NOT_MODIFIED, headers).into_response() } else { (headers, Html(html)).into_response() }
+    known.split(',').map(|one| one.trim().trim_start_matches("W/").trim_matches('"')).collect()
+}
+
+/// Returns a page, or 304 if the browser has it. The entity tag of a page with a stamp is `STAMP.CONTENT`.
+pub(super) fn page(request: &HeaderMap, stamp: &str, html: String) -> Response {
+    let content = short_digest(&["console page", &html], TAG);
+    let tag = if stamp.is_empty() { content.clone() } else { format!("{stamp}.{content}") };
+    // The stamp can differ although the page shows the same.
+    let is_known = known_tags(request).into_iter().any(|known| known.rsplit('.').next() == Some(content.as_str()));
+    match is_known {
+        true => unchanged(&tag),
+        false => ([(header::ETAG, quoted(&tag))], Html(html)).into_response(),
+    }
+}
+
+/// Returns the response to a browser that has the page with this entity tag.
+pub(super) fn unchanged(tag: &str) -> Response {
+    (StatusCode::NOT_MODIFIED, [(header::ETAG, quoted(tag))]).into_response()
+}
+
+fn quoted(tag: &str) -> String {
+    format!("\"{tag}\"")
 }
 
 /// Returns the page of a failure. Its status is that of the problem.

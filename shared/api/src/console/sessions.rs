@@ -1,5 +1,7 @@
 //! Sessions of browsers, and the caller of each request.
 
+use std::sync::Arc;
+
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, header};
@@ -9,6 +11,7 @@ use ebb_engine::{Millis, Timestamp};
 use ebb_protocol::session::SessionId;
 use ebb_store::SessionItem;
 
+use super::memory::ConsoleMemory;
 use super::responses;
 use crate::routes::auth::ApiCaller;
 use crate::routes::permitted::{Permitted, RoutePermission};
@@ -22,6 +25,7 @@ pub(super) struct ConsoleSession {
     pub(super) server: ServerState,
     pub(super) id: SessionId,
     pub(super) caller: ApiCaller,
+    pub(super) memory: Arc<ConsoleMemory>,
     request: HeaderMap,
     name: String,
     form_token: String,
@@ -32,11 +36,12 @@ impl FromRequestParts<ServerState> for ConsoleSession {
 
     /// Without a valid session, leads to the sign-in, which leads back.
     async fn from_request_parts(parts: &mut Parts, server: &ServerState) -> Result<Self, Response> {
+        let memory = ConsoleMemory::of(&parts.extensions);
         let found = find(server, &parts.headers).await;
         match found.map_err(|problem| responses::failure(None, paths::ROOT, problem))? {
             Some((id, caller)) => {
-                let (name, form_token) = (caller.to_string(), id.form_token());
-                Ok(Self { server: server.clone(), id, caller, request: parts.headers.clone(), name, form_token })
+                memory.remember(&id, &caller, server.env.now());
+                Ok(Self::new(server, parts, memory, (id, caller)))
             }
             None => {
                 // The page that confirms an action has the path of the action.
@@ -51,6 +56,26 @@ impl FromRequestParts<ServerState> for ConsoleSession {
 }
 
 impl ConsoleSession {
+    fn new(
+        server: &ServerState,
+        parts: &Parts,
+        memory: Arc<ConsoleMemory>,
+        (id, caller): (SessionId, ApiCaller),
+    ) -> Self {
+        let (name, form_token) = (caller.to_string(), id.form_token());
+        Self { server: server.clone(), id, caller, memory, request: parts.headers.clone(), name, form_token }
+    }
+
+    /// Returns true if an open page is renewed. It may show what another one has read up to a second ago.
+    pub(super) fn is_renewal(&self) -> bool {
+        self.request.contains_key(header::IF_NONE_MATCH)
+    }
+
+    /// Returns the entity tags that the browser has.
+    pub(super) fn known_tags(&self) -> Vec<&str> {
+        responses::known_tags(&self.request)
+    }
+
     pub(super) fn viewer(&self) -> ConsoleViewer<'_> {
         ConsoleViewer { name: &self.name, form_token: &self.form_token }
     }
@@ -60,11 +85,54 @@ impl ConsoleSession {
         Permitted::of(&self.server, &self.caller)
     }
 
+    /// Returns the page of a target, or 304 if the browser has it.
+    pub(super) fn respond_stamped(&self, stamp: &str, html: String) -> Response {
+        responses::page(&self.request, stamp, html)
+    }
+
     /// Returns a page, 304 if the browser has it, or the page of its failure.
     pub(super) fn respond(&self, section: &str, page: HttpResult<String>) -> Response {
         match page {
-            Ok(html) => responses::page(&self.request, html),
+            Ok(html) => responses::page(&self.request, "", html),
             Err(problem) => responses::failure(Some(self.viewer()), section, problem),
+        }
+    }
+}
+
+/// A session that was checked a short time ago. Its holder may learn that nothing has changed. Each other answer needs
+/// [`Self::checked`].
+pub(super) struct KnownSession {
+    pub(super) session: ConsoleSession,
+    /// The request. `None` if it was checked.
+    unchecked: Option<Parts>,
+}
+
+impl FromRequestParts<ServerState> for KnownSession {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, server: &ServerState) -> Result<Self, Response> {
+        let memory = ConsoleMemory::of(&parts.extensions);
+        let id = cookie(&parts.headers, cookie_name(server)).and_then(SessionId::parse);
+        let known = id.and_then(|id| memory.caller(&id, server.env.now()).map(|caller| (id, caller)));
+        match known {
+            Some(known) => {
+                let session = ConsoleSession::new(server, parts, memory, known);
+                Ok(Self { session, unchecked: Some(parts.clone()) })
+            }
+            None => {
+                let session = ConsoleSession::from_request_parts(parts, server).await?;
+                Ok(Self { session, unchecked: None })
+            }
+        }
+    }
+}
+
+impl KnownSession {
+    /// Returns the session after a check, or the response without a valid one.
+    pub(super) async fn checked(self) -> Result<ConsoleSession, Response> {
+        match self.unchecked {
+            None => Ok(self.session),
+            Some(mut parts) => ConsoleSession::from_request_parts(&mut parts, &self.session.server).await,
         }
     }
 }

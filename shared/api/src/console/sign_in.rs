@@ -118,6 +118,7 @@ fn refused(next: &str, HttpProblem(problem): &HttpProblem) -> Response {
 pub(super) async fn sign_out(session: ConsoleSession, headers: HeaderMap, body: Body) -> Response {
     let ended = async {
         session.form(&headers, body).await?;
+        session.memory.forget(&session.id);
         session.server.store.delete_session(&session.id.digest()).await?;
         HttpResult::Ok(())
     };

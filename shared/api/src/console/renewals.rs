@@ -1,0 +1,100 @@
+//! Answers open pages that ask whether anything has changed. Without news, an answer costs at most one read unit, and does not
+//! check the session again.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::response::{IntoResponse as _, Response};
+use ebb_console::{TargetActions, paths};
+use ebb_protocol::api::{ChangeList, TargetDetail, TargetDiagnosis};
+use ebb_protocol::id::TargetKey;
+
+use super::responses;
+use super::sessions::{ConsoleSession, KnownSession};
+use super::stamps::{self, TargetStamp};
+use crate::HttpResult;
+use crate::routes::changes::ChangesQuery;
+use crate::routes::permitted::{ReadTargets, WriteTargets};
+use crate::routes::targets::DetailQuery;
+use crate::routes::{self, Path, Query};
+
+/// Returns the changes of targets since a former request.
+pub(super) async fn changes_since(session: &ConsoleSession, since: Option<String>) -> HttpResult<ChangeList> {
+    let list = routes::changes::list(session.permitted()?, Query(ChangesQuery { since }));
+    Ok(Box::pin(list).await?.0)
+}
+
+/// Answers whether targets have changed, to the page of a list.
+pub(super) async fn changes(known: KnownSession, query: HttpResult<Query<ChangesQuery>>) -> Response {
+    let found = async { changes_since(&known.session, query?.0.since).await };
+    let found = match found.await {
+        Ok(found) => found,
+        Err(problem) => return problem.into_response(),
+    };
+    if !found.has_news() {
+        return Json(found).into_response();
+    }
+    match known.checked().await {
+        Ok(_) => Json(found).into_response(),
+        Err(response) => response,
+    }
+}
+
+/// Shows a target, or answers that its page is current.
+pub(super) async fn target(known: KnownSession, path: HttpResult<Path<(String, String)>>) -> Response {
+    if let Ok(Path((kind, name))) = &path
+        && let Some(tag) = current_tag(&known.session, TargetKey::new(kind, name)).await
+    {
+        return responses::unchanged(&tag);
+    }
+    let session = match known.checked().await {
+        Ok(session) => session,
+        Err(response) => return response,
+    };
+    let page = async { render(&session, path?.0).await };
+    match page.await {
+        Ok((stamp, html)) => session.respond_stamped(&stamp, html),
+        Err(problem) => responses::failure(Some(session.viewer()), paths::ROOT, problem),
+    }
+}
+
+/// Returns the entity tag of the browser whose stamp is that of the target now. A problem is left to the page.
+async fn current_tag(session: &ConsoleSession, key: TargetKey<'_>) -> Option<String> {
+    let tags = session.known_tags();
+    let (tag, known) = tags.into_iter().find_map(|tag| Some((tag, tag.split_once('.')?.0)))?;
+    let present = stamps::of_target(session, key, Some(known)).await.ok()??;
+    (present.text == known).then(|| tag.to_owned())
+}
+
+/// Returns the page of a target with its stamp, which is read first.
+async fn render(session: &ConsoleSession, (kind, name): (String, String)) -> HttpResult<(String, String)> {
+    let key = TargetKey::new(&kind, &name);
+    let stamp = stamps::of_target(session, key, None).await?;
+    let read = async { read(session, key).await.map(Arc::new) };
+    let (shown, stamp) = match stamp {
+        Some(TargetStamp { text, state }) if session.is_renewal() => {
+            // All who may read the target see the same.
+            session.permitted::<ReadTargets>()?.check_target(key).await?;
+            let shared = session.memory.targets.get(session.server.env.now(), state, read);
+            (Box::pin(shared).await?, text)
+        }
+        stamp => (Box::pin(read).await?, stamp.map(|stamp| stamp.text).unwrap_or_default()),
+    };
+    let (detail, why) = shown.as_ref();
+    let may_change = match session.permitted::<WriteTargets>() {
+        Ok(permitted) => permitted.check_target(key).await.is_ok(),
+        Err(_) => false,
+    };
+    let actions = TargetActions { delete: may_change, retry: may_change };
+    let html = ebb_console::target(session.viewer(), actions, detail, why, &stamp);
+    Ok((stamp, html))
+}
+
+async fn read(session: &ConsoleSession, key: TargetKey<'_>) -> HttpResult<(TargetDetail, TargetDiagnosis)> {
+    let path = || Path((key.kind.to_owned(), key.name.to_owned()));
+    let why = routes::targets::why(path(), session.permitted()?);
+    let Json(why) = Box::pin(why).await?;
+    let detail = routes::targets::get(path(), session.permitted()?, Query(DetailQuery::default()));
+    let Json(detail) = Box::pin(detail).await?;
+    Ok((detail, why))
+}

@@ -1,0 +1,74 @@
+//! Stamps of pages of targets: what the heads of a target and its last run say. A page with the same stamp shows the same,
+//! apart from what relays report.
+//!
+//! A stamp has the form `TARGET-RUN`. Its part for a closed run is [`CLOSED`], and a closed run changes only with its target,
+//! so a poll of a target at rest reads its head only.
+
+use std::sync::Arc;
+
+use ebb_console::assets;
+use ebb_engine::{HeadState, RunPhase, TargetPhase};
+use ebb_protocol::id::{RunId, TargetKey, short_digest};
+use ebb_store::{RunHead, TargetHead};
+
+use super::sessions::ConsoleSession;
+use crate::routes::permitted::ReadTargets;
+use crate::{HttpProblem, HttpResult};
+
+/// The characters of each part.
+const PART: usize = 24;
+const CLOSED: &str = "closed";
+
+/// The stamp of a page.
+pub(super) struct TargetStamp {
+    /// The stamp for one session.
+    pub(super) text: String,
+    /// The same for all sessions.
+    pub(super) state: String,
+}
+
+/// Returns the stamp of the page of a target for a session, from heads that were read up to a second ago. `known` is the
+/// stamp that the browser has. Returns `None` without a target that the caller may read.
+pub(super) async fn of_target(
+    session: &ConsoleSession,
+    key: TargetKey<'_>,
+    known: Option<&str>,
+) -> HttpResult<Option<TargetStamp>> {
+    let (server, memory, now) = (&session.server, &session.memory, session.server.env.now());
+    let access = session.permitted::<ReadTargets>()?.access();
+    let head = async { HttpResult::Ok(server.store.peek_target(key).await?.map(Arc::new)) };
+    let head = memory.heads.get(now, key.to_string(), head).await?;
+    let Some(head) = head.filter(|head| access.covers(head.owner.as_deref(), &head.labels)) else { return Ok(None) };
+    let target = target_part(session, &head);
+    let stamp = |run: &str| {
+        let state = format!("{key} {} {} {run}", head.uid, head.version);
+        Some(TargetStamp { text: format!("{target}-{run}"), state })
+    };
+    let is_known = known == Some(format!("{target}-{CLOSED}").as_str());
+    let Some(run) = head.hook.map(|hook| head.run(hook)).filter(|_| !is_known) else { return Ok(stamp(CLOSED)) };
+    let heads = async { Ok::<_, HttpProblem>(Arc::new(server.store.peek_run(&run).await?)) };
+    let heads = memory.runs.get(now, run.to_string(), heads).await?;
+    Ok(stamp(&run_part(&head, &run, &heads)))
+}
+
+/// The page also has the form token of the session, and the names of the files of this version.
+fn target_part(session: &ConsoleSession, head: &TargetHead) -> String {
+    let version = head.version.to_string();
+    let viewer = session.viewer();
+    let parts = ["console target", &head.kind, &head.name, &head.uid, &version, viewer.name, viewer.form_token];
+    let files = assets::all().iter().map(|asset| asset.path.as_str());
+    short_digest(&parts.into_iter().chain(files).collect::<Vec<&str>>(), PART)
+}
+
+fn run_part(target: &TargetHead, run: &RunId, heads: &[RunHead]) -> String {
+    // The heads may have been read before the start of the run.
+    let moves = matches!(target.phase, TargetPhase::Starting | TargetPhase::Updating | TargetPhase::Stopping);
+    let is_closed = heads.first().is_none_or(|root| root.head.phase == RunPhase::Closed);
+    if is_closed && !moves {
+        return CLOSED.to_owned();
+    }
+    // Sweeps change the due time and the version, which no page shows.
+    let shown = |head: &RunHead| (head.shard, HeadState { due: None, version: 0, ..head.head.clone() });
+    let shown = format!("{:?}", heads.iter().map(shown).collect::<Vec<_>>());
+    short_digest(&["console run", run.as_str(), &shown], PART)
+}
