@@ -9,6 +9,7 @@ pub mod callback;
 pub mod cloudevents;
 pub mod entrypoint;
 pub mod evidence;
+pub mod history;
 pub mod id;
 pub mod infrakit;
 pub mod lifecycle;

@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use ebb_protocol::api::SourceResponse;
 use ebb_protocol::engine::target::Notification;
 use ebb_protocol::engine::{HeadState, Hook, Millis, Shard, TargetPhase, Timestamp};
-use ebb_protocol::id::{EventRef, RunId, TargetKey};
+use ebb_protocol::history::HistoryChange;
+use ebb_protocol::id::{EventRef, RunId, TargetKey, short_digest};
 use ebb_protocol::lifecycle::TargetStopCause;
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +28,9 @@ pub struct TargetHead {
     /// The verified sender that created the instance: `platform`, `token NAME`, `ISSUER SUBJECT`, `role ROLE` or `source
     /// NAME`. `None` if it is unknown.
     pub owner: Option<String>,
+    /// The sender of the creation, of the last update that began, or of the deletion: as `owner`, or `ttl`. `None` if it is
+    /// unknown.
+    pub changed_by: Option<String>,
     /// The labels of the document, at most [`Self::MAX_LABELS`] bytes of names and values.
     pub labels: BTreeMap<String, String>,
     /// Rises with each change of the document.
@@ -174,12 +178,14 @@ pub struct TargetTransition {
     pub expected_version: Option<u64>,
     pub run: Option<NewRun>,
     pub tombstone: Option<Tombstone>,
+    /// The entry of a change that begins no run. The entry of a run is written before its transition.
+    pub entry: Option<HistoryItem>,
 }
 
 impl TargetTransition {
     /// Returns a transition of the target alone.
     pub fn new(target: TargetHead, expected_version: Option<u64>) -> Self {
-        Self { target, expected_version, run: None, tombstone: None }
+        Self { target, expected_version, run: None, tombstone: None, entry: None }
     }
 }
 
@@ -337,6 +343,9 @@ pub struct PendingUpdate {
     pub plan: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub routing_key: Option<String>,
+    /// The verified sender, as the owner of a target.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
 }
 
 /// An update that has waited, and that the target could not get.
@@ -597,6 +606,8 @@ pub struct RunFacts {
     /// The routing key for scripts.
     pub routing_key: Option<String>,
     pub started: Timestamp,
+    /// The sender that caused the run, as [`TargetHead::changed_by`].
+    pub by: Option<String>,
 }
 
 impl RunFacts {
@@ -623,6 +634,54 @@ pub struct NewRun {
     pub facts: RunFacts,
     /// The first wake-up.
     pub due: Timestamp,
+}
+
+/// An entry of the history of a target.
+///
+/// The entry of a run is written before the transaction that begins the run, with the same time. It counts if the run exists
+/// and began at that time.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HistoryItem {
+    /// The time in milliseconds since 1970.
+    pub at: u64,
+    pub change: HistoryChange,
+    /// The sender, as [`TargetHead::changed_by`]. That of a run is in its facts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    pub uid: String,
+    pub generation: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<RunId>,
+    /// The reason of an operator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The units of a decision, at most [`Self::MAX_UNITS`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub units: Vec<String>,
+    /// The document that was applied, if it may be stored.
+    #[serde(skip)]
+    pub document: Option<String>,
+    /// The time after which the table removes the entry. `None` keeps it.
+    #[serde(skip)]
+    pub expires: Option<Timestamp>,
+}
+
+impl HistoryItem {
+    pub const MAX_UNITS: usize = 50;
+
+    /// Returns the name of the entry among those of its target. A repeated write has the same. Names of newer entries sort
+    /// before those of older ones.
+    pub fn id(&self) -> String {
+        let own = || {
+            let (at, generation) = (self.at.to_string(), self.generation.to_string());
+            let (by, reason) = (self.by.as_deref().unwrap_or_default(), self.reason.as_deref().unwrap_or_default());
+            let units = self.units.join(" ");
+            short_digest(&[self.change.words(), &at, by, &self.uid, &generation, reason, &units], 16)
+        };
+        let subject = self.run.as_ref().map_or_else(own, ToString::to_string);
+        format!("{:020}-{subject}", u64::MAX - self.at)
+    }
 }
 
 /// The outcome of a conditional write of a head item.

@@ -24,10 +24,10 @@ pub use dynamo::item_size;
 pub use error::StoreError;
 pub use item_table::{Item, ItemTable};
 pub use items::{
-    BootstrapToken, ChangeFeed, ChangeRing, ClusterItem, DesiredKey, DesiredTarget, DroppedEvent, NamedDocument,
-    NamedKind, NewRun, NotificationState, PatchResult, PendingCreation, PendingUpdate, PhaseNotice, ReceiverState,
-    RefusedUpdate, RegisteredRelay, Rejection, RunFacts, RunHead, SecretRelease, SessionItem, SourceRejections,
-    TargetEvents, TargetHead, TargetList, TargetOutbox, TargetTransition, TokenItem, Tombstone,
+    BootstrapToken, ChangeFeed, ChangeRing, ClusterItem, DesiredKey, DesiredTarget, DroppedEvent, HistoryItem,
+    NamedDocument, NamedKind, NewRun, NotificationState, PatchResult, PendingCreation, PendingUpdate, PhaseNotice,
+    ReceiverState, RefusedUpdate, RegisteredRelay, Rejection, RunFacts, RunHead, SecretRelease, SessionItem,
+    SourceRejections, TargetEvents, TargetHead, TargetList, TargetOutbox, TargetTransition, TokenItem, Tombstone,
 };
 pub use meter::{Meter, TableUsage};
 pub use ops::*;

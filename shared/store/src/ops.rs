@@ -14,8 +14,8 @@ use futures::{StreamExt as _, TryStreamExt as _};
 
 use crate::error::StoreError;
 use crate::items::{
-    ChangeFeed, ClusterItem, DesiredKey, DesiredTarget, NamedDocument, NamedKind, PatchResult, RunHead, SessionItem,
-    SourceRejections, TargetHead, TargetList, TargetTransition, TokenItem, Tombstone,
+    ChangeFeed, ClusterItem, DesiredKey, DesiredTarget, HistoryItem, NamedDocument, NamedKind, PatchResult, RunHead,
+    SessionItem, SourceRejections, TargetHead, TargetList, TargetTransition, TokenItem, Tombstone,
 };
 
 pub type StoreResult<T> = Result<T, StoreError>;
@@ -156,7 +156,7 @@ pub trait ReadTarget: Send + Sync {
     async fn read_tombstone(&self, instance: &str) -> StoreResult<Option<Timestamp>>;
 }
 
-/// Writes a target (`PutItem`; `TransactWriteItems` with a run, a plan or a tombstone).
+/// Writes a target (`PutItem`; `TransactWriteItems` with a run, a plan, a tombstone or an entry of the history).
 #[async_trait]
 pub trait MoveTarget: Send + Sync {
     /// Writes a transition. Returns false, and writes nothing, if the target has another version.
@@ -167,6 +167,32 @@ pub trait MoveTarget: Send + Sync {
     /// Records the end of an instance without a target (`PutItem`). The caller then writes the target of the name. A
     /// concurrent creation reads that target before it reads the tombstone, so its write fails.
     async fn put_tombstone(&self, tombstone: &Tombstone) -> StoreResult<()>;
+}
+
+/// Writes entries of the history of a target (`PutItem`). [`MoveTarget`] writes those of changes without a run.
+#[async_trait]
+pub trait NoteHistory: Send + Sync {
+    /// Writes an entry. A repetition changes nothing.
+    async fn note_history(&self, target: TargetKey<'_>, entry: &HistoryItem) -> StoreResult<()>;
+}
+
+/// A page of the history of a target.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HistoryItems {
+    /// The newest first, with the entries of runs that have not begun.
+    pub entries: Vec<HistoryItem>,
+    /// The id after which the next page begins. `None` on the last page.
+    pub next: Option<String>,
+}
+
+/// Reads the history of a target, also of earlier instances (`Query`, `GetItem`).
+#[async_trait]
+pub trait ReadHistory: Send + Sync {
+    /// Returns at most `limit` entries after the id `after`.
+    async fn list_history(&self, target: TargetKey<'_>, after: Option<&str>, limit: usize)
+    -> StoreResult<HistoryItems>;
+    /// Returns an entry by its id.
+    async fn read_history(&self, target: TargetKey<'_>, id: &str) -> StoreResult<Option<HistoryItem>>;
 }
 
 /// An item that `sweep` must process.

@@ -20,6 +20,7 @@ mod expiry;
 mod faults;
 mod fixture;
 mod hints;
+mod history;
 mod list;
 mod lost_replies;
 pub mod model;
@@ -127,6 +128,9 @@ pub fn trials(table: &TableUnderTest) -> Vec<Trial> {
             changes_are_appended_while_a_reader_watches,
             concurrent_changes_are_noticed,
             a_look_at_heads_costs_half_a_unit;
+        history:
+            the_history_is_listed_from_the_newest_entry,
+            a_change_without_a_run_is_written_with_its_entry;
         registered_clusters:
             a_cluster_is_replaced_by_its_next_version;
         capacity:

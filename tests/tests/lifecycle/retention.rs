@@ -174,7 +174,7 @@ pub(crate) async fn records_of_open_instances_are_kept() {
     let pending = NotificationState { notification: Notification::Gone, attempts: 1, delivered_by: None, reason: None };
     let moves = async |notification: Option<NotificationState>, version: u64| {
         let target = TargetHead { notification, version: version + 1, ..seen.clone() };
-        let transition = TargetTransition { target, expected_version: Some(version), run: None, tombstone: None };
+        let transition = TargetTransition::new(target, Some(version));
         assert!(store.move_target(&transition).await.unwrap());
     };
     moves(Some(pending), seen.version).await;

@@ -120,13 +120,14 @@ async fn store_case(harness: &Harness, name: &str, target: Target) {
         plan: id::digest(b"plan"),
         routing_key: None,
         started: at,
+        by: None,
     };
     // Not due during the test.
     let run = NewRun { id: run_id(name, Hook::PreStart), facts, due: Timestamp(now().0 + HOUR) };
-    let begin = TargetTransition { target: first.clone(), expected_version: None, run: Some(run), tombstone: None };
+    let begin = TargetTransition { run: Some(run), ..TargetTransition::new(first.clone(), None) };
     assert!(store.move_target(&begin).await.unwrap());
     let target = TargetHead { uid: uid.to_owned(), phase, version: 2, ..first };
-    let moved = TargetTransition { target, expected_version: Some(1), run: None, tombstone: None };
+    let moved = TargetTransition::new(target, Some(1));
     assert!(store.move_target(&moved).await.unwrap());
 }
 

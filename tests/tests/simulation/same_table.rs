@@ -98,6 +98,7 @@ fn transition(operation: &StoreOperation) -> TargetTransition {
         plan: head.plan.clone(),
         routing_key: None,
         started: time(0),
+        by: Some("token ci".to_owned()),
     };
     let run = with_run.then(|| NewRun { id: run(target), facts, due: time(5) });
     let tombstone = ended.then(|| Tombstone { instance: instance(target), ended: time(1), needed: None });

@@ -336,7 +336,7 @@ fn removals_are_announced_while_others_wait() {
     let simulation = Simulation::of(&scenario().target(), options);
     let (kind, name, uid, plan) = (KIND.to_owned(), "gone".to_owned(), "uid".to_owned(), String::new());
     let (generation, started) = (1, Timestamp::default());
-    let facts = RunFacts { kind, name, uid, generation, plan, routing_key: None, started };
+    let facts = RunFacts { kind, name, uid, generation, plan, routing_key: None, started, by: None };
     for number in 0..1_500 {
         let RunFacts { kind, name, uid, plan, .. } = facts.clone();
         let event = EventRef::new(EventName::new("sleep").unwrap(), &format!("{number}"));

@@ -13,6 +13,7 @@ use ebb_local::embedded::{EmbeddedTable, FolderBucket};
 use ebb_protocol::api::{SignadotOutputs, SourceResponse, SourceResult};
 use ebb_protocol::callback::{FailureReason, ReasonCode};
 use ebb_protocol::evidence::Evidence;
+use ebb_protocol::history::HistoryChange;
 use ebb_protocol::id::{EventRef, RunId, TargetKey, digest};
 use ebb_protocol::lifecycle::TargetStopCause;
 use ebb_protocol::limits::DISTINCT_RESULTS;
@@ -41,6 +42,7 @@ fn target() -> TargetHead {
         uid: "uid".into(),
         source: Some("previews".into()),
         owner: Some("source previews".into()),
+        changed_by: Some("ttl".into()),
         labels: [("team".to_owned(), "payments".to_owned())].into(),
         generation: 3,
         first_generation: 1,
@@ -96,6 +98,7 @@ fn target() -> TargetHead {
             generation: 4,
             plan: digest(b"update"),
             routing_key: Some("key".to_owned()),
+            by: Some("source previews".into()),
         }),
         refused_update: Some(store::RefusedUpdate { generation: 2, reason: "why".into() }),
         events: TargetEvents {
@@ -148,13 +151,28 @@ async fn store_instances(store: &Store) {
     let expiry = InstanceExpiry { kind, name, uid, generation, updates, plan, event, due, failures };
     store.put_expiry(&expiry).await.unwrap();
     let InstanceExpiry { kind, name, uid, generation, plan, .. } = expiry;
-    let facts = RunFacts { kind, name, uid, generation, plan, routing_key, started: AT };
+    let by = Some("source previews".to_owned());
+    let facts = RunFacts { kind, name, uid, generation, plan, routing_key, started: AT, by };
     let new_run = NewRun { id: run.clone(), facts, due: AT };
     let tombstone = Tombstone { instance: "former".into(), ended: AT, needed: Some(AT) };
     let gone = TargetHead { name: "gone".into(), phase: TargetPhase::Gone, due: None, ..target() };
     for (target, run, tombstone) in [(target(), Some(new_run), Some(tombstone)), (gone, None, None)] {
-        assert!(store.move_target(&TargetTransition { target, expected_version: None, run, tombstone }).await.unwrap());
+        let transition = TargetTransition { run, tombstone, ..TargetTransition::new(target, None) };
+        assert!(store.move_target(&transition).await.unwrap());
     }
+    let decision = HistoryItem {
+        at: AT.0,
+        change: HistoryChange::ForceCompleted,
+        by: Some("token ci".into()),
+        uid: "uid".into(),
+        generation: 3,
+        run: Some(run.clone()),
+        reason: Some("why".into()),
+        units: vec!["db/undo".into()],
+        document: Some("x".repeat(100)),
+        expires: Some(AT),
+    };
+    store.note_history(target().target_key(), &decision).await.unwrap();
     for shard in [Shard::ROOT, Shard(1)] {
         let late = LateMark { slot: 3, attempt: Attempt::FIRST, mark: 7 };
         let sets =
@@ -202,7 +220,7 @@ async fn documents(store: &Store) {
     let incompressible: String = (0..200_u32).map(|number| digest(&number.to_be_bytes())).collect();
     for (name, plan) in [("small", "{}"), ("packed", &"x".repeat(2_000)), ("large", &incompressible)] {
         let target = TargetHead { name: name.into(), ..target() };
-        let creation = TargetTransition { target, expected_version: None, run: None, tombstone: None };
+        let creation = TargetTransition::new(target, None);
         assert!(store.begin_instance(&creation, name, plan.as_bytes()).await.unwrap());
     }
     for (version, size) in [("1.0.0", 1), ("2.0.0", store::store::DOCUMENT_INLINE + 1)] {

@@ -281,6 +281,7 @@ pub async fn transition(
             plan: loaded.digest.clone(),
             routing_key: seen.routing_key.clone(),
             started: now,
+            by: None,
         },
         // The time of the change can be later than that of the clock.
         due: env.now().plus(env.settings.first_sweep_delay),

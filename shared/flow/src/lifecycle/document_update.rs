@@ -80,7 +80,7 @@ pub(super) async fn update(
     if merged.is_none() && !other_key && !is_overtaken {
         return unchanged(env, event, target, waiting, sender).await;
     }
-    let pending = PendingUpdate { generation: event.generation, plan: wanted.digest(), routing_key: key };
+    let pending = PendingUpdate { generation: event.generation, plan: wanted.digest(), routing_key: key, by: None };
     if waiting.is_none() && target.pending_update.as_ref() == Some(&pending) {
         return Ok(Some((LifecycleResult::Waiting, event.generation, FollowUp::default())));
     }

@@ -41,6 +41,10 @@ pub(crate) fn target(target: TargetKey<'_>) -> String {
     format!("t#{}#{}", encode(target.kind), encode(target.name))
 }
 
+pub(crate) fn history(target: TargetKey<'_>) -> String {
+    format!("y#{}#{}", encode(target.kind), encode(target.name))
+}
+
 /// Returns the range of partition keys of targets of a kind, or of all kinds, after the target `after`.
 pub(crate) fn targets(kind: Option<&str>, after: Option<TargetKey<'_>>) -> (String, String) {
     let prefix = kind.map_or_else(|| "t#".to_owned(), |kind| format!("t#{}#", encode(kind)));

@@ -47,7 +47,7 @@ pub(crate) fn new_run(run: &NewRun) -> Item {
         ("plan", digest(&facts.plan)),
         ("st", number(facts.started.0)),
     ]);
-    root.extend(optional([("rk", facts.routing_key.as_ref().map(text))]));
+    root.extend(optional([("rk", facts.routing_key.as_ref().map(text)), ("cb", facts.by.as_ref().map(text))]));
     root
 }
 
@@ -96,6 +96,7 @@ pub(super) fn read_head(operation: &'static str, item: &Item) -> StoreResult<Run
             plan: reader.digest("plan")?,
             routing_key: reader.text_if_any("rk")?.map(str::to_owned),
             started: reader.time("st")?,
+            by: reader.text_if_any("cb")?.map(str::to_owned),
         }),
         _ => None,
     };

@@ -13,6 +13,7 @@ use ebb_protocol::lifecycle::TargetStopCause;
 
 use super::attribute::{Item, ItemReader, digest, item, item_size, json, number, optional, text};
 use super::document::BodyStorage;
+use super::history::history_item;
 use super::plan::plan_item;
 use super::run::new_run;
 use super::{MeteredTable, TOMBSTONE_RETENTION_MS, key, pauses, wait};
@@ -73,6 +74,7 @@ fn target_item(target: &TargetHead, mark: &str) -> StoreResult<Item> {
         ("up", (target.updates > 0).then(|| number(target.updates))),
         ("ow", target.source.as_ref().map(text)),
         ("cb", target.owner.as_ref().map(text)),
+        ("ub", target.changed_by.as_ref().map(text)),
         ("lb", (!target.labels.is_empty()).then(|| json(&target.labels)).transpose()?),
         ("fc", target.first_cause.as_ref().map(text)),
         ("hk", target.hook.map(|hook| text(hook.to_string()))),
@@ -110,6 +112,7 @@ pub(super) fn read_target(operation: &'static str, item: &Item) -> StoreResult<T
         uid: reader.text("uid")?.to_owned(),
         source: reader.text_if_any("ow")?.map(str::to_owned),
         owner: reader.text_if_any("cb")?.map(str::to_owned),
+        changed_by: reader.text_if_any("ub")?.map(str::to_owned),
         labels: reader.json_if_any("lb")?.unwrap_or_default(),
         first_cause: reader.text_if_any("fc")?.map(str::to_owned),
         generation: reader.number("gen")?,
@@ -195,8 +198,8 @@ impl ReadTarget for Store {
 #[async_trait]
 impl MoveTarget for Store {
     async fn move_target(&self, transition: &TargetTransition) -> StoreResult<bool> {
-        match (&transition.run, &transition.tombstone) {
-            (None, None) => self.table.put_target(transition).await,
+        match (&transition.run, &transition.tombstone, &transition.entry) {
+            (None, None, None) => self.table.put_target(transition).await,
             _ => Box::pin(self.table.transact(transition, None)).await,
         }
     }
@@ -259,7 +262,10 @@ fn puts(transition: &TargetTransition, mark: &str, plan: Option<Item>) -> StoreR
     let put = |item, expression| ItemPut { item, expression };
     let mut puts = vec![(put(target, has_version(seen)), index_entries(&transition.target, seen))];
     let tombstone = transition.tombstone.as_ref().map(tombstone_item);
-    puts.extend(plan.into_iter().chain(tombstone).map(|item| (put(item, WriteExpression::default()), 0)));
+    let key = transition.target.target_key();
+    let entry = transition.entry.as_ref().map(|entry| history_item(key, entry)).transpose()?;
+    let others = plan.into_iter().chain(tombstone).chain(entry);
+    puts.extend(others.map(|item| (put(item, WriteExpression::default()), 0)));
     puts.extend(transition.run.as_ref().map(|run| (put(new_run(run), has_version(None)), 1)));
     Ok(puts)
 }

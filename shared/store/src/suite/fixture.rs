@@ -185,6 +185,7 @@ pub(super) fn new_run(name: &str) -> NewRun {
         plan: ebb_protocol::id::digest(b"plan"),
         routing_key: Some("rk".into()),
         started: Timestamp(1_800_000_000_000),
+        by: Some("token ci".into()),
     };
     NewRun { id, facts, due: Timestamp(1_800_000_060_000) }
 }

@@ -21,6 +21,7 @@ pub(super) async fn a_target_is_read_unchanged(fixture: StoreFixture) {
         hook: Some(Hook::PostStop),
         source: Some("previews".into()),
         owner: Some("source previews".into()),
+        changed_by: Some("ttl".into()),
         labels: [("team".to_owned(), "payments \u{1f40b}".to_owned())].into(),
         first_cause: Some("db/make: why".into()),
         routing_key: Some("rk".into()),
@@ -45,7 +46,12 @@ pub(super) async fn a_target_is_read_unchanged(fixture: StoreFixture) {
             plugins: vec!["c@1.0.0".into()],
             ttl_ms: Some(5),
         }),
-        pending_update: Some(PendingUpdate { generation: 3, plan: "p".into(), routing_key: None }),
+        pending_update: Some(PendingUpdate {
+            generation: 3,
+            plan: "p".into(),
+            routing_key: None,
+            by: Some("token ci".into()),
+        }),
         refused_update: Some(RefusedUpdate { generation: 2, reason: "r".into() }),
         events: TargetEvents {
             recent: ["1", "2"].map(|id| EventRef::new(EventName::new("sleep").unwrap(), id)).into(),

@@ -217,7 +217,7 @@ async fn fill_gone(state: &Path, count: usize) -> anyhow::Result<String> {
         version: 1,
         ..TargetHead::new(KIND, &name(0), "uid-0", platform::now())
     };
-    let transition = TargetTransition { target, expected_version: None, run: None, tombstone: None };
+    let transition = TargetTransition::new(target, None);
     ensure!(store.move_target(&transition).await?, "the first target exists already");
     let key = |number| format!("t#{KIND}#{}", name(number));
     let item = table.get(ItemKey::new(key(0), "h")).await?.value.context("the first target")?;

@@ -1,0 +1,139 @@
+//! The history of targets, and lists of runs.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::api::RunState;
+
+/// What an entry of the history tells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum HistoryChange {
+    /// The instance was created. The entry is that of the first run, of `postStart`, or of an instance without units.
+    #[default]
+    Created,
+    /// The document was changed.
+    Updated,
+    /// A document was accepted. It waits for the end of a run, or for the earlier instance of the name.
+    Accepted,
+    /// The units of an event run.
+    Event,
+    /// The instance was deleted.
+    Deleted,
+    /// The `ttl` of the instance ended.
+    Expired,
+    /// An operator retries failed units.
+    Retried,
+    /// An operator retries a teardown with another version of a plugin.
+    Repaired,
+    /// An operator marks failed units of a teardown as complete.
+    ForceCompleted,
+    /// An operator marks all open units of a teardown as complete.
+    ForceDeleted,
+}
+
+impl HistoryChange {
+    /// Returns the change as words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::Updated => "updated",
+            Self::Accepted => "accepted",
+            Self::Event => "event",
+            Self::Deleted => "deleted",
+            Self::Expired => "expired",
+            Self::Retried => "retried",
+            Self::Repaired => "repaired",
+            Self::ForceCompleted => "force-completed",
+            Self::ForceDeleted => "force-deleted",
+        }
+    }
+}
+
+/// An entry of the history of a target.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HistoryEntry {
+    /// Names the entry among those of its target.
+    pub id: String,
+    pub time: String,
+    pub change: HistoryChange,
+    /// The verified caller: `platform`, `token NAME`, `ISSUER SUBJECT`, `role ROLE`, `source NAME` or `ttl`. Absent if it is
+    /// unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// The instance.
+    pub uid: String,
+    /// The generation of the document.
+    pub generation: u64,
+    /// The run that began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<HistoryRun>,
+    /// Why an operator decided it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The units that a decision concerns, `RESOURCE/UNIT`, at most 50.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub units: Vec<String>,
+    /// The digest of the stored document. The entry itself has the text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub document: Option<String>,
+}
+
+/// A run in the history or in a list.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HistoryRun {
+    pub id: String,
+    /// For example `preStart`.
+    pub hook: String,
+    pub state: RunState,
+}
+
+/// A page of the history of a target.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HistoryPage {
+    /// The newest first. May be empty although more pages follow.
+    pub entries: Vec<HistoryEntry>,
+    /// The query parameter `nextToken` of the next page. Absent on the last page.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_token: Option<String>,
+}
+
+/// An entry with its document.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HistoryDetail {
+    #[serde(flatten)]
+    pub entry: HistoryEntry,
+    /// The text of the document. Absent if the entry has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+}
+
+/// A run of a target, in a list.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ListedRun {
+    pub kind: String,
+    pub name: String,
+    pub uid: String,
+    pub started: String,
+    /// The verified caller that caused the run, as in the history.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    #[serde(flatten)]
+    pub run: HistoryRun,
+}
+
+/// A page of runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RunPage {
+    /// Ordered by the kind and name of the target. May be empty although more pages follow.
+    pub runs: Vec<ListedRun>,
+    /// The query parameter `nextToken` of the next page. Absent on the last page.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_token: Option<String>,
+}

@@ -1,0 +1,81 @@
+//! Entries of the history of targets: `y#KIND#NAME` / `TIME-SUBJECT`. The entry is JSON in `b`, and its document is
+//! compressed in `z`.
+//!
+//! TIME counts down, so the newest entry is the first one of its partition. SUBJECT is the id of the run, or the digest of
+//! a change without a run.
+
+use async_trait::async_trait;
+use aws_sdk_dynamodb::primitives::Blob;
+use aws_sdk_dynamodb::types::AttributeValue;
+use ebb_protocol::id::TargetKey;
+
+use super::attribute::{Item, ItemReader, item, json, number, optional, text};
+use super::document::PACKED;
+use super::key;
+use super::packed::{pack, unpack};
+use crate::item_table::ItemQuery;
+use crate::items::HistoryItem;
+use crate::ops::{HistoryItems, NoteHistory, ReadHistory, StoreResult};
+use crate::store::Store;
+use crate::table::TableSpec;
+
+/// Sort keys begin with a digit.
+const GREATEST: &str = ":";
+
+pub(super) fn history_item(target: TargetKey<'_>, entry: &HistoryItem) -> StoreResult<Item> {
+    let packed = |document: &String| AttributeValue::B(Blob::new(pack(document.as_bytes())));
+    let mut attributes = item([("pk", text(key::history(target))), ("sk", text(entry.id())), ("b", json(entry)?)]);
+    attributes.extend(optional([
+        (PACKED, entry.document.as_ref().map(packed)),
+        (TableSpec::TTL, entry.expires.map(|at| number(at.0.div_ceil(1000)))),
+    ]));
+    Ok(attributes)
+}
+
+fn read_entry(operation: &'static str, item: &Item) -> StoreResult<HistoryItem> {
+    let reader = ItemReader::new(operation, item);
+    let unpacked = |packed: &[u8]| {
+        let document = unpack(packed).and_then(|text| String::from_utf8(text).ok());
+        document.ok_or_else(|| reader.broken(format!("{PACKED} is damaged")))
+    };
+    let document = reader.bytes_if_any(PACKED)?.map(unpacked).transpose()?;
+    Ok(HistoryItem { document, ..reader.json("b")? })
+}
+
+#[async_trait]
+impl NoteHistory for Store {
+    async fn note_history(&self, target: TargetKey<'_>, entry: &HistoryItem) -> StoreResult<()> {
+        self.table.put(history_item(target, entry)?).await
+    }
+}
+
+#[async_trait]
+impl ReadHistory for Store {
+    async fn list_history(
+        &self,
+        target: TargetKey<'_>,
+        after: Option<&str>,
+        limit: usize,
+    ) -> StoreResult<HistoryItems> {
+        let partition = key::history(target);
+        // `!` sorts before every character of an id.
+        let least = after.map_or_else(|| "0".to_owned(), |after| format!("{after}!"));
+        if !key::can_be(&partition, &least) || least.as_str() > GREATEST {
+            return Ok(HistoryItems::default());
+        }
+        // One more shows whether another page follows.
+        let query = ItemQuery::range(partition, least, GREATEST).limit(limit + 1);
+        let items = self.table.pages(&query, limit + 1).await?;
+        let entries = items.iter().take(limit).map(|item| read_entry("Query", item));
+        let entries = entries.collect::<StoreResult<Vec<_>>>()?;
+        let next = entries.last().filter(|_| items.len() > limit).map(HistoryItem::id);
+        Ok(HistoryItems { entries, next })
+    }
+
+    async fn read_history(&self, target: TargetKey<'_>, id: &str) -> StoreResult<Option<HistoryItem>> {
+        if id.is_empty() {
+            return Ok(None);
+        }
+        self.table.read(&key::history(target), id, read_entry).await
+    }
+}
