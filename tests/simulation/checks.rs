@@ -6,11 +6,12 @@ use std::sync::Arc;
 use ebb_documents::plan::document_name;
 use ebb_engine::{Attempt, Hook, RunPhase, TargetPhase, Timestamp, Unit};
 use ebb_protocol::callback::ReasonCode;
+use ebb_protocol::history::HistoryChange;
 use ebb_protocol::id::{self, RunId};
 use ebb_protocol::lifecycle::{FAILED, GONE, READY, STUCK};
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord, OutputStorage};
 use ebb_protocol::value::UnitValue;
-use ebb_store::{InstanceExpiry, RunHead, TargetHead};
+use ebb_store::{HistoryItem, InstanceExpiry, RunHead, TargetHead};
 
 use super::ledger::NotificationEntry;
 use super::plugin_documents::UnitAction;
@@ -32,6 +33,7 @@ pub(super) fn all(simulation: &Simulation, end: u64) {
     wrong.extend(bound::left(simulation));
     wrong.extend(starts(simulation));
     wrong.extend(runs(simulation));
+    wrong.extend(history(simulation));
     wrong.extend(outcomes(simulation));
     wrong.extend(inputs(simulation));
     wrong.extend(states(simulation));
@@ -139,6 +141,37 @@ pub(super) fn runs(simulation: &Simulation) -> Vec<String> {
     let table = simulation.table.state();
     let open = table.roots().filter(|(_, root)| root.head.phase != RunPhase::Closed || root.head.due.is_some());
     open.map(|(run, root)| format!("{run} is {:?}, due {:?}", root.head.phase, root.head.due)).collect()
+}
+
+/// Every run has one entry in the history, with its time and its sender. The entries of attempts to begin it have other times.
+fn history(simulation: &Simulation) -> Vec<String> {
+    let table = simulation.table.state();
+    let mut wrong = Vec::new();
+    let mut times = BTreeSet::new();
+    let tables = [Some(&*table), table.removed.as_deref()];
+    for (run, root) in tables.into_iter().flatten().flat_map(|table| table.roots()) {
+        let Some(facts) = &root.facts else { continue };
+        let own = table.history.values().filter(|entry| entry.run.as_ref() == Some(run));
+        let own: Vec<_> = own.filter(|entry| entry.at == facts.started.0).collect();
+        let change = match run.hook() {
+            Hook::PreStart | Hook::PostStart => vec![HistoryChange::Created],
+            Hook::Update(_) => vec![HistoryChange::Updated],
+            Hook::Event(_) => vec![HistoryChange::Event],
+            Hook::PreStop | Hook::PostStop => vec![HistoryChange::Deleted, HistoryChange::Expired],
+        };
+        let by = facts.by.as_deref().unwrap_or_default();
+        let is_known = by == "platform" || by.starts_with("token ") || by.starts_with("source ") || by == "ttl";
+        let fits = |entry: &&HistoryItem| entry.uid == facts.uid && change.contains(&entry.change);
+        if own.len() != 1 || !own.iter().all(fits) || !is_known {
+            wrong.push(format!("{run}, begun by {by:?} at {:?}, has the entries {own:?}", facts.started));
+        }
+        // An event leaves the time of the phase, which orders the other runs.
+        let is_event = matches!(run.hook(), Hook::Event(_));
+        if !is_event && !times.insert((&facts.kind, &facts.name, facts.started)) {
+            wrong.push(format!("{run} begins at the time of another run of its target"));
+        }
+    }
+    wrong
 }
 
 /// Returns the run of a hook of an instance, in any generation.

@@ -7,6 +7,7 @@ use ebb_api::queries::runs;
 use ebb_flow::advance::callback::{self, CallbackOutcome};
 use ebb_flow::advance::follow_up::FollowUp;
 use ebb_flow::advance::retry::{self, RetryOutcome};
+use ebb_flow::instance::history::Decision;
 use ebb_flow::instance::retention;
 use ebb_flow::lifecycle::{self, LifecycleRejection};
 use ebb_flow::operator::overrides;
@@ -21,6 +22,7 @@ use ebb_flow::{Env, FlowResult, RequestError};
 use ebb_protocol::api::{ForceCompleteUnit, ForceDeleteTarget, RunDetail, SourceResponse};
 use ebb_protocol::api_token::TargetAccess;
 use ebb_protocol::cloudevents::LifecycleType;
+use ebb_protocol::history::HistoryChange;
 use ebb_protocol::id::{RunId, TargetKey};
 use ebb_protocol::lifecycle::{LifecycleData, LifecycleResponse};
 use ebb_protocol::removal::{RemovalGrade, ResourceRemoval};
@@ -38,6 +40,10 @@ pub struct InvocationFailure;
 const SWEEP_BUDGET_MS: u64 = 25_000;
 /// The timeout of an invocation. It is shorter than the in-flight limit of a deployment.
 const TIMEOUT_MS: u64 = 28_000;
+
+/// A decision of the operator.
+const DECISION: Decision<'static> =
+    Decision { change: HistoryChange::Retried, by: Some("role operator"), reason: None };
 
 /// Creates the environment of a function instance, whose cache is empty.
 type NewInstance = Box<dyn Fn() -> Env + Send + Sync>;
@@ -199,7 +205,11 @@ impl SimFunctions {
     /// Retries a target for an operator.
     pub async fn retry(&self, kind: &str, name: &str) -> Result<RetryOutcome, InvocationFailure> {
         let (kind, name) = (kind.to_owned(), name.to_owned());
-        self.invoke("retry", |env, _| async move { retry::retry(&env, TargetKey::new(&kind, &name)).await }).await
+        self.invoke(
+            "retry",
+            |env, _| async move { retry::retry(&env, TargetKey::new(&kind, &name), Some(DECISION)).await },
+        )
+        .await
     }
 
     /// Force-completes a unit for an operator.
@@ -207,7 +217,7 @@ impl SimFunctions {
         let (kind, name) = (kind.to_owned(), name.to_owned());
         let request = ForceCompleteUnit { unit: unit.to_owned(), reason: "as planned".to_owned(), by: None };
         self.invoke("force-complete", |env, _| async move {
-            overrides::force_complete(&env, TargetKey::new(&kind, &name), &request).await.map(drop)
+            overrides::force_complete(&env, TargetKey::new(&kind, &name), &request, DECISION.by).await.map(drop)
         })
         .await
     }
@@ -217,7 +227,7 @@ impl SimFunctions {
         let (kind, name) = (kind.to_owned(), name.to_owned());
         let request = ForceDeleteTarget { reason: "as planned".to_owned(), by: None };
         self.invoke("force-delete", |env, _| async move {
-            overrides::force_delete(&env, TargetKey::new(&kind, &name), &request).await.map(drop)
+            overrides::force_delete(&env, TargetKey::new(&kind, &name), &request, DECISION.by).await.map(drop)
         })
         .await
     }
@@ -230,7 +240,8 @@ impl SimFunctions {
             let plugins = target.map(|target| target.plugins).unwrap_or_default();
             let Some((plugin, _)) = plugins.first().and_then(|plugin| plugin.split_once('@')) else { return Ok(()) };
             let plugin = format!("{plugin}@{REPAIRED}");
-            match repair::repair(&env, table.as_ref(), TargetKey::new(&kind, &name), &plugin, RepairMode::Make).await {
+            let (key, plugin) = (TargetKey::new(&kind, &name), (plugin.as_str(), DECISION.by));
+            match repair::repair(&env, table.as_ref(), key, plugin, RepairMode::Make).await {
                 Err(RequestError::Failed(error)) => Err(error),
                 _ => Ok(()),
             }

@@ -10,11 +10,11 @@ use ebb_store::suite::model::epoch_of;
 use ebb_store::suite::record_model;
 use ebb_store::{
     AttemptUpdate, ChangeFeed, DamagedExpiry, DenialRecord, DesiredKey, DesiredTarget, DesiredTargets, DueExpiries,
-    DueItem, HealthMark, HealthMarks, InstanceExpiry, LOGS, ListDocuments, MoveTarget, NamedDocument, NamedKind,
-    NewRun, NoteChanges, NoteRejections, OUTPUTS, ObjectStore, OpenObject, OutageRecord, PatchResult, PatchRun,
-    PlanStore, PluginItem, PutAttemptResult, PutExpiry, PutOutcome, PutUndelivered, QueryDue, ReadDocuments,
-    ReadOutages, ReadPlugins, ReadRecords, ReadRun, ReadTarget, RemoveExpired, RunHead, SourceRejections, StoreError,
-    StoreResult, TargetHead, TargetTransition, Tombstone, UpdateAttemptRecord,
+    DueItem, HealthMark, HealthMarks, HistoryItem, InstanceExpiry, LOGS, ListDocuments, MoveTarget, NamedDocument,
+    NamedKind, NewRun, NoteChanges, NoteHistory, NoteRejections, OUTPUTS, ObjectStore, OpenObject, OutageRecord,
+    PatchResult, PatchRun, PlanStore, PluginItem, PutAttemptResult, PutExpiry, PutOutcome, PutUndelivered, QueryDue,
+    ReadDocuments, ReadOutages, ReadPlugins, ReadRecords, ReadRun, ReadTarget, RemoveExpired, RunHead,
+    SourceRejections, StoreError, StoreResult, TargetHead, TargetTransition, Tombstone, UpdateAttemptRecord,
 };
 
 use super::runtime::lock;
@@ -219,6 +219,9 @@ impl SimTable {
                 if let Some(tombstone) = &transition.tombstone {
                     state.tombstones.insert(tombstone.instance.clone(), tombstone.ended);
                 }
+                if let Some(entry) = &transition.entry {
+                    state.note(target.target_key(), entry);
+                }
                 if let Some(new) = &transition.run {
                     let mut head = HeadState::new(Epoch::FIRST);
                     head.due = Some(new.due);
@@ -255,6 +258,22 @@ impl MoveTarget for SimTable {
         self.write("PutItem", |state| {
             state.tombstones.insert(tombstone.instance.clone(), tombstone.ended);
             ((), move || format!("tombstone {}", tombstone.instance))
+        })
+        .await
+    }
+}
+
+#[async_trait]
+impl NoteHistory for SimTable {
+    async fn note_history(&self, target: TargetKey<'_>, entry: &HistoryItem) -> StoreResult<()> {
+        // The model explores each operation, and no decision depends on the history.
+        if self.gate().is_some() {
+            self.state().note(target, entry);
+            return Ok(());
+        }
+        self.write("PutItem", |state| {
+            state.note(target, entry);
+            ((), move || format!("{target} {:?} {:?}", entry.change, entry.run))
         })
         .await
     }

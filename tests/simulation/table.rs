@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
 use ebb_engine::{Attempt, HeadState, Hook, RunPhase, Shard, TargetPhase, Timestamp, Unit};
-use ebb_protocol::id::{RunId, instance_key};
+use ebb_protocol::id::{RunId, TargetKey, instance_key};
 use ebb_protocol::record::AttemptRecord;
 use ebb_store::{
-    DesiredKey, DesiredTarget, DueItem, InstanceExpiry, NamedDocument, NamedKind, PluginItem, RunHead,
+    DesiredKey, DesiredTarget, DueItem, HistoryItem, InstanceExpiry, NamedDocument, NamedKind, PluginItem, RunHead,
     SourceRejections, StoreError, StoreResult, TargetHead,
 };
 
@@ -68,6 +68,8 @@ pub struct TableState {
     /// The rejected events of sources, by source.
     pub rejections: BTreeMap<String, SourceRejections>,
     pub tombstones: BTreeMap<String, Timestamp>,
+    /// The entries of the history of each target, by kind, name and id.
+    pub history: BTreeMap<(String, String, String), HistoryItem>,
     pub plans: BTreeMap<String, Vec<u8>>,
     pub plugins: BTreeMap<(String, String), PluginItem>,
     pub objects: BTreeMap<String, Vec<u8>>,
@@ -113,6 +115,11 @@ impl TableState {
         if is_open || self.targets.values().any(needs) {
             self.wrong.push(format!("{subject} is removed and still needed"));
         }
+    }
+
+    /// Adds an entry of the history.
+    pub(super) fn note(&mut self, TargetKey { kind, name }: TargetKey<'_>, entry: &HistoryItem) {
+        self.history.insert((kind.to_owned(), name.to_owned(), entry.id()), entry.clone());
     }
 
     /// Returns the roots of all runs.
@@ -223,7 +230,7 @@ impl SimTable {
         *lock(&self.gate) = Some(gate);
     }
 
-    fn gate(&self) -> Option<Arc<dyn TableGate>> {
+    pub(super) fn gate(&self) -> Option<Arc<dyn TableGate>> {
         lock(&self.gate).clone()
     }
 

@@ -19,10 +19,10 @@ use ebb_protocol::sign::WebhookKeys;
 use ebb_protocol::token::TokenKeys;
 use ebb_store::{
     ChangeFeed, ClusterStore, DesiredTargets, HealthMarks, ListDocuments, ListRejections, ListTargets, MoveTarget,
-    NoteChanges, NoteRejections, ObjectStore, OrphanScans, PatchRun, PlanStore, PutAttemptResult, PutExpiry,
-    PutUndelivered, QueryDue, ReadDocuments, ReadOutages, ReadPlugins, ReadRecords, ReadRun, ReadTarget, RelayOutages,
-    RunFacts, SessionStore, StoreError, TargetHead, TokenStore, UpdateAttemptRecord, WatchChanges, WriteDocuments,
-    WritePlugins,
+    NoteChanges, NoteHistory, NoteRejections, ObjectStore, OrphanScans, PatchRun, PlanStore, PutAttemptResult,
+    PutExpiry, PutUndelivered, QueryDue, ReadDocuments, ReadOutages, ReadPlugins, ReadRecords, ReadRun, ReadTarget,
+    RelayOutages, RunFacts, SessionStore, StoreError, TargetHead, TokenStore, UpdateAttemptRecord, WatchChanges,
+    WriteDocuments, WritePlugins,
 };
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
 
@@ -46,7 +46,7 @@ groups! {
     /// The store operations that advance a run. `complete` needs no other operations.
     DriveStore:
         ReadRun, PatchRun, ReadRecords, UpdateAttemptRecord, PutAttemptResult, ReadTarget, MoveTarget, PlanStore,
-        PutExpiry, ObjectStore, ReadDocuments, HealthMarks, ListDocuments, PutUndelivered, NoteChanges;
+        PutExpiry, ObjectStore, ReadDocuments, HealthMarks, ListDocuments, PutUndelivered, NoteChanges, NoteHistory;
     /// The store operations of plugins and lists.
     ApiStore: DriveStore, ReadPlugins, WritePlugins, ListTargets;
     /// The store operations of all routes, including outages, checks, sources, connections, tokens and sessions.

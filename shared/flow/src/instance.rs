@@ -3,6 +3,7 @@
 pub mod change_feed;
 pub mod changes;
 pub mod due;
+pub mod history;
 pub mod notify;
 pub mod outbox;
 pub mod rejected_events;

@@ -13,6 +13,7 @@ use ebb_engine::target::{
 };
 use ebb_engine::{HookSet, TargetPhase};
 use ebb_protocol::cloudevents::LifecycleType;
+use ebb_protocol::history::HistoryChange;
 use ebb_protocol::id::{InstanceRef, TargetKey};
 use ebb_protocol::lifecycle::{self as fields, LifecycleData, LifecycleResponse, LifecycleResult, TargetStopCause};
 use ebb_store::{ReadPlugins, TargetHead, TargetTransition};
@@ -29,7 +30,7 @@ use crate::instance::rejection::{foreign, stale};
 pub use crate::instance::requester::Requester;
 use crate::instance::retention;
 use crate::instance::target_document::{self, CompiledDocument};
-use crate::instance::{change_feed, due, notify, outbox};
+use crate::instance::{change_feed, due, history, notify, outbox};
 
 /// The target for which a request was decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,8 +117,8 @@ pub async fn begin(
                 create(env, plugins, event_type, event, (requester, decided)).await
             }
             LifecycleType::Deleted => {
-                let sender = (requester.sender, DecidedFor::Any);
-                match begin_delete(env, event.instance(), TargetStopCause::Deleted, sender).await? {
+                let (sender, by) = ((requester.sender, DecidedFor::Any), requester.sender.owner());
+                match begin_delete(env, event.instance(), TargetStopCause::Deleted, sender, by).await? {
                     Some(follow_up) => Ok((response(event, LifecycleResult::Stopping), follow_up)),
                     None => Err(foreign(event.target_key()).into()),
                 }
@@ -212,7 +213,8 @@ async fn create(
             (CreateDecision::Begin(step), seen) if !undelivered || seen.is_none() => {
                 let creation = plan.pending(event, (sender.source(), sender.owner()));
                 let target = transition::begun(env, event.target_key(), &creation, seen.as_ref());
-                let mut transition = transition::transition(env, &target, step, &plan.loaded, None).await?;
+                let document = (None, plan.text.as_deref());
+                let mut transition = transition::apply(env, &target, step, &plan.loaded, document).await?;
                 transition.expected_version = seen.as_ref().map(|target| target.version);
                 transition.tombstone =
                     seen.map(|former| retention::tombstone(env, former.instance_key(), former.since));
@@ -223,10 +225,12 @@ async fn create(
             }
             // The platform has not accepted the `gone` of the previous instance, so this one waits.
             (CreateDecision::Wait | CreateDecision::Begin(_), Some(target)) => {
+                let entry = plan.accepted(env, event, sender.owner());
                 let transition = target.update(|after| {
                     after.waiting = Some(plan.pending(event, (sender.source(), sender.owner())));
                     after.due = due::next_due(env, after);
                 });
+                let transition = TargetTransition { entry: Some(entry), ..transition };
                 if env.store.begin_instance(&transition, &instance, plan.json.as_bytes()).await? {
                     return only(response(event, LifecycleResult::Waiting));
                 }
@@ -239,20 +243,23 @@ async fn create(
 
 /// Ends an instance of any sender for `cause`. The call can be repeated.
 pub async fn delete(env: &Env, instance: InstanceRef<'_>, cause: TargetStopCause) -> FlowResult<()> {
-    match begin_delete(env, instance, cause, (RequestSender::Operator, DecidedFor::Any)).await? {
+    match begin_delete(env, instance, cause, (RequestSender::Operator, DecidedFor::Any), None).await? {
         Some(follow_up) => follow_up.finish(env).await,
         None => Ok(()),
     }
 }
 
 /// Begins to end an instance for `cause`. No unit of its setup starts after this returns; the follow-up stops running
-/// attempts. Returns `None` if the instance belongs to another sender, or the deletion was decided for another target.
+/// attempts. `by` is the verified name of the sender. Returns `None` if the instance belongs to another sender, or the
+/// deletion was decided for another target.
 pub(crate) async fn begin_delete(
     env: &Env,
     instance @ InstanceRef { target: key, uid }: InstanceRef<'_>,
     cause: TargetStopCause,
     (sender, decided): (RequestSender<'_>, DecidedFor),
+    by: Option<String>,
 ) -> FlowResult<Option<FollowUp>> {
+    let by = history::ended_by(cause, by);
     let tombstone = || retention::tombstone(env, instance.key(), env.now());
     for _ in 0..crate::ATTEMPTS {
         let seen = env.store.read_target(key).await?;
@@ -295,14 +302,18 @@ pub(crate) async fn begin_delete(
                     retention::schedule_waiting_removal(env, &target, waiting).await?;
                 }
                 let tombstone = Some(tombstone());
-                let transition = TargetTransition { tombstone, ..target.update(|after| after.waiting = None) };
+                let generation = target.waiting.as_ref().map_or(0, |waiting| waiting.generation);
+                let ended = TargetHead { uid: uid.to_owned(), generation, changed_by: by.clone(), ..target.clone() };
+                let entry = Some(history::entry(env, &ended, HistoryChange::Deleted, env.now()));
+                let transition = target.update(|after| after.waiting = None);
+                let transition = TargetTransition { tombstone, entry, ..transition };
                 if env.store.move_target(&transition).await? {
                     return Ok(Some(FollowUp::default()));
                 }
             }
             (DeleteDecision::Cancel(step) | DeleteDecision::Begin(step), Some(target), Some(loaded)) => {
                 retention::schedule_removal(env, &target, None).await?;
-                let target = TargetHead { stop_cause: cause, ..target };
+                let target = TargetHead { stop_cause: cause, changed_by: by.clone(), ..target };
                 let transition = transition::transition(env, &target, step, &loaded, None).await?;
                 if env.store.move_target(&transition).await? {
                     if is_cancel {

@@ -659,7 +659,7 @@ pub struct HistoryItem {
     /// The units of a decision, at most [`Self::MAX_UNITS`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub units: Vec<String>,
-    /// The document that was applied, if it may be stored.
+    /// The document that was applied, if it may be stored. One with more than 100 KiB after compression is not stored.
     #[serde(skip)]
     pub document: Option<String>,
     /// The time after which the table removes the entry. `None` keeps it.

@@ -135,6 +135,11 @@ impl ApiCaller {
         scopes.join(", ")
     }
 
+    /// Returns `role ROLE`, `token NAME` or `ISSUER SUBJECT`.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Returns the name of a caller with a name of its own. A role has none.
     pub(crate) fn own_name(&self) -> Option<&str> {
         (!self.is_role).then_some(&self.name)

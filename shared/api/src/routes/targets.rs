@@ -7,6 +7,7 @@ use ebb_protocol::api::{
     ForceCompleteUnit, ForceDeleteTarget, OverrideResponse, RejectedEvent, RetryResponse, RetryTarget, TargetDetail,
     TargetDiagnosis,
 };
+use ebb_protocol::history::HistoryChange;
 use ebb_protocol::id::TargetKey;
 use ebb_protocol::limits;
 use serde::Deserialize;
@@ -19,6 +20,7 @@ use crate::queries::{sources, targets, why};
 use crate::{HttpProblem, HttpResult, ServerState};
 use ebb_flow::advance::retry;
 use ebb_flow::error::RequestError;
+use ebb_flow::instance::history::Decision;
 use ebb_flow::instance::target_outputs::SensitiveValues;
 use ebb_flow::operator::overrides;
 use ebb_flow::operator::repair::{self, RepairMode, RepairRejection};
@@ -124,6 +126,7 @@ pub(crate) async fn retry(
         if mode == RepairMode::Make {
             server.caller.log_change("repair", format_args!("{key} by {plugin}"));
         }
+        let plugin = (plugin.as_str(), Some(server.caller.name()));
         let repaired = repair::repair(&server.env, server.store.as_ref(), key, plugin, mode).await;
         let rejected = |rejection| rejected_repair(rejection, key);
         return Ok((status, Json(repaired.map_err(|error: RequestError<_>| error.map(rejected))?)));
@@ -133,7 +136,8 @@ pub(crate) async fn retry(
         return Err(HttpProblem::new(StatusCode::UNPROCESSABLE_ENTITY, "missing-field", detail));
     }
     server.caller.log_change("retry", format_args!("{key}"));
-    match retry::retry(&server.env, key).await? {
+    let decision = Decision { change: HistoryChange::Retried, by: Some(server.caller.name()), reason: None };
+    match retry::retry(&server.env, key, Some(decision)).await? {
         retry::RetryOutcome::Retried(retried) => Ok((StatusCode::ACCEPTED, Json(retried))),
         retry::RetryOutcome::NotFound => Err(unknown(key)),
         retry::RetryOutcome::NothingFailed(detail) => {
@@ -195,7 +199,7 @@ pub(crate) async fn force_complete(
     let key = TargetKey::new(&kind, &name);
     server.caller.log_change("force-complete", format_args!("{} of {key}", request.unit));
     request.by = operator(request.by, &server.caller);
-    override_response(overrides::force_complete(&server.env, key, &request).await?, key)
+    override_response(overrides::force_complete(&server.env, key, &request, Some(server.caller.name())).await?, key)
 }
 
 /// Force-deletes a stuck target. Its remaining resources may still exist. Scope: `operate`.
@@ -212,5 +216,5 @@ pub(crate) async fn force_delete(
     let key = TargetKey::new(&kind, &name);
     server.caller.log_change("force-delete", format_args!("{key}"));
     request.by = operator(request.by, &server.caller);
-    override_response(overrides::force_delete(&server.env, key, &request).await?, key)
+    override_response(overrides::force_delete(&server.env, key, &request, Some(server.caller.name())).await?, key)
 }

@@ -6,14 +6,16 @@ use ebb_documents::compile::{self, PlanUpdate, UpdateError};
 use ebb_documents::plan::{Plan, UnitRef};
 use ebb_engine::target::{next_event, update as decide_update};
 use ebb_engine::{Hook, RunPhase, TargetPhase, UnitProgress};
+use ebb_protocol::history::HistoryChange;
 use ebb_protocol::id::TargetKey;
-use ebb_store::{PendingUpdate, RefusedUpdate, TargetHead};
+use ebb_store::{HistoryItem, PendingUpdate, RefusedUpdate, TargetHead};
 
 use crate::advance::progress::Continuation;
 use crate::advance::transition;
 use crate::env::{CompiledPlan, DesiredStore, Env};
 use crate::error::{FlowError, FlowResult, RequestError};
 use crate::instance::due;
+use crate::instance::history;
 use crate::instance::rejected_events;
 use crate::instance::rejection::LifecycleRejection;
 use crate::instance::target_document::{CompiledDocument, load_plan};
@@ -192,6 +194,7 @@ pub(crate) async fn begin(
     let state = plan.loaded.plan.update.as_ref();
     let changed = TargetHead {
         generation: pending.generation,
+        changed_by: pending.by.clone(),
         updates: state.map_or(target.updates, |state| state.number),
         plan: plan.loaded.digest.clone(),
         plugins: plan.plugins,
@@ -203,8 +206,14 @@ pub(crate) async fn begin(
         ..target.clone()
     };
     let Some(step) = decide_update(&transition::engine_target(&changed), number) else { return Ok(None) };
-    let mut transition = transition::transition(env, &changed, step, &plan.loaded, None).await?;
+    // A run of an event can begin in the same transaction. It does not apply the document.
+    let document = plan.text.as_deref().filter(|_| number.is_some());
+    let mut transition = transition::apply(env, &changed, step, &plan.loaded, (None, document)).await?;
     transition.expected_version = Some(target.version);
+    if number.is_none() {
+        let updated = history::entry(env, &changed, HistoryChange::Updated, env.now());
+        transition.entry = Some(HistoryItem { document: plan.text.clone(), ..updated });
+    }
     if !env.store.begin_instance(&transition, &target.instance_key(), plan.json.as_bytes()).await? {
         return Ok(None);
     }

@@ -8,6 +8,7 @@ use ebb_protocol::id::TargetKey;
 use crate::advance::reopen::{ReopenCause, reopen};
 use crate::env::Env;
 use crate::error::FlowResult;
+use crate::instance::history::{self, Decision};
 use crate::loaded_run::Run;
 use crate::run::override_record;
 
@@ -20,8 +21,9 @@ pub enum RetryOutcome {
     NothingFailed(String),
 }
 
-/// Retries the units without a further attempt in the last run of a failed or stuck target.
-pub async fn retry(env: &Env, key: TargetKey<'_>) -> FlowResult<RetryOutcome> {
+/// Retries the units without a further attempt in the last run of a failed or stuck target. The history gets the `decision`.
+/// `None` continues an interrupted retry.
+pub async fn retry(env: &Env, key: TargetKey<'_>, decision: Option<Decision<'_>>) -> FlowResult<RetryOutcome> {
     let Some(target) = env.store.read_target(key).await? else { return Ok(RetryOutcome::NotFound) };
     let Some(hook) = target.hook.filter(|_| target.phase != TargetPhase::Gone) else {
         return Ok(RetryOutcome::NothingFailed(format!("{key} has nothing to retry")));
@@ -61,10 +63,13 @@ pub async fn retry(env: &Env, key: TargetKey<'_>) -> FlowResult<RetryOutcome> {
         return Ok(RetryOutcome::NothingFailed(text));
     }
     tracing::info!(kind = key.kind, name = key.name, run = %run.id, units = failed.len(), "failed units are retried");
+    let units: Vec<String> = failed.iter().filter_map(|&unit| Some(run.unit(unit)?.key.clone())).collect();
+    if let Some(decision) = decision {
+        history::note_decision(env, &target, decision, units.iter().cloned()).await?;
+    }
     if !reopen(env, &run.id, &failed, ReopenCause::Retry).await? {
         return Ok(RetryOutcome::NothingFailed(format!("{key} is being deleted")));
     }
-    let units = failed.iter().filter_map(|&unit| Some(run.unit(unit)?.key.clone())).collect();
     Ok(RetryOutcome::Retried(RetryResponse {
         run: run.id.to_string(),
         units,

@@ -18,7 +18,7 @@ use crate::advance::reopen;
 use crate::env::{CompiledPlan, Env};
 use crate::error::{FlowError, FlowResult};
 use crate::instance::retention;
-use crate::instance::{change_feed, due, notify, outbox, secrets};
+use crate::instance::{change_feed, due, history, notify, outbox, secrets};
 use crate::loaded_run::Run;
 use crate::ports::QueueMessage;
 use crate::run::cause;
@@ -263,6 +263,18 @@ pub async fn transition(
     loaded: &CompiledPlan,
     ending: Option<Hook>,
 ) -> FlowResult<TargetTransition> {
+    apply(env, seen, step, loaded, (ending, None)).await
+}
+
+/// Does the same as [`transition`]. The history keeps the `document` that the step applies. Writes the entry of the run that
+/// begins.
+pub(crate) async fn apply(
+    env: &Env,
+    seen: &TargetHead,
+    step: PhaseChange,
+    loaded: &CompiledPlan,
+    (ending, document): (Option<Hook>, Option<&str>),
+) -> FlowResult<TargetTransition> {
     let now = seen.change_time(env.now());
     let rules = outbox::rules(env).await?;
     let unconfirmed = match step.phase {
@@ -281,7 +293,7 @@ pub async fn transition(
             plan: loaded.digest.clone(),
             routing_key: seen.routing_key.clone(),
             started: now,
-            by: None,
+            by: history::cause_of_run(seen, hook),
         },
         // The time of the change can be later than that of the clock.
         due: env.now().plus(env.settings.first_sweep_delay),
@@ -321,7 +333,14 @@ pub async fn transition(
         }
         target.due = due::next_due(env, target);
     });
-    Ok(TargetTransition { run, ..transition })
+    let entry = match &run {
+        Some(run) => {
+            history::note_run(env, seen, run, document).await?;
+            None
+        }
+        None => history::without_run(env, seen, step.phase, now, document),
+    };
+    Ok(TargetTransition { run, entry, ..transition })
 }
 
 /// Returns the events of a target after a step, and the hook that begins. Waiting events without units in the plan are
@@ -450,6 +469,7 @@ pub(crate) fn begun(
     TargetHead {
         source: creation.source.clone(),
         owner: creation.owner.clone(),
+        changed_by: creation.owner.clone(),
         labels: creation.labels.clone(),
         generation: creation.generation,
         first_generation: creation.first_generation(),

@@ -9,15 +9,19 @@ use ebb_documents::load::{self, Document, DocumentVars, NoFiles};
 use ebb_documents::model::{Dialect, PluginDoc, ResourceDoc, SandboxDoc, SandboxKind};
 use ebb_documents::plan::Plan;
 use ebb_engine::target::RequestSender;
+use ebb_protocol::history::HistoryChange;
 use ebb_protocol::id::TargetKey;
 use ebb_protocol::lifecycle::LifecycleData;
 use ebb_protocol::sign::WebhookKeys;
-use ebb_store::{NamedKind, PendingCreation, PluginItem, ReadPlugins, StoreError, StoreResult, TargetHead};
+use ebb_store::{
+    HistoryItem, NamedKind, PendingCreation, PluginItem, ReadPlugins, StoreError, StoreResult, TargetHead,
+};
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 
 use crate::env::{CompiledPlan, Env, InstanceCache};
 use crate::error::{FlowError, FlowResult, RequestError};
 use crate::instance::changes::PinnedVersions;
+use crate::instance::history;
 use crate::instance::rejection::LifecycleRejection;
 use crate::offload::offload;
 use crate::ports::RelayClient;
@@ -32,9 +36,26 @@ pub(crate) struct CompiledDocument {
     pub(crate) loaded: Arc<CompiledPlan>,
     pub(crate) json: String,
     pub(crate) plugins: Vec<String>,
+    /// The document, if it may be stored.
+    pub(crate) text: Option<String>,
 }
 
 impl CompiledDocument {
+    /// Sets the document that was compiled to the plan. One with a literal of a sensitive param is not stored.
+    #[must_use]
+    pub(crate) fn of(self, document: Option<&String>) -> Self {
+        let is_storable = sealed_values::sealed_param(&self.loaded.plan).is_none();
+        Self { text: document.filter(|_| is_storable).cloned(), ..self }
+    }
+
+    /// Returns the entry of the history for a document that waits.
+    pub(crate) fn accepted(&self, env: &Env, event: &LifecycleData, by: Option<String>) -> HistoryItem {
+        let now = env.now();
+        let head = TargetHead::new(&event.kind, &event.name, &event.uid, now);
+        let head = TargetHead { generation: event.generation, changed_by: by, ..head };
+        HistoryItem { document: self.text.clone(), ..history::entry(env, &head, HistoryChange::Accepted, now) }
+    }
+
     /// Returns the creation of an instance that `source` and `owner` have requested.
     pub(crate) fn pending(
         &self,
@@ -64,7 +85,7 @@ pub(crate) async fn compile(
     sender: RequestSender<'_>,
 ) -> Result<CompiledDocument, RequestError<LifecycleRejection>> {
     let plan = compile_event(env, plugins, event, (PinnedVersions::Latest, sender)).await?;
-    load_plan(plan).await.map_err(RequestError::Failed)
+    Ok(load_plan(plan).await.map_err(RequestError::Failed)?.of(event.document.as_ref()))
 }
 
 /// Compiles the document of a creation or update. The documents of a source are stored until they are applied, so they
@@ -102,7 +123,7 @@ pub(crate) async fn load_plan(plan: Plan) -> FlowResult<CompiledDocument> {
         Ok::<_, FlowError>((Arc::new(CompiledPlan::of(plan, &digest)?), json))
     });
     let (loaded, json) = loaded.await??;
-    Ok(CompiledDocument { loaded, json, plugins: names })
+    Ok(CompiledDocument { loaded, json, plugins: names, text: None })
 }
 
 /// What a compilation found beside the plan.

@@ -13,8 +13,9 @@ use std::sync::Arc;
 
 use ebb_engine::target::RequestSender;
 use ebb_engine::{Hook, TargetPhase};
+use ebb_protocol::history::HistoryChange;
 use ebb_protocol::lifecycle::{LifecycleData, LifecycleResult};
-use ebb_store::{PendingCreation, PendingUpdate, ReadPlugins, TargetHead};
+use ebb_store::{HistoryItem, PendingCreation, PendingUpdate, ReadPlugins, TargetHead, TargetTransition};
 
 use crate::advance::follow_up::FollowUp;
 use crate::advance::next_run;
@@ -23,12 +24,14 @@ use crate::env::{CompiledPlan, Env};
 use crate::error::{FlowError, FlowResult, RequestError};
 use crate::instance::changes::PinnedVersions;
 use crate::instance::due;
+use crate::instance::history::Decision;
 use crate::instance::rejection::LifecycleRejection;
 use crate::instance::requester::Requester;
 use crate::instance::retention;
 use crate::instance::target_document::{
     CompiledDocument, compile_document, compile_event, compiler_tools, load_plan, no_document,
 };
+use crate::sealed_values;
 
 /// The result of an update with the generation of the target.
 type UpdateOutcome = Option<(LifecycleResult, u64, FollowUp)>;
@@ -80,8 +83,11 @@ pub(super) async fn update(
     if merged.is_none() && !other_key && !is_overtaken {
         return unchanged(env, event, target, waiting, sender).await;
     }
-    let pending = PendingUpdate { generation: event.generation, plan: wanted.digest(), routing_key: key, by: None };
-    if waiting.is_none() && target.pending_update.as_ref() == Some(&pending) {
+    let pending =
+        PendingUpdate { generation: event.generation, plan: wanted.digest(), routing_key: key, by: sender.owner() };
+    // Another caller may repeat the update.
+    let is_same = |present: &PendingUpdate| PendingUpdate { by: present.by.clone(), ..pending.clone() } == *present;
+    if waiting.is_none() && target.pending_update.as_ref().is_some_and(is_same) {
         return Ok(Some((LifecycleResult::Waiting, event.generation, FollowUp::default())));
     }
     if event.generation <= newest {
@@ -92,22 +98,29 @@ pub(super) async fn update(
         return Err(LifecycleRejection::Conflict("outdated", text).into());
     }
     if let Some(waiting) = waiting {
-        let plan = load_plan(wanted).await?;
+        let plan = load_plan(wanted).await?.of(event.document.as_ref());
+        let entry = Some(plan.accepted(env, event, sender.owner()));
         let mut after = plan.pending(event, (waiting.source.as_deref(), waiting.owner.clone()));
         after.first_generation = Some(waiting.first_generation());
         after.routing_key = after.routing_key.or_else(|| waiting.routing_key.clone());
         let transition = target.update(|target| target.waiting = Some(after));
+        let transition = TargetTransition { entry, ..transition };
         let is_written = env.store.begin_instance(&transition, &instance, plan.json.as_bytes()).await?;
         return Ok(is_written.then(|| (LifecycleResult::Waiting, event.generation, FollowUp::default())));
     }
     if !next_run::is_updatable(env, target).await? {
-        return wait(env, target, pending, load_plan(wanted).await?).await;
+        let plan = load_plan(wanted).await?.of(event.document.as_ref());
+        let entry = plan.accepted(env, event, sender.owner());
+        return wait(env, target, pending, plan, entry).await;
     }
+    let is_storable = sealed_values::sealed_param(&wanted).is_none();
+    let text = event.document.clone().filter(|_| is_storable);
     let (plan, number) = match merged {
         Some(update) => (update.plan, update.number),
         None => next_run::rekeyed(env, target, (&current, &wanted)).await?,
     };
-    let Some(continuation) = next_run::begin(env, target, &pending, load_plan(plan).await?, number).await? else {
+    let plan = CompiledDocument { text, ..load_plan(plan).await? };
+    let Some(continuation) = next_run::begin(env, target, &pending, plan, number).await? else {
         return Ok(None);
     };
     let result = if number.is_some() { LifecycleResult::Updating } else { LifecycleResult::Updated };
@@ -120,6 +133,7 @@ async fn wait(
     target: &TargetHead,
     pending: PendingUpdate,
     plan: CompiledDocument,
+    entry: HistoryItem,
 ) -> Result<UpdateOutcome, RequestError<LifecycleRejection>> {
     let (generation, key) = (pending.generation, target.update_key(&pending));
     retention::schedule_update_removal(env, target, &pending).await?;
@@ -129,6 +143,7 @@ async fn wait(
         after.expires = due::end_of_ttl(&plan.loaded, after.created);
         after.due = due::next_due(env, after);
     });
+    let transition = TargetTransition { entry: Some(entry), ..transition };
     if !env.store.begin_instance(&transition, &key, plan.json.as_bytes()).await? {
         return Ok(None);
     }
@@ -169,7 +184,9 @@ async fn unchanged(
     }
     // A retry that was interrupted has moved the target, and is repeated.
     if target.phase != TargetPhase::Ready || target.hook == Some(Hook::PostStart) {
-        let retried = retry::retry(env, event.target_key()).await?;
+        let by = sender.owner();
+        let decision = Decision { change: HistoryChange::Retried, by: by.as_deref(), reason: None };
+        let retried = retry::retry(env, event.target_key(), Some(decision)).await?;
         if matches!(retried, retry::RetryOutcome::Retried(_)) {
             result = LifecycleResult::Retrying;
         }

@@ -9,6 +9,7 @@ use ebb_engine::follow::in_flight;
 use ebb_engine::{RunPhase, TargetPhase, Unit, UnitProgress};
 use ebb_protocol::api::{ForceCompleteUnit, ForceDeleteTarget, OverrideResponse};
 use ebb_protocol::callback::{FailureReason, ReasonCode};
+use ebb_protocol::history::HistoryChange;
 use ebb_protocol::id::TargetKey;
 use ebb_protocol::limits;
 use ebb_store::TargetHead;
@@ -18,6 +19,7 @@ use crate::advance::progress::Continuation;
 use crate::advance::reopen;
 use crate::env::Env;
 use crate::error::FlowResult;
+use crate::instance::history::{self, Decision};
 use crate::loaded_run::{self, Run};
 use crate::run::inputs::InvocationCache;
 use crate::run::lease;
@@ -38,22 +40,36 @@ pub enum OverrideOutcome {
 }
 
 /// Marks a failed unit in the teardown of a stuck target as complete. The teardown continues.
-pub async fn force_complete(env: &Env, key: TargetKey<'_>, request: &ForceCompleteUnit) -> FlowResult<OverrideOutcome> {
-    let by = request.by.as_deref();
-    Box::pin(override_requested(env, key, ("force-complete", &request.reason, by), Some(&request.unit))).await
+/// `caller` is the verified name of the operator.
+pub async fn force_complete(
+    env: &Env,
+    key: TargetKey<'_>,
+    request: &ForceCompleteUnit,
+    caller: Option<&str>,
+) -> FlowResult<OverrideOutcome> {
+    let change = (HistoryChange::ForceCompleted, caller);
+    Box::pin(override_requested(env, key, change, (&request.reason, request.by.as_deref()), Some(&request.unit))).await
 }
 
 /// Marks all units of the stuck hook as complete. The target is then gone, or continues with its next hook.
-pub async fn force_delete(env: &Env, key: TargetKey<'_>, request: &ForceDeleteTarget) -> FlowResult<OverrideOutcome> {
-    Box::pin(override_requested(env, key, ("force-delete", &request.reason, request.by.as_deref()), None)).await
+/// `caller` is the verified name of the operator.
+pub async fn force_delete(
+    env: &Env,
+    key: TargetKey<'_>,
+    request: &ForceDeleteTarget,
+    caller: Option<&str>,
+) -> FlowResult<OverrideOutcome> {
+    let change = (HistoryChange::ForceDeleted, caller);
+    Box::pin(override_requested(env, key, change, (&request.reason, request.by.as_deref()), None)).await
 }
 
-/// Marks the failed unit `named` as complete, or all units that are not done. Logs the request of an operator and its
-/// outcome.
+/// Marks the failed unit `named` as complete, or all units that are not done. Logs a rejected request; the history has the
+/// others.
 async fn override_requested(
     env: &Env,
     key @ TargetKey { kind, name }: TargetKey<'_>,
-    (request, reason, by): (&str, &str, Option<&str>),
+    (change, caller): (HistoryChange, Option<&str>),
+    (reason, by): (&str, Option<&str>),
     named: Option<&str>,
 ) -> FlowResult<OverrideOutcome> {
     let Some(recorded) = recorded_reason(reason, by) else {
@@ -61,16 +77,15 @@ async fn override_requested(
             "`reason` must have 1 to {MAX_REASON} characters, and `by` at most {MAX_OPERATOR}"
         )));
     };
-    let outcome = Box::pin(override_matching(env, key, &recorded, named)).await?;
+    let decision = Decision { change, by: caller, reason: Some(&recorded.message) };
+    let outcome = Box::pin(override_matching(env, key, &recorded, named, decision)).await?;
     match &outcome {
-        OverrideOutcome::Overridden(OverrideResponse { run, units }) => {
-            tracing::info!(kind, name, by, reason, run, ?units, "{request}: done");
-        }
+        OverrideOutcome::Overridden(_) => {}
         OverrideOutcome::NotFound => {
-            tracing::info!(kind, name, by, reason, "{request}: rejected, the target does not exist")
+            tracing::info!(kind, name, caller, by, reason, "an override is rejected: the target does not exist");
         }
         OverrideOutcome::NotStuck(rejection) | OverrideOutcome::Incomplete(rejection) => {
-            tracing::info!(kind, name, by, reason, rejection, "{request}: rejected");
+            tracing::info!(kind, name, caller, by, reason, rejection, "an override is rejected");
         }
     }
     Ok(outcome)
@@ -93,6 +108,7 @@ async fn override_matching(
     key: TargetKey<'_>,
     reason: &FailureReason,
     named: Option<&str>,
+    decision: Decision<'_>,
 ) -> FlowResult<OverrideOutcome> {
     let Some(target) = env.store.read_target(key).await? else { return Ok(OverrideOutcome::NotFound) };
     let torn_down = matches!(target.phase, TargetPhase::Stuck | TargetPhase::Stopping);
@@ -124,6 +140,7 @@ async fn override_matching(
         return Ok(OverrideOutcome::NotStuck(nothing_to_override(&run, &view, named)));
     }
     let list: Vec<Unit> = units.keys().copied().collect();
+    history::note_decision(env, &target, decision, units.values().cloned()).await?;
     if !reopen::override_units(env, &run, &view, &list, reason).await? {
         return Ok(not_stuck());
     }

@@ -12,6 +12,7 @@ use ebb_documents::load::{self, DocumentVars, NoFiles};
 use ebb_documents::model::SandboxDoc;
 use ebb_engine::TargetPhase;
 use ebb_protocol::api::{RetryResponse, UndoChange};
+use ebb_protocol::history::HistoryChange;
 use ebb_protocol::id::TargetKey;
 use ebb_store::{ReadPlugins, TargetHead};
 
@@ -19,6 +20,7 @@ use crate::advance::retry::{self, RetryOutcome};
 use crate::env::Env;
 use crate::error::{FlowError, RequestError};
 use crate::instance::changes::{self, PinnedVersions};
+use crate::instance::history::Decision;
 use crate::instance::target_document::{bind_connections, load_plan};
 use crate::offload::offload;
 
@@ -47,15 +49,15 @@ pub enum RepairMode {
 }
 
 /// Replaces the teardown units of the resources that use a plugin by those of the version `plugin`, `NAME@VERSION`. Then
-/// retries the failed units.
+/// retries the failed units. `by` is the verified name of the caller.
 ///
 /// # Errors
 /// Returns a rejection if the target is not stuck, or if the version cannot repair it.
 pub async fn repair(
     env: &Env,
     plugins: &dyn ReadPlugins,
-    key @ TargetKey { kind, name }: TargetKey<'_>,
-    plugin: &str,
+    key: TargetKey<'_>,
+    (plugin, by): (&str, Option<&str>),
     mode: RepairMode,
 ) -> Result<RetryResponse, RequestError<RepairRejection>> {
     for _ in 0..crate::ATTEMPTS {
@@ -81,13 +83,12 @@ pub async fn repair(
             if !env.store.begin_instance(&transition, &instance, repaired.json.as_bytes()).await? {
                 continue;
             }
-            let units: Vec<&str> = changes.iter().map(|change| change.unit.as_str()).collect();
-            tracing::info!(kind, name, plugin, ?units, "an operator repairs the teardown");
         }
         let run = target.run(hook);
         env.store.set_run_plan(&run, &repaired.loaded.digest).await?;
         env.forget_run(&run);
-        return match retry::retry(env, key).await? {
+        let decision = Decision { change: HistoryChange::Repaired, by, reason: Some(plugin) };
+        return match retry::retry(env, key, Some(decision)).await? {
             RetryOutcome::Retried(retried) => Ok(RetryResponse { changes, ignored, ..retried }),
             RetryOutcome::NotFound => Err(RequestError::Rejected(RepairRejection::NotFound)),
             RetryOutcome::NothingFailed(text) => Err(RequestError::Rejected(RepairRejection::NothingFailed(text))),

@@ -167,7 +167,8 @@ pub async fn apply(
             let instance = request.target_key().instance(second);
             // The instance may have begun since, and is then the only one.
             let sender = (requester.sender, DecidedFor::seen(head.as_ref()));
-            let deleted = lifecycle::begin_delete(env, instance, TargetStopCause::Deleted, sender);
+            let by = requester.sender.owner();
+            let deleted = lifecycle::begin_delete(env, instance, TargetStopCause::Deleted, sender, by);
             match Box::pin(deleted).await? {
                 Some(follow_up) => follow_ups.push(follow_up),
                 None => continue,
@@ -317,7 +318,8 @@ pub async fn delete(
     for uid in &uids {
         let (instance, cause) = (target.instance(uid), TargetStopCause::Deleted);
         let sender = (RequestSender::Operator, DecidedFor::Any);
-        follow_ups.extend(Box::pin(lifecycle::begin_delete(env, instance, cause, sender)).await?);
+        let by = Some(access.caller.clone());
+        follow_ups.extend(Box::pin(lifecycle::begin_delete(env, instance, cause, sender, by)).await?);
     }
     let uid = uids.last().cloned().unwrap_or_default();
     let generation = match &head.waiting {

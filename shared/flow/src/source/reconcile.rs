@@ -232,8 +232,9 @@ async fn delete(
         }));
     };
     let instance = desired.key.target_key().instance(uid);
-    let sender = (RequestSender::Source(&desired.key.source), DecidedFor::seen(head));
-    let deleted = lifecycle::begin_delete(env, instance, TargetStopCause::Deleted, sender);
+    let source = RequestSender::Source(&desired.key.source);
+    let sender = (source, DecidedFor::seen(head));
+    let deleted = lifecycle::begin_delete(env, instance, TargetStopCause::Deleted, sender, source.owner());
     let Some(follow_up) = Box::pin(deleted).await? else { return Ok(None) };
     follow_ups.push(follow_up);
     let is_last = own.len() == 1;

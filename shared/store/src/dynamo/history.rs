@@ -22,11 +22,15 @@ use crate::table::TableSpec;
 /// Sort keys begin with a digit.
 const GREATEST: &str = ":";
 
+/// The largest compressed document that is stored. An item may have 400 KB.
+const MAX_PACKED: usize = 100 << 10;
+
 pub(super) fn history_item(target: TargetKey<'_>, entry: &HistoryItem) -> StoreResult<Item> {
-    let packed = |document: &String| AttributeValue::B(Blob::new(pack(document.as_bytes())));
+    let packed = entry.document.as_ref().map(|document| pack(document.as_bytes()));
+    let packed = packed.filter(|packed| packed.len() <= MAX_PACKED);
     let mut attributes = item([("pk", text(key::history(target))), ("sk", text(entry.id())), ("b", json(entry)?)]);
     attributes.extend(optional([
-        (PACKED, entry.document.as_ref().map(packed)),
+        (PACKED, packed.map(|packed| AttributeValue::B(Blob::new(packed)))),
         (TableSpec::TTL, entry.expires.map(|at| number(at.0.div_ceil(1000)))),
     ]));
     Ok(attributes)

@@ -26,7 +26,7 @@ use crate::measured_store::MeasuredStore;
 use crate::virtual_stack::{HOUR, UID, VirtualStack, created};
 
 /// Maximum price of a million units, in dollars.
-const MAX_PRICE: f64 = 3.32;
+const MAX_PRICE: f64 = 3.45;
 /// The name of the sandbox.
 const NAME: &str = "priced";
 const DAY: u64 = 24 * HOUR;

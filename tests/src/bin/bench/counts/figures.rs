@@ -10,13 +10,13 @@ use super::shapes::{CountCase, ResultDelivery, RunShape, UnitOutputs};
 const WRITES: [(UnitOutputs, u64); 2] = [(UnitOutputs::Nothing, 1), (UnitOutputs::Kept, 2)];
 /// Writes of an acceptance (202) at most. Acceptances of one invocation share a write.
 const ACCEPTED: u64 = 1;
-/// Write units of the first run of an instance without its units: start of target, run and plan 8 (target 2, its list
-/// entry 1, run 2, its wake-up 1, plan 2), change to ready 1, close of the run 2.
-const RUN_UNITS: u64 = 11;
+/// Write units of the first run of an instance without its units: its entry in the history 1, start of target, run and plan
+/// 8 (target 2, its list entry 1, run 2, its wake-up 1, plan 2), change to ready 1, close of the run 2.
+const RUN_UNITS: u64 = 12;
 /// The own estimate counts a removed index entry that may not exist.
 const UNKNOWN_ENTRIES: u64 = 1;
-/// Write requests of the first run without its units: start, ready, close.
-const RUN_WRITES: u64 = 3;
+/// Write requests of the first run without its units: entry, start, ready, close.
+const RUN_WRITES: u64 = 4;
 /// Reads of the first run without its units: target, tombstone and plugin, the target at the end, target, run and target
 /// again for the notification, the target after it, and the feed of changes at the start and at the end.
 const RUN_READS: u64 = 10;

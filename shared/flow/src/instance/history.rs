@@ -1,0 +1,117 @@
+//! Entries of the history of targets: who changed what, when and why.
+//!
+//! The entry of a run is written before the transaction that begins the run. If the transaction fails, the entry counts for
+//! nothing, because no run began at its time. A change without a run has its entry in its own transaction. A decision
+//! of an operator is written before its effect.
+
+use ebb_engine::target::RequestSender;
+use ebb_engine::{Hook, TargetPhase, Timestamp};
+use ebb_protocol::history::HistoryChange;
+use ebb_protocol::lifecycle::TargetStopCause;
+use ebb_protocol::limits;
+use ebb_store::{HistoryItem, NewRun, TargetHead};
+
+use crate::env::Env;
+use crate::error::FlowResult;
+
+/// The sender of the end of a TTL.
+pub const TTL: &str = "ttl";
+
+/// A decision of an operator about a target.
+#[derive(Clone, Copy, Debug)]
+pub struct Decision<'a> {
+    pub change: HistoryChange,
+    /// The verified name of the caller. `None` if it is unknown.
+    pub by: Option<&'a str>,
+    pub reason: Option<&'a str>,
+}
+
+/// Returns the sender of the end of an instance.
+pub(crate) fn ended_by(cause: TargetStopCause, sender: Option<String>) -> Option<String> {
+    match cause {
+        TargetStopCause::Expired => Some(TTL.to_owned()),
+        TargetStopCause::Deleted => sender,
+    }
+}
+
+/// Returns the sender that causes a run of a target. Only the platform sends events.
+pub(crate) fn cause_of_run(target: &TargetHead, hook: Hook) -> Option<String> {
+    match hook {
+        Hook::Event(_) => RequestSender::Platform.owner(),
+        _ => target.changed_by.clone(),
+    }
+}
+
+/// Returns an entry about the present instance of a target at the time `at`.
+pub(crate) fn entry(env: &Env, target: &TargetHead, change: HistoryChange, at: Timestamp) -> HistoryItem {
+    HistoryItem {
+        at: at.0,
+        change,
+        by: target.changed_by.clone(),
+        uid: target.uid.clone(),
+        generation: target.generation,
+        expires: env.settings.retention.map(|retention| at.plus(retention)),
+        ..HistoryItem::default()
+    }
+}
+
+/// Returns the change that a hook belongs to.
+fn change_of(target: &TargetHead, hook: Hook) -> HistoryChange {
+    match hook {
+        Hook::PreStart | Hook::PostStart => HistoryChange::Created,
+        Hook::Update(_) => HistoryChange::Updated,
+        Hook::Event(_) => HistoryChange::Event,
+        Hook::PreStop | Hook::PostStop => end_of(target),
+    }
+}
+
+fn end_of(target: &TargetHead) -> HistoryChange {
+    match target.stop_cause {
+        TargetStopCause::Expired => HistoryChange::Expired,
+        TargetStopCause::Deleted => HistoryChange::Deleted,
+    }
+}
+
+/// Writes the entry of a run that is about to begin. `document` is applied by it.
+pub(crate) async fn note_run(env: &Env, target: &TargetHead, run: &NewRun, document: Option<&str>) -> FlowResult<()> {
+    let entry = HistoryItem {
+        by: None,
+        run: Some(run.id.clone()),
+        document: document.map(str::to_owned),
+        ..entry(env, target, change_of(target, run.id.hook()), run.facts.started)
+    };
+    Ok(env.store.note_history(target.target_key(), &entry).await?)
+}
+
+/// Returns the entry of a change of the phase without a run: of an instance that begins without units, or that is gone
+/// without a teardown. Another change has none.
+pub(crate) fn without_run(
+    env: &Env,
+    seen: &TargetHead,
+    phase: TargetPhase,
+    at: Timestamp,
+    document: Option<&str>,
+) -> Option<HistoryItem> {
+    let change = match (phase, seen.hook) {
+        (TargetPhase::Ready, None) if seen.phase == TargetPhase::Starting => HistoryChange::Created,
+        (TargetPhase::Gone, hook) if !hook.is_some_and(Hook::is_teardown) => end_of(seen),
+        _ => return None,
+    };
+    Some(HistoryItem { document: document.map(str::to_owned), ..entry(env, seen, change, at) })
+}
+
+/// Writes a decision about `units` of a target, as `RESOURCE/UNIT`.
+pub(crate) async fn note_decision(
+    env: &Env,
+    target: &TargetHead,
+    Decision { change, by, reason }: Decision<'_>,
+    units: impl IntoIterator<Item = String>,
+) -> FlowResult<()> {
+    let entry = HistoryItem {
+        by: by.map(str::to_owned),
+        reason: reason.map(limits::message),
+        units: units.into_iter().take(HistoryItem::MAX_UNITS).collect(),
+        ..entry(env, target, change, env.now())
+    };
+    Ok(env.store.note_history(target.target_key(), &entry).await?)
+}
