@@ -33,6 +33,7 @@ mod lifecycle {
     pub(crate) mod cluster_waits;
     pub(crate) mod documented;
     pub(crate) mod events;
+    pub(crate) mod history;
     pub(crate) mod late;
     pub(crate) mod many;
     pub(crate) mod monitoring;
@@ -157,6 +158,8 @@ fn main() {
         lifecycle::self_service: a_target_is_created_and_deleted_with_a_token
             a_repeated_request_begins_no_second_instance concurrent_requests_begin_one_instance
             a_named_instance_waits_for_the_former_one a_dry_run_writes_nothing;
+        lifecycle::history: each_change_has_an_entry_with_its_caller runs_are_listed_by_state_and_hook
+            a_document_with_a_sensitive_literal_is_not_stored;
         lifecycle::owners: a_page_ends_after_many_other_targets an_instance_keeps_its_owner
             the_first_cause_is_shown_until_a_retry lists_are_filtered;
         lifecycle::own_hooks: a_namespace_and_a_route_group_with_own_hooks another_kind_than_that_of_the_document;

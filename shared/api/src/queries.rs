@@ -7,6 +7,7 @@ pub mod checks;
 mod cluster_policies;
 pub mod clusters;
 mod connections;
+pub(crate) mod history;
 mod live;
 pub mod logs;
 pub(crate) mod named_documents;

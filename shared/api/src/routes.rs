@@ -5,6 +5,7 @@ pub(super) mod callbacks;
 pub(super) mod changes;
 pub(super) mod checks;
 pub(super) mod clusters;
+pub(super) mod history;
 pub(super) mod lifecycle;
 pub(super) mod mcp;
 pub(super) mod meta;

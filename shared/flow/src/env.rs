@@ -20,9 +20,9 @@ use ebb_protocol::token::TokenKeys;
 use ebb_store::{
     ChangeFeed, ClusterStore, DesiredTargets, HealthMarks, ListDocuments, ListRejections, ListTargets, MoveTarget,
     NoteChanges, NoteHistory, NoteRejections, ObjectStore, OrphanScans, PatchRun, PlanStore, PutAttemptResult,
-    PutExpiry, PutUndelivered, QueryDue, ReadDocuments, ReadOutages, ReadPlugins, ReadRecords, ReadRun, ReadTarget,
-    RelayOutages, RunFacts, SessionStore, StoreError, TargetHead, TokenStore, UpdateAttemptRecord, WatchChanges,
-    WriteDocuments, WritePlugins,
+    PutExpiry, PutUndelivered, QueryDue, ReadDocuments, ReadHistory, ReadOutages, ReadPlugins, ReadRecords, ReadRun,
+    ReadTarget, RelayOutages, RunFacts, SessionStore, StoreError, TargetHead, TokenStore, UpdateAttemptRecord,
+    WatchChanges, WriteDocuments, WritePlugins,
 };
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
 
@@ -52,7 +52,7 @@ groups! {
     /// The store operations of all routes, including outages, checks, sources, connections, tokens and sessions.
     HttpStore:
         ApiStore, DiagnosisStore, RelayOutages, ClusterStore, QueryDue, DesiredStore, ListRejections, TokenStore,
-        SessionStore, WatchChanges, WriteDocuments;
+        SessionStore, WatchChanges, WriteDocuments, ReadHistory;
     /// The store operations that a diagnosis of a target needs in addition to [`DriveStore`].
     DiagnosisStore: ReadOutages, ReadPlugins, DesiredTargets;
     /// The store operations that apply the events of sources.

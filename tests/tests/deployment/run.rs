@@ -312,6 +312,10 @@ pub(crate) async fn all() -> DeployedFunctions {
     instance.phase("completed", "1", "stuck").await;
     instance.post(&path("completed", "force-complete"), json!({"unit": "r/undo", "reason": "a test"}), 202).await;
     instance.phase("completed", "1", "gone").await;
+    let history = instance.get(&path("completed", "history")).await;
+    let entry = history["entries"][0]["id"].as_str().unwrap();
+    instance.get(&path("completed", &format!("history/{entry}"))).await;
+    instance.get("/v1/runs?kind=sandbox").await;
     // After a force delete, the next instance of the name starts.
     assert_eq!(instance.create("deleted", "2", "stuck", "").await, 202);
     instance.post(&path("deleted", "force-delete"), json!({"reason": "a test"}), 202).await;

@@ -230,6 +230,11 @@ pub(crate) async fn a_stuck_unit_is_force_completed() {
     assert_eq!(overridden["units"], json!(["r/drop"]));
     let target = harness.phase("a", TargetState::Gone).await;
     overridden_units(&target, &["drop"], "overridden by ada: removed by hand");
+    let history: Value = harness.get("/v1/targets/sandbox/a/history").await.is(200).json();
+    let decision = &history["entries"][0];
+    assert_eq!([&decision["change"], &decision["by"]], ["forceCompleted", "role operator"], "{history}");
+    assert_eq!(decision["reason"], "overridden by ada: removed by hand");
+    assert_eq!(decision["units"][0], "r/drop");
     assert_eq!((harness.receiver.count("POST /drop"), harness.receiver.count("POST /unmark")), (1, 1));
     assert_eq!(remaining_units(&harness).await, ["r/make"], "the resource may exist");
     harness.notified("a", &["ready", "stuck", "gone"]).await;

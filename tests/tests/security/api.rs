@@ -85,6 +85,9 @@ pub(super) fn routes(run: &str) -> Vec<ApiRequest> {
         ("GET /v1/changes", READ, None),
         ("GET /v1/targets/sandbox/a", READ, None),
         ("GET /v1/targets/sandbox/a/why", READ, None),
+        ("GET /v1/targets/sandbox/a/history", READ, None),
+        ("GET /v1/targets/sandbox/a/history/0", READ, None),
+        ("GET /v1/runs", READ, None),
         ("POST /v1/targets", WRITE_TARGETS, Some(request)),
         ("DELETE /v1/targets/sandbox/a", WRITE_TARGETS, None),
         ("POST /v1/targets/sandbox/a/retry", WRITE_TARGETS, None),
@@ -201,7 +204,7 @@ pub(crate) async fn scopes() {
 
 pub(crate) async fn unknown_routes_and_methods() {
     let harness = ready().await;
-    for path in ["/v1", "/v2/plugins", "/v1/plugins/", "/v1/plugin", "/v1/targets/sandbox", "/v1/runs"] {
+    for path in ["/v1", "/v2/plugins", "/v1/plugins/", "/v1/plugin", "/v1/targets/sandbox", "/v1/run"] {
         harness.get(path).await.is_problem(404, "not-found");
     }
     for (line, status, code) in [
@@ -212,6 +215,11 @@ pub(crate) async fn unknown_routes_and_methods() {
         ("GET /v1/plugins/simple/versions/9.9.9", 404, "not-found"),
         ("GET /v1/targets/room/a", 404, "not-found"),
         ("GET /v1/targets/sandbox/none/why", 404, "not-found"),
+        ("GET /v1/targets/sandbox/none/history", 404, "not-found"),
+        ("GET /v1/targets/sandbox/a/history/0", 404, "not-found"),
+        ("GET /v1/targets/sandbox/a/history?nextToken=x", 400, "invalid-next-token"),
+        ("GET /v1/runs?name=a", 400, "invalid-query"),
+        ("GET /v1/runs?since=yesterday", 400, "invalid-query"),
         ("GET /v1/runs/aaaaaaaaaaaaaaaa-1-pre-start", 404, "not-found"),
         ("GET /v1/runs/not-a-run", 400, "invalid-run-id"),
         ("DELETE /v1/plugins/nothing/versions/1.0.0", 404, "not-found"),

@@ -118,7 +118,7 @@ pub async fn list(
 }
 
 /// Parses a `nextToken` into the kind and name of the last target of a page.
-fn cursor(text: &str) -> Result<TargetKey<'_>, FieldError> {
+pub(crate) fn cursor(text: &str) -> Result<TargetKey<'_>, FieldError> {
     let (kind, name) = text.split_once('/').unwrap_or((text, ""));
     // A target cannot be named `.` or `..`, but a page can begin after these names.
     let is_folder = matches!(name, "." | "..");

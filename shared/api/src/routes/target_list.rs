@@ -104,7 +104,7 @@ impl ListQuery {
 /// The place for which the `nextToken` of a limited caller is encrypted.
 const PAGE: &str = "page of targets";
 
-fn foreign_token() -> FieldError {
+pub(super) fn foreign_token() -> FieldError {
     FieldError { field: "nextToken", problem: "is not the `nextToken` of a page of this caller".to_owned() }
 }
 

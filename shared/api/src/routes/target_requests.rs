@@ -87,7 +87,6 @@ pub(crate) async fn apply(
         Ok(begun) => begun,
         Err(error) => return Err(server.rejected(request.target_key(), error).await),
     };
-    server.caller.log_change("apply target", format_args!("{} with uid {}", response.target, response.uid));
     accepted(&server, request.target_key(), response, follow_ups).await
 }
 
@@ -115,7 +114,6 @@ pub(crate) async fn delete(
     let access = server.access();
     let deleted = Box::pin(target_request::delete(&server.env, key, query.uid.as_deref(), &access)).await?;
     let Some((response, follow_ups)) = deleted else { return Err(server.refusal(key).await) };
-    server.caller.log_change("delete target", format_args!("{} with uid {}", response.target, response.uid));
     accepted(&server, key, response, follow_ups).await
 }
 

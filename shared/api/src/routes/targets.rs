@@ -123,9 +123,6 @@ pub(crate) async fn retry(
             true => (RepairMode::Preview, StatusCode::OK),
             false => (RepairMode::Make, StatusCode::ACCEPTED),
         };
-        if mode == RepairMode::Make {
-            server.caller.log_change("repair", format_args!("{key} by {plugin}"));
-        }
         let plugin = (plugin.as_str(), Some(server.caller.name()));
         let repaired = repair::repair(&server.env, server.store.as_ref(), key, plugin, mode).await;
         let rejected = |rejection| rejected_repair(rejection, key);
@@ -135,7 +132,6 @@ pub(crate) async fn retry(
         let detail = "`dryRun` needs `plugin`; `GET …/why` lists the failed units";
         return Err(HttpProblem::new(StatusCode::UNPROCESSABLE_ENTITY, "missing-field", detail));
     }
-    server.caller.log_change("retry", format_args!("{key}"));
     let decision = Decision { change: HistoryChange::Retried, by: Some(server.caller.name()), reason: None };
     match retry::retry(&server.env, key, Some(decision)).await? {
         retry::RetryOutcome::Retried(retried) => Ok((StatusCode::ACCEPTED, Json(retried))),
@@ -197,7 +193,6 @@ pub(crate) async fn force_complete(
     JsonBody(mut request): JsonBody<ForceCompleteUnit>,
 ) -> HttpResult<(StatusCode, Json<OverrideResponse>)> {
     let key = TargetKey::new(&kind, &name);
-    server.caller.log_change("force-complete", format_args!("{} of {key}", request.unit));
     request.by = operator(request.by, &server.caller);
     override_response(overrides::force_complete(&server.env, key, &request, Some(server.caller.name())).await?, key)
 }
@@ -214,7 +209,6 @@ pub(crate) async fn force_delete(
     JsonBody(mut request): JsonBody<ForceDeleteTarget>,
 ) -> HttpResult<(StatusCode, Json<OverrideResponse>)> {
     let key = TargetKey::new(&kind, &name);
-    server.caller.log_change("force-delete", format_args!("{key}"));
     request.by = operator(request.by, &server.caller);
     override_response(overrides::force_delete(&server.env, key, &request, Some(server.caller.name())).await?, key)
 }

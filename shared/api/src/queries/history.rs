@@ -1,0 +1,182 @@
+//! Reads the history of a target, and lists runs.
+
+use ebb_engine::{RunPhase, Timestamp};
+use ebb_flow::env::HttpStore;
+use ebb_flow::error::{FlowError, FlowResult, RequestError};
+use ebb_flow::instance::history::TTL;
+use ebb_protocol::api::RunState;
+use ebb_protocol::api_token::TargetAccess;
+use ebb_protocol::history::{HistoryChange, HistoryDetail, HistoryEntry, HistoryPage, HistoryRun, ListedRun, RunPage};
+use ebb_protocol::id::{RunId, TargetKey, digest};
+use ebb_protocol::lifecycle::{self, FieldError};
+use ebb_protocol::time::rfc3339;
+use ebb_store::{HistoryItem, RunFacts, RunHead, TargetHead, TargetList};
+use futures::{StreamExt as _, TryStreamExt as _};
+
+use crate::queries::targets;
+
+/// Entries per page.
+const ENTRIES: usize = 20;
+/// Targets per page of runs. Each has a few runs.
+const TARGETS: usize = 25;
+/// Runs that are read at the same time.
+const READS: usize = 16;
+
+/// Returns true if a text can be the id of an entry.
+pub fn is_entry_id(text: &str) -> bool {
+    let is_part = |letter: u8| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == b'-';
+    text.len() <= 200 && text.as_bytes().first().is_some_and(u8::is_ascii_digit) && text.bytes().all(is_part)
+}
+
+/// Returns a page of the history of a target after the entry `after`. `only` is the instance that the caller may read; `None`
+/// means all instances of the name.
+pub async fn list(
+    store: &dyn HttpStore,
+    key: TargetKey<'_>,
+    after: Option<&str>,
+    only: Option<&str>,
+) -> FlowResult<HistoryPage> {
+    let found = store.list_history(key, after, ENTRIES).await?;
+    let mut own = found.entries;
+    own.retain(|entry| only.is_none_or(|uid| entry.uid == uid));
+    let shown = futures::stream::iter(own).map(|entry| shown(store, entry)).buffered(READS);
+    let entries: Vec<Option<HistoryDetail>> = shown.try_collect().await?;
+    let entries = entries.into_iter().flatten().map(|detail| detail.entry).collect();
+    Ok(HistoryPage { entries, next_token: found.next })
+}
+
+/// Returns an entry with its document, or `None` if it does not exist or belongs to another instance than `only`.
+pub async fn get(
+    store: &dyn HttpStore,
+    key: TargetKey<'_>,
+    id: &str,
+    only: Option<&str>,
+) -> FlowResult<Option<HistoryDetail>> {
+    match store.read_history(key, id).await?.filter(|entry| only.is_none_or(|uid| entry.uid == uid)) {
+        Some(entry) => shown(store, entry).await,
+        None => Ok(None),
+    }
+}
+
+/// Returns an entry for people, or `None` if its run has not begun at its time, or was removed.
+async fn shown(store: &dyn HttpStore, item: HistoryItem) -> FlowResult<Option<HistoryDetail>> {
+    let (id, mut change, mut by, mut run) = (item.id(), item.change, item.by, None);
+    if let Some(of) = &item.run {
+        let heads = store.read_run(of).await?;
+        let facts = heads.first().and_then(|root| root.facts.as_ref());
+        let Some(facts) = facts.filter(|facts| facts.started.0 == item.at) else { return Ok(None) };
+        by.clone_from(&facts.by);
+        if matches!(change, HistoryChange::Deleted | HistoryChange::Expired) {
+            let is_ttl = by.as_deref() == Some(TTL);
+            change = if is_ttl { HistoryChange::Expired } else { HistoryChange::Deleted };
+        }
+        run = Some(summary(of, &heads));
+    }
+    let entry = HistoryEntry {
+        id,
+        time: rfc3339(Timestamp(item.at)),
+        change,
+        by,
+        uid: item.uid,
+        generation: item.generation,
+        run,
+        reason: item.reason,
+        units: item.units,
+        document: item.document.as_ref().map(|text| digest(text.as_bytes())),
+    };
+    Ok(Some(HistoryDetail { entry, text: item.document }))
+}
+
+fn summary(run: &RunId, heads: &[RunHead]) -> HistoryRun {
+    HistoryRun { id: run.to_string(), hook: run.hook().to_string(), state: state(heads) }
+}
+
+/// Returns the state of a run from its head items.
+fn state(heads: &[RunHead]) -> RunState {
+    let Some(root) = heads.first() else { return RunState::Running };
+    match root.head.phase {
+        RunPhase::Running => RunState::Running,
+        RunPhase::Cancelling => RunState::Cancelling,
+        RunPhase::Closed if root.head.stopped.is_some() => RunState::Cancelled,
+        RunPhase::Closed if heads.iter().any(|head| !head.head.failed.is_empty()) => RunState::Failed,
+        RunPhase::Closed => RunState::Succeeded,
+    }
+}
+
+/// The runs of a list that are requested. The default selects all of living targets.
+#[derive(Clone, Debug, Default)]
+pub struct RunFilter {
+    /// `None` means all kinds.
+    pub kind: Option<String>,
+    /// `None` means all names. A name needs a kind.
+    pub name: Option<String>,
+    /// True for the runs of gone targets.
+    pub gone: bool,
+    pub state: Option<RunState>,
+    /// The hook, such as `preStart` or `update-2`.
+    pub hook: Option<String>,
+    /// The earliest start.
+    pub since: Option<Timestamp>,
+    /// The targets that the caller may read. `None` means every target.
+    pub access: Option<TargetAccess>,
+}
+
+impl RunFilter {
+    fn covers(&self, target: &TargetHead) -> bool {
+        self.access.as_ref().is_none_or(|access| access.covers(target.owner.as_deref(), &target.labels))
+    }
+
+    fn selects(&self, run: &HistoryRun, facts: &RunFacts) -> bool {
+        self.state.is_none_or(|state| run.state == state)
+            && self.hook.as_ref().is_none_or(|hook| run.hook == *hook)
+            && self.since.is_none_or(|since| facts.started >= since)
+    }
+}
+
+/// Returns runs of the present instances of a page of targets. `token` is the `nextToken` of the previous page. An invalid
+/// one is rejected.
+pub async fn runs(
+    store: &dyn HttpStore,
+    filter: &RunFilter,
+    token: Option<&str>,
+) -> Result<RunPage, RequestError<FieldError>> {
+    let after = token.map(targets::cursor).transpose().map_err(RequestError::Rejected)?;
+    let kind = filter.kind.as_deref();
+    kind.map(lifecycle::kind).transpose().map_err(RequestError::Rejected)?;
+    // As in a list of targets, all of the kind may be before or after the token.
+    let after = match (kind, after) {
+        (Some(kind), Some(after)) if after.kind > kind => return Ok(RunPage::default()),
+        (Some(kind), Some(after)) if after.kind < kind => None,
+        (_, after) => after,
+    };
+    let (found, next) = match (kind, filter.name.as_deref()) {
+        (Some(kind), Some(name)) => {
+            let target = store.read_target(TargetKey::new(kind, name)).await?;
+            (target.into_iter().collect(), None)
+        }
+        (None, Some(_)) => {
+            let problem = "needs the parameter `kind`".to_owned();
+            return Err(RequestError::Rejected(FieldError { field: "name", problem }));
+        }
+        (kind, None) => {
+            let list = if filter.gone { TargetList::Gone } else { TargetList::Active };
+            let page = store.list_page(list, kind, after, TARGETS).await?;
+            (page.targets, page.next)
+        }
+    };
+    let found: Vec<TargetHead> = found;
+    let own: Vec<TargetHead> = found.into_iter().filter(|target| filter.covers(target)).collect();
+    let ids = own.iter().flat_map(targets::runs_of).collect::<Vec<RunId>>();
+    let read = futures::stream::iter(ids).map(|id| async move {
+        let heads = store.read_run(&id).await?;
+        Ok::<_, FlowError>((id, heads))
+    });
+    let read: Vec<(RunId, Vec<RunHead>)> = read.buffered(READS).try_collect().await?;
+    let listed = read.into_iter().filter_map(|(id, heads)| {
+        let facts = heads.first()?.facts.clone()?;
+        let run = Some(summary(&id, &heads)).filter(|run| filter.selects(run, &facts))?;
+        let RunFacts { kind, name, uid, started, by, .. } = facts;
+        Some(ListedRun { kind, name, uid, started: rfc3339(started), by, run })
+    });
+    Ok(RunPage { runs: listed.collect(), next_token: next.map(|(kind, name)| format!("{kind}/{name}")) })
+}

@@ -1,0 +1,142 @@
+//! Handles the history of targets, `/v1/targets/…/history`, and the list of runs, `GET /v1/runs`.
+
+use axum::Json;
+use axum::http::StatusCode;
+use ebb_protocol::api::RunState;
+use ebb_protocol::api_token::TargetAccess;
+use ebb_protocol::history::{HistoryDetail, HistoryPage, RunPage};
+use ebb_protocol::id::TargetKey;
+use ebb_protocol::lifecycle::FieldError;
+use ebb_protocol::limits;
+use ebb_protocol::time::parse_rfc3339;
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::permitted::{Permitted, ReadTargets};
+use super::sealed_cursors::{opened, sealed};
+use super::target_list::foreign_token;
+use super::targets::unknown;
+use super::{Path, Query};
+use crate::queries::history::{self, RunFilter};
+use crate::{HttpProblem, HttpResult};
+
+/// The place for which the `nextToken` of a limited caller is encrypted.
+const RUNS: &str = "page of runs";
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct HistoryQuery {
+    /// The `nextToken` of the previous page.
+    #[param(pattern = "^[0-9][a-z0-9-]{0,199}$")]
+    pub(crate) next_token: Option<String>,
+}
+
+/// Returns the instance whose history the caller may read, or `None` for all instances of the name. A limited caller may read
+/// that of the present instance.
+async fn readable(server: &Permitted<ReadTargets>, key: TargetKey<'_>) -> HttpResult<Option<String>> {
+    server.check_target(key).await?;
+    if !server.access().is_limited() {
+        return Ok(None);
+    }
+    let target = server.env.store.read_target(key).await?;
+    target.map(|target| Some(target.uid)).ok_or_else(|| unknown(key))
+}
+
+/// Returns the history of a target, the newest entry first, with earlier instances of the name: who changed it, when and
+/// why, with the runs that began.
+#[utoipa::path(get, path = "/v1/targets/{kind}/{name}/history", operation_id = "getHistory", tag = "targets", params(HistoryQuery), responses(
+    (status = 200, body = HistoryPage),
+))]
+pub(crate) async fn list(
+    Path((kind, name)): Path<(String, String)>,
+    server: Permitted<ReadTargets>,
+    Query(HistoryQuery { next_token }): Query<HistoryQuery>,
+) -> HttpResult<Json<HistoryPage>> {
+    let key = TargetKey::new(&kind, &name);
+    let only = readable(&server, key).await?;
+    if let Some(token) = next_token.as_deref().filter(|token| !history::is_entry_id(token)) {
+        let text = format!("{:?} is not the `nextToken` of a page of the history", limits::message(token));
+        return Err(HttpProblem::new(StatusCode::BAD_REQUEST, "invalid-next-token", text));
+    }
+    let store = server.store.as_ref();
+    let page = history::list(store, key, next_token.as_deref(), only.as_deref()).await?;
+    let is_unknown = page.entries.is_empty() && page.next_token.is_none() && next_token.is_none();
+    if is_unknown && server.env.store.read_target(key).await?.is_none() {
+        return Err(unknown(key));
+    }
+    Ok(Json(page))
+}
+
+/// Returns an entry of the history with the document that it applied. A document with a literal of a sensitive param is not
+/// stored.
+#[utoipa::path(get, path = "/v1/targets/{kind}/{name}/history/{id}", operation_id = "getHistoryEntry", tag = "targets", params(
+    ("id" = String, Path, description = "The id of the entry.", pattern = "^[0-9][a-z0-9-]{0,199}$"),
+), responses(
+    (status = 200, body = HistoryDetail),
+))]
+pub(crate) async fn get(
+    Path((kind, name, id)): Path<(String, String, String)>,
+    server: Permitted<ReadTargets>,
+) -> HttpResult<Json<HistoryDetail>> {
+    let key = TargetKey::new(&kind, &name);
+    let only = readable(&server, key).await?;
+    let found = match history::is_entry_id(&id) {
+        true => history::get(server.store.as_ref(), key, &id, only.as_deref()).await?,
+        false => None,
+    };
+    let missing = || HttpProblem::not_found(format!("the history of {key} has no entry {:?}", limits::message(&id)));
+    found.map(Json).ok_or_else(missing)
+}
+
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct RunsQuery {
+    /// The kind of the targets. By default all kinds.
+    #[param(pattern = "^[a-z][a-z0-9-]{0,62}$")]
+    kind: Option<String>,
+    /// The name of a target. Needs `kind`.
+    name: Option<String>,
+    /// Lists runs of gone targets instead of active ones.
+    #[serde(default)]
+    gone: bool,
+    /// Lists only runs in this state.
+    state: Option<RunState>,
+    /// Lists only runs of this hook, such as `preStart`, `update-2` or the name of an event.
+    hook: Option<String>,
+    /// Lists only runs that began at this time or later, as in RFC 3339.
+    #[param(format = DateTime)]
+    since: Option<String>,
+    /// The `nextToken` of the previous page.
+    next_token: Option<String>,
+}
+
+/// Lists the runs of the present instances of targets, by the kind and name of the target. Reads the runs of at most 25
+/// targets. A page can therefore be empty although more follow.
+#[utoipa::path(get, path = "/v1/runs", operation_id = "listRuns", tag = "runs", params(RunsQuery), responses(
+    (status = 200, body = RunPage),
+))]
+pub(crate) async fn runs(server: Permitted<ReadTargets>, Query(query): Query<RunsQuery>) -> HttpResult<Json<RunPage>> {
+    let invalid = |error: FieldError| HttpProblem::new(StatusCode::BAD_REQUEST, "invalid-query", error.to_string());
+    let RunsQuery { kind, name, gone, state, hook, since, next_token } = query;
+    let parsed = |text: String| {
+        let problem = || FieldError { field: "since", problem: "is not a time as in RFC 3339".to_owned() };
+        parse_rfc3339(&text).ok_or_else(problem)
+    };
+    let since = since.map(parsed).transpose().map_err(invalid)?;
+    // A token names a target that a limited caller may not read.
+    let (keys, access) = (&server.env.settings.unit_keys, Some(server.access()).filter(TargetAccess::is_limited));
+    let token = next_token.map(|token| match access {
+        Some(_) => opened(keys, RUNS, &token).ok_or_else(foreign_token),
+        None => Ok(token),
+    });
+    let token = token.transpose().map_err(invalid)?;
+    let filter = RunFilter { kind, name, gone, state, hook, since, access };
+    let page = history::runs(server.store.as_ref(), &filter, token.as_deref()).await;
+    let mut page = page.map_err(|error| error.map(invalid))?;
+    if filter.access.is_some() {
+        page.next_token = page.next_token.map(|token| sealed(keys, RUNS, &token));
+    }
+    Ok(Json(page))
+}
