@@ -13,6 +13,7 @@ use ebb_protocol::api::{
 };
 use ebb_protocol::cloudevents::{self, LifecycleType};
 use ebb_protocol::engine::Timestamp;
+use ebb_protocol::history::{HistoryDetail, HistoryEntry, HistoryPage};
 use ebb_protocol::lifecycle::{LifecycleData, LifecycleResponse};
 use ebb_protocol::sign::{self, MessageId, SecretError, WebhookSecret};
 use futures::FutureExt as _;
@@ -292,6 +293,27 @@ impl ApiClient {
     ) -> Result<TargetDetail> {
         let query = [("outputs", outputs), ("reveal", reveal.then_some("true"))];
         self.detail(target, &query).await.map_err(|error| missing(target, error))
+    }
+
+    /// Returns at most `limit` entries of the history of a target, the newest first. A missing target is an error.
+    pub(crate) async fn history(&self, target: &TargetRef, limit: usize) -> Result<Vec<HistoryEntry>> {
+        let (mut entries, mut token): (Vec<HistoryEntry>, Option<String>) = (Vec::new(), None);
+        loop {
+            let path = ["targets", &target.kind, &target.name, "history"];
+            let request = self.query(&path, &[(NEXT_TOKEN, token.as_deref())]);
+            let page: HistoryPage = self.of_target(target, request).await?;
+            entries.extend(page.entries);
+            if entries.len() >= limit || page.next_token.is_none() || page.next_token == token {
+                entries.truncate(limit);
+                return Ok(entries);
+            }
+            token = page.next_token;
+        }
+    }
+
+    /// Returns an entry of the history of a target with its document.
+    pub(crate) async fn history_entry(&self, target: &TargetRef, id: &str) -> Result<HistoryDetail> {
+        self.fetch(&["targets", &target.kind, &target.name, "history", id]).await
     }
 
     /// Creates a target or updates a living one.

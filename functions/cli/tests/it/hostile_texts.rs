@@ -56,6 +56,9 @@ fn response(path: &str) -> Value {
             "failed": [], "remaining": [{"unit": "r/u", "certainty": "exists", "outputs": {"o": {"value": HOSTILE}}}],
             "nextSteps": [HOSTILE], "waits": {"r/u": [wait]},
         }),
+        "targets/sandbox/pr-1/history" => json!({"entries": [{
+            "id": "1", "time": now, "change": "retried", "by": HOSTILE, "uid": "u", "generation": 1, "reason": HOSTILE, "units": [HOSTILE],
+        }]}),
         "sources" => json!({"sources": [{"name": HOSTILE, "changed": now}]}),
         "sources/s" => json!({
             "name": HOSTILE, "changed": now, "document": "", "path": HOSTILE,
@@ -112,9 +115,10 @@ async fn respond(request: Request) -> Response {
 
 /// The commands that print texts of a server. True if each text is one line: logs and errors can have several lines, and
 /// the server checks the names and URLs of documents.
-const COMMANDS: [(&[&str], bool); 19] = [
+const COMMANDS: [(&[&str], bool); 20] = [
     (&["sandbox", "list"], true),
     (&["sandbox", "get", "pr-1"], true),
+    (&["sandbox", "history", "pr-1"], true),
     (&["why", "pr-1"], true),
     (&["logs", "pr-1"], false),
     (&["source", "list"], true),

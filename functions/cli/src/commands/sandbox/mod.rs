@@ -5,6 +5,7 @@ mod delete;
 mod env;
 mod event;
 mod get;
+mod history;
 mod list;
 mod wait;
 
@@ -23,6 +24,8 @@ pub(crate) enum SandboxCommand {
     Get(get::SandboxGetArgs),
     /// List sandboxes
     List(list::SandboxListArgs),
+    /// Show who changed a sandbox, when and why
+    History(history::SandboxHistoryArgs),
     /// Print the environment of a ready sandbox for a shell or CI system
     Env(env::SandboxEnvArgs),
     /// Wait until sandboxes are ready or gone
@@ -39,6 +42,7 @@ impl SandboxCommand {
             Self::Apply(args) => args.run(server).await,
             Self::Get(args) => args.run(&super::connect(server)?).await,
             Self::List(args) => args.run(&super::connect(server)?).await,
+            Self::History(args) => args.run(&super::connect(server)?).await,
             Self::Env(args) => args.run(&super::connect(server)?).await,
             Self::Wait(args) => args.run(&super::connect(server)?).await,
             Self::Event(args) => args.run(&super::connect(server)?).await,

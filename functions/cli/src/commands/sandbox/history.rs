@@ -1,0 +1,89 @@
+//! `ebb sandbox history`: prints who changed a target, when and why, or the document of an entry.
+
+use ebb_protocol::history::HistoryEntry;
+
+use crate::client::ApiClient;
+use crate::exit::{CliError, Exit, Result};
+use crate::lifecycle::named;
+use crate::output::{self, printable};
+use crate::progress::labels;
+use crate::target::TargetCommandArgs;
+use crate::timing;
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  ebb sandbox history pr-1234\n  ebb sandbox history pr-1234 --document ENTRY | ebb sandbox apply -f -"
+)]
+pub(crate) struct SandboxHistoryArgs {
+    #[command(flatten)]
+    target: TargetCommandArgs,
+    /// Print the document of this entry, which can be applied again
+    #[arg(long, value_name = "ENTRY")]
+    document: Option<String>,
+    /// Maximum number of entries, the newest first
+    #[arg(long, value_name = "NUMBER", default_value_t = 50)]
+    limit: usize,
+}
+
+impl SandboxHistoryArgs {
+    pub(super) async fn run(self, client: &ApiClient) -> Result<Exit> {
+        let TargetCommandArgs { target, output } = self.target;
+        let target = target.target();
+        let Some(id) = self.document else {
+            let entries = client.history(&target, self.limit).await?;
+            return output.write(&entries, |entries| text(entries));
+        };
+        let detail = client.history_entry(&target, &id).await?;
+        if output.format().is_some() {
+            return output.write_data(&detail);
+        }
+        let missing = || {
+            let hint = format!("ebb sandbox history {}", named(&target));
+            CliError::failed(format!("the entry {id} has no stored document")).with_hint(hint)
+        };
+        output::print_data(&detail.text.ok_or_else(missing)?)
+    }
+}
+
+/// Returns a row for each entry. The id of an entry is shown if it has a document.
+fn text(entries: &[HistoryEntry]) -> String {
+    let rows = entries.iter().map(|entry| {
+        let run = entry.run.as_ref();
+        [
+            timing::clock(&entry.time),
+            entry.change.words().to_owned(),
+            entry.by.as_deref().map(printable).unwrap_or_default(),
+            entry.uid.clone(),
+            entry.generation.to_string(),
+            run.map(|run| format!("{} {}", run.hook, labels::name(&run.state))).unwrap_or_default(),
+            entry.document.as_ref().map(|_| entry.id.clone()).unwrap_or_default(),
+            printable(&entry.units.iter().chain(&entry.reason).cloned().collect::<Vec<_>>().join(", ")),
+        ]
+    });
+    output::table(&["TIME", "CHANGE", "BY", "UID", "GENERATION", "RUN", "DOCUMENT", "DETAIL"], rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn each_entry_has_a_row() {
+        let entries = json!([
+            {"id": "2-ab", "time": "2026-11-21T09:11:02.000Z", "change": "forceCompleted", "by": "token ci", "uid": "6f",
+                "generation": 1, "reason": "by hand\nUID", "units": ["db/drop"]},
+            {"id": "3-6f-1-pre-start", "time": "2026-11-21T09:10:02.000Z", "change": "created", "by": "platform", "uid": "6f",
+                "generation": 1, "run": {"id": "6f-1-pre-start", "hook": "preStart", "state": "succeeded"},
+                "document": "sha256:0"},
+        ]);
+        let text = text(&serde_json::from_value::<Vec<HistoryEntry>>(entries).unwrap());
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 3, "{text}");
+        let decision = lines[1];
+        assert!(decision.contains("force-completed") && decision.contains("db/drop, by hand"), "{text}");
+        assert!(!decision.contains("2-ab") && lines[2].contains("3-6f-1-pre-start"), "{text}");
+        assert!(lines[2].contains("preStart succeeded") && lines[2].contains("platform"), "{text}");
+    }
+}
