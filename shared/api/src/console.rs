@@ -47,6 +47,8 @@ pub(crate) fn api_routes() -> Router<ServerState> {
         .route("/console/targets/{kind}/{name}", get(renewals::target))
         .route(DELETE, get(actions::confirm_delete))
         .route("/console/targets/{kind}/{name}/retry", get(actions::confirm_retry).post(actions::retry))
+        .route("/console/targets/{kind}/{name}/history", get(pages::history))
+        .route("/console/targets/{kind}/{name}/history/{id}", get(pages::history_entry))
         .route("/console/runs/{run}", get(pages::run))
         .route("/console/runs/{run}/log", get(pages::log))
         .route("/console/runs/{run}/rendered", get(pages::rendering))

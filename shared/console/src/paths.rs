@@ -51,6 +51,16 @@ pub fn action(kind: &str, name: &str, action: &str) -> String {
     below("targets", &[kind, name, action])
 }
 
+/// Returns the path of the history of a target, with the entries after `after`.
+pub fn history(kind: &str, name: &str, after: Option<&str>) -> String {
+    with(&action(kind, name, "history"), &[("nextToken", after.unwrap_or_default())])
+}
+
+/// Returns the path of an entry of the history of a target.
+pub fn history_entry(kind: &str, name: &str, id: &str) -> String {
+    below("targets", &[kind, name, "history", id])
+}
+
 /// Returns the path of a run, with the units after `after`.
 pub fn run(id: &str, after: Option<&str>) -> String {
     with(&below("runs", &[id]), &[("nextToken", after.unwrap_or_default())])

@@ -56,7 +56,8 @@ fn action_links(actions: TargetActions, detail: &TargetDetail) -> Markup {
     html! {
         p.actions {
             @if actions.retry && has_failed { (link("retry", "Retry…")) " " }
-            @if actions.delete && is_living { (link("delete", "Delete…")) }
+            @if actions.delete && is_living { (link("delete", "Delete…")) " " }
+            (link("history", "History"))
         }
     }
 }

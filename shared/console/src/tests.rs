@@ -4,6 +4,7 @@ use ebb_protocol::api::{
     ClusterDetail, PluginDetail, RunDetail, SourceDetail, SourceInfo, SubscriptionDetail, TargetDetail,
     TargetDiagnosis, TargetInfo, UnitRendering,
 };
+use ebb_protocol::history::{HistoryDetail, HistoryPage};
 use serde_json::{Value, json};
 
 use super::*;
@@ -139,6 +140,13 @@ fn pages(text: &str) -> Vec<(&'static str, String)> {
         subscriptions: Some(std::slice::from_ref(&subscription.info)),
         since: text,
     };
+    let run_of_entry = json!({"id": text, "hook": text, "state": "failed"});
+    let entry_value = json!({
+        "id": text, "time": AT, "change": "forceCompleted", "by": text, "uid": text, "generation": 1, "run": run_of_entry,
+        "reason": text, "units": [text], "document": text, "text": text,
+    });
+    let entry: HistoryDetail = serde_json::from_value(entry_value).unwrap();
+    let entries = HistoryPage { entries: vec![entry.entry.clone()], next_token: Some(text.to_owned()) };
     let viewer = ConsoleViewer { name: text, form_token: "f0rm" };
     let actions = TargetActions { delete: true, retry: true };
     vec![
@@ -150,6 +158,8 @@ fn pages(text: &str) -> Vec<(&'static str, String)> {
         ("delete", delete_confirmation(viewer, &target, &why)),
         ("retry", retry_confirmation(viewer, &target, &why)),
         ("run", run(viewer, &of_run)),
+        ("history", history(viewer, (text, text), &entries)),
+        ("history entry", history_entry(viewer, (text, text), &entry)),
         ("log", log(viewer, &log_view)),
         ("rendering", rendering(viewer, &rendered)),
         ("plugins", plugins(viewer, std::slice::from_ref(&plugin.info))),

@@ -146,6 +146,12 @@ pub(crate) async fn a_session_never_authorises_the_api() {
     harness.ready("a", "simple").await;
     let browser = Browser::operator(&harness).await;
     browser.get("/console/targets/sandbox/a").await.is(200);
+    let history = browser.get("/console/targets/sandbox/a/history").await;
+    let body = history.is(200).body.clone();
+    let entry =
+        body.split("/console/targets/sandbox/a/history/").nth(1).and_then(|rest| rest.split('"').next()).unwrap();
+    let page = browser.get(&format!("/console/targets/sandbox/a/history/{entry}")).await;
+    assert!(body.contains("platform") && page.is(200).body.contains("plugin: simple"), "{page:?}");
     for path in ["/v1/targets", "/v1/targets/sandbox/a", "/v1/tokens", "/v1/plugins"] {
         assert!(browser.get(path).await.is(401).body.contains("missing-token"));
     }

@@ -10,6 +10,7 @@ use serde::Deserialize;
 
 use super::renewals;
 use super::sessions::ConsoleSession;
+use crate::routes::history::HistoryQuery;
 use crate::routes::named_documents::{sources as source_routes, subscriptions as subscription_routes};
 use crate::routes::permitted::ReadTargets;
 use crate::routes::runs::{AttemptQuery, UnitsQuery};
@@ -151,6 +152,39 @@ pub(super) async fn waiting(session: ConsoleSession) -> Response {
     };
     let page = page.await;
     session.respond(paths::WAITING, page)
+}
+
+/// Shows a page of the history of a target.
+pub(super) async fn history(
+    session: ConsoleSession,
+    path: HttpResult<Path<(String, String)>>,
+    query: HttpResult<Query<PageQuery>>,
+) -> Response {
+    let page = async {
+        let (Path((kind, name)), Query(PageQuery { next_token })) = (path?, query?);
+        let query = HistoryQuery { next_token: Some(next_token).filter(|token| !token.is_empty()) };
+        let path = Path((kind.clone(), name.clone()));
+        let found = routes::history::list(path, session.permitted()?, Query(query));
+        let Json(found) = Box::pin(found).await?;
+        Page::Ok(ebb_console::history(session.viewer(), (&kind, &name), &found))
+    };
+    let page = page.await;
+    session.respond(paths::ROOT, page)
+}
+
+/// Shows an entry of the history with its document.
+pub(super) async fn history_entry(
+    session: ConsoleSession,
+    path: HttpResult<Path<(String, String, String)>>,
+) -> Response {
+    let page = async {
+        let Path((kind, name, id)) = path?;
+        let path = Path((kind.clone(), name.clone(), id));
+        let Json(found) = Box::pin(routes::history::get(path, session.permitted()?)).await?;
+        Page::Ok(ebb_console::history_entry(session.viewer(), (&kind, &name), &found))
+    };
+    let page = page.await;
+    session.respond(paths::ROOT, page)
 }
 
 /// Shows a run with a page of its units.

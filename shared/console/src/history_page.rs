@@ -1,0 +1,69 @@
+//! The pages of the history of a target.
+
+use ebb_protocol::history::{HistoryDetail, HistoryEntry, HistoryPage};
+use ebb_protocol::limits;
+use maud::{Markup, html};
+
+use crate::frame::{self, ConsoleViewer, PageRenewal};
+use crate::{paths, texts};
+
+/// Returns a page of the history of a target, the newest entry first.
+pub fn history(viewer: ConsoleViewer<'_>, (kind, name): (&str, &str), page: &HistoryPage) -> String {
+    let rows: Vec<Markup> = page.entries.iter().map(|entry| row((kind, name), entry)).collect();
+    let heads = ["Time", "Change", "By", "Instance", "Run", "Detail", "Document"];
+    let title = format!("History of {kind}/{name}");
+    let main = html! {
+        h1 { "History of " a href=(paths::target(kind, name)) { (kind) "/" (name) } }
+        (frame::table(&title, &heads, &rows))
+        @if let Some(next) = &page.next_token {
+            p { a rel="next" href=(paths::history(kind, name, Some(next))) { "Earlier entries" } }
+        }
+    };
+    frame::page(viewer, paths::ROOT, &title, PageRenewal::Never, &main)
+}
+
+fn row((kind, name): (&str, &str), entry: &HistoryEntry) -> Markup {
+    html! {
+        td { (texts::time(&entry.time)) }
+        th scope="row" { (entry.change.words()) }
+        td { (limits::printable(entry.by.as_deref().unwrap_or_default())) }
+        td { code { (entry.uid) } ", generation " (entry.generation) }
+        td {
+            @if let Some(run) = &entry.run {
+                a href=(paths::run(&run.id, None)) { (run.hook) } " " (texts::state(&run.state))
+            }
+        }
+        td { (limits::printable(&detail(entry))) }
+        td {
+            @if entry.document.is_some() { a href=(paths::history_entry(kind, name, &entry.id)) { "document" } }
+        }
+    }
+}
+
+/// Returns the units and the reason of a decision.
+fn detail(entry: &HistoryEntry) -> String {
+    entry.units.iter().chain(&entry.reason).cloned().collect::<Vec<_>>().join(", ")
+}
+
+/// Returns the page of an entry with its document.
+pub fn history_entry(viewer: ConsoleViewer<'_>, (kind, name): (&str, &str), found: &HistoryDetail) -> String {
+    let entry = &found.entry;
+    let title = format!("{}/{}, {}", kind, name, entry.change.words());
+    let main = html! {
+        h1 { a href=(paths::target(kind, name)) { (kind) "/" (name) } ", " (entry.change.words()) }
+        p {
+            (texts::time(&entry.time))
+            @if let Some(by) = &entry.by { " by " (limits::printable(by)) }
+            ", generation " (entry.generation) ". "
+            a href=(paths::history(kind, name, None)) { "History" }
+        }
+        @match &found.text {
+            Some(text) => {
+                (texts::listing("Document", &limits::printable(text)))
+                p { "Apply it again: " code { "ebb sandbox history " (name) " --kind " (kind) " --document " (entry.id) " | ebb sandbox apply -f -" } }
+            }
+            None => p.none { "The entry has no stored document." },
+        }
+    };
+    frame::page(viewer, paths::ROOT, &title, PageRenewal::Never, &main)
+}
