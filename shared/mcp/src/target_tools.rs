@@ -6,6 +6,7 @@ use ebb_protocol::api::{
     OrphanList, RetryResponse, RunDetail, TargetDetail, TargetDiagnosis, TargetInfo, TargetPage, TargetReceipt,
     TargetState, UnitDetail, UnitState,
 };
+use ebb_protocol::history::{HistoryDetail, HistoryPage};
 use http::Method;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -397,6 +398,49 @@ async fn no_unit(api: &ApiCalls, target: &TargetArguments, reason: &str) -> Resu
     let names: Vec<&str> = units.map(|unit| unit.key.as_str()).take(MAX_NAMED).collect();
     let names = if names.is_empty() { "none: only scripts have logs".to_owned() } else { names.join(", ") };
     Ok(ToolError::Arguments(format!("{reason}; units with logs: {names}")))
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct History {
+    /// The name of the target.
+    name: String,
+    /// The kind of the target.
+    #[serde(default = "sandbox")]
+    kind: String,
+    /// The id of an entry, whose document is shown.
+    entry: Option<String>,
+    /// The id after which the list begins.
+    after: Option<String>,
+}
+
+/// Shows the history of a target, or the document of an entry.
+pub(crate) async fn history(api: &ApiCalls, arguments: History) -> Result<Answer, ToolError> {
+    let History { name, kind, entry, after } = arguments;
+    let target = TargetArguments { name, kind };
+    if let Some(id) = entry {
+        let found: HistoryDetail = api.get(&target.path(&["history", &id]), &[]).await?;
+        let Some(document) = found.text else {
+            return Err(ToolError::Arguments(format!("the entry {id} has no stored document")));
+        };
+        let lines: Vec<String> = document.lines().map(str::to_owned).collect();
+        let title = format!("The document of {id}:");
+        let next = "plan_document with this document shows what it would run, and apply_document applies it";
+        return Ok(Answer::new(title, next).with(lines, |_| "The rest was left out: it is too long.".to_owned()));
+    }
+    let found: HistoryPage = api.get(&target.path(&["history"]), &[("nextToken", after.as_deref())]).await?;
+    let HistoryPage { entries, next_token } = found;
+    let ids: Vec<String> = entries.iter().map(|entry| entry.id.clone()).collect();
+    let rows: Vec<String> = entries.iter().map(|entry| value(entry).to_string()).collect();
+    let is_incomplete = next_token.is_some();
+    let rest = move |shown: usize| {
+        let last = shown.checked_sub(1).and_then(|last| ids.get(last)).cloned();
+        let arguments = pick(&json!({"after": last.or_else(|| next_token.clone())}), &["after"]);
+        format!("Earlier entries follow: call history with the same arguments and {arguments}.")
+    };
+    let next =
+        format!("{}; history with \"entry\" and the id of an entry shows its document", target.call("get_target"));
+    Ok(Answer::new("The history, the newest entry first:", next).with(rows, rest).with_more(is_incomplete))
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]

@@ -92,6 +92,14 @@ fn diagnosis() -> TargetDiagnosis {
     }
 }
 
+/// Returns an entry of a history, alone and with its document.
+fn history() -> Value {
+    let entry = json!({"id": "2-a", "time": "", "change": "created", "by": "token ci", "uid": "u", "generation": 1});
+    let mut detail = entry.clone();
+    detail["text"] = DOCUMENT.into();
+    json!({"entry": entry, "detail": detail})
+}
+
 /// Returns a valid response to each request of a tool.
 fn reply(request: &str) -> (u16, Value) {
     let path = request.split(['?', ' ']).nth(1).unwrap();
@@ -108,6 +116,8 @@ fn reply(request: &str) -> (u16, Value) {
         ("GET", "/v1/targets/sandbox/pr-7") => json!(detail()),
         ("GET", "/v1/targets/sandbox/pr-7/why") => json!(diagnosis()),
         ("GET", "/v1/runs/r-1-pre-start/logs") => json!("first\nsecond\nthird\n"),
+        ("GET", "/v1/targets/sandbox/pr-7/history") => json!({"entries": [history()["entry"]]}),
+        ("GET", "/v1/targets/sandbox/pr-7/history/2-a") => history()["detail"].clone(),
         ("GET", "/v1/orphans") => json!({"orphans": []}),
         ("GET", "/v1/clusters") => json!({"clusters": []}),
         ("GET", "/v1/plugins" | "/v1/plugins/db") => json!({"plugins": [version]}),
@@ -157,6 +167,8 @@ async fn each_tool_sends_its_requests() {
             json!({"name": "pr-7", "unit": "db/make", "attempt": 1}),
             vec![get.into(), format!("{log}&attempt=1")],
         ),
+        ("history", json!({"name": "pr-7", "after": "3-b"}), vec![format!("{get}/history?nextToken=3-b")]),
+        ("history", json!({"name": "pr-7", "entry": "2-a"}), vec![format!("{get}/history/2-a")]),
         (
             "plan_document",
             json!({"document": document}),

@@ -14,7 +14,7 @@ use crate::api_calls::{ApiCalls, ToolError};
 use crate::docs_search::{self, SearchDocs};
 use crate::document_tools::{self, ApplyDocument, GetPlugin, ListClusters, ListPlugins, PlanDocument, ValidatePlugin};
 use crate::target_tools::{
-    self, DeleteTarget, GetTarget, ListTargets, Logs, StuckAndWaiting, TargetArguments, WhatExists,
+    self, DeleteTarget, GetTarget, History, ListTargets, Logs, StuckAndWaiting, TargetArguments, WhatExists,
 };
 
 use ToolEffect::{Destroys, Reads};
@@ -72,7 +72,7 @@ macro_rules! tool {
     };
 }
 
-pub(crate) static TOOLS: [ToolSpec; 15] = [
+pub(crate) static TOOLS: [ToolSpec; 16] = [
     tool!(
         Reads,
         target_tools::list_targets(ListTargets),
@@ -103,6 +103,12 @@ pub(crate) static TOOLS: [ToolSpec; 15] = [
         Reads,
         target_tools::logs(Logs),
         "Show the end of the log of a unit, by default of the one that failed first."
+    ),
+    tool!(
+        Reads,
+        target_tools::history(History),
+        "Show who changed a target, when and why, with its runs and the decisions of operators, also of earlier instances of \
+         the name. With an entry: the document that it applied."
     ),
     tool!(
         Reads,

@@ -84,7 +84,7 @@ pub(crate) async fn tools_do_what_the_token_permits() {
     let changes = ["apply_document", "delete_target", "retry_target"];
     for version in VERSIONS {
         let all = listed(&harness, harness.stack().token(), version).await;
-        assert_eq!(all.len(), 15, "{all:?}");
+        assert_eq!(all.len(), 16, "{all:?}");
         assert_eq!(listed(&harness, &writer, version).await, all);
         let reads = listed(&harness, &reader, version).await;
         assert_eq!(all.difference(&reads).collect::<Vec<_>>(), changes);
