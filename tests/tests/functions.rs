@@ -33,7 +33,6 @@ mod lifecycle {
     pub(crate) mod cluster_waits;
     pub(crate) mod documented;
     pub(crate) mod events;
-    pub(crate) mod history;
     pub(crate) mod late;
     pub(crate) mod many;
     pub(crate) mod monitoring;
@@ -54,6 +53,7 @@ mod lifecycle {
     pub(crate) mod setup;
     pub(crate) mod state_waits;
     pub(crate) mod subscriptions;
+    pub(crate) mod target_history;
     pub(crate) mod teardown;
 }
 #[path = "lifecycle/harness.rs"]
@@ -158,7 +158,7 @@ fn main() {
         lifecycle::self_service: a_target_is_created_and_deleted_with_a_token
             a_repeated_request_begins_no_second_instance concurrent_requests_begin_one_instance
             a_named_instance_waits_for_the_former_one a_dry_run_writes_nothing;
-        lifecycle::history: each_change_has_an_entry_with_its_caller runs_are_listed_by_state_and_hook
+        lifecycle::target_history: each_change_has_an_entry_with_its_caller runs_are_listed_by_state_and_hook
             a_document_with_a_sensitive_literal_is_not_stored;
         lifecycle::owners: a_page_ends_after_many_other_targets an_instance_keeps_its_owner
             the_first_cause_is_shown_until_a_retry lists_are_filtered;

@@ -22,7 +22,7 @@ use ebb_documents::event::{EventInput, EventOutcome};
 use ebb_documents::load::{self, Document, DocumentVars, FileError, FileSource, NoFiles};
 use ebb_documents::model::{PluginDoc, RouteGroupDoc, SourceDoc};
 use ebb_documents::presets::preset;
-use ebb_protocol::api::ProblemDetails;
+use ebb_protocol::api::{ChangeList, ProblemDetails};
 use ebb_protocol::callback::Callback;
 use ebb_protocol::relay::Batch;
 use serde_json::Value;
@@ -297,6 +297,8 @@ fn each_json_of_the_book_is_valid() {
                 serde_json::from_str::<Batch>(text).map(drop).map_err(|error| error.to_string())
             } else if page.has_name("units/webhook.md") {
                 serde_json::from_str::<Callback>(text).map(drop).map_err(|error| error.to_string())
+            } else if page.has_name("api.md") && text.contains("\"seq\"") {
+                serde_json::from_str::<ChangeList>(text).map(drop).map_err(|error| error.to_string())
             } else if page.has_name("api.md") {
                 serde_json::from_str::<ProblemDetails>(text).map(drop).map_err(|error| error.to_string())
             } else {

@@ -2,12 +2,10 @@
 //! and `named_tokens` also change it.
 
 mod backlog;
-pub mod changes;
 pub mod checks;
 mod cluster_policies;
 pub mod clusters;
 mod connections;
-pub(crate) mod history;
 mod live;
 pub mod logs;
 pub(crate) mod named_documents;
@@ -19,6 +17,8 @@ pub mod runs;
 pub(crate) mod sources;
 pub mod state_counts;
 mod subscriptions;
+pub mod target_changes;
+pub(crate) mod target_history;
 pub mod targets;
 pub mod waits;
 pub mod why;

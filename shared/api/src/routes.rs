@@ -2,10 +2,8 @@
 
 pub(super) mod auth;
 pub(super) mod callbacks;
-pub(super) mod changes;
 pub(super) mod checks;
 pub(super) mod clusters;
-pub(super) mod history;
 pub(super) mod lifecycle;
 pub(super) mod mcp;
 pub(super) mod meta;
@@ -18,6 +16,8 @@ pub(super) mod runs;
 mod sealed_cursors;
 pub(super) mod sources;
 mod target_access;
+pub(super) mod target_changes;
+pub(super) mod target_history;
 pub(super) mod target_list;
 pub(super) mod target_requests;
 pub(super) mod targets;

@@ -42,6 +42,9 @@ function restore({ open, scrolled, focused }) {
 function isBusy() {
   const active = document.activeElement;
   const isTyping = main.contains(active) && active.matches("input, select, textarea");
+  const isChosen = (choice) => [...choice.options].some((option) => option.selected !== option.defaultSelected);
+  const isChanged = (field) => (field.options ? isChosen(field) : field.value !== field.defaultValue);
+  if ([...main.querySelectorAll("input, select, textarea")].some(isChanged)) return true;
   const selection = getSelection();
   return isTyping || (selection && !selection.isCollapsed && main.contains(selection.anchorNode));
 }
@@ -88,6 +91,8 @@ async function renew(state) {
 }
 
 if (main) {
+  // A log opens at its newest line.
+  for (const box of main.querySelectorAll(`.listing[aria-label="Log"]`)) box.scrollTop = box.scrollHeight;
   // The page has no entity tag here. Its stamp is the first part of one.
   const state = { etag: `"${main.dataset.stamp || "none"}."`, rendered: performance.now() };
   const pause = () => Number(main.dataset.renewSeconds) * 1000;

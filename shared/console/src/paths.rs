@@ -114,7 +114,10 @@ pub fn safe_next(next: &str) -> &str {
     let below = next.strip_prefix(ROOT).is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '?']));
     // A browser reads `\` as `/`, and ignores tabs and line feeds.
     let is_plain = next.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\');
-    if below && is_plain { next } else { ROOT }
+    // A browser removes dot segments, also encoded ones, and the segment before them.
+    let path = next.split(['?', '#']).next().unwrap_or_default();
+    let is_dotted = path.split('/').any(|part| matches!(&*part.to_lowercase().replace("%2e", "."), "." | ".."));
+    if below && is_plain && !is_dotted { next } else { ROOT }
 }
 
 #[cfg(test)]
@@ -151,6 +154,9 @@ mod tests {
             "/v1/targets",
             "/console/\r\nset-cookie: a=b",
             "/console/\t/evil.example",
+            "/console/../v1/targets",
+            "/console/%2e%2E//evil.example",
+            "/console/a/./b",
             "/console/é",
         ] {
             assert_eq!(safe_next(next), ROOT, "{next:?}");

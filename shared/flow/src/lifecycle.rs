@@ -214,12 +214,12 @@ async fn create(
                 let creation = plan.pending(event, (sender.source(), sender.owner()));
                 let target = transition::begun(env, event.target_key(), &creation, seen.as_ref());
                 let document = (None, plan.text.as_deref());
-                let mut transition = transition::apply(env, &target, step, &plan.loaded, document).await?;
+                let mut transition = Box::pin(transition::apply(env, &target, step, &plan.loaded, document)).await?;
                 transition.expected_version = seen.as_ref().map(|target| target.version);
                 transition.tombstone =
                     seen.map(|former| retention::tombstone(env, former.instance_key(), former.since));
                 if env.store.begin_instance(&transition, &instance, plan.json.as_bytes()).await? {
-                    let continuation = transition::after_transition(env, transition, &plan.loaded).await?;
+                    let continuation = Box::pin(transition::after_transition(env, transition, &plan.loaded)).await?;
                     return Ok((response(event, LifecycleResult::Starting), FollowUp::drive(continuation)));
                 }
             }
@@ -314,14 +314,14 @@ pub(crate) async fn begin_delete(
             (DeleteDecision::Cancel(step) | DeleteDecision::Begin(step), Some(target), Some(loaded)) => {
                 retention::schedule_removal(env, &target, None).await?;
                 let target = TargetHead { stop_cause: cause, changed_by: by.clone(), ..target };
-                let transition = transition::transition(env, &target, step, &loaded, None).await?;
+                let transition = Box::pin(transition::transition(env, &target, step, &loaded, None)).await?;
                 if env.store.move_target(&transition).await? {
                     if is_cancel {
                         outbox::announce_any(env, &transition.target).await;
-                        change_feed::note(env, key).await;
+                        Box::pin(change_feed::note(env, key)).await;
                         return stop_setup_run(env, &transition.target).await.map(Some);
                     }
-                    let continuation = transition::after_transition(env, transition, &loaded).await?;
+                    let continuation = Box::pin(transition::after_transition(env, transition, &loaded)).await?;
                     return Ok(Some(FollowUp::drive(continuation)));
                 }
             }

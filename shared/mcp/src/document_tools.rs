@@ -186,7 +186,7 @@ fn first() -> usize {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct GetPlugin {
-    /// The name of the plugin, without a version.
+    /// The name of the plugin, or NAME@VERSION.
     name: String,
     /// A version such as `2.1.0` or `2`, or `latest`.
     #[serde(default = "latest")]
@@ -199,6 +199,11 @@ pub(crate) struct GetPlugin {
 /// Shows the document of a plugin.
 pub(crate) async fn get_plugin(api: &ApiCalls, arguments: GetPlugin) -> Result<Answer, ToolError> {
     let GetPlugin { name, version, from_line } = arguments;
+    // Lists show a plugin with its version.
+    let (name, version) = match name.split_once('@') {
+        Some((name, version)) => (name.to_owned(), version.to_owned()),
+        None => (name, version),
+    };
     let plugin: PluginDetail = api.get(&["plugins", &name, "versions", &version], &[]).await?;
     let (name, version) = (plugin.info.name, plugin.info.version);
     let lines: Vec<String> = plugin.document.lines().skip(from_line.saturating_sub(1)).map(str::to_owned).collect();

@@ -340,7 +340,7 @@ async fn a_client_lists_and_calls_tools() {
     let newest = ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::V_2026_07_28] };
     for lifecycle in [ClientLifecycleMode::Initialize, newest] {
         for (canned, access, expected) in [
-            (reply as CannedReply, ToolAccess::ByScopes, 15),
+            (reply as CannedReply, ToolAccess::ByScopes, 16),
             (reply as CannedReply, ToolAccess::ReadOnly, 12),
             (reader as CannedReply, ToolAccess::ByScopes, 12),
         ] {

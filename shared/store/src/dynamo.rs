@@ -5,8 +5,8 @@
 //! `target`, plans in `plan`, plugins in `document`, sources and connections in `source`, desired states in `desired`,
 //! rejected events of sources in `rejected_events`, removal times in `expiry`, queued batches in `batch_queue`, the
 //! state of clusters in `clusters`, registered clusters in `registered`, named tokens in `token`, sessions of the console
-//! in `session`, the feed of changed targets in `changes`, their history in `history`, and marks of the health check in
-//! `health`. Reads of the table are strongly consistent, except those of `changes`.
+//! in `session`, the feed of changed targets in `changed_targets`, their history in `history_items`, and marks of the health check in
+//! `health`. Reads of the table are strongly consistent, except those of `changed_targets`.
 //!
 //! Invariant: a write that is sent twice because its response was lost changes the item once. Otherwise it is refused
 //! with an image that shows the first write.
@@ -14,14 +14,14 @@
 mod accepted;
 mod attribute;
 mod batch_queue;
-mod changes;
+mod changed_targets;
 mod clusters;
 mod desired;
 mod document;
 mod due;
 mod expiry;
 mod health;
-mod history;
+mod history_items;
 mod key;
 mod packed;
 mod plan;

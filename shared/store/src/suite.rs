@@ -11,7 +11,7 @@ use libtest_mimic::Trial;
 
 mod batch_queue;
 mod capacity;
-mod changes;
+mod changed_targets;
 mod conditions;
 mod desired;
 mod document;
@@ -20,7 +20,7 @@ mod expiry;
 mod faults;
 mod fixture;
 mod hints;
-mod history;
+mod history_items;
 mod list;
 mod lost_replies;
 pub mod model;
@@ -124,11 +124,11 @@ pub fn trials(table: &TableUnderTest) -> Vec<Trial> {
             a_name_has_one_valid_token;
         sessions:
             a_session_is_read_until_it_is_deleted;
-        changes:
+        changed_targets:
             changes_are_appended_while_a_reader_watches,
             concurrent_changes_are_noticed,
             a_look_at_heads_costs_half_a_unit;
-        history:
+        history_items:
             the_history_is_listed_from_the_newest_entry,
             a_change_without_a_run_is_written_with_its_entry;
         registered_clusters:

@@ -134,9 +134,9 @@ pub(crate) async fn claims_of_pipelines_grant_scopes() {
     post("/v1/targets", body).await.is(202);
     stack.get(&token, "/v1/targets/sandbox/by-pipeline").await.is(200);
     let log = std::fs::read_to_string(crate::log_file()).unwrap();
-    let line = log.lines().find(|line| line.contains("apply target") && line.contains("sandbox/by-pipeline with uid"));
+    let history: Value = stack.get(&token, "/v1/targets/sandbox/by-pipeline/history").await.is(200).json();
     let caller = format!("{} repo:octo-org/octo-repo:ref:refs/heads/main", stack.issuer);
-    assert!(line.is_some_and(|line| line.contains(&caller)), "{line:?}");
+    assert_eq!(history["entries"][0]["by"], caller, "{history}");
     assert!(!log.contains(&token[token.len() - 40..]));
     let plugin = |name: &str| {
         let rest =

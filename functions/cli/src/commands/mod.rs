@@ -209,7 +209,7 @@ mod tests {
 
     /// Commands that write nothing to a server.
     const READS: &str = "dev, open, doctor, plugin list, plugin versions, plugin get, plugin validate, plugin graph, plugin new, \
-        sandbox get, sandbox list, sandbox env, sandbox wait, source new, source test, source list, source get, \
+        sandbox get, sandbox history, sandbox list, sandbox env, sandbox wait, source new, source test, source list, source get, \
         connection new, connection validate, connection list, connection get, subscription new, subscription test, \
         subscription validate, subscription list, subscription get, token list, \
         cluster list, cluster get, cluster diff, unit run, unit rendered, logs, why, graph, plan, completions, schema, apply";

@@ -10,10 +10,10 @@ use serde::Deserialize;
 
 use super::renewals;
 use super::sessions::ConsoleSession;
-use crate::routes::history::HistoryQuery;
 use crate::routes::named_documents::{sources as source_routes, subscriptions as subscription_routes};
 use crate::routes::permitted::ReadTargets;
 use crate::routes::runs::{AttemptQuery, UnitsQuery};
+use crate::routes::target_history::HistoryQuery;
 use crate::routes::target_list::ListQuery;
 use crate::routes::{self, NoQuery, Path, Query};
 use crate::{HttpProblem, HttpResult};
@@ -164,7 +164,7 @@ pub(super) async fn history(
         let (Path((kind, name)), Query(PageQuery { next_token })) = (path?, query?);
         let query = HistoryQuery { next_token: Some(next_token).filter(|token| !token.is_empty()) };
         let path = Path((kind.clone(), name.clone()));
-        let found = routes::history::list(path, session.permitted()?, Query(query));
+        let found = routes::target_history::list(path, session.permitted()?, Query(query));
         let Json(found) = Box::pin(found).await?;
         Page::Ok(ebb_console::history(session.viewer(), (&kind, &name), &found))
     };
@@ -180,7 +180,7 @@ pub(super) async fn history_entry(
     let page = async {
         let Path((kind, name, id)) = path?;
         let path = Path((kind.clone(), name.clone(), id));
-        let Json(found) = Box::pin(routes::history::get(path, session.permitted()?)).await?;
+        let Json(found) = Box::pin(routes::target_history::get(path, session.permitted()?)).await?;
         Page::Ok(ebb_console::history_entry(session.viewer(), (&kind, &name), &found))
     };
     let page = page.await;

@@ -13,14 +13,14 @@ use super::responses;
 use super::sessions::{ConsoleSession, KnownSession};
 use super::stamps::{self, TargetStamp};
 use crate::HttpResult;
-use crate::routes::changes::ChangesQuery;
 use crate::routes::permitted::{ReadTargets, WriteTargets};
+use crate::routes::target_changes::ChangesQuery;
 use crate::routes::targets::DetailQuery;
 use crate::routes::{self, Path, Query};
 
 /// Returns the changes of targets since a former request.
 pub(super) async fn changes_since(session: &ConsoleSession, since: Option<String>) -> HttpResult<ChangeList> {
-    let list = routes::changes::list(session.permitted()?, Query(ChangesQuery { since }));
+    let list = routes::target_changes::list(session.permitted()?, Query(ChangesQuery { since }));
     Ok(Box::pin(list).await?.0)
 }
 

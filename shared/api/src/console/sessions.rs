@@ -10,6 +10,7 @@ use ebb_console::{ConsoleViewer, paths};
 use ebb_engine::{Millis, Timestamp};
 use ebb_protocol::session::SessionId;
 use ebb_store::SessionItem;
+use url::Url;
 
 use super::memory::ConsoleMemory;
 use super::responses;
@@ -44,9 +45,10 @@ impl FromRequestParts<ServerState> for ConsoleSession {
                 Ok(Self::new(server, parts, memory, (id, caller)))
             }
             None => {
-                // The page that confirms an action has the path of the action.
+                // The page that confirms an action has the path of the action. The sign-out has no page.
                 let path = match parts.uri.path_and_query() {
                     Some(path) if parts.method == Method::GET => path.as_str(),
+                    _ if parts.uri.path() == paths::SIGN_OUT => paths::ROOT,
                     _ => parts.uri.path(),
                 };
                 Err(Redirect::to(&paths::sign_in(path)).into_response())
@@ -112,7 +114,7 @@ impl FromRequestParts<ServerState> for KnownSession {
 
     async fn from_request_parts(parts: &mut Parts, server: &ServerState) -> Result<Self, Response> {
         let memory = ConsoleMemory::of(&parts.extensions);
-        let id = cookie(&parts.headers, cookie_name(server)).and_then(SessionId::parse);
+        let id = cookie(&parts.headers, &cookie_name(server)).and_then(SessionId::parse);
         let known = id.and_then(|id| memory.caller(&id, server.env.now()).map(|caller| (id, caller)));
         match known {
             Some(known) => {
@@ -140,7 +142,7 @@ impl KnownSession {
 /// Returns the session of a request with its caller, or `None` without a valid one. The token behind it is checked as for
 /// a request to the API.
 async fn find(server: &ServerState, headers: &HeaderMap) -> HttpResult<Option<(SessionId, ApiCaller)>> {
-    let Some(id) = cookie(headers, cookie_name(server)).and_then(SessionId::parse) else { return Ok(None) };
+    let Some(id) = cookie(headers, &cookie_name(server)).and_then(SessionId::parse) else { return Ok(None) };
     let Some(stored) = server.store.read_session(&id.digest()).await? else { return Ok(None) };
     if stored.expires <= server.env.now() {
         return Ok(None);
@@ -199,9 +201,14 @@ fn set_cookie(server: &ServerState, value: &str, seconds: u64) -> HeaderValue {
     HeaderValue::try_from(cookie).expect("a session id has letters, digits, `-` and `_`")
 }
 
-/// Returns the name of the cookie. With the prefix, a browser accepts it over HTTPS only, and from this host only.
-fn cookie_name(server: &ServerState) -> &'static str {
-    if is_secure(server) { "__Host-ebb" } else { "ebb" }
+/// Returns the name of the cookie. With the prefix, a browser accepts it over HTTPS only, and from this host only. Cookies
+/// ignore ports, so each server of a machine has its own name.
+fn cookie_name(server: &ServerState) -> String {
+    if is_secure(server) {
+        return "__Host-ebb".to_owned();
+    }
+    let port = Url::parse(&server.env.settings.source).ok().and_then(|url| url.port()).unwrap_or_default();
+    format!("ebb-{port}")
 }
 
 /// Returns false for a server on this machine, which has no certificate.

@@ -132,8 +132,10 @@ impl RunSnapshot<'_> {
             (_, UnitActivity::Closed) => UnitState::Waiting,
         };
         let reason = result.or(previous_result).and_then(|result| result.reason.clone());
-        let started = record.and_then(started_at);
         let ended = result.map(|result| Timestamp(result.at));
+        // The start of a quick script is not recorded. Its result has the duration.
+        let computed = || Some(Timestamp(result?.at.saturating_sub(result?.duration_ms?)));
+        let started = record.and_then(started_at).or_else(computed);
         let cancelled = state == UnitState::Cancelled && self.state == RunState::Cancelling && result.is_none();
         let may_run = state == UnitState::Running || cancelled;
         let deadline = started.filter(|_| may_run).map(|at| at.plus(ebb_engine::Millis(plan.timeout_ms)));

@@ -90,7 +90,7 @@ pub async fn finish_cancel(env: &Env, run: &Run, view: &RunView) -> FlowResult<O
     }
     let limit_passed = env.now() >= stopped.plus(env.settings.max_in_flight);
     if all_ended && limit_passed {
-        return transition::end_cancelled_run(env, run).await;
+        return Box::pin(transition::end_cancelled_run(env, run)).await;
     }
     reschedule(env, run, stopped).await
 }
@@ -290,7 +290,7 @@ pub async fn cancel_run(env: &Env, id: &RunId) -> FlowResult<Option<Continuation
     match view.root().map(|root| root.phase) {
         Some(RunPhase::Cancelling) => finish_cancel(env, &run, &view).await,
         // The run had ended by itself. Only its target has to move.
-        Some(RunPhase::Closed) => transition::end_cancelled_run(env, &run).await,
+        Some(RunPhase::Closed) => Box::pin(transition::end_cancelled_run(env, &run)).await,
         Some(RunPhase::Running) | None => {
             env.queue.send(QueueMessage::Run(id.clone()), Duration::ZERO).await;
             Ok(None)

@@ -100,9 +100,10 @@ async fn drive_until_spent(
                 let sender = if env.now() >= until { NotificationSender::Queue } else { sender };
                 // Following runs are not part of the sweep.
                 let ended =
-                    transition::end_run(env, &continuation.run, end, (continuation.target.take(), sender)).await?;
+                    Box::pin(transition::end_run(env, &continuation.run, end, (continuation.target.take(), sender)))
+                        .await?;
                 let next = match ended.has_pending_update {
-                    true => next_run::start_update(env, None, continuation.run.facts.target_key()).await?,
+                    true => Box::pin(next_run::start_update(env, None, continuation.run.facts.target_key())).await?,
                     false => ended.next,
                 };
                 next.map(|next| (next, None))

@@ -108,9 +108,9 @@ pub(crate) async fn start_event(env: &Env, key: TargetKey<'_>) -> FlowResult<Opt
             return Ok(None);
         }
         let loaded = env.plan_of(&seen).await?;
-        let transition = transition::transition(env, &seen, step, &loaded, None).await?;
+        let transition = Box::pin(transition::transition(env, &seen, step, &loaded, None)).await?;
         if env.store.move_target(&transition).await? {
-            return transition::after_transition(env, transition, &loaded).await;
+            return Box::pin(transition::after_transition(env, transition, &loaded)).await;
         }
     }
     Err(FlowError::Contended(key.to_string()))
@@ -208,7 +208,7 @@ pub(crate) async fn begin(
     let Some(step) = decide_update(&transition::engine_target(&changed), number) else { return Ok(None) };
     // A run of an event can begin in the same transaction. It does not apply the document.
     let document = plan.text.as_deref().filter(|_| number.is_some());
-    let mut transition = transition::apply(env, &changed, step, &plan.loaded, (None, document)).await?;
+    let mut transition = Box::pin(transition::apply(env, &changed, step, &plan.loaded, (None, document))).await?;
     transition.expected_version = Some(target.version);
     if number.is_none() {
         let updated = history::entry(env, &changed, HistoryChange::Updated, env.now());
@@ -217,7 +217,7 @@ pub(crate) async fn begin(
     if !env.store.begin_instance(&transition, &target.instance_key(), plan.json.as_bytes()).await? {
         return Ok(None);
     }
-    transition::after_transition(env, transition, &plan.loaded).await.map(Some)
+    Box::pin(transition::after_transition(env, transition, &plan.loaded)).await.map(Some)
 }
 
 /// Returns the units of a failed target that are done. All units of a ready target are.

@@ -211,7 +211,7 @@ async fn restore_phase(env: &Env, run: &Run, with_override: WithOverride) -> Flo
         });
         if env.store.move_target(&transition).await? {
             outbox::announce_any(env, &transition.target).await;
-            change_feed::note(env, facts.target_key()).await;
+            Box::pin(change_feed::note(env, facts.target_key())).await;
             if ready {
                 let message = QueueMessage::Target(facts.kind.clone(), facts.name.clone());
                 env.queue.send(message, Duration::ZERO).await;

@@ -65,7 +65,7 @@ pub async fn retry(env: &Env, key: TargetKey<'_>, decision: Option<Decision<'_>>
     tracing::info!(kind = key.kind, name = key.name, run = %run.id, units = failed.len(), "failed units are retried");
     let units: Vec<String> = failed.iter().filter_map(|&unit| Some(run.unit(unit)?.key.clone())).collect();
     if let Some(decision) = decision {
-        history::note_decision(env, &target, decision, units.iter().cloned()).await?;
+        Box::pin(history::note_decision(env, &target, decision, units.iter().cloned())).await?;
     }
     if !reopen(env, &run.id, &failed, ReopenCause::Retry).await? {
         return Ok(RetryOutcome::NothingFailed(format!("{key} is being deleted")));

@@ -335,7 +335,7 @@ pub(crate) async fn apply(
     });
     let entry = match &run {
         Some(run) => {
-            history::note_run(env, seen, run, document).await?;
+            Box::pin(history::note_run(env, seen, run, document)).await?;
             None
         }
         None => history::without_run(env, seen, step.phase, now, document),
@@ -418,7 +418,7 @@ async fn after_end(
 ) -> FlowResult<Option<Continuation>> {
     // The receivers of subscriptions do not wait for the platform.
     outbox::announce_any(env, &target).await;
-    change_feed::note(env, target.target_key()).await;
+    Box::pin(change_feed::note(env, target.target_key())).await;
     if target.notification.is_some() {
         // If the notification is lost, the run or the target is due.
         send_notification(env, &target, sender, held).await;

@@ -120,7 +120,7 @@ pub(super) async fn update(
         None => next_run::rekeyed(env, target, (&current, &wanted)).await?,
     };
     let plan = CompiledDocument { text, ..load_plan(plan).await? };
-    let Some(continuation) = next_run::begin(env, target, &pending, plan, number).await? else {
+    let Some(continuation) = Box::pin(next_run::begin(env, target, &pending, plan, number)).await? else {
         return Ok(None);
     };
     let result = if number.is_some() { LifecycleResult::Updating } else { LifecycleResult::Updated };
@@ -148,7 +148,7 @@ async fn wait(
         return Ok(None);
     }
     // The run may have ended between its read and this write.
-    let continuation = next_run::start_update(env, None, target.target_key()).await?;
+    let continuation = Box::pin(next_run::start_update(env, None, target.target_key())).await?;
     Ok(Some((LifecycleResult::Waiting, generation, FollowUp::drive(continuation))))
 }
 

@@ -69,14 +69,14 @@ pub(super) async fn receive(
         let is_idle = next_run::is_idle(env, &seen).await?;
         let step = next_event(&transition::engine_target(&appended)).filter(|_| is_idle);
         let transition = match step {
-            Some(step) => transition::transition(env, &appended, step, &loaded, None).await?,
+            Some(step) => Box::pin(transition::transition(env, &appended, step, &loaded, None)).await?,
             None => appended.update(|target| target.due = due::next_due(env, target)),
         };
         if !env.store.move_target(&transition).await? {
             continue;
         }
         let next = match step {
-            Some(_) => transition::after_transition(env, transition, &loaded).await?,
+            Some(_) => Box::pin(transition::after_transition(env, transition, &loaded)).await?,
             None => next_run::start_event(env, key).await?,
         };
         let result = match &next {

@@ -140,7 +140,7 @@ async fn override_matching(
         return Ok(OverrideOutcome::NotStuck(nothing_to_override(&run, &view, named)));
     }
     let list: Vec<Unit> = units.keys().copied().collect();
-    history::note_decision(env, &target, decision, units.values().cloned()).await?;
+    Box::pin(history::note_decision(env, &target, decision, units.values().cloned())).await?;
     if !reopen::override_units(env, &run, &view, &list, reason).await? {
         return Ok(not_stuck());
     }

@@ -114,7 +114,7 @@ async fn advance(
         is_unchanged = false;
         let run = target.run(hook);
         let continuation = match next_run::has_ended_event(env, &target).await? {
-            true => transition::end_stopped_event(env, key, &run).await?,
+            true => Box::pin(transition::end_stopped_event(env, key, &run)).await?,
             false if is_cancelling(env, &run).await? => None,
             false => cancel::cancel_run(env, &run).await?,
         };
@@ -127,7 +127,7 @@ async fn advance(
     }
     if target.pending_update.is_some() {
         is_unchanged = false;
-        drive(env, next_run::start_update(env, sources, key).await?).await?;
+        drive(env, Box::pin(next_run::start_update(env, sources, key)).await?).await?;
     }
     if !target.events.waiting.is_empty() {
         is_unchanged = false;
@@ -135,7 +135,7 @@ async fn advance(
     }
     if target.phase == TargetPhase::Gone && target.waiting.is_some() {
         is_unchanged = false;
-        drive(env, transition::start_waiting(env, key).await?).await?;
+        drive(env, Box::pin(transition::start_waiting(env, key)).await?).await?;
     }
     let target = match is_unchanged {
         true => Some(target),

@@ -13,7 +13,7 @@ use ebb_protocol::lifecycle::TargetStopCause;
 
 use super::attribute::{Item, ItemReader, digest, item, item_size, json, number, optional, text};
 use super::document::BodyStorage;
-use super::history::history_item;
+use super::history_items::history_item;
 use super::plan::plan_item;
 use super::run::new_run;
 use super::{MeteredTable, TOMBSTONE_RETENTION_MS, key, pauses, wait};

@@ -17,7 +17,7 @@ use super::sealed_cursors::{opened, sealed};
 use super::target_list::foreign_token;
 use super::targets::unknown;
 use super::{Path, Query};
-use crate::queries::history::{self, RunFilter};
+use crate::queries::target_history::{self, RunFilter};
 use crate::{HttpProblem, HttpResult};
 
 /// The place for which the `nextToken` of a limited caller is encrypted.
@@ -55,12 +55,12 @@ pub(crate) async fn list(
 ) -> HttpResult<Json<HistoryPage>> {
     let key = TargetKey::new(&kind, &name);
     let only = readable(&server, key).await?;
-    if let Some(token) = next_token.as_deref().filter(|token| !history::is_entry_id(token)) {
+    if let Some(token) = next_token.as_deref().filter(|token| !target_history::is_entry_id(token)) {
         let text = format!("{:?} is not the `nextToken` of a page of the history", limits::message(token));
         return Err(HttpProblem::new(StatusCode::BAD_REQUEST, "invalid-next-token", text));
     }
     let store = server.store.as_ref();
-    let page = history::list(store, key, next_token.as_deref(), only.as_deref()).await?;
+    let page = target_history::list(store, key, next_token.as_deref(), only.as_deref()).await?;
     let is_unknown = page.entries.is_empty() && page.next_token.is_none() && next_token.is_none();
     if is_unknown && server.env.store.read_target(key).await?.is_none() {
         return Err(unknown(key));
@@ -81,8 +81,8 @@ pub(crate) async fn get(
 ) -> HttpResult<Json<HistoryDetail>> {
     let key = TargetKey::new(&kind, &name);
     let only = readable(&server, key).await?;
-    let found = match history::is_entry_id(&id) {
-        true => history::get(server.store.as_ref(), key, &id, only.as_deref()).await?,
+    let found = match target_history::is_entry_id(&id) {
+        true => target_history::get(server.store.as_ref(), key, &id, only.as_deref()).await?,
         false => None,
     };
     let missing = || HttpProblem::not_found(format!("the history of {key} has no entry {:?}", limits::message(&id)));
@@ -133,7 +133,7 @@ pub(crate) async fn runs(server: Permitted<ReadTargets>, Query(query): Query<Run
     });
     let token = token.transpose().map_err(invalid)?;
     let filter = RunFilter { kind, name, gone, state, hook, since, access };
-    let page = history::runs(server.store.as_ref(), &filter, token.as_deref()).await;
+    let page = target_history::runs(server.store.as_ref(), &filter, token.as_deref()).await;
     let mut page = page.map_err(|error| error.map(invalid))?;
     if filter.access.is_some() {
         page.next_token = page.next_token.map(|token| sealed(keys, RUNS, &token));

@@ -23,14 +23,14 @@ const TARGETS: usize = 25;
 const READS: usize = 16;
 
 /// Returns true if a text can be the id of an entry.
-pub fn is_entry_id(text: &str) -> bool {
+pub(crate) fn is_entry_id(text: &str) -> bool {
     let is_part = |letter: u8| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == b'-';
     text.len() <= 200 && text.as_bytes().first().is_some_and(u8::is_ascii_digit) && text.bytes().all(is_part)
 }
 
 /// Returns a page of the history of a target after the entry `after`. `only` is the instance that the caller may read; `None`
 /// means all instances of the name.
-pub async fn list(
+pub(crate) async fn list(
     store: &dyn HttpStore,
     key: TargetKey<'_>,
     after: Option<&str>,
@@ -46,7 +46,7 @@ pub async fn list(
 }
 
 /// Returns an entry with its document, or `None` if it does not exist or belongs to another instance than `only`.
-pub async fn get(
+pub(crate) async fn get(
     store: &dyn HttpStore,
     key: TargetKey<'_>,
     id: &str,
@@ -105,7 +105,7 @@ fn state(heads: &[RunHead]) -> RunState {
 
 /// The runs of a list that are requested. The default selects all of living targets.
 #[derive(Clone, Debug, Default)]
-pub struct RunFilter {
+pub(crate) struct RunFilter {
     /// `None` means all kinds.
     pub kind: Option<String>,
     /// `None` means all names. A name needs a kind.
@@ -135,7 +135,7 @@ impl RunFilter {
 
 /// Returns runs of the present instances of a page of targets. `token` is the `nextToken` of the previous page. An invalid
 /// one is rejected.
-pub async fn runs(
+pub(crate) async fn runs(
     store: &dyn HttpStore,
     filter: &RunFilter,
     token: Option<&str>,
