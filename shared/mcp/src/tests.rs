@@ -341,8 +341,8 @@ async fn a_client_lists_and_calls_tools() {
     for lifecycle in [ClientLifecycleMode::Initialize, newest] {
         for (canned, access, expected) in [
             (reply as CannedReply, ToolAccess::ByScopes, 16),
-            (reply as CannedReply, ToolAccess::ReadOnly, 12),
-            (reader as CannedReply, ToolAccess::ByScopes, 12),
+            (reply as CannedReply, ToolAccess::ReadOnly, 13),
+            (reader as CannedReply, ToolAccess::ByScopes, 13),
         ] {
             let (near, far) = tokio::io::duplex(64 << 10);
             let server = EbbTools::new(CannedApi::new(canned), access);
