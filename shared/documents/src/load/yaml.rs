@@ -164,7 +164,7 @@ fn options() -> serde_saphyr::Options {
             max_documents: 100,
             max_aliases: 1_000,
             max_anchors: 1_000,
-            max_nodes: 200_000,
+            max_nodes: 300_000,
             max_events: 3_000_000,
             max_total_scalar_bytes: MAX_DOCUMENT,
         },
@@ -196,7 +196,7 @@ fn refusal(source: &Arc<SourceText>, error: &serde_saphyr::Error) -> Diagnostic 
         E::NullIntoString { .. } => Diagnostic::error("yaml", source, at, "a key is empty").help("give it a name"),
         _ if message.contains("limit") || message.contains("budget") || matches!(error, E::Budget { .. }) => {
             Diagnostic::error("too-complex", source, at, too_complex(message)).help(format!(
-                "at most {MAX_DEPTH} levels, 200,000 values and 1,000 aliases, which stand for at most 50,000 values"
+                "at most {MAX_DEPTH} levels, 300,000 values and 1,000 aliases, which stand for at most 50,000 values"
             ))
         }
         E::RecursiveReferencesRequireWeakTypes { .. } => {

@@ -1,7 +1,7 @@
 //! The feed of changed targets, by which readers learn that a list or a target has changed.
 //!
 //! A change of a target is written to the feed only while a reader watches, after the write of the target. [`watch`] renews
-//! the watch. A function looks at most every [`KNOWN`] whether a reader watches, so the first changes of a watch can be
+//! the watch. A function looks at most every 5 s whether a reader watches, so the first changes of a watch can be
 //! missing; [`is_settled`] tells when they are not. A change is also missing if its invocation ends before it is written. Readers
 //! therefore read everything from time to time.
 
