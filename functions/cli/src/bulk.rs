@@ -63,7 +63,7 @@ pub(crate) struct TargetOutcome {
 }
 
 impl TargetOutcome {
-    /// Returns the outcome for a target of which only the name is known.
+    /// Returns the outcome for a target without a known UID and phase.
     pub(crate) fn named(TargetRef { kind, name }: TargetRef) -> Self {
         Self { kind, name, uid: None, phase: None, dry_run: false, error: None }
     }

@@ -114,6 +114,26 @@ impl SelectorArgs {
     }
 }
 
+/// The options of commands that show the selected targets.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ShownTargetsArgs {
+    /// Kind of the targets, such as `routegroup`; `all` shows all kinds
+    #[arg(long, value_name = "KIND", default_value = "sandbox")]
+    kind: String,
+    #[command(flatten)]
+    selector: SelectorArgs,
+    /// Select targets that use this plugin
+    #[arg(long, value_name = "NAME[@VERSION]")]
+    plugin: Option<String>,
+}
+
+impl ShownTargetsArgs {
+    pub(crate) fn selection(&self) -> TargetSelection {
+        let kind = (self.kind != "all").then_some(self.kind.as_str());
+        self.selector.selection(kind, self.plugin.as_deref())
+    }
+}
+
 fn phase(text: &str) -> Result<TargetState, String> {
     let expected =
         || format!("`{text}` is not a phase: expected starting, ready, updating, failed, stopping, stuck or gone");

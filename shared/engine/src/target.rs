@@ -149,6 +149,17 @@ pub enum TargetPhase {
 }
 
 impl TargetPhase {
+    /// All phases with their names.
+    pub const NAMES: [(Self, &'static str); 7] = [
+        (Self::Starting, "starting"),
+        (Self::Ready, "ready"),
+        (Self::Updating, "updating"),
+        (Self::Failed, "failed"),
+        (Self::Stopping, "stopping"),
+        (Self::Stuck, "stuck"),
+        (Self::Gone, "gone"),
+    ];
+
     /// Returns true for a target that has begun and does not stop.
     pub fn is_alive(self) -> bool {
         matches!(self, Self::Starting | Self::Ready | Self::Updating | Self::Failed)

@@ -64,8 +64,8 @@ async fn a_higher_attempt_replaces_the_lower_ones() {
     fixture.close().await;
 }
 
-/// Creates the record of a task that a killed relay had just started, from that of the task `model`. Returns its ConfigMap,
-/// which the relay may have requested.
+/// Creates the record of a task that a killed relay had just started, from that of the task `model`. Returns the manifest of its
+/// ConfigMap. The killed relay may have applied it.
 async fn leave_starting(fixture: &RelayFixture, unit: &TaskId) -> Value {
     let mut labels = fixture.records().get("ebb-task.model.1").await.unwrap().labels().clone();
     labels.insert("ebb.dev/unit".to_owned(), unit.unit.clone());

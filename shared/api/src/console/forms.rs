@@ -53,7 +53,7 @@ pub(super) fn check_origin(server: &ServerState, headers: &HeaderMap) -> HttpRes
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let (origin, host) = (text(header::ORIGIN), text(header::HOST));
     let own = Url::parse(&server.env.settings.source).map(|url| url.origin());
-    // The origin of a page without one is `null`, and so is that of a source which is no address.
+    // An opaque origin, such as that of a URL without a host, is written as `null`. It equals no other origin.
     let is_own = own.is_ok_and(|own| own.is_tuple() && own.ascii_serialization() == origin);
     // A gateway or a proxy may have another name for the server. The browser sends the same one in both headers.
     let is_host = origin.split_once("://").is_some_and(|(_, of_page)| !host.is_empty() && of_page == host);

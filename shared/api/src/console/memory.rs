@@ -1,4 +1,4 @@
-//! What the pages of all browsers share for a short time, so that many open pages cost hardly more reads than one.
+//! Caches reads for the pages of all browsers for a short time. Pages that ask for the same share one read.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,7 +23,7 @@ pub(crate) struct ConsoleMemory {
     sessions: Mutex<HashMap<String, (Timestamp, ApiCaller)>>,
     /// Pages of lists, by the access of the caller and the query.
     pub(super) lists: SharedReads<TargetPage>,
-    /// What the page of a target shows, by the state of its stamp.
+    /// The detail and the diagnosis of a target, by the stamp of its page.
     pub(super) targets: SharedReads<Arc<(TargetDetail, TargetDiagnosis)>>,
     pub(super) heads: SharedReads<Option<Arc<TargetHead>>>,
     /// The head items of runs.

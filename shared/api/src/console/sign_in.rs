@@ -20,7 +20,7 @@ use crate::routes::Query;
 use crate::routes::auth::{MAX_TOKEN, unauthorized};
 use crate::{HttpProblem, HttpResult, ServerState};
 
-/// The maximum bytes of the form: a token, of which each byte can take three, and a path.
+/// The maximum bytes of the form: a token, whose encoded bytes take three each, and a path.
 const MAX_FORM: usize = 4 * MAX_TOKEN;
 
 #[derive(Debug, Default, Deserialize)]

@@ -47,6 +47,7 @@ pub(super) async fn add_reports(env: &Env, run: &Run, detail: &mut RunDetail) {
         Some(reports) => reports,
         None => ask(env, run, &running).await,
     };
+    let connected = if reports.states.len() < running.len() { env.relay.clusters().await } else { Vec::new() };
     for (unit, attempt) in running {
         let Some(shown) = detail.units.get_mut(unit.0 as usize) else { continue };
         match reports.states.get(&(unit, attempt)) {
@@ -55,7 +56,7 @@ pub(super) async fn add_reports(env: &Env, run: &Run, detail: &mut RunDetail) {
             None => {
                 // Units of one machine have no relay that could be silent.
                 let Some(name) = env.relay.resolve_cluster(run.cluster(unit)) else { continue };
-                let message = match env.relay.clusters().await.iter().any(|cluster| cluster.name == name) {
+                let message = match connected.iter().any(|cluster| cluster.name == name) {
                     true => format!("its relay reported no state within {:.1} s", MAX_WAIT.as_secs_f32()),
                     false => format!(
                         "it is not connected: run `ebb cluster connect {name} --apply` if it exists; otherwise the unit \

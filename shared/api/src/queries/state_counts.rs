@@ -13,16 +13,6 @@ const PAGE: usize = 1_000;
 /// Maximum due items that are counted. Each open run is due.
 const MAX_DUE: usize = 10_000;
 
-/// The phases of targets that are not gone, with their names.
-const PHASES: [(TargetPhase, &str); 6] = [
-    (TargetPhase::Starting, "starting"),
-    (TargetPhase::Ready, "ready"),
-    (TargetPhase::Updating, "updating"),
-    (TargetPhase::Failed, "failed"),
-    (TargetPhase::Stopping, "stopping"),
-    (TargetPhase::Stuck, "stuck"),
-];
-
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StateCounts {
     /// Targets in each phase, without those that are gone.
@@ -46,14 +36,14 @@ pub struct StateCounts {
 /// # Errors
 /// Returns an error if the table cannot be read.
 pub async fn read(store: &dyn HttpStore, now: Timestamp) -> FlowResult<StateCounts> {
-    let mut targets = PHASES.map(|(_, name)| (name, 0));
+    let mut targets = TargetPhase::NAMES.map(|(phase, name)| (phase, name, 0));
     let mut after: Option<(String, String)> = None;
     loop {
         let from = after.as_ref().map(|(kind, name)| TargetKey::new(kind, name));
         let page = store.list_page(TargetList::Active, None, from, PAGE).await?;
         for target in &page.targets {
-            if let Some(at) = PHASES.iter().position(|(phase, _)| *phase == target.phase) {
-                targets[at].1 += 1;
+            if let Some((.., count)) = targets.iter_mut().find(|(phase, ..)| *phase == target.phase) {
+                *count += 1;
             }
         }
         after = page.next;
@@ -63,8 +53,9 @@ pub async fn read(store: &dyn HttpStore, now: Timestamp) -> FlowResult<StateCoun
     }
     let due = store.query_due(Timestamp(u64::MAX / 2), MAX_DUE).await?;
     let (waiting, oldest) = Backlog::read(store).await?.total();
+    let living = targets.into_iter().filter(|(phase, ..)| *phase != TargetPhase::Gone);
     Ok(StateCounts {
-        targets: targets.to_vec(),
+        targets: living.map(|(_, name, count)| (name, count)).collect(),
         open_runs: due.iter().filter(|(_, item)| matches!(item, DueItem::Run(_))).count(),
         due_lag_ms: due.first().map_or(0, |(first, _)| now.0.saturating_sub(first.0)),
         outages: store.read_outages().await?.len(),

@@ -25,15 +25,6 @@ use crate::ops::{MoveTarget, ReadTarget, StoreResult};
 use crate::store::Store;
 use crate::table::TableSpec;
 
-const PHASES: [(TargetPhase, &str); 7] = [
-    (TargetPhase::Starting, "starting"),
-    (TargetPhase::Ready, "ready"),
-    (TargetPhase::Updating, "updating"),
-    (TargetPhase::Failed, "failed"),
-    (TargetPhase::Stopping, "stopping"),
-    (TargetPhase::Stuck, "stuck"),
-    (TargetPhase::Gone, "gone"),
-];
 const TRANSACT: &str = "TransactWriteItems";
 const ENDED: &str = "end";
 const BY: &str = "by";
@@ -48,7 +39,7 @@ fn mark() -> String {
 
 fn target_item(target: &TargetHead, mark: &str) -> StoreResult<Item> {
     let partition = key::target(target.target_key());
-    let phase = PHASES.iter().find(|row| row.0 == target.phase).map_or("", |row| row.1);
+    let phase = TargetPhase::NAMES.iter().find(|row| row.0 == target.phase).map_or("", |row| row.1);
     let list = match target.list() {
         TargetList::Gone => TableSpec::LIST_GONE,
         TargetList::Active => TableSpec::LIST_TARGETS,
@@ -104,7 +95,7 @@ fn target_item(target: &TargetHead, mark: &str) -> StoreResult<Item> {
 pub(super) fn read_target(operation: &'static str, item: &Item) -> StoreResult<TargetHead> {
     let reader = ItemReader::new(operation, item);
     let word = reader.text("ph")?;
-    let phase = PHASES.iter().find(|row| row.1 == word);
+    let phase = TargetPhase::NAMES.iter().find(|row| row.1 == word);
     let hook = |word: &str| word.parse::<Hook>().map_err(|_| reader.broken(format!("unknown hook {word:?}")));
     Ok(TargetHead {
         kind: reader.text("k")?.to_owned(),

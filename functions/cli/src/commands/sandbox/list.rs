@@ -9,7 +9,7 @@ use crate::exit::{Exit, Result};
 use crate::output::printable;
 use crate::output::{self, OutputArgs};
 use crate::progress::labels;
-use crate::selector::{SelectorArgs, TargetSelection};
+use crate::selector::{ShownTargetsArgs, TargetSelection};
 use crate::timing;
 
 #[derive(Debug, clap::Args)]
@@ -17,14 +17,8 @@ use crate::timing;
     after_help = "Examples:\n  ebb sandbox list --phase failed --phase stuck\n  ebb sandbox list --label team=payments --plugin db@1.0.0 -o json"
 )]
 pub(crate) struct SandboxListArgs {
-    /// Kind of the targets, such as `routegroup`; `all` lists all kinds
-    #[arg(long, value_name = "KIND", default_value = "sandbox")]
-    kind: String,
     #[command(flatten)]
-    selector: SelectorArgs,
-    /// Select targets that use this plugin
-    #[arg(long, value_name = "NAME[@VERSION]")]
-    plugin: Option<String>,
+    targets: ShownTargetsArgs,
     /// Include the targets that are gone
     #[arg(short = 'A', long)]
     all: bool,
@@ -40,9 +34,8 @@ pub(crate) struct SandboxListArgs {
 
 impl SandboxListArgs {
     pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit> {
-        let kind = (self.kind != "all").then_some(self.kind.as_str());
         let (mut targets, mut warnings) = (Vec::new(), BTreeSet::new());
-        let selected = self.selector.selection(kind, self.plugin.as_deref());
+        let selected = self.targets.selection();
         let of = |gone| TargetSelection { gone, unconfirmed: self.unconfirmed, ..selected.clone() };
         // A target whose last notification is not accepted is gone, too, and is still in the other list.
         if !self.gone {

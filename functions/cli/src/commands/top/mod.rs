@@ -23,7 +23,7 @@ use crate::client::ApiClient;
 use crate::exit::{CliError, Exit, Result};
 use crate::interrupt::InterruptCount;
 use crate::progress::tree::ScreenSize;
-use crate::selector::{SelectorArgs, TargetSelection};
+use crate::selector::{ShownTargetsArgs, TargetSelection};
 use crate::server::ServerArgs;
 use crate::timing;
 
@@ -35,14 +35,8 @@ const REDRAW: Duration = Duration::from_secs(1);
     after_help = "Examples:\n  ebb top\n  ebb top --kind all --phase failed --phase stuck\n  ebb top --label team=payments"
 )]
 pub(crate) struct TopArgs {
-    /// Kind of the targets, such as `routegroup`; `all` shows all kinds
-    #[arg(long, value_name = "KIND", default_value = "sandbox")]
-    kind: String,
     #[command(flatten)]
-    selector: SelectorArgs,
-    /// Select targets that use this plugin
-    #[arg(long, value_name = "NAME[@VERSION]")]
-    plugin: Option<String>,
+    targets: ShownTargetsArgs,
 }
 
 impl TopArgs {
@@ -53,8 +47,7 @@ impl TopArgs {
                 .with_hint("ebb sandbox list, ebb sandbox get NAME --watch"));
         }
         let client = super::connect(server)?;
-        let kind = (self.kind != "all").then_some(self.kind.as_str());
-        let selection = self.selector.selection(kind, self.plugin.as_deref());
+        let selection = self.targets.selection();
         // A wrong address or token is an error of the command, before the screen is cleared.
         let first = poll::ask(&client, &TopPoll::List(selection.clone())).await?;
         let ended = match ratatui::try_init() {

@@ -19,7 +19,7 @@ const FILTER_LENGTH: usize = 100;
 /// Maximum plugins that a question names.
 const PLUGINS_NAMED: usize = 3;
 
-/// What a page shows, and so what is requested again and again.
+/// The content of a page. It is requested every 2 s.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum TopPoll {
     List(TargetSelection),
