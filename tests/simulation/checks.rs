@@ -17,7 +17,7 @@ use super::ledger::NotificationEntry;
 use super::plugin_documents::UnitAction;
 use super::registry::SimUnit;
 use super::simulator::{LINGER_MS, Simulation};
-use super::{KIND, bound, receivers};
+use super::{KIND, bound, receivers, watcher};
 
 /// The messages that a simulation may send: per instance, attempt, hour of an instance, and question.
 const MESSAGES_PER_INSTANCE: u64 = 60;
@@ -39,6 +39,7 @@ pub(super) fn all(simulation: &Simulation, end: u64) {
     wrong.extend(states(simulation));
     wrong.extend(messages(simulation, end));
     wrong.extend(receivers::check(simulation));
+    wrong.extend(watcher::check(simulation));
     wrong.append(&mut simulation.table.state().wrong);
     for what in wrong {
         simulation.ledger.report_violation(what);

@@ -162,6 +162,8 @@ faults! {
     RunRead = "run-read", 200, harmless;
     /// A relay loses its records of bound objects before it removes them.
     RelayForgets = "relay-forgets", 1000;
+    /// A reader follows the feed of changed targets. One injection point per simulation.
+    FeedWatched = "feed-watched", 1000, harmless;
     /// The policy of a relay refuses a request to start work that the relay does not know yet.
     RelayRefuses = "relay-refuses", 80;
 }

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use ebb_api::queries::runs;
+use ebb_api::queries::target_changes::{self, ChangesSince};
 use ebb_flow::advance::callback::{self, CallbackOutcome};
 use ebb_flow::advance::follow_up::FollowUp;
 use ebb_flow::advance::retry::{self, RetryOutcome};
@@ -54,6 +55,8 @@ pub struct SimFunctions {
     table: Arc<SimTable>,
     faults: Arc<FaultInjector>,
     instances: Mutex<Option<(NewInstance, Arc<Env>)>>,
+    /// The function instance that reads for persons. It shares no cache with the others.
+    reader: Mutex<Option<Arc<Env>>>,
     broken: Mutex<Vec<String>>,
     invocations: AtomicU64,
 }
@@ -62,7 +65,7 @@ impl SimFunctions {
     /// Returns functions without an environment.
     pub fn new(runtime: SimRuntime, table: Arc<SimTable>, faults: Arc<FaultInjector>) -> Self {
         let (instances, broken, invocations) = (Mutex::default(), Mutex::default(), AtomicU64::new(0));
-        Self { runtime, table, faults, instances, broken, invocations }
+        Self { runtime, table, faults, instances, reader: Mutex::default(), broken, invocations }
     }
 
     /// Sets the environment.
@@ -74,6 +77,7 @@ impl SimFunctions {
     /// Removes the environment, which refers to the functions.
     pub fn stop(&self) {
         *lock(&self.instances) = None;
+        *lock(&self.reader) = None;
     }
 
     pub fn invocations(&self) -> u64 {
@@ -198,6 +202,20 @@ impl SimFunctions {
         self.invoke("describe", |env, table| async move {
             table.limit_writes(0);
             runs::get(&env, &run).await
+        })
+        .await
+    }
+
+    /// Returns the changes of targets after a number, for a reader of all targets.
+    pub(super) async fn changes(&self, since: Option<u64>) -> Result<ChangesSince, InvocationFailure> {
+        let new = || lock(&self.instances).as_ref().map(|(new, _)| Arc::new(new()));
+        let reader = {
+            let mut reader = lock(&self.reader);
+            *reader = reader.take().or_else(new);
+            reader.clone().ok_or(InvocationFailure)?
+        };
+        self.invoke("changes", move |_, table| async move {
+            target_changes::since(&reader, table.as_ref(), None, since).await
         })
         .await
     }

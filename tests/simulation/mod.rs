@@ -31,6 +31,7 @@ mod servers;
 mod simulate;
 mod simulator;
 mod table;
+mod watcher;
 
 use crate::virtual_runtime as runtime;
 

@@ -15,6 +15,7 @@ use ebb_store::{
     PatchResult, PatchRun, PlanStore, PluginItem, PutAttemptResult, PutExpiry, PutOutcome, PutUndelivered, QueryDue,
     ReadDocuments, ReadOutages, ReadPlugins, ReadRecords, ReadRun, ReadTarget, RemoveExpired, RunHead,
     SourceRejections, StoreError, StoreResult, TargetHead, TargetTransition, Tombstone, UpdateAttemptRecord,
+    WatchChanges,
 };
 
 use super::runtime::lock;
@@ -335,16 +336,47 @@ impl NoteRejections for SimTable {
     }
 }
 
-/// No reader watches a simulation.
 #[async_trait]
 impl NoteChanges for SimTable {
     async fn peek_changes(&self) -> StoreResult<ChangeFeed> {
-        // The model explores each operation.
-        Ok(ChangeFeed::default())
+        // The model explores each operation, and has no reader.
+        if self.state().feed.is_none() {
+            return Ok(ChangeFeed::default());
+        }
+        self.read(|state| state.feed.clone().unwrap_or_default()).await
     }
 
     async fn note_change(&self, _: &ChangeFeed, target: TargetKey<'_>) -> StoreResult<ChangeFeed> {
-        Err(StoreError::Broken { operation: "UpdateItem", reason: format!("a change of {target} is noted") })
+        self.write("UpdateItem", |state| {
+            let feed = state.feed.get_or_insert_default();
+            let ring = feed.ring_with(target);
+            (feed.last, feed.ring) = (ring.last, ring);
+            (feed.clone(), move || format!("feed {target}"))
+        })
+        .await
+    }
+}
+
+#[async_trait]
+impl WatchChanges for SimTable {
+    async fn watch_changes(&self, until: Timestamp, begun: Option<Timestamp>) -> StoreResult<ChangeFeed> {
+        self.write("UpdateItem", |state| {
+            let feed = state.feed.get_or_insert_default();
+            feed.watched = until;
+            if let Some(begun) = begun {
+                (feed.begun, feed.last) = (begun, feed.last + 1);
+            }
+            (feed.clone(), move || format!("feed watched until {until:?}"))
+        })
+        .await
+    }
+
+    async fn peek_target(&self, target: TargetKey<'_>) -> StoreResult<Option<TargetHead>> {
+        self.read_target(target).await
+    }
+
+    async fn peek_run(&self, run: &RunId) -> StoreResult<Vec<RunHead>> {
+        self.read_run(run).await
     }
 }
 

@@ -125,6 +125,9 @@ fn run(simulation: &Simulation, names: Vec<String>, targets: &[TargetScenario], 
     if random.below(2) == 0 {
         simulation.runtime.spawn(simulation.platform.clone().operate(names.clone(), SimRandom::new(random.bits())));
     }
+    if simulation.faults.should_inject(FaultKind::FeedWatched) {
+        simulation.start_watcher();
+    }
     simulation.start_sweeps();
     simulation.run_until_settled(random);
     owners::settled(simulation);

@@ -19,6 +19,7 @@ use super::relay::{ClusterOptions, SimRelay, UNREACHABLE};
 use super::runtime::lock;
 use super::scenario::TargetScenario;
 use super::servers::{SimPlatform, SimServers};
+use super::watcher::SimWatcher;
 use super::{FaultInjector, FaultKind, SimClock, SimFunctions, SimRandom, SimRuntime, SimTable, SimTask, settings};
 use super::{bound, checks, diagnosis, owners, provider, provider_documents, receivers};
 
@@ -153,6 +154,7 @@ pub struct Simulation {
     lost_sweeps: Arc<Mutex<Vec<Timestamp>>>,
     /// The behavior of the units of targets, by their names.
     behaviors: Arc<Mutex<BTreeMap<String, UnitBehavior>>>,
+    pub(super) watcher: SimWatcher,
 }
 
 /// The largest difference between two clocks.
@@ -269,6 +271,7 @@ impl Simulation {
             retention,
             lost_sweeps: Arc::default(),
             behaviors,
+            watcher: SimWatcher::default(),
         }
     }
 
@@ -484,6 +487,16 @@ impl Simulation {
                 }
             }
         });
+    }
+
+    /// Starts a reader that follows the feed of changed targets to the end.
+    pub fn start_watcher(&self) {
+        self.watcher.start(&self.runtime, &self.functions, &self.table);
+    }
+
+    /// Returns the number of changes that the reader has learned from the feed.
+    pub fn followed(&self) -> u64 {
+        self.watcher.followed()
     }
 
     /// Starts the schedule: a sweep and a removal of expired data every minute.

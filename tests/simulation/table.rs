@@ -10,8 +10,8 @@ use ebb_engine::{Attempt, HeadState, Hook, RunPhase, Shard, TargetPhase, Timesta
 use ebb_protocol::id::{RunId, TargetKey, instance_key};
 use ebb_protocol::record::AttemptRecord;
 use ebb_store::{
-    DesiredKey, DesiredTarget, DueItem, HistoryItem, InstanceExpiry, NamedDocument, NamedKind, PluginItem, RunHead,
-    SourceRejections, StoreError, StoreResult, TargetHead,
+    ChangeFeed, DesiredKey, DesiredTarget, DueItem, HistoryItem, InstanceExpiry, NamedDocument, NamedKind, PluginItem,
+    RunHead, SourceRejections, StoreError, StoreResult, TargetHead,
 };
 
 use super::receivers::AppendedNotice;
@@ -85,6 +85,8 @@ pub struct TableState {
     pub expiries: BTreeMap<(Timestamp, String), InstanceExpiry>,
     /// The runs that may have outputs in the bucket.
     pub marks: BTreeSet<RunId>,
+    /// The feed of changed targets. `None` until a reader watches it: without one, no operation of the feed is simulated.
+    pub feed: Option<ChangeFeed>,
     /// The heads, records, acceptances and plans that retention has removed.
     pub removed: Option<Box<Self>>,
 }

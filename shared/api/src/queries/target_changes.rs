@@ -1,10 +1,11 @@
 //! Tells which targets have changed since a former question. A question without news costs at most half a read unit.
 
-use ebb_flow::env::{Env, HttpStore};
+use ebb_flow::env::Env;
 use ebb_flow::error::FlowResult;
 use ebb_flow::instance::change_feed;
 use ebb_protocol::api_token::TargetAccess;
 use ebb_protocol::id::TargetKey;
+use ebb_store::WatchChanges;
 
 /// The changes after a number.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +23,7 @@ pub struct ChangesSince {
 /// Returns an error if the table cannot be read or written.
 pub async fn since(
     env: &Env,
-    store: &dyn HttpStore,
+    store: &dyn WatchChanges,
     access: Option<&TargetAccess>,
     since: Option<u64>,
 ) -> FlowResult<ChangesSince> {

@@ -42,8 +42,8 @@ impl ChangeFeed {
         is_known.then(|| later.map(|(_, target)| target.as_str()).collect())
     }
 
-    /// Returns the ring with one more change.
-    pub(crate) fn ring_with(&self, target: TargetKey<'_>) -> ChangeRing {
+    /// Returns the ring with one more change. Its `last` is the number of that change.
+    pub fn ring_with(&self, target: TargetKey<'_>) -> ChangeRing {
         let mut ring = match self.ring.last == self.last {
             true => self.ring.clone(),
             false => ChangeRing { after: self.last, ..ChangeRing::default() },

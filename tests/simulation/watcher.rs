@@ -1,0 +1,105 @@
+//! A reader that follows the feed of changed targets, as an open page does.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use ebb_engine::TargetPhase;
+
+use super::faults::FaultKind;
+use super::functions::SimFunctions;
+use super::runtime::{SimRuntime, lock};
+use super::simulator::Simulation;
+use super::table::{SimTable, TableState};
+
+/// The pause between two questions.
+const POLL_MS: u64 = 3_000;
+
+/// The faults by which an invocation ends after the write of a target and before that of the feed, or too late.
+const LOSSES: [FaultKind; 9] = [
+    FaultKind::WriteAnswerLost,
+    FaultKind::DeathBeforeCall,
+    FaultKind::DeathAfterCall,
+    FaultKind::DeathBeforeRead,
+    FaultKind::DeathBeforeWrite,
+    FaultKind::DeathAfterWrite,
+    FaultKind::ReadFails,
+    FaultKind::WriteFails,
+    FaultKind::SlowOperation,
+];
+
+/// The questions after which the reader knows a change.
+const QUESTIONS: u32 = 3;
+
+/// What the reader knows.
+#[derive(Clone, Default)]
+pub(super) struct SimWatcher(Arc<Mutex<Option<WatcherState>>>);
+
+/// The instance and the phase of a target.
+type ShownTarget = (String, TargetPhase);
+
+#[derive(Default)]
+struct WatcherState {
+    /// What the reader shows, by name.
+    shown: BTreeMap<String, ShownTarget>,
+    /// The states that the reader does not show, with the number of questions since.
+    missing: BTreeMap<String, (ShownTarget, u32)>,
+    /// The number of targets that the feed has named.
+    followed: u64,
+    wrong: Vec<String>,
+}
+
+impl WatcherState {
+    /// Receives the names of changed targets. `None`: the reader reads everything.
+    fn learn(&mut self, named: Option<&[String]>, table: &TableState) {
+        self.followed += named.map_or(0, |named| named.len() as u64);
+        for target in table.targets.values() {
+            let (name, state) = (target.name.clone(), (target.uid.clone(), target.phase));
+            if named.is_none_or(|named| named.contains(&target.target_key().to_string())) {
+                self.shown.insert(name.clone(), state.clone());
+            }
+            if self.shown.get(&name) == Some(&state) {
+                self.missing.remove(&name);
+                continue;
+            }
+            let missing = self.missing.entry(name).or_insert_with(|| (state.clone(), 0));
+            if missing.0 != state {
+                *missing = (state, 0);
+            }
+            missing.1 += 1;
+            if missing.1 == QUESTIONS {
+                self.wrong.push(format!("a reader does not learn of {:?}", missing.0));
+            }
+        }
+    }
+}
+
+impl SimWatcher {
+    pub(super) fn start(&self, runtime: &SimRuntime, functions: &Arc<SimFunctions>, table: &Arc<SimTable>) {
+        let (state, own) = (Arc::clone(&self.0), runtime.clone());
+        let (functions, table) = (Arc::clone(functions), Arc::clone(table));
+        *lock(&state) = Some(WatcherState::default());
+        runtime.spawn(async move {
+            let mut since = None;
+            loop {
+                own.sleep(POLL_MS).await;
+                let Ok(changes) = functions.changes(since).await else { continue };
+                since = changes.last;
+                if let Some(state) = lock(&state).as_mut() {
+                    state.learn(changes.targets.as_deref(), &table.state());
+                }
+            }
+        });
+    }
+
+    /// Returns the number of targets that the feed has named.
+    pub(super) fn followed(&self) -> u64 {
+        lock(&self.0).as_ref().map_or(0, |state| state.followed)
+    }
+}
+
+/// The reader has learned of each change, unless an invocation has died or failed.
+pub(super) fn check(simulation: &Simulation) -> Vec<String> {
+    let has_losses = LOSSES.iter().any(|kind| simulation.injected(*kind) > 0);
+    let state = lock(&simulation.watcher.0);
+    state.as_ref().filter(|_| !has_losses).map_or_else(Vec::new, |state| state.wrong.clone())
+}
