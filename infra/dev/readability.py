@@ -51,7 +51,7 @@ def main():
         ("documentation of at most four words", percent(sum(len(doc.split()) <= 4 for doc in docs), len(docs)), 10, "%"),
         ("types with a name of one word", percent(one_word, types.total()), 40, "%"),
         ("types with a name that is declared twice", percent(repeated, types.total()), 15, "%"),
-        ("words of README.md", words("README.md"), 700, ""),
+        ("words of README.md", words("README.md"), 650, ""),
         ("words of ARCHITECTURE.md", words("ARCHITECTURE.md"), 2_000, ""),
         ("lines of Rust", lines, 136_000, ""),
         ("lines of Rust, production code", production_lines, None, ""),

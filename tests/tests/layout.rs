@@ -285,7 +285,10 @@ fn links_between_documents_lead_to_files() {
     for file in tree::files().iter().filter(|file| file.ends_with(".md")) {
         let folder = Path::new(file).parent().expect("a file is in a folder");
         for (number, line) in tree::read(file).lines().enumerate() {
-            for link in line.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(link, _)| link) {
+            let links = line.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
+            let pictures = ["src=\"", "srcset=\""].into_iter().flat_map(|name| line.split(name).skip(1));
+            let pictures = pictures.filter_map(|rest| rest.split_once('"'));
+            for link in links.chain(pictures).map(|(link, _)| link) {
                 let path = link.split('#').next().unwrap_or_default();
                 if !path.is_empty() && !path.contains(':') && !tree::root().join(folder).join(path).exists() {
                     wrong.push(format!("{file}:{}: {link}", number + 1));
@@ -294,6 +297,16 @@ fn links_between_documents_lead_to_files() {
         }
     }
     assert_none(&wrong);
+}
+
+/// A hand-written picture has a file for light pages and one for dark pages.
+#[test]
+fn the_pictures_of_the_flow_differ_only_in_their_colours() {
+    let [light, dark] = ["light", "dark"].map(|scheme| tree::read(&format!("docs/src/pictures/flow-{scheme}.svg")));
+    let differing: Vec<&str> =
+        light.lines().zip(dark.lines()).filter(|(one, other)| one != other).map(|(one, _)| one).collect();
+    assert_eq!(light.lines().count(), dark.lines().count());
+    assert!(matches!(differing[..], [line] if line.starts_with(":root { --text: ")), "{differing:?}");
 }
 
 /// Returns the external packages that a selection of the workspace builds, each with its features.

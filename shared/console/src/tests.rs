@@ -9,6 +9,8 @@ use serde_json::{Value, json};
 
 use super::*;
 
+mod picture;
+
 const VIEWER: ConsoleViewer<'static> = ConsoleViewer { name: "token ci", form_token: "f0rm" };
 const AT: &str = "2026-11-21T09:10:02.123Z";
 /// A text that would leave an element, an attribute or a quotation, and that is a URL with code.
