@@ -162,8 +162,6 @@ faults! {
     RunRead = "run-read", 200, harmless;
     /// A relay loses its records of bound objects before it removes them.
     RelayForgets = "relay-forgets", 1000;
-    /// The policy of a relay refuses a request to start work that the relay does not know yet.
-    RelayRefuses = "relay-refuses", 80;
 }
 
 impl fmt::Display for FaultKind {
