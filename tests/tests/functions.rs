@@ -55,6 +55,7 @@ mod lifecycle {
     pub(crate) mod subscriptions;
     pub(crate) mod target_history;
     pub(crate) mod teardown;
+    pub(crate) mod unit_attempts;
 }
 #[path = "lifecycle/harness.rs"]
 mod harness;
@@ -120,9 +121,13 @@ fn main() {
             a_failed_setup_is_corrected_by_an_update a_removed_check_that_had_failed_blocks_no_update
             a_failed_undo_of_an_update_is_retried the_newest_document_of_a_waiting_instance_begins
             update_units_change_a_resource_in_place another_routing_key_completes_a_failed_target;
-        lifecycle::cluster_waits: each_wait_has_its_reason_and_true_times a_relay_without_a_response_is_named
+        lifecycle::cluster_waits: each_wait_has_its_reason_and_true_times
+            each_object_of_a_unit_has_its_state_and_reason a_relay_without_a_response_is_named
             an_earlier_relay_says_what_a_task_waits_for each_manifest_is_judged_by_its_conditions objects_need_a_cluster;
-        lifecycle::rendered_units: a_rendered_unit_has_no_sensitive_value a_rendered_undo_has_the_outputs_that_it_reads;
+        lifecycle::unit_attempts: earlier_attempts_have_times_and_reasons
+            the_progress_and_the_last_heartbeat_are_shown;
+        lifecycle::rendered_units: a_rendered_unit_has_no_sensitive_value a_rendered_undo_has_the_outputs_that_it_reads
+            a_rendered_script_has_its_text_and_masked_inputs;
         lifecycle::preset_lives: each_preset_has_a_target_from_its_creation_to_its_end each_preset_is_documented;
         lifecycle::documented: the_first_source_runs_the_first_plugin a_merge_request_shows_the_results_of_its_target
             sources_replace_parts_of_a_preset templates_of_argo_cd_send_events webhooks_of_a_platform requests_by_curl;

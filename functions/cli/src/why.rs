@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use ebb_protocol::api::{Certainty, DecidingEvent, ResourceDetail, RootCause, TargetDiagnosis, TargetState, UnitWait};
+use ebb_protocol::api::{Certainty, DecidingEvent, OpenUnits, ResourceDetail, RootCause, TargetDiagnosis, TargetState};
 use ebb_protocol::evidence::Evidence;
 use ebb_protocol::lifecycle::OutputValue;
 use ebb_protocol::removal::ResourceRemoval;
@@ -11,6 +11,9 @@ use ebb_protocol::removal::ResourceRemoval;
 use crate::output::{joined_lines, printable};
 use crate::progress::labels;
 use crate::timing;
+
+/// Maximum units that the line of a group names.
+const NAMED: usize = 3;
 
 /// Returns the diagnosis, as text that ends with a line break.
 pub(crate) fn text(why: &TargetDiagnosis) -> String {
@@ -25,8 +28,10 @@ pub(crate) fn text(why: &TargetDiagnosis) -> String {
     if let Some(cause) = &why.cause {
         write_cause(&mut text, cause);
     }
-    let waits = why.waits.iter().flat_map(|(unit, waits)| waits.iter().map(move |wait| wait_line(unit, wait)));
-    write_section(&mut text, "waits", waits);
+    let shown: usize = why.open.iter().map(|open| open.count).sum();
+    let more = why.open_units.checked_sub(shown).filter(|more| *more > 0);
+    let more = more.map(|more| format!("{more} more units: `ebb sandbox get` shows each"));
+    write_section(&mut text, "waits", why.open.iter().map(open_line).chain(more));
     let others = why.failed.iter().filter(|failed| why.cause.as_ref().is_none_or(|cause| cause.unit != failed.unit));
     let others = others.map(|it| {
         let retry = labels::after_retry(it.attempt, it.attempt_in_series);
@@ -59,12 +64,18 @@ fn write_section(text: &mut String, title: &str, lines: impl Iterator<Item = Str
     }
 }
 
-fn wait_line(unit: &str, wait: &UnitWait) -> String {
-    let UnitWait { object, message, since, fails_at, .. } = wait;
+/// Returns open units with what they wait for, since when, and what ends it, as one line.
+pub(crate) fn open_line(open: &OpenUnits) -> String {
+    let OpenUnits { units, count, reason, since, fails_at, resolves, .. } = open;
+    let named: Vec<String> = units.iter().take(NAMED).map(|unit| printable(unit)).collect();
+    let more = match count.saturating_sub(named.len()) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
     let since = since.as_deref().map(|at| format!(" since {}", timing::clock(at))).unwrap_or_default();
     let fails = fails_at.as_deref().map(|at| format!(", fails at {} unless this ends", timing::clock(at)));
-    let (fails, resolution) = (fails.unwrap_or_default(), labels::resolution(wait));
-    format!("{}  {}: {}{since}{fails}{resolution}", printable(unit), printable(object), joined_lines(message))
+    let (fails, resolution) = (fails.unwrap_or_default(), labels::resolution(*resolves));
+    format!("{}{more}  {}{since}{fails}{resolution}", named.join(", "), joined_lines(reason))
 }
 
 fn removal_line(ResourceRemoval { unit, by, evidence }: &ResourceRemoval) -> String {
@@ -225,10 +236,13 @@ mod tests {
         let why: TargetDiagnosis = serde_json::from_value(serde_json::json!({
             "target": "sandbox/pr-1", "phase": "starting", "remaining": [], "nextSteps": [],
             "summary": "db/seed runs since 2026-11-21T09:00:00Z, until 2026-11-21T09:05:00Z",
-            "waits": {"db/web": [{
-                "object": "Deployment units/web", "code": "notStartable", "message": "no image", "resolves": "person",
-                "since": "2026-11-21T09:00:00Z", "failsAt": "2026-11-21T09:01:00Z",
-            }]},
+            "open": [
+                {"units": ["db/web"], "count": 1, "state": "running", "reason": "Deployment units/web: no image",
+                 "resolves": "person", "since": "2026-11-21T09:00:00Z", "failsAt": "2026-11-21T09:01:00Z"},
+                {"units": ["db/a", "db/b", "db/c", "db/d"], "count": 30, "state": "waiting", "reason": "waits for db/web",
+                 "resolves": "itself"},
+            ],
+            "openUnits": 33,
         }))
         .unwrap();
         insta::assert_snapshot!(text(&why), @r"
@@ -236,6 +250,8 @@ mod tests {
 
         waits
           db/web  Deployment units/web: no image since 2026-11-21 09:00:00Z, fails at 2026-11-21 09:01:00Z unless this ends (a person has to end this)
+          db/a, db/b, db/c and 27 more  waits for db/web
+          2 more units: `ebb sandbox get` shows each
         ");
     }
 

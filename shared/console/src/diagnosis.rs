@@ -1,6 +1,6 @@
 //! The diagnosis of a target: what it waits for, or what failed, and what to do.
 
-use ebb_protocol::api::{Certainty, FailedUnit, RootCause, TargetDiagnosis};
+use ebb_protocol::api::{Certainty, FailedUnit, OpenUnits, RootCause, TargetDiagnosis};
 use ebb_protocol::evidence::Evidence;
 use ebb_protocol::limits;
 use ebb_protocol::removal::ResourceRemoval;
@@ -12,15 +12,18 @@ use crate::{frame, paths, texts};
 pub(crate) fn diagnosis(why: &TargetDiagnosis) -> Markup {
     let others: Vec<&FailedUnit> =
         why.failed.iter().filter(|failed| why.cause.as_ref().is_none_or(|cause| cause.unit != failed.unit)).collect();
+    let shown: usize = why.open.iter().map(|open| open.count).sum();
+    let more = why.open_units.saturating_sub(shown);
     html! {
         section.why {
             h2 { "Why" }
             p.summary { (limits::printable(why.summary.trim())) }
             @if let Some(cause) = &why.cause { (root_cause(cause)) }
-            @if !why.waits.is_empty() {
+            @if !why.open.is_empty() {
                 h3 { "Waits" }
                 ul {
-                    @for (unit, waits) in &why.waits { @for wait in waits { li { (unit) ": " (texts::wait(wait)) } } }
+                    @for open in &why.open { li { (open_units(open)) } }
+                    @if more > 0 { li { (more) " more units are open: the timeline shows each." } }
                 }
             }
             @if !others.is_empty() {
@@ -40,6 +43,19 @@ pub(crate) fn diagnosis(why: &TargetDiagnosis) -> Markup {
                 ol { @for step in &why.next_steps { li { (limits::printable(step)) } } }
             }
         }
+    }
+}
+
+/// Returns what open units wait for, since when, and who ends the wait.
+fn open_units(open: &OpenUnits) -> Markup {
+    let more = open.count.saturating_sub(open.units.len());
+    html! {
+        (open.units.join(", "))
+        @if more > 0 { " and " (more) " more" }
+        ": " (limits::printable(&open.reason))
+        @if let Some(since) = &open.since { ", since " (texts::time(since)) }
+        @if let Some(fails_at) = &open.fails_at { ", fails at " (texts::time(fails_at)) }
+        "." (texts::ends(open.resolves))
     }
 }
 

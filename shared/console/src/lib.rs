@@ -21,6 +21,7 @@ mod source_pages;
 mod subscription_pages;
 mod target_list;
 mod target_page;
+mod target_waits;
 #[cfg(test)]
 mod tests;
 mod texts;

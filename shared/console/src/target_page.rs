@@ -10,7 +10,7 @@ use maud::{Markup, html};
 use crate::frame::{self, ConsoleViewer, PageRenewal};
 use crate::run_graph::graph;
 use crate::timeline::timeline;
-use crate::{diagnosis, paths, target_list, texts};
+use crate::{diagnosis, paths, target_list, target_waits, texts};
 
 /// The actions that the caller may take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,11 +34,14 @@ pub fn target(
         (diagnosis::diagnosis(why))
         (target_list::outages(detail.outage.as_slice()))
         (action_links(actions, detail))
-        (facts(detail))
+        (target_waits::section(&info.waits))
         @for run in detail.runs.iter().rev() { (run_section(run)) }
         (resources(detail))
-        (environment(detail))
         (diagnosis::remains(why))
+        (values(detail))
+        (environment(detail))
+        (facts(detail))
+        p.actions { a.action href=(paths::history(&info.kind, &info.name, None)) { "History" } }
     };
     let moves = matches!(info.phase, TargetState::Starting | TargetState::Updating | TargetState::Stopping);
     // What relays report about an open run is in no stamp.
@@ -53,11 +56,13 @@ fn action_links(actions: TargetActions, detail: &TargetDetail) -> Markup {
         |action: &str, label: &str| html! { a.action href=(paths::action(&info.kind, &info.name, action)) { (label) } };
     let has_failed = matches!(info.phase, TargetState::Failed | TargetState::Stuck);
     let is_living = !matches!(info.phase, TargetState::Stopping | TargetState::Stuck | TargetState::Gone);
+    let (retry, delete) = (actions.retry && has_failed, actions.delete && is_living);
     html! {
-        p.actions {
-            @if actions.retry && has_failed { (link("retry", "Retry…")) " " }
-            @if actions.delete && is_living { (link("delete", "Delete…")) " " }
-            (link("history", "History"))
+        @if retry || delete {
+            p.actions {
+                @if retry { (link("retry", "Retry…")) " " }
+                @if delete { (link("delete", "Delete…")) }
+            }
         }
     }
 }
@@ -72,9 +77,6 @@ fn facts(detail: &TargetDetail) -> Markup {
                 dt { "Since" } dd { (texts::time(&info.since)) }
                 dt { "Created" } dd { (texts::time(&info.created)) }
                 @if let Some(expires) = &info.expires { dt { "Expires" } dd { (texts::time(expires)) } }
-                @if let Some(waits) = &info.waits_for { dt { "Waits for" } dd { (limits::printable(waits)) } }
-                @if let Some(uid) = &detail.waiting_uid { dt { "Waits for the name" } dd { "instance " code { (uid) } } }
-                @if let Some(next) = detail.pending_generation { dt { "Waiting update" } dd { "generation " (next) } }
                 @if let Some(event) = &detail.decided_by { dt { "Decided by" } dd { (deciding(event)) } }
                 @if let Some(owner) = &info.owner { dt { "Owner" } dd { (limits::printable(owner)) } }
                 @if !info.labels.is_empty() { dt { "Labels" } dd { (target_list::labels(info)) } }
@@ -113,28 +115,46 @@ fn run_section(run: &RunDetail) -> Markup {
 }
 
 fn resources(detail: &TargetDetail) -> Markup {
+    let row = |(name, resource): (&String, &ResourceDetail)| {
+        let since = Some(&resource.since).filter(|since| !since.is_empty());
+        html! {
+            th scope="row" { (name) }
+            td { (texts::state(&resource.phase)) }
+            td { (texts::time_if_any(since)) }
+            td { (limits::printable(resource.reason.as_deref().unwrap_or_default())) }
+            td {
+                a href=(paths::plugin_of(&resource.plugin)) { (resource.plugin) }
+                @if let Some(version) = &resource.repaired_by {
+                    ". The teardown runs " a href=(paths::plugin_of(version)) { (version) } ", which an operator has chosen."
+                }
+            }
+        }
+    };
+    let rows: Vec<Markup> = detail.resources.iter().map(row).collect();
+    let heads = ["Resource", "Phase", "Since", "Reason", "Plugin"];
+    html! { @if !rows.is_empty() { (frame::section("Resources", &frame::table("Resources", &heads, &rows))) } }
+}
+
+fn values(detail: &TargetDetail) -> Markup {
     if detail.resources.is_empty() && detail.outputs_error.is_none() {
         return html! {};
     }
     html! {
         section {
-            h2 { "Resources" }
+            h2 { "Inputs and outputs" }
             @if let Some(problem) = &detail.outputs_error { p.problem { (limits::printable(problem)) } }
-            @for (name, resource) in &detail.resources { (resource_part(name, resource)) }
+            @for (name, resource) in &detail.resources { (values_of(name, resource)) }
         }
     }
 }
 
-fn resource_part(name: &str, resource: &ResourceDetail) -> Markup {
+fn values_of(name: &str, resource: &ResourceDetail) -> Markup {
     let pair = |name: &str, value: &Markup| html! { th scope="row" { (name) } td { (value) } };
     let params: Vec<Markup> =
         resource.params.iter().map(|(name, value)| pair(name, &texts::json_value(value))).collect();
     let outputs: Vec<Markup> = resource.outputs.iter().map(|(name, value)| pair(name, &texts::value(value))).collect();
     html! {
-        h3 { (name) ": " a href=(paths::plugin_of(&resource.plugin)) { (resource.plugin) } }
-        @if let Some(version) = &resource.repaired_by {
-            p { "The teardown runs " a href=(paths::plugin_of(version)) { (version) } ", which an operator has chosen." }
-        }
+        @if !params.is_empty() || !outputs.is_empty() { h3 { (name) } }
         @if !params.is_empty() { (frame::table(&format!("Inputs of {name}"), &["Input", "Value"], &params)) }
         @if !outputs.is_empty() { (frame::table(&format!("Outputs of {name}"), &["Output", "Value"], &outputs)) }
     }

@@ -23,8 +23,12 @@ fn detail(text: &str, units: usize) -> TargetDetail {
         "kind": "sandbox", "name": text, "uid": text, "generation": 2, "phase": "failed", "since": AT, "created": AT,
         "expires": AT, "plugins": [format!("{text}@1.0.0")], "waitsFor": text, "owner": text, "firstCause": text,
         "labels": {text: text},
+        "waits": [{
+            "waiter": "update", "waiterName": text, "awaits": "units", "awaitedName": text, "since": AT, "reason": text,
+            "release": text,
+        }],
         "resources": {text: {
-            "plugin": format!("{text}@1.0.0"), "repairedBy": text,
+            "plugin": format!("{text}@1.0.0"), "repairedBy": text, "phase": "failed", "since": AT, "reason": text,
             "params": {text: text, "list": [text]},
             "outputs": {
                 text: {"value": text}, "json": {"value": {text: text}}, "file": {"base64": text},
@@ -47,14 +51,25 @@ fn run_value(text: &str, units: usize) -> Value {
     let states = ["waiting", "running", "retrying", "succeeded", "skipped", "failed", "blocked", "cancelled"];
     let unit = |number: usize| {
         let after: Vec<String> = number.checked_sub(1).map(|before| format!("{text}/{before}")).into_iter().collect();
-        json!({
-            "unit": format!("{text}/{number}"), "kind": "pod", "state": states[number % states.len()], "attempt": 2,
+        let state = states[number % states.len()];
+        let mut unit = json!({
+            "unit": format!("{text}/{number}"), "kind": "pod", "state": state, "attempt": 2,
             "maxAttempts": 3, "attemptInSeries": 2, "after": after, "reason": {"code": "exit", "message": text},
             "started": AT, "ended": AT, "durationMs": 1_234, "next": AT, "deadline": AT, "progress": text,
             "objects": {"total": 3, "ready": 1}, "log": true, "excessResults": 1,
             "waits": [{"object": text, "code": "timeout", "message": text, "since": AT, "resolves": "person"}],
             "refusedCallbacks": {"count": 2, "reason": text},
-        })
+        });
+        if state == "retrying" {
+            let attempt = json!({
+                "attempt": 1, "attemptInSeries": 1, "state": "failed", "started": AT, "ended": AT, "durationMs": 1_234,
+                "reason": {"code": "exit", "message": text}, "log": true,
+            });
+            unit["earlierAttempts"] = json!([attempt]);
+            unit["objectStates"] = json!([{"object": format!("{text}/o"), "state": "failed", "reason": text}]);
+            unit["heartbeat"] = AT.into();
+        }
+        unit
     };
     let units: Vec<Value> = (0..units).map(unit).collect();
     json!({"id": "k3-1-pre-start", "hook": text, "state": "failed", "started": AT, "units": units})
@@ -73,7 +88,11 @@ fn why(text: &str) -> TargetDiagnosis {
         "remaining": [{"unit": text, "certainty": "possible", "outputs": {text: {"value": text}}}],
         "removals": [{"unit": text, "by": text, "grade": "unconfirmed", "asked": text, "answered": text}],
         "notes": [text], "nextSteps": [text],
-        "waits": {text: [{"object": text, "code": "timeout", "message": text, "since": AT, "failsAt": AT, "resolves": "never"}]},
+        "open": [{
+            "units": [text], "count": 12, "state": "running", "reason": text, "since": AT, "failsAt": AT,
+            "resolves": "never",
+        }],
+        "openUnits": 40,
     });
     serde_json::from_value(value).unwrap()
 }
@@ -269,6 +288,59 @@ fn a_large_run_is_collapsed() {
     of_run.units[999].state = ebb_protocol::api::UnitState::Failed;
     let page = target_page::target(VIEWER, TargetActions::default(), &target, &why("x"), "stamp");
     assert!(page.contains("999 of 1000 units done") && page.contains("db/999") && !page.contains("db/900"), "{page}");
+}
+
+/// The page of a target answers in the order in which a reader asks.
+#[test]
+fn the_parts_of_a_target_are_in_their_order() {
+    let page = target_page::target(VIEWER, TargetActions::default(), &detail("db", 3), &why("db"), "stamp");
+    let parts = [
+        "<h2>Why</h2>",
+        "<h2>Who waits</h2>",
+        "Graph of db",
+        "Timeline of db",
+        "<h2>Resources</h2>",
+        "<h2>What exists</h2>",
+        "<h2>Inputs and outputs</h2>",
+        "<h2>Facts</h2>",
+        "/history\"",
+    ];
+    let places: Vec<Option<usize>> = parts.iter().map(|part| page.find(part)).collect();
+    assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{places:?}");
+}
+
+/// The timeline shows each earlier attempt with its times, its reason and links to its log and request.
+#[test]
+fn the_timeline_has_earlier_attempts() {
+    let mut of_run: RunDetail = serde_json::from_value(run_value("db", 3)).unwrap();
+    let page = run(VIEWER, &of_run);
+    assert_eq!(page.matches("earlier attempt").count(), 1);
+    assert!(
+        page.contains("log?unit=db%2F2&amp;attempt=1") && page.contains("rendered?unit=db%2F2&amp;attempt=1"),
+        "{page}"
+    );
+    let attempts = &mut of_run.units[2].earlier_attempts;
+    attempts.resize(20, attempts[0].clone());
+    assert_eq!(run(VIEWER, &of_run).matches("earlier attempt").count(), 3);
+}
+
+/// Who waits for what, since when and until what, has columns.
+#[test]
+fn the_waiting_page_shows_who_waits() {
+    let mut info = detail("db", 0).info;
+    info.phase = ebb_protocol::api::TargetState::Updating;
+    let infos = [info];
+    let view = WaitingView {
+        targets: &infos,
+        is_partial: false,
+        outages: &[],
+        sources: None,
+        subscriptions: None,
+        since: "7",
+    };
+    let page = waiting(VIEWER, &view);
+    let row = "<td>update <code>db</code></td><td>units of db: db</td><td><time datetime=\"2026-11-21T09:10:02.123Z\">";
+    assert!(page.contains(row), "{page}");
 }
 
 #[test]

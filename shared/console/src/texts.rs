@@ -50,16 +50,20 @@ pub(crate) fn reason(reason: &FailureReason) -> String {
 
 /// Returns what an object waits for, and who ends the wait.
 pub(crate) fn wait(UnitWait { object, message, since, fails_at, resolves, .. }: &UnitWait) -> Markup {
-    let ends = match resolves {
-        WaitResolution::Itself => "",
-        WaitResolution::Person => " A person has to end this.",
-        WaitResolution::Never => " As written, it never becomes ready.",
-    };
     html! {
         (object) ": " (limits::printable(message))
         @if let Some(since) = since { ", since " (time(since)) }
         @if let Some(fails_at) = fails_at { ", fails at " (time(fails_at)) }
-        "." (ends)
+        "." (ends(*resolves))
+    }
+}
+
+/// Returns the sentence about who ends a wait, or nothing if it ends by itself.
+pub(crate) fn ends(resolves: WaitResolution) -> &'static str {
+    match resolves {
+        WaitResolution::Itself => "",
+        WaitResolution::Person => " A person has to end this.",
+        WaitResolution::Never => " As written, it never becomes ready.",
     }
 }
 

@@ -1,8 +1,9 @@
 //! The units of a run as a table, in the order in which they started.
 
-use ebb_protocol::api::{RunDetail, UnitDetail, UnitState};
+use ebb_protocol::api::{AttemptDetail, RunDetail, UnitDetail, UnitState};
 use ebb_protocol::engine::Millis;
 use ebb_protocol::limits;
+use ebb_protocol::object_status::ObjectStatus;
 use maud::{Markup, html};
 
 use crate::run_graph::row_id;
@@ -10,6 +11,8 @@ use crate::{frame, paths, texts};
 
 /// Maximum rows of a run on the page of its target.
 const MAX_ROWS: usize = 300;
+/// Maximum rows of earlier attempts of a unit. Their logs and requests link to those before.
+const EARLIER_ROWS: usize = 3;
 
 /// Returns the units of a run. Of a large run, those that have not ended well come first, and a link leads to all.
 pub(crate) fn timeline(run: &RunDetail) -> Markup {
@@ -27,9 +30,14 @@ pub(crate) fn timeline(run: &RunDetail) -> Markup {
     }
 }
 
-/// Returns a table of units.
+/// Returns a table of units. The rows of earlier attempts of a unit precede its own.
 pub(crate) fn rows(run: &RunDetail, units: &[&UnitDetail]) -> Markup {
-    let rows: Vec<Markup> = units.iter().map(|unit| row(run, unit)).collect();
+    let mut rows: Vec<Markup> = Vec::new();
+    for unit in units {
+        let left_out = unit.earlier_attempts.len().saturating_sub(EARLIER_ROWS);
+        rows.extend(unit.earlier_attempts[left_out..].iter().map(|attempt| attempt_row(run, unit, attempt)));
+        rows.push(row(run, unit));
+    }
     let heads = ["Unit", "State", "Attempt", "Started", "Ended", "Took", "Notes", "Show"];
     frame::table(&format!("Units of {}", run.hook), &heads, &rows)
 }
@@ -55,13 +63,36 @@ fn row(run: &RunDetail, unit: &UnitDetail) -> Markup {
     }
 }
 
+fn attempt_row(run: &RunDetail, unit: &UnitDetail, attempt: &AttemptDetail) -> Markup {
+    let (key, number) = (&unit.key, attempt.attempt);
+    let log = paths::log(&run.id, key, Some(number));
+    let request = paths::rendering(&run.id, key, Some(number));
+    html! {
+        th scope="row" { (key) " " span.kind { "earlier attempt" } }
+        td { (texts::state(&attempt.state)) }
+        td { (attempt.attempt_in_series) " of " (unit.max_attempts) }
+        td { (texts::time_if_any(attempt.started.as_ref())) }
+        td { (texts::time_if_any(attempt.ended.as_ref())) }
+        td { @if let Some(millis) = attempt.duration_ms { (Millis(millis)) } }
+        td { @if let Some(reason) = &attempt.reason { (texts::reason(reason)) } }
+        td {
+            @if attempt.log { a href=(log) aria-label={ "Log of attempt " (number) " of " (key) } { "log" } " " }
+            a href=(request) aria-label={ "Request of attempt " (number) " of " (key) } { "request" }
+        }
+    }
+}
+
 /// Returns what a reader has to know about a unit, one line each.
 fn notes(unit: &UnitDetail) -> Markup {
     html! {
         @if let Some(reason) = &unit.reason { div { (texts::reason(reason)) } }
         @if let Some(progress) = &unit.progress { div { (limits::printable(progress)) } }
+        @if let Some(heartbeat) = &unit.heartbeat { div { "Last heartbeat at " (texts::time(heartbeat)) } }
         @if let Some(objects) = unit.objects.filter(|objects| objects.total > 1) {
             div { (objects.ready) " of " (objects.total) " objects are ready" }
+        }
+        @for status in unit.object_states.iter().filter(|status| !is_awaited(unit, &status.object)) {
+            div { (object(status)) }
         }
         @for wait in &unit.waits { div { "Waits: " (texts::wait(wait)) } }
         @if let Some(accepted) = unit.accepted.as_ref().filter(|_| unit.state == UnitState::Running) {
@@ -76,5 +107,17 @@ fn notes(unit: &UnitDetail) -> Markup {
             div { (excess) " further distinct results were rejected and are not undone" }
         }
         @if !unit.after.is_empty() { div.after { "after " (unit.after.join(", ")) } }
+    }
+}
+
+/// Returns true if a wait of the unit has the state of an object.
+fn is_awaited(unit: &UnitDetail, object: &str) -> bool {
+    unit.waits.iter().any(|wait| wait.object == object)
+}
+
+fn object(ObjectStatus { object, state, reason }: &ObjectStatus) -> Markup {
+    html! {
+        (limits::printable(object)) ": " (texts::word(state))
+        @if let Some(reason) = reason { ": " (limits::printable(reason)) }
     }
 }

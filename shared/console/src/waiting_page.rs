@@ -1,11 +1,11 @@
 //! Everything that is stuck, failed or waits.
 
-use ebb_protocol::api::{RelayOutage, SourceInfo, SubscriptionInfo, TargetInfo, TargetState};
+use ebb_protocol::api::{RelayOutage, SourceInfo, SubscriptionInfo, TargetInfo, TargetState, TargetWait};
 use ebb_protocol::limits;
 use maud::{Markup, html};
 
 use crate::frame::{self, ConsoleViewer, PageRenewal};
-use crate::{paths, source_pages, subscription_pages, target_list, texts};
+use crate::{paths, source_pages, subscription_pages, target_list, target_waits, texts};
 
 /// What the page shows. A list that the caller may not read is `None`.
 #[derive(Clone, Debug)]
@@ -32,7 +32,7 @@ pub fn waiting(viewer: ConsoleViewer<'_>, view: &WaitingView<'_>) -> String {
         .targets
         .iter()
         .filter(|target| !matches!(target.phase, TargetState::Stuck | TargetState::Failed))
-        .filter(|target| target.waits_for.is_some())
+        .filter(|target| !target.waits.is_empty())
         .collect();
     let sources = view.sources.map(|sources| {
         let rejecting: Vec<SourceInfo> = sources.iter().filter(|source| source.rejected.is_some()).cloned().collect();
@@ -50,7 +50,7 @@ pub fn waiting(viewer: ConsoleViewer<'_>, view: &WaitingView<'_>) -> String {
         (target_list::outages(view.outages))
         (frame::section("Stuck", &targets("Stuck", &of(TargetState::Stuck))))
         (frame::section("Failed", &targets("Failed", &of(TargetState::Failed))))
-        (frame::section("Waiting", &targets("Waiting", &others)))
+        (frame::section("Waiting", &waits(&others)))
         @if view.is_partial { p { "More targets exist than this page reads: use the filters of the list." } }
         @if let Some(sources) = &sources { (frame::section("Sources with rejected events", sources)) }
         @if let Some(subscriptions) = &subscriptions { (frame::section("Subscriptions", subscriptions)) }
@@ -73,4 +73,23 @@ fn targets(label: &str, targets: &[&TargetInfo]) -> Markup {
         })
         .collect();
     frame::table(label, &["Name", "Since", "Owner", "Waits or failed"], &rows)
+}
+
+/// Returns who waits for whom, one row for each wait.
+fn waits(targets: &[&TargetInfo]) -> Markup {
+    let mut rows: Vec<Markup> = Vec::new();
+    for target in targets {
+        rows.extend(target.waits.iter().map(|wait| wait_row(target, wait)));
+    }
+    let heads = [&["Name", "Owner"][..], &target_waits::HEADS].concat();
+    frame::table("Waiting", &heads, &rows)
+}
+
+fn wait_row(target: &TargetInfo, wait: &TargetWait) -> Markup {
+    html! {
+        th scope="row" { a href=(paths::target(&target.kind, &target.name)) { (target.kind) "/" (target.name) } }
+        td { (limits::printable(target.owner.as_deref().unwrap_or_default())) }
+        td { (target_waits::waiter(wait)) }
+        (target_waits::rest(wait))
+    }
 }

@@ -65,7 +65,7 @@ fn word(state: &impl Serialize) -> String {
 fn row(target: &TargetInfo) -> String {
     let shown_first = [("target".to_owned(), json!(format!("{}/{}", target.kind, target.name)))];
     let Value::Object(fields) = value(target) else { return String::new() };
-    let hidden = ["kind", "name", "uid", "generation", "created"];
+    let hidden = ["kind", "name", "uid", "generation", "created", "waits"];
     let others = fields.into_iter().filter(|(key, _)| !hidden.contains(&key.as_str()));
     Value::Object(shown_first.into_iter().chain(others).collect::<Map<_, _>>()).to_string()
 }
@@ -249,7 +249,7 @@ pub(crate) async fn why_not_ready(api: &ApiCalls, target: TargetArguments) -> Re
         (None, TargetState::Gone) => target.call("what_exists"),
         (None, _) => format!("wait, then call {} again", target.call("why_not_ready")),
     };
-    let keys = ["target", "phase", "summary", "nextSteps", "cause", "failed", "waits", "notes", "decidedBy"];
+    let keys = ["target", "phase", "summary", "nextSteps", "cause", "failed", "open", "notes", "decidedBy"];
     let mut shown = pick(&value(&diagnosis), &keys);
     if !diagnosis.remaining.is_empty() {
         shown["remainingResources"] = json!(format!("{}; what_exists lists them", diagnosis.remaining.len()));

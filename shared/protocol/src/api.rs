@@ -8,6 +8,8 @@ mod named_tokens;
 mod source_events;
 mod subscription_bodies;
 mod target_requests;
+mod target_waits;
+mod unit_attempts;
 mod unit_rendering;
 
 use std::collections::BTreeMap;
@@ -18,6 +20,7 @@ use utoipa::ToSchema;
 use crate::callback::{FailureReason, ReasonCode};
 use crate::evidence::Evidence;
 use crate::lifecycle::{OutputValue, TargetStopCause, WorkloadValue};
+use crate::object_status::ObjectStatus;
 use crate::relay::{ObjectCount, WaitResolution};
 use crate::removal::ResourceRemoval;
 
@@ -37,6 +40,8 @@ pub use subscription_bodies::{
     DeliveryError, PutSubscription, SubscriptionDetail, SubscriptionInfo, SubscriptionList, UndeliveredNotification,
 };
 pub use target_requests::{ApplyTarget, ResourceEffect, TargetReceipt};
+pub use target_waits::{AwaitedParty, OpenUnits, TargetWait, WaitingParty};
+pub use unit_attempts::AttemptDetail;
 pub use unit_rendering::{RequestRendering, UnitRendering};
 
 /// An error as in RFC 9457: `application/problem+json`.
@@ -175,10 +180,17 @@ pub struct TargetInfo {
     /// The reason why the target, or the next instance of its name, waits. For people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits_for: Option<String>,
+    /// The waits of `waitsFor` in fields.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waits: Vec<TargetWait>,
 }
 
 fn is_zero(number: &u32) -> bool {
     *number == 0
+}
+
+fn is_no_unit(count: &usize) -> bool {
+    *count == 0
 }
 
 /// The phase of a target.
@@ -241,6 +253,9 @@ pub struct TargetDetail {
     pub removals: Vec<ResourceRemoval>,
     /// Runs that have begun, in the order of hooks.
     pub runs: Vec<RunDetail>,
+    /// The open units of the present run whose wait a person has to end, or else the first ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_wait: Option<OpenUnits>,
     /// The notification that the platform has not accepted yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pending_notification: Option<String>,
@@ -285,6 +300,16 @@ pub struct ResourceDetail {
     /// The version `name@version` whose teardown an operator has chosen while the target was stuck.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repaired_by: Option<String>,
+    /// The phase of the resource, by the units of its last run.
+    #[serde(default)]
+    pub phase: TargetState,
+    /// The time at which the resource entered the phase, as far as its units have recorded it. Otherwise the time at which
+    /// the target entered its own.
+    #[serde(default)]
+    pub since: String,
+    /// The unit that failed or has not ended, with the reason.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
     /// Params as requested, with defaults. A sensitive one is a reference to a Secret, or `{"sensitive": true}`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub params: BTreeMap<String, serde_json::Value>,
@@ -371,12 +396,16 @@ pub struct UnitDetail {
     /// The last reported progress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<String>,
-    /// The time of the last heartbeat of a script in a cluster.
+    /// The time of the last heartbeat of a running script in a cluster, or of a receiver that reports one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heartbeat: Option<String>,
-    /// The objects of a running unit, and how many of them are ready.
+    /// The objects of a running or succeeded unit, and how many of them are ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub objects: Option<ObjectCount>,
+    /// The state of each object of a running or failed unit with several objects, at most 20. Of a failed unit, as it
+    /// ended, with shortened reasons, and as many as fit into 480 bytes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub object_states: Vec<ObjectStatus>,
     /// What a running unit waits for in its cluster, one row per manifest.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waits: Vec<UnitWait>,
@@ -390,6 +419,9 @@ pub struct UnitDetail {
     /// Callbacks that were rejected because of their content.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused_callbacks: Option<RefusedCallbacks>,
+    /// The attempts before the last one, the oldest first. At most the last 20.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub earlier_attempts: Vec<AttemptDetail>,
 }
 
 /// The reason why an object of a running unit is not ready, not started or not gone, as its relay reports it.
@@ -476,6 +508,13 @@ pub struct TargetDiagnosis {
     /// What running units wait for in their clusters, by unit.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub waits: BTreeMap<String, Vec<UnitWait>>,
+    /// The units of the present run that have not ended, grouped by what they wait for: those that a person has to help
+    /// first. At most 20 groups.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub open: Vec<OpenUnits>,
+    /// The number of these units.
+    #[serde(default, skip_serializing_if = "is_no_unit")]
+    pub open_units: usize,
     /// The event of a source that decided whether the target exists. Absent if the platform controls the target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decided_by: Option<DecidingEvent>,

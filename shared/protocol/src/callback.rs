@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::de::IntoDeserializer as _;
 use serde::{Deserialize, Serialize};
 
+use crate::object_status::ObjectStatus;
 use crate::value::SecretRef;
 
 /// `POST /v1/callbacks` with `Authorization: Bearer TOKEN`.
@@ -41,6 +42,9 @@ pub struct Callback {
     /// The duration in milliseconds, by the clock of the executor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<u64>,
+    /// The applied objects of a failed unit, if there are several. Only accepted from a relay.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub objects: Vec<ObjectStatus>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -195,6 +199,7 @@ impl Callback {
             progress: None,
             log: None,
             duration_ms: None,
+            objects: Vec::new(),
         }
     }
 

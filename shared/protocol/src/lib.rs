@@ -16,6 +16,7 @@ pub mod lifecycle;
 pub mod limits;
 pub mod listing;
 pub mod named_secrets;
+pub mod object_status;
 pub mod pull;
 pub mod record;
 pub mod registration;

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::callback::FailureReason;
 use crate::evidence::Evidence;
+use crate::object_status::ObjectStatus;
 use crate::removal::RemovalEvidence;
 use crate::value::Outputs;
 
@@ -151,6 +152,9 @@ pub struct AttemptResult {
     /// True if the end of the log is in the bucket.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub log: bool,
+    /// The applied objects of a failed unit, see [`crate::object_status::stored_objects`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub objects: Vec<ObjectStatus>,
     /// True if the backend did not respond. The request may still arrive.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unanswered: bool,
@@ -173,6 +177,7 @@ impl AttemptResult {
             made: Vec::new(),
             next: None,
             log: false,
+            objects: Vec::new(),
             unanswered: false,
             digest,
         }

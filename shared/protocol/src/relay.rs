@@ -14,6 +14,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::callback::{Callback, ReasonCode};
 use crate::listing::{ClusterListing, RelayInfo};
+use crate::object_status::ObjectStatus;
 use crate::value::{SecretRef, UnitValue};
 
 pub use crate::id::TaskId;
@@ -431,6 +432,9 @@ pub struct CallbackEndpoint {
     /// The installation that requested the task, or empty if unknown. It stays the same if the URL changes.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub installation: String,
+    /// True if a failure may have [`Callback::objects`]. A control plane of an earlier version refuses them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub takes_objects: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -524,6 +528,10 @@ pub struct RunningTask {
     /// The applied objects of a task that waits until all are ready. Absent until they were observed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub objects: Option<ObjectCount>,
+    /// The state of each applied object, if there are several, at most
+    /// [`MAX_OBJECTS`](crate::object_status::MAX_OBJECTS). Absent until they were observed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub object_states: Vec<ObjectStatus>,
     /// What the task waits for: at most one row per manifest, and at most [`MAX_WAITS`] rows.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub waits: Vec<TaskWait>,

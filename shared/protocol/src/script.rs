@@ -194,7 +194,13 @@ impl Callback {
         } else {
             let reason = self.reason.map(|reason| Self::failed(reason.code, &reason.message));
             let failed = reason.unwrap_or_else(|| Self::failed(ReasonCode::Failed, "the unit failed without a reason"));
-            self = Self { log: self.log, duration_ms: self.duration_ms, retry_after: self.retry_after, ..failed };
+            self = Self {
+                log: self.log,
+                duration_ms: self.duration_ms,
+                retry_after: self.retry_after,
+                objects: self.objects,
+                ..failed
+            };
         }
         let full_log = self.log.clone();
         let mut limit = LOG_TAIL;

@@ -318,6 +318,7 @@ fn from_termination_message(end: &ContainerExit) -> Option<Callback> {
     let TerminationResult { mut result, report, .. } = serde_json::from_str(&end.message).ok()?;
     // Only a relay may refer to Secrets.
     result.secrets.clear();
+    result.objects.clear();
     match (result.status, report) {
         (CallbackStatus::Succeeded, Some(_)) => {
             let why = "the script succeeded, but the report with its outputs did not arrive";

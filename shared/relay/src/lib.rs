@@ -47,6 +47,7 @@ mod logs;
 mod metrics;
 mod names;
 mod namespace_cache;
+mod object_states;
 mod objects;
 mod pod;
 mod policy;

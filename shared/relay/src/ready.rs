@@ -14,6 +14,7 @@ use crate::decide::{self, ObjectsStep, deadline_failure};
 use crate::dependents::EXPLANATIONS;
 use crate::documents;
 use crate::error::{ReconcileError, Result, StepError, StepResult, error_message, fail, is_final, status};
+use crate::object_states;
 use crate::objects;
 use crate::ready_rules;
 use crate::reconcile::ReconcileAction;
@@ -60,7 +61,8 @@ impl Reconciler {
         let (objects, mut waits) = self.read_objects(spec).await?;
         // Each object that is not ready has one wait.
         let total = spec.manifests().count();
-        self.registry.record_objects(&name, ObjectCount { total, ready: total.saturating_sub(waits.len()) });
+        let count = ObjectCount { total, ready: total.saturating_sub(waits.len()) };
+        self.registry.record_objects(&name, count, object_states::states(spec, &waits, &[]));
         waits.extend(removing);
         for wait in &mut waits {
             wait.fails_in_ms = decide::fails_in_ms(spec, wait, &self.settings);
@@ -73,6 +75,9 @@ impl Reconciler {
             if let Some(object) = objects.iter().find(is_awaited) {
                 self.add_cause(result, spec, object).await;
             }
+            let hopeless = waits.iter().filter(|wait| wait.fails_in_ms == Some(0));
+            let failed: Vec<_> = hopeless.map(|wait| (wait.object.clone(), wait.message.clone())).collect();
+            object_states::add(result, spec, object_states::states(spec, &waits, &failed));
         }
         self.registry.record_waits(&name, waits);
         match step {
@@ -88,32 +93,55 @@ impl Reconciler {
         }
     }
 
-    /// Reads the objects of a task. Returns them with the waits for those that are not ready.
+    /// Watches the kind of an object and reads it.
+    async fn observe(self: &Arc<Self>, object_ref: &ObjectRef) -> StepResult<Option<Value>> {
+        self.watch(&object_ref.api_version, &object_ref.kind, object_ref.namespace.as_deref()).await?;
+        Ok(self.read(object_ref).await?)
+    }
+
+    /// Reads the objects of a task. Returns them with the waits for those that are not ready. The first failed object fails
+    /// the task, with the states of all.
     async fn read_objects(self: &Arc<Self>, spec: &TaskSpec) -> StepResult<(Vec<Value>, Vec<TaskWait>)> {
         let rules = match &spec.objects.until {
             TaskCompletion::Ready(rules) => rules.as_slice(),
             TaskCompletion::Ended { .. } => &[],
         };
-        let mut judged = Vec::new();
+        let (mut judged, mut failures) = (Vec::new(), Vec::new());
         for (number, applied) in spec.manifests().enumerate() {
             let object_ref = &applied.object_ref;
-            self.watch(&object_ref.api_version, &object_ref.kind, object_ref.namespace.as_deref()).await?;
-            let object = self.read(object_ref).await?;
-            if let (None, Some(namespace)) = (&object, &object_ref.namespace)
+            let object = match self.observe(object_ref).await {
+                // The failure is known. The other objects are only described.
+                Err(_) if !failures.is_empty() => break,
+                object => object?,
+            };
+            if failures.is_empty()
+                && let (None, Some(namespace)) = (&object, &object_ref.namespace)
                 && let Some(why) = self.namespace_problem(namespace).await
             {
                 return fail(ReasonCode::Lost, &format!("{object_ref}: {why}"));
             }
             let wait = match decide::judge(applied, object.as_ref(), rules.get(number)) {
                 Err(StepError::Failed(mut result)) => {
-                    if let Some(object) = object.as_ref().filter(|it| objects::uid(it) == applied.uid) {
+                    let own = object.as_ref().filter(|it| objects::uid(it) == applied.uid);
+                    if let Some(object) = own.filter(|_| failures.is_empty()) {
                         self.add_cause(&mut result, spec, object).await;
                     }
-                    return Err(StepError::Failed(result));
+                    failures.push((object_ref.to_string(), result));
+                    None
                 }
                 wait => wait?,
             };
             judged.push((wait, object));
+        }
+        if !failures.is_empty() {
+            let count = judged.len();
+            let waits: Vec<TaskWait> = judged.into_iter().filter_map(|(wait, _)| wait).collect();
+            let failed: Vec<_> = failures.iter().map(|(name, result)| object_states::failed(name, result)).collect();
+            let mut states = object_states::states(spec, &waits, &failed);
+            states.truncate(count);
+            let (_, mut result) = failures.swap_remove(0);
+            object_states::add(&mut result, spec, states);
+            return Err(StepError::Failed(result));
         }
         let until = Instant::now() + EXPLANATIONS;
         let (mut objects, mut waits) = (Vec::new(), Vec::new());

@@ -139,6 +139,7 @@ impl Reconciler {
         let mut result = ended.result;
         // Only a relay may refer to Secrets.
         result.secrets.clear();
+        result.objects.clear();
         match result.status {
             CallbackStatus::Succeeded => match decode_outputs(ended.sensitive, &spec.sensitive) {
                 Ok(all) => {

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use ebb_protocol::object_status::ObjectStatus;
 use ebb_protocol::relay::{MAX_WAITS, ObjectCount, RunningTask, TaskId, TaskWait};
 use futures::FutureExt as _;
 use tokio::sync::{Mutex as Lock, Notify, OwnedMutexGuard};
@@ -29,6 +30,7 @@ struct TaskLoop {
     /// What the task waits for, each with the time of its observation.
     waits: Vec<(Instant, TaskWait)>,
     objects: Option<ObjectCount>,
+    object_states: Vec<ObjectStatus>,
     heartbeat: Option<Instant>,
     /// The time at which this process first found the container running. Without a heartbeat, the silence counts from it:
     /// a restarted relay does not know the heartbeats before.
@@ -124,10 +126,10 @@ impl TaskRegistry {
         }
     }
 
-    /// Records how many objects of a task are ready.
-    pub(crate) fn record_objects(&self, name: &TaskId, objects: ObjectCount) {
+    /// Records how many objects of a task are ready, and the state of each if there are several.
+    pub(crate) fn record_objects(&self, name: &TaskId, objects: ObjectCount, states: Vec<ObjectStatus>) {
         if let Some(running) = self.state().loops.get_mut(name) {
-            running.objects = Some(objects);
+            (running.objects, running.object_states) = (Some(objects), states);
         }
     }
 
@@ -205,6 +207,7 @@ impl TaskRegistry {
             heartbeat_ms: running.heartbeat.map(|at| millis(at.elapsed())),
             progress: running.progress.clone(),
             objects: running.objects,
+            object_states: running.object_states.clone(),
             waits: waits.chain(silent).collect(),
             ..RunningTask::default()
         }

@@ -265,6 +265,7 @@ async fn crashes_outages_and_orphans_of_relays() {
         url: format!("{}/v1/callbacks", dev.url),
         token: "t".to_owned(),
         installation: String::new(),
+        takes_objects: false,
     };
     let names = TaskNames::default();
     let request =

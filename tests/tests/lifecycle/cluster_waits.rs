@@ -1,8 +1,9 @@
 //! Units that wait in a cluster: their reasons and times, and a relay that does not respond.
 
 use ebb_flow::sweep::{SweepCondition, sweep_run};
-use ebb_protocol::api::{PlanPreview, TargetPage};
+use ebb_protocol::api::{AwaitedParty, PlanPreview, TargetPage, WaitingParty};
 use ebb_protocol::callback::ReasonCode;
+use ebb_protocol::object_status::{ObjectState, ObjectStatus};
 use ebb_protocol::relay::{
     Batch, EnsureTask, ObjectCount, ObjectTask, ReadyRules, RelayRequest, RelayResponse, RunningTask, TaskCompletion,
     TaskState, TaskWait, WaitResolution,
@@ -29,6 +30,17 @@ preStart:
       - {apiVersion: argoproj.io/v1alpha1, kind: Workflow, metadata: {name: "b-${resource.key}"}}
       ready: [null, "${object.status.phase == 'Succeeded'}"]
       fail: [null, "${object.status.phase in ['Failed', 'Error']}"]
+"#;
+
+/// A unit with two objects and one attempt.
+const SEVERAL: &str = r#"
+preStart:
+  deploy:
+    retry: {attempts: 1}
+    object:
+      manifest:
+      - {apiVersion: v1, kind: ConfigMap, metadata: {name: "a-${resource.key}"}}
+      - {apiVersion: v1, kind: ConfigMap, metadata: {name: "b-${resource.key}"}}
 "#;
 
 /// The age of both tasks, which exceeds that of their run.
@@ -112,6 +124,27 @@ pub(crate) async fn each_wait_has_its_reason_and_true_times() {
     assert!(why.summary.contains(&format!("; fails at {fails_at} unless the cause is removed before")), "{why:?}");
     assert!(why.next_steps[0].contains(&format!("Deployment units/web before {fails_at};")), "{why:?}");
     assert_eq!(why.waits.keys().collect::<Vec<_>>(), ["r/first", "r/second"]);
+    // Every open unit has its reason, with the time from which it counts. What a person has to end comes first.
+    let open: Vec<_> =
+        why.open.iter().map(|open| (open.units.as_slice(), open.resolves, open.since.is_some())).collect();
+    let unit = |key: &str| [key.to_owned()];
+    let expected =
+        [(&unit("r/first")[..], WaitResolution::Person, true), (&unit("r/second")[..], WaitResolution::Itself, true)];
+    assert_eq!(open, expected, "{why:?}");
+    assert_eq!((why.open_units, why.open[0].reason.contains("cannot be pulled")), (2, true));
+    assert_eq!((&why.open[0].since, why.open[0].count), (&why.waits["r/first"][0].since, 1));
+    assert_eq!(why.open[1].reason, "queue of cluster default: queued behind 3 other tasks");
+    // The target shows the first one, and the state of its resource.
+    assert_eq!(target.first_wait.as_ref().map(|open| open.units.as_slice()), Some(&unit("r/first")[..]));
+    let resource = &target.resources["r"];
+    assert_eq!((resource.phase, resource.since.is_empty()), (TargetState::Starting, false));
+    assert!(resource.reason.as_ref().is_some_and(|why| why.contains("Deployment units/web")), "{resource:?}");
+    // Who is awaited has fields, in the list too.
+    let [waits] = target.info.waits.as_slice() else { panic!("{target:?}") };
+    assert_eq!((waits.waiter, waits.awaits), (WaitingParty::Target, AwaitedParty::Units));
+    assert_eq!((waits.awaited_name.as_deref(), waits.since.as_ref()), (Some("preStart"), Some(&target.info.since)));
+    let page: TargetPage = harness.get("/v1/targets").await.is(200).json();
+    assert_eq!(page.targets[0].waits, target.info.waits);
 
     // A sweep records the same starts, also of a task that has sent a heartbeat.
     let token = first_request(&server).await.callback.token;
@@ -122,6 +155,43 @@ pub(crate) async fn each_wait_has_its_reason_and_true_times() {
     let begun = stored.heads[0].facts.as_ref().unwrap().started.0;
     let starts: Vec<Option<u64>> = stored.records.iter().map(|(.., record)| record.started).collect();
     assert_eq!(starts, [Some(begun); 2]);
+}
+
+fn object(name: &str, state: ObjectState, reason: Option<&str>) -> ObjectStatus {
+    ObjectStatus { object: format!("ConfigMap units/{name}"), state, reason: reason.map(str::to_owned) }
+}
+
+/// While the unit runs, its relay reports the objects. The failure of a unit stores them.
+pub(crate) async fn each_object_of_a_unit_has_its_state_and_reason() {
+    let respond = |request| match request {
+        RelayRequest::Ensure(_) | RelayRequest::Status(_) => RelayResponse::State(TaskState::Running(RunningTask {
+            objects: Some(ObjectCount { total: 2, ready: 1 }),
+            object_states: vec![
+                object("a", ObjectState::Ready, None),
+                object("b", ObjectState::Pending, Some("no endpoints\u{1b}")),
+            ],
+            ..RunningTask::default()
+        })),
+        _ => RelayResponse::Done,
+    };
+    let (harness, server) = Harness::with_relay("default", respond).await;
+    harness.begin("a", "several", SEVERAL).await;
+    let running = until("the objects of the unit", async || {
+        let unit = find(&harness.target("a").await?, "preStart", "deploy")?;
+        (!unit.object_states.is_empty()).then_some(unit)
+    })
+    .await;
+    let pending = object("b", ObjectState::Pending, Some("no endpoints\u{fffd}"));
+    assert_eq!(running.object_states, [object("a", ObjectState::Ready, None), pending]);
+
+    let callback = first_request(&server).await.callback;
+    assert!(callback.takes_objects, "{callback:?}");
+    let failed = [object("a", ObjectState::Ready, None), object("b", ObjectState::Failed, Some("it crashes"))];
+    let reason = json!({"code": "failed", "message": "ConfigMap units/b: it crashes"});
+    harness.callback(&callback.token, &json!({"status": "failed", "reason": reason, "objects": failed})).await.is(204);
+    let unit = harness.unit("a", "preStart", "deploy", UnitState::Failed).await;
+    let [first, second] = failed;
+    assert_eq!(unit.object_states, [second, first], "the failed one is first");
 }
 
 /// A relay of an earlier version does not know the request for the state of a task.

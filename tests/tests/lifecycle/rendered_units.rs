@@ -81,3 +81,25 @@ pub(crate) async fn a_rendered_undo_has_the_outputs_that_it_reads() {
     assert_eq!(undone.undoes, ["r/make"]);
     assert_eq!(undone.request.unwrap().body, Some(json!({"id": "i-1"})));
 }
+
+const SCRIPT: &str = r##"
+runners: {sh: {image: "busybox:1"}}
+preStart:
+  make:
+    webhook: {url: "RECEIVER/make"}
+    outputs: {id: {value: "${response.body.id}"}, token: {value: "${response.body.token}", sensitive: true}}
+  load:
+    inputs: {id: "${units.make.outputs.id}", token: "${units.make.outputs.token}"}
+    pod: {script: "#!/bin/sh\n# as its author wrote it\ntrue"}
+"##;
+
+/// After its dispatch, a script is shown with the inputs that it got.
+pub(crate) async fn a_rendered_script_has_its_text_and_masked_inputs() {
+    let harness = Harness::new().await;
+    harness.receiver.always("POST /make", json!({"id": "i-1", "token": TOKEN}));
+    harness.run("a", "loads", SCRIPT, TargetState::Ready).await;
+    let loaded: UnitRendering = rendered(&harness, Hook::PreStart, "load").await.is(200).json();
+    assert_eq!(loaded.script.as_deref(), Some("#!/bin/sh\n# as its author wrote it\ntrue"));
+    let inputs = loaded.inputs.unwrap();
+    assert_eq!((&inputs["id"], &inputs["token"]), (&json!("i-1"), &json!(SENSITIVE)));
+}

@@ -80,6 +80,7 @@ pub(crate) async fn invalid_bodies() {
         {"status": "succeeded", "outputs": {"id": "x"}, "binary": {"id": "eA=="}},
         // Only a relay may report references.
         {"status": "succeeded", "secrets": secrets}, {"status": "failed", "secrets": secrets},
+        {"status": "failed", "objects": [{"object": "Job n/a", "state": "ready"}]},
         {"status": "failed", "reason": {"code": "No quota", "message": "x"}},
         {"status": "failed", "reason": {"code": "no-quota"}}, {"status": "failed", "progress": "3 of 7"},
         {"status": "again"}, {"status": "again", "retryAfter": 86_401}, {"status": "again", "retryAfter": -1},

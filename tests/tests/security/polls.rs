@@ -207,6 +207,7 @@ pub(crate) async fn unfetched_batches_expire() {
             url: "http://127.0.0.1/".to_owned(),
             token: "canary-token".to_owned(),
             installation: String::new(),
+            takes_objects: false,
         },
         body: TaskBody::Objects(work),
     };

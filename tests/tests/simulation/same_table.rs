@@ -118,6 +118,7 @@ fn result(number: u8) -> AttemptResult {
         removal: None,
         sent_by: None,
         made: Vec::new(),
+        objects: Vec::new(),
         unanswered: false,
         digest: ebb_protocol::id::digest(&[number]),
     }

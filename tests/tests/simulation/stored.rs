@@ -18,6 +18,7 @@ use ebb_protocol::id::{EventRef, RunId, TargetKey, digest};
 use ebb_protocol::lifecycle::TargetStopCause;
 use ebb_protocol::limits::DISTINCT_RESULTS;
 use ebb_protocol::listing::ReportedPolicy;
+use ebb_protocol::object_status::{ObjectState, ObjectStatus};
 use ebb_protocol::record::{AttemptOutcome, AttemptResult, InstanceIds, OutputStorage, StateWait, StoredText};
 use ebb_protocol::removal::{RemovalEvidence, RemovalGrade};
 use ebb_store::{self as store, *};
@@ -138,6 +139,11 @@ fn failure() -> AttemptResult {
         made: vec!["i-1".into()],
         next: Some(AT.0),
         log: true,
+        objects: vec![ObjectStatus {
+            object: "Job n/a".into(),
+            state: ObjectState::Failed,
+            reason: Some("why".into()),
+        }],
         unanswered: true,
         digest: "first".into(),
     }

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use ebb_protocol::api::{RelayOutage, TargetInfo, UnitDetail, UnitState, UnitWait};
+use ebb_protocol::api::{AttemptDetail, RelayOutage, TargetInfo, UnitDetail, UnitState, UnitWait};
 use ebb_protocol::callback::{FailureReason, ReasonCode};
 use ebb_protocol::lifecycle::TargetStopCause;
+use ebb_protocol::object_status::ObjectStatus;
 use ebb_protocol::relay::WaitResolution;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -90,9 +91,9 @@ pub(crate) fn unit(unit: &UnitDetail, waiting_for: &[&str], now: Timestamp) -> S
     }
 }
 
-/// Returns the age of the last heartbeat of a unit, if it is late.
+/// Returns the age of the last heartbeat of a script, if it is late. Receivers of webhooks send theirs when they want.
 pub(crate) fn late_heartbeat(unit: &UnitDetail, now: Timestamp) -> Option<Duration> {
-    timing::since(unit.heartbeat.as_deref()?, now).filter(|age| *age > LATE)
+    timing::since(unit.heartbeat.as_deref()?, now).filter(|age| unit.kind == "pod" && *age > LATE)
 }
 
 /// Returns the wait of a unit that a person has to end, or else its first wait.
@@ -119,8 +120,8 @@ pub(crate) fn outage(RelayOutage { cluster, since, reason, units }: &RelayOutage
 }
 
 /// Returns who ends a wait, or nothing if it ends by itself.
-pub(crate) fn resolution(wait: &UnitWait) -> &'static str {
-    match wait.resolves {
+pub(crate) fn resolution(resolves: WaitResolution) -> &'static str {
+    match resolves {
         WaitResolution::Itself => "",
         WaitResolution::Person => " (a person has to end this)",
         WaitResolution::Never => " (as written, it never becomes ready)",
@@ -136,6 +137,25 @@ fn attempt_number(unit: &UnitDetail) -> String {
 /// Returns the number that `ebb logs` has for an attempt after a retry by an operator, or nothing for another attempt.
 pub(crate) fn after_retry(attempt: u32, in_series: u32) -> String {
     if attempt == in_series { String::new() } else { format!(" after a retry (`--attempt {attempt}` in `ebb logs`)") }
+}
+
+/// Returns an attempt before the last one, such as `attempt 1 failed in 2.0s at 2026-11-21 09:00:02Z: exit code 3`.
+pub(crate) fn earlier_attempt(attempt: &AttemptDetail) -> String {
+    let AttemptDetail { attempt: number, attempt_in_series, state, started, ended, duration_ms, reason: cause, .. } =
+        attempt;
+    let lasted = || timing::since(started.as_deref()?, ended.as_deref()?.parse().ok()?);
+    let took = duration_ms.map(Duration::from_millis).or_else(lasted);
+    let took = took.map(|time| format!(" in {}", timing::length(time))).unwrap_or_default();
+    let ended = ended.as_deref().map(|at| format!(" at {}", timing::clock(at))).unwrap_or_default();
+    let cause = cause.as_ref().map(|cause| format!(": {}", joined_lines(&reason(cause)))).unwrap_or_default();
+    let (state, retry) = (name(state), after_retry(*number, *attempt_in_series));
+    format!("attempt {attempt_in_series}{retry} {state}{took}{ended}{cause}")
+}
+
+/// Returns the state of an object, such as `Job units/a  failed: it crashes`.
+pub(crate) fn object(ObjectStatus { object, state, reason }: &ObjectStatus) -> String {
+    let reason = reason.as_deref().map(|why| format!(": {}", joined_lines(why))).unwrap_or_default();
+    format!("{}  {}{reason}", printable(object), name(state))
 }
 
 fn why(unit: &UnitDetail) -> String {

@@ -19,6 +19,7 @@ use ebb_flow::run::attempt::{task_id, task_start};
 use ebb_protocol::api::{RunDetail, UnitDetail, UnitState, UnitWait};
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::limits;
+use ebb_protocol::object_status::{MAX_OBJECTS, ObjectStatus};
 use ebb_protocol::relay::{self, RunningTask, TaskState, TaskWait, WaitResolution};
 use ebb_protocol::time::rfc3339;
 use futures::future::{Either, select};
@@ -147,11 +148,20 @@ fn add_activity(task: &RunningTask, at: Timestamp, shown: &mut UnitDetail) {
         shown.progress = Some(limits::message(progress));
     }
     shown.heartbeat = task.heartbeat_ms.map(|age| before(at, age));
+    shown.object_states = task.object_states.iter().take(MAX_OBJECTS).map(object_status).collect();
     shown.objects = task.objects.filter(|objects| objects.total > 0 && objects.ready <= objects.total);
     shown.waits = task.waits.iter().take(relay::MAX_WAITS).map(|wait| unit_wait(wait, at)).collect();
     // The timeout of the unit ends the task too.
     for wait in &mut shown.waits {
         wait.fails_at = wait.fails_at.take().filter(|at| shown.deadline.as_ref().is_none_or(|deadline| at < deadline));
+    }
+}
+
+fn object_status(status: &ObjectStatus) -> ObjectStatus {
+    ObjectStatus {
+        object: limits::clean(&status.object, NAME),
+        state: status.state,
+        reason: status.reason.as_deref().map(limits::message),
     }
 }
 

@@ -25,6 +25,8 @@ use crate::queries::plans;
 const SENSITIVE: &str = "<sensitive>";
 /// Maximum characters of an input.
 const INPUT_LENGTH: usize = 2_000;
+/// Maximum characters of a script.
+const SCRIPT_LENGTH: usize = 64 << 10;
 /// Maximum units that a message names.
 const UNITS: usize = 20;
 
@@ -111,11 +113,16 @@ fn shown(run: &Run, unit: &UnitPlan, attempt: AttemptRef, inputs: &UnitInputs) -
         RenderedUnit::Skipped(reason) => UnitRendering { skipped: Some(skip_text(&reason)), ..base },
         RenderedUnit::Pod { inputs } => {
             let inputs = inputs.into_iter().map(|input| (input.name, shown_input(input.value))).collect();
-            let (image, namespace) = match &unit.action {
-                Action::Pod(pod) => (Some(pod.image.clone()), pod.namespace.clone()),
-                _ => (None, None),
-            };
-            UnitRendering { inputs: Some(inputs), image, namespace, ..base }
+            let base = UnitRendering { inputs: Some(inputs), ..base };
+            match &unit.action {
+                Action::Pod(pod) => UnitRendering {
+                    image: Some(pod.image.clone()),
+                    namespace: pod.namespace.clone(),
+                    script: Some(limits::excerpt(&pod.script, SCRIPT_LENGTH)),
+                    ..base
+                },
+                _ => base,
+            }
         }
         RenderedUnit::Webhook(request) => {
             let connection = unit.action.connection().map(|connection| connection.name.clone());

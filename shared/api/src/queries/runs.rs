@@ -2,12 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ebb_documents::plan::{Action, UnitPlan};
 use ebb_engine::follow::in_flight;
 use ebb_engine::{Attempt, RunOutcome, RunPhase, RunView, Timestamp, Unit, UnitProgress};
-use ebb_protocol::api::{RefusedCallbacks, RunDetail, RunState, UnitDetail, UnitState};
+use ebb_protocol::api::{AttemptDetail, RefusedCallbacks, RunDetail, RunState, UnitDetail, UnitState};
 use ebb_protocol::id::RunId;
 use ebb_protocol::limits;
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord};
+use ebb_protocol::relay::ObjectCount;
 use ebb_protocol::time::rfc3339;
 
 use ebb_flow::env::Env;
@@ -16,6 +18,9 @@ use ebb_flow::loaded_run::{self, Run};
 use ebb_flow::run::records::{self, started_at};
 
 use crate::queries::live;
+
+/// Maximum earlier attempts of a unit.
+const EARLIER_ATTEMPTS: usize = 20;
 
 /// Returns a run with its units, or `None` if it has not begun.
 pub async fn get(env: &Env, id: &RunId) -> FlowResult<Option<RunDetail>> {
@@ -139,6 +144,11 @@ impl RunSnapshot<'_> {
         let cancelled = state == UnitState::Cancelled && self.state == RunState::Cancelling && result.is_none();
         let may_run = state == UnitState::Running || cancelled;
         let deadline = started.filter(|_| may_run).map(|at| at.plus(ebb_engine::Millis(plan.timeout_ms)));
+        // Scripts send theirs to the relay, which reports the last one.
+        let heartbeat = record.filter(|_| may_run && matches!(plan.action, Action::Webhook(_)));
+        let heartbeat = heartbeat.and_then(|record| record.heartbeat);
+        let has_failed = matches!(state, UnitState::Failed | UnitState::Retrying);
+        let object_states = result.or(previous_result).filter(|_| has_failed).map(|result| result.objects.clone());
         let excess = attempts.iter().map(|(_, record)| record.excess).sum::<u64>();
         let after = plan.dependencies.iter().filter_map(|&n| Some(self.run.unit(Unit(n))?.key.clone()));
         UnitDetail {
@@ -157,17 +167,54 @@ impl RunSnapshot<'_> {
             next: next_attempt.or(next_request).map(rfc3339),
             deadline: deadline.map(rfc3339),
             progress: record.and_then(|record| record.progress.clone()),
-            heartbeat: None,
-            objects: None,
+            heartbeat: heartbeat.map(|at| rfc3339(Timestamp(at))),
+            objects: if state == UnitState::Succeeded { ready_objects(plan) } else { None },
+            object_states: object_states.unwrap_or_default(),
             waits: Vec::new(),
             log: result.or(previous_result).is_some_and(|result| result.log),
             excess_results: (excess > 0).then_some(excess),
             refused_callbacks: refused(attempts),
+            earlier_attempts: earlier_attempts(plan, attempt, attempts),
         }
     }
 
     fn is_running(&self) -> bool {
         matches!(self.state, RunState::Running)
+    }
+}
+
+/// Returns the objects of a unit that has succeeded, all of which were ready.
+fn ready_objects(plan: &UnitPlan) -> Option<ObjectCount> {
+    let Action::Object(object) = &plan.action else { return None };
+    let total = object.manifest.as_array().map_or(1, Vec::len);
+    (total > 0).then_some(ObjectCount { total, ready: total })
+}
+
+/// Returns the recorded attempts before `last`, the oldest first.
+fn earlier_attempts(plan: &UnitPlan, last: Attempt, attempts: &[(Attempt, AttemptRecord)]) -> Vec<AttemptDetail> {
+    let earlier: Vec<_> = attempts.iter().filter(|(attempt, _)| *attempt < last).collect();
+    let skipped = earlier.len().saturating_sub(EARLIER_ATTEMPTS);
+    earlier[skipped..].iter().map(|(attempt, record)| attempt_detail(plan, *attempt, record)).collect()
+}
+
+fn attempt_detail(plan: &UnitPlan, attempt: Attempt, record: &AttemptRecord) -> AttemptDetail {
+    let result = record.result.as_ref();
+    let computed = || Some(Timestamp(result?.at.saturating_sub(result?.duration_ms?)));
+    AttemptDetail {
+        attempt: attempt.0,
+        attempt_in_series: ebb_engine::retry::attempts_used(attempt, plan.retry.attempts),
+        state: match result.map(|result| result.outcome) {
+            None => UnitState::Running,
+            Some(AttemptOutcome::Succeeded) => UnitState::Succeeded,
+            Some(AttemptOutcome::Skipped) => UnitState::Skipped,
+            Some(AttemptOutcome::Failed) => UnitState::Failed,
+            Some(AttemptOutcome::Cancelled) => UnitState::Cancelled,
+        },
+        started: started_at(record).or_else(computed).map(rfc3339),
+        ended: result.map(|result| rfc3339(Timestamp(result.at))),
+        duration_ms: result.and_then(|result| result.duration_ms),
+        reason: result.and_then(|result| result.reason.clone()),
+        log: result.is_some_and(|result| result.log),
     }
 }
 

@@ -11,7 +11,8 @@ use ebb_protocol::limits;
 use ebb_protocol::time::rfc3339;
 use ebb_store::{ListPage, TargetHead, TargetList};
 
-use crate::queries::{runs, sources, waits};
+use crate::queries::resource_states::{self, ResourceState};
+use crate::queries::{open_units, runs, sources, waits};
 use ebb_flow::env::{ApiStore, Env, HttpStore};
 use ebb_flow::error::{FlowError, FlowResult, RequestError};
 use ebb_flow::instance::changes;
@@ -151,6 +152,7 @@ pub fn about(target: &TargetHead) -> TargetInfo {
         unconfirmed: target.unconfirmed,
         plugins: target.plugins.clone(),
         waits_for: waits::reason(target),
+        waits: waits::rows(target),
     }
 }
 
@@ -177,7 +179,8 @@ pub async fn get(
     let Some(target) = env.store.read_target(key).await? else { return Ok(None) };
     let loaded = match env.plan_of(&target).await {
         Err(error @ FlowError::Damaged { .. }) => {
-            let info = TargetInfo { waits_for: Some(format!("repair: {error}")), ..about(&target) };
+            let waits = vec![waits::repair(&error)];
+            let info = TargetInfo { waits_for: Some(format!("repair: {error}")), waits, ..about(&target) };
             return Ok(Some((TargetDetail { info, ..without_plan(&target) }, Vec::new())));
         }
         loaded => loaded?,
@@ -214,7 +217,9 @@ pub async fn get(
     {
         outputs_error = Some(format!("no resource or public output has the name {:?}", limits::message(only)));
     }
+    let state_of = resource_states::states((&target, phase(target.phase)), &loaded.plan, &runs);
     let resources = loaded.plan.resources.iter().map(|(name, resource)| {
+        let ResourceState { phase, since, reason } = state_of(name);
         let outputs = outputs.outputs.remove(name).unwrap_or_default();
         let params = resource.params.iter().map(|(name, value)| (name.clone(), changes::shown(value)));
         (
@@ -222,12 +227,17 @@ pub async fn get(
             ResourceDetail {
                 plugin: resource.plugin.clone(),
                 repaired_by: resource.repaired_by.clone(),
+                phase,
+                since,
+                reason,
                 params: params.collect(),
                 outputs,
             },
         )
     });
     let resources: BTreeMap<String, ResourceDetail> = resources.collect();
+    drop(state_of);
+    let first_wait = open_units::first(&runs);
     let pending = notify::pending_notification(env, &target)
         .await?
         .map(|pending| pending.notification.notification.name().to_owned());
@@ -238,7 +248,11 @@ pub async fn get(
     };
     removals.truncate(MAX_REMOVALS);
     let mut remaining = limits::API_RESPONSE;
-    let others = [limits::lambda_event_size_of(&outage), limits::lambda_event_size_of(&removals)];
+    let others = [
+        limits::lambda_event_size_of(&outage),
+        limits::lambda_event_size_of(&removals),
+        limits::lambda_event_size_of(&first_wait),
+    ];
     for used in [limits::lambda_event_size_of(&resources), used(&outputs)].into_iter().chain(others) {
         remaining = remaining.saturating_sub(used);
     }
@@ -254,6 +268,7 @@ pub async fn get(
         outputs_error,
         removals,
         runs,
+        first_wait,
         pending_notification: pending,
         outage,
         decided_by: sources::deciding_event(store, &target).await?,

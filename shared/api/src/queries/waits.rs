@@ -1,7 +1,8 @@
 //! Derives the reasons why a target waits from its item.
 
 use ebb_engine::TargetPhase;
-use ebb_protocol::api::NotificationDelivery;
+use ebb_flow::error::FlowError;
+use ebb_protocol::api::{AwaitedParty, NotificationDelivery, TargetWait, WaitingParty};
 use ebb_protocol::time::rfc3339;
 use ebb_store::TargetHead;
 
@@ -50,5 +51,126 @@ pub fn reason(target: &TargetHead) -> Option<String> {
             let present = reasons.unwrap_or_else(|| "the deletion of this instance".to_owned());
             Some(format!("{present}; uid {} waits for the name", waiting.uid))
         }
+    }
+}
+
+/// Returns the waits of a target, of its waiting update and events, and of the next instance of its name.
+pub fn rows(target: &TargetHead) -> Vec<TargetWait> {
+    let name = &target.name;
+    let hook = target.hook.as_ref().map(|hook| hook.name().to_owned());
+    let wait = |waiter, awaits, awaited_name: Option<String>, release: String| TargetWait {
+        waiter,
+        waiter_name: None,
+        awaits,
+        awaited_name,
+        since: None,
+        reason: None,
+        release,
+    };
+    let since = Some(rfc3339(target.since));
+    let mut rows = Vec::new();
+    match (target.phase, &target.hook) {
+        (TargetPhase::Starting | TargetPhase::Updating | TargetPhase::Stopping, Some(last)) => {
+            let release = match target.phase == TargetPhase::Stopping && !last.is_teardown() {
+                true => "the cancelled units end, at their deadlines at the latest; the teardown then begins",
+                false => "the units end, each one at its deadline at the latest",
+            };
+            let row = wait(WaitingParty::Target, AwaitedParty::Units, hook.clone(), release.to_owned());
+            rows.push(TargetWait { since: since.clone(), ..row });
+        }
+        (TargetPhase::Stuck, _) => {
+            let release = format!("remove the cause, then: ebb retry {name}; `ebb why {name}` shows it");
+            let row = wait(WaitingParty::Target, AwaitedParty::Operator, None, release);
+            rows.push(TargetWait { since: since.clone(), ..row });
+        }
+        _ => {}
+    }
+    if let Some(NotificationDelivery { notification, reason, next, .. }) = delivery(target) {
+        let next = next.map(|next| format!("; the next delivery is at {next}")).unwrap_or_default();
+        let release = format!("the platform accepts the notification{next}");
+        // A notification that is about an earlier phase waits for longer than the present one.
+        let is_present = match target.phase {
+            TargetPhase::Ready => notification == "ready",
+            TargetPhase::Failed => notification == "failed",
+            TargetPhase::Stuck => notification == "stuck",
+            TargetPhase::Gone => notification == "gone",
+            TargetPhase::Starting | TargetPhase::Updating | TargetPhase::Stopping => false,
+        };
+        let row = wait(WaitingParty::Target, AwaitedParty::Platform, Some(notification), release);
+        rows.push(TargetWait { reason, since: since.filter(|_| is_present), ..row });
+    }
+    if let Some(update) = &target.pending_update {
+        let release = "the present run ends".to_owned();
+        let row = wait(WaitingParty::Update, AwaitedParty::Units, hook.clone(), release);
+        rows.push(TargetWait { waiter_name: Some(update.generation.to_string()), ..row });
+    }
+    for event in &target.events.waiting {
+        let release = "the present run and the events before it end".to_owned();
+        let row = wait(WaitingParty::Event, AwaitedParty::Units, hook.clone(), release);
+        rows.push(TargetWait { waiter_name: Some(event.name.as_str().to_owned()), ..row });
+    }
+    if let Some(next) = &target.waiting {
+        let release = "the present instance is gone, and the platform has accepted its last notification".to_owned();
+        let row = wait(WaitingParty::Instance, AwaitedParty::Instance, Some(target.uid.clone()), release);
+        rows.push(TargetWait { waiter_name: Some(next.uid.clone()), ..row });
+    }
+    rows
+}
+
+/// Returns the wait of a target whose plan is lost.
+pub fn repair(error: &FlowError) -> TargetWait {
+    TargetWait {
+        waiter: WaitingParty::Target,
+        waiter_name: None,
+        awaits: AwaitedParty::Operator,
+        awaited_name: None,
+        since: None,
+        reason: Some(error.to_string()),
+        release: match error {
+            FlowError::Damaged { fix, .. } => (*fix).to_owned(),
+            other => other.to_string(),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ebb_engine::{Hook, Timestamp};
+    use ebb_store::{PendingCreation, PendingUpdate};
+
+    use super::*;
+
+    /// Returns the waits of a target as: who, whom, since, release.
+    fn shown(target: &TargetHead) -> Vec<(WaitingParty, Option<String>, AwaitedParty, Option<String>, bool)> {
+        let rows = rows(target).into_iter();
+        rows.map(|it| {
+            assert!(!it.release.is_empty(), "{it:?}");
+            (it.waiter, it.waiter_name, it.awaits, it.awaited_name, it.since.is_some())
+        })
+        .collect()
+    }
+
+    #[test]
+    fn who_waits_for_whom_since_when_and_until_what() {
+        let text = |text: &str| Some(text.to_owned());
+        let mut target = TargetHead::new("sandbox", "a", "a-uid", Timestamp(9_000));
+        target.hook = Some(Hook::PreStart);
+        let units =
+            |waiter, name: Option<String>, is_dated| (waiter, name, AwaitedParty::Units, text("preStart"), is_dated);
+        assert_eq!(shown(&target), [units(WaitingParty::Target, None, true)]);
+        assert_eq!(rows(&target)[0].since.as_deref(), Some("1970-01-01T00:00:09.000Z"));
+        target.pending_update = Some(PendingUpdate { generation: 4, plan: String::new(), routing_key: None, by: None });
+        target.waiting = Some(PendingCreation { uid: "next".to_owned(), ..PendingCreation::default() });
+        let next = (WaitingParty::Instance, text("next"), AwaitedParty::Instance, text("a-uid"), false);
+        let expected =
+            [units(WaitingParty::Target, None, true), units(WaitingParty::Update, text("4"), false), next.clone()];
+        assert_eq!(shown(&target), expected);
+        target.pending_update = None;
+        target.phase = TargetPhase::Stuck;
+        assert_eq!(shown(&target), [(WaitingParty::Target, None, AwaitedParty::Operator, None, true), next]);
+        assert!(rows(&target)[0].release.contains("ebb retry a"), "{:?}", rows(&target));
+        target.waiting = None;
+        target.phase = TargetPhase::Ready;
+        assert_eq!(shown(&target), []);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! 1. Find the first cause in the runs that concern the present phase.
 //! 2. List effects that may still exist, and overrides of operators.
-//! 3. Find an outage of a relay, or the reasons why running units wait.
+//! 3. Find an outage of a relay, or the reasons why units wait.
 //! 4. Summarise these in one sentence and name the next steps.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,7 +24,7 @@ use ebb_protocol::time::{parse_rfc3339, rfc3339};
 use ebb_store::{DroppedEvent, RefusedUpdate, TargetHead};
 
 use crate::queries::logs::{self, LogSearch};
-use crate::queries::{live, runs, sources, targets, waits};
+use crate::queries::{live, open_units, runs, sources, targets, waits};
 use ebb_flow::env::{DiagnosisStore, Env};
 use ebb_flow::error::{FlowError, FlowResult};
 use ebb_flow::loaded_run::Run;
@@ -122,6 +122,7 @@ pub async fn why(env: &Env, store: &dyn DiagnosisStore, key: TargetKey<'_>) -> F
         let name = &target.name;
         next_steps.insert(0, format!("if {newer} fixes the undo: ebb retry {name} --plugin {newer}"));
     }
+    let (open, open_units) = last.as_ref().map(open_units::groups).unwrap_or_default();
     let waits = last.iter().flat_map(|run| &run.units).filter(|unit| !unit.waits.is_empty());
     let waits = waits.map(|unit| (unit.key.clone(), unit.waits.clone())).collect();
     let phase = targets::phase(target.phase);
@@ -137,6 +138,8 @@ pub async fn why(env: &Env, store: &dyn DiagnosisStore, key: TargetKey<'_>) -> F
         notes,
         next_steps,
         waits,
+        open,
+        open_units,
         decided_by: sources::deciding_event(store, &target).await?,
     }))
 }

@@ -146,6 +146,9 @@ async fn apply_callback(
     if source == TokenKind::Webhook && !callback.secrets.is_empty() {
         return only(CallbackOutcome::Malformed("`secrets` is for relays: a webhook's outputs are values".to_owned()));
     }
+    if source == TokenKind::Webhook && !callback.objects.is_empty() {
+        return only(CallbackOutcome::Malformed("`objects` is for relays: a webhook applies none".to_owned()));
+    }
     if source == TokenKind::Webhook && callback.log.is_some() {
         let text = "`log` is for relays: a webhook unit has no log. Report how far it is by `progress`, and why it failed by \
                     `reason`";

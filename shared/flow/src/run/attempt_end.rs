@@ -6,6 +6,7 @@ use ebb_engine::retry::attempts_used;
 use ebb_protocol::callback::{FailureReason, ReasonCode};
 use ebb_protocol::evidence::Evidence;
 use ebb_protocol::limits;
+use ebb_protocol::object_status::ObjectStatus;
 use ebb_protocol::removal::RemovalEvidence;
 use ebb_protocol::value::{Outputs, UnitValue};
 
@@ -49,6 +50,8 @@ pub struct AttemptFailure {
     pub is_made: bool,
     /// As in [`AttemptSuccess`].
     pub sent_by: Option<Box<str>>,
+    /// The applied objects of a task with several ones, as they are stored.
+    pub objects: Vec<ObjectStatus>,
 }
 
 impl AttemptFailure {
@@ -64,6 +67,7 @@ impl AttemptFailure {
             evidence: None,
             is_made: false,
             sent_by: None,
+            objects: Vec::new(),
         }
     }
 

@@ -4,6 +4,7 @@ use base64::Engine as _;
 use ebb_documents::plan::UnitPlan;
 use ebb_egress::deliver::MAX_RETRY_AFTER;
 use ebb_protocol::callback::{Callback, CallbackStatus, FailureReason, ReasonCode};
+use ebb_protocol::object_status::stored_objects;
 use ebb_protocol::token::TokenKind;
 use ebb_protocol::value::{Outputs, UnitValue};
 
@@ -52,7 +53,8 @@ pub(crate) fn parse_end(callback: Callback, source: TokenKind) -> Result<Attempt
             Some(reason) => failure(&reason, source),
             None => AttemptFailure::new(ReasonCode::Failed, "the unit reported a failure without a reason"),
         };
-        return Ok(AttemptEnd::Failed(AttemptFailure { duration_ms, log, retry_after, ..reason }));
+        let objects = if source == TokenKind::Relay { stored_objects(callback.objects) } else { Vec::new() };
+        return Ok(AttemptEnd::Failed(AttemptFailure { duration_ms, log, retry_after, objects, ..reason }));
     }
     let mut outputs = Outputs::new();
     for (name, json) in callback.outputs {

@@ -116,6 +116,7 @@ pub async fn build_result<'a>(
                 duration_ms: failure.duration_ms,
                 evidence: failure.evidence.clone(),
                 sent_by: failure.sent_by.as_deref().map(str::to_owned),
+                objects: failure.objects.clone(),
                 unanswered: failure.is_unanswered(),
                 ..ended(AttemptOutcome::Failed, Some(failure.reason.clone()))
             };

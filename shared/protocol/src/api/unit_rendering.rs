@@ -26,6 +26,9 @@ pub struct UnitRendering {
     /// The image of a pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
+    /// The script of a pod, as its author wrote it. A long one is shortened to 65,536 characters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub script: Option<String>,
     /// The reason why the unit does not run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skipped: Option<String>,

@@ -113,7 +113,12 @@ fn request() -> (EnsureTask, ObjectTask) {
         valid_for_ms: 1,
         timeout_ms: 2,
         names: ebb_protocol::relay::TaskNames::default(),
-        callback: CallbackEndpoint { url: "u".to_owned(), token: "t".to_owned(), installation: String::new() },
+        callback: CallbackEndpoint {
+            url: "u".to_owned(),
+            token: "t".to_owned(),
+            installation: String::new(),
+            takes_objects: false,
+        },
         body: TaskBody::Objects(objects.clone()),
     };
     (request, objects)

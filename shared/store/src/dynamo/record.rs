@@ -5,8 +5,8 @@
 //! - `s` started, `c` accepted, `n` next request or postponed until, `q` posted, `le` leased until, `b` heartbeat, `p`
 //!   progress, `w` wait for a state as JSON, `sn` seen, `im`, `il`, `ix` IDs of made, listed and destroyed instances;
 //! - result: `v` outcome, `t` time, `k` duration in ms, `o` outputs as JSON or `ob` their bucket key, `e` reason as
-//!   JSON, `ev` evidence as JSON, `rm` evidence of a removal as JSON, `id` IDs of what was made as JSON, `x` next
-//!   attempt, `lg` log exists, `un` unanswered, `dg` digest;
+//!   JSON, `ev` evidence as JSON, `rm` evidence of a removal as JSON, `id` IDs of what was made as JSON, `os`
+//!   states of applied objects as JSON, `x` next attempt, `lg` log exists, `un` unanswered, `dg` digest;
 //! - `ds` digests of further successes, `dx` number of excess successes, `rc` number of rejected callbacks, `rr`
 //!   reason of the last one.
 //!
@@ -59,6 +59,7 @@ fn result_attributes(result: &AttemptResult) -> StoreResult<Item> {
         ("rm", result.removal.as_ref().map(json).transpose()?),
         ("sr", result.sent_by.as_deref().map(text)),
         ("id", (!result.made.is_empty()).then(|| json(&result.made)).transpose()?),
+        ("os", (!result.objects.is_empty()).then(|| json(&result.objects)).transpose()?),
         ("x", result.next.map(number)),
         ("lg", result.log.then_some(AttributeValue::Bool(true))),
         ("un", result.unanswered.then_some(AttributeValue::Bool(true))),
@@ -89,6 +90,7 @@ fn read_result(reader: &ItemReader<'_>, item: &Item) -> StoreResult<Option<Attem
         removal: reader.json_if_any("rm")?,
         sent_by: reader.text_if_any("sr")?.map(str::to_owned),
         made: reader.json_if_any("id")?.unwrap_or_default(),
+        objects: reader.json_if_any("os")?.unwrap_or_default(),
         next: reader.number_if_any("x")?,
         log: item.contains_key("lg"),
         unanswered: item.contains_key("un"),
@@ -150,9 +152,9 @@ fn ranges(units: &[Unit]) -> Vec<(Unit, Unit)> {
 }
 
 /// Attributes of a record without outputs and evidence.
-const OUTLINE: [&str; 29] = [
+const OUTLINE: [&str; 30] = [
     "pk", "sk", "s", "c", "n", "q", "qb", "le", "b", "p", "w", "sb", "im", "il", "ix", "v", "t", "k", "e", "rm", "sr",
-    "id", "x", "lg", "un", "dg", "dx", "rc", "rr",
+    "id", "x", "lg", "un", "dg", "dx", "rc", "rr", "os",
 ];
 
 #[async_trait]

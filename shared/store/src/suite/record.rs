@@ -9,6 +9,7 @@ use ebb_protocol::callback::{FailureReason, ReasonCode};
 use ebb_protocol::engine::{Attempt, SHARD, Shard, Timestamp, Unit};
 use ebb_protocol::evidence::Evidence;
 use ebb_protocol::limits;
+use ebb_protocol::object_status::{ObjectState, ObjectStatus};
 use ebb_protocol::record::{AttemptOutcome, AttemptResult, OutputStorage};
 use ebb_protocol::removal::{RemovalEvidence, RemovalGrade};
 use ebb_protocol::value::UnitValue;
@@ -43,6 +44,11 @@ fn full() -> AttemptResult {
             ..Evidence::default()
         })),
         log: true,
+        objects: vec![ObjectStatus {
+            object: "Deployment units/web".into(),
+            state: ObjectState::Failed,
+            reason: Some("it crashes".into()),
+        }],
         unanswered: true,
         ..result(AttemptOutcome::Failed, "full")
     }

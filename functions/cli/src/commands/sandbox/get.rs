@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use ebb_protocol::api::{RelayOutage, TargetDetail, UnitDetail};
+use ebb_protocol::api::{RelayOutage, ResourceDetail, TargetDetail, TargetWait, UnitDetail, UnitState};
 use ebb_protocol::lifecycle::OutputValue;
 use jiff::Timestamp;
 
@@ -88,6 +88,12 @@ fn text(detail: &TargetDetail, now: Timestamp) -> String {
     if let Some(waits) = &info.waits_for {
         let _ = writeln!(text, "Waits for:   {}", output::printable(waits));
     }
+    for wait in &info.waits {
+        let _ = writeln!(text, "             {}", wait_line(wait));
+    }
+    if let Some(open) = &detail.first_wait {
+        let _ = writeln!(text, "First wait:  {}", why::open_line(open));
+    }
     if let Some(RelayOutage { cluster, since, reason, units }) = &detail.outage {
         let (since, reason) = (timing::clock(since), output::printable(reason));
         let _ = writeln!(text, "Outage:      cluster {cluster} has not responded since {since}: {reason}");
@@ -101,9 +107,12 @@ fn text(detail: &TargetDetail, now: Timestamp) -> String {
         let rows = detail.resources.iter().map(|(name, resource)| {
             let repaired = resource.repaired_by.as_deref();
             let repaired = repaired.map(|version| format!(" (teardown: {version})")).unwrap_or_default();
-            [name.clone(), format!("{}{repaired}", output::plugin_name(&resource.plugin))]
+            let plugin = format!("{}{repaired}", output::plugin_name(&resource.plugin));
+            let ResourceDetail { phase, since, reason, .. } = resource;
+            let reason = reason.as_deref().map(output::joined_lines).unwrap_or_default();
+            [name.clone(), plugin, labels::name(phase), timing::clock(since), reason]
         });
-        let _ = write!(text, "\n{}", output::table(&["RESOURCE", "PLUGIN"], rows));
+        let _ = write!(text, "\n{}", output::table(&["RESOURCE", "PLUGIN", "PHASE", "SINCE", "REASON"], rows));
     }
     let params = detail.resources.iter().map(|(resource, detail)| {
         let params = detail.params.iter().map(|(name, value)| (name.clone(), OutputValue::Value(value.clone())));
@@ -130,12 +139,37 @@ fn text(detail: &TargetDetail, now: Timestamp) -> String {
             let waiting = labels::waiting_for(unit, &run.units);
             let state = UnitDetail { waits: Vec::new(), ..unit.clone() };
             let _ = writeln!(text, "  {}  {}", unit.key, labels::unit(&state, &waiting, now));
+            let heartbeat = unit.heartbeat.as_deref().filter(|_| unit.state == UnitState::Running);
+            if let Some(age) = heartbeat.and_then(|at| timing::since(at, now)) {
+                let _ = writeln!(text, "    heartbeat: {} ago", timing::length(age));
+            }
+            for attempt in &unit.earlier_attempts {
+                let _ = writeln!(text, "    {}", labels::earlier_attempt(attempt));
+            }
+            let awaited = |object: &str| unit.waits.iter().any(|wait| wait.object == object);
+            for status in unit.object_states.iter().filter(|status| !awaited(&status.object)) {
+                let _ = writeln!(text, "    object: {}", labels::object(status));
+            }
             for wait in &unit.waits {
-                let _ = writeln!(text, "    waits: {}{}", labels::wait(wait, now), labels::resolution(wait));
+                let _ = writeln!(text, "    waits: {}{}", labels::wait(wait, now), labels::resolution(wait.resolves));
             }
         }
     }
     text
+}
+
+/// Returns who waits for whom, since when, and what ends it.
+fn wait_line(wait: &TargetWait) -> String {
+    let TargetWait { waiter, waiter_name, awaits, awaited_name, since, reason, release } = wait;
+    let party = |kind: String, name: &Option<String>| match name {
+        Some(name) => format!("{kind} {}", output::printable(name)),
+        None => kind,
+    };
+    let waiter = party(labels::name(waiter), waiter_name);
+    let awaited = party(labels::name(awaits), awaited_name);
+    let since = since.as_deref().map(|at| format!(" since {}", timing::clock(at))).unwrap_or_default();
+    let reason = reason.as_deref().map(|why| format!(" ({})", output::joined_lines(why))).unwrap_or_default();
+    format!("{waiter} waits for {awaited}{since}{reason}, until {}", output::joined_lines(release))
 }
 
 #[cfg(test)]
@@ -177,6 +211,35 @@ mod tests {
         }
     }
 
+    /// A script in a cluster, and a unit whose second object has failed.
+    #[test]
+    fn heartbeats_earlier_attempts_and_objects_have_rows() {
+        let mut seen = fixtures::busy();
+        let units = &mut seen.runs[0].units;
+        units[1].heartbeat = Some("2026-11-21T09:00:03Z".to_owned());
+        let attempt = serde_json::json!({
+            "attempt": 1, "attemptInSeries": 1, "state": "failed", "started": "2026-11-21T09:00:01Z",
+            "ended": "2026-11-21T09:00:03Z", "reason": {"code": "exit", "message": "code 3\nUID: forged"},
+        });
+        units[1].earlier_attempts = vec![serde_json::from_value(attempt).unwrap()];
+        let objects = serde_json::json!([
+            {"object": "Job units/b", "state": "failed", "reason": "it crashes"},
+            {"object": "ConfigMap units/a", "state": "ready"},
+        ]);
+        units[4].object_states = serde_json::from_value(objects).unwrap();
+        let text = text(&seen, fixtures::NOW.parse().unwrap());
+        let rows: Vec<&str> = text.lines().filter(|line| line.starts_with("    ")).collect();
+        assert_eq!(
+            rows,
+            [
+                "    heartbeat: 7.0s ago",
+                "    attempt 1 failed in 2.0s at 2026-11-21 09:00:03Z: code 3; UID: forged (exit)",
+                "    object: Job units/b  failed: it crashes",
+                "    object: ConfigMap units/a  ready",
+            ]
+        );
+    }
+
     #[test]
     fn everything_of_a_target() {
         let seen: TargetDetail = serde_json::from_value(serde_json::json!({
@@ -185,9 +248,18 @@ mod tests {
             "plugins": ["tenant-db@2.1.0"],
             "labels": {"team": "checkout"},
             "decidedBy": {"source": "previews", "delivery": "d-1", "time": fixtures::NOW},
-            "resources": {"db": {"plugin": "tenant-db@2.1.0", "params": {"size": "small"}, "outputs": {"name": {"value": "tenant"}}}},
+            "resources": {"db": {"plugin": "tenant-db@2.1.0", "phase": "starting", "since": fixtures::NOW,
+                "reason": "db/seed runs: inserting rows", "params": {"size": "small"}, "outputs": {"name": {"value": "tenant"}}}},
             "env": {"DB": {"value": "tenant"}},
             "runs": serde_json::to_value(fixtures::busy().runs).unwrap(),
+            "waits": [
+                {"waiter": "target", "awaits": "units", "awaitedName": "preStart", "since": fixtures::NOW,
+                 "release": "the units end"},
+                {"waiter": "instance", "waiterName": "7a", "awaits": "instance", "awaitedName": "6f", "reason": "it lives",
+                 "release": "it is gone"},
+            ],
+            "firstWait": {"units": ["db/seed"], "count": 1, "state": "running", "reason": "runs", "since": fixtures::NOW,
+                "resolves": "itself"},
             "waitingUid": "7a", "waitsFor": "its preStart units; uid 7a waits for the name",
             "outage": {"cluster": "eu", "since": fixtures::NOW, "reason": "it polls", "units": ["db/a", "db/b"]},
         }))

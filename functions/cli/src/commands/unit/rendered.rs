@@ -1,6 +1,6 @@
 //! `ebb unit rendered`: shows what a unit was rendered to.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use ebb_protocol::api::{TargetDetail, UnitRendering};
@@ -90,6 +90,7 @@ fn text(rendering: &UnitRendering) -> String {
     }
     let data = [
         rendering.inputs.as_ref().map(yaml),
+        rendering.script.as_ref().map(|script| yaml(&BTreeMap::from([("script", script)]))),
         rendering.request.as_ref().map(yaml),
         rendering.instance.as_ref().map(yaml),
     ];

@@ -1,0 +1,184 @@
+//! Derives the phase of each resource of a target from the units of its last run.
+
+use std::collections::BTreeMap;
+
+use ebb_documents::plan::Plan;
+use ebb_engine::{Hook, TargetPhase};
+use ebb_protocol::api::{RunDetail, TargetState, UnitDetail, UnitState};
+use ebb_protocol::limits;
+use ebb_protocol::time::rfc3339;
+use ebb_store::TargetHead;
+
+use crate::queries::open_units::OpenRun;
+
+/// The phase of a resource, the time from which it is known, and the reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ResourceState {
+    pub(super) phase: TargetState,
+    pub(super) since: String,
+    pub(super) reason: Option<String>,
+}
+
+/// The last run with units of a resource, and these units.
+type LastRun<'a> = (&'a RunDetail, Vec<&'a UnitDetail>);
+
+/// Returns the state of a resource by its name. `phase` is that of the target. `runs` are in the order of hooks.
+pub(super) fn states<'a>(
+    (target, phase): (&'a TargetHead, TargetState),
+    plan: &'a Plan,
+    runs: &'a [RunDetail],
+) -> impl Fn(&str) -> ResourceState + 'a {
+    let mut last: BTreeMap<&str, LastRun<'a>> = BTreeMap::new();
+    for run in runs.iter().rev().filter(|run| is_setup(run) || is_teardown(run)) {
+        let mut own: BTreeMap<&str, Vec<&UnitDetail>> = BTreeMap::new();
+        for unit in &run.units {
+            own.entry(resource_of(unit)).or_default().push(unit);
+        }
+        for (resource, units) in own {
+            last.entry(resource).or_insert((run, units));
+        }
+    }
+    move |resource: &str| state((target, phase), last.get(resource), || has_later_units(plan, resource))
+}
+
+fn resource_of(unit: &UnitDetail) -> &str {
+    unit.key.split('/').next().unwrap_or_default()
+}
+
+/// Returns true for a run that makes or changes resources. The run of an event does not change their phases.
+fn is_setup(run: &RunDetail) -> bool {
+    [Hook::PreStart, Hook::PostStart, Hook::Update(1)].iter().any(|hook| hook.name() == run.hook)
+}
+
+fn is_teardown(run: &RunDetail) -> bool {
+    Hook::TEARDOWN.iter().any(|hook| hook.name() == run.hook)
+}
+
+/// Returns true if a resource has units after the target has stopped.
+fn has_later_units(plan: &Plan, resource: &str) -> bool {
+    let last = plan.hooks.iter().filter(|planned| planned.hook == Hook::PostStop);
+    last.flat_map(|planned| &planned.units).any(|unit| unit.resource() == resource)
+}
+
+fn state(
+    (target, phase): (&TargetHead, TargetState),
+    last: Option<&LastRun<'_>>,
+    has_later_units: impl Fn() -> bool,
+) -> ResourceState {
+    let of_target = ResourceState { phase, since: rfc3339(target.since), reason: None };
+    let Some((run, units)) = last else { return of_target };
+    let is_leaving = matches!(target.phase, TargetPhase::Stopping | TargetPhase::Stuck | TargetPhase::Gone);
+    let is_teardown = is_teardown(run);
+    if target.phase == TargetPhase::Gone {
+        return of_target;
+    }
+    if is_leaving && !is_teardown {
+        let reason = Some("its teardown has not begun".to_owned());
+        return ResourceState { phase: TargetState::Stopping, reason, ..of_target };
+    }
+    if let Some(failed) = units.iter().find(|unit| unit.state == UnitState::Failed) {
+        let why = failed.reason.as_ref().map(|reason| format!(": {}", reason.message)).unwrap_or_default();
+        return ResourceState {
+            phase: if is_teardown { TargetState::Stuck } else { TargetState::Failed },
+            since: failed.ended.clone().unwrap_or(of_target.since),
+            reason: Some(limits::message(&format!("{}{why}", failed.key))),
+        };
+    }
+    let is_over = |unit: &&&UnitDetail| matches!(unit.state, UnitState::Succeeded | UnitState::Skipped);
+    let rank = |unit: &&&UnitDetail| match unit.state {
+        UnitState::Running => 0,
+        UnitState::Retrying => 1,
+        UnitState::Waiting => 2,
+        _ => 3,
+    };
+    if let Some(unit) = units.iter().filter(|unit| !is_over(unit)).min_by_key(rank) {
+        let open = OpenRun::new(run).reasons(unit).into_iter().next();
+        let text = open.as_ref().map_or("is blocked by a failure or cancelled", |reason| reason.text.as_str());
+        let started = units.iter().filter_map(|unit| unit.started.as_ref()).min();
+        let phase = if is_leaving { TargetState::Stopping } else { of_target.phase };
+        let reason = Some(limits::message(&format!("{} {text}", unit.key)));
+        return ResourceState { phase, since: started.unwrap_or(&run.started).clone(), reason };
+    }
+    let phase = match is_teardown {
+        false => TargetState::Ready,
+        true if run.hook == Hook::PreStop.name() && has_later_units() => TargetState::Stopping,
+        true => TargetState::Gone,
+    };
+    let ended = units.iter().filter_map(|unit| unit.ended.as_ref()).max();
+    ResourceState { phase, since: ended.cloned().unwrap_or(of_target.since), reason: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use ebb_engine::Timestamp;
+    use serde_json::json;
+
+    use super::*;
+
+    const SINCE: &str = "1970-01-01T00:00:09.000Z";
+    const STARTED: &str = "1970-01-01T00:00:01.000Z";
+    const BEGUN: &str = "1970-01-01T00:00:02.000Z";
+    const ENDED: &str = "1970-01-01T00:00:03.000Z";
+
+    fn run(hook: &str, states: &[&str]) -> RunDetail {
+        let unit = |(number, state): (usize, &&str)| {
+            let ended = matches!(*state, "succeeded" | "failed").then_some(ENDED);
+            let reason = (*state == "failed").then(|| json!({"code": "exit", "message": "code 3"}));
+            let started = (*state != "waiting").then_some(BEGUN);
+            json!({
+                "unit": format!("r/{number}"), "kind": "pod", "state": state, "attempt": 1, "maxAttempts": 1,
+                "attemptInSeries": 1, "started": started, "ended": ended, "reason": reason,
+            })
+        };
+        let units: Vec<_> = states.iter().enumerate().map(unit).collect();
+        let run = json!({"id": "k", "hook": hook, "state": "running", "started": STARTED, "units": units});
+        serde_json::from_value(run).unwrap()
+    }
+
+    #[test]
+    fn each_resource_has_a_phase_a_time_and_a_reason() {
+        use TargetState::{Failed, Gone, Ready, Starting, Stopping, Stuck, Updating};
+        for (phase, hook, states, later, expected) in [
+            (TargetPhase::Starting, "preStart", &["succeeded", "succeeded"][..], false, (Ready, ENDED, None)),
+            (TargetPhase::Starting, "preStart", &["succeeded", "running"], false, (Starting, BEGUN, Some("r/1 runs"))),
+            (
+                TargetPhase::Starting,
+                "preStart",
+                &["waiting"],
+                false,
+                (Starting, STARTED, Some("r/0 is about to be dispatched")),
+            ),
+            (TargetPhase::Updating, "update", &["waiting", "running"], false, (Updating, BEGUN, Some("r/1 runs"))),
+            (TargetPhase::Failed, "preStart", &["running", "failed"], false, (Failed, ENDED, Some("r/1: code 3"))),
+            (TargetPhase::Failed, "preStart", &["succeeded"], false, (Ready, ENDED, None)),
+            (
+                TargetPhase::Failed,
+                "preStart",
+                &["blocked"],
+                false,
+                (Failed, BEGUN, Some("r/0 is blocked by a failure or cancelled")),
+            ),
+            (TargetPhase::Ready, "postStart", &["running"], false, (Ready, BEGUN, Some("r/0 runs"))),
+            (
+                TargetPhase::Stopping,
+                "preStart",
+                &["succeeded"],
+                false,
+                (Stopping, SINCE, Some("its teardown has not begun")),
+            ),
+            (TargetPhase::Stopping, "preStop", &["succeeded"], true, (Stopping, ENDED, None)),
+            (TargetPhase::Stopping, "postStop", &["succeeded"], true, (Gone, ENDED, None)),
+            (TargetPhase::Stuck, "postStop", &["failed"], true, (Stuck, ENDED, Some("r/0: code 3"))),
+            (TargetPhase::Gone, "postStop", &["succeeded"], true, (Gone, SINCE, None)),
+        ] {
+            let mut target = TargetHead::new("sandbox", "a", "a-uid", Timestamp(9_000));
+            target.phase = phase;
+            let run = run(hook, states);
+            let last = (&run, run.units.iter().collect());
+            let of_target = (&target, crate::queries::targets::phase(phase));
+            let found = state(of_target, Some(&last), || later);
+            let found = (found.phase, found.since.as_str(), found.reason.as_deref());
+            assert_eq!(found, expected, "{phase:?} {hook} {states:?}");
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! What waits for whom: a target and its units, since when, and what ends it.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::UnitState;
+use crate::relay::WaitResolution;
+
+/// A wait of a target, or of something that can begin only after its present run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TargetWait {
+    pub waiter: WaitingParty,
+    /// The generation of a waiting update, the name of a waiting event, or the UID of a waiting instance.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiter_name: Option<String>,
+    pub awaits: AwaitedParty,
+    /// The hook of awaited units, the awaited notification, or the UID of the awaited instance.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub awaited_name: Option<String>,
+    /// The start of the wait. Absent if it is not stored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<String>,
+    /// The last error of the awaited party.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// What ends the wait. For people.
+    pub release: String,
+}
+
+/// What waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum WaitingParty {
+    /// The target, for its next phase.
+    Target,
+    /// A change of its document.
+    Update,
+    /// An event of the platform.
+    Event,
+    /// The next instance of its name.
+    Instance,
+}
+
+/// Whom or what a target waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum AwaitedParty {
+    /// Units of a run of the target.
+    Units,
+    /// The platform, which has not accepted a notification.
+    Platform,
+    /// A person with the scope for it.
+    Operator,
+    /// The present instance of the name.
+    Instance,
+}
+
+/// Units of a run that have not ended, for the same reason.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OpenUnits {
+    /// Keys of the units, at most 10.
+    pub units: Vec<String>,
+    /// The number of units.
+    pub count: usize,
+    pub state: UnitState,
+    /// What the units do or wait for. For people.
+    pub reason: String,
+    /// The earliest time from which a unit runs, or waits for this. Absent if it is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<String>,
+    /// The earliest time at which an attempt fails if this does not end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fails_at: Option<String>,
+    pub resolves: WaitResolution,
+}
