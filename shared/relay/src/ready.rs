@@ -94,7 +94,7 @@ impl Reconciler {
     }
 
     /// Watches the kind of an object and reads it.
-    async fn observe(self: &Arc<Self>, object_ref: &ObjectRef) -> StepResult<Option<Value>> {
+    async fn read_current(self: &Arc<Self>, object_ref: &ObjectRef) -> StepResult<Option<Value>> {
         self.watch(&object_ref.api_version, &object_ref.kind, object_ref.namespace.as_deref()).await?;
         Ok(self.read(object_ref).await?)
     }
@@ -109,7 +109,7 @@ impl Reconciler {
         let (mut judged, mut failures) = (Vec::new(), Vec::new());
         for (number, applied) in spec.manifests().enumerate() {
             let object_ref = &applied.object_ref;
-            let object = match self.observe(object_ref).await {
+            let object = match self.read_current(object_ref).await {
                 // The failure is known. The other objects are only described.
                 Err(_) if !failures.is_empty() => break,
                 object => object?,
