@@ -6,6 +6,7 @@
 //! - A page has no styles or scripts of its own, only those of [`assets`].
 
 pub mod assets;
+mod bulk_pages;
 mod cluster_pages;
 mod confirmations;
 mod diagnosis;
@@ -27,6 +28,9 @@ mod texts;
 mod timeline;
 mod waiting_page;
 
+pub use bulk_pages::{
+    BulkAction, BulkEntry, SelectedTarget, bulk_confirmation, bulk_consequences, bulk_outcomes,
+};
 pub use cluster_pages::{cluster, clusters};
 pub use confirmations::{delete_confirmation, retry_confirmation};
 pub use frame::ConsoleViewer;
@@ -37,6 +41,6 @@ pub use plugin_pages::{plugin, plugins};
 pub use run_pages::run;
 pub use source_pages::{source, sources};
 pub use subscription_pages::{subscription, subscriptions};
-pub use target_list::{TargetListFilter, TargetListView, targets};
+pub use target_list::{ListSelection, TargetListFilter, TargetListView, targets};
 pub use target_page::{TargetActions, target};
 pub use waiting_page::{WaitingView, waiting};

@@ -12,6 +12,10 @@ pub const SUBSCRIPTIONS: &str = "/console/subscriptions";
 pub const CLUSTERS: &str = "/console/clusters";
 /// Answers open pages of lists whether targets have changed.
 pub const CHANGES: &str = "/console/changes";
+/// Confirms an action on several targets.
+pub const SELECTION: &str = "/console/selection";
+/// Takes an action on several targets.
+pub const CONFIRMED: &str = "/console/selection/confirmed";
 pub const SIGN_IN: &str = "/console/sign-in";
 pub const SIGN_OUT: &str = "/console/sign-out";
 

@@ -97,6 +97,7 @@ fn pages(text: &str) -> Vec<(&'static str, String)> {
         is_partial: true,
         outages: &outages,
         damaged: &damaged,
+        selection: Some(ListSelection { select: text, page_token: text }),
         next_token: Some(text),
         since: text,
     };
@@ -149,6 +150,9 @@ fn pages(text: &str) -> Vec<(&'static str, String)> {
     let entries = HistoryPage { entries: vec![entry.entry.clone()], next_token: Some(text.to_owned()) };
     let viewer = ConsoleViewer { name: text, form_token: "f0rm" };
     let actions = TargetActions { delete: true, retry: true };
+    let selected = SelectedTarget { kind: text.to_owned(), name: text.to_owned(), uid: text.to_owned() };
+    let consequences = bulk_consequences(BulkAction::Delete, &why, Some(text), Some(text));
+    let entries_of_bulk = [(selected.clone(), consequences), (selected, Err(text.to_owned()))];
     vec![
         ("sign-in", sign_in(text, Some(text))),
         ("failure", failure(Some(viewer), paths::ROOT, text, text)),
@@ -157,6 +161,8 @@ fn pages(text: &str) -> Vec<(&'static str, String)> {
         ("target", target_page::target(viewer, actions, &target, &why, "stamp")),
         ("delete", delete_confirmation(viewer, &target, &why)),
         ("retry", retry_confirmation(viewer, &target, &why)),
+        ("bulk", bulk_confirmation(viewer, BulkAction::Delete, &entries_of_bulk)),
+        ("bulk outcomes", bulk_outcomes(viewer, BulkAction::Retry, &entries_of_bulk)),
         ("run", run(viewer, &of_run)),
         ("history", history(viewer, (text, text), &entries)),
         ("history entry", history_entry(viewer, (text, text), &entry)),
@@ -248,6 +254,7 @@ fn the_first_page_has_less_than_100_kb() {
         is_partial: false,
         outages: &[],
         damaged: &[],
+        selection: Some(ListSelection { select: "", page_token: "" }),
         next_token: None,
         since: "7",
     };
@@ -276,4 +283,42 @@ fn a_page_of_a_target() {
     let page =
         page.replace(assets::style(), "STYLE").replace(assets::script(), "SCRIPT").replace(assets::icon(), "ICON");
     insta::assert_snapshot!(page.replace("><", ">\n<"));
+}
+
+/// A list has boxes and buttons for callers who may change targets, and only those whose action is permitted are confirmed.
+#[test]
+fn targets_are_selected_without_scripts() {
+    let target = detail("db", 1).info;
+    let filter = TargetListFilter { q: "db".to_owned(), ..TargetListFilter::default() };
+    let view = |selection| TargetListView {
+        filter: &filter,
+        targets: std::slice::from_ref(&target),
+        counts: &[],
+        is_partial: false,
+        outages: &[],
+        damaged: &[],
+        selection,
+        next_token: None,
+        since: "7",
+    };
+    let none = targets(VIEWER, &view(None));
+    assert!(!none.contains("checkbox") && !none.contains(paths::SELECTION), "{none}");
+    let some = targets(VIEWER, &view(Some(ListSelection { select: "", page_token: "p" })));
+    assert!(some.contains("name=\"target\" value=\"sandbox/db db\" aria-label=\"sandbox/db\""), "{some}");
+    assert!(
+        some.contains("href=\"/console?q=db&amp;nextToken=p&amp;select=all\"") && some.contains("data-since"),
+        "{some}"
+    );
+    let all = targets(VIEWER, &view(Some(ListSelection { select: "all", page_token: "p" })));
+    assert!(all.contains("value=\"sandbox/db db\" checked") && !all.contains("data-since"), "{all}");
+    let selected =
+        |name: &str| SelectedTarget { kind: "sandbox".to_owned(), name: name.to_owned(), uid: "u".to_owned() };
+    let entries = [(selected("a"), Ok("undone".to_owned())), (selected("b"), Err("not yours".to_owned()))];
+    let page = bulk_confirmation(VIEWER, BulkAction::Delete, &entries);
+    assert!(page.contains("value=\"sandbox/a u\"") && !page.contains("value=\"sandbox/b u\""), "{page}");
+    assert!(page.contains("Delete 1 target?") && page.contains("Refused: not yours"), "{page}");
+    let page = bulk_confirmation(VIEWER, BulkAction::Delete, &entries[1..]);
+    assert!(!page.contains("value=\"delete\"") && page.contains("Cancel"), "{page}");
+    let page = bulk_outcomes(VIEWER, BulkAction::Delete, &entries);
+    assert!(page.contains("Delete: 1 of 2 targets accepted"), "{page}");
 }

@@ -233,6 +233,68 @@ pub(crate) async fn actions_need_their_scope() {
     harness.phase("a", TargetState::Ready).await;
 }
 
+/// An action on several targets is confirmed, and covers the instances that the page has shown.
+pub(crate) async fn selected_targets_are_changed_one_by_one() {
+    const SELECTION: &str = "/console/selection";
+    const CONFIRMED: &str = "/console/selection/confirmed";
+    let harness = Harness::simple().await;
+    harness.ready("a", "simple").await;
+    harness.receiver.always("POST /make", 500);
+    harness.create("b", "simple").await;
+    harness.phase("b", TargetState::Failed).await;
+    let browser = Browser::operator(&harness).await;
+    let list = browser.get("/console?select=all").await;
+    assert!(list.is(200).body.contains("value=\"sandbox/a a-uid\" checked"), "{list:?}");
+    let (form, own) = (list.field("form"), browser.base.clone());
+    let send = async |path: &str, action: &str, targets: &[&str]| {
+        let mut fields = vec![("form", form.as_str()), ("action", action)];
+        fields.extend(targets.iter().map(|target| ("target", *target)));
+        browser.post(path, Some(&own), &fields).await
+    };
+    let page = send(SELECTION, "delete", &["sandbox/a a-uid", "sandbox/b other", "sandbox/none uid"]).await;
+    assert!(page.is(200).body.contains("Delete 1 target?") && page.body.contains("r/make"), "{page:?}");
+    assert!(page.body.contains("another instance") && page.body.contains("does not exist"), "{page:?}");
+    let page = send(SELECTION, "retry", &["sandbox/a a-uid", "sandbox/b b-uid"]).await;
+    assert!(page.is(200).body.contains("Retry 1 target?") && page.body.contains("No unit has failed"), "{page:?}");
+    // Wrong forms change nothing.
+    let many: Vec<String> = (0..101).map(|number| format!("sandbox/t{number} u")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    let wrong: [(&str, &[&str]); 4] =
+        [("drop", &["sandbox/a a-uid"]), ("delete", &[]), ("delete", &["a"]), ("delete", &many)];
+    for (action, targets) in wrong {
+        send(CONFIRMED, action, targets).await.is(400);
+    }
+    for form in ["", "other"] {
+        let fields = [("form", form), ("action", "delete"), ("target", "sandbox/a a-uid")];
+        browser.post(CONFIRMED, Some(&own), &fields).await.is(403);
+    }
+    browser.get(SELECTION).await.leads_to("/console");
+    let token = create(&harness, "ann", &["read", "targets:write:own"]).await.token;
+    let ann = Browser::signed_in(&harness, &token).await;
+    let of_ann = ann.get("/console").await.field("form");
+    let fields = [("form", of_ann.as_str()), ("action", "delete"), ("target", "sandbox/a a-uid")];
+    for (path, shown) in [(SELECTION, "Delete 0 targets?"), (CONFIRMED, "Delete: 0 of 1 target accepted")] {
+        let page = ann.post(path, Some(&own), &fields).await;
+        assert!(page.is(200).body.contains(shown) && page.body.contains("belongs to"), "{page:?}");
+    }
+    let token = create(&harness, "reader", &["read"]).await.token;
+    let reader = Browser::signed_in(&harness, &token).await;
+    let list = reader.get("/console").await;
+    assert!(!list.body.contains("checkbox"), "{list:?}");
+    let of_reader = list.field("form");
+    let fields = [("form", of_reader.as_str()), ("action", "delete"), ("target", "sandbox/a a-uid")];
+    reader.post(CONFIRMED, Some(&own), &fields).await.is(403);
+    // Each target has its own outcome.
+    harness.receiver.always("POST /make", 200);
+    let page = send(CONFIRMED, "retry", &["sandbox/a a-uid", "sandbox/b b-uid"]).await;
+    assert!(page.is(200).body.contains("Retry: 1 of 2 targets accepted"), "{page:?}");
+    harness.phase("b", TargetState::Ready).await;
+    let page = send(CONFIRMED, "delete", &["sandbox/a other", "sandbox/b b-uid"]).await;
+    assert!(page.is(200).body.contains("Delete: 1 of 2 targets accepted"), "{page:?}");
+    harness.phase("b", TargetState::Gone).await;
+    assert_eq!(harness.target("a").await.unwrap().info.phase, TargetState::Ready);
+}
+
 pub(crate) async fn pages_have_their_headers() {
     let harness = Harness::new().await;
     let browser = Browser::operator(&harness).await;

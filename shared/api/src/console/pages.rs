@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::http::StatusCode;
 use axum::response::Response;
-use ebb_console::{TargetListFilter, TargetListView, UnitLogView, WaitingView, paths};
+use ebb_console::{ListSelection, TargetListFilter, TargetListView, UnitLogView, WaitingView, paths};
 use ebb_protocol::api::{TargetPage, TargetState};
 use ebb_protocol::api_token::TargetAccess;
 use serde::Deserialize;
@@ -11,7 +11,7 @@ use serde::Deserialize;
 use super::renewals;
 use super::sessions::ConsoleSession;
 use crate::routes::named_documents::{sources as source_routes, subscriptions as subscription_routes};
-use crate::routes::permitted::ReadTargets;
+use crate::routes::permitted::{ReadTargets, WriteTargets};
 use crate::routes::runs::{AttemptQuery, UnitsQuery};
 use crate::routes::target_history::HistoryQuery;
 use crate::routes::target_list::ListQuery;
@@ -30,6 +30,7 @@ type Page = HttpResult<String>;
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct PageQuery {
     next_token: String,
+    select: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -83,7 +84,7 @@ pub(super) async fn targets(
     query: HttpResult<Query<PageQuery>>,
 ) -> Response {
     let page = async {
-        let (Query(filter), Query(PageQuery { next_token })) = (filter?, query?);
+        let (Query(filter), Query(PageQuery { next_token, select })) = (filter?, query?);
         let since = last_change(&session).await?;
         let mut all = list(&session, &since, (&filter, &[]), "").await?;
         let shown = match filter.phase.is_empty() && next_token.is_empty() {
@@ -115,6 +116,10 @@ pub(super) async fn targets(
             is_partial: all.next_token.is_some(),
             outages: &shown.outages,
             damaged: &shown.damaged,
+            selection: session
+                .permitted::<WriteTargets>()
+                .is_ok()
+                .then_some(ListSelection { select: &select, page_token: &next_token }),
             next_token: shown.next_token.as_deref(),
             since: &since,
         };
@@ -161,7 +166,7 @@ pub(super) async fn history(
     query: HttpResult<Query<PageQuery>>,
 ) -> Response {
     let page = async {
-        let (Path((kind, name)), Query(PageQuery { next_token })) = (path?, query?);
+        let (Path((kind, name)), Query(PageQuery { next_token, .. })) = (path?, query?);
         let query = HistoryQuery { next_token: Some(next_token).filter(|token| !token.is_empty()) };
         let path = Path((kind.clone(), name.clone()));
         let found = routes::target_history::list(path, session.permitted()?, Query(query));
@@ -194,7 +199,7 @@ pub(super) async fn run(
     query: HttpResult<Query<PageQuery>>,
 ) -> Response {
     let page = async {
-        let (path, Query(PageQuery { next_token })) = (path?, query?);
+        let (path, Query(PageQuery { next_token, .. })) = (path?, query?);
         let next_token = Some(next_token).filter(|token| !token.is_empty());
         let run = routes::runs::get(path, session.permitted()?, Query(UnitsQuery { next_token }));
         let Json(mut run) = Box::pin(run).await?;
