@@ -18,6 +18,7 @@ mod selections;
 mod sessions;
 mod sign_in;
 mod stamps;
+mod trials;
 
 use axum::Router;
 use axum::middleware::map_response;
@@ -59,7 +60,7 @@ pub(crate) fn api_routes() -> Router<ServerState> {
         .route(paths::PLUGINS, get(pages::plugins))
         .route("/console/plugins/{name}/{version}", get(pages::plugin))
         .route(paths::SOURCES, get(pages::sources))
-        .route("/console/sources/{name}", get(pages::source))
+        .route("/console/sources/{name}", get(pages::source).post(trials::try_event))
         .route(paths::SUBSCRIPTIONS, get(pages::subscriptions))
         .route("/console/subscriptions/{name}", get(pages::subscription))
         .route(paths::CLUSTERS, get(pages::clusters))

@@ -39,7 +39,7 @@ pub use log_pages::{UnitLogView, log, rendering};
 pub use messages::{failure, sign_in};
 pub use plugin_pages::{plugin, plugins};
 pub use run_pages::run;
-pub use source_pages::{source, sources};
+pub use source_pages::{SourceTrial, TrialEffect, source, sources};
 pub use subscription_pages::{subscription, subscriptions};
 pub use target_list::{ListSelection, TargetListFilter, TargetListView, targets};
 pub use target_page::{TargetActions, target};

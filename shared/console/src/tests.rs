@@ -150,6 +150,18 @@ fn pages(text: &str) -> Vec<(&'static str, String)> {
     let entries = HistoryPage { entries: vec![entry.entry.clone()], next_token: Some(text.to_owned()) };
     let viewer = ConsoleViewer { name: text, form_token: "f0rm" };
     let actions = TargetActions { delete: true, retry: true };
+    let effect = TrialEffect {
+        skipped: vec![(1, text.to_owned())],
+        entry: Some(2),
+        verdict: "apply",
+        reason: Some(text.to_owned()),
+        target: Some(format!("sandbox/{text}")),
+        uid: Some(text.to_owned()),
+        time: Some(AT.to_owned()),
+        delivery: Some(text.to_owned()),
+        document: Some(text.to_owned()),
+    };
+    let trial = SourceTrial { headers: text, payload: text, fetched: text, effect: Some(Ok(effect)) };
     let selected = SelectedTarget { kind: text.to_owned(), name: text.to_owned(), uid: text.to_owned() };
     let consequences = bulk_consequences(BulkAction::Delete, &why, Some(text), Some(text));
     let entries_of_bulk = [(selected.clone(), consequences), (selected, Err(text.to_owned()))];
@@ -171,7 +183,7 @@ fn pages(text: &str) -> Vec<(&'static str, String)> {
         ("plugins", plugins(viewer, std::slice::from_ref(&plugin.info))),
         ("plugin", plugin_pages::plugin(viewer, &plugin, std::slice::from_ref(&plugin.info))),
         ("sources", sources(viewer, &source_infos)),
-        ("source", source_pages::source(viewer, &source)),
+        ("source", source_pages::source(viewer, &source, &trial)),
         ("subscriptions", subscriptions(viewer, std::slice::from_ref(&subscription.info))),
         ("subscription", subscription_pages::subscription(viewer, &subscription)),
         ("clusters", clusters(viewer, std::slice::from_ref(&cluster.info))),

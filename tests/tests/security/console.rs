@@ -295,6 +295,68 @@ pub(crate) async fn selected_targets_are_changed_one_by_one() {
     assert_eq!(harness.target("a").await.unwrap().info.phase, TargetState::Ready);
 }
 
+/// An event that is tried shows its effect, and has none.
+pub(crate) async fn an_event_is_tried_without_effect() {
+    const PAGE: &str = "/console/sources/s";
+    let harness = Harness::new().await;
+    let rest = r##"
+verify: {bearer: {secret: S}}
+id: "${body.id}"
+target: {kind: sandbox, name: "pr-${body.number}"}
+document: {ttl: 1h, labels: {title: "${body.title}", agent: "${headers['x-agent']}"}}
+events:
+  - {when: "${body.action == 'closed'}", delete: {}}
+  - {when: "${body.action == 'opened'}", time: "${body.time}", apply: {}}
+"##;
+    harness.put("Source", "s", rest).await.is(200);
+    let browser = Browser::operator(&harness).await;
+    let (form, own) = (browser.get(PAGE).await.field("form"), browser.base.clone());
+    let tried = async |headers: &str, payload: &str| {
+        let fields = [("form", form.as_str()), ("headers", headers), ("payload", payload)];
+        browser.post(PAGE, Some(&own), &fields).await
+    };
+    let event = |action: &str| {
+        let title = "<script>alert(1)</script>";
+        let time = "2026-01-01T00:00:00Z";
+        json!({"action": action, "number": 7, "title": title, "id": "d-1", "time": time}).to_string()
+    };
+    let cases: [(&str, String, &[&str]); 6] = [
+        (
+            "X-Agent: tester",
+            event("opened"),
+            &[
+                "Entry 1 does not hold",
+                "Entry 2 holds",
+                "<strong>apply</strong>",
+                "/console/targets/sandbox/pr-7",
+                "<code>d-1</code>",
+                "2026-01-01T00:00:00.000Z",
+                "agent: tester",
+                "&lt;script&gt;alert(1)",
+            ],
+        ),
+        ("", event("closed"), &["Entry 1 holds", "<strong>delete</strong>", "sandbox/pr-7"]),
+        ("", event("labeled"), &["<strong>ignored</strong>: no entry holds"]),
+        ("", event("opened"), &["<strong>rejected</strong>", "Entry 2 fails"]),
+        ("", "{".to_owned(), &["the body is not JSON"]),
+        ("no header", event("opened"), &["is not a header: write NAME: VALUE"]),
+    ];
+    for (headers, payload, shown) in cases {
+        let page = tried(headers, &payload).await;
+        for text in shown {
+            assert!(page.is(200).body.contains(text), "{text}: {page:?}");
+        }
+        assert!(!page.body.contains("<script>alert"), "{page:?}");
+    }
+    assert!(harness.target("pr-7").await.is_none());
+    assert!(browser.get(PAGE).await.body.contains("None."), "no event is rejected");
+    browser.post(PAGE, Some(&own), &[("payload", "{}")]).await.is(403);
+    let token = create(&harness, "reader", &["read"]).await.token;
+    let reader = Browser::signed_in(&harness, &token).await;
+    let form = reader.get("/console").await.field("form");
+    reader.post(PAGE, Some(&own), &[("form", form.as_str()), ("payload", "{}")]).await.is(403);
+}
+
 pub(crate) async fn pages_have_their_headers() {
     let harness = Harness::new().await;
     let browser = Browser::operator(&harness).await;

@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::http::StatusCode;
 use axum::response::Response;
-use ebb_console::{ListSelection, TargetListFilter, TargetListView, UnitLogView, WaitingView, paths};
+use ebb_console::{ListSelection, SourceTrial, TargetListFilter, TargetListView, UnitLogView, WaitingView, paths};
 use ebb_protocol::api::{TargetPage, TargetState};
 use ebb_protocol::api_token::TargetAccess;
 use serde::Deserialize;
@@ -291,7 +291,7 @@ pub(super) async fn sources(session: ConsoleSession) -> Response {
 pub(super) async fn source(session: ConsoleSession, path: HttpResult<Path<String>>) -> Response {
     let page = async {
         let Json(source) = source_routes::get(path?, session.permitted()?).await?;
-        Page::Ok(ebb_console::source(session.viewer(), &source))
+        Page::Ok(ebb_console::source(session.viewer(), &source, &SourceTrial::default()))
     };
     let page = page.await;
     session.respond(paths::SOURCES, page)
