@@ -12,6 +12,7 @@ mod actions;
 mod forms;
 mod memory;
 mod pages;
+mod plugins;
 mod renewals;
 mod responses;
 mod selections;
@@ -58,7 +59,8 @@ pub(crate) fn api_routes() -> Router<ServerState> {
         .route("/console/runs/{run}/log", get(pages::log))
         .route("/console/runs/{run}/rendered", get(pages::rendering))
         .route(paths::PLUGINS, get(pages::plugins))
-        .route("/console/plugins/{name}/{version}", get(pages::plugin))
+        .route("/console/plugins/{name}", get(plugins::comparison))
+        .route("/console/plugins/{name}/{version}", get(plugins::version))
         .route(paths::SOURCES, get(pages::sources))
         .route("/console/sources/{name}", get(pages::source).post(trials::try_event))
         .route(paths::SUBSCRIPTIONS, get(pages::subscriptions))

@@ -90,6 +90,16 @@ pub fn plugin(name: &str, version: &str) -> String {
     below("plugins", &[name, version])
 }
 
+/// Returns the path of the comparison of two versions of a plugin.
+pub fn comparison(name: &str, from: &str, to: &str) -> String {
+    with(&versions(name), &[("from", from), ("to", to)])
+}
+
+/// Returns the path of a plugin without a version, which leads to its highest one.
+pub fn versions(name: &str) -> String {
+    below("plugins", &[name])
+}
+
 /// Returns the path of a plugin in a text `NAME@VERSION`. Without a version it is the highest one.
 pub fn plugin_of(text: &str) -> String {
     let (name, version) = text.split_once('@').unwrap_or((text, "latest"));

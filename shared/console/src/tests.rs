@@ -150,6 +150,21 @@ fn pages(text: &str) -> Vec<(&'static str, String)> {
     let entries = HistoryPage { entries: vec![entry.entry.clone()], next_token: Some(text.to_owned()) };
     let viewer = ConsoleViewer { name: text, form_token: "f0rm" };
     let actions = TargetActions { delete: true, retry: true };
+    let versions =
+        vec![
+            VersionRow { info: plugin.info.clone(), withdrawn: Some(text.to_owned()), is_latest: true, users: Some(3) };
+            2
+        ];
+    let params = [PluginParam {
+        name: text.to_owned(),
+        kind: "string".to_owned(),
+        default: Some(text.to_owned()),
+        is_required: false,
+        description: text.to_owned(),
+    }];
+    let plugin_view = PluginView { detail: &plugin, params: &params, versions: &versions, is_partial: true };
+    let diff = format!("--- {text}\n+++ {text}\n@@ -1 +1 @@\n-{text}\n+{text}\n {text}\n");
+    let comparison = PluginComparison { name: text, from: text, to: "2.0.0", versions: &versions, diff: &diff };
     let effect = TrialEffect {
         skipped: vec![(1, text.to_owned())],
         entry: Some(2),
@@ -181,7 +196,8 @@ fn pages(text: &str) -> Vec<(&'static str, String)> {
         ("log", log(viewer, &log_view)),
         ("rendering", rendering(viewer, &rendered)),
         ("plugins", plugins(viewer, std::slice::from_ref(&plugin.info))),
-        ("plugin", plugin_pages::plugin(viewer, &plugin, std::slice::from_ref(&plugin.info))),
+        ("plugin", plugin_pages::plugin(viewer, &plugin_view)),
+        ("plugin comparison", plugin_comparison(viewer, comparison)),
         ("sources", sources(viewer, &source_infos)),
         ("source", source_pages::source(viewer, &source, &trial)),
         ("subscriptions", subscriptions(viewer, std::slice::from_ref(&subscription.info))),

@@ -688,6 +688,7 @@ pub(crate) async fn every_page_is_shown() {
         (format!("/console/runs/{run}/rendered?unit=r%2Fmake"), "/make"),
         ("/console/plugins".to_owned(), "simple@1.0.0"),
         ("/console/plugins/simple/latest".to_owned(), "preStart"),
+        ("/console/plugins/simple?from=1.0.0&to=latest".to_owned(), "The documents are equal"),
         ("/console/sources".to_owned(), "/console/sources/s"),
         ("/console/sources/s".to_owned(), "preset: github"),
         ("/console/subscriptions".to_owned(), "slack"),
@@ -703,4 +704,39 @@ pub(crate) async fn every_page_is_shown() {
         let page = browser.get(&format!("/console/{path}")).await;
         assert!(page.is(404).body.contains("Not Found"), "{page:?}");
     }
+}
+
+/// A page of a plugin shows its parameters, all versions with their targets, and what two versions have different.
+pub(crate) async fn versions_of_a_plugin_are_compared() {
+    let harness = Harness::new().await;
+    harness.publish("db@1.0.0", SIMPLE).await;
+    harness.ready("a", "db@1.0.0").await;
+    let params = "params:\n  size: {type: integer, default: 5, description: \"<b>gigabytes</b>\"}\n  zone: {}\n";
+    harness.publish("db@2.0.0", &format!("{params}{SIMPLE}")).await;
+    harness.request(Method::DELETE, "/v1/plugins/db/versions/1.0.0", None).await.is(204);
+    let browser = Browser::operator(&harness).await;
+    browser.get("/console/plugins/db").await.leads_to("/console/plugins/db/latest");
+    let page = browser.get("/console/plugins/db/latest").await;
+    for shown in [
+        "<td>integer</td><td><code>5</code></td><td>&lt;b&gt;gigabytes&lt;/b&gt;</td>",
+        "<td>string</td><td>required</td>",
+        "published, default",
+        "withdrawn at ",
+        "href=\"/console?plugin=db%401.0.0\">1</a>",
+        "href=\"/console?plugin=db%402.0.0\">0</a>",
+        "<option value=\"1.0.0\" selected>",
+    ] {
+        assert!(page.is(200).body.contains(shown), "{shown}: {page:?}");
+    }
+    let page = browser.get("/console/plugins/db?from=1.0.0&to=2.0.0").await;
+    for shown in ["<ins>+params:</ins>", "<del>-name: db@1.0.0</del>", "&lt;b&gt;gigabytes"] {
+        assert!(page.is(200).body.contains(shown), "{shown}: {page:?}");
+    }
+    assert!(!page.body.contains("<b>"), "{page:?}");
+    browser.get("/console/plugins/db?from=1.0.0&to=3.0.0").await.is(404);
+    // A caller who may not read targets learns no number of them.
+    let token = create(&harness, "author", &["plugins:write"]).await.token;
+    let author = Browser::signed_in(&harness, &token).await;
+    let page = author.get("/console/plugins/db/2.0.0").await;
+    assert!(page.is(200).body.contains("withdrawn at") && !page.body.contains("plugin=db%401.0.0\">1"), "{page:?}");
 }

@@ -19,7 +19,7 @@ use crate::routes::{self, NoQuery, Path, Query};
 use crate::{HttpProblem, HttpResult};
 
 /// Maximum pages of the API that are read to count targets by phase.
-const COUNTED_PAGES: usize = 3;
+pub(super) const COUNTED_PAGES: usize = 3;
 /// Maximum units on a page of a run.
 const UNITS: usize = 200;
 
@@ -47,7 +47,7 @@ async fn last_change(session: &ConsoleSession) -> HttpResult<String> {
 
 /// Returns a page of targets in phases. `filter` is applied without its phase. `since` is the number of the last change. Open
 /// pages of callers with the same access share the lists that they read.
-async fn list(
+pub(super) async fn list(
     session: &ConsoleSession,
     since: &str,
     (filter, phases): (&TargetListFilter, &[&str]),
@@ -255,23 +255,6 @@ pub(super) async fn plugins(session: ConsoleSession) -> Response {
     let page = async {
         let Json(list) = routes::plugins::list(NoQuery, session.permitted()?).await?;
         Page::Ok(ebb_console::plugins(session.viewer(), &list.plugins))
-    };
-    let page = page.await;
-    session.respond(paths::PLUGINS, page)
-}
-
-/// Shows a version of a plugin.
-pub(super) async fn plugin(session: ConsoleSession, path: HttpResult<Path<(String, String)>>) -> Response {
-    let page = async {
-        let Path((name, version)) = path?;
-        let Json(plugin) = routes::plugins::get(Path((name.clone(), version)), session.permitted()?).await?;
-        let versions = match routes::plugins::versions(NoQuery, Path(name), session.permitted()?).await {
-            Ok(Json(list)) => list.plugins,
-            // All are withdrawn.
-            Err(HttpProblem(problem)) if problem.status == StatusCode::NOT_FOUND.as_u16() => Vec::new(),
-            Err(problem) => return Err(problem),
-        };
-        Page::Ok(ebb_console::plugin(session.viewer(), &plugin, &versions))
     };
     let page = page.await;
     session.respond(paths::PLUGINS, page)
