@@ -1,7 +1,8 @@
 //! The console: pages for browsers, with sessions in place of bearer tokens.
 //!
 //! 1. `sign_in` exchanges a token, or the code of a link, for a session. Each request checks the token behind it.
-//! 2. `pages`, `plugins`, `trials`, `actions` and `selections` call the handlers of the API with the caller of the session, so that both permit the same.
+//! 2. `pages`, `plugins`, `trials`, `actions` and `selections` call the handlers of the API with the caller of the session, so
+//!    that both permit the same.
 //! 3. `renewals` answers open pages that ask whether anything has changed, by the feed of changes and by `stamps`. What they read
 //!    is shared by `memory`.
 //! 4. `responses` has the headers of all responses, entity tags and pages of failures.

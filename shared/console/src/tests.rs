@@ -121,7 +121,9 @@ fn pages(text: &str) -> Vec<(&'static str, String)> {
     let cluster_value = json!({
         "name": text, "transport": "pull", "state": "denied", "uid": text, "version": text, "tasks": 2, "error": text,
         "policySince": AT,
-        "policy": {"digest": text, "namespaces": {}, "kinds": [text], "clusterKinds": [text], "services": [text], "error": text},
+        "upSeconds": 3_725,
+        "policy": {"digest": text, "unitNamespace": text,
+            "namespaces": {text: {"level": text, "serviceAccounts": [text], "imagePullSecrets": [text]}}, "kinds": [text], "clusterKinds": [text], "services": [text], "error": text},
         "outage": {"cluster": text, "since": AT, "reason": text},
         "registration": {"entrypointImage": text, "runAsNonRoot": true, "options": {}, "created": AT, "createdBy": text},
     });
