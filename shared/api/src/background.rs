@@ -12,6 +12,7 @@ use ebb_flow::background::{self, BackgroundTasks};
 use ebb_flow::env::Env;
 use ebb_flow::error::FlowResult;
 use ebb_flow::telemetry::{FunctionKind, InvocationOrigin, Telemetry};
+use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use tokio::sync::oneshot;
 
@@ -20,6 +21,14 @@ use tokio::sync::oneshot;
 pub(crate) struct RemainingWork(Arc<Mutex<Option<BoxFuture<'static, ()>>>>);
 
 impl RemainingWork {
+    /// Returns the rests of several requests as one. They run at the same time.
+    pub(crate) fn joined(works: impl IntoIterator<Item = Self>) -> Option<Extension<Self>> {
+        let take = |work: Self| work.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let rests: Vec<BoxFuture<'static, ()>> = works.into_iter().filter_map(take).collect();
+        let all = (!rests.is_empty()).then(|| futures::future::join_all(rests).map(drop).boxed());
+        all.map(|all| Extension(Self(Arc::new(Mutex::new(Some(all))))))
+    }
+
     fn take(response: &mut Response) -> Option<BoxFuture<'static, ()>> {
         let remaining = response.extensions_mut().remove::<Self>()?;
         remaining.0.lock().unwrap_or_else(PoisonError::into_inner).take()

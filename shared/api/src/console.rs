@@ -1,7 +1,8 @@
 //! The console: pages for browsers, with sessions in place of bearer tokens.
 //!
 //! 1. `sign_in` exchanges a token, or the code of a link, for a session. Each request checks the token behind it.
-//! 2. `pages` and `actions` call the handlers of the API with the caller of the session, so that both permit the same.
+//! 2. `pages`, `plugins`, `trials`, `actions` and `selections` call the handlers of the API with the caller of the session, so
+//!    that both permit the same.
 //! 3. `renewals` answers open pages that ask whether anything has changed, by the feed of changes and by `stamps`. What they read
 //!    is shared by `memory`.
 //! 4. `responses` has the headers of all responses, entity tags and pages of failures.
@@ -12,11 +13,14 @@ mod actions;
 mod forms;
 mod memory;
 mod pages;
+mod plugins;
 mod renewals;
 mod responses;
+mod selections;
 mod sessions;
 mod sign_in;
 mod stamps;
+mod trials;
 
 use axum::Router;
 use axum::middleware::map_response;
@@ -47,15 +51,19 @@ pub(crate) fn api_routes() -> Router<ServerState> {
         .route("/console/targets/{kind}/{name}", get(renewals::target))
         .route(DELETE, get(actions::confirm_delete))
         .route("/console/targets/{kind}/{name}/retry", get(actions::confirm_retry).post(actions::retry))
+        // After a sign-in, the browser has lost the selection.
+        .route(paths::SELECTION, get(responses::to_console).post(selections::confirm))
+        .route(paths::CONFIRMED, get(responses::to_console).post(selections::execute))
         .route("/console/targets/{kind}/{name}/history", get(pages::history))
         .route("/console/targets/{kind}/{name}/history/{id}", get(pages::history_entry))
         .route("/console/runs/{run}", get(pages::run))
         .route("/console/runs/{run}/log", get(pages::log))
         .route("/console/runs/{run}/rendered", get(pages::rendering))
         .route(paths::PLUGINS, get(pages::plugins))
-        .route("/console/plugins/{name}/{version}", get(pages::plugin))
+        .route("/console/plugins/{name}", get(plugins::comparison))
+        .route("/console/plugins/{name}/{version}", get(plugins::version))
         .route(paths::SOURCES, get(pages::sources))
-        .route("/console/sources/{name}", get(pages::source))
+        .route("/console/sources/{name}", get(pages::source).post(trials::try_event))
         .route(paths::SUBSCRIPTIONS, get(pages::subscriptions))
         .route("/console/subscriptions/{name}", get(pages::subscription))
         .route(paths::CLUSTERS, get(pages::clusters))

@@ -43,7 +43,9 @@ function isBusy() {
   const active = document.activeElement;
   const isTyping = main.contains(active) && active.matches("input, select, textarea");
   const isChosen = (choice) => [...choice.options].some((option) => option.selected !== option.defaultSelected);
-  const isChanged = (field) => (field.options ? isChosen(field) : field.value !== field.defaultValue);
+  const isTicked = (box) => box.checked !== box.defaultChecked;
+  const isChanged = (field) =>
+    field.options ? isChosen(field) : field.value !== field.defaultValue || (field.type === "checkbox" && isTicked(field));
   if ([...main.querySelectorAll("input, select, textarea")].some(isChanged)) return true;
   const selection = getSelection();
   return isTyping || (selection && !selection.isCollapsed && main.contains(selection.anchorNode));

@@ -6,6 +6,7 @@
 //! - A page has no styles or scripts of its own, only those of [`assets`].
 
 pub mod assets;
+mod bulk_pages;
 mod cluster_pages;
 mod confirmations;
 mod diagnosis;
@@ -28,16 +29,17 @@ mod texts;
 mod timeline;
 mod waiting_page;
 
+pub use bulk_pages::{BulkAction, BulkEntry, SelectedTarget, bulk_confirmation, bulk_consequences, bulk_outcomes};
 pub use cluster_pages::{cluster, clusters};
 pub use confirmations::{delete_confirmation, retry_confirmation};
 pub use frame::ConsoleViewer;
 pub use history_page::{history, history_entry};
 pub use log_pages::{UnitLogView, log, rendering};
 pub use messages::{failure, sign_in};
-pub use plugin_pages::{plugin, plugins};
+pub use plugin_pages::{PluginComparison, PluginParam, PluginView, VersionRow, plugin, plugin_comparison, plugins};
 pub use run_pages::run;
-pub use source_pages::{source, sources};
+pub use source_pages::{SourceTrial, TrialEffect, source, sources};
 pub use subscription_pages::{subscription, subscriptions};
-pub use target_list::{TargetListFilter, TargetListView, targets};
+pub use target_list::{ListSelection, TargetListFilter, TargetListView, targets};
 pub use target_page::{TargetActions, target};
 pub use waiting_page::{WaitingView, waiting};

@@ -12,6 +12,10 @@ pub const SUBSCRIPTIONS: &str = "/console/subscriptions";
 pub const CLUSTERS: &str = "/console/clusters";
 /// Answers open pages of lists whether targets have changed.
 pub const CHANGES: &str = "/console/changes";
+/// Confirms an action on several targets.
+pub const SELECTION: &str = "/console/selection";
+/// Takes an action on several targets.
+pub const CONFIRMED: &str = "/console/selection/confirmed";
 pub const SIGN_IN: &str = "/console/sign-in";
 pub const SIGN_OUT: &str = "/console/sign-out";
 
@@ -84,6 +88,16 @@ fn of_attempt(run: &str, page: &str, unit: &str, attempt: Option<u32>) -> String
 /// Returns the path of a version of a plugin.
 pub fn plugin(name: &str, version: &str) -> String {
     below("plugins", &[name, version])
+}
+
+/// Returns the path of the comparison of two versions of a plugin.
+pub fn comparison(name: &str, from: &str, to: &str) -> String {
+    with(&versions(name), &[("from", from), ("to", to)])
+}
+
+/// Returns the path of a plugin without a version, which leads to its highest one.
+pub fn versions(name: &str) -> String {
+    below("plugins", &[name])
 }
 
 /// Returns the path of a plugin in a text `NAME@VERSION`. Without a version it is the highest one.

@@ -1,21 +1,65 @@
 //! Plugins and their versions.
 
 use ebb_protocol::api::{PluginDetail, PluginInfo};
+use ebb_protocol::limits;
 use maud::{Markup, html};
 
 use crate::frame::{self, ConsoleViewer, PageRenewal};
 use crate::{paths, texts};
 
+/// Maximum characters of a default.
+const MAX_DEFAULT: usize = 500;
+/// Maximum lines of a difference.
+const MAX_LINES: usize = 10_000;
+
 /// Returns the page with all versions that are not withdrawn.
 pub fn plugins(viewer: ConsoleViewer<'_>, plugins: &[PluginInfo]) -> String {
-    let main = html! { h1 { "Plugins" } (versions(plugins)) };
+    let main = html! { h1 { "Plugins" } (list(plugins)) };
     frame::page(viewer, paths::PLUGINS, "Plugins", PageRenewal::Never, &main)
 }
 
-/// Returns the page of a version. `others` are all versions of the plugin that are not withdrawn.
-pub fn plugin(viewer: ConsoleViewer<'_>, detail: &PluginDetail, others: &[PluginInfo]) -> String {
-    let PluginDetail { info, withdrawn, document } = detail;
+/// A parameter of a plugin.
+#[derive(Clone, Debug)]
+pub struct PluginParam {
+    pub name: String,
+    /// The type, with `sensitive` before that of a sensitive one.
+    pub kind: String,
+    /// The default as JSON.
+    pub default: Option<String>,
+    /// True if each document has to set it.
+    pub is_required: bool,
+    pub description: String,
+}
+
+/// A version of a plugin, published or withdrawn.
+#[derive(Clone, Debug)]
+pub struct VersionRow {
+    pub info: PluginInfo,
+    /// The time of withdrawal.
+    pub withdrawn: Option<String>,
+    /// True for the version that a document without a version gets.
+    pub is_latest: bool,
+    /// The number of living targets. `None` if the caller may not read targets.
+    pub users: Option<usize>,
+}
+
+/// A version of a plugin with all others.
+#[derive(Clone, Copy, Debug)]
+pub struct PluginView<'a> {
+    pub detail: &'a PluginDetail,
+    pub params: &'a [PluginParam],
+    /// All versions, the highest first.
+    pub versions: &'a [VersionRow],
+    /// True if more targets use the plugin than were counted.
+    pub is_partial: bool,
+}
+
+/// Returns the page of a version.
+pub fn plugin(viewer: ConsoleViewer<'_>, view: &PluginView<'_>) -> String {
+    let PluginDetail { info, withdrawn, document } = view.detail;
     let full = format!("{}@{}", info.name, info.version);
+    let params: Vec<Markup> = view.params.iter().map(param).collect();
+    let rows: Vec<Markup> = view.versions.iter().map(version).collect();
     let main = html! {
         h1 { (full) }
         @if let Some(at) = withdrawn { p.problem { "Withdrawn at " (texts::time(at)) ". New targets cannot use it." } }
@@ -28,13 +72,118 @@ pub fn plugin(viewer: ConsoleViewer<'_>, detail: &PluginDetail, others: &[Plugin
                 a href=(paths::targets(&[("plugin", info.name.as_str())])) { "of any version" }
             }
         }
+        (frame::section("Parameters", &frame::table("Parameters", &["Name", "Type", "Default", "Description"], &params)))
+        section {
+            h2 { "Versions" }
+            (frame::table("Versions", &["Version", "State", "Published", "Targets"], &rows))
+            @if view.is_partial { p { "More targets use the plugin than this page counts." } }
+            @if view.versions.len() > 1 { (choice(&info.name, view.versions, ("", &info.version))) }
+        }
         (frame::section("Document", &texts::listing("Document", document)))
-        (frame::section("Versions", &versions(others)))
     };
     frame::page(viewer, paths::PLUGINS, &full, PageRenewal::Never, &main)
 }
 
-fn versions(plugins: &[PluginInfo]) -> Markup {
+fn param(PluginParam { name, kind, default, is_required, description }: &PluginParam) -> Markup {
+    html! {
+        th scope="row" { code { (limits::printable(name)) } }
+        td { (kind) }
+        td {
+            @match default {
+                Some(default) => { code { (limits::excerpt(&limits::printable(default), MAX_DEFAULT)) } }
+                None if *is_required => { "required" }
+                None => { "optional" }
+            }
+        }
+        td { (limits::printable(description)) }
+    }
+}
+
+fn version(VersionRow { info, withdrawn, is_latest, users }: &VersionRow) -> Markup {
+    let full = format!("{}@{}", info.name, info.version);
+    html! {
+        th scope="row" { a href=(paths::plugin(&info.name, &info.version)) { (full) } }
+        td {
+            @if let Some(at) = withdrawn { "withdrawn at " (texts::time(at)) } @else { "published" }
+            @if *is_latest { ", default" }
+        }
+        td { (texts::time(&info.created)) }
+        td { @if let Some(users) = users { a href=(paths::targets(&[("plugin", full.as_str())])) { (users) } } }
+    }
+}
+
+/// Returns the form that chooses two versions to compare. Without a first one, it proposes the version below the second.
+fn choice(name: &str, versions: &[VersionRow], (from, to): (&str, &str)) -> Markup {
+    let position = versions.iter().position(|row| row.info.version == to);
+    let below = position.and_then(|at| versions.get(at + 1).or_else(|| versions.get(at.checked_sub(1)?)));
+    let from = if from.is_empty() { below.map_or("", |row| row.info.version.as_str()) } else { from };
+    let select = |field: &str, label: &str, chosen: &str| {
+        html! {
+            div {
+                label for={ "compare-" (field) } { (label) }
+                select id={ "compare-" (field) } name=(field) {
+                    @for row in versions {
+                        option value=(row.info.version) selected[row.info.version == chosen] { (row.info.version) }
+                    }
+                }
+            }
+        }
+    };
+    html! {
+        form.filters method="get" action=(paths::versions(name)) {
+            (select("from", "Compare", from))
+            (select("to", "with", to))
+            button { "Compare" }
+        }
+    }
+}
+
+/// The difference of two versions of a plugin.
+#[derive(Clone, Copy, Debug)]
+pub struct PluginComparison<'a> {
+    pub name: &'a str,
+    pub from: &'a str,
+    pub to: &'a str,
+    /// All versions, the highest first.
+    pub versions: &'a [VersionRow],
+    /// The unified diff of the documents. Empty if they are equal.
+    pub diff: &'a str,
+}
+
+/// Returns the page with the difference of two versions.
+pub fn plugin_comparison(viewer: ConsoleViewer<'_>, comparison: PluginComparison<'_>) -> String {
+    let PluginComparison { name, from, to, versions, diff } = comparison;
+    let title = format!("{name}: {from} and {to}");
+    let others = diff.lines().count().saturating_sub(MAX_LINES);
+    let main = html! {
+        h1 {
+            (name) ": " a href=(paths::plugin(name, from)) { (from) } " and " a href=(paths::plugin(name, to)) { (to) }
+        }
+        (choice(name, versions, (from, to)))
+        @if from != to { p { a href=(paths::comparison(name, to, from)) { "Exchange them" } } }
+        @if diff.is_empty() {
+            p.none { "The documents are equal." }
+        } @else {
+            pre.listing.difference tabindex="0" role="region" aria-label="Difference" {
+                @for line in diff.lines().take(MAX_LINES) { (diff_line(line)) }
+            }
+        }
+        @if others > 0 { p { (others) " more lines: " code { "ebb plugin diff " (name) "@" (from) " " (name) "@" (to) } } }
+    };
+    frame::page(viewer, paths::PLUGINS, &title, PageRenewal::Never, &main)
+}
+
+/// Returns a line of a unified diff. Its first character repeats what its colour says.
+fn diff_line(line: &str) -> Markup {
+    let text = limits::printable(line);
+    match line.chars().next() {
+        Some('+') => html! { ins { (text) } "\n" },
+        Some('-') => html! { del { (text) } "\n" },
+        _ => html! { (text) "\n" },
+    }
+}
+
+fn list(plugins: &[PluginInfo]) -> Markup {
     let rows: Vec<Markup> = plugins
         .iter()
         .map(|PluginInfo { name, version, dialect, created, .. }| {

@@ -32,19 +32,103 @@ pub(crate) fn list(sources: &[SourceInfo]) -> Markup {
     frame::table("Sources", &["Name", "Changed", "Rejected events"], &rows)
 }
 
+/// An event that the caller tries, with its effect.
+#[derive(Clone, Debug, Default)]
+pub struct SourceTrial<'a> {
+    /// A header per line, `NAME: VALUE`.
+    pub headers: &'a str,
+    /// The body of the event.
+    pub payload: &'a str,
+    /// The body of the response that completes the event.
+    pub fetched: &'a str,
+    /// The effect, or the reason why the event cannot be evaluated. `None` if nothing was tried.
+    pub effect: Option<Result<TrialEffect, String>>,
+}
+
+/// The effect that an event would have.
+#[derive(Clone, Debug, Default)]
+pub struct TrialEffect {
+    /// The numbers of the entries that do not hold, with their reasons.
+    pub skipped: Vec<(usize, String)>,
+    /// The number of the entry that holds or fails, from 1.
+    pub entry: Option<usize>,
+    /// `apply`, `delete`, `ignored` or `rejected`.
+    pub verdict: &'static str,
+    /// The reason of `ignored` or `rejected`.
+    pub reason: Option<String>,
+    /// `KIND/NAME` of the target.
+    pub target: Option<String>,
+    pub uid: Option<String>,
+    /// The time of the event.
+    pub time: Option<String>,
+    /// The delivery ID that the source selects.
+    pub delivery: Option<String>,
+    /// The document of the target.
+    pub document: Option<String>,
+}
+
 /// Returns the page of a source.
-pub fn source(viewer: ConsoleViewer<'_>, source: &SourceDetail) -> String {
+pub fn source(viewer: ConsoleViewer<'_>, source: &SourceDetail, trial: &SourceTrial<'_>) -> String {
     let rows: Vec<Markup> = source.rejected.iter().map(rejected).collect();
+    let owner = format!("source {}", source.name);
     let main = html! {
         h1 { "Source " (source.name) }
         dl {
             dt { "Changed" } dd { (texts::time(&source.changed)) }
             dt { "Path of its sender" } dd { code { (source.path) } }
+            dt { "Targets" } dd { a href=(paths::targets(&[("owner", owner.as_str())])) { "created by its events" } }
         }
+        (frame::section("Try an event", &try_form(viewer, &source.name, trial)))
         (frame::section("Rejected events", &frame::table("Rejected events", &["Time", "Delivery", "Target", "Reason"], &rows)))
         (frame::section("Document", &texts::listing("Document", &source.document)))
     };
-    frame::page(viewer, paths::SOURCES, &format!("Source {}", source.name), PageRenewal::Every(15), &main)
+    let renewal = if trial.effect.is_some() { PageRenewal::Never } else { PageRenewal::Every(15) };
+    frame::page(viewer, paths::SOURCES, &format!("Source {}", source.name), renewal, &main)
+}
+
+fn try_form(viewer: ConsoleViewer<'_>, name: &str, trial: &SourceTrial<'_>) -> Markup {
+    let field = |name: &str, label: &str, rows: u32, text: &str| {
+        html! {
+            label for={ "try-" (name) } { (label) }
+            textarea id={ "try-" (name) } name=(name) rows=(rows) spellcheck="false" { (text) }
+        }
+    };
+    html! {
+        @match &trial.effect {
+            Some(Ok(effect)) => { (shown_effect(effect)) }
+            Some(Err(problem)) => { p.problem role="alert" { (limits::printable(problem)) } }
+            None => {}
+        }
+        p { "Shows the effect that an event would have. Nothing is stored or sent, and no signature is checked." }
+        form.trial method="post" action=(paths::source(name)) {
+            (frame::form_token(viewer))
+            (field("headers", "Headers, one per line: NAME: VALUE", 2, trial.headers))
+            (field("payload", "Body, as JSON", 10, trial.payload))
+            (field("fetched", "Body of the response to `fetch`, as JSON, if the source has one", 2, trial.fetched))
+            button { "Try" }
+        }
+    }
+}
+
+fn shown_effect(effect: &TrialEffect) -> Markup {
+    let TrialEffect { skipped, entry, verdict, reason, target, uid, time, delivery, document } = effect;
+    html! {
+        p role="status" {
+            "Verdict: " strong { (verdict) }
+            @if let Some(target) = target { " " (target_link(target)) }
+            @if let Some(reason) = reason { ": " (limits::printable(reason)) }
+        }
+        ul {
+            @for (number, reason) in skipped { li { "Entry " (number) " does not hold: " (limits::printable(reason)) } }
+            @if let Some(entry) = entry { li { "Entry " (entry) @if *verdict == "rejected" { " fails." } @else { " holds." } } }
+        }
+        dl {
+            @for (name, value) in [("UID", uid), ("Time", time), ("Delivery", delivery)] {
+                @if let Some(value) = value { dt { (name) } dd { code { (limits::printable(value)) } } }
+            }
+        }
+        @if let Some(document) = document { (texts::listing("Document of the target", &limits::printable(document))) }
+    }
 }
 
 fn rejected(RejectedEvent { time, delivery, target, detail, .. }: &RejectedEvent) -> Markup {

@@ -1,12 +1,15 @@
 //! Subscriptions, with the notifications that wait and those that were given up.
 
-use ebb_protocol::api::{SubscriptionDetail, SubscriptionInfo, UndeliveredNotification};
+use ebb_protocol::api::{DeliveryError, SubscriptionDetail, SubscriptionInfo, UndeliveredNotification};
 use ebb_protocol::limits;
 use maud::{Markup, html};
 
 use crate::frame::{self, ConsoleViewer, PageRenewal};
 use crate::source_pages::target_link;
 use crate::{paths, texts};
+
+/// The columns of the table of subscriptions.
+const HEADS: [&str; 7] = ["Name", "Phases", "Receiver", "Waiting", "Last error", "Given up", "Problem"];
 
 /// Returns the page with all subscriptions.
 pub fn subscriptions(viewer: ConsoleViewer<'_>, subscriptions: &[SubscriptionInfo]) -> String {
@@ -24,16 +27,31 @@ pub(crate) fn list(subscriptions: &[SubscriptionInfo]) -> Markup {
                 td { (info.on.join(", ")) }
                 td { (info.to) " " (info.origin.as_deref().unwrap_or_default()) }
                 td { (waiting(info)) }
+                td { (last_error(info)) }
                 td { (info.undelivered) }
                 td { (problem(info)) }
             }
         })
         .collect();
-    frame::table("Subscriptions", &["Name", "Phases", "Receiver", "Waiting", "Given up", "Problem"], &rows)
+    frame::table("Subscriptions", &HEADS, &rows)
 }
 
 fn waiting(info: &SubscriptionInfo) -> Markup {
-    html! { @if info.waiting_incomplete { "at least " } (info.waiting) }
+    html! {
+        @if info.waiting_incomplete { "at least " }
+        (info.waiting)
+        @if let Some(oldest) = &info.oldest { ", the oldest since " (texts::time(oldest)) }
+    }
+}
+
+/// Returns the last failure of a notification that waits.
+fn last_error(info: &SubscriptionInfo) -> Markup {
+    html! {
+        @if let Some(DeliveryError { target, at, reason, next }) = &info.last_error {
+            (texts::time(at)) ", " (target_link(target)) ": " (limits::printable(reason)) "; the next attempt is "
+            (texts::time(next))
+        }
+    }
 }
 
 fn problem(info: &SubscriptionInfo) -> Markup {
@@ -52,18 +70,10 @@ pub fn subscription(viewer: ConsoleViewer<'_>, detail: &SubscriptionDetail) -> S
             dt { "Receiver" } dd { (info.to) " " (info.origin.as_deref().unwrap_or_default()) }
             @if let Some(connection) = &info.connection { dt { "Connection" } dd { (connection) } }
             dt { "Changed" } dd { (texts::time(&info.changed)) }
-            dt { "Waiting" } dd {
-                (waiting(info))
-                @if let Some(oldest) = &detail.oldest { ", the oldest since " (texts::time(oldest)) }
-            }
+            dt { "Waiting" } dd { (waiting(info)) }
         }
         p.problem { (problem(info)) }
-        @if let Some(error) = &detail.last_error {
-            p.problem {
-                "Last error, of " (target_link(&error.target)) " at " (texts::time(&error.at)) ": "
-                (limits::printable(&error.reason)) "; the next attempt is " (texts::time(&error.next))
-            }
-        }
+        @if info.last_error.is_some() { p.problem { "Last error: " (last_error(info)) } }
         (frame::section("Given up", &frame::table("Given up", &["Time", "Target", "Phase", "Reason"], &rows)))
         (frame::section("Document", &texts::listing("Document", &detail.document)))
     };

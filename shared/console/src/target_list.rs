@@ -5,6 +5,7 @@ use ebb_protocol::limits;
 use maud::{Markup, html};
 use serde::Deserialize;
 
+use crate::bulk_pages::{self, BulkAction};
 use crate::frame::{self, ConsoleViewer, PageRenewal};
 use crate::{paths, texts};
 
@@ -40,8 +41,8 @@ impl TargetListFilter {
         PHASES.into_iter().find(|phase| texts::word(phase) == self.phase)
     }
 
-    /// Returns the path of the list with these filters, after a target.
-    fn path(&self, phase: &str, next_token: &str) -> String {
+    /// Returns the path of the list with these filters, after a target. `select` is empty, or [`SELECT_ALL`].
+    fn path(&self, phase: &str, next_token: &str, select: &str) -> String {
         paths::targets(&[
             ("phase", phase),
             ("label", self.label.as_str()),
@@ -49,7 +50,26 @@ impl TargetListFilter {
             ("plugin", self.plugin.as_str()),
             ("q", self.q.as_str()),
             ("nextToken", next_token),
+            ("select", select),
         ])
+    }
+}
+
+/// The value of the parameter `select` of a list whose rows are all selected.
+const SELECT_ALL: &str = "all";
+
+/// How the rows of a list are selected for an action.
+#[derive(Clone, Copy, Debug)]
+pub struct ListSelection<'a> {
+    /// The parameter `select` of the page.
+    pub select: &'a str,
+    /// The token of the page. The first page has an empty one.
+    pub page_token: &'a str,
+}
+
+impl ListSelection<'_> {
+    fn is_all(self) -> bool {
+        self.select == SELECT_ALL
     }
 }
 
@@ -66,6 +86,8 @@ pub struct TargetListView<'a> {
     pub outages: &'a [RelayOutage],
     /// Errors of targets that cannot be read.
     pub damaged: &'a [String],
+    /// `None` if the caller may change no target.
+    pub selection: Option<ListSelection<'a>>,
     /// The token of the next page.
     pub next_token: Option<&'a str>,
     /// The number of the last change that the list has.
@@ -75,7 +97,23 @@ pub struct TargetListView<'a> {
 /// Returns the page with the list of targets.
 pub fn targets(viewer: ConsoleViewer<'_>, view: &TargetListView<'_>) -> String {
     let filter = view.filter;
-    let rows: Vec<Markup> = view.targets.iter().map(row).collect();
+    // Without rows there is nothing to select. A target that is gone has no action.
+    let selection = view.selection.filter(|_| !view.targets.is_empty() && filter.state() != Some(TargetState::Gone));
+    let rows: Vec<Markup> = view.targets.iter().map(|target| row(target, selection)).collect();
+    let heads = ["Name", "Phase", "Since", "Owner", "Labels", "Waits or failed", "Plugins"];
+    let list = match selection {
+        Some(selection) => {
+            let heads: Vec<&str> = ["Select"].into_iter().chain(heads).collect();
+            html! {
+                form method="post" action=(paths::SELECTION) {
+                    (frame::form_token(viewer))
+                    (buttons(filter, selection))
+                    (frame::table("Targets", &heads, &rows))
+                }
+            }
+        }
+        None => frame::table("Targets", &heads, &rows),
+    };
     let main = html! {
         h1 { "Targets" }
         (outages(view.outages))
@@ -83,17 +121,40 @@ pub fn targets(viewer: ConsoleViewer<'_>, view: &TargetListView<'_>) -> String {
         (form(filter))
         ul.counts aria-label="Targets by phase" {
             @for (phase, count) in view.counts {
-                li { a href=(filter.path(&texts::word(phase), "")) { (texts::state(phase)) " " (count) } }
+                li { a href=(filter.path(&texts::word(phase), "", "")) { (texts::state(phase)) " " (count) } }
             }
             @if view.is_partial { li { "and more" } }
         }
-        (frame::table("Targets", &["Name", "Phase", "Since", "Owner", "Labels", "Waits or failed", "Plugins"], &rows))
+        (list)
         @if let Some(next) = view.next_token {
-            p { a rel="next" href=(filter.path(&filter.phase, next)) { "Next page" } }
+            p { a rel="next" href=(filter.path(&filter.phase, next, "")) { "Next page" } }
         }
     };
-    let renewal = PageRenewal::OnChange { since: view.since, seconds: 15, full_seconds: 600 };
+    let renewal = match selection.is_some_and(ListSelection::is_all) {
+        // A renewal would select targets that the caller has not seen.
+        true => PageRenewal::Never,
+        false => PageRenewal::OnChange { since: view.since, seconds: 15, full_seconds: 600 },
+    };
     frame::page(viewer, paths::ROOT, "Targets", renewal, &main)
+}
+
+/// Returns the buttons for the selected rows. The first one is that of the key Enter.
+fn buttons(filter: &TargetListFilter, selection: ListSelection<'_>) -> Markup {
+    let path = |select: &str| filter.path(&filter.phase, selection.page_token, select);
+    html! {
+        p.selection {
+            @for action in BulkAction::ALL {
+                button id={ "selected-" (action.name()) } name=(bulk_pages::ACTION) value=(action.name()) {
+                    (action.verb()) " selected"
+                }
+            }
+            @if selection.is_all() {
+                a href=(path("")) { "Select none" }
+            } @else {
+                a href=(path(SELECT_ALL)) { "Select all shown" }
+            }
+        }
+    }
 }
 
 /// Returns a sentence for each cluster that does not respond.
@@ -138,9 +199,16 @@ fn form(filter: &TargetListFilter) -> Markup {
     }
 }
 
-fn row(target: &TargetInfo) -> Markup {
+fn row(target: &TargetInfo, selection: Option<ListSelection<'_>>) -> Markup {
+    let TargetInfo { kind, name, uid, .. } = target;
     html! {
-        th scope="row" { a href=(paths::target(&target.kind, &target.name)) { (target.kind) "/" (target.name) } }
+        @if let Some(selection) = selection {
+            td {
+                input type="checkbox" name=(bulk_pages::TARGET) value=(bulk_pages::value(kind, name, uid))
+                    checked[selection.is_all()] aria-label={ (kind) "/" (name) };
+            }
+        }
+        th scope="row" { a href=(paths::target(kind, name)) { (kind) "/" (name) } }
         td { (texts::state(&target.phase)) (notes(target)) }
         td { (texts::time(&target.since)) }
         td { (limits::printable(target.owner.as_deref().unwrap_or_default())) }

@@ -118,6 +118,7 @@ fn pages(text: &str) -> Vec<(&'static str, String)> {
         is_partial: true,
         outages: &outages,
         damaged: &damaged,
+        selection: Some(ListSelection { select: text, page_token: text }),
         next_token: Some(text),
         since: text,
     };
@@ -141,7 +142,9 @@ fn pages(text: &str) -> Vec<(&'static str, String)> {
     let cluster_value = json!({
         "name": text, "transport": "pull", "state": "denied", "uid": text, "version": text, "tasks": 2, "error": text,
         "policySince": AT,
-        "policy": {"digest": text, "namespaces": {}, "kinds": [text], "clusterKinds": [text], "services": [text], "error": text},
+        "upSeconds": 3_725,
+        "policy": {"digest": text, "unitNamespace": text,
+            "namespaces": {text: {"level": text, "serviceAccounts": [text], "imagePullSecrets": [text]}}, "kinds": [text], "clusterKinds": [text], "services": [text], "error": text},
         "outage": {"cluster": text, "since": AT, "reason": text},
         "registration": {"entrypointImage": text, "runAsNonRoot": true, "options": {}, "created": AT, "createdBy": text},
     });
@@ -170,6 +173,36 @@ fn pages(text: &str) -> Vec<(&'static str, String)> {
     let entries = HistoryPage { entries: vec![entry.entry.clone()], next_token: Some(text.to_owned()) };
     let viewer = ConsoleViewer { name: text, form_token: "f0rm" };
     let actions = TargetActions { delete: true, retry: true };
+    let versions =
+        vec![
+            VersionRow { info: plugin.info.clone(), withdrawn: Some(text.to_owned()), is_latest: true, users: Some(3) };
+            2
+        ];
+    let params = [PluginParam {
+        name: text.to_owned(),
+        kind: "string".to_owned(),
+        default: Some(text.to_owned()),
+        is_required: false,
+        description: text.to_owned(),
+    }];
+    let plugin_view = PluginView { detail: &plugin, params: &params, versions: &versions, is_partial: true };
+    let diff = format!("--- {text}\n+++ {text}\n@@ -1 +1 @@\n-{text}\n+{text}\n {text}\n");
+    let comparison = PluginComparison { name: text, from: text, to: "2.0.0", versions: &versions, diff: &diff };
+    let effect = TrialEffect {
+        skipped: vec![(1, text.to_owned())],
+        entry: Some(2),
+        verdict: "apply",
+        reason: Some(text.to_owned()),
+        target: Some(format!("sandbox/{text}")),
+        uid: Some(text.to_owned()),
+        time: Some(AT.to_owned()),
+        delivery: Some(text.to_owned()),
+        document: Some(text.to_owned()),
+    };
+    let trial = SourceTrial { headers: text, payload: text, fetched: text, effect: Some(Ok(effect)) };
+    let selected = SelectedTarget { kind: text.to_owned(), name: text.to_owned(), uid: text.to_owned() };
+    let consequences = bulk_consequences(BulkAction::Delete, &why, Some(text), Some(text));
+    let entries_of_bulk = [(selected.clone(), consequences), (selected, Err(text.to_owned()))];
     vec![
         ("sign-in", sign_in(text, Some(text))),
         ("failure", failure(Some(viewer), paths::ROOT, text, text)),
@@ -178,15 +211,18 @@ fn pages(text: &str) -> Vec<(&'static str, String)> {
         ("target", target_page::target(viewer, actions, &target, &why, "stamp")),
         ("delete", delete_confirmation(viewer, &target, &why)),
         ("retry", retry_confirmation(viewer, &target, &why)),
+        ("bulk", bulk_confirmation(viewer, BulkAction::Delete, &entries_of_bulk)),
+        ("bulk outcomes", bulk_outcomes(viewer, BulkAction::Retry, &entries_of_bulk)),
         ("run", run(viewer, &of_run)),
         ("history", history(viewer, (text, text), &entries)),
         ("history entry", history_entry(viewer, (text, text), &entry)),
         ("log", log(viewer, &log_view)),
         ("rendering", rendering(viewer, &rendered)),
         ("plugins", plugins(viewer, std::slice::from_ref(&plugin.info))),
-        ("plugin", plugin_pages::plugin(viewer, &plugin, std::slice::from_ref(&plugin.info))),
+        ("plugin", plugin_pages::plugin(viewer, &plugin_view)),
+        ("plugin comparison", plugin_comparison(viewer, comparison)),
         ("sources", sources(viewer, &source_infos)),
-        ("source", source_pages::source(viewer, &source)),
+        ("source", source_pages::source(viewer, &source, &trial)),
         ("subscriptions", subscriptions(viewer, std::slice::from_ref(&subscription.info))),
         ("subscription", subscription_pages::subscription(viewer, &subscription)),
         ("clusters", clusters(viewer, std::slice::from_ref(&cluster.info))),
@@ -269,6 +305,7 @@ fn the_first_page_has_less_than_100_kb() {
         is_partial: false,
         outages: &[],
         damaged: &[],
+        selection: Some(ListSelection { select: "", page_token: "" }),
         next_token: None,
         since: "7",
     };
@@ -350,4 +387,42 @@ fn a_page_of_a_target() {
     let page =
         page.replace(assets::style(), "STYLE").replace(assets::script(), "SCRIPT").replace(assets::icon(), "ICON");
     insta::assert_snapshot!(page.replace("><", ">\n<"));
+}
+
+/// A list has boxes and buttons for callers who may change targets, and only those whose action is permitted are confirmed.
+#[test]
+fn targets_are_selected_without_scripts() {
+    let target = detail("db", 1).info;
+    let filter = TargetListFilter { q: "db".to_owned(), ..TargetListFilter::default() };
+    let view = |selection| TargetListView {
+        filter: &filter,
+        targets: std::slice::from_ref(&target),
+        counts: &[],
+        is_partial: false,
+        outages: &[],
+        damaged: &[],
+        selection,
+        next_token: None,
+        since: "7",
+    };
+    let none = targets(VIEWER, &view(None));
+    assert!(!none.contains("checkbox") && !none.contains(paths::SELECTION), "{none}");
+    let some = targets(VIEWER, &view(Some(ListSelection { select: "", page_token: "p" })));
+    assert!(some.contains("name=\"target\" value=\"sandbox/db db\" aria-label=\"sandbox/db\""), "{some}");
+    assert!(
+        some.contains("href=\"/console?q=db&amp;nextToken=p&amp;select=all\"") && some.contains("data-since"),
+        "{some}"
+    );
+    let all = targets(VIEWER, &view(Some(ListSelection { select: "all", page_token: "p" })));
+    assert!(all.contains("value=\"sandbox/db db\" checked") && !all.contains("data-since"), "{all}");
+    let selected =
+        |name: &str| SelectedTarget { kind: "sandbox".to_owned(), name: name.to_owned(), uid: "u".to_owned() };
+    let entries = [(selected("a"), Ok("undone".to_owned())), (selected("b"), Err("not yours".to_owned()))];
+    let page = bulk_confirmation(VIEWER, BulkAction::Delete, &entries);
+    assert!(page.contains("value=\"sandbox/a u\"") && !page.contains("value=\"sandbox/b u\""), "{page}");
+    assert!(page.contains("Delete 1 target?") && page.contains("Refused: not yours"), "{page}");
+    let page = bulk_confirmation(VIEWER, BulkAction::Delete, &entries[1..]);
+    assert!(!page.contains("value=\"delete\"") && page.contains("Cancel"), "{page}");
+    let page = bulk_outcomes(VIEWER, BulkAction::Delete, &entries);
+    assert!(page.contains("Delete: 1 of 2 targets accepted"), "{page}");
 }

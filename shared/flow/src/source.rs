@@ -8,3 +8,4 @@ pub mod delivery;
 mod fetch;
 pub mod reconcile;
 pub mod record;
+pub mod trial;

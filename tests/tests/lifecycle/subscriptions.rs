@@ -324,6 +324,8 @@ pub(crate) async fn the_backlog_of_a_subscription_is_shown() {
     assert_eq!(shown["origin"], json!(harness.receiver.url()));
     let listed: Value = harness.get("/v1/subscriptions").await.is(200).json();
     assert_eq!([0_usize, 1].map(|number| &listed["subscriptions"][number]["waiting"]), [3, 1]);
+    let first = &listed["subscriptions"][0];
+    assert!(first["lastError"]["reason"].is_string() && first["oldest"] == shown["oldest"], "{listed}");
 }
 
 /// A target stores the names of subscriptions, so their number is limited. A deleted one makes room.

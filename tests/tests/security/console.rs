@@ -233,6 +233,130 @@ pub(crate) async fn actions_need_their_scope() {
     harness.phase("a", TargetState::Ready).await;
 }
 
+/// An action on several targets is confirmed, and covers the instances that the page has shown.
+pub(crate) async fn selected_targets_are_changed_one_by_one() {
+    const SELECTION: &str = "/console/selection";
+    const CONFIRMED: &str = "/console/selection/confirmed";
+    let harness = Harness::simple().await;
+    harness.ready("a", "simple").await;
+    harness.receiver.always("POST /make", 500);
+    harness.create("b", "simple").await;
+    harness.phase("b", TargetState::Failed).await;
+    let browser = Browser::operator(&harness).await;
+    let list = browser.get("/console?select=all").await;
+    assert!(list.is(200).body.contains("value=\"sandbox/a a-uid\" checked"), "{list:?}");
+    let (form, own) = (list.field("form"), browser.base.clone());
+    let send = async |path: &str, action: &str, targets: &[&str]| {
+        let mut fields = vec![("form", form.as_str()), ("action", action)];
+        fields.extend(targets.iter().map(|target| ("target", *target)));
+        browser.post(path, Some(&own), &fields).await
+    };
+    let page = send(SELECTION, "delete", &["sandbox/a a-uid", "sandbox/b other", "sandbox/none uid"]).await;
+    assert!(page.is(200).body.contains("Delete 1 target?") && page.body.contains("r/make"), "{page:?}");
+    assert!(page.body.contains("another instance") && page.body.contains("does not exist"), "{page:?}");
+    let page = send(SELECTION, "retry", &["sandbox/a a-uid", "sandbox/b b-uid"]).await;
+    assert!(page.is(200).body.contains("Retry 1 target?") && page.body.contains("No unit has failed"), "{page:?}");
+    // Wrong forms change nothing.
+    let many: Vec<String> = (0..101).map(|number| format!("sandbox/t{number} u")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    let wrong: [(&str, &[&str]); 4] =
+        [("drop", &["sandbox/a a-uid"]), ("delete", &[]), ("delete", &["a"]), ("delete", &many)];
+    for (action, targets) in wrong {
+        send(CONFIRMED, action, targets).await.is(400);
+    }
+    for form in ["", "other"] {
+        let fields = [("form", form), ("action", "delete"), ("target", "sandbox/a a-uid")];
+        browser.post(CONFIRMED, Some(&own), &fields).await.is(403);
+    }
+    browser.get(SELECTION).await.leads_to("/console");
+    let token = create(&harness, "ann", &["read", "targets:write:own"]).await.token;
+    let ann = Browser::signed_in(&harness, &token).await;
+    let of_ann = ann.get("/console").await.field("form");
+    let fields = [("form", of_ann.as_str()), ("action", "delete"), ("target", "sandbox/a a-uid")];
+    for (path, shown) in [(SELECTION, "Delete 0 targets?"), (CONFIRMED, "Delete: 0 of 1 target accepted")] {
+        let page = ann.post(path, Some(&own), &fields).await;
+        assert!(page.is(200).body.contains(shown) && page.body.contains("belongs to"), "{page:?}");
+    }
+    let token = create(&harness, "reader", &["read"]).await.token;
+    let reader = Browser::signed_in(&harness, &token).await;
+    let list = reader.get("/console").await;
+    assert!(!list.body.contains("checkbox"), "{list:?}");
+    let of_reader = list.field("form");
+    let fields = [("form", of_reader.as_str()), ("action", "delete"), ("target", "sandbox/a a-uid")];
+    reader.post(CONFIRMED, Some(&own), &fields).await.is(403);
+    // Each target has its own outcome.
+    harness.receiver.always("POST /make", 200);
+    let page = send(CONFIRMED, "retry", &["sandbox/a a-uid", "sandbox/b b-uid"]).await;
+    assert!(page.is(200).body.contains("Retry: 1 of 2 targets accepted"), "{page:?}");
+    harness.phase("b", TargetState::Ready).await;
+    let page = send(CONFIRMED, "delete", &["sandbox/a other", "sandbox/b b-uid"]).await;
+    assert!(page.is(200).body.contains("Delete: 1 of 2 targets accepted"), "{page:?}");
+    harness.phase("b", TargetState::Gone).await;
+    assert_eq!(harness.target("a").await.unwrap().info.phase, TargetState::Ready);
+}
+
+/// An event that is tried shows its effect, and has none.
+pub(crate) async fn an_event_is_tried_without_effect() {
+    const PAGE: &str = "/console/sources/s";
+    let harness = Harness::new().await;
+    let rest = r##"
+verify: {bearer: {secret: S}}
+id: "${body.id}"
+target: {kind: sandbox, name: "pr-${body.number}"}
+document: {ttl: 1h, labels: {title: "${body.title}", agent: "${headers['x-agent']}"}}
+events:
+  - {when: "${body.action == 'closed'}", delete: {}}
+  - {when: "${body.action == 'opened'}", time: "${body.time}", apply: {}}
+"##;
+    harness.put("Source", "s", rest).await.is(200);
+    let browser = Browser::operator(&harness).await;
+    let (form, own) = (browser.get(PAGE).await.field("form"), browser.base.clone());
+    let tried = async |headers: &str, payload: &str| {
+        let fields = [("form", form.as_str()), ("headers", headers), ("payload", payload)];
+        browser.post(PAGE, Some(&own), &fields).await
+    };
+    let event = |action: &str| {
+        let title = "<script>alert(1)</script>";
+        let time = "2026-01-01T00:00:00Z";
+        json!({"action": action, "number": 7, "title": title, "id": "d-1", "time": time}).to_string()
+    };
+    let cases: [(&str, String, &[&str]); 6] = [
+        (
+            "X-Agent: tester",
+            event("opened"),
+            &[
+                "Entry 1 does not hold",
+                "Entry 2 holds",
+                "<strong>apply</strong>",
+                "/console/targets/sandbox/pr-7",
+                "<code>d-1</code>",
+                "2026-01-01T00:00:00.000Z",
+                "agent: tester",
+                "&lt;script&gt;alert(1)",
+            ],
+        ),
+        ("", event("closed"), &["Entry 1 holds", "<strong>delete</strong>", "sandbox/pr-7"]),
+        ("", event("labeled"), &["<strong>ignored</strong>: no entry holds"]),
+        ("", event("opened"), &["<strong>rejected</strong>", "Entry 2 fails"]),
+        ("", "{".to_owned(), &["the body is not JSON"]),
+        ("no header", event("opened"), &["is not a header: write NAME: VALUE"]),
+    ];
+    for (headers, payload, shown) in cases {
+        let page = tried(headers, &payload).await;
+        for text in shown {
+            assert!(page.is(200).body.contains(text), "{text}: {page:?}");
+        }
+        assert!(!page.body.contains("<script>alert"), "{page:?}");
+    }
+    assert!(harness.target("pr-7").await.is_none());
+    assert!(browser.get(PAGE).await.body.contains("None."), "no event is rejected");
+    browser.post(PAGE, Some(&own), &[("payload", "{}")]).await.is(403);
+    let token = create(&harness, "reader", &["read"]).await.token;
+    let reader = Browser::signed_in(&harness, &token).await;
+    let form = reader.get("/console").await.field("form");
+    reader.post(PAGE, Some(&own), &[("form", form.as_str()), ("payload", "{}")]).await.is(403);
+}
+
 pub(crate) async fn pages_have_their_headers() {
     let harness = Harness::new().await;
     let browser = Browser::operator(&harness).await;
@@ -564,6 +688,7 @@ pub(crate) async fn every_page_is_shown() {
         (format!("/console/runs/{run}/rendered?unit=r%2Fmake"), "/make"),
         ("/console/plugins".to_owned(), "simple@1.0.0"),
         ("/console/plugins/simple/latest".to_owned(), "preStart"),
+        ("/console/plugins/simple?from=1.0.0&to=latest".to_owned(), "The documents are equal"),
         ("/console/sources".to_owned(), "/console/sources/s"),
         ("/console/sources/s".to_owned(), "preset: github"),
         ("/console/subscriptions".to_owned(), "slack"),
@@ -579,4 +704,39 @@ pub(crate) async fn every_page_is_shown() {
         let page = browser.get(&format!("/console/{path}")).await;
         assert!(page.is(404).body.contains("Not Found"), "{page:?}");
     }
+}
+
+/// A page of a plugin shows its parameters, all versions with their targets, and what two versions have different.
+pub(crate) async fn versions_of_a_plugin_are_compared() {
+    let harness = Harness::new().await;
+    harness.publish("db@1.0.0", SIMPLE).await;
+    harness.ready("a", "db@1.0.0").await;
+    let params = "params:\n  size: {type: integer, default: 5, description: \"<b>gigabytes</b>\"}\n  zone: {}\n";
+    harness.publish("db@2.0.0", &format!("{params}{SIMPLE}")).await;
+    harness.request(Method::DELETE, "/v1/plugins/db/versions/1.0.0", None).await.is(204);
+    let browser = Browser::operator(&harness).await;
+    browser.get("/console/plugins/db").await.leads_to("/console/plugins/db/latest");
+    let page = browser.get("/console/plugins/db/latest").await;
+    for shown in [
+        "<td>integer</td><td><code>5</code></td><td>&lt;b&gt;gigabytes&lt;/b&gt;</td>",
+        "<td>string</td><td>required</td>",
+        "published, default",
+        "withdrawn at ",
+        "href=\"/console?plugin=db%401.0.0\">1</a>",
+        "href=\"/console?plugin=db%402.0.0\">0</a>",
+        "<option value=\"1.0.0\" selected>",
+    ] {
+        assert!(page.is(200).body.contains(shown), "{shown}: {page:?}");
+    }
+    let page = browser.get("/console/plugins/db?from=1.0.0&to=2.0.0").await;
+    for shown in ["<ins>+params:</ins>", "<del>-name: db@1.0.0</del>", "&lt;b&gt;gigabytes"] {
+        assert!(page.is(200).body.contains(shown), "{shown}: {page:?}");
+    }
+    assert!(!page.body.contains("<b>"), "{page:?}");
+    browser.get("/console/plugins/db?from=1.0.0&to=3.0.0").await.is(404);
+    // A caller who may not read targets learns no number of them.
+    let token = create(&harness, "author", &["plugins:write"]).await.token;
+    let author = Browser::signed_in(&harness, &token).await;
+    let page = author.get("/console/plugins/db/2.0.0").await;
+    assert!(page.is(200).body.contains("withdrawn at") && !page.body.contains("plugin=db%401.0.0\">1"), "{page:?}");
 }

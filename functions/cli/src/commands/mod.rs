@@ -208,7 +208,7 @@ mod tests {
     ];
 
     /// Commands that write nothing to a server.
-    const READS: &str = "dev, open, doctor, plugin list, plugin versions, plugin get, plugin validate, plugin graph, plugin new, \
+    const READS: &str = "dev, open, doctor, plugin list, plugin versions, plugin get, plugin diff, plugin validate, plugin graph, plugin new, \
         sandbox get, sandbox history, sandbox list, sandbox env, sandbox wait, source new, source test, source list, source get, \
         connection new, connection validate, connection list, connection get, subscription new, subscription test, \
         subscription validate, subscription list, subscription get, token list, \

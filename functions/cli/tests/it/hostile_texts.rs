@@ -95,6 +95,10 @@ fn response(path: &str) -> Value {
         "plugins" => {
             json!({"plugins": [{"name": HOSTILE, "version": HOSTILE, "dialect": "ebb", "digest": "", "created": now}]})
         }
+        "plugins/x/versions/1.0.0" | "plugins/x/versions/latest" => json!({
+            "name": HOSTILE, "version": HOSTILE, "dialect": "ebb", "digest": "", "created": now,
+            "document": if path.ends_with("latest") { HOSTILE } else { "" },
+        }),
         _ => Value::Null,
     }
 }
@@ -115,7 +119,7 @@ async fn respond(request: Request) -> Response {
 
 /// The commands that print texts of a server. True if each text is one line: logs and errors can have several lines, and
 /// the server checks the names and URLs of documents.
-const COMMANDS: [(&[&str], bool); 20] = [
+const COMMANDS: [(&[&str], bool); 21] = [
     (&["sandbox", "list"], true),
     (&["sandbox", "get", "pr-1"], true),
     (&["sandbox", "history", "pr-1"], true),
@@ -135,6 +139,7 @@ const COMMANDS: [(&[&str], bool); 20] = [
     (&["plugin", "list"], true),
     (&["retry", "pr-1"], false),
     (&["plugin", "get", "x"], false),
+    (&["plugin", "diff", "x@1.0.0"], false),
     (&["sandbox", "wait", "pr-1"], true),
 ];
 

@@ -1,7 +1,5 @@
 //! Forms: the proof that a page of the console sent them, and their fields.
 
-use std::collections::BTreeMap;
-
 use axum::body::Body;
 use axum::http::{HeaderMap, header};
 use url::{Url, form_urlencoded};
@@ -10,23 +8,28 @@ use super::sessions::ConsoleSession;
 use crate::routes::auth::forbidden;
 use crate::{HttpResult, ServerState};
 
-/// The maximum bytes of a form, except that of the sign-in.
+/// The maximum bytes of most forms.
 const MAX_FORM: usize = 16 << 10;
 /// The name of the field with the token of the form.
 const FORM_TOKEN: &str = "form";
 
-/// The fields of a form. Of repeated fields, the last one counts.
+/// The fields of a form, in its order.
 #[derive(Debug, Default)]
-pub(super) struct FormFields(BTreeMap<String, String>);
+pub(super) struct FormFields(Vec<(String, String)>);
 
 impl FormFields {
     pub(super) fn parse(body: &[u8]) -> Self {
         Self(form_urlencoded::parse(body).into_owned().collect())
     }
 
-    /// Returns a field. A missing one is empty.
+    /// Returns a field. Of repeated fields, the last one counts. A missing one is empty.
     pub(super) fn get(&self, name: &str) -> &str {
-        self.0.get(name).map(String::as_str).unwrap_or_default()
+        self.all(name).next_back().unwrap_or_default()
+    }
+
+    /// Returns the values of a repeated field.
+    pub(super) fn all(&self, name: &str) -> impl DoubleEndedIterator<Item = &str> {
+        self.0.iter().filter(move |(found, _)| found == name).map(|(_, value)| value.as_str())
     }
 }
 
@@ -36,8 +39,13 @@ impl ConsoleSession {
     /// # Errors
     /// Returns 403 for a form of another site or of another session, and 413 for more than 16 KiB.
     pub(super) async fn form(&self, headers: &HeaderMap, body: Body) -> HttpResult<FormFields> {
+        self.form_within(headers, body, MAX_FORM).await
+    }
+
+    /// Returns the fields of a form of at most `limit` bytes, otherwise like [`Self::form`].
+    pub(super) async fn form_within(&self, headers: &HeaderMap, body: Body, limit: usize) -> HttpResult<FormFields> {
         check_origin(&self.server, headers)?;
-        let fields = FormFields::parse(&crate::routes::read(body, MAX_FORM).await?);
+        let fields = FormFields::parse(&crate::routes::read(body, limit).await?);
         if self.id.has_form_token(fields.get(FORM_TOKEN)) {
             return Ok(fields);
         }

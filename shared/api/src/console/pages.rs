@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::http::StatusCode;
 use axum::response::Response;
-use ebb_console::{TargetListFilter, TargetListView, UnitLogView, WaitingView, paths};
+use ebb_console::{ListSelection, SourceTrial, TargetListFilter, TargetListView, UnitLogView, WaitingView, paths};
 use ebb_protocol::api::{TargetPage, TargetState};
 use ebb_protocol::api_token::TargetAccess;
 use serde::Deserialize;
@@ -11,7 +11,7 @@ use serde::Deserialize;
 use super::renewals;
 use super::sessions::ConsoleSession;
 use crate::routes::named_documents::{sources as source_routes, subscriptions as subscription_routes};
-use crate::routes::permitted::ReadTargets;
+use crate::routes::permitted::{ReadTargets, WriteTargets};
 use crate::routes::runs::{AttemptQuery, UnitsQuery};
 use crate::routes::target_history::HistoryQuery;
 use crate::routes::target_list::ListQuery;
@@ -19,7 +19,7 @@ use crate::routes::{self, NoQuery, Path, Query};
 use crate::{HttpProblem, HttpResult};
 
 /// Maximum pages of the API that are read to count targets by phase.
-const COUNTED_PAGES: usize = 3;
+pub(super) const COUNTED_PAGES: usize = 3;
 /// Maximum units on a page of a run.
 const UNITS: usize = 200;
 
@@ -30,6 +30,7 @@ type Page = HttpResult<String>;
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct PageQuery {
     next_token: String,
+    select: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -46,7 +47,7 @@ async fn last_change(session: &ConsoleSession) -> HttpResult<String> {
 
 /// Returns a page of targets in phases. `filter` is applied without its phase. `since` is the number of the last change. Open
 /// pages of callers with the same access share the lists that they read.
-async fn list(
+pub(super) async fn list(
     session: &ConsoleSession,
     since: &str,
     (filter, phases): (&TargetListFilter, &[&str]),
@@ -83,7 +84,7 @@ pub(super) async fn targets(
     query: HttpResult<Query<PageQuery>>,
 ) -> Response {
     let page = async {
-        let (Query(filter), Query(PageQuery { next_token })) = (filter?, query?);
+        let (Query(filter), Query(PageQuery { next_token, select })) = (filter?, query?);
         let since = last_change(&session).await?;
         let mut all = list(&session, &since, (&filter, &[]), "").await?;
         let shown = match filter.phase.is_empty() && next_token.is_empty() {
@@ -115,6 +116,10 @@ pub(super) async fn targets(
             is_partial: all.next_token.is_some(),
             outages: &shown.outages,
             damaged: &shown.damaged,
+            selection: session
+                .permitted::<WriteTargets>()
+                .is_ok()
+                .then_some(ListSelection { select: &select, page_token: &next_token }),
             next_token: shown.next_token.as_deref(),
             since: &since,
         };
@@ -161,7 +166,7 @@ pub(super) async fn history(
     query: HttpResult<Query<PageQuery>>,
 ) -> Response {
     let page = async {
-        let (Path((kind, name)), Query(PageQuery { next_token })) = (path?, query?);
+        let (Path((kind, name)), Query(PageQuery { next_token, .. })) = (path?, query?);
         let query = HistoryQuery { next_token: Some(next_token).filter(|token| !token.is_empty()) };
         let path = Path((kind.clone(), name.clone()));
         let found = routes::target_history::list(path, session.permitted()?, Query(query));
@@ -194,7 +199,7 @@ pub(super) async fn run(
     query: HttpResult<Query<PageQuery>>,
 ) -> Response {
     let page = async {
-        let (path, Query(PageQuery { next_token })) = (path?, query?);
+        let (path, Query(PageQuery { next_token, .. })) = (path?, query?);
         let next_token = Some(next_token).filter(|token| !token.is_empty());
         let run = routes::runs::get(path, session.permitted()?, Query(UnitsQuery { next_token }));
         let Json(mut run) = Box::pin(run).await?;
@@ -255,23 +260,6 @@ pub(super) async fn plugins(session: ConsoleSession) -> Response {
     session.respond(paths::PLUGINS, page)
 }
 
-/// Shows a version of a plugin.
-pub(super) async fn plugin(session: ConsoleSession, path: HttpResult<Path<(String, String)>>) -> Response {
-    let page = async {
-        let Path((name, version)) = path?;
-        let Json(plugin) = routes::plugins::get(Path((name.clone(), version)), session.permitted()?).await?;
-        let versions = match routes::plugins::versions(NoQuery, Path(name), session.permitted()?).await {
-            Ok(Json(list)) => list.plugins,
-            // All are withdrawn.
-            Err(HttpProblem(problem)) if problem.status == StatusCode::NOT_FOUND.as_u16() => Vec::new(),
-            Err(problem) => return Err(problem),
-        };
-        Page::Ok(ebb_console::plugin(session.viewer(), &plugin, &versions))
-    };
-    let page = page.await;
-    session.respond(paths::PLUGINS, page)
-}
-
 /// Shows all sources.
 pub(super) async fn sources(session: ConsoleSession) -> Response {
     let page = async {
@@ -286,7 +274,7 @@ pub(super) async fn sources(session: ConsoleSession) -> Response {
 pub(super) async fn source(session: ConsoleSession, path: HttpResult<Path<String>>) -> Response {
     let page = async {
         let Json(source) = source_routes::get(path?, session.permitted()?).await?;
-        Page::Ok(ebb_console::source(session.viewer(), &source))
+        Page::Ok(ebb_console::source(session.viewer(), &source, &SourceTrial::default()))
     };
     let page = page.await;
     session.respond(paths::SOURCES, page)

@@ -1,4 +1,7 @@
-//! Publishes, lists and withdraws plugins.
+//! Publishes, lists, compares and withdraws plugins.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
 
 use ebb_documents::compile;
 use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
@@ -8,11 +11,17 @@ use ebb_engine::Timestamp;
 use ebb_protocol::api::{PluginDetail, PluginInfo};
 use ebb_protocol::time::rfc3339;
 use ebb_store::{PluginItem, ReadPlugins};
+use similar::TextDiff;
 
 use crate::{HttpProblem, HttpResult};
 use ebb_flow::env::ApiStore;
 use ebb_flow::error::{FlowResult, RequestError};
 use ebb_flow::offload::offload;
+
+/// The time after which the rest of two documents is compared roughly.
+const DIFF_TIME: Duration = Duration::from_millis(500);
+/// The equal lines around a change.
+const CONTEXT: usize = 3;
 
 /// A published version, new or unchanged.
 #[derive(Debug)]
@@ -57,6 +66,38 @@ fn about(item: &PluginItem) -> PluginInfo {
         digest: item.digest.clone(),
         created: rfc3339(item.created),
     }
+}
+
+/// A version of a plugin, published or withdrawn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PluginVersion {
+    pub info: PluginInfo,
+    /// The time of withdrawal.
+    pub withdrawn: Option<String>,
+    /// True for the version that a document without a version gets.
+    pub is_latest: bool,
+}
+
+/// Returns all versions of a plugin, the highest first.
+pub(crate) async fn all_versions(store: &dyn ApiStore, name: &str) -> FlowResult<Vec<PluginVersion>> {
+    let latest = resolve(store, name, "latest").await?;
+    let items = store.list_versions(name).await?;
+    let withdrawn: BTreeMap<String, Timestamp> =
+        items.iter().filter_map(|item| Some((item.version.clone(), item.withdrawn?))).collect();
+    let about = |info: PluginInfo| PluginVersion {
+        withdrawn: withdrawn.get(&info.version).copied().map(rfc3339),
+        is_latest: latest.as_ref() == Some(&info.version),
+        info,
+    };
+    Ok(sorted(items).into_iter().map(about).collect())
+}
+
+/// Returns the difference of the documents of two versions, as unified diff. It is empty for equal documents.
+pub fn difference(old: &PluginDetail, new: &PluginDetail) -> String {
+    let name = |PluginDetail { info, .. }: &PluginDetail| format!("{}@{}", info.name, info.version);
+    let mut config = TextDiff::configure();
+    let diff = config.timeout(DIFF_TIME).diff_lines(old.document.as_str(), new.document.as_str());
+    diff.unified_diff().context_radius(CONTEXT).header(&name(old), &name(new)).to_string()
 }
 
 /// Publishes the plugin of a document. Without a version in the document, the version is `0.0.0`. Publishing the same
@@ -161,4 +202,47 @@ pub async fn withdraw(store: &dyn ApiStore, name: &str, version: &str, now: Time
     }
     let Some(version) = resolve(store, name, version).await? else { return Ok(false) };
     Ok(store.withdraw_plugin(name, &version, now).await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn detail(version: &str, document: &str) -> PluginDetail {
+        let info = PluginInfo {
+            name: "db".to_owned(),
+            version: version.to_owned(),
+            dialect: "ebb".to_owned(),
+            digest: "sha256:0".to_owned(),
+            created: "2026-11-21T09:00:00Z".to_owned(),
+        };
+        PluginDetail { info, withdrawn: None, document: document.to_owned() }
+    }
+
+    #[test]
+    fn documents_are_compared_by_lines() {
+        let old = detail("1.0.0", "name: db@1.0.0\nparams:\n  size: {type: integer}\n");
+        let new = detail("2.0.0", "name: db@2.0.0\nparams:\n  size: {type: integer}\n  zone: {}\n");
+        assert_eq!(difference(&old, &old), "");
+        insta::assert_snapshot!(difference(&old, &new), @r"
+        --- db@1.0.0
+        +++ db@2.0.0
+        @@ -1,3 +1,4 @@
+        -name: db@1.0.0
+        +name: db@2.0.0
+         params:
+           size: {type: integer}
+        +  zone: {}
+        ");
+    }
+
+    /// Documents without a common line take no longer than others.
+    #[test]
+    fn a_comparison_ends() {
+        let text = |word: &str| (0..50_000).map(|line| format!("{word}{line}\n")).collect::<String>();
+        let begun = std::time::Instant::now();
+        let diff = difference(&detail("1.0.0", &text("a")), &detail("2.0.0", &text("b")));
+        assert_eq!(diff.lines().filter(|line| line.starts_with("+b")).count(), 50_000);
+        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    }
 }

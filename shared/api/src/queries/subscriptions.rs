@@ -61,12 +61,9 @@ impl StoredKind for SubscriptionDoc {
         let backlog = Backlog::read(store).await?;
         let mut failures = store.list_undelivered(&item.name, MAX_UNDELIVERED).await?;
         failures.sort_by_key(|failure| std::cmp::Reverse(failure.changed));
-        let waiting = backlog.of(&item.name);
         Ok(SubscriptionDetail {
             info: info(env, &item, &backlog, failures.len()).await?,
             document: item.document,
-            oldest: waiting.oldest(),
-            last_error: waiting.last_error(),
             failures: failures.iter().take(MAX_FAILURES).map(undelivered).collect(),
         })
     }
@@ -85,10 +82,13 @@ async fn info(env: &Env, item: &NamedDocument, backlog: &Backlog, undelivered: u
         let rule = compile::subscription(&subscription)?;
         Ok::<_, Diagnostics>((rule, subscription.to.receiver.name()))
     });
+    let waiting = backlog.of(&item.name);
     let unknown = SubscriptionInfo {
         name: item.name.clone(),
-        waiting: backlog.of(&item.name).count,
+        waiting: waiting.count,
         waiting_incomplete: backlog.is_incomplete,
+        oldest: waiting.oldest(),
+        last_error: waiting.last_error(),
         undelivered,
         changed: rfc3339(item.changed),
         ..SubscriptionInfo::default()

@@ -97,7 +97,7 @@ pub(crate) struct DeleteQuery {
     /// The identity of the instance. Without it, every instance of the name is deleted that the scopes cover, also one that
     /// waits for it.
     #[param(pattern = r"^(?!\.{1,2}$)([!\x22$&-.0->@-\[\]-~]{1,128}|[^/#%?\\\s\x00-\x1f\x7f-\x9f]{1,75})$")]
-    uid: Option<String>,
+    pub(crate) uid: Option<String>,
 }
 
 /// Deletes a target. A repetition changes nothing. Scope: `targets:write`.

@@ -74,21 +74,31 @@ pub async fn open(
     name: &str,
     (headers, url_secret): (&HeaderMap, Option<&str>),
 ) -> Result<Arc<EventSource>, RequestError<DeliveryRejection>> {
+    let source = find(env, store, name).await?;
+    source_signature::check_given(&scheme(source.verify()), headers, url_secret)
+        .map_err(|error| DeliveryRejection::Unverified(error.to_string()))?;
+    Ok(source)
+}
+
+/// Returns the compiled source of a name.
+///
+/// # Errors
+/// Returns [`DeliveryRejection::Unknown`] if the source does not exist.
+pub(super) async fn find(
+    env: &Env,
+    store: &dyn ReadDocuments,
+    name: &str,
+) -> Result<Arc<EventSource>, RequestError<DeliveryRejection>> {
     let Some(item) = store.get_document(NamedKind::Source, name).await? else {
         return Err(DeliveryRejection::Unknown(format!("no source {name:?} exists")).into());
     };
     let digest = id::digest(item.document.as_bytes());
-    let source = match env.cache.source(&digest) {
-        Some(source) => source,
-        None => {
-            let length = item.document.len();
-            let source = Arc::new(compiled(name, item.document).await?);
-            env.cache.remember_source(&digest, &source, length);
-            source
-        }
-    };
-    source_signature::check_given(&scheme(source.verify()), headers, url_secret)
-        .map_err(|error| DeliveryRejection::Unverified(error.to_string()))?;
+    if let Some(source) = env.cache.source(&digest) {
+        return Ok(source);
+    }
+    let length = item.document.len();
+    let source = Arc::new(compiled(name, item.document).await?);
+    env.cache.remember_source(&digest, &source, length);
     Ok(source)
 }
 
@@ -290,7 +300,7 @@ fn is_form(headers: &HeaderMap) -> bool {
 }
 
 /// Returns the headers that expressions see: the first value of each, without credentials.
-fn visible(headers: &HeaderMap) -> BTreeMap<String, String> {
+pub(super) fn visible(headers: &HeaderMap) -> BTreeMap<String, String> {
     let mut visible = BTreeMap::new();
     for (name, value) in headers {
         if let Ok(value) = value.to_str()

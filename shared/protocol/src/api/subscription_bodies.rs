@@ -26,6 +26,12 @@ pub struct SubscriptionInfo {
     /// True if more targets have work to do than one request reads, so that `waiting` can be too small.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub waiting_incomplete: bool,
+    /// The time of the oldest notification that waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oldest: Option<String>,
+    /// The last failure of a notification that waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<DeliveryError>,
     /// The number of notifications of the last 30 days that were given up, at most 1,000.
     pub undelivered: usize,
     /// The time of the last change.
@@ -42,12 +48,6 @@ pub struct SubscriptionDetail {
     #[serde(flatten)]
     pub info: SubscriptionInfo,
     pub document: String,
-    /// The time of the oldest notification that waits.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub oldest: Option<String>,
-    /// The last failure of a notification that waits.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_error: Option<DeliveryError>,
     /// The notifications that were given up, the newest first, at most 100.
     pub failures: Vec<UndeliveredNotification>,
 }

@@ -2,6 +2,7 @@
 
 mod apply;
 mod delete;
+mod diff;
 mod get;
 mod list;
 mod new;
@@ -26,6 +27,8 @@ pub(crate) enum PluginCommand {
     Versions(list::PluginVersionsArgs),
     /// Show a plugin version
     Get(get::PluginGetArgs),
+    /// Compare the documents of two versions
+    Diff(diff::PluginDiffArgs),
     /// Withdraw a version: new sandboxes cannot use it, existing ones keep it
     Delete(delete::PluginDeleteArgs),
     /// Check documents without a server
@@ -43,6 +46,7 @@ impl PluginCommand {
             Self::List(args) => args.run(&super::connect(server)?).await,
             Self::Versions(args) => args.run(&super::connect(server)?).await,
             Self::Get(args) => args.run(&super::connect(server)?).await,
+            Self::Diff(args) => args.run(&super::connect(server)?).await,
             Self::Delete(args) => args.run(&super::connect(server)?).await,
             Self::Validate(args) => args.run(server).await,
             Self::Graph(args) => args.run(),

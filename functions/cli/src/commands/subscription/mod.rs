@@ -191,11 +191,12 @@ impl NamedDocument for SubscriptionDoc {
     }
 
     fn text(detail: &SubscriptionDetail) -> String {
-        let SubscriptionDetail { info, oldest, last_error, failures, .. } = detail;
+        let SubscriptionDetail { info, failures, .. } = detail;
         if let Some(reason) = &info.unreadable {
             return named_documents::unreadable(&info.name, reason, &info.changed);
         }
-        let oldest = oldest.as_ref().map(|at| format!(", the oldest since {}", timing::clock(at))).unwrap_or_default();
+        let oldest =
+            info.oldest.as_ref().map(|at| format!(", the oldest since {}", timing::clock(at))).unwrap_or_default();
         let mut text = format!(
             "Name:         {}\nOn:           {}\nTo:           {}\nConnection:   {}\nOrigin:       {}\nWaiting:      {}{oldest}\n\
              Undelivered:  {}\nChanged:      {}\n",
@@ -211,7 +212,7 @@ impl NamedDocument for SubscriptionDoc {
         if let Some(problem) = &info.problem {
             text.push_str(&format!("Problem:      {}\n", output::printable(problem)));
         }
-        if let Some(DeliveryError { target, at, reason, next }) = last_error {
+        if let Some(DeliveryError { target, at, reason, next }) = &info.last_error {
             let (at, next) = (timing::clock(at), timing::clock(next));
             let reason = output::printable(reason);
             text.push_str(&format!("Last error:   {at}  {target}: {reason}; next attempt at {next}\n"));

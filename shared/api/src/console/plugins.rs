@@ -1,0 +1,121 @@
+//! The pages of one plugin: a version with its parameters and users, and the difference of two versions.
+
+use std::collections::BTreeMap;
+
+use axum::Json;
+use axum::response::{IntoResponse as _, Redirect, Response};
+use ebb_console::{PluginComparison, PluginParam, PluginView, TargetListFilter, VersionRow, paths};
+use ebb_documents::compile;
+use ebb_documents::load::{self, DocumentVars, NoFiles};
+use ebb_flow::offload::offload;
+use serde::Deserialize;
+
+use super::pages::{self, COUNTED_PAGES};
+use super::sessions::ConsoleSession;
+use crate::HttpResult;
+use crate::queries::plugins::{self, PluginVersion};
+use crate::routes::permitted::{ReadPlugins, ReadTargets};
+use crate::routes::{self, Path, Query};
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct ComparisonQuery {
+    from: String,
+    to: String,
+}
+
+/// Shows a version of a plugin.
+pub(super) async fn version(session: ConsoleSession, path: HttpResult<Path<(String, String)>>) -> Response {
+    let page = async {
+        let Path((name, version)) = path?;
+        let Json(detail) = routes::plugins::get(Path((name.clone(), version)), session.permitted()?).await?;
+        let (users, is_partial) = users(&session, &name).await?;
+        let versions = versions(&session, &name, users.as_ref()).await?;
+        let document = detail.document.clone();
+        let params = offload(move || params(&document)).await?;
+        let view = PluginView { detail: &detail, params: &params, versions: &versions, is_partial };
+        HttpResult::Ok(ebb_console::plugin(session.viewer(), &view))
+    };
+    let page = page.await;
+    session.respond(paths::PLUGINS, page)
+}
+
+/// Shows the difference of two versions, or without them leads to the highest version.
+pub(super) async fn comparison(
+    session: ConsoleSession,
+    path: HttpResult<Path<String>>,
+    query: HttpResult<Query<ComparisonQuery>>,
+) -> Response {
+    if let (Ok(Path(name)), Ok(Query(ComparisonQuery { from, to }))) = (&path, &query)
+        && from.is_empty()
+        && to.is_empty()
+    {
+        return Redirect::to(&paths::plugin(name, "latest")).into_response();
+    }
+    let page = async {
+        let (Path(name), Query(ComparisonQuery { from, to })) = (path?, query?);
+        let Json(old) = routes::plugins::get(Path((name.clone(), from)), session.permitted()?).await?;
+        let Json(new) = routes::plugins::get(Path((name.clone(), to)), session.permitted()?).await?;
+        let versions = versions(&session, &name, None).await?;
+        let (from, to) = (old.info.version.clone(), new.info.version.clone());
+        let diff = offload(move || plugins::difference(&old, &new)).await?;
+        let comparison = PluginComparison { name: &name, from: &from, to: &to, versions: &versions, diff: &diff };
+        HttpResult::Ok(ebb_console::plugin_comparison(session.viewer(), comparison))
+    };
+    let page = page.await;
+    session.respond(paths::PLUGINS, page)
+}
+
+/// Returns all versions of a plugin, with the numbers of their targets.
+async fn versions(
+    session: &ConsoleSession,
+    name: &str,
+    users: Option<&BTreeMap<String, usize>>,
+) -> HttpResult<Vec<VersionRow>> {
+    let server = session.permitted::<ReadPlugins>()?;
+    let found = plugins::all_versions(server.store.as_ref(), name).await?;
+    let row = |PluginVersion { info, withdrawn, is_latest }| {
+        let users = users.map(|users| users.get(&info.version).copied().unwrap_or_default());
+        VersionRow { info, withdrawn, is_latest, users }
+    };
+    Ok(found.into_iter().map(row).collect())
+}
+
+/// Returns the number of living targets by version, and true if not all were counted. Returns `None` for a caller who may
+/// not read targets.
+async fn users(session: &ConsoleSession, name: &str) -> HttpResult<(Option<BTreeMap<String, usize>>, bool)> {
+    if session.permitted::<ReadTargets>().is_err() {
+        return Ok((None, false));
+    }
+    let filter = TargetListFilter { plugin: name.to_owned(), ..TargetListFilter::default() };
+    let (mut users, mut next) = (BTreeMap::new(), String::new());
+    for _ in 0..COUNTED_PAGES {
+        let page = Box::pin(pages::list(session, "", (&filter, &[]), &next)).await?;
+        for used in page.targets.iter().flat_map(|target| &target.plugins) {
+            if let Some((found, version)) = used.split_once('@')
+                && found == name
+            {
+                *users.entry(version.to_owned()).or_insert(0) += 1;
+            }
+        }
+        match page.next_token {
+            Some(token) => next = token,
+            None => return Ok((Some(users), false)),
+        }
+    }
+    Ok((Some(users), true))
+}
+
+/// Returns the params of a plugin. A document that no longer loads has none.
+fn params(document: &str) -> Vec<PluginParam> {
+    let loaded = load::plugins("document", document, &NoFiles, &DocumentVars::none());
+    let Some(plugin) = loaded.ok().and_then(|mut plugins| plugins.pop()) else { return Vec::new() };
+    let params = plugin.params.iter().map(|param| PluginParam {
+        name: param.name.value.clone(),
+        kind: format!("{}{}", if param.sensitive { "sensitive " } else { "" }, compile::kind_name(param.kind)),
+        default: param.default.as_ref().map(|default| default.value.to_string()),
+        is_required: param.default.is_none() && !param.is_optional(),
+        description: param.description.clone().unwrap_or_default(),
+    });
+    params.collect()
+}

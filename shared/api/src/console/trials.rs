@@ -1,0 +1,96 @@
+//! Tries an event on a source: shows its effect, and has none.
+
+use axum::Json;
+use axum::body::Body;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::response::Response;
+use ebb_console::{SourceTrial, TrialEffect, paths};
+use ebb_documents::event::EventOutcome;
+use ebb_engine::Timestamp;
+use ebb_flow::source::trial::{self, EventTrial, TrialEvent};
+use ebb_protocol::limits;
+use ebb_protocol::time::rfc3339;
+
+use super::sessions::ConsoleSession;
+use crate::routes::Path;
+use crate::routes::named_documents::sources;
+use crate::{HttpProblem, HttpResult};
+
+/// Maximum bytes of a form. The encoding of a form triples many characters of JSON.
+const MAX_FORM: usize = 2 << 20;
+/// Maximum headers of an event.
+const MAX_HEADERS: usize = 100;
+
+/// Shows the effect that an event would have.
+pub(super) async fn try_event(
+    session: ConsoleSession,
+    path: HttpResult<Path<String>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
+    let page = async {
+        let Path(name) = path?;
+        let fields = session.form_within(&headers, body, MAX_FORM).await?;
+        let Json(source) = sources::get(Path(name.clone()), session.permitted()?).await?;
+        let [headers, payload, fetched] = ["headers", "payload", "fetched"].map(|name| fields.get(name));
+        let effect = effect(&session, &name, (headers, payload, fetched)).await;
+        let effect = effect.map_err(|HttpProblem(problem)| problem.detail);
+        let trial = SourceTrial { headers, payload, fetched, effect: Some(effect) };
+        HttpResult::Ok(ebb_console::source(session.viewer(), &source, &trial))
+    };
+    let page = page.await;
+    session.respond(paths::SOURCES, page)
+}
+
+async fn effect(
+    session: &ConsoleSession,
+    name: &str,
+    (headers, body, fetched): (&str, &str, &str),
+) -> HttpResult<TrialEffect> {
+    let headers = headers_of(headers)?;
+    let event = TrialEvent { headers: &headers, body, fetched };
+    let server = &session.server;
+    let tried = Box::pin(trial::try_event(&server.env, server.store.as_ref(), name, event)).await?;
+    let EventTrial { delivery_id, explanation } = tried;
+    let skipped = explanation.skipped.into_iter().map(|skipped| (skipped.entry, skipped.reason)).collect();
+    let known = TrialEffect { skipped, entry: explanation.entry, delivery: delivery_id, ..TrialEffect::default() };
+    let time = |time: Option<u64>| time.map(|time| rfc3339(Timestamp(time)));
+    Ok(match explanation.outcome {
+        Ok(EventOutcome::Apply { kind, name, uid, time_ms, document }) => TrialEffect {
+            verdict: "apply",
+            target: Some(format!("{kind}/{name}")),
+            uid,
+            time: time(time_ms),
+            document: Some(document),
+            ..known
+        },
+        Ok(EventOutcome::Delete { kind, name, uid, time_ms }) => {
+            TrialEffect { verdict: "delete", target: Some(format!("{kind}/{name}")), uid, time: time(time_ms), ..known }
+        }
+        Ok(EventOutcome::Ignored { reason }) => {
+            // Without an entry, the reasons are listed.
+            let reason = if known.entry.is_some() { reason } else { "no entry holds".to_owned() };
+            TrialEffect { verdict: "ignored", reason: Some(reason), ..known }
+        }
+        Err(error) => TrialEffect { verdict: "rejected", reason: Some(error.to_string()), ..known },
+    })
+}
+
+/// Parses headers, one per line.
+fn headers_of(text: &str) -> HttpResult<HeaderMap> {
+    let invalid = |detail: String| HttpProblem::new(StatusCode::BAD_REQUEST, "invalid-header", detail);
+    let mut headers = HeaderMap::new();
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let parsed = line.split_once(':').and_then(|(name, value)| {
+            let name = HeaderName::try_from(name.trim()).ok()?;
+            Some((name, HeaderValue::try_from(value.trim()).ok()?))
+        });
+        let (name, value) =
+            parsed.ok_or_else(|| invalid(format!("{:?} is not a header: write NAME: VALUE", limits::message(line))))?;
+        if headers.len() >= MAX_HEADERS {
+            return Err(invalid(format!("more than {MAX_HEADERS} headers are given")));
+        }
+        headers.append(name, value);
+    }
+    Ok(headers)
+}

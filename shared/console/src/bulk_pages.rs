@@ -1,0 +1,195 @@
+//! Pages of an action on several targets: its consequences for each one, and the outcomes.
+
+use ebb_protocol::api::{TargetDiagnosis, TargetState};
+use ebb_protocol::limits;
+use maud::{Markup, html};
+
+use crate::frame::{self, ConsoleViewer, PageRenewal};
+use crate::paths;
+
+/// The name of the field with a selected target. It is repeated.
+pub(crate) const TARGET: &str = "target";
+/// The name of the field with the action.
+pub(crate) const ACTION: &str = "action";
+/// Maximum units that a consequence names.
+const MAX_NAMED: usize = 5;
+
+/// An action on targets that were selected in the list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BulkAction {
+    Retry,
+    Delete,
+}
+
+impl BulkAction {
+    pub(crate) const ALL: [Self; 2] = [Self::Retry, Self::Delete];
+
+    /// Returns the action of a form.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|action| action.name() == text)
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Retry => "retry",
+            Self::Delete => "delete",
+        }
+    }
+
+    pub(crate) fn verb(self) -> &'static str {
+        match self {
+            Self::Retry => "Retry",
+            Self::Delete => "Delete",
+        }
+    }
+}
+
+/// An instance of a target that was selected in the list.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SelectedTarget {
+    pub kind: String,
+    pub name: String,
+    pub uid: String,
+}
+
+impl SelectedTarget {
+    /// Parses a value of a form, `KIND/NAME UID`. None of the parts contains a blank.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (key, uid) = text.rsplit_once(' ')?;
+        let (kind, name) = key.split_once('/')?;
+        let is_complete = ![kind, name, uid].contains(&"");
+        is_complete.then(|| Self { kind: kind.to_owned(), name: name.to_owned(), uid: uid.to_owned() })
+    }
+}
+
+/// Returns the value of a form that [`SelectedTarget::parse`] reads.
+pub(crate) fn value(kind: &str, name: &str, uid: &str) -> String {
+    format!("{kind}/{name} {uid}")
+}
+
+/// A selected target with its consequences, or with its outcome. `Err` has the reason why the action is refused.
+pub type BulkEntry = (SelectedTarget, Result<String, String>);
+
+/// Returns the consequences of an action on a target, or the reason why it has none. `waiting` is the UID of the instance
+/// that waits for the name, and `source` the source that controls the target.
+pub fn bulk_consequences(
+    action: BulkAction,
+    why: &TargetDiagnosis,
+    waiting: Option<&str>,
+    source: Option<&str>,
+) -> Result<String, String> {
+    match action {
+        BulkAction::Retry if why.failed.is_empty() => Err("No unit has failed.".to_owned()),
+        BulkAction::Retry => {
+            Ok(format!("These units run again: {}.", named(why.failed.iter().map(|unit| unit.unit.as_str()))))
+        }
+        BulkAction::Delete if why.phase == TargetState::Gone => Err("It is gone.".to_owned()),
+        BulkAction::Delete => {
+            let mut text = match why.remaining.is_empty() {
+                true => "Nothing has been made yet.".to_owned(),
+                false => {
+                    let units = named(why.remaining.iter().map(|effect| effect.unit.as_str()));
+                    format!("What these units have made is undone: {units}.")
+                }
+            };
+            if let Some(uid) = waiting {
+                text.push_str(&format!(" The instance {uid}, which waits for the name, starts then."));
+            }
+            if let Some(source) = source {
+                text.push_str(&format!(" The next event of the source {source} can create it again."));
+            }
+            Ok(text)
+        }
+    }
+}
+
+/// Returns the first names, and the number of the others.
+fn named<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
+    let others = names.len().saturating_sub(MAX_NAMED);
+    let shown = names.take(MAX_NAMED).collect::<Vec<_>>().join(", ");
+    if others > 0 { format!("{shown} and {others} more") } else { shown }
+}
+
+/// Returns the page that confirms an action on several targets. The form has those for which it is not refused.
+pub fn bulk_confirmation(viewer: ConsoleViewer<'_>, action: BulkAction, entries: &[BulkEntry]) -> String {
+    let permitted: Vec<&BulkEntry> = entries.iter().filter(|(_, found)| found.is_ok()).collect();
+    let refused: Vec<&BulkEntry> = entries.iter().filter(|(_, found)| found.is_err()).collect();
+    let verb = action.verb();
+    let title = format!("{verb} {}", count(permitted.len()));
+    let main = html! {
+        h1 { (title) "?" }
+        @if action == BulkAction::Delete {
+            p { "The teardown of each one begins. What its resources hold is lost, and no command brings it back." }
+        } @else {
+            p { "If the cause is still there, the units fail again." }
+        }
+        (table("Targets", "Consequences", &permitted))
+        @if !refused.is_empty() { (frame::section("Left out", &table("Left out", "Reason", &refused))) }
+        form.confirmation method="post" action=(paths::CONFIRMED) {
+            (frame::form_token(viewer))
+            @for (target, _) in &permitted {
+                input type="hidden" name=(TARGET) value=(value(&target.kind, &target.name, &target.uid));
+            }
+            @if !permitted.is_empty() {
+                button.dangerous[action == BulkAction::Delete] name=(ACTION) value=(action.name()) { (title) }
+            }
+            a href=(paths::ROOT) { "Cancel" }
+        }
+    };
+    frame::page(viewer, paths::ROOT, &title, PageRenewal::Never, &main)
+}
+
+/// Returns the page with the outcome for each target.
+pub fn bulk_outcomes(viewer: ConsoleViewer<'_>, action: BulkAction, entries: &[BulkEntry]) -> String {
+    let refused = entries.iter().filter(|(_, outcome)| outcome.is_err()).count();
+    let title = format!("{}: {} of {} accepted", action.verb(), entries.len() - refused, count(entries.len()));
+    let main = html! {
+        h1 { (title) }
+        (table("Targets", "Outcome", &entries.iter().collect::<Vec<_>>()))
+        p { a href=(paths::ROOT) { "All targets" } }
+    };
+    frame::page(viewer, paths::ROOT, &title, PageRenewal::Never, &main)
+}
+
+fn count(number: usize) -> String {
+    if number == 1 { "1 target".to_owned() } else { format!("{number} targets") }
+}
+
+fn table(label: &str, head: &str, entries: &[&BulkEntry]) -> Markup {
+    let rows: Vec<Markup> = entries
+        .iter()
+        .map(|(SelectedTarget { kind, name, uid }, found)| {
+            html! {
+                th scope="row" { a href=(paths::target(kind, name)) { (kind) "/" (name) } }
+                td { code { (uid) } }
+                td.problem[found.is_err()] {
+                    @match found {
+                        Ok(text) => { (limits::printable(text)) }
+                        Err(reason) => { "Refused: " (limits::printable(reason)) }
+                    }
+                }
+            }
+        })
+        .collect();
+    frame::table(label, &["Target", "Instance", head], &rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_selected_target_is_an_instance() {
+        let selected = SelectedTarget::parse(&value("sandbox", "pr-1", "u:1")).unwrap();
+        assert_eq!((selected.kind.as_str(), selected.name.as_str(), selected.uid.as_str()), ("sandbox", "pr-1", "u:1"));
+        for text in ["", "sandbox/pr-1", "sandbox/pr-1 ", "/pr-1 u", "sandbox/ u", "pr-1 u"] {
+            assert_eq!(SelectedTarget::parse(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn consequences_name_some_units() {
+        assert_eq!(named(["a", "b"].into_iter()), "a, b");
+        assert_eq!(named(["a", "b", "c", "d", "e", "f", "g"].into_iter()), "a, b, c, d, e and 2 more");
+    }
+}
