@@ -130,7 +130,7 @@ async fn outcome(
             }
             BulkAction::Retry => {
                 let request = routes::targets::retry(path, session.permitted()?, Body::empty());
-                Box::pin(request).await?;
+                Box::pin(request).await.map(drop)?;
                 Ok(("Accepted: its failed units run again.", None))
             }
         }
