@@ -324,6 +324,9 @@ impl SimRelay {
         match known.tasks.get_mut(&name) {
             None if self.executor.ledger.state().forgotten.contains(&name.unit) => return Ok(TaskState::Tombstoned),
             None if !is_known => return Err(RelayError::Refused("no such unit".to_owned())),
+            None if self.executor.faults.should_inject(FaultKind::RelayRefuses) => {
+                return Err(RelayError::Refused("the policy refuses it as planned".to_owned()));
+            }
             None => {
                 known.tasks.insert(name.clone(), SimTaskState::Queued(Box::new(request)));
                 known.queue.push_back(name.clone());

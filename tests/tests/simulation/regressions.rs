@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ebb_engine::{Epoch, EventName, HeadState, Hook, Millis, RunPhase, Shard, TargetPhase};
+use ebb_flow::advance::retry::RetryOutcome;
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::id::{EventRef, RunId};
 use ebb_protocol::lifecycle::{LifecycleData, STUCK};
@@ -229,6 +230,30 @@ fn a_removal_without_records_waits_for_a_person() {
     let report = simulate_target(&with_bind(""), "t", faults, TraceMode::Kept);
     assert_good(&report);
     assert!(report.notifications.contains(STUCK), "{}", report.trace);
+}
+
+/// A cluster refuses all attempts of a setup unit, of which the last is that of a retry. Nothing has begun, so nothing is
+/// undone.
+#[test]
+fn a_unit_that_its_cluster_has_refused_leaves_nothing() {
+    let pod = "pod: {script: \"#!/bin/sh\"}";
+    let units = format!(
+        "runners: {{sh: {{image: busybox}}}}\npreStart:\n  u0: {{{pod}}}\npostStop:\n  x0: {{undoes: u0, {pod}}}\n"
+    );
+    let faults = FaultInjector::often(1, &[(FaultKind::RelayRefuses, 100)]);
+    let simulation =
+        Simulation::of(&target(&units), SimOptions { faults, trace: TraceMode::Kept, ..SimOptions::default() });
+    simulation.start_sweeps();
+    simulation.set_up();
+    let before = simulation.injected(FaultKind::RelayRefuses);
+    let retried = simulation.invoke(|functions| async move { functions.retry(KIND, "s").await });
+    assert!(matches!(retried, Some(Ok(RetryOutcome::Retried(_)))), "{retried:?}");
+    simulation.advance(120_000);
+    assert!(simulation.injected(FaultKind::RelayRefuses) > before, "{}", simulation.trace());
+    simulation.tear_down();
+    let end = simulation.end(None);
+    assert_eq!((end.phase, end.violations), (Some(TargetPhase::Gone), Vec::new()), "{}", simulation.trace());
+    assert!(!end.notifications.contains(STUCK), "{}", simulation.trace());
 }
 
 /// A heartbeat arrives before the first sweep. The start is that at the relay, also in the record.

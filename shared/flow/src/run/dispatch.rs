@@ -20,7 +20,7 @@ use crate::run::dispatch_outcome::{DispatchOutcome, DispatchReason};
 use crate::run::infrakit::{self, PluginUnit};
 use crate::run::inputs::{self, InvocationCache};
 use crate::run::opened_texts::OpenedTexts;
-use crate::run::relay_task::{ensure, ensure_task, task_body};
+use crate::run::relay_task::{ensure, ensure_task, prevent_start, task_body};
 use crate::run::undo::{self, UndoDecision, UndoneResult};
 use crate::run::wakeup::{AttemptWakeup, postpone, record_start};
 use crate::run::webhook::{WebhookDispatch, post_webhook};
@@ -95,12 +95,18 @@ pub async fn send(
             None => return Err(mismatch(&unit.key)),
         },
     };
-    if reason == DispatchReason::SweepStart
-        && (unit.action.is_relayed() || unit.action.connection().is_some())
-        && matches!(outcome.end, Some(AttemptEnd::Failed(_)))
-    {
-        // An earlier dispatcher may have reached the relay, or the server of a connection that cannot be used now.
+    let has_failed = matches!(outcome.end, Some(AttemptEnd::Failed(_)));
+    if reason == DispatchReason::SweepStart && has_failed && unit.action.connection().is_some() {
+        // An earlier dispatcher may have reached the server of a connection that cannot be used now.
         record_start(env, run, attempt, env.now()).await?;
+    }
+    let may_begin_later = match outcome.failure_code() {
+        Some(ReasonCode::NotStartable) => reason != DispatchReason::SweepRepeat,
+        Some(ReasonCode::Render) => reason == DispatchReason::SweepStart,
+        _ => false,
+    };
+    if may_begin_later && unit.action.is_relayed() && unit.undoes.is_empty() {
+        return prevent_start(env, run, attempt, outcome).await;
     }
     Ok(DispatchOutcome { remaining: undone.remaining, ..outcome })
 }

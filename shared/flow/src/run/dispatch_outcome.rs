@@ -30,6 +30,14 @@ impl DispatchOutcome {
     pub(crate) fn failed(code: ReasonCode, message: &str) -> Self {
         Self::ended(AttemptEnd::Failed(AttemptFailure::new(code, message)))
     }
+
+    /// Returns the reason of a failed attempt.
+    pub(crate) fn failure_code(&self) -> Option<ReasonCode> {
+        match &self.end {
+            Some(AttemptEnd::Failed(failure)) => Some(failure.reason.code),
+            _ => None,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use ebb_documents::plan::{Action, OutputFrom, PodAction, UnitPlan, document_name};
 use ebb_documents::render::{InputValue, RenderedInput, RenderedUnit};
 use ebb_engine::Millis;
-use ebb_protocol::callback::ReasonCode;
+use ebb_protocol::callback::{Callback, ReasonCode};
 use ebb_protocol::relay::{
     self, CallbackEndpoint, EnsureTask, ScriptInput, ScriptOutput, ScriptTask, TaskNames, TaskState,
 };
@@ -172,11 +172,7 @@ pub(super) async fn ensure_task(
     };
     telemetry::dispatch_ended(run, attempt, begun, env.now(), failure);
     match response {
-        Ok(TaskState::Ended(callback)) => Ok(match (relay_result(*callback), run.unit(attempt.unit)) {
-            // The callback of the relay may never arrive, so the result is applied here.
-            (Some(end), Some(unit)) => DispatchOutcome::ended(with_checked_outputs(run, unit, end)),
-            _ => DispatchOutcome::later(None),
-        }),
+        Ok(TaskState::Ended(callback)) => Ok(task_end(run, attempt, *callback)),
         // A tombstoned attempt was superseded or cancelled. Its cancel records the result, or its deadline ends it.
         Ok(state @ (TaskState::Running(_) | TaskState::Unknown | TaskState::Tombstoned)) => {
             if reason == DispatchReason::SweepStart {
@@ -198,6 +194,35 @@ pub(super) async fn ensure_task(
         Err(error @ (RelayError::Unreachable(_) | RelayError::Busy(_))) => {
             tracing::warn!(run = %run.id, %error, "the dispatch failed; the unit is dispatched again");
             Ok(DispatchOutcome::later(Some(AttemptWakeup::Poll(retry_at(env, cluster)))))
+        }
+    }
+}
+
+/// Returns the outcome of an attempt whose task has ended. The callback of the relay may never arrive, so the result is
+/// applied here.
+fn task_end(run: &Run, attempt: AttemptRef, callback: Callback) -> DispatchOutcome {
+    match (relay_result(callback), run.unit(attempt.unit)) {
+        (Some(end), Some(unit)) => DispatchOutcome::ended(with_checked_outputs(run, unit, end)),
+        _ => DispatchOutcome::later(None),
+    }
+}
+
+/// Ends an attempt that its relay has refused, or whose input cannot be rendered any more, with its `failure`. An earlier
+/// request to start it may still arrive, so the relay first gets a tombstone. If the relay does not confirm it, the
+/// attempt counts as started, and its undo runs.
+pub(super) async fn prevent_start(
+    env: &Env,
+    run: &Run,
+    attempt: AttemptRef,
+    failure: DispatchOutcome,
+) -> FlowResult<DispatchOutcome> {
+    let (cluster, task) = (run.cluster(attempt.unit), task_id(run, attempt.unit, attempt.number));
+    match guarded(env, cluster, env.relay.cancel(cluster, &task, env.settings.grace)).await {
+        Ok(TaskState::Tombstoned) => Ok(failure),
+        Ok(TaskState::Ended(callback)) => Ok(task_end(run, attempt, *callback)),
+        _ => {
+            record_start(env, run, attempt, env.now()).await?;
+            Ok(failure)
         }
     }
 }
