@@ -489,12 +489,12 @@ outputs: {out: "${units.make.outputs.out}"}
         (gone.to_owned(), "&quot;&gt;&lt;b&gt;"),
         (format!("{gone}/delete"), "&quot;&gt;&lt;b&gt;"),
         (format!("/console/runs/{run}/log?unit=r%2Fmake"), "&quot;&gt;&lt;script&gt;alert(1)&lt;/script&gt;link"),
-        (format!("/console/runs/{run}/rendered?unit=r%2Fmake"), "r/make"),
+        (format!("/console/runs/{run}/rendered?unit=r%2Fmake"), "&lt;script&gt;alert(1)&lt;/script&gt;"),
         ("/console?q=%22%3E%3Cscript%3Ealert(1)%3C/script%3E".to_owned(), "&lt;script&gt;alert(1)"),
     ] {
         let page = browser.get(&path).await;
         assert!(page.is(200).body.contains(shown), "{path}: {page:?}");
-        for code in ["<script>alert", "<b>", "\u{1b}", "javascript:alert(2)"] {
+        for code in ["<script>alert", "<b>", "\u{1b}", "\"javascript:"] {
             assert!(!page.body.contains(code), "{path}: {code} in {page:?}");
         }
     }
@@ -711,7 +711,7 @@ pub(crate) async fn versions_of_a_plugin_are_compared() {
     let harness = Harness::new().await;
     harness.publish("db@1.0.0", SIMPLE).await;
     harness.ready("a", "db@1.0.0").await;
-    let params = "params:\n  size: {type: integer, default: 5, description: \"<b>gigabytes</b>\"}\n  zone: {}\n";
+    let params = "params:\n  size: {type: integer, default: 5, description: \"<b>gigabytes</b>\"}\n  zone: {type: string}\n";
     harness.publish("db@2.0.0", &format!("{params}{SIMPLE}")).await;
     harness.request(Method::DELETE, "/v1/plugins/db/versions/1.0.0", None).await.is(204);
     let browser = Browser::operator(&harness).await;

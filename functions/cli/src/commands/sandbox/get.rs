@@ -233,7 +233,7 @@ mod tests {
             rows,
             [
                 "    heartbeat: 7.0s ago",
-                "    attempt 1 failed in 2.0s at 2026-11-21 09:00:03Z: code 3; UID: forged (exit)",
+                "    attempt 1 failed in 2.0s at 2026-11-21 09:00:03Z: code 3 UID: forged (exit)",
                 "    object: Job units/b  failed: it crashes",
                 "    object: ConfigMap units/a  ready",
             ]
