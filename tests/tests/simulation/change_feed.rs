@@ -35,7 +35,8 @@ fn a_reader_learns_of_each_change() {
             simulation.add(&target, &format!("t{number}"), &format!("t{number}-0"), None);
         }
         simulation.start_watcher();
-        for instance in simulation.instances[1..].iter().cloned() {
+        for instance in &simulation.instances[1..] {
+            let instance = instance.clone();
             let (platform, runtime) = (simulation.platform.clone(), simulation.runtime.clone());
             simulation.runtime.spawn(async move {
                 platform.create(&instance).await;

@@ -140,8 +140,10 @@ mod tests {
 
     use super::*;
 
-    /// Returns the waits of a target as: who, whom, since, release.
-    fn shown(target: &TargetHead) -> Vec<(WaitingParty, Option<String>, AwaitedParty, Option<String>, bool)> {
+    /// Who waits for whom, and whether it is known since when.
+    type WaitRow = (WaitingParty, Option<String>, AwaitedParty, Option<String>, bool);
+
+    fn shown(target: &TargetHead) -> Vec<WaitRow> {
         let rows = rows(target).into_iter();
         rows.map(|it| {
             assert!(!it.release.is_empty(), "{it:?}");

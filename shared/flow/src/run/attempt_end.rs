@@ -42,7 +42,8 @@ pub struct AttemptFailure {
     /// The wait in seconds that the server requests before the next attempt.
     pub retry_after: Option<u64>,
     pub duration_ms: Option<u64>,
-    pub log: Option<String>,
+    /// What a relay has sent with the failure.
+    pub task: Option<Box<TaskReport>>,
     /// The evidence of the request, for a webhook.
     pub evidence: Option<Box<Evidence>>,
     /// True if the response to the request was a success, and the attempt failed afterwards: its wait for a state ended
@@ -50,8 +51,21 @@ pub struct AttemptFailure {
     pub is_made: bool,
     /// As in [`AttemptSuccess`].
     pub sent_by: Option<Box<str>>,
+}
+
+/// What a relay sends with the end of a task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskReport {
+    pub log: Option<String>,
     /// The applied objects of a task with several ones, as they are stored.
     pub objects: Vec<ObjectStatus>,
+}
+
+impl TaskReport {
+    /// Returns the report with the log of a task without objects.
+    pub(crate) fn of_log(log: Option<String>) -> Option<Box<Self>> {
+        log.map(|log| Box::new(Self { log: Some(log), objects: Vec::new() }))
+    }
 }
 
 impl AttemptFailure {
@@ -63,11 +77,10 @@ impl AttemptFailure {
             status: None,
             retry_after: None,
             duration_ms: None,
-            log: None,
+            task: None,
             evidence: None,
             is_made: false,
             sent_by: None,
-            objects: Vec::new(),
         }
     }
 

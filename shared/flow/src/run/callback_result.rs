@@ -9,7 +9,7 @@ use ebb_protocol::token::TokenKind;
 use ebb_protocol::value::{Outputs, UnitValue};
 
 use crate::loaded_run::Run;
-use crate::run::attempt_end::{self, AttemptEnd, AttemptFailure, AttemptSuccess};
+use crate::run::attempt_end::{self, AttemptEnd, AttemptFailure, AttemptSuccess, TaskReport};
 
 /// Returns the end of an attempt from the last callback of its relay, or `None` if the callback reports no end.
 pub fn relay_result(callback: Callback) -> Option<AttemptEnd> {
@@ -28,7 +28,8 @@ pub fn with_checked_outputs(run: &Run, unit: &UnitPlan, end: AttemptEnd) -> Atte
             match attempt_end::check_outputs(unit, run.loaded.plan.cluster(unit), success.outputs) {
                 Ok(outputs) => AttemptEnd::Succeeded(AttemptSuccess { outputs, ..success }),
                 Err(failure) => {
-                    AttemptEnd::Failed(AttemptFailure { duration_ms: success.duration_ms, log: success.log, ..failure })
+                    let task = TaskReport::of_log(success.log);
+                    AttemptEnd::Failed(AttemptFailure { duration_ms: success.duration_ms, task, ..failure })
                 }
             }
         }
@@ -53,8 +54,9 @@ pub(crate) fn parse_end(callback: Callback, source: TokenKind) -> Result<Attempt
             Some(reason) => failure(&reason, source),
             None => AttemptFailure::new(ReasonCode::Failed, "the unit reported a failure without a reason"),
         };
-        let objects = if source == TokenKind::Relay { stored_objects(callback.objects) } else { Vec::new() };
-        return Ok(AttemptEnd::Failed(AttemptFailure { duration_ms, log, retry_after, objects, ..reason }));
+        let report = || Box::new(TaskReport { log, objects: stored_objects(callback.objects) });
+        let task = (source == TokenKind::Relay).then(report);
+        return Ok(AttemptEnd::Failed(AttemptFailure { duration_ms, retry_after, task, ..reason }));
     }
     let mut outputs = Outputs::new();
     for (name, json) in callback.outputs {

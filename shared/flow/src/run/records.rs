@@ -116,11 +116,11 @@ pub async fn build_result<'a>(
                 duration_ms: failure.duration_ms,
                 evidence: failure.evidence.clone(),
                 sent_by: failure.sent_by.as_deref().map(str::to_owned),
-                objects: failure.objects.clone(),
+                objects: failure.task.as_ref().map(|task| task.objects.clone()).unwrap_or_default(),
                 unanswered: failure.is_unanswered(),
                 ..ended(AttemptOutcome::Failed, Some(failure.reason.clone()))
             };
-            (result, None, failure.log.as_deref())
+            (result, None, failure.task.as_ref().and_then(|task| task.log.as_deref()))
         }
         AttemptEnd::Skipped(why) => {
             (ended(AttemptOutcome::Skipped, Some(clean_reason(ReasonCode::Skipped, why))), None, None)

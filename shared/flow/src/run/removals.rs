@@ -15,7 +15,7 @@ use ebb_store::TargetHead;
 use crate::env::{CompiledPlan, Env};
 use crate::error::FlowResult;
 use crate::loaded_run::{self, AttemptRef, Run};
-use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
+use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess, TaskReport};
 use crate::run::credential::CredentialDigest;
 use crate::run::evidence::SentRequest;
 use crate::run::undo::UndoPasses;
@@ -410,7 +410,8 @@ pub(crate) async fn shortfall(
     };
     let failure = Box::pin(failure_of(env, run, unit, evidence, None)).await?;
     let AttemptSuccess { duration_ms, log, .. } = success.clone();
-    Ok(failure.map(|failure| AttemptEnd::Failed(AttemptFailure { duration_ms, log, ..failure })))
+    let task = TaskReport::of_log(log);
+    Ok(failure.map(|failure| AttemptEnd::Failed(AttemptFailure { duration_ms, task, ..failure })))
 }
 
 /// Returns true if an undone unit may have made something that this undo cannot address.
