@@ -96,7 +96,7 @@ if (main) {
   // A log opens at its newest line.
   for (const box of main.querySelectorAll(`.listing[aria-label="Log"]`)) box.scrollTop = box.scrollHeight;
   // The page has no entity tag here. Its stamp is the first part of one.
-  const state = { etag: `"${main.dataset.stamp || "none"}."`, rendered: performance.now() };
+  const state = { etag: `W/"${main.dataset.stamp || "none"}."`, rendered: performance.now() };
   const pause = () => Number(main.dataset.renewSeconds) * 1000;
   let timer = 0;
   const next = async () => {

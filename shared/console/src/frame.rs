@@ -9,7 +9,7 @@ use crate::{assets, paths};
 pub struct ConsoleViewer<'a> {
     /// `token NAME` or `role ROLE`.
     pub name: &'a str,
-    /// The text that proves that a form comes from a page of the session.
+    /// The text that proves that a form comes from a page of the session. Each response has another one.
     pub form_token: &'a str,
 }
 

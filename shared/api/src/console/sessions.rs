@@ -64,7 +64,7 @@ impl ConsoleSession {
         memory: Arc<ConsoleMemory>,
         (id, caller): (SessionId, ApiCaller),
     ) -> Self {
-        let (name, form_token) = (caller.to_string(), id.form_token());
+        let (name, form_token) = (caller.to_string(), id.form_token(server.env.random.next()));
         Self { server: server.clone(), id, caller, memory, request: parts.headers.clone(), name, form_token }
     }
 
@@ -89,13 +89,13 @@ impl ConsoleSession {
 
     /// Returns the page of a target, or 304 if the browser has it.
     pub(super) fn respond_stamped(&self, stamp: &str, html: String) -> Response {
-        responses::page(&self.request, stamp, html)
+        responses::page(&self.request, (stamp, &self.form_token), html)
     }
 
     /// Returns a page, 304 if the browser has it, or the page of its failure.
     pub(super) fn respond(&self, section: &str, page: HttpResult<String>) -> Response {
         match page {
-            Ok(html) => responses::page(&self.request, "", html),
+            Ok(html) => responses::page(&self.request, ("", &self.form_token), html),
             Err(problem) => responses::failure(Some(self.viewer()), section, problem),
         }
     }
