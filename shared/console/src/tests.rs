@@ -314,6 +314,20 @@ fn the_first_page_has_less_than_100_kb() {
     }
 }
 
+#[test]
+fn a_page_of_a_large_target_has_less_than_100_kb() {
+    let assets: usize = assets::all().iter().map(|asset| asset.content.len()).sum();
+    let text = "tenant-database-of-the-shop";
+    let (target, mut why) = (detail(text, 200), why(text));
+    why.failed = vec![why.failed[0].clone(); 20];
+    why.remaining = vec![why.remaining[0].clone(); 200];
+    let page = target_page::target(VIEWER, TargetActions::default(), &target, &why, "stamp");
+    assert!(page.len() + assets < 100_000, "{} + {assets}", page.len());
+    for shown in ["200 units: 25 blocked, 25 cancelled", "All units of", "The first 50 units"] {
+        assert!(page.contains(shown), "{shown}: {page}");
+    }
+}
+
 /// A run that is too large has a box for each resource, and its table has the units that need attention.
 #[test]
 fn a_large_run_is_collapsed() {

@@ -21,7 +21,7 @@ use crate::{HttpProblem, HttpResult};
 /// Maximum pages of the API that are read to count targets by phase.
 pub(super) const COUNTED_PAGES: usize = 3;
 /// Maximum units on a page of a run.
-const UNITS: usize = 200;
+const UNITS: usize = 100;
 
 /// A page, or the problem that its failure shows.
 type Page = HttpResult<String>;
