@@ -341,6 +341,34 @@ fn a_large_run_is_collapsed() {
     assert!(page.contains("999 of 1000 units done") && page.contains("db/999") && !page.contains("db/900"), "{page}");
 }
 
+/// An action is offered, and confirmed, only in a phase in which it has an effect.
+#[test]
+fn actions_without_effect_are_not_offered() {
+    use ebb_protocol::api::TargetState::{Failed, Gone, Ready, Starting, Stopping, Stuck, Updating};
+    let all = [Starting, Ready, Updating, Failed, Stopping, Stuck, Gone];
+    let why = why("db");
+    for (action, effective) in [("delete", &[Starting, Ready, Updating, Failed][..]), ("retry", &[Failed, Stuck][..])] {
+        for phase in all {
+            let mut target = detail("db", 1);
+            target.info.phase = phase;
+            let confirmation = match action {
+                "delete" => delete_confirmation(VIEWER, &target, &why),
+                _ => retry_confirmation(VIEWER, &target, &why),
+            };
+            let actions = TargetActions { delete: true, retry: true };
+            let page = target_page::target(VIEWER, actions, &target, &why, "stamp");
+            let has_effect = effective.contains(&phase);
+            let path = paths::action("sandbox", "db", action);
+            assert_eq!(page.contains(&format!("href=\"{path}\"")), has_effect, "{action} {phase:?}");
+            assert_eq!(confirmation.contains(&format!("action=\"{path}\"")), has_effect, "{action} {phase:?}");
+            let mut why = why.clone();
+            why.phase = phase;
+            let bulk = bulk_consequences(BulkAction::Delete, &why, None, None);
+            assert!(action != "delete" || bulk.is_ok() == has_effect, "{phase:?}: {bulk:?}");
+        }
+    }
+}
+
 /// The page of a target answers in the order in which a reader asks.
 #[test]
 fn the_parts_of_a_target_are_in_their_order() {

@@ -1,6 +1,8 @@
 //! The console: sessions, forms of other sites, headers, and texts of others in pages.
 
 use ebb_engine::RunPhase;
+use ebb_flow::advance::retry::RetryOutcome;
+use ebb_protocol::id::TargetKey;
 use reqwest::header::{self, HeaderMap};
 use reqwest::redirect::Policy;
 use url::form_urlencoded;
@@ -213,6 +215,8 @@ pub(crate) async fn actions_need_their_scope() {
     assert!(page.is(200).body.contains("500") && !page.body.contains("/retry\"") && !page.body.contains("/delete\""));
     let (form, uid, own) = (page.field("form"), harness.target("a").await.unwrap().info.uid, reader.base.clone());
     for path in [DELETE, "/console/targets/sandbox/a/retry"] {
+        let refused = reader.get(path).await;
+        assert!(refused.is(403).body.contains("needs the scope") && !refused.body.contains(path), "{refused:?}");
         let refused = reader.post(path, Some(&own), &[("form", form.as_str()), ("uid", uid.as_str())]).await;
         assert!(refused.is(403).body.contains("needs the scope"), "{refused:?}");
     }
@@ -226,6 +230,10 @@ pub(crate) async fn actions_need_their_scope() {
     let confirm = operator.get("/console/targets/sandbox/a/retry").await;
     assert!(confirm.is(200).body.contains("r/make"), "{confirm:?}");
     harness.receiver.always("POST /make", 200);
+    // An instance that takes the name after the form was checked is not retried.
+    let env = harness.stack().env();
+    let other = ebb_flow::advance::retry::retry(env, (TargetKey::new("sandbox", "a"), Some("other")), None).await;
+    assert_eq!(other.unwrap(), RetryOutcome::NotFound);
     let form = confirm.field("form");
     let fields = [("form", form.as_str()), ("uid", uid.as_str())];
     let retried = operator.post("/console/targets/sandbox/a/retry", Some(&own), &fields).await;
