@@ -11,7 +11,7 @@ use super::*;
 
 mod picture;
 
-const VIEWER: ConsoleViewer<'static> = ConsoleViewer { name: "token ci", form_token: "f0rm" };
+const VIEWER: ConsoleViewer<'static> = ConsoleViewer { name: "token ci", form_token: "f0rm", hidden: &[] };
 const AT: &str = "2026-11-21T09:10:02.123Z";
 /// A text that would leave an element, an attribute or a quotation, and that is a URL with code.
 const HOSTILE: &str =
@@ -171,7 +171,7 @@ fn pages(text: &str) -> Vec<(&'static str, String)> {
     });
     let entry: HistoryDetail = serde_json::from_value(entry_value).unwrap();
     let entries = HistoryPage { entries: vec![entry.entry.clone()], next_token: Some(text.to_owned()) };
-    let viewer = ConsoleViewer { name: text, form_token: "f0rm" };
+    let viewer = ConsoleViewer { name: text, form_token: "f0rm", hidden: &[] };
     let actions = TargetActions { delete: true, retry: true };
     let versions =
         vec![
@@ -339,6 +339,15 @@ fn a_large_run_is_collapsed() {
     of_run.units[999].state = ebb_protocol::api::UnitState::Failed;
     let page = target_page::target(VIEWER, TargetActions::default(), &target, &why("x"), "stamp");
     assert!(page.contains("999 of 1000 units done") && page.contains("db/999") && !page.contains("db/900"), "{page}");
+}
+
+#[test]
+fn the_navigation_has_the_sections_of_the_caller() {
+    let viewer = ConsoleViewer { hidden: &[paths::ROOT, paths::WAITING, paths::CLUSTERS], ..VIEWER };
+    let page = failure(Some(viewer), paths::PLUGINS, "x", "y");
+    let (nav, _) = page.split_once("</nav>").unwrap();
+    assert!(nav.contains("Plugins") && !nav.contains("Targets") && !nav.contains("Clusters"), "{nav}");
+    assert_eq!((viewer.start_page(), VIEWER.start_page()), (Some(paths::PLUGINS), Some(paths::ROOT)));
 }
 
 /// An action is offered, and confirmed, only in a phase in which it has an effect.

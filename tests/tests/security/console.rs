@@ -221,6 +221,14 @@ pub(crate) async fn actions_need_their_scope() {
         assert!(refused.is(403).body.contains("needs the scope"), "{refused:?}");
     }
     reader.get("/console/clusters").await.is(403);
+    // The navigation has the pages of its scopes, and the start page is one of them.
+    assert!(page.body.contains("/console/plugins\"") && !page.body.contains("/console/clusters\""), "{page:?}");
+    let token = create(&harness, "author", &["plugins:write"]).await.token;
+    let author = Browser::signed_in(&harness, &token).await;
+    author.get("/console").await.leads_to("/console/plugins");
+    assert!(!author.get("/console/plugins").await.is(200).body.contains("\"/console/waiting\""));
+    let token = create(&harness, "writer", &["targets:write"]).await.token;
+    Browser::signed_in(&harness, &token).await.get("/console").await.is(403);
     // A limited scope hides the targets of others.
     let token = create(&harness, "ann", &["read:own"]).await.token;
     let ann = Browser::signed_in(&harness, &token).await;
@@ -747,6 +755,20 @@ pub(crate) async fn every_page_is_shown() {
         assert!(page.is(200).body.contains(shown), "{path}: {page:?}");
         assert_eq!(page.header("content-type"), "text/html; charset=utf-8");
     }
+    let log = format!("/console/runs/{run}/log");
+    let wrong_log = format!("{log}?unit=r%2Fmake&attempt=x");
+    for (path, status, shown) in [
+        ("/console/none", 404, "no page has this address"),
+        ("/console/sign-out", 405, "/console/sign-out does not accept GET"),
+        (wrong_log.as_str(), 400, "A parameter of the address is missing or wrong: "),
+        (log.as_str(), 400, "missing field `unit`"),
+    ] {
+        let page = browser.get(path).await;
+        assert!(page.is(status).body.contains(shown), "{path}: {page:?}");
+        assert_eq!(page.header("content-type"), "text/html; charset=utf-8", "{path}");
+        assert!(page.header("content-security-policy").contains("default-src 'none'"), "{path}");
+    }
+    browser.get("/console/").await.leads_to("/console");
     for path in ["targets/sandbox/b", "plugins/none/latest", "sources/none", "subscriptions/none", "clusters/none"] {
         let page = browser.get(&format!("/console/{path}")).await;
         assert!(page.is(404).body.contains("Not Found"), "{page:?}");

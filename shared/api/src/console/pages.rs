@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::http::StatusCode;
-use axum::response::Response;
+use axum::response::{IntoResponse as _, Redirect, Response};
 use ebb_console::{ListSelection, SourceTrial, TargetListFilter, TargetListView, UnitLogView, WaitingView, paths};
 use ebb_protocol::api::{TargetPage, TargetState};
 use ebb_protocol::api_token::TargetAccess;
@@ -83,6 +83,10 @@ pub(super) async fn targets(
     filter: HttpResult<Query<TargetListFilter>>,
     query: HttpResult<Query<PageQuery>>,
 ) -> Response {
+    // The sign-in leads here.
+    if let Some(start) = session.viewer().start_page().filter(|start| *start != paths::ROOT) {
+        return Redirect::to(start).into_response();
+    }
     let page = async {
         let (Query(filter), Query(PageQuery { next_token, select })) = (filter?, query?);
         let since = last_change(&session).await?;

@@ -71,7 +71,12 @@ pub(super) fn failure(viewer: Option<ConsoleViewer<'_>>, section: &str, problem:
     let HttpProblem(problem) = &problem;
     let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let title = status.canonical_reason().unwrap_or("Failure");
-    (status, Html(ebb_console::failure(viewer, section, title, &problem.detail))).into_response()
+    // The text of the extractor of queries.
+    let detail = match problem.detail.strip_prefix("Failed to deserialize query string: ") {
+        Some(reason) => format!("A parameter of the address is missing or wrong: {reason}."),
+        None => problem.detail.clone(),
+    };
+    (status, Html(ebb_console::failure(viewer, section, title, &detail))).into_response()
 }
 
 pub(super) async fn to_console() -> Redirect {
