@@ -69,6 +69,7 @@ pub(crate) fn api_routes() -> Router<ServerState> {
         .route("/console/targets/{kind}/{name}/history/{id}", get(pages::history_entry))
         .route("/console/runs/{run}", get(pages::run))
         .route("/console/runs/{run}/log", get(pages::log))
+        .route("/console/runs/{run}/log.txt", get(pages::log_text))
         .route("/console/runs/{run}/rendered", get(pages::rendering))
         .route(paths::PLUGINS, get(pages::plugins))
         .route("/console/plugins/{name}", get(plugins::comparison))

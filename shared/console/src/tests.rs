@@ -155,7 +155,7 @@ fn pages(text: &str) -> Vec<(&'static str, String)> {
     });
     let rendered: UnitRendering = serde_json::from_value(rendering_value).unwrap();
     let of_run: RunDetail = serde_json::from_value(run_value(text, 9)).unwrap();
-    let log_view = UnitLogView { run: "k3-1-pre-start", unit: text, attempt: 2, log: text, state: text };
+    let log_view = UnitLogView { run: "k3-1-pre-start", unit: text, attempt: 2, log: text, state: text, after: text };
     let waiting_view = WaitingView {
         targets: &infos,
         is_partial: true,
@@ -286,8 +286,14 @@ fn pages_have_no_styles_and_scripts_of_their_own() {
 #[test]
 fn a_log_with_sequences_for_terminals_is_plain() {
     let log_text = "\u{1b}[31mred\u{1b}[0m \u{1b}]8;;javascript:alert(1)\u{7}link\u{1b}]8;;\u{7} <b>";
-    let page = log(VIEWER, &UnitLogView { run: "r", unit: "a/b", attempt: 1, log: log_text, state: "" });
-    assert!(page.contains("red link &lt;b&gt;") && !page.contains('\u{1b}') && !page.contains("javascript"), "{page}");
+    let page = log(VIEWER, &UnitLogView { run: "r", unit: "a/b", attempt: 1, log: log_text, state: "", after: "" });
+    assert!(
+        page.contains("red link &lt;b&gt;")
+            && !page.contains("data-appends")
+            && !page.contains('\u{1b}')
+            && !page.contains("javascript"),
+        "{page}"
+    );
 }
 
 #[test]

@@ -544,6 +544,43 @@ pub(crate) async fn a_page_without_news_is_not_sent_again() {
     .await;
 }
 
+/// An open page of a log gets the lines that it does not have. The log is also a file of plain text.
+pub(crate) async fn a_log_is_sent_by_its_new_lines() {
+    const PLUGIN: &str = r##"
+runners: {sh: {image: "busybox:1"}}
+preStart:
+  make:
+    pod:
+      runner: sh
+      script: |
+        #!/bin/sh -eu
+        printf 'one\n\033[31mtwo\033[0m\n<b>three\n'
+"##;
+    let harness = Harness::new().await;
+    harness.publish("log@1.0.0", PLUGIN).await;
+    harness.ready("a", "log").await;
+    let browser = Browser::operator(&harness).await;
+    let run = run_id("a", Hook::PreStart);
+    let path = format!("/console/runs/{run}/log?unit=r%2Fmake");
+    let page = browser.get(&path).await;
+    assert!(page.body.contains("one\ntwo\n&lt;b&gt;three\n</pre>") && !page.body.contains("data-appends"), "{page:?}");
+    let mark = attribute(&page, "data-mark");
+    let more = browser.get(&format!("{path}&after={mark}")).await;
+    assert!(more.body.contains("data-appends>\n</pre>") && !more.body.contains("two"), "{more:?}");
+    assert_eq!(attribute(&more, "data-mark"), mark);
+    browser.again(&format!("{path}&after={mark}"), more.header("etag")).await.is(304);
+    let whole = browser.get(&format!("{path}&after=4-x")).await;
+    assert!(whole.body.contains("one\ntwo") && !whole.body.contains("data-appends"), "{whole:?}");
+    let file = browser.get(&format!("/console/runs/{run}/log.txt?unit=r%2Fmake&attempt=1")).await;
+    assert_eq!(
+        (file.is(200).body.as_str(), file.header("content-type")),
+        ("one\ntwo\n<b>three\n", "text/plain; charset=utf-8")
+    );
+    assert_eq!(file.header("content-disposition"), "attachment; filename=\"log.txt\"");
+    assert!(page.body.contains(&format!("/console/runs/{run}/log.txt?unit=r%2Fmake&amp;attempt=1")), "{page:?}");
+    browser.get(&format!("/console/runs/{run}/log.txt?unit=r%2Fnone")).await.is(404);
+}
+
 /// A compressed page has the tag of the same page without compression, and another form token. A secret is not compressed.
 pub(crate) async fn responses_are_compressed() {
     let harness = Harness::simple().await;
