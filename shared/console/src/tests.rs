@@ -118,7 +118,9 @@ fn pages(text: &str) -> Vec<(&'static str, String)> {
         is_partial: true,
         outages: &outages,
         damaged: &damaged,
-        selection: Some(ListSelection { select: text, page_token: text }),
+        selection: Some(ListSelection { select: text }),
+        page_token: text,
+        previous: text,
         next_token: Some(text),
         since: text,
     };
@@ -311,7 +313,9 @@ fn the_first_page_has_less_than_100_kb() {
         is_partial: false,
         outages: &[],
         damaged: &[],
-        selection: Some(ListSelection { select: "", page_token: "" }),
+        selection: Some(ListSelection { select: "" }),
+        page_token: "",
+        previous: "",
         next_token: None,
         since: "7",
     };
@@ -446,6 +450,35 @@ fn a_page_of_a_target() {
     insta::assert_snapshot!(page.replace("><", ">\n<"));
 }
 
+/// A list of many targets is bounded, says what its numbers count, and leads to the pages beside it.
+#[test]
+fn a_long_list_has_pages() {
+    let target = detail("db", 1).info;
+    let filter = TargetListFilter { q: "db".to_owned(), ..TargetListFilter::default() };
+    let view = |page_token, previous, next_token, is_partial| TargetListView {
+        filter: &filter,
+        targets: std::slice::from_ref(&target),
+        counts: &[(ebb_protocol::api::TargetState::Failed, 59), (ebb_protocol::api::TargetState::Ready, 241)],
+        is_partial,
+        outages: &[],
+        damaged: &[],
+        selection: None,
+        page_token,
+        previous,
+        next_token,
+        since: "7",
+    };
+    let (second, third) = ("/console?q=db&amp;nextToken=b\"", "/console?q=db&amp;nextToken=c&amp;previous=b\"");
+    let page = targets(VIEWER, &view("b", "", Some("c"), true));
+    assert!(page.contains("</span> 59+</a>") && page.contains("counted in the first 300 targets"), "{page}");
+    assert!(page.contains("First page") && !page.contains("Previous page") && page.contains(third), "{page}");
+    let page = targets(VIEWER, &view("c", "b", None, false));
+    assert!(page.contains("</span> 59</a>") && !page.contains("counted in"), "{page}");
+    assert!(page.contains("Previous page") && page.contains(second) && !page.contains("Next page"), "{page}");
+    let page = targets(VIEWER, &view("", "", None, false));
+    assert!(!page.contains("First page") && !page.contains("Previous page"), "{page}");
+}
+
 /// A list has boxes and buttons for callers who may change targets, and only those whose action is permitted are confirmed.
 #[test]
 fn targets_are_selected_without_scripts() {
@@ -459,18 +492,20 @@ fn targets_are_selected_without_scripts() {
         outages: &[],
         damaged: &[],
         selection,
+        page_token: "p",
+        previous: "",
         next_token: None,
         since: "7",
     };
     let none = targets(VIEWER, &view(None));
     assert!(!none.contains("checkbox") && !none.contains(paths::SELECTION), "{none}");
-    let some = targets(VIEWER, &view(Some(ListSelection { select: "", page_token: "p" })));
+    let some = targets(VIEWER, &view(Some(ListSelection { select: "" })));
     assert!(some.contains("name=\"target\" value=\"sandbox/db db\" aria-label=\"sandbox/db\""), "{some}");
     assert!(
         some.contains("href=\"/console?q=db&amp;nextToken=p&amp;select=all\"") && some.contains("data-since"),
         "{some}"
     );
-    let all = targets(VIEWER, &view(Some(ListSelection { select: "all", page_token: "p" })));
+    let all = targets(VIEWER, &view(Some(ListSelection { select: "all" })));
     assert!(all.contains("value=\"sandbox/db db\" checked") && !all.contains("data-since"), "{all}");
     let selected =
         |name: &str| SelectedTarget { kind: "sandbox".to_owned(), name: name.to_owned(), uid: "u".to_owned() };

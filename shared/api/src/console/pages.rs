@@ -30,6 +30,8 @@ type Page = HttpResult<String>;
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct PageQuery {
     next_token: String,
+    /// The token of the page before.
+    previous: String,
     select: String,
 }
 
@@ -91,7 +93,7 @@ pub(super) async fn targets(
         return Redirect::to(start).into_response();
     }
     let page = async {
-        let (Query(filter), Query(PageQuery { next_token, select })) = (filter?, query?);
+        let (Query(filter), Query(PageQuery { next_token, previous, select })) = (filter?, query?);
         let since = last_change(&session).await?;
         let mut all = list(&session, &since, (&filter, &[]), "").await?;
         let shown = match filter.phase.is_empty() && next_token.is_empty() {
@@ -123,10 +125,9 @@ pub(super) async fn targets(
             is_partial: all.next_token.is_some(),
             outages: &shown.outages,
             damaged: &shown.damaged,
-            selection: session
-                .permitted::<WriteTargets>()
-                .is_ok()
-                .then_some(ListSelection { select: &select, page_token: &next_token }),
+            selection: session.permitted::<WriteTargets>().is_ok().then_some(ListSelection { select: &select }),
+            page_token: &next_token,
+            previous: &previous,
             next_token: shown.next_token.as_deref(),
             since: &since,
         };
