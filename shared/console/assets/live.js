@@ -102,6 +102,8 @@ async function renew(state) {
     if (name in content.dataset) main.dataset[name] = content.dataset[name];
   }
   document.title = next.title;
+  // A row that replaces that of the address is not its target any more.
+  if (location.hash) next.getElementById(location.hash.slice(1))?.closest("tr")?.classList.add("target");
   if (content.innerHTML === main.innerHTML) return;
   const kept = remember();
   main.replaceChildren(...content.childNodes);
@@ -123,6 +125,7 @@ if (main) {
     if (timer === 0 && !document.hidden) timer = setTimeout(next, pause());
   };
   timer = setTimeout(next, pause());
+  addEventListener("hashchange", () => main.querySelector("tr.target")?.classList.remove("target"));
   document.addEventListener("visibilitychange", () => {
     if (!document.hidden && timer === 0) next();
   });
