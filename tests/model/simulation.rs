@@ -461,7 +461,7 @@ impl ModelSimulation {
                 ModelInvocation::Sweep(run) => sweep::sweep_run(&env, &run, SweepCondition::Due).await?,
                 ModelInvocation::SweepTarget => sweep::sweep_target(&env, TargetKey::new(KIND, NAME)).await?,
                 ModelInvocation::Retry => {
-                    ebb_flow::advance::retry::retry(&env, TargetKey::new(KIND, NAME), None).await.map(drop)?
+                    ebb_flow::advance::retry::retry(&env, (TargetKey::new(KIND, NAME), None), None).await.map(drop)?
                 }
             }
             Ok(InvocationEnd::Answered)

@@ -225,7 +225,7 @@ impl SimFunctions {
         let (kind, name) = (kind.to_owned(), name.to_owned());
         self.invoke(
             "retry",
-            |env, _| async move { retry::retry(&env, TargetKey::new(&kind, &name), Some(DECISION)).await },
+            |env, _| async move { retry::retry(&env, (TargetKey::new(&kind, &name), None), Some(DECISION)).await },
         )
         .await
     }

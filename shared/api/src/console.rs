@@ -23,16 +23,26 @@ mod stamps;
 mod trials;
 
 use axum::Router;
+use axum::http::Uri;
 use axum::middleware::map_response;
+use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use ebb_console::paths;
 
-use crate::ServerState;
+use crate::{HttpProblem, ServerState};
 
 pub(crate) use memory::ConsoleMemory;
 
 /// The path of the deletion of a target, which `receive` serves.
 const DELETE: &str = "/console/targets/{kind}/{name}/delete";
+
+/// Returns the response of a problem with a route: a page for a path of the console, JSON for others.
+pub(crate) async fn problem(uri: &Uri, problem: HttpProblem) -> Response {
+    match uri.path().starts_with("/console/") || uri.path() == paths::ROOT {
+        true => responses::secured(responses::failure(None, paths::ROOT, problem)).await,
+        false => problem.into_response(),
+    }
+}
 
 /// Returns the routes of `receive`.
 pub(crate) fn receive_routes() -> Router<ServerState> {
@@ -44,6 +54,7 @@ pub(crate) fn api_routes() -> Router<ServerState> {
     Router::new()
         .route("/", get(responses::to_console))
         .route(paths::ROOT, get(pages::targets))
+        .route("/console/", get(responses::to_console))
         .route("/console/assets/{file}", get(responses::asset))
         .route(paths::SIGN_IN, get(sign_in::form).post(sign_in::sign_in))
         .route(paths::SIGN_OUT, post(sign_in::sign_out))
@@ -58,6 +69,7 @@ pub(crate) fn api_routes() -> Router<ServerState> {
         .route("/console/targets/{kind}/{name}/history/{id}", get(pages::history_entry))
         .route("/console/runs/{run}", get(pages::run))
         .route("/console/runs/{run}/log", get(pages::log))
+        .route("/console/runs/{run}/log.txt", get(pages::log_text))
         .route("/console/runs/{run}/rendered", get(pages::rendering))
         .route(paths::PLUGINS, get(pages::plugins))
         .route("/console/plugins/{name}", get(plugins::comparison))

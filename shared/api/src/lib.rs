@@ -20,9 +20,12 @@ mod routes;
 use std::sync::{Arc, LazyLock};
 
 use axum::extract::Request;
+use axum::http::{Extensions, HeaderMap, StatusCode, Version, header};
 use axum::routing::any;
 use axum::{Extension, Router};
 use tower_http::catch_panic::CatchPanicLayer;
+use tower_http::compression::CompressionLayer;
+use tower_http::compression::predicate::{Predicate as _, SizeAbove};
 use utoipa::OpenApi as _;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -160,9 +163,19 @@ fn finish(routes: OpenApiRouter<ServerState>, pages: Router<ServerState>, server
         .fallback(routes::meta::not_found)
         .method_not_allowed_fallback(routes::meta::not_allowed)
         .layer(CatchPanicLayer::new())
+        .layer(CompressionLayer::new().compress_when(SizeAbove::new(COMPRESSED).and(may_be_compressed)))
         .layer(Extension(Arc::new(BodyBudget::default())))
         .layer(Extension(Arc::new(console::ConsoleMemory::default())))
         .with_state(server)
+}
+
+/// Responses with fewer bytes are not compressed. They fit into one packet.
+const COMPRESSED: u16 = 1_024;
+
+/// Returns false for a response with a secret. The size of a compressed response depends on how often it repeats its text, also
+/// that of the secret.
+fn may_be_compressed(_: StatusCode, _: Version, headers: &HeaderMap, _: &Extensions) -> bool {
+    headers.get(header::CACHE_CONTROL).is_none_or(|control| control != "no-store")
 }
 
 /// Adds the tools of agents. They create and delete targets, too, which `api` does for no other request.

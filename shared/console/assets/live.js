@@ -65,11 +65,26 @@ async function hasNews() {
 // stamp it renders the page, and sends it if its content has changed.
 const known = (etag, isFull) => (isFull ? etag.replace(/"[^".]*\./, '"') : etag);
 
+// Maximum characters of a log. The server sends as many bytes of its end.
+const MAX_LOG = 256 * 1024;
+
+// Completes a log with the lines that the page has already: the server has sent those after the mark. The last line that has not
+// ended is sent again.
+function complete(log, next) {
+  if (!log || !next || !("appends" in next.dataset)) return;
+  const text = log.textContent.slice(0, log.textContent.lastIndexOf("\n") + 1) + next.textContent;
+  next.textContent = text.length > MAX_LOG ? text.slice(text.indexOf("\n", text.length - MAX_LOG) + 1) : text;
+  delete next.dataset.appends;
+}
+
 async function renew(state) {
   const isFull = main.dataset.fullSeconds && performance.now() - state.rendered > Number(main.dataset.fullSeconds) * 1000;
   if (main.dataset.since && !isFull && !(await hasNews())) return;
   const headers = { "If-None-Match": known(state.etag, isFull) };
-  const response = await fetch(location.href, { headers, credentials: "same-origin", cache: "no-store" });
+  const url = new URL(location.href);
+  const log = main.querySelector("[data-mark]");
+  if (log) url.searchParams.set("after", log.dataset.mark);
+  const response = await fetch(url, { headers, credentials: "same-origin", cache: "no-store" });
   // The session has ended: the page of the sign-in has another URL.
   if (response.redirected) return location.reload();
   if (response.status !== 304 && !response.ok) return;
@@ -82,10 +97,13 @@ async function renew(state) {
   const next = new DOMParser().parseFromString(text, "text/html");
   const content = next.querySelector("main");
   if (!content) return;
+  complete(log, content.querySelector("[data-mark]"));
   for (const name of ["renewSeconds", "fullSeconds", "since", "stamp"]) {
     if (name in content.dataset) main.dataset[name] = content.dataset[name];
   }
   document.title = next.title;
+  // A row that replaces that of the address is not its target any more.
+  if (location.hash) next.getElementById(location.hash.slice(1))?.closest("tr")?.classList.add("target");
   if (content.innerHTML === main.innerHTML) return;
   const kept = remember();
   main.replaceChildren(...content.childNodes);
@@ -96,7 +114,7 @@ if (main) {
   // A log opens at its newest line.
   for (const box of main.querySelectorAll(`.listing[aria-label="Log"]`)) box.scrollTop = box.scrollHeight;
   // The page has no entity tag here. Its stamp is the first part of one.
-  const state = { etag: `"${main.dataset.stamp || "none"}."`, rendered: performance.now() };
+  const state = { etag: `W/"${main.dataset.stamp || "none"}."`, rendered: performance.now() };
   const pause = () => Number(main.dataset.renewSeconds) * 1000;
   let timer = 0;
   const next = async () => {
@@ -107,6 +125,7 @@ if (main) {
     if (timer === 0 && !document.hidden) timer = setTimeout(next, pause());
   };
   timer = setTimeout(next, pause());
+  addEventListener("hashchange", () => main.querySelector("tr.target")?.classList.remove("target"));
   document.addEventListener("visibilitychange", () => {
     if (!document.hidden && timer === 0) next();
   });

@@ -1,11 +1,11 @@
 //! Pages of an action on several targets: its consequences for each one, and the outcomes.
 
-use ebb_protocol::api::{TargetDiagnosis, TargetState};
+use ebb_protocol::api::TargetDiagnosis;
 use ebb_protocol::limits;
 use maud::{Markup, html};
 
 use crate::frame::{self, ConsoleViewer, PageRenewal};
-use crate::paths;
+use crate::{confirmations, paths};
 
 /// The name of the field with a selected target. It is repeated.
 pub(crate) const TARGET: &str = "target";
@@ -83,8 +83,10 @@ pub fn bulk_consequences(
         BulkAction::Retry => {
             Ok(format!("These units run again: {}.", named(why.failed.iter().map(|unit| unit.unit.as_str()))))
         }
-        BulkAction::Delete if why.phase == TargetState::Gone => Err("It is gone.".to_owned()),
         BulkAction::Delete => {
+            if let Some(reason) = confirmations::no_deletion(why.phase) {
+                return Err(reason.to_owned());
+            }
             let mut text = match why.remaining.is_empty() {
                 true => "Nothing has been made yet.".to_owned(),
                 false => {

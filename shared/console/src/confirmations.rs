@@ -9,6 +9,26 @@ use crate::paths;
 /// The name of the field with the instance that the caller has seen.
 const UID: &str = "uid";
 
+/// Returns the reason why the deletion of a target in this phase has no effect.
+pub(crate) fn no_deletion(phase: TargetState) -> Option<&'static str> {
+    match phase {
+        TargetState::Stopping => Some("Its teardown has begun already."),
+        TargetState::Stuck => Some("Its teardown has begun already, and has failed: retry it."),
+        TargetState::Gone => Some("It is gone."),
+        _ => None,
+    }
+}
+
+/// Returns the reason why a retry of a target in this phase has no effect.
+pub(crate) fn no_retry(phase: TargetState) -> Option<&'static str> {
+    match phase {
+        TargetState::Failed | TargetState::Stuck => None,
+        TargetState::Ready => Some("It is ready: no unit has failed."),
+        TargetState::Gone => Some("It is gone."),
+        _ => Some("Its run has not ended. A unit that fails can be retried after that."),
+    }
+}
+
 /// Returns the page that confirms the deletion of a target.
 pub fn delete_confirmation(viewer: ConsoleViewer<'_>, detail: &TargetDetail, why: &TargetDiagnosis) -> String {
     let consequences = html! {
@@ -20,21 +40,25 @@ pub fn delete_confirmation(viewer: ConsoleViewer<'_>, detail: &TargetDetail, why
                 li { "What these units have made is undone: " (list(why.remaining.iter().map(|effect| effect.unit.as_str()))) "." }
             }
             @if let Some(uid) = &detail.waiting_uid {
-                li { "The instance " code { (uid) } ", which waits for the name, is deleted too." }
+                li { "The instance " code { (uid) } ", which waits for the name, starts then." }
             }
             @if let Some(event) = &detail.decided_by {
                 li { "The source " a href=(paths::source(&event.source)) { (event.source) } " controls it: its next event can create it again." }
             }
         }
     };
-    confirmation(viewer, detail, "delete", "Delete", &consequences)
+    confirmation(viewer, detail, ("delete", "Delete"), no_deletion(detail.info.phase).map_or(Ok(&consequences), Err))
 }
 
 /// Returns the page that confirms that failed units run again.
 pub fn retry_confirmation(viewer: ConsoleViewer<'_>, detail: &TargetDetail, why: &TargetDiagnosis) -> String {
     let consequences = html! {
         ul {
-            li { "These units run again: " (list(why.failed.iter().map(|failed| failed.unit.as_str()))) "." }
+            @if why.failed.is_empty() {
+                li { "The units that have not ended well run again." }
+            } @else {
+                li { "These units run again: " (list(why.failed.iter().map(|failed| failed.unit.as_str()))) "." }
+            }
             @if detail.info.phase == TargetState::Stuck {
                 li { "The teardown continues, and removes what is left." }
             } @else {
@@ -43,30 +67,39 @@ pub fn retry_confirmation(viewer: ConsoleViewer<'_>, detail: &TargetDetail, why:
             li { "If the cause is still there, they fail again." }
         }
     };
-    confirmation(viewer, detail, "retry", "Retry", &consequences)
+    confirmation(viewer, detail, ("retry", "Retry"), no_retry(detail.info.phase).map_or(Ok(&consequences), Err))
 }
 
 fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
     names.collect::<Vec<_>>().join(", ")
 }
 
+/// Returns the page of an action, with its consequences or the reason why it has no effect.
 fn confirmation(
     viewer: ConsoleViewer<'_>,
     detail: &TargetDetail,
-    action: &str,
-    verb: &str,
-    consequences: &Markup,
+    (action, verb): (&str, &str),
+    consequences: Result<&Markup, &str>,
 ) -> String {
     let info = &detail.info;
     let name = format!("{}/{}", info.kind, info.name);
+    let target = paths::target(&info.kind, &info.name);
     let main = html! {
         h1 { (verb) " " (name) "?" }
-        (consequences)
-        form.confirmation method="post" action=(paths::action(&info.kind, &info.name, action)) {
-            (frame::form_token(viewer))
-            input type="hidden" name=(UID) value=(info.uid);
-            button.dangerous[action == "delete"] { (verb) " " (name) }
-            a href=(paths::target(&info.kind, &info.name)) { "Cancel" }
+        @match consequences {
+            Ok(consequences) => {
+                (consequences)
+                form.confirmation method="post" action=(paths::action(&info.kind, &info.name, action)) {
+                    (frame::form_token(viewer))
+                    input type="hidden" name=(UID) value=(info.uid);
+                    button.dangerous[action == "delete"] { (verb) " " (name) }
+                    a href=(target) { "Cancel" }
+                }
+            }
+            Err(reason) => {
+                p { (reason) }
+                p { a href=(target) { "Back" } }
+            }
         }
     };
     frame::page(viewer, paths::ROOT, &format!("{verb} {name}"), PageRenewal::Never, &main)

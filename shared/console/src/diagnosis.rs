@@ -8,6 +8,9 @@ use maud::{Markup, html};
 
 use crate::{frame, paths, texts};
 
+/// Maximum units whose resources exist or were removed.
+const MAX_EFFECTS: usize = 50;
+
 /// Returns the diagnosis, its most important part first.
 pub(crate) fn diagnosis(why: &TargetDiagnosis) -> Markup {
     let others: Vec<&FailedUnit> =
@@ -108,6 +111,7 @@ pub(crate) fn remains(why: &TargetDiagnosis) -> Markup {
     let remaining: Vec<Markup> = why
         .remaining
         .iter()
+        .take(MAX_EFFECTS)
         .map(|effect| {
             let certainty = match effect.certainty {
                 Certainty::Exists => "exists",
@@ -120,7 +124,8 @@ pub(crate) fn remains(why: &TargetDiagnosis) -> Markup {
             }
         })
         .collect();
-    let removals: Vec<Markup> = why.removals.iter().map(removal).collect();
+    let removals: Vec<Markup> = why.removals.iter().take(MAX_EFFECTS).map(removal).collect();
+    let is_part = why.remaining.len().max(why.removals.len()) > MAX_EFFECTS;
     html! {
         @if !remaining.is_empty() {
             (frame::section("What exists", &frame::table("What exists", &["Made by", "Certainty", "Outputs"], &remaining)))
@@ -128,6 +133,7 @@ pub(crate) fn remains(why: &TargetDiagnosis) -> Markup {
         @if !removals.is_empty() {
             (frame::section("What was removed", &frame::table("What was removed", &["Made by", "Evidence", "Removed by", "Answer"], &removals)))
         }
+        @if is_part { p { "The first " (MAX_EFFECTS) " units are shown. " code { "ebb why" } " shows all." } }
     }
 }
 

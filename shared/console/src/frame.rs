@@ -9,8 +9,22 @@ use crate::{assets, paths};
 pub struct ConsoleViewer<'a> {
     /// `token NAME` or `role ROLE`.
     pub name: &'a str,
-    /// The text that proves that a form comes from a page of the session.
+    /// The text that proves that a form comes from a page of the session. Each response has another one.
     pub form_token: &'a str,
+    /// The paths of the sections that the caller may not read.
+    pub hidden: &'a [&'a str],
+}
+
+impl ConsoleViewer<'_> {
+    /// Returns the paths and names of the sections that the caller may read.
+    fn sections(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        SECTIONS.into_iter().filter(|(path, _)| !self.hidden.contains(path))
+    }
+
+    /// Returns the path of the first section that the caller may read.
+    pub fn start_page(&self) -> Option<&'static str> {
+        self.sections().next().map(|(path, _)| path)
+    }
 }
 
 /// The name of the field with the token of a form.
@@ -69,7 +83,7 @@ pub(crate) fn page(
         header {
             a.skip href="#main" { "Skip to the content" }
             nav aria-label="Sections" {
-                @for (path, name) in SECTIONS {
+                @for (path, name) in viewer.sections() {
                     a href=(path) aria-current=[(path == section).then_some("page")] { (name) }
                 }
             }

@@ -34,7 +34,7 @@ pub use cluster_pages::{cluster, clusters};
 pub use confirmations::{delete_confirmation, retry_confirmation};
 pub use frame::ConsoleViewer;
 pub use history_page::{history, history_entry};
-pub use log_pages::{UnitLogView, log, rendering};
+pub use log_pages::{UnitLogView, log, log_text, rendering};
 pub use messages::{failure, sign_in};
 pub use plugin_pages::{PluginComparison, PluginParam, PluginView, VersionRow, plugin, plugin_comparison, plugins};
 pub use run_pages::run;

@@ -1,6 +1,11 @@
 //! The log of an attempt, and what it was rendered to.
+//!
+//! An open page of a log asks for the lines after those that it has. It names them by a mark, `POSITION-DIGEST`: the bytes before
+//! the end of the last whole line, and a digest of the last ones. A log that loses its first lines has the digest elsewhere.
 
 use ebb_protocol::api::UnitRendering;
+use ebb_protocol::id::short_digest;
+use ebb_protocol::limits;
 use maud::html;
 
 use crate::frame::{self, ConsoleViewer, PageRenewal};
@@ -17,17 +22,71 @@ pub struct UnitLogView<'a> {
     pub log: &'a str,
     /// Lines about the attempt that are not from the log.
     pub state: &'a str,
+    /// The mark of the lines that an open page has. Other pages have an empty one.
+    pub after: &'a str,
+}
+
+/// The bytes before the end of a line that a mark covers.
+const MARKED: usize = 1 << 10;
+/// Maximum ends of lines that are compared with a mark.
+const COMPARED: usize = 4_096;
+/// The characters of a digest in a mark.
+const DIGEST: usize = 24;
+
+/// Returns the digest of the end of a text.
+fn digest(text: &str) -> String {
+    let begin = text.ceil_char_boundary(text.len().saturating_sub(MARKED));
+    short_digest(&["console log", &text[begin..]], DIGEST)
+}
+
+/// Returns the mark of the whole lines of a log.
+fn mark(log: &str) -> String {
+    let end = log.rfind('\n').map_or(0, |end| end + 1);
+    format!("{end}-{}", digest(&log[..end]))
+}
+
+/// Returns the text after the lines with a mark, or `None` if the log does not have them.
+fn appended<'a>(log: &'a str, mark: &str) -> Option<&'a str> {
+    let (position, known) = mark.split_once('-')?;
+    let same: usize = position.parse().ok()?;
+    let ends = log.rmatch_indices('\n').map(|(end, _)| end + 1).take(COMPARED);
+    // A log of equal lines has the digest several times. Its first lines are still there if the position has it.
+    let mut ends = std::iter::once(same).chain(ends).filter(|&end| log.is_char_boundary(end));
+    ends.find(|&end| digest(&log[..end]) == known).map(|end| &log[end..])
+}
+
+/// Returns the log as the page shows it, and whether earlier lines were dropped.
+fn shown(log: &str) -> (String, bool) {
+    let mut plain = texts::plain_log(log);
+    // The end of a log has whole characters.
+    let is_cut = log.len() + 4 > limits::LOG_TAIL;
+    if let Some(end) = plain.find('\n').filter(|_| is_cut) {
+        plain.drain(..=end);
+    }
+    (plain, is_cut)
+}
+
+/// Returns the log as a file: plain text, without sequences for terminals.
+pub fn log_text(log: &str) -> String {
+    shown(log).0
 }
 
 /// Returns the page with a log.
 pub fn log(viewer: ConsoleViewer<'_>, view: &UnitLogView<'_>) -> String {
-    let UnitLogView { run, unit, attempt, log, state } = *view;
+    let UnitLogView { run, unit, attempt, log, state, after } = *view;
+    let (log, is_cut) = shown(log);
+    let added = appended(&log, after);
     let main = html! {
         h1 { "Log of " (unit) ", attempt " (attempt) }
         (attempts(attempt, |number| paths::log(run, unit, Some(number))))
         p { "Run " a href=(paths::run(run, None)) { (run) } }
         @for line in texts::plain_log(state).lines() { p.problem { (line) } }
-        (texts::listing("Log", &texts::plain_log(log)))
+        p { a href=(paths::log_text(run, unit, attempt)) { "Download" } }
+        @if is_cut { p.none { "Earlier lines were dropped: a log keeps its last " (limits::LOG_TAIL >> 10) " KiB." } }
+        // Browsers ignore a line feed at the begin of the element.
+        pre.listing tabindex="0" role="region" aria-label="Log" data-mark=(mark(&log)) data-appends[added.is_some()] {
+            "\n" (added.unwrap_or(&log))
+        }
     };
     frame::page(viewer, paths::ROOT, &format!("Log of {unit}"), PageRenewal::Every(3), &main)
 }
@@ -50,5 +109,39 @@ pub fn rendering(viewer: ConsoleViewer<'_>, rendering: &UnitRendering) -> String
 fn attempts(attempt: u32, path: impl Fn(u32) -> String) -> maud::Markup {
     html! {
         @if attempt > 1 { p { a href=(path(attempt - 1)) { "Attempt " (attempt - 1) } } }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_gets_the_lines_after_its_mark() {
+        let lines = |range: std::ops::Range<u32>| range.map(|line| format!("line é {line}\n")).collect::<String>();
+        let before = lines(0..900) + "a part";
+        assert_eq!(appended(&before, &mark(&before)), Some("a part"));
+        assert_eq!(appended(&(before.clone() + " more\n"), &mark(&before)), Some("a part more\n"));
+        // The first lines are dropped.
+        assert_eq!(appended(&lines(500..1_000), &mark(&lines(0..900))), Some(lines(900..1_000).as_str()));
+        // None of the lines is left, or another attempt has begun.
+        assert_eq!(appended(&lines(2_000..3_000), &mark(&before)), None);
+        assert_eq!(appended("", &mark(&before)), None);
+        // Equal lines.
+        let ticks = |count: usize| "tick\n".repeat(count);
+        assert_eq!(appended(&ticks(1_010), &mark(&ticks(1_000))), Some(ticks(10).as_str()));
+        assert_eq!(appended(&ticks(3), &mark("")), Some(ticks(3).as_str()));
+        for wrong in ["", "-", "7", "7-", "99999999999999999999999-x", "2-x", "-1-x"] {
+            assert_eq!(appended("aé\n", wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_log_that_was_cut_begins_with_a_whole_line() {
+        let log = "0123456789\n".repeat(limits::LOG_TAIL / 11 + 1);
+        let tail = &log[log.len() - limits::LOG_TAIL..];
+        let (text, is_cut) = shown(tail);
+        assert!(is_cut && text.starts_with("0123456789\n") && text.len() > limits::LOG_TAIL - 11);
+        assert_eq!(shown("a\nb"), ("a\nb".to_owned(), false));
     }
 }

@@ -27,7 +27,7 @@ pub fn failure(viewer: Option<ConsoleViewer<'_>>, section: &str, title: &str, de
     let main: Markup = html! {
         h1 { (title) }
         @for line in detail.lines() { p { (line) } }
-        p { a href=(paths::ROOT) { "All targets" } }
+        p { a href=(paths::ROOT) { "Start page" } }
     };
     match viewer {
         Some(viewer) => frame::page(viewer, section, title, PageRenewal::Never, &main),

@@ -75,6 +75,11 @@ pub fn log(run: &str, unit: &str, attempt: Option<u32>) -> String {
     of_attempt(run, "log", unit, attempt)
 }
 
+/// Returns the path of the log of an attempt as a file.
+pub fn log_text(run: &str, unit: &str, attempt: u32) -> String {
+    of_attempt(run, "log.txt", unit, Some(attempt))
+}
+
 /// Returns the path of the rendered form of a unit, in its last attempt by default.
 pub fn rendering(run: &str, unit: &str, attempt: Option<u32>) -> String {
     of_attempt(run, "rendered", unit, attempt)

@@ -13,6 +13,8 @@ use rust_sugiyama::from_vertices_and_edges;
 
 use crate::{paths, texts};
 
+/// Maximum units with a box each.
+const MAX_UNITS: usize = 60;
 const MAX_BOXES: usize = 300;
 const MAX_EDGES: usize = 2_000;
 /// Maximum columns that edges cross, all together.
@@ -43,7 +45,7 @@ pub(crate) fn graph(run: &RunDetail) -> Markup {
     if run.next_token.is_some() {
         return html! { p.none { "The run is too large for a graph." } };
     }
-    let (boxes, edges) = if run.units.len() > MAX_BOXES { by_resource(run) } else { by_unit(run) };
+    let (boxes, edges) = if run.units.len() > MAX_UNITS { by_resource(run) } else { by_unit(run) };
     match place(boxes.len(), &edges) {
         Some((places, edges)) => drawn(&run.hook, &boxes, &places, &edges),
         None => html! { p.none { "The run is too large for a graph." } },

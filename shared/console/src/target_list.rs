@@ -41,8 +41,9 @@ impl TargetListFilter {
         PHASES.into_iter().find(|phase| texts::word(phase) == self.phase)
     }
 
-    /// Returns the path of the list with these filters, after a target. `select` is empty, or [`SELECT_ALL`].
-    fn path(&self, phase: &str, next_token: &str, select: &str) -> String {
+    /// Returns the path of a page of the list with these filters. `previous` is the token of the page before it, and `select` is
+    /// empty, or [`SELECT_ALL`].
+    fn path(&self, phase: &str, (next_token, previous): (&str, &str), select: &str) -> String {
         paths::targets(&[
             ("phase", phase),
             ("label", self.label.as_str()),
@@ -50,6 +51,7 @@ impl TargetListFilter {
             ("plugin", self.plugin.as_str()),
             ("q", self.q.as_str()),
             ("nextToken", next_token),
+            ("previous", previous),
             ("select", select),
         ])
     }
@@ -63,8 +65,6 @@ const SELECT_ALL: &str = "all";
 pub struct ListSelection<'a> {
     /// The parameter `select` of the page.
     pub select: &'a str,
-    /// The token of the page. The first page has an empty one.
-    pub page_token: &'a str,
 }
 
 impl ListSelection<'_> {
@@ -88,6 +88,10 @@ pub struct TargetListView<'a> {
     pub damaged: &'a [String],
     /// `None` if the caller may change no target.
     pub selection: Option<ListSelection<'a>>,
+    /// The token of the page. The first page has an empty one.
+    pub page_token: &'a str,
+    /// The token of the page before, if the page was reached from there. The second page has an empty one.
+    pub previous: &'a str,
     /// The token of the next page.
     pub next_token: Option<&'a str>,
     /// The number of the last change that the list has.
@@ -107,13 +111,14 @@ pub fn targets(viewer: ConsoleViewer<'_>, view: &TargetListView<'_>) -> String {
             html! {
                 form method="post" action=(paths::SELECTION) {
                     (frame::form_token(viewer))
-                    (buttons(filter, selection))
+                    (buttons(view, selection))
                     (frame::table("Targets", &heads, &rows))
                 }
             }
         }
         None => frame::table("Targets", &heads, &rows),
     };
+    let counted: usize = view.counts.iter().map(|(_, count)| count).sum();
     let main = html! {
         h1 { "Targets" }
         (outages(view.outages))
@@ -121,13 +126,23 @@ pub fn targets(viewer: ConsoleViewer<'_>, view: &TargetListView<'_>) -> String {
         (form(filter))
         ul.counts aria-label="Targets by phase" {
             @for (phase, count) in view.counts {
-                li { a href=(filter.path(&texts::word(phase), "", "")) { (texts::state(phase)) " " (count) } }
+                li {
+                    a href=(filter.path(&texts::word(phase), ("", ""), "")) {
+                        (texts::state(phase)) " " (count) @if view.is_partial { "+" }
+                    }
+                }
             }
-            @if view.is_partial { li { "and more" } }
+            @if view.is_partial { li { "counted in the first " (counted) " targets" } }
         }
         (list)
-        @if let Some(next) = view.next_token {
-            p { a rel="next" href=(filter.path(&filter.phase, next, "")) { "Next page" } }
+        p.pages {
+            @if !view.page_token.is_empty() { a href=(filter.path(&filter.phase, ("", ""), "")) { "First page" } " " }
+            @if !view.previous.is_empty() {
+                a rel="prev" href=(filter.path(&filter.phase, (view.previous, ""), "")) { "Previous page" } " "
+            }
+            @if let Some(next) = view.next_token {
+                a rel="next" href=(filter.path(&filter.phase, (next, view.page_token), "")) { "Next page" }
+            }
         }
     };
     let renewal = match selection.is_some_and(ListSelection::is_all) {
@@ -139,8 +154,8 @@ pub fn targets(viewer: ConsoleViewer<'_>, view: &TargetListView<'_>) -> String {
 }
 
 /// Returns the buttons for the selected rows. The first one is that of the key Enter.
-fn buttons(filter: &TargetListFilter, selection: ListSelection<'_>) -> Markup {
-    let path = |select: &str| filter.path(&filter.phase, selection.page_token, select);
+fn buttons(view: &TargetListView<'_>, selection: ListSelection<'_>) -> Markup {
+    let path = |select: &str| view.filter.path(&view.filter.phase, (view.page_token, view.previous), select);
     html! {
         p.selection {
             @for action in BulkAction::ALL {

@@ -10,7 +10,7 @@ use maud::{Markup, html};
 use crate::frame::{self, ConsoleViewer, PageRenewal};
 use crate::run_graph::graph;
 use crate::timeline::timeline;
-use crate::{diagnosis, paths, target_list, target_waits, texts};
+use crate::{confirmations, diagnosis, paths, target_list, target_waits, texts};
 
 /// The actions that the caller may take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,9 +54,8 @@ fn action_links(actions: TargetActions, detail: &TargetDetail) -> Markup {
     let info = &detail.info;
     let link =
         |action: &str, label: &str| html! { a.action href=(paths::action(&info.kind, &info.name, action)) { (label) } };
-    let has_failed = matches!(info.phase, TargetState::Failed | TargetState::Stuck);
-    let is_living = !matches!(info.phase, TargetState::Stopping | TargetState::Stuck | TargetState::Gone);
-    let (retry, delete) = (actions.retry && has_failed, actions.delete && is_living);
+    let retry = actions.retry && confirmations::no_retry(info.phase).is_none();
+    let delete = actions.delete && confirmations::no_deletion(info.phase).is_none();
     html! {
         @if retry || delete {
             p.actions {

@@ -11,7 +11,7 @@ use super::*;
 
 mod picture;
 
-const VIEWER: ConsoleViewer<'static> = ConsoleViewer { name: "token ci", form_token: "f0rm" };
+const VIEWER: ConsoleViewer<'static> = ConsoleViewer { name: "token ci", form_token: "f0rm", hidden: &[] };
 const AT: &str = "2026-11-21T09:10:02.123Z";
 /// A text that would leave an element, an attribute or a quotation, and that is a URL with code.
 const HOSTILE: &str =
@@ -118,7 +118,9 @@ fn pages(text: &str) -> Vec<(&'static str, String)> {
         is_partial: true,
         outages: &outages,
         damaged: &damaged,
-        selection: Some(ListSelection { select: text, page_token: text }),
+        selection: Some(ListSelection { select: text }),
+        page_token: text,
+        previous: text,
         next_token: Some(text),
         since: text,
     };
@@ -155,7 +157,7 @@ fn pages(text: &str) -> Vec<(&'static str, String)> {
     });
     let rendered: UnitRendering = serde_json::from_value(rendering_value).unwrap();
     let of_run: RunDetail = serde_json::from_value(run_value(text, 9)).unwrap();
-    let log_view = UnitLogView { run: "k3-1-pre-start", unit: text, attempt: 2, log: text, state: text };
+    let log_view = UnitLogView { run: "k3-1-pre-start", unit: text, attempt: 2, log: text, state: text, after: text };
     let waiting_view = WaitingView {
         targets: &infos,
         is_partial: true,
@@ -171,7 +173,7 @@ fn pages(text: &str) -> Vec<(&'static str, String)> {
     });
     let entry: HistoryDetail = serde_json::from_value(entry_value).unwrap();
     let entries = HistoryPage { entries: vec![entry.entry.clone()], next_token: Some(text.to_owned()) };
-    let viewer = ConsoleViewer { name: text, form_token: "f0rm" };
+    let viewer = ConsoleViewer { name: text, form_token: "f0rm", hidden: &[] };
     let actions = TargetActions { delete: true, retry: true };
     let versions =
         vec![
@@ -286,8 +288,14 @@ fn pages_have_no_styles_and_scripts_of_their_own() {
 #[test]
 fn a_log_with_sequences_for_terminals_is_plain() {
     let log_text = "\u{1b}[31mred\u{1b}[0m \u{1b}]8;;javascript:alert(1)\u{7}link\u{1b}]8;;\u{7} <b>";
-    let page = log(VIEWER, &UnitLogView { run: "r", unit: "a/b", attempt: 1, log: log_text, state: "" });
-    assert!(page.contains("red link &lt;b&gt;") && !page.contains('\u{1b}') && !page.contains("javascript"), "{page}");
+    let page = log(VIEWER, &UnitLogView { run: "r", unit: "a/b", attempt: 1, log: log_text, state: "", after: "" });
+    assert!(
+        page.contains("red link &lt;b&gt;")
+            && !page.contains("data-appends")
+            && !page.contains('\u{1b}')
+            && !page.contains("javascript"),
+        "{page}"
+    );
 }
 
 #[test]
@@ -305,12 +313,28 @@ fn the_first_page_has_less_than_100_kb() {
         is_partial: false,
         outages: &[],
         damaged: &[],
-        selection: Some(ListSelection { select: "", page_token: "" }),
+        selection: Some(ListSelection { select: "" }),
+        page_token: "",
+        previous: "",
         next_token: None,
         since: "7",
     };
     for (name, page) in [("target", page), ("targets", targets(VIEWER, &list))] {
         assert!(page.len() + assets < 100_000, "{name}: {} + {assets}", page.len());
+    }
+}
+
+#[test]
+fn a_page_of_a_large_target_has_less_than_100_kb() {
+    let assets: usize = assets::all().iter().map(|asset| asset.content.len()).sum();
+    let text = "tenant-database-of-the-shop";
+    let (target, mut why) = (detail(text, 200), why(text));
+    why.failed = vec![why.failed[0].clone(); 20];
+    why.remaining = vec![why.remaining[0].clone(); 200];
+    let page = target_page::target(VIEWER, TargetActions::default(), &target, &why, "stamp");
+    assert!(page.len() + assets < 100_000, "{} + {assets}", page.len());
+    for shown in ["200 units: 25 blocked, 25 cancelled", "All units of", "The first 50 units"] {
+        assert!(page.contains(shown), "{shown}: {page}");
     }
 }
 
@@ -325,6 +349,43 @@ fn a_large_run_is_collapsed() {
     of_run.units[999].state = ebb_protocol::api::UnitState::Failed;
     let page = target_page::target(VIEWER, TargetActions::default(), &target, &why("x"), "stamp");
     assert!(page.contains("999 of 1000 units done") && page.contains("db/999") && !page.contains("db/900"), "{page}");
+}
+
+#[test]
+fn the_navigation_has_the_sections_of_the_caller() {
+    let viewer = ConsoleViewer { hidden: &[paths::ROOT, paths::WAITING, paths::CLUSTERS], ..VIEWER };
+    let page = failure(Some(viewer), paths::PLUGINS, "x", "y");
+    let (nav, _) = page.split_once("</nav>").unwrap();
+    assert!(nav.contains("Plugins") && !nav.contains("Targets") && !nav.contains("Clusters"), "{nav}");
+    assert_eq!((viewer.start_page(), VIEWER.start_page()), (Some(paths::PLUGINS), Some(paths::ROOT)));
+}
+
+/// An action is offered, and confirmed, only in a phase in which it has an effect.
+#[test]
+fn actions_without_effect_are_not_offered() {
+    use ebb_protocol::api::TargetState::{Failed, Gone, Ready, Starting, Stopping, Stuck, Updating};
+    let all = [Starting, Ready, Updating, Failed, Stopping, Stuck, Gone];
+    let why = why("db");
+    for (action, effective) in [("delete", &[Starting, Ready, Updating, Failed][..]), ("retry", &[Failed, Stuck][..])] {
+        for phase in all {
+            let mut target = detail("db", 1);
+            target.info.phase = phase;
+            let confirmation = match action {
+                "delete" => delete_confirmation(VIEWER, &target, &why),
+                _ => retry_confirmation(VIEWER, &target, &why),
+            };
+            let actions = TargetActions { delete: true, retry: true };
+            let page = target_page::target(VIEWER, actions, &target, &why, "stamp");
+            let has_effect = effective.contains(&phase);
+            let path = paths::action("sandbox", "db", action);
+            assert_eq!(page.contains(&format!("href=\"{path}\"")), has_effect, "{action} {phase:?}");
+            assert_eq!(confirmation.contains(&format!("action=\"{path}\"")), has_effect, "{action} {phase:?}");
+            let mut why = why.clone();
+            why.phase = phase;
+            let bulk = bulk_consequences(BulkAction::Delete, &why, None, None);
+            assert!(action != "delete" || bulk.is_ok() == has_effect, "{phase:?}: {bulk:?}");
+        }
+    }
 }
 
 /// The page of a target answers in the order in which a reader asks.
@@ -389,6 +450,35 @@ fn a_page_of_a_target() {
     insta::assert_snapshot!(page.replace("><", ">\n<"));
 }
 
+/// A list of many targets is bounded, says what its numbers count, and leads to the pages beside it.
+#[test]
+fn a_long_list_has_pages() {
+    let target = detail("db", 1).info;
+    let filter = TargetListFilter { q: "db".to_owned(), ..TargetListFilter::default() };
+    let view = |page_token, previous, next_token, is_partial| TargetListView {
+        filter: &filter,
+        targets: std::slice::from_ref(&target),
+        counts: &[(ebb_protocol::api::TargetState::Failed, 59), (ebb_protocol::api::TargetState::Ready, 241)],
+        is_partial,
+        outages: &[],
+        damaged: &[],
+        selection: None,
+        page_token,
+        previous,
+        next_token,
+        since: "7",
+    };
+    let (second, third) = ("/console?q=db&amp;nextToken=b\"", "/console?q=db&amp;nextToken=c&amp;previous=b\"");
+    let page = targets(VIEWER, &view("b", "", Some("c"), true));
+    assert!(page.contains("</span> 59+</a>") && page.contains("counted in the first 300 targets"), "{page}");
+    assert!(page.contains("First page") && !page.contains("Previous page") && page.contains(third), "{page}");
+    let page = targets(VIEWER, &view("c", "b", None, false));
+    assert!(page.contains("</span> 59</a>") && !page.contains("counted in"), "{page}");
+    assert!(page.contains("Previous page") && page.contains(second) && !page.contains("Next page"), "{page}");
+    let page = targets(VIEWER, &view("", "", None, false));
+    assert!(!page.contains("First page") && !page.contains("Previous page"), "{page}");
+}
+
 /// A list has boxes and buttons for callers who may change targets, and only those whose action is permitted are confirmed.
 #[test]
 fn targets_are_selected_without_scripts() {
@@ -402,18 +492,20 @@ fn targets_are_selected_without_scripts() {
         outages: &[],
         damaged: &[],
         selection,
+        page_token: "p",
+        previous: "",
         next_token: None,
         since: "7",
     };
     let none = targets(VIEWER, &view(None));
     assert!(!none.contains("checkbox") && !none.contains(paths::SELECTION), "{none}");
-    let some = targets(VIEWER, &view(Some(ListSelection { select: "", page_token: "p" })));
+    let some = targets(VIEWER, &view(Some(ListSelection { select: "" })));
     assert!(some.contains("name=\"target\" value=\"sandbox/db db\" aria-label=\"sandbox/db\""), "{some}");
     assert!(
         some.contains("href=\"/console?q=db&amp;nextToken=p&amp;select=all\"") && some.contains("data-since"),
         "{some}"
     );
-    let all = targets(VIEWER, &view(Some(ListSelection { select: "all", page_token: "p" })));
+    let all = targets(VIEWER, &view(Some(ListSelection { select: "all" })));
     assert!(all.contains("value=\"sandbox/db db\" checked") && !all.contains("data-since"), "{all}");
     let selected =
         |name: &str| SelectedTarget { kind: "sandbox".to_owned(), name: name.to_owned(), uid: "u".to_owned() };

@@ -1,5 +1,7 @@
 //! The units of a run as a table, in the order in which they started.
 
+use std::collections::BTreeMap;
+
 use ebb_protocol::api::{AttemptDetail, RunDetail, UnitDetail, UnitState};
 use ebb_protocol::engine::Millis;
 use ebb_protocol::limits;
@@ -9,25 +11,40 @@ use maud::{Markup, html};
 use crate::run_graph::row_id;
 use crate::{frame, paths, texts};
 
-/// Maximum rows of a run on the page of its target.
-const MAX_ROWS: usize = 300;
+/// Maximum units of a run that are all on the page of its target.
+const MAX_UNITS: usize = 60;
+/// The units of a larger run on that page.
+const SHOWN_UNITS: usize = 30;
+/// Maximum units before a unit that are named.
+const MAX_AFTER: usize = 5;
 /// Maximum rows of earlier attempts of a unit. Their logs and requests link to those before.
 const EARLIER_ROWS: usize = 3;
 
 /// Returns the units of a run. Of a large run, those that have not ended well come first, and a link leads to all.
 pub(crate) fn timeline(run: &RunDetail) -> Markup {
     let mut units: Vec<&UnitDetail> = run.units.iter().collect();
-    if units.len() > MAX_ROWS {
+    if units.len() > MAX_UNITS {
         units.sort_by_key(|unit| matches!(unit.state, UnitState::Succeeded | UnitState::Skipped | UnitState::Waiting));
-        units.truncate(MAX_ROWS);
+        units.truncate(SHOWN_UNITS);
     }
     let is_part = units.len() < run.units.len() || run.next_token.is_some();
     // Units without a start come last, in the order of the plan.
     units.sort_by_key(|unit| (unit.started.is_none(), unit.started.clone()));
     html! {
+        @if is_part && run.next_token.is_none() { p { (counts(&run.units)) ". These are " (units.len()) " of them:" } }
         (rows(run, &units))
         @if is_part { p { a href=(paths::run(&run.id, None)) { "All units of " (run.hook) } } }
     }
+}
+
+/// Returns the number of units in each state.
+fn counts(units: &[UnitDetail]) -> String {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for unit in units {
+        *counts.entry(texts::word(&unit.state)).or_default() += 1;
+    }
+    let counts: Vec<String> = counts.into_iter().map(|(state, count)| format!("{count} {state}")).collect();
+    format!("{} units: {}", units.len(), counts.join(", "))
 }
 
 /// Returns a table of units. The rows of earlier attempts of a unit precede its own.
@@ -106,7 +123,12 @@ fn notes(unit: &UnitDetail) -> Markup {
         @if let Some(excess) = unit.excess_results {
             div { (excess) " further distinct results were rejected and are not undone" }
         }
-        @if !unit.after.is_empty() { div.after { "after " (unit.after.join(", ")) } }
+        @if !unit.after.is_empty() {
+            div.after {
+                "after " (unit.after[..unit.after.len().min(MAX_AFTER)].join(", "))
+                @if unit.after.len() > MAX_AFTER { " and " (unit.after.len() - MAX_AFTER) " more" }
+            }
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 //! Every check of this crate creates [`Diagnostic`]s and collects them in [`Diagnostics`], so that one pass over a
 //! document reports as many errors as possible. This module formats them, and callers print them.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -181,6 +182,42 @@ impl Diagnostic {
             .render_report(&mut text, self);
         if drawn.is_err() { self.plain() } else { text }
     }
+}
+
+/// The number of warnings with one code that are reported one by one.
+const MAX_ALIKE: usize = 5;
+/// The number of lines that a warning names for others with its code.
+const MAX_LINES: usize = 10;
+
+/// Returns warnings of one document without repetitions: of more than [`MAX_ALIKE`] with the same code, the first one has the
+/// number and the lines of the others.
+pub(crate) fn grouped(warnings: Vec<Diagnostic>) -> Vec<Diagnostic> {
+    let mut lines: BTreeMap<&'static str, Vec<u32>> = BTreeMap::new();
+    for warning in &warnings {
+        let line = warning.at.map_or(0, |at| warning.source.author(at).line);
+        lines.entry(warning.code).or_default().push(line);
+    }
+    let mut kept = Vec::new();
+    for warning in warnings {
+        match lines.get(warning.code).filter(|lines| lines.len() > MAX_ALIKE) {
+            None => kept.push(warning),
+            Some(lines) if !kept.iter().any(|one: &Diagnostic| one.code == warning.code) => {
+                let others: BTreeSet<u32> = lines[1..].iter().copied().collect();
+                let named: Vec<String> = others.iter().take(MAX_LINES).map(u32::to_string).collect();
+                let rest = if others.len() > MAX_LINES { " and others" } else { "" };
+                let message = format!(
+                    "{}; {} more warnings [{}] are about the lines {}{rest}",
+                    warning.message,
+                    lines.len() - 1,
+                    warning.code,
+                    named.join(", ")
+                );
+                kept.push(Diagnostic { message, ..warning });
+            }
+            Some(_) => {}
+        }
+    }
+    kept
 }
 
 impl fmt::Display for Diagnostic {
@@ -376,6 +413,24 @@ mod tests {
         assert_eq!(source.word_length(at(2, 3)), 2, "a key without its colon");
         assert_eq!(source.word_length(at(2, 7)), 5, "a quoted text");
         assert_eq!(source.word_length(at(3, 1)), 0, "an empty line");
+    }
+
+    #[test]
+    fn equal_warnings_are_one() {
+        let source = SourceText::new("f", "a\n".repeat(300));
+        let warning = |code, line| {
+            let at = LineColumn { line, column: 1 };
+            Diagnostic::warning(code, &source, at, format!("`u{line}` is wrong"))
+        };
+        let few: Vec<Diagnostic> = (1..=5).map(|line| warning("few", line)).collect();
+        let all: Vec<Diagnostic> = few.iter().cloned().chain((1..=200).map(|line| warning("many", line))).collect();
+        let kept = grouped(all);
+        assert_eq!((kept.len(), &kept[..5]), (6, &few[..]));
+        assert_eq!(
+            kept[5].plain(),
+            "f:1:1: warning[many]: `u1` is wrong; 199 more warnings [many] are about the lines 2, 3, 4, 5, 6, 7, 8, 9, 10, \
+             11 and others"
+        );
     }
 
     #[test]

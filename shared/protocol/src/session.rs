@@ -9,6 +9,8 @@ use crate::source_signature::same;
 
 /// The characters of the digests that are made of an id: 160 bits.
 const DIGEST: usize = 32;
+/// The characters of a form token before its digest.
+const SALT: usize = 16;
 
 /// The id of a session: 256 random bits as text.
 pub struct SessionId(Zeroizing<String>);
@@ -46,14 +48,21 @@ impl SessionId {
         same(proof, self.proof_of(token_digest))
     }
 
-    /// Returns the text that a form of the session has to send.
-    pub fn form_token(&self) -> String {
-        short_digest(&["console form", self.reveal()], DIGEST)
+    /// Returns a text that a form of the session has to send: 16 characters of `random` and a digest.
+    ///
+    /// Each response has another text. The size of a compressed response therefore reveals nothing about one that is valid,
+    /// although the response repeats text of others.
+    pub fn form_token(&self, random: u64) -> String {
+        self.form_token_with(&format!("{random:016x}"))
+    }
+
+    fn form_token_with(&self, salt: &str) -> String {
+        format!("{salt}{}", short_digest(&["console form", self.reveal(), salt], DIGEST))
     }
 
     /// Returns true if a form was made for the session.
     pub fn has_form_token(&self, given: &str) -> bool {
-        same(self.form_token(), given)
+        given.split_at_checked(SALT).is_some_and(|(salt, _)| same(self.form_token_with(salt), given))
     }
 }
 
@@ -74,8 +83,14 @@ mod tests {
         let other = SessionId::issue([1, 2, 3, 4]);
         let proof = id.proof_of("sha256:a");
         assert!(id.proves(&proof, "sha256:a") && !id.proves(&proof, "sha256:b") && !other.proves(&proof, "sha256:a"));
-        assert!(id.has_form_token(&id.form_token()) && !other.has_form_token(&id.form_token()));
-        for derived in [id.digest(), proof, id.form_token()] {
+        let (form, next) = (id.form_token(7), id.form_token(8));
+        assert!(id.has_form_token(&form) && id.has_form_token(&next) && !other.has_form_token(&form));
+        for wrong in ["", &form[1..], &form[..16], &format!("{}{}", &next[..16], &form[16..]), &form.to_uppercase()] {
+            assert!(!id.has_form_token(wrong), "{wrong}");
+        }
+        // No text of more than a few characters is in two tokens.
+        assert!((16..=44).all(|from| !next.contains(&form[from..from + 4])), "{form} {next}");
+        for derived in [id.digest().as_str(), proof.as_str(), &form[16..]] {
             assert!(derived.len() == 32 && !derived.contains(id.reveal()));
         }
         assert!(!format!("{id:?}").contains(id.reveal()));

@@ -1,6 +1,8 @@
 //! The console: sessions, forms of other sites, headers, and texts of others in pages.
 
 use ebb_engine::RunPhase;
+use ebb_flow::advance::retry::RetryOutcome;
+use ebb_protocol::id::TargetKey;
 use reqwest::header::{self, HeaderMap};
 use reqwest::redirect::Policy;
 use url::form_urlencoded;
@@ -213,10 +215,20 @@ pub(crate) async fn actions_need_their_scope() {
     assert!(page.is(200).body.contains("500") && !page.body.contains("/retry\"") && !page.body.contains("/delete\""));
     let (form, uid, own) = (page.field("form"), harness.target("a").await.unwrap().info.uid, reader.base.clone());
     for path in [DELETE, "/console/targets/sandbox/a/retry"] {
+        let refused = reader.get(path).await;
+        assert!(refused.is(403).body.contains("needs the scope") && !refused.body.contains(path), "{refused:?}");
         let refused = reader.post(path, Some(&own), &[("form", form.as_str()), ("uid", uid.as_str())]).await;
         assert!(refused.is(403).body.contains("needs the scope"), "{refused:?}");
     }
     reader.get("/console/clusters").await.is(403);
+    // The navigation has the pages of its scopes, and the start page is one of them.
+    assert!(page.body.contains("/console/plugins\"") && !page.body.contains("/console/clusters\""), "{page:?}");
+    let token = create(&harness, "author", &["plugins:write"]).await.token;
+    let author = Browser::signed_in(&harness, &token).await;
+    author.get("/console").await.leads_to("/console/plugins");
+    assert!(!author.get("/console/plugins").await.is(200).body.contains("\"/console/waiting\""));
+    let token = create(&harness, "writer", &["targets:write"]).await.token;
+    Browser::signed_in(&harness, &token).await.get("/console").await.is(403);
     // A limited scope hides the targets of others.
     let token = create(&harness, "ann", &["read:own"]).await.token;
     let ann = Browser::signed_in(&harness, &token).await;
@@ -226,6 +238,10 @@ pub(crate) async fn actions_need_their_scope() {
     let confirm = operator.get("/console/targets/sandbox/a/retry").await;
     assert!(confirm.is(200).body.contains("r/make"), "{confirm:?}");
     harness.receiver.always("POST /make", 200);
+    // An instance that takes the name after the form was checked is not retried.
+    let env = harness.stack().env();
+    let other = ebb_flow::advance::retry::retry(env, (TargetKey::new("sandbox", "a"), Some("other")), None).await;
+    assert_eq!(other.unwrap(), RetryOutcome::NotFound);
     let form = confirm.field("form");
     let fields = [("form", form.as_str()), ("uid", uid.as_str())];
     let retried = operator.post("/console/targets/sandbox/a/retry", Some(&own), &fields).await;
@@ -512,7 +528,7 @@ pub(crate) async fn a_page_without_news_is_not_sent_again() {
     for path in ["/console", "/console/targets/sandbox/a", "/console/plugins", "/console/waiting"] {
         let page = browser.get(path).await;
         let tag = page.is(200).header("etag").to_owned();
-        for known in [tag.clone(), format!("W/{tag}"), format!("\"x\", {tag}")] {
+        for known in [tag.clone(), tag.replace("W/", ""), format!("\"x\", {tag}")] {
             let same = again(path, &known).await;
             assert!(same.is(304).body.is_empty() && same.header("etag") == tag, "{same:?}");
         }
@@ -526,6 +542,82 @@ pub(crate) async fn a_page_without_news_is_not_sent_again() {
         (browser.again("/console", list.header("etag")).await.status == 200).then_some(())
     })
     .await;
+}
+
+/// An open page of a log gets the lines that it does not have. The log is also a file of plain text.
+pub(crate) async fn a_log_is_sent_by_its_new_lines() {
+    const PLUGIN: &str = r##"
+runners: {sh: {image: "busybox:1"}}
+preStart:
+  make:
+    pod:
+      runner: sh
+      script: |
+        #!/bin/sh -eu
+        printf 'one\n\033[31mtwo\033[0m\n<b>three\n'
+"##;
+    let harness = Harness::new().await;
+    harness.publish("log@1.0.0", PLUGIN).await;
+    harness.ready("a", "log").await;
+    let browser = Browser::operator(&harness).await;
+    let run = run_id("a", Hook::PreStart);
+    let path = format!("/console/runs/{run}/log?unit=r%2Fmake");
+    let page = browser.get(&path).await;
+    assert!(page.body.contains("one\ntwo\n&lt;b&gt;three\n</pre>") && !page.body.contains("data-appends"), "{page:?}");
+    let mark = attribute(&page, "data-mark");
+    let more = browser.get(&format!("{path}&after={mark}")).await;
+    assert!(more.body.contains("data-appends>\n</pre>") && !more.body.contains("two"), "{more:?}");
+    assert_eq!(attribute(&more, "data-mark"), mark);
+    browser.again(&format!("{path}&after={mark}"), more.header("etag")).await.is(304);
+    let whole = browser.get(&format!("{path}&after=4-x")).await;
+    assert!(whole.body.contains("one\ntwo") && !whole.body.contains("data-appends"), "{whole:?}");
+    let file = browser.get(&format!("/console/runs/{run}/log.txt?unit=r%2Fmake&attempt=1")).await;
+    assert_eq!(
+        (file.is(200).body.as_str(), file.header("content-type")),
+        ("one\ntwo\n<b>three\n", "text/plain; charset=utf-8")
+    );
+    assert_eq!(file.header("content-disposition"), "attachment; filename=\"log.txt\"");
+    assert!(page.body.contains(&format!("/console/runs/{run}/log.txt?unit=r%2Fmake&amp;attempt=1")), "{page:?}");
+    browser.get(&format!("/console/runs/{run}/log.txt?unit=r%2Fnone")).await.is(404);
+}
+
+/// A compressed page has the tag of the same page without compression, and another form token. A secret is not compressed.
+pub(crate) async fn responses_are_compressed() {
+    let harness = Harness::simple().await;
+    harness.ready("a", "simple").await;
+    harness.notification_accepted("a").await;
+    at_rest(&harness, "a").await;
+    let browser = Browser::operator(&harness).await;
+    let compressed = async |request: reqwest::RequestBuilder| {
+        let request = request.header(header::ACCEPT_ENCODING, "br, gzip");
+        let response = request.header(header::COOKIE, &browser.cookie).send().await.unwrap();
+        let headers = response.headers().clone();
+        (headers, response.bytes().await.unwrap())
+    };
+    let get = async |path: &str| compressed(browser.http.get(format!("{}{path}", browser.base))).await;
+    let inflated = |bytes: &[u8]| {
+        assert_eq!(bytes[..10], [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, bytes[8], 255], "no header of gzip");
+        String::from_utf8(miniz_oxide::inflate::decompress_to_vec(&bytes[10..]).unwrap()).unwrap()
+    };
+    const TARGET: &str = "/console/targets/sandbox/a";
+    let page = browser.get(TARGET).await;
+    let (headers, bytes) = get(TARGET).await;
+    assert!(headers["content-encoding"] == "gzip" && headers["vary"] == "accept-encoding", "{headers:?}");
+    assert_eq!((page.header("etag"), page.header("content-encoding")), (headers["etag"].to_str().unwrap(), ""));
+    assert!(bytes.len() * 2 < page.body.len(), "{} of {} bytes", bytes.len(), page.body.len());
+    let (form, text) = (page.field("form"), inflated(&bytes));
+    assert!(text.contains("sandbox/a") && !text.contains(&form) && text.len() == page.body.len(), "{text}");
+    assert_eq!(browser.again(TARGET, page.header("etag")).await.status, 304);
+    for path in [page.body.split('"').find(|part| part.ends_with(".css")).unwrap(), "/v1/openapi.json"] {
+        let (headers, bytes) = get(path).await;
+        assert!(headers["content-encoding"] == "gzip" && inflated(&bytes).len() > 2 * bytes.len(), "{path}");
+    }
+    let scopes: Vec<String> =
+        (0..50).map(|number| format!("plugins:write:a-plugin-with-a-long-name-{number}")).collect();
+    let url = format!("{}/v1/tokens", browser.base);
+    let request = browser.http.post(url).bearer_auth(harness.stack().token());
+    let (headers, bytes) = compressed(request.json(&json!({"name": "long", "scopes": scopes}))).await;
+    assert!(bytes.len() > 2_000 && bytes.starts_with(b"{") && !headers.contains_key("content-encoding"), "{headers:?}");
 }
 
 /// Returns the value of an attribute of `main`.
@@ -569,7 +661,7 @@ pub(crate) async fn an_open_page_without_news_costs_a_read_unit_at_most() {
     }
     const TARGET: &str = "/console/targets/sandbox/a";
     let page = browser.get(TARGET).await;
-    let stamp = format!("\"{}.\"", attribute(&page, "data-stamp"));
+    let stamp = format!("W/\"{}.\"", attribute(&page, "data-stamp"));
     watcher.meter.take();
     for tag in [page.header("etag"), stamp.as_str()].into_iter().cycle().take(20) {
         watcher.clock.advance(15_000);
@@ -700,6 +792,20 @@ pub(crate) async fn every_page_is_shown() {
         assert!(page.is(200).body.contains(shown), "{path}: {page:?}");
         assert_eq!(page.header("content-type"), "text/html; charset=utf-8");
     }
+    let log = format!("/console/runs/{run}/log");
+    let wrong_log = format!("{log}?unit=r%2Fmake&attempt=x");
+    for (path, status, shown) in [
+        ("/console/none", 404, "no page has this address"),
+        ("/console/sign-out", 405, "/console/sign-out does not accept GET"),
+        (wrong_log.as_str(), 400, "A parameter of the address is missing or wrong: "),
+        (log.as_str(), 400, "missing field `unit`"),
+    ] {
+        let page = browser.get(path).await;
+        assert!(page.is(status).body.contains(shown), "{path}: {page:?}");
+        assert_eq!(page.header("content-type"), "text/html; charset=utf-8", "{path}");
+        assert!(page.header("content-security-policy").contains("default-src 'none'"), "{path}");
+    }
+    browser.get("/console/").await.leads_to("/console");
     for path in ["targets/sandbox/b", "plugins/none/latest", "sources/none", "subscriptions/none", "clusters/none"] {
         let page = browser.get(&format!("/console/{path}")).await;
         assert!(page.is(404).body.contains("Not Found"), "{page:?}");
@@ -711,7 +817,8 @@ pub(crate) async fn versions_of_a_plugin_are_compared() {
     let harness = Harness::new().await;
     harness.publish("db@1.0.0", SIMPLE).await;
     harness.ready("a", "db@1.0.0").await;
-    let params = "params:\n  size: {type: integer, default: 5, description: \"<b>gigabytes</b>\"}\n  zone: {type: string}\n";
+    let params =
+        "params:\n  size: {type: integer, default: 5, description: \"<b>gigabytes</b>\"}\n  zone: {type: string}\n";
     harness.publish("db@2.0.0", &format!("{params}{SIMPLE}")).await;
     harness.request(Method::DELETE, "/v1/plugins/db/versions/1.0.0", None).await.is(204);
     let browser = Browser::operator(&harness).await;

@@ -4,12 +4,14 @@ use axum::Json;
 use axum::body::Body;
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse as _, Redirect, Response};
-use ebb_console::paths;
+use ebb_console::{SelectedTarget, paths};
 use ebb_protocol::api::{TargetDetail, TargetDiagnosis};
 use ebb_protocol::id::TargetKey;
+use ebb_store::TargetHead;
 
 use super::responses;
 use super::sessions::ConsoleSession;
+use crate::routes::permitted::WriteTargets;
 use crate::routes::target_requests::DeleteQuery;
 use crate::routes::targets::DetailQuery;
 use crate::routes::{self, Path, Query};
@@ -21,8 +23,10 @@ const UID: &str = "uid";
 /// Kind and name of a target.
 type TargetPath = Path<(String, String)>;
 
+/// Returns what a page of a consequence shows, to a caller who may take the action.
 async fn seen(session: &ConsoleSession, path: HttpResult<TargetPath>) -> HttpResult<(TargetDetail, TargetDiagnosis)> {
     let Path((kind, name)) = path?;
+    session.permitted::<WriteTargets>()?.check_target(TargetKey::new(&kind, &name)).await?;
     let path = || Path((kind.clone(), name.clone()));
     let detail = routes::targets::get(path(), session.permitted()?, Query(DetailQuery::default()));
     let Json(detail) = Box::pin(detail).await?;
@@ -44,23 +48,23 @@ pub(super) async fn confirm_retry(session: ConsoleSession, path: HttpResult<Targ
     session.respond(paths::ROOT, page)
 }
 
-/// Returns the names of the target of a form, if the form shows its present instance.
+/// Returns the target of a form, if the form shows its present instance.
 async fn confirmed(
     session: &ConsoleSession,
     path: HttpResult<TargetPath>,
     (headers, body): (&HeaderMap, Body),
-) -> HttpResult<(String, String)> {
+) -> HttpResult<SelectedTarget> {
     let Path((kind, name)) = path?;
     let fields = session.form(headers, body).await?;
     let key = TargetKey::new(&kind, &name);
     let present = session.server.env.store.read_target(key).await?;
-    if present.is_some_and(|target| target.uid == fields.get(UID)) {
-        return Ok((kind, name));
+    if let Some(TargetHead { uid, .. }) = present.filter(|target| target.uid == fields.get(UID)) {
+        return Ok(SelectedTarget { kind, name, uid });
     }
     Err(HttpProblem::not_found(format!("the page has shown another instance of {key}: open it again")))
 }
 
-/// Deletes every instance of a target.
+/// Deletes the instance that the page has shown. One that waits for its name starts then.
 pub(super) async fn delete(
     session: ConsoleSession,
     path: HttpResult<TargetPath>,
@@ -68,9 +72,9 @@ pub(super) async fn delete(
     body: Body,
 ) -> Response {
     let deleted = async {
-        let (kind, name) = confirmed(&session, path, (&headers, body)).await?;
+        let SelectedTarget { kind, name, uid } = confirmed(&session, path, (&headers, body)).await?;
         let page = paths::target(&kind, &name);
-        let query = Query(DeleteQuery::default());
+        let query = Query(DeleteQuery { uid: Some(uid) });
         let request = routes::target_requests::delete(Path((kind, name)), session.permitted()?, query);
         let (_, rest, _) = Box::pin(request).await?;
         HttpResult::Ok((rest, Redirect::to(&page)).into_response())
@@ -86,11 +90,11 @@ pub(super) async fn retry(
     body: Body,
 ) -> Response {
     let retried = async {
-        let (kind, name) = confirmed(&session, path, (&headers, body)).await?;
-        let page = paths::target(&kind, &name);
-        let request = routes::targets::retry(Path((kind, name)), session.permitted()?, Body::empty());
-        Box::pin(request).await.map(drop)?;
-        HttpResult::Ok(Redirect::to(&page).into_response())
+        let SelectedTarget { kind, name, uid } = confirmed(&session, path, (&headers, body)).await?;
+        let (server, key) = (session.permitted::<WriteTargets>()?, TargetKey::new(&kind, &name));
+        server.check_target(key).await?;
+        Box::pin(routes::targets::retry_units(&server, key, Some(&uid))).await?;
+        HttpResult::Ok(Redirect::to(&paths::target(&kind, &name)).into_response())
     };
     retried.await.unwrap_or_else(|problem| responses::failure(Some(session.viewer()), paths::ROOT, problem))
 }

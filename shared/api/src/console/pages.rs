@@ -1,15 +1,15 @@
 //! The pages. Each one calls handlers of the API with the caller of the session.
 
 use axum::Json;
-use axum::http::StatusCode;
-use axum::response::Response;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse as _, Redirect, Response};
 use ebb_console::{ListSelection, SourceTrial, TargetListFilter, TargetListView, UnitLogView, WaitingView, paths};
 use ebb_protocol::api::{TargetPage, TargetState};
 use ebb_protocol::api_token::TargetAccess;
 use serde::Deserialize;
 
-use super::renewals;
 use super::sessions::ConsoleSession;
+use super::{renewals, responses};
 use crate::routes::named_documents::{sources as source_routes, subscriptions as subscription_routes};
 use crate::routes::permitted::{ReadTargets, WriteTargets};
 use crate::routes::runs::{AttemptQuery, UnitsQuery};
@@ -21,7 +21,7 @@ use crate::{HttpProblem, HttpResult};
 /// Maximum pages of the API that are read to count targets by phase.
 pub(super) const COUNTED_PAGES: usize = 3;
 /// Maximum units on a page of a run.
-const UNITS: usize = 200;
+const UNITS: usize = 100;
 
 /// A page, or the problem that its failure shows.
 type Page = HttpResult<String>;
@@ -30,6 +30,8 @@ type Page = HttpResult<String>;
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct PageQuery {
     next_token: String,
+    /// The token of the page before.
+    previous: String,
     select: String,
 }
 
@@ -37,6 +39,9 @@ pub(super) struct PageQuery {
 pub(super) struct UnitQuery {
     unit: String,
     attempt: Option<u32>,
+    /// The mark of the lines of a log that an open page has.
+    #[serde(default)]
+    after: String,
 }
 
 /// Returns the number of the last change, for a page that shows a list which is read after this. A list that is read later
@@ -83,8 +88,12 @@ pub(super) async fn targets(
     filter: HttpResult<Query<TargetListFilter>>,
     query: HttpResult<Query<PageQuery>>,
 ) -> Response {
+    // The sign-in leads here.
+    if let Some(start) = session.viewer().start_page().filter(|start| *start != paths::ROOT) {
+        return Redirect::to(start).into_response();
+    }
     let page = async {
-        let (Query(filter), Query(PageQuery { next_token, select })) = (filter?, query?);
+        let (Query(filter), Query(PageQuery { next_token, previous, select })) = (filter?, query?);
         let since = last_change(&session).await?;
         let mut all = list(&session, &since, (&filter, &[]), "").await?;
         let shown = match filter.phase.is_empty() && next_token.is_empty() {
@@ -116,10 +125,9 @@ pub(super) async fn targets(
             is_partial: all.next_token.is_some(),
             outages: &shown.outages,
             damaged: &shown.damaged,
-            selection: session
-                .permitted::<WriteTargets>()
-                .is_ok()
-                .then_some(ListSelection { select: &select, page_token: &next_token }),
+            selection: session.permitted::<WriteTargets>().is_ok().then_some(ListSelection { select: &select }),
+            page_token: &next_token,
+            previous: &previous,
             next_token: shown.next_token.as_deref(),
             since: &since,
         };
@@ -213,25 +221,54 @@ pub(super) async fn run(
     session.respond(paths::ROOT, page)
 }
 
-/// Shows the log of an attempt.
+/// The end of a log.
+struct LogEnd {
+    attempt: u32,
+    log: String,
+    state: String,
+}
+
+async fn log_end(session: &ConsoleSession, run: &str, query: AttemptQuery) -> HttpResult<LogEnd> {
+    let found = routes::runs::logs(Path(run.to_owned()), session.permitted()?, Query(query));
+    let ([(_, attempt), (_, bytes)], text) = Box::pin(found).await?;
+    let bytes = bytes.parse().unwrap_or(text.len());
+    let (log, state) = text.split_at_checked(bytes).unwrap_or((text.as_str(), ""));
+    let state = state.trim_start_matches('\n').to_owned();
+    Ok(LogEnd { attempt: attempt.parse().unwrap_or(1), log: log.to_owned(), state })
+}
+
+/// Shows the log of an attempt, or to an open page the lines after those that it has.
 pub(super) async fn log(
     session: ConsoleSession,
     path: HttpResult<Path<String>>,
     query: HttpResult<Query<UnitQuery>>,
 ) -> Response {
     let page = async {
-        let (Path(run), Query(UnitQuery { unit, attempt })) = (path?, query?);
-        let query = Query(AttemptQuery { unit: unit.clone(), attempt });
-        let found = routes::runs::logs(Path(run.clone()), session.permitted()?, query);
-        let ([(_, attempt), (_, bytes)], text) = Box::pin(found).await?;
-        let bytes = bytes.parse().unwrap_or(text.len());
-        let (log, state) = text.split_at_checked(bytes).unwrap_or((text.as_str(), ""));
-        let (attempt, state) = (attempt.parse().unwrap_or(1), state.trim_start_matches('\n'));
-        let view = UnitLogView { run: &run, unit: &unit, attempt, log, state };
+        let (Path(run), Query(UnitQuery { unit, attempt, after })) = (path?, query?);
+        let query = AttemptQuery { unit: unit.clone(), attempt };
+        let LogEnd { attempt, log, state } = log_end(&session, &run, query).await?;
+        let view = UnitLogView { run: &run, unit: &unit, attempt, log: &log, state: &state, after: &after };
         Page::Ok(ebb_console::log(session.viewer(), &view))
     };
     let page = page.await;
     session.respond(paths::ROOT, page)
+}
+
+/// Returns the log of an attempt as a file.
+pub(super) async fn log_text(
+    session: ConsoleSession,
+    path: HttpResult<Path<String>>,
+    query: HttpResult<Query<UnitQuery>>,
+) -> Response {
+    let text = async {
+        let (Path(run), Query(UnitQuery { unit, attempt, .. })) = (path?, query?);
+        let LogEnd { log, .. } = log_end(&session, &run, AttemptQuery { unit, attempt }).await?;
+        HttpResult::Ok(ebb_console::log_text(&log))
+    };
+    match text.await {
+        Ok(text) => ([(header::CONTENT_DISPOSITION, "attachment; filename=\"log.txt\"")], text).into_response(),
+        Err(problem) => responses::failure(Some(session.viewer()), paths::ROOT, problem),
+    }
 }
 
 /// Shows what an attempt was rendered to.
@@ -241,7 +278,7 @@ pub(super) async fn rendering(
     query: HttpResult<Query<UnitQuery>>,
 ) -> Response {
     let page = async {
-        let (path, Query(UnitQuery { unit, attempt })) = (path?, query?);
+        let (path, Query(UnitQuery { unit, attempt, .. })) = (path?, query?);
         let found = routes::runs::rendered(path, session.permitted()?, Query(AttemptQuery { unit, attempt }));
         let Json(rendering) = Box::pin(found).await?;
         Page::Ok(ebb_console::rendering(session.viewer(), &rendering))

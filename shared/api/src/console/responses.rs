@@ -40,13 +40,13 @@ pub(super) async fn secured(mut response: Response) -> Response {
 /// Returns the entity tags that a browser has, without quotation marks.
 pub(super) fn known_tags(request: &HeaderMap) -> Vec<&str> {
     let known = request.get(header::IF_NONE_MATCH).and_then(|tags| tags.to_str().ok()).unwrap_or_default();
-    // A proxy that compresses makes the tag a weak one.
     known.split(',').map(|one| one.trim().trim_start_matches("W/").trim_matches('"')).collect()
 }
 
-/// Returns a page, or 304 if the browser has it. The entity tag of a page with a stamp is `STAMP.CONTENT`.
-pub(super) fn page(request: &HeaderMap, stamp: &str, html: String) -> Response {
-    let content = short_digest(&["console page", &html], TAG);
+/// Returns a page, or 304 if the browser has it. The entity tag of a page with a stamp is `STAMP.CONTENT`. Its form token differs
+/// in each response, and is no part of the content.
+pub(super) fn page(request: &HeaderMap, (stamp, form_token): (&str, &str), html: String) -> Response {
+    let content = short_digest(&["console page", &html.replace(form_token, "")], TAG);
     let tag = if stamp.is_empty() { content.clone() } else { format!("{stamp}.{content}") };
     // The stamp can differ although the page shows the same.
     let is_known = known_tags(request).into_iter().any(|known| known.rsplit('.').next() == Some(content.as_str()));
@@ -61,8 +61,9 @@ pub(super) fn unchanged(tag: &str) -> Response {
     (StatusCode::NOT_MODIFIED, [(header::ETAG, quoted(tag))]).into_response()
 }
 
+/// A weak tag is that of a page with and without compression.
 fn quoted(tag: &str) -> String {
-    format!("\"{tag}\"")
+    format!("W/\"{tag}\"")
 }
 
 /// Returns the page of a failure. Its status is that of the problem.
@@ -70,7 +71,12 @@ pub(super) fn failure(viewer: Option<ConsoleViewer<'_>>, section: &str, problem:
     let HttpProblem(problem) = &problem;
     let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let title = status.canonical_reason().unwrap_or("Failure");
-    (status, Html(ebb_console::failure(viewer, section, title, &problem.detail))).into_response()
+    // The text of the extractor of queries.
+    let detail = match problem.detail.strip_prefix("Failed to deserialize query string: ") {
+        Some(reason) => format!("A parameter of the address is missing or wrong: {reason}."),
+        None => problem.detail.clone(),
+    };
+    (status, Html(ebb_console::failure(viewer, section, title, &detail))).into_response()
 }
 
 pub(super) async fn to_console() -> Redirect {

@@ -120,17 +120,17 @@ async fn outcome(
     }
     let request = async {
         permitted(session, &target).await?;
-        let path = Path((target.kind.clone(), target.name.clone()));
         match action {
             BulkAction::Delete => {
+                let path = Path((target.kind.clone(), target.name.clone()));
                 let query = Query(DeleteQuery { uid: Some(target.uid.clone()) });
                 let request = routes::target_requests::delete(path, session.permitted()?, query);
                 let (_, rest, _) = Box::pin(request).await?;
                 HttpResult::Ok(("Accepted: its teardown begins.", rest.map(|rest| rest.0)))
             }
             BulkAction::Retry => {
-                let request = routes::targets::retry(path, session.permitted()?, Body::empty());
-                Box::pin(request).await.map(drop)?;
+                let (server, key) = (session.permitted()?, TargetKey::new(&target.kind, &target.name));
+                Box::pin(routes::targets::retry_units(&server, key, Some(&target.uid))).await?;
                 Ok(("Accepted: its failed units run again.", None))
             }
         }

@@ -14,7 +14,7 @@ use url::Url;
 
 use super::memory::ConsoleMemory;
 use super::responses;
-use crate::routes::auth::ApiCaller;
+use crate::routes::auth::{ApiCaller, ApiPermission};
 use crate::routes::permitted::{Permitted, RoutePermission};
 use crate::{HttpResult, ServerState};
 
@@ -30,6 +30,7 @@ pub(super) struct ConsoleSession {
     request: HeaderMap,
     name: String,
     form_token: String,
+    hidden: Vec<&'static str>,
 }
 
 impl FromRequestParts<ServerState> for ConsoleSession {
@@ -64,8 +65,9 @@ impl ConsoleSession {
         memory: Arc<ConsoleMemory>,
         (id, caller): (SessionId, ApiCaller),
     ) -> Self {
-        let (name, form_token) = (caller.to_string(), id.form_token());
-        Self { server: server.clone(), id, caller, memory, request: parts.headers.clone(), name, form_token }
+        let (name, form_token) = (caller.to_string(), id.form_token(server.env.random.next()));
+        let hidden = hidden_sections(&caller);
+        Self { server: server.clone(), id, caller, memory, request: parts.headers.clone(), name, form_token, hidden }
     }
 
     /// Returns true if an open page is renewed. It may show what another one has read up to a second ago.
@@ -79,7 +81,7 @@ impl ConsoleSession {
     }
 
     pub(super) fn viewer(&self) -> ConsoleViewer<'_> {
-        ConsoleViewer { name: &self.name, form_token: &self.form_token }
+        ConsoleViewer { name: &self.name, form_token: &self.form_token, hidden: &self.hidden }
     }
 
     /// Returns the state of the server for a handler of the API, if the caller may send its request.
@@ -89,16 +91,30 @@ impl ConsoleSession {
 
     /// Returns the page of a target, or 304 if the browser has it.
     pub(super) fn respond_stamped(&self, stamp: &str, html: String) -> Response {
-        responses::page(&self.request, stamp, html)
+        responses::page(&self.request, (stamp, &self.form_token), html)
     }
 
     /// Returns a page, 304 if the browser has it, or the page of its failure.
     pub(super) fn respond(&self, section: &str, page: HttpResult<String>) -> Response {
         match page {
-            Ok(html) => responses::page(&self.request, "", html),
+            Ok(html) => responses::page(&self.request, ("", &self.form_token), html),
             Err(problem) => responses::failure(Some(self.viewer()), section, problem),
         }
     }
+}
+
+/// Returns the paths of the sections that a caller may not read.
+fn hidden_sections(caller: &ApiCaller) -> Vec<&'static str> {
+    let needed = [
+        (paths::ROOT, ApiPermission::ReadTargets),
+        (paths::WAITING, ApiPermission::ReadTargets),
+        (paths::PLUGINS, ApiPermission::ReadPlugins),
+        (paths::SOURCES, ApiPermission::ReadSources),
+        (paths::SUBSCRIPTIONS, ApiPermission::ReadConnections),
+        (paths::CLUSTERS, ApiPermission::Operate),
+    ];
+    let hidden = needed.into_iter().filter(|(_, permission)| caller.require(*permission).is_err());
+    hidden.map(|(path, _)| path).collect()
 }
 
 /// A session that was checked a short time ago. Its holder may learn that nothing has changed. Each other answer needs

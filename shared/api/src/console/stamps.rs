@@ -51,11 +51,11 @@ pub(super) async fn of_target(
     Ok(stamp(&run_part(&head, &run, &heads)))
 }
 
-/// The page also has the form token of the session, and the names of the files of this version.
+/// The page also has forms of the session, and the names of the files of this version.
 fn target_part(session: &ConsoleSession, head: &TargetHead) -> String {
     let version = head.version.to_string();
-    let viewer = session.viewer();
-    let parts = ["console target", &head.kind, &head.name, &head.uid, &version, viewer.name, viewer.form_token];
+    let id = session.id.digest();
+    let parts = ["console target", &head.kind, &head.name, &head.uid, &version, session.viewer().name, &id];
     let files = assets::all().iter().map(|asset| asset.path.as_str());
     short_digest(&parts.into_iter().chain(files).collect::<Vec<&str>>(), PART)
 }

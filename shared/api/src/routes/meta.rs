@@ -2,8 +2,9 @@
 
 use axum::Json;
 use axum::http::{Method, StatusCode, Uri};
+use axum::response::Response;
 
-use crate::HttpProblem;
+use crate::{HttpProblem, console};
 
 /// Returns the OpenAPI document.
 #[utoipa::path(get, path = "/v1/openapi.json", operation_id = "getOpenApi", responses((status = 200, description = "OpenAPI 3.1")))]
@@ -21,7 +22,8 @@ pub(crate) async fn not_found(uri: Uri) -> HttpProblem {
     HttpProblem::not_found(format!("unknown path {}; GET /v1/openapi.json lists all paths", uri.path()))
 }
 
-pub(crate) async fn not_allowed(method: Method, uri: Uri) -> HttpProblem {
+/// A path of the console answers with a page.
+pub(crate) async fn not_allowed(method: Method, uri: Uri) -> Response {
     let detail = format!("{} does not accept {method}", uri.path());
-    HttpProblem::new(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", detail)
+    console::problem(&uri, HttpProblem::new(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", detail)).await
 }

@@ -132,9 +132,18 @@ pub(crate) async fn retry(
         let detail = "`dryRun` needs `plugin`; `GET …/why` lists the failed units";
         return Err(HttpProblem::new(StatusCode::UNPROCESSABLE_ENTITY, "missing-field", detail));
     }
+    Ok((StatusCode::ACCEPTED, Json(Box::pin(retry_units(&server, key, None)).await?)))
+}
+
+/// Retries the failed units of a target that the caller may change: of any instance, or only of that with the identity `uid`.
+pub(crate) async fn retry_units(
+    server: &Permitted<WriteTargets>,
+    key: TargetKey<'_>,
+    uid: Option<&str>,
+) -> HttpResult<RetryResponse> {
     let decision = Decision { change: HistoryChange::Retried, by: Some(server.caller.name()), reason: None };
-    match retry::retry(&server.env, key, Some(decision)).await? {
-        retry::RetryOutcome::Retried(retried) => Ok((StatusCode::ACCEPTED, Json(retried))),
+    match retry::retry(&server.env, (key, uid), Some(decision)).await? {
+        retry::RetryOutcome::Retried(retried) => Ok(retried),
         retry::RetryOutcome::NotFound => Err(unknown(key)),
         retry::RetryOutcome::NothingFailed(detail) => {
             Err(HttpProblem::new(StatusCode::CONFLICT, "nothing-failed", detail))

@@ -9,7 +9,7 @@ use super::collector::{DiagnosticCollector, ExpressionRead, StepCount};
 use super::order::{self, CycleStep};
 use super::sensitive::{self, Sensitivity, TextRole};
 use super::{params, profile, shared_keys, unit, unit_lints};
-use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::diagnostic::{Diagnostic, Diagnostics, grouped};
 use crate::expr::{ReferenceSource, ReferenceUsage, Scope};
 use crate::model::{ActionDoc, At, Dialect, HookOwner, Named, OutputDoc, PluginDoc, PodDoc};
 use crate::plan::RequiredEvidence;
@@ -17,8 +17,8 @@ use crate::template;
 
 /// The number of steps of a unit, in addition to those of its expressions.
 const UNIT_STEPS: u64 = 40;
-/// The maximum number of reported warnings of one kind. A document with more probably has them for a reason.
-const MAX_WARNINGS: usize = 100;
+/// The maximum number of warnings of a plugin, before equal ones become one.
+const MAX_WARNINGS: usize = 1_000;
 
 /// Checks a plugin, or the own hooks of a target, which read the outputs of `resources`.
 pub(super) fn check<'a>(
@@ -68,7 +68,7 @@ pub(super) fn check<'a>(
     checked.warn();
     if plugin.owner == HookOwner::Plugin {
         let shared = shared_keys::warn(&report, &checked);
-        checked.warnings.extend(shared.into_iter().take(MAX_WARNINGS));
+        checked.warnings.extend(grouped(shared.into_iter().take(MAX_WARNINGS).collect()));
     }
     match report.errors(plugin.name.at) {
         Some(errors) => Err(errors),
@@ -433,7 +433,7 @@ impl<'a> CheckedPlugin<'a> {
                 more = warn("no-undo", doc.name.at, format!("nothing undoes what `{name}` makes"), &help);
             }
         }
-        self.warnings = warnings;
+        self.warnings = grouped(warnings);
     }
 }
 

@@ -15,16 +15,22 @@ use crate::run::override_record;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RetryOutcome {
     Retried(RetryResponse),
-    /// The target does not exist.
+    /// The target does not exist, or is another instance.
     NotFound,
     /// No unit has to be retried. The value is the error text.
     NothingFailed(String),
 }
 
-/// Retries the units without a further attempt in the last run of a failed or stuck target. The history gets the `decision`.
-/// `None` continues an interrupted retry.
-pub async fn retry(env: &Env, key: TargetKey<'_>, decision: Option<Decision<'_>>) -> FlowResult<RetryOutcome> {
-    let Some(target) = env.store.read_target(key).await? else { return Ok(RetryOutcome::NotFound) };
+/// Retries the units without a further attempt in the last run of a failed or stuck target: of any instance, or only of that
+/// with the identity `uid`. The history gets the `decision`. `None` continues an interrupted retry.
+pub async fn retry(
+    env: &Env,
+    (key, uid): (TargetKey<'_>, Option<&str>),
+    decision: Option<Decision<'_>>,
+) -> FlowResult<RetryOutcome> {
+    let target = env.store.read_target(key).await?;
+    let target = target.filter(|target| uid.is_none_or(|uid| uid == target.uid));
+    let Some(target) = target else { return Ok(RetryOutcome::NotFound) };
     let Some(hook) = target.hook.filter(|_| target.phase != TargetPhase::Gone) else {
         return Ok(RetryOutcome::NothingFailed(format!("{key} has nothing to retry")));
     };

@@ -88,7 +88,7 @@ pub async fn repair(
         env.store.set_run_plan(&run, &repaired.loaded.digest).await?;
         env.forget_run(&run);
         let decision = Decision { change: HistoryChange::Repaired, by, reason: Some(plugin) };
-        return match retry::retry(env, key, Some(decision)).await? {
+        return match retry::retry(env, (key, None), Some(decision)).await? {
             RetryOutcome::Retried(retried) => Ok(RetryResponse { changes, ignored, ..retried }),
             RetryOutcome::NotFound => Err(RequestError::Rejected(RepairRejection::NotFound)),
             RetryOutcome::NothingFailed(text) => Err(RequestError::Rejected(RepairRejection::NothingFailed(text))),
