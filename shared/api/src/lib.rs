@@ -11,6 +11,7 @@
 mod background;
 mod bodies;
 mod console;
+mod fallback;
 mod oidc;
 mod openapi;
 mod problem;
@@ -160,8 +161,8 @@ fn finish(routes: OpenApiRouter<ServerState>, pages: Router<ServerState>, server
     let (router, _) = routes.split_for_parts();
     router
         .merge(pages)
-        .fallback(routes::meta::not_found)
-        .method_not_allowed_fallback(routes::meta::not_allowed)
+        .fallback(fallback::not_found)
+        .method_not_allowed_fallback(fallback::not_allowed)
         .layer(CatchPanicLayer::new())
         .layer(CompressionLayer::new().compress_when(SizeAbove::new(COMPRESSED).and(may_be_compressed)))
         .layer(Extension(Arc::new(BodyBudget::default())))
