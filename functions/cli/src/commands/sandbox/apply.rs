@@ -57,6 +57,7 @@ impl SandboxApplyArgs {
             name: target.name.clone(),
             document: document.expanded().to_owned(),
             uid: None,
+            generation: None,
             routing_key: None,
         };
         let shown = |error| in_document(error, document.source());
