@@ -100,7 +100,7 @@ impl PlatformSender {
             let caller = CALLERS[number as usize % CALLERS.len()];
             self.0.ledger.state().owners.insert(revision.clone(), caller.to_owned());
             let access = owners::access(caller);
-            let request = TargetRequest { kind, name, document, uid, routing_key, key, access };
+            let request = TargetRequest { kind, name, document, uid, generation: None, routing_key, key, access };
             if random.below(4) == 0 {
                 functions.preview(request.clone()).await.ok();
             }

@@ -162,7 +162,8 @@ fn main() {
             a_queue_of_events_has_a_limit runs_of_events_are_removed_after_their_retention;
         lifecycle::self_service: a_target_is_created_and_deleted_with_a_token
             a_repeated_request_begins_no_second_instance concurrent_requests_begin_one_instance
-            a_named_instance_waits_for_the_former_one a_dry_run_writes_nothing;
+            a_named_instance_waits_for_the_former_one a_dry_run_writes_nothing
+            an_update_of_another_generation_is_refused;
         lifecycle::target_history: each_change_has_an_entry_with_its_caller runs_are_listed_by_state_and_hook
             a_document_with_a_sensitive_literal_is_not_stored;
         lifecycle::owners: a_page_ends_after_many_other_targets an_instance_keeps_its_owner

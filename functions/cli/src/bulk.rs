@@ -33,7 +33,7 @@ pub(crate) struct YesArgs {
 }
 
 impl YesArgs {
-    /// Shows the targets that a selector has found, and asks before they are changed. `verb` is `Delete` or `Retry`.
+    /// Shows the targets that a selector has found, and asks before they are changed. `verb` is `Delete`, `Retry` or `Upgrade`.
     pub(crate) fn confirm(self, verb: &str, found: &[TargetInfo]) -> Result<()> {
         if self.yes || found.is_empty() {
             return Ok(());
@@ -162,8 +162,13 @@ pub(crate) fn print_dry_run(
 /// Prints the outcomes of a command that has ended with `exit`. Returns the exit code of the whole command.
 pub(crate) fn print(outcomes: &[TargetOutcome], exit: Exit, output: OutputArgs) -> Result<Exit> {
     output.write_data(&outcomes)?;
+    Ok(exit_of(outcomes, exit))
+}
+
+/// Returns the exit code of a command that has ended with `exit`.
+pub(crate) fn exit_of(outcomes: &[TargetOutcome], exit: Exit) -> Exit {
     let has_failed = outcomes.iter().any(|outcome| outcome.error.is_some());
-    Ok(if exit == Exit::Done && has_failed { Exit::Failed } else { exit })
+    if exit == Exit::Done && has_failed { Exit::Failed } else { exit }
 }
 
 /// Waits until each target without an error has reached a goal, or cannot reach it. All targets are of one kind. A target

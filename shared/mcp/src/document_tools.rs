@@ -126,7 +126,8 @@ fn request_of(text: &str) -> Result<ApplyTarget, ToolError> {
     };
     let kind = target.target_kind.as_ref().map_or_else(sandbox, |kind| kind.value.clone());
     let name = target.name.value.clone();
-    Ok(ApplyTarget { kind, name, document: document.expanded().to_owned(), uid: None, routing_key: None })
+    let document = document.expanded().to_owned();
+    Ok(ApplyTarget { kind, name, document, uid: None, generation: None, routing_key: None })
 }
 
 /// Creates the target of a document, or updates it.

@@ -112,3 +112,28 @@ pub(crate) async fn a_dry_run_writes_nothing() {
     preview(json!({"kind": "A", "name": "a", "document": ""})).await.is_problem(422, "invalid-field");
     harness.post("/v1/targets?dryRun=yes", body("a")).await.is_problem(400, "invalid-query");
 }
+
+/// Without the condition, the second request would undo the change of the first one.
+pub(crate) async fn an_update_of_another_generation_is_refused() {
+    let harness = Harness::simple().await;
+    let seen = |generation: u64, ttl: &str| {
+        let mut body = body("a");
+        let document = body["document"].as_str().unwrap().replacen("resources:", &format!("ttl: {ttl}\nresources:"), 1);
+        body["document"] = document.into();
+        body["generation"] = generation.into();
+        body
+    };
+    harness.post("/v1/targets", seen(1, "1h")).await.is_problem(409, "outdated");
+    assert!(harness.target("a").await.is_none());
+    harness.post("/v1/targets", body("a")).await.is(202);
+    harness.phase("a", TargetState::Ready).await;
+    let first: TargetReceipt = harness.post("/v1/targets", seen(1, "1h")).await.is(202).json();
+    assert_eq!((first.generation, first.result), (2, LifecycleResult::Updated));
+    for path in ["/v1/targets", "/v1/targets?dryRun=true"] {
+        harness.post(path, seen(1, "2h")).await.is_problem(409, "outdated");
+    }
+    let kept = harness.target("a").await.unwrap().info;
+    assert_eq!(kept.generation, 2);
+    let second: TargetReceipt = harness.post("/v1/targets", seen(2, "2h")).await.is(202).json();
+    assert_eq!((second.generation, second.result), (3, LifecycleResult::Updated));
+}

@@ -438,6 +438,7 @@ fn request(target: &TargetScenario, ttl: &str) -> TargetRequest {
         name: "s".to_owned(),
         document: document.replacen("resources:", &format!("ttl: {ttl}\nresources:"), 1),
         uid: None,
+        generation: None,
         routing_key: None,
         key: None,
         access: TargetAccess::to_all("token a"),

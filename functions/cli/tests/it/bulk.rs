@@ -74,3 +74,50 @@ async fn several_sandboxes_are_changed_by_one_command() {
     assert_eq!(none.stderr, "No target is selected\n");
     dev.stop().await;
 }
+
+#[tokio::test]
+async fn selected_sandboxes_get_another_version_of_a_plugin() {
+    let workdir = Workdir::new();
+    let dev = workdir.dev().await;
+    workdir.apply("plugin", PLUGIN).await;
+    for (name, team, plugin) in [("pr-1", "x", "quick@1.0.0"), ("pr-2", "x", "quick"), ("pr-3", "y", "quick@1.0.0")] {
+        let resource = format!("{{plugin: {plugin}, params: {{at: {}}}}}", workdir.path().display());
+        workdir.create(name, &format!("# by hand\nlabels: {{team: {team}}}\nresources: {{r: {resource}}}\n")).await;
+    }
+    workdir.ebb(&["sandbox", "wait", "pr-1", "pr-2", "pr-3"]).await.done();
+    workdir.apply("plugin", &PLUGIN.replace("@1.0.0", "@1.1.0").replace("exit 7", "exit 8")).await;
+
+    let upgrade = ["plugin", "upgrade", "quick@1.1.0", "--label", "team=x"];
+    let shown = workdir.ebb(&[&upgrade[..], &["--dry-run"]].concat()).await.done();
+    for name in ["pr-1", "pr-2"] {
+        let effect = format!(
+            "Would update sandbox/{name} by a run\n  resources.r.plugin: quick@1.0.0 → quick@1.1.0\n  resource r: replaced\n"
+        );
+        assert!(shown.stderr.contains(&effect), "{shown:#?}");
+    }
+    workdir.ebb(&upgrade).await.ends_with(2, "help: add --yes to skip the question");
+    assert_eq!(workdir.get("pr-1").await.info.generation, 1);
+
+    let upgraded = workdir.ebb(&[&upgrade[..], &["--yes", "-o", "json"]].concat()).await.done();
+    assert_eq!(
+        (members(&upgraded, "name").join(" "), members(&upgraded, "phase").join(" ")),
+        ("pr-1 pr-2".to_owned(), "ready ready".to_owned())
+    );
+    assert_eq!(members(&upgraded, "result"), ["updating"; 2]);
+    for (name, plugin) in [("pr-1", "quick@1.1.0"), ("pr-2", "quick@1.1.0"), ("pr-3", "quick@1.0.0")] {
+        assert_eq!(workdir.get(name).await.resources["r"].plugin, plugin, "{name}");
+    }
+    let history = workdir.ebb(&["sandbox", "history", "pr-2", "-o", "json"]).await.done();
+    let document = workdir.ebb(&["sandbox", "history", "pr-2", "--document", &members(&history, "id")[0]]).await.done();
+    assert!(document.stdout.contains("# by hand\n"), "{document:#?}");
+    assert!(document.stdout.contains("{plugin: quick@1.1.0, "), "{document:#?}");
+
+    let none = workdir.ebb(&[&upgrade[..], &["--yes"]].concat()).await.done();
+    assert_eq!(none.stderr, "No selected target has another version than quick@1.1.0\n");
+    let named = workdir.ebb(&["plugin", "upgrade", "quick", "pr-1", "pr-3", "none"]).await;
+    let named =
+        named.ends_with(1, "sandbox/none does not exist").ends_with(1, "sandbox/pr-1 has quick@1.1.0 already\n");
+    named.ends_with(1, "Updating sandbox/pr-3 (generation 2)\n").ends_with(1, "sandbox/pr-3 is ready\n");
+    workdir.ebb(&["plugin", "upgrade", "quick@3.0.0", "pr-1"]).await.ends_with(1, "quick@3.0.0 is not published");
+    dev.stop().await;
+}

@@ -61,10 +61,10 @@ pub(crate) async fn apply(
     body: Body,
 ) -> HttpResult<ReceiptResponse> {
     let key = idempotency_key(&headers)?;
-    let ApplyTarget { kind, name, document, uid, routing_key } =
+    let ApplyTarget { kind, name, document, uid, generation, routing_key } =
         super::read_json_within(body, limits::WEBHOOK_BODY).await?;
     let access = server.access();
-    let request = TargetRequest { kind, name, document, uid, routing_key, key, access };
+    let request = TargetRequest { kind, name, document, uid, generation, routing_key, key, access };
     let env = &server.env;
     let plugins: &dyn ebb_flow::env::ApiStore = server.store.as_ref();
     if query.dry_run {

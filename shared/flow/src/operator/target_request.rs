@@ -37,6 +37,8 @@ pub struct TargetRequest {
     pub document: String,
     /// The instance. `None` means the newest one of the name, or a new one.
     pub uid: Option<String>,
+    /// The newest generation of the instance. `None` means any.
+    pub generation: Option<u64>,
     pub routing_key: Option<String>,
     /// The name of the request. The UID of a new instance follows from it, so a repetition begins no second instance.
     pub key: Option<String>,
@@ -139,6 +141,19 @@ impl TargetRequest {
         self.data(&instance).validate().map_err(|error| LifecycleRejection::Invalid(error.to_string()))?;
         Ok(instance)
     }
+
+    /// Returns a conflict if the instance has another generation than the one that the caller has seen.
+    fn check_generation(&self, instance: &SelectedInstance) -> Result<(), LifecycleRejection> {
+        let newest = instance.known.as_ref().map(|(generation, _)| *generation);
+        match self.generation {
+            Some(seen) if newest != Some(seen) => {
+                let target = self.target_key();
+                let text = format!("{target} does not have generation {seen} any more; read it again");
+                Err(LifecycleRejection::Conflict("outdated", text))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Returns the instance that waits for the name of a living one, although its request named none. Two requests were then
@@ -178,6 +193,7 @@ pub async fn apply(
         if let Some(head) = &head {
             requester.check(head, &instance.uid)?;
         }
+        request.check_generation(&instance)?;
         let data = request.data(&instance);
         let begun = lifecycle::begin(env, plugins, (instance.change, ""), &data, requester, DecidedFor::Any);
         let begun = Box::pin(begun).await;
@@ -226,6 +242,7 @@ pub async fn preview(
     if let Some(head) = &head {
         requester.check(head, &instance.uid)?;
     }
+    request.check_generation(&instance)?;
     let key = request.target_key().instance(&instance.uid).key();
     let current: Option<Arc<CompiledPlan>> = match &instance.known {
         Some((_, digest)) => Some(env.plan(&key, digest).await?),

@@ -26,6 +26,10 @@ pub struct ApplyTarget {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(pattern = r"^(?!\.{1,2}$)([!\x22$&-.0->@-\[\]-~]{1,128}|[^/#%?\\\s\x00-\x1f\x7f-\x9f]{1,75})$")]
     pub uid: Option<String>,
+    /// The generation that the caller has seen, of the document or of the update that waits. If the instance has another
+    /// one, or does not live, the request is refused with 409 `outdated`. Without it, any document is replaced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<u64>,
     /// The value of `SIGNADOT_SANDBOX_ROUTING_KEY`. The default is the key of the target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(pattern = r"^(?!\.{1,2}$)[^/#%?\\\s\x00-\x1f\x7f-\x9f]{1,128}$")]

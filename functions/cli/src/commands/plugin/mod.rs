@@ -6,6 +6,8 @@ mod diff;
 mod get;
 mod list;
 mod new;
+mod pinned;
+mod upgrade;
 pub(super) mod validate;
 
 use std::str::FromStr;
@@ -29,6 +31,8 @@ pub(crate) enum PluginCommand {
     Get(get::PluginGetArgs),
     /// Compare the documents of two versions
     Diff(diff::PluginDiffArgs),
+    /// Give living targets another version of a plugin
+    Upgrade(Box<upgrade::PluginUpgradeArgs>),
     /// Withdraw a version: new sandboxes cannot use it, existing ones keep it
     Delete(delete::PluginDeleteArgs),
     /// Check documents without a server
@@ -47,6 +51,7 @@ impl PluginCommand {
             Self::Versions(args) => args.run(&super::connect(server)?).await,
             Self::Get(args) => args.run(&super::connect(server)?).await,
             Self::Diff(args) => args.run(&super::connect(server)?).await,
+            Self::Upgrade(args) => Box::pin(args.run(&super::connect(server)?)).await,
             Self::Delete(args) => args.run(&super::connect(server)?).await,
             Self::Validate(args) => args.run(server).await,
             Self::Graph(args) => args.run(),

@@ -57,6 +57,7 @@ impl SandboxApplyArgs {
             name: target.name.clone(),
             document: document.expanded().to_owned(),
             uid: None,
+            generation: None,
             routing_key: None,
         };
         let shown = |error| in_document(error, document.source());
@@ -84,14 +85,7 @@ impl SandboxApplyArgs {
         let response = client.apply_target(&request).await.map_err(shown)?;
         let uid = response.uid.unwrap_or_default();
         let instance = WatchedInstance { target, uid, generation: response.generation };
-        let result = match response.result {
-            LifecycleResult::Unchanged => "Unchanged",
-            LifecycleResult::Retrying => "Retrying",
-            LifecycleResult::Waiting => "Waiting",
-            LifecycleResult::Updating => "Updating",
-            LifecycleResult::Updated => "Updated",
-            LifecycleResult::Starting | LifecycleResult::Running | LifecycleResult::Stopping => "Created",
-        };
+        let result = begun(response.result);
         let WatchedInstance { target, uid, generation } = &instance;
         output::status_line(&format!("{result} {target} (uid {uid}, generation {generation})"));
         if matches!(response.result, LifecycleResult::Updated | LifecycleResult::Updating | LifecycleResult::Waiting) {
@@ -161,7 +155,20 @@ fn warn_of_end(target: &TargetRef, expires: Option<&str>) {
     }
 }
 
-fn planned(result: LifecycleResult, target: &TargetRef) -> String {
+/// Returns the first word of the line about a request that the server has accepted.
+pub(crate) fn begun(result: LifecycleResult) -> &'static str {
+    match result {
+        LifecycleResult::Unchanged => "Unchanged",
+        LifecycleResult::Retrying => "Retrying",
+        LifecycleResult::Waiting => "Waiting",
+        LifecycleResult::Updating => "Updating",
+        LifecycleResult::Updated => "Updated",
+        LifecycleResult::Starting | LifecycleResult::Running | LifecycleResult::Stopping => "Created",
+    }
+}
+
+/// Returns the line about a request that was not made.
+pub(crate) fn planned(result: LifecycleResult, target: &TargetRef) -> String {
     match result {
         LifecycleResult::Starting => format!("Would create {target}"),
         LifecycleResult::Waiting => format!("Would create {target} when its present instance is gone"),
@@ -175,7 +182,7 @@ fn planned(result: LifecycleResult, target: &TargetRef) -> String {
 }
 
 /// Returns a line for each changed path and each changed resource.
-fn effect(receipt: &TargetReceipt) -> String {
+pub(crate) fn effect(receipt: &TargetReceipt) -> String {
     let changes = receipt.changes.iter().map(|change| output::change_line(change) + "\n");
     let resources = receipt.resources.iter();
     changes.chain(resources.map(|(name, effect)| format!("resource {name}: {}\n", labels::name(effect)))).collect()

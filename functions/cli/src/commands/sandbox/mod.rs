@@ -1,6 +1,6 @@
 //! The subcommands of `ebb sandbox`. They post the same lifecycle webhooks as a platform.
 
-mod apply;
+pub(super) mod apply;
 mod delete;
 mod env;
 mod event;
@@ -53,7 +53,7 @@ impl SandboxCommand {
 
 /// The option `--wait` of commands that change a sandbox.
 #[derive(Clone, Debug, clap::Args)]
-struct WaitArgs {
+pub(super) struct WaitArgs {
     /// Wait until the change has ended
     #[arg(
         long,
@@ -69,7 +69,7 @@ struct WaitArgs {
 
 impl WaitArgs {
     /// Returns the maximum wait. With `None` the command ends as soon as the server has accepted the webhook.
-    fn limit(&self, timeout: Duration) -> Option<Duration> {
+    pub(super) fn limit(&self, timeout: Duration) -> Option<Duration> {
         self.wait.then_some(timeout)
     }
 }

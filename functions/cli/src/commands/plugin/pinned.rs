@@ -1,0 +1,141 @@
+//! Writes another version of a plugin into the document of a target.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ebb_documents::load::{self, Document, DocumentVars, NoFiles, PluginReference};
+use ebb_documents::model::{LineColumn, ResourceDoc, RouteGroupDoc, VersionRange};
+use ebb_protocol::api::ResourceDetail;
+use semver::Version;
+use serde_json::Value;
+
+use crate::exit::{CliError, Result};
+
+/// Returns the document with `NAME@VERSION` in each resource of the plugin that has another version, or `None` if all have
+/// this one. `living` has the resources of the target by name. The rest of the text stays as it is.
+///
+/// # Errors
+/// Returns an error if the text is not the document of a target, or if more than these resources would change.
+pub(super) fn with_version(
+    text: &str,
+    (name, version): (&str, &Version),
+    living: &BTreeMap<String, ResourceDetail>,
+) -> Result<Option<String>> {
+    let (Document::Sandbox(document) | Document::RouteGroup(RouteGroupDoc { target: document, .. })) =
+        load::document("document", text, &NoFiles, &DocumentVars::none())?
+    else {
+        return Err(CliError::failed("the stored document is not that of a target"));
+    };
+    let full = format!("{name}@{version}");
+    let has_version = |resource: &ResourceDoc| match &resource.version {
+        Some(VersionRange::Exact(exact)) => exact == version,
+        range => {
+            // An update keeps the version of such a resource.
+            let is_allowed = range.as_ref().is_none_or(|range| range.allows(version));
+            is_allowed && living.get(&resource.name.value).is_some_and(|resource| resource.plugin == full)
+        }
+    };
+    let others = document.resources.iter().filter(|resource| resource.plugin.value == name && !has_version(resource));
+    let others: Vec<LineColumn> = others.map(|resource| resource.plugin.at).collect();
+    if others.is_empty() {
+        return Ok(None);
+    }
+    let source = &document.source;
+    let mut edited = source.text.clone();
+    // From the end, so that the bytes of earlier places stay valid.
+    for at in others.iter().copied().collect::<BTreeSet<_>>().into_iter().rev() {
+        let (start, length) = source.bytes(at, source.word_length(at));
+        let quote = source.text[start..start + length].chars().next().filter(|first| ['"', '\''].contains(first));
+        let quote = quote.map(String::from).unwrap_or_default();
+        edited.replace_range(start..start + length, &format!("{quote}{full}{quote}"));
+    }
+    if changes_only(&source.text, &edited, (name, &full), others.len()) {
+        return Ok(Some(edited));
+    }
+    Err(CliError::failed(format!(
+        "its document does not write {name} in a form that can be changed alone, such as an alias"
+    ))
+    .with_hint("change the version in its file, and apply it"))
+}
+
+/// Returns true if exactly `count` values differ, and each is a reference to the plugin `name` that becomes `full`. An
+/// anchor, for example, would change other values, too.
+fn changes_only(before: &str, after: &str, (name, full): (&str, &str), count: usize) -> bool {
+    let [Some(before), Some(after)] = [before, after].map(|text| serde_saphyr::from_str::<Value>(text).ok()) else {
+        return false;
+    };
+    let mut found = Vec::new();
+    differences(&before, &after, &mut found);
+    let is_reference = |value: &Value| {
+        let parsed = value.as_str().and_then(|text| text.parse::<PluginReference>().ok());
+        parsed.is_some_and(|reference| reference.name == name)
+    };
+    found.len() == count && found.iter().all(|(old, new)| is_reference(old) && new.as_str() == Some(full))
+}
+
+fn differences<'a>(old: &'a Value, new: &'a Value, found: &mut Vec<(&'a Value, &'a Value)>) {
+    match (old, new) {
+        (Value::Object(old), Value::Object(new)) if old.keys().eq(new.keys()) => {
+            old.values().zip(new.values()).for_each(|(old, new)| differences(old, new, found));
+        }
+        (Value::Array(old), Value::Array(new)) if old.len() == new.len() => {
+            old.iter().zip(new).for_each(|(old, new)| differences(old, new, found));
+        }
+        _ if old == new => {}
+        _ => found.push((old, new)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn upgraded(text: &str, living: &[(&str, &str)]) -> Result<Option<String>, String> {
+        let resource =
+            |plugin: &str| -> ResourceDetail { serde_json::from_value(serde_json::json!({"plugin": plugin})).unwrap() };
+        let living = living.iter().map(|(name, plugin)| ((*name).to_owned(), resource(plugin))).collect();
+        with_version(text, ("db", &Version::new(1, 1, 0)), &living).map_err(|error| error.message())
+    }
+
+    fn sandbox(resources: &str) -> String {
+        format!("apiVersion: ebb.dev/v1\nkind: Sandbox\nname: pr-1\n{resources}")
+    }
+
+    #[test]
+    fn only_the_version_of_the_plugin_changes() {
+        let text = sandbox(
+            "# Two databases.\nresources:\n  a: {plugin: db@1.0.0, params: {note: db@1.0.0}}  # the first\n  b:\n    \
+             plugin: 'db@1'  # any\n  c: {plugin: dbx@1.0.0}\n  d: {plugin: db}\n  e: {plugin: db@1.1.0}\n",
+        );
+        let expected = text
+            .replace("{plugin: db@1.0.0,", "{plugin: db@1.1.0,")
+            .replace("'db@1'", "'db@1.1.0'")
+            .replace("{plugin: db}", "{plugin: db@1.1.0}");
+        assert_eq!(upgraded(&text, &[("b", "db@1.0.0"), ("d", "db@1.0.0")]), Ok(Some(expected)));
+    }
+
+    #[test]
+    fn a_resource_with_the_version_stays() {
+        let text = sandbox("resources: {a: {plugin: db@1.1.0}, b: {plugin: db}, c: {plugin: db@1}, d: {plugin: x}}\n");
+        assert_eq!(upgraded(&text, &[("b", "db@1.1.0"), ("c", "db@1.1.0")]), Ok(None));
+        // The range does not allow it, so an update would choose another version.
+        let other = sandbox("resources: {a: {plugin: db@2}}\n");
+        let expected = other.replace("db@2", "db@1.1.0");
+        assert_eq!(upgraded(&other, &[("a", "db@1.1.0")]), Ok(Some(expected)));
+    }
+
+    #[test]
+    fn documents_of_each_form_are_changed() {
+        let json =
+            r#"{"apiVersion": "ebb.dev/v1", "kind": "Sandbox", "name": "a", "resources": {"r": {"plugin": "db"}}}"#;
+        assert_eq!(upgraded(json, &[]), Ok(Some(json.replace(r#""db""#, r#""db@1.1.0""#))));
+        let signadot = "name: a\nspec:\n  cluster: demo\n  resources:\n  - name: r\n    plugin: db@1.0.0\n";
+        assert_eq!(upgraded(signadot, &[]), Ok(Some(signadot.replace("1.0.0", "1.1.0"))));
+    }
+
+    #[test]
+    fn an_anchor_is_not_changed() {
+        let text = sandbox("resources:\n  a: {plugin: &it db@1.0.0, params: {note: *it}}\n");
+        let error = upgraded(&text, &[]).unwrap_err();
+        assert!(error.contains("in a form that can be changed alone"), "{error}");
+    }
+}
