@@ -1,10 +1,10 @@
-//! Commands on several targets: those of some names or of a selector. Their requests are those for one target, a few at a
+//! Commands on several targets: those of some names or of a selector. Their requests are those for one target, some at a
 //! time.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use ebb_protocol::api::{TargetInfo, TargetState};
+use ebb_protocol::api::{TargetInfo, TargetReceipt, TargetState};
 use serde::Serialize;
 use tokio::task::JoinSet;
 
@@ -19,8 +19,11 @@ use crate::selector::{CommandTargets, TargetSelection};
 use crate::target::TargetRef;
 use crate::timing;
 
-/// Requests of a command at a time.
-const CONCURRENT: usize = 8;
+/// Requests of a command at a time. A server may delay a response by 0.5 s, so few at a time would take long.
+const CONCURRENT: usize = 32;
+/// The pauses before a request is repeated that the server refused for the moment.
+const PAUSES: [Duration; 4] =
+    [Duration::from_millis(200), Duration::from_millis(400), Duration::from_millis(800), Duration::from_millis(1_600)];
 /// The pause between two lists while a command waits.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -33,7 +36,8 @@ pub(crate) struct YesArgs {
 }
 
 impl YesArgs {
-    /// Shows the targets that a selector has found, and asks before they are changed. `verb` is `Delete`, `Retry` or `Upgrade`.
+    /// Shows the targets that a selector has found, and asks before they are changed. `verb` is `Delete`, `Retry` or
+    /// `Upgrade`.
     pub(crate) fn confirm(self, verb: &str, found: &[TargetInfo]) -> Result<()> {
         if self.yes || found.is_empty() {
             return Ok(());
@@ -68,18 +72,31 @@ impl TargetOutcome {
         Self { kind, name, uid: None, phase: None, dry_run: false, error: None }
     }
 
-    /// Returns the outcome of a request for a target. Prints its error.
-    pub(crate) fn of<T>(target: &TargetInfo, result: Result<T>) -> Self {
+    /// Returns the outcome for a target that was found.
+    pub(crate) fn of(target: &TargetInfo) -> Self {
         let (uid, phase) = (Some(target.uid.clone()), Some(target.phase));
-        Self { uid, phase, ..Self::named(target.into()) }.with_error(result.err().map(|error| error.message()))
+        Self { uid, phase, ..Self::named(target.into()) }
+    }
+
+    pub(crate) fn target(&self) -> TargetRef {
+        TargetRef { kind: self.kind.clone(), name: self.name.clone() }
+    }
+
+    /// Adds the response to a request for the target, or prints its error.
+    pub(crate) fn answered(mut self, response: Result<TargetReceipt>) -> Self {
+        match response {
+            Ok(receipt) => {
+                self.uid = receipt.uid.or(self.uid);
+                self
+            }
+            Err(error) => self.with_error(&error.message()),
+        }
     }
 
     /// Adds an error and prints it.
-    fn with_error(mut self, error: Option<String>) -> Self {
-        if let Some(error) = &error {
-            output::status_line(&format!("{}/{}: {}", self.kind, self.name, output::joined_lines(error)));
-        }
-        self.error = error;
+    pub(crate) fn with_error(mut self, error: &str) -> Self {
+        output::status_line(&format!("{}/{}: {}", self.kind, self.name, output::joined_lines(error)));
+        self.error = Some(error.to_owned());
         self
     }
 }
@@ -91,7 +108,18 @@ fn line(target: &TargetInfo) -> String {
     format!("{kind}/{name}: {}{}", labels::target_state(target), more.collect::<String>())
 }
 
-/// Runs a request for each item, a few at a time. Returns the results in the order of the items.
+/// Sends a request of a command on several targets. Repeats it while the server refuses it for the moment.
+pub(crate) async fn repeated<T, F: Future<Output = Result<T>>>(request: impl Fn() -> F) -> Result<T> {
+    for pause in PAUSES {
+        match request().await {
+            Err(error) if error.is_busy() => tokio::time::sleep(pause).await,
+            result => return result,
+        }
+    }
+    request().await
+}
+
+/// Runs a request for each item, some at a time. Returns the results in the order of the items.
 pub(crate) async fn each<T, R, F>(items: Vec<T>, request: impl Fn(T) -> F) -> Vec<R>
 where
     R: Send + 'static,
@@ -133,13 +161,13 @@ pub(crate) async fn find(client: &ApiClient, targets: CommandTargets) -> Result<
     let (mut found, mut missing) = (Vec::new(), Vec::new());
     let read = each(names, |target| {
         let client = client.clone();
-        async move { (client.existing(&target).await, target) }
+        async move { (repeated(|| client.existing(&target)).await, target) }
     });
     for (seen, target) in read.await {
         match seen {
             Ok(seen) => found.push(seen.info),
             Err(error) if error.exit() == Exit::Failed => {
-                missing.push(TargetOutcome::named(target).with_error(Some(error.message())));
+                missing.push(TargetOutcome::named(target).with_error(&error.message()));
             }
             Err(error) => return Err(error),
         }
@@ -147,7 +175,7 @@ pub(crate) async fn find(client: &ApiClient, targets: CommandTargets) -> Result<
     Ok((found, missing))
 }
 
-/// Prints what a command would do. `verb` is `delete` or `retry`.
+/// Prints what a command would do. `verb` is `delete`, `retry` or `upgrade`.
 pub(crate) fn print_dry_run(
     verb: &str,
     found: &[TargetInfo],
@@ -155,12 +183,20 @@ pub(crate) fn print_dry_run(
     output: OutputArgs,
 ) -> Result<Exit> {
     found.iter().for_each(|target| output::status_line(&format!("Would {verb} {}", line(target))));
-    let planned = found.iter().map(|target| TargetOutcome { dry_run: true, ..TargetOutcome::of(target, Ok(())) });
-    print(&planned.chain(missing).collect::<Vec<_>>(), Exit::Done, output)
+    let planned = found.iter().map(|target| TargetOutcome { dry_run: true, ..TargetOutcome::of(target) });
+    print(&planned.chain(missing).collect::<Vec<_>>(), Exit::Done, WOULD_CHANGE, output)
 }
 
-/// Prints the outcomes of a command that has ended with `exit`. Returns the exit code of the whole command.
-pub(crate) fn print(outcomes: &[TargetOutcome], exit: Exit, output: OutputArgs) -> Result<Exit> {
+/// What a dry run tells about the targets without an error.
+pub(crate) const WOULD_CHANGE: &str = "would change";
+
+/// Prints the outcomes of a command that has ended with `exit`. `state` tells what the targets without an error do, such
+/// as `are gone`. Returns the exit code of the whole command.
+pub(crate) fn print(outcomes: &[TargetOutcome], exit: Exit, state: &str, output: OutputArgs) -> Result<Exit> {
+    let done = outcomes.iter().filter(|outcome| outcome.error.is_none()).count();
+    if exit == Exit::Done {
+        print_count(done, outcomes.len(), state);
+    }
     output.write_data(&outcomes)?;
     Ok(exit_of(outcomes, exit))
 }
@@ -169,6 +205,13 @@ pub(crate) fn print(outcomes: &[TargetOutcome], exit: Exit, output: OutputArgs) 
 pub(crate) fn exit_of(outcomes: &[TargetOutcome], exit: Exit) -> Exit {
     let has_failed = outcomes.iter().any(|outcome| outcome.error.is_some());
     if exit == Exit::Done && has_failed { Exit::Failed } else { exit }
+}
+
+/// Prints the last line of a command on several targets: how many of `all` are in `state`.
+pub(crate) fn print_count(done: usize, all: usize, state: &str) {
+    if all > 0 {
+        output::status_line(&format!("{done} of {all} targets {state}"));
+    }
 }
 
 /// Waits until each target without an error has reached a goal, or cannot reach it. All targets are of one kind. A target
@@ -268,6 +311,7 @@ fn end(goal: FollowGoal, is_known: bool, seen: Option<&TargetInfo>) -> Option<Op
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exit::CliError;
     use crate::progress::fixtures;
 
     #[tokio::test]
@@ -275,17 +319,36 @@ mod tests {
         use std::sync::Arc;
         use std::sync::atomic::{AtomicUsize, Ordering};
         let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let results = each((0..50).collect(), |number: usize| {
+        let results = each((0..100).collect(), |number: usize| {
             let (running, most) = (Arc::clone(&running), Arc::clone(&most));
             async move {
                 most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                tokio::time::sleep(Duration::from_millis(50 - number as u64)).await;
+                tokio::time::sleep(Duration::from_millis(100 - number as u64)).await;
                 running.fetch_sub(1, Ordering::SeqCst);
                 number
             }
         });
-        assert_eq!(results.await, (0..50).collect::<Vec<_>>());
+        assert_eq!(results.await, (0..100).collect::<Vec<_>>());
         assert_eq!(most.load(Ordering::SeqCst), CONCURRENT);
+    }
+
+    #[tokio::test]
+    async fn a_busy_server_is_asked_again() {
+        use std::sync::atomic::{AtomicUsize, Ordering};
+        let requests = &AtomicUsize::new(0);
+        let answer = repeated(|| async move {
+            match requests.fetch_add(1, Ordering::SeqCst) {
+                0 => Err(CliError::broken("too many requests").busy()),
+                number => Ok(number),
+            }
+        });
+        assert_eq!(answer.await.unwrap(), 1);
+        let refused = repeated(|| async move {
+            requests.fetch_add(1, Ordering::SeqCst);
+            Err::<(), _>(CliError::failed("refused"))
+        });
+        assert!(refused.await.is_err());
+        assert_eq!(requests.load(Ordering::SeqCst), 3);
     }
 
     #[test]

@@ -502,10 +502,12 @@ impl ApiClient {
             return Ok(response);
         }
         let body = response.bytes().await.map_err(|error| self.unreachable(error))?;
-        Err(match serde_json::from_slice::<ProblemDetails>(&body) {
+        let error = match serde_json::from_slice::<ProblemDetails>(&body) {
             Ok(problem) => refused(&problem, self.server.token.is_some()),
             Err(_) => unexpected(status, &start_of(&body)),
-        })
+        };
+        let is_busy = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
+        Err(if is_busy { error.busy() } else { error })
     }
 }
 

@@ -55,6 +55,9 @@ pub(crate) struct ErrorReport {
     /// True if the server did not respond.
     #[serde(skip)]
     is_unreachable: bool,
+    /// True if the server refused the request for the moment.
+    #[serde(skip)]
+    is_busy: bool,
     message: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     causes: Vec<String>,
@@ -87,6 +90,12 @@ impl CliError {
     /// Returns the error of a server that does not respond.
     pub(crate) fn unreachable(message: impl Into<String>) -> Self {
         Self::broken(message).with(|report| report.is_unreachable = true)
+    }
+
+    /// Marks the error of a server that refused a request for the moment.
+    #[must_use]
+    pub(crate) fn busy(self) -> Self {
+        self.with(|report| report.is_busy = true)
     }
 
     fn with(mut self, change: impl FnOnce(&mut ErrorReport)) -> Self {
@@ -138,6 +147,11 @@ impl CliError {
     /// Returns true if the server did not respond.
     pub(crate) fn is_unreachable(&self) -> bool {
         self.report().is_some_and(|report| report.is_unreachable)
+    }
+
+    /// Returns true if the server refused the request for the moment.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.report().is_some_and(|report| report.is_busy)
     }
 
     fn report(&self) -> Option<&ErrorReport> {

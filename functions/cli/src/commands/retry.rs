@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use ebb_protocol::api::{RetryResponse, RetryTarget, TargetInfo, TargetState};
+use ebb_protocol::api::{RetryResponse, RetryTarget, TargetState};
+use serde::Serialize;
 
 use crate::bulk::{self, YesArgs};
 use crate::client::ApiClient;
@@ -35,6 +36,16 @@ pub(crate) struct RetryArgs {
     output: OutputArgs,
 }
 
+/// The retry of one of several targets, as `-o json` prints it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct TargetRetry {
+    kind: String,
+    name: String,
+    #[serde(flatten)]
+    retry: RetryResponse,
+}
+
 impl RetryArgs {
     pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit> {
         let body = RetryTarget { plugin: self.plugin.clone(), dry_run: self.dry_run.is_set() };
@@ -49,48 +60,59 @@ impl RetryArgs {
     }
 
     async fn retry_all(&self, client: &ApiClient, targets: CommandTargets, body: RetryTarget) -> Result<Exit> {
-        let are_selected = targets.are_selected();
-        let (mut found, missing) = bulk::find(client, targets).await?;
-        if are_selected {
-            // The others have nothing to retry. Only a stuck target can be repaired.
-            found.retain(|target| match target.phase {
-                TargetState::Stuck => true,
-                phase => phase == TargetState::Failed && body.plugin.is_none(),
-            });
-        }
-        if body.dry_run && body.plugin.is_none() {
-            return bulk::print_dry_run("retry", &found, missing, self.output);
-        }
-        if are_selected && !body.dry_run {
-            self.yes.confirm("Retry", &found)?;
-        }
-        let is_dry_run = body.dry_run;
-        let sent = bulk::each(found, |target| {
+        let (are_selected, is_dry_run) = (targets.are_selected(), body.dry_run);
+        let begun: Vec<TargetRef> = match targets {
+            // The request for a name shows whether it exists.
+            CommandTargets::Named(names) if body.plugin.is_some() || !is_dry_run => names,
+            targets => {
+                let (mut found, missing) = bulk::find(client, targets).await?;
+                if are_selected {
+                    // The others have nothing to retry. Only a stuck target can be repaired.
+                    found.retain(|target| match target.phase {
+                        TargetState::Stuck => true,
+                        phase => phase == TargetState::Failed && body.plugin.is_none(),
+                    });
+                }
+                if is_dry_run && body.plugin.is_none() {
+                    return bulk::print_dry_run("retry", &found, missing, self.output);
+                }
+                if !is_dry_run {
+                    self.yes.confirm("Retry", &found)?;
+                }
+                found.iter().map(TargetRef::from).collect()
+            }
+        };
+        let sent = bulk::each(begun, |target: TargetRef| {
             let (client, body) = (client.clone(), body.clone());
             async move {
-                let done: Result<RetryResponse> = client.act(&TargetRef::from(&target), "retry", &body).await;
+                let send = || client.act::<RetryResponse>(&target, "retry", &body);
+                let done = bulk::repeated(send).await;
+                if let Ok(done) = &done {
+                    output::status_line(&format!("{target}: {}", text(done, is_dry_run)));
+                }
                 (target, done)
             }
         });
-        let mut exit = if missing.is_empty() { Exit::Done } else { Exit::Failed };
-        let mut all = Vec::new();
-        for (TargetInfo { kind, name, .. }, result) in sent.await {
+        let (mut all, mut refused) = (Vec::new(), 0);
+        for (target, result) in sent.await {
             match result {
-                Ok(done) => all.push(done),
+                Ok(retry) => all.push(TargetRetry { kind: target.kind, name: target.name, retry }),
                 Err(error) if are_selected && error.has_code("plugin-unused") => {}
                 // Other targets can be retried although one cannot.
                 Err(error) if error.exit() == Exit::Failed => {
-                    output::status_line(&format!("{kind}/{name}: {}", output::joined_lines(&error.message())));
-                    exit = Exit::Failed;
+                    output::status_line(&format!("{target}: {}", output::joined_lines(&error.message())));
+                    refused += 1;
                 }
                 Err(error) => return Err(error),
             }
         }
-        self.output.write_status(&all, |all| match all.as_slice() {
-            [] => "No target was retried".to_owned(),
-            all => all.iter().map(|done| text(done, is_dry_run)).collect::<Vec<_>>().join("\n"),
-        })?;
-        Ok(exit)
+        let state = if is_dry_run { bulk::WOULD_CHANGE } else { "are retried" };
+        match all.len() + refused {
+            0 => output::status_line("No target was retried"),
+            count => bulk::print_count(all.len(), count, state),
+        }
+        self.output.write_data(&all)?;
+        Ok(if refused == 0 { Exit::Done } else { Exit::Failed })
     }
 }
 

@@ -61,15 +61,19 @@ async fn several_sandboxes_are_changed_by_one_command() {
     let shown = workdir.ebb(&[&retry[..], &["--dry-run"]].concat()).await.done();
     assert!(shown.stderr.starts_with("Would retry sandbox/pr-2: failed, role operator, r/make: "), "{shown:#?}");
     std::fs::remove_file(bad).unwrap();
-    workdir.ebb(&[&retry[..], &["--yes"]].concat()).await.ends_with(0, "Retrying in ");
-    workdir.ebb(&["sandbox", "wait", "--label", "team=x"]).await.ends_with(0, "sandbox/pr-2 is ready\n");
+    workdir.ebb(&[&retry[..], &["--yes"]].concat()).await.ends_with(0, "sandbox/pr-2: Retrying in ");
+    let waited = workdir.ebb(&["sandbox", "wait", "--label", "team=x"]).await;
+    waited.ends_with(0, "sandbox/pr-2 is ready\n").ends_with(0, "2 of 2 targets are ready\n");
 
     let deleted = workdir.ebb(&[&delete[..], &["--yes", "-o", "json"]].concat()).await.done();
     assert_eq!(
         (members(&deleted, "name").join(" "), members(&deleted, "phase")),
         ("pr-1 pr-2".to_owned(), vec!["gone".to_owned(); 2])
     );
-    workdir.ebb(&["sandbox", "delete", "pr-3", "none"]).await.ends_with(1, "sandbox/none does not exist");
+    let accepted = workdir.ebb(&["sandbox", "delete", "--label", "team=y", "--yes", "--wait=false"]).await.done();
+    assert_eq!(accepted.stderr, "sandbox/pr-3 is being deleted\n1 of 1 targets are being deleted\n");
+    let named = workdir.ebb(&["sandbox", "delete", "pr-3", "none"]).await.ends_with(1, "sandbox/none does not exist");
+    named.ends_with(1, "1 of 2 targets are gone\n");
     let none = workdir.ebb(&["sandbox", "delete", "--owner", "role operator", "--yes"]).await.done();
     assert_eq!(none.stderr, "No target is selected\n");
     dev.stop().await;

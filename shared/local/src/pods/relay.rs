@@ -16,7 +16,7 @@ use ebb_flow::ports::{RelayClient, RelayError};
 use ebb_protocol::callback::{Callback, ReasonCode};
 use ebb_protocol::limits::LOG_TAIL;
 use ebb_protocol::relay::{EnsureTask, RunningTask, ScriptTask, ServiceRequest, ServiceResponse, TaskId, TaskState};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio::task::AbortHandle;
 
 use super::task_folder::{CancelRequest, FolderState, StoredRequest, SupervisorConfig, TaskFolder};
@@ -29,6 +29,10 @@ const LOWER_GRACE: Duration = Duration::from_secs(5);
 const TERMINATION_WAIT: Duration = Duration::from_secs(15);
 /// The first and the longest interval at which a task is polled.
 const POLL_INTERVAL: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(100));
+/// The longest time for which the start of a script delays the start of others. An image may be pulled first.
+const START_WAIT: Duration = Duration::from_millis(250);
+/// The interval at which the start of a script is polled.
+const START_POLL: Duration = Duration::from_millis(2);
 /// The first and the longest pause between two attempts of a callback.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
 
@@ -65,6 +69,9 @@ struct RelayShared {
     options: LocalRelayOptions,
     supervisor_config: SupervisorConfig,
     watches: Mutex<HashMap<TaskId, TaskWatch>>,
+    /// Permits to start a script. Hundreds of scripts that start at the same time would leave no time to the control
+    /// plane, which then accepts no request.
+    starts: Semaphore,
 }
 
 struct TaskWatch {
@@ -103,7 +110,9 @@ impl LocalRelay {
         let containers = options.containers.clone();
         let config = SupervisorConfig { state: state.clone(), path, extra_env, containers };
         let watches = Mutex::new(HashMap::new());
-        let inner = Arc::new(RelayShared { pods: state.join("pods"), options, supervisor_config: config, watches });
+        let starts = Semaphore::new(std::thread::available_parallelism().map_or(1, usize::from));
+        let inner =
+            Arc::new(RelayShared { pods: state.join("pods"), options, supervisor_config: config, watches, starts });
         for unit in files::names(&inner.pods)? {
             for attempt in inner.attempts(&unit)? {
                 let name = TaskId { unit: unit.clone(), attempt };
@@ -233,7 +242,7 @@ impl RelayShared {
     async fn ensure(self: &Arc<Self>, request: EnsureTask<ScriptTask>) -> Result<TaskState, RelayError> {
         let name = request.task.clone();
         let mut received = StoredRequest { at_ms: supervisor::now_ms(), request };
-        let _lock = start::lock_unit(&self.pods.join(&name.unit)).await.map_err(busy)?;
+        let lock = start::lock_unit(&self.pods.join(&name.unit)).await.map_err(busy)?;
         let task = self.task_folder(&name);
         let attempts = self.attempts(&name.unit).map_err(busy)?;
         match task.state().map_err(busy)? {
@@ -260,7 +269,8 @@ impl RelayShared {
         files::private_folder(&task.folder).map_err(busy)?;
         secrets::keep_inputs(&self.supervisor_config.state, &name, &mut received.request.body.inputs).map_err(busy)?;
         files::write_json(&task.request(), &received).map_err(busy)?;
-        start::start(&task, &self.supervisor_config).await.map_err(busy)?;
+        // The watch takes the lock to start the script.
+        drop(lock);
         self.watch(&name);
         self.state(&name).map_err(busy)
     }
@@ -465,7 +475,17 @@ async fn step(inner: &RelayShared, name: &TaskId) -> Result<DeliveryStep, PodsEr
     match task.state()? {
         FolderState::Absent | FolderState::Tombstoned => Ok(DeliveryStep::Done),
         FolderState::Running => Ok(DeliveryStep::Poll),
-        FolderState::Waiting | FolderState::Lost => {
+        FolderState::Waiting => {
+            // The semaphore is never closed.
+            let _permit = inner.starts.acquire().await.ok();
+            inner.resume(name).await?;
+            let until = Instant::now() + START_WAIT;
+            while matches!(task.state()?, FolderState::Running) && !task.started().exists() && Instant::now() < until {
+                tokio::time::sleep(START_POLL).await;
+            }
+            Ok(DeliveryStep::Poll)
+        }
+        FolderState::Lost => {
             inner.resume(name).await?;
             Ok(DeliveryStep::Poll)
         }

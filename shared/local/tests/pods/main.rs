@@ -28,7 +28,7 @@ fn main() {
             not_startable cancel_kills cancel_with_grace cancel_of_the_ended;
         isolation: tmp_is_private declared_paths_anywhere same_paths_at_once nothing_left_on_the_host
             machine_files_stay_readable state_is_hidden environment_is_clean;
-        names: ensure_is_idempotent many_at_once cancel_before_ensure higher_attempts_replace_lower
+        names: ensure_is_idempotent many_at_once requests_do_not_wait_for_starts cancel_before_ensure higher_attempts_replace_lower
             cancel_races_ensure callbacks_until_taken acknowledge_and_prune refused;
         outputs: too_large sensitive sensitive_values released inputs_replace_files unusable_inputs;
         outside: supervisor_killed supervisor_asked_to_end children_without_environment_die

@@ -66,6 +66,22 @@ pub(crate) async fn many_at_once() {
     assert_eq!(runs(&file), 1);
 }
 
+/// Requests are accepted while the scripts of earlier ones still start.
+pub(crate) async fn requests_do_not_wait_for_starts() {
+    let fixture = PodsFixture::new();
+    let count = 32 * std::thread::available_parallelism().unwrap().get();
+    let tasks: Vec<_> = (0..count).map(|number| name(&format!("unit-{number}"), 1)).collect();
+    for task in &tasks {
+        fixture.ensure(EnsureTask { task: task.clone(), ..sh("") }).await;
+    }
+    // The file is made by the start of a script.
+    let begun = tasks.iter().filter(|task| fixture.folder(task).join("lock").exists()).count();
+    assert!(begun < count, "all of {count} scripts have begun");
+    for task in &tasks {
+        assert_eq!(fixture.ended(task).await.status, CallbackStatus::Succeeded);
+    }
+}
+
 pub(crate) async fn cancel_before_ensure() {
     let (fixture, counts) = (PodsFixture::new(), count());
     let file = counts.path().join("runs");

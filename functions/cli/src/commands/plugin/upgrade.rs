@@ -99,16 +99,21 @@ impl PluginUpgradeArgs {
             let (client, new) = (client.clone(), Arc::clone(&new));
             async move {
                 let target = TargetRef::from(&seen);
-                (Box::pin(upgrade(&client, &target, &new, is_dry_run)).await, seen)
+                let upgraded = bulk::repeated(|| Box::pin(upgrade(&client, &target, &new, is_dry_run))).await;
+                (upgraded, seen)
             }
         });
         let mut effects: Vec<Option<TargetReceipt>> = outcomes.iter().map(|_| None).collect();
         for (result, seen) in upgraded.await {
             let effect = result.as_ref().ok().cloned().flatten();
-            if result.is_ok() {
-                output::status_line(&text(&TargetRef::from(&seen), effect.as_ref(), &new, is_dry_run));
-            }
-            outcomes.push(TargetOutcome { dry_run: is_dry_run, ..TargetOutcome::of(&seen, result) });
+            let outcome = TargetOutcome { dry_run: is_dry_run, ..TargetOutcome::of(&seen) };
+            outcomes.push(match result {
+                Ok(_) => {
+                    output::status_line(&text(&TargetRef::from(&seen), effect.as_ref(), &new, is_dry_run));
+                    outcome
+                }
+                Err(error) => outcome.with_error(&error.message()),
+            });
             effects.push(effect);
         }
         let exit = match self.wait.limit(self.wait_timeout).filter(|_| !is_dry_run) {
@@ -117,6 +122,13 @@ impl PluginUpgradeArgs {
                 bulk::wait_for(client, self.kind.kind(), &mut outcomes, FollowGoal::Ready, timeout).await?
             }
         };
+        let state = match (is_dry_run, self.wait.limit(self.wait_timeout)) {
+            (true, _) => bulk::WOULD_CHANGE,
+            (false, None) => "are updated or have the version",
+            (false, Some(_)) => "are ready with the version",
+        };
+        let done = outcomes.iter().filter(|outcome| outcome.error.is_none()).count();
+        bulk::print_count(done, outcomes.len(), state);
         let exit = bulk::exit_of(&outcomes, exit);
         let all: Vec<UpgradeOutcome> =
             outcomes.into_iter().zip(effects).map(|(target, effect)| UpgradeOutcome::new(target, effect)).collect();

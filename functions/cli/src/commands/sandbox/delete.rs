@@ -98,24 +98,42 @@ impl SandboxDeleteArgs {
         if self.force {
             return Err(CliError::broken("--force needs the name of one sandbox"));
         }
-        let are_selected = targets.are_selected();
-        let (found, mut outcomes) = bulk::find(client, targets).await?;
-        if self.dry_run.is_set() {
-            return bulk::print_dry_run("delete", &found, outcomes, self.output);
-        }
-        if are_selected {
-            self.yes.confirm("Delete", &found)?;
-        }
-        let deleted = bulk::each(found, |seen| {
-            let client = client.clone();
-            async move { TargetOutcome::of(&seen, client.delete_target(&TargetRef::from(&seen)).await) }
-        });
-        outcomes.extend(deleted.await);
-        let exit = match self.wait.limit(self.wait_timeout) {
-            None => Exit::Done,
-            Some(timeout) => bulk::wait_for(client, self.kind.kind(), &mut outcomes, FollowGoal::Gone, timeout).await?,
+        let begun: Vec<TargetOutcome> = match targets {
+            // The request for a name shows whether it exists.
+            CommandTargets::Named(names) if !self.dry_run.is_set() => {
+                names.into_iter().map(TargetOutcome::named).collect()
+            }
+            targets => {
+                let (found, missing) = bulk::find(client, targets).await?;
+                if self.dry_run.is_set() {
+                    return bulk::print_dry_run("delete", &found, missing, self.output);
+                }
+                self.yes.confirm("Delete", &found)?;
+                found.iter().map(TargetOutcome::of).collect()
+            }
         };
-        bulk::print(&outcomes, exit, self.output)
+        let limit = self.wait.limit(self.wait_timeout);
+        let deleted = bulk::each(begun, |outcome: TargetOutcome| {
+            let client = client.clone();
+            async move {
+                let target = outcome.target();
+                let outcome = outcome.answered(bulk::repeated(|| client.delete_target(&target)).await);
+                // A wait prints the end of each target.
+                if limit.is_none() && outcome.error.is_none() {
+                    output::status_line(&format!("{target} is being deleted"));
+                }
+                outcome
+            }
+        });
+        let mut outcomes = deleted.await;
+        let (exit, state) = match limit {
+            None => (Exit::Done, "are being deleted"),
+            Some(timeout) => {
+                let waited = bulk::wait_for(client, self.kind.kind(), &mut outcomes, FollowGoal::Gone, timeout);
+                (waited.await?, "are gone")
+            }
+        };
+        bulk::print(&outcomes, exit, state, self.output)
     }
 
     async fn force_delete(&self, client: &ApiClient, target: &TargetRef, seen: TargetDetail) -> Result<Exit> {

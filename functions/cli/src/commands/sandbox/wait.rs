@@ -57,11 +57,12 @@ impl SandboxWaitArgs {
             CommandTargets::Named(targets) => targets.into_iter().map(TargetOutcome::named).collect(),
             targets => {
                 let (found, missing) = bulk::find(client, targets).await?;
-                found.iter().map(|seen| TargetOutcome::of(seen, Ok(()))).chain(missing).collect()
+                found.iter().map(TargetOutcome::of).chain(missing).collect()
             }
         };
         let exit = bulk::wait_for(client, self.kind.kind(), &mut outcomes, self.goal, self.timeout).await?;
-        bulk::print(&outcomes, exit, self.output)
+        let state = if self.goal == FollowGoal::Gone { "are gone" } else { "are ready" };
+        bulk::print(&outcomes, exit, state, self.output)
     }
 
     async fn wait_for(&self, client: &ApiClient, target: TargetRef) -> Result<Exit> {
