@@ -128,7 +128,9 @@ impl PluginUpgradeArgs {
             (false, Some(_)) => "are ready with the version",
         };
         let done = outcomes.iter().filter(|outcome| outcome.error.is_none()).count();
-        bulk::print_count(done, outcomes.len(), state);
+        if exit == Exit::Done {
+            bulk::print_count(done, outcomes.len(), state);
+        }
         let exit = bulk::exit_of(&outcomes, exit);
         let all: Vec<UpgradeOutcome> =
             outcomes.into_iter().zip(effects).map(|(target, effect)| UpgradeOutcome::new(target, effect)).collect();
