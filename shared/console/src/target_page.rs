@@ -135,7 +135,8 @@ fn resources(detail: &TargetDetail) -> Markup {
 }
 
 fn values(detail: &TargetDetail) -> Markup {
-    if detail.resources.is_empty() && detail.outputs_error.is_none() {
+    let has_values = detail.resources.values().any(|one| !one.params.is_empty() || !one.outputs.is_empty());
+    if !has_values && detail.outputs_error.is_none() {
         return html! {};
     }
     html! {
