@@ -137,6 +137,11 @@ pub(crate) async fn a_session_ends_with_its_token() {
     let origin = browser.base.clone();
     let refused = browser.post("/console/sign-in", Some(&origin), &[("token", token.as_str())]).await;
     assert!(refused.is(401).body.contains("the token is unknown"), "{refused:?}");
+    // Another sign-in ends the session of the browser.
+    let first = Browser::operator(&harness).await;
+    let again = first.post("/console/sign-in", Some(&origin), &[("token", harness.stack().token())]).await;
+    assert_ne!(again.is(303).header("set-cookie").split(';').next().unwrap(), first.cookie);
+    assert_eq!(first.get("/console").await.status, 303);
     let operator = Browser::operator(&harness).await;
     let form = operator.get("/console").await.field("form");
     operator.post("/console/sign-out", Some(&origin), &[("form", form.as_str())]).await.leads_to("/console/sign-in");

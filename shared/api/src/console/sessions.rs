@@ -1,5 +1,6 @@
 //! Sessions of browsers, and the caller of each request.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
@@ -184,26 +185,50 @@ pub(super) struct SessionToken<'a> {
     pub(super) expires: Option<Timestamp>,
 }
 
-/// Stores a new session of a caller. Returns its cookie.
-pub(super) async fn begin(
-    server: &ServerState,
-    caller: &ApiCaller,
-    token: SessionToken<'_>,
-) -> HttpResult<HeaderValue> {
-    let id = SessionId::issue(std::array::from_fn(|_| server.env.random.next()));
-    let created = server.env.now();
-    let latest = created.plus(LIFETIME);
-    let session = SessionItem {
-        digest: id.digest(),
-        token: token.id.map(str::to_owned),
-        proof: id.proof_of(token.digest),
-        created,
-        expires: token.expires.map_or(latest, |expires| expires.min(latest)),
-    };
-    server.store.put_session(&session).await?;
-    caller.log_change("sign in", "console");
-    let seconds = session.expires.since(created).0 / 1000;
-    Ok(set_cookie(server, id.reveal(), seconds))
+/// A browser that signs in. It may have a session.
+pub(super) struct SignInBrowser {
+    pub(super) server: ServerState,
+    pub(super) headers: HeaderMap,
+    memory: Arc<ConsoleMemory>,
+}
+
+impl FromRequestParts<ServerState> for SignInBrowser {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, server: &ServerState) -> Result<Self, Infallible> {
+        let memory = ConsoleMemory::of(&parts.extensions);
+        Ok(Self { server: server.clone(), headers: parts.headers.clone(), memory })
+    }
+}
+
+impl SignInBrowser {
+    /// Stores a new session of a caller, and ends that of the browser. Returns the cookie of the new one.
+    pub(super) async fn begin(&self, caller: &ApiCaller, token: SessionToken<'_>) -> HttpResult<HeaderValue> {
+        let server = &self.server;
+        let id = SessionId::issue(std::array::from_fn(|_| server.env.random.next()));
+        let created = server.env.now();
+        let latest = created.plus(LIFETIME);
+        let session = SessionItem {
+            digest: id.digest(),
+            token: token.id.map(str::to_owned),
+            proof: id.proof_of(token.digest),
+            created,
+            expires: token.expires.map_or(latest, |expires| expires.min(latest)),
+        };
+        server.store.put_session(&session).await?;
+        caller.log_change("sign in", "console");
+        if let Some(former) = cookie(&self.headers, &cookie_name(server)).and_then(SessionId::parse) {
+            end(server, &self.memory, &former).await?;
+        }
+        let seconds = session.expires.since(created).0 / 1000;
+        Ok(set_cookie(server, id.reveal(), seconds))
+    }
+}
+
+/// Ends a session. It does not have to exist.
+pub(super) async fn end(server: &ServerState, memory: &ConsoleMemory, id: &SessionId) -> HttpResult<()> {
+    memory.forget(id);
+    Ok(server.store.delete_session(&id.digest()).await?)
 }
 
 /// Returns the cookie that ends a session in the browser.

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use axum::Extension;
 use axum::body::Body;
-use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{Html, IntoResponse, Redirect, Response};
 use ebb_console::paths;
@@ -13,7 +12,7 @@ use serde::Deserialize;
 
 use super::forms::{self, FormFields};
 use super::responses;
-use super::sessions::{self, ConsoleSession, SessionToken};
+use super::sessions::{self, ConsoleSession, SessionToken, SignInBrowser};
 use crate::bodies::{BodyBudget, check_length};
 use crate::oidc;
 use crate::routes::Query;
@@ -33,7 +32,7 @@ pub(super) struct SignInQuery {
 }
 
 /// Shows the sign-in, or signs in with the code of a link.
-pub(super) async fn form(State(server): State<ServerState>, query: HttpResult<Query<SignInQuery>>) -> Response {
+pub(super) async fn form(browser: SignInBrowser, query: HttpResult<Query<SignInQuery>>) -> Response {
     let SignInQuery { next, code } = match query {
         Ok(Query(query)) => query,
         Err(problem) => return refused("", &problem),
@@ -41,39 +40,38 @@ pub(super) async fn form(State(server): State<ServerState>, query: HttpResult<Qu
     if code.is_empty() {
         return Html(ebb_console::sign_in(paths::safe_next(&next), None)).into_response();
     }
-    match with_code(&server, &code).await {
+    match with_code(&browser, &code).await {
         Ok(cookie) => signed_in(&next, cookie),
         Err(problem) => refused(&next, &problem),
     }
 }
 
-async fn with_code(server: &ServerState, code: &str) -> HttpResult<HeaderValue> {
-    let Some(digest) = server.tokens.take_sign_in_code(code) else {
+async fn with_code(browser: &SignInBrowser, code: &str) -> HttpResult<HeaderValue> {
+    let Some(digest) = browser.server.tokens.take_sign_in_code(code) else {
         let detail = "the link was used, or the server has started again since: use the link of its output, or a token";
         return Err(unauthorized("invalid-token", detail));
     };
-    with_configured(server, digest).await
+    with_configured(browser, digest).await
 }
 
 /// Signs in as the token of the configuration with this digest.
-async fn with_configured(server: &ServerState, digest: &str) -> HttpResult<HeaderValue> {
-    let caller = server.tokens.caller_if(|own| own == digest);
+async fn with_configured(browser: &SignInBrowser, digest: &str) -> HttpResult<HeaderValue> {
+    let caller = browser.server.tokens.caller_if(|own| own == digest);
     let caller = caller.ok_or_else(|| unauthorized("invalid-token", "the token is unknown"))?;
-    sessions::begin(server, &caller, SessionToken { digest, id: None, expires: None }).await
+    browser.begin(&caller, SessionToken { digest, id: None, expires: None }).await
 }
 
 /// Exchanges a token for a session.
 pub(super) async fn sign_in(
-    State(server): State<ServerState>,
+    browser: SignInBrowser,
     Extension(bodies): Extension<Arc<BodyBudget>>,
-    headers: HeaderMap,
     body: Body,
 ) -> Response {
-    let fields = match fields(&server, &bodies, &headers, body).await {
+    let fields = match fields(&browser.server, &bodies, &browser.headers, body).await {
         Ok(fields) => fields,
         Err(problem) => return refused("", &problem),
     };
-    match with_token(&server, fields.get("token").trim()).await {
+    match with_token(&browser, fields.get("token").trim()).await {
         Ok(cookie) => signed_in(fields.get("next"), cookie),
         Err(problem) => refused(fields.get("next"), &problem),
     }
@@ -86,12 +84,13 @@ async fn fields(server: &ServerState, bodies: &BodyBudget, headers: &HeaderMap, 
     Ok(FormFields::parse(body.as_ref()))
 }
 
-async fn with_token(server: &ServerState, token: &str) -> HttpResult<HeaderValue> {
+async fn with_token(browser: &SignInBrowser, token: &str) -> HttpResult<HeaderValue> {
+    let server = &browser.server;
     if token.len() > MAX_TOKEN {
         return Err(unauthorized("invalid-token", format!("the token is longer than {MAX_TOKEN} bytes")));
     }
     if let Some(digest) = server.tokens.digest(token) {
-        return with_configured(server, digest).await;
+        return with_configured(browser, digest).await;
     }
     if oidc::is_jwt(token) {
         let detail = "an identity token of an issuer does not sign in: use a named token";
@@ -100,7 +99,7 @@ async fn with_token(server: &ServerState, token: &str) -> HttpResult<HeaderValue
     let found = server.named_token(token).await?;
     let (id, digest, expires) = (api_token::token_id(&found.name), found.digest.clone(), found.expires);
     let caller = server.named_caller(found)?;
-    sessions::begin(server, &caller, SessionToken { digest: &digest, id: Some(&id), expires: Some(expires) }).await
+    browser.begin(&caller, SessionToken { digest: &digest, id: Some(&id), expires: Some(expires) }).await
 }
 
 fn signed_in(next: &str, cookie: HeaderValue) -> Response {
@@ -118,9 +117,7 @@ fn refused(next: &str, HttpProblem(problem): &HttpProblem) -> Response {
 pub(super) async fn sign_out(session: ConsoleSession, headers: HeaderMap, body: Body) -> Response {
     let ended = async {
         session.form(&headers, body).await?;
-        session.memory.forget(&session.id);
-        session.server.store.delete_session(&session.id.digest()).await?;
-        HttpResult::Ok(())
+        sessions::end(&session.server, &session.memory, &session.id).await
     };
     match ended.await {
         Ok(()) => {
