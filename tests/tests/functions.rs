@@ -16,6 +16,7 @@ mod security {
     pub(crate) mod encrypted_values;
     pub(crate) mod heads;
     pub(crate) mod identity_tokens;
+    pub(crate) mod issuer_sign_in;
     pub(crate) mod orphans;
     pub(crate) mod polls;
     pub(crate) mod registrations;
@@ -218,6 +219,9 @@ fn main() {
         security::heads: headers_are_checked_before_bodies unverified_bodies_are_limited;
         security::identity_tokens: claims_of_pipelines_grant_scopes forged_identity_tokens
             times_and_names_of_identity_tokens keys_that_are_not_accepted issuers_that_cannot_be_trusted;
+        security::issuer_sign_in: a_person_signs_in_at_an_issuer a_session_ends_with_the_trust_in_its_issuer
+            answers_of_other_browsers_are_refused answers_of_other_issuers_are_refused
+            failures_of_an_issuer_are_explained endpoints_that_cannot_be_trusted;
         security::orphans: orphans_are_listed_and_scanned only_owned_orphans_are_deleted_on_request;
         security::polls: invalid_polls replies_to_batches stored_replies_are_encrypted invalid_replies
             unfetched_batches_expire;

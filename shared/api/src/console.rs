@@ -1,6 +1,7 @@
 //! The console: pages for browsers, with sessions in place of bearer tokens.
 //!
-//! 1. `sign_in` exchanges a token, or the code of a link, for a session. Each request checks the token behind it.
+//! 1. `sign_in` exchanges a token, the code of a link or the answer of an issuer for a session. Each request checks what is behind
+//!    it.
 //! 2. `pages`, `plugins`, `trials`, `actions` and `selections` call the handlers of the API with the caller of the session, so
 //!    that both permit the same.
 //! 3. `renewals` answers open pages that ask whether anything has changed, by the feed of changes and by `stamps`. What they read
@@ -57,6 +58,8 @@ pub(crate) fn api_routes() -> Router<ServerState> {
         .route("/console/", get(responses::to_console))
         .route("/console/assets/{file}", get(responses::asset))
         .route(paths::SIGN_IN, get(sign_in::form).post(sign_in::sign_in))
+        .route(paths::SIGN_IN_BEGIN, get(sign_in::begin))
+        .route(paths::SIGN_IN_RETURN, get(sign_in::finish))
         .route(paths::SIGN_OUT, post(sign_in::sign_out))
         .route(paths::CHANGES, get(renewals::changes))
         .route("/console/targets/{kind}/{name}", get(renewals::target))

@@ -1,11 +1,14 @@
-//! Callers with an identity token (JWT) of an OpenID Connect issuer.
+//! Callers with an identity token (JWT) of an OpenID Connect issuer, and people who sign in at one.
 //!
 //! 1. The issuer in the token selects an issuer of the configuration. Nothing else of the token is used before step 3.
 //! 2. `IssuerKeys` returns its key with the `kid` of the token.
 //! 3. Signature, issuer, audience and times are verified.
 //! 4. The rules of the issuer return the scopes.
+//!
+//! For a sign-in, `SignInClient` gets the token. The issuer is that of the sign-in, and the audience is the client.
 
 mod issuer_keys;
+mod sign_in_client;
 #[cfg(test)]
 mod tests;
 
@@ -16,8 +19,10 @@ use ebb_cel::convert::{CelOutput, from_json};
 use ebb_cel::{Expression, Scope};
 use ebb_egress::HttpCall;
 use ebb_engine::Timestamp;
+use ebb_flow::Env;
 use ebb_protocol::api_token::{TokenScope, parse_scopes};
 use ebb_protocol::limits;
+use ebb_protocol::session::PendingSignIn;
 use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Algorithm, DecodingKey, Header, Validation};
 use serde::Deserialize;
@@ -26,7 +31,10 @@ use url::{Host, Url};
 
 use crate::{HttpProblem, HttpResult};
 use issuer_keys::{IssuerKeys, KeyError};
+use sign_in_client::{RedeemError, SignInClient, SignInConfig};
 
+/// The maximum bytes of a token.
+pub(crate) const MAX_TOKEN: usize = 16 << 10;
 /// The accepted signatures. A key of an issuer is public, so a signature with a shared secret proves nothing.
 const ALGORITHMS: [Algorithm; 2] = [Algorithm::RS256, Algorithm::ES256];
 /// The largest difference between the clocks of issuer and server.
@@ -46,6 +54,8 @@ struct TrustedIssuer {
     audience: String,
     rules: Vec<ScopeRule>,
     keys: IssuerKeys,
+    /// The client for people who sign in to the console.
+    client: Option<SignInClient>,
 }
 
 #[derive(Debug)]
@@ -60,6 +70,8 @@ struct IssuerConfig {
     issuer: String,
     audience: String,
     rules: Vec<RuleConfig>,
+    #[serde(rename = "signIn")]
+    sign_in: Option<SignInConfig>,
 }
 
 #[derive(Deserialize)]
@@ -75,6 +87,13 @@ pub(crate) struct IdentityClaims {
     /// `ISSUER SUBJECT`.
     pub name: String,
     pub scopes: Vec<TokenScope>,
+}
+
+/// The answer of an issuer to a sign-in, which a browser brings.
+pub(crate) struct SignInAnswer<'a> {
+    pub code: &'a str,
+    /// The parameter `iss`, or an empty text.
+    pub issuer: &'a str,
 }
 
 /// Returns true for the form of a JWT: a JSON object in base64url and two more parts.
@@ -103,7 +122,8 @@ fn check_url(text: &str) -> Result<Url, String> {
 }
 
 impl OidcIssuers {
-    /// Parses a JSON list of `{issuer, audience, rules: [{when, scopes}]}`. An empty text is an empty list.
+    /// Parses a JSON list of `{issuer, audience, rules: [{when, scopes}], signIn: {clientId, clientSecret, scope}}`. An empty
+    /// text is an empty list.
     ///
     /// # Errors
     /// Returns a text for operators: the first field that is wrong, and the expected value.
@@ -124,7 +144,9 @@ impl OidcIssuers {
             }
             let rules = config.rules.iter().map(ScopeRule::parse).collect::<Result<Vec<_>, String>>()?;
             let keys = IssuerKeys::new(&url, &config.issuer);
-            issuers.push(TrustedIssuer { issuer: config.issuer, audience: config.audience, rules, keys });
+            let client = config.sign_in.map(SignInClient::parse).transpose();
+            let client = client.map_err(|reason| format!("`signIn` of issuer {}: {reason}", config.issuer))?;
+            issuers.push(TrustedIssuer { issuer: config.issuer, audience: config.audience, rules, keys, client });
         }
         Ok(Self { issuers })
     }
@@ -143,32 +165,151 @@ impl OidcIssuers {
             let named = limits::clean(named, limits::REFUSAL);
             return Err(refused(format!("the issuer {named:?} of the token is not in EBB_OIDC")));
         };
-        let key = issuer.key(&header, http, now).await?;
-        let mut validation = Validation::new(header.alg);
-        validation.set_issuer(&[&issuer.issuer]);
-        validation.set_audience(&[&issuer.audience]);
-        validation.set_required_spec_claims(&["iss", "aud", "sub", "exp"]);
-        validation.validate_nbf = true;
-        validation.leeway = LEEWAY_SECONDS;
-        let verified = jsonwebtoken::decode::<Value>(token, &key, &validation);
-        let claims = verified.map_err(|error| issuer.rejection(error.kind()))?.claims;
-        let subject = claims.get("sub").and_then(Value::as_str).filter(|subject| !subject.is_empty());
-        let subject = subject.ok_or_else(|| refused("the claim `sub` of the token is not a text"))?;
-        let name = format!("{} {subject}", issuer.issuer);
-        // The name is that of an owner. Two subjects must not have the same name, so none is shortened or cleaned.
-        if subject.contains(['\n', '\t']) || limits::clean(&name, limits::MESSAGE) != name {
-            return Err(refused("the claim `sub` of the token is too long, or has a character that cannot be printed"));
+        let claims = issuer.verified(token, &header, &issuer.audience, http, now).await?;
+        issuer.identity(&claims)
+    }
+
+    /// Returns the issuers at which a person can sign in.
+    pub(crate) fn for_people(&self) -> impl Iterator<Item = &str> {
+        self.issuers.iter().filter(|issuer| issuer.client.is_some()).map(|issuer| issuer.issuer.as_str())
+    }
+
+    fn client(&self, named: &str) -> Option<(&TrustedIssuer, &SignInClient)> {
+        let issuer = self.issuers.iter().find(|issuer| issuer.issuer == named)?;
+        Some((issuer, issuer.client.as_ref()?))
+    }
+
+    fn client_of(&self, pending: &PendingSignIn) -> HttpResult<(&TrustedIssuer, &SignInClient)> {
+        self.client(&pending.issuer).ok_or_else(|| {
+            let named = limits::clean(&pending.issuer, limits::REFUSAL);
+            refused(format!("EBB_OIDC has no `signIn` for the issuer {named:?}: an operator can add it"))
+        })
+    }
+
+    /// Returns the URL at which a browser signs in.
+    ///
+    /// # Errors
+    /// Returns 401 for an issuer without a client, and 503 if its document cannot be fetched.
+    pub(crate) async fn sign_in_url(&self, pending: &PendingSignIn, env: &Env) -> HttpResult<Url> {
+        let (issuer, client) = self.client_of(pending)?;
+        let endpoints = issuer.keys.endpoints(env.egress.as_ref(), env.now()).await;
+        let url = endpoints.and_then(|found| client.authorization_url(&found.authorization, pending, env));
+        url.map_err(|reason| issuer.unavailable(&reason))
+    }
+
+    /// Returns the person who has signed in, and the verified claims.
+    ///
+    /// # Errors
+    /// Returns 401 if the answer is not one to the sign-in, 403 if no rule grants the person a scope, and 503 if the issuer
+    /// does not respond as expected. Each error says who can change it.
+    pub(crate) async fn signed_in(
+        &self,
+        pending: &PendingSignIn,
+        answer: SignInAnswer<'_>,
+        env: &Env,
+    ) -> HttpResult<(IdentityClaims, Value)> {
+        let (issuer, client) = self.client_of(pending)?;
+        let (http, now) = (env.egress.as_ref(), env.now());
+        let endpoints = issuer.keys.endpoints(http, now).await.map_err(|reason| issuer.unavailable(&reason))?;
+        let is_unnamed = answer.issuer.is_empty() && !endpoints.names_issuer;
+        if !is_unnamed && answer.issuer != issuer.issuer {
+            return Err(refused(format!("the answer is not of the issuer {}: sign in again", issuer.issuer)));
         }
-        let scopes = issuer.scopes(&claims);
-        if scopes.is_empty() {
-            let detail = format!("no rule of EBB_OIDC grants a scope to {name}");
-            return Err(HttpProblem::new(StatusCode::FORBIDDEN, "forbidden", detail));
+        let token = client.redeem(&endpoints.token, answer.code, pending, env).await;
+        let token = token.map_err(|error| issuer.redeem_problem(client, error))?;
+        if token.len() > MAX_TOKEN {
+            return Err(refused(format!(
+                "the identity token is longer than {MAX_TOKEN} bytes: ask for fewer claims in `scope`"
+            )));
         }
-        Ok(IdentityClaims { name, scopes })
+        let header = jsonwebtoken::decode_header(&token)
+            .map_err(|_| refused("the identity token is not a JWT that is signed with RS256 or ES256"))?;
+        let claims = issuer.verified(&token, &header, &client.id, http, now).await?;
+        if !client.is_audience(&claims) {
+            return Err(refused(format!("the claim `azp` of the token is wrong; expected {:?}", client.id)));
+        }
+        if !claims.get("nonce").and_then(Value::as_str).is_some_and(|nonce| pending.has_nonce(nonce)) {
+            return Err(refused("the identity token is of another sign-in: sign in again"));
+        }
+        Ok((issuer.identity(&claims)?, claims))
+    }
+
+    /// Returns the person with verified claims of an earlier sign-in, or `None` if the configuration does not trust them any
+    /// more.
+    pub(crate) fn known_person(&self, claims: &Value) -> Option<IdentityClaims> {
+        let (issuer, client) = self.client(claims.get("iss")?.as_str()?)?;
+        client.is_audience(claims).then(|| issuer.identity(claims).ok()).flatten()
     }
 }
 
 impl TrustedIssuer {
+    fn unavailable(&self, reason: &str) -> HttpProblem {
+        let detail = format!("the issuer {} cannot be used: {reason}. Try again, or ask an operator", self.issuer);
+        HttpProblem::new(StatusCode::SERVICE_UNAVAILABLE, "issuer-unavailable", detail)
+    }
+
+    fn redeem_problem(&self, client: &SignInClient, error: RedeemError) -> HttpProblem {
+        match error {
+            RedeemError::Code => {
+                refused(format!("the issuer {} does not accept its code any more: sign in again", self.issuer))
+            }
+            RedeemError::Client(reason) => {
+                tracing::error!(
+                    issuer = self.issuer,
+                    client = client.id,
+                    reason,
+                    "an issuer refuses the client of Ebb"
+                );
+                self.unavailable(&format!(
+                    "it refuses the client {:?} of Ebb ({reason}). An operator can correct `signIn` in EBB_OIDC, or the client \
+                     at the issuer",
+                    client.id
+                ))
+            }
+            RedeemError::Unavailable(reason) => {
+                tracing::warn!(issuer = self.issuer, reason, "cannot exchange the code of a sign-in");
+                self.unavailable(&reason)
+            }
+        }
+    }
+
+    /// Returns the claims of a token for an audience.
+    async fn verified(
+        &self,
+        token: &str,
+        header: &Header,
+        audience: &str,
+        http: &dyn HttpCall,
+        now: Timestamp,
+    ) -> HttpResult<Value> {
+        let key = self.key(header, http, now).await?;
+        let mut validation = Validation::new(header.alg);
+        validation.set_issuer(&[&self.issuer]);
+        validation.set_audience(&[audience]);
+        validation.set_required_spec_claims(&["iss", "aud", "sub", "exp"]);
+        validation.validate_nbf = true;
+        validation.leeway = LEEWAY_SECONDS;
+        let verified = jsonwebtoken::decode::<Value>(token, &key, &validation);
+        Ok(verified.map_err(|error| self.rejection(error.kind(), audience))?.claims)
+    }
+
+    /// Returns the name and the scopes for verified claims.
+    fn identity(&self, claims: &Value) -> HttpResult<IdentityClaims> {
+        let subject = claims.get("sub").and_then(Value::as_str).filter(|subject| !subject.is_empty());
+        let subject = subject.ok_or_else(|| refused("the claim `sub` of the token is not a text"))?;
+        let name = format!("{} {subject}", self.issuer);
+        // The name is that of an owner. Two subjects must not have the same name, so none is shortened or cleaned.
+        if subject.contains(['\n', '\t']) || limits::clean(&name, limits::MESSAGE) != name {
+            return Err(refused("the claim `sub` of the token is too long, or has a character that cannot be printed"));
+        }
+        let scopes = self.scopes(claims);
+        if scopes.is_empty() {
+            let detail = format!("no rule of EBB_OIDC grants a scope to {name}: an operator can add one");
+            return Err(HttpProblem::new(StatusCode::FORBIDDEN, "forbidden", detail));
+        }
+        Ok(IdentityClaims { name, scopes })
+    }
+
     /// Returns the key that a header names.
     async fn key(&self, header: &Header, http: &dyn HttpCall, now: Timestamp) -> HttpResult<DecodingKey> {
         if !ALGORITHMS.contains(&header.alg) {
@@ -200,14 +341,17 @@ impl TrustedIssuer {
         self.rules.iter().filter(holds).flat_map(|rule| rule.scopes.iter().cloned()).collect()
     }
 
-    fn rejection(&self, error: &ErrorKind) -> HttpProblem {
+    fn rejection(&self, error: &ErrorKind, audience: &str) -> HttpProblem {
         match error {
             ErrorKind::ExpiredSignature => {
                 HttpProblem::new(StatusCode::UNAUTHORIZED, "token-expired", "the token has expired: get another one")
             }
             ErrorKind::ImmatureSignature => refused("the token is not valid yet: its claim `nbf` is in the future"),
             ErrorKind::InvalidAudience => {
-                refused(format!("the claim `aud` of the token is wrong; expected {:?}", self.audience))
+                refused(format!("the claim `aud` of the token is wrong; expected {audience:?}"))
+            }
+            ErrorKind::InvalidIssuer => {
+                refused(format!("the claim `iss` of the token is wrong; expected {:?}", self.issuer))
             }
             ErrorKind::MissingRequiredClaim(claim) | ErrorKind::InvalidClaimFormat(claim) => {
                 refused(format!("the claim `{claim}` of the token is missing or malformed"))

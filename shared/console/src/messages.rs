@@ -5,19 +5,22 @@ use maud::{Markup, html};
 use crate::frame::{self, ConsoleViewer, PageRenewal};
 use crate::paths;
 
-/// Returns the page that asks for a token. `next` is the page to which the sign-in leads, and `problem` the reason why the
-/// last one was refused.
-pub fn sign_in(next: &str, problem: Option<&str>) -> String {
+/// Returns the page that asks for a token, or leads to one of the issuers. `next` is the page to which the sign-in leads, and
+/// `problem` the reason why the last one was refused.
+pub fn sign_in(next: &str, issuers: &[&str], problem: Option<&str>) -> String {
     let main = html! {
         h1 { "Sign in to Ebb" }
         @if let Some(problem) = problem { p.problem role="alert" { (problem) } }
+        @for issuer in issuers {
+            p { a href=(paths::sign_in_at(issuer, next)) { "Sign in with " (issuer.trim_start_matches("https://")) } }
+        }
         form.sign-in method="post" action=(paths::SIGN_IN) {
             input type="hidden" name="next" value=(next);
             label for="token" { "API token" }
             input #token type="password" name="token" autocomplete="off" required autofocus;
             button { "Sign in" }
         }
-        p { "The session ends after 8 hours, and with its token. A server on this machine prints a link that signs in: see the output of " code { "ebb dev" } "." }
+        p { "The session ends after 8 hours, and with the token or the trust behind it. A server on this machine prints a link that signs in: see the output of " code { "ebb dev" } "." }
     };
     frame::bare_page("Sign in", &main)
 }

@@ -17,6 +17,10 @@ pub const SELECTION: &str = "/console/selection";
 /// Takes an action on several targets.
 pub const CONFIRMED: &str = "/console/selection/confirmed";
 pub const SIGN_IN: &str = "/console/sign-in";
+/// Leads to an issuer, which signs a person in.
+pub const SIGN_IN_BEGIN: &str = "/console/sign-in/begin";
+/// Takes the answer of an issuer.
+pub const SIGN_IN_RETURN: &str = "/console/sign-in/return";
 pub const SIGN_OUT: &str = "/console/sign-out";
 
 /// All characters except those that RFC 3986 does not reserve.
@@ -126,6 +130,11 @@ pub fn cluster(name: &str) -> String {
 /// Returns the path of the sign-in, which leads back to `next`.
 pub fn sign_in(next: &str) -> String {
     with(SIGN_IN, &[("next", next)])
+}
+
+/// Returns the path of the sign-in at an issuer, which leads back to `next`.
+pub fn sign_in_at(issuer: &str, next: &str) -> String {
+    with(SIGN_IN_BEGIN, &[("issuer", issuer), ("next", next)])
 }
 
 /// Returns the path below [`ROOT`] to which a sign-in leads. Any other text leads to [`ROOT`].

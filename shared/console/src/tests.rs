@@ -206,7 +206,7 @@ fn pages(text: &str) -> Vec<(&'static str, String)> {
     let consequences = bulk_consequences(BulkAction::Delete, &why, Some(text), Some(text));
     let entries_of_bulk = [(selected.clone(), consequences), (selected, Err(text.to_owned()))];
     vec![
-        ("sign-in", sign_in(text, Some(text))),
+        ("sign-in", sign_in(text, &[text], Some(text))),
         ("failure", failure(Some(viewer), paths::ROOT, text, text)),
         ("bare failure", failure(None, paths::ROOT, text, text)),
         ("targets", targets(viewer, &list)),

@@ -1,7 +1,9 @@
-//! Sessions of the console. The id of a session is a secret of one browser, and is not stored.
+//! Sessions of the console, and sign-ins that begin one. Their secrets are those of one browser, and are not stored.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use ebb_engine::Timestamp;
+use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
 use crate::id::short_digest;
@@ -72,9 +74,119 @@ impl std::fmt::Debug for SessionId {
     }
 }
 
+/// A sign-in at an issuer that a browser has begun. The browser keeps it in a cookie, and the server does not store it.
+///
+/// What the issuer gets is made of the whole cookie. A cookie with another issuer, page or time therefore fits no answer.
+pub struct PendingSignIn {
+    pub issuer: String,
+    /// The page to which the sign-in leads.
+    pub next: String,
+    pub began: Timestamp,
+    cookie: Zeroizing<String>,
+}
+
+impl PendingSignIn {
+    /// Begins a sign-in. `secret` is random, and used for nothing else.
+    pub fn begin(secret: &SessionId, began: Timestamp, issuer: &str, next: &str) -> Self {
+        let (of_issuer, of_next) = (URL_SAFE_NO_PAD.encode(issuer), URL_SAFE_NO_PAD.encode(next));
+        let cookie = Zeroizing::new(format!("{}.{}.{of_issuer}.{of_next}", secret.reveal(), began.0));
+        Self { issuer: issuer.to_owned(), next: next.to_owned(), began, cookie }
+    }
+
+    /// Returns the sign-in in the value of a cookie, or `None` for a text that is none.
+    pub fn parse(cookie: &str) -> Option<Self> {
+        let mut parts = cookie.split('.');
+        let (secret, began) = (SessionId::parse(parts.next()?)?, parts.next()?.parse().ok()?);
+        let mut text = || String::from_utf8(URL_SAFE_NO_PAD.decode(parts.next()?).ok()?).ok();
+        let pending = Self::begin(&secret, Timestamp(began), &text()?, &text()?);
+        (pending.reveal() == cookie).then_some(pending)
+    }
+
+    /// Returns the value of the cookie. It has letters, digits, `-`, `_` and `.`.
+    pub fn reveal(&self) -> &str {
+        &self.cookie
+    }
+
+    fn derived(&self, purpose: &str) -> String {
+        short_digest(&["console sign-in", purpose, self.reveal()], DIGEST)
+    }
+
+    /// Returns the parameter `state`, which the issuer returns to the browser.
+    pub fn state(&self) -> String {
+        self.derived("state")
+    }
+
+    /// Returns true if the browser that began the sign-in brings the answer to it.
+    pub fn has_state(&self, given: &str) -> bool {
+        same(self.state(), given)
+    }
+
+    /// Returns the claim `nonce` of the identity token.
+    pub fn nonce(&self) -> String {
+        self.derived("nonce")
+    }
+
+    /// Returns true if an identity token was issued for the sign-in.
+    pub fn has_nonce(&self, given: &str) -> bool {
+        same(self.nonce(), given)
+    }
+
+    /// Returns the code verifier (RFC 7636): 64 characters.
+    pub fn verifier(&self) -> Zeroizing<String> {
+        Zeroizing::new(self.derived("verifier") + &self.derived("verifier, second part"))
+    }
+
+    /// Returns the code challenge of the verifier, by the method `S256`.
+    pub fn challenge(&self) -> String {
+        URL_SAFE_NO_PAD.encode(Sha256::digest(self.verifier().as_bytes()))
+    }
+}
+
+impl std::fmt::Debug for PendingSignIn {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PendingSignIn").field("issuer", &self.issuer).finish_non_exhaustive()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pending_sign_in_is_bound_to_its_cookie() {
+        let begin = |secret: u64, at: u64, issuer: &str, next: &str| {
+            PendingSignIn::begin(&SessionId::issue([secret; 4]), Timestamp(at), issuer, next)
+        };
+        let pending = begin(1, 7, "https://issuer.test", "/console/a?b=c;d");
+        assert!(pending.reveal().bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte)));
+        let parsed = PendingSignIn::parse(pending.reveal()).unwrap();
+        assert_eq!(
+            (parsed.issuer.as_str(), parsed.next.as_str(), parsed.began.0),
+            ("https://issuer.test", "/console/a?b=c;d", 7)
+        );
+        assert!(parsed.has_state(&pending.state()) && parsed.has_nonce(&pending.nonce()));
+        let texts = [pending.state(), pending.nonce(), pending.verifier().to_string(), pending.challenge()];
+        for (at, text) in texts.iter().enumerate() {
+            assert!(!texts[..at].contains(text) && !pending.reveal().contains(text.as_str()));
+        }
+        assert_eq!((pending.verifier().len(), pending.challenge().len()), (64, 43));
+        for other in [
+            begin(2, 7, "https://issuer.test", "/console/a?b=c;d"),
+            begin(1, 8, "https://issuer.test", "/console/a?b=c;d"),
+            begin(1, 7, "https://other.test", "/console/a?b=c;d"),
+            begin(1, 7, "https://issuer.test", "/console"),
+        ] {
+            assert!(!other.has_state(&pending.state()) && !other.has_nonce(&pending.nonce()));
+            assert_ne!(other.verifier().as_str(), pending.verifier().as_str());
+        }
+        let value = pending.reveal();
+        for wrong in
+            ["", "a", &value[1..], &value[..value.len() - 1], &format!("{value}.x"), &value.replace(".7.", ".07.")]
+        {
+            assert!(PendingSignIn::parse(wrong).is_none(), "{wrong}");
+        }
+        assert!(!format!("{pending:?}").contains(&value[..43]));
+    }
 
     #[test]
     fn an_id_proves_its_token_and_its_forms() {

@@ -495,14 +495,24 @@ pub struct TokenItem {
     pub revoked: Option<Timestamp>,
 }
 
+/// What a session of the console is based on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SessionBasis {
+    /// A token of the configuration.
+    Configured,
+    /// The named token with this id.
+    Named(String),
+    /// The claims of an identity token, encrypted.
+    Identity(String),
+}
+
 /// A session of the console. Its id is not stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionItem {
     /// The digest of the id.
     pub digest: String,
-    /// The id of the named token behind it. `None` for a token of the configuration.
-    pub token: Option<String>,
-    /// Proves the token to the holder of the id.
+    pub basis: SessionBasis,
+    /// Proves the token, or the encrypted claims, to the holder of the id.
     pub proof: String,
     pub created: Timestamp,
     pub expires: Timestamp,

@@ -26,7 +26,7 @@ pub use item_table::{Item, ItemTable};
 pub use items::{
     BootstrapToken, ChangeFeed, ChangeRing, ClusterItem, DesiredKey, DesiredTarget, DroppedEvent, HistoryItem,
     NamedDocument, NamedKind, NewRun, NotificationState, PatchResult, PendingCreation, PendingUpdate, PhaseNotice,
-    ReceiverState, RefusedUpdate, RegisteredRelay, Rejection, RunFacts, RunHead, SecretRelease, SessionItem,
+    ReceiverState, RefusedUpdate, RegisteredRelay, Rejection, RunFacts, RunHead, SecretRelease, SessionBasis, SessionItem,
     SourceRejections, TargetEvents, TargetHead, TargetList, TargetOutbox, TargetTransition, TokenItem, Tombstone,
 };
 pub use meter::{Meter, TableUsage};

@@ -17,46 +17,46 @@ const DELETE: &str = "/console/targets/sandbox/a/delete";
 
 /// A response to a browser.
 #[derive(Debug)]
-struct PageReply {
-    status: u16,
-    headers: HeaderMap,
-    body: String,
+pub(super) struct PageReply {
+    pub(super) status: u16,
+    pub(super) headers: HeaderMap,
+    pub(super) body: String,
 }
 
 impl PageReply {
     #[track_caller]
-    fn is(&self, status: u16) -> &Self {
+    pub(super) fn is(&self, status: u16) -> &Self {
         assert_eq!(self.status, status, "{self:?}");
         self
     }
 
-    fn header(&self, name: &str) -> &str {
+    pub(super) fn header(&self, name: &str) -> &str {
         self.headers.get(name).map(|value| value.to_str().unwrap()).unwrap_or_default()
     }
 
     #[track_caller]
-    fn leads_to(&self, location: &str) {
+    pub(super) fn leads_to(&self, location: &str) {
         assert_eq!((self.status, self.header("location")), (303, location), "{self:?}");
     }
 
     /// Returns the value of a hidden field.
     #[track_caller]
-    fn field(&self, name: &str) -> String {
+    pub(super) fn field(&self, name: &str) -> String {
         let (_, rest) = self.body.split_once(&format!("name=\"{name}\" value=\"")).expect("the page has the field");
         rest.split('"').next().unwrap().to_owned()
     }
 }
 
 /// A browser that follows no redirect.
-struct Browser {
+pub(super) struct Browser {
     http: reqwest::Client,
-    base: String,
+    pub(super) base: String,
     /// The header `cookie`.
-    cookie: String,
+    pub(super) cookie: String,
 }
 
 impl Browser {
-    fn new(base: &str) -> Self {
+    pub(super) fn new(base: &str) -> Self {
         let http = reqwest::Client::builder().no_proxy().redirect(Policy::none()).build().unwrap();
         Self { http, base: base.to_owned(), cookie: String::new() }
     }
@@ -95,7 +95,7 @@ impl Browser {
         PageReply { status, headers, body: response.text().await.unwrap() }
     }
 
-    async fn get(&self, path: &str) -> PageReply {
+    pub(super) async fn get(&self, path: &str) -> PageReply {
         self.send(self.http.get(format!("{}{path}", self.base))).await
     }
 
@@ -104,7 +104,7 @@ impl Browser {
         self.send(self.http.get(format!("{}{path}", self.base)).header(header::IF_NONE_MATCH, tag)).await
     }
 
-    async fn post(&self, path: &str, origin: Option<&str>, fields: &[(&str, &str)]) -> PageReply {
+    pub(super) async fn post(&self, path: &str, origin: Option<&str>, fields: &[(&str, &str)]) -> PageReply {
         let body = form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
         let mut request = self.http.post(format!("{}{path}", self.base)).body(body);
         request = request.header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
@@ -137,6 +137,11 @@ pub(crate) async fn a_session_ends_with_its_token() {
     let origin = browser.base.clone();
     let refused = browser.post("/console/sign-in", Some(&origin), &[("token", token.as_str())]).await;
     assert!(refused.is(401).body.contains("the token is unknown"), "{refused:?}");
+    // Another sign-in ends the session of the browser.
+    let first = Browser::operator(&harness).await;
+    let again = first.post("/console/sign-in", Some(&origin), &[("token", harness.stack().token())]).await;
+    assert_ne!(again.is(303).header("set-cookie").split(';').next().unwrap(), first.cookie);
+    assert_eq!(first.get("/console").await.status, 303);
     let operator = Browser::operator(&harness).await;
     let form = operator.get("/console").await.field("form");
     operator.post("/console/sign-out", Some(&origin), &[("form", form.as_str())]).await.leads_to("/console/sign-in");

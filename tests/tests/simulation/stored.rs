@@ -328,12 +328,14 @@ async fn tokens(store: &Store) {
     assert!(store.revoke_token("revoked", AT).await.unwrap());
     let session = SessionItem {
         digest: "digest".into(),
-        token: Some("dueqv2noxvjonmap".into()),
+        basis: SessionBasis::Named("dueqv2noxvjonmap".into()),
         proof: "proof".into(),
         created: AT,
         expires: AT,
     };
     store.put_session(&session).await.unwrap();
+    let basis = SessionBasis::Identity("encrypted".into());
+    store.put_session(&SessionItem { digest: "identity".into(), basis, ..session }).await.unwrap();
 }
 
 /// Returns the type and value of an attribute. Binary and random values are left out.

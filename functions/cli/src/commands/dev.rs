@@ -62,7 +62,7 @@ pub(crate) struct DevArgs {
     /// Days to keep runs, outputs and logs of gone targets; 0 keeps them forever
     #[arg(long, value_name = "DAYS", default_value_t = 90)]
     retention_days: u32,
-    /// Issuers of identity tokens, a JSON list of {issuer, audience, rules}
+    /// Issuers of identity tokens, a JSON list of {issuer, audience, rules, signIn}
     #[arg(
         long,
         env = "EBB_OIDC",

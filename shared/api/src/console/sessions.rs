@@ -1,5 +1,6 @@
 //! Sessions of browsers, and the caller of each request.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
@@ -8,8 +9,10 @@ use axum::http::{HeaderMap, HeaderValue, Method, header};
 use axum::response::{IntoResponse as _, Redirect, Response};
 use ebb_console::{ConsoleViewer, paths};
 use ebb_engine::{Millis, Timestamp};
-use ebb_protocol::session::SessionId;
-use ebb_store::SessionItem;
+use ebb_protocol::seal::{open_value, seal_value};
+use ebb_protocol::session::{PendingSignIn, SessionId};
+use ebb_store::{SessionBasis, SessionItem};
+use serde_json::Value;
 use url::Url;
 
 use super::memory::ConsoleMemory;
@@ -20,6 +23,11 @@ use crate::{HttpResult, ServerState};
 
 /// The longest time of a session. It ends before if its token ends.
 const LIFETIME: Millis = Millis(8 * 3_600_000);
+
+/// The time that a person has at an issuer.
+pub(super) const PENDING_LIFETIME: Millis = Millis(600_000);
+/// The end of the name of the cookie of a sign-in at an issuer.
+const PENDING: &str = "-sign-in";
 
 /// The caller of a request with a session.
 pub(super) struct ConsoleSession {
@@ -156,65 +164,144 @@ impl KnownSession {
 }
 
 /// Returns the session of a request with its caller, or `None` without a valid one. The token behind it is checked as for
-/// a request to the API.
+/// a request to the API, and the rules of an issuer are applied again to the claims of a person.
 async fn find(server: &ServerState, headers: &HeaderMap) -> HttpResult<Option<(SessionId, ApiCaller)>> {
     let Some(id) = cookie(headers, &cookie_name(server)).and_then(SessionId::parse) else { return Ok(None) };
     let Some(stored) = server.store.read_session(&id.digest()).await? else { return Ok(None) };
     if stored.expires <= server.env.now() {
         return Ok(None);
     }
-    let caller = match &stored.token {
-        None => server.tokens.caller_if(|digest| id.proves(&stored.proof, digest)),
-        Some(token) => {
+    let caller = match &stored.basis {
+        SessionBasis::Configured => server.tokens.caller_if(|digest| id.proves(&stored.proof, digest)),
+        SessionBasis::Named(token) => {
             let found = server.store.read_token(token).await?;
             // The name can have another token since.
             let found = found.filter(|found| id.proves(&stored.proof, &found.digest));
             found.and_then(|found| server.named_caller(found).ok())
         }
+        SessionBasis::Identity(claims) if id.proves(&stored.proof, claims) => {
+            let claims = open_value(&server.env.settings.unit_keys, &id.digest(), claims);
+            let claims = claims.and_then(|claims| serde_json::from_slice::<Value>(&claims).ok());
+            claims.and_then(|claims| server.tokens.issuers().known_person(&claims)).map(ApiCaller::from)
+        }
+        SessionBasis::Identity(_) => None,
     };
     Ok(caller.map(|caller| (id, caller)))
 }
 
-/// The token of a new session.
-pub(super) struct SessionToken<'a> {
-    pub(super) digest: &'a str,
-    /// The id of a named token. `None` for a token of the configuration.
-    pub(super) id: Option<&'a str>,
-    /// The end of a named token.
-    pub(super) expires: Option<Timestamp>,
+/// The verified basis of a new session.
+pub(super) enum SessionGrant<'a> {
+    /// A token of the configuration, by its digest.
+    Configured(&'a str),
+    Named {
+        id: &'a str,
+        digest: &'a str,
+        expires: Timestamp,
+    },
+    /// The claims of an identity token, as JSON.
+    Identity(&'a str),
 }
 
-/// Stores a new session of a caller. Returns its cookie.
-pub(super) async fn begin(
-    server: &ServerState,
-    caller: &ApiCaller,
-    token: SessionToken<'_>,
-) -> HttpResult<HeaderValue> {
-    let id = SessionId::issue(std::array::from_fn(|_| server.env.random.next()));
-    let created = server.env.now();
-    let latest = created.plus(LIFETIME);
-    let session = SessionItem {
-        digest: id.digest(),
-        token: token.id.map(str::to_owned),
-        proof: id.proof_of(token.digest),
-        created,
-        expires: token.expires.map_or(latest, |expires| expires.min(latest)),
-    };
-    server.store.put_session(&session).await?;
-    caller.log_change("sign in", "console");
-    let seconds = session.expires.since(created).0 / 1000;
-    Ok(set_cookie(server, id.reveal(), seconds))
+impl SessionGrant<'_> {
+    /// Returns what is stored, the text that the session proves, and the end of the token.
+    fn parts(&self, server: &ServerState, id: &SessionId) -> (SessionBasis, String, Option<Timestamp>) {
+        match *self {
+            Self::Configured(digest) => (SessionBasis::Configured, digest.to_owned(), None),
+            Self::Named { id, digest, expires } => {
+                (SessionBasis::Named(id.to_owned()), digest.to_owned(), Some(expires))
+            }
+            // Names and addresses of people are not readable in the table.
+            Self::Identity(claims) => {
+                let sealed = seal_value(&server.env.settings.unit_keys, &id.digest(), claims.as_bytes());
+                (SessionBasis::Identity(sealed.clone()), sealed, None)
+            }
+        }
+    }
+}
+
+/// A browser that signs in. It may have a session.
+pub(super) struct SignInBrowser {
+    pub(super) server: ServerState,
+    pub(super) headers: HeaderMap,
+    memory: Arc<ConsoleMemory>,
+}
+
+impl FromRequestParts<ServerState> for SignInBrowser {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, server: &ServerState) -> Result<Self, Infallible> {
+        let memory = ConsoleMemory::of(&parts.extensions);
+        Ok(Self { server: server.clone(), headers: parts.headers.clone(), memory })
+    }
+}
+
+impl SignInBrowser {
+    /// Stores a new session of a caller, and ends that of the browser. Returns the cookie of the new one.
+    pub(super) async fn begin(&self, caller: &ApiCaller, grant: SessionGrant<'_>) -> HttpResult<HeaderValue> {
+        let (server, id) = (&self.server, self.new_id());
+        let (basis, proven, end_of_token) = grant.parts(server, &id);
+        let created = server.env.now();
+        let latest = created.plus(LIFETIME);
+        let session = SessionItem {
+            digest: id.digest(),
+            basis,
+            proof: id.proof_of(&proven),
+            created,
+            expires: end_of_token.map_or(latest, |expires| expires.min(latest)),
+        };
+        server.store.put_session(&session).await?;
+        caller.log_change("sign in", "console");
+        if let Some(former) = cookie(&self.headers, &cookie_name(server)).and_then(SessionId::parse) {
+            end(server, &self.memory, &former).await?;
+        }
+        let seconds = session.expires.since(created).0 / 1000;
+        Ok(set_cookie(server, "", id.reveal(), seconds))
+    }
+
+    fn new_id(&self) -> SessionId {
+        SessionId::issue(std::array::from_fn(|_| self.server.env.random.next()))
+    }
+
+    /// Begins a sign-in at an issuer.
+    pub(super) fn begin_at(&self, issuer: &str, next: &str) -> PendingSignIn {
+        PendingSignIn::begin(&self.new_id(), self.server.env.now(), issuer, next)
+    }
+
+    /// Returns the cookie of a sign-in at an issuer.
+    pub(super) fn pending_cookie(&self, pending: &PendingSignIn) -> HeaderValue {
+        set_cookie(&self.server, PENDING, pending.reveal(), PENDING_LIFETIME.0 / 1000)
+    }
+
+    /// Returns the cookie that ends a sign-in at an issuer in the browser.
+    pub(super) fn no_pending_cookie(&self) -> HeaderValue {
+        set_cookie(&self.server, PENDING, "", 0)
+    }
+
+    /// Returns the sign-in at an issuer that the browser has begun, if `state` is an answer to it.
+    pub(super) fn pending(&self, state: &str) -> Option<PendingSignIn> {
+        let found = cookie(&self.headers, &format!("{}{PENDING}", cookie_name(&self.server)))?;
+        let pending = PendingSignIn::parse(found)?;
+        let is_recent = self.server.env.now().since(pending.began) < PENDING_LIFETIME;
+        (is_recent && pending.has_state(state)).then_some(pending)
+    }
+}
+
+/// Ends a session. It does not have to exist.
+pub(super) async fn end(server: &ServerState, memory: &ConsoleMemory, id: &SessionId) -> HttpResult<()> {
+    memory.forget(id);
+    Ok(server.store.delete_session(&id.digest()).await?)
 }
 
 /// Returns the cookie that ends a session in the browser.
 pub(super) fn ended(server: &ServerState) -> HeaderValue {
-    set_cookie(server, "", 0)
+    set_cookie(server, "", "", 0)
 }
 
-fn set_cookie(server: &ServerState, value: &str, seconds: u64) -> HeaderValue {
+/// `suffix` is the end of the name of the cookie. That of a session has none.
+fn set_cookie(server: &ServerState, suffix: &str, value: &str, seconds: u64) -> HeaderValue {
     let (name, secure) = (cookie_name(server), if is_secure(server) { "; Secure" } else { "" });
-    let cookie = format!("{name}={value}; Path=/; HttpOnly; SameSite=Lax; Max-Age={seconds}{secure}");
-    HeaderValue::try_from(cookie).expect("a session id has letters, digits, `-` and `_`")
+    let cookie = format!("{name}{suffix}={value}; Path=/; HttpOnly; SameSite=Lax; Max-Age={seconds}{secure}");
+    HeaderValue::try_from(cookie).expect("the value has letters, digits, `-`, `_` and `.`")
 }
 
 /// Returns the name of the cookie. With the prefix, a browser accepts it over HTTPS only, and from this host only. Cookies

@@ -1,27 +1,33 @@
-//! The sign-in by a token or by the code of a link, and the sign-out.
+//! The sign-in by a token, by the code of a link or at an issuer, and the sign-out.
+//!
+//! At an issuer it is the authorization code flow with PKCE: [`begin`] gives the browser a cookie with a secret, from which
+//! `state`, `nonce` and verifier follow. [`finish`] accepts an answer of the same browser.
 
 use std::sync::Arc;
 
 use axum::Extension;
 use axum::body::Body;
-use axum::extract::State;
+use axum::extract::RawQuery;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{Html, IntoResponse, Redirect, Response};
 use ebb_console::paths;
-use ebb_protocol::api_token;
+use ebb_protocol::session::PendingSignIn;
+use ebb_protocol::{api_token, limits};
 use serde::Deserialize;
 
 use super::forms::{self, FormFields};
 use super::responses;
-use super::sessions::{self, ConsoleSession, SessionToken};
+use super::sessions::{self, ConsoleSession, SessionGrant, SignInBrowser};
 use crate::bodies::{BodyBudget, check_length};
-use crate::oidc;
+use crate::oidc::{self, MAX_TOKEN, SignInAnswer};
 use crate::routes::Query;
-use crate::routes::auth::{MAX_TOKEN, unauthorized};
+use crate::routes::auth::{ApiCaller, forbidden, unauthorized};
 use crate::{HttpProblem, HttpResult, ServerState};
 
 /// The maximum bytes of the form: a token, whose encoded bytes take three each, and a path.
 const MAX_FORM: usize = 4 * MAX_TOKEN;
+/// The maximum bytes of the path to which a sign-in at an issuer leads.
+const MAX_NEXT: usize = 2_000;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -33,49 +39,48 @@ pub(super) struct SignInQuery {
 }
 
 /// Shows the sign-in, or signs in with the code of a link.
-pub(super) async fn form(State(server): State<ServerState>, query: HttpResult<Query<SignInQuery>>) -> Response {
+pub(super) async fn form(browser: SignInBrowser, query: HttpResult<Query<SignInQuery>>) -> Response {
     let SignInQuery { next, code } = match query {
         Ok(Query(query)) => query,
-        Err(problem) => return refused("", &problem),
+        Err(problem) => return refused(&browser.server, "", &problem),
     };
     if code.is_empty() {
-        return Html(ebb_console::sign_in(paths::safe_next(&next), None)).into_response();
+        return page(&browser.server, StatusCode::OK, &next, None);
     }
-    match with_code(&server, &code).await {
+    match with_code(&browser, &code).await {
         Ok(cookie) => signed_in(&next, cookie),
-        Err(problem) => refused(&next, &problem),
+        Err(problem) => refused(&browser.server, &next, &problem),
     }
 }
 
-async fn with_code(server: &ServerState, code: &str) -> HttpResult<HeaderValue> {
-    let Some(digest) = server.tokens.take_sign_in_code(code) else {
+async fn with_code(browser: &SignInBrowser, code: &str) -> HttpResult<HeaderValue> {
+    let Some(digest) = browser.server.tokens.take_sign_in_code(code) else {
         let detail = "the link was used, or the server has started again since: use the link of its output, or a token";
         return Err(unauthorized("invalid-token", detail));
     };
-    with_configured(server, digest).await
+    with_configured(browser, digest).await
 }
 
 /// Signs in as the token of the configuration with this digest.
-async fn with_configured(server: &ServerState, digest: &str) -> HttpResult<HeaderValue> {
-    let caller = server.tokens.caller_if(|own| own == digest);
+async fn with_configured(browser: &SignInBrowser, digest: &str) -> HttpResult<HeaderValue> {
+    let caller = browser.server.tokens.caller_if(|own| own == digest);
     let caller = caller.ok_or_else(|| unauthorized("invalid-token", "the token is unknown"))?;
-    sessions::begin(server, &caller, SessionToken { digest, id: None, expires: None }).await
+    browser.begin(&caller, SessionGrant::Configured(digest)).await
 }
 
 /// Exchanges a token for a session.
 pub(super) async fn sign_in(
-    State(server): State<ServerState>,
+    browser: SignInBrowser,
     Extension(bodies): Extension<Arc<BodyBudget>>,
-    headers: HeaderMap,
     body: Body,
 ) -> Response {
-    let fields = match fields(&server, &bodies, &headers, body).await {
+    let fields = match fields(&browser.server, &bodies, &browser.headers, body).await {
         Ok(fields) => fields,
-        Err(problem) => return refused("", &problem),
+        Err(problem) => return refused(&browser.server, "", &problem),
     };
-    match with_token(&server, fields.get("token").trim()).await {
+    match with_token(&browser, fields.get("token").trim()).await {
         Ok(cookie) => signed_in(fields.get("next"), cookie),
-        Err(problem) => refused(fields.get("next"), &problem),
+        Err(problem) => refused(&browser.server, fields.get("next"), &problem),
     }
 }
 
@@ -86,21 +91,22 @@ async fn fields(server: &ServerState, bodies: &BodyBudget, headers: &HeaderMap, 
     Ok(FormFields::parse(body.as_ref()))
 }
 
-async fn with_token(server: &ServerState, token: &str) -> HttpResult<HeaderValue> {
+async fn with_token(browser: &SignInBrowser, token: &str) -> HttpResult<HeaderValue> {
+    let server = &browser.server;
     if token.len() > MAX_TOKEN {
         return Err(unauthorized("invalid-token", format!("the token is longer than {MAX_TOKEN} bytes")));
     }
     if let Some(digest) = server.tokens.digest(token) {
-        return with_configured(server, digest).await;
+        return with_configured(browser, digest).await;
     }
     if oidc::is_jwt(token) {
-        let detail = "an identity token of an issuer does not sign in: use a named token";
+        let detail = "an identity token of an issuer does not sign in: use a named token, or sign in at the issuer";
         return Err(unauthorized("invalid-token", detail));
     }
     let found = server.named_token(token).await?;
     let (id, digest, expires) = (api_token::token_id(&found.name), found.digest.clone(), found.expires);
     let caller = server.named_caller(found)?;
-    sessions::begin(server, &caller, SessionToken { digest: &digest, id: Some(&id), expires: Some(expires) }).await
+    browser.begin(&caller, SessionGrant::Named { id: &id, digest: &digest, expires }).await
 }
 
 fn signed_in(next: &str, cookie: HeaderValue) -> Response {
@@ -108,19 +114,82 @@ fn signed_in(next: &str, cookie: HeaderValue) -> Response {
 }
 
 /// Returns the sign-in with the reason why the last one was refused.
-fn refused(next: &str, HttpProblem(problem): &HttpProblem) -> Response {
+fn refused(server: &ServerState, next: &str, HttpProblem(problem): &HttpProblem) -> Response {
     let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let reason = Some(problem.detail.as_str()).filter(|detail| !detail.is_empty());
-    (status, Html(ebb_console::sign_in(paths::safe_next(next), reason))).into_response()
+    page(server, status, next, Some(problem.detail.as_str()).filter(|detail| !detail.is_empty()))
+}
+
+fn page(server: &ServerState, status: StatusCode, next: &str, problem: Option<&str>) -> Response {
+    let issuers: Vec<&str> = server.tokens.issuers().for_people().collect();
+    (status, Html(ebb_console::sign_in(paths::safe_next(next), &issuers, problem))).into_response()
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct BeginQuery {
+    issuer: String,
+    #[serde(default)]
+    next: String,
+}
+
+/// Leads to an issuer, which leads back to [`finish`].
+pub(super) async fn begin(browser: SignInBrowser, query: HttpResult<Query<BeginQuery>>) -> Response {
+    let BeginQuery { issuer, next } = match query {
+        Ok(Query(query)) => query,
+        Err(problem) => return refused(&browser.server, "", &problem),
+    };
+    // Browsers drop a cookie of more than 4 kB.
+    let kept = if next.len() <= MAX_NEXT { paths::safe_next(&next) } else { paths::ROOT };
+    let pending = browser.begin_at(&issuer, kept);
+    match browser.server.tokens.issuers().sign_in_url(&pending, &browser.server.env).await {
+        Ok(url) => {
+            ([(header::SET_COOKIE, browser.pending_cookie(&pending))], Redirect::to(url.as_str())).into_response()
+        }
+        Err(problem) => refused(&browser.server, &next, &problem),
+    }
+}
+
+/// Takes the answer of an issuer. It may have parameters that are not known here.
+pub(super) async fn finish(browser: SignInBrowser, RawQuery(query): RawQuery) -> Response {
+    let answer = FormFields::parse(query.unwrap_or_default().as_bytes());
+    // Nothing else of the answer is used or shown without the proof that this browser has begun the sign-in.
+    let Some(pending) = browser.pending(answer.get("state")) else {
+        let detail = format!(
+            "this browser has not begun the sign-in, has begun another one since, or has begun it more than {} minutes ago: \
+             sign in again at {}{}",
+            sessions::PENDING_LIFETIME.0 / 60_000,
+            browser.server.env.settings.source,
+            paths::ROOT
+        );
+        return refused(&browser.server, "", &unauthorized("invalid-token", detail));
+    };
+    let mut response = match Box::pin(with_answer(&browser, &pending, &answer)).await {
+        Ok(cookie) => signed_in(&pending.next, cookie),
+        Err(problem) => refused(&browser.server, &pending.next, &problem),
+    };
+    response.headers_mut().append(header::SET_COOKIE, browser.no_pending_cookie());
+    response
+}
+
+async fn with_answer(browser: &SignInBrowser, pending: &PendingSignIn, answer: &FormFields) -> HttpResult<HeaderValue> {
+    let (code, error) = (answer.get("code"), answer.get("error"));
+    if code.is_empty() || !error.is_empty() {
+        let error = limits::clean(error, limits::REFUSAL);
+        let detail = format!(
+            "the issuer {} has not signed you in ({error:?}): sign in again, or ask its administrator for access to Ebb",
+            pending.issuer
+        );
+        return Err(forbidden(detail));
+    }
+    let (server, answer) = (&browser.server, SignInAnswer { code, issuer: answer.get("iss") });
+    let (person, claims) = server.tokens.issuers().signed_in(pending, answer, &server.env).await?;
+    browser.begin(&ApiCaller::from(person), SessionGrant::Identity(&claims.to_string())).await
 }
 
 /// Ends a session.
 pub(super) async fn sign_out(session: ConsoleSession, headers: HeaderMap, body: Body) -> Response {
     let ended = async {
         session.form(&headers, body).await?;
-        session.memory.forget(&session.id);
-        session.server.store.delete_session(&session.id.digest()).await?;
-        HttpResult::Ok(())
+        sessions::end(&session.server, &session.memory, &session.id).await
     };
     match ended.await {
         Ok(()) => {

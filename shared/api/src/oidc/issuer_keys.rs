@@ -1,4 +1,4 @@
-//! The public keys of an issuer, from its discovery document. They are kept for an hour.
+//! The public keys and the endpoints of an issuer, from its discovery document. They are kept for an hour.
 
 use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
@@ -14,13 +14,15 @@ use url::Url;
 
 use super::check_url;
 
+/// The reason of a question that comes too soon after a failed one.
+const TOO_SOON: &str = "the last request failed: try again in some seconds";
 /// The time after which fetched keys are not used any more, so that a removed key ends.
 const MAX_AGE: Millis = Millis(3_600_000);
 /// The time between two fetches. A sender can name unknown keys without end.
 const FETCH_INTERVAL: Millis = Millis(60_000);
 /// The time after a failed fetch.
 const RETRY_INTERVAL: Millis = Millis(5_000);
-const FETCH_TIMEOUT: Duration = Duration::from_secs(4);
+pub(super) const FETCH_TIMEOUT: Duration = Duration::from_secs(4);
 /// The maximum number of keys of an issuer.
 const MAX_KEYS: usize = 100;
 
@@ -37,6 +39,16 @@ pub(super) struct IssuerKeys {
 struct FetchedKeys {
     at: Timestamp,
     keys: Vec<Jwk>,
+    endpoints: IssuerEndpoints,
+}
+
+/// What the sign-in needs of the discovery document. An issuer of pipelines has none of it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct IssuerEndpoints {
+    pub authorization: String,
+    pub token: String,
+    /// True if each answer names its issuer (RFC 9207).
+    pub names_issuer: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -51,6 +63,12 @@ pub(super) enum KeyError {
 struct DiscoveryDocument {
     issuer: String,
     jwks_uri: String,
+    #[serde(default)]
+    authorization_endpoint: String,
+    #[serde(default)]
+    token_endpoint: String,
+    #[serde(default)]
+    authorization_response_iss_parameter_supported: bool,
 }
 
 #[derive(Deserialize)]
@@ -87,34 +105,72 @@ impl IssuerKeys {
         if next_fetch.is_some_and(|next| now < next) {
             return Err(match known {
                 Some(_) => KeyError::Unknown,
-                None => KeyError::Unavailable("the last request failed: try again in some seconds".to_owned()),
+                None => KeyError::Unavailable(TOO_SOON.to_owned()),
             });
         }
+        self.renew(&mut next_fetch, http, now).await.map_err(KeyError::Unavailable)?;
+        self.known(kid, algorithm, now).unwrap_or(Err(KeyError::Unknown))
+    }
+
+    /// Returns the endpoints. Fetches them if they are missing or old.
+    ///
+    /// # Errors
+    /// Returns the reason why they cannot be fetched.
+    pub(super) async fn endpoints(&self, http: &dyn HttpCall, now: Timestamp) -> Result<IssuerEndpoints, String> {
+        let known = || self.fresh(now, |fetched| fetched.endpoints.clone());
+        if let Some(known) = known() {
+            return Ok(known);
+        }
+        let mut next_fetch = self.next_fetch.lock().await;
+        // Another request may have fetched them.
+        if let Some(known) = known() {
+            return Ok(known);
+        }
+        if next_fetch.is_some_and(|next| now < next) {
+            return Err(TOO_SOON.to_owned());
+        }
+        self.renew(&mut next_fetch, http, now).await?;
+        Ok(known().unwrap_or_default())
+    }
+
+    /// Fetches the document and the keys.
+    async fn renew(
+        &self,
+        next_fetch: &mut Option<Timestamp>,
+        http: &dyn HttpCall,
+        now: Timestamp,
+    ) -> Result<(), String> {
         match self.fetch(http).await {
-            Ok(keys) => {
+            Ok((keys, endpoints)) => {
                 *next_fetch = Some(now.plus(FETCH_INTERVAL));
-                *self.fetched.write().unwrap_or_else(PoisonError::into_inner) = Some(FetchedKeys { at: now, keys });
+                let fetched = FetchedKeys { at: now, keys, endpoints };
+                *self.fetched.write().unwrap_or_else(PoisonError::into_inner) = Some(fetched);
+                Ok(())
             }
             Err(reason) => {
                 *next_fetch = Some(now.plus(RETRY_INTERVAL));
                 tracing::warn!(issuer = self.issuer, reason, "cannot fetch the keys of an issuer");
-                return Err(KeyError::Unavailable(reason));
+                Err(reason)
             }
         }
-        self.known(kid, algorithm, now).unwrap_or(Err(KeyError::Unknown))
+    }
+
+    /// Returns what `read` returns about the fetched data, or `None` if it is missing or old.
+    fn fresh<T>(&self, now: Timestamp, read: impl FnOnce(&FetchedKeys) -> T) -> Option<T> {
+        let fetched = self.fetched.read().unwrap_or_else(PoisonError::into_inner);
+        fetched.as_ref().filter(|fetched| now < fetched.at.plus(MAX_AGE)).map(read)
     }
 
     /// Returns a key of the fetched ones, or `None` if they are missing or old.
     fn known(&self, kid: &str, algorithm: Algorithm, now: Timestamp) -> Option<Result<DecodingKey, KeyError>> {
-        let fetched = self.fetched.read().unwrap_or_else(PoisonError::into_inner);
-        let fetched = fetched.as_ref().filter(|fetched| now < fetched.at.plus(MAX_AGE))?;
-        let mut fitting =
-            fetched.keys.iter().filter(|key| key.common.key_id.as_deref() == Some(kid) && fits(key, algorithm));
-        let key = fitting.find_map(|key| DecodingKey::from_jwk(key).ok());
-        Some(key.ok_or(KeyError::Unknown))
+        self.fresh(now, |fetched| {
+            let mut fitting =
+                fetched.keys.iter().filter(|key| key.common.key_id.as_deref() == Some(kid) && fits(key, algorithm));
+            fitting.find_map(|key| DecodingKey::from_jwk(key).ok()).ok_or(KeyError::Unknown)
+        })
     }
 
-    async fn fetch(&self, http: &dyn HttpCall) -> Result<Vec<Jwk>, String> {
+    async fn fetch(&self, http: &dyn HttpCall) -> Result<(Vec<Jwk>, IssuerEndpoints), String> {
         let discovery: DiscoveryDocument = get(http, &self.discovery).await?;
         if discovery.issuer != self.issuer {
             return Err(format!("{} names another issuer", self.discovery));
@@ -122,7 +178,12 @@ impl IssuerKeys {
         check_url(&discovery.jwks_uri)?;
         let set: KeySet = get(http, &discovery.jwks_uri).await?;
         let keys = set.keys.into_iter().filter_map(|key| serde_json::from_value::<Jwk>(key).ok());
-        Ok(keys.take(MAX_KEYS).collect())
+        let endpoints = IssuerEndpoints {
+            authorization: discovery.authorization_endpoint,
+            token: discovery.token_endpoint,
+            names_issuer: discovery.authorization_response_iss_parameter_supported,
+        };
+        Ok((keys.take(MAX_KEYS).collect(), endpoints))
     }
 }
 

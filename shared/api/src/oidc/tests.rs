@@ -80,6 +80,12 @@ fn an_invalid_configuration_names_the_field() {
     };
     assert!(OidcIssuers::parse("").unwrap().issuers.is_empty());
     OidcIssuers::parse(&entry("https://issuer.test", "claims.sub == 'a'", "read")).unwrap();
+    let person = |client: Value| {
+        let entry = json!({"issuer": "https://issuer.test", "audience": "ebb", "rules": [], "signIn": client});
+        json!([entry]).to_string()
+    };
+    let valid = OidcIssuers::parse(&person(json!({"clientId": "ebb", "clientSecret": "EBB_CLIENT"}))).unwrap();
+    assert_eq!(valid.for_people().collect::<Vec<_>>(), ["https://issuer.test"]);
     let twice = json!([
         {"issuer": "https://issuer.test", "audience": "a", "rules": []},
         {"issuer": "https://issuer.test", "audience": "b", "rules": []},
@@ -93,6 +99,11 @@ fn an_invalid_configuration_names_the_field() {
         (entry("https://issuer.test", "body.sub == 'a'", "read"), "`body` cannot be used here"),
         (entry("https://issuer.test", "true", "admin"), "unknown scope \"admin\""),
         (twice.to_string(), "is listed twice"),
+        (person(json!({})), "missing field `clientId`"),
+        (person(json!({"clientId": ""})), "`clientId` is empty"),
+        (person(json!({"clientId": "ebb", "clientSecret": "not a name"})), "expected a name such as EBB_CLIENT"),
+        (person(json!({"clientId": "ebb", "scope": "email"})), "has no `openid`"),
+        (person(json!({"clientId": "ebb", "secret": "x"})), "unknown field `secret`"),
     ] {
         let error = OidcIssuers::parse(&text).unwrap_err();
         assert!(error.contains(expected), "{text}: {error}");

@@ -11,7 +11,7 @@ use ebb_protocol::limits;
 use ebb_protocol::time::rfc3339;
 use ebb_store::TokenItem;
 
-use crate::oidc::{self, IdentityClaims, OidcIssuers};
+use crate::oidc::{self, IdentityClaims, MAX_TOKEN, OidcIssuers};
 use crate::{HttpProblem, HttpResult, ServerState};
 
 /// The role of a token of the configuration. Each role is a scope.
@@ -161,6 +161,12 @@ impl ApiCaller {
     }
 }
 
+impl From<IdentityClaims> for ApiCaller {
+    fn from(IdentityClaims { name, scopes }: IdentityClaims) -> Self {
+        Self { name, is_role: false, scopes }
+    }
+}
+
 impl fmt::Display for ApiCaller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)
@@ -187,6 +193,11 @@ impl ApiTokens {
     #[must_use]
     pub fn with_issuers(self, issuers: OidcIssuers) -> Self {
         Self { issuers, ..self }
+    }
+
+    /// Returns the issuers of identity tokens.
+    pub(crate) fn issuers(&self) -> &OidcIssuers {
+        &self.issuers
     }
 
     /// Accepts a code once, as the first of the tokens. The code has 128 random bits or more.
@@ -220,9 +231,6 @@ impl ApiTokens {
         self.caller_if(|valid| *valid == digest)
     }
 }
-
-/// The maximum bytes of a token.
-pub(crate) const MAX_TOKEN: usize = 16 << 10;
 
 /// Returns the problem of a caller without a permission.
 pub(crate) fn forbidden(detail: String) -> HttpProblem {
@@ -259,8 +267,7 @@ impl ServerState {
             Some(caller) => Ok(caller),
             None if oidc::is_jwt(token) => {
                 let verified = self.tokens.issuers.verify(token, self.env.egress.as_ref(), self.env.now());
-                let IdentityClaims { name, scopes } = Box::pin(verified).await?;
-                Ok(ApiCaller { name, is_role: false, scopes })
+                Ok(Box::pin(verified).await?.into())
             }
             None => self.named_caller(self.named_token(token).await?),
         }

@@ -4,16 +4,21 @@ use async_trait::async_trait;
 
 use super::attribute::{Item, ItemReader, item, number, optional, text};
 use super::key;
-use crate::items::SessionItem;
+use crate::items::{SessionBasis, SessionItem};
 use crate::ops::{SessionStore, StoreResult};
 use crate::store::Store;
 use crate::table::TableSpec;
 
 fn read_session(operation: &'static str, item: &Item) -> StoreResult<SessionItem> {
     let reader = ItemReader::new(operation, item);
+    let basis = match (reader.text_if_any("k")?, reader.text_if_any("i")?) {
+        (Some(token), _) => SessionBasis::Named(token.to_owned()),
+        (None, Some(claims)) => SessionBasis::Identity(claims.to_owned()),
+        (None, None) => SessionBasis::Configured,
+    };
     Ok(SessionItem {
         digest: reader.text("dg")?.to_owned(),
-        token: reader.text_if_any("k")?.map(str::to_owned),
+        basis,
         proof: reader.text("pf")?.to_owned(),
         created: reader.time("cr")?,
         expires: reader.time("ex")?,
@@ -36,7 +41,12 @@ impl SessionStore for Store {
             ("ex", number(session.expires.0)),
             (TableSpec::TTL, number(session.expires.0.div_ceil(1000))),
         ]);
-        attributes.extend(optional([("k", session.token.as_ref().map(text))]));
+        let (token, claims) = match &session.basis {
+            SessionBasis::Configured => (None, None),
+            SessionBasis::Named(token) => (Some(token), None),
+            SessionBasis::Identity(claims) => (None, Some(claims)),
+        };
+        attributes.extend(optional([("k", token.map(text)), ("i", claims.map(text))]));
         self.table.put(attributes).await
     }
 

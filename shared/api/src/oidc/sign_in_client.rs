@@ -1,0 +1,180 @@
+//! Ebb as a client of an issuer: the sign-in of a person by the authorization code flow with PKCE (RFC 7636).
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use ebb_console::paths;
+use ebb_egress::HttpRequest;
+use ebb_flow::Env;
+use ebb_protocol::limits;
+use ebb_protocol::named_secrets::{SecretText, is_secret_name};
+use ebb_protocol::session::PendingSignIn;
+use serde::Deserialize;
+use serde_json::Value;
+use url::{Url, form_urlencoded};
+
+use super::check_url;
+use super::issuer_keys::FETCH_TIMEOUT;
+
+const DEFAULT_SCOPE: &str = "openid profile email";
+
+/// The registration of Ebb at an issuer.
+#[derive(Debug)]
+pub(super) struct SignInClient {
+    pub id: String,
+    /// The name of the secret of a confidential client. A public client has none.
+    secret: Option<String>,
+    /// The claims that are asked for, as scopes of the issuer.
+    scope: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct SignInConfig {
+    client_id: String,
+    client_secret: Option<String>,
+    scope: Option<String>,
+}
+
+/// The successful response of a token endpoint. Its access token is not used.
+#[derive(Deserialize)]
+struct TokenResponse {
+    id_token: String,
+}
+
+/// The failed response of a token endpoint.
+#[derive(Default, Deserialize)]
+struct TokenRefusal {
+    #[serde(default)]
+    error: String,
+}
+
+/// The reason why an issuer has returned no token.
+pub(super) enum RedeemError {
+    /// The issuer does not accept the code. The person can begin again.
+    Code,
+    /// The issuer does not accept the client, with this code of an error. An operator has to act.
+    Client(String),
+    Unavailable(String),
+}
+
+/// Returns the URL to which an issuer sends the browser back.
+pub(super) fn redirect_uri(env: &Env) -> String {
+    format!("{}{}", env.settings.source.trim_end_matches('/'), paths::SIGN_IN_RETURN)
+}
+
+impl SignInClient {
+    /// # Errors
+    /// Returns a text for operators: the field that is wrong, and the expected value.
+    pub(super) fn parse(config: SignInConfig) -> Result<Self, String> {
+        let SignInConfig { client_id: id, client_secret: secret, scope } = config;
+        let scope = scope.unwrap_or_else(|| DEFAULT_SCOPE.to_owned());
+        if id.is_empty() {
+            return Err("`clientId` is empty; expected the id of the client at the issuer".to_owned());
+        }
+        if secret.as_ref().is_some_and(|name| !is_secret_name(name)) {
+            return Err("`clientSecret` is not the name of a secret; expected a name such as EBB_CLIENT".to_owned());
+        }
+        if !scope.split(' ').any(|word| word == "openid") {
+            return Err(format!("the scope {scope:?} has no `openid`, so the issuer would return no identity token"));
+        }
+        Ok(Self { id, secret, scope })
+    }
+
+    /// Returns the URL at which a browser signs in.
+    pub(super) fn authorization_url(&self, endpoint: &str, pending: &PendingSignIn, env: &Env) -> Result<Url, String> {
+        let mut url = check_url(endpoint)?;
+        url.set_fragment(None);
+        url.query_pairs_mut()
+            .append_pair("response_type", "code")
+            .append_pair("client_id", &self.id)
+            .append_pair("redirect_uri", &redirect_uri(env))
+            .append_pair("scope", &self.scope)
+            .append_pair("state", &pending.state())
+            .append_pair("nonce", &pending.nonce())
+            .append_pair("code_challenge", &pending.challenge())
+            .append_pair("code_challenge_method", "S256");
+        Ok(url)
+    }
+
+    /// Returns the secret of the client, if it has one.
+    fn secret(&self, env: &Env) -> Result<Option<SecretText>, RedeemError> {
+        let Some(name) = &self.secret else { return Ok(None) };
+        let found = env.settings.secrets.secret(name);
+        let found = found.and_then(|found| found.ok_or_else(|| format!("the secret {name} does not exist")));
+        found.map(Some).map_err(|reason| {
+            tracing::error!(name, reason, "the secret of the client for sign-ins cannot be read");
+            RedeemError::Client("its `clientSecret` cannot be read; the log has the cause".to_owned())
+        })
+    }
+
+    fn token_request(
+        &self,
+        url: Url,
+        code: &str,
+        pending: &PendingSignIn,
+        env: &Env,
+    ) -> Result<HttpRequest, RedeemError> {
+        let mut headers = vec![
+            ("accept".to_owned(), "application/json".to_owned()),
+            ("content-type".to_owned(), "application/x-www-form-urlencoded".to_owned()),
+        ];
+        let (redirect, verifier) = (redirect_uri(env), pending.verifier());
+        let mut form = form_urlencoded::Serializer::new(String::new());
+        form.append_pair("grant_type", "authorization_code");
+        form.append_pair("code", code).append_pair("redirect_uri", &redirect);
+        form.append_pair("code_verifier", &verifier);
+        match self.secret(env)? {
+            None => {
+                form.append_pair("client_id", &self.id);
+            }
+            Some(secret) => {
+                let encoded = |text: &str| form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
+                let credential = STANDARD.encode(format!("{}:{}", encoded(&self.id), encoded(secret.as_str())));
+                headers.push(("authorization".to_owned(), format!("Basic {credential}")));
+            }
+        }
+        let body = form.finish().into_bytes();
+        Ok(HttpRequest { method: "POST".to_owned(), url: url.into(), headers, body, timeout: FETCH_TIMEOUT })
+    }
+
+    /// Exchanges a code for an identity token, which is not verified.
+    pub(super) async fn redeem(
+        &self,
+        endpoint: &str,
+        code: &str,
+        pending: &PendingSignIn,
+        env: &Env,
+    ) -> Result<String, RedeemError> {
+        let url = check_url(endpoint).map_err(RedeemError::Unavailable)?;
+        let request = self.token_request(url, code, pending, env)?;
+        let response = env.egress.call(request).await;
+        let response = response.map_err(|error| RedeemError::Unavailable(format!("{endpoint}: {error}")))?;
+        match response.status {
+            200 => match serde_json::from_slice::<TokenResponse>(&response.body) {
+                Ok(found) => Ok(found.id_token),
+                // The text of the parser could contain a part of a token.
+                Err(_) => Err(RedeemError::Unavailable(format!("{endpoint} returned no identity token"))),
+            },
+            status @ 400..=499 => {
+                let refusal = serde_json::from_slice::<TokenRefusal>(&response.body).unwrap_or_default();
+                match refusal.error.as_str() {
+                    "invalid_grant" => Err(RedeemError::Code),
+                    "" => Err(RedeemError::Client(format!("{endpoint} responded with status {status}"))),
+                    error => Err(RedeemError::Client(limits::clean(error, limits::REFUSAL))),
+                }
+            }
+            status => Err(RedeemError::Unavailable(format!("{endpoint} responded with status {status}"))),
+        }
+    }
+
+    /// Returns true if an identity token was issued to this client.
+    pub(super) fn is_audience(&self, claims: &Value) -> bool {
+        let is_own = |value: &Value| value.as_str() == Some(self.id.as_str());
+        let (has_own, is_only) = match &claims["aud"] {
+            Value::Array(all) => (all.iter().any(is_own), all.len() == 1),
+            one => (is_own(one), true),
+        };
+        // A token for several audiences names the client that requested it.
+        has_own && claims.get("azp").map_or(is_only, is_own)
+    }
+}

@@ -1,0 +1,509 @@
+//! The sign-in to the console at an issuer: a local issuer with all its endpoints, and answers that were not asked for.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use ebb_api::{ApiTokens, OidcIssuers};
+use ebb_protocol::session::{PendingSignIn, SessionId};
+use ebb_store::{SessionBasis, SessionItem, SessionStore as _, Store};
+use jsonwebtoken::{Algorithm, EncodingKey, Header};
+use url::{Url, form_urlencoded};
+
+use super::console::{Browser, PageReply};
+use super::identity_tokens::{public, rsa_key};
+use super::secrets::{contains, stored};
+use crate::harness::*;
+
+const AUDIENCE: &str = "https://ebb.example.com";
+const CLIENT: &str = "ebb console";
+const SECRET: &str = "a:secret/of+the client";
+const SIGN_IN: &str = "/console/sign-in?next=%2Fconsole%2Ftargets%2Fsandbox%2Fa";
+
+/// What a person has approved: the parameters of the authorization request.
+type Approval = BTreeMap<String, String>;
+
+/// An issuer whose person approves each request.
+struct PeopleIssuer {
+    key: EncodingKey,
+    url: String,
+    /// Approvals by code. A code is valid once.
+    approvals: Mutex<BTreeMap<String, Approval>>,
+    /// Claims that replace those of the next tokens. `null` removes one.
+    claims: Mutex<Value>,
+    /// The response of the token endpoint, if it is not a token.
+    failure: Mutex<Option<(u16, String)>>,
+    /// The form of the last request for a token.
+    last: Mutex<Approval>,
+}
+
+impl PeopleIssuer {
+    async fn start(names_issuer: bool) -> Arc<Self> {
+        let key = rsa_key();
+        let keys = json!({"keys": [public(&key, Algorithm::RS256, "rsa-1")]});
+        let slot: Arc<Mutex<Option<Arc<Self>>>> = Arc::default();
+        let filled = Arc::clone(&slot);
+        serve(move |url| {
+            let discovery = json!({
+                "issuer": url, "jwks_uri": format!("{url}/keys"), "token_endpoint": format!("{url}/token"),
+                "authorization_endpoint": format!("{url}/authorize?tenant=a"),
+                "authorization_response_iss_parameter_supported": names_issuer,
+            });
+            let issuer = Arc::new(Self {
+                key,
+                url: url.to_owned(),
+                approvals: Mutex::default(),
+                claims: Mutex::new(json!({})),
+                failure: Mutex::default(),
+                last: Mutex::default(),
+            });
+            *filled.lock().unwrap() = Some(Arc::clone(&issuer));
+            Router::new()
+                .route("/.well-known/openid-configuration", get(|| async { Json(discovery) }))
+                .route("/keys", get(|| async { Json(keys) }))
+                .route("/token", post(Self::token))
+                .with_state(issuer)
+        })
+        .await;
+        let issuer = slot.lock().unwrap().take();
+        issuer.unwrap()
+    }
+
+    /// Approves an authorization request. Returns the code.
+    fn approve(&self, request: &Url) -> String {
+        let approval: Approval = request.query_pairs().into_owned().collect();
+        assert_eq!(request.path(), "/authorize");
+        for (name, value) in [
+            ("tenant", "a"),
+            ("response_type", "code"),
+            ("client_id", CLIENT),
+            ("scope", "openid groups"),
+            ("code_challenge_method", "S256"),
+        ] {
+            assert_eq!(approval[name], value, "{name}");
+        }
+        assert!(approval["redirect_uri"].ends_with("/console/sign-in/return"), "{approval:?}");
+        let mut approvals = self.approvals.lock().unwrap();
+        let code = format!("code-{}-{}", self.url, approvals.len());
+        approvals.insert(code.clone(), approval);
+        code
+    }
+
+    /// The token endpoint of RFC 6749, with PKCE.
+    async fn token(State(issuer): State<Arc<Self>>, headers: HeaderMap, body: String) -> Response {
+        let form: Approval = form_urlencoded::parse(body.as_bytes()).into_owned().collect();
+        *issuer.last.lock().unwrap() = form.clone();
+        if let Some((status, body)) = issuer.failure.lock().unwrap().clone() {
+            return (StatusCode::from_u16(status).unwrap(), body).into_response();
+        }
+        let refused = |error: &str| (StatusCode::BAD_REQUEST, Json(json!({ "error": error }))).into_response();
+        let authorization = headers.get("authorization").map(|value| value.to_str().unwrap().to_owned());
+        // RFC 6749 encodes both parts as a form does.
+        let expected = STANDARD.encode("ebb+console:a%3Asecret%2Fof%2Bthe+client");
+        if authorization != Some(format!("Basic {expected}")) || form.contains_key("client_id") {
+            return refused("invalid_client");
+        }
+        let approval = issuer.approvals.lock().unwrap().get_mut(&form["code"]).map(std::mem::take);
+        let Some(approval) = approval.filter(|approval| !approval.is_empty()) else { return refused("invalid_grant") };
+        let challenge = URL_SAFE_NO_PAD.encode(digest(&SHA256, form["code_verifier"].as_bytes()));
+        if challenge != approval["code_challenge"] || form["redirect_uri"] != approval["redirect_uri"] {
+            return refused("invalid_grant");
+        }
+        let now = now().0 / 1_000;
+        let mut claims = json!({
+            "iss": issuer.url, "aud": CLIENT, "sub": "ann", "exp": now + 300, "iat": now, "nonce": approval["nonce"],
+            "groups": ["developers"], "email": "ann@example.com",
+        });
+        for (name, value) in issuer.claims.lock().unwrap().as_object().unwrap() {
+            match value {
+                Value::Null => drop(claims.as_object_mut().unwrap().remove(name)),
+                value => claims[name] = value.clone(),
+            }
+        }
+        let header = Header { kid: Some("rsa-1".to_owned()), ..Header::new(Algorithm::RS256) };
+        let token = jsonwebtoken::encode(&header, &claims, &issuer.key).unwrap();
+        Json(json!({"access_token": "unused", "token_type": "Bearer", "id_token": token})).into_response()
+    }
+
+    fn claim(&self, claims: Value) {
+        *self.claims.lock().unwrap() = claims;
+    }
+
+    fn fail(&self, failure: Option<(u16, &str)>) {
+        *self.failure.lock().unwrap() = failure.map(|(status, body)| (status, body.to_owned()));
+    }
+
+    /// Returns the entry of the issuer in the configuration.
+    fn entry(&self) -> Value {
+        json!({
+            "issuer": self.url, "audience": AUDIENCE,
+            "rules": [
+                {"when": "'developers' in claims.groups", "scopes": ["read", "targets:write:own"]},
+                {"when": "'admins' in claims.groups", "scopes": ["operate"]},
+            ],
+            "signIn": {"clientId": CLIENT, "clientSecret": "EBB_CLIENT", "scope": "openid groups"},
+        })
+    }
+}
+
+/// A stack that trusts two issuers of people. Only the first one names itself in its answers.
+struct PeopleStack {
+    harness: Harness,
+    issuer: Arc<PeopleIssuer>,
+    other: Arc<PeopleIssuer>,
+}
+
+impl PeopleStack {
+    async fn new() -> Self {
+        let (issuer, other) = (PeopleIssuer::start(true).await, PeopleIssuer::start(false).await);
+        let harness = Harness::with_issuers(&json!([issuer.entry(), other.entry()])).await;
+        harness.write_secrets(&json!({"EBB_CLIENT": SECRET}).to_string());
+        Self { harness, issuer, other }
+    }
+
+    fn browser(&self) -> Browser {
+        Browser::new(self.harness.stack().url())
+    }
+
+    /// Follows the link of the sign-in page to an issuer. Returns the authorization request.
+    async fn begin(&self, browser: &mut Browser, issuer: &PeopleIssuer) -> Url {
+        let page = browser.get(SIGN_IN).await;
+        let shown = format!("Sign in with {}<", issuer.url);
+        let (before, _) = page.is(200).body.split_once(&shown).expect("the page has a link");
+        let link = before.rsplit("href=\"").next().unwrap().split('"').next().unwrap().replace("&amp;", "&");
+        let reply = browser.get(&link).await;
+        let cookie = reply.is(303).header("set-cookie");
+        for attribute in ["HttpOnly", "SameSite=Lax", "Path=/", "Max-Age=600"] {
+            assert!(cookie.contains(attribute), "{cookie}");
+        }
+        browser.cookie = cookie.split(';').next().unwrap().to_owned();
+        Url::parse(reply.header("location")).unwrap()
+    }
+
+    /// Signs in at the first issuer. Returns the reply to its answer.
+    async fn sign_in(&self, browser: &mut Browser) -> PageReply {
+        let request = self.begin(browser, &self.issuer).await;
+        let reply = browser.get(&answer(&request, &self.issuer.approve(&request), Some(&self.issuer.url))).await;
+        if reply.status == 303 {
+            browser.cookie = session_cookie(&reply);
+        }
+        reply
+    }
+
+    /// Checks that a sign-in is refused with a reason, and that no session begins.
+    #[track_caller]
+    fn refused(&self, reply: &PageReply, status: u16, reason: &str) {
+        assert!(reply.is(status).body.contains(reason), "{reason}: {reply:?}");
+        assert!(!cookies(reply).iter().any(|cookie| is_session(cookie)), "{reply:?}");
+        assert!(reply.body.contains("API token") && reply.header("content-security-policy").contains("'none'"));
+    }
+}
+
+/// Returns the path to which an issuer sends the browser back.
+fn path(state: &str, code: &str, issuer: Option<&str>) -> String {
+    let mut query = form_urlencoded::Serializer::new(String::new());
+    query.append_pair("code", code).append_pair("state", state).append_pair("session_state", "x");
+    if let Some(issuer) = issuer {
+        query.append_pair("iss", issuer);
+    }
+    format!("/console/sign-in/return?{}", query.finish())
+}
+
+/// Returns the path of the answer to an authorization request.
+fn answer(request: &Url, code: &str, issuer: Option<&str>) -> String {
+    let state = request.query_pairs().find(|(name, _)| name == "state").unwrap().1.into_owned();
+    path(&state, code, issuer)
+}
+
+fn cookies(reply: &PageReply) -> Vec<String> {
+    reply.headers.get_all("set-cookie").iter().map(|cookie| cookie.to_str().unwrap().to_owned()).collect()
+}
+
+/// Returns true for a cookie of a session, which is not one of a pending sign-in.
+fn is_session(cookie: &str) -> bool {
+    !cookie.split('=').next().unwrap().ends_with("-sign-in")
+}
+
+#[track_caller]
+fn session_cookie(reply: &PageReply) -> String {
+    let sessions: Vec<String> = cookies(reply).into_iter().filter(|cookie| is_session(cookie)).collect();
+    let [session] = sessions.as_slice() else { panic!("{sessions:?}") };
+    assert!(session.contains("Max-Age=28800") && session.contains("HttpOnly"), "{session}");
+    session.split(';').next().unwrap().to_owned()
+}
+
+/// A person has the name and the scopes that the same identity has at the API.
+pub(crate) async fn a_person_signs_in_at_an_issuer() {
+    let stack = PeopleStack::new().await;
+    let (harness, issuer) = (&stack.harness, &stack.issuer);
+    harness.publish("simple@1.0.0", SIMPLE).await;
+    let mut browser = stack.browser();
+    let reply = stack.sign_in(&mut browser).await;
+    reply.leads_to("/console/targets/sandbox/a");
+    assert!(cookies(&reply).iter().any(|cookie| !is_session(cookie) && cookie.contains("Max-Age=0")), "{reply:?}");
+    assert_eq!(issuer.last.lock().unwrap()["code_verifier"].len(), 64);
+    // A pipeline of the same issuer and subject creates a target of the same owner.
+    let time = now().0 / 1_000;
+    let claims = json!({"iss": issuer.url, "aud": AUDIENCE, "sub": "ann", "exp": time + 300, "groups": ["developers"]});
+    let header = Header { kid: Some("rsa-1".to_owned()), ..Header::new(Algorithm::RS256) };
+    let token = jsonwebtoken::encode(&header, &claims, &issuer.key).unwrap();
+    let body = json!({"kind": "sandbox", "name": "a", "document": named("Sandbox", "a", "resources: {r: {plugin: simple}}\n")});
+    harness.with_token(&token, "POST /v1/targets", Some(body)).await.is(202);
+    harness.phase("a", TargetState::Ready).await;
+    harness.ready("b", "simple").await;
+    let name = format!("{} ann", issuer.url);
+    let page = browser.get("/console").await;
+    assert!(page.is(200).body.contains(&format!("<span>{name}</span>")) && page.body.contains("sandbox/b"), "{page:?}");
+    browser.get("/console/clusters").await.is(403);
+    let confirm = browser.get("/console/targets/sandbox/b/delete").await;
+    assert!(confirm.is(403).body.contains("belongs to"), "{confirm:?}");
+    let confirm = browser.get("/console/targets/sandbox/a/delete").await;
+    let (form, uid) = (confirm.is(200).field("form"), confirm.field("uid"));
+    let own = browser.base.clone();
+    let fields = [("form", form.as_str()), ("uid", uid.as_str())];
+    browser.post("/console/targets/sandbox/a/delete", Some(&own), &fields).await.leads_to("/console/targets/sandbox/a");
+    harness.phase("a", TargetState::Gone).await;
+    let history: Value = harness.get("/v1/targets/sandbox/a/history").await.is(200).json();
+    assert_eq!((&history["entries"][0]["by"], &history["entries"][1]["by"]), (&json!(name), &json!(name)), "{history}");
+    // Neither the claims nor the secrets are readable in the table or the log.
+    let files = stored(&harness.folder().join("state"));
+    let log = std::fs::read_to_string(crate::log_file()).unwrap();
+    let verifier = issuer.last.lock().unwrap()["code_verifier"].clone();
+    for secret in ["ann@example.com", browser.cookie.split_once('=').unwrap().1, verifier.as_str()] {
+        assert!(!files.values().any(|bytes| contains(bytes, secret.as_bytes())) && !log.contains(secret), "{secret}");
+    }
+}
+
+/// The rules are applied to each request. A session ends with the trust in its issuer, its client, or its last scope.
+pub(crate) async fn a_session_ends_with_the_trust_in_its_issuer() {
+    let stack = PeopleStack::new().await;
+    let mut browser = stack.browser();
+    stack.sign_in(&mut browser).await.is(303);
+    let with = async |entries: Value| {
+        let tokens = ApiTokens::default().with_issuers(OidcIssuers::parse(&entries.to_string()).unwrap());
+        let server = stack.harness.functions(Arc::clone(stack.harness.stack().env()), tokens);
+        let mut later = Browser::new(&serve(|_| ebb_api::all(server)).await);
+        later.cookie = browser.cookie.clone();
+        (later.get("/console").await.status, later.get("/console/clusters").await.status)
+    };
+    let entry = || stack.issuer.entry();
+    let changed = |change: fn(&mut Value)| {
+        let mut entry = entry();
+        change(&mut entry);
+        json!([entry])
+    };
+    assert_eq!(with(json!([entry()])).await, (200, 403));
+    assert_eq!(with(changed(|entry| entry["rules"][1]["when"] = json!("claims.sub == 'ann'"))).await, (200, 200));
+    for changed in [
+        json!([]),
+        json!([stack.other.entry()]),
+        changed(|entry| entry["rules"] = json!([])),
+        changed(|entry| entry["rules"][0]["when"] = json!("'others' in claims.groups")),
+        changed(|entry| entry["signIn"]["clientId"] = json!("another")),
+        changed(|entry| drop(entry.as_object_mut().unwrap().remove("signIn"))),
+    ] {
+        assert_eq!(with(changed.clone()).await, (303, 303), "{changed}");
+    }
+    // The claims of one session are of no use in another one.
+    let store: &Store = stack.harness.stack().store();
+    let (cookie, id) = browser.cookie.split_once('=').unwrap();
+    let (own, other) = (SessionId::parse(id).unwrap(), SessionId::issue([7; 4]));
+    let found = store.read_session(&own.digest()).await.unwrap().unwrap();
+    let SessionBasis::Identity(claims) = &found.basis else { panic!("{found:?}") };
+    let copy = SessionItem { digest: other.digest(), proof: other.proof_of(claims), ..found.clone() };
+    store.put_session(&copy).await.unwrap();
+    let mut forged = stack.browser();
+    forged.cookie = format!("{cookie}={}", other.reveal());
+    assert_eq!((forged.get("/console").await.status, browser.get("/console").await.status), (303, 200));
+}
+
+/// Only the browser that has begun a sign-in can end it, once.
+pub(crate) async fn answers_of_other_browsers_are_refused() {
+    const REASON: &str = "this browser has not begun the sign-in";
+    let stack = PeopleStack::new().await;
+    let (mut victim, mut attacker) = (stack.browser(), stack.browser());
+    let issuer = &stack.issuer;
+    let of_attacker = stack.begin(&mut attacker, issuer).await;
+    let stolen = answer(&of_attacker, &issuer.approve(&of_attacker), Some(&issuer.url));
+    // Login CSRF: the answer to another browser, with and without a sign-in of the own one.
+    stack.refused(&victim.get(&stolen).await, 401, REASON);
+    let of_victim = stack.begin(&mut victim, issuer).await;
+    stack.refused(&victim.get(&stolen).await, 401, REASON);
+    for wrong in ["/console/sign-in/return", "/console/sign-in/return?code=a", "/console/sign-in/return?code=a&state=b"]
+    {
+        stack.refused(&victim.get(wrong).await, 401, REASON);
+    }
+    // The text of an answer that was not asked for is not shown.
+    let page = victim.get("/console/sign-in/return?error=call+5550123&state=b").await;
+    assert!(!page.is(401).body.contains("5550123"), "{page:?}");
+    // The code of another sign-in does not fit the verifier, with the right state.
+    let code = issuer.approve(&of_attacker);
+    let injected = victim.get(&answer(&of_victim, &code, Some(&issuer.url))).await;
+    stack.refused(&injected, 401, "does not accept its code any more");
+    // An issuer that does not compare verifiers returns a token with another nonce.
+    for nonce in [json!("another"), Value::Null] {
+        issuer.claim(json!({ "nonce": nonce }));
+        let request = stack.begin(&mut victim, issuer).await;
+        let reply = victim.get(&answer(&request, &issuer.approve(&request), Some(&issuer.url))).await;
+        stack.refused(&reply, 401, "the identity token is of another sign-in");
+    }
+    issuer.claim(json!({}));
+    // A cookie with another page fits no answer.
+    let request = stack.begin(&mut victim, issuer).await;
+    let own = answer(&request, &issuer.approve(&request), Some(&issuer.url));
+    let cookie = victim.cookie.clone();
+    let (rest, _) = cookie.rsplit_once('.').unwrap();
+    victim.cookie = format!("{rest}.{}", URL_SAFE_NO_PAD.encode("//evil.example"));
+    stack.refused(&victim.get(&own).await, 401, REASON);
+    victim.cookie = cookie;
+    victim.get(&own).await.leads_to("/console/targets/sandbox/a");
+    // The same answer again.
+    stack.refused(&victim.get(&own).await, 401, "does not accept its code any more");
+    // The sign-in ends after ten minutes.
+    stack.begin(&mut victim, issuer).await;
+    let (name, value) = victim.cookie.split_once('=').unwrap();
+    let (name, pending) = (name.to_owned(), PendingSignIn::parse(value).unwrap());
+    for (seconds, reason) in [(595, "does not accept its code any more"), (601, REASON)] {
+        let secret = SessionId::issue([seconds; 4]);
+        let began = Timestamp(now().0 - 1_000 * seconds);
+        let earlier = PendingSignIn::begin(&secret, began, &pending.issuer, &pending.next);
+        victim.cookie = format!("{name}={}", earlier.reveal());
+        stack.refused(&victim.get(&path(&earlier.state(), "none", Some(&issuer.url))).await, 401, reason);
+    }
+    for next in [
+        "//evil.example",
+        "https://evil.example",
+        "/console/../v1/targets",
+        &format!("/console?q={}", "x".repeat(3_000)),
+    ] {
+        let mut link = Url::parse("http://x/console/sign-in/begin").unwrap();
+        link.query_pairs_mut().append_pair("issuer", &issuer.url).append_pair("next", next);
+        let reply = victim.get(&format!("{}?{}", link.path(), link.query().unwrap())).await;
+        victim.cookie = reply.is(303).header("set-cookie").split(';').next().unwrap().to_owned();
+        assert!(victim.cookie.len() < 4_000);
+        let request = Url::parse(reply.header("location")).unwrap();
+        victim.get(&answer(&request, &issuer.approve(&request), Some(&issuer.url))).await.leads_to("/console");
+    }
+}
+
+/// The answer and the token are those of the issuer and for the client of the sign-in.
+pub(crate) async fn answers_of_other_issuers_are_refused() {
+    let stack = PeopleStack::new().await;
+    let (issuer, other) = (&stack.issuer, &stack.other);
+    let mut browser = stack.browser();
+    // An issuer that names itself in its answers does so in each one.
+    for named in [None, Some(other.url.as_str()), Some("https://evil.example")] {
+        let request = stack.begin(&mut browser, issuer).await;
+        let reply = browser.get(&answer(&request, &issuer.approve(&request), named)).await;
+        stack.refused(&reply, 401, "the answer is not of the issuer");
+    }
+    assert!(issuer.last.lock().unwrap().is_empty() && other.last.lock().unwrap().is_empty(), "a code was sent");
+    // One that does not is still not taken for another one.
+    let request = stack.begin(&mut browser, other).await;
+    let reply = browser.get(&answer(&request, &other.approve(&request), Some(&issuer.url))).await;
+    stack.refused(&reply, 401, "the answer is not of the issuer");
+    for (claims, reason) in [
+        (json!({"aud": "another"}), "the claim `aud` of the token is wrong"),
+        (json!({"aud": AUDIENCE}), "the claim `aud` of the token is wrong"),
+        (json!({"aud": [CLIENT, "another"]}), "the claim `azp` of the token is wrong"),
+        (json!({"azp": "another"}), "the claim `azp` of the token is wrong"),
+        (json!({"iss": other.url}), "the claim `iss` of the token is wrong"),
+        (json!({"exp": 1}), "the token has expired"),
+        (json!({"sub": null}), "the claim `sub` of the token is missing"),
+        (json!({"x": "x".repeat(20_000)}), "longer than 16384 bytes"),
+    ] {
+        issuer.claim(claims);
+        let reply = stack.sign_in(&mut browser).await;
+        stack.refused(&reply, 401, reason);
+    }
+    // The token of a sign-in is for the client. It is no token of the API.
+    let time = now().0 / 1_000;
+    let claims = json!({"iss": issuer.url, "aud": CLIENT, "sub": "ann", "exp": time + 300, "groups": ["developers"]});
+    let header = Header { kid: Some("rsa-1".to_owned()), ..Header::new(Algorithm::RS256) };
+    let token = jsonwebtoken::encode(&header, &claims, &issuer.key).unwrap();
+    stack.harness.with_token(&token, "GET /v1/targets", None).await.is_problem(401, "invalid-token");
+    issuer.claim(json!({"aud": [CLIENT, "another"], "azp": CLIENT}));
+    stack.sign_in(&mut browser).await.leads_to("/console/targets/sandbox/a");
+}
+
+/// A failure is a page with the reason and who can change it.
+pub(crate) async fn failures_of_an_issuer_are_explained() {
+    let stack = PeopleStack::new().await;
+    let issuer = &stack.issuer;
+    let mut browser = stack.browser();
+    let request = stack.begin(&mut browser, issuer).await;
+    let declined = answer(&request, "", Some(&issuer.url)) + "&error=%3Cb%3Eaccess_denied";
+    let page = browser.get(&declined).await;
+    stack.refused(&page, 403, "ask its administrator");
+    assert!(page.body.contains("&lt;b&gt;access_denied") && !page.body.contains("<b>"), "{page:?}");
+    issuer.claim(json!({"groups": []}));
+    let page = stack.sign_in(&mut browser).await;
+    stack.refused(&page, 403, "no rule of EBB_OIDC grants a scope to");
+    assert!(page.body.contains("an operator can add one"), "{page:?}");
+    issuer.claim(json!({}));
+    let large = " ".repeat((1 << 20) + 1);
+    for (status, body, reason) in [
+        (400, "{\"error\": \"unauthorized_client\"}", "(unauthorized_client). An operator can correct `signIn`"),
+        (401, "no JSON", "responded with status 401"),
+        (500, "{}", "responded with status 500"),
+        (302, "", "responded with status 302"),
+        (200, "{\"access_token\": \"a\"}", "returned no identity token"),
+        (200, large.as_str(), "is larger than 1048576 bytes"),
+        (200, "{\"id_token\": \"a.b.c\"}", "is not a JWT"),
+    ] {
+        issuer.fail(Some((status, body)));
+        let page = stack.sign_in(&mut browser).await;
+        stack.refused(&page, if reason == "is not a JWT" { 401 } else { 503 }, reason);
+    }
+    issuer.fail(None);
+    stack.harness.write_secrets("{}");
+    stack.refused(&stack.sign_in(&mut browser).await, 503, "`clientSecret` cannot be read");
+    stack.harness.write_secrets(&json!({"EBB_CLIENT": "another"}).to_string());
+    stack.refused(&stack.sign_in(&mut browser).await, 503, "(invalid_client)");
+    let page = browser.get("/console/sign-in/begin?issuer=https%3A%2F%2Fevil.example").await;
+    stack.refused(&page, 401, "EBB_OIDC has no `signIn` for the issuer");
+}
+
+/// Endpoints of a discovery document are `https`, and at addresses that the guard of egress permits.
+pub(crate) async fn endpoints_that_cannot_be_trusted() {
+    for (member, value, reason) in [
+        ("authorization_endpoint", "http://issuer.test/authorize", "has the scheme http; expected https"),
+        ("authorization_endpoint", "javascript:alert(1)", "has the scheme javascript; expected https"),
+        ("authorization_endpoint", "", "is not a URL"),
+        ("token_endpoint", "http://issuer.test/token", "has the scheme http; expected https"),
+        ("token_endpoint", "https://10.0.0.1/token", "is not allowed"),
+        ("token_endpoint", "https://169.254.169.254/token", "is not allowed"),
+    ] {
+        let url = serve(|url| {
+            let mut discovery = json!({
+                "issuer": url, "jwks_uri": format!("{url}/keys"), "token_endpoint": format!("{url}/token"),
+                "authorization_endpoint": format!("{url}/authorize"),
+            });
+            discovery[member] = value.into();
+            Router::new()
+                .route("/.well-known/openid-configuration", get(|| async { Json(discovery) }))
+                .route("/keys", get(|| async { Json(json!({"keys": []})) }))
+        })
+        .await;
+        let client = json!({"clientId": CLIENT});
+        let entry = json!({"issuer": url, "audience": AUDIENCE, "rules": [], "signIn": client});
+        let harness = Harness::with_issuers(&json!([entry])).await;
+        let mut browser = Browser::new(harness.stack().url());
+        let mut link = Url::parse("http://x/console/sign-in/begin").unwrap();
+        link.query_pairs_mut().append_pair("issuer", &url);
+        let mut reply = browser.get(&format!("{}?{}", link.path(), link.query().unwrap())).await;
+        if member == "token_endpoint" {
+            browser.cookie = reply.is(303).header("set-cookie").split(';').next().unwrap().to_owned();
+            let request = Url::parse(reply.header("location")).unwrap();
+            reply = browser.get(&answer(&request, "a", None)).await;
+        }
+        assert!(reply.is(503).body.contains(reason), "{member} {value}: {reply:?}");
+    }
+}
