@@ -435,6 +435,30 @@ impl ApiClient {
         format!("{}{path}", self.server.url.as_str().trim_end_matches('/'))
     }
 
+    /// Returns the URL of the console, or of the page of a target.
+    pub(crate) fn console(&self, target: Option<&TargetRef>) -> Url {
+        let mut url = self.server.url.clone();
+        if let Ok(mut path) = url.path_segments_mut() {
+            path.pop_if_empty().push("console");
+            if let Some(TargetRef { kind, name }) = target {
+                path.extend(["targets", kind.as_str(), name.as_str()]);
+            }
+        }
+        url
+    }
+
+    /// Returns a link that signs in to the console once and leads to a page of it. Only a server on this machine makes one.
+    pub(crate) async fn console_link(&self, page: &Url) -> Option<Url> {
+        if self.server.origin == AddressOrigin::Given && !is_local(&self.server.url) {
+            return None;
+        }
+        let request = self.authorized(self.http.post(self.address("/console/sign-in/link")));
+        let path = self.send(request).await.ok()?.text().await.ok()?;
+        let mut link = self.server.url.join(&path).ok()?;
+        link.query_pairs_mut().append_pair("next", page.path());
+        (link.origin() == self.server.url.origin()).then_some(link)
+    }
+
     fn url(&self, path: &[&str]) -> Url {
         let mut url = self.server.url.clone();
         if let Ok(mut segments) = url.path_segments_mut() {

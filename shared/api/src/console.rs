@@ -58,6 +58,7 @@ pub(crate) fn api_routes() -> Router<ServerState> {
         .route("/console/", get(responses::to_console))
         .route("/console/assets/{file}", get(responses::asset))
         .route(paths::SIGN_IN, get(sign_in::form).post(sign_in::sign_in))
+        .route(paths::SIGN_IN_LINK, post(sign_in::link))
         .route(paths::SIGN_IN_BEGIN, get(sign_in::begin))
         .route(paths::SIGN_IN_RETURN, get(sign_in::finish))
         .route(paths::SIGN_OUT, post(sign_in::sign_out))

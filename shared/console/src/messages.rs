@@ -20,7 +20,7 @@ pub fn sign_in(next: &str, issuers: &[&str], problem: Option<&str>) -> String {
             input #token type="password" name="token" autocomplete="off" required autofocus;
             button { "Sign in" }
         }
-        p { "The session ends after 8 hours, and with the token or the trust behind it. A server on this machine prints a link that signs in: see the output of " code { "ebb dev" } "." }
+        p { "The session ends after 8 hours, and with the token or the trust behind it. A server on this machine prints a link that signs in: see the output of " code { "ebb dev" } " or " code { "ebb open" } "." }
     };
     frame::bare_page("Sign in", &main)
 }

@@ -17,6 +17,8 @@ pub const SELECTION: &str = "/console/selection";
 /// Takes an action on several targets.
 pub const CONFIRMED: &str = "/console/selection/confirmed";
 pub const SIGN_IN: &str = "/console/sign-in";
+/// Makes a link that signs in once.
+pub const SIGN_IN_LINK: &str = "/console/sign-in/link";
 /// Leads to an issuer, which signs a person in.
 pub const SIGN_IN_BEGIN: &str = "/console/sign-in/begin";
 /// Takes the answer of an issuer.
@@ -130,6 +132,11 @@ pub fn cluster(name: &str) -> String {
 /// Returns the path of the sign-in, which leads back to `next`.
 pub fn sign_in(next: &str) -> String {
     with(SIGN_IN, &[("next", next)])
+}
+
+/// Returns the path of a link that signs in once.
+pub fn sign_in_once(code: &str) -> String {
+    with(SIGN_IN, &[("code", code)])
 }
 
 /// Returns the path of the sign-in at an issuer, which leads back to `next`.

@@ -427,12 +427,39 @@ pub(crate) async fn a_link_signs_in_once() {
     for wrong in [&path[..path.len() - 1], &format!("{path}A"), "/console/sign-in?code=A"] {
         assert!(browser.get(wrong).await.is(401).header("set-cookie").is_empty());
     }
+    // A check of the link and a fetch in advance do not use it.
+    let url = format!("{own}{path}");
+    for early in [browser.http.head(&url), browser.http.get(&url).header("sec-purpose", "prefetch;prerender")] {
+        let reply = browser.send(early).await;
+        assert!(reply.is(503).header("set-cookie").is_empty(), "{reply:?}");
+    }
     let reply = browser.get(&path).await;
     reply.leads_to("/console");
     browser.cookie = reply.header("set-cookie").split(';').next().unwrap().to_owned();
     assert!(browser.get("/console").await.is(200).body.contains("role operator"));
     let again = Browser::new(&own).get(&path).await;
     assert!(again.is(401).header("set-cookie").is_empty(), "{again:?}");
+    // The browser that is signed in opens it again.
+    let again = browser.get(&format!("{path}&next=%2Fconsole%2Fwaiting")).await;
+    again.leads_to("/console/waiting");
+    assert!(again.header("set-cookie").is_empty(), "{again:?}");
+    // The holder of the token gets other links, and other callers get none.
+    let token = create(&harness, "op", &["operate"]).await.token;
+    let link = async |token: &str| {
+        let request = browser.http.post(format!("{own}/console/sign-in/link")).bearer_auth(token);
+        browser.send(request).await
+    };
+    for other in ["", "x", token.as_str()] {
+        assert!(!link(other).await.is(401).body.contains("code="));
+    }
+    let mut links = Vec::new();
+    for _ in 0..17 {
+        links.push(link(harness.stack().token()).await.is(200).body.clone());
+    }
+    // The oldest of too many is not valid any more.
+    Browser::new(&own).get(&links[0]).await.is(401);
+    Browser::new(&own).get(&links[16]).await.leads_to("/console");
+    Browser::new(&own).get(&links[16]).await.is(401);
     let code = path.split_once("code=").unwrap().1.to_owned();
     assert!(!stored(&harness.folder().join("state")).values().any(|bytes| contains(bytes, code.as_bytes())));
     // The session outlives a restart, and another link is made.

@@ -120,7 +120,7 @@ impl EbbCli {
         match self.command {
             EbbCommand::Run(args) => Box::pin(args.run()).await,
             EbbCommand::Dev(args) => args.run().await,
-            EbbCommand::Open(args) => args.run(server),
+            EbbCommand::Open(args) => args.run(&connect(server)?).await,
             EbbCommand::Doctor(output) => doctor::run(&connect(server)?, output).await,
             EbbCommand::Plugin(command) => command.run(server).await,
             EbbCommand::Sandbox(command) => command.run(server).await,

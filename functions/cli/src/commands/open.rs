@@ -2,10 +2,12 @@
 
 use std::io::{IsTerminal as _, stdout};
 
+use url::Url;
+
+use crate::client::ApiClient;
 use crate::exit::{Exit, Result};
 use crate::output;
-use crate::server::ServerArgs;
-use crate::target::KindArgs;
+use crate::target::{KindArgs, TargetRef};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  ebb open\n  ebb open pr-1\n  ebb open pr-1 --print")]
@@ -22,20 +24,24 @@ pub(crate) struct OpenArgs {
 
 impl OpenArgs {
     /// Prints the URL of a page. In a terminal, a browser opens it too.
-    pub(crate) fn run(self, server: &ServerArgs) -> Result<Exit> {
-        let mut url = server.find()?.url;
-        if let Ok(mut path) = url.path_segments_mut() {
-            path.pop_if_empty().push("console");
-            if let Some(name) = &self.name {
-                path.extend(["targets", self.kind.kind(), name]);
+    pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit> {
+        let kind = self.kind.kind().to_owned();
+        let target = self.name.map(|name| TargetRef { kind, name });
+        let page = client.console(target.as_ref());
+        let link = client.console_link(&page).await;
+        if !self.print && stdout().is_terminal() {
+            in_browser(&page);
+            if link.is_some() {
+                output::status_line("if the browser asks for a token, open this link, which signs in once:");
             }
         }
-        if !self.print
-            && stdout().is_terminal()
-            && let Err(error) = open::that_detached(url.as_str())
-        {
-            output::status_line(&format!("cannot open a browser: {error}"));
-        }
-        output::print(url.as_str())
+        output::print(link.unwrap_or(page).as_str())
+    }
+}
+
+/// Opens a page in a browser. The URL must have no code that signs in: other users of the machine can see arguments.
+pub(crate) fn in_browser(page: &Url) {
+    if let Err(error) = open::that_detached(page.as_str()) {
+        output::status_line(&format!("cannot open a browser: {error}"));
     }
 }

@@ -1,6 +1,7 @@
 //! `ebb run`: creates a sandbox on this machine from files, and optionally deletes it.
 
 use std::collections::BTreeMap;
+use std::io::{IsTerminal as _, stderr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use ebb_protocol::lifecycle::OutputValue;
 use serde::Serialize;
 
 use super::named_documents::{self, NamedDocument as _};
+use super::open;
 use crate::backend::BackendArgs;
 use crate::client::ApiClient;
 use crate::documents::{self, DocumentSource, SetArgs, TargetDocument};
@@ -28,7 +30,7 @@ use crate::{offline, server, timing, why};
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  ebb run sandbox.yaml --plugin plugin.yaml --rm\n  ebb run sandbox.yaml --plugin plugin.yaml --set region=eu-north-1 -o json"
+    after_help = "Examples:\n  ebb run sandbox.yaml --plugin plugin.yaml --rm\n  ebb run sandbox.yaml --plugin plugin.yaml --open\n  ebb run sandbox.yaml --plugin plugin.yaml --set region=eu-north-1 -o json"
 )]
 pub(crate) struct RunArgs {
     /// File with the sandbox; `-` reads standard input
@@ -44,6 +46,9 @@ pub(crate) struct RunArgs {
     /// Delete the sandbox when it is ready
     #[arg(long)]
     rm: bool,
+    /// Print a link to the page of the sandbox; in a terminal, open it and keep the console until Ctrl-C
+    #[arg(long)]
+    open: bool,
     /// Folder for state, secrets and logs
     #[arg(long, value_name = "DIR", default_value = server::STATE)]
     state: PathBuf,
@@ -83,6 +88,8 @@ struct LocalSandbox<'a> {
     timeout: Option<Duration>,
     last: Option<TargetDetail>,
     screen: ProgressScreen,
+    /// True if a person looks at the console.
+    is_open: bool,
     /// True after an interrupt of the deletion: the program does not wait for the server to stop.
     is_left: bool,
 }
@@ -109,6 +116,7 @@ impl RunArgs {
             timeout: self.wait_timeout,
             last: None,
             screen: ProgressScreen::new(),
+            is_open: self.open,
             is_left: false,
         };
         let ended = sandbox.run_to_end(&document, &plugins, &connections, self.rm, self.output).await;
@@ -144,6 +152,9 @@ impl LocalSandbox<'_> {
         let goal = if after_ready { FollowGoal::Settled } else { FollowGoal::Ready };
         let created = data(&self.instance, Some(document.expanded()));
         self.client.lifecycle(LifecycleType::Created, &created).await?;
+        if self.is_open {
+            self.show_console().await;
+        }
         let exit = match self.follow(goal, 0).await? {
             FollowEnd::Reached => Exit::Done,
             FollowEnd::Failed => self.explained("").await,
@@ -168,8 +179,14 @@ impl LocalSandbox<'_> {
         if let Some(problem) = reached.as_ref().and_then(|seen| seen.outputs_error.as_ref()) {
             output::status_line(&format!("warning: {problem}"));
         }
+        let mut seen = 0;
+        if self.is_open && stderr().is_terminal() {
+            output::status_line("the console stays open until Ctrl-C");
+            self.interrupts.more_than(seen).await;
+            seen = self.interrupts.count();
+        }
         let exit = if rm {
-            self.delete(exit, 0).await?
+            self.delete(exit, seen).await?
         } else {
             output::status_line(&self.how_to_delete());
             exit
@@ -179,6 +196,17 @@ impl LocalSandbox<'_> {
             output.write_data(&result(reached, last))?;
         }
         Ok(exit)
+    }
+
+    /// Prints a link that signs in once to the page of the sandbox. In a terminal, a browser opens the page.
+    async fn show_console(&self) {
+        let page = self.client.console(Some(&self.instance.target));
+        let link = self.client.console_link(&page).await;
+        let line = link.map_or_else(|| format!("console {page}"), |link| format!("console {link} (signs in once)"));
+        output::status_line(&line);
+        if stderr().is_terminal() {
+            open::in_browser(&page);
+        }
     }
 
     /// Prints the diagnosis and `line`. Returns the exit code of a failure.

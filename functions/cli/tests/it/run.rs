@@ -50,6 +50,19 @@ fn a_sandbox_outlives_the_command_and_versions_are_immutable() {
     }
 }
 
+/// Without a terminal, no browser opens and the command does not wait.
+#[test]
+fn a_link_to_the_page_of_the_sandbox_is_printed() {
+    let state = tempfile::tempdir().unwrap();
+    let out = run(state.path(), "sandbox.yaml", "bucket.yaml", &["--rm", "--open"]).output().unwrap();
+    let err = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(0), "{err}");
+    let line =
+        err.lines().find(|line| line.starts_with("console http://127.0.0.1:")).unwrap_or_else(|| panic!("{err}"));
+    assert!(line.contains("/console/sign-in?code="), "{line}");
+    assert!(line.ends_with("&next=%2Fconsole%2Ftargets%2Fsandbox%2Fpr-1 (signs in once)"), "{line}");
+}
+
 #[test]
 fn a_closed_standard_output_does_not_stop_the_deletion() {
     let state = tempfile::tempdir().unwrap();

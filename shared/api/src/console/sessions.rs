@@ -223,6 +223,8 @@ impl SessionGrant<'_> {
 pub(super) struct SignInBrowser {
     pub(super) server: ServerState,
     pub(super) headers: HeaderMap,
+    /// True if a person opens the page: neither a check of a link nor a fetch in advance.
+    pub(super) is_visit: bool,
     memory: Arc<ConsoleMemory>,
 }
 
@@ -231,7 +233,9 @@ impl FromRequestParts<ServerState> for SignInBrowser {
 
     async fn from_request_parts(parts: &mut Parts, server: &ServerState) -> Result<Self, Infallible> {
         let memory = ConsoleMemory::of(&parts.extensions);
-        Ok(Self { server: server.clone(), headers: parts.headers.clone(), memory })
+        let is_early = parts.headers.contains_key("sec-purpose") || parts.headers.contains_key("purpose");
+        let is_visit = parts.method != Method::HEAD && !is_early;
+        Ok(Self { server: server.clone(), headers: parts.headers.clone(), is_visit, memory })
     }
 }
 
@@ -256,6 +260,11 @@ impl SignInBrowser {
         }
         let seconds = session.expires.since(created).0 / 1000;
         Ok(set_cookie(server, "", id.reveal(), seconds))
+    }
+
+    /// Returns true if the browser has a valid session.
+    pub(super) async fn is_signed_in(&self) -> bool {
+        matches!(find(&self.server, &self.headers).await, Ok(Some(_)))
     }
 
     fn new_id(&self) -> SessionId {

@@ -21,7 +21,7 @@ use super::sessions::{self, ConsoleSession, SessionGrant, SignInBrowser};
 use crate::bodies::{BodyBudget, check_length};
 use crate::oidc::{self, MAX_TOKEN, SignInAnswer};
 use crate::routes::Query;
-use crate::routes::auth::{ApiCaller, forbidden, unauthorized};
+use crate::routes::auth::{ApiCaller, bearer, forbidden, unauthorized};
 use crate::{HttpProblem, HttpResult, ServerState};
 
 /// The maximum bytes of the form: a token, whose encoded bytes take three each, and a path.
@@ -47,18 +47,38 @@ pub(super) async fn form(browser: SignInBrowser, query: HttpResult<Query<SignInQ
     if code.is_empty() {
         return page(&browser.server, StatusCode::OK, &next, None);
     }
+    if !browser.is_visit {
+        // The link stays valid for the person.
+        return page(&browser.server, StatusCode::SERVICE_UNAVAILABLE, &next, None);
+    }
     match with_code(&browser, &code).await {
         Ok(cookie) => signed_in(&next, cookie),
+        // The same browser opens the link again, such as after its restart.
+        Err(_) if browser.is_signed_in().await => Redirect::to(paths::safe_next(&next)).into_response(),
         Err(problem) => refused(&browser.server, &next, &problem),
     }
 }
 
 async fn with_code(browser: &SignInBrowser, code: &str) -> HttpResult<HeaderValue> {
     let Some(digest) = browser.server.tokens.take_sign_in_code(code) else {
-        let detail = "the link was used, or the server has started again since: use the link of its output, or a token";
+        let detail =
+            "the link was used, or the server has started again since: run `ebb open` for another one, or use a token";
         return Err(unauthorized("invalid-token", detail));
     };
     with_configured(browser, digest).await
+}
+
+/// Returns the path of another link that signs in once, to the holder of the token as which it signs in.
+pub(super) async fn link(browser: SignInBrowser) -> HttpResult<String> {
+    let (server, token) = (&browser.server, bearer(&browser.headers).unwrap_or_default());
+    let random = std::array::from_fn(|_| server.env.random.next());
+    match server.tokens.issue_sign_in_code(token, random) {
+        Some(code) => Ok(paths::sign_in_once(&code)),
+        None => {
+            let detail = "only a server on one machine makes links, for the token in its state folder";
+            Err(unauthorized("invalid-token", detail))
+        }
+    }
 }
 
 /// Signs in as the token of the configuration with this digest.

@@ -173,14 +173,17 @@ impl fmt::Display for ApiCaller {
     }
 }
 
+/// Maximum unused codes of links that sign in once.
+const MAX_SIGN_IN_CODES: usize = 16;
+
 /// The valid tokens of the configuration, as digests, and the issuers of identity tokens. The time of a comparison of
 /// digests reveals nothing about a token.
 #[derive(Debug, Default)]
 pub struct ApiTokens {
     tokens: Vec<(String, ApiRole)>,
     issuers: OidcIssuers,
-    /// The digest of the code of a link that signs in once.
-    sign_in_code: Mutex<Option<String>>,
+    /// The digests of the codes of links that sign in once, the oldest first. `None` for a server without such links.
+    sign_in_codes: Option<Mutex<Vec<String>>>,
 }
 
 impl ApiTokens {
@@ -203,14 +206,29 @@ impl ApiTokens {
     /// Accepts a code once, as the first of the tokens. The code has 128 random bits or more.
     #[must_use]
     pub fn with_sign_in_code(self, code: &str) -> Self {
-        Self { sign_in_code: Mutex::new(Some(api_token::token_digest(code))), ..self }
+        Self { sign_in_codes: Some(Mutex::new(vec![api_token::token_digest(code)])), ..self }
     }
 
     /// Returns the digest of the token as which a code signs in. The code is not valid any more.
     pub(crate) fn take_sign_in_code(&self, code: &str) -> Option<&str> {
-        let mut expected = self.sign_in_code.lock().unwrap_or_else(PoisonError::into_inner);
-        expected.take_if(|expected| has_digest(code, expected))?;
+        let mut expected = self.sign_in_codes.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = expected.iter().position(|expected| has_digest(code, expected))?;
+        expected.remove(found);
         self.tokens.first().map(|(digest, _)| digest.as_str())
+    }
+
+    /// Returns another code of a link, to the holder of the token as which it signs in. `None` for other tokens, and for a
+    /// server without such links. The oldest of too many unused codes is not valid any more.
+    pub(crate) fn issue_sign_in_code(&self, token: &str, random: [u64; 2]) -> Option<String> {
+        let (own, _) = self.tokens.first()?;
+        let codes = self.sign_in_codes.as_ref().filter(|_| has_digest(token, own))?;
+        let code = random.map(|part| format!("{part:016x}")).concat();
+        let mut codes = codes.lock().unwrap_or_else(PoisonError::into_inner);
+        if codes.len() >= MAX_SIGN_IN_CODES {
+            codes.remove(0);
+        }
+        codes.push(api_token::token_digest(&code));
+        Some(code)
     }
 
     /// Returns the digest of a token of the configuration.
