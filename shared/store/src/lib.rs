@@ -26,8 +26,9 @@ pub use item_table::{Item, ItemTable};
 pub use items::{
     BootstrapToken, ChangeFeed, ChangeRing, ClusterItem, DesiredKey, DesiredTarget, DroppedEvent, HistoryItem,
     NamedDocument, NamedKind, NewRun, NotificationState, PatchResult, PendingCreation, PendingUpdate, PhaseNotice,
-    ReceiverState, RefusedUpdate, RegisteredRelay, Rejection, RunFacts, RunHead, SecretRelease, SessionBasis, SessionItem,
-    SourceRejections, TargetEvents, TargetHead, TargetList, TargetOutbox, TargetTransition, TokenItem, Tombstone,
+    ReceiverState, RefusedUpdate, RegisteredRelay, Rejection, RunFacts, RunHead, SecretRelease, SessionBasis,
+    SessionItem, SourceRejections, TargetEvents, TargetHead, TargetList, TargetOutbox, TargetTransition, TokenItem,
+    Tombstone,
 };
 pub use meter::{Meter, TableUsage};
 pub use ops::*;
