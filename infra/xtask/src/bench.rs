@@ -17,7 +17,7 @@ pub(crate) fn all(arguments: &[OsString]) -> anyhow::Result<()> {
         Some("chains") => chains(arguments),
         // The other engines are installed first.
         Some("peers") => released(&[arguments, &peers::installed(arguments)?].concat()),
-        Some("scale") => released(arguments),
+        Some("owners" | "scale") => released(arguments),
         _ => program(arguments),
     }
 }

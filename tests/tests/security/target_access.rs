@@ -176,6 +176,74 @@ pub(crate) async fn pages_name_no_foreign_target() {
     page("nextToken=sandbox/t0999").await.is_problem(400, "invalid-query");
 }
 
+/// Returns the names of all active targets that a query selects, from all pages.
+async fn all_names(harness: &Harness, query: &str) -> Vec<String> {
+    let (mut names, mut token) = (Vec::new(), String::new());
+    loop {
+        let page: TargetPage = harness.get(&format!("/v1/targets?{query}{token}")).await.is(200).json();
+        names.extend(page.targets.into_iter().map(|target| target.name));
+        let Some(next) = page.next_token else { return names };
+        token = format!("&nextToken={next}");
+    }
+}
+
+/// Each of twelve owners lists, retries and deletes its own of 300 targets, by `own` or by a label, and no other.
+pub(crate) async fn twelve_owners_change_their_own_targets_only() {
+    const OWNERS: usize = 12;
+    const ALL: usize = 300;
+    let harness = Harness::simple().await;
+    harness.receiver.always("POST /make", 500);
+    let mut tokens = Vec::new();
+    for owner in 0..OWNERS {
+        let limit = if owner % 2 == 0 { "own".to_owned() } else { format!("label:team=t{owner}") };
+        let scopes = [format!("read:{limit}"), format!("targets:write:{limit}")];
+        tokens.push(token(&harness, &format!("t{owner}"), &scopes.each_ref().map(String::as_str)).await);
+    }
+    let name = |number: usize| format!("t{number:03}");
+    let of_owner = |owner: usize| (owner..ALL).step_by(OWNERS).map(name).collect::<Vec<String>>();
+    let send =
+        async |owner: usize, line: &str, body: Option<Value>| harness.with_token(&tokens[owner], line, body).await;
+    let created = futures::stream::iter(0..ALL).for_each_concurrent(16, |number| {
+        let (owner, send) = (number % OWNERS, &send);
+        let body = body(&name(number), &format!("labels: {{team: t{owner}}}\n"));
+        async move {
+            send(owner, "POST /v1/targets", body).await.is(202);
+        }
+    });
+    created.await;
+    let reach = async |phase: &str, count: usize| {
+        let query = format!("phase={phase}");
+        until(&format!("{count} targets to be {phase}"), async || {
+            (all_names(&harness, &query).await.len() == count).then_some(())
+        })
+        .await;
+    };
+    reach("failed", ALL).await;
+    for owner in 0..OWNERS {
+        assert_eq!(names(&harness, &tokens[owner]).await, of_owner(owner));
+        for other in (0..OWNERS).filter(|other| *other != owner) {
+            let path = format!("/v1/targets/sandbox/{}", name(other));
+            for line in [format!("GET {path}"), format!("POST {path}/retry"), format!("DELETE {path}")] {
+                send(owner, &line, None).await.is_problem(404, "not-found");
+            }
+        }
+    }
+    reach("failed", ALL).await;
+    harness.receiver.always("POST /make", 200);
+    for owner in 0..OWNERS {
+        for name in of_owner(owner) {
+            send(owner, &format!("POST /v1/targets/sandbox/{name}/retry"), None).await.is(202);
+        }
+        reach("ready", (owner + 1) * ALL / OWNERS).await;
+    }
+    for owner in 0..OWNERS {
+        for name in of_owner(owner) {
+            send(owner, &format!("DELETE /v1/targets/sandbox/{name}"), None).await.is(202);
+        }
+        reach("ready", ALL - (owner + 1) * ALL / OWNERS).await;
+    }
+}
+
 /// Each of twelve owners sees its targets only.
 pub(crate) async fn each_owner_lists_its_own_targets() {
     const OWNERS: usize = 12;

@@ -10,6 +10,7 @@ use clap::{Parser, Subcommand};
 mod chains;
 mod counts;
 mod measured_store;
+mod owners;
 mod peers;
 mod polling;
 mod prices;
@@ -29,6 +30,8 @@ enum BenchCommand {
     Chains(chains::ChainsArgs),
     /// Counts the requests and write units of runs
     Counts(counts::CountsArgs),
+    /// Measures lists and commands on the sandboxes of several owners, on one `ebb dev`
+    Owners(owners::OwnersArgs),
     /// Compares Ebb with Restate, DBOS and Temporal; needs Node.js, Python and Go
     Peers(peers::PeersArgs),
     /// Counts the write units of a unit that waits for a provider
@@ -44,6 +47,7 @@ async fn main() -> ExitCode {
     let measured = match BenchCli::parse().measure {
         BenchCommand::Chains(arguments) => chains::chains(&arguments).await.map(|()| Vec::new()),
         BenchCommand::Counts(arguments) => counts::measured(&arguments).await,
+        BenchCommand::Owners(arguments) => Box::pin(owners::measured(&arguments)).await,
         BenchCommand::Peers(arguments) => Box::pin(peers::compared(&arguments)).await,
         BenchCommand::Polling(arguments) => Box::pin(polling::measured(&arguments)).await,
         BenchCommand::Prices(arguments) => Box::pin(prices::priced(&arguments)).await,

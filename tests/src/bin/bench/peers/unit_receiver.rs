@@ -43,7 +43,9 @@ impl UnitReceiver {
         let url = format!("http://{}", listener.local_addr()?);
         let state =
             Arc::new(UnitReceiverState { http: http(), units: AtomicUsize::new(0), outcomes: Mutex::default() });
-        let router = Router::new().route("/units", post(unit)).route("/outcomes", post(outcome));
+        let done = || async { axum::Json(Value::Object(serde_json::Map::new())) };
+        let router =
+            Router::new().route("/units", post(unit)).route("/outcomes", post(outcome)).route("/done", post(done));
         let router = router.with_state(Arc::clone(&state));
         tokio::spawn(async move { axum::serve(listener, router).await });
         Ok(Self { url, state })
@@ -52,6 +54,11 @@ impl UnitReceiver {
     /// Returns the URL of units.
     pub(crate) fn units_url(&self) -> String {
         format!("{}/units", self.url)
+    }
+
+    /// Returns the URL of units that are done with the response.
+    pub(crate) fn done_url(&self) -> String {
+        format!("{}/done", self.url)
     }
 
     /// Returns the URL of Ebb's notifications.
