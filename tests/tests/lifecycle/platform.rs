@@ -1,5 +1,6 @@
 //! Expiry of targets, repeated notifications, and restarts of the server.
 
+use ebb_protocol::history::HistoryPage;
 use ebb_protocol::id::TargetKey;
 use ebb_protocol::lifecycle::TargetStopCause;
 
@@ -20,6 +21,9 @@ pub(crate) async fn time_to_live() {
     assert_eq!((info.stop_cause, info.overridden), (Some(TargetStopCause::Expired), false));
     let why = harness.why("a").await;
     assert!(why.summary.contains("its time to live ended at"), "{why:?}");
+    let history: HistoryPage = harness.get("/v1/targets/sandbox/a/history").await.is(200).json();
+    let rows = history.entries.iter().map(|entry| (entry.change.words(), entry.by.as_deref().unwrap_or_default()));
+    assert_eq!(rows.collect::<Vec<_>>(), [("expired", "ttl"), ("created", "platform")]);
     assert_eq!(harness.receiver.order(), ["POST /make", "POST /drop"]);
     harness.lifecycle(LifecycleType::Created, &data).await.is_problem(409, "stale");
 }
