@@ -13,7 +13,7 @@ use ebb_protocol::api::{
 };
 use ebb_protocol::cloudevents::{self, LifecycleType};
 use ebb_protocol::engine::Timestamp;
-use ebb_protocol::history::{HistoryDetail, HistoryEntry, HistoryPage};
+use ebb_protocol::history::{HistoryDetail, HistoryPage};
 use ebb_protocol::lifecycle::{LifecycleData, LifecycleResponse};
 use ebb_protocol::sign::{self, MessageId, SecretError, WebhookSecret};
 use futures::FutureExt as _;
@@ -295,19 +295,21 @@ impl ApiClient {
         self.detail(target, &query).await.map_err(|error| missing(target, error))
     }
 
-    /// Returns at most `limit` entries of the history of a target, the newest first. A missing target is an error.
-    pub(crate) async fn history(&self, target: &TargetRef, limit: usize) -> Result<Vec<HistoryEntry>> {
-        let (mut entries, mut token): (Vec<HistoryEntry>, Option<String>) = (Vec::new(), None);
+    /// Returns at most `limit` entries of the history of a target, the newest first, as one page. A missing target is an
+    /// error.
+    pub(crate) async fn history(&self, target: &TargetRef, limit: usize) -> Result<HistoryPage> {
+        let mut all = HistoryPage::default();
         loop {
             let path = ["targets", &target.kind, &target.name, "history"];
-            let request = self.query(&path, &[(NEXT_TOKEN, token.as_deref())]);
+            let request = self.query(&path, &[(NEXT_TOKEN, all.next_token.as_deref())]);
             let page: HistoryPage = self.of_target(target, request).await?;
-            entries.extend(page.entries);
-            if entries.len() >= limit || page.next_token.is_none() || page.next_token == token {
-                entries.truncate(limit);
-                return Ok(entries);
+            all.entries.extend(page.entries);
+            all.notifications.extend(page.notifications);
+            if all.entries.len() >= limit || page.next_token.is_none() || page.next_token == all.next_token {
+                all.entries.truncate(limit);
+                return Ok(all);
             }
-            token = page.next_token;
+            all.next_token = page.next_token;
         }
     }
 

@@ -1,6 +1,6 @@
 //! The pages of the history of a target.
 
-use ebb_protocol::history::{HistoryDetail, HistoryEntry, HistoryPage};
+use ebb_protocol::history::{HistoryDetail, HistoryEntry, HistoryPage, OpenNotification};
 use ebb_protocol::limits;
 use maud::{Markup, html};
 
@@ -12,8 +12,13 @@ pub fn history(viewer: ConsoleViewer<'_>, (kind, name): (&str, &str), page: &His
     let rows: Vec<Markup> = page.entries.iter().map(|entry| row((kind, name), entry)).collect();
     let heads = ["Time", "Change", "By", "Instance", "Run", "Detail", "Document"];
     let title = format!("History of {kind}/{name}");
+    let notifications: Vec<Markup> = page.notifications.iter().map(notification).collect();
     let main = html! {
         h1 { "History of " a href=(paths::target(kind, name)) { (kind) "/" (name) } }
+        @if !notifications.is_empty() {
+            h2 { "Notifications that were not accepted" }
+            (frame::table("Notifications that were not accepted", &["Time", "Phase", "To", "State", "Reason"], &notifications))
+        }
         (frame::table(&title, &heads, &rows))
         @if let Some(next) = &page.next_token {
             p { a rel="next" href=(paths::history(kind, name, Some(next))) { "Earlier entries" } }
@@ -37,6 +42,22 @@ fn row((kind, name): (&str, &str), entry: &HistoryEntry) -> Markup {
         td {
             @if entry.document.is_some() { a href=(paths::history_entry(kind, name, &entry.id)) { "document" } }
         }
+    }
+}
+
+fn notification(open: &OpenNotification) -> Markup {
+    html! {
+        td { (texts::time(&open.time)) }
+        th scope="row" { (limits::printable(&open.phase)) }
+        td { (limits::printable(&open.to)) }
+        td {
+            @match (&open.next, open.given_up) {
+                (_, true) => "given up",
+                (Some(next), false) => { "next attempt " (texts::time(next)) }
+                (None, false) => "waits",
+            }
+        }
+        td { (limits::printable(open.reason.as_deref().unwrap_or_default())) }
     }
 }
 

@@ -172,7 +172,12 @@ fn pages(text: &str) -> Vec<(&'static str, String)> {
         "reason": text, "units": [text], "document": text, "text": text,
     });
     let entry: HistoryDetail = serde_json::from_value(entry_value).unwrap();
-    let entries = HistoryPage { entries: vec![entry.entry.clone()], next_token: Some(text.to_owned()) };
+    let open = json!([{"time": AT, "phase": text, "to": text, "reason": text, "next": AT}, {"time": AT, "phase": text, "to": text, "givenUp": true}]);
+    let entries = HistoryPage {
+        entries: vec![entry.entry.clone()],
+        next_token: Some(text.to_owned()),
+        notifications: serde_json::from_value(open).unwrap(),
+    };
     let viewer = ConsoleViewer { name: text, form_token: "f0rm", hidden: &[] };
     let actions = TargetActions { delete: true, retry: true };
     let versions =

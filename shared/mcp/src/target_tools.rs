@@ -429,10 +429,14 @@ pub(crate) async fn history(api: &ApiCalls, arguments: History) -> Result<Answer
         return Ok(Answer::new(title, next).with(lines, |_| "The rest was left out: it is too long.".to_owned()));
     }
     let found: HistoryPage = api.get(&target.path(&["history"]), &[("nextToken", after.as_deref())]).await?;
-    let HistoryPage { entries, next_token } = found;
+    let HistoryPage { entries, next_token, notifications } = found;
     let ids: Vec<String> = entries.iter().map(|entry| entry.id.clone()).collect();
     let rows: Vec<String> = entries.iter().map(|entry| value(entry).to_string()).collect();
     let is_incomplete = next_token.is_some();
+    let title = match notifications.len() {
+        0 => "The history, the newest entry first:".to_owned(),
+        count => format!("{count} notifications were not accepted by their receivers. The history, the newest entry first:"),
+    };
     let rest = move |shown: usize| {
         let last = shown.checked_sub(1).and_then(|last| ids.get(last)).cloned();
         let arguments = pick(&json!({"after": last.or_else(|| next_token.clone())}), &["after"]);
@@ -440,7 +444,7 @@ pub(crate) async fn history(api: &ApiCalls, arguments: History) -> Result<Answer
     };
     let next =
         format!("{}; history with \"entry\" and the id of an entry shows its document", target.call("get_target"));
-    Ok(Answer::new("The history, the newest entry first:", next).with(rows, rest).with_more(is_incomplete))
+    Ok(Answer::new(title, next).with(rows, rest).with_more(is_incomplete))
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]

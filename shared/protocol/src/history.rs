@@ -99,6 +99,31 @@ pub struct HistoryPage {
     /// The query parameter `nextToken` of the next page. Absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_token: Option<String>,
+    /// The notifications about the present instance that their receivers have not accepted, the newest first. On the first
+    /// page, for callers that may read all targets.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notifications: Vec<OpenNotification>,
+}
+
+/// A notification that its receiver has not accepted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OpenNotification {
+    /// The time of the change that it reports, or for one that was given up, the time of that.
+    pub time: String,
+    /// The phase that it reports.
+    pub phase: String,
+    /// `platform` or `subscription NAME`.
+    pub to: String,
+    /// True if it is not repeated any more. Such a notification is listed for 30 days.
+    #[serde(default)]
+    pub given_up: bool,
+    /// The reason of the last failure. Absent before the first one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The time of the next attempt after a failure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
 }
 
 /// An entry with its document.

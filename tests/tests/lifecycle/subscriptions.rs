@@ -3,7 +3,8 @@
 use std::fs;
 use std::sync::Mutex;
 
-use ebb_protocol::api::SourceResult;
+use ebb_protocol::api::{CreatedToken, SourceResult};
+use ebb_protocol::history::{HistoryPage, OpenNotification};
 use ebb_protocol::id::TargetKey;
 
 use crate::harness::*;
@@ -204,6 +205,44 @@ pub(crate) async fn notifications_survive_an_outage_and_a_restart() {
         (target.outbox.notices.is_empty() && target.due.is_none()).then_some(())
     })
     .await;
+}
+
+/// The history names what a receiver has not accepted, until the receiver accepts it.
+pub(crate) async fn the_history_shows_open_notifications() {
+    let harness = Harness::simple().await;
+    harness.sign_events();
+    harness.subscribe_receiver("later", "later", "on: [ready]").await;
+    harness.subscribe_receiver("never", "never", "on: [ready]").await;
+    harness.receiver.always("POST /later", 503);
+    harness.receiver.always("POST /never", 410);
+    harness.ready("a", "simple").await;
+    let open = async || {
+        let page: HistoryPage = harness.get("/v1/targets/sandbox/a/history").await.is(200).json();
+        assert_eq!(page.entries.len(), 1, "{page:?}");
+        let about = |one: &OpenNotification| (one.to.clone(), one.given_up, one.reason.clone().unwrap_or_default());
+        let mut open: Vec<_> = page.notifications.iter().map(about).collect();
+        open.sort();
+        assert!(page.notifications.iter().all(|one| one.phase == "ready"), "{page:?}");
+        open
+    };
+    until("both failures", async || {
+        let open = open().await;
+        let [(later, false, unavailable), (never, true, gone)] = open.as_slice() else { return None };
+        let are_named = (later.as_str(), never.as_str()) == ("subscription later", "subscription never");
+        (are_named && unavailable.contains("503") && gone.contains("410")).then_some(())
+    })
+    .await;
+    // Who may read own targets only sees no subscription.
+    let CreatedToken { token, .. } =
+        harness.post("/v1/tokens", json!({"name": "x", "scopes": ["read:label:team=x"]})).await.is(201).json();
+    let mut labelled = sandbox("b", "b-uid", "simple");
+    labelled.document = labelled.document.map(|text| format!("{text}labels: {{team: x}}\n"));
+    harness.lifecycle(LifecycleType::Created, &labelled).await.is(202);
+    harness.phase("b", TargetState::Ready).await;
+    let page: HistoryPage = harness.with_token(&token, "GET /v1/targets/sandbox/b/history", None).await.is(200).json();
+    assert_eq!((page.entries.len(), page.notifications.len()), (1, 0), "{page:?}");
+    harness.receiver.always("POST /later", 204);
+    until("the acceptance", async || (open().await.len() == 1).then_some(())).await;
 }
 
 /// A connection sends only the notifications of subscriptions that it lists, and neither the table nor a response has its

@@ -58,7 +58,7 @@ fn response(path: &str) -> Value {
         }),
         "targets/sandbox/pr-1/history" => json!({"entries": [{
             "id": "1", "time": now, "change": "retried", "by": HOSTILE, "uid": "u", "generation": 1, "reason": HOSTILE, "units": [HOSTILE],
-        }]}),
+        }], "notifications": [{"time": now, "phase": HOSTILE, "to": HOSTILE, "reason": HOSTILE}]}),
         "sources" => json!({"sources": [{"name": HOSTILE, "changed": now}]}),
         "sources/s" => json!({
             "name": HOSTILE, "changed": now, "document": "", "path": HOSTILE,

@@ -6,14 +6,17 @@ use ebb_flow::error::{FlowError, FlowResult, RequestError};
 use ebb_flow::instance::history::TTL;
 use ebb_protocol::api::RunState;
 use ebb_protocol::api_token::TargetAccess;
-use ebb_protocol::history::{HistoryChange, HistoryDetail, HistoryEntry, HistoryPage, HistoryRun, ListedRun, RunPage};
+use ebb_protocol::history::{
+    HistoryChange, HistoryDetail, HistoryEntry, HistoryPage, HistoryRun, ListedRun, OpenNotification, RunPage,
+};
 use ebb_protocol::id::{RunId, TargetKey, digest};
 use ebb_protocol::lifecycle::{self, FieldError};
 use ebb_protocol::time::rfc3339;
-use ebb_store::{HistoryItem, RunFacts, RunHead, TargetHead, TargetList};
+use ebb_store::{HistoryItem, NamedDocument, NamedKind, PhaseNotice, RunFacts, RunHead, TargetHead, TargetList};
 use futures::{StreamExt as _, TryStreamExt as _};
+use serde::Deserialize;
 
-use crate::queries::targets;
+use crate::queries::{targets, waits};
 
 /// Entries per page.
 const ENTRIES: usize = 20;
@@ -21,6 +24,9 @@ const ENTRIES: usize = 20;
 const TARGETS: usize = 25;
 /// Runs that are read at the same time.
 const READS: usize = 16;
+
+/// Given-up notifications that are read of each subscription.
+const GIVEN_UP: usize = 100;
 
 /// Returns true if a text can be the id of an entry.
 pub(crate) fn is_entry_id(text: &str) -> bool {
@@ -42,7 +48,70 @@ pub(crate) async fn list(
     let shown = futures::stream::iter(own).map(|entry| shown(store, entry)).buffered(READS);
     let entries: Vec<Option<HistoryDetail>> = shown.try_collect().await?;
     let entries = entries.into_iter().flatten().map(|detail| detail.entry).collect();
-    Ok(HistoryPage { entries, next_token: found.next })
+    Ok(HistoryPage { entries, next_token: found.next, notifications: Vec::new() })
+}
+
+/// A notification that was given up, as it is stored.
+#[derive(Deserialize)]
+struct GivenUpNotice {
+    notice: PhaseNotice,
+    reason: String,
+}
+
+/// Returns the notifications about the present instance that their receivers have not accepted. What was accepted has left
+/// no item.
+pub(crate) async fn open_notifications(
+    store: &dyn HttpStore,
+    target: &TargetHead,
+) -> FlowResult<Vec<OpenNotification>> {
+    let platform = waits::delivery(target).map(|delivery| OpenNotification {
+        time: rfc3339(target.since),
+        phase: delivery.notification,
+        to: "platform".to_owned(),
+        given_up: false,
+        reason: delivery.reason,
+        next: delivery.next,
+    });
+    let mut open: Vec<OpenNotification> = platform.into_iter().collect();
+    let mut failed = target.outbox.failed.clone();
+    for notice in &target.outbox.notices {
+        for name in &notice.to {
+            // Only the first notification of a subscription is sent.
+            let state = failed.remove(name);
+            let next = state.as_ref().map(|state| rfc3339(Timestamp(state.next)));
+            let reason = state.map(|state| state.reason).filter(|reason| !reason.is_empty());
+            open.push(OpenNotification { next, reason, ..about_notice(notice, name, notice.at) });
+        }
+    }
+    let subscriptions = store.list_documents(NamedKind::Subscription).await?;
+    let read = futures::stream::iter(subscriptions).map(|NamedDocument { name, .. }| async move {
+        let found = store.list_undelivered(&name, GIVEN_UP).await?;
+        Ok::<_, FlowError>((name, found))
+    });
+    let read: Vec<(String, Vec<NamedDocument>)> = read.buffered(READS).try_collect().await?;
+    let instance = target.instance_key();
+    for (name, found) in read {
+        for stored in found {
+            let Ok(GivenUpNotice { notice, reason }) = serde_json::from_str(&stored.document) else { continue };
+            if notice.target["key"].as_str() == Some(instance.as_str()) {
+                let shown = about_notice(&notice, &name, stored.changed.0);
+                open.push(OpenNotification { given_up: true, reason: Some(reason), ..shown });
+            }
+        }
+    }
+    open.sort_by(|one, other| other.time.cmp(&one.time));
+    Ok(open)
+}
+
+fn about_notice(notice: &PhaseNotice, subscription: &str, at: u64) -> OpenNotification {
+    OpenNotification {
+        time: rfc3339(Timestamp(at)),
+        phase: notice.phase.clone(),
+        to: format!("subscription {subscription}"),
+        given_up: false,
+        reason: None,
+        next: None,
+    }
 }
 
 /// Returns an entry with its document, or `None` if it does not exist or belongs to another instance than `only`.

@@ -44,7 +44,7 @@ async fn readable(server: &Permitted<ReadTargets>, key: TargetKey<'_>) -> HttpRe
 }
 
 /// Returns the history of a target, the newest entry first, with earlier instances of the name: who changed it, when and
-/// why, with the runs that began.
+/// why, with the runs that began. The first page has the notifications that were not accepted.
 #[utoipa::path(get, path = "/v1/targets/{kind}/{name}/history", operation_id = "getHistory", tag = "targets", params(HistoryQuery), responses(
     (status = 200, body = HistoryPage),
 ))]
@@ -60,10 +60,16 @@ pub(crate) async fn list(
         return Err(HttpProblem::new(StatusCode::BAD_REQUEST, "invalid-next-token", text));
     }
     let store = server.store.as_ref();
-    let page = target_history::list(store, key, next_token.as_deref(), only.as_deref()).await?;
-    let is_unknown = page.entries.is_empty() && page.next_token.is_none() && next_token.is_none();
-    if is_unknown && server.env.store.read_target(key).await?.is_none() {
-        return Err(unknown(key));
+    let mut page = target_history::list(store, key, next_token.as_deref(), only.as_deref()).await?;
+    if next_token.is_none() {
+        match server.env.store.read_target(key).await? {
+            // A limited caller does not see subscriptions.
+            Some(target) if only.is_none() => {
+                page.notifications = target_history::open_notifications(store, &target).await?;
+            }
+            None if page.entries.is_empty() && page.next_token.is_none() => return Err(unknown(key)),
+            _ => {}
+        }
     }
     Ok(Json(page))
 }

@@ -217,7 +217,7 @@ async fn upgrade(
 
 /// Returns the document of a generation from the history.
 async fn stored_document(client: &ApiClient, target: &TargetRef, uid: &str, generation: u64) -> Result<String> {
-    let entries = client.history(target, usize::MAX).await?;
+    let entries = client.history(target, usize::MAX).await?.entries;
     // The newest one, because a withdrawn update can have had the same generation.
     let entry =
         entries.iter().find(|entry| entry.uid == uid && entry.generation == generation && entry.document.is_some());

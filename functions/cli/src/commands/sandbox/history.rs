@@ -1,6 +1,6 @@
 //! `ebb sandbox history`: prints who changed a target, when and why, or the document of an entry.
 
-use ebb_protocol::history::HistoryEntry;
+use ebb_protocol::history::{HistoryEntry, OpenNotification};
 
 use crate::client::ApiClient;
 use crate::exit::{CliError, Exit, Result};
@@ -30,8 +30,9 @@ impl SandboxHistoryArgs {
         let TargetCommandArgs { target, output } = self.target;
         let target = target.target();
         let Some(id) = self.document else {
-            let entries = client.history(&target, self.limit).await?;
-            return output.write(&entries, |entries| text(entries));
+            let page = client.history(&target, self.limit).await?;
+            page.notifications.iter().for_each(|open| output::status_line(&notification(open)));
+            return output.write(&page.entries, |entries| text(entries));
         };
         let detail = client.history_entry(&target, &id).await?;
         if output.format().is_some() {
@@ -61,6 +62,18 @@ fn text(entries: &[HistoryEntry]) -> String {
         ]
     });
     output::table(&["TIME", "CHANGE", "BY", "UID", "GENERATION", "RUN", "DOCUMENT", "DETAIL"], rows)
+}
+
+/// Returns a line for a notification that was not accepted.
+fn notification(open: &OpenNotification) -> String {
+    let OpenNotification { time, phase, to, given_up, reason, next } = open;
+    let reason = reason.as_deref().map(|reason| format!(": {}", printable(reason))).unwrap_or_default();
+    let next = next.as_ref().map(|at| format!("; next attempt {}", timing::clock(at))).unwrap_or_default();
+    let (phase, to, at) = (printable(phase), printable(to), timing::clock(time));
+    match given_up {
+        true => format!("the notification `{phase}` for {to} was given up at {at}{reason}"),
+        false => format!("the notification `{phase}` of {at} waits for {to}{reason}{next}"),
+    }
 }
 
 #[cfg(test)]
