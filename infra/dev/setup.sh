@@ -15,11 +15,13 @@ ca-certificates             test -e /etc/ssl/certs/ca-certificates.crt
 git                         git --version
 python3                     python3 --version
 busybox-static              ! ldd /bin/busybox && /bin/busybox true
+chromium                    chromium --version
 containerd                  containerd --version && ctr --version
 containernetworking-plugins test -e /usr/lib/cni/ptp || test -e /opt/cni/bin/ptp
 curl                        curl --version
 debootstrap                 debootstrap --version
 default-jre-headless        java -version
+fonts-liberation            ls /usr/share/fonts/truetype/liberation*/LiberationSans-Regular.ttf
 iproute2                    ip -V
 maven                       mvn --version
 nftables                    nft --version

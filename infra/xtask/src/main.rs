@@ -10,6 +10,7 @@ mod bench;
 mod build;
 mod chart;
 mod cluster;
+mod console;
 mod dynamodb_local;
 mod entrypoint;
 mod fuzz;

@@ -42,7 +42,9 @@ function restore({ open, scrolled, focused }) {
 function isBusy() {
   const active = document.activeElement;
   const isTyping = main.contains(active) && active.matches("input, select, textarea");
-  const isChosen = (choice) => [...choice.options].some((option) => option.selected !== option.defaultSelected);
+  // A list whose HTML selects no option shows its first one.
+  const isChosen = (choice) =>
+    choice.selectedIndex !== Math.max(0, [...choice.options].findIndex((option) => option.defaultSelected));
   const isTicked = (box) => box.checked !== box.defaultChecked;
   const isChanged = (field) =>
     field.options ? isChosen(field) : field.value !== field.defaultValue || (field.type === "checkbox" && isTicked(field));

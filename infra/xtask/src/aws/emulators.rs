@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::build::{self, LambdaArchitecture};
 use super::output_folder;
+use crate::console;
 use crate::python::{self, PythonTools};
 use crate::run::{cargo, command, folder, root, run, works};
 use crate::tools;
@@ -52,6 +53,7 @@ pub(super) fn test_deployment() -> anyhow::Result<()> {
     println!("== sam deploy, to MiniStack");
     program.arg("stack").arg("--template").arg(template);
     program.arg("--ebb").arg(folder().join("debug/ebb")).arg("--examples").arg(root().join("tests/examples"));
+    program.arg("--console").arg(console::program()?);
     run(&mut program)
 }
 

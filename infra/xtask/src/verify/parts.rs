@@ -3,7 +3,7 @@
 use super::{PartRun, VerifyPart, rules};
 use crate::cluster;
 use crate::run::{cargo, command, folder, root, run};
-use crate::{aws, chart, dynamodb_local, entrypoint, fuzz, images, mutants, python, tools};
+use crate::{aws, chart, console, dynamodb_local, entrypoint, fuzz, images, mutants, python, tools};
 
 /// The paths that affect the execution of a run.
 const PROTOCOL: &str = "shared/engine shared/flow shared/documents shared/store shared/protocol tests/model \
@@ -103,6 +103,18 @@ pub(super) const PARTS: &[VerifyPart] = &[
         },
     },
     VerifyPart {
+        name: "console",
+        covers: "every page and action of the console in Chromium: by pointer, by keys and without JavaScript, light, dark and on a narrow screen; accessibility by axe, renewal, weight, the memory of a tab for one minute (--full: ten minutes), ten repairs, the pictures of the book",
+        needs: "Node.js 20 with npm; chromium and fonts-liberation, by apt; playwright-core, axe-core, pixelmatch and pngjs from npm",
+        paths: "shared/console shared/api/src/console infra/console docs/src/pictures",
+        run: |this| {
+            run(cargo().args(["build", "-p", "ebb"]))?;
+            let mut check = console::check()?;
+            check.arg("--ebb").arg(folder().join("debug/ebb")).args(["--memory-seconds", this.pick("60", "600")]);
+            this.run(check.args(this.options))
+        },
+    },
+    VerifyPart {
         name: "scripts",
         covers: "the entrypoint of pods in namespaces of its own, scripts as containers of Podman, the example with PostgreSQL",
         needs: "root; busybox, curl, Podman, runc and PostgreSQL, by apt",
@@ -180,9 +192,9 @@ pub(super) const PARTS: &[VerifyPart] = &[
     },
     VerifyPart {
         name: "aws",
-        covers: "the template by SAM, cfn-lint and checkov; the functions built, deployed to MiniStack, started under Lambda's emulator",
-        needs: "root, Python with venv; iproute2, by apt; tools from PyPI",
-        paths: "template.yaml functions/lambda infra/aws shared/api shared/flow shared/lambda tests/src/bin/aws_e2e",
+        covers: "the template by SAM, cfn-lint and checkov; the functions built, deployed to MiniStack, started under Lambda's emulator; the console of that deployment in Chromium",
+        needs: "root, Python with venv; iproute2, by apt; tools from PyPI; those of the part `console`",
+        paths: "template.yaml functions/lambda infra/aws infra/console shared/api shared/flow shared/lambda tests/src/bin/aws_e2e",
         run: |this| aws::all(&mut this.tests),
     },
     VerifyPart {

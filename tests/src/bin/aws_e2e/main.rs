@@ -59,6 +59,9 @@ pub(crate) struct StackArgs {
     /// The folder of the examples
     #[arg(long)]
     examples: PathBuf,
+    /// The check of the console, which `node` runs
+    #[arg(long)]
+    console: PathBuf,
 }
 
 #[tokio::main]

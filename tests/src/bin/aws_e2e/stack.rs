@@ -22,6 +22,9 @@ const QUEUE_TIMEOUT: Duration = Duration::from_secs(30);
 const SCHEDULE_TIMEOUT: Duration = Duration::from_secs(130);
 const POLL_INTERVAL: Duration = Duration::from_millis(300);
 
+/// The root of the repository.
+const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+
 /// The stack, its clients and its external servers.
 struct DeployedStack<'a> {
     arguments: &'a StackArgs,
@@ -177,7 +180,13 @@ impl DeployedStack<'_> {
     }
 
     async fn ends(&self) -> anyhow::Result<()> {
-        step("delete the sandbox", run(&mut self.ebb(&["sandbox", "delete", SERVICES]))).await?;
+        let mut console = Command::new("node");
+        console.arg(&self.arguments.console).args(["--repository", REPOSITORY, "--url", &self.http_api]);
+        console.args(["--delete", SERVICES]).env("EBB_TOKEN", TOKEN);
+        let printed = step("show the console in Chromium, and delete the sandbox there", run(&mut console)).await?;
+        for line in printed.lines() {
+            say(&format!("  {line}"));
+        }
         step("the platform is notified that it is gone", self.servers.wait_for_outcome("gone")).await
     }
 }

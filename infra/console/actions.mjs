@@ -1,0 +1,242 @@
+// The table of actions. Each is taken by pointer, by keys only, and by pointer without JavaScript.
+
+import assert from "node:assert/strict";
+import { Keys, Pointer, Reader } from "./browser.mjs";
+import { create, mergeRequest } from "./seed.mjs";
+
+let made = 0;
+
+/** Makes a sandbox for one action. */
+async function fresh(server, phase) {
+  made += 1;
+  const name = `act-${made}`;
+  if (phase === "failed") server.set(name, "broken");
+  await create(server, name, phase, { team: "actions" });
+  server.set(name);
+  return name;
+}
+
+const at = (name, ...parts) => ["/console/targets/sandbox", name, ...parts].join("/");
+
+/** Waits for a phase in the API, and in the open page if it renews itself. */
+async function becomes(reader, server, name, phase) {
+  await server.phase(name, phase);
+  if (!reader.hasScripts) await reader.goto(at(name));
+  await reader.shows(new RegExp(`${name} ${phase}`));
+}
+
+/** The rows: a name, the routes of its forms, and what a reader does. A row with `once` needs what exists once. */
+export const ACTIONS = [
+  {
+    name: "sign in by token, and come back",
+    forms: ["/console/sign-in"],
+    signedOut: true,
+    async run({ reader, by, server }) {
+      await reader.goto("/console?phase=failed");
+      await by.write("API token", "a wrong token");
+      await by.use("button", "Sign in");
+      await reader.page.getByRole("alert").waitFor();
+      await by.write("API token", server.token);
+      await by.use("button", "Sign in");
+      await reader.page.waitForURL("**/console?phase=failed");
+    },
+  },
+  {
+    name: "sign out",
+    forms: ["/console/sign-out"],
+    async run({ reader, by }) {
+      await reader.goto("/console");
+      await by.use("button", "Sign out");
+      await reader.page.waitForURL("**/console/sign-in**");
+      await reader.goto("/console/waiting");
+      assert.match(reader.page.url(), /sign-in\?next=/, "a page after the sign-out");
+    },
+  },
+  {
+    name: "filter the list",
+    forms: [],
+    async run({ reader, by, names }) {
+      await reader.goto("/console");
+      await by.choose("Phase", "failed");
+      await by.write("Label", "team=payments");
+      await by.write("Owner", "role operator");
+      await by.write("Plugin", "notes@1.0.0");
+      await by.write("Text", names.failed.name);
+      await by.use("button", "Filter");
+      await reader.page.waitForURL(/phase=failed/);
+      const rows = reader.page.locator("tbody tr");
+      assert.equal(await rows.count(), 1);
+      await by.use("link", `sandbox/${names.failed.name}`);
+      await reader.page.waitForURL(`**${at(names.failed.name)}`);
+    },
+  },
+  {
+    name: "delete a target",
+    forms: ["/console/targets/{kind}/{name}/delete"],
+    async run({ reader, by, server }) {
+      const name = await fresh(server, "ready");
+      await reader.goto(at(name));
+      await by.use("link", "Delete…");
+      await reader.shows(/^Delete sandbox/);
+      assert.match(await reader.page.locator("main").innerText(), /no command brings it back[^]*note\/write/);
+      await by.use("link", "Cancel");
+      await reader.page.waitForURL(`**${at(name)}`);
+      await by.use("link", "Delete…");
+      await by.use("button", `Delete sandbox/${name}`);
+      await reader.page.waitForURL(`**${at(name)}`);
+      await becomes(reader, server, name, "gone");
+    },
+  },
+  {
+    name: "retry a target",
+    forms: ["/console/targets/{kind}/{name}/retry"],
+    async run({ reader, by, server }) {
+      const name = await fresh(server, "failed");
+      await reader.goto(at(name));
+      await by.use("link", "Retry…");
+      await reader.shows(/^Retry sandbox/);
+      assert.match(await reader.page.locator("main").innerText(), /These units run again: note\/write/);
+      await by.use("button", `Retry sandbox/${name}`);
+      await reader.page.waitForURL(`**${at(name)}`);
+      await becomes(reader, server, name, "ready");
+    },
+  },
+  {
+    name: "retry selected targets",
+    forms: ["/console/selection", "/console/selection/confirmed"],
+    async run({ reader, by, server }) {
+      const failed = [await fresh(server, "failed"), await fresh(server, "failed")];
+      const ready = await fresh(server, "ready");
+      await reader.goto("/console?label=team%3Dactions");
+      for (const name of [...failed, ready]) await by.use("checkbox", `sandbox/${name}`);
+      await by.use("button", "Retry selected");
+      await reader.page.getByRole("heading", { name: "Retry 2 targets?" }).waitFor();
+      assert.match(await reader.page.locator("main").innerText(), new RegExp(`Left out[^]*${ready}`));
+      if (reader.hasScripts) await reader.isAccessible("the confirmation of a selection");
+      await by.use("button", "Retry 2 targets");
+      await reader.page.getByRole("heading", { name: "Retry: 2 of 2 targets accepted" }).waitFor();
+      if (reader.hasScripts) await reader.isAccessible("the outcomes of a selection");
+      for (const name of failed) await server.phase(name, "ready");
+    },
+  },
+  {
+    name: "delete all shown targets",
+    forms: ["/console/selection", "/console/selection/confirmed"],
+    async run({ reader, by, server }) {
+      const names = [await fresh(server, "ready"), await fresh(server, "ready")];
+      await reader.goto(`/console?q=${names[0]}`);
+      await by.use("link", "Select all shown");
+      await by.use("link", "Select none");
+      await reader.page.getByRole("link", { name: "Select all shown" }).waitFor();
+      await reader.page.waitForURL((url) => !url.search.includes("select=all"));
+      await reader.goto("/console?label=team%3Dactions");
+      await by.use("link", "Select all shown");
+      await reader.page.waitForURL(/select=all/);
+      const boxes = reader.page.locator('tbody input[type="checkbox"]');
+      await boxes.first().waitFor();
+      const count = await boxes.count();
+      assert.equal(await reader.page.locator('tbody input[type="checkbox"]:checked').count(), count);
+      await by.use("button", "Delete selected");
+      await by.use("button", new RegExp(`^Delete ${count} targets`));
+      await reader.page.getByRole("heading", { name: `Delete: ${count} of ${count} targets accepted` }).waitFor();
+      for (const name of names) await server.phase(name, "gone");
+    },
+  },
+  {
+    name: "compare versions of a plugin",
+    forms: [],
+    async run({ reader, by }) {
+      await reader.goto("/console/plugins/notes/1.1.0");
+      await by.choose("Compare", "1.0.0");
+      await by.choose("with", "1.1.0");
+      await by.use("button", "Compare");
+      await reader.page.getByRole("region", { name: "Difference" }).waitFor();
+      await by.use("link", "Exchange them");
+      await reader.page.waitForURL(/from=1\.1\.0/);
+    },
+  },
+  {
+    name: "try an event",
+    forms: ["/console/sources/{name}"],
+    async run({ reader, by, server }) {
+      await reader.goto("/console/sources/previews");
+      await by.write("Headers, one per line: NAME: VALUE", "x-gitlab-event: Merge Request Hook\ncontent-type: application/json");
+      await by.write("Body, as JSON", JSON.stringify(mergeRequest({ action: "open", iid: 7 })));
+      await by.use("button", "Try");
+      await reader.page.getByRole("status").waitFor();
+      const main = await reader.page.locator("main").innerText();
+      assert.match(main, /Verdict: apply/, "the verdict of an event");
+      const { targets } = await server.api("GET", "/v1/targets?owner=source%20previews");
+      assert.deepEqual(targets, [], "the trial of an event creates no target");
+    },
+  },
+  {
+    name: "open the graph and a unit of it",
+    forms: [],
+    async run({ reader, by, names }) {
+      await reader.goto(at(names.wide.name));
+      await by.unfold("Timeline of preStart");
+      await by.unfold("Graph of preStart");
+      assert.deepEqual(await reader.page.locator("details[open] > summary").allInnerTexts(), ["Graph of preStart", "Timeline of preStart"]);
+      const box = reader.page.locator("svg.graph a").first();
+      const row = await box.getAttribute("href");
+      await by.follow(box, "a box of the graph");
+      assert.ok(reader.page.url().endsWith(row), `${reader.page.url()} is not at ${row}`);
+    },
+  },
+  {
+    name: "read why, a request, a log and the history",
+    forms: [],
+    async run({ reader, by, names }) {
+      await reader.goto(at(names.failed.name));
+      await by.use("link", "Request of note/write");
+      await reader.page.waitForURL("**/rendered?**");
+      await reader.goto(at(names.failed.name));
+      await by.use("link", "Log of note/write");
+      await reader.page.waitForURL("**/log?**");
+      await reader.goto(at(names.failed.name));
+      await by.use("link", "History");
+      await by.use("link", "document");
+      await reader.page.getByRole("region").first().waitFor();
+    },
+  },
+];
+
+/** The ways of a reader. */
+const WAYS = {
+  "by pointer": { Way: Pointer, options: {} },
+  "by keys": { Way: Keys, options: {} },
+  "without JavaScript": { Way: Pointer, options: { javaScriptEnabled: false } },
+};
+
+/** Takes an action in each way. */
+export async function act(browser, server, names, action, way) {
+  const { Way, options } = WAYS[way];
+  const reader = await Reader.open(browser, server, options);
+  reader.hasScripts = options.javaScriptEnabled !== false;
+  try {
+    if (!action.signedOut) await reader.signIn();
+    reader.trouble.length = 0;
+    await action.run({ reader, by: new Way(reader), server, names });
+    // The sign-in with a wrong token has the status 401, which the browser reports.
+    if (!action.signedOut) reader.isQuiet();
+  } finally {
+    await reader.close();
+  }
+}
+
+export const ways = Object.keys(WAYS);
+export const forms = new Set(ACTIONS.flatMap((action) => action.forms));
+
+/** Signs in with the link of `ebb dev`, which works once. */
+export async function byLink(browser, server) {
+  const reader = await Reader.open(browser, server);
+  await reader.goto(server.link);
+  await reader.page.waitForURL("**/console");
+  reader.isQuiet();
+  await reader.close();
+  const second = await Reader.open(browser, server);
+  await second.goto(server.link);
+  assert.match(await second.page.locator("main").innerText(), /was used/);
+  await second.close();
+}
