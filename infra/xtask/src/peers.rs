@@ -4,11 +4,11 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 
 use crate::cluster::{go_build, required_version};
 use crate::python::PythonTools;
-use crate::run::{command, retry, root, works};
+use crate::run::{command, root, works};
 use crate::tools::{self, packages};
 
 /// Installs an engine in a folder.
@@ -45,18 +45,7 @@ fn source(path: &str) -> PathBuf {
 
 /// Installs the server and the worker's library from npm.
 fn restate(folder: &Path) -> anyhow::Result<()> {
-    ensure!(works(command("npm").arg("--version")), "npm is missing: install Node.js 20 or newer");
-    let versions = source("restate/package-lock.json");
-    tools::installed(&versions, folder, || {
-        for file in ["package.json", "package-lock.json"] {
-            fs::copy(source("restate").join(file), folder.join(file))?;
-        }
-        // A package reports its installation in a script.
-        let options = ["ci", "--ignore-scripts", "--no-audit", "--no-fund"];
-        retry(command("npm").args(options).current_dir(folder)).context("npm needs its registry")
-    })?;
-    fs::copy(source("restate/worker.js"), folder.join("worker.js"))?;
-    Ok(())
+    tools::node(&source("restate"), folder)
 }
 
 /// Installs the library from PyPI, and PostgreSQL.

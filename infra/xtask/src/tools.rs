@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::Path;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 
 use crate::cluster::folder::remove;
-use crate::run::{cargo, command, run, works};
+use crate::run::{cargo, command, retry, run, works};
 
 /// The versions that the checks expect.
 pub(crate) const CARGO_DENY: &str = "0.20.2";
@@ -48,6 +48,26 @@ pub(crate) fn installed(pins: &Path, folder: &Path, make: impl FnOnce() -> anyho
         anyhow::Ok(fs::write(&complete, expected)?)
     };
     fill().with_context(|| format!("cannot install {}", pins.display()))
+}
+
+/// Installs the npm packages of `source/package-lock.json` in `folder`, and copies the programs of `source` there, because
+/// a program finds its packages beside it.
+pub(crate) fn node(source: &Path, folder: &Path) -> anyhow::Result<()> {
+    ensure!(works(command("npm").arg("--version")), "npm is missing: install Node.js 20 or newer");
+    let copy = || {
+        for file in fs::read_dir(source)? {
+            let file = file?;
+            fs::copy(file.path(), folder.join(file.file_name()))?;
+        }
+        anyhow::Ok(())
+    };
+    installed(&source.join("package-lock.json"), folder, || {
+        copy()?;
+        // A package reports its installation in a script.
+        let options = ["ci", "--ignore-scripts", "--no-audit", "--no-fund"];
+        retry(command("npm").args(options).current_dir(folder)).context("npm needs its registry")
+    })?;
+    copy()
 }
 
 /// Packages of tests that run scripts.
