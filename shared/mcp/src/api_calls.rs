@@ -30,6 +30,9 @@ pub(crate) enum ToolError {
     Document(Vec<String>),
     #[error("The server does not respond.")]
     Unreachable(String),
+    /// The tool with this name changes targets.
+    #[error("This server is read-only.")]
+    ReadOnly(&'static str),
     #[error("The API refused the request: {} {}.", .0.status, .0.code)]
     Refused(ProblemDetails),
 }
@@ -41,6 +44,12 @@ impl ToolError {
             Self::Arguments(reason) => (vec![reason.clone()], "call the tool with arguments that its schema permits"),
             Self::Document(lines) => (lines.clone(), "correct the document, then call the tool again"),
             Self::Unreachable(reason) => (vec![reason.clone()], "`ebb doctor` checks the server and its address"),
+            Self::ReadOnly(tool) => (
+                vec![format!(
+                    "{tool} changes targets, and `ebb mcp` was started without --allow-writes. Nothing was changed."
+                )],
+                "ask a person to start this server as `ebb mcp --allow-writes`, or to make the change",
+            ),
             Self::Refused(problem) => (problem_lines(problem), refusal_step(problem)),
         };
         Answer::new(self.to_string(), next).with(lines, |shown| {

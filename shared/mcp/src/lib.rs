@@ -68,10 +68,7 @@ impl EbbTools {
         let unknown = || ErrorData::invalid_params(format!("unknown tool {name}"), None);
         let tool = TOOLS.iter().find(|tool| tool.name == name).ok_or_else(unknown)?;
         let result = match (tool.effect, self.access) {
-            (ToolEffect::Destroys { .. }, ToolAccess::ReadOnly) => {
-                let reason = "this server was started read-only: start it with `ebb mcp --allow-writes`";
-                Err(ToolError::Arguments(reason.to_owned()))
-            }
+            (ToolEffect::Destroys { .. }, ToolAccess::ReadOnly) => Err(ToolError::ReadOnly(tool.name)),
             _ => (tool.run)(&self.api, arguments.unwrap_or_default()).await,
         };
         Ok(match result {

@@ -307,7 +307,12 @@ async fn a_read_only_server_changes_nothing() {
     let tools = EbbTools::new(api.clone(), ToolAccess::ReadOnly);
     for tool in TOOLS.iter().filter(|tool| tool.effect != ToolEffect::Reads) {
         let result = call(&tools, tool.name, json!({"name": "pr-7", "document": DOCUMENT})).await;
-        assert!(result.is_error == Some(true) && text(&result).contains("--allow-writes"), "{}", text(&result));
+        assert_eq!(result.is_error, Some(true), "{}", text(&result));
+        let [head, reason, next] = text(&result).lines().collect::<Vec<_>>()[..] else { panic!("{}", text(&result)) };
+        assert_eq!(head, "This server is read-only.");
+        let expected = format!("| {} changes targets, and `ebb mcp` was started without --allow-writes.", tool.name);
+        assert!(reason.starts_with(&expected), "{reason}");
+        assert!(next.starts_with("Next: ask a person to start this server as `ebb mcp --allow-writes`"), "{next}");
     }
     assert_eq!(api.take_sent(), Vec::<String>::new());
 }

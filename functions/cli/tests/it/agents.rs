@@ -32,14 +32,22 @@ impl ToolServer {
     }
 
     async fn send(&mut self, message: Value) {
-        self.requests.write_all(format!("{message}\n").as_bytes()).await.unwrap();
+        self.send_line(&message.to_string()).await;
+    }
+
+    async fn send_line(&mut self, line: &str) {
+        self.requests.write_all(format!("{line}\n").as_bytes()).await.unwrap();
+    }
+
+    async fn response(&mut self) -> Value {
+        let line = self.responses.next_line().await.unwrap().unwrap();
+        serde_json::from_str(&line).unwrap()
     }
 
     /// Sends a request and returns its result.
     async fn request(&mut self, method: &str, params: Value) -> Value {
         self.send(json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})).await;
-        let line = self.responses.next_line().await.unwrap().unwrap();
-        let response: Value = serde_json::from_str(&line).unwrap();
+        let response = self.response().await;
         assert!(response["result"].is_object(), "{response}");
         response["result"].clone()
     }
@@ -78,4 +86,22 @@ async fn an_agent_uses_the_server_of_its_folder() {
     let unreachable = agent.call("list_targets", json!({})).await;
     assert!(unreachable.contains("no server responds") && unreachable.contains("ebb doctor"), "{unreachable}");
     agent.end().await;
+}
+
+/// A line that is not JSON has no response, as in the other SDKs of the protocol. Other wrong lines have one.
+#[tokio::test]
+async fn wrong_lines_do_not_end_the_server() {
+    let workdir = Workdir::new();
+    let dev = workdir.dev().await;
+    let mut agent = ToolServer::start(&workdir, &[]).await;
+    for line in ["{not json", "{\"jsonrpc\": \"2.0\", \"id\": 2, \"meth", "", "\u{0}\u{1b}[2J"] {
+        agent.send_line(line).await;
+    }
+    agent.send_line("{}").await;
+    let refused = agent.response().await;
+    assert_eq!(refused["error"]["code"], -32600, "{refused}");
+    let listed = agent.request("tools/list", json!({})).await;
+    assert_eq!(listed["tools"].as_array().unwrap().len(), 13, "{listed}");
+    agent.end().await;
+    dev.stop().await;
 }

@@ -115,6 +115,20 @@ pub(super) const PARTS: &[VerifyPart] = &[
         },
     },
     VerifyPart {
+        name: "mcp",
+        covers: "the MCP server by the protocol's conformance suite, twelve tasks of a coding agent over HTTP with at most 5 calls each",
+        needs: "Node.js 20 with npm; the suite, the protocol's SDK and Node.js 22 from npm",
+        paths: "shared/mcp shared/api/src infra/mcp",
+        run: |this| {
+            let tools = root().join("target/mcp");
+            tools::node(&root().join("infra/mcp"), &tools)?;
+            run(cargo().args(["build", "-p", "ebb"]))?;
+            let mut check = command("node");
+            check.arg(tools.join("agents.mjs")).arg("--ebb").arg(folder().join("debug/ebb"));
+            this.run(check.args(this.options))
+        },
+    },
+    VerifyPart {
         name: "scripts",
         covers: "the entrypoint of pods in namespaces of its own, scripts as containers of Podman, the example with PostgreSQL",
         needs: "root; busybox, curl, Podman, runc and PostgreSQL, by apt",
