@@ -219,8 +219,8 @@ pub(crate) async fn twelve_owners_change_their_own_targets_only() {
         .await;
     };
     reach("failed", ALL).await;
-    for owner in 0..OWNERS {
-        assert_eq!(names(&harness, &tokens[owner]).await, of_owner(owner));
+    for (owner, token) in tokens.iter().enumerate() {
+        assert_eq!(names(&harness, token).await, of_owner(owner));
         for other in (0..OWNERS).filter(|other| *other != owner) {
             let path = format!("/v1/targets/sandbox/{}", name(other));
             for line in [format!("GET {path}"), format!("POST {path}/retry"), format!("DELETE {path}")] {
