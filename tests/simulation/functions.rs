@@ -223,10 +223,9 @@ impl SimFunctions {
     /// Retries a target for an operator.
     pub async fn retry(&self, kind: &str, name: &str) -> Result<RetryOutcome, InvocationFailure> {
         let (kind, name) = (kind.to_owned(), name.to_owned());
-        self.invoke(
-            "retry",
-            |env, _| async move { retry::retry(&env, (TargetKey::new(&kind, &name), None), Some(DECISION)).await },
-        )
+        self.invoke("retry", |env, _| async move {
+            retry::retry(&env, (TargetKey::new(&kind, &name), None), Some(DECISION)).await
+        })
         .await
     }
 

@@ -435,7 +435,9 @@ pub(crate) async fn history(api: &ApiCalls, arguments: History) -> Result<Answer
     let is_incomplete = next_token.is_some();
     let title = match notifications.len() {
         0 => "The history, the newest entry first:".to_owned(),
-        count => format!("{count} notifications were not accepted by their receivers. The history, the newest entry first:"),
+        count => {
+            format!("{count} notifications were not accepted by their receivers. The history, the newest entry first:")
+        }
     };
     let rest = move |shown: usize| {
         let last = shown.checked_sub(1).and_then(|last| ids.get(last)).cloned();
