@@ -14,6 +14,7 @@ mod outputs;
 mod rollback;
 mod run;
 mod silence;
+mod top;
 
 mod program {
     use std::path::Path;

@@ -9,6 +9,7 @@ mod state;
 mod tests;
 
 use std::io::{self, IsTerminal as _};
+use std::mem::ManuallyDrop;
 use std::time::Duration;
 
 use ratatui::DefaultTerminal;
@@ -51,10 +52,16 @@ impl TopArgs {
         // A wrong address or token is an error of the command, before the screen is cleared.
         let first = poll::ask(&client, &TopPoll::List(selection.clone())).await?;
         let ended = match ratatui::try_init() {
-            Ok(mut terminal) => Box::pin(show(client, selection, first, &mut terminal)).await,
+            Ok(terminal) => {
+                // The drop of a terminal and `ratatui::restore` print errors. That panics if the terminal has closed.
+                let mut terminal = ManuallyDrop::new(terminal);
+                let ended = Box::pin(show(client, selection, first, &mut terminal)).await;
+                let _ = terminal.show_cursor();
+                ended
+            }
             Err(error) => Err(unusable(error)),
         };
-        ratatui::restore();
+        let _ = ratatui::try_restore();
         ended
     }
 }
