@@ -18,6 +18,10 @@ use crate::timing;
 
 /// Maximum columns of a cell, except in the last column.
 const CELL: usize = 40;
+/// Minimum columns of the last cell.
+const LAST_CELL: usize = 15;
+/// The positions of the cells that a narrow screen lacks, the first one first: plugins, owner, and time in the phase.
+const OPTIONAL: [usize; 3] = [4, 3, 2];
 /// Phases in the order of the title.
 const PHASES: [TargetState; 7] = [
     TargetState::Stuck,
@@ -92,15 +96,27 @@ fn draw_list(state: &TopState, now: Timestamp, frame: &mut Frame<'_>, area: Rect
             *width = measure_text_width(cell).min(CELL).max(*width);
         }
     }
-    let mut columns = widths.map(length);
-    columns[5] = Constraint::Fill(1);
+    let last = header.len() - 1;
+    let mut columns: Vec<usize> = (0..=last).collect();
+    for optional in OPTIONAL {
+        let used: usize = columns.iter().filter(|column| **column != last).map(|column| widths[*column] + 2).sum();
+        if used + LAST_CELL > usize::from(area.width) {
+            columns.retain(|column| *column != optional);
+        }
+    }
     let rows = rows.into_iter().map(|(is_selected, target, cells)| {
         let style = if is_selected { Modifier::REVERSED } else { Modifier::empty() };
-        let [name, phase, rest @ ..] = cells;
-        let phase = Cell::from(Span::styled(phase, Style::new().fg(phase_colour(target.phase))));
-        Row::new([Cell::from(name), phase].into_iter().chain(rest.map(Cell::from))).style(style)
+        let shown = cells.into_iter().enumerate().filter(|(column, _)| columns.contains(column));
+        let shown = shown.map(|(column, text)| match column {
+            1 => Cell::from(Span::styled(text, Style::new().fg(phase_colour(target.phase)))),
+            _ => Cell::from(text),
+        });
+        Row::new(shown).style(style)
     });
-    let table = Table::new(rows, columns).header(Row::new(header).style(Modifier::BOLD)).column_spacing(2);
+    let names = columns.iter().map(|column| header[*column].as_str());
+    let constraints =
+        columns.iter().map(|column| if *column == last { Constraint::Fill(1) } else { length(widths[*column]) });
+    let table = Table::new(rows, constraints).header(Row::new(names).style(Modifier::BOLD)).column_spacing(2);
     frame.render_widget(table, area);
 }
 

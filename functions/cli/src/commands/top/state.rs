@@ -12,7 +12,7 @@ use crate::progress::tree::{ScreenSize, TreeLine, tree_lines};
 use crate::selector::TargetSelection;
 use crate::target::TargetRef;
 
-/// Maximum lines of messages below a page.
+/// Maximum lines of messages below a page, except of a question.
 const MESSAGE_LINES: usize = 4;
 /// Maximum characters of a filter.
 const FILTER_LENGTH: usize = 100;
@@ -381,7 +381,12 @@ impl TopState {
                 [note, error, warning].into_iter().flatten().collect()
             }
         };
-        messages.iter().flat_map(|message| wrapped(message, self.size.width)).take(MESSAGE_LINES).collect()
+        // A question is shown up to its end, where the consequence is.
+        let most = match self.input {
+            Some(TopInput::Confirm(_)) => self.size.height.saturating_sub(2),
+            _ => MESSAGE_LINES,
+        };
+        messages.iter().flat_map(|message| wrapped(message, self.size.width)).take(most).collect()
     }
 
     /// Returns the question before a change, with its consequences.
@@ -405,7 +410,7 @@ impl TopState {
         format!("{verb} {name} ({phase}) on {}? {consequence}", self.server)
     }
 
-    /// Returns the lines that name the keys.
+    /// Returns the lines that name the keys, at most a third of the screen.
     pub(super) fn keys(&self) -> Vec<String> {
         let keys = match (&self.input, &self.open) {
             (Some(TopInput::Filter(_)), _) => "Enter apply  Esc cancel",
@@ -417,7 +422,7 @@ impl TopState {
                 TargetView::Log => "↑↓ scroll  ←→ unit  Enter tree  w why  r retry  d delete  Esc back  q quit",
             },
         };
-        wrapped(keys, self.size.width)
+        wrapped(keys, self.size.width).into_iter().take((self.size.height / 3).max(1)).collect()
     }
 }
 

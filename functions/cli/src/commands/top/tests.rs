@@ -231,6 +231,23 @@ fn the_selected_target_stays_selected_and_visible() {
     assert!(picture(&pressed(last, "g↑")).contains("> pr-020"));
 }
 
+#[test]
+fn a_narrow_screen_lacks_columns_and_keeps_names() {
+    let text = picture(&answered(state(40, 12), list()));
+    let expected = "  TARGET  PHASE   FOR    FIRST CAUSE, WA\n> pr-1    failed  10.0s  db/make: no spa\n";
+    assert!(text.contains(expected), "{text}");
+    let text = picture(&answered(state(20, 4), list()));
+    assert!(text.contains("> pr-1    failed") && text.starts_with("127.0.0.1:7878"), "{text}");
+}
+
+#[test]
+fn a_question_is_shown_up_to_its_end() {
+    let named = target(&"preview-of-payments-".repeat(6), "failed");
+    let asked = pressed(answered(state(40, 14), TopAnswer::List(vec![named], Vec::new())), "d");
+    let text = picture(&asked);
+    assert!(text.replace('\n', " ").contains("This cannot be undone. y yes  any other key: no"), "{text}");
+}
+
 fn log(text: &str, shown: usize) -> TopAnswer {
     let unit = |unit: &str| LogUnit { run: "k".to_owned(), hook: "preStart".to_owned(), unit: unit.to_owned() };
     let units = vec![unit("db/make"), unit("db/seed")];
