@@ -30,7 +30,7 @@ const LOSSES: [FaultKind; 9] = [
 /// The questions after which the reader knows a change.
 const QUESTIONS: u32 = 3;
 
-/// What the reader knows.
+/// The knowledge of the reader. `None` until it starts.
 #[derive(Clone, Default)]
 pub(super) struct SimWatcher(Arc<Mutex<Option<WatcherState>>>);
 
@@ -39,7 +39,7 @@ type ShownTarget = (String, TargetPhase);
 
 #[derive(Default)]
 struct WatcherState {
-    /// What the reader shows, by name.
+    /// The targets as the reader shows them, by name.
     shown: BTreeMap<String, ShownTarget>,
     /// The states that the reader does not show, with the number of questions since.
     missing: BTreeMap<String, (ShownTarget, u32)>,

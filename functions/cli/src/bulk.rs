@@ -187,7 +187,7 @@ pub(crate) fn print_dry_run(
     print(&planned.chain(missing).collect::<Vec<_>>(), Exit::Done, WOULD_CHANGE, output)
 }
 
-/// What a dry run tells about the targets without an error.
+/// The state that a dry run reports for targets without an error.
 pub(crate) const WOULD_CHANGE: &str = "would change";
 
 /// Prints the outcomes of a command that has ended with `exit`. `state` tells what the targets without an error do, such

@@ -76,7 +76,7 @@ impl std::fmt::Debug for SessionId {
 
 /// A sign-in at an issuer that a browser has begun. The browser keeps it in a cookie, and the server does not store it.
 ///
-/// What the issuer gets is made of the whole cookie. A cookie with another issuer, page or time therefore fits no answer.
+/// `state`, `nonce` and verifier are digests of the whole cookie. A cookie with another issuer, page or time therefore fits no answer.
 pub struct PendingSignIn {
     pub issuer: String,
     /// The page to which the sign-in leads.

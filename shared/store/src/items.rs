@@ -495,7 +495,7 @@ pub struct TokenItem {
     pub revoked: Option<Timestamp>,
 }
 
-/// What a session of the console is based on.
+/// The basis of a session of the console, which each request checks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SessionBasis {
     /// A token of the configuration.

@@ -27,7 +27,7 @@ const CLIENT: &str = "ebb console";
 const SECRET: &str = "a:secret/of+the client";
 const SIGN_IN: &str = "/console/sign-in?next=%2Fconsole%2Ftargets%2Fsandbox%2Fa";
 
-/// What a person has approved: the parameters of the authorization request.
+/// The parameters of an authorization request that a person has approved.
 type Approval = BTreeMap<String, String>;
 
 /// An issuer whose person approves each request.

@@ -21,7 +21,7 @@ async fn history(workdir: &Workdir) -> Vec<HistoryEntry> {
     workdir.ebb(&["sandbox", "history", "pr-1", "-o", "json"]).await.done().json()
 }
 
-/// What does not change after the entry was written.
+/// Returns the fields of an entry that later changes leave as they are.
 fn facts(entry: &HistoryEntry) -> (&str, &str, &str, u64, Option<&str>) {
     (&entry.id, &entry.time, &entry.uid, entry.generation, entry.document.as_deref())
 }

@@ -43,8 +43,8 @@ pub(super) fn known_tags(request: &HeaderMap) -> Vec<&str> {
     known.split(',').map(|one| one.trim().trim_start_matches("W/").trim_matches('"')).collect()
 }
 
-/// Returns a page, or 304 if the browser has it. The entity tag of a page with a stamp is `STAMP.CONTENT`. Its form token differs
-/// in each response, and is no part of the content.
+/// Returns a page, or 304 if the browser has it. The entity tag of a page with a stamp is `STAMP.CONTENT`. The tag does
+/// not cover the form token, because each response has another one.
 pub(super) fn page(request: &HeaderMap, (stamp, form_token): (&str, &str), html: String) -> Response {
     let content = short_digest(&["console page", &html.replace(form_token, "")], TAG);
     let tag = if stamp.is_empty() { content.clone() } else { format!("{stamp}.{content}") };

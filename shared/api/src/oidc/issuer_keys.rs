@@ -42,7 +42,7 @@ struct FetchedKeys {
     endpoints: IssuerEndpoints,
 }
 
-/// What the sign-in needs of the discovery document. An issuer of pipelines has none of it.
+/// The endpoints of the discovery document that a sign-in needs. An issuer of pipelines may lack them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct IssuerEndpoints {
     pub authorization: String,

@@ -12,7 +12,7 @@ const NAMED: usize = 10;
 /// Maximum units that a reason names.
 const AWAITED: usize = 3;
 
-/// What a unit does or waits for.
+/// The activity or the wait of a unit that has not ended.
 pub(super) struct OpenReason {
     pub(super) text: String,
     pub(super) since: Option<String>,

@@ -183,7 +183,7 @@ impl RunSnapshot<'_> {
     }
 }
 
-/// Returns the objects of a unit that has succeeded, all of which were ready.
+/// Returns the objects of a unit that has succeeded. All objects of such a unit were ready.
 fn ready_objects(plan: &UnitPlan) -> Option<ObjectCount> {
     let Action::Object(object) = &plan.action else { return None };
     let total = object.manifest.as_array().map_or(1, Vec::len);

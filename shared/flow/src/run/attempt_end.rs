@@ -42,7 +42,7 @@ pub struct AttemptFailure {
     /// The wait in seconds that the server requests before the next attempt.
     pub retry_after: Option<u64>,
     pub duration_ms: Option<u64>,
-    /// What a relay has sent with the failure.
+    /// The report of the relay, if a relay has executed the attempt.
     pub task: Option<Box<TaskReport>>,
     /// The evidence of the request, for a webhook.
     pub evidence: Option<Box<Evidence>>,
@@ -53,7 +53,7 @@ pub struct AttemptFailure {
     pub sent_by: Option<Box<str>>,
 }
 
-/// What a relay sends with the end of a task.
+/// The parts of the end of a task that only a relay sends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskReport {
     pub log: Option<String>,

@@ -1,4 +1,4 @@
-//! What waits for whom: a target and its units, since when, and what ends it.
+//! The waits of a target and of its units, with their start and their end.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -24,11 +24,11 @@ pub struct TargetWait {
     /// The last error of the awaited party.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// What ends the wait. For people.
+    /// The event that ends the wait. For people.
     pub release: String,
 }
 
-/// What waits.
+/// The party that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum WaitingParty {
@@ -42,7 +42,7 @@ pub enum WaitingParty {
     Instance,
 }
 
-/// Whom or what a target waits for.
+/// The party that a target waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum AwaitedParty {
@@ -65,7 +65,7 @@ pub struct OpenUnits {
     /// The number of units.
     pub count: usize,
     pub state: UnitState,
-    /// What the units do or wait for. For people.
+    /// The activity or the wait of the units. For people.
     pub reason: String,
     /// The earliest time from which a unit runs, or waits for this. Absent if it is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
