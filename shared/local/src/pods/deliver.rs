@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use ebb_egress::{CallError, HttpCall, HttpRequest};
 use ebb_protocol::callback::Callback;
-use ebb_protocol::relay::EnsureTask;
-
-use super::task_folder::StoredRequest;
+use ebb_protocol::relay::{EnsureTask, ScriptTask};
 
 /// The timeout of a callback. The control plane dispatches the units that became ready before it responds.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -15,11 +13,11 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 pub(super) async fn send(
     call: &dyn HttpCall,
     url: Option<String>,
-    received: &StoredRequest,
+    request: &EnsureTask<ScriptTask>,
     result: &Callback,
 ) -> Result<(), String> {
     let body = serde_json::to_vec(result).map_err(|error| error.to_string())?;
-    let EnsureTask { task, callback, .. } = &received.request;
+    let EnsureTask { task, callback, .. } = request;
     let request = HttpRequest {
         method: "POST".to_owned(),
         url: url.unwrap_or_else(|| callback.url.clone()),

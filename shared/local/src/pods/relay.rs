@@ -19,8 +19,8 @@ use ebb_protocol::relay::{EnsureTask, RunningTask, ScriptTask, ServiceRequest, S
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::AbortHandle;
 
-use super::task_folder::{CancelRequest, FolderState, StoredRequest, SupervisorConfig, TaskFolder};
-use super::{ContainerEngine, PodsError, container_engine, deliver, leftovers, logs, secrets, start, supervisor};
+use super::task_folder::{CancelRequest, FolderState, SupervisorConfig, TaskFolder};
+use super::{ContainerEngine, PodsError, container_engine, deliver, leftovers, logs, secrets, start};
 use crate::{files, plugin_sockets};
 
 /// The time of lower attempts between `SIGTERM` and `SIGKILL`.
@@ -239,9 +239,9 @@ impl RelayShared {
         TaskFolder::of(&self.pods, name)
     }
 
-    async fn ensure(self: &Arc<Self>, request: EnsureTask<ScriptTask>) -> Result<TaskState, RelayError> {
+    async fn ensure(self: &Arc<Self>, mut request: EnsureTask<ScriptTask>) -> Result<TaskState, RelayError> {
         let name = request.task.clone();
-        let mut received = StoredRequest { at_ms: supervisor::now_ms(), request };
+        let received = Instant::now();
         let lock = start::lock_unit(&self.pods.join(&name.unit)).await.map_err(busy)?;
         let task = self.task_folder(&name);
         let attempts = self.attempts(&name.unit).map_err(busy)?;
@@ -266,9 +266,12 @@ impl RelayShared {
                 return Err(RelayError::Busy(format!("attempt {attempt} does not end")));
             }
         }
+        if received.elapsed() >= Duration::from_millis(request.valid_for_ms) {
+            return Err(RelayError::Busy("the request has expired".to_owned()));
+        }
         files::private_folder(&task.folder).map_err(busy)?;
-        secrets::keep_inputs(&self.supervisor_config.state, &name, &mut received.request.body.inputs).map_err(busy)?;
-        files::write_json(&task.request(), &received).map_err(busy)?;
+        secrets::keep_inputs(&self.supervisor_config.state, &name, &mut request.body.inputs).map_err(busy)?;
+        files::write_json(&task.request(), &request).map_err(busy)?;
         // The watch takes the lock to start the script.
         drop(lock);
         self.watch(&name);
@@ -492,11 +495,11 @@ async fn step(inner: &RelayShared, name: &TaskId) -> Result<DeliveryStep, PodsEr
         FolderState::Ended(_) if task.acknowledged().exists() => Ok(DeliveryStep::Done),
         FolderState::Ended(result) => {
             let Some(call) = &inner.options.call else { return Ok(DeliveryStep::Poll) };
-            let Some(received) = files::read_json::<StoredRequest>(&task.request())? else {
+            let Some(request) = files::read_json::<EnsureTask<ScriptTask>>(&task.request())? else {
                 return Ok(DeliveryStep::Retry("the request is gone".to_owned()));
             };
             let asked = inner.ensure_count(name);
-            Ok(match deliver::send(call.as_ref(), inner.options.callback_url.clone(), &received, &result).await {
+            Ok(match deliver::send(call.as_ref(), inner.options.callback_url.clone(), &request, &result).await {
                 Ok(()) if inner.mark_acknowledged(name, asked)? => DeliveryStep::Done,
                 Ok(()) => DeliveryStep::Poll,
                 Err(why) => DeliveryStep::Retry(why),

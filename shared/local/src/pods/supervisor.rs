@@ -18,7 +18,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::mpsc::channel;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use ebb_protocol::callback::{Callback, ReasonCode};
 use ebb_protocol::relay::{EnsureTask, ScriptTask};
@@ -33,7 +33,7 @@ use super::isolation::{OWN, RootLayout, below};
 use super::logs::LogWriter;
 use super::process_entrypoint::{self, Answer};
 use super::script::{self, SupervisorOutcome, TaskFailure};
-use super::task_folder::{StoredRequest, SupervisorConfig, TaskFolder};
+use super::task_folder::{SupervisorConfig, TaskFolder};
 use crate::files::{self, StateFileError};
 
 /// The argument that makes this program a supervisor. The folder of the task follows.
@@ -92,20 +92,15 @@ fn supervise(task: &TaskFolder) -> i32 {
 fn run(task: &TaskFolder) -> Result<SupervisorOutcome, TaskFailure> {
     let _ = files::write_whole(&task.folder.join("pid"), std::process::id().to_string().as_bytes());
     let lost = |path: PathBuf| StateFileError::Damaged { path, reason: "it is missing".to_owned() };
-    let received: StoredRequest = files::read_json(&task.request())?.ok_or_else(|| lost(task.request()))?;
+    let request: EnsureTask<ScriptTask> = files::read_json(&task.request())?.ok_or_else(|| lost(task.request()))?;
     let config: SupervisorConfig =
         files::read_json(&task.supervisor_config())?.ok_or_else(|| lost(task.supervisor_config()))?;
-    let request = &received.request;
     if task.cancel().exists() {
         return Ok(SupervisorOutcome::Tombstone);
     }
-    if now_ms() > received.at_ms.saturating_add(request.valid_for_ms) {
-        let message = "the request for the script expired before the script started";
-        return Err(TaskFailure(ReasonCode::Lost, message.to_owned()));
-    }
     match &config.containers {
-        Some(containers) => container_task::run(task, request, &config, containers),
-        None => run_process(task, request, &config),
+        Some(containers) => container_task::run(task, &request, &config, containers),
+        None => run_process(task, &request, &config),
     }
 }
 
@@ -208,10 +203,4 @@ impl ProcessTask<'_> {
         self.watch.finish(entrypoint, STREAMS);
         Ok(answer.try_iter().flatten().collect())
     }
-}
-
-/// Returns the milliseconds since 1970.
-pub(super) fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

@@ -7,7 +7,7 @@ use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 
 use ebb_protocol::callback::Callback;
-use ebb_protocol::relay::{EnsureTask, ScriptTask, TaskId};
+use ebb_protocol::relay::TaskId;
 use serde::{Deserialize, Serialize};
 
 use super::{ContainerEngine, PodsError};
@@ -37,14 +37,6 @@ pub(super) struct SupervisorConfig {
 pub(super) struct CancelRequest {
     /// Milliseconds between `SIGTERM` and `SIGKILL`.
     pub(super) grace_ms: u64,
-}
-
-/// A request and the time of its arrival.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct StoredRequest {
-    /// Milliseconds since 1970.
-    pub(super) at_ms: u64,
-    pub(super) request: EnsureTask<ScriptTask>,
 }
 
 /// The state of a task.

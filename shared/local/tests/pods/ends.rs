@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ebb_flow::ports::RelayClient as _;
+use ebb_flow::ports::{RelayClient as _, RelayError};
 use ebb_protocol::callback::{CallbackStatus, ReasonCode};
 use ebb_protocol::limits::LOG_TAIL;
 use ebb_protocol::relay::TaskState;
@@ -24,13 +24,14 @@ pub(crate) async fn exit_codes() {
     }
 }
 
-pub(crate) async fn not_after_is_kept() {
+pub(crate) async fn expired_requests_are_not_accepted() {
     let fixture = PodsFixture::new();
     let mut request = sh("echo ran");
     request.valid_for_ms = 0;
-    // To store the request and start a process takes longer than 0 ms.
-    let result = fixture.run(request).await;
-    assert_failed(&result, ReasonCode::Lost, "expired before");
+    let task = request.task.clone();
+    let refused = fixture.relay.ensure(None, request.into()).await;
+    assert!(matches!(&refused, Err(RelayError::Busy(why)) if why == "the request has expired"), "{refused:?}");
+    assert_eq!(fixture.relay.get(None, &task).await.unwrap(), TaskState::Unknown);
 }
 
 pub(crate) async fn long_log() {

@@ -24,7 +24,7 @@ fn main() {
     ebb_local::pods::supervise_if_asked();
     outside::own_if_asked();
     let tests = tests! {
-        ends: exit_codes not_after_is_kept long_log progress last_line
+        ends: exit_codes expired_requests_are_not_accepted long_log progress last_line
             not_startable cancel_kills cancel_with_grace cancel_of_the_ended;
         isolation: tmp_is_private declared_paths_anywhere same_paths_at_once nothing_left_on_the_host
             machine_files_stay_readable state_is_hidden environment_is_clean;
