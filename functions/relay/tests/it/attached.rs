@@ -13,7 +13,6 @@ use tokio::process::{Child, Command};
 use crate::client::{client, client_of, kubeconfig_of};
 use crate::fixture::*;
 use crate::rights;
-use crate::wait::WAIT_TIMEOUT;
 
 /// Starts an attached relay with further options, and writes its secret to its standard input.
 async fn launch(kubeconfig: &Path, options: &[&str]) -> Child {

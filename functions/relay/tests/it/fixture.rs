@@ -37,7 +37,7 @@ pub(crate) use crate::cluster::cluster;
 pub(crate) use crate::requests::{
     ScriptJob, cancel, config_map, finalizers, name, objects, output, ready_if, script, token,
 };
-pub(crate) use crate::wait::until;
+pub(crate) use crate::wait::{WAIT_TIMEOUT, until};
 
 /// Creates an object.
 pub(crate) async fn create<K>(api: &Api<K>, object: Value) -> K

@@ -78,10 +78,15 @@ async fn wait_of(fixture: &RelayFixture, unit: &TaskId, message: &str) -> TaskWa
 
 /// Waits until Kubernetes reports a text about a unit, and then for the wait of its task.
 async fn wait_after(fixture: &RelayFixture, unit: &TaskId, text: &str, message: &str) -> TaskWait {
-    until(&format!("{text:?} about {unit:?}"), async || {
-        reported(fixture, &unit.unit).await.iter().any(|it| it.contains(text)).then_some(())
-    })
-    .await;
+    let begun = Instant::now();
+    loop {
+        let texts = reported(fixture, &unit.unit).await;
+        if texts.iter().any(|it| it.contains(text)) {
+            break;
+        }
+        assert!(begun.elapsed() < WAIT_TIMEOUT, "no {text:?} about {unit:?}: {texts:#?}");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
     wait_of(fixture, unit, message).await
 }
 
