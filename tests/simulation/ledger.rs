@@ -117,6 +117,8 @@ pub struct LedgerState {
     pub(super) accepted: BTreeMap<String, Vec<AcceptedDocument>>,
     /// The revisions of requests that were sent again. An instance may have such a document, and another one the response.
     pub(super) repeated: BTreeSet<String>,
+    /// The numbers of requests for a generation that were accepted, and that came too late.
+    pub(super) conditional: [u64; 2],
     /// The times at which the last deletions by people had their responses, by name.
     pub(super) deleted: BTreeMap<String, u64>,
     /// The events that sources have sent.

@@ -77,6 +77,16 @@ pub(super) fn document(text: &str, by: &str, revision: &str) -> String {
     text.replacen("resources:", &format!("labels: {{by: {by}, rev: \"{revision}\"}}\nresources:"), 1)
 }
 
+impl LedgerState {
+    /// Returns the newest generation of the last living instance of a name that the platform or the API has changed.
+    pub(super) fn newest_generation(&self, name: &str) -> Option<u64> {
+        let living = self.instances.iter().filter(|(_, entry)| entry.name == name && entry.until.is_none());
+        let accepted = living.filter_map(|(uid, entry)| Some((entry.since, self.accepted.get(uid)?)));
+        let (_, documents) = accepted.max_by_key(|(since, _)| *since)?;
+        documents.iter().map(|one| one.generation).max()
+    }
+}
+
 impl Ledger {
     /// Returns true if a deletion of an instance was requested by its sender or by a person.
     pub(super) fn is_deleted_by(&self, sender: &str, name: &str, uid: &str) -> bool {

@@ -80,7 +80,14 @@ impl PlatformSender {
     pub(super) async fn call_api(self, name: String, target: TargetScenario, random: SimRandom) {
         let _active = SimActivity::new(&self.0.ledger);
         let functions = &self.0.functions;
+        let mut newest = None;
         for number in 0..1 + random.below(4) {
+            // The third request names the generation that was the newest before the second one. Others change the target
+            // in the pauses.
+            if number != 2 {
+                newest = self.0.ledger.state().newest_generation(&name);
+            }
+            let seen = newest.filter(|_| number % 2 == 0);
             self.pause(&random).await;
             if random.below(8) == 0 {
                 self.delete_by_person(&name).await;
@@ -100,7 +107,7 @@ impl PlatformSender {
             let caller = CALLERS[number as usize % CALLERS.len()];
             self.0.ledger.state().owners.insert(revision.clone(), caller.to_owned());
             let access = owners::access(caller);
-            let request = TargetRequest { kind, name, document, uid, generation: None, routing_key, key, access };
+            let request = TargetRequest { kind, name, document, uid, generation: seen, routing_key, key, access };
             if random.below(4) == 0 {
                 functions.preview(request.clone()).await.ok();
             }
@@ -118,8 +125,19 @@ impl PlatformSender {
             match response {
                 Ok(response) => {
                     let (generation, routing_key) = (response.generation, request.routing_key);
+                    if let Some(named) = seen {
+                        self.0.ledger.state().conditional[0] += 1;
+                        if generation != named + 1 && !self.0.ledger.state().repeated.contains(&revision) {
+                            let uid = &response.uid;
+                            let text = format!("{revision} is generation {generation} of {uid}; it named {named}");
+                            self.0.ledger.report_violation(text);
+                        }
+                    }
                     let accepted = AcceptedDocument { generation, revision, routing_key };
                     self.0.ledger.state().accepted.entry(response.uid).or_default().push(accepted);
+                }
+                Err(LifecycleRejection::Conflict("outdated", _)) if seen.is_some() => {
+                    self.0.ledger.state().conditional[1] += 1;
                 }
                 Err(LifecycleRejection::Conflict(..)) => {}
                 Err(rejection) => self.0.ledger.report_violation(format!("the API: {rejection:?}")),

@@ -26,14 +26,19 @@ const INSTANCES: u64 = 200;
 #[test]
 fn random_simulations_violate_no_property() {
     let mut instances = 0;
+    let mut conditional = [0, 0];
     for seed in 1.. {
         let report = simulate(seed, &[], TraceMode::Off);
         assert_eq!(report.violations, Vec::<String>::new(), "cargo xtask verify simulation -- --seed {seed} --trace");
         instances += report.instances;
+        for (sum, number) in conditional.iter_mut().zip(report.conditional) {
+            *sum += number;
+        }
         if instances >= INSTANCES {
-            return;
+            break;
         }
     }
+    assert!(conditional.iter().all(|&number| number > 0), "{conditional:?}");
 }
 
 #[test]
