@@ -100,6 +100,10 @@ impl Ledger {
     pub(super) fn observe(&self, state: &TableState, seen: Option<&TargetHead>, target: &TargetHead) -> Option<Plan> {
         if let Some(seen) = seen {
             self.check_end(seen, target);
+            if (&seen.uid, seen.phase) != (&target.uid, target.phase) && target.since <= seen.since {
+                let (now, before) = ((target.phase, target.since), (seen.phase, seen.since));
+                self.report_violation(format!("{} is {now:?} after {} was {before:?}", target.uid, seen.uid));
+            }
         }
         if seen.is_none_or(|seen| seen.uid != target.uid || seen.phase != target.phase) {
             self.check_bound(state, target);

@@ -465,7 +465,7 @@ pub(crate) fn begun(
     creation: &PendingCreation,
     former: Option<&TargetHead>,
 ) -> TargetHead {
-    let now = env.now();
+    let now = former.map_or(env.now(), |target| target.change_time(env.now()));
     TargetHead {
         source: creation.source.clone(),
         owner: creation.owner.clone(),
@@ -480,6 +480,8 @@ pub(crate) fn begun(
         release: former.map(|target| target.release.clone()).unwrap_or_default(),
         outbox: former.map(|target| target.outbox.clone()).unwrap_or_default(),
         version: former.map_or(0, |target| target.version),
+        // The instance begins after the former one has ended.
+        since: former.map_or(now, |target| target.since),
         ..TargetHead::new(key.kind, key.name, &creation.uid, now)
     }
 }
