@@ -1,5 +1,7 @@
 //! The options that select targets, and the parameters of a list for them.
 
+use std::collections::BTreeSet;
+
 use ebb_protocol::api::TargetState;
 
 use crate::exit::{CliError, Result};
@@ -103,12 +105,16 @@ impl SelectorArgs {
     /// Returns an error without both, and with both.
     pub(crate) fn targets(&self, names: &[String], kind: &str, plugin: Option<&str>) -> Result<CommandTargets> {
         let selection = self.selection(Some(kind), plugin);
-        let named = |name: &String| TargetRef { kind: kind.to_owned(), name: name.clone() };
-        match (names, selection.selects_all()) {
-            ([], true) => Err(CliError::broken("no target: expected a name, or a selector such as `--phase failed`")),
-            ([], false) => Ok(CommandTargets::Selected(selection)),
-            ([name], true) => Ok(CommandTargets::One(named(name))),
-            (names, true) => Ok(CommandTargets::Named(names.iter().map(named).collect())),
+        // A repeated name is one target.
+        let mut seen = BTreeSet::new();
+        let names = names.iter().filter(|name| seen.insert(name.as_str()));
+        let mut named: Vec<TargetRef> =
+            names.map(|name| TargetRef { kind: kind.to_owned(), name: name.clone() }).collect();
+        match (named.len(), selection.selects_all()) {
+            (0, true) => Err(CliError::broken("no target: expected a name, or a selector such as `--phase failed`")),
+            (0, false) => Ok(CommandTargets::Selected(selection)),
+            (1, true) => Ok(CommandTargets::One(named.remove(0))),
+            (_, true) => Ok(CommandTargets::Named(named)),
             (_, false) => Err(CliError::broken("a name and a selector exclude each other")),
         }
     }
