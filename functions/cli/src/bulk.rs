@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use ebb_protocol::api::{TargetInfo, TargetReceipt, TargetState};
+use futures::StreamExt as _;
 use serde::Serialize;
 use tokio::task::JoinSet;
 
@@ -83,21 +84,30 @@ impl TargetOutcome {
     }
 
     /// Adds the response to a request for the target, or prints its error.
-    pub(crate) fn answered(mut self, response: Result<TargetReceipt>) -> Self {
+    pub(crate) fn answered(mut self, response: Option<Result<TargetReceipt>>) -> Self {
         match response {
-            Ok(receipt) => {
+            Some(Ok(receipt)) => {
                 self.uid = receipt.uid.or(self.uid);
                 self
             }
-            Err(error) => self.with_error(&error.message()),
+            Some(Err(error)) => self.with_error(&error.message()),
+            None => self.unanswered(),
         }
     }
 
     /// Adds an error and prints it.
     pub(crate) fn with_error(mut self, error: &str) -> Self {
-        output::status_line(&format!("{}/{}: {}", self.kind, self.name, output::joined_lines(error)));
+        let (target, text) = (self.target().to_string(), output::joined_lines(error));
+        // The text of a missing target begins with the target.
+        let text = if text.starts_with(&target) { text } else { format!("{target}: {text}") };
+        output::status_line(&text);
         self.error = Some(error.to_owned());
         self
+    }
+
+    /// Adds the error of a target whose request was not sent, or has no known response.
+    pub(crate) fn unanswered(self) -> Self {
+        Self { error: Some("the command has ended before a response".to_owned()), ..self }
     }
 }
 
@@ -119,27 +129,65 @@ pub(crate) async fn repeated<T, F: Future<Output = Result<T>>>(request: impl Fn(
     request().await
 }
 
-/// Runs a request for each item, some at a time. Returns the results in the order of the items.
-pub(crate) async fn each<T, R, F>(items: Vec<T>, request: impl Fn(T) -> F) -> Vec<R>
+/// The requests of a command that changes several targets.
+pub(crate) struct SentRequests<T, R> {
+    /// Each item with the response to its request, in the order of the items. `None` if the request was not sent, or if
+    /// its response is not known.
+    pub(crate) responses: Vec<(T, Option<Result<R>>)>,
+    /// `Done` if all requests were sent. Otherwise the interrupt, or the error that the others would have as well.
+    pub(crate) end: Result<Exit>,
+}
+
+/// Runs a request for each item, some at a time. After an interrupt, and after an error that each request would have, it
+/// sends no further one and waits for the responses of those in progress. A second interrupt ends that.
+///
+/// # Errors
+/// Returns an error if signals cannot be handled.
+pub(crate) async fn each<T, R, F>(items: Vec<T>, request: impl Fn(T) -> F) -> Result<SentRequests<T, R>>
 where
+    T: Clone,
     R: Send + 'static,
-    F: Future<Output = R> + Send + 'static,
+    F: Future<Output = Result<R>> + Send + 'static,
 {
-    let (mut waiting, mut running) = (items.into_iter().enumerate(), JoinSet::new());
-    let mut results = BTreeMap::new();
+    Ok(each_until(&InterruptCount::listen()?, items, request).await)
+}
+
+async fn each_until<T, R, F>(interrupts: &InterruptCount, items: Vec<T>, request: impl Fn(T) -> F) -> SentRequests<T, R>
+where
+    T: Clone,
+    R: Send + 'static,
+    F: Future<Output = Result<R>> + Send + 'static,
+{
+    let (mut waiting, mut running) = (items.iter().cloned().enumerate(), JoinSet::new());
+    let (mut responses, mut end, mut seen) = (BTreeMap::new(), Ok(Exit::Done), 0);
     loop {
-        while running.len() < CONCURRENT
+        while matches!(end, Ok(Exit::Done))
+            && running.len() < CONCURRENT
             && let Some((number, item)) = waiting.next()
         {
             let request = request(item);
             running.spawn(async move { (number, request.await) });
         }
-        match running.join_next().await {
-            Some(Ok((number, result))) => drop(results.insert(number, result)),
-            Some(Err(error)) => std::panic::resume_unwind(error.into_panic()),
-            None => return results.into_values().collect(),
+        tokio::select! {
+            // No request is sent after an interrupt.
+            biased;
+            () = interrupts.more_than(seen) => {
+                seen = interrupts.count();
+                end = end.and(Ok(Exit::Interrupted));
+                if seen > 1 {
+                    break;
+                }
+            }
+            joined = running.join_next() => match joined {
+                Some(Ok((_, Err(error)))) if error.is_general() => end = end.and(Err(error)),
+                Some(Ok((number, response))) => drop(responses.insert(number, response)),
+                Some(Err(error)) => std::panic::resume_unwind(error.into_panic()),
+                None => break,
+            },
         }
     }
+    let answered = items.into_iter().enumerate().map(|(number, item)| (item, responses.remove(&number)));
+    SentRequests { responses: answered.collect(), end }
 }
 
 /// Returns the targets of a command, and the outcomes for names that the server does not have.
@@ -159,11 +207,10 @@ pub(crate) async fn find(client: &ApiClient, targets: CommandTargets) -> Result<
         CommandTargets::Named(targets) => targets,
     };
     let (mut found, mut missing) = (Vec::new(), Vec::new());
-    let read = each(names, |target| {
-        let client = client.clone();
-        async move { (repeated(|| client.existing(&target)).await, target) }
-    });
-    for (seen, target) in read.await {
+    let read = futures::stream::iter(names)
+        .map(|target| async move { (repeated(|| client.existing(&target)).await, target) })
+        .buffered(CONCURRENT);
+    for (seen, target) in read.collect::<Vec<_>>().await {
         match seen {
             Ok(seen) => found.push(seen.info),
             Err(error) if error.exit() == Exit::Failed => {
@@ -184,27 +231,29 @@ pub(crate) fn print_dry_run(
 ) -> Result<Exit> {
     found.iter().for_each(|target| output::status_line(&format!("Would {verb} {}", line(target))));
     let planned = found.iter().map(|target| TargetOutcome { dry_run: true, ..TargetOutcome::of(target) });
-    print(&planned.chain(missing).collect::<Vec<_>>(), Exit::Done, WOULD_CHANGE, output)
+    let outcomes: Vec<TargetOutcome> = planned.chain(missing).collect();
+    print_count(succeeded(&outcomes), outcomes.len(), WOULD_CHANGE);
+    print(&outcomes, Ok(Exit::Done), output)
 }
 
 /// The state that a dry run reports for targets without an error.
 pub(crate) const WOULD_CHANGE: &str = "would change";
 
-/// Prints the outcomes of a command that has ended with `exit`. `state` tells what the targets without an error do, such
-/// as `are gone`. Returns the exit code of the whole command.
-pub(crate) fn print(outcomes: &[TargetOutcome], exit: Exit, state: &str, output: OutputArgs) -> Result<Exit> {
-    let done = outcomes.iter().filter(|outcome| outcome.error.is_none()).count();
-    if exit == Exit::Done {
-        print_count(done, outcomes.len(), state);
-    }
+/// Prints the outcomes of a command, also if it has ended with an error. Returns the exit code of the whole command.
+pub(crate) fn print(outcomes: &[TargetOutcome], end: Result<Exit>, output: OutputArgs) -> Result<Exit> {
     output.write_data(&outcomes)?;
-    Ok(exit_of(outcomes, exit))
+    Ok(exit_of(outcomes, end?))
 }
 
 /// Returns the exit code of a command that has ended with `exit`.
-pub(crate) fn exit_of(outcomes: &[TargetOutcome], exit: Exit) -> Exit {
-    let has_failed = outcomes.iter().any(|outcome| outcome.error.is_some());
+pub(crate) fn exit_of<'a>(outcomes: impl IntoIterator<Item = &'a TargetOutcome>, exit: Exit) -> Exit {
+    let has_failed = outcomes.into_iter().any(|outcome| outcome.error.is_some());
     if exit == Exit::Done && has_failed { Exit::Failed } else { exit }
+}
+
+/// Returns the number of targets without an error.
+pub(crate) fn succeeded<'a>(outcomes: impl IntoIterator<Item = &'a TargetOutcome>) -> usize {
+    outcomes.into_iter().filter(|outcome| outcome.error.is_none()).count()
 }
 
 /// Prints the last line of a command on several targets: how many of `all` are in `state`.
@@ -215,7 +264,7 @@ pub(crate) fn print_count(done: usize, all: usize, state: &str) {
 }
 
 /// Waits until each target without an error has reached a goal, or cannot reach it. All targets are of one kind. A target
-/// without a UID may not exist yet.
+/// without a UID may not exist yet. Prints how many targets are in `state`, the text for the goal.
 ///
 /// # Errors
 /// Returns an error if the server rejects a request, or does not respond until the timeout.
@@ -223,12 +272,26 @@ pub(crate) async fn wait_for(
     client: &ApiClient,
     kind: &str,
     outcomes: &mut [TargetOutcome],
+    (goal, state): (FollowGoal, &str),
+    timeout: Duration,
+) -> Result<Exit> {
+    let mut open: Vec<&mut TargetOutcome> = outcomes.iter_mut().filter(|outcome| outcome.error.is_none()).collect();
+    let exit = wait_for_open(client, kind, &mut open, goal, timeout).await;
+    let left = open.len();
+    print_count(succeeded(outcomes.iter()) - left, outcomes.len(), state);
+    exit
+}
+
+/// Waits as [`wait_for`] does. Removes the targets whose wait has ended from `open`.
+async fn wait_for_open(
+    client: &ApiClient,
+    kind: &str,
+    open: &mut Vec<&mut TargetOutcome>,
     goal: FollowGoal,
     timeout: Duration,
 ) -> Result<Exit> {
     let (begun, interrupts) = (Instant::now(), InterruptCount::listen()?);
     let all = TargetSelection { kind: Some(kind.to_owned()), ..TargetSelection::default() };
-    let mut open: Vec<&mut TargetOutcome> = outcomes.iter_mut().filter(|outcome| outcome.error.is_none()).collect();
     while !open.is_empty() {
         match client.targets(&all).await {
             Ok((seen, _)) => {
@@ -247,9 +310,9 @@ pub(crate) async fn wait_for(
         }
         let Some(left) = timeout.checked_sub(begun.elapsed()) else {
             let waited = timing::length(timeout);
-            for TargetOutcome { kind, name, phase, .. } in open {
-                let phase = phase.as_ref().map_or("not known to the server".to_owned(), labels::name);
-                output::status_line(&format!("{kind}/{name} is {phase} after {waited}"));
+            for outcome in open.iter() {
+                let phase = outcome.phase.as_ref().map_or("not known to the server".to_owned(), labels::name);
+                output::status_line(&format!("{} is {phase} after {waited}", outcome.target()));
             }
             return Ok(Exit::TimedOut);
         };
@@ -310,31 +373,75 @@ fn end(goal: FollowGoal, is_known: bool, seen: Option<&TargetInfo>) -> Option<Op
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+    use tokio::sync::watch;
+
     use super::*;
     use crate::exit::CliError;
     use crate::progress::fixtures;
 
+    /// Sends 1,000 requests. `signals` signals arrive during the first one. Returns the number of known responses, and the
+    /// end.
+    async fn sent<F: Future<Output = Result<usize>> + Send + 'static>(
+        signals: u32,
+        request: impl Fn(usize) -> F,
+    ) -> (usize, Result<Exit>) {
+        let (sender, count) = watch::channel(0);
+        let first = AtomicBool::new(true);
+        let SentRequests { responses, end } = each_until(&InterruptCount::of(count), (0..1_000).collect(), |number| {
+            if first.swap(false, Ordering::SeqCst) {
+                sender.send_modify(|count| *count += signals);
+            }
+            request(number)
+        })
+        .await;
+        for (number, (item, response)) in responses.iter().enumerate() {
+            assert!(
+                *item == number && response.as_ref().is_none_or(|response| matches!(response, Ok(it) if it == item))
+            );
+        }
+        (responses.iter().filter(|(_, response)| response.is_some()).count(), end)
+    }
+
     #[tokio::test]
     async fn requests_are_bounded_and_in_order() {
-        use std::sync::Arc;
-        use std::sync::atomic::{AtomicUsize, Ordering};
         let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let results = each((0..100).collect(), |number: usize| {
+        let all = sent(0, |number| {
             let (running, most) = (Arc::clone(&running), Arc::clone(&most));
             async move {
                 most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                tokio::time::sleep(Duration::from_millis(100 - number as u64)).await;
+                tokio::time::sleep(Duration::from_millis(100 - number as u64 % 100)).await;
                 running.fetch_sub(1, Ordering::SeqCst);
-                number
+                Ok(number)
             }
         });
-        assert_eq!(results.await, (0..100).collect::<Vec<_>>());
-        assert_eq!(most.load(Ordering::SeqCst), CONCURRENT);
+        let (answered, end) = all.await;
+        assert_eq!((answered, end.unwrap()), (1_000, Exit::Done));
+        assert!((CONCURRENT / 2..=CONCURRENT).contains(&most.load(Ordering::SeqCst)), "{most:?}");
+    }
+
+    #[tokio::test]
+    async fn an_interrupt_or_an_error_of_all_requests_ends_a_command() {
+        let slow = |number: usize| async move {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            Ok::<_, CliError>(number)
+        };
+        // The requests in progress get their responses, unless the user does not wait for them.
+        for (signals, expected) in [(1, CONCURRENT), (2, 0)] {
+            let (answered, end) = sent(signals, slow).await;
+            assert_eq!((answered, end.unwrap()), (expected, Exit::Interrupted), "{signals} signals");
+        }
+        let (answered, end) = sent(0, |number| async move {
+            if number < 100 { Ok(number) } else { Err(CliError::failed("the token is unknown").general()) }
+        })
+        .await;
+        assert_eq!((answered, end.unwrap_err().message()), (100, "the token is unknown".to_owned()));
     }
 
     #[tokio::test]
     async fn a_busy_server_is_asked_again() {
-        use std::sync::atomic::{AtomicUsize, Ordering};
         let requests = &AtomicUsize::new(0);
         let answer = repeated(|| async move {
             match requests.fetch_add(1, Ordering::SeqCst) {

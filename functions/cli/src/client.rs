@@ -492,7 +492,10 @@ impl ApiClient {
     fn unreachable(&self, error: reqwest::Error) -> CliError {
         let ServerAccess { url, origin, .. } = &self.server;
         let error = error.without_url();
-        let report = CliError::unreachable(format!("no server responds at {url}")).with_causes(root_cause(&error));
+        let mut report = CliError::unreachable(format!("no server responds at {url}")).with_causes(root_cause(&error));
+        if error.is_connect() {
+            report = report.general();
+        }
         match origin {
             AddressOrigin::Given => report.with_hint("check --server or EBB_URL"),
             AddressOrigin::File(file) => report.with_hint(format!(
@@ -532,8 +535,11 @@ impl ApiClient {
             Ok(problem) => refused(&problem, self.server.token.is_some()),
             Err(_) => unexpected(status, &start_of(&body)),
         };
-        let is_busy = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
-        Err(if is_busy { error.busy() } else { error })
+        Err(match status {
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => error.busy(),
+            StatusCode::UNAUTHORIZED => error.general(),
+            _ => error,
+        })
     }
 }
 

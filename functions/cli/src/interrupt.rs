@@ -33,6 +33,12 @@ impl InterruptCount {
         Ok(Self { count })
     }
 
+    /// Returns a count that a test sends.
+    #[cfg(test)]
+    pub(crate) fn of(count: watch::Receiver<u32>) -> Self {
+        Self { count }
+    }
+
     /// Returns the number of signals so far.
     pub(crate) fn count(&self) -> u32 {
         *self.count.borrow()

@@ -5,13 +5,13 @@ use std::fmt::Write as _;
 use ebb_protocol::api::{RetryResponse, RetryTarget, TargetState};
 use serde::Serialize;
 
-use crate::bulk::{self, YesArgs};
+use crate::bulk::{self, TargetOutcome, YesArgs};
 use crate::client::ApiClient;
 use crate::dry_run::DryRunArgs;
 use crate::exit::{Exit, Result};
 use crate::output::{self, OutputArgs};
 use crate::selector::{CommandTargets, SelectorArgs};
-use crate::target::{KindArgs, TargetRef};
+use crate::target::KindArgs;
 
 #[derive(Debug, clap::Args)]
 #[command(
@@ -40,10 +40,11 @@ pub(crate) struct RetryArgs {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct TargetRetry {
-    kind: String,
-    name: String,
     #[serde(flatten)]
-    retry: RetryResponse,
+    target: TargetOutcome,
+    /// Absent if the retry was refused.
+    #[serde(flatten)]
+    retry: Option<RetryResponse>,
 }
 
 impl RetryArgs {
@@ -61,9 +62,11 @@ impl RetryArgs {
 
     async fn retry_all(&self, client: &ApiClient, targets: CommandTargets, body: RetryTarget) -> Result<Exit> {
         let (are_selected, is_dry_run) = (targets.are_selected(), body.dry_run);
-        let begun: Vec<TargetRef> = match targets {
+        let begun: Vec<TargetOutcome> = match targets {
             // The request for a name shows whether it exists.
-            CommandTargets::Named(names) if body.plugin.is_some() || !is_dry_run => names,
+            CommandTargets::Named(names) if body.plugin.is_some() || !is_dry_run => {
+                names.into_iter().map(TargetOutcome::named).collect()
+            }
             targets => {
                 let (mut found, missing) = bulk::find(client, targets).await?;
                 if are_selected {
@@ -79,40 +82,39 @@ impl RetryArgs {
                 if !is_dry_run {
                     self.yes.confirm("Retry", &found)?;
                 }
-                found.iter().map(TargetRef::from).collect()
+                found.iter().map(TargetOutcome::of).collect()
             }
         };
-        let sent = bulk::each(begun, |target: TargetRef| {
-            let (client, body) = (client.clone(), body.clone());
+        let sent = bulk::each(begun, |outcome: TargetOutcome| {
+            let (client, body, target) = (client.clone(), body.clone(), outcome.target());
             async move {
                 let send = || client.act::<RetryResponse>(&target, "retry", &body);
-                let done = bulk::repeated(send).await;
-                if let Ok(done) = &done {
-                    output::status_line(&format!("{target}: {}", text(done, is_dry_run)));
-                }
-                (target, done)
+                let done = bulk::repeated(send).await?;
+                output::status_line(&format!("{target}: {}", text(&done, is_dry_run)));
+                Ok(done)
             }
         });
-        let (mut all, mut refused) = (Vec::new(), 0);
-        for (target, result) in sent.await {
-            match result {
-                Ok(retry) => all.push(TargetRetry { kind: target.kind, name: target.name, retry }),
-                Err(error) if are_selected && error.has_code("plugin-unused") => {}
+        let sent = sent.await?;
+        let mut all = Vec::new();
+        for (outcome, response) in sent.responses {
+            let outcome = TargetOutcome { dry_run: is_dry_run, ..outcome };
+            let (target, retry) = match response {
+                Some(Ok(retry)) => (outcome, Some(retry)),
+                Some(Err(error)) if are_selected && error.has_code("plugin-unused") => continue,
                 // Other targets can be retried although one cannot.
-                Err(error) if error.exit() == Exit::Failed => {
-                    output::status_line(&format!("{target}: {}", output::joined_lines(&error.message())));
-                    refused += 1;
-                }
-                Err(error) => return Err(error),
-            }
+                Some(Err(error)) => (outcome.with_error(&error.message()), None),
+                None => (outcome.unanswered(), None),
+            };
+            all.push(TargetRetry { target, retry });
         }
-        let state = if is_dry_run { bulk::WOULD_CHANGE } else { "are retried" };
-        match all.len() + refused {
-            0 => output::status_line("No target was retried"),
-            count => bulk::print_count(all.len(), count, state),
+        let outcomes = || all.iter().map(|retry| &retry.target);
+        match (all.len(), is_dry_run) {
+            (0, _) => output::status_line("No target was retried"),
+            (count, true) => bulk::print_count(bulk::succeeded(outcomes()), count, bulk::WOULD_CHANGE),
+            (count, false) => bulk::print_count(bulk::succeeded(outcomes()), count, "are retried"),
         }
         self.output.write_data(&all)?;
-        Ok(if refused == 0 { Exit::Done } else { Exit::Failed })
+        Ok(bulk::exit_of(outcomes(), sent.end?))
     }
 }
 

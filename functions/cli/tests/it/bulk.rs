@@ -65,6 +65,14 @@ async fn several_sandboxes_are_changed_by_one_command() {
     let waited = workdir.ebb(&["sandbox", "wait", "--label", "team=x"]).await;
     waited.ends_with(0, "sandbox/pr-2 is ready\n").ends_with(0, "2 of 2 targets are ready\n");
 
+    let refused = workdir.ebb(&["retry", "pr-1", "none", "none", "-o", "json"]).await;
+    let refused = refused.ends_with(1, "\nsandbox/none does not exist\n0 of 2 targets are retried\n");
+    assert_eq!(members(&refused, "name"), ["pr-1", "none"]);
+    assert_eq!(members(&refused, "error")[1], "sandbox/none does not exist");
+    let unknown = workdir.ebb(&["sandbox", "delete", "pr-1", "none", "--token", "unknown", "-o", "json"]).await;
+    let unknown = unknown.ends_with(1, "0 of 2 targets are being deleted\nerror: the token is unknown\n");
+    assert_eq!(members(&unknown, "error"), ["the command has ended before a response"; 2]);
+
     let deleted = workdir.ebb(&[&delete[..], &["--yes", "-o", "json"]].concat()).await.done();
     assert_eq!(
         (members(&deleted, "name").join(" "), members(&deleted, "phase")),
@@ -77,6 +85,15 @@ async fn several_sandboxes_are_changed_by_one_command() {
     let none = workdir.ebb(&["sandbox", "delete", "--owner", "role operator", "--yes"]).await.done();
     assert_eq!(none.stderr, "No target is selected\n");
     dev.stop().await;
+}
+
+#[tokio::test]
+async fn a_stopped_server_is_reported_once() {
+    let workdir = Workdir::new().with_env(&[("EBB_URL", "http://127.0.0.1:1".into())]);
+    for command in [&["sandbox", "delete", "pr-1", "pr-2"][..], &["retry", "pr-1", "pr-2"]] {
+        let result = workdir.ebb(command).await.ends_with(2, "0 of 2 targets are ");
+        assert_eq!(result.stderr.matches("no server responds").count(), 1, "{result:#?}");
+    }
 }
 
 #[tokio::test]

@@ -95,47 +95,44 @@ impl PluginUpgradeArgs {
         if are_selected && !is_dry_run {
             self.yes.confirm("Upgrade", &found)?;
         }
-        let upgraded = bulk::each(found, |seen| {
+        let sent = bulk::each(found, |seen: TargetInfo| {
             let (client, new) = (client.clone(), Arc::clone(&new));
             async move {
                 let target = TargetRef::from(&seen);
-                let upgraded = bulk::repeated(|| Box::pin(upgrade(&client, &target, &new, is_dry_run))).await;
-                (upgraded, seen)
+                bulk::repeated(|| Box::pin(upgrade(&client, &target, &new, is_dry_run))).await
             }
         });
+        let sent = sent.await?;
         let mut effects: Vec<Option<TargetReceipt>> = outcomes.iter().map(|_| None).collect();
-        for (result, seen) in upgraded.await {
-            let effect = result.as_ref().ok().cloned().flatten();
+        for (seen, response) in sent.responses {
             let outcome = TargetOutcome { dry_run: is_dry_run, ..TargetOutcome::of(&seen) };
-            outcomes.push(match result {
-                Ok(_) => {
+            let (outcome, effect) = match response {
+                Some(Ok(effect)) => {
                     output::status_line(&text(&TargetRef::from(&seen), effect.as_ref(), &new, is_dry_run));
-                    outcome
+                    (outcome, effect)
                 }
-                Err(error) => outcome.with_error(&error.message()),
-            });
+                Some(Err(error)) => (outcome.with_error(&error.message()), None),
+                None => (outcome.unanswered(), None),
+            };
+            outcomes.push(outcome);
             effects.push(effect);
         }
-        let exit = match self.wait.limit(self.wait_timeout).filter(|_| !is_dry_run) {
-            None => Exit::Done,
-            Some(timeout) => {
-                bulk::wait_for(client, self.kind.kind(), &mut outcomes, FollowGoal::Ready, timeout).await?
+        let end = match (sent.end, self.wait.limit(self.wait_timeout).filter(|_| !is_dry_run)) {
+            (Ok(Exit::Done), Some(timeout)) => {
+                let goal = (FollowGoal::Ready, "are ready with the version");
+                bulk::wait_for(client, self.kind.kind(), &mut outcomes, goal, timeout).await
+            }
+            (end, _) => {
+                let state = if is_dry_run { bulk::WOULD_CHANGE } else { "are updated or have the version" };
+                bulk::print_count(bulk::succeeded(&outcomes), outcomes.len(), state);
+                end
             }
         };
-        let state = match (is_dry_run, self.wait.limit(self.wait_timeout)) {
-            (true, _) => bulk::WOULD_CHANGE,
-            (false, None) => "are updated or have the version",
-            (false, Some(_)) => "are ready with the version",
-        };
-        let done = outcomes.iter().filter(|outcome| outcome.error.is_none()).count();
-        if exit == Exit::Done {
-            bulk::print_count(done, outcomes.len(), state);
-        }
-        let exit = bulk::exit_of(&outcomes, exit);
+        let end = end.map(|exit| bulk::exit_of(&outcomes, exit));
         let all: Vec<UpgradeOutcome> =
             outcomes.into_iter().zip(effects).map(|(target, effect)| UpgradeOutcome::new(target, effect)).collect();
         self.output.write_data(&all)?;
-        Ok(exit)
+        end
     }
 
     /// Returns the version if new targets can use it.

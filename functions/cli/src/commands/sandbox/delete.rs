@@ -113,27 +113,32 @@ impl SandboxDeleteArgs {
             }
         };
         let limit = self.wait.limit(self.wait_timeout);
-        let deleted = bulk::each(begun, |outcome: TargetOutcome| {
+        let sent = bulk::each(begun, |outcome: TargetOutcome| {
             let client = client.clone();
             async move {
                 let target = outcome.target();
-                let outcome = outcome.answered(bulk::repeated(|| client.delete_target(&target)).await);
+                let receipt = bulk::repeated(|| client.delete_target(&target)).await?;
                 // A wait prints the end of each target.
-                if limit.is_none() && outcome.error.is_none() {
+                if limit.is_none() {
                     output::status_line(&format!("{target} is being deleted"));
                 }
-                outcome
+                Ok(receipt)
             }
         });
-        let mut outcomes = deleted.await;
-        let (exit, state) = match limit {
-            None => (Exit::Done, "are being deleted"),
-            Some(timeout) => {
-                let waited = bulk::wait_for(client, self.kind.kind(), &mut outcomes, FollowGoal::Gone, timeout);
-                (waited.await?, "are gone")
+        let sent = sent.await?;
+        let answered = sent.responses.into_iter().map(|(outcome, response)| outcome.answered(response));
+        let mut outcomes: Vec<TargetOutcome> = answered.collect();
+        let end = match (sent.end, limit) {
+            (Ok(Exit::Done), Some(timeout)) => {
+                let goal = (FollowGoal::Gone, "are gone");
+                bulk::wait_for(client, self.kind.kind(), &mut outcomes, goal, timeout).await
+            }
+            (end, _) => {
+                bulk::print_count(bulk::succeeded(&outcomes), outcomes.len(), "are being deleted");
+                end
             }
         };
-        bulk::print(&outcomes, exit, state, self.output)
+        bulk::print(&outcomes, end, self.output)
     }
 
     async fn force_delete(&self, client: &ApiClient, target: &TargetRef, seen: TargetDetail) -> Result<Exit> {

@@ -60,9 +60,10 @@ impl SandboxWaitArgs {
                 found.iter().map(TargetOutcome::of).chain(missing).collect()
             }
         };
-        let exit = bulk::wait_for(client, self.kind.kind(), &mut outcomes, self.goal, self.timeout).await?;
         let state = if self.goal == FollowGoal::Gone { "are gone" } else { "are ready" };
-        bulk::print(&outcomes, exit, state, self.output)
+        let goal = (self.goal, state);
+        let end = bulk::wait_for(client, self.kind.kind(), &mut outcomes, goal, self.timeout).await;
+        bulk::print(&outcomes, end, self.output)
     }
 
     async fn wait_for(&self, client: &ApiClient, target: TargetRef) -> Result<Exit> {
