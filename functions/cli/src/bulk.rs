@@ -20,11 +20,18 @@ use crate::selector::{CommandTargets, TargetSelection};
 use crate::target::TargetRef;
 use crate::timing;
 
-/// Requests of a command at a time. A server may delay a response by 0.5 s, so few at a time would take long.
-const CONCURRENT: usize = 32;
+/// Requests of a command at a time. A server delays a response by up to 0.5 s while a hook begins, so a command on 300
+/// targets that sends 32 at a time would take 5 s.
+const CONCURRENT: usize = 320;
 /// The pauses before a request is repeated that the server refused for the moment.
-const PAUSES: [Duration; 4] =
-    [Duration::from_millis(200), Duration::from_millis(400), Duration::from_millis(800), Duration::from_millis(1_600)];
+const PAUSES: [Duration; 6] = [
+    Duration::from_millis(200),
+    Duration::from_millis(400),
+    Duration::from_millis(800),
+    Duration::from_millis(1_600),
+    Duration::from_millis(3_200),
+    Duration::from_millis(6_400),
+];
 /// The pause between two lists while a command waits.
 const PAUSE: Duration = Duration::from_secs(1);
 
