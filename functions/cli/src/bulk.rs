@@ -1,10 +1,10 @@
 //! Commands on several targets: those of some names or of a selector. Their requests are those for one target, some at a
 //! time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use ebb_protocol::api::{TargetInfo, TargetReceipt, TargetState};
+use ebb_protocol::api::{ChangeList, TargetInfo, TargetReceipt, TargetState};
 use futures::StreamExt as _;
 use serde::Serialize;
 use tokio::task::JoinSet;
@@ -32,8 +32,10 @@ const PAUSES: [Duration; 6] = [
     Duration::from_millis(3_200),
     Duration::from_millis(6_400),
 ];
-/// The pause between two lists while a command waits.
+/// The pause between two requests for changes while a command waits.
 const PAUSE: Duration = Duration::from_secs(1);
+/// The time after which a command that waits lists the targets although none has changed: a change can get lost.
+const LIST_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The option `--yes` of commands that change the targets of a selector.
 #[derive(Clone, Copy, Debug, clap::Args)]
@@ -298,10 +300,11 @@ async fn wait_for_open(
     timeout: Duration,
 ) -> Result<Exit> {
     let (begun, interrupts) = (Instant::now(), InterruptCount::listen()?);
-    let all = TargetSelection { kind: Some(kind.to_owned()), ..TargetSelection::default() };
+    let mut list = ChangedList::new(kind);
     while !open.is_empty() {
-        match client.targets(&all).await {
-            Ok((seen, _)) => {
+        match list.read(client, open).await {
+            Ok(None) => {}
+            Ok(Some(seen)) => {
                 let seen: BTreeMap<&str, &TargetInfo> =
                     seen.iter().map(|target| (target.name.as_str(), target)).collect();
                 open.retain_mut(|outcome| {
@@ -329,6 +332,41 @@ async fn wait_for_open(
         }
     }
     Ok(Exit::Done)
+}
+
+/// The targets of a kind. They are listed again when one of those that a command waits for has changed.
+struct ChangedList {
+    all: TargetSelection,
+    /// The number of the last answer of the feed of changes.
+    since: Option<String>,
+    listed: Option<Instant>,
+    /// True after a change. A list that follows a change at once may not show a new target.
+    is_settling: bool,
+}
+
+impl ChangedList {
+    fn new(kind: &str) -> Self {
+        let all = TargetSelection { kind: Some(kind.to_owned()), ..TargetSelection::default() };
+        Self { all, since: None, listed: None, is_settling: false }
+    }
+
+    /// Returns the targets, or `None` if none of those in `open` has changed since the last list.
+    async fn read(&mut self, client: &ApiClient, open: &[&mut TargetOutcome]) -> Result<Option<Vec<TargetInfo>>> {
+        let ChangeList { seq, reload, targets } = repeated(|| client.changes(self.since.as_deref())).await?;
+        let changed: BTreeSet<String> = targets.into_iter().collect();
+        let is_changed = reload || open.iter().any(|outcome| changed.contains(&outcome.target().to_string()));
+        let is_due = self.listed.is_none_or(|at| at.elapsed() >= LIST_INTERVAL);
+        let seen = match is_changed || self.is_settling || is_due {
+            true => {
+                let (seen, _) = repeated(|| client.targets(&self.all)).await?;
+                self.listed = Some(Instant::now());
+                Some(seen)
+            }
+            false => None,
+        };
+        (self.since, self.is_settling) = (Some(seq), is_changed);
+        Ok(seen)
+    }
 }
 
 /// Records what a list shows of a target. Returns true if the wait for it has ended, and prints its end.
@@ -380,14 +418,18 @@ fn end(goal: FollowGoal, is_known: bool, seen: Option<&TargetInfo>) -> Option<Op
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::sync::{Arc, Mutex};
 
+    use axum::Router;
+    use axum::routing::get;
+    use ebb_protocol::api::TargetPage;
     use tokio::sync::watch;
 
     use super::*;
     use crate::exit::CliError;
     use crate::progress::fixtures;
+    use crate::server::{AddressOrigin, ServerAccess};
 
     /// Sends 1,000 requests. `signals` signals arrive during the first one. Returns the number of known responses, and the
     /// end.
@@ -445,6 +487,46 @@ mod tests {
         })
         .await;
         assert_eq!((answered, end.unwrap_err().message()), (100, "the token is unknown".to_owned()));
+    }
+
+    #[tokio::test]
+    async fn a_wait_lists_targets_after_a_change_only() {
+        let answer = Arc::new(Mutex::new(ChangeList::default()));
+        let shared = Arc::clone(&answer);
+        let changes = move || {
+            let answer = shared.lock().unwrap().clone();
+            async move { axum::Json(answer) }
+        };
+        let targets = || async {
+            axum::Json(TargetPage { targets: Vec::new(), damaged: Vec::new(), outages: Vec::new(), next_token: None })
+        };
+        let router = Router::new().route("/v1/changes", get(changes)).route("/v1/targets", get(targets));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let server = tokio::spawn(axum::serve(listener, router).into_future());
+        let access = ServerAccess { url, token: None, webhook_secret: None, origin: AddressOrigin::Given };
+        let client = ApiClient::new(access).unwrap();
+        let mut outcome = TargetOutcome::named(TargetRef { kind: "sandbox".to_owned(), name: "pr-1".to_owned() });
+        let (mut list, open) = (ChangedList::new("sandbox"), [&mut outcome]);
+        for (reload, changed, is_listed) in [
+            (true, None, true),
+            // The list of a moment ago may lack a new target.
+            (false, None, true),
+            (false, None, false),
+            (false, Some("sandbox/pr-2"), false),
+            (false, Some("sandbox/pr-1"), true),
+            (false, None, true),
+            (false, None, false),
+        ] {
+            let changed_targets = changed.iter().map(|&target| target.to_owned()).collect();
+            *answer.lock().unwrap() = ChangeList { seq: "7".to_owned(), reload, targets: changed_targets };
+            let seen = list.read(&client, &open).await.unwrap();
+            assert_eq!(seen.is_some(), is_listed, "{reload} {changed:?}");
+        }
+        // After a time, they are listed without a change.
+        list.listed = None;
+        assert!(list.read(&client, &open).await.unwrap().is_some());
+        server.abort();
     }
 
     #[tokio::test]

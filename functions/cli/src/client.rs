@@ -7,9 +7,9 @@ use std::time::Duration;
 use ebb_documents::diagnostic::DiagnosticStyle;
 use ebb_mcp::ApiTransport;
 use ebb_protocol::api::{
-    ApplyTarget, ClusterBootstrap, PlanPreview, PluginDetail, PluginInfo, PreviewPlan, ProblemDetails, PublishPlugin,
-    PutCluster, RelayOutage, RunDetail, SourceResponse, TargetDetail, TargetDiagnosis, TargetInfo, TargetPage,
-    TargetReceipt, UnitRendering,
+    ApplyTarget, ChangeList, ClusterBootstrap, PlanPreview, PluginDetail, PluginInfo, PreviewPlan, ProblemDetails,
+    PublishPlugin, PutCluster, RelayOutage, RunDetail, SourceResponse, TargetDetail, TargetDiagnosis, TargetInfo,
+    TargetPage, TargetReceipt, UnitRendering,
 };
 use ebb_protocol::cloudevents::{self, LifecycleType};
 use ebb_protocol::engine::Timestamp;
@@ -245,6 +245,11 @@ impl ApiClient {
             }
             token = page.next_token;
         }
+    }
+
+    /// Returns the targets that have changed since the answer with the number `since`.
+    pub(crate) async fn changes(&self, since: Option<&str>) -> Result<ChangeList> {
+        self.read(self.query(&["changes"], &[("since", since)])).await
     }
 
     /// Returns a target with all units of its runs, or `None` if the server does not have it.
