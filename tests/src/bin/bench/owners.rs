@@ -25,14 +25,17 @@ pub(crate) struct OwnersArgs {
     /// Sandboxes of each owner
     #[arg(long, default_value_t = 25)]
     each: usize,
+    /// Duration of an undo in milliseconds. A response to a deletion waits for up to 500 of them
+    #[arg(long, default_value_t = 0)]
+    undo_ms: u64,
 }
 
 /// Measures the commands of each owner, then those of an operator on all sandboxes. Returns the limits that do not hold.
-pub(crate) async fn measured(&OwnersArgs { owners, each }: &OwnersArgs) -> anyhow::Result<Vec<String>> {
+pub(crate) async fn measured(&OwnersArgs { owners, each, undo_ms }: &OwnersArgs) -> anyhow::Result<Vec<String>> {
     ensure!(owners > 0 && each > 0, "--owners and --each are at least 1");
     let (receiver, operator) = (UnitReceiver::start().await?, Workdir::new());
     let dev = operator.dev().await;
-    operator.apply("plugin", &plugin(&receiver.done_url())).await;
+    operator.apply("plugin", &plugin(&receiver.done_url(0), &receiver.done_url(undo_ms))).await;
     let mut places = Vec::new();
     for owner in 0..owners {
         let scopes = ["--scope", "read:own", "--scope", "targets:write:own", "-o", "json"];
@@ -94,10 +97,10 @@ async fn series(callers: &[&Workdir], count: usize) -> anyhow::Result<Vec<String
 }
 
 /// Returns a plugin whose setup fails after its first unit, so that a retry and an undo have something to do.
-fn plugin(url: &str) -> String {
+fn plugin(url: &str, undo_url: &str) -> String {
     format!(
         "apiVersion: ebb.dev/v1\nkind: Plugin\nname: held@1.0.0\npreStart:\n  make: {{webhook: {{url: \"{url}\"}}}}\n  \
-         check: {{after: make, retry: {{attempts: 1}}, webhook: {{url: \"{url}-missing\"}}}}\npostStop:\n  \
-         drop: {{undoes: make, webhook: {{url: \"{url}\"}}}}\n"
+         check: {{after: make, retry: {{attempts: 1}}, webhook: {{url: \"{url}/missing\"}}}}\npostStop:\n  \
+         drop: {{undoes: make, webhook: {{url: \"{undo_url}\"}}}}\n"
     )
 }
