@@ -41,8 +41,8 @@ impl TargetListFilter {
         PHASES.into_iter().find(|phase| texts::word(phase) == self.phase)
     }
 
-    /// Returns the path of a page of the list with these filters. `previous` is the token of the page before it, and `select` is
-    /// empty, or [`SELECT_ALL`].
+    /// Returns the path of a page of the list with these filters. `previous` is that of [`TargetListView`], and `select` is empty,
+    /// or [`SELECT_ALL`].
     fn path(&self, phase: &str, (next_token, previous): (&str, &str), select: &str) -> String {
         paths::targets(&[
             ("phase", phase),
@@ -57,6 +57,8 @@ impl TargetListFilter {
     }
 }
 
+/// Maximum bytes of the tokens of the pages before. They are in the address, which gateways limit to some KiB.
+const MAX_PREVIOUS: usize = 2_048;
 /// The value of the parameter `select` of a list whose rows are all selected.
 const SELECT_ALL: &str = "all";
 
@@ -90,7 +92,8 @@ pub struct TargetListView<'a> {
     pub selection: Option<ListSelection<'a>>,
     /// The token of the page. The first page has an empty one.
     pub page_token: &'a str,
-    /// The token of the page before, if the page was reached from there. The second page has an empty one.
+    /// The tokens of the pages before, if the page was reached through them: separated by blanks, the nearest one last. The
+    /// first page has no token, and the first ones of many are dropped.
     pub previous: &'a str,
     /// The token of the next page.
     pub next_token: Option<&'a str>,
@@ -118,6 +121,7 @@ pub fn targets(viewer: ConsoleViewer<'_>, view: &TargetListView<'_>) -> String {
         }
         None => frame::table("Targets", &heads, &rows),
     };
+    let (before, nearest) = view.previous.rsplit_once(' ').unwrap_or(("", view.previous));
     let counted: usize = view.counts.iter().map(|(_, count)| count).sum();
     let main = html! {
         h1 { "Targets" }
@@ -137,11 +141,11 @@ pub fn targets(viewer: ConsoleViewer<'_>, view: &TargetListView<'_>) -> String {
         (list)
         p.pages {
             @if !view.page_token.is_empty() { a href=(filter.path(&filter.phase, ("", ""), "")) { "First page" } " " }
-            @if !view.previous.is_empty() {
-                a rel="prev" href=(filter.path(&filter.phase, (view.previous, ""), "")) { "Previous page" } " "
+            @if !nearest.is_empty() {
+                a rel="prev" href=(filter.path(&filter.phase, (nearest, before), "")) { "Previous page" } " "
             }
             @if let Some(next) = view.next_token {
-                a rel="next" href=(filter.path(&filter.phase, (next, view.page_token), "")) { "Next page" }
+                a rel="next" href=(filter.path(&filter.phase, (next, previous_of_next(view).as_str()), "")) { "Next page" }
             }
         }
     };
@@ -151,6 +155,16 @@ pub fn targets(viewer: ConsoleViewer<'_>, view: &TargetListView<'_>) -> String {
         false => PageRenewal::OnChange { since: view.since, seconds: 15, full_seconds: 600 },
     };
     frame::page(viewer, paths::ROOT, "Targets", renewal, &main)
+}
+
+/// Returns the tokens of the pages before the next page.
+fn previous_of_next(view: &TargetListView<'_>) -> String {
+    let all = format!("{} {}", view.previous, view.page_token);
+    let begin = all.ceil_char_boundary(all.len().saturating_sub(MAX_PREVIOUS));
+    let kept = &all[begin..];
+    // The first token may be cut.
+    let kept = if begin == 0 { kept } else { kept.split_once(' ').map_or("", |(_, rest)| rest) };
+    kept.trim().to_owned()
 }
 
 /// Returns the buttons for the selected rows. The first one is that of the key Enter.

@@ -480,6 +480,16 @@ fn a_long_list_has_pages() {
     let page = targets(VIEWER, &view("c", "b", None, false));
     assert!(page.contains("</span> 59</a>") && !page.contains("counted in"), "{page}");
     assert!(page.contains("Previous page") && page.contains(second) && !page.contains("Next page"), "{page}");
+    // From the fourth page, two steps lead back to the second one.
+    let fourth = "/console?q=db&amp;nextToken=d&amp;previous=b%20c\"";
+    assert!(targets(VIEWER, &view("c", "b", Some("d"), false)).contains(fourth));
+    let page = targets(VIEWER, &view("d", "b c", None, false));
+    assert!(page.contains(&format!("rel=\"prev\" href=\"{third}")), "{page}");
+    let (many, token) = ("k/n ".repeat(2_000), "k/".to_owned() + &"é".repeat(100));
+    let page = targets(VIEWER, &view(&token, many.trim(), Some("e"), false));
+    let (_, next) = page.split_once("rel=\"next\" href=\"").unwrap();
+    let next = next.split('"').next().unwrap();
+    assert!(next.len() < 5_000 && next.contains("previous=k%2Fn%20k%2Fn") && next.ends_with("%C3%A9"), "{next}");
     let page = targets(VIEWER, &view("", "", None, false));
     assert!(!page.contains("First page") && !page.contains("Previous page"), "{page}");
 }

@@ -30,7 +30,7 @@ type Page = HttpResult<String>;
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct PageQuery {
     next_token: String,
-    /// The token of the page before.
+    /// The tokens of the pages before.
     previous: String,
     select: String,
 }
