@@ -9,16 +9,18 @@ use ebb_protocol::limits;
 use maud::html;
 
 use crate::frame::{self, ConsoleViewer, PageRenewal};
-use crate::{paths, texts};
+use crate::{paths, run_pages, texts};
 
 /// The log of an attempt.
 #[derive(Clone, Debug)]
 pub struct UnitLogView<'a> {
     pub run: &'a str,
+    /// Kind and name.
+    pub target: (&'a str, &'a str),
     /// `RESOURCE/UNIT`.
     pub unit: &'a str,
     pub attempt: u32,
-    /// The end of the log, as the unit wrote it.
+    /// The end of the log, as the unit wrote it. Without a log it is empty, and the state has the reason.
     pub log: &'a str,
     /// Lines about the attempt that are not from the log.
     pub state: &'a str,
@@ -73,15 +75,15 @@ pub fn log_text(log: &str) -> String {
 
 /// Returns the page with a log.
 pub fn log(viewer: ConsoleViewer<'_>, view: &UnitLogView<'_>) -> String {
-    let UnitLogView { run, unit, attempt, log, state, after } = *view;
+    let UnitLogView { run, target, unit, attempt, log, state, after } = *view;
     let (log, is_cut) = shown(log);
     let added = appended(&log, after);
     let main = html! {
         h1 { "Log of " (unit) ", attempt " (attempt) }
         (attempts(attempt, |number| paths::log(run, unit, Some(number))))
-        p { "Run " a href=(paths::run(run, None)) { (run) } }
+        (run_pages::place(run, target))
         @for line in texts::plain_log(state).lines() { p.problem { (line) } }
-        p { a href=(paths::log_text(run, unit, attempt)) { "Download" } }
+        @if !log.is_empty() { p { a href=(paths::log_text(run, unit, attempt)) { "Download" } } }
         @if is_cut { p.none { "Earlier lines were dropped: a log keeps its last " (limits::LOG_TAIL >> 10) " KiB." } }
         // Browsers ignore a line feed at the begin of the element.
         pre.listing tabindex="0" role="region" aria-label="Log" data-mark=(mark(&log)) data-appends[added.is_some()] {
@@ -92,13 +94,13 @@ pub fn log(viewer: ConsoleViewer<'_>, view: &UnitLogView<'_>) -> String {
 }
 
 /// Returns the page with the manifests, the request or the inputs of a unit.
-pub fn rendering(viewer: ConsoleViewer<'_>, rendering: &UnitRendering) -> String {
+pub fn rendering(viewer: ConsoleViewer<'_>, target: (&str, &str), rendering: &UnitRendering) -> String {
     let UnitRendering { run, unit, attempt, .. } = rendering;
     let text = serde_json::to_string_pretty(rendering).unwrap_or_default();
     let main = html! {
         h1 { "Request of " (unit) ", attempt " (attempt) }
         (attempts(*attempt, |number| paths::rendering(run, unit, Some(number))))
-        p { "Run " a href=(paths::run(run, None)) { (run) } }
+        (run_pages::place(run, target))
         @if let Some(reason) = &rendering.skipped { p { "Skipped: " (reason) } }
         (texts::listing("Request", &texts::plain_log(&text)))
     };

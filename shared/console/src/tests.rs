@@ -157,7 +157,16 @@ fn pages(text: &str) -> Vec<(&'static str, String)> {
     });
     let rendered: UnitRendering = serde_json::from_value(rendering_value).unwrap();
     let of_run: RunDetail = serde_json::from_value(run_value(text, 9)).unwrap();
-    let log_view = UnitLogView { run: "k3-1-pre-start", unit: text, attempt: 2, log: text, state: text, after: text };
+    let log_view = UnitLogView {
+        run: "k3-1-pre-start",
+        target: (text, text),
+        unit: text,
+        attempt: 2,
+        log: text,
+        state: text,
+        after: text,
+    };
+    let run_view = RunUnitsView { run: &of_run, target: (text, text), counts: text, page_token: text };
     let waiting_view = WaitingView {
         targets: &infos,
         is_partial: true,
@@ -220,11 +229,11 @@ fn pages(text: &str) -> Vec<(&'static str, String)> {
         ("retry", retry_confirmation(viewer, &target, &why)),
         ("bulk", bulk_confirmation(viewer, BulkAction::Delete, &entries_of_bulk)),
         ("bulk outcomes", bulk_outcomes(viewer, BulkAction::Retry, &entries_of_bulk)),
-        ("run", run(viewer, &of_run)),
+        ("run", run(viewer, &run_view)),
         ("history", history(viewer, (text, text), &entries)),
         ("history entry", history_entry(viewer, (text, text), &entry)),
         ("log", log(viewer, &log_view)),
-        ("rendering", rendering(viewer, &rendered)),
+        ("rendering", rendering(viewer, (text, text), &rendered)),
         ("plugins", plugins(viewer, std::slice::from_ref(&plugin.info))),
         ("plugin", plugin_pages::plugin(viewer, &plugin_view)),
         ("plugin comparison", plugin_comparison(viewer, comparison)),
@@ -293,7 +302,16 @@ fn pages_have_no_styles_and_scripts_of_their_own() {
 #[test]
 fn a_log_with_sequences_for_terminals_is_plain() {
     let log_text = "\u{1b}[31mred\u{1b}[0m \u{1b}]8;;javascript:alert(1)\u{7}link\u{1b}]8;;\u{7} <b>";
-    let page = log(VIEWER, &UnitLogView { run: "r", unit: "a/b", attempt: 1, log: log_text, state: "", after: "" });
+    let view = UnitLogView {
+        run: "r",
+        target: ("sandbox", "a"),
+        unit: "a/b",
+        attempt: 1,
+        log: log_text,
+        state: "",
+        after: "",
+    };
+    let page = log(VIEWER, &view);
     assert!(
         page.contains("red link &lt;b&gt;")
             && !page.contains("data-appends")
@@ -412,11 +430,32 @@ fn the_parts_of_a_target_are_in_their_order() {
     assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{places:?}");
 }
 
+/// Returns the first page of a run.
+fn page_of(of_run: &RunDetail) -> String {
+    let counts = unit_counts(&of_run.units);
+    run(VIEWER, &RunUnitsView { run: of_run, target: ("sandbox", "db"), counts: &counts, page_token: "" })
+}
+
+/// The page of a run has numbers of all its units, and leads to its target, to its first units and to the next ones.
+#[test]
+fn the_page_of_a_run_counts_units() {
+    let mut of_run: RunDetail = serde_json::from_value(run_value("db", 9)).unwrap();
+    let page = page_of(&of_run);
+    let counts =
+        "<p>9 units: 1 blocked, 1 cancelled, 1 failed, 1 retrying, 1 running, 1 skipped, 1 succeeded, 2 waiting.</p>";
+    assert!(page.contains(counts) && page.contains("href=\"/console/targets/sandbox/db\""), "{page}");
+    assert!(!page.contains("First units") && !page.contains("Next units"), "{page}");
+    of_run.next_token = Some("db/8".to_owned());
+    let view = RunUnitsView { run: &of_run, target: ("sandbox", "db"), counts: "", page_token: "db/0" };
+    let page = run(VIEWER, &view);
+    assert!(page.contains("First units") && page.contains("nextToken=db%2F8"), "{page}");
+}
+
 /// The timeline shows each earlier attempt with its times, its reason and links to its log and request.
 #[test]
 fn the_timeline_has_earlier_attempts() {
     let mut of_run: RunDetail = serde_json::from_value(run_value("db", 3)).unwrap();
-    let page = run(VIEWER, &of_run);
+    let page = page_of(&of_run);
     assert_eq!(page.matches("earlier attempt").count(), 1);
     assert!(
         page.contains("log?unit=db%2F2&amp;attempt=1") && page.contains("rendered?unit=db%2F2&amp;attempt=1"),
@@ -424,7 +463,7 @@ fn the_timeline_has_earlier_attempts() {
     );
     let attempts = &mut of_run.units[2].earlier_attempts;
     attempts.resize(20, attempts[0].clone());
-    assert_eq!(run(VIEWER, &of_run).matches("earlier attempt").count(), 3);
+    assert_eq!(page_of(&of_run).matches("earlier attempt").count(), 3);
 }
 
 /// Who waits for what, since when and until what, has columns.

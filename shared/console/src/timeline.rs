@@ -31,20 +31,21 @@ pub(crate) fn timeline(run: &RunDetail) -> Markup {
     // Units without a start come last, in the order of the plan.
     units.sort_by_key(|unit| (unit.started.is_none(), unit.started.clone()));
     html! {
-        @if is_part && run.next_token.is_none() { p { (counts(&run.units)) ". These are " (units.len()) " of them:" } }
+        @if is_part && run.next_token.is_none() { p { (unit_counts(&run.units)) ". These are " (units.len()) " of them:" } }
         (rows(run, &units))
         @if is_part { p { a href=(paths::run(&run.id, None)) { "All units of " (run.hook) } } }
     }
 }
 
-/// Returns the number of units in each state.
-fn counts(units: &[UnitDetail]) -> String {
+/// Returns the number of units, and of those in each state.
+pub fn unit_counts(units: &[UnitDetail]) -> String {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     for unit in units {
         *counts.entry(texts::word(&unit.state)).or_default() += 1;
     }
     let counts: Vec<String> = counts.into_iter().map(|(state, count)| format!("{count} {state}")).collect();
-    format!("{} units: {}", units.len(), counts.join(", "))
+    let all = units.len();
+    format!("{all} {}: {}", if all == 1 { "unit" } else { "units" }, counts.join(", "))
 }
 
 /// Returns a table of units. The rows of earlier attempts of a unit precede its own.
@@ -61,6 +62,8 @@ pub(crate) fn rows(run: &RunDetail, units: &[&UnitDetail]) -> Markup {
 
 fn row(run: &RunDetail, unit: &UnitDetail) -> Markup {
     let is_shown = !matches!(unit.state, UnitState::Waiting | UnitState::Blocked);
+    // The log of a script that may run is at its relay.
+    let may_run = matches!(unit.state, UnitState::Running | UnitState::Retrying | UnitState::Cancelled);
     html! {
         th scope="row" id=(row_id(&run.id, &unit.key)) { (unit.key) " " span.kind { (unit.kind) } }
         td { (texts::state(&unit.state)) }
@@ -70,7 +73,7 @@ fn row(run: &RunDetail, unit: &UnitDetail) -> Markup {
         td { @if let Some(millis) = unit.duration_ms { (Millis(millis)) } }
         td { (notes(unit)) }
         td {
-            @if is_shown && (unit.log || unit.kind == "pod") {
+            @if is_shown && (unit.log || may_run && unit.kind == "pod") {
                 a href=(paths::log(&run.id, &unit.key, None)) aria-label={ "Log of " (unit.key) } { "log" } " "
             }
             @if is_shown {

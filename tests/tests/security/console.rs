@@ -613,6 +613,59 @@ preStart:
     browser.get(&format!("/console/runs/{run}/log.txt?unit=r%2Fnone")).await.is(404);
 }
 
+/// The page of a log that does not exist says why, and asks again. The page of the run counts units by state.
+pub(crate) async fn a_page_waits_for_its_log() {
+    const PLUGIN: &str = r##"
+runners: {sh: {image: "busybox:1"}}
+preStart:
+  make: {retry: {attempts: 1}, webhook: {url: "RECEIVER/make"}}
+  seed: {after: make, cleanup: none, pod: {runner: sh, script: "#!/bin/sh\necho seeded\n"}}
+  never: {when: "${false}", cleanup: none, pod: {runner: sh, script: "#!/bin/sh\necho never\n"}}
+postStop:
+  drop: {undoes: make, webhook: {url: "RECEIVER/drop"}}
+"##;
+    let harness = Harness::new().await;
+    harness.publish("log@1.0.0", PLUGIN).await;
+    let browser = Browser::operator(&harness).await;
+    let log = |name: &str, unit: &str| format!("/console/runs/{}/log?unit=r%2F{unit}", run_id(name, Hook::PreStart));
+    // The receiver of the first target reports no result.
+    harness.receiver.always("POST /make", 202);
+    harness.create("a", "log").await;
+    for (unit, reason) in [("make", "the unit has written nothing yet"), ("seed", "the unit has not started")] {
+        until(reason, async || {
+            let page = browser.get(&log("a", unit)).await;
+            (page.status == 200 && page.body.contains(&format!("There is no log: {reason}."))).then_some(())
+        })
+        .await;
+    }
+    harness.receiver.always("POST /make", 500);
+    harness.create("b", "log").await;
+    harness.phase("b", TargetState::Failed).await;
+    for (unit, reason) in [
+        ("make", "the attempt has ended without one"),
+        ("seed", "the run has ended without a result of the unit"),
+        ("never", "the attempt has ended without one"),
+    ] {
+        let page = browser.get(&log("b", unit)).await;
+        assert!(page.is(200).body.contains(&format!("There is no log: {reason}.")), "{page:?}");
+        assert!(page.body.contains("data-renew-seconds") && !page.body.contains("log.txt"), "{page:?}");
+        assert!(page.body.contains("href=\"/console/targets/sandbox/b\""), "{page:?}");
+        browser.get(&log("b", unit).replace("/log?", "/log.txt?")).await.is(404);
+    }
+    let page = browser.get(&format!("{}&attempt=2", log("b", "make"))).await;
+    assert!(page.is(404).body.contains("r/make has no attempt 2; its last attempt is 1"), "{page:?}");
+    let page = browser.get(&log("b", "other")).await;
+    assert!(page.is(404).body.contains("has no unit r/other"), "{page:?}");
+    let page = browser.get(&format!("/console/runs/{}", run_id("b", Hook::PreStart))).await;
+    assert!(page.is(200).body.contains("<p>3 units: 1 blocked, 1 failed, 1 skipped.</p>"), "{page:?}");
+    assert!(page.body.contains("href=\"/console/targets/sandbox/b\"") && !page.body.contains("/log?"), "{page:?}");
+    harness.receiver.always("POST /make", 200);
+    harness.post("/v1/targets/sandbox/b/retry", json!({})).await.is(202);
+    harness.phase("b", TargetState::Ready).await;
+    let page = browser.get(&log("b", "seed")).await;
+    assert!(page.is(200).body.contains("seeded\n</pre>"), "{page:?}");
+}
+
 /// A compressed page has the tag of the same page without compression, and another form token. A secret is not compressed.
 pub(crate) async fn responses_are_compressed() {
     let harness = Harness::simple().await;

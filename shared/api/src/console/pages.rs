@@ -3,16 +3,20 @@
 use axum::Json;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Redirect, Response};
-use ebb_console::{ListSelection, SourceTrial, TargetListFilter, TargetListView, UnitLogView, WaitingView, paths};
+use ebb_console::{
+    ListSelection, RunUnitsView, SourceTrial, TargetListFilter, TargetListView, UnitLogView, WaitingView, paths,
+};
+use ebb_engine::Attempt;
 use ebb_protocol::api::{TargetPage, TargetState};
 use ebb_protocol::api_token::TargetAccess;
 use serde::Deserialize;
 
 use super::sessions::ConsoleSession;
 use super::{renewals, responses};
+use crate::queries::logs::{LogSearch, ShownLog};
 use crate::routes::named_documents::{sources as source_routes, subscriptions as subscription_routes};
 use crate::routes::permitted::{ReadTargets, WriteTargets};
-use crate::routes::runs::{AttemptQuery, UnitsQuery};
+use crate::routes::runs::AttemptQuery;
 use crate::routes::target_history::HistoryQuery;
 use crate::routes::target_list::ListQuery;
 use crate::routes::{self, NoQuery, Path, Query};
@@ -207,37 +211,25 @@ pub(super) async fn run(
     query: HttpResult<Query<PageQuery>>,
 ) -> Response {
     let page = async {
-        let (path, Query(PageQuery { next_token, .. })) = (path?, query?);
-        let next_token = Some(next_token).filter(|token| !token.is_empty());
-        let run = routes::runs::get(path, session.permitted()?, Query(UnitsQuery { next_token }));
-        let Json(mut run) = Box::pin(run).await?;
+        let (Path(id), Query(PageQuery { next_token, .. })) = (path?, query?);
+        let server = session.permitted()?;
+        let mut run = Box::pin(routes::runs::find(&id, &server)).await?;
+        let (kind, name) = routes::runs::target(&id, &session.server).await?;
+        let counts = ebb_console::unit_counts(&run.units);
+        routes::runs::keep_page(&mut run, Some(next_token.as_str()).filter(|token| !token.is_empty()))?;
         if run.units.len() > UNITS {
             run.units.truncate(UNITS);
             run.next_token = run.units.last().map(|unit| unit.key.clone());
         }
-        Page::Ok(ebb_console::run(session.viewer(), &run))
+        let view = RunUnitsView { run: &run, target: (&kind, &name), counts: &counts, page_token: &next_token };
+        Page::Ok(ebb_console::run(session.viewer(), &view))
     };
     let page = page.await;
     session.respond(paths::ROOT, page)
 }
 
-/// The end of a log.
-struct LogEnd {
-    attempt: u32,
-    log: String,
-    state: String,
-}
-
-async fn log_end(session: &ConsoleSession, run: &str, query: AttemptQuery) -> HttpResult<LogEnd> {
-    let found = routes::runs::logs(Path(run.to_owned()), session.permitted()?, Query(query));
-    let ([(_, attempt), (_, bytes)], text) = Box::pin(found).await?;
-    let bytes = bytes.parse().unwrap_or(text.len());
-    let (log, state) = text.split_at_checked(bytes).unwrap_or((text.as_str(), ""));
-    let state = state.trim_start_matches('\n').to_owned();
-    Ok(LogEnd { attempt: attempt.parse().unwrap_or(1), log: log.to_owned(), state })
-}
-
-/// Shows the log of an attempt, or to an open page the lines after those that it has.
+/// Shows the log of an attempt, or to an open page the lines after those that it has. Without a log, shows the reason, and
+/// the log as soon as it exists.
 pub(super) async fn log(
     session: ConsoleSession,
     path: HttpResult<Path<String>>,
@@ -245,9 +237,27 @@ pub(super) async fn log(
 ) -> Response {
     let page = async {
         let (Path(run), Query(UnitQuery { unit, attempt, after })) = (path?, query?);
-        let query = AttemptQuery { unit: unit.clone(), attempt };
-        let LogEnd { attempt, log, state } = log_end(&session, &run, query).await?;
-        let view = UnitLogView { run: &run, unit: &unit, attempt, log: &log, state: &state, after: &after };
+        let server = session.permitted()?;
+        let query = AttemptQuery { unit, attempt };
+        let found = Box::pin(routes::runs::find_log(&run, &server, &query)).await?;
+        let AttemptQuery { unit, .. } = query;
+        let without = |attempt: Attempt, state: String| (attempt, ShownLog { log: String::new(), state });
+        let (Attempt(attempt), ShownLog { log, state }) = match found {
+            LogSearch::Found(attempt, found) => (attempt, found),
+            LogSearch::Missing(attempt, reason) => without(attempt, format!("There is no log: {reason}.")),
+            LogSearch::Unknown(reason) => return Err(HttpProblem::not_found(reason)),
+            LogSearch::NoResponse { attempt, cluster, reason } => {
+                let detail = routes::runs::no_response(&session.server, &unit, (&cluster, &reason)).await?;
+                // After a failure, an open page keeps the lines that it has.
+                if !after.is_empty() {
+                    return Err(routes::runs::relay_unavailable(detail));
+                }
+                without(attempt, detail)
+            }
+        };
+        let (kind, name) = routes::runs::target(&run, &session.server).await?;
+        let target = (kind.as_str(), name.as_str());
+        let view = UnitLogView { run: &run, target, unit: &unit, attempt, log: &log, state: &state, after: &after };
         Page::Ok(ebb_console::log(session.viewer(), &view))
     };
     let page = page.await;
@@ -262,8 +272,16 @@ pub(super) async fn log_text(
 ) -> Response {
     let text = async {
         let (Path(run), Query(UnitQuery { unit, attempt, .. })) = (path?, query?);
-        let LogEnd { log, .. } = log_end(&session, &run, AttemptQuery { unit, attempt }).await?;
-        HttpResult::Ok(ebb_console::log_text(&log))
+        let query = AttemptQuery { unit, attempt };
+        match Box::pin(routes::runs::find_log(&run, &session.permitted()?, &query)).await? {
+            LogSearch::Found(_, ShownLog { log, .. }) => Ok(ebb_console::log_text(&log)),
+            LogSearch::Missing(_, reason) => Err(HttpProblem::not_found(format!("there is no log: {reason}"))),
+            LogSearch::Unknown(reason) => Err(HttpProblem::not_found(reason)),
+            LogSearch::NoResponse { cluster, reason, .. } => {
+                let detail = routes::runs::no_response(&session.server, &query.unit, (&cluster, &reason)).await?;
+                Err(routes::runs::relay_unavailable(detail))
+            }
+        }
     };
     match text.await {
         Ok(text) => ([(header::CONTENT_DISPOSITION, "attachment; filename=\"log.txt\"")], text).into_response(),
@@ -281,7 +299,8 @@ pub(super) async fn rendering(
         let (path, Query(UnitQuery { unit, attempt, .. })) = (path?, query?);
         let found = routes::runs::rendered(path, session.permitted()?, Query(AttemptQuery { unit, attempt }));
         let Json(rendering) = Box::pin(found).await?;
-        Page::Ok(ebb_console::rendering(session.viewer(), &rendering))
+        let (kind, name) = routes::runs::target(&rendering.run, &session.server).await?;
+        Page::Ok(ebb_console::rendering(session.viewer(), (&kind, &name), &rendering))
     };
     let page = page.await;
     session.respond(paths::ROOT, page)

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use ebb_engine::follow::in_flight;
-use ebb_engine::{Attempt, Millis, Unit};
+use ebb_engine::{Attempt, Millis, RunPhase, RunView, Unit, UnitProgress};
 use ebb_protocol::id::RunId;
 use ebb_protocol::relay::TaskState;
 use futures::stream::{self, StreamExt as _};
@@ -28,9 +28,13 @@ pub struct ShownLog {
 /// The result of a search for a log.
 pub enum LogSearch {
     Found(Attempt, ShownLog),
-    Missing,
+    /// The attempt has no log. The reason is for people.
+    Missing(Attempt, &'static str),
+    /// The run, the unit or the attempt does not exist. The reason is for people.
+    Unknown(String),
     /// The attempt may run, and the relay of this cluster did not return its log.
     NoResponse {
+        attempt: Attempt,
         cluster: String,
         /// For people.
         reason: String,
@@ -40,10 +44,18 @@ pub enum LogSearch {
 /// Returns the tail of a unit's log and its attempt: from the bucket, or from the relay while the unit runs. Without
 /// `attempt`, returns the log of the last attempt that has one.
 pub async fn log(env: &Env, id: &RunId, key: &str, attempt: Option<u32>) -> FlowResult<LogSearch> {
-    let Some(run) = Run::load(env, id).await? else { return Ok(LogSearch::Missing) };
-    let Some((unit, _)) = run.find_unit(key) else { return Ok(LogSearch::Missing) };
+    let Some(run) = Run::load(env, id).await? else {
+        return Ok(LogSearch::Unknown(format!("run {id} does not exist")));
+    };
+    let Some((unit, _)) = run.find_unit(key) else {
+        return Ok(LogSearch::Unknown(format!("run {id} has no unit {key}")));
+    };
     let view = run.read_view(env).await?;
     let last = loaded_run::attempt(&view, unit);
+    if let Some(wanted) = attempt.filter(|wanted| !(1..=last.0).contains(wanted)) {
+        let text = format!("{key} has no attempt {wanted}; its last attempt is {}", last.0);
+        return Ok(LogSearch::Unknown(text));
+    }
     let attempts: Vec<Attempt> = match attempt {
         Some(attempt) => vec![Attempt(attempt)],
         None => (1..=last.0).rev().map(Attempt).collect(),
@@ -58,10 +70,25 @@ pub async fn log(env: &Env, id: &RunId, key: &str, attempt: Option<u32>) -> Flow
     Ok(match no_response {
         // The log of an attempt that has ended is in the bucket, if it has one.
         Some((attempt, reason)) if in_flight(run.graph(), &view).contains(&(unit, attempt)) => {
-            LogSearch::NoResponse { cluster: live::cluster_of(env, &run, unit), reason }
+            LogSearch::NoResponse { attempt, cluster: live::cluster_of(env, &run, unit), reason }
         }
-        _ => LogSearch::Missing,
+        _ => {
+            let attempt = attempt.map_or(last, Attempt);
+            LogSearch::Missing(attempt, absence(&run, &view, unit, attempt))
+        }
     })
+}
+
+/// Returns the reason why an attempt has no log.
+fn absence(run: &Run, view: &RunView, unit: Unit, attempt: Attempt) -> &'static str {
+    if view.status(unit) != UnitProgress::Open(attempt) {
+        return "the attempt has ended without one";
+    }
+    match view.root().map(|root| root.phase) {
+        Some(RunPhase::Closed) => "the run has ended without a result of the unit",
+        _ if in_flight(run.graph(), view).contains(&(unit, attempt)) => "the unit has written nothing yet",
+        _ => "the unit has not started",
+    }
 }
 
 /// Returns the log of an attempt, if it has one. Stores the error of a relay that does not return the log of the last

@@ -13,7 +13,7 @@ use super::{Path, Query};
 use crate::queries::logs::{self, LogSearch, ShownLog};
 use crate::queries::rendered::{self, RenderingSearch};
 use crate::queries::{clusters, runs};
-use crate::{HttpProblem, HttpResult};
+use crate::{HttpProblem, HttpResult, ServerState};
 
 /// The response header with the attempt of a log.
 const ATTEMPT: &str = "ebb-attempt";
@@ -45,17 +45,41 @@ pub(crate) async fn get(
     server: Permitted<ReadTargets>,
     Query(query): Query<UnitsQuery>,
 ) -> HttpResult<Json<RunDetail>> {
-    let id = parse(&run)?;
+    let mut found = Box::pin(find(&run, &server)).await?;
+    keep_page(&mut found, query.next_token.as_deref())?;
+    Ok(Json(found))
+}
+
+/// Returns a run that the caller may read with all its units.
+///
+/// # Errors
+/// Returns 404 for another run.
+pub(crate) async fn find(run: &str, server: &Permitted<ReadTargets>) -> HttpResult<RunDetail> {
+    let id = parse(run)?;
     server.check_run(&id).await?;
     let found = runs::get(&server.env, &id).await?;
-    let mut found = found.ok_or_else(|| HttpProblem::not_found(format!("run {run} does not exist")))?;
-    let token = query.next_token.as_deref();
-    runs::page(&mut found, token, limits::API_RESPONSE).ok_or_else(|| {
+    found.ok_or_else(|| HttpProblem::not_found(format!("run {run} does not exist")))
+}
+
+/// Keeps the units of the page with this token.
+///
+/// # Errors
+/// Returns 400 for another token.
+pub(crate) fn keep_page(run: &mut RunDetail, token: Option<&str>) -> HttpResult<()> {
+    let found = runs::page(run, token, limits::API_RESPONSE);
+    found.map(|_| ()).ok_or_else(|| {
         let token = token.unwrap_or_default();
-        let text = format!("{token:?} is not the `nextToken` of a page of run {run}");
+        let text = format!("{token:?} is not the `nextToken` of a page of run {}", run.id);
         HttpProblem::new(StatusCode::BAD_REQUEST, "invalid-next-token", text)
-    })?;
-    Ok(Json(found))
+    })
+}
+
+/// Returns the kind and the name of the target of a run. It does not check the access of a caller.
+pub(crate) async fn target(run: &str, server: &ServerState) -> HttpResult<(String, String)> {
+    let facts = server.env.facts(&parse(run)?).await?;
+    let facts = facts.ok_or_else(|| HttpProblem::not_found(format!("run {run} does not exist")))?;
+    let key = facts.target_key();
+    Ok((key.kind.to_owned(), key.name.to_owned()))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -84,9 +108,7 @@ pub(crate) async fn logs(
     server: Permitted<ReadTargets>,
     Query(query): Query<AttemptQuery>,
 ) -> HttpResult<([(&'static str, String); 2], String)> {
-    let id = parse(&run)?;
-    server.check_run(&id).await?;
-    match logs::log(&server.env, &id, &query.unit, query.attempt).await? {
+    match Box::pin(find_log(&run, &server, &query)).await? {
         LogSearch::Found(attempt, ShownLog { mut log, state }) => {
             let headers = [(ATTEMPT, attempt.0.to_string()), (LOG_BYTES, log.len().to_string())];
             if !log.is_empty() && !log.ends_with('\n') && !state.is_empty() {
@@ -94,21 +116,50 @@ pub(crate) async fn logs(
             }
             Ok((headers, log + &state))
         }
-        LogSearch::Missing => Err(HttpProblem::not_found(format!("run {run} has no log of {}", query.unit))),
-        LogSearch::NoResponse { cluster, reason } => {
-            let store = server.store.as_ref();
-            let denied = clusters::denied(&server.env, store, &cluster).await?;
-            let known = clusters::outages(store).await?.remove(&cluster);
-            let since = known.map(|outage| format!(" since {}", outage.since)).unwrap_or_default();
-            let detail = format!(
-                "the log of {} cannot be read now: the relay of cluster {cluster} does not respond{since}: {}; `ebb \
-                 cluster list` shows its health, and the log is there again as soon as it responds",
-                query.unit,
-                denied.unwrap_or_else(|| limits::message(&reason))
-            );
-            Err(HttpProblem::new(StatusCode::SERVICE_UNAVAILABLE, "relay-unavailable", detail))
+        LogSearch::Missing(_, reason) => {
+            Err(HttpProblem::not_found(format!("run {run} has no log of {}: {reason}", query.unit)))
+        }
+        LogSearch::Unknown(reason) => Err(HttpProblem::not_found(reason)),
+        LogSearch::NoResponse { cluster, reason, .. } => {
+            Err(relay_unavailable(no_response(&server, &query.unit, (&cluster, &reason)).await?))
         }
     }
+}
+
+/// Searches the log of a unit of a run that the caller may read.
+///
+/// # Errors
+/// Returns 404 for another run.
+pub(crate) async fn find_log(
+    run: &str,
+    server: &Permitted<ReadTargets>,
+    query: &AttemptQuery,
+) -> HttpResult<LogSearch> {
+    let id = parse(run)?;
+    server.check_run(&id).await?;
+    Ok(logs::log(&server.env, &id, &query.unit, query.attempt).await?)
+}
+
+/// Returns a sentence about the log of a unit whose relay does not respond. `reason` is that of the relay.
+pub(crate) async fn no_response(
+    server: &ServerState,
+    unit: &str,
+    (cluster, reason): (&str, &str),
+) -> HttpResult<String> {
+    let store = server.store.as_ref();
+    let denied = clusters::denied(&server.env, store, cluster).await?;
+    let known = clusters::outages(store).await?.remove(cluster);
+    let since = known.map(|outage| format!(" since {}", outage.since)).unwrap_or_default();
+    Ok(format!(
+        "the log of {unit} cannot be read now: the relay of cluster {cluster} does not respond{since}: {}; `ebb cluster \
+         list` shows its health, and the log is there again as soon as it responds",
+        denied.unwrap_or_else(|| limits::message(reason))
+    ))
+}
+
+/// Returns the problem of a log whose relay does not respond.
+pub(crate) fn relay_unavailable(detail: String) -> HttpProblem {
+    HttpProblem::new(StatusCode::SERVICE_UNAVAILABLE, "relay-unavailable", detail)
 }
 
 /// Returns what a unit was rendered to: its manifests, request or inputs, with `<sensitive>` for sensitive values.
