@@ -1,7 +1,7 @@
 // Open pages that renew themselves, and the memory of their tab.
 
 import assert from "node:assert/strict";
-import { Reader, until } from "./browser.mjs";
+import { Reader, SCREENS, until } from "./browser.mjs";
 import { chains, create } from "./seed.mjs";
 
 /** Maximum growth of the memory of a tab after the first quarter, in bytes. */
@@ -38,15 +38,22 @@ export async function renewals(browser, server) {
     await timed("a failure in the list of what waits", () => create(server, "live-2", "failed"), has("main", "sandbox/live-2"));
     server.set("live-log", "hold");
     const { runs } = await create(server, "live-log", "starting");
-    // Before the script starts, its log has no page.
-    const path = `/console/runs/${runs[0].id}/log?unit=note%2Fwrite`;
-    await until("the log has a page", async () => (await reader.goto(path)).ok());
-    reader.trouble.length = 0;
-    const log = () => reader.page.locator(".listing").innerText().catch(() => "");
+    const path = (unit) => `/console/runs/${runs[0].id}/log?unit=note%2F${unit}`;
+    const box = reader.page.locator(".listing");
+    const log = () => box.innerText().catch(() => "");
+    const { viewport } = SCREENS.light;
+    // The first lines fit into the box.
+    await reader.page.setViewportSize({ ...viewport, height: 240 });
+    await reader.goto(path("write"));
     await until("the first lines of a log", async () => (await log()).includes("waiting"));
     const { length } = await log();
     await timed("new lines of a log", async () => {}, async () => (await log()).length > length);
-    server.set("live-log");
+    const isAtEnd = (box) => box.scrollTop > 0 && box.scrollTop + box.clientHeight >= box.scrollHeight - 4;
+    await timed("the end of a log that has become longer than its box", async () => {}, () => box.evaluate(isAtEnd));
+    await reader.page.setViewportSize(viewport);
+    await reader.goto(path("index"));
+    assert.match(await reader.page.locator("main").innerText(), /There is no log: the unit has not started/);
+    await timed("a log that begins", async () => server.set("live-log"), async () => (await log()).includes("indexed"));
     // A reader who has written in a field keeps what was written.
     await reader.goto("/console");
     await reader.page.getByLabel("Text", { exact: true }).fill("typed");

@@ -12,7 +12,8 @@ function remember() {
   const scrolled = [...main.querySelectorAll(".wide, .listing")].map((box) => [
     box.scrollLeft,
     box.scrollTop,
-    box.scrollTop > 0 && box.scrollTop + box.clientHeight >= box.scrollHeight - 4,
+    // A log that still fits into its box is at its end, too.
+    (box.scrollTop > 0 || box.matches("[data-mark]")) && box.scrollTop + box.clientHeight >= box.scrollHeight - 4,
   ]);
   const focusable = [...main.querySelectorAll("a, button, summary, [tabindex]")];
   const position = focusable.indexOf(document.activeElement);
