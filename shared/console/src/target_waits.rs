@@ -1,6 +1,6 @@
 //! Who waits for whom, since when, and until what.
 
-use ebb_protocol::api::{AwaitedParty, TargetWait};
+use ebb_protocol::api::{AwaitedParty, TargetWait, WaitingParty};
 use ebb_protocol::limits;
 use maud::{Markup, html};
 
@@ -19,6 +19,7 @@ pub(crate) fn section(waits: &[TargetWait]) -> Markup {
 pub(crate) fn waiter(wait: &TargetWait) -> Markup {
     html! {
         (texts::word(&wait.waiter))
+        @if wait.waiter == WaitingParty::Update { " to generation" }
         @if let Some(name) = &wait.waiter_name { " " code { (limits::printable(name)) } }
     }
 }

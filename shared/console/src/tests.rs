@@ -469,20 +469,28 @@ fn the_timeline_has_earlier_attempts() {
 /// Who waits for what, since when and until what, has columns.
 #[test]
 fn the_waiting_page_shows_who_waits() {
+    use ebb_protocol::api::{AwaitedParty, TargetState, WaitingParty};
+
     let mut info = detail("db", 0).info;
-    info.phase = ebb_protocol::api::TargetState::Updating;
-    let infos = [info];
-    let view = WaitingView {
-        targets: &infos,
-        is_partial: false,
-        outages: &[],
-        sources: None,
-        subscriptions: None,
-        since: "7",
-    };
-    let page = waiting(VIEWER, &view);
-    let row = "<td>update <code>db</code></td><td>units of db: db</td><td><time datetime=\"2026-11-21T09:10:02.123Z\">";
-    assert!(page.contains(row), "{page}");
+    info.waits.push(info.waits[0].clone());
+    info.waits[1].waiter = WaitingParty::Target;
+    info.waits[1].awaits = AwaitedParty::Operator;
+    let row = "<td>units of db: db</td><td><time datetime=\"2026-11-21T09:10:02.123Z\">";
+    let update = format!("<td>update to generation <code>db</code></td>{row}");
+    for phase in [TargetState::Updating, TargetState::Stuck, TargetState::Failed] {
+        info.phase = phase;
+        let view = WaitingView {
+            targets: std::slice::from_ref(&info),
+            is_partial: false,
+            outages: &[],
+            sources: None,
+            subscriptions: None,
+            since: "7",
+        };
+        let page = waiting(VIEWER, &view);
+        assert_eq!(page.matches(&update).count(), 1, "{phase:?}: {page}");
+        assert!(!page.contains("<td>target <code>db</code></td>"), "{phase:?}: {page}");
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Everything that is stuck, failed or waits.
 
-use ebb_protocol::api::{RelayOutage, SourceInfo, SubscriptionInfo, TargetInfo, TargetState, TargetWait};
+use ebb_protocol::api::{AwaitedParty, RelayOutage, SourceInfo, SubscriptionInfo, TargetInfo, TargetState, TargetWait};
 use ebb_protocol::limits;
 use maud::{Markup, html};
 
@@ -28,12 +28,6 @@ pub fn waiting(viewer: ConsoleViewer<'_>, view: &WaitingView<'_>) -> String {
     let of = |phase: TargetState| -> Vec<&TargetInfo> {
         view.targets.iter().filter(|target| target.phase == phase).collect()
     };
-    let others: Vec<&TargetInfo> = view
-        .targets
-        .iter()
-        .filter(|target| !matches!(target.phase, TargetState::Stuck | TargetState::Failed))
-        .filter(|target| !target.waits.is_empty())
-        .collect();
     let sources = view.sources.map(|sources| {
         let rejecting: Vec<SourceInfo> = sources.iter().filter(|source| source.rejected.is_some()).cloned().collect();
         source_pages::list(&rejecting)
@@ -50,7 +44,7 @@ pub fn waiting(viewer: ConsoleViewer<'_>, view: &WaitingView<'_>) -> String {
         (target_list::outages(view.outages))
         (frame::section("Stuck", &targets("Stuck", &of(TargetState::Stuck))))
         (frame::section("Failed", &targets("Failed", &of(TargetState::Failed))))
-        (frame::section("Waiting", &waits(&others)))
+        (frame::section("Waiting", &waits(view.targets)))
         @if view.is_partial { p { "More targets exist than this page reads: use the filters of the list." } }
         @if let Some(sources) = &sources { (frame::section("Sources with rejected events", sources)) }
         @if let Some(subscriptions) = &subscriptions { (frame::section("Subscriptions", subscriptions)) }
@@ -75,11 +69,12 @@ fn targets(label: &str, targets: &[&TargetInfo]) -> Markup {
     frame::table(label, &["Name", "Since", "Owner", "Waits or failed"], &rows)
 }
 
-/// Returns who waits for whom, one row for each wait.
-fn waits(targets: &[&TargetInfo]) -> Markup {
+/// Returns who waits for whom, one row for each wait. A target that waits for an operator is among the stuck ones already.
+fn waits(targets: &[TargetInfo]) -> Markup {
     let mut rows: Vec<Markup> = Vec::new();
     for target in targets {
-        rows.extend(target.waits.iter().map(|wait| wait_row(target, wait)));
+        let waits = target.waits.iter().filter(|wait| wait.awaits != AwaitedParty::Operator);
+        rows.extend(waits.map(|wait| wait_row(target, wait)));
     }
     let heads = [&["Name", "Owner"][..], &target_waits::HEADS].concat();
     frame::table("Waiting", &heads, &rows)
