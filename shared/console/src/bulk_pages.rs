@@ -11,6 +11,8 @@ use crate::{confirmations, paths};
 pub(crate) const TARGET: &str = "target";
 /// The name of the field with the action.
 pub(crate) const ACTION: &str = "action";
+/// The name of the field with the path of the page of the list that has the targets.
+pub(crate) const BACK: &str = "back";
 /// Maximum units that a consequence names.
 const MAX_NAMED: usize = 5;
 
@@ -88,7 +90,7 @@ pub fn bulk_consequences(
                 return Err(reason.to_owned());
             }
             let mut text = match why.remaining.is_empty() {
-                true => "Nothing has been made yet.".to_owned(),
+                true => confirmations::NOTHING_TO_UNDO.to_owned(),
                 false => {
                     let units = named(why.remaining.iter().map(|effect| effect.unit.as_str()));
                     format!("What these units have made is undone: {units}.")
@@ -112,43 +114,53 @@ fn named<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
     if others > 0 { format!("{shown} and {others} more") } else { shown }
 }
 
-/// Returns the page that confirms an action on several targets. The form has those for which it is not refused.
-pub fn bulk_confirmation(viewer: ConsoleViewer<'_>, action: BulkAction, entries: &[BulkEntry]) -> String {
+/// Returns the page that confirms an action on several targets. The form has those for which it is not refused. `back` is the
+/// field of the form of the list.
+pub fn bulk_confirmation(viewer: ConsoleViewer<'_>, action: BulkAction, entries: &[BulkEntry], back: &str) -> String {
+    let back = paths::safe_next(back);
     let permitted: Vec<&BulkEntry> = entries.iter().filter(|(_, found)| found.is_ok()).collect();
     let refused: Vec<&BulkEntry> = entries.iter().filter(|(_, found)| found.is_err()).collect();
     let verb = action.verb();
-    let title = format!("{verb} {}", count(permitted.len()));
+    let title = match permitted.len() {
+        0 => format!("Nothing to {}", action.name()),
+        number => format!("{verb} {}", count(number)),
+    };
     let main = html! {
-        h1 { (title) "?" }
-        @if action == BulkAction::Delete {
-            p { "The teardown of each one begins. What its resources hold is lost, and no command brings it back." }
-        } @else {
-            p { "If the cause is still there, the units fail again." }
+        h1 { (title) @if !permitted.is_empty() { "?" } }
+        @if !permitted.is_empty() {
+            @if action == BulkAction::Delete {
+                p { "The teardown of each one begins. What its resources hold is lost, and no command brings it back." }
+            } @else {
+                p { "If the cause is still there, the units fail again." }
+            }
+            (table("Targets", "Consequences", &permitted))
         }
-        (table("Targets", "Consequences", &permitted))
         @if !refused.is_empty() { (frame::section("Left out", &table("Left out", "Reason", &refused))) }
         form.confirmation method="post" action=(paths::CONFIRMED) {
             (frame::form_token(viewer))
             @for (target, _) in &permitted {
                 input type="hidden" name=(TARGET) value=(value(&target.kind, &target.name, &target.uid));
             }
-            @if !permitted.is_empty() {
+            input type="hidden" name=(BACK) value=(back);
+            @if permitted.is_empty() {
+                a href=(back) { "Back" }
+            } @else {
                 button.dangerous[action == BulkAction::Delete] name=(ACTION) value=(action.name()) { (title) }
+                a href=(back) { "Cancel" }
             }
-            a href=(paths::ROOT) { "Cancel" }
         }
     };
     frame::page(viewer, paths::ROOT, &title, PageRenewal::Never, &main)
 }
 
-/// Returns the page with the outcome for each target.
-pub fn bulk_outcomes(viewer: ConsoleViewer<'_>, action: BulkAction, entries: &[BulkEntry]) -> String {
+/// Returns the page with the outcome for each target. `back` is the field of the form of the list.
+pub fn bulk_outcomes(viewer: ConsoleViewer<'_>, action: BulkAction, entries: &[BulkEntry], back: &str) -> String {
     let refused = entries.iter().filter(|(_, outcome)| outcome.is_err()).count();
     let title = format!("{}: {} of {} accepted", action.verb(), entries.len() - refused, count(entries.len()));
     let main = html! {
         h1 { (title) }
         (table("Targets", "Outcome", &entries.iter().collect::<Vec<_>>()))
-        p { a href=(paths::ROOT) { "All targets" } }
+        p { a href=(paths::safe_next(back)) { "Back to the list" } }
     };
     frame::page(viewer, paths::ROOT, &title, PageRenewal::Never, &main)
 }

@@ -8,6 +8,8 @@ use crate::paths;
 
 /// The name of the field with the instance that the caller has seen.
 const UID: &str = "uid";
+/// The consequence of the deletion of a target of which nothing remains.
+pub(crate) const NOTHING_TO_UNDO: &str = "No unit has made anything that has to be undone.";
 
 /// Returns the reason why the deletion of a target in this phase has no effect.
 pub(crate) fn no_deletion(phase: TargetState) -> Option<&'static str> {
@@ -35,7 +37,7 @@ pub fn delete_confirmation(viewer: ConsoleViewer<'_>, detail: &TargetDetail, why
         ul {
             li { "Its teardown begins. What its resources hold is lost, and no command brings it back." }
             @if why.remaining.is_empty() {
-                li { "Nothing has been made yet." }
+                li { (NOTHING_TO_UNDO) }
             } @else {
                 li { "What these units have made is undone: " (list(why.remaining.iter().map(|effect| effect.unit.as_str()))) "." }
             }

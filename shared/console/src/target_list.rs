@@ -114,6 +114,7 @@ pub fn targets(viewer: ConsoleViewer<'_>, view: &TargetListView<'_>) -> String {
             html! {
                 form method="post" action=(paths::SELECTION) {
                     (frame::form_token(viewer))
+                    input type="hidden" name=(bulk_pages::BACK) value=(page_path(view, ""));
                     (buttons(view, selection))
                     (frame::table("Targets", &heads, &rows))
                 }
@@ -167,9 +168,13 @@ fn previous_of_next(view: &TargetListView<'_>) -> String {
     kept.trim().to_owned()
 }
 
+/// Returns the path of the page. `select` is empty, or [`SELECT_ALL`].
+fn page_path(view: &TargetListView<'_>, select: &str) -> String {
+    view.filter.path(&view.filter.phase, (view.page_token, view.previous), select)
+}
+
 /// Returns the buttons for the selected rows. The first one is that of the key Enter.
 fn buttons(view: &TargetListView<'_>, selection: ListSelection<'_>) -> Markup {
-    let path = |select: &str| view.filter.path(&view.filter.phase, (view.page_token, view.previous), select);
     html! {
         p.selection {
             @for action in BulkAction::ALL {
@@ -178,9 +183,9 @@ fn buttons(view: &TargetListView<'_>, selection: ListSelection<'_>) -> Markup {
                 }
             }
             @if selection.is_all() {
-                a href=(path("")) { "Select none" }
+                a href=(page_path(view, "")) { "Select none" }
             } @else {
-                a href=(path(SELECT_ALL)) { "Select all shown" }
+                a href=(page_path(view, SELECT_ALL)) { "Select all shown" }
             }
         }
     }

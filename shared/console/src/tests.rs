@@ -227,8 +227,8 @@ fn pages(text: &str) -> Vec<(&'static str, String)> {
         ("target", target_page::target(viewer, actions, &target, &why, "stamp")),
         ("delete", delete_confirmation(viewer, &target, &why)),
         ("retry", retry_confirmation(viewer, &target, &why)),
-        ("bulk", bulk_confirmation(viewer, BulkAction::Delete, &entries_of_bulk)),
-        ("bulk outcomes", bulk_outcomes(viewer, BulkAction::Retry, &entries_of_bulk)),
+        ("bulk", bulk_confirmation(viewer, BulkAction::Delete, &entries_of_bulk, text)),
+        ("bulk outcomes", bulk_outcomes(viewer, BulkAction::Retry, &entries_of_bulk, text)),
         ("run", run(viewer, &run_view)),
         ("history", history(viewer, (text, text), &entries)),
         ("history entry", history_entry(viewer, (text, text), &entry)),
@@ -572,11 +572,19 @@ fn targets_are_selected_without_scripts() {
     let selected =
         |name: &str| SelectedTarget { kind: "sandbox".to_owned(), name: name.to_owned(), uid: "u".to_owned() };
     let entries = [(selected("a"), Ok("undone".to_owned())), (selected("b"), Err("not yours".to_owned()))];
-    let page = bulk_confirmation(VIEWER, BulkAction::Delete, &entries);
+    let back = "/console?q=db&nextToken=p";
+    assert!(some.contains("name=\"back\" value=\"/console?q=db&amp;nextToken=p\""), "{some}");
+    let leads_back = |page: &str, text: &str| page.contains(&format!("href=\"/console?q=db&amp;nextToken=p\">{text}"));
+    let page = bulk_confirmation(VIEWER, BulkAction::Delete, &entries, back);
+    assert!(leads_back(&page, "Cancel"), "{page}");
     assert!(page.contains("value=\"sandbox/a u\"") && !page.contains("value=\"sandbox/b u\""), "{page}");
     assert!(page.contains("Delete 1 target?") && page.contains("Refused: not yours"), "{page}");
-    let page = bulk_confirmation(VIEWER, BulkAction::Delete, &entries[1..]);
-    assert!(!page.contains("value=\"delete\"") && page.contains("Cancel"), "{page}");
-    let page = bulk_outcomes(VIEWER, BulkAction::Delete, &entries);
-    assert!(page.contains("Delete: 1 of 2 targets accepted"), "{page}");
+    let page = bulk_confirmation(VIEWER, BulkAction::Delete, &entries[1..], back);
+    assert!(!page.contains("value=\"delete\"") && page.contains("<h1>Nothing to delete</h1>"), "{page}");
+    assert!(leads_back(&page, "Back") && !page.contains("teardown of each one"), "{page}");
+    let page = bulk_outcomes(VIEWER, BulkAction::Delete, &entries, back);
+    assert!(page.contains("Delete: 1 of 2 targets accepted") && leads_back(&page, "Back to the list"), "{page}");
+    assert!(
+        bulk_outcomes(VIEWER, BulkAction::Delete, &entries, "https://evil.example").contains("href=\"/console\">Back")
+    );
 }

@@ -294,7 +294,7 @@ pub(crate) async fn selected_targets_are_changed_one_by_one() {
     let ann = Browser::signed_in(&harness, &token).await;
     let of_ann = ann.get("/console").await.field("form");
     let fields = [("form", of_ann.as_str()), ("action", "delete"), ("target", "sandbox/a a-uid")];
-    for (path, shown) in [(SELECTION, "Delete 0 targets?"), (CONFIRMED, "Delete: 0 of 1 target accepted")] {
+    for (path, shown) in [(SELECTION, "Nothing to delete"), (CONFIRMED, "Delete: 0 of 1 target accepted")] {
         let page = ann.post(path, Some(&own), &fields).await;
         assert!(page.is(200).body.contains(shown) && page.body.contains("belongs to"), "{page:?}");
     }

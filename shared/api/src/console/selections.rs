@@ -33,10 +33,10 @@ const LATEST: Millis = Millis(15_000);
 /// Shows the consequences of an action on the selected targets.
 pub(super) async fn confirm(session: ConsoleSession, headers: HeaderMap, body: Body) -> Response {
     let page = async {
-        let (action, targets) = selection(&session, &headers, body).await?;
+        let (action, targets, back) = selection(&session, &headers, body).await?;
         let reads = targets.into_iter().map(|target| consequences(&session, action, target));
         let entries: Vec<BulkEntry> = futures::stream::iter(reads).buffered(CONCURRENT).collect().await;
-        HttpResult::Ok(ebb_console::bulk_confirmation(session.viewer(), action, &entries))
+        HttpResult::Ok(ebb_console::bulk_confirmation(session.viewer(), action, &entries, &back))
     };
     let page = page.await;
     session.respond(paths::ROOT, page)
@@ -45,25 +45,25 @@ pub(super) async fn confirm(session: ConsoleSession, headers: HeaderMap, body: B
 /// Takes an action on the selected targets, and shows the outcome for each one.
 pub(super) async fn execute(session: ConsoleSession, headers: HeaderMap, body: Body) -> Response {
     let response = async {
-        let (action, targets) = selection(&session, &headers, body).await?;
+        let (action, targets, back) = selection(&session, &headers, body).await?;
         let begun = session.server.env.now();
         let requests = targets.into_iter().map(|target| outcome(&session, (action, begun), target));
         let outcomes: Vec<(BulkEntry, Option<RemainingWork>)> =
             futures::stream::iter(requests).buffered(CONCURRENT).collect().await;
         let (entries, works): (Vec<BulkEntry>, Vec<Option<RemainingWork>>) = outcomes.into_iter().unzip();
-        let page = ebb_console::bulk_outcomes(session.viewer(), action, &entries);
+        let page = ebb_console::bulk_outcomes(session.viewer(), action, &entries, &back);
         HttpResult::Ok((RemainingWork::joined(works.into_iter().flatten()), Html(page)).into_response())
     };
     let response = response.await;
     response.unwrap_or_else(|problem| responses::failure(Some(session.viewer()), paths::ROOT, problem))
 }
 
-/// Returns the action and the targets of a form, each instance once.
+/// Returns the action and the targets of a form, each instance once, and the page of the list that had them.
 async fn selection(
     session: &ConsoleSession,
     headers: &HeaderMap,
     body: Body,
-) -> HttpResult<(BulkAction, BTreeSet<SelectedTarget>)> {
+) -> HttpResult<(BulkAction, BTreeSet<SelectedTarget>, String)> {
     let invalid = |detail: String| HttpProblem::new(StatusCode::BAD_REQUEST, "invalid-query", detail);
     let fields: FormFields = session.form_within(headers, body, MAX_FORM).await?;
     session.permitted::<WriteTargets>()?;
@@ -78,7 +78,7 @@ async fn selection(
         Some(targets) if targets.len() > MAX_SELECTED => {
             Err(invalid(format!("{} targets are selected, at most {MAX_SELECTED} are allowed", targets.len())))
         }
-        Some(targets) => Ok((action, targets)),
+        Some(targets) => Ok((action, targets, fields.get("back").to_owned())),
     }
 }
 
