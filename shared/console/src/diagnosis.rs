@@ -32,8 +32,11 @@ pub(crate) fn diagnosis(why: &TargetDiagnosis) -> Markup {
             @if !others.is_empty() {
                 h3 { "Also failed" }
                 ul {
-                    @for FailedUnit { unit, attempt_in_series, reason, .. } in others {
-                        li { (unit) ", attempt " (attempt_in_series) ": " (texts::reason(reason)) }
+                    @for FailedUnit { unit, attempt, attempt_in_series, reason, .. } in others {
+                        li {
+                            (unit) ", attempt " (attempt_in_series) (texts::in_all(*attempt, *attempt_in_series)) ": "
+                            (texts::reason(reason))
+                        }
                     }
                 }
             }
@@ -71,7 +74,10 @@ fn root_cause(cause: &RootCause) -> Markup {
         })
         .collect();
     html! {
-        h3 { "First cause: " (cause.unit) ", attempt " (cause.attempt_in_series) }
+        h3 {
+            "First cause: " (cause.unit) ", attempt " (cause.attempt_in_series)
+            (texts::in_all(cause.attempt, cause.attempt_in_series))
+        }
         p { (texts::reason(&cause.reason)) }
         p { "At " (cause.file) ", line " (cause.line) ". " a href=(paths::rendering(&cause.run, &cause.unit, Some(cause.attempt))) { "Request" } }
         @if let Some(evidence) = &cause.evidence { (request(evidence)) }

@@ -95,14 +95,17 @@ pub fn log(viewer: ConsoleViewer<'_>, view: &UnitLogView<'_>) -> String {
 
 /// Returns the page with the manifests, the request or the inputs of a unit.
 pub fn rendering(viewer: ConsoleViewer<'_>, target: (&str, &str), rendering: &UnitRendering) -> String {
-    let UnitRendering { run, unit, attempt, .. } = rendering;
-    let text = serde_json::to_string_pretty(rendering).unwrap_or_default();
+    let UnitRendering { run, unit, attempt, script, .. } = rendering;
+    // In JSON, a script would be one line.
+    let rest = UnitRendering { script: None, ..rendering.clone() };
+    let text = serde_json::to_string_pretty(&rest).unwrap_or_default();
     let main = html! {
         h1 { "Request of " (unit) ", attempt " (attempt) }
         (attempts(*attempt, |number| paths::rendering(run, unit, Some(number))))
         (run_pages::place(run, target))
         @if let Some(reason) = &rendering.skipped { p { "Skipped: " (reason) } }
         (texts::listing("Request", &texts::plain_log(&text)))
+        @if let Some(script) = script { (frame::section("Script", &texts::listing("Script", &texts::plain_log(script)))) }
     };
     frame::page(viewer, paths::ROOT, &format!("Request of {unit}"), PageRenewal::Never, &main)
 }

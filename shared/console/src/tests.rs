@@ -152,7 +152,7 @@ fn pages(text: &str) -> Vec<(&'static str, String)> {
     });
     let cluster: ClusterDetail = serde_json::from_value(cluster_value).unwrap();
     let rendering_value = json!({
-        "run": "k3-1-pre-start", "unit": text, "kind": "webhook", "attempt": 2, "skipped": text,
+        "run": "k3-1-pre-start", "unit": text, "kind": "webhook", "attempt": 2, "skipped": text, "script": text,
         "request": {"method": text, "url": text, "headers": {text: text}, "body": {text: text}},
     });
     let rendered: UnitRendering = serde_json::from_value(rendering_value).unwrap();
@@ -464,6 +464,34 @@ fn the_timeline_has_earlier_attempts() {
     let attempts = &mut of_run.units[2].earlier_attempts;
     attempts.resize(20, attempts[0].clone());
     assert_eq!(page_of(&of_run).matches("earlier attempt").count(), 3);
+}
+
+/// After a retry, the number of an attempt in its series differs from that of its log.
+#[test]
+fn attempts_after_a_retry_have_both_numbers() {
+    let mut target = detail("db", 3);
+    let unit = &mut target.runs[0].units[2];
+    (unit.attempt, unit.attempt_in_series, unit.earlier_attempts[0].attempt) = (22, 2, 21);
+    let mut why = why("db");
+    let cause = why.cause.as_mut().unwrap();
+    (cause.attempt, cause.attempt_in_series, why.failed[0].attempt) = (22, 2, 4);
+    let page = target_page::target(VIEWER, TargetActions::default(), &target, &why, "stamp");
+    for text in [
+        "<td>2 of 3, 22 in all</td>",
+        "<td>1 of 3, 21 in all</td>",
+        "attempt 2, 22 in all</h3>",
+        "attempt 1, 4 in all: ",
+    ] {
+        assert!(page.contains(text), "{text}: {page}");
+    }
+}
+
+/// The lines of a script stay lines.
+#[test]
+fn a_rendered_script_is_readable() {
+    let value = json!({"run": "r", "unit": "a/b", "kind": "pod", "attempt": 1, "script": "#!/bin/sh\necho \"<b>\"\n"});
+    let page = rendering(VIEWER, ("sandbox", "a"), &serde_json::from_value(value).unwrap());
+    assert!(page.contains("#!/bin/sh\necho &quot;&lt;b&gt;&quot;\n</pre>") && !page.contains("\\n"), "{page}");
 }
 
 /// Who waits for what, since when and until what, has columns.

@@ -48,6 +48,12 @@ pub(crate) fn reason(reason: &FailureReason) -> String {
     }
 }
 
+/// Returns the number of an attempt among all of its unit, which its log and its request have, if the unit was retried by an
+/// operator before.
+pub(crate) fn in_all(attempt: u32, in_series: u32) -> Markup {
+    html! { @if attempt != in_series { ", " (attempt) " in all" } }
+}
+
 /// Returns what an object waits for, and who ends the wait.
 pub(crate) fn wait(UnitWait { object, message, since, fails_at, resolves, .. }: &UnitWait) -> Markup {
     html! {
