@@ -25,15 +25,32 @@ pub fn sign_in(next: &str, issuers: &[&str], problem: Option<&str>) -> String {
     frame::bare_page("Sign in", &main)
 }
 
+/// A failed request.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FailureView<'a> {
+    pub title: &'a str,
+    /// The reason, for people.
+    pub detail: &'a str,
+    /// The path of the page to which the failed action belongs.
+    pub back: Option<&'a str>,
+    /// True if the same request for a page can succeed later.
+    pub is_temporary: bool,
+}
+
 /// Returns the page of a failed request. Without a viewer it has no navigation. `section` is as for each page.
-pub fn failure(viewer: Option<ConsoleViewer<'_>>, section: &str, title: &str, detail: &str) -> String {
+pub fn failure(viewer: Option<ConsoleViewer<'_>>, section: &str, view: FailureView<'_>) -> String {
+    let FailureView { title, detail, back, is_temporary } = view;
     let main: Markup = html! {
         h1 { (title) }
         @for line in detail.lines() { p { (line) } }
-        p { a href=(paths::ROOT) { "Start page" } }
+        p {
+            @if let Some(back) = back { a.action href=(back) { "Back" } " " }
+            a href=(paths::ROOT) { "Start page" }
+        }
     };
+    let renewal = if is_temporary { PageRenewal::Every(15) } else { PageRenewal::Never };
     match viewer {
-        Some(viewer) => frame::page(viewer, section, title, PageRenewal::Never, &main),
+        Some(viewer) => frame::page(viewer, section, title, renewal, &main),
         None => frame::bare_page(title, &main),
     }
 }

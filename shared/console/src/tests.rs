@@ -221,8 +221,14 @@ fn pages(text: &str) -> Vec<(&'static str, String)> {
     let entries_of_bulk = [(selected.clone(), consequences), (selected, Err(text.to_owned()))];
     vec![
         ("sign-in", sign_in(text, &[text], Some(text))),
-        ("failure", failure(Some(viewer), paths::ROOT, text, text)),
-        ("bare failure", failure(None, paths::ROOT, text, text)),
+        (
+            "failure",
+            failure(Some(viewer), paths::ROOT, FailureView { title: text, detail: text, ..FailureView::default() }),
+        ),
+        (
+            "bare failure",
+            failure(None, paths::ROOT, FailureView { title: text, detail: text, ..FailureView::default() }),
+        ),
         ("targets", targets(viewer, &list)),
         ("target", target_page::target(viewer, actions, &target, &why, "stamp")),
         ("delete", delete_confirmation(viewer, &target, &why)),
@@ -377,10 +383,22 @@ fn a_large_run_is_collapsed() {
 #[test]
 fn the_navigation_has_the_sections_of_the_caller() {
     let viewer = ConsoleViewer { hidden: &[paths::ROOT, paths::WAITING, paths::CLUSTERS], ..VIEWER };
-    let page = failure(Some(viewer), paths::PLUGINS, "x", "y");
+    let view = FailureView { title: "x", detail: "y", ..FailureView::default() };
+    let page = failure(Some(viewer), paths::PLUGINS, view);
     let (nav, _) = page.split_once("</nav>").unwrap();
     assert!(nav.contains("Plugins") && !nav.contains("Targets") && !nav.contains("Clusters"), "{nav}");
     assert_eq!((viewer.start_page(), VIEWER.start_page()), (Some(paths::PLUGINS), Some(paths::ROOT)));
+}
+
+/// A failure that can end is asked for again, and one of an action leads back.
+#[test]
+fn a_failure_says_how_it_goes_on() {
+    let view = FailureView { title: "x", detail: "y", ..FailureView::default() };
+    let page = failure(Some(VIEWER), paths::ROOT, view);
+    assert!(!page.contains("data-renew-seconds") && !page.contains("Back"), "{page}");
+    let view = FailureView { back: Some("/console/a"), is_temporary: true, ..view };
+    let page = failure(Some(VIEWER), paths::ROOT, view);
+    assert!(page.contains("data-renew-seconds=\"15\"") && page.contains("href=\"/console/a\">Back"), "{page}");
 }
 
 /// An action is offered, and confirmed, only in a phase in which it has an effect.

@@ -252,6 +252,9 @@ pub(crate) async fn actions_need_their_scope() {
     let retried = operator.post("/console/targets/sandbox/a/retry", Some(&own), &fields).await;
     retried.leads_to("/console/targets/sandbox/a");
     harness.phase("a", TargetState::Ready).await;
+    let stale = operator.post("/console/targets/sandbox/a/retry", Some(&own), &fields).await;
+    assert!(stale.is(409).body.contains("href=\"/console/targets/sandbox/a\">Back"), "{stale:?}");
+    assert!(!stale.body.contains("data-renew-seconds"), "{stale:?}");
 }
 
 /// An action on several targets is confirmed, and covers the instances that the page has shown.
@@ -637,6 +640,11 @@ postStop:
             (page.status == 200 && page.body.contains(&format!("There is no log: {reason}."))).then_some(())
         })
         .await;
+    }
+    // A request that cannot be rendered yet is asked for again, and one that will never be there is not.
+    for (unit, status) in [("seed", 409), ("none", 404)] {
+        let page = browser.get(&log("a", unit).replace("/log?", "/rendered?")).await;
+        assert_eq!(page.is(status).body.contains("data-renew-seconds=\"15\""), status == 409, "{page:?}");
     }
     harness.receiver.always("POST /make", 500);
     harness.create("b", "log").await;

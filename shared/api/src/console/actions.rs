@@ -23,6 +23,11 @@ const UID: &str = "uid";
 /// Kind and name of a target.
 type TargetPath = Path<(String, String)>;
 
+/// Returns the path of the page of the target, if the path of the request names one.
+fn page_of(path: &HttpResult<TargetPath>) -> Option<String> {
+    path.as_ref().ok().map(|Path((kind, name))| paths::target(kind, name))
+}
+
 /// Returns what a page of a consequence shows, to a caller who may take the action.
 async fn seen(session: &ConsoleSession, path: HttpResult<TargetPath>) -> HttpResult<(TargetDetail, TargetDiagnosis)> {
     let Path((kind, name)) = path?;
@@ -71,6 +76,7 @@ pub(super) async fn delete(
     headers: HeaderMap,
     body: Body,
 ) -> Response {
+    let back = page_of(&path);
     let deleted = async {
         let SelectedTarget { kind, name, uid } = confirmed(&session, path, (&headers, body)).await?;
         let page = paths::target(&kind, &name);
@@ -79,7 +85,7 @@ pub(super) async fn delete(
         let (_, rest, _) = Box::pin(request).await?;
         HttpResult::Ok((rest, Redirect::to(&page)).into_response())
     };
-    deleted.await.unwrap_or_else(|problem| responses::failure(Some(session.viewer()), paths::ROOT, problem))
+    deleted.await.unwrap_or_else(|problem| responses::failed_action(session.viewer(), back.as_deref(), problem))
 }
 
 /// Retries the failed units of a target.
@@ -89,6 +95,7 @@ pub(super) async fn retry(
     headers: HeaderMap,
     body: Body,
 ) -> Response {
+    let back = page_of(&path);
     let retried = async {
         let SelectedTarget { kind, name, uid } = confirmed(&session, path, (&headers, body)).await?;
         let (server, key) = (session.permitted::<WriteTargets>()?, TargetKey::new(&kind, &name));
@@ -96,5 +103,5 @@ pub(super) async fn retry(
         Box::pin(routes::targets::retry_units(&server, key, Some(&uid))).await?;
         HttpResult::Ok(Redirect::to(&paths::target(&kind, &name)).into_response())
     };
-    retried.await.unwrap_or_else(|problem| responses::failure(Some(session.viewer()), paths::ROOT, problem))
+    retried.await.unwrap_or_else(|problem| responses::failed_action(session.viewer(), back.as_deref(), problem))
 }

@@ -54,7 +54,7 @@ pub(super) async fn target(known: KnownSession, path: HttpResult<Path<(String, S
     let page = async { render(&session, path?.0).await };
     match page.await {
         Ok((stamp, html)) => session.respond_stamped(&stamp, html),
-        Err(problem) => responses::failure(Some(session.viewer()), paths::ROOT, problem),
+        Err(problem) => responses::failed_page(session.viewer(), paths::ROOT, problem),
     }
 }
 

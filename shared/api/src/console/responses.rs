@@ -4,7 +4,7 @@ use axum::extract::Path;
 use axum::http::header::{self, HeaderName};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{Html, IntoResponse, Redirect, Response};
-use ebb_console::{ConsoleViewer, assets, paths};
+use ebb_console::{ConsoleViewer, FailureView, assets, paths};
 use ebb_protocol::id::short_digest;
 
 use crate::HttpProblem;
@@ -68,6 +68,28 @@ fn quoted(tag: &str) -> String {
 
 /// Returns the page of a failure. Its status is that of the problem.
 pub(super) fn failure(viewer: Option<ConsoleViewer<'_>>, section: &str, problem: HttpProblem) -> Response {
+    failure_with(viewer, section, problem, FailureView::default())
+}
+
+/// Returns the page in place of one that was requested. If the request can succeed later, the open page repeats it.
+pub(super) fn failed_page(viewer: ConsoleViewer<'_>, section: &str, problem: HttpProblem) -> Response {
+    let is_temporary = [StatusCode::CONFLICT, StatusCode::SERVICE_UNAVAILABLE].map(|status| status.as_u16());
+    let is_temporary = is_temporary.contains(&problem.0.status);
+    failure_with(Some(viewer), section, problem, FailureView { is_temporary, ..FailureView::default() })
+}
+
+/// Returns the page of a failed action, which leads back to the page with the path `back`.
+pub(super) fn failed_action(viewer: ConsoleViewer<'_>, back: Option<&str>, problem: HttpProblem) -> Response {
+    failure_with(Some(viewer), paths::ROOT, problem, FailureView { back, ..FailureView::default() })
+}
+
+/// Returns the page of a failure with the title and the reason of the problem.
+fn failure_with(
+    viewer: Option<ConsoleViewer<'_>>,
+    section: &str,
+    problem: HttpProblem,
+    view: FailureView<'_>,
+) -> Response {
     let HttpProblem(problem) = &problem;
     let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let title = status.canonical_reason().unwrap_or("Failure");
@@ -76,7 +98,8 @@ pub(super) fn failure(viewer: Option<ConsoleViewer<'_>>, section: &str, problem:
         Some(reason) => format!("A parameter of the address is missing or wrong: {reason}."),
         None => problem.detail.clone(),
     };
-    (status, Html(ebb_console::failure(viewer, section, title, &detail))).into_response()
+    let view = FailureView { title, detail: &detail, ..view };
+    (status, Html(ebb_console::failure(viewer, section, view))).into_response()
 }
 
 pub(super) async fn to_console() -> Redirect {

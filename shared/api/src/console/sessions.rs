@@ -35,6 +35,7 @@ pub(super) struct ConsoleSession {
     pub(super) id: SessionId,
     pub(super) caller: ApiCaller,
     pub(super) memory: Arc<ConsoleMemory>,
+    method: Method,
     request: HeaderMap,
     name: String,
     form_token: String,
@@ -75,7 +76,8 @@ impl ConsoleSession {
     ) -> Self {
         let (name, form_token) = (caller.to_string(), id.form_token(server.env.random.next()));
         let hidden = hidden_sections(&caller);
-        Self { server: server.clone(), id, caller, memory, request: parts.headers.clone(), name, form_token, hidden }
+        let (method, request) = (parts.method.clone(), parts.headers.clone());
+        Self { server: server.clone(), id, caller, memory, method, request, name, form_token, hidden }
     }
 
     /// Returns true if an open page is renewed. It may show what another one has read up to a second ago.
@@ -106,6 +108,7 @@ impl ConsoleSession {
     pub(super) fn respond(&self, section: &str, page: HttpResult<String>) -> Response {
         match page {
             Ok(html) => responses::page(&self.request, ("", &self.form_token), html),
+            Err(problem) if self.method == Method::GET => responses::failed_page(self.viewer(), section, problem),
             Err(problem) => responses::failure(Some(self.viewer()), section, problem),
         }
     }
