@@ -83,7 +83,11 @@ pub fn log(viewer: ConsoleViewer<'_>, view: &UnitLogView<'_>) -> String {
         (attempts(attempt, |number| paths::log(run, unit, Some(number))))
         (run_pages::place(run, target))
         @for line in texts::plain_log(state).lines() { p.problem { (line) } }
-        @if !log.is_empty() { p { a href=(paths::log_text(run, unit, attempt)) { "Download" } } }
+        @if !log.is_empty() {
+            p { a href=(paths::log_text(run, unit, attempt)) { "Download" } }
+        } @else if state.is_empty() {
+            p.none { "The log has no lines." }
+        }
         @if is_cut { p.none { "Earlier lines were dropped: a log keeps its last " (limits::LOG_TAIL >> 10) " KiB." } }
         // Browsers ignore a line feed at the begin of the element.
         pre.listing tabindex="0" role="region" aria-label="Log" data-mark=(mark(&log)) data-appends[added.is_some()] {

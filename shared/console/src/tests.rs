@@ -463,6 +463,8 @@ fn the_page_of_a_run_counts_units() {
         "<p>9 units: 1 blocked, 1 cancelled, 1 failed, 1 retrying, 1 running, 1 skipped, 1 succeeded, 2 waiting.</p>";
     assert!(page.contains(counts) && page.contains("href=\"/console/targets/sandbox/db\""), "{page}");
     assert!(!page.contains("First units") && !page.contains("Next units"), "{page}");
+    // A unit that was cancelled has no next attempt.
+    assert_eq!(page.matches("Next attempt or request at").count(), 8);
     of_run.next_token = Some("db/8".to_owned());
     let view = RunUnitsView { run: &of_run, target: ("sandbox", "db"), counts: "", page_token: "db/0" };
     let page = run(VIEWER, &view);
@@ -501,6 +503,18 @@ fn attempts_after_a_retry_have_both_numbers() {
         "attempt 1, 4 in all: ",
     ] {
         assert!(page.contains(text), "{text}: {page}");
+    }
+}
+
+/// A log without lines says so, unless the state of the attempt says more.
+#[test]
+fn an_empty_log_says_so() {
+    for (text, state, says) in [("", "", true), ("", "waiting: m", false), ("x\n", "", false)] {
+        let view =
+            UnitLogView { run: "r", target: ("sandbox", "a"), unit: "a/b", attempt: 1, log: text, state, after: "" };
+        let page = log(VIEWER, &view);
+        assert_eq!(page.contains("The log has no lines."), says, "{page}");
+        assert_eq!(page.contains("Download"), !text.is_empty(), "{page}");
     }
 }
 

@@ -118,7 +118,9 @@ fn notes(unit: &UnitDetail) -> Markup {
         @if let Some(accepted) = unit.accepted.as_ref().filter(|_| unit.state == UnitState::Running) {
             div { "Accepted by its receiver at " (texts::time(accepted)) }
         }
-        @if let Some(next) = &unit.next { div { "Next attempt or request at " (texts::time(next)) } }
+        @if let Some(next) = unit.next.as_ref().filter(|_| unit.state != UnitState::Cancelled) {
+            div { "Next attempt or request at " (texts::time(next)) }
+        }
         @if let Some(deadline) = &unit.deadline { div { "At most until " (texts::time(deadline)) } }
         @if let Some(refused) = &unit.refused_callbacks {
             div { (refused.count) " rejected callbacks, the last one: " (limits::printable(&refused.reason)) }

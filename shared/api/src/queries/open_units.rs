@@ -77,14 +77,15 @@ impl<'a> OpenRun<'a> {
         }
     }
 
-    /// Returns the start of a unit, or else the time at which the last unit before it ended.
+    /// Returns the start of a unit, or else the time at which the last unit before it ended. A further attempt begins later,
+    /// at a time that is not known before its start.
     fn begun(&self, unit: &UnitDetail) -> Option<String> {
         let ready = || {
             let before = unit.after.iter().filter_map(|key| self.units.get(key.as_str()));
             let ended: Option<Vec<&String>> = before.map(|before| before.ended.as_ref()).collect();
             Some(ended?.into_iter().max().unwrap_or(&self.run.started).clone())
         };
-        unit.started.clone().or_else(ready)
+        unit.started.clone().or_else(|| if unit.attempt == 1 { ready() } else { None })
     }
 
     /// Names the units that a waiting unit depends on and that have not succeeded.
@@ -214,6 +215,16 @@ mod tests {
         assert_eq!(shown(&run), expected);
         assert_eq!(groups(&run).1, 5);
         assert_eq!(first(&[run]).map(|group| group.units), Some(vec!["b/blocked".to_owned()]));
+    }
+
+    #[test]
+    fn a_further_attempt_has_no_since_before_its_start() {
+        let mut run = run(&json!([{"unit": "a/b", "state": "running"}]));
+        assert_eq!(shown(&run)[0].2, Some(at(0)));
+        run.units[0].attempt = 2;
+        assert_eq!(shown(&run)[0].2, None);
+        run.units[0].started = Some(at(7));
+        assert_eq!(shown(&run)[0].2, Some(at(7)));
     }
 
     #[test]
