@@ -7,8 +7,8 @@ use maud::{Markup, html};
 use crate::frame::{self, ConsoleViewer, PageRenewal};
 use crate::{paths, texts};
 
-/// Returns a page of the history of a target, the newest entry first.
-pub fn history(viewer: ConsoleViewer<'_>, (kind, name): (&str, &str), page: &HistoryPage) -> String {
+/// Returns a page of the history of a target, the newest entry first. The first page has an empty token.
+pub fn history(viewer: ConsoleViewer<'_>, (kind, name): (&str, &str), page: &HistoryPage, page_token: &str) -> String {
     let rows: Vec<Markup> = page.entries.iter().map(|entry| row((kind, name), entry)).collect();
     let heads = ["Time", "Change", "By", "Instance", "Run", "Detail", "Document"];
     let title = format!("History of {kind}/{name}");
@@ -20,8 +20,11 @@ pub fn history(viewer: ConsoleViewer<'_>, (kind, name): (&str, &str), page: &His
             (frame::table("Notifications that were not accepted", &["Time", "Phase", "To", "State", "Reason"], &notifications))
         }
         (frame::table(&title, &heads, &rows))
-        @if let Some(next) = &page.next_token {
-            p { a rel="next" href=(paths::history(kind, name, Some(next))) { "Earlier entries" } }
+        p.pages {
+            @if !page_token.is_empty() { a href=(paths::history(kind, name, None)) { "Newest entries" } " " }
+            @if let Some(next) = &page.next_token {
+                a rel="next" href=(paths::history(kind, name, Some(next))) { "Earlier entries" }
+            }
         }
     };
     frame::page(viewer, paths::ROOT, &title, PageRenewal::Never, &main)

@@ -236,7 +236,7 @@ fn pages(text: &str) -> Vec<(&'static str, String)> {
         ("bulk", bulk_confirmation(viewer, BulkAction::Delete, &entries_of_bulk, text)),
         ("bulk outcomes", bulk_outcomes(viewer, BulkAction::Retry, &entries_of_bulk, text)),
         ("run", run(viewer, &run_view)),
-        ("history", history(viewer, (text, text), &entries)),
+        ("history", history(viewer, (text, text), &entries, text)),
         ("history entry", history_entry(viewer, (text, text), &entry)),
         ("log", log(viewer, &log_view)),
         ("rendering", rendering(viewer, (text, text), &rendered)),
@@ -504,6 +504,17 @@ fn attempts_after_a_retry_have_both_numbers() {
     ] {
         assert!(page.contains(text), "{text}: {page}");
     }
+}
+
+/// Later pages of the history lead back to its newest entries.
+#[test]
+fn the_history_has_pages() {
+    let page = HistoryPage { next_token: Some("t".to_owned()), ..HistoryPage::default() };
+    let first = history(VIEWER, ("sandbox", "a"), &page, "");
+    assert!(first.contains("nextToken=t\">Earlier entries") && !first.contains("Newest entries"), "{first}");
+    let second = history(VIEWER, ("sandbox", "a"), &HistoryPage::default(), "t");
+    assert!(second.contains("/console/targets/sandbox/a/history\">Newest entries"), "{second}");
+    assert!(!second.contains("Earlier entries"), "{second}");
 }
 
 /// A log without lines says so, unless the state of the attempt says more.

@@ -179,11 +179,11 @@ pub(super) async fn history(
 ) -> Response {
     let page = async {
         let (Path((kind, name)), Query(PageQuery { next_token, .. })) = (path?, query?);
-        let query = HistoryQuery { next_token: Some(next_token).filter(|token| !token.is_empty()) };
+        let query = HistoryQuery { next_token: Some(next_token.clone()).filter(|token| !token.is_empty()) };
         let path = Path((kind.clone(), name.clone()));
         let found = routes::target_history::list(path, session.permitted()?, Query(query));
         let Json(found) = Box::pin(found).await?;
-        Page::Ok(ebb_console::history(session.viewer(), (&kind, &name), &found))
+        Page::Ok(ebb_console::history(session.viewer(), (&kind, &name), &found, &next_token))
     };
     let page = page.await;
     session.respond(paths::ROOT, page)
