@@ -130,10 +130,10 @@ pub fn targets(viewer: ConsoleViewer<'_>, view: &TargetListView<'_>) -> String {
         @for reason in view.damaged { p.problem { "A target cannot be read: " (reason) } }
         (form(filter))
         ul.counts aria-label="Targets by phase" {
-            @for (phase, count) in view.counts {
+            @for (phase, count) in view.counts.iter().copied().chain(uncounted(view)) {
                 li {
-                    a href=(filter.path(&texts::word(phase), ("", ""), "")) {
-                        (texts::state(phase)) " " (count) @if view.is_partial { "+" }
+                    a href=(filter.path(&texts::word(&phase), ("", ""), "")) {
+                        (texts::state(&phase)) " " (count) @if view.is_partial { "+" }
                     }
                 }
             }
@@ -156,6 +156,14 @@ pub fn targets(viewer: ConsoleViewer<'_>, view: &TargetListView<'_>) -> String {
         false => PageRenewal::OnChange { since: view.since, seconds: 15, full_seconds: 600 },
     };
     frame::page(viewer, paths::ROOT, "Targets", renewal, &main)
+}
+
+/// Returns the phases of which no target was counted although one may exist, each with the number 0.
+fn uncounted(view: &TargetListView<'_>) -> impl Iterator<Item = (TargetState, usize)> {
+    let is_counted = move |phase: TargetState| view.counts.iter().any(|(counted, _)| *counted == phase);
+    let may_have = view.is_partial && view.filter.state() != Some(TargetState::Gone);
+    let living = PHASES.into_iter().filter(|phase| *phase != TargetState::Gone);
+    living.filter(move |phase| may_have && !is_counted(*phase)).map(|phase| (phase, 0))
 }
 
 /// Returns the tokens of the pages before the next page.

@@ -594,9 +594,14 @@ fn a_long_list_has_pages() {
     let (second, third) = ("/console?q=db&amp;nextToken=b\"", "/console?q=db&amp;nextToken=c&amp;previous=b\"");
     let page = targets(VIEWER, &view("b", "", Some("c"), true));
     assert!(page.contains("</span> 59+</a>") && page.contains("counted in the first 300 targets"), "{page}");
+    // Targets that were not counted can be stuck.
+    assert!(
+        page.contains("stuck</span> 0+</a>") && !page.contains("failed</span> 0") && !page.contains("gone</span> 0"),
+        "{page}"
+    );
     assert!(page.contains("First page") && !page.contains("Previous page") && page.contains(third), "{page}");
     let page = targets(VIEWER, &view("c", "b", None, false));
-    assert!(page.contains("</span> 59</a>") && !page.contains("counted in"), "{page}");
+    assert!(page.contains("</span> 59</a>") && !page.contains("counted in") && !page.contains("</span> 0"), "{page}");
     assert!(page.contains("Previous page") && page.contains(second) && !page.contains("Next page"), "{page}");
     // From the fourth page, two steps lead back to the second one.
     let fourth = "/console?q=db&amp;nextToken=d&amp;previous=b%20c\"";
