@@ -240,7 +240,8 @@ fn main() {
         security::source_abuse: proofs_of_each_scheme malformed_bodies contents_that_select values_of_sensitive_params
             names_in_events_and_paths targets_of_others reserved_identities reused_delivery_ids;
         security::target_access: pages_name_no_foreign_target owners_change_their_own_targets labels_limit_scopes
-            no_route_reaches_a_foreign_target each_owner_lists_its_own_targets
+            a_waiting_update_gives_a_target_away a_history_names_no_foreign_entry
+            a_slow_request_reaches_no_later_owner no_route_reaches_a_foreign_target each_owner_lists_its_own_targets
             twelve_owners_change_their_own_targets_only;
         security::api_tokens: a_plugin_scope_covers_one_plugin forged_tokens expired_and_revoked_tokens
             invalid_requests_for_tokens a_secret_is_shown_once secrets_differ;

@@ -27,7 +27,7 @@ use crate::env::Env;
 use crate::error::{FlowError, FlowResult, RequestError};
 pub use crate::instance::rejection::LifecycleRejection;
 use crate::instance::rejection::{foreign, stale};
-pub use crate::instance::requester::Requester;
+pub use crate::instance::requester::{Requester, covers_present};
 use crate::instance::retention;
 use crate::instance::target_document::{self, CompiledDocument};
 use crate::instance::{change_feed, due, history, notify, outbox};

@@ -346,6 +346,9 @@ pub struct PendingUpdate {
     /// The verified sender, as the owner of a target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
+    /// The labels of its document, as those of a target.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
 }
 
 /// An update that has waited, and that the target could not get.

@@ -2,6 +2,7 @@
 
 use ebb_engine::TargetPhase;
 use ebb_protocol::api::{CreatedToken, TargetPage};
+use ebb_protocol::history::HistoryPage;
 use ebb_store::{MoveTarget as _, TargetHead, TargetTransition};
 use futures::StreamExt as _;
 
@@ -152,11 +153,95 @@ pub(crate) async fn labels_limit_scopes() {
     assert_eq!(names(&harness, &team).await.join(" "), "a b");
     send("GET /v1/targets/sandbox/c", None).await.is_problem(404, "not-found");
     send("POST /v1/targets", body("c", "labels: {team: x}\n")).await.is_problem(409, "other-owner");
-    send("DELETE /v1/targets/sandbox/c?uid=other", None).await.is_problem(404, "not-found");
+    for uid in ["other", "api-other", "c-uid"] {
+        // The names of both targets look the same to the caller.
+        for name in ["c", "none"] {
+            send(&format!("DELETE /v1/targets/sandbox/{name}?uid={uid}"), None).await.is_problem(404, "not-found");
+        }
+    }
     send("DELETE /v1/targets/sandbox/b", None).await.is(202);
     harness.phase("b", TargetState::Gone).await;
     harness.post("/v1/targets", body("a", "labels: {team: y}\n").unwrap()).await.is(202);
     send("GET /v1/targets/sandbox/a", None).await.is_problem(404, "not-found");
+}
+
+/// An update of another caller gives the target to another team, and waits for the end of a run. The former team cannot
+/// replace or withdraw it.
+pub(crate) async fn a_waiting_update_gives_a_target_away() {
+    let harness = Harness::simple().await;
+    let team = token(&harness, "team", &["read:label:team=x", "targets:write:label:team=x"]).await;
+    let send = async |line: &str, body: Option<Value>| harness.with_token(&team, line, body).await;
+    let hold = harness.receiver.hold("POST /make");
+    send("POST /v1/targets", body("a", "labels: {team: x}\n")).await.is(202);
+    harness.receiver.call("POST /make", 1).await;
+    send("POST /v1/targets", body("a", "labels: {team: x, more: y}\n")).await.is(202);
+    harness.post("/v1/targets", body("a", "labels: {team: y}\n").unwrap()).await.is(202);
+    send("GET /v1/targets/sandbox/a", None).await.is(200);
+    for (line, body) in [
+        ("POST /v1/targets", body("a", "labels: {team: x}\n")),
+        ("POST /v1/targets", body("a", "labels: {team: x, more: z}\n")),
+        ("POST /v1/targets?dryRun=true", body("a", "labels: {team: x}\n")),
+        ("POST /v1/targets/sandbox/a/retry", None),
+        ("DELETE /v1/targets/sandbox/a", None),
+    ] {
+        send(line, body).await.is_problem(403, "forbidden");
+    }
+    drop(hold);
+    harness.generation("a", 3).await;
+    assert_eq!(harness.phase("a", TargetState::Ready).await.info.labels["team"], "y");
+    send("GET /v1/targets/sandbox/a", None).await.is_problem(404, "not-found");
+}
+
+/// The token of a page of the history would name an entry of a former owner, with its time and its run.
+pub(crate) async fn a_history_names_no_foreign_entry() {
+    let harness = Harness::simple().await;
+    let (ann, bob) = (token(&harness, "ann", &OWN).await, token(&harness, "bob", &OWN).await);
+    let send = async |token: &str, line: &str, body: Option<Value>| harness.with_token(token, line, body).await;
+    send(&ann, "POST /v1/targets", body("a", "")).await.is(202);
+    harness.phase("a", TargetState::Ready).await;
+    for number in 2..=21 {
+        send(&ann, "POST /v1/targets", body("a", &format!("labels: {{number: \"{number}\"}}\n"))).await.is(202);
+        harness.generation("a", number).await;
+    }
+    send(&ann, "DELETE /v1/targets/sandbox/a", None).await.is(202);
+    harness.settled("a").await;
+    send(&bob, "POST /v1/targets", body("a", "")).await.is(202);
+    harness.phase("a", TargetState::Ready).await;
+    let page = async |query: &str| send(&bob, &format!("GET /v1/targets/sandbox/a/history{query}"), None).await;
+    let all: HistoryPage = harness.get("/v1/targets/sandbox/a/history").await.is(200).json();
+    let reply = page("").await;
+    let own: HistoryPage = reply.is(200).json();
+    assert_eq!((all.entries.len(), own.entries.len()), (20, 1));
+    assert!(!reply.body.contains(&all.next_token.unwrap()), "{reply:?}");
+    let rest: HistoryPage = page(&format!("?nextToken={}", own.next_token.unwrap())).await.is(200).json();
+    assert_eq!((rest.entries.len(), rest.next_token), (0, None));
+    // A tool continues after the last entry that it has shown.
+    let rest: HistoryPage = page(&format!("?nextToken={}", own.entries[0].id)).await.is(200).json();
+    assert!(rest.entries.is_empty());
+    page("?nextToken=x").await.is_problem(400, "invalid-next-token");
+}
+
+/// A body that arrives slowly does not keep the permission for a name that another owner gets meanwhile.
+pub(crate) async fn a_slow_request_reaches_no_later_owner() {
+    let harness = Harness::simple().await;
+    let (ann, bob) = (token(&harness, "ann", &OWN).await, token(&harness, "bob", &OWN).await);
+    let send = async |token: &str, line: &str, body: Option<Value>| harness.with_token(token, line, body).await;
+    harness.receiver.always("POST /make", 500);
+    send(&ann, "POST /v1/targets", body("a", "")).await.is(202);
+    harness.phase("a", TargetState::Failed).await;
+    let mut slow = harness.connect().await;
+    let head = "POST /v1/targets/sandbox/a/retry HTTP/1.1\r\nhost: ebb\r\ncontent-length: 2\r\n";
+    slow.write_all(format!("{head}authorization: Bearer {ann}\r\n\r\n{{").as_bytes()).await.unwrap();
+    // Another request shows that the first part was read.
+    send(&ann, "GET /v1/targets/sandbox/a", None).await.is(200);
+    send(&ann, "DELETE /v1/targets/sandbox/a", None).await.is(202);
+    harness.phase("a", TargetState::Gone).await;
+    send(&bob, "POST /v1/targets", body("a", "")).await.is(202);
+    harness.phase("a", TargetState::Failed).await;
+    slow.write_all(b"}").await.unwrap();
+    let mut line = [0; 12];
+    slow.read_exact(&mut line).await.unwrap();
+    assert_eq!(&line[9..], b"404");
 }
 
 /// The token of a page names the last target that was read, which the caller may not know.

@@ -100,6 +100,7 @@ fn target() -> TargetHead {
             plan: digest(b"update"),
             routing_key: Some("key".to_owned()),
             by: Some("source previews".into()),
+            labels: [("team".to_owned(), "billing".to_owned())].into(),
         }),
         refused_update: Some(store::RefusedUpdate { generation: 2, reason: "why".into() }),
         events: TargetEvents {

@@ -135,6 +135,8 @@ pub fn repair(error: &FlowError) -> TargetWait {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use ebb_engine::{Hook, Timestamp};
     use ebb_store::{PendingCreation, PendingUpdate};
 
@@ -161,7 +163,13 @@ mod tests {
             |waiter, name: Option<String>, is_dated| (waiter, name, AwaitedParty::Units, text("preStart"), is_dated);
         assert_eq!(shown(&target), [units(WaitingParty::Target, None, true)]);
         assert_eq!(rows(&target)[0].since.as_deref(), Some("1970-01-01T00:00:09.000Z"));
-        target.pending_update = Some(PendingUpdate { generation: 4, plan: String::new(), routing_key: None, by: None });
+        target.pending_update = Some(PendingUpdate {
+            generation: 4,
+            plan: String::new(),
+            routing_key: None,
+            by: None,
+            labels: BTreeMap::new(),
+        });
         target.waiting = Some(PendingCreation { uid: "next".to_owned(), ..PendingCreation::default() });
         let next = (WaitingParty::Instance, text("next"), AwaitedParty::Instance, text("a-uid"), false);
         let expected =

@@ -3,7 +3,7 @@
 //! A target that the caller may not read is answered as one that does not exist.
 
 use ebb_flow::error::RequestError;
-use ebb_flow::lifecycle::LifecycleRejection;
+use ebb_flow::lifecycle::{LifecycleRejection, covers_present};
 use ebb_protocol::api_token::TargetAccess;
 use ebb_protocol::id::{RunId, TargetKey};
 use ebb_store::TargetHead;
@@ -23,25 +23,34 @@ impl<P: RoutePermission> Permitted<P> {
         self.caller.access(P::NEEDED)
     }
 
-    /// Checks that the permission of the route covers the present instance of a target.
+    /// Checks that the permission of the route covers the present instance of a target. Returns its UID for a limited
+    /// caller, and `None` for a caller with access to every instance.
     ///
     /// # Errors
     /// Returns 403 with those who have the permission, or 404 if the caller may not read the target.
-    pub(crate) async fn check_target(&self, key: TargetKey<'_>) -> HttpResult<()> {
+    pub(crate) async fn check_target(&self, key: TargetKey<'_>) -> HttpResult<Option<String>> {
         self.check_permission(P::NEEDED, key).await
     }
 
-    /// Checks that a permission covers the present instance of a target.
+    /// Checks that a permission covers the present instance of a target. Returns the same as [`Self::check_target`].
     ///
     /// # Errors
     /// Returns 403 with those who have the permission, or 404 if the caller may not read the target.
-    pub(crate) async fn check_permission(&self, needed: ApiPermission<'_>, key: TargetKey<'_>) -> HttpResult<()> {
+    pub(crate) async fn check_permission(
+        &self,
+        needed: ApiPermission<'_>,
+        key: TargetKey<'_>,
+    ) -> HttpResult<Option<String>> {
         let access = self.caller.access(needed);
         if !access.is_limited() {
-            return Ok(());
+            return Ok(None);
         }
+        let is_covered = |head: &TargetHead| match needed {
+            ApiPermission::WriteTargets => covers_present(&access, head),
+            _ => covers(&access, head),
+        };
         match self.env.store.read_target(key).await? {
-            Some(head) if covers(&access, &head) => Ok(()),
+            Some(head) if is_covered(&head) => Ok(Some(head.uid)),
             Some(head) => Err(self.denied(needed, &head).unwrap_or_else(|| unknown(key))),
             None => Err(unknown(key)),
         }
@@ -71,7 +80,7 @@ impl<P: RoutePermission> Permitted<P> {
     pub(crate) async fn refusal(&self, key: TargetKey<'_>) -> HttpProblem {
         match self.check_target(key).await {
             Err(problem) => problem,
-            Ok(()) => unknown(key),
+            Ok(_) => unknown(key),
         }
     }
 

@@ -20,31 +20,22 @@ use super::{Path, Query};
 use crate::queries::target_history::{self, RunFilter};
 use crate::{HttpProblem, HttpResult};
 
-/// The place for which the `nextToken` of a limited caller is encrypted.
+/// The places for which the `nextToken` of a limited caller is encrypted.
 const RUNS: &str = "page of runs";
+const HISTORY: &str = "page of a history";
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct HistoryQuery {
-    /// The `nextToken` of the previous page.
-    #[param(pattern = "^[0-9][a-z0-9-]{0,199}$")]
+    /// The `nextToken` of the previous page, or the id of the last entry that is known.
+    #[param(pattern = "^[A-Za-z0-9_=-]+$")]
     pub(crate) next_token: Option<String>,
 }
 
-/// Returns the instance whose history the caller may read, or `None` for all instances of the name. A limited caller may read
-/// that of the present instance.
-async fn readable(server: &Permitted<ReadTargets>, key: TargetKey<'_>) -> HttpResult<Option<String>> {
-    server.check_target(key).await?;
-    if !server.access().is_limited() {
-        return Ok(None);
-    }
-    let target = server.env.store.read_target(key).await?;
-    target.map(|target| Some(target.uid)).ok_or_else(|| unknown(key))
-}
-
 /// Returns the history of a target, the newest entry first, with earlier instances of the name: who changed it, when and
-/// why, with the runs that began. The first page has the notifications that were not accepted.
+/// why, with the runs that began. The first page has the notifications that were not accepted. Limited scopes show the
+/// present instance only, and a page can be empty although more follow.
 #[utoipa::path(get, path = "/v1/targets/{kind}/{name}/history", operation_id = "getHistory", tag = "targets", params(HistoryQuery), responses(
     (status = 200, body = HistoryPage),
 ))]
@@ -54,14 +45,25 @@ pub(crate) async fn list(
     Query(HistoryQuery { next_token }): Query<HistoryQuery>,
 ) -> HttpResult<Json<HistoryPage>> {
     let key = TargetKey::new(&kind, &name);
-    let only = readable(&server, key).await?;
-    if let Some(token) = next_token.as_deref().filter(|token| !target_history::is_entry_id(token)) {
-        let text = format!("{:?} is not the `nextToken` of a page of the history", limits::message(token));
-        return Err(HttpProblem::new(StatusCode::BAD_REQUEST, "invalid-next-token", text));
-    }
+    let only = server.check_target(key).await?;
+    let keys = &server.env.settings.unit_keys;
+    let place = |token: String| {
+        // An entry before the next page may be of an instance that a limited caller may not read.
+        let opened = only.as_ref().and_then(|_| opened(keys, HISTORY, &token));
+        let place = opened.unwrap_or_else(|| token.clone());
+        if target_history::is_entry_id(&place) {
+            return Ok(place);
+        }
+        let text = format!("{:?} is not the `nextToken` of a page of the history", limits::message(&token));
+        Err(HttpProblem::new(StatusCode::BAD_REQUEST, "invalid-next-token", text))
+    };
+    let after = next_token.map(place).transpose()?;
     let store = server.store.as_ref();
-    let mut page = target_history::list(store, key, next_token.as_deref(), only.as_deref()).await?;
-    if next_token.is_none() {
+    let mut page = target_history::list(store, key, after.as_deref(), only.as_deref()).await?;
+    if only.is_some() {
+        page.next_token = page.next_token.map(|token| sealed(keys, HISTORY, &token));
+    }
+    if after.is_none() {
         match server.env.store.read_target(key).await? {
             // A limited caller does not see subscriptions.
             Some(target) if only.is_none() => {
@@ -86,7 +88,7 @@ pub(crate) async fn get(
     server: Permitted<ReadTargets>,
 ) -> HttpResult<Json<HistoryDetail>> {
     let key = TargetKey::new(&kind, &name);
-    let only = readable(&server, key).await?;
+    let only = server.check_target(key).await?;
     let found = match target_history::is_entry_id(&id) {
         true => target_history::get(server.store.as_ref(), key, &id, only.as_deref()).await?,
         false => None,

@@ -116,8 +116,9 @@ pub(crate) async fn retry(
     body: Body,
 ) -> HttpResult<(StatusCode, Json<RetryResponse>)> {
     let key = TargetKey::new(&kind, &name);
-    server.check_target(key).await?;
     let request: RetryTarget = super::read_optional_json(body).await?;
+    // The body can arrive slowly, and another owner can get the name meanwhile.
+    let uid = server.check_target(key).await?;
     if let Some(plugin) = &request.plugin {
         let (mode, status) = match request.dry_run {
             true => (RepairMode::Preview, StatusCode::OK),
@@ -132,7 +133,7 @@ pub(crate) async fn retry(
         let detail = "`dryRun` needs `plugin`; `GET …/why` lists the failed units";
         return Err(HttpProblem::new(StatusCode::UNPROCESSABLE_ENTITY, "missing-field", detail));
     }
-    Ok((StatusCode::ACCEPTED, Json(Box::pin(retry_units(&server, key, None)).await?)))
+    Ok((StatusCode::ACCEPTED, Json(Box::pin(retry_units(&server, key, uid.as_deref())).await?)))
 }
 
 /// Retries the failed units of a target that the caller may change: of any instance, or only of that with the identity `uid`.

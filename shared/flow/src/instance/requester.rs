@@ -64,7 +64,14 @@ impl<'a> Requester<'a> {
 fn covers_name(access: &TargetAccess, target: &TargetHead) -> bool {
     let is_free = target.phase == TargetPhase::Gone;
     let covers_waiting = target.waiting.as_ref().is_none_or(|one| access.covers(one.owner.as_deref(), &one.labels));
-    covers_waiting && (is_free || access.covers(target.owner.as_deref(), &target.labels))
+    covers_waiting && (is_free || covers_present(access, target))
+}
+
+/// Returns true if the access covers the instance that has the name of a target, now and after the update that waits. That
+/// update may give the target to others.
+pub fn covers_present(access: &TargetAccess, target: &TargetHead) -> bool {
+    let covers = |labels: &BTreeMap<String, String>| access.covers(target.owner.as_deref(), labels);
+    covers(&target.labels) && target.pending_update.as_ref().is_none_or(|update| covers(&update.labels))
 }
 
 /// Returns true if the access covers the instance `uid` of a target. An instance that the target does not know is covered
@@ -73,7 +80,7 @@ pub(crate) fn covers_instance(access: &TargetAccess, target: &TargetHead, uid: &
     let waiting = target.waiting.as_ref().filter(|waiting| waiting.uid == uid);
     match waiting {
         Some(waiting) => access.covers(waiting.owner.as_deref(), &waiting.labels),
-        None if target.uid == uid => access.covers(target.owner.as_deref(), &target.labels),
+        None if target.uid == uid => covers_present(access, target),
         None => !access.is_limited(),
     }
 }

@@ -83,8 +83,13 @@ pub(super) async fn update(
     if merged.is_none() && !other_key && !is_overtaken {
         return unchanged(env, event, target, waiting, sender).await;
     }
-    let pending =
-        PendingUpdate { generation: event.generation, plan: wanted.digest(), routing_key: key, by: sender.owner() };
+    let pending = PendingUpdate {
+        generation: event.generation,
+        plan: wanted.digest(),
+        routing_key: key,
+        by: sender.owner(),
+        labels: TargetHead::stored_labels(&wanted.target.labels),
+    };
     // Another caller may repeat the update.
     let is_same = |present: &PendingUpdate| PendingUpdate { by: present.by.clone(), ..pending.clone() } == *present;
     if waiting.is_none() && target.pending_update.as_ref().is_some_and(is_same) {

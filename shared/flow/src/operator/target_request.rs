@@ -321,6 +321,10 @@ pub async fn delete(
     let mut uids: Vec<String> = match uid {
         Some(uid) => {
             fields::uid(uid).map_err(|error| LifecycleRejection::Invalid(error.to_string()))?;
+            // A limited caller does not learn that an instance of another owner has the name.
+            if !covers_instance(access, &head, uid) {
+                return Ok(None);
+            }
             lifecycle::check_known_uid(env, target.instance(uid), Some(&head)).await?;
             vec![uid.to_owned()]
         }

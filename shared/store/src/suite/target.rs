@@ -51,6 +51,7 @@ pub(super) async fn a_target_is_read_unchanged(fixture: StoreFixture) {
             plan: "p".into(),
             routing_key: None,
             by: Some("token ci".into()),
+            labels: [("team".to_owned(), "billing".to_owned())].into(),
         }),
         refused_update: Some(RefusedUpdate { generation: 2, reason: "r".into() }),
         events: TargetEvents {
