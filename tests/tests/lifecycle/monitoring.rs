@@ -83,3 +83,20 @@ pub(crate) async fn metrics_need_a_token_outside_of_loopback() {
         scrape(&harness, Some(&reader)).await.is(200);
     }
 }
+
+/// A page in a browser gives its own name the address of this machine, to read what it answers.
+pub(crate) async fn metrics_need_a_token_under_another_name() {
+    let harness = Harness::new().await;
+    let status = async |host: &str, token: Option<&str>| {
+        let request = harness.http.get(harness.url("/metrics")).header("host", host);
+        let request = if let Some(token) = token { request.bearer_auth(token) } else { request };
+        request.send().await.unwrap().status().as_u16()
+    };
+    for host in ["localhost", "LOCALHOST:7878", "127.0.0.1:1", "127.8.8.8", "[::1]:7878"] {
+        assert_eq!(status(host, None).await, 200, "{host}");
+    }
+    for host in ["page.example.org:7878", "localhost.example.org", "127.0.0.1.example.org", "10.0.0.1", "[::2]:7878"] {
+        assert_eq!(status(host, None).await, 401, "{host}");
+        assert_eq!(status(host, Some(harness.stack().token())).await, 200, "{host}");
+    }
+}

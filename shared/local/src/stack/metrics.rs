@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{CONTENT_TYPE, HOST};
+use axum::http::uri::Authority;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::IntoResponse;
 use axum::routing::get;
@@ -160,15 +161,26 @@ struct MetricsServer {
     address: IpAddr,
 }
 
-/// Returns the route of the metrics. It needs a token with the scope `read`, unless `address` is a loopback address.
+/// Returns the route of the metrics. It needs a token with the scope `read`, unless `address` is a loopback address and the
+/// request names one.
 pub(super) fn router(functions: ServerState, metrics: StackMetrics, address: IpAddr) -> Router {
     let server = MetricsServer { functions, metrics, address };
     Router::new().route("/metrics", get(scrape)).with_state(Arc::new(server))
 }
 
+/// Returns true if the header `Host` is `localhost` or a loopback address. A page in a browser can give its own name the
+/// address of this machine, and its requests have this name.
+fn names_this_machine(headers: &HeaderMap) -> bool {
+    let named = headers.get(HOST).and_then(|host| host.to_str().ok()?.parse::<Authority>().ok());
+    named.is_some_and(|named| {
+        let host = named.host().trim_start_matches('[').trim_end_matches(']');
+        host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+    })
+}
+
 async fn scrape(State(server): State<Arc<MetricsServer>>, headers: HeaderMap) -> HttpResult<impl IntoResponse> {
     let MetricsServer { functions, metrics, address } = &*server;
-    if !address.is_loopback() {
+    if !address.is_loopback() || !names_this_machine(&headers) {
         functions.authorize_metrics(&headers).await?;
     }
     let counts = Box::pin(state_counts::read(functions.store.as_ref(), functions.env.now()));
