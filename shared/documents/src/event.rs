@@ -566,9 +566,25 @@ fn target_name(text: &str) -> Option<String> {
 
 /// Returns a text that is a UID of a target. Other texts are replaced by their hash.
 fn identity(text: String) -> String {
-    let unsafe_in_path = |c: char| c.is_control() || c.is_whitespace() || "/#%?\\".contains(c);
+    // Other characters have a meaning in a path, or are not visible.
+    let is_safe = |c: char| (c.is_ascii_graphic() || c.is_alphanumeric()) && !"/#%?\\".contains(c);
     let short = text.chars().count() <= MAX_ID.0 && text.len() <= MAX_ID.1;
-    let plain = !matches!(text.as_str(), "" | "." | "..") && !text.contains(unsafe_in_path);
+    let plain = !matches!(text.as_str(), "" | "." | "..") && text.chars().all(is_safe);
     // A text that has the form of a hash could have been chosen to equal the hash of another one.
     if short && plain && !text.starts_with("sha256:") { text } else { canonical::digest(&text) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_identity_has_visible_characters_only() {
+        for text in ["1f3-a.b_c~@x", "é", "\u{5d0}"] {
+            assert_eq!(identity(text.to_owned()), text);
+        }
+        for text in ["a b", "a/b", "a\n", "..", "a\u{202e}b", "a\u{200b}", "a\u{e0061}"] {
+            assert!(identity(text.to_owned()).starts_with("sha256:"), "{text:?}");
+        }
+    }
 }

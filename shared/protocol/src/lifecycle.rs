@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::callback::FailureReason;
 use crate::engine::EventName;
 use crate::id::{InstanceRef, TargetKey};
+use crate::limits::is_unprintable;
 use crate::removal::ResourceRemoval;
 use crate::value::{SecretRef, UnitValue};
 
@@ -301,7 +302,7 @@ fn plain_text(field: &'static str, text: &str, characters: usize, bytes: usize) 
         "is empty".to_owned()
     } else if text.chars().count() > characters {
         format!("is longer than {characters} characters")
-    } else if text.chars().any(|c| c.is_control() || c.is_whitespace() || UNSAFE.contains(&c)) {
+    } else if text.chars().any(|c| is_unprintable(c) || c.is_whitespace() || UNSAFE.contains(&c)) {
         "contains white space, a control character or one of / # % ? \\: remove them".to_owned()
     } else if matches!(text, "." | "..") {
         format!("is {text:?}, which is a folder in a path: use another text")
@@ -323,7 +324,7 @@ mod tests {
 
     #[test]
     fn names_that_do_not_fit_into_keys_and_paths_are_rejected() {
-        for name in ["a/b", "a#b", "a%41", "a?b", "a\\b", "a b", "a\nb"] {
+        for name in ["a/b", "a#b", "a%41", "a?b", "a\\b", "a b", "a\nb", "a\u{202e}b", "a\u{200b}"] {
             assert!(problem(name).unwrap().contains("one of / # % ? \\: remove them"), "{name}");
         }
         for name in [".", ".."] {

@@ -111,15 +111,18 @@ pub fn progress(text: &str) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-/// Replaces the characters that could control a terminal or change the order of other characters, except line feeds and
-/// tabs.
+/// Replaces the characters that could control a terminal, change the order of other characters or hide text, except line
+/// feeds and tabs.
 pub fn printable(text: &str) -> String {
     text.chars().map(|c| if is_unprintable(c) { '\u{fffd}' } else { c }).collect()
 }
 
-fn is_unprintable(c: char) -> bool {
+/// Returns true for a character that [`printable`] replaces.
+pub(crate) fn is_unprintable(c: char) -> bool {
     match c {
         '\n' | '\t' => false,
+        // Spaces and operators without a width, and tags, which repeat ASCII invisibly. Joiners are parts of words and emojis.
+        '\u{200b}' | '\u{2060}'..='\u{2064}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}' => true,
         // Marks, embeddings, overrides and isolates of directions (Unicode Bidirectional Algorithm), and separators of
         // lines and paragraphs.
         '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
@@ -143,6 +146,7 @@ mod tests {
     fn texts_for_a_terminal_have_no_controls() {
         let hostile = "a\u{1b}]52;c;aGk=\u{7}b\rc\u{9b}31m\u{202e}d\u{2066}e\u{2028}f";
         assert_eq!(printable(hostile), "a\u{fffd}]52;c;aGk=\u{fffd}b\u{fffd}c\u{fffd}31m\u{fffd}d\u{fffd}e\u{fffd}f");
+        assert_eq!(printable("a\u{200b}b\u{2060}c\u{feff}d\u{e0061}"), "a\u{fffd}b\u{fffd}c\u{fffd}d\u{fffd}");
         let plain = "a\n\tשלום é \u{1f469}\u{200d}\u{1f4bb}";
         assert_eq!(printable(plain), plain);
     }
