@@ -36,6 +36,8 @@ use ebb_flow::sweep::outages;
 
 /// Maximum lines of the log in a diagnosis.
 const LOG_LINES: usize = 20;
+/// Maximum characters of a line of the log.
+const LINE: usize = 1_000;
 /// Maximum failed units in a diagnosis.
 const FAILURES: usize = 20;
 /// Maximum failed units for which the next steps have a command.
@@ -248,8 +250,6 @@ async fn explain(env: &Env, run: &Run, found: FirstCause) -> FlowResult<RootCaus
     }
     let log = logs::log(env, &run.id, &unit.key, Some(found.attempt.0)).await?;
     let log = if let LogSearch::Found(_, tail) = log { tail.log } else { String::new() };
-    let lines: Vec<&str> = log.lines().collect();
-    let log = lines[lines.len().saturating_sub(LOG_LINES)..].iter().map(|line| (*line).to_owned()).collect();
     Ok(RootCause {
         run: run.id.to_string(),
         unit: unit.key.clone(),
@@ -260,9 +260,15 @@ async fn explain(env: &Env, run: &Run, found: FirstCause) -> FlowResult<RootCaus
         line: unit.source.line,
         column: unit.source.column,
         inputs: texts,
-        log,
+        log: last_lines(&log),
         evidence: found.evidence.map(|evidence| *evidence),
     })
+}
+
+/// Returns the last lines of a log. Long ones are shortened.
+fn last_lines(log: &str) -> Vec<String> {
+    let lines: Vec<&str> = log.lines().collect();
+    lines[lines.len().saturating_sub(LOG_LINES)..].iter().map(|line| limits::excerpt(line, LINE)).collect()
 }
 
 fn summary(
@@ -495,4 +501,18 @@ fn advice(
         TargetPhase::Ready | TargetPhase::Gone => {}
     }
     next
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_diagnosis_has_the_end_of_a_log_in_short_lines() {
+        let log: String = (0..30).map(|number| format!("{number}\n")).collect();
+        let expected: Vec<String> = (10..30).map(|number| number.to_string()).collect();
+        assert_eq!(last_lines(&log), expected);
+        let long = format!("a\n{}\n", "é".repeat(100_000));
+        assert_eq!(last_lines(&long), ["a".to_owned(), format!("{}…", "é".repeat(LINE))]);
+    }
 }
