@@ -9,6 +9,11 @@ use crate::bulk_pages::{self, BulkAction};
 use crate::frame::{self, ConsoleViewer, PageRenewal};
 use crate::{paths, texts};
 
+/// Maximum labels in a row.
+const LABELS: usize = 10;
+/// Maximum characters of the name and of the value of a label in a row.
+const LABEL: usize = 100;
+
 /// The filters of the list. An empty text filters nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
@@ -254,9 +259,19 @@ fn row(target: &TargetInfo, selection: Option<ListSelection<'_>>) -> Markup {
         td { (texts::state(&target.phase)) (notes(target)) }
         td { (texts::time(&target.since)) }
         td { (limits::printable(target.owner.as_deref().unwrap_or_default())) }
-        td { (labels(target)) }
+        td { (first_labels(target)) }
         td { (cause(target)) }
         td { (plugins(&target.plugins)) }
+    }
+}
+
+/// Returns the first labels of a target for a row, one per line. Long ones are shortened.
+fn first_labels(target: &TargetInfo) -> Markup {
+    let shown = |text: &str| limits::excerpt(&limits::printable(text), LABEL);
+    let more = target.labels.len().saturating_sub(LABELS);
+    html! {
+        @for (name, value) in target.labels.iter().take(LABELS) { div { (shown(name)) "=" (shown(value)) } }
+        @if more > 0 { div { (more) " more" } }
     }
 }
 

@@ -120,3 +120,26 @@ fn targets_are_selected_without_scripts() {
         bulk_outcomes(VIEWER, BulkAction::Delete, &entries, "https://evil.example").contains("href=\"/console\">Back")
     );
 }
+
+/// The labels of a target have at most 8 KiB, which would make a list of 100 targets too long.
+#[test]
+fn a_row_has_few_labels() {
+    let mut target = detail("db", 1).info;
+    target.labels = (0..50).map(|number| (format!("label{number:02}"), "x".repeat(2_000))).collect();
+    let view = TargetListView {
+        filter: &TargetListFilter::default(),
+        targets: std::slice::from_ref(&target),
+        counts: &[],
+        is_partial: false,
+        outages: &[],
+        damaged: &[],
+        selection: None,
+        page_token: "",
+        previous: "",
+        next_token: None,
+        since: "7",
+    };
+    let page = targets(VIEWER, &view);
+    assert!(page.contains(&format!("<div>label09={}…</div><div>40 more</div>", "x".repeat(100))), "{page}");
+    assert!(!page.contains("label10") && page.len() < 10_000, "{} {page}", page.len());
+}
