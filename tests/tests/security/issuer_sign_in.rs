@@ -366,6 +366,18 @@ pub(crate) async fn answers_of_other_browsers_are_refused() {
     victim.get(&own).await.leads_to("/console/targets/sandbox/a");
     // The same answer again.
     stack.refused(&victim.get(&own).await, 401, "does not accept its code any more");
+    // A browser with a session stays signed in as the same person, without a request to the issuer.
+    let mut signed_in = stack.browser();
+    stack.sign_in(&mut signed_in).await.is(303);
+    let former = std::mem::take(&mut *issuer.last.lock().unwrap());
+    assert!(!former.is_empty());
+    for answer in [own.as_str(), stolen.as_str(), "/console/sign-in/return"] {
+        let reply = signed_in.get(answer).await;
+        reply.leads_to("/console");
+        assert!(cookies(&reply).is_empty(), "{reply:?}");
+    }
+    assert!(issuer.last.lock().unwrap().is_empty(), "a code was sent");
+    signed_in.get("/console").await.is(200);
     // The sign-in ends after ten minutes.
     stack.begin(&mut victim, issuer).await;
     let (name, value) = victim.cookie.split_once('=').unwrap();

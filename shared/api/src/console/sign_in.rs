@@ -173,6 +173,10 @@ pub(super) async fn finish(browser: SignInBrowser, RawQuery(query): RawQuery) ->
     let answer = FormFields::parse(query.unwrap_or_default().as_bytes());
     // Nothing else of the answer is used or shown without the proof that this browser has begun the sign-in.
     let Some(pending) = browser.pending(answer.get("state")) else {
+        // The same answer again, such as by the button Back, or that of a second tab.
+        if browser.is_signed_in().await {
+            return Redirect::to(paths::ROOT).into_response();
+        }
         let detail = format!(
             "this browser has not begun the sign-in, has begun another one since, or has begun it more than {} minutes ago: \
              sign in again at {}{}",
