@@ -223,7 +223,7 @@ fn main() {
             times_and_names_of_identity_tokens keys_that_are_not_accepted issuers_that_cannot_be_trusted;
         security::issuer_sign_in: a_person_signs_in_at_an_issuer a_session_ends_with_the_trust_in_its_issuer
             answers_of_other_browsers_are_refused answers_of_other_issuers_are_refused
-            failures_of_an_issuer_are_explained endpoints_that_cannot_be_trusted;
+            claims_of_the_userinfo_endpoint failures_of_an_issuer_are_explained endpoints_that_cannot_be_trusted;
         security::orphans: orphans_are_listed_and_scanned only_owned_orphans_are_deleted_on_request;
         security::polls: invalid_polls replies_to_batches stored_replies_are_encrypted invalid_replies
             unfetched_batches_expire;

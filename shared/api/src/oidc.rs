@@ -122,8 +122,8 @@ fn check_url(text: &str) -> Result<Url, String> {
 }
 
 impl OidcIssuers {
-    /// Parses a JSON list of `{issuer, audience, rules: [{when, scopes}], signIn: {clientId, clientSecret, scope}}`. An empty
-    /// text is an empty list.
+    /// Parses a JSON list of `{issuer, audience, rules: [{when, scopes}], signIn: {clientId, clientSecret, scope, userInfo}}`.
+    /// An empty text is an empty list.
     ///
     /// # Errors
     /// Returns a text for operators: the first field that is wrong, and the expected value.
@@ -215,21 +215,31 @@ impl OidcIssuers {
         if !is_unnamed && answer.issuer != issuer.issuer {
             return Err(refused(format!("the answer is not of the issuer {}: sign in again", issuer.issuer)));
         }
-        let token = client.redeem(&endpoints.token, answer.code, pending, env).await;
-        let token = token.map_err(|error| issuer.redeem_problem(client, error))?;
+        let too_long = |what: &str| {
+            refused(format!("{what} longer than {MAX_TOKEN} bytes: an operator can ask for fewer claims in `scope`"))
+        };
+        let tokens = client.redeem(&endpoints.token, answer.code, pending, env).await;
+        let tokens = tokens.map_err(|error| issuer.redeem_problem(client, error))?;
+        let token = &tokens.id_token;
         if token.len() > MAX_TOKEN {
-            return Err(refused(format!(
-                "the identity token is longer than {MAX_TOKEN} bytes: ask for fewer claims in `scope`"
-            )));
+            return Err(too_long("the identity token is"));
         }
-        let header = jsonwebtoken::decode_header(&token)
+        let header = jsonwebtoken::decode_header(token)
             .map_err(|_| refused("the identity token is not a JWT that is signed with RS256 or ES256"))?;
-        let claims = issuer.verified(&token, &header, &client.id, http, now).await?;
+        let mut claims = issuer.verified(token, &header, &client.id, http, now).await?;
         if !client.is_audience(&claims) {
             return Err(refused(format!("the claim `azp` of the token is wrong; expected {:?}", client.id)));
         }
         if !claims.get("nonce").and_then(Value::as_str).is_some_and(|nonce| pending.has_nonce(nonce)) {
             return Err(refused("the identity token is of another sign-in: sign in again"));
+        }
+        let added = client.add_user_info(&endpoints.user_info, &tokens, &mut claims, env).await;
+        added.map_err(|reason| {
+            tracing::warn!(issuer = issuer.issuer, reason, "cannot read the claims of a userinfo endpoint");
+            issuer.unavailable(&reason)
+        })?;
+        if claims.to_string().len() > MAX_TOKEN {
+            return Err(too_long("the claims are"));
         }
         Ok((issuer.identity(&claims)?, claims))
     }

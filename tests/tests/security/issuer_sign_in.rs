@@ -38,6 +38,8 @@ struct PeopleIssuer {
     approvals: Mutex<BTreeMap<String, Approval>>,
     /// Claims that replace those of the next tokens. `null` removes one.
     claims: Mutex<Value>,
+    /// The response of the userinfo endpoint.
+    user_info: Mutex<(u16, Value)>,
     /// The response of the token endpoint, if it is not a token.
     failure: Mutex<Option<(u16, String)>>,
     /// The form of the last request for a token.
@@ -53,7 +55,7 @@ impl PeopleIssuer {
         serve(move |url| {
             let discovery = json!({
                 "issuer": url, "jwks_uri": format!("{url}/keys"), "token_endpoint": format!("{url}/token"),
-                "authorization_endpoint": format!("{url}/authorize?tenant=a"),
+                "authorization_endpoint": format!("{url}/authorize?tenant=a"), "userinfo_endpoint": format!("{url}/userinfo"),
                 "authorization_response_iss_parameter_supported": names_issuer,
             });
             let issuer = Arc::new(Self {
@@ -61,6 +63,7 @@ impl PeopleIssuer {
                 url: url.to_owned(),
                 approvals: Mutex::default(),
                 claims: Mutex::new(json!({})),
+                user_info: Mutex::default(),
                 failure: Mutex::default(),
                 last: Mutex::default(),
             });
@@ -69,6 +72,7 @@ impl PeopleIssuer {
                 .route("/.well-known/openid-configuration", get(|| async { Json(discovery) }))
                 .route("/keys", get(|| async { Json(keys) }))
                 .route("/token", post(Self::token))
+                .route("/userinfo", get(Self::user_info))
                 .with_state(issuer)
         })
         .await;
@@ -129,7 +133,16 @@ impl PeopleIssuer {
         }
         let header = Header { kid: Some("rsa-1".to_owned()), ..Header::new(Algorithm::RS256) };
         let token = jsonwebtoken::encode(&header, &claims, &issuer.key).unwrap();
-        Json(json!({"access_token": "unused", "token_type": "Bearer", "id_token": token})).into_response()
+        Json(json!({"access_token": "of-the-person", "token_type": "Bearer", "id_token": token})).into_response()
+    }
+
+    /// The endpoint of OpenID Connect Core 5.3.
+    async fn user_info(State(issuer): State<Arc<Self>>, headers: HeaderMap) -> Response {
+        if headers.get("authorization").is_none_or(|value| value != "Bearer of-the-person") {
+            return StatusCode::FORBIDDEN.into_response();
+        }
+        let (status, body) = issuer.user_info.lock().unwrap().clone();
+        (StatusCode::from_u16(status).unwrap(), Json(body)).into_response()
     }
 
     fn claim(&self, claims: Value) {
@@ -162,8 +175,15 @@ struct PeopleStack {
 
 impl PeopleStack {
     async fn new() -> Self {
+        Self::with(|_| ()).await
+    }
+
+    /// `change` changes the entry of the first issuer.
+    async fn with(change: fn(&mut Value)) -> Self {
         let (issuer, other) = (PeopleIssuer::start(true).await, PeopleIssuer::start(false).await);
-        let harness = Harness::with_issuers(&json!([issuer.entry(), other.entry()])).await;
+        let mut entry = issuer.entry();
+        change(&mut entry);
+        let harness = Harness::with_issuers(&json!([entry, other.entry()])).await;
         harness.write_secrets(&json!({"EBB_CLIENT": SECRET}).to_string());
         Self { harness, issuer, other }
     }
@@ -443,6 +463,41 @@ pub(crate) async fn answers_of_other_issuers_are_refused() {
     stack.harness.with_token(&token, "GET /v1/targets", None).await.is_problem(401, "invalid-token");
     issuer.claim(json!({"aud": [CLIENT, "another"], "azp": CLIENT}));
     stack.sign_in(&mut browser).await.leads_to("/console/targets/sandbox/a");
+}
+
+/// Claims that only the userinfo endpoint has count if the configuration asks for them. They replace none of the ID token.
+pub(crate) async fn claims_of_the_userinfo_endpoint() {
+    let stack = PeopleStack::with(|entry| entry["signIn"]["userInfo"] = json!(true)).await;
+    let issuer = &stack.issuer;
+    let mut browser = stack.browser();
+    let person = |claims: Value| {
+        let mut all = json!({"sub": "ann", "iss": "https://evil.example", "aud": "another", "exp": 1});
+        all.as_object_mut().unwrap().extend(claims.as_object().unwrap().clone());
+        (200, all)
+    };
+    issuer.claim(json!({"groups": null}));
+    *issuer.user_info.lock().unwrap() = person(json!({"groups": ["admins"]}));
+    stack.sign_in(&mut browser).await.leads_to("/console/targets/sandbox/a");
+    let page = browser.get("/console/clusters").await;
+    assert!(page.is(200).body.contains(&format!("<span>{} ann</span>", issuer.url)), "{page:?}");
+    issuer.claim(json!({}));
+    stack.sign_in(&mut browser).await.is(303);
+    assert_eq!((browser.get("/console").await.status, browser.get("/console/clusters").await.status), (200, 403));
+    for (response, status, reason) in [
+        (person(json!({"sub": "eve"})), 503, "returned the claims of another subject"),
+        ((200, json!({"groups": ["admins"]})), 503, "returned the claims of another subject"),
+        ((200, json!("a")), 503, "returned no JSON object"),
+        ((401, json!({})), 503, "/userinfo responded with status 401"),
+        (person(json!({"x": "x".repeat(20_000)})), 401, "the claims are longer than 16384 bytes"),
+    ] {
+        *issuer.user_info.lock().unwrap() = response;
+        stack.refused(&stack.sign_in(&mut browser).await, status, reason);
+    }
+    // Without the setting, the endpoint is not asked.
+    let stack = PeopleStack::new().await;
+    stack.issuer.claim(json!({"groups": null}));
+    *stack.issuer.user_info.lock().unwrap() = person(json!({"groups": ["admins"]}));
+    stack.refused(&stack.sign_in(&mut stack.browser()).await, 403, "no rule of EBB_OIDC grants a scope to");
 }
 
 /// A failure is a page with the reason and who can change it.

@@ -47,6 +47,7 @@ struct FetchedKeys {
 pub(super) struct IssuerEndpoints {
     pub authorization: String,
     pub token: String,
+    pub user_info: String,
     /// True if each answer names its issuer (RFC 9207).
     pub names_issuer: bool,
 }
@@ -67,6 +68,8 @@ struct DiscoveryDocument {
     authorization_endpoint: String,
     #[serde(default)]
     token_endpoint: String,
+    #[serde(default)]
+    userinfo_endpoint: String,
     #[serde(default)]
     authorization_response_iss_parameter_supported: bool,
 }
@@ -181,6 +184,7 @@ impl IssuerKeys {
         let endpoints = IssuerEndpoints {
             authorization: discovery.authorization_endpoint,
             token: discovery.token_endpoint,
+            user_info: discovery.userinfo_endpoint,
             names_issuer: discovery.authorization_response_iss_parameter_supported,
         };
         Ok((keys.take(MAX_KEYS).collect(), endpoints))

@@ -9,7 +9,7 @@ use ebb_protocol::limits;
 use ebb_protocol::named_secrets::{SecretText, is_secret_name};
 use ebb_protocol::session::PendingSignIn;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use url::{Url, form_urlencoded};
 
 use super::check_url;
@@ -25,6 +25,8 @@ pub(super) struct SignInClient {
     secret: Option<String>,
     /// The claims that are asked for, as scopes of the issuer.
     scope: String,
+    /// True if the userinfo endpoint is asked for claims, too.
+    reads_user_info: bool,
 }
 
 #[derive(Deserialize)]
@@ -33,12 +35,18 @@ pub(super) struct SignInConfig {
     client_id: String,
     client_secret: Option<String>,
     scope: Option<String>,
+    #[serde(default)]
+    user_info: bool,
 }
 
-/// The successful response of a token endpoint. Its access token is not used.
+/// The successful response of a token endpoint.
 #[derive(Deserialize)]
-struct TokenResponse {
-    id_token: String,
+pub(super) struct TokenResponse {
+    /// The identity token, which is not verified.
+    pub id_token: String,
+    /// The token for the userinfo endpoint.
+    #[serde(default)]
+    access_token: String,
 }
 
 /// The failed response of a token endpoint.
@@ -66,7 +74,7 @@ impl SignInClient {
     /// # Errors
     /// Returns a text for operators: the field that is wrong, and the expected value.
     pub(super) fn parse(config: SignInConfig) -> Result<Self, String> {
-        let SignInConfig { client_id: id, client_secret: secret, scope } = config;
+        let SignInConfig { client_id: id, client_secret: secret, scope, user_info: reads_user_info } = config;
         let scope = scope.unwrap_or_else(|| DEFAULT_SCOPE.to_owned());
         if id.is_empty() {
             return Err("`clientId` is empty; expected the id of the client at the issuer".to_owned());
@@ -77,7 +85,7 @@ impl SignInClient {
         if !scope.split(' ').any(|word| word == "openid") {
             return Err(format!("the scope {scope:?} has no `openid`, so the issuer would return no identity token"));
         }
-        Ok(Self { id, secret, scope })
+        Ok(Self { id, secret, scope, reads_user_info })
     }
 
     /// Returns the URL at which a browser signs in.
@@ -137,24 +145,22 @@ impl SignInClient {
         Ok(HttpRequest { method: "POST".to_owned(), url: url.into(), headers, body, timeout: FETCH_TIMEOUT })
     }
 
-    /// Exchanges a code for an identity token, which is not verified.
+    /// Exchanges a code for tokens.
     pub(super) async fn redeem(
         &self,
         endpoint: &str,
         code: &str,
         pending: &PendingSignIn,
         env: &Env,
-    ) -> Result<String, RedeemError> {
+    ) -> Result<TokenResponse, RedeemError> {
         let url = check_url(endpoint).map_err(RedeemError::Unavailable)?;
         let request = self.token_request(url, code, pending, env)?;
         let response = env.egress.call(request).await;
         let response = response.map_err(|error| RedeemError::Unavailable(format!("{endpoint}: {error}")))?;
         match response.status {
-            200 => match serde_json::from_slice::<TokenResponse>(&response.body) {
-                Ok(found) => Ok(found.id_token),
-                // The text of the parser could contain a part of a token.
-                Err(_) => Err(RedeemError::Unavailable(format!("{endpoint} returned no identity token"))),
-            },
+            // The text of the parser could contain a part of a token.
+            200 => serde_json::from_slice(&response.body)
+                .map_err(|_| RedeemError::Unavailable(format!("{endpoint} returned no identity token"))),
             status @ 400..=499 => {
                 let refusal = serde_json::from_slice::<TokenRefusal>(&response.body).unwrap_or_default();
                 match refusal.error.as_str() {
@@ -165,6 +171,49 @@ impl SignInClient {
             }
             status => Err(RedeemError::Unavailable(format!("{endpoint} responded with status {status}"))),
         }
+    }
+
+    /// Adds the claims of the userinfo endpoint that the verified claims lack, if the configuration asks for them.
+    ///
+    /// # Errors
+    /// Returns the reason why the endpoint cannot be used.
+    pub(super) async fn add_user_info(
+        &self,
+        endpoint: &str,
+        tokens: &TokenResponse,
+        claims: &mut Value,
+        env: &Env,
+    ) -> Result<(), String> {
+        if !self.reads_user_info {
+            return Ok(());
+        }
+        let request = HttpRequest {
+            method: "GET".to_owned(),
+            url: check_url(endpoint)?.into(),
+            headers: vec![
+                ("accept".to_owned(), "application/json".to_owned()),
+                ("authorization".to_owned(), format!("Bearer {}", tokens.access_token)),
+            ],
+            body: Vec::new(),
+            timeout: FETCH_TIMEOUT,
+        };
+        let response = env.egress.call(request).await.map_err(|error| format!("{endpoint}: {error}"))?;
+        if response.status != 200 {
+            return Err(format!("{endpoint} responded with status {}", response.status));
+        }
+        // The text of the parser could contain a claim.
+        let found: Map<String, Value> =
+            serde_json::from_slice(&response.body).map_err(|_| format!("{endpoint} returned no JSON object"))?;
+        // OpenID Connect Core 5.3.2: the claims of another subject must not be used.
+        if found.get("sub") != claims.get("sub") {
+            return Err(format!("{endpoint} returned the claims of another subject"));
+        }
+        if let Value::Object(claims) = claims {
+            for (name, value) in found {
+                claims.entry(name).or_insert(value);
+            }
+        }
+        Ok(())
     }
 
     /// Returns true if an identity token was issued to this client.
