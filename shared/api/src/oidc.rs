@@ -26,7 +26,7 @@ use ebb_protocol::session::PendingSignIn;
 use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Algorithm, DecodingKey, Header, Validation};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use url::{Host, Url};
 
 use crate::{HttpProblem, HttpResult};
@@ -314,7 +314,13 @@ impl TrustedIssuer {
         }
         let scopes = self.scopes(claims);
         if scopes.is_empty() {
-            let detail = format!("no rule of EBB_OIDC grants a scope to {name}: an operator can add one");
+            let found = claims.as_object().into_iter().flat_map(Map::keys);
+            let mut found: Vec<&str> = found.map(String::as_str).collect();
+            found.sort_unstable();
+            let found = limits::clean(&found.join(", "), limits::REFUSAL);
+            let detail = format!(
+                "no rule of EBB_OIDC grants a scope to {name} with the claims {found}: an operator can add one"
+            );
             return Err(HttpProblem::new(StatusCode::FORBIDDEN, "forbidden", detail));
         }
         Ok(IdentityClaims { name, scopes })
@@ -331,7 +337,11 @@ impl TrustedIssuer {
         let Some(kid) = &header.kid else { return Err(refused("the header of the token has no `kid`")) };
         let unknown = || {
             let kid = limits::clean(kid, limits::REFUSAL);
-            refused(format!("the issuer {} has no key {kid:?} for {:?}", self.issuer, header.alg))
+            let detail = format!(
+                "the issuer {} has no key {kid:?} for {:?}. Keys are fetched once a minute: if it is a new one, try again then",
+                self.issuer, header.alg
+            );
+            refused(detail)
         };
         self.keys.find(kid, header.alg, http, now).await.map_err(|error| match error {
             KeyError::Unknown => unknown(),

@@ -203,7 +203,11 @@ pub(crate) async fn forged_identity_tokens() {
         // Another key under the id of a known one, and a known key under the id of another one.
         (header(), &own, "signature"),
         (stack.header(Algorithm::ES256), &other_ec, "signature"),
-        (Header { kid: Some("ec-1".to_owned()), ..header() }, &stack.rsa, "has no key \"ec-1\" for RS256"),
+        (
+            Header { kid: Some("ec-1".to_owned()), ..header() },
+            &stack.rsa,
+            "has no key \"ec-1\" for RS256. Keys are fetched once a minute",
+        ),
         // The key of the sender, in the header.
         (Header { jwk: Some(jwk), ..header() }, &own, "signature"),
         (Header { jku: Some(format!("{}/keys", stack.issuer)), ..header() }, &own, "signature"),

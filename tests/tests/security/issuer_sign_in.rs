@@ -506,14 +506,17 @@ pub(crate) async fn failures_of_an_issuer_are_explained() {
     let issuer = &stack.issuer;
     let mut browser = stack.browser();
     let request = stack.begin(&mut browser, issuer).await;
-    let declined = answer(&request, "", Some(&issuer.url)) + "&error=%3Cb%3Eaccess_denied";
+    let declined = answer(&request, "", Some(&issuer.url)) + "&error=%3Cb%3Eaccess_denied&error_description=no%0Aseat";
     let page = browser.get(&declined).await;
     stack.refused(&page, 403, "ask its administrator");
-    assert!(page.body.contains("&lt;b&gt;access_denied") && !page.body.contains("<b>"), "{page:?}");
+    assert!(page.body.contains("&lt;b&gt;access_denied: no\\nseat") && !page.body.contains("<b>"), "{page:?}");
     issuer.claim(json!({"groups": []}));
     let page = stack.sign_in(&mut browser).await;
     stack.refused(&page, 403, "no rule of EBB_OIDC grants a scope to");
-    assert!(page.body.contains("an operator can add one"), "{page:?}");
+    assert!(
+        page.body.contains("with the claims aud, email, exp, groups, iat, iss, nonce, sub: an operator"),
+        "{page:?}"
+    );
     issuer.claim(json!({}));
     let large = " ".repeat((1 << 20) + 1);
     for (status, body, reason) in [

@@ -197,7 +197,10 @@ pub(super) async fn finish(browser: SignInBrowser, RawQuery(query): RawQuery) ->
 async fn with_answer(browser: &SignInBrowser, pending: &PendingSignIn, answer: &FormFields) -> HttpResult<HeaderValue> {
     let (code, error) = (answer.get("code"), answer.get("error"));
     if code.is_empty() || !error.is_empty() {
-        let error = limits::clean(error, limits::REFUSAL);
+        // Issuers describe here what their administrator can change.
+        let error =
+            [error, answer.get("error_description")].map(|text| limits::clean(text, limits::REFUSAL)).join(": ");
+        let error = error.trim_end_matches([':', ' ']);
         let detail = format!(
             "the issuer {} has not signed you in ({error:?}): sign in again, or ask its administrator for access to Ebb",
             pending.issuer
