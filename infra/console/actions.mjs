@@ -42,6 +42,70 @@ export const ACTIONS = [
     },
   },
   {
+    name: "sign in at an issuer, sign out, and be refused",
+    forms: [],
+    signedOut: true,
+    async run({ reader, by, server, names }) {
+      const { page } = reader;
+      const { issuer } = server;
+      const path = at(names.ready.name);
+      const begin = async () => {
+        await reader.goto(path);
+        await by.use("link", `Sign in with ${issuer.url}`);
+      };
+      const refusal = async () => {
+        await page.waitForURL("**/console/sign-in/return?**");
+        return page.getByRole("alert").innerText();
+      };
+      let answer;
+      page.on("request", (request) => {
+        if (request.url().includes("/console/sign-in/return?")) answer = request.url();
+      });
+      await begin();
+      await issuer.approve(page, "ann");
+      await page.waitForURL(`**${path}`);
+      const navigation = await page.getByRole("banner").innerText();
+      assert.ok(navigation.includes(`${issuer.url} ann`), `no name in ${navigation}`);
+      assert.ok(navigation.includes("Sources") && !navigation.includes("Clusters"), `sections of the scopes: ${navigation}`);
+      assert.equal((await reader.goto("/console/clusters")).status(), 403, "a page of another role");
+      // The same answer again, as with the button Back. The session stays.
+      await reader.goto(answer);
+      assert.equal(new URL(page.url()).pathname, "/console", "a repeated answer");
+      await by.use("button", "Sign out");
+      await page.waitForURL("**/console/sign-in");
+      await reader.goto(answer);
+      assert.match(await refusal(), /has not begun the sign-in/, "an answer after the sign-out");
+      // The issuer still knows the person, and asks nothing.
+      await begin();
+      await page.waitForURL(`**${path}`);
+      await reader.context.clearCookies();
+      await begin();
+      await issuer.approve(page, "eve");
+      assert.match(await refusal(), /no rule of EBB_OIDC grants a scope to \S+ eve with the claims .*groups/, "another person");
+      if (reader.hasScripts) await reader.isAccessible("a refused sign-in");
+      assert.match((await reader.goto(path)).url(), /sign-in\?next=/, "a refused person has no session");
+      await reader.context.clearCookies();
+      await begin();
+      await page.getByRole("link", { name: "Cancel" }).click();
+      assert.match(await refusal(), /access_denied: End-User aborted interaction/, "a sign-in that the person cancels");
+    },
+  },
+  {
+    name: "open a link of ebb open, which works once",
+    forms: ["/console/sign-in/link"],
+    signedOut: true,
+    async run({ reader, by, server, names }) {
+      const link = (await server.ebb("open", names.ready.name, "--print")).trim();
+      await reader.goto(link);
+      await reader.page.waitForURL(`**${at(names.ready.name)}`);
+      reader.isQuiet();
+      await by.use("button", "Sign out");
+      await reader.page.waitForURL("**/console/sign-in");
+      await reader.goto(link);
+      assert.match(await reader.page.getByRole("alert").innerText(), /was used/, "the link of a session that has ended");
+    },
+  },
+  {
     name: "sign out",
     forms: ["/console/sign-out"],
     async run({ reader, by }) {

@@ -11,12 +11,12 @@ export const NO_PAGE = {
   "/console/": "redirects to the list",
   "/console/runs/{run}/log.txt": "a log as plain text, for a page that follows it",
   "/console/assets/{file}": "style, script and icon",
+  "/console/sign-in/begin": "redirects to an issuer",
+  "/console/sign-in/return": "redirects to a page, or shows the sign-in",
   "/console/changes": "JSON for open pages",
   "/console/selection": "a form; its GET redirects to the list",
   "/console/selection/confirmed": "a form; its GET redirects to the list",
 };
-/** Routes of other programs and of issuers, which tests of the functions request. */
-const NOT_DRIVEN = ["/console/sign-in/link", "/console/sign-in/begin", "/console/sign-in/return"];
 /** Maximum bytes of a first visit, with style, script and icon. */
 const MAX_FIRST_LOAD = 100_000;
 
@@ -111,8 +111,7 @@ export function routeOf(path, all) {
 /** Fails if a route has no row, or a form no action. `forms` are the routes of the table of actions. */
 export function isComplete(repository, rows, forms) {
   const all = routes(repository);
-  const driven = [...all].filter(([route]) => !NOT_DRIVEN.includes(route));
-  const having = (method) => driven.filter(([, methods]) => methods.has(method)).map(([route]) => route).sort();
+  const having = (method) => [...all].filter(([, methods]) => methods.has(method)).map(([route]) => route).sort();
   const shown = new Set([...rows.map((row) => row.route), "/console/sign-in", ...Object.keys(NO_PAGE)]);
   assert.deepEqual(having("GET").filter((route) => !shown.has(route)), [], "routes without a row in the table of pages");
   assert.deepEqual(having("POST").filter((route) => !forms.has(route)), [], "forms without a row in the table of actions");

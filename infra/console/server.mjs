@@ -6,8 +6,13 @@ import { createServer, request as forward } from "node:http";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { until } from "./browser.mjs";
+import { CLIENT_SECRET, Issuer } from "./issuer.mjs";
 
-const SECRETS = { EVENTS_SECRET: `whsec_${Buffer.alloc(32, 7).toString("base64")}`, GITLAB_WEBHOOK: "secret-of-gitlab" };
+const SECRETS = {
+  EVENTS_SECRET: `whsec_${Buffer.alloc(32, 7).toString("base64")}`,
+  GITLAB_WEBHOOK: "secret-of-gitlab",
+  CONSOLE_CLIENT: CLIENT_SECRET,
+};
 
 /** A server by its URL and a token. */
 class ApiServer {
@@ -42,7 +47,7 @@ class ApiServer {
   }
 }
 
-/** `ebb dev` in a folder of its own. Scripts of its sandboxes ask files of the folder what they have to do. */
+/** `ebb dev` in a folder of its own, with an issuer at which people sign in. Scripts of its sandboxes ask files of the folder what they have to do. */
 export class LocalServer extends ApiServer {
   static async start(program) {
     // A script has a folder /tmp of its own.
@@ -52,7 +57,9 @@ export class LocalServer extends ApiServer {
     const log = join(folder, "ebb.log");
     const output = openSync(log, "w");
     const options = ["dev", "--port", "0", "--s3-port", "0", "--state", join(folder, "state")];
-    const child = spawn(program, options, { cwd: folder, stdio: ["ignore", output, output] });
+    const issuer = await Issuer.start();
+    const env = { ...process.env, EBB_OIDC: issuer.entries() };
+    const child = spawn(program, options, { cwd: folder, env, stdio: ["ignore", output, output] });
     const file = join(folder, "state/server.json");
     const failed = () => new Error(`ebb dev does not start: ${readFileSync(log, "utf8")}`);
     await until("ebb dev prints the link of the console", () => {
@@ -61,7 +68,8 @@ export class LocalServer extends ApiServer {
     });
     const { url, token } = JSON.parse(readFileSync(file, "utf8"));
     const server = new LocalServer(url, token);
-    return Object.assign(server, { program, folder, child, link: readFileSync(log, "utf8").match(/http\S+code=\S+/)[0] });
+    issuer.serve(server.url);
+    return Object.assign(server, { program, folder, child, issuer, link: readFileSync(log, "utf8").match(/http\S+code=\S+/)[0] });
   }
 
   /** Runs `ebb` with this server. Returns its output. */
@@ -88,6 +96,7 @@ export class LocalServer extends ApiServer {
   }
 
   async stop() {
+    this.issuer.stop();
     const ended = new Promise((wake) => this.child.once("exit", wake));
     if (this.child.exitCode === null) {
       this.child.kill("SIGTERM");

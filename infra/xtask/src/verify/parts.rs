@@ -104,9 +104,9 @@ pub(super) const PARTS: &[VerifyPart] = &[
     },
     VerifyPart {
         name: "console",
-        covers: "every page and action of the console in Chromium: by pointer, by keys and without JavaScript, light, dark and on a narrow screen; accessibility by axe, renewal, weight, the memory of a tab for one minute (--full: ten minutes), ten repairs, the pictures of the book",
-        needs: "Node.js 20 with npm; chromium and fonts-liberation, by apt; playwright-core, axe-core, pixelmatch and pngjs from npm",
-        paths: "shared/console shared/api/src/console infra/console docs/src/pictures",
+        covers: "every page and action of the console in Chromium, the sign-in at an issuer included: by pointer, by keys and without JavaScript, light, dark and on a narrow screen; accessibility by axe, renewal, weight, the memory of a tab for one minute (--full: ten minutes), ten repairs, the pictures of the book",
+        needs: "Node.js 20 with npm; chromium and fonts-liberation, by apt; playwright-core, axe-core, oidc-provider, pixelmatch and pngjs from npm",
+        paths: "shared/console shared/api/src/console shared/api/src/oidc shared/api/src/oidc.rs infra/console docs/src/pictures",
         run: |this| {
             run(cargo().args(["build", "-p", "ebb"]))?;
             let mut check = console::check()?;
