@@ -6,6 +6,14 @@ use ebb_protocol::api::{AwaitedParty, NotificationDelivery, TargetWait, WaitingP
 use ebb_protocol::time::rfc3339;
 use ebb_store::TargetHead;
 
+/// Returns a target as the arguments of a command. Without `--kind`, a command is about the sandbox of the name.
+pub fn named(target: &TargetHead) -> String {
+    match target.kind.as_str() {
+        "sandbox" => target.name.clone(),
+        kind => format!("{} --kind {kind}", target.name),
+    }
+}
+
 /// Returns the delivery of a notification after a failed attempt.
 pub fn delivery(target: &TargetHead) -> Option<NotificationDelivery> {
     let pending = target.notification.as_ref().filter(|pending| pending.attempts > 0)?;
@@ -56,7 +64,7 @@ pub fn reason(target: &TargetHead) -> Option<String> {
 
 /// Returns the waits of a target, of its waiting update and events, and of the next instance of its name.
 pub fn rows(target: &TargetHead) -> Vec<TargetWait> {
-    let name = &target.name;
+    let name = named(target);
     let hook = target.hook.as_ref().map(|hook| hook.name().to_owned());
     let wait = |waiter, awaits, awaited_name: Option<String>, release: String| TargetWait {
         waiter,
@@ -178,7 +186,11 @@ mod tests {
         target.pending_update = None;
         target.phase = TargetPhase::Stuck;
         assert_eq!(shown(&target), [(WaitingParty::Target, None, AwaitedParty::Operator, None, true), next]);
-        assert!(rows(&target)[0].release.contains("ebb retry a"), "{:?}", rows(&target));
+        assert!(rows(&target)[0].release.contains("ebb retry a;"), "{:?}", rows(&target));
+        // Without its kind, the command would retry the sandbox of the same name.
+        let group = TargetHead { kind: "routegroup".to_owned(), ..target.clone() };
+        let release = "remove the cause, then: ebb retry a --kind routegroup; `ebb why a --kind routegroup` shows it";
+        assert_eq!(rows(&group)[0].release, release);
         target.waiting = None;
         target.phase = TargetPhase::Ready;
         assert_eq!(shown(&target), []);

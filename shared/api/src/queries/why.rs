@@ -112,7 +112,7 @@ pub async fn why(env: &Env, store: &dyn DiagnosisStore, key: TargetKey<'_>) -> F
         notes.push(format!("the event {event} was dropped at {at}: the document has no units for it any more"));
     }
     let lost = match &outage {
-        Some(outage) => Some(lost_cluster(env, &target.name, &outage.cluster).await),
+        Some(outage) => Some(lost_cluster(env, &waits::named(&target), &outage.cluster).await),
         None => None,
     };
     let newer = newer_version(store, &target, &failures, &loaded.plan).await?;
@@ -121,7 +121,7 @@ pub async fn why(env: &Env, store: &dyn DiagnosisStore, key: TargetKey<'_>) -> F
         next_steps.insert(0, step);
     }
     if let Some(newer) = newer {
-        let name = &target.name;
+        let name = waits::named(&target);
         next_steps.insert(0, format!("if {newer} fixes the undo: ebb retry {name} --plugin {newer}"));
     }
     let (open, open_units) = last.as_ref().map(open_units::groups).unwrap_or_default();
@@ -457,7 +457,7 @@ fn advice(
     exists: &[RemainingEffect],
     lost: Option<String>,
 ) -> Vec<String> {
-    let name = &target.name;
+    let name = &waits::named(target);
     let mut next = Vec::new();
     if waits::delivery(target).is_some() {
         next.push("check whether the platform accepts notifications; the delivery is retried automatically".to_owned());
