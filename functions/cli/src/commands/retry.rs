@@ -9,6 +9,7 @@ use crate::bulk::{self, TargetOutcome, YesArgs};
 use crate::client::ApiClient;
 use crate::dry_run::DryRunArgs;
 use crate::exit::{Exit, Result};
+use crate::lifecycle::named;
 use crate::output::{self, OutputArgs};
 use crate::selector::{CommandTargets, SelectorArgs};
 use crate::target::KindArgs;
@@ -54,7 +55,11 @@ impl RetryArgs {
             // Without another version, the server has nothing to compare.
             CommandTargets::One(target) if body.plugin.is_some() || !body.dry_run => {
                 let done: RetryResponse = client.act(&target, "retry", &body).await?;
-                self.output.write_status(&done, |done| text(done, body.dry_run))
+                self.output.write_status(&done, |done| {
+                    let next = (!body.dry_run && !done.units.is_empty())
+                        .then(|| format!("\nnext step: ebb sandbox get {} --watch", named(&target)));
+                    text(done, body.dry_run) + &next.unwrap_or_default()
+                })
             }
             targets => self.retry_all(client, targets, body).await,
         }

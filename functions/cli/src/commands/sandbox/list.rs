@@ -2,14 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use ebb_protocol::api::TargetInfo;
+use ebb_protocol::api::{TargetInfo, TargetState};
 
 use crate::client::ApiClient;
 use crate::exit::{Exit, Result};
+use crate::lifecycle::named;
 use crate::output::printable;
 use crate::output::{self, OutputArgs};
 use crate::progress::labels;
 use crate::selector::{ShownTargetsArgs, TargetSelection};
+use crate::target::TargetRef;
 use crate::timing;
 
 #[derive(Debug, clap::Args)]
@@ -53,8 +55,23 @@ impl SandboxListArgs {
         for warning in warnings {
             output::status_line(&format!("warning: {}", printable(&warning)));
         }
+        if let Some(next) = next_step(&targets).filter(|_| self.output.format().is_none()) {
+            output::status_line(&next);
+        }
         Ok(Exit::Done)
     }
+}
+
+/// Returns the command that explains the first failed or stuck target.
+fn next_step(targets: &[TargetInfo]) -> Option<String> {
+    let mut broken = targets.iter().filter(|it| matches!(it.phase, TargetState::Failed | TargetState::Stuck));
+    let first = broken.next()?;
+    let others = match broken.count() {
+        0 => String::new(),
+        1 => " (and for 1 more failed or stuck target)".to_owned(),
+        count => format!(" (and for {count} more failed or stuck targets)"),
+    };
+    Some(format!("next step: ebb why {}{others}", printable(&named(&TargetRef::from(first)))))
 }
 
 fn text(targets: &[TargetInfo]) -> String {
@@ -79,6 +96,20 @@ fn text(targets: &[TargetInfo]) -> String {
 mod tests {
     use super::*;
     use crate::progress::fixtures;
+
+    #[test]
+    fn a_list_with_failures_names_the_command_that_explains_the_first() {
+        let of = |kind: &str, phase: &str| TargetInfo {
+            kind: kind.to_owned(),
+            ..fixtures::target(phase, fixtures::NOW).info
+        };
+        let (ready, group, stuck) = (of("sandbox", "ready"), of("routegroup", "failed"), of("sandbox", "stuck"));
+        assert_eq!(next_step(std::slice::from_ref(&ready)), None);
+        let next = next_step(&[ready, group.clone()]).unwrap();
+        assert_eq!(next, "next step: ebb why pr-1 --kind routegroup");
+        let next = next_step(&[stuck, group.clone(), group]).unwrap();
+        assert_eq!(next, "next step: ebb why pr-1 (and for 2 more failed or stuck targets)");
+    }
 
     #[test]
     fn one_row_for_each_target() {
