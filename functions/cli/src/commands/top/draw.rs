@@ -9,7 +9,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Paragraph, Row, Table};
 
-use super::state::{OpenTarget, TargetView, TopAnswer, TopState};
+use super::state::{OpenTarget, TopState};
 use crate::output::{plugin_name, printable};
 use crate::progress::labels;
 use crate::progress::tree::TreeLine;
@@ -22,23 +22,13 @@ const CELL: usize = 40;
 const LAST_CELL: usize = 15;
 /// The positions of the cells that a narrow screen lacks, the first one first: plugins, owner, and time in the phase.
 const OPTIONAL: [usize; 3] = [4, 3, 2];
-/// Phases in the order of the title.
-const PHASES: [TargetState; 7] = [
-    TargetState::Stuck,
-    TargetState::Failed,
-    TargetState::Starting,
-    TargetState::Updating,
-    TargetState::Stopping,
-    TargetState::Ready,
-    TargetState::Gone,
-];
 
 /// Draws the page with its title, messages and keys.
 pub(super) fn draw(state: &TopState, now: Timestamp, frame: &mut Frame<'_>) {
-    let (messages, keys) = (state.messages(), state.keys());
-    let heights = [Constraint::Length(1), Constraint::Fill(1), length(messages.len()), length(keys.len())];
-    let [title, page, below, last] = Layout::vertical(heights).areas(frame.area());
-    frame.render_widget(Paragraph::new(title_of(state)).style(Modifier::BOLD), title);
+    let (title, messages, keys) = (state.title(), state.messages(), state.keys());
+    let heights = [length(title.len()), Constraint::Fill(1), length(messages.len()), length(keys.len())];
+    let [above, page, below, last] = Layout::vertical(heights).areas(frame.area());
+    frame.render_widget(paragraph(title).style(Modifier::BOLD), above);
     match &state.open {
         None => draw_list(state, now, frame, page),
         Some(open) => draw_target(state, open, now, frame, page),
@@ -46,39 +36,6 @@ pub(super) fn draw(state: &TopState, now: Timestamp, frame: &mut Frame<'_>) {
     let urgent = if state.is_urgent() { Style::new().fg(Color::Red) } else { Style::new() };
     frame.render_widget(paragraph(messages).style(urgent), below);
     frame.render_widget(paragraph(keys).style(Modifier::DIM), last);
-}
-
-fn title_of(state: &TopState) -> String {
-    let Some(open) = &state.open else {
-        let filter = state.selection.text.as_ref().map(|text| format!("  filter: {}", printable(text)));
-        return format!("{}  {}{}", state.server, counted(&state.targets), filter.unwrap_or_default());
-    };
-    let target = printable(&TargetRef::from(&open.target).to_string());
-    let view = match (open.view, &open.content) {
-        (TargetView::Tree, _) => String::new(),
-        (TargetView::Why, _) => "  why".to_owned(),
-        (TargetView::Log, Some(TopAnswer::Log(log))) => log.units.get(log.shown).map_or(String::new(), |unit| {
-            let (number, count) = (log.shown + 1, log.units.len());
-            let unit = printable(&format!("{} {}", unit.hook, unit.unit));
-            format!("  log of {unit}, attempt {} ({number} of {count})", log.attempt)
-        }),
-        (TargetView::Log, _) => "  log".to_owned(),
-    };
-    format!("{}  {target}{view}", state.server)
-}
-
-/// Returns the targets per phase, such as `2 targets: 1 failed, 1 ready`.
-fn counted(targets: &[TargetInfo]) -> String {
-    let counts = PHASES.iter().filter_map(|phase| {
-        let count = targets.iter().filter(|target| target.phase == *phase).count();
-        (count > 0).then(|| format!("{count} {}", labels::name(phase)))
-    });
-    let counts: Vec<String> = counts.collect();
-    match targets.len() {
-        0 => "no targets".to_owned(),
-        1 => format!("1 target: {}", counts.join(", ")),
-        all => format!("{all} targets: {}", counts.join(", ")),
-    }
 }
 
 fn draw_list(state: &TopState, now: Timestamp, frame: &mut Frame<'_>, area: Rect) {
@@ -91,16 +48,20 @@ fn draw_list(state: &TopState, now: Timestamp, frame: &mut Frame<'_>, area: Rect
         })
         .collect();
     let mut widths = header.each_ref().map(|name| measure_text_width(name));
+    let width = usize::from(area.width);
     for (_, _, cells) in &rows {
-        for (width, cell) in widths.iter_mut().zip(cells) {
-            *width = measure_text_width(cell).min(CELL).max(*width);
+        for (column, cell) in cells.iter().enumerate() {
+            let most = if column == 0 { CELL.max(width / 3) } else { CELL };
+            widths[column] = measure_text_width(cell).min(most).max(widths[column]);
         }
     }
+    // The phase is shown beside a long name.
+    widths[0] = widths[0].min(width.saturating_sub(widths[1] + 4));
     let last = header.len() - 1;
     let mut columns: Vec<usize> = (0..=last).collect();
     for optional in OPTIONAL {
         let used: usize = columns.iter().filter(|column| **column != last).map(|column| widths[*column] + 2).sum();
-        if used + LAST_CELL > usize::from(area.width) {
+        if used + LAST_CELL > width {
             columns.retain(|column| *column != optional);
         }
     }
@@ -108,6 +69,7 @@ fn draw_list(state: &TopState, now: Timestamp, frame: &mut Frame<'_>, area: Rect
         let style = if is_selected { Modifier::REVERSED } else { Modifier::empty() };
         let shown = cells.into_iter().enumerate().filter(|(column, _)| columns.contains(column));
         let shown = shown.map(|(column, text)| match column {
+            0 => Cell::from(without_middle(text, widths[0])),
             1 => Cell::from(Span::styled(text, Style::new().fg(phase_colour(target.phase)))),
             _ => Cell::from(text),
         });
@@ -118,6 +80,17 @@ fn draw_list(state: &TopState, now: Timestamp, frame: &mut Frame<'_>, area: Rect
         columns.iter().map(|column| if *column == last { Constraint::Fill(1) } else { length(widths[*column]) });
     let table = Table::new(rows, constraints).header(Row::new(names).style(Modifier::BOLD)).column_spacing(2);
     frame.render_widget(table, area);
+}
+
+/// Returns a text of at most `width` characters, without its middle: long names often differ at their end.
+fn without_middle(text: String, width: usize) -> String {
+    let count = text.chars().count();
+    if count <= width {
+        return text;
+    }
+    let tail = width.saturating_sub(1) / 2;
+    let head = text.chars().take(width.saturating_sub(tail + 1));
+    head.chain(['…']).chain(text.chars().skip(count - tail)).collect()
 }
 
 /// Returns the cells of a target. Without the kind if all targets are of one kind.

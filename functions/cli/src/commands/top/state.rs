@@ -1,7 +1,7 @@
 //! The state of `ebb top`, and its change by an event. It has no clock, no terminal and no client.
 
 use console::measure_text_width;
-use ebb_protocol::api::{TargetDetail, TargetInfo};
+use ebb_protocol::api::{TargetDetail, TargetInfo, TargetState};
 use jiff::Timestamp;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
@@ -18,6 +18,17 @@ const MESSAGE_LINES: usize = 4;
 const FILTER_LENGTH: usize = 100;
 /// Maximum plugins that a question names.
 const PLUGINS_NAMED: usize = 3;
+
+/// Phases in the order of the title.
+const PHASES: [TargetState; 7] = [
+    TargetState::Stuck,
+    TargetState::Failed,
+    TargetState::Starting,
+    TargetState::Updating,
+    TargetState::Stopping,
+    TargetState::Ready,
+    TargetState::Gone,
+];
 
 /// The content of a page. It is requested every 2 s.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -146,7 +157,10 @@ impl OpenTarget {
     pub(super) fn lines(&self, size: ScreenSize, now: Timestamp) -> Vec<TreeLine> {
         let text = |text: &str| text.lines().flat_map(|line| wrapped(line, size.width)).map(TreeLine::from).collect();
         match &self.content {
-            Some(TopAnswer::Tree(detail)) => tree_lines(detail, now, size.height),
+            Some(TopAnswer::Tree(detail)) => {
+                let lines = tree_lines(detail, now, size.height).into_iter();
+                lines.flat_map(|line| wrapped_branch(line, size.width)).collect()
+            }
             Some(TopAnswer::Why(why)) => text(why),
             Some(TopAnswer::Log(log)) => text(&log.text),
             Some(TopAnswer::List(..)) | None => Vec::new(),
@@ -340,9 +354,41 @@ impl TopState {
         self.open.as_ref().map(|open| &open.target).or_else(|| self.targets.get(self.selected))
     }
 
+    /// Returns the lines above a page. Those above a question leave it their room.
+    pub(super) fn title(&self) -> Vec<String> {
+        wrapped(&self.title_text(), self.size.width).into_iter().take(self.most_lines()).collect()
+    }
+
+    fn title_text(&self) -> String {
+        let Some(open) = &self.open else {
+            let filter = self.selection.text.as_ref().map(|text| format!("  filter: {}", printable(text)));
+            return format!("{}  {}{}", self.server, counted(&self.targets), filter.unwrap_or_default());
+        };
+        let target = printable(&TargetRef::from(&open.target).to_string());
+        let view = match (open.view, &open.content) {
+            (TargetView::Tree, _) => String::new(),
+            (TargetView::Why, _) => "  why".to_owned(),
+            (TargetView::Log, Some(TopAnswer::Log(log))) => log.units.get(log.shown).map_or(String::new(), |unit| {
+                let (number, count) = (log.shown + 1, log.units.len());
+                let unit = printable(&format!("{} {}", unit.hook, unit.unit));
+                format!("  log of {unit}, attempt {} ({number} of {count})", log.attempt)
+            }),
+            (TargetView::Log, _) => "  log".to_owned(),
+        };
+        format!("{}  {target}{view}", self.server)
+    }
+
+    /// Returns the maximum lines of the title and of the keys.
+    fn most_lines(&self) -> usize {
+        match self.input {
+            Some(TopInput::Confirm(_)) => 1,
+            _ => (self.size.height / 3).max(1),
+        }
+    }
+
     /// Returns the size of the page between its title and the messages.
     pub(super) fn page(&self) -> ScreenSize {
-        let used = 1 + self.messages().len() + self.keys().len();
+        let used = self.title().len() + self.messages().len() + self.keys().len();
         ScreenSize { height: self.size.height.saturating_sub(used).max(1), ..self.size }
     }
 
@@ -410,7 +456,7 @@ impl TopState {
         format!("{verb} {name} ({phase}) on {}? {consequence}", self.server)
     }
 
-    /// Returns the lines that name the keys, at most a third of the screen.
+    /// Returns the lines that name the keys.
     pub(super) fn keys(&self) -> Vec<String> {
         let keys = match (&self.input, &self.open) {
             (Some(TopInput::Filter(_)), _) => "Enter apply  Esc cancel",
@@ -422,27 +468,62 @@ impl TopState {
                 TargetView::Log => "↑↓ scroll  ←→ unit  Enter tree  w why  r retry  d delete  Esc back  q quit",
             },
         };
-        wrapped(keys, self.size.width).into_iter().take((self.size.height / 3).max(1)).collect()
+        // A line ends after a key with its word.
+        let keys: Vec<String> = keys.split("  ").map(|key| key.replace(' ', "\u{a0}")).collect();
+        let lines = wrapped(&keys.join("  "), self.size.width).into_iter().take(self.most_lines());
+        lines.map(|line| line.replace('\u{a0}', " ")).collect()
     }
 }
 
-/// Divides a line into lines of at most `width` columns, at spaces where possible.
+/// Returns the targets per phase, such as `2 targets: 1 failed, 1 ready`.
+fn counted(targets: &[TargetInfo]) -> String {
+    let counts = PHASES.iter().filter_map(|phase| {
+        let count = targets.iter().filter(|target| target.phase == *phase).count();
+        (count > 0).then(|| format!("{count} {}", labels::name(phase)))
+    });
+    let counts: Vec<String> = counts.collect();
+    match targets.len() {
+        0 => "no targets".to_owned(),
+        1 => format!("1 target: {}", counts.join(", ")),
+        all => format!("{all} targets: {}", counts.join(", ")),
+    }
+}
+
+/// Divides a line of a tree like [`wrapped`]. The state of a unit is continued below it.
+fn wrapped_branch(TreeLine { branch, sign, text }: TreeLine, width: usize) -> Vec<TreeLine> {
+    let signed = sign.map_or(0, |(sign, _)| measure_text_width(branch) + measure_text_width(sign));
+    let below = if branch.starts_with('├') { "│ " } else { "  " };
+    let lines = wrapped(&text, width.saturating_sub(signed)).into_iter().enumerate();
+    let line = |(number, text): (usize, String)| match number {
+        0 => TreeLine { branch, sign, text },
+        _ if signed == 0 => text.into(),
+        _ => TreeLine { branch: below, sign: None, text: format!(" {text}") },
+    };
+    lines.map(line).collect()
+}
+
+/// Divides a line into lines of at most `width` columns, at spaces where possible. The continuation of an indented line is
+/// indented by two columns more.
 fn wrapped(line: &str, width: usize) -> Vec<String> {
     let line = line.replace('\t', "    ");
-    let (mut lines, mut rest) = (Vec::new(), line.as_str());
+    let further = match line.len() - line.trim_start_matches(' ').len() {
+        0 => 0,
+        indent => (indent + 2).min(width / 2),
+    };
+    let (mut lines, mut rest, mut indent) = (Vec::new(), line.as_str(), String::new());
     loop {
-        let mut used = 0;
+        let mut used = indent.len();
         let end = rest.char_indices().find_map(|(at, character)| {
             used += if character.is_ascii() { 1 } else { measure_text_width(character.encode_utf8(&mut [0; 4])) };
             (used > width && at > 0).then_some(at)
         });
         let Some(end) = end else {
-            lines.push(rest.to_owned());
+            lines.push(indent + rest);
             return lines;
         };
         let space = rest[..end].rfind(' ').map(|at| at + 1);
         let (shown, more) = rest.split_at(space.filter(|at| at * 2 > end).unwrap_or(end));
-        lines.push(shown.trim_end().to_owned());
-        rest = more;
+        lines.push((indent + shown).trim_end().to_owned());
+        (rest, indent) = (more, " ".repeat(further));
     }
 }

@@ -294,6 +294,47 @@ fn long_lines_are_wrapped_at_spaces() {
     assert!(text.contains("\na    b\n12345678 12345678 12345678\n12345678 12345678\n"), "{text}");
 }
 
+/// The last characters of long names are visible, and so is what is below and beside them.
+#[test]
+fn nothing_is_cut_on_a_narrow_screen() {
+    let long = |end: &str| target(&format!("{}{end}", "preview-".repeat(7)), "failed");
+    let listed = answered(state(40, 14), TopAnswer::List(vec![long("123456"), long("123457")], Vec::new()));
+    let text = picture(&listed);
+    assert!(text.contains("> preview-previ…preview-123456  failed\n  preview-previ…preview-123457  failed"), "{text}");
+    assert!(text.ends_with("↑↓ select  Enter open  w why  l logs\nr retry  d delete  / filter  q quit"), "{text}");
+    let open = answered(pressed(listed, "\n"), TopAnswer::Tree(Box::new(fixtures::busy())));
+    let shown = pressed(open, "jjjjj");
+    insta::assert_snapshot!(picture(&shown), @r"
+    127.0.0.1:7878  sandbox/pr-1
+    │     inserting rows 2000-3000
+    ├ ○ db/check          waits for db/seed
+    ├ ↻ billing/register  attempt 2/3 in
+    │     4.0s, after: the server answered
+    │     503 (httpStatus)
+    ├ ✗ queue/create      failed in 12.0s,
+    │     attempt 3/3: the script ended
+    │     with code 3 (exit)
+    ├ ⊘ queue/subscribe   blocked: waits
+    │     for queue/create
+    └ – cache/warm        skipped
+    ↑↓ scroll  w why  l logs  r retry
+    d delete  Esc back  q quit
+    ");
+    let log = picture(&answered(pressed(shown, "l"), log("made\n", 1)));
+    let lines = "127.0.0.1:7878  sandbox/pr-1  log of\npreStart db/seed, attempt 2 (2 of 2)\nmade\n";
+    assert!(log.starts_with(lines), "{log}");
+}
+
+#[test]
+fn the_continuation_of_an_indented_line_is_indented() {
+    let why = "next steps\n  2. remove the cause, then: ebb retry pr-1\n    | a line of a log that is long\n";
+    let shown = answered(pressed(answered(state(30, 14), list()), "w"), TopAnswer::Why(why.to_owned()));
+    let text = picture(&shown);
+    let expected =
+        "\nnext steps\n  2. remove the cause, then:\n    ebb retry pr-1\n    | a line of a log that is\n      long\n";
+    assert!(text.contains(expected), "{text}");
+}
+
 #[test]
 fn texts_of_others_do_not_control_the_screen() {
     let hostile = || {
