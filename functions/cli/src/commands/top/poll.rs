@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use ebb_protocol::api::{RetryResponse, RetryTarget, RunDetail, TargetDetail, UnitDetail, UnitState};
+use ebb_protocol::api::{RetryResponse, RetryTarget, RunDetail, TargetDetail, TargetState, UnitDetail, UnitState};
 use ebb_protocol::limits;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
@@ -47,21 +47,27 @@ pub(super) async fn ask(client: &ApiClient, poll: &TopPoll) -> Result<TopAnswer>
             TopAnswer::List(targets, warnings.into_iter().collect())
         }
         TopPoll::Tree(target) => TopAnswer::Tree(Box::new(client.existing(target).await?)),
-        TopPoll::Why(target) => TopAnswer::Why(limits::printable(&why::text(&client.why(target).await?))),
+        TopPoll::Why(target) => {
+            let why = client.why(target).await?;
+            TopAnswer::Why(why.phase, limits::printable(&why::text(&why)))
+        }
         TopPoll::Log(target, unit) => TopAnswer::Log(log(client, target, unit.as_ref()).await?),
     })
 }
 
 /// Sends a change. Returns its result as an event.
 pub(super) async fn change(client: ApiClient, TargetChange { verb, target }: TargetChange) -> TopEvent {
-    let target = TargetRef::from(&target);
+    let (target, phase) = (TargetRef::from(&target), target.phase);
     let done = match verb {
         ChangeVerb::Retry => {
             let body = RetryTarget { plugin: None, dry_run: false };
             let done: Result<RetryResponse> = client.act(&target, "retry", &body).await;
             done.map(|done| retry::text(&done, false))
         }
-        ChangeVerb::Delete => client.delete_target(&target).await.map(|_| format!("{target} is being deleted")),
+        ChangeVerb::Delete => client.delete_target(&target).await.map(|_| match phase {
+            TargetState::Stuck => format!("{target} stays stuck until its teardown is retried"),
+            _ => format!("{target} is being deleted"),
+        }),
     };
     TopEvent::Changed(done.map_err(|error| format!("{target}: {}", error.message())))
 }
@@ -80,7 +86,7 @@ async fn log(client: &ApiClient, target: &TargetRef, wanted: Option<&LogUnit>) -
         None => (None, String::new()),
     };
     let attempt = attempt.unwrap_or(readable[shown].1.attempt);
-    Ok(ShownLog { units, shown, attempt, text })
+    Ok(ShownLog { phase: seen.info.phase, units, shown, attempt, text })
 }
 
 fn log_unit(run: &RunDetail, unit: &UnitDetail) -> LogUnit {

@@ -19,7 +19,7 @@ const FILTER_LENGTH: usize = 100;
 /// Maximum plugins that a question names.
 const PLUGINS_NAMED: usize = 3;
 
-/// Phases in the order of the title.
+/// Phases in the order of the title and of the list.
 const PHASES: [TargetState; 7] = [
     TargetState::Stuck,
     TargetState::Failed,
@@ -53,6 +53,8 @@ pub(super) struct LogUnit {
 /// The log of one unit.
 #[derive(Debug)]
 pub(super) struct ShownLog {
+    /// The phase of the target.
+    pub(super) phase: TargetState,
     /// All units whose log can be read.
     pub(super) units: Vec<LogUnit>,
     /// The position of the unit in `units`.
@@ -67,8 +69,8 @@ pub(super) enum TopAnswer {
     /// The targets and the warnings of the server.
     List(Vec<TargetInfo>, Vec<String>),
     Tree(Box<TargetDetail>),
-    /// The diagnosis as text.
-    Why(String),
+    /// The phase, and the diagnosis as text.
+    Why(TargetState, String),
     Log(ShownLog),
 }
 
@@ -161,7 +163,7 @@ impl OpenTarget {
                 let lines = tree_lines(detail, now, size.height).into_iter();
                 lines.flat_map(|line| wrapped_branch(line, size.width)).collect()
             }
-            Some(TopAnswer::Why(why)) => text(why),
+            Some(TopAnswer::Why(_, why)) => text(why),
             Some(TopAnswer::Log(log)) => text(&log.text),
             Some(TopAnswer::List(..)) | None => Vec::new(),
         }
@@ -244,7 +246,9 @@ impl TopState {
 
     fn show(&mut self, answer: TopAnswer) {
         match (answer, &mut self.open) {
-            (TopAnswer::List(targets, warnings), _) => {
+            (TopAnswer::List(mut targets, warnings), _) => {
+                // Targets that need a person are visible without a filter. Those of a phase keep their order.
+                targets.sort_by_key(|target| PHASES.iter().position(|phase| *phase == target.phase));
                 // The selection stays on its target.
                 let selected = self.targets.get(self.selected).map(TargetRef::from);
                 let found = selected.and_then(|it| targets.iter().position(|target| TargetRef::from(target) == it));
@@ -252,8 +256,10 @@ impl TopState {
                 (self.targets, self.warnings) = (targets, warnings);
             }
             (content, Some(open)) => {
-                if let TopAnswer::Tree(detail) = &content {
-                    open.target = detail.info.clone();
+                match &content {
+                    TopAnswer::Tree(detail) => open.target = detail.info.clone(),
+                    TopAnswer::Why(phase, _) | TopAnswer::Log(ShownLog { phase, .. }) => open.target.phase = *phase,
+                    TopAnswer::List(..) => {}
                 }
                 open.content = Some(content);
             }
@@ -269,9 +275,10 @@ impl TopState {
             return;
         }
         self.note = None;
+        let is_yes = key.code == KeyCode::Char('y') && self.is_question_whole();
         match self.input.take() {
             Some(TopInput::Filter(text)) => self.type_filter(text, key.code),
-            Some(TopInput::Confirm(change)) if key.code == KeyCode::Char('y') => self.confirmed = Some(*change),
+            Some(TopInput::Confirm(change)) if is_yes => self.confirmed = Some(*change),
             Some(TopInput::Confirm(_)) => self.note = Some(Ok("Nothing was changed".to_owned())),
             None => self.command(key.code),
         }
@@ -427,12 +434,22 @@ impl TopState {
                 [note, error, warning].into_iter().flatten().collect()
             }
         };
-        // A question is shown up to its end, where the consequence is.
-        let most = match self.input {
+        let lines = messages.iter().flat_map(|message| wrapped(message, self.size.width));
+        lines.take(self.most_messages()).collect()
+    }
+
+    /// A question has the screen below the title and above the keys.
+    fn most_messages(&self) -> usize {
+        match self.input {
             Some(TopInput::Confirm(_)) => self.size.height.saturating_sub(2),
             _ => MESSAGE_LINES,
-        };
-        messages.iter().flat_map(|message| wrapped(message, self.size.width)).take(most).collect()
+        }
+    }
+
+    /// Returns true if the end of the question is visible. It has the consequence.
+    fn is_question_whole(&self) -> bool {
+        let Some(TopInput::Confirm(change)) = &self.input else { return false };
+        wrapped(&self.question(change), self.size.width).len() <= self.most_messages()
     }
 
     /// Returns the question before a change, with its consequences.
@@ -441,6 +458,9 @@ impl TopState {
         let (verb, consequence) = match verb {
             ChangeVerb::Retry => {
                 ("Retry", "Its failed units run again and repeat their scripts and requests.".to_owned())
+            }
+            ChangeVerb::Delete if target.phase == TargetState::Stuck => {
+                ("Delete", "Its teardown has failed, and a deletion does not run it again: r does.".to_owned())
             }
             ChangeVerb::Delete => {
                 let plugins: Vec<&str> = target.plugins.iter().map(|plugin| plugin_name(plugin)).collect();
@@ -460,7 +480,8 @@ impl TopState {
     pub(super) fn keys(&self) -> Vec<String> {
         let keys = match (&self.input, &self.open) {
             (Some(TopInput::Filter(_)), _) => "Enter apply  Esc cancel",
-            (Some(TopInput::Confirm(_)), _) => "y yes  any other key: no",
+            (Some(TopInput::Confirm(_)), _) if self.is_question_whole() => "y yes  any other key: no",
+            (Some(TopInput::Confirm(_)), _) => "any key: no (the screen is too small for the question)",
             (None, None) => "↑↓ select  Enter open  w why  l logs  r retry  d delete  / filter  q quit",
             (None, Some(open)) => match open.view {
                 TargetView::Tree => "↑↓ scroll  w why  l logs  r retry  d delete  Esc back  q quit",
@@ -469,7 +490,7 @@ impl TopState {
             },
         };
         // A line ends after a key with its word.
-        let keys: Vec<String> = keys.split("  ").map(|key| key.replace(' ', "\u{a0}")).collect();
+        let keys: Vec<String> = keys.split("  ").map(|key| key.replacen(' ', "\u{a0}", 1)).collect();
         let lines = wrapped(&keys.join("  "), self.size.width).into_iter().take(self.most_lines());
         lines.map(|line| line.replace('\u{a0}', " ")).collect()
     }

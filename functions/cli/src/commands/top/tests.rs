@@ -4,7 +4,7 @@ use axum::Router;
 use axum::extract::Request;
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse as _, Response};
-use ebb_protocol::api::TargetInfo;
+use ebb_protocol::api::{TargetInfo, TargetState};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -192,7 +192,7 @@ fn the_answer_to_another_page_is_not_shown() {
     let why = pressed(answered(state(80, 9), list()), "w");
     let late = why.update(TopEvent::Answered(list_poll, Ok(TopAnswer::List(Vec::new(), Vec::new()))));
     assert_eq!(late.targets.len(), 2);
-    let shown = answered(late, TopAnswer::Why("sandbox/pr-1 has failed: no space\n".to_owned()));
+    let shown = answered(late, TopAnswer::Why(TargetState::Failed, "sandbox/pr-1 has failed: no space\n".to_owned()));
     assert!(picture(&shown).starts_with("127.0.0.1:7878  sandbox/pr-1  why\nsandbox/pr-1 has failed: no space\n"));
 }
 
@@ -248,10 +248,41 @@ fn a_question_is_shown_up_to_its_end() {
     assert!(text.replace('\n', " ").contains("This cannot be undone. y yes  any other key: no"), "{text}");
 }
 
+/// The server and the beginning of a name are not enough to confirm a deletion.
+#[test]
+fn a_question_without_its_end_cannot_be_confirmed() {
+    let asked = pressed(answered(state(60, 12), list()), "d");
+    let small = asked.update(TopEvent::Resized(10, 3));
+    assert!(picture(&small).ends_with("any key:"), "{}", picture(&small));
+    let kept = pressed(small, "y");
+    assert!(kept.confirmed.is_none() && kept.input.is_none());
+    let again = pressed(kept.update(TopEvent::Resized(60, 12)), "d").update(TopEvent::Resized(30, 9));
+    assert!(pressed(again, "y").confirmed.is_some());
+}
+
+#[test]
+fn targets_that_need_a_person_are_the_first() {
+    let named = [("a", "ready"), ("b", "failed"), ("c", "starting"), ("d", "stuck"), ("e", "failed")];
+    let targets = named.map(|(name, phase)| target(name, phase)).to_vec();
+    let listed = answered(state(160, 12), TopAnswer::List(targets, Vec::new()));
+    let names: Vec<&str> = listed.targets.iter().map(|target| target.name.as_str()).collect();
+    assert_eq!(names, ["d", "b", "e", "c", "a"]);
+    assert!(picture(&pressed(listed, "d")).contains("a deletion does not run it again"));
+}
+
+/// Without the new phase, the question after a retry would name the old one.
+#[test]
+fn a_question_names_the_present_phase() {
+    for (key, answer) in [("w", TopAnswer::Why(TargetState::Ready, "ready\n".to_owned())), ("l", log("made\n", 0))] {
+        let shown = answered(pressed(answered(state(80, 12), list()), key), answer);
+        assert!(picture(&pressed(shown, "d")).contains("Delete sandbox/pr-1 (ready) on"), "{key}");
+    }
+}
+
 fn log(text: &str, shown: usize) -> TopAnswer {
     let unit = |unit: &str| LogUnit { run: "k".to_owned(), hook: "preStart".to_owned(), unit: unit.to_owned() };
     let units = vec![unit("db/make"), unit("db/seed")];
-    TopAnswer::Log(ShownLog { units, shown, attempt: 2, text: text.to_owned() })
+    TopAnswer::Log(ShownLog { phase: TargetState::Ready, units, shown, attempt: 2, text: text.to_owned() })
 }
 
 #[test]
@@ -289,7 +320,7 @@ fn arrows_choose_the_unit_of_a_log() {
 #[test]
 fn long_lines_are_wrapped_at_spaces() {
     let text = format!("a\tb\n{}\n", "12345678 ".repeat(5));
-    let why = answered(pressed(answered(state(30, 9), list()), "w"), TopAnswer::Why(text));
+    let why = answered(pressed(answered(state(30, 9), list()), "w"), TopAnswer::Why(TargetState::Failed, text));
     let text = picture(&why);
     assert!(text.contains("\na    b\n12345678 12345678 12345678\n12345678 12345678\n"), "{text}");
 }
@@ -328,7 +359,8 @@ fn nothing_is_cut_on_a_narrow_screen() {
 #[test]
 fn the_continuation_of_an_indented_line_is_indented() {
     let why = "next steps\n  2. remove the cause, then: ebb retry pr-1\n    | a line of a log that is long\n";
-    let shown = answered(pressed(answered(state(30, 14), list()), "w"), TopAnswer::Why(why.to_owned()));
+    let shown =
+        answered(pressed(answered(state(30, 14), list()), "w"), TopAnswer::Why(TargetState::Failed, why.to_owned()));
     let text = picture(&shown);
     let expected =
         "\nnext steps\n  2. remove the cause, then:\n    ebb retry pr-1\n    | a line of a log that is\n      long\n";
@@ -395,7 +427,7 @@ async fn pages_are_polled_and_changes_are_sent() {
     for (page, expected) in [
         (TopPoll::List(sandboxes()), "[\"pr-1\"] [\"cannot read a target: no plan\"]"),
         (TopPoll::Tree(named.clone()), "starting"),
-        (TopPoll::Why(named.clone()), "sandbox/pr-1 has failed: no \u{fffd}[2Jspace\n"),
+        (TopPoll::Why(named.clone()), "failed sandbox/pr-1 has failed: no \u{fffd}[2Jspace\n"),
         // Of all units, the failed one is shown.
         (TopPoll::Log(named.clone(), None), "queue/create 3 of 4, attempt 3: no \u{fffd}[2Jspace\n"),
         (TopPoll::Log(named.clone(), Some(unit("db/provision"))), "db/provision 0 of 4, attempt 1: made\n"),
@@ -413,8 +445,8 @@ async fn pages_are_polled_and_changes_are_sent() {
                 format!("{:?} {warnings:?}", targets.iter().map(|target| &target.name).collect::<Vec<_>>())
             }
             Ok(TopAnswer::Tree(detail)) => crate::progress::labels::name(&detail.info.phase),
-            Ok(TopAnswer::Why(text)) => text,
-            Ok(TopAnswer::Log(ShownLog { units, shown, attempt, text })) => {
+            Ok(TopAnswer::Why(phase, text)) => format!("{} {text}", crate::progress::labels::name(&phase)),
+            Ok(TopAnswer::Log(ShownLog { units, shown, attempt, text, .. })) => {
                 format!("{} {shown} of {}, attempt {attempt}: {text}", units[shown].unit, units.len())
             }
             Err(error) => format!("error: {error}"),
