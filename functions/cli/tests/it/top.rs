@@ -3,11 +3,15 @@
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command};
 
 use nix::fcntl::OFlag;
 use nix::pty::{PtyMaster, grantpt, posix_openpt, ptsname_r, unlockpt};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
+use crate::wait::until;
 use crate::workdir::Workdir;
 
 /// A started `ebb top`, and the other side of its terminal.
@@ -32,6 +36,8 @@ impl TopTerminal {
         let mut command = Command::new(crate::program::ebb());
         command.arg("top").current_dir(workdir.path()).env("TERM", "xterm");
         command.env_remove("EBB_URL").env_remove("EBB_TOKEN");
+        // The group of a job in a shell, which a stop signal can stop.
+        command.process_group(0);
         let child = command.stdin(side()).stdout(side()).stderr(side()).spawn().unwrap();
         // Only the program has the other side from here on.
         drop(command);
@@ -68,6 +74,33 @@ async fn the_terminal_is_restored() {
         // The cursor is shown, and the former screen is back.
         assert!(top.text().ends_with("\u{1b}[?25h\u{1b}[?1049l"), "{:?}", top.text());
     }
+    dev.stop().await;
+}
+
+#[tokio::test]
+async fn a_stopped_program_leaves_the_terminal_to_the_shell() {
+    let workdir = Workdir::new();
+    let dev = workdir.dev().await;
+    let mut top = TopTerminal::start(&workdir);
+    top.terminal.write_all(b"\x1a").unwrap();
+    while !top.text().ends_with("\u{1b}[?25h\u{1b}[?1049l") {
+        assert!(top.read(), "{:?}", top.text());
+    }
+    let pid = Pid::from_raw(i32::try_from(top.child.id()).unwrap());
+    until("the stop of the program", async || {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        status.contains("State:\tT").then_some(())
+    })
+    .await;
+    top.output.clear();
+    kill(pid, Signal::SIGCONT).unwrap();
+    while !top.text().contains("q quit") {
+        assert!(top.read(), "{:?}", top.text());
+    }
+    assert!(top.text().starts_with("\u{1b}[?1049h"), "{:?}", top.text());
+    top.terminal.write_all(b"q").unwrap();
+    while top.read() {}
+    assert_eq!(top.child.wait().unwrap().code(), Some(0));
     dev.stop().await;
 }
 

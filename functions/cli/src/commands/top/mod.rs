@@ -12,8 +12,11 @@ use std::io::{self, IsTerminal as _};
 use std::mem::ManuallyDrop;
 use std::time::Duration;
 
+use nix::sys::signal::{Signal, raise};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event};
+use ratatui::crossterm::execute;
+use ratatui::crossterm::terminal::{EnterAlternateScreen, enable_raw_mode};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -108,6 +111,12 @@ async fn show(
             }
             return Ok(exit);
         }
+        if std::mem::take(&mut state.suspends) {
+            suspend(terminal).map_err(unusable)?;
+            // A stopped program gets no event about a new size.
+            let size = terminal.size().map_err(unusable)?;
+            state = state.update(TopEvent::Resized(size.width, size.height));
+        }
         if let Some(change) = state.confirmed.take() {
             changes.spawn(poll::change(client.clone(), change));
         }
@@ -118,6 +127,17 @@ async fn show(
             is_other || is_changed
         });
     }
+}
+
+/// Leaves the terminal to the shell until the shell continues the program.
+fn suspend(terminal: &mut DefaultTerminal) -> io::Result<()> {
+    terminal.show_cursor()?;
+    ratatui::try_restore()?;
+    // In raw mode, the terminal sends no signal for Ctrl-Z.
+    raise(Signal::SIGTSTP)?;
+    enable_raw_mode()?;
+    execute!(io::stdout(), EnterAlternateScreen)?;
+    terminal.clear()
 }
 
 /// Reads keys and sizes of the terminal in a thread, which ends with the program. The channel is closed when the terminal is.

@@ -143,6 +143,8 @@ pub(super) struct TopState {
     pub(super) confirmed: Option<TargetChange>,
     /// The end of the program.
     pub(super) ended: Option<Exit>,
+    /// The user wants the shell for a while.
+    pub(super) suspends: bool,
     warnings: Vec<String>,
     /// The error of the last poll.
     error: Option<String>,
@@ -207,6 +209,7 @@ impl TopState {
             input: None,
             confirmed: None,
             ended: None,
+            suspends: false,
             warnings: Vec::new(),
             error: None,
             note: None,
@@ -269,8 +272,10 @@ impl TopState {
 
     fn press(&mut self, key: KeyEvent) {
         if key.modifiers.contains(KeyModifiers::CONTROL) {
-            if key.code == KeyCode::Char('c') {
-                self.ended = Some(Exit::Interrupted);
+            match key.code {
+                KeyCode::Char('c') => self.ended = Some(Exit::Interrupted),
+                KeyCode::Char('z') => self.suspends = true,
+                _ => {}
             }
             return;
         }
