@@ -11,6 +11,7 @@ mod hostile_texts;
 mod local_events;
 mod new;
 mod outputs;
+mod repairs;
 mod rollback;
 mod run;
 mod silence;

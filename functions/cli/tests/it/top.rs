@@ -1,21 +1,25 @@
 //! `ebb top` in a terminal: what it leaves there, and its end when the terminal closes.
 
 use std::fs::File;
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command};
+use std::time::Instant;
 
 use nix::fcntl::OFlag;
 use nix::pty::{PtyMaster, grantpt, posix_openpt, ptsname_r, unlockpt};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::wait::until;
+use crate::wait::{POLL_INTERVAL, WAIT_TIMEOUT, until};
 use crate::workdir::Workdir;
 
+const ROWS: usize = 24;
+const COLUMNS: usize = 80;
+
 /// A started `ebb top`, and the other side of its terminal.
-struct TopTerminal {
+pub(crate) struct TopTerminal {
     child: Child,
     terminal: PtyMaster,
     output: Vec<u8>,
@@ -23,16 +27,18 @@ struct TopTerminal {
 
 impl TopTerminal {
     /// Starts the program and waits for its first picture.
-    fn start(workdir: &Workdir) -> Self {
+    pub(crate) fn start(workdir: &Workdir) -> Self {
         // Children of other tests must not keep the terminal open.
-        let terminal = posix_openpt(OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC).unwrap();
+        let flags = OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
+        let terminal = posix_openpt(flags).unwrap();
         grantpt(&terminal).unwrap();
         unlockpt(&terminal).unwrap();
         let mut options = File::options();
         options.read(true).write(true).custom_flags(OFlag::O_NOCTTY.bits());
         let name = ptsname_r(&terminal).unwrap();
         let side = || options.open(&name).unwrap();
-        assert!(Command::new("stty").args(["rows", "12", "cols", "80"]).stdin(side()).status().unwrap().success());
+        let size = ["rows".to_owned(), ROWS.to_string(), "cols".to_owned(), COLUMNS.to_string()];
+        assert!(Command::new("stty").args(size).stdin(side()).status().unwrap().success());
         let mut command = Command::new(crate::program::ebb());
         command.arg("top").current_dir(workdir.path()).env("TERM", "xterm");
         command.env_remove("EBB_URL").env_remove("EBB_TOKEN");
@@ -54,11 +60,65 @@ impl TopTerminal {
 
     /// Reads a part of the output. Returns false if the program has ended.
     fn read(&mut self) -> bool {
+        let begun = Instant::now();
         let mut part = [0; 4096];
-        // Without a program, the terminal has an error.
-        let count = self.terminal.read(&mut part).unwrap_or(0);
+        let count = loop {
+            match self.terminal.read(&mut part) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    assert!(begun.elapsed() < WAIT_TIMEOUT, "no output follows:\n{}", self.screen());
+                    std::thread::sleep(POLL_INTERVAL);
+                }
+                // Without a program, the terminal has an error.
+                read => break read.unwrap_or(0),
+            }
+        };
         self.output.extend_from_slice(&part[..count]);
         count > 0
+    }
+
+    /// Returns the lines of the screen. The program positions the cursor, clears the screen, and writes characters.
+    fn screen(&self) -> String {
+        let empty = || vec![vec![' '; COLUMNS]; ROWS];
+        let (mut cells, mut row, mut column) = (empty(), 0, 0);
+        for sequence in self.text().split("\u{1b}[").skip(1) {
+            let Some(end) = sequence.find(|c: char| c.is_ascii_alphabetic()) else { continue };
+            let (parameters, written) = sequence.split_at(end);
+            match &written[..1] {
+                "H" => {
+                    let mut numbers = parameters.split(';').map(|number| number.parse().unwrap_or(1_usize) - 1);
+                    (row, column) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+                }
+                "J" => cells = empty(),
+                _ => {}
+            }
+            for character in written[1..].chars() {
+                if let Some(cell) = cells.get_mut(row).and_then(|row| row.get_mut(column)) {
+                    *cell = character;
+                }
+                column += 1;
+            }
+        }
+        let lines = cells.iter().map(|row| row.iter().collect::<String>());
+        lines.map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
+    }
+
+    /// Types keys, and waits until the screen has all texts, which can be wrapped.
+    pub(crate) fn press(&mut self, keys: &str, texts: &[&str]) {
+        self.terminal.write_all(keys.as_bytes()).unwrap();
+        let has_all = |screen: &str| {
+            let words = screen.split_whitespace().collect::<Vec<_>>().join(" ");
+            texts.iter().all(|text| words.contains(text))
+        };
+        while !has_all(&self.screen()) {
+            assert!(self.read(), "`ebb top` has ended without {texts:?} after {keys:?}:\n{}", self.screen());
+        }
+    }
+
+    /// Ends the program.
+    pub(crate) fn quit(mut self) {
+        self.terminal.write_all(b"q").unwrap();
+        while self.read() {}
+        assert_eq!(self.child.wait().unwrap().code(), Some(0));
     }
 }
 
@@ -98,9 +158,7 @@ async fn a_stopped_program_leaves_the_terminal_to_the_shell() {
         assert!(top.read(), "{:?}", top.text());
     }
     assert!(top.text().starts_with("\u{1b}[?1049h"), "{:?}", top.text());
-    top.terminal.write_all(b"q").unwrap();
-    while top.read() {}
-    assert_eq!(top.child.wait().unwrap().code(), Some(0));
+    top.quit();
     dev.stop().await;
 }
 

@@ -1,0 +1,210 @@
+//! Ten failures, each from the question why it failed to the repaired sandbox: by commands, and by the keys of `ebb top`.
+
+use ebb_protocol::api::TargetState;
+use serde_json::json;
+
+use crate::receiver::TestReceiver;
+use crate::top::TopTerminal;
+use crate::workdir::{CommandResult, DevProcess, Workdir};
+
+/// The setup has FAILS while the file `broken` of its topic exists. The undo fails while the file `kept` exists.
+const SCRIPTS: &str = r##"
+apiVersion: ebb.dev/v1
+kind: Plugin
+name: notes@VERSION
+params: {topic: {type: string}, size: {type: integer, default: 1}}
+runners: {shell: {image: "busybox:1.36"}}
+defaults: {timeout: TIMEOUT, retry: {attempts: 1}}
+preStart:
+  make:
+    pod:
+      script: |
+        #!/bin/sh
+        set -eu
+        printf %s "$TOPIC" >/tmp/made
+        [ ! -e FOLDER/$TOPIC.broken ] || { echo "the service of notes is not available" >&2; FAILS; }
+    inputs: {topic: "${params.topic}", size: "${params.size}"}
+    outputs: {made: {file: /tmp/made}}
+postStop:
+  drop:
+    undoes: make
+    pod:
+      script: |
+        #!/bin/sh
+        [ ! -e FOLDER/$TOPIC.kept ] || { echo "the note is locked by a reader" >&2; exit 1; }
+    inputs: {topic: "${params.topic}"}
+"##;
+
+const REQUESTS: &str = r##"
+apiVersion: ebb.dev/v1
+kind: Plugin
+name: remote@1.0.0
+params: {topic: {type: string}}
+defaults: {timeout: 1m, retry: {attempts: 1}}
+preStart:
+  make:
+    webhook: {url: "URL/${params.topic}", body: {topic: "${params.topic}"}}
+    outputs: {id: {value: "${response.body.id}"}}
+postStop:
+  drop: {undoes: make, webhook: {method: DELETE, url: "URL/${params.topic}"}}
+"##;
+
+/// The change of a sandbox that fails.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum FailedChange {
+    Creation,
+    Update,
+    Deletion,
+}
+
+/// A failure: the name of its sandbox, its plugin, its change, and a part of its reason.
+type CountedTask = (&'static str, &'static str, FailedChange, &'static str);
+
+const TASKS: [CountedTask; 10] = [
+    ("exit-code", "notes@1.0.0", FailedChange::Creation, "the service of notes is not available"),
+    ("missing-output", "notes@1.1.0", FailedChange::Creation, "did not write /tmp/made"),
+    ("killed", "notes@1.2.0", FailedChange::Creation, "SIGKILL"),
+    ("too-slow", "notes@1.3.0", FailedChange::Creation, "longer than 3 s"),
+    ("http-500", "remote@1.0.0", FailedChange::Creation, "the server answered 500"),
+    ("http-422", "remote@1.0.0", FailedChange::Creation, "the server answered 422"),
+    ("http-text", "remote@1.0.0", FailedChange::Creation, "`response.body.id`"),
+    ("failed-update", "notes@1.0.0", FailedChange::Update, "the service of notes is not available"),
+    // A newer version would be the first suggestion.
+    ("locked", "notes@1.3.0", FailedChange::Deletion, "the note is locked by a reader"),
+    ("http-409", "remote@1.0.0", FailedChange::Deletion, "the server answered 409"),
+];
+
+/// A server, and the causes of failures outside of it.
+struct RepairBench {
+    workdir: Workdir,
+    dev: DevProcess,
+    service: TestReceiver,
+}
+
+impl RepairBench {
+    async fn start() -> Self {
+        let workdir = Workdir::new();
+        let (dev, service) = (workdir.dev().await, TestReceiver::start().await);
+        let folder = workdir.path().to_str().unwrap().to_owned();
+        for (version, timeout, fails) in [
+            ("1.0.0", "1m", "exit 1"),
+            ("1.1.0", "1m", "rm /tmp/made"),
+            ("1.2.0", "1m", "kill -9 $$"),
+            ("1.3.0", "3s", "sleep 30"),
+        ] {
+            let document = SCRIPTS.replace("VERSION", version).replace("TIMEOUT", timeout).replace("FAILS", fails);
+            workdir.apply("plugin", &document.replace("FOLDER", &folder)).await;
+        }
+        workdir.apply("plugin", &REQUESTS.replace("URL", service.url())).await;
+        Self { workdir, dev, service }
+    }
+
+    async fn request(&self, (name, plugin, ..): CountedTask, size: u32) {
+        let params = match plugin {
+            "remote@1.0.0" => json!({"topic": name}),
+            _ => json!({"topic": name, "size": size}),
+        };
+        let rest = format!("resources: {{note: {{plugin: {plugin}, params: {params}}}}}\n");
+        self.workdir.create(name, &rest).await;
+    }
+
+    /// Makes a sandbox that has failed or is stuck.
+    async fn fail(&self, task: CountedTask) {
+        let (name, _, change, _) = task;
+        self.repair(name);
+        if change != FailedChange::Creation {
+            self.request(task, 1).await;
+            self.workdir.reaches(name, TargetState::Ready).await;
+        }
+        match name {
+            "http-500" => self.service.always("POST /http-500", 500),
+            "http-422" => self.service.always("POST /http-422", 422),
+            "http-text" => self.service.always("POST /http-text", json!({})),
+            "http-409" => self.service.always("DELETE /http-409", 409),
+            _ => {
+                let mode = if change == FailedChange::Deletion { "kept" } else { "broken" };
+                self.workdir.write(&format!("{name}.{mode}"), "");
+            }
+        }
+        if change == FailedChange::Deletion {
+            self.workdir.ebb(&["sandbox", "delete", name, "--wait=false"]).await.done();
+            self.workdir.reaches(name, TargetState::Stuck).await;
+        } else {
+            self.request(task, 2).await;
+            self.workdir.reaches(name, TargetState::Failed).await;
+        }
+    }
+
+    /// Removes the cause of a failure, which is outside of the server.
+    fn repair(&self, name: &str) {
+        for mode in ["broken", "kept"] {
+            let _ = std::fs::remove_file(self.workdir.path().join(format!("{name}.{mode}")));
+        }
+        self.service.always(&format!("POST /{name}"), json!({"id": name}));
+        self.service.always(&format!("DELETE /{name}"), json!({}));
+    }
+
+    /// Deletes a repaired sandbox, unless its deletion was repaired.
+    async fn end(&self, (name, _, change, _): CountedTask) {
+        if change != FailedChange::Deletion {
+            self.workdir.ebb(&["sandbox", "delete", name]).await.done();
+        }
+    }
+}
+
+fn repaired((.., change, _): CountedTask) -> &'static str {
+    if change == FailedChange::Deletion { "gone" } else { "ready" }
+}
+
+/// Returns the command that an output suggests, up to the end of its line.
+fn suggested(result: &CommandResult, command: &str) -> Vec<String> {
+    let text = format!("{}\n{}", result.stdout, result.stderr);
+    let line = text.lines().find_map(|line| Some(&line[line.find(&format!("ebb {command} "))?..]));
+    let line = line.unwrap_or_else(|| panic!("the output suggests no `ebb {command}`:\n{text}"));
+    line.split_whitespace().skip(1).map(str::to_owned).collect()
+}
+
+/// Four commands: each one after the first is a line of the output of the one before.
+#[tokio::test(flavor = "multi_thread")]
+async fn each_command_up_to_a_repair_is_suggested_by_the_one_before() {
+    let bench = RepairBench::start().await;
+    for task in TASKS {
+        let (name, _, _, why) = task;
+        bench.fail(task).await;
+        let mut result = bench.workdir.ebb(&["sandbox", "list"]).await.done();
+        let phase = format!("Phase:       {} since", repaired(task));
+        for (command, expected, shown) in [
+            ("why", vec!["why", name], why),
+            ("retry", vec!["retry", name], "Retrying in"),
+            ("sandbox get", vec!["sandbox", "get", name, "--watch"], phase.as_str()),
+        ] {
+            assert_eq!(suggested(&result, command), expected, "{name}");
+            if command == "retry" {
+                bench.repair(name);
+            }
+            result = bench.workdir.ebb(&expected).await.done();
+            assert!(format!("{}{}", result.stdout, result.stderr).contains(shown), "{name}: {result:#?}");
+        }
+        bench.end(task).await;
+    }
+    bench.dev.stop().await;
+}
+
+/// Four actions: a filter by the name, `w`, `r`, and `y`. The page of the diagnosis then shows that the sandbox is repaired.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_keys_of_top_lead_to_a_repair() {
+    let bench = RepairBench::start().await;
+    for task in TASKS {
+        let (name, _, _, why) = task;
+        bench.fail(task).await;
+        let mut top = TopTerminal::start(&bench.workdir);
+        top.press(&format!("/{name}\r"), &[&format!("filter: {name}"), &format!("> {name}")]);
+        top.press("w", &["next steps", why]);
+        bench.repair(name);
+        top.press("r", &[&format!("Retry sandbox/{name}"), "y yes"]);
+        top.press("y", &[&format!("sandbox/{name} is {} since", repaired(task))]);
+        top.quit();
+        bench.end(task).await;
+    }
+    bench.dev.stop().await;
+}
