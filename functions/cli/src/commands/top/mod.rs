@@ -99,6 +99,7 @@ async fn show(
             () = interrupts.more_than(0) => return Ok(Exit::Interrupted),
         };
         let is_changed = matches!(event, TopEvent::Changed(_));
+        state.now = timing::now();
         state = state.update(event);
         if let Some(exit) = state.ended {
             // A confirmed change is sent in full, except after an interrupt.

@@ -131,6 +131,8 @@ pub(super) struct TopState {
     pub(super) server: String,
     pub(super) selection: TargetSelection,
     pub(super) size: ScreenSize,
+    /// The time of the last event. The number of wrapped lines depends on it.
+    pub(super) now: Timestamp,
     pub(super) targets: Vec<TargetInfo>,
     /// The position of the selected target.
     pub(super) selected: usize,
@@ -178,8 +180,8 @@ impl OpenTarget {
         self.scroll.map_or(usual, |first| first.min(last))
     }
 
-    fn scroll_by(&mut self, step: isize, size: ScreenSize) {
-        let count = self.lines(size, Timestamp::UNIX_EPOCH).len();
+    fn scroll_by(&mut self, step: isize, size: ScreenSize, now: Timestamp) {
+        let count = self.lines(size, now).len();
         let last = count.saturating_sub(size.height);
         let first = self.first_line(count, size.height).saturating_add_signed(step).min(last);
         // At its end, a log is followed again.
@@ -202,6 +204,7 @@ impl TopState {
             server,
             selection,
             size,
+            now: Timestamp::UNIX_EPOCH,
             targets: Vec::new(),
             selected: 0,
             first: 0,
@@ -345,9 +348,9 @@ impl TopState {
     }
 
     fn step(&mut self, step: isize) {
-        let size = self.page();
+        let (size, now) = (self.page(), self.now);
         match &mut self.open {
-            Some(open) => open.scroll_by(step, size),
+            Some(open) => open.scroll_by(step, size, now),
             None => {
                 let last = self.targets.len().saturating_sub(1);
                 self.selected = self.selected.saturating_add_signed(step).min(last);

@@ -31,7 +31,9 @@ fn sandboxes() -> TargetSelection {
 }
 
 fn state(width: usize, height: usize) -> TopState {
-    TopState::new("127.0.0.1:7878".to_owned(), sandboxes(), ScreenSize { width, height })
+    let mut state = TopState::new("127.0.0.1:7878".to_owned(), sandboxes(), ScreenSize { width, height });
+    state.now = fixtures::NOW.parse().unwrap();
+    state
 }
 
 fn target(name: &str, phase: &str) -> TargetInfo {
