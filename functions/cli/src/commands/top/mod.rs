@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, raise};
 use ratatui::DefaultTerminal;
+use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::event::{self, Event};
 use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::{EnterAlternateScreen, enable_raw_mode};
@@ -138,7 +139,9 @@ fn suspend(terminal: &mut DefaultTerminal) -> io::Result<()> {
     raise(Signal::SIGTSTP)?;
     enable_raw_mode()?;
     execute!(io::stdout(), EnterAlternateScreen)?;
-    terminal.clear()
+    // The screen is empty. `clear` would ask the terminal for its cursor, and the thread of the keys would get the answer.
+    *terminal = DefaultTerminal::new(CrosstermBackend::new(io::stdout()))?;
+    Ok(())
 }
 
 /// Reads keys and sizes of the terminal in a thread, which ends with the program. The channel is closed when the terminal is.
