@@ -110,7 +110,8 @@ impl TableState {
                 target.waiting.as_ref().map(|next| instance_key(&target.kind, &target.name, &next.uid)),
                 target.pending_update.as_ref().map(|pending| target.update_key(pending)),
             ];
-            let mut keys = target.events.waiting.iter().map(id).chain(needed.into_iter().flatten());
+            let waiting = target.events.waiting.iter().map(|waiting| id(&waiting.event));
+            let mut keys = waiting.chain(needed.into_iter().flatten());
             keys.any(|key| subject.starts_with(&key))
         };
         let is_open = run.and_then(|run| self.root(run)).is_some_and(|root| root.head.phase != RunPhase::Closed);

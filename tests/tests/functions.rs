@@ -158,6 +158,7 @@ fn main() {
             an_accepted_removal_without_a_callback_is_unconfirmed the_answers_to_another_token_confirm_no_removal
             a_retry_of_a_verification_repeats_its_undo;
         lifecycle::events: events_run_one_after_the_other an_event_of_a_waiting_update_runs_after_it
+            others_wait_since_they_were_accepted
             an_update_drops_a_waiting_event_without_units a_deletion_after_an_event_and_an_update_ends
             a_deletion_ends_events a_failed_target_takes_no_events a_waiting_instance_takes_no_events
             a_queue_of_events_has_a_limit runs_of_events_are_removed_after_their_retention;

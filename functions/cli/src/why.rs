@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use ebb_protocol::api::{Certainty, DecidingEvent, OpenUnits, ResourceDetail, RootCause, TargetDiagnosis, TargetState};
+use ebb_protocol::api::{
+    Certainty, DecidingEvent, OpenUnits, ResourceDetail, RootCause, TargetDiagnosis, TargetState, TargetWait,
+};
 use ebb_protocol::evidence::Evidence;
 use ebb_protocol::lifecycle::OutputValue;
 use ebb_protocol::removal::ResourceRemoval;
@@ -32,6 +34,7 @@ pub(crate) fn text(why: &TargetDiagnosis) -> String {
     let more = why.open_units.checked_sub(shown).filter(|more| *more > 0);
     let more = more.map(|more| format!("{more} more units: `ebb sandbox get` shows each"));
     write_section(&mut text, "waits", why.open.iter().map(open_line).chain(more));
+    write_section(&mut text, "who waits", TargetWait::of_others(&why.target_waits).map(labels::target_wait));
     let others = why.failed.iter().filter(|failed| why.cause.as_ref().is_none_or(|cause| cause.unit != failed.unit));
     let others = others.map(|it| {
         let retry = labels::after_retry(it.attempt, it.attempt_in_series);
@@ -243,6 +246,11 @@ mod tests {
                  "resolves": "itself"},
             ],
             "openUnits": 33,
+            "targetWaits": [
+                {"waiter": "target", "awaits": "units", "awaitedName": "preStart", "release": "the units end"},
+                {"waiter": "update", "waiterName": "4\nforged", "awaits": "units", "awaitedName": "preStart",
+                 "since": "2026-11-21T09:00:03Z", "release": "the present run ends"},
+            ],
         }))
         .unwrap();
         insta::assert_snapshot!(text(&why), @r"
@@ -252,6 +260,9 @@ mod tests {
           db/web  Deployment units/web: no image since 2026-11-21 09:00:00Z, fails at 2026-11-21 09:01:00Z unless this ends (a person has to end this)
           db/a, db/b, db/c and 27 more  waits for db/web
           2 more units: `ebb sandbox get` shows each
+
+        who waits
+          update 4 forged waits for units preStart since 2026-11-21 09:00:03Z, until the present run ends
         ");
     }
 

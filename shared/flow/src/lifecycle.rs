@@ -211,7 +211,7 @@ async fn create(
         };
         match (decision, seen) {
             (CreateDecision::Begin(step), seen) if !undelivered || seen.is_none() => {
-                let creation = plan.pending(event, (sender.source(), sender.owner()));
+                let creation = plan.pending(event, (sender.source(), sender.owner()), env.now());
                 let target = transition::begun(env, event.target_key(), &creation, seen.as_ref());
                 let document = (None, plan.text.as_deref());
                 let mut transition = Box::pin(transition::apply(env, &target, step, &plan.loaded, document)).await?;
@@ -226,8 +226,9 @@ async fn create(
             // The platform has not accepted the `gone` of the previous instance, so this one waits.
             (CreateDecision::Wait | CreateDecision::Begin(_), Some(target)) => {
                 let entry = plan.accepted(env, event, sender.owner());
+                let next = plan.pending(event, (sender.source(), sender.owner()), env.now());
                 let transition = target.update(|after| {
-                    after.waiting = Some(plan.pending(event, (sender.source(), sender.owner())));
+                    after.waiting = Some(next);
                     after.due = due::next_due(env, after);
                 });
                 let transition = TargetTransition { entry: Some(entry), ..transition };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ebb_protocol::api::{
     OrphanList, RetryResponse, RunDetail, TargetDetail, TargetDiagnosis, TargetInfo, TargetPage, TargetReceipt,
-    TargetState, UnitDetail, UnitState,
+    TargetState, TargetWait, UnitDetail, UnitState,
 };
 use ebb_protocol::history::{HistoryDetail, HistoryPage};
 use http::Method;
@@ -61,13 +61,22 @@ fn word(state: &impl Serialize) -> String {
     value(state).as_str().unwrap_or_default().to_owned()
 }
 
+/// Returns who waits since when, such as `update 4 since 2026-11-21T09:00:10.000Z`.
+fn waiting_party(wait: &TargetWait) -> String {
+    let name = wait.waiter_name.as_ref().map(|name| format!(" {name}")).unwrap_or_default();
+    let since = wait.since.as_ref().map(|since| format!(" since {since}")).unwrap_or_default();
+    format!("{}{name}{since}", word(&wait.waiter))
+}
+
 /// Returns a target of a list in one line.
 fn row(target: &TargetInfo) -> String {
     let shown_first = [("target".to_owned(), json!(format!("{}/{}", target.kind, target.name)))];
     let Value::Object(fields) = value(target) else { return String::new() };
     let hidden = ["kind", "name", "uid", "generation", "created", "waits"];
     let others = fields.into_iter().filter(|(key, _)| !hidden.contains(&key.as_str()));
-    Value::Object(shown_first.into_iter().chain(others).collect::<Map<_, _>>()).to_string()
+    let waiting: Vec<String> = TargetWait::of_others(&target.waits).map(waiting_party).collect();
+    let waiting = (!waiting.is_empty()).then(|| ("waiting".to_owned(), json!(waiting)));
+    Value::Object(shown_first.into_iter().chain(others).chain(waiting).collect::<Map<_, _>>()).to_string()
 }
 
 /// A place in a list: after the page with this token, and after further targets that fit.
@@ -249,7 +258,8 @@ pub(crate) async fn why_not_ready(api: &ApiCalls, target: TargetArguments) -> Re
         (None, TargetState::Gone) => target.call("what_exists"),
         (None, _) => format!("wait, then call {} again", target.call("why_not_ready")),
     };
-    let keys = ["target", "phase", "summary", "nextSteps", "cause", "failed", "open", "notes", "decidedBy"];
+    let keys =
+        ["target", "phase", "summary", "nextSteps", "cause", "failed", "open", "targetWaits", "notes", "decidedBy"];
     let mut shown = pick(&value(&diagnosis), &keys);
     if !diagnosis.remaining.is_empty() {
         shown["remainingResources"] = json!(format!("{}; what_exists lists them", diagnosis.remaining.len()));

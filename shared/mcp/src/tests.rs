@@ -59,7 +59,12 @@ preStart: {a: {webhook: {url: 'https://a.example'}}}
 
 fn info(name: &str, phase: TargetState) -> TargetInfo {
     let waits_for = (phase == TargetState::Starting).then(|| "the cluster".to_owned());
-    TargetInfo { kind: "sandbox".to_owned(), name: name.to_owned(), phase, waits_for, ..TargetInfo::default() }
+    let update = json!([{
+        "waiter": "update", "waiterName": "4", "awaits": "units", "since": "2026-11-21T09:00:10.000Z",
+        "release": "the present run ends",
+    }]);
+    let waits = waits_for.as_ref().map(|_| serde_json::from_value(update).unwrap()).unwrap_or_default();
+    TargetInfo { kind: "sandbox".to_owned(), name: name.to_owned(), phase, waits_for, waits, ..TargetInfo::default() }
 }
 
 /// Returns a target whose unit `db/make` has failed.
@@ -216,6 +221,7 @@ async fn answers_have_the_cause_and_the_next_step() {
     let waiting = call(&tools, "stuck_and_waiting", json!({})).await;
     let shown = text(&waiting);
     assert!(shown.contains("sandbox/pr-6") && !shown.contains("sandbox/pr-7"), "{shown}");
+    assert!(shown.contains("\"waiting\":[\"update 4 since 2026-11-21T09:00:10.000Z\"]"), "{shown}");
 }
 
 /// A log that repeats the form of an answer stays data.

@@ -508,6 +508,9 @@ pub struct TargetDiagnosis {
     /// What running units wait for in their clusters, by unit.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub waits: BTreeMap<String, Vec<UnitWait>>,
+    /// The waits of the target, of its waiting update and events, and of the next instance of its name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub target_waits: Vec<TargetWait>,
     /// The units of the present run that have not ended, grouped by what they wait for: those that a person has to help
     /// first. At most 20 groups.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -349,6 +349,8 @@ pub struct PendingUpdate {
     /// The labels of its document, as those of a target.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+    /// The time since which it waits, in milliseconds since 1970. For display.
+    pub since: u64,
 }
 
 /// An update that has waited, and that the target could not get.
@@ -382,6 +384,8 @@ pub struct PendingCreation {
     pub routing_key: Option<String>,
     pub plugins: Vec<String>,
     pub ttl_ms: Option<u64>,
+    /// The time since which the instance waits, in milliseconds since 1970. For display. A newer document keeps it.
+    pub since: u64,
 }
 
 impl PendingCreation {
@@ -561,18 +565,18 @@ pub struct TargetEvents {
     pub recent: Vec<EventRef>,
     /// The events that wait until the present run has ended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub waiting: Vec<EventRef>,
+    pub waiting: Vec<DatedEvent>,
     /// The last events that were accepted and did not run, at most [`Self::MAX_RECENT`]. For display.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub dropped: Vec<DroppedEvent>,
+    pub dropped: Vec<DatedEvent>,
 }
 
-/// An accepted event that did not run, because the document had no units for it any more.
+/// An accepted event that waits, or that did not run because the document had no units for it any more.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct DroppedEvent {
+pub struct DatedEvent {
     pub event: EventRef,
-    /// The time in milliseconds since 1970.
+    /// The time since which it waits, or at which it was dropped, in milliseconds since 1970. For display.
     pub at: u64,
 }
 
@@ -580,20 +584,25 @@ impl TargetEvents {
     pub const MAX_RECENT: usize = 8;
 
     pub fn has(&self, event: &EventRef) -> bool {
-        self.recent.contains(event) || self.waiting.contains(event)
+        self.recent.contains(event) || self.waits(event)
     }
 
-    /// Lets an event wait. It can have been dropped before.
-    pub fn append(&mut self, event: EventRef) {
+    pub fn waits(&self, event: &EventRef) -> bool {
+        self.waiting.iter().any(|waiting| waiting.event == *event)
+    }
+
+    /// Lets an event wait from the time `now`. It can have been dropped before.
+    pub fn append(&mut self, event: EventRef, now: Timestamp) {
         self.dropped.retain(|dropped| dropped.event != event);
-        self.waiting.push(event);
+        self.waiting.push(DatedEvent { event, at: now.0 });
     }
 
     /// Drops the waiting events for which `stays` returns false, at the time `now`.
     pub fn drop_waiting(&mut self, stays: impl Fn(&EventRef) -> bool, now: Timestamp) {
-        let (waiting, dropped): (Vec<_>, Vec<_>) = std::mem::take(&mut self.waiting).into_iter().partition(stays);
+        let (waiting, dropped): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.waiting).into_iter().partition(|waiting| stays(&waiting.event));
         self.waiting = waiting;
-        self.dropped.extend(dropped.into_iter().map(|event| DroppedEvent { event, at: now.0 }));
+        self.dropped.extend(dropped.into_iter().map(|dropped| DatedEvent { at: now.0, ..dropped }));
         let excess = self.dropped.len().saturating_sub(Self::MAX_RECENT);
         self.dropped.drain(..excess);
     }
@@ -601,7 +610,7 @@ impl TargetEvents {
     /// Moves the first waiting event to the recent ones.
     pub fn begin_next(&mut self) {
         let next = (!self.waiting.is_empty()).then(|| self.waiting.remove(0));
-        self.recent.extend(next);
+        self.recent.extend(next.map(|next| next.event));
         let excess = self.recent.len().saturating_sub(Self::MAX_RECENT);
         self.recent.drain(..excess);
     }
@@ -748,16 +757,19 @@ mod tests {
     #[test]
     fn the_last_dropped_events_are_known_until_they_wait_again() {
         let event = |name: &str, id: u32| EventRef::new(EventName::new(name).unwrap(), &id.to_string());
-        let waiting = (0..10).map(|id| event("wake", id)).chain([event("sleep", 0)]).collect();
-        let mut events = TargetEvents { waiting, ..TargetEvents::default() };
+        let mut events = TargetEvents::default();
+        for event in (0..10).map(|id| event("wake", id)).chain([event("sleep", 0)]) {
+            events.append(event, Timestamp(3));
+        }
         events.drop_waiting(|event| event.name.as_str() == "sleep", Timestamp(5));
-        assert_eq!(events.waiting, [event("sleep", 0)]);
+        assert_eq!(events.waiting, [DatedEvent { event: event("sleep", 0), at: 3 }]);
         let dropped = |ids: std::ops::Range<u32>| {
-            ids.map(|id| DroppedEvent { event: event("wake", id), at: 5 }).collect::<Vec<_>>()
+            ids.map(|id| DatedEvent { event: event("wake", id), at: 5 }).collect::<Vec<_>>()
         };
         assert_eq!(events.dropped, dropped(2..10));
         assert!(!events.has(&event("wake", 9)));
-        events.append(event("wake", 9));
+        events.append(event("wake", 9), Timestamp(7));
+        assert_eq!(events.waiting[1], DatedEvent { event: event("wake", 9), at: 7 });
         assert_eq!((events.waiting.len(), events.dropped), (2, dropped(2..9)));
     }
 

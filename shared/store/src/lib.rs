@@ -24,7 +24,7 @@ pub use dynamo::item_size;
 pub use error::StoreError;
 pub use item_table::{Item, ItemTable};
 pub use items::{
-    BootstrapToken, ChangeFeed, ChangeRing, ClusterItem, DesiredKey, DesiredTarget, DroppedEvent, HistoryItem,
+    BootstrapToken, ChangeFeed, ChangeRing, ClusterItem, DatedEvent, DesiredKey, DesiredTarget, HistoryItem,
     NamedDocument, NamedKind, NewRun, NotificationState, PatchResult, PendingCreation, PendingUpdate, PhaseNotice,
     ReceiverState, RefusedUpdate, RegisteredRelay, Rejection, RunFacts, RunHead, SecretRelease, SessionBasis,
     SessionItem, SourceRejections, TargetEvents, TargetHead, TargetList, TargetOutbox, TargetTransition, TokenItem,

@@ -1,6 +1,7 @@
 //! Events of active targets: one after the other, once each, and not after the teardown has begun.
 
 use ebb_flow::instance::retention::remove_expired;
+use ebb_protocol::api::WaitingParty;
 use ebb_protocol::cloudevents;
 use ebb_protocol::id::EventRef;
 use ebb_protocol::unit::IDEMPOTENCY_KEY;
@@ -130,6 +131,34 @@ pub(crate) async fn an_event_of_a_waiting_update_runs_after_it() {
     let calls = ["/make", "/make", "/dump", "/pause"].map(|path| format!("POST {path}"));
     assert_eq!(harness.receiver.order(), calls);
     harness.tear_down("a").await;
+}
+
+/// An update, an event and the next instance wait since they were accepted. A repetition changes no time, nor does a newer
+/// document of the next instance.
+pub(crate) async fn others_wait_since_they_were_accepted() {
+    let harness = with_database(Harness::new().await);
+    harness.publish("database@1.0.0", DATABASE).await;
+    harness.accepted("made", MAKE).await;
+    let waits = async || {
+        let info = harness.target("a").await.unwrap().info;
+        assert_eq!(harness.why("a").await.target_waits, info.waits);
+        info.waits.into_iter().map(|wait| (wait.waiter, wait.since.unwrap())).collect::<Vec<_>>()
+    };
+    let mut seen = Vec::new();
+    for (generation, plugins) in [(1, "made"), (2, "made}, s: {plugin: made")] {
+        let data = LifecycleData { generation: 2, ..sandbox("a", "a-uid", "made}, s: {plugin: database") };
+        harness.lifecycle(LifecycleType::Updated, &data).await.is(202);
+        harness.result_of("sleep", "1").await;
+        let next = LifecycleData { generation, ..sandbox("a", "next", plugins) };
+        let created_or_updated = if generation == 1 { LifecycleType::Created } else { LifecycleType::Updated };
+        let response: Value = harness.lifecycle(created_or_updated, &next).await.is(202).json();
+        assert_eq!(response["result"], "waiting");
+        seen.push(waits().await);
+    }
+    assert_eq!(seen[0], seen[1]);
+    let waiters: Vec<WaitingParty> = seen[0].iter().map(|(waiter, _)| *waiter).collect();
+    assert_eq!(waiters, [WaitingParty::Target, WaitingParty::Update, WaitingParty::Event, WaitingParty::Instance]);
+    assert!(seen[0].is_sorted_by_key(|(_, since)| since.clone()), "{seen:?}");
 }
 
 /// An update without the units of a waiting event drops the event. The target takes updates and a deletion.

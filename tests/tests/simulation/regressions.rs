@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ebb_engine::{Epoch, EventName, HeadState, Hook, Millis, RunPhase, Shard, TargetPhase};
+use ebb_engine::{Epoch, EventName, HeadState, Hook, Millis, RunPhase, Shard, TargetPhase, Timestamp};
 use ebb_flow::advance::retry::RetryOutcome;
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::id::{EventRef, RunId};
@@ -85,7 +85,7 @@ fn an_update_that_begins_an_event_has_its_own_time() {
     simulation.advance(4 * DAY);
     let waiting = EventRef::new(EventName::new("sleep").unwrap(), "uid-1-0");
     let key = (KIND.to_owned(), "s".to_owned());
-    simulation.table.state().targets.get_mut(&key).unwrap().events.waiting.push(waiting);
+    simulation.table.state().targets.get_mut(&key).unwrap().events.append(waiting, Timestamp(1));
     update(&simulation, "s", "uid-1", &with_an_event().document.replace("resources:", "labels: {a: b}\nresources:"));
     let target = simulation.target().unwrap();
     assert!(matches!(target.hook, Some(Hook::Event(_))), "{target:?}");

@@ -94,6 +94,7 @@ fn target() -> TargetHead {
             routing_key: key,
             plugins,
             ttl_ms: Some(1),
+            since: AT.0,
         }),
         pending_update: Some(store::PendingUpdate {
             generation: 4,
@@ -101,12 +102,13 @@ fn target() -> TargetHead {
             routing_key: Some("key".to_owned()),
             by: Some("source previews".into()),
             labels: [("team".to_owned(), "billing".to_owned())].into(),
+            since: AT.0,
         }),
         refused_update: Some(store::RefusedUpdate { generation: 2, reason: "why".into() }),
         events: TargetEvents {
             recent: vec![event("1")],
-            waiting: vec![event("2")],
-            dropped: vec![store::DroppedEvent { event: event("1"), at: AT.0 }],
+            waiting: vec![store::DatedEvent { event: event("2"), at: AT.0 }],
+            dropped: vec![store::DatedEvent { event: event("1"), at: AT.0 }],
         },
         release: vec![store::SecretRelease { instance: "instance".into(), cluster: Some("far".into()) }],
         removed: Some(AT),

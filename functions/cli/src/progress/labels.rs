@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ebb_protocol::api::{AttemptDetail, RelayOutage, TargetInfo, UnitDetail, UnitState, UnitWait};
+use ebb_protocol::api::{AttemptDetail, RelayOutage, TargetInfo, TargetWait, UnitDetail, UnitState, UnitWait};
 use ebb_protocol::callback::{FailureReason, ReasonCode};
 use ebb_protocol::lifecycle::TargetStopCause;
 use ebb_protocol::object_status::ObjectStatus;
@@ -32,6 +32,20 @@ pub(crate) fn target_state(target: &TargetInfo) -> String {
     let notes: Vec<String> = expired.into_iter().chain(remaining).collect();
     let phase = name(&target.phase);
     if notes.is_empty() { phase } else { format!("{phase} ({})", notes.join(", ")) }
+}
+
+/// Returns who waits for whom, since when, and what ends it.
+pub(crate) fn target_wait(wait: &TargetWait) -> String {
+    let TargetWait { waiter, waiter_name, awaits, awaited_name, since, reason, release } = wait;
+    let party = |kind: String, named: &Option<String>| match named {
+        Some(named) => format!("{kind} {}", printable(named)),
+        None => kind,
+    };
+    let waiter = party(name(waiter), waiter_name);
+    let awaited = party(name(awaits), awaited_name);
+    let since = since.as_deref().map(|at| format!(" since {}", timing::clock(at))).unwrap_or_default();
+    let reason = reason.as_deref().map(|why| format!(" ({})", joined_lines(why))).unwrap_or_default();
+    format!("{waiter} waits for {awaited}{since}{reason}, until {}", joined_lines(release))
 }
 
 /// Returns a reason as text, with its class in the words of `retry.on` unless the message implies it.

@@ -1,10 +1,10 @@
 //! Derives the reasons why a target waits from its item.
 
-use ebb_engine::TargetPhase;
+use ebb_engine::{TargetPhase, Timestamp};
 use ebb_flow::error::FlowError;
 use ebb_protocol::api::{AwaitedParty, NotificationDelivery, TargetWait, WaitingParty};
 use ebb_protocol::time::rfc3339;
-use ebb_store::TargetHead;
+use ebb_store::{DatedEvent, TargetHead};
 
 /// Returns a target as the arguments of a command. Without `--kind`, a command is about the sandbox of the name.
 pub fn named(target: &TargetHead) -> String {
@@ -37,7 +37,8 @@ pub fn reason(target: &TargetHead) -> Option<String> {
             Some(format!("its cancelled {} units", hook.name()))
         }
         (TargetPhase::Ready, Some(hook)) if !target.events.waiting.is_empty() => {
-            let events: Vec<&str> = target.events.waiting.iter().map(|event| event.name.as_str()).collect();
+            let events = target.events.waiting.iter();
+            let events: Vec<&str> = events.map(|waiting| waiting.event.name.as_str()).collect();
             Some(format!("its {} units, before {}", hook.name(), events.join(", ")))
         }
         (TargetPhase::Starting | TargetPhase::Updating | TargetPhase::Stopping, Some(hook)) => {
@@ -76,6 +77,7 @@ pub fn rows(target: &TargetHead) -> Vec<TargetWait> {
         release,
     };
     let since = Some(rfc3339(target.since));
+    let dated = |at: u64| Some(rfc3339(Timestamp(at)));
     let mut rows = Vec::new();
     match (target.phase, &target.hook) {
         (TargetPhase::Starting | TargetPhase::Updating | TargetPhase::Stopping, Some(last)) => {
@@ -110,17 +112,17 @@ pub fn rows(target: &TargetHead) -> Vec<TargetWait> {
     if let Some(update) = &target.pending_update {
         let release = "the present run ends".to_owned();
         let row = wait(WaitingParty::Update, AwaitedParty::Units, hook.clone(), release);
-        rows.push(TargetWait { waiter_name: Some(update.generation.to_string()), ..row });
+        rows.push(TargetWait { waiter_name: Some(update.generation.to_string()), since: dated(update.since), ..row });
     }
-    for event in &target.events.waiting {
+    for DatedEvent { event, at } in &target.events.waiting {
         let release = "the present run and the events before it end".to_owned();
         let row = wait(WaitingParty::Event, AwaitedParty::Units, hook.clone(), release);
-        rows.push(TargetWait { waiter_name: Some(event.name.as_str().to_owned()), ..row });
+        rows.push(TargetWait { waiter_name: Some(event.name.as_str().to_owned()), since: dated(*at), ..row });
     }
     if let Some(next) = &target.waiting {
         let release = "the present instance is gone, and the platform has accepted its last notification".to_owned();
         let row = wait(WaitingParty::Instance, AwaitedParty::Instance, Some(target.uid.clone()), release);
-        rows.push(TargetWait { waiter_name: Some(next.uid.clone()), ..row });
+        rows.push(TargetWait { waiter_name: Some(next.uid.clone()), since: dated(next.since), ..row });
     }
     rows
 }
@@ -145,19 +147,25 @@ pub fn repair(error: &FlowError) -> TargetWait {
 mod tests {
     use std::collections::BTreeMap;
 
-    use ebb_engine::{Hook, Timestamp};
-    use ebb_store::{PendingCreation, PendingUpdate};
+    use ebb_engine::{EventName, Hook};
+    use ebb_protocol::id::EventRef;
+    use ebb_store::{PendingCreation, PendingUpdate, TargetEvents};
 
     use super::*;
 
-    /// Who waits for whom, and whether it is known since when.
-    type WaitRow = (WaitingParty, Option<String>, AwaitedParty, Option<String>, bool);
+    /// Who waits for whom since when.
+    type WaitRow = (WaitingParty, Option<String>, AwaitedParty, Option<String>, Option<String>);
+
+    /// Returns the time of a second of 1970.
+    fn second(second: u64) -> Option<String> {
+        Some(rfc3339(Timestamp(second * 1_000)))
+    }
 
     fn shown(target: &TargetHead) -> Vec<WaitRow> {
         let rows = rows(target).into_iter();
         rows.map(|it| {
             assert!(!it.release.is_empty(), "{it:?}");
-            (it.waiter, it.waiter_name, it.awaits, it.awaited_name, it.since.is_some())
+            (it.waiter, it.waiter_name, it.awaits, it.awaited_name, it.since)
         })
         .collect()
     }
@@ -167,9 +175,10 @@ mod tests {
         let text = |text: &str| Some(text.to_owned());
         let mut target = TargetHead::new("sandbox", "a", "a-uid", Timestamp(9_000));
         target.hook = Some(Hook::PreStart);
-        let units =
-            |waiter, name: Option<String>, is_dated| (waiter, name, AwaitedParty::Units, text("preStart"), is_dated);
-        assert_eq!(shown(&target), [units(WaitingParty::Target, None, true)]);
+        let units = |waiter, name: Option<String>, since: u64| {
+            (waiter, name, AwaitedParty::Units, text("preStart"), second(since))
+        };
+        assert_eq!(shown(&target), [units(WaitingParty::Target, None, 9)]);
         assert_eq!(rows(&target)[0].since.as_deref(), Some("1970-01-01T00:00:09.000Z"));
         target.pending_update = Some(PendingUpdate {
             generation: 4,
@@ -177,15 +186,21 @@ mod tests {
             routing_key: None,
             by: None,
             labels: BTreeMap::new(),
+            since: 11_000,
         });
-        target.waiting = Some(PendingCreation { uid: "next".to_owned(), ..PendingCreation::default() });
-        let next = (WaitingParty::Instance, text("next"), AwaitedParty::Instance, text("a-uid"), false);
-        let expected =
-            [units(WaitingParty::Target, None, true), units(WaitingParty::Update, text("4"), false), next.clone()];
+        target.events.append(EventRef::new(EventName::new("sleep").unwrap(), "1"), Timestamp(12_000));
+        target.waiting = Some(PendingCreation { uid: "next".to_owned(), since: 13_000, ..PendingCreation::default() });
+        let next = (WaitingParty::Instance, text("next"), AwaitedParty::Instance, text("a-uid"), second(13));
+        let expected = [
+            units(WaitingParty::Target, None, 9),
+            units(WaitingParty::Update, text("4"), 11),
+            units(WaitingParty::Event, text("sleep"), 12),
+            next.clone(),
+        ];
         assert_eq!(shown(&target), expected);
-        target.pending_update = None;
+        (target.pending_update, target.events) = (None, TargetEvents::default());
         target.phase = TargetPhase::Stuck;
-        assert_eq!(shown(&target), [(WaitingParty::Target, None, AwaitedParty::Operator, None, true), next]);
+        assert_eq!(shown(&target), [(WaitingParty::Target, None, AwaitedParty::Operator, None, second(9)), next]);
         assert!(rows(&target)[0].release.contains("ebb retry a;"), "{:?}", rows(&target));
         // Without its kind, the command would retry the sandbox of the same name.
         let group = TargetHead { kind: "routegroup".to_owned(), ..target.clone() };

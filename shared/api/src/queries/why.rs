@@ -21,7 +21,7 @@ use ebb_protocol::limits;
 use ebb_protocol::relay::WaitResolution;
 use ebb_protocol::removal::{RemovalGrade, ResourceRemoval};
 use ebb_protocol::time::{parse_rfc3339, rfc3339};
-use ebb_store::{DroppedEvent, RefusedUpdate, TargetHead};
+use ebb_store::{DatedEvent, RefusedUpdate, TargetHead};
 
 use crate::queries::logs::{self, LogSearch};
 use crate::queries::{live, open_units, runs, sources, targets, waits};
@@ -104,10 +104,7 @@ pub async fn why(env: &Env, store: &dyn DiagnosisStore, key: TargetKey<'_>) -> F
     if let Some(RefusedUpdate { generation, reason }) = &target.refused_update {
         notes.push(format!("the update to generation {generation} was refused when it should have begun: {reason}"));
     }
-    if let Some(pending) = &target.pending_update {
-        notes.push(format!("the update to generation {} waits for the end of this run", pending.generation));
-    }
-    for DroppedEvent { event, at } in &target.events.dropped {
+    for DatedEvent { event, at } in &target.events.dropped {
         let at = rfc3339(Timestamp(*at));
         notes.push(format!("the event {event} was dropped at {at}: the document has no units for it any more"));
     }
@@ -125,8 +122,8 @@ pub async fn why(env: &Env, store: &dyn DiagnosisStore, key: TargetKey<'_>) -> F
         next_steps.insert(0, format!("if {newer} fixes the undo: ebb retry {name} --plugin {newer}"));
     }
     let (open, open_units) = last.as_ref().map(open_units::groups).unwrap_or_default();
-    let waits = last.iter().flat_map(|run| &run.units).filter(|unit| !unit.waits.is_empty());
-    let waits = waits.map(|unit| (unit.key.clone(), unit.waits.clone())).collect();
+    let waiting_units = last.iter().flat_map(|run| &run.units).filter(|unit| !unit.waits.is_empty());
+    let unit_waits = waiting_units.map(|unit| (unit.key.clone(), unit.waits.clone())).collect();
     let phase = targets::phase(target.phase);
     removals.truncate(targets::MAX_REMOVALS);
     Ok(Some(TargetDiagnosis {
@@ -139,7 +136,8 @@ pub async fn why(env: &Env, store: &dyn DiagnosisStore, key: TargetKey<'_>) -> F
         removals,
         notes,
         next_steps,
-        waits,
+        waits: unit_waits,
+        target_waits: waits::rows(&target),
         open,
         open_units,
         decided_by: sources::deciding_event(store, &target).await?,
@@ -171,6 +169,7 @@ fn damaged(target: &TargetHead, what: &str, fix: &str) -> TargetDiagnosis {
         phase: targets::phase(target.phase),
         summary: format!("{what}; the resources of the target are unknown until it is restored"),
         next_steps: vec![fix.to_owned()],
+        target_waits: waits::rows(target),
         ..TargetDiagnosis::default()
     }
 }

@@ -249,7 +249,7 @@ pub fn engine_target(head: &TargetHead) -> target::Target {
             generation: waiting.generation,
             source: waiting.source.clone(),
         }),
-        event: head.events.waiting.first().map(|event| event.name),
+        event: head.events.waiting.first().map(|waiting| waiting.event.name),
         has_pending_update: head.pending_update.is_some(),
     }
 }
@@ -363,7 +363,7 @@ fn next_events(
     };
     events.drop_waiting(stays, now);
     let Some(Hook::Event(_)) = step.start else { return (events, step.start) };
-    let start = events.waiting.first().map(|event| Hook::Event(event.name));
+    let start = events.waiting.first().map(|waiting| Hook::Event(waiting.event.name));
     events.begin_next();
     (events, start)
 }

@@ -341,7 +341,7 @@ async fn remove_event(
     let root = env.store.read_root(&run).await?;
     let is_open = root.as_ref().is_some_and(|root| root.head.phase != RunPhase::Closed);
     let is_needed = named.filter(|target| target.uid == expiry.uid).is_some_and(|target| {
-        target.events.waiting.contains(event) || (target.phase != TargetPhase::Gone && target.is_last_run(&run))
+        target.events.waits(event) || (target.phase != TargetPhase::Gone && target.is_last_run(&run))
     });
     if is_open || is_needed {
         return Ok(RetentionOutcome::Postponed(env.now().plus(RECHECK_INTERVAL)));

@@ -8,6 +8,7 @@ use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
 use ebb_documents::load::{self, Document, DocumentVars, NoFiles};
 use ebb_documents::model::{Dialect, PluginDoc, ResourceDoc, SandboxDoc, SandboxKind};
 use ebb_documents::plan::Plan;
+use ebb_engine::Timestamp;
 use ebb_engine::target::RequestSender;
 use ebb_protocol::history::HistoryChange;
 use ebb_protocol::id::TargetKey;
@@ -56,11 +57,13 @@ impl CompiledDocument {
         HistoryItem { document: self.text.clone(), ..history::entry(env, &head, HistoryChange::Accepted, now) }
     }
 
-    /// Returns the creation of an instance that `source` and `owner` have requested.
+    /// Returns the creation of an instance that `source` and `owner` have requested, and that waits since `since` if the
+    /// name is taken.
     pub(crate) fn pending(
         &self,
         event: &LifecycleData,
         (source, owner): (Option<&str>, Option<String>),
+        since: Timestamp,
     ) -> PendingCreation {
         PendingCreation {
             uid: event.uid.clone(),
@@ -73,6 +76,7 @@ impl CompiledDocument {
             routing_key: event.routing_key.clone(),
             plugins: self.plugins.clone(),
             ttl_ms: self.loaded.plan.target.ttl_ms,
+            since: since.0,
         }
     }
 }

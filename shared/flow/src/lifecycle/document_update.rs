@@ -12,7 +12,7 @@
 use std::sync::Arc;
 
 use ebb_engine::target::RequestSender;
-use ebb_engine::{Hook, TargetPhase};
+use ebb_engine::{Hook, TargetPhase, Timestamp};
 use ebb_protocol::history::HistoryChange;
 use ebb_protocol::lifecycle::{LifecycleData, LifecycleResult};
 use ebb_store::{HistoryItem, PendingCreation, PendingUpdate, ReadPlugins, TargetHead, TargetTransition};
@@ -89,9 +89,12 @@ pub(super) async fn update(
         routing_key: key,
         by: sender.owner(),
         labels: TargetHead::stored_labels(&wanted.target.labels),
+        since: env.now().0,
     };
-    // Another caller may repeat the update.
-    let is_same = |present: &PendingUpdate| PendingUpdate { by: present.by.clone(), ..pending.clone() } == *present;
+    // Another caller may repeat the update, and later.
+    let is_same = |present: &PendingUpdate| {
+        PendingUpdate { by: present.by.clone(), since: present.since, ..pending.clone() } == *present
+    };
     if waiting.is_none() && target.pending_update.as_ref().is_some_and(is_same) {
         return Ok(Some((LifecycleResult::Waiting, event.generation, FollowUp::default())));
     }
@@ -105,7 +108,8 @@ pub(super) async fn update(
     if let Some(waiting) = waiting {
         let plan = load_plan(wanted).await?.of(event.document.as_ref());
         let entry = Some(plan.accepted(env, event, sender.owner()));
-        let mut after = plan.pending(event, (waiting.source.as_deref(), waiting.owner.clone()));
+        let requested_by = (waiting.source.as_deref(), waiting.owner.clone());
+        let mut after = plan.pending(event, requested_by, Timestamp(waiting.since));
         after.first_generation = Some(waiting.first_generation());
         after.routing_key = after.routing_key.or_else(|| waiting.routing_key.clone());
         let transition = target.update(|target| target.waiting = Some(after));

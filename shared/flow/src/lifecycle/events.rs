@@ -65,7 +65,7 @@ pub(super) async fn receive(
         // A crash after this leaves a removal of a run that does not exist.
         retention::schedule_removal(env, &seen, Some(event.clone())).await?;
         let mut appended = seen.clone();
-        appended.events.append(event.clone());
+        appended.events.append(event.clone(), env.now());
         let is_idle = next_run::is_idle(env, &seen).await?;
         let step = next_event(&transition::engine_target(&appended)).filter(|_| is_idle);
         let transition = match step {

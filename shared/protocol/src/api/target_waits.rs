@@ -28,6 +28,13 @@ pub struct TargetWait {
     pub release: String,
 }
 
+impl TargetWait {
+    /// Returns the waits of others than the target itself.
+    pub fn of_others(waits: &[Self]) -> impl Iterator<Item = &Self> {
+        waits.iter().filter(|wait| wait.waiter != WaitingParty::Target)
+    }
+}
+
 /// The party that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]

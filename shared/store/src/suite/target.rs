@@ -6,7 +6,7 @@ use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
 use futures::future::join_all;
 
 use crate::{
-    DroppedEvent, MoveTarget as _, NotificationState, PendingCreation, PendingUpdate, ReadTarget as _, RefusedUpdate,
+    DatedEvent, MoveTarget as _, NotificationState, PendingCreation, PendingUpdate, ReadTarget as _, RefusedUpdate,
     SdkTable, SecretRelease, Store, StoreError, TargetEvents, TargetHead, TargetTransition, Tombstone,
 };
 use ebb_protocol::engine::target::Notification;
@@ -45,6 +45,7 @@ pub(super) async fn a_target_is_read_unchanged(fixture: StoreFixture) {
             routing_key: None,
             plugins: vec!["c@1.0.0".into()],
             ttl_ms: Some(5),
+            since: 6,
         }),
         pending_update: Some(PendingUpdate {
             generation: 3,
@@ -52,12 +53,13 @@ pub(super) async fn a_target_is_read_unchanged(fixture: StoreFixture) {
             routing_key: None,
             by: Some("token ci".into()),
             labels: [("team".to_owned(), "billing".to_owned())].into(),
+            since: 6,
         }),
         refused_update: Some(RefusedUpdate { generation: 2, reason: "r".into() }),
         events: TargetEvents {
             recent: ["1", "2"].map(|id| EventRef::new(EventName::new("sleep").unwrap(), id)).into(),
-            waiting: vec![EventRef::new(EventName::new("wake").unwrap(), "3")],
-            dropped: vec![DroppedEvent { event: EventRef::new(EventName::new("wake").unwrap(), "4"), at: 7 }],
+            waiting: vec![DatedEvent { event: EventRef::new(EventName::new("wake").unwrap(), "3"), at: 6 }],
+            dropped: vec![DatedEvent { event: EventRef::new(EventName::new("wake").unwrap(), "4"), at: 7 }],
         },
         release: [None, Some("eu".into())].map(|cluster| SecretRelease { instance: "l".into(), cluster }).into(),
         removed: Some(Timestamp(8)),

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use ebb_protocol::api::{RelayOutage, ResourceDetail, TargetDetail, TargetWait, UnitDetail, UnitState};
+use ebb_protocol::api::{RelayOutage, ResourceDetail, TargetDetail, UnitDetail, UnitState};
 use ebb_protocol::lifecycle::OutputValue;
 use jiff::Timestamp;
 
@@ -89,7 +89,7 @@ fn text(detail: &TargetDetail, now: Timestamp) -> String {
         let _ = writeln!(text, "Waits for:   {}", output::printable(waits));
     }
     for wait in &info.waits {
-        let _ = writeln!(text, "             {}", wait_line(wait));
+        let _ = writeln!(text, "             {}", labels::target_wait(wait));
     }
     if let Some(open) = &detail.first_wait {
         let _ = writeln!(text, "First wait:  {}", why::open_line(open));
@@ -156,20 +156,6 @@ fn text(detail: &TargetDetail, now: Timestamp) -> String {
         }
     }
     text
-}
-
-/// Returns who waits for whom, since when, and what ends it.
-fn wait_line(wait: &TargetWait) -> String {
-    let TargetWait { waiter, waiter_name, awaits, awaited_name, since, reason, release } = wait;
-    let party = |kind: String, name: &Option<String>| match name {
-        Some(name) => format!("{kind} {}", output::printable(name)),
-        None => kind,
-    };
-    let waiter = party(labels::name(waiter), waiter_name);
-    let awaited = party(labels::name(awaits), awaited_name);
-    let since = since.as_deref().map(|at| format!(" since {}", timing::clock(at))).unwrap_or_default();
-    let reason = reason.as_deref().map(|why| format!(" ({})", output::joined_lines(why))).unwrap_or_default();
-    format!("{waiter} waits for {awaited}{since}{reason}, until {}", output::joined_lines(release))
 }
 
 #[cfg(test)]

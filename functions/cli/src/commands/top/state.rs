@@ -1,7 +1,7 @@
 //! The state of `ebb top`, and its change by an event. It has no clock, no terminal and no client.
 
 use console::measure_text_width;
-use ebb_protocol::api::{TargetDetail, TargetInfo, TargetState};
+use ebb_protocol::api::{TargetDetail, TargetInfo, TargetState, TargetWait};
 use jiff::Timestamp;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
@@ -164,8 +164,12 @@ impl OpenTarget {
         let text = |text: &str| text.lines().flat_map(|line| wrapped(line, size.width)).map(TreeLine::from).collect();
         match &self.content {
             Some(TopAnswer::Tree(detail)) => {
-                let lines = tree_lines(detail, now, size.height).into_iter();
-                lines.flat_map(|line| wrapped_branch(line, size.width)).collect()
+                let others = TargetWait::of_others(&detail.info.waits);
+                let others: Vec<TreeLine> = others.map(|wait| labels::target_wait(wait).into()).collect();
+                let mut lines = tree_lines(detail, now, size.height.saturating_sub(others.len()));
+                // The first line has the phase.
+                lines.splice(1..1, others);
+                lines.into_iter().flat_map(|line| wrapped_branch(line, size.width)).collect()
             }
             Some(TopAnswer::Why(_, why)) => text(why),
             Some(TopAnswer::Log(log)) => text(&log.text),

@@ -120,6 +120,28 @@ fn enter_shows_the_tree_of_the_selected_target() {
 }
 
 #[test]
+fn the_tree_begins_with_others_that_wait() {
+    let mut seen = fixtures::busy();
+    seen.runs[0].units.truncate(1);
+    let waits = json!([
+        {"waiter": "target", "awaits": "units", "awaitedName": "preStart", "release": "the units end"},
+        {"waiter": "update", "waiterName": "4", "awaits": "units", "awaitedName": "preStart", "since": fixtures::NOW,
+         "release": "the present run ends"},
+    ]);
+    seen.info.waits = serde_json::from_value(waits).unwrap();
+    let open = answered(pressed(answered(state(100, 7), list()), "\n"), TopAnswer::Tree(Box::new(seen)));
+    insta::assert_snapshot!(picture(&open), @r"
+    127.0.0.1:7878  sandbox/pr-1
+    sandbox/pr-1  starting for 10.0s
+    update 4 waits for units preStart since 2026-11-21 09:00:10Z, until the present run ends
+    preStart  running
+    └ ✓ db/provision  succeeded in 0.4s
+
+    ↑↓ scroll  w why  l logs  r retry  d delete  Esc back  q quit
+    ");
+}
+
+#[test]
 fn keys_end_the_program() {
     assert_eq!(pressed(state(80, 7), "q").ended, Some(Exit::Done));
     let interrupt = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
