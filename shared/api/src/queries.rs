@@ -1,6 +1,7 @@
 //! Reads state for people and programs: plugins, targets, runs, logs and causes. `plugins`, `named_documents`
 //! and `named_tokens` also change it.
 
+mod applied_objects;
 mod backlog;
 pub mod checks;
 mod cluster_policies;

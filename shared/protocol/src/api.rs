@@ -402,8 +402,9 @@ pub struct UnitDetail {
     /// The objects of a running or succeeded unit, and how many of them are ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub objects: Option<ObjectCount>,
-    /// The state of each object of a running or failed unit with several objects, at most 20. Of a failed unit, as it
-    /// ended, with shortened reasons, and as many as fit into 480 bytes.
+    /// The state of each object of a running or failed unit with several objects, or of a succeeded unit, at most 20. Of a
+    /// unit that has ended, as it ended. Of a failed one, with shortened reasons, and as many as fit into 480 bytes. Of the
+    /// succeeded units of a run, the first 100 have them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub object_states: Vec<ObjectStatus>,
     /// What a running unit waits for in its cluster, one row per manifest.

@@ -194,6 +194,33 @@ pub(crate) async fn each_object_of_a_unit_has_its_state_and_reason() {
     assert_eq!(unit.object_states, [second, first], "the failed one is first");
 }
 
+/// A unit whose objects have names from the target and from an output.
+const NAMED: &str = r#"
+preStart:
+  make: {webhook: {url: "RECEIVER/make"}, outputs: {id: {value: "${response.body.id}"}}}
+  deploy:
+    object:
+      manifest:
+      - {apiVersion: v1, kind: ConfigMap, metadata: {name: "${target.name}-settings", namespace: units}}
+      - {apiVersion: v1, kind: ConfigMap, metadata: {name: "${units.make.outputs.id}", namespace: units}}
+"#;
+
+/// A success stores no objects: they are derived from the plan and the outputs.
+pub(crate) async fn the_objects_of_a_succeeded_unit_are_listed() {
+    let respond = |request| match request {
+        RelayRequest::Ensure(_) => RelayResponse::State(TaskState::Running(RunningTask::default())),
+        _ => RelayResponse::Done,
+    };
+    let (harness, server) = Harness::with_relay("default", respond).await;
+    harness.receiver.always("POST /make", json!({"id": "i-1"}));
+    harness.begin("a", "named", NAMED).await;
+    harness.callback(&first_request(&server).await.callback.token, &done()).await.is(204);
+    let unit = harness.unit("a", "preStart", "deploy", UnitState::Succeeded).await;
+    assert_eq!(unit.objects, Some(ObjectCount { total: 2, ready: 2 }));
+    let expected = ["a-settings", "i-1"].map(|name| object(name, ObjectState::Ready, None));
+    assert_eq!(unit.object_states, expected);
+}
+
 /// A relay of an earlier version does not know the request for the state of a task.
 pub(crate) async fn an_earlier_relay_says_what_a_task_waits_for() {
     let running = RunningTask { pending: Some("pod a: no node fits".to_owned()), ..RunningTask::default() };

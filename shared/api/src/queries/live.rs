@@ -33,7 +33,7 @@ const MAX_WAIT: Duration = Duration::from_millis(1500);
 const SHARED_MS: u64 = 5_000;
 const SPARED_MS: u64 = 10_000;
 /// Maximum bytes of the name of an object, and of the name and value of its awaited field.
-const NAME: usize = 400;
+pub(super) const NAME: usize = 400;
 
 /// Adds the reports of relays to the running units of a run.
 pub(super) async fn add_reports(env: &Env, run: &Run, detail: &mut RunDetail) {

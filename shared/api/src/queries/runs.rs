@@ -17,7 +17,7 @@ use ebb_flow::error::FlowResult;
 use ebb_flow::loaded_run::{self, Run};
 use ebb_flow::run::records::{self, started_at};
 
-use crate::queries::live;
+use crate::queries::{applied_objects, live};
 
 /// Maximum earlier attempts of a unit.
 const EARLIER_ATTEMPTS: usize = 20;
@@ -53,6 +53,7 @@ pub async fn get(env: &Env, id: &RunId) -> FlowResult<Option<RunDetail>> {
         next_token: None,
     };
     live::add_reports(env, &run, &mut detail).await;
+    Box::pin(applied_objects::add(env, &run, &mut detail)).await?;
     Ok(Some(detail))
 }
 
