@@ -124,7 +124,8 @@ fn main() {
             update_units_change_a_resource_in_place another_routing_key_completes_a_failed_target;
         lifecycle::cluster_waits: each_wait_has_its_reason_and_true_times
             each_object_of_a_unit_has_its_state_and_reason the_objects_of_a_succeeded_unit_are_listed
-            a_relay_without_a_response_is_named an_earlier_relay_says_what_a_task_waits_for each_manifest_is_judged_by_its_conditions objects_need_a_cluster;
+            a_relay_without_a_response_is_named an_earlier_relay_says_what_a_task_waits_for
+            each_manifest_is_judged_by_its_conditions objects_need_a_cluster;
         lifecycle::unit_attempts: earlier_attempts_have_times_and_reasons
             the_progress_and_the_last_heartbeat_are_shown;
         lifecycle::rendered_units: a_rendered_unit_has_no_sensitive_value a_rendered_undo_has_the_outputs_that_it_reads
@@ -167,7 +168,7 @@ fn main() {
             a_named_instance_waits_for_the_former_one a_dry_run_writes_nothing
             an_update_of_another_generation_is_refused;
         lifecycle::target_history: each_change_has_an_entry_with_its_caller runs_are_listed_by_state_and_hook
-            a_document_with_a_sensitive_literal_is_not_stored;
+            a_document_with_a_sensitive_literal_is_not_stored the_history_is_in_order_and_the_state_is_current;
         lifecycle::owners: a_page_ends_after_many_other_targets an_instance_keeps_its_owner
             the_first_cause_is_shown_until_a_retry lists_are_filtered;
         lifecycle::own_hooks: a_namespace_and_a_route_group_with_own_hooks another_kind_than_that_of_the_document;
