@@ -660,6 +660,9 @@ pub struct RetryTarget {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RetryResponse {
+    /// The identity of the instance. A server of an earlier version names none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
     pub run: String,
     /// Keys of the units that are retried. A dry run retries none.
     pub units: Vec<String>,

@@ -1,6 +1,6 @@
 //! The history of a target: who changed it, when and why.
 
-use ebb_protocol::api::{AwaitedParty, CreatedToken, RunState};
+use ebb_protocol::api::{AwaitedParty, CreatedToken, RetryResponse, RunState};
 use ebb_protocol::history::{HistoryDetail, HistoryPage, RunPage};
 
 use crate::harness::*;
@@ -130,7 +130,10 @@ pub(crate) async fn the_history_is_in_order_and_the_state_is_current() {
                 harness.request(Method::DELETE, "/v1/targets/sandbox/a", None).await.is(202);
             }
             None => {
-                harness.post("/v1/targets/sandbox/a/retry", json!({})).await.is(202);
+                let uid = harness.target("a").await.unwrap().info.uid;
+                let retried: RetryResponse =
+                    harness.post("/v1/targets/sandbox/a/retry", json!({})).await.is(202).json();
+                assert_eq!(retried.uid, Some(uid));
             }
         }
         let target = harness.phase("a", phase).await;

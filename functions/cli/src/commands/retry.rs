@@ -43,7 +43,7 @@ pub(crate) struct RetryArgs {
 struct TargetRetry {
     #[serde(flatten)]
     target: TargetOutcome,
-    /// Absent if the retry was refused.
+    /// Absent if the retry was refused. Its UID is that of the target.
     #[serde(flatten)]
     retry: Option<RetryResponse>,
 }
@@ -104,7 +104,10 @@ impl RetryArgs {
         for (outcome, response) in sent.responses {
             let outcome = TargetOutcome { dry_run: is_dry_run, ..outcome };
             let (target, retry) = match response {
-                Some(Ok(retry)) => (outcome, Some(retry)),
+                Some(Ok(mut retry)) => {
+                    let uid = retry.uid.take().or(outcome.uid);
+                    (TargetOutcome { uid, ..outcome }, Some(retry))
+                }
                 Some(Err(error)) if are_selected && error.has_code("plugin-unused") => continue,
                 // Other targets can be retried although one cannot.
                 Some(Err(error)) => (outcome.with_error(&error.message()), None),

@@ -77,6 +77,7 @@ pub async fn retry(
         return Ok(RetryOutcome::NothingFailed(format!("{key} is being deleted")));
     }
     Ok(RetryOutcome::Retried(RetryResponse {
+        uid: Some(target.uid),
         run: run.id.to_string(),
         units,
         changes: Vec::new(),

@@ -70,8 +70,8 @@ pub async fn repair(
         let PlanRepair { plan, changes, ignored } = repaired(env, plugins, &target, plugin).await?;
         let changes: Vec<UndoChange> = changes.iter().map(|change| shown(change, plugin)).collect();
         if mode == RepairMode::Preview {
-            let run = target.run(hook).to_string();
-            return Ok(RetryResponse { run, units: Vec::new(), changes, ignored });
+            let (run, uid) = (target.run(hook).to_string(), Some(target.uid));
+            return Ok(RetryResponse { uid, run, units: Vec::new(), changes, ignored });
         }
         let repaired = load_plan(plan).await?;
         if repaired.loaded.digest != target.plan {
