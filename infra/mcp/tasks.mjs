@@ -1,4 +1,4 @@
-// Twelve tasks of a coding agent over HTTP. Ten of them lead from the question why a target failed to the repaired target.
+// Thirteen tasks of a coding agent over HTTP. Ten of them lead from the question why a target failed to the repaired target.
 
 import assert from "node:assert/strict";
 import { existsSync, rmSync, writeFileSync } from "node:fs";
@@ -219,10 +219,21 @@ export async function tasks(server) {
       await phase("create", "gone");
       await agent.sees(/\| remaining: \[\]\n.*grade: reported/s, "what_exists", { name: "create" });
     });
+    await apply("upgraded", "notes@1.0.0");
+    await phase("upgraded", "ready");
+    await publish(scripts(folder, "1.4.0", "2m", "exit 1"));
+    await task("upgraded", async (name) => {
+      await agent.sees(/"sandbox\/upgraded"/, "list_targets", { plugin: "notes@1.0.0", q: name });
+      const upgrade = { plugin: "notes@1.4.0", names: [name] };
+      await agent.sees(/^This would be changed by notes@1\.4\.0:\n\| .*sandbox\/upgraded/, "upgrade_plugin", { ...upgrade, dry_run: true });
+      await agent.sees(/^The targets get notes@1\.4\.0:/, "upgrade_plugin", upgrade);
+      await phase(name, "ready");
+      await agent.sees(/notes@1\.4\.0/, "get_target", { name });
+    });
   } finally {
     await agent.client.close();
     http.close();
   }
-  assert.equal(Object.keys(figures).length, 12);
+  assert.equal(Object.keys(figures).length, 13);
   return figures;
 }

@@ -9,6 +9,7 @@ pub mod event;
 pub mod load;
 pub mod model;
 pub mod notification;
+pub mod pinned_version;
 pub mod plan;
 pub mod presets;
 pub mod render;

@@ -15,6 +15,7 @@ mod target_tools;
 #[cfg(test)]
 mod tests;
 mod tool_table;
+mod upgrade_tool;
 
 use std::sync::Arc;
 

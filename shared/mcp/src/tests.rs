@@ -75,7 +75,7 @@ fn detail() -> TargetDetail {
     });
     let run = json!({"id": "r-1-pre-start", "hook": "preStart", "state": "failed", "started": "", "units": [unit]});
     TargetDetail {
-        info: info("pr-7", TargetState::Failed),
+        info: TargetInfo { uid: "u".to_owned(), generation: 1, ..info("pr-7", TargetState::Failed) },
         runs: vec![serde_json::from_value(run).unwrap()],
         ..TargetDetail::default()
     }
@@ -99,7 +99,9 @@ fn diagnosis() -> TargetDiagnosis {
 
 /// Returns an entry of a history, alone and with its document.
 fn history() -> Value {
-    let entry = json!({"id": "2-a", "time": "", "change": "created", "by": "token ci", "uid": "u", "generation": 1});
+    let entry = json!({
+        "id": "2-a", "time": "", "change": "created", "by": "token ci", "uid": "u", "generation": 1, "document": "d",
+    });
     let mut detail = entry.clone();
     detail["text"] = DOCUMENT.into();
     json!({"entry": entry, "detail": detail})
@@ -126,7 +128,7 @@ fn reply(request: &str) -> (u16, Value) {
         ("GET", "/v1/orphans") => json!({"orphans": []}),
         ("GET", "/v1/clusters") => json!({"clusters": []}),
         ("GET", "/v1/plugins" | "/v1/plugins/db") => json!({"plugins": [version]}),
-        ("GET", "/v1/plugins/db/versions/latest") => version,
+        ("GET", "/v1/plugins/db/versions/latest" | "/v1/plugins/db/versions/1.0.0") => version,
         ("POST", "/v1/plans") => json!({"digest": "d", "hooks": []}),
         ("POST", "/v1/targets") | ("DELETE", "/v1/targets/sandbox/pr-7") => receipt,
         ("POST", "/v1/targets/sandbox/pr-7/retry") => json!({"run": "r-1-pre-start", "units": ["db/make"]}),
@@ -186,6 +188,16 @@ async fn each_tool_sends_its_requests() {
             vec![format!("POST /v1/targets?dryRun=true {applied}")],
         ),
         ("apply_document", json!({"document": document}), vec![format!("POST /v1/targets {applied}")]),
+        (
+            "upgrade_plugin",
+            json!({"plugin": "db@1.0.0", "names": ["pr-7"]}),
+            vec![
+                "GET /v1/plugins/db/versions/1.0.0".into(),
+                get.into(),
+                format!("{get}/history"),
+                format!("{get}/history/2-a"),
+            ],
+        ),
         ("delete_target", target.clone(), vec!["DELETE /v1/targets/sandbox/pr-7".into()]),
         ("delete_target", json!({"name": "pr-7", "uid": "u"}), vec!["DELETE /v1/targets/sandbox/pr-7?uid=u".into()]),
         ("retry_target", target, vec!["POST /v1/targets/sandbox/pr-7/retry".into()]),
@@ -222,6 +234,57 @@ async fn answers_have_the_cause_and_the_next_step() {
     let shown = text(&waiting);
     assert!(shown.contains("sandbox/pr-6") && !shown.contains("sandbox/pr-7"), "{shown}");
     assert!(shown.contains("\"waiting\":[\"update 4 since 2026-11-21T09:00:10.000Z\"]"), "{shown}");
+}
+
+/// One target of two has the plugin in an older version. The other one does not exist.
+#[tokio::test]
+async fn an_upgrade_shows_its_effect_and_its_refusals() {
+    fn used(request: &str) -> (u16, Value) {
+        let (method, path) = request.split_once(' ').unwrap();
+        let document = format!("{DOCUMENT}resources: {{db: {{plugin: db@0.9.0}}}}\n");
+        let effect = json!({
+            "target": "sandbox/pr-7", "uid": "u", "generation": 2, "result": "updating", "url": "http://x",
+            "resources": {"db": "replaced"},
+        });
+        match (method, path) {
+            ("GET", "/v1/targets/sandbox/none") => {
+                (404, json!({"status": 404, "code": "not-found", "detail": "sandbox \"none\" does not exist"}))
+            }
+            ("GET", "/v1/targets/sandbox/pr-7/history/2-a") => {
+                let mut detail = history()["detail"].clone();
+                detail["text"] = document.into();
+                (200, detail)
+            }
+            ("POST", "/v1/targets?dryRun=true" | "/v1/targets") => (200, effect),
+            _ => reply(request),
+        }
+    }
+    let api = CannedApi::new(used);
+    let tools = api.tools();
+    for (dry_run, writes) in [(true, 1), (false, 2)] {
+        let arguments = json!({"plugin": "db@1.0.0", "names": ["pr-7", "none"], "dry_run": dry_run});
+        let result = call(&tools, "upgrade_plugin", arguments).await;
+        let shown = text(&result);
+        assert_eq!(result.is_error, Some(false), "{shown}");
+        for expected in
+            [r#""resources":{"db":"replaced"}"#, r#"sandbox \"none\" does not exist"#, "db@1.0.0; refused by 1:"]
+        {
+            assert!(shown.contains(expected), "{expected}: {shown}");
+        }
+        let sent: Vec<String> = api.take_sent().into_iter().filter(|line| line.starts_with("POST")).collect();
+        assert_eq!(sent.len(), writes, "{sent:?}");
+        assert!(
+            sent.iter().all(|line| line.contains("plugin: db@1.0.0") && line.contains(r#""generation":1"#)),
+            "{sent:?}"
+        );
+        assert!(sent[0].starts_with("POST /v1/targets?dryRun=true "), "{sent:?}");
+    }
+    let refused = call(&tools, "upgrade_plugin", json!({"plugin": "db@1.0.0", "names": ["none"]})).await;
+    assert!(refused.is_error == Some(true) && text(&refused).contains("404 not-found"), "{refused:?}");
+    for names in [json!([]), json!((0..21).map(|number| format!("pr-{number}")).collect::<Vec<_>>())] {
+        let refused = call(&tools, "upgrade_plugin", json!({"plugin": "db", "names": names})).await;
+        assert!(text(&refused).contains("expected 1 to 20"), "{refused:?}");
+    }
 }
 
 /// A log that repeats the form of an answer stays data.
@@ -351,7 +414,7 @@ async fn a_client_lists_and_calls_tools() {
     let newest = ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::V_2026_07_28] };
     for lifecycle in [ClientLifecycleMode::Initialize, newest] {
         for (canned, access, expected) in [
-            (reply as CannedReply, ToolAccess::ByScopes, 16),
+            (reply as CannedReply, ToolAccess::ByScopes, 17),
             (reply as CannedReply, ToolAccess::ReadOnly, 13),
             (reader as CannedReply, ToolAccess::ByScopes, 13),
         ] {

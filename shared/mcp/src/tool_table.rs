@@ -16,6 +16,7 @@ use crate::document_tools::{self, ApplyDocument, GetPlugin, ListClusters, ListPl
 use crate::target_tools::{
     self, DeleteTarget, GetTarget, History, ListTargets, Logs, StuckAndWaiting, TargetArguments, WhatExists,
 };
+use crate::upgrade_tool::{self, UpgradePlugin};
 
 use ToolEffect::{Destroys, Reads};
 
@@ -72,7 +73,7 @@ macro_rules! tool {
     };
 }
 
-pub(crate) static TOOLS: [ToolSpec; 16] = [
+pub(crate) static TOOLS: [ToolSpec; 17] = [
     tool!(
         Reads,
         target_tools::list_targets(ListTargets),
@@ -140,6 +141,11 @@ pub(crate) static TOOLS: [ToolSpec; 16] = [
         Destroys { idempotent: true },
         document_tools::apply_document(ApplyDocument),
         "Create or update the target of a document. An update can replace resources and lose their data: use dry_run first."
+    ),
+    tool!(
+        Destroys { idempotent: true },
+        upgrade_tool::upgrade_plugin(UpgradePlugin),
+        "Give targets, by name, another version of a plugin. It can replace resources and lose their data: use dry_run first."
     ),
     tool!(
         Destroys { idempotent: true },

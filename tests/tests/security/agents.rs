@@ -78,13 +78,14 @@ pub(crate) async fn agents_need_a_token_and_no_foreign_page() {
 pub(crate) async fn tools_do_what_the_token_permits() {
     let harness = Harness::new().await;
     harness.run("a", "simple", SCRIPT, TargetState::Ready).await;
+    harness.publish("simple@1.1.0", SCRIPT).await;
     let reader = token_with(&harness, &["read"]).await;
     let writer = token_with(&harness, &["read", "targets:write"]).await;
     let author = token_with(&harness, &["plugins:write:simple"]).await;
-    let changes = ["apply_document", "delete_target", "retry_target"];
+    let changes = ["apply_document", "delete_target", "retry_target", "upgrade_plugin"];
     for version in VERSIONS {
         let all = listed(&harness, harness.stack().token(), version).await;
-        assert_eq!(all.len(), 16, "{all:?}");
+        assert_eq!(all.len(), 17, "{all:?}");
         assert_eq!(listed(&harness, &writer, version).await, all);
         let reads = listed(&harness, &reader, version).await;
         assert_eq!(all.difference(&reads).collect::<Vec<_>>(), changes);
@@ -93,6 +94,7 @@ pub(crate) async fn tools_do_what_the_token_permits() {
             let document = named("Sandbox", "a", "");
             let arguments = match tool {
                 "apply_document" => json!({ "document": document }),
+                "upgrade_plugin" => json!({"plugin": "simple@1.1.0", "names": ["a"]}),
                 _ => json!({"name": "a"}),
             };
             let (text, is_error) = call(&harness, &reader, version, tool, arguments).await;
@@ -101,9 +103,37 @@ pub(crate) async fn tools_do_what_the_token_permits() {
         let (text, is_error) = call(&harness, &author, version, "get_target", json!({"name": "a"})).await;
         assert!(is_error && text.contains("needs the scope read"), "{text}");
         let (text, is_error) = call(&harness, &author, version, "list_plugins", json!({})).await;
-        assert!(!is_error && text.contains("simple: 1.0.0"), "{text}");
+        assert!(!is_error && text.contains("simple: 1.1.0, 1.0.0"), "{text}");
     }
     assert_eq!(harness.target("a").await.unwrap().info.phase, TargetState::Ready);
+}
+
+/// The dry run changes nothing. A repetition finds the version.
+pub(crate) async fn an_agent_upgrades_targets_by_name() {
+    let harness = Harness::new().await;
+    let token = token_with(&harness, &["read", "targets:write"]).await;
+    harness.run("a", "simple", SCRIPT, TargetState::Ready).await;
+    harness.ready("b", "simple").await;
+    harness.publish("simple@1.1.0", &SCRIPT.replace("hello from", "hello again from")).await;
+    let plugins = async || {
+        let targets = [harness.target("a").await.unwrap(), harness.target("b").await.unwrap()];
+        targets.map(|target| target.info.plugins.join(" "))
+    };
+    for (dry_run, expected) in [(true, ["simple@1.0.0"; 2]), (false, ["simple@1.1.0"; 2])] {
+        let arguments = json!({"plugin": "simple", "names": ["a", "b", "none"], "dry_run": dry_run});
+        let (text, is_error) = call(&harness, &token, VERSIONS[0], "upgrade_plugin", arguments).await;
+        assert!(!is_error && text.contains("simple@1.1.0; refused by 1:"), "{text}");
+        assert!(text.contains("\"resources\":{\"r\":") && text.contains("sandbox/none"), "{text}");
+        let generation = if dry_run { 1 } else { 2 };
+        for name in ["a", "b"] {
+            harness.generation(name, generation).await;
+            harness.phase(name, TargetState::Ready).await;
+        }
+        assert_eq!(plugins().await, expected);
+    }
+    let arguments = json!({"plugin": "simple@1.1.0", "names": ["a", "b"]});
+    let (text, is_error) = call(&harness, &token, VERSIONS[0], "upgrade_plugin", arguments).await;
+    assert!(!is_error && text.matches("it has simple@1.1.0 already").count() == 2, "{text}");
 }
 
 pub(crate) async fn an_agent_repairs_a_target() {

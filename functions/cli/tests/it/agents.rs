@@ -70,7 +70,7 @@ async fn an_agent_uses_the_server_of_its_folder() {
     let workdir = Workdir::new();
     let dev = workdir.dev().await;
     workdir.publish("plain@1.0.0", "preStart: {make: {webhook: {url: \"https://a.example\"}}}\n").await;
-    for (arguments, count) in [(vec![], 13), (vec!["--allow-writes"], 16)] {
+    for (arguments, count) in [(vec![], 13), (vec!["--allow-writes"], 17)] {
         let mut agent = ToolServer::start(&workdir, &arguments).await;
         let listed = agent.request("tools/list", json!({})).await;
         assert_eq!(listed["tools"].as_array().unwrap().len(), count, "{listed}");

@@ -6,7 +6,6 @@ mod diff;
 mod get;
 mod list;
 mod new;
-mod pinned;
 mod upgrade;
 pub(super) mod validate;
 

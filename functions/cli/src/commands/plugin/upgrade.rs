@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ebb_documents::compile::CLUSTER_POLICY;
+use ebb_documents::pinned_version::{PinError, with_version};
 use ebb_protocol::api::{ApplyTarget, DocumentChange, ResourceEffect, TargetInfo, TargetReceipt, TargetState};
 use ebb_protocol::lifecycle::LifecycleResult;
 use semver::Version;
 use serde::Serialize;
 
 use super::VersionedName;
-use super::pinned::with_version;
 use crate::bulk::{self, TargetOutcome, YesArgs};
 use crate::client::ApiClient;
 use crate::commands::sandbox::WaitArgs;
@@ -190,7 +190,8 @@ async fn upgrade(
     }
     let generation = seen.pending_generation.unwrap_or(seen.info.generation);
     let text = stored_document(client, target, &seen.info.uid, generation).await?;
-    let Some(document) = with_version(&text, (&new.name, &new.version), &seen.resources)? else { return Ok(None) };
+    let living = seen.resources.iter().map(|(name, resource)| (name.clone(), resource.plugin.clone())).collect();
+    let Some(document) = with_version(&text, &new.full(), &living).map_err(unchangeable)? else { return Ok(None) };
     let request = ApplyTarget {
         kind: target.kind.clone(),
         name: target.name.clone(),
@@ -210,6 +211,16 @@ async fn upgrade(
         (receipt.generation, receipt.result) = (done.generation, done.result);
     }
     Ok(Some(receipt))
+}
+
+fn unchangeable(error: PinError) -> CliError {
+    match error {
+        PinError::Document(errors) => errors.into(),
+        PinError::NotAlone(_) => {
+            CliError::failed(error.to_string()).with_hint("change the version in its file, and apply it")
+        }
+        PinError::Plugin(_) | PinError::NotTarget => CliError::failed(error.to_string()),
+    }
 }
 
 /// Returns the document of a generation from the history.

@@ -2,36 +2,54 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ebb_documents::load::{self, Document, DocumentVars, NoFiles, PluginReference};
-use ebb_documents::model::{LineColumn, ResourceDoc, RouteGroupDoc, VersionRange};
-use ebb_protocol::api::ResourceDetail;
 use semver::Version;
 use serde_json::Value;
 
-use crate::exit::{CliError, Result};
+use crate::diagnostic::Diagnostics;
+use crate::load::{self, Document, DocumentVars, NoFiles, PluginReference};
+use crate::model::{LineColumn, ResourceDoc, RouteGroupDoc, VersionRange};
 
-/// Returns the document with `NAME@VERSION` in each resource of the plugin that has another version, or `None` if all have
-/// this one. `living` has the resources of the target by name. The rest of the text stays as it is.
+/// The reason why a document cannot get another version of a plugin.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum PinError {
+    #[error("{0:?} is not a plugin with its version; expected NAME@VERSION, such as db@1.1.0")]
+    Plugin(String),
+    /// The text is not a valid document.
+    #[error("{0}")]
+    Document(Diagnostics),
+    #[error("the stored document is not that of a target")]
+    NotTarget,
+    /// More than the references to the plugin with this name would change.
+    #[error("its document does not write {0} in a form that can be changed alone, such as an alias")]
+    NotAlone(String),
+}
+
+impl From<Diagnostics> for PinError {
+    fn from(errors: Diagnostics) -> Self {
+        Self::Document(errors)
+    }
+}
+
+/// Returns the document of a target with the plugin `full`, which is `NAME@VERSION`, in each resource of the plugin that has
+/// another version, or `None` if all have this one. `living` has the plugin of each resource of the target by name, as
+/// `NAME@VERSION`. The rest of the text stays as it is.
 ///
 /// # Errors
 /// Returns an error if the text is not the document of a target, or if more than these resources would change.
-pub(super) fn with_version(
-    text: &str,
-    (name, version): (&str, &Version),
-    living: &BTreeMap<String, ResourceDetail>,
-) -> Result<Option<String>> {
+pub fn with_version(text: &str, full: &str, living: &BTreeMap<String, String>) -> Result<Option<String>, PinError> {
+    let parsed = full.split_once('@').and_then(|(name, version)| Some((name, version.parse::<Version>().ok()?)));
+    let Some((name, version)) = parsed else { return Err(PinError::Plugin(full.to_owned())) };
     let (Document::Sandbox(document) | Document::RouteGroup(RouteGroupDoc { target: document, .. })) =
         load::document("document", text, &NoFiles, &DocumentVars::none())?
     else {
-        return Err(CliError::failed("the stored document is not that of a target"));
+        return Err(PinError::NotTarget);
     };
-    let full = format!("{name}@{version}");
     let has_version = |resource: &ResourceDoc| match &resource.version {
-        Some(VersionRange::Exact(exact)) => exact == version,
+        Some(VersionRange::Exact(exact)) => *exact == version,
         range => {
             // An update keeps the version of such a resource.
-            let is_allowed = range.as_ref().is_none_or(|range| range.allows(version));
-            is_allowed && living.get(&resource.name.value).is_some_and(|resource| resource.plugin == full)
+            let is_allowed = range.as_ref().is_none_or(|range| range.allows(&version));
+            is_allowed && living.get(&resource.name.value).is_some_and(|plugin| plugin == full)
         }
     };
     let others = document.resources.iter().filter(|resource| resource.plugin.value == name && !has_version(resource));
@@ -48,13 +66,10 @@ pub(super) fn with_version(
         let quote = quote.map(String::from).unwrap_or_default();
         edited.replace_range(start..start + length, &format!("{quote}{full}{quote}"));
     }
-    if changes_only(&source.text, &edited, (name, &full), others.len()) {
+    if changes_only(&source.text, &edited, (name, full), others.len()) {
         return Ok(Some(edited));
     }
-    Err(CliError::failed(format!(
-        "its document does not write {name} in a form that can be changed alone, such as an alias"
-    ))
-    .with_hint("change the version in its file, and apply it"))
+    Err(PinError::NotAlone(name.to_owned()))
 }
 
 /// Returns true if exactly `count` values differ, and each is a reference to the plugin `name` that becomes `full`. An
@@ -90,10 +105,8 @@ mod tests {
     use super::*;
 
     fn upgraded(text: &str, living: &[(&str, &str)]) -> Result<Option<String>, String> {
-        let resource =
-            |plugin: &str| -> ResourceDetail { serde_json::from_value(serde_json::json!({"plugin": plugin})).unwrap() };
-        let living = living.iter().map(|(name, plugin)| ((*name).to_owned(), resource(plugin))).collect();
-        with_version(text, ("db", &Version::new(1, 1, 0)), &living).map_err(|error| error.message())
+        let living = living.iter().map(|(name, plugin)| ((*name).to_owned(), (*plugin).to_owned())).collect();
+        with_version(text, "db@1.1.0", &living).map_err(|error| error.to_string())
     }
 
     fn sandbox(resources: &str) -> String {
@@ -130,6 +143,12 @@ mod tests {
         assert_eq!(upgraded(json, &[]), Ok(Some(json.replace(r#""db""#, r#""db@1.1.0""#))));
         let signadot = "name: a\nspec:\n  cluster: demo\n  resources:\n  - name: r\n    plugin: db@1.0.0\n";
         assert_eq!(upgraded(signadot, &[]), Ok(Some(signadot.replace("1.0.0", "1.1.0"))));
+    }
+
+    #[test]
+    fn a_range_is_no_version() {
+        let error = with_version(&sandbox("resources: {a: {plugin: db}}\n"), "db@1", &BTreeMap::new()).unwrap_err();
+        assert!(matches!(&error, PinError::Plugin(plugin) if plugin == "db@1"), "{error}");
     }
 
     #[test]

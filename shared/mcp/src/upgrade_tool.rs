@@ -1,0 +1,187 @@
+//! The tool that gives targets another version of a plugin.
+//!
+//! For each target: read the document that it has from its history, write the version into it, and apply it. The effect is
+//! read by a dry run before.
+
+use std::collections::BTreeMap;
+
+use ebb_documents::compile::CLUSTER_POLICY;
+use ebb_documents::pinned_version::{PinError, with_version};
+use ebb_protocol::api::{ApplyTarget, PluginDetail, TargetDetail, TargetReceipt, TargetState};
+use ebb_protocol::history::{HistoryDetail, HistoryPage};
+use http::Method;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::answer::{Answer, pick};
+use crate::api_calls::{ApiCalls, ToolError};
+use crate::document_tools::offload;
+use crate::target_tools::sandbox;
+
+/// Maximum targets of a call. Each one takes five requests or more.
+const MAX_TARGETS: usize = 20;
+/// Maximum pages of a history, of 20 entries each, in which the document of a target is looked for.
+const MAX_PAGES: usize = 10;
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct UpgradePlugin {
+    /// The published version, as NAME@VERSION. Without VERSION, the highest one.
+    plugin: String,
+    /// The names of the targets, at most 20.
+    names: Vec<String>,
+    /// The kind of the targets.
+    #[serde(default = "sandbox")]
+    kind: String,
+    /// Shows the effect and changes nothing.
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// Applies the documents of targets again, with another version of a plugin. A target that refuses it has its reason in the
+/// answer.
+pub(crate) async fn upgrade_plugin(api: &ApiCalls, arguments: UpgradePlugin) -> Result<Answer, ToolError> {
+    let UpgradePlugin { plugin, mut names, kind, dry_run } = arguments;
+    names.sort_unstable();
+    names.dedup();
+    if names.is_empty() || names.len() > MAX_TARGETS {
+        let reason = format!("{} names were given; expected 1 to {MAX_TARGETS}", names.len());
+        return Err(ToolError::Arguments(reason));
+    }
+    let full = published(api, &plugin).await?;
+    let (mut lines, mut refusals) = (Vec::new(), Vec::new());
+    for name in &names {
+        let target = format!("{kind}/{name}");
+        let line = match upgraded(api, [&kind, name], &full, dry_run).await {
+            Ok(Some(receipt)) => {
+                let shown = ["target", "uid", "generation", "result", "resources", "changes"];
+                pick(&json!(receipt), &shown)
+            }
+            Ok(None) => json!({"target": target, "result": "unchanged", "why": format!("it has {full} already")}),
+            // The next targets would have it, too.
+            Err(error @ ToolError::Unreachable(_)) => return Err(error),
+            Err(error) => {
+                let line = json!({"target": target, "error": reason(&error)});
+                refusals.push(error);
+                line
+            }
+        };
+        lines.push(line.to_string());
+    }
+    let refused = refusals.len();
+    if refused == names.len() {
+        return Err(refusals.swap_remove(0));
+    }
+    let title = match (dry_run, refused) {
+        (true, 0) => format!("This would be changed by {full}:"),
+        (true, refused) => format!("This would be changed by {full}; refused by {refused}:"),
+        (false, 0) => format!("The targets get {full}:"),
+        (false, refused) => format!("The targets get {full}; refused by {refused}:"),
+    };
+    let next = match dry_run {
+        true => "ask a person if resources are replaced; upgrade_plugin without \"dry_run\" makes the change",
+        false => "get_target with each name until it is ready; if not, why_not_ready",
+    };
+    let rest = |shown| format!("Only {shown} targets are shown: call upgrade_plugin with fewer names.");
+    Ok(Answer::new(title, next).with(lines, rest))
+}
+
+/// Returns the version that new targets can use, as `NAME@VERSION`.
+async fn published(api: &ApiCalls, plugin: &str) -> Result<String, ToolError> {
+    let (name, version) = plugin.split_once('@').unwrap_or((plugin, "latest"));
+    let found: PluginDetail = api.get(&["plugins", name, "versions", version], &[]).await?;
+    let full = format!("{}@{}", found.info.name, found.info.version);
+    match found.withdrawn {
+        None => Ok(full),
+        Some(at) => Err(ToolError::Arguments(format!("{full} was withdrawn at {at}; list_plugins shows the others"))),
+    }
+}
+
+/// Applies the document of a target with the plugin `full`. Returns the effect, or `None` if the target has the version.
+async fn upgraded(
+    api: &ApiCalls,
+    [kind, name]: [&str; 2],
+    full: &str,
+    is_dry_run: bool,
+) -> Result<Option<TargetReceipt>, ToolError> {
+    let seen: TargetDetail = api.get(&["targets", kind, name], &[]).await?;
+    if matches!(seen.info.phase, TargetState::Stopping | TargetState::Stuck | TargetState::Gone) {
+        return Err(ToolError::Arguments("it stops or is gone".to_owned()));
+    }
+    let generation = seen.pending_generation.unwrap_or(seen.info.generation);
+    let text = stored_document(api, [kind, name], &seen.info.uid, generation).await?;
+    let plugins: BTreeMap<String, String> =
+        seen.resources.iter().map(|(name, resource)| (name.clone(), resource.plugin.clone())).collect();
+    let wanted = full.to_owned();
+    let edited = offload(move || with_version(&text, &wanted, &plugins).map_err(ToolError::from)).await?;
+    let Some(document) = edited else { return Ok(None) };
+    let request = ApplyTarget {
+        kind: kind.to_owned(),
+        name: name.to_owned(),
+        document,
+        uid: Some(seen.info.uid),
+        generation: Some(generation),
+        routing_key: None,
+    };
+    let body = json!(request);
+    let dry_run = [("dryRun", Some("true"))];
+    let preview: TargetReceipt = api.send(Method::POST, &["targets"], &dry_run, Some(body.clone())).await?;
+    let mut warnings = preview.plan.iter().flat_map(|plan| &plan.warnings);
+    // The update could undo a resource that the cluster then refuses.
+    if let Some(warning) = warnings.find(|warning| warning.code == CLUSTER_POLICY) {
+        return Err(ToolError::Arguments(warning.message.clone()));
+    }
+    if is_dry_run {
+        return Ok(Some(preview));
+    }
+    let done: TargetReceipt = api.send(Method::POST, &["targets"], &[], Some(body)).await?;
+    Ok(Some(TargetReceipt { generation: done.generation, result: done.result, ..preview }))
+}
+
+/// Returns the document of a generation from the history.
+async fn stored_document(
+    api: &ApiCalls,
+    [kind, name]: [&str; 2],
+    uid: &str,
+    generation: u64,
+) -> Result<String, ToolError> {
+    let mut after: Option<String> = None;
+    for _ in 0..MAX_PAGES {
+        let page: HistoryPage =
+            api.get(&["targets", kind, name, "history"], &[("nextToken", after.as_deref())]).await?;
+        // The newest one, because a withdrawn update can have had the same generation.
+        let mut own = page.entries.iter().filter(|entry| entry.uid == uid && entry.generation == generation);
+        if let Some(entry) = own.find(|entry| entry.document.is_some()) {
+            let found: HistoryDetail = api.get(&["targets", kind, name, "history", &entry.id], &[]).await?;
+            if let Some(text) = found.text {
+                return Ok(text);
+            }
+            break;
+        }
+        after = page.next_token;
+        if after.is_none() {
+            break;
+        }
+    }
+    Err(ToolError::Arguments("its document is not stored: apply it from its file".to_owned()))
+}
+
+impl From<PinError> for ToolError {
+    fn from(error: PinError) -> Self {
+        match error {
+            PinError::Document(errors) => errors.into(),
+            other => Self::Arguments(other.to_string()),
+        }
+    }
+}
+
+/// Returns the reason of an error in one line.
+fn reason(error: &ToolError) -> Value {
+    match error {
+        ToolError::Arguments(reason) | ToolError::Unreachable(reason) => json!(reason),
+        ToolError::Document(lines) => json!(lines.join("; ")),
+        ToolError::Refused(problem) => json!(problem.detail),
+        ToolError::ReadOnly(_) => json!(error.to_string()),
+    }
+}
