@@ -8,7 +8,6 @@ use ebb_documents::plan::{Action, UnitRef};
 use ebb_documents::render::{self, KnownOutputs, RenderedUnit, UnitContext};
 use ebb_engine::Unit;
 use ebb_flow::env::Env;
-use ebb_flow::error::FlowResult;
 use ebb_flow::loaded_run::Run;
 use ebb_flow::run::inputs::{self, InvocationCache};
 use ebb_protocol::api::{RunDetail, UnitState};
@@ -23,8 +22,8 @@ const MAX_UNITS: usize = 100;
 /// Maximum units of a run whose inputs are read, because the names of their objects contain outputs of other units.
 const MAX_READ: usize = 20;
 
-/// Adds the objects of the succeeded units of a run.
-pub(super) async fn add(env: &Env, run: &Run, detail: &mut RunDetail) -> FlowResult<()> {
+/// Adds the objects of the succeeded units of a run. The names of a unit whose inputs cannot be read have placeholders.
+pub(super) async fn add(env: &Env, run: &Run, detail: &mut RunDetail) {
     let is_object = |unit: Unit| run.unit(unit).is_some_and(|plan| matches!(plan.action, Action::Object(_)));
     let units = run.graph().units().zip(&mut detail.units);
     let succeeded = units.filter(|(unit, shown)| shown.state == UnitState::Succeeded && is_object(*unit));
@@ -36,20 +35,20 @@ pub(super) async fn add(env: &Env, run: &Run, detail: &mut RunDetail) -> FlowRes
             incomplete.push((unit, shown));
         }
     }
-    if incomplete.is_empty() {
-        return Ok(());
-    }
     let cache = InvocationCache::default();
     let read: Vec<Unit> = incomplete.iter().map(|(unit, _)| *unit).collect();
-    inputs::prefetch(env, run, &read, &cache).await?;
+    if let Err(error) = inputs::prefetch(env, run, &read, &cache).await {
+        tracing::warn!(run = %run.id, %error, "cannot read the inputs of units; the names of their objects are incomplete");
+        return;
+    }
     for (unit, shown) in incomplete {
         let Some(plan) = run.unit(unit) else { continue };
-        let found = objects(run, unit, &inputs::read_inputs(env, run, plan, &cache).await?);
+        let Ok(known) = inputs::read_inputs(env, run, plan, &cache).await else { continue };
+        let found = objects(run, unit, &known);
         if !found.is_empty() {
             shown.object_states = found;
         }
     }
-    Ok(())
 }
 
 /// Returns the objects of a succeeded unit, or nothing if it cannot be rendered. Outputs that are not in `known` are

@@ -53,7 +53,7 @@ pub async fn get(env: &Env, id: &RunId) -> FlowResult<Option<RunDetail>> {
         next_token: None,
     };
     live::add_reports(env, &run, &mut detail).await;
-    Box::pin(applied_objects::add(env, &run, &mut detail)).await?;
+    Box::pin(applied_objects::add(env, &run, &mut detail)).await;
     Ok(Some(detail))
 }
 
