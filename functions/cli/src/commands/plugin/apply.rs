@@ -60,7 +60,7 @@ impl PluginApplyArgs {
             match client.publish(&plugin.expanded).await {
                 Ok((status, info)) => {
                     let word = if status == StatusCode::OK { "Unchanged" } else { "Created" };
-                    output::status_line(&format!("{word} resource plugin {}@{}", info.name, info.version));
+                    output::status_line(&format!("{word} plugin {}@{}", info.name, info.version));
                     published.push(info);
                 }
                 Err(error) if error.has_status(409) => return Err(immutable(plugin)),

@@ -32,7 +32,7 @@ impl PluginDeleteArgs {
             1 => "; 1 version remains".to_owned(),
             count => format!("; {count} versions remain"),
         };
-        output::status_line(&format!("Withdrew resource plugin {full}{remaining}"));
+        output::status_line(&format!("Withdrew plugin {full}{remaining}"));
         let change = DocumentChange::planned("plugin", full, ChangeKind::Delete);
         output.write_data(&[DocumentChange { dry_run: false, ..change }])
     }
