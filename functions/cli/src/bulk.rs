@@ -13,6 +13,7 @@ use crate::client::ApiClient;
 use crate::confirmation::confirm;
 use crate::exit::{Exit, Result};
 use crate::interrupt::InterruptCount;
+use crate::lifecycle::named;
 use crate::output::{self, OutputArgs};
 use crate::progress::follow::FollowGoal;
 use crate::progress::labels;
@@ -265,7 +266,18 @@ pub(crate) fn succeeded<'a>(outcomes: impl IntoIterator<Item = &'a TargetOutcome
     outcomes.into_iter().filter(|outcome| outcome.error.is_none()).count()
 }
 
-/// Prints the last line of a command on several targets: how many of `all` are in `state`.
+/// Returns the command that explains the first of some targets.
+pub(crate) fn next_step(mut targets: impl Iterator<Item = TargetRef>) -> Option<String> {
+    let first = targets.next()?;
+    let others = match targets.count() {
+        0 => String::new(),
+        1 => " (and for 1 more target)".to_owned(),
+        count => format!(" (and for {count} more targets)"),
+    };
+    Some(format!("next step: ebb why {}{others}", output::printable(&named(&first))))
+}
+
+/// Prints a line of a command on several targets: how many of `all` are in `state`.
 pub(crate) fn print_count(done: usize, all: usize, state: &str) {
     if all > 0 {
         output::status_line(&format!("{done} of {all} targets {state}"));
@@ -273,7 +285,8 @@ pub(crate) fn print_count(done: usize, all: usize, state: &str) {
 }
 
 /// Waits until each target without an error has reached a goal, or cannot reach it. All targets are of one kind. A target
-/// without a UID may not exist yet. Prints how many targets are in `state`, the text for the goal.
+/// without a UID may not exist yet. Prints how many targets are in `state`, the text for the goal, and the command that
+/// explains those that are not.
 ///
 /// # Errors
 /// Returns an error if the server rejects a request, or does not respond until the timeout.
@@ -284,10 +297,17 @@ pub(crate) async fn wait_for(
     (goal, state): (FollowGoal, &str),
     timeout: Duration,
 ) -> Result<Exit> {
+    let is_awaited: Vec<bool> = outcomes.iter().map(|outcome| outcome.error.is_none()).collect();
     let mut open: Vec<&mut TargetOutcome> = outcomes.iter_mut().filter(|outcome| outcome.error.is_none()).collect();
     let exit = wait_for_open(client, kind, &mut open, goal, timeout).await;
     let left = open.len();
     print_count(succeeded(outcomes.iter()) - left, outcomes.len(), state);
+    let awaited = outcomes.iter().zip(is_awaited).filter_map(|(outcome, is_awaited)| is_awaited.then_some(outcome));
+    let others =
+        awaited.filter(|outcome| !matches!(outcome.phase, None | Some(TargetState::Ready | TargetState::Gone)));
+    if let Some(next) = next_step(others.map(TargetOutcome::target)) {
+        output::status_line(&next);
+    }
     exit
 }
 
@@ -383,7 +403,7 @@ fn note_end(outcome: &mut TargetOutcome, goal: FollowGoal, seen: Option<&TargetI
     outcome.phase = seen.map(|seen| seen.phase).or((goal == FollowGoal::Gone).then_some(TargetState::Gone));
     let target = format!("{}/{}", outcome.kind, outcome.name);
     let text = match (&error, &outcome.phase) {
-        (Some(error), _) => format!("{target}: {}", output::printable(error)),
+        (Some(error), _) => format!("{target} {}", output::printable(error)),
         (None, Some(phase)) => format!("{target} is {}", labels::name(phase)),
         (None, None) => target,
     };

@@ -39,7 +39,8 @@ async fn several_sandboxes_are_changed_by_one_command() {
         workdir.create(name, &rest).await;
     }
     let waited = workdir.ebb(&["sandbox", "wait", "pr-1", "pr-2", "pr-3", "-o", "json"]).await;
-    let waited = waited.ends_with(1, "sandbox/pr-2: is failed: r/make: ");
+    let waited = waited.ends_with(1, "sandbox/pr-2 is failed: r/make: ");
+    let waited = waited.ends_with(1, "2 of 3 targets are ready\nnext step: ebb why pr-2\n");
     assert_eq!(members(&waited, "phase"), ["ready", "failed", "ready"]);
     for (selector, expected) in [
         (["--phase", "failed"], "pr-2"),

@@ -56,6 +56,8 @@ async fn an_earlier_document_is_applied_again() {
         "{shown}"
     );
 
+    let unknown = workdir.ebb(&["sandbox", "history", "pr-1", "--document", "x"]).await;
+    unknown.ends_with(1, "has no entry \"x\"\n  help: ebb sandbox history pr-1");
     let first = workdir.ebb(&["sandbox", "history", "pr-1", "--document", &before[4].id]).await.done().stdout;
     assert!(first.contains("# Size 1.\n"), "{first}");
     let file = workdir.write("first.yaml", &first);

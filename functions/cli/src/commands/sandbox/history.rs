@@ -34,14 +34,15 @@ impl SandboxHistoryArgs {
             page.notifications.iter().for_each(|open| output::status_line(&notification(open)));
             return output.write(&page.entries, |entries| text(entries));
         };
-        let detail = client.history_entry(&target, &id).await?;
+        let list = || format!("ebb sandbox history {}", named(&target));
+        let detail = client.history_entry(&target, &id).await.map_err(|error| match error.has_status(404) {
+            true => error.with_hint(list()),
+            false => error,
+        })?;
         if output.format().is_some() {
             return output.write_data(&detail);
         }
-        let missing = || {
-            let hint = format!("ebb sandbox history {}", named(&target));
-            CliError::failed(format!("the entry {id} has no stored document")).with_hint(hint)
-        };
+        let missing = || CliError::failed(format!("the entry {id} has no stored document")).with_hint(list());
         output::print_data(&detail.text.ok_or_else(missing)?)
     }
 }

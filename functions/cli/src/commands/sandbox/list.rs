@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use ebb_protocol::api::{TargetInfo, TargetState};
 
+use crate::bulk;
 use crate::client::ApiClient;
 use crate::exit::{Exit, Result};
-use crate::lifecycle::named;
 use crate::output::printable;
 use crate::output::{self, OutputArgs};
 use crate::progress::labels;
@@ -64,14 +64,8 @@ impl SandboxListArgs {
 
 /// Returns the command that explains the first failed or stuck target.
 fn next_step(targets: &[TargetInfo]) -> Option<String> {
-    let mut broken = targets.iter().filter(|it| matches!(it.phase, TargetState::Failed | TargetState::Stuck));
-    let first = broken.next()?;
-    let others = match broken.count() {
-        0 => String::new(),
-        1 => " (and for 1 more failed or stuck target)".to_owned(),
-        count => format!(" (and for {count} more failed or stuck targets)"),
-    };
-    Some(format!("next step: ebb why {}{others}", printable(&named(&TargetRef::from(first)))))
+    let broken = targets.iter().filter(|it| matches!(it.phase, TargetState::Failed | TargetState::Stuck));
+    bulk::next_step(broken.map(TargetRef::from))
 }
 
 fn text(targets: &[TargetInfo]) -> String {
@@ -108,7 +102,7 @@ mod tests {
         let next = next_step(&[ready, group.clone()]).unwrap();
         assert_eq!(next, "next step: ebb why pr-1 --kind routegroup");
         let next = next_step(&[stuck, group.clone(), group]).unwrap();
-        assert_eq!(next, "next step: ebb why pr-1 (and for 2 more failed or stuck targets)");
+        assert_eq!(next, "next step: ebb why pr-1 (and for 2 more targets)");
     }
 
     #[test]
