@@ -31,6 +31,8 @@ pub struct FailureView<'a> {
     pub title: &'a str,
     /// The reason, for people.
     pub detail: &'a str,
+    /// The way to succeed, for people. `None` if the reason names it.
+    pub next_step: Option<&'a str>,
     /// The path of the page to which the failed action belongs.
     pub back: Option<&'a str>,
     /// True if the same request for a page can succeed later.
@@ -39,10 +41,11 @@ pub struct FailureView<'a> {
 
 /// Returns the page of a failed request. Without a viewer it has no navigation. `section` is as for each page.
 pub fn failure(viewer: Option<ConsoleViewer<'_>>, section: &str, view: FailureView<'_>) -> String {
-    let FailureView { title, detail, back, is_temporary } = view;
+    let FailureView { title, detail, next_step, back, is_temporary } = view;
     let main: Markup = html! {
         h1 { (title) }
         @for line in detail.lines() { p { (line) } }
+        @if let Some(next_step) = next_step { p { (next_step) } }
         p {
             @if let Some(back) = back { a.action href=(back) { "Back" } " " }
             a href=(paths::ROOT) { "Start page" }

@@ -225,7 +225,8 @@ pub(crate) async fn actions_need_their_scope() {
         let refused = reader.post(path, Some(&own), &[("form", form.as_str()), ("uid", uid.as_str())]).await;
         assert!(refused.is(403).body.contains("needs the scope"), "{refused:?}");
     }
-    reader.get("/console/clusters").await.is(403);
+    let refused = reader.get("/console/clusters").await;
+    assert!(refused.is(403).body.contains("sign out and sign in again"), "{refused:?}");
     // The navigation has the pages of its scopes, and the start page is one of them.
     assert!(page.body.contains("/console/plugins\"") && !page.body.contains("/console/clusters\""), "{page:?}");
     let token = create(&harness, "author", &["plugins:write"]).await.token;

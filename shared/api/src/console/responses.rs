@@ -9,6 +9,10 @@ use ebb_protocol::id::short_digest;
 
 use crate::HttpProblem;
 
+/// The next step of a viewer without a scope.
+const NEEDS_SCOPE: &str = "The scopes are those of your token, or of the rules of your issuer. After an operator has \
+                           given you the scope, sign out and sign in again.";
+
 /// The headers of each response. The pages need scripts, styles and requests of their own origin only, and no other page
 /// may contain them. `same-origin` keeps the header `Origin` of forms, which `no-referrer` would remove.
 const HEADERS: [(HeaderName, &str); 6] = [
@@ -98,7 +102,9 @@ fn failure_with(
         Some(reason) => format!("A parameter of the address is missing or wrong: {reason}."),
         None => problem.detail.clone(),
     };
-    let view = FailureView { title, detail: &detail, ..view };
+    // The other problems of this code are forms of another session or site.
+    let next_step = (problem.code == "forbidden" && detail.contains(" scope ")).then_some(NEEDS_SCOPE);
+    let view = FailureView { title, detail: &detail, next_step, ..view };
     (status, Html(ebb_console::failure(viewer, section, view))).into_response()
 }
 
