@@ -56,6 +56,9 @@ async fn an_earlier_document_is_applied_again() {
         "{shown}"
     );
 
+    let newest = workdir.ebb(&["sandbox", "history", "pr-1", "--limit", "2"]).await;
+    assert_eq!(newest.ends_with(0, "more entries: ebb sandbox history pr-1 --limit 4\n").stdout.lines().count(), 3);
+    assert!(!workdir.ebb(&["sandbox", "history", "pr-1", "--limit", "5"]).await.stderr.contains("more entries"));
     let unknown = workdir.ebb(&["sandbox", "history", "pr-1", "--document", "x"]).await;
     unknown.ends_with(1, "has no entry \"x\"\n  help: ebb sandbox history pr-1");
     let first = workdir.ebb(&["sandbox", "history", "pr-1", "--document", &before[4].id]).await.done().stdout;

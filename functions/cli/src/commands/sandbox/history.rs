@@ -30,9 +30,16 @@ impl SandboxHistoryArgs {
         let TargetCommandArgs { target, output } = self.target;
         let target = target.target();
         let Some(id) = self.document else {
-            let page = client.history(&target, self.limit).await?;
+            let mut page = client.history(&target, self.limit.saturating_add(1)).await?;
+            let has_more = page.entries.len() > self.limit;
+            page.entries.truncate(self.limit);
             page.notifications.iter().for_each(|open| output::status_line(&notification(open)));
-            return output.write(&page.entries, |entries| text(entries));
+            let written = output.write(&page.entries, |entries| text(entries))?;
+            if has_more {
+                let further = self.limit.saturating_mul(2).max(1);
+                output::status_line(&format!("more entries: ebb sandbox history {} --limit {further}", named(&target)));
+            }
+            return Ok(written);
         };
         let list = || format!("ebb sandbox history {}", named(&target));
         let detail = client.history_entry(&target, &id).await.map_err(|error| match error.has_status(404) {
