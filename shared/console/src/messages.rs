@@ -20,7 +20,8 @@ pub fn sign_in(next: &str, issuers: &[&str], problem: Option<&str>) -> String {
             input #token type="password" name="token" autocomplete="off" required autofocus;
             button { "Sign in" }
         }
-        p { "The session ends after 8 hours, and with the token or the trust behind it. A server on this machine prints a link that signs in: see the output of " code { "ebb dev" } " or " code { "ebb open" } "." }
+        p { "An operator creates tokens: " code { "ebb token create NAME --scope read" } ". A server on this machine prints a link that signs in: see the output of " code { "ebb dev" } " or " code { "ebb open" } "." }
+        p { "A session lasts 8 hours. It ends before that if the token is revoked, or if no rule of the issuer grants a scope any more." }
     };
     frame::bare_page("Sign in", &main)
 }
