@@ -14,10 +14,19 @@ use crate::api_calls::{ApiCalls, ToolError};
 /// The pages: the path below `docs/src`, and the text.
 static PAGES: &[(&str, &str)] = &include!(concat!(env!("OUT_DIR"), "/pages.rs"));
 
+/// The section with a whole plugin and its sandbox, which the description of the tool names.
+const EXAMPLE: &str = "plugins.md#A complete example";
 /// Maximum sections of an answer.
 const FOUND: usize = 8;
 /// The number of times that a word of a heading counts.
 const HEADING_WEIGHT: usize = 4;
+/// Maximum different words of a query that count. The memory of a search grows with them.
+const MAX_WORDS: usize = 32;
+/// Words of questions, which say nothing about a section.
+const FILLERS: [&str; 18] = [
+    "an", "and", "are", "can", "do", "doe", "for", "from", "how", "in", "is", "it", "of", "the", "to", "what", "with",
+    "why",
+];
 /// The constants of BM25 for repetitions and for the length of a section.
 const K1: f64 = 1.2;
 const B: f64 = 0.75;
@@ -61,9 +70,21 @@ fn words(text: &str) -> impl Iterator<Item = String> + '_ {
     })
 }
 
+/// Returns the first words of a query that can count, in alphabetical order.
+fn query_words(query: &str) -> Vec<String> {
+    let mut found = BTreeSet::new();
+    for word in words(query).filter(|word| !FILLERS.contains(&word.as_str())) {
+        found.insert(word);
+        if found.len() == MAX_WORDS {
+            break;
+        }
+    }
+    found.into_iter().collect()
+}
+
 /// Returns the sections that have words of a query, the best first.
 fn ranked<'a>(sections: &'a [BookSection], query: &str) -> Vec<&'a BookSection> {
-    let query: Vec<String> = words(query).collect::<BTreeSet<_>>().into_iter().collect();
+    let query = query_words(query);
     // For each section its length, and how often it has each word of the query.
     let counted: Vec<(f64, Vec<f64>)> = sections
         .iter()
@@ -121,6 +142,10 @@ pub(crate) async fn search_docs(_: &ApiCalls, arguments: SearchDocs) -> Result<A
         let found = all.iter().find(|section| section.name == name).ok_or_else(missing)?;
         let lines: Vec<String> =
             found.lines.iter().skip(from_line.saturating_sub(1)).map(|line| (*line).to_owned()).collect();
+        if lines.is_empty() && from_line > 1 {
+            let reason = format!("the section has {} lines: \"from_line\" is {from_line}", found.lines.len());
+            return Err(ToolError::Arguments(reason));
+        }
         let title = format!("docs/src/{name}, from line {from_line}:");
         let rest = move |shown| {
             let call = json!({"section": name, "from_line": from_line.saturating_add(shown)});
@@ -128,10 +153,13 @@ pub(crate) async fn search_docs(_: &ApiCalls, arguments: SearchDocs) -> Result<A
         };
         return Ok(Answer::new(title, "search_docs with \"query\" finds other sections").with(lines, rest));
     }
-    let query = query.ok_or_else(|| ToolError::Arguments("`query` or `section` is missing".to_owned()))?;
+    let query = query.ok_or_else(|| {
+        ToolError::Arguments(format!("`query` or `section` is missing; the section {EXAMPLE:?} has a whole example"))
+    })?;
     let found = ranked(&all, &query);
     let Some(best) = found.first() else {
-        return Ok(Answer::new("No section has these words.", "search_docs with other words"));
+        let next = format!("search_docs with other words, or {} for a whole example", json!({"section": EXAMPLE}));
+        return Ok(Answer::new("No section has these words.", next));
     };
     let names = found.iter().take(FOUND).map(|section| section.name.clone());
     let text = best.lines.iter().map(|line| (*line).to_owned());
@@ -155,11 +183,22 @@ mod tests {
             ("install the relay in a cluster", "operations/clusters.md"),
             ("wait until the provider reports a state with until", "units/webhook.md"),
             ("preview environment for a GitHub pull request", "github.md"),
+            ("how do I roll back to an earlier document", "history.md"),
+            ("how to delete a stuck sandbox", "first-hour.md#6. A stuck teardown"),
         ] {
             let found: Vec<&str> = ranked(&all, query).iter().take(3).map(|section| section.name.as_str()).collect();
             assert!(found.iter().any(|name| name.starts_with(expected)), "{query}: {found:?}");
         }
         assert!(ranked(&all, "zzzyx").is_empty());
+        assert!(all.iter().any(|section| section.name == EXAMPLE));
+    }
+
+    /// A search keeps a number for each word of the query and each section.
+    #[test]
+    fn a_long_query_has_few_words() {
+        let long: String = (0..100_000).map(|number| format!("the word{number} ")).collect();
+        assert_eq!(query_words(&long).len(), MAX_WORDS);
+        assert_eq!(query_words("How to do it: the PODS"), ["pod"]);
     }
 
     #[test]
