@@ -19,6 +19,8 @@ pub enum PinError {
     Document(Diagnostics),
     #[error("the stored document is not that of a target")]
     NotTarget,
+    #[error("its document has no resource of the plugin {0}")]
+    Unused(String),
     /// More than the references to the plugin with this name would change.
     #[error("its document does not write {0} in a form that can be changed alone, such as an alias")]
     NotAlone(String),
@@ -35,7 +37,8 @@ impl From<Diagnostics> for PinError {
 /// `NAME@VERSION`. The rest of the text stays as it is.
 ///
 /// # Errors
-/// Returns an error if the text is not the document of a target, or if more than these resources would change.
+/// Returns an error if the text is not the document of a target, if no resource is of the plugin, or if more than these
+/// resources would change.
 pub fn with_version(text: &str, full: &str, living: &BTreeMap<String, String>) -> Result<Option<String>, PinError> {
     let parsed = full.split_once('@').and_then(|(name, version)| Some((name, version.parse::<Version>().ok()?)));
     let Some((name, version)) = parsed else { return Err(PinError::Plugin(full.to_owned())) };
@@ -52,8 +55,12 @@ pub fn with_version(text: &str, full: &str, living: &BTreeMap<String, String>) -
             is_allowed && living.get(&resource.name.value).is_some_and(|plugin| plugin == full)
         }
     };
-    let others = document.resources.iter().filter(|resource| resource.plugin.value == name && !has_version(resource));
-    let others: Vec<LineColumn> = others.map(|resource| resource.plugin.at).collect();
+    let mut own = document.resources.iter().filter(|resource| resource.plugin.value == name).peekable();
+    if own.peek().is_none() {
+        return Err(PinError::Unused(name.to_owned()));
+    }
+    let others: Vec<LineColumn> =
+        own.filter(|resource| !has_version(resource)).map(|resource| resource.plugin.at).collect();
     if others.is_empty() {
         return Ok(None);
     }
@@ -149,6 +156,14 @@ mod tests {
     fn a_range_is_no_version() {
         let error = with_version(&sandbox("resources: {a: {plugin: db}}\n"), "db@1", &BTreeMap::new()).unwrap_err();
         assert!(matches!(&error, PinError::Plugin(plugin) if plugin == "db@1"), "{error}");
+    }
+
+    #[test]
+    fn a_document_without_the_plugin_is_refused() {
+        for resources in ["", "resources: {a: {plugin: dbx@1.0.0}}\n"] {
+            let error = upgraded(&sandbox(resources), &[]).unwrap_err();
+            assert_eq!(error, "its document has no resource of the plugin db");
+        }
     }
 
     #[test]

@@ -219,7 +219,7 @@ fn unchangeable(error: PinError) -> CliError {
         PinError::NotAlone(_) => {
             CliError::failed(error.to_string()).with_hint("change the version in its file, and apply it")
         }
-        PinError::Plugin(_) | PinError::NotTarget => CliError::failed(error.to_string()),
+        PinError::Plugin(_) | PinError::NotTarget | PinError::Unused(_) => CliError::failed(error.to_string()),
     }
 }
 
