@@ -3,11 +3,11 @@
 //! A tool sends requests to the routes of this program, with the token of its caller. The protocol runs a tool as a task.
 //! Its requests are handled here and not in that task, so that they belong to the invocation of the request to `/mcp`.
 
-use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::Request;
 use axum::http::{self, HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
+use axum::{Extension, Router};
 use ebb_mcp::{ApiTransport, EbbTools, ToolAccess};
 use ebb_protocol::limits;
 use futures::FutureExt as _;
@@ -51,20 +51,21 @@ pub(crate) async fn serve(server: &ServerState, routes: &Router, request: Reques
     let tools = EbbTools::new(OwnRoutes { requests, authorization }, ToolAccess::ByScopes);
     let service = ebb_mcp::http_service(tools, &server.env.settings.source, limits::API_BODY);
     let mut served = Box::pin(service.handle(request));
-    let mut rest = None;
+    let mut rests = Vec::new();
     let response = loop {
         tokio::select! {
             response = &mut served => break response,
             Some((request, reply)) = received.recv() => {
                 let mut response = routes.clone().oneshot(request.map(Body::from)).await.into_response();
-                rest = response.extensions_mut().remove::<RemainingWork>().or(rest);
+                rests.extend(response.extensions_mut().remove::<RemainingWork>());
                 // The tool does not wait any more if its client has cancelled it.
                 reply.send(collected(response).await).ok();
             }
         }
     };
     let mut response = response.map(Body::new);
-    if let Some(rest) = rest {
+    // A tool can change several targets.
+    if let Some(Extension(rest)) = RemainingWork::joined(rests) {
         response.extensions_mut().insert(rest);
     }
     Ok(response)
