@@ -153,11 +153,15 @@ export async function tasks(server) {
     assert.ok(agent.calls <= MAX_CALLS, `${name}: ${agent.calls} calls`);
     figures[name] = agent.calls;
   };
-  /** Applies an edited document of the history. `choose` selects from the ids of its entries, the newest first. */
-  const correct = async (name, choose, edit) => {
+  /** Returns the ids of the entries of the history, the newest first. */
+  const entries = async (name) => {
     const { text } = await agent.sees(/"change":"created"/, "history", { name });
-    const entries = [...text.matchAll(/^\| \{"id":"([^"]+)"/gm)].map(([, id]) => id);
-    const shown = await agent.sees(/\| kind: Sandbox/, "history", { name, entry: choose(entries) });
+    return [...text.matchAll(/^\| \{"id":"([^"]+)"/gm)].map(([, id]) => id);
+  };
+  /** Applies the edited document of the newest entry of the history. */
+  const correct = async (name, edit) => {
+    const [entry] = await entries(name);
+    const shown = await agent.sees(/\| kind: Sandbox/, "history", { name, entry });
     const document = [...shown.text.matchAll(/^\| (.*)$/gm)].map(([, line]) => line).join("\n");
     await agent.sees(/result: updating/, "apply_document", { document: edit(document) });
     await phase(name, "ready");
@@ -193,7 +197,7 @@ export async function tasks(server) {
     await phase("wrong-region", "failed");
     await task("wrong-region", async (name) => {
       await agent.sees(/422/, "why_not_ready", { name });
-      await correct(name, (entries) => entries[0], (document) => document.replace("mars", "eu"));
+      await correct(name, (document) => document.replace("mars", "eu"));
     });
     await apply("failed-update", "notes@1.0.0");
     await phase("failed-update", "ready");
@@ -201,7 +205,10 @@ export async function tasks(server) {
     await phase("failed-update", "failed");
     await task("failed-update", async (name) => {
       await agent.sees(/a note has at most 9 pages/, "why_not_ready", { name });
-      await correct(name, (entries) => entries.at(-1), (document) => document);
+      const entry = (await entries(name)).at(-1);
+      await agent.sees(/result: updating/, "apply_document", { name, entry });
+      await phase(name, "ready");
+      await agent.sees(is(name, "ready"), "get_target", { name });
     });
     await task("create", async (name) => {
       await agent.sees(/notes: .*1\.3\.0/, "list_plugins");
@@ -221,8 +228,8 @@ export async function tasks(server) {
     });
     await apply("upgraded", "notes@1.0.0");
     await phase("upgraded", "ready");
-    await publish(scripts(folder, "1.4.0", "2m", "exit 1"));
     await task("upgraded", async (name) => {
+      await agent.sees(/^The version notes@1\.4\.0 is published\./, "apply_document", { document: scripts(folder, "1.4.0", "2m", "exit 1") });
       await agent.sees(/"sandbox\/upgraded"/, "list_targets", { plugin: "notes@1.0.0", q: name });
       const upgrade = { plugin: "notes@1.4.0", names: [name] };
       await agent.sees(/^This would be changed by notes@1\.4\.0:\n\| .*sandbox\/upgraded/, "upgrade_plugin", { ...upgrade, dry_run: true });

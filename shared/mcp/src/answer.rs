@@ -9,6 +9,8 @@ pub(crate) const MAX_ANSWER: usize = 4 << 10;
 const MAX_LINE: usize = 1 << 10;
 /// The beginning of each line of data. A text cannot begin a line without it, because each of its lines gets it.
 const MARK: &str = "| ";
+/// The sentence about lines that were cut. An agent could take such a line of a document for the whole one.
+const CUT_LINES: &str = "Lines of more than 1,024 bytes were cut; they end with `…`.\n";
 
 /// The lines that an answer keeps if not all fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +95,9 @@ impl Answer {
             KeptLines::Last => &lines[lines.len() - kept..],
         };
         let rest = if kept < lines.len() || self.more { format!("{}\n", (self.rest)(kept)) } else { String::new() };
-        format!("{}\n{}{rest}Next: {}\n", self.title, shown.concat(), self.next)
+        let is_cut = |line: &String| line.len() >= MAX_LINE && line.ends_with("…\n");
+        let cut = if shown.iter().any(is_cut) { CUT_LINES } else { "" };
+        format!("{}\n{}{cut}{rest}Next: {}\n", self.title, shown.concat(), self.next)
     }
 }
 
@@ -145,7 +149,9 @@ mod tests {
     fn long_parts_are_cut_between_characters() {
         let line = "é".repeat(3_000);
         let text = Answer::new("Title.", "stop").with([line], |_| "Cut.".to_owned()).text();
-        assert!(text.len() < MAX_LINE + 50 && text.contains("é…\n"), "{} bytes", text.len());
+        assert!(text.len() < MAX_LINE + 100 && text.contains("é…\nLines of more than"), "{} bytes", text.len());
+        let whole = Answer::new("Title.", "stop").with(["x".repeat(MAX_LINE)], |_| "Cut.".to_owned()).text();
+        assert!(!whole.contains('…') && !whole.contains("Lines of more than"), "{whole}");
         let text = Answer::new("é".repeat(5_000), "stop").text();
         assert!(text.len() <= MAX_ANSWER && text.ends_with('…'), "{} bytes", text.len());
     }

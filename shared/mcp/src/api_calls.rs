@@ -41,7 +41,7 @@ impl ToolError {
     /// Returns the error as an answer, with its fix.
     pub(crate) fn answer(&self) -> Answer {
         let (lines, next) = match self {
-            Self::Arguments(reason) => (vec![reason.clone()], "call the tool with arguments that its schema permits"),
+            Self::Arguments(reason) => (vec![reason.clone()], "correct the arguments, then call the tool again"),
             Self::Document(lines) => (lines.clone(), "correct the document, then call the tool again"),
             Self::Unreachable(reason) => (vec![reason.clone()], "`ebb doctor` checks the server and its address"),
             Self::ReadOnly(tool) => (
@@ -73,10 +73,11 @@ fn problem_lines(problem: &ProblemDetails) -> Vec<String> {
 
 fn refusal_step(problem: &ProblemDetails) -> &'static str {
     match problem.status {
-        401 => "use a valid token; a caller with the scope `operate` creates one: ebb token create NAME --scope SCOPE",
-        403 => "a caller with the scope `operate` creates a token with that scope: ebb token create NAME --scope SCOPE",
-        404 => "list_targets and list_plugins show the names that exist",
-        422 => "correct the document or the argument, then call the tool again",
+        401 => "ask a person with the scope `operate` for a valid token: ebb token create NAME --scope SCOPE",
+        403 => "ask a person with the scope `operate` for a token with that scope: ebb token create NAME --scope SCOPE",
+        404 => "correct the argument; list_targets, list_plugins, list_clusters and history show what exists",
+        400 | 413 | 422 => "correct the document or the argument, then call the tool again",
+        429 => "wait for some seconds, then call the tool again",
         500.. => "call the tool again; if it fails again, `ebb doctor` checks the server",
         _ => "why_not_ready shows the state of a target",
     }
@@ -150,7 +151,9 @@ impl ApiCalls {
             request = request.header(header::CONTENT_TYPE, "application/json");
         }
         let request = request.body(body.map(|body| body.to_string()).unwrap_or_default());
-        let request = request.map_err(|error| ToolError::Arguments(error.to_string()))?;
+        let request = request.map_err(|error| {
+            ToolError::Arguments(format!("a name or a filter is no part of a valid request: {error}"))
+        })?;
         let response = self.0.send(request).await.map_err(ToolError::Unreachable)?;
         if response.status().is_success() {
             return Ok(response.into_body());
@@ -161,11 +164,9 @@ impl ApiCalls {
         })
     }
 
-    /// Returns true if the caller may change targets, all or some. An unknown caller may not.
-    pub(crate) async fn may_write(&self) -> bool {
-        let caller = self.get::<CallerInfo>(&["caller"], &[]).await;
-        let permits = |scope: &String| scope == "operate" || scope.starts_with("targets:write");
-        caller.is_ok_and(|caller| caller.scopes.iter().any(permits))
+    /// Returns the scopes of the caller. An unknown caller has none.
+    pub(crate) async fn scopes(&self) -> Vec<String> {
+        self.get::<CallerInfo>(&["caller"], &[]).await.map(|caller| caller.scopes).unwrap_or_default()
     }
 }
 

@@ -3,11 +3,13 @@
 use ebb_documents::compile;
 use ebb_documents::diagnostic::Diagnostics;
 use ebb_documents::load::{self, Document, DocumentVars, NoFiles};
-use ebb_documents::model::RouteGroupDoc;
+use ebb_documents::model::{PluginDoc, RouteGroupDoc};
 use ebb_protocol::api::{
     ApplyTarget, ClusterDetail, ClusterList, DocumentError, PlanPreview, PluginDetail, PluginInfo, PreviewPlan,
-    TargetReceipt,
+    PublishPlugin, TargetReceipt,
 };
+use ebb_protocol::history::HistoryDetail;
+use ebb_protocol::lifecycle::LifecycleResult;
 use http::Method;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -15,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::answer::{Answer, pick, yaml};
 use crate::api_calls::{ApiCalls, ToolError};
-use crate::target_tools::sandbox;
+use crate::target_tools::{first, no_document, sandbox};
 
 /// The name of a document in errors.
 const DOCUMENT: &str = "document";
@@ -100,49 +102,134 @@ pub(crate) async fn validate_plugin(_: &ApiCalls, arguments: ValidatePlugin) -> 
         Ok(lines)
     });
     let rest = |_| "More was left out: `ebb plugin validate FILE` prints all.".to_owned();
-    let next = "`ebb plugin apply -f FILE` publishes it; plan_document shows its units in a target";
+    let next = "apply_document publishes one plugin; plan_document shows its units in a target";
     Ok(Answer::new("The document is valid:", next).with(lines.await?, rest))
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ApplyDocument {
-    /// The document of a sandbox or another target, as YAML or JSON.
-    document: String,
+    /// The document of a sandbox, another target or a plugin, as YAML or JSON. Without it, `name` and `entry` are needed.
+    document: Option<String>,
+    /// The name of the target whose history has the entry.
+    name: Option<String>,
+    /// The kind of that target.
+    #[serde(default = "sandbox")]
+    kind: String,
+    /// The id of an entry of its history, whose document is applied again.
+    entry: Option<String>,
     /// Shows the effect and changes nothing.
     #[serde(default)]
     dry_run: bool,
 }
 
-/// Returns the request of a document, whose target the document names.
-fn request_of(text: &str) -> Result<ApplyTarget, ToolError> {
+/// A document that can be sent.
+enum AppliedDocument {
+    Target(ApplyTarget),
+    Plugin(CheckedPlugin),
+}
+
+/// A plugin without errors.
+struct CheckedPlugin {
+    name: String,
+    version: String,
+    digest: String,
+    /// The document with all `@{…}` expanded.
+    text: String,
+    warnings: Vec<String>,
+}
+
+impl CheckedPlugin {
+    fn new(plugin: &PluginDoc) -> Result<Self, ToolError> {
+        let warnings = compile::check_plugin(plugin)?.iter().map(|warning| warning.plain()).collect();
+        // The API publishes a plugin without a version as this one.
+        let version = plugin.version.as_ref().map_or_else(|| "0.0.0".to_owned(), ToString::to_string);
+        let (name, text) = (plugin.name.value.clone(), plugin.expanded.clone());
+        Ok(Self { name, version, digest: load::digest(plugin), text, warnings })
+    }
+
+    /// Publishes the plugin, or shows whether that is possible.
+    async fn publish(self, api: &ApiCalls, is_dry_run: bool) -> Result<Answer, ToolError> {
+        let Self { name, version, digest, text, warnings } = self;
+        let full = format!("{name}@{version}");
+        let rest = |_| "More warnings were left out: `ebb plugin validate FILE` prints all.".to_owned();
+        if !is_dry_run {
+            let body = json!(PublishPlugin { document: text });
+            let _: PluginInfo = api.send(Method::POST, &["plugins"], &[], Some(body)).await?;
+            let next = format!("name {full} in `resources` of a target, or upgrade_plugin gives it to living targets");
+            return Ok(Answer::new(format!("The version {full} is published."), next).with(warnings, rest));
+        }
+        let found: Result<PluginDetail, ToolError> = api.get(&["plugins", &name, "versions", &version], &[]).await;
+        let title = match found {
+            Ok(found) if found.info.digest == digest && found.withdrawn.is_none() => {
+                format!("The version {full} is published already.")
+            }
+            Ok(found) if found.info.digest == digest => {
+                format!("The withdrawn version {full} would be published again.")
+            }
+            Ok(_) => {
+                let reason = format!("{full} is published with another document: write a new version into `name`");
+                return Err(ToolError::Arguments(reason));
+            }
+            Err(ToolError::Refused(problem)) if problem.status == 404 => {
+                format!("The version {full} would be published.")
+            }
+            Err(error) => return Err(error),
+        };
+        Ok(Answer::new(title, "apply_document without \"dry_run\" publishes it").with(warnings, rest))
+    }
+}
+
+/// Returns a document in the form in which it is sent.
+fn loaded(text: &str) -> Result<AppliedDocument, ToolError> {
     let document = load::document(DOCUMENT, text, &NoFiles, &DocumentVars::none())?;
     let target = match &document {
+        Document::Plugin(plugin) => return CheckedPlugin::new(plugin).map(AppliedDocument::Plugin),
         Document::Sandbox(target) | Document::RouteGroup(RouteGroupDoc { target, .. }) => target,
         other => {
-            let next = "plugins are published by `ebb plugin apply -f FILE`";
-            return Err(ToolError::Arguments(format!("the document is {}; expected a target: {next}", other.noun())));
+            let reason = format!("the document is {}; expected a target or a plugin", other.noun());
+            return Err(ToolError::Arguments(reason));
         }
     };
     let kind = target.target_kind.as_ref().map_or_else(sandbox, |kind| kind.value.clone());
     let name = target.name.value.clone();
     let document = document.expanded().to_owned();
-    Ok(ApplyTarget { kind, name, document, uid: None, generation: None, routing_key: None })
+    let target = ApplyTarget { kind, name, document, uid: None, generation: None, routing_key: None };
+    Ok(AppliedDocument::Target(target))
 }
 
-/// Creates the target of a document, or updates it.
+/// Creates the target of a document, or updates it. Publishes a plugin.
 pub(crate) async fn apply_document(api: &ApiCalls, arguments: ApplyDocument) -> Result<Answer, ToolError> {
-    let ApplyDocument { document, dry_run } = arguments;
-    let request = offload(move || request_of(&document)).await?;
+    let ApplyDocument { document, name, kind, entry, dry_run } = arguments;
+    let text = match (document, name, entry) {
+        (Some(document), None, None) => document,
+        (None, Some(name), Some(entry)) => {
+            let found: HistoryDetail = api.get(&["targets", &kind, &name, "history", &entry], &[]).await?;
+            found.text.ok_or_else(|| no_document(&entry))?
+        }
+        _ => {
+            let reason = "`document` is needed, or `name` and `entry` of a history, and not both";
+            return Err(ToolError::Arguments(reason.to_owned()));
+        }
+    };
+    let request = match offload(move || loaded(&text)).await? {
+        AppliedDocument::Target(request) => request,
+        AppliedDocument::Plugin(plugin) => return plugin.publish(api, dry_run).await,
+    };
     let named = json!({"name": request.name, "kind": request.kind});
     let query = [("dryRun", dry_run.then_some("true"))];
     let receipt: TargetReceipt = api.send(Method::POST, &["targets"], &query, Some(json!(request))).await?;
     let shown = pick(&json!(receipt), &["target", "uid", "generation", "result", "changes", "resources", "expires"]);
     let warnings = receipt.plan.iter().flat_map(|plan| warning_lines(&plan.warnings));
     let lines: Vec<String> = yaml(&shown).into_iter().chain(warnings).collect();
-    let (title, next) = match dry_run {
-        true => ("This would be changed:", "apply_document without \"dry_run\" makes the change".to_owned()),
-        false => ("The change is accepted:", format!("get_target {named} until it is ready; if not, why_not_ready")),
+    let (title, next) = match (dry_run, receipt.result) {
+        (true, _) => ("This would be changed:", "apply_document without \"dry_run\" makes the change".to_owned()),
+        (false, LifecycleResult::Waiting) => {
+            ("The change is accepted and waits:", format!("why_not_ready {named} shows what it waits for"))
+        }
+        (false, _) => {
+            ("The change is accepted:", format!("get_target {named} until it is ready; if not, why_not_ready"))
+        }
     };
     let rest = |_| "More was left out: `ebb sandbox apply -f FILE --dry-run` prints all.".to_owned();
     Ok(Answer::new(title, next).with(lines, rest))
@@ -180,10 +267,6 @@ fn latest() -> String {
     "latest".to_owned()
 }
 
-fn first() -> usize {
-    1
-}
-
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct GetPlugin {
@@ -209,6 +292,10 @@ pub(crate) async fn get_plugin(api: &ApiCalls, arguments: GetPlugin) -> Result<A
     let (name, version) = (plugin.info.name, plugin.info.version);
     let lines: Vec<String> = plugin.document.lines().skip(from_line.saturating_sub(1)).map(str::to_owned).collect();
     let withdrawn = plugin.withdrawn.map(|at| format!(", withdrawn at {at}")).unwrap_or_default();
+    if lines.is_empty() {
+        let reason = format!("the document ends before line {from_line}: see \"from_line\"");
+        return Err(ToolError::Arguments(reason));
+    }
     let title = format!("The document of {name}@{version}{withdrawn}, from line {from_line}:");
     let rest = move |shown| {
         let call = json!({"name": name, "version": version, "from_line": from_line.saturating_add(shown)});
@@ -247,15 +334,19 @@ mod tests {
     #[test]
     fn a_document_names_its_target() {
         let document = "apiVersion: ebb.dev/v1\nkind: Target\ntargetKind: preview\nname: pr-7\n";
-        let request = request_of(document).unwrap();
+        let target = |text: &str| match loaded(text) {
+            Ok(AppliedDocument::Target(target)) => target,
+            _ => panic!("no target: {text}"),
+        };
+        let request = target(document);
         assert_eq!((request.kind.as_str(), request.name.as_str()), ("preview", "pr-7"));
         assert_eq!(request.document, document);
-        let sandbox = request_of("apiVersion: ebb.dev/v1\nkind: Sandbox\nname: a\n").unwrap();
+        let sandbox = target("apiVersion: ebb.dev/v1\nkind: Sandbox\nname: a\n");
         assert_eq!((sandbox.kind.as_str(), sandbox.name.as_str()), ("sandbox", "a"));
-        assert!(matches!(request_of("kind: ["), Err(ToolError::Document(_))));
-        let plugin = request_of(
-            "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\npreStart: {a: {webhook: {url: \"https://a.example\"}}}\n",
-        );
-        assert!(matches!(plugin, Err(ToolError::Arguments(reason)) if reason.contains("a plugin")));
+        assert!(matches!(loaded("kind: ["), Err(ToolError::Document(_))));
+        let plugin =
+            "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\npreStart: {a: {webhook: {url: \"https://a.example\"}}}\n";
+        let Ok(AppliedDocument::Plugin(plugin)) = loaded(plugin) else { panic!("no plugin") };
+        assert_eq!((plugin.name.as_str(), plugin.version.as_str()), ("p", "0.0.0"));
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use ebb_protocol::api::{
-    OrphanList, RetryResponse, RunDetail, TargetDetail, TargetDiagnosis, TargetInfo, TargetPage, TargetReceipt,
-    TargetState, TargetWait, UnitDetail, UnitState,
+    OrphanList, RetryResponse, RetryTarget, RunDetail, TargetDetail, TargetDiagnosis, TargetInfo, TargetPage,
+    TargetReceipt, TargetState, TargetWait, UnitDetail, UnitState,
 };
 use ebb_protocol::history::{HistoryDetail, HistoryPage};
 use http::Method;
@@ -23,6 +23,16 @@ const MAX_NAMED: usize = 20;
 /// Returns the kind of a target that names none.
 pub(crate) fn sandbox() -> String {
     "sandbox".to_owned()
+}
+
+/// Returns the number of the first line.
+pub(crate) fn first() -> usize {
+    1
+}
+
+/// Returns the error about an entry of a history without a document.
+pub(crate) fn no_document(entry: &str) -> ToolError {
+    ToolError::Arguments(format!("the entry {entry} has no stored document"))
 }
 
 /// The name of a target.
@@ -222,6 +232,11 @@ pub(crate) async fn get_target(api: &ApiCalls, arguments: GetTarget) -> Result<A
     let resource = resource.as_deref();
     let target = TargetArguments { name, kind };
     let mut detail: TargetDetail = api.get(&target.path(&[]), &[("outputs", resource)]).await?;
+    if let Some(wanted) = resource.filter(|wanted| !detail.resources.contains_key(*wanted)) {
+        let names: Vec<&str> = detail.resources.keys().map(String::as_str).take(MAX_NAMED).collect();
+        let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        return Err(ToolError::Arguments(format!("the target has no resource {wanted:?}; resources: {names}")));
+    }
     detail.resources.retain(|name, _| resource.is_none_or(|wanted| wanted == name));
     let runs: Vec<Value> = detail.runs.iter().map(|run| shown_run(run, resource)).collect();
     let mut shown = value(&detail);
@@ -232,9 +247,8 @@ pub(crate) async fn get_target(api: &ApiCalls, arguments: GetTarget) -> Result<A
     }
     let next = match detail.info.phase {
         TargetState::Ready => format!(
-            "done; {} shows what exists and {} what its units printed",
-            target.call("what_exists"),
-            target.call("logs")
+            "done; {} shows what exists, and logs with \"unit\" what a script printed",
+            target.call("what_exists")
         ),
         TargetState::Gone => format!("{} shows the evidence that its resources are gone", target.call("what_exists")),
         _ => target.call("why_not_ready"),
@@ -253,7 +267,12 @@ pub(crate) async fn why_not_ready(api: &ApiCalls, target: TargetArguments) -> Re
         (Some(cause), _) => {
             let unit = json!({"name": target.name, "kind": target.kind, "unit": cause.unit});
             let log = if cause.log.is_empty() { String::new() } else { format!("logs {unit} has the whole log; ") };
-            format!("{log}remove the cause, then call {}", target.call("retry_target"))
+            let retry = target.call("retry_target");
+            let document = match diagnosis.phase {
+                TargetState::Stuck => "retry_target with \"plugin\" uses another version of the undo",
+                _ => "apply_document with a corrected one completes the target",
+            };
+            format!("{log}remove the cause, then call {retry}; if a document is wrong, {document}")
         }
         (None, TargetState::Gone) => target.call("what_exists"),
         (None, _) => format!("wait, then call {} again", target.call("why_not_ready")),
@@ -315,7 +334,8 @@ async fn leftovers(api: &ApiCalls) -> Result<Answer, ToolError> {
         false => "Leftovers: gone targets without evidence of a removal, and orphans in clusters:",
     };
     let rest = |_| "More was left out: `ebb sandbox list --unconfirmed` and `ebb orphans` print all.".to_owned();
-    let next = "what_exists with the name of a target shows its evidence; `ebb orphans --delete` deletes owned orphans";
+    let next = "what_exists with the name of a target shows its evidence; ask a person before owned orphans are deleted: \
+                `ebb orphans --delete`";
     Ok(Answer::new(title, next).with(lines, rest).with_more(unconfirmed.next.is_some()))
 }
 
@@ -422,21 +442,27 @@ pub(crate) struct History {
     entry: Option<String>,
     /// The id after which the list begins.
     after: Option<String>,
+    /// With `entry`: the first line of the document to show, from 1.
+    #[serde(default = "first")]
+    from_line: usize,
 }
 
 /// Shows the history of a target, or the document of an entry.
 pub(crate) async fn history(api: &ApiCalls, arguments: History) -> Result<Answer, ToolError> {
-    let History { name, kind, entry, after } = arguments;
+    let History { name, kind, entry, after, from_line } = arguments;
     let target = TargetArguments { name, kind };
     if let Some(id) = entry {
         let found: HistoryDetail = api.get(&target.path(&["history", &id]), &[]).await?;
-        let Some(document) = found.text else {
-            return Err(ToolError::Arguments(format!("the entry {id} has no stored document")));
+        let document = found.text.ok_or_else(|| no_document(&id))?;
+        let lines: Vec<String> = document.lines().skip(from_line.saturating_sub(1)).map(str::to_owned).collect();
+        let title = format!("The document of {id}, from line {from_line}:");
+        let rollback = json!({"name": target.name, "kind": target.kind, "entry": id, "dry_run": true});
+        let next = format!("apply_document {rollback} shows the effect of applying it again");
+        let rest = move |shown| {
+            let from_line = from_line.saturating_add(shown);
+            format!("Further lines were left out: call history with the same arguments and \"from_line\": {from_line}.")
         };
-        let lines: Vec<String> = document.lines().map(str::to_owned).collect();
-        let title = format!("The document of {id}:");
-        let next = "plan_document with this document shows what it would run, and apply_document applies it";
-        return Ok(Answer::new(title, next).with(lines, |_| "The rest was left out: it is too long.".to_owned()));
+        return Ok(Answer::new(title, next).with(lines, rest));
     }
     let found: HistoryPage = api.get(&target.path(&["history"]), &[("nextToken", after.as_deref())]).await?;
     let HistoryPage { entries, next_token, notifications } = found;
@@ -482,10 +508,32 @@ pub(crate) async fn delete_target(api: &ApiCalls, arguments: DeleteTarget) -> Re
     Ok(Answer::new("The deletion begins:", next).with(yaml(&shown), |_| String::new()))
 }
 
-/// Retries the failed units of a target.
-pub(crate) async fn retry_target(api: &ApiCalls, target: TargetArguments) -> Result<Answer, ToolError> {
-    let retried: RetryResponse = api.send(Method::POST, &target.path(&["retry"]), &[], None).await?;
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RetryArguments {
+    /// The name of the target.
+    name: String,
+    /// The kind of the target.
+    #[serde(default = "sandbox")]
+    kind: String,
+    /// A published version, NAME@VERSION. The teardown of a stuck target continues with its units.
+    plugin: Option<String>,
+    /// With `plugin`: shows the difference of the units and changes nothing.
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// Retries the failed units of a target, also with another version of a plugin.
+pub(crate) async fn retry_target(api: &ApiCalls, arguments: RetryArguments) -> Result<Answer, ToolError> {
+    let RetryArguments { name, kind, plugin, dry_run } = arguments;
+    let target = TargetArguments { name, kind };
+    let body = (plugin.is_some() || dry_run).then(|| value(&RetryTarget { plugin, dry_run }));
+    let retried: RetryResponse = api.send(Method::POST, &target.path(&["retry"]), &[], body).await?;
+    let (title, next) = match dry_run {
+        true => ("These units would change:", "ask a person; retry_target without \"dry_run\" continues".to_owned()),
+        false => ("These units run again:", target.call("why_not_ready")),
+    };
     let command = format!("ebb sandbox get {} --kind {}", target.name, target.kind);
     let rest = move |_| format!("More units were left out: `{command}` shows all.");
-    Ok(Answer::new("These units run again:", target.call("why_not_ready")).with(yaml(&value(&retried)), rest))
+    Ok(Answer::new(title, next).with(yaml(&value(&retried)), rest))
 }

@@ -6,7 +6,7 @@ use ebb_protocol::api::{TargetDetail, TargetDiagnosis, TargetInfo, TargetState};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use http::{Request, Response};
-use rmcp::model::{CallToolRequestParams, CallToolResult, ProtocolVersion};
+use rmcp::model::{CallToolRequestParams, CallToolResult, ClientRequest, CustomRequest, ProtocolVersion};
 use rmcp::{ClientLifecycleMode, ClientServiceExt as _, ServiceExt as _};
 use serde_json::{Value, json};
 
@@ -51,6 +51,8 @@ impl ApiTransport for CannedApi {
 }
 
 const DOCUMENT: &str = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: pr-7\n";
+/// The document of the history.
+const STORED: &str = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: pr-7\nresources: {db: {plugin: db@1.0.0}}\n";
 const PLUGIN: &str = "apiVersion: ebb.dev/v1
 kind: Plugin
 name: p@1.0.0
@@ -74,8 +76,10 @@ fn detail() -> TargetDetail {
         "reason": {"code": "exit", "message": "exit code 1"}, "log": true,
     });
     let run = json!({"id": "r-1-pre-start", "hook": "preStart", "state": "failed", "started": "", "units": [unit]});
+    let resources = json!({"db": {"plugin": "db@1.0.0", "phase": "failed"}});
     TargetDetail {
         info: TargetInfo { uid: "u".to_owned(), generation: 1, ..info("pr-7", TargetState::Failed) },
+        resources: serde_json::from_value(resources).unwrap(),
         runs: vec![serde_json::from_value(run).unwrap()],
         ..TargetDetail::default()
     }
@@ -103,7 +107,7 @@ fn history() -> Value {
         "id": "2-a", "time": "", "change": "created", "by": "token ci", "uid": "u", "generation": 1, "document": "d",
     });
     let mut detail = entry.clone();
-    detail["text"] = DOCUMENT.into();
+    detail["text"] = STORED.into();
     json!({"entry": entry, "detail": detail})
 }
 
@@ -129,6 +133,13 @@ fn reply(request: &str) -> (u16, Value) {
         ("GET", "/v1/clusters") => json!({"clusters": []}),
         ("GET", "/v1/plugins" | "/v1/plugins/db") => json!({"plugins": [version]}),
         ("GET", "/v1/plugins/db/versions/latest" | "/v1/plugins/db/versions/1.0.0") => version,
+        ("GET", "/v1/plugins/p/versions/1.0.0") => {
+            return (404, json!({"status": 404, "code": "not-found", "detail": "plugin p@1.0.0 is not published"}));
+        }
+        ("GET", "/v1/plugins/other/versions/latest") => json!({
+            "name": "other", "version": "1.0.0", "dialect": "ebb", "digest": "", "created": "", "document": document,
+        }),
+        ("POST", "/v1/plugins") => version,
         ("POST", "/v1/plans") => json!({"digest": "d", "hooks": []}),
         ("POST", "/v1/targets") | ("DELETE", "/v1/targets/sandbox/pr-7") => receipt,
         ("POST", "/v1/targets/sandbox/pr-7/retry") => json!({"run": "r-1-pre-start", "units": ["db/make"]}),
@@ -152,6 +163,7 @@ async fn each_tool_sends_its_requests() {
     let target = json!({"name": "pr-7"});
     let document = json!(DOCUMENT);
     let applied = json!({"kind": "sandbox", "name": "pr-7", "document": DOCUMENT});
+    let stored = json!({"kind": "sandbox", "name": "pr-7", "document": STORED});
     let (get, why) = ("GET /v1/targets/sandbox/pr-7", "GET /v1/targets/sandbox/pr-7/why");
     let log = "GET /v1/runs/r-1-pre-start/logs?unit=db%2Fmake";
     let filters = json!({
@@ -189,6 +201,21 @@ async fn each_tool_sends_its_requests() {
         ),
         ("apply_document", json!({"document": document}), vec![format!("POST /v1/targets {applied}")]),
         (
+            "apply_document",
+            json!({"name": "pr-7", "entry": "2-a", "dry_run": true}),
+            vec![format!("{get}/history/2-a"), format!("POST /v1/targets?dryRun=true {stored}")],
+        ),
+        (
+            "apply_document",
+            json!({"document": PLUGIN, "dry_run": true}),
+            vec!["GET /v1/plugins/p/versions/1.0.0".into()],
+        ),
+        (
+            "apply_document",
+            json!({"document": PLUGIN}),
+            vec![format!("POST /v1/plugins {}", json!({"document": PLUGIN}))],
+        ),
+        (
             "upgrade_plugin",
             json!({"plugin": "db@1.0.0", "names": ["pr-7"]}),
             vec![
@@ -201,6 +228,11 @@ async fn each_tool_sends_its_requests() {
         ("delete_target", target.clone(), vec!["DELETE /v1/targets/sandbox/pr-7".into()]),
         ("delete_target", json!({"name": "pr-7", "uid": "u"}), vec!["DELETE /v1/targets/sandbox/pr-7?uid=u".into()]),
         ("retry_target", target, vec!["POST /v1/targets/sandbox/pr-7/retry".into()]),
+        (
+            "retry_target",
+            json!({"name": "pr-7", "plugin": "db@1.0.1", "dry_run": true}),
+            vec![format!("POST /v1/targets/sandbox/pr-7/retry {}", json!({"plugin": "db@1.0.1", "dryRun": true}))],
+        ),
         ("list_plugins", json!({}), vec!["GET /v1/plugins".into()]),
         ("list_plugins", json!({"name": "db"}), vec!["GET /v1/plugins/db".into()]),
         ("get_plugin", json!({"name": "db"}), vec!["GET /v1/plugins/db/versions/latest".into()]),
@@ -358,7 +390,7 @@ async fn errors_have_detail_and_fix() {
     insta::assert_snapshot!(text(&result), @r"
     The API refused the request: 403 forbidden.
     | the request needs the scope read
-    Next: a caller with the scope `operate` creates a token with that scope: ebb token create NAME --scope SCOPE
+    Next: ask a person with the scope `operate` for a token with that scope: ebb token create NAME --scope SCOPE
     ");
     let result = call(&tools, "get_target", json!({"nam": "a"})).await;
     assert!(text(&result).contains("| unknown field `nam`"), "{}", text(&result));
@@ -368,6 +400,80 @@ async fn errors_have_detail_and_fix() {
     assert!(result.is_error == Some(true) && text(&result).contains("| document:"), "{}", text(&result));
     let unknown = tools.call(CallToolRequestParams::new("drop_all")).await.unwrap_err();
     assert!(unknown.message.contains("drop_all"), "{unknown:?}");
+    let long = tools.call(CallToolRequestParams::new("x".repeat(9_000))).await.unwrap_err();
+    assert!(long.message.len() < 200, "{long:?}");
+}
+
+/// The next step of an error says what to change.
+#[tokio::test]
+async fn a_refusal_has_a_step_for_its_status() {
+    fn refused(request: &str) -> (u16, Value) {
+        let status: u16 = request.rsplit('/').next().unwrap().parse().unwrap();
+        (status, json!({"status": status, "code": "x", "detail": "no"}))
+    }
+    let tools = CannedApi::new(refused).tools();
+    for (status, expected) in [
+        (400, "correct the document or the argument"),
+        (404, "correct the argument"),
+        (409, "why_not_ready"),
+        (413, "correct the document or the argument"),
+        (429, "wait"),
+        (503, "call the tool again"),
+    ] {
+        let result = call(&tools, "get_target", json!({"name": status.to_string()})).await;
+        let shown = text(&result);
+        assert!(shown.contains(&format!("\nNext: {expected}")), "{shown}");
+    }
+}
+
+/// Such an argument would otherwise give an answer about nothing.
+#[tokio::test]
+async fn an_argument_that_fits_nothing_is_an_error() {
+    let tools = CannedApi::new(reply).tools();
+    for (tool, arguments, expected) in [
+        ("get_target", json!({"name": "pr-7", "resource": "dbx"}), r#"no resource "dbx"; resources: db"#),
+        ("upgrade_plugin", json!({"plugin": "other", "names": ["pr-7"]}), "no resource of the plugin other"),
+        ("get_plugin", json!({"name": "db", "from_line": 900}), "ends before line 900"),
+        ("search_docs", json!({"section": "history.md", "from_line": 900}), "\"from_line\" is 900"),
+        ("apply_document", json!({}), "`document` is needed, or `name` and `entry`"),
+        ("apply_document", json!({"document": DOCUMENT, "name": "pr-7", "entry": "2-a"}), "and not both"),
+        (
+            "apply_document",
+            json!({"document": PLUGIN.replace("p@1.0.0", "db@1.0.0"), "dry_run": true}),
+            "a new version",
+        ),
+    ] {
+        let result = call(&tools, tool, arguments.clone()).await;
+        let shown = text(&result);
+        assert!(result.is_error == Some(true) && shown.contains(expected), "{tool} {arguments}: {shown}");
+        assert!(shown.ends_with("Next: correct the arguments, then call the tool again\n"), "{tool}: {shown}");
+    }
+}
+
+/// A document that is longer than an answer is read in parts, and applied again without being copied.
+#[tokio::test]
+async fn a_long_document_of_the_history_is_read_in_parts() {
+    fn long(_: &str) -> (u16, Value) {
+        let mut detail = history()["detail"].clone();
+        detail["text"] = (1..=400).map(|line| format!("# line {line} of a document\n")).collect::<String>().into();
+        (200, detail)
+    }
+    let tools = CannedApi::new(long).tools();
+    let (mut from_line, mut answers) = (1, 0);
+    while from_line <= 400 {
+        let arguments = json!({"name": "pr-7", "entry": "2-a", "from_line": from_line});
+        let result = call(&tools, "history", arguments).await;
+        let shown = text(&result);
+        for line in shown.lines().filter_map(|line| line.strip_prefix("| # line ")) {
+            assert!(line.starts_with(&format!("{from_line} ")), "{shown}");
+            from_line += 1;
+        }
+        answers += 1;
+        assert_eq!(shown.contains(&format!("\"from_line\": {from_line}.")), from_line <= 400, "{shown}");
+        let next = r#"Next: apply_document {"name":"pr-7","kind":"sandbox","entry":"2-a","dry_run":true} shows"#;
+        assert!(shown.contains(next), "{shown}");
+    }
+    assert!(answers > 2, "{answers} answers");
 }
 
 #[tokio::test]
@@ -402,6 +508,23 @@ fn each_tool_is_described() {
     }
 }
 
+/// A method that exists is not called unknown if its parameters are wrong.
+#[tokio::test]
+async fn parameters_of_another_form_are_the_error() {
+    let (near, far) = tokio::io::duplex(64 << 10);
+    let server = CannedApi::new(reply).tools();
+    let server = tokio::spawn(async move { server.serve(far).await.unwrap().waiting().await.unwrap() });
+    let client = ().serve_with_lifecycle(near, ClientLifecycleMode::Initialize).await.unwrap();
+    let wrong = Some(json!({"name": "logs", "arguments": []}));
+    for (method, params, code) in [("tools/call", wrong, "-32602"), ("tools/drop", None, "-32601")] {
+        let request = ClientRequest::CustomRequest(CustomRequest::new(method, params));
+        let error = client.send_request(request).await.unwrap_err().to_string();
+        assert!(error.contains(code) && error.contains(method), "{error}");
+    }
+    client.cancel().await.unwrap();
+    server.await.unwrap();
+}
+
 /// A client of each version of the protocol discovers, lists and calls. Its caller's scopes decide what it lists.
 #[tokio::test]
 async fn a_client_lists_and_calls_tools() {
@@ -412,11 +535,18 @@ async fn a_client_lists_and_calls_tools() {
         }
     }
     let newest = ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::V_2026_07_28] };
+    fn author(request: &str) -> (u16, Value) {
+        match request {
+            "GET /v1/caller" => (200, json!({"name": "role author", "scopes": ["read", "plugins:write:db"]})),
+            _ => reply(request),
+        }
+    }
     for lifecycle in [ClientLifecycleMode::Initialize, newest] {
         for (canned, access, expected) in [
             (reply as CannedReply, ToolAccess::ByScopes, 17),
             (reply as CannedReply, ToolAccess::ReadOnly, 13),
             (reader as CannedReply, ToolAccess::ByScopes, 13),
+            (author as CannedReply, ToolAccess::ByScopes, 14),
         ] {
             let (near, far) = tokio::io::duplex(64 << 10);
             let server = EbbTools::new(CannedApi::new(canned), access);

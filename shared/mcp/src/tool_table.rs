@@ -14,7 +14,8 @@ use crate::api_calls::{ApiCalls, ToolError};
 use crate::docs_search::{self, SearchDocs};
 use crate::document_tools::{self, ApplyDocument, GetPlugin, ListClusters, ListPlugins, PlanDocument, ValidatePlugin};
 use crate::target_tools::{
-    self, DeleteTarget, GetTarget, History, ListTargets, Logs, StuckAndWaiting, TargetArguments, WhatExists,
+    self, DeleteTarget, GetTarget, History, ListTargets, Logs, RetryArguments, StuckAndWaiting, TargetArguments,
+    WhatExists,
 };
 use crate::upgrade_tool::{self, UpgradePlugin};
 
@@ -28,8 +29,22 @@ pub(crate) enum ToolEffect {
     Destroys {
         /// True if a repetition changes nothing more.
         idempotent: bool,
+        /// The scopes that permit it, each with its limited forms. One is enough.
+        scopes: &'static [&'static str],
     },
 }
+
+impl ToolEffect {
+    /// Returns true if a caller with these scopes may have the effect, on all targets and plugins or on some.
+    pub(crate) fn is_permitted(self, scopes: &[String]) -> bool {
+        let Destroys { scopes: needed, .. } = self else { return true };
+        let permits = |scope: &String| scope == "operate" || needed.iter().any(|needed| scope.starts_with(needed));
+        scopes.iter().any(permits)
+    }
+}
+
+const TARGETS: &[&str] = &["targets:write"];
+const TARGETS_OR_PLUGINS: &[&str] = &["targets:write", "plugins:write"];
 
 type ToolResult<'a> = BoxFuture<'a, Result<Answer, ToolError>>;
 
@@ -48,7 +63,7 @@ impl ToolSpec {
         let schema = (self.schema)().expect("the arguments of each tool are a struct");
         let annotations = match self.effect {
             ToolEffect::Reads => ToolAnnotations::new().read_only(true),
-            ToolEffect::Destroys { idempotent } => {
+            ToolEffect::Destroys { idempotent, .. } => {
                 ToolAnnotations::new().read_only(false).destructive(true).idempotent(idempotent)
             }
         };
@@ -135,26 +150,29 @@ pub(crate) static TOOLS: [ToolSpec; 17] = [
     tool!(
         Reads,
         docs_search::search_docs(SearchDocs),
-        "Search the documentation of Ebb, or show one section of it: formats of documents, commands, errors, operations."
+        "Search the documentation of Ebb, or show one section of it: formats of documents, commands, errors, operations. \
+         The section `plugins.md#A complete example` has a plugin and a sandbox."
     ),
     tool!(
-        Destroys { idempotent: true },
+        Destroys { idempotent: true, scopes: TARGETS_OR_PLUGINS },
         document_tools::apply_document(ApplyDocument),
-        "Create or update the target of a document. An update can replace resources and lose their data: use dry_run first."
+        "Create or update the target of a document, also of an earlier one of its history, or publish the version of a \
+         plugin. An update can replace resources and lose their data: use dry_run first."
     ),
     tool!(
-        Destroys { idempotent: true },
+        Destroys { idempotent: true, scopes: TARGETS },
         upgrade_tool::upgrade_plugin(UpgradePlugin),
         "Give targets, by name, another version of a plugin. It can replace resources and lose their data: use dry_run first."
     ),
     tool!(
-        Destroys { idempotent: true },
+        Destroys { idempotent: true, scopes: TARGETS },
         target_tools::delete_target(DeleteTarget),
         "Delete a target and all its resources, with their data."
     ),
     tool!(
-        Destroys { idempotent: false },
-        target_tools::retry_target(TargetArguments),
-        "Run the failed units of a failed or stuck target again. In a teardown they delete resources."
+        Destroys { idempotent: false, scopes: TARGETS },
+        target_tools::retry_target(RetryArguments),
+        "Run the failed units of a failed or stuck target again. In a teardown they delete resources. With a plugin: \
+         continue the teardown of a stuck target with the units of another version; dry_run shows the difference."
     ),
 ];

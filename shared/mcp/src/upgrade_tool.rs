@@ -107,7 +107,7 @@ async fn upgraded(
 ) -> Result<Option<TargetReceipt>, ToolError> {
     let seen: TargetDetail = api.get(&["targets", kind, name], &[]).await?;
     if matches!(seen.info.phase, TargetState::Stopping | TargetState::Stuck | TargetState::Gone) {
-        return Err(ToolError::Arguments("it stops or is gone".to_owned()));
+        return Err(ToolError::Arguments(format!("{kind}/{name} stops or is gone: name living targets only")));
     }
     let generation = seen.pending_generation.unwrap_or(seen.info.generation);
     let text = stored_document(api, [kind, name], &seen.info.uid, generation).await?;

@@ -89,7 +89,8 @@ pub(crate) async fn tools_do_what_the_token_permits() {
         assert_eq!(listed(&harness, &writer, version).await, all);
         let reads = listed(&harness, &reader, version).await;
         assert_eq!(all.difference(&reads).collect::<Vec<_>>(), changes);
-        assert_eq!(listed(&harness, &author, version).await, reads);
+        let own = listed(&harness, &author, version).await;
+        assert_eq!(own.difference(&reads).collect::<Vec<_>>(), ["apply_document"]);
         for tool in changes {
             let document = named("Sandbox", "a", "");
             let arguments = match tool {
@@ -104,6 +105,9 @@ pub(crate) async fn tools_do_what_the_token_permits() {
         assert!(is_error && text.contains("needs the scope read"), "{text}");
         let (text, is_error) = call(&harness, &author, version, "list_plugins", json!({})).await;
         assert!(!is_error && text.contains("simple: 1.1.0, 1.0.0"), "{text}");
+        let other = json!({"document": named("Plugin", "other@1.0.0", SCRIPT)});
+        let (text, is_error) = call(&harness, &author, version, "apply_document", other).await;
+        assert!(is_error && text.contains("403 forbidden") && text.contains("plugins:write"), "{text}");
     }
     assert_eq!(harness.target("a").await.unwrap().info.phase, TargetState::Ready);
 }
