@@ -42,17 +42,17 @@ pub(crate) async fn run_follow_up(env: &Arc<Env>, follow_up: FollowUp) -> FlowRe
     Ok(rest.map(|rest| Extension(RemainingWork(Arc::new(Mutex::new(Some(rest)))))))
 }
 
-/// Runs the follow-ups of a request whose state is durable. Returns the rest of the last one that has one.
+/// Runs the follow-ups of a request whose state is durable. Returns their rests as one.
 pub(crate) async fn run_follow_ups(env: &Arc<Env>, follow_ups: Vec<FollowUp>) -> Option<Extension<RemainingWork>> {
-    let mut rest = None;
+    let mut rests = Vec::new();
     for follow_up in follow_ups {
         // The state is durable, so a sweep does what is left.
         match run_follow_up(env, follow_up).await {
-            Ok(follow_up) => rest = follow_up.or(rest),
+            Ok(rest) => rests.extend(rest.map(|Extension(rest)| rest)),
             Err(error) => tracing::warn!(%error, "the follow-up of a request failed; a sweep continues"),
         }
     }
-    rest
+    RemainingWork::joined(rests)
 }
 
 /// Returns true if a request changes state. Its invocation then continues when the client disconnects. A poll of a relay
