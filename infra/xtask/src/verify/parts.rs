@@ -116,7 +116,7 @@ pub(super) const PARTS: &[VerifyPart] = &[
     },
     VerifyPart {
         name: "mcp",
-        covers: "the MCP server by the protocol's conformance suite, twelve tasks of a coding agent over HTTP with at most 5 calls each",
+        covers: "the MCP server by the protocol's conformance suite, thirteen tasks of a coding agent over HTTP with at most 5 calls each",
         needs: "Node.js 20 with npm; the suite, the protocol's SDK and Node.js 22 from npm",
         paths: "shared/mcp shared/api/src infra/mcp",
         run: |this| {
