@@ -1,12 +1,11 @@
 //! Forms: the proof that a page of the console sent them, and their fields.
 
 use axum::body::Body;
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use url::{Url, form_urlencoded};
 
 use super::sessions::ConsoleSession;
-use crate::routes::auth::forbidden;
-use crate::{HttpResult, ServerState};
+use crate::{HttpProblem, HttpResult, ServerState};
 
 /// The maximum bytes of most forms.
 const MAX_FORM: usize = 16 << 10;
@@ -49,7 +48,7 @@ impl ConsoleSession {
         if self.id.has_form_token(fields.get(FORM_TOKEN)) {
             return Ok(fields);
         }
-        Err(forbidden("the form is not of this session: open the page again".to_owned()))
+        Err(foreign_form("the form is not of this session: open the page again"))
     }
 }
 
@@ -65,5 +64,10 @@ pub(super) fn check_origin(server: &ServerState, headers: &HeaderMap) -> HttpRes
     let is_own = own.is_ok_and(|own| own.is_tuple() && own.ascii_serialization() == origin);
     // A gateway or a proxy may have another name for the server. The browser sends the same one in both headers.
     let is_host = origin.split_once("://").is_some_and(|(_, of_page)| !host.is_empty() && of_page == host);
-    if is_own || is_host { Ok(()) } else { Err(forbidden("the form is of another site".to_owned())) }
+    if is_own || is_host { Ok(()) } else { Err(foreign_form("the form is of another site")) }
+}
+
+/// Returns the problem of a form that no page of the session has sent. No scope would permit it.
+fn foreign_form(detail: &str) -> HttpProblem {
+    HttpProblem::new(StatusCode::FORBIDDEN, "foreign-form", detail)
 }

@@ -102,8 +102,7 @@ fn failure_with(
         Some(reason) => format!("A parameter of the address is missing or wrong: {reason}."),
         None => problem.detail.clone(),
     };
-    // The other problems of this code are forms of another session or site.
-    let next_step = (problem.code == "forbidden" && detail.contains(" scope ")).then_some(NEEDS_SCOPE);
+    let next_step = (problem.code == "forbidden").then_some(NEEDS_SCOPE);
     let view = FailureView { title, detail: &detail, next_step, ..view };
     (status, Html(ebb_console::failure(viewer, section, view))).into_response()
 }
