@@ -122,7 +122,7 @@ impl ServerHandler for EbbTools {
     ) -> Result<CustomResult, ErrorData> {
         let method = limits::clean(&request.method, MAX_NAME);
         Err(match method.as_str() {
-            "initialize" | "tools/call" | "tools/list" => {
+            "tools/call" | "tools/list" => {
                 let reason = format!("the `params` of {method} have not the form of the protocol");
                 ErrorData::invalid_params(reason, None)
             }
