@@ -52,7 +52,7 @@ export async function renewals(browser, server) {
     await timed("the end of a log that has become longer than its box", async () => {}, () => box.evaluate(isAtEnd));
     await reader.page.setViewportSize(viewport);
     await reader.goto(path("index"));
-    assert.match(await reader.page.locator("main").innerText(), /There is no log: the unit has not started/);
+    assert.match(await reader.page.locator("main").innerText(), /The log does not exist: the unit has not started/);
     await timed("a log that begins", async () => server.set("live-log"), async () => (await log()).includes("indexed"));
     // A reader who has written in a field keeps what was written.
     await reader.goto("/console");

@@ -34,7 +34,7 @@ pub(crate) fn text(why: &TargetDiagnosis) -> String {
     let more = why.open_units.checked_sub(shown).filter(|more| *more > 0);
     let more = more.map(|more| format!("{more} more units: `ebb sandbox get` shows each"));
     write_section(&mut text, "waits", why.open.iter().map(open_line).chain(more));
-    write_section(&mut text, "who waits", TargetWait::of_others(&why.target_waits).map(labels::target_wait));
+    write_section(&mut text, "other waits", TargetWait::of_others(&why.target_waits).map(labels::target_wait));
     let others = why.failed.iter().filter(|failed| why.cause.as_ref().is_none_or(|cause| cause.unit != failed.unit));
     let others = others.map(|it| {
         let retry = labels::after_retry(it.attempt, it.attempt_in_series);
@@ -261,7 +261,7 @@ mod tests {
           db/a, db/b, db/c and 27 more  waits for db/web
           2 more units: `ebb sandbox get` shows each
 
-        who waits
+        other waits
           update 4 forged waits for units preStart since 2026-11-21 09:00:03Z, until the present run ends
         ");
     }

@@ -8,7 +8,7 @@ use crate::paths;
 
 /// The name of the field with the instance that the caller has seen.
 const UID: &str = "uid";
-/// The consequence of the deletion of a target of which nothing remains.
+/// The consequence of the deletion of a target without remaining effects.
 pub(crate) const NOTHING_TO_UNDO: &str = "No unit has made anything that has to be undone.";
 
 /// Returns the reason why the deletion of a target in this phase has no effect.

@@ -163,7 +163,7 @@ pub fn targets(viewer: ConsoleViewer<'_>, view: &TargetListView<'_>) -> String {
     frame::page(viewer, paths::ROOT, "Targets", renewal, &main)
 }
 
-/// Returns the phases of which no target was counted although one may exist, each with the number 0.
+/// Returns the phases without a counted target, each with the number 0. Targets that were not counted may have them.
 fn uncounted(view: &TargetListView<'_>) -> impl Iterator<Item = (TargetState, usize)> {
     let is_counted = move |phase: TargetState| view.counts.iter().any(|(counted, _)| *counted == phase);
     let may_have = view.is_partial && view.filter.state() != Some(TargetState::Gone);

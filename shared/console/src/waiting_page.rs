@@ -69,7 +69,7 @@ fn targets(label: &str, targets: &[&TargetInfo]) -> Markup {
     frame::table(label, &["Name", "Since", "Owner", "Waits or failed"], &rows)
 }
 
-/// Returns who waits for whom, one row for each wait. A target that waits for an operator is among the stuck ones already.
+/// Returns one row for each wait, except that for an operator: its target is in the list of the stuck ones.
 fn waits(targets: &[TargetInfo]) -> Markup {
     let mut rows: Vec<Markup> = Vec::new();
     for target in targets {

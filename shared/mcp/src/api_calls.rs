@@ -151,9 +151,8 @@ impl ApiCalls {
             request = request.header(header::CONTENT_TYPE, "application/json");
         }
         let request = request.body(body.map(|body| body.to_string()).unwrap_or_default());
-        let request = request.map_err(|error| {
-            ToolError::Arguments(format!("a name or a filter is no part of a valid request: {error}"))
-        })?;
+        let request =
+            request.map_err(|error| ToolError::Arguments(format!("a name or a filter cannot be sent: {error}")))?;
         let response = self.0.send(request).await.map_err(ToolError::Unreachable)?;
         if response.status().is_success() {
             return Ok(response.into_body());

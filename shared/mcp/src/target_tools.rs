@@ -71,7 +71,7 @@ fn word(state: &impl Serialize) -> String {
     value(state).as_str().unwrap_or_default().to_owned()
 }
 
-/// Returns who waits since when, such as `update 4 since 2026-11-21T09:00:10.000Z`.
+/// Returns the waiting party and the start of its wait, such as `update 4 since 2026-11-21T09:00:10.000Z`.
 fn waiting_party(wait: &TargetWait) -> String {
     let name = wait.waiter_name.as_ref().map(|name| format!(" {name}")).unwrap_or_default();
     let since = wait.since.as_ref().map(|since| format!(" since {since}")).unwrap_or_default();

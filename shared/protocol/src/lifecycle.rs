@@ -303,7 +303,7 @@ fn plain_text(field: &'static str, text: &str, characters: usize, bytes: usize) 
     } else if text.chars().count() > characters {
         format!("is longer than {characters} characters")
     } else if text.chars().any(|c| is_unprintable(c) || c.is_whitespace() || UNSAFE.contains(&c)) {
-        "contains white space, a control character or one of / # % ? \\: remove them".to_owned()
+        "contains white space, an invisible or control character, or one of / # % ? \\: remove them".to_owned()
     } else if matches!(text, "." | "..") {
         format!("is {text:?}, which is a folder in a path: use another text")
     } else if text.len() > bytes {

@@ -638,7 +638,7 @@ postStop:
     for (unit, reason) in [("make", "the unit has written nothing yet"), ("seed", "the unit has not started")] {
         until(reason, async || {
             let page = browser.get(&log("a", unit)).await;
-            (page.status == 200 && page.body.contains(&format!("There is no log: {reason}."))).then_some(())
+            (page.status == 200 && page.body.contains(&format!("The log does not exist: {reason}."))).then_some(())
         })
         .await;
     }
@@ -656,7 +656,7 @@ postStop:
         ("never", "the attempt has ended without one"),
     ] {
         let page = browser.get(&log("b", unit)).await;
-        assert!(page.is(200).body.contains(&format!("There is no log: {reason}.")), "{page:?}");
+        assert!(page.is(200).body.contains(&format!("The log does not exist: {reason}.")), "{page:?}");
         assert!(page.body.contains("data-renew-seconds") && !page.body.contains("log.txt"), "{page:?}");
         assert!(page.body.contains("href=\"/console/targets/sandbox/b\""), "{page:?}");
         browser.get(&log("b", unit).replace("/log?", "/log.txt?")).await.is(404);

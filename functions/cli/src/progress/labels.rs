@@ -34,7 +34,7 @@ pub(crate) fn target_state(target: &TargetInfo) -> String {
     if notes.is_empty() { phase } else { format!("{phase} ({})", notes.join(", ")) }
 }
 
-/// Returns who waits for whom, since when, and what ends it.
+/// Returns a wait in one line: the waiting and the awaited party, the start, and the event that ends it.
 pub(crate) fn target_wait(wait: &TargetWait) -> String {
     let TargetWait { waiter, waiter_name, awaits, awaited_name, since, reason, release } = wait;
     let party = |kind: String, named: &Option<String>| match named {

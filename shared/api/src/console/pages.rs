@@ -244,7 +244,7 @@ pub(super) async fn log(
         let without = |attempt: Attempt, state: String| (attempt, ShownLog { log: String::new(), state });
         let (Attempt(attempt), ShownLog { log, state }) = match found {
             LogSearch::Found(attempt, found) => (attempt, found),
-            LogSearch::Missing(attempt, reason) => without(attempt, format!("There is no log: {reason}.")),
+            LogSearch::Missing(attempt, reason) => without(attempt, format!("The log does not exist: {reason}.")),
             LogSearch::Unknown(reason) => return Err(HttpProblem::not_found(reason)),
             LogSearch::NoResponse { attempt, cluster, reason } => {
                 let detail = routes::runs::no_response(&session.server, &unit, (&cluster, &reason)).await?;
@@ -273,15 +273,9 @@ pub(super) async fn log_text(
     let text = async {
         let (Path(run), Query(UnitQuery { unit, attempt, .. })) = (path?, query?);
         let query = AttemptQuery { unit, attempt };
-        match Box::pin(routes::runs::find_log(&run, &session.permitted()?, &query)).await? {
-            LogSearch::Found(_, ShownLog { log, .. }) => Ok(ebb_console::log_text(&log)),
-            LogSearch::Missing(_, reason) => Err(HttpProblem::not_found(format!("there is no log: {reason}"))),
-            LogSearch::Unknown(reason) => Err(HttpProblem::not_found(reason)),
-            LogSearch::NoResponse { cluster, reason, .. } => {
-                let detail = routes::runs::no_response(&session.server, &query.unit, (&cluster, &reason)).await?;
-                Err(routes::runs::relay_unavailable(detail))
-            }
-        }
+        let found = Box::pin(routes::runs::read_log(&run, &session.permitted()?, &query)).await?;
+        let (_, ShownLog { log, .. }) = found;
+        HttpResult::Ok(ebb_console::log_text(&log))
     };
     match text.await {
         Ok(text) => ([(header::CONTENT_DISPOSITION, "attachment; filename=\"log.txt\"")], text).into_response(),

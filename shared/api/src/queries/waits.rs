@@ -153,7 +153,7 @@ mod tests {
 
     use super::*;
 
-    /// Who waits for whom since when.
+    /// The waiting party with its name, the awaited party with its name, and the start of the wait.
     type WaitRow = (WaitingParty, Option<String>, AwaitedParty, Option<String>, Option<String>);
 
     /// Returns the time of a second of 1970.

@@ -2,6 +2,7 @@
 
 use axum::Json;
 use axum::http::StatusCode;
+use ebb_engine::Attempt;
 use ebb_protocol::api::{RunDetail, UnitRendering};
 use ebb_protocol::id::RunId;
 use ebb_protocol::limits;
@@ -108,20 +109,31 @@ pub(crate) async fn logs(
     server: Permitted<ReadTargets>,
     Query(query): Query<AttemptQuery>,
 ) -> HttpResult<([(&'static str, String); 2], String)> {
-    match Box::pin(find_log(&run, &server, &query)).await? {
-        LogSearch::Found(attempt, ShownLog { mut log, state }) => {
-            let headers = [(ATTEMPT, attempt.0.to_string()), (LOG_BYTES, log.len().to_string())];
-            if !log.is_empty() && !log.ends_with('\n') && !state.is_empty() {
-                log.push('\n');
-            }
-            Ok((headers, log + &state))
-        }
+    let (attempt, ShownLog { mut log, state }) = Box::pin(read_log(&run, &server, &query)).await?;
+    let headers = [(ATTEMPT, attempt.0.to_string()), (LOG_BYTES, log.len().to_string())];
+    if !log.is_empty() && !log.ends_with('\n') && !state.is_empty() {
+        log.push('\n');
+    }
+    Ok((headers, log + &state))
+}
+
+/// Returns the log of a unit of a run that the caller may read, and its attempt.
+///
+/// # Errors
+/// Returns 404 without a log and for another run, and 503 if the relay does not respond.
+pub(crate) async fn read_log(
+    run: &str,
+    server: &Permitted<ReadTargets>,
+    query: &AttemptQuery,
+) -> HttpResult<(Attempt, ShownLog)> {
+    match Box::pin(find_log(run, server, query)).await? {
+        LogSearch::Found(attempt, found) => Ok((attempt, found)),
         LogSearch::Missing(_, reason) => {
             Err(HttpProblem::not_found(format!("run {run} has no log of {}: {reason}", query.unit)))
         }
         LogSearch::Unknown(reason) => Err(HttpProblem::not_found(reason)),
         LogSearch::NoResponse { cluster, reason, .. } => {
-            Err(relay_unavailable(no_response(&server, &query.unit, (&cluster, &reason)).await?))
+            Err(relay_unavailable(no_response(server, &query.unit, (&cluster, &reason)).await?))
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Who waits for what, since when and until what, has columns.
+/// A wait has columns for both parties, for its start and for its end.
 #[test]
 fn the_waiting_page_shows_who_waits() {
     use ebb_protocol::api::{AwaitedParty, TargetState, WaitingParty};
