@@ -38,6 +38,8 @@ const CHAIN_WRITES: u64 = 2;
 /// Writes of invocations that reach their time limit before they have dispatched [`SLICE`] units, and pass on the rest.
 /// Their number depends on the speed of the machine.
 const SLOW_WRITES: u64 = 10;
+/// Reads of invocations that continue after them, like [`SLOW_WRITES`].
+const SLOW_READS: u64 = 10;
 /// Units per head item. The invocation that completes the last unit of an item reads the other items.
 const ITEM: u64 = 256;
 /// Maximum size of the head of a run. Its update costs one write unit.
@@ -83,13 +85,13 @@ impl CountRow {
         let run_reads = RUN_READS + u64::from(items > 1);
         let several_reads = run_reads * (1 + twice) + SLICE_READS * (invocations - 1 + late) + IDLE_READS;
         let per_pass = if shape == RunShape::Chain { CHAIN_WRITES } else { 1 };
-        let slow = if invocations > 1 { SLOW_WRITES } else { 0 };
-        let passes = per_pass * invocations + JOIN_WRITES * late + slow;
+        let (slow_writes, slow_reads) = if invocations > 1 { (SLOW_WRITES, SLOW_READS) } else { (0, 0) };
+        let passes = per_pass * invocations + JOIN_WRITES * late + slow_writes;
         // A join reads its dependencies, and the notification reads the outputs.
         let queries = if shape.joins() { 2 * pages } else { pages };
         let most_reads = match answers {
             ResultDelivery::AtOnce if invocations == 1 => OWN_READS,
-            _ => several_reads + 2 * items + queries,
+            _ => several_reads + 2 * items + queries + slow_reads,
         };
         let figures = &self.cost.figures;
         let bounds = [
