@@ -2,8 +2,9 @@
 
 use ebb_engine::TargetPhase;
 use ebb_protocol::api::{CreatedToken, TargetPage};
-use ebb_protocol::history::HistoryPage;
-use ebb_store::{MoveTarget as _, TargetHead, TargetTransition};
+use ebb_protocol::history::{HistoryPage, RunPage};
+use ebb_protocol::id::TargetKey;
+use ebb_store::{HistoryItem, MoveTarget as _, NoteHistory as _, TargetHead, TargetTransition};
 use futures::StreamExt as _;
 
 use super::api::{SCRIPT, routes};
@@ -192,7 +193,8 @@ pub(crate) async fn a_waiting_update_gives_a_target_away() {
     send("GET /v1/targets/sandbox/a", None).await.is_problem(404, "not-found");
 }
 
-/// The token of a page of the history would name an entry of a former owner, with its time and its run.
+/// The token of a page of the history would name an entry of a former owner, with its time and its run, and short pages
+/// would count its entries.
 pub(crate) async fn a_history_names_no_foreign_entry() {
     let harness = Harness::simple().await;
     let (ann, bob) = (token(&harness, "ann", &OWN).await, token(&harness, "bob", &OWN).await);
@@ -209,16 +211,31 @@ pub(crate) async fn a_history_names_no_foreign_entry() {
     harness.phase("a", TargetState::Ready).await;
     let page = async |query: &str| send(&bob, &format!("GET /v1/targets/sandbox/a/history{query}"), None).await;
     let all: HistoryPage = harness.get("/v1/targets/sandbox/a/history").await.is(200).json();
-    let reply = page("").await;
-    let own: HistoryPage = reply.is(200).json();
-    assert_eq!((all.entries.len(), own.entries.len()), (20, 1));
-    assert!(!reply.body.contains(&all.next_token.unwrap()), "{reply:?}");
-    let rest: HistoryPage = page(&format!("?nextToken={}", own.next_token.unwrap())).await.is(200).json();
-    assert_eq!((rest.entries.len(), rest.next_token), (0, None));
+    let own: HistoryPage = page("").await.is(200).json();
+    assert_eq!((all.entries.len(), own.entries.len(), own.next_token), (20, 1, None));
     // A tool continues after the last entry that it has shown.
     let rest: HistoryPage = page(&format!("?nextToken={}", own.entries[0].id)).await.is(200).json();
     assert!(rest.entries.is_empty());
     page("?nextToken=x").await.is_problem(400, "invalid-next-token");
+    // Only a page after very many foreign entries ends at one of them.
+    let (store, begin) = (harness.stack().store(), now().0);
+    let foreign = (1..=1_000_u64).map(|number| HistoryItem {
+        at: begin + number,
+        uid: "other".to_owned(),
+        generation: number,
+        ..HistoryItem::default()
+    });
+    let written = futures::stream::iter(foreign).for_each_concurrent(64, |entry| async move {
+        store.note_history(TargetKey::new("sandbox", "a"), &entry).await.unwrap();
+    });
+    written.await;
+    let all: HistoryPage = harness.get("/v1/targets/sandbox/a/history").await.is(200).json();
+    let reply = page("").await;
+    let HistoryPage { entries, next_token, .. } = reply.is(200).json();
+    let (token, prefix) = (next_token.unwrap(), &all.entries[0].id[..10]);
+    assert!(entries.is_empty() && !reply.body.contains(prefix), "{reply:?}");
+    let own: HistoryPage = page(&format!("?nextToken={token}")).await.is(200).json();
+    assert_eq!((own.entries.len(), own.next_token), (1, None));
 }
 
 /// A body that arrives slowly does not keep the permission for a name that another owner gets meanwhile.
@@ -259,6 +276,11 @@ pub(crate) async fn pages_name_no_foreign_target() {
     let second: TargetPage = page(&format!("nextToken={}", next_token.unwrap())).await.is(200).json();
     assert_eq!((second.targets[0].name.as_str(), second.targets.len(), second.next_token), ("t1049", 1, None));
     page("nextToken=sandbox/t0999").await.is_problem(400, "invalid-query");
+    // Pages of runs end as rarely.
+    let runs = async |query: &str| harness.with_token(&bob, &format!("GET /v1/runs?{query}"), None).await;
+    let first: RunPage = runs("").await.is(200).json();
+    let second: RunPage = runs(&format!("nextToken={}", first.next_token.unwrap())).await.is(200).json();
+    assert_eq!((second.runs.len(), second.next_token), (0, None));
 }
 
 /// Returns the names of all active targets that a query selects, from all pages.

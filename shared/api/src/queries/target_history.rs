@@ -12,7 +12,9 @@ use ebb_protocol::history::{
 use ebb_protocol::id::{RunId, TargetKey, digest};
 use ebb_protocol::lifecycle::{self, FieldError};
 use ebb_protocol::time::rfc3339;
-use ebb_store::{HistoryItem, NamedDocument, NamedKind, PhaseNotice, RunFacts, RunHead, TargetHead, TargetList};
+use ebb_store::{
+    HistoryItem, HistoryItems, NamedDocument, NamedKind, PhaseNotice, RunFacts, RunHead, TargetHead, TargetList,
+};
 use futures::{StreamExt as _, TryStreamExt as _};
 use serde::Deserialize;
 
@@ -22,6 +24,9 @@ use crate::queries::{targets, waits};
 const ENTRIES: usize = 20;
 /// Targets per page of runs. Each has a few runs.
 const TARGETS: usize = 25;
+/// Entries or targets that are read for a page before it ends, if the caller may read few of them. A page that ended
+/// earlier would count those of others.
+const MAX_READ: usize = 1_000;
 /// Runs that are read at the same time.
 const READS: usize = 16;
 
@@ -42,13 +47,40 @@ pub(crate) async fn list(
     after: Option<&str>,
     only: Option<&str>,
 ) -> FlowResult<HistoryPage> {
-    let found = store.list_history(key, after, ENTRIES).await?;
-    let mut own = found.entries;
-    own.retain(|entry| only.is_none_or(|uid| entry.uid == uid));
-    let shown = futures::stream::iter(own).map(|entry| shown(store, entry)).buffered(READS);
+    let HistoryItems { entries, next } = match only {
+        Some(uid) => own_entries(store, key, after, uid).await?,
+        None => store.list_history(key, after, ENTRIES).await?,
+    };
+    let shown = futures::stream::iter(entries).map(|entry| shown(store, entry)).buffered(READS);
     let entries: Vec<Option<HistoryDetail>> = shown.try_collect().await?;
     let entries = entries.into_iter().flatten().map(|detail| detail.entry).collect();
-    Ok(HistoryPage { entries, next_token: found.next, notifications: Vec::new() })
+    Ok(HistoryPage { entries, next_token: next, notifications: Vec::new() })
+}
+
+/// Returns the entries of an instance after the entry `after`. They end at an entry of the instance, or after 1,000 entries.
+async fn own_entries(
+    store: &dyn HttpStore,
+    key: TargetKey<'_>,
+    after: Option<&str>,
+    uid: &str,
+) -> FlowResult<HistoryItems> {
+    let mut own = HistoryItems { entries: Vec::new(), next: after.map(str::to_owned) };
+    let mut read = 0;
+    loop {
+        let found = store.list_history(key, own.next.as_deref(), ENTRIES).await?;
+        read += found.entries.len();
+        own.entries.extend(found.entries.into_iter().filter(|entry| entry.uid == uid));
+        own.next = found.next;
+        // One more shows whether another page follows.
+        if own.entries.len() > ENTRIES {
+            own.entries.truncate(ENTRIES);
+            own.next = own.entries.last().map(HistoryItem::id);
+            return Ok(own);
+        }
+        if own.next.is_none() || read >= MAX_READ {
+            return Ok(own);
+        }
+    }
 }
 
 /// A notification that was given up, as it is stored.
@@ -218,23 +250,18 @@ pub(crate) async fn runs(
         (Some(kind), Some(after)) if after.kind < kind => None,
         (_, after) => after,
     };
-    let (found, next) = match (kind, filter.name.as_deref()) {
+    let list = if filter.gone { TargetList::Gone } else { TargetList::Active };
+    let (own, next): (Vec<TargetHead>, _) = match (kind, filter.name.as_deref()) {
         (Some(kind), Some(name)) => {
             let target = store.read_target(TargetKey::new(kind, name)).await?;
-            (target.into_iter().collect(), None)
+            (target.into_iter().filter(|target| filter.covers(target)).collect(), None)
         }
         (None, Some(_)) => {
             let problem = "needs the parameter `kind`".to_owned();
             return Err(RequestError::Rejected(FieldError { field: "name", problem }));
         }
-        (kind, None) => {
-            let list = if filter.gone { TargetList::Gone } else { TargetList::Active };
-            let page = store.list_page(list, kind, after, TARGETS).await?;
-            (page.targets, page.next)
-        }
+        (_, None) => own_targets(store, list, filter, after).await?,
     };
-    let found: Vec<TargetHead> = found;
-    let own: Vec<TargetHead> = found.into_iter().filter(|target| filter.covers(target)).collect();
     let ids = own.iter().flat_map(targets::runs_of).collect::<Vec<RunId>>();
     let read = futures::stream::iter(ids).map(|id| async move {
         let heads = store.read_run(&id).await?;
@@ -248,4 +275,30 @@ pub(crate) async fn runs(
         Some(ListedRun { kind, name, uid, started: rfc3339(started), by, run })
     });
     Ok(RunPage { runs: listed.collect(), next_token: next.map(|(kind, name)| format!("{kind}/{name}")) })
+}
+
+/// Returns at most 25 targets that a filter covers, from at most about 1,000 targets after `after`, and the kind and name
+/// after which the next page begins.
+async fn own_targets(
+    store: &dyn HttpStore,
+    list: TargetList,
+    filter: &RunFilter,
+    after: Option<TargetKey<'_>>,
+) -> FlowResult<(Vec<TargetHead>, Option<(String, String)>)> {
+    let mut next = after.map(|after| (after.kind.to_owned(), after.name.to_owned()));
+    let (mut own, mut read): (Vec<TargetHead>, usize) = (Vec::new(), 0);
+    loop {
+        let begin = next.as_ref().map(|(kind, name)| TargetKey::new(kind, name));
+        let page = store.list_page(list, filter.kind.as_deref(), begin, TARGETS).await?;
+        read += page.targets.len() + page.damaged.len();
+        own.extend(page.targets.into_iter().filter(|target| filter.covers(target)));
+        next = page.next;
+        if own.len() > TARGETS {
+            own.truncate(TARGETS);
+            next = own.last().map(|target| (target.kind.clone(), target.name.clone()));
+        }
+        if next.is_none() || own.len() == TARGETS || read >= MAX_READ {
+            return Ok((own, next));
+        }
+    }
 }
