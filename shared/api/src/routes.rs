@@ -27,7 +27,7 @@ use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request};
 use axum::http::header::CACHE_CONTROL;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use serde::de::DeserializeOwned;
 
 use super::{HttpProblem, HttpResult, bodies};
@@ -71,7 +71,13 @@ impl<S: Send + Sync> FromRequestParts<S> for NoQuery {
     type Rejection = HttpProblem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> HttpResult<Self> {
-        match parts.uri.query().filter(|query| !query.is_empty()) {
+        Self::check(&parts.uri)
+    }
+}
+
+impl NoQuery {
+    fn check(uri: &Uri) -> HttpResult<Self> {
+        match uri.query().filter(|query| !query.is_empty()) {
             None => Ok(Self),
             Some(_) => {
                 let detail = "this path has no query parameters: remove those of the request";
@@ -81,13 +87,15 @@ impl<S: Send + Sync> FromRequestParts<S> for NoQuery {
     }
 }
 
-/// A JSON body of at most [`API_BODY`](ebb_protocol::limits::API_BODY) bytes. The content type is not checked.
+/// A JSON body of at most [`API_BODY`](ebb_protocol::limits::API_BODY) bytes. The content type is not checked. The route has
+/// no query parameters: a `dryRun` there would have no effect.
 pub(crate) struct JsonBody<T>(pub(crate) T);
 
 impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
     type Rejection = HttpProblem;
 
     async fn from_request(request: Request, _: &S) -> HttpResult<Self> {
+        NoQuery::check(request.uri())?;
         read_json_within(request.into_body(), ebb_protocol::limits::API_BODY).await.map(Self)
     }
 }

@@ -225,6 +225,15 @@ pub(crate) async fn unknown_routes_and_methods() {
         ("DELETE /v1/plugins/nothing/versions/1.0.0", 404, "not-found"),
         ("POST /v1/targets/sandbox/none/retry", 404, "not-found"),
         ("POST /v1/targets/sandbox/a/retry", 409, "nothing-failed"),
+        // The parameter of another route does not make a request a dry run.
+        ("POST /v1/targets/sandbox/a/retry?dryRun=true", 400, "invalid-query"),
+        ("POST /v1/targets/sandbox/a/force-delete?dryRun=true", 400, "invalid-query"),
+        ("POST /v1/plugins?dryRun=true", 400, "invalid-query"),
+        ("DELETE /v1/plugins/simple/versions/1.0.0?dryRun=true", 400, "invalid-query"),
+        ("DELETE /v1/tokens/none?dryRun=true", 400, "invalid-query"),
+        ("DELETE /v1/sources/none?dryRun=true", 400, "invalid-query"),
+        ("PUT /v1/sources/none?dryRun=true", 400, "invalid-query"),
+        ("POST /v1/clusters/none/rotate?dryRun=true", 400, "invalid-query"),
     ] {
         let (method, path) = line.split_once(' ').unwrap();
         harness.request(method.parse().unwrap(), path, None).await.is_problem(status, code);

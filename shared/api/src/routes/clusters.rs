@@ -69,6 +69,7 @@ pub(crate) async fn put(
 pub(crate) async fn rotate(
     Path(name): Path<String>,
     server: Permitted<Operate>,
+    _: NoQuery,
 ) -> HttpResult<(HeaderMap, Json<ClusterBootstrap>)> {
     let stored = server.poll_endpoint.clusters().rotate(&name, server.env.now(), random(&server)).await?;
     server.caller.log_change("rotate cluster", &name);

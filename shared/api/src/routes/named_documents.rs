@@ -60,7 +60,11 @@ macro_rules! document_routes {
             #[utoipa::path(delete, path = $one, operation_id = $delete_id, tag = stringify!($module), responses(
                 (status = 204, description = concat!("The ", $noun, " is deleted.")),
             ))]
-            pub(crate) async fn delete(Path(name): Path<String>, server: Permitted<$write>) -> HttpResult<StatusCode> {
+            pub(crate) async fn delete(
+                Path(name): Path<String>,
+                server: Permitted<$write>,
+                _: NoQuery,
+            ) -> HttpResult<StatusCode> {
                 if !named_documents::delete::<$document>(&server.env, server.store.as_ref(), &name).await? {
                     return Err(unknown(&name));
                 }

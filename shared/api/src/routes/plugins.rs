@@ -123,6 +123,7 @@ pub(crate) async fn delete(
     State(server): State<ServerState>,
     headers: HeaderMap,
     Path((name, version)): Path<(String, String)>,
+    _: NoQuery,
 ) -> HttpResult<StatusCode> {
     let caller = server.authorize(&headers, ApiPermission::WritePlugin(&name)).await?;
     let now = server.env.now();

@@ -15,7 +15,7 @@ use utoipa::IntoParams;
 
 use super::auth::{ApiCaller, ApiPermission};
 use super::permitted::{Operate, Permitted, ReadTargets, WriteTargets};
-use super::{JsonBody, Path, Query};
+use super::{JsonBody, NoQuery, Path, Query};
 use crate::queries::{sources, targets, why};
 use crate::{HttpProblem, HttpResult, ServerState};
 use ebb_flow::advance::retry;
@@ -113,6 +113,7 @@ pub(crate) async fn why(
 pub(crate) async fn retry(
     Path((kind, name)): Path<(String, String)>,
     server: Permitted<WriteTargets>,
+    _: NoQuery,
     body: Body,
 ) -> HttpResult<(StatusCode, Json<RetryResponse>)> {
     let key = TargetKey::new(&kind, &name);

@@ -48,7 +48,7 @@ impl From<TokenRejection> for HttpProblem {
 #[utoipa::path(delete, path = "/v1/tokens/{name}", operation_id = "revokeToken", tag = "tokens", responses(
     (status = 204, description = "The token is revoked."),
 ))]
-pub(crate) async fn revoke(Path(name): Path<String>, server: Permitted<Operate>) -> HttpResult<StatusCode> {
+pub(crate) async fn revoke(Path(name): Path<String>, server: Permitted<Operate>, _: NoQuery) -> HttpResult<StatusCode> {
     match server.store.revoke_token(&name, server.env.now()).await? {
         true => {
             server.caller.log_change("revoke token", &name);
