@@ -23,6 +23,8 @@ pub(super) mod target_requests;
 pub(super) mod targets;
 pub(super) mod tokens;
 
+use std::fmt;
+
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request};
 use axum::http::header::CACHE_CONTROL;
@@ -121,7 +123,13 @@ async fn read_json_within<T: DeserializeOwned>(body: Body, limit: usize) -> Http
 }
 
 fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> HttpResult<T> {
-    serde_json::from_slice(bytes).map_err(|error| {
-        HttpProblem::new(StatusCode::BAD_REQUEST, "invalid-json", format!("the body is not the expected JSON: {error}"))
-    })
+    let invalid = |reason: &dyn fmt::Display| {
+        let detail = format!("the body is not the expected JSON: {reason}");
+        HttpProblem::new(StatusCode::BAD_REQUEST, "invalid-json", detail)
+    };
+    // Serde reads the items of a list as the members of an object, by their position.
+    if bytes.trim_ascii_start().starts_with(b"[") {
+        return Err(invalid(&"it is a list; send an object"));
+    }
+    serde_json::from_slice(bytes).map_err(|error| invalid(&error))
 }

@@ -243,7 +243,13 @@ pub(crate) async fn unknown_routes_and_methods() {
 pub(crate) async fn invalid_bodies() {
     let harness = Harness::new().await;
     for path in ["/v1/plugins", "/v1/plans"] {
-        for body in [json!([]), json!({}), json!({"document": 1}), json!({"document": "", "force": true})] {
+        for body in [
+            json!([]),
+            json!(["kind: Plugin"]),
+            json!({}),
+            json!({"document": 1}),
+            json!({"document": "", "force": true}),
+        ] {
             harness.post(path, body).await.is_problem(400, "invalid-json");
         }
         for document in ["", "x: [", "kind: Plugin", "- 1", "\u{0}"] {
