@@ -54,7 +54,10 @@ impl IntoResponse for HttpProblem {
 
 impl From<QueryRejection> for HttpProblem {
     fn from(rejection: QueryRejection) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, "invalid-query", rejection.body_text())
+        let text = rejection.body_text();
+        let reason = text.strip_prefix("Failed to deserialize query string: ").unwrap_or(&text);
+        let detail = format!("a query parameter is missing or wrong: {reason}");
+        Self::new(StatusCode::BAD_REQUEST, "invalid-query", detail)
     }
 }
 

@@ -238,6 +238,8 @@ pub(crate) async fn unknown_routes_and_methods() {
         let (method, path) = line.split_once(' ').unwrap();
         harness.request(method.parse().unwrap(), path, None).await.is_problem(status, code);
     }
+    let problem = harness.get("/v1/runs?limit=1").await.is_problem(400, "invalid-query");
+    assert!(problem.detail.starts_with("a query parameter is missing or wrong: limit: unknown field"), "{problem:?}");
 }
 
 pub(crate) async fn invalid_bodies() {

@@ -891,7 +891,7 @@ pub(crate) async fn every_page_is_shown() {
     for (path, status, shown) in [
         ("/console/none", 404, "no page has this address"),
         ("/console/sign-out", 405, "/console/sign-out does not accept GET"),
-        (wrong_log.as_str(), 400, "A parameter of the address is missing or wrong: "),
+        (wrong_log.as_str(), 400, "a query parameter is missing or wrong: "),
         (log.as_str(), 400, "missing field `unit`"),
     ] {
         let page = browser.get(path).await;

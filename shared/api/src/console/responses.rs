@@ -97,13 +97,8 @@ fn failure_with(
     let HttpProblem(problem) = &problem;
     let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let title = status.canonical_reason().unwrap_or("Failure");
-    // The text of the extractor of queries.
-    let detail = match problem.detail.strip_prefix("Failed to deserialize query string: ") {
-        Some(reason) => format!("A parameter of the address is missing or wrong: {reason}."),
-        None => problem.detail.clone(),
-    };
     let next_step = (problem.code == "forbidden").then_some(NEEDS_SCOPE);
-    let view = FailureView { title, detail: &detail, next_step, ..view };
+    let view = FailureView { title, detail: &problem.detail, next_step, ..view };
     (status, Html(ebb_console::failure(viewer, section, view))).into_response()
 }
 
