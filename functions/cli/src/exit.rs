@@ -210,6 +210,12 @@ impl CliError {
         }
     }
 
+    /// Returns the message with its hints in one line.
+    pub(crate) fn message_with_steps(&self) -> String {
+        let steps = self.report().into_iter().flat_map(|report| report.next_steps.iter().cloned());
+        std::iter::once(self.message()).chain(steps).collect::<Vec<_>>().join("; ")
+    }
+
     /// Returns the data of `-o json|yaml`, or `None` for an error of the output itself.
     pub(crate) fn data(&self) -> Option<serde_json::Value> {
         let report = match self {

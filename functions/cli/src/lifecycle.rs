@@ -34,6 +34,16 @@ pub(crate) fn is_alive(seen: &TargetDetail) -> bool {
     !matches!(seen.info.phase, TargetState::Stopping | TargetState::Stuck | TargetState::Gone)
 }
 
+/// Deletes an instance that waits for the name of a target in its teardown, before a force delete: it would begin as soon as
+/// the present instance is gone. Returns true if there is one.
+pub(crate) async fn withdraw_waiting(client: &ApiClient, target: &TargetRef, seen: &TargetDetail) -> Result<bool> {
+    let is_waiting = seen.waiting_uid.is_some() && !is_alive(seen);
+    if is_waiting {
+        client.delete_target(target).await?;
+    }
+    Ok(is_waiting)
+}
+
 /// Waits until an instance reaches its goal. Prints a diagnosis if it does not.
 pub(crate) async fn wait(
     client: &ApiClient,

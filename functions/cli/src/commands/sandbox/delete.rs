@@ -13,7 +13,7 @@ use crate::commands::unit::override_text;
 use crate::documents::{SetArgs, TargetDocument};
 use crate::dry_run::DryRunArgs;
 use crate::exit::{CliError, Exit, Result};
-use crate::lifecycle::{is_alive, named, wait};
+use crate::lifecycle::{self, is_alive, named, wait};
 use crate::output::{self, OutputArgs};
 use crate::progress::follow::{FollowGoal, WatchedInstance};
 use crate::selector::{CommandTargets, SelectorArgs};
@@ -144,9 +144,7 @@ impl SandboxDeleteArgs {
     async fn force_delete(&self, client: &ApiClient, target: &TargetRef, seen: TargetDetail) -> Result<Exit> {
         let by = self.by.clone().or_else(|| std::env::var("USER").ok());
         let body = ForceDeleteTarget { reason: self.reason.clone().unwrap_or_default(), by };
-        if seen.waiting_uid.is_some() && !is_alive(&seen) {
-            // It would begin as soon as the present instance is gone.
-            client.delete_target(target).await?;
+        if lifecycle::withdraw_waiting(client, target, &seen).await? {
             withdrawn(target, &seen);
         }
         let response: Result<OverrideResponse> = client.act(target, "force-delete", &body).await;

@@ -2,15 +2,20 @@
 
 use std::time::{Duration, Instant};
 
-use ebb_protocol::api::{RetryResponse, RetryTarget, RunDetail, TargetDetail, TargetState, UnitDetail, UnitState};
+use ebb_protocol::api::{
+    ForceCompleteUnit, ForceDeleteTarget, OverrideResponse, RetryResponse, RetryTarget, RunDetail, TargetDetail,
+    TargetState, UnitDetail, UnitState,
+};
 use ebb_protocol::limits;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 
-use super::state::{ChangeVerb, LogUnit, ShownLog, TargetChange, TopAnswer, TopEvent, TopPoll};
+use super::state::{ChangeVerb, LogUnit, ShownLog, ShownWhy, TargetChange, TopAnswer, TopEvent, TopPoll};
 use crate::client::ApiClient;
+use crate::commands::unit::override_text;
 use crate::commands::{logs, retry};
 use crate::exit::{CliError, Result};
+use crate::lifecycle;
 use crate::target::TargetRef;
 use crate::why;
 
@@ -49,27 +54,51 @@ pub(super) async fn ask(client: &ApiClient, poll: &TopPoll) -> Result<TopAnswer>
         TopPoll::Tree(target) => TopAnswer::Tree(Box::new(client.existing(target).await?)),
         TopPoll::Why(target) => {
             let why = client.why(target).await?;
-            TopAnswer::Why(why.phase, limits::printable(&why::text(&why)))
+            let text = limits::printable(&why::text(&why));
+            let failed = why.failed.into_iter().map(|failed| failed.unit).collect();
+            TopAnswer::Why(ShownWhy { phase: why.phase, failed, text })
         }
         TopPoll::Log(target, unit) => TopAnswer::Log(log(client, target, unit.as_ref()).await?),
     })
 }
 
 /// Sends a change. Returns its result as an event.
-pub(super) async fn change(client: ApiClient, TargetChange { verb, target }: TargetChange) -> TopEvent {
-    let (target, phase) = (TargetRef::from(&target), target.phase);
-    let done = match verb {
-        ChangeVerb::Retry => {
-            let body = RetryTarget { plugin: None, dry_run: false };
-            let done: Result<RetryResponse> = client.act(&target, "retry", &body).await;
-            done.map(|done| retry::text(&done, false))
+pub(super) async fn change(client: ApiClient, change: TargetChange) -> TopEvent {
+    let target = TargetRef::from(&change.target);
+    let done = changed(&client, &target, change).await;
+    TopEvent::Changed(done.map_err(|error| format!("{target}: {}", error.message_with_steps())))
+}
+
+async fn changed(client: &ApiClient, target: &TargetRef, change: TargetChange) -> Result<String> {
+    let TargetChange { verb, target: info, unit, text } = change;
+    // As of the commands.
+    let by = std::env::var("USER").ok();
+    match verb {
+        ChangeVerb::Retry | ChangeVerb::RetryWith => {
+            let plugin = (verb == ChangeVerb::RetryWith).then(|| text.trim().to_owned());
+            let done: RetryResponse = client.act(target, "retry", &RetryTarget { plugin, dry_run: false }).await?;
+            Ok(retry::text(&done, false))
         }
-        ChangeVerb::Delete => client.delete_target(&target).await.map(|_| match phase {
-            TargetState::Stuck => format!("{target} stays stuck until its teardown is retried"),
-            _ => format!("{target} is being deleted"),
-        }),
-    };
-    TopEvent::Changed(done.map_err(|error| format!("{target}: {}", error.message())))
+        ChangeVerb::Delete => {
+            client.delete_target(target).await?;
+            Ok(match info.phase {
+                TargetState::Stuck => format!("{target} stays stuck until its teardown is retried"),
+                _ => format!("{target} is being deleted"),
+            })
+        }
+        ChangeVerb::ForceComplete => {
+            let body = ForceCompleteUnit { unit, reason: text, by };
+            let done: OverrideResponse = client.act(target, "force-complete", &body).await?;
+            Ok(override_text(&done))
+        }
+        ChangeVerb::ForceDelete => {
+            let seen = client.existing(target).await?;
+            lifecycle::withdraw_waiting(client, target, &seen).await?;
+            let body = ForceDeleteTarget { reason: text, by };
+            let done: OverrideResponse = client.act(target, "force-delete", &body).await?;
+            Ok(override_text(&done))
+        }
+    }
 }
 
 /// Returns the log of a unit, or of another one if the target does not have it.

@@ -1,7 +1,8 @@
 //! The state of `ebb top`, and its change by an event. It has no clock, no terminal and no client.
 
 use console::measure_text_width;
-use ebb_protocol::api::{TargetDetail, TargetInfo, TargetState, TargetWait};
+use ebb_protocol::api::{TargetDetail, TargetInfo, TargetState, TargetWait, UnitState};
+use ebb_protocol::limits;
 use jiff::Timestamp;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
@@ -16,8 +17,12 @@ use crate::target::TargetRef;
 const MESSAGE_LINES: usize = 4;
 /// Maximum characters of a filter.
 const FILTER_LENGTH: usize = 100;
+/// Maximum characters of a reason, as in the API. A version is shorter.
+const TEXT_LENGTH: usize = 500;
 /// Maximum plugins that a question names.
 const PLUGINS_NAMED: usize = 3;
+
+const UNCHANGED: &str = "Nothing was changed";
 
 /// Phases in the order of the title and of the list.
 const PHASES: [TargetState; 7] = [
@@ -63,14 +68,23 @@ pub(super) struct ShownLog {
     pub(super) text: String,
 }
 
+/// The diagnosis of a target.
+#[derive(Debug)]
+pub(super) struct ShownWhy {
+    /// The phase of the target.
+    pub(super) phase: TargetState,
+    /// The keys of the failed units of the present run.
+    pub(super) failed: Vec<String>,
+    pub(super) text: String,
+}
+
 /// The response to a [`TopPoll`].
 #[derive(Debug)]
 pub(super) enum TopAnswer {
     /// The targets and the warnings of the server.
     List(Vec<TargetInfo>, Vec<String>),
     Tree(Box<TargetDetail>),
-    /// The phase, and the diagnosis as text.
-    Why(TargetState, String),
+    Why(ShownWhy),
     Log(ShownLog),
 }
 
@@ -88,7 +102,22 @@ pub(super) enum TopEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ChangeVerb {
     Retry,
+    /// A retry with the undos of a published version.
+    RetryWith,
     Delete,
+    ForceComplete,
+    ForceDelete,
+}
+
+impl ChangeVerb {
+    /// Returns the name of the text that the change needs.
+    fn asks_for(self) -> Option<&'static str> {
+        match self {
+            Self::RetryWith => Some("version of the plugin, as NAME@VERSION"),
+            Self::ForceComplete | Self::ForceDelete => Some("reason"),
+            Self::Retry | Self::Delete => None,
+        }
+    }
 }
 
 /// A change of a target that a user has asked for.
@@ -96,12 +125,18 @@ pub(super) enum ChangeVerb {
 pub(super) struct TargetChange {
     pub(super) verb: ChangeVerb,
     pub(super) target: TargetInfo,
+    /// The key of the unit that is marked as complete. Empty for other changes.
+    pub(super) unit: String,
+    /// The version or the reason. Empty for a change that needs none.
+    pub(super) text: String,
 }
 
 /// The next keys belong to an input instead of the page.
 #[derive(Clone, Debug)]
 pub(super) enum TopInput {
     Filter(String),
+    /// The user types the text of a change.
+    Describe(Box<TargetChange>),
     Confirm(Box<TargetChange>),
 }
 
@@ -121,6 +156,8 @@ pub(super) struct OpenTarget {
     pub(super) content: Option<TopAnswer>,
     /// The unit that the user has chosen for the log.
     log_unit: Option<LogUnit>,
+    /// The key of the failed unit that the user has chosen.
+    failed_unit: Option<String>,
     /// The first shown line. `None` is the first line of a tree or text, and follows the end of a log.
     scroll: Option<usize>,
 }
@@ -156,7 +193,7 @@ pub(super) struct TopState {
 
 impl OpenTarget {
     fn new(target: TargetInfo, view: TargetView) -> Self {
-        Self { target, view, content: None, log_unit: None, scroll: None }
+        Self { target, view, content: None, log_unit: None, failed_unit: None, scroll: None }
     }
 
     /// Returns all lines of the page for a size.
@@ -171,7 +208,7 @@ impl OpenTarget {
                 lines.splice(1..1, others);
                 lines.into_iter().flat_map(|line| wrapped_branch(line, size.width)).collect()
             }
-            Some(TopAnswer::Why(_, why)) => text(why),
+            Some(TopAnswer::Why(why)) => text(&why.text),
             Some(TopAnswer::Log(log)) => text(&log.text),
             Some(TopAnswer::List(..)) | None => Vec::new(),
         }
@@ -192,13 +229,34 @@ impl OpenTarget {
         self.scroll = (self.view != TargetView::Log || first < last).then_some(first);
     }
 
-    /// Chooses the unit before or after the shown one.
+    /// Chooses the unit before or after the shown one: of those with a log, or of those that have failed.
     fn choose_unit(&mut self, step: isize) {
-        if let Some(TopAnswer::Log(log)) = &self.content
-            && let Some(unit) = log.shown.checked_add_signed(step).and_then(|at| log.units.get(at))
-        {
-            (self.log_unit, self.scroll) = (Some(unit.clone()), None);
+        if let Some(TopAnswer::Log(log)) = &self.content {
+            if let Some(unit) = log.shown.checked_add_signed(step).and_then(|at| log.units.get(at)) {
+                (self.log_unit, self.scroll) = (Some(unit.clone()), None);
+            }
+        } else {
+            let (at, units) = self.units().unwrap_or_default();
+            let unit = at.checked_add_signed(step).and_then(|at| units.get(at)).map(|unit| (*unit).to_owned());
+            if unit.is_some() {
+                self.failed_unit = unit;
+            }
         }
+    }
+
+    /// Returns the keys of the units that can be chosen, which are not empty, and the position of the chosen one.
+    fn units(&self) -> Option<(usize, Vec<&str>)> {
+        let units: Vec<&str> = match &self.content {
+            Some(TopAnswer::Tree(detail)) => {
+                let units = detail.runs.last().into_iter().flat_map(|run| &run.units);
+                units.filter(|unit| unit.state == UnitState::Failed).map(|unit| unit.key.as_str()).collect()
+            }
+            Some(TopAnswer::Why(why)) => why.failed.iter().map(String::as_str).collect(),
+            Some(TopAnswer::Log(log)) => log.units.get(log.shown).map(|unit| unit.unit.as_str()).into_iter().collect(),
+            Some(TopAnswer::List(..)) | None => Vec::new(),
+        };
+        let chosen = units.iter().position(|unit| Some(*unit) == self.failed_unit.as_deref()).unwrap_or(0);
+        (!units.is_empty()).then_some((chosen, units))
     }
 }
 
@@ -268,7 +326,9 @@ impl TopState {
             (content, Some(open)) => {
                 match &content {
                     TopAnswer::Tree(detail) => open.target = detail.info.clone(),
-                    TopAnswer::Why(phase, _) | TopAnswer::Log(ShownLog { phase, .. }) => open.target.phase = *phase,
+                    TopAnswer::Why(ShownWhy { phase, .. }) | TopAnswer::Log(ShownLog { phase, .. }) => {
+                        open.target.phase = *phase;
+                    }
                     TopAnswer::List(..) => {}
                 }
                 open.content = Some(content);
@@ -290,8 +350,9 @@ impl TopState {
         let is_yes = key.code == KeyCode::Char('y') && self.is_question_whole();
         match self.input.take() {
             Some(TopInput::Filter(text)) => self.type_filter(text, key.code),
+            Some(TopInput::Describe(change)) => self.describe(change, key.code),
             Some(TopInput::Confirm(change)) if is_yes => self.confirmed = Some(*change),
-            Some(TopInput::Confirm(_)) => self.note = Some(Ok("Nothing was changed".to_owned())),
+            Some(TopInput::Confirm(_)) => self.note = Some(Ok(UNCHANGED.to_owned())),
             None => self.command(key.code),
         }
     }
@@ -304,11 +365,23 @@ impl TopState {
                 return;
             }
             KeyCode::Esc => return,
-            KeyCode::Backspace => drop(text.pop()),
-            KeyCode::Char(character) if text.chars().count() < FILTER_LENGTH => text.push(character),
-            _ => {}
+            key => type_key(&mut text, key, FILTER_LENGTH),
         }
         self.input = Some(TopInput::Filter(text));
+    }
+
+    fn describe(&mut self, mut change: Box<TargetChange>, key: KeyCode) {
+        self.input = match key {
+            KeyCode::Esc => {
+                self.note = Some(Ok(UNCHANGED.to_owned()));
+                None
+            }
+            KeyCode::Enter if !change.text.trim().is_empty() => Some(TopInput::Confirm(change)),
+            key => {
+                type_key(&mut change.text, key, TEXT_LENGTH);
+                Some(TopInput::Describe(change))
+            }
+        };
     }
 
     fn command(&mut self, key: KeyCode) {
@@ -332,6 +405,9 @@ impl TopState {
             }
             KeyCode::Char('r') => self.ask_for(ChangeVerb::Retry),
             KeyCode::Char('d') => self.ask_for(ChangeVerb::Delete),
+            KeyCode::Char('p') => self.ask_for(ChangeVerb::RetryWith),
+            KeyCode::Char('c') if self.open.is_some() => self.ask_for(ChangeVerb::ForceComplete),
+            KeyCode::Char('f') => self.ask_for(ChangeVerb::ForceDelete),
             _ => {}
         }
     }
@@ -363,9 +439,34 @@ impl TopState {
     }
 
     fn ask_for(&mut self, verb: ChangeVerb) {
-        if let Some(target) = self.chosen().cloned() {
-            self.input = Some(TopInput::Confirm(Box::new(TargetChange { verb, target })));
+        let Some(target) = self.chosen().cloned() else { return };
+        let unit = self.open.as_ref().filter(|_| verb == ChangeVerb::ForceComplete).map(OpenTarget::units);
+        let name = printable(&TargetRef::from(&target).to_string());
+        let refusal = match (target.phase, verb.asks_for(), &unit) {
+            (TargetState::Gone, ..) => Some(format!("{name} is gone")),
+            (TargetState::Stuck, Some(_), Some(None)) => Some(format!("no failed unit of {name} is shown")),
+            (TargetState::Stuck, ..) | (_, None, _) => None,
+            (phase, Some(_), _) => {
+                Some(format!("{name} ({}): this key is for a target whose teardown is stuck", labels::name(&phase)))
+            }
+        };
+        if let Some(refusal) = refusal {
+            self.note = Some(Err(refusal));
+            return;
         }
+        let unit = unit.flatten().map_or(String::new(), |(chosen, units)| units[chosen].to_owned());
+        // The version is to be typed.
+        let text = match target.plugins.as_slice() {
+            [plugin] if verb == ChangeVerb::RetryWith => {
+                plugin.split_inclusive('@').next().unwrap_or_default().to_owned()
+            }
+            _ => String::new(),
+        };
+        let change = Box::new(TargetChange { verb, target, unit, text });
+        self.input = Some(match verb.asks_for() {
+            Some(_) => TopInput::Describe(change),
+            None => TopInput::Confirm(change),
+        });
     }
 
     /// Returns the open target, or the selected one of the list.
@@ -384,9 +485,13 @@ impl TopState {
             return format!("{}  {}{}", self.server, counted(&self.targets), filter.unwrap_or_default());
         };
         let target = printable(&TargetRef::from(&open.target).to_string());
+        let failed = open.units().filter(|_| open.target.phase == TargetState::Stuck);
+        let failed = failed.map_or(String::new(), |(chosen, units)| {
+            format!("  unit {} ({} of {} failed)", printable(units[chosen]), chosen + 1, units.len())
+        });
         let view = match (open.view, &open.content) {
-            (TargetView::Tree, _) => String::new(),
-            (TargetView::Why, _) => "  why".to_owned(),
+            (TargetView::Tree, _) => failed,
+            (TargetView::Why, _) => format!("  why{failed}"),
             (TargetView::Log, Some(TopAnswer::Log(log))) => log.units.get(log.shown).map_or(String::new(), |unit| {
                 let (number, count) = (log.shown + 1, log.units.len());
                 let unit = printable(&format!("{} {}", unit.hook, unit.unit));
@@ -400,7 +505,7 @@ impl TopState {
     /// Returns the maximum lines of the title and of the keys.
     fn most_lines(&self) -> usize {
         match self.input {
-            Some(TopInput::Confirm(_)) => 1,
+            Some(TopInput::Confirm(_) | TopInput::Describe(_)) => 1,
             _ => (self.size.height / 3).max(1),
         }
     }
@@ -429,7 +534,8 @@ impl TopState {
     /// Returns the lines of the question, or of the result of the last change, the error and the first warning.
     pub(super) fn messages(&self) -> Vec<String> {
         let messages = match &self.input {
-            Some(TopInput::Filter(text)) => vec![format!("filter: {}_", printable(text))],
+            Some(TopInput::Filter(text)) => vec![format!("filter: {}_", typed(text))],
+            Some(TopInput::Describe(change)) => vec![self.prompt(change)],
             Some(TopInput::Confirm(change)) => vec![self.question(change)],
             None => {
                 let note = self.note.as_ref().map(|note| match note {
@@ -446,14 +552,19 @@ impl TopState {
                 [note, error, warning].into_iter().flatten().collect()
             }
         };
-        let lines = messages.iter().flat_map(|message| wrapped(message, self.size.width));
-        lines.take(self.most_messages()).collect()
+        let lines: Vec<String> = messages.iter().flat_map(|message| wrapped(message, self.size.width)).collect();
+        let hidden = match self.input {
+            // The end of a text that is being typed is visible.
+            Some(TopInput::Filter(_) | TopInput::Describe(_)) => lines.len().saturating_sub(self.most_messages()),
+            Some(TopInput::Confirm(_)) | None => 0,
+        };
+        lines.into_iter().skip(hidden).take(self.most_messages()).collect()
     }
 
     /// A question has the screen below the title and above the keys.
     fn most_messages(&self) -> usize {
         match self.input {
-            Some(TopInput::Confirm(_)) => self.size.height.saturating_sub(2),
+            Some(TopInput::Confirm(_) | TopInput::Describe(_)) => self.size.height.saturating_sub(2),
             _ => MESSAGE_LINES,
         }
     }
@@ -464,34 +575,62 @@ impl TopState {
         wrapped(&self.question(change), self.size.width).len() <= self.most_messages()
     }
 
-    /// Returns the question before a change, with its consequences.
-    fn question(&self, TargetChange { verb, target }: &TargetChange) -> String {
+    /// Returns the line in which the text of a change is typed.
+    fn prompt(&self, change: &TargetChange) -> String {
+        let (action, asked) = (self.action(change), change.verb.asks_for().unwrap_or_default());
+        format!("{action}: {asked}: {}_", typed(&change.text))
+    }
+
+    /// Returns what a change does, with the target and the server.
+    fn action(&self, TargetChange { verb, target, unit, .. }: &TargetChange) -> String {
         let (name, phase) = (printable(&TargetRef::from(target).to_string()), labels::name(&target.phase));
-        let (verb, consequence) = match verb {
+        let target = format!("{name} ({phase}) on {}", self.server);
+        match verb {
+            ChangeVerb::Retry | ChangeVerb::RetryWith => format!("Retry {target}"),
+            ChangeVerb::Delete => format!("Delete {target}"),
+            ChangeVerb::ForceComplete => format!("Mark {} as complete in {target}", printable(unit)),
+            ChangeVerb::ForceDelete => format!("Force-delete {target}"),
+        }
+    }
+
+    /// Returns the question before a change, with its consequences.
+    fn question(&self, change: &TargetChange) -> String {
+        let (action, target, text) = (self.action(change), &change.target, printable(change.text.trim()));
+        match change.verb {
             ChangeVerb::Retry => {
-                ("Retry", "Its failed units run again and repeat their scripts and requests.".to_owned())
+                format!("{action}? Its failed units run again and repeat their scripts and requests.")
             }
+            ChangeVerb::RetryWith => format!(
+                "{action} with {text}? The undo scripts and requests of this version replace those of the target, and \
+                 its failed units run again."
+            ),
             ChangeVerb::Delete if target.phase == TargetState::Stuck => {
-                ("Delete", "Its teardown has failed, and a deletion does not run it again: r does.".to_owned())
+                format!("{action}? Its teardown has failed, and a deletion does not run it again: r does.")
             }
             ChangeVerb::Delete => {
-                let plugins: Vec<&str> = target.plugins.iter().map(|plugin| plugin_name(plugin)).collect();
-                let of = match plugins.split_at_checked(PLUGINS_NAMED) {
-                    _ if plugins.is_empty() => String::new(),
-                    Some((named, more @ [_, ..])) => format!(" of {} and {} more", named.join(", "), more.len()),
-                    _ => format!(" of {}", plugins.join(", ")),
-                };
-                let of = printable(&of);
-                ("Delete", format!("Its resources{of} are removed with their data. This cannot be undone."))
+                let of = plugins_named(target);
+                format!("{action}? Its resources{of} are removed with their data. This cannot be undone.")
             }
-        };
-        format!("{verb} {name} ({phase}) on {}? {consequence}", self.server)
+            ChangeVerb::ForceComplete => format!(
+                "{action}, reason: {text}? Its teardown continues without the unit, and what the unit has to remove may \
+                 remain. This cannot be undone."
+            ),
+            ChangeVerb::ForceDelete => {
+                let of = plugins_named(target);
+                format!(
+                    "{action}, reason: {text}? Its teardown is given up, and its resources{of} may remain. An instance \
+                     that waits for its name is deleted, too. This cannot be undone."
+                )
+            }
+        }
     }
 
     /// Returns the lines that name the keys.
     pub(super) fn keys(&self) -> Vec<String> {
+        let is_stuck = self.chosen().is_some_and(|target| target.phase == TargetState::Stuck);
         let keys = match (&self.input, &self.open) {
             (Some(TopInput::Filter(_)), _) => "Enter apply  Esc cancel",
+            (Some(TopInput::Describe(_)), _) => "Enter continue  Esc cancel",
             (Some(TopInput::Confirm(_)), _) if self.is_question_whole() => "y yes  any other key: no",
             (Some(TopInput::Confirm(_)), _) => "any key: no (the screen is too small for the question)",
             (None, None) => "↑↓ select  Enter open  w why  l logs  r retry  d delete  / filter  q quit",
@@ -501,11 +640,44 @@ impl TopState {
                 TargetView::Log => "↑↓ scroll  ←→ unit  Enter tree  w why  r retry  d delete  Esc back  q quit",
             },
         };
+        let keys = match (&self.input, &self.open) {
+            (None, None) if is_stuck => keys.replace("  d delete", "  p repair  d delete  f force-delete"),
+            (None, Some(_)) if is_stuck => {
+                let keys = keys.replace("  ←→ unit", "").replace("scroll", "scroll  ←→ unit");
+                keys.replace("  d delete", "  p repair  c complete  d delete  f force-delete")
+            }
+            _ => keys.to_owned(),
+        };
         // A line ends after a key with its word.
         let keys: Vec<String> = keys.split("  ").map(|key| key.replacen(' ', "\u{a0}", 1)).collect();
         let lines = wrapped(&keys.join("  "), self.size.width).into_iter().take(self.most_lines());
         lines.map(|line| line.replace('\u{a0}', " ")).collect()
     }
+}
+
+/// Changes a text by a key. It has at most `most` characters.
+fn type_key(text: &mut String, key: KeyCode, most: usize) {
+    match key {
+        KeyCode::Backspace => drop(text.pop()),
+        KeyCode::Char(character) if text.chars().count() < most => text.push(character),
+        _ => {}
+    }
+}
+
+/// Returns a text that is being typed as one line, like [`printable`], but with its last spaces.
+fn typed(text: &str) -> String {
+    limits::printable(text).replace('\n', " ")
+}
+
+/// Returns the plugins of a target after the word `of`, or nothing without plugins.
+fn plugins_named(target: &TargetInfo) -> String {
+    let plugins: Vec<&str> = target.plugins.iter().map(|plugin| plugin_name(plugin)).collect();
+    let of = match plugins.split_at_checked(PLUGINS_NAMED) {
+        _ if plugins.is_empty() => String::new(),
+        Some((named, more @ [_, ..])) => format!(" of {} and {} more", named.join(", "), more.len()),
+        _ => format!(" of {}", plugins.join(", ")),
+    };
+    printable(&of)
 }
 
 /// Returns the targets per phase, such as `2 targets: 1 failed, 1 ready`.

@@ -4,7 +4,7 @@ use axum::Router;
 use axum::extract::Request;
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse as _, Response};
-use ebb_protocol::api::{TargetInfo, TargetState};
+use ebb_protocol::api::{RunDetail, RunState, TargetDetail, TargetInfo, TargetState, UnitState};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -13,7 +13,9 @@ use tokio::sync::{mpsc, watch};
 
 use super::draw::draw;
 use super::poll::{change, poll};
-use super::state::{ChangeVerb, LogUnit, ShownLog, TargetChange, TopAnswer, TopEvent, TopPoll, TopState};
+use super::state::{
+    ChangeVerb, LogUnit, ShownLog, ShownWhy, TargetChange, TopAnswer, TopEvent, TopInput, TopPoll, TopState,
+};
 use crate::client::ApiClient;
 use crate::exit::Exit;
 use crate::progress::fixtures;
@@ -45,6 +47,28 @@ fn list() -> TopAnswer {
     let (owner, first_cause) = (Some("token ci".to_owned()), Some("db/make: no space".to_owned()));
     let failed = TargetInfo { owner, first_cause, ..target("pr-1", "failed") };
     TopAnswer::List(vec![failed, target("pr-2", "ready")], Vec::new())
+}
+
+fn why(phase: TargetState, text: &str) -> TopAnswer {
+    TopAnswer::Why(ShownWhy { phase, failed: Vec::new(), text: text.to_owned() })
+}
+
+/// Returns a target whose teardown has two failed units.
+fn stuck() -> TargetDetail {
+    let units = [("db/drop", UnitState::Failed), ("db/keep", UnitState::Succeeded), ("cache/drop", UnitState::Failed)];
+    let run = RunDetail {
+        id: "k3-1-post-stop".to_owned(),
+        hook: "postStop".to_owned(),
+        state: RunState::Failed,
+        started: SINCE.to_owned(),
+        units: units.map(|(key, state)| fixtures::unit(key, state)).to_vec(),
+        next_token: None,
+    };
+    TargetDetail { info: target("pr-1", "stuck"), runs: vec![run], ..fixtures::target("stuck", SINCE) }
+}
+
+fn list_of(target: TargetInfo) -> TopAnswer {
+    TopAnswer::List(vec![target], Vec::new())
 }
 
 /// Answers the present poll.
@@ -183,6 +207,113 @@ fn a_change_is_made_after_a_confirmation_that_names_its_consequence() {
 }
 
 #[test]
+fn the_chosen_unit_of_a_stuck_target_is_marked_as_complete() {
+    let opened = pressed(answered(state(120, 9), list_of(target("pr-1", "stuck"))), "\n");
+    let shown = answered(opened, TopAnswer::Tree(Box::new(stuck())));
+    let text = picture(&shown);
+    assert!(text.starts_with("127.0.0.1:7878  sandbox/pr-1  unit db/drop (1 of 2 failed)\n"), "{text}");
+    let keys = "←→ unit  w why  l logs  r retry  p repair  c complete  d delete  f force-delete  Esc back  q quit";
+    assert!(text.ends_with(keys), "{text}");
+    let chosen = pressed(shown, "→→");
+    assert!(picture(&chosen).contains("  unit cache/drop (2 of 2 failed)\n"), "{}", picture(&chosen));
+    let asked = pressed(chosen, "c");
+    let text = picture(&asked);
+    let prompt = "\nMark cache/drop as complete in sandbox/pr-1 (stuck) on 127.0.0.1:7878: reason: _\nEnter continue  Esc cancel";
+    assert!(text.ends_with(prompt), "{text}");
+    // The API needs a reason.
+    let blank = pressed(asked, " \n");
+    assert!(matches!(blank.input, Some(TopInput::Describe(_))));
+    let question = pressed(blank, "dropped by hanf\u{8}d\n");
+    let text = picture(&question).replace('\n', " ");
+    let begin = "Mark cache/drop as complete in sandbox/pr-1 (stuck) on 127.0.0.1:7878, reason: dropped by hand? ";
+    assert!(text.contains(begin) && text.contains("This cannot be undone. y yes"), "{text}");
+    assert!(question.confirmed.is_none());
+    let sent = pressed(question, "y").confirmed.unwrap();
+    assert_eq!(
+        (sent.verb, sent.unit.as_str(), sent.text.trim()),
+        (ChangeVerb::ForceComplete, "cache/drop", "dropped by hand")
+    );
+}
+
+#[test]
+fn the_unit_of_a_page_is_marked_as_complete() {
+    let listed = || answered(state(120, 9), list_of(target("pr-1", "stuck")));
+    let failed = vec!["db/drop".to_owned(), "cache/drop".to_owned()];
+    let diagnosis = TopAnswer::Why(ShownWhy { phase: TargetState::Stuck, failed, text: "no space\n".to_owned() });
+    let mut of_log = log("made\n", 1);
+    if let TopAnswer::Log(log) = &mut of_log {
+        log.phase = TargetState::Stuck;
+    }
+    for (keys, answer, unit) in [("w", diagnosis, "cache/drop"), ("l", of_log, "db/seed")] {
+        let asked = pressed(pressed(answered(pressed(listed(), keys), answer), "→"), "c");
+        assert!(picture(&asked).contains(&format!("\nMark {unit} as complete in ")), "{}", picture(&asked));
+    }
+    // The list shows no units, and this page none yet.
+    assert!(pressed(listed(), "c").input.is_none());
+    let loading = pressed(listed(), "\nc");
+    assert!(loading.input.is_none() && picture(&loading).contains("error: no failed unit of sandbox/pr-1 is shown"));
+}
+
+#[test]
+fn a_repair_and_a_force_delete_are_confirmed() {
+    let listed = || answered(state(120, 12), list_of(target("pr-1", "stuck")));
+    assert!(picture(&listed()).ends_with("r retry  p repair  d delete  f force-delete  / filter  q quit"));
+    for (keys, begin, consequence, verb, text) in [
+        (
+            "p1.0.1\n",
+            "Retry sandbox/pr-1 (stuck) on 127.0.0.1:7878 with db@1.0.1? ",
+            "its failed units run again.",
+            ChangeVerb::RetryWith,
+            "db@1.0.1",
+        ),
+        (
+            "fgone\n",
+            "Force-delete sandbox/pr-1 (stuck) on 127.0.0.1:7878, reason: gone? ",
+            "its resources of db@1.0.0 may remain.",
+            ChangeVerb::ForceDelete,
+            "gone",
+        ),
+    ] {
+        let question = pressed(listed(), keys);
+        let shown = picture(&question).replace('\n', " ");
+        assert!(shown.contains(begin) && shown.contains(consequence), "{shown}");
+        assert!(pressed(pressed(listed(), keys), "n").confirmed.is_none());
+        let sent = pressed(question, "y").confirmed.unwrap();
+        assert_eq!((sent.verb, sent.text.as_str(), sent.target.name.as_str()), (verb, text, "pr-1"));
+        let cancelled = pressed(pressed(listed(), &keys[..2]), "\u{1b}");
+        assert!(cancelled.input.is_none() && cancelled.ended.is_none());
+        assert!(picture(&cancelled).contains("Nothing was changed"));
+    }
+}
+
+/// A server would reject these changes. Of a target that is gone, no resources would be removed.
+#[test]
+fn changes_that_a_phase_excludes_are_not_asked_for() {
+    for (phase, keys, reason) in [
+        ("failed", "pf", "sandbox/pr-1 (failed): this key is for a target whose teardown is stuck"),
+        ("gone", "rdpf", "sandbox/pr-1 is gone"),
+    ] {
+        for key in keys.chars() {
+            let refused = pressed(answered(state(120, 9), list_of(target("pr-1", phase))), &key.to_string());
+            assert!(refused.input.is_none(), "{phase} {key}");
+            assert!(picture(&refused).contains(&format!("error: {reason}\n")), "{phase} {key}: {}", picture(&refused));
+        }
+    }
+}
+
+#[test]
+fn the_end_of_a_typed_text_is_visible() {
+    let listed = || answered(state(30, 8), list_of(target("pr-1", "stuck")));
+    let typed = pressed(listed(), &format!("f{}end", "x".repeat(490)));
+    let text = picture(&typed).replace('\n', "");
+    assert!(text.ends_with("xend_Enter continue  Esc cancel"), "{text}");
+    let filter = picture(&pressed(state(10, 8), &format!("/{}end", "x".repeat(90)))).replace('\n', "");
+    assert!(filter.contains("xend_"), "{filter}");
+    let most = pressed(listed().update(TopEvent::Resized(120, 30)), &format!("f{}\ny", "x".repeat(600)));
+    assert_eq!(most.confirmed.unwrap().text.len(), 500);
+}
+
+#[test]
 fn the_result_of_a_change_stays_until_the_next_key() {
     let error = Err("sandbox/pr-1: the request needs the scope targets:write".to_owned());
     let refused = answered(answered(state(80, 9), list()).update(TopEvent::Changed(error)), list());
@@ -216,7 +347,7 @@ fn the_answer_to_another_page_is_not_shown() {
     let why = pressed(answered(state(80, 9), list()), "w");
     let late = why.update(TopEvent::Answered(list_poll, Ok(TopAnswer::List(Vec::new(), Vec::new()))));
     assert_eq!(late.targets.len(), 2);
-    let shown = answered(late, TopAnswer::Why(TargetState::Failed, "sandbox/pr-1 has failed: no space\n".to_owned()));
+    let shown = answered(late, why(TargetState::Failed, "sandbox/pr-1 has failed: no space\n"));
     assert!(picture(&shown).starts_with("127.0.0.1:7878  sandbox/pr-1  why\nsandbox/pr-1 has failed: no space\n"));
 }
 
@@ -297,7 +428,7 @@ fn targets_that_need_a_person_are_the_first() {
 /// Without the new phase, the question after a retry would name the old one.
 #[test]
 fn a_question_names_the_present_phase() {
-    for (key, answer) in [("w", TopAnswer::Why(TargetState::Ready, "ready\n".to_owned())), ("l", log("made\n", 0))] {
+    for (key, answer) in [("w", why(TargetState::Ready, "ready\n")), ("l", log("made\n", 0))] {
         let shown = answered(pressed(answered(state(80, 12), list()), key), answer);
         assert!(picture(&pressed(shown, "d")).contains("Delete sandbox/pr-1 (ready) on"), "{key}");
     }
@@ -344,8 +475,8 @@ fn arrows_choose_the_unit_of_a_log() {
 #[test]
 fn long_lines_are_wrapped_at_spaces() {
     let text = format!("a\tb\n{}\n", "12345678 ".repeat(5));
-    let why = answered(pressed(answered(state(30, 9), list()), "w"), TopAnswer::Why(TargetState::Failed, text));
-    let text = picture(&why);
+    let shown = answered(pressed(answered(state(30, 9), list()), "w"), why(TargetState::Failed, &text));
+    let text = picture(&shown);
     assert!(text.contains("\na    b\n12345678 12345678 12345678\n12345678 12345678\n"), "{text}");
 }
 
@@ -382,9 +513,8 @@ fn nothing_is_cut_on_a_narrow_screen() {
 
 #[test]
 fn the_continuation_of_an_indented_line_is_indented() {
-    let why = "next steps\n  2. remove the cause, then: ebb retry pr-1\n    | a line of a log that is long\n";
-    let shown =
-        answered(pressed(answered(state(30, 14), list()), "w"), TopAnswer::Why(TargetState::Failed, why.to_owned()));
+    let steps = "next steps\n  2. remove the cause, then: ebb retry pr-1\n    | a line of a log that is long\n";
+    let shown = answered(pressed(answered(state(30, 14), list()), "w"), why(TargetState::Failed, steps));
     let text = picture(&shown);
     let expected =
         "\nnext steps\n  2. remove the cause, then:\n    ebb retry pr-1\n    | a line of a log that is\n      long\n";
@@ -398,12 +528,19 @@ fn texts_of_others_do_not_control_the_screen() {
         TargetInfo { owner, first_cause, plugins: vec![HOSTILE.to_owned()], ..target(HOSTILE, "failed") }
     };
     let list = || answered(state(200, 12), TopAnswer::List(vec![hostile()], vec![HOSTILE.to_owned()]));
+    let teardown = || {
+        let stuck = TargetInfo { phase: TargetState::Stuck, ..hostile() };
+        answered(state(200, 12), TopAnswer::List(vec![stuck], Vec::new()))
+    };
     let mut tree = fixtures::waiting(HOSTILE);
     tree.info = hostile();
     for (name, shown) in [
         ("list", list()),
         ("filter", pressed(list(), "/\u{202e}\u{9b}")),
         ("question", pressed(list(), "d")),
+        ("version", pressed(teardown(), "p")),
+        ("reason", pressed(teardown(), "f\u{202e}\u{9b}")),
+        ("question with a reason", pressed(teardown(), "f\u{202e}\n")),
         ("tree", answered(pressed(list(), "\n"), TopAnswer::Tree(Box::new(tree)))),
         ("change", list().update(TopEvent::Changed(Err(HOSTILE.to_owned())))),
         ("error", list().update(TopEvent::Answered(TopPoll::List(sandboxes()), Err(HOSTILE.to_owned())))),
@@ -417,14 +554,26 @@ fn texts_of_others_do_not_control_the_screen() {
 
 async fn respond(request: Request) -> Response {
     let json = |value: serde_json::Value| axum::Json(value).into_response();
-    match (request.method(), request.uri().path()) {
+    let (parts, body) = request.into_parts();
+    let body = axum::body::to_bytes(body, usize::MAX).await.unwrap();
+    let body: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
+    let given = |name: &str| body[name].as_str().map(str::to_owned);
+    match (&parts.method, parts.uri.path()) {
         (_, "/v1/targets") => json(json!({"targets": [target("pr-1", "failed")], "damaged": ["no plan"]})),
         (&Method::GET, "/v1/targets/sandbox/pr-1") => json(serde_json::to_value(fixtures::busy()).unwrap()),
         (_, "/v1/targets/sandbox/pr-1/why") => json(json!({
             "target": "sandbox/pr-1", "phase": "failed", "summary": "no \u{1b}[2Jspace", "remaining": [], "nextSteps": [],
+            "failed": [
+                {"unit": "db/make", "attempt": 1, "attemptInSeries": 1, "reason": {"code": "exit", "message": "full"}},
+            ],
         })),
-        (_, "/v1/targets/sandbox/pr-1/retry") => json(json!({"run": "k", "units": ["queue/create"]})),
-        (_, "/v1/runs/k3-1-pre-start/logs") if request.uri().query() == Some("unit=queue%2Fcreate") => {
+        (_, "/v1/targets/sandbox/pr-1/retry") => {
+            json(json!({"run": "k", "units": [given("plugin").unwrap_or_else(|| "queue/create".to_owned())]}))
+        }
+        (_, "/v1/targets/sandbox/pr-1/force-complete") => {
+            json(json!({"run": "k", "units": [given("unit"), given("reason")]}))
+        }
+        (_, "/v1/runs/k3-1-pre-start/logs") if parts.uri.query() == Some("unit=queue%2Fcreate") => {
             ([("ebb-attempt", "3")], "no \u{1b}[2Jspace\n").into_response()
         }
         (_, "/v1/runs/k3-1-pre-start/logs") => ([("ebb-attempt", "1")], "made\n").into_response(),
@@ -440,7 +589,7 @@ async fn pages_are_polled_and_changes_are_sent() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
     let server = tokio::spawn(axum::serve(listener, Router::new().fallback(respond)).into_future());
-    let access = ServerAccess { url, token: None, webhook_secret: None, origin: AddressOrigin::Given };
+    let access = ServerAccess { url, token: Some("t".to_owned()), webhook_secret: None, origin: AddressOrigin::Given };
     let client = ApiClient::new(access).unwrap();
     let named = TargetRef { kind: "sandbox".to_owned(), name: "pr-1".to_owned() };
     let unit =
@@ -451,7 +600,11 @@ async fn pages_are_polled_and_changes_are_sent() {
     for (page, expected) in [
         (TopPoll::List(sandboxes()), "[\"pr-1\"] [\"cannot read a target: no plan\"]"),
         (TopPoll::Tree(named.clone()), "starting"),
-        (TopPoll::Why(named.clone()), "failed sandbox/pr-1 has failed: no \u{fffd}[2Jspace\n"),
+        (
+            TopPoll::Why(named.clone()),
+            "failed [\"db/make\"] sandbox/pr-1 has failed: no \u{fffd}[2Jspace\n\nalso failed\n  db/make, attempt 1: full \
+             (exit)\n",
+        ),
         // Of all units, the failed one is shown.
         (TopPoll::Log(named.clone(), None), "queue/create 3 of 4, attempt 3: no \u{fffd}[2Jspace\n"),
         (TopPoll::Log(named.clone(), Some(unit("db/provision"))), "db/provision 0 of 4, attempt 1: made\n"),
@@ -469,7 +622,9 @@ async fn pages_are_polled_and_changes_are_sent() {
                 format!("{:?} {warnings:?}", targets.iter().map(|target| &target.name).collect::<Vec<_>>())
             }
             Ok(TopAnswer::Tree(detail)) => crate::progress::labels::name(&detail.info.phase),
-            Ok(TopAnswer::Why(phase, text)) => format!("{} {text}", crate::progress::labels::name(&phase)),
+            Ok(TopAnswer::Why(ShownWhy { phase, failed, text })) => {
+                format!("{} {failed:?} {text}", crate::progress::labels::name(&phase))
+            }
             Ok(TopAnswer::Log(ShownLog { units, shown, attempt, text, .. })) => {
                 format!("{} {shown} of {}, attempt {attempt}: {text}", units[shown].unit, units.len())
             }
@@ -481,15 +636,27 @@ async fn pages_are_polled_and_changes_are_sent() {
     drop((wanted, answers));
     polling.await.unwrap();
     let mut changes = Vec::new();
-    for verb in [ChangeVerb::Retry, ChangeVerb::Delete] {
-        let TopEvent::Changed(result) =
-            change(client.clone(), TargetChange { verb, target: target("pr-1", "failed") }).await
-        else {
-            panic!("{verb:?} has no result")
-        };
+    for (verb, unit, text) in [
+        (ChangeVerb::Retry, "", ""),
+        (ChangeVerb::RetryWith, "", " db@1.0.1 "),
+        (ChangeVerb::ForceComplete, "db/drop", "no space"),
+        (ChangeVerb::Delete, "", ""),
+        (ChangeVerb::ForceDelete, "", "no space"),
+    ] {
+        let (unit, text) = (unit.to_owned(), text.to_owned());
+        let asked = TargetChange { verb, target: target("pr-1", "failed"), unit, text };
+        let TopEvent::Changed(result) = change(client.clone(), asked).await else { panic!("{verb:?} has no result") };
         changes.push(result);
     }
-    let refused = "sandbox/pr-1: pr-1 is of token ann".to_owned();
-    assert_eq!(changes, [Ok("Retrying in k: queue/create".to_owned()), Err(refused)]);
+    let refused = "sandbox/pr-1: pr-1 is of token ann; a caller with the scope `operate` can give you a token with that \
+                   scope: ebb token create NAME --scope SCOPE";
+    let expected = [
+        Ok("Retrying in k: queue/create".to_owned()),
+        Ok("Retrying in k: db@1.0.1".to_owned()),
+        Ok("Overrode db/drop, no space; the run k continues".to_owned()),
+        Err(refused.to_owned()),
+        Err(refused.to_owned()),
+    ];
+    assert_eq!(changes, expected);
     server.abort();
 }
