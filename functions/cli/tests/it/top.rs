@@ -131,8 +131,8 @@ async fn the_terminal_is_restored() {
         top.terminal.write_all(key.as_bytes()).unwrap();
         while top.read() {}
         assert_eq!(top.child.wait().unwrap().code(), Some(code), "{key:?}");
-        // The cursor is shown, and the former screen is back.
-        assert!(top.text().ends_with("\u{1b}[?25h\u{1b}[?1049l"), "{:?}", top.text());
+        // Pasted texts are not marked any more, the cursor is shown, and the former screen is back.
+        assert!(top.text().ends_with("\u{1b}[?2004l\u{1b}[?25h\u{1b}[?1049l"), "{:?}", top.text());
     }
     dev.stop().await;
 }
@@ -158,6 +158,21 @@ async fn a_stopped_program_leaves_the_terminal_to_the_shell() {
         assert!(top.read(), "{:?}", top.text());
     }
     assert!(top.text().starts_with("\u{1b}[?1049h"), "{:?}", top.text());
+    top.quit();
+    dev.stop().await;
+}
+
+/// The terminal marks the begin and the end of a pasted text.
+#[tokio::test]
+async fn a_pasted_text_is_typed_and_presses_no_keys() {
+    let workdir = Workdir::new();
+    let dev = workdir.dev().await;
+    let mut top = TopTerminal::start(&workdir);
+    assert!(top.text().contains("\u{1b}[?2004h"), "{:?}", top.text());
+    // As a key, `q` would end the program.
+    top.press("\u{1b}[200~q\u{1b}[201~/", &["filter: _"]);
+    top.press("\u{1b}[200~pr-1\rq\u{1b}[201~", &["filter: pr-1 q_"]);
+    top.press("\r", &["no targets filter: pr-1 q"]);
     top.quit();
     dev.stop().await;
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, raise};
 use ratatui::DefaultTerminal;
 use ratatui::backend::CrosstermBackend;
-use ratatui::crossterm::event::{self, Event};
+use ratatui::crossterm::event::{self, DisableBracketedPaste, EnableBracketedPaste, Event};
 use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::{EnterAlternateScreen, enable_raw_mode};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
@@ -59,7 +59,10 @@ impl TopArgs {
             Ok(terminal) => {
                 // The drop of a terminal and `ratatui::restore` print errors. That panics if the terminal has closed.
                 let mut terminal = ManuallyDrop::new(terminal);
+                // Otherwise the characters of a pasted text are keys, such as `d` and `y`.
+                let _ = execute!(io::stdout(), EnableBracketedPaste);
                 let ended = Box::pin(show(client, selection, first, &mut terminal)).await;
+                let _ = execute!(io::stdout(), DisableBracketedPaste);
                 let _ = terminal.show_cursor();
                 ended
             }
@@ -133,24 +136,26 @@ async fn show(
 
 /// Leaves the terminal to the shell until the shell continues the program.
 fn suspend(terminal: &mut DefaultTerminal) -> io::Result<()> {
+    execute!(io::stdout(), DisableBracketedPaste)?;
     terminal.show_cursor()?;
     ratatui::try_restore()?;
     // In raw mode, the terminal sends no signal for Ctrl-Z.
     raise(Signal::SIGTSTP)?;
     enable_raw_mode()?;
-    execute!(io::stdout(), EnterAlternateScreen)?;
+    execute!(io::stdout(), EnterAlternateScreen, EnableBracketedPaste)?;
     // The screen is empty. `clear` would ask the terminal for its cursor, and the thread of the keys would get the answer.
     *terminal = DefaultTerminal::new(CrosstermBackend::new(io::stdout()))?;
     Ok(())
 }
 
-/// Reads keys and sizes of the terminal in a thread, which ends with the program. The channel is closed when the terminal is.
+/// Reads keys, pasted texts and sizes of the terminal in a thread, which ends with the program. The channel is closed when the terminal is.
 fn read_input() -> UnboundedReceiver<TopEvent> {
     let (sender, input) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
         while let Ok(event) = event::read() {
             let event = match event {
                 Event::Key(key) if key.is_press() => TopEvent::Key(key),
+                Event::Paste(text) => TopEvent::Pasted(text),
                 Event::Resize(width, height) => TopEvent::Resized(width, height),
                 _ => continue,
             };

@@ -91,6 +91,8 @@ pub(super) enum TopAnswer {
 #[derive(Debug)]
 pub(super) enum TopEvent {
     Key(KeyEvent),
+    /// The terminal has pasted a text.
+    Pasted(String),
     /// The terminal has another width and height.
     Resized(u16, u16),
     /// The server has answered a poll, or the text is the error.
@@ -285,6 +287,7 @@ impl TopState {
     pub(super) fn update(mut self, event: TopEvent) -> Self {
         match event {
             TopEvent::Key(key) => self.press(key),
+            TopEvent::Pasted(text) => self.paste(&text),
             TopEvent::Resized(width, height) => {
                 self.size = ScreenSize { width: usize::from(width), height: usize::from(height) };
             }
@@ -354,6 +357,18 @@ impl TopState {
             Some(TopInput::Confirm(change)) if is_yes => self.confirmed = Some(*change),
             Some(TopInput::Confirm(_)) => self.note = Some(Ok(UNCHANGED.to_owned())),
             None => self.command(key.code),
+        }
+    }
+
+    /// Adds a text to the one that is being typed, as one line. A page and a question take keys only.
+    fn paste(&mut self, pasted: &str) {
+        let (text, most) = match &mut self.input {
+            Some(TopInput::Filter(text)) => (text, FILTER_LENGTH),
+            Some(TopInput::Describe(change)) => (&mut change.text, TEXT_LENGTH),
+            Some(TopInput::Confirm(_)) | None => return,
+        };
+        for character in pasted.trim_end().chars().take(most) {
+            type_key(text, KeyCode::Char(if character.is_control() { ' ' } else { character }), most);
         }
     }
 

@@ -313,6 +313,22 @@ fn the_end_of_a_typed_text_is_visible() {
     assert_eq!(most.confirmed.unwrap().text.len(), 500);
 }
 
+/// A text with `d` and `y` would delete the selected target.
+#[test]
+fn a_pasted_text_presses_no_keys() {
+    let pasted = |state: TopState, text: &str| state.update(TopEvent::Pasted(text.to_owned()));
+    let page = pasted(answered(state(80, 9), list_of(target("pr-1", "stuck"))), "dy\n");
+    assert!(page.input.is_none() && page.confirmed.is_none());
+    let question = pasted(pressed(page, "d"), "y");
+    assert!(question.confirmed.is_none() && matches!(question.input, Some(TopInput::Confirm(_))));
+    let filter = pasted(pressed(state(80, 9), "/"), "pr-\u{1b}1\r\n");
+    assert!(picture(&filter).contains("filter: pr- 1_\n"), "{}", picture(&filter));
+    let reason = pasted(pressed(pressed(question, "n"), "f"), &"x\n".repeat(400));
+    assert!(reason.confirmed.is_none());
+    let sent = pressed(reason.update(TopEvent::Resized(120, 30)), "\ny").confirmed.unwrap();
+    assert_eq!(sent.text, "x ".repeat(250));
+}
+
 #[test]
 fn the_result_of_a_change_stays_until_the_next_key() {
     let error = Err("sandbox/pr-1: the request needs the scope targets:write".to_owned());
