@@ -185,7 +185,7 @@ fn main() {
         lifecycle::many: unreferenced_outputs_are_not_read an_undo_reads_only_the_outputs_that_it_uses
             a_parsed_plugin_is_used_until_its_withdrawal a_withdrawn_version_remains_usable_for_existing_targets;
         lifecycle::monitoring: targets_and_attempts_are_counted every_metric_is_documented
-            metrics_need_a_token_under_another_name
+            metrics_have_the_form_that_prometheus_recommends metrics_need_a_token_under_another_name
             the_dashboard_shows_every_metric metrics_need_a_token_outside_of_loopback;
         lifecycle::nulls: an_output_of_a_response_is_null_only_if_it_is_optional
             an_output_of_a_callback_is_null_only_if_it_is_optional

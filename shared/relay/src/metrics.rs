@@ -134,6 +134,11 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line}\n{text}");
         }
+        // As `promtool check metrics` expects.
+        for (name, kind) in text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' ')) {
+            assert!(text.contains(&format!("# HELP {name} ")), "{name} has no help");
+            assert_eq!(name.ends_with("_total"), kind == "counter", "{name}");
+        }
         let (dashboard, page) = (
             include_str!("../../../infra/grafana/ebb.json"),
             include_str!("../../../docs/src/operations/observability.md"),

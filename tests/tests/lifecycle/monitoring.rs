@@ -56,6 +56,23 @@ pub(crate) async fn every_metric_is_documented() {
     assert_eq!(names(PAGE), exposed(&text));
 }
 
+/// The rules of `promtool check metrics` that concern names, and labels with few values only.
+pub(crate) async fn metrics_have_the_form_that_prometheus_recommends() {
+    let harness = Harness::new().await;
+    let text = scrape(&harness, None).await.is(200).body.clone();
+    for name in exposed(&text) {
+        assert!(text.contains(&format!("# HELP {name} ")), "{name} has no help");
+        assert!(name.chars().all(|c| c.is_ascii_lowercase() || c == '_'), "{name}");
+        let has_type = |kind: &str| text.contains(&format!("# TYPE {name} {kind}\n"));
+        assert_eq!(name.ends_with("_total"), has_type("counter"), "{name}");
+        assert!(name.ends_with("_seconds") || !has_type("histogram"), "{name}");
+    }
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let Some((_, label)) = line.split_once('{') else { continue };
+        assert!(label.starts_with("phase=") || label.starts_with("le="), "{line}");
+    }
+}
+
 pub(crate) async fn the_dashboard_shows_every_metric() {
     let harness = Harness::new().await;
     let text = scrape(&harness, None).await.is(200).body.clone();
