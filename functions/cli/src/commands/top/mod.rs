@@ -148,7 +148,8 @@ fn suspend(terminal: &mut DefaultTerminal) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads keys, pasted texts and sizes of the terminal in a thread, which ends with the program. The channel is closed when the terminal is.
+/// Reads keys, pasted texts and sizes of the terminal in a thread, which ends with the program. The channel is closed when
+/// the terminal is.
 fn read_input() -> UnboundedReceiver<TopEvent> {
     let (sender, input) = mpsc::unbounded_channel();
     std::thread::spawn(move || {

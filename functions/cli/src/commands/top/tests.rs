@@ -218,7 +218,8 @@ fn the_chosen_unit_of_a_stuck_target_is_marked_as_complete() {
     assert!(picture(&chosen).contains("  unit cache/drop (2 of 2 failed)\n"), "{}", picture(&chosen));
     let asked = pressed(chosen, "c");
     let text = picture(&asked);
-    let prompt = "\nMark cache/drop as complete in sandbox/pr-1 (stuck) on 127.0.0.1:7878: reason: _\nEnter continue  Esc cancel";
+    let prompt = "\nMark cache/drop as complete in sandbox/pr-1 (stuck) on 127.0.0.1:7878: reason: _\n\
+                  Enter continue  Esc cancel";
     assert!(text.ends_with(prompt), "{text}");
     // The API needs a reason.
     let blank = pressed(asked, " \n");
@@ -360,8 +361,8 @@ fn warnings_of_the_list_are_counted() {
 #[test]
 fn the_answer_to_another_page_is_not_shown() {
     let list_poll = state(80, 9).poll();
-    let why = pressed(answered(state(80, 9), list()), "w");
-    let late = why.update(TopEvent::Answered(list_poll, Ok(TopAnswer::List(Vec::new(), Vec::new()))));
+    let opened = pressed(answered(state(80, 9), list()), "w");
+    let late = opened.update(TopEvent::Answered(list_poll, Ok(TopAnswer::List(Vec::new(), Vec::new()))));
     assert_eq!(late.targets.len(), 2);
     let shown = answered(late, why(TargetState::Failed, "sandbox/pr-1 has failed: no space\n"));
     assert!(picture(&shown).starts_with("127.0.0.1:7878  sandbox/pr-1  why\nsandbox/pr-1 has failed: no space\n"));
