@@ -71,7 +71,7 @@ pub(super) async fn change(client: ApiClient, change: TargetChange) -> TopEvent 
 
 async fn changed(client: &ApiClient, target: &TargetRef, change: TargetChange) -> Result<String> {
     let TargetChange { verb, target: info, unit, text } = change;
-    // As of the commands.
+    // The default of the commands.
     let by = std::env::var("USER").ok();
     match verb {
         ChangeVerb::Retry | ChangeVerb::RetryWith => {
