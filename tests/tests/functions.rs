@@ -124,7 +124,8 @@ fn main() {
             update_units_change_a_resource_in_place another_routing_key_completes_a_failed_target;
         lifecycle::cluster_waits: each_wait_has_its_reason_and_true_times
             each_object_of_a_unit_has_its_state_and_reason the_objects_of_a_succeeded_unit_are_listed
-            a_relay_without_a_response_is_named an_earlier_relay_says_what_a_task_waits_for
+            the_progress_of_a_task_does_not_go_back a_relay_without_a_response_is_named
+            an_earlier_relay_says_what_a_task_waits_for
             each_manifest_is_judged_by_its_conditions objects_need_a_cluster;
         lifecycle::unit_attempts: earlier_attempts_have_times_and_reasons
             the_progress_and_the_last_heartbeat_are_shown;

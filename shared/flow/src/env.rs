@@ -188,6 +188,9 @@ pub struct TaskReports {
     pub until: Timestamp,
     /// Each state has the time of its report.
     pub states: BTreeMap<(Unit, Attempt), (TaskState, Timestamp)>,
+    /// The last progress that a relay has reported of each task, with the time of that report. It is older than the state if
+    /// the relay has restarted or does not respond.
+    pub progress: BTreeMap<(Unit, Attempt), (String, Timestamp)>,
 }
 
 /// The state of a function instance between invocations: plans, facts of runs, parsed documents, circuit breakers and failed
@@ -365,13 +368,14 @@ impl Env {
         lock(&self.cache.facts).put(run.as_str(), facts.clone(), std::mem::size_of::<RunFacts>());
     }
 
-    /// Returns the last reports on the tasks of a run while readers share them.
+    /// Returns the last reports on the tasks of a run, also those that readers do not share any more.
     pub fn task_reports(&self, run: &RunId) -> Option<Arc<TaskReports>> {
-        lock(&self.cache.task_reports).get(run.as_str()).filter(|reports| self.now() < reports.until)
+        lock(&self.cache.task_reports).get(run.as_str())
     }
 
     pub fn remember_task_reports(&self, run: &RunId, reports: &Arc<TaskReports>) {
-        let weight = reports.states.len().saturating_mul(REPORT_BYTES);
+        let tasks = reports.states.len().max(reports.progress.len());
+        let weight = tasks.saturating_mul(REPORT_BYTES);
         lock(&self.cache.task_reports).put(run.as_str(), Arc::clone(reports), weight);
     }
 

@@ -1,5 +1,8 @@
 //! Units that wait in a cluster: their reasons and times, and a relay that does not respond.
 
+use std::sync::Mutex;
+
+use ebb_flow::env::TaskReports;
 use ebb_flow::sweep::{SweepCondition, sweep_run};
 use ebb_protocol::api::{AwaitedParty, PlanPreview, TargetPage, WaitingParty};
 use ebb_protocol::callback::ReasonCode;
@@ -236,6 +239,45 @@ pub(crate) async fn an_earlier_relay_says_what_a_task_waits_for() {
     })
     .await;
     assert_eq!((&*wait.object, &*wait.message), ("cluster default", "pod a: no node fits"));
+}
+
+/// A restarted relay knows no progress until the script reports again, and none while it does not respond.
+pub(crate) async fn the_progress_of_a_task_does_not_go_back() {
+    let known = Arc::new(Mutex::new(Some("70%".to_owned())));
+    let reported = Arc::clone(&known);
+    let respond = move |request| match request {
+        RelayRequest::Ensure(_) | RelayRequest::Status(_) => RelayResponse::State(TaskState::Running(RunningTask {
+            progress: reported.lock().unwrap().clone(),
+            ..RunningTask::default()
+        })),
+        _ => RelayResponse::Done,
+    };
+    let (harness, server) = Harness::with_relay("default", respond).await;
+    harness.begin("a", "several", SEVERAL).await;
+    let token = first_request(&server).await.callback.token;
+    let beat = async |progress: &str| {
+        harness.callback(&token, &json!({"status": "heartbeat", "progress": progress})).await.is(204);
+    };
+    // The next reader asks the relay again.
+    let shown = async || {
+        let (env, run) = (harness.stack().env(), run_id("a", Hook::PreStart));
+        if let Some(last) = env.task_reports(&run) {
+            let TaskReports { states, progress, .. } = &*last;
+            let (states, progress) = (states.clone(), progress.clone());
+            env.remember_task_reports(&run, &Arc::new(TaskReports { until: Timestamp(0), states, progress }));
+        }
+        harness.unit("a", "preStart", "deploy", UnitState::Running).await.progress.unwrap_or_default()
+    };
+    beat("40%").await;
+    until("the progress", async || (shown().await == "70%").then_some(())).await;
+    *known.lock().unwrap() = None;
+    assert_eq!(shown().await, "70%", "after a restart of the relay");
+    server.always("POST /v1/batch", 503);
+    assert_eq!(shown().await, "70%", "without the relay");
+    // The record is newer than the last report.
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    beat("80%").await;
+    assert_eq!(shown().await, "80%");
 }
 
 pub(crate) async fn a_relay_without_a_response_is_named() {

@@ -20,6 +20,7 @@ use ebb_protocol::api::{RunDetail, UnitDetail, UnitState, UnitWait};
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::limits;
 use ebb_protocol::object_status::{MAX_OBJECTS, ObjectStatus};
+use ebb_protocol::record::AttemptRecord;
 use ebb_protocol::relay::{self, RunningTask, TaskState, TaskWait, WaitResolution};
 use ebb_protocol::time::rfc3339;
 use futures::future::{Either, select};
@@ -35,8 +36,11 @@ const SPARED_MS: u64 = 10_000;
 /// Maximum bytes of the name of an object, and of the name and value of its awaited field.
 pub(super) const NAME: usize = 400;
 
-/// Adds the reports of relays to the running units of a run.
-pub(super) async fn add_reports(env: &Env, run: &Run, detail: &mut RunDetail) {
+/// The attempt records of units.
+type UnitRecords = BTreeMap<Unit, Vec<(Attempt, AttemptRecord)>>;
+
+/// Adds the reports of relays to the running units of a run. `records` are those with which the units were described.
+pub(super) async fn add_reports(env: &Env, run: &Run, records: &UnitRecords, detail: &mut RunDetail) {
     let units = run.graph().units().zip(&detail.units);
     let running = units.filter(|(unit, shown)| shown.state == UnitState::Running && run.is_relayed(*unit));
     let running = running.map(|(unit, shown)| (unit, Attempt(shown.attempt)));
@@ -44,13 +48,22 @@ pub(super) async fn add_reports(env: &Env, run: &Run, detail: &mut RunDetail) {
     if running.is_empty() {
         return;
     }
-    let reports = match env.task_reports(&run.id) {
-        Some(reports) => reports,
-        None => ask(env, run, &running).await,
+    let former = env.task_reports(&run.id);
+    let reports = match &former {
+        Some(shared) if env.now() < shared.until => Arc::clone(shared),
+        _ => ask(env, run, &running, former.as_deref()).await,
     };
     let connected = if reports.states.len() < running.len() { env.relay.clusters().await } else { Vec::new() };
     for (unit, attempt) in running {
         let Some(shown) = detail.units.get_mut(unit.0 as usize) else { continue };
+        // A relay forwards the progress to the record once a minute.
+        let record = records.get(&unit).into_iter().flatten().find(|(number, _)| *number == attempt);
+        let recorded = record.and_then(|(_, record)| record.heartbeat);
+        if let Some((progress, at)) = reports.progress.get(&(unit, attempt))
+            && recorded.is_none_or(|recorded| recorded <= at.0)
+        {
+            shown.progress = Some(limits::message(progress));
+        }
         match reports.states.get(&(unit, attempt)) {
             Some(report) => add_report(env, run, unit, report, shown),
             // A sweep records an outage only after its own requests have timed out.
@@ -72,7 +85,7 @@ pub(super) async fn add_reports(env: &Env, run: &Run, detail: &mut RunDetail) {
 
 /// Asks the relays of running units for the states of their tasks. A relay of an earlier version does not know the
 /// request, so it is asked for its first task by the former one.
-async fn ask(env: &Env, run: &Run, running: &[(Unit, Attempt)]) -> Arc<TaskReports> {
+async fn ask(env: &Env, run: &Run, running: &[(Unit, Attempt)], former: Option<&TaskReports>) -> Arc<TaskReports> {
     let request = |(unit, attempt): (Unit, Attempt), is_repeated: bool| async move {
         let (cluster, task) = (run.cluster(unit), task_id(run, unit, attempt));
         let state = match is_repeated {
@@ -101,7 +114,16 @@ async fn ask(env: &Env, run: &Run, running: &[(Unit, Attempt)]) -> Arc<TaskRepor
         }
     }
     let shared = if states.len() == running.len() { SHARED_MS } else { SPARED_MS };
-    let reports = Arc::new(TaskReports { until: env.now().plus(Millis(shared)), states });
+    // A restarted relay knows no progress until the script reports again.
+    let progress = running.iter().filter_map(|task| {
+        let last = match states.get(task) {
+            Some((TaskState::Running(RunningTask { progress: Some(text), .. }), at)) => (text.clone(), *at),
+            _ => former?.progress.get(task)?.clone(),
+        };
+        Some((*task, last))
+    });
+    let progress = progress.collect();
+    let reports = Arc::new(TaskReports { until: env.now().plus(Millis(shared)), states, progress });
     env.remember_task_reports(&run.id, &reports);
     reports
 }
@@ -142,11 +164,8 @@ fn cluster_wait(env: &Env, run: &Run, unit: Unit, prefix: &str, message: String)
     }
 }
 
-/// Adds progress, heartbeat, objects and waits of a running task.
+/// Adds heartbeat, objects and waits of a running task.
 fn add_activity(task: &RunningTask, at: Timestamp, shown: &mut UnitDetail) {
-    if let Some(progress) = &task.progress {
-        shown.progress = Some(limits::message(progress));
-    }
     shown.heartbeat = task.heartbeat_ms.map(|age| before(at, age));
     shown.object_states = task.object_states.iter().take(MAX_OBJECTS).map(object_status).collect();
     shown.objects = task.objects.filter(|objects| objects.total > 0 && objects.ready <= objects.total);

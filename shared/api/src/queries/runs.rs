@@ -52,7 +52,7 @@ pub async fn get(env: &Env, id: &RunId) -> FlowResult<Option<RunDetail>> {
         units,
         next_token: None,
     };
-    live::add_reports(env, &run, &mut detail).await;
+    live::add_reports(env, &run, &records, &mut detail).await;
     Box::pin(applied_objects::add(env, &run, &mut detail)).await;
     Ok(Some(detail))
 }
