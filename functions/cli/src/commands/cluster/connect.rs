@@ -1,7 +1,7 @@
 //! `ebb cluster connect`: registers a cluster, and prints or applies the manifests of its relay.
 
 use clap::ValueEnum;
-use ebb_protocol::api::{ClusterDetail, ClusterRegistration, PutCluster};
+use ebb_protocol::api::{CheckList, ClusterDetail, ClusterRegistration, PutCluster};
 use ebb_protocol::id::is_dns_label;
 use ebb_protocol::sign::WebhookSecret;
 use serde_json::{Map, Value, json};
@@ -72,7 +72,18 @@ impl ClusterConnectArgs {
             keeps_namespace(stored, &options)?;
         }
         if apply.is_set() {
-            apply.check_relay(&options.relay_namespace, &name).await?;
+            let found = apply.check_relay(&options.relay_namespace, &name).await?;
+            if relay_since.is_some() {
+                let detail: ClusterDetail = client.fetch(&["clusters", &name]).await?;
+                apply.check_uid(&name, detail.info.uid.as_deref().unwrap_or_default()).await?;
+            } else if let Some(found) = found {
+                let of_server = match &options.callback_url {
+                    Some(url) => url.clone(),
+                    None => client.fetch::<CheckList>(&["checks"]).await?.callback_url,
+                };
+                let (api_url, callback_url) = addresses(client.server_url(), &options, &of_server)?;
+                found.check_control_plane(&options.relay_namespace, &name, &api_url, &callback_url)?;
+            }
             apply.check_namespaces(&options.policy(), &options.needed_namespaces()).await?;
         }
         let changes = options.changes_since(stored.as_ref());

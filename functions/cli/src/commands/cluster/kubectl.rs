@@ -13,7 +13,7 @@ use tokio::process::Command;
 use tokio::time::Instant;
 
 use super::list;
-use super::options::{changed_lines, policy_lines};
+use super::options::{changed_lines, policy_lines, server};
 use crate::client::ApiClient;
 use crate::exit::{CliError, Result};
 use crate::output;
@@ -64,19 +64,31 @@ impl ApplyArgs {
         Ok(())
     }
 
-    /// Checks that a namespace has no relay of another cluster, which applying would replace.
-    pub(super) async fn check_relay(&self, relay_namespace: &str, name: &str) -> Result<()> {
+    /// Returns the relay that a namespace has.
+    ///
+    /// # Errors
+    /// Returns an error if it is the relay of another cluster than `name`, which applying would replace.
+    pub(super) async fn check_relay(&self, relay_namespace: &str, name: &str) -> Result<Option<RelayDeployment>> {
         let (namespace, output) = (format!("--namespace={relay_namespace}"), "--output=json");
         let found = self.kubectl(&["get", "deployments", SELECTOR, &namespace, output], "").await?;
-        match other_cluster(&serde_json::from_str(&found).unwrap_or_default(), name) {
-            None => Ok(()),
-            Some(other) => Err(CliError::failed(format!(
-                "the namespace {relay_namespace} has the relay of the cluster {other}, which this command would replace"
-            ))
-            .with_hint(format!("for a second relay: ebb cluster connect {name} --apply --relay-namespace NAMESPACE"))
-            .with_hint(format!("to change the cluster {other}: ebb cluster connect {other} --apply"))
-            .with_hint(format!("if the cluster {other} no longer exists: kubectl delete namespace {relay_namespace}"))),
+        let relay = installed_relay(&serde_json::from_str(&found).unwrap_or_default());
+        relay.as_ref().map_or(Ok(()), |relay| relay.check_cluster(relay_namespace, name))?;
+        Ok(relay)
+    }
+
+    /// Checks that kubectl uses the cluster with the UID `pinned`, where the relay of the cluster `name` has registered.
+    pub(super) async fn check_uid(&self, name: &str, pinned: &str) -> Result<()> {
+        let query = ["get", "namespace", "kube-system", "--output=jsonpath={.metadata.uid}"];
+        let (used, pinned) = (output::printable(&self.kubectl(&query, "").await?), output::printable(pinned));
+        if used == pinned {
+            return Ok(());
         }
+        Err(CliError::failed(format!(
+            "the relay of the cluster {name} has registered from the Kubernetes cluster {pinned}, and kubectl uses {used}"
+        ))
+        .with_hint("choose the right context: --context NAME")
+        .with_hint("connect each Kubernetes cluster under a name of its own")
+        .with_hint(format!("if the former one no longer exists: ebb cluster disconnect {name}, and connect it again")))
     }
 
     /// Applies manifests.
@@ -209,13 +221,76 @@ fn items(list: &Value) -> impl Iterator<Item = &Value> {
     list["items"].as_array().into_iter().flatten()
 }
 
-/// Returns the cluster of a relay of the list `found` if it is another one.
-fn other_cluster(found: &Value, name: &str) -> Option<String> {
-    let containers =
-        items(found).flat_map(|relay| relay["spec"]["template"]["spec"]["containers"].as_array().into_iter().flatten());
-    let variables = containers.flat_map(|container| container["env"].as_array().into_iter().flatten());
-    let mut clusters = variables.filter(|it| it["name"] == "EBB_RELAY_CLUSTER").filter_map(|it| it["value"].as_str());
-    clusters.find(|cluster| !cluster.is_empty() && *cluster != name).map(str::to_owned)
+/// The relay of a namespace, as its Deployment describes it.
+#[derive(Debug)]
+pub(super) struct RelayDeployment {
+    /// The name of its cluster in its control plane. `None` for some relays with push transport.
+    cluster: Option<String>,
+    /// The URL of the API of its control plane. `None` for a relay with push transport that does not register itself.
+    url: Option<String>,
+    /// The hosts of callbacks, as `HOST` or `HOST:PORT`.
+    callback_hosts: Vec<String>,
+}
+
+impl RelayDeployment {
+    fn check_cluster(&self, relay_namespace: &str, name: &str) -> Result<()> {
+        let Some(other) = self.cluster.as_deref().filter(|cluster| *cluster != name) else { return Ok(()) };
+        let other = output::printable(other);
+        Err(CliError::failed(format!(
+            "the namespace {relay_namespace} has the relay of the cluster {other}, which this command would replace"
+        ))
+        .with_hint(format!("for a second relay: ebb cluster connect {name} --apply --relay-namespace NAMESPACE"))
+        .with_hint(format!("to change the cluster {other}: ebb cluster connect {other} --apply"))
+        .with_hint(format!("if the cluster {other} no longer exists: kubectl delete namespace {relay_namespace}")))
+    }
+
+    /// Checks that the relay belongs to the control plane with these URLs. One of them may have changed.
+    ///
+    /// # Errors
+    /// Returns an error that names the URL or the hosts of the relay.
+    pub(super) fn check_control_plane(
+        &self,
+        relay_namespace: &str,
+        name: &str,
+        api_url: &str,
+        callback_url: &str,
+    ) -> Result<()> {
+        let (host, port) = server(callback_url, "--callback-url")?;
+        let has_host = |known: &String| *known == format!("{host}:{port}") || (port == 443 && *known == host);
+        let has_url = self.url.as_deref().is_some_and(|url| url.trim_end_matches('/') == api_url.trim_end_matches('/'));
+        if has_url || self.callback_hosts.iter().any(has_host) {
+            return Ok(());
+        }
+        let place = self.url.clone().unwrap_or_else(|| self.callback_hosts.join(", "));
+        Err(CliError::failed(format!(
+            "the namespace {relay_namespace} has the relay of another installation of Ebb, at {}, which this command would \
+             replace by one at {api_url}",
+            output::printable(&place)
+        ))
+        .with_hint(format!("for a second relay: ebb cluster connect {name} --apply --relay-namespace NAMESPACE"))
+        .with_hint(format!(
+            "if that installation no longer exists, or is this one with other URLs: kubectl delete deployment ebb-relay \
+             --namespace {relay_namespace}, and run the command again"
+        )))
+    }
+}
+
+/// Returns the relay of the list `found` of Deployments, if it has one.
+fn installed_relay(found: &Value) -> Option<RelayDeployment> {
+    let container = items(found).find_map(|deployment| {
+        let containers = deployment["spec"]["template"]["spec"]["containers"].as_array()?;
+        containers.iter().find(|container| container["name"] == "relay")
+    })?;
+    let value = |name: &str| {
+        let variable = container["env"].as_array()?.iter().find(|variable| variable["name"] == name)?;
+        variable["value"].as_str().filter(|value| !value.is_empty()).map(str::to_owned)
+    };
+    let hosts = value("EBB_RELAY_CALLBACK_HOSTS").unwrap_or_default();
+    Some(RelayDeployment {
+        cluster: value("EBB_RELAY_CLUSTER"),
+        url: value("EBB_RELAY_PULL_URL").or_else(|| value("EBB_URL")),
+        callback_hosts: hosts.split(',').map(str::to_owned).collect(),
+    })
 }
 
 /// Returns one line per namespace of `policy` that exists with another level. `found` is the list of kubectl.
@@ -232,6 +307,7 @@ fn changed_levels(found: &Value, policy: &ClusterPolicy) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use ebb_documents::diagnostic::DiagnosticStyle;
     use serde_json::json;
 
     use super::*;
@@ -256,13 +332,49 @@ mod tests {
         );
     }
 
+    /// Returns a list of kubectl with a relay.
+    fn relay(variables: &[(&str, &str)]) -> Value {
+        let env: Vec<Value> = variables.iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
+        let containers = json!([{"name": "proxy"}, {"name": "relay", "env": env}]);
+        json!({"items": [{"spec": {"template": {"spec": {"containers": containers}}}}]})
+    }
+
     #[test]
     fn a_namespace_can_have_the_relay_of_another_cluster() {
-        let relay = |env: Value| json!({"items": [{"spec": {"template": {"spec": {"containers": [{"env": env}]}}}}]});
-        let of = |cluster: &str| relay(json!([{"name": "EBB_RELAY_CLUSTER", "value": cluster}]));
-        assert_eq!(other_cluster(&of("eu"), "us").as_deref(), Some("eu"));
-        for found in [of("us"), of(""), relay(json!([])), json!({"items": []})] {
-            assert_eq!(other_cluster(&found, "us"), None, "{found}");
+        let check = |found: &Value| installed_relay(found).unwrap().check_cluster("ebb-relay", "us");
+        let of = |cluster: &str| relay(&[("EBB_RELAY_CLUSTER", cluster)]);
+        let error = check(&of("eu\u{1b}")).unwrap_err().text(DiagnosticStyle::Plain);
+        assert!(error.contains("the relay of the cluster eu\u{fffd}, which"), "{error}");
+        for found in [of("us"), of(""), relay(&[])] {
+            assert!(check(&found).is_ok(), "{found}");
+        }
+        assert!(installed_relay(&json!({"items": []})).is_none());
+    }
+
+    #[test]
+    fn a_namespace_can_have_the_relay_of_another_installation() {
+        let (api, callback) = ("https://ebb.example", "https://callbacks.example/v1/callbacks");
+        let check = |variables: &[(&str, &str)]| {
+            let found = installed_relay(&relay(variables)).unwrap();
+            let checked = found.check_control_plane("ebb-relay", "eu", api, callback);
+            checked.map_err(|error| error.text(DiagnosticStyle::Plain))
+        };
+        for own in [
+            ("EBB_RELAY_PULL_URL", "https://ebb.example/"),
+            ("EBB_URL", "https://ebb.example"),
+            ("EBB_RELAY_CALLBACK_HOSTS", "other.example:443,callbacks.example:443"),
+            ("EBB_RELAY_CALLBACK_HOSTS", "callbacks.example"),
+        ] {
+            assert_eq!(check(&[own]), Ok(()), "{own:?}");
+        }
+        let hosts = ("EBB_RELAY_CALLBACK_HOSTS", "callbacks.example:8443");
+        for (others, place) in [
+            (&[("EBB_RELAY_PULL_URL", "https://other.example"), hosts][..], "at https://other.example, which"),
+            (&[("EBB_URL", "http://ebb.example"), hosts], "at http://ebb.example, which"),
+            (&[hosts], "at callbacks.example:8443, which"),
+        ] {
+            let error = check(others).unwrap_err();
+            assert!(error.contains(place) && error.contains("--relay-namespace NAMESPACE"), "{error}");
         }
     }
 }

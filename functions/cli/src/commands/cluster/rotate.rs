@@ -24,6 +24,9 @@ impl ClusterRotateArgs {
         let former = registered(client, &name).await?.ok_or_else(|| missing(&name))?;
         let options = ClusterOptions::stored(&name, &former)?;
         let namespace = options.relay_namespace.as_str();
+        if apply.is_set() {
+            apply.check_relay(namespace, &name).await?;
+        }
         let answer = client.rotate_cluster(&name).await?;
         let token = answer.bootstrap_token.as_deref();
         let token = token.ok_or_else(|| CliError::broken("the response of the server has no bootstrap token"))?;
