@@ -173,6 +173,18 @@ async fn chart_and_manifests_replace_each_other() {
         cluster.run("kubectl", &read, "").unwrap()
     };
     assert!(policy().contains("level: baseline"), "{}", policy());
+    // The relay of another installation, or of another cluster, is not replaced.
+    let upgrade = ["upgrade", "ebb-relay", "infra/relay/chart", "--values=-", "--namespace", relay];
+    for (pull, found) in [
+        (json!({"cluster": "name-of-cluster", "url": "https://other.example"}), "EBB_RELAY_PULL_URL=https://api-of-"),
+        (json!({"cluster": "other"}), "EBB_RELAY_CLUSTER=name-of-cluster"),
+    ] {
+        apply();
+        let mut other = values.clone();
+        other["pull"] = pull;
+        let error = cluster.run("helm", &upgrade, &other.to_string()).unwrap_err();
+        assert!(error.contains(found) && error.contains("install into another namespace"), "{error}");
+    }
     apply();
     assert!(!policy().contains("level: baseline"), "{}", policy());
     cluster.run("helm", &["uninstall", "ebb-relay", "--namespace", relay], "").unwrap();

@@ -71,3 +71,18 @@ ebb-relay:{{ .Release.Namespace }}
 {{ .Values.signing.existingSecret | default "ebb-relay-signing" }}
 {{- end -}}
 {{- end -}}
+
+{{- /* Fails if the namespace has the relay of another cluster or control plane, which the release would replace. `helm template` sees none. */ -}}
+{{- define "no-other-relay" -}}
+{{- $pull := .Values.pull.url | default .Values.bootstrap.url -}}
+{{- $register := .Values.bootstrap.url | default .Values.pull.url -}}
+{{- $own := dict "EBB_RELAY_CLUSTER" .Values.pull.cluster "EBB_RELAY_PULL_URL" $pull "EBB_URL" $register -}}
+{{- range dig "spec" "template" "spec" "containers" list (lookup "apps/v1" "Deployment" .Release.Namespace "ebb-relay") -}}
+{{- range .env -}}
+{{- $value := get $own .name | trimSuffix "/" -}}
+{{- if and $value .value (ne $value (trimSuffix "/" .value)) -}}
+{{- fail (printf "the namespace %s has a relay with %s=%s, which this release would replace by one with %s: install into another namespace, or, if that relay is not needed, run `kubectl delete deployment ebb-relay --namespace %s`" $.Release.Namespace .name .value $value $.Release.Namespace) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
