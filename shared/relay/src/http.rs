@@ -136,6 +136,7 @@ async fn report(
 ) -> Response {
     let token = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let Some(token) = token.and_then(|value| value.strip_prefix("Bearer ")) else {
+        METRICS.reports.with_label_values(&["unauthorized"]).inc();
         return StatusCode::UNAUTHORIZED.into_response();
     };
     let name = TaskId { unit, attempt };
@@ -155,7 +156,8 @@ async fn report(
     };
     let (result, response) = match reported.await {
         Ok(StatusCode::NO_CONTENT) => ("accepted", StatusCode::NO_CONTENT.into_response()),
-        Ok(status) => return status.into_response(),
+        // The body was not read.
+        Ok(status) => (if status.is_server_error() { "failed" } else { "malformed" }, status.into_response()),
         Err(ReportError::Gone) => ("gone", StatusCode::GONE.into_response()),
         Err(ReportError::Unauthorized) => ("unauthorized", StatusCode::UNAUTHORIZED.into_response()),
         Err(ReportError::Invalid(why)) => ("malformed", (StatusCode::BAD_REQUEST, why).into_response()),
@@ -225,6 +227,16 @@ mod tests {
 
     use super::*;
     use crate::test_api::TestApi;
+
+    #[tokio::test]
+    async fn a_report_without_a_token_is_counted() {
+        let router = reports(Arc::<TestApi>::default().relay().await);
+        let count = || METRICS.reports.with_label_values(&["unauthorized"]).get();
+        let before = count();
+        let request = Request::post("/v1/reports/unit-1/1").body(Body::empty()).unwrap();
+        assert_eq!(router.oneshot(request).await.unwrap().status(), StatusCode::UNAUTHORIZED);
+        assert!(count() > before);
+    }
 
     #[tokio::test]
     async fn reports_leave_requests_to_tasks() {
