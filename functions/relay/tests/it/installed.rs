@@ -135,6 +135,11 @@ async fn rendered_manifests_are_valid() {
         (json!({"policy": {"kinds": ["*"]}}), "/policy/kinds/0"),
         (json!({"policy": {"services": {"a": {"namespace": "b", "name": "c"}}}}), "/policy/services/a"),
         (json!({"policy": {"services": {"a": {"namespace": "b", "name": "c", "port": 1, "path": "/.."}}}}), "/a/path"),
+        // Other roles have this name.
+        (
+            json!({"policy": {"services": {"granted": {"namespace": "b", "name": "c", "port": 1}}}}),
+            "propertyName 'granted'",
+        ),
         (json!({"policy": {"Kinds": []}}), "'Kinds' not allowed"),
         (json!({"policy": {"namespaces": {"a": {"level": "open"}}}}), "/policy/namespaces/a/level"),
         (json!({"policy": {"namespaces": {"a": {"levels": "baseline"}}}}), "'levels' not allowed"),
