@@ -128,8 +128,8 @@ fn check(step: &Step, printed: &str) {
     );
 }
 
-/// Runs the blocks of a page in order, and begins in the root folder of the repository. Each pair replaces a text of the
-/// page. Returns the number of commands.
+/// Runs the blocks of a page in order, and begins in a folder with the examples of the repository: `ebb run` keeps its state
+/// in the folder, and the repository must have none. Each pair replaces a text of the page. Returns the number of commands.
 fn follow(page: &str, replaced: &[(&str, &str)]) -> usize {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut page = std::fs::read_to_string(root.join("docs/src").join(page)).unwrap();
@@ -137,7 +137,9 @@ fn follow(page: &str, replaced: &[(&str, &str)]) -> usize {
         assert!(page.contains(from), "{from}");
         page = page.replace(from, to);
     }
-    let (mut folder, mut servers, mut commands) = (root, Vec::new(), 0);
+    let first = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink(root.join("tests"), first.path().join("tests")).unwrap();
+    let (mut folder, mut servers, mut commands) = (first.path().to_owned(), Vec::new(), 0);
     for block in blocks(&page) {
         match block {
             Block::File { name, text } => {
