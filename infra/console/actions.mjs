@@ -83,6 +83,25 @@ export const ACTIONS = [
       await issuer.approve(page, "eve");
       assert.match(await refusal(), /no rule of EBB_OIDC grants a scope to \S+ eve with the claims .*groups/, "another person");
       if (reader.hasScripts) await reader.isAccessible("a refused sign-in");
+      await by.use("link", `Use another account of ${issuer.url}`);
+      await issuer.approve(page, "ann");
+      await page.waitForURL(`**${path}`);
+      await by.use("button", "Sign out");
+      await page.waitForURL("**/console/sign-in");
+      const failures = [
+        [(response) => response.writeHead(400, { "content-type": "application/json" }).end('{"error": "invalid_grant"}'), 401, /does not accept its code any more: sign in again/],
+        [(response) => response.writeHead(429).end(), 503, /\/token responded with status 429\. Try again/],
+        // The request ends after 4 s.
+        [(response) => setTimeout(() => response.destroy(), 6_000), 503, /\/token: [^]*Try again, or ask an operator/],
+      ];
+      for (const [failure, status, text] of failures) {
+        issuer.failure = failure;
+        const answered = page.waitForResponse((response) => response.url().includes("/console/sign-in/return?"));
+        await begin();
+        assert.equal((await answered).status(), status, `status of ${text}`);
+        assert.match(await refusal(), text, "a failure of the token endpoint");
+        issuer.failure = undefined;
+      }
       assert.match((await reader.goto(path)).url(), /sign-in\?next=/, "a refused person has no session");
       await reader.context.clearCookies();
       await begin();

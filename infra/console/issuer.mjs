@@ -15,6 +15,9 @@ const PEOPLE = {
 const key = (kid) => ({ ...generateKeyPairSync("rsa", { modulusLength: 2048 }).privateKey.export({ format: "jwk" }), kid, use: "sig", alg: "RS256" });
 
 export class Issuer {
+  /** Answers requests for a token instead of the provider. */
+  failure;
+
   /** Takes a port. `localhost` is another site than 127.0.0.1, as an issuer of people is. */
   static async start() {
     const issuer = new Issuer();
@@ -42,9 +45,14 @@ export class Issuer {
       jwks: { keys: [key("first"), key("second")] },
       cookies: { keys: ["a key of cookies"] },
       features: { devInteractions: { enabled: true } },
+      discovery: { prompt_values_supported: ["none", "login", "consent"] },
       findAccount: (_, id) => ({ accountId: id, claims: () => ({ sub: id, ...PEOPLE[id] }) }),
     });
-    this.listener.on("request", provider.callback());
+    const answer = provider.callback();
+    this.listener.on("request", (request, response) => {
+      if (this.failure && request.url === "/token") this.failure(response);
+      else answer(request, response);
+    });
   }
 
   /** Signs a person in on the page of the issuer, who approves the client. */

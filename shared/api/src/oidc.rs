@@ -96,6 +96,17 @@ pub(crate) struct SignInAnswer<'a> {
     pub issuer: &'a str,
 }
 
+/// The account of an issuer as which a person signs in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum SignInAccount {
+    /// The one of the session at the issuer, if there is one.
+    #[default]
+    Present,
+    /// The issuer asks for one.
+    Other,
+}
+
 /// Returns true for the form of a JWT: a JSON object in base64url and two more parts.
 pub(crate) fn is_jwt(token: &str) -> bool {
     token.starts_with("ey") && token.split('.').count() == 3
@@ -190,10 +201,15 @@ impl OidcIssuers {
     ///
     /// # Errors
     /// Returns 401 for an issuer without a client, and 503 if its document cannot be fetched.
-    pub(crate) async fn sign_in_url(&self, pending: &PendingSignIn, env: &Env) -> HttpResult<Url> {
+    pub(crate) async fn sign_in_url(
+        &self,
+        pending: &PendingSignIn,
+        account: SignInAccount,
+        env: &Env,
+    ) -> HttpResult<Url> {
         let (issuer, client) = self.client_of(pending)?;
         let endpoints = issuer.keys.endpoints(env.egress.as_ref(), env.now()).await;
-        let url = endpoints.and_then(|found| client.authorization_url(&found.authorization, pending, env));
+        let url = endpoints.and_then(|found| client.authorization_url(&found, account, pending, env));
         url.map_err(|reason| issuer.unavailable(&reason))
     }
 

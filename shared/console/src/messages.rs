@@ -5,14 +5,29 @@ use maud::{Markup, html};
 use crate::frame::{self, ConsoleViewer, PageRenewal};
 use crate::paths;
 
+/// The reason why a sign-in was refused.
+#[derive(Clone, Copy, Debug)]
+pub struct SignInProblem<'a> {
+    /// For people.
+    pub detail: &'a str,
+    /// The issuer at which another account may be permitted.
+    pub issuer: Option<&'a str>,
+}
+
 /// Returns the page that asks for a token, or leads to one of the issuers. `next` is the page to which the sign-in leads, and
-/// `problem` the reason why the last one was refused.
-pub fn sign_in(next: &str, issuers: &[&str], problem: Option<&str>) -> String {
+/// `problem` that of the last one.
+pub fn sign_in(next: &str, issuers: &[&str], problem: Option<SignInProblem<'_>>) -> String {
+    let shown = |issuer: &str| issuer.trim_start_matches("https://").to_owned();
     let main = html! {
         h1 { "Sign in to Ebb" }
-        @if let Some(problem) = problem { p.problem role="alert" { (problem) } }
+        @if let Some(SignInProblem { detail, issuer }) = problem {
+            p.problem role="alert" { (detail) }
+            @if let Some(issuer) = issuer {
+                p { a href=(paths::sign_in_as_other(issuer, next)) { "Use another account of " (shown(issuer)) } }
+            }
+        }
         @for issuer in issuers {
-            p { a href=(paths::sign_in_at(issuer, next)) { "Sign in with " (issuer.trim_start_matches("https://")) } }
+            p { a href=(paths::sign_in_at(issuer, next)) { "Sign in with " (shown(issuer)) } }
         }
         form.sign-in method="post" action=(paths::SIGN_IN) {
             input type="hidden" name="next" value=(next);

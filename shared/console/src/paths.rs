@@ -144,6 +144,11 @@ pub fn sign_in_at(issuer: &str, next: &str) -> String {
     with(SIGN_IN_BEGIN, &[("issuer", issuer), ("next", next)])
 }
 
+/// Returns the path of the sign-in at an issuer that asks for the account, otherwise like [`sign_in_at`].
+pub fn sign_in_as_other(issuer: &str, next: &str) -> String {
+    with(SIGN_IN_BEGIN, &[("issuer", issuer), ("next", next), ("account", "other")])
+}
+
 /// Returns the path below [`ROOT`] to which a sign-in leads. Any other text leads to [`ROOT`].
 pub fn safe_next(next: &str) -> &str {
     let below = next.strip_prefix(ROOT).is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '?']));

@@ -221,7 +221,7 @@ fn pages(text: &str) -> Vec<(&'static str, String)> {
     let consequences = bulk_consequences(BulkAction::Delete, &why, Some(text), Some(text));
     let entries_of_bulk = [(selected.clone(), consequences), (selected, Err(text.to_owned()))];
     vec![
-        ("sign-in", sign_in(text, &[text], Some(text))),
+        ("sign-in", sign_in(text, &[text], Some(SignInProblem { detail: text, issuer: Some(text) }))),
         (
             "failure",
             failure(Some(viewer), paths::ROOT, FailureView { title: text, detail: text, ..FailureView::default() }),

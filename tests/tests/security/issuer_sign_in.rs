@@ -517,10 +517,23 @@ pub(crate) async fn failures_of_an_issuer_are_explained() {
         page.body.contains("with the claims aud, email, exp, groups, iat, iss, nonce, sub: an operator"),
         "{page:?}"
     );
+    // The issuer would sign the same person in again, so the page leads to the choice of another account.
+    let links = page.body.split("href=\"").filter_map(|rest| rest.split('"').next());
+    let link = links.into_iter().find(|link| link.ends_with("account=other")).expect("a link").replace("&amp;", "&");
+    let reply = browser.get(&link).await;
+    let prompts = |request: &Url| {
+        let pairs = request.query_pairs().filter(|(name, _)| name == "prompt");
+        pairs.map(|(_, value)| value.into_owned()).collect::<Vec<String>>()
+    };
+    assert_eq!(prompts(&Url::parse(reply.is(303).header("location")).unwrap()), ["select_account"]);
+    assert_eq!(prompts(&stack.begin(&mut browser, issuer).await), [""; 0]);
+    browser.get("/console/sign-in/begin?issuer=a&account=b").await.is(400);
     issuer.claim(json!({}));
     let large = " ".repeat((1 << 20) + 1);
     for (status, body, reason) in [
         (400, "{\"error\": \"unauthorized_client\"}", "(unauthorized_client). An operator can correct `signIn`"),
+        (400, "{\"error\": \"invalid_grant\"}", "does not accept its code any more: sign in again"),
+        (429, "{}", "/token responded with status 429. Try again"),
         (401, "no JSON", "responded with status 401"),
         (500, "{}", "responded with status 500"),
         (302, "", "responded with status 302"),
@@ -530,7 +543,9 @@ pub(crate) async fn failures_of_an_issuer_are_explained() {
     ] {
         issuer.fail(Some((status, body)));
         let page = stack.sign_in(&mut browser).await;
-        stack.refused(&page, if reason == "is not a JWT" { 401 } else { 503 }, reason);
+        let is_of_answer = reason == "is not a JWT" || reason.ends_with("sign in again");
+        stack.refused(&page, if is_of_answer { 401 } else { 503 }, reason);
+        assert!(!page.body.contains("account=other"), "{page:?}");
     }
     issuer.fail(None);
     stack.harness.write_secrets("{}");

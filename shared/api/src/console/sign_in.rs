@@ -10,7 +10,7 @@ use axum::body::Body;
 use axum::extract::RawQuery;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{Html, IntoResponse, Redirect, Response};
-use ebb_console::paths;
+use ebb_console::{SignInProblem, paths};
 use ebb_protocol::session::PendingSignIn;
 use ebb_protocol::{api_token, limits};
 use serde::Deserialize;
@@ -19,7 +19,7 @@ use super::forms::{self, FormFields};
 use super::responses;
 use super::sessions::{self, ConsoleSession, SessionGrant, SignInBrowser};
 use crate::bodies::{BodyBudget, check_length};
-use crate::oidc::{self, MAX_TOKEN, SignInAnswer};
+use crate::oidc::{self, MAX_TOKEN, SignInAccount, SignInAnswer};
 use crate::routes::Query;
 use crate::routes::auth::{ApiCaller, bearer, forbidden, unauthorized};
 use crate::{HttpProblem, HttpResult, ServerState};
@@ -134,12 +134,19 @@ fn signed_in(next: &str, cookie: HeaderValue) -> Response {
 }
 
 /// Returns the sign-in with the reason why the last one was refused.
-fn refused(server: &ServerState, next: &str, HttpProblem(problem): &HttpProblem) -> Response {
-    let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    page(server, status, next, Some(problem.detail.as_str()).filter(|detail| !detail.is_empty()))
+fn refused(server: &ServerState, next: &str, problem: &HttpProblem) -> Response {
+    refused_at(server, None, next, problem)
 }
 
-fn page(server: &ServerState, status: StatusCode, next: &str, problem: Option<&str>) -> Response {
+/// Returns the sign-in with the reason why the last one was refused. `issuer` is the one at which another account may be
+/// permitted.
+fn refused_at(server: &ServerState, issuer: Option<&str>, next: &str, HttpProblem(problem): &HttpProblem) -> Response {
+    let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let problem = SignInProblem { detail: &problem.detail, issuer };
+    page(server, status, next, Some(problem).filter(|problem| !problem.detail.is_empty()))
+}
+
+fn page(server: &ServerState, status: StatusCode, next: &str, problem: Option<SignInProblem<'_>>) -> Response {
     let issuers: Vec<&str> = server.tokens.issuers().for_people().collect();
     (status, Html(ebb_console::sign_in(paths::safe_next(next), &issuers, problem))).into_response()
 }
@@ -149,18 +156,20 @@ pub(super) struct BeginQuery {
     issuer: String,
     #[serde(default)]
     next: String,
+    #[serde(default)]
+    account: SignInAccount,
 }
 
 /// Leads to an issuer, which leads back to [`finish`].
 pub(super) async fn begin(browser: SignInBrowser, query: HttpResult<Query<BeginQuery>>) -> Response {
-    let BeginQuery { issuer, next } = match query {
+    let BeginQuery { issuer, next, account } = match query {
         Ok(Query(query)) => query,
         Err(problem) => return refused(&browser.server, "", &problem),
     };
     // Browsers drop a cookie of more than 4 kB.
     let kept = if next.len() <= MAX_NEXT { paths::safe_next(&next) } else { paths::ROOT };
     let pending = browser.begin_at(&issuer, kept);
-    match browser.server.tokens.issuers().sign_in_url(&pending, &browser.server.env).await {
+    match browser.server.tokens.issuers().sign_in_url(&pending, account, &browser.server.env).await {
         Ok(url) => {
             ([(header::SET_COOKIE, browser.pending_cookie(&pending))], Redirect::to(url.as_str())).into_response()
         }
@@ -188,7 +197,11 @@ pub(super) async fn finish(browser: SignInBrowser, RawQuery(query): RawQuery) ->
     };
     let mut response = match Box::pin(with_answer(&browser, &pending, &answer)).await {
         Ok(cookie) => signed_in(&pending.next, cookie),
-        Err(problem) => refused(&browser.server, &pending.next, &problem),
+        Err(problem) => {
+            // The issuer would sign the same account in again.
+            let issuer = (problem.0.code == "forbidden").then_some(pending.issuer.as_str());
+            refused_at(&browser.server, issuer, &pending.next, &problem)
+        }
     };
     response.headers_mut().append(header::SET_COOKIE, browser.no_pending_cookie());
     response

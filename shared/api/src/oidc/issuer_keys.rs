@@ -50,6 +50,16 @@ pub(super) struct IssuerEndpoints {
     pub user_info: String,
     /// True if each answer names its issuer (RFC 9207).
     pub names_issuer: bool,
+    /// The accepted values of `prompt`. An issuer may list none.
+    pub prompts: Vec<String>,
+}
+
+impl IssuerEndpoints {
+    /// Returns the value of `prompt` that lets a person with a session at the issuer choose another account.
+    pub(super) fn account_prompt(&self) -> &'static str {
+        let lists = |value: &str| self.prompts.iter().any(|listed| listed == value);
+        if lists("login") && !lists("select_account") { "login" } else { "select_account" }
+    }
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -72,6 +82,8 @@ struct DiscoveryDocument {
     userinfo_endpoint: String,
     #[serde(default)]
     authorization_response_iss_parameter_supported: bool,
+    #[serde(default)]
+    prompt_values_supported: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -186,6 +198,7 @@ impl IssuerKeys {
             token: discovery.token_endpoint,
             user_info: discovery.userinfo_endpoint,
             names_issuer: discovery.authorization_response_iss_parameter_supported,
+            prompts: discovery.prompt_values_supported,
         };
         Ok((keys.take(MAX_KEYS).collect(), endpoints))
     }

@@ -12,8 +12,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use url::{Url, form_urlencoded};
 
-use super::check_url;
-use super::issuer_keys::FETCH_TIMEOUT;
+use super::issuer_keys::{FETCH_TIMEOUT, IssuerEndpoints};
+use super::{SignInAccount, check_url};
 
 const DEFAULT_SCOPE: &str = "openid profile email";
 
@@ -88,11 +88,18 @@ impl SignInClient {
         Ok(Self { id, secret, scope, reads_user_info })
     }
 
-    /// Returns the URL at which a browser signs in.
-    pub(super) fn authorization_url(&self, endpoint: &str, pending: &PendingSignIn, env: &Env) -> Result<Url, String> {
-        let mut url = check_url(endpoint)?;
+    /// Returns the URL at which a browser signs in as the person who has a session at the issuer, or as another one.
+    pub(super) fn authorization_url(
+        &self,
+        endpoints: &IssuerEndpoints,
+        account: SignInAccount,
+        pending: &PendingSignIn,
+        env: &Env,
+    ) -> Result<Url, String> {
+        let mut url = check_url(&endpoints.authorization)?;
         url.set_fragment(None);
-        url.query_pairs_mut()
+        let mut query = url.query_pairs_mut();
+        query
             .append_pair("response_type", "code")
             .append_pair("client_id", &self.id)
             .append_pair("redirect_uri", &redirect_uri(env))
@@ -101,6 +108,10 @@ impl SignInClient {
             .append_pair("nonce", &pending.nonce())
             .append_pair("code_challenge", &pending.challenge())
             .append_pair("code_challenge_method", "S256");
+        if account == SignInAccount::Other {
+            query.append_pair("prompt", endpoints.account_prompt());
+        }
+        drop(query);
         Ok(url)
     }
 
@@ -161,6 +172,8 @@ impl SignInClient {
             // The text of the parser could contain a part of a token.
             200 => serde_json::from_slice(&response.body)
                 .map_err(|_| RedeemError::Unavailable(format!("{endpoint} returned no identity token"))),
+            // A request that came too late or too often says nothing about the client.
+            status @ (408 | 429) => Err(RedeemError::Unavailable(format!("{endpoint} responded with status {status}"))),
             status @ 400..=499 => {
                 let refusal = serde_json::from_slice::<TokenRefusal>(&response.body).unwrap_or_default();
                 match refusal.error.as_str() {

@@ -73,6 +73,17 @@ async fn a_fetch_that_failed_is_repeated_after_some_seconds() {
 }
 
 #[test]
+fn another_account_is_asked_for_by_a_prompt_that_the_issuer_accepts() {
+    let prompt = |listed: &[&str]| {
+        let prompts = listed.iter().map(|value| (*value).to_owned()).collect();
+        issuer_keys::IssuerEndpoints { prompts, ..issuer_keys::IssuerEndpoints::default() }.account_prompt()
+    };
+    assert_eq!((prompt(&[]), prompt(&["none"])), ("select_account", "select_account"));
+    assert_eq!(prompt(&["none", "login", "consent"]), "login");
+    assert_eq!(prompt(&["login", "select_account"]), "select_account");
+}
+
+#[test]
 fn an_invalid_configuration_names_the_field() {
     let entry = |issuer: &str, when: &str, scope: &str| {
         let rules = json!([{"when": when, "scopes": [scope]}]);
