@@ -207,7 +207,7 @@ fn main() {
             an_event_is_processed_after_its_client_disconnects;
         security::console: a_session_ends_with_its_token a_session_never_authorises_the_api responses_are_compressed
             a_log_is_sent_by_its_new_lines
-            a_page_waits_for_its_log
+            a_page_waits_for_its_log a_retry_repeats_what_its_page_has_shown
             forms_of_others_are_refused actions_need_their_scope selected_targets_are_changed_one_by_one an_event_is_tried_without_effect
             pages_have_their_headers a_link_signs_in_once
             a_sign_in_leads_to_a_local_page hostile_texts_stay_text a_page_without_news_is_not_sent_again

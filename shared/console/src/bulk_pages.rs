@@ -1,6 +1,6 @@
 //! Pages of an action on several targets: its consequences for each one, and the outcomes.
 
-use ebb_protocol::api::TargetDiagnosis;
+use ebb_protocol::api::{TargetDiagnosis, TargetState};
 use ebb_protocol::limits;
 use maud::{Markup, html};
 
@@ -52,21 +52,30 @@ pub struct SelectedTarget {
     pub kind: String,
     pub name: String,
     pub uid: String,
+    /// The run whose failed units the page of the consequences has shown. The list shows none.
+    pub run: Option<String>,
 }
 
 impl SelectedTarget {
-    /// Parses a value of a form, `KIND/NAME UID`. None of the parts contains a blank.
+    /// Parses a value of a form, `KIND/NAME UID` or `KIND/NAME UID RUN`. None of the parts contains a blank.
     pub fn parse(text: &str) -> Option<Self> {
-        let (key, uid) = text.rsplit_once(' ')?;
+        let (key, rest) = text.split_once(' ')?;
         let (kind, name) = key.split_once('/')?;
+        let (uid, run) = rest.split_once(' ').map_or((rest, None), |(uid, run)| (uid, Some(run)));
         let is_complete = ![kind, name, uid].contains(&"");
-        is_complete.then(|| Self { kind: kind.to_owned(), name: name.to_owned(), uid: uid.to_owned() })
+        is_complete.then(|| Self {
+            kind: kind.to_owned(),
+            name: name.to_owned(),
+            uid: uid.to_owned(),
+            run: run.map(str::to_owned),
+        })
     }
 }
 
 /// Returns the value of a form that [`SelectedTarget::parse`] reads.
-pub(crate) fn value(kind: &str, name: &str, uid: &str) -> String {
-    format!("{kind}/{name} {uid}")
+pub(crate) fn value(kind: &str, name: &str, uid: &str, run: Option<&str>) -> String {
+    let run = run.map(|run| format!(" {run}")).unwrap_or_default();
+    format!("{kind}/{name} {uid}{run}")
 }
 
 /// A selected target with its consequences, or with its outcome. `Err` has the reason why the action is refused.
@@ -83,7 +92,15 @@ pub fn bulk_consequences(
     match action {
         BulkAction::Retry if why.failed.is_empty() => Err("No unit has failed.".to_owned()),
         BulkAction::Retry => {
-            Ok(format!("These units run again: {}.", named(why.failed.iter().map(|unit| unit.unit.as_str()))))
+            let mut text =
+                format!("These units run again: {}.", named(why.failed.iter().map(|unit| unit.unit.as_str())));
+            if why.phase == TargetState::Stuck {
+                text.push_str(&format!(" {}", confirmations::TEARDOWN_CONTINUES));
+                if let Some(uid) = waiting {
+                    text.push_str(&format!(" The instance {uid}, which waits for the name, starts after it."));
+                }
+            }
+            Ok(text)
         }
         BulkAction::Delete => {
             if let Some(reason) = confirmations::no_deletion(why.phase) {
@@ -96,6 +113,9 @@ pub fn bulk_consequences(
                     format!("What these units have made is undone: {units}.")
                 }
             };
+            if let Some(update) = confirmations::dropped_update(why) {
+                text.push_str(&format!(" {update}"));
+            }
             if let Some(uid) = waiting {
                 text.push_str(&format!(" The instance {uid}, which waits for the name, starts then."));
             }
@@ -139,7 +159,7 @@ pub fn bulk_confirmation(viewer: ConsoleViewer<'_>, action: BulkAction, entries:
         form.confirmation method="post" action=(paths::CONFIRMED) {
             (frame::form_token(viewer))
             @for (target, _) in &permitted {
-                input type="hidden" name=(TARGET) value=(value(&target.kind, &target.name, &target.uid));
+                input type="hidden" name=(TARGET) value=(value(&target.kind, &target.name, &target.uid, target.run.as_deref()));
             }
             input type="hidden" name=(BACK) value=(back);
             @if permitted.is_empty() {
@@ -172,7 +192,7 @@ fn count(number: usize) -> String {
 fn table(label: &str, head: &str, entries: &[&BulkEntry]) -> Markup {
     let rows: Vec<Markup> = entries
         .iter()
-        .map(|(SelectedTarget { kind, name, uid }, found)| {
+        .map(|(SelectedTarget { kind, name, uid, .. }, found)| {
             html! {
                 th scope="row" { a href=(paths::target(kind, name)) { (kind) "/" (name) } }
                 td { code { (uid) } }
@@ -194,8 +214,12 @@ mod tests {
 
     #[test]
     fn a_selected_target_is_an_instance() {
-        let selected = SelectedTarget::parse(&value("sandbox", "pr-1", "u:1")).unwrap();
-        assert_eq!((selected.kind.as_str(), selected.name.as_str(), selected.uid.as_str()), ("sandbox", "pr-1", "u:1"));
+        for run in [None, Some("r-1-pre-start")] {
+            let selected = SelectedTarget::parse(&value("sandbox", "pr-1", "u:1", run)).unwrap();
+            let SelectedTarget { kind, name, uid, run: found } = &selected;
+            assert_eq!((kind.as_str(), name.as_str(), uid.as_str()), ("sandbox", "pr-1", "u:1"));
+            assert_eq!(found.as_deref(), run);
+        }
         for text in ["", "sandbox/pr-1", "sandbox/pr-1 ", "/pr-1 u", "sandbox/ u", "pr-1 u"] {
             assert_eq!(SelectedTarget::parse(text), None, "{text:?}");
         }

@@ -31,7 +31,7 @@ mod waiting_page;
 
 pub use bulk_pages::{BulkAction, BulkEntry, SelectedTarget, bulk_confirmation, bulk_consequences, bulk_outcomes};
 pub use cluster_pages::{cluster, clusters};
-pub use confirmations::{delete_confirmation, retry_confirmation};
+pub use confirmations::{delete_confirmation, failed_run, no_deletion, retry_confirmation};
 pub use frame::ConsoleViewer;
 pub use history_page::{history, history_entry};
 pub use log_pages::{UnitLogView, log, log_text, rendering};

@@ -217,7 +217,8 @@ fn pages(text: &str) -> Vec<(&'static str, String)> {
         document: Some(text.to_owned()),
     };
     let trial = SourceTrial { headers: text, payload: text, fetched: text, effect: Some(Ok(effect)) };
-    let selected = SelectedTarget { kind: text.to_owned(), name: text.to_owned(), uid: text.to_owned() };
+    let [kind, name, uid] = [text; 3].map(str::to_owned);
+    let selected = SelectedTarget { kind, name, uid, run: Some(text.to_owned()) };
     let consequences = bulk_consequences(BulkAction::Delete, &why, Some(text), Some(text));
     let entries_of_bulk = [(selected.clone(), consequences), (selected, Err(text.to_owned()))];
     vec![
@@ -407,11 +408,12 @@ fn a_failure_says_how_it_goes_on() {
 fn actions_without_effect_are_not_offered() {
     use ebb_protocol::api::TargetState::{Failed, Gone, Ready, Starting, Stopping, Stuck, Updating};
     let all = [Starting, Ready, Updating, Failed, Stopping, Stuck, Gone];
-    let why = why("db");
+    let mut why = why("db");
     for (action, effective) in [("delete", &[Starting, Ready, Updating, Failed][..]), ("retry", &[Failed, Stuck][..])] {
         for phase in all {
             let mut target = detail("db", 1);
             target.info.phase = phase;
+            why.phase = phase;
             let confirmation = match action {
                 "delete" => delete_confirmation(VIEWER, &target, &why),
                 _ => retry_confirmation(VIEWER, &target, &why),
@@ -422,12 +424,31 @@ fn actions_without_effect_are_not_offered() {
             let path = paths::action("sandbox", "db", action);
             assert_eq!(page.contains(&format!("href=\"{path}\"")), has_effect, "{action} {phase:?}");
             assert_eq!(confirmation.contains(&format!("action=\"{path}\"")), has_effect, "{action} {phase:?}");
-            let mut why = why.clone();
-            why.phase = phase;
             let bulk = bulk_consequences(BulkAction::Delete, &why, None, None);
             assert!(action != "delete" || bulk.is_ok() == has_effect, "{phase:?}: {bulk:?}");
         }
     }
+}
+
+/// A page of an action says what becomes of an update and of an instance that wait.
+#[test]
+fn consequences_name_those_that_wait() {
+    let (target, mut why) = (detail("db", 1), why("db"));
+    let wait = json!({"waiter": "update", "waiterName": "3", "awaits": "units", "release": "the present run ends"});
+    why.target_waits = serde_json::from_value(json!([wait])).unwrap();
+    let update = "The update to generation 3, which waits, is dropped.";
+    let page = delete_confirmation(VIEWER, &target, &why);
+    assert!(page.contains(update), "{page}");
+    let text = bulk_consequences(BulkAction::Delete, &why, None, None).unwrap();
+    assert!(text.contains(update), "{text}");
+    why.phase = ebb_protocol::api::TargetState::Stuck;
+    let page = retry_confirmation(VIEWER, &target, &why);
+    assert!(page.contains("which waits for the name, starts after it."), "{page}");
+    let text = bulk_consequences(BulkAction::Retry, &why, Some("u-2"), None).unwrap();
+    assert!(
+        text.ends_with("removes what is left. The instance u-2, which waits for the name, starts after it."),
+        "{text}"
+    );
 }
 
 /// The page of a target answers in the order in which a reader asks.

@@ -320,6 +320,48 @@ pub(crate) async fn selected_targets_are_changed_one_by_one() {
     assert_eq!(harness.target("a").await.unwrap().info.phase, TargetState::Ready);
 }
 
+/// A retry repeats units of the run that the page has shown. A target that was deleted since then has another one.
+pub(crate) async fn a_retry_repeats_what_its_page_has_shown() {
+    const RETRY: &str = "/console/targets/sandbox/a/retry";
+    const CONFIRMED: &str = "/console/selection/confirmed";
+    let harness = Harness::simple().await;
+    harness.receiver.always("POST /make", 500);
+    harness.receiver.always("POST /drop", 400);
+    harness.create("a", "simple").await;
+    harness.phase("a", TargetState::Failed).await;
+    let browser = Browser::operator(&harness).await;
+    let page = browser.get(RETRY).await;
+    let [form, uid, run] = ["form", "uid", "run"].map(|name| page.is(200).field(name));
+    assert_eq!(run, run_id("a", Hook::PreStart).to_string());
+    let send = async |path: &str, fields: &[(&str, &str)]| {
+        let fields: Vec<(&str, &str)> =
+            std::iter::once(("form", form.as_str())).chain(fields.iter().copied()).collect();
+        browser.post(path, Some(&browser.base), &fields).await
+    };
+    let selected = format!("sandbox/a {uid}");
+    let page = send("/console/selection", &[("action", "retry"), ("target", selected.as_str())]).await;
+    let shown = page.is(200).field("target");
+    assert_eq!(shown, format!("{selected} {run}"));
+    send(DELETE, &[("uid", uid.as_str())]).await.leads_to("/console/targets/sandbox/a");
+    harness.phase("a", TargetState::Stuck).await;
+    let drops = harness.receiver.count("POST /drop");
+    let reply = send(RETRY, &[("uid", uid.as_str()), ("run", run.as_str())]).await;
+    assert!(reply.is(409).body.contains("other units would run: open it again"), "{reply:?}");
+    for (action, reason) in
+        [("retry", "other units would run"), ("delete", "has begun already, and has failed: retry it")]
+    {
+        let reply = send(CONFIRMED, &[("action", action), ("target", shown.as_str())]).await;
+        assert!(reply.is(200).body.contains("0 of 1 target accepted") && reply.body.contains(reason), "{reply:?}");
+    }
+    assert_eq!(harness.receiver.count("POST /drop"), drops);
+    harness.receiver.always("POST /drop", 200);
+    let page = browser.get(RETRY).await;
+    assert!(page.is(200).body.contains("The teardown continues"), "{page:?}");
+    let run = page.field("run");
+    send(RETRY, &[("uid", uid.as_str()), ("run", run.as_str())]).await.leads_to("/console/targets/sandbox/a");
+    harness.phase("a", TargetState::Gone).await;
+}
+
 /// An event that is tried shows its effect, and has none.
 pub(crate) async fn an_event_is_tried_without_effect() {
     const PAGE: &str = "/console/sources/s";

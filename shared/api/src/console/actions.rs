@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::body::Body;
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Redirect, Response};
 use ebb_console::{SelectedTarget, paths};
 use ebb_protocol::api::{TargetDetail, TargetDiagnosis};
@@ -19,6 +19,8 @@ use crate::{HttpProblem, HttpResult};
 
 /// The name of the field with the instance that the caller has seen.
 const UID: &str = "uid";
+/// The name of the field with the run whose failed units the caller has seen.
+const RUN: &str = "run";
 
 /// Kind and name of a target.
 type TargetPath = Path<(String, String)>;
@@ -53,20 +55,36 @@ pub(super) async fn confirm_retry(session: ConsoleSession, path: HttpResult<Targ
     session.respond(paths::ROOT, page)
 }
 
-/// Returns the target of a form, if the form shows its present instance.
+/// Returns the target of a form and its head, if the form shows its present instance.
 async fn confirmed(
     session: &ConsoleSession,
     path: HttpResult<TargetPath>,
     (headers, body): (&HeaderMap, Body),
-) -> HttpResult<SelectedTarget> {
+) -> HttpResult<(SelectedTarget, TargetHead)> {
     let Path((kind, name)) = path?;
     let fields = session.form(headers, body).await?;
     let key = TargetKey::new(&kind, &name);
     let present = session.server.env.store.read_target(key).await?;
-    if let Some(TargetHead { uid, .. }) = present.filter(|target| target.uid == fields.get(UID)) {
-        return Ok(SelectedTarget { kind, name, uid });
+    if let Some(head) = present.filter(|target| target.uid == fields.get(UID)) {
+        let run = Some(fields.get(RUN)).filter(|run| !run.is_empty()).map(str::to_owned);
+        return Ok((SelectedTarget { kind, name, uid: head.uid.clone(), run }, head));
     }
     Err(HttpProblem::not_found(format!("the page has shown another instance of {key}: open it again")))
+}
+
+/// Checks that a retry repeats units of the run that a page has shown. The target can have been updated or deleted since.
+///
+/// # Errors
+/// Returns 409 for another run.
+pub(super) fn check_shown_run(shown: Option<&str>, head: &TargetHead) -> HttpResult<()> {
+    let present = head.hook.map(|hook| head.run(hook).to_string());
+    match shown {
+        Some(shown) if present.as_deref() != Some(shown) => {
+            let detail = format!("{} has changed since, and other units would run: open it again", head.target_key());
+            Err(HttpProblem::new(StatusCode::CONFLICT, "outdated", detail))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Deletes the instance that the page has shown. One that waits for its name starts then.
@@ -78,7 +96,7 @@ pub(super) async fn delete(
 ) -> Response {
     let back = page_of(&path);
     let deleted = async {
-        let SelectedTarget { kind, name, uid } = confirmed(&session, path, (&headers, body)).await?;
+        let (SelectedTarget { kind, name, uid, .. }, _) = confirmed(&session, path, (&headers, body)).await?;
         let page = paths::target(&kind, &name);
         let query = Query(DeleteQuery { uid: Some(uid) });
         let request = routes::target_requests::delete(Path((kind, name)), session.permitted()?, query);
@@ -97,9 +115,11 @@ pub(super) async fn retry(
 ) -> Response {
     let back = page_of(&path);
     let retried = async {
-        let SelectedTarget { kind, name, uid } = confirmed(&session, path, (&headers, body)).await?;
+        let (target, head) = confirmed(&session, path, (&headers, body)).await?;
+        let SelectedTarget { kind, name, uid, run } = target;
         let (server, key) = (session.permitted::<WriteTargets>()?, TargetKey::new(&kind, &name));
         server.check_target(key).await?;
+        check_shown_run(run.as_deref(), &head)?;
         Box::pin(routes::targets::retry_units(&server, key, Some(&uid))).await?;
         HttpResult::Ok(Redirect::to(&paths::target(&kind, &name)).into_response())
     };

@@ -8,14 +8,16 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{Html, IntoResponse as _, Response};
 use ebb_console::{BulkAction, BulkEntry, SelectedTarget, paths};
 use ebb_engine::{Millis, Timestamp};
+use ebb_protocol::api::TargetState;
 use ebb_protocol::id::TargetKey;
 use ebb_store::TargetHead;
 use futures::StreamExt as _;
 
 use super::forms::FormFields;
-use super::responses;
 use super::sessions::ConsoleSession;
+use super::{actions, responses};
 use crate::background::RemainingWork;
+use crate::queries::targets;
 use crate::routes::permitted::WriteTargets;
 use crate::routes::target_requests::DeleteQuery;
 use crate::routes::{self, Path, Query};
@@ -93,10 +95,14 @@ async fn consequences(session: &ConsoleSession, action: BulkAction, target: Sele
         let Json(why) = Box::pin(routes::targets::why(path, session.permitted()?)).await?;
         let head = permitted(session, &target).await?;
         let waiting = head.waiting.as_ref().map(|waiting| waiting.uid.as_str());
-        HttpResult::Ok(ebb_console::bulk_consequences(action, &why, waiting, head.source.as_deref()))
+        let run = ebb_console::failed_run(&why).map(str::to_owned);
+        HttpResult::Ok((run, ebb_console::bulk_consequences(action, &why, waiting, head.source.as_deref())))
     };
     let found = found.await;
-    (target, found.map_err(reason).flatten())
+    match found {
+        Ok((run, consequences)) => (SelectedTarget { run, ..target }, consequences),
+        Err(problem) => (target, Err(reason(problem))),
+    }
 }
 
 /// Returns the head of a target, if the caller may change it and the selected instance has the name.
@@ -119,16 +125,22 @@ async fn outcome(
         return ((target, Err(late)), None);
     }
     let request = async {
-        permitted(session, &target).await?;
+        let head = permitted(session, &target).await?;
         match action {
             BulkAction::Delete => {
+                let phase = targets::phase(head.phase);
+                let no_effect = ebb_console::no_deletion(phase);
+                if let Some(reason) = no_effect.filter(|_| phase == TargetState::Stuck) {
+                    return Err(HttpProblem::new(StatusCode::CONFLICT, "stale", reason));
+                }
                 let path = Path((target.kind.clone(), target.name.clone()));
                 let query = Query(DeleteQuery { uid: Some(target.uid.clone()) });
                 let request = routes::target_requests::delete(path, session.permitted()?, query);
                 let (_, rest, _) = Box::pin(request).await?;
-                HttpResult::Ok(("Accepted: its teardown begins.", rest.map(|rest| rest.0)))
+                HttpResult::Ok((no_effect.unwrap_or("Accepted: its teardown begins."), rest.map(|rest| rest.0)))
             }
             BulkAction::Retry => {
+                actions::check_shown_run(target.run.as_deref(), &head)?;
                 let (server, key) = (session.permitted()?, TargetKey::new(&target.kind, &target.name));
                 Box::pin(routes::targets::retry_units(&server, key, Some(&target.uid))).await?;
                 Ok(("Accepted: its failed units run again.", None))

@@ -101,8 +101,7 @@ fn targets_are_selected_without_scripts() {
     );
     let all = targets(VIEWER, &view(Some(ListSelection { select: "all" })));
     assert!(all.contains("value=\"sandbox/db db\" checked") && !all.contains("data-since"), "{all}");
-    let selected =
-        |name: &str| SelectedTarget { kind: "sandbox".to_owned(), name: name.to_owned(), uid: "u".to_owned() };
+    let selected = |name: &str| SelectedTarget::parse(&format!("sandbox/{name} u")).unwrap();
     let entries = [(selected("a"), Ok("undone".to_owned())), (selected("b"), Err("not yours".to_owned()))];
     let back = "/console?q=db&nextToken=p";
     assert!(some.contains("name=\"back\" value=\"/console?q=db&amp;nextToken=p\""), "{some}");
