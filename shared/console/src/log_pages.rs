@@ -20,6 +20,8 @@ pub struct UnitLogView<'a> {
     /// `RESOURCE/UNIT`.
     pub unit: &'a str,
     pub attempt: u32,
+    /// The last attempt of the unit that has begun.
+    pub last_attempt: u32,
     /// The end of the log, as the unit wrote it. Without a log it is empty, and the state has the reason.
     pub log: &'a str,
     /// Lines about the attempt that are not from the log.
@@ -75,12 +77,12 @@ pub fn log_text(log: &str) -> String {
 
 /// Returns the page with a log.
 pub fn log(viewer: ConsoleViewer<'_>, view: &UnitLogView<'_>) -> String {
-    let UnitLogView { run, target, unit, attempt, log, state, after } = *view;
+    let UnitLogView { run, target, unit, attempt, last_attempt, log, state, after } = *view;
     let (log, is_cut) = shown(log);
     let added = appended(&log, after);
     let main = html! {
         h1 { "Log of " (unit) ", attempt " (attempt) }
-        (attempts(attempt, |number| paths::log(run, unit, Some(number))))
+        (attempts(attempt, last_attempt, |number| paths::log(run, unit, Some(number))))
         (run_pages::place(run, target))
         @for line in texts::plain_log(state).lines() { p.problem { (line) } }
         @if !log.is_empty() {
@@ -97,15 +99,20 @@ pub fn log(viewer: ConsoleViewer<'_>, view: &UnitLogView<'_>) -> String {
     frame::page(viewer, paths::ROOT, &format!("Log of {unit}"), PageRenewal::Every(3), &main)
 }
 
-/// Returns the page with the manifests, the request or the inputs of a unit.
-pub fn rendering(viewer: ConsoleViewer<'_>, target: (&str, &str), rendering: &UnitRendering) -> String {
+/// Returns the page with the manifests, the request or the inputs of a unit. `last_attempt` is the last one that has begun.
+pub fn rendering(
+    viewer: ConsoleViewer<'_>,
+    target: (&str, &str),
+    rendering: &UnitRendering,
+    last_attempt: u32,
+) -> String {
     let UnitRendering { run, unit, attempt, script, .. } = rendering;
     // In JSON, a script would be one line.
     let rest = UnitRendering { script: None, ..rendering.clone() };
     let text = serde_json::to_string_pretty(&rest).unwrap_or_default();
     let main = html! {
         h1 { "Request of " (unit) ", attempt " (attempt) }
-        (attempts(*attempt, |number| paths::rendering(run, unit, Some(number))))
+        (attempts(*attempt, last_attempt, |number| paths::rendering(run, unit, Some(number))))
         (run_pages::place(run, target))
         @if let Some(reason) = &rendering.skipped { p { "Skipped: " (reason) } }
         (texts::listing("Request", &texts::plain_log(&text)))
@@ -114,10 +121,19 @@ pub fn rendering(viewer: ConsoleViewer<'_>, target: (&str, &str), rendering: &Un
     frame::page(viewer, paths::ROOT, &format!("Request of {unit}"), PageRenewal::Never, &main)
 }
 
-/// Returns a link to the attempt before, if there is one.
-fn attempts(attempt: u32, path: impl Fn(u32) -> String) -> maud::Markup {
+/// Returns links to the attempts before and after an attempt, and to the last one, if there are such.
+fn attempts(attempt: u32, last: u32, path: impl Fn(u32) -> String) -> maud::Markup {
+    let mut others = vec![attempt.saturating_sub(1), attempt.saturating_add(1), last];
+    others.retain(|&other| (1..=last).contains(&other) && other != attempt);
+    others.dedup();
     html! {
-        @if attempt > 1 { p { a href=(path(attempt - 1)) { "Attempt " (attempt - 1) } } }
+        @if !others.is_empty() {
+            p {
+                @for other in others {
+                    a href=(path(other)) { "Attempt " (other) @if other == last { ", the last one" } } " "
+                }
+            }
+        }
     }
 }
 

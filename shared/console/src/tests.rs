@@ -163,6 +163,7 @@ fn pages(text: &str) -> Vec<(&'static str, String)> {
         target: (text, text),
         unit: text,
         attempt: 2,
+        last_attempt: 9,
         log: text,
         state: text,
         after: text,
@@ -241,7 +242,7 @@ fn pages(text: &str) -> Vec<(&'static str, String)> {
         ("history", history(viewer, (text, text), &entries, text)),
         ("history entry", history_entry(viewer, (text, text), &entry)),
         ("log", log(viewer, &log_view)),
-        ("rendering", rendering(viewer, (text, text), &rendered)),
+        ("rendering", rendering(viewer, (text, text), &rendered, 9)),
         ("plugins", plugins(viewer, std::slice::from_ref(&plugin.info))),
         ("plugin", plugin_pages::plugin(viewer, &plugin_view)),
         ("plugin comparison", plugin_comparison(viewer, comparison)),
@@ -315,6 +316,7 @@ fn a_log_with_sequences_for_terminals_is_plain() {
         target: ("sandbox", "a"),
         unit: "a/b",
         attempt: 1,
+        last_attempt: 1,
         log: log_text,
         state: "",
         after: "",
@@ -543,11 +545,41 @@ fn the_history_has_pages() {
 #[test]
 fn an_empty_log_says_so() {
     for (text, state, says) in [("", "", true), ("", "waiting: m", false), ("x\n", "", false)] {
-        let view =
-            UnitLogView { run: "r", target: ("sandbox", "a"), unit: "a/b", attempt: 1, log: text, state, after: "" };
+        let view = UnitLogView {
+            run: "r",
+            target: ("sandbox", "a"),
+            unit: "a/b",
+            attempt: 1,
+            last_attempt: 1,
+            log: text,
+            state,
+            after: "",
+        };
         let page = log(VIEWER, &view);
         assert_eq!(page.contains("The log has no lines."), says, "{page}");
         assert_eq!(page.contains("Download"), !text.is_empty(), "{page}");
+    }
+}
+
+/// The log of an attempt leads to those before and after it, and to the last one.
+#[test]
+fn a_log_leads_to_other_attempts() {
+    for (attempt, last_attempt, others) in [
+        (1, 1, vec![]),
+        (1, 2, vec![2]),
+        (2, 2, vec![1]),
+        (3, 20, vec![2, 4, 20]),
+        (18, 20, vec![17, 19, 20]),
+        (19, 20, vec![18, 20]),
+    ] {
+        let (target, unit) = (("sandbox", "a"), "a/b");
+        let view = UnitLogView { run: "r", target, unit, attempt, last_attempt, log: "x\n", state: "", after: "" };
+        let page = log(VIEWER, &view);
+        let links = page.split("href=\"").filter_map(|rest| rest.split_once("\">Attempt ")?.1.split(['<', ',']).next());
+        let links: Vec<u32> = links.map(|number| number.parse().unwrap()).collect();
+        assert_eq!(links, others, "attempt {attempt} of {last_attempt}");
+        let leads_on = page.contains(&format!("attempt={last_attempt}\">Attempt {last_attempt}, the last one</a>"));
+        assert_eq!(leads_on, attempt < last_attempt, "{page}");
     }
 }
 
@@ -555,7 +587,7 @@ fn an_empty_log_says_so() {
 #[test]
 fn a_rendered_script_is_readable() {
     let value = json!({"run": "r", "unit": "a/b", "kind": "pod", "attempt": 1, "script": "#!/bin/sh\necho \"<b>\"\n"});
-    let page = rendering(VIEWER, ("sandbox", "a"), &serde_json::from_value(value).unwrap());
+    let page = rendering(VIEWER, ("sandbox", "a"), &serde_json::from_value(value).unwrap(), 1);
     assert!(page.contains("#!/bin/sh\necho &quot;&lt;b&gt;&quot;\n</pre>") && !page.contains("\\n"), "{page}");
 }
 

@@ -715,6 +715,10 @@ postStop:
     harness.phase("b", TargetState::Ready).await;
     let page = browser.get(&log("b", "seed")).await;
     assert!(page.is(200).body.contains("seeded\n</pre>"), "{page:?}");
+    for of_attempt in ["/log?", "/rendered?"] {
+        let page = browser.get(&format!("{}&attempt=1", log("b", "make").replace("/log?", of_attempt))).await;
+        assert!(page.is(200).body.contains(", the last one</a>"), "{page:?}");
+    }
 }
 
 /// A compressed page has the tag of the same page without compression, and another form token. A secret is not compressed.

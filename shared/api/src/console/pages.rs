@@ -6,14 +6,13 @@ use axum::response::{IntoResponse as _, Redirect, Response};
 use ebb_console::{
     ListSelection, RunUnitsView, SourceTrial, TargetListFilter, TargetListView, UnitLogView, WaitingView, paths,
 };
-use ebb_engine::Attempt;
 use ebb_protocol::api::{TargetPage, TargetState};
 use ebb_protocol::api_token::TargetAccess;
 use serde::Deserialize;
 
 use super::sessions::ConsoleSession;
 use super::{renewals, responses};
-use crate::queries::logs::{LogSearch, ShownLog};
+use crate::queries::logs::{LogAttempt, LogSearch, ShownLog};
 use crate::routes::named_documents::{sources as source_routes, subscriptions as subscription_routes};
 use crate::routes::permitted::{ReadTargets, WriteTargets};
 use crate::routes::runs::AttemptQuery;
@@ -241,8 +240,8 @@ pub(super) async fn log(
         let query = AttemptQuery { unit, attempt };
         let found = Box::pin(routes::runs::find_log(&run, &server, &query)).await?;
         let AttemptQuery { unit, .. } = query;
-        let without = |attempt: Attempt, state: String| (attempt, ShownLog { log: String::new(), state });
-        let (Attempt(attempt), ShownLog { log, state }) = match found {
+        let without = |attempt: LogAttempt, state: String| (attempt, ShownLog { log: String::new(), state });
+        let (LogAttempt { number, last }, ShownLog { log, state }) = match found {
             LogSearch::Found(attempt, found) => (attempt, found),
             LogSearch::Missing(attempt, reason) => without(attempt, format!("The log does not exist: {reason}.")),
             LogSearch::Unknown(reason) => return Err(HttpProblem::not_found(reason)),
@@ -257,7 +256,16 @@ pub(super) async fn log(
         };
         let (kind, name) = routes::runs::target(&run, &session.server).await?;
         let target = (kind.as_str(), name.as_str());
-        let view = UnitLogView { run: &run, target, unit: &unit, attempt, log: &log, state: &state, after: &after };
+        let view = UnitLogView {
+            run: &run,
+            target,
+            unit: &unit,
+            attempt: number.0,
+            last_attempt: last.0,
+            log: &log,
+            state: &state,
+            after: &after,
+        };
         Page::Ok(ebb_console::log(session.viewer(), &view))
     };
     let page = page.await;
@@ -290,11 +298,11 @@ pub(super) async fn rendering(
     query: HttpResult<Query<UnitQuery>>,
 ) -> Response {
     let page = async {
-        let (path, Query(UnitQuery { unit, attempt, .. })) = (path?, query?);
-        let found = routes::runs::rendered(path, session.permitted()?, Query(AttemptQuery { unit, attempt }));
-        let Json(rendering) = Box::pin(found).await?;
+        let (Path(run), Query(UnitQuery { unit, attempt, .. })) = (path?, query?);
+        let (server, query) = (session.permitted()?, AttemptQuery { unit, attempt });
+        let (rendering, last) = Box::pin(routes::runs::find_rendering(&run, &server, &query)).await?;
         let (kind, name) = routes::runs::target(&rendering.run, &session.server).await?;
-        Page::Ok(ebb_console::rendering(session.viewer(), (&kind, &name), &rendering))
+        Page::Ok(ebb_console::rendering(session.viewer(), (&kind, &name), &rendering, last.0))
     };
     let page = page.await;
     session.respond(paths::ROOT, page)

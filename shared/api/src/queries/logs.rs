@@ -25,16 +25,23 @@ pub struct ShownLog {
     pub state: String,
 }
 
+/// An attempt of a unit, and the last one that has begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogAttempt {
+    pub number: Attempt,
+    pub last: Attempt,
+}
+
 /// The result of a search for a log.
 pub enum LogSearch {
-    Found(Attempt, ShownLog),
+    Found(LogAttempt, ShownLog),
     /// The attempt has no log. The reason is for people.
-    Missing(Attempt, &'static str),
+    Missing(LogAttempt, &'static str),
     /// The run, the unit or the attempt does not exist. The reason is for people.
     Unknown(String),
     /// The attempt may run, and the relay of this cluster did not return its log.
     NoResponse {
-        attempt: Attempt,
+        attempt: LogAttempt,
         cluster: String,
         /// For people.
         reason: String,
@@ -63,18 +70,19 @@ pub async fn log(env: &Env, id: &RunId, key: &str, attempt: Option<u32>) -> Flow
     let no_response = Mutex::new(None);
     // A list instead of an iterator: the compiler cannot prove that the future of a handler with its closure is `Send`.
     let reads: Vec<_> = attempts.into_iter().map(|attempt| log_of(env, &run, unit, attempt, &no_response)).collect();
-    if let Some((attempt, log)) = first_found(reads).await? {
-        return Ok(LogSearch::Found(attempt, log));
+    if let Some((number, log)) = first_found(reads).await? {
+        return Ok(LogSearch::Found(LogAttempt { number, last }, log));
     }
     let no_response = no_response.into_inner().unwrap_or_else(PoisonError::into_inner);
     Ok(match no_response {
         // The log of an attempt that has ended is in the bucket, if it has one.
-        Some((attempt, reason)) if in_flight(run.graph(), &view).contains(&(unit, attempt)) => {
+        Some((number, reason)) if in_flight(run.graph(), &view).contains(&(unit, number)) => {
+            let attempt = LogAttempt { number, last };
             LogSearch::NoResponse { attempt, cluster: live::cluster_of(env, &run, unit), reason }
         }
         _ => {
-            let attempt = attempt.map_or(last, Attempt);
-            LogSearch::Missing(attempt, absence(&run, &view, unit, attempt))
+            let number = attempt.map_or(last, Attempt);
+            LogSearch::Missing(LogAttempt { number, last }, absence(&run, &view, unit, number))
         }
     })
 }

@@ -32,7 +32,8 @@ const UNITS: usize = 20;
 
 /// The result of a request for the rendered form of a unit.
 pub(crate) enum RenderingSearch {
-    Found(Box<UnitRendering>),
+    /// The rendered form, and the last attempt of the unit.
+    Found(Box<UnitRendering>, Attempt),
     /// There is no such run, unit or attempt. The value is the reason.
     Missing(String),
     /// The unit has no rendered form, or one that is too large. The value is the reason.
@@ -70,7 +71,7 @@ pub(crate) async fn rendered(env: &Env, id: &RunId, key: &str, attempt: Option<u
         let text = format!("the rendered form of {key} takes {size} bytes of a response; the limit is {most}");
         return Ok(RenderingSearch::Unavailable(text));
     }
-    Ok(RenderingSearch::Found(Box::new(shown)))
+    Ok(RenderingSearch::Found(Box::new(shown), last))
 }
 
 /// Returns the names of the units of the same run that have not succeeded and on which a unit depends, or `None`.

@@ -127,7 +127,7 @@ pub(crate) async fn read_log(
     query: &AttemptQuery,
 ) -> HttpResult<(Attempt, ShownLog)> {
     match Box::pin(find_log(run, server, query)).await? {
-        LogSearch::Found(attempt, found) => Ok((attempt, found)),
+        LogSearch::Found(attempt, found) => Ok((attempt.number, found)),
         LogSearch::Missing(_, reason) => {
             Err(HttpProblem::not_found(format!("run {run} has no log of {}: {reason}", query.unit)))
         }
@@ -187,10 +187,22 @@ pub(crate) async fn rendered(
     server: Permitted<ReadTargets>,
     Query(query): Query<AttemptQuery>,
 ) -> HttpResult<Json<UnitRendering>> {
-    let id = parse(&run)?;
+    Ok(Json(Box::pin(find_rendering(&run, &server, &query)).await?.0))
+}
+
+/// Returns what a unit of a run that the caller may read was rendered to, and the last attempt of the unit.
+///
+/// # Errors
+/// Returns 404 for another run, unit or attempt, and 409 for a unit without a rendered form.
+pub(crate) async fn find_rendering(
+    run: &str,
+    server: &Permitted<ReadTargets>,
+    query: &AttemptQuery,
+) -> HttpResult<(UnitRendering, Attempt)> {
+    let id = parse(run)?;
     server.check_run(&id).await?;
     match Box::pin(rendered::rendered(&server.env, &id, &query.unit, query.attempt)).await? {
-        RenderingSearch::Found(rendering) => Ok(Json(*rendering)),
+        RenderingSearch::Found(rendering, last) => Ok((*rendering, last)),
         RenderingSearch::Missing(detail) => Err(HttpProblem::not_found(detail)),
         RenderingSearch::Unavailable(detail) => Err(HttpProblem::new(StatusCode::CONFLICT, "not-rendered", detail)),
     }
