@@ -1,15 +1,17 @@
 // The table of actions. Each is taken by pointer, by keys only, and by pointer without JavaScript.
 
 import assert from "node:assert/strict";
-import { Keys, Pointer, Reader } from "./browser.mjs";
+import { Keys, Pointer, Reader, SCREENS } from "./browser.mjs";
 import { create, mergeRequest } from "./seed.mjs";
 
+/** The maximum characters of the name of a target. */
+const LONGEST_NAME = 63;
 let made = 0;
 
-/** Makes a sandbox for one action. */
-async function fresh(server, phase) {
+/** Makes a sandbox for one action. Its name has at least `length` characters. */
+async function fresh(server, phase, length = 0) {
   made += 1;
-  const name = `act-${made}`;
+  const name = `act-${made}`.padEnd(length, "n");
   if (phase === "failed") server.set(name, "broken");
   await create(server, name, phase, { team: "actions" });
   server.set(name);
@@ -157,10 +159,13 @@ export const ACTIONS = [
     name: "delete a target",
     forms: ["/console/targets/{kind}/{name}/delete"],
     async run({ reader, by, server }) {
-      const name = await fresh(server, "ready");
+      const name = await fresh(server, "ready", LONGEST_NAME);
       await reader.goto(at(name));
       await by.use("link", "Delete…");
       await reader.shows(/^Delete sandbox/);
+      await reader.page.setViewportSize(SCREENS.narrow.viewport);
+      if (reader.hasScripts) await reader.isAccessible("the confirmation of a deletion of a long name");
+      await reader.page.setViewportSize(SCREENS.light.viewport);
       assert.match(await reader.page.locator("main").innerText(), /no command brings it back[^]*note\/write/);
       await by.use("link", "Cancel");
       await reader.page.waitForURL(`**${at(name)}`);
