@@ -11,7 +11,7 @@ import { launch } from "./browser.mjs";
 import { ACTIONS, act, byLink, forms, ways } from "./actions.mjs";
 import { deployed } from "./deployed.mjs";
 import { memory, renewals } from "./live.mjs";
-import { firstLoad, isComplete, pages, visit, withoutScripts, world } from "./pages.mjs";
+import { firstLoad, isComplete, longNames, pages, visit, withoutScripts, world } from "./pages.mjs";
 import { pictures } from "./pictures.mjs";
 import { repairs } from "./repairs.mjs";
 import { scale } from "./scale.mjs";
@@ -74,6 +74,7 @@ async function local(browser, server) {
   for (const action of ACTIONS) {
     for (const way of ways) await step(`${action.name}, ${way}`, () => act(browser, server, names, action, way));
   }
+  await step("long names", () => longNames(browser, server));
   await step("renewals", () => renewals(browser, server));
   await step("ten repairs", () => repairs(browser, server));
   await step("memory", () => memory(browser, server, Number(values["memory-seconds"])));

@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { Reader, SCREENS } from "./browser.mjs";
+import { chains, create } from "./seed.mjs";
 
 /** Routes that answer with no page of their own. */
 export const NO_PAGE = {
@@ -162,6 +163,28 @@ export async function withoutScripts(browser, server, rows) {
       assert.equal(response.status(), status, name);
       assert.match(await reader.heading(), title, name);
       assert.ok((await reader.page.locator("main").textContent()).includes(text), `${name}: no ${JSON.stringify(text)}`);
+    }
+  } finally {
+    await reader.close();
+  }
+}
+
+/** Opens pages with the longest names on a narrow screen, as a caller with such a name. */
+export async function longNames(browser, server) {
+  const longest = (letter) => letter.repeat(63);
+  const [name, plugin] = [longest("s"), longest("p")];
+  const token = await server.ebb("token", "create", longest("t"), "--scope", "read");
+  await server.apply("plugin", plugin, chains(plugin, 3, 3, 0));
+  const { runs } = await create(server, name, "ready", { plugin: `${plugin}@1.0.0`, params: {} });
+  const unit = `?unit=${encodeURIComponent(runs[0].units[0].unit)}`;
+  const pages = [`targets/sandbox/${name}`, `targets/sandbox/${name}/history`, `plugins/${plugin}/1.0.0`, "plugins"];
+  pages.push(`runs/${runs[0].id}`, `runs/${runs[0].id}/log${unit}`, `runs/${runs[0].id}/rendered${unit}`);
+  const reader = await (await Reader.open(browser, server, SCREENS.narrow)).signIn(token.trim());
+  try {
+    for (const page of pages) {
+      const response = await reader.goto(`/console/${page}`);
+      assert.equal(response.status(), 200, page);
+      await reader.isAccessible(`${page} with long names`);
     }
   } finally {
     await reader.close();
