@@ -289,6 +289,11 @@ pub(crate) async fn selected_targets_are_changed_one_by_one() {
     for (action, targets) in wrong {
         send(CONFIRMED, action, targets).await.is(400);
     }
+    for path in [SELECTION, CONFIRMED] {
+        let fields = [("form", form.as_str()), ("action", "delete"), ("back", "/console?q=a")];
+        let none = browser.post(path, Some(&own), &fields).await;
+        assert!(none.is(400).body.contains("href=\"/console?q=a\">Back"), "{none:?}");
+    }
     for form in ["", "other"] {
         let fields = [("form", form), ("action", "delete"), ("target", "sandbox/a a-uid")];
         browser.post(CONFIRMED, Some(&own), &fields).await.is(403);

@@ -527,7 +527,8 @@ pub(crate) async fn failures_of_an_issuer_are_explained() {
     };
     assert_eq!(prompts(&Url::parse(reply.is(303).header("location")).unwrap()), ["select_account"]);
     assert_eq!(prompts(&stack.begin(&mut browser, issuer).await), [""; 0]);
-    browser.get("/console/sign-in/begin?issuer=a&account=b").await.is(400);
+    let page = browser.get("/console/sign-in/begin?issuer=a&account=b").await;
+    stack.refused(&page, 400, "a query parameter is missing or wrong: account");
     issuer.claim(json!({}));
     let large = " ".repeat((1 << 20) + 1);
     for (status, body, reason) in [

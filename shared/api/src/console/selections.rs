@@ -25,6 +25,8 @@ use crate::{HttpProblem, HttpResult};
 
 /// Maximum targets of a form. A page of the list has as many.
 const MAX_SELECTED: usize = 100;
+/// The name of the field with the path of the page of the list that has the targets.
+const BACK: &str = "back";
 /// Maximum bytes of a form.
 const MAX_FORM: usize = 256 << 10;
 /// Requests at a time.
@@ -34,40 +36,47 @@ const LATEST: Millis = Millis(15_000);
 
 /// Shows the consequences of an action on the selected targets.
 pub(super) async fn confirm(session: ConsoleSession, headers: HeaderMap, body: Body) -> Response {
+    let fields = match session.form_within(&headers, body, MAX_FORM).await {
+        Ok(fields) => fields,
+        Err(problem) => return responses::failed_action(session.viewer(), None, problem),
+    };
+    let back = fields.get(BACK);
     let page = async {
-        let (action, targets, back) = selection(&session, &headers, body).await?;
+        let (action, targets) = selection(&session, &fields)?;
         let reads = targets.into_iter().map(|target| consequences(&session, action, target));
         let entries: Vec<BulkEntry> = futures::stream::iter(reads).buffered(CONCURRENT).collect().await;
-        HttpResult::Ok(ebb_console::bulk_confirmation(session.viewer(), action, &entries, &back))
+        HttpResult::Ok(ebb_console::bulk_confirmation(session.viewer(), action, &entries, back))
     };
-    let page = page.await;
-    session.respond(paths::ROOT, page)
+    match page.await {
+        Ok(page) => session.respond(paths::ROOT, Ok(page)),
+        Err(problem) => responses::failed_action(session.viewer(), Some(paths::safe_next(back)), problem),
+    }
 }
 
 /// Takes an action on the selected targets, and shows the outcome for each one.
 pub(super) async fn execute(session: ConsoleSession, headers: HeaderMap, body: Body) -> Response {
+    let fields = match session.form_within(&headers, body, MAX_FORM).await {
+        Ok(fields) => fields,
+        Err(problem) => return responses::failed_action(session.viewer(), None, problem),
+    };
+    let back = fields.get(BACK);
     let response = async {
-        let (action, targets, back) = selection(&session, &headers, body).await?;
+        let (action, targets) = selection(&session, &fields)?;
         let begun = session.server.env.now();
         let requests = targets.into_iter().map(|target| outcome(&session, (action, begun), target));
         let outcomes: Vec<(BulkEntry, Option<RemainingWork>)> =
             futures::stream::iter(requests).buffered(CONCURRENT).collect().await;
         let (entries, works): (Vec<BulkEntry>, Vec<Option<RemainingWork>>) = outcomes.into_iter().unzip();
-        let page = ebb_console::bulk_outcomes(session.viewer(), action, &entries, &back);
+        let page = ebb_console::bulk_outcomes(session.viewer(), action, &entries, back);
         HttpResult::Ok((RemainingWork::joined(works.into_iter().flatten()), Html(page)).into_response())
     };
     let response = response.await;
-    response.unwrap_or_else(|problem| responses::failure(Some(session.viewer()), paths::ROOT, problem))
+    response.unwrap_or_else(|problem| responses::failed_action(session.viewer(), Some(paths::safe_next(back)), problem))
 }
 
-/// Returns the action and the targets of a form, each instance once, and the page of the list that had them.
-async fn selection(
-    session: &ConsoleSession,
-    headers: &HeaderMap,
-    body: Body,
-) -> HttpResult<(BulkAction, BTreeSet<SelectedTarget>, String)> {
+/// Returns the action and the targets of a form, each instance once.
+fn selection(session: &ConsoleSession, fields: &FormFields) -> HttpResult<(BulkAction, BTreeSet<SelectedTarget>)> {
     let invalid = |detail: String| HttpProblem::new(StatusCode::BAD_REQUEST, "invalid-query", detail);
-    let fields: FormFields = session.form_within(headers, body, MAX_FORM).await?;
     session.permitted::<WriteTargets>()?;
     let action = BulkAction::parse(fields.get("action"));
     let action = action.ok_or_else(|| invalid("the form has no action: open the list again".to_owned()))?;
@@ -80,7 +89,7 @@ async fn selection(
         Some(targets) if targets.len() > MAX_SELECTED => {
             Err(invalid(format!("{} targets are selected, at most {MAX_SELECTED} are allowed", targets.len())))
         }
-        Some(targets) => Ok((action, targets, fields.get("back").to_owned())),
+        Some(targets) => Ok((action, targets)),
     }
 }
 
