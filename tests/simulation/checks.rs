@@ -206,6 +206,12 @@ fn outcomes(simulation: &Simulation) -> Vec<String> {
         if !is_good {
             wrong.push(format!("{uid} (began: {began}) has the notifications {kinds:?}"));
         }
+        // A run names the acceptance of its own notification.
+        let sent: BTreeSet<(&str, &str)> = own.iter().map(|one| (one.time.as_str(), one.kind.as_str())).collect();
+        let accepted = notified_runs(simulation, uid);
+        if accepted > sent.len() {
+            wrong.push(format!("{uid}: {accepted} runs name the acceptance of {} notifications", sent.len()));
+        }
         // An update can remove what has failed, without a run.
         let key = id::instance_key(KIND, &instance.name, uid);
         let plan = simulation.table.state().find(|table| table.plans.get(&key)).cloned().unwrap_or_default();
@@ -216,6 +222,14 @@ fn outcomes(simulation: &Simulation) -> Vec<String> {
     }
     wrong.extend(by_instance.into_keys().map(|uid| format!("{uid} has notifications and is unknown")));
     wrong
+}
+
+/// Returns the number of runs of an instance that have the time at which the platform accepted their notification.
+fn notified_runs(simulation: &Simulation, uid: &str) -> usize {
+    let table = simulation.table.state();
+    let roots = [Some(&*table), table.removed.as_deref()].into_iter().flatten().flat_map(|table| table.roots());
+    let notified = roots.filter(|(_, root)| root.head.notified.is_some());
+    notified.filter(|(_, root)| root.facts.as_ref().is_some_and(|facts| facts.uid == uid)).count()
 }
 
 /// Returns true if every unit of a run is done.

@@ -139,7 +139,7 @@ fn main() {
             rejected_events_are_listed;
         lifecycle::platform: time_to_live workloads_get_the_outputs_that_they_read
             notifications_are_repeated_until_they_are_accepted a_notification_ends_without_a_platform
-            a_run_continues_after_a_restart;
+            the_history_has_the_acceptance_of_a_notification a_run_continues_after_a_restart;
         lifecycle::subscriptions: a_pull_request_shows_the_phases_of_its_target
             notifications_survive_an_outage_and_a_restart a_connection_permits_its_subscriptions
             what_hangs_delays_no_other_receiver a_notification_without_a_value_blocks_no_other

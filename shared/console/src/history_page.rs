@@ -39,6 +39,7 @@ fn row((kind, name): (&str, &str), entry: &HistoryEntry) -> Markup {
         td {
             @if let Some(run) = &entry.run {
                 a href=(paths::run(&run.id, None)) { (run.hook) } " " (texts::state(&run.state))
+                @if let Some(at) = &run.notified { ", platform notified at " (texts::time(at)) }
             }
         }
         td { (limits::printable(&detail(entry))) }

@@ -76,8 +76,9 @@ pub enum RunEvent {
     },
     /// A sweep whose wake-up was postponed by another sweep needs the next one at `due`.
     SweepAdvanced { due: Timestamp },
-    /// The run is complete. A wake-up that was only postponed does not prevent this.
-    Closed { version: u64 },
+    /// The run is complete. A wake-up that was only postponed does not prevent this. `notified` is the time at which the
+    /// platform accepted the notification for which the run stayed open.
+    Closed { version: u64, notified: Option<Timestamp> },
     /// The data of the instance may be removed some time after `at`, so that no run of it takes results.
     RemovalAnnounced { at: Timestamp },
     /// The data of the instance is kept.
@@ -88,7 +89,7 @@ pub enum RunEvent {
 ///
 /// Every write can be repeated: its condition is then false, or it changes only the version.
 pub fn accept(event: RunEvent) -> Patch {
-    use PatchChange::{BumpVersion, ClearDue, SetDue, SetPhase};
+    use PatchChange::{BumpVersion, ClearDue, SetDue, SetNotified, SetPhase};
     use PatchCondition::{AttemptIs, DueAfter, DueIs, EpochIs, VersionIs};
     let root = |conditions, changes| Patch { shard: Shard::ROOT, conditions, changes };
     match event {
@@ -122,14 +123,19 @@ pub fn accept(event: RunEvent) -> Patch {
             root(vec![EpochIs(epoch)], vec![PatchChange::SetEpoch(epoch.next()), BumpVersion])
         }
         RunEvent::RunReopened { due, version, epoch } => {
-            root(vec![VersionIs(version), EpochIs(epoch)], vec![SetPhase(RunPhase::Running), SetDue(due), BumpVersion])
+            let changes = vec![SetPhase(RunPhase::Running), SetNotified(None), SetDue(due), BumpVersion];
+            root(vec![VersionIs(version), EpochIs(epoch)], changes)
         }
         RunEvent::Rescheduled { seen, version, next } => {
             root(vec![DueIs(seen), VersionIs(version)], vec![SetDue(next)])
         }
         RunEvent::Postponed { seen, next } => root(vec![DueIs(seen)], vec![SetDue(next)]),
         RunEvent::SweepAdvanced { due } => root(vec![DueAfter(due)], vec![SetDue(due)]),
-        RunEvent::Closed { version } => root(vec![VersionIs(version)], vec![SetPhase(RunPhase::Closed), ClearDue]),
+        RunEvent::Closed { version, notified } => {
+            let mut changes = vec![SetPhase(RunPhase::Closed), ClearDue];
+            changes.extend(notified.map(|at| SetNotified(Some(at))));
+            root(vec![VersionIs(version)], changes)
+        }
         RunEvent::RemovalAnnounced { at } => root(vec![], vec![PatchChange::AnnounceRemoval(at)]),
         RunEvent::RemovalWithdrawn => root(vec![], vec![PatchChange::WithdrawRemoval]),
     }

@@ -41,6 +41,8 @@ pub enum PatchChange {
     ClearDue,
     AnnounceRemoval(Timestamp),
     WithdrawRemoval,
+    /// Sets or removes the time at which the platform accepted the notification.
+    SetNotified(Option<Timestamp>),
     BumpVersion,
 }
 
@@ -110,6 +112,7 @@ impl Patch {
                 PatchChange::ClearDue => after.due = None,
                 PatchChange::AnnounceRemoval(at) => after.removal_announced = Some(at),
                 PatchChange::WithdrawRemoval => after.removal_announced = None,
+                PatchChange::SetNotified(at) => after.notified = at,
                 PatchChange::BumpVersion => after.version += 1,
             }
         }

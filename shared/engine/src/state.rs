@@ -100,6 +100,8 @@ pub struct HeadState {
     pub stopped: Option<Timestamp>,
     /// The time from which no run of the instance takes results, because its data may be removed. Only in the root.
     pub removal_announced: Option<Timestamp>,
+    /// The time at which the platform accepted the notification for which the run stayed open. Only in the root, for display.
+    pub notified: Option<Timestamp>,
     /// Increases whenever `due` is set to an earlier time.
     pub version: u64,
 }
@@ -118,6 +120,7 @@ impl HeadState {
             due: None,
             stopped: None,
             removal_announced: None,
+            notified: None,
             version: 0,
         }
     }

@@ -88,6 +88,9 @@ pub struct HistoryRun {
     /// For example `preStart`.
     pub hook: String,
     pub state: RunState,
+    /// The time at which the platform accepted the notification of the end of the run, if it accepted the first request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub notified: Option<String>,
 }
 
 /// A page of the history of a target.

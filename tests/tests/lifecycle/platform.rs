@@ -45,6 +45,33 @@ pub(crate) async fn notifications_are_repeated_until_they_are_accepted() {
     assert_ne!(gone.header("webhook-id"), notified[0].header("webhook-id"));
 }
 
+/// A retry of a failed setup ends with another notification, whose first request the platform refuses.
+pub(crate) async fn the_history_has_the_acceptance_of_a_notification() {
+    let harness = Harness::with_platform().await;
+    let accepted = async || {
+        let page: HistoryPage = harness.get("/v1/targets/sandbox/a/history").await.is(200).json();
+        page.entries.into_iter().filter_map(|entry| entry.run?.notified).collect::<Vec<_>>()
+    };
+    harness.receiver.replies("POST /platform", &[204, 503, 204]);
+    harness.receiver.always("POST /make", 400);
+    harness.run("a", "simple", SIMPLE, TargetState::Failed).await;
+    harness.notification_accepted("a").await;
+    let failed = harness.target("a").await.unwrap();
+    let [first] = &accepted().await[..] else { panic!("{failed:?}") };
+    assert!(*first >= failed.info.since, "{first}: {failed:?}");
+
+    harness.receiver.always("POST /make", 200);
+    harness.post("/v1/targets/sandbox/a/retry", json!({})).await.is(202);
+    harness.phase("a", TargetState::Ready).await;
+    harness.notification_accepted("a").await;
+    // The run was closed after the refusal, and does not keep the time of the former notification.
+    assert_eq!(accepted().await, Vec::<String>::new());
+
+    harness.tear_down("a").await;
+    harness.notification_accepted("a").await;
+    assert_eq!(accepted().await.len(), 1);
+}
+
 /// The operator removes the URL of the platform while it refuses the `gone` for which the next instance waits.
 pub(crate) async fn a_notification_ends_without_a_platform() {
     let harness = Harness::with_platform().await;

@@ -188,7 +188,8 @@ async fn store_instances(store: &Store) {
             [PatchChange::AddDone(0), PatchChange::AddFailed(1), PatchChange::AddSealed(2), PatchChange::AddLate(late)];
         let more = [PatchChange::SetAttempt(1, Attempt(2)), PatchChange::SetEpoch(Epoch(2)), PatchChange::BumpVersion];
         let rest = [PatchChange::SetPhase(RunPhase::Cancelling), PatchChange::SetStopped(AT), PatchChange::SetDue(AT)];
-        let changes = [&sets[..], &more, &rest, &[PatchChange::AnnounceRemoval(AT)]].concat();
+        let changes =
+            [&sets[..], &more, &rest, &[PatchChange::AnnounceRemoval(AT), PatchChange::SetNotified(Some(AT))]].concat();
         store.patch_run(run, &Patch { shard, conditions: vec![], changes }).await.unwrap();
     }
     let (unit, attempt) = (Unit(0), Attempt::FIRST);

@@ -189,7 +189,8 @@ async fn shown(store: &dyn HttpStore, item: HistoryItem) -> FlowResult<Option<Hi
 }
 
 fn summary(run: &RunId, heads: &[RunHead]) -> HistoryRun {
-    HistoryRun { id: run.to_string(), hook: run.hook().to_string(), state: state(heads) }
+    let notified = heads.first().and_then(|root| root.head.notified).map(rfc3339);
+    HistoryRun { id: run.to_string(), hook: run.hook().to_string(), state: state(heads), notified }
 }
 
 /// Returns the state of a run from its head items.

@@ -10,7 +10,7 @@ const OLD: Epoch = Epoch(1);
 /// Returns items that differ in each field that an event reads. For other shards than the root, one item is missing.
 fn heads(shard: Shard) -> Vec<Option<HeadState>> {
     let mut heads = if shard == Shard::ROOT { vec![] } else { vec![None] };
-    for number in 0..2 * 3 * 4 * 4 * 2 * 2 {
+    for number in 0..2 * 3 * 4 * 4 * 2 * 2 * 2 {
         let mut rest = number;
         let mut pick = |of: u32| {
             let picked = rest % of;
@@ -27,6 +27,7 @@ fn heads(shard: Shard) -> Vec<Option<HeadState>> {
         head.due = (due > 0).then(|| Timestamp(3 + u64::from(due)));
         head.version = pick(2).into();
         head.removal_announced = (pick(2) > 0).then_some(NOW);
+        head.notified = (pick(2) > 0).then_some(Timestamp(2));
         head.sealed = [OTHER].into();
         head.late = [LateMark { slot: OTHER, attempt: Attempt(1), mark: 7 }].into();
         heads.push(Some(head));
@@ -60,7 +61,8 @@ fn of_root() -> Vec<RunEvent> {
             RunEvent::Rescheduled { seen, version, next },
             RunEvent::Postponed { seen, next },
             RunEvent::SweepAdvanced { due },
-            RunEvent::Closed { version },
+            RunEvent::Closed { version, notified: None },
+            RunEvent::Closed { version, notified: Some(NOW) },
         ]
     });
     let others = [
@@ -97,7 +99,7 @@ fn expected_head(event: RunEvent, shard: Shard, image: Option<&HeadState>) -> Op
         RunEvent::RunReopened { version, epoch, .. } => (head.version, head.epoch) == (version, epoch),
         RunEvent::Rescheduled { seen, version, .. } => (head.due, head.version) == (Some(seen), version),
         RunEvent::Postponed { seen, .. } => head.due == Some(seen),
-        RunEvent::Closed { version } => head.version == version,
+        RunEvent::Closed { version, .. } => head.version == version,
     };
     let seen_before = match event {
         RunEvent::Retried { .. } | RunEvent::Cancelled { .. } => root,
@@ -128,9 +130,13 @@ fn expected_head(event: RunEvent, shard: Shard, image: Option<&HeadState>) -> Op
         RunEvent::Stopped { now, .. } => head.stopped = Some(now),
         RunEvent::EpochFenced { .. } => head.epoch = Epoch(2),
         RunEvent::WakeupAdvanced { due } | RunEvent::SweepAdvanced { due } => head.due = Some(due),
-        RunEvent::RunReopened { due, .. } => (head.phase, head.due) = (RunPhase::Running, Some(due)),
+        RunEvent::RunReopened { due, .. } => {
+            (head.phase, head.due, head.notified) = (RunPhase::Running, Some(due), None);
+        }
         RunEvent::Rescheduled { next, .. } | RunEvent::Postponed { next, .. } => head.due = Some(next),
-        RunEvent::Closed { .. } => (head.phase, head.due) = (RunPhase::Closed, None),
+        RunEvent::Closed { notified, .. } => {
+            (head.phase, head.due, head.notified) = (RunPhase::Closed, None, notified.or(head.notified));
+        }
         RunEvent::VersionBumped => {}
         RunEvent::RemovalAnnounced { at } => head.removal_announced = Some(at),
         RunEvent::RemovalWithdrawn => head.removal_announced = None,

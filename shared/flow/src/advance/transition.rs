@@ -83,7 +83,7 @@ pub async fn end_run(
         }
         match holds_notification(env, run, moved.as_ref().map(|moved| &moved.transition)).await? {
             true => held = schedule_notification(env, &run.id, root).await?,
-            false => drop(due::close_seen(env, &run.id, root).await?),
+            false => drop(due::close_seen(env, &run.id, root, None).await?),
         }
     } else {
         // A late success has reopened an undo. The run stays due, and the target moves back to it.
@@ -389,7 +389,7 @@ pub(crate) async fn end_stopped_event(env: &Env, key: TargetKey<'_>, id: &RunId)
 pub async fn close(env: &Env, run: &RunId) -> FlowResult<()> {
     for _ in 0..crate::ATTEMPTS {
         let Some(root) = env.store.read_root(run).await? else { return Ok(()) };
-        if due::close_seen(env, run, &root.head).await? {
+        if due::close_seen(env, run, &root.head, None).await? {
             return Ok(());
         }
     }

@@ -43,11 +43,12 @@ fn backoff(env: &Env, target: &TargetHead) -> Millis {
     Millis((waited / 4).min(LONGEST_WAIT_MS)).max(env.settings.first_sweep_delay)
 }
 
-/// Closes a run if its version is that of `root`. Returns false if it has changed and stays open.
-pub async fn close_seen(env: &Env, run: &RunId, root: &HeadState) -> FlowResult<bool> {
+/// Closes a run if its version is that of `root`. Returns false if it has changed and stays open. `notified` is the time at
+/// which the platform accepted the notification for which the run stayed open.
+pub async fn close_seen(env: &Env, run: &RunId, root: &HeadState, notified: Option<Timestamp>) -> FlowResult<bool> {
     if root.phase == RunPhase::Closed {
         return Ok(true);
     }
-    let patch = accept(RunEvent::Closed { version: root.version });
+    let patch = accept(RunEvent::Closed { version: root.version, notified });
     Ok(env.store.patch_run(run, &patch).await?.is_written())
 }

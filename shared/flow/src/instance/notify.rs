@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ebb_egress::{WebhookMessage as Outgoing, deliver};
 use ebb_engine::target::Notification;
-use ebb_engine::{Backoff, HeadState, Millis, RunPhase};
+use ebb_engine::{Backoff, HeadState, Millis, RunPhase, Timestamp};
 use ebb_protocol::callback::{FailureReason, ReasonCode};
 use ebb_protocol::id::RunId;
 use ebb_protocol::lifecycle::OutcomeData;
@@ -51,7 +51,7 @@ pub async fn notify(env: &Env, target: &TargetHead, root: Option<HeadState>) -> 
             None => pending_notification(env, &seen).await?,
         };
         let Some(pending) = pending else { return Ok(()) };
-        let Some(url) = &env.settings.platform_url else { return end(env, &seen, pending, None).await };
+        let Some(url) = &env.settings.platform_url else { return end(env, &seen, pending, (None, None)).await };
         let Some(permit) = OriginPermit::acquire(env, url).await else { return Ok(()) };
         // The run was read between two reads of the target. A late success moves the target back before it reopens
         // units. If the target is unchanged, no unit was reopened when the root was read.
@@ -110,6 +110,7 @@ async fn send(
         }
     };
     let at_least = delivery.at_least();
+    let accepted = matches!(delivery, NotificationDelivery::Accepted).then(|| env.now());
     let repeat = match delivery {
         NotificationDelivery::Accepted | NotificationDelivery::Obsolete => None,
         NotificationDelivery::Gone => {
@@ -135,20 +136,21 @@ async fn send(
             Some((wait, limits::message(&reason)))
         }
     };
-    end(env, target, pending, repeat).await
+    end(env, target, pending, (accepted, repeat)).await
 }
 
-/// Records the end of a delivery. `repeat` is the wait before the next one, with the reason of the failure.
+/// Records the end of a delivery. `accepted` is the time of the acceptance. `repeat` is the wait before the next delivery,
+/// with the reason of the failure.
 async fn end(
     env: &Env,
     target: &TargetHead,
     pending: PendingNotification,
-    repeat: Option<(Millis, String)>,
+    (accepted, repeat): (Option<Timestamp>, Option<(Millis, String)>),
 ) -> FlowResult<()> {
     let PendingNotification { notification: state, holder } = pending;
     if let (None, Some(holder)) = (&repeat, &holder) {
         // The run stays open if it was reopened meanwhile.
-        due::close_seen(env, &holder.0, &holder.1).await?;
+        due::close_seen(env, &holder.0, &holder.1, accepted).await?;
         return Ok(());
     }
     // From now on the target is due for the delivery, so that the ended run does not wait for the platform.
@@ -172,7 +174,7 @@ async fn end(
         env.queue.send(message, Duration::from_millis(wait.0)).await;
     }
     if let Some((run, root)) = holder {
-        due::close_seen(env, &run, &root).await?;
+        due::close_seen(env, &run, &root, None).await?;
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 //!
 //! Attributes: `ep` epoch, `ph` phase, `tv` version, the number sets `done`, `failed` and `sealed` and the string set
 //! `late`, relative to the shard, later attempts as `a17 = 2`, `due` and `g` of the index, `rm` if its removal is
-//! announced. The root also has the facts of the run. Other items are created by their first write, so they cannot contain maps.
+//! announced, `pn` if the platform was notified. The root also has the facts of the run. Other items are created by their first write, so they cannot contain maps.
 
 use std::collections::BTreeSet;
 
@@ -21,6 +21,8 @@ use crate::store::Store;
 
 /// The time at which the removal of the instance was announced.
 const REMOVAL: &str = "rm";
+/// The time at which the platform accepted the notification.
+const NOTIFIED: &str = "pn";
 const PHASES: [(RunPhase, &str); 3] =
     [(RunPhase::Running, "running"), (RunPhase::Cancelling, "cancelling"), (RunPhase::Closed, "closed")];
 
@@ -71,6 +73,7 @@ pub(super) fn read_head(operation: &'static str, item: &Item) -> StoreResult<Run
         due: reader.time_if_any("due")?,
         stopped: reader.time_if_any("sp")?,
         removal_announced: reader.time_if_any(REMOVAL)?,
+        notified: reader.time_if_any(NOTIFIED)?,
         version: reader.number_if_any("tv")?.unwrap_or(0),
         ..HeadState::new(epoch)
     };
@@ -205,6 +208,8 @@ fn express(run: &RunId, patch: &Patch) -> StoreResult<WriteExpression> {
             }
             PatchChange::AnnounceRemoval(at) => expression.set(REMOVAL, number(at.0)),
             PatchChange::WithdrawRemoval => expression.remove(REMOVAL),
+            PatchChange::SetNotified(Some(at)) => expression.set(NOTIFIED, number(at.0)),
+            PatchChange::SetNotified(None) => expression.remove(NOTIFIED),
             PatchChange::BumpVersion => versions += 1,
         }
     }

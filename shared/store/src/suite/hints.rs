@@ -50,7 +50,7 @@ pub(super) async fn a_stale_index_returns_items_that_are_no_longer_due(fixture: 
     let before = store.query_due(LATER, 10).await.unwrap();
     assert_eq!(before, [(due, DueItem::Run(run.clone())), (due, target)]);
     proxy.freeze();
-    written(fixture.accept(&run, RunEvent::Closed { version: 0 }).await);
+    written(fixture.accept(&run, RunEvent::Closed { version: 0, notified: None }).await);
     assert_eq!(store.query_due(LATER, 10).await.unwrap(), before);
     // The write of a sweep has a condition on the head, so a stale entry changes nothing.
     let head = store.read_root(&run).await.unwrap().unwrap().head;
@@ -93,7 +93,7 @@ pub(super) async fn an_index_entry_of_a_deleted_item_is_harmless(fixture: StoreF
         RunEvent::WakeupAdvanced { due: Timestamp(1) },
         RunEvent::VersionBumped,
         RunEvent::Rescheduled { seen: new_run("a").due, version: 0, next: LATER },
-        RunEvent::Closed { version: 0 },
+        RunEvent::Closed { version: 0, notified: None },
     ] {
         assert_eq!(super::fixture::refused(fixture.accept(&run, event).await), None);
     }

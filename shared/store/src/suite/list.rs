@@ -34,7 +34,7 @@ pub(super) async fn due_items_are_found_until_they_change(fixture: StoreFixture)
     let due = fixture.store.query_due(run.due, 100).await.unwrap();
     assert_eq!((due.len(), due.last()), (41, Some(&(run.due, DueItem::Run(run.id.clone())))));
 
-    let closed = RunEvent::Closed { version: 0 };
+    let closed = RunEvent::Closed { version: 0, notified: None };
     fixture.store.patch_run(&run.id, &accept(closed)).await.unwrap();
     assert_eq!(fixture.store.query_due(run.due, 100).await.unwrap().len(), 40);
     fixture.transit(TargetHead { due: None, version: 2, ..target("sandbox", "0") }, Some(1)).await;

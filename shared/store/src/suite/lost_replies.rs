@@ -53,7 +53,7 @@ fn patches(due: Timestamp) -> Vec<(Patch, ResendEffect)> {
         (RunEvent::EpochFenced { epoch: E1 }, Refused),
         (RunEvent::RunReopened { due: later, version: 0, epoch: E1 }, Refused),
         (RunEvent::Rescheduled { seen: due, version: 0, next: later }, Refused),
-        (RunEvent::Closed { version: 0 }, Same),
+        (RunEvent::Closed { version: 0, notified: Some(earlier) }, Same),
         (RunEvent::RemovalAnnounced { at: earlier }, Same),
         (RunEvent::RemovalWithdrawn, Same),
     ];

@@ -53,6 +53,7 @@ fn change() -> impl Strategy<Value = PatchChange> {
         1 => times().prop_map(PatchChange::SetDue),
         1 => Just(PatchChange::ClearDue),
         1 => prop_oneof![times().prop_map(PatchChange::AnnounceRemoval), Just(PatchChange::WithdrawRemoval)],
+        1 => prop::option::of(times()).prop_map(PatchChange::SetNotified),
         1 => Just(PatchChange::BumpVersion),
     ]
 }

@@ -58,6 +58,9 @@ impl SandboxHistoryArgs {
 fn text(entries: &[HistoryEntry]) -> String {
     let rows = entries.iter().map(|entry| {
         let run = entry.run.as_ref();
+        let notified = run.and_then(|run| run.notified.as_ref());
+        let notified = notified.map(|at| format!("platform notified at {}", timing::clock(at)));
+        let detail: Vec<String> = entry.units.iter().chain(&entry.reason).cloned().chain(notified).collect();
         [
             timing::clock(&entry.time),
             entry.change.words().to_owned(),
@@ -66,7 +69,7 @@ fn text(entries: &[HistoryEntry]) -> String {
             entry.generation.to_string(),
             run.map(|run| format!("{} {}", run.hook, labels::name(&run.state))).unwrap_or_default(),
             entry.document.as_ref().map(|_| entry.id.clone()).unwrap_or_default(),
-            printable(&entry.units.iter().chain(&entry.reason).cloned().collect::<Vec<_>>().join(", ")),
+            printable(&detail.join(", ")),
         ]
     });
     output::table(&["TIME", "CHANGE", "BY", "UID", "GENERATION", "RUN", "DOCUMENT", "DETAIL"], rows)
@@ -96,7 +99,7 @@ mod tests {
             {"id": "2-ab", "time": "2026-11-21T09:11:02.000Z", "change": "forceCompleted", "by": "token ci", "uid": "6f",
                 "generation": 1, "reason": "by hand\nUID", "units": ["db/drop"]},
             {"id": "3-6f-1-pre-start", "time": "2026-11-21T09:10:02.000Z", "change": "created", "by": "platform", "uid": "6f",
-                "generation": 1, "run": {"id": "6f-1-pre-start", "hook": "preStart", "state": "succeeded"},
+                "generation": 1, "run": {"id": "6f-1-pre-start", "hook": "preStart", "state": "succeeded", "notified": "2026-11-21T09:10:03.000Z"},
                 "document": "sha256:0"},
         ]);
         let text = text(&serde_json::from_value::<Vec<HistoryEntry>>(entries).unwrap());
@@ -105,6 +108,6 @@ mod tests {
         let decision = lines[1];
         assert!(decision.contains("force-completed") && decision.contains("db/drop, by hand"), "{text}");
         assert!(!decision.contains("2-ab") && lines[2].contains("3-6f-1-pre-start"), "{text}");
-        assert!(lines[2].contains("preStart succeeded") && lines[2].contains("platform"), "{text}");
+        assert!(lines[2].contains("preStart succeeded") && lines[2].contains("platform notified at"), "{text}");
     }
 }
