@@ -105,8 +105,17 @@ impl Ledger {
                 self.report_violation(format!("{} is {now:?} after {} was {before:?}", target.uid, seen.uid));
             }
         }
-        if seen.is_none_or(|seen| seen.uid != target.uid || seen.phase != target.phase) {
+        let stays = seen.filter(|seen| (&seen.uid, seen.phase) == (&target.uid, target.phase));
+        if stays.is_none() {
             self.check_bound(state, target);
+        }
+        let entered = match stays.filter(|seen| seen.phase == TargetPhase::Ready) {
+            Some(seen) => seen.phase_since(),
+            None => target.since,
+        };
+        if target.phase_since() != entered {
+            let (phase, since) = (target.phase, target.phase_since());
+            self.report_violation(format!("{} is {phase:?} since {entered:?}, and says {since:?}", target.uid));
         }
         if target.first_cause.is_some() && !matches!(target.phase, TargetPhase::Failed | TargetPhase::Stuck) {
             self.report_violation(format!("{} is {:?} and has a cause", target.uid, target.phase));

@@ -50,8 +50,10 @@ pub struct TargetHead {
     pub plugins: Vec<String>,
     /// The time at which the instance was requested.
     pub created: Timestamp,
-    /// The time at which `phase` was entered.
+    /// The time of the last change of the phase, or of a ready target to another document. It orders the changes of a target.
     pub since: Timestamp,
+    /// The time since which the target is ready, if its document was changed without a run since then.
+    pub ready_since: Option<Timestamp>,
     /// The unit that failed first, with its reason, at most 200 characters. Only of a failed or stuck target.
     pub first_cause: Option<String>,
     /// The end of its TTL.
@@ -134,6 +136,11 @@ impl TargetHead {
             (Hook::Event(_), Some(last)) => RunId::of_event(&self.instance_key(), self.first_generation, last),
             _ => RunId::new(&self.instance_key(), self.first_generation, hook),
         }
+    }
+
+    /// Returns the time at which `phase` was entered.
+    pub fn phase_since(&self) -> Timestamp {
+        self.ready_since.unwrap_or(self.since)
     }
 
     /// Returns the time of a change of the phase. The changes of a target have rising times, also if the clocks of two

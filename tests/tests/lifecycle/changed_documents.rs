@@ -91,6 +91,9 @@ pub(crate) async fn labels_environment_and_ttl_change_without_a_run() {
     let target = harness.phase("a", TargetState::Ready).await;
     assert_eq!((target.info.generation, before.info.expires), (2, None));
     assert_eq!(target.info.labels["team"], "x");
+    // The target was ready all the time.
+    assert_eq!(target.info.since, before.info.since);
+    assert_eq!(harness.why("a").await.summary, format!("ready since {}", before.info.since));
     assert!(target.info.expires.is_some());
     let notified = harness.notified("a", &["ready", "ready"]).await;
     assert_eq!((&notified[1]["generation"], &notified[1]["env"]["ID"]["value"]), (&json!(2), &json!("db-1")));

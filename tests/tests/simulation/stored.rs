@@ -55,6 +55,7 @@ fn target() -> TargetHead {
         plugins: plugins.clone(),
         created: AT,
         since: AT,
+        ready_since: Some(AT),
         first_cause: Some("db/make: why".into()),
         expires: Some(AT),
         stop_cause: TargetStopCause::Expired,

@@ -65,7 +65,7 @@ fn state(
     last: Option<&LastRun<'_>>,
     has_later_units: impl Fn() -> bool,
 ) -> ResourceState {
-    let of_target = ResourceState { phase, since: rfc3339(target.since), reason: None };
+    let of_target = ResourceState { phase, since: rfc3339(target.phase_since()), reason: None };
     let Some((run, units)) = last else { return of_target };
     let is_leaving = matches!(target.phase, TargetPhase::Stopping | TargetPhase::Stuck | TargetPhase::Gone);
     let is_teardown = is_teardown(run);

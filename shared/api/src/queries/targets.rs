@@ -143,7 +143,7 @@ pub fn about(target: &TargetHead) -> TargetInfo {
         labels: target.labels.clone(),
         generation: target.generation,
         phase: phase(target.phase),
-        since: rfc3339(target.since),
+        since: rfc3339(target.phase_since()),
         created: rfc3339(target.created),
         first_cause: target.first_cause.clone(),
         expires: target.expires.map(rfc3339),

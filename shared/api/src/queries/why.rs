@@ -277,7 +277,7 @@ fn summary(
     (exists, overrides, removals): (&[RemainingEffect], &[Override], &[ResourceRemoval]),
     outage: Option<&RelayOutage>,
 ) -> String {
-    let since = rfc3339(target.since);
+    let since = rfc3339(target.phase_since());
     let failed = |first: &FailedUnit| {
         let others = match failures.len() - 1 {
             0 => String::new(),

@@ -202,6 +202,7 @@ async fn restore_phase(env: &Env, run: &Run, with_override: WithOverride) -> Flo
         let since = seen.change_time(env.now());
         let transition = seen.update(|target| {
             (target.phase, target.since, target.notification) = (phase, since, notification);
+            target.ready_since = None;
             target.first_cause = None;
             target.unconfirmed = 0;
             target.is_overridden |= with_override == WithOverride::Yes;

@@ -302,6 +302,8 @@ pub(crate) async fn apply(
         // A ready target stays ready during an event, unless the same write changes its resources.
         let is_event = matches!(start, Some(Hook::Event(_)));
         if !is_event || target.phase != step.phase || step.notification.is_some() {
+            let stays_ready = (target.phase, step.phase) == (TargetPhase::Ready, TargetPhase::Ready);
+            target.ready_since = stays_ready.then(|| target.phase_since());
             target.since = now;
         }
         target.phase = step.phase;

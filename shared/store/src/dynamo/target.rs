@@ -68,6 +68,7 @@ fn target_item(target: &TargetHead, mark: &str) -> StoreResult<Item> {
         ("ub", target.changed_by.as_ref().map(text)),
         ("lb", (!target.labels.is_empty()).then(|| json(&target.labels)).transpose()?),
         ("fc", target.first_cause.as_ref().map(text)),
+        ("rs", target.ready_since.map(|since| number(since.0))),
         ("hk", target.hook.map(|hook| text(hook.to_string()))),
         ("rk", target.routing_key.as_ref().map(text)),
         ("pv", (!target.plugins.is_empty()).then(plugins)),
@@ -116,6 +117,7 @@ pub(super) fn read_target(operation: &'static str, item: &Item) -> StoreResult<T
         plugins: reader.text_list("pv")?,
         created: reader.time("cr")?,
         since: reader.time("si")?,
+        ready_since: reader.time_if_any("rs")?,
         expires: reader.time_if_any("ex")?,
         stop_cause: match reader.text_if_any("sc")? {
             None => TargetStopCause::Deleted,

@@ -63,6 +63,7 @@ pub(super) async fn a_target_is_read_unchanged(fixture: StoreFixture) {
         },
         release: [None, Some("eu".into())].map(|cluster| SecretRelease { instance: "l".into(), cluster }).into(),
         removed: Some(Timestamp(8)),
+        ready_since: Some(Timestamp(7)),
         ..target("route group", "a#b%c")
     };
     assert!(fixture.store.move_target(&TargetTransition::new(full.clone(), None)).await.unwrap());
