@@ -76,7 +76,7 @@ async function local(browser, server) {
   }
   await step("long names", () => longNames(browser, server));
   await step("renewals", () => renewals(browser, server));
-  await step("ten repairs", () => repairs(browser, server));
+  await step("ten repairs", () => repairs(browser, server, repository));
   await step("memory", () => memory(browser, server, Number(values["memory-seconds"])));
 }
 

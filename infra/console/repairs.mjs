@@ -1,33 +1,14 @@
 // Ten failures, each from the question why it failed to the repaired target, with the pointer.
 
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import { createServer } from "node:http";
+import { join } from "node:path";
 import { Pointer, Reader, until } from "./browser.mjs";
 import { sandbox } from "./seed.mjs";
 
 /** The maximum number of clicks of a repair, from the list on. */
 const MAX_CLICKS = 3;
-
-const script = (version, timeout, ...lines) => `apiVersion: ebb.dev/v1
-kind: Plugin
-name: fragile@${version}
-params: {topic: {type: string}, size: {type: integer, default: 1}}
-runners: {shell: {image: "busybox:1.36"}}
-defaults: {timeout: ${timeout}, retry: {attempts: 1}}
-preStart:
-  make:
-    pod:
-      script: |
-        #!/bin/sh
-        set -eu
-        printf %s "$TOPIC" >/tmp/made
-${lines.map((line) => `        ${line}`).join("\n")}
-    inputs: {topic: "\${params.topic}", size: "\${params.size}"}
-    outputs: {made: {file: /tmp/made}}
-postStop:
-  drop: {undoes: make, pod: {script: "#!/bin/sh\\necho dropped\\n"}}
-outputs: {made: "\${units.make.outputs.made}"}
-`;
 
 const remote = (url) => `apiVersion: ebb.dev/v1
 kind: Plugin
@@ -74,12 +55,17 @@ async function service() {
 }
 
 /** Repairs all. Returns the clicks and milliseconds of each. */
-export async function repairs(browser, server) {
+export async function repairs(browser, server, repository) {
+  const notes = readFileSync(join(repository, "tests/repairs/notes.yaml"), "utf8");
   const { http, url, repaired } = await service();
-  const broken = (topic) => `[ ! -e ${server.folder}/switches/$TOPIC.broken ] || ${topic}`;
-  await server.apply("plugin", "fragile-0", script("1.0.0", "1m", broken("rm /tmp/made")));
-  await server.apply("plugin", "fragile-1", script("1.1.0", "1m", broken("kill -9 $$")));
-  await server.apply("plugin", "fragile-2", script("1.2.0", "3s", broken("sleep 30")));
+  const fragile = async (version, TIMEOUT, FAILS) => {
+    const words = { PLUGIN: `fragile@${version}`, TIMEOUT, FOLDER: join(server.folder, "switches"), FAILS };
+    const text = notes.replace(/PLUGIN|TIMEOUT|FOLDER|FAILS/g, (word) => words[word]);
+    await server.apply("plugin", `fragile-${version}`, text);
+  };
+  await fragile("1.0.0", "1m", "rm /tmp/made");
+  await fragile("1.1.0", "1m", "kill -9 $$");
+  await fragile("1.2.0", "3s", "sleep 30");
   await server.apply("plugin", "remote", remote(url));
   const figures = {};
   try {

@@ -1,7 +1,7 @@
 // Thirteen tasks of a coding agent over HTTP. Ten of them lead from the question why a target failed to the repaired target.
 
 import assert from "node:assert/strict";
-import { existsSync, rmSync, writeFileSync } from "node:fs";
+import { readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { join } from "node:path";
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
@@ -12,36 +12,6 @@ import { until } from "./dev.mjs";
 const MAX_CALLS = 5;
 /** The maximum bytes of an answer. */
 const MAX_ANSWER = 4096;
-
-/** A script that obeys `fails` while the file of its topic exists, and an undo that fails while the file `kept` of its topic exists. */
-const scripts = (folder, version, timeout, fails) => `apiVersion: ebb.dev/v1
-kind: Plugin
-name: notes@${version}
-description: A note in a folder
-params: {topic: {type: string}, size: {type: integer, default: 1}}
-runners: {shell: {image: "busybox:1.36"}}
-defaults: {timeout: ${timeout}, retry: {attempts: 1}}
-preStart:
-  make:
-    pod:
-      script: |
-        #!/bin/sh
-        set -eu
-        printf %s "$TOPIC" >/tmp/made
-        [ "$SIZE" -le 9 ] || { echo "a note has at most 9 pages" >&2; exit 1; }
-        [ ! -e ${folder}/$TOPIC.broken ] || { echo "the service of notes is not available" >&2; ${fails}; }
-    inputs: {topic: "\${params.topic}", size: "\${params.size}"}
-    outputs: {made: {file: /tmp/made}}
-postStop:
-  drop:
-    undoes: make
-    pod:
-      script: |
-        #!/bin/sh
-        [ ! -e ${folder}/$TOPIC.kept ] || { echo "the note is locked by a reader" >&2; exit 1; }
-    inputs: {topic: "\${params.topic}"}
-outputs: {made: "\${units.make.outputs.made}"}
-`;
 
 const remote = (url) => `apiVersion: ebb.dev/v1
 kind: Plugin
@@ -124,8 +94,13 @@ class Agent {
 }
 
 /** Does all tasks. Returns the calls of each. */
-export async function tasks(server) {
+export async function tasks(server, repository) {
   const { folder, ebb } = server;
+  const template = readFileSync(join(repository, "tests/repairs/notes.yaml"), "utf8");
+  const notes = (version, TIMEOUT, FAILS) => {
+    const words = { PLUGIN: `notes@${version}`, TIMEOUT, FOLDER: folder, FAILS };
+    return template.replace(/PLUGIN|TIMEOUT|FOLDER|FAILS/g, (word) => words[word]);
+  };
   const { http, url, repaired } = await service();
   const figures = {};
   const agent = await Agent.connect(server);
@@ -168,10 +143,10 @@ export async function tasks(server) {
     await agent.sees(is(name, "ready"), "get_target", { name });
   };
   try {
-    await publish(scripts(folder, "1.0.0", "1m", "exit 1"));
-    await publish(scripts(folder, "1.1.0", "1m", "rm /tmp/made"));
-    await publish(scripts(folder, "1.2.0", "1m", "kill -9 $$"));
-    await publish(scripts(folder, "1.3.0", "3s", "sleep 30"));
+    await publish(notes("1.0.0", "1m", "exit 1"));
+    await publish(notes("1.1.0", "1m", "rm /tmp/made"));
+    await publish(notes("1.2.0", "1m", "kill -9 $$"));
+    await publish(notes("1.3.0", "3s", "sleep 30"));
     await publish(remote(url));
     for (const { name, plugin, why, stuck } of RETRIED) {
       if (!stuck) mark(name, "broken");
@@ -229,7 +204,7 @@ export async function tasks(server) {
     await apply("upgraded", "notes@1.0.0");
     await phase("upgraded", "ready");
     await task("upgraded", async (name) => {
-      await agent.sees(/^The version notes@1\.4\.0 is published\./, "apply_document", { document: scripts(folder, "1.4.0", "2m", "exit 1") });
+      await agent.sees(/^The version notes@1\.4\.0 is published\./, "apply_document", { document: notes("1.4.0", "2m", "exit 1") });
       await agent.sees(/"sandbox\/upgraded"/, "list_targets", { plugin: "notes@1.0.0", q: name });
       const upgrade = { plugin: "notes@1.4.0", names: [name] };
       await agent.sees(/^This would be changed by notes@1\.4\.0:\n\| .*sandbox\/upgraded/, "upgrade_plugin", { ...upgrade, dry_run: true });

@@ -7,33 +7,7 @@ use crate::receiver::TestReceiver;
 use crate::top::TopTerminal;
 use crate::workdir::{CommandResult, DevProcess, Workdir};
 
-/// The setup has FAILS while the file `broken` of its topic exists. The undo fails while the file `kept` exists.
-const SCRIPTS: &str = r##"
-apiVersion: ebb.dev/v1
-kind: Plugin
-name: notes@VERSION
-params: {topic: {type: string}, size: {type: integer, default: 1}}
-runners: {shell: {image: "busybox:1.36"}}
-defaults: {timeout: TIMEOUT, retry: {attempts: 1}}
-preStart:
-  make:
-    pod:
-      script: |
-        #!/bin/sh
-        set -eu
-        printf %s "$TOPIC" >/tmp/made
-        [ ! -e FOLDER/$TOPIC.broken ] || { echo "the service of notes is not available" >&2; FAILS; }
-    inputs: {topic: "${params.topic}", size: "${params.size}"}
-    outputs: {made: {file: /tmp/made}}
-postStop:
-  drop:
-    undoes: make
-    pod:
-      script: |
-        #!/bin/sh
-        [ ! -e FOLDER/$TOPIC.kept ] || { echo "the note is locked by a reader" >&2; exit 1; }
-    inputs: {topic: "${params.topic}"}
-"##;
+const NOTES: &str = include_str!("../../../../tests/repairs/notes.yaml");
 
 const REQUESTS: &str = r##"
 apiVersion: ebb.dev/v1
@@ -74,6 +48,11 @@ const TASKS: [CountedTask; 10] = [
     ("http-409", "remote@1.0.0", FailedChange::Deletion, "the server answered 409"),
 ];
 
+fn notes(version: &str, timeout: &str, folder: &str, fails: &str) -> String {
+    let name = format!("notes@{version}");
+    NOTES.replace("PLUGIN", &name).replace("TIMEOUT", timeout).replace("FOLDER", folder).replace("FAILS", fails)
+}
+
 /// A server, and the causes of failures outside of it.
 struct RepairBench {
     workdir: Workdir,
@@ -92,8 +71,7 @@ impl RepairBench {
             ("1.2.0", "1m", "kill -9 $$"),
             ("1.3.0", "3s", "sleep 30"),
         ] {
-            let document = SCRIPTS.replace("VERSION", version).replace("TIMEOUT", timeout).replace("FAILS", fails);
-            workdir.apply("plugin", &document.replace("FOLDER", &folder)).await;
+            workdir.apply("plugin", &notes(version, timeout, &folder, fails)).await;
         }
         workdir.apply("plugin", &REQUESTS.replace("URL", service.url())).await;
         Self { workdir, dev, service }
@@ -213,8 +191,8 @@ async fn the_keys_of_top_lead_to_a_repair() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_keys_of_top_end_a_stuck_teardown() {
     let bench = RepairBench::start().await;
-    // Its undo does not look for a reader.
-    let document = SCRIPTS.replace("VERSION", "1.4.0").replace("TIMEOUT", "1m").replace("kept", "none");
+    // Its undo finds no reader.
+    let document = notes("1.4.0", "1m", "/nowhere", "exit 1");
     bench.workdir.apply("plugin", &document).await;
     for (name, key, text, action, done) in [
         ("completed", "c", "removed by hand", "Mark note/drop as complete in sandbox/completed", "Overrode note/drop"),

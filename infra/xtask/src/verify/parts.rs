@@ -106,7 +106,7 @@ pub(super) const PARTS: &[VerifyPart] = &[
         name: "console",
         covers: "every page and action of the console in Chromium, the sign-in at an issuer included: by pointer, by keys and without JavaScript, light, dark and on a narrow screen; accessibility by axe, renewal, weight, the memory of a tab for one minute (--full: ten minutes), ten repairs, the pictures of the book",
         needs: "Node.js 20 with npm; chromium and fonts-liberation, by apt; playwright-core, axe-core, oidc-provider, pixelmatch and pngjs from npm",
-        paths: "shared/console shared/api/src/console shared/api/src/oidc shared/api/src/oidc.rs infra/console docs/src/pictures",
+        paths: "shared/console shared/api/src/console shared/api/src/oidc shared/api/src/oidc.rs infra/console tests/repairs docs/src/pictures",
         run: |this| {
             run(cargo().args(["build", "-p", "ebb"]))?;
             let mut check = console::check()?;
@@ -118,13 +118,14 @@ pub(super) const PARTS: &[VerifyPart] = &[
         name: "mcp",
         covers: "the MCP server by the protocol's conformance suite, thirteen tasks of a coding agent over HTTP with at most 5 calls each",
         needs: "Node.js 20 with npm; the suite, the protocol's SDK and Node.js 22 from npm",
-        paths: "shared/mcp shared/api/src infra/mcp",
+        paths: "shared/mcp shared/api/src infra/mcp tests/repairs",
         run: |this| {
             let tools = root().join("target/mcp");
             tools::node(&root().join("infra/mcp"), &tools)?;
             run(cargo().args(["build", "-p", "ebb"]))?;
             let mut check = command("node");
             check.arg(tools.join("agents.mjs")).arg("--ebb").arg(folder().join("debug/ebb"));
+            check.arg("--repository").arg(root());
             this.run(check.args(this.options))
         },
     },
