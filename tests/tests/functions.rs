@@ -193,7 +193,8 @@ fn main() {
             a_param_that_is_null_fails_its_reader_unless_it_is_optional
             a_variable_that_is_null_is_an_error_unless_it_is_optional;
         security::agents: agents_need_a_token_and_no_foreign_page tools_do_what_the_token_permits
-            an_agent_repairs_a_target an_agent_upgrades_targets_by_name;
+            an_agent_repairs_a_target an_agent_upgrades_targets_by_name
+            an_upgrade_of_two_targets_continues_after_its_answer;
         security::api: tokens scopes checks unknown_routes_and_methods invalid_bodies versions_are_immutable
             every_documented_route_exists unknown_parameters documents_that_no_longer_load logs_of_runs names_in_paths;
         security::callbacks: foreign_tokens invalid_bodies tokens_of_other_attempts expired_tokens

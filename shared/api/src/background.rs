@@ -44,10 +44,17 @@ pub(crate) async fn run_follow_up(env: &Arc<Env>, follow_up: FollowUp) -> FlowRe
 
 /// Runs the follow-ups of a request whose state is durable. Returns their rests as one.
 pub(crate) async fn run_follow_ups(env: &Arc<Env>, follow_ups: Vec<FollowUp>) -> Option<Extension<RemainingWork>> {
+    let follow_ups: Vec<_> = follow_ups.into_iter().map(|follow_up| run_follow_up(env, follow_up)).collect();
+    run_in_turn(follow_ups).await
+}
+
+async fn run_in_turn(
+    follow_ups: Vec<impl Future<Output = FlowResult<Option<Extension<RemainingWork>>>>>,
+) -> Option<Extension<RemainingWork>> {
     let mut rests = Vec::new();
     for follow_up in follow_ups {
         // The state is durable, so a sweep does what is left.
-        match run_follow_up(env, follow_up).await {
+        match follow_up.await {
             Ok(rest) => rests.extend(rest.map(|Extension(rest)| rest)),
             Err(error) => tracing::warn!(%error, "the follow-up of a request failed; a sweep continues"),
         }
@@ -114,4 +121,38 @@ pub fn instrument_router(
             receiver.await.unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())
         }
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+    use super::*;
+
+    /// Returns the result of a follow-up whose rest ends when it is released.
+    async fn with_rest(
+        released: oneshot::Receiver<()>,
+        ended: Arc<AtomicUsize>,
+    ) -> FlowResult<Option<Extension<RemainingWork>>> {
+        let rest = async move {
+            released.await.unwrap();
+            ended.fetch_add(1, SeqCst);
+        };
+        Ok(Some(Extension(RemainingWork(Arc::new(Mutex::new(Some(rest.boxed())))))))
+    }
+
+    #[tokio::test]
+    async fn the_rest_of_each_follow_up_ends() {
+        let ended = Arc::new(AtomicUsize::new(0));
+        let ((first, first_released), (second, second_released)) = (oneshot::channel(), oneshot::channel());
+        let follow_ups = [first_released, second_released].map(|released| with_rest(released, Arc::clone(&ended)));
+        let rest = run_in_turn(Vec::from(follow_ups)).await;
+        let mut response = (StatusCode::ACCEPTED, rest, ()).into_response();
+        let rest = tokio::spawn(RemainingWork::take(&mut response).unwrap());
+        // A rest that was dropped cannot be released.
+        second.send(()).unwrap();
+        first.send(()).unwrap();
+        rest.await.unwrap();
+        assert_eq!(ended.load(SeqCst), 2);
+    }
 }

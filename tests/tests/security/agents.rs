@@ -140,6 +140,26 @@ pub(crate) async fn an_agent_upgrades_targets_by_name() {
     assert!(!is_error && text.matches("it has simple@1.1.0 already").count() == 2, "{text}");
 }
 
+/// The server of the units responds after the tool has answered.
+pub(crate) async fn an_upgrade_of_two_targets_continues_after_its_answer() {
+    let harness = Harness::simple().await;
+    let token = token_with(&harness, &["read", "targets:write"]).await;
+    harness.ready("a", "simple").await;
+    harness.ready("b", "simple").await;
+    harness.publish("simple@1.1.0", &SIMPLE.replace("/make", "/make-again")).await;
+    let held = harness.receiver.hold("POST /make-again");
+    let arguments = json!({"plugin": "simple", "names": ["a", "b"]});
+    let (text, is_error) = call(&harness, &token, VERSIONS[0], "upgrade_plugin", arguments).await;
+    assert!(!is_error && text.contains("get simple@1.1.0"), "{text}");
+    drop(held);
+    for name in ["a", "b"] {
+        harness.generation(name, 2).await;
+        harness.phase(name, TargetState::Ready).await;
+    }
+    // A sweep repeats a request that was dropped.
+    assert_eq!(harness.receiver.count("POST /make-again"), 2);
+}
+
 pub(crate) async fn an_agent_repairs_a_target() {
     let harness = Harness::new().await;
     let token = token_with(&harness, &["read", "operate"]).await;
