@@ -177,7 +177,7 @@ fn pages(text: &str) -> Vec<(&'static str, String)> {
         subscriptions: Some(std::slice::from_ref(&subscription.info)),
         since: text,
     };
-    let run_of_entry = json!({"id": text, "hook": text, "state": "failed"});
+    let run_of_entry = json!({"id": text, "hook": text, "state": "failed", "notified": AT});
     let entry_value = json!({
         "id": text, "time": AT, "change": "forceCompleted", "by": text, "uid": text, "generation": 1, "run": run_of_entry,
         "reason": text, "units": [text], "document": text, "text": text,

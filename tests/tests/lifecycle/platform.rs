@@ -57,7 +57,8 @@ pub(crate) async fn the_history_has_the_acceptance_of_a_notification() {
     harness.run("a", "simple", SIMPLE, TargetState::Failed).await;
     harness.notification_accepted("a").await;
     let failed = harness.target("a").await.unwrap();
-    let [first] = &accepted().await[..] else { panic!("{failed:?}") };
+    let times = accepted().await;
+    let [first] = &times[..] else { panic!("{times:?}") };
     assert!(*first >= failed.info.since, "{first}: {failed:?}");
 
     harness.receiver.always("POST /make", 200);
