@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use ebb_documents::compile::ClusterPolicy;
 use ebb_engine::{Attempt, Epoch, Timestamp, Unit};
 use ebb_protocol::id::{RunId, is_dns_label};
 use ebb_protocol::listing::{ClusterListing, RelayInfo};
@@ -103,6 +104,15 @@ pub trait RelayClient: Send + Sync {
     /// Returns information about the relay of a cluster, and the UID of the cluster's namespace `kube-system`.
     async fn about(&self, cluster: &str) -> Result<(RelayInfo, String), RelayError> {
         no_cluster(cluster)
+    }
+    /// Returns true if units can have objects. A program that runs scripts without clusters applies none.
+    fn applies_objects(&self) -> bool {
+        true
+    }
+    /// Returns the policy that the relay of a cluster reports, for checks of documents, with the name of the cluster. `None` if
+    /// the relay does not respond, or reports no complete policy.
+    async fn policy(&self, _cluster: Option<&str>) -> Option<(String, ClusterPolicy)> {
+        None
     }
     /// Returns a page of the tasks and objects in a cluster. `after` is the token of the previous page.
     async fn list(&self, cluster: &str, _after: Option<String>) -> Result<ClusterListing, RelayError> {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ebb_egress::HttpCall;
 use ebb_engine::{Millis, Timestamp};
+use ebb_podspec::ClusterPolicy;
 use ebb_protocol::listing::{ClusterListing, RelayInfo};
 use ebb_protocol::relay::{
     EnsureTask, RelayRequest, RelayResponse, ServiceRequest, ServiceResponse, TaskId, TaskState,
@@ -16,6 +17,7 @@ use ebb_store::{BatchQueue, StoreResult};
 use super::batch_sender::{BatchSender, RelayReply, lookup_error};
 use super::batches::OpenBatches;
 use super::registry::{ClusterConfig, ClusterRegistry, RelayTransport};
+use super::reported_policy::reported_policy;
 use super::script;
 use super::script_job::PodSettings;
 use ebb_flow::ports::{Clock, ConnectedCluster, RandomSource, RelayClient, RelayError, RelayObservation};
@@ -193,6 +195,12 @@ impl RelayClient for ClusterRelay {
             (RelayResponse::About(about), uid) => Ok((about, uid)),
             (other, _) => Err(unexpected(&other)),
         }
+    }
+
+    async fn policy(&self, cluster: Option<&str>) -> Option<(String, ClusterPolicy)> {
+        let name = self.resolve_cluster(cluster)?;
+        let (about, _) = self.about(&name).await.ok()?;
+        Some((name, reported_policy(&about.policy?.fit())?))
     }
 
     async fn list(&self, cluster: &str, after: Option<String>) -> Result<ClusterListing, RelayError> {

@@ -69,6 +69,18 @@ enum RequestedPart {
     Service(At<String>),
 }
 
+impl PolicyRequest {
+    /// Returns the name of the document with the unit: `NAME@VERSION` of a published plugin.
+    pub fn document(&self) -> &str {
+        &self.source.name
+    }
+
+    /// Returns true if a policy can refuse the request as it is written.
+    pub fn is_refusable(&self) -> bool {
+        !matches!(self.part, RequestedPart::Script { namespace: None, template: None })
+    }
+}
+
 type LocatedViolation = (LineColumn, PodspecViolation);
 
 /// Returns the requests of all units of a plan.

@@ -1,7 +1,8 @@
 //! Changes the document of a living target, or of an instance that waits for its name.
 //!
 //! 1. Compile the document with the versions of plugins that the target has, unless it names others.
-//! 2. Merge the plan into the present one. The difference decides which units run.
+//! 2. Merge the plan into the present one. The difference decides which units run. An update that would undo a resource
+//!    before its cluster refuses the next one is rejected.
 //! 3. Move the target, store the merged plan and start the run of the update in one transaction
 //!    (rule UpdateInOneTransaction).
 //!
@@ -17,6 +18,7 @@ use ebb_protocol::history::HistoryChange;
 use ebb_protocol::lifecycle::{LifecycleData, LifecycleResult};
 use ebb_store::{HistoryItem, PendingCreation, PendingUpdate, ReadPlugins, TargetHead, TargetTransition};
 
+use super::policy_check::check_replacements;
 use crate::advance::follow_up::FollowUp;
 use crate::advance::next_run;
 use crate::advance::retry;
@@ -67,7 +69,7 @@ pub(super) async fn update(
         None => Arc::clone(&current),
     };
     let versions = PinnedVersions::OfPlan(&pinned.plan);
-    let wanted = compile_event(env, plugins, event, (versions, sender)).await?;
+    let (wanted, requests) = compile_event(env, plugins, event, (versions, sender)).await?;
     let owner = waiting.map_or(&target.owner, |waiting| &waiting.owner);
     requester.check_labels(owner.as_deref(), &wanted.target.labels)?;
     let merged = next_run::merge(env, target, waiting.is_some(), (&current, &wanted)).await?;
@@ -116,6 +118,9 @@ pub(super) async fn update(
         let transition = TargetTransition { entry, ..transition };
         let is_written = env.store.begin_instance(&transition, &instance, plan.json.as_bytes()).await?;
         return Ok(is_written.then(|| (LifecycleResult::Waiting, event.generation, FollowUp::default())));
+    }
+    if let Some(update) = &merged {
+        Box::pin(check_replacements(env, (&wanted, &requests), update)).await?;
     }
     if !next_run::is_updatable(env, target).await? {
         let plan = load_plan(wanted).await?.of(event.document.as_ref());

@@ -230,7 +230,7 @@ pub async fn apply(
 /// Returns the effect that a request would have. Writes nothing.
 ///
 /// # Errors
-/// Returns the same rejections as [`apply`].
+/// Returns the same rejections as [`apply`], without those by the policy of a cluster.
 pub async fn preview(
     env: &Env,
     plugins: &dyn ReadPlugins,

@@ -196,6 +196,10 @@ impl RelayClient for LocalRelay {
         self.inner().ensure(request).await
     }
 
+    fn applies_objects(&self) -> bool {
+        false
+    }
+
     async fn cancel(&self, _: Option<&str>, name: &TaskId, grace: Duration) -> Result<TaskState, RelayError> {
         check(name)?;
         let inner = self.inner();
