@@ -221,6 +221,9 @@ impl SimTable {
                     state.tombstones.insert(tombstone.instance.clone(), tombstone.ended);
                 }
                 if let Some(entry) = &transition.entry {
+                    if seen.as_ref().is_some_and(|seen| entry.at <= seen.since.0) {
+                        state.wrong.push(format!("{entry:?} is not after the last change of its target"));
+                    }
                     state.note(target.target_key(), entry);
                 }
                 if let Some(new) = &transition.run {

@@ -170,7 +170,8 @@ fn main() {
             a_named_instance_waits_for_the_former_one a_dry_run_writes_nothing
             an_update_of_another_generation_is_refused;
         lifecycle::target_history: each_change_has_an_entry_with_its_caller runs_are_listed_by_state_and_hook
-            a_document_with_a_sensitive_literal_is_not_stored the_history_is_in_order_and_the_state_is_current;
+            a_document_with_a_sensitive_literal_is_not_stored the_history_is_in_order_and_the_state_is_current
+            instances_at_the_same_time_are_in_order;
         lifecycle::owners: a_page_ends_after_many_other_targets an_instance_keeps_its_owner
             the_first_cause_is_shown_until_a_retry lists_are_filtered;
         lifecycle::own_hooks: a_namespace_and_a_route_group_with_own_hooks another_kind_than_that_of_the_document;

@@ -226,7 +226,7 @@ async fn create(
             }
             // The platform has not accepted the `gone` of the previous instance, so this one waits.
             (CreateDecision::Wait | CreateDecision::Begin(_), Some(target)) => {
-                let entry = plan.accepted(env, event, sender.owner());
+                let entry = plan.accepted(env, &target, event, sender.owner());
                 let next = plan.pending(event, (sender.source(), sender.owner()), env.now());
                 let transition = target.update(|after| {
                     after.waiting = Some(next);
@@ -306,7 +306,8 @@ pub(crate) async fn begin_delete(
                 let tombstone = Some(tombstone());
                 let generation = target.waiting.as_ref().map_or(0, |waiting| waiting.generation);
                 let ended = TargetHead { uid: uid.to_owned(), generation, changed_by: by.clone(), ..target.clone() };
-                let entry = Some(history::entry(env, &ended, HistoryChange::Deleted, env.now()));
+                let at = target.change_time(env.now());
+                let entry = Some(history::entry(env, &ended, HistoryChange::Deleted, at));
                 let transition = target.update(|after| after.waiting = None);
                 let transition = TargetTransition { tombstone, entry, ..transition };
                 if env.store.move_target(&transition).await? {

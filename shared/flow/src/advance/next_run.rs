@@ -211,7 +211,7 @@ pub(crate) async fn begin(
     let mut transition = Box::pin(transition::apply(env, &changed, step, &plan.loaded, (None, document))).await?;
     transition.expected_version = Some(target.version);
     if number.is_none() {
-        let updated = history::entry(env, &changed, HistoryChange::Updated, env.now());
+        let updated = history::entry(env, &changed, HistoryChange::Updated, transition.target.since);
         transition.entry = Some(HistoryItem { document: plan.text.clone(), ..updated });
     }
     if !env.store.begin_instance(&transition, &target.instance_key(), plan.json.as_bytes()).await? {

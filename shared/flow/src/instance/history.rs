@@ -2,7 +2,8 @@
 //!
 //! The entry of a run is written before the transaction that begins the run. If the transaction fails, the entry counts for
 //! nothing, because no run began at its time. A change without a run has its entry in its own transaction. A decision
-//! of an operator is written before its effect.
+//! of an operator is written before its effect. The time of an entry is after the last change of its target, also if the
+//! clocks of two invocations differ.
 
 use ebb_engine::target::RequestSender;
 use ebb_engine::{Hook, TargetPhase, Timestamp};
@@ -111,7 +112,7 @@ pub(crate) async fn note_decision(
         by: by.map(str::to_owned),
         reason: reason.map(limits::message),
         units: units.into_iter().take(HistoryItem::MAX_UNITS).collect(),
-        ..entry(env, target, change, env.now())
+        ..entry(env, target, change, target.change_time(env.now()))
     };
     Ok(env.store.note_history(target.target_key(), &entry).await?)
 }

@@ -49,9 +49,15 @@ impl CompiledDocument {
         Self { text: document.filter(|_| is_storable).cloned(), ..self }
     }
 
-    /// Returns the entry of the history for a document that waits.
-    pub(crate) fn accepted(&self, env: &Env, event: &LifecycleData, by: Option<String>) -> HistoryItem {
-        let now = env.now();
+    /// Returns the entry of the history for a document that waits at `target`.
+    pub(crate) fn accepted(
+        &self,
+        env: &Env,
+        target: &TargetHead,
+        event: &LifecycleData,
+        by: Option<String>,
+    ) -> HistoryItem {
+        let now = target.change_time(env.now());
         let head = TargetHead::new(&event.kind, &event.name, &event.uid, now);
         let head = TargetHead { generation: event.generation, changed_by: by, ..head };
         HistoryItem { document: self.text.clone(), ..history::entry(env, &head, HistoryChange::Accepted, now) }

@@ -109,7 +109,7 @@ pub(super) async fn update(
     }
     if let Some(waiting) = waiting {
         let plan = load_plan(wanted).await?.of(event.document.as_ref());
-        let entry = Some(plan.accepted(env, event, sender.owner()));
+        let entry = Some(plan.accepted(env, target, event, sender.owner()));
         let requested_by = (waiting.source.as_deref(), waiting.owner.clone());
         let mut after = plan.pending(event, requested_by, Timestamp(waiting.since));
         after.first_generation = Some(waiting.first_generation());
@@ -124,7 +124,7 @@ pub(super) async fn update(
     }
     if !next_run::is_updatable(env, target).await? {
         let plan = load_plan(wanted).await?.of(event.document.as_ref());
-        let entry = plan.accepted(env, event, sender.owner());
+        let entry = plan.accepted(env, target, event, sender.owner());
         return wait(env, target, pending, plan, entry).await;
     }
     let is_storable = sealed_values::sealed_param(&wanted).is_none();
