@@ -189,7 +189,8 @@ fn add_last_lines(machine: &LocalServer, view: &mut TargetDetail) {
     }
 }
 
-fn waiting_line(instance: &WatchedInstance, seen: &TargetDetail) -> String {
+/// Returns the line about an instance that waits for the name of `seen`.
+pub(crate) fn waiting_line(instance: &WatchedInstance, seen: &TargetDetail) -> String {
     let info = &seen.info;
     if let (TargetState::Gone, Some(waits)) = (info.phase, &info.waits_for) {
         return format!("{} waits for {} of its predecessor, which is gone", instance.target, printable(waits));

@@ -134,6 +134,55 @@ async fn a_forced_deletion_withdraws_the_instance_that_waits() {
     dev.stop().await;
 }
 
+/// Its undo waits until the file `gone` exists in the folder `at`.
+const HELD: &str = r##"
+apiVersion: ebb.dev/v1
+kind: Plugin
+name: held@1.0.0
+params: {at: {type: string}, text: {type: string}}
+runners: {shell: {image: "busybox:1.36"}}
+preStart:
+  make:
+    pod: {script: "#!/bin/sh\nprintf %s \"$TEXT\" >/tmp/text"}
+    inputs: {text: "${params.text}"}
+    outputs: {text: {file: /tmp/text}}
+postStop:
+  drop:
+    undoes: make
+    pod: {script: "#!/bin/sh\nuntil [ -e \"$AT/gone\" ]; do sleep 0.1; done"}
+    inputs: {at: "${params.at}"}
+outputs: {text: "${units.make.outputs.text}"}
+"##;
+
+fn held_sandbox(at: &std::path::Path, text: &str) -> String {
+    format!(
+        "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: pr-1\nresources: {{h: {{plugin: held@1.0.0, params: {{at: {}, text: {text}}}}}}}\n\
+         env: {{TEXT: \"${{resources.h.outputs.text}}\"}}\n",
+        at.display()
+    )
+}
+
+#[tokio::test]
+async fn an_instance_that_waits_does_not_show_values_of_the_present_one() {
+    let workdir = Workdir::new();
+    let dev = workdir.dev().await;
+    workdir.apply("plugin", HELD).await;
+    let file = workdir.write("sandbox.yaml", &held_sandbox(workdir.path(), "first"));
+    let created = workdir.ebb(&["sandbox", "apply", "-f", &file]).await.done();
+    assert_eq!(created.stdout, "h.text = first\n");
+    workdir.ebb(&["sandbox", "delete", "pr-1", "--wait=false"]).await.done();
+    let apply = ["sandbox", "apply", "-f", &file, "--wait=false"];
+    let waits = workdir.ebb(&apply).await.ends_with(0, "sandbox/pr-1 waits until its predecessor ");
+    assert_eq!(waits.stdout, "");
+    let shown: Value = workdir.ebb(&[&apply[..], &["-o", "json"]].concat()).await.done().json();
+    assert!(shown["waitingUid"].is_string(), "{shown}");
+    assert_eq!((&shown["resources"]["h"]["outputs"], &shown["env"]), (&Value::Null, &Value::Null));
+    workdir.write("gone", "");
+    let begun = workdir.ebb(&[&apply[..4], &["-o", "json"]].concat()).await.done().json::<Value>();
+    assert_eq!(begun["env"]["TEXT"], json!({"value": "first"}));
+    dev.stop().await;
+}
+
 #[tokio::test]
 async fn one_command_repairs_every_stuck_sandbox() {
     let workdir = Workdir::new();

@@ -16,7 +16,7 @@ use crate::dry_run::DryRunArgs;
 use crate::exit::{CliError, Exit, Result};
 use crate::lifecycle::{named, wait};
 use crate::output::{self, OutputArgs};
-use crate::progress::follow::{FollowGoal, WatchedInstance};
+use crate::progress::follow::{FollowGoal, WatchedInstance, waiting_line};
 use crate::progress::labels;
 use crate::refusal::in_document;
 use crate::server::ServerArgs;
@@ -106,7 +106,13 @@ impl SandboxApplyArgs {
         if seen.is_err() && ended.is_err() {
             return ended;
         }
-        if let Some(seen) = seen?.filter(|_| prints) {
+        if let Some(mut seen) = seen?.filter(|_| prints) {
+            if seen.info.uid != instance.uid {
+                hide_values(&mut seen);
+                if seen.waiting_uid.as_ref() == Some(&instance.uid) {
+                    output::status_line(&waiting_line(&instance, &seen));
+                }
+            }
             self.output.write(&seen, |seen| why::output_lines(&seen.resources))?;
         }
         ended
@@ -142,6 +148,13 @@ fn not_replaced(
         .with_hint(format!("ebb sandbox get {}", named(target)))),
         ended => ended,
     }
+}
+
+/// Removes the values of an instance that is not the applied one.
+fn hide_values(seen: &mut TargetDetail) {
+    seen.resources.values_mut().for_each(|resource| resource.outputs.clear());
+    seen.env.clear();
+    seen.workloads.clear();
 }
 
 /// Warns of a `ttl` that is shorter than the age of the target.
