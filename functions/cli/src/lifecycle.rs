@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ebb_protocol::api::{TargetDetail, TargetState};
+use ebb_protocol::api::{RunDetail, TargetDetail, TargetState};
 use ebb_protocol::lifecycle::LifecycleData;
 
 use crate::client::ApiClient;
@@ -44,17 +44,20 @@ pub(crate) async fn withdraw_waiting(client: &ApiClient, target: &TargetRef, see
     Ok(is_waiting)
 }
 
-/// Waits until an instance reaches its goal. Prints a diagnosis if it does not.
+/// Waits until an instance reaches its goal. Prints a diagnosis if it does not. The progress is that after a request: of the
+/// runs `before` it, those that had ended are left out.
 pub(crate) async fn wait(
     client: &ApiClient,
     instance: &WatchedInstance,
     goal: FollowGoal,
     timeout: Duration,
+    before: Vec<RunDetail>,
 ) -> Result<Exit> {
     let interrupts = InterruptCount::listen()?;
     let limits = FollowLimits { timeout: Some(timeout), interrupts: (&interrupts, 0) };
     let target = &instance.target;
-    let (ended, seen) = follow(client, None, instance, goal, limits, &mut ProgressScreen::new()).await?;
+    let (ended, seen) =
+        follow(client, None, instance, goal, limits, &mut ProgressScreen::new().without(before)).await?;
     match ended {
         FollowEnd::Reached => Ok(Exit::Done),
         FollowEnd::Failed => {

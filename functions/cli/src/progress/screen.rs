@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use console::Term;
-use ebb_protocol::api::TargetDetail;
+use ebb_protocol::api::{RunDetail, RunState, TargetDetail};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use jiff::Timestamp;
 
@@ -16,6 +16,8 @@ use crate::output::{self, OutputArgs};
 pub(crate) struct ProgressScreen {
     begun: Instant,
     last: Option<TargetDetail>,
+    /// The runs that ended before the request whose effect is shown.
+    former: Vec<RunDetail>,
     mode: ScreenMode,
 }
 
@@ -36,12 +38,19 @@ impl ProgressScreen {
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         let mode =
             if term.is_term() && !dumb { ScreenMode::Terminal { term, bar: text_bar() } } else { ScreenMode::Lines };
-        Self { begun: Instant::now(), last: None, mode }
+        Self { begun: Instant::now(), last: None, former: Vec::new(), mode }
     }
 
     /// Returns a display that writes each changed view to standard output, in the selected format.
     pub(crate) fn data(output: OutputArgs) -> Self {
-        Self { begun: Instant::now(), last: None, mode: ScreenMode::Data(output) }
+        Self { begun: Instant::now(), last: None, former: Vec::new(), mode: ScreenMode::Data(output) }
+    }
+
+    /// Leaves out those of the runs before a request that have ended and do not change.
+    pub(crate) fn without(mut self, before: Vec<RunDetail>) -> Self {
+        let is_open = |run: &RunDetail| matches!(run.state, RunState::Running | RunState::Cancelling);
+        self.former = before.into_iter().filter(|run| !is_open(run)).collect();
+        self
     }
 
     /// Returns true if views are written as the server returns them.
@@ -55,7 +64,8 @@ impl ProgressScreen {
     }
 
     /// Shows a view and keeps it for comparison. Fails if standard output cannot be written.
-    pub(crate) fn show(&mut self, view: TargetDetail, now: Timestamp) -> Result<()> {
+    pub(crate) fn show(&mut self, mut view: TargetDetail, now: Timestamp) -> Result<()> {
+        view.runs.retain(|run| !self.former.iter().any(|old| is_unchanged(old, run)));
         match &self.mode {
             ScreenMode::Terminal { term, bar } => {
                 let (height, width) = term.size();
@@ -119,6 +129,12 @@ fn without_ages(view: &TargetDetail) -> TargetDetail {
     view
 }
 
+/// Returns true if a run that had ended was not continued.
+fn is_unchanged(old: &RunDetail, run: &RunDetail) -> bool {
+    let attempts = |run: &RunDetail| run.units.iter().map(|unit| (unit.state, unit.attempt)).collect::<Vec<_>>();
+    (&old.id, old.state) == (&run.id, run.state) && attempts(old) == attempts(run)
+}
+
 /// Returns a bar that shows only its message, which has several lines.
 fn text_bar() -> ProgressBar {
     let style = ProgressStyle::with_template("{msg}").expect("a template of one known key");
@@ -128,7 +144,7 @@ fn text_bar() -> ProgressBar {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::progress::fixtures::{busy, waiting};
+    use crate::progress::fixtures::{NOW, busy, done, waiting};
 
     #[test]
     fn an_age_is_no_change_of_a_view() {
@@ -146,5 +162,25 @@ mod tests {
         later.first_wait = Some(serde_json::from_value(open).unwrap());
         assert_eq!(without_ages(&view), without_ages(&later));
         assert_ne!(without_ages(&view), without_ages(&busy()));
+    }
+
+    #[test]
+    fn runs_before_a_request_are_left_out_until_they_change() {
+        let ended = done();
+        let mut retried = ended.clone();
+        retried.runs[0].units[4].attempt = 4;
+        for (before, after, expected) in [
+            // The run of a teardown goes on.
+            (&ended, &ended, vec!["postStop"]),
+            (&ended, &retried, vec!["preStart", "postStop"]),
+            // The request was made while the run was open.
+            (&busy(), &ended, vec!["preStart", "postStop"]),
+        ] {
+            let mut screen = ProgressScreen::new().without(before.runs.clone());
+            screen.show(after.clone(), NOW.parse().unwrap()).unwrap();
+            let shown: Vec<&str> =
+                screen.last.iter().flat_map(|view| &view.runs).map(|run| run.hook.as_str()).collect();
+            assert_eq!(shown, expected);
+        }
     }
 }

@@ -82,6 +82,12 @@ impl SandboxApplyArgs {
             // The policy may be another one when the units run.
             output::status_line(&violations.text(output::drawing()).replacen("error:", "warning:", 1));
         }
+        let limit = self.wait.limit(self.wait_timeout);
+        let is_new = preview.as_ref().is_none_or(|preview| preview.result == LifecycleResult::Starting);
+        let before = match limit.is_some() && !is_new {
+            true => client.target(&target).await.ok().flatten().map(|seen| seen.runs).unwrap_or_default(),
+            false => Vec::new(),
+        };
         let response = client.apply_target(&request).await.map_err(shown)?;
         let uid = response.uid.unwrap_or_default();
         let instance = WatchedInstance { target, uid, generation: response.generation };
@@ -92,13 +98,13 @@ impl SandboxApplyArgs {
             let seen = client.target(&instance.target).await?.filter(|seen| seen.info.uid == instance.uid);
             warn_of_end(&instance.target, seen.and_then(|seen| seen.info.expires).as_deref());
         }
-        let ended = match self.wait.limit(self.wait_timeout) {
+        let ended = match limit {
             None => Ok(Exit::Done),
-            Some(timeout) => wait(&client, &instance, FollowGoal::Ready, timeout).await,
+            Some(timeout) => wait(&client, &instance, FollowGoal::Ready, timeout, before).await,
         };
         let seen = client.target(&instance.target).await;
         let ended = match &seen {
-            Ok(Some(seen)) if self.wait.limit(self.wait_timeout).is_some() => not_replaced(&instance, seen, ended),
+            Ok(Some(seen)) if limit.is_some() => not_replaced(&instance, seen, ended),
             _ => ended,
         };
         let prints = self.output.format().is_some() || matches!(ended, Ok(Exit::Done));

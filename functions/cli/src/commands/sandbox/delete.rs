@@ -163,7 +163,7 @@ impl SandboxDeleteArgs {
                 output::status_line(&format!("{} is being deleted", instance.target));
                 Exit::Done
             }
-            Some(timeout) => wait(client, instance, FollowGoal::Gone, timeout).await?,
+            Some(timeout) => wait(client, instance, FollowGoal::Gone, timeout, seen.runs.clone()).await?,
         };
         if self.output.format().is_some() {
             // A new instance may have started under the name.

@@ -84,7 +84,7 @@ impl SandboxWaitArgs {
                     instance = WatchedInstance { uid: uid.clone(), generation: 1, ..instance };
                 }
                 let left = self.timeout.saturating_sub(begun.elapsed());
-                lifecycle::wait(client, &instance, goal, left).await
+                lifecycle::wait(client, &instance, goal, left, Vec::new()).await
             }
             None => {
                 output::status_line(&format!("{target} does not exist"));
