@@ -46,6 +46,15 @@ pub(crate) fn clock(text: &str) -> String {
     }
 }
 
+/// Formats the times of the API that are words of a text as [`clock`] does.
+pub(crate) fn clocks(text: &str) -> String {
+    let formatted = |word: &str| {
+        let time = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
+        if time.is_empty() { word.to_owned() } else { word.replacen(time, &clock(time), 1) }
+    };
+    text.split_inclusive(' ').map(formatted).collect()
+}
+
 pub(crate) fn now() -> Timestamp {
     Timestamp::now()
 }
@@ -80,5 +89,12 @@ mod tests {
         assert_eq!(since("2026-11-21T09:00:01Z", now), Some(Duration::ZERO));
         assert_eq!(until("2026-11-21T09:00:01Z", now), Some(Duration::from_secs(1)));
         assert_eq!(clock("2026-11-21T09:00:01.123Z"), "2026-11-21 09:00:01Z");
+    }
+
+    #[test]
+    fn times_in_a_text_are_formatted() {
+        let text = "(since 2026-11-21T09:00:01.123Z), until 2026-11-21T10:00:00Z; 2 of 3  - a2026-11-21T10:00:00Z";
+        let expected = "(since 2026-11-21 09:00:01Z), until 2026-11-21 10:00:00Z; 2 of 3  - a2026-11-21T10:00:00Z";
+        assert_eq!(clocks(text), expected);
     }
 }

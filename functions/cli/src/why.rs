@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use ebb_protocol::api::{
     Certainty, DecidingEvent, OpenUnits, ResourceDetail, RootCause, TargetDiagnosis, TargetState, TargetWait,
 };
+use ebb_protocol::callback::FailureReason;
 use ebb_protocol::evidence::Evidence;
 use ebb_protocol::lifecycle::OutputValue;
 use ebb_protocol::removal::ResourceRemoval;
@@ -20,7 +21,7 @@ const NAMED: usize = 3;
 /// Returns the diagnosis, as text that ends with a line break.
 pub(crate) fn text(why: &TargetDiagnosis) -> String {
     let stands = if why.phase == TargetState::Failed { "has" } else { "is" };
-    let (phase, summary) = (labels::name(&why.phase), printable(why.summary.trim()));
+    let (phase, summary) = (labels::name(&why.phase), timing::clocks(&printable(why.summary.trim())));
     // Some summaries begin with the phase.
     let summary = if summary.starts_with(&phase) { summary } else { format!("{phase}: {summary}") };
     let mut text = format!("{} {stands} {summary}\n", why.target);
@@ -38,7 +39,7 @@ pub(crate) fn text(why: &TargetDiagnosis) -> String {
     let others = why.failed.iter().filter(|failed| why.cause.as_ref().is_none_or(|cause| cause.unit != failed.unit));
     let others = others.map(|it| {
         let retry = labels::after_retry(it.attempt, it.attempt_in_series);
-        format!("{}, attempt {}{retry}: {}", it.unit, it.attempt_in_series, labels::reason(&it.reason))
+        format!("{}, attempt {}{retry}: {}", it.unit, it.attempt_in_series, failure(&it.reason))
     });
     write_section(&mut text, "also failed", others);
     if !why.remaining.is_empty() {
@@ -53,7 +54,7 @@ pub(crate) fn text(why: &TargetDiagnosis) -> String {
         }
     }
     write_section(&mut text, "removals", why.removals.iter().map(removal_line));
-    write_section(&mut text, "warnings", why.notes.iter().map(|note| printable(note)));
+    write_section(&mut text, "warnings", why.notes.iter().map(|note| timing::clocks(&printable(note))));
     let steps = (1_usize..).zip(&why.next_steps);
     write_section(&mut text, "next steps", steps.map(|(number, step)| format!("{number}. {}", printable(step))));
     text
@@ -78,14 +79,20 @@ pub(crate) fn open_line(open: &OpenUnits) -> String {
     let since = since.as_deref().map(|at| format!(" since {}", timing::clock(at))).unwrap_or_default();
     let fails = fails_at.as_deref().map(|at| format!(", fails at {} unless this ends", timing::clock(at)));
     let (fails, resolution) = (fails.unwrap_or_default(), labels::resolution(*resolves));
-    format!("{}{more}  {}{since}{fails}{resolution}", named.join(", "), joined_lines(reason))
+    format!("{}{more}  {}{since}{fails}{resolution}", named.join(", "), timing::clocks(&joined_lines(reason)))
+}
+
+fn failure(reason: &FailureReason) -> String {
+    timing::clocks(&labels::reason(reason))
 }
 
 fn removal_line(ResourceRemoval { unit, by, evidence }: &ResourceRemoval) -> String {
     let by = by.as_ref().map(|undo| format!(" by {undo}")).unwrap_or_default();
     let answer = match (&evidence.asked, &evidence.answered) {
-        (Some(asked), Some(answered)) => format!(": {} was answered {}", printable(asked), printable(answered)),
-        (None, Some(answered)) => format!(": {}", printable(answered)),
+        (Some(asked), Some(answered)) => {
+            format!(": {} was answered {}", printable(asked), timing::clocks(&printable(answered)))
+        }
+        (None, Some(answered)) => format!(": {}", timing::clocks(&printable(answered))),
         (_, None) => String::new(),
     };
     format!("{unit}  {}{by}{answer}", evidence.grade)
@@ -95,7 +102,7 @@ fn write_cause(text: &mut String, cause: &RootCause) {
     let retry = labels::after_retry(cause.attempt, cause.attempt_in_series);
     let _ =
         writeln!(text, "\nfirst cause: {}, attempt {}{retry} of {}", cause.unit, cause.attempt_in_series, cause.run);
-    let _ = writeln!(text, "  {}", labels::reason(&cause.reason));
+    let _ = writeln!(text, "  {}", failure(&cause.reason));
     let _ = writeln!(text, "  at {}:{}:{}", printable(&cause.file), cause.line, cause.column);
     if let Some(evidence) = &cause.evidence {
         write_evidence(text, evidence);
@@ -254,7 +261,7 @@ mod tests {
         }))
         .unwrap();
         insta::assert_snapshot!(text(&why), @r"
-        sandbox/pr-1 is starting: db/seed runs since 2026-11-21T09:00:00Z, until 2026-11-21T09:05:00Z
+        sandbox/pr-1 is starting: db/seed runs since 2026-11-21 09:00:00Z, until 2026-11-21 09:05:00Z
 
         waits
           db/web  Deployment units/web: no image since 2026-11-21 09:00:00Z, fails at 2026-11-21 09:01:00Z unless this ends (a person has to end this)
