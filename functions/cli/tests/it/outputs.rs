@@ -263,6 +263,25 @@ to: {webhook: {connection: tickets, path: /api, body: {title: "${target.name}"}}
 "#;
 
 #[tokio::test]
+async fn a_missing_secret_is_shown_in_the_document() {
+    let workdir = Workdir::new();
+    let dev = workdir.dev().await;
+    let head = "apiVersion: ebb.dev/v1\nkind: Subscription\nname: failures\non: [failed]\n";
+    for (to, place) in [
+        ("{slack: {secret: NOSUCH}}", "to-apply.yaml:5:22]"),
+        ("{standard: {url: \"https://example.com\", secret: NOSUCH}}", "to-apply.yaml:5:53]"),
+    ] {
+        let applied = workdir.apply("subscription", &format!("{head}to: {to}\n")).await;
+        let shown = applied.ends_with(0, "the deployment has no secret NOSUCH");
+        shown.ends_with(0, place);
+    }
+    workdir.apply("connection", CONNECTION).await.ends_with(0, "to-apply.yaml:6:25]");
+    let shown = workdir.apply("subscription", SUBSCRIPTION).await.ends_with(0, "TICKETS_TOKEN");
+    shown.ends_with(0, "to-apply.yaml:6:28]");
+    dev.stop().await;
+}
+
+#[tokio::test]
 async fn a_dry_run_changes_nothing() {
     let workdir = Workdir::new();
     let dev = workdir.dev().await;

@@ -1,6 +1,7 @@
 //! The subcommands of `ebb connection`.
 
 use clap::{Subcommand, ValueEnum};
+use ebb_documents::diagnostic::Diagnostic;
 use ebb_documents::load::{self, DocumentVars, NoFiles};
 use ebb_documents::model::ConnectionDoc;
 use ebb_protocol::api::{ConnectionDetail, ConnectionInfo};
@@ -9,7 +10,7 @@ use crate::client::ApiClient;
 use crate::commands::connect;
 use crate::commands::named_documents::{self, NamedApplyArgs, NamedDeleteArgs, NamedDocument, NamedGetArgs};
 use crate::commands::plugin::validate::PluginValidateArgs;
-use crate::documents::DocumentSource;
+use crate::documents::{self, DocumentSource};
 use crate::exit::{Exit, Result};
 use crate::output::{self, OutputArgs};
 use crate::server::ServerArgs;
@@ -126,7 +127,9 @@ impl NamedDocument for ConnectionDoc {
     fn report(&self, _client: &ApiClient, ConnectionDetail { info, .. }: &ConnectionDetail) {
         output::status_line(&format!("Applied connection {} to {}", info.name, info.origin));
         if !info.has_secret {
-            output::status_line(&format!("The deployment needs the secret {}", info.secret));
+            let message = format!("the deployment has no secret {}", info.secret);
+            let secret = self.auth.scheme.secret();
+            documents::warn([&Diagnostic::warning("missing-secret", &self.source, secret.at, message)]);
         }
     }
 

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 
 use clap::{Subcommand, ValueEnum};
 use ebb_documents::compile;
+use ebb_documents::diagnostic::Diagnostic;
 use ebb_documents::load::{self, DocumentVars, NoFiles};
-use ebb_documents::model::{NotificationPhase, SubscriptionDoc};
+use ebb_documents::model::{NotificationPhase, ReceiverDoc, SubscriptionDoc};
 use ebb_documents::notification::{NotificationFacts, NotifiedTarget};
 use ebb_documents::starters;
 use ebb_protocol::api::{DeliveryError, SubscriptionDetail, SubscriptionInfo};
@@ -15,7 +16,7 @@ use crate::client::ApiClient;
 use crate::commands::connect;
 use crate::commands::named_documents::{self, NamedApplyArgs, NamedDeleteArgs, NamedDocument, NamedGetArgs};
 use crate::commands::plugin::validate::PluginValidateArgs;
-use crate::documents::{DocumentSource, SetArgs};
+use crate::documents::{self, DocumentSource, SetArgs};
 use crate::exit::{CliError, Exit, Result};
 use crate::output::{self, OutputArgs};
 use crate::server::ServerArgs;
@@ -173,7 +174,15 @@ impl NamedDocument for SubscriptionDoc {
     fn report(&self, _client: &ApiClient, SubscriptionDetail { info, .. }: &SubscriptionDetail) {
         output::status_line(&format!("Applied subscription {}", info.name));
         if let Some(problem) = &info.problem {
-            output::status_line(&format!("It cannot send anything yet: {problem}"));
+            let credential = match &self.to.receiver {
+                ReceiverDoc::Standard(standard) => &standard.secret,
+                ReceiverDoc::Slack(slack) => &slack.secret,
+                ReceiverDoc::Webhook(webhook) => &webhook.connection,
+                ReceiverDoc::Github(status) => &status.connection,
+                ReceiverDoc::Comment(comment) => &comment.connection,
+            };
+            let message = format!("it cannot send anything yet: {problem}");
+            documents::warn([&Diagnostic::warning("receiver", &self.source, credential.at, message)]);
         }
     }
 
