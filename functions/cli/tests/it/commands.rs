@@ -123,3 +123,17 @@ async fn a_lost_table_is_reported() {
     std::fs::write(&file, elsewhere).unwrap();
     workdir.dev().await.stop().await;
 }
+
+#[tokio::test]
+async fn the_page_of_an_unknown_sandbox_is_an_error() {
+    let workdir = Workdir::new();
+    let dev = workdir.dev().await;
+    let unknown = workdir.ebb(&["open", "pr-1", "--print"]).await.ends_with(1, "sandbox/pr-1 does not exist");
+    assert_eq!(unknown.stdout, "");
+    workdir.create("pr-1", "resources: {}\n").await;
+    for arguments in [&["open", "pr-1", "--print"][..], &["open", "--print"]] {
+        let link = workdir.ebb(arguments).await.done().stdout;
+        assert!(link.contains("/console/sign-in?code="), "{link}");
+    }
+    dev.stop().await;
+}
