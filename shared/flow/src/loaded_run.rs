@@ -54,7 +54,7 @@ impl Run {
     }
 
     /// Does the same as [`Self::load`], and reads all head items of the run.
-    pub async fn load_with_view(env: &Env, id: &RunId) -> FlowResult<Option<(Self, RunView)>> {
+    pub(crate) async fn load_with_view(env: &Env, id: &RunId) -> FlowResult<Option<(Self, RunView)>> {
         let Some(run) = Self::load(env, id).await? else { return Ok(None) };
         let view = run.read_view(env).await?;
         Ok(Some((run, view)))
@@ -62,7 +62,7 @@ impl Run {
 
     /// Returns the run `id` with its facts, or `None` if an update has replaced the units of its event. The run has then
     /// ended.
-    pub async fn with_units(env: &Env, id: &RunId, facts: RunFacts) -> FlowResult<Option<Self>> {
+    pub(crate) async fn with_units(env: &Env, id: &RunId, facts: RunFacts) -> FlowResult<Option<Self>> {
         let loaded = env.plan(&facts.instance_key(), &facts.plan).await?;
         let is_replaced = loaded.digest != facts.plan || loaded.hook_plan(id.hook()).is_none();
         if matches!(id.hook(), Hook::Event(_)) && is_replaced {
@@ -152,7 +152,7 @@ impl Run {
 
     /// Returns the value of `EBB_KEY` for a unit or for what it undoes. A resource that an update makes has another key
     /// than the one that it replaces.
-    pub fn stable_key(&self, unit: UnitName<'_>) -> String {
+    pub(crate) fn stable_key(&self, unit: UnitName<'_>) -> String {
         unit_key(&self.key_scope(unit.hook), unit.resource, unit.unit)
     }
 
@@ -193,7 +193,7 @@ impl Run {
     /// # Errors
     /// Returns a retryable error if an operator has repaired the teardown since this function instance read the facts of
     /// the run. The next invocation reads them again.
-    pub fn check_plan(&self, env: &Env, head: &RunHead) -> FlowResult<()> {
+    pub(crate) fn check_plan(&self, env: &Env, head: &RunHead) -> FlowResult<()> {
         match &head.facts {
             Some(facts) if facts.plan != self.facts.plan => {
                 env.forget_run(&self.id);
@@ -204,7 +204,7 @@ impl Run {
     }
 
     /// Returns a view of one head item.
-    pub fn view_of(&self, head: &RunHead) -> RunView {
+    pub(crate) fn view_of(&self, head: &RunHead) -> RunView {
         RunView::new(self.graph(), [(head.shard, head.head.clone())])
     }
 

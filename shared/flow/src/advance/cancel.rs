@@ -274,7 +274,7 @@ async fn save_log(env: &Env, run: &Run, unit: Unit, attempt: Attempt) -> FlowRes
 }
 
 /// Cancels the setup run of a stopping target. No unit of it starts after this. Repeat the call until it succeeds.
-pub async fn stop_dispatch(env: &Env, id: &RunId) -> FlowResult<()> {
+pub(crate) async fn stop_dispatch(env: &Env, id: &RunId) -> FlowResult<()> {
     begin_cancel(env, id).await?;
     let Some((run, view)) = Run::load_with_view(env, id).await? else { return Ok(()) };
     if view.root().is_some_and(|root| root.phase == RunPhase::Cancelling) {
@@ -284,7 +284,7 @@ pub async fn stop_dispatch(env: &Env, id: &RunId) -> FlowResult<()> {
 }
 
 /// Cancels the run of a stopping target, and stops its attempts.
-pub async fn cancel_run(env: &Env, id: &RunId) -> FlowResult<Option<Continuation>> {
+pub(crate) async fn cancel_run(env: &Env, id: &RunId) -> FlowResult<Option<Continuation>> {
     begin_cancel(env, id).await?;
     let Some((run, view)) = Run::load_with_view(env, id).await? else { return Ok(None) };
     match view.root().map(|root| root.phase) {

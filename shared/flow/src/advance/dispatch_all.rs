@@ -336,7 +336,7 @@ async fn enqueue_rest(
 }
 
 /// Dispatches the attempts of a queue message that are still unsent. `next_sweep` is set if a sweep forwarded them.
-pub async fn drive_slice(
+pub(crate) async fn drive_slice(
     env: &Env,
     run: &ebb_protocol::id::RunId,
     epoch: Epoch,

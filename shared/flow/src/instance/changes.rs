@@ -51,7 +51,7 @@ impl<'a> PinnedVersions<'a> {
 
     /// Returns the versions of `plugin` that `resource` of the active target has or may have. A withdrawn version
     /// remains usable.
-    pub fn pinned_versions(self, resource: &str, plugin: &str) -> Vec<semver::Version> {
+    pub(crate) fn pinned_versions(self, resource: &str, plugin: &str) -> Vec<semver::Version> {
         let pinned: Vec<&String> = match self {
             Self::Latest => Vec::new(),
             Self::OfPlan(plan) => plan.resources.get(resource).map(|pinned| &pinned.plugin).into_iter().collect(),

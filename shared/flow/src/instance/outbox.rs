@@ -110,7 +110,7 @@ pub fn append(target: &mut TargetHead, rules: &[NotificationRule], plan: &Target
 }
 
 /// Sends a message that delivers the notifications of a target, if it has any.
-pub async fn announce_any(env: &Env, target: &TargetHead) {
+pub(crate) async fn announce_any(env: &Env, target: &TargetHead) {
     if !target.outbox.notices.is_empty() {
         announce(env, target.target_key(), Duration::ZERO).await;
     }

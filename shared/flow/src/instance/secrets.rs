@@ -56,7 +56,7 @@ pub(crate) async fn schedule_late_release(env: &Env, run: &Run) -> FlowResult<()
 }
 
 /// Releases the recorded instances by the requests of `release`. Returns those that have to be repeated.
-pub async fn release_secrets<'a>(
+pub(crate) async fn release_secrets<'a>(
     target: &TargetHead,
     release: impl Fn(SecretRelease) -> BoxFuture<'a, Result<(), RelayError>>,
 ) -> Vec<SecretRelease> {

@@ -86,7 +86,7 @@ impl AttemptFailure {
 
     /// Returns true if the backend did not respond, so that the request may still arrive or be processed. The
     /// status of a gateway does not count as a response of the server behind it (rule GatewayIsNoAnswer).
-    pub fn is_unanswered(&self) -> bool {
+    pub(crate) fn is_unanswered(&self) -> bool {
         match (self.reason.code, self.status) {
             _ if self.is_made => false,
             (ReasonCode::Connect | ReasonCode::Timeout, _) => true,

@@ -12,7 +12,7 @@ use crate::loaded_run::Run;
 use crate::run::attempt_end::{self, AttemptEnd, AttemptFailure, AttemptSuccess, TaskReport};
 
 /// Returns the end of an attempt from the last callback of its relay, or `None` if the callback reports no end.
-pub fn relay_result(callback: Callback) -> Option<AttemptEnd> {
+pub(crate) fn relay_result(callback: Callback) -> Option<AttemptEnd> {
     match callback.status {
         CallbackStatus::Succeeded | CallbackStatus::Failed => {
             Some(parse_end(callback, TokenKind::Relay).unwrap_or_else(|reason| unreadable(&reason)))
@@ -22,7 +22,7 @@ pub fn relay_result(callback: Callback) -> Option<AttemptEnd> {
 }
 
 /// Turns a success into a failure if its outputs do not match the declared ones.
-pub fn with_checked_outputs(run: &Run, unit: &UnitPlan, end: AttemptEnd) -> AttemptEnd {
+pub(crate) fn with_checked_outputs(run: &Run, unit: &UnitPlan, end: AttemptEnd) -> AttemptEnd {
     match end {
         AttemptEnd::Succeeded(success) => {
             match attempt_end::check_outputs(unit, run.loaded.plan.cluster(unit), success.outputs) {

@@ -27,7 +27,7 @@ pub struct InvocationCache {
 
 impl InvocationCache {
     /// Stores the outputs of a unit of `run` that units of `run` read.
-    pub fn put_produced(&self, run: &Run, unit: Unit, mut produced: ProducerState) {
+    pub(crate) fn put_produced(&self, run: &Run, unit: Unit, mut produced: ProducerState) {
         let at = UnitRef { hook: run.hook(), unit: unit.0 };
         if let ProducerState::Outputs(outputs) = &mut produced
             && !outputs.is_empty()
@@ -43,28 +43,28 @@ impl InvocationCache {
     }
 
     /// Marks units as sealed by this invocation. Returns those that were not.
-    pub fn mark_sealed(&self, units: impl IntoIterator<Item = UnitRef>) -> Vec<UnitRef> {
+    pub(crate) fn mark_sealed(&self, units: impl IntoIterator<Item = UnitRef>) -> Vec<UnitRef> {
         let mut sealed = lock(&self.sealed);
         units.into_iter().filter(|&at| sealed.insert(at)).collect()
     }
 
     /// Marks a head item whose units are sealed by this invocation. Returns true if it was not.
-    pub fn mark_item_sealed(&self, item: (Hook, Shard)) -> bool {
+    pub(crate) fn mark_item_sealed(&self, item: (Hook, Shard)) -> bool {
         lock(&self.sealed_items).insert(item)
     }
 
     /// Stores the records of a unit's attempts that were read after its seal.
-    pub fn put_undone(&self, at: UnitRef, attempts: Vec<AttemptRecord>) {
+    pub(crate) fn put_undone(&self, at: UnitRef, attempts: Vec<AttemptRecord>) {
         lock(&self.undone).insert(at, attempts);
     }
 
     /// Takes the stored records of a unit's attempts. The next attempt of the undo reads them again.
-    pub fn take_undone(&self, at: UnitRef) -> Option<Vec<AttemptRecord>> {
+    pub(crate) fn take_undone(&self, at: UnitRef) -> Option<Vec<AttemptRecord>> {
         lock(&self.undone).remove(&at)
     }
 
     /// Returns the state of an earlier run of the same instance. Reads it once per invocation.
-    pub async fn earlier_run(&self, env: &Env, run: &Run, hook: Hook) -> FlowResult<Arc<EarlierRun>> {
+    pub(crate) async fn earlier_run(&self, env: &Env, run: &Run, hook: Hook) -> FlowResult<Arc<EarlierRun>> {
         let mut known = self.earlier.lock().await;
         if let Some(earlier) = known.get(&hook) {
             return Ok(Arc::clone(earlier));

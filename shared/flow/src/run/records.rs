@@ -188,7 +188,7 @@ pub fn tail(text: &str, bytes: usize) -> &str {
 ///
 /// # Errors
 /// Returns [`FlowError::Broken`] if the object is missing or invalid.
-pub async fn read_outputs(env: &Env, stored: &OutputStorage) -> FlowResult<Outputs> {
+pub(crate) async fn read_outputs(env: &Env, stored: &OutputStorage) -> FlowResult<Outputs> {
     read_some_outputs(env, stored, |outputs| outputs).await
 }
 
@@ -196,7 +196,7 @@ pub async fn read_outputs(env: &Env, stored: &OutputStorage) -> FlowResult<Outpu
 ///
 /// # Errors
 /// Returns [`FlowError::Broken`] if an object is missing or invalid.
-pub async fn read_all_outputs<K: Send + Sync, T: Send>(
+pub(crate) async fn read_all_outputs<K: Send + Sync, T: Send>(
     env: &Env,
     results: impl IntoIterator<Item = (K, OutputStorage)>,
     keep: impl Fn(&K, Outputs) -> T + Send + Sync,
@@ -232,7 +232,7 @@ async fn read_some_outputs<T>(env: &Env, stored: &OutputStorage, keep: impl FnOn
 }
 
 /// Returns the outputs of a unit of `run` for its readers.
-pub fn produced(run: &RunId, unit: Unit, outputs: Outputs) -> ProducerState {
+pub(crate) fn produced(run: &RunId, unit: Unit, outputs: Outputs) -> ProducerState {
     let rendered = |(name, value): (String, UnitValue)| {
         let value = match value {
             UnitValue::Json(json) => Rendered::Json(json),
@@ -253,7 +253,7 @@ pub fn produced(run: &RunId, unit: Unit, outputs: Outputs) -> ProducerState {
     ProducerState::Outputs(outputs.into_iter().map(rendered).collect())
 }
 
-pub fn from_rendered(value: Rendered) -> UnitValue {
+pub(crate) fn from_rendered(value: Rendered) -> UnitValue {
     match value {
         Rendered::Json(json) => UnitValue::Json(json),
         Rendered::Bytes(bytes) => UnitValue::Bytes(bytes),

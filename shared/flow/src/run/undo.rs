@@ -231,7 +231,7 @@ pub async fn decide(
 ///
 /// # Errors
 /// Returns [`FlowError::Broken`](crate::FlowError::Broken) if an object is missing or invalid.
-pub async fn undo_inputs(
+pub(crate) async fn undo_inputs(
     env: &Env,
     run: &Run,
     unit: &UnitPlan,
@@ -383,7 +383,7 @@ impl UndoPasses {
 }
 
 /// Returns the units of `hook` that undo `undone`.
-pub fn undo_units(run: &Run, hook: Hook, undone: UnitRef) -> Vec<Unit> {
+pub(crate) fn undo_units(run: &Run, hook: Hook, undone: UnitRef) -> Vec<Unit> {
     let Some((hook_plan, _)) = run.loaded.hook_plan(hook) else { return Vec::new() };
     let positions = hook_plan.units.iter().zip(0..).filter(|(unit, _)| unit.undoes.contains(&undone));
     positions.map(|(_, position)| Unit(position)).collect()

@@ -39,7 +39,7 @@ pub(crate) async fn postpone(env: &Env, run: &Run, attempt: AttemptRef, at: Time
 
 /// Makes the run due at `due`: the table first, then the message. If the run is due earlier, its version changes, so
 /// that the sweep at that time runs again before it reschedules (rule VersionGuardsReschedule).
-pub async fn wake_by(env: &Env, run: &RunId, due: Timestamp) -> FlowResult<()> {
+pub(crate) async fn wake_by(env: &Env, run: &RunId, due: Timestamp) -> FlowResult<()> {
     for _ in 0..crate::ATTEMPTS {
         let Err(image) = set_due(env, run, RunEvent::WakeupAdvanced { due }, due).await? else { return Ok(()) };
         if image.is_none() {
@@ -82,7 +82,7 @@ pub(crate) async fn send_wakeup(env: &Env, run: &RunId, due: Timestamp) {
 
 /// Records that a receiver will call back. If the deadline of the unit is before the first sweep of its run, a separate
 /// message is sent. The sweep finds all other deadlines.
-pub async fn record_acceptance(env: &Env, run: &Run, attempt: AttemptRef, unit: &UnitPlan) -> FlowResult<()> {
+pub(crate) async fn record_acceptance(env: &Env, run: &Run, attempt: AttemptRef, unit: &UnitPlan) -> FlowResult<()> {
     run.update_attempt(env, attempt, AttemptUpdate::Accepted(env.now())).await?;
     send_deadline_wakeup(env, run, attempt, unit).await;
     Ok(())
@@ -97,7 +97,7 @@ pub(crate) async fn send_deadline_wakeup(env: &Env, run: &Run, attempt: AttemptR
 }
 
 /// Records the time of the next request of an attempt, and makes the run due then.
-pub async fn repeat_after(env: &Env, run: &Run, attempt: AttemptRef, seconds: u64) -> FlowResult<()> {
+pub(crate) async fn repeat_after(env: &Env, run: &Run, attempt: AttemptRef, seconds: u64) -> FlowResult<()> {
     let at = record_repeat(env, run, attempt, seconds).await?;
     wake_by(env, &run.id, at).await
 }
