@@ -21,7 +21,6 @@ use ebb_flow::source::record::{self, TargetEvent};
 use ebb_flow::sweep::{SweepSummary, sweep_until};
 use ebb_flow::{Env, FlowResult, RequestError};
 use ebb_protocol::api::{ForceCompleteUnit, ForceDeleteTarget, RunDetail, SourceResponse};
-use ebb_protocol::api_token::TargetAccess;
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::history::HistoryChange;
 use ebb_protocol::id::{RunId, TargetKey};
@@ -29,6 +28,7 @@ use ebb_protocol::lifecycle::{LifecycleData, LifecycleResponse};
 use ebb_protocol::removal::{RemovalGrade, ResourceRemoval};
 use ebb_store::TargetHead;
 
+use super::owners;
 use super::random_targets::REPAIRED;
 use super::runtime::lock;
 use super::{FaultInjector, FaultKind, SimRuntime, SimTable};
@@ -175,7 +175,7 @@ impl SimFunctions {
     /// Deletes every instance of a name by the API.
     pub async fn delete_target(&self, kind: &str, name: &str) -> Result<(), InvocationFailure> {
         let (kind, name) = (kind.to_owned(), name.to_owned());
-        let access = TargetAccess::to_all("token a");
+        let access = owners::access("token a");
         self.invoke("delete", |env, _| async move {
             let deleted = response_of(target_request::delete(&env, TargetKey::new(&kind, &name), None, &access).await)?;
             finish(&env, deleted.ok().flatten().map(|(_, follow_ups)| follow_ups).unwrap_or_default()).await

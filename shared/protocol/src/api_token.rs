@@ -121,11 +121,6 @@ pub struct TargetAccess {
 }
 
 impl TargetAccess {
-    /// Returns the access of a caller to every target.
-    pub fn to_all(caller: &str) -> Self {
-        Self { caller: caller.to_owned(), limits: vec![TargetLimit::All] }
-    }
-
     /// Returns false for access to every target.
     pub fn is_limited(&self) -> bool {
         !self.limits.contains(&TargetLimit::All)

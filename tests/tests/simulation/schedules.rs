@@ -7,7 +7,7 @@ use ebb_engine::{Attempt, Epoch, EventName, HeadState, Hook, Millis, RunPhase, S
 use ebb_flow::advance::callback::CallbackOutcome;
 use ebb_flow::operator::target_request::TargetRequest;
 use ebb_flow::ports::QueueMessage;
-use ebb_protocol::api_token::TargetAccess;
+use ebb_protocol::api_token::{TargetAccess, TargetLimit};
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::id::{EventRef, RunId};
 use ebb_protocol::lifecycle::LifecycleData;
@@ -441,7 +441,7 @@ fn request(target: &TargetScenario, ttl: &str) -> TargetRequest {
         generation: None,
         routing_key: None,
         key: None,
-        access: TargetAccess::to_all("token a"),
+        access: TargetAccess { caller: "token a".to_owned(), limits: vec![TargetLimit::All] },
     }
 }
 
