@@ -285,7 +285,7 @@ impl Diagnostics {
     }
 
     /// Returns true if further errors are omitted.
-    pub fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.0.len() > MAX_REPORTED && self.0.iter().filter(|it| it.severity == Severity::Error).count() > MAX_REPORTED
     }
 

@@ -725,13 +725,13 @@ impl Plan {
     }
 
     /// Returns a resource before an update, with its name as the reader of its values.
-    pub fn resource_before(&self, name: &str, update: u32) -> Option<(&str, &Resource)> {
+    pub(crate) fn resource_before(&self, name: &str, update: u32) -> Option<(&str, &Resource)> {
         let (name, former) = self.update.as_ref()?.former.get_key_value(&former_name(document_name(name), update))?;
         Some((name, former.resource.as_ref()?))
     }
 
     /// Returns the resource that the resource `reader` calls `name`, with the name in the keys of its units.
-    pub fn resource_read(&self, reader: &str, name: &str) -> Option<(&str, &Resource)> {
+    pub(crate) fn resource_read(&self, reader: &str, name: &str) -> Option<(&str, &Resource)> {
         match self.former(reader).and_then(|former| former.names.get(name)) {
             Some(name) => Some((name, self.resource(name)?)),
             None => self.resources.get_key_value(name).map(|(name, resource)| (name.as_str(), resource)),
@@ -800,7 +800,7 @@ impl Plan {
 }
 
 /// Returns the name that an update gives to the state of a resource before it.
-pub fn former_name(resource: &str, update: u32) -> String {
+pub(crate) fn former_name(resource: &str, update: u32) -> String {
     format!("{resource}~{update}")
 }
 

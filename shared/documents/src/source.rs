@@ -100,7 +100,7 @@ impl SourceText {
 
     /// Returns the number of characters of the word at a position: a quoted text with its quotes, or the text up to a
     /// blank or a YAML delimiter.
-    pub fn word_length(&self, at: LineColumn) -> usize {
+    pub(crate) fn word_length(&self, at: LineColumn) -> usize {
         let (start, length) = self.bytes(at, usize::MAX);
         let rest = &self.text[start..start + length];
         let mut characters = rest.chars();

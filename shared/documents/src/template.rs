@@ -72,7 +72,7 @@ pub(crate) fn of_output(unit: &str, output: &str) -> String {
 }
 
 /// Returns the template whose value is this text.
-pub fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     text.replace("${", "$${")
 }
 

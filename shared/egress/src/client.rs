@@ -74,7 +74,7 @@ impl HttpClient {
     }
 
     /// Returns a client with another resolver. The policy also applies to the addresses that it returns.
-    pub fn with_resolver(policy: Policy, resolver: Arc<dyn Resolve>) -> Result<Self, HttpClientError> {
+    pub(crate) fn with_resolver(policy: Policy, resolver: Arc<dyn Resolve>) -> Result<Self, HttpClientError> {
         let policy = Arc::new(policy);
         let http = reqwest::Client::builder()
             .user_agent(concat!("ebb/", env!("CARGO_PKG_VERSION")))

@@ -142,7 +142,7 @@ impl Policy {
         Ok(url)
     }
 
-    pub fn check_address(&self, address: IpAddr) -> Result<(), PolicyViolation> {
+    pub(crate) fn check_address(&self, address: IpAddr) -> Result<(), PolicyViolation> {
         let refused = |range| Err(PolicyViolation::Address { address, range });
         if self.allows(address) {
             return Ok(());

@@ -46,7 +46,7 @@ pub async fn preview(
 
 /// Returns a preview of a compiled plan of the target `kind/name` with its warnings, and with violations of the policies of
 /// its clusters.
-pub async fn shown_plan(
+pub(crate) async fn shown_plan(
     env: &Env,
     store: &dyn HttpStore,
     (kind, name): (String, String),

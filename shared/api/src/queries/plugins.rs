@@ -196,7 +196,7 @@ pub async fn get(store: &dyn ApiStore, name: &str, version: &str) -> FlowResult<
 
 /// Withdraws a version: new targets cannot use it. Active targets keep it in their plans. Returns false if the version
 /// does not exist, or is only the first numbers of versions.
-pub async fn withdraw(store: &dyn ApiStore, name: &str, version: &str, now: Timestamp) -> FlowResult<bool> {
+pub(crate) async fn withdraw(store: &dyn ApiStore, name: &str, version: &str, now: Timestamp) -> FlowResult<bool> {
     if version.parse::<VersionRange>().is_ok_and(|range| range.exact().is_none()) {
         return Ok(false);
     }

@@ -85,7 +85,7 @@ impl ConnectionDoc {
     }
 
     /// Returns true for a header that a webhook with this connection cannot set.
-    pub fn sets_header(&self, name: &str) -> bool {
+    pub(crate) fn sets_header(&self, name: &str) -> bool {
         is_credential_header(name) || self.auth.scheme.header().is_some_and(|own| own.eq_ignore_ascii_case(name))
     }
 }
