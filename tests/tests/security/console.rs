@@ -986,6 +986,13 @@ pub(crate) async fn versions_of_a_plugin_are_compared() {
     }
     assert!(!page.body.contains("<b>"), "{page:?}");
     browser.get("/console/plugins/db?from=1.0.0&to=3.0.0").await.is(404);
+    // One version is compared with the highest other one, which is not withdrawn.
+    for query in ["from=1.0.0", "to=1.0.0", "from=1.0.0&to="] {
+        let page = browser.get(&format!("/console/plugins/db?{query}")).await;
+        assert!(page.is(200).body.contains("<ins>+name: db@2.0.0</ins>"), "{query}: {page:?}");
+    }
+    let page = browser.get("/console/plugins/db?from=2.0.0").await;
+    assert!(page.is(404).body.contains("plugin db has no other version than 2.0.0"), "{page:?}");
     // A caller who may not read targets learns no number of them.
     let token = create(&harness, "author", &["plugins:write"]).await.token;
     let author = Browser::signed_in(&harness, &token).await;

@@ -137,3 +137,24 @@ async fn the_page_of_an_unknown_sandbox_is_an_error() {
     }
     dev.stop().await;
 }
+
+#[tokio::test]
+async fn one_version_is_compared_with_the_highest_other_one() {
+    let workdir = Workdir::new();
+    let dev = workdir.dev().await;
+    let rest = "runners: {shell: {image: \"busybox:1.36\"}}\npreStart: {make: {pod: {script: \"#!/bin/true\"}}}\n";
+    workdir.publish("db@1.0.0", rest).await;
+    let single = workdir.ebb(&["plugin", "diff", "db"]).await;
+    single.ends_with(1, "plugin db has no other version than 1.0.0");
+    workdir.publish("db@1.1.0", rest).await;
+    workdir.publish("db@1.2.0", rest).await;
+    for (given, compared, lower) in [
+        ("db", "Comparing the two highest versions: db@1.1.0 and db@1.2.0", "-name: db@1.1.0"),
+        ("db@1.2.0", "Comparing db@1.1.0 and db@1.2.0", "-name: db@1.1.0"),
+        ("db@1.0.0", "Comparing db@1.0.0 and db@1.2.0", "-name: db@1.0.0"),
+    ] {
+        let shown = workdir.ebb(&["plugin", "diff", given]).await.ends_with(0, compared).stdout;
+        assert!(shown.contains(lower) && shown.contains("+name: db@1.2.0"), "{given}: {shown}");
+    }
+    dev.stop().await;
+}

@@ -139,7 +139,7 @@ const COMMANDS: [(&[&str], bool); 21] = [
     (&["plugin", "list"], true),
     (&["retry", "pr-1"], false),
     (&["plugin", "get", "x"], false),
-    (&["plugin", "diff", "x@1.0.0"], false),
+    (&["plugin", "diff", "x@1.0.0", "x"], false),
     (&["sandbox", "wait", "pr-1"], true),
 ];
 

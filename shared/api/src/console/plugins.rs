@@ -12,10 +12,10 @@ use serde::Deserialize;
 
 use super::pages::{self, COUNTED_PAGES};
 use super::sessions::ConsoleSession;
-use crate::HttpResult;
 use crate::queries::plugins::{self, PluginVersion};
 use crate::routes::permitted::{ReadPlugins, ReadTargets};
 use crate::routes::{self, Path, Query};
+use crate::{HttpProblem, HttpResult};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -40,7 +40,8 @@ pub(super) async fn version(session: ConsoleSession, path: HttpResult<Path<(Stri
     session.respond(paths::PLUGINS, page)
 }
 
-/// Shows the difference of two versions, or without them leads to the highest version.
+/// Shows the difference of two versions. One version is compared with the highest other one. Without versions, leads to the
+/// highest one.
 pub(super) async fn comparison(
     session: ConsoleSession,
     path: HttpResult<Path<String>>,
@@ -54,6 +55,10 @@ pub(super) async fn comparison(
     }
     let page = async {
         let (Path(name), Query(ComparisonQuery { from, to })) = (path?, query?);
+        let (from, to) = match from.is_empty() || to.is_empty() {
+            true => with_other(&session, &name, from + &to).await?,
+            false => (from, to),
+        };
         let Json(old) = routes::plugins::get(Path((name.clone(), from)), session.permitted()?).await?;
         let Json(new) = routes::plugins::get(Path((name.clone(), to)), session.permitted()?).await?;
         let versions = versions(&session, &name, None).await?;
@@ -64,6 +69,16 @@ pub(super) async fn comparison(
     };
     let page = page.await;
     session.respond(paths::PLUGINS, page)
+}
+
+/// Returns a version and the one to compare it with, the lower one first.
+async fn with_other(session: &ConsoleSession, name: &str, version: String) -> HttpResult<(String, String)> {
+    let Json(given) = routes::plugins::get(Path((name.to_owned(), version)), session.permitted()?).await?;
+    let server = session.permitted::<ReadPlugins>()?;
+    let listed = plugins::versions(server.store.as_ref(), name).await?;
+    let version = &given.info.version;
+    plugins::with_other(&listed, version)
+        .ok_or_else(|| HttpProblem::not_found(format!("plugin {name} has no other version than {version}")))
 }
 
 /// Returns all versions of a plugin, with the numbers of their targets.

@@ -100,6 +100,17 @@ pub fn difference(old: &PluginDetail, new: &PluginDetail) -> String {
     diff.unified_diff().context_radius(CONTEXT).header(&name(old), &name(new)).to_string()
 }
 
+/// Returns the versions to compare if only one is given: this one and the highest other one of those that are listed, the
+/// lower one first. Releases precede other versions. Returns `None` if no other one is listed.
+pub fn with_other(listed: &[PluginInfo], version: &str) -> Option<(String, String)> {
+    let others = listed.iter().filter(|info| info.version != version);
+    let others: Vec<semver::Version> = others.filter_map(|info| info.version.parse().ok()).collect();
+    let other = compile::resolve_version(None, &others)?;
+    let is_lower = version.parse().is_ok_and(|version: semver::Version| version < *other);
+    let (version, other) = (version.to_owned(), other.to_string());
+    Some(if is_lower { (version, other) } else { (other, version) })
+}
+
 /// Publishes the plugin of a document. Without a version in the document, the version is `0.0.0`. Publishing the same
 /// document again changes nothing, or reverses a withdrawal.
 pub async fn publish(
@@ -234,6 +245,23 @@ mod tests {
            size: {type: integer}
         +  zone: {}
         ");
+    }
+
+    #[test]
+    fn one_version_is_compared_with_the_highest_other_one() {
+        let listed: Vec<PluginInfo> =
+            ["3.0.0-rc.1", "2.0.0", "1.10.0", "1.9.0"].map(|version| detail(version, "").info).to_vec();
+        for (version, expected) in [
+            ("2.0.0", Some(("1.10.0", "2.0.0"))),
+            ("1.9.0", Some(("1.9.0", "2.0.0"))),
+            ("3.0.0-rc.1", Some(("2.0.0", "3.0.0-rc.1"))),
+            // A withdrawn version is not listed.
+            ("0.1.0", Some(("0.1.0", "2.0.0"))),
+        ] {
+            let expected = expected.map(|(lower, higher): (&str, &str)| (lower.to_owned(), higher.to_owned()));
+            assert_eq!(with_other(&listed, version), expected, "{version}");
+        }
+        assert_eq!(with_other(&listed[1..2], "2.0.0"), None);
     }
 
     /// Documents without a common line are compared, too.

@@ -1,21 +1,23 @@
 //! `ebb plugin diff`: compares the documents of two versions.
 
-use ebb_api::queries::plugins::difference;
+use ebb_api::queries::plugins::{difference, with_other};
 use ebb_protocol::api::PluginDetail;
 use serde::Serialize;
 
 use super::VersionedName;
 use crate::client::ApiClient;
-use crate::exit::{Exit, Result};
+use crate::exit::{CliError, Exit, Result};
 use crate::output::{self, OutputArgs};
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  ebb plugin diff db@1.0.0\n  ebb plugin diff db@1.0.0 db@2.0.0")]
+#[command(
+    after_help = "Examples:\n  ebb plugin diff db\n  ebb plugin diff db@1.0.0\n  ebb plugin diff db@1.0.0 db@2.0.0"
+)]
 pub(crate) struct PluginDiffArgs {
-    /// Version to compare
-    #[arg(value_name = "NAME@VERSION")]
+    /// Version to compare; without VERSION, the highest one of the plugin
+    #[arg(value_name = "NAME[@VERSION]")]
     from: VersionedName,
-    /// Version to compare it with; by default the highest one of the plugin
+    /// Version to compare it with; by default the highest other one of the plugin
     #[arg(value_name = "NAME[@VERSION]")]
     to: Option<VersionedName>,
     #[command(flatten)]
@@ -34,8 +36,11 @@ struct VersionDifference {
 impl PluginDiffArgs {
     pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit> {
         let Self { from, to, output } = self;
-        let to = to.unwrap_or_else(|| VersionedName { name: from.name.clone(), version: None });
-        let (old, new) = (find(client, &from).await?, find(client, &to).await?);
+        let given = find(client, &from).await?;
+        let (old, new) = match to {
+            Some(to) => (given, find(client, &to).await?),
+            None => with_highest(client, &from, given).await?,
+        };
         let full = |PluginDetail { info, .. }: &PluginDetail| format!("{}@{}", info.name, info.version);
         let found = VersionDifference { from: full(&old), to: full(&new), diff: difference(&old, &new) };
         if found.diff.is_empty() {
@@ -43,6 +48,26 @@ impl PluginDiffArgs {
         }
         output.write(&found, |found| found.diff.clone())
     }
+}
+
+/// Returns a version and the highest other one, the lower one first, and prints their names.
+async fn with_highest(
+    client: &ApiClient,
+    from: &VersionedName,
+    given: PluginDetail,
+) -> Result<(PluginDetail, PluginDetail)> {
+    let (name, version) = (&from.name, &given.info.version);
+    let listed = client.versions(name).await?.unwrap_or_default();
+    let Some((lower, higher)) = with_other(&listed, version) else {
+        return Err(CliError::failed(format!("plugin {name} has no other version than {version}"))
+            .with_hint(format!("ebb plugin versions {name}")));
+    };
+    let highest = if from.version.is_none() { "the two highest versions: " } else { "" };
+    output::status_line(&format!("Comparing {highest}{name}@{lower} and {name}@{higher}"));
+    let is_lower = *version == lower;
+    let other = if is_lower { higher } else { lower };
+    let other = client.plugin(name, &other).await?.ok_or_else(|| from.unknown())?;
+    Ok(if is_lower { (given, other) } else { (other, given) })
 }
 
 async fn find(client: &ApiClient, plugin: &VersionedName) -> Result<PluginDetail> {
