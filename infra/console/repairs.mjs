@@ -10,20 +10,6 @@ import { sandbox } from "./seed.mjs";
 /** The maximum number of clicks of a repair, from the list on. */
 const MAX_CLICKS = 3;
 
-const remote = (url) => `apiVersion: ebb.dev/v1
-kind: Plugin
-name: remote@1.0.0
-params: {topic: {type: string}}
-defaults: {timeout: 1m, retry: {attempts: 1}}
-preStart:
-  make:
-    webhook: {url: "${url}/\${params.topic}", body: {topic: "\${params.topic}"}}
-    outputs: {id: {value: "\${response.body.id}"}}
-postStop:
-  drop: {undoes: make, webhook: {method: DELETE, url: "${url}/\${params.topic}"}}
-outputs: {id: "\${units.make.outputs.id}"}
-`;
-
 /** The failures: a name, its plugin, what the page says, and how the target fails. */
 const REPAIRS = [
   { name: "exit-code", plugin: "notes@1.0.0", why: /the service of notes is not available/ },
@@ -42,7 +28,7 @@ const REPAIRS = [
 async function service() {
   const repaired = new Set();
   const http = createServer((request, response) => {
-    const topic = request.url.slice(1);
+    const [, topic] = request.url.split("/");
     const fails = !repaired.has(topic);
     if (request.method === "DELETE") return response.writeHead(fails && topic === "http-409" ? 409 : 204).end();
     if (fails && topic === "http-500") return response.writeHead(500).end();
@@ -56,17 +42,17 @@ async function service() {
 
 /** Repairs all. Returns the clicks and milliseconds of each. */
 export async function repairs(browser, server, repository) {
-  const notes = readFileSync(join(repository, "tests/repairs/notes.yaml"), "utf8");
+  const document = (name) => readFileSync(join(repository, "tests/repairs", name), "utf8");
   const { http, url, repaired } = await service();
   const fragile = async (version, TIMEOUT, FAILS) => {
     const words = { PLUGIN: `fragile@${version}`, TIMEOUT, FOLDER: join(server.folder, "switches"), FAILS };
-    const text = notes.replace(/PLUGIN|TIMEOUT|FOLDER|FAILS/g, (word) => words[word]);
+    const text = document("notes.yaml").replace(/PLUGIN|TIMEOUT|FOLDER|FAILS/g, (word) => words[word]);
     await server.apply("plugin", `fragile-${version}`, text);
   };
   await fragile("1.0.0", "1m", "rm /tmp/made");
   await fragile("1.1.0", "1m", "kill -9 $$");
   await fragile("1.2.0", "3s", "sleep 30");
-  await server.apply("plugin", "remote", remote(url));
+  await server.apply("plugin", "remote", document("remote.yaml").replaceAll("URL", url));
   const figures = {};
   try {
     for (const { name, plugin, why, update, stuck } of REPAIRS) {

@@ -13,21 +13,6 @@ const MAX_CALLS = 5;
 /** The maximum bytes of an answer. */
 const MAX_ANSWER = 4096;
 
-const remote = (url) => `apiVersion: ebb.dev/v1
-kind: Plugin
-name: remote@1.0.0
-description: An object of a service
-params: {topic: {type: string}, region: {type: string, default: eu}}
-defaults: {timeout: 1m, retry: {attempts: 1}}
-preStart:
-  make:
-    webhook: {url: "${url}/\${params.topic}/\${params.region}", body: {topic: "\${params.topic}"}}
-    outputs: {id: {value: "\${response.body.id}"}}
-postStop:
-  drop: {undoes: make, webhook: {method: DELETE, url: "${url}/\${params.topic}/\${params.region}"}}
-outputs: {id: "\${units.make.outputs.id}"}
-`;
-
 const sandbox = (name, plugin, params = {}) => `apiVersion: ebb.dev/v1
 kind: Sandbox
 name: ${name}
@@ -96,10 +81,10 @@ class Agent {
 /** Does all tasks. Returns the calls of each. */
 export async function tasks(server, repository) {
   const { folder, ebb } = server;
-  const template = readFileSync(join(repository, "tests/repairs/notes.yaml"), "utf8");
+  const document = (name) => readFileSync(join(repository, "tests/repairs", name), "utf8");
   const notes = (version, TIMEOUT, FAILS) => {
     const words = { PLUGIN: `notes@${version}`, TIMEOUT, FOLDER: folder, FAILS };
-    return template.replace(/PLUGIN|TIMEOUT|FOLDER|FAILS/g, (word) => words[word]);
+    return document("notes.yaml").replace(/PLUGIN|TIMEOUT|FOLDER|FAILS/g, (word) => words[word]);
   };
   const { http, url, repaired } = await service();
   const figures = {};
@@ -147,7 +132,7 @@ export async function tasks(server, repository) {
     await publish(notes("1.1.0", "1m", "rm /tmp/made"));
     await publish(notes("1.2.0", "1m", "kill -9 $$"));
     await publish(notes("1.3.0", "3s", "sleep 30"));
-    await publish(remote(url));
+    await publish(document("remote.yaml").replaceAll("URL", url));
     for (const { name, plugin, why, stuck } of RETRIED) {
       if (!stuck) mark(name, "broken");
       await apply(name, plugin);

@@ -8,20 +8,7 @@ use crate::top::TopTerminal;
 use crate::workdir::{CommandResult, DevProcess, Workdir};
 
 const NOTES: &str = include_str!("../../../../tests/repairs/notes.yaml");
-
-const REQUESTS: &str = r##"
-apiVersion: ebb.dev/v1
-kind: Plugin
-name: remote@1.0.0
-params: {topic: {type: string}}
-defaults: {timeout: 1m, retry: {attempts: 1}}
-preStart:
-  make:
-    webhook: {url: "URL/${params.topic}", body: {topic: "${params.topic}"}}
-    outputs: {id: {value: "${response.body.id}"}}
-postStop:
-  drop: {undoes: make, webhook: {method: DELETE, url: "URL/${params.topic}"}}
-"##;
+const REMOTE: &str = include_str!("../../../../tests/repairs/remote.yaml");
 
 /// The change of a sandbox that fails.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -73,7 +60,7 @@ impl RepairBench {
         ] {
             workdir.apply("plugin", &notes(version, timeout, &folder, fails)).await;
         }
-        workdir.apply("plugin", &REQUESTS.replace("URL", service.url())).await;
+        workdir.apply("plugin", &REMOTE.replace("URL", service.url())).await;
         Self { workdir, dev, service }
     }
 
@@ -95,10 +82,10 @@ impl RepairBench {
             self.workdir.reaches(name, TargetState::Ready).await;
         }
         match name {
-            "http-500" => self.service.always("POST /http-500", 500),
-            "http-422" => self.service.always("POST /http-422", 422),
-            "http-text" => self.service.always("POST /http-text", json!({})),
-            "http-409" => self.service.always("DELETE /http-409", 409),
+            "http-500" => self.service.always("POST /http-500/eu", 500),
+            "http-422" => self.service.always("POST /http-422/eu", 422),
+            "http-text" => self.service.always("POST /http-text/eu", json!({})),
+            "http-409" => self.service.always("DELETE /http-409/eu", 409),
             _ => {
                 let mode = if change == FailedChange::Deletion { "kept" } else { "broken" };
                 self.workdir.write(&format!("{name}.{mode}"), "");
@@ -118,8 +105,8 @@ impl RepairBench {
         for mode in ["broken", "kept"] {
             let _ = std::fs::remove_file(self.workdir.path().join(format!("{name}.{mode}")));
         }
-        self.service.always(&format!("POST /{name}"), json!({"id": name}));
-        self.service.always(&format!("DELETE /{name}"), json!({}));
+        self.service.always(&format!("POST /{name}/eu"), json!({"id": name}));
+        self.service.always(&format!("DELETE /{name}/eu"), json!({}));
     }
 
     /// Deletes a repaired sandbox, unless its deletion was repaired.
