@@ -90,6 +90,8 @@ faults! {
     RelayAnswerLost = "relay-answer-lost", 100, harmless;
     /// A request to start work reaches the relay once more, up to 20 seconds later.
     RelayRequestDuplicated = "relay-request-duplicated", 100, harmless;
+    /// A relay reports a policy that refuses every object.
+    PolicyStrict = "policy-strict", 700;
     /// The pod of a unit vanishes.
     PodLost = "pod-lost", 60;
     /// A request to a webhook unit's server does not arrive.

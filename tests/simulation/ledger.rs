@@ -90,6 +90,8 @@ pub struct LedgerState {
     pub(super) bound: BTreeMap<String, SimBound>,
     /// The units of `bind` whose records their relay has lost, as in the names of tasks.
     pub(super) forgotten: BTreeSet<String>,
+    /// Relays have reported policies that refuse every object.
+    pub(super) strict_policies: usize,
     /// The things of the provider, by id.
     pub(super) things: BTreeMap<String, SimThing>,
     /// The ids of the things that the provider has shown as ready.

@@ -137,6 +137,10 @@ impl PlatformSender {
                 }
                 // Too many events wait.
                 Ok(Err(LifecycleRejection::Busy(_))) => work.runtime.sleep(AGAIN_MS).await,
+                // The policy is another one later.
+                Ok(Err(LifecycleRejection::Document(_))) if work.faults.has(FaultKind::PolicyStrict) => {
+                    work.runtime.sleep(AGAIN_MS).await
+                }
                 Ok(Err(rejection)) if !is_lost => {
                     let is_known = match rejection {
                         LifecycleRejection::Conflict("stale" | "name-taken" | "outdated" | "other-owner", _) => true,

@@ -40,7 +40,7 @@ pub(super) fn head(name: &str, is_wired: bool, defaults: &str) -> String {
     let wire = if is_wired { "\n  wire: {type: string}" } else { "" };
     format!(
         "apiVersion: ebb.dev/v1\nkind: Plugin\nname: {name}@1.0.0\nparams:\n  off: {{type: boolean, default: false}}\n  size: {{type: integer, default: 0}}{wire}\n\
-         runners:\n  shell: {{image: \"busybox:1.37\"}}\ndefaults: {defaults}\n"
+         runners:\n  shell: {{image: \"busybox:1.37\", namespace: scripts}}\ndefaults: {defaults}\n"
     )
 }
 

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use ebb_documents::compile::ClusterPolicy;
 use ebb_engine::Unit;
 use ebb_flow::ports::RelayError;
 use ebb_protocol::callback::{Callback, CallbackStatus, ReasonCode};
@@ -410,6 +411,14 @@ impl ebb_flow::ports::RelayClient for SimRelay {
         };
         let (heartbeat_ms, progress) = (task.age_ms, Some("as planned".to_owned()));
         Ok(TaskState::Running(RunningTask { heartbeat_ms, progress, waits: vec![wait], ..task }))
+    }
+
+    async fn policy(&self, cluster: Option<&str>) -> Option<(String, ClusterPolicy)> {
+        self.request(cluster).await.ok()?;
+        let is_strict = self.executor.faults.should_inject(FaultKind::PolicyStrict);
+        let policy = is_strict.then(|| (cluster.unwrap_or_default().to_owned(), ClusterPolicy::default()));
+        self.executor.ledger.state().strict_policies += usize::from(is_strict);
+        self.respond(policy).await.ok()?
     }
 
     async fn acknowledge(&self, cluster: Option<&str>, _: &TaskId) -> Result<(), RelayError> {

@@ -140,6 +140,7 @@ impl PlatformSender {
                     self.0.ledger.state().conditional[1] += 1;
                 }
                 Err(LifecycleRejection::Conflict(..)) => {}
+                Err(LifecycleRejection::Document(_)) if self.0.faults.has(super::FaultKind::PolicyStrict) => {}
                 Err(rejection) => self.0.ledger.report_violation(format!("the API: {rejection:?}")),
             }
         }
@@ -305,7 +306,8 @@ impl SenderRecord {
             let is_ended =
                 ledger.deletions.iter().any(|one| one.by == DIRECT && one.uid.is_some() && one.uid == key.uid);
             let is_taken = is_ended || of_name().any(|(_, entry)| entry.sender != *source && entry.is_of(at));
-            return (!is_taken).then(|| format!("{delivery} of {source} is rejected, and {key:?} is free"));
+            let is_refused = is_taken || ledger.strict_policies > 0;
+            return (!is_refused).then(|| format!("{delivery} of {source} is rejected, and {key:?} is free"));
         }
         let target = state.targets.get(&(KIND.to_owned(), key.name.clone()));
         let is_own = |(uid, entry): &(&String, &InstanceEntry)| {
