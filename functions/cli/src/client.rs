@@ -40,6 +40,8 @@ const LOG_BYTES: &str = "ebb-log-bytes";
 const NEXT_TOKEN: &str = "nextToken";
 /// The code of the problem of a missing target whose event was rejected.
 const EVENT_REJECTED: &str = "event-rejected";
+/// The code of the problem of a path, or an object, that does not exist.
+const NOT_FOUND: &str = "not-found";
 /// The CloudEvents `source` of lifecycle webhooks.
 const SOURCE: &str = "ebb-cli";
 
@@ -567,8 +569,8 @@ impl ApiTransport for ApiClient {
 
 /// Returns the error of a request for a target, for people if the server does not have the target.
 fn missing(target: &TargetRef, error: CliError) -> CliError {
-    // An event of the target was rejected. The problem has the reason.
-    if error.problem().is_none_or(|problem| problem.status != 404 || problem.code == EVENT_REJECTED) {
+    // Another 404 has its reason: an event of the target was rejected, or a version of a plugin is not published.
+    if error.problem().is_none_or(|problem| problem.status != 404 || problem.code != NOT_FOUND) {
         return error;
     }
     let list = match target.kind.as_str() {
@@ -631,7 +633,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_target_shows_its_rejected_event() {
+    fn a_missing_target_is_distinguished_from_other_missing_things() {
         let target = TargetRef { kind: "sandbox".to_owned(), name: "pr-7".to_owned() };
         let message = |status, code: &str| {
             let (code, detail) = (code.to_owned(), "the detail".to_owned());
@@ -639,7 +641,9 @@ mod tests {
             (error.message(), error.exit())
         };
         assert_eq!(message(404, "not-found"), (format!("{target} does not exist"), Exit::Failed));
-        assert_eq!(message(404, "event-rejected"), ("the detail".to_owned(), Exit::Failed));
+        for code in ["event-rejected", "unknown-version"] {
+            assert_eq!(message(404, code), ("the detail".to_owned(), Exit::Failed));
+        }
         assert_eq!(message(503, "unavailable"), ("the detail".to_owned(), Exit::Broken));
     }
 }

@@ -217,6 +217,8 @@ async fn one_command_repairs_every_stuck_sandbox() {
         workdir.ebb(&["sandbox", "apply", "-f", &file]).await.done();
         workdir.ebb(&["sandbox", "delete", name]).await.ends_with(1, "");
     }
+    let early = workdir.ebb(&["retry", "pr-1", "--plugin", "stuck@1.0.1"]).await;
+    early.ends_with(1, "plugin stuck@1.0.1 is not published");
     workdir.apply("plugin", &STUCK.replace("stuck@1.0.0", "stuck@1.0.1").replace("/bin/false", "/bin/true")).await;
     let repair = ["retry", "--phase", "stuck", "--plugin", "stuck@1.0.1", "--yes"];
     // A dry run that repairs a sandbox would change the result of the next one.
