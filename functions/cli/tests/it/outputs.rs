@@ -193,6 +193,9 @@ async fn an_instance_that_waits_does_not_show_values_of_the_present_one() {
     let created = workdir.ebb(&["sandbox", "apply", "-f", &file]).await.done();
     assert_eq!(created.stdout, "h.text = first\n");
     workdir.ebb(&["sandbox", "delete", "pr-1", "--wait=false"]).await.done();
+    // A wait that ends early has data, too.
+    let late = workdir.ebb(&["sandbox", "delete", "pr-1", "--wait-timeout", "100ms", "-o", "json"]).await;
+    assert_eq!(late.ends_with(124, "sandbox/pr-1 is stopping after ").json::<Value>()["phase"], "stopping");
     let apply = ["sandbox", "apply", "-f", &file, "--wait=false"];
     let waits = workdir.ebb(&apply).await.ends_with(0, "sandbox/pr-1 waits until its predecessor ");
     assert_eq!(waits.stdout, "");

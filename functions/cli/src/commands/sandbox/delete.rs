@@ -158,19 +158,23 @@ impl SandboxDeleteArgs {
     }
 
     async fn await_gone(&self, client: &ApiClient, instance: &WatchedInstance, seen: TargetDetail) -> Result<Exit> {
-        let exit = match self.wait.limit(self.wait_timeout) {
+        let ended = match self.wait.limit(self.wait_timeout) {
             None => {
                 output::status_line(&format!("{} is being deleted", instance.target));
-                Exit::Done
+                Ok(Exit::Done)
             }
-            Some(timeout) => wait(client, instance, FollowGoal::Gone, timeout, seen.runs.clone()).await?,
+            Some(timeout) => wait(client, instance, FollowGoal::Gone, timeout, seen.runs.clone()).await,
         };
         if self.output.format().is_some() {
-            // A new instance may have started under the name.
-            let last = client.target(&instance.target).await?.filter(|last| last.info.uid == instance.uid);
-            self.output.write_data(&last.unwrap_or(seen))?;
+            let last = client.target(&instance.target).await;
+            // The error of the wait is more important than this one.
+            if last.is_ok() || ended.is_ok() {
+                // A new instance may have started under the name.
+                let last = last?.filter(|last| last.info.uid == instance.uid);
+                self.output.write_data(&last.unwrap_or(seen))?;
+            }
         }
-        Ok(exit)
+        ended
     }
 
     fn targets(&self) -> Result<CommandTargets> {
