@@ -340,7 +340,16 @@ impl ApiClient {
 
     /// Deletes every instance of a target.
     pub(crate) async fn delete_target(&self, target: &TargetRef) -> Result<TargetReceipt> {
-        self.of_target(target, self.request(Method::DELETE, &["targets", &target.kind, &target.name])).await
+        self.delete_instance(target, None).await
+    }
+
+    /// Deletes the instance of a target with this UID, or without `uid` every one.
+    pub(crate) async fn delete_instance(&self, target: &TargetRef, uid: Option<&str>) -> Result<TargetReceipt> {
+        let mut url = self.url(&["targets", &target.kind, &target.name]);
+        if let Some(uid) = uid {
+            url.query_pairs_mut().append_pair("uid", uid);
+        }
+        self.of_target(target, self.authorized(self.http.delete(url))).await
     }
 
     /// Returns the diagnosis of a target.

@@ -1,6 +1,12 @@
 //! Commands on several sandboxes, by their names or by a selector.
 
-use serde_json::Value;
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::extract::Request;
+use axum::http::Method;
+use serde_json::{Value, json};
 
 use crate::workdir::{CommandResult, Workdir};
 
@@ -142,4 +148,38 @@ async fn selected_sandboxes_get_another_version_of_a_plugin() {
     named.ends_with(1, "Updating sandbox/pr-3 (generation 2)\n").ends_with(1, "sandbox/pr-3 is ready\n");
     workdir.ebb(&["plugin", "upgrade", "quick@3.0.0", "pr-1"]).await.ends_with(1, "quick@3.0.0 is not published");
     dev.stop().await;
+}
+
+/// A later instance of a name that a selector has found stays.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_selector_deletes_the_instances_that_it_has_found() {
+    let deleted = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&deleted);
+    let respond = move |request: Request| {
+        let body = if request.method() == Method::DELETE {
+            seen.lock().unwrap().push(request.uri().to_string());
+            json!({"target": "sandbox/x", "uid": "a", "generation": 1, "result": "stopping", "url": ""})
+        } else {
+            let now = "2026-11-21T09:00:00Z";
+            let targets = [("pr-1", "ready"), ("pr-2", "stuck")].map(|(name, phase)| {
+                json!({"kind": "sandbox", "name": name, "uid": "a", "generation": 1, "phase": phase, "since": now, "created": now,
+                    "plugins": []})
+            });
+            json!({"targets": targets, "damaged": [], "outages": []})
+        };
+        async move { axum::Json(body) }
+    };
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let server = tokio::spawn(axum::serve(listener, Router::new().fallback(respond)).into_future());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ebb"));
+    command.args(["sandbox", "delete", "--label", "team=x", "--yes", "--wait=false"]);
+    command.env("EBB_URL", url).env("EBB_TOKEN", "t");
+    let out = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    assert!(out.status.success(), "{out:?}");
+    server.abort();
+    let mut deleted = deleted.lock().unwrap().clone();
+    deleted.sort();
+    // The stuck instance is deleted together with one that may wait for its name.
+    assert_eq!(deleted, ["/v1/targets/sandbox/pr-1?uid=a", "/v1/targets/sandbox/pr-2"]);
 }

@@ -117,7 +117,11 @@ impl SandboxDeleteArgs {
             let client = client.clone();
             async move {
                 let target = outcome.target();
-                let receipt = bulk::repeated(|| client.delete_target(&target)).await?;
+                // A later instance of the name was not selected. One that waits behind a stopping instance is deleted with it.
+                let ends =
+                    matches!(outcome.phase, Some(TargetState::Stopping | TargetState::Stuck | TargetState::Gone));
+                let uid = outcome.uid.filter(|_| !ends);
+                let receipt = bulk::repeated(|| client.delete_instance(&target, uid.as_deref())).await?;
                 // A wait prints the end of each target.
                 if limit.is_none() {
                     output::status_line(&format!("{target} is being deleted"));
