@@ -89,10 +89,8 @@ fn failure(reason: &FailureReason) -> String {
 fn removal_line(ResourceRemoval { unit, by, evidence }: &ResourceRemoval) -> String {
     let by = by.as_ref().map(|undo| format!(" by {undo}")).unwrap_or_default();
     let answer = match (&evidence.asked, &evidence.answered) {
-        (Some(asked), Some(answered)) => {
-            format!(": {} was answered {}", printable(asked), timing::clocks(&printable(answered)))
-        }
-        (None, Some(answered)) => format!(": {}", timing::clocks(&printable(answered))),
+        (Some(asked), Some(answered)) => format!(": {} was answered {}", printable(asked), printable(answered)),
+        (None, Some(answered)) => format!(": {}", printable(answered)),
         (_, None) => String::new(),
     };
     format!("{unit}  {}{by}{answer}", evidence.grade)
