@@ -230,7 +230,9 @@ async fn crashes_outages_and_orphans_of_relays() {
 
     // The commands show the outage and the waiting units. A unit that may still run cannot be overridden.
     let outage = info("gone").outage.as_ref().expect("requests to the relay failed");
-    let message = format!("cluster gone has not responded since {}", outage.since);
+    // The command shows times without `T` and milliseconds.
+    let since = outage.since[.."YYYY-MM-DDTHH:MM:SS".len()].replace('T', " ");
+    let message = format!("cluster gone has not responded since {since}Z");
     let target = workdir.get("lost").await;
     assert_eq!(target.info.phase, TargetState::Stopping);
     assert_eq!(target.outage.unwrap().units, ["word/note", "word/slow"]);
