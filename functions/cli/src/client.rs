@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
-use ebb_documents::diagnostic::DiagnosticStyle;
-use ebb_mcp::ApiTransport;
+use ebb_mcp::{ApiTransport, ToolError};
 use ebb_protocol::api::{
     ApplyTarget, ChangeList, ClusterBootstrap, PlanPreview, PluginDetail, PluginInfo, PreviewPlan, ProblemDetails,
     PublishPlugin, PutCluster, RelayOutage, RunDetail, SourceResponse, TargetDetail, TargetDiagnosis, TargetInfo,
@@ -551,11 +550,28 @@ impl ApiClient {
             Ok(problem) => refused(&problem, self.server.token.is_some()),
             Err(_) => unexpected(status, &start_of(&body)),
         };
-        Err(match status {
-            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => error.busy(),
-            StatusCode::UNAUTHORIZED => error.general(),
-            _ => error,
-        })
+        Err(marked(status, error))
+    }
+
+    /// Returns the error of requests that [`ebb_mcp`] has sent.
+    pub(crate) fn tool_error(&self, error: ToolError) -> CliError {
+        match error {
+            ToolError::Refused(problem) => {
+                let status = StatusCode::from_u16(problem.status).unwrap_or_default();
+                marked(status, refused(&problem, self.server.token.is_some()))
+            }
+            ToolError::Unreachable(reason) => CliError::unreachable(reason).general(),
+            error => CliError::failed(error.reason()),
+        }
+    }
+}
+
+/// Marks the error of a response by its status.
+fn marked(status: StatusCode, error: CliError) -> CliError {
+    match status {
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => error.busy(),
+        StatusCode::UNAUTHORIZED => error.general(),
+        _ => error,
     }
 }
 
@@ -564,7 +580,7 @@ impl ApiTransport for ApiClient {
         let (parts, body) = request.into_parts();
         let url = self.address(&parts.uri.to_string());
         let request = self.authorized(self.http.request(parts.method, url).headers(parts.headers).body(body));
-        let unreachable = move |error| self.unreachable(error).text(DiagnosticStyle::Plain);
+        let unreachable = move |error| self.unreachable(error).message_with_steps();
         async move {
             let response = request.send().await.map_err(unreachable)?;
             let status = response.status();
@@ -639,6 +655,22 @@ mod tests {
             assert_eq!((tail.log.as_str(), tail.state.as_str()), (log, state), "{text:?} {size:?}");
             assert_eq!(tail.text(), text);
         }
+    }
+
+    /// Commands on several targets repeat requests to a busy server, and end at an error that all requests have.
+    #[test]
+    fn an_error_of_a_tool_keeps_its_kind() {
+        let url = Url::parse("http://127.0.0.1:1").unwrap();
+        let access = ServerAccess { url, token: None, webhook_secret: None, origin: AddressOrigin::Given };
+        let client = ApiClient::new(access).unwrap();
+        let refused = |status| {
+            let (code, detail) = ("x".to_owned(), "no".to_owned());
+            client.tool_error(ToolError::Refused(ProblemDetails { status, code, detail, errors: Vec::new() }))
+        };
+        assert!(refused(429).is_busy() && refused(503).is_busy() && !refused(409).is_busy());
+        assert!(refused(401).is_general() && !refused(409).is_general());
+        assert_eq!((refused(409).exit(), refused(409).message()), (Exit::Failed, "no".to_owned()));
+        assert!(client.tool_error(ToolError::Unreachable("gone".to_owned())).is_general());
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ebb_protocol::api::{CallerInfo, ProblemDetails};
 use futures::future::BoxFuture;
-use http::{Method, Request, Response, header};
+use http::{Method, Request, Response, StatusCode, header};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -22,22 +22,35 @@ pub trait ApiTransport: Send + Sync + 'static {
 
 /// The reason why a tool has no answer.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ToolError {
+pub enum ToolError {
+    /// The reason, for people.
     #[error("The arguments are invalid.")]
     Arguments(String),
     /// The errors of the document, as lines.
     #[error("The document is invalid.")]
     Document(Vec<String>),
+    /// The reason why there is no response of the API, for people.
     #[error("The server does not respond.")]
     Unreachable(String),
     /// The tool with this name changes targets.
     #[error("This server is read-only.")]
     ReadOnly(&'static str),
+    /// The problem that the API returned. A status that asks for a repetition has one also without the text of the API.
     #[error("The API refused the request: {} {}.", .0.status, .0.code)]
     Refused(ProblemDetails),
 }
 
 impl ToolError {
+    /// Returns the reason in one line, without the fix.
+    pub fn reason(&self) -> String {
+        match self {
+            Self::Arguments(reason) | Self::Unreachable(reason) => reason.clone(),
+            Self::Document(lines) => lines.join("; "),
+            Self::Refused(problem) => problem.detail.clone(),
+            Self::ReadOnly(_) => self.to_string(),
+        }
+    }
+
     /// Returns the error as an answer, with its fix.
     pub(crate) fn answer(&self) -> Answer {
         let (lines, next) = match self {
@@ -110,10 +123,11 @@ fn path(segments: &[&str], query: &[(&str, Option<&str>)]) -> Result<String, Too
 
 /// Calls the API.
 #[derive(Clone)]
-pub(crate) struct ApiCalls(Arc<dyn ApiTransport>);
+pub struct ApiCalls(Arc<dyn ApiTransport>);
 
 impl ApiCalls {
-    pub(crate) fn new(transport: impl ApiTransport) -> Self {
+    /// Returns the calls of the caller whose credentials `transport` sends.
+    pub fn new(transport: impl ApiTransport) -> Self {
         Self(Arc::new(transport))
     }
 
@@ -157,9 +171,20 @@ impl ApiCalls {
         if response.status().is_success() {
             return Ok(response.into_body());
         }
+        let status = response.status();
         Err(match serde_json::from_slice(response.body()) {
             Ok(problem) => ToolError::Refused(problem),
-            Err(_) => ToolError::Unreachable(format!("status {}", response.status())),
+            // A gateway before the API refuses requests for the moment.
+            Err(_) if matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) => {
+                let detail = "the server is busy".to_owned();
+                ToolError::Refused(ProblemDetails {
+                    status: status.as_u16(),
+                    code: "busy".to_owned(),
+                    detail,
+                    errors: Vec::new(),
+                })
+            }
+            Err(_) => ToolError::Unreachable(format!("status {status}")),
         })
     }
 

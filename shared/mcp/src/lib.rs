@@ -30,10 +30,10 @@ use rmcp::transport::streamable_http_server::session::never::NeverSessionManager
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use rmcp::{RoleServer, ServerHandler, ServiceExt as _};
 
-use api_calls::{ApiCalls, ToolError};
 use tool_table::{TOOLS, ToolEffect};
 
-pub use api_calls::ApiTransport;
+pub use api_calls::{ApiCalls, ApiTransport, ToolError};
+pub use upgrade_tool::upgrade_target;
 
 /// What models read before they select a tool.
 const INSTRUCTIONS: &str = "Ebb creates the resources of sandboxes and deletes them when the sandboxes end. A target is a \

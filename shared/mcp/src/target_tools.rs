@@ -67,7 +67,7 @@ fn value(data: &impl Serialize) -> Value {
 }
 
 /// Returns the word of a state in the API, such as `ready`.
-fn word(state: &impl Serialize) -> String {
+pub(crate) fn word(state: &impl Serialize) -> String {
     value(state).as_str().unwrap_or_default().to_owned()
 }
 

@@ -426,6 +426,17 @@ async fn a_refusal_has_a_step_for_its_status() {
     }
 }
 
+/// A gateway before the API has its own text.
+#[tokio::test]
+async fn a_busy_gateway_asks_for_a_repetition() {
+    fn busy(_: &str) -> (u16, Value) {
+        (429, json!("Too Many Requests"))
+    }
+    let result = call(&CannedApi::new(busy).tools(), "list_targets", json!({})).await;
+    let shown = text(&result);
+    assert!(shown.contains("429 busy") && shown.contains("\nNext: wait for some seconds"), "{shown}");
+}
+
 /// Such an argument would otherwise give an answer about nothing.
 #[tokio::test]
 async fn an_argument_that_fits_nothing_is_an_error() {

@@ -1,4 +1,4 @@
-//! The tool that gives targets another version of a plugin.
+//! Gives targets another version of a plugin, for the tool of agents and for the command line.
 //!
 //! For each target: read the document that it has from its history, write the version into it, and apply it. The effect is
 //! read by a dry run before.
@@ -12,17 +12,17 @@ use ebb_protocol::history::{HistoryDetail, HistoryPage};
 use http::Method;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::answer::{Answer, pick};
 use crate::api_calls::{ApiCalls, ToolError};
 use crate::document_tools::offload;
-use crate::target_tools::sandbox;
+use crate::target_tools::{sandbox, word};
 
 /// Maximum targets of a call. Each one takes five requests or more.
 const MAX_TARGETS: usize = 20;
 /// Maximum pages of a history, of 20 entries each, in which the document of a target is looked for.
-const MAX_PAGES: usize = 10;
+const MAX_PAGES: usize = 50;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -53,7 +53,7 @@ pub(crate) async fn upgrade_plugin(api: &ApiCalls, arguments: UpgradePlugin) -> 
     let (mut lines, mut refusals) = (Vec::new(), Vec::new());
     for name in &names {
         let target = format!("{kind}/{name}");
-        let line = match upgraded(api, [&kind, name], &full, dry_run).await {
+        let line = match upgrade_target(api, [&kind, name], &full, dry_run).await {
             Ok(Some(receipt)) => {
                 let shown = ["target", "uid", "generation", "result", "resources", "changes"];
                 pick(&json!(receipt), &shown)
@@ -62,7 +62,7 @@ pub(crate) async fn upgrade_plugin(api: &ApiCalls, arguments: UpgradePlugin) -> 
             // The next targets would have it, too.
             Err(error @ ToolError::Unreachable(_)) => return Err(error),
             Err(error) => {
-                let line = json!({"target": target, "error": reason(&error)});
+                let line = json!({"target": target, "error": error.reason()});
                 refusals.push(error);
                 line
             }
@@ -98,8 +98,13 @@ async fn published(api: &ApiCalls, plugin: &str) -> Result<String, ToolError> {
     }
 }
 
-/// Applies the document of a target with the plugin `full`. Returns the effect, or `None` if the target has the version.
-async fn upgraded(
+/// Applies the stored document of a target again, with another version of a plugin. `full` is the version, as `NAME@VERSION`.
+/// With `is_dry_run`, nothing is changed. Returns the effect, or `None` if the target has the version.
+///
+/// # Errors
+/// Returns an error if the target does not live, if its document is not stored or cannot get the version, if the policy of a
+/// cluster refuses the result, or if a request fails.
+pub async fn upgrade_target(
     api: &ApiCalls,
     [kind, name]: [&str; 2],
     full: &str,
@@ -107,7 +112,8 @@ async fn upgraded(
 ) -> Result<Option<TargetReceipt>, ToolError> {
     let seen: TargetDetail = api.get(&["targets", kind, name], &[]).await?;
     if matches!(seen.info.phase, TargetState::Stopping | TargetState::Stuck | TargetState::Gone) {
-        return Err(ToolError::Arguments(format!("{kind}/{name} stops or is gone: name living targets only")));
+        let reason = format!("{kind}/{name} is {}; only living targets get another version", word(&seen.info.phase));
+        return Err(ToolError::Arguments(reason));
     }
     let generation = seen.pending_generation.unwrap_or(seen.info.generation);
     let text = stored_document(api, [kind, name], &seen.info.uid, generation).await?;
@@ -173,15 +179,5 @@ impl From<PinError> for ToolError {
             PinError::Document(errors) => errors.into(),
             other => Self::Arguments(other.to_string()),
         }
-    }
-}
-
-/// Returns the reason of an error in one line.
-fn reason(error: &ToolError) -> Value {
-    match error {
-        ToolError::Arguments(reason) | ToolError::Unreachable(reason) => json!(reason),
-        ToolError::Document(lines) => json!(lines.join("; ")),
-        ToolError::Refused(problem) => json!(problem.detail),
-        ToolError::ReadOnly(_) => json!(error.to_string()),
     }
 }

@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ebb_documents::compile::CLUSTER_POLICY;
-use ebb_documents::pinned_version::{PinError, with_version};
-use ebb_protocol::api::{ApplyTarget, DocumentChange, ResourceEffect, TargetInfo, TargetReceipt, TargetState};
+use ebb_mcp::{ApiCalls, upgrade_target};
+use ebb_protocol::api::{DocumentChange, ResourceEffect, TargetInfo, TargetReceipt, TargetState};
 use ebb_protocol::lifecycle::LifecycleResult;
 use semver::Version;
 use serde::Serialize;
@@ -18,10 +17,8 @@ use crate::commands::sandbox::WaitArgs;
 use crate::commands::sandbox::apply::{begun, effect, planned};
 use crate::dry_run::DryRunArgs;
 use crate::exit::{CliError, Exit, Result};
-use crate::lifecycle::{is_alive, named};
 use crate::output::{self, OutputArgs};
 use crate::progress::follow::FollowGoal;
-use crate::progress::labels;
 use crate::selector::SelectorArgs;
 use crate::target::{KindArgs, TargetRef};
 use crate::timing;
@@ -97,10 +94,7 @@ impl PluginUpgradeArgs {
         }
         let sent = bulk::each(found, |seen: TargetInfo| {
             let (client, new) = (client.clone(), Arc::clone(&new));
-            async move {
-                let target = TargetRef::from(&seen);
-                bulk::repeated(|| Box::pin(upgrade(&client, &target, &new, is_dry_run))).await
-            }
+            async move { bulk::repeated(|| Box::pin(upgrade(&client, &seen, &new, is_dry_run))).await }
         });
         let sent = sent.await?;
         let mut effects: Vec<Option<TargetReceipt>> = outcomes.iter().map(|_| None).collect();
@@ -176,67 +170,15 @@ impl UpgradeOutcome {
     }
 }
 
-/// Applies the document of a target again, with another version. Returns the effect, or `None` if the target has the
-/// version.
+/// Gives a target another version. Returns the effect, or `None` if the target has the version.
 async fn upgrade(
     client: &ApiClient,
-    target: &TargetRef,
+    TargetInfo { kind, name, .. }: &TargetInfo,
     new: &NewVersion,
     is_dry_run: bool,
 ) -> Result<Option<TargetReceipt>> {
-    let seen = client.existing(target).await?;
-    if !is_alive(&seen) {
-        return Err(CliError::failed(format!("is {}", labels::name(&seen.info.phase))));
-    }
-    let generation = seen.pending_generation.unwrap_or(seen.info.generation);
-    let text = stored_document(client, target, &seen.info.uid, generation).await?;
-    let living = seen.resources.iter().map(|(name, resource)| (name.clone(), resource.plugin.clone())).collect();
-    let Some(document) = with_version(&text, &new.full(), &living).map_err(unchangeable)? else { return Ok(None) };
-    let request = ApplyTarget {
-        kind: target.kind.clone(),
-        name: target.name.clone(),
-        document,
-        uid: Some(seen.info.uid),
-        generation: Some(generation),
-        routing_key: None,
-    };
-    let mut receipt = Box::pin(client.preview_target(&request)).await?;
-    let mut warnings = receipt.plan.iter().flat_map(|plan| &plan.warnings);
-    // The update could undo a resource that the cluster then refuses.
-    if let Some(refused) = warnings.find(|warning| warning.code == CLUSTER_POLICY) {
-        return Err(CliError::failed(refused.message.clone()));
-    }
-    if !is_dry_run {
-        let done = client.apply_target(&request).await?;
-        (receipt.generation, receipt.result) = (done.generation, done.result);
-    }
-    Ok(Some(receipt))
-}
-
-fn unchangeable(error: PinError) -> CliError {
-    match error {
-        PinError::Document(errors) => errors.into(),
-        PinError::NotAlone(_) => {
-            CliError::failed(error.to_string()).with_hint("change the version in its file, and apply it")
-        }
-        PinError::Plugin(_) | PinError::NotTarget | PinError::Unused(_) => CliError::failed(error.to_string()),
-    }
-}
-
-/// Returns the document of a generation from the history.
-async fn stored_document(client: &ApiClient, target: &TargetRef, uid: &str, generation: u64) -> Result<String> {
-    let entries = client.history(target, usize::MAX).await?.entries;
-    // The newest one, because a withdrawn update can have had the same generation.
-    let entry =
-        entries.iter().find(|entry| entry.uid == uid && entry.generation == generation && entry.document.is_some());
-    let text = match entry {
-        Some(entry) => client.history_entry(target, &entry.id).await?.text,
-        None => None,
-    };
-    text.ok_or_else(|| {
-        CliError::failed("its document is not stored: apply it from its file")
-            .with_hint(format!("ebb sandbox history {}", named(target)))
-    })
+    let upgraded = upgrade_target(&ApiCalls::new(client.clone()), [kind, name], &new.full(), is_dry_run).await;
+    upgraded.map_err(|error| client.tool_error(error))
 }
 
 /// Returns the line of a target, with one below for each change.
