@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use http::{Method, Request, Response, StatusCode, header};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::answer::Answer;
 
@@ -38,6 +38,9 @@ pub enum ToolError {
     /// The problem that the API returned. A status that asks for a repetition has one also without the text of the API.
     #[error("The API refused the request: {} {}.", .0.status, .0.code)]
     Refused(ProblemDetails),
+    /// All targets of a call, each as `KIND/NAME` with its error.
+    #[error("Every target was refused. The reasons:")]
+    Every(Vec<(String, ToolError)>),
 }
 
 impl ToolError {
@@ -47,28 +50,57 @@ impl ToolError {
             Self::Arguments(reason) | Self::Unreachable(reason) => reason.clone(),
             Self::Document(lines) => lines.join("; "),
             Self::Refused(problem) => problem.detail.clone(),
-            Self::ReadOnly(_) => self.to_string(),
+            Self::ReadOnly(_) | Self::Every(_) => self.to_string(),
         }
     }
 
     /// Returns the error as an answer, with its fix.
     pub(crate) fn answer(&self) -> Answer {
-        let (lines, next) = match self {
-            Self::Arguments(reason) => (vec![reason.clone()], "correct the arguments, then call the tool again"),
-            Self::Document(lines) => (lines.clone(), "correct the document, then call the tool again"),
-            Self::Unreachable(reason) => (vec![reason.clone()], "`ebb doctor` checks the server and its address"),
-            Self::ReadOnly(tool) => (
-                vec![format!(
-                    "{tool} changes targets, and `ebb mcp` was started without --allow-writes. Nothing was changed."
-                )],
-                "ask a person to start this server as `ebb mcp --allow-writes`, or to make the change",
-            ),
-            Self::Refused(problem) => (problem_lines(problem), refusal_step(problem)),
+        let lines = match self {
+            Self::Arguments(reason) | Self::Unreachable(reason) => vec![reason.clone()],
+            Self::Document(lines) => lines.clone(),
+            Self::ReadOnly(tool) => vec![format!(
+                "{tool} changes targets, and `ebb mcp` was started without --allow-writes. Nothing was changed."
+            )],
+            Self::Refused(problem) => problem_lines(problem),
+            Self::Every(refusals) => distinct_reasons(refusals),
         };
-        Answer::new(self.to_string(), next).with(lines, |shown| {
+        Answer::new(self.to_string(), self.step()).with(lines, |shown| {
             format!("Further errors were left out. Correct the first {shown} lines of errors first.")
         })
     }
+
+    fn step(&self) -> &'static str {
+        match self {
+            Self::Arguments(_) => "correct the arguments, then call the tool again",
+            Self::Document(_) => "correct the document, then call the tool again",
+            Self::Unreachable(_) => "`ebb doctor` checks the server and its address",
+            Self::ReadOnly(_) => "ask a person to start this server as `ebb mcp --allow-writes`, or to make the change",
+            Self::Refused(problem) => refusal_step(problem),
+            Self::Every(refusals) => {
+                let mut steps: Vec<&str> = refusals.iter().map(|(_, error)| error.step()).collect();
+                steps.dedup();
+                match steps[..] {
+                    [step] => step,
+                    _ => "remove each cause or leave the target out, then call the tool again",
+                }
+            }
+        }
+    }
+}
+
+/// Returns a line for each distinct reason, with its targets.
+fn distinct_reasons(refusals: &[(String, ToolError)]) -> Vec<String> {
+    let mut reasons: Vec<(String, Vec<&str>)> = Vec::new();
+    for (target, error) in refusals {
+        let reason = error.reason();
+        match reasons.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, targets)) => targets.push(target),
+            None => reasons.push((reason, vec![target.as_str()])),
+        }
+    }
+    let line = |(reason, targets): (String, Vec<&str>)| json!({"targets": targets, "error": reason}).to_string();
+    reasons.into_iter().map(line).collect()
 }
 
 fn problem_lines(problem: &ProblemDetails) -> Vec<String> {

@@ -11,6 +11,7 @@ mod answer;
 mod api_calls;
 mod docs_search;
 mod document_tools;
+mod target_outcomes;
 mod target_tools;
 #[cfg(test)]
 mod tests;

@@ -313,6 +313,29 @@ async fn an_upgrade_shows_its_effect_and_its_refusals() {
     }
     let refused = call(&tools, "upgrade_plugin", json!({"plugin": "db@1.0.0", "names": ["none"]})).await;
     assert!(refused.is_error == Some(true) && text(&refused).contains("404 not-found"), "{refused:?}");
+    // The server refuses the update of one target. Of the others, one does not exist and two are gone.
+    fn conflict(request: &str) -> (u16, Value) {
+        match request {
+            "POST /v1/targets?dryRun=true" => {
+                (409, json!({"status": 409, "code": "x", "detail": "a secret is missing"}))
+            }
+            "GET /v1/targets/sandbox/gone-1" | "GET /v1/targets/sandbox/gone-2" => (200, json!(gone())),
+            _ => used(request),
+        }
+    }
+    fn gone() -> TargetDetail {
+        TargetDetail { info: info("x", TargetState::Gone), ..TargetDetail::default() }
+    }
+    let tools = CannedApi::new(conflict).tools();
+    let arguments = json!({"plugin": "db@1.0.0", "names": ["pr-7", "none", "gone-1", "gone-2"]});
+    let refused = call(&tools, "upgrade_plugin", arguments).await;
+    insta::assert_snapshot!(text(&refused), @r#"
+    Every target was refused. The reasons:
+    | {"targets":["sandbox/gone-1","sandbox/gone-2"],"error":"the target is gone; only living targets get another version"}
+    | {"targets":["sandbox/none"],"error":"sandbox \"none\" does not exist"}
+    | {"targets":["sandbox/pr-7"],"error":"a secret is missing"}
+    Next: remove each cause or leave the target out, then call the tool again
+    "#);
     for names in [json!([]), json!((0..21).map(|number| format!("pr-{number}")).collect::<Vec<_>>())] {
         let refused = call(&tools, "upgrade_plugin", json!({"plugin": "db", "names": names})).await;
         assert!(text(&refused).contains("expected 1 to 20"), "{refused:?}");

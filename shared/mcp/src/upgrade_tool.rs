@@ -17,10 +17,9 @@ use serde_json::json;
 use crate::answer::{Answer, pick};
 use crate::api_calls::{ApiCalls, ToolError};
 use crate::document_tools::offload;
+use crate::target_outcomes::{TargetOutcomes, distinct};
 use crate::target_tools::{sandbox, word};
 
-/// Maximum targets of a call. Each one takes five requests or more.
-const MAX_TARGETS: usize = 20;
 /// Maximum pages of a history, of 20 entries each, in which the document of a target is looked for.
 const MAX_PAGES: usize = 50;
 
@@ -42,37 +41,21 @@ pub(crate) struct UpgradePlugin {
 /// Applies the documents of targets again, with another version of a plugin. A target that refuses it has its reason in the
 /// answer.
 pub(crate) async fn upgrade_plugin(api: &ApiCalls, arguments: UpgradePlugin) -> Result<Answer, ToolError> {
-    let UpgradePlugin { plugin, mut names, kind, dry_run } = arguments;
-    names.sort_unstable();
-    names.dedup();
-    if names.is_empty() || names.len() > MAX_TARGETS {
-        let reason = format!("{} names were given; expected 1 to {MAX_TARGETS}", names.len());
-        return Err(ToolError::Arguments(reason));
-    }
+    let UpgradePlugin { plugin, names, kind, dry_run } = arguments;
+    let names = distinct(names)?;
     let full = published(api, &plugin).await?;
-    let (mut lines, mut refusals) = (Vec::new(), Vec::new());
+    let mut outcomes = TargetOutcomes::default();
     for name in &names {
         let target = format!("{kind}/{name}");
-        let line = match upgrade_target(api, [&kind, name], &full, dry_run).await {
-            Ok(Some(receipt)) => {
-                let shown = ["target", "uid", "generation", "result", "resources", "changes"];
-                pick(&json!(receipt), &shown)
-            }
-            Ok(None) => json!({"target": target, "result": "unchanged", "why": format!("it has {full} already")}),
-            // The next targets would have it, too.
-            Err(error @ ToolError::Unreachable(_)) => return Err(error),
-            Err(error) => {
-                let line = json!({"target": target, "error": error.reason()});
-                refusals.push(error);
-                line
-            }
-        };
-        lines.push(line.to_string());
+        let upgraded = upgrade_target(api, [&kind, name], &full, dry_run).await;
+        let shown = ["target", "uid", "generation", "result", "resources", "changes"];
+        let line = upgraded.map(|receipt| match receipt {
+            Some(receipt) => pick(&json!(receipt), &shown),
+            None => json!({"target": target, "result": "unchanged", "why": format!("it has {full} already")}),
+        });
+        outcomes.add(target, line)?;
     }
-    let refused = refusals.len();
-    if refused == names.len() {
-        return Err(refusals.swap_remove(0));
-    }
+    let (lines, refused) = outcomes.finish()?;
     let title = match (dry_run, refused) {
         (true, 0) => format!("This would be changed by {full}:"),
         (true, refused) => format!("This would be changed by {full}; refused by {refused}:"),
@@ -112,7 +95,7 @@ pub async fn upgrade_target(
 ) -> Result<Option<TargetReceipt>, ToolError> {
     let seen: TargetDetail = api.get(&["targets", kind, name], &[]).await?;
     if matches!(seen.info.phase, TargetState::Stopping | TargetState::Stuck | TargetState::Gone) {
-        let reason = format!("{kind}/{name} is {}; only living targets get another version", word(&seen.info.phase));
+        let reason = format!("the target is {}; only living targets get another version", word(&seen.info.phase));
         return Err(ToolError::Arguments(reason));
     }
     let generation = seen.pending_generation.unwrap_or(seen.info.generation);
