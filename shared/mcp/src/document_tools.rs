@@ -48,7 +48,7 @@ fn warning_lines(warnings: &[DocumentError]) -> impl Iterator<Item = String> + '
 pub(crate) struct PlanDocument {
     /// The document of a sandbox or another target, as YAML or JSON.
     document: String,
-    /// Shows the rendered request, script or manifests of this unit, RESOURCE/UNIT, only.
+    /// Shows the rendered request, manifests or inputs of this unit, RESOURCE/UNIT, only. get_plugin shows scripts.
     unit: Option<String>,
 }
 
@@ -66,7 +66,7 @@ pub(crate) async fn plan_document(api: &ApiCalls, arguments: PlanDocument) -> Re
         let rest = |_| "More was left out: `ebb plan FILE -o json` prints all.".to_owned();
         return Ok(Answer::new(
             format!("The unit {wanted}, rendered:"),
-            "plan_document without `unit` shows the order",
+            "get_plugin shows the script of a pod; plan_document without \"unit\" shows the order",
         )
         .with(found.iter().flat_map(yaml), rest));
     }
