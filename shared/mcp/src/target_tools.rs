@@ -14,6 +14,7 @@ use serde_json::{Map, Value, json};
 
 use crate::answer::{Answer, KeptLines, MAX_ANSWER, pick, yaml};
 use crate::api_calls::{ApiCalls, ToolError};
+use crate::target_outcomes::{MAX_TARGETS, TargetOutcomes, distinct};
 
 /// Maximum pages of a list, of 100 targets each, that one call reads.
 const MAX_PAGES: usize = 10;
@@ -101,6 +102,8 @@ struct ListPlace {
 #[derive(Default)]
 struct TargetRows {
     rows: Vec<String>,
+    /// The target of each row.
+    targets: Vec<TargetInfo>,
     /// The place of each row.
     places: Vec<ListPlace>,
     /// The place after the last row, if more follows.
@@ -128,6 +131,7 @@ impl TargetRows {
             let fitting = page.targets.iter().filter(|target| fits(target)).enumerate().skip(place.skip);
             for (skip, target) in fitting {
                 found.rows.push(row(target));
+                found.targets.push(target.clone());
                 found.places.push(ListPlace { token: place.token.clone(), skip });
             }
             place = ListPlace { token: page.next_token, skip: 0 };
@@ -154,6 +158,7 @@ impl TargetRows {
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(inline)]
 pub(crate) struct ListTargets {
     /// `starting`, `ready`, `updating`, `failed`, `stopping`, `stuck` or `gone`. Without it, all but gone targets.
     phase: Option<String>,
@@ -174,20 +179,33 @@ pub(crate) struct ListTargets {
     skip: usize,
 }
 
-/// Lists the targets that fit all filters, until an answer is full.
+impl ListTargets {
+    /// Reads the targets that fit all filters and `fits`, until an answer is full.
+    async fn read(&self, api: &ApiCalls, fits: fn(&TargetInfo) -> bool) -> Result<TargetRows, ToolError> {
+        let Self { phase, label, owner, plugin, q, kind, after, skip } = self;
+        let gone = (phase.as_deref() == Some("gone")).then_some("true");
+        let query = [
+            ("gone", gone),
+            ("phase", phase.as_deref().filter(|_| gone.is_none())),
+            ("label", label.as_deref()),
+            ("owner", owner.as_deref()),
+            ("plugin", plugin.as_deref()),
+            ("q", q.as_deref()),
+            ("kind", kind.as_deref()),
+        ];
+        TargetRows::read(api, &query, ListPlace { token: after.clone(), skip: *skip }, fits).await
+    }
+
+    /// Returns true if all targets of a kind fit, or all targets.
+    fn is_open(&self) -> bool {
+        let filters = [&self.phase, &self.label, &self.owner, &self.plugin, &self.q];
+        filters.iter().all(|filter| filter.as_deref().is_none_or(|filter| filter.trim().is_empty()))
+    }
+}
+
+/// Lists the targets that fit all filters.
 pub(crate) async fn list_targets(api: &ApiCalls, arguments: ListTargets) -> Result<Answer, ToolError> {
-    let ListTargets { phase, label, owner, plugin, q, kind, after, skip } = arguments;
-    let gone = (phase.as_deref() == Some("gone")).then_some("true");
-    let query = [
-        ("gone", gone),
-        ("phase", phase.as_deref().filter(|_| gone.is_none())),
-        ("label", label.as_deref()),
-        ("owner", owner.as_deref()),
-        ("plugin", plugin.as_deref()),
-        ("q", q.as_deref()),
-        ("kind", kind.as_deref()),
-    ];
-    let found = TargetRows::read(api, &query, ListPlace { token: after, skip }, |_| true).await?;
+    let found = arguments.read(api, |_| true).await?;
     let title = match found.rows.len() {
         0 if found.next.is_some() => format!("No target fits among the {} that were read.", found.read),
         0 => "No target fits.".to_owned(),
@@ -488,24 +506,109 @@ pub(crate) async fn history(api: &ApiCalls, arguments: History) -> Result<Answer
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DeleteTarget {
-    /// The name of the target.
-    name: String,
-    /// The kind of the target.
+    /// The names of the targets, at most 20. Without them, `filters` are needed.
+    #[serde(default)]
+    names: Vec<String>,
+    /// The kind of the named targets.
     #[serde(default = "sandbox")]
     kind: String,
-    /// Deletes this instance only. Without it, every instance of the name.
+    /// With one name: deletes this instance only. Without it, every instance of a name.
     uid: Option<String>,
+    /// Filters as of list_targets, at least one beside the kind. A call deletes at most 20 living targets that fit.
+    filters: Option<ListTargets>,
+    /// Shows the targets and deletes nothing. Without it, this is true unless one name is given.
+    dry_run: Option<bool>,
 }
 
-/// Begins to delete a target and all its resources.
+fn is_alive(target: &TargetInfo) -> bool {
+    !matches!(target.phase, TargetState::Stopping | TargetState::Stuck | TargetState::Gone)
+}
+
+/// Begins to delete targets and all their resources, or shows them.
 pub(crate) async fn delete_target(api: &ApiCalls, arguments: DeleteTarget) -> Result<Answer, ToolError> {
-    let DeleteTarget { name, kind, uid } = arguments;
-    let target = TargetArguments { name, kind };
-    let query = [("uid", uid.as_deref())];
-    let receipt: TargetReceipt = api.send(Method::DELETE, &target.path(&[]), &query, None).await?;
-    let next = format!("{} until it is gone, then {}", target.call("get_target"), target.call("what_exists"));
-    let shown = pick(&value(&receipt), &["target", "uid", "result"]);
-    Ok(Answer::new("The deletion begins:", next).with(yaml(&shown), |_| String::new()))
+    let DeleteTarget { names, kind, uid, filters, dry_run } = arguments;
+    let has_filters = filters.is_some();
+    let (chosen, has_more): (Vec<(TargetArguments, Option<String>)>, bool) = match filters {
+        Some(filters) if names.is_empty() && uid.is_none() && !filters.is_open() => {
+            let found = filters.read(api, is_alive).await?;
+            if let (true, Some(place)) = (found.targets.is_empty(), &found.next) {
+                let (read, place) = (found.read, pick(&json!(place), &["after"]));
+                let reason =
+                    format!("no living target fits among the {read} that were read: add {place} to the filters");
+                return Err(ToolError::Arguments(reason));
+            }
+            let has_more = found.next.is_some() || found.targets.len() > MAX_TARGETS;
+            let targets = found.targets.into_iter().take(MAX_TARGETS);
+            let chosen = targets.map(|TargetInfo { kind, name, uid, .. }| (TargetArguments { name, kind }, Some(uid)));
+            (chosen.collect(), has_more)
+        }
+        None if !names.is_empty() => {
+            let names = distinct(names)?;
+            if uid.is_some() && names.len() > 1 {
+                return Err(ToolError::Arguments("`uid` needs one name".to_owned()));
+            }
+            let named = |name| (TargetArguments { name, kind: kind.clone() }, uid.clone());
+            (names.into_iter().map(named).collect(), false)
+        }
+        _ => {
+            let reason = "`names` are needed, or `filters` with one of phase, label, owner, plugin and q, and not both";
+            return Err(ToolError::Arguments(reason.to_owned()));
+        }
+    };
+    let is_dry_run = dry_run.unwrap_or(has_filters || chosen.len() != 1);
+    let mut outcomes = TargetOutcomes::default();
+    for (target, uid) in &chosen {
+        let outcome = deletion(api, target, uid.as_deref(), is_dry_run).await;
+        outcomes.add(format!("{}/{}", target.kind, target.name), outcome)?;
+    }
+    let (lines, refused) = outcomes.finish()?;
+    let refused = if refused == 0 { String::new() } else { format!("; refused for {refused}") };
+    let (title, next) = match (&chosen[..], is_dry_run) {
+        ([], _) => ("No living target fits.".to_owned(), "list_targets shows what the filters find".to_owned()),
+        (_, true) => {
+            let next = "ask a person; delete_target with the same arguments and \"dry_run\": false deletes these";
+            (format!("These targets would be deleted with all their resources{refused}:"), next.to_owned())
+        }
+        ([(target, _)], false) => {
+            let next = format!("{} until it is gone, then {}", target.call("get_target"), target.call("what_exists"));
+            ("The deletion begins:".to_owned(), next)
+        }
+        (_, false) => {
+            let next =
+                "list_targets {\"phase\":\"stopping\"} until it has none of them; stuck_and_waiting shows stuck ones";
+            (format!("The deletions begin{refused}:"), next.to_owned())
+        }
+    };
+    let total = lines.len();
+    let rest = move |shown: usize| match shown < total {
+        true => {
+            format!("Only {shown} of {total} targets are shown: call delete_target with fewer names or another filter.")
+        }
+        false => "More targets fit: after these are deleted, call delete_target again.".to_owned(),
+    };
+    Ok(Answer::new(title, next).with(lines, rest).with_more(has_more))
+}
+
+/// Begins to delete a target, or shows it. `uid` is the instance.
+async fn deletion(
+    api: &ApiCalls,
+    target: &TargetArguments,
+    uid: Option<&str>,
+    is_dry_run: bool,
+) -> Result<Value, ToolError> {
+    if is_dry_run || uid.is_some() {
+        let seen: TargetDetail = api.get(&target.path(&[]), &[]).await?;
+        // The API accepts the end of an instance before it knows its start.
+        if let Some(uid) = uid.filter(|uid| seen.info.uid != *uid && seen.waiting_uid.as_deref() != Some(*uid)) {
+            let reason = format!("the target has no instance {uid:?}; its present one is {:?}", seen.info.uid);
+            return Err(ToolError::Arguments(reason));
+        }
+        if is_dry_run {
+            return Ok(pick(&value(&seen.info), &["kind", "name", "uid", "owner", "phase"]));
+        }
+    }
+    let receipt: TargetReceipt = api.send(Method::DELETE, &target.path(&[]), &[("uid", uid)], None).await?;
+    Ok(pick(&value(&receipt), &["target", "uid", "result"]))
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]

@@ -225,8 +225,13 @@ async fn each_tool_sends_its_requests() {
                 format!("{get}/history/2-a"),
             ],
         ),
-        ("delete_target", target.clone(), vec!["DELETE /v1/targets/sandbox/pr-7".into()]),
-        ("delete_target", json!({"name": "pr-7", "uid": "u"}), vec!["DELETE /v1/targets/sandbox/pr-7?uid=u".into()]),
+        ("delete_target", json!({"names": ["pr-7"]}), vec!["DELETE /v1/targets/sandbox/pr-7".into()]),
+        ("delete_target", json!({"names": ["pr-7"], "dry_run": true}), vec![get.into()]),
+        (
+            "delete_target",
+            json!({"names": ["pr-7"], "uid": "u"}),
+            vec![get.into(), "DELETE /v1/targets/sandbox/pr-7?uid=u".into()],
+        ),
         ("retry_target", target, vec!["POST /v1/targets/sandbox/pr-7/retry".into()]),
         (
             "retry_target",
@@ -340,6 +345,48 @@ async fn an_upgrade_shows_its_effect_and_its_refusals() {
         let refused = call(&tools, "upgrade_plugin", json!({"plugin": "db", "names": names})).await;
         assert!(text(&refused).contains("expected 1 to 20"), "{refused:?}");
     }
+}
+
+/// Targets of a filter are shown first. A call deletes the first of those that live.
+#[tokio::test]
+async fn a_filter_deletes_after_a_dry_run() {
+    fn many(request: &str) -> (u16, Value) {
+        let seen = |number: u32| {
+            let phase = if number == 100 { TargetState::Stopping } else { TargetState::Ready };
+            TargetInfo { uid: format!("u-{number}"), ..info(&format!("pr-{number}"), phase) }
+        };
+        if request == "GET /v1/targets?label=team%3Dx" {
+            return (200, json!({"targets": (100..130).map(seen).collect::<Vec<_>>()}));
+        }
+        let (method, name) = request.split_once(" /v1/targets/sandbox/pr-").unwrap();
+        let number = name.split('?').next().unwrap().parse().unwrap();
+        match method {
+            "GET" => (200, json!(TargetDetail { info: seen(number), ..TargetDetail::default() })),
+            _ => {
+                let target = format!("sandbox/pr-{number}");
+                (200, json!({"target": target, "uid": "u", "generation": 1, "result": "stopping", "url": "http://x"}))
+            }
+        }
+    }
+    let api = CannedApi::new(many);
+    let tools = api.tools();
+    let deleted = |sent: Vec<String>| sent.into_iter().filter(|line| line.starts_with("DELETE")).collect::<Vec<_>>();
+    let result = call(&tools, "delete_target", json!({"filters": {"label": "team=x"}})).await;
+    let shown = text(&result);
+    let first = r#"{"kind":"sandbox","name":"pr-101","uid":"u-101","phase":"ready"}"#;
+    let begin = format!("These targets would be deleted with all their resources:\n| {first}\n");
+    assert!(shown.starts_with(&begin) && shown.contains("pr-120") && !shown.contains("pr-121"), "{shown}");
+    assert!(shown.contains("\nMore targets fit") && shown.contains("\nNext: ask a person"), "{shown}");
+    assert_eq!(deleted(api.take_sent()), Vec::<String>::new());
+    let result = call(&tools, "delete_target", json!({"filters": {"label": "team=x"}, "dry_run": false})).await;
+    let shown = text(&result);
+    assert!(shown.starts_with("The deletions begin:\n| {\"target\":\"sandbox/pr-101\""), "{shown}");
+    let expected = (101..121).map(|number| format!("DELETE /v1/targets/sandbox/pr-{number}?uid=u-{number}"));
+    assert_eq!(deleted(api.take_sent()), expected.collect::<Vec<_>>());
+    // Two names are shown first, too.
+    let result = call(&tools, "delete_target", json!({"names": ["pr-101", "pr-102"]})).await;
+    assert!(text(&result).starts_with("These targets would be deleted"), "{}", text(&result));
+    assert_eq!(deleted(api.take_sent()), Vec::<String>::new());
 }
 
 /// A log that repeats the form of an answer stays data.
@@ -469,6 +516,11 @@ async fn an_argument_that_fits_nothing_is_an_error() {
         ("upgrade_plugin", json!({"plugin": "other", "names": ["pr-7"]}), "no resource of the plugin other"),
         ("get_plugin", json!({"name": "db", "from_line": 900}), "ends before line 900"),
         ("search_docs", json!({"section": "history.md", "from_line": 900}), "\"from_line\" is 900"),
+        ("delete_target", json!({}), "`names` are needed, or `filters`"),
+        ("delete_target", json!({"filters": {"kind": "sandbox", "q": " "}}), "`names` are needed, or `filters`"),
+        ("delete_target", json!({"names": ["a"], "filters": {"q": "a"}}), "and not both"),
+        ("delete_target", json!({"names": ["a", "b"], "uid": "u"}), "`uid` needs one name"),
+        ("delete_target", json!({"names": ["pr-7"], "uid": "x"}), r#"no instance "x"; its present one is "u""#),
         ("apply_document", json!({}), "`document` is needed, or `name` and `entry`"),
         ("apply_document", json!({"document": DOCUMENT, "name": "pr-7", "entry": "2-a"}), "and not both"),
         (

@@ -167,7 +167,8 @@ pub(crate) static TOOLS: [ToolSpec; 17] = [
     tool!(
         Destroys { idempotent: true, scopes: TARGETS },
         target_tools::delete_target(DeleteTarget),
-        "Delete a target and all its resources, with their data."
+        "Delete targets and all their resources, with their data, by names or filters. For one name it begins at once; otherwise \
+         it is a dry run unless dry_run is false."
     ),
     tool!(
         Destroys { idempotent: false, scopes: TARGETS },

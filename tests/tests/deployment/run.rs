@@ -258,7 +258,7 @@ async fn agents(instance: &LifecycleRun) {
     call("apply_document", json!({"document": document, "dry_run": true})).await;
     call("apply_document", json!({"document": document})).await;
     instance.until("by-agent", "ready", |target| target["phase"] == "ready").await;
-    call("delete_target", json!({"name": "by-agent"})).await;
+    call("delete_target", json!({"names": ["by-agent"]})).await;
     instance.until("by-agent", "gone", |target| target["phase"] == "gone").await;
 }
 

@@ -96,6 +96,7 @@ pub(crate) async fn tools_do_what_the_token_permits() {
             let arguments = match tool {
                 "apply_document" => json!({ "document": document }),
                 "upgrade_plugin" => json!({"plugin": "simple@1.1.0", "names": ["a"]}),
+                "delete_target" => json!({"names": ["a"]}),
                 _ => json!({"name": "a"}),
             };
             let (text, is_error) = call(&harness, &reader, version, tool, arguments).await;
@@ -192,7 +193,7 @@ pub(crate) async fn an_agent_repairs_a_target() {
         harness.phase(&name, TargetState::Ready).await;
         let shown = run("get_target", target.clone()).await;
         assert!(shown.contains("simple@1.0.0"), "{shown}");
-        run("delete_target", target.clone()).await;
+        run("delete_target", json!({"names": [name]})).await;
         harness.phase(&name, TargetState::Gone).await;
         run("what_exists", target).await;
     }
