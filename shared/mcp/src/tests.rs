@@ -463,7 +463,15 @@ async fn errors_have_detail_and_fix() {
     Next: ask a person with the scope `operate` for a token with that scope: ebb token create NAME --scope SCOPE
     ");
     let result = call(&tools, "get_target", json!({"nam": "a"})).await;
-    assert!(text(&result).contains("| unknown field `nam`"), "{}", text(&result));
+    assert!(text(&result).contains("unknown field `nam`"), "{}", text(&result));
+    for (arguments, expected) in [
+        (json!({"plugin": "db", "names": "pr-7"}), "| names: invalid type: string \"pr-7\""),
+        (json!({"plugin": "db", "names": ["pr-7", 4]}), "| names[1]: invalid type: integer `4`"),
+        (json!({"names": ["pr-7"]}), "| missing field `plugin`"),
+    ] {
+        let result = call(&tools, "upgrade_plugin", arguments).await;
+        assert!(text(&result).contains(expected), "{expected}: {}", text(&result));
+    }
     let result = call(&tools, "get_target", json!({"name": ".."})).await;
     assert!(text(&result).contains("is not a name"), "{}", text(&result));
     let result = call(&tools, "validate_plugin", json!({"document": "kind: Plugin\nname: 1\n"})).await;

@@ -72,7 +72,7 @@ impl ToolSpec {
 }
 
 fn parse<T: DeserializeOwned>(arguments: JsonObject) -> Result<T, ToolError> {
-    serde_json::from_value(Value::Object(arguments)).map_err(|error| ToolError::Arguments(error.to_string()))
+    serde_path_to_error::deserialize(Value::Object(arguments)).map_err(|error| ToolError::Arguments(error.to_string()))
 }
 
 /// Returns the row of a tool, whose arguments are a type.
