@@ -96,9 +96,12 @@ impl ServerHandler for EbbTools {
 
     async fn list_tools(
         &self,
-        _: Option<PaginatedRequestParams>,
+        request: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
+        if request.is_some_and(|request| request.cursor.is_some()) {
+            return Err(ErrorData::invalid_params("the cursor is unknown: tools/list has one page", None));
+        }
         let scopes = match self.access {
             ToolAccess::ByScopes => self.api.scopes().await,
             ToolAccess::ReadOnly => Vec::new(),

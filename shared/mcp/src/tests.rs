@@ -610,7 +610,10 @@ async fn parameters_of_another_form_are_the_error() {
     let server = tokio::spawn(async move { server.serve(far).await.unwrap().waiting().await.unwrap() });
     let client = ().serve_with_lifecycle(near, ClientLifecycleMode::Initialize).await.unwrap();
     let wrong = Some(json!({"name": "logs", "arguments": []}));
-    for (method, params, code) in [("tools/call", wrong, "-32602"), ("tools/drop", None, "-32601")] {
+    let cursor = Some(json!({"cursor": "x"}));
+    for (method, params, code) in
+        [("tools/call", wrong, "-32602"), ("tools/list", cursor, "-32602"), ("tools/drop", None, "-32601")]
+    {
         let request = ClientRequest::CustomRequest(CustomRequest::new(method, params));
         let error = client.send_request(request).await.unwrap_err().to_string();
         assert!(error.contains(code) && error.contains(method), "{error}");
