@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::answer::{Answer, pick, yaml};
 use crate::api_calls::{ApiCalls, ToolError};
-use crate::target_tools::{first, no_document, sandbox};
+use crate::target_tools::{MAX_NAMED, first, no_document, sandbox};
 
 /// The name of a document in errors.
 const DOCUMENT: &str = "document";
@@ -60,8 +60,10 @@ pub(crate) async fn plan_document(api: &ApiCalls, arguments: PlanDocument) -> Re
     if let Some(wanted) = &arguments.unit {
         let found: Vec<Value> = units().filter(|(_, unit)| unit.key == *wanted).map(|(_, unit)| json!(unit)).collect();
         if found.is_empty() {
-            let keys: Vec<&str> = units().map(|(_, unit)| unit.key.as_str()).collect();
-            return Err(ToolError::Arguments(format!("the plan has no unit {wanted:?}; units: {}", keys.join(", "))));
+            let keys: Vec<&str> = units().map(|(_, unit)| unit.key.as_str()).take(MAX_NAMED).collect();
+            let (all, keys) = (units().count(), keys.join(", "));
+            let reason = format!("the plan has no unit {wanted:?}; the first of its {all} units: {keys}");
+            return Err(ToolError::Arguments(reason));
         }
         let rest = |_| "More was left out: `ebb plan FILE -o json` prints all.".to_owned();
         return Ok(Answer::new(

@@ -19,7 +19,7 @@ use crate::target_outcomes::{MAX_TARGETS, TargetOutcomes, distinct};
 /// Maximum pages of a list, of 100 targets each, that one call reads.
 const MAX_PAGES: usize = 10;
 /// Maximum units that an error names.
-const MAX_NAMED: usize = 20;
+pub(crate) const MAX_NAMED: usize = 20;
 
 /// Returns the kind of a target that names none.
 pub(crate) fn sandbox() -> String {
@@ -272,7 +272,8 @@ pub(crate) async fn get_target(api: &ApiCalls, arguments: GetTarget) -> Result<A
         _ => target.call("why_not_ready"),
     };
     let command = format!("ebb sandbox get {} --kind {} -o json", target.name, target.kind);
-    let rest = move |_| format!("More was left out: call get_target with \"resource\", or run `{command}`.");
+    let narrower = if resource.is_none() { "call get_target with \"resource\", or " } else { "" };
+    let rest = move |_| format!("More was left out: {narrower}run `{command}`.");
     let title = format!("{}/{} is {}:", target.kind, target.name, word(&detail.info.phase));
     Ok(Answer::new(title, next).with(yaml(&shown), rest))
 }

@@ -504,6 +504,40 @@ async fn a_refusal_has_a_step_for_its_status() {
     }
 }
 
+/// The caller may not see the target of another owner.
+#[tokio::test]
+async fn the_name_of_another_owner_is_changed() {
+    fn foreign(_: &str) -> (u16, Value) {
+        (409, json!({"status": 409, "code": "other-owner", "detail": "sandbox/pr-7 belongs to another owner"}))
+    }
+    let result = call(&CannedApi::new(foreign).tools(), "apply_document", json!({"document": DOCUMENT})).await;
+    assert!(text(&result).contains("\nNext: use another name for the target"), "{}", text(&result));
+}
+
+/// A request for more has another argument than the call.
+#[tokio::test]
+async fn a_long_answer_names_another_way_to_the_rest() {
+    fn long(request: &str) -> (u16, Value) {
+        let unit = |number: u32| json!({"unit": format!("db/u-{number}"), "kind": "pod", "after": [], "rendered": {}});
+        if request == "POST /v1/plans" {
+            let units: Vec<Value> = (0..90).map(unit).collect();
+            return (200, json!({"digest": "d", "hooks": [{"hook": "preStart", "units": units}]}));
+        }
+        let mut detail = json!(detail());
+        let unit = detail["runs"][0]["units"][0].clone();
+        detail["runs"][0]["units"] = json!(vec![unit; 90]);
+        (200, detail)
+    }
+    let tools = CannedApi::new(long).tools();
+    let result = call(&tools, "get_target", json!({"name": "pr-7"})).await;
+    assert!(text(&result).contains("call get_target with \"resource\", or run `ebb sandbox get pr-7"), "{result:?}");
+    let result = call(&tools, "get_target", json!({"name": "pr-7", "resource": "db"})).await;
+    assert!(text(&result).contains("\nMore was left out: run `ebb sandbox get pr-7"), "{result:?}");
+    let result = call(&tools, "plan_document", json!({"document": DOCUMENT, "unit": "db/none"})).await;
+    let shown = text(&result);
+    assert!(shown.contains("the first of its 90 units: db/u-0, ") && shown.contains("db/u-19\n"), "{shown}");
+}
+
 /// A gateway before the API has its own text.
 #[tokio::test]
 async fn a_busy_gateway_asks_for_a_repetition() {
