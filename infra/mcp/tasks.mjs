@@ -182,7 +182,7 @@ export async function tasks(server, repository) {
       const wrong = await agent.sees(/did you mean `notes`/, "apply_document", { document: sandbox("invalid", "notess@1.0.0"), dry_run: true });
       assert.ok(wrong.isError, wrong.text);
       await agent.sees(/^This would be changed:/, "apply_document", { document: sandbox("invalid", "notes@1.0.0"), dry_run: true });
-      await agent.sees(/stopping/, "delete_target", { names: ["create"] });
+      await agent.sees(/stopping/, "delete_target", { name: "create" });
       await phase("create", "gone");
       await agent.sees(/\| remaining: \[\]\n.*grade: reported/s, "what_exists", { name: "create" });
     });

@@ -507,7 +507,9 @@ pub(crate) async fn history(api: &ApiCalls, arguments: History) -> Result<Answer
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DeleteTarget {
-    /// The names of the targets, at most 20. Without them, `filters` are needed.
+    /// The name of the target. Without it, `names` or `filters` are needed.
+    name: Option<String>,
+    /// The names of several targets, at most 20.
     #[serde(default)]
     names: Vec<String>,
     /// The kind of the named targets.
@@ -527,7 +529,8 @@ fn is_alive(target: &TargetInfo) -> bool {
 
 /// Begins to delete targets and all their resources, or shows them.
 pub(crate) async fn delete_target(api: &ApiCalls, arguments: DeleteTarget) -> Result<Answer, ToolError> {
-    let DeleteTarget { names, kind, uid, filters, dry_run } = arguments;
+    let DeleteTarget { name, names, kind, uid, filters, dry_run } = arguments;
+    let names: Vec<String> = name.into_iter().chain(names).collect();
     let has_filters = filters.is_some();
     let (chosen, has_more): (Vec<(TargetArguments, Option<String>)>, bool) = match filters {
         Some(filters) if names.is_empty() && uid.is_none() && !filters.is_open() => {
@@ -552,7 +555,8 @@ pub(crate) async fn delete_target(api: &ApiCalls, arguments: DeleteTarget) -> Re
             (names.into_iter().map(named).collect(), false)
         }
         _ => {
-            let reason = "`names` are needed, or `filters` with one of phase, label, owner, plugin and q, and not both";
+            let reason =
+                "`name`, `names`, or `filters` with one of phase, label, owner, plugin and q are needed, and not both";
             return Err(ToolError::Arguments(reason.to_owned()));
         }
     };
