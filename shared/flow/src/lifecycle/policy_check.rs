@@ -7,7 +7,7 @@ use ebb_documents::compile::{
     ClusterPolicy, PlanUpdate, PolicyRequest, ResourceChange, objects_without_cluster, policy_violations,
 };
 use ebb_documents::plan::Plan;
-use futures::future::{Either, select};
+use futures::future::{Either, join_all, select};
 
 use crate::env::Env;
 use crate::instance::rejection::LifecycleRejection;
@@ -35,14 +35,11 @@ pub(super) async fn check_replacements(
         false => objects_without_cluster(&requests),
         true => {
             let clusters: BTreeSet<Option<&str>> = requests.iter().map(|request| request.cluster.as_deref()).collect();
-            let mut known: Vec<(Option<&str>, String, ClusterPolicy)> = Vec::new();
-            for cluster in clusters {
-                if let Some((name, policy)) = present_policy(env, cluster).await {
-                    known.push((cluster, name, policy));
-                }
-            }
+            let asked: Vec<_> = clusters.iter().map(|&cluster| present_policy(env, cluster)).collect();
+            let known: Vec<Option<(String, ClusterPolicy)>> = join_all(asked).await;
             policy_violations(&requests, |cluster| {
-                known.iter().find(|(of, ..)| *of == cluster).map(|(_, name, policy)| (name.as_str(), policy))
+                let (_, found) = clusters.iter().zip(&known).find(|(of, _)| **of == cluster)?;
+                found.as_ref().map(|(name, policy)| (name.as_str(), policy))
             })
         }
     };
