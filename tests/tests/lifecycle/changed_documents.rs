@@ -184,6 +184,19 @@ pub(crate) async fn a_replacement_that_is_refused_undoes_nothing() {
     }
 }
 
+/// Nothing is lost by a unit that a policy would refuse, if its `when` is false.
+pub(crate) async fn a_unit_that_is_skipped_refuses_no_replacement() {
+    let harness = harness().await;
+    let object = "{apiVersion: v1, kind: ConfigMap, metadata: {name: \"db-${resource.key}\"}}";
+    let unit = format!("preStart:\n  map: {{when: \"${{params.rows > 9}}\", object: {{manifest: {object}}}}}");
+    harness.publish("mapped@1.0.0", &DATABASE.replace("preStart:", &unit)).await;
+    let document = |rows: u32| format!("resources: {{db: {{plugin: mapped, params: {{rows: {rows}}}}}}}\n");
+    send(&harness, 1, &document(1)).await;
+    harness.phase("a", TargetState::Ready).await;
+    update(&harness, 2, &document(2), TargetState::Ready).await;
+    assert_eq!(requests(&harness), ["create 1", "drop db-1 1", "create 2"]);
+}
+
 pub(crate) async fn resources_are_added_and_removed() {
     let harness = ready("resources: {x: {plugin: database}}\n").await;
     let document = "resources: {y: {plugin: database, params: {rows: 2}}, x: {plugin: database}}\n";

@@ -6,15 +6,16 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use ebb_engine::Hook;
 use ebb_podspec::{ClusterPolicy, PodOrigin, PodspecViolation, bound_violations, manifest_violations, pod_violations};
 use serde_json::{Value, json};
 
-use super::checked::{BoundResource, CheckedPlugin, UnitCluster};
+use super::checked::{BoundResource, CheckedPlugin, CompiledUnit, UnitCluster};
 use super::{k8s_apply, unit};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::load::lines::EmbeddedLines;
 use crate::load::yaml;
-use crate::model::{ActionDoc, At, LineColumn, Named, PluginDoc, RunnerDoc, SourceText, TemplateTree, UnitDoc};
+use crate::model::{ActionDoc, At, LineColumn, Named, PluginDoc, RunnerDoc, SourceText, TemplateTree};
 use crate::plan::Plan;
 
 /// The code of a violation, and of an object without a cluster.
@@ -53,6 +54,8 @@ pub struct PolicyRequest {
     pub cluster: Option<String>,
     source: Arc<SourceText>,
     part: RequestedPart,
+    /// False for a unit that may never run: of an event or an update, or with a `when`.
+    is_certain: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -75,9 +78,9 @@ impl PolicyRequest {
         &self.source.name
     }
 
-    /// Returns true if a policy can refuse the request as it is written.
+    /// Returns true if a policy can refuse the request as it is written, and its unit runs with each instance of its resource.
     pub fn is_refusable(&self) -> bool {
-        !matches!(self.part, RequestedPart::Script { namespace: None, template: None })
+        self.is_certain && !matches!(self.part, RequestedPart::Script { namespace: None, template: None })
     }
 }
 
@@ -87,9 +90,9 @@ type LocatedViolation = (LineColumn, PodspecViolation);
 pub(super) fn of_plan(plan: &Plan, instances: &[BoundResource<'_>]) -> Vec<PolicyRequest> {
     let units = instances.iter().flat_map(|instance| {
         let units = instance.checked.units.iter().zip(&instance.unit_refs);
-        units.map(move |(unit, &at)| (instance.checked.plugin, unit.doc, at))
+        units.map(move |(unit, &at)| (instance.checked.plugin, unit, at))
     });
-    let requests = units.filter_map(|(plugin, doc, at)| Some(of_unit(plugin, doc, plan.cluster(plan.unit(at)?))));
+    let requests = units.filter_map(|(plugin, unit, at)| Some(of_unit(plugin, unit, plan.cluster(plan.unit(at)?))));
     requests.flatten().collect()
 }
 
@@ -105,13 +108,13 @@ pub(super) fn of_plugin(checked: &CheckedPlugin<'_>) -> Vec<PolicyRequest> {
             Some(UnitCluster::Named(name)) => Some(name.as_str()),
             Some(UnitCluster::Param(_)) => return None,
         };
-        Some(of_unit(checked.plugin, unit.doc, cluster))
+        Some(of_unit(checked.plugin, unit, cluster))
     });
     requests.flatten().collect()
 }
 
-fn of_unit(plugin: &PluginDoc, doc: &UnitDoc, cluster: Option<&str>) -> Vec<PolicyRequest> {
-    let parts = match &doc.action {
+fn of_unit(plugin: &PluginDoc, unit: &CompiledUnit<'_>, cluster: Option<&str>) -> Vec<PolicyRequest> {
+    let parts = match &unit.doc.action {
         ActionDoc::Pod(action) => {
             let script = |runner: &Named<RunnerDoc>| RequestedPart::Script {
                 namespace: runner.namespace.clone(),
@@ -127,8 +130,13 @@ fn of_unit(plugin: &PluginDoc, doc: &UnitDoc, cluster: Option<&str>) -> Vec<Poli
         },
         ActionDoc::Infrakit(instance) => vec![RequestedPart::Service(instance.plugin.clone())],
     };
-    let request =
-        |part| PolicyRequest { cluster: cluster.map(str::to_owned), source: Arc::clone(&plugin.source), part };
+    let is_certain = unit.doc.when.is_none() && !matches!(unit.hook, Hook::Event(_) | Hook::Update(_));
+    let request = |part| PolicyRequest {
+        cluster: cluster.map(str::to_owned),
+        source: Arc::clone(&plugin.source),
+        part,
+        is_certain,
+    };
     parts.into_iter().map(request).collect()
 }
 
@@ -148,7 +156,7 @@ pub fn policy_violations<'p>(
     policy_of: impl Fn(Option<&str>) -> Option<(&'p str, &'p ClusterPolicy)>,
 ) -> Diagnostics {
     let (mut found, mut seen) = (Diagnostics::new(), BTreeSet::new());
-    for PolicyRequest { cluster, source, part } in requests {
+    for PolicyRequest { cluster, source, part, .. } in requests {
         let Some((name, policy)) = policy_of(cluster.as_deref()) else { continue };
         for (at, PodspecViolation { why, help, .. }) in violations(part, policy) {
             // Units share runners, and resources share plugins.

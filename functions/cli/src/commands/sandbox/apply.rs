@@ -1,11 +1,9 @@
 //! `ebb sandbox apply`: creates or updates a target.
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ebb_documents::compile::CLUSTER_POLICY;
-use ebb_protocol::api::{ApplyTarget, ResourceEffect, TargetDetail, TargetReceipt};
+use ebb_protocol::api::{ApplyTarget, TargetDetail, TargetReceipt};
 use ebb_protocol::lifecycle::LifecycleResult;
 
 use super::WaitArgs;
@@ -73,15 +71,7 @@ impl SandboxApplyArgs {
         // An error of the preview is that of the request itself.
         let preview = Box::pin(client.preview_target(&request)).await.ok();
         let plan = preview.as_ref().and_then(|preview| preview.plan.as_ref());
-        if let Some(violations) = plan.and_then(|plan| cluster_policy::found(plan, document.source())) {
-            if let Some(lost) = preview.as_ref().and_then(|preview| refused_replacement(preview, &document)) {
-                return Err(violations.with_hint(format!(
-                    "the update would undo {lost} before its cluster refuses it; nothing was changed"
-                )));
-            }
-            // The policy may be another one when the units run.
-            output::status_line(&violations.text(output::drawing()).replacen("error:", "warning:", 1));
-        }
+        let violations = plan.and_then(|plan| cluster_policy::found(plan, document.source()));
         let limit = self.wait.limit(self.wait_timeout);
         let is_new = preview.as_ref().is_none_or(|preview| preview.result == LifecycleResult::Starting);
         let before = match limit.is_some() && !is_new {
@@ -89,6 +79,10 @@ impl SandboxApplyArgs {
             false => Vec::new(),
         };
         let response = client.apply_target(&request).await.map_err(shown)?;
+        if let Some(violations) = violations {
+            // The policy may be another one when the units run.
+            output::status_line(&violations.text(output::drawing()).replacen("error:", "warning:", 1));
+        }
         let uid = response.uid.unwrap_or_default();
         let instance = WatchedInstance { target, uid, generation: response.generation };
         let result = begun(response.result);
@@ -123,20 +117,6 @@ impl SandboxApplyArgs {
         }
         ended
     }
-}
-
-/// Returns a resource that the update replaces although the policy of a cluster refuses its plugin.
-fn refused_replacement<'a>(preview: &'a TargetReceipt, document: &TargetDocument) -> Option<&'a str> {
-    let plugin = |reference: &str| reference.split('@').next().unwrap_or_default().to_owned();
-    let warnings = preview.plan.iter().flat_map(|plan| &plan.warnings);
-    let refused: BTreeSet<String> =
-        warnings.filter(|warning| warning.code == CLUSTER_POLICY).map(|warning| plugin(&warning.file)).collect();
-    let is_refused = |name: &str| {
-        let resource = document.0.resources.iter().find(|resource| resource.name.value == name);
-        resource.is_some_and(|resource| refused.contains(&plugin(&resource.plugin.value)))
-    };
-    let mut replaced = preview.resources.iter().filter(|(_, effect)| **effect == ResourceEffect::Replaced);
-    replaced.find(|(name, _)| is_refused(name)).map(|(name, _)| name.as_str())
 }
 
 /// Returns an error instead of a success if the target has a later document than the applied one.
@@ -209,29 +189,8 @@ pub(crate) fn effect(receipt: &TargetReceipt) -> String {
 
 #[cfg(test)]
 mod tests {
-    use ebb_documents::load::DocumentVars;
-
     use super::*;
     use crate::progress::fixtures;
-
-    #[test]
-    fn a_resource_is_not_undone_for_a_plugin_that_is_refused() {
-        let text =
-            "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources: {db: {plugin: db@1}, s3: {plugin: s3@2}}\n";
-        let loaded = ebb_documents::load::sandbox("s", text, &ebb_documents::load::NoFiles, &DocumentVars::none());
-        let document = TargetDocument(Box::new(loaded.unwrap()));
-        for (file, effect, expected) in
-            [("db@1.1.0", "replaced", Some("db")), ("s3@2.0.0", "replaced", None), ("db@1.1.0", "updated", None)]
-        {
-            let warning = serde_json::json!({"file": file, "code": CLUSTER_POLICY, "message": "m"});
-            let preview = serde_json::json!({
-                "target": "sandbox/s", "generation": 1, "result": "updating", "url": "", "resources": {"db": effect},
-                "plan": {"digest": "", "hooks": [], "warnings": [warning]},
-            });
-            let preview: TargetReceipt = serde_json::from_value(preview).unwrap();
-            assert_eq!(refused_replacement(&preview, &document), expected, "{file} {effect}");
-        }
-    }
 
     #[test]
     fn a_replaced_document_is_no_success() {
