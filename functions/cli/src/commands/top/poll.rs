@@ -71,6 +71,10 @@ pub(super) async fn change(client: ApiClient, change: TargetChange) -> TopEvent 
 
 async fn changed(client: &ApiClient, target: &TargetRef, change: TargetChange) -> Result<String> {
     let TargetChange { verb, target: info, unit, text } = change;
+    let seen = client.existing(target).await?;
+    if seen.info.uid != info.uid {
+        return Err(CliError::failed("another instance has this name now, and nothing was changed: open it again"));
+    }
     // The default of the commands.
     let by = std::env::var("USER").ok();
     match verb {
@@ -92,7 +96,6 @@ async fn changed(client: &ApiClient, target: &TargetRef, change: TargetChange) -
             Ok(override_text(&done))
         }
         ChangeVerb::ForceDelete => {
-            let seen = client.existing(target).await?;
             lifecycle::withdraw_waiting(client, target, &seen).await?;
             let body = ForceDeleteTarget { reason: text, by };
             let done: OverrideResponse = client.act(target, "force-delete", &body).await?;
