@@ -221,9 +221,13 @@ impl ApiCalls {
         })
     }
 
-    /// Returns the scopes of the caller. An unknown caller has none.
-    pub(crate) async fn scopes(&self) -> Vec<String> {
-        self.get::<CallerInfo>(&["caller"], &[]).await.map(|caller| caller.scopes).unwrap_or_default()
+    /// Returns the scopes of the caller, or `None` if the API does not say them now. An unknown caller has none.
+    pub(crate) async fn scopes(&self) -> Option<Vec<String>> {
+        match self.get::<CallerInfo>(&["caller"], &[]).await {
+            Ok(caller) => Some(caller.scopes),
+            Err(ToolError::Refused(problem)) if matches!(problem.status, 401 | 403) => Some(Vec::new()),
+            Err(_) => None,
+        }
     }
 }
 

@@ -31,7 +31,7 @@ use rmcp::transport::streamable_http_server::session::never::NeverSessionManager
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use rmcp::{RoleServer, ServerHandler, ServiceExt as _};
 
-use tool_table::{TOOLS, ToolEffect};
+use tool_table::{TOOLS, ToolEffect, ToolSpec};
 
 pub use api_calls::{ApiCalls, ApiTransport, ToolError};
 pub use upgrade_tool::upgrade_target;
@@ -104,9 +104,11 @@ impl ServerHandler for EbbTools {
         }
         let scopes = match self.access {
             ToolAccess::ByScopes => self.api.scopes().await,
-            ToolAccess::ReadOnly => Vec::new(),
+            ToolAccess::ReadOnly => Some(Vec::new()),
         };
-        let listed = TOOLS.iter().filter(|tool| tool.effect.is_permitted(&scopes));
+        // Clients list tools once, also before the server of a project has started. The API refuses what is not permitted.
+        let is_listed = |tool: &&ToolSpec| scopes.as_ref().is_none_or(|scopes| tool.effect.is_permitted(scopes));
+        let listed = TOOLS.iter().filter(is_listed);
         Ok(ListToolsResult::with_all_items(listed.map(|tool| tool.tool()).collect::<Vec<Tool>>()))
     }
 

@@ -672,12 +672,29 @@ async fn a_client_lists_and_calls_tools() {
             _ => reply(request),
         }
     }
+    fn unknown(request: &str) -> (u16, Value) {
+        match request {
+            "GET /v1/caller" => {
+                (401, json!({"status": 401, "code": "invalid-token", "detail": "the token is unknown"}))
+            }
+            _ => reply(request),
+        }
+    }
+    fn silent(request: &str) -> (u16, Value) {
+        match request {
+            "GET /v1/caller" => (502, json!("Bad Gateway")),
+            _ => reply(request),
+        }
+    }
     for lifecycle in [ClientLifecycleMode::Initialize, newest] {
         for (canned, access, expected) in [
             (reply as CannedReply, ToolAccess::ByScopes, 17),
             (reply as CannedReply, ToolAccess::ReadOnly, 13),
             (reader as CannedReply, ToolAccess::ByScopes, 13),
             (author as CannedReply, ToolAccess::ByScopes, 14),
+            (unknown as CannedReply, ToolAccess::ByScopes, 13),
+            (silent as CannedReply, ToolAccess::ByScopes, 17),
+            (silent as CannedReply, ToolAccess::ReadOnly, 13),
         ] {
             let (near, far) = tokio::io::duplex(64 << 10);
             let server = EbbTools::new(CannedApi::new(canned), access);
