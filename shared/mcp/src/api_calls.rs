@@ -122,6 +122,7 @@ fn refusal_step(problem: &ProblemDetails) -> &'static str {
         403 => "ask a person with the scope `operate` for a token with that scope: ebb token create NAME --scope SCOPE",
         404 => "correct the argument; list_targets, list_plugins, list_clusters and history show what exists",
         400 | 413 | 422 => "correct the document or the argument, then call the tool again",
+        409 if problem.code == "already-exists" => "write another version into the document, then call the tool again",
         409 if problem.code == "other-owner" => "use another name for the target, or ask its owner",
         429 => "wait for some seconds, then call the tool again",
         500.. => "call the tool again; if it fails again, `ebb doctor` checks the server",

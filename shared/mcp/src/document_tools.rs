@@ -155,16 +155,17 @@ impl CheckedPlugin {
         let Self { name, version, digest, text, warnings } = self;
         let full = format!("{name}@{version}");
         let rest = |_| "More warnings were left out: `ebb plugin validate FILE` prints all.".to_owned();
+        let used = format!("name {full} in `resources` of a target, or upgrade_plugin gives it to living targets");
         if !is_dry_run {
             let body = json!(PublishPlugin { document: text });
             let _: PluginInfo = api.send(Method::POST, &["plugins"], &[], Some(body)).await?;
-            let next = format!("name {full} in `resources` of a target, or upgrade_plugin gives it to living targets");
-            return Ok(Answer::new(format!("The version {full} is published."), next).with(warnings, rest));
+            return Ok(Answer::new(format!("The version {full} is published."), used).with(warnings, rest));
         }
         let found: Result<PluginDetail, ToolError> = api.get(&["plugins", &name, "versions", &version], &[]).await;
         let title = match found {
             Ok(found) if found.info.digest == digest && found.withdrawn.is_none() => {
-                format!("The version {full} is published already.")
+                let title = format!("The version {full} is published already.");
+                return Ok(Answer::new(title, used).with(warnings, rest));
             }
             Ok(found) if found.info.digest == digest => {
                 format!("The withdrawn version {full} would be published again.")

@@ -634,6 +634,10 @@ pub(crate) struct RetryArguments {
 /// Retries the failed units of a target, also with another version of a plugin.
 pub(crate) async fn retry_target(api: &ApiCalls, arguments: RetryArguments) -> Result<Answer, ToolError> {
     let RetryArguments { name, kind, plugin, dry_run } = arguments;
+    if dry_run && plugin.is_none() {
+        let reason = "`dry_run` needs `plugin`; why_not_ready lists the failed units";
+        return Err(ToolError::Arguments(reason.to_owned()));
+    }
     let target = TargetArguments { name, kind };
     let body = (plugin.is_some() || dry_run).then(|| value(&RetryTarget { plugin, dry_run }));
     let retried: RetryResponse = api.send(Method::POST, &target.path(&["retry"]), &[], body).await?;

@@ -504,14 +504,18 @@ async fn a_refusal_has_a_step_for_its_status() {
     }
 }
 
-/// The caller may not see the target of another owner.
+/// The caller may not see the target of another owner. A published plugin is no target.
 #[tokio::test]
-async fn the_name_of_another_owner_is_changed() {
-    fn foreign(_: &str) -> (u16, Value) {
-        (409, json!({"status": 409, "code": "other-owner", "detail": "sandbox/pr-7 belongs to another owner"}))
+async fn a_conflict_has_a_step_for_its_code() {
+    fn taken(request: &str) -> (u16, Value) {
+        let code = if request == "POST /v1/plugins" { "already-exists" } else { "other-owner" };
+        (409, json!({"status": 409, "code": code, "detail": "no"}))
     }
-    let result = call(&CannedApi::new(foreign).tools(), "apply_document", json!({"document": DOCUMENT})).await;
-    assert!(text(&result).contains("\nNext: use another name for the target"), "{}", text(&result));
+    let tools = CannedApi::new(taken).tools();
+    for (document, expected) in [(DOCUMENT, "use another name for the target"), (PLUGIN, "write another version")] {
+        let result = call(&tools, "apply_document", json!({"document": document})).await;
+        assert!(text(&result).contains(&format!("\nNext: {expected}")), "{}", text(&result));
+    }
 }
 
 /// A request for more has another argument than the call.
@@ -558,6 +562,7 @@ async fn an_argument_that_fits_nothing_is_an_error() {
         ("upgrade_plugin", json!({"plugin": "other", "names": ["pr-7"]}), "no resource of the plugin other"),
         ("get_plugin", json!({"name": "db", "from_line": 900}), "ends before line 900"),
         ("search_docs", json!({"section": "history.md", "from_line": 900}), "\"from_line\" is 900"),
+        ("retry_target", json!({"name": "pr-7", "dry_run": true}), "`dry_run` needs `plugin`"),
         ("delete_target", json!({}), "or `filters` with one of phase"),
         ("delete_target", json!({"filters": {"kind": "sandbox", "q": " "}}), "or `filters` with one of phase"),
         ("delete_target", json!({"names": ["a"], "filters": {"q": "a"}}), "and not both"),
