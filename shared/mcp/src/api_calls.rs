@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use ebb_protocol::api::{CallerInfo, ProblemDetails};
+use ebb_protocol::limits;
 use futures::future::BoxFuture;
 use http::{Method, Request, Response, StatusCode, header};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -89,17 +90,20 @@ impl ToolError {
     }
 }
 
-/// Returns a line for each distinct reason, with its targets.
+/// Maximum bytes of a reason in a line with targets. Such a line has room for some targets.
+const MAX_REASON: usize = 400;
+
+/// Returns a line for each distinct reason, with its targets. A line that is too long loses targets and not the reason.
 fn distinct_reasons(refusals: &[(String, ToolError)]) -> Vec<String> {
     let mut reasons: Vec<(String, Vec<&str>)> = Vec::new();
     for (target, error) in refusals {
-        let reason = error.reason();
+        let reason = limits::clean(&error.reason(), MAX_REASON);
         match reasons.iter_mut().find(|(known, _)| *known == reason) {
             Some((_, targets)) => targets.push(target),
             None => reasons.push((reason, vec![target.as_str()])),
         }
     }
-    let line = |(reason, targets): (String, Vec<&str>)| json!({"targets": targets, "error": reason}).to_string();
+    let line = |(reason, targets): (String, Vec<&str>)| json!({"error": reason, "targets": targets}).to_string();
     reasons.into_iter().map(line).collect()
 }
 

@@ -336,14 +336,35 @@ async fn an_upgrade_shows_its_effect_and_its_refusals() {
     let refused = call(&tools, "upgrade_plugin", arguments).await;
     insta::assert_snapshot!(text(&refused), @r#"
     Every target was refused. The reasons:
-    | {"targets":["sandbox/gone-1","sandbox/gone-2"],"error":"the target is gone; only living targets get another version"}
-    | {"targets":["sandbox/none"],"error":"sandbox \"none\" does not exist"}
-    | {"targets":["sandbox/pr-7"],"error":"a secret is missing"}
+    | {"error":"the target is gone; only living targets get another version","targets":["sandbox/gone-1","sandbox/gone-2"]}
+    | {"error":"sandbox \"none\" does not exist","targets":["sandbox/none"]}
+    | {"error":"a secret is missing","targets":["sandbox/pr-7"]}
     Next: remove each cause or leave the target out, then call the tool again
     "#);
     for names in [json!([]), json!((0..21).map(|number| format!("pr-{number}")).collect::<Vec<_>>())] {
         let refused = call(&tools, "upgrade_plugin", json!({"plugin": "db", "names": names})).await;
         assert!(text(&refused).contains("expected 1 to 20"), "{refused:?}");
+    }
+}
+
+/// The targets of a reason can be longer than a line, and so can a reason.
+#[tokio::test]
+async fn a_reason_of_many_targets_is_shown() {
+    fn refused(request: &str) -> (u16, Value) {
+        if !request.contains("/targets/") {
+            return reply(request);
+        }
+        let detail = if request.contains("-long-") { "é".repeat(900) } else { "a secret is missing".to_owned() };
+        (409, json!({"status": 409, "code": "x", "detail": detail}))
+    }
+    let tools = CannedApi::new(refused).tools();
+    for (word, reason) in [("short", r#"| {"error":"a secret is missing","targets":["#), ("long", "é…\",\"targets\":[")]
+    {
+        let names: Vec<String> = (0..20).map(|number| format!("pr-{word}-{}-{number:02}", "x".repeat(60))).collect();
+        let result = call(&tools, "upgrade_plugin", json!({"plugin": "db@1.0.0", "names": names})).await;
+        let shown = text(&result);
+        assert!(shown.contains(reason) && shown.contains("x-00\""), "{shown}");
+        assert!(shown.contains("\nLines of more than") && shown.len() <= MAX_ANSWER, "{shown}");
     }
 }
 
