@@ -512,9 +512,8 @@ pub(crate) struct DeleteTarget {
     /// The names of several targets, at most 20.
     #[serde(default)]
     names: Vec<String>,
-    /// The kind of the named targets.
-    #[serde(default = "sandbox")]
-    kind: String,
+    /// The kind of the targets. Without it, `sandbox` for names, and all kinds for filters.
+    kind: Option<String>,
     /// With one name: deletes this instance only. Without it, every instance of a name.
     uid: Option<String>,
     /// Filters as of list_targets, at least one beside the kind. A call deletes at most 20 living targets that fit.
@@ -532,6 +531,14 @@ pub(crate) async fn delete_target(api: &ApiCalls, arguments: DeleteTarget) -> Re
     let DeleteTarget { name, names, kind, uid, filters, dry_run } = arguments;
     let names: Vec<String> = name.into_iter().chain(names).collect();
     let has_filters = filters.is_some();
+    let filters = match (filters, &kind) {
+        (Some(ListTargets { kind: Some(other), .. }), Some(kind)) if other != *kind => {
+            let reason = format!("`kind` is {kind:?}, and that of `filters` is {other:?}: leave one of them out");
+            return Err(ToolError::Arguments(reason));
+        }
+        (Some(filters), Some(kind)) => Some(ListTargets { kind: Some(kind.clone()), ..filters }),
+        (filters, _) => filters,
+    };
     let (chosen, has_more): (Vec<(TargetArguments, Option<String>)>, bool) = match filters {
         Some(filters) if names.is_empty() && uid.is_none() && !filters.is_open() => {
             let found = filters.read(api, is_alive).await?;
@@ -551,6 +558,7 @@ pub(crate) async fn delete_target(api: &ApiCalls, arguments: DeleteTarget) -> Re
             if uid.is_some() && names.len() > 1 {
                 return Err(ToolError::Arguments("`uid` needs one name".to_owned()));
             }
+            let kind = kind.unwrap_or_else(sandbox);
             let named = |name| (TargetArguments { name, kind: kind.clone() }, uid.clone());
             (names.into_iter().map(named).collect(), false)
         }

@@ -376,6 +376,9 @@ async fn a_filter_deletes_after_a_dry_run() {
             let phase = if number == 100 { TargetState::Stopping } else { TargetState::Ready };
             TargetInfo { uid: format!("u-{number}"), ..info(&format!("pr-{number}"), phase) }
         };
+        if request == "GET /v1/targets?label=team%3Dx&kind=preview" {
+            return (200, json!({"targets": []}));
+        }
         if request == "GET /v1/targets?label=team%3Dx" {
             return (200, json!({"targets": (100..130).map(seen).collect::<Vec<_>>()}));
         }
@@ -404,6 +407,10 @@ async fn a_filter_deletes_after_a_dry_run() {
     assert!(shown.starts_with("The deletions begin:\n| {\"target\":\"sandbox/pr-101\""), "{shown}");
     let expected = (101..121).map(|number| format!("DELETE /v1/targets/sandbox/pr-{number}?uid=u-{number}"));
     assert_eq!(deleted(api.take_sent()), expected.collect::<Vec<_>>());
+    // A kind beside the filters is one of them.
+    let result = call(&tools, "delete_target", json!({"filters": {"label": "team=x"}, "kind": "preview"})).await;
+    assert!(text(&result).starts_with("No living target fits."), "{}", text(&result));
+    assert_eq!(api.take_sent(), ["GET /v1/targets?label=team%3Dx&kind=preview"]);
     // Two names are shown first, too.
     let result = call(&tools, "delete_target", json!({"names": ["pr-101", "pr-102"]})).await;
     assert!(text(&result).starts_with("These targets would be deleted"), "{}", text(&result));
@@ -588,6 +595,7 @@ async fn an_argument_that_fits_nothing_is_an_error() {
         ("delete_target", json!({"filters": {"kind": "sandbox", "q": " "}}), "or `filters` with one of phase"),
         ("delete_target", json!({"names": ["a"], "filters": {"q": "a"}}), "and not both"),
         ("delete_target", json!({"names": ["a", "b"], "uid": "u"}), "`uid` needs one name"),
+        ("delete_target", json!({"filters": {"q": "a", "kind": "x"}, "kind": "y"}), r#"`kind` is "y", and that of"#),
         ("delete_target", json!({"names": ["pr-7"], "uid": "x"}), r#"no instance "x"; its present one is "u""#),
         ("apply_document", json!({}), "`document` is needed, or `name` and `entry`"),
         ("apply_document", json!({"document": DOCUMENT, "name": "pr-7", "entry": "2-a"}), "and not both"),
