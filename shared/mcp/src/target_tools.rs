@@ -415,14 +415,21 @@ pub(crate) async fn logs(api: &ApiCalls, arguments: Logs) -> Result<Answer, Tool
     let query = [("unit", Some(unit.as_str())), ("attempt", number.as_deref())];
     let log = api.text(&["runs", &run, "logs"], &query).await?;
     let mut lines: Vec<String> = log.lines().map(str::to_owned).collect();
-    lines.truncate(lines.len().saturating_sub(skip));
+    let next = target.call("why_not_ready");
+    if lines.is_empty() {
+        return Ok(Answer::new(format!("The log of {unit} in run {run} is empty."), next));
+    }
+    if skip >= lines.len() {
+        return Err(ToolError::Arguments(format!("the log has {} lines: \"skip\" is {skip}", lines.len())));
+    }
+    lines.truncate(lines.len() - skip);
     let total = lines.len();
     let rest = move |shown: usize| {
         let (earlier, skip) = (total - shown, skip + shown);
         format!("{earlier} earlier lines were left out: call logs with the same arguments and \"skip\": {skip}.")
     };
     let title = format!("The log of {unit} in run {run}, as the script printed it:");
-    Ok(Answer::new(title, target.call("why_not_ready")).with(lines, rest).keeping(KeptLines::Last))
+    Ok(Answer::new(title, next).with(lines, rest).keeping(KeptLines::Last))
 }
 
 /// Returns the last run of a target that has a unit.
@@ -474,6 +481,10 @@ pub(crate) async fn history(api: &ApiCalls, arguments: History) -> Result<Answer
         let found: HistoryDetail = api.get(&target.path(&["history", &id]), &[]).await?;
         let document = found.text.ok_or_else(|| no_document(&id))?;
         let lines: Vec<String> = document.lines().skip(from_line.saturating_sub(1)).map(str::to_owned).collect();
+        if lines.is_empty() {
+            let reason = format!("the document ends before line {from_line}: see \"from_line\"");
+            return Err(ToolError::Arguments(reason));
+        }
         let title = format!("The document of {id}, from line {from_line}:");
         let rollback = json!({"name": target.name, "kind": target.kind, "entry": id, "dry_run": true});
         let next = format!("apply_document {rollback} shows the effect of applying it again");

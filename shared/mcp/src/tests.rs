@@ -417,6 +417,17 @@ async fn a_filter_deletes_after_a_dry_run() {
     assert_eq!(deleted(api.take_sent()), Vec::<String>::new());
 }
 
+/// A script can print nothing.
+#[tokio::test]
+async fn an_empty_log_is_called_empty() {
+    fn silent(request: &str) -> (u16, Value) {
+        if request.contains("/logs") { (200, json!("")) } else { reply(request) }
+    }
+    let result = call(&CannedApi::new(silent).tools(), "logs", json!({"name": "pr-7"})).await;
+    let expected = "The log of db/make in run r-1-pre-start is empty.\nNext: why_not_ready {\"name\":\"pr-7\"}\n";
+    assert_eq!(text(&result), expected);
+}
+
 /// A log that repeats the form of an answer stays data.
 #[tokio::test]
 async fn text_of_a_log_is_marked_as_data() {
@@ -590,6 +601,8 @@ async fn an_argument_that_fits_nothing_is_an_error() {
         ("upgrade_plugin", json!({"plugin": "other", "names": ["pr-7"]}), "no resource of the plugin other"),
         ("get_plugin", json!({"name": "db", "from_line": 900}), "ends before line 900"),
         ("search_docs", json!({"section": "history.md", "from_line": 900}), "\"from_line\" is 900"),
+        ("history", json!({"name": "pr-7", "entry": "2-a", "from_line": 5}), "ends before line 5"),
+        ("logs", json!({"name": "pr-7", "skip": 3}), "the log has 3 lines: \"skip\" is 3"),
         ("retry_target", json!({"name": "pr-7", "dry_run": true}), "`dry_run` needs `plugin`"),
         ("delete_target", json!({}), "or `filters` with one of phase"),
         ("delete_target", json!({"filters": {"kind": "sandbox", "q": " "}}), "or `filters` with one of phase"),
