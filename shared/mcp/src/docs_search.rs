@@ -15,7 +15,7 @@ use crate::api_calls::{ApiCalls, ToolError};
 static PAGES: &[(&str, &str)] = &include!(concat!(env!("OUT_DIR"), "/pages.rs"));
 
 /// The section with a whole plugin and its sandbox, which the description of the tool names.
-const EXAMPLE: &str = "plugins.md#A complete example";
+pub(crate) const EXAMPLE: &str = "plugins.md#A complete example";
 /// Maximum sections of an answer.
 const FOUND: usize = 8;
 /// The number of times that a word of a heading counts.

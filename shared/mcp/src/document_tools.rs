@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 
 use crate::answer::{Answer, pick, yaml};
 use crate::api_calls::{ApiCalls, ToolError};
+use crate::docs_search::EXAMPLE;
 use crate::target_tools::{MAX_NAMED, first, no_document, sandbox};
 
 /// The name of a document in errors.
@@ -260,9 +261,20 @@ pub(crate) async fn list_plugins(api: &ApiCalls, arguments: ListPlugins) -> Resu
         format!("{}: {}", versions[0].name, numbers.join(", "))
     });
     let lines: Vec<String> = lines.collect();
-    let title = if lines.is_empty() { "No plugin is published." } else { "Plugins with their versions:" };
+    let (title, next) = match lines.is_empty() {
+        true => {
+            let example = json!({"section": EXAMPLE});
+            (
+                "No plugin is published.",
+                format!("apply_document publishes one; search_docs {example} shows a whole one"),
+            )
+        }
+        false => {
+            let next = "get_plugin with a name shows the parameters and outputs";
+            ("Plugins with their versions:", next.to_owned())
+        }
+    };
     let rest = |_| "More plugins were left out: `ebb plugin list` prints all.".to_owned();
-    let next = "get_plugin with a name shows the parameters and outputs";
     Ok(Answer::new(title, next).with(lines, rest))
 }
 
@@ -325,9 +337,12 @@ pub(crate) async fn list_clusters(api: &ApiCalls, arguments: ListClusters) -> Re
     let ClusterList { clusters } = api.get(&["clusters"], &[]).await?;
     let keys = ["name", "state", "transport", "version", "tasks", "error", "outage"];
     let lines: Vec<String> = clusters.iter().map(|cluster| pick(&json!(cluster), &keys).to_string()).collect();
-    let title = if lines.is_empty() { "No cluster is connected." } else { "Clusters:" };
+    let (title, next) = match lines.is_empty() {
+        true => ("No cluster is connected.", "ask a person to connect one: `ebb cluster connect NAME`"),
+        false => ("Clusters:", "list_clusters with a name shows what its policy allows"),
+    };
     let rest = |_| "More clusters were left out: `ebb cluster list` prints all.".to_owned();
-    Ok(Answer::new(title, "list_clusters with a name shows what its policy allows").with(lines, rest))
+    Ok(Answer::new(title, next).with(lines, rest))
 }
 
 #[cfg(test)]

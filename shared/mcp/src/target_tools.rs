@@ -206,14 +206,20 @@ impl ListTargets {
 /// Lists the targets that fit all filters.
 pub(crate) async fn list_targets(api: &ApiCalls, arguments: ListTargets) -> Result<Answer, ToolError> {
     let found = arguments.read(api, |_| true).await?;
-    let title = match found.rows.len() {
-        0 if found.next.is_some() => format!("No target fits among the {} that were read.", found.read),
-        0 => "No target fits.".to_owned(),
-        _ => "Targets, by kind and name:".to_owned(),
+    let (title, next) = match found.rows.len() {
+        0 if found.next.is_some() => (
+            format!("No target fits among the {} that were read.", found.read),
+            "call list_targets as above, or with other filters",
+        ),
+        0 => (
+            "No target fits.".to_owned(),
+            "list_targets with other filters; \"phase\": \"gone\" lists those that ended",
+        ),
+        _ => ("Targets, by kind and name:".to_owned(), "why_not_ready for a target that is failed, stuck or waiting"),
     };
     // A target can wait for a cluster. `stuck_and_waiting` shows outages.
     let found = TargetRows { outages: Vec::new(), ..found };
-    Ok(found.answer("list_targets", title, "why_not_ready for a target that is failed, stuck or waiting"))
+    Ok(found.answer("list_targets", title, next))
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -376,8 +382,14 @@ fn needs_help(target: &TargetInfo) -> bool {
 pub(crate) async fn stuck_and_waiting(api: &ApiCalls, arguments: StuckAndWaiting) -> Result<Answer, ToolError> {
     let place = ListPlace { token: arguments.after, skip: arguments.skip };
     let found = TargetRows::read(api, &[], place, needs_help).await?;
-    let title = format!("{} of {} targets are failed, stuck or waiting:", found.rows.len(), found.read);
-    Ok(found.answer("stuck_and_waiting", title, "why_not_ready with the name of a target explains it"))
+    let count = found.rows.len();
+    let next = match count {
+        0 if found.next.is_some() => "call stuck_and_waiting as above",
+        0 => "list_targets shows the others",
+        _ => "why_not_ready with the name of a target explains it",
+    };
+    let title = format!("{count} of {} targets are failed, stuck or waiting:", found.read);
+    Ok(found.answer("stuck_and_waiting", title, next))
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]

@@ -417,6 +417,24 @@ async fn a_filter_deletes_after_a_dry_run() {
     assert_eq!(deleted(api.take_sent()), Vec::<String>::new());
 }
 
+/// The next step of an empty list names no element of it.
+#[tokio::test]
+async fn an_empty_list_has_a_step_of_its_own() {
+    fn empty(_: &str) -> (u16, Value) {
+        (200, json!({"targets": [], "plugins": [], "clusters": []}))
+    }
+    let tools = CannedApi::new(empty).tools();
+    for (tool, expected) in [
+        ("list_targets", "No target fits.\nNext: list_targets with other filters"),
+        ("stuck_and_waiting", "0 of 0 targets are failed, stuck or waiting:\nNext: list_targets shows the others"),
+        ("list_plugins", "No plugin is published.\nNext: apply_document publishes one"),
+        ("list_clusters", "No cluster is connected.\nNext: ask a person to connect one"),
+    ] {
+        let result = call(&tools, tool, json!({})).await;
+        assert!(text(&result).starts_with(expected), "{}", text(&result));
+    }
+}
+
 /// A script can print nothing.
 #[tokio::test]
 async fn an_empty_log_is_called_empty() {
