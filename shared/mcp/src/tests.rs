@@ -347,6 +347,18 @@ async fn an_upgrade_shows_its_effect_and_its_refusals() {
     }
 }
 
+/// The target has the version already, so there is nothing to repeat or to wait for.
+#[tokio::test]
+async fn an_upgrade_without_a_change_says_so() {
+    let tools = CannedApi::new(reply).tools();
+    for dry_run in [true, false] {
+        let arguments = json!({"plugin": "db@1.0.0", "names": ["pr-7"], "dry_run": dry_run});
+        let result = call(&tools, "upgrade_plugin", arguments).await;
+        let shown = text(&result);
+        assert!(shown.contains("it has db@1.0.0 already") && shown.contains("\nNext: nothing changes"), "{shown}");
+    }
+}
+
 /// The targets of a reason can be longer than a line, and so can a reason.
 #[tokio::test]
 async fn a_reason_of_many_targets_is_shown() {

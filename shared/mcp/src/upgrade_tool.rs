@@ -45,12 +45,16 @@ pub(crate) async fn upgrade_plugin(api: &ApiCalls, arguments: UpgradePlugin) -> 
     let names = distinct(names)?;
     let full = published(api, &plugin).await?;
     let mut outcomes = TargetOutcomes::default();
+    let mut changed = 0;
     for name in &names {
         let target = format!("{kind}/{name}");
         let upgraded = upgrade_target(api, [&kind, name], &full, dry_run).await;
         let shown = ["target", "uid", "generation", "result", "resources", "changes"];
         let line = upgraded.map(|receipt| match receipt {
-            Some(receipt) => pick(&json!(receipt), &shown),
+            Some(receipt) => {
+                changed += 1;
+                pick(&json!(receipt), &shown)
+            }
             None => json!({"target": target, "result": "unchanged", "why": format!("it has {full} already")}),
         });
         outcomes.add(target, line)?;
@@ -63,6 +67,7 @@ pub(crate) async fn upgrade_plugin(api: &ApiCalls, arguments: UpgradePlugin) -> 
         (false, refused) => format!("The targets get {full}; refused by {refused}:"),
     };
     let next = match dry_run {
+        _ if changed == 0 => "nothing changes; list_targets with \"plugin\" shows the versions that targets use",
         true => "ask a person if resources are replaced; upgrade_plugin without \"dry_run\" makes the change",
         false => "get_target with each name until it is ready; if not, why_not_ready",
     };
