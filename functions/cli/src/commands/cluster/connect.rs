@@ -74,8 +74,7 @@ impl ClusterConnectArgs {
         if apply.is_set() {
             let found = apply.check_relay(&options.relay_namespace, &name).await?;
             if relay_since.is_some() {
-                let detail: ClusterDetail = client.fetch(&["clusters", &name]).await?;
-                apply.check_uid(&name, detail.info.uid.as_deref().unwrap_or_default()).await?;
+                apply.check_uid(&client, &name).await?;
             } else if let Some(found) = found {
                 let of_server = match &options.callback_url {
                     Some(url) => url.clone(),

@@ -76,10 +76,12 @@ impl ApplyArgs {
         Ok(relay)
     }
 
-    /// Checks that kubectl uses the cluster with the UID `pinned`, where the relay of the cluster `name` has registered.
-    pub(super) async fn check_uid(&self, name: &str, pinned: &str) -> Result<()> {
+    /// Checks that kubectl uses the Kubernetes cluster from which the relay of the cluster `name` has registered.
+    pub(super) async fn check_uid(&self, client: &ApiClient, name: &str) -> Result<()> {
+        let detail: ClusterDetail = client.fetch(&["clusters", name]).await?;
         let query = ["get", "namespace", "kube-system", "--output=jsonpath={.metadata.uid}"];
-        let (used, pinned) = (output::printable(&self.kubectl(&query, "").await?), output::printable(pinned));
+        let used = output::printable(&self.kubectl(&query, "").await?);
+        let pinned = output::printable(detail.info.uid.as_deref().unwrap_or_default());
         if used == pinned {
             return Ok(());
         }

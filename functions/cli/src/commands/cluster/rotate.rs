@@ -26,6 +26,9 @@ impl ClusterRotateArgs {
         let namespace = options.relay_namespace.as_str();
         if apply.is_set() {
             apply.check_relay(namespace, &name).await?;
+            if former.registered.is_some() {
+                apply.check_uid(client, &name).await?;
+            }
         }
         let answer = client.rotate_cluster(&name).await?;
         let token = answer.bootstrap_token.as_deref();
