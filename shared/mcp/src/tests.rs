@@ -318,6 +318,24 @@ async fn an_upgrade_shows_its_effect_and_its_refusals() {
     }
     let refused = call(&tools, "upgrade_plugin", json!({"plugin": "db@1.0.0", "names": ["none"]})).await;
     assert!(refused.is_error == Some(true) && text(&refused).contains("404 not-found"), "{refused:?}");
+    // A unit that the policy refuses prevents an upgrade that would undo a resource.
+    fn warned(request: &str, effect: &str) -> (u16, Value) {
+        let (status, mut body) = used(request);
+        if request == "POST /v1/targets?dryRun=true" {
+            let warning = json!({"file": "db@1.0.0", "code": "cluster-policy", "message": "the kind is not allowed"});
+            body["resources"]["db"] = effect.into();
+            body["plan"] = json!({"digest": "d", "hooks": [], "warnings": [warning]});
+        }
+        (status, body)
+    }
+    let replaces = CannedApi::new(|request| warned(request, "replaced")).tools();
+    let updates = CannedApi::new(|request| warned(request, "updated")).tools();
+    for (tools, is_refused) in [(replaces, true), (updates, false)] {
+        let arguments = json!({"plugin": "db@1.0.0", "names": ["pr-7"], "dry_run": true});
+        let shown = call(&tools, "upgrade_plugin", arguments).await;
+        assert_eq!(text(&shown).contains("the kind is not allowed"), is_refused, "{shown:?}");
+        assert_eq!(shown.is_error, Some(is_refused));
+    }
     // The server refuses the update of one target. Of the others, one does not exist and two are gone.
     fn conflict(request: &str) -> (u16, Value) {
         match request {

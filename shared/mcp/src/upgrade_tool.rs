@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use ebb_documents::compile::CLUSTER_POLICY;
 use ebb_documents::pinned_version::{PinError, with_version};
-use ebb_protocol::api::{ApplyTarget, PluginDetail, TargetDetail, TargetReceipt, TargetState};
+use ebb_protocol::api::{ApplyTarget, PluginDetail, ResourceEffect, TargetDetail, TargetReceipt, TargetState};
 use ebb_protocol::history::{HistoryDetail, HistoryPage};
 use http::Method;
 use schemars::JsonSchema;
@@ -121,13 +121,14 @@ pub async fn upgrade_target(
     let body = json!(request);
     let dry_run = [("dryRun", Some("true"))];
     let preview: TargetReceipt = api.send(Method::POST, &["targets"], &dry_run, Some(body.clone())).await?;
-    let mut warnings = preview.plan.iter().flat_map(|plan| &plan.warnings);
-    // The update could undo a resource that the cluster then refuses.
-    if let Some(warning) = warnings.find(|warning| warning.code == CLUSTER_POLICY) {
-        return Err(ToolError::Arguments(warning.message.clone()));
-    }
     if is_dry_run {
-        return Ok(Some(preview));
+        // The update itself is refused if it would undo a resource that the cluster then refuses.
+        let replaces = preview.resources.values().any(|effect| *effect == ResourceEffect::Replaced);
+        let mut warnings = preview.plan.iter().flat_map(|plan| &plan.warnings);
+        return match warnings.find(|warning| replaces && warning.code == CLUSTER_POLICY) {
+            Some(warning) => Err(ToolError::Arguments(warning.message.clone())),
+            None => Ok(Some(preview)),
+        };
     }
     let done: TargetReceipt = api.send(Method::POST, &["targets"], &[], Some(body)).await?;
     Ok(Some(TargetReceipt { generation: done.generation, result: done.result, ..preview }))
