@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ebb_protocol::api::{RunDetail, TargetDetail, TargetState};
+use ebb_protocol::api::{RunDetail, TargetDetail};
 use ebb_protocol::lifecycle::LifecycleData;
 
 use crate::client::ApiClient;
@@ -29,15 +29,10 @@ pub(crate) fn data(instance: &WatchedInstance, document: Option<&str>) -> Lifecy
     }
 }
 
-/// Returns true if a target is not being deleted, so that an update keeps its uid.
-pub(crate) fn is_alive(seen: &TargetDetail) -> bool {
-    !matches!(seen.info.phase, TargetState::Stopping | TargetState::Stuck | TargetState::Gone)
-}
-
 /// Deletes an instance that waits for the name of a target in its teardown, before a force delete: it would begin as soon as
 /// the present instance is gone. Returns true if there is one.
 pub(crate) async fn withdraw_waiting(client: &ApiClient, target: &TargetRef, seen: &TargetDetail) -> Result<bool> {
-    let is_waiting = seen.waiting_uid.is_some() && !is_alive(seen);
+    let is_waiting = seen.waiting_uid.is_some() && !seen.info.phase.is_alive();
     if is_waiting {
         client.delete_target(target).await?;
     }

@@ -308,19 +308,21 @@ fn pages_have_no_styles_and_scripts_of_their_own() {
     }
 }
 
+const LOG: UnitLogView<'_> = UnitLogView {
+    run: "r",
+    target: ("sandbox", "a"),
+    unit: "a/b",
+    attempt: 1,
+    last_attempt: 1,
+    log: "",
+    state: "",
+    after: "",
+};
+
 #[test]
 fn a_log_with_sequences_for_terminals_is_plain() {
     let log_text = "\u{1b}[31mred\u{1b}[0m \u{1b}]8;;javascript:alert(1)\u{7}link\u{1b}]8;;\u{7} <b>";
-    let view = UnitLogView {
-        run: "r",
-        target: ("sandbox", "a"),
-        unit: "a/b",
-        attempt: 1,
-        last_attempt: 1,
-        log: log_text,
-        state: "",
-        after: "",
-    };
+    let view = UnitLogView { log: log_text, ..LOG };
     let page = log(VIEWER, &view);
     assert!(
         page.contains("red link &lt;b&gt;")
@@ -545,16 +547,7 @@ fn the_history_has_pages() {
 #[test]
 fn an_empty_log_says_so() {
     for (text, state, says) in [("", "", true), ("", "waiting: m", false), ("x\n", "", false)] {
-        let view = UnitLogView {
-            run: "r",
-            target: ("sandbox", "a"),
-            unit: "a/b",
-            attempt: 1,
-            last_attempt: 1,
-            log: text,
-            state,
-            after: "",
-        };
+        let view = UnitLogView { log: text, state, ..LOG };
         let page = log(VIEWER, &view);
         assert_eq!(page.contains("The log has no lines."), says, "{page}");
         assert_eq!(page.contains("Download"), !text.is_empty(), "{page}");

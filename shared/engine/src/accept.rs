@@ -76,8 +76,8 @@ pub enum RunEvent {
     },
     /// A sweep whose wake-up was postponed by another sweep needs the next one at `due`.
     SweepAdvanced { due: Timestamp },
-    /// The run is complete. A wake-up that was only postponed does not prevent this. `notified` is the time at which the
-    /// platform accepted the notification for which the run stayed open.
+    /// The run is complete. A wake-up that was only postponed does not prevent this. If the run stayed
+    /// open for a notification, `notified` is the time of its acceptance by the platform.
     Closed { version: u64, notified: Option<Timestamp> },
     /// The data of the instance may be removed some time after `at`, so that no run of it takes results.
     RemovalAnnounced { at: Timestamp },

@@ -100,7 +100,7 @@ pub struct HeadState {
     pub stopped: Option<Timestamp>,
     /// The time from which no run of the instance takes results, because its data may be removed. Only in the root.
     pub removal_announced: Option<Timestamp>,
-    /// The time at which the platform accepted the notification for which the run stayed open. Only in the root, for display.
+    /// The platform accepted the notification for which the run stayed open at this time. Only in the root, for display.
     pub notified: Option<Timestamp>,
     /// Increases whenever `due` is set to an earlier time.
     pub version: u64,

@@ -30,7 +30,7 @@ pub enum ToolError {
     /// The errors of the document, as lines.
     #[error("The document is invalid.")]
     Document(Vec<String>),
-    /// The reason why there is no response of the API, for people.
+    /// The API did not respond. The value is the reason, for people.
     #[error("The server does not respond.")]
     Unreachable(String),
     /// The tool with this name changes targets.

@@ -545,10 +545,6 @@ pub(crate) struct DeleteTarget {
     dry_run: Option<bool>,
 }
 
-fn is_alive(target: &TargetInfo) -> bool {
-    !matches!(target.phase, TargetState::Stopping | TargetState::Stuck | TargetState::Gone)
-}
-
 /// Begins to delete targets and all their resources, or shows them.
 pub(crate) async fn delete_target(api: &ApiCalls, arguments: DeleteTarget) -> Result<Answer, ToolError> {
     let DeleteTarget { name, names, kind, uid, filters, dry_run } = arguments;
@@ -564,7 +560,7 @@ pub(crate) async fn delete_target(api: &ApiCalls, arguments: DeleteTarget) -> Re
     };
     let (chosen, has_more): (Vec<(TargetArguments, Option<String>)>, bool) = match filters {
         Some(filters) if names.is_empty() && uid.is_none() && !filters.is_open() => {
-            let found = filters.read(api, is_alive).await?;
+            let found = filters.read(api, |target| target.phase.is_alive()).await?;
             if let (true, Some(place)) = (found.targets.is_empty(), &found.next) {
                 let (read, place) = (found.read, pick(&json!(place), &["after"]));
                 let reason =

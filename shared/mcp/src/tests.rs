@@ -591,7 +591,7 @@ async fn a_refusal_has_a_step_for_its_status() {
     }
 }
 
-/// The caller may not see the target of another owner. A published plugin is no target.
+/// The caller cannot see the target of another owner, and a plugin has its own tools.
 #[tokio::test]
 async fn a_conflict_has_a_step_for_its_code() {
     fn taken(request: &str) -> (u16, Value) {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use ebb_documents::compile::CLUSTER_POLICY;
 use ebb_documents::pinned_version::{PinError, with_version};
-use ebb_protocol::api::{ApplyTarget, PluginDetail, ResourceEffect, TargetDetail, TargetReceipt, TargetState};
+use ebb_protocol::api::{ApplyTarget, PluginDetail, ResourceEffect, TargetDetail, TargetReceipt};
 use ebb_protocol::history::{HistoryDetail, HistoryPage};
 use http::Method;
 use schemars::JsonSchema;
@@ -99,7 +99,7 @@ pub async fn upgrade_target(
     is_dry_run: bool,
 ) -> Result<Option<TargetReceipt>, ToolError> {
     let seen: TargetDetail = api.get(&["targets", kind, name], &[]).await?;
-    if matches!(seen.info.phase, TargetState::Stopping | TargetState::Stuck | TargetState::Gone) {
+    if !seen.info.phase.is_alive() {
         let reason = format!("the target is {}; only living targets get another version", word(&seen.info.phase));
         return Err(ToolError::Arguments(reason));
     }

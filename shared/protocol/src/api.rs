@@ -215,6 +215,13 @@ pub enum TargetState {
     Gone,
 }
 
+impl TargetState {
+    /// Returns true if no teardown has begun.
+    pub fn is_alive(self) -> bool {
+        !matches!(self, Self::Stopping | Self::Stuck | Self::Gone)
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TargetPage {

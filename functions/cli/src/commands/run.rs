@@ -19,7 +19,7 @@ use crate::client::ApiClient;
 use crate::documents::{self, DocumentSource, SetArgs, TargetDocument};
 use crate::exit::{CliError, Exit, Result};
 use crate::interrupt::InterruptCount;
-use crate::lifecycle::{data, is_alive, named};
+use crate::lifecycle::{data, named};
 use crate::local_server::LocalServer;
 use crate::output::{self, OutputArgs};
 use crate::progress::follow::{FollowEnd, FollowGoal, FollowLimits, WatchedInstance, follow};
@@ -230,7 +230,7 @@ impl LocalSandbox<'_> {
             return Ok(());
         }
         let (phase, since) = (labels::name(&seen.info.phase), timing::clock(&seen.info.since));
-        let verb = if is_alive(&seen) { "sandbox delete" } else { "why" };
+        let verb = if seen.info.phase.is_alive() { "sandbox delete" } else { "why" };
         let next = format!("run `ebb dev` and `ebb {verb} {}`, or use another --state", named(target));
         Err(CliError::failed(format!("{target} exists already, {phase} since {since}")).with_hint(next))
     }

@@ -43,8 +43,8 @@ fn backoff(env: &Env, target: &TargetHead) -> Millis {
     Millis((waited / 4).min(LONGEST_WAIT_MS)).max(env.settings.first_sweep_delay)
 }
 
-/// Closes a run if its version is that of `root`. Returns false if it has changed and stays open. `notified` is the time at
-/// which the platform accepted the notification for which the run stayed open.
+/// Closes a run if its version is that of `root`. Returns false if it has changed and stays open. If the run stayed open
+/// for a notification, `notified` is the time of its acceptance by the platform.
 pub async fn close_seen(env: &Env, run: &RunId, root: &HeadState, notified: Option<Timestamp>) -> FlowResult<bool> {
     if root.phase == RunPhase::Closed {
         return Ok(true);

@@ -98,8 +98,8 @@ pub(crate) async fn compile(
     Ok(load_plan(plan).await.map_err(RequestError::Failed)?.of(event.document.as_ref()))
 }
 
-/// Compiles the document of a creation or update. Returns also the requests of its units. The documents of a source are stored until they are applied, so they
-/// cannot have a literal for a sensitive param.
+/// Compiles the document of a creation or update. Returns the plan and the policy requests of its units. The documents of a
+/// source are stored until they are applied, so they cannot have a literal for a sensitive param.
 pub(crate) async fn compile_event(
     env: &Env,
     plugins: &dyn ReadPlugins,

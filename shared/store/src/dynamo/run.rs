@@ -2,7 +2,8 @@
 //!
 //! Attributes: `ep` epoch, `ph` phase, `tv` version, the number sets `done`, `failed` and `sealed` and the string set
 //! `late`, relative to the shard, later attempts as `a17 = 2`, `due` and `g` of the index, `rm` if its removal is
-//! announced, `pn` if the platform was notified. The root also has the facts of the run. Other items are created by their first write, so they cannot contain maps.
+//! announced, `pn` if the platform was notified. The root also has the facts of the run. Other items are created by their
+//! first write, so they cannot contain maps.
 
 use std::collections::BTreeSet;
 

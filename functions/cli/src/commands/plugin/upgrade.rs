@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ebb_mcp::{ApiCalls, upgrade_target};
-use ebb_protocol::api::{DocumentChange, ResourceEffect, TargetInfo, TargetReceipt, TargetState};
+use ebb_protocol::api::{DocumentChange, ResourceEffect, TargetInfo, TargetReceipt};
 use ebb_protocol::lifecycle::LifecycleResult;
 use semver::Version;
 use serde::Serialize;
@@ -156,8 +156,7 @@ impl NewVersion {
             used.rsplit_once('@')
                 .is_some_and(|(name, version)| name == self.name && version != self.version.to_string())
         };
-        let can_change = !matches!(target.phase, TargetState::Stopping | TargetState::Stuck | TargetState::Gone);
-        can_change && target.plugins.iter().any(is_other)
+        target.phase.is_alive() && target.plugins.iter().any(is_other)
     }
 }
 

@@ -13,7 +13,7 @@ use crate::commands::unit::override_text;
 use crate::documents::{SetArgs, TargetDocument};
 use crate::dry_run::DryRunArgs;
 use crate::exit::{CliError, Exit, Result};
-use crate::lifecycle::{self, is_alive, named, wait};
+use crate::lifecycle::{self, named, wait};
 use crate::output::{self, OutputArgs};
 use crate::progress::follow::{FollowGoal, WatchedInstance};
 use crate::selector::{CommandTargets, SelectorArgs};
@@ -118,9 +118,7 @@ impl SandboxDeleteArgs {
             async move {
                 let target = outcome.target();
                 // A later instance of the name was not selected. One that waits behind a stopping instance is deleted with it.
-                let ends =
-                    matches!(outcome.phase, Some(TargetState::Stopping | TargetState::Stuck | TargetState::Gone));
-                let uid = outcome.uid.filter(|_| !ends);
+                let uid = outcome.uid.filter(|_| outcome.phase.is_none_or(TargetState::is_alive));
                 let receipt = bulk::repeated(|| client.delete_instance(&target, uid.as_deref())).await?;
                 // A wait prints the end of each target.
                 if limit.is_none() {
@@ -152,7 +150,7 @@ impl SandboxDeleteArgs {
             withdrawn(target, &seen);
         }
         let response: Result<OverrideResponse> = client.act(target, "force-delete", &body).await;
-        let response = response.map_err(|error| match error.has_code("not-stuck") && is_alive(&seen) {
+        let response = response.map_err(|error| match error.has_code("not-stuck") && seen.info.phase.is_alive() {
             true => error.with_hint(format!("ebb sandbox delete {}", named(target))),
             false => error,
         })?;
