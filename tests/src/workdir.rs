@@ -1,5 +1,7 @@
 //! A working directory, commands in it, and `ebb dev` with its state.
 
+use std::env::var_os;
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -26,6 +28,11 @@ pub fn example(path: &str) -> String {
     let root = above.into_iter().find(|folder| folder.join("template.yaml").is_file());
     let example = root.expect("tests are in the repository").join("tests/examples").join(path);
     example.to_str().unwrap().to_owned()
+}
+
+/// Returns the variables of programs in tests. A variable that selects a server, a cluster or an account is not one of them.
+pub fn environment() -> Vec<(&'static str, OsString)> {
+    ["HOME", "PATH", "TMPDIR", "XDG_RUNTIME_DIR"].into_iter().filter_map(|name| Some((name, var_os(name)?))).collect()
 }
 
 /// Creates a folder outside of `/tmp`, because scripts have a private `/tmp`.
@@ -132,10 +139,7 @@ impl Workdir {
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(program::ebb());
         command.args(arguments).current_dir(self.path()).stdin(Stdio::null()).kill_on_drop(true);
-        for name in ["EBB_URL", "EBB_TOKEN", "EBB_WEBHOOK_SECRET", "RUST_LOG", "DOCKER_HOST"] {
-            command.env_remove(name);
-        }
-        command.envs(self.variables.iter().cloned());
+        command.env_clear().envs(environment()).envs(self.variables.iter().cloned());
         command
     }
 

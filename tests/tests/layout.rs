@@ -123,15 +123,6 @@ fn the_top_level_has_the_listed_files() {
 }
 
 #[test]
-fn untracked_files_at_the_top_are_not_checked() {
-    let texts = |files: &[&str]| files.iter().map(|file| (*file).to_owned()).collect::<Vec<_>>();
-    let tracked = texts(&["README.md", "docs/src/cli.md"]);
-    let untracked = texts(&["plugin.yaml", "try/plugin.yaml", "docs/src/new.md"]);
-    let files = tree::of_the_project(tracked, untracked);
-    assert_eq!(files, ["README.md", "docs/src/cli.md", "docs/src/new.md"]);
-}
-
-#[test]
 fn crates_have_only_allowed_dependencies() {
     let packages = packages();
     let by_name: BTreeMap<_, _> = packages.iter().map(|(folder, package)| (package.name.as_str(), folder)).collect();

@@ -13,6 +13,7 @@
 use std::collections::BTreeMap;
 use std::iter::once;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use clap::Parser as _;
 use clap::error::ErrorKind;
@@ -55,18 +56,12 @@ fn root() -> PathBuf {
 
 /// Returns README.md, SKILL.md and the pages of the book, in the order of their paths.
 fn pages() -> Vec<Page> {
-    let mut files: Vec<PathBuf> = ["README.md", "SKILL.md"].map(|name| root().join(name)).into();
-    let mut folders = vec![root().join("docs/src")];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "md") {
-                files.push(path);
-            }
-        }
-    }
+    // Other pages are those of a reader.
+    let pages = ["README.md", "SKILL.md", "docs/src/*.md"];
+    let listed = Command::new("git").arg("ls-files").args(pages).current_dir(root()).output().unwrap();
+    let mut files: Vec<PathBuf> =
+        String::from_utf8(listed.stdout).unwrap().lines().map(|name| root().join(name)).collect();
+    assert!(files.len() > 20, "{files:?}");
     files.sort();
     files.into_iter().map(Page::read).collect()
 }

@@ -1,6 +1,5 @@
-//! Lists the files of the repository: committed ones, and new ones in its folders that git does not ignore.
+//! Lists the files of the repository that git tracks. A new file counts after `git add`.
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::LazyLock;
@@ -10,25 +9,16 @@ pub(crate) fn root() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).canonicalize().expect("the repository exists")
 }
 
-/// Returns the paths of all files, relative to the root.
+/// Returns the paths of all files, relative to the root. A file that git does not track is not part of the project: a reader
+/// has put it there to try something.
 pub(crate) fn files() -> &'static [String] {
-    static FILES: LazyLock<Vec<String>> =
-        LazyLock::new(|| of_the_project(listed(&["--cached"]), listed(&["--others", "--exclude-standard"])));
+    static FILES: LazyLock<Vec<String>> = LazyLock::new(listed);
     &FILES
 }
 
-/// Returns the tracked files, and the untracked ones below a folder with tracked files. A file or folder at the top that
-/// git does not track is not part of the project: a reader has put it there to try something.
-pub(crate) fn of_the_project(tracked: Vec<String>, untracked: Vec<String>) -> Vec<String> {
-    let folder = |file: &str| file.split_once('/').map(|(folder, _)| folder.to_owned());
-    let folders: BTreeSet<String> = tracked.iter().filter_map(|file| folder(file)).collect();
-    let new = untracked.into_iter().filter(|file| folder(file).is_some_and(|folder| folders.contains(&folder)));
-    tracked.into_iter().chain(new).collect()
-}
-
-fn listed(selection: &[&str]) -> Vec<String> {
+fn listed() -> Vec<String> {
     let root = root();
-    let output = Command::new("git").args(["ls-files", "-z"]).args(selection).current_dir(&root).output();
+    let output = Command::new("git").args(["ls-files", "-z"]).current_dir(&root).output();
     let output = output.expect("git runs");
     assert!(output.status.success(), "git ls-files failed: {}", String::from_utf8_lossy(&output.stderr));
     let listed = String::from_utf8(output.stdout).expect("paths are UTF-8");

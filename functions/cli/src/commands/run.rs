@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal as _, stderr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ebb_documents::model::{ConnectionDoc, PluginDoc};
@@ -92,6 +92,7 @@ struct LocalSandbox<'a> {
     is_open: bool,
     /// True after an interrupt of the deletion: the program does not wait for the server to stop.
     is_left: bool,
+    state: PathBuf,
 }
 
 impl RunArgs {
@@ -107,6 +108,7 @@ impl RunArgs {
         }
         let interrupts = InterruptCount::listen()?;
         let units = self.backend.settings().await?;
+        let is_own_state = !self.state.exists();
         let machine = LocalServer::start(StackSettings { state: self.state.clone(), ..units }).await?;
         let mut sandbox = LocalSandbox {
             machine: &machine,
@@ -118,14 +120,22 @@ impl RunArgs {
             screen: ProgressScreen::new(),
             is_open: self.open,
             is_left: false,
+            state: self.state.clone(),
         };
         let ended = sandbox.run_to_end(&document, &plugins, &connections, self.rm, self.output).await;
+        let is_complete = ended.is_ok() && sandbox.is_gone_for_certain();
         if !sandbox.is_left {
             let seen = interrupts.count();
             tokio::select! {
                 () = machine.stack.stop() => {}
-                () = interrupts.more_than(seen) => {}
+                () = interrupts.more_than(seen) => return ended,
             }
+        }
+        if is_own_state && is_complete {
+            // Nothing remains that it could delete or explain.
+            std::fs::remove_dir_all(&self.state).map_err(|error| {
+                CliError::broken(format!("cannot remove {}", self.state.display())).with_causes(&error)
+            })?;
         }
         ended
     }
@@ -231,7 +241,7 @@ impl LocalSandbox<'_> {
         }
         let (phase, since) = (labels::name(&seen.info.phase), timing::clock(&seen.info.since));
         let verb = if seen.info.phase.is_alive() { "sandbox delete" } else { "why" };
-        let next = format!("run `ebb dev` and `ebb {verb} {}`, or use another --state", named(target));
+        let next = format!("run `{}` and `ebb {verb} {}`, or use another --state", dev(&self.state), named(target));
         Err(CliError::failed(format!("{target} exists already, {phase} since {since}")).with_hint(next))
     }
 
@@ -257,7 +267,8 @@ impl LocalSandbox<'_> {
             }
             FollowEnd::Failed => {
                 let target = &self.instance.target;
-                let next = format!("{target} is stuck; to continue, run `ebb dev` and `ebb retry {}`", named(target));
+                let (dev, name) = (dev(&self.state), named(target));
+                let next = format!("{target} is stuck; to continue, run `{dev}` and `ebb retry {name}`");
                 self.explained(&next).await
             }
             FollowEnd::TimedOut => {
@@ -270,7 +281,7 @@ impl LocalSandbox<'_> {
                 Box::pin(self.delete(Exit::Interrupted, 1)).await?
             }
             FollowEnd::Interrupted => {
-                output::status_line(&remaining_text(self.last.as_ref(), &self.instance));
+                output::status_line(&remaining_text(self.last.as_ref(), &self.instance, &self.state));
                 self.is_left = true;
                 Exit::Interrupted
             }
@@ -278,8 +289,14 @@ impl LocalSandbox<'_> {
     }
 
     fn how_to_delete(&self) -> String {
-        let target = &self.instance.target;
-        format!("{target} remains; to delete it, run `ebb dev` and `ebb sandbox delete {}`", named(target))
+        let (target, dev) = (&self.instance.target, dev(&self.state));
+        format!("{target} remains; to delete it, run `{dev}` and `ebb sandbox delete {}`", named(target))
+    }
+
+    /// Returns true if the sandbox is gone and nothing may remain of it.
+    fn is_gone_for_certain(&self) -> bool {
+        let is_certain = |last: &TargetDetail| last.info.unconfirmed == 0 && !last.info.overridden;
+        self.last.as_ref().is_some_and(|last| last.info.phase == TargetState::Gone && is_certain(last))
     }
 }
 
@@ -320,13 +337,23 @@ fn result(reached: &TargetDetail, last: &TargetDetail) -> RunReport {
 }
 
 /// Returns the message after an immediate exit, with units whose resources may remain and with the next command.
-fn remaining_text(last: Option<&TargetDetail>, instance: &WatchedInstance) -> String {
+fn remaining_text(last: Option<&TargetDetail>, instance: &WatchedInstance, state: &Path) -> String {
     let started: Vec<&str> = last.map(|seen| started_units(&seen.runs)).unwrap_or_default();
     let units = if started.is_empty() { "none".to_owned() } else { started.join(", ") };
     format!(
-        "stopped at once; resources of these units may remain: {units}\n  to continue, run `ebb dev` and `ebb sandbox delete {}`",
+        "stopped at once; resources of these units may remain: {units}\n  to continue, run `{}` and `ebb sandbox delete {}`",
+        dev(state),
         named(&instance.target)
     )
+}
+
+/// Returns the command that starts a server on a state folder.
+fn dev(state: &Path) -> String {
+    if state == Path::new(server::STATE) {
+        "ebb dev".to_owned()
+    } else {
+        format!("ebb dev --state {}", state.display())
+    }
 }
 
 /// Returns the keys of the units that may have created resources.
@@ -348,9 +375,9 @@ mod tests {
         assert_eq!(started_units(&view.runs), ["db/provision", "db/seed", "billing/register", "queue/create"]);
         let target = TargetRef { kind: "sandbox".to_owned(), name: "pr-1".to_owned() };
         let instance = WatchedInstance { target, uid: "a".to_owned(), generation: 1 };
-        insta::assert_snapshot!(remaining_text(None, &instance), @r"
+        insta::assert_snapshot!(remaining_text(None, &instance, Path::new("/s")), @r"
         stopped at once; resources of these units may remain: none
-          to continue, run `ebb dev` and `ebb sandbox delete pr-1`
+          to continue, run `ebb dev --state /s` and `ebb sandbox delete pr-1`
         ");
     }
 }

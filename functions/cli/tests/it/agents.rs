@@ -18,8 +18,8 @@ struct ToolServer {
 impl ToolServer {
     /// Starts the program and makes the handshake.
     async fn start(workdir: &Workdir, arguments: &[&str]) -> Self {
-        let mut command = Command::new(crate::program::ebb());
-        command.arg("mcp").args(arguments).current_dir(workdir.path()).env_remove("EBB_URL").env_remove("EBB_TOKEN");
+        let mut command = Command::from(crate::program::command());
+        command.arg("mcp").args(arguments).current_dir(workdir.path());
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (requests, responses) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
         let mut server = Self { child, requests, responses: BufReader::new(responses).lines() };

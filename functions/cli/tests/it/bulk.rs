@@ -1,6 +1,5 @@
 //! Commands on several sandboxes, by their names or by a selector.
 
-use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 use axum::Router;
@@ -172,7 +171,7 @@ async fn a_selector_deletes_the_instances_that_it_has_found() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let server = tokio::spawn(axum::serve(listener, Router::new().fallback(respond)).into_future());
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ebb"));
+    let mut command = crate::program::command();
     command.args(["sandbox", "delete", "--label", "team=x", "--yes", "--wait=false"]);
     command.env("EBB_URL", url).env("EBB_TOKEN", "t");
     let out = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();

@@ -4,32 +4,24 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::program::command;
 use crate::workdir::Workdir;
-
-/// Returns a command without the variables that select a server.
-fn ebb() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ebb"));
-    for variable in ["EBB_URL", "EBB_TOKEN", "EBB_WEBHOOK_SECRET"] {
-        command.env_remove(variable);
-    }
-    command
-}
 
 #[test]
 fn commands_print_their_snapshots() {
-    // A command uses the server of this directory or of one above. The snapshots are those of no server.
-    let server =
-        Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().map(|above| above.join(".ebb")).find(|it| it.exists());
-    assert_eq!(server, None, "state of `ebb dev` above the tests: end that server and remove its state");
     let cases = trycmd::TestCases::new();
-    cases.env("NO_COLOR", "1").env("COLUMNS", "100");
-    cases.case("tests/cmd/*.trycmd");
+    cases.register_bin("ebb", Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cmd/ebb.sh"));
+    cases.env("PROGRAM", env!("CARGO_BIN_EXE_ebb"));
+    // Each file runs in a folder of its own, below which is no server: it has a folder with the extension `out`.
+    for name in ["connection", "documents", "help", "new", "source", "usage"] {
+        cases.case(format!("tests/cmd/{name}.trycmd"));
+    }
 }
 
 #[test]
 fn a_closed_standard_output_is_success() {
     for arguments in [["schema", "plugin"], ["completions", "bash"]] {
-        let mut child = ebb().args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = command().args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::with_capacity(1, child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let output = child.wait_with_output().unwrap();
@@ -52,12 +44,12 @@ fn a_closed_standard_error_does_not_change_the_exit_code() {
 #[test]
 fn schemas_and_completions_are_complete() {
     for document in ["plugin", "sandbox"] {
-        let out = ebb().args(["schema", document]).output().unwrap();
+        let out = command().args(["schema", document]).output().unwrap();
         let schema: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
         assert!(schema["properties"].is_object(), "{document}");
     }
     for shell in ["bash", "zsh", "fish"] {
-        let out = ebb().args(["completions", shell]).output().unwrap();
+        let out = command().args(["completions", shell]).output().unwrap();
         let script = String::from_utf8(out.stdout).unwrap();
         assert!(out.status.success() && script.contains("wait-timeout"), "{shell}");
     }
@@ -68,7 +60,7 @@ fn a_single_unit_runs() {
     let state = tempfile::tempdir().unwrap();
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cmd/documents.in");
     let run = |arguments: &[&str]| {
-        let out = ebb()
+        let out = command()
             .current_dir(folder)
             .args(["unit", "run", "bucket.yaml"])
             .args(arguments)

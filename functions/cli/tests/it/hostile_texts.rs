@@ -1,7 +1,5 @@
 //! Texts of others, such as the title of a pull request, cannot control the terminal or forge lines.
 
-use std::process::Command;
-
 use axum::Router;
 use axum::extract::Request;
 use axum::http::StatusCode;
@@ -150,8 +148,8 @@ async fn texts_of_others_do_not_control_the_terminal() {
     let server = tokio::spawn(axum::serve(listener, Router::new().fallback(respond)).into_future());
     let ran = tokio::task::spawn_blocking(move || {
         let ebb = |arguments: &[&str]| {
-            let mut command = Command::new(env!("CARGO_BIN_EXE_ebb"));
-            command.args(arguments).env("EBB_URL", &url).env("EBB_TOKEN", "t").env_remove("EBB_WEBHOOK_SECRET");
+            let mut command = crate::program::command();
+            command.args(arguments).env("EBB_URL", &url).env("EBB_TOKEN", "t");
             command.output().unwrap()
         };
         for (arguments, is_lines) in COMMANDS {

@@ -19,6 +19,14 @@ mod top;
 
 mod program {
     use std::path::Path;
+    use std::process::Command;
+
+    /// Returns a command of the program that uses no server, cluster or account of the person who runs the tests.
+    pub(crate) fn command() -> Command {
+        let mut command = Command::new(ebb());
+        command.env_clear().envs(crate::workdir::environment());
+        command
+    }
 
     pub(crate) fn ebb() -> &'static Path {
         Path::new(env!("CARGO_BIN_EXE_ebb"))

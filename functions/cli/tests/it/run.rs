@@ -16,7 +16,7 @@ env:
 "#;
 
 fn run(state: &Path, sandbox: &str, plugin: &str, more: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ebb"));
+    let mut command = crate::program::command();
     command.current_dir(DOCUMENTS).args(["run", sandbox, "--plugin", plugin]).args(more);
     command.arg("--state").arg(state).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
@@ -53,14 +53,32 @@ fn a_sandbox_outlives_the_command_and_versions_are_immutable() {
 /// Without a terminal, no browser opens and the command does not wait.
 #[test]
 fn a_link_to_the_page_of_the_sandbox_is_printed() {
-    let state = tempfile::tempdir().unwrap();
-    let out = run(state.path(), "sandbox.yaml", "bucket.yaml", &["--rm", "--open"]).output().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    let out = run(&state, "sandbox.yaml", "bucket.yaml", &["--rm", "--open"]).output().unwrap();
     let err = String::from_utf8_lossy(&out.stderr);
     assert_eq!(out.status.code(), Some(0), "{err}");
     let line =
         err.lines().find(|line| line.starts_with("console http://127.0.0.1:")).unwrap_or_else(|| panic!("{err}"));
     assert!(line.contains("/console/sign-in?code="), "{line}");
     assert!(line.ends_with("&next=%2Fconsole%2Ftargets%2Fsandbox%2Fpr-1 (signs in once)"), "{line}");
+    // The sandbox is gone, so nothing needs the state that the command has made.
+    assert!(!state.exists());
+}
+
+#[test]
+fn a_sandbox_that_is_not_gone_keeps_its_state() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    let document = std::fs::read_to_string(Path::new(DOCUMENTS).join("bucket.yaml")).unwrap();
+    let plugin = folder.path().join("plugin.yaml");
+    std::fs::write(&plugin, document.replace("echo \"removing", "exit 3 \"")).unwrap();
+    let out =
+        run(&state, "sandbox.yaml", plugin.to_str().unwrap(), &["--rm", "--wait-timeout", "5s"]).output().unwrap();
+    let err = String::from_utf8_lossy(&out.stderr);
+    let next = format!("run `ebb dev --state {}` and `ebb sandbox delete pr-1`", state.display());
+    assert!(out.status.code() != Some(0) && err.contains(&next), "{err}");
+    assert!(state.join("table").exists());
 }
 
 #[test]

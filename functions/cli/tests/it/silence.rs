@@ -2,7 +2,6 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
-use std::process::Command;
 
 use serde_json::json;
 
@@ -35,7 +34,7 @@ fn a_command_waits_until_the_server_responds_again() {
     let url = format!("http://{}", listener.local_addr().unwrap());
     // The thread ends with the process.
     std::thread::spawn(move || serve(&listener));
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ebb"));
+    let mut command = crate::program::command();
     command.args(["sandbox", "wait", "pr-1", "--timeout", "1m"]);
     let ended = command.env("EBB_URL", &url).env("EBB_TOKEN", "t").output().unwrap();
     let text = String::from_utf8(ended.stderr).unwrap();

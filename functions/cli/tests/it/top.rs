@@ -40,9 +40,8 @@ impl TopTerminal {
         let side = || options.open(&name).unwrap();
         let size = ["rows".to_owned(), ROWS.to_string(), "cols".to_owned(), COLUMNS.to_string()];
         assert!(Command::new("stty").args(size).stdin(side()).status().unwrap().success());
-        let mut command = Command::new(crate::program::ebb());
+        let mut command = crate::program::command();
         command.arg("top").current_dir(workdir.path()).env("TERM", "xterm");
-        command.env_remove("EBB_URL").env_remove("EBB_TOKEN");
         // The group of a job in a shell, which a stop signal can stop.
         command.process_group(0);
         let child = command.stdin(side()).stdout(side()).stderr(side()).spawn().unwrap();
