@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ebb_egress::{CallError, CallResult, HttpCall, HttpRequest, HttpResponse};
 use ebb_engine::{Attempt, Hook, Unit};
-use ebb_flow::ports::{QueueMessage, RelayError};
+use ebb_flow::ports::{QueueMessage, RelayError, UnitCluster};
 use ebb_protocol::callback::{Callback, CallbackStatus, ReasonCode};
 use ebb_protocol::id::RunId;
 use ebb_protocol::relay::{EnsureTask, RunningTask, TaskId, TaskState};
@@ -519,7 +519,7 @@ fn name_of(name: &TaskId) -> String {
 
 #[async_trait]
 impl ebb_flow::ports::RelayClient for ModelEnvironment {
-    async fn ensure(&self, _: Option<&str>, request: EnsureTask) -> Result<TaskState, RelayError> {
+    async fn ensure(&self, _: UnitCluster<'_>, request: EnsureTask) -> Result<TaskState, RelayError> {
         let script = request.script().expect("the model's units are scripts");
         let env = |wanted: &str| {
             let found = script.env.iter().find(|(name, _)| name == wanted);
@@ -544,11 +544,11 @@ impl ebb_flow::ports::RelayClient for ModelEnvironment {
         }
     }
 
-    async fn cancel(&self, _: Option<&str>, name: &TaskId, _: Duration) -> Result<TaskState, RelayError> {
+    async fn cancel(&self, _: UnitCluster<'_>, name: &TaskId, _: Duration) -> Result<TaskState, RelayError> {
         self.end_work("cancel", name_of(name)).await
     }
 
-    async fn dequeue(&self, _: Option<&str>, name: &TaskId) -> Result<TaskState, RelayError> {
+    async fn dequeue(&self, _: UnitCluster<'_>, name: &TaskId) -> Result<TaskState, RelayError> {
         match self.graph.slots {
             // Without slots, the relay has no queue.
             None => Ok(TaskState::Unknown),
@@ -556,19 +556,19 @@ impl ebb_flow::ports::RelayClient for ModelEnvironment {
         }
     }
 
-    async fn get(&self, _: Option<&str>, name: &TaskId) -> Result<TaskState, RelayError> {
+    async fn get(&self, _: UnitCluster<'_>, name: &TaskId) -> Result<TaskState, RelayError> {
         Err(RelayError::Unreachable(format!("no request is open for {}", name.unit)))
     }
 
-    async fn status(&self, cluster: Option<&str>, name: &TaskId) -> Result<TaskState, RelayError> {
+    async fn status(&self, cluster: UnitCluster<'_>, name: &TaskId) -> Result<TaskState, RelayError> {
         self.get(cluster, name).await
     }
 
-    async fn acknowledge(&self, _: Option<&str>, _: &TaskId) -> Result<(), RelayError> {
+    async fn acknowledge(&self, _: UnitCluster<'_>, _: &TaskId) -> Result<(), RelayError> {
         Ok(())
     }
 
-    async fn release(&self, _: Option<&str>, _: &str) -> Result<(), RelayError> {
+    async fn release(&self, _: UnitCluster<'_>, _: &str) -> Result<(), RelayError> {
         Ok(())
     }
 }

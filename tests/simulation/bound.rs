@@ -61,7 +61,10 @@ pub(super) fn left(simulation: &Simulation) -> Vec<String> {
 impl Ledger {
     /// Applies and removes objects of `bind`, as the relay does for a task of this unit.
     pub(super) fn apply_bound(&self, unit: &str, task: &ObjectTask) {
-        self.state().bound.retain(|_, bound| !task.remove.contains(&bound.owner));
+        {
+            let LedgerState { bound, forgotten, .. } = &mut *self.state();
+            bound.retain(|_, bound| !task.remove.contains(&bound.owner) || forgotten.contains(&bound.owner));
+        }
         for (number, manifest) in task.apply.iter().enumerate().filter(|_| task.bind) {
             let name = manifest["metadata"]["name"].as_str().unwrap_or_default().to_owned();
             let texts = manifest["data"].as_object().into_iter().flatten();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ebb_api::queries::why::{CONTINUED, why};
 use ebb_engine::TargetPhase;
-use ebb_flow::ports::{RelayClient, RelayError};
+use ebb_flow::ports::{RelayClient, RelayError, UnitCluster};
 use ebb_flow::{Env, FlowError, InstanceCache};
 use ebb_protocol::id::TargetKey;
 use ebb_protocol::relay::{EnsureTask, TaskId, TaskState};
@@ -100,27 +100,27 @@ fn no_response<T>() -> Result<T, RelayError> {
 
 #[async_trait]
 impl RelayClient for SilentRelay {
-    async fn ensure(&self, _: Option<&str>, _: EnsureTask) -> Result<TaskState, RelayError> {
+    async fn ensure(&self, _: UnitCluster<'_>, _: EnsureTask) -> Result<TaskState, RelayError> {
         no_response()
     }
 
-    async fn cancel(&self, _: Option<&str>, _: &TaskId, _: Duration) -> Result<TaskState, RelayError> {
+    async fn cancel(&self, _: UnitCluster<'_>, _: &TaskId, _: Duration) -> Result<TaskState, RelayError> {
         no_response()
     }
 
-    async fn get(&self, _: Option<&str>, _: &TaskId) -> Result<TaskState, RelayError> {
+    async fn get(&self, _: UnitCluster<'_>, _: &TaskId) -> Result<TaskState, RelayError> {
         no_response()
     }
 
-    async fn status(&self, _: Option<&str>, _: &TaskId) -> Result<TaskState, RelayError> {
+    async fn status(&self, _: UnitCluster<'_>, _: &TaskId) -> Result<TaskState, RelayError> {
         no_response()
     }
 
-    async fn acknowledge(&self, _: Option<&str>, _: &TaskId) -> Result<(), RelayError> {
+    async fn acknowledge(&self, _: UnitCluster<'_>, _: &TaskId) -> Result<(), RelayError> {
         no_response()
     }
 
-    async fn release(&self, _: Option<&str>, _: &str) -> Result<(), RelayError> {
+    async fn release(&self, _: UnitCluster<'_>, _: &str) -> Result<(), RelayError> {
         no_response()
     }
 }

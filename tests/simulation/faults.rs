@@ -164,6 +164,10 @@ faults! {
     RunRead = "run-read", 200, harmless;
     /// A relay loses its records of bound objects before it removes them.
     RelayForgets = "relay-forgets", 1000;
+    /// A relay has no right to list the objects whose records it has lost.
+    PlaceUnlisted = "place-unlisted", 200;
+    /// Two clusters have each name in turn. One injection point per simulation.
+    ClusterReplaced = "cluster-replaced", 150;
     /// A reader follows the feed of changed targets. One injection point per simulation.
     FeedWatched = "feed-watched", 1000, harmless;
     /// The policy of a relay refuses a request to start work that the relay does not know yet.

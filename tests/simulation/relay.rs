@@ -7,14 +7,16 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ebb_documents::compile::ClusterPolicy;
 use ebb_engine::Unit;
-use ebb_flow::ports::RelayError;
+use ebb_flow::ports::{RelayError, UnitCluster};
 use ebb_protocol::callback::{Callback, CallbackStatus, ReasonCode};
 use ebb_protocol::id::RunId;
 use ebb_protocol::relay::{
     CallbackEndpoint, EnsureTask, RunningTask, ServiceRequest, ServiceResponse, TaskBody, TaskId, TaskState, TaskWait,
     WaitResolution,
 };
+use ebb_protocol::removal::ObjectRemoval;
 use ebb_protocol::value::{SecretRef, UnitValue};
+use ebb_store::StoreResult;
 
 use super::executor::{SimExecutor, callback_of, run_of};
 use super::ledger::AttemptReceiver;
@@ -36,6 +38,8 @@ const RESPONSE_MS: u64 = 15_000;
 const BUSY_MS: u64 = 13_000;
 /// The pause between two lists of objects without a record.
 const LIST_MS: u64 = 5_000;
+/// The time for which a cluster has a name that two clusters have in turn.
+const REPLACED_MS: u64 = 15 * 60_000;
 /// The longest outage.
 const OUTAGE_MS: u64 = 300_000;
 /// The longest delay of a duplicated request; less than the in-flight limit.
@@ -50,11 +54,13 @@ pub struct ClusterOptions {
     pub free_from: u64,
     /// No cluster is reachable from this time on.
     pub reachable_until: u64,
+    /// True if two clusters have each name in turn. Both keep their tasks.
+    pub is_replaced: bool,
 }
 
 impl Default for ClusterOptions {
     fn default() -> Self {
-        Self { slots: usize::MAX, free_from: 0, reachable_until: u64::MAX }
+        Self { slots: usize::MAX, free_from: 0, reachable_until: u64::MAX, is_replaced: false }
     }
 }
 
@@ -143,6 +149,12 @@ impl SimRelay {
         self.options.free_from == 0
     }
 
+    /// Returns the UID of the cluster that has the names of clusters now.
+    fn uid(&self) -> &'static str {
+        let is_second = self.options.is_replaced && self.executor.runtime.elapsed() / REPLACED_MS % 2 == 1;
+        if is_second { "second" } else { "first" }
+    }
+
     /// Returns the number of queued tasks.
     pub fn queued(&self) -> usize {
         self.state().queue.len()
@@ -158,12 +170,16 @@ impl SimRelay {
     }
 
     /// Returns an error if the request does not arrive.
-    async fn request(&self, cluster: Option<&str>) -> Result<(), RelayError> {
-        let SimExecutor { runtime, faults, .. } = self.executor.as_ref();
+    async fn request(&self, cluster: UnitCluster<'_>) -> Result<(), RelayError> {
+        let SimExecutor { runtime, faults, ledger, .. } = self.executor.as_ref();
+        if cluster.uid.is_some_and(|uid| uid != self.uid()) {
+            ledger.state().other_clusters += 1;
+            return Err(RelayError::Refused("another cluster has this name now, as planned".to_owned()));
+        }
         self.executor.may_die(FaultKind::DeathBeforeCall).await;
         let now = runtime.elapsed();
         let refused = || RelayError::Unreachable("as planned".to_owned());
-        let (wait, error) = match cluster {
+        let (wait, error) = match cluster.name {
             Some(UNREACHABLE) if !self.state().is_connected => (RESPONSE_MS, refused()),
             Some(BUSY) => (BUSY_MS, RelayError::Busy("as planned".to_owned())),
             Some(REFUSING) => (0, refused()),
@@ -230,9 +246,10 @@ impl SimRelay {
             let limit = vanishes.unwrap_or(timeout);
             let ended = Mutex::new(None);
             let performed = async {
-                // A removal without a record of what it removes waits until a person has deleted it.
+                // A removal without a record of what it removes waits until a person has deleted it, if the relay may list it.
                 while let TaskBody::Objects(task) = &body
                     && work.ledger.is_bound_unrecorded(&task.remove)
+                    && !work.faults.should_inject(FaultKind::PlaceUnlisted)
                 {
                     work.runtime.sleep(LIST_MS).await;
                 }
@@ -245,6 +262,11 @@ impl SimRelay {
                 None => Callback::failed(ReasonCode::Timeout, "its time is up"),
             };
             keep_outputs(&mut callback, &sensitive);
+            if let TaskBody::Objects(task) = &body
+                && !task.remove.is_empty()
+            {
+                callback.removal = Some(own.observed(&task.remove));
+            }
             // Objects exist before they are ready, so those of a failed task remain.
             if let TaskBody::Objects(objects) = &body
                 && (callback.status == CallbackStatus::Succeeded || objects.remove.is_empty())
@@ -260,6 +282,13 @@ impl SimRelay {
             Arc::clone(work).call_back(to.token, callback).await;
         });
         task.id
+    }
+
+    /// Returns what the relay has observed of the objects of these units.
+    fn observed(&self, units: &[String]) -> ObjectRemoval {
+        let known = self.state();
+        let recorded = units.iter().filter(|unit| known.tasks.keys().any(|name| name.unit == **unit));
+        ObjectRemoval { objects: recorded.map(|unit| (unit.clone(), 1)).collect(), unlisted: Vec::new() }
     }
 
     /// Kills a task, or prevents its start.
@@ -351,7 +380,7 @@ impl SimRelay {
     /// Tombstones a task if `is_affected`, and returns its state.
     async fn end(
         &self,
-        cluster: Option<&str>,
+        cluster: UnitCluster<'_>,
         name: &TaskId,
         is_affected: impl Fn(Option<&SimTaskState>) -> bool + Send,
     ) -> Result<TaskState, RelayError> {
@@ -369,7 +398,7 @@ impl SimRelay {
 
 #[async_trait]
 impl ebb_flow::ports::RelayClient for SimRelay {
-    async fn ensure(&self, cluster: Option<&str>, request: EnsureTask) -> Result<TaskState, RelayError> {
+    async fn ensure(&self, cluster: UnitCluster<'_>, request: EnsureTask) -> Result<TaskState, RelayError> {
         self.request(cluster).await?;
         if let Some(later) = self.executor.inject_below(FaultKind::RelayRequestDuplicated, DUPLICATE_MS) {
             let (own, request) = (self.clone(), request.clone());
@@ -382,19 +411,19 @@ impl ebb_flow::ports::RelayClient for SimRelay {
         self.respond(state).await
     }
 
-    async fn cancel(&self, cluster: Option<&str>, name: &TaskId, _: Duration) -> Result<TaskState, RelayError> {
+    async fn cancel(&self, cluster: UnitCluster<'_>, name: &TaskId, _: Duration) -> Result<TaskState, RelayError> {
         self.end(cluster, name, |task| !matches!(task, Some(SimTaskState::Ended(..)))).await
     }
 
-    async fn dequeue(&self, cluster: Option<&str>, name: &TaskId) -> Result<TaskState, RelayError> {
+    async fn dequeue(&self, cluster: UnitCluster<'_>, name: &TaskId) -> Result<TaskState, RelayError> {
         self.end(cluster, name, |task| matches!(task, None | Some(SimTaskState::Queued(_)))).await
     }
 
-    async fn get(&self, cluster: Option<&str>, name: &TaskId) -> Result<TaskState, RelayError> {
+    async fn get(&self, cluster: UnitCluster<'_>, name: &TaskId) -> Result<TaskState, RelayError> {
         self.end(cluster, name, |_| false).await
     }
 
-    async fn status(&self, cluster: Option<&str>, name: &TaskId) -> Result<TaskState, RelayError> {
+    async fn status(&self, cluster: UnitCluster<'_>, name: &TaskId) -> Result<TaskState, RelayError> {
         let task = match self.get(cluster, name).await? {
             TaskState::Running(task) => task,
             other => return Ok(other),
@@ -413,23 +442,27 @@ impl ebb_flow::ports::RelayClient for SimRelay {
         Ok(TaskState::Running(RunningTask { heartbeat_ms, progress, waits: vec![wait], ..task }))
     }
 
+    async fn cluster_uid(&self, _: Option<&str>) -> StoreResult<Option<String>> {
+        Ok(Some(self.uid().to_owned()))
+    }
+
     async fn policy(&self, cluster: Option<&str>) -> Option<(String, ClusterPolicy)> {
-        self.request(cluster).await.ok()?;
+        self.request(cluster.into()).await.ok()?;
         let is_strict = self.executor.faults.should_inject(FaultKind::PolicyStrict);
         let policy = is_strict.then(|| (cluster.unwrap_or_default().to_owned(), ClusterPolicy::default()));
         self.executor.ledger.state().strict_policies += usize::from(is_strict);
         self.respond(policy).await.ok()?
     }
 
-    async fn acknowledge(&self, cluster: Option<&str>, _: &TaskId) -> Result<(), RelayError> {
+    async fn acknowledge(&self, cluster: UnitCluster<'_>, _: &TaskId) -> Result<(), RelayError> {
         self.request(cluster).await
     }
 
-    async fn release(&self, cluster: Option<&str>, _: &str) -> Result<(), RelayError> {
+    async fn release(&self, cluster: UnitCluster<'_>, _: &str) -> Result<(), RelayError> {
         self.request(cluster).await
     }
 
-    async fn call(&self, cluster: Option<&str>, request: ServiceRequest) -> Result<ServiceResponse, RelayError> {
+    async fn call(&self, cluster: UnitCluster<'_>, request: ServiceRequest) -> Result<ServiceResponse, RelayError> {
         self.request(cluster).await?;
         let body = self.plugin.respond(&self.executor, &request.body).await;
         let late = || RelayError::Busy("the plugin does not respond".to_owned());

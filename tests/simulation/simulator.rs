@@ -235,7 +235,8 @@ impl Simulation {
         let few = |kind| faults.should_inject(kind).then(|| 1 + faults.random_below(kind, MAX_SCARCE) as usize);
         let slots = few(FaultKind::SlotsScarce).unwrap_or(clusters.slots);
         let max_dispatches = few(FaultKind::DispatchesScarce).unwrap_or(usual.max_dispatches);
-        let relay = SimRelay::new(Arc::clone(&executor), ClusterOptions { slots, ..clusters });
+        let is_replaced = clusters.is_replaced || faults.should_inject(FaultKind::ClusterReplaced);
+        let relay = SimRelay::new(Arc::clone(&executor), ClusterOptions { slots, is_replaced, ..clusters });
         let servers = Arc::new(SimServers::new(Arc::clone(&executor)));
         let platform = Arc::new(SimPlatform::new(Arc::clone(&executor)));
         let (own, store, relays) = (Arc::clone(&executor), Arc::clone(&table), relay.clone());

@@ -41,6 +41,10 @@ pub struct Plan {
     /// the control plane.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub former_secret_clusters: BTreeSet<Option<String>>,
+    /// The UIDs of the clusters in which the units run, by the names of [`cluster_name`]. A cluster that was not connected
+    /// when the plan was made has none. An update keeps them: what was made in a cluster is removed there.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub cluster_uids: BTreeMap<String, String>,
     /// The units of `update` of the plugins, in the hook [`PLUGIN_UPDATE`]. They are not stored: an update
     /// compiles the document again.
     #[serde(skip)]
@@ -709,6 +713,7 @@ impl Plan {
             hooks: Vec::new(),
             update: None,
             former_secret_clusters: BTreeSet::new(),
+            cluster_uids: BTreeMap::new(),
             plugin_updates: Vec::new(),
         }
     }
@@ -753,8 +758,21 @@ impl Plan {
         keepers.map(|unit| self.cluster(unit)).chain(former).collect()
     }
 
-    /// Adds the secret clusters of the plan that the instance had before this one.
-    pub(crate) fn keep_secret_clusters(&mut self, before: &Self) {
+    /// Returns the clusters of the units that run in one. `None` is the default of the control plane.
+    pub fn unit_clusters(&self) -> BTreeSet<Option<&str>> {
+        let units = self.hooks.iter().flat_map(|hook| &hook.units).chain(&self.plugin_updates);
+        let in_cluster = |unit: &&UnitPlan| !matches!(unit.action, Action::Webhook(_));
+        units.filter(in_cluster).map(|unit| self.cluster(unit)).collect()
+    }
+
+    /// Returns the UID of a cluster, if it was connected when the plan was made.
+    pub fn cluster_uid(&self, cluster: Option<&str>) -> Option<&str> {
+        self.cluster_uids.get(cluster_name(cluster)).map(String::as_str)
+    }
+
+    /// Keeps the clusters of the plan that the instance had before this one, and adds its secret clusters.
+    pub(crate) fn keep_clusters(&mut self, before: &Self) {
+        self.cluster_uids.extend(before.cluster_uids.clone());
         let lost: BTreeSet<Option<String>> =
             before.secret_clusters().difference(&self.secret_clusters()).map(|name| name.map(str::to_owned)).collect();
         self.former_secret_clusters.extend(lost);

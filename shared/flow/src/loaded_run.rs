@@ -12,6 +12,7 @@ use ebb_store::{AttemptUpdate, RunFacts, RunHead};
 
 use crate::env::{CompiledPlan, Env};
 use crate::error::{FlowError, FlowResult};
+use crate::ports::UnitCluster;
 
 /// Identifies a unit of an instance, without positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,9 +120,11 @@ impl Run {
         plan.unit(at).is_some_and(|unit| unit.is_setup(at.hook) && plan.former(unit.resource()).is_some())
     }
 
-    /// Returns the cluster of a unit. `None` is the default cluster.
-    pub fn cluster(&self, unit: Unit) -> Option<&str> {
-        self.unit(unit).and_then(|unit| self.loaded.plan.cluster(unit))
+    /// Returns the cluster of a unit.
+    pub fn cluster(&self, unit: Unit) -> UnitCluster<'_> {
+        let plan = &self.loaded.plan;
+        let name = self.unit(unit).and_then(|unit| plan.cluster(unit));
+        UnitCluster { name, uid: plan.cluster_uid(name) }
     }
 
     /// Returns true if a relay executes the unit.

@@ -55,33 +55,49 @@ pub enum RelayObservation {
     },
 }
 
+/// A cluster in which units of a plan run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct UnitCluster<'a> {
+    /// The name in documents. `None` is the default cluster.
+    pub name: Option<&'a str>,
+    /// The UID in the plan. A request to another cluster of this name fails with [`RelayError::Refused`]. `None` if no
+    /// cluster was connected under the name when the plan was made.
+    pub uid: Option<&'a str>,
+}
+
+impl<'a> From<Option<&'a str>> for UnitCluster<'a> {
+    fn from(name: Option<&'a str>) -> Self {
+        Self { name, uid: None }
+    }
+}
+
 #[async_trait]
 pub trait RelayClient: Send + Sync {
     /// Starts a task or finds it, after it has cancelled all earlier attempts. Returns the state after the call. The
     /// relay sends the callback of a task that has already ended again.
-    async fn ensure(&self, cluster: Option<&str>, request: EnsureTask) -> Result<TaskState, RelayError>;
+    async fn ensure(&self, cluster: UnitCluster<'_>, request: EnsureTask) -> Result<TaskState, RelayError>;
     /// Cancels a task, leaves a tombstone, and waits until no part of the task runs. Returns [`TaskState::Ended`] with
     /// the result if the task had ended by itself, otherwise [`TaskState::Tombstoned`]. For a task that takes longer to
     /// terminate, it returns `Running`, and the caller repeats the call.
-    async fn cancel(&self, cluster: Option<&str>, task: &TaskId, grace: Duration) -> Result<TaskState, RelayError>;
+    async fn cancel(&self, cluster: UnitCluster<'_>, task: &TaskId, grace: Duration) -> Result<TaskState, RelayError>;
     /// Removes a queued task without waiting, and returns [`TaskState::Tombstoned`]. A running or ended task is
     /// unchanged. A relay without a queue only returns the state.
-    async fn dequeue(&self, cluster: Option<&str>, task: &TaskId) -> Result<TaskState, RelayError> {
+    async fn dequeue(&self, cluster: UnitCluster<'_>, task: &TaskId) -> Result<TaskState, RelayError> {
         self.get(cluster, task).await
     }
     /// Returns the state of a task, with the tail of its log.
-    async fn get(&self, cluster: Option<&str>, task: &TaskId) -> Result<TaskState, RelayError>;
+    async fn get(&self, cluster: UnitCluster<'_>, task: &TaskId) -> Result<TaskState, RelayError>;
     /// Returns the state of a task without its log. An error says nothing about the health of the relay.
-    async fn status(&self, cluster: Option<&str>, task: &TaskId) -> Result<TaskState, RelayError>;
+    async fn status(&self, cluster: UnitCluster<'_>, task: &TaskId) -> Result<TaskState, RelayError>;
     /// Acknowledges the result of an ended task that was read with [`get`](Self::get). A response to a callback
     /// acknowledges the result, too.
-    async fn acknowledge(&self, cluster: Option<&str>, task: &TaskId) -> Result<(), RelayError>;
+    async fn acknowledge(&self, cluster: UnitCluster<'_>, task: &TaskId) -> Result<(), RelayError>;
     /// Releases the sensitive outputs of an ended instance. The call is idempotent.
-    async fn release(&self, cluster: Option<&str>, instance: &str) -> Result<(), RelayError>;
+    async fn release(&self, cluster: UnitCluster<'_>, instance: &str) -> Result<(), RelayError>;
     /// Sends a request to a service of the cluster, once. [`RelayError::Refused`]: the service did not receive it. Another
     /// error leaves that open.
-    async fn call(&self, cluster: Option<&str>, _request: ServiceRequest) -> Result<ServiceResponse, RelayError> {
-        no_cluster(cluster.unwrap_or("default"))
+    async fn call(&self, cluster: UnitCluster<'_>, _request: ServiceRequest) -> Result<ServiceResponse, RelayError> {
+        no_cluster(cluster.name.unwrap_or("default"))
     }
     /// Returns the clusters that have a relay. A program that runs scripts without clusters has none.
     async fn clusters(&self) -> Vec<ConnectedCluster> {
@@ -91,6 +107,10 @@ pub trait RelayClient: Send + Sync {
     /// without clusters has none.
     fn resolve_cluster(&self, _cluster: Option<&str>) -> Option<String> {
         None
+    }
+    /// Returns the UID of a connected cluster. Fails if the connected clusters are stored and cannot be read.
+    async fn cluster_uid(&self, _cluster: Option<&str>) -> StoreResult<Option<String>> {
+        Ok(None)
     }
     /// Returns true if the outputs of Signadot plugins are not sensitive in a cluster. A program that runs scripts without
     /// clusters keeps them to itself. Fails if the settings of the cluster are stored and cannot be read.

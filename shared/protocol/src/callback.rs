@@ -6,6 +6,7 @@ use serde::de::IntoDeserializer as _;
 use serde::{Deserialize, Serialize};
 
 use crate::object_status::ObjectStatus;
+use crate::removal::ObjectRemoval;
 use crate::value::SecretRef;
 
 /// `POST /v1/callbacks` with `Authorization: Bearer TOKEN`.
@@ -45,6 +46,9 @@ pub struct Callback {
     /// The applied objects of a failed unit, if there are several. Only accepted from a relay.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub objects: Vec<ObjectStatus>,
+    /// What a task that removes objects has observed. Only accepted from a relay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub removal: Option<ObjectRemoval>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -200,6 +204,7 @@ impl Callback {
             log: None,
             duration_ms: None,
             objects: Vec::new(),
+            removal: None,
         }
     }
 

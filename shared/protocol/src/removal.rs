@@ -1,5 +1,6 @@
 //! The evidence that a removed resource does not exist any more.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -38,6 +39,18 @@ pub struct RemovalEvidence {
     /// Its answer, such as `404`. It contains no secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answered: Option<String>,
+}
+
+/// What a relay has observed of the objects that a task has removed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ObjectRemoval {
+    /// The number of objects that the records of a unit named, and that do not exist, by unit as in `TaskId::unit`. A
+    /// unit without a record is missing: the relay does not know what it has applied.
+    pub objects: BTreeMap<String, usize>,
+    /// The places in which the relay could not search for objects of units without a record. For people.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unlisted: Vec<String>,
 }
 
 /// The removal of what a setup unit has made.

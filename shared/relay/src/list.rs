@@ -109,8 +109,9 @@ impl Reconciler {
         Ok(listing)
     }
 
-    /// Returns the waits for unmanaged objects of units. The relay deletes only what a record names.
-    pub(crate) async fn unmanaged_waits(&self, units: &[&str]) -> Result<Vec<TaskWait>> {
+    /// Returns the waits for unmanaged objects of units, and the places that the relay has no right to list. The relay deletes
+    /// only what a record names.
+    pub(crate) async fn unmanaged_waits(&self, units: &[&str]) -> Result<(Vec<TaskWait>, Vec<String>)> {
         let (units, parts) = (units.join(","), [RECORD, CONTINUED, OUTPUT].join(","));
         let LabelledObjects { objects, forbidden, errors } =
             self.labelled(&format!("{UNIT} in ({units}),{PART} notin ({parts})")).await?;
@@ -128,7 +129,7 @@ impl Reconciler {
         // All kinds are listed again, so the pause is that of a wait for a person.
         let errors = errors.iter().map(|error| task_waits::wait("objects without a record", error));
         let waits = waits.chain(errors).map(|wait| TaskWait { resolves: WaitResolution::Person, ..wait });
-        Ok(waits.take(MAX_WAITS).collect())
+        Ok((waits.take(MAX_WAITS).collect(), forbidden))
     }
 
     /// Lists the objects with these labels in all places that may contain objects of tasks.

@@ -137,6 +137,9 @@ impl Reconciler {
     pub(crate) async fn delete(&self, name: &TaskId, applied: &AppliedObject) -> Result<Option<TaskWait>> {
         let AppliedObject { object_ref, uid: recorded, .. } = applied;
         let Some(object) = self.read(object_ref).await? else { return Ok(None) };
+        if !recorded.is_empty() && uid(&object) != recorded && owner(&object).as_ref() == Some(name) {
+            return Ok(Some(task_waits::restored(object_ref, recorded, uid(&object))));
+        }
         match self.identify(name, recorded, &object).await? {
             ObjectIdentity::Own => {}
             ObjectIdentity::Other => return Ok(None),

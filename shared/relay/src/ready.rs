@@ -6,6 +6,7 @@ use ebb_cel::ObjectExpressionError;
 use ebb_protocol::callback::{Callback, CallbackStatus, ReasonCode};
 use ebb_protocol::limits::{OUTPUT, OUTPUTS};
 use ebb_protocol::relay::{MAX_WAITS, ObjectCount, ObjectOutput, ObjectOutputFrom, TaskCompletion, TaskId, TaskWait};
+use ebb_protocol::removal::ObjectRemoval;
 use ebb_protocol::value::UnitValue;
 use serde_json::Value;
 use tokio::time::Instant;
@@ -48,10 +49,11 @@ impl Reconciler {
 
     async fn try_wait(self: &Arc<Self>, held: &mut VersionedRecord, spec: &TaskSpec) -> StepResult<ReconcileAction> {
         let name = held.record.name.clone();
-        let removing = match self.remove_units(&name, &spec.objects.remove).await {
+        let (removing, removal) = match self.remove_units(&name, &spec.objects.remove).await {
             // Rights may be granted until the deadline.
             Err(ReconcileError::Api(error)) if status(&error).is_some() => {
-                vec![task_waits::refusal("objects to remove", &error, &error_message(&error))]
+                let wait = task_waits::refusal("objects to remove", &error, &error_message(&error));
+                (vec![wait], ObjectRemoval::default())
             }
             remaining => remaining?,
         };
@@ -84,10 +86,11 @@ impl Reconciler {
             ObjectsStep::Wait(until) => Ok(ReconcileAction::requeue_at(until)),
             ObjectsStep::Fail(result) => Err(StepError::Failed(result)),
             ObjectsStep::Collect => {
-                let result = match self.collect(&name, spec, &objects).await {
+                let mut result = match self.collect(&name, spec, &objects).await {
                     Err(StepError::Failed(result)) => *result,
                     collected => collected?,
                 };
+                result.removal = (!spec.objects.remove.is_empty()).then_some(removal);
                 Ok(self.finish(held, result).await?)
             }
         }

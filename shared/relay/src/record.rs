@@ -24,11 +24,15 @@ pub(crate) struct TaskRecord {
     /// Further Secrets with the documents of a queued task.
     #[serde(default, rename = "documents")]
     pub(crate) document_parts: usize,
+    /// The number of objects that were removed, of a task that keeps its objects and has ended. The evidence of the removal
+    /// is computed from it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) removed: Option<usize>,
 }
 
 impl TaskRecord {
     pub(crate) fn new(name: TaskId, phase: TaskPhase, spec: Option<TaskSpec>) -> Self {
-        Self { name, phase, spec, result_parts: 0, document_parts: 0 }
+        Self { name, phase, spec, result_parts: 0, document_parts: 0, removed: None }
     }
 
     pub(crate) fn applied(&self) -> &[AppliedObject] {
@@ -45,8 +49,10 @@ impl TaskRecord {
 
     /// Removes the applied objects, which are gone.
     pub(crate) fn clear_applied(&mut self) {
-        if let Some(spec) = &mut self.spec {
-            spec.applied.clear();
+        let is_kept = self.is_kept();
+        let gone = self.spec.as_mut().map_or(0, |spec| std::mem::take(&mut spec.applied).len());
+        if is_kept {
+            *self.removed.get_or_insert_default() += gone;
         }
     }
 
@@ -60,7 +66,7 @@ impl TaskRecord {
         self.spec.as_ref().is_some_and(|spec| spec.container().is_some())
     }
 
-    fn is_kept(&self) -> bool {
+    pub(crate) fn is_kept(&self) -> bool {
         self.spec.as_ref().is_some_and(|spec| spec.objects.keep)
     }
 

@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use ebb_protocol::relay::{TaskId, TaskWait};
+use ebb_protocol::removal::ObjectRemoval;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, ListParams, PartialObjectMeta};
@@ -24,17 +25,29 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 const REVIEW_INTERVAL: Duration = Duration::from_secs(300);
 /// The retention of a tombstone. It exceeds the longest time for which a request can be in transit.
 const TOMBSTONE_RETENTION: Duration = Duration::from_secs(3600);
+/// The retention of a tombstone that says that a task has applied no object. Without it, a removal some days later could not
+/// tell such a task from one whose records were lost.
+const EMPTY_RETENTION: Duration = Duration::from_secs(30 * 24 * 3600);
 
 impl Reconciler {
-    /// Deletes the objects of all attempts of these units. Returns the waits for those that still exist.
-    pub(crate) async fn remove_units(self: &Arc<Self>, name: &TaskId, units: &[String]) -> Result<Vec<TaskWait>> {
+    /// Deletes the objects of all attempts of these units. Returns the waits for those that still exist, and what is
+    /// observed once none is left.
+    pub(crate) async fn remove_units(
+        self: &Arc<Self>,
+        name: &TaskId,
+        units: &[String],
+    ) -> Result<(Vec<TaskWait>, ObjectRemoval)> {
         self.registry.subscribe(name, units);
         let (mut remaining, mut without_record) = (Vec::new(), Vec::new());
+        let mut removal = ObjectRemoval::default();
         for unit in units {
             let records = self.store.list(unit).await?;
             if records.is_empty() {
                 without_record.push(unit.as_str());
+                continue;
             }
+            let named = records.iter().map(|record| record.removed.unwrap_or_default() + record.applied().len());
+            removal.objects.insert(unit.clone(), named.sum());
             for record in records {
                 if record.name != *name && (record.phase.is_open() || !record.applied().is_empty()) {
                     remaining.extend(self.remove_task(&record.name).await?);
@@ -42,13 +55,17 @@ impl Reconciler {
             }
         }
         // This lists all kinds, so it comes last and succeeds once.
-        if remaining.is_empty() && !without_record.is_empty() && !self.registry.has_searched(name) {
-            remaining = Box::pin(self.unmanaged_waits(&without_record)).await?;
-            if remaining.is_empty() {
-                self.registry.mark_searched(name);
+        if remaining.is_empty() && !without_record.is_empty() {
+            if let Some(unlisted) = self.registry.searched(name) {
+                removal.unlisted = unlisted;
+            } else {
+                (remaining, removal.unlisted) = Box::pin(self.unmanaged_waits(&without_record)).await?;
+                if remaining.is_empty() {
+                    self.registry.mark_searched(name, &removal.unlisted);
+                }
             }
         }
-        Ok(remaining)
+        Ok((remaining, removal))
     }
 
     /// Returns the waits for unmanaged objects of a unit if the unit has no record.
@@ -56,7 +73,7 @@ impl Reconciler {
         if !self.store.list(unit).await?.is_empty() {
             return Ok(Vec::new());
         }
-        Box::pin(self.unmanaged_waits(&[unit])).await
+        Ok(Box::pin(self.unmanaged_waits(&[unit])).await?.0)
     }
 
     /// Stops a task and deletes its objects. Returns the waits for those that still exist.
@@ -197,9 +214,11 @@ impl Reconciler {
 
     /// Continues tasks without a loop, and deletes old tombstones. Another relay that had these tasks was killed.
     async fn review_records(self: &Arc<Self>) -> Result<()> {
-        let oldest = now_ms().saturating_sub(millis(TOMBSTONE_RETENTION));
+        let now_ms = now_ms();
         // A record with a task may still name objects to delete.
         let is_old = |record: &TaskRecord| {
+            let retention = if record.removed == Some(0) { EMPTY_RETENTION } else { TOMBSTONE_RETENTION };
+            let oldest = now_ms.saturating_sub(millis(retention));
             matches!(record.phase, TaskPhase::Tombstone { since_ms } if since_ms < oldest) && record.spec.is_none()
         };
         let mut open = Vec::new();

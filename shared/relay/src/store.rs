@@ -62,6 +62,9 @@ impl VersionedRecord {
     pub(crate) fn make_tombstone(&mut self) {
         self.result = None;
         self.record.phase = TaskPhase::Tombstone { since_ms: now_ms() };
+        if self.record.is_kept() {
+            self.record.removed.get_or_insert_default();
+        }
         if self.record.spec.as_ref().is_some_and(|spec| spec.applied.is_empty()) {
             self.record.spec = None;
         }

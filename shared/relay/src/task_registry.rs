@@ -38,8 +38,8 @@ struct TaskLoop {
     /// The time at which the entrypoint was found silent, if it has not reported since.
     silent_since: Option<Instant>,
     progress: Option<String>,
-    /// True once no unmanaged object was found of the units that the task removes.
-    has_searched: bool,
+    /// The places that could not be listed, once no unmanaged object was found of the units that the task removes.
+    searched: Option<Vec<String>>,
     /// The time of the last heartbeat for the control plane.
     forwarded: Option<Instant>,
 }
@@ -115,14 +115,14 @@ impl TaskRegistry {
         }
     }
 
-    /// Returns true if the units that a task removes have no unmanaged objects.
-    pub(crate) fn has_searched(&self, name: &TaskId) -> bool {
-        self.state().loops.get(name).is_some_and(|running| running.has_searched)
+    /// Returns the places that could not be listed, if the units that a task removes have no unmanaged objects elsewhere.
+    pub(crate) fn searched(&self, name: &TaskId) -> Option<Vec<String>> {
+        self.state().loops.get(name)?.searched.clone()
     }
 
-    pub(crate) fn mark_searched(&self, name: &TaskId) {
+    pub(crate) fn mark_searched(&self, name: &TaskId, unlisted: &[String]) {
         if let Some(running) = self.state().loops.get_mut(name) {
-            running.has_searched = true;
+            running.searched = Some(unlisted.to_vec());
         }
     }
 

@@ -38,6 +38,17 @@ pub(crate) fn undecided(object: impl std::fmt::Display, task: &TaskId) -> TaskWa
     TaskWait { code: ReasonCode::Denied, resolves: WaitResolution::Person, ..wait(object, &why) }
 }
 
+/// Returns the wait for an object with the name and labels of the one that the task has made, and with another UID. A person
+/// has to decide, because it has the data of the first one or those of another program.
+pub(crate) fn restored(object: impl std::fmt::Display, recorded: &str, found: &str) -> TaskWait {
+    let why = format!(
+        "it has the labels of this unit and the UID {found}; the unit has made the one with the UID {recorded}, so this one \
+         was restored or made again; delete it with `kubectl delete KIND NAME --namespace NAMESPACE`, or keep it with `kubectl \
+         label KIND NAME --namespace NAMESPACE ebb.dev/unit-`"
+    );
+    TaskWait { code: ReasonCode::Denied, resolves: WaitResolution::Person, ..wait(object, &why) }
+}
+
 /// Returns the wait for an object after an error of the API server. A person has to end a refusal. Another error ends
 /// by itself.
 pub(crate) fn refusal(object: impl std::fmt::Display, error: &kube::Error, why: &str) -> TaskWait {

@@ -40,16 +40,9 @@ enum BatchOutcome {
 }
 
 impl BatchSender {
-    /// Sends requests to a cluster. Returns a reply for each, in their order.
-    pub(super) async fn send(&self, cluster: &str, requests: Vec<RelayRequest>, timeout: Duration) -> Vec<RelayReply> {
-        match self.clusters.find(Some(cluster)).await.map_err(lookup_error) {
-            Ok(cluster) => self.send_split(&cluster, requests, timeout).await,
-            Err(error) => requests.iter().map(|_| Err(error.clone())).collect(),
-        }
-    }
-
-    /// Sends requests as a batch. A batch that is too large is sent again in two halves, in the remaining time.
-    fn send_split<'a>(
+    /// Sends requests as a batch. Returns a reply for each, in their order. A batch that is too large is sent again in two
+    /// halves, in the remaining time.
+    pub(super) fn send<'a>(
         &'a self,
         cluster: &'a ClusterConfig,
         requests: Vec<RelayRequest>,
@@ -65,7 +58,7 @@ impl BatchSender {
                 BatchOutcome::Responses(responses) => self.send_separately(cluster, batch, responses, remaining).await,
                 BatchOutcome::Parts(_) if count > 1 => {
                     let other = batch.requests.split_off(count / 2);
-                    let halves = [batch.requests, other].map(|half| self.send_split(cluster, half, remaining));
+                    let halves = [batch.requests, other].map(|half| self.send(cluster, half, remaining));
                     futures::future::join_all(halves).await.into_iter().flatten().map(reply_to_part).collect()
                 }
                 BatchOutcome::All(error) | BatchOutcome::Parts(error) => {
@@ -90,8 +83,8 @@ impl BatchSender {
         let requests: Vec<_> = batch.requests.into_iter().zip(fits).enumerate().collect();
         let mut replies = reply_for_each(responses, count);
         let separate = requests.into_iter().filter(|(_, (_, fits))| !fits && count > 1).take(MAX_SEPARATE);
-        let separate = separate
-            .map(async |(index, (request, _))| (index, self.send_split(cluster, vec![request], remaining).await));
+        let separate =
+            separate.map(async |(index, (request, _))| (index, self.send(cluster, vec![request], remaining).await));
         for (index, mut separate) in futures::future::join_all(separate).await {
             if let (Some(reply), Some(separate)) = (replies.get_mut(index), separate.pop()) {
                 *reply = reply_to_part(separate);

@@ -61,9 +61,9 @@ impl BatchClass {
     }
 }
 
-/// The open batches by cluster and class.
+/// The open batches by cluster, its UID and class.
 #[derive(Default)]
-pub(super) struct OpenBatches(Mutex<HashMap<(String, BatchClass), OpenBatch>>);
+pub(super) struct OpenBatches(Mutex<HashMap<(String, String, BatchClass), OpenBatch>>);
 
 struct OpenBatch {
     /// Weak, so that a batch without callers is dropped and not sent.
@@ -83,12 +83,12 @@ impl OpenBatches {
     pub(super) async fn request(
         &self,
         sender: &Arc<BatchSender>,
-        cluster: &ClusterConfig,
+        cluster: &Arc<ClusterConfig>,
         request: RelayRequest,
     ) -> RelayReply {
         let Some(class) = BatchClass::of(&request) else {
             let timeout = request.timeout();
-            let mut replies = sender.send(&cluster.name, vec![request], timeout).await;
+            let mut replies = sender.send(cluster, vec![request], timeout).await;
             return replies.pop().unwrap_or_else(lost_reply);
         };
         let bytes = serde_json::to_vec(&request).map_err(encode_error)?.len();
@@ -102,13 +102,13 @@ impl OpenBatches {
     fn join(
         &self,
         sender: &Arc<BatchSender>,
-        cluster: &ClusterConfig,
+        cluster: &Arc<ClusterConfig>,
         class: BatchClass,
         request: RelayRequest,
         bytes: usize,
     ) -> (BatchFuture, usize) {
         let mut open = lock(&self.0);
-        let key = (cluster.name.clone(), class);
+        let key = (cluster.name.clone(), cluster.uid.clone(), class);
         if let Some(batch) = open.get(&key)
             && let Some(future) = batch.future.upgrade()
         {
@@ -121,10 +121,10 @@ impl OpenBatches {
         }
         let timeout = request.timeout();
         let requests = Arc::new(Mutex::new(BatchRequests { list: vec![request], bytes, closed: false }));
-        let (sender, name, own) = (Arc::clone(sender), cluster.name.clone(), Arc::clone(&requests));
+        let (sender, cluster, own) = (Arc::clone(sender), Arc::clone(cluster), Arc::clone(&requests));
         let future = async move {
             let requests = close_batch(&own).await;
-            let replies = sender.send(&name, requests, timeout).await;
+            let replies = sender.send(&cluster, requests, timeout).await;
             Arc::new(Mutex::new(replies.into_iter().map(Some).collect()))
         };
         let future = future.boxed().shared();

@@ -16,11 +16,11 @@ use ebb_store::{BatchQueue, StoreResult};
 
 use super::batch_sender::{BatchSender, RelayReply, lookup_error};
 use super::batches::OpenBatches;
-use super::registry::{ClusterConfig, ClusterRegistry, RelayTransport};
+use super::registry::{ClusterConfig, ClusterLookupError, ClusterRegistry, RelayTransport};
 use super::reported_policy::reported_policy;
 use super::script;
 use super::script_job::PodSettings;
-use ebb_flow::ports::{Clock, ConnectedCluster, RandomSource, RelayClient, RelayError, RelayObservation};
+use ebb_flow::ports::{Clock, ConnectedCluster, RandomSource, RelayClient, RelayError, RelayObservation, UnitCluster};
 
 /// Sends requests to the relay of the cluster that a unit names. Simultaneous requests to a cluster share a batch.
 pub struct ClusterRelay {
@@ -46,15 +46,19 @@ impl ClusterRelay {
         Self { sender, batches: OpenBatches::default(), grace, observations: Mutex::default() }
     }
 
-    async fn named(&self, cluster: Option<&str>) -> Result<Arc<ClusterConfig>, RelayError> {
-        self.sender.clusters.find(cluster).await.map_err(lookup_error)
+    async fn named(&self, cluster: UnitCluster<'_>) -> Result<Arc<ClusterConfig>, RelayError> {
+        let found = self.sender.clusters.find(cluster.name).await.map_err(lookup_error)?;
+        match cluster.uid.filter(|uid| *uid != found.uid) {
+            Some(uid) => Err(other_cluster(&found, uid)),
+            None => Ok(found),
+        }
     }
 
-    async fn request(&self, cluster: &ClusterConfig, request: RelayRequest) -> RelayReply {
+    async fn request(&self, cluster: &Arc<ClusterConfig>, request: RelayRequest) -> RelayReply {
         self.batches.request(&self.sender, cluster, request).await
     }
 
-    async fn state(&self, cluster: Option<&str>, request: RelayRequest) -> Result<TaskState, RelayError> {
+    async fn state(&self, cluster: UnitCluster<'_>, request: RelayRequest) -> Result<TaskState, RelayError> {
         let connected = self.named(cluster).await?;
         match self.request(&connected, request).await?.0 {
             RelayResponse::State(state) => Ok(state),
@@ -75,8 +79,8 @@ impl ClusterRelay {
     }
 
     /// Reads the state of a task that may exist. The refusal of a relay is retryable, because the task may still run.
-    /// The only final error is that the cluster is not connected.
-    async fn task_state(&self, cluster: Option<&str>, request: RelayRequest) -> Result<TaskState, RelayError> {
+    /// The only final error is that the cluster is not connected, or another one has its name.
+    async fn task_state(&self, cluster: UnitCluster<'_>, request: RelayRequest) -> Result<TaskState, RelayError> {
         let connected = self.named(cluster).await?;
         let since = self.sender.clock.now();
         let state = self.state(cluster, request).await.map_err(|error| match error {
@@ -87,13 +91,23 @@ impl ClusterRelay {
         state
     }
 
-    async fn expect_done(&self, cluster: Option<&str>, request: RelayRequest) -> Result<(), RelayError> {
+    async fn expect_done(&self, cluster: UnitCluster<'_>, request: RelayRequest) -> Result<(), RelayError> {
         let connected = self.named(cluster).await?;
         match self.request(&connected, request).await?.0 {
             RelayResponse::Done => Ok(()),
             other => Err(unexpected(&other)),
         }
     }
+}
+
+/// Returns the error of a request for a task in the cluster `uid`, whose name another cluster has now.
+fn other_cluster(present: &ClusterConfig, uid: &str) -> RelayError {
+    let ClusterConfig { name, uid: present, .. } = present;
+    RelayError::Refused(format!(
+        "cluster {name:?} is another cluster now: the target was made for the one with the UID {uid}, and the connected one \
+         has the UID {present}; connect the first one as {name:?} again and run `ebb retry`, or, if it does not exist any \
+         more, remove by hand what it has made elsewhere and run `ebb unit force-complete`"
+    ))
 }
 
 fn unexpected(response: &RelayResponse) -> RelayError {
@@ -110,7 +124,7 @@ fn unexpected(response: &RelayResponse) -> RelayError {
 
 #[async_trait]
 impl RelayClient for ClusterRelay {
-    async fn ensure(&self, cluster: Option<&str>, request: EnsureTask) -> Result<TaskState, RelayError> {
+    async fn ensure(&self, cluster: UnitCluster<'_>, request: EnsureTask) -> Result<TaskState, RelayError> {
         let connected = self.named(cluster).await?;
         let pods = PodSettings {
             entrypoint_image: connected.entrypoint_image.clone(),
@@ -130,33 +144,33 @@ impl RelayClient for ClusterRelay {
         state
     }
 
-    async fn cancel(&self, cluster: Option<&str>, task: &TaskId, grace: Duration) -> Result<TaskState, RelayError> {
+    async fn cancel(&self, cluster: UnitCluster<'_>, task: &TaskId, grace: Duration) -> Result<TaskState, RelayError> {
         let grace_ms = Millis::from(grace).0;
         self.task_state(cluster, RelayRequest::Cancel { task: task.clone(), grace_ms }).await
     }
 
-    async fn dequeue(&self, cluster: Option<&str>, task: &TaskId) -> Result<TaskState, RelayError> {
+    async fn dequeue(&self, cluster: UnitCluster<'_>, task: &TaskId) -> Result<TaskState, RelayError> {
         self.task_state(cluster, RelayRequest::Dequeue(task.clone())).await
     }
 
-    async fn get(&self, cluster: Option<&str>, task: &TaskId) -> Result<TaskState, RelayError> {
+    async fn get(&self, cluster: UnitCluster<'_>, task: &TaskId) -> Result<TaskState, RelayError> {
         self.task_state(cluster, RelayRequest::Get(task.clone())).await
     }
 
     /// Does not record an observation, because a relay of an earlier version does not know the request.
-    async fn status(&self, cluster: Option<&str>, task: &TaskId) -> Result<TaskState, RelayError> {
+    async fn status(&self, cluster: UnitCluster<'_>, task: &TaskId) -> Result<TaskState, RelayError> {
         self.state(cluster, RelayRequest::Status(task.clone())).await
     }
 
-    async fn acknowledge(&self, cluster: Option<&str>, task: &TaskId) -> Result<(), RelayError> {
+    async fn acknowledge(&self, cluster: UnitCluster<'_>, task: &TaskId) -> Result<(), RelayError> {
         self.expect_done(cluster, RelayRequest::Acknowledge(task.clone())).await
     }
 
-    async fn release(&self, cluster: Option<&str>, instance: &str) -> Result<(), RelayError> {
+    async fn release(&self, cluster: UnitCluster<'_>, instance: &str) -> Result<(), RelayError> {
         self.expect_done(cluster, RelayRequest::Release { instance: instance.to_owned() }).await
     }
 
-    async fn call(&self, cluster: Option<&str>, request: ServiceRequest) -> Result<ServiceResponse, RelayError> {
+    async fn call(&self, cluster: UnitCluster<'_>, request: ServiceRequest) -> Result<ServiceResponse, RelayError> {
         let connected = self.named(cluster).await?;
         match self.request(&connected, RelayRequest::Call(Box::new(request))).await?.0 {
             RelayResponse::Service(response) => Ok(response),
@@ -180,6 +194,14 @@ impl RelayClient for ClusterRelay {
         Some(self.sender.clusters.resolve(cluster).to_owned())
     }
 
+    async fn cluster_uid(&self, cluster: Option<&str>) -> StoreResult<Option<String>> {
+        match self.sender.clusters.find(cluster).await {
+            Ok(connected) => Ok(Some(connected.uid.clone())),
+            Err(ClusterLookupError::Unknown(_) | ClusterLookupError::Waiting(_)) => Ok(None),
+            Err(ClusterLookupError::Store(error)) => Err(error),
+        }
+    }
+
     async fn opens_signadot_outputs(&self, cluster: Option<&str>) -> StoreResult<bool> {
         self.sender.clusters.opens_signadot_outputs(cluster).await
     }
@@ -190,7 +212,7 @@ impl RelayClient for ClusterRelay {
     }
 
     async fn about(&self, cluster: &str) -> Result<(RelayInfo, String), RelayError> {
-        let connected = self.named(Some(cluster)).await?;
+        let connected = self.named(Some(cluster).into()).await?;
         match self.request(&connected, RelayRequest::About).await? {
             (RelayResponse::About(about), uid) => Ok((about, uid)),
             (other, _) => Err(unexpected(&other)),
@@ -204,7 +226,7 @@ impl RelayClient for ClusterRelay {
     }
 
     async fn list(&self, cluster: &str, after: Option<String>) -> Result<ClusterListing, RelayError> {
-        let cluster = self.named(Some(cluster)).await?;
+        let cluster = self.named(Some(cluster).into()).await?;
         match self.request(&cluster, RelayRequest::List { after }).await?.0 {
             RelayResponse::Listing(listing) => {
                 // A complete listing ends an outage even if no unit sends requests to the cluster.
@@ -218,7 +240,7 @@ impl RelayClient for ClusterRelay {
     }
 
     async fn delete(&self, cluster: &str, task: &TaskId) -> Result<(), RelayError> {
-        self.expect_done(Some(cluster), RelayRequest::Delete(task.clone())).await
+        self.expect_done(Some(cluster).into(), RelayRequest::Delete(task.clone())).await
     }
 }
 

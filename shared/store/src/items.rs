@@ -339,6 +339,9 @@ pub struct SecretRelease {
     /// `None` means the default cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
+    /// The UID of the cluster, if the plan has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
 }
 
 /// An update that waits for the end of the present run.

@@ -213,7 +213,7 @@ pub(crate) async fn unfetched_batches_expire() {
     };
     let pending = {
         let (relay, request) = (relay.clone(), request.clone());
-        tokio::spawn(async move { relay.ensure(Some("inside"), request).await })
+        tokio::spawn(async move { relay.ensure(Some("inside").into(), request).await })
     };
     let queued = next_batch(&harness).await;
     let Some(RelayRequest::Ensure(sent)) = opened(&queued).unwrap().requests.pop() else { panic!("{queued:?}") };
@@ -239,6 +239,6 @@ pub(crate) async fn unfetched_batches_expire() {
         body: TaskBody::Objects(ObjectTask { apply: vec![json!("x".repeat(5 << 20))], ..ObjectTask::default() }),
         ..request
     };
-    let refused = relay.ensure(Some("inside"), large).await.unwrap_err();
+    let refused = relay.ensure(Some("inside").into(), large).await.unwrap_err();
     assert!(matches!(&refused, RelayError::Refused(why) if why.contains("takes 4194304 at once")), "{refused}");
 }

@@ -111,7 +111,11 @@ fn target() -> TargetHead {
             waiting: vec![store::DatedEvent { event: event("2"), at: AT.0 }],
             dropped: vec![store::DatedEvent { event: event("1"), at: AT.0 }],
         },
-        release: vec![store::SecretRelease { instance: "instance".into(), cluster: Some("far".into()) }],
+        release: vec![store::SecretRelease {
+            instance: "instance".into(),
+            cluster: Some("far".into()),
+            uid: Some("uid".into()),
+        }],
         removed: Some(AT),
         due: Some(AT),
         version: 1,

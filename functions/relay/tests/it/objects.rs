@@ -1,6 +1,7 @@
 //! Tasks that apply objects, wait until they are ready, or remove them.
 
 use ebb_protocol::relay::{ObjectCount, ObjectOutput, WaitResolution};
+use ebb_protocol::removal::ObjectRemoval;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 
 use crate::fixture::*;
@@ -47,13 +48,13 @@ async fn applied_ready_and_removed() {
     // Only the record lists the objects to remove.
     assert!(!fixture.records().get("ebb-task.make.1").await.unwrap().finalizers().is_empty());
     let maps = fixture.api::<ConfigMap>();
-    let held = maps.get("held").await.unwrap();
+    let (held, taken) = (maps.get("held").await.unwrap(), maps.get("taken").await.unwrap());
     assert_eq!((&*held.labels()["ebb.dev/unit"], &*held.labels()["ebb.dev/attempt"]), ("make", "1"));
     assert!(held.managed_fields().iter().any(|it| it.manager.as_deref() == Some("ebb")));
-    // One object gets a finalizer. A foreign object of the same name replaces the other.
+    // One object gets a finalizer. The other is restored from a backup, with its labels.
     merge(&maps, "held", finalizers(json!(["test.example/held"]))).await;
     maps.delete("taken", &DeleteParams::default()).await.unwrap();
-    let foreign = create(&maps, json!({"metadata": {"name": "taken", "labels": held.labels()}})).await;
+    let restored = create(&maps, json!({"metadata": {"name": "taken", "labels": held.labels()}})).await;
     // The removal includes objects of an attempt that was cancelled while it waited.
     let waiting = name("waiting", 1);
     fixture.apply(&waiting, kept(vec![deployment("never", "ebb.test/none:1")])).await;
@@ -66,13 +67,23 @@ async fn applied_ready_and_removed() {
     fixture.restart().await;
     assert!(matches!(fixture.get(&undo).await, TaskState::Running { .. }));
     merge(&maps, "held", finalizers(Value::Null)).await;
-    fixture.success(&undo).await;
+    let wait = until("the wait for the restored object", async || match fixture.status(&undo).await {
+        TaskState::Running(task) => task.waits.into_iter().find(|it| it.resolves == WaitResolution::Person),
+        other => panic!("{other:?}"),
+    });
+    let wait = wait.await.message;
+    let (found, recorded) = (restored.uid().unwrap(), taken.uid().unwrap());
+    assert!(wait.contains(&format!("the UID {found}; the unit has made the one with the UID {recorded}")), "{wait}");
+    merge(&maps, "taken", json!({"metadata": {"labels": {"ebb.dev/unit": null}}})).await;
+    let removal = fixture.success(&undo).await.removal.unwrap();
+    // The relay knows nothing of a unit without a record.
+    assert_eq!(removal.objects, [("make".to_owned(), 3), ("waiting".to_owned(), 1)].into());
     assert_eq!(maps.get_opt("held").await.unwrap(), None);
     for deleted in ["web", "never"] {
         let deployments = fixture.api::<k8s_openapi::api::apps::v1::Deployment>();
         assert_eq!(deployments.get_opt(deleted).await.unwrap(), None);
     }
-    assert_eq!(maps.get("taken").await.unwrap().uid(), foreign.uid());
+    assert_eq!(maps.get("taken").await.unwrap().uid(), restored.uid());
     maps.delete("taken", &DeleteParams::default()).await.unwrap();
     // A removed task does not start again.
     assert_eq!(fixture.state(fixture.request(&unit, kept(manifests))).await, TaskState::Tombstoned);
@@ -317,7 +328,13 @@ async fn objects_without_records_are_not_gone() {
         assert!(why.contains(&object) && why.contains("no record of this relay names it"), "{why}");
     }
     maps.delete("left", &DeleteParams::default()).await.expect("the relay has not deleted it");
-    fixture.success(&undo).await;
+    assert_eq!(fixture.success(&undo).await.removal, Some(ObjectRemoval::default()));
+    // It has no rights to one of its kinds any more, so it cannot say that no object of that kind remains.
+    let bindings = fixture.api::<RoleBinding>();
+    bindings.delete("further", &DeleteParams::default()).await.unwrap();
+    fixture.apply(&name("undo", 2), removal(&["never"])).await;
+    let unlisted = fixture.success(&name("undo", 2)).await.removal.unwrap().unlisted;
+    assert!(unlisted.iter().any(|place| place.contains(&fixture.units)), "{unlisted:?}");
     fixture.cancel(&made).await;
     fixture.close().await;
 }

@@ -69,7 +69,7 @@ pub(super) async fn add_reports(env: &Env, run: &Run, records: &UnitRecords, det
             // A sweep records an outage only after its own requests have timed out.
             None => {
                 // Units of one machine have no relay that could be silent.
-                let Some(name) = env.relay.resolve_cluster(run.cluster(unit)) else { continue };
+                let Some(name) = env.relay.resolve_cluster(run.cluster(unit).name) else { continue };
                 let message = match connected.iter().any(|cluster| cluster.name == name) {
                     true => format!("its relay reported no state within {:.1} s", MAX_WAIT.as_secs_f32()),
                     false => format!(
@@ -205,7 +205,7 @@ fn before(at: Timestamp, age_ms: u64) -> String {
 
 /// Returns the name of the cluster of a unit.
 pub(super) fn cluster_of(env: &Env, run: &Run, unit: Unit) -> String {
-    let cluster = run.cluster(unit);
+    let cluster = run.cluster(unit).name;
     env.relay.resolve_cluster(cluster).unwrap_or_else(|| cluster_name(cluster).to_owned())
 }
 

@@ -94,7 +94,7 @@ fn shown(run: &Run, unit: &UnitPlan, attempt: AttemptRef, inputs: &UnitInputs) -
         unit: unit.key.clone(),
         kind: unit.action.kind().to_owned(),
         attempt: attempt.number.0,
-        cluster: run.cluster(attempt.unit).map(str::to_owned),
+        cluster: run.cluster(attempt.unit).name.map(str::to_owned),
         undoes: unit.undoes.iter().filter_map(|&at| Some(plan.unit(at)?.key.clone())).collect(),
         ..UnitRendering::default()
     };

@@ -113,7 +113,7 @@ pub fn repair(current: &Plan, bound: &BoundPlugin<'_>) -> Result<PlanRepair, Rep
         }
     }
     check_reads(&plan, &version)?;
-    plan.keep_secret_clusters(current);
+    plan.keep_clusters(current);
     let found = plan.to_json().len();
     if found > MAX_PLAN {
         return Err(RepairError::TooLarge { found, limit: MAX_PLAN });

@@ -531,7 +531,7 @@ impl PlanMerge<'_> {
         };
         // The units of one resource have their order already.
         add_teardown_edges(&mut plan, &count, |_| OrderSource::Author);
-        plan.keep_secret_clusters(before);
+        plan.keep_clusters(before);
         check_size(&plan)?;
         // The objects of `bind` change in place.
         let binds = self.wanted.hooks.iter().flat_map(|hook| &hook.units).any(is_bound);

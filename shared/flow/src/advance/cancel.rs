@@ -26,7 +26,7 @@ use crate::error::{FlowError, FlowResult};
 use crate::guarded_relay::{cluster_name, guarded};
 use crate::loaded_run::{self, Run};
 use crate::permits;
-use crate::ports::{QueueMessage, RelayError};
+use crate::ports::{QueueMessage, RelayError, UnitCluster};
 use crate::run::attempt_end::AttemptEnd;
 use crate::run::wakeup::{self, START_WINDOW_MS};
 use crate::run::{attempt, callback_result, records};
@@ -69,7 +69,7 @@ pub async fn finish_cancel(env: &Env, run: &Run, view: &RunView) -> FlowResult<O
     }
     let has_result = |one: &(Unit, Attempt)| found.get(one).is_some_and(|record| record.result.is_some());
     let mut all_ended = true;
-    let mut relayed: BTreeMap<Option<&str>, Vec<(Unit, Attempt)>> = BTreeMap::new();
+    let mut relayed: BTreeMap<UnitCluster<'_>, Vec<(Unit, Attempt)>> = BTreeMap::new();
     for (unit, attempt) in open.into_iter().filter(|one| !has_result(one)) {
         let Some(plan) = run.unit(unit) else { continue };
         match plan.action {
@@ -184,7 +184,7 @@ enum AttemptStanding {
 
 async fn dequeue(env: &Env, run: &Run, (unit, attempt): (Unit, Attempt)) -> FlowResult<AttemptStanding> {
     let (cluster, task) = (run.cluster(unit), attempt::task_id(run, unit, attempt));
-    match guarded(env, cluster, env.relay.dequeue(cluster, &task)).await {
+    match guarded(env, cluster.name, env.relay.dequeue(cluster, &task)).await {
         Ok(TaskState::Running { .. } | TaskState::Unknown) => Ok(AttemptStanding::Running),
         Ok(TaskState::Queued { .. }) => Ok(AttemptStanding::Unknown),
         response => match record_cancelled(env, run, (unit, attempt), response).await? {
@@ -200,7 +200,7 @@ async fn kill(env: &Env, run: &Run, (unit, attempt): (Unit, Attempt)) -> FlowRes
         save_log(env, run, unit, attempt).await?;
     }
     let (cluster, task) = (run.cluster(unit), attempt::task_id(run, unit, attempt));
-    let response = guarded(env, cluster, env.relay.cancel(cluster, &task, env.settings.grace)).await;
+    let response = guarded(env, cluster.name, env.relay.cancel(cluster, &task, env.settings.grace)).await;
     record_cancelled(env, run, (unit, attempt), response).await
 }
 
@@ -261,7 +261,7 @@ async fn record_end(env: &Env, run: &Run, unit: Unit, attempt: Attempt, end: Att
 
 /// Stores the log of a script before it is stopped, because the relay deletes it then.
 async fn save_log(env: &Env, run: &Run, unit: Unit, attempt: Attempt) -> FlowResult<()> {
-    let cluster = cluster_name(env, run.cluster(unit));
+    let cluster = cluster_name(env, run.cluster(unit).name);
     let Some(_permit) = permits::admit(env, &cluster).await else { return Ok(()) };
     let task = attempt::task_id(run, unit, attempt);
     // This request does not use the circuit breaker: a slow log is not an outage, and must not delay the stop.

@@ -23,7 +23,8 @@ pub(crate) fn schedule_release(target: &mut TargetHead, plan: &Plan) {
 
 fn add(target: &mut TargetHead, plan: &Plan, instance: &str) {
     for cluster in plan.secret_clusters() {
-        let release = SecretRelease { instance: instance.to_owned(), cluster: cluster.map(str::to_owned) };
+        let uid = plan.cluster_uid(cluster).map(str::to_owned);
+        let release = SecretRelease { instance: instance.to_owned(), cluster: cluster.map(str::to_owned), uid };
         if !target.release.contains(&release) {
             target.release.push(release);
         }
@@ -100,6 +101,7 @@ mod tests {
         let of = |instance: &str, cluster: Option<&str>| SecretRelease {
             instance: instance.to_owned(),
             cluster: cluster.map(str::to_owned),
+            uid: None,
         };
         target.release = vec![of("before", None), of("lost", Some("gone")), of("later", Some("down")), of(&own, None)];
         for (phase, requested, remaining) in [

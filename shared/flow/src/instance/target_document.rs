@@ -7,7 +7,7 @@ use ebb_documents::compile::{self, BoundPlugin, PolicyRequest, resolve_version};
 use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
 use ebb_documents::load::{self, Document, DocumentVars, NoFiles};
 use ebb_documents::model::{Dialect, PluginDoc, ResourceDoc, SandboxDoc, SandboxKind};
-use ebb_documents::plan::Plan;
+use ebb_documents::plan::{Plan, cluster_name};
 use ebb_engine::Timestamp;
 use ebb_engine::target::RequestSender;
 use ebb_protocol::history::HistoryChange;
@@ -206,8 +206,22 @@ pub async fn compile_document(
     let (sandbox, compiled) = compiled.await?;
     let (mut plan, warnings, requests) = compiled?;
     bind_connections(plugins, &sandbox, versions, &mut plan).await?;
+    if let Some(relay) = relay {
+        pin_clusters(relay, &mut plan).await?;
+    }
     sealed_values::seal_params(keys, &mut plan, versions.current())?;
     Ok((plan, DocumentNotes { warnings, requests }))
+}
+
+/// Freezes the UIDs of the clusters in which the units run.
+async fn pin_clusters(relay: &dyn RelayClient, plan: &mut Plan) -> StoreResult<()> {
+    let clusters: Vec<Option<String>> = plan.unit_clusters().into_iter().map(|name| name.map(str::to_owned)).collect();
+    for cluster in clusters {
+        if let Some(uid) = relay.cluster_uid(cluster.as_deref()).await? {
+            plan.cluster_uids.insert(cluster_name(cluster.as_deref()).to_owned(), uid);
+        }
+    }
+    Ok(())
 }
 
 /// Freezes the origins of the connections that the plan uses.

@@ -7,7 +7,7 @@ use ebb_protocol::callback::{FailureReason, ReasonCode};
 use ebb_protocol::evidence::Evidence;
 use ebb_protocol::limits;
 use ebb_protocol::object_status::ObjectStatus;
-use ebb_protocol::removal::RemovalEvidence;
+use ebb_protocol::removal::{ObjectRemoval, RemovalEvidence};
 use ebb_protocol::value::{Outputs, UnitValue};
 
 #[derive(Clone, Debug, PartialEq)]
@@ -27,6 +27,8 @@ pub struct AttemptSuccess {
     pub log: Option<String>,
     /// True if an undo found nothing to delete, and a request of its undone unit had no response.
     pub found_nothing: bool,
+    /// What a relay has observed of the objects that it has removed.
+    pub observed: Option<ObjectRemoval>,
     /// The evidence of an undo. Without it, the grade follows from the unit, see [`crate::run::removals`].
     pub removal: Option<RemovalEvidence>,
     /// The digest of the credential of the request, for a webhook with a connection.

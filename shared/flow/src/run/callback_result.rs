@@ -10,6 +10,7 @@ use ebb_protocol::value::{Outputs, UnitValue};
 
 use crate::loaded_run::Run;
 use crate::run::attempt_end::{self, AttemptEnd, AttemptFailure, AttemptSuccess, TaskReport};
+use crate::run::removals;
 
 /// Returns the end of an attempt from the last callback of its relay, or `None` if the callback reports no end.
 pub(crate) fn relay_result(callback: Callback) -> Option<AttemptEnd> {
@@ -21,12 +22,16 @@ pub(crate) fn relay_result(callback: Callback) -> Option<AttemptEnd> {
     }
 }
 
-/// Turns a success into a failure if its outputs do not match the declared ones.
+/// Turns a success into a failure if its outputs do not match the declared ones. A removal of objects gets its evidence.
 pub(crate) fn with_checked_outputs(run: &Run, unit: &UnitPlan, end: AttemptEnd) -> AttemptEnd {
     match end {
         AttemptEnd::Succeeded(success) => {
             match attempt_end::check_outputs(unit, run.loaded.plan.cluster(unit), success.outputs) {
-                Ok(outputs) => AttemptEnd::Succeeded(AttemptSuccess { outputs, ..success }),
+                Ok(outputs) => {
+                    let removal =
+                        success.removal.or_else(|| removals::of_objects(run, unit, success.observed.as_ref()));
+                    AttemptEnd::Succeeded(AttemptSuccess { outputs, removal, ..success })
+                }
                 Err(failure) => {
                     let task = TaskReport::of_log(success.log);
                     AttemptEnd::Failed(AttemptFailure { duration_ms: success.duration_ms, task, ..failure })
@@ -75,7 +80,8 @@ pub(crate) fn parse_end(callback: Callback, source: TokenKind) -> Result<Attempt
             return Err(format!("output `{name}` is given twice"));
         }
     }
-    Ok(AttemptEnd::Succeeded(AttemptSuccess { outputs, duration_ms, log, ..AttemptSuccess::default() }))
+    let observed = callback.removal.filter(|_| source == TokenKind::Relay);
+    Ok(AttemptEnd::Succeeded(AttemptSuccess { outputs, duration_ms, log, observed, ..AttemptSuccess::default() }))
 }
 
 /// Returns a reported failure. A webhook may report a few codes only; others become `failed`, and precede the message.

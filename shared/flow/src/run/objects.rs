@@ -60,14 +60,16 @@ fn bound_before(run: &Run) -> Vec<String> {
     let hooks = run.loaded.plan.hooks.iter().filter(|hook| hook.hook != run.hook());
     let bound = |(_, unit): &(UnitRef, &UnitPlan)| matches!(&unit.action, Action::Object(object) if object.bound);
     let units = hooks.flat_map(HookPlan::places).filter(bound);
-    units.map(|(at, _)| TaskId::unit_of(&run.id.sibling(at.hook), Unit(at.unit))).collect()
+    units.map(|(at, _)| task_unit(run, at)).collect()
 }
 
 /// Returns the task that removes the objects of all attempts of the units that `unit` undoes.
 pub(crate) fn removed(run: &Run, unit: &UnitPlan) -> ObjectTask {
-    let names = unit.undoes.iter().map(|at| {
-        let earlier = run.id.sibling(at.hook);
-        TaskId::unit_of(&earlier, Unit(at.unit))
-    });
+    let names = unit.undoes.iter().map(|&at| task_unit(run, at));
     ObjectTask { instance: run.instance_key(), remove: names.collect(), ..ObjectTask::default() }
+}
+
+/// Returns the name of a unit of an earlier run of the instance, as relays know it.
+pub(crate) fn task_unit(run: &Run, at: UnitRef) -> String {
+    TaskId::unit_of(&run.id.sibling(at.hook), Unit(at.unit))
 }

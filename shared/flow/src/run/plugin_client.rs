@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::env::Env;
 use crate::error::FlowError;
 use crate::guarded_relay::guarded;
-use crate::ports::RelayError;
+use crate::ports::{RelayError, UnitCluster};
 use crate::run::masking::masked;
 use crate::run::wakeup::START_WINDOW_MS;
 
@@ -36,7 +36,7 @@ pub(super) enum PluginError {
 /// The plugin of one unit.
 pub(super) struct PluginClient<'a> {
     pub(super) env: &'a Env,
-    pub(super) cluster: Option<&'a str>,
+    pub(super) cluster: UnitCluster<'a>,
     pub(super) action: &'a InfrakitAction,
     pub(super) spec: &'a RenderedInstance,
     /// The texts that are masked in errors of the plugin.
@@ -179,7 +179,7 @@ impl PluginClient<'_> {
             return Err(PluginError::Late);
         }
         let request = call.request(&self.action.plugin, Millis::from(self.env.settings.response_timeout).0);
-        let response = guarded(self.env, self.cluster, self.env.relay.call(self.cluster, request)).await;
+        let response = guarded(self.env, self.cluster.name, self.env.relay.call(self.cluster, request)).await;
         let response = response.map_err(|error| match error {
             RelayError::Refused(why) => PluginError::NotSent(why),
             error => PluginError::Unknown(error.to_string()),

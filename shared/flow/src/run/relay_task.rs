@@ -163,7 +163,7 @@ pub(super) async fn ensure_task(
     let begun = env.now();
     telemetry::dispatch_started(run, attempt, begun);
     let cluster = run.cluster(attempt.unit);
-    let response = guarded(env, cluster, env.relay.ensure(cluster, request)).await;
+    let response = guarded(env, cluster.name, env.relay.ensure(cluster, request)).await;
     let failure = match &response {
         Ok(_) => None,
         Err(RelayError::Refused(_)) => Some("refused"),
@@ -193,7 +193,7 @@ pub(super) async fn ensure_task(
         Err(RelayError::Refused(reason)) => Ok(DispatchOutcome::failed(ReasonCode::NotStartable, &reason)),
         Err(error @ (RelayError::Unreachable(_) | RelayError::Busy(_))) => {
             tracing::warn!(run = %run.id, %error, "the dispatch failed; the unit is dispatched again");
-            Ok(DispatchOutcome::later(Some(AttemptWakeup::Poll(retry_at(env, cluster)))))
+            Ok(DispatchOutcome::later(Some(AttemptWakeup::Poll(retry_at(env, cluster.name)))))
         }
     }
 }
@@ -217,7 +217,7 @@ pub(super) async fn prevent_start(
     failure: DispatchOutcome,
 ) -> FlowResult<DispatchOutcome> {
     let (cluster, task) = (run.cluster(attempt.unit), task_id(run, attempt.unit, attempt.number));
-    match guarded(env, cluster, env.relay.cancel(cluster, &task, env.settings.grace)).await {
+    match guarded(env, cluster.name, env.relay.cancel(cluster, &task, env.settings.grace)).await {
         Ok(TaskState::Tombstoned) => Ok(failure),
         Ok(TaskState::Ended(callback)) => Ok(task_end(run, attempt, *callback)),
         _ => {

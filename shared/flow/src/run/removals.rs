@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use ebb_documents::plan::{Action, Plan, RequiredEvidence, UnitPlan, UnitRef};
 use ebb_engine::{Attempt, Hook, RunView, TargetPhase, Unit, UnitProgress};
 use ebb_protocol::callback::ReasonCode;
+use ebb_protocol::limits;
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult};
-use ebb_protocol::removal::{RemovalEvidence, RemovalGrade, ResourceRemoval};
+use ebb_protocol::removal::{ObjectRemoval, RemovalEvidence, RemovalGrade, ResourceRemoval};
 use ebb_store::TargetHead;
 
 use crate::env::{CompiledPlan, Env};
@@ -20,7 +21,7 @@ use crate::run::credential::CredentialDigest;
 use crate::run::evidence::SentRequest;
 use crate::run::undo::UndoPasses;
 use crate::run::visibility::VisibilityCheck;
-use crate::run::{override_record, possible_resources, visibility};
+use crate::run::{objects, override_record, possible_resources, visibility};
 
 /// The attempt records of a unit, in the order of attempts.
 type Records = Vec<(Attempt, AttemptRecord)>;
@@ -182,8 +183,8 @@ fn can_be_unconfirmed(unit: &UnitPlan) -> bool {
                 || webhook.until.is_some()
                 || unit.verifies
         }
-        Action::Destroy => true,
-        Action::Pod(_) | Action::Object(_) | Action::Removal | Action::Infrakit(_) => false,
+        Action::Destroy | Action::Removal => true,
+        Action::Pod(_) | Action::Object(_) | Action::Infrakit(_) => false,
     };
     by_action || unit.when.is_some()
 }
@@ -202,13 +203,31 @@ fn has_weak_result(unit: &UnitPlan, record: &AttemptRecord) -> bool {
 fn usual_evidence(unit: &UnitPlan) -> Option<RemovalEvidence> {
     match &unit.action {
         _ if unit.verifies => Some(RemovalGrade::Confirmed.into()),
-        // The relay has observed by UID that the objects are gone.
+        // The relay has observed that the objects of its records are gone, see `of_objects`.
         Action::Removal => Some(RemovalGrade::Confirmed.into()),
         action if action.only_asks() => None,
         Action::Pod(_) | Action::Webhook(_) | Action::Object(_) | Action::Infrakit(_) | Action::Destroy => {
             Some(RemovalGrade::Reported.into())
         }
     }
+}
+
+/// Returns the evidence of a removal of objects, if it is not the usual one. The relay confirms only what its records name: it
+/// may run in a namespace that was made again, and a list by labels shows only the kinds and namespaces of its policy.
+pub(crate) fn of_objects(run: &Run, unit: &UnitPlan, observed: Option<&ObjectRemoval>) -> Option<RemovalEvidence> {
+    if unit.action != Action::Removal {
+        return None;
+    }
+    let is_unknown = |at: &&UnitRef| observed.is_none_or(|it| !it.objects.contains_key(&objects::task_unit(run, **at)));
+    let unknown = unit.undoes.iter().filter(is_unknown).filter_map(|&at| run.loaded.plan.unit(at));
+    let unknown: Vec<&str> = unknown.map(|unit| unit.key.as_str()).collect();
+    if unknown.is_empty() {
+        return None;
+    }
+    let unlisted = observed.map(|it| it.unlisted.join("; ")).filter(|it| !it.is_empty());
+    let unlisted = unlisted.map(|places| format!("; it cannot list {places}")).unwrap_or_default();
+    let why = format!("the relay has no record of the objects of {}{unlisted}", unknown.join(", "));
+    Some(RemovalEvidence { answered: Some(limits::message(&why)), ..RemovalGrade::Unconfirmed.into() })
 }
 
 /// Returns the undos of the teardown by the setup units that they undo. It has each undo that an update has.

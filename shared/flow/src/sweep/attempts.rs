@@ -217,7 +217,7 @@ impl RunSweep {
         let mut ready = Vec::new();
         for (_, AttemptRef { unit, number, .. }) in dispatches {
             let relayed = run.is_relayed(unit);
-            let cluster = run.cluster(unit).filter(|_| relayed);
+            let cluster = run.cluster(unit).name.filter(|_| relayed);
             let until = || guarded_relay::circuit_open_until(env, &guarded_relay::cluster_name(env, cluster));
             match relayed.then(|| *open.entry(cluster).or_insert_with(until)).flatten() {
                 Some(until) => self.sweep_by(until),
@@ -287,7 +287,7 @@ async fn end_attempt(env: &Env, run: &Run, attempt: AttemptRef, cache: &Invocati
     }
     let timed_out = AttemptEnd::Failed(timeout::timed_out(unit, &AttemptRecord::default()));
     let (cluster, task) = (run.cluster(attempt.unit), attempt::task_id(run, attempt.unit, attempt.number));
-    match guarded(env, cluster, env.relay.cancel(cluster, &task, env.settings.grace)).await {
+    match guarded(env, cluster.name, env.relay.cancel(cluster, &task, env.settings.grace)).await {
         Ok(TaskState::Ended(callback)) => Some(callback_result::relay_result(*callback).unwrap_or(timed_out)),
         Ok(TaskState::Tombstoned) | Err(RelayError::Refused(_)) => Some(timed_out),
         Ok(_) | Err(RelayError::Unreachable(_) | RelayError::Busy(_)) => None,

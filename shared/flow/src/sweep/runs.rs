@@ -177,7 +177,7 @@ async fn sweep_once(
 fn clusters(env: &Env, run: &Run, units: &[(Unit, Attempt)]) -> BTreeSet<String> {
     let relayed = units.iter().map(|(unit, _)| *unit);
     let relayed = relayed.filter(|&unit| run.is_relayed(unit));
-    let named: BTreeSet<Option<&str>> = relayed.map(|unit| run.cluster(unit)).collect();
+    let named: BTreeSet<Option<&str>> = relayed.map(|unit| run.cluster(unit).name).collect();
     named.into_iter().map(|cluster| guarded_relay::cluster_name(env, cluster)).collect()
 }
 

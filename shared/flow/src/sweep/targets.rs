@@ -19,6 +19,7 @@ use crate::error::{FlowError, FlowResult};
 use crate::guarded_relay::{self, guarded};
 use crate::instance::{due, notify, outbox, secrets};
 use crate::lifecycle;
+use crate::ports::UnitCluster;
 
 /// Sweeps one target. After an error, the target stays due.
 pub async fn sweep_target(env: &Env, key: TargetKey<'_>) -> FlowResult<()> {
@@ -153,8 +154,8 @@ async fn advance(
             false => {
                 let release = secrets::release_secrets(&target, |one| {
                     let release = async move {
-                        let cluster = one.cluster.as_deref();
-                        guarded(env, cluster, env.relay.release(cluster, &one.instance)).await
+                        let cluster = UnitCluster { name: one.cluster.as_deref(), uid: one.uid.as_deref() };
+                        guarded(env, cluster.name, env.relay.release(cluster, &one.instance)).await
                     };
                     release.boxed()
                 });

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 use async_trait::async_trait;
 use ebb_egress::HttpCall;
 use ebb_engine::Millis;
-use ebb_flow::ports::{RelayClient, RelayError};
+use ebb_flow::ports::{RelayClient, RelayError, UnitCluster};
 use ebb_protocol::callback::{Callback, ReasonCode};
 use ebb_protocol::limits::LOG_TAIL;
 use ebb_protocol::relay::{EnsureTask, RunningTask, ScriptTask, ServiceRequest, ServiceResponse, TaskId, TaskState};
@@ -183,7 +183,7 @@ impl LocalRelay {
 
 #[async_trait]
 impl RelayClient for LocalRelay {
-    async fn ensure(&self, _: Option<&str>, request: EnsureTask) -> Result<TaskState, RelayError> {
+    async fn ensure(&self, _: UnitCluster<'_>, request: EnsureTask) -> Result<TaskState, RelayError> {
         if request.v != 1 {
             return Err(RelayError::Refused(format!("the request has version {}; expected 1", request.v)));
         }
@@ -200,25 +200,25 @@ impl RelayClient for LocalRelay {
         false
     }
 
-    async fn cancel(&self, _: Option<&str>, name: &TaskId, grace: Duration) -> Result<TaskState, RelayError> {
+    async fn cancel(&self, _: UnitCluster<'_>, name: &TaskId, grace: Duration) -> Result<TaskState, RelayError> {
         check(name)?;
         let inner = self.inner();
         let _lock = start::lock_unit(&inner.pods.join(&name.unit)).await.map_err(busy)?;
         inner.terminate(name, grace).await.map_err(busy)
     }
 
-    async fn get(&self, _: Option<&str>, name: &TaskId) -> Result<TaskState, RelayError> {
+    async fn get(&self, _: UnitCluster<'_>, name: &TaskId) -> Result<TaskState, RelayError> {
         check(name)?;
         self.inner().state(name).map_err(busy)
     }
 
-    async fn status(&self, cluster: Option<&str>, name: &TaskId) -> Result<TaskState, RelayError> {
+    async fn status(&self, cluster: UnitCluster<'_>, name: &TaskId) -> Result<TaskState, RelayError> {
         let state = self.get(cluster, name).await?;
         let TaskState::Running(task) = state else { return Ok(state) };
         Ok(TaskState::Running(RunningTask { log: String::new(), ..task }))
     }
 
-    async fn acknowledge(&self, _: Option<&str>, name: &TaskId) -> Result<(), RelayError> {
+    async fn acknowledge(&self, _: UnitCluster<'_>, name: &TaskId) -> Result<(), RelayError> {
         check(name)?;
         let task = self.inner().task_folder(name);
         if let FolderState::Ended(_) = task.state().map_err(busy)? {
@@ -229,11 +229,11 @@ impl RelayClient for LocalRelay {
         Ok(())
     }
 
-    async fn call(&self, _: Option<&str>, request: ServiceRequest) -> Result<ServiceResponse, RelayError> {
+    async fn call(&self, _: UnitCluster<'_>, request: ServiceRequest) -> Result<ServiceResponse, RelayError> {
         plugin_sockets::call(&self.inner().options.plugins, request).await
     }
 
-    async fn release(&self, _: Option<&str>, life: &str) -> Result<(), RelayError> {
+    async fn release(&self, _: UnitCluster<'_>, life: &str) -> Result<(), RelayError> {
         secrets::release(&self.inner().supervisor_config.state, life).map_err(busy)
     }
 }

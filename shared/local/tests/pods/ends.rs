@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ebb_flow::ports::{RelayClient as _, RelayError};
+use ebb_flow::ports::{RelayClient as _, RelayError, UnitCluster};
 use ebb_protocol::callback::{CallbackStatus, ReasonCode};
 use ebb_protocol::limits::LOG_TAIL;
 use ebb_protocol::relay::TaskState;
@@ -29,9 +29,9 @@ pub(crate) async fn expired_requests_are_not_accepted() {
     let mut request = sh("echo ran");
     request.valid_for_ms = 0;
     let task = request.task.clone();
-    let refused = fixture.relay.ensure(None, request.into()).await;
+    let refused = fixture.relay.ensure(UnitCluster::default(), request.into()).await;
     assert!(matches!(&refused, Err(RelayError::Busy(why)) if why == "the request has expired"), "{refused:?}");
-    assert_eq!(fixture.relay.get(None, &task).await.unwrap(), TaskState::Unknown);
+    assert_eq!(fixture.relay.get(UnitCluster::default(), &task).await.unwrap(), TaskState::Unknown);
 }
 
 pub(crate) async fn long_log() {
@@ -51,7 +51,10 @@ pub(crate) async fn progress() {
     let fixture = PodsFixture::new();
     let request = sh("echo ::ebb progress 10%; echo ::ebb progress 40% loading; echo done; sleep 1000");
     fixture.starts(&request, "done").await;
-    for state in [fixture.relay.get(None, &request.task).await, fixture.relay.status(None, &request.task).await] {
+    for state in [
+        fixture.relay.get(UnitCluster::default(), &request.task).await,
+        fixture.relay.status(UnitCluster::default(), &request.task).await,
+    ] {
         let TaskState::Running(task) = state.unwrap() else { panic!("it runs") };
         assert_eq!(task.progress.as_deref(), Some("40% loading"));
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use ebb_egress::{CallResult, HttpCall, HttpRequest, HttpResponse};
-use ebb_flow::ports::RelayClient as _;
+use ebb_flow::ports::{RelayClient as _, UnitCluster};
 use ebb_local::pods::{LocalRelay, LocalRelayOptions};
 use ebb_protocol::callback::{Callback, FailureReason, ReasonCode};
 use ebb_protocol::relay::{CallbackEndpoint, EnsureTask, ScriptInput, ScriptOutput, ScriptTask, TaskId, TaskState};
@@ -59,11 +59,11 @@ impl PodsFixture {
     }
 
     pub(crate) async fn ensure(&self, request: EnsureTask<ScriptTask>) -> TaskState {
-        self.relay.ensure(None, request.into()).await.unwrap()
+        self.relay.ensure(UnitCluster::default(), request.into()).await.unwrap()
     }
 
     pub(crate) async fn cancel(&self, name: &TaskId, grace: Duration) -> TaskState {
-        self.relay.cancel(None, name, grace).await.unwrap()
+        self.relay.cancel(UnitCluster::default(), name, grace).await.unwrap()
     }
 
     pub(crate) async fn run(&self, request: EnsureTask<ScriptTask>) -> Callback {
@@ -73,7 +73,7 @@ impl PodsFixture {
     }
 
     pub(crate) async fn ended(&self, name: &TaskId) -> Callback {
-        eventually("the end of the work", async || match self.relay.get(None, name).await.unwrap() {
+        eventually("the end of the work", async || match self.relay.get(UnitCluster::default(), name).await.unwrap() {
             TaskState::Ended(result) => Some(*result),
             TaskState::Running { .. } | TaskState::Queued { .. } => None,
             other => panic!("{other:?}"),
@@ -94,7 +94,7 @@ impl PodsFixture {
 
     /// Waits until the script has printed `text`.
     pub(crate) async fn prints(&self, name: &TaskId, text: &str) -> String {
-        eventually("the script prints", async || match self.relay.get(None, name).await.unwrap() {
+        eventually("the script prints", async || match self.relay.get(UnitCluster::default(), name).await.unwrap() {
             TaskState::Running(task) => task.log.contains(text).then_some(task.log),
             other => panic!("{other:?}"),
         })

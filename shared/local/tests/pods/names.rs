@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ebb_egress::CallError;
-use ebb_flow::ports::{RelayClient as _, RelayError};
+use ebb_flow::ports::{RelayClient as _, RelayError, UnitCluster};
 use ebb_local::pods::LocalRelay;
 use ebb_protocol::callback::{Callback, CallbackStatus};
 use ebb_protocol::relay::{EnsureTask, ScriptTask, TaskState};
@@ -57,7 +57,7 @@ pub(crate) async fn many_at_once() {
     let all = (0..20).map(|index| {
         let relay = if index % 2 == 0 { fixture.relay.clone() } else { second.clone() };
         let request = request.clone();
-        tokio::spawn(async move { relay.ensure(None, request.into()).await })
+        tokio::spawn(async move { relay.ensure(UnitCluster::default(), request.into()).await })
     });
     for answer in all.collect::<Vec<_>>() {
         assert!(matches!(answer.await.unwrap().unwrap(), TaskState::Running { .. } | TaskState::Ended(_)));
@@ -86,10 +86,10 @@ pub(crate) async fn cancel_before_ensure() {
     let (fixture, counts) = (PodsFixture::new(), count());
     let file = counts.path().join("runs");
     let request = counted(&file, "");
-    assert_eq!(fixture.relay.get(None, &request.task).await.unwrap(), TaskState::Unknown);
+    assert_eq!(fixture.relay.get(UnitCluster::default(), &request.task).await.unwrap(), TaskState::Unknown);
     assert_eq!(fixture.cancel(&request.task, Duration::ZERO).await, TaskState::Tombstoned);
     assert_eq!(fixture.ensure(request.clone()).await, TaskState::Tombstoned);
-    assert_eq!(fixture.relay.get(None, &request.task).await.unwrap(), TaskState::Tombstoned);
+    assert_eq!(fixture.relay.get(UnitCluster::default(), &request.task).await.unwrap(), TaskState::Tombstoned);
     // The next attempt is another task.
     assert_eq!(fixture.run(attempt(2, request)).await.status, CallbackStatus::Succeeded);
     assert_eq!(runs(&file), 1);
@@ -103,7 +103,7 @@ pub(crate) async fn higher_attempts_replace_lower() {
     let third = attempt(3, counted(&file, &format!("! kill -0 $(head -n1 {})", file.display())));
     assert_eq!(fixture.run(third).await.status, CallbackStatus::Succeeded, "the first one still ran");
     let second = attempt(2, first.clone());
-    assert_eq!(fixture.relay.get(None, &second.task).await.unwrap(), TaskState::Tombstoned);
+    assert_eq!(fixture.relay.get(UnitCluster::default(), &second.task).await.unwrap(), TaskState::Tombstoned);
     assert_eq!(fixture.ensure(second).await, TaskState::Tombstoned);
     assert_eq!(fixture.ensure(first).await, TaskState::Tombstoned);
     assert_eq!(runs(&file), 2);
@@ -117,11 +117,11 @@ pub(crate) async fn cancel_races_ensure() {
         request.task.unit = format!("round-{round}");
         let name = request.task.clone();
         let relay = fixture.relay.clone();
-        let ensure = tokio::spawn(async move { relay.ensure(None, request.into()).await.unwrap() });
+        let ensure = tokio::spawn(async move { relay.ensure(UnitCluster::default(), request.into()).await.unwrap() });
         let state = fixture.cancel(&name, Duration::ZERO).await;
         assert_eq!(state, TaskState::Tombstoned);
         ensure.await.unwrap();
-        assert_eq!(fixture.relay.get(None, &name).await.unwrap(), TaskState::Tombstoned);
+        assert_eq!(fixture.relay.get(UnitCluster::default(), &name).await.unwrap(), TaskState::Tombstoned);
         for pid in fs::read_to_string(&file).unwrap_or_default().lines() {
             assert!(!lives(pid));
         }
@@ -149,7 +149,7 @@ pub(crate) async fn callbacks_until_taken() {
     // An acknowledged result is not sent again after the state was opened again.
     let control = Arc::new(ControlPlane::default());
     let again = LocalRelay::open(fixture.state.path(), options(control.clone())).unwrap();
-    again.ensure(None, attempt(3, sh("")).into()).await.unwrap();
+    again.ensure(UnitCluster::default(), attempt(3, sh("")).into()).await.unwrap();
     eventually("a callback", async || (control.requests.lock().unwrap().len() == 1).then_some(())).await;
 }
 
@@ -158,14 +158,17 @@ pub(crate) async fn acknowledge_and_prune() {
     *fixture.control.answers.lock().unwrap() = (0..1000).map(|_| Ok(503)).collect();
     let request = sh("echo kept");
     let result = fixture.run(request.clone()).await;
-    fixture.relay.acknowledge(None, &request.task).await.unwrap();
-    assert_eq!(fixture.relay.get(None, &request.task).await.unwrap(), TaskState::Ended(Box::new(result)));
+    fixture.relay.acknowledge(UnitCluster::default(), &request.task).await.unwrap();
+    assert_eq!(
+        fixture.relay.get(UnitCluster::default(), &request.task).await.unwrap(),
+        TaskState::Ended(Box::new(result))
+    );
     assert_eq!(fs::read(fixture.folder(&request.task).join("log")).unwrap(), b"kept\n");
     assert_eq!(fixture.relay.prune(Duration::from_secs(3600)).await.unwrap(), 0);
     // The folder stays until the supervisor has ended too.
     eventually("the folder goes", async || (fixture.relay.prune(Duration::ZERO).await.unwrap() == 1).then_some(()))
         .await;
-    assert_eq!(fixture.relay.get(None, &request.task).await.unwrap(), TaskState::Unknown);
+    assert_eq!(fixture.relay.get(UnitCluster::default(), &request.task).await.unwrap(), TaskState::Unknown);
     assert_eq!(fs::read_dir(fixture.state.path().join("pods")).unwrap().count(), 0);
 }
 
@@ -174,10 +177,13 @@ pub(crate) async fn refused() {
     for unit in ["", "../x", "a/b", "UPPER", "-a", "a-", &"a".repeat(64)] {
         let mut request = sh("");
         request.task.unit = unit.to_owned();
-        let answer = fixture.relay.ensure(None, request.into()).await;
+        let answer = fixture.relay.ensure(UnitCluster::default(), request.into()).await;
         assert!(matches!(answer, Err(RelayError::Refused(_))), "{unit}: {answer:?}");
     }
     for request in [attempt(0, sh("")), EnsureTask { v: 2, ..sh("") }] {
-        assert!(matches!(fixture.relay.ensure(None, request.into()).await, Err(RelayError::Refused(_))));
+        assert!(matches!(
+            fixture.relay.ensure(UnitCluster::default(), request.into()).await,
+            Err(RelayError::Refused(_))
+        ));
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ebb_flow::ports::RelayClient as _;
+use ebb_flow::ports::{RelayClient as _, UnitCluster};
 use ebb_local::pods::secrets;
 use ebb_protocol::callback::{CallbackStatus, ReasonCode};
 use ebb_protocol::relay::ScriptInput;
@@ -45,7 +45,7 @@ pub(crate) async fn released() {
     }
     assert_eq!(stored(state).len(), 4);
     for _ in 0..2 {
-        fixture.relay.release(None, "aaaa").await.unwrap();
+        fixture.relay.release(UnitCluster::default(), "aaaa").await.unwrap();
         assert_eq!(stored(state), ["admin", "out-aaaab-1-pre-start-0-1"]);
     }
 }
@@ -126,7 +126,7 @@ pub(crate) async fn sensitive_values() {
         let text = if path.is_file() { fs::read(&path).unwrap() } else { Vec::new() };
         assert!(!String::from_utf8_lossy(&text).contains("canary"), "{path:?}");
     }
-    fixture.relay.acknowledge(None, &request.task).await.unwrap();
+    fixture.relay.acknowledge(UnitCluster::default(), &request.task).await.unwrap();
     assert_eq!(stored(state), [""; 0]);
 }
 

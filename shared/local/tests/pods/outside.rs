@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use ebb_egress::{CallError, HttpRequest};
-use ebb_flow::ports::RelayClient as _;
+use ebb_flow::ports::{RelayClient as _, UnitCluster};
 use ebb_local::pods::LocalRelay;
 use ebb_protocol::callback::{CallbackStatus, ReasonCode};
 use ebb_protocol::relay::TaskState;
@@ -27,7 +27,7 @@ pub(crate) fn own_if_asked() {
         let requests: Vec<ebb_protocol::relay::EnsureTask<ebb_protocol::relay::ScriptTask>> =
             serde_json::from_str(&arguments[3]).unwrap();
         for request in requests {
-            relay.ensure(None, request.into()).await.unwrap();
+            relay.ensure(UnitCluster::default(), request.into()).await.unwrap();
         }
         println!("asked");
         std::future::pending::<()>().await;
@@ -152,7 +152,10 @@ pub(crate) async fn owner_killed() {
     owner.wait().unwrap();
 
     let fixture = PodsFixture::in_folder(state);
-    assert!(matches!(fixture.relay.get(None, &running.task).await.unwrap(), TaskState::Running { .. }));
+    assert!(matches!(
+        fixture.relay.get(UnitCluster::default(), &running.task).await.unwrap(),
+        TaskState::Running { .. }
+    ));
     eventually("the early callback", async || (fixture.sent() == 1).then_some(())).await;
     fs::write(&open, "").unwrap();
     eventually("the late callback", async || (fixture.sent() == 2).then_some(())).await;
@@ -181,6 +184,6 @@ pub(crate) async fn crash_before_the_start() {
     let fixture = PodsFixture::in_folder(state);
     assert_eq!(fixture.ended(&request.task).await.log.as_deref(), Some("ran\n"));
     let second = attempt(2, request);
-    assert_eq!(fixture.relay.get(None, &second.task).await.unwrap(), TaskState::Unknown);
+    assert_eq!(fixture.relay.get(UnitCluster::default(), &second.task).await.unwrap(), TaskState::Unknown);
     assert_eq!(fixture.run(second).await.status, CallbackStatus::Succeeded);
 }

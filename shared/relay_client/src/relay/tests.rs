@@ -135,13 +135,13 @@ async fn every_request_is_signed_and_gets_its_response() {
     let (request, objects) = request();
     respond(json!({"state": {"running": {"log": "l"}}}));
     let running = TaskState::running("l".to_owned());
-    assert_eq!(relay.ensure(None, request).await, Ok(running.clone()));
-    assert_eq!(relay.get(None, &task()).await, Ok(running));
+    assert_eq!(relay.ensure(UnitCluster::default(), request).await, Ok(running.clone()));
+    assert_eq!(relay.get(UnitCluster::default(), &task()).await, Ok(running));
     respond(json!({"state": "tombstoned"}));
-    assert_eq!(relay.cancel(None, &task(), Duration::from_secs(3)).await, Ok(TaskState::Tombstoned));
+    assert_eq!(relay.cancel(UnitCluster::default(), &task(), Duration::from_secs(3)).await, Ok(TaskState::Tombstoned));
     respond(json!("done"));
-    assert_eq!(relay.acknowledge(None, &task()).await, Ok(()));
-    assert_eq!(relay.release(None, "instance").await, Ok(()));
+    assert_eq!(relay.acknowledge(UnitCluster::default(), &task()).await, Ok(()));
+    assert_eq!(relay.release(UnitCluster::default(), "instance").await, Ok(()));
     assert_eq!(relay.delete("default", &task()).await, Ok(()));
     respond(json!({"about": {"version": "1", "upMs": 2, "tasks": 3}}));
     let about = RelayInfo { version: "1".to_owned(), up_ms: 2, tasks: 3, policy: None };
@@ -159,7 +159,7 @@ async fn every_request_is_signed_and_gets_its_response() {
     };
     respond(json!({"service": {"status": 200, "body": "[]"}}));
     let response = ServiceResponse { status: 200, content_type: None, body: "[]".to_owned() };
-    assert_eq!(relay.call(None, call.clone()).await, Ok(response));
+    assert_eq!(relay.call(UnitCluster::default(), call.clone()).await, Ok(response));
     let batches = std::mem::take(&mut *server.batches.lock().unwrap());
     assert!(batches.iter().all(|batch| batch.v == 1 && batch.cluster == "uid"));
     let requests: Vec<RelayRequest> = batches.into_iter().flat_map(|batch| batch.requests).collect();
@@ -199,17 +199,17 @@ async fn errors_are_final_or_retryable() {
         (507, "too large".to_owned(), BUSY, "507: too large"),
     ] {
         *server.response.lock().unwrap() = (status, text);
-        let error = connected.ensure(None, request().0).await.unwrap_err();
+        let error = connected.ensure(UnitCluster::default(), request().0).await.unwrap_err();
         assert!(error.to_string().contains(expected), "{status} {error}");
         assert_eq!(kind_of(&error), kind, "{status} {error}");
         // The task may still run, so a refusal is retryable.
-        let error = connected.cancel(None, &task(), Duration::ZERO).await.unwrap_err();
+        let error = connected.cancel(UnitCluster::default(), &task(), Duration::ZERO).await.unwrap_err();
         assert!(error.to_string().contains(expected), "{status} {error}");
         assert_eq!(kind_of(&error), if kind == REFUSED { BUSY } else { kind }, "{status} {error}");
     }
     let advice = json!([{"refused": "ask its operator to run: ebb cluster connect NAME --apply --kind Route"}]);
     *server.response.lock().unwrap() = (200, responses(advice));
-    let refused = connected.ensure(None, request().0).await.unwrap_err().to_string();
+    let refused = connected.ensure(UnitCluster::default(), request().0).await.unwrap_err().to_string();
     assert!(refused.contains("ebb cluster connect default --apply --kind Route"), "{refused}");
     // A usable response takes precedence over errors. The refusal of a start is a usable response.
     let observation = || connected.take_observations().pop();
@@ -219,16 +219,18 @@ async fn errors_are_final_or_retryable() {
         (None, Some("default".to_owned()), Some("eu".to_owned()))
     );
     *server.response.lock().unwrap() = (200, responses(json!([{"refused": "no"}])));
-    connected.cancel(None, &task(), Duration::ZERO).await.unwrap_err();
+    connected.cancel(UnitCluster::default(), &task(), Duration::ZERO).await.unwrap_err();
     let silent = |it| matches!(it, Some((_, RelayObservation::NoResponse { reason, .. })) if reason == "no");
     assert!(silent(observation()));
     let wrong_secret = relay(&url, "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA", "uid");
     let unreachable = relay("http://127.0.0.1:1", SECRET, "uid");
+    let of = |name: Option<&'static str>, uid: Option<&'static str>| UnitCluster { name, uid };
     for (relay, cluster, is_final, expected) in [
-        (&wrong_secret, None, false, "401: no v1 signature"),
-        (&unreachable, None, false, "the relay does not respond"),
-        (&connected, Some("eu"), true, "cluster \"eu\"; ask its operator to run: ebb cluster connect eu --apply"),
-        (&connected, Some("e;u"), true, "no relay is connected for cluster \"e;u\""),
+        (&wrong_secret, of(None, Some("uid")), false, "401: no v1 signature"),
+        (&unreachable, of(None, None), false, "the relay does not respond"),
+        (&unreachable, of(None, Some("u0")), true, "with the UID u0, and the connected one has the UID uid; connect"),
+        (&connected, of(Some("eu"), None), true, "\"eu\"; ask its operator to run: ebb cluster connect eu --apply"),
+        (&connected, of(Some("e;u"), None), true, "no relay is connected for cluster \"e;u\""),
     ] {
         let error = relay.get(cluster, &task()).await.unwrap_err();
         assert_eq!(matches!(error, RelayError::Refused(_)), is_final, "{error}");

@@ -61,7 +61,9 @@ pub(super) async fn a_target_is_read_unchanged(fixture: StoreFixture) {
             waiting: vec![DatedEvent { event: EventRef::new(EventName::new("wake").unwrap(), "3"), at: 6 }],
             dropped: vec![DatedEvent { event: EventRef::new(EventName::new("wake").unwrap(), "4"), at: 7 }],
         },
-        release: [None, Some("eu".into())].map(|cluster| SecretRelease { instance: "l".into(), cluster }).into(),
+        release: [None, Some("eu".into())]
+            .map(|cluster| SecretRelease { instance: "l".into(), cluster, uid: None })
+            .into(),
         removed: Some(Timestamp(8)),
         ready_since: Some(Timestamp(7)),
         ..target("route group", "a#b%c")

@@ -75,7 +75,7 @@ impl SingleScript {
         // The relay deletes the task after its acknowledgement, and retries steps that fail.
         let begun = Instant::now();
         while let Ok(TaskState::Ended(_) | TaskState::Running { .. }) =
-            relay.get(self.cluster.as_deref(), &self.task).await
+            relay.get(self.cluster.as_deref().into(), &self.task).await
             && begun.elapsed() < RELAY_TIMEOUT
         {
             tokio::time::sleep(POLL_INTERVAL).await;
@@ -97,8 +97,8 @@ impl SingleScript {
             }
         };
         let cluster = self.cluster.as_deref();
-        let _ = relay.release(cluster, self.task.instance()).await;
-        let _ = relay.acknowledge(cluster, &self.task).await;
+        let _ = relay.release(cluster.into(), self.task.instance()).await;
+        let _ = relay.acknowledge(cluster.into(), &self.task).await;
         ended
     }
 
@@ -120,7 +120,7 @@ impl SingleScript {
             names: TaskNames::default(),
             body: TaskBody::Script(self.script.clone()),
         };
-        let mut state = until_response(async || relay.ensure(cluster, request()).await).await?;
+        let mut state = until_response(async || relay.ensure(cluster.into(), request()).await).await?;
         let mut tail = LogPosition::default();
         loop {
             match state {
@@ -135,7 +135,7 @@ impl SingleScript {
                 }
             }
             tokio::time::sleep(POLL_INTERVAL).await;
-            state = until_response(async || relay.get(cluster, &self.task).await).await?;
+            state = until_response(async || relay.get(cluster.into(), &self.task).await).await?;
         }
     }
 
@@ -143,7 +143,7 @@ impl SingleScript {
     async fn cancel(&self, relay: &dyn RelayClient) -> Result<()> {
         let cluster = self.cluster.as_deref();
         loop {
-            match until_response(async || relay.cancel(cluster, &self.task, GRACE).await).await? {
+            match until_response(async || relay.cancel(cluster.into(), &self.task, GRACE).await).await? {
                 TaskState::Ended(_) | TaskState::Tombstoned => return Ok(()),
                 TaskState::Running { .. } | TaskState::Queued { .. } | TaskState::Unknown => {
                     tokio::time::sleep(POLL_INTERVAL).await;
