@@ -214,7 +214,7 @@ fn main() {
             forms_of_others_are_refused actions_need_their_scope selected_targets_are_changed_one_by_one an_event_is_tried_without_effect
             pages_have_their_headers a_link_signs_in_once
             a_sign_in_leads_to_a_local_page hostile_texts_stay_text a_page_without_news_is_not_sent_again
-            the_table_has_no_session_id every_page_is_shown an_open_page_without_news_costs_a_read_unit_at_most
+            the_table_has_no_session_id every_page_is_shown an_open_page_without_news_costs_little
             many_open_pages_share_their_reads an_ended_session_gets_no_news
             versions_of_a_plugin_are_compared;
         security::credentials: connections_that_changed_after_the_plan schemes_of_connections

@@ -65,7 +65,7 @@ pub(crate) async fn the_feed_names_changed_targets() {
     let news = watcher.changes(OPERATOR, Some(&seen.seq)).await;
     assert_eq!((news.reload, news.targets.join(" ")), (false, "sandbox/a".to_owned()));
     let hidden = watcher.changes(&ann, Some(&own.seq)).await;
-    assert!(!hidden.has_news() && hidden.seq != news.seq, "{hidden:?}");
+    assert!(!hidden.reload && hidden.targets.is_empty() && hidden.seq != news.seq, "{hidden:?}");
     let document = named("Sandbox", "b", "resources: {r: {plugin: simple}}\n");
     let body = json!({"kind": "sandbox", "name": "b", "document": document});
     harness.with_token(&ann, "POST /v1/targets", Some(body)).await.is(202);
@@ -82,7 +82,7 @@ pub(crate) async fn the_feed_names_changed_targets() {
     watcher.clock.advance(POLL);
     let settled = watcher.changes(OPERATOR, Some(&again.seq)).await;
     assert!(settled.reload && settled.seq != "0", "{settled:?}");
-    assert!(!watcher.changes(OPERATOR, Some(&settled.seq)).await.has_news());
+    assert_eq!(watcher.changes(OPERATOR, Some(&settled.seq)).await, ChangeList { reload: false, ..settled });
 }
 
 pub(crate) async fn polls_without_news_share_half_a_read_unit() {
@@ -96,7 +96,7 @@ pub(crate) async fn polls_without_news_share_half_a_read_unit() {
     for _ in 0..20 {
         watcher.clock.advance(POLL);
         for _ in 0..10 {
-            assert!(!watcher.changes(OPERATOR, Some(&seen.seq)).await.has_news());
+            assert_eq!(watcher.changes(OPERATOR, Some(&seen.seq)).await, ChangeList { reload: false, ..seen.clone() });
         }
     }
     let usage = watcher.meter.take();

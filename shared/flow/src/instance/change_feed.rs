@@ -13,6 +13,7 @@ use ebb_store::{ChangeFeed, WatchChanges};
 
 use crate::env::{Env, MAX_CLOCK_SKEW};
 use crate::error::FlowResult;
+use crate::ports::SteadyTime;
 
 /// The time for which a writer uses the feed that it has read.
 const KNOWN: Millis = Millis(5_000);
@@ -26,7 +27,7 @@ const LONG: Millis = Millis(150_000);
 const SETTLING: Millis = Millis(10_000);
 
 /// The feed as this function instance has read or written it, with the time.
-type KnownFeed = Option<(Timestamp, Arc<ChangeFeed>)>;
+type KnownFeed = Option<(SteadyTime, Arc<ChangeFeed>)>;
 
 /// Writes that a target has changed, if a reader watches.
 pub async fn note(env: &Env, target: TargetKey<'_>) {
@@ -42,7 +43,7 @@ async fn append(env: &Env, target: TargetKey<'_>) -> FlowResult<()> {
     let seen = known_feed(env, &mut known, KNOWN).await?;
     if env.now() < seen.watched {
         let noted = env.store.note_change(&seen, target).await?;
-        *known = Some((env.now(), Arc::new(noted)));
+        *known = Some((env.steady(), Arc::new(noted)));
     }
     Ok(())
 }
@@ -60,7 +61,7 @@ pub async fn watch(env: &Env, store: &dyn WatchChanges) -> FlowResult<Arc<Change
     // A writer with a fast clock may have seen the end of the former watch.
     let begun = (seen.watched <= now.plus(MAX_CLOCK_SKEW)).then_some(now);
     let renewed = Arc::new(store.watch_changes(now.plus(WATCH), begun).await?);
-    *known = Some((now, Arc::clone(&renewed)));
+    *known = Some((env.steady(), Arc::clone(&renewed)));
     Ok(renewed)
 }
 
@@ -70,7 +71,7 @@ pub fn is_settled(feed: &ChangeFeed, now: Timestamp) -> bool {
 }
 
 async fn known_feed(env: &Env, known: &mut KnownFeed, age: Millis) -> FlowResult<Arc<ChangeFeed>> {
-    let now = env.now();
+    let now = env.steady();
     if let Some((at, feed)) = known.as_ref()
         && now.since(*at) < age
     {
