@@ -111,7 +111,8 @@ fn main() {
         lifecycle::setup: dependents_of_a_failed_unit_are_blocked responses_of_a_webhook_unit a_script_is_retried
             acceptances_are_one_item_and_no_records an_acceptance_after_the_result_is_not_stored
             fast_callbacks_cost_no_acceptance a_repeated_request_is_accepted attempts_time_out
-            an_accepted_request_without_a_callback_is_shown a_false_condition_skips_dependents failure_after_ready
+            an_accepted_request_without_a_callback_is_shown a_wait_ends_with_the_timeout
+            a_false_condition_skips_dependents failure_after_ready
             a_non_idempotent_request_is_not_repeated the_outcome_of_a_non_idempotent_request_is_described
             a_sweep_does_not_repeat_a_request_in_flight units_that_never_started_are_not_listed;
         lifecycle::changed_documents: a_resource_that_was_never_ready_is_not_drained
