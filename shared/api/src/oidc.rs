@@ -316,7 +316,12 @@ impl TrustedIssuer {
         validation.validate_nbf = true;
         validation.leeway = LEEWAY_SECONDS;
         let verified = jsonwebtoken::decode::<Value>(token, &key, &validation);
-        Ok(verified.map_err(|error| self.rejection(error.kind(), audience))?.claims)
+        let claims = verified.map_err(|error| self.rejection(error.kind(), audience))?.claims;
+        // The library also accepts a list. Each reader of the claims expects a text.
+        if claims["iss"] != self.issuer.as_str() {
+            return Err(self.rejection(&ErrorKind::InvalidIssuer, audience));
+        }
+        Ok(claims)
     }
 
     /// Returns the name and the scopes for verified claims.
