@@ -455,15 +455,15 @@ impl ListDocuments for SimTable {
         self.read(|state| state.documents.iter().filter_map(of_kind).collect()).await
     }
 
-    async fn list_undelivered(&self, subscription: &str, limit: usize) -> StoreResult<Vec<NamedDocument>> {
+    async fn list_undelivered(&self, prefix: &str, limit: usize) -> StoreResult<Vec<NamedDocument>> {
         let mut found = self.list_documents(NamedKind::Undelivered).await?;
-        found.retain(|item| item.name.split_once('/').is_some_and(|(own, _)| own == subscription));
+        found.retain(|item| item.name.starts_with(prefix));
         found.truncate(limit);
         Ok(found)
     }
 
     async fn count_undelivered(&self, subscription: &str, limit: usize) -> StoreResult<usize> {
-        Ok(self.list_undelivered(subscription, limit).await?.len())
+        Ok(self.list_undelivered(&format!("{subscription}/"), limit).await?.len())
     }
 }
 

@@ -299,8 +299,9 @@ pub trait ReadDocuments: Send + Sync {
 pub trait ListDocuments: Send + Sync {
     /// Returns all documents of a kind by name. Unreadable ones are skipped and logged.
     async fn list_documents(&self, kind: NamedKind) -> StoreResult<Vec<NamedDocument>>;
-    /// Returns at most `limit` notifications of a subscription that were given up.
-    async fn list_undelivered(&self, subscription: &str, limit: usize) -> StoreResult<Vec<NamedDocument>>;
+    /// Returns at most `limit` notifications that were given up, by the beginning of their names: `SUBSCRIPTION/` or
+    /// `SUBSCRIPTION/INSTANCE-`.
+    async fn list_undelivered(&self, prefix: &str, limit: usize) -> StoreResult<Vec<NamedDocument>>;
     /// Returns the number of notifications of a subscription that were given up, or `limit` if there are more.
     async fn count_undelivered(&self, subscription: &str, limit: usize) -> StoreResult<usize>;
 }
