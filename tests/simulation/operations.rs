@@ -349,12 +349,11 @@ impl NoteChanges for SimTable {
         self.read(|state| state.feed.clone().unwrap_or_default()).await
     }
 
-    async fn note_change(&self, _: &ChangeFeed, target: TargetKey<'_>) -> StoreResult<ChangeFeed> {
+    async fn note_changes(&self, _: &ChangeFeed, targets: &[&str]) -> StoreResult<ChangeFeed> {
         self.write("UpdateItem", |state| {
             let feed = state.feed.get_or_insert_default();
-            let ring = feed.ring_with(target);
-            (feed.last, feed.ring) = (ring.last, ring);
-            (feed.clone(), move || format!("feed {target}"))
+            *feed = feed.with(targets);
+            (feed.clone(), move || format!("feed {}", targets.join(" ")))
         })
         .await
     }

@@ -205,7 +205,8 @@ fn main() {
             signing_secrets a_flood_of_distinct_results a_flood_of_distinct_results_after_the_teardown
             callbacks_after_a_failure callbacks_after_a_cancel permissions_of_a_callback_token
             tokens_of_earlier_attempts;
-        security::changes: the_feed_names_changed_targets polls_without_news_share_half_a_read_unit;
+        security::changes: the_feed_names_changed_targets concurrent_changes_share_a_write
+            polls_without_news_share_half_a_read_unit;
         security::connections: responses_do_not_wait_for_receivers responses_do_not_wait_for_the_platform
             a_repeated_callback_repeats_no_request a_callback_is_processed_after_its_client_disconnects
             an_event_is_processed_after_its_client_disconnects;

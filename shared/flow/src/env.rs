@@ -211,6 +211,8 @@ pub struct InstanceCache {
     pub(crate) subscriptions: tokio::sync::Mutex<Option<(SteadyTime, Arc<Vec<NotificationRule>>)>>,
     /// The feed of changed targets, with the time at which it was read or written.
     pub(crate) change_feed: tokio::sync::Mutex<Option<(SteadyTime, Arc<ChangeFeed>)>>,
+    /// Changes that are not in the feed yet, in the order of the writes of their targets.
+    pub(crate) noted_changes: Mutex<Vec<String>>,
     pub(crate) taken_results: Arc<TakenResults>,
     /// Permits for bytes of responses of other servers, and of outputs from the bucket.
     pub(crate) byte_budget: ByteBudget,
@@ -239,6 +241,7 @@ impl Default for InstanceCache {
             failed_sweeps: FailedSweeps::default(),
             subscriptions: tokio::sync::Mutex::default(),
             change_feed: tokio::sync::Mutex::default(),
+            noted_changes: Mutex::default(),
             taken_results: Arc::default(),
             byte_budget: ByteBudget::new(BYTE_BUDGET),
             event_budget: Arc::new(Semaphore::new(EVENT_BUDGET)),

@@ -351,9 +351,9 @@ pub trait SessionStore: Send + Sync {
 pub trait NoteChanges: Send + Sync {
     /// Returns the feed as it was a short time ago.
     async fn peek_changes(&self) -> StoreResult<ChangeFeed>;
-    /// Appends a change of a target to the feed, which was read as `seen`. Returns the feed with the change. While many others
-    /// append, the change only raises the number of the last one.
-    async fn note_change(&self, seen: &ChangeFeed, target: TargetKey<'_>) -> StoreResult<ChangeFeed>;
+    /// Appends a change of each target, `KIND/NAME`, to the feed, which was read as `seen`. Returns the feed with the changes.
+    /// While many others append, the changes only raise the number of the last one.
+    async fn note_changes(&self, seen: &ChangeFeed, targets: &[&str]) -> StoreResult<ChangeFeed>;
 }
 
 /// Watches the feed of changed targets (`UpdateItem`), and looks whether a target has changed (`Query`).

@@ -13,6 +13,7 @@ use ebb_store::{ChangeFeed, WatchChanges};
 
 use crate::env::{Env, MAX_CLOCK_SKEW};
 use crate::error::FlowResult;
+use crate::lock::lock;
 use crate::ports::SteadyTime;
 
 /// The time for which a writer uses the feed that it has read.
@@ -38,11 +39,24 @@ pub async fn note(env: &Env, target: TargetKey<'_>) {
 }
 
 async fn append(env: &Env, target: TargetKey<'_>) -> FlowResult<()> {
-    // The changes of one function instance are written one after the other, so that each succeeds at once.
+    lock(&env.cache.noted_changes).push(target.to_string());
+    // A function instance writes changes one after the other, so that each write succeeds at once. Those that come during a
+    // write share the next one, so a change waits for two writes at most.
     let mut known = env.cache.change_feed.lock().await;
-    let seen = known_feed(env, &mut known, KNOWN).await?;
+    let noted = lock(&env.cache.noted_changes).clone();
+    if noted.is_empty() {
+        return Ok(());
+    }
+    let written = write(env, &mut known, &noted.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    // Until now, the next write would have them if this invocation had ended.
+    lock(&env.cache.noted_changes).drain(..noted.len());
+    written
+}
+
+async fn write(env: &Env, known: &mut KnownFeed, targets: &[&str]) -> FlowResult<()> {
+    let seen = known_feed(env, known, KNOWN).await?;
     if env.now() < seen.watched {
-        let noted = env.store.note_change(&seen, target).await?;
+        let noted = env.store.note_changes(&seen, targets).await?;
         *known = Some((env.steady(), Arc::new(noted)));
     }
     Ok(())
