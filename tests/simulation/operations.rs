@@ -349,12 +349,11 @@ impl NoteChanges for SimTable {
         self.read(|state| state.feed.clone().unwrap_or_default()).await
     }
 
-    async fn note_change(&self, _: &ChangeFeed, target: TargetKey<'_>) -> StoreResult<ChangeFeed> {
+    async fn note_changes(&self, _: &ChangeFeed, targets: &[&str]) -> StoreResult<ChangeFeed> {
         self.write("UpdateItem", |state| {
             let feed = state.feed.get_or_insert_default();
-            let ring = feed.ring_with(target);
-            (feed.last, feed.ring) = (ring.last, ring);
-            (feed.clone(), move || format!("feed {target}"))
+            *feed = feed.with(targets);
+            (feed.clone(), move || format!("feed {}", targets.join(" ")))
         })
         .await
     }
@@ -455,15 +454,15 @@ impl ListDocuments for SimTable {
         self.read(|state| state.documents.iter().filter_map(of_kind).collect()).await
     }
 
-    async fn list_undelivered(&self, subscription: &str, limit: usize) -> StoreResult<Vec<NamedDocument>> {
+    async fn list_undelivered(&self, prefix: &str, limit: usize) -> StoreResult<Vec<NamedDocument>> {
         let mut found = self.list_documents(NamedKind::Undelivered).await?;
-        found.retain(|item| item.name.split_once('/').is_some_and(|(own, _)| own == subscription));
+        found.retain(|item| item.name.starts_with(prefix));
         found.truncate(limit);
         Ok(found)
     }
 
     async fn count_undelivered(&self, subscription: &str, limit: usize) -> StoreResult<usize> {
-        Ok(self.list_undelivered(subscription, limit).await?.len())
+        Ok(self.list_undelivered(&format!("{subscription}/"), limit).await?.len())
     }
 }
 

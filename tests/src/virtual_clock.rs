@@ -5,28 +5,42 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ebb_engine::Timestamp;
-use ebb_flow::ports::{Clock, MessageQueue, QueueMessage};
+use ebb_engine::{Millis, Timestamp};
+use ebb_flow::ports::{Clock, MessageQueue, QueueMessage, SteadyTime};
 
 /// A clock that stands still until it is advanced.
 #[derive(Debug, Default)]
-pub struct ManualClock(AtomicU64);
+pub struct ManualClock {
+    now: AtomicU64,
+    /// The time by which the clock was turned back.
+    back: AtomicU64,
+}
 
 impl ManualClock {
     /// Returns a clock at a time, in milliseconds since 1970.
     pub fn at(millis: u64) -> Self {
-        Self(AtomicU64::new(millis))
+        Self { now: AtomicU64::new(millis), back: AtomicU64::default() }
     }
 
     /// Advances the clock.
     pub fn advance(&self, millis: u64) {
-        self.0.fetch_add(millis, Ordering::SeqCst);
+        self.now.fetch_add(millis, Ordering::SeqCst);
+    }
+
+    /// Turns the time of day back.
+    pub fn turn_back(&self, millis: u64) {
+        self.now.fetch_sub(millis, Ordering::SeqCst);
+        self.back.fetch_add(millis, Ordering::SeqCst);
     }
 }
 
 impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
-        Timestamp(self.0.load(Ordering::SeqCst))
+        Timestamp(self.now.load(Ordering::SeqCst))
+    }
+
+    fn steady(&self) -> SteadyTime {
+        SteadyTime(Millis(self.now.load(Ordering::SeqCst) + self.back.load(Ordering::SeqCst)))
     }
 }
 

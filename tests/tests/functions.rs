@@ -111,7 +111,8 @@ fn main() {
         lifecycle::setup: dependents_of_a_failed_unit_are_blocked responses_of_a_webhook_unit a_script_is_retried
             acceptances_are_one_item_and_no_records an_acceptance_after_the_result_is_not_stored
             fast_callbacks_cost_no_acceptance a_repeated_request_is_accepted attempts_time_out
-            an_accepted_request_without_a_callback_is_shown a_false_condition_skips_dependents failure_after_ready
+            an_accepted_request_without_a_callback_is_shown a_wait_ends_with_the_timeout
+            a_false_condition_skips_dependents failure_after_ready
             a_non_idempotent_request_is_not_repeated the_outcome_of_a_non_idempotent_request_is_described
             a_sweep_does_not_repeat_a_request_in_flight units_that_never_started_are_not_listed;
         lifecycle::changed_documents: a_resource_that_was_never_ready_is_not_drained
@@ -204,7 +205,8 @@ fn main() {
             signing_secrets a_flood_of_distinct_results a_flood_of_distinct_results_after_the_teardown
             callbacks_after_a_failure callbacks_after_a_cancel permissions_of_a_callback_token
             tokens_of_earlier_attempts;
-        security::changes: the_feed_names_changed_targets polls_without_news_share_half_a_read_unit;
+        security::changes: the_feed_names_changed_targets concurrent_changes_share_a_write
+            polls_without_news_share_half_a_read_unit;
         security::connections: responses_do_not_wait_for_receivers responses_do_not_wait_for_the_platform
             a_repeated_callback_repeats_no_request a_callback_is_processed_after_its_client_disconnects
             an_event_is_processed_after_its_client_disconnects;
@@ -214,7 +216,7 @@ fn main() {
             forms_of_others_are_refused actions_need_their_scope selected_targets_are_changed_one_by_one an_event_is_tried_without_effect
             pages_have_their_headers a_link_signs_in_once
             a_sign_in_leads_to_a_local_page hostile_texts_stay_text a_page_without_news_is_not_sent_again
-            the_table_has_no_session_id every_page_is_shown an_open_page_without_news_costs_a_read_unit_at_most
+            the_table_has_no_session_id every_page_is_shown an_open_page_without_news_costs_little
             many_open_pages_share_their_reads an_ended_session_gets_no_news
             versions_of_a_plugin_are_compared;
         security::credentials: connections_that_changed_after_the_plan schemes_of_connections

@@ -18,8 +18,8 @@ use axum::http::StatusCode;
 use ebb_cel::convert::{CelOutput, from_json};
 use ebb_cel::{Expression, Scope};
 use ebb_egress::HttpCall;
-use ebb_engine::Timestamp;
 use ebb_flow::Env;
+use ebb_flow::ports::SteadyTime;
 use ebb_protocol::api_token::{TokenScope, parse_scopes};
 use ebb_protocol::limits;
 use ebb_protocol::session::PendingSignIn;
@@ -167,7 +167,7 @@ impl OidcIssuers {
     /// # Errors
     /// Returns 401 with the reason why the token is not accepted, 403 if no rule grants it a scope, and 503 if the keys
     /// of the issuer cannot be fetched.
-    pub(crate) async fn verify(&self, token: &str, http: &dyn HttpCall, now: Timestamp) -> HttpResult<IdentityClaims> {
+    pub(crate) async fn verify(&self, token: &str, http: &dyn HttpCall, now: SteadyTime) -> HttpResult<IdentityClaims> {
         let unsigned = jsonwebtoken::dangerous::insecure_decode::<Value>(token)
             .map_err(|_| refused("the token is not a JWT that is signed with RS256 or ES256"))?;
         let header = unsigned.header;
@@ -208,7 +208,7 @@ impl OidcIssuers {
         env: &Env,
     ) -> HttpResult<Url> {
         let (issuer, client) = self.client_of(pending)?;
-        let endpoints = issuer.keys.endpoints(env.egress.as_ref(), env.now()).await;
+        let endpoints = issuer.keys.endpoints(env.egress.as_ref(), env.steady()).await;
         let url = endpoints.and_then(|found| client.authorization_url(&found, account, pending, env));
         url.map_err(|reason| issuer.unavailable(&reason))
     }
@@ -225,7 +225,7 @@ impl OidcIssuers {
         env: &Env,
     ) -> HttpResult<(IdentityClaims, Value)> {
         let (issuer, client) = self.client_of(pending)?;
-        let (http, now) = (env.egress.as_ref(), env.now());
+        let (http, now) = (env.egress.as_ref(), env.steady());
         let endpoints = issuer.keys.endpoints(http, now).await.map_err(|reason| issuer.unavailable(&reason))?;
         let is_unnamed = answer.issuer.is_empty() && !endpoints.names_issuer;
         if !is_unnamed && answer.issuer != issuer.issuer {
@@ -306,7 +306,7 @@ impl TrustedIssuer {
         header: &Header,
         audience: &str,
         http: &dyn HttpCall,
-        now: Timestamp,
+        now: SteadyTime,
     ) -> HttpResult<Value> {
         let key = self.key(header, http, now).await?;
         let mut validation = Validation::new(header.alg);
@@ -316,7 +316,12 @@ impl TrustedIssuer {
         validation.validate_nbf = true;
         validation.leeway = LEEWAY_SECONDS;
         let verified = jsonwebtoken::decode::<Value>(token, &key, &validation);
-        Ok(verified.map_err(|error| self.rejection(error.kind(), audience))?.claims)
+        let claims = verified.map_err(|error| self.rejection(error.kind(), audience))?.claims;
+        // The library also accepts a list. Each reader of the claims expects a text.
+        if claims["iss"] != self.issuer.as_str() {
+            return Err(self.rejection(&ErrorKind::InvalidIssuer, audience));
+        }
+        Ok(claims)
     }
 
     /// Returns the name and the scopes for verified claims.
@@ -343,7 +348,7 @@ impl TrustedIssuer {
     }
 
     /// Returns the key that a header names.
-    async fn key(&self, header: &Header, http: &dyn HttpCall, now: Timestamp) -> HttpResult<DecodingKey> {
+    async fn key(&self, header: &Header, http: &dyn HttpCall, now: SteadyTime) -> HttpResult<DecodingKey> {
         if !ALGORITHMS.contains(&header.alg) {
             return Err(refused(format!("the token is signed with {:?}; expected RS256 or ES256", header.alg)));
         }

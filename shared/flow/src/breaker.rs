@@ -7,10 +7,11 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 
-use ebb_engine::{Millis, Timestamp};
+use ebb_engine::Millis;
 use tokio::sync::Notify;
 
 use crate::lock::lock;
+use crate::ports::SteadyTime;
 
 /// The next request follows after 1/4 of the outage so far. An outage therefore delays units by at most a quarter of
 /// its duration.
@@ -43,13 +44,13 @@ pub(crate) struct ClusterCircuit {
     /// Consecutive requests without a response. Concurrent ones count as one.
     pub(crate) failures: u32,
     /// The start of the first failed request.
-    outage_since: Option<Timestamp>,
+    outage_since: Option<SteadyTime>,
     /// The end of the last failed request.
-    last_failure: Option<Timestamp>,
+    last_failure: Option<SteadyTime>,
     /// The time from which requests are sent again.
-    pub(crate) retry: Option<Timestamp>,
+    pub(crate) retry: Option<SteadyTime>,
     /// The time of the last response, except slow ones that reported *busy*.
-    last_response: Option<Timestamp>,
+    last_response: Option<SteadyTime>,
     pub(crate) trials: usize,
     /// Requests in progress.
     pub(crate) pending: usize,
@@ -58,11 +59,11 @@ pub(crate) struct ClusterCircuit {
 }
 
 impl ClusterCircuit {
-    pub(crate) fn is_open(&self, now: Timestamp) -> bool {
+    pub(crate) fn is_open(&self, now: SteadyTime) -> bool {
         self.failures >= OPEN_AFTER_FAILURES && self.retry.is_some_and(|at| at > now)
     }
 
-    pub(crate) fn is_healthy(&self, now: Timestamp) -> bool {
+    pub(crate) fn is_healthy(&self, now: SteadyTime) -> bool {
         self.failures == 0 && self.last_response.is_some_and(|at| now.since(at).0 < HEALTHY_MS)
     }
 
@@ -72,14 +73,14 @@ impl ClusterCircuit {
         self.retry = None;
     }
 
-    pub(crate) fn record_response(&mut self, now: Timestamp) {
+    pub(crate) fn record_response(&mut self, now: SteadyTime) {
         self.close();
         self.last_response = Some(now);
     }
 
     /// Records a response *busy*. It closes the circuit. After a slow one, sweeps wait as for a cluster that does not
     /// respond.
-    pub(crate) fn record_busy(&mut self, begun: Timestamp, now: Timestamp) {
+    pub(crate) fn record_busy(&mut self, begun: SteadyTime, now: SteadyTime) {
         let is_slow = now.since(begun).0 >= HUNG_MS;
         let responded_since = self.has_responded_since(begun);
         self.close();
@@ -90,12 +91,12 @@ impl ClusterCircuit {
         }
     }
 
-    fn has_responded_since(&self, begun: Timestamp) -> bool {
+    fn has_responded_since(&self, begun: SteadyTime) -> bool {
         self.last_response.is_some_and(|answered| answered >= begun)
     }
 
     /// Records a request without a response, unless the cluster has responded to others since its start.
-    pub(crate) fn record_failure(&mut self, begun: Timestamp, now: Timestamp) {
+    pub(crate) fn record_failure(&mut self, begun: SteadyTime, now: SteadyTime) {
         if self.has_responded_since(begun) || self.last_failure.is_some_and(|failed| failed > begun) {
             return;
         }
@@ -131,14 +132,14 @@ mod tests {
     fn waits_grow_with_the_outage() {
         let waits = [0, 15, 40, 600, 1_200, 86_400].map(|outage: u64| retry_wait(Millis(outage * 1000)).0 / 1000);
         assert_eq!(waits, [5, 5, 10, 150, 300, 300]);
-        let at = |seconds: u64| Timestamp(seconds * 1000);
+        let at = |seconds: u64| SteadyTime(Millis(seconds * 1000));
         let mut circuit = ClusterCircuit::default();
         let mut requested_at = 0;
         let mut requests = 0;
         // The cluster is down for ten minutes, and each request times out.
         while requested_at < 600 {
             circuit.record_failure(at(requested_at), at(requested_at + 15));
-            requested_at = circuit.retry.unwrap().0 / 1000;
+            requested_at = circuit.retry.unwrap().0.0 / 1000;
             requests += 1;
         }
         assert!(requested_at <= 600 * 5 / 4 + 15, "requested after {requested_at} s");
@@ -150,7 +151,7 @@ mod tests {
 
     #[test]
     fn a_circuit_opens_after_two_lost_requests_or_one_that_hung() {
-        let at = |seconds: u64| Timestamp(seconds * 1000);
+        let at = |seconds: u64| SteadyTime(Millis(seconds * 1000));
         let mut circuit = ClusterCircuit::default();
         circuit.record_failure(at(1), at(1));
         assert!(!circuit.is_open(at(1)));
@@ -173,7 +174,7 @@ mod tests {
 
     #[test]
     fn busy_closes_a_circuit_and_a_slow_busy_limits_sweeps() {
-        let at = |seconds: u64| Timestamp(seconds * 1000);
+        let at = |seconds: u64| SteadyTime(Millis(seconds * 1000));
         let mut circuit = ClusterCircuit::default();
         circuit.record_failure(at(0), at(15));
         assert!(circuit.is_open(at(16)));

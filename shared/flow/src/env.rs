@@ -29,7 +29,7 @@ use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
 use crate::breaker::CircuitBreakers;
 use crate::error::{FlowError, FlowResult};
 use crate::lock::lock;
-use crate::ports::{Clock, MessageQueue, RandomSource, RelayClient};
+use crate::ports::{Clock, MessageQueue, RandomSource, RelayClient, SteadyTime};
 use crate::run::taken_results::TakenResults;
 use crate::sweep::failures::FailedSweeps;
 
@@ -185,7 +185,7 @@ impl CompiledPlan {
 #[derive(Debug)]
 pub struct TaskReports {
     /// The time until which readers share them.
-    pub until: Timestamp,
+    pub until: SteadyTime,
     /// Each state has the time of its report.
     pub states: BTreeMap<(Unit, Attempt), (TaskState, Timestamp)>,
     /// The last progress that a relay has reported of each task, with the time of that report. It is older than the state if
@@ -208,9 +208,11 @@ pub struct InstanceCache {
     pub(crate) breakers: Arc<CircuitBreakers>,
     pub(crate) failed_sweeps: FailedSweeps,
     /// The subscriptions, with the time at which they were read.
-    pub(crate) subscriptions: tokio::sync::Mutex<Option<(Timestamp, Arc<Vec<NotificationRule>>)>>,
+    pub(crate) subscriptions: tokio::sync::Mutex<Option<(SteadyTime, Arc<Vec<NotificationRule>>)>>,
     /// The feed of changed targets, with the time at which it was read or written.
-    pub(crate) change_feed: tokio::sync::Mutex<Option<(Timestamp, Arc<ChangeFeed>)>>,
+    pub(crate) change_feed: tokio::sync::Mutex<Option<(SteadyTime, Arc<ChangeFeed>)>>,
+    /// Changes that are not in the feed yet, in the order of the writes of their targets.
+    pub(crate) noted_changes: Mutex<Vec<String>>,
     pub(crate) taken_results: Arc<TakenResults>,
     /// Permits for bytes of responses of other servers, and of outputs from the bucket.
     pub(crate) byte_budget: ByteBudget,
@@ -239,6 +241,7 @@ impl Default for InstanceCache {
             failed_sweeps: FailedSweeps::default(),
             subscriptions: tokio::sync::Mutex::default(),
             change_feed: tokio::sync::Mutex::default(),
+            noted_changes: Mutex::default(),
             taken_results: Arc::default(),
             byte_budget: ByteBudget::new(BYTE_BUDGET),
             event_budget: Arc::new(Semaphore::new(EVENT_BUDGET)),
@@ -284,6 +287,11 @@ impl InstanceCache {
 impl Env {
     pub fn now(&self) -> Timestamp {
         self.clock.now()
+    }
+
+    /// Returns the time for ages in memory.
+    pub fn steady(&self) -> SteadyTime {
+        self.clock.steady()
     }
 
     /// Returns the URL of a target in the API.

@@ -4,7 +4,7 @@ use ebb_engine::{Millis, Timestamp};
 
 use crate::breaker::SHORTEST_WAIT_MS;
 use crate::env::Env;
-use crate::pending_call::PendingCall;
+use crate::pending_call::{PendingCall, circuit_wait};
 use crate::permits;
 use crate::ports::RelayError;
 
@@ -38,14 +38,13 @@ pub(crate) async fn guarded<T>(
 
 /// Returns the time from which requests to `cluster` are sent again, or `None` if they are sent now.
 pub(crate) fn circuit_open_until(env: &Env, cluster: &str) -> Option<Timestamp> {
-    let now = env.now();
+    let now = env.steady();
     let circuits = env.cache.breakers.lock();
-    circuits.get(cluster).filter(|circuit| circuit.is_open(now)).and_then(|circuit| circuit.retry)
+    let retry = circuits.get(cluster).filter(|circuit| circuit.is_open(now)).and_then(|circuit| circuit.retry);
+    retry.map(|retry| env.now().plus(retry.since(now)))
 }
 
 /// Returns the time of the next request to `cluster`, which has just failed.
 pub(crate) fn retry_at(env: &Env, cluster: Option<&str>) -> Timestamp {
-    let (cluster, now) = (cluster_name(env, cluster), env.now());
-    let soonest = now.plus(Millis(SHORTEST_WAIT_MS));
-    env.cache.breakers.lock().get(&cluster).and_then(|circuit| circuit.retry).unwrap_or(soonest).max(soonest)
+    env.now().plus(circuit_wait(env, &cluster_name(env, cluster)).max(Millis(SHORTEST_WAIT_MS)))
 }

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-use ebb_engine::Timestamp;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::breaker::{CircuitBreakers, MAX_WAITING_SWEEPS};
 use crate::env::Env;
 use crate::lock::lock;
+use crate::ports::SteadyTime;
 use crate::run::wakeup::START_WINDOW_MS;
 
 /// Maximum concurrent runs and targets of one sweep.
@@ -25,11 +25,11 @@ tokio::task_local! {
 
 pub(crate) struct SweepPermits {
     free: Arc<Semaphore>,
-    begun: Timestamp,
+    begun: SteadyTime,
 }
 
 impl SweepPermits {
-    pub(crate) fn new(begun: Timestamp) -> Self {
+    pub(crate) fn new(begun: SteadyTime) -> Self {
         Self { free: Arc::new(Semaphore::new(MAX_CONCURRENT)), begun }
     }
 
@@ -55,7 +55,7 @@ pub(crate) enum ClusterAdmission {
 impl SweepPermit {
     /// Returns a permit for a run or target outside of a scheduled sweep.
     pub(crate) fn standalone(env: &Env) -> Self {
-        Self(Arc::new(SweepPlace { free: None, begun: env.now(), held: Mutex::default() }))
+        Self(Arc::new(SweepPlace { free: None, begun: env.steady(), held: Mutex::default() }))
     }
 
     /// Limits the requests of a sweep per destination, see [`admit`].
@@ -97,7 +97,7 @@ impl SweepPermit {
 struct SweepPlace {
     /// The places of a scheduled sweep.
     free: Option<Arc<Semaphore>>,
-    begun: Timestamp,
+    begun: SteadyTime,
     held: Mutex<HeldPermits>,
 }
 
@@ -120,7 +120,7 @@ impl SweepPlace {
     }
 
     fn is_out_of_time(&self, env: &Env) -> bool {
-        env.now().since(self.begun).0 >= START_WINDOW_MS
+        env.steady().since(self.begun).0 >= START_WINDOW_MS
     }
 
     /// Waits for a permit, and then for a place. Meanwhile only requests in progress hold permits, so that sweeps do not
@@ -149,7 +149,7 @@ impl DestinationPermit {
     /// Returns a permit, unless `most` sweeps have one for a destination, or [`MAX_WAITING_SWEEPS`] for one without a
     /// recent response.
     fn try_acquire(env: &Env, destinations: BTreeSet<String>, most: usize) -> Result<Self, BTreeSet<String>> {
-        let (now, breakers) = (env.now(), Arc::clone(&env.cache.breakers));
+        let (now, breakers) = (env.steady(), Arc::clone(&env.cache.breakers));
         let mut circuits = breakers.lock();
         let is_free = |destination: &String| {
             circuits.get(destination).is_none_or(|one| {
@@ -223,6 +223,7 @@ pub(crate) async fn admit(env: &Env, destination: &str) -> Option<RequestPermit>
 /// The permit of a request to a server that is not a relay.
 pub(crate) struct OriginPermit {
     origin: String,
+    begun: SteadyTime,
     _permit: RequestPermit,
 }
 
@@ -231,11 +232,11 @@ impl OriginPermit {
     pub(crate) async fn acquire(env: &Env, url: &str) -> Option<Self> {
         let origin = url::Url::parse(url).map_or_else(|_| url.to_owned(), |url| url.origin().ascii_serialization());
         let permit = admit(env, &origin).await?;
-        Some(Self { origin, _permit: permit })
+        Some(Self { origin, begun: env.steady(), _permit: permit })
     }
 
-    /// Records the end of the request that began at `begun`. Its duration shows whether the server responds.
-    pub(crate) fn end(self, env: &Env, begun: Timestamp) {
-        env.cache.breakers.change(&self.origin, |circuit| circuit.record_busy(begun, env.now()));
+    /// Records the end of the request. The time since the permit shows whether the server responds.
+    pub(crate) fn end(self, env: &Env) {
+        env.cache.breakers.change(&self.origin, |circuit| circuit.record_busy(self.begun, env.steady()));
     }
 }

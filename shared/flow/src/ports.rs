@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ebb_documents::compile::ClusterPolicy;
-use ebb_engine::{Attempt, Epoch, Timestamp, Unit};
+use ebb_engine::{Attempt, Epoch, Millis, Timestamp, Unit};
 use ebb_protocol::id::{RunId, is_dns_label};
 use ebb_protocol::listing::{ClusterListing, RelayInfo};
 use ebb_protocol::relay::{EnsureTask, ServiceRequest, ServiceResponse, TaskId, TaskState};
@@ -12,9 +12,29 @@ use ebb_store::StoreResult;
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
+/// A time for ages in the memory of one process. It never goes back, and has no relation to the time of day.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SteadyTime(pub Millis);
+
+impl SteadyTime {
+    /// Returns the time since `earlier`, or zero if `earlier` is later.
+    pub fn since(self, earlier: Self) -> Millis {
+        Millis(self.0.0.saturating_sub(earlier.0.0))
+    }
+
+    /// Adds `millis`, up to the largest time.
+    pub fn plus(self, millis: Millis) -> Self {
+        Self(Millis(self.0.0.saturating_add(millis.0)))
+    }
+}
+
 pub trait Clock: Send + Sync {
-    /// Returns the present time, in milliseconds since 1970.
+    /// Returns the present time, in milliseconds since 1970. It can jump, also back.
     fn now(&self) -> Timestamp;
+    /// Returns the time for ages in memory. A clock that never goes back needs no other one.
+    fn steady(&self) -> SteadyTime {
+        SteadyTime(Millis(self.now().0))
+    }
     /// Waits. A simulation has its own time.
     fn sleep(&self, wait: Duration) -> BoxFuture<'static, ()> {
         Box::pin(tokio::time::sleep(wait))

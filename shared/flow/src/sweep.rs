@@ -82,7 +82,7 @@ pub async fn sweep_until(env: &Env, store: &dyn SweepStore, end: impl Future<Out
     let mut swept = SweepSummary { lag_ms: late_ms, ..SweepSummary::default() };
     // The delay is reported first, so that a hanging sweep does not hide it.
     telemetry::sweep_ended(0, late_ms);
-    let permits = SweepPermits::new(now);
+    let permits = SweepPermits::new(env.steady());
     let begun: Mutex<BTreeSet<DueItem>> = Mutex::default();
     let open = || lock(&begun);
     let sweeps = due.into_iter().map(|(_, due)| {

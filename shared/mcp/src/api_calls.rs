@@ -45,6 +45,12 @@ pub enum ToolError {
 }
 
 impl ToolError {
+    /// Returns the error of a request that can succeed later.
+    pub(crate) fn busy(status: u16, detail: &str) -> Self {
+        let (code, detail) = ("busy".to_owned(), detail.to_owned());
+        Self::Refused(ProblemDetails { status, code, detail, errors: Vec::new() })
+    }
+
     /// Returns the reason in one line, without the fix.
     pub fn reason(&self) -> String {
         match self {
@@ -214,13 +220,7 @@ impl ApiCalls {
             Ok(problem) => ToolError::Refused(problem),
             // A gateway before the API refuses requests for the moment.
             Err(_) if matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) => {
-                let detail = "the server is busy".to_owned();
-                ToolError::Refused(ProblemDetails {
-                    status: status.as_u16(),
-                    code: "busy".to_owned(),
-                    detail,
-                    errors: Vec::new(),
-                })
+                ToolError::busy(status.as_u16(), "the server is busy")
             }
             Err(_) => ToolError::Unreachable(format!("status {status}")),
         })

@@ -1,11 +1,15 @@
 //! The outcomes of a tool that changes several targets.
 
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 
 use crate::api_calls::ToolError;
 
 /// Maximum targets of a call. Each one takes several requests.
 pub(crate) const MAX_TARGETS: usize = 20;
+/// The time after which no further target begins. A function ends after 29 s, and one target can take 10 s.
+const LATEST: Duration = Duration::from_secs(15);
 
 /// Returns the distinct names of a call, in order.
 pub(crate) fn distinct(mut names: Vec<String>) -> Result<Vec<String>, ToolError> {
@@ -18,17 +22,31 @@ pub(crate) fn distinct(mut names: Vec<String>) -> Result<Vec<String>, ToolError>
 }
 
 /// Collects the outcome of each target.
-#[derive(Default)]
 pub(crate) struct TargetOutcomes {
+    begun: Instant,
     lines: Vec<String>,
     /// Targets with the reasons why they were refused.
     refusals: Vec<(String, ToolError)>,
 }
 
 impl TargetOutcomes {
-    /// Adds the line of a target, `KIND/NAME`, or the reason why it was refused. An error that the next targets would have, too,
-    /// is returned.
-    pub(crate) fn add(&mut self, target: String, outcome: Result<Value, ToolError>) -> Result<(), ToolError> {
+    pub(crate) fn begin() -> Self {
+        Self { begun: Instant::now(), lines: Vec::new(), refusals: Vec::new() }
+    }
+
+    /// Changes a target, `KIND/NAME`, unless the call has taken too long. Adds its line, or the reason why it was refused. An
+    /// error that the next targets would have, too, is returned.
+    pub(crate) async fn add(
+        &mut self,
+        target: String,
+        change: impl Future<Output = Result<Value, ToolError>>,
+    ) -> Result<(), ToolError> {
+        let outcome = match self.begun.elapsed() < LATEST {
+            true => change.await,
+            false => {
+                Err(ToolError::busy(503, "not begun, because the call has taken too long: call the tool again for it"))
+            }
+        };
         let line = match outcome {
             Ok(line) => line,
             Err(error @ ToolError::Unreachable(_)) => return Err(error),
@@ -50,5 +68,20 @@ impl TargetOutcomes {
             1.. if self.lines.len() == refused => Err(ToolError::Every(self.refusals)),
             _ => Ok((self.lines, refused)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_target_is_not_begun_late() {
+        let mut outcomes = TargetOutcomes::begin();
+        outcomes.add("sandbox/a".to_owned(), async { Ok(json!({"result": "updated"})) }).await.unwrap();
+        outcomes.begun = Instant::now().checked_sub(LATEST).unwrap();
+        outcomes.add("sandbox/b".to_owned(), async { panic!("it has begun") }).await.unwrap();
+        let (lines, refused) = outcomes.finish().unwrap();
+        assert!(refused == 1 && lines[0].contains("updated") && lines[1].contains("not begun"), "{lines:?}");
     }
 }

@@ -588,10 +588,10 @@ pub(crate) async fn delete_target(api: &ApiCalls, arguments: DeleteTarget) -> Re
         }
     };
     let is_dry_run = dry_run.unwrap_or(has_filters || chosen.len() != 1);
-    let mut outcomes = TargetOutcomes::default();
+    let mut outcomes = TargetOutcomes::begin();
     for (target, uid) in &chosen {
-        let outcome = deletion(api, target, uid.as_deref(), is_dry_run).await;
-        outcomes.add(format!("{}/{}", target.kind, target.name), outcome)?;
+        let deletion = deletion(api, target, uid.as_deref(), is_dry_run);
+        outcomes.add(format!("{}/{}", target.kind, target.name), deletion).await?;
     }
     let (lines, refused) = outcomes.finish()?;
     let refused = if refused == 0 { String::new() } else { format!("; refused for {refused}") };

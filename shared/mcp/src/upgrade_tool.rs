@@ -44,20 +44,21 @@ pub(crate) async fn upgrade_plugin(api: &ApiCalls, arguments: UpgradePlugin) -> 
     let UpgradePlugin { plugin, names, kind, dry_run } = arguments;
     let names = distinct(names)?;
     let full = published(api, &plugin).await?;
-    let mut outcomes = TargetOutcomes::default();
+    let mut outcomes = TargetOutcomes::begin();
     let mut changed = 0;
     for name in &names {
         let target = format!("{kind}/{name}");
-        let upgraded = upgrade_target(api, [&kind, name], &full, dry_run).await;
         let shown = ["target", "uid", "generation", "result", "resources", "changes"];
-        let line = upgraded.map(|receipt| match receipt {
-            Some(receipt) => {
-                changed += 1;
-                pick(&json!(receipt), &shown)
-            }
-            None => json!({"target": target, "result": "unchanged", "why": format!("it has {full} already")}),
-        });
-        outcomes.add(target, line)?;
+        let upgrade = async {
+            Ok(match upgrade_target(api, [&kind, name], &full, dry_run).await? {
+                Some(receipt) => {
+                    changed += 1;
+                    pick(&json!(receipt), &shown)
+                }
+                None => json!({"target": &target, "result": "unchanged", "why": format!("it has {full} already")}),
+            })
+        };
+        outcomes.add(target.clone(), upgrade).await?;
     }
     let (lines, refused) = outcomes.finish()?;
     let title = match (dry_run, refused) {

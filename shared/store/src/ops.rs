@@ -299,8 +299,9 @@ pub trait ReadDocuments: Send + Sync {
 pub trait ListDocuments: Send + Sync {
     /// Returns all documents of a kind by name. Unreadable ones are skipped and logged.
     async fn list_documents(&self, kind: NamedKind) -> StoreResult<Vec<NamedDocument>>;
-    /// Returns at most `limit` notifications of a subscription that were given up.
-    async fn list_undelivered(&self, subscription: &str, limit: usize) -> StoreResult<Vec<NamedDocument>>;
+    /// Returns at most `limit` notifications that were given up, by the beginning of their names: `SUBSCRIPTION/` or
+    /// `SUBSCRIPTION/INSTANCE-`.
+    async fn list_undelivered(&self, prefix: &str, limit: usize) -> StoreResult<Vec<NamedDocument>>;
     /// Returns the number of notifications of a subscription that were given up, or `limit` if there are more.
     async fn count_undelivered(&self, subscription: &str, limit: usize) -> StoreResult<usize>;
 }
@@ -350,9 +351,9 @@ pub trait SessionStore: Send + Sync {
 pub trait NoteChanges: Send + Sync {
     /// Returns the feed as it was a short time ago.
     async fn peek_changes(&self) -> StoreResult<ChangeFeed>;
-    /// Appends a change of a target to the feed, which was read as `seen`. Returns the feed with the change. While many others
-    /// append, the change only raises the number of the last one.
-    async fn note_change(&self, seen: &ChangeFeed, target: TargetKey<'_>) -> StoreResult<ChangeFeed>;
+    /// Appends a change of each target, `KIND/NAME`, to the feed, which was read as `seen`. Returns the feed with the changes.
+    /// While many others append, the changes only raise the number of the last one.
+    async fn note_changes(&self, seen: &ChangeFeed, targets: &[&str]) -> StoreResult<ChangeFeed>;
 }
 
 /// Watches the feed of changed targets (`UpdateItem`), and looks whether a target has changed (`Query`).

@@ -264,7 +264,7 @@ pub(crate) async fn the_progress_of_a_task_does_not_go_back() {
         if let Some(last) = env.task_reports(&run) {
             let TaskReports { states, progress, .. } = &*last;
             let (states, progress) = (states.clone(), progress.clone());
-            env.remember_task_reports(&run, &Arc::new(TaskReports { until: Timestamp(0), states, progress }));
+            env.remember_task_reports(&run, &Arc::new(TaskReports { until: Default::default(), states, progress }));
         }
         harness.unit("a", "preStart", "deploy", UnitState::Running).await.progress.unwrap_or_default()
     };

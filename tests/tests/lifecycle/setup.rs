@@ -239,6 +239,36 @@ params: {key: {type: string, default: hidden}}
     assert_eq!(evidence.url, format!("{}/silent?key=***", harness.receiver.url()));
 }
 
+/// A wait that a server asks for ends with the timeout of its unit, also before the first sweep of the run.
+pub(crate) async fn a_wait_ends_with_the_timeout() {
+    const DESCRIBED: &str = r#"idempotent: false, maxProcessingTime: 1s, describe: {url: "RECEIVER/shown"}"#;
+    const ASKED: &str = r#"}, until: {url: "RECEIVER/asked", ready: '${poll.body.state == "ready"}'"#;
+    let later = |status: u16, seconds: &str| CannedReply::status(status).header("retry-after", seconds);
+    let cases = [
+        ("repeated", "", later(202, "86400")),
+        ("latest", "", later(202, "99999999999999999999")),
+        ("described", DESCRIBED, later(202, "86400")),
+        ("asked", ASKED, later(200, "86400")),
+        ("called", "", 202.into()),
+    ];
+    let harness = Harness::new().await;
+    // Each unit has a run of its own, because a sweep looks at all units of a run.
+    for (name, options, reply) in &cases {
+        harness.receiver.always(&format!("POST /{name}"), reply.clone());
+        let unit = format!("timeout: 2s, retry: {{attempts: 1}}, webhook: {{url: \"RECEIVER/{name}\", {options}}}");
+        harness.begin(name, name, &format!("preStart:\n  make: {{{unit}}}\n")).await;
+    }
+    let call = harness.receiver.call("POST /called", 1).await;
+    harness.callback(call.token(), &json!({"status": "again", "retryAfter": 86_400})).await.is(204);
+    for (name, ..) in cases {
+        let target = harness.phase(name, TargetState::Failed).await;
+        // The first sweep follows after a minute.
+        assert!(call.at.elapsed() < Duration::from_secs(30), "{name}: {:?}", call.at.elapsed());
+        let reason = find(&target, "preStart", "make").unwrap().reason.unwrap();
+        assert!(reason.message.starts_with("no result within 2 s"), "{name}: {reason:?}");
+    }
+}
+
 pub(crate) async fn a_false_condition_skips_dependents() {
     let harness = Harness::new().await;
     let rest = r#"

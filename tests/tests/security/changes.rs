@@ -2,8 +2,10 @@
 
 use ebb_api::{ApiRole, ApiTokens, ServerState};
 use ebb_flow::Env;
+use ebb_flow::instance::change_feed;
 use ebb_flow::system::SystemClock;
 use ebb_protocol::api::ChangeList;
+use ebb_protocol::id::TargetKey;
 use ebb_relay_client::PollEndpoint;
 use ebb_store::{Meter, Store};
 use ebb_tests::fakes;
@@ -19,6 +21,7 @@ const POLL: u64 = 15_000;
 /// An instance of the function `api` with a clock of its own, whose requests to the table are counted.
 pub(super) struct Watcher {
     http: reqwest::Client,
+    env: Arc<Env>,
     pub(super) clock: Arc<ManualClock>,
     pub(super) meter: Arc<Meter>,
     pub(super) url: String,
@@ -35,8 +38,8 @@ impl Watcher {
         let env = Arc::new(Env { clock: clock.clone(), ..env });
         let poll_endpoint = Arc::new(PollEndpoint::new(Arc::default(), store.clone(), Arc::new(SystemClock)));
         let tokens = Arc::new(ApiTokens::new([(OPERATOR, ApiRole::Operator)]));
-        let url = serve(|_| ebb_api::api(ServerState { env, store, tokens, poll_endpoint })).await;
-        Self { http: harness.http.clone(), clock, meter, url }
+        let url = serve(|_| ebb_api::api(ServerState { env: env.clone(), store, tokens, poll_endpoint })).await;
+        Self { http: harness.http.clone(), env, clock, meter, url }
     }
 
     async fn poll(&self, token: &str, since: Option<&str>) -> ApiReply {
@@ -65,7 +68,7 @@ pub(crate) async fn the_feed_names_changed_targets() {
     let news = watcher.changes(OPERATOR, Some(&seen.seq)).await;
     assert_eq!((news.reload, news.targets.join(" ")), (false, "sandbox/a".to_owned()));
     let hidden = watcher.changes(&ann, Some(&own.seq)).await;
-    assert!(!hidden.has_news() && hidden.seq != news.seq, "{hidden:?}");
+    assert!(!hidden.reload && hidden.targets.is_empty() && hidden.seq != news.seq, "{hidden:?}");
     let document = named("Sandbox", "b", "resources: {r: {plugin: simple}}\n");
     let body = json!({"kind": "sandbox", "name": "b", "document": document});
     harness.with_token(&ann, "POST /v1/targets", Some(body)).await.is(202);
@@ -82,7 +85,22 @@ pub(crate) async fn the_feed_names_changed_targets() {
     watcher.clock.advance(POLL);
     let settled = watcher.changes(OPERATOR, Some(&again.seq)).await;
     assert!(settled.reload && settled.seq != "0", "{settled:?}");
-    assert!(!watcher.changes(OPERATOR, Some(&settled.seq)).await.has_news());
+    assert_eq!(watcher.changes(OPERATOR, Some(&settled.seq)).await, ChangeList { reload: false, ..settled });
+}
+
+/// Transitions do not wait for each other's writes of the feed.
+pub(crate) async fn concurrent_changes_share_a_write() {
+    let harness = Harness::new().await;
+    let watcher = Watcher::start(&harness).await;
+    watcher.changes(OPERATOR, None).await;
+    watcher.clock.advance(POLL);
+    let seen = watcher.changes(OPERATOR, None).await;
+    watcher.meter.take();
+    let names: Vec<String> = (0..20).map(|number| format!("t{number}")).collect();
+    let notes = names.iter().map(|name| change_feed::note(&watcher.env, TargetKey::new("sandbox", name)));
+    futures::future::join_all(notes).await;
+    assert_eq!(watcher.meter.take().sized_write_units, 2);
+    assert_eq!(watcher.changes(OPERATOR, Some(&seen.seq)).await.targets.len(), 20);
 }
 
 pub(crate) async fn polls_without_news_share_half_a_read_unit() {
@@ -96,7 +114,7 @@ pub(crate) async fn polls_without_news_share_half_a_read_unit() {
     for _ in 0..20 {
         watcher.clock.advance(POLL);
         for _ in 0..10 {
-            assert!(!watcher.changes(OPERATOR, Some(&seen.seq)).await.has_news());
+            assert_eq!(watcher.changes(OPERATOR, Some(&seen.seq)).await, ChangeList { reload: false, ..seen.clone() });
         }
     }
     let usage = watcher.meter.take();

@@ -447,6 +447,8 @@ pub(crate) async fn answers_of_other_issuers_are_refused() {
         (json!({"aud": [CLIENT, "another"]}), "the claim `azp` of the token is wrong"),
         (json!({"azp": "another"}), "the claim `azp` of the token is wrong"),
         (json!({"iss": other.url}), "the claim `iss` of the token is wrong"),
+        (json!({"iss": [issuer.url]}), "the claim `iss` of the token is wrong"),
+        (json!({"aud": [CLIENT, 1]}), "the claim `aud` of the token is missing or malformed"),
         (json!({"exp": 1}), "the token has expired"),
         (json!({"sub": null}), "the claim `sub` of the token is missing"),
         (json!({"x": "x".repeat(20_000)}), "longer than 16384 bytes"),
@@ -471,7 +473,8 @@ pub(crate) async fn claims_of_the_userinfo_endpoint() {
     let issuer = &stack.issuer;
     let mut browser = stack.browser();
     let person = |claims: Value| {
-        let mut all = json!({"sub": "ann", "iss": "https://evil.example", "aud": "another", "exp": 1});
+        let mut all =
+            json!({"sub": "ann", "iss": "https://evil.example", "aud": "another", "azp": "another", "exp": 1});
         all.as_object_mut().unwrap().extend(claims.as_object().unwrap().clone());
         (200, all)
     };

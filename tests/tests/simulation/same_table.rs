@@ -239,7 +239,7 @@ async fn content(table: &dyn BothTables) -> Vec<String> {
             shown(table.read_accepted(&run, &units).await.map(sorted)),
             shown(table.read_desired(&desired).await),
             shown(table.read_rejections(&name).await),
-            shown(table.list_undelivered(&format!("s{target}"), 2).await),
+            shown(table.list_undelivered(&format!("s{target}/"), 2).await),
             shown(table.count_undelivered(&format!("s{target}"), 2).await),
         ]);
     }

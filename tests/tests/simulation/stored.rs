@@ -14,7 +14,7 @@ use ebb_protocol::api::{SignadotOutputs, SourceResponse, SourceResult};
 use ebb_protocol::callback::{FailureReason, ReasonCode};
 use ebb_protocol::evidence::Evidence;
 use ebb_protocol::history::HistoryChange;
-use ebb_protocol::id::{EventRef, RunId, TargetKey, digest};
+use ebb_protocol::id::{EventRef, RunId, digest};
 use ebb_protocol::lifecycle::TargetStopCause;
 use ebb_protocol::limits::DISTINCT_RESULTS;
 use ebb_protocol::listing::ReportedPolicy;
@@ -273,7 +273,7 @@ async fn clusters(store: &Store) {
     };
     assert!(store.put_cluster(&cluster, None).await.unwrap());
     let feed = store.watch_changes(AT, Some(AT)).await.unwrap();
-    store.note_change(&feed, TargetKey::new("sandbox", "full")).await.unwrap();
+    store.note_changes(&feed, &["sandbox/full"]).await.unwrap();
     for mark in [HealthMark::Table, HealthMark::Queue, HealthMark::Schedule] {
         store.put_mark(mark, AT).await.unwrap();
     }

@@ -4,23 +4,15 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::http::Extensions;
-use ebb_engine::{Millis, Timestamp};
 use ebb_flow::instance::change_feed::SHARED;
+use ebb_flow::ports::SteadyTime;
 use ebb_protocol::api::{TargetDetail, TargetDiagnosis, TargetPage};
-use ebb_protocol::session::SessionId;
 use ebb_store::{RunHead, TargetHead};
 use tokio::sync::OnceCell;
-
-use crate::routes::auth::ApiCaller;
-
-/// The time for which the holder of a checked session learns that nothing has changed. Each other answer checks the
-/// session.
-const KEPT: Millis = Millis(120_000);
 
 /// The memory of a function instance.
 #[derive(Default)]
 pub(crate) struct ConsoleMemory {
-    sessions: Mutex<HashMap<String, (Timestamp, ApiCaller)>>,
     /// Pages of lists, by the access of the caller and the query.
     pub(super) lists: SharedReads<TargetPage>,
     /// The detail and the diagnosis of a target, by the stamp of its page.
@@ -35,31 +27,13 @@ impl ConsoleMemory {
     pub(super) fn of(extensions: &Extensions) -> Arc<Self> {
         extensions.get::<Arc<Self>>().cloned().unwrap_or_default()
     }
-
-    /// Keeps the caller of a session that was checked at `now`.
-    pub(super) fn remember(&self, id: &SessionId, caller: &ApiCaller, now: Timestamp) {
-        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-        sessions.retain(|_, (at, _)| now.since(*at) < KEPT);
-        sessions.insert(id.digest(), (now, caller.clone()));
-    }
-
-    /// Returns the caller of a session that was checked a short time ago.
-    pub(super) fn caller(&self, id: &SessionId, now: Timestamp) -> Option<ApiCaller> {
-        let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-        let (at, caller) = sessions.get(&id.digest())?;
-        (now.since(*at) < KEPT).then(|| caller.clone())
-    }
-
-    pub(super) fn forget(&self, id: &SessionId) {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner).remove(&id.digest());
-    }
 }
 
 /// Values by name. A value is read once in [`SHARED`], also by concurrent readers.
 pub(super) struct SharedReads<V>(Mutex<HashMap<String, SharedRead<V>>>);
 
 /// The time of the first question, and its answer.
-type SharedRead<V> = (Timestamp, Arc<OnceCell<V>>);
+type SharedRead<V> = (SteadyTime, Arc<OnceCell<V>>);
 
 impl<V> Default for SharedReads<V> {
     fn default() -> Self {
@@ -71,7 +45,7 @@ impl<V: Clone> SharedReads<V> {
     /// Returns the value of a name, which `read` reads if it is not known.
     pub(super) async fn get<E>(
         &self,
-        now: Timestamp,
+        now: SteadyTime,
         name: String,
         read: impl Future<Output = Result<V, E>>,
     ) -> Result<V, E> {
@@ -88,6 +62,8 @@ impl<V: Clone> SharedReads<V> {
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
+    use ebb_engine::Millis;
+
     use super::*;
 
     #[tokio::test]
@@ -95,11 +71,11 @@ mod tests {
         let (shared, count) = (SharedReads::default(), AtomicU32::new(0));
         let get = async |at: u64, name: &str| {
             let read = async { Ok::<_, ()>(count.fetch_add(1, Ordering::Relaxed)) };
-            shared.get(Timestamp(at), name.to_owned(), read).await.unwrap()
+            shared.get(SteadyTime(Millis(at)), name.to_owned(), read).await.unwrap()
         };
         assert_eq!(futures::join!(get(1_000, "a"), get(1_000, "a"), get(1_999, "a")), (0, 0, 0));
         assert_eq!((get(1_999, "b").await, get(2_000, "a").await, get(2_000, "b").await), (1, 2, 1));
-        let failed = shared.get(Timestamp(9_000), "a".to_owned(), async { Err(()) }).await;
+        let failed = shared.get(SteadyTime(Millis(9_000)), "a".to_owned(), async { Err(()) }).await;
         assert_eq!((failed, get(9_000, "a").await), (Err(()), 3));
     }
 }

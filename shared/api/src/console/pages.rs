@@ -80,7 +80,7 @@ pub(super) async fn list(
     let query = query.map_err(|detail| HttpProblem::new(StatusCode::BAD_REQUEST, "invalid-query", detail))?;
     let read = async { HttpResult::Ok(routes::target_list::list(permitted, Query(query)).await?.0) };
     match session.is_renewal() {
-        true => session.memory.lists.get(session.server.env.now(), name, read).await,
+        true => session.memory.lists.get(session.server.env.steady(), name, read).await,
         false => read.await,
     }
 }

@@ -1,16 +1,16 @@
-//! Answers open pages that ask whether anything has changed. Without news, an answer costs at most one read unit, and does not
-//! check the session again.
+//! Answers open pages that ask whether anything has changed. Without news, an answer costs at most one read unit, and the check
+//! of the session.
 
 use std::sync::Arc;
 
 use axum::Json;
-use axum::response::{IntoResponse as _, Response};
+use axum::response::Response;
 use ebb_console::{TargetActions, paths};
 use ebb_protocol::api::{ChangeList, TargetDetail, TargetDiagnosis};
 use ebb_protocol::id::TargetKey;
 
 use super::responses;
-use super::sessions::{ConsoleSession, KnownSession};
+use super::sessions::ConsoleSession;
 use super::stamps::{self, TargetStamp};
 use crate::HttpResult;
 use crate::routes::permitted::{ReadTargets, WriteTargets};
@@ -25,32 +25,20 @@ pub(super) async fn changes_since(session: &ConsoleSession, since: Option<String
 }
 
 /// Answers whether targets have changed, to the page of a list.
-pub(super) async fn changes(known: KnownSession, query: HttpResult<Query<ChangesQuery>>) -> Response {
-    let found = async { changes_since(&known.session, query?.0.since).await };
-    let found = match found.await {
-        Ok(found) => found,
-        Err(problem) => return problem.into_response(),
-    };
-    if !found.has_news() {
-        return Json(found).into_response();
-    }
-    match known.checked().await {
-        Ok(_) => Json(found).into_response(),
-        Err(response) => response,
-    }
+pub(super) async fn changes(
+    session: ConsoleSession,
+    query: HttpResult<Query<ChangesQuery>>,
+) -> HttpResult<Json<ChangeList>> {
+    Ok(Json(changes_since(&session, query?.0.since).await?))
 }
 
 /// Shows a target, or answers that its page is current.
-pub(super) async fn target(known: KnownSession, path: HttpResult<Path<(String, String)>>) -> Response {
+pub(super) async fn target(session: ConsoleSession, path: HttpResult<Path<(String, String)>>) -> Response {
     if let Ok(Path((kind, name))) = &path
-        && let Some(tag) = current_tag(&known.session, TargetKey::new(kind, name)).await
+        && let Some(tag) = current_tag(&session, TargetKey::new(kind, name)).await
     {
         return responses::unchanged(&tag);
     }
-    let session = match known.checked().await {
-        Ok(session) => session,
-        Err(response) => return response,
-    };
     let page = async { render(&session, path?.0).await };
     match page.await {
         Ok((stamp, html)) => session.respond_stamped(&stamp, html),
@@ -75,7 +63,7 @@ async fn render(session: &ConsoleSession, (kind, name): (String, String)) -> Htt
         Some(TargetStamp { text, state }) if session.is_renewal() => {
             // All who may read the target see the same.
             session.permitted::<ReadTargets>()?.check_target(key).await?;
-            let shared = session.memory.targets.get(session.server.env.now(), state, read);
+            let shared = session.memory.targets.get(session.server.env.steady(), state, read);
             (Box::pin(shared).await?, text)
         }
         stamp => (Box::pin(read).await?, stamp.map(|stamp| stamp.text).unwrap_or_default()),

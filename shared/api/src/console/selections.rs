@@ -7,7 +7,8 @@ use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{Html, IntoResponse as _, Response};
 use ebb_console::{BulkAction, BulkEntry, SelectedTarget, paths};
-use ebb_engine::{Millis, Timestamp};
+use ebb_engine::Millis;
+use ebb_flow::ports::SteadyTime;
 use ebb_protocol::api::TargetState;
 use ebb_protocol::id::TargetKey;
 use ebb_store::TargetHead;
@@ -62,7 +63,7 @@ pub(super) async fn execute(session: ConsoleSession, headers: HeaderMap, body: B
     let back = fields.get(BACK);
     let response = async {
         let (action, targets) = selection(&session, &fields)?;
-        let begun = session.server.env.now();
+        let begun = session.server.env.steady();
         let requests = targets.into_iter().map(|target| outcome(&session, (action, begun), target));
         let outcomes: Vec<(BulkEntry, Option<RemainingWork>)> =
             futures::stream::iter(requests).buffered(CONCURRENT).collect().await;
@@ -126,10 +127,10 @@ async fn permitted(session: &ConsoleSession, target: &SelectedTarget) -> HttpRes
 /// Takes an action on a target. The rest of the work follows the response.
 async fn outcome(
     session: &ConsoleSession,
-    (action, begun): (BulkAction, Timestamp),
+    (action, begun): (BulkAction, SteadyTime),
     target: SelectedTarget,
 ) -> (BulkEntry, Option<RemainingWork>) {
-    if session.server.env.now().since(begun) > LATEST {
+    if session.server.env.steady().since(begun) > LATEST {
         let late = "the request has taken too long: select the target again".to_owned();
         return ((target, Err(late)), None);
     }

@@ -47,12 +47,13 @@ impl FromRequestParts<ServerState> for ConsoleSession {
 
     /// Without a valid session, leads to the sign-in, which leads back.
     async fn from_request_parts(parts: &mut Parts, server: &ServerState) -> Result<Self, Response> {
-        let memory = ConsoleMemory::of(&parts.extensions);
         let found = find(server, &parts.headers).await;
         match found.map_err(|problem| responses::failure(None, paths::ROOT, problem))? {
             Some((id, caller)) => {
-                memory.remember(&id, &caller, server.env.now());
-                Ok(Self::new(server, parts, memory, (id, caller)))
+                let (name, form_token) = (caller.to_string(), id.form_token(server.env.random.next()));
+                let (method, request, hidden) = (parts.method.clone(), parts.headers.clone(), hidden_sections(&caller));
+                let memory = ConsoleMemory::of(&parts.extensions);
+                Ok(Self { server: server.clone(), id, caller, memory, method, request, name, form_token, hidden })
             }
             None => {
                 // The page that confirms an action has the path of the action. The sign-out has no page.
@@ -68,18 +69,6 @@ impl FromRequestParts<ServerState> for ConsoleSession {
 }
 
 impl ConsoleSession {
-    fn new(
-        server: &ServerState,
-        parts: &Parts,
-        memory: Arc<ConsoleMemory>,
-        (id, caller): (SessionId, ApiCaller),
-    ) -> Self {
-        let (name, form_token) = (caller.to_string(), id.form_token(server.env.random.next()));
-        let hidden = hidden_sections(&caller);
-        let (method, request) = (parts.method.clone(), parts.headers.clone());
-        Self { server: server.clone(), id, caller, memory, method, request, name, form_token, hidden }
-    }
-
     /// Returns true if an open page is renewed. It may show what another one has read up to a second ago.
     pub(super) fn is_renewal(&self) -> bool {
         self.request.contains_key(header::IF_NONE_MATCH)
@@ -126,44 +115,6 @@ fn hidden_sections(caller: &ApiCaller) -> Vec<&'static str> {
     ];
     let hidden = needed.into_iter().filter(|(_, permission)| caller.require(*permission).is_err());
     hidden.map(|(path, _)| path).collect()
-}
-
-/// A session that was checked a short time ago. Its holder may learn that nothing has changed. Each other answer needs
-/// [`Self::checked`].
-pub(super) struct KnownSession {
-    pub(super) session: ConsoleSession,
-    /// The request. `None` if it was checked.
-    unchecked: Option<Parts>,
-}
-
-impl FromRequestParts<ServerState> for KnownSession {
-    type Rejection = Response;
-
-    async fn from_request_parts(parts: &mut Parts, server: &ServerState) -> Result<Self, Response> {
-        let memory = ConsoleMemory::of(&parts.extensions);
-        let id = cookie(&parts.headers, &cookie_name(server)).and_then(SessionId::parse);
-        let known = id.and_then(|id| memory.caller(&id, server.env.now()).map(|caller| (id, caller)));
-        match known {
-            Some(known) => {
-                let session = ConsoleSession::new(server, parts, memory, known);
-                Ok(Self { session, unchecked: Some(parts.clone()) })
-            }
-            None => {
-                let session = ConsoleSession::from_request_parts(parts, server).await?;
-                Ok(Self { session, unchecked: None })
-            }
-        }
-    }
-}
-
-impl KnownSession {
-    /// Returns the session after a check, or the response without a valid one.
-    pub(super) async fn checked(self) -> Result<ConsoleSession, Response> {
-        match self.unchecked {
-            None => Ok(self.session),
-            Some(mut parts) => ConsoleSession::from_request_parts(&mut parts, &self.session.server).await,
-        }
-    }
 }
 
 /// Returns the session of a request with its caller, or `None` without a valid one. The token behind it is checked as for
@@ -228,17 +179,15 @@ pub(super) struct SignInBrowser {
     pub(super) headers: HeaderMap,
     /// True if a person opens the page: neither a check of a link nor a fetch in advance.
     pub(super) is_visit: bool,
-    memory: Arc<ConsoleMemory>,
 }
 
 impl FromRequestParts<ServerState> for SignInBrowser {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, server: &ServerState) -> Result<Self, Infallible> {
-        let memory = ConsoleMemory::of(&parts.extensions);
         let is_early = parts.headers.contains_key("sec-purpose") || parts.headers.contains_key("purpose");
         let is_visit = parts.method != Method::HEAD && !is_early;
-        Ok(Self { server: server.clone(), headers: parts.headers.clone(), is_visit, memory })
+        Ok(Self { server: server.clone(), headers: parts.headers.clone(), is_visit })
     }
 }
 
@@ -259,7 +208,7 @@ impl SignInBrowser {
         server.store.put_session(&session).await?;
         caller.log_change("sign in", "console");
         if let Some(former) = cookie(&self.headers, &cookie_name(server)).and_then(SessionId::parse) {
-            end(server, &self.memory, &former).await?;
+            end(server, &former).await?;
         }
         let seconds = session.expires.since(created).0 / 1000;
         Ok(set_cookie(server, "", id.reveal(), seconds))
@@ -299,8 +248,7 @@ impl SignInBrowser {
 }
 
 /// Ends a session. It does not have to exist.
-pub(super) async fn end(server: &ServerState, memory: &ConsoleMemory, id: &SessionId) -> HttpResult<()> {
-    memory.forget(id);
+pub(super) async fn end(server: &ServerState, id: &SessionId) -> HttpResult<()> {
     Ok(server.store.delete_session(&id.digest()).await?)
 }
 

@@ -229,7 +229,7 @@ async fn with_answer(browser: &SignInBrowser, pending: &PendingSignIn, answer: &
 pub(super) async fn sign_out(session: ConsoleSession, headers: HeaderMap, body: Body) -> Response {
     let ended = async {
         session.form(&headers, body).await?;
-        sessions::end(&session.server, &session.memory, &session.id).await
+        sessions::end(&session.server, &session.id).await
     };
     match ended.await {
         Ok(()) => {

@@ -34,7 +34,7 @@ pub(super) async fn of_target(
     key: TargetKey<'_>,
     known: Option<&str>,
 ) -> HttpResult<Option<TargetStamp>> {
-    let (server, memory, now) = (&session.server, &session.memory, session.server.env.now());
+    let (server, memory, now) = (&session.server, &session.memory, session.server.env.steady());
     let access = session.permitted::<ReadTargets>()?.access();
     let head = async { HttpResult::Ok(server.store.peek_target(key).await?.map(Arc::new)) };
     let head = memory.heads.get(now, key.to_string(), head).await?;

@@ -4,7 +4,8 @@ use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
 use ebb_egress::{HttpCall, HttpRequest};
-use ebb_engine::{Millis, Timestamp};
+use ebb_engine::Millis;
+use ebb_flow::ports::SteadyTime;
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyAlgorithm, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey};
 use serde::Deserialize;
@@ -32,12 +33,12 @@ pub(super) struct IssuerKeys {
     discovery: String,
     fetched: RwLock<Option<FetchedKeys>>,
     /// The earliest time of the next fetch. The lock is held during a fetch.
-    next_fetch: Mutex<Option<Timestamp>>,
+    next_fetch: Mutex<Option<SteadyTime>>,
 }
 
 #[derive(Debug)]
 struct FetchedKeys {
-    at: Timestamp,
+    at: SteadyTime,
     keys: Vec<Jwk>,
     endpoints: IssuerEndpoints,
 }
@@ -106,7 +107,7 @@ impl IssuerKeys {
         kid: &str,
         algorithm: Algorithm,
         http: &dyn HttpCall,
-        now: Timestamp,
+        now: SteadyTime,
     ) -> Result<DecodingKey, KeyError> {
         if let Some(Ok(key)) = self.known(kid, algorithm, now) {
             return Ok(key);
@@ -131,7 +132,7 @@ impl IssuerKeys {
     ///
     /// # Errors
     /// Returns the reason why they cannot be fetched.
-    pub(super) async fn endpoints(&self, http: &dyn HttpCall, now: Timestamp) -> Result<IssuerEndpoints, String> {
+    pub(super) async fn endpoints(&self, http: &dyn HttpCall, now: SteadyTime) -> Result<IssuerEndpoints, String> {
         let known = || self.fresh(now, |fetched| fetched.endpoints.clone());
         if let Some(known) = known() {
             return Ok(known);
@@ -151,9 +152,9 @@ impl IssuerKeys {
     /// Fetches the document and the keys.
     async fn renew(
         &self,
-        next_fetch: &mut Option<Timestamp>,
+        next_fetch: &mut Option<SteadyTime>,
         http: &dyn HttpCall,
-        now: Timestamp,
+        now: SteadyTime,
     ) -> Result<(), String> {
         match self.fetch(http).await {
             Ok((keys, endpoints)) => {
@@ -171,13 +172,13 @@ impl IssuerKeys {
     }
 
     /// Returns what `read` returns about the fetched data, or `None` if it is missing or old.
-    fn fresh<T>(&self, now: Timestamp, read: impl FnOnce(&FetchedKeys) -> T) -> Option<T> {
+    fn fresh<T>(&self, now: SteadyTime, read: impl FnOnce(&FetchedKeys) -> T) -> Option<T> {
         let fetched = self.fetched.read().unwrap_or_else(PoisonError::into_inner);
         fetched.as_ref().filter(|fetched| now < fetched.at.plus(MAX_AGE)).map(read)
     }
 
     /// Returns a key of the fetched ones, or `None` if they are missing or old.
-    fn known(&self, kid: &str, algorithm: Algorithm, now: Timestamp) -> Option<Result<DecodingKey, KeyError>> {
+    fn known(&self, kid: &str, algorithm: Algorithm, now: SteadyTime) -> Option<Result<DecodingKey, KeyError>> {
         self.fresh(now, |fetched| {
             let mut fitting =
                 fetched.keys.iter().filter(|key| key.common.key_id.as_deref() == Some(kid) && fits(key, algorithm));

@@ -222,7 +222,8 @@ impl SignInClient {
             return Err(format!("{endpoint} returned the claims of another subject"));
         }
         if let Value::Object(claims) = claims {
-            for (name, value) in found {
+            // `azp` belongs to the token. It is checked again with each use of the session.
+            for (name, value) in found.into_iter().filter(|(name, _)| name != "azp") {
                 claims.entry(name).or_insert(value);
             }
         }

@@ -35,7 +35,7 @@ async fn keys_are_fetched_once_a_minute_at_most_and_end_after_an_hour() {
     let (url, count) = issuer().await;
     let keys = IssuerKeys::new(&Url::parse(&url).unwrap(), &url);
     let http = HttpClient::new(Policy::with_loopback()).unwrap();
-    let begun = Timestamp(1_000_000);
+    let begun = SteadyTime(Millis(1_000_000));
     let find = async |kid: &str, after: u64| {
         let now = begun.plus(Millis(1_000 * after));
         keys.find(kid, Algorithm::RS256, &http, now).await.map(drop)
@@ -59,7 +59,7 @@ async fn a_fetch_that_failed_is_repeated_after_some_seconds() {
     drop(listener);
     let keys = IssuerKeys::new(&Url::parse(&url).unwrap(), &url);
     let http = HttpClient::new(Policy::with_loopback()).unwrap();
-    let begun = Timestamp(1_000_000);
+    let begun = SteadyTime(Millis(1_000_000));
     let reason = async |after: u64| {
         let now = begun.plus(Millis(1_000 * after));
         match keys.find("1", Algorithm::RS256, &http, now).await.map(drop) {

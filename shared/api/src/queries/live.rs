@@ -50,7 +50,7 @@ pub(super) async fn add_reports(env: &Env, run: &Run, records: &UnitRecords, det
     }
     let former = env.task_reports(&run.id);
     let reports = match &former {
-        Some(shared) if env.now() < shared.until => Arc::clone(shared),
+        Some(shared) if env.steady() < shared.until => Arc::clone(shared),
         _ => ask(env, run, &running, former.as_deref()).await,
     };
     let connected = if reports.states.len() < running.len() { env.relay.clusters().await } else { Vec::new() };
@@ -123,7 +123,7 @@ async fn ask(env: &Env, run: &Run, running: &[(Unit, Attempt)], former: Option<&
         Some((*task, last))
     });
     let progress = progress.collect();
-    let reports = Arc::new(TaskReports { until: env.now().plus(Millis(shared)), states, progress });
+    let reports = Arc::new(TaskReports { until: env.steady().plus(Millis(shared)), states, progress });
     env.remember_task_reports(&run.id, &reports);
     reports
 }

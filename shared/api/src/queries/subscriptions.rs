@@ -59,7 +59,7 @@ impl StoredKind for SubscriptionDoc {
     /// Returns a subscription with its document and its failures.
     async fn detail(env: &Env, store: &dyn HttpStore, item: NamedDocument) -> FlowResult<SubscriptionDetail> {
         let backlog = Backlog::read(store).await?;
-        let mut failures = store.list_undelivered(&item.name, MAX_UNDELIVERED).await?;
+        let mut failures = store.list_undelivered(&format!("{}/", item.name), MAX_UNDELIVERED).await?;
         failures.sort_by_key(|failure| std::cmp::Reverse(failure.changed));
         Ok(SubscriptionDetail {
             info: info(env, &item, &backlog, failures.len()).await?,

@@ -30,7 +30,7 @@ const MAX_READ: usize = 1_000;
 /// Runs that are read at the same time.
 const READS: usize = 16;
 
-/// Given-up notifications that are read of each subscription.
+/// Given-up notifications of an instance that are read of each subscription.
 const GIVEN_UP: usize = 100;
 
 /// Returns true if a text can be the id of an entry.
@@ -116,19 +116,18 @@ pub(crate) async fn open_notifications(
         }
     }
     let subscriptions = store.list_documents(NamedKind::Subscription).await?;
+    let instance = target.instance_key();
+    let instance = instance.as_str();
     let read = futures::stream::iter(subscriptions).map(|NamedDocument { name, .. }| async move {
-        let found = store.list_undelivered(&name, GIVEN_UP).await?;
+        let found = store.list_undelivered(&format!("{name}/{instance}-"), GIVEN_UP).await?;
         Ok::<_, FlowError>((name, found))
     });
     let read: Vec<(String, Vec<NamedDocument>)> = read.buffered(READS).try_collect().await?;
-    let instance = target.instance_key();
     for (name, found) in read {
         for stored in found {
             let Ok(GivenUpNotice { notice, reason }) = serde_json::from_str(&stored.document) else { continue };
-            if notice.target["key"].as_str() == Some(instance.as_str()) {
-                let shown = about_notice(&notice, &name, stored.changed.0);
-                open.push(OpenNotification { given_up: true, reason: Some(reason), ..shown });
-            }
+            let shown = about_notice(&notice, &name, stored.changed.0);
+            open.push(OpenNotification { given_up: true, reason: Some(reason), ..shown });
         }
     }
     open.sort_by(|one, other| other.time.cmp(&one.time));

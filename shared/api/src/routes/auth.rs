@@ -284,7 +284,7 @@ impl ServerState {
         match self.tokens.caller(token) {
             Some(caller) => Ok(caller),
             None if oidc::is_jwt(token) => {
-                let verified = self.tokens.issuers.verify(token, self.env.egress.as_ref(), self.env.now());
+                let verified = self.tokens.issuers.verify(token, self.env.egress.as_ref(), self.env.steady());
                 Ok(Box::pin(verified).await?.into())
             }
             None => self.named_caller(self.named_token(token).await?),

@@ -13,6 +13,8 @@ use ebb_store::{ChangeFeed, WatchChanges};
 
 use crate::env::{Env, MAX_CLOCK_SKEW};
 use crate::error::FlowResult;
+use crate::lock::lock;
+use crate::ports::SteadyTime;
 
 /// The time for which a writer uses the feed that it has read.
 const KNOWN: Millis = Millis(5_000);
@@ -26,7 +28,7 @@ const LONG: Millis = Millis(150_000);
 const SETTLING: Millis = Millis(10_000);
 
 /// The feed as this function instance has read or written it, with the time.
-type KnownFeed = Option<(Timestamp, Arc<ChangeFeed>)>;
+type KnownFeed = Option<(SteadyTime, Arc<ChangeFeed>)>;
 
 /// Writes that a target has changed, if a reader watches.
 pub async fn note(env: &Env, target: TargetKey<'_>) {
@@ -37,12 +39,25 @@ pub async fn note(env: &Env, target: TargetKey<'_>) {
 }
 
 async fn append(env: &Env, target: TargetKey<'_>) -> FlowResult<()> {
-    // The changes of one function instance are written one after the other, so that each succeeds at once.
+    lock(&env.cache.noted_changes).push(target.to_string());
+    // A function instance writes changes one after the other, so that each write succeeds at once. Those that come during a
+    // write share the next one, so a change waits for two writes at most.
     let mut known = env.cache.change_feed.lock().await;
-    let seen = known_feed(env, &mut known, KNOWN).await?;
+    let noted = lock(&env.cache.noted_changes).clone();
+    if noted.is_empty() {
+        return Ok(());
+    }
+    let written = write(env, &mut known, &noted.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    // Until now, the next write would have them if this invocation had ended.
+    lock(&env.cache.noted_changes).drain(..noted.len());
+    written
+}
+
+async fn write(env: &Env, known: &mut KnownFeed, targets: &[&str]) -> FlowResult<()> {
+    let seen = known_feed(env, known, KNOWN).await?;
     if env.now() < seen.watched {
-        let noted = env.store.note_change(&seen, target).await?;
-        *known = Some((env.now(), Arc::new(noted)));
+        let noted = env.store.note_changes(&seen, targets).await?;
+        *known = Some((env.steady(), Arc::new(noted)));
     }
     Ok(())
 }
@@ -60,7 +75,7 @@ pub async fn watch(env: &Env, store: &dyn WatchChanges) -> FlowResult<Arc<Change
     // A writer with a fast clock may have seen the end of the former watch.
     let begun = (seen.watched <= now.plus(MAX_CLOCK_SKEW)).then_some(now);
     let renewed = Arc::new(store.watch_changes(now.plus(WATCH), begun).await?);
-    *known = Some((now, Arc::clone(&renewed)));
+    *known = Some((env.steady(), Arc::clone(&renewed)));
     Ok(renewed)
 }
 
@@ -70,7 +85,7 @@ pub fn is_settled(feed: &ChangeFeed, now: Timestamp) -> bool {
 }
 
 async fn known_feed(env: &Env, known: &mut KnownFeed, age: Millis) -> FlowResult<Arc<ChangeFeed>> {
-    let now = env.now();
+    let now = env.steady();
     if let Some((at, feed)) = known.as_ref()
         && now.since(*at) < age
     {

@@ -98,7 +98,7 @@ async fn send(
     let delivery = match PendingCall::try_begin(env, PLATFORM, MAX_DELIVERIES) {
         Some(call) => {
             let delivery = deliver((env.platform.as_ref(), &env.cache.byte_budget), keys, outgoing, begun).await;
-            permit.end(env, begun);
+            permit.end(env);
             let delivery = NotificationDelivery::from(delivery);
             call.end_with(delivery.response());
             delivery

@@ -42,7 +42,7 @@ pub async fn forget_rules(env: &Env) {
 /// Returns the subscriptions, as they were at most [`MAX_AGE`] ago.
 pub async fn rules(env: &Env) -> FlowResult<Arc<Vec<NotificationRule>>> {
     let mut known = env.cache.subscriptions.lock().await;
-    let now = env.now();
+    let now = env.steady();
     if let Some((at, rules)) = known.as_ref()
         && now.since(*at).0 < MAX_AGE.0
     {

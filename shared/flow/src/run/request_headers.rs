@@ -71,9 +71,8 @@ pub(crate) async fn ask(
     let permit = OriginPermit::acquire(env, url).await?;
     let timeout = env.settings.response_timeout.min(Duration::from_millis(unit.timeout_ms));
     let (method, url, headers) = ((*method).to_owned(), (*url).to_owned(), headers.to_vec());
-    let begun = env.now();
     let answer = credential.call(env, HttpRequest { method, url, headers, body: Vec::new(), timeout }).await;
-    permit.end(env, begun);
+    permit.end(env);
     Some(answer)
 }
 

@@ -11,6 +11,7 @@ use crate::env::Env;
 use crate::error::{FlowError, FlowResult};
 use crate::loaded_run::{AttemptRef, Run};
 use crate::ports::QueueMessage;
+use crate::run::records;
 
 /// Maximum delay of a message. SQS does not support longer delays, and the schedule finds a later wake-up.
 pub(crate) const MAX_MESSAGE_DELAY: Duration = Duration::from_secs(900);
@@ -102,14 +103,16 @@ pub(crate) async fn repeat_after(env: &Env, run: &Run, attempt: AttemptRef, seco
     wake_by(env, &run.id, at).await
 }
 
-/// Records the time of the next request of an attempt.
+/// Records the time of the next request of an attempt. Returns the time of the next sweep: the deadline of the attempt can be
+/// earlier, also before the first sweep of the run.
 pub(crate) async fn record_repeat(env: &Env, run: &Run, attempt: AttemptRef, seconds: u64) -> FlowResult<Timestamp> {
+    let now = env.now();
     // A wait of 0 s would repeat the request without pause.
-    let seconds = seconds.max(1);
-    let at = env.now().plus(Millis(seconds.saturating_mul(1000)));
-    let started = run.update_attempt(env, attempt, AttemptUpdate::Started(env.now())).await?;
-    if started.result.is_none() {
+    let at = now.plus(Millis(seconds.max(1).saturating_mul(1000)));
+    let before = run.update_attempt(env, attempt, AttemptUpdate::Started(now)).await?;
+    if before.result.is_none() {
         run.update_attempt(env, attempt, AttemptUpdate::DispatchAgain(at)).await?;
     }
-    Ok(at)
+    let timeout = Millis(run.unit(attempt.unit).map_or(u64::MAX, |unit| unit.timeout_ms));
+    Ok(at.min(records::started_at(&before).unwrap_or(now).plus(timeout)))
 }

@@ -96,7 +96,7 @@ pub(super) async fn post_webhook(
         Ok((response, bytes)) => (Ok(response), Some(bytes)),
         Err(error) => (Err(error), None),
     };
-    permit.end(env, begun);
+    permit.end(env);
     let now = env.now();
     let failure = match &result {
         Ok(response) => (response.status >= 400).then_some("status"),

@@ -14,10 +14,3 @@ pub struct ChangeList {
     /// The targets that have changed, as `KIND/NAME`, at most 64. Empty with `reload`.
     pub targets: Vec<String>,
 }
-
-impl ChangeList {
-    /// Returns true if there is anything to read again.
-    pub fn has_news(&self) -> bool {
-        self.reload || !self.targets.is_empty()
-    }
-}

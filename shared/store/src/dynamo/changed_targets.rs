@@ -49,13 +49,13 @@ impl NoteChanges for Store {
         items.first().map_or_else(|| Ok(ChangeFeed::default()), |item| read_feed("Query", item))
     }
 
-    async fn note_change(&self, seen: &ChangeFeed, target: TargetKey<'_>) -> StoreResult<ChangeFeed> {
+    async fn note_changes(&self, seen: &ChangeFeed, targets: &[&str]) -> StoreResult<ChangeFeed> {
         let mut seen = seen.clone();
         for _ in 0..ATTEMPTS {
-            let ring = seen.ring_with(target);
+            let next = seen.with(targets);
             let mut expression = WriteExpression::when(WriteCondition::equal(LAST, number(seen.last)));
-            expression.set(LAST, number(ring.last));
-            expression.set(RING, json(&ring)?);
+            expression.set(LAST, number(next.last));
+            expression.set(RING, json(&next.ring)?);
             match self.table.update(ITEM, expression, UpdateImage::After, 0).await? {
                 WriteOutcome::Written(item) => return read_feed("UpdateItem", &item),
                 // Another change came first, or this one is repeated because its response was lost. A change that is
@@ -64,7 +64,7 @@ impl NoteChanges for Store {
             }
         }
         let mut expression = WriteExpression::default();
-        expression.add(LAST, number(1));
+        expression.add(LAST, number(targets.len() as u64));
         self.update_feed(expression).await
     }
 }

@@ -55,13 +55,13 @@ impl ListDocuments for Store {
         self.read_documents(&keys).await
     }
 
-    async fn list_undelivered(&self, subscription: &str, limit: usize) -> StoreResult<Vec<NamedDocument>> {
-        let keys = self.undelivered_keys(subscription, limit).await?;
+    async fn list_undelivered(&self, prefix: &str, limit: usize) -> StoreResult<Vec<NamedDocument>> {
+        let keys = self.undelivered_keys(prefix, limit).await?;
         self.read_documents(&keys).await
     }
 
     async fn count_undelivered(&self, subscription: &str, limit: usize) -> StoreResult<usize> {
-        Ok(self.undelivered_keys(subscription, limit).await?.len())
+        Ok(self.undelivered_keys(&format!("{subscription}/"), limit).await?.len())
     }
 }
 
@@ -79,9 +79,9 @@ impl Store {
         Ok(documents)
     }
 
-    /// Returns the keys of at most `limit` notifications of a subscription that were given up.
-    async fn undelivered_keys(&self, subscription: &str, limit: usize) -> StoreResult<Vec<Item>> {
-        let prefix = key::undelivered(&format!("{subscription}/"));
+    /// Returns the keys of at most `limit` notifications that were given up.
+    async fn undelivered_keys(&self, prefix: &str, limit: usize) -> StoreResult<Vec<Item>> {
+        let prefix = key::undelivered(prefix);
         let list = TableSpec::LIST_UNDELIVERED.to_owned();
         // No key has this character, the last one.
         let partitions = Some((prefix.clone(), format!("{prefix}\u{10ffff}")));

@@ -1,7 +1,6 @@
 //! The feed of changed targets as a value.
 
 use ebb_protocol::engine::Timestamp;
-use ebb_protocol::id::TargetKey;
 use serde::{Deserialize, Serialize};
 
 /// The last changes of targets. They are numbered from 1, and written only while a reader watches.
@@ -42,16 +41,23 @@ impl ChangeFeed {
         is_known.then(|| later.map(|(_, target)| target.as_str()).collect())
     }
 
+    /// Returns the feed with one more change of each target, as `KIND/NAME`.
+    pub fn with(&self, targets: &[&str]) -> Self {
+        targets.iter().fold(self.clone(), |feed, target| {
+            let ring = feed.ring_with(target);
+            Self { last: ring.last, ring, ..feed }
+        })
+    }
+
     /// Returns the ring with one more change. Its `last` is the number of that change.
-    pub fn ring_with(&self, target: TargetKey<'_>) -> ChangeRing {
+    fn ring_with(&self, target: &str) -> ChangeRing {
         let mut ring = match self.ring.last == self.last {
             true => self.ring.clone(),
             false => ChangeRing { after: self.last, ..ChangeRing::default() },
         };
-        let target = target.to_string();
         ring.last = self.last.saturating_add(1);
-        ring.changes.retain(|(_, known)| *known != target);
-        ring.changes.push((ring.last, target));
+        ring.changes.retain(|(_, known)| known != target);
+        ring.changes.push((ring.last, target.to_owned()));
         let bytes = |ring: &ChangeRing| serde_json::to_vec(ring).map_or(0, |json| json.len());
         while !ring.changes.is_empty() && (ring.changes.len() > Self::MAX_TARGETS || bytes(&ring) > Self::MAX_BYTES) {
             ring.after = ring.changes.remove(0).0;
@@ -65,10 +71,8 @@ mod tests {
     use super::*;
 
     fn feed(names: impl IntoIterator<Item = String>) -> ChangeFeed {
-        names.into_iter().fold(ChangeFeed::default(), |feed, name| {
-            let ring = feed.ring_with(TargetKey::new("sandbox", &name));
-            ChangeFeed { last: ring.last, ring, ..feed }
-        })
+        let names: Vec<String> = names.into_iter().map(|name| format!("sandbox/{name}")).collect();
+        ChangeFeed::default().with(&names.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
     #[test]
@@ -80,8 +84,7 @@ mod tests {
         // A watch that begins, or a change that found no place in the ring, raises the number.
         let later = ChangeFeed { last: 4, ..feed };
         assert_eq!((later.since(3), later.since(4)), (None, Some(vec![])));
-        let ring = later.ring_with(TargetKey::new("sandbox", "c"));
-        let next = ChangeFeed { last: 5, ring, ..later };
+        let next = later.with(&["sandbox/c"]);
         assert_eq!((next.since(3), next.since(4)), (None, Some(vec!["sandbox/c"])));
     }
 

@@ -12,11 +12,11 @@ pub(super) async fn changes_are_appended_while_a_reader_watches(fixture: StoreFi
     assert_eq!(store.peek_changes().await.unwrap(), ChangeFeed::default());
     let begun = store.watch_changes(Timestamp(AT.0 + 1), Some(AT)).await.unwrap();
     assert_eq!((begun.last, begun.watched, begun.begun), (1, Timestamp(AT.0 + 1), AT));
-    let first = store.note_change(&begun, TargetKey::new("sandbox", "a")).await.unwrap();
+    let first = store.note_changes(&begun, &["sandbox/a"]).await.unwrap();
     assert_eq!((first.last, first.since(1)), (2, Some(vec!["sandbox/a"])));
     // A writer with an older image, and one that has read nothing, lose no change.
-    let second = store.note_change(&begun, TargetKey::new("sandbox", "b")).await.unwrap();
-    let third = store.note_change(&ChangeFeed::default(), TargetKey::new("sandbox", "c")).await.unwrap();
+    let second = store.note_changes(&begun, &["sandbox/b"]).await.unwrap();
+    let third = store.note_changes(&ChangeFeed::default(), &["sandbox/c"]).await.unwrap();
     assert_eq!((second.last, third.since(1)), (3, Some(vec!["sandbox/a", "sandbox/b", "sandbox/c"])));
     let renewed = store.watch_changes(Timestamp(AT.0 + 2), None).await.unwrap();
     assert_eq!(renewed, ChangeFeed { watched: Timestamp(AT.0 + 2), ..third });
@@ -29,8 +29,8 @@ pub(super) async fn changes_are_appended_while_a_reader_watches(fixture: StoreFi
 pub(super) async fn concurrent_changes_are_noticed(fixture: StoreFixture) {
     let store = &fixture.store;
     let begun = store.watch_changes(Timestamp(AT.0 + 1), Some(AT)).await.unwrap();
-    let names: Vec<String> = (0..8).map(|number| format!("s{number}")).collect();
-    let noted = join_all(names.iter().map(|name| store.note_change(&begun, TargetKey::new("sandbox", name)))).await;
+    let names: Vec<String> = (0..8).map(|number| format!("sandbox/s{number}")).collect();
+    let noted = join_all(names.iter().map(async |name| store.note_changes(&begun, &[name]).await)).await;
     assert!(noted.iter().all(Result::is_ok), "{noted:?}");
     let after = store.peek_changes().await.unwrap();
     assert_eq!(after.last, begun.last + 8);
@@ -54,12 +54,12 @@ pub(super) async fn a_look_at_heads_costs_half_a_unit(fixture: StoreFixture) {
     meter.take();
     let feed = store.peek_changes().await.unwrap();
     for number in 0..100 {
-        let name = format!("a-preview-of-pull-request-{number}");
-        store.note_change(&feed, TargetKey::new("sandbox", &name)).await.unwrap();
+        let name = format!("sandbox/a-preview-of-pull-request-{number}");
+        store.note_changes(&feed, &[&name]).await.unwrap();
         meter.take();
     }
     let full = store.peek_changes().await.unwrap();
-    store.note_change(&full, TargetKey::new("sandbox", "a")).await.unwrap();
+    store.note_changes(&full, &["sandbox/a"]).await.unwrap();
     let usage = meter.take();
     assert_eq!((usage.read_units, usage.sized_write_units), (0.5, 1), "{usage:?}");
 }
