@@ -3,6 +3,7 @@
 //! - [`parse`] and [`merge`] apply an author's overlay to the pod template of a script.
 //! - [`manifest_violations`] checks a manifest for kinds, namespaces and names that an author must not use, and
 //!   [`bound_violations`] one of `bind`.
+//! - [`references`] returns the Secrets and ConfigMaps that a manifest names.
 //! - [`pod_violations`] checks pods before they are applied, as far as a template decides.
 //! - [`fill_defaults`] fills in what the template leaves open, by the [`ClusterPolicy`].
 //!
@@ -20,7 +21,7 @@ mod reserved;
 mod violation;
 
 pub use bind::bound_violations;
-pub use manifest::manifest_violations;
+pub use manifest::{manifest_violations, references};
 pub use merge::strategic;
 pub use overlay::{merge, parse};
 pub use pod_checks::{PodOrigin, pod_violations};

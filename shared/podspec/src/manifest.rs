@@ -2,6 +2,8 @@
 //!
 //! The admission policy of the relay's chart and Pod Security enforce the rules for pods.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use crate::policy::{ClusterPolicy, ask_operator, listed, shown};
@@ -11,10 +13,6 @@ use crate::violation::{PodspecViolation, ViolationList, below};
 /// Fields of the API server or the garbage collector. A generated name would differ in each attempt.
 const NOT_GIVEN: &str = "creationTimestamp deletionGracePeriodSeconds deletionTimestamp finalizers generateName \
     generation managedFields ownerReferences resourceVersion selfLink uid";
-
-/// Fields whose `name` names a Secret or a ConfigMap.
-const HOLDERS: [&str; 7] =
-    ["configMap", "configMapKeyRef", "configMapRef", "imagePullSecrets", "secret", "secretKeyRef", "secretRef"];
 
 /// Returns the violations of a manifest.
 pub fn manifest_violations(manifest: &Value, allowed: &ClusterPolicy) -> Vec<PodspecViolation> {
@@ -31,7 +29,7 @@ pub fn manifest_violations(manifest: &Value, allowed: &ClusterPolicy) -> Vec<Pod
     if is_reserved(name) {
         report.add("metadata.name", format!("the name `{name}` is reserved"), "give it another name");
     }
-    reserved(manifest, "", "", allowed, &mut report);
+    reserved(manifest, allowed, &mut report);
     report.0
 }
 
@@ -61,34 +59,54 @@ fn place(manifest: &Value, namespace: &str, allowed: &ClusterPolicy, report: &mu
 }
 
 /// Reports labels and annotations of the reserved domain, by which the pods of a task are found, and references to
-/// reserved names. Such Secrets contain scripts, inputs and outputs, also those of other targets. `field` is the field
-/// of the value, or that of its list.
-fn reserved(value: &Value, field: &str, path: &str, allowed: &ClusterPolicy, report: &mut ViolationList) {
+/// reserved names. Such Secrets contain scripts, inputs and outputs, also those of other targets.
+fn reserved(manifest: &Value, allowed: &ClusterPolicy, report: &mut ViolationList) {
+    visit(manifest, "", "", &mut |holder, field, path, key| {
+        if matches!(field, "labels" | "annotations") && is_reserved_key(key) {
+            report.add(format!("{path}[{key}]"), format!("`{RESERVED_DOMAIN}/` is reserved"), "use another key");
+        }
+        let named = reference(holder, field, key).map(|(_, name)| name);
+        if let Some(name) = named.filter(|name| is_reserved(name) && !allowed.secrets.contains(*name)) {
+            report.add(below(path, key), format!("the name `{name}` is reserved"), "use one of your own");
+        }
+    });
+}
+
+/// Returns kind, namespace and name of the Secrets, ConfigMaps and claims that a part of a manifest names, also in fields of
+/// custom kinds that are similar to those of Kubernetes. `namespace` is that of the manifest.
+pub fn references<'a>(part: &'a Value, namespace: &'a str) -> BTreeSet<(&'static str, &'a str, &'a str)> {
+    let mut found = BTreeSet::new();
+    visit(part, "", "", &mut |holder, field, _, key| {
+        let other = ["namespace", "secretNamespace"].into_iter().find_map(|key| holder[key].as_str());
+        found.extend(reference(holder, field, key).map(|(kind, name)| (kind, other.unwrap_or(namespace), name)));
+    });
+    found
+}
+
+/// Returns kind and name of the object that the text at `key` of a map names. `field` is the field of the map, or that of
+/// its list.
+fn reference<'a>(holder: &'a Value, field: &str, key: &str) -> Option<(&'static str, &'a str)> {
+    let (key, field, name) = (key.to_ascii_lowercase(), field.to_ascii_lowercase(), holder[key].as_str()?);
+    let field = field.trim_end_matches('s').trim_end_matches("ref").trim_end_matches("key");
+    let names = |kind: &str| key.ends_with(&format!("{kind}name")) || (key == "name" && field.ends_with(kind));
+    let kinds = [("Secret", "secret"), ("ConfigMap", "configmap"), ("PersistentVolumeClaim", "claim")];
+    let is_named = |(kind, text): &(&str, &str)| names(text) || (key == "name" && holder["kind"] == *kind);
+    kinds.into_iter().find(is_named).map(|(kind, _)| (kind, name))
+}
+
+/// Calls `each` for each key of each map, with the map, its field or that of its list, and its path.
+fn visit<'a>(value: &'a Value, field: &str, path: &str, each: &mut impl FnMut(&'a Value, &str, &str, &str)) {
     match value {
         Value::Object(map) => {
             for (key, inner) in map {
-                if matches!(field, "labels" | "annotations") && is_reserved_key(key) {
-                    report.add(
-                        format!("{path}[{key}]"),
-                        format!("`{RESERVED_DOMAIN}/` is reserved"),
-                        "use another key",
-                    );
-                }
-                let refers =
-                    matches!(key.as_str(), "secretName" | "claimName") || (key == "name" && HOLDERS.contains(&field));
-                let at = below(path, key);
-                match inner.as_str() {
-                    Some(name) if refers && is_reserved(name) && !allowed.secrets.contains(name) => {
-                        report.add(at, format!("the name `{name}` is reserved"), "use one of your own");
-                    }
-                    _ => reserved(inner, key, &at, allowed, report),
-                }
+                each(value, field, path, key);
+                visit(inner, key, &below(path, key), each);
             }
         }
         Value::Array(items) => {
             for (number, item) in items.iter().enumerate() {
                 let name = item["name"].as_str().map_or_else(|| number.to_string(), str::to_owned);
-                reserved(item, field, &format!("{path}[{name}]"), allowed, report);
+                visit(item, field, &format!("{path}[{name}]"), each);
             }
         }
         _ => {}

@@ -9,24 +9,14 @@ use ebb_protocol::value::{SecretRef, UnitValue};
 use serde_json::{Value, json};
 
 use crate::error::{StepResult, fail};
-use crate::names::{self, INSTANCE, OUTPUT, PART};
+use crate::names;
 use crate::reconciler::Reconciler;
 use crate::record::{ObjectRef, TaskSpec};
+use crate::references;
 use crate::settings::millis;
 
 /// Bytes of a document after its values are filled in.
 const MAX_DOCUMENT: usize = 1 << 20;
-
-/// The prefix of Secrets that Ebb creates.
-const OURS: &str = ebb_podspec::RESERVED_PREFIX;
-
-/// Returns true if the units of an instance may read a Secret. Of Ebb's own Secrets, these are only the outputs of the
-/// instance.
-pub(crate) fn is_readable(secret: &Value, instance: &str) -> bool {
-    let label = |key: &str| secret["metadata"]["labels"][key].as_str();
-    let is_ours = secret["metadata"]["name"].as_str().is_some_and(|name| name.starts_with(OURS));
-    !is_ours || (label(PART) == Some(OUTPUT) && label(INSTANCE) == Some(instance))
-}
 
 /// Returns the value of a key of a Secret.
 pub(crate) fn secret_bytes(secret: &Value, key: &str) -> Option<Vec<u8>> {
@@ -105,8 +95,8 @@ impl Reconciler {
             return refused(&format!("{}; {}", violation.why, violation.help));
         }
         let Some(secret) = self.read(&object_ref).await? else { return refused("the Secret does not exist") };
-        if !is_readable(&secret, &spec.objects.instance) {
-            return refused("it belongs to another instance");
+        if let Some(owner) = self.foreign_owner(&object_ref, Some(&secret), &spec.objects.instance).await? {
+            return fail(ReasonCode::Render, &references::foreign(&object_ref, &owner));
         }
         match secret_bytes(&secret, &from.key) {
             Some(bytes) => Ok(UnitValue::from_bytes(bytes)),

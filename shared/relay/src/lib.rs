@@ -57,6 +57,7 @@ mod ready_rules;
 mod reconcile;
 mod reconciler;
 mod record;
+mod references;
 mod refusals;
 mod relay;
 mod removal;

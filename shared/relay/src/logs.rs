@@ -1,6 +1,5 @@
 //! The tail of a container's log.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ebb_protocol::limits::{LOG_TAIL, RESPONSE_BODY};
@@ -10,7 +9,6 @@ use futures::{AsyncRead, AsyncReadExt as _};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams, LogParams};
-use serde_json::Value;
 
 use crate::documents;
 use crate::names;
@@ -62,10 +60,9 @@ impl Reconciler {
     /// Returns the error of the API server if it does not return the log or a Secret.
     pub(crate) async fn masked_log(&self, pod: &Pod, container: &str, is_former: bool) -> kube::Result<String> {
         let namespace = pod.namespace().unwrap_or_default();
-        let (mut names, mut values) = (BTreeSet::new(), Vec::new());
-        add_secrets(&serde_json::to_value(&pod.spec).unwrap_or_default(), "", &mut names);
-        for name in names {
-            let secret = self.read(&ObjectRef::secret(&namespace, &name)).await?.unwrap_or_default();
+        let (spec, mut values) = (serde_json::to_value(&pod.spec).unwrap_or_default(), Vec::new());
+        for (_, _, name) in ebb_podspec::references(&spec, "").into_iter().filter(|(kind, ..)| *kind == "Secret") {
+            let secret = self.read(&ObjectRef::secret(&namespace, name)).await?.unwrap_or_default();
             let keys = secret["data"].as_object().into_iter().flatten().map(|(key, _)| key);
             values.extend(keys.filter_map(|key| documents::secret_bytes(&secret, key)));
         }
@@ -87,21 +84,6 @@ impl Reconciler {
             Some(pod) => Ok(fit_response(script_part(&self.log(pod, container).await).to_owned())),
             None => Ok(String::new()),
         }
-    }
-}
-
-/// Adds the names of the Secrets whose values a part of a pod uses. `field` is the field of the part, or that of its list.
-fn add_secrets(part: &Value, field: &str, names: &mut BTreeSet<String>) {
-    match part {
-        Value::Object(fields) => {
-            if ["secret", "secretKeyRef", "secretRef"].contains(&field) {
-                let own = [&part["name"], &part["secretName"]].into_iter().filter_map(Value::as_str);
-                names.extend(own.map(str::to_owned));
-            }
-            fields.iter().for_each(|(key, inner)| add_secrets(inner, key, names));
-        }
-        Value::Array(items) => items.iter().for_each(|item| add_secrets(item, field, names)),
-        _ => {}
     }
 }
 
@@ -206,23 +188,6 @@ mod tests {
         ] {
             assert_eq!(script_part(log), expected, "{log:?}");
         }
-    }
-
-    #[test]
-    fn the_secrets_of_a_pod_are_found() {
-        let env = serde_json::json!([
-            {"name": "a", "valueFrom": {"secretKeyRef": {"name": "key", "key": "k"}}},
-            {"name": "b", "valueFrom": {"configMapKeyRef": {"name": "map", "key": "k"}}},
-        ]);
-        let sources = serde_json::json!([{"secret": {"name": "projected"}}, {"configMap": {"name": "map"}}]);
-        let spec = serde_json::json!({
-            "initContainers": [{"name": "init", "envFrom": [{"secretRef": {"name": "all"}}]}],
-            "containers": [{"name": "main", "env": env}],
-            "volumes": [{"name": "v", "secret": {"secretName": "volume"}}, {"name": "p", "projected": {"sources": sources}}],
-        });
-        let mut names = BTreeSet::new();
-        add_secrets(&spec, "", &mut names);
-        assert_eq!(names.into_iter().collect::<Vec<_>>(), ["all", "key", "projected", "volume"]);
     }
 
     #[test]

@@ -17,10 +17,15 @@ pub(crate) const PHASE: &str = "ebb.dev/phase";
 /// Keeps a record that is needed. A record without it does not block the deletion of the relay's namespace.
 pub(crate) const FINALIZER: &str = "ebb.dev/result";
 pub(crate) const MANAGER: &str = "ebb";
+/// The prefix of labels of a record: each names a Secret or ConfigMap that objects of the task read or make.
+pub(crate) const USES: &str = "uses.ebb.dev/";
+/// The values of these labels.
+pub(crate) const READS: &str = "reads";
+pub(crate) const MAKES: &str = "makes";
 
 /// Labels and annotations for people. Nothing is selected by them, because names are not unique. The last two are
 /// annotations only. [`RUN`] also identifies an object that is in no record and whose labels were changed.
-const TARGET: &str = "ebb.dev/target";
+pub(crate) const TARGET: &str = "ebb.dev/target";
 const RESOURCE: &str = "ebb.dev/resource";
 const UNIT_NAME: &str = "ebb.dev/unit-name";
 const PLUGIN: &str = "ebb.dev/plugin";
@@ -75,6 +80,12 @@ pub(crate) fn name_labels(names: &TaskNames) -> BTreeMap<String, String> {
 
 fn shown_names(names: &TaskNames) -> [(&'static str, &str); 4] {
     [(TARGET, &names.target), (RESOURCE, &names.resource), (UNIT_NAME, &names.unit), (PLUGIN, &names.plugin)]
+}
+
+/// Returns another instance for people. `target` is the label of an object or record.
+pub(crate) fn other_instance(target: Option<&str>) -> String {
+    let target = target.map(|target| format!(" ({})", target.replacen('.', "/", 1))).unwrap_or_default();
+    format!("another instance{target}")
 }
 
 /// Shortens the names of a request, which come from another process.

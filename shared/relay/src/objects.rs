@@ -287,7 +287,7 @@ pub(crate) enum ObjectIdentity {
 }
 
 /// Returns true if a relay has applied an object.
-fn is_managed(object: &Value) -> bool {
+pub(crate) fn is_managed(object: &Value) -> bool {
     let entries = object["metadata"]["managedFields"].as_array();
     entries.is_some_and(|entries| entries.iter().any(|entry| entry["manager"] == MANAGER))
 }

@@ -21,6 +21,7 @@ use crate::ready_rules;
 use crate::reconcile::ReconcileAction;
 use crate::reconciler::Reconciler;
 use crate::record::{ObjectRef, TaskSpec};
+use crate::references;
 use crate::settings::now_ms;
 use crate::store::VersionedRecord;
 use crate::task_waits;
@@ -211,11 +212,11 @@ impl Reconciler {
         };
         let first = spec.manifests().next().and_then(|it| it.object_ref.namespace.as_ref());
         let object_ref = ObjectRef::secret(first.unwrap_or(&spec.namespace), name);
-        let secret = self.read(&object_ref).await?.unwrap_or_default();
-        if !documents::is_readable(&secret, &spec.objects.instance) {
-            return failed(ReasonCode::Denied, &format!("{object_ref}: it belongs to another instance"));
+        let secret = self.read(&object_ref).await?;
+        if let Some(owner) = self.foreign_owner(&object_ref, secret.as_ref(), &spec.objects.instance).await? {
+            return failed(ReasonCode::Denied, &references::foreign(&object_ref, &owner));
         }
-        match documents::secret_bytes(&secret, key) {
+        match documents::secret_bytes(&secret.unwrap_or_default(), key) {
             Some(bytes) => Ok(UnitValue::Bytes(bytes)),
             None => failed(ReasonCode::OutputMissing, &format!("{object_ref} has no key {key:?}")),
         }

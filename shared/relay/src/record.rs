@@ -1,6 +1,6 @@
 //! The record of a task. It is a Secret, because requests carry tokens and results carry values.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -174,6 +174,9 @@ pub(crate) struct TaskSpec {
     pub(crate) namespace: String,
     /// The requested objects. Manifests and documents are removed once they are applied.
     pub(crate) objects: ObjectTask,
+    /// Labels of the record, by [`crate::references::use_labels`].
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) uses: BTreeMap<String, String>,
     /// Applied objects: documents first, then the manifests in their order.
     pub(crate) applied: Vec<AppliedObject>,
     pub(crate) token: String,

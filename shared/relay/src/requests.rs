@@ -14,6 +14,7 @@ use crate::documents;
 use crate::error::{ReconcileError, Result};
 use crate::reconciler::Reconciler;
 use crate::record::{TaskPhase, TaskRecord, TaskSpec};
+use crate::references;
 use crate::settings::now_ms;
 use crate::store::VersionedRecord;
 use crate::task_waits;
@@ -81,6 +82,7 @@ impl Reconciler {
             callback: request.callback.clone(),
             names: request.names.clone(),
             namespace: self.namespace(&objects),
+            uses: references::use_labels(&objects.apply, &self.namespace(&objects)),
             objects,
             applied: Vec::new(),
             token,

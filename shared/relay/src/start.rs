@@ -154,6 +154,7 @@ impl Reconciler {
     ) -> StepResult<Option<ReconcileAction>> {
         let name = held.record.name.clone();
         let Some(mut spec) = held.record.spec.clone() else { return Ok(None) };
+        self.check_references(&spec).await?;
         let (all, was_confirmed): (Vec<_>, _) = (spec.object_refs().collect(), held.confirmed);
         for (number, (object_ref, document)) in all.iter().enumerate().skip(spec.applied.len()) {
             let existing = self.read(object_ref).await?;

@@ -12,8 +12,9 @@ use kube::api::{Api, DeleteParams, ListParams, PostParams, Preconditions};
 use kube::{Client, ResourceExt as _};
 
 use crate::error::{ReconcileError, Result, status};
-use crate::names::{self, CONTINUED, FINALIZER, NAMESPACE, NAMESPACES, PART, PHASE, RECORD, UNIT};
-use crate::record::{AppliedObject, TaskPhase, TaskRecord};
+use crate::names::{self, CONTINUED, FINALIZER, INSTANCE, NAMESPACE, NAMESPACES, PART, PHASE, RECORD, TARGET, UNIT};
+use crate::record::{AppliedObject, ObjectRef, TaskPhase, TaskRecord, TaskSpec};
+use crate::references::use_label;
 use crate::settings::now_ms;
 
 const OF_RECORD: &str = "record";
@@ -164,6 +165,13 @@ impl RecordStore {
             }
         }
         Ok((records, list.metadata.continue_.filter(|next| !next.is_empty())))
+    }
+
+    /// Returns another instance, for people, whose objects have this use of an object.
+    pub(crate) async fn other_user(&self, of: &ObjectRef, what: &str, instance: &str) -> Result<Option<String>> {
+        let labels = format!("{}={what},{INSTANCE}!={instance}", use_label(of));
+        let found = self.secrets.list_metadata(&ListParams::default().labels(&labels).limit(1)).await?;
+        Ok(found.items.first().map(|record| names::other_instance(record.labels().get(TARGET).map(String::as_str))))
     }
 
     /// Creates a record.
@@ -388,6 +396,8 @@ fn encode(held: &VersionedRecord) -> Result<Secret> {
     let finalizers = if held.record.is_needed() { vec![FINALIZER.to_owned()] } else { vec![] };
     let mut labels = names::secret_labels(name, instance, &[(PART, RECORD), (PHASE, phase.label())]);
     labels.extend(spec.as_ref().map(|spec| names::name_labels(&spec.names)).unwrap_or_default());
+    let has_objects = |spec: &&TaskSpec| phase.is_open() || !spec.applied.is_empty();
+    labels.extend(spec.iter().filter(has_objects).flat_map(|spec| spec.uses.clone()));
     let metadata = ObjectMeta {
         name: Some(names::record_name(name)),
         labels: Some(labels),
@@ -418,7 +428,6 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::record::{ObjectRef, TaskSpec};
 
     /// Secrets by their names.
     type StoredSecrets = Arc<Mutex<BTreeMap<String, Value>>>;

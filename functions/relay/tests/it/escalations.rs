@@ -193,8 +193,8 @@ async fn namespaces_outside_of_the_policy() {
     fixture.close().await;
 }
 
-/// The unchanged task is accepted, so the rejections above are due to the changes. An output may read a Secret only if it
-/// has no owner or the same instance.
+/// The unchanged task is accepted, so the rejections above are due to the changes. An output or a pod may read a Secret only
+/// if it has no owner or the same instance, also if it is made later.
 #[tokio::test(flavor = "multi_thread")]
 async fn permitted_scripts_and_secrets() {
     let fixture = RelayFixture::new("permitted", &[]).await;
@@ -208,11 +208,11 @@ async fn permitted_scripts_and_secrets() {
     };
     let labels = json!({"ebb.dev/instance": "instance-2", "ebb.dev/part": "output"});
     secret("ebb-output.other-1.1.0", labels).await;
+    secret("theirs", json!({"ebb.dev/instance": "instance-2", "ebb.dev/target": "sandbox.b"})).await;
     secret("ebb-other-1", json!({})).await;
     secret("given", json!({})).await;
-    for (number, (secret_name, readable)) in
-        [("ebb-output.other-1.1.0", false), ("ebb-other-1", false), ("given", true)].into_iter().enumerate()
-    {
+    let cases = [("ebb-output.other-1.1.0", false), ("ebb-other-1", false), ("theirs", false), ("given", true)];
+    for (number, (secret_name, readable)) in cases.into_iter().enumerate() {
         let unit = name(&format!("reads-{number}"), 1);
         let map = config_map(&format!("map-{number}"));
         let output = output("a", &format!("'{secret_name}'"), "value", false);
@@ -227,7 +227,29 @@ async fn permitted_scripts_and_secrets() {
             }
         }
     }
-    for name in ["ebb-output.other-1.1.0", "ebb-other-1", "given"] {
+    let reader = |unit: &str, secret: &str| {
+        let mut task = script(&name(unit, 1), "sleep 1000");
+        let source = json!({"secretRef": {"name": secret, "optional": true}});
+        add(&mut task.apply[0], "/spec/containers/0", json!({"envFrom": [source]}));
+        task
+    };
+    fixture.apply(&name("reader", 1), reader("reader", "theirs")).await;
+    let (code, why) = fixture.reason(&name("reader", 1)).await;
+    assert!(code == ReasonCode::Denied && why.contains("theirs: it belongs to another instance (sandbox/b)"), "{why}");
+    let waiting = name("waiting", 1);
+    let state = fixture.apply(&waiting, reader("waiting", "later")).await;
+    assert!(matches!(state, RelayResponse::State(TaskState::Running(_))), "{state:?}");
+    let later = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "later"}});
+    let (theirs, own) = (name("theirs", 1), name("own", 1));
+    let foreign = ObjectTask { instance: "instance-2".to_owned(), ..objects(vec![later.clone()]) };
+    fixture.apply(&theirs, foreign).await;
+    let (code, why) = fixture.reason(&theirs).await;
+    assert!(code == ReasonCode::Denied && why.contains("later: objects of another instance name it"), "{why}");
+    assert!(fixture.api::<Secret>().get_opt("later").await.unwrap().is_none());
+    fixture.apply(&own, objects(vec![later])).await;
+    fixture.success(&own).await;
+    fixture.cancel(&waiting).await;
+    for (name, _) in cases {
         fixture.api::<Secret>().delete(name, &Default::default()).await.unwrap();
     }
     fixture.close().await;

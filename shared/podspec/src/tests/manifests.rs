@@ -4,12 +4,14 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::base::yaml;
-use crate::{ClusterPolicy, PodSecurityLevel, PodspecViolation, bound_violations, manifest_violations};
+use crate::{ClusterPolicy, PodSecurityLevel, PodspecViolation, bound_violations, manifest_violations, references};
 
 #[derive(Deserialize)]
 struct ManifestCases {
     allowed: Vec<Value>,
     violations: Vec<(Value, String)>,
+    /// Parts of manifests, each with the objects that it names.
+    references: Vec<(Value, Vec<String>)>,
 }
 
 fn of(manifest: &Value) -> Vec<PodspecViolation> {
@@ -62,6 +64,11 @@ fn manifests_that_are_rejected() {
         let found = of(attempt);
         let has_text = found.iter().all(|it| it.why.len() > 10 && it.help.len() >= "remove it".len());
         assert!(found.len() == 1 && found[0].path == *path && has_text, "{attempt}\n  {path}\n  {found:?}");
+    }
+    for (part, expected) in &cases.references {
+        let found =
+            references(part, "n").into_iter().map(|(kind, namespace, name)| format!("{kind} {namespace}/{name}"));
+        assert_eq!(found.collect::<Vec<_>>(), *expected, "{part}");
     }
     assert_eq!(manifest_violations(&Value::Null, &ClusterPolicy::default()).len(), 1);
     assert_eq!(ClusterPolicy::default().pod_security_level, PodSecurityLevel::Restricted);
