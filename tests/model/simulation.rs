@@ -227,8 +227,8 @@ impl ModelDocuments {
             let keys = settings(MAX_IN_FLIGHT_MS).unit_keys;
             let compiled = runtime.run(async move {
                 let tools = (&InstanceCache::default(), &keys, None);
-                compile_document(plugins.as_ref(), tools, TargetKey::new(KIND, NAME), &text, PinnedVersions::Latest)
-                    .await
+                let instance = TargetKey::new(KIND, NAME).instance(UID);
+                compile_document(plugins.as_ref(), tools, instance, &text, PinnedVersions::Latest).await
             });
             let (wanted, _) = compiled.and_then(Result::ok).expect("the documents of a graph are valid");
             let merged = plans.last().map(|current| compile::update(current, &wanted, |_| true));

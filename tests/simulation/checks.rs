@@ -144,7 +144,7 @@ pub(super) fn runs(simulation: &Simulation) -> Vec<String> {
     open.map(|(run, root)| format!("{run} is {:?}, due {:?}", root.head.phase, root.head.due)).collect()
 }
 
-/// Every run has one entry in the history, with its time and its sender. The entries of attempts to begin it have other times.
+/// Every run has one entry in the history, with its time, its sender and its generation. The entries of attempts to begin it have other times.
 fn history(simulation: &Simulation) -> Vec<String> {
     let table = simulation.table.state();
     let mut wrong = Vec::new();
@@ -162,7 +162,8 @@ fn history(simulation: &Simulation) -> Vec<String> {
         };
         let by = facts.by.as_deref().unwrap_or_default();
         let is_known = by == "platform" || by.starts_with("token ") || by.starts_with("source ") || by == "ttl";
-        let fits = |entry: &&HistoryItem| entry.uid == facts.uid && change.contains(&entry.change);
+        let is_own = |entry: &HistoryItem| entry.uid == facts.uid && entry.generation == facts.generation;
+        let fits = |entry: &&HistoryItem| is_own(entry) && change.contains(&entry.change);
         if own.len() != 1 || !own.iter().all(fits) || !is_known {
             wrong.push(format!("{run}, begun by {by:?} at {:?}, has the entries {own:?}", facts.started));
         }

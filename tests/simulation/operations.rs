@@ -269,15 +269,16 @@ impl MoveTarget for SimTable {
 
 #[async_trait]
 impl NoteHistory for SimTable {
-    async fn note_history(&self, target: TargetKey<'_>, entry: &HistoryItem) -> StoreResult<()> {
-        // The model explores each operation, and no decision depends on the history.
+    async fn note_history(&self, target: TargetKey<'_>, entry: &HistoryItem) -> StoreResult<bool> {
+        // The model explores each operation, and only the time of a run depends on the history.
         if self.gate().is_some() {
             self.state().note(target, entry);
-            return Ok(());
+            return Ok(true);
         }
         self.write("PutItem", |state| {
-            state.note(target, entry);
-            ((), move || format!("{target} {:?} {:?}", entry.change, entry.run))
+            let is_noted = state.note(target, entry);
+            let refused = if is_noted { "" } else { "REFUSED" };
+            (is_noted, move || format!("{target} {:?} {:?} {refused}", entry.change, entry.run))
         })
         .await
     }

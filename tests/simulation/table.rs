@@ -120,9 +120,10 @@ impl TableState {
         }
     }
 
-    /// Adds an entry of the history.
-    pub(super) fn note(&mut self, TargetKey { kind, name }: TargetKey<'_>, entry: &HistoryItem) {
-        self.history.insert((kind.to_owned(), name.to_owned(), entry.id()), entry.clone());
+    /// Adds an entry of the history. Returns false if another one has its id.
+    pub(super) fn note(&mut self, TargetKey { kind, name }: TargetKey<'_>, entry: &HistoryItem) -> bool {
+        let present = self.history.entry((kind.to_owned(), name.to_owned(), entry.id()));
+        present.or_insert_with(|| entry.clone()) == entry
     }
 
     /// Returns the roots of all runs.

@@ -18,7 +18,7 @@ mod url;
 
 use std::collections::BTreeMap;
 
-use crate::plan::{Plan, UnitRef};
+use crate::plan::{Plan, UnitRef, document_name};
 
 pub use crate::expr::{MAX_COST, MAX_VALUE_BYTES};
 pub use answers::{Answers, PollState, WebhookResponse, reads_values};
@@ -47,9 +47,11 @@ pub struct SealedValue {
 }
 
 impl SealedValue {
-    /// The place of the literal of a sensitive param. It is the same for all targets, so that the digest of a plan depends
-    /// on its documents only.
-    pub const PARAM: &str = "param";
+    /// Returns the place of the literal of a sensitive param in the instance with the key `instance`. Earlier forms of a
+    /// resource have the same.
+    pub fn param_place(instance: &str, resource: &str, param: &str) -> String {
+        format!("param {instance} {} {param}", document_name(resource))
+    }
 }
 
 /// Decrypts a value. Returns `None` if its key is missing.

@@ -40,9 +40,9 @@ pub(crate) fn seal_outputs(
     sealed.collect()
 }
 
-/// Encrypts the literals of sensitive params. A literal that `current` has, too, keeps its text, so that the rotation of a
-/// root secret does not change a plan.
-pub(crate) fn seal_params(keys: &WebhookKeys, plan: &mut Plan, current: Option<&Plan>) -> FlowResult<()> {
+/// Encrypts the literals of sensitive params for their places in the instance with the key `at`. A literal that `current`
+/// has, too, keeps its text, so that the rotation of a root secret does not change a plan.
+pub(crate) fn seal_params(keys: &WebhookKeys, at: &str, plan: &mut Plan, current: Option<&Plan>) -> FlowResult<()> {
     for (name, resource) in &mut plan.resources {
         let before = current.and_then(|current| current.resources.get(name));
         for (param, given) in &mut resource.params {
@@ -50,13 +50,13 @@ pub(crate) fn seal_params(keys: &WebhookKeys, plan: &mut Plan, current: Option<&
             let mut literal = std::mem::take(literal);
             literal.sort_all_objects();
             let json = as_json(&UnitValue::Json(literal))?;
-            let is_same =
-                |text: &&String| open_value(keys, SealedValue::PARAM, text).is_some_and(|known| known == json);
+            let place = SealedValue::param_place(at, name, param);
+            let is_same = |text: &&String| open_value(keys, &place, text).is_some_and(|known| known == json);
             let kept = match before.and_then(|before| before.params.get(param)) {
                 Some(Template::Sealed(text)) => Some(text).filter(is_same).cloned(),
                 _ => None,
             };
-            *given = Template::Sealed(kept.unwrap_or_else(|| seal_value(keys, SealedValue::PARAM, &json)));
+            *given = Template::Sealed(kept.unwrap_or_else(|| seal_value(keys, &place, &json)));
         }
     }
     Ok(())
@@ -111,7 +111,7 @@ mod tests {
 
     fn sealed(keys: &WebhookKeys, literal: Value, current: Option<&Plan>) -> Plan {
         let mut plan = plan(literal);
-        seal_params(keys, &mut plan, current).unwrap();
+        seal_params(keys, "one", &mut plan, current).unwrap();
         plan
     }
 
@@ -130,9 +130,21 @@ mod tests {
         let made = sealed(&keys, json!("the value"), None);
         assert!(!made.to_json().contains("the value"), "{}", made.to_json());
         assert_eq!(Plan::from_json(&made.to_json()).unwrap(), made);
-        let value = SealedValue { place: SealedValue::PARAM.to_owned(), text: text(&made).to_owned() };
-        assert_eq!(open(&keys, &value), Some(UnitValue::Json(json!("the value"))));
-        assert_eq!(open(&unit_keys(&[2]), &value), None);
+        let value = |instance, resource, param| {
+            let place = SealedValue::param_place(instance, resource, param);
+            SealedValue { place, text: text(&made).to_owned() }
+        };
+        let own = value("one", "r", "token");
+        assert_eq!(open(&keys, &own), Some(UnitValue::Json(json!("the value"))));
+        assert_eq!(open(&unit_keys(&[2]), &own), None);
+        assert_eq!(value("one", "r~2", "token"), own);
+        // A text that is moved is not decrypted.
+        for moved in [value("two", "r", "token"), value("one", "q", "token"), value("one", "r", "other")] {
+            assert_eq!(open(&keys, &moved), None, "{moved:?}");
+        }
+        let mut other = plain;
+        seal_params(&keys, "two", &mut other, None).unwrap();
+        assert_ne!(text(&other), text(&made));
     }
 
     #[test]

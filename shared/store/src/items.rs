@@ -671,7 +671,7 @@ pub struct NewRun {
 /// An entry of the history of a target.
 ///
 /// The entry of a run is written before the transaction that begins the run, with the same time. It counts if the run exists
-/// and began at that time.
+/// and began at that time. No other entry of the run has that time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HistoryItem {

@@ -172,8 +172,8 @@ pub trait MoveTarget: Send + Sync {
 /// Writes entries of the history of a target (`PutItem`). [`MoveTarget`] writes those of changes without a run.
 #[async_trait]
 pub trait NoteHistory: Send + Sync {
-    /// Writes an entry. A repetition changes nothing.
-    async fn note_history(&self, target: TargetKey<'_>, entry: &HistoryItem) -> StoreResult<()>;
+    /// Writes an entry. A repetition changes nothing. Returns false, and writes nothing, if another entry has its id.
+    async fn note_history(&self, target: TargetKey<'_>, entry: &HistoryItem) -> StoreResult<bool>;
 }
 
 /// A page of the history of a target.

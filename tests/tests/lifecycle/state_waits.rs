@@ -66,7 +66,8 @@ pub(crate) async fn a_unit_is_done_when_the_provider_is_ready() {
         summary.contains("GET ").then_some(summary)
     })
     .await;
-    assert!(waiting.contains("/things/t-1 was answered 404"), "{waiting}");
+    // The part of the response can be a credential, such as that of a URL that was signed.
+    assert!(waiting.contains("/things/*** was answered 404"), "{waiting}");
     assert!(waiting.contains(", since 20"), "{waiting}");
     let target = harness.phase("a", TargetState::Ready).await;
     assert_eq!(plain(&outputs(&target)), json!({"id": "t-1", "host": "h-1", "about": "r/a/3/t-1"}));

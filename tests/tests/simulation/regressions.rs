@@ -95,6 +95,38 @@ fn an_update_that_begins_an_event_has_its_own_time() {
     assert!(target.since.plus(Millis(DAY)) > simulation.runtime.now(), "{target:?}");
 }
 
+/// Two updates compute the same run at the same time. The entry of the run has the document that it applies.
+#[test]
+fn the_entry_of_a_run_has_the_document_that_it_applies() {
+    let target = with_an_event();
+    let document = |generation: u64| {
+        let added = format!("}}, q{generation}: {{plugin: p@1.0.0}}}}");
+        target.document.replace("NAME", "s").replace("}}", &added)
+    };
+    let mut races = 0;
+    for seed in 0..40 {
+        let simulation = Simulation::of(&target, SimOptions { seed, latency_ms: 2, ..SimOptions::default() });
+        simulation.set_up();
+        for generation in [2, 3] {
+            let data = LifecycleData { generation, document: Some(document(generation)), ..sandbox("s", "uid-1", "") };
+            let event = (LifecycleType::Updated, generation.to_string());
+            simulation.start(|functions| async move { functions.lifecycle(event, data).await });
+        }
+        simulation.run_until_idle();
+        let table = simulation.table.state();
+        races +=
+            table.writes.iter().filter(|(_, write)| write.contains("Updated") && write.contains("REFUSED")).count();
+        // A document that has waited is in the entry of its acceptance.
+        for entry in table.history.values().filter(|entry| entry.document.is_some()) {
+            let facts = entry.run.as_ref().and_then(|run| table.root(run)?.facts.clone());
+            if let Some(facts) = facts.filter(|facts| facts.generation > 1 && facts.started.0 == entry.at) {
+                assert_eq!(entry.document, Some(document(facts.generation)), "{seed}");
+            }
+        }
+    }
+    assert!(races > 0, "no entry had the time of another one");
+}
+
 /// Two instances began with one plan, and one of them was updated. A shared read gives each its own plan.
 #[test]
 fn instances_of_one_plan_read_their_own() {

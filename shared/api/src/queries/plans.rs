@@ -38,9 +38,9 @@ pub async fn preview(
         | Document::Connection(ConnectionDoc { name, .. })
         | Document::Subscription(SubscriptionDoc { name, .. }) => (SANDBOX.to_owned(), name.value),
     };
+    let instance = TargetKey::new(&kind, &name).instance("");
     let (plan, notes) =
-        compile_document(store, compiler_tools(env), TargetKey::new(&kind, &name), document, PinnedVersions::Latest)
-            .await?;
+        compile_document(store, compiler_tools(env), instance, document, PinnedVersions::Latest).await?;
     Ok(shown_plan(env, store, (kind, name), plan, &notes).await?)
 }
 

@@ -100,15 +100,16 @@ impl<'a> UnitContext<'a> {
         Ok(outputs)
     }
 
-    /// Returns the URL of the question of `until`.
+    /// Returns the URL of the question of `until`, and the same for people, without values of the response.
     ///
     /// # Errors
     /// Returns an error if a value of the URL is missing.
-    pub fn question(self, response: &Json) -> RenderResult<String> {
+    pub fn question(self, response: &Json) -> RenderResult<(String, String)> {
         let (webhook, until) = (self.webhook()?, self.until()?);
         let origin = webhook.connection.as_ref().map(|connection| connection.origin.as_str());
         let context = self.context(self.unit()?, Answers { response, poll: None });
-        url::render(RenderContext { nulls: NullPolicy::Omitted, ..context }, origin, &until.url)
+        let context = RenderContext { nulls: NullPolicy::Omitted, ..context };
+        Ok((url::render(context, origin, &until.url)?, url::shown(context, origin, &until.url)?))
     }
 
     /// Returns the state that the answer to the question reports.

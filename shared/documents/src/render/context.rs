@@ -160,12 +160,12 @@ impl<'a> RenderContext<'a> {
             ReferenceSource::Output { unit, output } => return Ok(self.output(unit, output)),
             ReferenceSource::Param(name) => {
                 let given = self.plan.resource(self.resource).and_then(|resource| resource.params.get(name));
-                given.map(|template| inner.template(template, place))
+                given.map(|template| inner.param(name, template, place))
             }
             ReferenceSource::OldParam(name) => {
                 let former = self.update.and_then(|number| self.plan.resource_before(self.resource, number));
                 let given = former.and_then(|(resource, found)| Some((resource, found.params.get(name)?)));
-                given.map(|(resource, template)| Self { resource, ..inner }.template(template, place))
+                given.map(|(resource, template)| Self { resource, ..inner }.param(name, template, place))
             }
             ReferenceSource::Resource { resource, output } => {
                 let public = self.plan.resource_read(self.resource, resource);
@@ -222,6 +222,17 @@ impl<'a> RenderContext<'a> {
         }
     }
 
+    /// Returns the value of a param of the resource.
+    fn param(self, name: &str, given: &Template, place: &str) -> RenderResult<LookupResult> {
+        match given {
+            Template::Sealed(text) if self.unknowns != PendingOutputs::Shown => {
+                let place = SealedValue::param_place(&self.facts.key, self.resource, name);
+                Ok(LookupResult::Value(RenderValue::Sealed(SealedValue { place, text: text.clone() })))
+            }
+            given => self.template(given, place),
+        }
+    }
+
     /// Returns the value of a template.
     pub(super) fn template(self, template: &Template, place: &str) -> RenderResult<LookupResult> {
         match template {
@@ -237,10 +248,7 @@ impl<'a> RenderContext<'a> {
                 name: name.clone(),
                 key: key.clone(),
             }))),
-            Template::Sealed(text) => {
-                let place = SealedValue::PARAM.to_owned();
-                Ok(LookupResult::Value(RenderValue::Sealed(SealedValue { place, text: text.clone() })))
-            }
+            Template::Sealed(_) => Err(sensitive(place, "a value that only a param can have")),
             Template::Plain(_) => Err(sensitive(place, "a value that is not encrypted")),
             Template::Text(text) => self.text(text, place),
             Template::Tree(tree) => {

@@ -3,20 +3,28 @@
 use super::RenderResult;
 use super::context::{PendingOutputs, RenderContext, capped, mistyped};
 use super::evaluate::TextPart;
+use crate::expr::{Expression, ReferenceSource};
 use crate::plan::Template;
 use crate::template::{is_normal_url, url_encoded};
 
 /// Returns the URL with percent-encoded values. With the `origin` of a connection, the template is the path after it.
 pub(super) fn render(context: RenderContext<'_>, origin: Option<&str>, template: &Template) -> RenderResult<String> {
-    let Some(origin) = origin else { return text(context, template) };
-    let url = format!("{origin}{}", text(context, template)?);
+    let Some(origin) = origin else { return text(context, template, |_| false) };
+    let url = format!("{origin}{}", text(context, template, |_| false)?);
     match context.unknowns == PendingOutputs::Shown || is_normal_url(&url) {
         true => Ok(url),
         false => Err(mistyped("url", "a path that stays as it is written", "another one")),
     }
 }
 
-fn text(context: RenderContext<'_>, template: &Template) -> RenderResult<String> {
+/// Returns the URL for people. `***` replaces each value that is made of a response, because such a value can be a credential
+/// that no document has declared.
+pub(super) fn shown(context: RenderContext<'_>, origin: Option<&str>, template: &Template) -> RenderResult<String> {
+    let is_hidden = |of: &Expression| of.references.iter().any(|found| found.source == ReferenceSource::Response);
+    Ok(format!("{}{}", origin.unwrap_or_default(), text(context, template, is_hidden)?))
+}
+
+fn text(context: RenderContext<'_>, template: &Template, is_hidden: fn(&Expression) -> bool) -> RenderResult<String> {
     let place = "url";
     let text = match template {
         Template::Literal(serde_json::Value::String(text)) => return Ok(text.clone()),
@@ -28,6 +36,7 @@ fn text(context: RenderContext<'_>, template: &Template) -> RenderResult<String>
     for part in parts {
         match part {
             TextPart::Literal(text) => url.push_str(text),
+            TextPart::Expression(expression) if is_hidden(expression) => url.push_str("***"),
             TextPart::Expression(expression) => {
                 let piece = context.piece(expression, place)?;
                 if piece.is_empty() && !url.contains(['?', '#']) {

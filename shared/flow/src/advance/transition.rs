@@ -283,7 +283,7 @@ pub(crate) async fn apply(
     };
     let (events, start) = next_events(seen, step, loaded, now);
     let begun = TargetHead { events, ..seen.clone() };
-    let run = start.map(|hook| NewRun {
+    let mut run = start.map(|hook| NewRun {
         id: begun.run(hook),
         facts: RunFacts {
             kind: seen.kind.clone(),
@@ -298,6 +298,12 @@ pub(crate) async fn apply(
         // The time of the change can be later than that of the clock.
         due: env.now().plus(env.settings.first_sweep_delay),
     });
+    if let Some(run) = &mut run {
+        while !Box::pin(history::note_run(env, seen, run, document)).await? {
+            run.facts.started = run.facts.started.plus(Millis(1));
+        }
+    }
+    let now = run.as_ref().map_or(now, |run| run.facts.started);
     let transition = begun.update(|target| {
         // A ready target stays ready during an event, unless the same write changes its resources.
         let is_event = matches!(start, Some(Hook::Event(_)));
@@ -336,10 +342,7 @@ pub(crate) async fn apply(
         target.due = due::next_due(env, target);
     });
     let entry = match &run {
-        Some(run) => {
-            Box::pin(history::note_run(env, seen, run, document)).await?;
-            None
-        }
+        Some(_) => None,
         None => history::without_run(env, seen, step.phase, now, document),
     };
     Ok(TargetTransition { run, entry, ..transition })

@@ -1,7 +1,8 @@
 //! Entries of the history of targets: who changed what, when and why.
 //!
 //! The entry of a run is written before the transaction that begins the run. If the transaction fails, the entry counts for
-//! nothing, because no run began at its time. A change without a run has its entry in its own transaction. A decision
+//! nothing, because no run began at its time. Of two invocations that begin the same run with different documents, each has
+//! its own time. A change without a run has its entry in its own transaction. A decision
 //! of an operator is written before its effect. The time of an entry is after the last change of its target, also if the
 //! clocks of two invocations differ.
 
@@ -73,8 +74,9 @@ fn end_of(target: &TargetHead) -> HistoryChange {
     }
 }
 
-/// Writes the entry of a run that is about to begin. `document` is applied by it.
-pub(crate) async fn note_run(env: &Env, target: &TargetHead, run: &NewRun, document: Option<&str>) -> FlowResult<()> {
+/// Writes the entry of a run that is about to begin. `document` is applied by it. Returns false if another document has an
+/// entry of the run at its time.
+pub(crate) async fn note_run(env: &Env, target: &TargetHead, run: &NewRun, document: Option<&str>) -> FlowResult<bool> {
     let entry = HistoryItem {
         by: None,
         run: Some(run.id.clone()),
@@ -114,5 +116,7 @@ pub(crate) async fn note_decision(
         units: units.into_iter().take(HistoryItem::MAX_UNITS).collect(),
         ..entry(env, target, change, target.change_time(env.now()))
     };
-    Ok(env.store.note_history(target.target_key(), &entry).await?)
+    // The id has the whole decision, so another entry with it is the same.
+    env.store.note_history(target.target_key(), &entry).await?;
+    Ok(())
 }

@@ -11,7 +11,7 @@ use ebb_documents::plan::{Plan, cluster_name};
 use ebb_engine::Timestamp;
 use ebb_engine::target::RequestSender;
 use ebb_protocol::history::HistoryChange;
-use ebb_protocol::id::TargetKey;
+use ebb_protocol::id::{InstanceRef, TargetKey};
 use ebb_protocol::lifecycle::LifecycleData;
 use ebb_protocol::sign::WebhookKeys;
 use ebb_store::{
@@ -107,7 +107,7 @@ pub(crate) async fn compile_event(
     (versions, sender): (PinnedVersions<'_>, RequestSender<'_>),
 ) -> Result<(Plan, Vec<PolicyRequest>), RequestError<LifecycleRejection>> {
     let document = event.document.as_ref().ok_or_else(no_document)?;
-    let compiled = compile_document(plugins, compiler_tools(env), event.target_key(), document, versions).await;
+    let compiled = compile_document(plugins, compiler_tools(env), event.instance(), document, versions).await;
     let (plan, notes) = compiled.map_err(|error| error.map(LifecycleRejection::Document))?;
     match sealed_values::sealed_param(&plan) {
         Some((resource, param)) if matches!(sender, RequestSender::Source(_)) => {
@@ -153,15 +153,16 @@ pub fn compiler_tools(env: &Env) -> CompilerTools<'_> {
     (&env.cache, &env.settings.unit_keys, Some(env.relay.as_ref()))
 }
 
-/// Compiles a target's document with the published plugins. `versions` are used for resources that do not name a
+/// Compiles the document of an instance with the published plugins. `versions` are used for resources that do not name a
 /// version. Returns the plan and what else was found. An invalid document is rejected with its errors.
 pub async fn compile_document(
     plugins: &dyn ReadPlugins,
     (cache, keys, relay): CompilerTools<'_>,
-    TargetKey { kind, name }: TargetKey<'_>,
+    instance: InstanceRef<'_>,
     document: &str,
     versions: PinnedVersions<'_>,
 ) -> Result<(Plan, DocumentNotes), RequestError<Diagnostics>> {
+    let TargetKey { kind, name } = instance.target;
     let text = document.to_owned();
     let loaded = offload(move || load::document("document", &text, &NoFiles, &DocumentVars::none())).await?;
     let mut sandbox = match loaded? {
@@ -209,7 +210,7 @@ pub async fn compile_document(
     if let Some(relay) = relay {
         pin_clusters(relay, &mut plan).await?;
     }
-    sealed_values::seal_params(keys, &mut plan, versions.current())?;
+    sealed_values::seal_params(keys, &instance.key(), &mut plan, versions.current())?;
     Ok((plan, DocumentNotes { warnings, requests }))
 }
 

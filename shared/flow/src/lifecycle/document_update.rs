@@ -217,7 +217,7 @@ async fn restore(
     (instance, digest, pinned): (&str, &str, &[String]),
 ) -> FlowResult<Option<Arc<CompiledPlan>>> {
     let versions = PinnedVersions::Listed(pinned);
-    let plan = match compile_document(plugins, compiler_tools(env), event.target_key(), document, versions).await {
+    let plan = match compile_document(plugins, compiler_tools(env), event.instance(), document, versions).await {
         Ok((plan, _)) => plan,
         Err(RequestError::Rejected(_)) => return Ok(None),
         Err(RequestError::Failed(error)) => return Err(error),

@@ -243,14 +243,14 @@ pub async fn preview(
         requester.check(head, &instance.uid)?;
     }
     request.check_generation(&instance)?;
-    let key = request.target_key().instance(&instance.uid).key();
+    let meant = request.target_key().instance(&instance.uid);
+    let key = meant.key();
     let current: Option<Arc<CompiledPlan>> = match &instance.known {
         Some((_, digest)) => Some(env.plan(&key, digest).await?),
         None => None,
     };
     let versions = current.as_ref().map_or(PinnedVersions::Latest, |plan| PinnedVersions::OfPlan(&plan.plan));
-    let compiled =
-        compile_document(plugins, compiler_tools(env), request.target_key(), &request.document, versions).await;
+    let compiled = compile_document(plugins, compiler_tools(env), meant, &request.document, versions).await;
     let (plan, notes) = compiled.map_err(|error| error.map(LifecycleRejection::Document))?;
     let owner = match head.as_ref().filter(|_| instance.known.is_some()) {
         Some(TargetHead { waiting: Some(waiting), .. }) if waiting.uid == instance.uid => waiting.owner.clone(),

@@ -113,8 +113,8 @@ pub(super) async fn ask(
                    keys of the units again";
         return Ok(failed(AttemptFailure::new(ReasonCode::Failed, why)));
     };
-    let url = match answers.context().question(&response) {
-        Ok(url) => url,
+    let (url, shown) = match answers.context().question(&response) {
+        Ok(urls) => urls,
         Err(error) => return Ok(failed(AttemptFailure::new(ReasonCode::Render, &format!("`until`: {error}")))),
     };
     let (credential, headers) = match credential {
@@ -125,12 +125,12 @@ pub(super) async fn ask(
         }
         Err(why) => (Err(why), Vec::new()),
     };
-    let sent = SentRequest { method: request_headers::GET, url: &url, headers: &headers, opened: &answers.opened };
+    let sent = SentRequest { method: request_headers::GET, url: &shown, headers: &headers, opened: &answers.opened };
     let answer = match credential {
         // A question that cannot be sent says nothing about the state. An operator can restore a connection.
         Err(why) => Some(Err(why.clone())),
         Ok(credential) => {
-            let answer = request_headers::ask(env, unit, credential, &sent).await;
+            let answer = request_headers::ask(env, unit, credential, &SentRequest { url: &url, ..sent }).await;
             answer.map(|answer| answer.map_err(|error| call_failure(&error).reason.message))
         }
     };

@@ -13,7 +13,7 @@ use super::attribute::{Item, ItemReader, item, json, number, optional, text};
 use super::document::PACKED;
 use super::key;
 use super::packed::{pack, unpack};
-use crate::item_table::ItemQuery;
+use crate::item_table::{ItemQuery, WriteCondition, WriteExpression};
 use crate::items::HistoryItem;
 use crate::ops::{HistoryItems, NoteHistory, ReadHistory, StoreResult};
 use crate::store::Store;
@@ -48,8 +48,9 @@ fn read_entry(operation: &'static str, item: &Item) -> StoreResult<HistoryItem> 
 
 #[async_trait]
 impl NoteHistory for Store {
-    async fn note_history(&self, target: TargetKey<'_>, entry: &HistoryItem) -> StoreResult<()> {
-        self.table.put(history_item(target, entry)?).await
+    async fn note_history(&self, target: TargetKey<'_>, entry: &HistoryItem) -> StoreResult<bool> {
+        let is_new = WriteExpression::when(WriteCondition::absent("pk"));
+        self.table.put_once(history_item(target, entry)?, is_new, 0).await
     }
 }
 

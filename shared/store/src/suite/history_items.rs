@@ -33,8 +33,11 @@ pub(super) async fn the_history_is_listed_from_the_newest_entry(fixture: StoreFi
     let entries = [decision(1_800_000_000_002), decision(1_800_000_000_001), begun, decision(999)];
     // A repeated write is the same entry.
     for entry in entries.iter().chain(&entries[1..3]) {
-        store.note_history(key, entry).await.unwrap();
+        assert!(store.note_history(key, entry).await.unwrap());
     }
+    // Of two entries of a run at one time, the first one stays.
+    let second = HistoryItem { document: Some("resources: {}\n".to_owned()), ..entries[2].clone() };
+    assert_eq!((second.id(), store.note_history(key, &second).await.unwrap()), (entries[2].id(), false));
     store.note_history(TargetKey::new("route group", "a#b%c2"), &entries[0]).await.unwrap();
 
     let mut listed = Vec::new();

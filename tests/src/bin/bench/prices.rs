@@ -27,6 +27,9 @@ use crate::virtual_stack::{HOUR, UID, VirtualStack, created};
 
 /// Maximum price of a million units, in dollars.
 const MAX_PRICE: f64 = 3.45;
+/// The size and the duration of the prices in `costs.md`.
+const UNITS: usize = 10;
+const DURATION_MS: f64 = 100.0;
 /// The name of the sandbox.
 const NAME: &str = "priced";
 const DAY: u64 = 24 * HOUR;
@@ -39,14 +42,15 @@ const LINE: &str = "1795341600 203.0.113.100 POST /v1/callbacks 204 1000 JKJaXmP
 #[derive(clap::Args)]
 pub(crate) struct PricesArgs {
     /// Setup units of a sandbox. Each has an undo
-    #[arg(long, default_value_t = 10)]
+    #[arg(long, default_value_t = UNITS)]
     units: usize,
     /// Assumed duration of an invocation in milliseconds, including requests to receivers
-    #[arg(long, default_value_t = 100.0)]
+    #[arg(long, default_value_t = DURATION_MS)]
     duration_ms: f64,
 }
 
-/// Prints the price and its parts, and returns an error if it exceeds the limit.
+/// Prints the price and its parts. Returns an error if it exceeds the limit, and for each row of `costs.md` with another
+/// price.
 pub(crate) async fn priced(arguments: &PricesArgs) -> anyhow::Result<Vec<String>> {
     let units = arguments.units;
     ensure!(units >= shapes::MIN_UNITS, "a sandbox has at least {} units", shapes::MIN_UNITS);
@@ -60,25 +64,37 @@ pub(crate) async fn priced(arguments: &PricesArgs) -> anyhow::Result<Vec<String>
         *parts.entry(part(name)).or_default() += amount * usd / per;
     }
     let dollars: f64 = parts.values().sum();
-    for (part, spent) in parts {
-        println!("{part:16}${:.3} of a million units, {:.0} %", spent / millions, 100.0 * spent / dollars);
+    for (part, spent) in &parts {
+        println!("{part:28}${:.3} of a million units, {:.0} %", spent / millions, 100.0 * spent / dollars);
     }
     let million = dollars / millions;
     println!("${dollars:.7} for a sandbox of {units} units, which call back, and {units} that undo them");
     println!("${million:.2} for a million units");
     let exceeded = format!("a million units cost ${million:.4}, the limit is ${MAX_PRICE:.2}");
-    Ok((million > MAX_PRICE).then_some(exceeded).into_iter().collect())
+    let mut wrong: Vec<String> = (million > MAX_PRICE).then_some(exceeded).into_iter().collect();
+    if (units, arguments.duration_ms) == (UNITS, DURATION_MS) {
+        let page = file("docs/src/operations/costs.md")?;
+        let rows = [("one million units, as sandboxes of 10 units and 10 undos", million), ("upper bound", MAX_PRICE)];
+        let rows = parts.into_iter().map(|(part, spent)| (part, spent / millions)).chain(rows);
+        for (name, usd) in rows {
+            let (begin, price) = (format!("| {name} |"), format!("| {usd:.2} $ |"));
+            if !page.lines().any(|line| line.starts_with(&begin) && line.contains(&price)) {
+                wrong.push(format!("docs/src/operations/costs.md has no row {begin} … {price}"));
+            }
+        }
+    }
+    Ok(wrong)
 }
 
-/// Returns the part of the bill that has the price with this name.
+/// Returns the part of the bill that has the price with this name, as `costs.md` names it.
 fn part(name: &str) -> &'static str {
     match name {
-        "dynamodb-write" => "table writes",
-        "dynamodb-read" => "table reads",
-        "http-api" => "HTTP API",
-        "logs" => "logs",
-        "s3-get" | "s3-put" => "bucket",
-        "sqs" => "queue",
+        "dynamodb-write" => "writes of the table",
+        "dynamodb-read" => "reads of the table",
+        "http-api" => "requests to the HTTP API",
+        "logs" => "log lines",
+        "s3-get" | "s3-put" => "requests to the bucket (S3)",
+        "sqs" => "messages of the queue (SQS)",
         _ => "Lambda",
     }
 }

@@ -145,7 +145,8 @@ fn an_encrypted_literal_is_decrypted_for_its_recipient_only() {
     let compiled = CompiledExpressions::new(&plan).unwrap();
     let (at, facts) = (UnitRef { hook: Hook::PreStart, unit: 0 }, TargetFacts::default());
     let open = |sealed: &SealedValue| {
-        assert_eq!((sealed.place.as_str(), sealed.text.as_str()), (SealedValue::PARAM, "the text"));
+        let place = SealedValue::param_place(&facts.key, "r", "token");
+        assert_eq!((sealed.place.as_str(), sealed.text.as_str()), (place.as_str(), "the text"));
         Some(RenderValue::Json(json!("opened")))
     };
     let known = KnownOutputs::new();
