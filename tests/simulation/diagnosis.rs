@@ -43,8 +43,7 @@ pub(super) fn check(simulation: &Simulation, seen: &mut BTreeSet<SeenPhase>) {
         let (env, store, of) = (Arc::clone(&env), Arc::clone(&table), target.clone());
         let explained = simulation.runtime.run(async move {
             let units = env.plan_of(&of).await?;
-            let summary = why(&env, store.as_ref(), TargetKey::new(&of.kind, &of.name)).await?;
-            let summary = summary.map(|diagnosis| diagnosis.summary).unwrap_or_default();
+            let summary = why(&env, store.as_ref(), of).await?.summary;
             let mut units = units.plan.hooks.iter().flat_map(|hook| &hook.units);
             let is_named = units.any(|unit| summary.contains(&unit.key));
             Ok::<_, FlowError>((summary, is_named))

@@ -11,7 +11,7 @@ use ebb_flow::advance::retry::{self, RetryOutcome};
 use ebb_flow::instance::history::Decision;
 use ebb_flow::instance::retention;
 use ebb_flow::lifecycle::{self, LifecycleRejection};
-use ebb_flow::operator::overrides;
+use ebb_flow::operator::overrides::{self, OverrideOutcome};
 use ebb_flow::operator::repair::{self, RepairMode};
 use ebb_flow::operator::target_request::{self, TargetRequest};
 use ebb_flow::ports::QueueMessage;
@@ -172,12 +172,13 @@ impl SimFunctions {
         .await
     }
 
-    /// Deletes every instance of a name by the API.
-    pub async fn delete_target(&self, kind: &str, name: &str) -> Result<(), InvocationFailure> {
-        let (kind, name) = (kind.to_owned(), name.to_owned());
+    /// Deletes every instance of a name by the API, or only that with the identity `uid`.
+    pub async fn delete_target(&self, kind: &str, name: &str, uid: Option<&str>) -> Result<(), InvocationFailure> {
+        let (kind, name, uid) = (kind.to_owned(), name.to_owned(), uid.map(str::to_owned));
         let access = owners::access("token a");
         self.invoke("delete", |env, _| async move {
-            let deleted = response_of(target_request::delete(&env, TargetKey::new(&kind, &name), None, &access).await)?;
+            let key = TargetKey::new(&kind, &name);
+            let deleted = response_of(target_request::delete(&env, key, uid.as_deref(), &access).await)?;
             finish(&env, deleted.ok().flatten().map(|(_, follow_ups)| follow_ups).unwrap_or_default()).await
         })
         .await
@@ -220,47 +221,53 @@ impl SimFunctions {
         .await
     }
 
-    /// Retries a target for an operator.
-    pub async fn retry(&self, kind: &str, name: &str) -> Result<RetryOutcome, InvocationFailure> {
-        let (kind, name) = (kind.to_owned(), name.to_owned());
+    /// Retries a target for an operator, or only its instance `uid`.
+    pub async fn retry(&self, kind: &str, name: &str, uid: Option<&str>) -> Result<RetryOutcome, InvocationFailure> {
+        let (kind, name, uid) = (kind.to_owned(), name.to_owned(), uid.map(str::to_owned));
         self.invoke("retry", |env, _| async move {
-            retry::retry(&env, (TargetKey::new(&kind, &name), None), Some(DECISION)).await
+            retry::retry(&env, (TargetKey::new(&kind, &name), uid.as_deref()), Some(DECISION)).await
         })
         .await
     }
 
-    /// Force-completes a unit for an operator.
-    pub async fn force_complete(&self, kind: &str, name: &str, unit: &str) -> Result<(), InvocationFailure> {
-        let (kind, name) = (kind.to_owned(), name.to_owned());
-        let request = ForceCompleteUnit { unit: unit.to_owned(), reason: "as planned".to_owned(), by: None };
-        self.invoke("force-complete", |env, _| async move {
-            overrides::force_complete(&env, TargetKey::new(&kind, &name), &request, DECISION.by).await.map(drop)
+    /// Force-completes a unit for an operator, or force-deletes a target without `unit`: of any instance, or only of `uid`.
+    pub async fn override_units(
+        &self,
+        (kind, name): (&str, &str),
+        uid: Option<&str>,
+        unit: Option<String>,
+    ) -> Result<OverrideOutcome, InvocationFailure> {
+        let (kind, name, uid) = (kind.to_owned(), name.to_owned(), uid.map(str::to_owned));
+        let reason = "as planned".to_owned();
+        self.invoke("override", |env, _| async move {
+            let key = TargetKey::new(&kind, &name);
+            match unit {
+                Some(unit) => {
+                    let request = ForceCompleteUnit { uid, unit, reason, by: None };
+                    overrides::force_complete(&env, key, &request, DECISION.by).await
+                }
+                None => {
+                    let request = ForceDeleteTarget { uid, reason, by: None };
+                    overrides::force_delete(&env, key, &request, DECISION.by).await
+                }
+            }
         })
         .await
     }
 
-    /// Force-deletes a target for an operator.
-    pub async fn force_delete(&self, kind: &str, name: &str) -> Result<(), InvocationFailure> {
-        let (kind, name) = (kind.to_owned(), name.to_owned());
-        let request = ForceDeleteTarget { reason: "as planned".to_owned(), by: None };
-        self.invoke("force-delete", |env, _| async move {
-            overrides::force_delete(&env, TargetKey::new(&kind, &name), &request, DECISION.by).await.map(drop)
-        })
-        .await
-    }
-
-    /// Repairs the teardown of a target with the version `REPAIRED` of its first plugin, for an operator.
-    pub async fn repair(&self, kind: &str, name: &str) -> Result<(), InvocationFailure> {
-        let (kind, name) = (kind.to_owned(), name.to_owned());
+    /// Repairs the teardown of a target, or only of its instance `uid`, with the version `REPAIRED` of its first plugin, for
+    /// an operator. Returns the run that continues.
+    pub async fn repair(&self, kind: &str, name: &str, uid: Option<&str>) -> Result<Option<String>, InvocationFailure> {
+        let (kind, name, uid) = (kind.to_owned(), name.to_owned(), uid.map(str::to_owned));
         self.invoke("repair", |env, table| async move {
             let target = env.store.read_target(TargetKey::new(&kind, &name)).await?;
             let plugins = target.map(|target| target.plugins).unwrap_or_default();
-            let Some((plugin, _)) = plugins.first().and_then(|plugin| plugin.split_once('@')) else { return Ok(()) };
+            let Some((plugin, _)) = plugins.first().and_then(|plugin| plugin.split_once('@')) else { return Ok(None) };
             let plugin = format!("{plugin}@{REPAIRED}");
-            let (key, plugin) = (TargetKey::new(&kind, &name), (plugin.as_str(), DECISION.by));
+            let (key, plugin) = ((TargetKey::new(&kind, &name), uid.as_deref()), (plugin.as_str(), DECISION.by));
             match repair::repair(&env, table.as_ref(), key, plugin, RepairMode::Make).await {
                 Err(RequestError::Failed(error)) => Err(error),
-                _ => Ok(()),
+                repaired => Ok(repaired.ok().map(|repaired| repaired.run)),
             }
         })
         .await

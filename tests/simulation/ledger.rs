@@ -123,6 +123,8 @@ pub struct LedgerState {
     pub(super) repeated: BTreeSet<String>,
     /// The numbers of requests for a generation that were accepted, and that came too late.
     pub(super) conditional: [u64; 2],
+    /// The number of operations on selected instances whose name another one had.
+    pub(super) late: u64,
     /// The times at which the last deletions by people had their responses, by name.
     pub(super) deleted: BTreeMap<String, u64>,
     /// The events that sources have sent.

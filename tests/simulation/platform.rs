@@ -1,16 +1,20 @@
 //! The platform and the operators: lifecycle webhooks in any order and number, and operations at any time.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::http::{HeaderName, HeaderValue};
+use ebb_flow::advance::retry::RetryOutcome;
 use ebb_flow::lifecycle::LifecycleRejection;
+use ebb_flow::operator::overrides::OverrideOutcome;
 use ebb_protocol::cloudevents::{self, LifecycleType};
+use ebb_protocol::id::instance_key;
 use ebb_protocol::lifecycle::{DELETED, LifecycleData, LifecycleResult};
 
 use super::executor::SimExecutor;
 use super::ledger::SimActivity;
 use super::owners::{self, AcceptedDocument, DIRECT, PLATFORM};
-use super::{FaultKind, InvocationFailure, SimRandom};
+use super::{FaultKind, InvocationFailure, SimRandom, SimTable};
 use crate::platform::sandbox;
 
 /// The event of the targets that have one.
@@ -284,37 +288,63 @@ impl PlatformSender {
         }
     }
 
-    /// Runs operations on random targets at random times. Most often it repairs the units first.
-    pub(super) async fn operate(self, names: Vec<String>, random: SimRandom) {
+    /// Runs operations on random instances at random times, by a list that is older: another instance may have the name since.
+    /// Most often it repairs the units first.
+    pub(super) async fn operate(self, names: Vec<String>, table: Arc<SimTable>, random: SimRandom) {
         let _active = SimActivity::new(&self.0.ledger);
-        for _ in 0..random.below(4) {
+        let present = |name: &String| {
+            let state = table.state();
+            state.targets.get(&(KIND.to_owned(), name.clone())).map(|target| target.uid.clone())
+        };
+        let mut list = BTreeMap::new();
+        for _ in 0..random.below(6) {
+            list = names.iter().filter_map(|name| Some((name, present(name)?))).chain(list).collect();
             self.0.runtime.sleep(random.below(300_000)).await;
             if random.below(3) > 0 {
                 self.0.ledger.repair();
             }
             let name = &names[random.below(names.len() as u64) as usize];
-            self.operation(name, &random).await;
+            let listed = list.get(name);
+            self.0.ledger.state().late += u64::from(listed.is_some() && present(name).as_ref() != listed);
+            self.operation(name, listed.map(String::as_str), &random).await;
         }
     }
 
-    /// Runs a random operation, most often a retry.
-    pub(super) async fn operation(&self, name: &str, random: &SimRandom) {
+    /// Runs a random operation, most often a retry. It changes no other instance than `uid`, if one is given.
+    pub(super) async fn operation(&self, name: &str, uid: Option<&str>, random: &SimRandom) {
         let functions = &self.0.functions;
-        match random.below(7) {
-            0 => self.request(format!("force-deletes {name}"), || functions.force_delete(KIND, name)).await,
-            1 => {
-                let unit = self.any_undo(name, random);
-                let what = format!("force-completes {unit} of {name}");
-                self.request(what, || functions.force_complete(KIND, name, &unit)).await;
+        let overrides = async |unit: Option<String>| {
+            let what = format!("overrides {unit:?} of {name} {uid:?}");
+            let send = || functions.override_units((KIND, name), uid, unit.clone());
+            match self.request(what, send).await {
+                OverrideOutcome::Overridden(done) => Some(done.run),
+                _ => None,
             }
-            2 => self.request(format!("repairs {name}"), || functions.repair(KIND, name)).await,
-            _ => self.retry(name).await,
+        };
+        let changed = match (random.below(8), uid) {
+            (0, _) => overrides(None).await,
+            (1, _) => overrides(Some(self.any_undo(name, random))).await,
+            (2, _) => self.request(format!("repairs {name} {uid:?}"), || functions.repair(KIND, name, uid)).await,
+            // The ledger reports the end of an instance that nobody has deleted.
+            (3, Some(_)) => {
+                self.delete_by_person(name, uid).await;
+                None
+            }
+            _ => self.retry(name, uid).await,
+        };
+        let is_own = |run: &String| uid.is_none_or(|uid| run.starts_with(&instance_key(KIND, name, uid)));
+        if let Some(run) = changed.filter(|run| !is_own(run)) {
+            self.0.ledger.report_violation(format!("an operator has selected {uid:?}, and changed {run}"));
         }
     }
 
-    /// Retries a target.
-    pub(super) async fn retry(&self, name: &str) {
-        self.request(format!("retries {name}"), || self.0.functions.retry(KIND, name)).await;
+    /// Retries a target, or only its instance `uid`. Returns the run that continues.
+    pub(super) async fn retry(&self, name: &str, uid: Option<&str>) -> Option<String> {
+        let send = || self.0.functions.retry(KIND, name, uid);
+        match self.request(format!("retries {name} {uid:?}"), send).await {
+            RetryOutcome::Retried(retried) => Some(retried.run),
+            _ => None,
+        }
     }
 
     /// Returns the key of a random undo of a target, whether it has failed or not.
@@ -327,12 +357,15 @@ impl PlatformSender {
     }
 
     /// Sends a request of an operator until it has a response.
-    async fn request<T, F>(&self, what: String, send: impl Fn() -> F)
+    async fn request<T, F>(&self, what: String, send: impl Fn() -> F) -> T
     where
         F: Future<Output = Result<T, InvocationFailure>>,
     {
         self.0.ledger.trace(|| format!("an operator {what}"));
-        while send().await.is_err() {
+        loop {
+            if let Ok(response) = send().await {
+                return response;
+            }
             self.0.runtime.sleep(AGAIN_MS).await;
         }
     }

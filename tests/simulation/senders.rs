@@ -90,7 +90,7 @@ impl PlatformSender {
             let seen = newest.filter(|_| number % 2 == 0);
             self.pause(&random).await;
             if random.below(8) == 0 {
-                self.delete_by_person(&name).await;
+                self.delete_by_person(&name, None).await;
                 continue;
             }
             // An instance that the platform has created, or another one.
@@ -146,10 +146,10 @@ impl PlatformSender {
         }
     }
 
-    /// Deletes every instance of a name.
-    pub(super) async fn delete_by_person(&self, name: &str) {
-        self.will_delete(PERSON, name, None);
-        while self.0.functions.delete_target(KIND, name).await.is_err() {
+    /// Deletes every instance of a name, or only that with the identity `uid`.
+    pub(super) async fn delete_by_person(&self, name: &str, uid: Option<&str>) {
+        self.will_delete(PERSON, name, uid.map(str::to_owned));
+        while self.0.functions.delete_target(KIND, name, uid).await.is_err() {
             self.0.runtime.sleep(AGAIN_MS).await;
         }
         let now = self.0.runtime.elapsed();
@@ -257,7 +257,7 @@ impl PlatformSender {
         // The longest delay of an event, and of its application by a sweep.
         self.0.runtime.sleep(DELAY_MS + 120_000).await;
         for name in names {
-            self.delete_by_person(&name).await;
+            self.delete_by_person(&name, None).await;
         }
     }
 }

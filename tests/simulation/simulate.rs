@@ -1,6 +1,7 @@
 //! Simulations with their own course of events: random ones, and those of one target.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use ebb_engine::{Millis, TargetPhase};
 use ebb_flow::advance::retry::RetryOutcome;
@@ -35,6 +36,8 @@ pub struct SimReport {
     pub attempts: u64,
     /// The numbers of requests for a generation that were accepted, and that came too late.
     pub conditional: [u64; 2],
+    /// The number of operations on selected instances whose name another one had.
+    pub late: u64,
     pub invocations: u64,
     pub violations: Vec<String>,
     /// The events, with their times.
@@ -125,7 +128,8 @@ fn run(simulation: &Simulation, names: Vec<String>, targets: &[TargetScenario], 
         }
     }
     if random.below(2) == 0 {
-        simulation.runtime.spawn(simulation.platform.clone().operate(names.clone(), SimRandom::new(random.bits())));
+        let (platform, table) = (simulation.platform.clone(), Arc::clone(&simulation.table));
+        simulation.runtime.spawn(platform.operate(names.clone(), table, SimRandom::new(random.bits())));
     }
     if simulation.faults.should_inject(FaultKind::FeedWatched) {
         simulation.start_watcher();
@@ -143,7 +147,7 @@ fn retry_failed(simulation: &Simulation) {
     simulation.ledger.repair();
     let targets: Vec<TargetHead> = simulation.table.state().targets.values().cloned().collect();
     for TargetHead { name, uid, .. } in targets.into_iter().filter(|target| target.phase == TargetPhase::Failed) {
-        let retried = simulation.invoke(|functions| async move { functions.retry(KIND, &name).await });
+        let retried = simulation.invoke(|functions| async move { functions.retry(KIND, &name, None).await });
         // The target may have been stopped since.
         let is_failed = |target: &TargetHead| target.uid == uid && target.phase == TargetPhase::Failed;
         if let Some(Ok(RetryOutcome::NothingFailed(why))) = retried
@@ -176,6 +180,7 @@ fn report(simulation: &Simulation) -> SimReport {
         notifications: state.notifications.iter().map(|notification| notification.kind.clone()).collect(),
         attempts: state.attempts.len() as u64,
         conditional: state.conditional,
+        late: state.late,
         invocations: simulation.functions.invocations(),
         violations: state.violations.clone(),
         trace,

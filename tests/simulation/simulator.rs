@@ -483,8 +483,8 @@ impl Simulation {
         self.runtime.run(async move {
             for name in stuck {
                 match operator {
-                    SimOperator::Random => platform.operation(&name, &random).await,
-                    _ => platform.retry(&name).await,
+                    SimOperator::Random => platform.operation(&name, None, &random).await,
+                    _ => drop(platform.retry(&name, None).await),
                 }
             }
         });

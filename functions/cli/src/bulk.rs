@@ -93,11 +93,11 @@ impl TargetOutcome {
         TargetRef { kind: self.kind.clone(), name: self.name.clone() }
     }
 
-    /// Adds the response to a request for the target, or prints its error.
-    pub(crate) fn answered(mut self, response: Option<Result<TargetReceipt>>) -> Self {
+    /// Adds the response to a request for the target, which may have needed none, or prints its error.
+    pub(crate) fn answered(mut self, response: Option<Result<Option<TargetReceipt>>>) -> Self {
         match response {
             Some(Ok(receipt)) => {
-                self.uid = receipt.uid.or(self.uid);
+                self.uid = receipt.and_then(|receipt| receipt.uid).or(self.uid);
                 self
             }
             Some(Err(error)) => self.with_error(&error.message()),

@@ -337,13 +337,8 @@ impl ApiClient {
         self.read(self.authorized(self.http.post(url)).json(body)).await
     }
 
-    /// Deletes every instance of a target.
-    pub(crate) async fn delete_target(&self, target: &TargetRef) -> Result<TargetReceipt> {
-        self.delete_instance(target, None).await
-    }
-
     /// Deletes the instance of a target with this UID, or without `uid` every one.
-    pub(crate) async fn delete_instance(&self, target: &TargetRef, uid: Option<&str>) -> Result<TargetReceipt> {
+    pub(crate) async fn delete_target(&self, target: &TargetRef, uid: Option<&str>) -> Result<TargetReceipt> {
         let mut url = self.url(&["targets", &target.kind, &target.name]);
         if let Some(uid) = uid {
             url.query_pairs_mut().append_pair("uid", uid);

@@ -313,6 +313,12 @@ impl Env {
         url.into()
     }
 
+    /// Returns the present instance of a target: any one, or only that with the identity `uid`.
+    pub async fn instance(&self, (key, uid): (TargetKey<'_>, Option<&str>)) -> FlowResult<Option<TargetHead>> {
+        let target = self.store.read_target(key).await?;
+        Ok(target.filter(|target| uid.is_none_or(|uid| uid == target.uid)))
+    }
+
     /// Returns the plan of a target's present instance, as [`Self::plan`] does.
     pub async fn plan_of(&self, target: &TargetHead) -> FlowResult<Arc<CompiledPlan>> {
         self.plan(&target.instance_key(), &target.plan).await

@@ -653,6 +653,8 @@ pub(crate) struct RetryArguments {
     kind: String,
     /// A published version, NAME@VERSION. The teardown of a stuck target continues with its units.
     plugin: Option<String>,
+    /// Retries this instance only. Without it, the present one.
+    uid: Option<String>,
     /// With `plugin`: shows the difference of the units and changes nothing.
     #[serde(default)]
     dry_run: bool,
@@ -660,16 +662,20 @@ pub(crate) struct RetryArguments {
 
 /// Retries the failed units of a target, also with another version of a plugin.
 pub(crate) async fn retry_target(api: &ApiCalls, arguments: RetryArguments) -> Result<Answer, ToolError> {
-    let RetryArguments { name, kind, plugin, dry_run } = arguments;
+    let RetryArguments { name, kind, plugin, uid, dry_run } = arguments;
     if dry_run && plugin.is_none() {
         let reason = "`dry_run` needs `plugin`; why_not_ready lists the failed units";
         return Err(ToolError::Arguments(reason.to_owned()));
     }
     let target = TargetArguments { name, kind };
-    let body = (plugin.is_some() || dry_run).then(|| value(&RetryTarget { plugin, dry_run }));
+    let body = RetryTarget { uid, plugin, dry_run };
+    let body = (body != RetryTarget::default()).then(|| value(&body));
     let retried: RetryResponse = api.send(Method::POST, &target.path(&["retry"]), &[], body).await?;
     let (title, next) = match dry_run {
-        true => ("These units would change:", "ask a person; retry_target without \"dry_run\" continues".to_owned()),
+        true => (
+            "These units would change:",
+            "ask a person; retry_target with this \"uid\" and without \"dry_run\" continues".to_owned(),
+        ),
         false => ("These units run again:", target.call("why_not_ready")),
     };
     let command = format!("ebb sandbox get {} --kind {}", target.name, target.kind);

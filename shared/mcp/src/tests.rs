@@ -235,8 +235,11 @@ async fn each_tool_sends_its_requests() {
         ("retry_target", target, vec!["POST /v1/targets/sandbox/pr-7/retry".into()]),
         (
             "retry_target",
-            json!({"name": "pr-7", "plugin": "db@1.0.1", "dry_run": true}),
-            vec![format!("POST /v1/targets/sandbox/pr-7/retry {}", json!({"plugin": "db@1.0.1", "dryRun": true}))],
+            json!({"name": "pr-7", "plugin": "db@1.0.1", "uid": "u", "dry_run": true}),
+            vec![format!(
+                "POST /v1/targets/sandbox/pr-7/retry {}",
+                json!({"uid": "u", "plugin": "db@1.0.1", "dryRun": true})
+            )],
         ),
         ("list_plugins", json!({}), vec!["GET /v1/plugins".into()]),
         ("list_plugins", json!({"name": "db"}), vec!["GET /v1/plugins/db".into()]),

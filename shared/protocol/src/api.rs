@@ -655,6 +655,9 @@ pub struct EdgePreview {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RetryTarget {
+    /// The identity of the instance. Another one is not changed. The default is the present one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
     /// A published version `NAME@VERSION`. The teardown of a stuck target continues with the units of this version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plugin: Option<String>,
@@ -699,6 +702,9 @@ pub struct UndoChange {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ForceCompleteUnit {
+    /// The identity of the instance. Another one is not changed. The default is the present one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
     /// The key of the unit: `RESOURCE/UNIT`.
     pub unit: String,
     /// The reason: 1 to 500 characters, not only white space.
@@ -714,6 +720,9 @@ pub struct ForceCompleteUnit {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ForceDeleteTarget {
+    /// The identity of the instance. Another one is not changed. The default is the present one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
     /// The reason: 1 to 500 characters, not only white space.
     #[schema(min_length = 1, max_length = 500, pattern = r"[^\s\u0085]")]
     pub reason: String,

@@ -78,7 +78,15 @@ pub(crate) async fn a_named_instance_waits_for_the_former_one() {
     harness.phase("a", TargetState::Ready).await;
     let second: TargetReceipt = harness.post("/v1/targets", named("2")).await.is(202).json();
     assert_eq!(second.result, LifecycleResult::Waiting);
-    delete(&harness, "a?uid=1").await.is(202);
+    // A deletion of a stopping instance is not one of the instance that waits for its name.
+    harness.receiver.always("POST /drop", 500);
+    for _ in 0..2 {
+        delete(&harness, "a?uid=1").await.is(202);
+        let stopping = harness.target("a").await.unwrap();
+        assert_eq!((stopping.info.phase, stopping.waiting_uid.as_deref()), (TargetState::Stopping, Some("2")));
+    }
+    harness.post("/v1/targets/sandbox/a/retry", json!({"uid": "2"})).await.is_problem(409, "outdated");
+    harness.receiver.always("POST /drop", 200);
     harness.instance_is_ready("a", "2").await;
     harness.post("/v1/targets", named("1")).await.is_problem(409, "stale");
     for uid in ["a/b", "", " "] {

@@ -199,7 +199,7 @@ pub(crate) async fn forms_of_others_are_refused() {
         .post(DELETE, Some(&own), &[("form", form.as_str()), ("uid", uid.as_str())])
         .await
         .leads_to("/console/sign-in?next=%2Fconsole%2Ftargets%2Fsandbox%2Fa%2Fdelete");
-    browser.post(DELETE, Some(&own), &[("form", form.as_str()), ("uid", "another")]).await.is(404);
+    browser.post(DELETE, Some(&own), &[("form", form.as_str()), ("uid", "another")]).await.is(409);
     let large = "x".repeat(20_000);
     browser.post(DELETE, Some(&own), &[("form", form.as_str()), ("uid", large.as_str())]).await.is(413);
     assert_eq!(harness.target("a").await.unwrap().info.phase, TargetState::Ready);

@@ -1,9 +1,11 @@
 //! Scopes that are limited to own targets, or to targets with a label.
 
 use ebb_engine::TargetPhase;
-use ebb_protocol::api::{CreatedToken, TargetPage};
+use ebb_flow::operator::overrides;
+use ebb_protocol::api::{CreatedToken, TargetDetail, TargetPage, TargetReceipt};
 use ebb_protocol::history::{HistoryPage, RunPage};
 use ebb_protocol::id::TargetKey;
+use ebb_protocol::lifecycle::LifecycleResult;
 use ebb_store::{HistoryItem, MoveTarget as _, NoteHistory as _, TargetHead, TargetTransition};
 use futures::StreamExt as _;
 
@@ -108,6 +110,18 @@ pub(crate) async fn owners_change_their_own_targets() {
     waiting.as_mut().unwrap()["uid"] = "2".into();
     send(&bob, "POST /v1/targets", waiting).await.is_problem(409, "other-owner");
     assert_eq!(harness.target("a").await.unwrap().waiting_uid, None);
+    // An instance of another owner that waits for the name is not shown.
+    let mut waiting = body("a", "");
+    waiting.as_mut().unwrap()["uid"] = "of-another".into();
+    let waiting = harness.post("/v1/targets", waiting.unwrap()).await;
+    assert_eq!(waiting.is(202).json::<TargetReceipt>().result, LifecycleResult::Waiting);
+    for line in ["GET /v1/targets/sandbox/a", "GET /v1/targets/sandbox/a/why", "GET /v1/targets"] {
+        let reply = send(&ann, line, None).await;
+        assert!(!reply.is(200).body.contains("of-another"), "{reply:?}");
+        assert!(harness.get(&line[4..]).await.is(200).body.contains("of-another"), "{line}");
+    }
+    harness.request(Method::DELETE, "/v1/targets/sandbox/a?uid=of-another", None).await.is(202);
+    assert_eq!(harness.phase("a", TargetState::Ready).await.waiting_uid, None);
 
     harness.receiver.always("POST /make", 500);
     send(&ann, "POST /v1/targets", body("b", "")).await.is(202);
@@ -246,19 +260,50 @@ pub(crate) async fn a_slow_request_reaches_no_later_owner() {
     harness.receiver.always("POST /make", 500);
     send(&ann, "POST /v1/targets", body("a", "")).await.is(202);
     harness.phase("a", TargetState::Failed).await;
-    let mut slow = harness.connect().await;
-    let head = "POST /v1/targets/sandbox/a/retry HTTP/1.1\r\nhost: ebb\r\ncontent-length: 2\r\n";
-    slow.write_all(format!("{head}authorization: Bearer {ann}\r\n\r\n{{").as_bytes()).await.unwrap();
-    // Another request shows that the first part was read.
-    send(&ann, "GET /v1/targets/sandbox/a", None).await.is(200);
+    let mut slow = Vec::new();
+    for body in ["{}", r#"{"plugin":"simple@1.0.0"}"#] {
+        let (mut request, length) = (harness.connect().await, body.len());
+        let head = format!("POST /v1/targets/sandbox/a/retry HTTP/1.1\r\nhost: ebb\r\ncontent-length: {length}\r\n");
+        request.write_all(format!("{head}authorization: Bearer {ann}\r\n\r\n{{").as_bytes()).await.unwrap();
+        slow.push((request, &body[1..]));
+    }
+    // Another request shows that the first parts were read.
+    let seen: TargetDetail = send(&ann, "GET /v1/targets/sandbox/a", None).await.is(200).json();
     send(&ann, "DELETE /v1/targets/sandbox/a", None).await.is(202);
     harness.phase("a", TargetState::Gone).await;
     send(&bob, "POST /v1/targets", body("a", "")).await.is(202);
     harness.phase("a", TargetState::Failed).await;
-    slow.write_all(b"}").await.unwrap();
-    let mut line = [0; 12];
-    slow.read_exact(&mut line).await.unwrap();
-    assert_eq!(&line[9..], b"404");
+    for (mut request, rest) in slow {
+        request.write_all(rest.as_bytes()).await.unwrap();
+        let mut line = [0; 12];
+        request.read_exact(&mut line).await.unwrap();
+        assert_eq!(&line[9..], b"404");
+    }
+    // A request that names the instance that it has seen changes no other one, whoever sends it.
+    let (uid, operator) = (seen.info.uid, token(&harness, "operator", &["operate"]).await);
+    let own = harness.target("a").await.unwrap().info;
+    for (action, mut body) in [
+        ("retry", json!({})),
+        ("retry", json!({"plugin": "simple@1.0.0"})),
+        ("force-complete", json!({"unit": "r/drop", "reason": "gone"})),
+        ("force-delete", json!({"reason": "gone"})),
+    ] {
+        body["uid"] = uid.as_str().into();
+        let line = format!("POST /v1/targets/sandbox/a/{action}");
+        let problem = send(&operator, &line, Some(body.clone())).await.is_problem(409, "outdated");
+        let expected =
+            format!("sandbox/a has another instance now: expected {uid:?}, got {:?}; read it again", own.uid);
+        assert_eq!(problem.detail, expected);
+        // The instance can be replaced after the check of a request.
+        let (env, key) = (harness.stack().env(), TargetKey::new("sandbox", "a"));
+        if action == "force-delete" {
+            let outcome = overrides::force_delete(env, key, &serde_json::from_value(body).unwrap(), None).await;
+            assert_eq!(outcome.unwrap(), overrides::OverrideOutcome::NotFound);
+        }
+    }
+    let after = harness.target("a").await.unwrap().info;
+    assert_eq!((&after.uid, after.phase, after.since), (&own.uid, TargetState::Failed, own.since));
+    send(&operator, "POST /v1/targets/sandbox/a/retry", Some(json!({"uid": own.uid}))).await.is(202);
 }
 
 /// The token of a page names the last target that was read, which the caller may not know.

@@ -127,7 +127,7 @@ fn each_thing_of_a_retried_unit_is_deleted() {
     let simulation = Simulation::of(&target, SimOptions { faults, ..SimOptions::default() });
     simulation.start_sweeps();
     simulation.set_up();
-    let retried = simulation.invoke(|functions| async move { functions.retry(KIND, "s").await });
+    let retried = simulation.invoke(|functions| async move { functions.retry(KIND, "s", None).await });
     assert!(matches!(retried, Some(Ok(RetryOutcome::Retried(_)))), "{retried:?}");
     simulation.run_until_idle();
     let ready = simulation.end(None);

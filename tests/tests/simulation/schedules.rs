@@ -208,7 +208,7 @@ fn no_object_remains_after_a_concurrent_retry_and_deletion() {
         assert_eq!(phase(simulation), Some(("uid-1".to_owned(), TargetPhase::Failed)));
     };
     let race = |simulation: &Simulation| {
-        let retry = simulation.start(|functions| async move { functions.retry(KIND, "s").await });
+        let retry = simulation.start(|functions| async move { functions.retry(KIND, "s", None).await });
         [retry, delete(simulation, 0)]
     };
     let check = |simulation: &Simulation| check_gone(simulation, "uid-1");

@@ -50,7 +50,7 @@ struct TargetRetry {
 
 impl RetryArgs {
     pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit> {
-        let body = RetryTarget { plugin: self.plugin.clone(), dry_run: self.dry_run.is_set() };
+        let body = RetryTarget { uid: None, plugin: self.plugin.clone(), dry_run: self.dry_run.is_set() };
         match self.selector.targets(&self.names, self.kind.kind(), None)? {
             // Without another version, the server has nothing to compare.
             CommandTargets::One(target) if body.plugin.is_some() || !body.dry_run => {
@@ -91,7 +91,8 @@ impl RetryArgs {
             }
         };
         let sent = bulk::each(begun, |outcome: TargetOutcome| {
-            let (client, body, target) = (client.clone(), body.clone(), outcome.target());
+            let (client, target) = (client.clone(), outcome.target());
+            let body = RetryTarget { uid: outcome.uid, ..body.clone() };
             async move {
                 let send = || client.act::<RetryResponse>(&target, "retry", &body);
                 let done = bulk::repeated(send).await?;

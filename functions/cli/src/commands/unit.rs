@@ -96,7 +96,7 @@ pub(crate) struct ForceCompleteArgs {
 impl ForceCompleteArgs {
     async fn run(self, client: &ApiClient) -> Result<Exit> {
         let target = self.target.target();
-        let request = ForceCompleteUnit { unit: self.unit, reason: self.reason, by: self.by };
+        let request = ForceCompleteUnit { uid: None, unit: self.unit, reason: self.reason, by: self.by };
         let response: OverrideResponse = client.act(&target, "force-complete", &request).await?;
         self.output.write_status(&response, override_text)
     }

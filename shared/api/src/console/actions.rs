@@ -64,12 +64,9 @@ async fn confirmed(
     let Path((kind, name)) = path?;
     let fields = session.form(headers, body).await?;
     let key = TargetKey::new(&kind, &name);
-    let present = session.server.env.store.read_target(key).await?;
-    if let Some(head) = present.filter(|target| target.uid == fields.get(UID)) {
-        let run = Some(fields.get(RUN)).filter(|run| !run.is_empty()).map(str::to_owned);
-        return Ok((SelectedTarget { kind, name, uid: head.uid.clone(), run }, head));
-    }
-    Err(HttpProblem::not_found(format!("the page has shown another instance of {key}: open it again")))
+    let head = session.permitted::<WriteTargets>()?.instance(key, Some(fields.get(UID))).await?;
+    let run = Some(fields.get(RUN)).filter(|run| !run.is_empty()).map(str::to_owned);
+    Ok((SelectedTarget { kind, name, uid: head.uid.clone(), run }, head))
 }
 
 /// Checks that a retry repeats units of the run that a page has shown. The target can have been updated or deleted since.
@@ -117,10 +114,9 @@ pub(super) async fn retry(
     let retried = async {
         let (target, head) = confirmed(&session, path, (&headers, body)).await?;
         let SelectedTarget { kind, name, uid, run } = target;
-        let (server, key) = (session.permitted::<WriteTargets>()?, TargetKey::new(&kind, &name));
-        server.check_target(key).await?;
         check_shown_run(run.as_deref(), &head)?;
-        Box::pin(routes::targets::retry_units(&server, key, Some(&uid))).await?;
+        let key = TargetKey::new(&kind, &name);
+        Box::pin(routes::targets::retry_units(&session.permitted()?, key, &uid)).await?;
         HttpResult::Ok(Redirect::to(&paths::target(&kind, &name)).into_response())
     };
     retried.await.unwrap_or_else(|problem| responses::failed_action(session.viewer(), back.as_deref(), problem))

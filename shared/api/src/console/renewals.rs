@@ -61,7 +61,6 @@ async fn render(session: &ConsoleSession, (kind, name): (String, String)) -> Htt
     let read = async { read(session, key).await.map(Arc::new) };
     let (shown, stamp) = match stamp {
         Some(TargetStamp { text, state }) if session.is_renewal() => {
-            // All who may read the target see the same.
             session.permitted::<ReadTargets>()?.check_target(key).await?;
             let shared = session.memory.targets.get(session.server.env.steady(), state, read);
             (Box::pin(shared).await?, text)

@@ -118,10 +118,7 @@ async fn consequences(session: &ConsoleSession, action: BulkAction, target: Sele
 /// Returns the head of a target, if the caller may change it and the selected instance has the name.
 async fn permitted(session: &ConsoleSession, target: &SelectedTarget) -> HttpResult<TargetHead> {
     let key = TargetKey::new(&target.kind, &target.name);
-    session.permitted::<WriteTargets>()?.check_target(key).await?;
-    let head = session.server.env.store.read_target(key).await?;
-    let head = head.filter(|head| head.uid == target.uid);
-    head.ok_or_else(|| HttpProblem::not_found("another instance has the name now: open the list again"))
+    session.permitted::<WriteTargets>()?.instance(key, Some(&target.uid)).await
 }
 
 /// Takes an action on a target. The rest of the work follows the response.
@@ -152,7 +149,7 @@ async fn outcome(
             BulkAction::Retry => {
                 actions::check_shown_run(target.run.as_deref(), &head)?;
                 let (server, key) = (session.permitted()?, TargetKey::new(&target.kind, &target.name));
-                Box::pin(routes::targets::retry_units(&server, key, Some(&target.uid))).await?;
+                Box::pin(routes::targets::retry_units(&server, key, &target.uid)).await?;
                 Ok(("Accepted: its failed units run again.", None))
             }
         }

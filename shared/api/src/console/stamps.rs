@@ -23,7 +23,7 @@ const CLOSED: &str = "closed";
 pub(super) struct TargetStamp {
     /// The stamp for one session.
     pub(super) text: String,
-    /// The same for all sessions.
+    /// The same for all sessions that see the same.
     pub(super) state: String,
 }
 
@@ -40,8 +40,10 @@ pub(super) async fn of_target(
     let head = memory.heads.get(now, key.to_string(), head).await?;
     let Some(head) = head.filter(|head| access.covers(head.owner.as_deref(), &head.labels)) else { return Ok(None) };
     let target = target_part(session, &head);
+    // Of those who may read the target, some may not know the instance that waits for its name.
+    let covers_waiting = head.waiting.as_ref().is_some_and(|one| access.covers(one.owner.as_deref(), &one.labels));
     let stamp = |run: &str| {
-        let state = format!("{key} {} {} {run}", head.uid, head.version);
+        let state = format!("{key} {} {} {covers_waiting} {run}", head.uid, head.version);
         Some(TargetStamp { text: format!("{target}-{run}"), state })
     };
     let is_known = known == Some(format!("{target}-{CLOSED}").as_str());

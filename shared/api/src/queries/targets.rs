@@ -99,10 +99,11 @@ pub async fn list(
         }
         read += found.len() + damaged.len();
         page.damaged.extend(damaged);
-        let mut found = found.iter().peekable();
-        while let Some(target) = found.next() {
-            if filter.selects(target) {
-                page.targets.push(about(target));
+        let mut found = found.into_iter().peekable();
+        while let Some(mut target) = found.next() {
+            if filter.selects(&target) {
+                filter.access.iter().for_each(|access| hide_waiting(&mut target, access));
+                page.targets.push(about(&target));
             }
             if page.targets.len() == PAGE && (found.peek().is_some() || next.is_some()) {
                 page.next_token = Some(target.target_key().to_string());
@@ -130,6 +131,11 @@ pub(crate) fn cursor(text: &str) -> Result<TargetKey<'_>, FieldError> {
             problem: "is not the `nextToken` of a page: expected KIND/NAME".to_owned(),
         }),
     }
+}
+
+/// Removes the instance that waits for the name of a target, if the access does not cover it.
+pub(crate) fn hide_waiting(target: &mut TargetHead, access: &TargetAccess) {
+    target.waiting.take_if(|waiting| !access.covers(waiting.owner.as_deref(), &waiting.labels));
 }
 
 /// Returns the facts of a target for lists.
@@ -168,20 +174,19 @@ pub fn phase(phase: TargetPhase) -> TargetState {
     }
 }
 
-/// Returns a target, and the names of the sensitive values that are revealed in it.
+/// Returns the detail of a target, and the names of the sensitive values that are revealed in it.
 pub async fn get(
     env: &Env,
     store: &dyn HttpStore,
-    key: TargetKey<'_>,
+    target: TargetHead,
     only: Option<&str>,
     values: SensitiveValues,
-) -> FlowResult<Option<(TargetDetail, Vec<String>)>> {
-    let Some(target) = env.store.read_target(key).await? else { return Ok(None) };
+) -> FlowResult<(TargetDetail, Vec<String>)> {
     let loaded = match env.plan_of(&target).await {
         Err(error @ FlowError::Damaged { .. }) => {
             let waits = vec![waits::repair(&error)];
             let info = TargetInfo { waits_for: Some(format!("repair: {error}")), waits, ..about(&target) };
-            return Ok(Some((TargetDetail { info, ..without_plan(&target) }, Vec::new())));
+            return Ok((TargetDetail { info, ..without_plan(&target) }, Vec::new()));
         }
         loaded => loaded?,
     };
@@ -274,7 +279,7 @@ pub async fn get(
         decided_by: sources::deciding_event(store, &target).await?,
         ..without_plan(&target)
     };
-    Ok(Some((detail, outputs.revealed)))
+    Ok((detail, outputs.revealed))
 }
 
 /// Returns the known facts of a target without its plan.

@@ -15,7 +15,7 @@ use ebb_protocol::api::{
     FailedUnit, RelayOutage, RemainingEffect, RootCause, RunDetail, RunState, TargetDiagnosis, UnitDetail, UnitState,
     UnitWait,
 };
-use ebb_protocol::id::{RunId, TargetKey};
+use ebb_protocol::id::RunId;
 use ebb_protocol::lifecycle::TargetStopCause;
 use ebb_protocol::limits;
 use ebb_protocol::relay::WaitResolution;
@@ -49,11 +49,10 @@ const INPUT_LENGTH: usize = 200;
 /// The end of a summary that names no unit: a function ended before it moved the target on.
 pub const CONTINUED: &str = "the next sweep continues it";
 
-/// Returns the diagnosis of a target, or `None` if the target does not exist.
-pub async fn why(env: &Env, store: &dyn DiagnosisStore, key: TargetKey<'_>) -> FlowResult<Option<TargetDiagnosis>> {
-    let Some(target) = env.store.read_target(key).await? else { return Ok(None) };
+/// Returns the diagnosis of a target.
+pub async fn why(env: &Env, store: &dyn DiagnosisStore, target: TargetHead) -> FlowResult<TargetDiagnosis> {
     let loaded = match env.plan_of(&target).await {
-        Err(FlowError::Damaged { what, fix }) => return Ok(Some(damaged(&target, &what, fix))),
+        Err(FlowError::Damaged { what, fix }) => return Ok(damaged(&target, &what, fix)),
         loaded => loaded?,
     };
     let mut failures = Vec::new();
@@ -126,7 +125,7 @@ pub async fn why(env: &Env, store: &dyn DiagnosisStore, key: TargetKey<'_>) -> F
     let unit_waits = waiting_units.map(|unit| (unit.key.clone(), unit.waits.clone())).collect();
     let phase = targets::phase(target.phase);
     removals.truncate(targets::MAX_REMOVALS);
-    Ok(Some(TargetDiagnosis {
+    Ok(TargetDiagnosis {
         target: target.target_key().to_string(),
         phase,
         summary,
@@ -141,7 +140,7 @@ pub async fn why(env: &Env, store: &dyn DiagnosisStore, key: TargetKey<'_>) -> F
         open,
         open_units,
         decided_by: sources::deciding_event(store, &target).await?,
-    }))
+    })
 }
 
 /// Returns the newest published version of the plugin of a failed undo, if the teardown of the target runs an older one.

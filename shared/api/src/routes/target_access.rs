@@ -10,7 +10,8 @@ use ebb_store::TargetHead;
 
 use super::auth::{ApiPermission, forbidden};
 use super::permitted::{Permitted, RoutePermission};
-use super::targets::unknown;
+use super::targets::{replaced, unknown};
+use crate::queries::targets::hide_waiting;
 use crate::{HttpProblem, HttpResult};
 
 fn covers(access: &TargetAccess, head: &TargetHead) -> bool {
@@ -23,37 +24,64 @@ impl<P: RoutePermission> Permitted<P> {
         self.caller.access(P::NEEDED)
     }
 
-    /// Checks that the permission of the route covers the present instance of a target. Returns its UID for a limited
-    /// caller, and `None` for a caller with access to every instance.
+    /// Returns the present instance of a target, if the permission of the route covers it. It shows another one that waits
+    /// for the name only if the permission covers that as well. `None` for a caller with access to every instance if the
+    /// target does not exist.
     ///
     /// # Errors
     /// Returns 403 with those who have the permission, or 404 if the caller may not read the target.
-    pub(crate) async fn check_target(&self, key: TargetKey<'_>) -> HttpResult<Option<String>> {
-        self.check_permission(P::NEEDED, key).await
+    pub(crate) async fn present(&self, key: TargetKey<'_>) -> HttpResult<Option<TargetHead>> {
+        let access = self.access();
+        match self.env.store.read_target(key).await? {
+            Some(mut head) => {
+                self.check_permission(P::NEEDED, &head)?;
+                hide_waiting(&mut head, &access);
+                Ok(Some(head))
+            }
+            None if access.is_limited() => Err(unknown(key)),
+            None => Ok(None),
+        }
     }
 
-    /// Checks that a permission covers the present instance of a target. Returns the same as [`Self::check_target`].
+    /// Returns the instance on which a request acts: the present one of a target, which is that with the identity `uid` if
+    /// the request names one. Whatever changes the target afterwards has to name its UID.
+    ///
+    /// # Errors
+    /// Returns the same as [`Self::present`], 404 without a target, and 409 for another instance.
+    pub(crate) async fn instance(&self, key: TargetKey<'_>, uid: Option<&str>) -> HttpResult<TargetHead> {
+        let head = self.present(key).await?.ok_or_else(|| unknown(key))?;
+        match uid {
+            Some(uid) if uid != head.uid => Err(replaced(key, uid, Some(&head.uid))),
+            _ => Ok(head),
+        }
+    }
+
+    /// Checks the present instance of a target as [`Self::present`] does. Returns its UID for a limited caller, and `None` for
+    /// a caller with access to every instance.
+    ///
+    /// # Errors
+    /// Returns the same as [`Self::present`].
+    pub(crate) async fn check_target(&self, key: TargetKey<'_>) -> HttpResult<Option<String>> {
+        if !self.access().is_limited() {
+            return Ok(None);
+        }
+        Ok(self.present(key).await?.map(|head| head.uid))
+    }
+
+    /// Checks that a permission covers an instance.
     ///
     /// # Errors
     /// Returns 403 with those who have the permission, or 404 if the caller may not read the target.
-    pub(crate) async fn check_permission(
-        &self,
-        needed: ApiPermission<'_>,
-        key: TargetKey<'_>,
-    ) -> HttpResult<Option<String>> {
+    pub(crate) fn check_permission(&self, needed: ApiPermission<'_>, head: &TargetHead) -> HttpResult<()> {
         let access = self.caller.access(needed);
-        if !access.is_limited() {
-            return Ok(None);
-        }
-        let is_covered = |head: &TargetHead| match needed {
+        let is_covered = match needed {
             ApiPermission::WriteTargets => covers_present(&access, head),
             _ => covers(&access, head),
         };
-        match self.env.store.read_target(key).await? {
-            Some(head) if is_covered(&head) => Ok(Some(head.uid)),
-            Some(head) => Err(self.denied(needed, &head).unwrap_or_else(|| unknown(key))),
-            None => Err(unknown(key)),
+        if is_covered {
+            return Ok(());
         }
+        Err(self.denied(needed, head).unwrap_or_else(|| unknown(head.target_key())))
     }
 
     /// Checks that the permission of the route covers the target of a run. A run of an earlier instance has no known

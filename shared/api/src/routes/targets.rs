@@ -29,6 +29,14 @@ pub(super) fn unknown(TargetKey { kind, name }: TargetKey<'_>) -> HttpProblem {
     HttpProblem::not_found(format!("{kind} {name:?} does not exist"))
 }
 
+/// Returns the problem of a request that names the instance `uid` of a target, which has another one: `present`, if the
+/// caller may know it.
+pub(super) fn replaced(key: TargetKey<'_>, uid: &str, present: Option<&str>) -> HttpProblem {
+    let got = present.map(|present| format!(", got {present:?}")).unwrap_or_default();
+    let detail = format!("{key} has another instance now: expected {:?}{got}; read it again", limits::message(uid));
+    HttpProblem::new(StatusCode::CONFLICT, "outdated", detail)
+}
+
 /// Returns the problem of a target that does not exist, with the reason if an event of it was rejected.
 async fn missing(server: &ServerState, key: TargetKey<'_>) -> HttpProblem {
     match sources::rejected_event_of(server.store.as_ref(), key).await {
@@ -66,22 +74,19 @@ pub(crate) async fn get(
 ) -> HttpResult<Json<TargetDetail>> {
     let key = TargetKey::new(&kind, &name);
     let mut values = SensitiveValues::Hidden;
-    server.check_target(key).await?;
+    let target = server.present(key).await?;
     if reveal {
         server.caller.require(ApiPermission::RevealTargets)?;
-        server.check_permission(ApiPermission::RevealTargets, key).await?;
+        target.iter().try_for_each(|target| server.check_permission(ApiPermission::RevealTargets, target))?;
         values = SensitiveValues::Revealed;
     }
-    let found = targets::get(&server.env, server.store.as_ref(), key, outputs.as_deref(), values).await?;
-    match found {
-        Some((found, revealed)) => {
-            if reveal {
-                server.caller.log_reveal(format_args!("{key}"), &revealed);
-            }
-            Ok(Json(found))
-        }
-        None => Err(missing(&server, key).await),
+    let Some(target) = target else { return Err(missing(&server, key).await) };
+    let found = targets::get(&server.env, server.store.as_ref(), target, outputs.as_deref(), values);
+    let (found, revealed) = Box::pin(found).await?;
+    if reveal {
+        server.caller.log_reveal(format_args!("{key}"), &revealed);
     }
+    Ok(Json(found))
 }
 
 /// Explains the state of a target: the cause, the remaining resources and the next steps.
@@ -93,10 +98,8 @@ pub(crate) async fn why(
     server: Permitted<ReadTargets>,
 ) -> HttpResult<Json<TargetDiagnosis>> {
     let key = TargetKey::new(&kind, &name);
-    server.check_target(key).await?;
-    let found = why::why(&server.env, server.store.as_ref(), key).await?;
-    match found {
-        Some(found) => Ok(Json(found)),
+    match server.present(key).await? {
+        Some(target) => Ok(Json(Box::pin(why::why(&server.env, server.store.as_ref(), target)).await?)),
         None => Err(missing(&server, key).await),
     }
 }
@@ -107,7 +110,7 @@ pub(crate) async fn why(
     (status = 200, body = RetryResponse, description = "The changes of a dry run."),
     (status = 202, body = RetryResponse),
     (status = 404, description = "`not-found`, or `unknown-version`: the version is not published."),
-    (status = 409, description = "`nothing-failed`: no unit has failed. `not-stuck`: only a stuck target can be repaired."),
+    (status = 409, description = "`nothing-failed`: no unit has failed. `outdated`: the target has another instance than `uid`. `not-stuck`: only a stuck target can be repaired."),
     (status = 422, description = "`plugin-unused`, or `not-repairable`: the version does not fit the plan."),
 ))]
 pub(crate) async fn retry(
@@ -119,43 +122,43 @@ pub(crate) async fn retry(
     let key = TargetKey::new(&kind, &name);
     let request: RetryTarget = super::read_optional_json(body).await?;
     // The body can arrive slowly, and another owner can get the name meanwhile.
-    let uid = server.check_target(key).await?;
+    let uid = server.instance(key, request.uid.as_deref()).await?.uid;
     if let Some(plugin) = &request.plugin {
         let (mode, status) = match request.dry_run {
             true => (RepairMode::Preview, StatusCode::OK),
             false => (RepairMode::Make, StatusCode::ACCEPTED),
         };
         let plugin = (plugin.as_str(), Some(server.caller.name()));
-        let repaired = repair::repair(&server.env, server.store.as_ref(), key, plugin, mode).await;
-        let rejected = |rejection| rejected_repair(rejection, key);
+        let repaired = repair::repair(&server.env, server.store.as_ref(), (key, Some(&uid)), plugin, mode).await;
+        let rejected = |rejection| rejected_repair(rejection, (key, &uid));
         return Ok((status, Json(repaired.map_err(|error: RequestError<_>| error.map(rejected))?)));
     }
     if request.dry_run {
         let detail = "`dryRun` needs `plugin`; `GET …/why` lists the failed units";
         return Err(HttpProblem::new(StatusCode::UNPROCESSABLE_ENTITY, "missing-field", detail));
     }
-    Ok((StatusCode::ACCEPTED, Json(Box::pin(retry_units(&server, key, uid.as_deref())).await?)))
+    Ok((StatusCode::ACCEPTED, Json(Box::pin(retry_units(&server, key, &uid)).await?)))
 }
 
-/// Retries the failed units of a target that the caller may change: of any instance, or only of that with the identity `uid`.
+/// Retries the failed units of the instance `uid` of a target, which the caller may change.
 pub(crate) async fn retry_units(
     server: &Permitted<WriteTargets>,
     key: TargetKey<'_>,
-    uid: Option<&str>,
+    uid: &str,
 ) -> HttpResult<RetryResponse> {
     let decision = Decision { change: HistoryChange::Retried, by: Some(server.caller.name()), reason: None };
-    match retry::retry(&server.env, (key, uid), Some(decision)).await? {
+    match retry::retry(&server.env, (key, Some(uid)), Some(decision)).await? {
         retry::RetryOutcome::Retried(retried) => Ok(retried),
-        retry::RetryOutcome::NotFound => Err(unknown(key)),
+        retry::RetryOutcome::NotFound => Err(replaced(key, uid, None)),
         retry::RetryOutcome::NothingFailed(detail) => {
             Err(HttpProblem::new(StatusCode::CONFLICT, "nothing-failed", detail))
         }
     }
 }
 
-fn rejected_repair(rejection: RepairRejection, key: TargetKey<'_>) -> HttpProblem {
+fn rejected_repair(rejection: RepairRejection, (key, uid): (TargetKey<'_>, &str)) -> HttpProblem {
     match rejection {
-        RepairRejection::NotFound => unknown(key),
+        RepairRejection::NotFound => replaced(key, uid, None),
         RepairRejection::NotStuck(detail) => HttpProblem::new(StatusCode::CONFLICT, "not-stuck", detail),
         RepairRejection::NothingFailed(detail) => HttpProblem::new(StatusCode::CONFLICT, "nothing-failed", detail),
         RepairRejection::UnknownVersion(detail) => HttpProblem::new(StatusCode::NOT_FOUND, "unknown-version", detail),
@@ -177,11 +180,11 @@ fn operator(by: Option<String>, caller: &ApiCaller) -> Option<String> {
 
 fn override_response(
     outcome: overrides::OverrideOutcome,
-    key: TargetKey<'_>,
+    (key, uid): (TargetKey<'_>, &str),
 ) -> HttpResult<(StatusCode, Json<OverrideResponse>)> {
     match outcome {
         overrides::OverrideOutcome::Overridden(response) => Ok((StatusCode::ACCEPTED, Json(response))),
-        overrides::OverrideOutcome::NotFound => Err(unknown(key)),
+        overrides::OverrideOutcome::NotFound => Err(replaced(key, uid, None)),
         overrides::OverrideOutcome::NotStuck(detail) => {
             Err(HttpProblem::new(StatusCode::CONFLICT, "not-stuck", detail))
         }
@@ -195,7 +198,7 @@ fn override_response(
 /// removes may still exist. Scope: `operate`.
 #[utoipa::path(post, path = "/v1/targets/{kind}/{name}/force-complete", operation_id = "forceCompleteUnit", tag = "targets", request_body = ForceCompleteUnit, responses(
     (status = 202, body = OverrideResponse),
-    (status = 409, description = "`not-stuck`: the target is not stuck, or the unit has not failed."),
+    (status = 409, description = "`not-stuck`: the target is not stuck, or the unit has not failed. `outdated`: the target has another instance than `uid`."),
     (status = 422, description = "The reason is missing."),
 ))]
 pub(crate) async fn force_complete(
@@ -204,14 +207,16 @@ pub(crate) async fn force_complete(
     JsonBody(mut request): JsonBody<ForceCompleteUnit>,
 ) -> HttpResult<(StatusCode, Json<OverrideResponse>)> {
     let key = TargetKey::new(&kind, &name);
-    request.by = operator(request.by, &server.caller);
-    override_response(overrides::force_complete(&server.env, key, &request, Some(server.caller.name())).await?, key)
+    let uid = server.instance(key, request.uid.as_deref()).await?.uid;
+    request = ForceCompleteUnit { uid: Some(uid.clone()), by: operator(request.by, &server.caller), ..request };
+    let outcome = overrides::force_complete(&server.env, key, &request, Some(server.caller.name())).await?;
+    override_response(outcome, (key, &uid))
 }
 
 /// Force-deletes a stuck target. Its remaining resources may still exist. Scope: `operate`.
 #[utoipa::path(post, path = "/v1/targets/{kind}/{name}/force-delete", operation_id = "forceDeleteTarget", tag = "targets", request_body = ForceDeleteTarget, responses(
     (status = 202, body = OverrideResponse),
-    (status = 409, description = "`not-stuck`: the target is not stuck."),
+    (status = 409, description = "`not-stuck`: the target is not stuck. `outdated`: it has another instance than `uid`."),
     (status = 422, description = "The reason is missing."),
 ))]
 pub(crate) async fn force_delete(
@@ -220,6 +225,8 @@ pub(crate) async fn force_delete(
     JsonBody(mut request): JsonBody<ForceDeleteTarget>,
 ) -> HttpResult<(StatusCode, Json<OverrideResponse>)> {
     let key = TargetKey::new(&kind, &name);
-    request.by = operator(request.by, &server.caller);
-    override_response(overrides::force_delete(&server.env, key, &request, Some(server.caller.name())).await?, key)
+    let uid = server.instance(key, request.uid.as_deref()).await?.uid;
+    request = ForceDeleteTarget { uid: Some(uid.clone()), by: operator(request.by, &server.caller), ..request };
+    let outcome = overrides::force_delete(&server.env, key, &request, Some(server.caller.name())).await?;
+    override_response(outcome, (key, &uid))
 }

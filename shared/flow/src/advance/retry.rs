@@ -28,9 +28,7 @@ pub async fn retry(
     (key, uid): (TargetKey<'_>, Option<&str>),
     decision: Option<Decision<'_>>,
 ) -> FlowResult<RetryOutcome> {
-    let target = env.store.read_target(key).await?;
-    let target = target.filter(|target| uid.is_none_or(|uid| uid == target.uid));
-    let Some(target) = target else { return Ok(RetryOutcome::NotFound) };
+    let Some(target) = env.instance((key, uid)).await? else { return Ok(RetryOutcome::NotFound) };
     let Some(hook) = target.hook.filter(|_| target.phase != TargetPhase::Gone) else {
         return Ok(RetryOutcome::NothingFailed(format!("{key} has nothing to retry")));
     };

@@ -200,7 +200,7 @@ async fn unchanged(
     if target.phase != TargetPhase::Ready || target.hook == Some(Hook::PostStart) {
         let by = sender.owner();
         let decision = Decision { change: HistoryChange::Retried, by: by.as_deref(), reason: None };
-        let retried = retry::retry(env, (event.target_key(), None), Some(decision)).await?;
+        let retried = retry::retry(env, (event.target_key(), Some(&target.uid)), Some(decision)).await?;
         if matches!(retried, retry::RetryOutcome::Retried(_)) {
             result = LifecycleResult::Retrying;
         }

@@ -31,7 +31,7 @@ const MAX_OPERATOR: usize = 100;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OverrideOutcome {
     Overridden(OverrideResponse),
-    /// The target does not exist.
+    /// The target does not exist, or is another instance.
     NotFound,
     /// The target is not stuck, or the unit has not failed. The value is the error text.
     NotStuck(String),
@@ -47,7 +47,7 @@ pub async fn force_complete(
     request: &ForceCompleteUnit,
     caller: Option<&str>,
 ) -> FlowResult<OverrideOutcome> {
-    let change = (HistoryChange::ForceCompleted, caller);
+    let (key, change) = ((key, request.uid.as_deref()), (HistoryChange::ForceCompleted, caller));
     Box::pin(override_requested(env, key, change, (&request.reason, request.by.as_deref()), Some(&request.unit))).await
 }
 
@@ -59,7 +59,7 @@ pub async fn force_delete(
     request: &ForceDeleteTarget,
     caller: Option<&str>,
 ) -> FlowResult<OverrideOutcome> {
-    let change = (HistoryChange::ForceDeleted, caller);
+    let (key, change) = ((key, request.uid.as_deref()), (HistoryChange::ForceDeleted, caller));
     Box::pin(override_requested(env, key, change, (&request.reason, request.by.as_deref()), None)).await
 }
 
@@ -67,7 +67,7 @@ pub async fn force_delete(
 /// others.
 async fn override_requested(
     env: &Env,
-    key @ TargetKey { kind, name }: TargetKey<'_>,
+    key @ (TargetKey { kind, name }, _): (TargetKey<'_>, Option<&str>),
     (change, caller): (HistoryChange, Option<&str>),
     (reason, by): (&str, Option<&str>),
     named: Option<&str>,
@@ -105,12 +105,12 @@ fn recorded_reason(why: &str, by: Option<&str>) -> Option<FailureReason> {
 
 async fn override_matching(
     env: &Env,
-    key: TargetKey<'_>,
+    key: (TargetKey<'_>, Option<&str>),
     reason: &FailureReason,
     named: Option<&str>,
     decision: Decision<'_>,
 ) -> FlowResult<OverrideOutcome> {
-    let Some(target) = env.store.read_target(key).await? else { return Ok(OverrideOutcome::NotFound) };
+    let Some(target) = env.instance(key).await? else { return Ok(OverrideOutcome::NotFound) };
     let torn_down = matches!(target.phase, TargetPhase::Stuck | TargetPhase::Stopping);
     let not_stuck = || OverrideOutcome::NotStuck(not_stuck(&target));
     let Some(hook) = target.hook.filter(|hook| torn_down && hook.is_teardown()) else {

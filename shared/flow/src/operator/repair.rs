@@ -26,7 +26,7 @@ use crate::offload::offload;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RepairRejection {
-    /// The target does not exist.
+    /// The target does not exist, or is another instance.
     NotFound,
     /// The target is not stuck. The value is the error text.
     NotStuck(String),
@@ -49,19 +49,19 @@ pub enum RepairMode {
 }
 
 /// Replaces the teardown units of the resources that use a plugin by those of the version `plugin`, `NAME@VERSION`. Then
-/// retries the failed units. `by` is the verified name of the caller.
+/// retries the failed units. It repairs any instance, or only that with the identity `uid`. `by` is the verified name of the caller.
 ///
 /// # Errors
 /// Returns a rejection if the target is not stuck, or if the version cannot repair it.
 pub async fn repair(
     env: &Env,
     plugins: &dyn ReadPlugins,
-    key: TargetKey<'_>,
+    (key, uid): (TargetKey<'_>, Option<&str>),
     (plugin, by): (&str, Option<&str>),
     mode: RepairMode,
 ) -> Result<RetryResponse, RequestError<RepairRejection>> {
     for _ in 0..crate::ATTEMPTS {
-        let target = env.store.read_target(key).await?;
+        let target = env.instance((key, uid)).await?;
         let target = target.ok_or(RequestError::Rejected(RepairRejection::NotFound))?;
         let Some(hook) = target.hook.filter(|_| target.phase == TargetPhase::Stuck) else {
             let text = format!("{key} is not stuck; only the teardown of a stuck target can be repaired");
@@ -88,7 +88,7 @@ pub async fn repair(
         env.store.set_run_plan(&run, &repaired.loaded.digest).await?;
         env.forget_run(&run);
         let decision = Decision { change: HistoryChange::Repaired, by, reason: Some(plugin) };
-        return match retry::retry(env, (key, None), Some(decision)).await? {
+        return match retry::retry(env, (key, Some(&target.uid)), Some(decision)).await? {
             RetryOutcome::Retried(retried) => Ok(RetryResponse { changes, ignored, ..retried }),
             RetryOutcome::NotFound => Err(RequestError::Rejected(RepairRejection::NotFound)),
             RetryOutcome::NothingFailed(text) => Err(RequestError::Rejected(RepairRejection::NothingFailed(text))),

@@ -124,7 +124,7 @@ async fn advance(
     let is_continued = target.is_reopened && target.due.is_some_and(|due| due <= env.now());
     if is_continued {
         is_unchanged = false;
-        Box::pin(retry::retry(env, (key, None), None)).await?;
+        Box::pin(retry::retry(env, (key, Some(&target.uid)), None)).await?;
     }
     if target.pending_update.is_some() {
         is_unchanged = false;

@@ -82,11 +82,14 @@ impl SandboxDeleteArgs {
             return self.force_delete(&client, &target, seen).await;
         }
         let info = &seen.info;
-        if seen.waiting_uid.is_some() || info.phase != TargetState::Gone {
-            client.delete_target(&target).await?;
+        // Otherwise the waiting instance would start when the present one is gone.
+        if let Some(waiting) = &seen.waiting_uid {
+            client.delete_target(&target, Some(waiting)).await?;
             withdrawn(&target, &seen);
         }
-        if info.phase == TargetState::Gone {
+        if info.phase != TargetState::Gone {
+            client.delete_target(&target, Some(&info.uid)).await?;
+        } else {
             output::status_line(&format!("{target} was deleted at {}", timing::clock(&info.since)));
             return self.output.write_data(&seen);
         }
@@ -117,9 +120,11 @@ impl SandboxDeleteArgs {
             let client = client.clone();
             async move {
                 let target = outcome.target();
-                // A later instance of the name was not selected. One that waits behind a stopping instance is deleted with it.
-                let uid = outcome.uid.filter(|_| outcome.phase.is_none_or(TargetState::is_alive));
-                let receipt = bulk::repeated(|| client.delete_instance(&target, uid.as_deref())).await?;
+                // Another instance of the name was not selected, also if it waits. A stopping one needs no request.
+                let receipt = match outcome.phase {
+                    Some(TargetState::Stopping) => None,
+                    _ => Some(bulk::repeated(|| client.delete_target(&target, outcome.uid.as_deref())).await?),
+                };
                 // A wait prints the end of each target.
                 if limit.is_none() {
                     output::status_line(&format!("{target} is being deleted"));
@@ -145,7 +150,8 @@ impl SandboxDeleteArgs {
 
     async fn force_delete(&self, client: &ApiClient, target: &TargetRef, seen: TargetDetail) -> Result<Exit> {
         let by = self.by.clone().or_else(|| std::env::var("USER").ok());
-        let body = ForceDeleteTarget { reason: self.reason.clone().unwrap_or_default(), by };
+        let (uid, reason) = (Some(seen.info.uid.clone()), self.reason.clone().unwrap_or_default());
+        let body = ForceDeleteTarget { uid, reason, by };
         if lifecycle::withdraw_waiting(client, target, &seen).await? {
             withdrawn(target, &seen);
         }

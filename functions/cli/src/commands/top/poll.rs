@@ -75,29 +75,31 @@ async fn changed(client: &ApiClient, target: &TargetRef, change: TargetChange) -
     if seen.info.uid != info.uid {
         return Err(CliError::failed("another instance has this name now, and nothing was changed: open it again"));
     }
+    let uid = Some(info.uid);
     // The default of the commands.
     let by = std::env::var("USER").ok();
     match verb {
         ChangeVerb::Retry | ChangeVerb::RetryWith => {
             let plugin = (verb == ChangeVerb::RetryWith).then(|| text.trim().to_owned());
-            let done: RetryResponse = client.act(target, "retry", &RetryTarget { plugin, dry_run: false }).await?;
+            let body = RetryTarget { uid, plugin, dry_run: false };
+            let done: RetryResponse = client.act(target, "retry", &body).await?;
             Ok(retry::text(&done, false))
         }
         ChangeVerb::Delete => {
-            client.delete_target(target).await?;
+            client.delete_target(target, uid.as_deref()).await?;
             Ok(match info.phase {
                 TargetState::Stuck => format!("{target} stays stuck until its teardown is retried"),
                 _ => format!("{target} is being deleted"),
             })
         }
         ChangeVerb::ForceComplete => {
-            let body = ForceCompleteUnit { unit, reason: text, by };
+            let body = ForceCompleteUnit { uid, unit, reason: text, by };
             let done: OverrideResponse = client.act(target, "force-complete", &body).await?;
             Ok(override_text(&done))
         }
         ChangeVerb::ForceDelete => {
             lifecycle::withdraw_waiting(client, target, &seen).await?;
-            let body = ForceDeleteTarget { reason: text, by };
+            let body = ForceDeleteTarget { uid, reason: text, by };
             let done: OverrideResponse = client.act(target, "force-delete", &body).await?;
             Ok(override_text(&done))
         }

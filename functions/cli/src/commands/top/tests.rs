@@ -585,17 +585,21 @@ async fn respond(request: Request) -> Response {
             ],
         })),
         (_, "/v1/targets/sandbox/pr-1/retry") => {
-            json(json!({"run": "k", "units": [given("plugin").unwrap_or_else(|| "queue/create".to_owned())]}))
+            json(json!({"run": given("uid"), "units": [given("plugin").unwrap_or_else(|| "queue/create".to_owned())]}))
         }
         (_, "/v1/targets/sandbox/pr-1/force-complete") => {
-            json(json!({"run": "k", "units": [given("unit"), given("reason")]}))
+            json(json!({"run": given("uid"), "units": [given("unit"), given("reason")]}))
         }
         (_, "/v1/runs/k3-1-pre-start/logs") if parts.uri.query() == Some("unit=queue%2Fcreate") => {
             ([("ebb-attempt", "3")], "no \u{1b}[2Jspace\n").into_response()
         }
         (_, "/v1/runs/k3-1-pre-start/logs") => ([("ebb-attempt", "1")], "made\n").into_response(),
         _ => {
-            let problem = json!({"status": 403, "code": "forbidden", "detail": "pr-1 is of token ann"});
+            let of = given("uid")
+                .or(parts.uri.query().map(str::to_owned))
+                .filter(|of| !of.is_empty())
+                .unwrap_or_else(|| "pr-1".to_owned());
+            let problem = json!({"status": 403, "code": "forbidden", "detail": format!("{of} is of token ann")});
             (StatusCode::FORBIDDEN, axum::Json(problem)).into_response()
         }
     }
@@ -665,14 +669,15 @@ async fn pages_are_polled_and_changes_are_sent() {
         let TopEvent::Changed(result) = change(client.clone(), asked).await else { panic!("{verb:?} has no result") };
         changes.push(result);
     }
-    let refused = "sandbox/pr-1: pr-1 is of token ann; a caller with the scope `operate` can give you a token with that \
-                   scope: ebb token create NAME --scope SCOPE";
+    let refused = " is of token ann; a caller with the scope `operate` can give you a token with that scope: ebb token \
+                   create NAME --scope SCOPE";
+    // Each request names the UID of the shown instance, which the server repeats.
     let expected = [
-        Ok("Retrying in k: queue/create".to_owned()),
-        Ok("Retrying in k: db@1.0.1".to_owned()),
-        Ok("Overrode db/drop, no space; the run k continues".to_owned()),
-        Err(refused.to_owned()),
-        Err(refused.to_owned()),
+        Ok("Retrying in a: queue/create".to_owned()),
+        Ok("Retrying in a: db@1.0.1".to_owned()),
+        Ok("Overrode db/drop, no space; the run a continues".to_owned()),
+        Err(format!("sandbox/pr-1: uid=a{refused}")),
+        Err(format!("sandbox/pr-1: a{refused}")),
     ];
     assert_eq!(changes, expected);
     server.abort();
