@@ -294,7 +294,7 @@ fn a_teardown_waits_for_the_cluster_of_its_setup() {
     let phase = || simulation.target().map(|target| target.phase);
     assert_eq!((phase(), simulation.bound().len()), (Some(TargetPhase::Stuck), 1), "{}", simulation.trace());
     simulation.advance(REPLACED_MS);
-    let retried = simulation.invoke(|functions| async move { functions.retry(KIND, "s").await });
+    let retried = simulation.invoke(|functions| async move { functions.retry(KIND, "s", None).await });
     assert!(matches!(retried, Some(Ok(RetryOutcome::Retried(_)))), "{retried:?}");
     simulation.advance(120_000);
     let end = simulation.end(None);
