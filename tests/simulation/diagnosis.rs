@@ -9,7 +9,6 @@ use ebb_api::queries::why::{CONTINUED, why};
 use ebb_engine::TargetPhase;
 use ebb_flow::ports::{RelayClient, RelayError};
 use ebb_flow::{Env, FlowError, InstanceCache};
-use ebb_protocol::id::TargetKey;
 use ebb_protocol::relay::{EnsureTask, TaskId, TaskState};
 use ebb_store::{DueItem, TargetHead};
 
