@@ -325,7 +325,7 @@ impl PlatformSender {
             (0, _) => overrides(None).await,
             (1, _) => overrides(Some(self.any_undo(name, random))).await,
             (2, _) => self.request(format!("repairs {name} {uid:?}"), || functions.repair(KIND, name, uid)).await,
-            // The ledger reports the end of an instance that nobody has deleted.
+            // The ledger reports the end of an instance whose deletion was not requested.
             (3, Some(_)) => {
                 self.delete_by_person(name, uid).await;
                 None

@@ -279,7 +279,7 @@ pub(crate) async fn a_slow_request_reaches_no_later_owner() {
         request.read_exact(&mut line).await.unwrap();
         assert_eq!(&line[9..], b"404");
     }
-    // A request that names the instance that it has seen changes no other one, whoever sends it.
+    // A request that names the instance that it has seen changes no other one, also one of an operator.
     let (uid, operator) = (seen.info.uid, token(&harness, "operator", &["operate"]).await);
     let own = harness.target("a").await.unwrap().info;
     for (action, mut body) in [
