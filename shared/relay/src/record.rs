@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ebb_protocol::callback::FailureReason;
+use ebb_protocol::id::short_digest;
 use ebb_protocol::relay::{CallbackEndpoint, ObjectTask, TaskCompletion, TaskId, TaskNames};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::names::ObjectMarks;
+use crate::names::{ObjectMarks, USES};
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -291,6 +292,12 @@ impl ObjectRef {
             namespace: Some(namespace.to_owned()),
             name: name.to_owned(),
         }
+    }
+
+    /// Returns the label of records whose tasks use the object.
+    pub(crate) fn use_label(&self) -> String {
+        let namespace = self.namespace.as_deref().unwrap_or_default();
+        format!("{USES}{}", short_digest(&[&self.kind, namespace, &self.name], 16))
     }
 
     /// Returns the manifest of this Secret with one value.

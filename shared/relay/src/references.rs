@@ -7,11 +7,10 @@ use std::collections::BTreeMap;
 
 use ebb_podspec::RESERVED_PREFIX;
 use ebb_protocol::callback::ReasonCode;
-use ebb_protocol::id::short_digest;
 use serde_json::Value;
 
 use crate::error::{Result, StepResult, fail, status};
-use crate::names::{self, INSTANCE, MAKES, OUTPUT, PART, READS, TARGET, USES};
+use crate::names::{self, INSTANCE, MAKES, OUTPUT, PART, READS, TARGET};
 use crate::objects;
 use crate::reconciler::Reconciler;
 use crate::record::{ObjectRef, TaskSpec};
@@ -35,14 +34,9 @@ fn uses<'a>(manifests: &'a [Value], namespace: &'a str) -> impl Iterator<Item = 
     })
 }
 
-/// Returns the label of records whose tasks use an object.
-pub(crate) fn use_label(of: &ObjectRef) -> String {
-    format!("{USES}{}", short_digest(&[&of.kind, of.namespace.as_deref().unwrap_or_default(), &of.name], 16))
-}
-
 /// Returns the labels of the record of a task. What the task makes and reads has [`MAKES`].
 pub(crate) fn use_labels(manifests: &[Value], namespace: &str) -> BTreeMap<String, String> {
-    uses(manifests, namespace).map(|(object_ref, what)| (use_label(&object_ref), what.to_owned())).collect()
+    uses(manifests, namespace).map(|(object_ref, what)| (object_ref.use_label(), what.to_owned())).collect()
 }
 
 impl Reconciler {
@@ -130,7 +124,7 @@ mod tests {
         let pod = json!({"imagePullSecrets": [{"name": "a"}, {"name": "b"}, {"name": "ebb-a"}, {"name": "a b"}]});
         let made = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "b", "namespace": "n"}});
         let expected = [("a", READS), ("b", MAKES)];
-        let expected = expected.map(|(name, what)| (use_label(&ObjectRef::secret("n", name)), what.to_owned()));
+        let expected = expected.map(|(name, what)| (ObjectRef::secret("n", name).use_label(), what.to_owned()));
         assert_eq!(use_labels(&[made, pod], "n"), expected.into());
     }
 }

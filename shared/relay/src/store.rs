@@ -14,7 +14,6 @@ use kube::{Client, ResourceExt as _};
 use crate::error::{ReconcileError, Result, status};
 use crate::names::{self, CONTINUED, FINALIZER, INSTANCE, NAMESPACE, NAMESPACES, PART, PHASE, RECORD, TARGET, UNIT};
 use crate::record::{AppliedObject, ObjectRef, TaskPhase, TaskRecord, TaskSpec};
-use crate::references::use_label;
 use crate::settings::now_ms;
 
 const OF_RECORD: &str = "record";
@@ -169,7 +168,7 @@ impl RecordStore {
 
     /// Returns another instance, for people, whose objects have this use of an object.
     pub(crate) async fn other_user(&self, of: &ObjectRef, what: &str, instance: &str) -> Result<Option<String>> {
-        let labels = format!("{}={what},{INSTANCE}!={instance}", use_label(of));
+        let labels = format!("{}={what},{INSTANCE}!={instance}", of.use_label());
         let found = self.secrets.list_metadata(&ListParams::default().labels(&labels).limit(1)).await?;
         Ok(found.items.first().map(|record| names::other_instance(record.labels().get(TARGET).map(String::as_str))))
     }
