@@ -136,6 +136,8 @@ pub struct Stack {
     relay: Option<LocalRelay>,
     env: Arc<Env>,
     store: Arc<Store>,
+    /// The table in the state folder.
+    table: Option<Arc<EmbeddedTable>>,
     stop: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
     background: Arc<BackgroundTasks>,
@@ -169,7 +171,7 @@ impl Stack {
         if has_table && last.as_ref().is_some_and(|last| last.has_table) {
             check_table(state)?;
         }
-        let table = table(&settings).await.map_err(StackError::part("the table"))?;
+        let (embedded, table) = table(&settings).await.map_err(StackError::part("the table"))?;
         let bucket = FolderBucket::open(&state.join("bucket"))
             .map_err(StackError::part("the bucket"))?
             .with(settings.durability);
@@ -237,7 +239,8 @@ impl Stack {
         tasks.push(tokio::spawn(sweeps));
         connection.write(state)?;
         let relay = opened.processes;
-        Ok(Self { connection, sign_in_code, s3, relay, env, store, stop, tasks, background, last, _lock })
+        let table = embedded;
+        Ok(Self { connection, sign_in_code, s3, relay, env, store, table, stop, tasks, background, last, _lock })
     }
 
     /// Returns the URL of the functions.
@@ -277,7 +280,7 @@ impl Stack {
         self.relay.as_ref()?.last_line(&TaskId { unit: format!("{run}-{unit}"), attempt })
     }
 
-    /// Stops the functions and waits for them. Running scripts continue, and the next start adopts them.
+    /// Stops the functions, waits for them and closes the table. Running scripts continue, and the next start adopts them.
     pub async fn stop(mut self) {
         self.stop.send_replace(true);
         for task in self.tasks.drain(..) {
@@ -288,6 +291,10 @@ impl Stack {
         self.last.0.send_replace(true);
         if let Some(relay) = self.last.1.take() {
             relay.await.ok();
+        }
+        // Tasks of connections can keep the table until the process ends.
+        if let Some(table) = self.table.take() {
+            tokio::task::spawn_blocking(move || table.close()).await.ok();
         }
     }
 }
@@ -308,11 +315,13 @@ fn check_table(state: &Path) -> Result<(), StackError> {
     if is_lost { Err(StackError::LostTable { table, state: state.to_owned() }) } else { Ok(()) }
 }
 
-/// Opens the table, and creates it if it is missing.
-async fn table(settings: &StackSettings) -> Result<Arc<dyn ItemTable>, Box<dyn std::error::Error + Send + Sync>> {
+type OpenTable = (Option<Arc<EmbeddedTable>>, Arc<dyn ItemTable>);
+
+/// Opens the table, and creates it if it is missing. The first is the table if it is in the state folder.
+async fn table(settings: &StackSettings) -> Result<OpenTable, Box<dyn std::error::Error + Send + Sync>> {
     let Some(external) = &settings.dynamodb else {
-        let table = EmbeddedTable::open(&settings.state.join(TABLE_FOLDER), settings.durability)?;
-        return Ok(Arc::new(table));
+        let table = Arc::new(EmbeddedTable::open(&settings.state.join(TABLE_FOLDER), settings.durability)?);
+        return Ok((Some(Arc::clone(&table)), table));
     };
     let config = aws_sdk_dynamodb::Config::builder()
         .behavior_version(BehaviorVersion::latest())
@@ -321,7 +330,7 @@ async fn table(settings: &StackSettings) -> Result<Arc<dyn ItemTable>, Box<dyn s
         .endpoint_url(&external.endpoint);
     let client = aws_sdk_dynamodb::Client::from_conf(config.build());
     ebb_store::table::create(&client, &external.table).await?;
-    Ok(Arc::new(SdkTable::new(client, &external.table)))
+    Ok((None, Arc::new(SdkTable::new(client, &external.table))))
 }
 
 fn io_error(what: &str) -> impl FnOnce(io::Error) -> StackError {

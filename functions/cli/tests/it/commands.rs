@@ -111,6 +111,9 @@ async fn a_lost_table_is_reported() {
     let workdir = Workdir::new();
     workdir.dev().await.stop().await;
     let table = workdir.state().join("table");
+    // After a clean stop, the file alone has everything.
+    assert_eq!(std::fs::metadata(table.join("table.sqlite-wal")).unwrap().len(), 0);
+    assert!(std::fs::metadata(table.join("table.sqlite")).unwrap().len() > 4_096);
     std::fs::remove_dir_all(&table).unwrap();
     let refused = workdir.ebb(&["dev", "--port", "0", "--s3-port", "0"]).await;
     refused.ends_with(2, "table.sqlite is missing or empty");

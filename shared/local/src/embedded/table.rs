@@ -54,10 +54,9 @@ fn durability_settings(durability: StateDurability) -> &'static str {
     }
 }
 
-/// A table in a file. It ends when it is dropped.
+/// A table in a file. It is closed when it is dropped.
 #[derive(Debug)]
 pub struct EmbeddedTable {
-    /// Closed before the connection of the writes, which then moves the log into the file.
     reader: Mutex<Connection>,
     queue: WriteQueue,
     /// The folder of a temporary table.
@@ -104,6 +103,11 @@ impl EmbeddedTable {
         let folder = tempfile::tempdir().map_err(|source| EmbeddedError::Io { what: what(), source })?;
         let table = Self::open(folder.path(), StateDurability::Process)?;
         Ok(Self { _folder: Some(folder), ..table })
+    }
+
+    /// Waits for the writes that were sent, and moves the log into the file. Later writes fail.
+    pub fn close(&self) {
+        self.queue.close();
     }
 
     /// Returns all items, ordered by key.
@@ -182,7 +186,7 @@ pub(super) fn writer(file: &Path, durability: StateDurability) -> rusqlite::Resu
     let is_empty: bool = connection.query_row("SELECT count(*) = 0 FROM sqlite_schema", [], |row| row.get(0))?;
     connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
     connection.execute_batch(durability_settings(durability))?;
-    connection.execute_batch("PRAGMA cache_size = -8192; PRAGMA wal_autocheckpoint = 4000")?;
+    connection.execute_batch("PRAGMA cache_size = -8192; PRAGMA wal_autocheckpoint = 4000; PRAGMA secure_delete = 1")?;
     if is_empty {
         connection.execute_batch(&format!("BEGIN; {SCHEMA}; PRAGMA user_version = {FORM}; COMMIT"))?;
     }

@@ -59,6 +59,26 @@ async fn a_table_persists_in_its_folder() {
     assert_eq!(numbers(&table, "x").await, [1, 2]);
 }
 
+/// The table is closed while it is still in use. No file has the text of a deleted item then.
+#[tokio::test]
+async fn a_closed_table_has_no_log_and_no_deleted_text() {
+    let folder = tempfile::tempdir().unwrap();
+    let table = open(folder.path());
+    for (key, text) in [("small", "canary".to_owned()), ("large", "canary".repeat(5_000))] {
+        let mut write = addition(key, 1);
+        write.expression.changes.insert("text".to_owned(), AttributeChange::Set(AttributeValue::S(text)));
+        table.write(&write).await.unwrap();
+    }
+    let found = |name: &str| std::fs::read(folder.path().join(name)).unwrap();
+    assert!(found("table.sqlite-wal").windows(6).any(|text| text == b"canary"));
+    table.delete_batch(["small", "large"].map(|key| ItemKey::new(key, "h")).into()).await.unwrap();
+    table.close();
+    assert_eq!(found("table.sqlite-wal"), b"");
+    assert!(!found("table.sqlite").windows(6).any(|text| text == b"canary"));
+    assert!(table.write(&addition("late", 1)).await.is_err());
+    assert_eq!(numbers(&table, "small").await, [0; 0]);
+}
+
 #[tokio::test]
 async fn the_error_of_a_damaged_table_has_its_recovery() {
     let folder = tempfile::tempdir().unwrap();

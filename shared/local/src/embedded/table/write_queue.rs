@@ -1,9 +1,10 @@
 //! The thread of all writes. Requests that wait are one group, with one commit. None is answered before the commit, and
-//! none if it fails.
+//! none if it fails. At its end, the thread moves the log into the file.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -27,11 +28,10 @@ type Request = Box<dyn FnOnce(&Connection) -> rusqlite::Result<Answer> + Send>;
 /// Sends the response of a request after the commit.
 type Answer = Box<dyn FnOnce() + Send>;
 
-/// The sender of requests to the thread. The thread ends when it is dropped.
+/// The thread and the sender of requests to it. They end with [`WriteQueue::close`] or when the queue is dropped.
 #[derive(Debug)]
 pub(in crate::embedded) struct WriteQueue {
-    requests: Option<Sender<Request>>,
-    thread: Option<JoinHandle<()>>,
+    open: Mutex<Option<(Sender<Request>, JoinHandle<()>)>>,
 }
 
 impl WriteQueue {
@@ -47,7 +47,7 @@ impl WriteQueue {
                 std::process::abort();
             }
         })?;
-        Ok(Self { requests: Some(sender), thread: Some(thread) })
+        Ok(Self { open: Mutex::new(Some((sender, thread))) })
     }
 
     /// Makes changes on the thread and returns their response after the commit.
@@ -80,34 +80,44 @@ impl WriteQueue {
             Ok(answer)
         });
         let lost = || {
-            let reason = "the group of the write was not committed; the log has the reason".to_owned();
+            let reason = "the group of the write was not committed, or the table is closed; see the log".to_owned();
             StoreError::Retryable { operation, reason }
         };
-        let is_sent = self.requests.as_ref().is_some_and(|requests| requests.send(request).is_ok());
+        let is_sent = self.open().as_ref().is_some_and(|(requests, _)| requests.send(request).is_ok());
         if !is_sent {
             return Err(lost());
         }
         response.await.map_err(|_| lost())?
     }
+
+    /// Commits the requests that wait, and moves the log into the file. Later requests fail.
+    pub(super) fn close(&self) {
+        let open = self.open().take();
+        if let Some((requests, thread)) = open {
+            drop(requests);
+            thread.join().ok();
+        }
+    }
+
+    fn open(&self) -> std::sync::MutexGuard<'_, Option<(Sender<Request>, JoinHandle<()>)>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Drop for WriteQueue {
     fn drop(&mut self) {
-        drop(self.requests.take());
-        if let Some(thread) = self.thread.take() {
-            thread.join().ok();
-        }
+        self.close();
     }
 }
 
-/// Handles requests until all senders are dropped.
+/// Handles requests until the sender is dropped.
 fn run(connection: &Connection, requests: &Receiver<Request>) {
     let mut expiry = Instant::now() + EXPIRY_INTERVAL;
     loop {
         let first = match requests.recv_timeout(expiry.saturating_duration_since(Instant::now())) {
             Ok(first) => Some(first),
             Err(RecvTimeoutError::Timeout) => None,
-            Err(RecvTimeoutError::Disconnected) => return,
+            Err(RecvTimeoutError::Disconnected) => return empty_log(connection),
         };
         let waiting = first.into_iter().chain(requests.try_iter()).take(MAX_GROUP);
         match commit(connection, waiting) {
@@ -120,6 +130,15 @@ fn run(connection: &Connection, requests: &Receiver<Request>) {
         if expiry <= Instant::now() {
             expiry = Instant::now() + delete_expired(connection);
         }
+    }
+}
+
+/// Moves the log into the file, so that the file alone has everything, and no deleted text is left in the log.
+fn empty_log(connection: &Connection) {
+    match connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0)) {
+        Ok(0) => {}
+        Ok(_) => tracing::warn!("another process reads the table, so its log keeps the last writes"),
+        Err(error) => tracing::warn!(%error, "the log of the table keeps the last writes"),
     }
 }
 
