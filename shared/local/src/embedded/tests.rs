@@ -140,7 +140,7 @@ fn a_table_that_cannot_be_written_is_refused() {
     assert!(error.starts_with("this user cannot write the file. Change its owner or mode"), "{error}");
 }
 
-/// A variable with the folder of the table, in the child process.
+/// A variable of the child process with the folder of the table, which has the name of the durability.
 const KILLED: &str = "EBB_TEST_KILLED_FOLDER";
 /// Writers at the same time in the child process, whose writes share commits.
 const WRITERS: u32 = 16;
@@ -149,7 +149,9 @@ const WRITERS: u32 = 16;
 #[tokio::test]
 async fn acknowledged_writes_survive_a_kill() {
     if let Ok(folder) = std::env::var(KILLED) {
-        let table = open(Path::new(&folder));
+        let durabilities = [StateDurability::Process, StateDurability::Full];
+        let durability = durabilities.into_iter().find(|durability| folder.ends_with(&format!("{durability:?}")));
+        let table = EmbeddedTable::open(Path::new(&folder), durability.unwrap()).unwrap();
         let writer = async |writer: u32| {
             for number in 0.. {
                 assert!(add(&table, &writer.to_string(), number).await);
@@ -159,10 +161,11 @@ async fn acknowledged_writes_survive_a_kill() {
         futures::future::join_all((0..WRITERS).map(writer)).await;
     }
     for durability in [StateDurability::Process, StateDurability::Full] {
-        let folder = tempfile::tempdir().unwrap();
+        let above = tempfile::tempdir().unwrap();
+        let folder = above.path().join(format!("{durability:?}"));
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["embedded::tests::acknowledged_writes_survive_a_kill", "--exact", "--nocapture"])
-            .env(KILLED, folder.path())
+            .env(KILLED, &folder)
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -176,7 +179,7 @@ async fn acknowledged_writes_survive_a_kill() {
             .collect();
         child.kill().unwrap();
         child.wait().unwrap();
-        let table = EmbeddedTable::open(folder.path(), durability).unwrap();
+        let table = EmbeddedTable::open(&folder, durability).unwrap();
         assert_eq!(written.len(), 400);
         for (writer, number) in written {
             let numbers = numbers(&table, &writer).await;
