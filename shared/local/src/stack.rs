@@ -45,8 +45,6 @@ use platform::OutcomeLog;
 use queue::LocalQueue;
 pub use secret_file::SecretFile;
 
-/// The folder of the embedded table, in the state folder.
-const TABLE_FOLDER: &str = "table";
 /// The time between two sweeps. The queue wakes runs and targets that are due sooner.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// The time after which the next sweep does not wait for the last one, which waits for a server.
@@ -109,13 +107,6 @@ pub enum StackError {
     Io { what: String, source: io::Error },
     #[error(transparent)]
     File(#[from] StateFileError),
-    /// The table is missing or empty, but the last server in the state folder had one there.
-    #[error(
-        "{} is missing or empty, and {} was in use: put back a copy of the file. To start without the sandboxes that \
-         were there, remove the folder; what they have created stays, and has to be removed by hand",
-        table.display(), state.display()
-    )]
-    LostTable { table: PathBuf, state: PathBuf },
     /// An embedded server cannot be started.
     #[error("{what} does not start: {reason}")]
     Part { what: &'static str, reason: String },
@@ -167,10 +158,6 @@ impl Stack {
         let address = listener.local_addr().map_err(io_error("the address of the server"))?;
         let url = format!("http://{address}");
 
-        let has_table = settings.dynamodb.is_none();
-        if has_table && last.as_ref().is_some_and(|last| last.has_table) {
-            check_table(state)?;
-        }
         let (embedded, table) = table(&settings).await.map_err(StackError::part("the table"))?;
         let bucket = FolderBucket::open(&state.join("bucket"))
             .map_err(StackError::part("the bucket"))?
@@ -195,7 +182,7 @@ impl Stack {
             backend::open(&settings.units, state, listen, options, inside.clone(), registered, stopped).await?;
         last.1 = opened.task;
 
-        let connection = StackConnection { has_table, ..keys.connection(&url, &s3.endpoint()) };
+        let connection = keys.connection(&url, &s3.endpoint());
         let platform = settings.platform.clone().unwrap_or_else(|| format!("{url}/platform/events"));
         let flow_settings = flow_settings((&keys, state), &url, platform, &settings.units, settings.retention)?;
         let outcomes = Arc::new(OutcomeLog::open(state, flow_settings.platform_keys.clone())?);
@@ -305,22 +292,12 @@ fn local_client(listen: IpAddr) -> Result<HttpClient, Box<dyn std::error::Error 
     Ok(HttpClient::new(Policy::with_loopback().and_networks(&format!("{listen}/{prefix}"))?)?)
 }
 
-/// Fails if the table of an earlier start is missing or empty: its data was lost.
-fn check_table(state: &Path) -> Result<(), StackError> {
-    let table = EmbeddedTable::file(&state.join(TABLE_FOLDER));
-    let is_lost = match table.metadata() {
-        Ok(found) => found.len() == 0,
-        Err(error) => error.kind() == io::ErrorKind::NotFound,
-    };
-    if is_lost { Err(StackError::LostTable { table, state: state.to_owned() }) } else { Ok(()) }
-}
-
 type OpenTable = (Option<Arc<EmbeddedTable>>, Arc<dyn ItemTable>);
 
 /// Opens the table, and creates it if it is missing. The first is the table if it is in the state folder.
 async fn table(settings: &StackSettings) -> Result<OpenTable, Box<dyn std::error::Error + Send + Sync>> {
     let Some(external) = &settings.dynamodb else {
-        let table = Arc::new(EmbeddedTable::open(&settings.state.join(TABLE_FOLDER), settings.durability)?);
+        let table = Arc::new(EmbeddedTable::open(&settings.state, settings.durability)?);
         return Ok((Some(Arc::clone(&table)), table));
     };
     let config = aws_sdk_dynamodb::Config::builder()

@@ -12,6 +12,7 @@ use ebb_store::{StoreError, StoreResult};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 use tokio::sync::oneshot;
 
+use super::last_change::{ChangeCount, ChangeRecord};
 use super::{failed, is_broken_item, stored_item};
 
 /// The largest number of requests of a group. It bounds the time to the first answer.
@@ -35,14 +36,14 @@ pub(in crate::embedded) struct WriteQueue {
 }
 
 impl WriteQueue {
-    /// Starts the thread. A panic of the thread ends the process, because no later write could be made.
+    /// Starts the thread. It writes the count of each commit into `record`. A panic of the thread ends the process, because no later write could be made.
     ///
     /// # Errors
     /// Returns an error if the machine has no further thread.
-    pub(in crate::embedded) fn start(connection: Connection) -> io::Result<Self> {
+    pub(in crate::embedded) fn start(connection: Connection, record: Option<ChangeRecord>) -> io::Result<Self> {
         let (sender, receiver) = mpsc::channel();
         let thread = std::thread::Builder::new().name("table".to_owned()).spawn(move || {
-            if catch_unwind(AssertUnwindSafe(|| run(&connection, &receiver))).is_err() {
+            if catch_unwind(AssertUnwindSafe(|| run(&connection, record.as_ref(), &receiver))).is_err() {
                 tracing::error!("the thread of the table panicked, so no write can be made; start ebb again");
                 std::process::abort();
             }
@@ -111,7 +112,7 @@ impl Drop for WriteQueue {
 }
 
 /// Handles requests until the sender is dropped.
-fn run(connection: &Connection, requests: &Receiver<Request>) {
+fn run(connection: &Connection, record: Option<&ChangeRecord>, requests: &Receiver<Request>) {
     let mut expiry = Instant::now() + EXPIRY_INTERVAL;
     loop {
         let first = match requests.recv_timeout(expiry.saturating_duration_since(Instant::now())) {
@@ -120,7 +121,7 @@ fn run(connection: &Connection, requests: &Receiver<Request>) {
             Err(RecvTimeoutError::Disconnected) => return empty_log(connection),
         };
         let waiting = first.into_iter().chain(requests.try_iter()).take(MAX_GROUP);
-        match commit(connection, waiting) {
+        match commit(connection, record, waiting) {
             Ok(answers) => answers.into_iter().for_each(|answer| answer()),
             Err(error) => {
                 let error = failed("commit", &error);
@@ -156,7 +157,11 @@ pub(in crate::embedded) fn delete_expired(connection: &Connection) -> Duration {
 }
 
 /// Makes the changes of a group in one transaction. A problem with the file undoes all of them.
-fn commit(connection: &Connection, group: impl Iterator<Item = Request>) -> rusqlite::Result<Vec<Answer>> {
+fn commit(
+    connection: &Connection,
+    record: Option<&ChangeRecord>,
+    group: impl Iterator<Item = Request>,
+) -> rusqlite::Result<Vec<Answer>> {
     let transaction = match Transaction::new_unchecked(connection, TransactionBehavior::Immediate) {
         Ok(transaction) => transaction,
         Err(error) => {
@@ -166,6 +171,10 @@ fn commit(connection: &Connection, group: impl Iterator<Item = Request>) -> rusq
         }
     };
     let answers = group.map(|request| request(&transaction)).collect::<rusqlite::Result<_>>()?;
+    let count = record.map(|_| ChangeCount::read(&transaction)).transpose()?;
     transaction.commit()?;
+    if let (Some(record), Some(count)) = (record, count) {
+        record.write(&count);
+    }
     Ok(answers)
 }
