@@ -1,6 +1,7 @@
 //! The control plane on one machine: the code of the Lambda functions, with a local table, bucket, queue and relay.
 
 mod backend;
+mod backend_record;
 mod keys;
 mod metrics;
 mod platform;
@@ -107,6 +108,14 @@ pub enum StackError {
     Io { what: String, source: io::Error },
     #[error(transparent)]
     File(#[from] StateFileError),
+    /// Targets live whose units may have run in another part than the one of this start.
+    #[error(
+        "the units of the targets in {} have run with `{last}`, and this start has `{new}`, which would undo nothing: \
+         {living}, and maybe others, live. Start as before and delete them first. If their cluster or engine does not \
+         exist any more, remove {}; what they have created then counts as undone",
+        state.display(), file.display()
+    )]
+    OtherBackend { state: PathBuf, file: PathBuf, last: String, new: String, living: String },
     /// An embedded server cannot be started.
     #[error("{what} does not start: {reason}")]
     Part { what: &'static str, reason: String },

@@ -4,6 +4,9 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use ebb_protocol::api::TargetState;
+use nix::sys::signal::Signal;
+
 use crate::workdir::Workdir;
 
 /// Returns a command without the variables that select a server.
@@ -118,6 +121,27 @@ async fn a_lost_table_is_reported() {
     let refused = workdir.ebb(&["dev", "--port", "0", "--s3-port", "0"]).await;
     refused.ends_with(2, "it lacks acknowledged writes: expected change ");
     assert!(!table.exists());
+}
+
+/// A target is undone only where its units have run.
+#[tokio::test]
+async fn living_targets_keep_their_backend() {
+    let workdir = Workdir::new();
+    let dev = workdir.dev().await;
+    workdir.create("pr-1", "resources: {}\n").await;
+    workdir.reaches("pr-1", TargetState::Ready).await;
+    dev.stop().await;
+    let elsewhere = ["dev", "--port", "0", "--s3-port", "0", "--clusters"];
+    let refused =
+        workdir.ebb(&elsewhere).await.ends_with(2, "run with `--pods process`, and this start has `--clusters`");
+    refused.ends_with(2, "sandbox/pr-1, and maybe others, live");
+    let dev = workdir.dev().await;
+    workdir.ebb(&["sandbox", "delete", "pr-1"]).await.done();
+    dev.stop().await;
+    let mut dev = workdir.start(&elsewhere);
+    dev.says("stop with Ctrl-C").await;
+    dev.signal(Signal::SIGTERM);
+    dev.end().await.done();
 }
 
 #[tokio::test]
