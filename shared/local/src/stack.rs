@@ -28,15 +28,14 @@ use ebb_flow::{DeploymentSettings as FlowSettings, Env, InstanceCache};
 use ebb_protocol::relay::TaskId;
 use ebb_relay_client::PollEndpoint;
 use ebb_store::{ItemTable, SdkTable, Store};
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::embedded::{ACCESS_KEY, EmbeddedTable, FolderBucket, REGION, S3Server, SECRET_KEY, StateDurability};
 use crate::files::StateFileError;
-use crate::plugin_sockets;
 use crate::pods::{LocalRelay, LocalRelayOptions};
+use crate::{open_files, plugin_sockets};
 
 pub use backend::{RemoteRelays, UnitBackend};
 pub use keys::StackConnection;
@@ -152,7 +151,7 @@ impl Stack {
     /// # Errors
     /// Returns [`StackError`] if a part cannot be started. No part keeps running.
     pub async fn start(settings: StackSettings) -> Result<Self, StackError> {
-        raise_open_files();
+        open_files::raise();
         let state = &settings.state;
         let _lock = keys::lock(state).await?;
         let keys = StackKeys::open(state)?;
@@ -485,16 +484,4 @@ async fn recover(env: &Arc<Env>, store: &Arc<Store>) -> ebb_flow::FlowResult<()>
         env.queue.send(message, Duration::ZERO).await;
     }
     Ok(())
-}
-
-/// Raises the limit of open files to the hard limit.
-///
-/// Shells often set 1,024. Each request and each script of a large run needs several.
-fn raise_open_files() {
-    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
-        && soft < hard
-        && let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, hard, hard)
-    {
-        tracing::warn!(%error, soft, "cannot raise the limit of open files");
-    }
 }

@@ -5,8 +5,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use ebb_protocol::api::TargetState;
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
+use crate::wait::until;
 use crate::workdir::Workdir;
 
 /// Returns a command without the variables that select a server.
@@ -142,6 +144,31 @@ async fn living_targets_keep_their_backend() {
     dev.says("stop with Ctrl-C").await;
     dev.signal(Signal::SIGTERM);
     dev.end().await.done();
+}
+
+/// More scripts are ready than the limit of open files permits.
+#[tokio::test]
+async fn a_low_limit_of_open_files_delays_scripts() {
+    let workdir = Workdir::new();
+    let mut server = Command::new("sh")
+        .args(["-c", "ulimit -n 64; exec \"$0\" dev --port 0 --s3-port 0"])
+        .arg(env!("CARGO_BIN_EXE_ebb"))
+        .current_dir(workdir.path())
+        .stdout(Stdio::null())
+        .stderr(std::fs::File::create(workdir.path().join("dev.log")).unwrap())
+        .spawn()
+        .unwrap();
+    until("the server", async || workdir.state().join("server.json").exists().then_some(())).await;
+    let plugin = "runners: {shell: {image: busybox}}\npreStart: {sleep: {pod: {script: \"#!/bin/sh\\nsleep 0.5\"}}}\n";
+    workdir.publish("slow@1.0.0", plugin).await;
+    let resources: String = (0..60).map(|number| format!("  r{number}: {{plugin: slow@1.0.0}}\n")).collect();
+    workdir.create("a", &format!("cluster: local\nresources:\n{resources}")).await;
+    workdir.reaches("a", TargetState::Ready).await;
+    let log = workdir.log();
+    assert!(log.contains("the limit of open files permits 10 scripts and 10 connections at a time"), "{log}");
+    assert!(!log.contains("Too many open files"), "{log}");
+    kill(Pid::from_raw(i32::try_from(server.id()).unwrap()), Signal::SIGTERM).unwrap();
+    assert!(server.wait().unwrap().success());
 }
 
 #[tokio::test]
