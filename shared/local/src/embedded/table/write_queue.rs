@@ -143,10 +143,12 @@ fn empty_log(connection: &Connection) {
     }
 }
 
-/// Deletes expired items. Returns the time until the next deletion.
+/// Deletes expired items, and empties the log, which can have deleted text. Returns the time until the next deletion.
 pub(in crate::embedded) fn delete_expired(connection: &Connection) -> Duration {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    match stored_item::delete_expired(connection, super::signed(since.as_secs()), MAX_EXPIRED) {
+    let deleted = stored_item::delete_expired(connection, super::signed(since.as_secs()), MAX_EXPIRED);
+    empty_log(connection);
+    match deleted {
         Ok(MAX_EXPIRED) => MORE_EXPIRED_INTERVAL,
         Ok(_) => EXPIRY_INTERVAL,
         Err(error) => {
