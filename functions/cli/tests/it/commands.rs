@@ -9,7 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::wait::until;
-use crate::workdir::Workdir;
+use crate::workdir::{Workdir, shared_folder};
 
 /// Returns a command without the variables that select a server.
 fn ebb() -> Command {
@@ -159,9 +159,14 @@ async fn a_low_limit_of_open_files_delays_scripts() {
         .spawn()
         .unwrap();
     until("the server", async || workdir.state().join("server.json").exists().then_some(())).await;
-    let plugin = "runners: {shell: {image: busybox}}\npreStart: {sleep: {pod: {script: \"#!/bin/sh\\nsleep 0.5\"}}}\n";
-    workdir.publish("slow@1.0.0", plugin).await;
-    let resources: String = (0..60).map(|number| format!("  r{number}: {{plugin: slow@1.0.0}}\n")).collect();
+    // A script fails if it finds more than ten.
+    let running = shared_folder();
+    let script = "mine=$(mktemp -d ROOT/XXXXXX)\\ntest $(ls ROOT | wc -l) -le 10\\nsleep 1\\nrmdir $mine";
+    let script = script.replace("ROOT", running.path().to_str().unwrap());
+    let unit = format!("{{pod: {{script: \"#!/bin/sh -eu\\n{script}\"}}, retry: {{attempts: 1}}}}");
+    let plugin = format!("runners: {{shell: {{image: busybox}}}}\npreStart: {{sleep: {unit}}}\n");
+    workdir.publish("slow@1.0.0", &plugin).await;
+    let resources: String = (0..40).map(|number| format!("  r{number}: {{plugin: slow@1.0.0}}\n")).collect();
     workdir.create("a", &format!("cluster: local\nresources:\n{resources}")).await;
     workdir.reaches("a", TargetState::Ready).await;
     let log = workdir.log();

@@ -22,6 +22,8 @@ use crate::open_files;
 
 /// The timeout of the head of a request, and of an idle connection. Ebb's own clients close idle connections earlier.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// The same while few further connections can be opened.
+const SHORT_HEAD_TIMEOUT: Duration = Duration::from_secs(2);
 /// The time for which a closed connection is still read.
 const LINGER: Duration = Duration::from_secs(2);
 /// The maximum number of bytes that are read from a closed connection. It exceeds several of the largest bodies.
@@ -49,6 +51,7 @@ async fn serve_within(head: Duration, listener: TcpListener, router: Router, mut
             Ok((stream, _)) => {
                 // Idle connections would keep out others.
                 let keep_alive = places.available_permits() > all / 2;
+                let head = if keep_alive { head } else { head.min(SHORT_HEAD_TIMEOUT) };
                 let response = respond(head, stream, router.clone(), keep_alive, stopped.clone());
                 tokio::spawn(async move {
                     response.await;
