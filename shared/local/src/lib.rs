@@ -3,6 +3,7 @@
 pub mod embedded;
 pub mod files;
 pub mod kubernetes;
+mod open_files;
 pub mod plugin_sockets;
 pub mod pods;
 pub mod stack;

@@ -1,6 +1,7 @@
 //! The control plane on one machine: the code of the Lambda functions, with a local table, bucket, queue and relay.
 
 mod backend;
+mod backend_record;
 mod keys;
 mod metrics;
 mod platform;
@@ -27,15 +28,14 @@ use ebb_flow::{DeploymentSettings as FlowSettings, Env, InstanceCache};
 use ebb_protocol::relay::TaskId;
 use ebb_relay_client::PollEndpoint;
 use ebb_store::{ItemTable, SdkTable, Store};
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::embedded::{ACCESS_KEY, EmbeddedTable, FolderBucket, REGION, S3Server, SECRET_KEY, StateDurability};
 use crate::files::StateFileError;
-use crate::plugin_sockets;
 use crate::pods::{LocalRelay, LocalRelayOptions};
+use crate::{open_files, plugin_sockets};
 
 pub use backend::{RemoteRelays, UnitBackend};
 pub use keys::StackConnection;
@@ -45,8 +45,6 @@ use platform::OutcomeLog;
 use queue::LocalQueue;
 pub use secret_file::SecretFile;
 
-/// The folder of the embedded table, in the state folder.
-const TABLE_FOLDER: &str = "table";
 /// The time between two sweeps. The queue wakes runs and targets that are due sooner.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// The time after which the next sweep does not wait for the last one, which waits for a server.
@@ -109,13 +107,14 @@ pub enum StackError {
     Io { what: String, source: io::Error },
     #[error(transparent)]
     File(#[from] StateFileError),
-    /// The table is missing or empty, but the last server in the state folder had one there.
+    /// Targets live whose units may have run in another part than the one of this start.
     #[error(
-        "{} is missing or empty, and {} was in use: put back a copy of the file. To start without the sandboxes that \
-         were there, remove the folder; what they have created stays, and has to be removed by hand",
-        table.display(), state.display()
+        "the units of the targets in {} have run with `{last}`, and this start has `{new}`, which would undo nothing: \
+         {living}, and maybe others, live. Start as before and delete them first. If their cluster or engine does not \
+         exist any more, remove {}; what they have created then counts as undone",
+        state.display(), file.display()
     )]
-    LostTable { table: PathBuf, state: PathBuf },
+    OtherBackend { state: PathBuf, file: PathBuf, last: String, new: String, living: String },
     /// An embedded server cannot be started.
     #[error("{what} does not start: {reason}")]
     Part { what: &'static str, reason: String },
@@ -136,6 +135,8 @@ pub struct Stack {
     relay: Option<LocalRelay>,
     env: Arc<Env>,
     store: Arc<Store>,
+    /// The table in the state folder.
+    table: Option<Arc<EmbeddedTable>>,
     stop: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
     background: Arc<BackgroundTasks>,
@@ -150,7 +151,7 @@ impl Stack {
     /// # Errors
     /// Returns [`StackError`] if a part cannot be started. No part keeps running.
     pub async fn start(settings: StackSettings) -> Result<Self, StackError> {
-        raise_open_files();
+        open_files::raise();
         let state = &settings.state;
         let _lock = keys::lock(state).await?;
         let keys = StackKeys::open(state)?;
@@ -165,11 +166,7 @@ impl Stack {
         let address = listener.local_addr().map_err(io_error("the address of the server"))?;
         let url = format!("http://{address}");
 
-        let has_table = settings.dynamodb.is_none();
-        if has_table && last.as_ref().is_some_and(|last| last.has_table) {
-            check_table(state)?;
-        }
-        let table = table(&settings).await.map_err(StackError::part("the table"))?;
+        let (embedded, table) = table(&settings).await.map_err(StackError::part("the table"))?;
         let bucket = FolderBucket::open(&state.join("bucket"))
             .map_err(StackError::part("the bucket"))?
             .with(settings.durability);
@@ -193,7 +190,7 @@ impl Stack {
             backend::open(&settings.units, state, listen, options, inside.clone(), registered, stopped).await?;
         last.1 = opened.task;
 
-        let connection = StackConnection { has_table, ..keys.connection(&url, &s3.endpoint()) };
+        let connection = keys.connection(&url, &s3.endpoint());
         let platform = settings.platform.clone().unwrap_or_else(|| format!("{url}/platform/events"));
         let flow_settings = flow_settings((&keys, state), &url, platform, &settings.units, settings.retention)?;
         let outcomes = Arc::new(OutcomeLog::open(state, flow_settings.platform_keys.clone())?);
@@ -237,7 +234,8 @@ impl Stack {
         tasks.push(tokio::spawn(sweeps));
         connection.write(state)?;
         let relay = opened.processes;
-        Ok(Self { connection, sign_in_code, s3, relay, env, store, stop, tasks, background, last, _lock })
+        let table = embedded;
+        Ok(Self { connection, sign_in_code, s3, relay, env, store, table, stop, tasks, background, last, _lock })
     }
 
     /// Returns the URL of the functions.
@@ -277,7 +275,7 @@ impl Stack {
         self.relay.as_ref()?.last_line(&TaskId { unit: format!("{run}-{unit}"), attempt })
     }
 
-    /// Stops the functions and waits for them. Running scripts continue, and the next start adopts them.
+    /// Stops the functions, waits for them and closes the table. Running scripts continue, and the next start adopts them.
     pub async fn stop(mut self) {
         self.stop.send_replace(true);
         for task in self.tasks.drain(..) {
@@ -289,6 +287,10 @@ impl Stack {
         if let Some(relay) = self.last.1.take() {
             relay.await.ok();
         }
+        // Tasks of connections can keep the table until the process ends.
+        if let Some(table) = self.table.take() {
+            tokio::task::spawn_blocking(move || table.close()).await.ok();
+        }
     }
 }
 
@@ -298,21 +300,13 @@ fn local_client(listen: IpAddr) -> Result<HttpClient, Box<dyn std::error::Error 
     Ok(HttpClient::new(Policy::with_loopback().and_networks(&format!("{listen}/{prefix}"))?)?)
 }
 
-/// Fails if the table of an earlier start is missing or empty: its data was lost.
-fn check_table(state: &Path) -> Result<(), StackError> {
-    let table = EmbeddedTable::file(&state.join(TABLE_FOLDER));
-    let is_lost = match table.metadata() {
-        Ok(found) => found.len() == 0,
-        Err(error) => error.kind() == io::ErrorKind::NotFound,
-    };
-    if is_lost { Err(StackError::LostTable { table, state: state.to_owned() }) } else { Ok(()) }
-}
+type OpenTable = (Option<Arc<EmbeddedTable>>, Arc<dyn ItemTable>);
 
-/// Opens the table, and creates it if it is missing.
-async fn table(settings: &StackSettings) -> Result<Arc<dyn ItemTable>, Box<dyn std::error::Error + Send + Sync>> {
+/// Opens the table, and creates it if it is missing. The first is the table if it is in the state folder.
+async fn table(settings: &StackSettings) -> Result<OpenTable, Box<dyn std::error::Error + Send + Sync>> {
     let Some(external) = &settings.dynamodb else {
-        let table = EmbeddedTable::open(&settings.state.join(TABLE_FOLDER), settings.durability)?;
-        return Ok(Arc::new(table));
+        let table = Arc::new(EmbeddedTable::open(&settings.state, settings.durability)?);
+        return Ok((Some(Arc::clone(&table)), table));
     };
     let config = aws_sdk_dynamodb::Config::builder()
         .behavior_version(BehaviorVersion::latest())
@@ -321,7 +315,7 @@ async fn table(settings: &StackSettings) -> Result<Arc<dyn ItemTable>, Box<dyn s
         .endpoint_url(&external.endpoint);
     let client = aws_sdk_dynamodb::Client::from_conf(config.build());
     ebb_store::table::create(&client, &external.table).await?;
-    Ok(Arc::new(SdkTable::new(client, &external.table)))
+    Ok((None, Arc::new(SdkTable::new(client, &external.table))))
 }
 
 fn io_error(what: &str) -> impl FnOnce(io::Error) -> StackError {
@@ -490,16 +484,4 @@ async fn recover(env: &Arc<Env>, store: &Arc<Store>) -> ebb_flow::FlowResult<()>
         env.queue.send(message, Duration::ZERO).await;
     }
     Ok(())
-}
-
-/// Raises the limit of open files to the hard limit.
-///
-/// Shells often set 1,024. Each request and each script of a large run needs several.
-fn raise_open_files() {
-    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
-        && soft < hard
-        && let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, hard, hard)
-    {
-        tracing::warn!(%error, soft, "cannot raise the limit of open files");
-    }
 }

@@ -47,6 +47,9 @@ fn a_sandbox_outlives_the_command_and_versions_are_immutable() {
         let (text, err) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
         assert_eq!((out.status.code(), &*text), (Some(code), expected), "{err}");
         assert!(err.contains(message), "{err}");
+        // The table alone has everything.
+        let log = std::fs::metadata(state.path().join("table/table.sqlite-wal"));
+        assert!(log.is_ok_and(|log| log.len() == 0));
     }
 }
 

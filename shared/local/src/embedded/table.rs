@@ -5,6 +5,7 @@
 
 mod capacity;
 mod evaluate;
+mod last_change;
 pub(super) mod stored_item;
 pub(super) mod write_queue;
 
@@ -18,15 +19,17 @@ use ebb_store::item_table::{
     TransactionOutcome, WriteOutcome,
 };
 use ebb_store::{Item, ItemTable, StoreError, StoreResult, item_size};
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Params, ffi};
 
+use self::last_change::{ChangeCount, ChangeRecord};
 use self::stored_item::StoredRow;
 use self::write_queue::WriteQueue;
 use super::{EmbeddedError, StateDurability};
 use crate::files;
 
 /// The version of the file's form, in its `user_version`.
-const FORM: i64 = 1;
+const FORM: i64 = 2;
 /// A page of a query ends after the item that passes this number of bytes.
 const PAGE_BYTES: usize = 1 << 20;
 /// A batch of reads ends after the item that passes this number of bytes.
@@ -35,14 +38,28 @@ const BATCH_BYTES: usize = 16 << 20;
 const BUSY_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// The indexes contain the keys of the table, so that a query of an index reads nothing else.
+///
+/// `digest` is the exclusive or of the checksums of all rows. It shows that a row is missing, or an old one is back.
 const SCHEMA: &str = "
     CREATE TABLE items (
-        pk TEXT NOT NULL, sk TEXT NOT NULL, g INTEGER, due INTEGER, l TEXT, ttl INTEGER, item TEXT NOT NULL
+        pk TEXT NOT NULL, sk TEXT NOT NULL, g INTEGER, due INTEGER, l TEXT, ttl INTEGER, sum INTEGER NOT NULL,
+        item TEXT NOT NULL
     );
     CREATE UNIQUE INDEX items_by_key ON items (pk, sk);
     CREATE INDEX items_by_due ON items (g, due, pk, sk) WHERE g IS NOT NULL AND due IS NOT NULL;
     CREATE INDEX items_by_list ON items (l, pk, sk) WHERE l IS NOT NULL;
     CREATE INDEX items_by_ttl ON items (ttl) WHERE ttl IS NOT NULL;
+    CREATE TABLE state (id INTEGER NOT NULL, changes INTEGER NOT NULL, digest INTEGER NOT NULL);
+    CREATE TRIGGER items_added AFTER INSERT ON items BEGIN
+        UPDATE state SET changes = changes + 1, digest = (digest | new.sum) - (digest & new.sum);
+    END;
+    CREATE TRIGGER items_changed AFTER UPDATE OF sum ON items BEGIN
+        UPDATE state SET digest = (digest | old.sum) - (digest & old.sum);
+        UPDATE state SET changes = changes + 1, digest = (digest | new.sum) - (digest & new.sum);
+    END;
+    CREATE TRIGGER items_removed AFTER DELETE ON items BEGIN
+        UPDATE state SET changes = changes + 1, digest = (digest | old.sum) - (digest & old.sum);
+    END;
 ";
 
 /// Returns the statements that set the durability of a connection.
@@ -54,10 +71,9 @@ fn durability_settings(durability: StateDurability) -> &'static str {
     }
 }
 
-/// A table in a file. It ends when it is dropped.
+/// A table in a file. It is closed when it is dropped.
 #[derive(Debug)]
 pub struct EmbeddedTable {
-    /// Closed before the connection of the writes, which then moves the log into the file.
     reader: Mutex<Connection>,
     queue: WriteQueue,
     /// The folder of a temporary table.
@@ -65,34 +81,38 @@ pub struct EmbeddedTable {
 }
 
 impl EmbeddedTable {
-    /// Opens the table in `folder`. Creates both if they are missing.
+    /// Opens the table in the folder `state`. Creates both if they are missing.
     ///
     /// # Errors
-    /// Returns an error if the folder cannot be written, its file is damaged or is not a table of this version, or the
-    /// thread of the writes cannot be started.
-    pub fn open(folder: &Path, durability: StateDurability) -> Result<Self, EmbeddedError> {
-        files::private_folder(folder)?;
-        let file = Self::file(folder);
-        check(&file)?;
-        let writer = writer(&file, durability).map_err(|error| refused(&file, error))?;
-        let form: i64 =
-            writer.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(|error| refused(&file, error))?;
-        if form != FORM {
-            let reason = format!(
-                "its form is {form}, and this version of ebb has {FORM}. Start the version that wrote it, delete the \
-                 sandboxes there, and then remove the folder, or choose another folder with --state"
-            );
-            return Err(refused(&file, reason));
+    /// Returns an error if the folder cannot be written, or the thread of the writes cannot be started. Returns one, and
+    /// has changed nothing, if the table is damaged, lacks changes, or is not a table of this version.
+    pub fn open(state: &Path, durability: StateDurability) -> Result<Self, EmbeddedError> {
+        let file = Self::file(state);
+        let failed = |error| refused(&file, error);
+        let (is_new, accepted) = check(state, &file)?;
+        files::private_folder(&state.join("table"))?;
+        let writer = writer(&file, durability).map_err(failed)?;
+        let id: u64 = rand::random();
+        if is_new {
+            // A table without the file would be refused after a crash.
+            ChangeRecord::create(state, &ChangeCount { id, changes: 0 })?;
+            let first = format!("INSERT INTO state VALUES ({}, 0, 0)", id.cast_signed());
+            let new = format!("BEGIN; {SCHEMA}; {first}; PRAGMA user_version = {FORM}; COMMIT");
+            writer.execute_batch(&new).map_err(failed)?;
+        } else if let Some(digest) = accepted {
+            // Another copy may have the former id.
+            writer.execute("UPDATE state SET id = ?1, digest = ?2", (id.cast_signed(), digest)).map_err(failed)?;
         }
-        let reader = reader(&file).map_err(|error| refused(&file, error))?;
-        let queue = WriteQueue::start(writer)
+        let record = ChangeRecord::create(state, &ChangeCount::read(&writer).map_err(failed)?)?;
+        let reader = reader(&file).map_err(failed)?;
+        let queue = WriteQueue::start(writer, Some(record))
             .map_err(|source| EmbeddedError::Io { what: "the thread of the table".to_owned(), source })?;
         Ok(Self { queue, reader: Mutex::new(reader), _folder: None })
     }
 
-    /// Returns the file of the table in `folder`.
-    pub fn file(folder: &Path) -> PathBuf {
-        folder.join("table.sqlite")
+    /// Returns the file of the table in the folder `state`.
+    pub fn file(state: &Path) -> PathBuf {
+        state.join("table/table.sqlite")
     }
 
     /// Returns a table in a temporary folder, which is removed with the table.
@@ -106,14 +126,19 @@ impl EmbeddedTable {
         Ok(Self { _folder: Some(folder), ..table })
     }
 
+    /// Waits for the writes that were sent, and moves the log into the file. Later writes fail.
+    pub fn close(&self) {
+        self.queue.close();
+    }
+
     /// Returns all items, ordered by key.
     ///
     /// # Errors
     /// Returns an error if the file cannot be read.
     pub fn scan(&self) -> StoreResult<Vec<Item>> {
         self.read("Scan", |connection| {
-            let mut statement = connection.prepare_cached("SELECT pk, sk, item FROM items ORDER BY pk, sk")?;
-            statement.query_map([], |row| stored_item::read(row, 2))?.collect()
+            let mut statement = connection.prepare_cached("SELECT pk, sk, item, sum FROM items ORDER BY pk, sk")?;
+            statement.query_map([], stored_item::read)?.collect()
         })
     }
 
@@ -147,30 +172,66 @@ fn is_damaged_file(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase))
 }
 
-/// Checks every page of the file, if it exists. Otherwise a damaged page would fail the requests that read it.
-fn check(file: &Path) -> Result<(), EmbeddedError> {
-    let is_empty = file.metadata().map_or(true, |found| found.len() == 0);
-    if is_empty {
-        return Ok(());
+/// Reads all pages, indexes and rows. Returns the count, the stored digest and that of the rows, or `None` if the file has
+/// no content. Changes nothing: a refused table keeps its log.
+fn inspect(file: &Path) -> rusqlite::Result<Option<(ChangeCount, i64, i64)>> {
+    if file.metadata().map_or(true, |found| found.len() == 0) {
+        return Ok(None);
     }
-    let damaged = |reason: String| EmbeddedError::Damaged { file: file.to_owned(), reason };
-    let first_problem = || -> rusqlite::Result<String> {
-        Connection::open(file)?.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
-    };
-    match first_problem() {
-        Ok(result) if result == "ok" => Ok(()),
-        Ok(problem) => Err(damaged(problem)),
-        Err(error) if is_damaged_file(&error) => Err(damaged(error.to_string())),
+    let connection = Connection::open(file)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    let failure = |code, reason: String| rusqlite::Error::SqliteFailure(ffi::Error::new(code), Some(reason));
+    let problem: String = connection.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))?;
+    if problem != "ok" {
+        return Err(failure(ffi::SQLITE_CORRUPT, problem));
+    }
+    if connection.query_row("SELECT count(*) = 0 FROM sqlite_schema", [], |row| row.get(0))? {
+        return Ok(None);
+    }
+    let form: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    if form != FORM {
+        let reason = format!(
+            "its form is {form}, and this version of ebb has {FORM}. Start the version that wrote it, delete the \
+             sandboxes there, and then remove the folder, or choose another folder with --state"
+        );
+        return Err(failure(ffi::SQLITE_ERROR, reason));
+    }
+    let stored = connection.query_row("SELECT digest FROM state", [], |row| row.get(0))?;
+    Ok(Some((ChangeCount::read(&connection)?, stored, stored_item::digest(&connection)?)))
+}
+
+/// Refuses a table that is damaged or lacks changes, because it would hide what exists. Returns true for a new table, and
+/// the digest of a table whose lost changes a person has given up.
+fn check(state: &Path, file: &Path) -> Result<(bool, Option<i64>), EmbeddedError> {
+    let found = inspect(file).map_err(|error| match is_broken_item(&error) || is_damaged_file(&error) {
+        true => EmbeddedError::Damaged { file: file.to_owned(), reason: error.to_string() },
         // For example a full disk, or the lock of another process.
-        Err(error) => Err(refused(file, error)),
-    }
+        false => refused(file, error),
+    })?;
+    let (count, stored, rows) = found.map_or((None, 0, 0), |(count, stored, rows)| (Some(count), stored, rows));
+    let lacks = last_change::expected(state, count.as_ref())?;
+    let is_new = count.is_none();
+    let (expected, difference) = match lacks {
+        None if stored == rows => return Ok((is_new, None)),
+        None => ("all rows".to_owned(), "a missing or old one".to_owned()),
+        Some(text) if text == "any" => return Ok((is_new, Some(rows))),
+        Some(text) => (text, count.map_or_else(|| "none".to_owned(), |count| count.text().trim().to_owned())),
+    };
+    let reason = format!(
+        "it lacks acknowledged writes: expected {expected}, found {difference}. A file in {} was lost, changed or \
+         replaced, or a power failure lost the last writes. Put back a copy of the whole folder. To go on with what was \
+         found, run `echo any >{}`: what lost targets have created stays, and has to be removed by hand",
+        state.display(),
+        last_change::path(state).display()
+    );
+    Err(refused(file, reason))
 }
 
 fn refused(file: &Path, reason: impl Display) -> EmbeddedError {
     EmbeddedError::Refused { what: format!("table in {}", file.display()), reason: reason.to_string() }
 }
 
-/// Opens the connection of the writes. Creates the schema in an empty file.
+/// Opens the connection of the writes.
 pub(super) fn writer(file: &Path, durability: StateDurability) -> rusqlite::Result<Connection> {
     let connection = Connection::open(file)?;
     // SQLite opens a file that it cannot write for reading.
@@ -179,13 +240,10 @@ pub(super) fn writer(file: &Path, durability: StateDurability) -> rusqlite::Resu
         return Err(rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_READONLY), Some(reason.to_owned())));
     }
     connection.busy_timeout(BUSY_TIMEOUT)?;
-    let is_empty: bool = connection.query_row("SELECT count(*) = 0 FROM sqlite_schema", [], |row| row.get(0))?;
     connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
     connection.execute_batch(durability_settings(durability))?;
-    connection.execute_batch("PRAGMA cache_size = -8192; PRAGMA wal_autocheckpoint = 4000")?;
-    if is_empty {
-        connection.execute_batch(&format!("BEGIN; {SCHEMA}; PRAGMA user_version = {FORM}; COMMIT"))?;
-    }
+    connection
+        .execute_batch("PRAGMA cache_size = -8192; PRAGMA wal_autocheckpoint = 4000; PRAGMA secure_delete = 1")?;
     connection.set_prepared_statement_cache_capacity(32);
     Ok(connection)
 }
@@ -199,8 +257,8 @@ fn reader(file: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-/// Returns the items of a statement with the columns `pk`, `sk` and `item`. The page ends after the item that passes
-/// [`PAGE_BYTES`], or at the limit of the query.
+/// Returns the items of a statement with the columns `pk`, `sk`, `item` and `sum`. The page ends after the item that
+/// passes [`PAGE_BYTES`], or at the limit of the query.
 fn items(connection: &Connection, sql: &str, parameters: impl Params, query: &ItemQuery) -> rusqlite::Result<ReadPage> {
     let mut statement = connection.prepare_cached(sql)?;
     let mut rows = statement.query(parameters)?;
@@ -210,7 +268,7 @@ fn items(connection: &Connection, sql: &str, parameters: impl Params, query: &It
             page.is_cut = true;
             break;
         }
-        let item = if query.keeps_damaged { stored_item::read_any(row, 2)?.0 } else { stored_item::read(row, 2)? };
+        let item = if query.keeps_damaged { stored_item::read_any(row)?.0 } else { stored_item::read(row)? };
         page.bytes += item_size(&item);
         page.items.push(item);
     }
@@ -240,18 +298,19 @@ fn page(connection: &Connection, query: &ItemQuery, from: Option<&ItemKey>, due:
     match &query.range {
         QueryRange::Partition { partition, sort } => {
             let (least, greatest) = sort.as_ref().map_or(("", LAST), |(least, greatest)| (least, greatest));
-            let sql = "SELECT pk, sk, item FROM items WHERE pk = ?1 AND sk BETWEEN ?2 AND ?3 AND sk > ?4 ORDER BY sk";
+            let sql = "SELECT pk, sk, item, sum FROM items WHERE pk = ?1 AND sk BETWEEN ?2 AND ?3 AND sk > ?4 \
+                       ORDER BY sk";
             items(connection, sql, (partition, least, greatest, after_sk), query)
         }
         QueryRange::Due { shard, until } => {
             let sql = "SELECT pk, sk, json_object('g', json_object('N', cast(g AS TEXT)), 'due', \
-                       json_object('N', cast(due AS TEXT))) FROM items WHERE g = ?1 AND due <= ?2 \
+                       json_object('N', cast(due AS TEXT))), NULL FROM items WHERE g = ?1 AND due <= ?2 \
                        AND (due, pk, sk) > (?3, ?4, ?5) ORDER BY due, pk, sk";
             items(connection, sql, (shard, signed(*until), due, after_pk, after_sk), query)
         }
         QueryRange::List { list, partitions } => {
             let (least, greatest) = partitions.as_ref().map_or(("", LAST), |(least, greatest)| (least, greatest));
-            let sql = "SELECT pk, sk, json_object('l', json_object('S', l)) FROM items WHERE l = ?1 \
+            let sql = "SELECT pk, sk, json_object('l', json_object('S', l)), NULL FROM items WHERE l = ?1 \
                        AND pk BETWEEN ?2 AND ?3 AND (pk, sk) > (?4, ?5) ORDER BY pk, sk";
             items(connection, sql, (list, least, greatest, after_pk, after_sk), query)
         }

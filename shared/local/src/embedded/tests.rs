@@ -1,3 +1,5 @@
+mod damage;
+
 #[cfg(target_os = "linux")]
 use std::fs::Permissions;
 use std::io::{BufRead as _, BufReader};
@@ -84,7 +86,7 @@ async fn the_error_of_a_damaged_table_has_its_recovery() {
     std::fs::remove_file(&file).unwrap();
     rusqlite::Connection::open(&file).unwrap().execute_batch("CREATE TABLE other (a)").unwrap();
     let error = refusal();
-    assert!(error.contains("its form is 0, and this version of ebb has 1. Start the version"), "{error}");
+    assert!(error.contains("its form is 0, and this version of ebb has 2. Start the version"), "{error}");
 }
 
 /// The advice for a damaged table would replace a sound file.
@@ -93,7 +95,7 @@ fn a_table_that_cannot_be_opened_is_not_damaged() {
     let folder = tempfile::tempdir().unwrap();
     drop(open(folder.path()));
     // SQLite cannot write its log there.
-    let log = folder.path().join("table.sqlite-wal");
+    let log = folder.path().join("table/table.sqlite-wal");
     std::fs::create_dir(&log).unwrap();
     let error = EmbeddedTable::open(folder.path(), StateDurability::Process).unwrap_err().to_string();
     assert!(error.contains("table.sqlite: unable to open database file"), "{error}");
@@ -108,7 +110,7 @@ fn a_table_that_cannot_be_written_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     drop(open(folder.path()));
     let file = EmbeddedTable::file(folder.path());
-    for (path, mode) in [(folder.path(), 0o777), (file.as_path(), 0o444)] {
+    for (path, mode) in [(folder.path(), 0o777), (&folder.path().join("table"), 0o777), (&file, 0o444)] {
         std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
     }
     // Root can write every file.
@@ -120,7 +122,7 @@ fn a_table_that_cannot_be_written_is_refused() {
     assert!(error.starts_with("this user cannot write the file. Change its owner or mode"), "{error}");
 }
 
-/// A variable with the folder of the table, in the child process.
+/// A variable of the child process with the folder of the table, which has the name of the durability.
 const KILLED: &str = "EBB_TEST_KILLED_FOLDER";
 /// Writers at the same time in the child process, whose writes share commits.
 const WRITERS: u32 = 16;
@@ -129,7 +131,9 @@ const WRITERS: u32 = 16;
 #[tokio::test]
 async fn acknowledged_writes_survive_a_kill() {
     if let Ok(folder) = std::env::var(KILLED) {
-        let table = open(Path::new(&folder));
+        let durabilities = [StateDurability::Process, StateDurability::Full];
+        let durability = durabilities.into_iter().find(|durability| folder.ends_with(&format!("{durability:?}")));
+        let table = EmbeddedTable::open(Path::new(&folder), durability.unwrap()).unwrap();
         let writer = async |writer: u32| {
             for number in 0.. {
                 assert!(add(&table, &writer.to_string(), number).await);
@@ -139,10 +143,11 @@ async fn acknowledged_writes_survive_a_kill() {
         futures::future::join_all((0..WRITERS).map(writer)).await;
     }
     for durability in [StateDurability::Process, StateDurability::Full] {
-        let folder = tempfile::tempdir().unwrap();
+        let above = tempfile::tempdir().unwrap();
+        let folder = above.path().join(format!("{durability:?}"));
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["embedded::tests::acknowledged_writes_survive_a_kill", "--exact", "--nocapture"])
-            .env(KILLED, folder.path())
+            .env(KILLED, &folder)
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -156,7 +161,7 @@ async fn acknowledged_writes_survive_a_kill() {
             .collect();
         child.kill().unwrap();
         child.wait().unwrap();
-        let table = EmbeddedTable::open(folder.path(), durability).unwrap();
+        let table = EmbeddedTable::open(&folder, durability).unwrap();
         assert_eq!(written.len(), 400);
         for (writer, number) in written {
             let numbers = numbers(&table, &writer).await;
@@ -173,7 +178,7 @@ const PANICKED: &str = "EBB_TEST_PANICKED";
 #[tokio::test]
 async fn a_panic_of_the_thread_ends_the_process() {
     if std::env::var_os(PANICKED).is_some() {
-        let queue = WriteQueue::start(rusqlite::Connection::open_in_memory().unwrap()).unwrap();
+        let queue = WriteQueue::start(rusqlite::Connection::open_in_memory().unwrap(), None).unwrap();
         queue.send("write", |_| -> rusqlite::Result<()> { panic!("a defect") }).await.unwrap_err();
         // Waits for the thread.
         drop(queue);
@@ -224,7 +229,7 @@ async fn a_locked_file_fails_all_writes_that_wait() {
     let (guard, connection) = (open(), open());
     guard.execute_batch("BEGIN IMMEDIATE").unwrap();
     connection.busy_timeout(Duration::from_millis(200)).unwrap();
-    let queue = WriteQueue::start(connection).unwrap();
+    let queue = WriteQueue::start(connection, None).unwrap();
     let begun = Instant::now();
     for response in futures::future::join_all((0..100).map(|_| queue.send("write", |_| Ok(())))).await {
         assert!(matches!(response, Err(StoreError::Retryable { .. })), "{response:?}");
@@ -380,9 +385,9 @@ fn many_expired_items_are_deleted_without_a_long_wait() {
     let folder = tempfile::tempdir().unwrap();
     let table = open(folder.path());
     let connection = rusqlite::Connection::open(EmbeddedTable::file(folder.path())).unwrap();
-    let many = "INSERT INTO items (pk, sk, item, ttl)
+    let many = "INSERT INTO items (pk, sk, item, sum, ttl)
         WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 2500)
-        SELECT n, 'h', '{}', n FROM numbers";
+        SELECT n, 'h', '{}', 0, n FROM numbers";
     connection.execute(many, []).unwrap();
     let next = [1, 2, 3].map(|_| super::table::write_queue::delete_expired(&connection).as_secs());
     assert_eq!(next, [1, 1, 60]);

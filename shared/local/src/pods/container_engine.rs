@@ -61,6 +61,13 @@ pub(super) enum ContainerState {
     Missing,
 }
 
+/// Shows the command and the address.
+impl std::fmt::Display for ContainerEngine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} at {}", self.program, self.url.as_deref().unwrap_or("its default address"))
+    }
+}
+
 impl ContainerEngine {
     /// Returns the first of `programs` (`docker`, `podman`) whose engine responds. `url` is the address of the engine.
     /// `None` means the default of the command. `entrypoint` is copied into every container.

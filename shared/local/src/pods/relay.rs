@@ -16,12 +16,12 @@ use ebb_flow::ports::{RelayClient, RelayError, UnitCluster};
 use ebb_protocol::callback::{Callback, ReasonCode};
 use ebb_protocol::limits::LOG_TAIL;
 use ebb_protocol::relay::{EnsureTask, RunningTask, ScriptTask, ServiceRequest, ServiceResponse, TaskId, TaskState};
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use tokio::task::AbortHandle;
 
 use super::task_folder::{CancelRequest, FolderState, SupervisorConfig, TaskFolder};
 use super::{ContainerEngine, PodsError, container_engine, deliver, leftovers, logs, secrets, start};
-use crate::{files, plugin_sockets};
+use crate::{files, open_files, plugin_sockets};
 
 /// The time of lower attempts between `SIGTERM` and `SIGKILL`.
 const LOWER_GRACE: Duration = Duration::from_secs(5);
@@ -72,6 +72,8 @@ struct RelayShared {
     /// Permits to start a script. Hundreds of scripts that start at the same time would leave no time to the control
     /// plane, which then accepts no request.
     starts: Semaphore,
+    /// Permits of scripts from their start until their result was sent.
+    running: Semaphore,
 }
 
 struct TaskWatch {
@@ -111,8 +113,9 @@ impl LocalRelay {
         let config = SupervisorConfig { state: state.clone(), path, extra_env, containers };
         let watches = Mutex::new(HashMap::new());
         let starts = Semaphore::new(std::thread::available_parallelism().map_or(1, usize::from));
-        let inner =
-            Arc::new(RelayShared { pods: state.join("pods"), options, supervisor_config: config, watches, starts });
+        let running = Semaphore::new(open_files::places());
+        let pods = state.join("pods");
+        let inner = Arc::new(RelayShared { pods, options, supervisor_config: config, watches, starts, running });
         for unit in files::names(&inner.pods)? {
             for attempt in inner.attempts(&unit)? {
                 let name = TaskId { unit: unit.clone(), attempt };
@@ -439,8 +442,9 @@ impl RelayShared {
 async fn watch_task(inner: Arc<RelayShared>, name: TaskId, wake: Arc<Notify>) {
     let mut look = POLL_INTERVAL.0;
     let mut pause = BACKOFF.0;
+    let mut place = None;
     loop {
-        let rest = match step(&inner, &name).await {
+        let rest = match step(&inner, &name, &mut place).await {
             Ok(DeliveryStep::Done) if inner.unwatch_if_done(&name) => return,
             Ok(DeliveryStep::Done) => continue,
             Ok(DeliveryStep::Poll) => {
@@ -477,13 +481,20 @@ enum DeliveryStep {
     Retry(String),
 }
 
-async fn step(inner: &RelayShared, name: &TaskId) -> Result<DeliveryStep, PodsError> {
+async fn step<'a>(
+    inner: &'a RelayShared,
+    name: &TaskId,
+    place: &mut Option<SemaphorePermit<'a>>,
+) -> Result<DeliveryStep, PodsError> {
     let task = inner.task_folder(name);
     match task.state()? {
         FolderState::Absent | FolderState::Tombstoned => Ok(DeliveryStep::Done),
         FolderState::Running => Ok(DeliveryStep::Poll),
         FolderState::Waiting => {
-            // The semaphore is never closed.
+            // The semaphores are never closed.
+            if place.is_none() {
+                *place = inner.running.acquire().await.ok();
+            }
             let _permit = inner.starts.acquire().await.ok();
             inner.resume(name).await?;
             let until = Instant::now() + START_WAIT;
@@ -498,6 +509,7 @@ async fn step(inner: &RelayShared, name: &TaskId) -> Result<DeliveryStep, PodsEr
         }
         FolderState::Ended(_) if task.acknowledged().exists() => Ok(DeliveryStep::Done),
         FolderState::Ended(result) => {
+            let _ended = place.take();
             let Some(call) = &inner.options.call else { return Ok(DeliveryStep::Poll) };
             let Some(request) = files::read_json::<EnsureTask<ScriptTask>>(&task.request())? else {
                 return Ok(DeliveryStep::Retry("the request is gone".to_owned()));

@@ -13,7 +13,7 @@ use ebb_store::Store;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::{GRACE, StackError};
+use super::{GRACE, StackError, backend_record};
 use crate::files;
 use crate::kubernetes::{self, KubernetesOptions};
 use crate::pods::{ContainerEngine, LocalRelay, LocalRelayOptions};
@@ -48,7 +48,7 @@ pub(super) struct BackendHandle {
     pub(super) task: Option<JoinHandle<()>>,
 }
 
-/// Opens the part that runs units.
+/// Opens the part that runs units, unless targets live whose units have run in another one.
 ///
 /// Processes use `state` and `options`. `call` sends requests to a child relay. `store` has the batches of relays that
 /// poll, and the registered clusters with secrets that `keys` encrypt. A child relay calls back to `listen` and stops
@@ -62,12 +62,15 @@ pub(super) async fn open(
     (store, keys): (Arc<Store>, WebhookKeys),
     stopped: watch::Receiver<bool>,
 ) -> Result<BackendHandle, StackError> {
+    let record = async |part| backend_record::keep(state, store.as_ref(), part).await;
     match units {
         UnitBackend::Processes | UnitBackend::Containers(_) => {
-            let containers = match units {
-                UnitBackend::Containers(containers) => Some(containers.clone()),
-                _ => None,
+            let (containers, part) = match units {
+                UnitBackend::Containers(engine) => (Some(engine.clone()), format!("--pods {engine}")),
+                _ => (None, "--pods process".to_owned()),
             };
+            // An opened relay starts scripts that wait.
+            record(part).await?;
             let options = LocalRelayOptions { containers, ..options };
             let relay = LocalRelay::open(state, options).map_err(StackError::part("the relay"))?;
             // Clusters can be registered, and units run on this machine nevertheless.
@@ -78,10 +81,14 @@ pub(super) async fn open(
         UnitBackend::Cluster(cluster) => {
             let opened = kubernetes::open(cluster, listen, stopped).await;
             let (clusters, task) = opened.map_err(StackError::part("the relay of the cluster"))?;
+            let uid = clusters.named(None).map_or_else(String::new, |cluster| cluster.uid.clone());
+            record(format!("--kubeconfig of the cluster {uid}")).await?;
             Ok(remote_backend(Arc::new(clusters), call, store, Some(task)))
         }
         UnitBackend::RemoteRelays(relays) => {
             let (clusters, call) = remote_clusters(relays).map_err(StackError::part("the client of the relays"))?;
+            // Each name of a document has its own UID.
+            record("--clusters".to_owned()).await?;
             let clusters = clusters.with_registered(store.clone(), keys);
             Ok(remote_backend(Arc::new(clusters), call, store, None))
         }

@@ -90,7 +90,6 @@ impl StackKeys {
             webhook_secret: self.webhook_secret.clone(),
             platform_secret: Some(self.platform_secret.clone()),
             s3: Some(s3.to_owned()),
-            has_table: false,
         }
     }
 }
@@ -118,9 +117,6 @@ pub struct StackConnection {
     pub platform_secret: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub s3: Option<String>,
-    /// True if the table is in the state folder.
-    #[serde(default)]
-    pub has_table: bool,
 }
 
 impl std::fmt::Debug for StackConnection {

@@ -1,6 +1,7 @@
 //! The HTTP server of one machine. A complete request is processed even if its client disconnects.
 
 use std::future::poll_fn;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -13,12 +14,16 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 use tower::ServiceExt as _;
 
+use crate::open_files;
+
 /// The timeout of the head of a request, and of an idle connection. Ebb's own clients close idle connections earlier.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// The same while few further connections can be opened.
+const SHORT_HEAD_TIMEOUT: Duration = Duration::from_secs(2);
 /// The time for which a closed connection is still read.
 const LINGER: Duration = Duration::from_secs(2);
 /// The maximum number of bytes that are read from a closed connection. It exceeds several of the largest bodies.
@@ -32,14 +37,27 @@ pub(super) async fn serve(listener: TcpListener, router: Router, stopped: watch:
 }
 
 async fn serve_within(head: Duration, listener: TcpListener, router: Router, mut stopped: watch::Receiver<bool>) {
+    let all = open_files::places();
+    let places = Arc::new(Semaphore::new(all));
     loop {
-        let accepted = tokio::select! {
+        // Further connections wait in the queue of the system. The semaphore is never closed.
+        let accept = async { (Arc::clone(&places).acquire_owned().await, listener.accept().await) };
+        let (place, accepted) = tokio::select! {
             // An error means that the stack was dropped, which is also a stop.
             _ = stopped.wait_for(|&stopped| stopped) => return,
-            accepted = listener.accept() => accepted,
+            accepted = accept => accepted,
         };
         match accepted {
-            Ok((stream, _)) => drop(tokio::spawn(respond(head, stream, router.clone(), stopped.clone()))),
+            Ok((stream, _)) => {
+                // Idle connections would keep out others.
+                let keep_alive = places.available_permits() > all / 2;
+                let head = if keep_alive { head } else { head.min(SHORT_HEAD_TIMEOUT) };
+                let response = respond(head, stream, router.clone(), keep_alive, stopped.clone());
+                tokio::spawn(async move {
+                    response.await;
+                    drop(place);
+                });
+            }
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -49,11 +67,18 @@ async fn serve_within(head: Duration, listener: TcpListener, router: Router, mut
 }
 
 /// Serves the requests of one connection. When the stack stops, the current request is the last one.
-async fn respond(head: Duration, stream: TcpStream, router: Router, mut stopped: watch::Receiver<bool>) {
+async fn respond(
+    head: Duration,
+    stream: TcpStream,
+    router: Router,
+    keep_alive: bool,
+    mut stopped: watch::Receiver<bool>,
+) {
     let service = service_fn(move |request: Request<Incoming>| router.clone().oneshot(request.map(Body::new)).boxed());
     // Without half-closed connections, a request whose client closes at once is dropped before its handler starts.
     let mut connection = http1::Builder::new()
         .half_close(true)
+        .keep_alive(keep_alive)
         .timer(TokioTimer::new())
         .header_read_timeout(head)
         .serve_connection(TokioIo::new(stream), service);

@@ -206,7 +206,7 @@ async fn beside_gone(receiver: &UnitReceiver, gone: usize, time: Duration) -> an
 /// Writes gone targets, at least one, into the table of `ebb dev` in its state folder: the first by the store, the others
 /// as copies of its item. Returns the name of the last one.
 async fn fill_gone(state: &Path, count: usize) -> anyhow::Result<String> {
-    let table = Arc::new(EmbeddedTable::open(&state.join("table"), StateDurability::Process)?);
+    let table = Arc::new(EmbeddedTable::open(state, StateDurability::Process)?);
     let bucket = tempfile::tempdir()?;
     let store = Store::new(table.clone(), Arc::new(s3_bucket(bucket.path()).await));
     let name = |number: usize| format!("gone-{number:07}");

@@ -100,11 +100,38 @@ impl<'de> Visitor<'de> for StoredAttributes {
     }
 }
 
-/// Reads an item from the columns `pk`, `sk` and, at `column`, its attributes.
-pub(super) fn read(row: &Row<'_>, column: usize) -> rusqlite::Result<Item> {
-    let text = row.get_ref(column)?.as_bytes()?;
-    let read = StoredAttributes(key(row)?.into_item()).deserialize(&mut serde_json::Deserializer::from_slice(text));
-    read.map_err(|error| rusqlite::Error::FromSqlConversionFailure(column, Type::Text, error.into()))
+/// Returns the checksum of a row, by FNV-1a: a change of one byte always changes it.
+fn checksum(key: &ItemKey, item: &[u8]) -> i64 {
+    let mut sum = 0xcbf2_9ce4_8422_2325_u64;
+    for part in [key.partition.as_bytes(), b"\0", key.sort.as_bytes(), b"\0", item] {
+        for byte in part {
+            sum = (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+    sum.cast_signed()
+}
+
+/// Returns the exclusive or of the checksums of all rows. Logs the rows that differ from their own.
+pub(super) fn digest(connection: &Connection) -> rusqlite::Result<i64> {
+    let mut statement = connection.prepare("SELECT pk, sk, item, sum FROM items")?;
+    let mut rows = statement.query([])?;
+    let mut digest = 0;
+    while let Some(row) = rows.next()? {
+        read_any(row)?;
+        digest ^= row.get::<_, i64>(3)?;
+    }
+    Ok(digest)
+}
+
+/// Reads an item from the columns `pk`, `sk`, its attributes and its checksum, which is `NULL` in a row of an index.
+pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Item> {
+    let (key, text) = (key(row)?, row.get_ref(2)?.as_bytes()?);
+    let damaged = |reason| rusqlite::Error::FromSqlConversionFailure(2, Type::Text, reason);
+    if row.get::<_, Option<i64>>(3)?.is_some_and(|sum| sum != checksum(&key, text)) {
+        return Err(damaged("the row differs from its checksum".into()));
+    }
+    let read = StoredAttributes(key.into_item()).deserialize(&mut serde_json::Deserializer::from_slice(text));
+    read.map_err(|error| damaged(error.into()))
 }
 
 fn key(row: &Row<'_>) -> rusqlite::Result<ItemKey> {
@@ -112,8 +139,8 @@ fn key(row: &Row<'_>) -> rusqlite::Result<ItemKey> {
 }
 
 /// Reads an item as [`read`] does. If its attributes cannot be decoded, returns its key and the error.
-pub(super) fn read_any(row: &Row<'_>, column: usize) -> rusqlite::Result<(Item, Option<rusqlite::Error>)> {
-    match read(row, column) {
+pub(super) fn read_any(row: &Row<'_>) -> rusqlite::Result<(Item, Option<rusqlite::Error>)> {
+    match read(row) {
         Err(error) if super::is_broken_item(&error) => {
             let key = key(row)?;
             tracing::error!(%error, partition = key.partition, sort = key.sort, "cannot decode an item of the table");
@@ -175,11 +202,11 @@ impl StoredRow {
 
     /// Finds an item whose attributes are not needed.
     pub(super) fn find_any(connection: &Connection, key: &ItemKey) -> rusqlite::Result<Option<Self>> {
-        let sql = "SELECT pk, sk, item, rowid FROM items WHERE pk = ?1 AND sk = ?2";
+        let sql = "SELECT pk, sk, item, sum, rowid FROM items WHERE pk = ?1 AND sk = ?2";
         let mut statement = connection.prepare_cached(sql)?;
         let found = |row: &Row<'_>| {
-            let (item, damage) = read_any(row, 2)?;
-            Ok(Self { number: row.get(3)?, item, damage })
+            let (item, damage) = read_any(row)?;
+            Ok(Self { number: row.get(4)?, item, damage })
         };
         statement.query_row((&key.partition, &key.sort), found).optional()
     }
@@ -192,20 +219,23 @@ impl StoredRow {
         item: EncodedItem,
     ) -> rusqlite::Result<()> {
         let EncodedItem { text, columns } = item;
+        let sum = checksum(key, text.as_bytes());
         match before {
             Some(before) if before.damage.is_none() && IndexColumns::of(&before.item) == columns => {
-                let mut statement = connection.prepare_cached("UPDATE items SET item = ?2 WHERE rowid = ?1")?;
-                statement.execute((before.number, text))?;
+                let mut statement =
+                    connection.prepare_cached("UPDATE items SET item = ?2, sum = ?3 WHERE rowid = ?1")?;
+                statement.execute((before.number, text, sum))?;
             }
             Some(before) => {
-                let sql = "UPDATE items SET item = ?2, g = ?3, due = ?4, l = ?5, ttl = ?6 WHERE rowid = ?1";
+                let sql = "UPDATE items SET item = ?2, sum = ?3, g = ?4, due = ?5, l = ?6, ttl = ?7 WHERE rowid = ?1";
                 let IndexColumns([g, due, l, ttl]) = columns;
-                connection.prepare_cached(sql)?.execute((before.number, text, g, due, l, ttl))?;
+                connection.prepare_cached(sql)?.execute((before.number, text, sum, g, due, l, ttl))?;
             }
             None => {
-                let sql = "INSERT INTO items (pk, sk, item, g, due, l, ttl) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+                let sql =
+                    "INSERT INTO items (pk, sk, item, sum, g, due, l, ttl) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
                 let IndexColumns([g, due, l, ttl]) = columns;
-                connection.prepare_cached(sql)?.execute((&key.partition, &key.sort, text, g, due, l, ttl))?;
+                connection.prepare_cached(sql)?.execute((&key.partition, &key.sort, text, sum, g, due, l, ttl))?;
             }
         }
         Ok(())
