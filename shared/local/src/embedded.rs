@@ -25,8 +25,9 @@ pub enum EmbeddedError {
     Io { what: String, source: std::io::Error },
     /// The file of the table is damaged.
     #[error(
-        "{} is damaged ({reason}). Put back a copy of the whole state folder, or replace the file with what SQLite can \
-         recover (sqlite3 {} .recover | sqlite3 recovered.sqlite) and accept the loss (echo any >last-change, in that folder)",
+        "{} is damaged ({reason}). Put back a copy of the whole state folder, or replace the file with what SQLite \
+         can recover (sqlite3 {} .recover | sqlite3 recovered.sqlite) and accept the loss (echo any >last-change, in \
+         that folder)",
         file.display(), file.display()
     )]
     Damaged { file: std::path::PathBuf, reason: String },

@@ -5,8 +5,8 @@ use tokio::sync::Semaphore;
 
 /// The files of an idle server: table, listeners, streams and those of the runtime.
 const RESERVED: u64 = 24;
-/// A script needs one file, and another one while it sends its result. A connection needs one. The rest is for starts of
-/// scripts and for requests to other servers.
+/// A script needs one file, and another one while it sends its result. A connection needs one. The rest is for starts
+/// of scripts and for requests to other servers.
 const FILES_PER_PLACE: u64 = 4;
 /// A smaller number of places is logged.
 const ENOUGH: usize = 1_000;

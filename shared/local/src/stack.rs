@@ -275,7 +275,8 @@ impl Stack {
         self.relay.as_ref()?.last_line(&TaskId { unit: format!("{run}-{unit}"), attempt })
     }
 
-    /// Stops the functions, waits for them and closes the table. Running scripts continue, and the next start adopts them.
+    /// Stops the functions, waits for them and closes the table. Running scripts continue, and the next start adopts
+    /// them.
     pub async fn stop(mut self) {
         self.stop.send_replace(true);
         for task in self.tasks.drain(..) {

@@ -84,8 +84,8 @@ impl EmbeddedTable {
     /// Opens the table in the folder `state`. Creates both if they are missing.
     ///
     /// # Errors
-    /// Returns an error if the folder cannot be written, or the thread of the writes cannot be started. Returns one, and
-    /// has changed nothing, if the table is damaged, lacks changes, or is not a table of this version.
+    /// Returns an error if the folder cannot be written, or the thread of the writes cannot be started. Returns one,
+    /// and has changed nothing, if the table is damaged, lacks changes, or is not a table of this version.
     pub fn open(state: &Path, durability: StateDurability) -> Result<Self, EmbeddedError> {
         let file = Self::file(state);
         let failed = |error| refused(&file, error);
@@ -172,8 +172,8 @@ fn is_damaged_file(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase))
 }
 
-/// Reads all pages, indexes and rows. Returns the count, the stored digest and that of the rows, or `None` if the file has
-/// no content. Changes nothing: a refused table keeps its log.
+/// Reads all pages, indexes and rows. Returns the count, the stored digest and that of the rows, or `None` if the file
+/// has no content. Changes nothing: a refused table keeps its log.
 fn inspect(file: &Path) -> rusqlite::Result<Option<(ChangeCount, i64, i64)>> {
     if file.metadata().map_or(true, |found| found.len() == 0) {
         return Ok(None);
@@ -200,8 +200,8 @@ fn inspect(file: &Path) -> rusqlite::Result<Option<(ChangeCount, i64, i64)>> {
     Ok(Some((ChangeCount::read(&connection)?, stored, stored_item::digest(&connection)?)))
 }
 
-/// Refuses a table that is damaged or lacks changes, because it would hide what exists. Returns true for a new table, and
-/// the digest of a table whose lost changes a person has given up.
+/// Refuses a table that is damaged or lacks changes, because it would hide what exists. Returns true for a new table,
+/// and the digest of a table whose lost changes a person has given up.
 fn check(state: &Path, file: &Path) -> Result<(bool, Option<i64>), EmbeddedError> {
     let found = inspect(file).map_err(|error| match is_broken_item(&error) || is_damaged_file(&error) {
         true => EmbeddedError::Damaged { file: file.to_owned(), reason: error.to_string() },
@@ -219,8 +219,8 @@ fn check(state: &Path, file: &Path) -> Result<(bool, Option<i64>), EmbeddedError
     };
     let reason = format!(
         "it lacks acknowledged writes: expected {expected}, found {difference}. A file in {} was lost, changed or \
-         replaced, or a power failure lost the last writes. Put back a copy of the whole folder. To go on with what was \
-         found, run `echo any >{}`: what lost targets have created stays, and has to be removed by hand",
+         replaced, or a power failure lost the last writes. Put back a copy of the whole folder. To go on with what \
+         was found, run `echo any >{}`: what lost targets have created stays, and has to be removed by hand",
         state.display(),
         last_change::path(state).display()
     );

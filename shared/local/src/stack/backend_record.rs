@@ -1,5 +1,5 @@
-//! The file `backend.json`: the part that has run the units of the living targets. Another one would undo nothing and report
-//! a success.
+//! The file `backend.json`: the part that has run the units of the living targets. Another one would undo nothing and
+//! report a success.
 
 use std::path::Path;
 

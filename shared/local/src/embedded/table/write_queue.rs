@@ -36,7 +36,8 @@ pub(in crate::embedded) struct WriteQueue {
 }
 
 impl WriteQueue {
-    /// Starts the thread. It writes the count of each commit into `record`. A panic of the thread ends the process, because no later write could be made.
+    /// Starts the thread. It writes the count of each commit into `record`. A panic of the thread ends the process,
+    /// because no later write could be made.
     ///
     /// # Errors
     /// Returns an error if the machine has no further thread.
