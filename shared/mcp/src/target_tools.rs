@@ -537,8 +537,10 @@ pub(crate) struct DeleteTarget {
     names: Vec<String>,
     /// The kind of the targets. Without it, `sandbox` for names, and all kinds for filters.
     kind: Option<String>,
-    /// With one name: deletes this instance only. Without it, every instance of a name.
-    uid: Option<String>,
+    /// Deletes these instances only, as a dry run has shown them. Filters need it, because other targets can fit by then. Without
+    /// it, every instance of a name.
+    #[serde(default)]
+    uids: Vec<String>,
     /// Filters as of list_targets, at least one beside the kind. A call deletes at most 20 living targets that fit.
     filters: Option<ListTargets>,
     /// Shows the targets and deletes nothing. Without it, this is true unless one name is given.
@@ -547,7 +549,7 @@ pub(crate) struct DeleteTarget {
 
 /// Begins to delete targets and all their resources, or shows them.
 pub(crate) async fn delete_target(api: &ApiCalls, arguments: DeleteTarget) -> Result<Answer, ToolError> {
-    let DeleteTarget { name, names, kind, uid, filters, dry_run } = arguments;
+    let DeleteTarget { name, names, kind, uids, filters, dry_run } = arguments;
     let names: Vec<String> = name.into_iter().chain(names).collect();
     let has_filters = filters.is_some();
     let filters = match (filters, &kind) {
@@ -558,8 +560,14 @@ pub(crate) async fn delete_target(api: &ApiCalls, arguments: DeleteTarget) -> Re
         (Some(filters), Some(kind)) => Some(ListTargets { kind: Some(kind.clone()), ..filters }),
         (filters, _) => filters,
     };
-    let (chosen, has_more): (Vec<(TargetArguments, Option<String>)>, bool) = match filters {
-        Some(filters) if names.is_empty() && uid.is_none() && !filters.is_open() => {
+    let is_dry_run = dry_run.unwrap_or(has_filters || names.len() != 1);
+    let (chosen, has_more): (Vec<TargetArguments>, bool) = match filters {
+        Some(_) if !is_dry_run && uids.is_empty() => {
+            let reason =
+                "filters delete only what a dry run has shown: repeat it, and give the `uid` of each target in `uids`";
+            return Err(ToolError::Arguments(reason.to_owned()));
+        }
+        Some(filters) if names.is_empty() && !filters.is_open() => {
             let found = filters.read(api, |target| target.phase.is_alive()).await?;
             if let (true, Some(place)) = (found.targets.is_empty(), &found.next) {
                 let (read, place) = (found.read, pick(&json!(place), &["after"]));
@@ -568,18 +576,14 @@ pub(crate) async fn delete_target(api: &ApiCalls, arguments: DeleteTarget) -> Re
                 return Err(ToolError::Arguments(reason));
             }
             let has_more = found.next.is_some() || found.targets.len() > MAX_TARGETS;
-            let targets = found.targets.into_iter().take(MAX_TARGETS);
-            let chosen = targets.map(|TargetInfo { kind, name, uid, .. }| (TargetArguments { name, kind }, Some(uid)));
-            (chosen.collect(), has_more)
+            let is_shown = |target: &TargetInfo| is_dry_run || uids.contains(&target.uid);
+            let targets = found.targets.into_iter().filter(is_shown).take(MAX_TARGETS);
+            (targets.map(|TargetInfo { kind, name, .. }| TargetArguments { name, kind }).collect(), has_more)
         }
         None if !names.is_empty() => {
             let names = distinct(names)?;
-            if uid.is_some() && names.len() > 1 {
-                return Err(ToolError::Arguments("`uid` needs one name".to_owned()));
-            }
             let kind = kind.unwrap_or_else(sandbox);
-            let named = |name| (TargetArguments { name, kind: kind.clone() }, uid.clone());
-            (names.into_iter().map(named).collect(), false)
+            (names.into_iter().map(|name| TargetArguments { name, kind: kind.clone() }).collect(), false)
         }
         _ => {
             let reason =
@@ -587,10 +591,9 @@ pub(crate) async fn delete_target(api: &ApiCalls, arguments: DeleteTarget) -> Re
             return Err(ToolError::Arguments(reason.to_owned()));
         }
     };
-    let is_dry_run = dry_run.unwrap_or(has_filters || chosen.len() != 1);
     let mut outcomes = TargetOutcomes::begin();
-    for (target, uid) in &chosen {
-        let deletion = deletion(api, target, uid.as_deref(), is_dry_run);
+    for target in &chosen {
+        let deletion = deletion(api, target, &uids, is_dry_run);
         outcomes.add(format!("{}/{}", target.kind, target.name), deletion).await?;
     }
     let (lines, refused) = outcomes.finish()?;
@@ -598,10 +601,10 @@ pub(crate) async fn delete_target(api: &ApiCalls, arguments: DeleteTarget) -> Re
     let (title, next) = match (&chosen[..], is_dry_run) {
         ([], _) => ("No living target fits.".to_owned(), "list_targets shows what the filters find".to_owned()),
         (_, true) => {
-            let next = "ask a person; delete_target with the same arguments and \"dry_run\": false deletes these";
+            let next = "ask a person; delete_target with the same arguments and \"dry_run\": false and the UIDs as \"uids\" deletes these";
             (format!("These targets would be deleted with all their resources{refused}:"), next.to_owned())
         }
-        ([(target, _)], false) => {
+        ([target], false) => {
             let next = format!("{} until it is gone, then {}", target.call("get_target"), target.call("what_exists"));
             ("The deletion begins:".to_owned(), next)
         }
@@ -621,25 +624,28 @@ pub(crate) async fn delete_target(api: &ApiCalls, arguments: DeleteTarget) -> Re
     Ok(Answer::new(title, next).with(lines, rest).with_more(has_more))
 }
 
-/// Begins to delete a target, or shows it. `uid` is the instance.
+/// Begins to delete a target, or shows it. Without `uids`, every instance of its name is deleted.
 async fn deletion(
     api: &ApiCalls,
     target: &TargetArguments,
-    uid: Option<&str>,
+    uids: &[String],
     is_dry_run: bool,
 ) -> Result<Value, ToolError> {
-    if is_dry_run || uid.is_some() {
+    let mut uid = None;
+    if is_dry_run || !uids.is_empty() {
         let seen: TargetDetail = api.get(&target.path(&[]), &[]).await?;
         // The API accepts the end of an instance before it knows its start.
-        if let Some(uid) = uid.filter(|uid| seen.info.uid != *uid && seen.waiting_uid.as_deref() != Some(*uid)) {
-            let reason = format!("the target has no instance {uid:?}; its present one is {:?}", seen.info.uid);
+        uid = uids.iter().find(|uid| seen.info.uid == **uid || seen.waiting_uid.as_ref() == Some(uid));
+        if uid.is_none() && !uids.is_empty() {
+            let reason = format!("the target has no instance of `uids`; its present one is {:?}", seen.info.uid);
             return Err(ToolError::Arguments(reason));
         }
         if is_dry_run {
             return Ok(pick(&value(&seen.info), &["kind", "name", "uid", "owner", "phase"]));
         }
     }
-    let receipt: TargetReceipt = api.send(Method::DELETE, &target.path(&[]), &[("uid", uid)], None).await?;
+    let receipt: TargetReceipt =
+        api.send(Method::DELETE, &target.path(&[]), &[("uid", uid.map(String::as_str))], None).await?;
     Ok(pick(&value(&receipt), &["target", "uid", "result"]))
 }
 

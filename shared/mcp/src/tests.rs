@@ -229,7 +229,7 @@ async fn each_tool_sends_its_requests() {
         ("delete_target", json!({"names": ["pr-7"], "dry_run": true}), vec![get.into()]),
         (
             "delete_target",
-            json!({"names": ["pr-7"], "uid": "u"}),
+            json!({"name": "pr-7", "uids": ["u"]}),
             vec![get.into(), "DELETE /v1/targets/sandbox/pr-7?uid=u".into()],
         ),
         ("retry_target", target, vec!["POST /v1/targets/sandbox/pr-7/retry".into()]),
@@ -435,10 +435,13 @@ async fn a_filter_deletes_after_a_dry_run() {
     assert!(shown.starts_with(&begin) && shown.contains("pr-120") && !shown.contains("pr-121"), "{shown}");
     assert!(shown.contains("\nMore targets fit") && shown.contains("\nNext: ask a person"), "{shown}");
     assert_eq!(deleted(api.take_sent()), Vec::<String>::new());
-    let result = call(&tools, "delete_target", json!({"filters": {"label": "team=x"}, "dry_run": false})).await;
+    // Others fit by now, and one of those that were shown is replaced.
+    let uids = ["u-102", "u-103", "u-99"];
+    let arguments = json!({"filters": {"label": "team=x"}, "uids": uids, "dry_run": false});
+    let result = call(&tools, "delete_target", arguments).await;
     let shown = text(&result);
-    assert!(shown.starts_with("The deletions begin:\n| {\"target\":\"sandbox/pr-101\""), "{shown}");
-    let expected = (101..121).map(|number| format!("DELETE /v1/targets/sandbox/pr-{number}?uid=u-{number}"));
+    assert!(shown.starts_with("The deletions begin:\n| {\"target\":\"sandbox/pr-102\""), "{shown}");
+    let expected = (102..104).map(|number| format!("DELETE /v1/targets/sandbox/pr-{number}?uid=u-{number}"));
     assert_eq!(deleted(api.take_sent()), expected.collect::<Vec<_>>());
     // A kind beside the filters is one of them.
     let result = call(&tools, "delete_target", json!({"filters": {"label": "team=x"}, "kind": "preview"})).await;
@@ -658,9 +661,13 @@ async fn an_argument_that_fits_nothing_is_an_error() {
         ("delete_target", json!({}), "or `filters` with one of phase"),
         ("delete_target", json!({"filters": {"kind": "sandbox", "q": " "}}), "or `filters` with one of phase"),
         ("delete_target", json!({"names": ["a"], "filters": {"q": "a"}}), "and not both"),
-        ("delete_target", json!({"names": ["a", "b"], "uid": "u"}), "`uid` needs one name"),
+        ("delete_target", json!({"filters": {"q": "a"}, "dry_run": false}), "give the `uid` of each target in `uids`"),
         ("delete_target", json!({"filters": {"q": "a", "kind": "x"}, "kind": "y"}), r#"`kind` is "y", and that of"#),
-        ("delete_target", json!({"names": ["pr-7"], "uid": "x"}), r#"no instance "x"; its present one is "u""#),
+        (
+            "delete_target",
+            json!({"names": ["pr-7"], "uids": ["x"], "dry_run": false}),
+            r#"no instance of `uids`; its present one is "u""#,
+        ),
         ("apply_document", json!({}), "`document` is needed, or `name` and `entry`"),
         ("apply_document", json!({"document": DOCUMENT, "name": "pr-7", "entry": "2-a"}), "and not both"),
         (
