@@ -90,6 +90,8 @@ pub struct LedgerState {
     pub(super) bound: BTreeMap<String, SimBound>,
     /// The units of `bind` whose records their relay has lost, as in the names of tasks.
     pub(super) forgotten: BTreeSet<String>,
+    /// The revisions of the updates that were refused when they should have begun.
+    pub(super) refused: BTreeSet<String>,
     /// Relays have reported policies that refuse every object.
     pub(super) strict_policies: usize,
     /// The requests for tasks in a cluster whose name another one has.

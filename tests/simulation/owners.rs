@@ -120,6 +120,9 @@ impl Ledger {
         if target.first_cause.is_some() && !matches!(target.phase, TargetPhase::Failed | TargetPhase::Stuck) {
             self.report_violation(format!("{} is {:?} and has a cause", target.uid, target.phase));
         }
+        if let Some(seen) = seen {
+            self.check_refused(state, seen, target);
+        }
         if let Some(waiting) = &target.waiting {
             self.enter(state, target, (&waiting.uid, &waiting.owner), &waiting.plan, false);
         }
@@ -127,6 +130,22 @@ impl Ledger {
             true => self.enter(state, target, (&target.uid, &target.owner), &target.plan, true),
             false => None,
         }
+    }
+
+    /// Records an update that is refused when it should begin. It changes nothing.
+    fn check_refused(&self, state: &TableState, seen: &TargetHead, target: &TargetHead) {
+        let Some(pending) = seen.pending_update.as_ref().filter(|_| target.pending_update.is_none()) else { return };
+        let is_of = target.refused_update.as_ref().is_some_and(|refused| refused.generation == pending.generation);
+        if !is_of || !target.phase.is_alive() {
+            return;
+        }
+        let state_of = |target: &TargetHead| (target.phase, target.hook, target.generation, target.plan.clone());
+        if state_of(target) != state_of(seen) {
+            self.report_violation(format!("a refused update changes {}: {target:?}", target.uid));
+        }
+        let json = state.plans.get(&seen.update_key(pending)).map(|json| String::from_utf8_lossy(json));
+        let plan = json.and_then(|json| Plan::from_json(&json).ok());
+        self.state().refused.extend(plan.and_then(|plan| plan.target.labels.get("rev").cloned()));
     }
 
     /// Records the document of an instance. Checks that the instance keeps its owner, who has sent its first document.
@@ -229,7 +248,7 @@ pub fn incomplete(state: &TableState, target: &TargetHead, plan: &Plan) -> Optio
 pub(super) fn settled(simulation: &Simulation) {
     let state = simulation.table.state().clone();
     let ledger = simulation.ledger.state().clone();
-    let LedgerState { instances, accepted, events, repeated, .. } = &ledger;
+    let LedgerState { instances, accepted, events, repeated, refused, .. } = &ledger;
     let mut wrong = Vec::new();
     for target in state.targets.values().filter(|target| target.phase.is_alive()) {
         let uid = &target.uid;
@@ -258,7 +277,8 @@ pub(super) fn settled(simulation: &Simulation) {
         let of_name = state.targets.get(&(KIND.to_owned(), entry.name.clone()));
         let lives = of_name.is_some_and(|target| is_present(target, uid));
         let Some(target) = of_name.filter(|_| lives && !repeated.contains(&entry.revision)) else { continue };
-        let accepted = accepted.get(uid).map(Vec::as_slice).unwrap_or_default();
+        let is_kept = |one: &&AcceptedDocument| !refused.contains(&one.revision) || one.revision == entry.revision;
+        let accepted: Vec<&AcceptedDocument> = accepted.get(uid).into_iter().flatten().filter(is_kept).collect();
         let generation = accepted.iter().map(|one| one.generation).max();
         let newest: BTreeSet<&str> =
             accepted.iter().filter(|one| Some(one.generation) == generation).map(|one| one.revision.as_str()).collect();
@@ -270,7 +290,7 @@ pub(super) fn settled(simulation: &Simulation) {
         let in_order = (0..accepted.len()).filter(|&number| Some(accepted[number].generation) >= newest_before(number));
         // The response to the creation may arrive before that to an update which overtook it.
         let is_late = |one: &AcceptedDocument| one.generation == 1 && generation > Some(1);
-        let mut keyed = in_order.rev().map(|number| &accepted[number]);
+        let mut keyed = in_order.rev().map(|number| accepted[number]);
         let keyed = keyed.find(|one| one.routing_key.is_some() && !is_late(one));
         let waiting = target.waiting.as_ref().filter(|waiting| waiting.uid == *uid);
         let present = waiting.map_or(&target.routing_key, |waiting| &waiting.routing_key);

@@ -45,6 +45,7 @@ mod lifecycle {
     pub(crate) mod preset_lives;
     pub(crate) mod providers;
     pub(crate) mod pull_requests;
+    pub(crate) mod refused_updates;
     pub(crate) mod removal;
     pub(crate) mod removal_evidence;
     pub(crate) mod rendered_units;
@@ -123,7 +124,9 @@ fn main() {
             a_failed_setup_is_corrected_by_an_update a_removed_check_that_had_failed_blocks_no_update
             a_failed_undo_of_an_update_is_retried the_newest_document_of_a_waiting_instance_begins
             update_units_change_a_resource_in_place another_routing_key_completes_a_failed_target
-            a_replacement_that_is_refused_undoes_nothing a_unit_that_is_skipped_refuses_no_replacement;
+            a_unit_that_is_skipped_refuses_no_replacement;
+        lifecycle::refused_updates: a_refused_update_undoes_nothing
+            the_policy_of_a_cluster_counts_when_an_update_begins;
         lifecycle::cluster_waits: each_wait_has_its_reason_and_true_times
             each_object_of_a_unit_has_its_state_and_reason the_objects_of_a_succeeded_unit_are_listed
             the_progress_of_a_task_does_not_go_back a_relay_without_a_response_is_named

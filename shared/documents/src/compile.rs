@@ -65,6 +65,7 @@ pub use plan_repair::{PlanRepair, RepairError, RepairedUnit, repair};
 pub use plan_update::{PlanUpdate, ResourceChange, UpdateError, complete, update};
 pub use policy_requests::{
     CLUSTER_POLICY, PolicyRequest, UNCHECKED_POLICY, is_cluster_wide, objects_without_cluster, policy_violations,
+    replacement_requests,
 };
 pub use route_group::check_route_group;
 pub use subscription::subscription;

@@ -2,7 +2,8 @@
 //!
 //! [`dispatch_all`] dispatches ready attempts. [`callback`] and [`apply_result`] record results and return the next
 //! attempts. [`cancel`] ends a run before it is complete. [`reopen`] and [`retry`] continue a run that has ended.
-//! [`transition`] moves the target to its next phase, and `next_run` begins its next run.
+//! [`transition`] moves the target to its next phase, and `next_run` begins its next run. `policy_check` refuses updates that
+//! would undo what cannot be made again.
 
 pub mod apply_result;
 pub mod callback;
@@ -10,6 +11,7 @@ pub mod cancel;
 pub mod dispatch_all;
 pub mod follow_up;
 pub(crate) mod next_run;
+pub(crate) mod policy_check;
 pub mod progress;
 pub mod reopen;
 pub mod retry;

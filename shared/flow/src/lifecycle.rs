@@ -6,7 +6,6 @@
 
 pub(crate) mod document_update;
 pub mod events;
-mod policy_check;
 
 use ebb_engine::target::{self, TeardownStage};
 use ebb_engine::target::{

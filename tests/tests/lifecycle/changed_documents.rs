@@ -5,15 +5,13 @@ use ebb_flow::lifecycle;
 use ebb_protocol::api::TargetDetail;
 use ebb_protocol::id::TargetKey;
 use ebb_protocol::lifecycle::{LifecycleResponse, LifecycleResult, OutputValue, TargetStopCause};
-use ebb_protocol::listing::{RelayInfo, ReportedPolicy};
-use ebb_protocol::relay::{RelayRequest, RelayResponse};
 use ebb_store::{MoveTarget as _, PendingUpdate, PlanStore as _};
 use serde_json::Value;
 
 use crate::harness::*;
 
 /// A database with a name that the receiver gives it.
-const DATABASE: &str = r#"
+pub(crate) const DATABASE: &str = r#"
 params: {rows: {type: integer, default: 1}}
 preStart:
   create: {webhook: {url: "RECEIVER/create", body: {rows: "${params.rows}", key: "${resource.key}"}}, outputs: {id: {value: "${response.body.id}"}}}
@@ -23,7 +21,7 @@ outputs: {id: "${units.create.outputs.id}"}
 "#;
 
 /// An index of a database.
-const INDEX: &str = r#"
+pub(crate) const INDEX: &str = r#"
 params: {of: {type: string}}
 preStart:
   index: {webhook: {url: "RECEIVER/index", body: {of: "${params.of}"}}, retry: {attempts: 1}}
@@ -50,7 +48,7 @@ async fn ready(rest: &str) -> Harness {
 }
 
 /// Sends a document with a generation.
-async fn send(harness: &Harness, generation: u64, rest: &str) -> LifecycleResult {
+pub(crate) async fn send(harness: &Harness, generation: u64, rest: &str) -> LifecycleResult {
     let data = LifecycleData { generation, ..ebb_tests::platform::sandbox("a", "a-uid", rest) };
     let event_type = if generation == 1 { LifecycleType::Created } else { LifecycleType::Updated };
     harness.lifecycle(event_type, &data).await.is(202).json::<LifecycleResponse>().result
@@ -70,7 +68,7 @@ async fn tear_down(harness: &Harness, expected: &[&str]) {
 }
 
 /// Returns the requests since the last call, each with its body.
-fn requests(harness: &Harness) -> Vec<String> {
+pub(crate) fn requests(harness: &Harness) -> Vec<String> {
     let value = |body: &Value, name: &str| body[name].as_str().map(str::to_owned).unwrap_or(body[name].to_string());
     let calls = harness.receiver.all().into_iter().map(|call| {
         let of = if call.body["of"].is_null() { value(&call.body, "rows") } else { value(&call.body, "of") };
@@ -135,53 +133,6 @@ pub(crate) async fn a_changed_resource_is_replaced_with_its_readers() {
     expected.sort_unstable();
     assert_eq!(undone, expected);
     assert_eq!(harness.remaining("a").await, []);
-}
-
-/// A database that is an object.
-const OBJECT: &str = r#"
-preStart:
-  create: {object: {manifest: {apiVersion: v1, kind: ConfigMap, metadata: {name: "db-${resource.key}"}}}}
-"#;
-
-/// Responds as a relay whose policy allows objects of one kind.
-fn allows(kind: &'static str) -> impl Fn(RelayRequest) -> RelayResponse + Send + Sync + 'static {
-    move |request| match request {
-        RelayRequest::About => {
-            let (unit_namespace, kinds) = (Some("units".to_owned()), [kind.to_owned()].into());
-            let policy = Some(ReportedPolicy { unit_namespace, kinds, ..ReportedPolicy::default() });
-            RelayResponse::About(RelayInfo { version: "1".to_owned(), up_ms: 1, tasks: 0, policy })
-        }
-        _ => RelayResponse::Done,
-    }
-}
-
-/// A database is not dropped for one that its cluster, or a machine without a cluster, refuses.
-pub(crate) async fn a_replacement_that_is_refused_undoes_nothing() {
-    let document = |version: u32| format!("resources: {{db: {{plugin: \"database@{version}\"}}}}\n");
-    for kind in [None, Some("Secret"), Some("ConfigMap")] {
-        let (harness, _relay) = match kind {
-            None => (Harness::new().await, None),
-            Some(kind) => {
-                let (harness, relay) = Harness::with_relay("default", allows(kind)).await;
-                (harness, Some(relay))
-            }
-        };
-        harness.receiver.always("POST /create", json!({"id": "db-1"}));
-        harness.publish("database@1.0.0", DATABASE).await;
-        harness.publish("database@2.0.0", OBJECT).await;
-        send(&harness, 1, &document(1)).await;
-        harness.phase("a", TargetState::Ready).await;
-        if kind == Some("ConfigMap") {
-            assert_eq!(send(&harness, 2, &document(2)).await, LifecycleResult::Updating);
-            continue;
-        }
-        let data = LifecycleData { generation: 2, ..ebb_tests::platform::sandbox("a", "a-uid", &document(2)) };
-        let problem = harness.lifecycle(LifecycleType::Updated, &data).await.is_problem(422, "invalid-document");
-        assert!(problem.errors.iter().any(|error| error.code == "cluster-policy"), "{kind:?}: {problem:?}");
-        let info = harness.target("a").await.unwrap().info;
-        assert_eq!((info.phase, info.generation), (TargetState::Ready, 1), "{kind:?}");
-        assert_eq!(requests(&harness), ["create 1"], "{kind:?}");
-    }
 }
 
 /// Nothing is lost by a unit that a policy would refuse, if its `when` is false.

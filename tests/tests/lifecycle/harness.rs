@@ -158,6 +158,14 @@ impl Harness {
         cluster: &str,
         respond: impl Fn(RelayRequest) -> RelayResponse + Send + Sync + 'static,
     ) -> (Self, TestReceiver) {
+        let (server, relay) = Self::relay(respond).await;
+        (Self::with_clusters(&json!({cluster: relay})).await, server)
+    }
+
+    /// Starts a server that responds as the relay of a cluster. Returns it with the entry of the cluster.
+    pub(crate) async fn relay(
+        respond: impl Fn(RelayRequest) -> RelayResponse + Send + Sync + 'static,
+    ) -> (TestReceiver, Value) {
         let server = TestReceiver::start().await;
         server.on("POST /v1/batch", move |call, _| {
             let batch: Batch = serde_json::from_value(call.body.clone()).unwrap();
@@ -166,7 +174,7 @@ impl Harness {
         });
         let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
         let relay = json!({"url": server.url(), "secret": secret, "uid": "uid", "entrypointImage": "r"});
-        (Self::with_clusters(&json!({cluster: relay})).await, server)
+        (server, relay)
     }
 
     /// Starts a stack with a retention for gone instances.

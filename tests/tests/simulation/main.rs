@@ -26,12 +26,11 @@ const INSTANCES: u64 = 200;
 #[test]
 fn random_simulations_violate_no_property() {
     let mut instances = 0;
-    let (mut conditional, mut late) = ([0, 0], 0);
+    let mut conditional = [0; 4];
     for seed in 1.. {
         let report = simulate(seed, &[], TraceMode::Off);
         assert_eq!(report.violations, Vec::<String>::new(), "cargo xtask verify simulation -- --seed {seed} --trace");
         instances += report.instances;
-        late += report.late;
         for (sum, number) in conditional.iter_mut().zip(report.conditional) {
             *sum += number;
         }
@@ -39,7 +38,7 @@ fn random_simulations_violate_no_property() {
             break;
         }
     }
-    assert!(conditional.iter().all(|&number| number > 0) && late > 0, "{conditional:?} {late}");
+    assert!(conditional.iter().all(|&number| number > 0), "{conditional:?}");
 }
 
 #[test]

@@ -11,12 +11,13 @@ use ebb_podspec::{ClusterPolicy, PodOrigin, PodspecViolation, bound_violations, 
 use serde_json::{Value, json};
 
 use super::checked::{BoundResource, CheckedPlugin, CompiledUnit, UnitCluster};
+use super::plan_update::{PlanUpdate, ResourceChange};
 use super::{k8s_apply, unit};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::load::lines::EmbeddedLines;
 use crate::load::yaml;
-use crate::model::{ActionDoc, At, LineColumn, Named, PluginDoc, RunnerDoc, SourceText, TemplateTree};
-use crate::plan::Plan;
+use crate::model::{ActionDoc, At, Entries, LineColumn, Named, PluginDoc, RunnerDoc, SourceText, TemplateTree};
+use crate::plan::{Action, Plan, UnitPlan};
 
 /// The code of a violation, and of an object without a cluster.
 pub const CLUSTER_POLICY: &str = "cluster-policy";
@@ -54,8 +55,6 @@ pub struct PolicyRequest {
     pub cluster: Option<String>,
     source: Arc<SourceText>,
     part: RequestedPart,
-    /// False for a unit that may never run: of an event or an update, or with a `when`.
-    is_certain: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -70,18 +69,6 @@ enum RequestedPart {
     Bound(At<TemplateTree>),
     /// An InfraKit plugin.
     Service(At<String>),
-}
-
-impl PolicyRequest {
-    /// Returns the name of the document with the unit: `NAME@VERSION` of a published plugin.
-    pub fn document(&self) -> &str {
-        &self.source.name
-    }
-
-    /// Returns true if a policy can refuse the request as it is written, and its unit runs with each instance of its resource.
-    pub fn is_refusable(&self) -> bool {
-        self.is_certain && !matches!(self.part, RequestedPart::Script { namespace: None, template: None })
-    }
 }
 
 type LocatedViolation = (LineColumn, PodspecViolation);
@@ -118,7 +105,7 @@ fn of_unit(plugin: &PluginDoc, unit: &CompiledUnit<'_>, cluster: Option<&str>) -
         ActionDoc::Pod(action) => {
             let script = |runner: &Named<RunnerDoc>| RequestedPart::Script {
                 namespace: runner.namespace.clone(),
-                template: template(&plugin.source, runner),
+                template: template(&plugin.source, runner.pod_template.as_ref()),
             };
             unit::runner(plugin, action).map(script).into_iter().collect()
         }
@@ -130,19 +117,74 @@ fn of_unit(plugin: &PluginDoc, unit: &CompiledUnit<'_>, cluster: Option<&str>) -
         },
         ActionDoc::Infrakit(instance) => vec![RequestedPart::Service(instance.plugin.clone())],
     };
-    let is_certain = unit.doc.when.is_none() && !matches!(unit.hook, Hook::Event(_) | Hook::Update(_));
-    let request = |part| PolicyRequest {
-        cluster: cluster.map(str::to_owned),
-        source: Arc::clone(&plugin.source),
-        part,
-        is_certain,
-    };
+    let request =
+        |part| PolicyRequest { cluster: cluster.map(str::to_owned), source: Arc::clone(&plugin.source), part };
     parts.into_iter().map(request).collect()
 }
 
-/// Returns the pod template of a runner with its positions in the document.
-fn template(source: &Arc<SourceText>, runner: &RunnerDoc) -> Option<At<TemplateTree>> {
-    let At { value: text, at } = runner.pod_template.as_ref().filter(|text| !text.value.contains("$patch"))?;
+/// Returns the requests without which `update` cannot make again what it undoes of replaced resources: those of their setup
+/// units, and of the setup units that make what these read. `is_lost` selects the replaced resources. A unit with a `when`
+/// has none, because it may never run. A request has the position of its unit.
+pub fn replacement_requests(update: &PlanUpdate, is_lost: impl Fn(&str) -> bool) -> Vec<PolicyRequest> {
+    let PlanUpdate { plan, resources, number } = update;
+    let Some(made) = number.and_then(|number| plan.hook_plan(Hook::Update(number))) else { return Vec::new() };
+    let replaced = resources.iter().filter(|(name, change)| **change == ResourceChange::Replaced && is_lost(name));
+    let mut needed: BTreeSet<&str> = replaced.map(|(name, _)| name.as_str()).collect();
+    loop {
+        // The undos have the names of former resources.
+        let units = made.units.iter().filter(|unit| needed.contains(unit.resource()));
+        let reads = units.clone().flat_map(|unit| &unit.reads).filter(|read| read.at.hook == made.hook);
+        let read = reads.filter_map(|read| plan.unit(read.at)).map(UnitPlan::resource);
+        let more: BTreeSet<&str> = read.filter(|name| !needed.contains(name)).collect();
+        if more.is_empty() {
+            let certain = units.filter(|unit| unit.when.is_none());
+            return certain.flat_map(|unit| of_planned(unit, plan.cluster(unit))).collect();
+        }
+        needed.extend(more);
+    }
+}
+
+/// Returns the requests of a unit of a plan that a policy can refuse.
+fn of_planned(unit: &UnitPlan, cluster: Option<&str>) -> Vec<PolicyRequest> {
+    let at = LineColumn { line: unit.source.line, column: unit.source.column };
+    let source = SourceText::new(unit.source.file.as_str(), "");
+    let parts = match &unit.action {
+        Action::Pod(pod) => {
+            let [namespace, text] =
+                [&pod.namespace, &pod.pod_template].map(|text| Some(At { at, value: text.clone()? }));
+            let template = template(&source, text.as_ref());
+            let is_refusable = namespace.is_some() || template.is_some();
+            is_refusable.then_some(RequestedPart::Script { namespace, template }).into_iter().collect()
+        }
+        Action::Object(object) if object.bound => vec![RequestedPart::Bound(tree(&object.manifest, at))],
+        Action::Object(object) => match &object.manifest {
+            Value::Array(manifests) => manifests.iter().map(|one| RequestedPart::Manifest(tree(one, at))).collect(),
+            manifest => vec![RequestedPart::Manifest(tree(manifest, at))],
+        },
+        Action::Infrakit(action) => vec![RequestedPart::Service(At { value: action.plugin.clone(), at })],
+        Action::Webhook(_) | Action::Removal | Action::Destroy => Vec::new(),
+    };
+    let request = |part| PolicyRequest { cluster: cluster.map(str::to_owned), source: Arc::clone(&source), part };
+    parts.into_iter().map(request).collect()
+}
+
+/// Returns a tree of templates of a plan. All its parts have the same position.
+fn tree(value: &Value, at: LineColumn) -> At<TemplateTree> {
+    let value = match value {
+        Value::String(text) => TemplateTree::Text(text.clone()),
+        Value::Array(items) => TemplateTree::List(items.iter().map(|item| tree(item, at)).collect()),
+        Value::Object(fields) => {
+            let field = |(name, value)| Named { name: At { value: String::clone(name), at }, inner: tree(value, at) };
+            TemplateTree::Map(Entries(fields.iter().map(field).collect()))
+        }
+        scalar => TemplateTree::Scalar(scalar.clone()),
+    };
+    At { value, at }
+}
+
+/// Returns a pod template with its positions in the document.
+fn template(source: &Arc<SourceText>, text: Option<&At<String>>) -> Option<At<TemplateTree>> {
+    let At { value: text, at } = text.filter(|text| !text.value.contains("$patch"))?;
     let inner = SourceText::new("podTemplate", text.as_str());
     let lines = EmbeddedLines::of(source, &inner, *at);
     // Loading has reported a template that is not YAML.

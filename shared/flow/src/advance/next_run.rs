@@ -1,15 +1,17 @@
 //! Begins the run that waits for the end of another run of the target: of an update first, then of an event.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ebb_documents::compile::{self, PlanUpdate, UpdateError};
 use ebb_documents::plan::{Plan, UnitRef};
-use ebb_engine::target::{next_event, update as decide_update};
+use ebb_engine::target::{Notification, PhaseChange, next_event, update as decide_update};
 use ebb_engine::{Hook, RunPhase, TargetPhase, UnitProgress};
 use ebb_protocol::history::HistoryChange;
 use ebb_protocol::id::TargetKey;
+use ebb_protocol::limits;
 use ebb_store::{HistoryItem, PendingUpdate, RefusedUpdate, TargetHead};
 
+use crate::advance::policy_check::check_replacements;
 use crate::advance::progress::Continuation;
 use crate::advance::transition;
 use crate::env::{CompiledPlan, DesiredStore, Env};
@@ -39,17 +41,23 @@ pub(crate) async fn start_update(
         let current = env.plan_of(&target).await?;
         let wanted = env.plan(&target.update_key(&pending), &pending.plan).await?;
         let other_key = pending.routing_key.is_some() && pending.routing_key != target.routing_key;
-        let merged = match merge(env, &target, false, (&current, &wanted.plan)).await {
-            Ok(None) if other_key => rekeyed(env, &target, (&current, &wanted.plan)).await.map(Some),
-            merged => merged.map(|update| update.map(|update| (update.plan, update.number))),
+        let plans = (&*current, &wanted.plan);
+        let merged = match merge(env, &target, false, plans).await {
+            Ok(None) if other_key => rekeyed(env, &target, plans).await.map(Some),
+            merged => merged,
         };
-        let (plan, number) = match merged {
-            Ok(Some(change)) => change,
+        // The policy, and what exists, may have changed since the update was accepted.
+        let checked = match merged {
+            Ok(Some(update)) => Box::pin(check_replacements(env, &target, plans, update)).await.map(Some),
+            merged => merged,
+        };
+        let PlanUpdate { plan, number, .. } = match checked {
+            Ok(Some(update)) => update,
             Err(RequestError::Failed(error)) => return Err(error),
             result => {
                 let (generation, refused) = match result {
                     Err(RequestError::Rejected(rejection)) => {
-                        let reason = rejection.detail();
+                        let reason = limits::message(&rejection.detail());
                         if target.source.is_some() {
                             let Some(sources) = sources else { return Ok(None) };
                             Box::pin(rejected_events::note_refused_update(env, sources, &target, &reason)).await?;
@@ -166,20 +174,19 @@ pub(crate) async fn merge(
     compile::update(&current.plan, wanted, is_done).map_err(|error| refused(error).into())
 }
 
-/// Returns the plan of an update that changes only the routing key, and the number of the update if it has units. An update
-/// of a failed target runs the units that are not done with the new key. Without this run the target would stay failed.
+/// Returns an update that changes only the routing key. An update of a failed target runs the units that are not done with
+/// the new key. Without this run the target would stay failed.
 pub(crate) async fn rekeyed(
     env: &Env,
     target: &TargetHead,
     (current, wanted): (&CompiledPlan, &Plan),
-) -> Result<(Plan, Option<u32>), RequestError<LifecycleRejection>> {
+) -> Result<PlanUpdate, RequestError<LifecycleRejection>> {
     if target.phase == TargetPhase::Failed {
         let done = done_units(env, target, current).await?;
         let is_done = |at: UnitRef| done.as_ref().is_none_or(|done| done.contains(&at));
-        let update = compile::complete(&current.plan, wanted, is_done).map_err(refused)?;
-        return Ok((update.plan, update.number));
+        return compile::complete(&current.plan, wanted, is_done).map_err(|error| refused(error).into());
     }
-    Ok((current.plan.clone(), None))
+    Ok(PlanUpdate { plan: current.plan.clone(), resources: BTreeMap::new(), number: None })
 }
 
 /// Begins the update of a living target to a merged plan. `number` is that of the update, if it has units. Returns the
@@ -206,6 +213,13 @@ pub(crate) async fn begin(
         ..target.clone()
     };
     let Some(step) = decide_update(&transition::engine_target(&changed), number) else { return Ok(None) };
+    // A document that changes no unit does not complete what a failed run has left if the policy refuses it.
+    let step = match number {
+        None if target.phase == TargetPhase::Failed && is_incomplete(env, target, &plan.loaded).await? => {
+            PhaseChange { phase: target.phase, start: None, notification: Some(Notification::Failed) }
+        }
+        _ => step,
+    };
     // A run of an event can begin in the same transaction. It does not apply the document.
     let document = plan.text.as_deref().filter(|_| number.is_some());
     let mut transition = Box::pin(transition::apply(env, &changed, step, &plan.loaded, (None, document))).await?;
@@ -218,6 +232,15 @@ pub(crate) async fn begin(
         return Ok(None);
     }
     Box::pin(transition::after_transition(env, transition, &plan.loaded)).await.map(Some)
+}
+
+/// Returns true if units of the plan of a failed target are not done.
+async fn is_incomplete(env: &Env, target: &TargetHead, loaded: &CompiledPlan) -> FlowResult<bool> {
+    match rekeyed(env, target, (loaded, &loaded.plan)).await {
+        Ok(update) => Ok(update.number.is_some()),
+        Err(RequestError::Failed(error)) => Err(error),
+        Err(RequestError::Rejected(_)) => Ok(true),
+    }
 }
 
 /// Returns the units of a failed target that are done. All units of a ready target are.

@@ -94,21 +94,21 @@ pub(crate) async fn compile(
     event: &LifecycleData,
     sender: RequestSender<'_>,
 ) -> Result<CompiledDocument, RequestError<LifecycleRejection>> {
-    let (plan, _) = compile_event(env, plugins, event, (PinnedVersions::Latest, sender)).await?;
+    let plan = compile_event(env, plugins, event, (PinnedVersions::Latest, sender)).await?;
     Ok(load_plan(plan).await.map_err(RequestError::Failed)?.of(event.document.as_ref()))
 }
 
-/// Compiles the document of a creation or update. Returns the plan and the policy requests of its units. The documents of a
-/// source are stored until they are applied, so they cannot have a literal for a sensitive param.
+/// Compiles the document of a creation or update. The documents of a source are stored until they are applied, so they
+/// cannot have a literal for a sensitive param.
 pub(crate) async fn compile_event(
     env: &Env,
     plugins: &dyn ReadPlugins,
     event: &LifecycleData,
     (versions, sender): (PinnedVersions<'_>, RequestSender<'_>),
-) -> Result<(Plan, Vec<PolicyRequest>), RequestError<LifecycleRejection>> {
+) -> Result<Plan, RequestError<LifecycleRejection>> {
     let document = event.document.as_ref().ok_or_else(no_document)?;
     let compiled = compile_document(plugins, compiler_tools(env), event.instance(), document, versions).await;
-    let (plan, notes) = compiled.map_err(|error| error.map(LifecycleRejection::Document))?;
+    let (plan, _) = compiled.map_err(|error| error.map(LifecycleRejection::Document))?;
     match sealed_values::sealed_param(&plan) {
         Some((resource, param)) if matches!(sender, RequestSender::Source(_)) => {
             let text = format!(
@@ -117,7 +117,7 @@ pub(crate) async fn compile_event(
             );
             Err(LifecycleRejection::Invalid(text).into())
         }
-        _ => Ok((plan, notes.requests)),
+        _ => Ok(plan),
     }
 }
 

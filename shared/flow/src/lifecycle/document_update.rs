@@ -18,9 +18,9 @@ use ebb_protocol::history::HistoryChange;
 use ebb_protocol::lifecycle::{LifecycleData, LifecycleResult};
 use ebb_store::{HistoryItem, PendingCreation, PendingUpdate, ReadPlugins, TargetHead, TargetTransition};
 
-use super::policy_check::check_replacements;
 use crate::advance::follow_up::FollowUp;
 use crate::advance::next_run;
+use crate::advance::policy_check::check_replacements;
 use crate::advance::retry;
 use crate::env::{CompiledPlan, Env};
 use crate::error::{FlowError, FlowResult, RequestError};
@@ -69,7 +69,7 @@ pub(super) async fn update(
         None => Arc::clone(&current),
     };
     let versions = PinnedVersions::OfPlan(&pinned.plan);
-    let (wanted, requests) = compile_event(env, plugins, event, (versions, sender)).await?;
+    let wanted = compile_event(env, plugins, event, (versions, sender)).await?;
     let owner = waiting.map_or(&target.owner, |waiting| &waiting.owner);
     requester.check_labels(owner.as_deref(), &wanted.target.labels)?;
     let merged = next_run::merge(env, target, waiting.is_some(), (&current, &wanted)).await?;
@@ -119,9 +119,11 @@ pub(super) async fn update(
         let is_written = env.store.begin_instance(&transition, &instance, plan.json.as_bytes()).await?;
         return Ok(is_written.then(|| (LifecycleResult::Waiting, event.generation, FollowUp::default())));
     }
-    if let Some(update) = &merged {
-        Box::pin(check_replacements(env, (&wanted, &requests), update)).await?;
-    }
+    let update = match merged {
+        Some(update) => update,
+        None => next_run::rekeyed(env, target, (&current, &wanted)).await?,
+    };
+    let update = Box::pin(check_replacements(env, target, (&current, &wanted), update)).await?;
     if !next_run::is_updatable(env, target).await? {
         let plan = load_plan(wanted).await?.of(event.document.as_ref());
         let entry = plan.accepted(env, target, event, sender.owner());
@@ -129,11 +131,7 @@ pub(super) async fn update(
     }
     let is_storable = sealed_values::sealed_param(&wanted).is_none();
     let text = event.document.clone().filter(|_| is_storable);
-    let (plan, number) = match merged {
-        Some(update) => (update.plan, update.number),
-        None => next_run::rekeyed(env, target, (&current, &wanted)).await?,
-    };
-    let plan = CompiledDocument { text, ..load_plan(plan).await? };
+    let (plan, number) = (CompiledDocument { text, ..load_plan(update.plan).await? }, update.number);
     let Some(continuation) = Box::pin(next_run::begin(env, target, &pending, plan, number)).await? else {
         return Ok(None);
     };

@@ -1,0 +1,73 @@
+//! Refuses an update that would undo a resource before its cluster refuses the units that make it again.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use ebb_documents::compile::{
+    self, ClusterPolicy, PlanUpdate, PolicyRequest, objects_without_cluster, policy_violations, replacement_requests,
+};
+use ebb_documents::diagnostic::Diagnostics;
+use ebb_documents::plan::{Plan, document_name};
+use ebb_store::TargetHead;
+use futures::future::{Either, join_all, select};
+
+use crate::env::{CompiledPlan, Env};
+use crate::error::RequestError;
+use crate::instance::rejection::LifecycleRejection;
+use crate::run::possible_resources::possible_resources;
+
+/// The longest wait for the policy of a cluster.
+const POLICY_TIME: Duration = Duration::from_secs(3);
+
+/// Checks the units by which `update` makes replaced resources again against the present policies of their clusters. A
+/// policy that is not known now refuses nothing, because the units can wait for the cluster. Neither does a resource of
+/// which nothing exists.
+///
+/// Returns the update to begin. A document that changes no unit is applied without a run if the policy refuses the resources
+/// that a failed run has left incomplete.
+///
+/// # Errors
+/// Returns the violations.
+pub(crate) async fn check_replacements(
+    env: &Env,
+    target: &TargetHead,
+    (current, wanted): (&CompiledPlan, &Plan),
+    update: PlanUpdate,
+) -> Result<PlanUpdate, RequestError<LifecycleRejection>> {
+    if !violations(env, &replacement_requests(&update, |_| true)).await.has_errors() {
+        return Ok(update);
+    }
+    let existing = possible_resources(env, target, current).await?;
+    let owners = existing.iter().filter_map(|existing| existing.unit.split_once('/'));
+    let lost: BTreeSet<&str> = owners.map(|(resource, _)| document_name(resource)).collect();
+    let found = violations(env, &replacement_requests(&update, |name| lost.contains(name))).await;
+    if !found.has_errors() {
+        return Ok(update);
+    }
+    match compile::update(&current.plan, wanted, |_| true) {
+        Ok(Some(unchanged)) if unchanged.number.is_none() => Ok(unchanged),
+        _ => Err(LifecycleRejection::Document(found).into()),
+    }
+}
+
+/// Returns the violations of the present policies.
+async fn violations(env: &Env, requests: &[PolicyRequest]) -> Diagnostics {
+    if !env.relay.applies_objects() {
+        return objects_without_cluster(requests);
+    }
+    let clusters: BTreeSet<Option<&str>> = requests.iter().map(|request| request.cluster.as_deref()).collect();
+    let asked: Vec<_> = clusters.iter().map(|&cluster| present_policy(env, cluster)).collect();
+    let known: Vec<Option<(String, ClusterPolicy)>> = join_all(asked).await;
+    policy_violations(requests, |cluster| {
+        let (_, found) = clusters.iter().zip(&known).find(|(of, _)| **of == cluster)?;
+        found.as_ref().map(|(name, policy)| (name.as_str(), policy))
+    })
+}
+
+/// Returns the policy of a cluster with the name of the cluster, if its relay reports it in time.
+async fn present_policy(env: &Env, cluster: Option<&str>) -> Option<(String, ClusterPolicy)> {
+    match select(env.relay.policy(cluster), env.clock.sleep(POLICY_TIME)).await {
+        Either::Left((policy, _)) => policy,
+        Either::Right(_) => None,
+    }
+}

@@ -1,0 +1,171 @@
+//! Updates that a policy refuses, because they would undo what cannot be made again.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ebb_protocol::callback::{Callback, CallbackStatus};
+use ebb_protocol::lifecycle::LifecycleResult;
+use ebb_protocol::listing::{RelayInfo, ReportedPolicy};
+use ebb_protocol::relay::{RelayRequest, RelayResponse, TaskState};
+
+use crate::harness::*;
+use crate::lifecycle::changed_documents::{DATABASE, INDEX, requests, send};
+
+/// A database that is an object, in a cluster by choice.
+const OBJECT: &str = r#"
+params: {place: {type: string, default: default}}
+preStart:
+  create:
+    cluster: "${params.place}"
+    object: {manifest: {apiVersion: v1, kind: ConfigMap, metadata: {name: "db-${resource.key}"}}}
+    outputs: {id: {value: "${object.metadata.name}"}}
+outputs: {id: "${units.create.outputs.id}"}
+"#;
+
+/// A database whose setup ends with an object.
+const HALF: &str = r#"
+preStart:
+  create: {webhook: {url: "RECEIVER/create", body: {rows: "half"}}}
+  map: {after: create, object: {manifest: {apiVersion: v1, kind: ConfigMap, metadata: {name: "${resource.key}"}}}}
+postStop:
+  drop: {undoes: create, webhook: {url: "RECEIVER/drop", body: {rows: "half"}}}
+"#;
+
+/// Own hooks that make a database, and drop it.
+const OWN: &str = r#"
+preStart:
+  make: {webhook: {url: "RECEIVER/create", body: {rows: "own"}}}
+postStop:
+  drop: {undoes: make, webhook: {url: "RECEIVER/drop", body: {rows: "own"}}}
+"#;
+const OWN_OBJECT: &str =
+    "preStart:\n  make: {object: {manifest: {apiVersion: v1, kind: ConfigMap, metadata: {name: own}}}}\n";
+
+/// Returns the answer of a relay that makes every object. A strict one reports a policy that allows no ConfigMap.
+fn respond(request: RelayRequest, is_strict: bool) -> RelayResponse {
+    match request {
+        RelayRequest::About => {
+            let kinds = [if is_strict { "Secret" } else { "ConfigMap" }.to_owned()].into();
+            let policy =
+                ReportedPolicy { unit_namespace: Some("units".to_owned()), kinds, ..ReportedPolicy::default() };
+            RelayResponse::About(RelayInfo { version: "1".to_owned(), up_ms: 1, tasks: 0, policy: Some(policy) })
+        }
+        RelayRequest::Ensure(_) | RelayRequest::Get(_) | RelayRequest::Status(_) => {
+            let outputs = [("id".to_owned(), json!("made"))].into();
+            let made = Callback { outputs, ..Callback::new(CallbackStatus::Succeeded) };
+            RelayResponse::State(TaskState::Ended(Box::new(made)))
+        }
+        _ => RelayResponse::Done,
+    }
+}
+
+/// Publishes the plugins, creates the sandbox `a`, and forgets its requests. A resource `failed` fails.
+async fn begin(harness: &Harness, document: &str) {
+    harness.receiver.always("POST /create", json!({"id": "db-1"}));
+    for (plugin, rest) in
+        [("database@1.0.0", DATABASE), ("database@2.0.0", OBJECT), ("half@1.0.0", HALF), ("index@1.0.0", INDEX)]
+    {
+        harness.publish(plugin, rest).await;
+    }
+    assert_eq!(
+        send(harness, 1, &document.replace("RECEIVER", harness.receiver.url())).await,
+        LifecycleResult::Starting
+    );
+    let phase = if document.contains("failed:") { TargetState::Failed } else { TargetState::Ready };
+    harness.phase("a", phase).await;
+    requests(harness);
+}
+
+/// Sends a document as generation 2. `None` means that a policy refuses it, and that the target is as before.
+async fn result(harness: &Harness, document: &str) -> Option<LifecycleResult> {
+    let data = ebb_tests::platform::sandbox("a", "a-uid", &document.replace("RECEIVER", harness.receiver.url()));
+    let state = async || {
+        let target = harness.target("a").await.unwrap();
+        (target.info.phase, target.info.generation, target.info.since, target.runs.len())
+    };
+    let before = state().await;
+    let reply = harness.lifecycle(LifecycleType::Updated, &LifecycleData { generation: 2, ..data }).await;
+    if reply.status == 202 {
+        return Some(reply.json::<ebb_protocol::lifecycle::LifecycleResponse>().result);
+    }
+    let problem = reply.is_problem(422, "invalid-document");
+    assert!(problem.errors.iter().all(|error| error.code == "cluster-policy" && error.line.is_some()), "{problem:?}");
+    assert_eq!(state().await, before);
+    assert_eq!(requests(harness), Vec::<String>::new());
+    None
+}
+
+/// A database is not dropped for one that a machine without a cluster refuses. What does not exist cannot be lost.
+pub(crate) async fn a_refused_update_undoes_nothing() {
+    use LifecycleResult::{Updated, Updating};
+    let database = |rows: u32| format!("db: {{plugin: database@1, params: {{rows: {rows}}}}}");
+    let of = |resources: &str| format!("resources: {{{resources}}}\n");
+    let index = |of: &str| format!("index: {{plugin: index, params: {{of: {of}}}}}");
+    let wired = index("\"${resources.new.outputs.id}\"") + ", new: {plugin: database@2}";
+    let one = database(1);
+    let (never, half) = (format!("{one}, failed: {{plugin: database@2}}"), format!("{one}, failed: {{plugin: half}}"));
+    let longer = |resources: &str| format!("ttl: 8h\n{}", of(resources));
+    let more = |failed: &str| of(&format!("{}, failed: {{plugin: {failed}}}", database(2)));
+    let cases = [
+        ("a plugin", of(&one), of("db: {plugin: database@2}"), None),
+        ("own hooks", of("") + OWN, of("") + OWN_OBJECT, None),
+        ("a new resource that is read", of(&index("old")), of(&wired), None),
+        ("the TTL beside what was never made", of(&never), longer(&never), Some(Updating)),
+        ("a change beside what was never made", of(&never), more("database@2"), Some(Updating)),
+        ("the TTL beside what is incomplete", of(&half), longer(&half), Some(Updated)),
+        ("a change beside what is incomplete", of(&half), more("half"), None),
+    ];
+    for (case, before, after, expected) in cases {
+        let harness = Harness::new().await;
+        begin(&harness, &before).await;
+        let phase = harness.target("a").await.unwrap().info.phase;
+        assert_eq!(result(&harness, &after).await, expected, "{case}");
+        if expected.is_some() {
+            let target = harness.phase("a", phase).await;
+            assert_eq!((target.info.generation, target.info.expires.is_some()), (2, after.contains("ttl")), "{case}");
+            let undone = if after.contains("ttl") { 0 } else { 1 };
+            assert_eq!(harness.receiver.count("POST /drop"), undone, "{case}");
+        }
+        if expected == Some(Updated) {
+            harness.notified("a", &["failed", "failed"]).await;
+        }
+    }
+}
+
+/// A policy counts in its own cluster, and when an update begins.
+pub(crate) async fn the_policy_of_a_cluster_counts_when_an_update_begins() {
+    let [strict, far] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+    let relay = |strict: &Arc<AtomicBool>| {
+        let strict = Arc::clone(strict);
+        Harness::relay(move |request| respond(request, strict.load(Ordering::Relaxed)))
+    };
+    let ((_default, default), (_far, other)) = (relay(&strict).await, relay(&far).await);
+    let harness = Harness::with_clusters(&json!({"default": default, "far": other})).await;
+    let document = |version: u32, more: &str| {
+        format!(
+            "resources: {{db: {{plugin: database@{version}}}, kept: {{plugin: database@2, params: {{place: far}}}}{more}}}\n"
+        )
+    };
+    begin(&harness, &document(1, "")).await;
+    far.store(true, Ordering::Relaxed);
+    strict.store(true, Ordering::Relaxed);
+    assert_eq!(result(&harness, &document(2, "")).await, None);
+    strict.store(false, Ordering::Relaxed);
+    // An update that waits is checked again.
+    let hold = harness.receiver.hold("POST /create");
+    assert_eq!(result(&harness, &document(1, ", more: {plugin: database@1}")).await, Some(LifecycleResult::Updating));
+    harness.receiver.call("POST /create", 1).await;
+    assert_eq!(send(&harness, 3, &document(2, "")).await, LifecycleResult::Waiting);
+    strict.store(true, Ordering::Relaxed);
+    drop(hold);
+    let reason = "generation 3 was refused";
+    until("the refusal", async || harness.why("a").await.notes.into_iter().find(|note| note.contains(reason)))
+        .await
+        .find("cluster-policy")
+        .expect("the reason has the violation");
+    assert_eq!(harness.phase("a", TargetState::Ready).await.info.generation, 2);
+    assert_eq!(requests(&harness), ["create 1"]);
+    strict.store(false, Ordering::Relaxed);
+    assert_eq!(send(&harness, 3, &document(2, "")).await, LifecycleResult::Updating);
+    harness.phase("a", TargetState::Ready).await;
+    assert_eq!(harness.receiver.count("POST /drop"), 2);
+}
