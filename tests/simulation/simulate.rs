@@ -33,9 +33,8 @@ pub struct SimReport {
     /// The types of the notifications.
     pub notifications: BTreeSet<String>,
     pub attempts: u64,
-    /// The numbers of requests for a generation that were accepted, and that came too late, and of updates that were refused
-    /// when they should have begun.
-    pub conditional: [u64; 3],
+    /// The numbers of requests for a generation that were accepted, and that came too late.
+    pub conditional: [u64; 2],
     pub invocations: u64,
     pub violations: Vec<String>,
     /// The events, with their times.
@@ -176,7 +175,7 @@ fn report(simulation: &Simulation) -> SimReport {
         injection_points: simulation.faults.injection_points(),
         notifications: state.notifications.iter().map(|notification| notification.kind.clone()).collect(),
         attempts: state.attempts.len() as u64,
-        conditional: [state.conditional[0], state.conditional[1], state.refused.len() as u64],
+        conditional: state.conditional,
         invocations: simulation.functions.invocations(),
         violations: state.violations.clone(),
         trace,
