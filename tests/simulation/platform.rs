@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::http::{HeaderName, HeaderValue};
+use ebb_documents::compile::CLUSTER_POLICY;
 use ebb_flow::advance::retry::RetryOutcome;
 use ebb_flow::lifecycle::LifecycleRejection;
 use ebb_flow::operator::overrides::OverrideOutcome;
@@ -142,7 +143,7 @@ impl PlatformSender {
                 // Too many events wait.
                 Ok(Err(LifecycleRejection::Busy(_))) => work.runtime.sleep(AGAIN_MS).await,
                 // The policy is another one later.
-                Ok(Err(LifecycleRejection::Document(_))) if work.faults.has(FaultKind::PolicyStrict) => {
+                Ok(Err(LifecycleRejection::Document(found))) if found.iter().all(|one| one.code == CLUSTER_POLICY) => {
                     work.runtime.sleep(AGAIN_MS).await
                 }
                 Ok(Err(rejection)) if !is_lost => {

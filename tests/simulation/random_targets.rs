@@ -91,9 +91,9 @@ impl TargetScenario {
 /// Returns own hooks with a script, its undo, and an event.
 fn own_hooks() -> String {
     let runners = "runners: {shell: {image: \"busybox:1.37\", namespace: scripts}}\n";
-    let undone = ["own".to_owned()];
+    let undone = ["make".to_owned()];
     format!("{runners}defaults: {}\n", documents::DEFAULTS)
-        + &documents::hook(Hook::PreStart, [documents::setup("own", UnitAction::Pod, &[], "")].into_iter())
+        + &documents::hook(Hook::PreStart, [documents::setup("make", UnitAction::Pod, &[], "")].into_iter())
         + &documents::hook(Hook::PostStop, [documents::undo("left", UnitAction::Pod, &undone, &[])].into_iter())
         + "hooks:\n  sleep: {own: {webhook: {url: \"https://outside.test/later/own\"}}}\n"
 }

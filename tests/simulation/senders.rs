@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use ebb_documents::compile::CLUSTER_POLICY;
 use ebb_flow::lifecycle::LifecycleRejection;
 use ebb_flow::operator::target_request::TargetRequest;
 use ebb_flow::source::record::TargetEvent;
@@ -140,7 +141,7 @@ impl PlatformSender {
                     self.0.ledger.state().conditional[1] += 1;
                 }
                 Err(LifecycleRejection::Conflict(..)) => {}
-                Err(LifecycleRejection::Document(_)) if self.0.faults.has(super::FaultKind::PolicyStrict) => {}
+                Err(LifecycleRejection::Document(found)) if found.iter().all(|one| one.code == CLUSTER_POLICY) => {}
                 Err(rejection) => self.0.ledger.report_violation(format!("the API: {rejection:?}")),
             }
         }

@@ -34,9 +34,9 @@ pub struct SimReport {
     /// The types of the notifications.
     pub notifications: BTreeSet<String>,
     pub attempts: u64,
-    /// The numbers of requests for a generation that were accepted, and that came too late, of updates that were refused
-    /// when they should have begun, and of operations on selected instances whose name another one had.
-    pub conditional: [u64; 4],
+    /// The numbers of requests for a generation that were accepted, and that came too late, and of operations on selected
+    /// instances whose name another one had.
+    pub conditional: [u64; 3],
     pub invocations: u64,
     pub violations: Vec<String>,
     /// The events, with their times.
@@ -178,7 +178,7 @@ fn report(simulation: &Simulation) -> SimReport {
         injection_points: simulation.faults.injection_points(),
         notifications: state.notifications.iter().map(|notification| notification.kind.clone()).collect(),
         attempts: state.attempts.len() as u64,
-        conditional: [state.conditional[0], state.conditional[1], state.refused.len() as u64, state.late],
+        conditional: [state.conditional[0], state.conditional[1], state.late],
         invocations: simulation.functions.invocations(),
         violations: state.violations.clone(),
         trace,

@@ -45,9 +45,9 @@ pub struct Plan {
     /// when the plan was made has none. An update keeps them: what was made in a cluster is removed there.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub cluster_uids: BTreeMap<String, String>,
-    /// The units of `update` of the plugins, in the hook [`PLUGIN_UPDATE`]. They are not stored: an update
-    /// compiles the document again.
-    #[serde(skip)]
+    /// The units of `update` of the plugins, in the hook [`PLUGIN_UPDATE`]. The plan of an update that waits has them until
+    /// it begins. The plan of an updated target has those that the update has selected, as units of its hook.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub plugin_updates: Vec<UnitPlan>,
 }
 
@@ -157,8 +157,7 @@ pub struct PublicOutput {
     pub reads: Vec<OutputRead>,
 }
 
-/// The hook of the units of `update` of all plugins, before a change of the document selects some of them. A stored plan
-/// does not have it.
+/// The hook of the units of `update` of all plugins, before a change of the document selects some of them. It never runs.
 pub const PLUGIN_UPDATE: Hook = Hook::Update(0);
 
 /// The stored form of a hook, which a field may lack. The engine has no serde.
@@ -177,7 +176,10 @@ mod hook_text {
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>, T: From<Hook>>(deserializer: D) -> Result<T, D::Error> {
-        String::deserialize(deserializer)?.parse::<Hook>().map(T::from).map_err(Error::custom)
+        let text = String::deserialize(deserializer)?;
+        // No run has this hook, so its text is not that of a hook elsewhere.
+        let hook = if text == super::PLUGIN_UPDATE.to_string() { Ok(super::PLUGIN_UPDATE) } else { text.parse() };
+        hook.map(T::from).map_err(Error::custom)
     }
 }
 

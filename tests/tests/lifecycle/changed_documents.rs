@@ -500,7 +500,16 @@ pub(crate) async fn update_units_change_a_resource_in_place() {
     update(&harness, 6, &document(6), TargetState::Ready).await;
     assert_eq!(requests(&harness), ["reseed db-1 4 to 5", "reseed db-1 4 to 6"]);
     harness.notified("a", &["ready", "failed", "ready", "ready", "failed", "ready"]).await;
-    tear_down(&harness, &["unindex db-1", "drop db-1 6"]).await;
+    // So does an update that waits.
+    let hold = harness.receiver.hold("POST /reseed");
+    assert_eq!(send(&harness, 7, &document(7)).await, LifecycleResult::Updating);
+    harness.receiver.call("POST /reseed", 1).await;
+    assert_eq!(send(&harness, 8, &document(8)).await, LifecycleResult::Waiting);
+    drop(hold);
+    harness.generation("a", 8).await;
+    harness.phase("a", TargetState::Ready).await;
+    assert_eq!(requests(&harness), ["reseed db-1 6 to 7", "reseed db-1 7 to 8"]);
+    tear_down(&harness, &["unindex db-1", "drop db-1 8"]).await;
 }
 
 /// A creation with a higher generation changes an instance that waits. It keeps its routing key.

@@ -26,7 +26,7 @@ const INSTANCES: u64 = 200;
 #[test]
 fn random_simulations_violate_no_property() {
     let mut instances = 0;
-    let mut conditional = [0; 4];
+    let mut conditional = [0; 3];
     for seed in 1.. {
         let report = simulate(seed, &[], TraceMode::Off);
         assert_eq!(report.violations, Vec::<String>::new(), "cargo xtask verify simulation -- --seed {seed} --trace");

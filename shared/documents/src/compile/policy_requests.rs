@@ -16,8 +16,8 @@ use super::{k8s_apply, unit};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::load::lines::EmbeddedLines;
 use crate::load::yaml;
-use crate::model::{ActionDoc, At, Entries, LineColumn, Named, PluginDoc, RunnerDoc, SourceText, TemplateTree};
-use crate::plan::{Action, Plan, UnitPlan};
+use crate::model::{ActionDoc, At, LineColumn, Named, PluginDoc, RunnerDoc, SourceText, TemplateTree};
+use crate::plan::{Action, Plan, PodAction, UnitPlan};
 
 /// The code of a violation, and of an object without a cluster.
 pub const CLUSTER_POLICY: &str = "cluster-policy";
@@ -148,19 +148,19 @@ pub fn replacement_requests(update: &PlanUpdate, is_lost: impl Fn(&str) -> bool)
 fn of_planned(unit: &UnitPlan, cluster: Option<&str>) -> Vec<PolicyRequest> {
     let at = LineColumn { line: unit.source.line, column: unit.source.column };
     let source = SourceText::new(unit.source.file.as_str(), "");
-    let parts = match &unit.action {
+    // JSON is YAML, and no line of it is in the source.
+    let tree = |text: String| template(&source, Some(&At { at, value: text }));
+    let parts: Vec<RequestedPart> = match &unit.action {
+        Action::Pod(PodAction { namespace: None, pod_template: None, .. }) => Vec::new(),
         Action::Pod(pod) => {
-            let [namespace, text] =
-                [&pod.namespace, &pod.pod_template].map(|text| Some(At { at, value: text.clone()? }));
-            let template = template(&source, text.as_ref());
-            let is_refusable = namespace.is_some() || template.is_some();
-            is_refusable.then_some(RequestedPart::Script { namespace, template }).into_iter().collect()
+            let namespace = pod.namespace.clone().map(|value| At { at, value });
+            vec![RequestedPart::Script { namespace, template: pod.pod_template.clone().and_then(tree) }]
         }
-        Action::Object(object) if object.bound => vec![RequestedPart::Bound(tree(&object.manifest, at))],
-        Action::Object(object) => match &object.manifest {
-            Value::Array(manifests) => manifests.iter().map(|one| RequestedPart::Manifest(tree(one, at))).collect(),
-            manifest => vec![RequestedPart::Manifest(tree(manifest, at))],
-        },
+        Action::Object(object) => {
+            let part = if object.bound { RequestedPart::Bound } else { RequestedPart::Manifest };
+            let manifests = object.manifest.as_array().map_or(std::slice::from_ref(&object.manifest), Vec::as_slice);
+            manifests.iter().filter_map(|manifest| tree(manifest.to_string()).map(part)).collect()
+        }
         Action::Infrakit(action) => vec![RequestedPart::Service(At { value: action.plugin.clone(), at })],
         Action::Webhook(_) | Action::Removal | Action::Destroy => Vec::new(),
     };
@@ -168,21 +168,7 @@ fn of_planned(unit: &UnitPlan, cluster: Option<&str>) -> Vec<PolicyRequest> {
     parts.into_iter().map(request).collect()
 }
 
-/// Returns a tree of templates of a plan. All its parts have the same position.
-fn tree(value: &Value, at: LineColumn) -> At<TemplateTree> {
-    let value = match value {
-        Value::String(text) => TemplateTree::Text(text.clone()),
-        Value::Array(items) => TemplateTree::List(items.iter().map(|item| tree(item, at)).collect()),
-        Value::Object(fields) => {
-            let field = |(name, value)| Named { name: At { value: String::clone(name), at }, inner: tree(value, at) };
-            TemplateTree::Map(Entries(fields.iter().map(field).collect()))
-        }
-        scalar => TemplateTree::Scalar(scalar.clone()),
-    };
-    At { value, at }
-}
-
-/// Returns a pod template with its positions in the document.
+/// Returns a text of YAML, such as a pod template, with its positions in the document.
 fn template(source: &Arc<SourceText>, text: Option<&At<String>>) -> Option<At<TemplateTree>> {
     let At { value: text, at } = text.filter(|text| !text.value.contains("$patch"))?;
     let inner = SourceText::new("podTemplate", text.as_str());

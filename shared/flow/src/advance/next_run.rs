@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ebb_documents::compile::{self, PlanUpdate, UpdateError};
+use ebb_documents::compile::{self, PlanUpdate, ResourceChange, UpdateError};
 use ebb_documents::plan::{Plan, UnitRef};
 use ebb_engine::target::{Notification, PhaseChange, next_event, update as decide_update};
 use ebb_engine::{Hook, RunPhase, TargetPhase, UnitProgress};
@@ -51,7 +51,7 @@ pub(crate) async fn start_update(
             Ok(Some(update)) => Box::pin(check_replacements(env, &target, plans, update)).await.map(Some),
             merged => merged,
         };
-        let PlanUpdate { plan, number, .. } = match checked {
+        let update = match checked {
             Ok(Some(update)) => update,
             Err(RequestError::Failed(error)) => return Err(error),
             result => {
@@ -78,7 +78,7 @@ pub(crate) async fn start_update(
                 }
             }
         };
-        if let Some(continuation) = begin(env, &target, &pending, load_plan(plan).await?, number).await? {
+        if let Some(continuation) = begin(env, &target, &pending, update, None).await? {
             return Ok(continuation);
         }
     }
@@ -189,15 +189,16 @@ pub(crate) async fn rekeyed(
     Ok(PlanUpdate { plan: current.plan.clone(), resources: BTreeMap::new(), number: None })
 }
 
-/// Begins the update of a living target to a merged plan. `number` is that of the update, if it has units. Returns the
-/// continuation of the run that has begun, or `None` if the target has changed meanwhile.
+/// Begins the update of a living target to a merged plan. The history keeps `text` as its document. Returns the continuation
+/// of the run that has begun, or `None` if the target has changed meanwhile.
 pub(crate) async fn begin(
     env: &Env,
     target: &TargetHead,
     pending: &PendingUpdate,
-    plan: CompiledDocument,
-    number: Option<u32>,
+    PlanUpdate { plan, resources, number }: PlanUpdate,
+    text: Option<String>,
 ) -> FlowResult<Option<Option<Continuation>>> {
+    let plan = CompiledDocument { text, ..load_plan(plan).await? };
     let state = plan.loaded.plan.update.as_ref();
     let changed = TargetHead {
         generation: pending.generation,
@@ -212,14 +213,11 @@ pub(crate) async fn begin(
         refused_update: None,
         ..target.clone()
     };
-    let Some(step) = decide_update(&transition::engine_target(&changed), number) else { return Ok(None) };
-    // A document that changes no unit does not complete what a failed run has left if the policy refuses it.
-    let step = match number {
-        None if target.phase == TargetPhase::Failed && is_incomplete(env, target, &plan.loaded).await? => {
-            PhaseChange { phase: target.phase, start: None, notification: Some(Notification::Failed) }
-        }
-        _ => step,
-    };
+    let Some(mut step) = decide_update(&transition::engine_target(&changed), number) else { return Ok(None) };
+    if number.is_none() && resources.values().any(|change| *change == ResourceChange::Replaced) {
+        // The policy refuses to make again what a failed run has left.
+        step = PhaseChange { phase: target.phase, start: None, notification: Some(Notification::Failed) };
+    }
     // A run of an event can begin in the same transaction. It does not apply the document.
     let document = plan.text.as_deref().filter(|_| number.is_some());
     let mut transition = Box::pin(transition::apply(env, &changed, step, &plan.loaded, (None, document))).await?;
@@ -232,15 +230,6 @@ pub(crate) async fn begin(
         return Ok(None);
     }
     Box::pin(transition::after_transition(env, transition, &plan.loaded)).await.map(Some)
-}
-
-/// Returns true if units of the plan of a failed target are not done.
-async fn is_incomplete(env: &Env, target: &TargetHead, loaded: &CompiledPlan) -> FlowResult<bool> {
-    match rekeyed(env, target, (loaded, &loaded.plan)).await {
-        Ok(update) => Ok(update.number.is_some()),
-        Err(RequestError::Failed(error)) => Err(error),
-        Err(RequestError::Rejected(_)) => Ok(true),
-    }
 }
 
 /// Returns the units of a failed target that are done. All units of a ready target are.

@@ -23,8 +23,8 @@ const POLICY_TIME: Duration = Duration::from_secs(3);
 /// policy that is not known now refuses nothing, because the units can wait for the cluster. Neither does a resource of
 /// which nothing exists.
 ///
-/// Returns the update to begin. A document that changes no unit is applied without a run if the policy refuses the resources
-/// that a failed run has left incomplete.
+/// Returns the update to begin. If the policy refuses only what a failed run has left incomplete, the update has these
+/// resources and no units.
 ///
 /// # Errors
 /// Returns the violations.
@@ -45,7 +45,7 @@ pub(crate) async fn check_replacements(
         return Ok(update);
     }
     match compile::update(&current.plan, wanted, |_| true) {
-        Ok(Some(unchanged)) if unchanged.number.is_none() => Ok(unchanged),
+        Ok(Some(kept)) if kept.number.is_none() => Ok(PlanUpdate { resources: update.resources, ..kept }),
         _ => Err(LifecycleRejection::Document(found).into()),
     }
 }

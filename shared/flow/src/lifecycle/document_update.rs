@@ -131,12 +131,9 @@ pub(super) async fn update(
     }
     let is_storable = sealed_values::sealed_param(&wanted).is_none();
     let text = event.document.clone().filter(|_| is_storable);
-    let (plan, number) = (CompiledDocument { text, ..load_plan(update.plan).await? }, update.number);
-    let Some(continuation) = Box::pin(next_run::begin(env, target, &pending, plan, number)).await? else {
-        return Ok(None);
-    };
-    let result = if number.is_some() { LifecycleResult::Updating } else { LifecycleResult::Updated };
-    Ok(Some((result, event.generation, FollowUp::drive(continuation))))
+    let result = if update.number.is_some() { LifecycleResult::Updating } else { LifecycleResult::Updated };
+    let begun = Box::pin(next_run::begin(env, target, &pending, update, text)).await?;
+    Ok(begun.map(|continuation| (result, event.generation, FollowUp::drive(continuation))))
 }
 
 /// Leaves an update to the end of the present run. It replaces one that waits.
