@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ebb_documents::compile::{self, PlanUpdate, ResourceChange, UpdateError};
+use ebb_documents::compile::{self, PlanUpdate, UpdateError};
 use ebb_documents::plan::{Plan, UnitRef};
 use ebb_engine::target::{Notification, PhaseChange, next_event, update as decide_update};
 use ebb_engine::{Hook, RunPhase, TargetPhase, UnitProgress};
@@ -11,7 +11,7 @@ use ebb_protocol::id::TargetKey;
 use ebb_protocol::limits;
 use ebb_store::{HistoryItem, PendingUpdate, RefusedUpdate, TargetHead};
 
-use crate::advance::policy_check::check_replacements;
+use crate::advance::policy_check::{CheckedUpdate, check_replacements};
 use crate::advance::progress::Continuation;
 use crate::advance::transition;
 use crate::env::{CompiledPlan, DesiredStore, Env};
@@ -49,7 +49,8 @@ pub(crate) async fn start_update(
         // The policy, and what exists, may have changed since the update was accepted.
         let checked = match merged {
             Ok(Some(update)) => Box::pin(check_replacements(env, &target, plans, update)).await.map(Some),
-            merged => merged,
+            Ok(None) => Ok(None),
+            Err(error) => Err(error),
         };
         let update = match checked {
             Ok(Some(update)) => update,
@@ -195,7 +196,7 @@ pub(crate) async fn begin(
     env: &Env,
     target: &TargetHead,
     pending: &PendingUpdate,
-    PlanUpdate { plan, resources, number }: PlanUpdate,
+    CheckedUpdate { update: PlanUpdate { plan, number, .. }, stays_failed }: CheckedUpdate,
     text: Option<String>,
 ) -> FlowResult<Option<Option<Continuation>>> {
     let plan = CompiledDocument { text, ..load_plan(plan).await? };
@@ -214,8 +215,7 @@ pub(crate) async fn begin(
         ..target.clone()
     };
     let Some(mut step) = decide_update(&transition::engine_target(&changed), number) else { return Ok(None) };
-    if number.is_none() && resources.values().any(|change| *change == ResourceChange::Replaced) {
-        // The policy refuses to make again what a failed run has left.
+    if stays_failed {
         step = PhaseChange { phase: target.phase, start: None, notification: Some(Notification::Failed) };
     }
     // A run of an event can begin in the same transaction. It does not apply the document.

@@ -16,6 +16,13 @@ use crate::error::RequestError;
 use crate::instance::rejection::LifecycleRejection;
 use crate::run::possible_resources::possible_resources;
 
+/// An update that no policy refuses.
+pub(crate) struct CheckedUpdate {
+    pub(crate) update: PlanUpdate,
+    /// True if the policy refuses to make again what a failed run has left.
+    pub(crate) stays_failed: bool,
+}
+
 /// The longest wait for the policy of a cluster.
 const POLICY_TIME: Duration = Duration::from_secs(3);
 
@@ -23,8 +30,8 @@ const POLICY_TIME: Duration = Duration::from_secs(3);
 /// policy that is not known now refuses nothing, because the units can wait for the cluster. Neither does a resource of
 /// which nothing exists.
 ///
-/// Returns the update to begin. If the policy refuses only what a failed run has left incomplete, the update has these
-/// resources and no units.
+/// Returns the update to begin. If the policy refuses only what a failed run has left incomplete, the update has no units, and
+/// the target stays failed.
 ///
 /// # Errors
 /// Returns the violations.
@@ -33,19 +40,19 @@ pub(crate) async fn check_replacements(
     target: &TargetHead,
     (current, wanted): (&CompiledPlan, &Plan),
     update: PlanUpdate,
-) -> Result<PlanUpdate, RequestError<LifecycleRejection>> {
+) -> Result<CheckedUpdate, RequestError<LifecycleRejection>> {
     if !violations(env, &replacement_requests(&update, |_| true)).await.has_errors() {
-        return Ok(update);
+        return Ok(CheckedUpdate { update, stays_failed: false });
     }
     let existing = possible_resources(env, target, current).await?;
     let owners = existing.iter().filter_map(|existing| existing.unit.split_once('/'));
     let lost: BTreeSet<&str> = owners.map(|(resource, _)| document_name(resource)).collect();
     let found = violations(env, &replacement_requests(&update, |name| lost.contains(name))).await;
     if !found.has_errors() {
-        return Ok(update);
+        return Ok(CheckedUpdate { update, stays_failed: false });
     }
     match compile::update(&current.plan, wanted, |_| true) {
-        Ok(Some(kept)) if kept.number.is_none() => Ok(PlanUpdate { resources: update.resources, ..kept }),
+        Ok(Some(kept)) if kept.number.is_none() => Ok(CheckedUpdate { update: kept, stays_failed: true }),
         _ => Err(LifecycleRejection::Document(found).into()),
     }
 }

@@ -123,7 +123,7 @@ pub(super) async fn update(
         Some(update) => update,
         None => next_run::rekeyed(env, target, (&current, &wanted)).await?,
     };
-    let update = Box::pin(check_replacements(env, target, (&current, &wanted), update)).await?;
+    let checked = Box::pin(check_replacements(env, target, (&current, &wanted), update)).await?;
     if !next_run::is_updatable(env, target).await? {
         let plan = load_plan(wanted).await?.of(event.document.as_ref());
         let entry = plan.accepted(env, target, event, sender.owner());
@@ -131,8 +131,8 @@ pub(super) async fn update(
     }
     let is_storable = sealed_values::sealed_param(&wanted).is_none();
     let text = event.document.clone().filter(|_| is_storable);
-    let result = if update.number.is_some() { LifecycleResult::Updating } else { LifecycleResult::Updated };
-    let begun = Box::pin(next_run::begin(env, target, &pending, update, text)).await?;
+    let result = if checked.update.number.is_some() { LifecycleResult::Updating } else { LifecycleResult::Updated };
+    let begun = Box::pin(next_run::begin(env, target, &pending, checked, text)).await?;
     Ok(begun.map(|continuation| (result, event.generation, FollowUp::drive(continuation))))
 }
 
