@@ -94,8 +94,6 @@ pub struct LedgerState {
     pub(super) refused: BTreeSet<String>,
     /// Relays have reported policies that refuse every object.
     pub(super) strict_policies: usize,
-    /// The requests for tasks in a cluster whose name another one has.
-    pub(super) other_clusters: usize,
     /// The things of the provider, by id.
     pub(super) things: BTreeMap<String, SimThing>,
     /// The ids of the things that the provider has shown as ready.

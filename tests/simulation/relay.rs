@@ -171,9 +171,8 @@ impl SimRelay {
 
     /// Returns an error if the request does not arrive.
     async fn request(&self, cluster: UnitCluster<'_>) -> Result<(), RelayError> {
-        let SimExecutor { runtime, faults, ledger, .. } = self.executor.as_ref();
+        let SimExecutor { runtime, faults, .. } = self.executor.as_ref();
         if cluster.uid.is_some_and(|uid| uid != self.uid()) {
-            ledger.state().other_clusters += 1;
             return Err(RelayError::Refused("another cluster has this name now, as planned".to_owned()));
         }
         self.executor.may_die(FaultKind::DeathBeforeCall).await;
@@ -284,7 +283,7 @@ impl SimRelay {
         task.id
     }
 
-    /// Returns what the relay has observed of the objects of these units.
+    /// Returns the report of a removal of these units.
     fn observed(&self, units: &[String]) -> ObjectRemoval {
         let known = self.state();
         let recorded = units.iter().filter(|unit| known.tasks.keys().any(|name| name.unit == **unit));

@@ -46,7 +46,7 @@ pub struct Callback {
     /// The applied objects of a failed unit, if there are several. Only accepted from a relay.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub objects: Vec<ObjectStatus>,
-    /// What a task that removes objects has observed. Only accepted from a relay.
+    /// The report of a task that removes objects. Only accepted from a relay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub removal: Option<ObjectRemoval>,
 }

@@ -41,7 +41,7 @@ pub struct RemovalEvidence {
     pub answered: Option<String>,
 }
 
-/// What a relay has observed of the objects that a task has removed.
+/// The report of a relay about the objects that a task has removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectRemoval {

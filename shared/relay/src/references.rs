@@ -1,7 +1,7 @@
 //! Keeps the Secrets and ConfigMaps of an instance from other instances that name them.
 //!
-//! An object is judged by the label of its instance. Another instance can also make it later, so labels of records tell
-//! what the objects of a task read and make. Of two concurrent tasks, at least one finds the record of the other one.
+//! The relay judges an object by the label of its instance. Another instance can make the object later, so each record has
+//! labels for the objects that its task reads and makes. At least one of two concurrent tasks finds the record of the other.
 
 use std::collections::BTreeMap;
 

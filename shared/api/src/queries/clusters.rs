@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ebb_documents::plan::{Action, Plan, cluster_name};
+use ebb_documents::plan::{Plan, cluster_name};
 use ebb_protocol::api::{
     ClusterDetail, ClusterInfo, ClusterList, ClusterRegistration, ClusterState, RelayOutage, TransportKind,
 };
@@ -215,7 +215,5 @@ pub(crate) async fn targets_in(env: &Env, store: &dyn HttpStore, cluster: &str) 
 
 /// Returns true if a plan has units or sensitive outputs in a cluster.
 fn uses(plan: &Plan, cluster: &str) -> bool {
-    let units = plan.hooks.iter().flat_map(|hook| &hook.units);
-    let units = units.filter(|unit| !matches!(unit.action, Action::Webhook(_))).map(|unit| plan.cluster(unit));
-    units.chain(plan.secret_clusters()).any(|name| cluster_name(name) == cluster)
+    plan.unit_clusters().into_iter().chain(plan.secret_clusters()).any(|name| cluster_name(name) == cluster)
 }

@@ -27,8 +27,8 @@ pub(crate) struct CheckedUpdate {
 const POLICY_TIME: Duration = Duration::from_secs(3);
 
 /// Checks the units by which `update` makes replaced resources again against the present policies of their clusters. A
-/// policy that is not known now refuses nothing, because the units can wait for the cluster. Neither does a resource of
-/// which nothing exists.
+/// policy that is not known now refuses nothing, because the units can wait for the cluster. A resource counts only if
+/// something of it may exist.
 ///
 /// Returns the update to begin. If the policy refuses only what a failed run has left incomplete, the update has no units, and
 /// the target stays failed.

@@ -27,7 +27,7 @@ pub struct AttemptSuccess {
     pub log: Option<String>,
     /// True if an undo found nothing to delete, and a request of its undone unit had no response.
     pub found_nothing: bool,
-    /// What a relay has observed of the objects that it has removed.
+    /// The report of a relay about the objects that it has removed.
     pub observed: Option<ObjectRemoval>,
     /// The evidence of an undo. Without it, the grade follows from the unit, see [`crate::run::removals`].
     pub removal: Option<RemovalEvidence>,

@@ -40,8 +40,8 @@ pub(super) fn path(state: &Path) -> PathBuf {
     state.join("last-change")
 }
 
-/// Compares the file with a table that has this count, or no content. Returns `None` if the table has all changes, and
-/// what the file expects if it lacks some.
+/// Compares the file with a table that has this count, or no content. Returns `None` if the table has all changes.
+/// Otherwise returns the text of the file.
 pub(super) fn expected(state: &Path, found: Option<&ChangeCount>) -> Result<Option<String>, StateFileError> {
     let text = files::read(&path(state))?.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     let recorded = text.as_deref().map(ChangeCount::parse);

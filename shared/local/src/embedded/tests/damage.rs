@@ -1,4 +1,4 @@
-//! What is lost, changed or deleted in the files of a table.
+//! Starts with lost or changed files of a table, and the text that deletions leave in them.
 
 use std::fs;
 use std::path::Path;
