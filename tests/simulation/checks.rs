@@ -201,7 +201,10 @@ fn outcomes(simulation: &Simulation) -> Vec<String> {
         let began = instance.has_begun;
         let kinds: Vec<&str> = own.iter().map(|one| one.kind.as_str()).collect();
         let end = kinds.iter().position(|kind| matches!(*kind, STUCK | GONE)).unwrap_or(kinds.len());
-        let is_good = matches!((began, kinds.last()), (true, Some(&GONE)) | (false, None))
+        // One that is deleted while it waits has its `gone`, too.
+        let is_announced = began || instance.is_withdrawn;
+        let is_good = matches!((is_announced, kinds.last()), (true, Some(&GONE)) | (false, None))
+            && (began || kinds.iter().all(|kind| *kind == GONE))
             && kinds.iter().all(|kind| [READY, FAILED, STUCK, GONE].contains(kind))
             && !kinds[end..].iter().any(|kind| matches!(*kind, READY | FAILED));
         if !is_good {

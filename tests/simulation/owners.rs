@@ -55,6 +55,8 @@ pub(super) struct InstanceEntry {
     /// The revision of its present document.
     pub(super) revision: String,
     pub(super) has_begun: bool,
+    /// True if it was deleted while it waited.
+    pub(super) is_withdrawn: bool,
     /// The times at which it began or began to wait, and at which it ended.
     pub(super) since: u64,
     pub(super) until: Option<u64>,
@@ -212,6 +214,9 @@ impl Ledger {
         let stays = target.uid == *waiting || target.waiting.as_ref().is_some_and(|after| after.uid == *waiting);
         if !stays {
             self.note_end(waiting);
+            if let Some(entry) = self.state().instances.get_mut(waiting) {
+                entry.is_withdrawn = true;
+            }
         }
         // The request of the second instance is applied again, and changes the first one or is rejected.
         let is_second =

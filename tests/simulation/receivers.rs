@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use ebb_egress::{CallError, CallResult, HttpRequest, HttpResponse};
-use ebb_store::{NamedDocument, NamedKind, TargetHead};
+use ebb_store::{NamedDocument, NamedKind, PhaseNotice, TargetHead};
 
 use super::executor::SimExecutor;
 use super::ledger::PendingPost;
@@ -65,7 +65,9 @@ pub(super) fn appended(state: &mut TableState, seen: Option<&TargetHead>, target
     }
     let name = format!("{}/{}", target.kind, target.name);
     let before = state.appended.len();
-    for notice in target.outbox.notices.iter().filter(|notice| notice.number == target.version) {
+    // The platform records what it gets about withdrawn instances.
+    let of_subscriptions = |notice: &&PhaseNotice| notice.number == target.version && !notice.is_withdrawal();
+    for notice in target.outbox.notices.iter().filter(of_subscriptions) {
         state.appended.extend(notice.to.iter().map(|subscription| AppendedNotice {
             subscription: subscription.clone(),
             target: name.clone(),

@@ -143,6 +143,7 @@ fn main() {
             the_next_event_completes_a_failed_target events_that_concern_no_target_change_nothing
             rejected_events_are_listed;
         lifecycle::platform: time_to_live workloads_get_the_outputs_that_they_read
+            the_gone_of_an_instance_that_waited
             notifications_are_repeated_until_they_are_accepted a_notification_ends_without_a_platform
             the_history_has_the_acceptance_of_a_notification a_run_continues_after_a_restart;
         lifecycle::subscriptions: a_pull_request_shows_the_phases_of_its_target

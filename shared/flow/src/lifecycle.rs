@@ -16,7 +16,7 @@ use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::history::HistoryChange;
 use ebb_protocol::id::{InstanceRef, TargetKey};
 use ebb_protocol::lifecycle::{self as fields, LifecycleData, LifecycleResponse, LifecycleResult, TargetStopCause};
-use ebb_store::{ReadPlugins, TargetHead, TargetTransition};
+use ebb_store::{ReadPlugins, TargetHead, TargetOutbox, TargetTransition};
 use tracing::Instrument as _;
 
 use crate::advance::cancel;
@@ -223,6 +223,17 @@ async fn create(
                     return Ok((response(event, LifecycleResult::Starting), FollowUp::drive(continuation)));
                 }
             }
+            (CreateDecision::Wait | CreateDecision::Begin(_), Some(target))
+                if target.outbox.withdrawals() >= TargetOutbox::MAX_NOTICES =>
+            {
+                let text = format!(
+                    "the platform has not accepted the `gone` of {} instances of {} that were deleted while they waited; \
+                     repair the URL of the platform",
+                    TargetOutbox::MAX_NOTICES,
+                    event.target_key()
+                );
+                return Err(LifecycleRejection::Conflict("name-taken", text).into());
+            }
             // The platform has not accepted the `gone` of the previous instance, so this one waits.
             (CreateDecision::Wait | CreateDecision::Begin(_), Some(target)) => {
                 let entry = plan.accepted(env, &target, event, sender.owner());
@@ -307,9 +318,13 @@ pub(crate) async fn begin_delete(
                 let ended = TargetHead { uid: uid.to_owned(), generation, changed_by: by.clone(), ..target.clone() };
                 let at = target.change_time(env.now());
                 let entry = Some(history::entry(env, &ended, HistoryChange::Deleted, at));
-                let transition = target.update(|after| after.waiting = None);
+                let transition = target.update(|after| {
+                    outbox::append_withdrawal(env, after);
+                    after.due = due::next_due(env, after);
+                });
                 let transition = TargetTransition { tombstone, entry, ..transition };
                 if env.store.move_target(&transition).await? {
+                    outbox::announce_any(env, &transition.target).await;
                     return Ok(Some(FollowUp::default()));
                 }
             }

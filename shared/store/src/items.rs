@@ -164,13 +164,15 @@ impl TargetHead {
         TargetTransition::new(target, Some(self.version))
     }
 
-    /// Returns the list that contains the target. A gone target stays in the active list while its notification is
-    /// undelivered or another instance waits for its name. A notification with `delivered_by` does not count, because
-    /// its run delivers it.
+    /// Returns the list that contains the target. A gone target stays in the active list while the platform has not
+    /// accepted all notifications about its name, or another instance waits for the name. A notification with
+    /// `delivered_by` does not count, because its run delivers it.
     pub fn list(&self) -> TargetList {
         let is_delivered = self.notification.as_ref().is_none_or(|pending| pending.delivered_by.is_some());
         match self.phase {
-            TargetPhase::Gone if is_delivered && self.waiting.is_none() => TargetList::Gone,
+            TargetPhase::Gone if is_delivered && self.waiting.is_none() && self.outbox.withdrawals() == 0 => {
+                TargetList::Gone
+            }
             _ => TargetList::Active,
         }
     }
@@ -247,6 +249,8 @@ impl TargetOutbox {
     pub const MAX_NOTICES: usize = 100;
     /// Maximum bytes of their JSON. An item may have 400 KB.
     pub const MAX_BYTES: usize = 128 << 10;
+    /// The receiver of the `gone` of instances that were deleted while they waited. No subscription has this name.
+    pub const PLATFORM: &str = "#platform";
 
     /// Returns true if more than `times` the allowed notifications wait.
     pub fn exceeds(&self, times: usize) -> bool {
@@ -266,6 +270,11 @@ impl TargetOutbox {
     pub fn due(&self) -> Option<Timestamp> {
         let names = self.notices.iter().flat_map(|notice| &notice.to);
         names.map(|name| self.failed.get(name).map_or(0, |state| state.next)).min().map(Timestamp)
+    }
+
+    /// Returns the number of notifications that wait for the platform.
+    pub fn withdrawals(&self) -> usize {
+        self.notices.iter().filter(|notice| notice.is_withdrawal()).count()
     }
 
     /// Returns true if a notification waits for the receiver of a subscription.
@@ -307,8 +316,15 @@ pub struct PhaseNotice {
     pub ended: Option<String>,
     /// The target as JSON: its identity and labels.
     pub target: serde_json::Value,
-    /// The subscriptions whose receiver has not accepted it.
+    /// The subscriptions whose receiver has not accepted it, or [`TargetOutbox::PLATFORM`].
     pub to: Vec<String>,
+}
+
+impl PhaseNotice {
+    /// Returns true if it is the `gone` of an instance that never began. It is delivered until the platform accepts it.
+    pub fn is_withdrawal(&self) -> bool {
+        self.to.iter().any(|name| name == TargetOutbox::PLATFORM)
+    }
 }
 
 /// The deliveries of the first notification to a receiver that have begun and were not accepted.

@@ -45,6 +45,33 @@ pub(crate) async fn notifications_are_repeated_until_they_are_accepted() {
     assert_ne!(gone.header("webhook-id"), notified[0].header("webhook-id"));
 }
 
+/// An instance that is deleted while it waits for its name gets its `gone`, although the platform rejects it at first.
+pub(crate) async fn the_gone_of_an_instance_that_waited() {
+    let harness = Harness::with_platform().await;
+    harness.receiver.always("POST /drop", 500);
+    harness.receiver.replies("POST /platform", &[204, 400, 204]);
+    harness.run("a", "simple", SIMPLE, TargetState::Ready).await;
+    harness.notification_accepted("a").await;
+    let deleted = |uid| LifecycleData { document: None, ..sandbox("a", uid, "simple") };
+    harness.lifecycle(LifecycleType::Deleted, &deleted("a-uid")).await.is(202);
+    harness.lifecycle(LifecycleType::Created, &sandbox("a", "b", "simple")).await.is(202);
+    for _ in 0..2 {
+        harness.lifecycle(LifecycleType::Deleted, &deleted("b")).await.is(202);
+    }
+    let accepted = harness.receiver.call("POST /platform", 3).await;
+    let ids = harness.receiver.calls("POST /platform").into_iter().map(|call| call.header("webhook-id").to_owned());
+    assert_eq!(BTreeSet::from_iter(ids).len(), 2);
+    let data = &accepted.body["data"];
+    assert_eq!(
+        (word(accepted.body["type"].as_str().unwrap()).as_str(), &data["uid"], &data["stopCause"], &data["generation"]),
+        ("gone", &json!("b"), &json!("deleted"), &json!(1))
+    );
+    harness.lifecycle(LifecycleType::Created, &sandbox("a", "b", "simple")).await.is_problem(409, "stale");
+    harness.receiver.always("POST /drop", 200);
+    let gone = harness.receiver.call("POST /platform", 4).await;
+    assert_eq!(gone.body["data"]["uid"], "a-uid");
+}
+
 /// A retry of a failed setup ends with another notification, whose first request the platform refuses.
 pub(crate) async fn the_history_has_the_acceptance_of_a_notification() {
     let harness = Harness::with_platform().await;

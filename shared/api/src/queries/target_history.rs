@@ -14,6 +14,7 @@ use ebb_protocol::lifecycle::{self, FieldError};
 use ebb_protocol::time::rfc3339;
 use ebb_store::{
     HistoryItem, HistoryItems, NamedDocument, NamedKind, PhaseNotice, RunFacts, RunHead, TargetHead, TargetList,
+    TargetOutbox,
 };
 use futures::{StreamExt as _, TryStreamExt as _};
 use serde::Deserialize;
@@ -138,7 +139,10 @@ fn about_notice(notice: &PhaseNotice, subscription: &str, at: u64) -> OpenNotifi
     OpenNotification {
         time: rfc3339(Timestamp(at)),
         phase: notice.phase.clone(),
-        to: format!("subscription {subscription}"),
+        to: match subscription {
+            TargetOutbox::PLATFORM => "platform".to_owned(),
+            _ => format!("subscription {subscription}"),
+        },
         given_up: false,
         reason: None,
         next: None,

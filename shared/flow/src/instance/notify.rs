@@ -6,7 +6,7 @@ use ebb_egress::{WebhookMessage as Outgoing, deliver};
 use ebb_engine::target::Notification;
 use ebb_engine::{Backoff, HeadState, Millis, RunPhase, Timestamp};
 use ebb_protocol::callback::{FailureReason, ReasonCode};
-use ebb_protocol::id::RunId;
+use ebb_protocol::id::{RunId, TargetKey};
 use ebb_protocol::lifecycle::OutcomeData;
 use ebb_protocol::limits;
 use ebb_protocol::sign::MessageId;
@@ -73,33 +73,10 @@ async fn send(
     let state = &pending.notification;
     let (kind, name) = (target.kind.as_str(), target.name.as_str());
     let data = notification_data(env, target, state.notification).await?;
-    let subject = target.target_key().to_string();
-    let instance = target.instance_key();
-    let notification_name = state.notification.name();
-    // One notification has one id, so that a receiver recognises a repetition. A target that fails again after a retry
-    // has a new one.
-    let message = format!("{instance}-{}-{notification_name}-{}", target.generation, target.since.0);
-    let message = MessageId::parse(&message).map_err(|error| FlowError::Broken(error.to_string()))?;
-    let (content_type, body) = ebb_protocol::cloudevents::event(
-        message.as_str(),
-        &env.settings.source,
-        event_type(if data.reason.is_some() && state.notification == Notification::Ready {
-            Notification::Failed
-        } else {
-            state.notification
-        }),
-        &subject,
-        target.since,
-        &data,
-    );
-    let keys = &env.settings.platform_keys;
-    let outgoing = Outgoing { url, id: &message, content_type, body: &body };
-    let begun = env.now();
     let delivery = match PendingCall::try_begin(env, PLATFORM, MAX_DELIVERIES) {
         Some(call) => {
-            let delivery = deliver((env.platform.as_ref(), &env.cache.byte_budget), keys, outgoing, begun).await;
+            let delivery = post(env, url, state.notification, target.since, &data).await?;
             permit.end(env);
-            let delivery = NotificationDelivery::from(delivery);
             call.end_with(delivery.response());
             delivery
         }
@@ -137,6 +114,37 @@ async fn send(
         }
     };
     end(env, target, pending, (accepted, repeat)).await
+}
+
+/// Sends an outcome once. `since` is the time of the change.
+pub(super) async fn post(
+    env: &Env,
+    url: &str,
+    notification: Notification,
+    since: Timestamp,
+    data: &OutcomeData,
+) -> FlowResult<NotificationDelivery> {
+    let target = TargetKey::new(&data.kind, &data.name);
+    // One notification has one id, so that a receiver recognises a repetition. A target that fails again after a retry
+    // has a new one.
+    let (instance, name) = (target.instance(&data.uid).key(), notification.name());
+    let message = format!("{instance}-{}-{name}-{}", data.generation, since.0);
+    let message = MessageId::parse(&message).map_err(|error| FlowError::Broken(error.to_string()))?;
+    let kind = match notification {
+        Notification::Ready if data.reason.is_some() => Notification::Failed,
+        notification => notification,
+    };
+    let (content_type, body) = ebb_protocol::cloudevents::event(
+        message.as_str(),
+        &env.settings.source,
+        event_type(kind),
+        &target.to_string(),
+        since,
+        data,
+    );
+    let outgoing = Outgoing { url, id: &message, content_type, body: &body };
+    let sender = (env.platform.as_ref(), &env.cache.byte_budget);
+    Ok(deliver(sender, &env.settings.platform_keys, outgoing, env.now()).await.into())
 }
 
 /// Records the end of a delivery. `accepted` is the time of the acceptance. `repeat` is the wait before the next delivery,

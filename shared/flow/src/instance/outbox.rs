@@ -17,7 +17,7 @@ use ebb_documents::plan::TargetSpec;
 use ebb_engine::Millis;
 use ebb_protocol::id::TargetKey;
 use ebb_protocol::lifecycle::TargetStopCause;
-use ebb_store::{NamedDocument, NamedKind, PhaseNotice, TargetHead};
+use ebb_store::{NamedDocument, NamedKind, PhaseNotice, TargetHead, TargetOutbox};
 use serde_json::json;
 
 use crate::env::Env;
@@ -33,6 +33,9 @@ pub use receiver::{ReceiverInfo, receiver_info};
 
 /// The time after which the list of subscriptions is read again.
 pub const MAX_AGE: Millis = Millis(60_000);
+
+/// The end of an instance by its sender or a person.
+const DELETED: &str = "deleted";
 
 /// Forgets the subscriptions, after a change by this program.
 pub async fn forget_rules(env: &Env) {
@@ -89,7 +92,7 @@ pub fn append(target: &mut TargetHead, rules: &[NotificationRule], plan: &Target
         _ if target.phase.is_alive() => None,
         _ if target.is_overridden => Some("forced"),
         TargetStopCause::Expired => Some("expired"),
-        TargetStopCause::Deleted => Some("deleted"),
+        TargetStopCause::Deleted => Some(DELETED),
     };
     target.outbox.notices.push(PhaseNotice {
         number: target.version,
@@ -101,12 +104,41 @@ pub fn append(target: &mut TargetHead, rules: &[NotificationRule], plan: &Target
         to,
     });
     // A delivery gives up and lists what exceeds the limit. Many changes during one delivery must not exceed the item.
-    while target.outbox.exceeds(2) {
-        let lost = target.outbox.notices.remove(0);
+    while target.outbox.exceeds(2)
+        && let Some(oldest) = target.outbox.notices.iter().position(|notice| !notice.is_withdrawal())
+    {
+        let lost = target.outbox.notices.remove(oldest);
         tracing::error!(kind = target.kind, name = target.name, to = ?lost.to, phase = lost.phase,
             "too many notifications wait; the oldest is dropped");
         telemetry::count_for_alarm(Counter::Undelivered, 1);
     }
+}
+
+/// Appends the `gone` of the instance that waits for the name of `target`, which has its new version, for the platform.
+/// The instance never begins, so it has no phase of its own.
+pub(crate) fn append_withdrawal(env: &Env, target: &mut TargetHead) {
+    let Some(waiting) = target.waiting.take() else { return };
+    if env.settings.platform_url.is_none() {
+        return;
+    }
+    let key = target.target_key();
+    let notified = NotifiedTarget {
+        kind: target.kind.clone(),
+        name: target.name.clone(),
+        key: key.instance(&waiting.uid).key(),
+        uid: waiting.uid,
+        generation: waiting.generation,
+        ..NotifiedTarget::default()
+    };
+    target.outbox.notices.push(PhaseNotice {
+        number: target.version,
+        phase: NotificationPhase::Gone.name().to_owned(),
+        at: env.now().0,
+        run: None,
+        ended: Some(DELETED.to_owned()),
+        target: json!(notified),
+        to: vec![TargetOutbox::PLATFORM.to_owned()],
+    });
 }
 
 /// Sends a message that delivers the notifications of a target, if it has any.
@@ -124,7 +156,6 @@ pub(crate) async fn announce(env: &Env, target: TargetKey<'_>, wait: Duration) {
 #[cfg(test)]
 mod tests {
     use ebb_engine::{TargetPhase, Timestamp};
-    use ebb_store::TargetOutbox;
 
     use super::*;
 

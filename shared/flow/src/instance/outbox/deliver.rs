@@ -24,7 +24,7 @@ use serde_json::json;
 
 use super::announce;
 use super::receiver::{NotificationDelivery, TIMEOUT, notice_id, send};
-use crate::breaker::MAX_DELIVERIES;
+use crate::breaker::{MAX_DELIVERIES, PLATFORM};
 use crate::env::Env;
 use crate::error::{FlowError, FlowResult};
 use crate::instance::due;
@@ -134,6 +134,7 @@ async fn advance<'a>(
             let state = outbox.failed.get(&subscription);
             let is_old = now.0.saturating_sub(notice.at) >= MAX_DELIVERY_AGE.0;
             let given_up = match state {
+                _ if subscription == TargetOutbox::PLATFORM => None,
                 _ if outbox.exceeds(1) => Some(TOO_MANY.to_owned()),
                 Some(state) if is_old => Some(state.reason.clone()),
                 _ => None,
@@ -186,6 +187,8 @@ async fn advance<'a>(
                 let result = Box::pin(send(env, &notice, &subscription)).await;
                 call.end_with(result.response());
                 let result = match result {
+                    // The platform gets it as every other outcome: until it accepts it, or answers 410.
+                    result if subscription == TargetOutbox::PLATFORM => result,
                     NotificationDelivery::Gone => NotificationDelivery::Final(GONE.to_owned()),
                     NotificationDelivery::Refused(reason) if state.refusals + 1 >= MAX_REFUSALS => {
                         NotificationDelivery::Final(reason)
@@ -202,16 +205,20 @@ async fn advance<'a>(
     Err(FlowError::Contended(target.to_string()))
 }
 
-/// Returns the next notification and its subscription. If too many wait, it is the oldest one.
+/// Returns the next notification and its receiver. If too many wait, it is the oldest one that can be given up.
 fn next(outbox: &TargetOutbox, now: Timestamp) -> Option<(PhaseNotice, String)> {
-    let oldest = || outbox.notices.first().and_then(|notice| Some((notice, notice.to.first()?.as_str())));
-    let (notice, subscription) = if outbox.exceeds(1) { oldest() } else { outbox.next(now) }?;
+    let oldest = outbox.notices.iter().find(|notice| outbox.exceeds(1) && !notice.is_withdrawal());
+    let oldest = oldest.and_then(|notice| Some((notice, notice.to.first()?.as_str())));
+    let (notice, subscription) = oldest.or_else(|| outbox.next(now))?;
     Some((notice.clone(), subscription.to_owned()))
 }
 
-/// Returns the circuit of a subscription. A receiver that hangs at one path delays no other path of its server.
+/// Returns the circuit of a receiver. A receiver that hangs at one path delays no other path of its server.
 fn circuit(subscription: &str) -> String {
-    format!("#subscription/{subscription}")
+    match subscription {
+        TargetOutbox::PLATFORM => PLATFORM.to_owned(),
+        _ => format!("#subscription/{subscription}"),
+    }
 }
 
 /// Returns the wait before the repetition of a delivery, by a backoff and by the request of the receiver.

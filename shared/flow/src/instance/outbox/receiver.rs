@@ -11,7 +11,9 @@ use ebb_egress::{
     BytePermit, CallError, CallResult, DeliveryOutcome, HttpRequest, HttpResponse, WebhookMessage, deliver as post,
 };
 use ebb_engine::Timestamp;
+use ebb_engine::target::Notification;
 use ebb_protocol::id::TargetKey;
+use ebb_protocol::lifecycle::{OutcomeData, TargetStopCause};
 use ebb_protocol::named_secrets::SecretText;
 use ebb_protocol::sign::{MessageId, WebhookKeys};
 use ebb_protocol::time::rfc3339;
@@ -22,6 +24,7 @@ use serde_json::{Value, json};
 use super::parsed;
 use crate::env::Env;
 use crate::error::{FlowError, FlowResult};
+use crate::instance::notify;
 use crate::loaded_run::Run;
 use crate::offload::offload;
 use crate::pending_call::ResponseKind;
@@ -99,6 +102,14 @@ async fn try_send(
 ) -> Result<NotificationDelivery, NotificationDelivery> {
     let not_sent = NotificationDelivery::NotSent;
     let damaged = || NotificationDelivery::Final("the stored notification is damaged".to_owned());
+    if notice.is_withdrawal() {
+        let NotifiedTarget { kind, name, uid, generation, .. } =
+            serde_json::from_value(notice.target.clone()).map_err(|_| damaged())?;
+        let stop_cause = Some(TargetStopCause::Deleted);
+        let data = OutcomeData { kind, name, uid, generation, stop_cause, ..OutcomeData::default() };
+        let Some(url) = &env.settings.platform_url else { return Ok(NotificationDelivery::Obsolete) };
+        return Ok(notify::post(env, url, Notification::Gone, Timestamp(notice.at), &data).await?);
+    }
     let changed = || NotificationDelivery::NotSent("the subscription has changed".to_owned());
     let item = env.store.get_document(NamedKind::Subscription, subscription).await.map_err(FlowError::from)?;
     let Some(item) = item else {
