@@ -98,9 +98,7 @@ fn main() {
         lifecycle::providers: branches_of_neon branches_of_planetscale branches_of_supabase instances_of_rds
             tenants_of_an_own_service;
         lifecycle::late: a_success_after_the_teardown_is_undone the_condition_of_an_undo_is_evaluated_for_each_result
-            a_repeated_attempt_undoes_the_same_result a_new_pass_undoes_every_result
-            a_late_success_is_undone_while_the_undo_advances an_undo_that_has_not_begun_covers_every_late_success
-            the_teardown_covers_every_late_success_after_the_undo_of_an_update;
+            an_undo_that_has_not_begun_covers_every_late_success;
         lifecycle::teardown: a_script_that_ignores_signals_is_killed units_that_never_started_are_not_undone
             the_first_undo_seals_all_units hooks_run_in_order a_stuck_teardown_is_retried
             a_stuck_unit_is_force_completed a_stuck_target_is_force_deleted
