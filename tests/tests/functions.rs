@@ -115,14 +115,13 @@ fn main() {
             a_non_idempotent_request_is_not_repeated the_outcome_of_a_non_idempotent_request_is_described
             a_sweep_does_not_repeat_a_request_in_flight units_that_never_started_are_not_listed;
         lifecycle::changed_documents: a_resource_that_was_never_ready_is_not_drained
-            labels_environment_and_ttl_change_without_a_run a_changed_resource_is_replaced_with_its_readers
-            resources_are_added_and_removed the_next_update_completes_a_failed_one a_deletion_overtakes_an_update
-            the_newest_update_waits_for_the_run the_ttl_of_a_waiting_update_counts
-            the_routing_key_of_a_replaced_update_stays an_update_that_is_refused_later_is_shown
-            a_failed_setup_is_corrected_by_an_update a_removed_check_that_had_failed_blocks_no_update
-            a_failed_undo_of_an_update_is_retried the_newest_document_of_a_waiting_instance_begins
-            update_units_change_a_resource_in_place another_routing_key_completes_a_failed_target
-            a_unit_that_is_skipped_refuses_no_replacement;
+            labels_environment_and_ttl_change_without_a_run resources_are_added_and_removed
+            the_next_update_completes_a_failed_one the_newest_update_waits_for_the_run
+            the_ttl_of_a_waiting_update_counts the_routing_key_of_a_replaced_update_stays
+            an_update_that_is_refused_later_is_shown a_failed_setup_is_corrected_by_an_update
+            a_removed_check_that_had_failed_blocks_no_update a_failed_undo_of_an_update_is_retried
+            the_newest_document_of_a_waiting_instance_begins update_units_change_a_resource_in_place
+            another_routing_key_completes_a_failed_target;
         lifecycle::refused_updates: a_refused_update_undoes_nothing
             the_policy_of_a_cluster_counts_when_an_update_begins;
         lifecycle::cluster_waits: each_wait_has_its_reason_and_true_times
