@@ -143,9 +143,8 @@ fn main() {
             notifications_are_repeated_until_they_are_accepted a_notification_ends_without_a_platform
             the_history_has_the_acceptance_of_a_notification a_run_continues_after_a_restart;
         lifecycle::subscriptions: a_pull_request_shows_the_phases_of_its_target
-            a_connection_permits_its_subscriptions what_hangs_delays_no_other_receiver
-            a_notification_without_a_value_blocks_no_other the_backlog_of_a_subscription_is_shown
-            subscriptions_are_limited the_history_shows_open_notifications
+            a_connection_permits_its_subscriptions a_notification_without_a_value_blocks_no_other
+            the_backlog_of_a_subscription_is_shown subscriptions_are_limited the_history_shows_open_notifications
             the_documented_subscriptions_report_the_targets_of_a_preset;
         lifecycle::retention: instances_are_removed_after_their_retention records_of_possible_resources_are_kept
             records_of_open_instances_are_kept an_unreadable_instance_is_postponed objects_without_a_record_are_removed

@@ -1,4 +1,4 @@
-//! Notifications of subscriptions: what is shown of them, what hangs, and the API of GitHub.
+//! Notifications of subscriptions: what is shown of them, their limits, and the API of GitHub.
 
 use std::fs;
 use std::sync::Mutex;
@@ -253,34 +253,6 @@ pub(crate) async fn a_connection_permits_its_subscriptions() {
     for body in ["${secrets.GITHUB_TOKEN}", "${params.x}"] {
         let to = format!("to: {{webhook: {{connection: github, path: /hook, body: {{text: \"{body}\"}}}}}}");
         harness.put("Subscription", "own", &format!("on: [ready]\n{to}\n")).await.is(422);
-    }
-}
-
-/// A receiver and the platform hang. The other receiver of the same targets gets every notification meanwhile, and targets
-/// end. Few requests wait for those that hang.
-pub(crate) async fn what_hangs_delays_no_other_receiver() {
-    const TARGETS: usize = 150;
-    const MOST: usize = 12;
-    let harness = Harness::with_platform().await;
-    harness.sign_events();
-    for name in ["hangs", "responds"] {
-        harness.subscribe_receiver(name, name, "on: [ready, gone]").await;
-    }
-    harness.publish("simple@1.0.0", SIMPLE).await;
-    let _holds = ["POST /hangs", "POST /platform"].map(|line| harness.receiver.hold(line));
-    for number in 0..TARGETS {
-        harness.create(&format!("t{number}"), "simple").await;
-    }
-    until("all notifications", async || (harness.receiver.count("POST /responds") >= TARGETS).then_some(())).await;
-    harness.tear_down("t0").await;
-    until("the end", async || (harness.receiver.count("POST /responds") > TARGETS).then_some(())).await;
-    for line in ["POST /hangs", "POST /platform"] {
-        let calls = harness.receiver.calls(line);
-        // Each request waits for 15 s.
-        let waits =
-            |at: Instant| calls.iter().filter(|call| call.at <= at && at - call.at < Duration::from_secs(14)).count();
-        let most = calls.iter().map(|call| waits(call.at)).max().unwrap();
-        assert!((1..=MOST).contains(&most), "{most} requests wait at {line}");
     }
 }
 
