@@ -120,8 +120,7 @@ fn main() {
             the_ttl_of_a_waiting_update_counts the_routing_key_of_a_replaced_update_stays
             an_update_that_is_refused_later_is_shown a_failed_setup_is_corrected_by_an_update
             a_removed_check_that_had_failed_blocks_no_update a_failed_undo_of_an_update_is_retried
-            the_newest_document_of_a_waiting_instance_begins update_units_change_a_resource_in_place
-            another_routing_key_completes_a_failed_target;
+            update_units_change_a_resource_in_place another_routing_key_completes_a_failed_target;
         lifecycle::refused_updates: a_refused_update_undoes_nothing
             the_policy_of_a_cluster_counts_when_an_update_begins;
         lifecycle::cluster_waits: each_wait_has_its_reason_and_true_times

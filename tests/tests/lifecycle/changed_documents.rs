@@ -427,22 +427,3 @@ pub(crate) async fn update_units_change_a_resource_in_place() {
     assert_eq!(requests(&harness), ["reseed db-1 2 to 5", "reseed db-1 2 to 6"]);
     tear_down(&harness, &["unindex db-1", "drop db-1 6"]).await;
 }
-
-/// A creation with a higher generation changes an instance that waits. It keeps its routing key.
-pub(crate) async fn the_newest_document_of_a_waiting_instance_begins() {
-    let harness = ready("resources: {db: {plugin: database}}\n").await;
-    let next = |generation, rows: u32, routing_key: Option<&str>| {
-        let rest = format!("resources: {{db: {{plugin: database, params: {{rows: {rows}}}}}}}\n");
-        let data = ebb_tests::platform::sandbox("a", "b-uid", &rest);
-        LifecycleData { generation, routing_key: routing_key.map(str::to_owned), ..data }
-    };
-    harness.lifecycle(LifecycleType::Created, &next(1, 1, Some("key"))).await.is(202);
-    harness.lifecycle(LifecycleType::Created, &next(2, 7, None)).await.is(202);
-    harness.delete("a").await;
-    harness.instance_is_ready("a", "b-uid").await;
-    assert_eq!(requests(&harness), ["drop db-1 1", "create 7"]);
-    let target = harness.stack().store().read_target(TargetKey::new("sandbox", "a")).await.unwrap().unwrap();
-    assert_eq!((target.generation, target.routing_key.as_deref()), (2, Some("key")));
-    // The removals that were scheduled while it waited name its runs.
-    assert_eq!(target.first_generation, 1);
-}
