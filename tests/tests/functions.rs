@@ -136,7 +136,7 @@ fn main() {
             the_progress_and_the_last_heartbeat_are_shown;
         lifecycle::rendered_units: a_rendered_unit_has_no_sensitive_value a_rendered_undo_has_the_outputs_that_it_reads
             a_rendered_script_has_its_text_and_masked_inputs;
-        lifecycle::preset_lives: each_preset_has_a_target_from_its_creation_to_its_end each_preset_is_documented;
+        lifecycle::preset_lives: each_scheme_has_a_target_from_its_creation_to_its_end each_preset_is_documented;
         lifecycle::documented: the_first_source_runs_the_first_plugin a_merge_request_shows_the_results_of_its_target
             sources_replace_parts_of_a_preset templates_of_argo_cd_send_events webhooks_of_a_platform requests_by_curl;
         lifecycle::pull_requests: a_pull_request_has_a_target_until_it_is_closed
