@@ -98,9 +98,7 @@ fn main() {
         lifecycle::providers: branches_of_neon branches_of_planetscale branches_of_supabase instances_of_rds
             tenants_of_an_own_service;
         lifecycle::late: a_success_after_the_teardown_is_undone the_condition_of_an_undo_is_evaluated_for_each_result
-            a_repeated_attempt_undoes_the_same_result a_new_pass_undoes_every_result
-            a_late_success_is_undone_while_the_undo_advances an_undo_that_has_not_begun_covers_every_late_success
-            the_teardown_covers_every_late_success_after_the_undo_of_an_update;
+            an_undo_that_has_not_begun_covers_every_late_success;
         lifecycle::teardown: a_script_that_ignores_signals_is_killed units_that_never_started_are_not_undone
             the_first_undo_seals_all_units hooks_run_in_order a_stuck_teardown_is_retried
             a_stuck_unit_is_force_completed a_stuck_target_is_force_deleted
@@ -117,14 +115,12 @@ fn main() {
             a_non_idempotent_request_is_not_repeated the_outcome_of_a_non_idempotent_request_is_described
             a_sweep_does_not_repeat_a_request_in_flight units_that_never_started_are_not_listed;
         lifecycle::changed_documents: a_resource_that_was_never_ready_is_not_drained
-            labels_environment_and_ttl_change_without_a_run a_changed_resource_is_replaced_with_its_readers
-            resources_are_added_and_removed the_next_update_completes_a_failed_one a_deletion_overtakes_an_update
-            the_newest_update_waits_for_the_run the_ttl_of_a_waiting_update_counts
-            the_routing_key_of_a_replaced_update_stays an_update_that_is_refused_later_is_shown
-            a_failed_setup_is_corrected_by_an_update a_removed_check_that_had_failed_blocks_no_update
-            a_failed_undo_of_an_update_is_retried the_newest_document_of_a_waiting_instance_begins
-            update_units_change_a_resource_in_place another_routing_key_completes_a_failed_target
-            a_unit_that_is_skipped_refuses_no_replacement;
+            labels_environment_and_ttl_change_without_a_run resources_are_added_and_removed
+            the_next_update_completes_a_failed_one the_newest_update_waits_for_the_run
+            the_ttl_of_a_waiting_update_counts the_routing_key_of_a_replaced_update_stays
+            an_update_that_is_refused_later_is_shown a_failed_setup_is_corrected_by_an_update
+            a_removed_check_that_had_failed_blocks_no_update a_failed_undo_of_an_update_is_retried
+            update_units_change_a_resource_in_place another_routing_key_completes_a_failed_target;
         lifecycle::refused_updates: a_refused_update_undoes_nothing
             the_policy_of_a_cluster_counts_when_an_update_begins;
         lifecycle::cluster_waits: each_wait_has_its_reason_and_true_times
@@ -136,7 +132,7 @@ fn main() {
             the_progress_and_the_last_heartbeat_are_shown;
         lifecycle::rendered_units: a_rendered_unit_has_no_sensitive_value a_rendered_undo_has_the_outputs_that_it_reads
             a_rendered_script_has_its_text_and_masked_inputs;
-        lifecycle::preset_lives: each_preset_has_a_target_from_its_creation_to_its_end each_preset_is_documented;
+        lifecycle::preset_lives: each_scheme_has_a_target_from_its_creation_to_its_end each_preset_is_documented;
         lifecycle::documented: the_first_source_runs_the_first_plugin a_merge_request_shows_the_results_of_its_target
             sources_replace_parts_of_a_preset templates_of_argo_cd_send_events webhooks_of_a_platform requests_by_curl;
         lifecycle::pull_requests: a_pull_request_has_a_target_until_it_is_closed
@@ -147,8 +143,7 @@ fn main() {
             notifications_are_repeated_until_they_are_accepted a_notification_ends_without_a_platform
             the_history_has_the_acceptance_of_a_notification a_run_continues_after_a_restart;
         lifecycle::subscriptions: a_pull_request_shows_the_phases_of_its_target
-            notifications_survive_an_outage_and_a_restart a_connection_permits_its_subscriptions
-            what_hangs_delays_no_other_receiver a_notification_without_a_value_blocks_no_other
+            a_connection_permits_its_subscriptions a_notification_without_a_value_blocks_no_other
             the_backlog_of_a_subscription_is_shown subscriptions_are_limited the_history_shows_open_notifications
             the_documented_subscriptions_report_the_targets_of_a_preset;
         lifecycle::retention: instances_are_removed_after_their_retention records_of_possible_resources_are_kept

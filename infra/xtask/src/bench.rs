@@ -5,8 +5,8 @@ use std::fs;
 
 use crate::cluster::folder::{kubeconfig, remove, state};
 use crate::cluster::{self, ClusterGuard, images};
-use crate::run::{cargo, command, folder, run};
-use crate::{entrypoint, peers};
+use crate::run::{cargo, command, folder, root, run};
+use crate::{entrypoint, tools};
 
 /// The image that contains only the entrypoint.
 const ENTRYPOINT: &str = "ebb.test/runner:1";
@@ -15,8 +15,12 @@ const ENTRYPOINT: &str = "ebb.test/runner:1";
 pub(crate) fn all(arguments: &[OsString]) -> anyhow::Result<()> {
     match arguments.first().and_then(|measurement| measurement.to_str()) {
         Some("chains") => chains(arguments),
-        // The other engines are installed first.
-        Some("peers") => released(&[arguments, &peers::installed(arguments)?].concat()),
+        Some("peers") => {
+            if !arguments.contains(&"--only-ebb".into()) {
+                tools::node(&root().join("tests/peers/restate"), &root().join("target/peers/restate"))?;
+            }
+            released(arguments)
+        }
         Some("owners" | "scale") => released(arguments),
         _ => program(arguments),
     }

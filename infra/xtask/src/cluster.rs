@@ -7,7 +7,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
-pub(crate) use build::{BinarySet, go_build, required_version};
+pub(crate) use build::BinarySet;
 use clap::{Subcommand, ValueEnum};
 use netns::ClusterNetns;
 use servers::ClusterServer;

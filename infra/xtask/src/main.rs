@@ -16,7 +16,6 @@ mod entrypoint;
 mod fuzz;
 mod images;
 mod mutants;
-mod peers;
 mod python;
 mod run;
 mod speed;

@@ -19,8 +19,6 @@ pub(crate) enum PythonTools {
     Checkov,
     /// The test tools of the HTTP API.
     Api,
-    /// An engine of the measurement `peers`.
-    Dbos,
 }
 
 impl PythonTools {
@@ -30,7 +28,6 @@ impl PythonTools {
             Self::Sam => ("infra/aws/requirements.txt", "aws/sam"),
             Self::Checkov => ("infra/aws/checkov.txt", "aws/checkov"),
             Self::Api => ("infra/api/requirements.txt", "api"),
-            Self::Dbos => ("tests/peers/dbos/requirements.txt", "peers/dbos"),
         };
         (root().join(file), root().join("target").join(environment))
     }

@@ -23,7 +23,7 @@ fn every_size_has_a_row() {
 
 #[test]
 fn every_measurement_has_a_value_of_ebb() {
-    let stdout = bench("peers --only ebb --rounds 1 --seconds 1 --callers 4");
+    let stdout = bench("peers --only-ebb --rounds 1 --seconds 1 --callers 4");
     let rows: Vec<&str> = stdout.lines().filter(|line| line.starts_with("| ")).skip(2).collect();
     assert_eq!(rows.len(), 9, "{stdout}");
     for row in rows {

@@ -102,52 +102,6 @@ pub(crate) async fn labels_environment_and_ttl_change_without_a_run() {
     tear_down(&harness, &["drop db-1 1"]).await;
 }
 
-pub(crate) async fn a_changed_resource_is_replaced_with_its_readers() {
-    let harness = harness().await;
-    let document = |db: &str| format!("{ENV}resources: {{db: {db}, {INDEXED}, other: {{plugin: database}}}}\n");
-    send(&harness, 1, &document("{plugin: database}")).await;
-    harness.phase("a", TargetState::Ready).await;
-    let mut made = requests(&harness);
-    made.sort();
-    assert_eq!(made[..2], ["create 1", "create 1"]);
-    let index = made[2].replace("index ", "");
-
-    let changed = document("{plugin: database, params: {rows: 2}}");
-    let target = update(&harness, 2, &changed, TargetState::Ready).await;
-    let expected = [&format!("unindex {index}"), &format!("drop {index} 1"), "create 2", "index db-1"];
-    assert_eq!(requests(&harness), expected);
-    assert_eq!(target.env["ID"], OutputValue::Value("db-1".into()));
-    let runs: Vec<&str> = target.runs.iter().map(|run| run.hook.as_str()).collect();
-    assert_eq!(runs, ["preStart", "update"]);
-    let notified = harness.notified("a", &["ready", "ready"]).await;
-    assert_eq!(notified[1]["env"]["ID"]["value"], "db-1");
-
-    // The teardown undoes what exists, once.
-    harness.tear_down("a").await;
-    let mut undone = requests(&harness);
-    let unindex = undone.iter().position(|line| line == "unindex db-1").unwrap();
-    assert!(unindex < undone.iter().position(|line| line == "drop db-1 2").unwrap(), "{undone:?}");
-    undone.sort();
-    let other = if index == "db-1" { "drop db-2 1" } else { "drop db-1 1" };
-    let mut expected = [other, "drop db-1 2", "unindex db-1"];
-    expected.sort_unstable();
-    assert_eq!(undone, expected);
-    assert_eq!(harness.remaining("a").await, []);
-}
-
-/// Nothing is lost by a unit that a policy would refuse, if its `when` is false.
-pub(crate) async fn a_unit_that_is_skipped_refuses_no_replacement() {
-    let harness = harness().await;
-    let object = "{apiVersion: v1, kind: ConfigMap, metadata: {name: \"db-${resource.key}\"}}";
-    let unit = format!("preStart:\n  map: {{when: \"${{params.rows > 9}}\", object: {{manifest: {object}}}}}");
-    harness.publish("mapped@1.0.0", &DATABASE.replace("preStart:", &unit)).await;
-    let document = |rows: u32| format!("resources: {{db: {{plugin: mapped, params: {{rows: {rows}}}}}}}\n");
-    send(&harness, 1, &document(1)).await;
-    harness.phase("a", TargetState::Ready).await;
-    update(&harness, 2, &document(2), TargetState::Ready).await;
-    assert_eq!(requests(&harness), ["create 1", "drop db-1 1", "create 2"]);
-}
-
 pub(crate) async fn resources_are_added_and_removed() {
     let harness = ready("resources: {x: {plugin: database}}\n").await;
     let document = "resources: {y: {plugin: database, params: {rows: 2}}, x: {plugin: database}}\n";
@@ -160,9 +114,10 @@ pub(crate) async fn resources_are_added_and_removed() {
     tear_down(&harness, &["drop db-1 2"]).await;
 }
 
+/// A changed resource is replaced with its readers. What the first update has not done, the next one does.
 pub(crate) async fn the_next_update_completes_a_failed_one() {
     let document =
-        |rows: u32| format!("resources: {{db: {{plugin: database, params: {{rows: {rows}}}}}, {INDEXED}}}\n");
+        |rows: u32| format!("{ENV}resources: {{db: {{plugin: database, params: {{rows: {rows}}}}}, {INDEXED}}}\n");
     let harness = ready(&document(1)).await;
     // The undo of the present database fails, so nothing is made.
     harness.receiver.replies("POST /drop", &[400]);
@@ -171,25 +126,13 @@ pub(crate) async fn the_next_update_completes_a_failed_one() {
     assert_eq!(harness.remaining("a").await.len(), 1);
     harness.notified("a", &["ready", "failed"]).await;
     harness.receiver.replies("POST /drop", &[200]);
-    update(&harness, 3, &document(3), TargetState::Ready).await;
-    assert_eq!(requests(&harness), ["drop db-1 1", "create 3", "index db-1"]);
-    tear_down(&harness, &["unindex db-1", "drop db-1 3"]).await;
-}
-
-pub(crate) async fn a_deletion_overtakes_an_update() {
-    let harness = ready(&format!("resources: {{db: {{plugin: database}}, {INDEXED}}}\n")).await;
-    let hold = harness.receiver.hold("POST /drop");
-    let changed = format!("resources: {{db: {{plugin: database, params: {{rows: 2}}}}, {INDEXED}}}\n");
-    assert_eq!(send(&harness, 2, &changed).await, LifecycleResult::Updating);
-    harness.receiver.call("POST /drop", 1).await;
-    assert_eq!(send(&harness, 3, "resources: {more: {plugin: database}}\n").await, LifecycleResult::Waiting);
-    harness.delete("a").await;
-    drop(hold);
-    harness.phase("a", TargetState::Gone).await;
-    let requests = requests(&harness);
-    assert_eq!(requests[..2], ["unindex db-1", "drop db-1 1"]);
-    assert!(requests[2..].iter().all(|line| line == "drop db-1 1"), "{requests:?}");
-    assert_eq!(harness.remaining("a").await, []);
+    harness.receiver.always("POST /create", json!({"id": "db-2"}));
+    let target = update(&harness, 3, &document(3), TargetState::Ready).await;
+    assert_eq!(requests(&harness), ["drop db-1 1", "create 3", "index db-2"]);
+    assert_eq!(target.env["ID"], OutputValue::Value("db-2".into()));
+    assert_eq!(harness.notified("a", &["ready", "failed", "ready"]).await[2]["env"]["ID"]["value"], "db-2");
+    // The teardown undoes what exists, once.
+    tear_down(&harness, &["unindex db-2", "drop db-2 3"]).await;
 }
 
 /// A database with connections that are closed before it is dropped.
@@ -248,21 +191,6 @@ pub(crate) async fn the_newest_update_waits_for_the_run() {
     harness.generation("a", 5).await;
     harness.phase("a", TargetState::Ready).await;
     assert_eq!(requests(&harness), ["create 1", "drop db-1 1", "create 3"]);
-
-    // A document like the present one replaces the update that waits.
-    harness.receiver.replies("POST /create", &[400]);
-    let hold = harness.receiver.hold("POST /drop");
-    assert_eq!(send(&harness, 6, &document(4)).await, LifecycleResult::Updating);
-    harness.receiver.call("POST /drop", 1).await;
-    assert_eq!(send(&harness, 7, &document(5)).await, LifecycleResult::Waiting);
-    assert_eq!(send(&harness, 8, &document(4)).await, LifecycleResult::Unchanged);
-    drop(hold);
-    // A waiting update follows a failed one.
-    let target = harness.phase("a", TargetState::Failed).await;
-    assert_eq!(target.info.generation, 8);
-    requests(&harness);
-    harness.tear_down("a").await;
-    assert_eq!(harness.remaining("a").await, []);
 }
 
 /// A document like the present one replaces the update that waits, and keeps its routing key. If the present run fails, the
@@ -486,47 +414,16 @@ pub(crate) async fn update_units_change_a_resource_in_place() {
     update(&harness, 2, &document(2), TargetState::Failed).await;
     harness.receiver.replies("POST /reseed", &[200]);
     assert_eq!(requests(&harness), ["reseed db-1 1 to 2"]);
-    // The same document retries the failed unit, and another one runs all of them.
+    // The same document retries the failed unit.
     assert_eq!(send(&harness, 3, &document(2)).await, LifecycleResult::Retrying);
     assert_eq!(harness.phase("a", TargetState::Ready).await.info.generation, 3);
     assert_eq!(send(&harness, 3, &document(2)).await, LifecycleResult::Unchanged);
     assert_eq!(requests(&harness), ["reseed db-1 1 to 2"]);
-    update(&harness, 4, &document(4), TargetState::Ready).await;
-    assert_eq!(requests(&harness), ["reseed db-1 2 to 4"]);
-    // The next update reads the params before the failed one, too.
+    // The next update reads the params before the failed one.
     harness.receiver.replies("POST /reseed", &[400]);
-    update(&harness, 5, &document(5), TargetState::Failed).await;
+    update(&harness, 4, &document(5), TargetState::Failed).await;
     harness.receiver.replies("POST /reseed", &[200]);
-    update(&harness, 6, &document(6), TargetState::Ready).await;
-    assert_eq!(requests(&harness), ["reseed db-1 4 to 5", "reseed db-1 4 to 6"]);
-    harness.notified("a", &["ready", "failed", "ready", "ready", "failed", "ready"]).await;
-    // So does an update that waits.
-    let hold = harness.receiver.hold("POST /reseed");
-    assert_eq!(send(&harness, 7, &document(7)).await, LifecycleResult::Updating);
-    harness.receiver.call("POST /reseed", 1).await;
-    assert_eq!(send(&harness, 8, &document(8)).await, LifecycleResult::Waiting);
-    drop(hold);
-    harness.generation("a", 8).await;
-    harness.phase("a", TargetState::Ready).await;
-    assert_eq!(requests(&harness), ["reseed db-1 6 to 7", "reseed db-1 7 to 8"]);
-    tear_down(&harness, &["unindex db-1", "drop db-1 8"]).await;
-}
-
-/// A creation with a higher generation changes an instance that waits. It keeps its routing key.
-pub(crate) async fn the_newest_document_of_a_waiting_instance_begins() {
-    let harness = ready("resources: {db: {plugin: database}}\n").await;
-    let next = |generation, rows: u32, routing_key: Option<&str>| {
-        let rest = format!("resources: {{db: {{plugin: database, params: {{rows: {rows}}}}}}}\n");
-        let data = ebb_tests::platform::sandbox("a", "b-uid", &rest);
-        LifecycleData { generation, routing_key: routing_key.map(str::to_owned), ..data }
-    };
-    harness.lifecycle(LifecycleType::Created, &next(1, 1, Some("key"))).await.is(202);
-    harness.lifecycle(LifecycleType::Created, &next(2, 7, None)).await.is(202);
-    harness.delete("a").await;
-    harness.instance_is_ready("a", "b-uid").await;
-    assert_eq!(requests(&harness), ["drop db-1 1", "create 7"]);
-    let target = harness.stack().store().read_target(TargetKey::new("sandbox", "a")).await.unwrap().unwrap();
-    assert_eq!((target.generation, target.routing_key.as_deref()), (2, Some("key")));
-    // The removals that were scheduled while it waited name its runs.
-    assert_eq!(target.first_generation, 1);
+    update(&harness, 5, &document(6), TargetState::Ready).await;
+    assert_eq!(requests(&harness), ["reseed db-1 2 to 5", "reseed db-1 2 to 6"]);
+    tear_down(&harness, &["unindex db-1", "drop db-1 6"]).await;
 }

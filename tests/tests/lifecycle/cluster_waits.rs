@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use ebb_flow::env::TaskReports;
 use ebb_flow::sweep::{SweepCondition, sweep_run};
-use ebb_protocol::api::{AwaitedParty, PlanPreview, TargetPage, WaitingParty};
+use ebb_protocol::api::{PlanPreview, TargetPage};
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::object_status::{ObjectState, ObjectStatus};
 use ebb_protocol::relay::{
@@ -127,27 +127,16 @@ pub(crate) async fn each_wait_has_its_reason_and_true_times() {
     assert!(why.summary.contains(&format!("; fails at {fails_at} unless the cause is removed before")), "{why:?}");
     assert!(why.next_steps[0].contains(&format!("Deployment units/web before {fails_at};")), "{why:?}");
     assert_eq!(why.waits.keys().collect::<Vec<_>>(), ["r/first", "r/second"]);
-    // Every open unit has its reason, with the time from which it counts. What a person has to end comes first.
-    let open: Vec<_> =
-        why.open.iter().map(|open| (open.units.as_slice(), open.resolves, open.since.is_some())).collect();
-    let unit = |key: &str| [key.to_owned()];
-    let expected =
-        [(&unit("r/first")[..], WaitResolution::Person, true), (&unit("r/second")[..], WaitResolution::Itself, true)];
-    assert_eq!(open, expected, "{why:?}");
-    assert_eq!((why.open_units, why.open[0].reason.contains("cannot be pulled")), (2, true));
-    assert_eq!((&why.open[0].since, why.open[0].count), (&why.waits["r/first"][0].since, 1));
+    // What a person has to end comes first, also in the target.
+    let open: Vec<_> = why.open.iter().map(|open| (open.units.concat(), open.resolves)).collect();
+    let expected = [("r/first", WaitResolution::Person), ("r/second", WaitResolution::Itself)];
+    assert_eq!(open, expected.map(|(unit, resolves)| (unit.to_owned(), resolves)), "{why:?}");
     assert_eq!(why.open[1].reason, "queue of cluster default: queued behind 3 other tasks");
-    // The target shows the first one, and the state of its resource.
-    assert_eq!(target.first_wait.as_ref().map(|open| open.units.as_slice()), Some(&unit("r/first")[..]));
-    let resource = &target.resources["r"];
-    assert_eq!((resource.phase, resource.since.is_empty()), (TargetState::Starting, false));
-    assert!(resource.reason.as_ref().is_some_and(|why| why.contains("Deployment units/web")), "{resource:?}");
-    // Who is awaited has fields, in the list too.
-    let [waits] = target.info.waits.as_slice() else { panic!("{target:?}") };
-    assert_eq!((waits.waiter, waits.awaits), (WaitingParty::Target, AwaitedParty::Units));
-    assert_eq!((waits.awaited_name.as_deref(), waits.since.as_ref()), (Some("preStart"), Some(&target.info.since)));
-    let page: TargetPage = harness.get("/v1/targets").await.is(200).json();
-    assert_eq!(page.targets[0].waits, target.info.waits);
+    assert_eq!(target.first_wait.as_ref().map(|open| open.units.concat()).as_deref(), Some("r/first"));
+    assert!(
+        target.resources["r"].reason.as_ref().is_some_and(|why| why.contains("Deployment units/web")),
+        "{target:?}"
+    );
 
     // A sweep records the same starts, also of a task that has sent a heartbeat.
     let token = first_request(&server).await.callback.token;

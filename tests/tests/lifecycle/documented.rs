@@ -9,11 +9,10 @@ use ebb_local::pods::secrets;
 use ebb_protocol::api::{SourceResponse, SourceResult};
 use ebb_protocol::unit::CALLBACK_URL;
 use ebb_tests::platform::SignedRequest;
-use ebb_tests::preset_lives::hex_mac;
 use tokio::process::Command;
 
 use crate::harness::*;
-use crate::lifecycle::pull_requests::signature;
+use crate::lifecycle::pull_requests::{hex_mac, signature};
 
 pub(crate) const GITHUB_SECRET: &str = "a secret of GitHub's webhook";
 const GITLAB_SECRET: &str = "a secret of GitLab's webhook";

@@ -1,8 +1,7 @@
 //! Events of a source: a pull request of GitHub from its creation to its end, and requests that change nothing.
 
-use aws_lc_rs::hmac::HMAC_SHA256;
+use aws_lc_rs::hmac;
 use ebb_protocol::api::{SourceDetail, SourceList, SourceResponse, SourceResult};
-use ebb_tests::preset_lives::hex_mac;
 
 use crate::harness::*;
 
@@ -38,8 +37,14 @@ fn pull_request(delivery: &'static str, action: &str, minute: u32) -> GithubEven
     GithubEvent { delivery, body }
 }
 
+/// Returns the MAC of a body in hexadecimal digits, without the code that verifies it.
+pub(crate) fn hex_mac(algorithm: hmac::Algorithm, secret: &str, body: &[u8]) -> String {
+    let mac = hmac::sign(&hmac::Key::new(algorithm, secret.as_bytes()), body);
+    mac.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 pub(crate) fn signature(secret: &str, body: &[u8]) -> String {
-    format!("sha256={}", hex_mac(HMAC_SHA256, secret, body))
+    format!("sha256={}", hex_mac(hmac::HMAC_SHA256, secret, body))
 }
 
 impl Harness {

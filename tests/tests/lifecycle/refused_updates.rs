@@ -30,6 +30,10 @@ postStop:
   drop: {undoes: create, webhook: {url: "RECEIVER/drop", body: {rows: "half"}}}
 "#;
 
+/// The beginning of the setup of a database, with an object that is made for more than nine rows.
+const MAPPED: &str = r#"preStart:
+  map: {when: "${params.rows > 9}", object: {manifest: {apiVersion: v1, kind: ConfigMap, metadata: {name: "${resource.key}"}}}}"#;
+
 /// Own hooks that make a database, and drop it.
 const OWN: &str = r#"
 preStart:
@@ -61,9 +65,14 @@ fn respond(request: RelayRequest, is_strict: bool) -> RelayResponse {
 /// Publishes the plugins, creates the sandbox `a`, and forgets its requests. A resource `failed` fails.
 async fn begin(harness: &Harness, document: &str) {
     harness.receiver.always("POST /create", json!({"id": "db-1"}));
-    for (plugin, rest) in
-        [("database@1.0.0", DATABASE), ("database@2.0.0", OBJECT), ("half@1.0.0", HALF), ("index@1.0.0", INDEX)]
-    {
+    let mapped = DATABASE.replace("preStart:", MAPPED);
+    for (plugin, rest) in [
+        ("database@1.0.0", DATABASE),
+        ("database@2.0.0", OBJECT),
+        ("half@1.0.0", HALF),
+        ("mapped@1.0.0", mapped.as_str()),
+        ("index@1.0.0", INDEX),
+    ] {
         harness.publish(plugin, rest).await;
     }
     assert_eq!(
@@ -94,10 +103,12 @@ async fn result(harness: &Harness, document: &str) -> Option<LifecycleResult> {
     None
 }
 
-/// A database is not dropped for one that a machine without a cluster refuses. What does not exist cannot be lost.
+/// A database is not dropped for one that a machine without a cluster refuses. What does not exist cannot be lost, and
+/// nothing is lost by a unit that a policy would refuse, if its `when` is false.
 pub(crate) async fn a_refused_update_undoes_nothing() {
     use LifecycleResult::{Updated, Updating};
     let database = |rows: u32| format!("db: {{plugin: database@1, params: {{rows: {rows}}}}}");
+    let mapped = |rows: u32| format!("db: {{plugin: mapped, params: {{rows: {rows}}}}}");
     let of = |resources: &str| format!("resources: {{{resources}}}\n");
     let index = |of: &str| format!("index: {{plugin: index, params: {{of: {of}}}}}");
     let wired = index("\"${resources.new.outputs.id}\"") + ", new: {plugin: database@2}";
@@ -109,6 +120,7 @@ pub(crate) async fn a_refused_update_undoes_nothing() {
         ("a plugin", of(&one), of("db: {plugin: database@2}"), None),
         ("own hooks", of("") + OWN, of("") + OWN_OBJECT, None),
         ("a new resource that is read", of(&index("old")), of(&wired), None),
+        ("a unit that is skipped", of(&mapped(1)), of(&mapped(2)), Some(Updating)),
         ("the TTL beside what was never made", of(&never), longer(&never), Some(Updating)),
         ("a change beside what was never made", of(&never), more("database@2"), Some(Updating)),
         ("the TTL beside what is incomplete", of(&half), longer(&half), Some(Updated)),

@@ -1,4 +1,4 @@
-//! Notifications of subscriptions: their order, repetitions across crashes and outages, and the API of GitHub.
+//! Notifications of subscriptions: what is shown of them, their limits, and the API of GitHub.
 
 use std::fs;
 use std::sync::Mutex;
@@ -172,47 +172,14 @@ pub(crate) async fn the_documented_subscriptions_report_the_targets_of_a_preset(
     assert!(github.comments.lock().unwrap()[1].1.contains("`sandbox/pr-7-1296269`"));
 }
 
-/// The receiver is down while the target begins and ends, and the server restarts. Every change then arrives in order.
-pub(crate) async fn notifications_survive_an_outage_and_a_restart() {
-    let mut harness = Harness::simple().await;
-    harness.sign_events();
-    harness.subscribe_receiver("all", "events", "on: [starting, ready, stopping, gone]").await;
-    harness.subscribe_receiver("other", "other", "on: [gone]").await;
-    harness.subscribe_receiver("none", "none", "on: [ready]\nwhen: ${target.labels.team == 'x'}").await;
-    harness.receiver.always("POST /events", 503);
-    harness.create("a", "simple").await;
-    harness.phase("a", TargetState::Ready).await;
-    harness.receiver.call("POST /events", 1).await;
-    harness.restart().await;
-    harness.tear_down("a").await;
-    // A receiver that accepts gets its notification, although another one does not.
-    let gone = harness.receiver.call("POST /other", 1).await;
-    assert_eq!(word(gone.body["type"].as_str().unwrap()), "gone");
-    assert_eq!(gone.body["data"]["ended"], "deleted");
-    assert_eq!(gone.body["data"]["target"]["name"], "a");
-    let refused = harness.receiver.calls("POST /events");
-    assert!(refused.iter().all(|call| call.header("webhook-id") == refused[0].header("webhook-id")), "{refused:?}");
-    harness.restart().await;
-    harness.receiver.forget();
-    harness.receiver.always("POST /events", 204);
-    until("all notifications", async || (harness.receiver.count("POST /events") >= 4).then_some(())).await;
-    let calls = harness.receiver.calls("POST /events");
-    let words: Vec<String> = calls.iter().map(|call| word(call.body["type"].as_str().unwrap())).collect();
-    assert_eq!(words, ["starting", "ready", "stopping", "gone"]);
-    assert_eq!(harness.receiver.count("POST /none"), 0);
-    until("an empty outbox", async || {
-        let target = harness.stack().store().read_target(TargetKey::new("sandbox", "a")).await.unwrap()?;
-        (target.outbox.notices.is_empty() && target.due.is_none()).then_some(())
-    })
-    .await;
-}
-
-/// The history names what a receiver has not accepted, until the receiver accepts it.
+/// The history names what a receiver has not accepted, until the receiver accepts it. A condition that reads a missing
+/// label does not hold.
 pub(crate) async fn the_history_shows_open_notifications() {
     let harness = Harness::simple().await;
     harness.sign_events();
     harness.subscribe_receiver("later", "later", "on: [ready]").await;
     harness.subscribe_receiver("never", "never", "on: [ready]").await;
+    harness.subscribe_receiver("labelled", "labelled", "on: [ready]\nwhen: ${target.labels.team == 'x'}").await;
     harness.receiver.always("POST /later", 503);
     harness.receiver.always("POST /never", 410);
     harness.ready("a", "simple").await;
@@ -241,8 +208,12 @@ pub(crate) async fn the_history_shows_open_notifications() {
     harness.phase("b", TargetState::Ready).await;
     let page: HistoryPage = harness.with_token(&token, "GET /v1/targets/sandbox/b/history", None).await.is(200).json();
     assert_eq!((page.entries.len(), page.notifications.len()), (1, 0), "{page:?}");
+    let call = harness.receiver.call("POST /labelled", 1).await;
+    assert_eq!(word(call.body["type"].as_str().unwrap()), "ready");
+    assert_eq!(call.body["data"]["target"]["name"], "b");
     harness.receiver.always("POST /later", 204);
     until("the acceptance", async || (open().await.len() == 1).then_some(())).await;
+    assert_eq!(harness.receiver.count("POST /labelled"), 1);
 }
 
 /// A connection sends only the notifications of subscriptions that it lists, and neither the table nor a response has its
@@ -282,34 +253,6 @@ pub(crate) async fn a_connection_permits_its_subscriptions() {
     for body in ["${secrets.GITHUB_TOKEN}", "${params.x}"] {
         let to = format!("to: {{webhook: {{connection: github, path: /hook, body: {{text: \"{body}\"}}}}}}");
         harness.put("Subscription", "own", &format!("on: [ready]\n{to}\n")).await.is(422);
-    }
-}
-
-/// A receiver and the platform hang. The other receiver of the same targets gets every notification meanwhile, and targets
-/// end. Few requests wait for those that hang.
-pub(crate) async fn what_hangs_delays_no_other_receiver() {
-    const TARGETS: usize = 150;
-    const MOST: usize = 12;
-    let harness = Harness::with_platform().await;
-    harness.sign_events();
-    for name in ["hangs", "responds"] {
-        harness.subscribe_receiver(name, name, "on: [ready, gone]").await;
-    }
-    harness.publish("simple@1.0.0", SIMPLE).await;
-    let _holds = ["POST /hangs", "POST /platform"].map(|line| harness.receiver.hold(line));
-    for number in 0..TARGETS {
-        harness.create(&format!("t{number}"), "simple").await;
-    }
-    until("all notifications", async || (harness.receiver.count("POST /responds") >= TARGETS).then_some(())).await;
-    harness.tear_down("t0").await;
-    until("the end", async || (harness.receiver.count("POST /responds") > TARGETS).then_some(())).await;
-    for line in ["POST /hangs", "POST /platform"] {
-        let calls = harness.receiver.calls(line);
-        // Each request waits for 15 s.
-        let waits =
-            |at: Instant| calls.iter().filter(|call| call.at <= at && at - call.at < Duration::from_secs(14)).count();
-        let most = calls.iter().map(|call| waits(call.at)).max().unwrap();
-        assert!((1..=MOST).contains(&most), "{most} requests wait at {line}");
     }
 }
 

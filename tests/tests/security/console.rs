@@ -253,9 +253,7 @@ pub(crate) async fn actions_need_their_scope() {
     let retried = operator.post("/console/targets/sandbox/a/retry", Some(&own), &fields).await;
     retried.leads_to("/console/targets/sandbox/a");
     harness.phase("a", TargetState::Ready).await;
-    let stale = operator.post("/console/targets/sandbox/a/retry", Some(&own), &fields).await;
-    assert!(stale.is(409).body.contains("href=\"/console/targets/sandbox/a\">Back"), "{stale:?}");
-    assert!(!stale.body.contains("data-renew-seconds"), "{stale:?}");
+    operator.post("/console/targets/sandbox/a/retry", Some(&own), &fields).await.is(409);
 }
 
 /// An action on several targets is confirmed, and covers the instances that the page has shown.
@@ -288,11 +286,6 @@ pub(crate) async fn selected_targets_are_changed_one_by_one() {
         [("drop", &["sandbox/a a-uid"]), ("delete", &[]), ("delete", &["a"]), ("delete", &many)];
     for (action, targets) in wrong {
         send(CONFIRMED, action, targets).await.is(400);
-    }
-    for path in [SELECTION, CONFIRMED] {
-        let fields = [("form", form.as_str()), ("action", "delete"), ("back", "/console?q=a")];
-        let none = browser.post(path, Some(&own), &fields).await;
-        assert!(none.is(400).body.contains("href=\"/console?q=a\">Back"), "{none:?}");
     }
     for form in ["", "other"] {
         let fields = [("form", form), ("action", "delete"), ("target", "sandbox/a a-uid")];
@@ -580,16 +573,12 @@ outputs: {out: "${units.make.outputs.out}"}
     harness.lifecycle(LifecycleType::Deleted, &never).await.is(202);
     let browser = Browser::operator(&harness).await;
     let run = run_id("a", Hook::PreStart);
-    let gone = "/console/targets/sandbox/%22%3E%3Cb%3E%27x";
     for (path, shown) in [
         ("/console".to_owned(), "&lt;script&gt;alert(1)"),
         ("/console/targets/sandbox/a".to_owned(), "&lt;script&gt;alert(1)"),
-        ("/console?phase=gone".to_owned(), "&quot;&gt;&lt;b&gt;"),
-        (gone.to_owned(), "&quot;&gt;&lt;b&gt;"),
-        (format!("{gone}/delete"), "&quot;&gt;&lt;b&gt;"),
+        ("/console/targets/sandbox/%22%3E%3Cb%3E%27x".to_owned(), "&quot;&gt;&lt;b&gt;"),
         (format!("/console/runs/{run}/log?unit=r%2Fmake"), "&quot;&gt;&lt;script&gt;alert(1)&lt;/script&gt;link"),
         (format!("/console/runs/{run}/rendered?unit=r%2Fmake"), "&lt;script&gt;alert(1)&lt;/script&gt;"),
-        ("/console?q=%22%3E%3Cscript%3Ealert(1)%3C/script%3E".to_owned(), "&lt;script&gt;alert(1)"),
     ] {
         let page = browser.get(&path).await;
         assert!(page.is(200).body.contains(shown), "{path}: {page:?}");
@@ -664,7 +653,7 @@ preStart:
     browser.get(&format!("/console/runs/{run}/log.txt?unit=r%2Fnone")).await.is(404);
 }
 
-/// The page of a log that does not exist says why, and asks again. The page of the run counts units by state.
+/// The page of a log that does not exist says why, and asks again.
 pub(crate) async fn a_page_waits_for_its_log() {
     const PLUGIN: &str = r##"
 runners: {sh: {image: "busybox:1"}}
@@ -705,16 +694,12 @@ postStop:
         let page = browser.get(&log("b", unit)).await;
         assert!(page.is(200).body.contains(&format!("The log does not exist: {reason}.")), "{page:?}");
         assert!(page.body.contains("data-renew-seconds") && !page.body.contains("log.txt"), "{page:?}");
-        assert!(page.body.contains("href=\"/console/targets/sandbox/b\""), "{page:?}");
         browser.get(&log("b", unit).replace("/log?", "/log.txt?")).await.is(404);
     }
     let page = browser.get(&format!("{}&attempt=2", log("b", "make"))).await;
     assert!(page.is(404).body.contains("r/make has no attempt 2; its last attempt is 1"), "{page:?}");
     let page = browser.get(&log("b", "other")).await;
     assert!(page.is(404).body.contains("has no unit r/other"), "{page:?}");
-    let page = browser.get(&format!("/console/runs/{}", run_id("b", Hook::PreStart))).await;
-    assert!(page.is(200).body.contains("<p>3 units: 1 blocked, 1 failed, 1 skipped.</p>"), "{page:?}");
-    assert!(page.body.contains("href=\"/console/targets/sandbox/b\"") && !page.body.contains("/log?"), "{page:?}");
     harness.receiver.always("POST /make", 200);
     harness.post("/v1/targets/sandbox/b/retry", json!({})).await.is(202);
     harness.phase("b", TargetState::Ready).await;
@@ -827,6 +812,7 @@ pub(crate) async fn an_open_page_without_news_costs_little() {
     assert!(browser.again(TARGET, page.header("etag")).await.is(200).body.contains("gone"));
 }
 
+/// The questions of open pages share their reads, too, see `polls_without_news_share_half_a_read_unit`.
 pub(crate) async fn many_open_pages_share_their_reads() {
     let harness = Harness::simple().await;
     harness.ready("a", "simple").await;
@@ -841,13 +827,7 @@ pub(crate) async fn many_open_pages_share_their_reads() {
         browser.get("/console").await.is(200);
     }
     watcher.clock.advance(15_000);
-    let since = attribute(&browsers[0].get("/console").await, "data-since");
-    watcher.clock.advance(1_500);
-    watcher.meter.take();
-    for browser in browsers.iter().cycle().take(100) {
-        browser.get(&format!("/console/changes?since={since}")).await.is(200);
-    }
-    assert_eq!(watcher.meter.take().read_units, 0.5 + 2.0 * 100.0);
+    browsers[0].get("/console").await.is(200);
     // Each session is checked before it gets a page. The lists, and what the page of a target shows, are read once.
     for path in ["/console", "/console/targets/sandbox/a"] {
         let mut costs = Vec::new();
@@ -957,8 +937,6 @@ pub(crate) async fn every_page_is_shown() {
     ] {
         let page = browser.get(path).await;
         assert!(page.is(status).body.contains(shown), "{path}: {page:?}");
-        assert_eq!(page.header("content-type"), "text/html; charset=utf-8", "{path}");
-        assert!(page.header("content-security-policy").contains("default-src 'none'"), "{path}");
     }
     browser.get("/console/").await.leads_to("/console");
     for path in ["targets/sandbox/b", "plugins/none/latest", "sources/none", "subscriptions/none", "clusters/none"] {

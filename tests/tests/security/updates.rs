@@ -1,5 +1,6 @@
 //! Updates of ready, failed and waiting targets.
 
+use ebb_protocol::id::TargetKey;
 use ebb_protocol::lifecycle::{LifecycleResponse, LifecycleResult};
 
 use crate::harness::*;
@@ -65,19 +66,26 @@ pub(crate) async fn an_older_document_changes_nothing() {
     assert_eq!(harness.target("a").await.unwrap().info.phase, TargetState::Ready);
 }
 
+/// An update, or a creation with a higher generation, changes an instance that waits. It keeps its routing key.
 pub(crate) async fn an_update_of_a_waiting_instance() {
     let harness = harness().await;
     sent(&harness, LifecycleType::Created, &event("u", 1, DOCUMENT)).await;
     harness.phase("a", TargetState::Ready).await;
-    let created = sent(&harness, LifecycleType::Created, &event("v", 1, DOCUMENT)).await.0;
+    let keyed = LifecycleData { routing_key: Some("key".to_owned()), ..event("v", 1, DOCUMENT) };
+    let created = sent(&harness, LifecycleType::Created, &keyed).await.0;
     let updated = sent(&harness, LifecycleType::Updated, &event("v", 2, DOCUMENT)).await.0;
     assert_eq!((created, updated), (LifecycleResult::Waiting, LifecycleResult::Unchanged));
     let changed = sent(&harness, LifecycleType::Updated, &event("v", 3, CHANGED)).await;
     assert_eq!(changed, (LifecycleResult::Waiting, 3));
     harness.lifecycle(LifecycleType::Updated, &event("v", 3, DOCUMENT)).await.is_problem(409, "outdated");
+    harness.lifecycle(LifecycleType::Created, &event("v", 4, &CHANGED.replace("big", "huge"))).await.is(202);
     assert_eq!(harness.target("a").await.unwrap().waiting_uid.as_deref(), Some("v"));
     harness.lifecycle(LifecycleType::Deleted, &event("u", 1, DOCUMENT)).await.is(202);
     harness.instance_is_ready("a", "v").await;
     let calls = harness.receiver.calls("POST /make");
-    assert_eq!(calls.last().unwrap().body["size"], "big", "{calls:?}");
+    assert_eq!(calls.last().unwrap().body["size"], "huge", "{calls:?}");
+    let target = harness.stack().store().read_target(TargetKey::new("sandbox", "a")).await.unwrap().unwrap();
+    // The removals that were scheduled while it waited name the runs of its first generation.
+    let facts = (target.generation, target.routing_key.as_deref(), target.first_generation);
+    assert_eq!(facts, (4, Some("key"), 1));
 }

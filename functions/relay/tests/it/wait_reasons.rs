@@ -27,15 +27,6 @@ fn no_node(pod: &mut Value) {
     pod["nodeSelector"] = json!({"no": "such"});
 }
 
-fn no_init_image(pod: &mut Value) {
-    if pod["initContainers"].is_null() {
-        let mut first = main_of(pod).clone();
-        first["name"] = "first".into();
-        pod["initContainers"] = json!([first]);
-    }
-    pod["initContainers"][0]["image"] = "127.0.0.1:1/none:1".into();
-}
-
 fn crashes(pod: &mut Value) {
     main_of(pod)["command"] = json!(["sh", "-c", "exit 3"]);
 }
@@ -106,12 +97,11 @@ async fn start_both(fixture: &RelayFixture, title: &str, change: ManifestChange)
 async fn causes_of_pods_that_do_not_start() {
     let fixture = RelayFixture::new("waits", &PATIENT).await;
     // The change of the pods, the text of Kubernetes, the code, a part of the message, and how it ends.
-    let cases: [(&str, ManifestChange, &str, ReasonCode, &str, WaitResolution); 6] = [
+    let cases: [(&str, ManifestChange, &str, ReasonCode, &str, WaitResolution); 5] = [
         ("image", no_image, "none:1", ImagePull, "none:1", Person),
         ("node", no_node, "nodes are available", Unschedulable, "nodes are available", Person),
         ("env", no_such_secret, "secret \"none\" not found", NotStartable, "secret \"none\" not found", Person),
         ("volume", no_volume, "secret \"none\" not found", NotStartable, "secret \"none\" not found", Person),
-        ("init", no_init_image, "none:1", ImagePull, "none:1", Person),
         ("crash", crashes, "back-off", NotStartable, "CrashLoopBackOff: exit code 3", Itself),
     ];
     join_all(cases.map(async |(title, change, text, code, message, resolves)| {

@@ -37,8 +37,8 @@ impl BinarySet {
         folder::cached(&self.folder()?, |made| {
             eprintln!("building {name} with {version}");
             fs::create_dir_all(made).with_context(|| format!("cannot make {}", made.display()))?;
-            let packages = if sources.join("main.go").exists() { "." } else { "tool" };
-            go_build(&sources, &[packages], &self.linker_flags(&sources)?, made)?;
+            let package = if sources.join("main.go").exists() { "." } else { "tool" };
+            go_build(&sources, package, &self.linker_flags(&sources)?, made)?;
             if self == Self::Kro { definitions(&sources, &made.join("crds")) } else { Ok(()) }
         })
     }
@@ -69,17 +69,17 @@ impl BinarySet {
     }
 }
 
-/// Fetches the modules of the folder `sources` and builds packages into the folder `to`.
-pub(crate) fn go_build(sources: &Path, packages: &[&str], linker_flags: &str, to: &Path) -> anyhow::Result<()> {
+/// Fetches the modules of the folder `sources` and builds a package, or all of `tool`, into the folder `to`.
+fn go_build(sources: &Path, package: &str, linker_flags: &str, to: &Path) -> anyhow::Result<()> {
     let fetch = ["list", "-mod=readonly", "-deps", "-f", "{{if .Error}}{{.Error}}{{end}}"];
-    retry(go(sources).args(fetch).args(packages)).context("Go needs a module proxy")?;
+    retry(go(sources).args(fetch).arg(package)).context("Go needs a module proxy")?;
     let mut build = go(sources);
     build.args(["build", "-mod=readonly", "-trimpath", "-ldflags", linker_flags, "-o"]);
-    run(build.arg(to.join("")).args(packages))
+    run(build.arg(to.join("")).arg(package))
 }
 
 /// Returns the version of a module that `go.mod` requires, without its `v`.
-pub(crate) fn required_version(sources: &Path, module: &str) -> anyhow::Result<String> {
+fn required_version(sources: &Path, module: &str) -> anyhow::Result<String> {
     let modules = fs::read_to_string(sources.join("go.mod"))?;
     let mut lines = modules.lines().map(|line| line.trim().trim_start_matches("require "));
     let version = lines.find_map(|line| line.strip_prefix(module)?.strip_prefix(" v")?.split(' ').next());

@@ -1,4 +1,4 @@
-//! Tests of sources: entries, rendered documents, hostile events, presets.
+//! Tests of sources: entries, rendered documents, hostile events.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,6 @@ use crate::event::{EventInput, EventOutcome, EventSource};
 use crate::load::{self, DocumentVars, NoFiles};
 use crate::model::{SandboxDoc, VerifyDoc};
 use crate::plan::Template;
-use crate::presets::PRESETS;
 
 pub(super) fn source(text: &str) -> EventSource {
     let doc =
@@ -353,116 +352,4 @@ fn plugins_that_must_be_published() {
     );
     let plugins = crate::compile::named_plugins(&source).into_iter().map(|plugin| plugin.to_string());
     assert_eq!(plugins.collect::<Vec<_>>(), ["db@2.0.0", "db@2", "queue"]);
-}
-
-#[test]
-fn presets_load_and_react() {
-    for preset in &PRESETS {
-        assert!(!preset.summary().is_empty(), "{}", preset.name);
-        assert_eq!(preset.document().name.value, preset.name);
-    }
-    assert!(PRESETS.is_sorted_by_key(|preset| preset.name));
-    let of = |preset: &str, body: Value| {
-        let text = format!("apiVersion: ebb.dev/v1\nkind: Source\nname: s\npreset: {preset}\ndocument: {{ttl: 1h}}\n");
-        // GitHub does not sign its headers, so they decide nothing.
-        let outcomes = ["pull_request", "delete", "ping", "unknown"].map(|name| {
-            shown(&source(&text), &event(&[("x-github-event", name), ("x-github-delivery", name)], body.clone()))
-        });
-        assert!(outcomes.iter().all(|outcome| *outcome == outcomes[0]), "{outcomes:?}");
-        outcomes[0].clone()
-    };
-    let pull_request = |action: &str, draft: bool, head: Value| {
-        let repository = json!({"id": 1, "name": "shop", "full_name": "o/shop"});
-        let head = json!({"repo": head});
-        let pull_request = json!({"draft": draft, "updated_at": "1970-01-01T00:00:01Z", "head": head});
-        of("github", json!({"action": action, "number": 7, "repository": repository, "pull_request": pull_request}))
-    };
-    let (own, fork) = (json!({"id": 1}), json!({"id": 2}));
-    let applied = "apply sandbox/pr-7-1 None Some(1000)";
-    let deleted = "delete sandbox/pr-7-1 None Some(1000)";
-    let only = "ignored: only opened, reopened, synchronize, ready_for_review and closed have an effect";
-    for (action, draft, head, expected) in [
-        ("opened", false, &own, applied),
-        ("reopened", false, &own, applied),
-        ("synchronize", false, &own, applied),
-        ("ready_for_review", false, &own, applied),
-        ("closed", false, &own, deleted),
-        ("closed", true, &own, deleted),
-        ("opened", true, &own, "ignored: drafts get a target when they are ready for review"),
-        ("opened", false, &fork, "ignored: pull requests of forks are not accepted"),
-        ("opened", false, &Value::Null, "ignored: pull requests of forks are not accepted"),
-        ("labeled", false, &own, only),
-    ] {
-        assert_eq!(pull_request(action, draft, head.clone()), expected, "{action} {draft} {head}");
-    }
-    let unknown = json!({"name": "shop"});
-    assert_eq!(pull_request("opened", false, unknown), "ignored: the event does not name the repository of its branch");
-    let set_up = "ignored: the webhook is set up";
-    assert_eq!(of("github", json!({"zen": "Keep it logically awesome.", "hook_id": 1})), set_up);
-    for body in [json!({}), json!({"action": "opened", "issue": {}}), json!({"action": "closed", "pull_request": {}})] {
-        assert_eq!(of("github", body), "ignored: only pull_request events have an effect");
-    }
-    let labelled = |action: &str, state: &str, labels: &[&str], head: u32| {
-        let labels: Vec<Value> = labels.iter().map(|name| json!({"name": name})).collect();
-        let pull_request = json!({
-            "draft": true, "updated_at": "1970-01-01T00:00:01Z", "head": {"repo": {"id": head}}, "labels": labels,
-            "state": state,
-        });
-        let repository = json!({"id": 1, "full_name": "o/shop"});
-        let body = json!({"action": action, "number": 7, "repository": repository, "pull_request": pull_request});
-        of("github-labels", body)
-    };
-    assert_eq!(of("github-labels", json!({"zen": "a"})), set_up);
-    assert_eq!(of("github-labels", json!({"issue": {}})), "ignored: only pull_request events have an effect");
-    for (action, state, labels, head, expected) in [
-        ("labeled", "open", &["bug", "preview"][..], 1, applied),
-        ("synchronize", "open", &["preview"], 1, applied),
-        ("unlabeled", "open", &["bug"], 1, deleted),
-        ("closed", "closed", &["preview"], 1, deleted),
-        ("opened", "open", &[], 1, "ignored: only pull requests with the label preview have a target"),
-        ("labeled", "open", &["preview"], 2, "ignored: pull requests of forks are not accepted"),
-    ] {
-        assert_eq!(labelled(action, state, labels, head), expected, "{action} {labels:?}");
-    }
-    let only = "ignored: only opened, reopened, synchronize, labeled, unlabeled and closed have an effect";
-    assert_eq!(labelled("unlabeled", "open", &["preview"], 1), only);
-    // A closed pull request keeps its labels, and can get others.
-    assert_eq!(labelled("labeled", "closed", &["preview"], 1), only);
-    let branch = |id: u32, kind: &str, branch: &str, is_created: bool| {
-        let repository = json!({"id": id, "name": "shop", "full_name": "o/shop", "pushed_at": "1970-01-01T00:00:01Z"});
-        let mut body = json!({"ref": branch, "ref_type": kind, "pusher_type": "user", "repository": repository});
-        if is_created {
-            body["master_branch"] = json!("main");
-        }
-        of("github-branches", body)
-    };
-    assert_eq!(of("github-branches", json!({"zen": "a"})), set_up);
-    let only = "ignored: only create and delete events have an effect";
-    assert_eq!(of("github-branches", json!({"ref": "refs/heads/a"})), only);
-    assert_eq!(branch(5, "branch", "a", true), "apply sandbox/branch-5-a None Some(1000)");
-    assert_eq!(branch(5, "branch", "main", true), "ignored: the default branch has no target");
-    let queue = "gh-readonly-queue/main/pr-104-0123456789abcdef0123456789abcdef01234567";
-    assert_eq!(branch(5, "branch", queue, true), "ignored: branches of a merge queue have no target");
-    assert_eq!(branch(5, "tag", "a", true), "ignored: only branches have a target");
-    assert_eq!(branch(5, "branch", "a", false), "delete sandbox/branch-5-a None Some(1000)");
-    // Only an ID, which has no dash, comes before the branch.
-    assert_ne!(branch(5, "branch", "5-a", true), branch(55, "branch", "a", true));
-    let untimed = json!({"ref": "a", "ref_type": "branch", "repository": {"id": 5}});
-    assert_eq!(of("github-branches", untimed), "delete sandbox/branch-5-a None None");
-    let deployment = |state: Option<&str>, action: &str| {
-        let mut body = json!({
-            "action": action, "repository": {"full_name": "o/shop"},
-            "deployment": {"id": 5, "environment": "preview", "updated_at": "1970-01-01T00:00:01Z"},
-        });
-        if let Some(state) = state {
-            body["deployment_status"] = json!({"state": state, "updated_at": "1970-01-01T00:00:02Z"});
-        }
-        of("github-deployments", body)
-    };
-    let only = "ignored: only deployment and deployment_status events have an effect";
-    assert_eq!(of("github-deployments", json!({"zen": "a"})), set_up);
-    assert_eq!(deployment(None, "created"), "apply sandbox/deployment-5 None Some(1000)");
-    assert_eq!(deployment(None, "requested"), only);
-    assert_eq!(deployment(Some("inactive"), "created"), "delete sandbox/deployment-5 None Some(2000)");
-    assert_eq!(deployment(Some("success"), "created"), "ignored: only the state inactive has an effect");
 }

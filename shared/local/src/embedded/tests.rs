@@ -21,12 +21,43 @@ use ebb_store::{
     Bucket as _, InstanceExpiry, ItemTable as _, ObjectStore as _, PutExpiry as _, RemoveExpired as _, Store,
     StoreError,
 };
+use tempfile::TempDir;
 
 use super::table::write_queue::WriteQueue;
 use super::{EmbeddedTable, FolderBucket, S3Server, StateDurability};
 
 fn open(folder: &Path) -> EmbeddedTable {
     EmbeddedTable::open(folder, StateDurability::Process).unwrap()
+}
+
+/// Returns the error with which a table cannot be opened.
+fn refusal(state: &Path) -> String {
+    EmbeddedTable::open(state, StateDurability::Process).unwrap_err().to_string()
+}
+
+/// Returns a table and its folder, which is deleted when it is dropped.
+fn new_table() -> (TempDir, EmbeddedTable) {
+    let folder = tempfile::tempdir().unwrap();
+    let table = open(folder.path());
+    (folder, table)
+}
+
+/// Opens another connection to the file of a table.
+fn connection(folder: &TempDir) -> rusqlite::Connection {
+    rusqlite::Connection::open(EmbeddedTable::file(folder.path())).unwrap()
+}
+
+/// Sends writes while another connection has the lock, so that they are one group.
+async fn grouped(
+    lock: &rusqlite::Connection,
+    table: &EmbeddedTable,
+    writes: &[ItemWrite],
+) -> Vec<Result<WriteOutcome, TableError>> {
+    lock.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let mut responses = futures::future::join_all(writes.iter().map(|write| table.write(write)));
+    assert!(futures::poll!(&mut responses).is_pending());
+    lock.execute_batch("COMMIT").unwrap();
+    responses.await.into_iter().map(|response| response.map(|written| written.value)).collect()
 }
 
 /// Returns a write that adds a number to the set of an item that does not contain it.
@@ -50,21 +81,8 @@ async fn numbers(table: &EmbeddedTable, key: &str) -> Vec<u32> {
 }
 
 #[tokio::test]
-async fn a_table_persists_in_its_folder() {
-    let folder = tempfile::tempdir().unwrap();
-    let table = open(&folder.path().join("a/b"));
-    assert!(add(&table, "x", 1).await);
-    assert!(!add(&table, "x", 1).await);
-    drop(table);
-    let table = open(&folder.path().join("a/b"));
-    assert!(add(&table, "x", 2).await);
-    assert_eq!(numbers(&table, "x").await, [1, 2]);
-}
-
-#[tokio::test]
 async fn the_error_of_a_damaged_table_has_its_recovery() {
-    let folder = tempfile::tempdir().unwrap();
-    let table = open(folder.path());
+    let (folder, table) = new_table();
     for number in 0..200 {
         add(&table, &format!("{number}{}", "x".repeat(500)), number).await;
     }
@@ -76,16 +94,15 @@ async fn the_error_of_a_damaged_table_has_its_recovery() {
     let middle = bytes.len() / 2;
     bytes[middle..middle + 20_000].fill(0xa5);
     std::fs::write(&file, bytes).unwrap();
-    let refusal = || EmbeddedTable::open(folder.path(), StateDurability::Process).unwrap_err().to_string();
-    let error = refusal();
+    let error = refusal(folder.path());
     assert!(error.contains("table.sqlite is damaged (") && error.contains(".recover"), "{error}");
     std::fs::write(&file, "something else, and longer than the header of a database: ".repeat(10)).unwrap();
-    let error = refusal();
+    let error = refusal(folder.path());
     assert!(error.contains("table.sqlite is damaged (file is not a database)"), "{error}");
     // A database of another program, or of another version.
     std::fs::remove_file(&file).unwrap();
     rusqlite::Connection::open(&file).unwrap().execute_batch("CREATE TABLE other (a)").unwrap();
-    let error = refusal();
+    let error = refusal(folder.path());
     assert!(error.contains("its form is 0, and this version of ebb has 2. Start the version"), "{error}");
 }
 
@@ -97,7 +114,7 @@ fn a_table_that_cannot_be_opened_is_not_damaged() {
     // SQLite cannot write its log there.
     let log = folder.path().join("table/table.sqlite-wal");
     std::fs::create_dir(&log).unwrap();
-    let error = EmbeddedTable::open(folder.path(), StateDurability::Process).unwrap_err().to_string();
+    let error = refusal(folder.path());
     assert!(error.contains("table.sqlite: unable to open database file"), "{error}");
     std::fs::remove_dir(&log).unwrap();
     open(folder.path());
@@ -195,23 +212,17 @@ async fn a_panic_of_the_thread_ends_the_process() {
 /// A group whose commit fails answers none of its writes, and none of them is in the table.
 #[tokio::test]
 async fn a_group_that_is_not_committed_answers_no_write() {
-    let folder = tempfile::tempdir().unwrap();
-    let table = open(folder.path());
+    let (folder, table) = new_table();
     // SQLite checks this constraint at the commit: all statements of the group succeed.
-    let guard = rusqlite::Connection::open(EmbeddedTable::file(folder.path())).unwrap();
+    let guard = connection(&folder);
     let trigger = "CREATE TABLE none (id INTEGER PRIMARY KEY);
         CREATE TABLE guard (id INTEGER REFERENCES none DEFERRABLE INITIALLY DEFERRED);
         CREATE TRIGGER refuse AFTER INSERT ON items WHEN new.pk = 'bad' BEGIN INSERT INTO guard VALUES (1); END;";
     guard.execute_batch(trigger).unwrap();
     let keys: Vec<String> =
         (0..50).map(|number| if number == 25 { "bad".into() } else { number.to_string() }).collect();
-    // All requests wait while another connection has the lock, so they are one group.
-    guard.execute_batch("BEGIN IMMEDIATE").unwrap();
     let writes: Vec<ItemWrite> = keys.iter().map(|key| addition(key, 1)).collect();
-    let mut writes = futures::future::join_all(writes.iter().map(|write| table.write(write)));
-    assert!(futures::poll!(&mut writes).is_pending());
-    guard.execute_batch("COMMIT").unwrap();
-    for (key, response) in keys.iter().zip(writes.await) {
+    for (key, response) in keys.iter().zip(grouped(&guard, &table, &writes).await) {
         assert!(matches!(response, Err(TableError::Other(StoreError::Retryable { .. }))), "{key}: {response:?}");
         assert_eq!(numbers(&table, key).await, [0; 0], "{key}");
     }
@@ -239,32 +250,11 @@ async fn a_locked_file_fails_all_writes_that_wait() {
     queue.send("write", |_| Ok(())).await.unwrap();
 }
 
-/// A row that cannot be read fails its own requests only.
-#[tokio::test]
-async fn a_damaged_row_fails_no_other_write() {
-    let folder = tempfile::tempdir().unwrap();
-    let table = open(folder.path());
-    assert!(add(&table, "damaged", 1).await && add(&table, "whole", 1).await);
-    let connection = rusqlite::Connection::open(EmbeddedTable::file(folder.path())).unwrap();
-    connection.execute("UPDATE items SET item = '{\"x\": {\"NULL\": true}}' WHERE pk = 'damaged'", []).unwrap();
-    connection.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let [damaged, whole] = ["damaged", "whole"].map(|key| addition(key, 2));
-    let mut writes = Box::pin(futures::future::join(table.write(&damaged), table.write(&whole)));
-    assert!(futures::poll!(&mut writes).is_pending());
-    connection.execute_batch("COMMIT").unwrap();
-    let (damaged, whole) = writes.await;
-    assert!(matches!(damaged, Err(TableError::Other(StoreError::Broken { .. }))), "{damaged:?}");
-    assert!(matches!(whole.unwrap().value, WriteOutcome::Written(_)));
-    let read = table.get(ItemKey::new("damaged", "h")).await;
-    assert!(matches!(read, Err(StoreError::Broken { .. })), "{read:?}");
-}
-
 /// A request that meets a damaged page is broken. The requests before it in its group can be repeated. Those after it
 /// are the next group.
 #[tokio::test]
 async fn a_damaged_page_breaks_the_requests_that_read_it() {
-    let folder = tempfile::tempdir().unwrap();
-    let table = open(folder.path());
+    let (folder, table) = new_table();
     let mut large = addition("damaged", 1);
     let text = AttributeChange::Set(AttributeValue::S("x".repeat(100_000)));
     large.expression.changes.insert("text".to_owned(), text);
@@ -283,24 +273,19 @@ async fn a_damaged_page_breaks_the_requests_that_read_it() {
 
     let read = table.get(ItemKey::new("damaged", "h")).await;
     assert!(matches!(read, Err(StoreError::Broken { .. })), "{read:?}");
-    let guard = rusqlite::Connection::open(&file).unwrap();
-    guard.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let [before, damaged, after] = ["before", "damaged", "after"].map(|key| addition(key, 2));
-    let mut writes = Box::pin(futures::future::join3(table.write(&before), table.write(&damaged), table.write(&after)));
-    assert!(futures::poll!(&mut writes).is_pending());
-    guard.execute_batch("COMMIT").unwrap();
-    let (undone, damaged, written) = writes.await;
+    let writes = ["before", "damaged", "after"].map(|key| addition(key, 2));
+    let responses = grouped(&connection(&folder), &table, &writes).await;
+    let [undone, damaged, written] = <[_; 3]>::try_from(responses).unwrap();
     assert!(matches!(undone, Err(TableError::Other(StoreError::Retryable { .. }))), "{undone:?}");
     assert!(matches!(damaged, Err(TableError::Other(StoreError::Broken { .. }))), "{damaged:?}");
-    assert!(matches!(written.unwrap().value, WriteOutcome::Written(_)));
+    assert!(matches!(written, Ok(WriteOutcome::Written(_))), "{written:?}");
     assert!(add(&table, "before", 2).await);
 }
 
 /// A transaction writes nothing if one of its items cannot be stored.
 #[tokio::test]
 async fn a_transaction_with_an_item_that_cannot_be_stored_writes_nothing() {
-    let folder = tempfile::tempdir().unwrap();
-    let table = open(folder.path());
+    let (folder, table) = new_table();
     let put = |key: &str, value: AttributeValue| {
         let mut item = ItemKey::new(key, "h").into_item();
         item.insert("x".to_owned(), value);
@@ -315,14 +300,19 @@ async fn a_transaction_with_an_item_that_cannot_be_stored_writes_nothing() {
 /// Only the requests that need the attributes of a damaged row fail.
 #[tokio::test]
 async fn a_damaged_row_hides_no_other_and_can_be_replaced_or_deleted() {
-    let folder = tempfile::tempdir().unwrap();
-    let table = open(folder.path());
+    let (folder, table) = new_table();
     for key in ["deleted", "gone", "replaced", "whole"] {
         assert!(add(&table, key, 1).await);
     }
-    let connection = rusqlite::Connection::open(EmbeddedTable::file(folder.path())).unwrap();
+    let connection = connection(&folder);
     connection.execute("UPDATE items SET item = '{', l = 'x' WHERE pk <> 'whole'", []).unwrap();
+    let responses = grouped(&connection, &table, &["gone", "whole"].map(|key| addition(key, 2))).await;
+    let [damaged, whole] = <[_; 2]>::try_from(responses).unwrap();
+    assert!(matches!(damaged, Err(TableError::Other(StoreError::Broken { .. }))), "{damaged:?}");
+    assert!(matches!(whole, Ok(WriteOutcome::Written(_))), "{whole:?}");
     let key = |partition: &str| ItemKey::new(partition, "h");
+    let read = table.get(key("gone")).await;
+    assert!(matches!(read, Err(StoreError::Broken { .. })), "{read:?}");
     let read = table.get_batch(vec![key("deleted"), key("whole")], None).await.unwrap().value.items;
     assert_eq!(read[0], key("deleted").into_item());
     assert!(read[1].contains_key("done"));
@@ -363,8 +353,7 @@ async fn a_damaged_row_hides_no_other_and_can_be_replaced_or_deleted() {
 /// The thread deletes items whose TTL is over, and no others.
 #[tokio::test]
 async fn an_item_expires() {
-    let folder = tempfile::tempdir().unwrap();
-    let table = open(folder.path());
+    let (folder, table) = new_table();
     for (key, seconds) in [("over", 1_000), ("later", 3_000), ("never", 0)] {
         let mut write = addition(key, 1);
         if seconds > 0 {
@@ -373,7 +362,7 @@ async fn an_item_expires() {
         }
         table.write(&write).await.unwrap();
     }
-    let connection = rusqlite::Connection::open(EmbeddedTable::file(folder.path())).unwrap();
+    let connection = connection(&folder);
     assert_eq!(super::table::stored_item::delete_expired(&connection, 2_000, 10).unwrap(), 1);
     let left: Vec<String> = table.scan().unwrap().iter().map(|item| item["pk"].as_s().unwrap().clone()).collect();
     assert_eq!(left, ["later", "never"]);
@@ -382,9 +371,8 @@ async fn an_item_expires() {
 /// A deletion that reaches its limit is soon followed by the next one.
 #[test]
 fn many_expired_items_are_deleted_without_a_long_wait() {
-    let folder = tempfile::tempdir().unwrap();
-    let table = open(folder.path());
-    let connection = rusqlite::Connection::open(EmbeddedTable::file(folder.path())).unwrap();
+    let (folder, table) = new_table();
+    let connection = connection(&folder);
     let many = "INSERT INTO items (pk, sk, item, sum, ttl)
         WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 2500)
         SELECT n, 'h', '{}', 0, n FROM numbers";

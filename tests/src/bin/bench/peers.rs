@@ -1,31 +1,34 @@
-//! Compares Ebb with other engines that do the same work on this machine. A unit is a request to one receiver, which
+//! Compares Ebb with Restate, which does the same work on this machine. A unit is a request to one receiver, which
 //! answers 202 and calls back with a result. The engines are measured one after the other in each round.
 //!
 //! Progress is printed to standard error, the table to standard output.
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use clap::ValueEnum;
 use ebb_tests::figures::median;
+use ebb_tests::workdir::Workdir;
 use futures::future::try_join_all;
 
 mod comparison;
 pub(crate) mod ebb;
-mod engines;
 mod logged_child;
 pub(crate) mod process_tree;
+mod restate;
 pub(crate) mod unit_receiver;
 
-use comparison::{Comparison, PeerRow};
-use engines::{EngineSetup, RunningEngine};
+use ebb::EbbServer;
+use process_tree::{TreeUsage, usage};
+use restate::RestateServer;
 use unit_receiver::UnitReceiver;
 
 /// Minimum number of runs of a graph in a round.
 const MIN_RUNS: usize = 3;
+/// Maximum time of a run.
+const RUN_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The engines and measurements, and their duration.
+/// The measurements, and their duration.
 #[derive(clap::Args)]
 pub(crate) struct PeersArgs {
     /// Number of rounds. An additional first round warms up and does not count
@@ -37,41 +40,15 @@ pub(crate) struct PeersArgs {
     /// Time for each measurement of an engine in a round
     #[arg(long, value_name = "SECONDS", default_value_t = 4)]
     seconds: u64,
-    /// Engines to run instead of all
-    #[arg(long, value_name = "ENGINE", value_delimiter = ',', num_args = 1..)]
-    only: Vec<EngineKind>,
+    /// Measure Ebb without Restate, which is then not installed
+    #[arg(long)]
+    only_ebb: bool,
     /// Measurements to make instead of all
     #[arg(long, value_name = "SHAPE", value_delimiter = ',', num_args = 1..)]
     shapes: Vec<PeerShape>,
     /// Further argument of `ebb dev`, such as --dev=--retention-days=0; can be repeated
     #[arg(long, value_name = "ARGUMENT", allow_hyphen_values = true)]
     dev: Vec<String>,
-    /// Folder of the installed engines
-    #[arg(long, value_name = "DIR", default_value = "target/peers")]
-    tools: PathBuf,
-    /// An engine that is not installed, and the reason
-    #[arg(long, value_name = "ENGINE=REASON", hide = true)]
-    missing: Vec<String>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
-pub(crate) enum EngineKind {
-    Ebb,
-    Restate,
-    Dbos,
-    /// The development server
-    Temporal,
-}
-
-impl EngineKind {
-    fn title(self) -> &'static str {
-        match self {
-            Self::Ebb => "Ebb",
-            Self::Restate => "Restate",
-            Self::Dbos => "DBOS",
-            Self::Temporal => "Temporal",
-        }
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -100,7 +77,7 @@ pub(crate) enum PeerGraph {
 impl PeerGraph {
     pub(crate) const ALL: [Self; 4] = [Self::Chain(1), Self::Chain(10), Self::Fan(10), Self::Fan(100)];
 
-    /// Returns the name and the number that the workers of the other engines take.
+    /// Returns the name and the number that Restate's worker takes.
     pub(crate) fn request(self) -> (&'static str, usize) {
         match self {
             Self::Chain(size) => ("chain", size),
@@ -123,66 +100,94 @@ impl PeerGraph {
     }
 }
 
-/// Runs all engines in all rounds. Returns which failed.
-pub(crate) async fn compared(arguments: &PeersArgs) -> anyhow::Result<Vec<String>> {
+/// The titles of rows and their values in one round.
+type PeerFigures = Vec<(&'static str, f64)>;
+
+/// A running engine. It ends when this is dropped.
+enum RunningEngine {
+    Ebb(Box<EbbServer>),
+    Restate(Box<RestateServer>),
+}
+
+impl RunningEngine {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Ebb(_) => "Ebb",
+            Self::Restate(_) => "Restate",
+        }
+    }
+
+    /// Returns the version, the state that is stored when the engine answers, and the failures that it survives.
+    fn note(&self, dev: &[String]) -> String {
+        match self {
+            Self::Ebb(_) => {
+                let durability = match dev.iter().any(|argument| argument.ends_with("full")) {
+                    true => "log of SQLite, synced before the answer: survives a power failure",
+                    false => "log of SQLite, written before the answer and not synced: survives the end of the process",
+                };
+                let version = format!("ebb {} dev {}", env!("CARGO_PKG_VERSION"), dev.join(" "));
+                format!("{}; {durability}", version.trim())
+            }
+            Self::Restate(server) => server.note.clone(),
+        }
+    }
+
+    /// Starts a run and waits until the engine reports its end.
+    async fn run(&self, graph: PeerGraph) -> anyhow::Result<()> {
+        let run = async {
+            match self {
+                Self::Ebb(server) => server.run(graph, 1).await,
+                Self::Restate(server) => server.run(graph).await,
+            }
+        };
+        tokio::time::timeout(RUN_TIMEOUT, run).await.with_context(|| format!("{graph:?} has not ended in time"))?
+    }
+
+    /// Returns what the engine has used, without and with its worker.
+    fn usage(&self) -> anyhow::Result<(TreeUsage, TreeUsage)> {
+        let pids = match self {
+            Self::Ebb(server) => vec![server.pid()],
+            Self::Restate(server) => server.pids(),
+        };
+        Ok((usage(&pids[..1])?, usage(&pids)?))
+    }
+}
+
+/// Runs both engines in all rounds and prints the table.
+pub(crate) async fn compared(arguments: &PeersArgs) -> anyhow::Result<()> {
     ensure!(arguments.rounds > 0 && arguments.callers > 0, "--rounds and --callers are at least 1");
     let receiver = UnitReceiver::start().await?;
-    // The engines run in folders of their own.
-    let tools = std::path::absolute(&arguments.tools)?;
-    let setup = EngineSetup { tools: &tools, dev: &arguments.dev, receiver: &receiver };
-    let selected = if arguments.only.is_empty() { EngineKind::value_variants() } else { &arguments.only };
-    let (mut engines, mut notes, mut failed) = (Vec::new(), Vec::new(), Vec::new());
-    for &kind in selected {
-        eprintln!("starting {}", kind.title());
-        let mut missing = arguments.missing.iter().filter_map(|missing| missing.split_once('='));
-        let missing = missing.find(|(name, _)| name.eq_ignore_ascii_case(kind.title()));
-        let started = match missing {
-            Some((_, reason)) => Err(anyhow::anyhow!("{reason}")),
-            None => Box::pin(setup.start(kind)).await,
-        };
-        match started {
-            Ok(engine) => {
-                notes.push(format!("{}: {}; {}", kind.title(), engine.version, engine.durability));
-                engines.push(engine);
-            }
-            Err(error) => notes.push(format!("{}: not started: {error:#}", kind.title())),
-        }
+    let dev: Vec<&str> = arguments.dev.iter().map(String::as_str).collect();
+    let server = Box::pin(EbbServer::start(&receiver, Workdir::with(&dev), &PeerGraph::ALL)).await?;
+    let mut engines = vec![RunningEngine::Ebb(Box::new(server))];
+    if !arguments.only_ebb {
+        let server = Box::pin(RestateServer::start(&receiver)).await.context("Restate does not start")?;
+        engines.push(RunningEngine::Restate(Box::new(server)));
     }
-    let kinds: Vec<EngineKind> = engines.iter().map(|engine| engine.kind).collect();
-    let mut comparison = Comparison::default();
+    let mut figures: Vec<Vec<PeerFigures>> = vec![Vec::new(); engines.len()];
     for round in 0..=arguments.rounds {
-        let mut ended = Vec::new();
-        for engine in &engines {
-            eprintln!("round {round} of {}: {}", arguments.rounds, engine.kind.title());
-            match Box::pin(measured(engine, &receiver, arguments)).await {
-                Ok(values) if round > 0 => {
-                    for (row, value) in values {
-                        comparison.add(row, engine.kind, value);
-                    }
-                }
-                Ok(_) => {}
-                Err(error) => {
-                    failed.push(format!("{}: failed in round {round}: {error:#}", engine.kind.title()));
-                    ended.push(engine.kind);
-                }
+        let mut order: Vec<_> = engines.iter().zip(&mut figures).collect();
+        // No engine is always the one after another.
+        if round % 2 == 1 {
+            order.reverse();
+        }
+        for (engine, rounds) in order {
+            eprintln!("round {round} of {}: {}", arguments.rounds, engine.name());
+            let values = Box::pin(measured(engine, &receiver, arguments)).await;
+            let values = values.with_context(|| format!("{} failed in round {round}", engine.name()))?;
+            if round > 0 {
+                rounds.push(values);
             }
         }
-        engines.retain(|engine| !ended.contains(&engine.kind));
-        // No engine is always the one after another.
-        engines.reverse();
     }
-    if !kinds.is_empty() {
-        let cores = std::thread::available_parallelism()?;
-        println!("{}", comparison.drawn(&kinds));
-        println!(
-            "medians of {} rounds (least–greatest); {} callers; {cores} cores",
-            arguments.rounds, arguments.callers
-        );
+    let names: Vec<&str> = engines.iter().map(RunningEngine::name).collect();
+    let cores = std::thread::available_parallelism()?;
+    println!("{}", comparison::drawn(&names, &figures));
+    println!("medians of {} rounds (least–greatest); {} callers; {cores} cores", arguments.rounds, arguments.callers);
+    for engine in &engines {
+        println!("{}: {}", engine.name(), engine.note(&arguments.dev));
     }
-    for note in notes {
-        println!("{note}");
-    }
-    Ok(failed)
+    Ok(())
 }
 
 /// Measures one engine in one round.
@@ -190,17 +195,19 @@ async fn measured(
     engine: &RunningEngine,
     receiver: &UnitReceiver,
     arguments: &PeersArgs,
-) -> anyhow::Result<Vec<(PeerRow, f64)>> {
+) -> anyhow::Result<PeerFigures> {
     let phase = Duration::from_secs(arguments.seconds);
     let shapes = if arguments.shapes.is_empty() { PeerShape::value_variants() } else { &arguments.shapes };
     let mut values = Vec::new();
     for shape in shapes {
         let before = receiver.units();
         let units = match shape {
-            PeerShape::One => alone(engine, PeerGraph::Chain(1), PeerRow::One, phase, &mut values).await?,
-            PeerShape::Chain => alone(engine, PeerGraph::Chain(10), PeerRow::Chain, phase, &mut values).await?,
-            PeerShape::Fan10 => alone(engine, PeerGraph::Fan(10), PeerRow::Fan10, phase, &mut values).await?,
-            PeerShape::Fan100 => alone(engine, PeerGraph::Fan(100), PeerRow::Fan100, phase, &mut values).await?,
+            PeerShape::One => alone(engine, PeerGraph::Chain(1), "run of one unit, ms", phase, &mut values).await?,
+            PeerShape::Chain => {
+                alone(engine, PeerGraph::Chain(10), "chain of 10, ms per unit", phase, &mut values).await?
+            }
+            PeerShape::Fan10 => alone(engine, PeerGraph::Fan(10), "1→10→1, ms per unit", phase, &mut values).await?,
+            PeerShape::Fan100 => alone(engine, PeerGraph::Fan(100), "1→100→1, ms per unit", phase, &mut values).await?,
             PeerShape::Load => loaded(engine, arguments.callers, phase, &mut values).await?,
         };
         let received = receiver.units() - before;
@@ -217,9 +224,9 @@ async fn measured(
 async fn alone(
     engine: &RunningEngine,
     graph: PeerGraph,
-    row: PeerRow,
+    title: &'static str,
     phase: Duration,
-    values: &mut Vec<(PeerRow, f64)>,
+    values: &mut PeerFigures,
 ) -> anyhow::Result<usize> {
     let began = Instant::now();
     let mut times = Vec::new();
@@ -228,7 +235,7 @@ async fn alone(
         engine.run(graph).await?;
         times.push(begun.elapsed().as_secs_f64() * 1e3 / graph.units() as f64);
     }
-    values.push((row, median(&times)));
+    values.push((title, median(&times)));
     Ok(times.len() * graph.units())
 }
 
@@ -237,7 +244,7 @@ async fn loaded(
     engine: &RunningEngine,
     callers: usize,
     phase: Duration,
-    values: &mut Vec<(PeerRow, f64)>,
+    values: &mut PeerFigures,
 ) -> anyhow::Result<usize> {
     let graph = PeerGraph::Chain(10);
     let (engine_before, all_before) = engine.usage()?;
@@ -247,11 +254,11 @@ async fn loaded(
     let (engine_after, all_after) = engine.usage()?;
     let cpu = |before: f64, after: f64| (after - before) * 1e6 / units as f64;
     values.extend([
-        (PeerRow::Throughput, units as f64 / seconds),
-        (PeerRow::Memory, engine_after.memory_mib),
-        (PeerRow::MemoryWithWorker, all_after.memory_mib),
-        (PeerRow::Cpu, cpu(engine_before.cpu_seconds, engine_after.cpu_seconds)),
-        (PeerRow::CpuWithWorker, cpu(all_before.cpu_seconds, all_after.cpu_seconds)),
+        ("units/s, all callers, chains of 10", units as f64 / seconds),
+        ("memory of the engine, MiB", engine_after.memory_mib),
+        ("memory with the worker, MiB", all_after.memory_mib),
+        ("CPU of the engine, µs per unit", cpu(engine_before.cpu_seconds, engine_after.cpu_seconds)),
+        ("CPU with the worker, µs per unit", cpu(all_before.cpu_seconds, all_after.cpu_seconds)),
     ]);
     Ok(units)
 }

@@ -9,7 +9,7 @@ use ebb_store::item_table::{AttributeChange, ItemKey};
 use tempfile::TempDir;
 
 use super::super::table::write_queue::delete_expired;
-use super::{EmbeddedTable, StateDurability, add, addition, numbers, open};
+use super::{EmbeddedTable, StateDurability, add, addition, connection, new_table, numbers, open, refusal};
 
 const LAST: &str = "last-change";
 const LOG: &str = "table/table.sqlite-wal";
@@ -25,14 +25,9 @@ fn copied(state: &Path) -> TempDir {
     copy
 }
 
-fn refusal(state: &Path) -> String {
-    EmbeddedTable::open(state, StateDurability::Process).unwrap_err().to_string()
-}
-
 #[tokio::test]
 async fn a_lost_or_changed_file_is_noticed() {
-    let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
-    let [table, other] = [0, 1].map(|number: usize| open(folders[number].path()));
+    let [(folder, table), (other_folder, other)] = [new_table(), new_table()];
     for number in 0..50 {
         assert!(add(&table, &number.to_string(), 1).await && add(&other, "x", number).await);
     }
@@ -41,8 +36,8 @@ async fn a_lost_or_changed_file_is_noticed() {
         bytes.iter_mut().skip(middle).take(1).for_each(|byte| *byte ^= 1);
         bytes
     };
-    let foreign = fs::read(folders[1].path().join(LOG)).unwrap();
-    let older = fs::read(folders[0].path().join(TABLE)).unwrap();
+    let foreign = fs::read(other_folder.path().join(LOG)).unwrap();
+    let older = fs::read(folder.path().join(TABLE)).unwrap();
     // The last value is true if the change is harmless after a clean stop.
     let changes: [(&str, &dyn Fn(Vec<u8>) -> Option<Vec<u8>>, bool); 8] = [
         (LOG, &|_| None, true),
@@ -58,9 +53,9 @@ async fn a_lost_or_changed_file_is_noticed() {
         if is_stopped {
             table.close();
         }
-        assert_eq!(open(copied(folders[0].path()).path()).scan().unwrap().len(), 50);
+        assert_eq!(open(copied(folder.path()).path()).scan().unwrap().len(), 50);
         for (number, (name, change, is_harmless)) in changes.iter().enumerate() {
-            let copy = copied(folders[0].path());
+            let copy = copied(folder.path());
             let file = copy.path().join(name);
             match change(fs::read(&file).unwrap()) {
                 Some(bytes) => fs::write(&file, bytes).unwrap(),
@@ -82,17 +77,15 @@ async fn a_lost_or_changed_file_is_noticed() {
         }
     }
     // A row that is missing in all indexes too.
-    let sql = rusqlite::Connection::open(folders[0].path().join(TABLE)).unwrap();
-    sql.execute_batch("DROP TRIGGER items_removed; DELETE FROM items WHERE pk = '1'").unwrap();
-    let error = refusal(folders[0].path());
+    connection(&folder).execute_batch("DROP TRIGGER items_removed; DELETE FROM items WHERE pk = '1'").unwrap();
+    let error = refusal(folder.path());
     assert!(error.contains("expected all rows, found a missing or old one"), "{error}");
 }
 
 /// Each row is whole, or the start or a read of it fails.
 #[tokio::test]
 async fn a_flipped_bit_hides_and_renames_no_row() {
-    let folder = tempfile::tempdir().unwrap();
-    let table = open(folder.path());
+    let (folder, table) = new_table();
     for number in 0..60 {
         let mut write = addition(&format!("v{number}"), 1);
         for (name, text) in [("l", "targets".to_owned()), ("text", "x".repeat(300))] {
@@ -128,8 +121,7 @@ async fn a_flipped_bit_hides_and_renames_no_row() {
 /// The table is closed while it is still in use. The log is emptied each minute too.
 #[tokio::test]
 async fn deleted_text_is_in_no_file() {
-    let folder = tempfile::tempdir().unwrap();
-    let table = open(folder.path());
+    let (folder, table) = new_table();
     for (key, text) in [("small", "canary".to_owned()), ("large", "canary".repeat(5_000))] {
         let mut write = addition(key, 1);
         write.expression.changes.insert("text".to_owned(), AttributeChange::Set(AttributeValue::S(text)));
@@ -138,7 +130,7 @@ async fn deleted_text_is_in_no_file() {
     let has_text = |name: &str| fs::read(folder.path().join(name)).unwrap().windows(6).any(|text| text == b"canary");
     assert!(has_text(LOG));
     table.delete_batch(["small", "large"].map(|key| ItemKey::new(key, "h")).into()).await.unwrap();
-    delete_expired(&rusqlite::Connection::open(folder.path().join(TABLE)).unwrap());
+    delete_expired(&connection(&folder));
     assert!(!has_text(LOG) && !has_text(TABLE));
     assert!(add(&table, "last", 1).await);
     table.close();

@@ -1,76 +1,29 @@
-//! The figures of all rounds, and their table.
-
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
+//! The table of the figures of all rounds.
 
 use ebb_tests::figures::median;
 
-use super::EngineKind;
+use super::PeerFigures;
 
-/// A row of the table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum PeerRow {
-    One,
-    Chain,
-    Fan10,
-    Fan100,
-    Throughput,
-    Memory,
-    MemoryWithWorker,
-    Cpu,
-    CpuWithWorker,
-}
-
-impl PeerRow {
-    fn title(self) -> &'static str {
-        match self {
-            Self::One => "run of one unit, ms",
-            Self::Chain => "chain of 10, ms per unit",
-            Self::Fan10 => "1→10→1, ms per unit",
-            Self::Fan100 => "1→100→1, ms per unit",
-            Self::Throughput => "units/s, all callers, chains of 10",
-            Self::Memory => "memory of the engine, MiB",
-            Self::MemoryWithWorker => "memory with the worker, MiB",
-            Self::Cpu => "CPU of the engine, µs per unit",
-            Self::CpuWithWorker => "CPU with the worker, µs per unit",
+/// Returns the medians with the least and the greatest value, as a table in Markdown. Each engine has a name and the
+/// figures of at least one round.
+pub(crate) fn drawn(names: &[&str], figures: &[Vec<PeerFigures>]) -> String {
+    let ratio = (names.len() > 1).then(|| names.join(" / "));
+    let titles: Vec<String> = names.iter().map(|&name| name.to_owned()).chain(ratio).collect();
+    let mut text = line("", &titles) + &line("---", &vec!["---".to_owned(); titles.len()]);
+    for (row, (title, _)) in figures[0][0].iter().enumerate() {
+        let values: Vec<Vec<f64>> =
+            figures.iter().map(|rounds| rounds.iter().map(|round| round[row].1).collect()).collect();
+        let mut cells: Vec<String> = values.iter().map(|values| cell(values)).collect();
+        if let [ebb, restate] = values.as_slice() {
+            cells.push(format!("{:.2}", median(ebb) / median(restate)));
         }
+        text += &line(title, &cells);
     }
-}
-
-/// One value for each round, row and engine.
-#[derive(Default)]
-pub(crate) struct Comparison(BTreeMap<PeerRow, BTreeMap<EngineKind, Vec<f64>>>);
-
-impl Comparison {
-    pub(crate) fn add(&mut self, row: PeerRow, engine: EngineKind, value: f64) {
-        self.0.entry(row).or_default().entry(engine).or_default().push(value);
-    }
-
-    /// Returns the medians with the least and the greatest value, as a table in Markdown.
-    pub(crate) fn drawn(&self, engines: &[EngineKind]) -> String {
-        let with_ratio = engines.contains(&EngineKind::Ebb) && engines.contains(&EngineKind::Restate);
-        let titles = engines.iter().map(|engine| engine.title().to_owned());
-        let titles: Vec<String> = titles.chain(with_ratio.then(|| "Ebb / Restate".to_owned())).collect();
-        let mut text = line("", &titles) + &line("---", &vec!["---".to_owned(); titles.len()]);
-        for (row, values) in &self.0 {
-            let cells = engines.iter().map(|engine| values.get(engine).map_or("–".to_owned(), |values| cell(values)));
-            let ratio = with_ratio.then(|| match (values.get(&EngineKind::Ebb), values.get(&EngineKind::Restate)) {
-                (Some(ebb), Some(restate)) => format!("{:.2}", median(ebb) / median(restate)),
-                _ => "–".to_owned(),
-            });
-            text += &line(row.title(), &cells.chain(ratio).collect::<Vec<_>>());
-        }
-        text
-    }
+    text
 }
 
 fn line(title: &str, cells: &[String]) -> String {
-    let mut text = format!("| {title} |");
-    for cell in cells {
-        // Writing to a string does not fail.
-        let _ = write!(text, " {cell} |");
-    }
-    text + "\n"
+    format!("| {title} | {} |\n", cells.join(" | "))
 }
 
 fn cell(values: &[f64]) -> String {

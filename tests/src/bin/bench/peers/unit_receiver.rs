@@ -1,4 +1,4 @@
-//! The receiver of the units of all engines: it answers 202 and calls back. It also receives Ebb's notifications.
+//! The receiver of the units of both engines: it answers 202 and calls back. It also receives Ebb's notifications.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
