@@ -19,8 +19,8 @@ use crate::wait::until;
 /// The events of all senders that have a preset.
 pub const SENDERS: &str = include_str!("../../shared/documents/tests/preset_events.yaml");
 /// The value of `note` that an update changes to [`CHANGED`].
-pub const FIRST: &str = "one";
-pub const CHANGED: &str = "two";
+pub const FIRST: &str = "ab12";
+pub const CHANGED: &str = "cd34";
 
 #[derive(Deserialize)]
 struct RecordedSender {
@@ -115,7 +115,8 @@ impl PresetLife {
         let (path, put) = (format!("/v1/sources/{}", self.preset), json!({"document": source}));
         let (status, body) = server.operator(Method::PUT, &path, Some(put)).await;
         assert_eq!(status, 200, "{}: {body}", self.preset);
-        let other_secret = format!("{}AAAA", self.secret);
+        // `AAAA` would append zeros, which change no HMAC.
+        let other_secret = format!("{}BBBB", self.secret);
         let state = async || {
             let target = server.target(&self.target).await;
             target.map(|it| (it.info.uid, it.info.generation, it.info.phase, it.decided_by))

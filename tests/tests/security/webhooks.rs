@@ -227,7 +227,7 @@ pub(crate) async fn a_second_instance_waits_for_the_name() {
         .map(|call| call.body["uid"].as_str().unwrap().to_owned())
         .collect();
     assert_eq!(uids, ["u1", "u3", "u1"]);
-    harness.notified("a", &["ready", "gone", "ready"]).await;
+    harness.notified("a", &["ready", "gone", "gone", "ready"]).await;
 }
 
 /// The second instance keeps the name while the platform has not accepted the notification `gone` of the first one.

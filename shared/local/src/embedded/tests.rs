@@ -285,7 +285,7 @@ async fn a_damaged_page_breaks_the_requests_that_read_it() {
 /// A transaction writes nothing if one of its items cannot be stored.
 #[tokio::test]
 async fn a_transaction_with_an_item_that_cannot_be_stored_writes_nothing() {
-    let (folder, table) = new_table();
+    let (_folder, table) = new_table();
     let put = |key: &str, value: AttributeValue| {
         let mut item = ItemKey::new(key, "h").into_item();
         item.insert("x".to_owned(), value);
