@@ -16,7 +16,6 @@ use ebb_protocol::relay::{
 };
 use ebb_protocol::removal::ObjectRemoval;
 use ebb_protocol::value::{SecretRef, UnitValue};
-use ebb_store::StoreResult;
 
 use super::executor::{SimExecutor, callback_of, run_of};
 use super::ledger::AttemptReceiver;
@@ -74,7 +73,14 @@ enum SimTaskState {
     },
     Queued(Box<EnsureTask>),
     Ended(Box<Callback>, CallbackEndpoint),
-    Tombstoned,
+    /// `false` means that it was prevented before its request arrived.
+    Tombstoned(bool),
+}
+
+impl SimTaskState {
+    fn has_begun(&self) -> bool {
+        !matches!(self, Self::Tombstoned(false))
+    }
 }
 
 #[derive(Default)]
@@ -286,14 +292,16 @@ impl SimRelay {
     /// Returns the report of a removal of these units.
     fn observed(&self, units: &[String]) -> ObjectRemoval {
         let known = self.state();
-        let recorded = units.iter().filter(|unit| known.tasks.keys().any(|name| name.unit == **unit));
+        let has_record = |unit: &String| known.tasks.iter().any(|(name, task)| name.unit == *unit && task.has_begun());
+        let recorded = units.iter().filter(|unit| has_record(unit));
         ObjectRemoval { objects: recorded.map(|unit| (unit.clone(), 1)).collect(), unlisted: Vec::new() }
     }
 
     /// Kills a task, or prevents its start.
     fn tombstone(&self, known: &mut SimRelayState, name: &TaskId) {
         known.queue.retain(|waiting| waiting != name);
-        let former = known.tasks.insert(name.clone(), SimTaskState::Tombstoned);
+        let has_begun = known.tasks.get(name).is_some_and(SimTaskState::has_begun);
+        let former = known.tasks.insert(name.clone(), SimTaskState::Tombstoned(has_begun));
         let Some(SimTaskState::Running { task, run: killed, until, .. }) = former else { return };
         self.executor.runtime.kill(task);
         known.running -= 1;
@@ -320,7 +328,7 @@ impl SimRelay {
                 TaskState::Queued { ahead }
             }
             Some(SimTaskState::Ended(callback, _)) => TaskState::Ended(callback.clone()),
-            Some(SimTaskState::Tombstoned) => TaskState::Tombstoned,
+            Some(SimTaskState::Tombstoned(_)) => TaskState::Tombstoned,
         }
     }
 
@@ -371,7 +379,7 @@ impl SimRelay {
                 let again = Arc::clone(&self.executor).call_back(to.token.clone(), callback.as_ref().clone());
                 self.executor.runtime.spawn(again);
             }
-            Some(SimTaskState::Running { .. } | SimTaskState::Tombstoned) => {}
+            Some(SimTaskState::Running { .. } | SimTaskState::Tombstoned(_)) => {}
         }
         Ok(self.task_state(&known, &name))
     }
@@ -441,7 +449,7 @@ impl ebb_flow::ports::RelayClient for SimRelay {
         Ok(TaskState::Running(RunningTask { heartbeat_ms, progress, waits: vec![wait], ..task }))
     }
 
-    async fn cluster_uid(&self, _: Option<&str>) -> StoreResult<Option<String>> {
+    async fn cluster_uid(&self, _: Option<&str>) -> Result<Option<String>, RelayError> {
         Ok(Some(self.uid().to_owned()))
     }
 

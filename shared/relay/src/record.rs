@@ -40,6 +40,12 @@ impl TaskRecord {
         self.spec.as_ref().map_or(&[], |spec| &spec.applied)
     }
 
+    /// Returns true if the task had a request. A tombstone that only prevents a start shows nothing about an earlier task,
+    /// whose record may be lost.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.spec.is_some() || self.removed.is_some()
+    }
+
     /// Returns the namespaces of units that may contain objects of the task. Those of `bind` are not for units.
     pub(crate) fn namespaces(&self) -> impl Iterator<Item = String> {
         let is_bound = self.spec.as_ref().is_some_and(|spec| spec.objects.bind);

@@ -42,7 +42,7 @@ impl Reconciler {
         let mut removal = ObjectRemoval::default();
         for unit in units {
             let records = self.store.list(unit).await?;
-            if records.is_empty() {
+            if !records.iter().any(TaskRecord::has_begun) {
                 without_record.push(unit.as_str());
                 continue;
             }

@@ -335,7 +335,10 @@ async fn objects_without_records_are_not_gone() {
     fixture.apply(&name("undo", 2), removal(&["never"])).await;
     let unlisted = fixture.success(&name("undo", 2)).await.removal.unwrap().unlisted;
     assert!(unlisted.iter().any(|place| place.contains(&fixture.units)), "{unlisted:?}");
+    // A cancel that finds no record says nothing about objects.
     fixture.cancel(&made).await;
+    fixture.apply(&name("undo", 3), removal(&["make"])).await;
+    assert_eq!(fixture.success(&name("undo", 3)).await.removal.unwrap().objects.len(), 0);
     fixture.close().await;
 }
 
