@@ -39,7 +39,7 @@ use crate::{open_files, plugin_sockets};
 
 pub use backend::{RemoteRelays, UnitBackend};
 pub use keys::StackConnection;
-use keys::StackKeys;
+use keys::{StackKeys, StateLock};
 use metrics::StackMetrics;
 use platform::OutcomeLog;
 use queue::LocalQueue;
@@ -142,7 +142,7 @@ pub struct Stack {
     background: Arc<BackgroundTasks>,
     /// The stop signal and the task of a cluster's relay. The relay stops last, because other tasks use it.
     last: (watch::Sender<bool>, Option<JoinHandle<()>>),
-    _lock: std::fs::File,
+    lock: StateLock,
 }
 
 impl Stack {
@@ -153,7 +153,7 @@ impl Stack {
     pub async fn start(settings: StackSettings) -> Result<Self, StackError> {
         open_files::raise();
         let state = &settings.state;
-        let _lock = keys::lock(state).await?;
+        let lock = keys::lock(state).await?;
         let keys = StackKeys::open(state)?;
         let last = match StackConnection::read(state) {
             // It is written again below.
@@ -235,7 +235,7 @@ impl Stack {
         connection.write(state)?;
         let relay = opened.processes;
         let table = embedded;
-        Ok(Self { connection, sign_in_code, s3, relay, env, store, table, stop, tasks, background, last, _lock })
+        Ok(Self { connection, sign_in_code, s3, relay, env, store, table, stop, tasks, background, last, lock })
     }
 
     /// Returns the URL of the functions.
@@ -276,8 +276,8 @@ impl Stack {
     }
 
     /// Stops the functions, waits for them and closes the table. Running scripts continue, and the next start adopts
-    /// them.
-    pub async fn stop(mut self) {
+    /// them. Returns the lock of the state folder.
+    pub async fn stop(mut self) -> StateLock {
         self.stop.send_replace(true);
         for task in self.tasks.drain(..) {
             // A task that panicked has logged the cause.
@@ -292,6 +292,7 @@ impl Stack {
         if let Some(table) = self.table.take() {
             tokio::task::spawn_blocking(move || table.close()).await.ok();
         }
+        self.lock
     }
 }
 

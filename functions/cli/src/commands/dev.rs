@@ -101,7 +101,7 @@ impl DevArgs {
         ))?;
         interrupts.more_than(0).await;
         tokio::select! {
-            () = machine.stack.stop() => {}
+            _ = machine.stack.stop() => {}
             () = interrupts.more_than(1) => return Ok(Exit::Interrupted),
         }
         Ok(Exit::Done)

@@ -124,16 +124,17 @@ impl RunArgs {
         };
         let ended = sandbox.run_to_end(&document, &plugins, &connections, self.rm, self.output).await;
         let is_complete = ended.is_ok() && sandbox.is_gone_for_certain();
-        if !sandbox.is_left {
-            let seen = interrupts.count();
-            tokio::select! {
-                () = machine.stack.stop() => {}
-                () = interrupts.more_than(seen) => return ended,
-            }
+        if sandbox.is_left {
+            return ended;
         }
+        let seen = interrupts.count();
+        let lock = tokio::select! {
+            lock = machine.stack.stop() => lock,
+            () = interrupts.more_than(seen) => return ended,
+        };
         if is_own_state && is_complete {
             // Nothing remains that it could delete or explain.
-            std::fs::remove_dir_all(&self.state).map_err(|error| {
+            lock.remove(&self.state).map_err(|error| {
                 CliError::broken(format!("cannot remove {}", self.state.display())).with_causes(&error)
             })?;
         }

@@ -1,6 +1,7 @@
 //! Secrets and address of a stack, in files that only their owner can read.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -21,18 +22,41 @@ const LOCK_INTERVAL: Duration = Duration::from_millis(20);
 /// its table has plugins, which this user would run. The lock is held until the file is closed.
 ///
 /// The folder itself is locked, because a lock file could be removed while it is held.
-pub(crate) async fn lock(state: &Path) -> Result<File, StackError> {
-    files::private_folder(state)?;
-    let folder = File::open(state).map_err(|error| StateFileError::io(state, error))?;
+pub(crate) async fn lock(state: &Path) -> Result<StateLock, StackError> {
     let begun = Instant::now();
-    while folder.try_lock().is_err() {
+    loop {
+        files::private_folder(state)?;
+        let folder = File::open(state).map_err(|error| StateFileError::io(state, error))?;
+        let is_locked = folder.try_lock().is_ok();
+        // The folder may be one that `StateLock::remove` has renamed.
+        let is_present =
+            |found: Metadata| folder.metadata().is_ok_and(|own| (own.dev(), own.ino()) == (found.dev(), found.ino()));
+        if is_locked && std::fs::metadata(state).is_ok_and(is_present) {
+            files::check_entries(state)?;
+            return Ok(StateLock(folder));
+        }
         if begun.elapsed() >= LOCK_WAIT {
             return Err(StackError::InUse(state.to_owned()));
         }
         tokio::time::sleep(LOCK_INTERVAL).await;
     }
-    files::check_entries(state)?;
-    Ok(folder)
+}
+
+/// The lock of a state folder. It ends when this is dropped.
+#[derive(Debug)]
+pub struct StateLock(File);
+
+impl StateLock {
+    /// Removes the locked folder `state`. A program that waits for its lock makes a new one.
+    ///
+    /// # Errors
+    /// Returns an error if the folder cannot be renamed or a file cannot be removed.
+    pub fn remove(self, state: &Path) -> std::io::Result<()> {
+        let removed = state.with_extension(format!("removed-{}", std::process::id()));
+        std::fs::rename(state, &removed)?;
+        drop(self.0);
+        std::fs::remove_dir_all(removed)
+    }
 }
 
 /// The secrets of a stack, created once and stored in `keys.json`.
@@ -158,6 +182,20 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
+
+    /// The program that waits has another folder, with none of the files that are removed.
+    #[tokio::test]
+    async fn a_removed_state_is_not_that_of_the_next_program() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = folder.path().join("state.d");
+        let first = lock(&state).await.unwrap();
+        fs::write(state.join("keys.json"), "{}").unwrap();
+        let (second, removed) = tokio::join!(lock(&state), async { first.remove(&state) });
+        removed.unwrap();
+        assert_eq!(fs::read_dir(&state).unwrap().count(), 0);
+        assert!(matches!(lock(&state).await, Err(StackError::InUse(_))), "{second:?}");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
 
     /// Only root can give a file to another user.
     #[tokio::test]
