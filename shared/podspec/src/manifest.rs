@@ -73,12 +73,14 @@ fn reserved(manifest: &Value, allowed: &ClusterPolicy, report: &mut ViolationLis
 }
 
 /// Returns kind, namespace and name of the Secrets, ConfigMaps and claims that a part of a manifest names, also in fields of
-/// custom kinds that are similar to those of Kubernetes. `namespace` is that of the manifest.
+/// custom kinds that are similar to those of Kubernetes. `namespace` is that of the manifest. An object whose namespace is
+/// named is returned in both, because controllers ignore that field in many namespaced kinds.
 pub fn references<'a>(part: &'a Value, namespace: &'a str) -> BTreeSet<(&'static str, &'a str, &'a str)> {
     let mut found = BTreeSet::new();
     visit(part, "", "", &mut |holder, field, _, key| {
-        let other = ["namespace", "secretNamespace"].into_iter().find_map(|key| holder[key].as_str());
-        found.extend(reference(holder, field, key).map(|(kind, name)| (kind, other.unwrap_or(namespace), name)));
+        let Some((kind, name)) = reference(holder, field, key) else { return };
+        let named = ["namespace", "secretNamespace"].into_iter().filter_map(|key| holder[key].as_str());
+        found.extend(named.chain([namespace]).map(|namespace| (kind, namespace, name)));
     });
     found
 }
@@ -98,7 +100,10 @@ fn reference<'a>(holder: &'a Value, field: &str, key: &str) -> Option<(&'static 
 fn visit<'a>(value: &'a Value, field: &str, path: &str, each: &mut impl FnMut(&'a Value, &str, &str, &str)) {
     match value {
         Value::Object(map) => {
-            for (key, inner) in map {
+            // The keys and values of a Secret and a ConfigMap are no fields.
+            let has_data = path.is_empty() && value["apiVersion"] == "v1";
+            let is_data = |key: &str| has_data && ["data", "stringData", "binaryData"].contains(&key);
+            for (key, inner) in map.iter().filter(|(key, _)| !is_data(key)) {
                 each(value, field, path, key);
                 visit(inner, key, &below(path, key), each);
             }
