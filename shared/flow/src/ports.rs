@@ -128,8 +128,12 @@ pub trait RelayClient: Send + Sync {
     fn resolve_cluster(&self, _cluster: Option<&str>) -> Option<String> {
         None
     }
-    /// Returns the UID of a connected cluster. Fails if the connected clusters are stored and cannot be read.
-    async fn cluster_uid(&self, _cluster: Option<&str>) -> StoreResult<Option<String>> {
+    /// Returns the UID of a cluster. A program that runs scripts without clusters has none.
+    ///
+    /// # Errors
+    /// Returns [`RelayError::Refused`] for a cluster that is not connected, `Unreachable` for one that waits for its relay, and
+    /// `Busy` if the connected clusters cannot be read.
+    async fn cluster_uid(&self, _cluster: Option<&str>) -> Result<Option<String>, RelayError> {
         Ok(None)
     }
     /// Returns true if the outputs of Signadot plugins are not sensitive in a cluster. A program that runs scripts without

@@ -97,7 +97,8 @@ async fn result(harness: &Harness, document: &str) -> Option<LifecycleResult> {
         return Some(reply.json::<ebb_protocol::lifecycle::LifecycleResponse>().result);
     }
     let problem = reply.is_problem(422, "invalid-document");
-    assert!(problem.errors.iter().all(|error| error.code == "cluster-policy" && error.line.is_some()), "{problem:?}");
+    let has_place = problem.errors[0].line.is_some() || problem.errors[0].message.contains("relay");
+    assert!(problem.errors.iter().all(|error| error.code == "cluster-policy") && has_place, "{problem:?}");
     assert_eq!(state().await, before);
     assert_eq!(requests(harness), Vec::<String>::new());
     None
@@ -161,6 +162,9 @@ pub(crate) async fn the_policy_of_a_cluster_counts_when_an_update_begins() {
     far.store(true, Ordering::Relaxed);
     strict.store(true, Ordering::Relaxed);
     assert_eq!(result(&harness, &document(2, "")).await, None);
+    // No unit can begin in a cluster that is not connected.
+    let unknown = document(1, "").replace("plugin: database@1", "plugin: database@2, params: {place: none}");
+    assert_eq!(result(&harness, &unknown).await, None);
     strict.store(false, Ordering::Relaxed);
     // An update that waits is checked again.
     let hold = harness.receiver.hold("POST /create");

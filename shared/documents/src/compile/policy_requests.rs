@@ -17,7 +17,7 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::load::lines::EmbeddedLines;
 use crate::load::yaml;
 use crate::model::{ActionDoc, At, LineColumn, Named, PluginDoc, RunnerDoc, SourceText, TemplateTree};
-use crate::plan::{Action, Plan, PodAction, UnitPlan};
+use crate::plan::{Action, Plan, UnitPlan};
 
 /// The code of a violation, and of an object without a cluster.
 pub const CLUSTER_POLICY: &str = "cluster-policy";
@@ -55,6 +55,13 @@ pub struct PolicyRequest {
     pub cluster: Option<String>,
     source: Arc<SourceText>,
     part: RequestedPart,
+}
+
+impl PolicyRequest {
+    /// Returns the error of a request that its cluster cannot take.
+    pub fn refusal(&self, why: &str) -> Diagnostic {
+        Diagnostic::error(CLUSTER_POLICY, &self.source, None, why)
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -151,7 +158,6 @@ fn of_planned(unit: &UnitPlan, cluster: Option<&str>) -> Vec<PolicyRequest> {
     // JSON is YAML, and no line of it is in the source.
     let tree = |text: String| template(&source, Some(&At { at, value: text }));
     let parts: Vec<RequestedPart> = match &unit.action {
-        Action::Pod(PodAction { namespace: None, pod_template: None, .. }) => Vec::new(),
         Action::Pod(pod) => {
             let namespace = pod.namespace.clone().map(|value| At { at, value });
             vec![RequestedPart::Script { namespace, template: pod.pod_template.clone().and_then(tree) }]
