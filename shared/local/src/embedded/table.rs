@@ -214,15 +214,21 @@ fn check(state: &Path, file: &Path) -> Result<(bool, Option<i64>), EmbeddedError
     let (expected, difference) = match lacks {
         None if stored == rows => return Ok((is_new, None)),
         None => ("all rows".to_owned(), "a missing or old one".to_owned()),
-        Some(text) if text == "any" => return Ok((is_new, Some(rows))),
+        Some(text) if text == "any" && !is_new => {
+            tracing::warn!(file = %file.display(), "the table may lack writes, and a person has accepted it");
+            return Ok((is_new, Some(rows)));
+        }
         Some(text) => (text, count.map_or_else(|| "none".to_owned(), |count| count.text().trim().to_owned())),
+    };
+    let way_out = match is_new {
+        true => "To begin without a target, remove the folder".to_owned(),
+        false => format!("To go on with what was found, run `echo any >{}`", last_change::path(state).display()),
     };
     let reason = format!(
         "it lacks acknowledged writes: expected {expected}, found {difference}. A file in {} was lost, changed or \
-         replaced, or a power failure lost the last writes. Put back a copy of the whole folder. To go on with what \
-         was found, run `echo any >{}`: what lost targets have created stays, and has to be removed by hand",
+         replaced, or a power failure lost the last writes. Put back a copy of the whole folder. {way_out}: what lost \
+         targets have created stays, and has to be removed by hand",
         state.display(),
-        last_change::path(state).display()
     );
     Err(refused(file, reason))
 }
