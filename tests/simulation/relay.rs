@@ -16,6 +16,7 @@ use ebb_protocol::relay::{
 };
 use ebb_protocol::removal::ObjectRemoval;
 use ebb_protocol::value::{SecretRef, UnitValue};
+use ebb_store::StoreResult;
 
 use super::executor::{SimExecutor, callback_of, run_of};
 use super::ledger::AttemptReceiver;
@@ -73,12 +74,12 @@ enum SimTaskState {
     },
     Queued(Box<EnsureTask>),
     Ended(Box<Callback>, CallbackEndpoint),
-    /// `false` means that it was prevented before its request arrived.
+    /// `false` means that it was prevented before its request arrived, and that its record may have been lost.
     Tombstoned(bool),
 }
 
 impl SimTaskState {
-    fn has_begun(&self) -> bool {
+    fn names_objects(&self) -> bool {
         !matches!(self, Self::Tombstoned(false))
     }
 }
@@ -292,7 +293,8 @@ impl SimRelay {
     /// Returns the report of a removal of these units.
     fn observed(&self, units: &[String]) -> ObjectRemoval {
         let known = self.state();
-        let has_record = |unit: &String| known.tasks.iter().any(|(name, task)| name.unit == *unit && task.has_begun());
+        let has_record =
+            |unit: &String| known.tasks.iter().any(|(name, task)| name.unit == *unit && task.names_objects());
         let recorded = units.iter().filter(|unit| has_record(unit));
         ObjectRemoval { objects: recorded.map(|unit| (unit.clone(), 1)).collect(), unlisted: Vec::new() }
     }
@@ -300,8 +302,9 @@ impl SimRelay {
     /// Kills a task, or prevents its start.
     fn tombstone(&self, known: &mut SimRelayState, name: &TaskId) {
         known.queue.retain(|waiting| waiting != name);
-        let has_begun = known.tasks.get(name).is_some_and(SimTaskState::has_begun);
-        let former = known.tasks.insert(name.clone(), SimTaskState::Tombstoned(has_begun));
+        let is_lost = || self.executor.ledger.state().forgotten.contains(&name.unit);
+        let names_objects = known.tasks.get(name).map_or_else(|| !is_lost(), SimTaskState::names_objects);
+        let former = known.tasks.insert(name.clone(), SimTaskState::Tombstoned(names_objects));
         let Some(SimTaskState::Running { task, run: killed, until, .. }) = former else { return };
         self.executor.runtime.kill(task);
         known.running -= 1;
@@ -449,8 +452,8 @@ impl ebb_flow::ports::RelayClient for SimRelay {
         Ok(TaskState::Running(RunningTask { heartbeat_ms, progress, waits: vec![wait], ..task }))
     }
 
-    async fn cluster_uid(&self, _: Option<&str>) -> Result<Option<String>, RelayError> {
-        Ok(Some(self.uid().to_owned()))
+    async fn cluster_uid(&self, _: Option<&str>) -> StoreResult<Result<Option<String>, String>> {
+        Ok(Ok(Some(self.uid().to_owned())))
     }
 
     async fn policy(&self, cluster: Option<&str>) -> Option<(String, ClusterPolicy)> {

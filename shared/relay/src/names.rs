@@ -10,7 +10,7 @@ use ebb_protocol::relay::{TaskId, TaskNames};
 pub(crate) const UNIT: &str = "ebb.dev/unit";
 pub(crate) const ATTEMPT: &str = "ebb.dev/attempt";
 pub(crate) const INSTANCE: &str = "ebb.dev/instance";
-/// The purpose of a Secret: record, continuation, output or namespace.
+/// The purpose of a Secret: record, continuation, output, namespace or kept.
 pub(crate) const PART: &str = "ebb.dev/part";
 /// The phase of a record, for display.
 pub(crate) const PHASE: &str = "ebb.dev/phase";
@@ -44,6 +44,10 @@ pub(crate) const CONTINUED: &str = "continued";
 pub(crate) const OUTPUT: &str = "output";
 /// The [`PART`] of Secrets that name a namespace with sensitive outputs.
 pub(crate) const NAMESPACE: &str = "namespace";
+
+/// The [`PART`] and the name of the Secret with the time since which records are kept.
+pub(crate) const KEPT: &str = "kept";
+pub(crate) const KEPT_SINCE: &str = "ebb-kept-since";
 
 /// The longest label value.
 const LONGEST: usize = 63;

@@ -24,6 +24,8 @@ pub(crate) struct Reconciler {
     pub(crate) settings: RelaySettings,
     pub(crate) policy: CurrentPolicy,
     pub(crate) store: RecordStore,
+    /// The time since which records are kept, in milliseconds since 1970.
+    pub(crate) kept_since: u64,
     pub(crate) discovery: DiscoveryCache,
     pub(crate) watches: ObjectWatches,
     pub(crate) warnings: NamespaceCache<Vec<Warning>>,

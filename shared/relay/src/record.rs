@@ -40,9 +40,9 @@ impl TaskRecord {
         self.spec.as_ref().map_or(&[], |spec| &spec.applied)
     }
 
-    /// Returns true if the task had a request. A tombstone that only prevents a start shows nothing about an earlier task,
-    /// whose record may be lost.
-    pub(crate) fn has_begun(&self) -> bool {
+    /// Returns true if the record shows which objects the task has applied. A tombstone that prevents a start shows it only
+    /// if no record of the task can be lost.
+    pub(crate) fn names_objects(&self) -> bool {
         self.spec.is_some() || self.removed.is_some()
     }
 

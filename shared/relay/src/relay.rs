@@ -59,6 +59,7 @@ impl Relay {
             .map_err(|error| ReconcileError::Internal(format!("cannot create an HTTP client: {error:?}")))?;
         let (sender, ends) = tokio::sync::watch::channel(());
         let store = RecordStore::new(&client, &settings.own_namespace);
+        let kept_since = store.kept_since().await?;
         let policy = CurrentPolicy::new(policy);
         policy.add_namespaces([settings.default_namespace.clone()]);
         let mut tasks = store
@@ -77,6 +78,7 @@ impl Relay {
             settings,
             policy,
             store,
+            kept_since,
             discovery: DiscoveryCache::default(),
             watches: ObjectWatches::default(),
             warnings: NamespaceCache::default(),

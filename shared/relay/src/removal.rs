@@ -42,7 +42,7 @@ impl Reconciler {
         let mut removal = ObjectRemoval::default();
         for unit in units {
             let records = self.store.list(unit).await?;
-            if !records.iter().any(TaskRecord::has_begun) {
+            if !records.iter().any(TaskRecord::names_objects) {
                 without_record.push(unit.as_str());
                 continue;
             }
@@ -70,7 +70,7 @@ impl Reconciler {
 
     /// Returns the waits for unmanaged objects of a unit if the unit has no record.
     pub(crate) async fn unmanaged_of(&self, unit: &str) -> Result<Vec<TaskWait>> {
-        if !self.store.list(unit).await?.is_empty() {
+        if self.store.list(unit).await?.iter().any(TaskRecord::names_objects) {
             return Ok(Vec::new());
         }
         Ok(Box::pin(self.unmanaged_waits(&[unit])).await?.0)

@@ -15,11 +15,13 @@ use crate::error::{ReconcileError, Result};
 use crate::reconciler::Reconciler;
 use crate::record::{TaskPhase, TaskRecord, TaskSpec};
 use crate::references;
-use crate::settings::now_ms;
+use crate::settings::{millis, now_ms};
 use crate::store::VersionedRecord;
 use crate::task_waits;
 use crate::terminate::GRACE_MS;
 
+/// The longest time from the request for a task to its cancellation, with a margin. A unit may run for a day.
+const LONGEST_TASK: Duration = Duration::from_secs(25 * 3_600);
 /// The time for which a request waits for a termination, in addition to the grace period.
 const TERMINATION_WAIT: Duration = Duration::from_secs(5);
 /// The time for which a start waits for lower attempts. It is shorter than the timeout of the request.
@@ -200,11 +202,15 @@ impl Reconciler {
             // A tombstone would say that nothing of the task runs.
             if let Some(left) = task_waits::first_text(&self.unmanaged_of(&name.unit).await?) {
                 // During an upgrade, another relay may have recorded the task after the first read.
-                let is_new = !self.store.list(&name.unit).await?.is_empty();
+                let is_new = self.store.list(&name.unit).await?.iter().any(TaskRecord::names_objects);
                 return Err(if is_new { ReconcileError::Conflict } else { ReconcileError::Internal(left) });
             }
-            let phase = TaskPhase::Tombstone { since_ms: now_ms() };
-            return self.store.create(TaskRecord::new(name.clone(), phase, None)).await.map(drop);
+            let mut prevented = TaskRecord::new(name.clone(), TaskPhase::Tombstone { since_ms: now_ms() }, None);
+            // The record of a task that began before is lost, if it began.
+            if now_ms().saturating_sub(self.kept_since) > millis(LONGEST_TASK) {
+                prevented.removed = Some(0);
+            }
+            return self.store.create(prevented).await.map(drop);
         };
         if held.record.phase == TaskPhase::Running {
             // Collect the result of a task that has just ended. If that fails, stop the task anyway.

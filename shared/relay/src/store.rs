@@ -88,6 +88,27 @@ impl RecordStore {
         Self { secrets, confirmed: Mutex::default(), output_namespaces: Mutex::default() }
     }
 
+    /// Returns the time since which records are kept, in milliseconds since 1970. A namespace that was made again has lost
+    /// the earlier ones.
+    pub(crate) async fn kept_since(&self) -> Result<u64> {
+        let now = now_ms();
+        if let Some(kept) = self.secrets.get_opt(names::KEPT_SINCE).await? {
+            let since = kept.data.and_then(|mut data| data.remove(OF_RESULT));
+            return Ok(since.and_then(|since| String::from_utf8(since.0).ok()?.parse().ok()).unwrap_or(now));
+        }
+        let metadata = ObjectMeta {
+            name: Some(names::KEPT_SINCE.to_owned()),
+            labels: Some(BTreeMap::from([(PART.to_owned(), names::KEPT.to_owned())])),
+            ..ObjectMeta::default()
+        };
+        let data = Some(BTreeMap::from([(OF_RESULT.to_owned(), ByteString(now.to_string().into_bytes()))]));
+        match self.secrets.create(&PostParams::default(), &Secret { metadata, data, ..Secret::default() }).await {
+            Err(error) if status(&error) == Some(409) => {}
+            made => drop(made?),
+        }
+        Ok(now)
+    }
+
     /// Returns a record with its result.
     pub(crate) async fn get(&self, name: &TaskId) -> Result<Option<VersionedRecord>> {
         let Some(mut held) = self.head(name).await? else { return Ok(None) };

@@ -43,6 +43,9 @@ impl TestApi {
                 let items = self.secrets.lock().unwrap().clone();
                 json!({"apiVersion": "v1", "kind": "SecretList", "metadata": {}, "items": items})
             }
+            "/api/v1/namespaces/relay/secrets/ebb-kept-since" => {
+                json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "ebb-kept-since"}})
+            }
             _ => {
                 self.unanswered.fetch_add(1, SeqCst);
                 std::future::pending().await

@@ -97,7 +97,7 @@ async fn escalations() {
     }
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), rejected.len(), wrong.join("\n"));
     assert_eq!(fixture.get(&name("unit", 1)).await, TaskState::Unknown);
-    assert!(fixture.records().list(&ListParams::default()).await.unwrap().items.is_empty());
+    assert!(fixture.records().list(&ListParams::default().labels("ebb.dev/unit")).await.unwrap().items.is_empty());
     for (version, kind) in KINDS {
         let (group, version) = version.rsplit_once('/').unwrap_or(("", version));
         let kind = GroupVersionKind::gvk(group, version, kind);

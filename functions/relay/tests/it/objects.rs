@@ -335,10 +335,15 @@ async fn objects_without_records_are_not_gone() {
     fixture.apply(&name("undo", 2), removal(&["never"])).await;
     let unlisted = fixture.success(&name("undo", 2)).await.removal.unwrap().unlisted;
     assert!(unlisted.iter().any(|place| place.contains(&fixture.units)), "{unlisted:?}");
-    // A cancel that finds no record says nothing about objects.
+    // A cancel that finds no record says nothing about objects, unless records are kept for longer than a task can take.
     fixture.cancel(&made).await;
     fixture.apply(&name("undo", 3), removal(&["make"])).await;
     assert_eq!(fixture.success(&name("undo", 3)).await.removal.unwrap().objects.len(), 0);
+    merge(&records, "ebb-kept-since", json!({"stringData": {"result": "1"}})).await;
+    fixture.restart().await;
+    fixture.cancel(&name("never", 1)).await;
+    fixture.apply(&name("undo", 4), removal(&["make", "never"])).await;
+    assert_eq!(fixture.success(&name("undo", 4)).await.removal.unwrap().objects, [("never".to_owned(), 0)].into());
     fixture.close().await;
 }
 
