@@ -1,6 +1,7 @@
 //! Secrets and address of a stack, in files that only their owner can read.
 
 use std::fs::{File, Metadata};
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -25,21 +26,29 @@ const LOCK_INTERVAL: Duration = Duration::from_millis(20);
 pub(crate) async fn lock(state: &Path) -> Result<StateLock, StackError> {
     let begun = Instant::now();
     loop {
-        files::private_folder(state)?;
-        let folder = File::open(state).map_err(|error| StateFileError::io(state, error))?;
-        let is_locked = folder.try_lock().is_ok();
-        // The folder may be one that `StateLock::remove` has renamed.
-        let is_present =
-            |found: Metadata| folder.metadata().is_ok_and(|own| (own.dev(), own.ino()) == (found.dev(), found.ino()));
-        if is_locked && std::fs::metadata(state).is_ok_and(is_present) {
-            files::check_entries(state)?;
-            return Ok(StateLock(folder));
-        }
-        if begun.elapsed() >= LOCK_WAIT {
-            return Err(StackError::InUse(state.to_owned()));
+        match try_lock(state) {
+            Ok(Some(lock)) => {
+                files::check_entries(state)?;
+                return Ok(lock);
+            }
+            _ if begun.elapsed() >= LOCK_WAIT => return Err(StackError::InUse(state.to_owned())),
+            Ok(None) => {}
+            // `StateLock::remove` has renamed it meanwhile.
+            Err(StateFileError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error.into()),
         }
         tokio::time::sleep(LOCK_INTERVAL).await;
     }
+}
+
+fn try_lock(state: &Path) -> Result<Option<StateLock>, StateFileError> {
+    files::private_folder(state)?;
+    let io = |error| StateFileError::io(state, error);
+    let folder = File::open(state).map_err(io)?;
+    let is_locked = folder.try_lock().is_ok();
+    let [own, present] = [folder.metadata(), std::fs::metadata(state)].map(|found| found.map_err(io));
+    let id = |found: Metadata| (found.dev(), found.ino());
+    Ok((is_locked && id(own?) == id(present?)).then_some(StateLock(folder)))
 }
 
 /// The lock of a state folder. It ends when this is dropped.
@@ -52,7 +61,8 @@ impl StateLock {
     /// # Errors
     /// Returns an error if the folder cannot be renamed or a file cannot be removed.
     pub fn remove(self, state: &Path) -> std::io::Result<()> {
-        let removed = state.with_extension(format!("removed-{}", std::process::id()));
+        let name = state.file_name().unwrap_or_default().to_string_lossy();
+        let removed = state.with_file_name(format!("{name}.removed-{}", std::process::id()));
         std::fs::rename(state, &removed)?;
         drop(self.0);
         std::fs::remove_dir_all(removed)
