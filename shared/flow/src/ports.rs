@@ -128,13 +128,10 @@ pub trait RelayClient: Send + Sync {
     fn resolve_cluster(&self, _cluster: Option<&str>) -> Option<String> {
         None
     }
-    /// Returns the UID of a cluster. A program that runs scripts without clusters has none.
-    ///
-    /// # Errors
-    /// Returns [`RelayError::Refused`] for a cluster that is not connected, `Unreachable` for one that waits for its relay, and
-    /// `Busy` if the connected clusters cannot be read.
-    async fn cluster_uid(&self, _cluster: Option<&str>) -> Result<Option<String>, RelayError> {
-        Ok(None)
+    /// Returns the UID of a cluster, or the reason why no unit can start there. A cluster that waits for its relay has none,
+    /// as well as a program that runs scripts without clusters. Fails if the connected clusters cannot be read.
+    async fn cluster_uid(&self, _cluster: Option<&str>) -> StoreResult<Result<Option<String>, String>> {
+        Ok(Ok(None))
     }
     /// Returns true if the outputs of Signadot plugins are not sensitive in a cluster. A program that runs scripts without
     /// clusters keeps them to itself. Fails if the settings of the cluster are stored and cannot be read.

@@ -16,7 +16,7 @@ use ebb_store::{BatchQueue, StoreResult};
 
 use super::batch_sender::{BatchSender, RelayReply, lookup_error};
 use super::batches::OpenBatches;
-use super::registry::{ClusterConfig, ClusterRegistry, RelayTransport};
+use super::registry::{ClusterConfig, ClusterLookupError, ClusterRegistry, RelayTransport};
 use super::reported_policy::reported_policy;
 use super::script;
 use super::script_job::PodSettings;
@@ -194,9 +194,13 @@ impl RelayClient for ClusterRelay {
         Some(self.sender.clusters.resolve(cluster).to_owned())
     }
 
-    async fn cluster_uid(&self, cluster: Option<&str>) -> Result<Option<String>, RelayError> {
-        let connected = self.sender.clusters.find(cluster).await.map_err(lookup_error)?;
-        Ok(Some(connected.uid.clone()))
+    async fn cluster_uid(&self, cluster: Option<&str>) -> StoreResult<Result<Option<String>, String>> {
+        match self.sender.clusters.find(cluster).await {
+            Ok(connected) => Ok(Ok(Some(connected.uid.clone()))),
+            Err(ClusterLookupError::Waiting(_)) => Ok(Ok(None)),
+            Err(error @ ClusterLookupError::Unknown(_)) => Ok(Err(error.to_string())),
+            Err(ClusterLookupError::Store(error)) => Err(error),
+        }
     }
 
     async fn opens_signadot_outputs(&self, cluster: Option<&str>) -> StoreResult<bool> {

@@ -14,7 +14,6 @@ use futures::future::{Either, join_all, select};
 use crate::env::{CompiledPlan, Env};
 use crate::error::RequestError;
 use crate::instance::rejection::LifecycleRejection;
-use crate::ports::RelayError;
 use crate::run::possible_resources::possible_resources;
 
 /// An update that no policy refuses.
@@ -65,15 +64,15 @@ async fn violations(env: &Env, requests: &[PolicyRequest]) -> Diagnostics {
     }
     let clusters: BTreeSet<Option<&str>> = requests.iter().map(|request| request.cluster.as_deref()).collect();
     let asked: Vec<_> = clusters.iter().map(|&cluster| present_policy(env, cluster)).collect();
-    let known: Vec<Result<Option<(String, ClusterPolicy)>, RelayError>> = join_all(asked).await;
+    let known: Vec<Result<Option<(String, ClusterPolicy)>, String>> = join_all(asked).await;
     let mut found = policy_violations(requests, |cluster| {
         let (_, known) = clusters.iter().zip(&known).find(|(of, _)| **of == cluster)?;
         known.as_ref().ok()?.as_ref().map(|(name, policy)| (name.as_str(), policy))
     });
     for (cluster, known) in clusters.iter().zip(&known) {
         let request = requests.iter().find(|request| request.cluster.as_deref() == *cluster);
-        if let (Some(request), Err(error)) = (request, known) {
-            found.push(request.refusal(&error.to_string()));
+        if let (Some(request), Err(why)) = (request, known) {
+            found.push(request.refusal(why));
         }
     }
     found
@@ -81,9 +80,9 @@ async fn violations(env: &Env, requests: &[PolicyRequest]) -> Diagnostics {
 
 /// Returns the policy of a cluster with the name of the cluster, if its relay reports it in time. Fails if the cluster is not
 /// connected, because no unit can start there.
-async fn present_policy(env: &Env, cluster: Option<&str>) -> Result<Option<(String, ClusterPolicy)>, RelayError> {
-    if let Err(error @ RelayError::Refused(_)) = env.relay.cluster_uid(cluster).await {
-        return Err(error);
+async fn present_policy(env: &Env, cluster: Option<&str>) -> Result<Option<(String, ClusterPolicy)>, String> {
+    if let Ok(Err(why)) = env.relay.cluster_uid(cluster).await {
+        return Err(why);
     }
     Ok(match select(env.relay.policy(cluster), env.clock.sleep(POLICY_TIME)).await {
         Either::Left((policy, _)) => policy,

@@ -25,7 +25,7 @@ use crate::instance::changes::PinnedVersions;
 use crate::instance::history;
 use crate::instance::rejection::LifecycleRejection;
 use crate::offload::offload;
-use crate::ports::{RelayClient, RelayError};
+use crate::ports::RelayClient;
 use crate::sealed_values;
 
 pub(crate) fn no_document() -> LifecycleRejection {
@@ -218,14 +218,8 @@ pub async fn compile_document(
 async fn pin_clusters(relay: &dyn RelayClient, plan: &mut Plan) -> StoreResult<()> {
     let clusters: Vec<Option<String>> = plan.unit_clusters().into_iter().map(|name| name.map(str::to_owned)).collect();
     for cluster in clusters {
-        match relay.cluster_uid(cluster.as_deref()).await {
-            Ok(Some(uid)) => {
-                plan.cluster_uids.insert(cluster_name(cluster.as_deref()).to_owned(), uid);
-            }
-            Err(RelayError::Busy(reason)) => {
-                return Err(StoreError::Retryable { operation: "read the connected clusters", reason });
-            }
-            Ok(None) | Err(RelayError::Refused(_) | RelayError::Unreachable(_)) => {}
+        if let Ok(Some(uid)) = relay.cluster_uid(cluster.as_deref()).await? {
+            plan.cluster_uids.insert(cluster_name(cluster.as_deref()).to_owned(), uid);
         }
     }
     Ok(())
