@@ -224,15 +224,15 @@ async fn create(
                 }
             }
             (CreateDecision::Wait | CreateDecision::Begin(_), Some(target))
-                if target.outbox.withdrawals() >= TargetOutbox::MAX_NOTICES =>
+                if target.outbox.withdrawals() >= TargetOutbox::MAX_WITHDRAWALS =>
             {
                 let text = format!(
                     "the platform has not accepted the `gone` of {} instances of {} that were deleted while they waited; \
                      repair the URL of the platform",
-                    TargetOutbox::MAX_NOTICES,
+                    TargetOutbox::MAX_WITHDRAWALS,
                     event.target_key()
                 );
-                return Err(LifecycleRejection::Conflict("name-taken", text).into());
+                return Err(LifecycleRejection::Busy(text).into());
             }
             // The platform has not accepted the `gone` of the previous instance, so this one waits.
             (CreateDecision::Wait | CreateDecision::Begin(_), Some(target)) => {

@@ -249,13 +249,16 @@ impl TargetOutbox {
     pub const MAX_NOTICES: usize = 100;
     /// Maximum bytes of their JSON. An item may have 400 KB.
     pub const MAX_BYTES: usize = 128 << 10;
+    /// Maximum `gone` of instances that were deleted while they waited. They never exceed the other limits.
+    pub const MAX_WITHDRAWALS: usize = 20;
     /// The receiver of the `gone` of instances that were deleted while they waited. No subscription has this name.
     pub const PLATFORM: &str = "#platform";
 
-    /// Returns true if more than `times` the allowed notifications wait.
+    /// Returns true if more than `times` the allowed notifications of subscriptions wait.
     pub fn exceeds(&self, times: usize) -> bool {
-        let bytes = || serde_json::to_vec(&self.notices).map_or(usize::MAX, |json| json.len());
-        self.notices.len() > times * Self::MAX_NOTICES || bytes() > times * Self::MAX_BYTES
+        let notices: Vec<&PhaseNotice> = self.notices.iter().filter(|notice| !notice.is_withdrawal()).collect();
+        let bytes = || serde_json::to_vec(&notices).map_or(usize::MAX, |json| json.len());
+        notices.len() > times * Self::MAX_NOTICES || bytes() > times * Self::MAX_BYTES
     }
 
     /// Returns the first notification of each subscription that a receiver may get at `now`.

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ebb_documents::plan::{Plan, cluster_name};
+use ebb_engine::{TargetPhase, Timestamp};
 use ebb_protocol::api::{
     ClusterDetail, ClusterInfo, ClusterList, ClusterRegistration, ClusterState, RelayOutage, TransportKind,
 };
-use ebb_protocol::engine::Timestamp;
 use ebb_protocol::id::TargetKey;
 use ebb_protocol::limits;
 use ebb_protocol::listing::ReportedPolicy;
@@ -189,7 +189,8 @@ pub(crate) async fn targets_in(env: &Env, store: &dyn HttpStore, cluster: &str) 
     loop {
         let key = after.as_ref().map(|(kind, name)| TargetKey::new(kind, name));
         let ListPage { targets, next, .. } = store.list_page(TargetList::Active, None, key, PAGE).await?;
-        for target in targets {
+        for target in targets.into_iter().filter(|target| target.phase != TargetPhase::Gone || target.waiting.is_some())
+        {
             let is_used = match env.plan_of(&target).await {
                 Ok(loaded) => uses(&loaded.plan, cluster),
                 // Its units are not known until its plan is repaired.

@@ -14,7 +14,6 @@ use ebb_protocol::lifecycle::{self, FieldError};
 use ebb_protocol::time::rfc3339;
 use ebb_store::{
     HistoryItem, HistoryItems, NamedDocument, NamedKind, PhaseNotice, RunFacts, RunHead, TargetHead, TargetList,
-    TargetOutbox,
 };
 use futures::{StreamExt as _, TryStreamExt as _};
 use serde::Deserialize;
@@ -107,7 +106,7 @@ pub(crate) async fn open_notifications(
     });
     let mut open: Vec<OpenNotification> = platform.into_iter().collect();
     let mut failed = target.outbox.failed.clone();
-    for notice in &target.outbox.notices {
+    for notice in target.outbox.notices.iter().filter(|notice| !notice.is_withdrawal()) {
         for name in &notice.to {
             // Only the first notification of a subscription is sent.
             let state = failed.remove(name);
@@ -139,10 +138,7 @@ fn about_notice(notice: &PhaseNotice, subscription: &str, at: u64) -> OpenNotifi
     OpenNotification {
         time: rfc3339(Timestamp(at)),
         phase: notice.phase.clone(),
-        to: match subscription {
-            TargetOutbox::PLATFORM => "platform".to_owned(),
-            _ => format!("subscription {subscription}"),
-        },
+        to: format!("subscription {subscription}"),
         given_up: false,
         reason: None,
         next: None,

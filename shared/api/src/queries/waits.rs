@@ -1,10 +1,11 @@
 //! Derives the reasons why a target waits from its item.
 
+use ebb_engine::target::Notification;
 use ebb_engine::{TargetPhase, Timestamp};
 use ebb_flow::error::FlowError;
 use ebb_protocol::api::{AwaitedParty, NotificationDelivery, TargetWait, WaitingParty};
 use ebb_protocol::time::rfc3339;
-use ebb_store::{DatedEvent, TargetHead};
+use ebb_store::{DatedEvent, TargetHead, TargetOutbox};
 
 /// Returns a target as the arguments of a command. Without `--kind`, a command is about the sandbox of the name.
 pub fn named(target: &TargetHead) -> String {
@@ -14,9 +15,18 @@ pub fn named(target: &TargetHead) -> String {
     }
 }
 
-/// Returns the delivery of a notification after a failed attempt.
+/// Returns the delivery of a notification to the platform after a failed attempt. It may be the `gone` of an instance that
+/// was deleted while it waited for the name.
 pub fn delivery(target: &TargetHead) -> Option<NotificationDelivery> {
-    let pending = target.notification.as_ref().filter(|pending| pending.attempts > 0)?;
+    let Some(pending) = target.notification.as_ref().filter(|pending| pending.attempts > 0) else {
+        let failed = target.outbox.failed.get(TargetOutbox::PLATFORM)?;
+        return Some(NotificationDelivery {
+            notification: Notification::Gone.name().to_owned(),
+            attempts: failed.attempts,
+            reason: Some(failed.reason.clone()),
+            next: Some(rfc3339(Timestamp(failed.next))),
+        });
+    };
     Some(NotificationDelivery {
         notification: pending.notification.name().to_owned(),
         attempts: pending.attempts,

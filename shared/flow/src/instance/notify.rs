@@ -108,12 +108,16 @@ async fn send(
                 reason,
                 "the platform did not accept the notification; the delivery is repeated"
             );
-            let backoff = if state.attempts < FREQUENT_ATTEMPTS { BACKOFF } else { SLOW_BACKOFF };
-            let wait = repetition_wait(env, backoff, state.attempts.saturating_add(1), at_least);
+            let wait = repetition_wait(env, backoff(state.attempts), state.attempts.saturating_add(1), at_least);
             Some((wait, limits::message(&reason)))
         }
     };
     end(env, target, pending, (accepted, repeat)).await
+}
+
+/// Returns the backoff after a number of deliveries.
+pub(super) fn backoff(attempts: u32) -> Backoff {
+    if attempts < FREQUENT_ATTEMPTS { BACKOFF } else { SLOW_BACKOFF }
 }
 
 /// Sends an outcome once. `since` is the time of the change.

@@ -27,7 +27,7 @@ use super::receiver::{NotificationDelivery, TIMEOUT, notice_id, send};
 use crate::breaker::{MAX_DELIVERIES, PLATFORM};
 use crate::env::Env;
 use crate::error::{FlowError, FlowResult};
-use crate::instance::due;
+use crate::instance::{due, notify};
 use crate::pending_call::{PendingCall, circuit_wait};
 use crate::telemetry::{self, Counter};
 
@@ -207,7 +207,8 @@ async fn advance<'a>(
 
 /// Returns the next notification and its receiver. If too many wait, it is the oldest one that can be given up.
 fn next(outbox: &TargetOutbox, now: Timestamp) -> Option<(PhaseNotice, String)> {
-    let oldest = outbox.notices.iter().find(|notice| outbox.exceeds(1) && !notice.is_withdrawal());
+    let oldest = || outbox.notices.iter().find(|notice| !notice.is_withdrawal());
+    let oldest = outbox.exceeds(1).then(oldest).flatten();
     let oldest = oldest.and_then(|notice| Some((notice, notice.to.first()?.as_str())));
     let (notice, subscription) = oldest.or_else(|| outbox.next(now))?;
     Some((notice.clone(), subscription.to_owned()))
@@ -251,7 +252,9 @@ fn record(env: &Env, now: Timestamp, outbox: &mut TargetOutbox, ended: &EndedDel
     }
     // Another invocation may have taken the lease meanwhile.
     let state = outbox.failed.get_mut(subscription).filter(|state| state.next == *lease)?;
-    let wait = repetition_wait(env, SLOW_BACKOFF, state.attempts, result.at_least());
+    let is_platform = subscription == TargetOutbox::PLATFORM;
+    let backoff = if is_platform { notify::backoff(state.attempts) } else { SLOW_BACKOFF };
+    let wait = repetition_wait(env, backoff, state.attempts, result.at_least());
     let is_refusal = matches!(result, NotificationDelivery::Refused(_));
     state.refusals = if is_refusal { state.refusals.saturating_add(1) } else { 0 };
     (state.next, state.at, state.reason) = (now.plus(wait).0, now.0, limits::clean(reason, limits::REFUSAL));
