@@ -43,7 +43,7 @@ const CONTINUE_SECONDS: u64 = 1;
 
 /// The progress of a dispatch.
 enum PluginStep {
-    End(AttemptEnd),
+    End(Box<AttemptEnd>),
     /// The attempt is dispatched again after so many seconds.
     Repeat(u64),
     /// The attempt is dispatched again at this time, and starts then.
@@ -108,13 +108,13 @@ impl PluginUnit<'_> {
 
     async fn outcome(&self, env: &Env, begun: Timestamp, step: PluginStep) -> FlowResult<DispatchOutcome> {
         let failure = match &step {
-            PluginStep::End(AttemptEnd::Failed(_)) => Some("failed"),
+            PluginStep::End(end) if matches!(**end, AttemptEnd::Failed(_)) => Some("failed"),
             PluginStep::Repeat(_) => Some("repeated"),
             _ => None,
         };
         telemetry::dispatch_ended(self.run, self.attempt, begun, env.now(), failure);
         let at = match step {
-            PluginStep::End(end) => return Ok(DispatchOutcome::ended(end)),
+            PluginStep::End(end) => return Ok(DispatchOutcome::ended(*end)),
             PluginStep::Recorded => return Ok(DispatchOutcome::later(None)),
             PluginStep::Repeat(seconds) => record_repeat(env, self.run, self.attempt, seconds).await?,
             PluginStep::Postpone(at) => {
@@ -396,11 +396,11 @@ fn was_refused(record: &AttemptRecord) -> bool {
 }
 
 fn succeeded(success: AttemptSuccess) -> PluginStep {
-    PluginStep::End(AttemptEnd::Succeeded(success))
+    PluginStep::End(Box::new(AttemptEnd::Succeeded(success)))
 }
 
 fn failed(code: ReasonCode, why: &str) -> PluginStep {
-    PluginStep::End(AttemptEnd::Failed(AttemptFailure::new(code, why)))
+    PluginStep::End(Box::new(AttemptEnd::Failed(AttemptFailure::new(code, why))))
 }
 
 /// Returns the failure of a unit with several instances.

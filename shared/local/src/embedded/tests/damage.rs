@@ -15,6 +15,9 @@ const LAST: &str = "last-change";
 const LOG: &str = "table/table.sqlite-wal";
 const TABLE: &str = "table/table.sqlite";
 
+/// Returns the changed bytes of a file, or `None` for a lost one.
+type FileChange<'a> = &'a dyn Fn(Vec<u8>) -> Option<Vec<u8>>;
+
 /// Returns a copy of the files of a table. That of an open table is what a killed process leaves.
 fn copied(state: &Path) -> TempDir {
     let copy = tempfile::tempdir().unwrap();
@@ -39,7 +42,7 @@ async fn a_lost_or_changed_file_is_noticed() {
     let foreign = fs::read(other_folder.path().join(LOG)).unwrap();
     let older = fs::read(folder.path().join(TABLE)).unwrap();
     // The last value is true if the change is harmless after a clean stop.
-    let changes: [(&str, &dyn Fn(Vec<u8>) -> Option<Vec<u8>>, bool); 8] = [
+    let changes: [(&str, FileChange<'_>, bool); 8] = [
         (LOG, &|_| None, true),
         (LOG, &|_| Some(Vec::new()), true),
         (LOG, &|log| Some(log[..log.len() / 2].to_vec()), true),
