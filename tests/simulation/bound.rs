@@ -120,6 +120,10 @@ impl Ledger {
             _ => None,
         });
         let uid = &target.uid;
+        // An update goes on after a removal that its relay could not confirm.
+        let is_unconfirmed = |bound: &SimBound| self.state().forgotten.contains(&bound.owner);
+        let bound =
+            bound.filter(|bound| target.phase != TargetPhase::Ready || keys.is_some() || !is_unconfirmed(bound));
         match (target.phase, bound) {
             (TargetPhase::Gone, Some(_)) if target.unconfirmed == 0 && !target.is_overridden => {
                 self.report_violation(format!("{uid} is gone, and its bound object exists"));

@@ -7,7 +7,7 @@ use ebb_documents::plan::document_name;
 use ebb_engine::{Attempt, Hook, RunPhase, TargetPhase, Timestamp, Unit};
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::history::HistoryChange;
-use ebb_protocol::id::{self, RunId};
+use ebb_protocol::id::{self, RunId, TaskId};
 use ebb_protocol::lifecycle::{FAILED, GONE, READY, STUCK};
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord, OutputStorage};
 use ebb_protocol::value::UnitValue;
@@ -291,7 +291,9 @@ fn starts(simulation: &Simulation) -> Vec<String> {
         let is_late = started > *possible.end() && ledger.surely_ran(one, started);
         let what =
             format!("{} #{} has the start {started:?}, and began within {possible:?}", one.unit.name, one.attempt);
-        (is_late || started < *possible.start()).then_some(what)
+        let task = TaskId { unit: TaskId::unit_of(&one.run, Unit(one.unit.unit)), attempt: one.attempt };
+        let is_early = started < *possible.start() && !state.refused_tasks.contains(&task);
+        (is_late || is_early).then_some(what)
     });
     wrong.collect()
 }

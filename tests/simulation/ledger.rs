@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use ebb_engine::{Attempt, Hook, Timestamp, Unit, retry};
 use ebb_flow::ports::QueueMessage;
 use ebb_protocol::api::RunDetail;
-use ebb_protocol::id::RunId;
+use ebb_protocol::id::{RunId, TaskId};
 use ebb_protocol::time::rfc3339;
 use ebb_store::TargetHead;
 
@@ -90,6 +90,8 @@ pub struct LedgerState {
     pub(super) bound: BTreeMap<String, SimBound>,
     /// The units of `bind` whose records their relay has lost, as in the names of tasks.
     pub(super) forgotten: BTreeSet<String>,
+    /// The tasks that a relay has refused once. A duplicate of the request may begin later.
+    pub(super) refused_tasks: BTreeSet<TaskId>,
     /// The revisions of the updates that were refused when they should have begun.
     pub(super) refused: BTreeSet<String>,
     /// Relays have reported policies that refuse every object.

@@ -340,7 +340,8 @@ impl SimRelay {
         let SimExecutor { ledger, faults, .. } = self.executor.as_ref();
         if ledger.has_bound(removed) && faults.should_inject(FaultKind::RelayForgets) {
             let is_lost = |name: &TaskId, task: &SimTaskState| {
-                removed.contains(&name.unit) && matches!(task, SimTaskState::Ended(..))
+                let is_over = matches!(task, SimTaskState::Ended(..) | SimTaskState::Tombstoned(_));
+                removed.contains(&name.unit) && is_over
             };
             known.tasks.retain(|name, task| !is_lost(name, task));
             ledger.trace(|| format!("the relay loses its records of {removed:?}"));
@@ -365,6 +366,7 @@ impl SimRelay {
             None if self.executor.ledger.state().forgotten.contains(&name.unit) => return Ok(TaskState::Tombstoned),
             None if !is_known => return Err(RelayError::Refused("no such unit".to_owned())),
             None if self.executor.faults.should_inject(FaultKind::RelayRefuses) => {
+                self.executor.ledger.state().refused_tasks.insert(name);
                 return Err(RelayError::Refused("the policy refuses it as planned".to_owned()));
             }
             None => {
