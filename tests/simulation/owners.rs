@@ -282,8 +282,11 @@ pub(super) fn settled(simulation: &Simulation) {
         let of_name = state.targets.get(&(KIND.to_owned(), entry.name.clone()));
         let lives = of_name.is_some_and(|target| is_present(target, uid));
         let Some(target) = of_name.filter(|_| lives && !repeated.contains(&entry.revision)) else { continue };
-        let is_kept = |one: &&AcceptedDocument| !refused.contains(&one.revision) || one.revision == entry.revision;
-        let accepted: Vec<&AcceptedDocument> = accepted.get(uid).into_iter().flatten().filter(is_kept).collect();
+        // An update that is refused when it would begin has replaced those that waited before it.
+        let of_it = || accepted.get(uid).into_iter().flatten();
+        let refused = of_it().filter(|one| refused.contains(&one.revision)).map(|one| one.generation).max();
+        let is_kept = |one: &&AcceptedDocument| Some(one.generation) > refused || one.revision == entry.revision;
+        let accepted: Vec<&AcceptedDocument> = of_it().filter(is_kept).collect();
         let generation = accepted.iter().map(|one| one.generation).max();
         let newest: BTreeSet<&str> =
             accepted.iter().filter(|one| Some(one.generation) == generation).map(|one| one.revision.as_str()).collect();
