@@ -202,7 +202,7 @@ fn outcomes(simulation: &Simulation) -> Vec<String> {
         let kinds: Vec<&str> = own.iter().map(|one| one.kind.as_str()).collect();
         let end = kinds.iter().position(|kind| matches!(*kind, STUCK | GONE)).unwrap_or(kinds.len());
         // One that is deleted while it waits has its `gone`, too.
-        let is_announced = began || instance.is_withdrawn;
+        let is_announced = began || instance.has_ended_waiting;
         let is_good = matches!((is_announced, kinds.last()), (true, Some(&GONE)) | (false, None))
             && (began || kinds.iter().all(|kind| *kind == GONE))
             && kinds.iter().all(|kind| [READY, FAILED, STUCK, GONE].contains(kind))

@@ -56,7 +56,7 @@ pub(super) struct InstanceEntry {
     pub(super) revision: String,
     pub(super) has_begun: bool,
     /// True if it was deleted while it waited.
-    pub(super) is_withdrawn: bool,
+    pub(super) has_ended_waiting: bool,
     /// The times at which it began or began to wait, and at which it ended.
     pub(super) since: u64,
     pub(super) until: Option<u64>,
@@ -215,7 +215,7 @@ impl Ledger {
         if !stays {
             self.note_end(waiting);
             if let Some(entry) = self.state().instances.get_mut(waiting) {
-                entry.is_withdrawn = true;
+                entry.has_ended_waiting = true;
             }
         }
         // The request of the second instance is applied again, and changes the first one or is rejected.
@@ -283,10 +283,10 @@ pub(super) fn settled(simulation: &Simulation) {
         let lives = of_name.is_some_and(|target| is_present(target, uid));
         let Some(target) = of_name.filter(|_| lives && !repeated.contains(&entry.revision)) else { continue };
         // An update that is refused when it would begin has replaced those that waited before it.
-        let of_it = || accepted.get(uid).into_iter().flatten();
-        let refused = of_it().filter(|one| refused.contains(&one.revision)).map(|one| one.generation).max();
+        let documents = || accepted.get(uid).into_iter().flatten();
+        let refused = documents().filter(|one| refused.contains(&one.revision)).map(|one| one.generation).max();
         let is_kept = |one: &&AcceptedDocument| Some(one.generation) > refused || one.revision == entry.revision;
-        let accepted: Vec<&AcceptedDocument> = of_it().filter(is_kept).collect();
+        let accepted: Vec<&AcceptedDocument> = documents().filter(is_kept).collect();
         let generation = accepted.iter().map(|one| one.generation).max();
         let newest: BTreeSet<&str> =
             accepted.iter().filter(|one| Some(one.generation) == generation).map(|one| one.revision.as_str()).collect();

@@ -66,7 +66,7 @@ pub(super) fn appended(state: &mut TableState, seen: Option<&TargetHead>, target
     let name = format!("{}/{}", target.kind, target.name);
     let before = state.appended.len();
     // The platform records what it gets about withdrawn instances.
-    let of_subscriptions = |notice: &&PhaseNotice| notice.number == target.version && !notice.is_withdrawal();
+    let of_subscriptions = |notice: &&PhaseNotice| notice.number == target.version && !notice.is_for_platform();
     for notice in target.outbox.notices.iter().filter(of_subscriptions) {
         state.appended.extend(notice.to.iter().map(|subscription| AppendedNotice {
             subscription: subscription.clone(),

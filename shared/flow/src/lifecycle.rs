@@ -224,12 +224,12 @@ async fn create(
                 }
             }
             (CreateDecision::Wait | CreateDecision::Begin(_), Some(target))
-                if target.outbox.withdrawals() >= TargetOutbox::MAX_WITHDRAWALS =>
+                if target.outbox.platform_notices() >= TargetOutbox::MAX_PLATFORM_NOTICES =>
             {
                 let text = format!(
                     "the platform has not accepted the `gone` of {} instances of {} that were deleted while they waited; \
                      repair the URL of the platform",
-                    TargetOutbox::MAX_WITHDRAWALS,
+                    TargetOutbox::MAX_PLATFORM_NOTICES,
                     event.target_key()
                 );
                 return Err(LifecycleRejection::Busy(text).into());
@@ -319,7 +319,7 @@ pub(crate) async fn begin_delete(
                 let at = target.change_time(env.now());
                 let entry = Some(history::entry(env, &ended, HistoryChange::Deleted, at));
                 let transition = target.update(|after| {
-                    outbox::append_withdrawal(env, after);
+                    outbox::append_gone_of_waiting(env, after);
                     after.due = due::next_due(env, after);
                 });
                 let transition = TargetTransition { tombstone, entry, ..transition };

@@ -100,7 +100,7 @@ fn reference<'a>(holder: &'a Value, field: &str, key: &str) -> Option<(&'static 
 fn visit<'a>(value: &'a Value, field: &str, path: &str, each: &mut impl FnMut(&'a Value, &str, &str, &str)) {
     match value {
         Value::Object(map) => {
-            // The keys and values of a Secret and a ConfigMap are no fields.
+            // The data of a Secret or a ConfigMap can have any keys, and Kubernetes reads no reference in it.
             let has_data = path.is_empty() && value["apiVersion"] == "v1";
             let is_data = |key: &str| has_data && ["data", "stringData", "binaryData"].contains(&key);
             for (key, inner) in map.iter().filter(|(key, _)| !is_data(key)) {

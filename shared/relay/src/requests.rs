@@ -206,7 +206,7 @@ impl Reconciler {
                 return Err(if is_new { ReconcileError::Conflict } else { ReconcileError::Internal(left) });
             }
             let mut prevented = TaskRecord::new(name.clone(), TaskPhase::Tombstone { since_ms: now_ms() }, None);
-            // The record of a task that began before is lost, if it began.
+            // The records of this time are complete, so the task has applied nothing.
             if now_ms().saturating_sub(self.kept_since) > millis(LONGEST_TASK) {
                 prevented.removed = Some(0);
             }

@@ -18,6 +18,7 @@ use crate::settings::now_ms;
 
 const OF_RECORD: &str = "record";
 const OF_RESULT: &str = "result";
+const OF_KEPT: &str = "sinceMs";
 const OF_DOCUMENTS: &str = "documents";
 /// Bytes of a result in one Secret. Kubernetes allows 1 MiB for all values together.
 const PART_BYTES: usize = 700 << 10;
@@ -88,12 +89,12 @@ impl RecordStore {
         Self { secrets, confirmed: Mutex::default(), output_namespaces: Mutex::default() }
     }
 
-    /// Returns the time since which records are kept, in milliseconds since 1970. A namespace that was made again has lost
-    /// the earlier ones.
+    /// Returns the time since which records are kept, in milliseconds since 1970, and stores it first. Earlier records were
+    /// lost with their namespace.
     pub(crate) async fn kept_since(&self) -> Result<u64> {
         let now = now_ms();
         if let Some(kept) = self.secrets.get_opt(names::KEPT_SINCE).await? {
-            let since = kept.data.and_then(|mut data| data.remove(OF_RESULT));
+            let since = kept.data.and_then(|mut data| data.remove(OF_KEPT));
             return Ok(since.and_then(|since| String::from_utf8(since.0).ok()?.parse().ok()).unwrap_or(now));
         }
         let metadata = ObjectMeta {
@@ -101,7 +102,7 @@ impl RecordStore {
             labels: Some(BTreeMap::from([(PART.to_owned(), names::KEPT.to_owned())])),
             ..ObjectMeta::default()
         };
-        let data = Some(BTreeMap::from([(OF_RESULT.to_owned(), ByteString(now.to_string().into_bytes()))]));
+        let data = Some(BTreeMap::from([(OF_KEPT.to_owned(), ByteString(now.to_string().into_bytes()))]));
         match self.secrets.create(&PostParams::default(), &Secret { metadata, data, ..Secret::default() }).await {
             Err(error) if status(&error) == Some(409) => {}
             made => drop(made?),

@@ -170,7 +170,7 @@ impl TargetHead {
     pub fn list(&self) -> TargetList {
         let is_delivered = self.notification.as_ref().is_none_or(|pending| pending.delivered_by.is_some());
         match self.phase {
-            TargetPhase::Gone if is_delivered && self.waiting.is_none() && self.outbox.withdrawals() == 0 => {
+            TargetPhase::Gone if is_delivered && self.waiting.is_none() && self.outbox.platform_notices() == 0 => {
                 TargetList::Gone
             }
             _ => TargetList::Active,
@@ -250,13 +250,13 @@ impl TargetOutbox {
     /// Maximum bytes of their JSON. An item may have 400 KB.
     pub const MAX_BYTES: usize = 128 << 10;
     /// Maximum `gone` of instances that were deleted while they waited. They never exceed the other limits.
-    pub const MAX_WITHDRAWALS: usize = 20;
+    pub const MAX_PLATFORM_NOTICES: usize = 20;
     /// The receiver of the `gone` of instances that were deleted while they waited. No subscription has this name.
     pub const PLATFORM: &str = "#platform";
 
     /// Returns true if more than `times` the allowed notifications of subscriptions wait.
     pub fn exceeds(&self, times: usize) -> bool {
-        let notices: Vec<&PhaseNotice> = self.notices.iter().filter(|notice| !notice.is_withdrawal()).collect();
+        let notices: Vec<&PhaseNotice> = self.notices.iter().filter(|notice| !notice.is_for_platform()).collect();
         let bytes = || serde_json::to_vec(&notices).map_or(usize::MAX, |json| json.len());
         notices.len() > times * Self::MAX_NOTICES || bytes() > times * Self::MAX_BYTES
     }
@@ -276,8 +276,8 @@ impl TargetOutbox {
     }
 
     /// Returns the number of notifications that wait for the platform.
-    pub fn withdrawals(&self) -> usize {
-        self.notices.iter().filter(|notice| notice.is_withdrawal()).count()
+    pub fn platform_notices(&self) -> usize {
+        self.notices.iter().filter(|notice| notice.is_for_platform()).count()
     }
 
     /// Returns true if a notification waits for the receiver of a subscription.
@@ -325,7 +325,7 @@ pub struct PhaseNotice {
 
 impl PhaseNotice {
     /// Returns true if it is the `gone` of an instance that never began. It is delivered until the platform accepts it.
-    pub fn is_withdrawal(&self) -> bool {
+    pub fn is_for_platform(&self) -> bool {
         self.to.iter().any(|name| name == TargetOutbox::PLATFORM)
     }
 }

@@ -339,7 +339,7 @@ async fn objects_without_records_are_not_gone() {
     fixture.cancel(&made).await;
     fixture.apply(&name("undo", 3), removal(&["make"])).await;
     assert_eq!(fixture.success(&name("undo", 3)).await.removal.unwrap().objects.len(), 0);
-    merge(&records, "ebb-kept-since", json!({"stringData": {"result": "1"}})).await;
+    merge(&records, "ebb-kept-since", json!({"stringData": {"sinceMs": "1"}})).await;
     fixture.restart().await;
     fixture.cancel(&name("never", 1)).await;
     fixture.apply(&name("undo", 4), removal(&["make", "never"])).await;

@@ -189,6 +189,7 @@ pub(crate) async fn targets_in(env: &Env, store: &dyn HttpStore, cluster: &str) 
     loop {
         let key = after.as_ref().map(|(kind, name)| TargetKey::new(kind, name));
         let ListPage { targets, next, .. } = store.list_page(TargetList::Active, None, key, PAGE).await?;
+        // A gone target that waits for the platform has no unit.
         for target in targets.into_iter().filter(|target| target.phase != TargetPhase::Gone || target.waiting.is_some())
         {
             let is_used = match env.plan_of(&target).await {

@@ -150,11 +150,11 @@ pub(crate) async fn publish_if(
         return Ok(PublishOutcome::Created(about(&item)));
     }
     let existing = store.get_plugin(&item.name, &item.version).await?;
-    let is_withdrawn = existing.as_ref().is_some_and(|existing| existing.withdrawn.is_some());
+    let has_ended_waiting = existing.as_ref().is_some_and(|existing| existing.withdrawn.is_some());
     if let Some(existing) = existing.filter(|existing| existing.digest == item.digest) {
         return Ok(PublishOutcome::Unchanged(about(&existing)));
     }
-    let was = if is_withdrawn { "was published and withdrawn" } else { "is published" };
+    let was = if has_ended_waiting { "was published and withdrawn" } else { "is published" };
     let text = format!("plugin {}@{} {was} with another document: versions are immutable", item.name, item.version);
     Err(RequestError::Rejected(PublishRejection::Exists(text)))
 }

@@ -106,7 +106,7 @@ pub(crate) async fn open_notifications(
     });
     let mut open: Vec<OpenNotification> = platform.into_iter().collect();
     let mut failed = target.outbox.failed.clone();
-    for notice in target.outbox.notices.iter().filter(|notice| !notice.is_withdrawal()) {
+    for notice in target.outbox.notices.iter().filter(|notice| !notice.is_for_platform()) {
         for name in &notice.to {
             // Only the first notification of a subscription is sent.
             let state = failed.remove(name);

@@ -34,9 +34,6 @@ pub use receiver::{ReceiverInfo, receiver_info};
 /// The time after which the list of subscriptions is read again.
 pub const MAX_AGE: Millis = Millis(60_000);
 
-/// The end of an instance by its sender or a person.
-const DELETED: &str = "deleted";
-
 /// Forgets the subscriptions, after a change by this program.
 pub async fn forget_rules(env: &Env) {
     *env.cache.subscriptions.lock().await = None;
@@ -92,7 +89,7 @@ pub fn append(target: &mut TargetHead, rules: &[NotificationRule], plan: &Target
         _ if target.phase.is_alive() => None,
         _ if target.is_overridden => Some("forced"),
         TargetStopCause::Expired => Some("expired"),
-        TargetStopCause::Deleted => Some(DELETED),
+        TargetStopCause::Deleted => Some("deleted"),
     };
     target.outbox.notices.push(PhaseNotice {
         number: target.version,
@@ -105,7 +102,7 @@ pub fn append(target: &mut TargetHead, rules: &[NotificationRule], plan: &Target
     });
     // A delivery gives up and lists what exceeds the limit. Many changes during one delivery must not exceed the item.
     while target.outbox.exceeds(2)
-        && let Some(oldest) = target.outbox.notices.iter().position(|notice| !notice.is_withdrawal())
+        && let Some(oldest) = target.outbox.notices.iter().position(|notice| !notice.is_for_platform())
     {
         let lost = target.outbox.notices.remove(oldest);
         tracing::error!(kind = target.kind, name = target.name, to = ?lost.to, phase = lost.phase,
@@ -116,7 +113,7 @@ pub fn append(target: &mut TargetHead, rules: &[NotificationRule], plan: &Target
 
 /// Appends the `gone` of the instance that waits for the name of `target`, which has its new version, for the platform.
 /// The instance never begins, so it has no phase of its own.
-pub(crate) fn append_withdrawal(env: &Env, target: &mut TargetHead) {
+pub(crate) fn append_gone_of_waiting(env: &Env, target: &mut TargetHead) {
     let Some(waiting) = target.waiting.take() else { return };
     if env.settings.platform_url.is_none() {
         return;
@@ -135,7 +132,7 @@ pub(crate) fn append_withdrawal(env: &Env, target: &mut TargetHead) {
         phase: NotificationPhase::Gone.name().to_owned(),
         at: env.now().0,
         run: None,
-        ended: Some(DELETED.to_owned()),
+        ended: None,
         target: json!(notified),
         to: vec![TargetOutbox::PLATFORM.to_owned()],
     });

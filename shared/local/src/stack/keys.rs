@@ -41,6 +41,7 @@ pub(crate) async fn lock(state: &Path) -> Result<StateLock, StackError> {
     }
 }
 
+/// Returns `None` if another program has the lock, or the folder was replaced meanwhile.
 fn try_lock(state: &Path) -> Result<Option<StateLock>, StateFileError> {
     files::private_folder(state)?;
     let io = |error| StateFileError::io(state, error);

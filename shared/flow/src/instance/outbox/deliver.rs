@@ -24,7 +24,7 @@ use serde_json::json;
 
 use super::announce;
 use super::receiver::{NotificationDelivery, TIMEOUT, notice_id, send};
-use crate::breaker::{MAX_DELIVERIES, PLATFORM};
+use crate::breaker::MAX_DELIVERIES;
 use crate::env::Env;
 use crate::error::{FlowError, FlowResult};
 use crate::instance::{due, notify};
@@ -207,7 +207,7 @@ async fn advance<'a>(
 
 /// Returns the next notification and its receiver. If too many wait, it is the oldest one that can be given up.
 fn next(outbox: &TargetOutbox, now: Timestamp) -> Option<(PhaseNotice, String)> {
-    let oldest = || outbox.notices.iter().find(|notice| !notice.is_withdrawal());
+    let oldest = || outbox.notices.iter().find(|notice| !notice.is_for_platform());
     let oldest = outbox.exceeds(1).then(oldest).flatten();
     let oldest = oldest.and_then(|notice| Some((notice, notice.to.first()?.as_str())));
     let (notice, subscription) = oldest.or_else(|| outbox.next(now))?;
@@ -217,7 +217,8 @@ fn next(outbox: &TargetOutbox, now: Timestamp) -> Option<(PhaseNotice, String)> 
 /// Returns the circuit of a receiver. A receiver that hangs at one path delays no other path of its server.
 fn circuit(subscription: &str) -> String {
     match subscription {
-        TargetOutbox::PLATFORM => PLATFORM.to_owned(),
+        // It is the circuit of the other notifications to the platform, too.
+        TargetOutbox::PLATFORM => subscription.to_owned(),
         _ => format!("#subscription/{subscription}"),
     }
 }

@@ -102,7 +102,7 @@ async fn try_send(
 ) -> Result<NotificationDelivery, NotificationDelivery> {
     let not_sent = NotificationDelivery::NotSent;
     let damaged = || NotificationDelivery::Final("the stored notification is damaged".to_owned());
-    if notice.is_withdrawal() {
+    if notice.is_for_platform() {
         let NotifiedTarget { kind, name, uid, generation, .. } =
             serde_json::from_value(notice.target.clone()).map_err(|_| damaged())?;
         let stop_cause = Some(TargetStopCause::Deleted);
