@@ -59,6 +59,9 @@ const PLATFORM: &str = "aws* axum* hyper* kube* lambda* opentelemetry* tower* ut
 /// Maximum lines of a program in `functions/lambda`.
 const LAMBDA_MAIN: usize = 60;
 
+/// Maximum lines of Rust in all files. A change that adds more takes others out, or lowers this number by what it takes out.
+const MAX_LINES: usize = 181_100;
+
 /// Names that do not describe the content of a module.
 const VAGUE: &str = "common handler handlers helper helpers info manager managers misc process util utils";
 
@@ -186,6 +189,16 @@ fn programs_on_lambda_are_thin() {
         let lines = tree::read(file).lines().count();
         assert!(lines <= LAMBDA_MAIN, "{file} has {lines} lines: move code to shared/lambda or shared/flow");
     }
+}
+
+#[test]
+fn the_lines_of_rust_have_a_limit() {
+    let lines: usize = tree::sources().map(|file| tree::read(file).lines().count()).sum();
+    assert!(
+        lines <= MAX_LINES,
+        "{lines} lines of Rust, and at most {MAX_LINES} are allowed: take out what is done twice"
+    );
+    assert!(lines + 1_000 > MAX_LINES, "{lines} lines of Rust: lower MAX_LINES to them");
 }
 
 #[test]
