@@ -123,4 +123,8 @@ impl TableGate for StepGates {
     fn saw(&self, answer: &dyn Debug) {
         self.learn(&answer);
     }
+
+    fn is_narrow(&self) -> bool {
+        true
+    }
 }

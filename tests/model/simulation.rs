@@ -20,7 +20,7 @@ use ebb_flow::{DeploymentSettings, Env, FlowResult, InstanceCache, RequestError}
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::id::{RunId, TargetKey};
 use ebb_protocol::lifecycle::{LifecycleData, TargetStopCause};
-use ebb_store::{DueItem, MoveTarget as _, TargetHead};
+use ebb_store::{DueItem, TargetHead};
 
 use super::choice::FaultBudget;
 use super::environment::{ModelEnvironment, ModelPlatform, PendingDelivery};
@@ -223,7 +223,7 @@ impl ModelDocuments {
         let documents: Vec<String> = (0..=graph.updates.len()).map(|updates| document(graph, updates)).collect();
         let mut plans: Vec<Plan> = Vec::new();
         for text in &documents {
-            let (plugins, text) = (Arc::clone(&table), text.clone());
+            let (plugins, text) = (table.store(), text.clone());
             let keys = settings(MAX_IN_FLIGHT_MS).unit_keys;
             let compiled = runtime.run(async move {
                 let tools = (&InstanceCache::default(), &keys, None);
@@ -340,7 +340,7 @@ impl ModelSimulation {
         let mut transition = moved.and_then(Result::ok).expect("the list of subscriptions is readable");
         let env = place.env();
         transition.expected_version = None;
-        let table = Arc::clone(&place.table);
+        let table = place.table.store();
         let begun = transition.clone();
         let (key, json) = (transition.target.instance_key(), loaded.plan.to_json());
         let made = place.runtime.run(async move { table.begin_instance(&transition, &key, json.as_bytes()).await });
@@ -370,7 +370,7 @@ impl ModelSimulation {
             ..usual
         };
         let env = Env {
-            store: self.table.clone(),
+            store: self.table.store(),
             clock: Arc::new(SimClock(self.runtime.clone(), 0)),
             random: Arc::new(FixedRandom),
             relay: Arc::new(self.environment.clone()),
@@ -447,7 +447,7 @@ impl ModelSimulation {
                     let (generation, document) = (1 + number as u64, Some(documents.documents[number].clone()));
                     let event = LifecycleData { generation, document, ..sandbox(NAME, UID, "") };
                     let id = (LifecycleType::Updated, "update");
-                    match lifecycle::receive(&env, documents.plugins.as_ref(), id, &event).await {
+                    match lifecycle::receive(&env, documents.plugins.store().as_ref(), id, &event).await {
                         Ok(_) | Err(RequestError::Rejected(LifecycleRejection::Conflict("stale", _))) => {}
                         Err(RequestError::Rejected(LifecycleRejection::Busy(_))) if !is_at_rest => {
                             return Ok(InvocationEnd::Again);

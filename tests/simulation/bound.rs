@@ -14,7 +14,7 @@ use ebb_store::TargetHead;
 use super::ledger::{Ledger, LedgerState};
 use super::registry::SimUnit;
 use super::simulator::Simulation;
-use super::table::TableState;
+use super::table_state::TableState;
 use super::{KIND, checks};
 
 /// The lines of a document that bind the outputs of the resource `a`. `more` has further values.

@@ -341,7 +341,8 @@ pub(super) fn removed(simulation: &Simulation) {
     let state = simulation.table.state();
     let records = state.records.keys().chain(state.accepted.keys()).map(|(run, ..)| run);
     let runs = state.heads.keys().chain(records).chain(&state.marks).map(RunId::as_str);
-    let objects = state.objects.keys().filter_map(|key| key.split('/').nth(1));
+    let objects = simulation.table.objects();
+    let objects = objects.iter().filter_map(|key| key.split('/').nth(1));
     for key in runs.chain(objects).chain(state.plans.keys().map(String::as_str)).collect::<BTreeSet<_>>() {
         if !kept.iter().any(|instance: &String| key.starts_with(instance)) {
             wrong.push(format!("{key} is left after its retention"));

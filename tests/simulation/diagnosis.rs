@@ -10,14 +10,14 @@ use ebb_engine::TargetPhase;
 use ebb_flow::ports::{RelayClient, RelayError, UnitCluster};
 use ebb_flow::{Env, FlowError, InstanceCache};
 use ebb_protocol::relay::{EnsureTask, TaskId, TaskState};
-use ebb_store::{DueItem, TargetHead};
+use ebb_store::{DueItem, Store, TargetHead};
 
 use super::executor::SimExecutor;
 use super::queue::SimQueue;
 use super::servers::{SimPlatform, SimServers};
 use super::simulator::Simulation;
-use super::table::TableState;
-use super::{FaultInjector, SimClock, SimRandom, SimTable, settings};
+use super::table_state::TableState;
+use super::{FaultInjector, SimClock, SimRandom, settings};
 
 /// A phase of an instance, as a text.
 pub(super) type SeenPhase = (String, String);
@@ -37,9 +37,9 @@ pub(super) fn check(simulation: &Simulation, seen: &mut BTreeSet<SeenPhase>) {
         return;
     }
     let table = Arc::new(simulation.table.copy());
-    let env = Arc::new(reader(simulation, Arc::clone(&table)));
+    let env = Arc::new(reader(simulation, table.store()));
     for target in waiting {
-        let (env, store, of) = (Arc::clone(&env), Arc::clone(&table), target.clone());
+        let (env, store, of) = (Arc::clone(&env), table.store(), target.clone());
         let explained = simulation.runtime.run(async move {
             let units = env.plan_of(&of).await?;
             let summary = why(&env, store.as_ref(), of).await?.summary;
@@ -69,7 +69,7 @@ fn is_due(table: &TableState, target: &TargetHead) -> bool {
 }
 
 /// Returns the environment of a function that only reads.
-fn reader(simulation: &Simulation, store: Arc<SimTable>) -> Env {
+fn reader(simulation: &Simulation, store: Arc<Store>) -> Env {
     let executor = Arc::new(SimExecutor {
         runtime: simulation.runtime.clone(),
         functions: Arc::clone(&simulation.functions),

@@ -26,7 +26,7 @@ use ebb_protocol::history::HistoryChange;
 use ebb_protocol::id::{RunId, TargetKey};
 use ebb_protocol::lifecycle::{LifecycleData, LifecycleResponse};
 use ebb_protocol::removal::{RemovalGrade, ResourceRemoval};
-use ebb_store::TargetHead;
+use ebb_store::{Store, TargetHead};
 
 use super::owners;
 use super::random_targets::REPAIRED;
@@ -99,10 +99,10 @@ impl SimFunctions {
     async fn invoke<T, F, Fut>(&self, name: &'static str, body: F) -> Result<T, InvocationFailure>
     where
         T: Send + 'static,
-        F: FnOnce(Arc<Env>, Arc<SimTable>) -> Fut,
+        F: FnOnce(Arc<Env>, Arc<Store>) -> Fut,
         Fut: Future<Output = FlowResult<T>> + Send + 'static,
     {
-        let task = self.runtime.spawn(body(self.env()?, Arc::clone(&self.table)));
+        let task = self.runtime.spawn(body(self.env()?, self.table.store()));
         let result = self.runtime.within(task, TIMEOUT_MS).await.ok_or(InvocationFailure)?;
         result.map_err(|error| {
             if !error.is_retryable() {
@@ -128,19 +128,19 @@ impl SimFunctions {
         (event_type, id): (LifecycleType, String),
         event: LifecycleData,
     ) -> Result<Result<LifecycleResponse, LifecycleRejection>, InvocationFailure> {
-        self.invoke("receive", |env, table| async move {
-            response_of(lifecycle::receive(&env, table.as_ref(), (event_type, &id), &event).await)
+        self.invoke("receive", |env, store| async move {
+            response_of(lifecycle::receive(&env, store.as_ref(), (event_type, &id), &event).await)
         })
         .await
     }
 
     /// Receives an event of a source. Returns the result if the event was applied or not stored.
     pub async fn source_event(&self, event: TargetEvent) -> Result<Option<SourceResponse>, InvocationFailure> {
-        self.invoke("source", |env, table| async move {
-            if let Some(outcome) = record::record(&env, table.as_ref(), &event).await? {
+        self.invoke("source", |env, store| async move {
+            if let Some(outcome) = record::record(&env, store.as_ref(), &event).await? {
                 return Ok(Some(outcome));
             }
-            let (outcome, follow_ups) = reconcile::apply(&env, table.as_ref(), &event.key).await?;
+            let (outcome, follow_ups) = reconcile::apply(&env, store.as_ref(), &event.key).await?;
             finish(&env, follow_ups).await?;
             Ok(outcome)
         })
@@ -152,8 +152,8 @@ impl SimFunctions {
         &self,
         request: TargetRequest,
     ) -> Result<Result<LifecycleResponse, LifecycleRejection>, InvocationFailure> {
-        self.invoke("apply", |env, table| async move {
-            match response_of(target_request::apply(&env, table.as_ref(), &request).await)? {
+        self.invoke("apply", |env, store| async move {
+            match response_of(target_request::apply(&env, store.as_ref(), &request).await)? {
                 Ok((response, follow_ups)) => finish(&env, follow_ups).await.map(|()| Ok(response)),
                 Err(rejection) => Ok(Err(rejection)),
             }
@@ -163,8 +163,8 @@ impl SimFunctions {
 
     /// Returns the effect of a request to the API, which is then not applied.
     pub async fn preview(&self, request: TargetRequest) -> Result<(), InvocationFailure> {
-        self.invoke("preview", |env, table| async move {
-            match target_request::preview(&env, table.as_ref(), &request).await {
+        self.invoke("preview", |env, store| async move {
+            match target_request::preview(&env, store.as_ref(), &request).await {
                 Err(RequestError::Failed(error)) => Err(error),
                 _ => Ok(()),
             }
@@ -191,7 +191,8 @@ impl SimFunctions {
 
     /// Receives a heartbeat, which writes at most once.
     pub(super) async fn heartbeat(&self, token: String, body: Vec<u8>) -> Result<CallbackOutcome, InvocationFailure> {
-        self.invoke("heartbeat", |env, table| async move {
+        let table = Arc::clone(&self.table);
+        self.invoke("heartbeat", |env, _| async move {
             table.limit_writes(1);
             callback::complete(&env, &token, &body).await
         })
@@ -200,7 +201,8 @@ impl SimFunctions {
 
     /// Describes a run for a person, and writes nothing.
     pub(super) async fn describe(&self, run: RunId) -> Result<Option<RunDetail>, InvocationFailure> {
-        self.invoke("describe", |env, table| async move {
+        let table = Arc::clone(&self.table);
+        self.invoke("describe", |env, _| async move {
             table.limit_writes(0);
             runs::get(&env, &run).await
         })
@@ -215,8 +217,8 @@ impl SimFunctions {
             *reader = reader.take().or_else(new);
             reader.clone().ok_or(InvocationFailure)?
         };
-        self.invoke("changes", move |_, table| async move {
-            target_changes::since(&reader, table.as_ref(), None, since).await
+        self.invoke("changes", move |_, store| async move {
+            target_changes::since(&reader, store.as_ref(), None, since).await
         })
         .await
     }
@@ -259,13 +261,13 @@ impl SimFunctions {
     /// an operator. Returns the run that continues.
     pub async fn repair(&self, kind: &str, name: &str, uid: Option<&str>) -> Result<Option<String>, InvocationFailure> {
         let (kind, name, uid) = (kind.to_owned(), name.to_owned(), uid.map(str::to_owned));
-        self.invoke("repair", |env, table| async move {
+        self.invoke("repair", |env, store| async move {
             let target = env.store.read_target(TargetKey::new(&kind, &name)).await?;
             let plugins = target.map(|target| target.plugins).unwrap_or_default();
             let Some((plugin, _)) = plugins.first().and_then(|plugin| plugin.split_once('@')) else { return Ok(None) };
             let plugin = format!("{plugin}@{REPAIRED}");
             let (key, plugin) = ((TargetKey::new(&kind, &name), uid.as_deref()), (plugin.as_str(), DECISION.by));
-            match repair::repair(&env, table.as_ref(), key, plugin, RepairMode::Make).await {
+            match repair::repair(&env, store.as_ref(), key, plugin, RepairMode::Make).await {
                 Err(RequestError::Failed(error)) => Err(error),
                 repaired => Ok(repaired.ok().map(|repaired| repaired.run)),
             }
@@ -297,13 +299,13 @@ impl SimFunctions {
     /// Runs one sweep.
     pub async fn sweep(&self) -> Result<SweepSummary, InvocationFailure> {
         let end = self.runtime.sleep(SWEEP_BUDGET_MS);
-        self.invoke("sweep", |env, table| async move { sweep_until(&env, table.as_ref(), end).await }).await
+        self.invoke("sweep", |env, store| async move { sweep_until(&env, store.as_ref(), end).await }).await
     }
 
     /// Removes the data of instances whose retention has ended.
     pub async fn remove_expired(&self) -> Result<(), InvocationFailure> {
-        self.invoke("remove", |env, table| async move {
-            retention::remove_expired(&env, table.as_ref(), env.now()).await.map(drop)
+        self.invoke("remove", |env, store| async move {
+            retention::remove_expired(&env, store.as_ref(), env.now()).await.map(drop)
         })
         .await
     }

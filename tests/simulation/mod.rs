@@ -11,7 +11,6 @@ mod executor;
 mod faults;
 mod functions;
 mod ledger;
-mod operations;
 mod owners;
 mod platform;
 mod plugin_documents;
@@ -31,6 +30,7 @@ mod servers;
 mod simulate;
 mod simulator;
 mod table;
+mod table_state;
 mod watcher;
 
 use crate::virtual_runtime as runtime;

@@ -17,7 +17,7 @@ use super::ledger::{Ledger, LedgerState};
 use super::platform::EVENT;
 use super::senders::SenderRecord;
 use super::simulator::{MAX_SKEW_MS, Simulation};
-use super::table::TableState;
+use super::table_state::TableState;
 
 /// The sender of the instances of the platform and of the API.
 pub(super) const DIRECT: &str = "direct";

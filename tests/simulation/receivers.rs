@@ -11,7 +11,7 @@ use super::ledger::PendingPost;
 use super::runtime::lock;
 use super::servers::retry_after;
 use super::simulator::Simulation;
-use super::table::{TableState, named};
+use super::table_state::{TableState, named};
 use super::{FaultKind, SimRuntime};
 use crate::fakes::SECRET;
 

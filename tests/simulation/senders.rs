@@ -13,7 +13,7 @@ use super::ledger::{LedgerState, SimActivity};
 use super::owners::{self, AcceptedDocument, CALLERS, DIRECT, InstanceEntry, PERSON, RequestedDeletion, is_present};
 use super::platform::{KIND, PlatformSender};
 use super::simulator::Simulation;
-use super::table::TableState;
+use super::table_state::TableState;
 use super::{SimRandom, TargetScenario};
 
 /// The longest delay of an event of a source.

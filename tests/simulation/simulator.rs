@@ -239,7 +239,7 @@ impl Simulation {
         let relay = SimRelay::new(Arc::clone(&executor), ClusterOptions { slots, is_replaced, ..clusters });
         let servers = Arc::new(SimServers::new(Arc::clone(&executor)));
         let platform = Arc::new(SimPlatform::new(Arc::clone(&executor)));
-        let (own, store, relays) = (Arc::clone(&executor), Arc::clone(&table), relay.clone());
+        let (own, store, relays) = (Arc::clone(&executor), table.store(), relay.clone());
         let secrets = Arc::new(SimSecrets::new(Arc::clone(&executor), usual.secrets));
         functions.start(Box::new(move || Env {
             store: store.clone(),

@@ -1,22 +1,25 @@
-//! The table and the bucket in memory.
+//! The table and the bucket in memory, with faults and gates around each request.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Debug;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::BTreeMap;
+use std::fmt::{self, Debug};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
-use ebb_engine::{Attempt, HeadState, Hook, RunPhase, Shard, TargetPhase, Timestamp, Unit};
-use ebb_protocol::id::{RunId, TargetKey, instance_key};
-use ebb_protocol::record::AttemptRecord;
-use ebb_store::{
-    ChangeFeed, DesiredKey, DesiredTarget, DueItem, HistoryItem, InstanceExpiry, NamedDocument, NamedKind, PluginItem,
-    RunHead, SourceRejections, StoreError, StoreResult, TargetHead,
+use ebb_engine::{RunPhase, Timestamp};
+use ebb_store::item_table::{
+    ItemBatch, ItemKey, ItemPage, ItemPut, ItemQuery, ItemTable, ItemWrite, QueryRange, TableError, TableResponse,
+    TransactionOutcome, WriteAction, WriteOutcome,
 };
+use ebb_store::{
+    Bucket, DueItem, Item, LOGS, MemoryTable, NamedDocument, NamedKind, OUTPUTS, OpenObject, PluginItem, RunHead,
+    Store, StoreError, StoreResult, StoredItem, TableSpec, TargetHead, TargetTransition,
+};
+use futures::FutureExt as _;
 
-use super::receivers::AppendedNotice;
 use super::runtime::lock;
-use super::{FaultInjector, FaultKind, SimRandom, SimRuntime, SimTaskId};
+use super::table_state::TableState;
+use super::{FaultInjector, FaultKind, KIND, SimRandom, SimRuntime, SimTaskId};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TableAccess {
@@ -34,15 +37,19 @@ pub enum WriteFate {
     LoseResponse,
 }
 
-/// Decides when operations on the table happen.
+/// Decides when requests to the table happen.
 #[async_trait]
 pub trait TableGate: Send + Sync {
-    /// Returns when the operation may happen. A fate has no effect on reads.
+    /// Returns when the request may happen. A fate has no effect on reads.
     async fn pass(&self, access: TableAccess, operation: &'static str) -> WriteFate;
     /// Returns when a write, which was made, may return.
     async fn wrote(&self) {}
-    /// Receives the result of an operation.
+    /// Receives the result of a request.
     fn saw(&self, _: &dyn Debug) {}
+    /// Returns true if requests to the history and the feed, on which no run depends, pass no gate.
+    fn is_narrow(&self) -> bool {
+        false
+    }
 }
 
 #[async_trait]
@@ -54,130 +61,30 @@ where
     async fn pass(&self, access: TableAccess, _: &'static str) -> WriteFate {
         self(access).await
     }
-}
 
-/// The content of the table and the bucket.
-#[derive(Clone, Default)]
-pub struct TableState {
-    pub heads: BTreeMap<RunId, BTreeMap<Shard, RunHead>>,
-    pub records: BTreeMap<(RunId, Unit, Attempt), AttemptRecord>,
-    /// The times of acceptances that one write has recorded together.
-    pub accepted: BTreeMap<(RunId, Unit, Attempt), BTreeSet<Timestamp>>,
-    pub targets: BTreeMap<(String, String), TargetHead>,
-    pub desired: BTreeMap<DesiredKey, DesiredTarget>,
-    /// The rejected events of sources, by source.
-    pub rejections: BTreeMap<String, SourceRejections>,
-    pub tombstones: BTreeMap<String, Timestamp>,
-    /// The entries of the history of each target, by kind, name and id.
-    pub history: BTreeMap<(String, String, String), HistoryItem>,
-    pub plans: BTreeMap<String, Vec<u8>>,
-    pub plugins: BTreeMap<(String, String), PluginItem>,
-    pub objects: BTreeMap<String, Vec<u8>>,
-    /// Connections, subscriptions and undelivered notifications, by kind and name.
-    pub documents: BTreeMap<(String, String), NamedDocument>,
-    /// The notifications of subscriptions that writes of targets have appended.
-    pub appended: Vec<AppendedNotice>,
-    /// The violations of writes.
-    pub wrong: Vec<String>,
-    /// The time and a description of each write.
-    pub writes: Vec<(u64, String)>,
-    /// The removal times of data, by time and subject.
-    pub expiries: BTreeMap<(Timestamp, String), InstanceExpiry>,
-    /// The runs that may have outputs in the bucket.
-    pub marks: BTreeSet<RunId>,
-    /// The feed of changed targets. `None` until a reader watches it: without one, no operation of the feed is simulated.
-    pub feed: Option<ChangeFeed>,
-    /// The heads, records, acceptances and plans that retention has removed.
-    pub removed: Option<Box<Self>>,
-}
-
-impl TableState {
-    /// Finds something in the table or in what retention has removed. Functions see only the table.
-    pub fn find<'a, T>(&'a self, find: impl Fn(&'a Self) -> Option<T>) -> Option<T> {
-        find(self).or_else(|| find(self.removed.as_deref()?))
+    fn is_narrow(&self) -> bool {
+        true
     }
-
-    /// Records a violation if something is removed that a target needs: the plan of the instance `subject`, or a run.
-    pub(super) fn check_removal(&mut self, subject: &str, run: Option<&RunId>) {
-        let is_event = run.is_some_and(|run| matches!(run.hook(), Hook::Event(_)));
-        let needs = |target: &TargetHead| {
-            let own = target.instance_key();
-            let id = |event| RunId::of_event(&own, target.first_generation, event).to_string();
-            let is_gone = target.phase == TargetPhase::Gone;
-            let needed = [
-                (!(is_event || is_gone && target.plan.is_empty())).then(|| own.clone()),
-                target.hook.filter(|_| !is_gone).map(|hook| target.run(hook).to_string()),
-                target.waiting.as_ref().map(|next| instance_key(&target.kind, &target.name, &next.uid)),
-                target.pending_update.as_ref().map(|pending| target.update_key(pending)),
-            ];
-            let waiting = target.events.waiting.iter().map(|waiting| id(&waiting.event));
-            let mut keys = waiting.chain(needed.into_iter().flatten());
-            keys.any(|key| subject.starts_with(&key))
-        };
-        let is_open = run.and_then(|run| self.root(run)).is_some_and(|root| root.head.phase != RunPhase::Closed);
-        if is_open || self.targets.values().any(needs) {
-            self.wrong.push(format!("{subject} is removed and still needed"));
-        }
-    }
-
-    /// Adds an entry of the history. Returns false if another one has its id.
-    pub(super) fn note(&mut self, TargetKey { kind, name }: TargetKey<'_>, entry: &HistoryItem) -> bool {
-        let present = self.history.entry((kind.to_owned(), name.to_owned(), entry.id()));
-        present.or_insert_with(|| entry.clone()) == entry
-    }
-
-    /// Returns the roots of all runs.
-    pub fn roots(&self) -> impl Iterator<Item = (&RunId, &RunHead)> {
-        self.heads.iter().filter_map(|(run, heads)| Some((run, heads.get(&Shard::ROOT)?)))
-    }
-
-    /// Returns the root of a run.
-    pub fn root(&self, run: &RunId) -> Option<&RunHead> {
-        self.heads.get(run)?.get(&Shard::ROOT)
-    }
-
-    /// Returns the head item that has a unit, and the slot of the unit, also of a run that retention has removed.
-    pub fn head(&self, run: &RunId, unit: Unit) -> Option<(&HeadState, u32)> {
-        let (shard, slot) = Shard::of(unit);
-        Some((&self.find(|table| table.heads.get(run)?.get(&shard))?.head, slot))
-    }
-
-    /// Returns true if a unit is done.
-    pub fn is_done(&self, run: &RunId, unit: u32) -> bool {
-        self.head(run, Unit(unit)).is_some_and(|(head, slot)| head.done.contains(&slot))
-    }
-
-    /// Returns all items with a due time.
-    pub fn due(&self) -> impl Iterator<Item = (Timestamp, DueItem)> {
-        let roots = self.roots().filter_map(|(run, root)| Some((root.head.due?, DueItem::Run(run.clone()))));
-        let targets = self.targets.values();
-        let targets =
-            targets.filter_map(|target| Some((target.due?, DueItem::Target(target.kind.clone(), target.name.clone()))));
-        let desired = self.desired.values();
-        let desired = desired.filter_map(|one| Some((one.due?, DueItem::Desired(one.key.clone()))));
-        roots.chain(targets).chain(desired)
-    }
-}
-
-/// Returns the key of a document in the state.
-pub(super) fn named(kind: NamedKind, name: &str) -> (String, String) {
-    (format!("{kind:?}"), name.to_owned())
 }
 
 /// Table and bucket.
 pub struct SimTable {
     runtime: SimRuntime,
+    items: MemoryTable,
     state: Mutex<TableState>,
     begun: AtomicU64,
+    /// True while requests have no faults and pass no gate.
+    is_direct: AtomicBool,
     gate: Mutex<Option<Arc<dyn TableGate>>>,
-    /// Every operation takes up to this time, so that invocations overtake each other.
+    /// Every request takes up to this time, so that invocations overtake each other.
     pub(super) latency: Option<(SimRandom, u64)>,
     pub(super) faults: Option<Arc<FaultInjector>>,
     /// True if writes are described.
     pub(super) is_traced: bool,
-    pub(super) indexed: Mutex<Vec<(Timestamp, DueItem)>>,
+    /// The entries of each shard of the due index, as the last query has read them.
+    indexed: Mutex<BTreeMap<u8, Vec<Item>>>,
     /// The time of the last query of the index, by the clock of its caller.
-    pub(super) queried: Mutex<Timestamp>,
+    queried: Mutex<Timestamp>,
     /// How often a task may still write. Other tasks have no limit.
     write_limits: Mutex<BTreeMap<SimTaskId, u64>>,
     /// Receives each target that was written, and the one before.
@@ -186,16 +93,29 @@ pub struct SimTable {
 
 type TargetObserver = Box<dyn Fn(&TableState, Option<&TargetHead>, &TargetHead) + Send>;
 
-/// The longest time of a slow operation.
+/// The longest time of a slow request.
 const SLOW_MS: u64 = 10_000;
+
+impl Debug for SimTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SimTable").finish_non_exhaustive()
+    }
+}
+
+/// Returns the value of a future that does not wait.
+fn now<T>(future: impl Future<Output = T>) -> T {
+    future.now_or_never().expect("a table in memory responds at once")
+}
 
 impl SimTable {
     /// Returns an empty table without faults.
     pub fn new(runtime: SimRuntime) -> Self {
         Self {
             runtime,
+            items: MemoryTable::default(),
             state: Mutex::default(),
             begun: AtomicU64::new(0),
+            is_direct: AtomicBool::new(false),
             gate: Mutex::default(),
             latency: None,
             faults: None,
@@ -207,45 +127,74 @@ impl SimTable {
         }
     }
 
+    /// Returns a store on the table.
+    pub fn store(self: &Arc<Self>) -> Arc<Store> {
+        Arc::new(Store::new(Arc::clone(self) as Arc<dyn ItemTable>, Arc::clone(self) as Arc<dyn Bucket>))
+    }
+
     /// Returns a copy of the content, without faults, for a reader outside of the simulation.
     pub(super) fn copy(&self) -> Self {
         let mut state = self.state();
         // Readers need no descriptions of writes, which can be many.
         let writes = std::mem::take(&mut state.writes);
-        let copy = Self { state: Mutex::new(state.clone()), ..Self::new(self.runtime.clone()) };
+        let (items, copied) = (self.items.clone(), Mutex::new(state.clone()));
         state.writes = writes;
-        copy
+        Self { items, state: copied, is_traced: false, ..Self::new(self.runtime.clone()) }
+    }
+
+    /// Changes the table without faults and gates.
+    pub fn edit<T, F: Future<Output = StoreResult<T>>>(self: &Arc<Self>, edit: impl FnOnce(Arc<Store>) -> F) -> T {
+        self.is_direct.store(true, Ordering::Relaxed);
+        let edited = now(edit(self.store()));
+        self.is_direct.store(false, Ordering::Relaxed);
+        edited.expect("a request without faults")
+    }
+
+    /// Changes a target.
+    pub fn edit_target(self: &Arc<Self>, name: &str, change: impl FnOnce(&mut TargetTransition)) {
+        let target = self.state().targets[&(KIND.to_owned(), name.to_owned())].clone();
+        let version = target.version;
+        let mut transition = TargetTransition::new(target, Some(version));
+        change(&mut transition);
+        assert!(self.edit(|store| async move { store.move_target(&transition).await }), "no other task writes");
     }
 
     /// Stores plugins.
-    pub(crate) fn publish(&self, plugins: impl Iterator<Item = PluginItem>) {
-        let plugins = plugins.map(|plugin| ((plugin.name.clone(), plugin.version.clone()), plugin));
-        self.state().plugins.extend(plugins);
+    pub(crate) fn publish(self: &Arc<Self>, plugins: impl Iterator<Item = PluginItem>) {
+        for plugin in plugins {
+            self.edit(|store| async move { store.put_plugin(&plugin).await });
+        }
     }
 
     /// Stores documents of a kind.
-    pub(super) fn put_documents(&self, kind: NamedKind, documents: impl Iterator<Item = NamedDocument>) {
-        let documents = documents.map(|document| (named(kind, &document.name), document));
-        self.state().documents.extend(documents);
+    pub fn put_documents(self: &Arc<Self>, kind: NamedKind, documents: impl Iterator<Item = NamedDocument>) {
+        for document in documents {
+            self.edit(|store| async move { store.put_document(kind, &document).await });
+        }
     }
 
-    /// Sends every operation from now on through `gate`.
+    /// Sends every request from now on through `gate`.
     pub fn set_gate(&self, gate: Arc<dyn TableGate>) {
         *lock(&self.gate) = Some(gate);
     }
 
-    pub(super) fn gate(&self) -> Option<Arc<dyn TableGate>> {
+    fn gate(&self) -> Option<Arc<dyn TableGate>> {
         lock(&self.gate).clone()
     }
 
     /// Returns true if a fault of `kind` happens now.
-    pub(super) fn should_inject(&self, kind: FaultKind) -> bool {
+    fn should_inject(&self, kind: FaultKind) -> bool {
         self.faults.as_ref().is_some_and(|faults| faults.should_inject(kind))
     }
 
     /// Returns the content.
     pub fn state(&self) -> MutexGuard<'_, TableState> {
         lock(&self.state)
+    }
+
+    /// Returns the keys of all objects.
+    pub fn objects(&self) -> Vec<String> {
+        self.items.objects("")
     }
 
     /// Returns the number of writes that have begun.
@@ -268,6 +217,11 @@ impl SimTable {
         }
     }
 
+    /// Returns true if the present request has no faults and passes no gate.
+    fn is_direct(&self, is_aside: bool, gate: Option<&Arc<dyn TableGate>>) -> bool {
+        self.is_direct.load(Ordering::Relaxed) || is_aside && gate.is_some_and(|gate| gate.is_narrow())
+    }
+
     async fn wait(&self) {
         let millis = self.latency.as_ref().map(|(random, most)| random.below(*most + 1));
         let is_slow = |faults: &&Arc<FaultInjector>| faults.should_inject(FaultKind::SlowOperation);
@@ -278,7 +232,17 @@ impl SimTable {
         }
     }
 
-    pub(super) async fn read<T: Debug + Send>(&self, read: impl FnOnce(&TableState) -> T + Send) -> StoreResult<T> {
+    /// Reads, with the faults around it. `seen` returns what the reader learns.
+    async fn read<T: Send>(
+        &self,
+        is_aside: bool,
+        read: impl FnOnce() -> T + Send,
+        seen: impl FnOnce(&T) -> Vec<StoredItem> + Send,
+    ) -> StoreResult<T> {
+        let gate = self.gate();
+        if self.is_direct(is_aside, gate.as_ref()) {
+            return Ok(read());
+        }
         self.wait().await;
         if self.should_inject(FaultKind::DeathBeforeRead) {
             self.runtime.die().await;
@@ -286,26 +250,27 @@ impl SimTable {
         if self.should_inject(FaultKind::ReadFails) {
             return Err(StoreError::Retryable { operation: "GetItem", reason: "as planned".to_owned() });
         }
-        let Some(gate) = self.gate() else { return Ok(read(&self.state())) };
+        let Some(gate) = gate else { return Ok(read()) };
         gate.pass(TableAccess::Read, "read").await;
-        let value = read(&self.state());
-        gate.saw(&value);
+        let value = read();
+        gate.saw(&seen(&value));
         Ok(value)
     }
 
-    /// Writes, with the faults around it. `write` returns the response and a description of the write.
-    pub(super) async fn write<T, W>(
+    /// Writes, with the faults around it. `write` returns the response. `what` describes the write.
+    async fn write<T: Send>(
         &self,
-        operation: &'static str,
-        mut write: impl FnMut(&mut TableState) -> (T, W) + Send,
-    ) -> StoreResult<T>
-    where
-        T: Debug + Send,
-        W: FnOnce() -> String,
-    {
+        (operation, is_aside): (&'static str, bool),
+        write: impl Fn() -> T + Send + Sync,
+        what: impl Fn(&T) -> String + Send + Sync,
+        seen: impl FnOnce(&T) -> Vec<StoredItem> + Send,
+    ) -> StoreResult<T> {
+        let gate = self.gate();
+        if self.is_direct(is_aside, gate.as_ref()) {
+            return Ok(write());
+        }
         self.check_limit(operation);
         self.wait().await;
-        let gate = self.gate();
         let mut fate = WriteFate::Proceed;
         if let Some(gate) = &gate {
             fate = gate.pass(TableAccess::Write, operation).await;
@@ -317,9 +282,17 @@ impl SimTable {
         if self.should_inject(FaultKind::WriteFails) {
             return Err(StoreError::Retryable { operation, reason: "as planned".to_owned() });
         }
-        let mut value = self.write_once(number, operation, &mut write);
+        let once = || {
+            let value = write();
+            if self.is_traced {
+                let line = format!("{number} {operation} {}", what(&value));
+                self.state().writes.push((self.runtime.elapsed(), line));
+            }
+            value
+        };
+        let mut value = once();
         if self.should_inject(FaultKind::WrittenTwice) {
-            value = self.write_once(number, operation, &mut write);
+            value = once();
         }
         if let Some(gate) = &gate {
             gate.wrote().await;
@@ -331,27 +304,263 @@ impl SimTable {
             return Err(StoreError::Retryable { operation, reason: "the answer was lost".to_owned() });
         }
         if let Some(gate) = gate {
-            gate.saw(&value);
+            gate.saw(&seen(&value));
         }
         Ok(value)
     }
 
-    fn write_once<T, W: FnOnce() -> String>(
-        &self,
-        number: u64,
-        operation: &'static str,
-        write: &mut impl FnMut(&mut TableState) -> (T, W),
-    ) -> T {
-        let mut state = self.state();
-        let (value, what) = write(&mut state);
-        if self.is_traced {
-            let line = format!("{number} {operation} {}", what());
-            state.writes.push((self.runtime.elapsed(), line));
-        }
-        value
-    }
-
     pub fn now(&self) -> Timestamp {
         self.runtime.now()
+    }
+
+    /// Applies the write of an item to the state.
+    fn apply(&self, key: &ItemKey, before: Option<&Item>) {
+        let after = self.items.item(key);
+        let mut state = self.state();
+        if let Some((seen, target)) = state.apply(key, (before, after.as_ref()), &self.items)
+            && let Some(observe) = lock(&self.observer).as_ref()
+        {
+            observe(&state, seen.as_ref(), &target);
+        }
+    }
+
+    /// Makes a write and applies it to the state.
+    fn write_now(&self, write: &ItemWrite) -> Result<TableResponse<WriteOutcome>, TableError> {
+        let is_delete = write.action == WriteAction::Delete;
+        let before = is_delete.then(|| self.items.item(&write.key)).flatten();
+        let response = now(self.items.write(write))?;
+        if matches!(response.value, WriteOutcome::Written(_)) {
+            self.apply(&write.key, before.as_ref());
+        }
+        Ok(response)
+    }
+
+    fn transact_now(&self, puts: &[ItemPut], token: &str) -> StoreResult<TableResponse<TransactionOutcome>> {
+        let mut keys: Vec<ItemKey> = puts.iter().filter_map(|put| ItemKey::of(&put.item)).collect();
+        let response = now(self.items.transact(puts, token))?;
+        if response.value == TransactionOutcome::Written {
+            // Who observes a target reads its plan.
+            keys.sort_by_key(|key| !key.partition.starts_with("p#"));
+            self.check_entry(puts);
+            keys.iter().for_each(|key| self.apply(key, None));
+        }
+        Ok(response)
+    }
+
+    /// Checks that an entry of the history is after the last change of its target.
+    fn check_entry(&self, puts: &[ItemPut]) {
+        let stored = || puts.iter().filter_map(|put| StoredItem::read(&put.item).ok());
+        let entry =
+            stored().find_map(|item| if let StoredItem::History(.., entry) = item { Some(entry) } else { None });
+        let target = stored().find_map(|item| if let StoredItem::Target(target) = item { Some(target) } else { None });
+        let Some((entry, target)) = entry.zip(target) else { return };
+        let mut state = self.state();
+        let seen = state.targets.get(&(target.kind.clone(), target.name.clone())).map(|seen| seen.since.0);
+        if seen.is_some_and(|since| entry.at <= since) {
+            state.wrong.push(format!("{entry:?} is not after the last change of its target"));
+        }
+    }
+
+    fn delete_now(&self, keys: &[ItemKey]) -> StoreResult<TableResponse<Vec<ItemKey>>> {
+        let before: Vec<Option<Item>> = keys.iter().map(|key| self.items.item(key)).collect();
+        let response = now(self.items.delete_batch(keys.to_vec()))?;
+        keys.iter().zip(before).for_each(|(key, before)| self.apply(key, before.as_ref()));
+        Ok(response)
+    }
+
+    fn remove_now(&self, key: &str) -> StoreResult<()> {
+        let run = [OUTPUTS, LOGS].iter().find_map(|folder| key.strip_prefix(*folder)?.strip_prefix('/'));
+        if let Some(run) = run.and_then(|rest| rest.split('/').next()?.parse().ok()) {
+            self.state().check_removal(key, Some(&run));
+        }
+        now(self.items.remove(key))
+    }
+
+    /// Returns a page of the due index, which may be the one of an earlier query.
+    fn due_page(&self, shard: u8, until: u64, query: &ItemQuery) -> StoreResult<TableResponse<ItemPage>> {
+        *lock(&self.queried) = Timestamp(until);
+        let mut indexed = lock(&self.indexed);
+        if !indexed.contains_key(&shard) || !self.should_inject(FaultKind::IndexLags) {
+            let all = ItemQuery { range: QueryRange::Due { shard, until: u64::MAX }, limit: None, ..query.clone() };
+            indexed.insert(shard, now(self.items.query(&all, None))?.value.items);
+        }
+        let is_due = |entry: &&Item| due_time(entry).is_some_and(|due| due.0 <= until);
+        let entries = indexed.get(&shard).into_iter().flatten().filter(is_due);
+        let items = entries.take(query.limit.unwrap_or(usize::MAX)).cloned().collect();
+        Ok(TableResponse { units: 0.5, value: ItemPage { items, next: None } })
+    }
+}
+
+fn due_time(entry: &Item) -> Option<Timestamp> {
+    entry.get(TableSpec::DUE)?.as_n().ok()?.parse().ok().map(Timestamp)
+}
+
+/// Returns what a reader of items learns. Marks of writers differ in each run.
+fn stored<'a>(items: impl IntoIterator<Item = &'a Item>) -> Vec<StoredItem> {
+    items.into_iter().filter_map(|item| StoredItem::read(item).ok()).collect()
+}
+
+/// Returns true if no run depends on the items of a partition.
+fn is_aside(partition: &str) -> bool {
+    partition.starts_with("y#") || partition == "changes"
+}
+
+/// Returns the folder of an object. The names of plans are random.
+fn folder(key: &str) -> String {
+    key.rsplit_once('/').map_or(key, |(folder, _)| folder).to_owned()
+}
+
+/// Describes an item of a write.
+fn described(item: &Item) -> String {
+    match StoredItem::read(item) {
+        Ok(StoredItem::Target(target)) => {
+            format!("{}/{} {:?} version {}", target.kind, target.name, target.phase, target.version)
+        }
+        Ok(StoredItem::Head(run, _)) => format!("starts {run}"),
+        Ok(StoredItem::History(kind, name, entry)) => format!("{kind}/{name} {:?} {:?}", entry.change, entry.run),
+        Ok(StoredItem::Plan(instance, _)) => format!("plan of {instance}"),
+        Ok(stored) => format!("{stored:?}"),
+        Err(error) => error.to_string(),
+    }
+}
+
+fn described_write(write: &ItemWrite) -> String {
+    let ItemKey { partition, sort } = &write.key;
+    match &write.action {
+        WriteAction::Put(item) => described(item),
+        WriteAction::Update(_) => format!("{partition} {sort} {:?}", write.expression.changes),
+        WriteAction::Delete => format!("{partition} {sort}"),
+    }
+}
+
+#[async_trait]
+impl ItemTable for SimTable {
+    async fn get(&self, key: ItemKey) -> StoreResult<TableResponse<Option<Item>>> {
+        let value = self.read(is_aside(&key.partition), || self.items.item(&key), |item| stored(item)).await?;
+        Ok(TableResponse { units: 1.0, value })
+    }
+
+    async fn get_batch(
+        &self,
+        keys: Vec<ItemKey>,
+        attributes: Option<&'static [&'static str]>,
+    ) -> StoreResult<TableResponse<ItemBatch>> {
+        let read = || now(self.items.get_batch(keys, attributes));
+        self.read(false, read, |batch| batch.as_ref().map(|batch| stored(&batch.value.items)).unwrap_or_default())
+            .await?
+    }
+
+    async fn query(&self, query: &ItemQuery, from: Option<Item>) -> StoreResult<TableResponse<ItemPage>> {
+        let is_aside = match &query.range {
+            QueryRange::Partition { partition, .. } => is_aside(partition),
+            QueryRange::List { .. } | QueryRange::Due { .. } => false,
+        };
+        // The queries of all shards of the due index happen at once. Most simulations have no documents, and no reader of
+        // the feed.
+        let is_free = match &query.range {
+            QueryRange::Due { shard, .. } => *shard > 0,
+            QueryRange::Partition { partition, .. } => partition == "changes" && self.state().feed.is_none(),
+            QueryRange::List { .. } => now(self.items.query(query, None))?.value.items.is_empty(),
+        };
+        let read = || match query.range {
+            QueryRange::Due { shard, until } => self.due_page(shard, until, query),
+            QueryRange::Partition { .. } | QueryRange::List { .. } => now(self.items.query(query, from)),
+        };
+        if is_free {
+            return read();
+        }
+        self.read(is_aside, read, |page| page.as_ref().map(|page| stored(&page.value.items)).unwrap_or_default())
+            .await?
+    }
+
+    async fn write(&self, write: &ItemWrite) -> Result<TableResponse<WriteOutcome>, TableError> {
+        let operation = match write.action {
+            WriteAction::Put(_) => "PutItem",
+            WriteAction::Update(_) => "UpdateItem",
+            WriteAction::Delete => "DeleteItem",
+        };
+        let what = |response: &Result<TableResponse<WriteOutcome>, TableError>| {
+            let is_refused = matches!(response, Ok(TableResponse { value: WriteOutcome::Refused(_), .. }));
+            format!("{} {}", described_write(write), if is_refused { "REFUSED" } else { "" })
+        };
+        let seen = |response: &Result<TableResponse<WriteOutcome>, TableError>| match response {
+            Ok(TableResponse { value: WriteOutcome::Written(item) | WriteOutcome::Refused(item), .. }) => {
+                stored([item])
+            }
+            Err(_) => Vec::new(),
+        };
+        self.write((operation, is_aside(&write.key.partition)), || self.write_now(write), what, seen).await?
+    }
+
+    async fn transact(&self, puts: &[ItemPut], token: &str) -> StoreResult<TableResponse<TransactionOutcome>> {
+        let what = |response: &StoreResult<TableResponse<TransactionOutcome>>| {
+            let items: Vec<String> = puts.iter().map(|put| described(&put.item)).collect();
+            let is_refused = matches!(response, Ok(TableResponse { value: TransactionOutcome::Cancelled(_), .. }));
+            format!("{} {}", items.join(", "), if is_refused { "REFUSED" } else { "" })
+        };
+        let seen = |response: &StoreResult<TableResponse<TransactionOutcome>>| match response {
+            Ok(TableResponse { value: TransactionOutcome::Cancelled(refusals), .. }) => {
+                stored(refusals.iter().filter_map(|refusal| refusal.item.as_ref()))
+            }
+            _ => Vec::new(),
+        };
+        self.write(("TransactWriteItems", false), || self.transact_now(puts, token), what, seen).await?
+    }
+
+    async fn delete_batch(&self, keys: Vec<ItemKey>) -> StoreResult<TableResponse<Vec<ItemKey>>> {
+        let what = |_: &_| format!("{} items of {}", keys.len(), keys.first().map_or("", |key| &key.partition));
+        self.write(("BatchWriteItem", false), || self.delete_now(&keys), what, |_| Vec::new()).await?
+    }
+}
+
+#[async_trait]
+impl Bucket for SimTable {
+    async fn put_object(&self, key: &str, bytes: Vec<u8>) -> StoreResult<()> {
+        let put = || now(self.items.put_object(key, bytes.clone()));
+        self.write(("PutObject", false), put, |_| folder(key), |_| Vec::new()).await?
+    }
+
+    async fn open_object(&self, key: &str) -> StoreResult<Option<OpenObject>> {
+        self.read(false, || now(self.items.open_object(key)), |_| Vec::new()).await?
+    }
+
+    async fn remove(&self, key: &str) -> StoreResult<()> {
+        self.write(("DeleteObject", false), || self.remove_now(key), |_| folder(key), |_| Vec::new()).await?
+    }
+
+    async fn list(&self, prefix: &str) -> StoreResult<Vec<String>> {
+        self.read(false, || self.items.objects(prefix), |_| Vec::new()).await
+    }
+}
+
+impl SimTable {
+    /// Returns for how many milliseconds the most urgent item is due.
+    pub fn overdue(&self) -> u64 {
+        let first = self.state().due().map(|(at, _)| at).min();
+        first.map_or(0, |at| self.now().since(at).0)
+    }
+
+    /// Returns the items that are due at `at`, and whether the last query of the index named them.
+    pub fn due_since(&self, at: Timestamp) -> BTreeMap<(Timestamp, DueItem), bool> {
+        // The clock of a sweep may be slow.
+        let queried = *lock(&self.queried);
+        let indexed = lock(&self.indexed);
+        let is_indexed = |(due, item): &(Timestamp, DueItem)| {
+            let mut entries = indexed.values().flatten();
+            *due <= queried
+                && entries.any(|entry| due_time(entry) == Some(*due) && DueItem::of(entry).as_ref() == Some(item))
+        };
+        let due: Vec<_> = self.state().due().filter(|(due, _)| *due <= at).collect();
+        due.into_iter().map(|entry| (entry.clone(), is_indexed(&entry))).collect()
+    }
+
+    /// Returns true if every run is closed, except those of targets whose names begin with `target`.
+    pub fn is_at_rest_without(&self, target: Option<&str>) -> bool {
+        let state = self.state();
+        let mut roots = state.roots();
+        let is_of = |root: &RunHead| {
+            root.facts.as_ref().zip(target).is_some_and(|(facts, target)| facts.name.starts_with(target))
+        };
+        roots.all(|(_, root)| root.head.phase == RunPhase::Closed || is_of(root))
     }
 }

@@ -9,7 +9,8 @@ use super::faults::FaultKind;
 use super::functions::SimFunctions;
 use super::runtime::{SimRuntime, lock};
 use super::simulator::Simulation;
-use super::table::{SimTable, TableState};
+use super::table::SimTable;
+use super::table_state::TableState;
 
 /// The pause between two questions.
 const POLL_MS: u64 = 3_000;

@@ -18,6 +18,7 @@ mod problem;
 pub mod queries;
 mod routes;
 
+use ebb_store::Store;
 use std::sync::{Arc, LazyLock};
 
 use axum::extract::Request;
@@ -31,7 +32,7 @@ use utoipa::OpenApi as _;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use ebb_flow::env::{Env, HttpStore};
+use ebb_flow::env::Env;
 use ebb_relay_client::PollEndpoint;
 
 use bodies::BodyBudget;
@@ -46,7 +47,7 @@ pub use routes::auth::{ApiRole, ApiTokens};
 pub struct ServerState {
     pub env: Arc<Env>,
     /// The store, with the operations of the API.
-    pub store: Arc<dyn HttpStore>,
+    pub store: Arc<Store>,
     pub tokens: Arc<ApiTokens>,
     pub poll_endpoint: Arc<PollEndpoint>,
 }

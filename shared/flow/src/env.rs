@@ -17,13 +17,7 @@ use ebb_protocol::named_secrets::SecretReader;
 use ebb_protocol::relay::TaskState;
 use ebb_protocol::sign::WebhookKeys;
 use ebb_protocol::token::TokenKeys;
-use ebb_store::{
-    ChangeFeed, ClusterStore, DesiredTargets, HealthMarks, ListDocuments, ListRejections, ListTargets, MoveTarget,
-    NoteChanges, NoteHistory, NoteRejections, ObjectStore, OrphanScans, PatchRun, PlanStore, PutAttemptResult,
-    PutExpiry, PutUndelivered, QueryDue, ReadDocuments, ReadHistory, ReadOutages, ReadPlugins, ReadRecords, ReadRun,
-    ReadTarget, RelayOutages, RunFacts, SessionStore, StoreError, TargetHead, TokenStore, UpdateAttemptRecord,
-    WatchChanges, WriteDocuments, WritePlugins,
-};
+use ebb_store::{ChangeFeed, RunFacts, Store, StoreError, TargetHead};
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
 
 use crate::breaker::CircuitBreakers;
@@ -32,36 +26,6 @@ use crate::lock::lock;
 use crate::ports::{Clock, MessageQueue, RandomSource, RelayClient, SteadyTime};
 use crate::run::taken_results::TakenResults;
 use crate::sweep::failures::FailedSweeps;
-
-/// Declares traits that stand for several traits together.
-macro_rules! groups {
-    ($($(#[$doc:meta])* $name:ident: $($operation:ident),+;)+) => {$(
-        $(#[$doc])*
-        pub trait $name: $($operation +)+ {}
-        impl<T: $($operation +)+> $name for T {}
-    )+};
-}
-
-groups! {
-    /// The store operations that advance a run. `complete` needs no other operations.
-    DriveStore:
-        ReadRun, PatchRun, ReadRecords, UpdateAttemptRecord, PutAttemptResult, ReadTarget, MoveTarget, PlanStore,
-        PutExpiry, ObjectStore, ReadDocuments, HealthMarks, ListDocuments, PutUndelivered, NoteChanges, NoteHistory;
-    /// The store operations of plugins and lists.
-    ApiStore: DriveStore, ReadPlugins, WritePlugins, ListTargets;
-    /// The store operations of all routes, including outages, checks, sources, connections, tokens and sessions.
-    HttpStore:
-        ApiStore, DiagnosisStore, RelayOutages, ClusterStore, QueryDue, DesiredStore, ListRejections, TokenStore,
-        SessionStore, WatchChanges, WriteDocuments, ReadHistory;
-    /// The store operations that a diagnosis of a target needs in addition to [`DriveStore`].
-    DiagnosisStore: ReadOutages, ReadPlugins, DesiredTargets;
-    /// The store operations that apply the events of sources.
-    DesiredStore: DesiredTargets, ReadPlugins, NoteRejections;
-    /// The store operations of a sweep.
-    SweepStore: DriveStore, QueryDue, DesiredStore;
-    /// The store operations of a scan for orphans.
-    ScanStore: OrphanScans, ClusterStore;
-}
 
 #[derive(Debug)]
 pub struct DeploymentSettings {
@@ -117,7 +81,7 @@ impl DeploymentSettings {
 }
 
 pub struct Env {
-    pub store: Arc<dyn DriveStore>,
+    pub store: Arc<Store>,
     pub clock: Arc<dyn Clock>,
     pub random: Arc<dyn RandomSource>,
     pub relay: Arc<dyn RelayClient>,

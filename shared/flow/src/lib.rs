@@ -44,7 +44,7 @@ pub mod sweep;
 pub mod system;
 pub mod telemetry;
 
-pub use env::{ApiStore, DeploymentSettings, DriveStore, Env, HttpStore, InstanceCache, SweepStore};
+pub use env::{DeploymentSettings, Env, InstanceCache};
 pub use error::{FlowError, FlowResult, RequestError};
 
 /// Maximum attempts of a conditional write. Each attempt uses the present state of the item.

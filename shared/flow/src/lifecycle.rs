@@ -16,7 +16,7 @@ use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::history::HistoryChange;
 use ebb_protocol::id::{InstanceRef, TargetKey};
 use ebb_protocol::lifecycle::{self as fields, LifecycleData, LifecycleResponse, LifecycleResult, TargetStopCause};
-use ebb_store::{ReadPlugins, TargetHead, TargetOutbox, TargetTransition};
+use ebb_store::{Store, TargetHead, TargetOutbox, TargetTransition};
 use tracing::Instrument as _;
 
 use crate::advance::cancel;
@@ -56,7 +56,7 @@ impl DecidedFor {
 /// returns the same response and changes nothing.
 pub async fn receive(
     env: &Env,
-    plugins: &dyn ReadPlugins,
+    plugins: &Store,
     (event_type, id): (LifecycleType, &str),
     event: &LifecycleData,
 ) -> Result<LifecycleResponse, RequestError<LifecycleRejection>> {
@@ -104,7 +104,7 @@ pub(crate) async fn check_known_uid(
 /// the requester does not cover as forbidden or as a conflict.
 pub async fn begin(
     env: &Env,
-    plugins: &dyn ReadPlugins,
+    plugins: &Store,
     (event_type, id): (LifecycleType, &str),
     event: &LifecycleData,
     requester: Requester<'_>,
@@ -143,7 +143,7 @@ fn response(event: &LifecycleData, result: LifecycleResult) -> LifecycleResponse
 
 async fn create(
     env: &Env,
-    plugins: &dyn ReadPlugins,
+    plugins: &Store,
     event_type: LifecycleType,
     event: &LifecycleData,
     (requester, decided): (Requester<'_>, DecidedFor),

@@ -19,12 +19,12 @@ use std::sync::{Mutex, PoisonError};
 
 use ebb_engine::{Attempt, Epoch, Timestamp, Unit};
 use ebb_protocol::id::TargetKey;
-use ebb_store::{DueItem, HealthMark};
+use ebb_store::{DueItem, HealthMark, Store};
 use futures::StreamExt as _;
 use futures::future::{Either, select};
 
 use crate::advance::dispatch_all::drive_slice;
-use crate::env::{Env, SweepStore};
+use crate::env::Env;
 use crate::error::FlowResult;
 use crate::instance::outbox;
 use crate::lock::lock;
@@ -64,7 +64,7 @@ pub enum SweepCondition {
 ///
 /// # Errors
 /// Returns an error if the index cannot be read. Later errors are counted, and their items are due again.
-pub async fn sweep(env: &Env, store: &dyn SweepStore) -> FlowResult<SweepSummary> {
+pub async fn sweep(env: &Env, store: &Store) -> FlowResult<SweepSummary> {
     sweep_until(env, store, std::future::pending()).await
 }
 
@@ -72,7 +72,7 @@ pub async fn sweep(env: &Env, store: &dyn SweepStore) -> FlowResult<SweepSummary
 ///
 /// # Errors
 /// Returns an error if the index cannot be read. Later errors are counted, and their items are due again.
-pub async fn sweep_until(env: &Env, store: &dyn SweepStore, end: impl Future<Output = ()>) -> FlowResult<SweepSummary> {
+pub async fn sweep_until(env: &Env, store: &Store, end: impl Future<Output = ()>) -> FlowResult<SweepSummary> {
     let now = env.now();
     let mut due = store.query_due(now, MAX_DUE).await?;
     let late_ms = due.first().map_or(0, |(first, _)| now.0.saturating_sub(first.0));

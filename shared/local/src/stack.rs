@@ -475,7 +475,7 @@ const MAX_RECOVERED: usize = 100_000;
 
 async fn recover(env: &Arc<Env>, store: &Arc<Store>) -> ebb_flow::FlowResult<()> {
     use ebb_flow::ports::QueueMessage;
-    let all = ebb_store::QueryDue::query_due(store.as_ref(), Timestamp(u64::MAX / 2), MAX_RECOVERED).await?;
+    let all = store.query_due(Timestamp(u64::MAX / 2), MAX_RECOVERED).await?;
     for (_, due) in all {
         let message = match due {
             ebb_store::DueItem::Run(run) => QueueMessage::Recover(run),

@@ -3,6 +3,7 @@
 //! A batch that is too large is sent again in halves. Requests whose responses do not fit into the response of the batch
 //! are sent again one by one.
 
+use ebb_store::Store;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,6 @@ use ebb_egress::{CallError, HttpCall, HttpRequest};
 use ebb_protocol::pull::ReplyOutcome;
 use ebb_protocol::relay::{self, Batch, BatchResponse, RelayRequest, RelayResponse};
 use ebb_protocol::sign::{MessageId, sign};
-use ebb_store::BatchQueue;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 
@@ -23,7 +23,7 @@ pub(super) type RelayReply = Result<(RelayResponse, String), RelayError>;
 /// Sends each batch as one request that is signed as in Standard Webhooks.
 pub(super) struct BatchSender {
     pub(super) clusters: Arc<ClusterRegistry>,
-    pub(super) queue: Arc<dyn BatchQueue>,
+    pub(super) queue: Arc<Store>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) random: Arc<dyn RandomSource>,
     pub(super) call: Arc<dyn HttpCall>,

@@ -14,7 +14,7 @@ use ebb_protocol::pull::{
     ReplyOutcome,
 };
 use ebb_protocol::sign;
-use ebb_store::{BatchQueue, StoreError, StoreResult};
+use ebb_store::{Store, StoreError, StoreResult};
 use futures::StreamExt as _;
 use http::HeaderMap;
 
@@ -28,7 +28,7 @@ const MAX_CONCURRENT: usize = 8;
 
 pub struct PollEndpoint {
     clusters: Arc<ClusterRegistry>,
-    queue: Arc<dyn BatchQueue>,
+    queue: Arc<Store>,
     clock: Arc<dyn Clock>,
 }
 
@@ -53,7 +53,7 @@ impl From<StoreError> for PollRejection {
 }
 
 impl PollEndpoint {
-    pub fn new(clusters: Arc<ClusterRegistry>, queue: Arc<dyn BatchQueue>, clock: Arc<dyn Clock>) -> Self {
+    pub fn new(clusters: Arc<ClusterRegistry>, queue: Arc<Store>, clock: Arc<dyn Clock>) -> Self {
         Self { clusters, queue, clock }
     }
 

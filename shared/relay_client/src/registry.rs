@@ -10,7 +10,7 @@ use ebb_engine::Timestamp;
 use ebb_protocol::api::SignadotOutputs;
 use ebb_protocol::api_token::has_digest;
 use ebb_protocol::sign::{SecretError, WebhookKeys};
-use ebb_store::{ClusterStore, StoreError, StoreResult};
+use ebb_store::{Store, StoreError, StoreResult};
 use serde::Deserialize;
 
 use super::script_job::PodUser;
@@ -140,7 +140,7 @@ impl ClusterRegistry {
     /// Adds the clusters that are registered in the table. `keys` are the root secrets, which encrypt the secrets of
     /// relays.
     #[must_use]
-    pub fn with_registered(self, store: Arc<dyn ClusterStore>, keys: WebhookKeys) -> Self {
+    pub fn with_registered(self, store: Arc<Store>, keys: WebhookKeys) -> Self {
         Self { registered: Some(RegisteredClusters::new(store, keys)), ..self }
     }
 

@@ -12,7 +12,7 @@ use ebb_protocol::listing::{ClusterListing, RelayInfo};
 use ebb_protocol::relay::{
     EnsureTask, RelayRequest, RelayResponse, ServiceRequest, ServiceResponse, TaskId, TaskState,
 };
-use ebb_store::{BatchQueue, StoreResult};
+use ebb_store::{Store, StoreResult};
 
 use super::batch_sender::{BatchSender, RelayReply, lookup_error};
 use super::batches::OpenBatches;
@@ -37,7 +37,7 @@ impl ClusterRelay {
     pub fn new(
         clusters: Arc<ClusterRegistry>,
         call: Arc<dyn HttpCall>,
-        queue: Arc<dyn BatchQueue>,
+        queue: Arc<Store>,
         clock: Arc<dyn Clock>,
         random: Arc<dyn RandomSource>,
         grace: Duration,

@@ -31,6 +31,8 @@ mod rejected_events;
 mod run;
 mod session;
 mod source;
+#[cfg(feature = "suite")]
+mod stored;
 mod target;
 mod token;
 
@@ -52,6 +54,8 @@ use crate::table::TableSpec;
 pub(crate) use attribute::Item;
 pub use attribute::item_size;
 use document::BodyStorage;
+#[cfg(feature = "suite")]
+pub use stored::StoredItem;
 
 /// Queries in progress at the same time in one operation.
 const PARALLEL: usize = 16;

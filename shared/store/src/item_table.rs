@@ -20,6 +20,10 @@ pub type Item = HashMap<String, AttributeValue>;
 pub const MAX_ITEM_BYTES: usize = 400 << 10;
 /// The keys of one [`ItemTable::get_batch`].
 pub const MAX_GET_BATCH: usize = 100;
+/// A page of a query ends after the item that passes this number of bytes.
+pub const PAGE_BYTES: usize = 1 << 20;
+/// A batch of reads ends after the item that passes this number of bytes.
+pub const BATCH_BYTES: usize = 16 << 20;
 /// The keys of one [`ItemTable::delete_batch`].
 pub const MAX_DELETE_BATCH: usize = 25;
 

@@ -6,8 +6,10 @@
 
 pub mod dynamo;
 pub mod error;
+pub mod evaluate;
 pub mod item_table;
 pub mod items;
+pub mod memory_table;
 pub mod meter;
 pub mod ops;
 #[cfg(feature = "s3")]
@@ -20,6 +22,8 @@ pub mod store;
 pub mod suite;
 pub mod table;
 
+#[cfg(feature = "suite")]
+pub use dynamo::StoredItem;
 pub use dynamo::item_size;
 pub use error::StoreError;
 pub use item_table::{Item, ItemTable};
@@ -30,6 +34,7 @@ pub use items::{
     SessionItem, SourceRejections, TargetEvents, TargetHead, TargetList, TargetOutbox, TargetTransition, TokenItem,
     Tombstone,
 };
+pub use memory_table::MemoryTable;
 pub use meter::{Meter, TableUsage};
 pub use ops::*;
 #[cfg(feature = "s3")]

@@ -6,7 +6,7 @@ use aws_sdk_s3::error::SdkError;
 use aws_sdk_s3::primitives::ByteStream;
 
 use crate::error::StoreError;
-use crate::ops::{Bucket, ObjectStore, OpenObject, StoreResult};
+use crate::ops::{Bucket, OpenObject, StoreResult};
 use crate::sdk_table::failure;
 
 #[derive(Clone, Debug)]
@@ -32,29 +32,6 @@ impl S3Bucket {
 
 #[async_trait]
 impl Bucket for S3Bucket {
-    async fn remove(&self, key: &str) -> StoreResult<()> {
-        let request = self.client.delete_object().bucket(&self.name).key(key);
-        request.send().await.map_err(|error| failure("DeleteObject", &error))?;
-        Ok(())
-    }
-
-    async fn list(&self, prefix: &str) -> StoreResult<Vec<String>> {
-        let (mut keys, mut from) = (Vec::new(), None);
-        loop {
-            let request = self.client.list_objects_v2().bucket(&self.name).prefix(prefix);
-            let page = request.set_continuation_token(from).send().await;
-            let page = page.map_err(|error| failure("ListObjectsV2", &error))?;
-            keys.extend(page.contents().iter().filter_map(|object| object.key()).map(str::to_owned));
-            from = page.next_continuation_token;
-            if from.is_none() {
-                return Ok(keys);
-            }
-        }
-    }
-}
-
-#[async_trait]
-impl ObjectStore for S3Bucket {
     async fn put_object(&self, key: &str, bytes: Vec<u8>) -> StoreResult<()> {
         let request = self.client.put_object().bucket(&self.name).key(key).body(ByteStream::from(bytes));
         request.send().await.map_err(|error| failure("PutObject", &error))?;
@@ -75,5 +52,25 @@ impl ObjectStore for S3Bucket {
             Ok(body.to_vec())
         };
         Ok(Some(OpenObject::new(bytes, body)))
+    }
+
+    async fn remove(&self, key: &str) -> StoreResult<()> {
+        let request = self.client.delete_object().bucket(&self.name).key(key);
+        request.send().await.map_err(|error| failure("DeleteObject", &error))?;
+        Ok(())
+    }
+
+    async fn list(&self, prefix: &str) -> StoreResult<Vec<String>> {
+        let (mut keys, mut from) = (Vec::new(), None);
+        loop {
+            let request = self.client.list_objects_v2().bucket(&self.name).prefix(prefix);
+            let page = request.set_continuation_token(from).send().await;
+            let page = page.map_err(|error| failure("ListObjectsV2", &error))?;
+            keys.extend(page.contents().iter().filter_map(|object| object.key()).map(str::to_owned));
+            from = page.next_continuation_token;
+            if from.is_none() {
+                return Ok(keys);
+            }
+        }
     }
 }

@@ -2,12 +2,10 @@
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
-
 use crate::dynamo::MeteredTable;
 use crate::item_table::ItemTable;
 use crate::meter::Meter;
-use crate::ops::{Bucket, ObjectStore, OpenObject, StoreResult};
+use crate::ops::{Bucket, OpenObject, StoreResult};
 
 /// Bytes of a plan that fit into the table. A larger plan is compressed, and stored in the bucket if it is still
 /// larger.
@@ -40,15 +38,19 @@ impl Store {
     pub fn metered(self, meter: Arc<Meter>) -> Self {
         Self { table: MeteredTable { meter: Some(meter), ..self.table }, ..self }
     }
-}
 
-#[async_trait]
-impl ObjectStore for Store {
-    async fn put_object(&self, key: &str, bytes: Vec<u8>) -> StoreResult<()> {
+    /// Stores an object of the bucket.
+    pub async fn put_object(&self, key: &str, bytes: Vec<u8>) -> StoreResult<()> {
         self.bucket.put_object(key, bytes).await
     }
 
-    async fn open_object(&self, key: &str) -> StoreResult<Option<OpenObject>> {
+    /// Opens an object of the bucket without reading its bytes.
+    pub async fn open_object(&self, key: &str) -> StoreResult<Option<OpenObject>> {
         self.bucket.open_object(key).await
+    }
+
+    /// Reads an object of the bucket.
+    pub async fn get_object(&self, key: &str) -> StoreResult<Option<Vec<u8>>> {
+        self.bucket.get_object(key).await
     }
 }

@@ -8,7 +8,7 @@ use ebb_protocol::id::{self, RunId};
 use ebb_protocol::lifecycle::LifecycleData;
 use ebb_protocol::relay::TaskId;
 use ebb_protocol::sign::WebhookSecret;
-use ebb_store::{DesiredKey, DesiredTarget, DesiredTargets as _, ReadOutages as _, RelayOutages as _};
+use ebb_store::{DesiredKey, DesiredTarget};
 use ebb_tests::platform::{SignedRequest, http, named, now, sandbox};
 use ebb_tests::receiver::TestReceiver;
 use ebb_tests::wait::until;

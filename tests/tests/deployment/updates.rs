@@ -3,7 +3,7 @@
 use ebb_engine::Timestamp;
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::lifecycle::LifecycleData;
-use ebb_store::{DesiredKey, DesiredTarget, DesiredTargets as _};
+use ebb_store::{DesiredKey, DesiredTarget};
 use ebb_tests::platform::sandbox;
 use ebb_tests::receiver::CannedReply;
 use serde_json::{Value, json};

@@ -5,7 +5,7 @@ use ebb_flow::lifecycle;
 use ebb_protocol::api::TargetDetail;
 use ebb_protocol::id::TargetKey;
 use ebb_protocol::lifecycle::{LifecycleResponse, LifecycleResult, OutputValue, TargetStopCause};
-use ebb_store::{MoveTarget as _, PendingUpdate, PlanStore as _};
+use ebb_store::PendingUpdate;
 use serde_json::Value;
 
 use crate::harness::*;

@@ -5,7 +5,7 @@ use ebb_protocol::api::WaitingParty;
 use ebb_protocol::cloudevents;
 use ebb_protocol::id::EventRef;
 use ebb_protocol::unit::IDEMPOTENCY_KEY;
-use ebb_store::{AttemptUpdate, UpdateAttemptRecord as _};
+use ebb_store::AttemptUpdate;
 use ebb_tests::platform::{self, SignedRequest};
 
 use crate::harness::*;

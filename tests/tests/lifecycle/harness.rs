@@ -33,7 +33,6 @@ pub(crate) use ebb_protocol::id::RunId;
 pub(crate) use ebb_protocol::lifecycle::LifecycleData;
 pub(crate) use ebb_protocol::limits;
 pub(crate) use ebb_protocol::sign::WebhookSecret;
-pub(crate) use ebb_store::{ReadRecords, ReadRun, ReadTarget};
 pub(crate) use ebb_tests::platform::{named, now};
 pub(crate) use ebb_tests::receiver::{CannedReply, ReceivedCall, TestReceiver};
 pub(crate) use ebb_tests::wait::{POLL_INTERVAL, WAIT_TIMEOUT, until};

@@ -2,7 +2,7 @@
 
 use ebb_engine::TargetPhase;
 use ebb_protocol::api::{CreatedToken, TargetPage};
-use ebb_store::{MoveTarget as _, TargetHead, TargetTransition};
+use ebb_store::{TargetHead, TargetTransition};
 use futures::StreamExt as _;
 
 use crate::harness::*;

@@ -7,7 +7,7 @@ use ebb_engine::{Patch, PatchChange, Shard};
 use ebb_protocol::infrakit::KEY_TAG;
 use ebb_protocol::record::InstanceIds;
 use ebb_protocol::removal::RemovalGrade;
-use ebb_store::{AttemptUpdate, PatchRun as _, UpdateAttemptRecord as _};
+use ebb_store::AttemptUpdate;
 use ebb_tests::infrakit_plugin::{PluginBehavior, perform, router};
 use tokio::net::UnixListener;
 

@@ -9,11 +9,11 @@ use ebb_flow::advance::reopen::{ReopenCause, reopen};
 use ebb_flow::loaded_run::Run;
 use ebb_protocol::id::TargetKey;
 use ebb_protocol::record::OutputStorage;
-use ebb_store::item_table::{AttributeChange, ItemKey, ItemWrite, UpdateImage, WriteAction, WriteExpression};
-use ebb_store::{
-    DamagedExpiry, DueExpiries, InstanceExpiry, ObjectStore as _, PlanStore as _, PutAttemptResult as _, RemoveExpired,
-    Store, StoreError, StoreResult,
+use ebb_store::item_table::{
+    AttributeChange, ItemBatch, ItemKey, ItemPage, ItemPut, ItemQuery, ItemTable, ItemWrite, TableError, TableResponse,
+    TransactionOutcome, UpdateImage, WriteAction, WriteExpression, WriteOutcome,
 };
+use ebb_store::{DueExpiries, Item, Store, StoreError, StoreResult};
 use ebb_tests::fakes;
 use ebb_tests::virtual_clock::ManualClock;
 
@@ -83,63 +83,58 @@ pub(crate) async fn a_run_that_is_removed_with_its_plan_is_gone() {
     assert!(Run::load(&other, &run).await.unwrap().is_none());
 }
 
-/// A store whose removals of roots fail or hang.
-struct FailingStore<'a> {
-    store: &'a Store,
-    instance: String,
+/// A table whose removals of roots of an instance fail or hang.
+#[derive(Debug)]
+struct FailingTable {
+    table: Arc<dyn ItemTable>,
+    roots: String,
     hangs: bool,
     hits: AtomicUsize,
 }
 
-impl<'a> FailingStore<'a> {
-    fn new(harness: &'a Harness, name: &str, hangs: bool) -> Self {
-        Self { store: harness.stack().store().as_ref(), instance: instance(name), hangs, hits: AtomicUsize::new(0) }
-    }
-
-    fn hits(&self) -> usize {
-        self.hits.load(Ordering::Relaxed)
-    }
+/// Returns the table, and a store on it.
+fn failing(harness: &Harness, name: &str, hangs: bool) -> (Arc<FailingTable>, Store) {
+    let store = harness.stack().store();
+    let (table, roots) = (Arc::clone(store.table()), format!("r#{}", instance(name)));
+    let failing = Arc::new(FailingTable { table, roots, hangs, hits: AtomicUsize::new(0) });
+    (Arc::clone(&failing), Store::new(failing, Arc::clone(&store.bucket)))
 }
 
 #[async_trait]
-impl RemoveExpired for FailingStore<'_> {
-    async fn list_expired(&self, now: Timestamp, limit: usize) -> StoreResult<DueExpiries> {
-        self.store.list_expired(now, limit).await
+impl ItemTable for FailingTable {
+    async fn get(&self, key: ItemKey) -> StoreResult<TableResponse<Option<Item>>> {
+        self.table.get(key).await
     }
 
-    async fn postpone_expiry(&self, expiry: &InstanceExpiry, due: Timestamp, failures: u32) -> StoreResult<()> {
-        self.store.postpone_expiry(expiry, due, failures).await
+    async fn get_batch(
+        &self,
+        keys: Vec<ItemKey>,
+        attributes: Option<&'static [&'static str]>,
+    ) -> StoreResult<TableResponse<ItemBatch>> {
+        self.table.get_batch(keys, attributes).await
     }
 
-    async fn postpone_damaged(&self, damaged: &DamagedExpiry, due: Timestamp) -> StoreResult<()> {
-        self.store.postpone_damaged(damaged, due).await
+    async fn query(&self, query: &ItemQuery, from: Option<Item>) -> StoreResult<TableResponse<ItemPage>> {
+        self.table.query(query, from).await
     }
 
-    async fn delete_expiry(&self, expiry: &InstanceExpiry) -> StoreResult<()> {
-        self.store.delete_expiry(expiry).await
-    }
-
-    async fn delete_root(&self, run: &RunId) -> StoreResult<bool> {
-        if !run.as_str().starts_with(&self.instance) {
-            return self.store.delete_root(run).await;
+    async fn write(&self, write: &ItemWrite) -> Result<TableResponse<WriteOutcome>, TableError> {
+        if write.action != WriteAction::Delete || !write.key.partition.starts_with(&self.roots) {
+            return self.table.write(write).await;
         }
         self.hits.fetch_add(1, Ordering::Relaxed);
         if self.hangs {
             std::future::pending::<()>().await;
         }
-        Err(StoreError::Retryable { operation: "BatchWriteItem", reason: "injected".to_owned() })
+        Err(StoreError::Retryable { operation: "DeleteItem", reason: "injected".to_owned() }.into())
     }
 
-    async fn delete_run(&self, run: &RunId) -> StoreResult<()> {
-        self.store.delete_run(run).await
+    async fn transact(&self, puts: &[ItemPut], token: &str) -> StoreResult<TableResponse<TransactionOutcome>> {
+        self.table.transact(puts, token).await
     }
 
-    async fn delete_objects(&self, run: &RunId) -> StoreResult<()> {
-        self.store.delete_objects(run).await
-    }
-
-    async fn delete_plan(&self, instance: &str) -> StoreResult<()> {
-        self.store.delete_plan(instance).await
+    async fn delete_batch(&self, keys: Vec<ItemKey>) -> StoreResult<TableResponse<Vec<ItemKey>>> {
+        self.table.delete_batch(keys).await
     }
 }
 
@@ -147,10 +142,10 @@ impl RemoveExpired for FailingStore<'_> {
 pub(crate) async fn the_plan_of_a_target_is_cleared_before_its_runs_are_removed() {
     let (harness, token) = removable().await;
     let before = stored(&harness, "a").await;
-    let (stack, failing) = (harness.stack(), FailingStore::new(&harness, "a", false));
+    let (stack, (table, failing)) = (harness.stack(), failing(&harness, "a", false));
     let then = now().plus(Millis(1_000));
     assert_eq!(remove_expired_at(stack.env(), &failing, then).await, 0);
-    assert_eq!(failing.hits(), 1);
+    assert_eq!(table.hits.load(Ordering::Relaxed), 1);
     let target = stack.store().read_target(TargetKey::new("sandbox", "a")).await.unwrap().unwrap();
     assert_eq!((target.phase, target.plan.as_str()), (TargetPhase::Gone, ""));
     let response = harness.callback(&token, &late()).await;
@@ -280,10 +275,10 @@ pub(crate) async fn a_removal_that_hangs_does_not_block_other_instances() {
     for name in ["hangs", "next"] {
         create_and_delete(&harness, name, "long").await;
     }
-    let failing = FailingStore::new(&harness, "hangs", true);
+    let (table, failing) = failing(&harness, "hangs", true);
     let then = now().plus(Millis(172_800_000));
     let removed = remove_expired_at(harness.stack().env(), &failing, then).await;
-    assert_eq!((failing.hits(), removed), (1, 1));
+    assert_eq!((table.hits.load(Ordering::Relaxed), removed), (1, 1));
     assert_eq!(stored(&harness, "next").await, 0);
     assert!(stored(&harness, "hangs").await > 0);
     // It is due again an hour later.

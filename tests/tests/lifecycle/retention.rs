@@ -5,10 +5,7 @@ use ebb_engine::{RunEvent, accept};
 use ebb_flow::Env;
 use ebb_protocol::id::TargetKey;
 use ebb_store::item_table::ItemKey;
-use ebb_store::{
-    DueExpiries, MoveTarget as _, NotificationState, ObjectStore as _, PatchResult, PatchRun as _, PendingUpdate,
-    PlanStore as _, PutAttemptResult as _, RemoveExpired, TargetHead, TargetTransition,
-};
+use ebb_store::{DueExpiries, NotificationState, PatchResult, PendingUpdate, Store, TargetHead, TargetTransition};
 
 use crate::harness::*;
 
@@ -58,7 +55,7 @@ pub(crate) async fn remove_expired_after(harness: &Harness, after: Duration) -> 
 }
 
 /// Announces the removal of what has expired at `then`, and removes it after the notice. Returns the number of removals.
-pub(crate) async fn remove_expired_at(env: &Env, store: &dyn RemoveExpired, then: Timestamp) -> usize {
+pub(crate) async fn remove_expired_at(env: &Env, store: &Store, then: Timestamp) -> usize {
     let mut removed = 0;
     for at in [then, then.plus(env.settings.removal_notice())] {
         removed += ebb_flow::instance::retention::remove_expired(env, store, at).await.unwrap();

@@ -4,7 +4,7 @@ use ebb_api::queries::checks;
 use ebb_api::{ApiRole, ApiTokens};
 use ebb_local::embedded;
 use ebb_protocol::api::{CheckList, CreatedToken};
-use ebb_store::{NamedDocument, NamedKind, SdkTable, Store, WriteDocuments as _};
+use ebb_store::{NamedDocument, NamedKind, SdkTable, Store};
 use ebb_tests::emulated_dynamodb;
 
 use crate::harness::*;

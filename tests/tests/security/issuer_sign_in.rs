@@ -13,7 +13,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use ebb_api::{ApiTokens, OidcIssuers};
 use ebb_protocol::session::{PendingSignIn, SessionId};
-use ebb_store::{SessionBasis, SessionItem, SessionStore as _, Store};
+use ebb_store::{SessionBasis, SessionItem, Store};
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use url::{Url, form_urlencoded};
 

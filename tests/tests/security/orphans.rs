@@ -8,7 +8,7 @@ use ebb_protocol::api::{DeleteOrphansResponse, OrphanList};
 use ebb_protocol::id;
 use ebb_protocol::listing::{ClusterListing, ObjectSummary, TaskSummary, UnmanagedObject};
 use ebb_protocol::relay::{RelayRequest, RelayResponse, TaskId};
-use ebb_store::{MoveTarget as _, NewRun, RunFacts, TargetHead, TargetTransition};
+use ebb_store::{NewRun, RunFacts, TargetHead, TargetTransition};
 
 use crate::harness::*;
 

@@ -12,7 +12,7 @@ use ebb_protocol::relay::{
 };
 use ebb_protocol::seal;
 use ebb_protocol::sign::WebhookKeys;
-use ebb_store::{BatchQueue as _, QueuedBatch};
+use ebb_store::QueuedBatch;
 use ebb_tests::platform::SignedRequest;
 
 use crate::harness::*;

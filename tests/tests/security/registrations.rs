@@ -13,7 +13,7 @@ use ebb_protocol::relay::{BatchResponse, RelayResponse};
 use ebb_protocol::seal;
 use ebb_protocol::sign::WebhookKeys;
 use ebb_relay_client::{ClusterRegistry, RegistrationRejection};
-use ebb_store::{ClusterStore as _, Meter, OrphanScans as _, PolicyRecord, ReadOutages as _, RelayOutages as _, Store};
+use ebb_store::{Meter, PolicyRecord, Store};
 use ebb_tests::platform::{self, SignedRequest};
 
 use super::api::SCRIPT;

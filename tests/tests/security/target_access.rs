@@ -6,7 +6,7 @@ use ebb_protocol::api::{CreatedToken, TargetDetail, TargetPage, TargetReceipt};
 use ebb_protocol::history::{HistoryPage, RunPage};
 use ebb_protocol::id::TargetKey;
 use ebb_protocol::lifecycle::LifecycleResult;
-use ebb_store::{HistoryItem, MoveTarget as _, NoteHistory as _, TargetHead, TargetTransition};
+use ebb_store::{HistoryItem, TargetHead, TargetTransition};
 use futures::StreamExt as _;
 
 use super::api::{SCRIPT, routes};

@@ -11,7 +11,6 @@ mod properties;
 mod providers;
 mod reads;
 mod regressions;
-mod same_table;
 mod scenarios;
 mod schedules;
 mod source_states;

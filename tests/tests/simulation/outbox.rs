@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use ebb_engine::TargetPhase;
-use ebb_store::TargetOutbox;
+use ebb_store::{NamedKind, TargetOutbox};
 use ebb_tests::simulation::{
     FaultInjector, FaultKind, Scenario, SetupUnit, SimOptions, Simulation, TargetScenario, UnitAction,
 };
@@ -159,13 +159,11 @@ fn many_receivers_that_hang_delay_no_other() {
     for number in 0..98 {
         // Receivers get their notifications in the order of these names.
         let name = format!("a{number:02}");
-        let mut state = simulation.table.state();
-        let key = |name: &str| ("Subscription".to_owned(), name.to_owned());
-        let mut subscription = state.documents[&key("ends")].clone();
+        let ends = ("Subscription".to_owned(), "ends".to_owned());
+        let mut subscription = simulation.table.state().documents[&ends].clone();
         subscription.document = subscription.document.replace("ends", &name);
         subscription.name.clone_from(&name);
-        state.documents.insert(key(&name), subscription);
-        drop(state);
+        simulation.table.put_documents(NamedKind::Subscription, std::iter::once(subscription));
         simulation.ledger.state().hanging.insert(name);
     }
     simulation.create();
@@ -176,29 +174,28 @@ fn many_receivers_that_hang_delay_no_other() {
 
 #[test]
 fn the_oldest_of_too_many_notifications_are_given_up() {
-    for (labels, expected) in [(1, TargetOutbox::MAX_NOTICES), (8_000, 16)] {
+    for (labels, expected, added) in [(1, TargetOutbox::MAX_NOTICES, 2 * TargetOutbox::MAX_NOTICES), (8_000, 16, 40)] {
         let simulation = Simulation::of(&subscribed(), SimOptions::default());
         simulation.ledger.state().refusing.insert("all".to_owned(), 503);
         simulation.start_sweeps();
         simulation.create();
         simulation.advance(HOUR);
-        {
-            let mut state = simulation.table.state();
-            let target = state.targets.values_mut().next().unwrap();
-            let last = target.outbox.notices.last().unwrap().clone();
-            for number in 0..2 * TargetOutbox::MAX_NOTICES as u64 {
+        simulation.table.edit_target("s", |transition| {
+            let notices = &mut transition.target.outbox.notices;
+            let last = notices.last().unwrap().clone();
+            for number in 0..added as u64 {
                 let mut notice = last.clone();
                 notice.number = 1_000 + number;
                 notice.target["labels"] = serde_json::json!({"a": "x".repeat(labels)});
-                target.outbox.notices.push(notice);
+                notices.push(notice);
             }
-        }
+        });
         simulation.advance(HOUR);
         let target = simulation.target().unwrap();
         let (waiting, first) = (target.outbox.notices.len(), target.outbox.notices[0].number);
         assert!(waiting <= expected && waiting + 2 > expected, "{waiting} of {expected}");
-        assert_eq!(first, 1_200 - waiting as u64);
-        assert_eq!(undelivered(&simulation).len(), 202 - waiting);
+        assert_eq!(first, (1_000 + added - waiting) as u64);
+        assert_eq!(undelivered(&simulation).len(), added + 2 - waiting);
         assert!(!target.outbox.exceeds(1));
     }
 }

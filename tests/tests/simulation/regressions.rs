@@ -1,17 +1,16 @@
 //! Regression tests of errors that random simulations found.
 
-use std::collections::BTreeMap;
 use std::future::ready;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ebb_engine::{Epoch, EventName, HeadState, Hook, Millis, RunPhase, Shard, TargetPhase, Timestamp};
+use ebb_engine::{EventName, Hook, Millis, RunPhase, TargetPhase, Timestamp};
 use ebb_flow::advance::retry::RetryOutcome;
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::id::{EventRef, RunId};
 use ebb_protocol::lifecycle::{LifecycleData, STUCK};
-use ebb_store::RunHead;
+use ebb_store::{NewRun, TargetTransition};
 use ebb_tests::platform::sandbox;
 use ebb_tests::simulation::{
     FaultInjector, FaultKind, InvocationFailure, KIND, SimOptions, SimReport, Simulation, TableAccess, TargetScenario,
@@ -87,8 +86,7 @@ fn an_update_that_begins_an_event_has_its_own_time() {
     simulation.set_up();
     simulation.advance(4 * DAY);
     let waiting = EventRef::new(EventName::new("sleep").unwrap(), "uid-1-0");
-    let key = (KIND.to_owned(), "s".to_owned());
-    simulation.table.state().targets.get_mut(&key).unwrap().events.append(waiting, Timestamp(1));
+    simulation.table.edit_target("s", |transition| transition.target.events.append(waiting, Timestamp(1)));
     update(&simulation, "s", "uid-1", &with_an_event().document.replace("resources:", "labels: {a: b}\nresources:"));
     let target = simulation.target().unwrap();
     assert!(matches!(target.hook, Some(Hook::Event(_))), "{target:?}");
@@ -411,16 +409,17 @@ fn a_sweep_continues_an_interrupted_retry() {
 /// Begins the run of an event that the plan of the target does not have, as updates did before they dropped such events.
 fn begin_event_without_units(simulation: &Simulation) -> RunId {
     let event = EventName::new("sleep").unwrap();
-    let mut table = simulation.table.state();
-    let mut target = table.targets[&(KIND.to_owned(), "s".to_owned())].clone();
-    let setup = table.root(&target.run(Hook::PreStart)).cloned().unwrap();
-    target.events.recent.push(EventRef::new(event, "uid-1-0"));
-    target.hook = Some(Hook::Event(event));
-    let run = target.run(Hook::Event(event));
-    let head = HeadState { due: Some(simulation.runtime.now()), ..HeadState::new(Epoch::FIRST) };
-    table.heads.insert(run.clone(), BTreeMap::from([(Shard::ROOT, RunHead { head, ..setup })]));
-    table.targets.insert((KIND.to_owned(), target.name.clone()), target);
-    run
+    let setup = simulation.target().unwrap().run(Hook::PreStart);
+    let facts = simulation.table.state().root(&setup).and_then(|root| root.facts.clone()).unwrap();
+    let mut begun = None;
+    simulation.table.edit_target("s", |TargetTransition { target, run, .. }| {
+        target.events.recent.push(EventRef::new(event, "uid-1-0"));
+        target.hook = Some(Hook::Event(event));
+        let id = target.run(Hook::Event(event));
+        begun = Some(id.clone());
+        *run = Some(NewRun { id, facts, due: simulation.runtime.now() });
+    });
+    begun.unwrap()
 }
 
 /// A sweep closes a run without units. The target takes an update and a deletion, also before that.

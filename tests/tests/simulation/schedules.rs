@@ -3,7 +3,9 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use ebb_engine::{Attempt, Epoch, EventName, HeadState, Hook, Millis, RunPhase, Shard, TargetPhase, Timestamp, Unit};
+use ebb_engine::{
+    Attempt, Epoch, EventName, Hook, Millis, Patch, PatchChange, RunPhase, Shard, TargetPhase, Timestamp, Unit,
+};
 use ebb_flow::advance::callback::CallbackOutcome;
 use ebb_flow::operator::target_request::TargetRequest;
 use ebb_flow::ports::QueueMessage;
@@ -12,7 +14,7 @@ use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::id::{EventRef, RunId};
 use ebb_protocol::lifecycle::LifecycleData;
 use ebb_protocol::token::{TokenClaims, TokenKind};
-use ebb_store::{InstanceExpiry, RunFacts, RunHead};
+use ebb_store::{InstanceExpiry, NewRun, RunFacts, TargetHead, TargetTransition};
 use ebb_tests::platform::sandbox;
 use ebb_tests::simulation::{
     AttemptFate, ClusterOptions, FaultInjector, FaultKind, InvocationFailure, KIND, Scenario, SetupUnit, SimOptions,
@@ -337,17 +339,24 @@ fn removals_are_announced_while_others_wait() {
     let (kind, name, uid, plan) = (KIND.to_owned(), "gone".to_owned(), "uid".to_owned(), String::new());
     let (generation, started) = (1, Timestamp::default());
     let facts = RunFacts { kind, name, uid, generation, plan, routing_key: None, started, by: None };
-    for number in 0..1_500 {
+    for number in 0..1_500_u64 {
         let RunFacts { kind, name, uid, plan, .. } = facts.clone();
         let event = EventRef::new(EventName::new("sleep").unwrap(), &format!("{number}"));
         let run = RunId::of_event(&facts.instance_key(), generation, &event);
         let (updates, event, due, failures) = (0, Some(event), started, 0);
         let expiry = InstanceExpiry { kind, name, uid, generation, updates, plan, event, due, failures };
-        let head = HeadState { phase: RunPhase::Closed, ..HeadState::new(Epoch::FIRST) };
-        let root = RunHead { shard: Shard::ROOT, head, facts: Some(facts.clone()) };
-        let mut state = simulation.table.state();
-        state.heads.insert(run, [(Shard::ROOT, root)].into());
-        state.expiries.insert((due, expiry.subject()), expiry);
+        let target = TargetHead { version: number + 1, ..TargetHead::new(KIND, "gone", "other", started) };
+        let begun = TargetTransition {
+            run: Some(NewRun { id: run.clone(), facts: facts.clone(), due }),
+            ..TargetTransition::new(target, number.checked_sub(1).map(|seen| seen + 1))
+        };
+        let changes = vec![PatchChange::SetPhase(RunPhase::Closed), PatchChange::ClearDue];
+        let close = Patch { shard: Shard::ROOT, conditions: Vec::new(), changes };
+        simulation.table.edit(|store| async move {
+            assert!(store.move_target(&begun).await?);
+            store.patch_run(&run, &close).await?;
+            store.put_expiry(&expiry).await
+        });
     }
     let mut remaining = Vec::new();
     for minute in 1..=5 {

@@ -55,10 +55,10 @@ fn state(simulation: &Simulation, uid: Option<&str>) -> DesiredTarget {
 /// Makes a state due, as while an invocation applies it.
 fn make_due(simulation: &Simulation, change: impl FnOnce(&mut DesiredTarget)) {
     let due = simulation.runtime.now().plus(Millis(20_000));
-    let mut table = simulation.table.state();
-    let state = table.desired.get_mut(&key(None)).unwrap();
-    state.due = Some(due);
-    change(state);
+    let mut state = state(simulation, None);
+    (state.due, state.version) = (Some(due), state.version + 1);
+    change(&mut state);
+    assert!(simulation.table.edit(|store| async move { store.put_desired(&state).await }));
 }
 
 #[test]
@@ -256,15 +256,16 @@ fn a_rejected_state_is_listed_before_its_result_is_stored() {
 
 /// Changes the namespace in the plan of the update that waits, so that it is refused when it begins.
 fn refuse_waiting_update(simulation: &Simulation) {
-    let mut state = simulation.table.state();
-    let table = &mut *state;
-    let head = table.targets.values_mut().next().unwrap();
-    let key = head.update_key(head.pending_update.as_ref().unwrap());
-    let json = table.plans.get_mut(&key).unwrap();
-    let mut plan = Plan::from_json(std::str::from_utf8(json).unwrap()).unwrap();
+    let target = simulation.target().unwrap();
+    let key = target.update_key(target.pending_update.as_ref().unwrap());
+    let json = simulation.table.state().plans[&key].clone();
+    let mut plan = Plan::from_json(std::str::from_utf8(&json).unwrap()).unwrap();
     plan.target.namespace = Some("other".to_owned());
-    head.pending_update.as_mut().unwrap().plan = plan.digest();
-    *json = plan.to_json().into_bytes();
+    let json = plan.to_json();
+    simulation.table.edit(|store| async move { store.restore_plan(&key, json.as_bytes()).await });
+    simulation.table.edit_target("s", |transition| {
+        transition.target.pending_update.as_mut().unwrap().plan = plan.digest();
+    });
 }
 
 #[test]

@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 
 use ebb_engine::Timestamp;
-use ebb_flow::env::HttpStore;
 use ebb_flow::error::FlowResult;
 use ebb_protocol::api::DeliveryError;
 use ebb_protocol::id::TargetKey;
 use ebb_protocol::time::rfc3339;
-use ebb_store::{DueItem, TargetHead};
+use ebb_store::{DueItem, Store, TargetHead};
 use futures::{StreamExt as _, TryStreamExt as _};
 
 /// Maximum due items, and targets of them, that one request reads. A target with a notification that waits is due.
@@ -45,7 +44,7 @@ impl Waiting {
 }
 
 impl Backlog {
-    pub(super) async fn read(store: &dyn HttpStore) -> FlowResult<Self> {
+    pub(super) async fn read(store: &Store) -> FlowResult<Self> {
         let due = store.query_due(Timestamp(u64::MAX / 2), MAX_DUE).await?;
         let mut is_incomplete = due.len() >= MAX_DUE;
         let mut targets: Vec<(String, String)> = Vec::new();

@@ -6,11 +6,11 @@
 use std::time::Duration;
 
 use ebb_protocol::api::{CheckList, HealthCheck};
-use ebb_store::{HealthMark, HealthMarks, ListTargets, ObjectStore, QueryDue, StoreError, TargetList};
+use ebb_store::{HealthMark, Store, StoreError, TargetList};
 use tokio::time::Instant;
 
 use crate::queries::clusters;
-use ebb_flow::env::{Env, HttpStore};
+use ebb_flow::env::Env;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Age in milliseconds from which the last sweep, or a due item, is late. The schedule has an event per minute.
@@ -23,29 +23,28 @@ const MARK_INTERVAL: Duration = Duration::from_millis(200);
 const OBJECT: &str = "checks/check";
 
 /// Runs all checks at the same time.
-pub async fn all(env: &Env, store: &dyn HttpStore) -> CheckList {
+pub async fn all(env: &Env, store: &Store) -> CheckList {
     let now = env.now();
     let results = futures::join!(
         check("table", async {
-            HealthMarks::put_mark(store, HealthMark::Table, now).await.map_err(reason)?;
+            store.put_mark(HealthMark::Table, now).await.map_err(reason)?;
             // A concurrent check may have written a later mark.
-            if HealthMarks::read_mark(store, HealthMark::Table).await.map_err(reason)?.is_some_and(|read| read >= now) {
+            if store.read_mark(HealthMark::Table).await.map_err(reason)?.is_some_and(|read| read >= now) {
                 Ok("written and read".to_owned())
             } else {
                 Err("a read does not return the item that was written".to_owned())
             }
         }),
         check("list-index", async {
-            let found = ListTargets::list_targets(store, TargetList::Active, None, None, 1).await.map_err(reason)?;
+            let found = store.list_targets(TargetList::Active, None, None, 1).await.map_err(reason)?;
             Ok(if found.is_empty() { "queried; no targets" } else { "queried" }.to_owned())
         }),
         check("due-index", async {
-            let due = QueryDue::query_due(store, now, 1).await.map_err(reason)?;
+            let due = store.query_due(now, 1).await.map_err(reason)?;
             Ok(if due.is_empty() { "queried; nothing is due" } else { "queried" }.to_owned())
         }),
         check("sweep", async {
-            let ago =
-                HealthMarks::read_mark(store, HealthMark::Schedule).await.map_err(reason)?.map(|at| now.since(at).0);
+            let ago = store.read_mark(HealthMark::Schedule).await.map_err(reason)?.map(|at| now.since(at).0);
             match ago {
                 None => {
                     return Err("the schedule has not invoked it yet; repeat the check a minute after the deployment"
@@ -59,7 +58,7 @@ pub async fn all(env: &Env, store: &dyn HttpStore) -> CheckList {
                 }
                 Some(_) => {}
             }
-            let due = QueryDue::query_due(store, now, 1).await.map_err(reason)?;
+            let due = store.query_due(now, 1).await.map_err(reason)?;
             let late = due.first().map_or(0, |(due, _)| now.0.saturating_sub(due.0));
             let seconds = late / 1000;
             match late {
@@ -69,8 +68,8 @@ pub async fn all(env: &Env, store: &dyn HttpStore) -> CheckList {
             }
         }),
         check("bucket", async {
-            ObjectStore::put_object(store, OBJECT, now.0.to_string().into_bytes()).await.map_err(reason)?;
-            let read = ObjectStore::get_object(store, OBJECT).await.map_err(reason)?;
+            store.put_object(OBJECT, now.0.to_string().into_bytes()).await.map_err(reason)?;
+            let read = store.get_object(OBJECT).await.map_err(reason)?;
             let read = read.and_then(|read| String::from_utf8_lossy(&read).parse::<u64>().ok());
             // A concurrent check may have written a later time.
             if read.is_some_and(|read| read >= now.0) {
@@ -81,7 +80,7 @@ pub async fn all(env: &Env, store: &dyn HttpStore) -> CheckList {
         }),
         check("queue", async {
             env.queue.check().await?;
-            while HealthMarks::read_mark(store, HealthMark::Queue).await.map_err(reason)?.is_none_or(|at| at < now) {
+            while store.read_mark(HealthMark::Queue).await.map_err(reason)?.is_none_or(|at| at < now) {
                 if env.now().since(now).0 > MAX_DELIVERY_MS {
                     let seconds = MAX_DELIVERY_MS / 1000;
                     return Err(format!(
@@ -117,7 +116,7 @@ fn reason(error: StoreError) -> String {
     error.to_string()
 }
 
-async fn relays(env: &Env, store: &dyn HttpStore) -> Vec<HealthCheck> {
+async fn relays(env: &Env, store: &Store) -> Vec<HealthCheck> {
     let connected = env.relay.clusters().await;
     // Without a response of the table, another check fails.
     let denials = &store.read_denials().await.unwrap_or_default();

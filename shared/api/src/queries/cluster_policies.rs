@@ -9,10 +9,10 @@ use ebb_protocol::engine::Timestamp;
 use ebb_protocol::listing::ReportedPolicy;
 use ebb_protocol::time::rfc3339;
 use ebb_relay_client::reported_policy;
-use ebb_store::PolicyRecord;
+use ebb_store::{PolicyRecord, Store};
 
 use crate::HttpProblem;
-use ebb_flow::env::{Env, HttpStore};
+use ebb_flow::env::Env;
 use ebb_flow::error::{FlowError, FlowResult};
 use ebb_flow::ports::no_relay;
 
@@ -25,7 +25,7 @@ const MAX_STORED: usize = 256 << 10;
 /// `created` is the time of the registration.
 pub(super) async fn complete(
     env: &Env,
-    store: &dyn HttpStore,
+    store: &Store,
     cluster: &mut ClusterInfo,
     created: Option<u64>,
 ) -> FlowResult<()> {
@@ -49,11 +49,7 @@ pub(super) async fn complete(
 /// Checks what units request against the policies of their clusters. Returns the violations, and a note for each cluster
 /// whose present policy is not known. Nothing is refused, because a policy may change before the units run. Without clusters,
 /// returns an error for each object.
-pub(super) async fn check(
-    env: &Env,
-    store: &dyn HttpStore,
-    requests: &[PolicyRequest],
-) -> FlowResult<Vec<DocumentError>> {
+pub(super) async fn check(env: &Env, store: &Store, requests: &[PolicyRequest]) -> FlowResult<Vec<DocumentError>> {
     if env.relay.resolve_cluster(None).is_none() {
         return Ok(objects_without_cluster(requests).iter().map(HttpProblem::document_error).collect());
     }
@@ -97,11 +93,7 @@ pub(super) async fn check(
 }
 
 /// Returns the policy of a cluster. A recorded one has the time of its first report.
-async fn known(
-    env: &Env,
-    store: &dyn HttpStore,
-    name: &str,
-) -> FlowResult<Option<(ReportedPolicy, Option<Timestamp>)>> {
+async fn known(env: &Env, store: &Store, name: &str) -> FlowResult<Option<(ReportedPolicy, Option<Timestamp>)>> {
     if let Ok(Ok((about, _))) = tokio::time::timeout(ABOUT_TIME, env.relay.about(name)).await {
         return Ok(about.policy.map(|policy| (policy.fit(), None)));
     }
@@ -112,7 +104,7 @@ async fn known(
 
 /// Returns the recorded policy of a cluster. A record from before `created`, the time of the registration, belongs to
 /// another cluster of the same name.
-async fn recorded(store: &dyn HttpStore, name: &str, created: Option<u64>) -> FlowResult<Option<PolicyRecord>> {
+async fn recorded(store: &Store, name: &str, created: Option<u64>) -> FlowResult<Option<PolicyRecord>> {
     let recorded = store.read_policy(name).await?;
     Ok(recorded.filter(|record| created.is_none_or(|created| record.at.0 >= created)))
 }

@@ -12,11 +12,11 @@ use ebb_protocol::id::TargetKey;
 use ebb_protocol::limits;
 use ebb_protocol::listing::ReportedPolicy;
 use ebb_protocol::time::rfc3339;
-use ebb_store::{ClusterItem, DenialRecord, ListPage, TargetList};
+use ebb_store::{ClusterItem, DenialRecord, ListPage, Store, TargetList};
 use tokio::time::Instant;
 
 use super::cluster_policies;
-use ebb_flow::env::{Env, HttpStore};
+use ebb_flow::env::Env;
 use ebb_flow::error::{FlowError, FlowResult};
 use ebb_flow::ports::{ConnectedCluster, RelayError};
 use ebb_flow::sweep::outages;
@@ -29,7 +29,7 @@ const PAGE: usize = 100;
 const SEARCH_TIME: Duration = Duration::from_secs(15);
 
 /// Lists the clusters, connected or registered. One whose relay does not respond in time has an error.
-pub async fn list(env: &Env, store: &dyn HttpStore) -> FlowResult<ClusterList> {
+pub async fn list(env: &Env, store: &Store) -> FlowResult<ClusterList> {
     let (connected, registered) = (env.relay.clusters().await, store.list_clusters().await?);
     let is_connected = |item: &&ClusterItem| connected.iter().any(|cluster| cluster.name == item.name);
     let others: Vec<ClusterInfo> =
@@ -55,7 +55,7 @@ pub async fn list(env: &Env, store: &dyn HttpStore) -> FlowResult<ClusterList> {
 }
 
 /// Returns the recorded outages by cluster, without the units that wait.
-pub(crate) async fn outages(store: &dyn HttpStore) -> FlowResult<BTreeMap<String, RelayOutage>> {
+pub(crate) async fn outages(store: &Store) -> FlowResult<BTreeMap<String, RelayOutage>> {
     let outages = store.read_outages().await?.into_iter().map(|(cluster, outage)| {
         let since = rfc3339(outage.since);
         (cluster.clone(), RelayOutage { cluster, since, reason: outage.reason, units: Vec::new() })
@@ -64,12 +64,12 @@ pub(crate) async fn outages(store: &dyn HttpStore) -> FlowResult<BTreeMap<String
 }
 
 /// Returns why the relay of a cluster does not respond, if its polls are denied.
-pub(crate) async fn denied(env: &Env, store: &dyn HttpStore, cluster: &str) -> FlowResult<Option<String>> {
+pub(crate) async fn denied(env: &Env, store: &Store, cluster: &str) -> FlowResult<Option<String>> {
     Ok(outages::explain_denial(env, &store.read_denials().await?, cluster))
 }
 
 /// Returns a cluster, connected or registered.
-pub async fn get(env: &Env, store: &dyn HttpStore, name: &str) -> FlowResult<Option<ClusterDetail>> {
+pub async fn get(env: &Env, store: &Store, name: &str) -> FlowResult<Option<ClusterDetail>> {
     let registered = store.list_clusters().await?.into_iter().find(|item| item.name == name);
     let connected = env.relay.clusters().await.into_iter().find(|cluster| cluster.name == name);
     let mut info = match (connected, &registered) {
@@ -183,7 +183,7 @@ pub(super) fn explain(env: &Env, cluster: &mut ClusterInfo, denials: &BTreeMap<S
 
 /// Returns targets with units in a cluster that are not gone, at most [`MAX_NAMED`], as `KIND/NAME`. Returns `None` if
 /// there are too many targets to read their plans in time.
-pub(crate) async fn targets_in(env: &Env, store: &dyn HttpStore, cluster: &str) -> FlowResult<Option<Vec<String>>> {
+pub(crate) async fn targets_in(env: &Env, store: &Store, cluster: &str) -> FlowResult<Option<Vec<String>>> {
     let end = Instant::now() + SEARCH_TIME;
     let (mut found, mut after) = (Vec::new(), None::<(String, String)>);
     loop {

@@ -3,12 +3,12 @@
 use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
 use ebb_documents::load::{self, DocumentVars, NoFiles};
 use ebb_documents::model::ConnectionDoc;
-use ebb_flow::env::{Env, HttpStore};
+use ebb_flow::env::Env;
 use ebb_flow::error::FlowResult;
 use ebb_flow::offload::offload;
 use ebb_protocol::api::{ConnectionDetail, ConnectionInfo, ConnectionList};
 use ebb_protocol::time::rfc3339;
-use ebb_store::{NamedDocument, NamedKind};
+use ebb_store::{NamedDocument, NamedKind, Store};
 
 use super::named_documents::{self, StoredKind};
 
@@ -23,7 +23,7 @@ impl StoredKind for ConnectionDoc {
         named_documents::check(name, &connection.name.value, connection.expanded, wrong)
     }
 
-    async fn list(env: &Env, store: &dyn HttpStore) -> FlowResult<ConnectionList> {
+    async fn list(env: &Env, store: &Store) -> FlowResult<ConnectionList> {
         let mut connections = Vec::new();
         for item in store.list_documents(Self::KIND).await? {
             connections.push(Self::detail(env, store, item).await?.info);
@@ -31,7 +31,7 @@ impl StoredKind for ConnectionDoc {
         Ok(ConnectionList { connections })
     }
 
-    async fn detail(env: &Env, _: &dyn HttpStore, item: NamedDocument) -> FlowResult<ConnectionDetail> {
+    async fn detail(env: &Env, _: &Store, item: NamedDocument) -> FlowResult<ConnectionDetail> {
         let NamedDocument { name, document, changed } = item;
         let text = document.clone();
         let loaded = offload(move || load::connection("document", &text, &NoFiles, &DocumentVars::none())).await?;

@@ -2,11 +2,11 @@
 
 use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
 use ebb_engine::Timestamp;
-use ebb_flow::env::{Env, HttpStore};
+use ebb_flow::env::Env;
 use ebb_flow::error::{FlowResult, RequestError};
 use ebb_flow::offload::offload;
 use ebb_protocol::limits;
-use ebb_store::{NamedDocument, NamedKind};
+use ebb_store::{NamedDocument, NamedKind, Store};
 
 /// A kind of document that a deployment stores by name.
 pub(crate) trait StoredKind: 'static {
@@ -17,24 +17,24 @@ pub(crate) trait StoredKind: 'static {
     type Detail;
 
     /// Rejects the document `name` if it would be one too many.
-    async fn admit(_store: &dyn HttpStore, _name: &str, _document: &str) -> Result<(), RequestError<Diagnostics>> {
+    async fn admit(_store: &Store, _name: &str, _document: &str) -> Result<(), RequestError<Diagnostics>> {
         Ok(())
     }
 
     /// Loads and checks the document that is to be stored as `name`.
     fn checked(name: &str, text: &str) -> Result<NamedDocument, Diagnostics>;
 
-    async fn list(env: &Env, store: &dyn HttpStore) -> FlowResult<Self::List>;
+    async fn list(env: &Env, store: &Store) -> FlowResult<Self::List>;
 
     /// Describes a stored document. One that no longer loads has the reason, so that it can be replaced.
-    async fn detail(env: &Env, store: &dyn HttpStore, item: NamedDocument) -> FlowResult<Self::Detail>;
+    async fn detail(env: &Env, store: &Store, item: NamedDocument) -> FlowResult<Self::Detail>;
 
     /// Forgets what this program has read, after a change.
     async fn forget(_env: &Env) {}
 }
 
 /// Returns the document `name`.
-pub(crate) async fn get<K: StoredKind>(env: &Env, store: &dyn HttpStore, name: &str) -> FlowResult<Option<K::Detail>> {
+pub(crate) async fn get<K: StoredKind>(env: &Env, store: &Store, name: &str) -> FlowResult<Option<K::Detail>> {
     match store.get_document(K::KIND, name).await? {
         Some(item) => Ok(Some(K::detail(env, store, item).await?)),
         None => Ok(None),
@@ -44,7 +44,7 @@ pub(crate) async fn get<K: StoredKind>(env: &Env, store: &dyn HttpStore, name: &
 /// Creates or replaces the document `name`. If the stored document is the same, its time stays.
 pub(crate) async fn put<K: StoredKind>(
     env: &Env,
-    store: &dyn HttpStore,
+    store: &Store,
     name: &str,
     document: &str,
 ) -> Result<(), RequestError<Diagnostics>> {
@@ -60,7 +60,7 @@ pub(crate) async fn put<K: StoredKind>(
 }
 
 /// Deletes the document `name`. Returns false if it does not exist.
-pub(crate) async fn delete<K: StoredKind>(env: &Env, store: &dyn HttpStore, name: &str) -> FlowResult<bool> {
+pub(crate) async fn delete<K: StoredKind>(env: &Env, store: &Store, name: &str) -> FlowResult<bool> {
     let is_deleted = store.delete_document(K::KIND, name).await?;
     K::forget(env).await;
     Ok(is_deleted)

@@ -2,12 +2,12 @@
 
 use ebb_documents::load::durations;
 use ebb_engine::{Millis, Timestamp};
-use ebb_flow::env::{Env, HttpStore};
+use ebb_flow::env::Env;
 use ebb_flow::error::{FlowResult, RequestError};
 use ebb_protocol::api::{CreateToken, CreatedToken, TokenInfo};
 use ebb_protocol::api_token::{self, parse_scopes};
 use ebb_protocol::time::rfc3339;
-use ebb_store::TokenItem;
+use ebb_store::{Store, TokenItem};
 
 const DAY: u64 = 86_400_000;
 /// The time after which a token expires, unless its creator gives another one.
@@ -36,14 +36,14 @@ fn about(token: TokenItem) -> TokenInfo {
 }
 
 /// Returns the tokens that are not revoked, by name.
-pub async fn list(store: &dyn HttpStore) -> FlowResult<Vec<TokenInfo>> {
+pub async fn list(store: &Store) -> FlowResult<Vec<TokenInfo>> {
     Ok(store.list_tokens().await?.into_iter().map(about).collect())
 }
 
 /// Creates a token. Only the response contains its secret.
 pub async fn create(
     env: &Env,
-    store: &dyn HttpStore,
+    store: &Store,
     request: &CreateToken,
     created_by: String,
 ) -> Result<CreatedToken, RequestError<TokenRejection>> {

@@ -9,11 +9,12 @@ use ebb_documents::render::{self, InputValue, KnownOutputs, RenderedUnit, SkipRe
 use ebb_engine::Unit;
 use ebb_protocol::api::{EdgePreview, HookPreview, PlanPreview, UnitPreview};
 use ebb_protocol::id::TargetKey;
+use ebb_store::Store;
 use serde_json::{Value, json};
 
 use super::cluster_policies;
 use crate::HttpProblem;
-use ebb_flow::env::{CompiledPlan, Env, HttpStore};
+use ebb_flow::env::{CompiledPlan, Env};
 use ebb_flow::error::{FlowResult, RequestError};
 use ebb_flow::instance::changes::{self, PinnedVersions};
 use ebb_flow::instance::target_document::{DocumentNotes, compile_document, compiler_tools};
@@ -24,11 +25,7 @@ const SANDBOX: &str = "sandbox";
 
 /// Compiles a document with the published plugins and returns a preview of the plan. An invalid document is rejected
 /// with its errors.
-pub async fn preview(
-    env: &Env,
-    store: &dyn HttpStore,
-    document: &str,
-) -> Result<PlanPreview, RequestError<Diagnostics>> {
+pub async fn preview(env: &Env, store: &Store, document: &str) -> Result<PlanPreview, RequestError<Diagnostics>> {
     let text = document.to_owned();
     let loaded = offload(move || load::document("document", &text, &NoFiles, &DocumentVars::none())).await?;
     let (kind, name) = match loaded? {
@@ -48,7 +45,7 @@ pub async fn preview(
 /// its clusters.
 pub(crate) async fn shown_plan(
     env: &Env,
-    store: &dyn HttpStore,
+    store: &Store,
     (kind, name): (String, String),
     plan: Plan,
     notes: &DocumentNotes,

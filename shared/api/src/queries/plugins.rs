@@ -10,11 +10,10 @@ use ebb_documents::model::{Dialect, PluginDoc, VersionRange};
 use ebb_engine::Timestamp;
 use ebb_protocol::api::{PluginDetail, PluginInfo};
 use ebb_protocol::time::rfc3339;
-use ebb_store::{PluginItem, ReadPlugins};
+use ebb_store::{PluginItem, Store};
 use similar::TextDiff;
 
 use crate::{HttpProblem, HttpResult};
-use ebb_flow::env::ApiStore;
 use ebb_flow::error::{FlowResult, RequestError};
 use ebb_flow::offload::offload;
 
@@ -41,12 +40,12 @@ pub enum PublishRejection {
 }
 
 /// Returns all versions of all plugins that are not withdrawn, by name, the highest version first.
-pub async fn list(store: &dyn ApiStore) -> FlowResult<Vec<PluginInfo>> {
-    Ok(sorted(ReadPlugins::list_plugins(store).await?))
+pub async fn list(store: &Store) -> FlowResult<Vec<PluginInfo>> {
+    Ok(sorted(store.list_plugins().await?))
 }
 
 /// Returns the versions of a plugin that are not withdrawn, the highest first.
-pub async fn versions(store: &dyn ApiStore, name: &str) -> FlowResult<Vec<PluginInfo>> {
+pub async fn versions(store: &Store, name: &str) -> FlowResult<Vec<PluginInfo>> {
     let mut listed = store.list_versions(name).await?;
     listed.retain(|item| item.withdrawn.is_none());
     Ok(sorted(listed))
@@ -79,7 +78,7 @@ pub struct PluginVersion {
 }
 
 /// Returns all versions of a plugin, the highest first.
-pub(crate) async fn all_versions(store: &dyn ApiStore, name: &str) -> FlowResult<Vec<PluginVersion>> {
+pub(crate) async fn all_versions(store: &Store, name: &str) -> FlowResult<Vec<PluginVersion>> {
     let latest = resolve(store, name, "latest").await?;
     let items = store.list_versions(name).await?;
     let withdrawn: BTreeMap<String, Timestamp> =
@@ -114,7 +113,7 @@ pub fn with_other(listed: &[PluginInfo], version: &str) -> Option<(String, Strin
 /// Publishes the plugin of a document. Without a version in the document, the version is `0.0.0`. Publishing the same
 /// document again changes nothing, or reverses a withdrawal.
 pub async fn publish(
-    store: &dyn ApiStore,
+    store: &Store,
     document: &str,
     now: Timestamp,
 ) -> Result<PublishOutcome, RequestError<PublishRejection>> {
@@ -123,7 +122,7 @@ pub async fn publish(
 
 /// Publishes in the same way as [`publish`], if `permit` accepts the name of the plugin.
 pub(crate) async fn publish_if(
-    store: &dyn ApiStore,
+    store: &Store,
     document: &str,
     now: Timestamp,
     permit: impl Fn(&str) -> HttpResult<()>,
@@ -179,7 +178,7 @@ fn one_plugin(document: &str) -> Result<PluginDoc, Diagnostics> {
 
 /// Returns a version in canonical form; for `latest`, the highest version that is not withdrawn, for the first numbers
 /// of versions the highest one of these.
-async fn resolve(store: &dyn ApiStore, name: &str, version: &str) -> FlowResult<Option<String>> {
+async fn resolve(store: &Store, name: &str, version: &str) -> FlowResult<Option<String>> {
     let range = match (version, version.parse::<VersionRange>()) {
         ("latest", _) => None,
         (_, Err(_)) => return Ok(Some(version.to_owned())),
@@ -195,7 +194,7 @@ async fn resolve(store: &dyn ApiStore, name: &str, version: &str) -> FlowResult<
 }
 
 /// Returns a version with its document, also a withdrawn one.
-pub async fn get(store: &dyn ApiStore, name: &str, version: &str) -> FlowResult<Option<PluginDetail>> {
+pub async fn get(store: &Store, name: &str, version: &str) -> FlowResult<Option<PluginDetail>> {
     let Some(version) = resolve(store, name, version).await? else { return Ok(None) };
     let item = store.get_plugin(name, &version).await?;
     Ok(item.map(|item| PluginDetail {
@@ -207,7 +206,7 @@ pub async fn get(store: &dyn ApiStore, name: &str, version: &str) -> FlowResult<
 
 /// Withdraws a version: new targets cannot use it. Active targets keep it in their plans. Returns false if the version
 /// does not exist, or is only the first numbers of versions.
-pub(crate) async fn withdraw(store: &dyn ApiStore, name: &str, version: &str, now: Timestamp) -> FlowResult<bool> {
+pub(crate) async fn withdraw(store: &Store, name: &str, version: &str, now: Timestamp) -> FlowResult<bool> {
     if version.parse::<VersionRange>().is_ok_and(|range| range.exact().is_none()) {
         return Ok(false);
     }

@@ -7,13 +7,13 @@ use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
 use ebb_documents::load::{self, DocumentVars, NoFiles};
 use ebb_documents::model::SourceDoc;
 use ebb_engine::Timestamp;
-use ebb_flow::env::{Env, HttpStore};
+use ebb_flow::env::Env;
 use ebb_flow::error::FlowResult;
 use ebb_flow::source::reconcile;
 use ebb_protocol::api::{DecidingEvent, RejectedEvent, RejectionSummary, SourceDetail, SourceInfo, SourceList};
 use ebb_protocol::id::TargetKey;
 use ebb_protocol::time::rfc3339;
-use ebb_store::{DesiredKey, DesiredTargets, NamedDocument, NamedKind, Rejection, SourceRejections, TargetHead};
+use ebb_store::{DesiredKey, NamedDocument, NamedKind, Rejection, SourceRejections, Store, TargetHead};
 
 use super::named_documents::{self, StoredKind};
 
@@ -31,7 +31,7 @@ impl StoredKind for SourceDoc {
     }
 
     /// Returns all sources by name, with a summary of their rejected events.
-    async fn list(_: &Env, store: &dyn HttpStore) -> FlowResult<SourceList> {
+    async fn list(_: &Env, store: &Store) -> FlowResult<SourceList> {
         let rejected = store.list_rejections().await?.into_iter();
         let mut rejected: BTreeMap<_, _> = rejected.map(|one| (one.source, one.events)).collect();
         let sources = store.list_documents(Self::KIND).await?.into_iter();
@@ -44,7 +44,7 @@ impl StoredKind for SourceDoc {
     }
 
     /// Returns a source with its last rejected events, the newest first.
-    async fn detail(_: &Env, store: &dyn HttpStore, source: NamedDocument) -> FlowResult<SourceDetail> {
+    async fn detail(_: &Env, store: &Store, source: NamedDocument) -> FlowResult<SourceDetail> {
         let rejected = store.read_rejections(&source.name).await?.map_or_else(Vec::new, |rejections| rejections.events);
         Ok(SourceDetail {
             path: format!("/v1/sources/{}", source.name),
@@ -67,7 +67,7 @@ fn rejected_event(Rejection { time, delivery, target, uid, detail }: Rejection) 
 
 /// Returns the last rejected event of a target, with the name of its source.
 pub(crate) async fn rejected_event_of(
-    store: &dyn HttpStore,
+    store: &Store,
     key: TargetKey<'_>,
 ) -> FlowResult<Option<(String, RejectedEvent)>> {
     let target = Some(key.to_string());
@@ -79,10 +79,7 @@ pub(crate) async fn rejected_event_of(
 }
 
 /// Returns the event that decided whether a target exists, if a source controls the target.
-pub(crate) async fn deciding_event(
-    store: &dyn DesiredTargets,
-    target: &TargetHead,
-) -> FlowResult<Option<DecidingEvent>> {
+pub(crate) async fn deciding_event(store: &Store, target: &TargetHead) -> FlowResult<Option<DecidingEvent>> {
     let Some(source) = target.source.clone() else { return Ok(None) };
     let uid = (!reconcile::is_derived(&target.uid)).then(|| target.uid.clone());
     let key = DesiredKey { source, kind: target.kind.clone(), name: target.name.clone(), uid };

@@ -1,10 +1,9 @@
 //! Counts what the table holds, for the gauges of a monitoring system.
 
 use ebb_engine::{TargetPhase, Timestamp};
-use ebb_flow::env::HttpStore;
 use ebb_flow::error::FlowResult;
 use ebb_protocol::id::TargetKey;
-use ebb_store::{DueItem, TargetList};
+use ebb_store::{DueItem, Store, TargetList};
 
 use super::backlog::Backlog;
 
@@ -35,7 +34,7 @@ pub struct StateCounts {
 ///
 /// # Errors
 /// Returns an error if the table cannot be read.
-pub async fn read(store: &dyn HttpStore, now: Timestamp) -> FlowResult<StateCounts> {
+pub async fn read(store: &Store, now: Timestamp) -> FlowResult<StateCounts> {
     let mut targets = TargetPhase::NAMES.map(|(phase, name)| (phase, name, 0));
     let mut after: Option<(String, String)> = None;
     loop {

@@ -4,13 +4,13 @@ use ebb_documents::compile;
 use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
 use ebb_documents::load::{self, DocumentVars, NoFiles};
 use ebb_documents::model::{SourceText, SubscriptionDoc};
-use ebb_flow::env::{Env, HttpStore};
+use ebb_flow::env::Env;
 use ebb_flow::error::{FlowResult, RequestError};
 use ebb_flow::instance::outbox::{self, ReceiverInfo};
 use ebb_flow::offload::offload;
 use ebb_protocol::api::{SubscriptionDetail, SubscriptionInfo, SubscriptionList, UndeliveredNotification};
 use ebb_protocol::time::rfc3339;
-use ebb_store::{NamedDocument, NamedKind};
+use ebb_store::{NamedDocument, NamedKind, Store};
 
 use super::backlog::Backlog;
 use super::named_documents::{self, StoredKind};
@@ -26,7 +26,7 @@ impl StoredKind for SubscriptionDoc {
     type List = SubscriptionList;
     type Detail = SubscriptionDetail;
 
-    async fn admit(store: &dyn HttpStore, name: &str, document: &str) -> Result<(), RequestError<Diagnostics>> {
+    async fn admit(store: &Store, name: &str, document: &str) -> Result<(), RequestError<Diagnostics>> {
         let known = store.list_documents(Self::KIND).await?;
         if known.len() < MAX_SUBSCRIPTIONS || known.iter().any(|one| one.name == name) {
             return Ok(());
@@ -46,7 +46,7 @@ impl StoredKind for SubscriptionDoc {
         Ok(checked)
     }
 
-    async fn list(env: &Env, store: &dyn HttpStore) -> FlowResult<SubscriptionList> {
+    async fn list(env: &Env, store: &Store) -> FlowResult<SubscriptionList> {
         let backlog = Backlog::read(store).await?;
         let mut subscriptions = Vec::new();
         for item in store.list_documents(Self::KIND).await? {
@@ -57,7 +57,7 @@ impl StoredKind for SubscriptionDoc {
     }
 
     /// Returns a subscription with its document and its failures.
-    async fn detail(env: &Env, store: &dyn HttpStore, item: NamedDocument) -> FlowResult<SubscriptionDetail> {
+    async fn detail(env: &Env, store: &Store, item: NamedDocument) -> FlowResult<SubscriptionDetail> {
         let backlog = Backlog::read(store).await?;
         let mut failures = store.list_undelivered(&format!("{}/", item.name), MAX_UNDELIVERED).await?;
         failures.sort_by_key(|failure| std::cmp::Reverse(failure.changed));

@@ -5,7 +5,7 @@ use ebb_flow::error::FlowResult;
 use ebb_flow::instance::change_feed;
 use ebb_protocol::api_token::TargetAccess;
 use ebb_protocol::id::TargetKey;
-use ebb_store::WatchChanges;
+use ebb_store::Store;
 
 /// The changes after a number.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub struct ChangesSince {
 /// Returns an error if the table cannot be read or written.
 pub async fn since(
     env: &Env,
-    store: &dyn WatchChanges,
+    store: &Store,
     access: Option<&TargetAccess>,
     since: Option<u64>,
 ) -> FlowResult<ChangesSince> {

@@ -1,7 +1,6 @@
 //! Reads the history of a target, and lists runs.
 
 use ebb_engine::{RunPhase, Timestamp};
-use ebb_flow::env::HttpStore;
 use ebb_flow::error::{FlowError, FlowResult, RequestError};
 use ebb_flow::instance::history::TTL;
 use ebb_protocol::api::RunState;
@@ -13,7 +12,7 @@ use ebb_protocol::id::{RunId, TargetKey, digest};
 use ebb_protocol::lifecycle::{self, FieldError};
 use ebb_protocol::time::rfc3339;
 use ebb_store::{
-    HistoryItem, HistoryItems, NamedDocument, NamedKind, PhaseNotice, RunFacts, RunHead, TargetHead, TargetList,
+    HistoryItem, HistoryItems, NamedDocument, NamedKind, PhaseNotice, RunFacts, RunHead, Store, TargetHead, TargetList,
 };
 use futures::{StreamExt as _, TryStreamExt as _};
 use serde::Deserialize;
@@ -42,7 +41,7 @@ pub(crate) fn is_entry_id(text: &str) -> bool {
 /// Returns a page of the history of a target after the entry `after`. `only` is the instance that the caller may read; `None`
 /// means all instances of the name.
 pub(crate) async fn list(
-    store: &dyn HttpStore,
+    store: &Store,
     key: TargetKey<'_>,
     after: Option<&str>,
     only: Option<&str>,
@@ -58,12 +57,7 @@ pub(crate) async fn list(
 }
 
 /// Returns the entries of an instance after the entry `after`. They end at an entry of the instance, or after 1,000 entries.
-async fn own_entries(
-    store: &dyn HttpStore,
-    key: TargetKey<'_>,
-    after: Option<&str>,
-    uid: &str,
-) -> FlowResult<HistoryItems> {
+async fn own_entries(store: &Store, key: TargetKey<'_>, after: Option<&str>, uid: &str) -> FlowResult<HistoryItems> {
     let mut own = HistoryItems { entries: Vec::new(), next: after.map(str::to_owned) };
     let mut read = 0;
     loop {
@@ -92,10 +86,7 @@ struct GivenUpNotice {
 
 /// Returns the notifications about the present instance that their receivers have not accepted. What was accepted has left
 /// no item.
-pub(crate) async fn open_notifications(
-    store: &dyn HttpStore,
-    target: &TargetHead,
-) -> FlowResult<Vec<OpenNotification>> {
+pub(crate) async fn open_notifications(store: &Store, target: &TargetHead) -> FlowResult<Vec<OpenNotification>> {
     let platform = waits::delivery(target).map(|delivery| OpenNotification {
         time: rfc3339(target.since),
         phase: delivery.notification,
@@ -147,7 +138,7 @@ fn about_notice(notice: &PhaseNotice, subscription: &str, at: u64) -> OpenNotifi
 
 /// Returns an entry with its document, or `None` if it does not exist or belongs to another instance than `only`.
 pub(crate) async fn get(
-    store: &dyn HttpStore,
+    store: &Store,
     key: TargetKey<'_>,
     id: &str,
     only: Option<&str>,
@@ -159,7 +150,7 @@ pub(crate) async fn get(
 }
 
 /// Returns an entry for people, or `None` if its run has not begun at its time, or was removed.
-async fn shown(store: &dyn HttpStore, item: HistoryItem) -> FlowResult<Option<HistoryDetail>> {
+async fn shown(store: &Store, item: HistoryItem) -> FlowResult<Option<HistoryDetail>> {
     let (id, mut change, mut by, mut run) = (item.id(), item.change, item.by, None);
     if let Some(of) = &item.run {
         let heads = store.read_run(of).await?;
@@ -237,7 +228,7 @@ impl RunFilter {
 /// Returns runs of the present instances of a page of targets. `token` is the `nextToken` of the previous page. An invalid
 /// one is rejected.
 pub(crate) async fn runs(
-    store: &dyn HttpStore,
+    store: &Store,
     filter: &RunFilter,
     token: Option<&str>,
 ) -> Result<RunPage, RequestError<FieldError>> {
@@ -280,7 +271,7 @@ pub(crate) async fn runs(
 /// Returns at most 25 targets that a filter covers, from at most about 1,000 targets after `after`, and the kind and name
 /// after which the next page begins.
 async fn own_targets(
-    store: &dyn HttpStore,
+    store: &Store,
     list: TargetList,
     filter: &RunFilter,
     after: Option<TargetKey<'_>>,

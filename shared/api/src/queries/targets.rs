@@ -9,11 +9,11 @@ use ebb_protocol::id::{RunId, TargetKey};
 use ebb_protocol::lifecycle::{self, FieldError};
 use ebb_protocol::limits;
 use ebb_protocol::time::rfc3339;
-use ebb_store::{ListPage, TargetHead, TargetList};
+use ebb_store::{ListPage, Store, TargetHead, TargetList};
 
 use crate::queries::resource_states::{self, ResourceState};
 use crate::queries::{open_units, runs, sources, waits};
-use ebb_flow::env::{ApiStore, Env, HttpStore};
+use ebb_flow::env::Env;
 use ebb_flow::error::{FlowError, FlowResult, RequestError};
 use ebb_flow::instance::changes;
 use ebb_flow::instance::notify;
@@ -75,7 +75,7 @@ fn has_text(target: &TargetHead, text: &str) -> bool {
 /// Returns a page of targets. `token` is the `nextToken` of the previous page. An invalid request is rejected with the
 /// malformed field.
 pub async fn list(
-    store: &dyn ApiStore,
+    store: &Store,
     list: TargetList,
     filter: &TargetFilter,
     token: Option<&str>,
@@ -177,7 +177,7 @@ pub fn phase(phase: TargetPhase) -> TargetState {
 /// Returns the detail of a target, and the names of the sensitive values that are revealed in it.
 pub async fn get(
     env: &Env,
-    store: &dyn HttpStore,
+    store: &Store,
     target: TargetHead,
     only: Option<&str>,
     values: SensitiveValues,

@@ -21,11 +21,11 @@ use ebb_protocol::limits;
 use ebb_protocol::relay::WaitResolution;
 use ebb_protocol::removal::{RemovalGrade, ResourceRemoval};
 use ebb_protocol::time::{parse_rfc3339, rfc3339};
-use ebb_store::{DatedEvent, RefusedUpdate, TargetHead};
+use ebb_store::{DatedEvent, RefusedUpdate, Store, TargetHead};
 
 use crate::queries::logs::{self, LogSearch};
 use crate::queries::{live, open_units, runs, sources, targets, waits};
-use ebb_flow::env::{DiagnosisStore, Env};
+use ebb_flow::env::Env;
 use ebb_flow::error::{FlowError, FlowResult};
 use ebb_flow::loaded_run::Run;
 use ebb_flow::run::cause::{self, FirstCause};
@@ -50,7 +50,7 @@ const INPUT_LENGTH: usize = 200;
 pub const CONTINUED: &str = "the next sweep continues it";
 
 /// Returns the diagnosis of a target.
-pub async fn why(env: &Env, store: &dyn DiagnosisStore, target: TargetHead) -> FlowResult<TargetDiagnosis> {
+pub async fn why(env: &Env, store: &Store, target: TargetHead) -> FlowResult<TargetDiagnosis> {
     let loaded = match env.plan_of(&target).await {
         Err(FlowError::Damaged { what, fix }) => return Ok(damaged(&target, &what, fix)),
         loaded => loaded?,
@@ -145,7 +145,7 @@ pub async fn why(env: &Env, store: &dyn DiagnosisStore, target: TargetHead) -> F
 
 /// Returns the newest published version of the plugin of a failed undo, if the teardown of the target runs an older one.
 async fn newer_version(
-    store: &dyn DiagnosisStore,
+    store: &Store,
     target: &TargetHead,
     failures: &[FailedUnit],
     plan: &Plan,

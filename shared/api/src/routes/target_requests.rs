@@ -1,5 +1,6 @@
 //! Handles requests that create, update and delete targets: `POST /v1/targets`, `DELETE /v1/targets/KIND/NAME`.
 
+use ebb_store::Store;
 use std::collections::BTreeMap;
 
 use axum::body::Body;
@@ -66,7 +67,7 @@ pub(crate) async fn apply(
     let access = server.access();
     let request = TargetRequest { kind, name, document, uid, generation, routing_key, key, access };
     let env = &server.env;
-    let plugins: &dyn ebb_flow::env::ApiStore = server.store.as_ref();
+    let plugins: &Store = server.store.as_ref();
     if query.dry_run {
         let preview = match target_request::preview(env, plugins, &request).await {
             Ok(preview) => preview,

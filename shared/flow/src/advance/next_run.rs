@@ -9,12 +9,12 @@ use ebb_engine::{Hook, RunPhase, TargetPhase, UnitProgress};
 use ebb_protocol::history::HistoryChange;
 use ebb_protocol::id::TargetKey;
 use ebb_protocol::limits;
-use ebb_store::{HistoryItem, PendingUpdate, RefusedUpdate, TargetHead};
+use ebb_store::{HistoryItem, PendingUpdate, RefusedUpdate, Store, TargetHead};
 
 use crate::advance::policy_check::{CheckedUpdate, check_replacements};
 use crate::advance::progress::Continuation;
 use crate::advance::transition;
-use crate::env::{CompiledPlan, DesiredStore, Env};
+use crate::env::{CompiledPlan, Env};
 use crate::error::{FlowError, FlowResult, RequestError};
 use crate::instance::due;
 use crate::instance::history;
@@ -29,7 +29,7 @@ use crate::loaded_run::Run;
 /// Only a sweep has `sources`. If the update of a source is refused, it waits for a sweep, which lists it as rejected.
 pub(crate) async fn start_update(
     env: &Env,
-    sources: Option<&dyn DesiredStore>,
+    sources: Option<&Store>,
     key: TargetKey<'_>,
 ) -> FlowResult<Option<Continuation>> {
     for _ in 0..crate::ATTEMPTS {

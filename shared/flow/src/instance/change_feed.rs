@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use ebb_engine::{Millis, Timestamp};
 use ebb_protocol::id::TargetKey;
-use ebb_store::{ChangeFeed, WatchChanges};
+use ebb_store::{ChangeFeed, Store};
 
 use crate::env::{Env, MAX_CLOCK_SKEW};
 use crate::error::FlowResult;
@@ -66,7 +66,7 @@ async fn write(env: &Env, known: &mut KnownFeed, targets: &[&str]) -> FlowResult
 ///
 /// # Errors
 /// Returns an error if the table cannot be read or written.
-pub async fn watch(env: &Env, store: &dyn WatchChanges) -> FlowResult<Arc<ChangeFeed>> {
+pub async fn watch(env: &Env, store: &Store) -> FlowResult<Arc<ChangeFeed>> {
     let mut known = env.cache.change_feed.lock().await;
     let (seen, now) = (known_feed(env, &mut known, SHARED).await?, env.now());
     if seen.watched > now.plus(LONG) {

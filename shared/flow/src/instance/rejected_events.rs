@@ -6,9 +6,9 @@
 use ebb_engine::{Millis, Timestamp};
 use ebb_protocol::api::{SourceResponse, SourceResult};
 use ebb_protocol::limits;
-use ebb_store::{DesiredKey, DesiredTarget, NoteRejections, Rejection, SourceRejections, TargetHead};
+use ebb_store::{DesiredKey, DesiredTarget, Rejection, SourceRejections, Store, TargetHead};
 
-use crate::env::{DesiredStore, Env};
+use crate::env::Env;
 use crate::error::{FlowError, FlowResult};
 use crate::telemetry::{self, Counter};
 
@@ -20,7 +20,7 @@ const DETAIL: usize = 512;
 const ATTEMPTS: usize = 3;
 
 /// Logs, counts and lists an event if it is rejected. It is not listed if the list cannot be written.
-pub async fn note(env: &Env, store: &dyn NoteRejections, source: &str, delivery: &str, response: &SourceResponse) {
+pub async fn note(env: &Env, store: &Store, source: &str, delivery: &str, response: &SourceResponse) {
     if !response.result.is_failure() {
         return;
     }
@@ -41,12 +41,7 @@ pub async fn note(env: &Env, store: &dyn NoteRejections, source: &str, delivery:
 
 /// Lists the event whose update of a target has waited and is refused now. Then records the rejection in the desired state,
 /// so that a repetition of the event is applied.
-pub(crate) async fn note_refused_update(
-    env: &Env,
-    store: &dyn DesiredStore,
-    target: &TargetHead,
-    reason: &str,
-) -> FlowResult<()> {
+pub(crate) async fn note_refused_update(env: &Env, store: &Store, target: &TargetHead, reason: &str) -> FlowResult<()> {
     let Some(source) = &target.source else { return Ok(()) };
     // Only some events name the instance.
     for uid in [None, Some(target.uid.clone())] {
@@ -66,7 +61,7 @@ pub(crate) async fn note_refused_update(
     Ok(())
 }
 
-async fn list(store: &dyn NoteRejections, source: &str, event: &Rejection) -> FlowResult<()> {
+async fn list(store: &Store, source: &str, event: &Rejection) -> FlowResult<()> {
     for _ in 0..ATTEMPTS {
         let seen = store.read_rejections(source).await?;
         let (events, version) = seen.map_or((Vec::new(), 0), |seen| (seen.events, seen.version));

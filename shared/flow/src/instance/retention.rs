@@ -16,8 +16,8 @@ use std::time::Duration;
 use ebb_engine::{Backoff, HeadState, Hook, Millis, RunEvent, RunPhase, Shard, TargetPhase, Timestamp, accept};
 use ebb_protocol::id::{EventRef, RunId};
 use ebb_store::{
-    DamagedExpiry, InstanceExpiry, PendingCreation, PendingUpdate, RemoveExpired, RunHead, StoreError, TargetHead,
-    TargetList, Tombstone,
+    DamagedExpiry, InstanceExpiry, PendingCreation, PendingUpdate, RunHead, Store, StoreError, TargetHead, TargetList,
+    Tombstone,
 };
 use futures::StreamExt as _;
 use futures::future::{Either, select};
@@ -103,7 +103,7 @@ fn attempt_timeout(expiry: &InstanceExpiry) -> Duration {
 
 /// Removes the data of instances whose retention has ended at `now`. Returns their number. A failed or unfinished
 /// instance is postponed, with growing waits, so that it does not delay others.
-pub async fn remove_expired(env: &Env, store: &dyn RemoveExpired, now: Timestamp) -> FlowResult<usize> {
+pub async fn remove_expired(env: &Env, store: &Store, now: Timestamp) -> FlowResult<usize> {
     let begun = env.now();
     let mut removed = 0;
     let due = store.list_expired(now, max_listed(env.settings.removal_notice())).await?;
@@ -143,7 +143,7 @@ pub async fn remove_expired(env: &Env, store: &dyn RemoveExpired, now: Timestamp
 /// Returns an error if the next attempt cannot be scheduled. The instance is then due in the next round.
 async fn process_expiry(
     env: &Env,
-    store: &dyn RemoveExpired,
+    store: &Store,
     expiry: &InstanceExpiry,
     now: Timestamp,
     announced: &AtomicUsize,
@@ -195,25 +195,14 @@ enum RetentionOutcome {
     Postponed(Timestamp),
 }
 
-async fn postpone_failed(
-    env: &Env,
-    store: &dyn RemoveExpired,
-    expiry: &InstanceExpiry,
-    now: Timestamp,
-) -> FlowResult<()> {
+async fn postpone_failed(env: &Env, store: &Store, expiry: &InstanceExpiry, now: Timestamp) -> FlowResult<()> {
     let failures = expiry.failures.saturating_add(1);
     postpone(env, store, expiry, now.plus(FAILURE_BACKOFF.bound(failures)), failures).await
 }
 
 /// Postpones a removal, and withdraws its announcement. If the first root is deleted, the runs take no results
 /// nevertheless.
-async fn postpone(
-    env: &Env,
-    store: &dyn RemoveExpired,
-    expiry: &InstanceExpiry,
-    due: Timestamp,
-    failures: u32,
-) -> FlowResult<()> {
+async fn postpone(env: &Env, store: &Store, expiry: &InstanceExpiry, due: Timestamp, failures: u32) -> FlowResult<()> {
     let plan = env.plan(&expiry.instance_key(), &expiry.plan).await.ok();
     for run in runs_of(expiry, plan.as_deref()) {
         match env.store.read_root(&run).await {
@@ -267,7 +256,7 @@ pub(crate) fn is_removed(target: &TargetHead) -> bool {
 
 async fn remove_if_ended(
     env: &Env,
-    store: &dyn RemoveExpired,
+    store: &Store,
     expiry: &InstanceExpiry,
     now: Timestamp,
 ) -> FlowResult<RetentionOutcome> {
@@ -332,7 +321,7 @@ async fn remove_if_ended(
 /// Removes the run of an event, unless the target waits for it or it is the last run of an active target.
 async fn remove_event(
     env: &Env,
-    store: &dyn RemoveExpired,
+    store: &Store,
     expiry: &InstanceExpiry,
     (event, named): (&EventRef, Option<TargetHead>),
     now: Timestamp,
@@ -464,7 +453,7 @@ fn has_tasks(plan: &CompiledPlan, hook: Hook) -> bool {
 
 async fn remove(
     env: &Env,
-    store: &dyn RemoveExpired,
+    store: &Store,
     expiry: &InstanceExpiry,
     own: Option<TargetHead>,
     plan: Option<&CompiledPlan>,

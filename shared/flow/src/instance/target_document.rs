@@ -14,9 +14,7 @@ use ebb_protocol::history::HistoryChange;
 use ebb_protocol::id::{InstanceRef, TargetKey};
 use ebb_protocol::lifecycle::LifecycleData;
 use ebb_protocol::sign::WebhookKeys;
-use ebb_store::{
-    HistoryItem, NamedKind, PendingCreation, PluginItem, ReadPlugins, StoreError, StoreResult, TargetHead,
-};
+use ebb_store::{HistoryItem, NamedKind, PendingCreation, PluginItem, Store, StoreError, StoreResult, TargetHead};
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 
 use crate::env::{CompiledPlan, Env, InstanceCache};
@@ -90,7 +88,7 @@ impl CompiledDocument {
 /// Compiles the document of a creation with the newest published plugins.
 pub(crate) async fn compile(
     env: &Env,
-    plugins: &dyn ReadPlugins,
+    plugins: &Store,
     event: &LifecycleData,
     sender: RequestSender<'_>,
 ) -> Result<CompiledDocument, RequestError<LifecycleRejection>> {
@@ -102,7 +100,7 @@ pub(crate) async fn compile(
 /// cannot have a literal for a sensitive param.
 pub(crate) async fn compile_event(
     env: &Env,
-    plugins: &dyn ReadPlugins,
+    plugins: &Store,
     event: &LifecycleData,
     (versions, sender): (PinnedVersions<'_>, RequestSender<'_>),
 ) -> Result<Plan, RequestError<LifecycleRejection>> {
@@ -156,7 +154,7 @@ pub fn compiler_tools(env: &Env) -> CompilerTools<'_> {
 /// Compiles the document of an instance with the published plugins. `versions` are used for resources that do not name a
 /// version. Returns the plan and what else was found. An invalid document is rejected with its errors.
 pub async fn compile_document(
-    plugins: &dyn ReadPlugins,
+    plugins: &Store,
     (cache, keys, relay): CompilerTools<'_>,
     instance: InstanceRef<'_>,
     document: &str,
@@ -227,7 +225,7 @@ async fn pin_clusters(relay: &dyn RelayClient, plan: &mut Plan) -> StoreResult<(
 
 /// Freezes the origins of the connections that the plan uses.
 pub(crate) async fn bind_connections(
-    store: &dyn ReadPlugins,
+    store: &Store,
     sandbox: &SandboxDoc,
     versions: PinnedVersions<'_>,
     plan: &mut Plan,
@@ -269,7 +267,7 @@ const PLUGIN_READS: usize = 16;
 ///
 /// The units of a Signadot plugin run in the cluster of the target, which may open their outputs.
 async fn find_plugins(
-    plugins: &dyn ReadPlugins,
+    plugins: &Store,
     (cache, relay): (&InstanceCache, Option<&dyn RelayClient>),
     sandbox: &SandboxDoc,
     pinned: PinnedVersions<'_>,
@@ -396,7 +394,7 @@ fn exact_version(resource: &ResourceDoc) -> Option<(&str, &semver::Version)> {
 
 /// Reads the versions that resources name exactly. Those that do not exist are left out.
 async fn read_exact<'a>(
-    plugins: &dyn ReadPlugins,
+    plugins: &Store,
     sandbox: &'a SandboxDoc,
 ) -> StoreResult<BTreeMap<(&'a str, &'a semver::Version), PluginItem>> {
     let named: BTreeSet<(&str, &semver::Version)> = sandbox.resources.iter().filter_map(exact_version).collect();
@@ -448,7 +446,7 @@ fn version_list(versions: &[semver::Version]) -> String {
 
 /// Returns the versions of all plugins that resources name.
 async fn list_versions<'a>(
-    plugins: &dyn ReadPlugins,
+    plugins: &Store,
     resources: &[&'a ResourceDoc],
 ) -> StoreResult<BTreeMap<&'a str, PluginVersions>> {
     let published = resources.iter().copied().filter(|resource| resource.collection.is_none());

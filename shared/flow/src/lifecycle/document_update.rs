@@ -16,7 +16,7 @@ use ebb_engine::target::RequestSender;
 use ebb_engine::{Hook, TargetPhase, Timestamp};
 use ebb_protocol::history::HistoryChange;
 use ebb_protocol::lifecycle::{LifecycleData, LifecycleResult};
-use ebb_store::{HistoryItem, PendingCreation, PendingUpdate, ReadPlugins, TargetHead, TargetTransition};
+use ebb_store::{HistoryItem, PendingCreation, PendingUpdate, Store, TargetHead, TargetTransition};
 
 use crate::advance::follow_up::FollowUp;
 use crate::advance::next_run;
@@ -42,7 +42,7 @@ type UpdateOutcome = Option<(LifecycleResult, u64, FollowUp)>;
 /// of a failed target. Returns `None` if the target has changed meanwhile.
 pub(super) async fn update(
     env: &Env,
-    plugins: &dyn ReadPlugins,
+    plugins: &Store,
     event: &LifecycleData,
     target: &TargetHead,
     requester: Requester<'_>,
@@ -206,7 +206,7 @@ async fn unchanged(
 /// Stores the lost plan of a target again, if `document` compiles to it.
 async fn restore(
     env: &Env,
-    plugins: &dyn ReadPlugins,
+    plugins: &Store,
     event: &LifecycleData,
     document: &str,
     (instance, digest, pinned): (&str, &str, &[String]),

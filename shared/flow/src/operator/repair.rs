@@ -14,7 +14,7 @@ use ebb_engine::TargetPhase;
 use ebb_protocol::api::{RetryResponse, UndoChange};
 use ebb_protocol::history::HistoryChange;
 use ebb_protocol::id::TargetKey;
-use ebb_store::{ReadPlugins, TargetHead};
+use ebb_store::{Store, TargetHead};
 
 use crate::advance::retry::{self, RetryOutcome};
 use crate::env::Env;
@@ -55,7 +55,7 @@ pub enum RepairMode {
 /// Returns a rejection if the target is not stuck, or if the version cannot repair it.
 pub async fn repair(
     env: &Env,
-    plugins: &dyn ReadPlugins,
+    plugins: &Store,
     (key, uid): (TargetKey<'_>, Option<&str>),
     (plugin, by): (&str, Option<&str>),
     mode: RepairMode,
@@ -100,7 +100,7 @@ pub async fn repair(
 /// Returns the plan of a target with the teardown of `plugin`.
 async fn repaired(
     env: &Env,
-    plugins: &dyn ReadPlugins,
+    plugins: &Store,
     target: &TargetHead,
     plugin: &str,
 ) -> Result<PlanRepair, RequestError<RepairRejection>> {

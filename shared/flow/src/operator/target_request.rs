@@ -17,7 +17,7 @@ use ebb_protocol::id::{TargetKey, short_digest};
 use ebb_protocol::lifecycle::{
     self as fields, API_UID, LifecycleData, LifecycleResponse, LifecycleResult, TargetStopCause,
 };
-use ebb_store::{ReadPlugins, TargetHead};
+use ebb_store::{Store, TargetHead};
 
 use crate::advance::follow_up::FollowUp;
 use crate::advance::next_run;
@@ -169,7 +169,7 @@ fn second(head: &TargetHead) -> Option<&str> {
 /// Returns a rejection as a lifecycle webhook does, or an error if the state could not be written.
 pub async fn apply(
     env: &Env,
-    plugins: &dyn ReadPlugins,
+    plugins: &Store,
     request: &TargetRequest,
 ) -> Result<(LifecycleResponse, Vec<FollowUp>), RequestError<LifecycleRejection>> {
     let mut follow_ups = Vec::new();
@@ -233,7 +233,7 @@ pub async fn apply(
 /// Returns the same rejections as [`apply`], without those by the policy of a cluster.
 pub async fn preview(
     env: &Env,
-    plugins: &dyn ReadPlugins,
+    plugins: &Store,
     request: &TargetRequest,
 ) -> Result<TargetPreview, RequestError<LifecycleRejection>> {
     let requester = Requester::api(&request.access);

@@ -14,13 +14,13 @@ use ebb_protocol::lifecycle;
 use ebb_protocol::limits;
 use ebb_protocol::sign::MAX_ID;
 use ebb_protocol::source_signature::{self, SourceScheme};
-use ebb_store::{DesiredKey, NamedKind, ReadDocuments};
+use ebb_store::{DesiredKey, NamedKind, Store};
 use http::HeaderMap;
 
 use super::record::{self, TargetEvent};
 use super::{fetch, reconcile};
 use crate::advance::follow_up::FollowUp;
-use crate::env::{DesiredStore, Env};
+use crate::env::Env;
 use crate::error::{FlowError, FlowResult, RequestError};
 use crate::instance::rejected_events;
 use crate::offload::offload;
@@ -70,7 +70,7 @@ pub struct DeliveryRequest<'a> {
 /// request has no proof.
 pub async fn open(
     env: &Env,
-    store: &dyn ReadDocuments,
+    store: &Store,
     name: &str,
     (headers, url_secret): (&HeaderMap, Option<&str>),
 ) -> Result<Arc<EventSource>, RequestError<DeliveryRejection>> {
@@ -86,7 +86,7 @@ pub async fn open(
 /// Returns [`DeliveryRejection::Unknown`] if the source does not exist.
 pub(super) async fn find(
     env: &Env,
-    store: &dyn ReadDocuments,
+    store: &Store,
     name: &str,
 ) -> Result<Arc<EventSource>, RequestError<DeliveryRejection>> {
     let Some(item) = store.get_document(NamedKind::Source, name).await? else {
@@ -119,7 +119,7 @@ async fn compiled(name: &str, document: String) -> FlowResult<EventSource> {
 /// Returns a rejection, or an error if the event could not be stored. The sender repeats it.
 pub async fn receive(
     env: &Env,
-    store: &dyn DesiredStore,
+    store: &Store,
     (name, source): (&str, Arc<EventSource>),
     request: DeliveryRequest<'_>,
 ) -> Result<(SourceResponse, Vec<FollowUp>), RequestError<DeliveryRejection>> {
@@ -205,11 +205,7 @@ pub async fn receive(
 }
 
 /// Records and applies an event.
-async fn apply(
-    env: &Env,
-    store: &dyn DesiredStore,
-    event: &TargetEvent,
-) -> FlowResult<(SourceResponse, Vec<FollowUp>)> {
+async fn apply(env: &Env, store: &Store, event: &TargetEvent) -> FlowResult<(SourceResponse, Vec<FollowUp>)> {
     if let Some(outcome) = record::record(env, store, event).await? {
         return Ok((outcome, Vec::new()));
     }

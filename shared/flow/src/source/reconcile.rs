@@ -7,10 +7,10 @@ use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::id::short_digest;
 use ebb_protocol::lifecycle::{EVENT_UID, LifecycleData, LifecycleResult, TargetStopCause};
 use ebb_protocol::limits;
-use ebb_store::{DesiredKey, DesiredTarget, TargetHead};
+use ebb_store::{DesiredKey, DesiredTarget, Store, TargetHead};
 
 use crate::advance::follow_up::FollowUp;
-use crate::env::{DesiredStore, Env};
+use crate::env::Env;
 use crate::error::{FlowError, FlowResult, RequestError};
 use crate::instance::rejected_events;
 use crate::lifecycle::{self, DecidedFor, LifecycleRejection};
@@ -40,11 +40,7 @@ fn taken_wait(since: Timestamp, now: Timestamp) -> Millis {
 ///
 /// # Errors
 /// Returns an error if the state could not be applied or recorded. It stays due.
-pub async fn apply(
-    env: &Env,
-    store: &dyn DesiredStore,
-    key: &DesiredKey,
-) -> FlowResult<(Option<SourceResponse>, Vec<FollowUp>)> {
+pub async fn apply(env: &Env, store: &Store, key: &DesiredKey) -> FlowResult<(Option<SourceResponse>, Vec<FollowUp>)> {
     let mut follow_ups = Vec::new();
     for _ in 0..crate::ATTEMPTS {
         let mut head = env.store.read_target(key.target_key()).await?;
@@ -144,7 +140,7 @@ fn instance(desired: &DesiredTarget, head: Option<&TargetHead>) -> (String, u64,
 /// because it may have been replaced.
 async fn create(
     env: &Env,
-    store: &dyn DesiredStore,
+    store: &Store,
     desired: &DesiredTarget,
     head: Option<&TargetHead>,
     follow_ups: &mut Vec<FollowUp>,

@@ -5,7 +5,7 @@
 
 use ebb_engine::{Millis, Timestamp};
 use ebb_protocol::api::{SourceResponse, SourceResult};
-use ebb_store::{DesiredKey, DesiredTarget, DesiredTargets};
+use ebb_store::{DesiredKey, DesiredTarget, Store};
 
 use super::reconcile::{RETRY_WAIT, derived_uid, outcome};
 use crate::env::Env;
@@ -63,7 +63,7 @@ impl TargetEvent {
 ///
 /// # Errors
 /// Returns an error if the event could not be written. The sender repeats it.
-pub async fn record(env: &Env, store: &dyn DesiredTargets, event: &TargetEvent) -> FlowResult<Option<SourceResponse>> {
+pub async fn record(env: &Env, store: &Store, event: &TargetEvent) -> FlowResult<Option<SourceResponse>> {
     for _ in 0..crate::ATTEMPTS {
         let now = env.now();
         let sent = event.time.filter(|time| *time <= now.plus(MAX_AHEAD)).map(|time| time.0);

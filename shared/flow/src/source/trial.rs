@@ -2,7 +2,7 @@
 
 use ebb_documents::event::{EventExplanation, EventInput, EventRequest, EventSource};
 use ebb_protocol::limits;
-use ebb_store::ReadDocuments;
+use ebb_store::Store;
 use http::HeaderMap;
 
 use super::delivery::{self, DeliveryRejection};
@@ -35,7 +35,7 @@ pub struct EventTrial {
 /// the response is missing.
 pub async fn try_event(
     env: &Env,
-    store: &dyn ReadDocuments,
+    store: &Store,
     name: &str,
     event: TrialEvent<'_>,
 ) -> Result<EventTrial, RequestError<DeliveryRejection>> {

@@ -1,13 +1,13 @@
 //! Sweeps one desired state: applies it if its invocation has ended early or the target could not take it.
 
-use ebb_store::{DesiredKey, DesiredTarget, DueItem};
+use ebb_store::{DesiredKey, DesiredTarget, DueItem, Store};
 
-use crate::env::{Env, SweepStore};
+use crate::env::Env;
 use crate::error::{FlowError, FlowResult};
 use crate::source::reconcile;
 
 /// Applies a desired state. After an error, it is due again later.
-pub(super) async fn sweep_desired(env: &Env, store: &dyn SweepStore, key: &DesiredKey) -> FlowResult<()> {
+pub(super) async fn sweep_desired(env: &Env, store: &Store, key: &DesiredKey) -> FlowResult<()> {
     let due = DueItem::Desired(key.clone());
     let applied = async {
         let (_, follow_ups) = reconcile::apply(env, store, key).await?;

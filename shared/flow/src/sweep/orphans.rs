@@ -16,9 +16,9 @@ use ebb_protocol::id::RunId;
 use ebb_protocol::limits::message;
 use ebb_protocol::listing::{ObjectSummary, TaskSummary, UnmanagedObject};
 use ebb_protocol::relay::TaskId;
-use ebb_store::RunFacts;
+use ebb_store::{RunFacts, Store};
 
-use crate::env::{Env, ScanStore};
+use crate::env::Env;
 use crate::error::FlowResult;
 use crate::ports::RelayError;
 use crate::telemetry::{self, Counter};
@@ -99,7 +99,7 @@ pub async fn delete(env: &Env, uids: &[String]) -> FlowResult<DeleteOrphansRespo
 
 /// Scans one cluster whose scan is due, and deletes orphans of instances that ended at least an hour ago. Returns the
 /// number of tasks whose deletion was requested. Removes the recorded state of clusters that do not exist any more.
-pub async fn scan(env: &Env, store: &dyn ScanStore) -> FlowResult<usize> {
+pub async fn scan(env: &Env, store: &Store) -> FlowResult<usize> {
     let clusters = env.relay.clusters().await;
     if clusters.is_empty() {
         return Ok(0);
@@ -152,7 +152,7 @@ pub async fn scan(env: &Env, store: &dyn ScanStore) -> FlowResult<usize> {
 /// Removes the recorded state of those of the `unconnected` clusters that are not registered. A deletion removes the state of
 /// its cluster, but a function that has not seen the deletion yet may record more, and a cluster of the configuration has
 /// no deletion.
-async fn forget_deleted(store: &dyn ScanStore, unconnected: Vec<&String>) -> FlowResult<()> {
+async fn forget_deleted(store: &Store, unconnected: Vec<&String>) -> FlowResult<()> {
     if unconnected.is_empty() {
         return Ok(());
     }

@@ -10,7 +10,7 @@ use ebb_documents::plan::{Plan, UnitPlan};
 use ebb_protocol::api::{RelayOutage, RunDetail, RunState, UnitState};
 use ebb_protocol::limits::message;
 use ebb_protocol::time::rfc3339;
-use ebb_store::{DenialRecord, ReadOutages, RelayOutages};
+use ebb_store::{DenialRecord, Store};
 
 use crate::env::Env;
 use crate::error::FlowResult;
@@ -23,7 +23,7 @@ const WEBHOOK: &str = "webhook";
 const DENIAL_AGE_MS: u64 = 3 * DenialRecord::INTERVAL_MS;
 
 /// Records the outages that began or ended since the last call. After an error, the observations are lost.
-pub async fn record_outages(env: &Env, store: &dyn RelayOutages) -> FlowResult<()> {
+pub async fn record_outages(env: &Env, store: &Store) -> FlowResult<()> {
     let observations = env.relay.take_observations();
     if observations.is_empty() {
         return Ok(());
@@ -54,12 +54,7 @@ pub async fn record_outages(env: &Env, store: &dyn RelayOutages) -> FlowResult<(
 }
 
 /// Returns the outage that units of `runs` wait for. Of several outages, returns the first one by cluster name.
-pub async fn find_outage(
-    env: &Env,
-    store: &dyn ReadOutages,
-    plan: &Plan,
-    runs: &[RunDetail],
-) -> FlowResult<Option<RelayOutage>> {
+pub async fn find_outage(env: &Env, store: &Store, plan: &Plan, runs: &[RunDetail]) -> FlowResult<Option<RelayOutage>> {
     let units: HashMap<&str, &UnitPlan> =
         plan.hooks.iter().flat_map(|hook| &hook.units).map(|unit| (unit.key.as_str(), unit)).collect();
     let mut waiting: BTreeMap<String, Vec<String>> = BTreeMap::new();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ebb_engine::{Millis, RunPhase, TargetPhase, Timestamp};
 use ebb_protocol::id::{RunId, TargetKey};
 use ebb_protocol::lifecycle::TargetStopCause;
-use ebb_store::{DueItem, TargetHead};
+use ebb_store::{DueItem, Store, TargetHead};
 use futures::FutureExt as _;
 
 use super::SweepPermit;
@@ -14,7 +14,7 @@ use crate::advance::cancel;
 use crate::advance::dispatch_all::drive;
 use crate::advance::retry;
 use crate::advance::{next_run, transition};
-use crate::env::{DesiredStore, Env};
+use crate::env::Env;
 use crate::error::{FlowError, FlowResult};
 use crate::guarded_relay::{self, guarded};
 use crate::instance::{due, notify, outbox, secrets};
@@ -30,7 +30,7 @@ pub async fn sweep_target(env: &Env, key: TargetKey<'_>) -> FlowResult<()> {
 #[tracing::instrument(name = "sweep", skip_all, fields(kind = key.kind, name = key.name))]
 pub(super) async fn sweep_with_permit(
     env: &Env,
-    sources: Option<&dyn DesiredStore>,
+    sources: Option<&Store>,
     key: TargetKey<'_>,
     permit: &SweepPermit,
 ) -> FlowResult<()> {
@@ -58,12 +58,7 @@ pub(super) async fn postpone_failed(env: &Env, key: TargetKey<'_>, wait: Millis)
     }
 }
 
-async fn sweep_once(
-    env: &Env,
-    sources: Option<&dyn DesiredStore>,
-    key: TargetKey<'_>,
-    permit: &SweepPermit,
-) -> FlowResult<()> {
+async fn sweep_once(env: &Env, sources: Option<&Store>, key: TargetKey<'_>, permit: &SweepPermit) -> FlowResult<()> {
     let Some(target) = env.store.read_target(key).await? else { return Ok(()) };
     let is_due = |at: Option<Timestamp>| at.is_some_and(|at| at <= env.now());
     let has_deliveries = is_due(target.due) && is_due(target.outbox.due());
@@ -91,7 +86,7 @@ async fn sweep_once(
 /// is the target if it was just read.
 async fn advance(
     env: &Env,
-    sources: Option<&dyn DesiredStore>,
+    sources: Option<&Store>,
     key: TargetKey<'_>,
     seen: Option<TargetHead>,
     permit: &SweepPermit,

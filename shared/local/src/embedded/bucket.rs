@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
-use ebb_store::{Bucket, ObjectStore, OpenObject, StoreError, StoreResult};
+use ebb_store::{Bucket, OpenObject, StoreError, StoreResult};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use tokio::io::AsyncReadExt as _;
 
@@ -67,7 +67,7 @@ async fn on_disk<T: Send + 'static>(
 }
 
 #[async_trait]
-impl ObjectStore for FolderBucket {
+impl Bucket for FolderBucket {
     async fn put_object(&self, key: &str, bytes: Vec<u8>) -> StoreResult<()> {
         let (path, durability) = (self.path(key), self.durability);
         on_disk("PutObject", move || files::replace(&path, &bytes, durability)).await
@@ -85,10 +85,7 @@ impl ObjectStore for FolderBucket {
         };
         Ok(Some(OpenObject::new(usize::try_from(size).ok(), body)))
     }
-}
 
-#[async_trait]
-impl Bucket for FolderBucket {
     async fn remove(&self, key: &str) -> StoreResult<()> {
         let removed = files::existing(tokio::fs::remove_file(self.path(key)).await);
         removed.map(drop).map_err(failed("DeleteObject"))

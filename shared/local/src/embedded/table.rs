@@ -3,9 +3,8 @@
 //! All writes pass one thread, which commits those that wait together. A write is answered after the commit of its
 //! group. Reads see committed writes only, and use another connection, on the thread of their caller.
 
-mod capacity;
-mod evaluate;
 mod last_change;
+mod row_writes;
 pub(super) mod stored_item;
 pub(super) mod write_queue;
 
@@ -14,9 +13,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
+use ebb_store::evaluate::{project, read_units};
 use ebb_store::item_table::{
-    ItemBatch, ItemKey, ItemPage, ItemPut, ItemQuery, ItemWrite, QueryRange, TableError, TableResponse,
-    TransactionOutcome, WriteOutcome,
+    BATCH_BYTES, ItemBatch, ItemKey, ItemPage, ItemPut, ItemQuery, ItemWrite, PAGE_BYTES, QueryRange, TableError,
+    TableResponse, TransactionOutcome, WriteOutcome,
 };
 use ebb_store::{Item, ItemTable, StoreError, StoreResult, item_size};
 use rusqlite::config::DbConfig;
@@ -30,10 +30,6 @@ use crate::files;
 
 /// The version of the file's form, in its `user_version`.
 const FORM: i64 = 2;
-/// A page of a query ends after the item that passes this number of bytes.
-const PAGE_BYTES: usize = 1 << 20;
-/// A batch of reads ends after the item that passes this number of bytes.
-const BATCH_BYTES: usize = 16 << 20;
 /// The time for which a connection waits for another process, such as a backup.
 const BUSY_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
 
@@ -289,13 +285,6 @@ struct ReadPage {
     is_cut: bool,
 }
 
-/// Keeps the attributes that a request asks for.
-fn project(item: &mut Item, attributes: Option<&[&str]>) {
-    if let Some(attributes) = attributes {
-        item.retain(|name, _| attributes.contains(&name.as_str()));
-    }
-}
-
 /// The largest key, for a range without an end. Keys have no such character.
 const LAST: &str = "\u{10ffff}";
 
@@ -333,7 +322,7 @@ impl ItemTable for EmbeddedTable {
     async fn get(&self, key: ItemKey) -> StoreResult<TableResponse<Option<Item>>> {
         let found = self.read("GetItem", |connection| StoredRow::find(connection, &key))?;
         let value = found.map(|row| row.item);
-        Ok(TableResponse { units: capacity::read(value.as_ref().map_or(0, item_size), true), value })
+        Ok(TableResponse { units: read_units(value.as_ref().map_or(0, item_size), true), value })
     }
 
     async fn get_batch(
@@ -350,7 +339,7 @@ impl ItemTable for EmbeddedTable {
                 }
                 let found = StoredRow::find_any(connection, &key)?;
                 let size = found.as_ref().map_or(0, |row| item_size(&row.item));
-                (bytes, units) = (bytes + size, units + capacity::read(size, true));
+                (bytes, units) = (bytes + size, units + read_units(size, true));
                 value.items.extend(found.map(|row| row.item));
             }
             Ok(())
@@ -363,7 +352,7 @@ impl ItemTable for EmbeddedTable {
         let due = from.as_ref().and_then(|item| item.get("due")?.as_n().ok()?.parse().ok()).unwrap_or(i64::MIN);
         let from = from.as_ref().and_then(ItemKey::of);
         let found = self.read("Query", |connection| page(connection, query, from.as_ref(), due))?;
-        let units = capacity::read(found.bytes, query.is_consistent);
+        let units = read_units(found.bytes, query.is_consistent);
         let mut page = ItemPage { next: None, items: found.items };
         if let (true, Some(last)) = (found.is_cut, page.items.last()) {
             let mut next = last.clone();
@@ -376,16 +365,16 @@ impl ItemTable for EmbeddedTable {
 
     async fn write(&self, write: &ItemWrite) -> Result<TableResponse<WriteOutcome>, TableError> {
         let write = write.clone();
-        Ok(self.queue.send("write", move |connection| evaluate::write(connection, write)).await??)
+        Ok(self.queue.send("write", move |connection| row_writes::write(connection, write)).await??)
     }
 
     async fn transact(&self, puts: &[ItemPut], _: &str) -> StoreResult<TableResponse<TransactionOutcome>> {
         let puts = puts.to_vec();
-        self.queue.send("TransactWriteItems", move |connection| evaluate::transact(connection, puts)).await?
+        self.queue.send("TransactWriteItems", move |connection| row_writes::transact(connection, &puts)).await?
     }
 
     async fn delete_batch(&self, keys: Vec<ItemKey>) -> StoreResult<TableResponse<Vec<ItemKey>>> {
-        let deletion = move |connection: &Connection| evaluate::delete_all(connection, &keys);
+        let deletion = move |connection: &Connection| row_writes::delete_all(connection, &keys);
         let units = self.queue.send("BatchWriteItem", deletion).await?;
         Ok(TableResponse { units, value: Vec::new() })
     }

@@ -17,10 +17,7 @@ use ebb_store::item_table::{
     AttributeChange, ItemKey, ItemPut, ItemWrite, TableError, UpdateImage, WriteAction, WriteCondition,
     WriteExpression, WriteOutcome,
 };
-use ebb_store::{
-    Bucket as _, InstanceExpiry, ItemTable as _, ObjectStore as _, PutExpiry as _, RemoveExpired as _, Store,
-    StoreError,
-};
+use ebb_store::{Bucket as _, InstanceExpiry, ItemTable as _, Store, StoreError};
 use tempfile::TempDir;
 
 use super::table::write_queue::WriteQueue;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use ebb_engine::TargetPhase;
 use ebb_protocol::id::TargetKey;
-use ebb_store::{ListTargets, StoreResult, TargetList};
+use ebb_store::{Store, StoreResult, TargetList};
 
 use super::StackError;
 use crate::files;
@@ -14,7 +14,7 @@ use crate::files;
 ///
 /// # Errors
 /// Returns [`StackError::OtherBackend`] if a target lives and another part is recorded.
-pub(super) async fn keep(state: &Path, store: &impl ListTargets, new: String) -> Result<(), StackError> {
+pub(super) async fn keep(state: &Path, store: &Store, new: String) -> Result<(), StackError> {
     let file = state.join("backend.json");
     let last = files::read_json::<String>(&file)?.unwrap_or_else(|| new.clone());
     if last != new
@@ -26,7 +26,7 @@ pub(super) async fn keep(state: &Path, store: &impl ListTargets, new: String) ->
 }
 
 /// Returns a target that is not gone, or that cannot be read.
-async fn living(store: &impl ListTargets) -> StoreResult<Option<String>> {
+async fn living(store: &Store) -> StoreResult<Option<String>> {
     let mut after = None;
     loop {
         let from = after.as_ref().map(|(kind, name): &(String, String)| TargetKey::new(kind, name));

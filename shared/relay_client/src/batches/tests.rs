@@ -8,7 +8,8 @@ use serde_json::json;
 
 use super::*;
 use crate::ClusterRegistry;
-use crate::relay::tests::{FixedClock, NoBatches, SequentialRandom};
+use crate::relay::tests::{FixedClock, SequentialRandom};
+use ebb_store::MemoryTable;
 
 const UID: &str = "uid";
 const MAX_RESPONSE: usize = 1000;
@@ -84,7 +85,7 @@ impl BatchFixture {
         let receiver = Arc::clone(&relay);
         let sender = BatchSender {
             clusters: Arc::new(ClusterRegistry::parse(&clusters).unwrap()),
-            queue: Arc::new(NoBatches),
+            queue: Arc::new(MemoryTable::store()),
             clock: Arc::new(FixedClock),
             random: Arc::new(SequentialRandom::default()),
             call: Arc::new(move |request: HttpRequest| receiver.respond(&request)),

@@ -10,7 +10,7 @@ use ebb_protocol::api::SignadotOutputs;
 use ebb_protocol::limits::message;
 use ebb_protocol::seal::{open_value, seal_value};
 use ebb_protocol::sign::{WebhookKeys, WebhookSecret};
-use ebb_store::{ClusterItem, ClusterStore, DenialRecord, StoreResult};
+use ebb_store::{ClusterItem, DenialRecord, Store, StoreResult};
 use tokio::sync::Mutex;
 
 use super::{ClusterConfig, RelayTransport};
@@ -38,7 +38,7 @@ impl RegisteredCluster {
 }
 
 pub(crate) struct RegisteredClusters {
-    pub(crate) store: Arc<dyn ClusterStore>,
+    pub(crate) store: Arc<Store>,
     /// The root secrets.
     keys: WebhookKeys,
     known: Mutex<Option<(Instant, Snapshot)>>,
@@ -53,7 +53,7 @@ impl fmt::Debug for RegisteredClusters {
 }
 
 impl RegisteredClusters {
-    pub(super) fn new(store: Arc<dyn ClusterStore>, keys: WebhookKeys) -> Self {
+    pub(super) fn new(store: Arc<Store>, keys: WebhookKeys) -> Self {
         Self { store, keys, known: Mutex::default(), denied: SyncMutex::default() }
     }
 

@@ -7,7 +7,7 @@ use ebb_egress::{HttpClient, Policy};
 use ebb_engine::Timestamp;
 use ebb_protocol::relay::{Batch, CallbackEndpoint, ObjectTask, TaskBody};
 use ebb_protocol::sign::{WebhookKeys, WebhookSecret, verify};
-use ebb_store::{QueuedBatch, StoreResult};
+use ebb_store::MemoryTable;
 use serde_json::{Value, json};
 
 use super::*;
@@ -26,34 +26,6 @@ pub(crate) struct SequentialRandom(AtomicU64);
 impl RandomSource for SequentialRandom {
     fn next(&self) -> u64 {
         self.0.fetch_add(1, Ordering::Relaxed)
-    }
-}
-
-/// The queue of tests with push transport only.
-pub(crate) struct NoBatches;
-#[async_trait]
-impl BatchQueue for NoBatches {
-    async fn enqueue_batch(&self, _: &str, _: &QueuedBatch) -> StoreResult<()> {
-        unreachable!()
-    }
-    async fn pending_batches(
-        &self,
-        _: &str,
-        _: Timestamp,
-        _: &[String],
-        _: usize,
-        _: usize,
-    ) -> StoreResult<Vec<QueuedBatch>> {
-        unreachable!()
-    }
-    async fn put_reply(&self, _: &str, _: &str, _: &[u8]) -> StoreResult<bool> {
-        unreachable!()
-    }
-    async fn read_reply(&self, _: &str, _: &str) -> StoreResult<Option<Vec<u8>>> {
-        unreachable!()
-    }
-    async fn take_batch(&self, _: &str, _: &str) -> StoreResult<Option<Vec<u8>>> {
-        unreachable!()
     }
 }
 
@@ -86,7 +58,7 @@ fn relay(url: &str, secret: &str, uid: &str) -> ClusterRelay {
     let clusters = ClusterRegistry::parse(&json!({"default": cluster}).to_string()).unwrap();
     let call = Arc::new(HttpClient::new(Policy::with_loopback()).unwrap());
     let (clock, random) = (Arc::new(FixedClock), Arc::new(SequentialRandom::default()));
-    ClusterRelay::new(Arc::new(clusters), call, Arc::new(NoBatches), clock, random, Duration::from_secs(30))
+    ClusterRelay::new(Arc::new(clusters), call, Arc::new(MemoryTable::store()), clock, random, Duration::from_secs(30))
 }
 
 const REFUSED: &str = "refused";

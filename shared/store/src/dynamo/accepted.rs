@@ -19,7 +19,7 @@ use crate::table::TableSpec;
 
 const ATTEMPTS: &str = "u";
 
-fn read_acceptances(item: &Item) -> StoreResult<Vec<(Unit, Attempt, Timestamp)>> {
+pub(super) fn read_acceptances(item: &Item) -> StoreResult<Vec<(Unit, Attempt, Timestamp)>> {
     let reader = ItemReader::new("Query", item);
     let at =
         key::accepted_at(reader.text("sk")?).ok_or_else(|| reader.broken("the sort key is not that of acceptances"))?;

@@ -60,7 +60,7 @@ impl<'a> ItemReader<'a> {
         StoreError::Broken { operation: self.operation, reason }
     }
 
-    fn required<T>(&self, name: &str, value: Option<T>) -> StoreResult<T> {
+    pub(super) fn required<T>(&self, name: &str, value: Option<T>) -> StoreResult<T> {
         value.ok_or_else(|| self.broken(format!("attribute {name} is missing")))
     }
 

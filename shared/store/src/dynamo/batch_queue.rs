@@ -4,13 +4,12 @@
 //! `rb` or `ro`. A batch that is delivered once has `once`: 0, or the time of its delivery. The table expires batches
 //! that were not deleted.
 
-use async_trait::async_trait;
 use ebb_protocol::engine::Timestamp;
 
 use super::attribute::{Item, ItemReader, item, number, text};
 use super::{BodyStorage, key};
 use crate::item_table::{ItemQuery, WriteCondition, WriteExpression};
-use crate::ops::{BatchQueue, QueuedBatch, StoreResult};
+use crate::ops::{QueuedBatch, StoreResult};
 use crate::store::{BATCH_INLINE, Store};
 use crate::table::TableSpec;
 
@@ -77,9 +76,10 @@ impl Store {
     }
 }
 
-#[async_trait]
-impl BatchQueue for Store {
-    async fn enqueue_batch(&self, cluster: &str, batch: &QueuedBatch) -> StoreResult<()> {
+/// Batch queues of clusters (`PutItem`, `Query`, `UpdateItem`, `GetItem`, `DeleteItem`; large batches and responses in
+/// the bucket). All reads are strongly consistent, so a deleted batch is not delivered.
+impl Store {
+    pub async fn enqueue_batch(&self, cluster: &str, batch: &QueuedBatch) -> StoreResult<()> {
         let body = self.store_body(format!("batches/{cluster}/{}", batch.id), &batch.body, BATCH_INLINE).await?;
         let mut item = item([
             ("pk", text(key::batch_queue(cluster))),
@@ -95,7 +95,10 @@ impl BatchQueue for Store {
         self.table.put(item).await
     }
 
-    async fn pending_batches(
+    /// Lists batches without a response that are valid at `now` and not `in_progress`, the oldest first. Returns at
+    /// most `limit` batches and, except for the first one, at most `bytes`. Deletes some of the batches that expired
+    /// long before `now`, because their responses are not awaited any more.
+    pub async fn pending_batches(
         &self,
         cluster: &str,
         now: Timestamp,
@@ -145,7 +148,8 @@ impl BatchQueue for Store {
         Ok(batches)
     }
 
-    async fn put_reply(&self, cluster: &str, id: &str, response: &[u8]) -> StoreResult<bool> {
+    /// Stores the response to a batch. Returns false if the batch does not exist or has a response.
+    pub async fn put_reply(&self, cluster: &str, id: &str, response: &[u8]) -> StoreResult<bool> {
         if response.len() > BATCH_INLINE {
             // A response to an unknown batch is not stored.
             let pending = self.get_batch_item(cluster, id).await?;
@@ -167,7 +171,7 @@ impl BatchQueue for Store {
         Ok(is_first)
     }
 
-    async fn read_reply(&self, cluster: &str, id: &str) -> StoreResult<Option<Vec<u8>>> {
+    pub async fn read_reply(&self, cluster: &str, id: &str) -> StoreResult<Option<Vec<u8>>> {
         match self.get_batch_item(cluster, id).await?.and_then(|item| item.response) {
             None => Ok(None),
             Some(BodyStorage::Inline(bytes)) => Ok(Some(bytes)),
@@ -175,7 +179,8 @@ impl BatchQueue for Store {
         }
     }
 
-    async fn take_batch(&self, cluster: &str, id: &str) -> StoreResult<Option<Vec<u8>>> {
+    /// Deletes a batch and returns its response.
+    pub async fn take_batch(&self, cluster: &str, id: &str) -> StoreResult<Option<Vec<u8>>> {
         let Some(item) = self.table.take(&key::batch_queue(cluster), id).await? else { return Ok(None) };
         let item = read("DeleteItem", &item)?;
         self.remove_body(&item.body).await;

@@ -2,7 +2,6 @@
 //! written, `bg` the start of that watch, and `b` the ring as JSON. Its readers compare numbers, so a read that is a second
 //! old is enough.
 
-use async_trait::async_trait;
 use ebb_protocol::engine::Timestamp;
 use ebb_protocol::id::{RunId, TargetKey};
 
@@ -12,7 +11,7 @@ use super::run::read_head;
 use super::target::read_target;
 use crate::item_table::{UpdateImage, WriteCondition, WriteExpression, WriteOutcome};
 use crate::items::{ChangeFeed, RunHead, TargetHead};
-use crate::ops::{NoteChanges, StoreResult, WatchChanges};
+use crate::ops::StoreResult;
 use crate::store::Store;
 
 const ITEM: (&str, &str) = (key::CHANGES, key::HEAD);
@@ -23,7 +22,7 @@ const RING: &str = "b";
 /// Attempts to append a change to the ring. A further one raises the number only.
 const ATTEMPTS: usize = 2;
 
-fn read_feed(operation: &'static str, item: &Item) -> StoreResult<ChangeFeed> {
+pub(super) fn read_feed(operation: &'static str, item: &Item) -> StoreResult<ChangeFeed> {
     let reader = ItemReader::new(operation, item);
     Ok(ChangeFeed {
         last: reader.number_if_any(LAST)?.unwrap_or(0),
@@ -42,14 +41,17 @@ impl Store {
     }
 }
 
-#[async_trait]
-impl NoteChanges for Store {
-    async fn peek_changes(&self) -> StoreResult<ChangeFeed> {
+/// Reads the feed of changed targets, and appends to it (`Query`, `UpdateItem`).
+impl Store {
+    /// Returns the feed as it was a short time ago.
+    pub async fn peek_changes(&self) -> StoreResult<ChangeFeed> {
         let items = self.table.peek(ITEM.0, ITEM.1, ITEM.1).await?;
         items.first().map_or_else(|| Ok(ChangeFeed::default()), |item| read_feed("Query", item))
     }
 
-    async fn note_changes(&self, seen: &ChangeFeed, targets: &[&str]) -> StoreResult<ChangeFeed> {
+    /// Appends a change of each target, `KIND/NAME`, to the feed, which was read as `seen`. Returns the feed with the changes.
+    /// While many others append, the changes only raise the number of the last one.
+    pub async fn note_changes(&self, seen: &ChangeFeed, targets: &[&str]) -> StoreResult<ChangeFeed> {
         let mut seen = seen.clone();
         for _ in 0..ATTEMPTS {
             let next = seen.with(targets);
@@ -69,9 +71,11 @@ impl NoteChanges for Store {
     }
 }
 
-#[async_trait]
-impl WatchChanges for Store {
-    async fn watch_changes(&self, until: Timestamp, begun: Option<Timestamp>) -> StoreResult<ChangeFeed> {
+/// Watches the feed of changed targets (`UpdateItem`), and looks whether a target has changed (`Query`).
+impl Store {
+    /// Sets the time until which changes are written. A watch that begins sets its start, and raises the number of the last
+    /// change: earlier changes may be missing. Returns the feed after the write.
+    pub async fn watch_changes(&self, until: Timestamp, begun: Option<Timestamp>) -> StoreResult<ChangeFeed> {
         let mut expression = WriteExpression::default();
         expression.set(WATCHED, number(until.0));
         if let Some(begun) = begun {
@@ -81,12 +85,14 @@ impl WatchChanges for Store {
         self.update_feed(expression).await
     }
 
-    async fn peek_target(&self, target: TargetKey<'_>) -> StoreResult<Option<TargetHead>> {
+    /// Returns a target as it was a short time ago, at half the price of [`ReadTarget::read_target`].
+    pub async fn peek_target(&self, target: TargetKey<'_>) -> StoreResult<Option<TargetHead>> {
         let items = self.table.peek(&key::target(target), key::HEAD, key::HEAD).await?;
         items.first().map(|item| read_target("Query", item)).transpose()
     }
 
-    async fn peek_run(&self, run: &RunId) -> StoreResult<Vec<RunHead>> {
+    /// Returns all head items of a run as they were a short time ago, at half the price of [`ReadRun::read_run`].
+    pub async fn peek_run(&self, run: &RunId) -> StoreResult<Vec<RunHead>> {
         let items = self.table.peek(&key::run(run), key::HEAD, "h$").await?;
         items.iter().map(|item| read_head("Query", item)).collect()
     }

@@ -7,20 +7,21 @@
 
 use std::collections::BTreeMap;
 
-use async_trait::async_trait;
 use ebb_protocol::engine::Timestamp;
 
 use super::attribute::{ItemReader, json, number, text};
 use super::key;
 use crate::item_table::{WriteCondition, WriteExpression};
-use crate::ops::{DenialRecord, OrphanScans, OutageRecord, PolicyRecord, ReadOutages, RelayOutages, StoreResult};
+use crate::ops::{DenialRecord, OutageRecord, PolicyRecord, StoreResult};
 use crate::store::Store;
 
 const ITEM: (&str, &str) = (key::CLUSTERS, key::HEAD);
 
-#[async_trait]
-impl OrphanScans for Store {
-    async fn read_scans(&self) -> StoreResult<BTreeMap<String, Option<Timestamp>>> {
+/// Times of the next orphan scans (`GetItem`, `UpdateItem`), all in one item.
+impl Store {
+    /// Returns all clusters with any state, also that of [`RelayOutages`], with the time of the next scan. A cluster that
+    /// was not scanned has none.
+    pub async fn read_scans(&self) -> StoreResult<BTreeMap<String, Option<Timestamp>>> {
         let Some(item) = self.table.get(ITEM.0, ITEM.1).await? else { return Ok(BTreeMap::new()) };
         let reader = ItemReader::new("GetItem", &item);
         let clusters = item.keys().filter_map(|name| key::attribute_cluster(name));
@@ -31,7 +32,9 @@ impl OrphanScans for Store {
         scans.collect()
     }
 
-    async fn claim_scan(&self, cluster: &str, seen: Option<Timestamp>, next: Timestamp) -> StoreResult<bool> {
+    /// Leases the scan that was read as due at `seen` and schedules the next one. Returns false if another caller has
+    /// leased it.
+    pub async fn claim_scan(&self, cluster: &str, seen: Option<Timestamp>, next: Timestamp) -> StoreResult<bool> {
         let name = key::scan_attribute(cluster);
         let mut expression = WriteExpression::when(match seen {
             Some(seen) => WriteCondition::equal(&name, number(seen.0)),
@@ -43,9 +46,9 @@ impl OrphanScans for Store {
     }
 }
 
-#[async_trait]
-impl ReadOutages for Store {
-    async fn read_outages(&self) -> StoreResult<BTreeMap<String, OutageRecord>> {
+/// Reads outages of clusters and denied polls (`GetItem`), all in the item of [`OrphanScans`].
+impl Store {
+    pub async fn read_outages(&self) -> StoreResult<BTreeMap<String, OutageRecord>> {
         let Some(item) = self.table.get(ITEM.0, ITEM.1).await? else { return Ok(BTreeMap::new()) };
         let reader = ItemReader::new("GetItem", &item);
         let clusters = item.keys().filter_map(|name| key::outage_cluster(name));
@@ -57,7 +60,8 @@ impl ReadOutages for Store {
         outages.collect()
     }
 
-    async fn read_denials(&self) -> StoreResult<BTreeMap<String, DenialRecord>> {
+    /// Returns the last recorded denial by cluster.
+    pub async fn read_denials(&self) -> StoreResult<BTreeMap<String, DenialRecord>> {
         let Some(item) = self.table.get(ITEM.0, ITEM.1).await? else { return Ok(BTreeMap::new()) };
         let reader = ItemReader::new("GetItem", &item);
         let clusters = item.keys().filter_map(|name| key::denied_cluster(name));
@@ -70,9 +74,11 @@ impl ReadOutages for Store {
     }
 }
 
-#[async_trait]
-impl RelayOutages for Store {
-    async fn begin_outage(&self, cluster: &str, since: Timestamp, reason: &str) -> StoreResult<bool> {
+/// Changes outages of clusters and denied polls, and reads and changes reported policies (`GetItem`, `UpdateItem`,
+/// `DeleteItem`).
+impl Store {
+    /// Records an outage. Returns false and changes nothing if one is recorded.
+    pub async fn begin_outage(&self, cluster: &str, since: Timestamp, reason: &str) -> StoreResult<bool> {
         let (since_name, reason_name) = key::outage_attributes(cluster);
         let mut expression = WriteExpression::when(WriteCondition::absent(&since_name));
         expression.set(&since_name, number(since.0));
@@ -80,7 +86,8 @@ impl RelayOutages for Store {
         self.table.update_if(ITEM, expression).await
     }
 
-    async fn end_outage(&self, cluster: &str) -> StoreResult<bool> {
+    /// Removes an outage. Returns false if none is recorded.
+    pub async fn end_outage(&self, cluster: &str) -> StoreResult<bool> {
         let (since_name, reason_name) = key::outage_attributes(cluster);
         let mut expression = WriteExpression::when(WriteCondition::present(&since_name));
         expression.remove(&since_name);
@@ -88,7 +95,9 @@ impl RelayOutages for Store {
         self.table.update_if(ITEM, expression).await
     }
 
-    async fn note_denial(&self, cluster: &str, at: Timestamp, reason: &str) -> StoreResult<bool> {
+    /// Records a denied poll. Returns false and changes nothing if one was recorded within
+    /// [`DenialRecord::INTERVAL_MS`].
+    pub async fn note_denial(&self, cluster: &str, at: Timestamp, reason: &str) -> StoreResult<bool> {
         let (at_name, reason_name) = key::denial_attributes(cluster);
         let last = at.0.saturating_sub(DenialRecord::INTERVAL_MS);
         let conditions = vec![WriteCondition::absent(&at_name), WriteCondition::AtMost(at_name.clone(), last)];
@@ -98,7 +107,8 @@ impl RelayOutages for Store {
         self.table.update_if(ITEM, expression).await
     }
 
-    async fn end_denial(&self, cluster: &str) -> StoreResult<bool> {
+    /// Removes a denial. Returns false if none is recorded.
+    pub async fn end_denial(&self, cluster: &str) -> StoreResult<bool> {
         let (at_name, reason_name) = key::denial_attributes(cluster);
         let mut expression = WriteExpression::when(WriteCondition::present(&at_name));
         expression.remove(&at_name);
@@ -106,13 +116,15 @@ impl RelayOutages for Store {
         self.table.update_if(ITEM, expression).await
     }
 
-    async fn read_policy(&self, cluster: &str) -> StoreResult<Option<PolicyRecord>> {
+    /// Returns the last recorded policy of a cluster.
+    pub async fn read_policy(&self, cluster: &str) -> StoreResult<Option<PolicyRecord>> {
         let Some(item) = self.table.get(key::CLUSTERS, &key::policy(cluster)).await? else { return Ok(None) };
         let reader = ItemReader::new("GetItem", &item);
         Ok(Some(PolicyRecord { at: reader.time("at")?, policy: reader.json("b")? }))
     }
 
-    async fn note_policy(&self, cluster: &str, PolicyRecord { at, policy }: &PolicyRecord) -> StoreResult<()> {
+    /// Replaces the policy of a cluster. The caller limits its size.
+    pub async fn note_policy(&self, cluster: &str, PolicyRecord { at, policy }: &PolicyRecord) -> StoreResult<()> {
         // The mark comes first, so that no policy is without one.
         let mut mark = WriteExpression::default();
         mark.set(&key::policy(cluster), number(at.0));
@@ -123,7 +135,8 @@ impl RelayOutages for Store {
         self.table.update_if((key::CLUSTERS, &key::policy(cluster)), expression).await.map(drop)
     }
 
-    async fn forget_cluster(&self, cluster: &str) -> StoreResult<()> {
+    /// Removes all state of a cluster: its scan, outage, denial and policy. A cluster without state is not an error.
+    pub async fn forget_cluster(&self, cluster: &str) -> StoreResult<()> {
         self.table.delete(key::CLUSTERS, &key::policy(cluster)).await?;
         let names = key::cluster_attributes(cluster);
         let conditions = names.iter().map(|name| WriteCondition::present(name)).collect();

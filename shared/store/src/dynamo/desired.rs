@@ -1,30 +1,30 @@
 //! Desired states: `d#SOURCE#KIND#NAME` / `h` of a target, `d#SOURCE#KIND#NAME#UID` / `h` of an instance. The state is
 //! JSON in `b`, and its version is in `tv`.
 
-use async_trait::async_trait;
-
 use super::attribute::{Item, ItemReader, item, json, number, optional, text};
 use super::key;
 use super::target::{has_version, ttl_attribute};
 use crate::items::{DesiredKey, DesiredTarget};
-use crate::ops::{DesiredTargets, StoreResult};
+use crate::ops::StoreResult;
 use crate::store::Store;
 use crate::table::TableSpec;
 use ebb_protocol::engine::Timestamp;
 
-fn read_state(operation: &'static str, item: &Item) -> StoreResult<DesiredTarget> {
+pub(super) fn read_state(operation: &'static str, item: &Item) -> StoreResult<DesiredTarget> {
     let reader = ItemReader::new(operation, item);
     let state: DesiredTarget = reader.json("b")?;
     Ok(DesiredTarget { due: reader.time_if_any("due")?, version: reader.number("tv")?, ..state })
 }
 
-#[async_trait]
-impl DesiredTargets for Store {
-    async fn read_desired(&self, key: &DesiredKey) -> StoreResult<Option<DesiredTarget>> {
+/// Reads and writes the desired states of targets (`GetItem`, `PutItem`).
+impl Store {
+    pub async fn read_desired(&self, key: &DesiredKey) -> StoreResult<Option<DesiredTarget>> {
         self.table.read(&key::desired(key), key::HEAD, read_state).await
     }
 
-    async fn put_desired(&self, desired: &DesiredTarget) -> StoreResult<bool> {
+    /// Writes a state whose version is one more than the one that was read, or 1. Returns false, and writes nothing, if
+    /// the item has another version. A repetition of the same write returns true.
+    pub async fn put_desired(&self, desired: &DesiredTarget) -> StoreResult<bool> {
         let partition = key::desired(&desired.key);
         // The time of an event can be long ago when it arrives.
         let last = Timestamp(desired.time.max(desired.result_time.unwrap_or_default()));

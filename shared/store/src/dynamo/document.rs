@@ -3,7 +3,6 @@
 //! Small documents are in the attribute `b`. Large ones are in the bucket, with their key in `o`. The object is
 //! written before the item. Plans may be compressed, in `z`.
 
-use async_trait::async_trait;
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_protocol::engine::Timestamp;
@@ -13,7 +12,7 @@ use super::key;
 use super::packed::unpack;
 use crate::error::StoreError;
 use crate::item_table::{ItemQuery, WriteCondition, WriteExpression};
-use crate::ops::{PluginItem, ReadPlugins, StoreResult, WritePlugins};
+use crate::ops::{PluginItem, StoreResult};
 use crate::store::{DOCUMENT_INLINE, Store};
 use crate::table::TableSpec;
 
@@ -81,9 +80,10 @@ fn read_plugin(operation: &'static str, item: &Item) -> StoreResult<PluginItem> 
     })
 }
 
-#[async_trait]
-impl ReadPlugins for Store {
-    async fn get_plugin(&self, name: &str, version: &str) -> StoreResult<Option<PluginItem>> {
+/// Reads published plugins (`GetItem`, `Query`), and the connections that they use.
+impl Store {
+    /// Returns a version, even if it is withdrawn.
+    pub async fn get_plugin(&self, name: &str, version: &str) -> StoreResult<Option<PluginItem>> {
         let Some(item) = self.table.get(&key::plugin(name), version).await? else { return Ok(None) };
         let reader = ItemReader::new("GetItem", &item);
         let plugin = read_plugin("GetItem", &item)?;
@@ -92,7 +92,8 @@ impl ReadPlugins for Store {
         Ok(Some(PluginItem { document, ..plugin }))
     }
 
-    async fn list_versions(&self, name: &str) -> StoreResult<Vec<PluginItem>> {
+    /// Returns all versions of a plugin, even withdrawn ones, without documents and in no order.
+    pub async fn list_versions(&self, name: &str) -> StoreResult<Vec<PluginItem>> {
         if !key::can_be(&key::plugin(name), "") {
             return Ok(Vec::new());
         }
@@ -101,7 +102,8 @@ impl ReadPlugins for Store {
         items.iter().map(|item| read_plugin("Query", item)).collect()
     }
 
-    async fn list_plugins(&self) -> StoreResult<Vec<PluginItem>> {
+    /// Returns all versions of all plugins that are not withdrawn, without documents.
+    pub async fn list_plugins(&self) -> StoreResult<Vec<PluginItem>> {
         let mut plugins = self.table.list(TableSpec::LIST_PLUGINS, Some(FACTS), read_plugin).await?;
         // The index may be stale.
         plugins.retain(|plugin| plugin.withdrawn.is_none());
@@ -110,9 +112,10 @@ impl ReadPlugins for Store {
     }
 }
 
-#[async_trait]
-impl WritePlugins for Store {
-    async fn put_plugin(&self, plugin: &PluginItem) -> StoreResult<bool> {
+/// Publishes and withdraws plugins (`PutItem`, `UpdateItem`).
+impl Store {
+    /// Publishes a version, or a withdrawn version again with the same document. Returns false if the version exists.
+    pub async fn put_plugin(&self, plugin: &PluginItem) -> StoreResult<bool> {
         let document = plugin.document.as_bytes();
         let body = self.store_body(format!("plugins/{}", plugin.digest), document, DOCUMENT_INLINE).await?;
         let item = item([
@@ -130,7 +133,9 @@ impl WritePlugins for Store {
         self.table.put_once(item, WriteExpression::when(is_free), 1).await
     }
 
-    async fn withdraw_plugin(&self, name: &str, version: &str, at: Timestamp) -> StoreResult<bool> {
+    /// Withdraws a version and keeps its document. A repetition keeps the first time. Returns false if the version
+    /// does not exist.
+    pub async fn withdraw_plugin(&self, name: &str, version: &str, at: Timestamp) -> StoreResult<bool> {
         if !key::can_be(&key::plugin(name), version) {
             return Ok(false);
         }

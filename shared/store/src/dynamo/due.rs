@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 
-use async_trait::async_trait;
 use ebb_protocol::engine::Timestamp;
 use ebb_protocol::id::TargetKey;
 use futures::{StreamExt, TryStreamExt};
@@ -11,8 +10,8 @@ use super::attribute::{Item, ItemReader};
 use super::target::read_target;
 use super::{MeteredTable, PARALLEL, key};
 use crate::item_table::{ItemPage, ItemQuery, MAX_GET_BATCH, QueryRange};
-use crate::items::TargetList;
-use crate::ops::{DueItem, ListPage, ListTargets, QueryDue, StoreResult};
+use crate::items::{TargetHead, TargetList};
+use crate::ops::{DueItem, ListPage, StoreResult};
 use crate::store::Store;
 use crate::table::TableSpec;
 
@@ -29,9 +28,10 @@ fn read_due(entry: &Item) -> StoreResult<(Timestamp, DueItem)> {
     Ok((reader.time("due")?, due))
 }
 
-#[async_trait]
-impl QueryDue for Store {
-    async fn query_due(&self, now: Timestamp, limit: usize) -> StoreResult<Vec<(Timestamp, DueItem)>> {
+/// Queries the due index (`Query` per index shard).
+impl Store {
+    /// Returns at most `limit` items that are due at `now`, the earliest first. Unreadable entries are skipped.
+    pub async fn query_due(&self, now: Timestamp, limit: usize) -> StoreResult<Vec<(Timestamp, DueItem)>> {
         let page = limit.clamp(1, LARGEST_PAGE);
         let shards = (0..key::DUE_SHARDS).map(|shard| {
             let query = ItemQuery::new(QueryRange::Due { shard, until: now.0 }).limit(page);
@@ -45,9 +45,10 @@ impl QueryDue for Store {
     }
 }
 
-#[async_trait]
-impl ListTargets for Store {
-    async fn list_page(
+/// Lists targets (`Query` on the list index, then `BatchGetItem`).
+impl Store {
+    /// Returns targets of a kind, or of all kinds, after the target `after`.
+    pub async fn list_page(
         &self,
         list: TargetList,
         kind: Option<&str>,
@@ -101,6 +102,16 @@ impl ListTargets for Store {
             found.next = found.targets.last().map(|last| (last.kind.clone(), last.name.clone()));
         }
         Ok(found)
+    }
+
+    pub async fn list_targets(
+        &self,
+        list: TargetList,
+        kind: Option<&str>,
+        after: Option<TargetKey<'_>>,
+        limit: usize,
+    ) -> StoreResult<Vec<TargetHead>> {
+        Ok(self.list_page(list, kind, after, limit).await?.targets)
     }
 }
 

@@ -4,7 +4,6 @@
 //! The item is written before an instance begins to end, so every gone instance has one. The partition is ordered by
 //! time and needs no index. [`QueryDue`](crate::QueryDue) does not read it, so removals do not compete with due items.
 
-use async_trait::async_trait;
 use ebb_protocol::engine::Timestamp;
 use ebb_protocol::id::{EventRef, RunId};
 
@@ -13,7 +12,7 @@ use super::plan::plan_objects;
 use super::{BodyStorage, key};
 use crate::error::StoreError;
 use crate::item_table::{ItemKey, ItemQuery, WriteCondition, WriteExpression};
-use crate::ops::{DamagedExpiry, DueExpiries, InstanceExpiry, LOGS, OUTPUTS, PutExpiry, RemoveExpired, StoreResult};
+use crate::ops::{DamagedExpiry, DueExpiries, InstanceExpiry, LOGS, OUTPUTS, StoreResult};
 use crate::store::Store;
 
 const PAGE: usize = 2_000;
@@ -42,7 +41,7 @@ fn expiry_item(expiry: &InstanceExpiry) -> Item {
     attributes
 }
 
-fn read_expiry(key: &str, item: &Item) -> StoreResult<InstanceExpiry> {
+pub(super) fn read_expiry(key: &str, item: &Item) -> StoreResult<InstanceExpiry> {
     let reader = ItemReader::new("Query", item);
     let broken = |reason: &str| StoreError::Broken { operation: "Query", reason: reason.to_owned() };
     let (due, named) = key::expiry_of(key).ok_or_else(|| broken("its sort key has no time"))?;
@@ -75,16 +74,19 @@ fn read_damaged(key: &str, item: &Item, error: &StoreError) -> DamagedExpiry {
     }
 }
 
-#[async_trait]
-impl PutExpiry for Store {
-    async fn put_expiry(&self, expiry: &InstanceExpiry) -> StoreResult<()> {
+/// Schedules the removal of the data of instances (`PutItem`).
+impl Store {
+    /// Schedules a removal. An instance may have several removal times.
+    pub async fn put_expiry(&self, expiry: &InstanceExpiry) -> StoreResult<()> {
         self.table.put(expiry_item(expiry)).await
     }
 }
 
-#[async_trait]
-impl RemoveExpired for Store {
-    async fn list_expired(&self, now: Timestamp, limit: usize) -> StoreResult<DueExpiries> {
+/// Removes the data of instances (`Query`, `BatchWriteItem`, `PutItem`, `DeleteItem`; S3 `ListObjectsV2`,
+/// `DeleteObject`). All operations can be repeated.
+impl Store {
+    /// Returns at most `limit` removals that are due at `now`, the oldest first.
+    pub async fn list_expired(&self, now: Timestamp, limit: usize) -> StoreResult<DueExpiries> {
         // `$` is the character after `#`.
         let query = ItemQuery::range(key::EXPIRIES.to_owned(), "0", format!("{}$", key::expires(now)));
         let query = ItemQuery { is_consistent: false, keeps_damaged: true, ..query.limit(limit) };
@@ -99,13 +101,15 @@ impl RemoveExpired for Store {
         Ok(found)
     }
 
-    async fn postpone_expiry(&self, expiry: &InstanceExpiry, due: Timestamp, failures: u32) -> StoreResult<()> {
+    /// Moves a removal to the time `due` and sets its count of failures.
+    pub async fn postpone_expiry(&self, expiry: &InstanceExpiry, due: Timestamp, failures: u32) -> StoreResult<()> {
         let next = InstanceExpiry { due, failures, ..expiry.clone() };
         self.table.put(expiry_item(&next)).await?;
         if next.due == expiry.due { Ok(()) } else { self.delete_expiry(expiry).await }
     }
 
-    async fn postpone_damaged(&self, damaged: &DamagedExpiry, due: Timestamp) -> StoreResult<()> {
+    /// Moves an unreadable removal to the time `due`, with its count of failures. Does not create a missing one.
+    pub async fn postpone_damaged(&self, damaged: &DamagedExpiry, due: Timestamp) -> StoreResult<()> {
         let next = key::expiry(due, &damaged.instance);
         let Some(mut item) = self.table.get(key::EXPIRIES, &damaged.key).await? else { return Ok(()) };
         item.insert("sk".to_owned(), text(&next));
@@ -115,16 +119,19 @@ impl RemoveExpired for Store {
         if next == damaged.key { Ok(()) } else { self.table.delete(key::EXPIRIES, &damaged.key).await }
     }
 
-    async fn delete_expiry(&self, expiry: &InstanceExpiry) -> StoreResult<()> {
+    pub async fn delete_expiry(&self, expiry: &InstanceExpiry) -> StoreResult<()> {
         self.table.delete(key::EXPIRIES, &key::expiry(expiry.due, &expiry.subject())).await
     }
 
-    async fn delete_root(&self, run: &RunId) -> StoreResult<bool> {
+    /// Removes the root of a run, so that the run does not exist. [`Self::delete_run`] removes the rest. Returns false if
+    /// the root exists and its removal is not announced.
+    pub async fn delete_root(&self, run: &RunId) -> StoreResult<bool> {
         let may_go = WriteCondition::Any(vec![WriteCondition::absent("pk"), WriteCondition::present("rm")]);
         Ok(self.table.take_if((&key::run(run), key::HEAD), WriteExpression::when(may_go)).await?.is_written())
     }
 
-    async fn delete_run(&self, run: &RunId) -> StoreResult<()> {
+    /// Removes the objects of a run if a mark says that there are any, then its head items and records.
+    pub async fn delete_run(&self, run: &RunId) -> StoreResult<()> {
         let query = ItemQuery::partition(key::run(run)).attributes(&["pk", "sk", "ob", "lg"]).limit(PAGE);
         loop {
             // The first items of the run, heads before records.
@@ -147,14 +154,14 @@ impl RemoveExpired for Store {
         }
     }
 
-    async fn delete_objects(&self, run: &RunId) -> StoreResult<()> {
+    pub async fn delete_objects(&self, run: &RunId) -> StoreResult<()> {
         for folder in [OUTPUTS, LOGS] {
             self.bucket.remove_all(&format!("{folder}/{run}/")).await?;
         }
         Ok(())
     }
 
-    async fn delete_plan(&self, instance: &str) -> StoreResult<()> {
+    pub async fn delete_plan(&self, instance: &str) -> StoreResult<()> {
         let item = self.table.take(&key::plan(instance), key::HEAD).await?;
         match item.map(|item| BodyStorage::read(&ItemReader::new("DeleteItem", &item))).transpose()? {
             Some(BodyStorage::Inline(_)) => Ok(()),

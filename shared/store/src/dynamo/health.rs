@@ -1,11 +1,10 @@
 //! Heartbeats of the health check: `check` / mark, with the time `at`.
 
-use async_trait::async_trait;
 use ebb_protocol::engine::Timestamp;
 
 use super::attribute::{ItemReader, item, number, text};
 use super::key;
-use crate::ops::{HealthMark, HealthMarks, StoreResult};
+use crate::ops::{HealthMark, StoreResult};
 use crate::store::Store;
 
 const AT: &str = "at";
@@ -18,13 +17,13 @@ fn sort(what: HealthMark) -> &'static str {
     }
 }
 
-#[async_trait]
-impl HealthMarks for Store {
-    async fn put_mark(&self, what: HealthMark, now: Timestamp) -> StoreResult<()> {
+/// Heartbeats of the health check (`PutItem`, `GetItem`).
+impl Store {
+    pub async fn put_mark(&self, what: HealthMark, now: Timestamp) -> StoreResult<()> {
         self.table.put(item([("pk", text(key::CHECK)), ("sk", text(sort(what))), (AT, number(now.0))])).await
     }
 
-    async fn read_mark(&self, what: HealthMark) -> StoreResult<Option<Timestamp>> {
+    pub async fn read_mark(&self, what: HealthMark) -> StoreResult<Option<Timestamp>> {
         self.table.read(key::CHECK, sort(what), |operation, item| ItemReader::new(operation, item).time(AT)).await
     }
 }

@@ -4,7 +4,6 @@
 //! TIME counts down, so the newest entry is the first one of its partition. SUBJECT is the id of the run, or the digest of
 //! a change without a run.
 
-use async_trait::async_trait;
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_protocol::id::TargetKey;
@@ -15,7 +14,7 @@ use super::key;
 use super::packed::{pack, unpack};
 use crate::item_table::{ItemQuery, WriteCondition, WriteExpression};
 use crate::items::HistoryItem;
-use crate::ops::{HistoryItems, NoteHistory, ReadHistory, StoreResult};
+use crate::ops::{HistoryItems, StoreResult};
 use crate::store::Store;
 use crate::table::TableSpec;
 
@@ -36,7 +35,7 @@ pub(super) fn history_item(target: TargetKey<'_>, entry: &HistoryItem) -> StoreR
     Ok(attributes)
 }
 
-fn read_entry(operation: &'static str, item: &Item) -> StoreResult<HistoryItem> {
+pub(super) fn read_entry(operation: &'static str, item: &Item) -> StoreResult<HistoryItem> {
     let reader = ItemReader::new(operation, item);
     let unpacked = |packed: &[u8]| {
         let document = unpack(packed).and_then(|text| String::from_utf8(text).ok());
@@ -46,17 +45,19 @@ fn read_entry(operation: &'static str, item: &Item) -> StoreResult<HistoryItem> 
     Ok(HistoryItem { document, ..reader.json("b")? })
 }
 
-#[async_trait]
-impl NoteHistory for Store {
-    async fn note_history(&self, target: TargetKey<'_>, entry: &HistoryItem) -> StoreResult<bool> {
+/// Writes entries of the history of a target (`PutItem`). [`MoveTarget`] writes those of changes without a run.
+impl Store {
+    /// Writes an entry. A repetition changes nothing. Returns false, and writes nothing, if another entry has its id.
+    pub async fn note_history(&self, target: TargetKey<'_>, entry: &HistoryItem) -> StoreResult<bool> {
         let is_new = WriteExpression::when(WriteCondition::absent("pk"));
         self.table.put_once(history_item(target, entry)?, is_new, 0).await
     }
 }
 
-#[async_trait]
-impl ReadHistory for Store {
-    async fn list_history(
+/// Reads the history of a target, also of earlier instances (`Query`, `GetItem`).
+impl Store {
+    /// Returns at most `limit` entries after the id `after`.
+    pub async fn list_history(
         &self,
         target: TargetKey<'_>,
         after: Option<&str>,
@@ -77,7 +78,8 @@ impl ReadHistory for Store {
         Ok(HistoryItems { entries, next })
     }
 
-    async fn read_history(&self, target: TargetKey<'_>, id: &str) -> StoreResult<Option<HistoryItem>> {
+    /// Returns an entry by its id.
+    pub async fn read_history(&self, target: TargetKey<'_>, id: &str) -> StoreResult<Option<HistoryItem>> {
         if id.is_empty() {
             return Ok(None);
         }

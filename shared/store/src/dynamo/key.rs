@@ -4,8 +4,10 @@ use ebb_protocol::engine::{Attempt, Shard, Timestamp, Unit};
 use ebb_protocol::id::{RunId, TargetKey, short_digest};
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 
+use crate::item_table::Item;
 use crate::items::DesiredKey;
 use crate::ops::DueItem;
+use crate::table::TableSpec;
 
 /// Characters that sort at or before the separator `#`, and the escape character.
 const RESERVED: &AsciiSet = &CONTROLS.add(b' ').add(b'!').add(b'"').add(b'#').add(b'%');
@@ -239,6 +241,20 @@ pub(crate) fn due_of(partition: &str) -> Option<DueItem> {
         }
         _ => None,
     }
+}
+
+impl DueItem {
+    /// Returns what an entry of the due index names.
+    pub fn of(entry: &Item) -> Option<Self> {
+        due_of(entry.get(TableSpec::PARTITION)?.as_s().ok()?)
+    }
+}
+
+/// Returns kind and name of the target of a partition of history.
+#[cfg(feature = "suite")]
+pub(crate) fn history_of(partition: &str) -> Option<(String, String)> {
+    let (kind, name) = partition.strip_prefix("y#")?.split_once('#')?;
+    decode(kind).zip(decode(name))
 }
 
 /// Parses the sort key of a removal time.

@@ -2,7 +2,6 @@
 //!
 //! The item is written together with the target and removed with the data of the instance.
 
-use async_trait::async_trait;
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 
@@ -10,7 +9,7 @@ use super::attribute::{Item, ItemReader, item, text};
 use super::document::{BodyStorage, PACKED};
 use super::key;
 use super::packed::pack;
-use crate::ops::{PlanStore, StoreResult};
+use crate::ops::StoreResult;
 use crate::store::{PLAN_INLINE, Store};
 
 /// Returns the item of a plan. A text is compressed if it would cost more than one write unit.
@@ -26,14 +25,16 @@ pub(super) fn plan_objects(instance: &str) -> String {
     format!("plans/{instance}/")
 }
 
-#[async_trait]
-impl PlanStore for Store {
-    async fn restore_plan(&self, instance: &str, json: &[u8]) -> StoreResult<()> {
+/// Reads and restores plans (`GetItem`, `PutItem`; large ones in the bucket). [`MoveTarget::begin_instance`] writes
+/// them.
+impl Store {
+    /// Stores a lost plan again.
+    pub async fn restore_plan(&self, instance: &str, json: &[u8]) -> StoreResult<()> {
         let body = self.store_plan(instance, json).await?;
         self.table.put(plan_item(instance, &body)).await
     }
 
-    async fn get_plan(&self, instance: &str) -> StoreResult<Option<Vec<u8>>> {
+    pub async fn get_plan(&self, instance: &str) -> StoreResult<Option<Vec<u8>>> {
         match self.get_plan_item(instance).await? {
             None => Ok(None),
             Some(body) => self.read_body(body).await.map(Some),

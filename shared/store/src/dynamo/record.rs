@@ -15,7 +15,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use async_trait::async_trait;
 use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_protocol::engine::{Attempt, Shard, Timestamp, Unit};
 use ebb_protocol::evidence::Evidence;
@@ -30,7 +29,7 @@ use super::attribute::{Item, ItemReader, digest, item, json, number, optional, t
 use super::key::RecordPart;
 use super::{MeteredTable, PARALLEL, accepted, key};
 use crate::item_table::{ItemQuery, UpdateImage, WriteCondition, WriteExpression, WriteOutcome};
-use crate::ops::{AttemptUpdate, PutAttemptResult, PutOutcome, ReadRecords, StoreResult, UpdateAttemptRecord};
+use crate::ops::{AttemptUpdate, PutOutcome, StoreResult};
 use crate::store::Store;
 
 /// Units between two requested ones that a query reads rather than being split.
@@ -67,7 +66,7 @@ fn result_attributes(result: &AttemptResult) -> StoreResult<Item> {
     Ok(attributes)
 }
 
-fn read_result(reader: &ItemReader<'_>, item: &Item) -> StoreResult<Option<AttemptResult>> {
+pub(super) fn read_result(reader: &ItemReader<'_>, item: &Item) -> StoreResult<Option<AttemptResult>> {
     let Some(digest) = reader.digest_if_any("dg")? else { return Ok(None) };
     let code: u8 = reader.number("v")?;
     let outcome = OUTCOMES.iter().find(|row| row.1 == code);
@@ -98,7 +97,7 @@ fn read_result(reader: &ItemReader<'_>, item: &Item) -> StoreResult<Option<Attem
     }))
 }
 
-fn read_record(operation: &'static str, item: &Item) -> StoreResult<AttemptRecord> {
+pub(super) fn read_record(operation: &'static str, item: &Item) -> StoreResult<AttemptRecord> {
     let reader = ItemReader::new(operation, item);
     let ids = |name| -> StoreResult<BTreeSet<String>> { Ok(reader.texts(name)?.iter().cloned().collect()) };
     Ok(AttemptRecord {
@@ -157,9 +156,10 @@ const OUTLINE: [&str; 30] = [
     "id", "x", "lg", "un", "dg", "dx", "rc", "rr", "os",
 ];
 
-#[async_trait]
-impl ReadRecords for Store {
-    async fn read_records(&self, run: &RunId, units: &[Unit]) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>> {
+/// Reads attempt records (`Query`).
+impl Store {
+    /// Returns the records of all attempts of `units`, ordered by unit and attempt.
+    pub async fn read_records(&self, run: &RunId, units: &[Unit]) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>> {
         let partition = key::run(run);
         let queries = ranges(units).into_iter().map(|(first, last)| {
             let (least, greatest) = key::records(first, last);
@@ -173,16 +173,21 @@ impl ReadRecords for Store {
         Ok(records)
     }
 
-    async fn read_outlines(&self, run: &RunId) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>> {
+    /// Returns all records with [`OutputStorage::Nothing`] and without evidence.
+    ///
+    /// [`OutputStorage::Nothing`]: ebb_protocol::record::OutputStorage::Nothing
+    pub async fn read_outlines(&self, run: &RunId) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>> {
         let query = ItemQuery::range(key::run(run), "u#", "u$").attributes(&OUTLINE);
         self.table.assembled(query).await
     }
 
-    async fn read_accepted(&self, run: &RunId, units: &[Unit]) -> StoreResult<Vec<(Unit, Attempt, Timestamp)>> {
+    /// Returns acceptances from [`UpdateAttemptRecord::record_accepted`], in no order (`Query` per head item).
+    pub async fn read_accepted(&self, run: &RunId, units: &[Unit]) -> StoreResult<Vec<(Unit, Attempt, Timestamp)>> {
         accepted::read(&self.table, run, units).await
     }
 
-    async fn read_all_records(&self, run: &RunId) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>> {
+    /// Returns the records of all units.
+    pub async fn read_all_records(&self, run: &RunId) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>> {
         self.table.assembled(ItemQuery::range(key::run(run), "u#", "u$")).await
     }
 }
@@ -245,9 +250,16 @@ impl MeteredTable {
     }
 }
 
-#[async_trait]
-impl UpdateAttemptRecord for Store {
-    async fn update_attempt(
+/// Updates the record of an attempt before its result (`UpdateItem`). A record with a result stays unchanged.
+///
+/// - The first `Started`, `Posted`, `Accepted` and `Waiting` count. A `Waiting` sets the start, if there is none.
+/// - The last `DispatchAgain`, `Leased`, `Postponed`, `Heartbeat` and `Seen` count. The IDs of all `Instances` count.
+/// - `Accepted` clears `DispatchAgain`. `Postponed` clears `Started`.
+/// - `Accepted`, `DispatchAgain` and `Postponed` end a lease.
+impl Store {
+    /// Returns the record before the update, or the unchanged record if it has a result. Of two concurrent starts, one
+    /// sees no start. If its response was lost, both see a start.
+    pub async fn update_attempt(
         &self,
         run: &RunId,
         unit: Unit,
@@ -313,7 +325,9 @@ impl UpdateAttemptRecord for Store {
         }
     }
 
-    async fn record_accepted(
+    /// Records acceptances of attempts of one head item in one write. [`ReadRecords::read_accepted`] returns them;
+    /// their records stay unchanged.
+    pub async fn record_accepted(
         &self,
         run: &RunId,
         shard: Shard,
@@ -324,9 +338,10 @@ impl UpdateAttemptRecord for Store {
     }
 }
 
-#[async_trait]
-impl PutAttemptResult for Store {
-    async fn put_result(
+/// Writes the result of an attempt (`UpdateItem`; for a further one another `UpdateItem` and `PutItem`).
+impl Store {
+    /// Stores a result. The first result of an attempt decides (RecordDecides).
+    pub async fn put_result(
         &self,
         run: &RunId,
         unit: Unit,
@@ -359,7 +374,9 @@ impl PutAttemptResult for Store {
         Ok(PutOutcome::Conflict(first))
     }
 
-    async fn mark_outputs(&self, run: &RunId) -> StoreResult<()> {
+    /// Marks that the bucket may contain outputs of a run (`PutItem`). The mark is written before the first output, so
+    /// that a removal finds outputs that are in no record.
+    pub async fn mark_outputs(&self, run: &RunId) -> StoreResult<()> {
         self.table.put(item([("pk", text(key::run(run))), ("sk", text(key::OUTPUTS))])).await
     }
 }

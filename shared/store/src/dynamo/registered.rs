@@ -1,13 +1,11 @@
 //! Registered clusters: `registered` / NAME. The cluster is JSON in `b`, and the version is in `tv`. All are in one
 //! partition, so that one query reads them.
 
-use async_trait::async_trait;
-
 use super::attribute::{Item, ItemReader, item, json, number, text};
 use super::key;
 use super::target::has_version;
 use crate::items::ClusterItem;
-use crate::ops::{ClusterStore, StoreResult};
+use crate::ops::StoreResult;
 use crate::store::Store;
 
 fn read_cluster(item: &Item) -> StoreResult<ClusterItem> {
@@ -16,9 +14,10 @@ fn read_cluster(item: &Item) -> StoreResult<ClusterItem> {
     Ok(ClusterItem { version: reader.number("tv")?, ..cluster })
 }
 
-#[async_trait]
-impl ClusterStore for Store {
-    async fn list_clusters(&self) -> StoreResult<Vec<ClusterItem>> {
+/// Reads and writes registered clusters (`Query`, `PutItem`, `DeleteItem`).
+impl Store {
+    /// Returns all clusters by name, strongly consistent. Unreadable ones are skipped and logged.
+    pub async fn list_clusters(&self) -> StoreResult<Vec<ClusterItem>> {
         let (least, greatest) = key::CLUSTER_NAMES;
         let items = self.table.range(key::REGISTERED, least, greatest).await?;
         // One unreadable cluster must not hide the others.
@@ -30,7 +29,9 @@ impl ClusterStore for Store {
         Ok(items.iter().filter_map(readable).collect())
     }
 
-    async fn put_cluster(&self, cluster: &ClusterItem, seen: Option<u64>) -> StoreResult<bool> {
+    /// Writes a cluster. Returns false, and writes nothing, if the item does not have the version `seen`, or exists
+    /// although none was seen. A repetition of the same write returns true.
+    pub async fn put_cluster(&self, cluster: &ClusterItem, seen: Option<u64>) -> StoreResult<bool> {
         let attributes = item([
             ("pk", text(key::REGISTERED)),
             ("sk", text(&cluster.name)),
@@ -40,7 +41,8 @@ impl ClusterStore for Store {
         self.table.put_once(attributes, has_version(seen), 0).await
     }
 
-    async fn delete_cluster(&self, name: &str) -> StoreResult<bool> {
+    /// Deletes a cluster. Returns false if it does not exist.
+    pub async fn delete_cluster(&self, name: &str) -> StoreResult<bool> {
         Ok(self.table.take(key::REGISTERED, name).await?.is_some())
     }
 }

@@ -1,18 +1,17 @@
 //! Rejected events of a source: `j#SOURCE` / `h`. The name of the source is in `n`, the events are JSON in `b`, and the
 //! version is in `tv`.
 
-use async_trait::async_trait;
 use ebb_protocol::engine::Timestamp;
 
 use super::attribute::{Item, ItemReader, item, json, number, text};
 use super::key;
 use super::target::{has_version, ttl_attribute};
 use crate::items::SourceRejections;
-use crate::ops::{ListRejections, NoteRejections, StoreResult};
+use crate::ops::StoreResult;
 use crate::store::Store;
 use crate::table::TableSpec;
 
-fn read_rejections(operation: &'static str, item: &Item) -> StoreResult<SourceRejections> {
+pub(super) fn read_rejections(operation: &'static str, item: &Item) -> StoreResult<SourceRejections> {
     let reader = ItemReader::new(operation, item);
     Ok(SourceRejections {
         source: reader.text("n")?.to_owned(),
@@ -21,13 +20,16 @@ fn read_rejections(operation: &'static str, item: &Item) -> StoreResult<SourceRe
     })
 }
 
-#[async_trait]
-impl NoteRejections for Store {
-    async fn read_rejections(&self, source: &str) -> StoreResult<Option<SourceRejections>> {
+/// Reads and writes the rejected events of a source (`GetItem`, `PutItem`).
+impl Store {
+    pub async fn read_rejections(&self, source: &str) -> StoreResult<Option<SourceRejections>> {
         self.table.read(&key::rejections(source), key::HEAD, read_rejections).await
     }
 
-    async fn put_rejections(&self, rejections: &SourceRejections) -> StoreResult<bool> {
+    /// Writes events whose version is one more than the one that was read, or 1. Returns false, and writes nothing, if
+    /// the item has another version. A repetition of the same write returns true. The table removes the item 30 days after
+    /// its newest event.
+    pub async fn put_rejections(&self, rejections: &SourceRejections) -> StoreResult<bool> {
         let newest = Timestamp(rejections.events.first().map_or(0, |event| event.time));
         let attributes = item([
             ("pk", text(key::rejections(&rejections.source))),
@@ -43,9 +45,10 @@ impl NoteRejections for Store {
     }
 }
 
-#[async_trait]
-impl ListRejections for Store {
-    async fn list_rejections(&self) -> StoreResult<Vec<SourceRejections>> {
+/// Lists the rejected events of all sources (`Query` on the list index, `BatchGetItem`).
+impl Store {
+    /// Returns the events of each source that has any, in no order. A source can be deleted.
+    pub async fn list_rejections(&self) -> StoreResult<Vec<SourceRejections>> {
         self.table.list(TableSpec::LIST_REJECTED, None, read_rejections).await
     }
 }

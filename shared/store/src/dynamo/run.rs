@@ -7,7 +7,6 @@
 
 use std::collections::BTreeSet;
 
-use async_trait::async_trait;
 use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_protocol::engine::{Attempt, Epoch, HeadState, LateMark, Patch, PatchChange, PatchCondition, RunPhase, Shard};
 use ebb_protocol::id::RunId;
@@ -17,7 +16,7 @@ use super::key;
 use crate::error::StoreError;
 use crate::item_table::{UpdateImage, WriteCondition, WriteExpression, WriteOutcome};
 use crate::items::{NewRun, PatchResult, RunFacts, RunHead};
-use crate::ops::{PatchRun, ReadRun, StoreResult};
+use crate::ops::StoreResult;
 use crate::store::Store;
 
 /// The time at which the removal of the instance was announced.
@@ -240,21 +239,24 @@ fn index_entries(patch: &Patch) -> u64 {
     entries.max().unwrap_or(0)
 }
 
-#[async_trait]
-impl ReadRun for Store {
-    async fn read_run(&self, run: &RunId) -> StoreResult<Vec<RunHead>> {
+/// Reads head items of a run (`Query`).
+impl Store {
+    /// Returns all head items, the root first. Empty if the run does not exist.
+    pub async fn read_run(&self, run: &RunId) -> StoreResult<Vec<RunHead>> {
         let items = self.table.range(&key::run(run), key::HEAD, "h$").await?;
         items.iter().map(|item| read_head("Query", item)).collect()
     }
 
-    async fn read_root(&self, run: &RunId) -> StoreResult<Option<RunHead>> {
+    /// Returns the root (`GetItem`).
+    pub async fn read_root(&self, run: &RunId) -> StoreResult<Option<RunHead>> {
         self.table.read(&key::run(run), key::HEAD, read_head).await
     }
 }
 
-#[async_trait]
-impl PatchRun for Store {
-    async fn patch_run(&self, run: &RunId, patch: &Patch) -> StoreResult<PatchResult> {
+/// Updates a head item of a run (`UpdateItem`).
+impl Store {
+    /// Applies a patch if all its conditions hold.
+    pub async fn patch_run(&self, run: &RunId, patch: &Patch) -> StoreResult<PatchResult> {
         let expression = express(run, patch)?;
         let (partition, sort) = (key::run(run), key::shard(patch.shard));
         let key = (partition.as_str(), sort.as_str());
@@ -270,7 +272,8 @@ impl PatchRun for Store {
         }
     }
 
-    async fn set_run_plan(&self, run: &RunId, plan: &str) -> StoreResult<bool> {
+    /// Gives a run the digest of another plan. Returns false if the run does not exist.
+    pub async fn set_run_plan(&self, run: &RunId, plan: &str) -> StoreResult<bool> {
         let mut expression = WriteExpression::when(WriteCondition::present("pk"));
         expression.set("plan", digest(plan));
         self.table.update_if((&key::run(run), key::HEAD), expression).await

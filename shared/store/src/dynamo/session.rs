@@ -1,11 +1,9 @@
 //! Sessions of the console: `w#DIGEST` / `h`. The item has digests only.
 
-use async_trait::async_trait;
-
 use super::attribute::{Item, ItemReader, item, number, optional, text};
 use super::key;
 use crate::items::{SessionBasis, SessionItem};
-use crate::ops::{SessionStore, StoreResult};
+use crate::ops::StoreResult;
 use crate::store::Store;
 use crate::table::TableSpec;
 
@@ -25,13 +23,15 @@ fn read_session(operation: &'static str, item: &Item) -> StoreResult<SessionItem
     })
 }
 
-#[async_trait]
-impl SessionStore for Store {
-    async fn read_session(&self, digest: &str) -> StoreResult<Option<SessionItem>> {
+/// Reads and writes sessions of the console (`GetItem`, `PutItem`, `DeleteItem`).
+impl Store {
+    /// Returns a session by the digest of its id, also one that has expired.
+    pub async fn read_session(&self, digest: &str) -> StoreResult<Option<SessionItem>> {
         self.table.read(&key::session(digest), key::HEAD, read_session).await
     }
 
-    async fn put_session(&self, session: &SessionItem) -> StoreResult<()> {
+    /// Writes a session. The table removes it some time after its end.
+    pub async fn put_session(&self, session: &SessionItem) -> StoreResult<()> {
         let mut attributes = item([
             ("pk", text(key::session(&session.digest))),
             ("sk", text(key::HEAD)),
@@ -50,7 +50,8 @@ impl SessionStore for Store {
         self.table.put(attributes).await
     }
 
-    async fn delete_session(&self, digest: &str) -> StoreResult<()> {
+    /// Deletes a session if it exists.
+    pub async fn delete_session(&self, digest: &str) -> StoreResult<()> {
         self.table.delete(&key::session(digest), key::HEAD).await
     }
 }

@@ -1,18 +1,16 @@
 //! Sources: `s#NAME` / `h`. Connections: `c#NAME` / `h`. Subscriptions: `n#NAME` / `h`.
 //! Undelivered notifications: `f#ID` / `h`. The document is in `b`.
 
-use async_trait::async_trait;
-
 use super::attribute::{Item, ItemReader, item, number, text};
 use super::key;
 use super::target::ttl_attribute;
 use crate::item_table::{ItemQuery, QueryRange};
 use crate::items::{NamedDocument, NamedKind};
-use crate::ops::{ListDocuments, PutUndelivered, ReadDocuments, StoreResult, WriteDocuments};
+use crate::ops::StoreResult;
 use crate::store::Store;
 use crate::table::TableSpec;
 
-fn read_document(operation: &'static str, item: &Item) -> StoreResult<NamedDocument> {
+pub(super) fn read_document(operation: &'static str, item: &Item) -> StoreResult<NamedDocument> {
     let reader = ItemReader::new(operation, item);
     Ok(NamedDocument {
         name: reader.text("n")?.to_owned(),
@@ -41,26 +39,30 @@ impl NamedKind {
     }
 }
 
-#[async_trait]
-impl ReadDocuments for Store {
-    async fn get_document(&self, kind: NamedKind, name: &str) -> StoreResult<Option<NamedDocument>> {
+/// Reads sources, connections and subscriptions (`GetItem`).
+impl Store {
+    pub async fn get_document(&self, kind: NamedKind, name: &str) -> StoreResult<Option<NamedDocument>> {
         self.table.read(&kind.key(name), key::HEAD, read_document).await
     }
 }
 
-#[async_trait]
-impl ListDocuments for Store {
-    async fn list_documents(&self, kind: NamedKind) -> StoreResult<Vec<NamedDocument>> {
+/// Lists documents of a kind (`Query` on the list index, `BatchGetItem`).
+impl Store {
+    /// Returns all documents of a kind by name. Unreadable ones are skipped and logged.
+    pub async fn list_documents(&self, kind: NamedKind) -> StoreResult<Vec<NamedDocument>> {
         let keys = self.table.pages(&ItemQuery::list(kind.list()), usize::MAX).await?;
         self.read_documents(&keys).await
     }
 
-    async fn list_undelivered(&self, prefix: &str, limit: usize) -> StoreResult<Vec<NamedDocument>> {
+    /// Returns at most `limit` notifications that were given up, by the beginning of their names: `SUBSCRIPTION/` or
+    /// `SUBSCRIPTION/INSTANCE-`.
+    pub async fn list_undelivered(&self, prefix: &str, limit: usize) -> StoreResult<Vec<NamedDocument>> {
         let keys = self.undelivered_keys(prefix, limit).await?;
         self.read_documents(&keys).await
     }
 
-    async fn count_undelivered(&self, subscription: &str, limit: usize) -> StoreResult<usize> {
+    /// Returns the number of notifications of a subscription that were given up, or `limit` if there are more.
+    pub async fn count_undelivered(&self, subscription: &str, limit: usize) -> StoreResult<usize> {
         Ok(self.undelivered_keys(&format!("{subscription}/"), limit).await?.len())
     }
 }
@@ -92,16 +94,18 @@ impl Store {
     }
 }
 
-#[async_trait]
-impl PutUndelivered for Store {
-    async fn put_undelivered(&self, notification: &NamedDocument) -> StoreResult<()> {
+/// Writes notifications that are given up (`PutItem`).
+impl Store {
+    /// Creates or replaces a notification of the kind [`NamedKind::Undelivered`].
+    pub async fn put_undelivered(&self, notification: &NamedDocument) -> StoreResult<()> {
         self.put_document(NamedKind::Undelivered, notification).await
     }
 }
 
-#[async_trait]
-impl WriteDocuments for Store {
-    async fn put_document(&self, kind: NamedKind, document: &NamedDocument) -> StoreResult<()> {
+/// Writes sources, connections and subscriptions (`PutItem`, `DeleteItem`).
+impl Store {
+    /// Creates or replaces a document.
+    pub async fn put_document(&self, kind: NamedKind, document: &NamedDocument) -> StoreResult<()> {
         let mut item = item([
             ("pk", text(kind.key(&document.name))),
             ("sk", text(key::HEAD)),
@@ -116,7 +120,8 @@ impl WriteDocuments for Store {
         self.table.put(item).await
     }
 
-    async fn delete_document(&self, kind: NamedKind, name: &str) -> StoreResult<bool> {
+    /// Deletes a document. Returns false if it does not exist.
+    pub async fn delete_document(&self, kind: NamedKind, name: &str) -> StoreResult<bool> {
         Ok(self.table.take(&kind.key(name), key::HEAD).await?.is_some())
     }
 }

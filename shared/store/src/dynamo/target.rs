@@ -4,7 +4,6 @@
 //! the same millisecond. The mark `by` is unique per write, so that a writer recognizes its own write after a lost
 //! response.
 
-use async_trait::async_trait;
 use aws_sdk_dynamodb::types::AttributeValue;
 use backon::BackoffBuilder as _;
 use ebb_protocol::engine::{Hook, TargetPhase, Timestamp};
@@ -21,7 +20,7 @@ use crate::error::StoreError;
 use crate::item_table::{ItemPut, PutRefusal, TransactionOutcome, WriteCondition, WriteExpression, WriteOutcome};
 use crate::items::{TargetEvents, TargetHead, TargetList, TargetTransition, Tombstone};
 use crate::meter::Meter;
-use crate::ops::{MoveTarget, ReadTarget, StoreResult};
+use crate::ops::StoreResult;
 use crate::store::Store;
 use crate::table::TableSpec;
 
@@ -145,6 +144,10 @@ pub(super) fn ttl_attribute(at: Timestamp) -> AttributeValue {
     number(at.0.saturating_add(TOMBSTONE_RETENTION_MS).div_ceil(1000))
 }
 
+pub(super) fn read_end(operation: &'static str, item: &Item) -> StoreResult<Timestamp> {
+    ItemReader::new(operation, item).time(ENDED)
+}
+
 fn tombstone_item(tombstone: &Tombstone) -> Item {
     let mut attributes = item([
         ("pk", text(key::tombstone(&tombstone.instance))),
@@ -176,28 +179,36 @@ fn index_entries(target: &TargetHead, seen: Option<u64>) -> u64 {
     listed + u64::from(target.due.is_some()) + u64::from(seen.is_some())
 }
 
-#[async_trait]
-impl ReadTarget for Store {
-    async fn read_target(&self, target: TargetKey<'_>) -> StoreResult<Option<TargetHead>> {
+/// Reads a target (`GetItem`).
+impl Store {
+    pub async fn read_target(&self, target: TargetKey<'_>) -> StoreResult<Option<TargetHead>> {
         self.table.read(&key::target(target), key::HEAD, read_target).await
     }
 
-    async fn read_tombstone(&self, instance: &str) -> StoreResult<Option<Timestamp>> {
-        let end = |operation, item: &Item| ItemReader::new(operation, item).time(ENDED);
-        self.table.read(&key::tombstone(instance), key::HEAD, end).await
+    /// Returns the end of an instance that no target names (a tombstone).
+    pub async fn read_tombstone(&self, instance: &str) -> StoreResult<Option<Timestamp>> {
+        self.table.read(&key::tombstone(instance), key::HEAD, read_end).await
     }
 }
 
-#[async_trait]
-impl MoveTarget for Store {
-    async fn move_target(&self, transition: &TargetTransition) -> StoreResult<bool> {
+/// Writes a target (`PutItem`; `TransactWriteItems` with a run, a plan, a tombstone or an entry of the history).
+impl Store {
+    /// Writes a transition. Returns false, and writes nothing, if the target has another version.
+    pub async fn move_target(&self, transition: &TargetTransition) -> StoreResult<bool> {
         match (&transition.run, &transition.tombstone, &transition.entry) {
             (None, None, None) => self.table.put_target(transition).await,
             _ => Box::pin(self.table.transact(transition, None)).await,
         }
     }
 
-    async fn begin_instance(&self, transition: &TargetTransition, instance: &str, plan: &[u8]) -> StoreResult<bool> {
+    /// Writes a transition together with the plan of its instance (`TransactWriteItems`; a large plan goes to the
+    /// bucket first). Returns false as [`Self::move_target`].
+    pub async fn begin_instance(
+        &self,
+        transition: &TargetTransition,
+        instance: &str,
+        plan: &[u8],
+    ) -> StoreResult<bool> {
         let body = self.store_plan(instance, plan).await?;
         let is_moved = Box::pin(self.table.transact(transition, Some(plan_item(instance, &body)))).await?;
         if let (false, BodyStorage::Object(key)) = (is_moved, body) {
@@ -206,7 +217,9 @@ impl MoveTarget for Store {
         Ok(is_moved)
     }
 
-    async fn put_tombstone(&self, tombstone: &Tombstone) -> StoreResult<()> {
+    /// Records the end of an instance without a target (`PutItem`). The caller then writes the target of the name. A
+    /// concurrent creation reads that target before it reads the tombstone, so its write fails.
+    pub async fn put_tombstone(&self, tombstone: &Tombstone) -> StoreResult<()> {
         self.table.put(tombstone_item(tombstone)).await
     }
 }

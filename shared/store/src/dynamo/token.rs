@@ -1,6 +1,5 @@
 //! Named API tokens: `k#ID` / `h`. The item has the digest of the token, and no secret.
 
-use async_trait::async_trait;
 use ebb_protocol::api_token::token_id;
 use ebb_protocol::engine::Timestamp;
 
@@ -9,7 +8,7 @@ use super::key;
 use super::target::ttl_attribute;
 use crate::item_table::{WriteCondition, WriteExpression};
 use crate::items::TokenItem;
-use crate::ops::{StoreResult, TokenStore};
+use crate::ops::StoreResult;
 use crate::store::Store;
 use crate::table::TableSpec;
 
@@ -29,13 +28,15 @@ fn read_token(operation: &'static str, item: &Item) -> StoreResult<TokenItem> {
     })
 }
 
-#[async_trait]
-impl TokenStore for Store {
-    async fn read_token(&self, id: &str) -> StoreResult<Option<TokenItem>> {
+/// Reads and writes named API tokens (`GetItem`, `PutItem`, `UpdateItem`; `Query` on the list index, `BatchGetItem`).
+impl Store {
+    /// Returns a token by its id, also one that has expired or was revoked.
+    pub async fn read_token(&self, id: &str) -> StoreResult<Option<TokenItem>> {
         self.table.read(&key::token(id), key::HEAD, read_token).await
     }
 
-    async fn list_tokens(&self) -> StoreResult<Vec<TokenItem>> {
+    /// Returns all tokens that are not revoked, by name.
+    pub async fn list_tokens(&self) -> StoreResult<Vec<TokenItem>> {
         let mut tokens = self.table.list(TableSpec::LIST_TOKENS, None, read_token).await?;
         // The index may be stale.
         tokens.retain(|token| token.revoked.is_none());
@@ -43,7 +44,8 @@ impl TokenStore for Store {
         Ok(tokens)
     }
 
-    async fn create_token(&self, token: &TokenItem) -> StoreResult<bool> {
+    /// Creates a token. Returns false, and writes nothing, if its name has a token that is valid at its creation.
+    pub async fn create_token(&self, token: &TokenItem) -> StoreResult<bool> {
         let attributes = item([
             ("pk", text(key::token(&token_id(&token.name)))),
             ("sk", text(key::HEAD)),
@@ -64,7 +66,8 @@ impl TokenStore for Store {
         self.table.put_once(attributes, expression, 1).await
     }
 
-    async fn revoke_token(&self, name: &str, at: Timestamp) -> StoreResult<bool> {
+    /// Revokes the token of a name. A repetition keeps the first time. Returns false if the name has no token.
+    pub async fn revoke_token(&self, name: &str, at: Timestamp) -> StoreResult<bool> {
         let mut expression = WriteExpression::when(WriteCondition::present("pk"));
         expression.set_if_absent(REVOKED, number(at.0));
         expression.remove(TableSpec::LIST);

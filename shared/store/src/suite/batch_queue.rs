@@ -1,8 +1,5 @@
 use crate::store::BATCH_INLINE;
-use crate::{
-    BatchQueue as _, DenialRecord, ObjectStore as _, OrphanScans as _, OutageRecord, PolicyRecord, QueuedBatch,
-    ReadOutages as _, RelayOutages as _,
-};
+use crate::{DenialRecord, OutageRecord, PolicyRecord, QueuedBatch};
 use ebb_protocol::engine::Timestamp;
 use ebb_protocol::listing::ReportedPolicy;
 

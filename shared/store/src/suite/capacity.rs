@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use crate::{PatchResult, PatchRun as _, PutAttemptResult as _};
+use crate::PatchResult;
 use ebb_protocol::engine::{Attempt, Epoch, RunEvent, SHARD, Timestamp, Unit, accept, accept::accept_with_wakeup};
 use ebb_protocol::record::{AttemptOutcome, AttemptResult, OutputStorage};
 use ebb_protocol::value::UnitValue;

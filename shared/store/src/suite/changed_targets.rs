@@ -3,7 +3,7 @@ use ebb_protocol::id::TargetKey;
 use futures::future::join_all;
 
 use super::fixture::StoreFixture;
-use crate::{ChangeFeed, NoteChanges as _, ReadRun as _, ReadTarget as _, WatchChanges as _};
+use crate::ChangeFeed;
 
 const AT: Timestamp = Timestamp(1_800_000_000_000);
 

@@ -6,7 +6,7 @@ use ebb_protocol::engine::{
 use ebb_protocol::id::RunId;
 
 use super::fixture::{StoreFixture, new_run, refused, text, written};
-use crate::{PatchRun as _, ReadRun as _, RunFacts, RunHead};
+use crate::{RunFacts, RunHead};
 
 impl StoreFixture {
     async fn change(&self, run: &RunId, shard: Shard, changes: &[PatchChange]) -> HeadState {

@@ -3,10 +3,7 @@ use ebb_protocol::api::{SourceResponse, SourceResult};
 use ebb_protocol::engine::Timestamp;
 
 use super::fixture::StoreFixture;
-use crate::{
-    DesiredKey, DesiredTarget, DesiredTargets as _, DueItem, ListDocuments as _, NamedDocument, NamedKind,
-    PutUndelivered as _, QueryDue as _, ReadDocuments as _, WriteDocuments as _,
-};
+use crate::{DesiredKey, DesiredTarget, DueItem, NamedDocument, NamedKind};
 
 fn key() -> DesiredKey {
     DesiredKey { source: "github".to_owned(), kind: "sandbox".to_owned(), name: "a b".to_owned(), uid: None }

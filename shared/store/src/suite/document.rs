@@ -1,6 +1,3 @@
-use crate::{
-    MoveTarget as _, ObjectStore as _, PlanStore as _, ReadPlugins as _, RemoveExpired as _, WritePlugins as _,
-};
 use crate::{PluginItem, Store, TargetHead, TargetTransition};
 use ebb_protocol::engine::Timestamp;
 use ebb_protocol::id::digest;

@@ -3,10 +3,7 @@ use ebb_protocol::id::EventRef;
 use ebb_protocol::record::{AttemptOutcome, AttemptResult, OutputStorage};
 
 use super::fixture::{StoreFixture, result};
-use crate::{
-    DamagedExpiry, InstanceExpiry, ObjectStore as _, PatchRun as _, PutAttemptResult as _, PutExpiry as _,
-    QueryDue as _, ReadRecords as _, ReadRun as _, RemoveExpired as _,
-};
+use crate::{DamagedExpiry, InstanceExpiry};
 
 const LATER: Timestamp = Timestamp(9_000_000_000_000);
 

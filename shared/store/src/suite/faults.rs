@@ -7,11 +7,7 @@ use serde_json::json;
 use super::document::plugin;
 use super::fixture::{StoreFixture, begin, result, target, tombstone, written};
 use super::proxy::ProxyFault;
-use crate::{
-    AttemptUpdate, ListTargets as _, MoveTarget as _, PatchResult, PatchRun as _, PutAttemptResult as _, QueryDue as _,
-    ReadPlugins as _, ReadRecords as _, ReadRun as _, ReadTarget as _, StoreError, StoreResult, TargetList,
-    TargetTransition, UpdateAttemptRecord as _, WritePlugins as _,
-};
+use crate::{AttemptUpdate, PatchResult, StoreError, StoreResult, TargetList, TargetTransition};
 
 /// Status and code of errors of a busy or failing table.
 const TRANSIENT: [(u16, &str); 6] = [

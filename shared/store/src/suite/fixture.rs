@@ -21,8 +21,8 @@ use super::proxy::FaultProxy;
 use super::{TableDifferences, TablePlace, TableUnderTest};
 use crate::item_table::ItemKey;
 use crate::{
-    ItemTable, Meter, MoveTarget as _, NewRun, PatchResult, PatchRun as _, RunFacts, RunHead, S3Bucket, SdkTable,
-    Store, TargetHead, TargetTransition, Tombstone, table,
+    ItemTable, Meter, NewRun, PatchResult, RunFacts, RunHead, S3Bucket, SdkTable, Store, TargetHead, TargetTransition,
+    Tombstone, table,
 };
 
 /// The number of the next table of this test program.

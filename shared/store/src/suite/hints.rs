@@ -6,10 +6,7 @@ use ebb_protocol::id::TargetKey;
 
 use super::fixture::{StoreFixture, new_run, target, text, written};
 use crate::item_table::{ItemKey, ItemPut, TransactionOutcome, WriteExpression};
-use crate::{
-    DueItem, ListTargets as _, MoveTarget as _, QueryDue as _, ReadRun as _, ReadTarget as _, TargetHead, TargetList,
-    TargetTransition,
-};
+use crate::{DueItem, TargetHead, TargetList, TargetTransition};
 
 /// The items of one transaction.
 const BATCH: usize = 50;

@@ -3,7 +3,7 @@ use ebb_protocol::history::HistoryChange;
 use ebb_protocol::id::TargetKey;
 
 use super::fixture::{StoreFixture, new_run, target};
-use crate::{HistoryItem, MoveTarget as _, NoteHistory as _, ReadHistory as _, TargetTransition};
+use crate::{HistoryItem, TargetTransition};
 
 fn decision(at: u64) -> HistoryItem {
     HistoryItem {

@@ -1,7 +1,4 @@
-use crate::{
-    DueItem, ListTargets as _, MoveTarget as _, NotificationState, PatchRun as _, PendingCreation, QueryDue as _,
-    TargetHead, TargetList,
-};
+use crate::{DueItem, NotificationState, PendingCreation, TargetHead, TargetList};
 use ebb_protocol::engine::target::Notification;
 use ebb_protocol::engine::{Hook, RunEvent, TargetPhase, Timestamp, accept};
 use ebb_protocol::id::TargetKey;

@@ -14,11 +14,7 @@ use super::document::{begin, plugin};
 use super::fixture::{self, StoreFixture, new_run, refused, result, tombstone, written};
 use super::proxy::ProxyFault;
 use super::record_model::{listed, wait};
-use crate::{
-    AttemptUpdate, MoveTarget as _, PatchResult, PatchRun as _, PlanStore as _, PluginItem, PutAttemptResult as _,
-    PutOutcome, ReadPlugins as _, ReadRecords as _, ReadRun as _, ReadTarget as _, TargetTransition,
-    UpdateAttemptRecord as _, WritePlugins as _,
-};
+use crate::{AttemptUpdate, PatchResult, PluginItem, PutOutcome, TargetTransition};
 
 const A1: Attempt = Attempt(1);
 const E1: Epoch = Epoch(1);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{PatchResult, PatchRun as _, ReadRun as _};
+use crate::PatchResult;
 use ebb_protocol::engine::{
     Attempt, Epoch, HeadState, LateMark, Patch, PatchChange, PatchCondition, RunPhase, Shard, Timestamp,
 };

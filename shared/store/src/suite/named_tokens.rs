@@ -3,7 +3,7 @@ use ebb_protocol::engine::Timestamp;
 use ebb_protocol::id::digest;
 
 use super::fixture::StoreFixture;
-use crate::{TokenItem, TokenStore as _};
+use crate::TokenItem;
 
 fn token(name: &str, secret: &str, created: u64) -> TokenItem {
     TokenItem {

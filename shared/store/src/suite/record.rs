@@ -2,9 +2,7 @@ use std::collections::BTreeMap;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 
-use crate::{
-    AttemptUpdate, PutAttemptResult as _, PutOutcome, ReadRecords as _, RemoveExpired as _, UpdateAttemptRecord as _,
-};
+use crate::{AttemptUpdate, PutOutcome};
 use ebb_protocol::callback::{FailureReason, ReasonCode};
 use ebb_protocol::engine::{Attempt, SHARD, Shard, Timestamp, Unit};
 use ebb_protocol::evidence::Evidence;

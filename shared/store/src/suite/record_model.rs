@@ -11,7 +11,7 @@ use ebb_protocol::value::{Outputs, UnitValue};
 use proptest::prelude::*;
 
 use super::fixture::{StoreFixture, new_run, result};
-use crate::{AttemptUpdate, PutAttemptResult as _, PutOutcome, ReadRecords as _, UpdateAttemptRecord as _};
+use crate::{AttemptUpdate, PutOutcome};
 
 /// Applies an update. A record with a result stays unchanged.
 pub fn update(record: &mut AttemptRecord, update: &AttemptUpdate) {

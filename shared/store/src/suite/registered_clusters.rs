@@ -1,5 +1,5 @@
 use super::fixture::StoreFixture;
-use crate::{BootstrapToken, ClusterItem, ClusterStore as _, RegisteredRelay};
+use crate::{BootstrapToken, ClusterItem, RegisteredRelay};
 
 fn cluster(name: &str, version: u64) -> ClusterItem {
     ClusterItem {

@@ -1,5 +1,5 @@
 use super::fixture::StoreFixture;
-use crate::{ListRejections as _, NoteRejections as _, Rejection, SourceRejections};
+use crate::{Rejection, SourceRejections};
 
 fn rejections(source: &str, deliveries: &[&str], version: u64) -> SourceRejections {
     let event = |delivery: &&str| Rejection {

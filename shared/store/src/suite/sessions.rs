@@ -1,7 +1,7 @@
 use ebb_protocol::engine::Timestamp;
 
 use super::fixture::StoreFixture;
-use crate::{SessionBasis, SessionItem, SessionStore as _};
+use crate::{SessionBasis, SessionItem};
 
 pub(super) async fn a_session_is_read_until_it_is_deleted(fixture: StoreFixture) {
     let store = &fixture.store;

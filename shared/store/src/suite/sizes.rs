@@ -10,11 +10,7 @@ use ebb_protocol::value::UnitValue;
 use super::document::plugin;
 use super::fixture::{StoreFixture, new_run, result, target, written};
 use crate::store::{DOCUMENT_INLINE, PLAN_INLINE};
-use crate::{
-    ListTargets as _, MoveTarget as _, PatchRun as _, PlanStore as _, PluginItem, PutAttemptResult as _, PutOutcome,
-    ReadPlugins as _, ReadRecords as _, ReadRun as _, ReadTarget as _, StoreError, StoreResult, TargetHead, TargetList,
-    TargetTransition, WritePlugins as _,
-};
+use crate::{PluginItem, PutOutcome, StoreError, StoreResult, TargetHead, TargetList, TargetTransition};
 
 /// Maximum size of an item, in bytes.
 const LIMIT: usize = 400 << 10;

@@ -3,10 +3,7 @@ use ebb_protocol::id::TargetKey;
 
 use super::document::plugin;
 use super::fixture::StoreFixture;
-use crate::{
-    ListTargets as _, PlanStore as _, QueryDue as _, ReadPlugins as _, ReadRecords as _, ReadRun as _, ReadTarget as _,
-    TargetList, WritePlugins as _,
-};
+use crate::TargetList;
 
 /// Every read of the table is strongly consistent. Indexes have no strong reads and are queried for keys only.
 pub(super) async fn reads_of_the_table_are_consistent(fixture: StoreFixture) {

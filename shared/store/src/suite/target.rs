@@ -6,8 +6,8 @@ use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
 use futures::future::join_all;
 
 use crate::{
-    DatedEvent, MoveTarget as _, NotificationState, PendingCreation, PendingUpdate, ReadTarget as _, RefusedUpdate,
-    SdkTable, SecretRelease, Store, StoreError, TargetEvents, TargetHead, TargetTransition, Tombstone,
+    DatedEvent, NotificationState, PendingCreation, PendingUpdate, RefusedUpdate, SdkTable, SecretRelease, Store,
+    StoreError, TargetEvents, TargetHead, TargetTransition, Tombstone,
 };
 use ebb_protocol::engine::target::Notification;
 use ebb_protocol::engine::{EventName, Hook, TargetPhase, Timestamp};

@@ -3,7 +3,7 @@ use ebb_protocol::id::TargetKey;
 use futures::future::join_all;
 
 use super::fixture::{StoreFixture, new_run, target, tombstone, written};
-use crate::{MoveTarget as _, ReadRun as _, ReadTarget as _, StoreError, TargetHead, TargetTransition};
+use crate::{StoreError, TargetHead, TargetTransition};
 
 fn begin(name: &str, uid: &str) -> TargetTransition {
     let target = TargetHead { uid: uid.into(), ..target("sandbox", name) };

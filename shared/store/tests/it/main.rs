@@ -1,8 +1,10 @@
-//! Tests every operation of the table with the AWS SDK, on the emulator dynoxide or, with
+//! Tests every operation of the store on the table in memory, and with the AWS SDK on the emulator dynoxide or, with
 //! `EBB_TEST_TABLE=dynamodb-local`, on DynamoDB Local.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
+use ebb_store::MemoryTable;
 use ebb_store::suite::{DynamoDbLocal, TableDifferences, TablePlace, TableUnderTest, service_trials, trials};
 use libtest_mimic::{Arguments, Trial};
 use tokio::net::TcpListener;
@@ -35,7 +37,9 @@ fn main() -> ExitCode {
             let place = TablePlace::Endpoint(runtime.block_on(dynoxide()));
             let table = TableUnderTest { name: "dynoxide", place, differences: TableDifferences::DYNOXIDE };
             let is_short = |trial: &Trial| !LONG.iter().any(|module| trial.name().contains(module));
-            all(&table).into_iter().filter(is_short).collect()
+            let place = TablePlace::Process(|| Arc::new(MemoryTable::default()));
+            let memory = TableUnderTest { name: "memory", place, differences: TableDifferences::EMBEDDED };
+            all(&table).into_iter().filter(is_short).chain(trials(&memory)).collect()
         }
     };
     libtest_mimic::run(&arguments, trials).exit_code()

@@ -19,7 +19,7 @@ use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::engine::RunPhase;
 use ebb_protocol::id::{self, RunId, TargetKey};
 use ebb_relay_client::PollEndpoint;
-use ebb_store::{ReadRun as _, ReadTarget as _, TableUsage};
+use ebb_store::TableUsage;
 use ebb_tests::fakes;
 use ebb_tests::platform::sandbox;
 use ebb_tests::receiver::{CallbackReply, CannedReply, TestReceiver};

@@ -14,7 +14,7 @@ use ebb_local::embedded::{EmbeddedTable, StateDurability};
 use ebb_protocol::api::TargetState;
 use ebb_store::item_table::{ItemKey, ItemPut, WriteExpression};
 use ebb_store::suite::s3_bucket;
-use ebb_store::{ItemTable as _, MoveTarget as _, Store, TargetHead, TargetTransition};
+use ebb_store::{ItemTable as _, Store, TargetHead, TargetTransition};
 use ebb_tests::figures::{median, memory_mib};
 use ebb_tests::platform;
 use ebb_tests::simulation::KIND;

@@ -8,7 +8,7 @@ use ebb_engine::Millis;
 use ebb_flow::Env;
 use ebb_protocol::id::TargetKey;
 use ebb_protocol::lifecycle::LifecycleData;
-use ebb_store::{ReadTarget as _, TargetHead};
+use ebb_store::TargetHead;
 use ebb_tests::simulation::{KIND, SimRandom};
 use ebb_tests::virtual_clock::{ManualClock, ManualQueue};
 use ebb_tests::{fakes, platform};

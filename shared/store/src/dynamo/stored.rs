@@ -1,0 +1,100 @@
+//! What the items of a table are, for tests that look into it.
+
+use ebb_protocol::engine::{Attempt, Timestamp, Unit};
+use ebb_protocol::id::RunId;
+use ebb_protocol::record::{AttemptRecord, AttemptResult};
+
+use super::attribute::ItemReader;
+use super::document::BodyStorage;
+use super::key::{self, RecordPart};
+use super::{accepted, changed_targets, desired, expiry, history_items, record, rejected_events, run, source, target};
+use crate::error::StoreError;
+use crate::item_table::{Item, ItemKey};
+use crate::items::{
+    ChangeFeed, DesiredTarget, HistoryItem, NamedDocument, NamedKind, RunHead, SourceRejections, TargetHead,
+};
+use crate::ops::{InstanceExpiry, StoreResult};
+
+/// An item with what its key names.
+#[derive(Clone, Debug, PartialEq)]
+pub enum StoredItem {
+    Head(RunId, RunHead),
+    /// The bucket may contain outputs of the run.
+    OutputMark(RunId),
+    /// A record without its further results.
+    Record(RunId, Unit, Attempt, Box<AttemptRecord>),
+    FurtherResult(RunId, Unit, Attempt, Box<AttemptResult>),
+    Acceptances(RunId, Vec<(Unit, Attempt, Timestamp)>),
+    Target(Box<TargetHead>),
+    /// The end of an instance.
+    Tombstone(String, Timestamp),
+    /// An entry of the history of the target with this kind and name.
+    History(String, String, Box<HistoryItem>),
+    /// The plan of an instance: its text, or the key of an object.
+    Plan(String, Result<Vec<u8>, String>),
+    Desired(Box<DesiredTarget>),
+    Rejections(SourceRejections),
+    Document(NamedKind, NamedDocument),
+    Expiry(InstanceExpiry),
+    Feed(ChangeFeed),
+    /// An item that no test looks at.
+    Other(ItemKey),
+}
+
+impl StoredItem {
+    /// Reads an item.
+    ///
+    /// # Errors
+    /// Returns [`StoreError::Broken`] if the item has no key, or is damaged.
+    pub fn read(item: &Item) -> StoreResult<Self> {
+        const READ: &str = "read";
+        let reader = ItemReader::new(READ, item);
+        let (partition, sort) = (reader.text("pk")?, reader.text("sk")?);
+        let (kind, name) = partition.split_once('#').unwrap_or((partition, ""));
+        let unnamed = || StoreError::Broken { operation: READ, reason: format!("{partition} names nothing") };
+        let document = |kind| Ok(Self::Document(kind, source::read_document(READ, item)?));
+        match kind {
+            "r" => Self::of_run(name.parse().map_err(|_| unnamed())?, sort, item),
+            "t" => Ok(Self::Target(Box::new(target::read_target(READ, item)?))),
+            "x" => Ok(Self::Tombstone(name.to_owned(), target::read_end(READ, item)?)),
+            "y" => {
+                let (kind, name) = key::history_of(partition).ok_or_else(unnamed)?;
+                Ok(Self::History(kind, name, Box::new(history_items::read_entry(READ, item)?)))
+            }
+            "p" => Ok(Self::Plan(
+                name.to_owned(),
+                match BodyStorage::read(&reader)? {
+                    BodyStorage::Inline(text) => Ok(text),
+                    BodyStorage::Object(key) => Err(key),
+                },
+            )),
+            "d" => Ok(Self::Desired(Box::new(desired::read_state(READ, item)?))),
+            "j" => Ok(Self::Rejections(rejected_events::read_rejections(READ, item)?)),
+            "s" => document(NamedKind::Source),
+            "c" => document(NamedKind::Connection),
+            "n" => document(NamedKind::Subscription),
+            "f" => document(NamedKind::Undelivered),
+            "retention" => Ok(Self::Expiry(expiry::read_expiry(sort, item)?)),
+            "changes" => Ok(Self::Feed(changed_targets::read_feed(READ, item)?)),
+            _ => Ok(Self::Other(ItemKey::new(partition, sort))),
+        }
+    }
+
+    fn of_run(run: RunId, sort: &str, item: &Item) -> StoreResult<Self> {
+        if sort == key::OUTPUTS {
+            return Ok(Self::OutputMark(run));
+        }
+        Ok(match key::record_of(sort) {
+            Some((unit, attempt, RecordPart::Main)) => {
+                Self::Record(run, unit, attempt, Box::new(record::read_record("read", item)?))
+            }
+            Some((unit, attempt, RecordPart::Second)) => {
+                let reader = ItemReader::new("read", item);
+                let result = record::read_result(&reader, item)?;
+                Self::FurtherResult(run, unit, attempt, Box::new(reader.required("dg", result)?))
+            }
+            None if key::accepted_at(sort).is_some() => Self::Acceptances(run, accepted::read_acceptances(item)?),
+            None => Self::Head(run, self::run::read_head("read", item)?),
+        })
+    }
+}

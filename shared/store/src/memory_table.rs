@@ -1,0 +1,268 @@
+//! A table and a bucket in memory, for simulations and tests. Their operations do not wait.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use aws_sdk_dynamodb::types::AttributeValue;
+
+use crate::dynamo::item_size;
+use crate::evaluate::{self, ItemChange};
+use crate::item_table::{
+    BATCH_BYTES, Item, ItemBatch, ItemKey, ItemPage, ItemPut, ItemQuery, ItemTable, ItemWrite, PAGE_BYTES, QueryRange,
+    TableError, TableResponse, TransactionOutcome, WriteOutcome,
+};
+use crate::ops::{Bucket, OpenObject, StoreResult};
+use crate::store::Store;
+use crate::table::TableSpec;
+
+/// A table and a bucket.
+#[derive(Debug, Default)]
+pub struct MemoryTable {
+    content: Mutex<TableContent>,
+}
+
+/// The items by key, the keys by index, and the objects.
+#[derive(Clone, Debug, Default)]
+struct TableContent {
+    items: BTreeMap<ItemKey, Item>,
+    due: BTreeSet<(u8, u64, ItemKey)>,
+    lists: BTreeSet<(String, ItemKey)>,
+    objects: BTreeMap<String, Vec<u8>>,
+}
+
+fn number(item: &Item, name: &str) -> Option<u64> {
+    item.get(name)?.as_n().ok()?.parse().ok()
+}
+
+fn due_entry(key: &ItemKey, item: &Item) -> Option<(u8, u64, ItemKey)> {
+    let shard = number(item, TableSpec::DUE_SHARD)?.try_into().ok()?;
+    Some((shard, number(item, TableSpec::DUE)?, key.clone()))
+}
+
+fn list_entry(key: &ItemKey, item: &Item) -> Option<(String, ItemKey)> {
+    Some((item.get(TableSpec::LIST)?.as_s().ok()?.clone(), key.clone()))
+}
+
+impl TableContent {
+    /// Replaces or removes an item, and its entries of both indexes.
+    fn replace(&mut self, key: &ItemKey, item: Option<Item>) {
+        self.due.extend(item.as_ref().and_then(|item| due_entry(key, item)));
+        self.lists.extend(item.as_ref().and_then(|item| list_entry(key, item)));
+        let entries = |item: &Item| (due_entry(key, item), list_entry(key, item));
+        let (due, list) = item.as_ref().map(entries).unwrap_or_default();
+        let before = match item {
+            Some(item) => self.items.insert(key.clone(), item),
+            None => self.items.remove(key),
+        };
+        let (old_due, old_list) = before.as_ref().map(entries).unwrap_or_default();
+        if let Some(entry) = old_due.filter(|old| Some(old) != due.as_ref()) {
+            self.due.remove(&entry);
+        }
+        if let Some(entry) = old_list.filter(|old| Some(old) != list.as_ref()) {
+            self.lists.remove(&entry);
+        }
+    }
+
+    /// Returns the items of a range after `from`, in the order of their sort key. Those of an index have its key only.
+    fn range<'a>(&'a self, range: &QueryRange, from: Option<Item>) -> Box<dyn Iterator<Item = Item> + 'a> {
+        let least = || ItemKey::new("", "");
+        let after = from.as_ref().and_then(ItemKey::of);
+        match range {
+            QueryRange::Partition { partition, sort } => {
+                let key = |sort: &str| ItemKey::new(partition.as_str(), sort);
+                let (first, last) = sort.as_ref().map_or(("", LAST), |(first, last)| (first, last));
+                let first = after.map_or(Bound::Included(key(first)), Bound::Excluded);
+                Box::new(within(first, key(last), |bounds| self.items.range(bounds)).map(|(_, item)| item.clone()))
+            }
+            QueryRange::Due { shard, until } => {
+                let due = from.as_ref().and_then(|item| number(item, TableSpec::DUE)).unwrap_or(0);
+                let first = match after {
+                    Some(after) => Bound::Excluded((*shard, due, after)),
+                    None => Bound::Included((*shard, 0, least())),
+                };
+                let entries =
+                    within(first, (*shard, *until, ItemKey::new(LAST, LAST)), |bounds| self.due.range(bounds));
+                Box::new(entries.map(|(shard, due, key)| {
+                    let mut entry = key.clone().into_item();
+                    entry.insert(TableSpec::DUE_SHARD.to_owned(), AttributeValue::N(shard.to_string()));
+                    entry.insert(TableSpec::DUE.to_owned(), AttributeValue::N(due.to_string()));
+                    entry
+                }))
+            }
+            QueryRange::List { list, partitions } => {
+                let (first, last) = partitions.as_ref().map_or(("", LAST), |(first, last)| (first, last));
+                let first = match after {
+                    Some(after) => Bound::Excluded((list.clone(), after)),
+                    None => Bound::Included((list.clone(), ItemKey::new(first, ""))),
+                };
+                let entries =
+                    within(first, (list.clone(), ItemKey::new(last, LAST)), |bounds| self.lists.range(bounds));
+                Box::new(entries.map(|(list, key)| {
+                    let mut entry = key.clone().into_item();
+                    entry.insert(TableSpec::LIST.to_owned(), AttributeValue::S(list.clone()));
+                    entry
+                }))
+            }
+        }
+    }
+}
+
+/// The largest part of a key, for a range without an end. Keys have no such character.
+const LAST: &str = "\u{10ffff}";
+
+/// Returns the entries between `first` and `last`. The ranges of the standard library panic if `last` is before `first`.
+fn within<K: Ord, I: Iterator>(
+    first: Bound<K>,
+    last: K,
+    range: impl FnOnce((Bound<K>, Bound<K>)) -> I,
+) -> impl Iterator<Item = I::Item> {
+    let is_empty = match &first {
+        Bound::Included(first) => *first > last,
+        Bound::Excluded(first) => *first >= last,
+        Bound::Unbounded => false,
+    };
+    let entries = (!is_empty).then(|| range((first, Bound::Included(last))));
+    entries.into_iter().flatten()
+}
+
+impl MemoryTable {
+    fn content(&self) -> MutexGuard<'_, TableContent> {
+        self.content.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns a store on a new table.
+    pub fn store() -> Store {
+        let table = Arc::new(Self::default());
+        Store::new(Arc::clone(&table) as Arc<dyn ItemTable>, table)
+    }
+
+    /// Returns an object.
+    pub fn object(&self, key: &str) -> Option<Vec<u8>> {
+        self.content().objects.get(key).cloned()
+    }
+
+    /// Returns the keys of all objects that begin with `prefix`.
+    pub fn objects(&self, prefix: &str) -> Vec<String> {
+        self.content().objects.keys().filter(|key| key.starts_with(prefix)).cloned().collect()
+    }
+
+    /// Returns an item.
+    pub fn item(&self, key: &ItemKey) -> Option<Item> {
+        self.content().items.get(key).cloned()
+    }
+}
+
+#[async_trait]
+impl ItemTable for MemoryTable {
+    async fn get(&self, key: ItemKey) -> StoreResult<TableResponse<Option<Item>>> {
+        let value = self.item(&key);
+        Ok(TableResponse { units: evaluate::read_units(value.as_ref().map_or(0, item_size), true), value })
+    }
+
+    async fn get_batch(
+        &self,
+        keys: Vec<ItemKey>,
+        attributes: Option<&'static [&'static str]>,
+    ) -> StoreResult<TableResponse<ItemBatch>> {
+        let (mut value, mut units, mut bytes) = (ItemBatch::default(), 0.0, 0);
+        let content = self.content();
+        for key in keys {
+            if bytes > BATCH_BYTES {
+                value.unprocessed.push(key);
+                continue;
+            }
+            let mut item = content.items.get(&key).cloned();
+            let size = item.as_ref().map_or(0, item_size);
+            (bytes, units) = (bytes + size, units + evaluate::read_units(size, true));
+            item.iter_mut().for_each(|item| evaluate::project(item, attributes));
+            value.items.extend(item);
+        }
+        Ok(TableResponse { units, value })
+    }
+
+    async fn query(&self, query: &ItemQuery, from: Option<Item>) -> StoreResult<TableResponse<ItemPage>> {
+        let content = self.content();
+        let mut found = content.range(&query.range, from).peekable();
+        let (mut page, mut bytes) = (ItemPage::default(), 0);
+        while let Some(mut item) = found.next() {
+            bytes += item_size(&item);
+            if found.peek().is_some() && (bytes > PAGE_BYTES || query.limit == Some(page.items.len() + 1)) {
+                let mut next = item.clone();
+                evaluate::project(&mut next, Some(&NEXT));
+                page.next = Some(next);
+            }
+            evaluate::project(&mut item, query.attributes);
+            page.items.push(item);
+            if page.next.is_some() {
+                break;
+            }
+        }
+        Ok(TableResponse { units: evaluate::read_units(bytes, query.is_consistent), value: page })
+    }
+
+    async fn write(&self, write: &ItemWrite) -> Result<TableResponse<WriteOutcome>, TableError> {
+        let mut content = self.content();
+        let (change, response) = evaluate::write(content.items.get(&write.key), write.clone())?;
+        match change {
+            ItemChange::Nothing => {}
+            ItemChange::Removed => content.replace(&write.key, None),
+            ItemChange::Replaced(item) => content.replace(&write.key, Some(item)),
+        }
+        Ok(response)
+    }
+
+    async fn transact(&self, puts: &[ItemPut], _: &str) -> StoreResult<TableResponse<TransactionOutcome>> {
+        let keys = evaluate::transaction_keys(puts)?;
+        let mut content = self.content();
+        let before: Vec<Option<&Item>> = keys.iter().map(|key| content.items.get(key)).collect();
+        let response = evaluate::transaction(puts, &before);
+        if response.value == TransactionOutcome::Written {
+            keys.iter().zip(puts).for_each(|(key, put)| content.replace(key, Some(put.item.clone())));
+        }
+        Ok(response)
+    }
+
+    async fn delete_batch(&self, keys: Vec<ItemKey>) -> StoreResult<TableResponse<Vec<ItemKey>>> {
+        let mut content = self.content();
+        let mut units = 0.0;
+        for key in &keys {
+            let (own, entries) = evaluate::write_units(content.items.get(key), None);
+            units += own + entries;
+            content.replace(key, None);
+        }
+        Ok(TableResponse { units, value: Vec::new() })
+    }
+}
+
+/// The attributes of a key after which a page begins.
+const NEXT: [&str; 5] = [TableSpec::PARTITION, TableSpec::SORT, TableSpec::DUE_SHARD, TableSpec::DUE, TableSpec::LIST];
+
+impl Clone for MemoryTable {
+    fn clone(&self) -> Self {
+        Self { content: Mutex::new(self.content().clone()) }
+    }
+}
+
+#[async_trait]
+impl Bucket for MemoryTable {
+    async fn put_object(&self, key: &str, bytes: Vec<u8>) -> StoreResult<()> {
+        self.content().objects.insert(key.to_owned(), bytes);
+        Ok(())
+    }
+
+    async fn open_object(&self, key: &str) -> StoreResult<Option<OpenObject>> {
+        let found = self.object(key);
+        Ok(found.map(|bytes| OpenObject::new(Some(bytes.len()), async move { Ok(bytes) })))
+    }
+
+    async fn remove(&self, key: &str) -> StoreResult<()> {
+        self.content().objects.remove(key);
+        Ok(())
+    }
+
+    async fn list(&self, prefix: &str) -> StoreResult<Vec<String>> {
+        Ok(self.objects(prefix))
+    }
+}
