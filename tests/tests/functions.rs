@@ -34,7 +34,6 @@ mod lifecycle {
     pub(crate) mod cluster_waits;
     pub(crate) mod documented;
     pub(crate) mod events;
-    pub(crate) mod late;
     pub(crate) mod many;
     pub(crate) mod monitoring;
     pub(crate) mod nulls;
@@ -46,7 +45,6 @@ mod lifecycle {
     pub(crate) mod providers;
     pub(crate) mod pull_requests;
     pub(crate) mod refused_updates;
-    pub(crate) mod removal;
     pub(crate) mod removal_evidence;
     pub(crate) mod rendered_units;
     pub(crate) mod repair;
@@ -57,7 +55,6 @@ mod lifecycle {
     pub(crate) mod subscriptions;
     pub(crate) mod target_history;
     pub(crate) mod teardown;
-    pub(crate) mod unit_attempts;
 }
 #[path = "lifecycle/harness.rs"]
 mod harness;
@@ -97,40 +94,25 @@ fn main() {
         // The longest tests come first.
         lifecycle::providers: branches_of_neon branches_of_planetscale branches_of_supabase instances_of_rds
             tenants_of_an_own_service;
-        lifecycle::late: a_success_after_the_teardown_is_undone the_condition_of_an_undo_is_evaluated_for_each_result
+        lifecycle::teardown: a_script_that_ignores_signals_is_killed a_stuck_teardown_is_retried
+            a_stuck_unit_is_force_completed a_stuck_target_is_force_deleted a_teardown_says_when_it_is_stuck
+            a_rejected_creation_needs_no_undo the_undo_is_repeated_after_a_gateway_timeout
+            an_undo_that_succeeds_after_a_force_delete_is_recorded
             an_undo_that_has_not_begun_covers_every_late_success;
-        lifecycle::teardown: a_script_that_ignores_signals_is_killed units_that_never_started_are_not_undone
-            the_first_undo_seals_all_units hooks_run_in_order a_stuck_teardown_is_retried
-            a_stuck_unit_is_force_completed a_stuck_target_is_force_deleted
-            a_teardown_says_when_it_is_stuck
-            an_instance_after_an_overridden_one_is_not_overridden a_rejected_creation_needs_no_undo
-            the_undo_is_repeated_while_a_receiver_may_act the_undo_is_repeated_after_a_gateway_timeout
-            an_undo_that_succeeds_after_a_force_delete_is_recorded an_undo_request_has_the_idempotency_key_of_its_unit;
-        lifecycle::repair: a_fixed_version_repairs_a_stuck_teardown other_edges_and_unknown_versions_are_refused;
+        lifecycle::repair: a_fixed_version_repairs_a_stuck_teardown;
         lifecycle::setup: dependents_of_a_failed_unit_are_blocked responses_of_a_webhook_unit a_script_is_retried
-            acceptances_are_one_item_and_no_records an_acceptance_after_the_result_is_not_stored
-            fast_callbacks_cost_no_acceptance a_repeated_request_is_accepted attempts_time_out
-            an_accepted_request_without_a_callback_is_shown a_wait_ends_with_the_timeout
-            a_false_condition_skips_dependents failure_after_ready
-            a_non_idempotent_request_is_not_repeated the_outcome_of_a_non_idempotent_request_is_described
-            a_sweep_does_not_repeat_a_request_in_flight units_that_never_started_are_not_listed;
+            an_accepted_request_without_a_callback_is_shown a_wait_ends_with_the_timeout failure_after_ready
+            the_outcome_of_a_non_idempotent_request_is_described fast_callbacks_cost_no_acceptance;
         lifecycle::changed_documents: a_resource_that_was_never_ready_is_not_drained
-            labels_environment_and_ttl_change_without_a_run resources_are_added_and_removed
-            the_next_update_completes_a_failed_one the_newest_update_waits_for_the_run
-            the_ttl_of_a_waiting_update_counts the_routing_key_of_a_replaced_update_stays
-            an_update_that_is_refused_later_is_shown a_failed_setup_is_corrected_by_an_update
-            a_removed_check_that_had_failed_blocks_no_update a_failed_undo_of_an_update_is_retried
-            update_units_change_a_resource_in_place another_routing_key_completes_a_failed_target;
+            labels_environment_and_ttl_change_without_a_run the_next_update_completes_a_failed_one
+            the_newest_update_waits_for_the_run a_failed_setup_is_corrected_by_an_update
+            a_removed_check_that_had_failed_blocks_no_update;
         lifecycle::refused_updates: a_refused_update_undoes_nothing
             the_policy_of_a_cluster_counts_when_an_update_begins;
         lifecycle::cluster_waits: each_wait_has_its_reason_and_true_times
-            each_object_of_a_unit_has_its_state_and_reason the_objects_of_a_succeeded_unit_are_listed
-            the_progress_of_a_task_does_not_go_back a_relay_without_a_response_is_named
-            an_earlier_relay_says_what_a_task_waits_for
-            each_manifest_is_judged_by_its_conditions objects_need_a_cluster;
-        lifecycle::unit_attempts: earlier_attempts_have_times_and_reasons
-            the_progress_and_the_last_heartbeat_are_shown;
-        lifecycle::rendered_units: a_rendered_unit_has_no_sensitive_value a_rendered_undo_has_the_outputs_that_it_reads
+            each_object_of_a_unit_has_its_state_and_reason the_progress_of_a_task_does_not_go_back
+            the_last_heartbeat_is_shown a_relay_without_a_response_is_named an_earlier_relay_says_what_a_task_waits_for objects_need_a_cluster;
+        lifecycle::rendered_units: a_rendered_unit_has_no_sensitive_value
             a_rendered_script_has_its_text_and_masked_inputs;
         lifecycle::preset_lives: each_scheme_has_a_target_from_its_creation_to_its_end each_preset_is_documented;
         lifecycle::documented: the_first_source_runs_the_first_plugin a_merge_request_shows_the_results_of_its_target
@@ -139,61 +121,41 @@ fn main() {
             the_next_event_completes_a_failed_target events_that_concern_no_target_change_nothing
             rejected_events_are_listed;
         lifecycle::platform: time_to_live workloads_get_the_outputs_that_they_read
-            the_gone_of_an_instance_that_waited
-            notifications_are_repeated_until_they_are_accepted a_notification_ends_without_a_platform
-            the_history_has_the_acceptance_of_a_notification a_run_continues_after_a_restart;
-        lifecycle::subscriptions: a_pull_request_shows_the_phases_of_its_target
-            a_connection_permits_its_subscriptions a_notification_without_a_value_blocks_no_other
+            a_notification_ends_without_a_platform the_history_has_the_acceptance_of_a_notification
+            a_run_continues_after_a_restart;
+        lifecycle::subscriptions: a_pull_request_shows_the_phases_of_its_target a_connection_permits_its_subscriptions
             the_backlog_of_a_subscription_is_shown subscriptions_are_limited the_history_shows_open_notifications
             the_documented_subscriptions_report_the_targets_of_a_preset;
         lifecycle::retention: instances_are_removed_after_their_retention records_of_possible_resources_are_kept
-            records_of_open_instances_are_kept an_unreadable_instance_is_postponed objects_without_a_record_are_removed
-            the_plan_of_a_replaced_update_is_removed without_a_retention_everything_is_kept;
-        lifecycle::removal: a_run_that_another_function_removed_is_gone a_run_that_is_removed_with_its_plan_is_gone
-            a_removal_is_withdrawn_for_a_reopened_undo a_late_success_is_not_taken_after_the_announcement_of_a_removal
-            an_announced_removal_waits_without_the_plan the_plan_of_a_target_is_cleared_before_its_runs_are_removed
+            records_of_open_instances_are_kept an_unreadable_instance_is_postponed
+            objects_without_a_record_are_removed without_a_retention_everything_is_kept an_announced_removal_waits_without_the_plan
+            a_removed_run_takes_no_results
             a_new_instance_does_not_shorten_the_retention_of_the_former_one
-            a_damaged_expiry_does_not_block_other_instances a_removal_that_hangs_does_not_block_other_instances
-            an_instance_with_an_update_and_without_its_plan_is_kept lost_outputs_are_reported;
-        lifecycle::removal_evidence: earlier_answers_decide_about_not_found a_thing_that_still_exists_stops_the_teardown
-            missing_evidence_stops_the_teardown not_found_confirms_what_an_undo_has_seen
-            a_first_not_found_is_unconfirmed a_skipped_undo_is_no_evidence a_list_without_the_thing_confirms_its_removal
-            an_accepted_removal_without_a_callback_is_unconfirmed the_answers_to_another_token_confirm_no_removal
-            a_retry_of_a_verification_repeats_its_undo;
-        lifecycle::events: events_run_one_after_the_other an_event_of_a_waiting_update_runs_after_it
-            others_wait_since_they_were_accepted
-            an_update_drops_a_waiting_event_without_units a_deletion_after_an_event_and_an_update_ends
-            a_deletion_ends_events a_failed_target_takes_no_events a_waiting_instance_takes_no_events
-            a_queue_of_events_has_a_limit runs_of_events_are_removed_after_their_retention;
-        lifecycle::self_service: a_target_is_created_and_deleted_with_a_token
-            a_repeated_request_begins_no_second_instance concurrent_requests_begin_one_instance
+            a_damaged_expiry_does_not_block_other_instances;
+        lifecycle::removal_evidence: earlier_answers_decide_about_not_found
+            a_thing_that_still_exists_stops_the_teardown missing_evidence_stops_the_teardown
+            a_first_not_found_is_unconfirmed;
+        lifecycle::events: events_run_one_after_the_other others_wait_since_they_were_accepted
+            a_queue_of_events_has_a_limit events_that_cannot_run;
+        lifecycle::self_service: a_repeated_request_begins_no_second_instance concurrent_requests_begin_one_instance
             a_named_instance_waits_for_the_former_one a_dry_run_writes_nothing
             an_update_of_another_generation_is_refused;
         lifecycle::target_history: each_change_has_an_entry_with_its_caller runs_are_listed_by_state_and_hook
-            a_document_with_a_sensitive_literal_is_not_stored the_history_is_in_order_and_the_state_is_current
-            instances_at_the_same_time_are_in_order;
-        lifecycle::owners: a_page_ends_after_many_other_targets an_instance_keeps_its_owner
-            the_first_cause_is_shown_until_a_retry lists_are_filtered;
-        lifecycle::own_hooks: a_namespace_and_a_route_group_with_own_hooks another_kind_than_that_of_the_document;
-        lifecycle::plugin_units: a_late_list_makes_no_second_instance
-            a_collection_is_made_once_and_destroyed_in_reverse_order an_instance_with_the_tag_is_adopted
-            several_instances_with_the_tag_are_refused_and_listed instances_that_are_not_listed_are_destroyed
+            a_document_with_a_sensitive_literal_is_not_stored the_history_is_in_order_and_the_state_is_current;
+        lifecycle::owners: an_instance_keeps_its_owner lists_are_filtered;
+        lifecycle::own_hooks: a_namespace_and_a_route_group_with_own_hooks;
+        lifecycle::plugin_units: a_collection_is_made_once_and_destroyed_in_reverse_order
+            an_instance_with_the_tag_is_adopted several_instances_with_the_tag_are_refused_and_listed
             an_instance_without_its_outputs_is_destroyed a_plugin_without_its_instances_is_stuck
-            a_removal_continues_after_a_crash a_removal_waits_for_a_plugin_that_destroys_in_the_background
             a_list_is_no_evidence_of_a_removal a_call_without_a_result_has_its_reason;
         lifecycle::state_waits: a_unit_is_done_when_the_provider_is_ready
-            a_wait_that_fails_is_undone_with_the_outputs_of_the_response a_wait_survives_a_restart_and_stores_no_secret
-            a_thing_that_was_never_seen_is_gone_without_confirmation a_deleted_thing_may_remain_visible
-            a_question_has_the_headers_of_its_webhook;
-        lifecycle::many: unreferenced_outputs_are_not_read an_undo_reads_only_the_outputs_that_it_uses
-            a_parsed_plugin_is_used_until_its_withdrawal a_withdrawn_version_remains_usable_for_existing_targets;
-        lifecycle::monitoring: targets_and_attempts_are_counted every_metric_is_documented
-            metrics_have_the_form_that_prometheus_recommends metrics_need_a_token_under_another_name
-            the_dashboard_shows_every_metric metrics_need_a_token_outside_of_loopback;
-        lifecycle::nulls: an_output_of_a_response_is_null_only_if_it_is_optional
-            an_output_of_a_callback_is_null_only_if_it_is_optional
-            a_param_that_is_null_fails_its_reader_unless_it_is_optional
-            a_variable_that_is_null_is_an_error_unless_it_is_optional;
+            a_wait_that_fails_is_undone_with_the_outputs_of_the_response
+            a_wait_survives_a_restart_and_stores_no_secret a_question_has_the_headers_of_its_webhook;
+        lifecycle::many: unreferenced_outputs_are_not_read a_withdrawn_version_remains_usable_for_existing_targets;
+        lifecycle::monitoring: targets_and_attempts_are_counted metrics_need_a_token_under_another_name
+            metrics_need_a_token_outside_of_loopback;
+        lifecycle::nulls: a_variable_that_is_null_is_an_error_unless_it_is_optional
+            values_are_null_only_if_they_are_optional;
         security::agents: agents_need_a_token_and_no_foreign_page tools_do_what_the_token_permits
             an_agent_repairs_a_target an_agent_upgrades_targets_by_name
             an_upgrade_of_two_targets_continues_after_its_answer;

@@ -1,12 +1,9 @@
 //! Living targets whose documents change.
 
-use ebb_documents::plan::Plan;
 use ebb_flow::lifecycle;
 use ebb_protocol::api::TargetDetail;
 use ebb_protocol::id::TargetKey;
 use ebb_protocol::lifecycle::{LifecycleResponse, LifecycleResult, OutputValue, TargetStopCause};
-use ebb_store::PendingUpdate;
-use serde_json::Value;
 
 use crate::harness::*;
 
@@ -32,7 +29,7 @@ postStop:
 async fn harness() -> Harness {
     let harness = Harness::new().await;
     harness.receiver.on("POST /create", |_, number| CannedReply::ok(serde_json::json!({"id": format!("db-{number}")})));
-    for (plugin, rest) in [("database", DATABASE), ("index", INDEX), ("drained", DRAINED), ("reseeded", RESEEDED)] {
+    for (plugin, rest) in [("database", DATABASE), ("index", INDEX), ("drained", DRAINED)] {
         harness.publish(&format!("{plugin}@1.0.0"), rest).await;
     }
     harness
@@ -102,18 +99,6 @@ pub(crate) async fn labels_environment_and_ttl_change_without_a_run() {
     tear_down(&harness, &["drop db-1 1"]).await;
 }
 
-pub(crate) async fn resources_are_added_and_removed() {
-    let harness = ready("resources: {x: {plugin: database}}\n").await;
-    let document = "resources: {y: {plugin: database, params: {rows: 2}}, x: {plugin: database}}\n";
-    update(&harness, 2, document, TargetState::Ready).await;
-    assert_eq!(requests(&harness), ["create 2"]);
-    let document = "resources: {y: {plugin: database, params: {rows: 2}}}\n";
-    let target = update(&harness, 3, document, TargetState::Ready).await;
-    assert_eq!(requests(&harness), ["drop db-1 1"]);
-    assert_eq!(target.resources.keys().collect::<Vec<_>>(), ["y"]);
-    tear_down(&harness, &["drop db-1 2"]).await;
-}
-
 /// A changed resource is replaced with its readers. What the first update has not done, the next one does.
 pub(crate) async fn the_next_update_completes_a_failed_one() {
     let document =
@@ -124,13 +109,18 @@ pub(crate) async fn the_next_update_completes_a_failed_one() {
     update(&harness, 2, &document(2), TargetState::Failed).await;
     assert_eq!(requests(&harness), ["unindex db-1", "drop db-1 1"]);
     assert_eq!(harness.remaining("a").await.len(), 1);
-    harness.notified("a", &["ready", "failed"]).await;
+    let retried: Value = harness.post("/v1/targets/sandbox/a/retry", json!({})).await.is(202).json();
+    assert_eq!(retried["units"], json!(["db~1/drop"]));
+    harness.receiver.call("POST /drop", 1).await;
+    harness.phase("a", TargetState::Failed).await;
+    assert_eq!(requests(&harness), ["drop db-1 1"]);
     harness.receiver.replies("POST /drop", &[200]);
     harness.receiver.always("POST /create", json!({"id": "db-2"}));
     let target = update(&harness, 3, &document(3), TargetState::Ready).await;
     assert_eq!(requests(&harness), ["drop db-1 1", "create 3", "index db-2"]);
     assert_eq!(target.env["ID"], OutputValue::Value("db-2".into()));
-    assert_eq!(harness.notified("a", &["ready", "failed", "ready"]).await[2]["env"]["ID"]["value"], "db-2");
+    let notified = harness.notified("a", &["ready", "failed", "failed", "ready"]).await;
+    assert_eq!(notified[3]["env"]["ID"]["value"], "db-2");
     // The teardown undoes what exists, once.
     tear_down(&harness, &["unindex db-2", "drop db-2 3"]).await;
 }
@@ -184,135 +174,28 @@ pub(crate) async fn the_newest_update_waits_for_the_run() {
     assert_eq!(send(&harness, 4, added).await, LifecycleResult::Waiting);
     harness.publish("database@1.1.0", &DATABASE.replace("default: 1", "default: 9")).await;
     assert_eq!(send(&harness, 4, added).await, LifecycleResult::Waiting);
-    assert_eq!(send(&harness, 5, &document(3)).await, LifecycleResult::Waiting);
-    let older = LifecycleData { generation: 2, ..ebb_tests::platform::sandbox("a", "a-uid", &document(2)) };
-    harness.lifecycle(LifecycleType::Updated, &older).await.is_problem(409, "outdated");
+    // A document like the present one withdraws the update that waits, with its TTL.
+    let expires = async || harness.target("a").await.unwrap().info.expires;
+    let with_ttl = |rows: u32| format!("ttl: 9h\n{}", document(rows));
+    assert_eq!(send(&harness, 5, &with_ttl(2)).await, LifecycleResult::Waiting);
+    assert!(expires().await.is_some());
+    assert_eq!(send(&harness, 6, &document(1)).await, LifecycleResult::Unchanged);
+    assert_eq!(expires().await, None);
+    assert_eq!(send(&harness, 7, &document(3)).await, LifecycleResult::Waiting);
     drop(hold);
-    harness.generation("a", 5).await;
+    harness.generation("a", 7).await;
     harness.phase("a", TargetState::Ready).await;
     assert_eq!(requests(&harness), ["create 1", "drop db-1 1", "create 3"]);
-}
-
-/// A document like the present one replaces the update that waits, and keeps its routing key. If the present run fails, the
-/// units run again with this key.
-pub(crate) async fn the_routing_key_of_a_replaced_update_stays() {
-    for status in [200, 400] {
-        let harness = harness().await;
-        let replies = [CannedReply::status(status), CannedReply::status(200)];
-        harness.receiver.replies("POST /create", &replies.map(|reply| reply.with(json!({"id": "db"}))));
-        let hold = harness.receiver.hold("POST /create");
-        send(&harness, 1, "resources: {db: {plugin: database}}\n").await;
-        harness.receiver.call("POST /create", 1).await;
-        let changed = "resources: {db: {plugin: database, params: {rows: 2}}}\n";
-        let data = ebb_tests::platform::sandbox("a", "a-uid", changed);
-        let keyed = LifecycleData { generation: 2, routing_key: Some("key".to_owned()), ..data };
-        harness.lifecycle(LifecycleType::Updated, &keyed).await.is(202);
-        for _ in 0..2 {
-            let again = send(&harness, 3, "resources: {db: {plugin: database}}\n").await;
-            assert_eq!(again, LifecycleResult::Waiting);
-        }
-        drop(hold);
-        harness.generation("a", 3).await;
-        harness.phase("a", TargetState::Ready).await;
-        let store = harness.stack().store();
-        let target = store.read_target(TargetKey::new("sandbox", "a")).await.unwrap().unwrap();
-        assert_eq!((target.generation, target.routing_key.as_deref()), (3, Some("key")));
-        let run = store.read_root(&target.run(target.hook.unwrap())).await.unwrap().unwrap();
-        let (key, count) = if status == 200 { (None, 1) } else { (Some("key".to_owned()), 2) };
-        assert_eq!((run.facts.unwrap().routing_key, harness.receiver.count("POST /create")), (key, count));
-    }
-}
-
-/// An update that is refused when it begins leaves the target as it is, and `ebb why` shows it. The plan of this one is
-/// replaced while it waits. Otherwise only the limit of a large plan can refuse it so late.
-pub(crate) async fn an_update_that_is_refused_later_is_shown() {
-    let harness = harness().await;
-    let hold = harness.receiver.hold("POST /create");
-    send(&harness, 1, "resources: {db: {plugin: database}}\n").await;
-    harness.receiver.call("POST /create", 1).await;
-    let data = ebb_tests::platform::sandbox("a", "a-uid", "ttl: 9h\nresources: {more: {plugin: database}}\n");
-    let waiting = LifecycleData { generation: 2, routing_key: Some("key".to_owned()), ..data };
-    harness.lifecycle(LifecycleType::Updated, &waiting).await.is(202);
-    let store = harness.stack().store();
-    let target = async || store.read_target(TargetKey::new("sandbox", "a")).await.unwrap().unwrap();
-    let seen = target().await;
-    let pending = seen.pending_update.clone().unwrap();
-    let key = seen.update_key(&pending);
-    let json = store.get_plan(&key).await.unwrap().unwrap();
-    let mut plan = Plan::from_json(std::str::from_utf8(&json).unwrap()).unwrap();
-    plan.target.namespace = Some("other".to_owned());
-    let pending = PendingUpdate { plan: plan.digest(), ..pending };
-    let transition = seen.update(|after| after.pending_update = Some(pending));
-    assert!(store.begin_instance(&transition, &key, plan.to_json().as_bytes()).await.unwrap());
-    drop(hold);
-    until("the refusal", async || target().await.refused_update).await;
-    harness.phase("a", TargetState::Ready).await;
-    let after = target().await;
-    assert_eq!((after.generation, after.routing_key, after.expires, after.pending_update), (1, None, None, None));
-    let is_shown = async || {
-        let notes = harness.why("a").await.notes;
-        notes.iter().any(|note| note.contains("generation 2 was refused") && note.contains("`namespace`"))
-    };
-    assert!(is_shown().await);
-    let changed = "labels: {team: x}\nresources: {db: {plugin: database}}\n";
-    assert_eq!(send(&harness, 2, changed).await, LifecycleResult::Updated);
-    assert!(!is_shown().await);
-}
-
-pub(crate) async fn the_ttl_of_a_waiting_update_counts() {
-    let harness = harness().await;
-    let document =
-        |ttl: &str, rows: u32| format!("{ttl}resources: {{db: {{plugin: database, params: {{rows: {rows}}}}}}}\n");
-    let expires = async || harness.target("a").await.unwrap().info.expires;
-    let hold = harness.receiver.hold("POST /create");
-    send(&harness, 1, &document("", 1)).await;
-    harness.receiver.call("POST /create", 1).await;
-    assert_eq!(send(&harness, 2, &document("ttl: 9h\n", 2)).await, LifecycleResult::Waiting);
-    assert!(expires().await.is_some());
-    assert_eq!(send(&harness, 3, &document("", 1)).await, LifecycleResult::Unchanged);
-    assert_eq!(expires().await, None, "the update is withdrawn");
-    drop(hold);
-    harness.phase("a", TargetState::Ready).await;
-    assert_eq!(send(&harness, 4, &document("ttl: 9h\n", 1)).await, LifecycleResult::Updated);
     // A sweep that has read the former TTL does not end the target.
+    assert_eq!(send(&harness, 8, &with_ttl(3)).await, LifecycleResult::Updated);
     let (env, cause) = (harness.stack().env(), TargetStopCause::Expired);
     lifecycle::delete(env, TargetKey::new("sandbox", "a").instance("a-uid"), cause).await.unwrap();
     assert_eq!(harness.target("a").await.unwrap().info.phase, TargetState::Ready);
 }
 
+/// A higher generation of the same document makes again what has failed. With another routing key, also one that has waited,
+/// this happens in a run with this key.
 pub(crate) async fn a_failed_setup_is_corrected_by_an_update() {
-    let harness = harness().await;
-    harness.receiver.replies("POST /index", &[400]);
-    let document = |rows: u32| {
-        format!(
-            "resources: {{db: {{plugin: database}}, more: {{plugin: database, params: {{rows: {rows}}}}}, {INDEXED}}}\n"
-        )
-    };
-    send(&harness, 1, &document(5)).await;
-    harness.phase("a", TargetState::Failed).await;
-    let steps = harness.why("a").await.next_steps;
-    assert!(steps.iter().any(|step| step.contains("ebb sandbox apply -f FILE")), "{steps:?}");
-    let index = requests(&harness).pop().unwrap();
-    // The same document with a higher generation makes what has failed again.
-    harness.receiver.replies("POST /index", &[400]);
-    assert_eq!(send(&harness, 2, &document(5)).await, LifecycleResult::Retrying);
-    harness.phase("a", TargetState::Failed).await;
-    assert_eq!(requests(&harness), [index.as_str()]);
-    harness.receiver.replies("POST /index", &[200]);
-    update(&harness, 3, &document(6), TargetState::Ready).await;
-    let mut made = requests(&harness);
-    made.sort();
-    let of = index.replace("index ", "");
-    let changed = if of == "db-1" { "drop db-2 5" } else { "drop db-1 5" };
-    let mut expected = vec!["create 6".to_owned(), changed.to_owned(), index, format!("unindex {of}")];
-    expected.sort();
-    assert_eq!(made, expected, "the database stays, and its failed index is undone and made again");
-    harness.tear_down("a").await;
-    assert_eq!(harness.remaining("a").await, []);
-}
-
-/// Another routing key makes again what a failed target lacks, in a run with this key. So does one that has waited.
-pub(crate) async fn another_routing_key_completes_a_failed_target() {
     let harness = harness().await;
     let document = format!("resources: {{db: {{plugin: database}}, {INDEXED}}}\n");
     let send = async |generation: u64, routing_key: &str| {
@@ -321,7 +204,7 @@ pub(crate) async fn another_routing_key_completes_a_failed_target() {
         let event_type = if generation == 1 { LifecycleType::Created } else { LifecycleType::Updated };
         harness.lifecycle(event_type, &data).await.is(202).json::<LifecycleResponse>().result
     };
-    harness.receiver.replies("POST /index", &[400, 400, 200]);
+    harness.receiver.replies("POST /index", &[400, 400, 400, 200]);
     let hold = harness.receiver.hold("POST /index");
     send(1, "first").await;
     harness.receiver.call("POST /index", 1).await;
@@ -330,13 +213,18 @@ pub(crate) async fn another_routing_key_completes_a_failed_target() {
     harness.receiver.call("POST /index", 2).await;
     let target = harness.phase("a", TargetState::Failed).await;
     assert_eq!(target.info.generation, 2);
-    assert_eq!(send(3, "third").await, LifecycleResult::Updating);
+    let steps = harness.why("a").await.next_steps;
+    assert!(steps.iter().any(|step| step.contains("ebb sandbox apply -f FILE")), "{steps:?}");
+    assert_eq!(send(3, "second").await, LifecycleResult::Retrying);
+    harness.receiver.call("POST /index", 3).await;
+    harness.phase("a", TargetState::Failed).await;
+    assert_eq!(send(4, "third").await, LifecycleResult::Updating);
     harness.phase("a", TargetState::Ready).await;
-    let target = harness.stack().store().read_target(TargetKey::new("sandbox", "a")).await.unwrap().unwrap();
-    let run = harness.stack().store().read_root(&target.run(target.hook.unwrap())).await.unwrap().unwrap();
-    let facts = run.facts.unwrap();
-    assert_eq!((facts.generation, facts.routing_key.as_deref()), (3, Some("third")));
-    assert_eq!((harness.receiver.count("POST /create"), harness.receiver.count("POST /index")), (1, 3));
+    let store = harness.stack().store();
+    let target = store.read_target(TargetKey::new("sandbox", "a")).await.unwrap().unwrap();
+    let facts = store.read_root(&target.run(target.hook.unwrap())).await.unwrap().unwrap().facts.unwrap();
+    assert_eq!((facts.generation, facts.routing_key.as_deref()), (4, Some("third")));
+    assert_eq!((harness.receiver.count("POST /create"), harness.receiver.count("POST /index")), (1, 4));
     harness.tear_down("a").await;
     assert_eq!(harness.remaining("a").await, []);
 }
@@ -367,63 +255,4 @@ pub(crate) async fn a_removed_check_that_had_failed_blocks_no_update() {
         harness.phase("a", TargetState::Ready).await;
         assert_eq!(harness.receiver.count("GET /probe"), 1);
     }
-}
-
-/// An undo of an update that has failed is retried: by an operator, and by the same document.
-pub(crate) async fn a_failed_undo_of_an_update_is_retried() {
-    let replaced = "resources: {db: {plugin: database, params: {rows: 2}}}\n";
-    let removed = "resources: {more: {plugin: database}}\n";
-    for (document, made) in [(replaced, "create 2"), (removed, "create 1")] {
-        let harness = ready("resources: {db: {plugin: database}}\n").await;
-        harness.receiver.replies("POST /drop", &[400, 400, 200]);
-        update(&harness, 2, document, TargetState::Failed).await;
-        let retried: Value = harness.post("/v1/targets/sandbox/a/retry", json!({})).await.is(202).json();
-        assert_eq!(retried["units"], json!(["db~1/drop"]));
-        harness.receiver.call("POST /drop", 2).await;
-        harness.phase("a", TargetState::Failed).await;
-        assert_eq!(send(&harness, 2, document).await, LifecycleResult::Retrying);
-        harness.phase("a", TargetState::Ready).await;
-        let mut requests = requests(&harness);
-        requests.sort();
-        assert_eq!(requests, [made, "drop db-1 1", "drop db-1 1", "drop db-1 1"]);
-        harness.receiver.replies("POST /drop", &[200]);
-        harness.tear_down("a").await;
-        assert_eq!(harness.remaining("a").await, []);
-    }
-}
-
-/// A database whose rows change in place.
-const RESEEDED: &str = r#"
-params: {rows: {type: integer, default: 1}}
-preStart:
-  create: {webhook: {url: "RECEIVER/create", body: {rows: "${params.rows}"}}, outputs: {id: {value: "${response.body.id}"}}}
-update:
-  reseed: {webhook: {url: "RECEIVER/reseed", body: {id: "${units.create.outputs.id}", rows: "${old.params.rows} to ${params.rows}"}}, retry: {attempts: 1}}
-postStop:
-  drop: {webhook: {url: "RECEIVER/drop", body: {id: "${units.create.outputs.id}", rows: "${params.rows}"}}}
-outputs: {id: "${units.create.outputs.id}"}
-"#;
-
-pub(crate) async fn update_units_change_a_resource_in_place() {
-    let document =
-        |rows: u32| format!("resources: {{db: {{plugin: reseeded, params: {{rows: {rows}}}}}, {INDEXED}}}\n");
-    let harness = ready(&document(1)).await;
-    let target = harness.target("a").await.unwrap();
-    assert_eq!(target.runs[0].units.len(), 2, "a creation does not run the units of updates");
-    harness.receiver.replies("POST /reseed", &[400]);
-    update(&harness, 2, &document(2), TargetState::Failed).await;
-    harness.receiver.replies("POST /reseed", &[200]);
-    assert_eq!(requests(&harness), ["reseed db-1 1 to 2"]);
-    // The same document retries the failed unit.
-    assert_eq!(send(&harness, 3, &document(2)).await, LifecycleResult::Retrying);
-    assert_eq!(harness.phase("a", TargetState::Ready).await.info.generation, 3);
-    assert_eq!(send(&harness, 3, &document(2)).await, LifecycleResult::Unchanged);
-    assert_eq!(requests(&harness), ["reseed db-1 1 to 2"]);
-    // The next update reads the params before the failed one.
-    harness.receiver.replies("POST /reseed", &[400]);
-    update(&harness, 4, &document(5), TargetState::Failed).await;
-    harness.receiver.replies("POST /reseed", &[200]);
-    update(&harness, 5, &document(6), TargetState::Ready).await;
-    assert_eq!(requests(&harness), ["reseed db-1 2 to 5", "reseed db-1 2 to 6"]);
-    tear_down(&harness, &["unindex db-1", "drop db-1 6"]).await;
 }

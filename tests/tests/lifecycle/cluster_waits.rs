@@ -3,15 +3,13 @@
 use std::sync::Mutex;
 
 use ebb_flow::env::TaskReports;
-use ebb_flow::sweep::{SweepCondition, sweep_run};
 use ebb_protocol::api::{PlanPreview, TargetPage};
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::object_status::{ObjectState, ObjectStatus};
 use ebb_protocol::relay::{
-    Batch, EnsureTask, ObjectCount, ObjectTask, ReadyRules, RelayRequest, RelayResponse, RunningTask, TaskCompletion,
-    TaskState, TaskWait, WaitResolution,
+    Batch, EnsureTask, ObjectCount, ObjectTask, RelayRequest, RelayResponse, RunningTask, TaskState, TaskWait,
+    WaitResolution,
 };
-
 use ebb_tests::platform;
 
 use crate::harness::*;
@@ -22,28 +20,16 @@ preStart:
   second: {object: {manifest: {apiVersion: v1, kind: ConfigMap, metadata: {name: "b-${resource.key}"}}}}
 "#;
 
-/// A workflow of Argo after another object.
-const CONDITIONS: &str = r#"
-preStart:
-  deploy:
-    failFast: true
-    object:
-      manifest:
-      - {apiVersion: v1, kind: ConfigMap, metadata: {name: "a-${resource.key}"}}
-      - {apiVersion: argoproj.io/v1alpha1, kind: Workflow, metadata: {name: "b-${resource.key}"}}
-      ready: [null, "${object.status.phase == 'Succeeded'}"]
-      fail: [null, "${object.status.phase in ['Failed', 'Error']}"]
-"#;
-
-/// A unit with two objects and one attempt.
+/// A unit with one attempt, and with two objects whose names are from the target and from an output.
 const SEVERAL: &str = r#"
 preStart:
+  make: {webhook: {url: "RECEIVER/make"}, outputs: {id: {value: "${response.body.id}"}}}
   deploy:
     retry: {attempts: 1}
     object:
       manifest:
-      - {apiVersion: v1, kind: ConfigMap, metadata: {name: "a-${resource.key}"}}
-      - {apiVersion: v1, kind: ConfigMap, metadata: {name: "b-${resource.key}"}}
+      - {apiVersion: v1, kind: ConfigMap, metadata: {name: "a-${target.name}", namespace: units}}
+      - {apiVersion: v1, kind: ConfigMap, metadata: {name: "${units.make.outputs.id}", namespace: units}}
 "#;
 
 /// The age of both tasks, which exceeds that of their run.
@@ -103,7 +89,7 @@ async fn waiting(plugin: &str) -> (Harness, TestReceiver) {
 }
 
 pub(crate) async fn each_wait_has_its_reason_and_true_times() {
-    let (harness, server) = waiting(TWO).await;
+    let (harness, _server) = waiting(TWO).await;
     let (target, [first, second]) = until("the waits of both units", async || {
         let target = harness.target("a").await?;
         let units = [find(&target, "preStart", "first")?, find(&target, "preStart", "second")?];
@@ -137,23 +123,14 @@ pub(crate) async fn each_wait_has_its_reason_and_true_times() {
         target.resources["r"].reason.as_ref().is_some_and(|why| why.contains("Deployment units/web")),
         "{target:?}"
     );
-
-    // A sweep records the same starts, also of a task that has sent a heartbeat.
-    let token = first_request(&server).await.callback.token;
-    harness.callback(&token, &json!({"status": "heartbeat"})).await.is(204);
-    let run = run_id("a", Hook::PreStart);
-    sweep_run(harness.stack().env(), &run, SweepCondition::Always).await.unwrap();
-    let stored = harness.state("a", Hook::PreStart).await;
-    let begun = stored.heads[0].facts.as_ref().unwrap().started.0;
-    let starts: Vec<Option<u64>> = stored.records.iter().map(|(.., record)| record.started).collect();
-    assert_eq!(starts, [Some(begun); 2]);
 }
 
 fn object(name: &str, state: ObjectState, reason: Option<&str>) -> ObjectStatus {
     ObjectStatus { object: format!("ConfigMap units/{name}"), state, reason: reason.map(str::to_owned) }
 }
 
-/// While the unit runs, its relay reports the objects. The failure of a unit stores them.
+/// While the unit runs, its relay reports the objects. The failure of a unit stores them. A success stores none: they are
+/// derived from the plan and the outputs.
 pub(crate) async fn each_object_of_a_unit_has_its_state_and_reason() {
     let respond = |request| match request {
         RelayRequest::Ensure(_) | RelayRequest::Status(_) => RelayResponse::State(TaskState::Running(RunningTask {
@@ -166,51 +143,29 @@ pub(crate) async fn each_object_of_a_unit_has_its_state_and_reason() {
         })),
         _ => RelayResponse::Done,
     };
-    let (harness, server) = Harness::with_relay("default", respond).await;
-    harness.begin("a", "several", SEVERAL).await;
-    let running = until("the objects of the unit", async || {
-        let unit = find(&harness.target("a").await?, "preStart", "deploy")?;
-        (!unit.object_states.is_empty()).then_some(unit)
-    })
-    .await;
-    let pending = object("b", ObjectState::Pending, Some("no endpoints\u{fffd}"));
-    assert_eq!(running.object_states, [object("a", ObjectState::Ready, None), pending]);
-
-    let callback = first_request(&server).await.callback;
-    assert!(callback.takes_objects, "{callback:?}");
+    let reported =
+        [object("a", ObjectState::Ready, None), object("b", ObjectState::Pending, Some("no endpoints\u{fffd}"))];
     let failed = [object("a", ObjectState::Ready, None), object("b", ObjectState::Failed, Some("it crashes"))];
     let reason = json!({"code": "failed", "message": "ConfigMap units/b: it crashes"});
-    harness.callback(&callback.token, &json!({"status": "failed", "reason": reason, "objects": failed})).await.is(204);
-    let unit = harness.unit("a", "preStart", "deploy", UnitState::Failed).await;
-    let [first, second] = failed;
-    assert_eq!(unit.object_states, [second, first], "the failed one is first");
-}
-
-/// A unit whose objects have names from the target and from an output.
-const NAMED: &str = r#"
-preStart:
-  make: {webhook: {url: "RECEIVER/make"}, outputs: {id: {value: "${response.body.id}"}}}
-  deploy:
-    object:
-      manifest:
-      - {apiVersion: v1, kind: ConfigMap, metadata: {name: "${target.name}-settings", namespace: units}}
-      - {apiVersion: v1, kind: ConfigMap, metadata: {name: "${units.make.outputs.id}", namespace: units}}
-"#;
-
-/// A success stores no objects: they are derived from the plan and the outputs.
-pub(crate) async fn the_objects_of_a_succeeded_unit_are_listed() {
-    let respond = |request| match request {
-        RelayRequest::Ensure(_) => RelayResponse::State(TaskState::Running(RunningTask::default())),
-        _ => RelayResponse::Done,
-    };
-    let (harness, server) = Harness::with_relay("default", respond).await;
-    harness.receiver.always("POST /make", json!({"id": "i-1"}));
-    harness.begin("a", "named", NAMED).await;
-    harness.callback(&first_request(&server).await.callback.token, &done()).await.is(204);
-    let unit = harness.unit("a", "preStart", "deploy", UnitState::Succeeded).await;
-    assert_eq!(unit.objects, Some(ObjectCount { total: 2, ready: 2 }));
-    let expected = ["a-settings", "i-1"].map(|name| object(name, ObjectState::Ready, None));
-    assert_eq!(unit.object_states, expected);
+    let failure = json!({"status": "failed", "reason": reason, "objects": failed});
+    let sorted = failed.into_iter().rev().collect();
+    let made = ["a-a", "i-1"].map(|name| object(name, ObjectState::Ready, None)).to_vec();
+    for (end, state, expected) in [(failure, UnitState::Failed, sorted), (done(), UnitState::Succeeded, made)] {
+        let (harness, server) = Harness::with_relay("default", respond).await;
+        harness.receiver.always("POST /make", json!({"id": "i-1"}));
+        harness.begin("a", "several", SEVERAL).await;
+        let running = until("the objects of the unit", async || {
+            let unit = find(&harness.target("a").await?, "preStart", "deploy")?;
+            (!unit.object_states.is_empty()).then_some(unit)
+        })
+        .await;
+        assert_eq!(running.object_states, reported);
+        let callback = first_request(&server).await.callback;
+        assert!(callback.takes_objects, "{callback:?}");
+        harness.callback(&callback.token, &end).await.is(204);
+        let unit = harness.unit("a", "preStart", "deploy", state).await;
+        assert_eq!(unit.object_states, expected, "the failed one is first");
+    }
 }
 
 /// A relay of an earlier version does not know the request for the state of a task.
@@ -242,6 +197,7 @@ pub(crate) async fn the_progress_of_a_task_does_not_go_back() {
         _ => RelayResponse::Done,
     };
     let (harness, server) = Harness::with_relay("default", respond).await;
+    harness.receiver.always("POST /make", json!({"id": "i-1"}));
     harness.begin("a", "several", SEVERAL).await;
     let token = first_request(&server).await.callback.token;
     let beat = async |progress: &str| {
@@ -269,6 +225,17 @@ pub(crate) async fn the_progress_of_a_task_does_not_go_back() {
     assert_eq!(shown().await, "80%");
 }
 
+pub(crate) async fn the_last_heartbeat_is_shown() {
+    let harness = Harness::new().await;
+    let call = harness.accepted("beats", MAKE).await;
+    let silent = harness.unit("a", "preStart", "make", UnitState::Running).await;
+    assert_eq!((silent.progress, silent.heartbeat), (None, None));
+    harness.callback(call.token(), &json!({"status": "heartbeat", "progress": "3 of 7"})).await.is(204);
+    let unit = harness.unit("a", "preStart", "make", UnitState::Running).await;
+    assert_eq!(unit.progress.as_deref(), Some("3 of 7"));
+    assert!(unit.heartbeat.is_some() && unit.heartbeat >= unit.accepted, "{unit:?}");
+}
+
 pub(crate) async fn a_relay_without_a_response_is_named() {
     let (harness, server) = waiting(TWO).await;
     harness.unit("a", "preStart", "first", UnitState::Running).await;
@@ -290,17 +257,6 @@ pub(crate) async fn a_relay_without_a_response_is_named() {
     assert_eq!((&*outage.cluster, outage.units.len()), ("default", 0));
     let log = harness.log("a", Hook::PreStart, "first", "").await.is_problem(503, "relay-unavailable");
     assert!(log.detail.contains(&format!("does not respond since {}", outage.since)), "{log:?}");
-}
-
-pub(crate) async fn each_manifest_is_judged_by_its_conditions() {
-    let (_harness, server) = waiting(CONDITIONS).await;
-    let task = first_task(&server).await;
-    let own = ReadyRules {
-        ready: Some("object.status.phase == 'Succeeded'".to_owned()),
-        fail: Some("object.status.phase in ['Failed', 'Error']".to_owned()),
-    };
-    assert_eq!(task.until, TaskCompletion::Ready(vec![ReadyRules::default(), own]));
-    assert!(task.fail_fast);
 }
 
 /// On one machine, no cluster applies objects. The plan says so, and the unit fails at once. Nothing is left to remove.

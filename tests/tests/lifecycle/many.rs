@@ -1,67 +1,37 @@
-//! Large outputs, and versions of plugins that are in memory or withdrawn.
+//! Large outputs that are lost, and versions of plugins that are withdrawn.
 
-use ebb_protocol::api::PluginDetail;
 use ebb_protocol::record::OutputStorage;
 
 use crate::harness::*;
-use crate::lifecycle::retention::LARGE_OUTPUT;
 
-/// The resource has the output of `shown` only.
+/// The resource has the output of `shown` only, and the undo of `kept` reads none.
 const TWO_OUTPUTS: &str = r#"
 preStart:
   shown: {webhook: {url: "RECEIVER/shown"}, outputs: {id: {value: "${response.body.id}"}}}
   kept: {webhook: {url: "RECEIVER/kept"}, outputs: {text: {value: "${response.body.text}"}}}
+postStop:
+  drop: {undoes: kept, webhook: {url: "RECEIVER/drop"}}
 outputs: {id: "${units.shown.outputs.id}"}
 "#;
 
-/// A lost object of an output that no resource refers to does not affect the target.
+/// A lost object of an output that nothing refers to affects neither the target nor its teardown.
 pub(crate) async fn unreferenced_outputs_are_not_read() {
     let harness = Harness::new().await;
     harness.receiver.always("POST /shown", json!({"id": "the-id"}));
     harness.receiver.always("POST /kept", json!({"text": "x".repeat(10_000)}));
-    remove_output_object(&harness, "two", TWO_OUTPUTS).await;
-    let target = harness.target("a").await.unwrap();
-    assert_eq!(outputs(&target), json!({"id": {"value": "the-id"}}));
-    assert_eq!(target.runs[0].units.len(), 2);
-}
-
-/// An undo that uses no output of its unit reads no object of the bucket.
-pub(crate) async fn an_undo_reads_only_the_outputs_that_it_uses() {
-    let harness = Harness::new().await;
-    harness.receiver.always("POST /make", json!({"text": "x".repeat(10_000)}));
-    remove_output_object(&harness, "big", LARGE_OUTPUT).await;
-    harness.tear_down("a").await;
-    assert_eq!(harness.receiver.count("POST /drop"), 1);
-}
-
-/// Waits until the sandbox `a` of a plugin is ready and removes the only object of its outputs.
-async fn remove_output_object(harness: &Harness, plugin: &str, rest: &str) {
-    harness.run("a", plugin, rest, TargetState::Ready).await;
+    harness.run("a", "two", TWO_OUTPUTS, TargetState::Ready).await;
     harness.notified("a", &["ready"]).await;
     let stored = harness.state("a", Hook::PreStart).await;
     let kept = stored.records.iter().filter_map(|(_, _, record)| match &record.result.as_ref()?.outputs {
         OutputStorage::Bucket(key) => Some(key.clone()),
         _ => None,
     });
-    let kept: Vec<String> = kept.collect();
-    assert_eq!(kept.len(), 1, "the outputs are in one object of the bucket");
-    harness.stack().store().bucket.remove(&kept[0]).await.unwrap();
-}
-
-/// A plugin is read and parsed once. Its withdrawal counts at once.
-pub(crate) async fn a_parsed_plugin_is_used_until_its_withdrawal() {
-    let harness = Harness::new().await;
-    // The document is in the bucket.
-    let comment = "x".repeat(110 << 10);
-    let rest = format!("preStart: {{u: {{webhook: {{url: \"RECEIVER/u\"}}}}}}\n# {comment}\n");
-    harness.run("a", "one", &rest, TargetState::Ready).await;
-    let digest = harness.get("/v1/plugins/one/versions/1.0.0").await.is(200).json::<PluginDetail>().info.digest;
-    harness.stack().store().bucket.remove(&format!("plugins/{digest}")).await.unwrap();
-    harness.ready("b", "one").await;
-    harness.request(Method::DELETE, "/v1/plugins/one/versions/1.0.0", None).await.is(204);
-    let refused = harness.lifecycle(LifecycleType::Created, &sandbox("c", "c-uid", "one")).await;
-    let problem = format!("{:?}", refused.is_problem(422, "invalid-document"));
-    assert!(problem.contains("withdrawn-version"), "{problem}");
+    let [kept] = &kept.collect::<Vec<String>>()[..] else { panic!("the outputs are in one object of the bucket") };
+    harness.stack().store().bucket.remove(kept).await.unwrap();
+    let target = harness.target("a").await.unwrap();
+    assert_eq!((outputs(&target), target.runs[0].units.len()), (json!({"id": {"value": "the-id"}}), 2));
+    harness.tear_down("a").await;
+    assert_eq!(harness.receiver.count("POST /drop"), 1);
 }
 
 /// A unit without retries, and its undo.
@@ -81,7 +51,9 @@ pub(crate) async fn a_withdrawn_version_remains_usable_for_existing_targets() {
     let secret = async |harness: &Harness| harness.get("/v1/plugins/made/signing-secret").await.is(200).body.clone();
     let before = secret(&harness).await;
     harness.request(Method::DELETE, "/v1/plugins/made/versions/1.0.0", None).await.is(204);
-    // A restart clears the caches.
+    // The withdrawal counts at once. A restart clears the caches.
+    let unused = harness.lifecycle(LifecycleType::Created, &sandbox("b", "b-uid", "made")).await;
+    unused.is_problem(422, "invalid-document");
     harness.restart().await;
     assert_eq!(secret(&harness).await, before);
     assert_eq!(harness.why("a").await.cause.unwrap().unit, "r/make");

@@ -26,6 +26,27 @@ fn exposed(text: &str) -> BTreeSet<&str> {
     types.filter_map(|line| line.split(' ').next()).collect()
 }
 
+/// Each metric is documented and on the dashboard. The rules of `promtool check metrics` that concern names, and labels with
+/// few values only.
+fn assert_documented(text: &str) {
+    assert_eq!(names(PAGE), exposed(text));
+    let unknown: Vec<&str> = names(DASHBOARD).difference(&names(text)).copied().collect();
+    assert!(unknown.is_empty(), "{unknown:?}");
+    for name in exposed(text) {
+        // Queries name the buckets of a histogram.
+        let is_shown = names(DASHBOARD).iter().any(|shown| shown.trim_end_matches("_bucket") == name);
+        assert!(is_shown && text.contains(&format!("# HELP {name} ")), "{name}");
+        assert!(name.chars().all(|c| c.is_ascii_lowercase() || c == '_'), "{name}");
+        let has_type = |kind: &str| text.contains(&format!("# TYPE {name} {kind}\n"));
+        assert_eq!(name.ends_with("_total"), has_type("counter"), "{name}");
+        assert!(name.ends_with("_seconds") || !has_type("histogram"), "{name}");
+    }
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let Some((_, label)) = line.split_once('{') else { continue };
+        assert!(label.starts_with("phase=") || label.starts_with("le="), "{line}");
+    }
+}
+
 pub(crate) async fn targets_and_attempts_are_counted() {
     let harness = Harness::simple().await;
     harness.ready("a", "simple").await;
@@ -36,6 +57,7 @@ pub(crate) async fn targets_and_attempts_are_counted() {
         reply.body.contains("ebb_run_time_seconds_count 1\n").then_some(reply.body)
     })
     .await;
+    assert_documented(&text);
     for line in [
         "ebb_targets{phase=\"ready\"} 1",
         "ebb_targets{phase=\"stuck\"} 0",
@@ -48,40 +70,6 @@ pub(crate) async fn targets_and_attempts_are_counted() {
     ] {
         assert!(text.lines().any(|it| it == line), "{line}\n{text}");
     }
-}
-
-pub(crate) async fn every_metric_is_documented() {
-    let harness = Harness::new().await;
-    let text = scrape(&harness, None).await.is(200).body.clone();
-    assert_eq!(names(PAGE), exposed(&text));
-}
-
-/// The rules of `promtool check metrics` that concern names, and labels with few values only.
-pub(crate) async fn metrics_have_the_form_that_prometheus_recommends() {
-    let harness = Harness::new().await;
-    let text = scrape(&harness, None).await.is(200).body.clone();
-    for name in exposed(&text) {
-        assert!(text.contains(&format!("# HELP {name} ")), "{name} has no help");
-        assert!(name.chars().all(|c| c.is_ascii_lowercase() || c == '_'), "{name}");
-        let has_type = |kind: &str| text.contains(&format!("# TYPE {name} {kind}\n"));
-        assert_eq!(name.ends_with("_total"), has_type("counter"), "{name}");
-        assert!(name.ends_with("_seconds") || !has_type("histogram"), "{name}");
-    }
-    for line in text.lines().filter(|line| !line.starts_with('#')) {
-        let Some((_, label)) = line.split_once('{') else { continue };
-        assert!(label.starts_with("phase=") || label.starts_with("le="), "{line}");
-    }
-}
-
-pub(crate) async fn the_dashboard_shows_every_metric() {
-    let harness = Harness::new().await;
-    let text = scrape(&harness, None).await.is(200).body.clone();
-    let unknown: Vec<&str> = names(DASHBOARD).difference(&names(&text)).copied().collect();
-    assert!(unknown.is_empty(), "{unknown:?}");
-    // Queries name the buckets of a histogram.
-    let is_shown = |name: &str| names(DASHBOARD).iter().any(|shown| shown.trim_end_matches("_bucket") == name);
-    let missing: Vec<&str> = exposed(&text).into_iter().filter(|name| !is_shown(name)).collect();
-    assert!(missing.is_empty(), "{missing:?}");
 }
 
 pub(crate) async fn metrics_need_a_token_outside_of_loopback() {

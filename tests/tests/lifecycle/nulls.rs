@@ -9,48 +9,9 @@ const HOST: &str = r#"
 preStart:
   make:
     webhook: {url: "RECEIVER/make"}
-    outputs: {host: {value: "${response.body.host}"}}
+    outputs: {host: {value: "${response.body.host}", optional: OPTIONAL}}
 outputs: {host: "${units.make.outputs.host}"}
 "#;
-
-/// Returns a plugin whose output may be null.
-fn optional() -> String {
-    HOST.replace("body.host}\"", "body.host}\", optional: true")
-}
-
-async fn failure(harness: &Harness, name: &str) -> (ReasonCode, String) {
-    let reason = harness.unit(name, "preStart", "make", UnitState::Failed).await.reason.unwrap();
-    (reason.code, reason.message)
-}
-
-pub(crate) async fn an_output_of_a_response_is_null_only_if_it_is_optional() {
-    let harness = Harness::new().await;
-    harness.receiver.always("POST /make", CannedReply::ok(json!({"host": null})));
-    harness.begin("strict", "strict", HOST).await;
-    let text = "output `host` is null: `response.body.host`; expected a value; wait for it with `until`, or add `optional: true`";
-    assert_eq!(failure(&harness, "strict").await, (ReasonCode::OutputInvalid, text.to_owned()));
-    let target = harness.run("lax", "lax", &optional(), TargetState::Ready).await;
-    assert_eq!(outputs(&target), json!({"host": {"value": null}}));
-}
-
-pub(crate) async fn an_output_of_a_callback_is_null_only_if_it_is_optional() {
-    let harness = Harness::new().await;
-    harness.receiver.always("POST /make", 202);
-    let null = json!({"status": "succeeded", "outputs": {"host": null}});
-    harness.begin("strict", "strict", HOST).await;
-    let call = harness.receiver.call("POST /make", 1).await;
-    harness.callback(call.token(), &null).await.is(204);
-    let text = "output `host` is null; expected a value; send one, or add `optional: true`";
-    assert_eq!(failure(&harness, "strict").await, (ReasonCode::OutputInvalid, text.to_owned()));
-    harness.publish("lax@1.0.0", &optional()).await;
-    for (number, (name, callback)) in [("sent", null), ("unsent", done())].into_iter().enumerate() {
-        harness.create(name, "lax").await;
-        let call = harness.receiver.call("POST /make", number + 2).await;
-        harness.callback(call.token(), &callback).await.is(204);
-        let target = harness.phase(name, TargetState::Ready).await;
-        assert_eq!(outputs(&target), json!({"host": {"value": null}}), "{name}");
-    }
-}
 
 /// Its param is wired to the output of `HOST`.
 const READER: &str = r#"
@@ -61,22 +22,31 @@ preStart:
     cleanup: none
 "#;
 
-pub(crate) async fn a_param_that_is_null_fails_its_reader_unless_it_is_optional() {
+async fn failure(harness: &Harness, name: &str) -> (ReasonCode, String) {
+    let reason = harness.unit(name, "preStart", "make", UnitState::Failed).await.reason.unwrap();
+    (reason.code, reason.message)
+}
+
+pub(crate) async fn values_are_null_only_if_they_are_optional() {
     let harness = Harness::new().await;
-    harness.receiver.always("POST /make", CannedReply::ok(json!({})));
-    harness.publish("host@1.0.0", &optional()).await;
-    for (name, is_optional) in [("strict", false), ("lax", true)] {
+    harness.receiver.always("POST /make", json!({"host": null}));
+    harness.begin("strict", "strict", &HOST.replace("OPTIONAL", "false")).await;
+    let (code, message) = failure(&harness, "strict").await;
+    assert!(code == ReasonCode::OutputInvalid && message.starts_with("output `host` is null: "), "{message}");
+    let target = harness.run("lax", "lax", &HOST.replace("OPTIONAL", "true"), TargetState::Ready).await;
+    assert_eq!(outputs(&target), json!({"host": {"value": null}}));
+    for is_optional in [false, true] {
+        let name = format!("reads-{is_optional}");
         harness.publish(&format!("{name}@1.0.0"), &READER.replace("OPTIONAL", &is_optional.to_string())).await;
-        let resources = format!(
-            "resources:\n  h: {{plugin: host}}\n  r: {{plugin: {name}, params: {{host: \"${{resources.h.outputs.host}}\"}}}}\n"
-        );
-        let data = platform::sandbox(name, &format!("{name}-uid"), &resources);
+        let param = "params: {host: \"${resources.h.outputs.host}\"}";
+        let rest = format!("resources:\n  h: {{plugin: lax}}\n  r: {{plugin: {name}, {param}}}\n");
+        let data = platform::sandbox(&name, &format!("{name}-uid"), &rest);
         harness.lifecycle(LifecycleType::Created, &data).await.is(202);
     }
-    let (code, message) = failure(&harness, "strict").await;
+    let (code, message) = failure(&harness, "reads-false").await;
     let needed = "header `x-host`: `params.host` is null; expected a value";
     assert!(code == ReasonCode::Render && message.starts_with(needed), "{message}");
-    harness.phase("lax", TargetState::Ready).await;
+    harness.phase("reads-true", TargetState::Ready).await;
     let calls = harness.receiver.calls("POST /read");
     assert_eq!(calls.iter().map(|call| &call.body).collect::<Vec<_>>(), [&json!({"host": null})]);
     assert!(!calls[0].headers.contains_key("x-host"), "{calls:?}");
@@ -84,8 +54,8 @@ pub(crate) async fn a_param_that_is_null_fails_its_reader_unless_it_is_optional(
 
 pub(crate) async fn a_variable_that_is_null_is_an_error_unless_it_is_optional() {
     let harness = Harness::new().await;
-    harness.receiver.always("POST /make", CannedReply::ok(json!({})));
-    harness.publish("host@1.0.0", &optional()).await;
+    harness.receiver.always("POST /make", json!({}));
+    harness.publish("host@1.0.0", &HOST.replace("OPTIONAL", "true")).await;
     let rest = "resources: {h: {plugin: host}}\nenv:\n  STRICT: \"${resources.h.outputs.host}\"\n  \
                 LAX: {value: \"${resources.h.outputs.host}\", optional: true}\n  NAME: \"${target.name}\"\n";
     harness.lifecycle(LifecycleType::Created, &platform::sandbox("a", "a-uid", rest)).await.is(202);

@@ -1,9 +1,6 @@
 //! Owners, labels and first causes of targets, and lists that select by them.
 
-use ebb_engine::TargetPhase;
-use ebb_protocol::api::{CreatedToken, TargetPage};
-use ebb_store::{TargetHead, TargetTransition};
-use futures::StreamExt as _;
+use ebb_protocol::api::CreatedToken;
 
 use crate::harness::*;
 
@@ -36,19 +33,6 @@ pub(crate) async fn an_instance_keeps_its_owner() {
     harness.instance_is_ready("a", "next").await;
     assert_eq!(shown(TargetState::Ready).await, (Some("role operator".to_owned()), team("z")));
     assert_eq!(harness.ready("b", "simple").await.info.owner.as_deref(), Some("platform"));
-}
-
-pub(crate) async fn the_first_cause_is_shown_until_a_retry() {
-    let harness = Harness::simple().await;
-    harness.receiver.always("POST /make", 500);
-    harness.create("a", "simple").await;
-    let cause = harness.phase("a", TargetState::Failed).await.info.first_cause.unwrap();
-    assert!(cause.starts_with("r/make: ") && cause.contains("500"), "{cause}");
-    let page: TargetPage = harness.get("/v1/targets").await.is(200).json();
-    assert_eq!(page.targets[0].first_cause.as_ref(), Some(&cause));
-    harness.receiver.always("POST /make", 200);
-    harness.post("/v1/targets/sandbox/a/retry", json!({})).await.is(202);
-    assert_eq!(harness.phase("a", TargetState::Ready).await.info.first_cause, None);
 }
 
 pub(crate) async fn lists_are_filtered() {
@@ -90,34 +74,4 @@ pub(crate) async fn lists_are_filtered() {
     {
         harness.get(&format!("/v1/targets?{query}")).await.is_problem(400, "invalid-query");
     }
-}
-
-/// A list reads a bounded number of targets, also if it selects few of them.
-pub(crate) async fn a_page_ends_after_many_other_targets() {
-    const LAST: usize = 1_049;
-    let harness = Harness::new().await;
-    let store = harness.stack().store();
-    let heads = (0..=LAST).map(|number| {
-        let owner = Some(if number == LAST { "token ann" } else { "platform" }.to_owned());
-        let head = TargetHead::new("sandbox", &format!("t{number:04}"), "u", now());
-        TargetHead { phase: TargetPhase::Ready, owner, version: 1, ..head }
-    });
-    let heads = futures::stream::iter(heads);
-    let written = heads.for_each_concurrent(64, |head| async move {
-        assert!(store.move_target(&TargetTransition::new(head, None)).await.unwrap());
-    });
-    written.await;
-    let pages = async |query: &str| {
-        let (mut sizes, mut names, mut token) = (Vec::new(), BTreeSet::new(), String::new());
-        loop {
-            let page: TargetPage = harness.get(&format!("/v1/targets?{query}{token}")).await.is(200).json();
-            sizes.push(page.targets.len());
-            names.extend(page.targets.into_iter().map(|target| target.name));
-            let Some(next) = page.next_token else { return (sizes, names) };
-            token = format!("&nextToken={next}");
-        }
-    };
-    assert_eq!(pages("owner=token%20ann").await, (vec![0, 1], BTreeSet::from([format!("t{LAST}")])));
-    let (sizes, names) = pages("owner=platform").await;
-    assert_eq!((sizes, names.len()), ([vec![100; 10], vec![49]].concat(), LAST));
 }

@@ -5,7 +5,7 @@ use ebb_protocol::id::TargetKey;
 use ebb_protocol::lifecycle::TargetStopCause;
 
 use crate::harness::*;
-use crate::lifecycle::removal::other_instance;
+use crate::lifecycle::retention::other_instance;
 
 pub(crate) async fn time_to_live() {
     let harness = Harness::simple().await;
@@ -28,58 +28,15 @@ pub(crate) async fn time_to_live() {
     harness.lifecycle(LifecycleType::Created, &data).await.is_problem(409, "stale");
 }
 
-pub(crate) async fn notifications_are_repeated_until_they_are_accepted() {
-    let harness = Harness::with_platform().await;
-    harness.receiver.replies("POST /platform", &[503, 500, 429, 204]);
-    harness.run("a", "simple", SIMPLE, TargetState::Ready).await;
-    harness.receiver.call("POST /platform", 4).await;
-    harness.notification_accepted("a").await;
-    let notified = harness.receiver.calls("POST /platform");
-    let ids: BTreeSet<&str> = notified.iter().map(|call| call.header("webhook-id")).collect();
-    assert_eq!(ids.len(), 1);
-    assert!(notified.iter().all(|call| call.body == notified[0].body));
-    assert_eq!(word(notified[0].body["type"].as_str().unwrap()), "ready");
-    harness.tear_down("a").await;
-    let gone = harness.receiver.call("POST /platform", notified.len() + 1).await;
-    assert_eq!(word(gone.body["type"].as_str().unwrap()), "gone");
-    assert_ne!(gone.header("webhook-id"), notified[0].header("webhook-id"));
-}
-
-/// An instance that is deleted while it waits for its name gets its `gone`, although the platform rejects it at first.
-pub(crate) async fn the_gone_of_an_instance_that_waited() {
-    let harness = Harness::with_platform().await;
-    harness.receiver.always("POST /drop", 500);
-    harness.receiver.replies("POST /platform", &[204, 400, 204]);
-    harness.run("a", "simple", SIMPLE, TargetState::Ready).await;
-    harness.notification_accepted("a").await;
-    let deleted = |uid| LifecycleData { document: None, ..sandbox("a", uid, "simple") };
-    harness.lifecycle(LifecycleType::Deleted, &deleted("a-uid")).await.is(202);
-    harness.lifecycle(LifecycleType::Created, &sandbox("a", "b", "simple")).await.is(202);
-    for _ in 0..2 {
-        harness.lifecycle(LifecycleType::Deleted, &deleted("b")).await.is(202);
-    }
-    let accepted = harness.receiver.call("POST /platform", 3).await;
-    let ids = harness.receiver.calls("POST /platform").into_iter().map(|call| call.header("webhook-id").to_owned());
-    assert_eq!(BTreeSet::from_iter(ids).len(), 2);
-    let data = &accepted.body["data"];
-    assert_eq!(
-        (word(accepted.body["type"].as_str().unwrap()).as_str(), &data["uid"], &data["stopCause"], &data["generation"]),
-        ("gone", &json!("b"), &json!("deleted"), &json!(1))
-    );
-    harness.lifecycle(LifecycleType::Created, &sandbox("a", "b", "simple")).await.is_problem(409, "stale");
-    harness.receiver.always("POST /drop", 200);
-    let gone = harness.receiver.call("POST /platform", 4).await;
-    assert_eq!(gone.body["data"]["uid"], "a-uid");
-}
-
-/// A retry of a failed setup ends with another notification, whose first request the platform refuses.
+/// A retry of a failed setup ends with another notification, whose first requests the platform refuses. Its repetitions have
+/// the same id and body.
 pub(crate) async fn the_history_has_the_acceptance_of_a_notification() {
     let harness = Harness::with_platform().await;
     let accepted = async || {
         let page: HistoryPage = harness.get("/v1/targets/sandbox/a/history").await.is(200).json();
         page.entries.into_iter().filter_map(|entry| entry.run?.notified).collect::<Vec<_>>()
     };
-    harness.receiver.replies("POST /platform", &[204, 503, 204]);
+    harness.receiver.replies("POST /platform", &[204, 503, 500, 429, 204]);
     harness.receiver.always("POST /make", 400);
     harness.run("a", "simple", SIMPLE, TargetState::Failed).await;
     harness.notification_accepted("a").await;
@@ -91,13 +48,22 @@ pub(crate) async fn the_history_has_the_acceptance_of_a_notification() {
     harness.receiver.always("POST /make", 200);
     harness.post("/v1/targets/sandbox/a/retry", json!({})).await.is(202);
     harness.phase("a", TargetState::Ready).await;
+    harness.receiver.call("POST /platform", 5).await;
     harness.notification_accepted("a").await;
+    let notified = &harness.receiver.calls("POST /platform")[1..];
+    let ids: BTreeSet<&str> = notified.iter().map(|call| call.header("webhook-id")).collect();
+    assert_eq!((notified.len(), ids.len()), (4, 1));
+    assert!(notified.iter().all(|call| call.body == notified[0].body));
+    assert_eq!(word(notified[0].body["type"].as_str().unwrap()), "ready");
     // The run was closed after the refusal, and does not keep the time of the former notification.
     assert_eq!(accepted().await, Vec::<String>::new());
 
     harness.tear_down("a").await;
     harness.notification_accepted("a").await;
     assert_eq!(accepted().await.len(), 1);
+    let last = harness.receiver.calls("POST /platform").pop().unwrap();
+    assert_eq!(word(last.body["type"].as_str().unwrap()), "gone");
+    assert!(!ids.contains(last.header("webhook-id")));
 }
 
 /// The operator removes the URL of the platform while it refuses the `gone` for which the next instance waits.

@@ -5,9 +5,7 @@ use std::sync::Mutex;
 
 use ebb_engine::{Patch, PatchChange, Shard};
 use ebb_protocol::infrakit::KEY_TAG;
-use ebb_protocol::record::InstanceIds;
 use ebb_protocol::removal::RemovalGrade;
-use ebb_store::AttemptUpdate;
 use ebb_tests::infrakit_plugin::{PluginBehavior, perform, router};
 use tokio::net::UnixListener;
 
@@ -24,15 +22,10 @@ fn found(made: &Path) -> [Vec<Value>; 3] {
     })
 }
 
-/// Starts the plugin `files`. Returns the folder with its state.
-fn start_plugin(harness: &Harness) -> PathBuf {
-    start_late_plugin(harness, PluginBehavior::default()).0
-}
-
 /// Starts the plugin `files`. Returns the folder with its state, and its behavior.
-fn start_late_plugin(harness: &Harness, behavior: PluginBehavior) -> (PathBuf, Arc<Mutex<PluginBehavior>>) {
+fn start_plugin(harness: &Harness) -> (PathBuf, Arc<Mutex<PluginBehavior>>) {
     let made = harness.folder().join("made");
-    let behavior = Arc::new(Mutex::new(behavior));
+    let behavior = Arc::<Mutex<PluginBehavior>>::default();
     let listener = UnixListener::bind(harness.plugin_file("files")).unwrap();
     let router = router(&made, &behavior).unwrap();
     tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
@@ -63,7 +56,7 @@ fn reported() -> (RemovalGrade, String, String) {
 /// The plugin refuses to destroy a network or a volume that an instance uses.
 pub(crate) async fn a_collection_is_made_once_and_destroyed_in_reverse_order() {
     let mut harness = Harness::new().await;
-    let made = start_plugin(&harness);
+    let (made, _) = start_plugin(&harness);
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/infrakit/infrakit.yaml");
     let document = std::fs::read_to_string(example).unwrap();
     let data = LifecycleData { document: Some(document), ..sandbox("shop", "shop-uid", "none") };
@@ -109,7 +102,7 @@ fn tagged(made: &Path, name: &str) -> String {
 
 pub(crate) async fn an_instance_with_the_tag_is_adopted() {
     let harness = Harness::new().await;
-    let made = start_plugin(&harness);
+    let (made, _) = start_plugin(&harness);
     let (adopted, other) = (tagged(&made, "a"), tagged(&made, "b"));
     let target = harness.run("a", "volumes", VOLUME, TargetState::Ready).await;
     assert_eq!(outputs(&target)["id"]["value"], *adopted);
@@ -121,7 +114,7 @@ pub(crate) async fn an_instance_with_the_tag_is_adopted() {
 
 pub(crate) async fn several_instances_with_the_tag_are_refused_and_listed() {
     let harness = Harness::new().await;
-    let made = start_plugin(&harness);
+    let (made, _) = start_plugin(&harness);
     let ids = [tagged(&made, "a"), tagged(&made, "a")];
     harness.begin("a", "volumes", VOLUME).await;
     let unit = harness.unit("a", "preStart", "disk", UnitState::Failed).await;
@@ -132,52 +125,24 @@ pub(crate) async fn several_instances_with_the_tag_are_refused_and_listed() {
     assert_eq!(found(&made), NOTHING);
 }
 
-/// Two volumes. One of the units has no outputs.
+/// Two volumes. One of the units has no outputs, and that of the other one is not in the response.
 const UNLISTED: &str = r#"
 preStart:
   one:
     infrakit: {plugin: files/volume, maxProcessingTime: 1s, properties: {size: 4096}}
-    outputs: {id: {value: "${instance.ID}"}}
+    outputs: {id: {value: "${instance.Properties.nothing}"}}
   two: {infrakit: {plugin: files/volume, maxProcessingTime: 1s, properties: {size: 4096}}}
 "#;
-const NEVER: Duration = Duration::from_secs(3_600);
 
-pub(crate) async fn instances_that_are_not_listed_are_destroyed() {
-    let harness = Harness::new().await;
-    let (made, _) = start_late_plugin(&harness, PluginBehavior { list_lag: NEVER, ..PluginBehavior::default() });
-    harness.run("a", "volumes", UNLISTED, TargetState::Ready).await;
-    let [_, volumes, _] = found(&made);
-    let ids: Vec<&str> = volumes.iter().map(|volume| volume["ID"].as_str().unwrap()).collect();
-    let mut recorded = made_ids(&harness, "a").await;
-    recorded.sort();
-    assert_eq!(recorded.len(), 2);
-    assert_eq!(recorded, ids);
-    harness.tear_down("a").await;
-    assert_eq!(found(&made), NOTHING);
-    assert_eq!(removals(&harness, "a").await, [reported(), reported()]);
-}
-
-/// The unit waits for the description of its instance for longer than the plugin may process a request.
-pub(crate) async fn a_late_list_makes_no_second_instance() {
-    let harness = Harness::new().await;
-    let list_lag = harness.stack().env().settings.response_window();
-    let list_lag = Duration::from_millis(list_lag.0) + Duration::from_secs(5);
-    let (made, _) = start_late_plugin(&harness, PluginBehavior { list_lag, ..PluginBehavior::default() });
-    let volume = VOLUME.replace("{plugin: files/volume,", "{plugin: files/volume, maxProcessingTime: 1s,");
-    let target = harness.run("a", "volumes", &volume, TargetState::Ready).await;
-    let [_, volumes, _] = found(&made);
-    assert_eq!(volumes.iter().map(|volume| &volume["ID"]).collect::<Vec<_>>(), [&outputs(&target)["id"]["value"]]);
-}
-
+/// The plugin does not list its instances. Their recorded IDs are destroyed.
 pub(crate) async fn an_instance_without_its_outputs_is_destroyed() {
     let harness = Harness::new().await;
-    let (made, behavior) = start_late_plugin(&harness, PluginBehavior::default());
-    let volume = UNLISTED.replace("instance.ID", "instance.Properties.nothing");
-    harness.begin("a", "volumes", &volume).await;
+    let (made, behavior) = start_plugin(&harness);
+    harness.begin("a", "volumes", UNLISTED).await;
     let unit = harness.unit("a", "preStart", "one", UnitState::Failed).await;
     assert!(unit.reason.unwrap().message.contains("output `id`"));
     harness.phase("a", TargetState::Failed).await;
-    behavior.lock().unwrap().list_lag = NEVER;
+    behavior.lock().unwrap().list_lag = Duration::from_secs(3_600);
     harness.tear_down("a").await;
     assert_eq!(found(&made), NOTHING);
     assert_eq!(removals(&harness, "a").await, [reported(), reported()]);
@@ -191,9 +156,10 @@ preStart:
 outputs: {id: "${units.disk.outputs.id}"}
 "#;
 
+/// With its instances again, the plugin destroys in the background, and the removal waits for it.
 pub(crate) async fn a_plugin_without_its_instances_is_stuck() {
     let harness = Harness::new().await;
-    let (made, behavior) = start_late_plugin(&harness, PluginBehavior::default());
+    let (made, behavior) = start_plugin(&harness);
     let target = harness.run("a", "volumes", DISK, TargetState::Ready).await;
     behavior.lock().unwrap().is_empty = true;
     harness.delete("a").await;
@@ -210,34 +176,10 @@ pub(crate) async fn a_plugin_without_its_instances_is_stuck() {
     assert!(cause.reason.message.contains(&expected), "{cause:?}");
     assert_eq!(found(&made)[1].len(), 1);
 
-    behavior.lock().unwrap().is_empty = false;
+    let destroy_time = Duration::from_secs(2);
+    *behavior.lock().unwrap() = PluginBehavior { destroy_time, ..PluginBehavior::default() };
     harness.request(Method::POST, "/v1/targets/sandbox/a/retry", None).await.is(202);
     harness.phase("a", TargetState::Gone).await;
-    assert_eq!(found(&made), NOTHING);
-    assert_eq!(removals(&harness, "a").await, [confirmed()]);
-}
-
-/// The plugin rejects the ID of an instance that it has destroyed before.
-pub(crate) async fn a_removal_continues_after_a_crash() {
-    let harness = Harness::new().await;
-    let made = start_plugin(&harness);
-    let target = harness.run("a", "volumes", DISK, TargetState::Ready).await;
-    let id = outputs(&target)["id"]["value"].as_str().unwrap().to_owned();
-    let listed = InstanceIds { listed: BTreeSet::from([id.clone()]), ..InstanceIds::default() };
-    let (run, listed) = (run_id("a", Hook::PostStop), AttemptUpdate::Instances(listed));
-    harness.stack().store().update_attempt(&run, Unit(0), Attempt::FIRST, &listed).await.unwrap();
-    perform(&made, "Instance.Destroy", &json!({"Type": "volume", "Instance": id})).unwrap();
-    let target = harness.tear_down("a").await;
-    assert_eq!(find(&target, "postStop", "disk.removal").unwrap().attempt, 1);
-    assert_eq!(removals(&harness, "a").await, [confirmed()]);
-}
-
-pub(crate) async fn a_removal_waits_for_a_plugin_that_destroys_in_the_background() {
-    let harness = Harness::new().await;
-    let destroy_time = Duration::from_secs(2);
-    let (made, _) = start_late_plugin(&harness, PluginBehavior { destroy_time, ..PluginBehavior::default() });
-    harness.run("a", "volumes", DISK, TargetState::Ready).await;
-    harness.tear_down("a").await;
     assert_eq!(found(&made), NOTHING);
     assert_eq!(removals(&harness, "a").await, [confirmed()]);
 }

@@ -85,13 +85,10 @@ pub(crate) async fn a_pull_request_has_a_target_until_it_is_closed() {
     // Content of the event is text.
     let call = harness.receiver.call("POST /make", 1).await;
     assert_eq!(call.body["title"], "Add ${resources.r.outputs.id} and @{file}");
-    harness.github(&pull_request("1", "opened", 1), (200, SourceResult::Repeated)).await;
-    harness.github(&pull_request("2", "synchronize", 2), (202, SourceResult::Unchanged)).await;
     harness.github(&pull_request("3", "closed", 4), (202, SourceResult::Stopping)).await;
     harness.phase("pr-7-1", TargetState::Gone).await;
     // An event that was sent before the end arrives after it.
     harness.github(&pull_request("4", "synchronize", 3), (200, SourceResult::Outdated)).await;
-    harness.github(&pull_request("3", "closed", 4), (200, SourceResult::Repeated)).await;
     let again = harness.github(&pull_request("5", "reopened", 5), (202, SourceResult::Starting)).await;
     assert_ne!(again.uid, opened.uid);
     harness.phase("pr-7-1", TargetState::Ready).await;

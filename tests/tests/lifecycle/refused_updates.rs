@@ -122,7 +122,6 @@ pub(crate) async fn a_refused_update_undoes_nothing() {
         ("own hooks", of("") + OWN, of("") + OWN_OBJECT, None),
         ("a new resource that is read", of(&index("old")), of(&wired), None),
         ("a unit that is skipped", of(&mapped(1)), of(&mapped(2)), Some(Updating)),
-        ("the TTL beside what was never made", of(&never), longer(&never), Some(Updating)),
         ("a change beside what was never made", of(&never), more("database@2"), Some(Updating)),
         ("the TTL beside what is incomplete", of(&half), longer(&half), Some(Updated)),
         ("a change beside what is incomplete", of(&half), more("half"), None),

@@ -1,6 +1,7 @@
 //! The rendered forms of units: what they show, what they hide, and when there is none.
 
 use ebb_protocol::api::UnitRendering;
+use ebb_protocol::relay::{ReadyRules, TaskCompletion};
 
 use super::cluster_waits::{first_task, relayed};
 use crate::harness::*;
@@ -21,10 +22,12 @@ preStart:
       body: {token: "${units.make.outputs.token}", id: "${units.make.outputs.id}"}
   deploy:
     after: tell
+    failFast: true
     object:
       manifest:
       - {apiVersion: v1, kind: ConfigMap, metadata: {name: "a-${resource.key}"}, data: {id: "${units.make.outputs.id}"}}
       - {apiVersion: v1, kind: Secret, metadata: {name: "b-${resource.key}"}, stringData: {id: "${units.make.outputs.id}"}}
+      ready: [null, "${object.status.phase == 'Succeeded'}"]
   later: {after: deploy, webhook: {url: "RECEIVER/later"}}
 postStop:
   drop: {undoes: make, webhook: {url: "RECEIVER/drop/${units.make.outputs.id}", method: DELETE}}
@@ -61,6 +64,10 @@ pub(crate) async fn a_rendered_unit_has_no_sensitive_value() {
     let mut hidden = task.apply[1].clone();
     hidden["stringData"]["id"] = SENSITIVE.into();
     assert_eq!(manifests[1], hidden);
+    // Each manifest is judged by its own conditions.
+    let own = ReadyRules { ready: Some("object.status.phase == 'Succeeded'".to_owned()), fail: None };
+    assert_eq!(task.until, TaskCompletion::Ready(vec![ReadyRules::default(), own]));
+    assert!(task.fail_fast);
 
     let waits = setup("later").await.is_problem(409, "not-rendered");
     assert!(waits.detail.contains("it waits for r/deploy"), "{waits:?}");
@@ -69,17 +76,6 @@ pub(crate) async fn a_rendered_unit_has_no_sensitive_value() {
     }
     let other = format!("/v1/runs/{}/rendered?unit=r/drop", run_id("a", Hook::PostStop));
     harness.get(&other).await.is_problem(404, "not-found");
-}
-
-pub(crate) async fn a_rendered_undo_has_the_outputs_that_it_reads() {
-    let harness = Harness::new().await;
-    harness.receiver.always("POST /make", json!({"id": "i-1"}));
-    harness.receiver.always("POST /undo", 200);
-    harness.run("a", "makes", MAKE, TargetState::Ready).await;
-    harness.tear_down("a").await;
-    let undone: UnitRendering = rendered(&harness, Hook::PostStop, "undo").await.is(200).json();
-    assert_eq!(undone.undoes, ["r/make"]);
-    assert_eq!(undone.request.unwrap().body, Some(json!({"id": "i-1"})));
 }
 
 const SCRIPT: &str = r##"
@@ -91,9 +87,11 @@ preStart:
   load:
     inputs: {id: "${units.make.outputs.id}", token: "${units.make.outputs.token}"}
     pod: {script: "#!/bin/sh\n# as its author wrote it\ntrue"}
+postStop:
+  undo: {undoes: make, webhook: {url: "RECEIVER/undo", body: {id: "${units.make.outputs.id}"}}}
 "##;
 
-/// After its dispatch, a script is shown with the inputs that it got.
+/// After its dispatch, a script is shown with the inputs that it got, and an undo with the outputs that it reads.
 pub(crate) async fn a_rendered_script_has_its_text_and_masked_inputs() {
     let harness = Harness::new().await;
     harness.receiver.always("POST /make", json!({"id": "i-1", "token": TOKEN}));
@@ -102,4 +100,8 @@ pub(crate) async fn a_rendered_script_has_its_text_and_masked_inputs() {
     assert_eq!(loaded.script.as_deref(), Some("#!/bin/sh\n# as its author wrote it\ntrue"));
     let inputs = loaded.inputs.unwrap();
     assert_eq!((&inputs["id"], &inputs["token"]), (&json!("i-1"), &json!(SENSITIVE)));
+    harness.tear_down("a").await;
+    let undone: UnitRendering = rendered(&harness, Hook::PostStop, "undo").await.is(200).json();
+    assert_eq!(undone.undoes, ["r/make"]);
+    assert_eq!(undone.request.unwrap().body, Some(json!({"id": "i-1"})));
 }

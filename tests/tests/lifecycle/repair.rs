@@ -17,17 +17,12 @@ fn fixed() -> String {
     BROKEN.replace(r#"{url: "RECEIVER/wrong"}"#, read).replace("RECEIVER/late", "RECEIVER/last")
 }
 
-async fn stuck() -> Harness {
+pub(crate) async fn a_fixed_version_repairs_a_stuck_teardown() {
     let harness = Harness::new().await;
     harness.receiver.always("POST /make", json!({"id": "m1"}));
     harness.receiver.always("POST /wrong", 400);
     harness.run("a", "db", BROKEN, TargetState::Ready).await;
     harness.stuck("a").await;
-    harness
-}
-
-pub(crate) async fn a_fixed_version_repairs_a_stuck_teardown() {
-    let harness = stuck().await;
     harness.publish("db@1.0.1", &fixed()).await;
     let next = "if db@1.0.1 fixes the undo: ebb retry a --plugin db@1.0.1";
     assert_eq!(harness.why("a").await.next_steps[0], next);
@@ -40,6 +35,23 @@ pub(crate) async fn a_fixed_version_repairs_a_stuck_teardown() {
     assert_eq!(dry["changes"].as_array().unwrap().len(), 2, "{dry}");
     let target = harness.target("a").await.unwrap();
     assert_eq!((target.info.phase, &target.resources["r"].repaired_by), (TargetState::Stuck, &None));
+    // Versions that do not fit are refused.
+    let reads_more =
+        BROKEN.replace("/wrong\"", "/drop/${units.make.outputs.name}\"").replace("outputs: {id", "outputs: {name");
+    harness.publish("db@3.0.0", &reads_more).await;
+    harness.publish("free@1.0.0", BROKEN).await;
+    let reads = "reads `units.make.outputs.name`, which the setup of the target did not have";
+    for (plugin, status, code, text) in [
+        ("db@3.0.0", 422, "not-repairable", reads),
+        ("db@9.0.0", 404, "unknown-version", "plugin db@9.0.0 is not published"),
+        ("db", 404, "unknown-version", "expected `NAME@VERSION`"),
+        ("free@1.0.0", 422, "plugin-unused", "no resource of the target uses plugin \"free\""),
+    ] {
+        let problem = harness.post(RETRY, json!({ "plugin": plugin })).await.is_problem(status, code);
+        assert!(problem.detail.contains(text), "{problem:?}");
+    }
+    harness.post(RETRY, json!({"dryRun": true})).await.is_problem(422, "missing-field");
+    assert_eq!(harness.receiver.count("POST /wrong"), 1);
     harness.post(RETRY, json!({})).await.is(202);
     harness.phase("a", TargetState::Stuck).await;
     assert_eq!((harness.receiver.count("POST /wrong"), harness.receiver.count("POST /drop")), (2, 0));
@@ -58,36 +70,4 @@ pub(crate) async fn a_fixed_version_repairs_a_stuck_teardown() {
     let notes = harness.why("a").await.notes;
     assert!(notes.contains(&"the teardown of r runs db@1.0.1, which an operator has chosen".to_owned()), "{notes:?}");
     harness.post(RETRY, json!({"plugin": "db@1.0.1"})).await.is_problem(409, "not-stuck");
-}
-
-pub(crate) async fn other_edges_and_unknown_versions_are_refused() {
-    let harness = stuck().await;
-    let other = r#"
-preStart:
-  other: {webhook: {url: "RECEIVER/other"}}
-  make: {webhook: {url: "RECEIVER/make"}}
-postStop:
-  drop: {undoes: other, retry: {attempts: 1}, webhook: {url: "RECEIVER/drop"}}
-  last: {after: [drop], undoes: make, webhook: {url: "RECEIVER/last"}}
-"#;
-    harness.publish("db@2.0.0", other).await;
-    harness.publish("free@1.0.0", BROKEN).await;
-    let no_output =
-        BROKEN.replace("/wrong\"", "/drop/${units.make.outputs.name}\"").replace("outputs: {id", "outputs: {name");
-    harness.publish("db@3.0.0", &no_output).await;
-    let edges = "`r/drop` of db@2.0.0 has undoes `other`, the plan of the target has `make`";
-    let reads = "reads `units.make.outputs.name`, which the setup of the target did not have";
-    for (plugin, status, code, text) in [
-        ("db@2.0.0", 422, "not-repairable", edges),
-        ("db@3.0.0", 422, "not-repairable", reads),
-        ("db@9.0.0", 404, "unknown-version", "plugin db@9.0.0 is not published"),
-        ("db", 404, "unknown-version", "expected `NAME@VERSION`"),
-        ("free@1.0.0", 422, "plugin-unused", "no resource of the target uses plugin \"free\""),
-    ] {
-        let problem = harness.post(RETRY, json!({ "plugin": plugin })).await.is_problem(status, code);
-        assert!(problem.detail.contains(text), "{problem:?}");
-    }
-    harness.post(RETRY, json!({"dryRun": true})).await.is_problem(422, "missing-field");
-    let target = harness.target("a").await.unwrap();
-    assert_eq!((target.info.phase, harness.receiver.count("POST /wrong")), (TargetState::Stuck, 1));
 }

@@ -1,36 +1,50 @@
 //! The items of an instance are removed after its retention.
 
 use ebb_engine::target::Notification;
-use ebb_engine::{RunEvent, accept};
 use ebb_flow::Env;
+use ebb_flow::instance::retention::remove_expired;
 use ebb_protocol::id::TargetKey;
-use ebb_store::item_table::ItemKey;
-use ebb_store::{DueExpiries, NotificationState, PatchResult, PendingUpdate, Store, TargetHead, TargetTransition};
+use ebb_protocol::record::OutputStorage;
+use ebb_store::item_table::{AttributeChange, ItemKey, ItemWrite, UpdateImage, WriteAction, WriteExpression};
+use ebb_store::{NotificationState, TargetHead, TargetTransition};
+use ebb_tests::fakes;
 
 use crate::harness::*;
 
 /// A unit whose output is stored in the bucket, and its undo.
-pub(crate) const LARGE_OUTPUT: &str = r#"
+const LARGE_OUTPUT: &str = r#"
 preStart: {make: {webhook: {url: "RECEIVER/make"}, outputs: {text: {value: "${response.body.text}"}}}}
 postStop: {drop: {undoes: make, webhook: {url: "RECEIVER/drop"}}}
 "#;
 
-pub(crate) const NO_OUTPUT: &str = "preStart: {u: {webhook: {url: \"RECEIVER/u\"}}}\n";
+const NO_OUTPUT: &str = "preStart: {u: {webhook: {url: \"RECEIVER/u\"}}}\n";
 const NO_LOG: &str =
     "runners: {sh: {image: \"busybox:1\"}}\npreStart: {u: {pod: {runner: sh, script: \"#!/bin/sh\\nexit 0\"}}}\n";
 
 /// Long enough for a test to read the data before its removal.
-pub(crate) const RETENTION: Duration = Duration::from_secs(86_400);
+const RETENTION: Duration = Duration::from_secs(86_400);
+/// An instance is due as soon as it is gone. The stack removes expired instances a minute after its start at the
+/// earliest.
+const IMMEDIATE: Duration = Duration::from_millis(1);
 
-pub(crate) async fn harness(retention: Option<Duration>) -> Harness {
+async fn harness(retention: Option<Duration>) -> Harness {
     let harness = Harness::with_retention(retention).await;
     harness.receiver.always("POST /make", json!({"text": "x".repeat(10_000)}));
     harness.publish("long@1.0.0", LARGE_OUTPUT).await;
     harness
 }
 
+/// Returns the environment of another function instance without a platform: its own cache, with the table of the stack.
+pub(crate) fn other_instance(harness: &Harness) -> Env {
+    let env = harness.stack().env();
+    let mut settings = fakes::settings("http://functions.test", None, Millis(1_000)).unwrap();
+    settings.retention = env.settings.retention;
+    let (store, egress, queue) = (harness.stack().store(), &env.egress, &env.queue);
+    fakes::env(Arc::clone(store), Arc::clone(egress), Arc::clone(queue), settings)
+}
+
 /// Counts the objects of outputs and logs.
-pub(crate) async fn objects(harness: &Harness) -> usize {
+async fn objects(harness: &Harness) -> usize {
     let mut count = 0;
     for folder in ["outputs/", "logs/"] {
         count += harness.stack().store().bucket.list(folder).await.unwrap().len();
@@ -38,7 +52,7 @@ pub(crate) async fn objects(harness: &Harness) -> usize {
     count
 }
 
-pub(crate) async fn stored(harness: &Harness, name: &str) -> usize {
+async fn stored(harness: &Harness, name: &str) -> usize {
     let mut items = 0;
     for hook in Hook::ALL {
         let (store, run) = (harness.stack().store(), run_id(name, hook));
@@ -48,23 +62,22 @@ pub(crate) async fn stored(harness: &Harness, name: &str) -> usize {
     items
 }
 
-/// Removes expired instances as the schedule does at a later time, and returns their number.
-pub(crate) async fn remove_expired_after(harness: &Harness, after: Duration) -> usize {
-    let then = now().plus(Millis(u64::try_from(after.as_millis()).unwrap()));
-    remove_expired_at(harness.stack().env(), harness.stack().store().as_ref(), then).await
+/// Announces the removal of what has expired after a time, and removes it after the notice. Returns the number of removals.
+async fn remove_expired_after(harness: &Harness, after: Duration) -> usize {
+    announce_and_remove(harness, now().plus(Millis(u64::try_from(after.as_millis()).unwrap()))).await
 }
 
-/// Announces the removal of what has expired at `then`, and removes it after the notice. Returns the number of removals.
-pub(crate) async fn remove_expired_at(env: &Env, store: &Store, then: Timestamp) -> usize {
+async fn announce_and_remove(harness: &Harness, then: Timestamp) -> usize {
+    let (env, store) = (harness.stack().env(), harness.stack().store());
     let mut removed = 0;
     for at in [then, then.plus(env.settings.removal_notice())] {
-        removed += ebb_flow::instance::retention::remove_expired(env, store, at).await.unwrap();
+        removed += remove_expired(env, store.as_ref(), at).await.unwrap();
     }
     removed
 }
 
 /// Creates and deletes an instance, and waits until the platform is notified.
-pub(crate) async fn create_and_delete(harness: &Harness, name: &str, plugin: &str) {
+async fn create_and_delete(harness: &Harness, name: &str, plugin: &str) {
     harness.ready(name, plugin).await;
     delete(harness, name).await;
 }
@@ -116,22 +129,69 @@ pub(crate) async fn instances_are_removed_after_their_retention() {
     assert_eq!((stored(&harness, "lasts").await, objects(&harness).await, plan("lasts").await), (0, 0, false));
 }
 
-/// An instance whose plan is lost keeps its records and does not block other instances.
+/// While a removal waits for the end of its notice, the plan is neither read nor removed from memory, where active targets
+/// use it.
+pub(crate) async fn an_announced_removal_waits_without_the_plan() {
+    let harness = harness(Some(IMMEDIATE)).await;
+    create_and_delete(&harness, "a", "long").await;
+    let (store, env, key) = (harness.stack().store(), harness.stack().env(), instance("a"));
+    let digest = store.read_target(TargetKey::new("sandbox", "a")).await.unwrap().unwrap().plan;
+    let (then, notice) = (now().plus(Millis(1_000)), env.settings.removal_notice());
+    let round = async |at: Timestamp| remove_expired(env, store.as_ref(), at).await.unwrap();
+    assert_eq!(round(then).await, 0);
+    let plan = store.get_plan(&key).await.unwrap().unwrap();
+    store.delete_plan(&key).await.unwrap();
+    assert_eq!(round(then.plus(Millis(notice.0 - 1))).await, 0);
+    assert_eq!(env.plan(&key, &digest).await.unwrap().digest, digest, "the plan is in memory");
+    store.restore_plan(&key, &plan).await.unwrap();
+    assert_eq!(round(then.plus(notice)).await, 1, "the removal was neither withdrawn nor postponed");
+    assert_eq!(stored(&harness, "a").await, 0);
+}
+
+/// A removal is announced first. Another function instance removes a run that this one has in its cache.
+pub(crate) async fn a_removed_run_takes_no_results() {
+    let harness = harness(Some(IMMEDIATE)).await;
+    create_and_delete(&harness, "a", "long").await;
+    let token = harness.receiver.call("POST /make", 1).await.token().to_owned();
+    let late = json!({"status": "succeeded", "outputs": {"text": "late"}});
+    let (store, env) = (harness.stack().store(), harness.stack().env());
+    let [setup, teardown] = [Hook::PreStart, Hook::PostStop].map(|hook| run_id("a", hook));
+    assert!(env.facts(&setup).await.unwrap().is_some(), "the cache has the run");
+    let (before, other) = (stored(&harness, "a").await, other_instance(&harness));
+    let (then, notice) = (now().plus(Millis(1_000)), env.settings.removal_notice());
+    let round = async |at: Timestamp| remove_expired(&other, store.as_ref(), at).await.unwrap();
+    assert_eq!(round(then).await, 0);
+    harness.callback(&token, &late).await.is_problem(503, "unavailable");
+    assert_eq!(round(then.plus(Millis(notice.0 - 1))).await, 0);
+    assert_eq!(stored(&harness, "a").await, before);
+    assert_eq!(round(then.plus(notice)).await, 1, "the removal was neither withdrawn nor postponed");
+    harness.get(&format!("/v1/runs/{setup}")).await.is_problem(404, "not-found");
+    harness.get(&format!("/v1/runs/{teardown}/logs?unit=r/make")).await.is_problem(404, "not-found");
+    harness.callback(&token, &late).await.is_problem(410, "gone");
+    assert_eq!((stored(&harness, "a").await, objects(&harness).await), (0, 0));
+}
+
+/// An instance whose plan is lost keeps its records and does not block other instances. Its only run is that of an update.
 pub(crate) async fn an_unreadable_instance_is_postponed() {
     let harness = harness(Some(RETENTION)).await;
     harness.publish("short@1.0.0", NO_OUTPUT).await;
-    for (name, plugin) in [("damaged", "long"), ("whole", "short")] {
-        create_and_delete(&harness, name, plugin).await;
-    }
+    create_and_delete(&harness, "whole", "short").await;
+    let empty = ebb_tests::platform::sandbox("damaged", "damaged-uid", "resources: {}\n");
+    harness.lifecycle(LifecycleType::Created, &empty).await.is(202);
+    harness.phase("damaged", TargetState::Ready).await;
+    let filled = LifecycleData { generation: 2, ..sandbox("damaged", "damaged-uid", "short") };
+    harness.lifecycle(LifecycleType::Updated, &filled).await.is(202);
+    harness.generation("damaged", 2).await;
+    harness.phase("damaged", TargetState::Ready).await;
+    harness.tear_down("damaged").await;
+    harness.settled("damaged").await;
     let (store, env) = (harness.stack().store(), harness.stack().env());
     let damaged = store.read_target(TargetKey::new("sandbox", "damaged")).await.unwrap().unwrap();
     store.delete_plan(&instance("damaged")).await.unwrap();
     env.forget_plan(&damaged.plan);
-    let before = stored(&harness, "damaged").await;
     assert_eq!(remove_expired_after(&harness, RETENTION * 2).await, 1);
-    assert_eq!((stored(&harness, "damaged").await, stored(&harness, "whole").await), (before, 0));
-    // Its expiry is postponed by a day.
-    assert_eq!(store.list_expired(now(), 10).await.unwrap(), DueExpiries::default());
+    let kept = store.read_run(&run_id("damaged", Hook::Update(1))).await.unwrap().len();
+    assert_eq!((kept, stored(&harness, "whole").await), (1, 0));
 }
 
 /// Outputs and logs are removed even if no record refers to them.
@@ -162,34 +222,21 @@ pub(crate) async fn objects_without_a_record_are_removed() {
     assert_eq!(objects(&harness).await, before);
 }
 
-/// An instance with an open run or a pending notification keeps its data.
+/// The platform has not accepted the last notification.
 pub(crate) async fn records_of_open_instances_are_kept() {
     let harness = harness(Some(RETENTION)).await;
     create_and_delete(&harness, "a", "long").await;
-    let store = harness.stack().store();
+    let (store, before) = (harness.stack().store(), stored(&harness, "a").await);
     let seen = store.read_target(TargetKey::new("sandbox", "a")).await.unwrap().unwrap();
     let pending = NotificationState { notification: Notification::Gone, attempts: 1, delivered_by: None, reason: None };
-    let moves = async |notification: Option<NotificationState>, version: u64| {
-        let target = TargetHead { notification, version: version + 1, ..seen.clone() };
-        let transition = TargetTransition::new(target, Some(version));
-        assert!(store.move_target(&transition).await.unwrap());
-    };
-    moves(Some(pending), seen.version).await;
-    let before = stored(&harness, "a").await;
+    let version = seen.version;
+    let target = TargetHead { notification: Some(pending), version: version + 1, ..seen };
+    assert!(store.move_target(&TargetTransition::new(target, Some(version))).await.unwrap());
     assert_eq!(remove_expired_after(&harness, RETENTION * 2).await, 0);
-    assert_eq!((stored(&harness, "a").await, objects(&harness).await), (before, 1));
-    moves(None, seen.version + 1).await;
-    let run = run_id("a", Hook::PostStop);
-    let root = store.read_root(&run).await.unwrap().unwrap().head;
-    let reopened =
-        accept(RunEvent::Reopened { unit: Unit(0), attempt: Attempt::FIRST, epoch: root.epoch, to: Attempt(2) });
-    assert!(matches!(store.patch_run(&run, &reopened).await.unwrap(), PatchResult::Written(_)));
-    let before = stored(&harness, "a").await;
-    assert_eq!(remove_expired_after(&harness, RETENTION * 4).await, 0);
     assert_eq!((stored(&harness, "a").await, objects(&harness).await), (before, 1));
 }
 
-/// An instance with an overridden undo keeps its records, because its resources may exist.
+/// An instance with an overridden undo keeps its records, because its resources may exist. Lost outputs do not hide them.
 pub(crate) async fn records_of_possible_resources_are_kept() {
     let harness = harness(Some(RETENTION)).await;
     harness.receiver.always("POST /drop", 400);
@@ -200,14 +247,21 @@ pub(crate) async fn records_of_possible_resources_are_kept() {
     assert!(stored(&harness, "a").await > 0);
     harness.post("/v1/targets/sandbox/a/force-delete", json!({"reason": "a test"})).await.is(202);
     harness.phase("a", TargetState::Gone).await;
-    let before = stored(&harness, "a").await;
+    let (store, before) = (harness.stack().store(), stored(&harness, "a").await);
     assert_eq!(remove_expired_after(&harness, RETENTION * 8).await, 0);
     assert_eq!((stored(&harness, "a").await, objects(&harness).await), (before, 1));
-    assert_eq!(harness.why("a").await.remaining.len(), 1);
+    for (_, _, record) in store.read_all_records(&run_id("a", Hook::PreStart)).await.unwrap() {
+        let OutputStorage::Bucket(key) = record.result.unwrap().outputs else {
+            panic!("the outputs are in the bucket")
+        };
+        store.bucket.remove(&key).await.unwrap();
+    }
+    let why = harness.why("a").await;
+    assert_eq!((why.remaining.len(), why.remaining[0].outputs_left_out), (1, true));
+    assert!(why.notes.iter().any(|note| note.contains("r/make") && note.contains("lost")), "{:?}", why.notes);
     // The tombstone of a replaced instance stays as long as its records.
     harness.lifecycle(LifecycleType::Created, &sandbox("a", "b-uid", "long")).await.is(202);
     harness.instance_is_ready("a", "b-uid").await;
-    let store = harness.stack().store();
     let expires = async || {
         let found = store.table().get(ItemKey::new(format!("x#{}", instance("a")), "h")).await.unwrap().value;
         found.unwrap()["ttl"].as_n().unwrap().parse::<u64>().unwrap()
@@ -217,28 +271,52 @@ pub(crate) async fn records_of_possible_resources_are_kept() {
     assert!(expires().await > first + 8 * RETENTION.as_secs());
 }
 
-/// The plan of the update that waits is kept. That of the update that it has replaced is removed.
-pub(crate) async fn the_plan_of_a_replaced_update_is_removed() {
+/// An instance with a long teardown is kept for the whole retention, even if another instance takes the name.
+pub(crate) async fn a_new_instance_does_not_shorten_the_retention_of_the_former_one() {
     let harness = harness(Some(RETENTION)).await;
-    let hold = harness.receiver.hold("POST /make");
-    harness.create("a", "long").await;
-    harness.receiver.call("POST /make", 1).await;
-    for (generation, plugins) in [(2, "long}, s: {plugin: long"), (3, "long}, t: {plugin: long")] {
-        let data = LifecycleData { generation, ..sandbox("a", "a-uid", plugins) };
-        harness.lifecycle(LifecycleType::Updated, &data).await.is(202);
-    }
+    create_and_delete(&harness, "a", "long").await;
     let store = harness.stack().store();
-    let target = store.read_target(TargetKey::new("sandbox", "a")).await.unwrap().unwrap();
-    let waits = target.pending_update.clone().unwrap();
-    let replaced = PendingUpdate { generation: 2, ..waits.clone() };
-    let keys = [&replaced, &waits].map(|update| target.update_key(update));
-    for expected in [[true, true], [false, true]] {
-        for (key, is_stored) in keys.iter().zip(expected) {
-            assert_eq!(store.get_plan(key).await.unwrap().is_some(), is_stored, "{key}");
-        }
-        remove_expired_after(&harness, RETENTION * 2).await;
+    // The teardown began long before it ended.
+    let began = now().plus(Millis(u64::try_from(RETENTION.as_millis()).unwrap() / 4));
+    let [expiry] = store.list_expired(now().plus(Millis(u64::MAX / 4)), 10).await.unwrap().readable.try_into().unwrap();
+    store.postpone_expiry(&expiry, began, 0).await.unwrap();
+    let before = stored(&harness, "a").await;
+    harness.lifecycle(LifecycleType::Created, &sandbox("a", "another-uid", "long")).await.is(202);
+    harness.phase("a", TargetState::Ready).await;
+    assert_eq!(remove_expired_after(&harness, RETENTION / 2).await, 0);
+    assert_eq!(stored(&harness, "a").await, before);
+    assert_eq!(remove_expired_after(&harness, RETENTION * 2).await, 1);
+    assert_eq!(stored(&harness, "a").await, 0);
+    assert_eq!(objects(&harness).await, 1, "the object of the current instance");
+}
+
+/// An unreadable expiry is postponed with growing delays. Other instances are removed.
+pub(crate) async fn a_damaged_expiry_does_not_block_other_instances() {
+    let harness = harness(Some(RETENTION)).await;
+    for name in ["damaged", "whole"] {
+        create_and_delete(&harness, name, "long").await;
     }
-    drop(hold);
+    let (store, then) = (harness.stack().store(), now().plus(Millis(172_800_000)));
+    let instance = instance("damaged");
+    let all = store.list_expired(then.plus(Millis(u64::MAX / 4)), 10).await.unwrap().readable;
+    let expiry = all.iter().find(|expiry| expiry.name == "damaged").unwrap();
+    let key = ItemKey::new("retention#", format!("{:020}#{instance}", expiry.due.0));
+    let changes = [("uid".to_owned(), AttributeChange::Remove)].into();
+    let expression = WriteExpression { conditions: Vec::new(), changes };
+    let write = ItemWrite { key, expression, action: WriteAction::Update(UpdateImage::After) };
+    store.table().write(&write).await.unwrap();
+    let mut due = then;
+    for hours in [1, 2, 4] {
+        let removed = usize::from(hours == 1);
+        assert_eq!(announce_and_remove(&harness, due).await, removed);
+        let wait = hours * 3_600_000;
+        let listed = async |at| store.list_expired(at, 10).await.unwrap().damaged;
+        assert_eq!(listed(due.plus(Millis(wait - 1))).await, []);
+        due = due.plus(Millis(wait));
+        assert_eq!(listed(due).await.len(), 1);
+    }
+    assert_eq!(stored(&harness, "whole").await, 0);
+    assert!(stored(&harness, "damaged").await > 0);
 }
 
 pub(crate) async fn without_a_retention_everything_is_kept() {

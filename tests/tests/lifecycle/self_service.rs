@@ -20,41 +20,30 @@ async fn delete(harness: &Harness, path: &str) -> ApiReply {
     harness.request(Method::DELETE, &format!("/v1/targets/sandbox/{path}"), None).await
 }
 
-pub(crate) async fn a_target_is_created_and_deleted_with_a_token() {
+/// A document, or an idempotency key, is sent again. A deletion is repeated.
+pub(crate) async fn a_repeated_request_begins_no_second_instance() {
     let harness = Harness::simple().await;
-    let begun: TargetReceipt = harness.post("/v1/targets", body("a")).await.is(202).json();
+    let begun: TargetReceipt = keyed(&harness, "build-7", &body("a")).await.is(202).json();
     assert_eq!((begun.target.as_str(), begun.generation, begun.result), ("sandbox/a", 1, LifecycleResult::Starting));
     assert_eq!(begun.url, harness.url("/v1/targets/sandbox/a"));
     let ready = harness.phase("a", TargetState::Ready).await;
     assert_eq!(Some(&ready.info.uid), begun.uid.as_ref());
-    let again: TargetReceipt = harness.post("/v1/targets", body("a")).await.is(202).json();
-    assert_eq!((again.uid, again.generation, again.result), (begun.uid.clone(), 1, LifecycleResult::Unchanged));
-    assert_eq!(harness.receiver.count("POST /make"), 1);
-    for _ in 0..2 {
-        let gone: TargetReceipt = delete(&harness, "a").await.is(202).json();
-        assert_eq!((gone.uid, gone.result), (begun.uid.clone(), LifecycleResult::Stopping));
-        harness.phase("a", TargetState::Gone).await;
-    }
-    assert_eq!(harness.receiver.count("POST /drop"), 1);
-    delete(&harness, "none").await.is_problem(404, "not-found");
-    let next: TargetReceipt = harness.post("/v1/targets", body("a")).await.is(202).json();
-    assert_ne!(next.uid, begun.uid);
-}
-
-pub(crate) async fn a_repeated_request_begins_no_second_instance() {
-    let harness = Harness::simple().await;
-    let begun: TargetReceipt = keyed(&harness, "build-7", &body("a")).await.is(202).json();
-    harness.phase("a", TargetState::Ready).await;
     let again: TargetReceipt = keyed(&harness, "build-7", &body("a")).await.is(202).json();
     assert_eq!((&again.uid, again.generation), (&begun.uid, 1));
-    delete(&harness, "a").await.is(202);
-    harness.phase("a", TargetState::Gone).await;
+    let again: TargetReceipt = harness.post("/v1/targets", body("a")).await.is(202).json();
+    assert_eq!((&again.uid, again.generation, again.result), (&begun.uid, 1, LifecycleResult::Unchanged));
+    for _ in 0..2 {
+        let gone: TargetReceipt = delete(&harness, "a").await.is(202).json();
+        assert_eq!((&gone.uid, gone.result), (&begun.uid, LifecycleResult::Stopping));
+        harness.phase("a", TargetState::Gone).await;
+    }
+    delete(&harness, "none").await.is_problem(404, "not-found");
     keyed(&harness, "build-7", &body("a")).await.is_problem(409, "stale");
     let other: TargetReceipt = keyed(&harness, "build-8", &body("a")).await.is(202).json();
     assert_ne!(other.uid, begun.uid);
     keyed(&harness, &"k".repeat(129), &body("b")).await.is_problem(400, "invalid-header");
     harness.phase("a", TargetState::Ready).await;
-    assert_eq!(harness.receiver.count("POST /make"), 2);
+    assert_eq!((harness.receiver.count("POST /make"), harness.receiver.count("POST /drop")), (2, 1));
 }
 
 pub(crate) async fn concurrent_requests_begin_one_instance() {
@@ -107,14 +96,13 @@ pub(crate) async fn a_dry_run_writes_nothing() {
     wrong["document"] = wrong["document"].as_str().unwrap().replace("simple", "smiple").into();
     let problem = preview(wrong).await.is_problem(422, "invalid-document");
     assert_eq!(problem.errors[0].code, "unknown-plugin");
-    let begun: TargetReceipt = harness.post("/v1/targets", body("a")).await.is(202).json();
+    harness.post("/v1/targets", body("a")).await.is(202);
     let ready = harness.phase("a", TargetState::Ready).await;
-    let again: TargetReceipt = preview(body("a")).await.is(200).json();
-    assert_eq!((again.uid, again.generation, again.result), (begun.uid, 1, LifecycleResult::Unchanged));
     let mut other = body("a");
     other["uid"] = "other".into();
-    let waits: TargetReceipt = preview(other).await.is(200).json();
-    assert_eq!(waits.result, LifecycleResult::Waiting);
+    for (body, result) in [(body("a"), LifecycleResult::Unchanged), (other, LifecycleResult::Waiting)] {
+        assert_eq!(preview(body).await.is(200).json::<TargetReceipt>().result, result);
+    }
     let after = harness.target("a").await.unwrap();
     assert_eq!((after.waiting_uid, after.info.since), (None, ready.info.since));
     preview(json!({"kind": "A", "name": "a", "document": ""})).await.is_problem(422, "invalid-field");

@@ -2,46 +2,59 @@
 
 use std::ops::RangeInclusive;
 
-use ebb_flow::sweep::{SweepCondition, sweep_run};
+use ebb_protocol::api::RunDetail;
 use ebb_protocol::callback::ReasonCode;
 
 use crate::harness::*;
 
-pub(crate) async fn dependents_of_a_failed_unit_are_blocked() {
-    let harness = Harness::new().await;
-    let rest = r#"
+/// `a` fails, the condition of `m` is false, and `bad` cannot be rendered, because the output has no such field.
+const BRANCHES: &str = r#"
+params: {wanted: {type: boolean, default: false}}
 preStart:
   a: {retry: {attempts: 1}, webhook: {url: "RECEIVER/a"}, outputs: {id: {value: "${response.body.id}"}}}
   b: {webhook: {url: "RECEIVER/b", body: {id: "${units.a.outputs.id}"}}}
   b2: {after: [b], webhook: {url: "RECEIVER/b2"}}
   c: {webhook: {url: "RECEIVER/c"}, outputs: {id: {value: "${response.body.id}"}}}
-  d: {after: [c], webhook: {url: "RECEIVER/d"}}
+  d: {after: [c], webhook: {url: "RECEIVER/d"}, outputs: {all: {value: "${response.body}"}}}
+  bad: {retry: {attempts: 1}, webhook: {url: "RECEIVER/bad", body: {id: "${units.d.outputs.all.id}"}}}
+  m: {when: "${params.wanted}", webhook: {url: "RECEIVER/m"}, outputs: {id: {value: "${response.body.id}"}}}
+  n: {webhook: {url: "RECEIVER/n", body: {id: "${units.m.outputs.id}"}}}
 postStop:
   undo-a: {undoes: a, webhook: {url: "RECEIVER/undo-a", body: {id: "${units.a.outputs.?id.orValue('unknown')}"}}}
   undo-b: {undoes: b, webhook: {url: "RECEIVER/undo-b"}}
   undo-c: {undoes: c, webhook: {url: "RECEIVER/undo-c", body: {id: "${units.c.outputs.id}"}}}
+  undo-bad: {undoes: bad, webhook: {url: "RECEIVER/undo-bad"}}
+  undo-m: {undoes: m, webhook: {url: "RECEIVER/undo-m"}}
 "#;
+
+pub(crate) async fn dependents_of_a_failed_unit_are_blocked() {
+    use UnitState::{Blocked, Failed, Skipped, Succeeded};
+    let harness = Harness::new().await;
     harness.receiver.always("POST /a", 500);
     harness.receiver.always("POST /c", 202);
-    harness.begin("s", "branches", rest).await;
+    harness.begin("s", "branches", BRANCHES).await;
     let call = harness.receiver.call("POST /c", 1).await;
-    harness.unit("s", "preStart", "a", UnitState::Failed).await;
+    harness.unit("s", "preStart", "a", Failed).await;
     // The other branch continues. The target fails when it has ended.
     assert_eq!(harness.target("s").await.unwrap().info.phase, TargetState::Starting);
     harness.succeed(&call, "c1").await;
     let target = harness.phase("s", TargetState::Failed).await;
-    let expected = [UnitState::Failed, UnitState::Blocked, UnitState::Blocked];
-    assert_eq!(states(&target, "preStart", ["a", "b", "b2"]), expected);
-    assert_eq!(states(&target, "preStart", ["c", "d"]), [UnitState::Succeeded; 2]);
+    let all = states(&target, "preStart", ["a", "b", "b2", "c", "d", "bad", "m", "n"]);
+    assert_eq!(all, [Failed, Blocked, Blocked, Succeeded, Succeeded, Failed, Skipped, Skipped]);
     let notified = harness.notified("s", &["failed"]).await;
     assert_eq!((&notified[0]["unit"], &notified[0]["reason"]["code"]), (&json!("r/a"), &json!("httpStatus")));
+    // Units that never started are not listed, and not undone.
+    let mut remaining = harness.remaining("s").await;
+    remaining.sort_by(|(one, _), (other, _)| one.cmp(other));
+    let expected = [("r/a", Certainty::Possible), ("r/c", Certainty::Exists)];
+    assert_eq!(remaining, expected.map(|(unit, certainty)| (unit.to_owned(), certainty)));
     let target = harness.tear_down("s").await;
-    assert_eq!(states(&target, "postStop", ["undo-b"]), [UnitState::Skipped]);
+    assert_eq!(states(&target, "postStop", ["undo-b", "undo-bad", "undo-m"]), [Skipped; 3]);
+    let reason = find(&target, "postStop", "undo-b").unwrap().reason.unwrap();
+    assert!(reason.message.contains("r/b never started"), "{reason:?}");
     assert_eq!(harness.receiver.calls("POST /undo-a")[0].body, json!({"id": "unknown"}));
     assert_eq!(harness.receiver.calls("POST /undo-c")[0].body, json!({"id": "c1"}));
-    for never in ["POST /b", "POST /b2", "POST /undo-b"] {
-        assert_eq!(harness.receiver.count(never), 0, "{never}");
-    }
+    assert_eq!(BTreeSet::from_iter(harness.receiver.order()).len(), 5, "{:?}", harness.receiver.order());
 }
 
 /// A name, the replies to the requests of a unit, its state, attempt and reason after them, and the number of requests.
@@ -97,6 +110,7 @@ pub(crate) async fn responses_of_a_webhook_unit() {
     assert_eq!(harness.why("page").await.cause.unwrap().evidence.unwrap().status, Some(200));
 }
 
+/// A script that succeeds at its third attempt. Each attempt has a log, times and a reason.
 pub(crate) async fn a_script_is_retried() {
     let harness = Harness::new().await;
     let rest = r##"
@@ -104,7 +118,7 @@ runners: {sh: {image: "busybox:1"}}
 preStart:
   make:
     retry: {attempts: 3, backoff: 10ms}
-    pod: {script: "#!/bin/sh\necho try $EBB_ATTEMPT\n[ $EBB_ATTEMPT = 3 ] || exit 7\nprintf $EBB_ATTEMPT >/tmp/n"}
+    pod: {script: "#!/bin/sh\necho try $EBB_ATTEMPT\n[ $EBB_ATTEMPT = 3 ] || exit $EBB_ATTEMPT\nprintf $EBB_ATTEMPT >/tmp/n"}
     outputs: {n: {file: /tmp/n}}
 outputs: {n: "${units.make.outputs.n}"}
 "##;
@@ -114,105 +128,46 @@ outputs: {n: "${units.make.outputs.n}"}
         let log = harness.log("a", Hook::PreStart, "make", &format!("&attempt={attempt}")).await;
         assert_eq!(log.body.trim_end(), format!("try {attempt}"));
     }
-}
-
-/// Checks that sweeps do not repeat the request of an accepted attempt.
-async fn swept_without_requests(harness: &Harness, requests: usize) {
-    for _ in 0..3 {
-        sweep_run(harness.stack().env(), &run_id("a", Hook::PreStart), SweepCondition::Always).await.unwrap();
+    let unit = find(&target, "preStart", "make").unwrap();
+    assert_eq!((unit.state, unit.attempt, unit.earlier_attempts.len()), (UnitState::Succeeded, 3, 2));
+    for (attempt, number) in unit.earlier_attempts.iter().zip(1..) {
+        assert_eq!((attempt.attempt, attempt.attempt_in_series, attempt.state), (number, number, UnitState::Failed));
+        let reason = attempt.reason.as_ref().unwrap();
+        assert!(reason.code == ReasonCode::Exit && reason.message.contains(&number.to_string()), "{reason:?}");
+        assert!(attempt.started.is_some() && attempt.started <= attempt.ended && attempt.log, "{attempt:?}");
+        assert!(attempt.ended <= unit.ended, "{unit:?}");
     }
-    let calls = harness.receiver.calls("POST /make");
-    assert_eq!(calls.len(), requests);
-    for call in calls {
-        // Repeated requests of an attempt have the same token.
-        harness.callback(call.token(), &done()).await.is(204);
-    }
-    harness.phase("a", TargetState::Ready).await;
+    let run: RunDetail = harness.get(&format!("/v1/runs/{}", run_id("a", Hook::PreStart))).await.is(200).json();
+    assert!(run.units.contains(&unit), "{run:?}");
 }
 
-/// The acceptances of units are stored in one item, so a unit without outputs leaves no record that a removal has to delete.
-pub(crate) async fn acceptances_are_one_item_and_no_records() {
-    for units in [1, 3] {
-        let harness = Harness::new().await;
-        let unit = |number| format!("  u{number}: {{timeout: 5m, webhook: {{url: \"RECEIVER/make\"}}}}\n");
-        harness.accepted("waits", &format!("preStart:\n{}", (0..units).map(unit).collect::<String>())).await;
-        harness.receiver.call("POST /make", units).await;
-        let (run, numbers) = (run_id("a", Hook::PreStart), Vec::from_iter((0..units as u32).map(Unit)));
-        until("all acceptances to be stored", async || {
-            let together = harness.stack().store().read_accepted(&run, &numbers).await.unwrap();
-            (together.len() == units).then_some(())
-        })
-        .await;
-        let records = harness.state("a", Hook::PreStart).await.records;
-        assert!(records.iter().all(|(_, _, record)| record.accepted.is_none()), "{records:?}");
-        swept_without_requests(&harness, units).await;
-    }
-}
-
-/// A callback can arrive before the response to its request. The acceptance is then not stored.
-pub(crate) async fn an_acceptance_after_the_result_is_not_stored() {
-    let mut harness = Harness::new().await;
-    let held = harness.receiver.hold("POST /make");
-    let call = harness.accepted("early", "preStart: {make: {webhook: {url: \"RECEIVER/make\"}}}\n").await;
-    harness.callback(call.token(), &done()).await.is(204);
-    harness.phase("a", TargetState::Ready).await;
-    drop(held);
-    // The end of the stack waits for the dispatch.
-    harness.restart().await;
-    let accepted = harness.stack().store().read_accepted(&run_id("a", Hook::PreStart), &[Unit(0)]).await.unwrap();
-    assert_eq!(accepted, []);
-}
-
-/// On one machine, acceptances wait for callbacks that arrive soon.
+/// The acceptance of a request costs a write unless the callback arrives soon, or before the response to the request.
 pub(crate) async fn fast_callbacks_cost_no_acceptance() {
     const UNITS: usize = 20;
-    let harness = Harness::new().await;
-    harness.receiver.on("POST /make", |_, _| CannedReply::status(202).then(async { vec![done()] }));
+    let mut harness = Harness::new().await;
+    let numbers = Vec::from_iter((0..UNITS as u32).map(Unit));
+    let accepted = async |harness: &Harness, name: &str| {
+        harness.stack().store().read_accepted(&run_id(name, Hook::PreStart), &numbers).await.unwrap().len()
+    };
+    harness.receiver.on("POST /soon", |_, _| CannedReply::status(202).then(async { vec![done()] }));
     let unit = |number: usize| {
         let after = if number == 0 { String::new() } else { format!("after: [u{}], ", number - 1) };
-        format!("  u{number}: {{{after}webhook: {{url: \"RECEIVER/make\"}}}}\n")
+        format!("  u{number}: {{{after}webhook: {{url: \"RECEIVER/soon\"}}}}\n")
     };
     let units: String = (0..UNITS).map(unit).collect();
     harness.run("a", "fast", &format!("preStart:\n{units}"), TargetState::Ready).await;
     // A slow machine may store some of them.
-    let units: Vec<Unit> = (0..UNITS as u32).map(Unit).collect();
-    let accepted = harness.stack().store().read_accepted(&run_id("a", Hook::PreStart), &units).await.unwrap();
-    assert!(accepted.len() < UNITS, "{accepted:?}");
-}
-
-pub(crate) async fn a_repeated_request_is_accepted() {
-    let harness = Harness::new().await;
-    harness.receiver.replies("POST /make", &[CannedReply::status(202).after(1), 202.into()]);
-    harness.begin("a", "decides", "preStart: {make: {timeout: 5m, webhook: {url: \"RECEIVER/make\"}}}\n").await;
-    harness.receiver.call("POST /make", 2).await;
-    until("the acceptance to be stored", async || {
-        let stored = harness.state("a", Hook::PreStart).await;
-        stored.records.iter().any(|(_, _, record)| record.accepted.is_some()).then_some(())
-    })
-    .await;
-    swept_without_requests(&harness, 2).await;
-}
-
-pub(crate) async fn attempts_time_out() {
-    let harness = Harness::new().await;
-    let rest = r##"
-runners: {sh: {image: "busybox:1"}}
-preStart:
-  slow: {timeout: 1s, retry: {attempts: 1}, pod: {runner: sh, script: "#!/bin/sh\nsleep 600"}}
-  silent: {timeout: 1s, retry: {attempts: 2, backoff: 10ms}, webhook: {url: "RECEIVER/silent"}}
-postStop:
-  undo: {undoes: silent, webhook: {url: "RECEIVER/undo"}}
-"##;
-    harness.receiver.always("POST /silent", 202);
-    let target = harness.run("a", "slow", rest, TargetState::Failed).await;
-    for (unit, attempt) in [("slow", 1), ("silent", 2)] {
-        let unit = find(&target, "preStart", unit).unwrap();
-        let ended = (unit.state, unit.attempt, unit.reason.as_ref().map(|reason| reason.code));
-        assert_eq!(ended, (UnitState::Failed, attempt, Some(ReasonCode::Timeout)), "{unit:?}");
-    }
-    assert_eq!(harness.receiver.count("POST /silent"), 2);
-    harness.tear_down("a").await;
-    assert_eq!(harness.receiver.count("POST /undo"), 1);
+    assert!(accepted(&harness, "a").await < UNITS);
+    let held = harness.receiver.hold("POST /early");
+    harness.receiver.always("POST /early", 202);
+    harness.begin("b", "early", "preStart: {make: {webhook: {url: \"RECEIVER/early\"}}}\n").await;
+    let call = harness.receiver.call("POST /early", 1).await;
+    harness.callback(call.token(), &done()).await.is(204);
+    harness.phase("b", TargetState::Ready).await;
+    drop(held);
+    // The end of the stack waits for the dispatch.
+    harness.restart().await;
+    assert_eq!(accepted(&harness, "b").await, 0);
 }
 
 /// A receiver that accepts a request and never calls back is named with its response.
@@ -258,6 +213,9 @@ pub(crate) async fn a_wait_ends_with_the_timeout() {
         let unit = format!("timeout: 2s, retry: {{attempts: 1}}, webhook: {{url: \"RECEIVER/{name}\", {options}}}");
         harness.begin(name, name, &format!("preStart:\n  make: {{{unit}}}\n")).await;
     }
+    let script = "timeout: 2s, retry: {attempts: 1}, pod: {runner: sh, script: \"#!/bin/sh\\nsleep 600\"}";
+    let script = format!("runners: {{sh: {{image: \"busybox:1\"}}}}\npreStart:\n  make: {{{script}}}\n");
+    harness.begin("script", "script", &script).await;
     let call = harness.receiver.call("POST /called", 1).await;
     harness.callback(call.token(), &json!({"status": "again", "retryAfter": 86_400})).await.is(204);
     for (name, ..) in cases {
@@ -267,33 +225,8 @@ pub(crate) async fn a_wait_ends_with_the_timeout() {
         let reason = find(&target, "preStart", "make").unwrap().reason.unwrap();
         assert!(reason.message.starts_with("no result within 2 s"), "{name}: {reason:?}");
     }
-}
-
-pub(crate) async fn a_false_condition_skips_dependents() {
-    let harness = Harness::new().await;
-    let rest = r#"
-params: {wanted: {type: boolean, default: false}}
-preStart:
-  maybe: {when: "${params.wanted}", webhook: {url: "RECEIVER/maybe"}, outputs: {id: {value: "${response.body.id}"}}}
-  reader:
-    webhook: {url: "RECEIVER/reader", body: {id: "${units.maybe.outputs.id}"}}
-    outputs: {id: {value: "${response.body.id}"}}
-  second: {webhook: {url: "RECEIVER/second", body: {id: "${units.reader.outputs.id}"}}}
-  lenient: {webhook: {url: "RECEIVER/lenient", body: {id: "${units.maybe.outputs.?id.orValue('none')}"}}}
-  after: {after: [maybe], webhook: {url: "RECEIVER/after"}}
-postStop:
-  undo-maybe: {undoes: maybe, webhook: {url: "RECEIVER/undo-maybe"}}
-  undo-after: {undoes: after, webhook: {url: "RECEIVER/undo-after"}}
-"#;
-    let target = harness.run("a", "maybe", rest, TargetState::Ready).await;
-    assert_eq!(states(&target, "preStart", ["maybe", "reader", "second"]), [UnitState::Skipped; 3]);
-    assert_eq!(states(&target, "preStart", ["lenient", "after"]), [UnitState::Succeeded; 2]);
-    assert_eq!(harness.receiver.calls("POST /lenient")[0].body, json!({"id": "none"}));
-    let target = harness.tear_down("a").await;
-    assert_eq!(states(&target, "postStop", ["undo-maybe"]), [UnitState::Skipped]);
-    let mut order = harness.receiver.order();
-    order.sort();
-    assert_eq!(order, ["POST /after", "POST /lenient", "POST /undo-after"]);
+    let target = harness.phase("script", TargetState::Failed).await;
+    assert_eq!(find(&target, "preStart", "make").unwrap().reason.unwrap().code, ReasonCode::Timeout);
 }
 
 pub(crate) async fn failure_after_ready() {
@@ -326,33 +259,21 @@ const ONCE: &str = r#"
 preStart:
   make:
     timeout: 20s
-    retry: {attempts: 3, backoff: 1s, maxBackoff: 1s}
+    retry: {attempts: 3, backoff: 1s, maxBackoff: 1s, on: [exit]}
     webhook: {url: "RECEIVER/make", idempotent: false, maxProcessingTime: 1sDESCRIBE}
     outputs: {id: {value: "${response.body.id}"}}
 postStop:
   undo: {undoes: make, webhook: {url: "RECEIVER/undo", body: {id: "${units.make.outputs.?id}"}}}
-outputs: {id: "${units.make.outputs.id}"}
 "#;
 
-pub(crate) async fn a_non_idempotent_request_is_not_repeated() {
-    let harness = Harness::new().await;
-    harness.receiver.always("POST /make", 502);
-    let target = harness.run("a", "once", &ONCE.replace("DESCRIBE", ""), TargetState::Failed).await;
-    let unit = find(&target, "preStart", "make").unwrap();
-    assert!(unit.reason.unwrap().message.contains("not sent again"));
-    assert_eq!(harness.remaining("a").await, [("r/make".to_owned(), Certainty::Possible)]);
-    assert_eq!(harness.receiver.count("POST /make"), 1);
-}
-
+/// A request is sent again only if a description shows that it has made nothing.
 pub(crate) async fn the_outcome_of_a_non_idempotent_request_is_described() {
     let harness = Harness::new().await;
     harness.receiver.replies("POST /make", &[504.into(), CannedReply::ok(json!({"id": "second"}))]);
     // The first request created nothing. The response shows the resource of another sandbox.
     harness.receiver.always("GET /made", json!({"by": "another", "id": "foreign"}));
     let describe = ", describe: {url: \"RECEIVER/made\", found: \"${response.body.by == target.name}\"}";
-    let described = ONCE.replace("DESCRIBE", describe);
-    let described = described.replace("attempts: 3", "attempts: 3, on: [exit]");
-    harness.run("a", "once", &described, TargetState::Ready).await;
+    harness.run("a", "once", &ONCE.replace("DESCRIBE", describe), TargetState::Ready).await;
     assert_eq!(harness.receiver.order(), ["POST /make", "GET /made", "POST /make"]);
     // The request of another sandbox created something.
     harness.receiver.always("POST /make", 504);
@@ -361,42 +282,10 @@ pub(crate) async fn the_outcome_of_a_non_idempotent_request_is_described() {
     assert_eq!(harness.receiver.count("POST /make"), 3);
     harness.tear_down("b").await;
     assert_eq!(harness.receiver.call("POST /undo", 1).await.body, json!({"id": "found"}));
-}
-
-/// A sweep waits for the response to a request that another function has sent.
-pub(crate) async fn a_sweep_does_not_repeat_a_request_in_flight() {
-    let harness = Harness::new().await;
-    harness.receiver.always("POST /make", json!({"id": "made"}));
-    let make = harness.receiver.hold("POST /make");
-    harness.begin("a", "once", &ONCE.replace("DESCRIBE", "")).await;
-    harness.receiver.call("POST /make", 1).await;
-    let run = run_id("a", Hook::PreStart);
-    sweep_run(harness.stack().env(), &run, SweepCondition::Always).await.unwrap();
-    assert_eq!(harness.target("a").await.unwrap().info.phase, TargetState::Starting);
-    drop(make);
-    harness.phase("a", TargetState::Ready).await;
-    assert_eq!(harness.receiver.count("POST /make"), 1);
-}
-
-/// `bad` cannot be rendered, because the output has no such field. `next` waits for `fails`.
-const UNSTARTED: &str = r#"
-preStart:
-  made: {webhook: {url: "RECEIVER/made"}, outputs: {all: {value: "${response.body}"}}}
-  fails: {retry: {attempts: 1}, webhook: {url: "RECEIVER/fails"}}
-  next: {after: [fails], webhook: {url: "RECEIVER/next"}}
-  bad: {retry: {attempts: 1}, webhook: {url: "RECEIVER/bad", body: {id: "${units.made.outputs.all.id}"}}}
-postStop:
-  undo-made: {undoes: made, webhook: {url: "RECEIVER/undo"}}
-  undo-fails: {undoes: fails, webhook: {url: "RECEIVER/undo"}}
-  undo-next: {undoes: next, webhook: {url: "RECEIVER/undo"}}
-  undo-bad: {undoes: bad, webhook: {url: "RECEIVER/undo"}}
-"#;
-
-pub(crate) async fn units_that_never_started_are_not_listed() {
-    let harness = Harness::new().await;
-    harness.receiver.always("POST /fails", 400);
-    harness.run("a", "unstarted", UNSTARTED, TargetState::Failed).await;
-    assert_eq!((harness.receiver.count("POST /bad"), harness.receiver.count("POST /next")), (0, 0));
-    let expected = [("r/made", Certainty::Exists), ("r/fails", Certainty::Possible)];
-    assert_eq!(harness.remaining("a").await, expected.map(|(unit, certainty)| (unit.to_owned(), certainty)));
+    harness.receiver.always("POST /make", 502);
+    let unknown = ONCE.replace("DESCRIBE", "").replace(", on: [exit]", "");
+    let target = harness.run("c", "unknown", &unknown, TargetState::Failed).await;
+    assert!(find(&target, "preStart", "make").unwrap().reason.unwrap().message.contains("not sent again"));
+    assert_eq!(harness.remaining("c").await, [("r/make".to_owned(), Certainty::Possible)]);
+    assert_eq!(harness.receiver.count("POST /make"), 4);
 }

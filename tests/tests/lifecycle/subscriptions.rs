@@ -79,7 +79,7 @@ impl Harness {
 
     fn sign_events(&self) {
         let secret = WebhookSecret::from_bytes(&[7; 32]).unwrap();
-        self.write_secrets(&json!({"SIGNING": secret.reveal().as_str()}).to_string());
+        self.write_secrets(&json!({"SIGNING": secret.reveal().as_str(), "GITHUB_TOKEN": TOKEN}).to_string());
     }
 
     async fn connect_github(&self, subscriptions: &str) {
@@ -256,28 +256,8 @@ pub(crate) async fn a_connection_permits_its_subscriptions() {
     }
 }
 
-/// A notification that cannot be rendered is given up at once. The next one of the target is sent, and the failure is shown.
-pub(crate) async fn a_notification_without_a_value_blocks_no_other() {
-    let harness = Harness::simple().await;
-    harness.connect_github("paths").await;
-    let path = "${target.labels[notification.phase == 'ready' ? 'missing' : 'number']}";
-    let to = format!("to: {{webhook: {{connection: github, path: \"/{path}\"}}}}");
-    harness.subscribe("paths", &format!("on: [ready, gone]\n{to}")).await;
-    harness.create_labelled("a").await;
-    harness.phase("a", TargetState::Ready).await;
-    let subscription = async || harness.get("/v1/subscriptions/paths").await.is(200).json::<Value>();
-    until("the failure", async || (subscription().await["undelivered"] == 1).then_some(())).await;
-    harness.tear_down("a").await;
-    harness.receiver.call("POST /7", 1).await;
-    let delivered = async || Some(subscription().await).filter(|shown| shown["waiting"] == 0);
-    let shown = until("the end of the delivery", delivered).await;
-    let failure = &shown["failures"][0];
-    assert_eq!((&failure["target"], &failure["phase"]), (&json!("sandbox/a"), &json!("ready")));
-    assert!(failure["reason"].as_str().unwrap().contains("missing"), "{shown}");
-    assert_eq!(shown["origin"], json!(harness.receiver.url()));
-}
-
-/// The response about a subscription has the notifications that wait, the last error and what is missing.
+/// The response about a subscription has the notifications that wait, the last error, what is missing and what was given up.
+/// A notification that cannot be rendered is given up at once, and blocks no other.
 pub(crate) async fn the_backlog_of_a_subscription_is_shown() {
     let harness = Harness::simple().await;
     harness.subscribe_receiver("all", "events", "on: [ready, gone]").await;
@@ -290,10 +270,16 @@ pub(crate) async fn the_backlog_of_a_subscription_is_shown() {
     }
     harness.sign_events();
     assert_eq!(subscription("all").await["problem"], Value::Null);
+    let rest = "origin: RECEIVER\nauth: {bearer: {secret: GITHUB_TOKEN}}\nsubscriptions: [paths]\n";
+    harness.put("Connection", "hooks", rest).await.is(200);
+    let path = "${target.labels[notification.phase == 'ready' ? 'missing' : 'number']}";
+    let to =
+        format!("when: ${{target.labels.number == '7'}}\nto: {{webhook: {{connection: hooks, path: \"/{path}\"}}}}");
+    harness.subscribe("paths", &format!("on: [ready, gone]\n{to}")).await;
     harness.receiver.always("POST /events", 503);
-    for name in ["a", "b"] {
-        harness.ready(name, "simple").await;
-    }
+    harness.ready("a", "simple").await;
+    harness.create_labelled("b").await;
+    harness.phase("b", TargetState::Ready).await;
     harness.tear_down("b").await;
     let shown = until("the error", async || {
         let shown = subscription("all").await;
@@ -308,6 +294,15 @@ pub(crate) async fn the_backlog_of_a_subscription_is_shown() {
     assert_eq!([0_usize, 1].map(|number| &listed["subscriptions"][number]["waiting"]), [3, 1]);
     let first = &listed["subscriptions"][0];
     assert!(first["lastError"]["reason"].is_string() && first["oldest"] == shown["oldest"], "{listed}");
+    harness.receiver.call("POST /7", 1).await;
+    let delivered = async || Some(subscription("paths").await).filter(|shown| shown["waiting"] == 0);
+    let shown = until("the end of the delivery", delivered).await;
+    let failure = &shown["failures"][0];
+    assert_eq!(
+        (&shown["undelivered"], &failure["target"], &failure["phase"]),
+        (&json!(1), &json!("sandbox/b"), &json!("ready"))
+    );
+    assert!(failure["reason"].as_str().unwrap().contains("missing"), "{shown}");
 }
 
 /// A target stores the names of subscriptions, so their number is limited. A deleted one makes room.

@@ -1,8 +1,7 @@
 //! The history of a target: who changed it, when and why.
 
-use ebb_protocol::api::{AwaitedParty, CreatedToken, RetryResponse, RunState, TargetDetail, TargetPage};
-use ebb_protocol::history::{HistoryChange, HistoryDetail, HistoryPage, RunPage};
-use ebb_tests::platform;
+use ebb_protocol::api::{AwaitedParty, CreatedToken, RetryResponse, RunState};
+use ebb_protocol::history::{HistoryDetail, HistoryPage, RunPage};
 
 use crate::harness::*;
 
@@ -158,50 +157,4 @@ pub(crate) async fn the_history_is_in_order_and_the_state_is_current() {
         seen.push(newest.id.clone());
         last_since = target.info.since;
     }
-}
-
-/// A target is updated, deleted and created again at once. The history, the list and `why` tell of the same instances.
-pub(crate) async fn instances_at_the_same_time_are_in_order() {
-    let harness = Harness::new().await;
-    harness.publish("sized@1.0.0", SIZED).await;
-    let send = async |event_type, uid: &str, generation, document: Option<(&str, u32)>| {
-        let rest = document.map(|(team, size)| {
-            format!("labels: {{team: {team}}}\nresources: {{r: {{plugin: sized, params: {{size: {size}}}}}}}\n")
-        });
-        let data = platform::sandbox("a", uid, rest.as_deref().unwrap_or_default());
-        let document = data.document.clone().filter(|_| rest.is_some());
-        harness.lifecycle(event_type, &LifecycleData { generation, document, ..data }).await.is(202);
-    };
-    send(LifecycleType::Created, "first", 1, Some(("x", 1))).await;
-    harness.phase("a", TargetState::Ready).await;
-    send(LifecycleType::Updated, "first", 2, Some(("y", 1))).await;
-    send(LifecycleType::Updated, "first", 3, Some(("y", 2))).await;
-    send(LifecycleType::Deleted, "first", 3, None).await;
-    send(LifecycleType::Created, "second", 1, Some(("z", 1))).await;
-    harness.instance_is_ready("a", "second").await;
-
-    let entries = history(&harness).await.entries;
-    assert!(entries.windows(2).all(|two| two[0].id < two[1].id), "{entries:#?}");
-    // The second instance may have waited for the name.
-    let begun: Vec<_> = entries.iter().filter(|entry| entry.change != HistoryChange::Accepted).collect();
-    assert!(begun.windows(2).all(|two| two[0].time > two[1].time), "{entries:#?}");
-    let rows = begun.iter().map(|entry| (entry.uid.as_str(), entry.generation, entry.change.words()));
-    assert_eq!(
-        rows.collect::<Vec<_>>(),
-        [
-            ("second", 1, "created"),
-            ("first", 3, "deleted"),
-            ("first", 3, "updated"),
-            ("first", 2, "updated"),
-            ("first", 1, "created"),
-        ]
-    );
-
-    let TargetDetail { info, .. } = harness.target("a").await.unwrap();
-    let page: TargetPage = harness.get("/v1/targets").await.is(200).json();
-    let [listed] = &page.targets[..] else { panic!("{page:?}") };
-    assert_eq!((&listed.uid, listed.generation, &listed.since), (&info.uid, info.generation, &info.since));
-    assert_eq!((info.uid.as_str(), info.generation), ("second", 1));
-    assert!(begun[0].time <= info.since, "{info:?} {entries:#?}");
-    assert_eq!(harness.why("a").await.summary, format!("ready since {}", info.since));
 }

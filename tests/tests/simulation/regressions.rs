@@ -503,3 +503,47 @@ fn a_retry_can_be_repeated_after_a_crash() {
         assert_good(&report);
     }
 }
+
+/// The first write of a removal hangs. The data of the other instance is removed in the same round, that of this one later.
+#[test]
+fn a_removal_that_hangs_delays_no_other() {
+    let target = target("preStart: {make: {webhook: {url: \"https://outside.test/once/make\"}}}\n");
+    let options = SimOptions { retention: Some(Millis(1)), ..SimOptions::default() };
+    let mut simulation = Simulation::new([&target], options);
+    let instances = ["s", "t"].map(|name| simulation.add(&target, name, name, None));
+    for is_end in [false, true] {
+        for instance in instances.clone() {
+            let platform = simulation.platform.clone();
+            simulation.runtime.run(async move {
+                match is_end {
+                    true => platform.delete(&instance).await,
+                    false => drop(platform.create(&instance).await),
+                }
+            });
+        }
+        simulation.run_until_idle();
+    }
+    let round = || {
+        simulation.invoke(|functions| async move { functions.remove_expired().await });
+        simulation.table.state().expiries.len()
+    };
+    assert_eq!(round(), 2, "both removals are announced");
+    simulation.advance(5 * 60_000);
+    let (has_written, runtime) = (AtomicBool::new(false), simulation.runtime.clone());
+    simulation.table.set_gate(Arc::new(move |access: TableAccess| {
+        let hangs = access == TableAccess::Write && !has_written.swap(true, Ordering::Relaxed);
+        let runtime = runtime.clone();
+        async move {
+            if hangs {
+                runtime.sleep(3_600_000).await;
+            }
+            WriteFate::Proceed
+        }
+    }));
+    assert_eq!(round(), 1, "{}", simulation.trace());
+    for left in [1, 0] {
+        simulation.advance(2 * 3_600_000);
+        assert_eq!(round(), left, "{}", simulation.trace());
+    }
+    assert_eq!(std::mem::take(&mut simulation.table.state().wrong), Vec::<String>::new());
+}
