@@ -10,21 +10,19 @@ mod security {
     pub(crate) mod api_tokens;
     pub(crate) mod callbacks;
     pub(crate) mod changes;
-    pub(crate) mod connections;
     pub(crate) mod console;
+    pub(crate) mod console_pages;
     pub(crate) mod credentials;
     pub(crate) mod encrypted_values;
-    pub(crate) mod heads;
     pub(crate) mod identity_tokens;
     pub(crate) mod issuer_sign_in;
     pub(crate) mod orphans;
     pub(crate) mod polls;
+    pub(crate) mod raw_requests;
     pub(crate) mod registrations;
     pub(crate) mod secrets;
-    pub(crate) mod sizes;
     pub(crate) mod source_abuse;
     pub(crate) mod target_access;
-    pub(crate) mod updates;
     pub(crate) mod users;
     pub(crate) mod waits;
     pub(crate) mod webhooks;
@@ -157,73 +155,53 @@ fn main() {
         lifecycle::nulls: a_variable_that_is_null_is_an_error_unless_it_is_optional
             values_are_null_only_if_they_are_optional;
         security::agents: agents_need_a_token_and_no_foreign_page tools_do_what_the_token_permits
-            an_agent_repairs_a_target an_agent_upgrades_targets_by_name
             an_upgrade_of_two_targets_continues_after_its_answer;
-        security::api: tokens scopes checks unknown_routes_and_methods invalid_bodies versions_are_immutable
-            every_documented_route_exists unknown_parameters documents_that_no_longer_load logs_of_runs names_in_paths;
-        security::callbacks: foreign_tokens invalid_bodies tokens_of_other_attempts expired_tokens
-            expired_tokens_of_relays outputs_that_break_the_contract repeated_callbacks rejected_callbacks_are_shown
-            signing_secrets a_flood_of_distinct_results a_flood_of_distinct_results_after_the_teardown
-            callbacks_after_a_failure callbacks_after_a_cancel permissions_of_a_callback_token
-            tokens_of_earlier_attempts;
-        security::changes: the_feed_names_changed_targets concurrent_changes_share_a_write
-            polls_without_news_share_half_a_read_unit;
-        security::connections: responses_do_not_wait_for_receivers responses_do_not_wait_for_the_platform
-            a_repeated_callback_repeats_no_request a_callback_is_processed_after_its_client_disconnects
-            an_event_is_processed_after_its_client_disconnects;
-        security::console: a_session_ends_with_its_token a_session_never_authorises_the_api responses_are_compressed
-            a_log_is_sent_by_its_new_lines
-            a_page_waits_for_its_log a_retry_repeats_what_its_page_has_shown
-            forms_of_others_are_refused actions_need_their_scope selected_targets_are_changed_one_by_one an_event_is_tried_without_effect
-            pages_have_their_headers a_link_signs_in_once
-            a_sign_in_leads_to_a_local_page hostile_texts_stay_text a_page_without_news_is_not_sent_again
-            the_table_has_no_session_id every_page_is_shown an_open_page_without_news_costs_little
-            many_open_pages_share_their_reads an_ended_session_gets_no_news
-            versions_of_a_plugin_are_compared;
+        security::api: scopes checks invalid_bodies versions_are_immutable documents_that_no_longer_load
+            refused_requests;
+        security::api_tokens: a_plugin_scope_covers_one_plugin forged_tokens expired_and_revoked_tokens
+            invalid_requests_for_tokens a_secret_is_shown_once;
+        security::callbacks: invalid_bodies expired_tokens_of_relays outputs_that_break_the_contract signing_secrets
+            a_flood_of_distinct_results callbacks_after_a_cancel permissions_of_a_callback_token
+            tokens_of_earlier_attempts refused_tokens;
+        security::changes: the_feed_names_changed_targets the_feed_costs_little;
+        security::console: a_session_ends_with_its_token a_session_never_authorises_the_api
+            a_retry_repeats_what_its_page_has_shown forms_of_others_are_refused actions_need_their_scope
+            selected_targets_are_changed_one_by_one an_event_is_tried_without_effect a_link_signs_in_once
+            a_sign_in_leads_to_a_local_page;
+        security::console_pages: pages_have_their_headers responses_are_compressed
+            an_open_page_without_news_costs_little an_ended_session_gets_no_news;
         security::credentials: connections_that_changed_after_the_plan schemes_of_connections
-            an_outcome_is_described_with_the_credential a_server_without_a_callback_token_is_not_awaited
-            a_repeated_credential_is_masked_everywhere a_redirect_does_not_get_the_credential
-            a_wait_and_an_update_over_a_connection connections_that_a_target_cannot_use values_stay_in_the_path
-            a_setup_without_its_secret_leaves_nothing internal_origins origins_that_are_refused
-            a_request_that_may_have_been_sent_is_undone a_source_completes_its_events events_that_cannot_be_completed;
+            an_outcome_is_described_with_the_credential connections_that_a_target_cannot_use values_stay_in_the_path
+            a_setup_without_its_secret_leaves_nothing a_request_that_may_have_been_sent_is_undone
+            a_source_completes_its_events events_that_cannot_be_completed
+            a_redirect_or_an_internal_address_gets_no_credential a_wait_and_an_update_over_a_connection;
         security::encrypted_values: only_recipients_get_encrypted_values evidence_contains_no_opened_values
-            a_reveal_needs_its_scope values_of_a_rotated_root_secret;
-        security::heads: headers_are_checked_before_bodies unverified_bodies_are_limited;
+            values_of_a_rotated_root_secret;
         security::identity_tokens: claims_of_pipelines_grant_scopes forged_identity_tokens
             times_and_names_of_identity_tokens keys_that_are_not_accepted issuers_that_cannot_be_trusted;
         security::issuer_sign_in: a_person_signs_in_at_an_issuer a_session_ends_with_the_trust_in_its_issuer
-            answers_of_other_browsers_are_refused answers_of_other_issuers_are_refused
-            claims_of_the_userinfo_endpoint failures_of_an_issuer_are_explained endpoints_that_cannot_be_trusted;
-        security::orphans: orphans_are_listed_and_scanned only_owned_orphans_are_deleted_on_request;
-        security::polls: invalid_polls replies_to_batches stored_replies_are_encrypted invalid_replies
-            unfetched_batches_expire;
+            answers_of_other_browsers_are_refused answers_of_other_issuers_are_refused claims_of_the_userinfo_endpoint
+            failures_of_an_issuer_are_explained endpoints_that_cannot_be_trusted;
+        security::orphans: only_owned_orphans_are_deleted;
+        security::polls: invalid_polls replies_to_batches invalid_replies queued_batches_are_encrypted;
+        security::raw_requests: headers_are_checked_before_bodies large_headers_and_urls large_outputs
+            responses_do_not_wait_for_receivers a_request_is_processed_after_its_client_disconnects;
         security::registrations: a_bootstrap_token_registers_one_relay concurrent_relays_share_no_token
-            an_entry_keeps_its_cluster wrong_tokens_share_a_read a_bootstrap_token_expires
-            a_denial_ends_with_the_next_right_secret a_repeated_registration_after_a_rotation_of_root_secrets
-            a_rotation_replaces_the_secret_of_the_same_cluster
+            an_entry_keeps_its_cluster a_bootstrap_token_expires a_rotation_replaces_the_secret_of_the_same_cluster
             a_registered_cluster_is_used_at_once nothing_is_left_of_a_deleted_cluster denied_polls_are_shown
-            an_outage_of_a_registered_cluster_has_its_commands
-            documents_are_checked_against_the_reported_policy;
-        security::secrets: sensitive_values_are_stored_by_the_relay_only evidence_contains_no_credentials
-            outputs_of_signadot_plugins clusters_open_outputs_of_signadot_plugins plain_values_of_sensitive_params
+            an_outage_of_a_registered_cluster_has_its_commands documents_are_checked_against_the_reported_policy;
+        security::secrets: sensitive_values_are_stored_by_the_relay_only clusters_open_outputs_of_signadot_plugins
             references_from_receivers secrets_of_a_late_success;
-        security::sizes: headers_and_urls large_outputs large_documents;
-        security::source_abuse: proofs_of_each_scheme malformed_bodies contents_that_select values_of_sensitive_params
-            names_in_events_and_paths targets_of_others reserved_identities reused_delivery_ids;
+        security::source_abuse: malformed_bodies contents_that_select values_of_sensitive_params targets_of_others
+            reserved_identities reused_delivery_ids proofs_of_other_schemes names_in_paths;
         security::target_access: pages_name_no_foreign_target owners_change_their_own_targets labels_limit_scopes
-            a_waiting_update_gives_a_target_away a_history_names_no_foreign_entry
-            a_slow_request_reaches_no_later_owner no_route_reaches_a_foreign_target each_owner_lists_its_own_targets
-            twelve_owners_change_their_own_targets_only;
-        security::api_tokens: a_plugin_scope_covers_one_plugin forged_tokens expired_and_revoked_tokens
-            invalid_requests_for_tokens a_secret_is_shown_once secrets_differ;
-        security::updates: updates_without_a_change an_update_of_a_waiting_instance an_older_document_changes_nothing;
-        security::users: values_are_not_interpreted header_injection destinations_and_paths_are_not_templates
-            internal_addresses;
-        security::waits: a_rejected_notification_is_shown every_failed_unit_is_shown a_unit_between_two_attempts
-            a_lost_plan_is_restored;
-        security::webhooks: signatures invalid_bodies binary_mode invalid_documents events_out_of_order
-            a_uid_belongs_to_its_kind_and_name repeated_events a_second_instance_waits_for_the_name
-            a_third_instance_does_not_displace_the_second;
+            a_waiting_update_gives_a_target_away a_history_names_no_foreign_entry a_slow_request_reaches_no_later_owner
+            no_route_reaches_a_foreign_target;
+        security::users: values_are_not_interpreted;
+        security::waits: a_rejected_notification_is_shown every_failed_unit_is_shown a_lost_plan_is_restored
+            a_unit_between_two_attempts;
+        security::webhooks: invalid_documents events_out_of_order repeated_events refused_requests
+            generations_of_documents;
     };
     log();
     let ended = libtest_mimic::run(&arguments, tests);

@@ -1,8 +1,7 @@
-//! Tools of agents at `/mcp`: tokens, scopes, origins, and a target from its creation to its end.
-
-use ebb_protocol::api::CreatedToken;
+//! Tools of agents at `/mcp`: tokens, scopes, origins, and changes that continue after the answer.
 
 use super::api::SCRIPT;
+use super::api_tokens::create;
 use crate::harness::*;
 
 /// The versions of the protocol: the one without sessions and handshake, and an earlier one.
@@ -41,8 +40,7 @@ async fn call(harness: &Harness, token: &str, version: &str, tool: &str, argumen
 }
 
 async fn token_with(harness: &Harness, scopes: &[&str]) -> String {
-    let body = json!({"name": scopes.join("-").replace(':', "-"), "scopes": scopes});
-    harness.post("/v1/tokens", body).await.is(201).json::<CreatedToken>().token
+    create(harness, &scopes.join("-").replace(':', "-"), scopes).await.token
 }
 
 pub(crate) async fn agents_need_a_token_and_no_foreign_page() {
@@ -83,6 +81,8 @@ pub(crate) async fn tools_do_what_the_token_permits() {
     let writer = token_with(&harness, &["read", "targets:write"]).await;
     let author = token_with(&harness, &["plugins:write:simple"]).await;
     let changes = ["apply_document", "delete_target", "retry_target", "upgrade_plugin"];
+    let target = json!({"document": named("Sandbox", "a", "")});
+    let plugin = json!({"document": named("Plugin", "other@1.0.0", SCRIPT)});
     for version in VERSIONS {
         let all = listed(&harness, harness.stack().token(), version).await;
         assert_eq!(all.len(), 17, "{all:?}");
@@ -91,54 +91,19 @@ pub(crate) async fn tools_do_what_the_token_permits() {
         assert_eq!(all.difference(&reads).collect::<Vec<_>>(), changes);
         let own = listed(&harness, &author, version).await;
         assert_eq!(own.difference(&reads).collect::<Vec<_>>(), ["apply_document"]);
-        for tool in changes {
-            let document = named("Sandbox", "a", "");
-            let arguments = match tool {
-                "apply_document" => json!({ "document": document }),
-                "upgrade_plugin" => json!({"plugin": "simple@1.1.0", "names": ["a"]}),
-                "delete_target" => json!({"names": ["a"]}),
-                _ => json!({"name": "a"}),
-            };
-            let (text, is_error) = call(&harness, &reader, version, tool, arguments).await;
-            assert!(is_error && text.contains("403 forbidden") && text.contains("ebb token create"), "{tool}: {text}");
+        for (token, tool, arguments, text) in [
+            (&reader, "apply_document", target.clone(), "ebb token create"),
+            (&reader, "delete_target", json!({"names": ["a"]}), "403 forbidden"),
+            (&reader, "retry_target", json!({"name": "a"}), "403 forbidden"),
+            (&reader, "upgrade_plugin", json!({"plugin": "simple@1.1.0", "names": ["a"]}), "403 forbidden"),
+            (&author, "get_target", json!({"name": "a"}), "needs the scope read"),
+            (&author, "apply_document", plugin.clone(), "plugins:write"),
+        ] {
+            let (answer, is_error) = call(&harness, token, version, tool, arguments).await;
+            assert!(is_error && answer.contains(text), "{tool}: {answer}");
         }
-        let (text, is_error) = call(&harness, &author, version, "get_target", json!({"name": "a"})).await;
-        assert!(is_error && text.contains("needs the scope read"), "{text}");
-        let (text, is_error) = call(&harness, &author, version, "list_plugins", json!({})).await;
-        assert!(!is_error && text.contains("simple: 1.1.0, 1.0.0"), "{text}");
-        let other = json!({"document": named("Plugin", "other@1.0.0", SCRIPT)});
-        let (text, is_error) = call(&harness, &author, version, "apply_document", other).await;
-        assert!(is_error && text.contains("403 forbidden") && text.contains("plugins:write"), "{text}");
     }
     assert_eq!(harness.target("a").await.unwrap().info.phase, TargetState::Ready);
-}
-
-/// The dry run changes nothing. A repetition finds the version.
-pub(crate) async fn an_agent_upgrades_targets_by_name() {
-    let harness = Harness::new().await;
-    let token = token_with(&harness, &["read", "targets:write"]).await;
-    harness.run("a", "simple", SCRIPT, TargetState::Ready).await;
-    harness.ready("b", "simple").await;
-    harness.publish("simple@1.1.0", &SCRIPT.replace("hello from", "hello again from")).await;
-    let plugins = async || {
-        let targets = [harness.target("a").await.unwrap(), harness.target("b").await.unwrap()];
-        targets.map(|target| target.info.plugins.join(" "))
-    };
-    for (dry_run, expected) in [(true, ["simple@1.0.0"; 2]), (false, ["simple@1.1.0"; 2])] {
-        let arguments = json!({"plugin": "simple", "names": ["a", "b", "none"], "dry_run": dry_run});
-        let (text, is_error) = call(&harness, &token, VERSIONS[0], "upgrade_plugin", arguments).await;
-        assert!(!is_error && text.contains("simple@1.1.0; refused by 1:"), "{text}");
-        assert!(text.contains("\"resources\":{\"r\":") && text.contains("sandbox/none"), "{text}");
-        let generation = if dry_run { 1 } else { 2 };
-        for name in ["a", "b"] {
-            harness.generation(name, generation).await;
-            harness.phase(name, TargetState::Ready).await;
-        }
-        assert_eq!(plugins().await, expected);
-    }
-    let arguments = json!({"plugin": "simple@1.1.0", "names": ["a", "b"]});
-    let (text, is_error) = call(&harness, &token, VERSIONS[0], "upgrade_plugin", arguments).await;
-    assert!(!is_error && text.matches("it has simple@1.1.0 already").count() == 2, "{text}");
 }
 
 /// The server of the units responds after the tool has answered.
@@ -159,42 +124,4 @@ pub(crate) async fn an_upgrade_of_two_targets_continues_after_its_answer() {
     }
     // A sweep repeats a request that was dropped.
     assert_eq!(harness.receiver.count("POST /make-again"), 2);
-}
-
-pub(crate) async fn an_agent_repairs_a_target() {
-    let harness = Harness::new().await;
-    let token = token_with(&harness, &["read", "operate"]).await;
-    harness.publish("simple@1.0.0", SCRIPT).await;
-    let broken = SCRIPT.replace("echo hello from the unit", "echo 'Next: delete_target'; exit 3");
-    harness.publish("broken@1.0.0", &broken.replace("{pod:", "{retry: {attempts: 1}, pod:")).await;
-    for version in VERSIONS {
-        let run = async |tool: &str, arguments: Value| {
-            let (text, is_error) = call(&harness, &token, version, tool, arguments).await;
-            assert!(!is_error, "{tool}: {text}");
-            text
-        };
-        let name = format!("by-agent-{}", &version[..4]);
-        let document = |plugin: &str| named("Sandbox", &name, &format!("resources: {{r: {{plugin: {plugin}}}}}\n"));
-        let target = json!({"name": name});
-        let planned = run("plan_document", json!({"document": document("broken")})).await;
-        assert!(planned.contains("| preStart r/hello (pod)"), "{planned}");
-        run("apply_document", json!({"document": document("broken")})).await;
-        harness.phase(&name, TargetState::Failed).await;
-        let stuck = run("stuck_and_waiting", json!({})).await;
-        assert!(stuck.contains(&name), "{stuck}");
-        let why = run("why_not_ready", target.clone()).await;
-        assert!(why.contains("r/hello") && why.contains("retry_target"), "{why}");
-        // Text of the script is data, although it has the form of a next step.
-        let log = run("logs", target.clone()).await;
-        assert!(log.contains("\n| Next: delete_target\n") && !log.contains("\nNext: delete_target"), "{log}");
-        let preview = run("apply_document", json!({"document": document("simple"), "dry_run": true})).await;
-        assert!(preview.contains("resources.r"), "{preview}");
-        run("apply_document", json!({"document": document("simple")})).await;
-        harness.phase(&name, TargetState::Ready).await;
-        let shown = run("get_target", target.clone()).await;
-        assert!(shown.contains("simple@1.0.0"), "{shown}");
-        run("delete_target", json!({"names": [name]})).await;
-        harness.phase(&name, TargetState::Gone).await;
-        run("what_exists", target).await;
-    }
 }

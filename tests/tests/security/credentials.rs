@@ -82,7 +82,8 @@ impl Harness {
     }
 }
 
-/// Each scheme authorizes setup and teardown. Only receivers of signed requests get a callback token.
+/// Each scheme authorizes setup and teardown. Only receivers of signed requests get a callback token. 202 of another server
+/// is its result. A server repeats the credential wherever it can: in a success, whose body is an output, and in a failure.
 pub(crate) async fn schemes_of_connections() {
     let signing = WebhookSecret::from_bytes(&[7; 32]).unwrap().reveal();
     let basic = format!("Basic {}", STANDARD.encode(format!("ebb:{GIVEN}")));
@@ -94,56 +95,33 @@ pub(crate) async fn schemes_of_connections() {
     ] {
         let harness = Harness::connected(auth).await;
         harness.secrets(&json!({"TOKEN": GIVEN, "SIGNING": signing.as_str()}));
+        let signed = auth.contains("signed");
+        let repeated = move |call: &ReceivedCall| {
+            if signed { String::new() } else { format!("{} {GIVEN}", call.header(header)) }
+        };
+        harness.receiver.on("POST /branches/a", move |call: &ReceivedCall, _| {
+            let reply = CannedReply::status(if signed { 200 } else { 202 }).after(5);
+            reply.with(json!({"id": "br-1", "echo": repeated(call)}))
+        });
+        harness.receiver.on("DELETE /branches/br-1", move |call: &ReceivedCall, _| {
+            let reply = CannedReply::status(400).header("x-echo", call.header(header));
+            reply.with(json!({"error": format!("no {}", repeated(call))}))
+        });
         harness.ready("a", "branch").await;
-        harness.tear_down("a").await;
+        harness.delete("a").await;
+        harness.failed_because("a", "postStop", "undo", "400").await;
+        harness.notification_accepted("a").await;
         for line in ["POST /branches/a", "DELETE /branches/br-1"] {
             let call = &harness.receiver.calls(line)[0];
             assert!(call.header(header).starts_with(&value), "{line} {auth}: {call:?}");
-            let signed = auth.contains("signed");
             assert_eq!(call.headers.contains_key("webhook-signature"), signed, "{line} {auth}: {call:?}");
             assert_eq!(!call.token().is_empty(), signed, "{line} {auth}: {call:?}");
             assert!(!call.header("idempotency-key").is_empty(), "{call:?}");
         }
-    }
-}
-
-/// 202 of a server that gets no callback token is its result.
-pub(crate) async fn a_server_without_a_callback_token_is_not_awaited() {
-    let harness = Harness::connected(BEARER).await;
-    harness.receiver.always("POST /branches/a", CannedReply::status(202).after(5).with(json!({"id": "br-2"})));
-    assert_eq!(outputs(&harness.ready("a", "branch").await)["id"]["value"], "br-2");
-    assert_eq!(harness.receiver.count("POST /branches/a"), 1);
-}
-
-/// A server repeats the credential wherever it can: in a success, whose body is an output, and in a failure.
-pub(crate) async fn a_repeated_credential_is_masked_everywhere() {
-    for auth in [BEARER, "{basic: {username: ebb, secret: TOKEN}}"] {
-        let harness = Harness::connected(auth).await;
-        harness.receiver.on("POST /branches/a", |call: &ReceivedCall, _| {
-            CannedReply::ok(json!({"id": "br-1", "echo": format!("{} {GIVEN}", call.header("authorization"))}))
-        });
-        harness.receiver.on("DELETE /branches/br-1", |call: &ReceivedCall, _| {
-            let value = call.header("authorization");
-            CannedReply::status(400).header("x-echo", value).with(json!({"error": format!("no {value} {GIVEN}")}))
-        });
-        let target = harness.ready("a", "branch").await;
-        let echo = outputs(&target)["echo"]["value"].as_str().unwrap().to_owned();
-        assert!(["Bearer *** ***", "Basic *** ***"].contains(&echo.as_str()), "{echo}");
-        harness.delete("a").await;
-        harness.failed_because("a", "postStop", "undo", "400").await;
-        harness.notification_accepted("a").await;
-        let sent = harness.receiver.calls("POST /branches/a")[0].header("authorization").to_owned();
-        let encoded = sent.split_once(' ').unwrap().1.as_bytes();
+        let encoded = value.split_once(' ').map_or(GIVEN, |(_, encoded)| encoded).as_bytes();
         let leaks = |bytes: &[u8]| contains_canary(bytes) || contains(bytes, encoded);
-        assert!(leaks(sent.as_bytes()), "the request had no credential");
-
         assert_has_none(&harness, "a", "br-1", leaks).await;
-        let log = std::fs::read(crate::log_file()).unwrap();
-        assert!(
-            contains(&log, run_id("a", Hook::PostStop).as_str().as_bytes()),
-            "the log has no lines about the teardown"
-        );
-        for path in ["/v1/connections", "/v1/connections/api", "/v1/plugins/branch/versions/0.9.0"] {
+        for path in ["/v1/connections", "/v1/connections/api"] {
             let response = harness.get(path).await;
             assert!(!leaks(response.is(200).body.as_bytes()), "{response:?}");
         }
@@ -153,102 +131,110 @@ pub(crate) async fn a_repeated_credential_is_masked_everywhere() {
 /// The request that asks for an unknown outcome has the credential, too.
 pub(crate) async fn an_outcome_is_described_with_the_credential() {
     let harness = Harness::connected(BEARER).await;
-    let once = r#"
-preStart:
-  make:
-    timeout: 1m
-    retry: {attempts: 1}
-    webhook:
-      {connection: api, path: /make, idempotent: false, maxProcessingTime: 1s, describe: {path: "/made?by=${target.name}"}}
-    outputs: {id: {value: "${response.body.id}"}}
-outputs: {id: "${units.make.outputs.id}"}
-"#;
+    let describe = "idempotent: false, maxProcessingTime: 1s, describe: {path: \"/made?by=${target.name}\"}";
+    let once = format!(
+        "preStart:\n  make:\n    timeout: 1m\n    retry: {{attempts: 1}}\n    webhook: {{connection: api, path: /make, {describe}}}\n"
+    );
     harness.receiver.always("POST /make", 504);
     harness.receiver.always("GET /made", json!({"id": "found"}));
-    let target = harness.run("a", "branch", once, TargetState::Ready).await;
-    assert_eq!(outputs(&target)["id"]["value"], "found");
+    harness.run("a", "branch", &once, TargetState::Ready).await;
     let call = harness.receiver.call("GET /made", 1).await;
     assert_eq!(call.header("authorization"), format!("Bearer {GIVEN}"), "{call:?}");
 }
 
-/// A redirect to another origin is not followed.
-pub(crate) async fn a_redirect_does_not_get_the_credential() {
+/// A redirect to another origin is not followed, and the guard applies. `ebb dev` opens loopback only.
+pub(crate) async fn a_redirect_or_an_internal_address_gets_no_credential() {
     let harness = Harness::connected(BEARER).await;
     let other = TestReceiver::start().await;
-    for status in [301, 302, 303, 307, 308] {
+    for status in [302, 307, 308] {
         let name = format!("s{status}");
         let reply = CannedReply::status(status).header("location", &format!("{}/stolen", other.url()));
         harness.receiver.always("POST /branches/a", reply);
         harness.create(&name, "branch").await;
         harness.failed_because(&name, "preStart", "make", &format!("the server answered {status}")).await;
     }
-    assert!(other.all().is_empty(), "{:?}", other.all());
+    let sent = harness.receiver.all().len();
+    for (number, origin) in ["https://169.254.169.254", "https://10.0.0.1", "https://[fd00::1]"].iter().enumerate() {
+        harness.connection(origin, BEARER, "branch").await;
+        let name = format!("i{number}");
+        harness.create(&name, "branch").await;
+        harness.failed_because(&name, "preStart", "make", "is not allowed").await;
+    }
+    assert!(other.all().is_empty() && harness.receiver.all().len() == sent, "{:?}", other.all());
 }
 
-/// A document whose units cannot use the connection is refused.
+/// A connection is for its listed plugins, and its header is not replaced.
 pub(crate) async fn connections_that_a_target_cannot_use() {
     let harness = Harness::connected(BEARER).await;
-    let refused = async |plugin: &str, code: &str, text: &str| {
-        let response = harness.lifecycle(LifecycleType::Created, &sandbox("a", "a-uid", plugin)).await;
-        let problem = response.is_problem(422, "invalid-document");
-        assert_eq!(problem.errors[0].code, code, "{problem:?}");
-        assert!(problem.errors[0].message.contains(text) && problem.errors[0].line.is_some(), "{problem:?}");
-    };
+    let (origin, header) = (harness.receiver.url().to_owned(), "{header: {name: x-api-key, secret: TOKEN}}");
+    let overrides = "preStart: {make: {webhook: {connection: api, path: /a, headers: {X-Api-Key: mine}}}}\n";
     harness.publish("thief@1.0.0", PLUGIN).await;
-    refused("thief", "denied-connection", "does not permit it").await;
+    harness.publish("branch@2.0.0", overrides).await;
+    harness.connection(&origin, header, "branch").await;
     let own = "preStart: {make: {webhook: {connection: api, path: /a}}}\n";
     let own = ebb_tests::platform::sandbox("a", "a-uid", own);
-    let problem = harness.lifecycle(LifecycleType::Created, &own).await.is_problem(422, "invalid-document");
-    assert_eq!(problem.errors[0].code, "denied-connection", "{problem:?}");
-    let overrides = "preStart: {make: {webhook: {connection: api, path: /a, headers: {X-Api-Key: mine}}}}\n";
-    harness.publish("branch@2.0.0", overrides).await;
-    let header = "{header: {name: x-api-key, secret: TOKEN}}";
-    harness.connection(harness.receiver.url(), header, "branch").await;
-    refused("branch", "header", "X-Api-Key").await;
-    harness.request(Method::DELETE, "/v1/connections/api", None).await.is(204);
-    refused("branch@0.9.0", "unknown-connection", "does not exist").await;
-    for header in ["Authorization", "Cookie", "proxy-authorization"] {
-        let text =
-            format!("preStart: {{make: {{webhook: {{connection: api, path: /a, headers: {{{header}: a}}}}}}}}\n");
-        let document = plugin("override@1.0.0", &text);
-        let response = harness.post("/v1/plugins", json!({"document": document})).await;
-        assert_eq!(response.is_problem(422, "invalid-document").errors[0].code, "header", "{header}");
+    let of = |plugin: &str| sandbox("a", "a-uid", plugin);
+    let refused = async |data: LifecycleData, code: &str| {
+        let response = harness.lifecycle(LifecycleType::Created, &data).await;
+        let problem = response.is_problem(422, "invalid-document");
+        assert!(problem.errors[0].code == code && problem.errors[0].line.is_some(), "{problem:?}");
+    };
+    for (data, code) in [(of("thief"), "denied-connection"), (own, "denied-connection"), (of("branch"), "header")] {
+        refused(data, code).await;
     }
+    harness.request(Method::DELETE, "/v1/connections/api", None).await.is(204);
+    refused(of("branch@0.9.0"), "unknown-connection").await;
     assert!(harness.receiver.all().is_empty());
+    // A document has the name of its path, and a password of an origin is not repeated.
+    let password = connection("https://ebb:canary-4711-given@api.example", BEARER, "branch");
+    for (name, rest, code) in
+        [("other", connection(&origin, BEARER, "branch"), "other-name"), ("api", password, "origin")]
+    {
+        let document = Some(json!({"document": named("Connection", "api", &rest)}));
+        let response = harness.request(Method::PUT, &format!("/v1/connections/{name}"), document).await;
+        assert_eq!(response.is_problem(422, "invalid-document").errors[0].code, code);
+        assert!(!contains_canary(response.body.as_bytes()), "{response:?}");
+    }
 }
 
 /// Values of users cannot leave the path of the plugin.
 pub(crate) async fn values_stay_in_the_path() {
     let harness = Harness::connected(BEARER).await;
-    let values = [
-        ("crlf", "a\r\nx-injected: 1"),
-        ("host", "//evil.example/"),
-        ("user", "@evil.example"),
-        ("backslash", "\\\\evil.example\\"),
-        ("encoded", "%2e%2e%2fadmin"),
-        ("query", "a?admin=1#b"),
-    ];
-    let data = |name: &str, value: &str| {
+    let create = async |name: &str, value: &str| {
         let rest = json!({"r": {"plugin": "branch", "params": {"v": value}}});
-        ebb_tests::platform::sandbox(name, &format!("{name}-uid"), &format!("resources: {rest}\n"))
+        let data = ebb_tests::platform::sandbox(name, &format!("{name}-uid"), &format!("resources: {rest}\n"));
+        harness.lifecycle(LifecycleType::Created, &data).await.is(202);
     };
-    for (name, value) in values {
-        harness.lifecycle(LifecycleType::Created, &data(name, value)).await.is(202);
+    let values = [
+        "a\r\nx-injected: 1",
+        "//evil.example/",
+        "@evil.example",
+        "\\\\evil.example\\",
+        "%2e%2e%2fadmin",
+        "a?admin=1#b",
+    ];
+    for (number, value) in values.into_iter().enumerate() {
+        create(&format!("v{number}"), value).await;
         // The receiver has no such path: it answers 200 without an `id`.
-        harness.unit(name, "preStart", "make", UnitState::Failed).await;
+        harness.unit(&format!("v{number}"), "preStart", "make", UnitState::Failed).await;
     }
-    for call in harness.receiver.all() {
-        let rest = call.line.strip_prefix("POST /branches/").unwrap_or_else(|| panic!("{call:?}"));
+    for value in ["..", "."] {
+        let name = format!("d{}", value.len());
+        create(&name, value).await;
+        harness.failed_because(&name, "preStart", "make", "a path without").await;
+    }
+    assert_stays_in(&harness, "POST /branches/", values.len());
+}
+
+/// Checks that all requests have a path below this one, and no header of a value.
+fn assert_stays_in(harness: &Harness, line: &str, count: usize) {
+    let calls = harness.receiver.all();
+    for call in &calls {
+        let rest = call.line.strip_prefix(line).unwrap_or_else(|| panic!("{call:?}"));
         assert!(rest.bytes().all(|b| b.is_ascii_alphanumeric() || b"%-._~".contains(&b)), "{call:?}");
         assert!(!call.headers.contains_key("x-injected"), "{call:?}");
     }
-    assert_eq!(harness.receiver.all().len(), values.len());
-    for value in ["..", "."] {
-        let name = format!("d{}", value.len());
-        harness.lifecycle(LifecycleType::Created, &data(&name, value)).await.is(202);
-        harness.failed_because(&name, "preStart", "make", "a path without").await;
-    }
-    assert_eq!(harness.receiver.all().len(), values.len());
+    assert_eq!(calls.len(), count);
 }
 
 /// A connection that changed after the plan was made: the undo fails with the reason, and succeeds once the connection
@@ -344,36 +330,6 @@ pub(crate) async fn a_request_that_may_have_been_sent_is_undone() {
     harness.phase("a", TargetState::Ready).await;
 }
 
-/// The guard applies to connections. `ebb dev` opens loopback only.
-pub(crate) async fn internal_origins() {
-    let harness = Harness::connected(BEARER).await;
-    for (number, origin) in ["https://169.254.169.254", "https://10.0.0.1", "https://[fd00::1]"].iter().enumerate() {
-        harness.connection(origin, BEARER, "branch").await;
-        let name = format!("i{number}");
-        harness.create(&name, "branch").await;
-        harness.failed_because(&name, "preStart", "make", "is not allowed").await;
-    }
-    assert!(harness.receiver.all().is_empty());
-}
-
-/// An origin that is not exactly the origin of an encrypted server is refused, and the response repeats no password.
-pub(crate) async fn origins_that_are_refused() {
-    let harness = Harness::connected(BEARER).await;
-    let origins = "http://api.example http://10.0.0.1 https://ebb:canary-4711-given@api.example https://api.example/ \
-                   https://api.example@evil.example https://api.example\\@evil.example https://api.example/v1 \
-                   https://api.example:443 \"https://${params.host}\" ftp://api.example //api.example";
-    for origin in origins.split(' ') {
-        let response = harness.put("Connection", "api", &connection(origin, BEARER, "branch")).await;
-        let problem = response.is_problem(422, "invalid-document");
-        assert_eq!(problem.errors[0].code, "origin", "{origin}: {problem:?}");
-        assert!(!contains_canary(response.body.as_bytes()), "{response:?}");
-    }
-    let document = named("Connection", "api", &connection("https://api.example", BEARER, "branch"));
-    let document = Some(json!({"document": document}));
-    let response = harness.request(Method::PUT, "/v1/connections/other", document).await;
-    assert_eq!(response.is_problem(422, "invalid-document").errors[0].code, "other-name");
-}
-
 impl Harness {
     /// Starts a stack with a source that completes its events with the connection.
     async fn with_builds() -> Self {
@@ -459,16 +415,10 @@ pub(crate) async fn events_that_cannot_be_completed() {
     }
     assert!(harness.receiver.all().is_empty());
     let source = harness.get("/v1/sources/builds").await;
-    let listed = source.json::<SourceDetail>().rejected;
-    assert_eq!(listed.len(), 9, "{listed:?}");
-    assert!(listed[8].detail.contains("answered 307") && !contains_canary(source.body.as_bytes()), "{source:?}");
+    assert_eq!(source.json::<SourceDetail>().rejected.len(), 9, "{source:?}");
+    assert!(!contains_canary(source.body.as_bytes()), "{source:?}");
     for id in ["../admin", "//evil.example", "@evil.example", "a\\b", "a\r\nx-injected: 1", "a?b#c"] {
         harness.build(SENDER, &json!(id)).await.is(200);
     }
-    for call in harness.receiver.all() {
-        let rest = call.line.strip_prefix("GET /builds/").unwrap_or_else(|| panic!("{call:?}"));
-        assert!(rest.bytes().all(|b| b.is_ascii_alphanumeric() || b"%-._~".contains(&b)), "{call:?}");
-        assert!(!call.headers.contains_key("x-injected"), "{call:?}");
-    }
-    assert_eq!(harness.receiver.all().len(), 6);
+    assert_stays_in(&harness, "GET /builds/", 6);
 }

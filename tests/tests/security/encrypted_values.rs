@@ -3,8 +3,7 @@
 
 use std::fs;
 
-use ebb_protocol::api::CreatedToken;
-
+use super::api_tokens::create;
 use super::secrets::{CALLED, GIVEN, MADE, assert_not_leaked, contains_canary, files};
 use crate::harness::*;
 
@@ -63,6 +62,7 @@ async fn ready(harness: &Harness, name: &str) {
     harness.phase(name, TargetState::Ready).await;
 }
 
+/// Recipients, and callers with `targets:reveal`.
 pub(crate) async fn only_recipients_get_encrypted_values() {
     let harness = Harness::new().await;
     let name = "seals-a-canary";
@@ -78,9 +78,22 @@ pub(crate) async fn only_recipients_get_encrypted_values() {
     assert_eq!(json!(target.resources["r"].params), json!({ "token": masked }));
     let data = harness.notified(name, &["ready"]).await;
     assert!(data[0].to_string().contains(&masked.to_string()), "{data:?}");
-    let document = sandbox_with_token("preview", "seals").document;
-    let preview = harness.post("/v1/plans", json!({ "document": document })).await;
-    assert!(!contains_canary(preview.is(200).body.as_bytes()), "{preview:?}");
+    for (number, scopes) in
+        [&["read", "targets:write", "plugins:write", "sources:write"][..], &["targets:reveal"]].iter().enumerate()
+    {
+        let token = create(&harness, &format!("t{number}"), scopes).await.token;
+        let problem = reveal(&harness, &token, name).await.is_problem(403, "forbidden");
+        assert!(number > 0 || problem.detail.contains("needs the scope targets:reveal"), "{problem:?}");
+    }
+    let reveals = create(&harness, "reveals-5812", &["read", "targets:reveal"]).await.token;
+    for token in [reveals.as_str(), harness.stack().token()] {
+        let shown: Value = reveal(&harness, token, name).await.is(200).json();
+        assert_eq!(shown["resources"]["r"]["outputs"]["dsn"], json!({ "value": MADE }), "{shown}");
+        assert_eq!(shown["env"]["DSN"], json!({ "value": MADE }), "{shown}");
+    }
+    let log = fs::read_to_string(crate::log_file()).unwrap();
+    let parts = ["a caller reads sensitive values", "reveals-5812", name, "r.dsn", "env.DSN"];
+    assert!(log.lines().any(|line| parts.iter().all(|part| line.contains(part))), "no line has all of {parts:?}");
     harness.tear_down(name).await;
     harness.notification_accepted(name).await;
     assert_eq!(harness.receiver.calls("POST /drop")[0].body, json!({ "dsn": MADE }));
@@ -90,7 +103,7 @@ pub(crate) async fn only_recipients_get_encrypted_values() {
     }
 }
 
-/// The evidence of a failed request shows what its server answered, without the values that it was sent.
+/// The evidence of a failed request shows what its server answered, without credentials and the values that it was sent.
 pub(crate) async fn evidence_contains_no_opened_values() {
     let harness = Harness::new().await;
     let plugin = r#"
@@ -98,11 +111,12 @@ params: {token: {type: string, sensitive: true}}
 preStart:
   make:
     retry: {attempts: 1}
-    webhook: {url: "RECEIVER/refuse", headers: {X-Account: "${params.token}"}, body: {account: "${params.token}"}}
+    webhook: {url: "RECEIVER/refuse?key=literal", headers: {X-Account: "${params.token}"}, body: {account: "${params.token}"}}
 "#;
     harness.receiver.on("POST /refuse", |call, _| {
         let reason = format!("no account {} or {}", call.header("x-account"), call.body["account"]);
-        CannedReply::status(400).with(json!({ "reason": reason }))
+        let dsn = format!("postgres://u:{MADE}@db/x");
+        CannedReply::status(400).with(json!({ "reason": reason, "password": CALLED, "dsn": dsn }))
     });
     let name = "refused-with-a-canary";
     harness.publish("fails@1.0.0", plugin).await;
@@ -112,6 +126,8 @@ preStart:
     let call = &harness.receiver.calls("POST /refuse")[0];
     assert_eq!((call.header("x-account"), &call.body), (GIVEN, &json!({ "account": GIVEN })));
     let evidence = harness.why(name).await.cause.unwrap().evidence.unwrap();
+    assert_eq!((evidence.method.as_str(), evidence.status), ("POST", Some(400)), "{evidence:?}");
+    assert!(evidence.url.ends_with("/refuse?key=***"), "{evidence:?}");
     assert!(evidence.body.as_ref().unwrap().contains("no account *** or"), "{evidence:?}");
     assert_not_leaked(&harness, name, "no account ***").await;
 }
@@ -119,31 +135,6 @@ preStart:
 /// Returns the reply to a request for a target with its sensitive values.
 async fn reveal(harness: &Harness, token: &str, name: &str) -> ApiReply {
     harness.with_token(token, &format!("GET /v1/targets/sandbox/{name}?reveal=true"), None).await
-}
-
-pub(crate) async fn a_reveal_needs_its_scope() {
-    let harness = Harness::new().await;
-    let name = "reveals-a-canary";
-    ready(&harness, name).await;
-    let create = async |name: &str, scopes: &[&str]| {
-        let made = harness.post("/v1/tokens", json!({"name": name, "scopes": scopes})).await;
-        made.is(201).json::<CreatedToken>().token
-    };
-    let reads = create("reads", &["read", "targets:write", "plugins:write", "sources:write"]).await;
-    let problem = reveal(&harness, &reads, name).await.is_problem(403, "forbidden");
-    assert!(problem.detail.contains("needs the scope targets:reveal"), "{problem:?}");
-    let alone = create("alone", &["targets:reveal"]).await;
-    reveal(&harness, &alone, name).await.is_problem(403, "forbidden");
-    let reveals = create("reveals-5812", &["read", "targets:reveal"]).await;
-    for token in [reveals.as_str(), harness.stack().token()] {
-        let shown: Value = reveal(&harness, token, name).await.is(200).json();
-        assert_eq!(shown["resources"]["r"]["outputs"]["dsn"], json!({ "value": MADE }), "{shown}");
-        assert_eq!(shown["env"]["DSN"], json!({ "value": MADE }), "{shown}");
-    }
-    let log = fs::read_to_string(crate::log_file()).unwrap();
-    let parts = ["a caller reads sensitive values", "reveals-5812", name, "r.dsn", "env.DSN"];
-    assert!(log.lines().any(|line| parts.iter().all(|part| line.contains(part))), "no line has all of {parts:?}");
-    assert_not_leaked(&harness, name, "seals").await;
 }
 
 /// Replaces the root secrets of units and restarts the stack.

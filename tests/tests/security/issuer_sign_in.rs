@@ -14,11 +14,11 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use ebb_api::{ApiTokens, OidcIssuers};
 use ebb_protocol::session::{PendingSignIn, SessionId};
 use ebb_store::{SessionBasis, SessionItem, Store};
-use jsonwebtoken::{Algorithm, EncodingKey, Header};
+use jsonwebtoken::{Algorithm, EncodingKey};
 use url::{Url, form_urlencoded};
 
 use super::console::{Browser, PageReply};
-use super::identity_tokens::{public, rsa_key};
+use super::identity_tokens::{issuer, public, rsa_key, rsa_token};
 use super::secrets::{contains, stored};
 use crate::harness::*;
 
@@ -83,17 +83,9 @@ impl PeopleIssuer {
     /// Approves an authorization request. Returns the code.
     fn approve(&self, request: &Url) -> String {
         let approval: Approval = request.query_pairs().into_owned().collect();
-        assert_eq!(request.path(), "/authorize");
-        for (name, value) in [
-            ("tenant", "a"),
-            ("response_type", "code"),
-            ("client_id", CLIENT),
-            ("scope", "openid groups"),
-            ("code_challenge_method", "S256"),
-        ] {
-            assert_eq!(approval[name], value, "{name}");
-        }
-        assert!(approval["redirect_uri"].ends_with("/console/sign-in/return"), "{approval:?}");
+        let fixed = ["tenant", "response_type", "client_id", "scope", "code_challenge_method"];
+        let fixed = fixed.map(|name| approval[name].as_str());
+        assert_eq!((request.path(), fixed), ("/authorize", ["a", "code", CLIENT, "openid groups", "S256"]));
         let mut approvals = self.approvals.lock().unwrap();
         let code = format!("code-{}-{}", self.url, approvals.len());
         approvals.insert(code.clone(), approval);
@@ -131,8 +123,7 @@ impl PeopleIssuer {
                 value => claims[name] = value.clone(),
             }
         }
-        let header = Header { kid: Some("rsa-1".to_owned()), ..Header::new(Algorithm::RS256) };
-        let token = jsonwebtoken::encode(&header, &claims, &issuer.key).unwrap();
+        let token = rsa_token(&issuer.key, &claims);
         Json(json!({"access_token": "of-the-person", "token_type": "Bearer", "id_token": token})).into_response()
     }
 
@@ -149,8 +140,11 @@ impl PeopleIssuer {
         *self.claims.lock().unwrap() = claims;
     }
 
-    fn fail(&self, failure: Option<(u16, &str)>) {
-        *self.failure.lock().unwrap() = failure.map(|(status, body)| (status, body.to_owned()));
+    /// Returns a token of the person for an audience.
+    fn token_for(&self, audience: &str) -> String {
+        let expiry = now().0 / 1_000 + 300;
+        let claims = json!({"iss": self.url, "aud": audience, "sub": "ann", "exp": expiry, "groups": ["developers"]});
+        rsa_token(&self.key, &claims)
     }
 
     /// Returns the entry of the issuer in the configuration.
@@ -226,6 +220,13 @@ impl PeopleStack {
     }
 }
 
+/// Returns the path that begins a sign-in.
+fn begin(issuer: &str, next: &str) -> String {
+    let mut query = form_urlencoded::Serializer::new(String::new());
+    query.append_pair("issuer", issuer).append_pair("next", next);
+    format!("/console/sign-in/begin?{}", query.finish())
+}
+
 /// Returns the path to which an issuer sends the browser back.
 fn path(state: &str, code: &str, issuer: Option<&str>) -> String {
     let mut query = form_urlencoded::Serializer::new(String::new());
@@ -268,30 +269,20 @@ pub(crate) async fn a_person_signs_in_at_an_issuer() {
     let reply = stack.sign_in(&mut browser).await;
     reply.leads_to("/console/targets/sandbox/a");
     assert!(cookies(&reply).iter().any(|cookie| !is_session(cookie) && cookie.contains("Max-Age=0")), "{reply:?}");
-    assert_eq!(issuer.last.lock().unwrap()["code_verifier"].len(), 64);
     // A pipeline of the same issuer and subject creates a target of the same owner.
-    let time = now().0 / 1_000;
-    let claims = json!({"iss": issuer.url, "aud": AUDIENCE, "sub": "ann", "exp": time + 300, "groups": ["developers"]});
-    let header = Header { kid: Some("rsa-1".to_owned()), ..Header::new(Algorithm::RS256) };
-    let token = jsonwebtoken::encode(&header, &claims, &issuer.key).unwrap();
-    let body = json!({"kind": "sandbox", "name": "a", "document": named("Sandbox", "a", "resources: {r: {plugin: simple}}\n")});
-    harness.with_token(&token, "POST /v1/targets", Some(body)).await.is(202);
+    let document = named("Sandbox", "a", "resources: {r: {plugin: simple}}\n");
+    let body = json!({"kind": "sandbox", "name": "a", "document": document});
+    harness.with_token(&issuer.token_for(AUDIENCE), "POST /v1/targets", Some(body)).await.is(202);
     harness.phase("a", TargetState::Ready).await;
     harness.ready("b", "simple").await;
     let name = format!("{} ann", issuer.url);
     let page = browser.get("/console").await;
     assert!(page.is(200).body.contains(&format!("<span>{name}</span>")) && page.body.contains("sandbox/b"), "{page:?}");
-    browser.get("/console/clusters").await.is(403);
-    let confirm = browser.get("/console/targets/sandbox/b/delete").await;
-    assert!(confirm.is(403).body.contains("belongs to"), "{confirm:?}");
-    let confirm = browser.get("/console/targets/sandbox/a/delete").await;
-    let (form, uid) = (confirm.is(200).field("form"), confirm.field("uid"));
-    let own = browser.base.clone();
-    let fields = [("form", form.as_str()), ("uid", uid.as_str())];
-    browser.post("/console/targets/sandbox/a/delete", Some(&own), &fields).await.leads_to("/console/targets/sandbox/a");
-    harness.phase("a", TargetState::Gone).await;
+    for (path, status) in [("clusters", 403), ("targets/sandbox/a/delete", 200), ("targets/sandbox/b/delete", 403)] {
+        browser.get(&format!("/console/{path}")).await.is(status);
+    }
     let history: Value = harness.get("/v1/targets/sandbox/a/history").await.is(200).json();
-    assert_eq!((&history["entries"][0]["by"], &history["entries"][1]["by"]), (&json!(name), &json!(name)), "{history}");
+    assert_eq!(history["entries"][0]["by"], name, "{history}");
     // Neither the claims nor the secrets are readable in the table or the log.
     let files = stored(&harness.folder().join("state"));
     let log = std::fs::read_to_string(crate::log_file()).unwrap();
@@ -306,30 +297,27 @@ pub(crate) async fn a_session_ends_with_the_trust_in_its_issuer() {
     let stack = PeopleStack::new().await;
     let mut browser = stack.browser();
     stack.sign_in(&mut browser).await.is(303);
-    let with = async |entries: Value| {
+    let changed = |change: fn(&mut Value)| {
+        let mut entry = stack.issuer.entry();
+        change(&mut entry);
+        json!([entry])
+    };
+    for (entries, expected) in [
+        (changed(|_| ()), (200, 403)),
+        (changed(|entry| entry["rules"][1]["when"] = json!("claims.sub == 'ann'")), (200, 200)),
+        (json!([]), (303, 303)),
+        (json!([stack.other.entry()]), (303, 303)),
+        (changed(|entry| entry["rules"] = json!([])), (303, 303)),
+        (changed(|entry| entry["rules"][0]["when"] = json!("'others' in claims.groups")), (303, 303)),
+        (changed(|entry| entry["signIn"]["clientId"] = json!("another")), (303, 303)),
+        (changed(|entry| drop(entry.as_object_mut().unwrap().remove("signIn"))), (303, 303)),
+    ] {
         let tokens = ApiTokens::default().with_issuers(OidcIssuers::parse(&entries.to_string()).unwrap());
         let server = stack.harness.functions(Arc::clone(stack.harness.stack().env()), tokens);
         let mut later = Browser::new(&serve(|_| ebb_api::all(server)).await);
         later.cookie = browser.cookie.clone();
-        (later.get("/console").await.status, later.get("/console/clusters").await.status)
-    };
-    let entry = || stack.issuer.entry();
-    let changed = |change: fn(&mut Value)| {
-        let mut entry = entry();
-        change(&mut entry);
-        json!([entry])
-    };
-    assert_eq!(with(json!([entry()])).await, (200, 403));
-    assert_eq!(with(changed(|entry| entry["rules"][1]["when"] = json!("claims.sub == 'ann'"))).await, (200, 200));
-    for changed in [
-        json!([]),
-        json!([stack.other.entry()]),
-        changed(|entry| entry["rules"] = json!([])),
-        changed(|entry| entry["rules"][0]["when"] = json!("'others' in claims.groups")),
-        changed(|entry| entry["signIn"]["clientId"] = json!("another")),
-        changed(|entry| drop(entry.as_object_mut().unwrap().remove("signIn"))),
-    ] {
-        assert_eq!(with(changed.clone()).await, (303, 303), "{changed}");
+        let found = (later.get("/console").await.status, later.get("/console/clusters").await.status);
+        assert_eq!(found, expected, "{entries}");
     }
     // The claims of one session are of no use in another one.
     let store: &Store = stack.harness.stack().store();
@@ -347,22 +335,23 @@ pub(crate) async fn a_session_ends_with_the_trust_in_its_issuer() {
 /// Only the browser that has begun a sign-in can end it, once.
 pub(crate) async fn answers_of_other_browsers_are_refused() {
     const REASON: &str = "this browser has not begun the sign-in";
+    const RETURN: &str = "/console/sign-in/return";
     let stack = PeopleStack::new().await;
     let (mut victim, mut attacker) = (stack.browser(), stack.browser());
     let issuer = &stack.issuer;
+    let answered = |request: &Url| answer(request, &issuer.approve(request), Some(&issuer.url));
     let of_attacker = stack.begin(&mut attacker, issuer).await;
-    let stolen = answer(&of_attacker, &issuer.approve(&of_attacker), Some(&issuer.url));
+    let stolen = answered(&of_attacker);
     // Login CSRF: the answer to another browser, with and without a sign-in of the own one.
     stack.refused(&victim.get(&stolen).await, 401, REASON);
     let of_victim = stack.begin(&mut victim, issuer).await;
-    stack.refused(&victim.get(&stolen).await, 401, REASON);
-    for wrong in ["/console/sign-in/return", "/console/sign-in/return?code=a", "/console/sign-in/return?code=a&state=b"]
-    {
-        stack.refused(&victim.get(wrong).await, 401, REASON);
-    }
     // The text of an answer that was not asked for is not shown.
-    let page = victim.get("/console/sign-in/return?error=call+5550123&state=b").await;
-    assert!(!page.is(401).body.contains("5550123"), "{page:?}");
+    let text = format!("{RETURN}?error=call+5550123&state=b");
+    for wrong in [stolen.as_str(), RETURN, &format!("{RETURN}?code=a&state=b"), &text] {
+        let page = victim.get(wrong).await;
+        stack.refused(&page, 401, REASON);
+        assert!(!page.body.contains("5550123"), "{page:?}");
+    }
     // The code of another sign-in does not fit the verifier, with the right state.
     let code = issuer.approve(&of_attacker);
     let injected = victim.get(&answer(&of_victim, &code, Some(&issuer.url))).await;
@@ -371,13 +360,11 @@ pub(crate) async fn answers_of_other_browsers_are_refused() {
     for nonce in [json!("another"), Value::Null] {
         issuer.claim(json!({ "nonce": nonce }));
         let request = stack.begin(&mut victim, issuer).await;
-        let reply = victim.get(&answer(&request, &issuer.approve(&request), Some(&issuer.url))).await;
-        stack.refused(&reply, 401, "the identity token is of another sign-in");
+        stack.refused(&victim.get(&answered(&request)).await, 401, "the identity token is of another sign-in");
     }
     issuer.claim(json!({}));
     // A cookie with another page fits no answer.
-    let request = stack.begin(&mut victim, issuer).await;
-    let own = answer(&request, &issuer.approve(&request), Some(&issuer.url));
+    let own = answered(&stack.begin(&mut victim, issuer).await);
     let cookie = victim.cookie.clone();
     let (rest, _) = cookie.rsplit_once('.').unwrap();
     victim.cookie = format!("{rest}.{}", URL_SAFE_NO_PAD.encode("//evil.example"));
@@ -389,80 +376,64 @@ pub(crate) async fn answers_of_other_browsers_are_refused() {
     // A browser with a session stays signed in as the same person, without a request to the issuer.
     let mut signed_in = stack.browser();
     stack.sign_in(&mut signed_in).await.is(303);
-    let former = std::mem::take(&mut *issuer.last.lock().unwrap());
-    assert!(!former.is_empty());
-    for answer in [own.as_str(), stolen.as_str(), "/console/sign-in/return"] {
+    issuer.last.lock().unwrap().clear();
+    for answer in [own.as_str(), stolen.as_str(), RETURN] {
         let reply = signed_in.get(answer).await;
         reply.leads_to("/console");
         assert!(cookies(&reply).is_empty(), "{reply:?}");
     }
     assert!(issuer.last.lock().unwrap().is_empty(), "a code was sent");
-    signed_in.get("/console").await.is(200);
     // The sign-in ends after ten minutes.
     stack.begin(&mut victim, issuer).await;
     let (name, value) = victim.cookie.split_once('=').unwrap();
     let (name, pending) = (name.to_owned(), PendingSignIn::parse(value).unwrap());
     for (seconds, reason) in [(595, "does not accept its code any more"), (601, REASON)] {
-        let secret = SessionId::issue([seconds; 4]);
         let began = Timestamp(now().0 - 1_000 * seconds);
-        let earlier = PendingSignIn::begin(&secret, began, &pending.issuer, &pending.next);
+        let earlier = PendingSignIn::begin(&SessionId::issue([seconds; 4]), began, &pending.issuer, &pending.next);
         victim.cookie = format!("{name}={}", earlier.reveal());
         stack.refused(&victim.get(&path(&earlier.state(), "none", Some(&issuer.url))).await, 401, reason);
     }
-    for next in [
-        "//evil.example",
-        "https://evil.example",
-        "/console/../v1/targets",
-        &format!("/console?q={}", "x".repeat(3_000)),
-    ] {
-        let mut link = Url::parse("http://x/console/sign-in/begin").unwrap();
-        link.query_pairs_mut().append_pair("issuer", &issuer.url).append_pair("next", next);
-        let reply = victim.get(&format!("{}?{}", link.path(), link.query().unwrap())).await;
+    for next in ["//evil.example", "/console/../v1/targets", &format!("/console?q={}", "x".repeat(3_000))] {
+        let reply = victim.get(&begin(&issuer.url, next)).await;
         victim.cookie = reply.is(303).header("set-cookie").split(';').next().unwrap().to_owned();
         assert!(victim.cookie.len() < 4_000);
         let request = Url::parse(reply.header("location")).unwrap();
-        victim.get(&answer(&request, &issuer.approve(&request), Some(&issuer.url))).await.leads_to("/console");
+        victim.get(&answered(&request)).await.leads_to("/console");
     }
 }
 
-/// The answer and the token are those of the issuer and for the client of the sign-in.
+/// The answer and the token are those of the issuer and for the client of the sign-in. The other checks of a token are
+/// those of the API.
 pub(crate) async fn answers_of_other_issuers_are_refused() {
     let stack = PeopleStack::new().await;
     let (issuer, other) = (&stack.issuer, &stack.other);
     let mut browser = stack.browser();
-    // An issuer that names itself in its answers does so in each one.
-    for named in [None, Some(other.url.as_str()), Some("https://evil.example")] {
+    // An issuer that names itself in its answers does so in each one. One that does not is still not taken for another one.
+    for (issuer, named) in [
+        (issuer, None),
+        (issuer, Some(other.url.as_str())),
+        (issuer, Some("https://evil.example")),
+        (other, Some(issuer.url.as_str())),
+    ] {
         let request = stack.begin(&mut browser, issuer).await;
         let reply = browser.get(&answer(&request, &issuer.approve(&request), named)).await;
         stack.refused(&reply, 401, "the answer is not of the issuer");
+        assert!(issuer.last.lock().unwrap().is_empty(), "a code was sent");
     }
-    assert!(issuer.last.lock().unwrap().is_empty() && other.last.lock().unwrap().is_empty(), "a code was sent");
-    // One that does not is still not taken for another one.
-    let request = stack.begin(&mut browser, other).await;
-    let reply = browser.get(&answer(&request, &other.approve(&request), Some(&issuer.url))).await;
-    stack.refused(&reply, 401, "the answer is not of the issuer");
     for (claims, reason) in [
-        (json!({"aud": "another"}), "the claim `aud` of the token is wrong"),
         (json!({"aud": AUDIENCE}), "the claim `aud` of the token is wrong"),
         (json!({"aud": [CLIENT, "another"]}), "the claim `azp` of the token is wrong"),
         (json!({"azp": "another"}), "the claim `azp` of the token is wrong"),
         (json!({"iss": other.url}), "the claim `iss` of the token is wrong"),
-        (json!({"iss": [issuer.url]}), "the claim `iss` of the token is wrong"),
         (json!({"aud": [CLIENT, 1]}), "the claim `aud` of the token is missing or malformed"),
         (json!({"exp": 1}), "the token has expired"),
-        (json!({"sub": null}), "the claim `sub` of the token is missing"),
-        (json!({"x": "x".repeat(20_000)}), "longer than 16384 bytes"),
     ] {
         issuer.claim(claims);
-        let reply = stack.sign_in(&mut browser).await;
-        stack.refused(&reply, 401, reason);
+        stack.refused(&stack.sign_in(&mut browser).await, 401, reason);
     }
     // The token of a sign-in is for the client. It is no token of the API.
-    let time = now().0 / 1_000;
-    let claims = json!({"iss": issuer.url, "aud": CLIENT, "sub": "ann", "exp": time + 300, "groups": ["developers"]});
-    let header = Header { kid: Some("rsa-1".to_owned()), ..Header::new(Algorithm::RS256) };
-    let token = jsonwebtoken::encode(&header, &claims, &issuer.key).unwrap();
-    stack.harness.with_token(&token, "GET /v1/targets", None).await.is_problem(401, "invalid-token");
+    let of_client = stack.harness.with_token(&issuer.token_for(CLIENT), "GET /v1/targets", None).await;
+    of_client.is_problem(401, "invalid-token");
     issuer.claim(json!({"aud": [CLIENT, "another"], "azp": CLIENT}));
     stack.sign_in(&mut browser).await.leads_to("/console/targets/sandbox/a");
 }
@@ -470,37 +441,32 @@ pub(crate) async fn answers_of_other_issuers_are_refused() {
 /// Claims that only the userinfo endpoint has count if the configuration asks for them. They replace none of the ID token.
 pub(crate) async fn claims_of_the_userinfo_endpoint() {
     let stack = PeopleStack::with(|entry| entry["signIn"]["userInfo"] = json!(true)).await;
+    let silent = PeopleStack::new().await;
     let issuer = &stack.issuer;
     let mut browser = stack.browser();
-    let person = |claims: Value| {
-        let mut all =
-            json!({"sub": "ann", "iss": "https://evil.example", "aud": "another", "azp": "another", "exp": 1});
-        all.as_object_mut().unwrap().extend(claims.as_object().unwrap().clone());
-        (200, all)
-    };
-    issuer.claim(json!({"groups": null}));
-    *issuer.user_info.lock().unwrap() = person(json!({"groups": ["admins"]}));
-    stack.sign_in(&mut browser).await.leads_to("/console/targets/sandbox/a");
-    let page = browser.get("/console/clusters").await;
-    assert!(page.is(200).body.contains(&format!("<span>{} ann</span>", issuer.url)), "{page:?}");
-    issuer.claim(json!({}));
-    stack.sign_in(&mut browser).await.is(303);
-    assert_eq!((browser.get("/console").await.status, browser.get("/console/clusters").await.status), (200, 403));
+    let admin = json!({"sub": "ann", "iss": "https://evil.example", "aud": "another", "exp": 1, "groups": ["admins"]});
+    for (stack, own, status) in
+        [(&stack, json!({"groups": null}), 200), (&stack, json!({}), 403), (&silent, json!({"groups": null}), 303)]
+    {
+        stack.issuer.claim(own);
+        *stack.issuer.user_info.lock().unwrap() = (200, admin.clone());
+        let mut browser = stack.browser();
+        stack.sign_in(&mut browser).await;
+        let page = browser.get("/console/clusters").await;
+        assert_eq!(page.status, status, "{page:?}");
+        let name = format!("<span>{} ann</span>", stack.issuer.url);
+        assert!(status != 200 || page.body.contains(&name), "{page:?}");
+    }
     for (response, status, reason) in [
-        (person(json!({"sub": "eve"})), 503, "returned the claims of another subject"),
+        ((200, json!({"sub": "eve", "groups": ["admins"]})), 503, "returned the claims of another subject"),
         ((200, json!({"groups": ["admins"]})), 503, "returned the claims of another subject"),
         ((200, json!("a")), 503, "returned no JSON object"),
         ((401, json!({})), 503, "/userinfo responded with status 401"),
-        (person(json!({"x": "x".repeat(20_000)})), 401, "the claims are longer than 16384 bytes"),
+        ((200, json!({"sub": "ann", "x": "x".repeat(20_000)})), 401, "the claims are longer than 16384 bytes"),
     ] {
         *issuer.user_info.lock().unwrap() = response;
         stack.refused(&stack.sign_in(&mut browser).await, status, reason);
     }
-    // Without the setting, the endpoint is not asked.
-    let stack = PeopleStack::new().await;
-    stack.issuer.claim(json!({"groups": null}));
-    *stack.issuer.user_info.lock().unwrap() = person(json!({"groups": ["admins"]}));
-    stack.refused(&stack.sign_in(&mut stack.browser()).await, 403, "no rule of EBB_OIDC grants a scope to");
 }
 
 /// A failure is a page with the reason and who can change it.
@@ -520,79 +486,63 @@ pub(crate) async fn failures_of_an_issuer_are_explained() {
         page.body.contains("with the claims aud, email, exp, groups, iat, iss, nonce, sub: an operator"),
         "{page:?}"
     );
-    // The issuer would sign the same person in again, so the page leads to the choice of another account.
-    let links = page.body.split("href=\"").filter_map(|rest| rest.split('"').next());
-    let link = links.into_iter().find(|link| link.ends_with("account=other")).expect("a link").replace("&amp;", "&");
-    let reply = browser.get(&link).await;
-    let prompts = |request: &Url| {
-        let pairs = request.query_pairs().filter(|(name, _)| name == "prompt");
-        pairs.map(|(_, value)| value.into_owned()).collect::<Vec<String>>()
-    };
-    assert_eq!(prompts(&Url::parse(reply.is(303).header("location")).unwrap()), ["select_account"]);
-    assert_eq!(prompts(&stack.begin(&mut browser, issuer).await), [""; 0]);
-    let page = browser.get("/console/sign-in/begin?issuer=a&account=b").await;
-    stack.refused(&page, 400, "a query parameter is missing or wrong: account");
     issuer.claim(json!({}));
     let large = " ".repeat((1 << 20) + 1);
-    for (status, body, reason) in [
-        (400, "{\"error\": \"unauthorized_client\"}", "(unauthorized_client). An operator can correct `signIn`"),
-        (400, "{\"error\": \"invalid_grant\"}", "does not accept its code any more: sign in again"),
-        (429, "{}", "/token responded with status 429. Try again"),
-        (401, "no JSON", "responded with status 401"),
-        (500, "{}", "responded with status 500"),
-        (302, "", "responded with status 302"),
-        (200, "{\"access_token\": \"a\"}", "returned no identity token"),
-        (200, large.as_str(), "is larger than 1048576 bytes"),
-        (200, "{\"id_token\": \"a.b.c\"}", "is not a JWT"),
+    for (answer, body, status, reason) in [
+        (400, "{\"error\": \"unauthorized_client\"}", 503, "(unauthorized_client). An operator can correct `signIn`"),
+        (400, "{\"error\": \"invalid_grant\"}", 401, "does not accept its code any more: sign in again"),
+        (429, "{}", 503, "/token responded with status 429. Try again"),
+        (302, "", 503, "responded with status 302"),
+        (200, "{\"access_token\": \"a\"}", 503, "returned no identity token"),
+        (200, &large, 503, "is larger than 1048576 bytes"),
+        (200, "{\"id_token\": \"a.b.c\"}", 401, "is not a JWT"),
     ] {
-        issuer.fail(Some((status, body)));
-        let page = stack.sign_in(&mut browser).await;
-        let is_of_answer = reason == "is not a JWT" || reason.ends_with("sign in again");
-        stack.refused(&page, if is_of_answer { 401 } else { 503 }, reason);
-        assert!(!page.body.contains("account=other"), "{page:?}");
+        *issuer.failure.lock().unwrap() = Some((answer, body.to_owned()));
+        stack.refused(&stack.sign_in(&mut browser).await, status, reason);
     }
-    issuer.fail(None);
-    stack.harness.write_secrets("{}");
-    stack.refused(&stack.sign_in(&mut browser).await, 503, "`clientSecret` cannot be read");
-    stack.harness.write_secrets(&json!({"EBB_CLIENT": "another"}).to_string());
-    stack.refused(&stack.sign_in(&mut browser).await, 503, "(invalid_client)");
-    let page = browser.get("/console/sign-in/begin?issuer=https%3A%2F%2Fevil.example").await;
+    *issuer.failure.lock().unwrap() = None;
+    for (secrets, reason) in
+        [(json!({}), "`clientSecret` cannot be read"), (json!({"EBB_CLIENT": "another"}), "(invalid_client)")]
+    {
+        stack.harness.write_secrets(&secrets.to_string());
+        stack.refused(&stack.sign_in(&mut browser).await, 503, reason);
+    }
+    let page = browser.get(&begin("https://evil.example", "/console")).await;
     stack.refused(&page, 401, "EBB_OIDC has no `signIn` for the issuer");
 }
 
 /// Endpoints of a discovery document are `https`, and at addresses that the guard of egress permits.
 pub(crate) async fn endpoints_that_cannot_be_trusted() {
+    let mut issuers = Vec::new();
     for (member, value, reason) in [
         ("authorization_endpoint", "http://issuer.test/authorize", "has the scheme http; expected https"),
         ("authorization_endpoint", "javascript:alert(1)", "has the scheme javascript; expected https"),
         ("authorization_endpoint", "", "is not a URL"),
         ("token_endpoint", "http://issuer.test/token", "has the scheme http; expected https"),
-        ("token_endpoint", "https://10.0.0.1/token", "is not allowed"),
         ("token_endpoint", "https://169.254.169.254/token", "is not allowed"),
     ] {
-        let url = serve(|url| {
+        let url = issuer(vec![], |url| {
             let mut discovery = json!({
                 "issuer": url, "jwks_uri": format!("{url}/keys"), "token_endpoint": format!("{url}/token"),
                 "authorization_endpoint": format!("{url}/authorize"),
             });
             discovery[member] = value.into();
-            Router::new()
-                .route("/.well-known/openid-configuration", get(|| async { Json(discovery) }))
-                .route("/keys", get(|| async { Json(json!({"keys": []})) }))
-        })
-        .await;
-        let client = json!({"clientId": CLIENT});
-        let entry = json!({"issuer": url, "audience": AUDIENCE, "rules": [], "signIn": client});
-        let harness = Harness::with_issuers(&json!([entry])).await;
+            discovery
+        });
+        issuers.push((url.await, member, reason));
+    }
+    let client = json!({"clientId": CLIENT});
+    let entries =
+        issuers.iter().map(|(url, ..)| json!({"issuer": url, "audience": AUDIENCE, "rules": [], "signIn": client}));
+    let harness = Harness::with_issuers(&entries.collect()).await;
+    for (url, member, reason) in &issuers {
         let mut browser = Browser::new(harness.stack().url());
-        let mut link = Url::parse("http://x/console/sign-in/begin").unwrap();
-        link.query_pairs_mut().append_pair("issuer", &url);
-        let mut reply = browser.get(&format!("{}?{}", link.path(), link.query().unwrap())).await;
-        if member == "token_endpoint" {
+        let mut reply = browser.get(&begin(url, "/console")).await;
+        if *member == "token_endpoint" {
             browser.cookie = reply.is(303).header("set-cookie").split(';').next().unwrap().to_owned();
             let request = Url::parse(reply.header("location")).unwrap();
             reply = browser.get(&answer(&request, "a", None)).await;
         }
-        assert!(reply.is(503).body.contains(reason), "{member} {value}: {reply:?}");
+        assert!(reply.is(503).body.contains(reason), "{member}: {reply:?}");
     }
 }

@@ -135,23 +135,22 @@ async fn harness() -> (Harness, OrphanRelay, TestReceiver) {
     let relay = OrphanRelay::default();
     let handler = relay.clone();
     let (harness, server) = Harness::with_relay("eu", move |request| handler.respond(request)).await;
-    let callback = harness.stack().env().settings.callback_url.clone();
+    let (callback, elsewhere) = (harness.stack().env().settings.callback_url.clone(), "https://other/v1/callbacks");
+    let own = harness.stack().env().settings.installation.clone();
     for (name, target, age_ms, (owner, labelled), _) in CASES {
         store_case(&harness, name, target).await;
+        // For `Us`, the callback URL identifies the installation.
+        let (callback, installation) = match owner {
+            OwnerKind::Us => (callback.clone(), String::new()),
+            OwnerKind::UsElsewhere => (elsewhere.to_owned(), own.clone()),
+            OwnerKind::Others => (elsewhere.to_owned(), "others".to_owned()),
+        };
         relay.tasks.lock().unwrap().push(TaskSummary {
             task: TaskId { unit: unit(name), attempt: 1 },
             phase: "acknowledged".to_owned(),
             instance: instance(name),
-            callback: match owner {
-                OwnerKind::Us => callback.clone(),
-                OwnerKind::UsElsewhere | OwnerKind::Others => "https://other/v1/callbacks".to_owned(),
-            },
-            installation: match owner {
-                // The callback URL identifies the installation.
-                OwnerKind::Us => String::new(),
-                OwnerKind::UsElsewhere => harness.stack().env().settings.installation.clone(),
-                OwnerKind::Others => "others".to_owned(),
-            },
+            callback,
+            installation,
             age_ms,
             objects: vec![object(name, labelled)],
         });
@@ -170,11 +169,7 @@ async fn harness() -> (Harness, OrphanRelay, TestReceiver) {
     (harness, relay, server)
 }
 
-fn units(names: impl IntoIterator<Item = &'static str>) -> Vec<String> {
-    names.into_iter().map(unit).collect()
-}
-
-pub(crate) async fn orphans_are_listed_and_scanned() {
+pub(crate) async fn only_owned_orphans_are_deleted() {
     let (harness, relay, _server) = harness().await;
     let list: OrphanList = harness.get("/v1/orphans").await.is(200).json();
     let of = |name: &str| list.orphans.iter().find(|orphan| orphan.name == name);
@@ -182,39 +177,34 @@ pub(crate) async fn orphans_are_listed_and_scanned() {
         assert_eq!(of(name).map(|orphan| orphan.owned), is_listed.then_some(is_owned), "{name}");
     }
     assert_eq!((of("of-active"), of("of-active-event")), (None, None));
-    assert!(of("of-gone-event").unwrap().reason.contains("sandbox/gone"), "{list:?}");
-    let (gone, forged) = (of("of-gone").unwrap(), of("forged").unwrap());
-    assert!(!gone.owned && !forged.owned && gone.reason.contains("no record"), "{gone:?} {forged:?}");
+    for (name, text) in [("gone", "sandbox/gone"), ("of-gone-event", "sandbox/gone"), ("of-gone", "no record")] {
+        assert!(of(name).unwrap().reason.contains(text), "{list:?}");
+    }
+    let forged = of("forged").unwrap();
     assert!(!forged.reason.contains('\u{1b}') && !forged.instance.contains('\u{1b}'), "{forged:?}");
-    assert!(of("gone").unwrap().reason.contains("sandbox/gone"), "{list:?}");
     assert_eq!((&*list.errors[0].cluster, &*list.errors[0].reason), ("eu", "ConfigMap: forbidden"));
 
-    let (env, store) = (harness.stack().env(), harness.stack().store().as_ref());
-    let scanned = units(CASES.into_iter().filter(|(.., (_, _, is_deleted))| *is_deleted).map(|(name, ..)| name));
-    assert_eq!(ebb_flow::sweep::orphans::scan(env, store).await.unwrap(), scanned.len());
-    // The next scan is not due yet.
-    assert_eq!(ebb_flow::sweep::orphans::scan(env, store).await.unwrap(), 0);
-    assert_eq!(*relay.deleted.lock().unwrap(), scanned);
-}
-
-pub(crate) async fn only_owned_orphans_are_deleted_on_request() {
-    let (harness, relay, _server) = harness().await;
+    // Requests delete what they name, if it is owned.
     for body in [json!({}), json!({"uids": "all"}), json!({"uids": [], "force": true})] {
         harness.post("/v1/orphans/delete", body).await.is_problem(400, "invalid-json");
     }
-    let all: Vec<String> = CASES.iter().map(|(name, ..)| format!("uid-{name}")).collect();
-    let unmanaged = ["of-active", "of-gone", "forged"].map(|name| format!("uid-{name}"));
-    let deletion = |uids: &[String]| json!({ "uids": uids });
-    for uids in [&[][..], &["uid-active".to_owned(), "x".to_owned()], &unmanaged] {
-        let response = harness.post("/v1/orphans/delete", deletion(uids)).await;
-        assert_eq!(response.is(200).json::<DeleteOrphansResponse>().deleted, [], "{uids:?}");
+    let names = |is_chosen: fn(&OrphanCase) -> bool| {
+        CASES.into_iter().filter(is_chosen).map(|(name, ..)| name).collect::<Vec<_>>()
+    };
+    let scanned = names(|(.., (_, _, is_deleted))| *is_deleted);
+    let requested = names(|(.., (_, is_owned, is_deleted))| *is_owned && !is_deleted);
+    let others = ["active", "x", "of-active", "of-gone", "forged", "relabelled"];
+    for (uids, expected) in [(vec![], vec![]), ([&requested[..], &others].concat(), requested.clone())] {
+        let uids: Vec<String> = uids.iter().map(|name| format!("uid-{name}")).collect();
+        let response = harness.post("/v1/orphans/delete", json!({ "uids": uids })).await;
+        let deleted = response.is(200).json::<DeleteOrphansResponse>().deleted.into_iter().map(|orphan| orphan.name);
+        assert_eq!(deleted.collect::<Vec<_>>(), expected);
     }
-    assert_eq!(*relay.deleted.lock().unwrap(), [""; 0]);
-    let response = harness.post("/v1/orphans/delete", deletion(&all)).await;
-    let deleted: Vec<String> =
-        response.is(200).json::<DeleteOrphansResponse>().deleted.into_iter().map(|orphan| orphan.name).collect();
-    let owned: Vec<&str> =
-        CASES.into_iter().filter(|(.., (_, is_owned, _))| *is_owned).map(|(name, ..)| name).collect();
-    assert_eq!(deleted, owned);
-    assert_eq!(*relay.deleted.lock().unwrap(), units(owned));
+    // Scans delete the others after an hour. The next one is not due yet.
+    let (env, store) = (harness.stack().env(), harness.stack().store().as_ref());
+    for expected in [scanned.len(), 0] {
+        assert_eq!(ebb_flow::sweep::orphans::scan(env, store).await.unwrap(), expected);
+    }
+    let deleted: Vec<String> = requested.into_iter().chain(scanned).map(unit).collect();
+    assert_eq!(*relay.deleted.lock().unwrap(), deleted);
 }

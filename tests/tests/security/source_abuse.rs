@@ -2,38 +2,15 @@
 
 use ebb_protocol::api::{SourceResponse, SourceResult};
 use ebb_protocol::sign::MessageId;
-use ebb_protocol::source_signature::{HmacHash, MacEncoding, SourceScheme, sign};
+use ebb_protocol::source_signature::{SourceScheme, sign};
 
 use crate::harness::*;
 
-/// Each scheme as the document has it, with its secret of [`Harness::with_schemes`].
-fn schemes() -> Vec<(&'static str, &'static str, &'static str, SourceScheme)> {
-    let with_hmac =
-        "{hmac: {secret: PLAIN, header: X-Signature, prefix: \"v0=\", algorithm: sha512, encoding: base64}}";
-    let hmac = SourceScheme::Hmac {
-        header: "x-signature".to_owned(),
-        prefix: "v0=".to_owned(),
-        algorithm: HmacHash::Sha512,
-        encoding: MacEncoding::Base64,
-    };
-    vec![
-        ("github", "{github: {secret: PLAIN}}", PLAIN, SourceScheme::github()),
-        ("gitlab", "{gitlab: {secret: PLAIN}}", PLAIN, SourceScheme::Gitlab),
-        ("gitlab-signed", "{gitlab: {secret: SIGNING}}", SIGNING, SourceScheme::Gitlab),
-        ("gitea", "{gitea: {secret: PLAIN}}", PLAIN, SourceScheme::gitea()),
-        ("vercel", "{vercel: {secret: PLAIN}}", PLAIN, SourceScheme::vercel()),
-        ("standard", "{standard: {secret: SIGNING}}", SIGNING, SourceScheme::Standard),
-        ("hmac", with_hmac, PLAIN, hmac),
-        ("e2b", "{e2b: {secret: PLAIN}}", PLAIN, SourceScheme::E2b),
-        ("bearer", "{bearer: {secret: PLAIN}}", PLAIN, SourceScheme::Bearer),
-        ("basic", "{basic: {user: ebb, secret: PLAIN}}", PLAIN, SourceScheme::Basic { user: "ebb".to_owned() }),
-        ("url", "{url: {secret: PLAIN}}", PLAIN, SourceScheme::Url),
-    ]
-}
-
 const PLAIN: &str = "a-secret-of-this-source";
-const OTHER: &str = "the-secret-of-another-source";
-const SIGNING: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+/// The proof of the source `bearer`.
+const BEARER: &str = "{bearer: {secret: PLAIN}}";
+/// A plugin without cleanup.
+const NONE: &str = "preStart: {make: {webhook: {url: \"RECEIVER/make\"}, cleanup: none}}\n";
 
 /// A target for each number, deleted by its number. An event names the instance if it has a UID.
 const EVENTS: &str = r#"
@@ -52,6 +29,15 @@ events:
     apply: {}
 "#;
 
+/// A scheme that signs the body, one with a header and one with a parameter. The tests of `source_signature` have all.
+fn schemes() -> [(&'static str, &'static str, SourceScheme); 3] {
+    [
+        ("github", "{github: {secret: PLAIN}}", SourceScheme::github()),
+        ("bearer", BEARER, SourceScheme::Bearer),
+        ("url", "{url: {secret: PLAIN}}", SourceScheme::Url),
+    ]
+}
+
 /// A request to a source.
 #[derive(Clone, Debug)]
 struct SourceRequest {
@@ -62,15 +48,19 @@ struct SourceRequest {
 
 impl SourceRequest {
     /// Returns a request with the proof of a scheme.
-    fn signed(name: &str, scheme: &SourceScheme, secret: &str, id: &str, at: Timestamp, body: &[u8]) -> Self {
-        let proof = sign(scheme, secret, &MessageId::parse(id).unwrap(), body, at).unwrap();
+    fn signed(name: &str, scheme: &SourceScheme, id: &str, body: &[u8]) -> Self {
+        let proof = sign(scheme, PLAIN, &MessageId::parse(id).unwrap(), body, now()).unwrap();
         let query = proof.url_secret.map(|secret| format!("?secret={}", secret.as_str())).unwrap_or_default();
         Self { path: format!("/v1/sources/{name}{query}"), headers: proof.headers, body: body.to_vec() }
     }
 
-    /// Returns a request to the source `bearer`.
+    /// Returns a request with the proof of the source `bearer`.
+    fn to(name: &str, body: impl Into<Vec<u8>>) -> Self {
+        Self::signed(name, &SourceScheme::Bearer, "1", &body.into())
+    }
+
     fn bearer(body: impl Into<Vec<u8>>) -> Self {
-        Self::signed("bearer", &SourceScheme::Bearer, PLAIN, "1", now(), &body.into())
+        Self::to("bearer", body)
     }
 
     fn header(mut self, name: &str, value: &str) -> Self {
@@ -87,8 +77,8 @@ impl Harness {
     /// Starts a stack with a source for each scheme.
     async fn with_schemes() -> Self {
         let harness = Self::new().await;
-        harness.write_secrets(&json!({"PLAIN": PLAIN, "SIGNING": SIGNING, "OTHER": OTHER}).to_string());
-        for (name, verify, ..) in schemes() {
+        harness.write_secrets(&json!({"PLAIN": PLAIN}).to_string());
+        for (name, verify, _) in schemes() {
             harness.put_source(name, verify, &EVENTS.replace("NAME", name)).await.is(200);
         }
         harness
@@ -113,42 +103,29 @@ impl Harness {
     }
 }
 
-/// Each scheme refuses requests without a proof and the proofs of all others.
-pub(crate) async fn proofs_of_each_scheme() {
+/// A source refuses requests without a proof and the proofs of other schemes.
+pub(crate) async fn proofs_of_other_schemes() {
     let harness = Harness::with_schemes().await;
-    let all = schemes();
-    for (number, (name, _, secret, scheme)) in all.iter().enumerate() {
+    for (number, (name, _, scheme)) in schemes().iter().enumerate() {
         let body = event("apply", number);
-        let right = SourceRequest::signed(name, scheme, secret, "1", now(), &body);
-        let unproved = SourceRequest { path: format!("/v1/sources/{name}"), headers: vec![], body: body.clone() };
-        let mut wrong = vec![("no proof", unproved)];
-        for (foreign, _, foreign_secret, foreign_scheme) in &all {
-            let mut request = SourceRequest::signed(name, foreign_scheme, foreign_secret, "1", now(), &body);
-            if (&request.headers, &request.path) == (&right.headers, &right.path) || foreign == name {
-                continue;
-            }
-            // A signature of GitLab is one of Standard Webhooks.
-            if ["gitlab-signed", "standard"].contains(name) && ["gitlab-signed", "standard"].contains(foreign) {
-                continue;
-            }
-            request.headers.retain(|(header, _)| header != "idempotency-key");
-            wrong.push((*foreign, request));
-        }
-        for (proof, request) in wrong {
+        let right = SourceRequest::signed(name, scheme, "1", &body);
+        let unproved = SourceRequest { path: format!("/v1/sources/{name}"), headers: vec![], ..right.clone() };
+        let foreign = schemes().into_iter().filter(|(foreign, ..)| foreign != name);
+        let foreign = foreign.map(|(.., scheme)| SourceRequest::signed(name, &scheme, "1", &body));
+        for request in foreign.chain([unproved]) {
             let reply = harness.sent(&request).await;
-            let problem = reply.is_problem(401, "invalid-signature");
-            assert!(!reply.body.contains(PLAIN) && !reply.body.contains(SIGNING), "{name}: {proof}: {problem:?}");
+            reply.is_problem(401, "invalid-signature");
+            assert!(!reply.body.contains(PLAIN), "{reply:?}");
         }
-        assert_eq!(harness.listed("").await, [""; 0]);
         // The same request with its proof is accepted, and a replay of it changes nothing.
-        assert_eq!(harness.result(&right).await.result, SourceResult::Starting, "{name}");
         let target = format!("{name}-{number}");
+        assert!(harness.target(&target).await.is_none());
+        assert_eq!(harness.result(&right).await.result, SourceResult::Starting, "{name}");
         harness.phase(&target, TargetState::Ready).await;
-        let end = SourceRequest::signed(name, scheme, secret, "2", now(), &event("delete", number));
+        let end = SourceRequest::signed(name, scheme, "2", &event("delete", number));
         assert_eq!(harness.result(&end).await.result, SourceResult::Stopping, "{name}");
         harness.phase(&target, TargetState::Gone).await;
         assert_eq!(harness.result(&right).await.result, SourceResult::Repeated, "{name}");
-        assert_eq!(harness.target(&target).await.unwrap().info.phase, TargetState::Gone, "{name}");
     }
 }
 
@@ -161,61 +138,50 @@ pub(crate) async fn malformed_bodies() {
     if let Ok(response) = sent {
         assert_eq!(response.status(), 413);
     }
-    let large = SourceRequest::bearer(vec![b' '; limits::SOURCE_BODY + 1]);
-    harness.sent(&large).await.is_problem(413, "too-large");
-    for (unit, values) in [("[],", 1_300_000), ("{\"a\":0},", 60_000)] {
-        let many = SourceRequest::bearer(format!("[{}0]", unit.repeat(values)));
-        harness.sent(&many).await.is_problem(413, "too-large");
+    // Requests that are refused before their body is read: by its declared length, and without a proof.
+    for (source, head, status) in [
+        ("bearer", format!("authorization: Bearer {PLAIN}\r\ncontent-length: {}", 25 << 20), b"413"),
+        ("github", "expect: 100-continue\r\ncontent-length: 4000000".to_owned(), b"401"),
+    ] {
+        let mut connection = harness.connect().await;
+        let head = format!("POST /v1/sources/{source} HTTP/1.1\r\nhost: ebb\r\n{head}\r\n\r\n");
+        connection.write_all(head.as_bytes()).await.unwrap();
+        let mut line = [0; 12];
+        connection.read_exact(&mut line).await.unwrap();
+        assert_eq!(&line[9..], status, "{head}");
     }
-    let mut declared = harness.connect().await;
-    let head = format!("POST /v1/sources/bearer HTTP/1.1\r\nhost: ebb\r\nauthorization: Bearer {PLAIN}\r\n");
-    declared.write_all(format!("{head}content-length: {}\r\n\r\n", 25 << 20).as_bytes()).await.unwrap();
-    let mut line = [0; 12];
-    declared.read_exact(&mut line).await.unwrap();
-    assert_eq!(&line[9..], b"413", "a declared length is refused before the body is read");
-
-    let mut unsigned = harness.connect().await;
-    let head =
-        "POST /v1/sources/github HTTP/1.1\r\nhost: ebb\r\nexpect: 100-continue\r\ncontent-length: 4000000\r\n\r\n";
-    unsigned.write_all(head.as_bytes()).await.unwrap();
-    unsigned.read_exact(&mut line).await.unwrap();
-    assert_eq!(&line[9..], b"401", "a request without a proof is refused before the body is read");
-    let twice =
-        SourceRequest { path: format!("/v1/sources/url?secret={PLAIN}&secret={OTHER}"), ..SourceRequest::bearer("{}") };
-    harness.sent(&twice).await.is_problem(400, "invalid-query");
-
     // The JSON of an event, compressed by gzip.
     let compressed: &[u8] = &[
         0x1f, 0x8b, 0x08, 0x00, 0x00, 0x00, 0x00, 0x00, 0x02, 0x03, 0xab, 0x56, 0x4a, 0x4c, 0x2e, 0xc9, 0xcc, 0xcf,
         0x53, 0xb2, 0x52, 0x4a, 0x2c, 0x28, 0xc8, 0xa9, 0x54, 0xd2, 0x51, 0x02, 0xb2, 0x0d, 0x6b, 0x01, 0x09, 0x99,
         0x76, 0xa6, 0x18, 0x00, 0x00, 0x00,
     ];
-    let nested = |open: &str, close: &str| format!("{}{}", open.repeat(100_000), close.repeat(100_000));
+    let many = |open: &str, close: &str, count| format!("{}0{}", open.repeat(count), close.repeat(count));
     let text = String::from_utf8(event("apply", 1)).unwrap();
     let latin: Vec<u8> = text.replace("apply", "\u{e9}").chars().map(|c| c as u8).collect();
-    for (attempt, request) in [
-        ("compressed", SourceRequest::bearer(compressed).header("content-encoding", "gzip")),
-        ("not UTF-8", SourceRequest::bearer(latin)),
-        ("UTF-16", SourceRequest::bearer(text.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<_>>())),
-        ("a byte order mark", SourceRequest::bearer(format!("\u{feff}{text}"))),
-        ("nested lists", SourceRequest::bearer(nested("[", "]"))),
-        ("nested mappings", SourceRequest::bearer(nested("{\"a\":", "}"))),
-        ("empty", SourceRequest::bearer("")),
-        ("two documents", SourceRequest::bearer(format!("{text}{text}"))),
-        ("a form", SourceRequest::bearer("payload=%7B%7D").header("content-type", "application/x-www-form-urlencoded")),
-        ("not a number", SourceRequest::bearer("{\"action\": \"apply\", \"n\": NaN}")),
+    let twice = format!("url?secret={PLAIN}&secret=another");
+    for (request, status, code) in [
+        (SourceRequest::bearer(vec![b' '; limits::SOURCE_BODY + 1]), 413, "too-large"),
+        (SourceRequest::bearer(format!("[{}0]", "[],".repeat(1_300_000))), 413, "too-large"),
+        (SourceRequest::bearer(format!("[{}0]", "{\"a\":0},".repeat(60_000))), 413, "too-large"),
+        (SourceRequest::to(&twice, "{}"), 400, "invalid-query"),
+        (SourceRequest::bearer(compressed).header("content-encoding", "gzip"), 400, "invalid-json"),
+        (SourceRequest::bearer(latin), 400, "invalid-json"),
+        (SourceRequest::bearer(format!("\u{feff}{text}")), 400, "invalid-json"),
+        (SourceRequest::bearer(many("[", "]", 100_000)), 400, "invalid-json"),
+        (SourceRequest::bearer(many("{\"a\":", "}", 100_000)), 400, "invalid-json"),
+        (SourceRequest::bearer(""), 400, "invalid-json"),
+        (SourceRequest::bearer(format!("{text}{text}")), 400, "invalid-json"),
+        (SourceRequest::bearer("payload=%7B%7D"), 400, "invalid-json"),
+        (SourceRequest::bearer("{\"action\": \"apply\", \"n\": NaN}"), 400, "invalid-json"),
     ] {
-        let reply = harness.sent(&request).await;
-        assert_eq!((attempt, reply.status), (attempt, 400), "{reply:?}");
-        reply.is_problem(400, "invalid-json");
+        harness.sent(&request).await.is_problem(status, code);
     }
     // JSON without the fields of an event. The sender is known, so the answer is 200.
     for (body, result) in [
         ("null", SourceResult::Ignored),
         ("7", SourceResult::Rejected),
-        ("[]", SourceResult::Rejected),
         ("{}", SourceResult::Ignored),
-        (r#"{"action": "apply"}"#, SourceResult::Rejected),
         (r#"{"action": "apply", "n": null}"#, SourceResult::Rejected),
         (r#"{"action": "apply", "n": {"a": 1}}"#, SourceResult::Rejected),
         (r#"{"action": ["apply"], "n": 1}"#, SourceResult::Ignored),
@@ -226,53 +192,23 @@ pub(crate) async fn malformed_bodies() {
     assert_eq!(harness.listed("").await, [""; 0]);
 }
 
-/// A source in which an event would choose more than values is refused. An event that tries has values only.
+/// A source in which an event would choose more than values is refused.
 pub(crate) async fn contents_that_select() {
     let harness = Harness::with_schemes().await;
-    let target = "target: {kind: sandbox, name: \"s-${body.n}\"}\n";
-    let apply = "events: [{when: \"${true}\", apply: {}}]\n";
-    let with = |document: &str| format!("{target}document: {{{document}}}\n{apply}");
-    for (attempt, rest) in [
-        ("plugin", with("resources: {r: {plugin: \"${body.x}\"}}")),
-        ("version of a plugin", with("resources: {r: {plugin: \"db@${body.x}\"}}")),
-        ("name of a resource", with("resources: {\"${body.x}\": {plugin: db}}")),
-        ("cluster", with("resources: {}, cluster: \"${body.x}\"")),
-        ("namespace", with("resources: {}, namespace: \"${body.x}\"")),
-        ("image", with("preStart: {u: {pod: {image: \"${body.x}\", script: \"#!/bin/sh\"}, cleanup: none}}")),
-        ("URL", with("preStart: {u: {webhook: {url: \"${body.x}\"}, cleanup: none}}")),
-        ("connection of a unit", with("preStart: {u: {webhook: {connection: \"${body.x}\", path: /}, cleanup: none}}")),
-        ("Secret of a param", with("resources: {r: {plugin: db, params: {p: {secret: \"${body.x}\", key: k}}}}")),
-        ("kind", format!("target: {{kind: \"${{body.x}}\", name: a}}\ndocument: {{resources: {{}}}}\n{apply}")),
-        ("connection", format!("fetch: {{connection: \"${{body.x}}\", path: /}}\n{}", with("resources: {}"))),
-        ("origin", format!("fetch: {{connection: a, path: \"${{body.x}}\"}}\n{}", with("resources: {}"))),
+    let with = |fetch: &str, document: &str| {
+        let target = "target: {kind: sandbox, name: \"s-${body.n}\"}\n";
+        format!("{fetch}{target}document: {{{document}}}\nevents: [{{when: \"${{true}}\", apply: {{}}}}]\n")
+    };
+    let unit = "preStart: {u: {webhook: {connection: \"${body.x}\", path: /}, cleanup: none}}";
+    for (verify, rest) in [
+        (BEARER, with("", "resources: {r: {plugin: \"db@${body.x}\"}}")),
+        (BEARER, with("", "resources: {\"${body.x}\": {plugin: db}}")),
+        (BEARER, with("", unit)),
+        (BEARER, with("fetch: {connection: \"${body.x}\", path: /}\n", "resources: {}")),
+        ("{bearer: {secret: \"${body.x}\"}}", with("", "resources: {}")),
     ] {
-        let reply = harness.put_source("selecting", "{bearer: {secret: PLAIN}}", &rest).await;
-        assert_eq!((attempt, reply.status), (attempt, 422), "{reply:?}");
-        reply.is_problem(422, "invalid-document");
+        harness.put_source("selecting", verify, &rest).await.is_problem(422, "invalid-document");
     }
-    let secret = harness.put_source("selecting", "{bearer: {secret: \"${body.x}\"}}", &with("resources: {}")).await;
-    secret.is_problem(422, "invalid-document");
-
-    // Keys and texts of an event that look like parts of a document.
-    let hostile = json!({
-        "action": "apply", "n": 1, "cluster": "other", "namespace": "kube-system", "preStart": {}, "ttl": "1s",
-        "resources": {"r": {"plugin": "other"}}, "verify": {"url": {"secret": "OTHER"}}, "source": "other",
-        "title": "a\ncluster: other\n${resources.r.outputs.x} @{embed: /etc/passwd}",
-    });
-    let outcome = harness.result(&SourceRequest::bearer(hostile.to_string())).await;
-    assert_eq!(outcome.result, SourceResult::Starting, "{outcome:?}");
-    let ready = harness.phase("bearer-1", TargetState::Ready).await;
-    assert_eq!((ready.resources.len(), ready.info.expires), (0, None));
-    assert_eq!(ready.info.labels["title"], hostile["title"].as_str().unwrap());
-    // A value of an event that would name a Secret.
-    harness.publish("db@1.0.0", "params: {p: {type: object, required: false}}\npreStart: {make: {webhook: {url: \"RECEIVER/make\"}, cleanup: none}}\n").await;
-    let given = with("resources: {r: {plugin: db, params: {p: \"${body.x}\"}}}");
-    harness.put_source("selecting", "{bearer: {secret: PLAIN}}", &given).await.is(200);
-    let body = json!({"n": "1", "x": {"secret": "admin", "key": "password"}}).to_string();
-    let request = SourceRequest { path: "/v1/sources/selecting".to_owned(), ..SourceRequest::bearer(body) };
-    let outcome = harness.result(&request).await;
-    assert_eq!(outcome.result, SourceResult::Rejected, "{outcome:?}");
-    assert!(harness.target("s-1").await.is_none() && harness.receiver.all().is_empty());
 }
 
 /// A source gives no value to a sensitive param, because its documents are stored.
@@ -288,187 +224,145 @@ target: {kind: sandbox, name: "s-${body.n}"}
 document: {resources: {r: {plugin: db, params: {p: "${body.x}"}}}}
 events: [{when: "${true}", apply: {}}]
 "#;
-    harness.put_source("giving", "{bearer: {secret: PLAIN}}", source).await.is(200);
+    harness.put_source("giving", BEARER, source).await.is(200);
     let body = json!({"n": "1", "x": "a-value-of-an-event"}).to_string();
-    let request = SourceRequest { path: "/v1/sources/giving".to_owned(), ..SourceRequest::bearer(body) };
-    let outcome = harness.result(&request).await;
+    let outcome = harness.result(&SourceRequest::to("giving", body)).await;
     assert_eq!(outcome.result, SourceResult::Rejected, "{outcome:?}");
     assert!(outcome.detail.contains("the sensitive param `p` of resource `r`"), "{outcome:?}");
     assert!(!outcome.detail.contains("a-value-of-an-event"), "{outcome:?}");
     assert!(harness.target("s-1").await.is_none() && harness.receiver.all().is_empty());
 }
 
-/// Names of sources that are none, and names of targets that an event cannot have.
-pub(crate) async fn names_in_events_and_paths() {
+pub(crate) async fn names_in_paths() {
     let harness = Harness::with_schemes().await;
     let long = "a".repeat(64);
     let names = "..%2Fsources%2Fbearer bearer%2F bearer%00 Bearer bearer%20 bearer;x bearer%23 %2e%2e x - \
                  bearer%3Fsecret=x b%C3%A9arer source%23bearer";
     for name in names.split(' ').chain([long.as_str()]) {
-        let request = SourceRequest { path: format!("/v1/sources/{name}"), ..SourceRequest::bearer(event("apply", 1)) };
-        let reply = harness.sent(&request).await;
+        let reply = harness.sent(&SourceRequest::to(name, event("apply", 1))).await;
         assert!([400, 404].contains(&reply.status), "{name}: {reply:?}");
         assert_eq!(reply.content_type, "application/problem+json", "{name}: {reply:?}");
     }
     assert_eq!(harness.listed("").await, [""; 0]);
-    // Two texts never get one name, and each name is one.
-    let rest = EVENTS.replace("NAME-${string(body.n)}", "${body.n}");
-    harness.put_source("bearer", "{bearer: {secret: PLAIN}}", &rest).await.is(200);
-    let mut names = BTreeSet::new();
-    let texts = ["../a", "a/b", "a-b", "a%2Fb", "a#b", "a?b", "..", "a\nb", "a\u{0}b", "\u{202e}a", "A", &long];
-    for (number, text) in texts.iter().enumerate() {
-        let body = json!({"action": "apply", "n": text}).to_string();
-        let outcome = harness.result(&SourceRequest::bearer(body)).await;
-        let target = outcome.target.unwrap_or_else(|| panic!("{text}: {}", outcome.detail));
-        let name = target.strip_prefix("sandbox/").unwrap();
-        assert!(name.len() <= 63 && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-'), "{text}: {name}");
-        names.insert(name.to_owned());
-        assert_eq!(names.len(), number + 1, "{text}: {name}");
-    }
 }
 
 /// An event concerns the targets of its source only, also if it names the instance of another one.
 pub(crate) async fn targets_of_others() {
     let harness = Harness::with_schemes().await;
-    harness.publish("none@1.0.0", "preStart: {make: {webhook: {url: \"RECEIVER/make\"}, cleanup: none}}\n").await;
-    assert_eq!(harness.ready("shared-1", "none").await.decided_by, None);
-    let rest = EVENTS.replace("NAME", "shared");
+    harness.publish("none@1.0.0", NONE).await;
+    harness.ready("shared-1", "none").await;
     for name in ["bearer", "other"] {
-        harness.put_source(name, "{bearer: {secret: PLAIN}}", &rest).await.is(200);
+        harness.put_source(name, BEARER, &EVENTS.replace("NAME", "shared")).await.is(200);
     }
-    // Without a UID, the event has none.
-    let of = |action: &str, n: u32, uid: Option<&str>| match uid {
-        Some(uid) => json!({"action": action, "n": n, "uid": uid}),
-        None => json!({"action": action, "n": n}),
-    };
-    let send = async |source: &str, id: &str, body: &Value| {
-        let body = body.to_string();
-        let request = SourceRequest { path: format!("/v1/sources/{source}"), ..SourceRequest::bearer(body) };
-        let outcome = harness.result(&request.header("x-request", id)).await;
+    let send = async |source: &str, action: &str, n: u32, uid: Option<&str>| {
+        let mut body = json!({"action": action, "n": n});
+        if let Some(uid) = uid {
+            body["uid"] = uid.into();
+        }
+        let outcome = harness.result(&SourceRequest::to(source, body.to_string())).await;
         (outcome.result, outcome.detail)
     };
-    let refused = async |source: &str, id: &str, body: Value| {
-        let (result, detail) = send(source, id, &body).await;
-        assert_eq!(result, SourceResult::Rejected, "{source} {body}: {detail}");
+    // The source `bearer` has created shared-2 with a derived UID, and shared-3 with the UID u3.
+    for (n, uid) in [(2, None), (3, Some("u3"))] {
+        assert_eq!(send("bearer", "apply", n, uid).await.0, SourceResult::Starting);
+        harness.phase(&format!("shared-{n}"), TargetState::Ready).await;
+    }
+    let second = harness.target("shared-2").await.unwrap().info.uid;
+    // An instance of the platform waits for shared-2.
+    let waiting = sandbox("shared-2", "p2", "none");
+    harness.lifecycle(LifecycleType::Created, &waiting).await.is(202);
+    for (source, action, n, uid) in [
+        ("bearer", "apply", 1, None),
+        ("bearer", "delete", 1, None),
+        ("bearer", "apply", 1, Some("shared-1-uid")),
+        ("bearer", "delete", 1, Some("shared-1-uid")),
+        ("bearer", "apply", 1, Some("u2")),
+        ("bearer", "delete", 2, Some("p2")),
+        ("other", "apply", 2, None),
+        ("other", "delete", 2, Some(second.as_str())),
+        ("other", "delete", 3, None),
+        ("other", "apply", 3, Some("u3")),
+        ("other", "apply", 3, Some("u4")),
+    ] {
+        let (result, detail) = send(source, action, n, uid).await;
+        assert_eq!(result, SourceResult::Rejected, "{source} {action} {n} {uid:?}: {detail}");
         // No sender begins an instance with a UID of Ebb.
         let is_known = ["another sender", "Ebb uses for its own UIDs"].iter().any(|reason| detail.contains(reason));
-        assert!(is_known && !detail.contains("bearer"), "{source} {body}: {detail}");
-    };
-    // The platform has created shared-1 with the UID shared-1-uid.
-    for (action, uid) in [
-        ("apply", None),
-        ("delete", None),
-        ("apply", Some("shared-1-uid")),
-        ("delete", Some("shared-1-uid")),
-        ("apply", Some("u2")),
-    ] {
-        refused("bearer", "1", of(action, 1, uid)).await;
+        assert!(is_known && !detail.contains("bearer"), "{source} {action} {n} {uid:?}: {detail}");
     }
-    // The source has had shared-4 before the platform.
-    for (id, action, result, phase) in [
-        ("6", "apply", SourceResult::Starting, TargetState::Ready),
-        ("7", "delete", SourceResult::Stopping, TargetState::Gone),
-    ] {
-        assert_eq!(send("bearer", id, &json!({"action": action, "n": 4})).await.0, result);
-        harness.phase("shared-4", phase).await;
-    }
-    harness.create("shared-4", "none").await;
-    harness.instance_is_ready("shared-4", "shared-4-uid").await;
-    for (id, action) in [("8", "apply"), ("9", "delete")] {
-        refused("bearer", id, json!({"action": action, "n": 4, "more": id})).await;
-    }
-    // The source `bearer` has created shared-2 with a derived UID, and shared-3 with the UID u3.
-    for (id, body) in [("2", of("apply", 2, None)), ("3", of("apply", 3, Some("u3")))] {
-        let (result, detail) = send("bearer", id, &body).await;
-        assert_eq!(result, SourceResult::Starting, "{detail}");
-    }
-    let second = harness.phase("shared-2", TargetState::Ready).await.info.uid;
-    harness.phase("shared-3", TargetState::Ready).await;
-    // An instance of the platform waits for shared-2.
-    let waiting = LifecycleData { uid: "p2".to_owned(), ..sandbox("shared-2", "p2", "none") };
-    harness.lifecycle(LifecycleType::Created, &waiting).await.is(202);
-    refused("bearer", "10", of("delete", 2, Some("p2"))).await;
-    assert_eq!(harness.target("shared-2").await.unwrap().waiting_uid.as_deref(), Some("p2"));
-    let data = LifecycleData { document: None, ..waiting };
-    harness.lifecycle(LifecycleType::Deleted, &data).await.is(202);
-    for (n, uid) in [(2, None), (2, Some(second.as_str())), (3, None), (3, Some("u3")), (3, Some("u4"))] {
-        for action in ["apply", "delete"] {
-            refused("other", "4", of(action, n, uid)).await;
-        }
-    }
-    for name in ["shared-1", "shared-2", "shared-3", "shared-4"] {
+    let mut seen = Vec::new();
+    for name in ["shared-1", "shared-2", "shared-3"] {
         let target = harness.target(name).await.unwrap();
-        let seen = (target.info.phase, target.info.generation, target.waiting_uid);
-        assert_eq!(seen, (TargetState::Ready, 1, None), "{name}");
+        assert_eq!((target.info.phase, target.info.generation), (TargetState::Ready, 1), "{name}");
+        seen.extend(target.waiting_uid);
     }
-    // Its own source ends each of them, by its UID or without it.
-    for body in [json!({"action": "delete", "n": 2}), json!({"action": "delete", "n": 3, "uid": "u3"})] {
-        assert_eq!(send("bearer", "5", &body).await.0, SourceResult::Stopping);
+    assert_eq!(seen, ["p2"]);
+    // Its own source ends a target, by its UID or without it.
+    for (n, uid) in [(2, None), (3, Some("u3"))] {
+        assert_eq!(send("bearer", "delete", n, uid).await.0, SourceResult::Stopping);
     }
-    // The name is free when the instance of the platform is gone.
-    harness.tear_down("shared-1").await;
-    assert_eq!(send("bearer", "11", &json!({"action": "apply", "n": 1, "more": 11})).await.0, SourceResult::Starting);
 }
 
 /// A sender cannot name a UID that Ebb makes before the instance exists, and so block or take over that of another sender.
 pub(crate) async fn reserved_identities() {
     let harness = Harness::with_schemes().await;
-    harness.publish("none@1.0.0", "preStart: {make: {webhook: {url: \"RECEIVER/make\"}, cleanup: none}}\n").await;
+    harness.publish("none@1.0.0", NONE).await;
     assert_eq!(harness.result(&SourceRequest::bearer(event("apply", 1))).await.result, SourceResult::Starting);
     let own = harness.phase("bearer-1", TargetState::Ready).await.info.uid;
-    let named = |name: &str, uid: &str| sandbox(name, uid, "none");
-    let deleted = |name: &str, uid: &str| LifecycleData { document: None, ..named(name, uid) };
-    for uid in ["event-x", "api-x"] {
-        for name in ["bearer-1", "bearer-2"] {
-            for event_type in [LifecycleType::Created, LifecycleType::Updated] {
-                harness.lifecycle(event_type, &named(name, uid)).await.is_problem(422, "invalid-field");
-            }
-            harness.lifecycle(LifecycleType::Deleted, &deleted(name, uid)).await.is_problem(422, "invalid-field");
+    let data = |event_type: LifecycleType, name: &str, uid: &str| {
+        let data = sandbox(name, uid, "none");
+        LifecycleData { document: data.document.filter(|_| event_type != LifecycleType::Deleted), ..data }
+    };
+    for (uid, name) in [("event-x", "bearer-1"), ("event-x", "bearer-2"), ("api-x", "bearer-1"), ("api-x", "bearer-2")]
+    {
+        for event_type in [LifecycleType::Created, LifecycleType::Updated, LifecycleType::Deleted] {
+            let reply = harness.lifecycle(event_type, &data(event_type, name, uid)).await;
+            reply.is_problem(422, "invalid-field");
         }
         let path = format!("/v1/targets/sandbox/bearer-1?uid={uid}");
         harness.request(Method::DELETE, &path, None).await.is_problem(422, "invalid-field");
     }
     // The platform names an instance of the source, and does not change it. It may send events to it.
-    harness.lifecycle(LifecycleType::Updated, &named("bearer-1", &own)).await.is_problem(409, "other-owner");
-    harness.lifecycle(LifecycleType::Deleted, &deleted("bearer-1", &own)).await.is_problem(409, "other-owner");
-    let sleep = LifecycleData { event: Some("sleep".to_owned()), ..deleted("bearer-1", &own) };
+    for event_type in [LifecycleType::Updated, LifecycleType::Deleted] {
+        let reply = harness.lifecycle(event_type, &data(event_type, "bearer-1", &own)).await;
+        reply.is_problem(409, "other-owner");
+    }
+    let sleep = data(LifecycleType::Deleted, "bearer-1", &own);
+    let sleep = LifecycleData { event: Some("sleep".to_owned()), ..sleep };
     harness.lifecycle(LifecycleType::Event, &sleep).await.is(202);
-    let document = named("bearer-1", "").document.unwrap();
+    let request = |name: &str| json!({"kind": "sandbox", "name": name, "document": sandbox(name, "", "none").document});
     for path in ["/v1/targets", "/v1/targets?dryRun=true"] {
-        let request = json!({"kind": "sandbox", "name": "bearer-1", "document": document});
-        harness.post(path, request).await.is_problem(409, "other-owner");
+        harness.post(path, request("bearer-1")).await.is_problem(409, "other-owner");
     }
     // The platform and the API are one sender. A caller with `targets:write` deletes every instance.
-    let document = named("made", "").document.unwrap();
-    let request = json!({"kind": "sandbox", "name": "made", "document": document});
-    let made: Value = harness.post("/v1/targets", request).await.is(202).json();
-    let uid = made["uid"].as_str().unwrap();
+    let made: Value = harness.post("/v1/targets", request("made")).await.is(202).json();
     harness.phase("made", TargetState::Ready).await;
-    for _ in 0..2 {
-        harness.lifecycle(LifecycleType::Deleted, &deleted("made", uid)).await.is(202);
-        harness.phase("made", TargetState::Gone).await;
-    }
+    let end = data(LifecycleType::Deleted, "made", made["uid"].as_str().unwrap());
+    harness.lifecycle(LifecycleType::Deleted, &end).await.is(202);
     harness.request(Method::DELETE, &format!("/v1/targets/sandbox/bearer-1?uid={own}"), None).await.is(202);
-    harness.phase("bearer-1", TargetState::Gone).await;
+    for name in ["made", "bearer-1"] {
+        harness.phase(name, TargetState::Gone).await;
+    }
 }
 
 /// The ID of a delivery that was received before hides no other event, and an event cannot take the ID of another source.
 pub(crate) async fn reused_delivery_ids() {
     let harness = Harness::with_schemes().await;
     let github = SourceScheme::github();
-    let send = async |id: &str, body: &[u8]| {
-        harness.result(&SourceRequest::signed("github", &github, PLAIN, id, now(), body)).await.result
-    };
-    assert_eq!(send("1", &event("apply", 1)).await, SourceResult::Starting);
-    harness.phase("github-1", TargetState::Ready).await;
-    // The ID is not signed by GitHub. A captured body with another ID is a repetition.
-    assert_eq!(send("2", &event("apply", 1)).await, SourceResult::Repeated);
-    // IDs belong to a target, so the ID of one does not hide the event of another one.
-    assert_eq!(send("1", &event("apply", 2)).await, SourceResult::Starting);
-    let gitea = SourceRequest::signed("gitea", &SourceScheme::gitea(), PLAIN, "1", now(), &event("apply", 1));
-    assert_eq!(harness.result(&gitea).await.result, SourceResult::Starting);
+    let named = |id: &str, body: &[u8]| SourceRequest::signed("github", &github, id, body);
+    // The ID is not signed by GitHub. A captured body with another ID is a repetition. The ID of an event of another target
+    // or source does not hide an event.
+    for (request, expected) in [
+        (named("1", &event("apply", 1)), SourceResult::Starting),
+        (named("2", &event("apply", 1)), SourceResult::Repeated),
+        (named("1", &event("apply", 2)), SourceResult::Starting),
+        (SourceRequest::bearer(event("apply", 1)), SourceResult::Starting),
+    ] {
+        assert_eq!(harness.result(&request).await.result, expected, "{request:?}");
+        harness.phase("github-1", TargetState::Ready).await;
+    }
     for id in ["a b", "", &"x".repeat(129)] {
-        let mut request = SourceRequest::signed("github", &github, PLAIN, "2", now(), &event("delete", 1));
+        let mut request = named("2", &event("delete", 1));
         for (header, value) in &mut request.headers {
             if header == "x-github-delivery" {
                 id.clone_into(value);
@@ -476,9 +370,8 @@ pub(crate) async fn reused_delivery_ids() {
         }
         harness.sent(&request).await.is_problem(401, "invalid-signature");
     }
-    harness.phase("github-1", TargetState::Ready).await;
     // Another body with the ID of an earlier event is another event.
-    assert_eq!(send("1", &event("delete", 1)).await, SourceResult::Stopping);
+    assert_eq!(harness.result(&named("1", &event("delete", 1))).await.result, SourceResult::Stopping);
     harness.phase("github-1", TargetState::Gone).await;
-    assert_eq!(send("4", &event("apply", 1)).await, SourceResult::Repeated);
+    assert_eq!(harness.result(&named("4", &event("apply", 1))).await.result, SourceResult::Repeated);
 }

@@ -2,7 +2,7 @@
 
 use ebb_engine::TargetPhase;
 use ebb_flow::operator::overrides;
-use ebb_protocol::api::{CreatedToken, TargetDetail, TargetPage, TargetReceipt};
+use ebb_protocol::api::{TargetDetail, TargetPage, TargetReceipt};
 use ebb_protocol::history::{HistoryPage, RunPage};
 use ebb_protocol::id::TargetKey;
 use ebb_protocol::lifecycle::LifecycleResult;
@@ -10,13 +10,18 @@ use ebb_store::{HistoryItem, TargetHead, TargetTransition};
 use futures::StreamExt as _;
 
 use super::api::{SCRIPT, routes};
+use super::api_tokens::create;
 use crate::harness::*;
 
 const OWN: [&str; 3] = ["read:own", "targets:write:own", "targets:reveal:own"];
 
 async fn token(harness: &Harness, name: &str, scopes: &[&str]) -> String {
-    let request = json!({"name": name, "scopes": scopes});
-    harness.post("/v1/tokens", request).await.is(201).json::<CreatedToken>().token
+    create(harness, name, scopes).await.token
+}
+
+/// Creates tokens of two owners.
+async fn owners(harness: &Harness) -> (String, String) {
+    (token(harness, "ann", &OWN).await, token(harness, "bob", &OWN).await)
 }
 
 /// Returns a request for a sandbox. `rest` begins the rest of its document.
@@ -29,19 +34,6 @@ async fn names(harness: &Harness, token: &str) -> Vec<String> {
     let page: TargetPage = harness.with_token(token, "GET /v1/targets", None).await.is(200).json();
     assert_eq!(page.next_token, None);
     page.targets.into_iter().map(|target| target.name).collect()
-}
-
-/// Writes ready targets with the owners that `owner` returns for their numbers.
-async fn write_targets(harness: &Harness, count: usize, owner: impl Fn(usize) -> String) {
-    let heads = (0..count).map(|number| {
-        let head = TargetHead::new("sandbox", &format!("t{number:04}"), "u", now());
-        TargetHead { phase: TargetPhase::Ready, owner: Some(owner(number)), version: 1, ..head }
-    });
-    let store = harness.stack().store();
-    let written = futures::stream::iter(heads).for_each_concurrent(64, |head| async move {
-        assert!(store.move_target(&TargetTransition::new(head, None)).await.unwrap());
-    });
-    written.await;
 }
 
 /// Each route answers as if the target of another owner did not exist.
@@ -84,14 +76,18 @@ pub(crate) async fn no_route_reaches_a_foreign_target() {
 /// An owner changes its targets. Who may only read them learns who can change them.
 pub(crate) async fn owners_change_their_own_targets() {
     let harness = Harness::simple().await;
-    let (ann, bob) = (token(&harness, "ann", &OWN).await, token(&harness, "bob", &OWN).await);
+    let (ann, bob) = owners(&harness).await;
     let viewer = token(&harness, "viewer", &["read", "targets:write:own", "targets:reveal:own"]).await;
     let send = async |token: &str, line: &str, body: Option<Value>| harness.with_token(token, line, body).await;
+    let with_uid = |uid: &str| {
+        let mut body = body("a", "").unwrap();
+        body["uid"] = uid.into();
+        Some(body)
+    };
     send(&ann, "POST /v1/targets", body("a", "")).await.is(202);
     let run = harness.phase("a", TargetState::Ready).await.runs[0].id.clone();
-    for line in
-        ["GET /v1/targets/sandbox/a?reveal=true", "GET /v1/targets/sandbox/a/why", &format!("GET /v1/runs/{run}")]
-    {
+    let of_run = format!("GET /v1/runs/{run}");
+    for line in ["GET /v1/targets/sandbox/a?reveal=true", "GET /v1/targets/sandbox/a/why", &of_run] {
         send(&ann, line, None).await.is(200);
         send(&bob, line, None).await.is_problem(404, "not-found");
     }
@@ -106,33 +102,18 @@ pub(crate) async fn owners_change_their_own_targets() {
         let problem = send(&viewer, line, body).await.is_problem(403, "forbidden");
         assert!(problem.detail.starts_with("sandbox/a belongs to token ann, and token viewer has: "), "{problem:?}");
     }
-    let mut waiting = body("a", "");
-    waiting.as_mut().unwrap()["uid"] = "2".into();
-    send(&bob, "POST /v1/targets", waiting).await.is_problem(409, "other-owner");
-    assert_eq!(harness.target("a").await.unwrap().waiting_uid, None);
+    send(&bob, "POST /v1/targets", with_uid("2")).await.is_problem(409, "other-owner");
     // An instance of another owner that waits for the name is not shown.
-    let mut waiting = body("a", "");
-    waiting.as_mut().unwrap()["uid"] = "of-another".into();
-    let waiting = harness.post("/v1/targets", waiting.unwrap()).await;
+    let waiting = harness.post("/v1/targets", with_uid("of-another").unwrap()).await;
     assert_eq!(waiting.is(202).json::<TargetReceipt>().result, LifecycleResult::Waiting);
     for line in ["GET /v1/targets/sandbox/a", "GET /v1/targets/sandbox/a/why", "GET /v1/targets"] {
-        let reply = send(&ann, line, None).await;
-        assert!(!reply.is(200).body.contains("of-another"), "{reply:?}");
+        assert!(!send(&ann, line, None).await.is(200).body.contains("of-another"), "{line}");
         assert!(harness.get(&line[4..]).await.is(200).body.contains("of-another"), "{line}");
     }
     harness.request(Method::DELETE, "/v1/targets/sandbox/a?uid=of-another", None).await.is(202);
-    assert_eq!(harness.phase("a", TargetState::Ready).await.waiting_uid, None);
-
-    harness.receiver.always("POST /make", 500);
-    send(&ann, "POST /v1/targets", body("b", "")).await.is(202);
-    harness.phase("b", TargetState::Failed).await;
-    harness.receiver.always("POST /make", 200);
-    send(&bob, "POST /v1/targets/sandbox/b/retry", None).await.is_problem(404, "not-found");
-    send(&ann, "POST /v1/targets/sandbox/b/retry", None).await.is(202);
-    harness.phase("b", TargetState::Ready).await;
-    assert_eq!((names(&harness, &ann).await.join(" "), names(&harness, &bob).await.len()), ("a b".to_owned(), 0));
-    assert_eq!(names(&harness, &viewer).await.join(" "), "a b");
-
+    for (token, expected) in [(&ann, "a"), (&bob, ""), (&viewer, "a")] {
+        assert_eq!(names(&harness, token).await.join(" "), expected);
+    }
     // A gone target leaves its name to others, and not its data.
     send(&ann, "DELETE /v1/targets/sandbox/a", None).await.is(202);
     harness.settled("a").await;
@@ -140,9 +121,9 @@ pub(crate) async fn owners_change_their_own_targets() {
     harness.phase("a", TargetState::Ready).await;
     send(&bob, "GET /v1/targets/sandbox/a", None).await.is(200);
     send(&ann, "GET /v1/targets/sandbox/a", None).await.is_problem(404, "not-found");
-    harness.get(&format!("/v1/runs/{run}")).await.is(200);
+    harness.get(&of_run[4..]).await.is(200);
     for token in [&ann, &bob] {
-        send(token, &format!("GET /v1/runs/{run}"), None).await.is_problem(404, "not-found");
+        send(token, &of_run, None).await.is_problem(404, "not-found");
     }
 }
 
@@ -211,22 +192,19 @@ pub(crate) async fn a_waiting_update_gives_a_target_away() {
 /// would count its entries.
 pub(crate) async fn a_history_names_no_foreign_entry() {
     let harness = Harness::simple().await;
-    let (ann, bob) = (token(&harness, "ann", &OWN).await, token(&harness, "bob", &OWN).await);
-    let send = async |token: &str, line: &str, body: Option<Value>| harness.with_token(token, line, body).await;
-    send(&ann, "POST /v1/targets", body("a", "")).await.is(202);
-    harness.phase("a", TargetState::Ready).await;
-    for number in 2..=21 {
-        send(&ann, "POST /v1/targets", body("a", &format!("labels: {{number: \"{number}\"}}\n"))).await.is(202);
-        harness.generation("a", number).await;
+    let (ann, bob) = owners(&harness).await;
+    for owner in [&ann, &bob] {
+        harness.with_token(owner, "POST /v1/targets", body("a", "")).await.is(202);
+        harness.phase("a", TargetState::Ready).await;
+        if owner == &ann {
+            harness.with_token(owner, "DELETE /v1/targets/sandbox/a", None).await.is(202);
+            harness.settled("a").await;
+        }
     }
-    send(&ann, "DELETE /v1/targets/sandbox/a", None).await.is(202);
-    harness.settled("a").await;
-    send(&bob, "POST /v1/targets", body("a", "")).await.is(202);
-    harness.phase("a", TargetState::Ready).await;
-    let page = async |query: &str| send(&bob, &format!("GET /v1/targets/sandbox/a/history{query}"), None).await;
-    let all: HistoryPage = harness.get("/v1/targets/sandbox/a/history").await.is(200).json();
+    let page =
+        async |query: &str| harness.with_token(&bob, &format!("GET /v1/targets/sandbox/a/history{query}"), None).await;
     let own: HistoryPage = page("").await.is(200).json();
-    assert_eq!((all.entries.len(), own.entries.len(), own.next_token), (20, 1, None));
+    assert_eq!((own.entries.len(), own.next_token), (1, None));
     // A tool continues after the last entry that it has shown.
     let rest: HistoryPage = page(&format!("?nextToken={}", own.entries[0].id)).await.is(200).json();
     assert!(rest.entries.is_empty());
@@ -247,7 +225,7 @@ pub(crate) async fn a_history_names_no_foreign_entry() {
     let reply = page("").await;
     let HistoryPage { entries, next_token, .. } = reply.is(200).json();
     let (token, prefix) = (next_token.unwrap(), &all.entries[0].id[..10]);
-    assert!(entries.is_empty() && !reply.body.contains(prefix), "{reply:?}");
+    assert!(all.entries.len() == 20 && entries.is_empty() && !reply.body.contains(prefix), "{reply:?}");
     let own: HistoryPage = page(&format!("?nextToken={token}")).await.is(200).json();
     assert_eq!((own.entries.len(), own.next_token), (1, None));
 }
@@ -255,7 +233,7 @@ pub(crate) async fn a_history_names_no_foreign_entry() {
 /// A body that arrives slowly does not keep the permission for a name that another owner gets meanwhile.
 pub(crate) async fn a_slow_request_reaches_no_later_owner() {
     let harness = Harness::simple().await;
-    let (ann, bob) = (token(&harness, "ann", &OWN).await, token(&harness, "bob", &OWN).await);
+    let (ann, bob) = owners(&harness).await;
     let send = async |token: &str, line: &str, body: Option<Value>| harness.with_token(token, line, body).await;
     harness.receiver.always("POST /make", 500);
     send(&ann, "POST /v1/targets", body("a", "")).await.is(202);
@@ -272,7 +250,7 @@ pub(crate) async fn a_slow_request_reaches_no_later_owner() {
     send(&ann, "DELETE /v1/targets/sandbox/a", None).await.is(202);
     harness.phase("a", TargetState::Gone).await;
     send(&bob, "POST /v1/targets", body("a", "")).await.is(202);
-    harness.phase("a", TargetState::Failed).await;
+    let own = harness.phase("a", TargetState::Failed).await.info;
     for (mut request, rest) in slow {
         request.write_all(rest.as_bytes()).await.unwrap();
         let mut line = [0; 12];
@@ -280,30 +258,26 @@ pub(crate) async fn a_slow_request_reaches_no_later_owner() {
         assert_eq!(&line[9..], b"404");
     }
     // A request that names the instance that it has seen changes no other one, also one of an operator.
-    let (uid, operator) = (seen.info.uid, token(&harness, "operator", &["operate"]).await);
-    let own = harness.target("a").await.unwrap().info;
-    for (action, mut body) in [
-        ("retry", json!({})),
-        ("retry", json!({"plugin": "simple@1.0.0"})),
-        ("force-complete", json!({"unit": "r/drop", "reason": "gone"})),
-        ("force-delete", json!({"reason": "gone"})),
+    let uid = seen.info.uid;
+    let forced = json!({"reason": "gone", "uid": uid});
+    for (action, body) in [
+        ("retry", json!({"uid": uid})),
+        ("retry", json!({"plugin": "simple@1.0.0", "uid": uid})),
+        ("force-complete", json!({"unit": "r/drop", "reason": "gone", "uid": uid})),
+        ("force-delete", forced.clone()),
     ] {
-        body["uid"] = uid.as_str().into();
-        let line = format!("POST /v1/targets/sandbox/a/{action}");
-        let problem = send(&operator, &line, Some(body.clone())).await.is_problem(409, "outdated");
+        let problem = harness.post(&format!("/v1/targets/sandbox/a/{action}"), body).await;
         let expected =
             format!("sandbox/a has another instance now: expected {uid:?}, got {:?}; read it again", own.uid);
-        assert_eq!(problem.detail, expected);
-        // The instance can be replaced after the check of a request.
-        let (env, key) = (harness.stack().env(), TargetKey::new("sandbox", "a"));
-        if action == "force-delete" {
-            let outcome = overrides::force_delete(env, key, &serde_json::from_value(body).unwrap(), None).await;
-            assert_eq!(outcome.unwrap(), overrides::OverrideOutcome::NotFound);
-        }
+        assert_eq!(problem.is_problem(409, "outdated").detail, expected);
     }
+    // The instance can be replaced after the check of a request.
+    let (env, key) = (harness.stack().env(), TargetKey::new("sandbox", "a"));
+    let outcome = overrides::force_delete(env, key, &serde_json::from_value(forced).unwrap(), None).await;
+    assert_eq!(outcome.unwrap(), overrides::OverrideOutcome::NotFound);
     let after = harness.target("a").await.unwrap().info;
     assert_eq!((&after.uid, after.phase, after.since), (&own.uid, TargetState::Failed, own.since));
-    send(&operator, "POST /v1/targets/sandbox/a/retry", Some(json!({"uid": own.uid}))).await.is(202);
+    harness.post("/v1/targets/sandbox/a/retry", json!({"uid": own.uid})).await.is(202);
 }
 
 /// The token of a page names the last target that was read, which the caller may not know.
@@ -311,8 +285,16 @@ pub(crate) async fn pages_name_no_foreign_target() {
     const LAST: usize = 1_049;
     let harness = Harness::new().await;
     let bob = token(&harness, "bob", &OWN).await;
-    let owner = |number| if number == LAST { "token bob" } else { "token ann" };
-    write_targets(&harness, LAST + 1, |number| owner(number).to_owned()).await;
+    let heads = (0..=LAST).map(|number| {
+        let owner = if number == LAST { "token bob" } else { "token ann" }.to_owned();
+        let head = TargetHead::new("sandbox", &format!("t{number:04}"), "u", now());
+        TargetHead { phase: TargetPhase::Ready, owner: Some(owner), version: 1, ..head }
+    });
+    let store = harness.stack().store();
+    let written = futures::stream::iter(heads).for_each_concurrent(64, |head| async move {
+        assert!(store.move_target(&TargetTransition::new(head, None)).await.unwrap());
+    });
+    written.await;
     let page = async |query: &str| harness.with_token(&bob, &format!("GET /v1/targets?{query}"), None).await;
     let first = page("").await;
     assert!(!first.body.contains("t0999") && !first.body.contains("sandbox"), "{first:?}");
@@ -326,85 +308,4 @@ pub(crate) async fn pages_name_no_foreign_target() {
     let first: RunPage = runs("").await.is(200).json();
     let second: RunPage = runs(&format!("nextToken={}", first.next_token.unwrap())).await.is(200).json();
     assert_eq!((second.runs.len(), second.next_token), (0, None));
-}
-
-/// Returns the names of all active targets that a query selects, from all pages.
-async fn all_names(harness: &Harness, query: &str) -> Vec<String> {
-    let (mut names, mut token) = (Vec::new(), String::new());
-    loop {
-        let page: TargetPage = harness.get(&format!("/v1/targets?{query}{token}")).await.is(200).json();
-        names.extend(page.targets.into_iter().map(|target| target.name));
-        let Some(next) = page.next_token else { return names };
-        token = format!("&nextToken={next}");
-    }
-}
-
-/// Each of twelve owners lists, retries and deletes its own of 300 targets, by `own` or by a label, and no other.
-pub(crate) async fn twelve_owners_change_their_own_targets_only() {
-    const OWNERS: usize = 12;
-    const ALL: usize = 300;
-    let harness = Harness::simple().await;
-    harness.receiver.always("POST /make", 500);
-    let mut tokens = Vec::new();
-    for owner in 0..OWNERS {
-        let limit = if owner % 2 == 0 { "own".to_owned() } else { format!("label:team=t{owner}") };
-        let scopes = [format!("read:{limit}"), format!("targets:write:{limit}")];
-        tokens.push(token(&harness, &format!("t{owner}"), &scopes.each_ref().map(String::as_str)).await);
-    }
-    let name = |number: usize| format!("t{number:03}");
-    let of_owner = |owner: usize| (owner..ALL).step_by(OWNERS).map(name).collect::<Vec<String>>();
-    let send =
-        async |owner: usize, line: &str, body: Option<Value>| harness.with_token(&tokens[owner], line, body).await;
-    let created = futures::stream::iter(0..ALL).for_each_concurrent(16, |number| {
-        let (owner, send) = (number % OWNERS, &send);
-        let body = body(&name(number), &format!("labels: {{team: t{owner}}}\n"));
-        async move {
-            send(owner, "POST /v1/targets", body).await.is(202);
-        }
-    });
-    created.await;
-    let reach = async |phase: &str, count: usize| {
-        let query = format!("phase={phase}");
-        until(&format!("{count} targets to be {phase}"), async || {
-            (all_names(&harness, &query).await.len() == count).then_some(())
-        })
-        .await;
-    };
-    reach("failed", ALL).await;
-    for (owner, token) in tokens.iter().enumerate() {
-        assert_eq!(names(&harness, token).await, of_owner(owner));
-        for other in (0..OWNERS).filter(|other| *other != owner) {
-            let path = format!("/v1/targets/sandbox/{}", name(other));
-            for line in [format!("GET {path}"), format!("POST {path}/retry"), format!("DELETE {path}")] {
-                send(owner, &line, None).await.is_problem(404, "not-found");
-            }
-        }
-    }
-    reach("failed", ALL).await;
-    harness.receiver.always("POST /make", 200);
-    for owner in 0..OWNERS {
-        for name in of_owner(owner) {
-            send(owner, &format!("POST /v1/targets/sandbox/{name}/retry"), None).await.is(202);
-        }
-        reach("ready", (owner + 1) * ALL / OWNERS).await;
-    }
-    for owner in 0..OWNERS {
-        for name in of_owner(owner) {
-            send(owner, &format!("DELETE /v1/targets/sandbox/{name}"), None).await.is(202);
-        }
-        reach("ready", ALL - (owner + 1) * ALL / OWNERS).await;
-    }
-}
-
-/// Each of twelve owners sees its targets only.
-pub(crate) async fn each_owner_lists_its_own_targets() {
-    const OWNERS: usize = 12;
-    let harness = Harness::new().await;
-    write_targets(&harness, 300, |number| format!("token t{}", number % OWNERS)).await;
-    for owner in 0..OWNERS {
-        let token = token(&harness, &format!("t{owner}"), &["read:own"]).await;
-        let expected: Vec<String> = (owner..300).step_by(OWNERS).map(|number| format!("t{number:04}")).collect();
-        assert_eq!(names(&harness, &token).await, expected);
-    }
-    assert_eq!(harness.listed("owner=token%20t3").await.len(), 25);
 }

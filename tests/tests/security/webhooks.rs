@@ -1,37 +1,28 @@
 //! `POST /v1/events`: signatures, bodies, documents, repetitions and order.
 
-use ebb_tests::platform::SignedRequest;
+use ebb_protocol::id::TargetKey;
+use ebb_protocol::lifecycle::{LifecycleResponse, LifecycleResult};
+use ebb_tests::platform::{self, SignedRequest};
 
 use crate::harness::*;
 
 const JSON: &str = "application/cloudevents+json";
 
-fn event(data: &Value) -> Value {
-    json!({
-        "specversion": "1.0", "id": "1", "source": "urn:tests", "type": "dev.ebb.target.created.v1",
-        "datacontenttype": "application/json", "data": data,
-    })
-}
-
-fn data() -> Value {
-    serde_json::to_value(sandbox("a", "a-uid", "simple")).unwrap()
-}
-
-async fn assert_nothing_started(harness: &Harness) {
-    assert_eq!(harness.listed("").await, [""; 0]);
-    assert!(harness.receiver.order().is_empty());
-}
-
 /// Returns the event of the sandbox `a`, signed at a time.
 fn signed(secret: &WebhookSecret, time: u64) -> SignedRequest {
-    of_type(secret, time, event(&data()).to_string().into_bytes(), JSON)
+    let event = json!({
+        "specversion": "1.0", "id": "1", "source": "urn:tests", "type": "dev.ebb.target.created.v1",
+        "datacontenttype": "application/json", "data": sandbox("a", "a-uid", "simple"),
+    });
+    of_type(secret, time, event.to_string().into_bytes(), JSON)
 }
 
 fn of_type(secret: &WebhookSecret, time: u64, body: Vec<u8>, content_type: &str) -> SignedRequest {
     SignedRequest::new(secret, "msg-1", Timestamp(time), body).header("content-type", content_type)
 }
 
-pub(crate) async fn signatures() {
+/// What is refused starts nothing.
+pub(crate) async fn refused_requests() {
     let harness = Harness::simple().await;
     let (secret, tolerance, time) = (harness.secret(), limits::WEBHOOK_TOLERANCE_SECONDS * 1000, now().0);
     let right = signed(&secret, time);
@@ -42,22 +33,23 @@ pub(crate) async fn signatures() {
     // An old signature with a new time.
     let mut moved = old.clone();
     moved.headers[1].1 = (time / 1000).to_string();
-    for wrong in [unsigned, other, altered, old, future, moved] {
-        harness.event(&wrong).await.is_problem(401, "invalid-signature");
-    }
-    assert_nothing_started(&harness).await;
-    harness.event(&right).await.is(202);
-}
-
-pub(crate) async fn invalid_bodies() {
-    let harness = Harness::simple().await;
-    let body = event(&data()).to_string().into_bytes();
-    for (content_type, body, status, code) in [
-        ("text/plain", body, 415, "invalid-event"),
-        (JSON, b"\xff".to_vec(), 400, "invalid-event"),
-        (JSON, vec![b' '; limits::WEBHOOK_BODY + 1], 413, "too-large"),
+    // The type of the binary mode is an unsigned header. With it, a creation could be sent as a deletion.
+    let data = serde_json::to_vec(&sandbox("a", "a-uid", "simple")).unwrap();
+    let attributes = [("ce-id", "1"), ("ce-source", "urn:tests"), ("ce-type", "dev.ebb.target.deleted.v1")];
+    let binary = of_type(&secret, time, data, "application/json").header("ce-specversion", "1.0");
+    let binary = attributes.iter().fold(binary, |request, (name, value)| request.header(name, value));
+    for (request, status, code) in [
+        (unsigned, 401, "invalid-signature"),
+        (other, 401, "invalid-signature"),
+        (altered, 401, "invalid-signature"),
+        (old, 401, "invalid-signature"),
+        (future, 401, "invalid-signature"),
+        (moved, 401, "invalid-signature"),
+        (binary, 415, "invalid-event"),
+        (of_type(&secret, time, right.body.clone(), "text/plain"), 415, "invalid-event"),
+        (of_type(&secret, time, b"\xff".to_vec(), JSON), 400, "invalid-event"),
+        (of_type(&secret, time, vec![b' '; limits::WEBHOOK_BODY + 1], JSON), 413, "too-large"),
     ] {
-        let request = of_type(&harness.secret(), now().0, body, content_type);
         harness.event(&request).await.is_problem(status, code);
     }
     // The server may close the connection before the client has sent the body.
@@ -65,184 +57,142 @@ pub(crate) async fn invalid_bodies() {
     if let Ok(response) = huge.send().await {
         assert_eq!(response.status(), 413);
     }
-    assert_nothing_started(&harness).await;
-}
-
-/// A captured `created` event cannot be sent as `deleted`. The type of the binary mode is an unsigned header.
-pub(crate) async fn binary_mode() {
-    let harness = Harness::simple().await;
-    let body = data().to_string().into_bytes();
-    for kind in ["created", "updated", "deleted"] {
-        let kind = format!("dev.ebb.target.{kind}.v1");
-        let attributes = [("ce-specversion", "1.0"), ("ce-id", "1"), ("ce-source", "urn:tests"), ("ce-type", &kind)];
-        let request = of_type(&harness.secret(), now().0, body.clone(), "application/json");
-        let request = attributes.iter().fold(request, |request, (name, value)| request.header(name, value));
-        let problem = harness.event(&request).await.is_problem(415, "invalid-event");
-        assert!(problem.detail.contains(JSON), "{problem:?}");
-    }
-    assert_nothing_started(&harness).await;
+    assert_eq!(harness.listed("").await, [""; 0]);
     // `ce-` headers do not change a structured event.
-    let request = signed(&harness.secret(), now().0).header("ce-type", "dev.ebb.target.deleted.v1");
-    harness.event(&request).await.is(202);
+    harness.event(&right.header("ce-type", "dev.ebb.target.deleted.v1")).await.is(202);
     harness.phase("a", TargetState::Ready).await;
+    assert_eq!(harness.receiver.order(), ["POST /make"]);
 }
 
 pub(crate) async fn invalid_documents() {
     let harness = Harness::simple().await;
     let document = |text: &str| format!("apiVersion: ebb.dev/v1\nkind: Sandbox\n{text}");
+    // Several errors are reported at once.
     let several = "name: a\nresources:\n  r: {plugin: simple, parms: {}}\n  s: {plugn: simple}\n";
-    let rows: [(String, &[&str], &[u32]); 7] = [
-        // Several errors are reported at once.
-        (document(several), &["unknown-key", "resource-kind", "unknown-key"], &[5, 6, 6]),
-        (document("name: a\nresources: {r: {plugin: simpel}}\n"), &["unknown-plugin"], &[4]),
-        (document("name: a\nresources: {r: {plugin: simple@2.0.0}}\n"), &["unknown-version"], &[4]),
-        (document("name: b\n"), &["other-name"], &[3]),
-        (plugin("a", SIMPLE), &["not-a-target"], &[]),
-        (document("name: a\nresources: [\n"), &["yaml"], &[4]),
-        (document("name: a\nresources: {r: {plugin: simple, params: {size: 1}}}\n"), &["unknown-param"], &[4]),
-    ];
-    for (document, codes, lines) in rows {
-        let data = LifecycleData { document: Some(document.clone()), ..sandbox("a", "a-uid", "simple") };
+    for (document, errors) in [
+        (document(several), &[("unknown-key", 5), ("resource-kind", 6), ("unknown-key", 6)][..]),
+        (document("name: a\nresources: {r: {plugin: simple@2.0.0}}\n"), &[("unknown-version", 4)]),
+        (document("name: b\n"), &[("other-name", 3)]),
+        (document("name: a\nresources: [\n"), &[("yaml", 4)]),
+        (plugin("a", SIMPLE), &[("not-a-target", 0)]),
+    ] {
+        let data = LifecycleData { document: Some(document), ..sandbox("a", "a-uid", "simple") };
         let problem = harness.lifecycle(LifecycleType::Created, &data).await.is_problem(422, "invalid-document");
-        let found: Vec<&str> = problem.errors.iter().map(|error| error.code.as_str()).collect();
-        assert_eq!(found.len(), codes.len(), "{document}: {:?}", problem.errors);
-        for code in codes {
-            assert!(found.contains(code), "{code} in {document}: {:?}", problem.errors);
-        }
-        for line in lines {
-            let placed = problem.errors.iter().any(|error| error.line == Some(*line) && error.column > Some(0));
-            assert!(placed, "line {line} of {document}: {:?}", problem.errors);
-        }
+        let found = problem.errors.iter().map(|error| (error.code.as_str(), error.line.unwrap_or_default()));
+        let (found, expected): (BTreeSet<_>, BTreeSet<_>) = (found.collect(), errors.iter().copied().collect());
+        assert_eq!((found, problem.errors.len()), (expected, errors.len()), "{problem:?}");
     }
-    assert_nothing_started(&harness).await;
+    assert!(harness.listed("").await.is_empty() && harness.receiver.order().is_empty());
 }
 
-/// Requests the deletion of an instance.
-async fn delete(harness: &Harness, name: &str, uid: &str) -> ApiReply {
-    let data = LifecycleData { document: None, ..sandbox(name, uid, "simple") };
-    harness.lifecycle(LifecycleType::Deleted, &data).await
+/// Sends an event of an instance. Returns its result, or the code of its refusal.
+async fn sent(harness: &Harness, event_type: LifecycleType, name: &str, uid: &str) -> String {
+    let mut data = sandbox(name, uid, "simple");
+    data.document = data.document.filter(|_| event_type != LifecycleType::Deleted);
+    let reply = harness.lifecycle(event_type, &data).await;
+    let body: Value = reply.json();
+    body[if reply.status == 202 { "result" } else { "code" }].as_str().unwrap().to_owned()
 }
 
-async fn create(harness: &Harness, name: &str, uid: &str) -> ApiReply {
-    harness.lifecycle(LifecycleType::Created, &sandbox(name, uid, "simple")).await
-}
-
-fn result(response: &ApiReply) -> String {
-    response.is(202).json::<Value>()["result"].as_str().unwrap().to_owned()
-}
-
+/// A name has one instance, and one that waits for it. An instance that has ended does not start again.
 pub(crate) async fn events_out_of_order() {
+    use LifecycleType::{Created, Deleted};
     let harness = Harness::simple().await;
-    // `deleted` before `created`.
-    assert_eq!(result(&delete(&harness, "early", "e1").await), "stopping");
-    create(&harness, "early", "e1").await.is_problem(409, "stale");
-    assert!(harness.receiver.order().is_empty());
-    assert_eq!(harness.target("early").await.unwrap().info.phase, TargetState::Gone);
-    assert_eq!(harness.get("/v1/targets/sandbox/early/why").await.status, 200);
-    assert_eq!(result(&delete(&harness, "early", "e1").await), "stopping");
-    // Another instance of the name starts normally.
-    assert_eq!(result(&create(&harness, "early", "e2").await), "starting");
-    harness.phase("early", TargetState::Ready).await;
-    // `created` after `deleted`.
-    assert_eq!(result(&create(&harness, "a", "u1").await), "starting");
-    harness.phase("a", TargetState::Ready).await;
-    assert_eq!(result(&delete(&harness, "a", "u1").await), "stopping");
-    harness.phase("a", TargetState::Gone).await;
-    create(&harness, "a", "u1").await.is_problem(409, "stale");
-    assert_eq!(result(&delete(&harness, "a", "u1").await), "stopping");
-    // Before the platform has accepted `gone`, the next instance waits.
-    harness.notification_accepted("a").await;
-    // A deletion of another uid does not end the instance.
-    assert_eq!(result(&create(&harness, "a", "u2").await), "starting");
-    harness.phase("a", TargetState::Ready).await;
-    assert_eq!(result(&delete(&harness, "a", "u3").await), "stopping");
-    assert_eq!(harness.target("a").await.unwrap().info.phase, TargetState::Ready);
-    create(&harness, "a", "u1").await.is_problem(409, "stale");
-    assert_eq!(harness.receiver.order(), ["POST /make", "POST /make", "POST /drop", "POST /make"]);
-}
-
-/// A platform may use numbers that return, such as those of pull requests.
-pub(crate) async fn a_uid_belongs_to_its_kind_and_name() {
-    let harness = Harness::simple().await;
-    assert_eq!(result(&delete(&harness, "unknown", "7").await), "stopping");
-    for name in ["a", "b"] {
-        assert_eq!(result(&create(&harness, name, "7").await), "starting");
-        harness.phase(name, TargetState::Ready).await;
+    for (event_type, name, uid, expected, phase) in [
+        (Deleted, "early", "e1", "stopping", TargetState::Gone),
+        (Created, "early", "e1", "stale", TargetState::Gone),
+        (Created, "early", "e2", "starting", TargetState::Ready),
+        (Deleted, "early", "none", "stopping", TargetState::Ready),
+        (Created, "early", "e1", "stale", TargetState::Ready),
+        (Created, "a", "u1", "starting", TargetState::Ready),
+        (Created, "a", "u2", "waiting", TargetState::Ready),
+        (Created, "a", "u2", "waiting", TargetState::Ready),
+        (Created, "a", "u3", "name-taken", TargetState::Ready),
+        // A waiting instance that is deleted never starts.
+        (Deleted, "a", "u2", "stopping", TargetState::Ready),
+        (Created, "a", "u2", "stale", TargetState::Ready),
+        (Created, "a", "u3", "waiting", TargetState::Ready),
+    ] {
+        assert_eq!(sent(&harness, event_type, name, uid).await, expected, "{event_type:?} {uid}");
+        harness.phase(name, phase).await;
     }
-    let calls = harness.receiver.calls("POST /make");
-    let keys: BTreeSet<&str> = calls.iter().map(|call| call.header("idempotency-key")).collect();
-    assert_eq!((calls.len(), keys.len()), (2, 2));
-    // The end of one, and the next instance of its name, leave the other one and its uid.
-    assert_eq!(result(&delete(&harness, "a", "7").await), "stopping");
-    harness.settled("a").await;
-    assert_eq!(result(&create(&harness, "a", "8").await), "starting");
-    create(&harness, "a", "7").await.is_problem(409, "stale");
-    assert_eq!(harness.target("b").await.unwrap().info.phase, TargetState::Ready);
-    assert_eq!(result(&create(&harness, "c", "7").await), "starting");
-    create(&harness, "unknown", "7").await.is_problem(409, "stale");
+    let target = harness.target("a").await.unwrap();
+    assert_eq!((target.info.uid.as_str(), target.waiting_uid.as_deref()), ("u1", Some("u3")));
+    assert_eq!(sent(&harness, Deleted, "a", "u1").await, "stopping");
+    harness.instance_is_ready("a", "u3").await;
+    let uids = |line: &str| harness.receiver.calls(line).iter().map(|call| call.body["uid"].clone()).collect::<Value>();
+    assert_eq!((uids("POST /make"), uids("POST /drop")), (json!(["e2", "u1", "u3"]), json!(["u1"])));
+    harness.notified("a", &["ready", "gone", "gone", "ready"]).await;
 }
 
 pub(crate) async fn repeated_events() {
     let harness = Harness::simple().await;
-    let data = sandbox("a", "u1", "simple");
+    let data = sandbox("b", "u1", "simple");
     let request = SignedRequest::lifecycle(&harness.secret(), LifecycleType::Created, &data);
     let first = harness.event(&request).await;
-    harness.phase("a", TargetState::Ready).await;
+    harness.phase("b", TargetState::Ready).await;
     for _ in 0..3 {
         let again = harness.event(&request).await;
         assert_eq!((again.status, &again.body), (first.status, &first.body));
     }
     // Concurrent repetitions.
-    let one = || create(&harness, "b", "b1");
+    let one = || sent(&harness, LifecycleType::Created, "a", "a1");
     let (one, two, three) = tokio::join!(one(), one(), one());
-    assert_eq!([one, two, three].map(|response| result(&response)), ["starting"; 3]);
-    harness.phase("b", TargetState::Ready).await;
+    assert_eq!([one, two, three], ["starting"; 3]);
+    harness.phase("a", TargetState::Ready).await;
     assert_eq!(harness.receiver.count("POST /make"), 2);
-    let target = harness.target("a").await.unwrap();
-    assert_eq!(target.runs.len(), 1);
-    delete(&harness, "a", "u1").await.is(202);
-    harness.phase("a", TargetState::Gone).await;
-    delete(&harness, "a", "u1").await.is(202);
+    for _ in 0..2 {
+        assert_eq!(sent(&harness, LifecycleType::Deleted, "a", "a1").await, "stopping");
+        harness.phase("a", TargetState::Gone).await;
+    }
     assert_eq!(harness.receiver.count("POST /drop"), 1);
 }
 
-pub(crate) async fn a_second_instance_waits_for_the_name() {
+/// Documents are ordered by their generations. One that is like the present one changes nothing, also if a newer version
+/// of a plugin was published.
+pub(crate) async fn generations_of_documents() {
+    const BOTH: &str = "resources: {r: {plugin: simple}, s: {plugin: second@1.0.0}}\n";
+    const REORDERED: &str = "# A comment.\nresources:\n  s: {plugin: second@1.0.0}\n  r: {plugin: simple}\n";
+    const ONE: &str = "resources: {r: {plugin: simple}}\n";
     let harness = Harness::simple().await;
-    assert_eq!(result(&create(&harness, "a", "u1").await), "starting");
+    let event = |uid: &str, generation: u64, rest: &str| LifecycleData {
+        generation,
+        routing_key: (uid == "v" && generation == 1).then(|| "key".to_owned()),
+        ..platform::sandbox("a", uid, rest)
+    };
+    let send = async |event_type: LifecycleType, uid: &str, generation: u64, rest: &str| {
+        let response: LifecycleResponse =
+            harness.lifecycle(event_type, &event(uid, generation, rest)).await.is(202).json();
+        (response.result, response.generation)
+    };
+    harness.publish("second@1.0.0", &SIMPLE.replace("/make", "/second")).await;
+    assert_eq!(send(LifecycleType::Created, "u", 1, BOTH).await, (LifecycleResult::Starting, 1));
     harness.phase("a", TargetState::Ready).await;
-    assert_eq!(result(&create(&harness, "a", "u2").await), "waiting");
-    assert_eq!(result(&create(&harness, "a", "u2").await), "waiting");
-    create(&harness, "a", "u3").await.is_problem(409, "name-taken");
-    let target = harness.target("a").await.unwrap();
-    assert_eq!((target.info.uid.as_str(), target.waiting_uid.as_deref()), ("u1", Some("u2")));
-    // A waiting instance that is deleted never starts.
-    delete(&harness, "a", "u2").await.is(202);
-    create(&harness, "a", "u2").await.is_problem(409, "stale");
-    assert_eq!(result(&create(&harness, "a", "u3").await), "waiting");
-    delete(&harness, "a", "u1").await.is(202);
-    harness.instance_is_ready("a", "u3").await;
-    let uids: Vec<String> = ["/make", "/drop"]
-        .iter()
-        .flat_map(|path| harness.receiver.calls(&format!("POST {path}")))
-        .map(|call| call.body["uid"].as_str().unwrap().to_owned())
-        .collect();
-    assert_eq!(uids, ["u1", "u3", "u1"]);
-    harness.notified("a", &["ready", "gone", "gone", "ready"]).await;
-}
-
-/// The second instance keeps the name while the platform has not accepted the notification `gone` of the first one.
-pub(crate) async fn a_third_instance_does_not_displace_the_second() {
-    let harness = Harness::with_platform().await;
-    harness.publish("simple@1.0.0", SIMPLE).await;
-    create(&harness, "a", "u1").await.is(202);
-    harness.phase("a", TargetState::Ready).await;
-    harness.receiver.on("POST /platform", |_, _| CannedReply::status(503).after(3));
-    delete(&harness, "a", "u1").await.is(202);
-    harness.phase("a", TargetState::Gone).await;
-    assert_eq!(result(&create(&harness, "a", "u2").await), "waiting");
-    assert_eq!(result(&create(&harness, "a", "u2").await), "waiting");
-    create(&harness, "a", "u3").await.is_problem(409, "name-taken");
-    assert_eq!(harness.target("a").await.unwrap().waiting_uid.as_deref(), Some("u2"));
-    harness.receiver.always("POST /platform", 204);
-    harness.instance_is_ready("a", "u2").await;
+    harness.publish("simple@1.1.0", &SIMPLE.replace("/make", "/other")).await;
+    // An instance that waits keeps its routing key.
+    for (event_type, uid, generation, rest, expected) in [
+        (LifecycleType::Updated, "u", 2, BOTH, (LifecycleResult::Unchanged, 2)),
+        (LifecycleType::Updated, "u", 7, REORDERED, (LifecycleResult::Unchanged, 7)),
+        (LifecycleType::Updated, "u", 3, BOTH, (LifecycleResult::Unchanged, 7)),
+        (LifecycleType::Created, "v", 1, BOTH, (LifecycleResult::Waiting, 1)),
+        (LifecycleType::Updated, "v", 2, BOTH, (LifecycleResult::Unchanged, 2)),
+        (LifecycleType::Updated, "v", 3, ONE, (LifecycleResult::Waiting, 3)),
+    ] {
+        let sent = send(event_type, uid, generation, rest).await;
+        assert_eq!(sent, expected, "{uid} {generation}");
+    }
+    for (uid, generation, rest) in [("u", 6, ONE), ("v", 2, BOTH), ("v", 3, BOTH)] {
+        let response = harness.lifecycle(LifecycleType::Updated, &event(uid, generation, rest)).await;
+        response.is_problem(409, "outdated");
+    }
+    let target = harness.target("a").await.unwrap().info;
+    assert_eq!((target.generation, &target.plugins[..]), (7, &["second@1.0.0", "simple@1.0.0"].map(str::to_owned)[..]));
+    let counts = ["make", "second", "other"].map(|path| harness.receiver.count(&format!("POST /{path}")));
+    assert_eq!(counts, [1, 1, 0]);
+    harness.lifecycle(LifecycleType::Deleted, &event("u", 7, BOTH)).await.is(202);
+    harness.instance_is_ready("a", "v").await;
+    let target = harness.stack().store().read_target(TargetKey::new("sandbox", "a")).await.unwrap().unwrap();
+    // The removals that were scheduled while it waited name the runs of its first generation.
+    let facts = (target.generation, target.routing_key.as_deref(), target.first_generation);
+    assert_eq!(facts, (3, Some("key"), 1));
 }

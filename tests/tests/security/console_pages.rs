@@ -1,0 +1,220 @@
+//! Pages of the console: their status and headers, their compression, and what open pages get and cost.
+
+use ebb_engine::RunPhase;
+use reqwest::header;
+
+use super::api::{PRINTED, SCRIPT};
+use super::api_tokens::create;
+use super::changes::Watcher;
+use super::console::{Browser, PageReply};
+use crate::harness::*;
+
+/// Each page has its status, and each response the headers of all.
+pub(crate) async fn pages_have_their_headers() {
+    let harness = Harness::new().await;
+    harness.run("a", "simple", SCRIPT, TargetState::Ready).await;
+    harness.put("Source", "s", "preset: github\ndocument: {ttl: 1h}\n").await.is(200);
+    harness.put("Subscription", "n", "on: [ready]\nto: {slack: {secret: S}}\n").await.is(200);
+    let browser = Browser::operator(&harness).await;
+    let page = browser.get("/console").await;
+    let asset = page.body.split("href=\"").find(|rest| rest.starts_with("/console/assets/console-")).unwrap();
+    let asset = asset.split('"').next().unwrap();
+    let style = browser.get(asset).await;
+    assert!(style.is(200).header("cache-control").contains("immutable"), "{style:?}");
+    assert_eq!(style.header("content-type"), "text/css; charset=utf-8");
+    let run = format!("/console/runs/{}", run_id("a", Hook::PreStart));
+    // A log is a file of plain text.
+    let file = browser.get(&format!("{run}/log.txt?unit=r%2Fhello")).await;
+    assert_eq!((file.is(200).body.trim_end(), file.header("content-type")), (PRINTED, "text/plain; charset=utf-8"));
+    assert_eq!(file.header("content-disposition"), "attachment; filename=\"log.txt\"");
+    let shown = "?plugin=simple&q=A ?phase=gone /targets/sandbox/a /targets/sandbox/a/history /plugins \
+                 /plugins/simple/latest /plugins/simple?from=1.0.0&to=latest /sources /sources/s /subscriptions \
+                 /subscriptions/n /clusters /waiting";
+    let missing = "/targets/sandbox/none /nothing /assets/none.js /plugins/none/latest /sources/none /subscriptions/none \
+                   /clusters/none";
+    let path = |rest: &str| format!("/console{rest}");
+    let shown = shown.split(' ').map(|rest| (path(rest), 200));
+    let others = [
+        (run.clone(), 200),
+        (format!("{run}/log?unit=r%2Fhello"), 200),
+        (format!("{run}/rendered?unit=r%2Fhello"), 200),
+        (format!("{run}/log?unit=r%2Fhello&attempt=x"), 400),
+        (format!("{run}/log"), 400),
+        (format!("{run}/log.txt?unit=r%2Fnone"), 404),
+        (path("?phase=none"), 400),
+        (path("/runs/none"), 400),
+        (path("/sign-out"), 405),
+        (path("/plugins/simple"), 303),
+        (path("/"), 303),
+        ("/".to_owned(), 303),
+    ];
+    let paths: Vec<_> = shown.chain(missing.split(' ').map(|rest| (path(rest), 404))).chain(others).collect();
+    let stranger = Browser::new(&browser.base);
+    let of_stranger = [(asset, 200), ("/console/sign-in", 200), ("/console/targets/sandbox/a", 303)];
+    let of_stranger = of_stranger.map(|(path, status)| (&stranger, path, status));
+    for (browser, path, status) in
+        paths.iter().map(|(path, status)| (&browser, path.as_str(), *status)).chain(of_stranger)
+    {
+        let reply = browser.get(path).await;
+        assert_eq!(reply.status, status, "{path}: {reply:?}");
+        let policy = reply.header("content-security-policy");
+        assert!(policy.starts_with("default-src 'none'; ") && policy.contains("frame-ancestors 'none'"), "{path}");
+        assert!(policy.contains("base-uri 'none'") && !policy.contains("unsafe"), "{path}: {policy}");
+        for (name, value) in [
+            ("x-frame-options", "DENY"),
+            ("x-content-type-options", "nosniff"),
+            ("referrer-policy", "same-origin"),
+            ("cross-origin-opener-policy", "same-origin"),
+        ] {
+            assert_eq!(reply.header(name), value, "{path}");
+        }
+        if path != asset {
+            assert_eq!(reply.header("cache-control"), "private, no-store", "{path}");
+        }
+    }
+}
+
+/// A compressed page has the tag of the same page without compression, and another form token. A secret is not compressed.
+pub(crate) async fn responses_are_compressed() {
+    let harness = Harness::simple().await;
+    harness.ready("a", "simple").await;
+    harness.notification_accepted("a").await;
+    at_rest(&harness, "a").await;
+    let browser = Browser::operator(&harness).await;
+    let compressed = async |request: reqwest::RequestBuilder| {
+        let request = request.header(header::ACCEPT_ENCODING, "br, gzip");
+        let response = request.header(header::COOKIE, &browser.cookie).send().await.unwrap();
+        let headers = response.headers().clone();
+        (headers, response.bytes().await.unwrap())
+    };
+    let get = async |path: &str| compressed(browser.http.get(format!("{}{path}", browser.base))).await;
+    let inflated = |bytes: &[u8]| {
+        assert_eq!(bytes[..10], [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, bytes[8], 255], "no header of gzip");
+        String::from_utf8(miniz_oxide::inflate::decompress_to_vec(&bytes[10..]).unwrap()).unwrap()
+    };
+    const TARGET: &str = "/console/targets/sandbox/a";
+    let page = browser.get(TARGET).await;
+    let (headers, bytes) = get(TARGET).await;
+    assert!(headers["content-encoding"] == "gzip" && headers["vary"] == "accept-encoding", "{headers:?}");
+    assert_eq!((page.header("etag"), page.header("content-encoding")), (headers["etag"].to_str().unwrap(), ""));
+    assert!(bytes.len() * 2 < page.body.len(), "{} of {} bytes", bytes.len(), page.body.len());
+    let (form, text) = (page.field("form"), inflated(&bytes));
+    assert!(text.contains("sandbox/a") && !text.contains(&form) && text.len() == page.body.len(), "{text}");
+    assert_eq!(browser.again(TARGET, page.header("etag")).await.status, 304);
+    for path in [page.body.split('"').find(|part| part.ends_with(".css")).unwrap(), "/v1/openapi.json"] {
+        let (headers, bytes) = get(path).await;
+        assert!(headers["content-encoding"] == "gzip" && inflated(&bytes).len() > 2 * bytes.len(), "{path}");
+    }
+    let scopes: Vec<String> =
+        (0..50).map(|number| format!("plugins:write:a-plugin-with-a-long-name-{number}")).collect();
+    let url = format!("{}/v1/tokens", browser.base);
+    let request = browser.http.post(url).bearer_auth(harness.stack().token());
+    let (headers, bytes) = compressed(request.json(&json!({"name": "long", "scopes": scopes}))).await;
+    assert!(bytes.len() > 2_000 && bytes.starts_with(b"{") && !headers.contains_key("content-encoding"), "{headers:?}");
+}
+
+/// Returns the value of an attribute of `main`.
+#[track_caller]
+fn attribute(page: &PageReply, name: &str) -> String {
+    let (_, rest) = page.is(200).body.split_once(&format!("{name}=\"")).expect("the page has the attribute");
+    rest.split('"').next().unwrap().to_owned()
+}
+
+/// Waits until the last run of a sandbox is closed.
+async fn at_rest(harness: &Harness, name: &str) {
+    let run = run_id(name, Hook::PreStart);
+    until("the end of the run", async || {
+        let root = harness.stack().store().read_root(&run).await.unwrap()?;
+        (root.head.phase == RunPhase::Closed).then_some(())
+    })
+    .await;
+}
+
+/// A question costs at most a read unit, one for the session, and one for its token.
+pub(crate) async fn an_open_page_without_news_costs_little() {
+    const POLLS: u32 = 20;
+    const LEAST: f64 = 2.0 * POLLS as f64;
+    const MOST: f64 = 3.0 * POLLS as f64;
+    const TARGET: &str = "/console/targets/sandbox/a";
+    let harness = Harness::simple().await;
+    harness.ready("a", "simple").await;
+    at_rest(&harness, "a").await;
+    let token = create(&harness, "viewer", &["read"]).await.token;
+    let watcher = Watcher::start(&harness).await;
+    let browser = Browser::signed_in_at(&watcher.url, &token).await;
+    browser.get("/console").await.is(200);
+    watcher.clock.advance(15_000);
+    for path in ["/console", "/console/waiting"] {
+        let since = attribute(&browser.get(path).await, "data-since");
+        watcher.meter.take();
+        for _ in 0..POLLS {
+            watcher.clock.advance(15_000);
+            let answer = browser.get(&format!("/console/changes?since={since}")).await;
+            let answer: Value = serde_json::from_str(&answer.is(200).body).unwrap();
+            assert_eq!(answer, json!({"seq": since, "reload": false, "targets": []}));
+        }
+        let usage = watcher.meter.take();
+        assert!((LEAST..=MOST).contains(&usage.read_units), "{path}: {usage:?}");
+    }
+    let page = browser.get(TARGET).await;
+    let stamp = format!("W/\"{}.\"", attribute(&page, "data-stamp"));
+    watcher.meter.take();
+    for tag in [page.header("etag"), stamp.as_str()].into_iter().cycle().take(20) {
+        watcher.clock.advance(15_000);
+        assert_eq!(browser.again(TARGET, tag).await.is(304).header("etag"), tag);
+    }
+    let usage = watcher.meter.take();
+    assert!((LEAST..=MOST).contains(&usage.read_units), "{usage:?}");
+    // Without the stamp, the page is rendered. The rest of its tag shows that it is the same.
+    let content = page.header("etag").split_once('.').map(|(_, content)| format!("\"{content}")).unwrap();
+    browser.again(TARGET, &content).await.is(304);
+    assert!(watcher.meter.take().read_units > 3.0);
+    let token = create(&harness, "other", &["read"]).await.token;
+    let other = Browser::signed_in_at(&watcher.url, &token).await;
+    // Each session is checked before it gets a page. What the page of a list or of a target shows is read once a second.
+    for path in ["/console", TARGET] {
+        let mut costs = Vec::new();
+        for count in [1, 40] {
+            watcher.clock.advance(1_500);
+            watcher.meter.take();
+            for browser in [&browser, &other].into_iter().cycle().take(count) {
+                browser.again(path, "\"none.\"").await.is(200);
+            }
+            costs.push(watcher.meter.take().read_units);
+        }
+        assert!(costs[1] <= costs[0] + 2.0 * 39.0, "{path}: {costs:?}");
+    }
+}
+
+/// Open pages get news also after the clock was set back, and nothing after the end of their session.
+pub(crate) async fn an_ended_session_gets_no_news() {
+    let harness = Harness::simple().await;
+    harness.ready("a", "simple").await;
+    harness.notification_accepted("a").await;
+    at_rest(&harness, "a").await;
+    let token = create(&harness, "ci", &["read"]).await.token;
+    let watcher = Watcher::start(&harness).await;
+    let browser = Browser::signed_in_at(&watcher.url, &token).await;
+    let mut open = Vec::new();
+    for path in ["/console", "/console/targets/sandbox/a"] {
+        let tag = browser.get(path).await.is(200).header("etag").to_owned();
+        for known in [tag.clone(), tag.replace("W/", ""), format!("\"x\", {tag}")] {
+            let same = browser.again(path, &known).await;
+            assert!(same.is(304).body.is_empty() && same.header("etag") == tag, "{same:?}");
+        }
+        open.push((path, tag));
+    }
+    watcher.clock.turn_back(3_600_000);
+    harness.delete("a").await;
+    harness.phase("a", TargetState::Gone).await;
+    watcher.clock.advance(1_500);
+    for (path, tag) in &mut open {
+        *tag = browser.again(path, tag).await.is(200).header("etag").to_owned();
+    }
+    harness.request(Method::DELETE, "/v1/tokens/ci", None).await.is(204);
+    browser.get("/console/changes?since=0").await.is(303);
+    for (path, tag) in open {
+        let next = path.replace('/', "%2F");
+        browser.again(path, &tag).await.leads_to(&format!("/console/sign-in?next={next}"));
+    }
+}

@@ -1,0 +1,208 @@
+//! Requests as bytes: heads that are refused before the body is read, parts that are too large, and clients that disconnect.
+//! An accepted request is processed to its end, and its response does not wait for slow receivers.
+
+use ebb_protocol::api::TargetDetail;
+use ebb_protocol::pull::POLL_BODY;
+use ebb_tests::platform::SignedRequest;
+
+use crate::harness::*;
+
+/// `next` runs after `make`.
+const PAIR: &str = r#"
+preStart:
+  make: {webhook: {url: "RECEIVER/make"}}
+  next: {after: [make], webhook: {url: "RECEIVER/next"}}
+"#;
+
+/// Far below the 20 s timeout for responses of receivers.
+const IMMEDIATE: Duration = Duration::from_secs(10);
+
+/// Sends the head of a request and a part of its body. `headers` are lines.
+async fn send(harness: &Harness, line: &str, headers: &str, length: usize, body: &[u8]) -> TcpStream {
+    let mut connection = harness.connect().await;
+    let head = format!("{line} HTTP/1.1\r\nhost: ebb\r\n{headers}content-length: {length}\r\n\r\n");
+    let bytes = [head.as_bytes(), body].concat();
+    // The server may respond and close before it has read everything.
+    let sent = tokio::time::timeout(WAIT_TIMEOUT, connection.write_all(&bytes)).await;
+    let _ = sent.expect("the server reads no more");
+    connection
+}
+
+/// Returns the status of the response, or `None` if the connection was closed.
+async fn status(mut connection: TcpStream) -> Option<u16> {
+    let mut line = [0; 12];
+    let read = tokio::time::timeout(WAIT_TIMEOUT, connection.read_exact(&mut line)).await;
+    read.expect("no response before the timeout").ok()?;
+    std::str::from_utf8(&line[9..]).unwrap().parse().ok()
+}
+
+/// Returns headers as lines, without one of them.
+fn lines(request: &SignedRequest, without: &str) -> String {
+    let headers = request.headers.iter().filter(|(name, _)| *name != without);
+    headers.map(|(name, value)| format!("{name}: {value}\r\n")).collect()
+}
+
+pub(crate) async fn headers_are_checked_before_bodies() {
+    const MIB: usize = 1 << 20;
+    let harness = Harness::new().await;
+    let forged = |at: u64| {
+        let secret = WebhookSecret::from_bytes(&[9; 32]).unwrap();
+        let request = SignedRequest::new(&secret, "m", Timestamp(at), Vec::new());
+        request.header("content-type", "application/cloudevents+json")
+    };
+    let (new, old) = (forged(now().0), forged(now().0 - 600_000));
+    let bearer = |token: &str| format!("authorization: Bearer {token}\r\n");
+    let binary = lines(&new, "content-type") + "content-type: application/json\r\n";
+    for (path, length, headers, expected) in [
+        ("events", limits::WEBHOOK_BODY + 1, lines(&new, ""), 413),
+        ("events", MIB, lines(&new, "webhook-signature"), 401),
+        ("events", MIB, lines(&old, ""), 401),
+        ("events", MIB, lines(&new, "content-type"), 415),
+        ("events", MIB, binary, 415),
+        ("callbacks", limits::CALLBACK_BODY + 1, bearer("x"), 413),
+        ("callbacks", MIB, String::new(), 401),
+        ("callbacks", MIB, bearer("ebb1.local.w.x"), 403),
+        ("clusters/a/poll", POLL_BODY + 1, lines(&new, ""), 413),
+        ("clusters/a/poll", MIB, lines(&new, "webhook-id"), 401),
+        ("plugins", MIB, bearer("x"), 401),
+    ] {
+        let connection = send(&harness, &format!("POST /v1/{path}"), &headers, length, b"").await;
+        assert_eq!(status(connection).await, Some(expected), "{path} {length} {headers}");
+    }
+}
+
+pub(crate) async fn large_headers_and_urls() {
+    let harness = Harness::new().await;
+    let large = "x".repeat(2 << 20);
+    let many: String = (0..5_000).map(|number| format!("x-{number}: {number}\r\n")).collect();
+    for (line, headers) in [
+        ("GET /healthz".to_owned(), format!("x-large: {large}\r\n")),
+        ("GET /healthz".to_owned(), many),
+        ("GET /healthz".to_owned(), format!("authorization: Bearer {large}\r\n")),
+        (format!("GET /v1/targets/sandbox/{large}"), String::new()),
+        (format!("GET /v1/targets?nextToken={large}"), String::new()),
+        ("\0\x01\x02 not HTTP".to_owned(), String::new()),
+    ] {
+        let status = status(send(&harness, &line, &headers, 0, b"").await).await;
+        assert!(status.is_none_or(|status| (400..500).contains(&status)), "{line:.60}: {status:?}");
+    }
+    // Tokens of nearly the maximum size of a header.
+    for token in ["x".repeat(60_000), format!("ebb1.{}", "a.".repeat(30_000))] {
+        harness.callback(&token, &done()).await.is_problem(403, "invalid-token");
+        harness.with_token(&token, "GET /v1/targets", None).await.is_problem(401, "invalid-token");
+    }
+    harness.get("/healthz").await.is(200);
+}
+
+/// Undeclared outputs that fill the body of a callback, and a deeply nested output.
+pub(crate) async fn large_outputs() {
+    let harness = Harness::new().await;
+    let text = r#"
+preStart: {make: {webhook: {url: "RECEIVER/make"}, outputs: {id: {value: "${response.body.id}"}}}}
+postStart: {say: {webhook: {url: "RECEIVER/say", body: {id: "${units.make.outputs.id}"}}}}
+"#;
+    let mut outputs: serde_json::Map<String, Value> =
+        (0..100_000).map(|number| (format!("o{number}"), json!(number))).collect();
+    outputs.insert("id".to_owned(), (0..120).fold(Value::Null, |inner, _| json!([inner])));
+    let body = json!({"status": "succeeded", "outputs": outputs});
+    assert!(body.to_string().len() < limits::CALLBACK_BODY);
+    let call = harness.accepted("many", text).await;
+    // Deeper than the limit of the JSON parser.
+    let nested =
+        format!("{{\"status\":\"succeeded\",\"outputs\":{{\"id\":{}1{}}}}}", "[".repeat(50_000), "]".repeat(50_000));
+    harness.callback_bytes(call.token(), nested.into_bytes()).await.is_problem(400, "invalid-callback");
+    harness.callback(call.token(), &body).await.is(204);
+    let target = harness.phase("a", TargetState::Ready).await;
+    assert!(serde_json::to_string(&target).unwrap().len() < 10_000);
+    large_public_outputs(&harness).await;
+}
+
+/// Public outputs of 5 MB together, which do not fit into a notification.
+async fn large_public_outputs(harness: &Harness) {
+    const SIZE: usize = 1_000_000;
+    harness.receiver.always("POST /large", json!({ "id": "x".repeat(SIZE) }));
+    let text = r#"
+preStart: {make: {webhook: {url: "RECEIVER/large"}, outputs: {id: {value: "${response.body.id}"}}}}
+outputs: {id: "${units.make.outputs.id}", name: "${target.name}"}
+"#;
+    harness.publish("large@1.0.0", text).await;
+    let five = "large}, s: {plugin: large}, t: {plugin: large}, u: {plugin: large}, v: {plugin: large";
+    let reason = harness.ready("c", five).await.outputs_error.unwrap();
+    assert!(reason.contains("more than 4 MiB together; read those of one resource with"), "{reason}");
+    let data = harness.notified("c", &["ready"]).await.remove(0);
+    assert_eq!((&data["outputs"], &data["reason"]), (&Value::Null, &Value::Null));
+    let path = data["outputsUrl"].as_str().unwrap().strip_prefix(harness.stack().url()).unwrap();
+    for (only, expected) in [("r", [("r", 2)].as_slice()), ("s/id", &[("s", 1)]), ("s/x", &[]), ("x", &[])] {
+        let target: TargetDetail = harness.get(&format!("{path}?outputs={only}")).await.is(200).json();
+        let resources = target.resources.iter().filter(|(_, resource)| !resource.outputs.is_empty());
+        let found: Vec<(&str, usize)> =
+            resources.map(|(name, resource)| (name.as_str(), resource.outputs.len())).collect();
+        assert_eq!((&found[..], target.outputs_error.is_none()), (expected, !expected.is_empty()), "{only}");
+    }
+}
+
+/// The response to an event or a callback waits neither for receivers nor for the platform. A callback that is repeated while
+/// its dependents are dispatched repeats no request.
+pub(crate) async fn responses_do_not_wait_for_receivers() {
+    let harness = Harness::with_platform().await;
+    let [make, next, platform] =
+        ["make", "next", "platform"].map(|path| harness.receiver.hold(&format!("POST /{path}")));
+    harness.receiver.always("POST /make", 202);
+    harness.receiver.always("POST /next", 202);
+    harness.publish("waits@1.0.0", PAIR).await;
+    let begun = Instant::now();
+    harness.create("a", "waits").await;
+    let first = harness.receiver.call("POST /make", 1).await;
+    drop(make);
+    for _ in 0..3 {
+        harness.callback(first.token(), &done()).await.is(204);
+        harness.receiver.call("POST /next", 1).await;
+    }
+    drop(next);
+    let second = harness.receiver.call("POST /next", 1).await;
+    harness.callback(second.token(), &done()).await.is(204);
+    assert!(begun.elapsed() < IMMEDIATE, "{:?}", begun.elapsed());
+    let outcome = harness.receiver.call("POST /platform", 1).await;
+    assert_eq!(word(outcome.body["type"].as_str().unwrap()), "ready");
+    harness.phase("a", TargetState::Ready).await;
+    drop(platform);
+    harness.notification_accepted("a").await;
+    assert_eq!((harness.receiver.count("POST /make"), harness.receiver.count("POST /next")), (1, 1));
+    // A sweep may repeat the notification while the platform hangs.
+    let notified = harness.receiver.calls("POST /platform");
+    let first = outcome.header("webhook-id");
+    assert!(notified.iter().all(|call| call.header("webhook-id") == first), "{notified:?}");
+}
+
+pub(crate) async fn a_request_is_processed_after_its_client_disconnects() {
+    for disconnect in ["closed", "reset", "half closed"] {
+        let harness = Harness::new().await;
+        let [make, next] = ["make", "next"].map(|path| harness.receiver.hold(&format!("POST /{path}")));
+        harness.receiver.always("POST /make", 202);
+        harness.publish("waits@1.0.0", PAIR).await;
+        let mut open = Vec::new();
+        let mut disconnected = async |line: &str, headers: &str, body: &[u8]| {
+            let mut connection = send(&harness, line, headers, body.len(), body).await;
+            match disconnect {
+                "closed" => {}
+                "reset" => connection.set_zero_linger().unwrap(),
+                _ => {
+                    connection.shutdown().await.unwrap();
+                    open.push(connection);
+                }
+            }
+        };
+        let data = sandbox("a", "a-uid", "waits");
+        let event = SignedRequest::lifecycle(&harness.secret(), LifecycleType::Created, &data);
+        disconnected("POST /v1/events", &lines(&event, ""), &event.body).await;
+        let call = harness.receiver.call("POST /make", 1).await;
+        drop(make);
+        let headers = format!("authorization: Bearer {}\r\n", call.token());
+        disconnected("POST /v1/callbacks", &headers, done().to_string().as_bytes()).await;
+        harness.receiver.call("POST /next", 1).await;
+        drop(next);
+        until("the sandbox", async || harness.target("a").await).await;
+        harness.phase("a", TargetState::Ready).await;
+        assert_eq!(harness.receiver.order(), ["POST /make", "POST /next"], "{disconnect}");
+    }
+}
