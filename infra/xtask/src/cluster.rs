@@ -53,13 +53,6 @@ pub(crate) enum TestClusterCommand {
         #[arg(last = true)]
         entrypoint: Vec<String>,
     },
-    /// Add a name to an image
-    Tag {
-        /// Current name of the image
-        image: String,
-        /// Additional name, with its registry: docker.io/library/postgres:17-alpine
-        name: String,
-    },
     /// Write images in place of those that Signadot's plugins name, as the files of a registry
     Registry {
         /// Folder for the files, empty or missing
@@ -85,7 +78,6 @@ pub(crate) fn all(command: TestClusterCommand) -> anyhow::Result<()> {
         TestClusterCommand::Kill { server, signal } => server.kill(&found()?, &signal),
         TestClusterCommand::Start { server } => server.start(&found()?),
         TestClusterCommand::Image { name, from, entrypoint } => images::import(&found()?, &name, &from, &entrypoint),
-        TestClusterCommand::Tag { image, name } => images::tag(&found()?, &image, &name),
         TestClusterCommand::Registry { to } => registry::write(&to),
     }
 }

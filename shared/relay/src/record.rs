@@ -332,3 +332,16 @@ impl std::fmt::Display for ObjectRef {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clock_of_a_queued_task_starts_with_its_slot() {
+        let mut spec = TaskSpec { received_ms: 100, not_after_ms: 1_100, deadline_ms: 5_100, ..TaskSpec::example() };
+        spec.start_clock(60_100);
+        assert_eq!((spec.received_ms, spec.not_after_ms, spec.deadline_ms), (60_100, 61_100, 65_100));
+        assert!(spec.has_slot);
+    }
+}

@@ -1,35 +1,37 @@
 //! Examples of the repository, and checks of the resources that they create and delete.
 
+use std::convert::Infallible;
 use std::fs;
 use std::net::Ipv4Addr;
+use std::time::Duration;
 
 use ebb_protocol::api::TargetDetail;
 use ebb_protocol::lifecycle::OutputValue;
 use tempfile::TempDir;
 
 use crate::example_service::ExampleService;
+use crate::kill::{KillWorld, kill_each, seed};
 use crate::postgres_server::{self, PostgresServer, USER};
 use crate::workdir::{Workdir, example, shared_folder};
 use crate::{s3, wired};
 
-/// An example, with the server that its instances share.
+/// Number of kills of the example on the embedded table.
+const EMBEDDED_KILLS: usize = 6;
+
+#[derive(Clone, Copy)]
 pub(crate) enum ExampleKind {
     S3,
-    Postgres(PostgresServer),
+    Postgres,
     Webhooks,
     Wired,
 }
 
 impl ExampleKind {
-    pub(crate) async fn postgres() -> Self {
-        Self::Postgres(PostgresServer::start().await)
-    }
-
     /// Returns the name of the example's folder.
-    pub(crate) fn name(&self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::S3 => "s3",
-            Self::Postgres(_) => "postgres",
+            Self::Postgres => "postgres",
             Self::Webhooks => "webhooks",
             Self::Wired => "wired",
         }
@@ -37,27 +39,28 @@ impl ExampleKind {
 }
 
 /// The system that has the resources of an example. Buckets are those of `ebb dev`.
-enum ResourceSystem<'a> {
+enum ResourceSystem {
     Buckets,
-    Databases(&'a PostgresServer),
+    Databases(PostgresServer),
     Services(ExampleService),
     Folder(TempDir),
 }
 
-/// One instance of an example.
-pub(crate) struct ExampleRun<'a> {
-    pub(crate) sandbox: &'static str,
-    pub(crate) document: String,
-    system: ResourceSystem<'a>,
+/// An example on the server of a working directory.
+pub(crate) struct ExampleRun {
+    sandbox: &'static str,
+    document: String,
+    system: ResourceSystem,
+    workdir: Workdir,
 }
 
-impl<'a> ExampleRun<'a> {
-    /// Publishes the example's plugins to the server of a working directory.
-    pub(crate) async fn new(kind: &'a ExampleKind, workdir: &Workdir) -> Self {
+impl ExampleRun {
+    /// Starts the system of the example, and publishes its plugins to the running server.
+    pub(crate) async fn new(kind: ExampleKind, workdir: Workdir) -> Self {
         let (sandbox, system, plugins): (_, _, &[&str]) = match kind {
             ExampleKind::S3 => (s3::SANDBOX, ResourceSystem::Buckets, &["plugin.yaml"]),
-            ExampleKind::Postgres(server) => {
-                (postgres_server::SANDBOX, ResourceSystem::Databases(server), &["plugin.yaml"])
+            ExampleKind::Postgres => {
+                (postgres_server::SANDBOX, ResourceSystem::Databases(PostgresServer::start().await), &["plugin.yaml"])
             }
             ExampleKind::Webhooks => {
                 let keys = workdir.state().join("keys.json");
@@ -87,17 +90,33 @@ impl<'a> ExampleRun<'a> {
         }
         let document = fs::read_to_string(file("sandbox.yaml")).unwrap();
         let fill = |text: String, (name, value): &(&str, String)| text.replace(&format!("@{{{name}}}"), value);
-        Self { sandbox, document: values.iter().fold(document, fill), system }
+        Self { sandbox, document: values.iter().fold(document, fill), system, workdir }
+    }
+}
+
+impl KillWorld for ExampleRun {
+    type Part = Infallible;
+    const MAX_PAUSE: Duration = Duration::from_millis(200);
+
+    fn workdir(&self) -> &Workdir {
+        &self.workdir
     }
 
-    /// Returns a document by which an update replaces the database.
-    pub(crate) fn changed(&self) -> Option<String> {
+    /// An update replaces a database.
+    fn begin(&self) -> (String, String, Option<String>) {
+        if let ResourceSystem::Services(receiver) = &self.system {
+            receiver.clear();
+        }
         let has_databases = matches!(self.system, ResourceSystem::Databases(_));
-        has_databases.then(|| self.document.replace("127.0.0.1", "localhost"))
+        let changed = has_databases.then(|| self.document.replace("127.0.0.1", "localhost"));
+        (self.sandbox.to_owned(), self.document.clone(), changed)
     }
 
-    /// Checks that exactly one resource of each kind exists, with its complete content.
-    pub(crate) async fn assert_created(&self, s3: &str, target: &TargetDetail) {
+    async fn kill(&self, part: Infallible) -> bool {
+        match part {}
+    }
+
+    async fn assert_created(&self, s3: &str, target: &TargetDetail) {
         match &self.system {
             ResourceSystem::Buckets => s3::assert_seeded(s3, output(target, "files", "provision.bucket-name")).await,
             ResourceSystem::Databases(server) => server.assert_seeded(output(target, "db", "provision.dbname")),
@@ -111,8 +130,7 @@ impl<'a> ExampleRun<'a> {
         }
     }
 
-    /// Checks that no resource remains.
-    pub(crate) async fn assert_nothing_remains(&self, s3: &str) {
+    async fn assert_nothing_remains(&self, s3: &str, _: &TargetDetail, _: &[Option<Infallible>]) {
         let remaining = match &self.system {
             ResourceSystem::Buckets => s3::buckets(s3).await,
             ResourceSystem::Databases(server) => server.databases(),
@@ -126,6 +144,7 @@ impl<'a> ExampleRun<'a> {
             }
         };
         assert_eq!(remaining, [""; 0]);
+        self.workdir.no_script_runs().await;
     }
 }
 
@@ -135,4 +154,16 @@ pub(crate) fn output<'a>(target: &'a TargetDetail, resource: &str, output: &str)
         OutputValue::Value(value) => value.as_str().unwrap(),
         other => panic!("{other:?}"),
     }
+}
+
+/// Kills `ebb dev` while it runs instances of an example.
+pub(crate) async fn kill_example(example: ExampleKind, workdir: Workdir, kills: usize, seed: u64) {
+    let dev = workdir.dev().await;
+    let world = ExampleRun::new(example, workdir).await;
+    kill_each(example.name(), &world, dev, vec![None; kills], 1, seed).await;
+}
+
+#[tokio::test]
+async fn the_s3_example_is_killed() {
+    kill_example(ExampleKind::S3, Workdir::new(), EMBEDDED_KILLS, seed()).await;
 }

@@ -1,147 +1,192 @@
-//! Kills `ebb dev` with SIGKILL at random times of a sandbox. After a restart, the sandbox ends as without a crash.
+//! Kills `ebb dev`, and parts of a cluster, with SIGKILL at planned places of sandboxes. Each sandbox ends as without a crash.
 
 use std::collections::BTreeSet;
-use std::fmt;
+use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
-use ebb_protocol::api::TargetDetail;
+use ebb_protocol::api::{TargetDetail, UnitState};
 use rand::rngs::StdRng;
+use rand::seq::SliceRandom as _;
 use rand::{Rng as _, SeedableRng as _};
 
-use crate::example_run::{ExampleKind, ExampleRun};
 use crate::persistent_platform::{PersistentPlatform, PlatformStep};
-use crate::workdir::{WAIT_TIMEOUT, Workdir};
+use crate::workdir::{DevProcess, Workdir};
 
-/// Number of kills of a scenario. `EBB_KILLS` overrides it.
-pub(crate) const KILLS: u32 = 20;
-/// Number of kills of the scenario with the embedded table.
-const EMBEDDED_KILLS: u32 = 6;
-/// The seed of the random times. `EBB_KILL_SEED` overrides it.
+/// The seed of the random places. `EBB_KILL_SEED` overrides it.
 const SEED: u64 = 20_261_121;
-/// Minimum number of different kill points for each example. Kills at the same point would cover little.
-const MIN_POINTS: usize = 3;
+/// Time between two looks at the units before a kill.
+const LOOK: Duration = Duration::from_millis(25);
 
-/// An example whose server is killed.
-pub(crate) struct KillScenario {
-    pub(crate) example: ExampleKind,
-    /// The endpoint of DynamoDB. `None` selects the embedded table.
-    pub(crate) dynamodb: Option<String>,
+/// The system in which parts are killed.
+pub(crate) trait KillWorld {
+    /// A part that can be killed in addition to `ebb dev`.
+    type Part: Copy + Debug + Ord;
+    /// The longest time between the end of a unit and a kill.
+    const MAX_PAUSE: Duration;
+
+    fn workdir(&self) -> &Workdir;
+
+    /// Forgets earlier instances. Returns the name of the sandbox, its document, and that of a change.
+    fn begin(&self) -> (String, String, Option<String>);
+
+    /// Kills a process of a part. Returns false if the process has ended by itself.
+    async fn kill(&self, part: Self::Part) -> bool;
+
+    /// Checks that exactly one resource of each kind exists, with its complete content.
+    async fn assert_created(&self, s3: &str, target: &TargetDetail);
+
+    /// Checks that no resource remains after an instance with these kills.
+    async fn assert_nothing_remains(&self, s3: &str, target: &TargetDetail, killed: &[Option<Self::Part>]);
 }
 
-/// The state at a kill: the step of the platform, and the phase and units of the target after the restart.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct KillPoint {
-    step: PlatformStep,
-    phase: Option<String>,
-    units: String,
+/// The place of a kill: a number of ended units, and a pause after the last of them. Without a part, `ebb dev` is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct KillPlace<P> {
+    after: usize,
+    pause: Duration,
+    part: Option<P>,
 }
 
-impl fmt::Display for KillPoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let phase = self.phase.as_deref().unwrap_or("unknown");
-        write!(f, "{:?}, then {phase}: {}", self.step, self.units)
+/// A kill, and the step of the platform and the units of the target at that time.
+#[derive(Clone, Debug)]
+struct KillHit<P> {
+    part: Option<P>,
+    at: (PlatformStep, String),
+}
+
+/// Kills each of the parts at a place of its own, at most `at_once` of them in one instance of the sandbox. Stops the server
+/// then.
+pub(crate) async fn kill_each<W: KillWorld>(
+    title: &str,
+    world: &W,
+    dev: DevProcess,
+    mut parts: Vec<Option<W::Part>>,
+    at_once: usize,
+    seed: u64,
+) {
+    let (_log, kills, started) = (LogOnPanic(world.workdir()), parts.len(), Instant::now());
+    let mut random = StdRng::seed_from_u64(seed);
+    println!("{title}: {kills} kills with EBB_KILL_SEED={seed}");
+    // The first instance fills caches and counts the units.
+    let (mut dev, _, units) = run_instance(world, dev, "complete", vec![]).await;
+    let (mut hits, mut instances, mut planned) = (Vec::<KillHit<W::Part>>::new(), 0, 0..);
+    while !parts.is_empty() {
+        let mut missed: Vec<_> = parts.drain(..at_once.min(parts.len())).collect();
+        missed.shuffle(&mut random);
+        let places = missed.iter().zip(&mut planned).map(|(&part, number): (_, usize)| KillPlace {
+            after: number % units,
+            pause: W::MAX_PAUSE.mul_f64(random.random()),
+            part,
+        });
+        let mut places: Vec<_> = places.collect();
+        places.sort();
+        let (next, done, _) = run_instance(world, dev, &format!("killed-{instances}"), places).await;
+        dev = next;
+        for hit in &done {
+            println!("{title}: {hit:?}");
+            let number = missed.iter().position(|part| *part == hit.part).expect("it was planned");
+            missed.swap_remove(number);
+        }
+        parts.extend(missed);
+        hits.extend(done);
+        instances += 1;
+        assert!(instances <= 2 * kills, "{title}: most kills came after the end of the instance");
     }
+    for part in hits.iter().map(|hit| hit.part).collect::<BTreeSet<_>>() {
+        let own: Vec<_> = hits.iter().filter(|hit| hit.part == part).collect();
+        let different = own.iter().map(|hit| &hit.at).collect::<BTreeSet<_>>().len();
+        // Kills at the same point would cover little.
+        assert!(different >= own.len().div_ceil(2).min(3), "{title}: {own:#?}");
+    }
+    println!(
+        "{title}: {} kills with seed {seed} in {:.0} s over {instances} instances: no resource was lost, left behind or created twice",
+        hits.len(),
+        started.elapsed().as_secs_f64()
+    );
+    dev.stop().await;
 }
 
-/// The result of one instance.
-struct KilledRun {
-    /// The duration of the instance, if it ended before the kill.
-    duration: Option<Duration>,
-    point: KillPoint,
-}
-
-impl KillScenario {
-    /// Runs an instance. Kills the server after `delay`, or at the end of the instance if that is earlier.
-    async fn run_instance(&self, uid: &str, delay: Duration) -> KilledRun {
-        let workdir = self.dynamodb.as_deref().map_or_else(Workdir::new, Workdir::on);
-        let log = LogOnPanic { workdir: &workdir };
-        let mut dev = workdir.dev().await;
-        let example = ExampleRun::new(&self.example, &workdir).await;
-        let mut platform = PersistentPlatform::new(example.sandbox, uid, example.document.clone(), example.changed());
-        let started = Instant::now();
-        let run_to_end = async {
-            while platform.step != PlatformStep::Over {
-                platform.advance(&dev).await.unwrap();
+/// Runs an instance to its end and kills parts at their places. Returns the server, the kills, and the number of units. A
+/// kill is left out if the instance, or the process by itself, ends before its place.
+async fn run_instance<W: KillWorld>(
+    world: &W,
+    mut dev: DevProcess,
+    uid: &str,
+    places: Vec<KillPlace<W::Part>>,
+) -> (DevProcess, Vec<KillHit<W::Part>>, usize) {
+    let (name, document, changed) = world.begin();
+    let new = || PersistentPlatform::new(&name, uid, document.clone(), changed.clone());
+    let (mut platform, observer, mut is_checked, mut hits) = (new(), new(), false, Vec::new());
+    for place in places {
+        let due = async {
+            while observed(&observer, &dev).await.0 < place.after {
+                tokio::time::sleep(LOOK).await;
             }
+            tokio::time::sleep(place.pause).await;
+            let (_, units) = observed(&observer, &dev).await;
+            let is_killed = match place.part {
+                Some(part) => world.kill(part).await,
+                None => true,
+            };
+            is_killed.then_some(units)
         };
-        tokio::select! {
-            () = run_to_end => {}
-            () = tokio::time::sleep(delay) => {}
+        let units = tokio::select! {
+            biased;
+            () = run_to_end(world, &mut platform, &mut is_checked, &dev) => None,
+            units = due => units,
+        };
+        let Some(units) = units else { continue };
+        if place.part.is_none() {
+            dev.kill().await;
+            dev = world.workdir().dev_again().await;
         }
-        let before = platform.step;
-        let duration = (before == PlatformStep::Over).then(|| started.elapsed());
-        dev.kill().await;
-        dev = workdir.dev_again().await;
-        let point = KillPoint::new(before, platform.get(&dev).await.unwrap().as_ref());
-        while platform.step != PlatformStep::Over {
-            if platform.step == PlatformStep::Delete && before < PlatformStep::Delete {
-                let target = platform.get(&dev).await.unwrap().unwrap();
-                example.assert_created(&dev.s3, &target).await;
-            }
-            platform.advance(&dev).await.unwrap();
-        }
-        example.assert_nothing_remains(&dev.s3).await;
-        workdir.no_script_runs().await;
-        workdir.notified_in_order(uid).await;
-        dev.stop().await;
-        drop(log);
-        KilledRun { duration, point }
+        hits.push(KillHit { part: place.part, at: (platform.step, units) });
     }
+    run_to_end(world, &mut platform, &mut is_checked, &dev).await;
+    let target = observer.get(&dev).await.unwrap().expect("the target that is gone");
+    let killed: Vec<_> = hits.iter().map(|hit| hit.part).collect();
+    world.assert_nothing_remains(&dev.s3, &target, &killed).await;
+    world.workdir().notified_in_order(uid).await;
+    let (units, _) = observed(&observer, &dev).await;
+    (dev, hits, units)
+}
 
-    /// Kills `kills` instances. Returns the kill points.
-    pub(crate) async fn kill_repeatedly(self, kills: u32, seed: u64) -> Vec<KillPoint> {
-        let name = self.example.name();
-        let mut random = StdRng::seed_from_u64(seed);
-        // The first instance fills caches.
-        let mut duration = WAIT_TIMEOUT;
-        for number in 0..2 {
-            let run = self.run_instance(&format!("complete-{number}"), duration).await;
-            duration = duration.min(run.duration.unwrap_or(duration));
+/// Continues the instance to its end.
+async fn run_to_end<W: KillWorld>(
+    world: &W,
+    platform: &mut PersistentPlatform,
+    is_checked: &mut bool,
+    dev: &DevProcess,
+) {
+    while platform.step != PlatformStep::Over {
+        // A deletion without a response may have begun.
+        if platform.step == PlatformStep::Delete && !*is_checked {
+            let target = platform.get(dev).await.unwrap().unwrap();
+            world.assert_created(&dev.s3, &target).await;
+            *is_checked = true;
         }
-        println!("{name}: {duration:?} without a kill; {kills} kills with EBB_KILL_SEED={seed}");
-        let mut points = Vec::new();
-        for kill in 0..kills {
-            // A random time in each of `kills` equal parts of the duration.
-            let delay = duration.mul_f64((f64::from(kill) + random.random::<f64>()) / f64::from(kills));
-            println!("{name}: kill {kill} after {delay:?}");
-            let run = self.run_instance(&format!("killed-{kill}"), delay).await;
-            println!("{name}: kill {kill}: {}", run.point);
-            // The duration shrinks if the machine becomes faster. Later kills would come after the end otherwise.
-            duration = duration.min(run.duration.unwrap_or(duration));
-            points.push(run.point);
-        }
-        points
+        platform.advance(dev).await.unwrap();
     }
+}
+
+/// Returns the number of units that have succeeded, and a text of all units.
+async fn observed(observer: &PersistentPlatform, dev: &DevProcess) -> (usize, String) {
+    let Some(target) = observer.get(dev).await.unwrap() else { return (0, "unknown".to_owned()) };
+    let units: Vec<_> = target.runs.iter().flat_map(|run| &run.units).collect();
+    let ended = units.iter().filter(|unit| unit.state == UnitState::Succeeded).count();
+    let units: Vec<_> = units.iter().map(|unit| format!("{} {:?}", unit.key, unit.state)).collect();
+    (ended, format!("{:?}: {}", target.info.phase, units.join(", ")))
 }
 
 /// Prints the server's log when a test fails.
-struct LogOnPanic<'a> {
-    workdir: &'a Workdir,
-}
+struct LogOnPanic<'a>(&'a Workdir);
 
 impl Drop for LogOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            println!("{}", self.workdir.log());
+            println!("{}", self.0.log());
         }
     }
-}
-
-impl KillPoint {
-    fn new(step: PlatformStep, target: Option<&TargetDetail>) -> Self {
-        let runs = target.into_iter().flat_map(|target| &target.runs).map(|run| {
-            let units = run.units.iter().map(|unit| format!("{} {:?}", unit.key, unit.state));
-            format!("{} {:?} ({})", run.hook, run.state, units.collect::<Vec<_>>().join(", "))
-        });
-        let units = runs.collect::<Vec<_>>().join("; ");
-        Self { step, phase: target.map(|target| format!("{:?}", target.info.phase)), units }
-    }
-}
-
-/// Checks that the kills were at enough different points.
-pub(crate) fn assert_distinct(examples: usize, points: &[&KillPoint]) {
-    let different: BTreeSet<_> = points.iter().collect();
-    assert!(different.len() >= MIN_POINTS * examples, "only {different:#?}");
 }
 
 /// Returns a number from the environment, or the default.
@@ -150,13 +195,7 @@ pub(crate) fn number_from_env<T: std::str::FromStr>(name: &str, default: T) -> T
     text.parse().unwrap_or_else(|_| panic!("{name} is a number"))
 }
 
-/// Returns the seed of the random times.
+/// Returns the seed of the random places.
 pub(crate) fn seed() -> u64 {
     number_from_env("EBB_KILL_SEED", SEED)
-}
-
-#[tokio::test]
-async fn the_s3_example_is_killed_at_random_times() {
-    let scenario = KillScenario { example: ExampleKind::S3, dynamodb: None };
-    assert_distinct(1, &scenario.kill_repeatedly(EMBEDDED_KILLS, seed()).await.iter().collect::<Vec<_>>());
 }

@@ -16,7 +16,7 @@ const UNITS: &str = "ebb-units";
 const RECORDS: &str = "ebb-relay";
 
 #[tokio::test]
-async fn the_example_survives_kills_and_leaves_no_object() {
+async fn the_example_outlives_its_servers_and_leaves_no_object() {
     let cluster = cluster().await;
     let workdir = workdir_setup::in_cluster(cluster, UNITS).await;
     let busybox = format!("busybox={BUSYBOX}");
@@ -84,4 +84,32 @@ async fn a_missing_kubeconfig_is_reported() {
     let message = "  caused by: the relay of the cluster does not start: failed to read kubeconfig from '\"missing\"': No such file";
     assert!(result.stderr.contains(message), "{result:#?}");
     assert_eq!(result.code, Some(2));
+}
+
+/// `ebb unit run` in a cluster prints the same as on this machine, and leaves nothing.
+#[tokio::test]
+async fn a_single_unit() {
+    let cluster = cluster().await;
+    let workdir = workdir_setup::in_cluster(cluster, UNITS).await;
+    let left = || [unit_objects(cluster, UNITS).unwrap(), open_records(cluster, RECORDS).unwrap()].concat();
+    let before = left();
+    let plugin = format!(
+        r##"runners: {{shell: {{image: "{BUSYBOX}"}}}}
+params: {{name: {{type: string}}}}
+preStart:
+  greet:
+    pod: {{script: "#!/bin/sh\necho greets\nprintf 'hello %s' \"$NAME\" >/tmp/greeting\nexit ${{CODE:-0}}"}}
+    inputs: {{name: "${{params.name}}", code: ""}}
+    outputs: {{greeting: {{file: /tmp/greeting}}}}
+"##
+    );
+    let plugin = workdir.write("hello.yaml", &crate::platform::named("Plugin", "hello@1.0.0", &plugin));
+    let greet = ["unit", "run", &plugin, "greet", "--input", "name=you"];
+    let result = workdir.ebb_there(&greet).await.done();
+    assert_eq!((&*result.stdout, &*result.stderr), ("greeting = hello you\n", "greets\n"));
+    let failed = workdir.ebb_there(&[&greet[..], &["--input", "code=3"]].concat()).await;
+    assert_eq!(failed.code, Some(1), "{failed:#?}");
+    // The log of a pod contains both streams, in any order.
+    assert!(failed.stderr.lines().any(|line| line == "greets") && failed.stderr.contains("(exit)"), "{failed:#?}");
+    assert_eq!(left(), before);
 }

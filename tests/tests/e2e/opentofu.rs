@@ -8,7 +8,7 @@ use nix::unistd::Pid;
 use tempfile::TempDir;
 
 use crate::example_run::output;
-use crate::kill_targets::{has_text, runs};
+use crate::kill_cluster::{has_text, process, runs};
 use crate::prelude::*;
 use crate::s3::{get, tags};
 use crate::workdir::shared_folder;
@@ -86,10 +86,7 @@ impl TofuLife {
     /// Returns the process of OpenTofu.
     fn process(&self) -> Pid {
         let root = self.root.path().to_str().unwrap();
-        let mut all = fs::read_dir("/proc").unwrap().filter_map(|entry| Some(entry.ok()?.path()));
-        let process = all.find(|process| runs(process, "tofu") && has_text(process, "environ", root));
-        let process = process.expect("OpenTofu runs");
-        Pid::from_raw(process.file_name().unwrap().to_str().unwrap().parse().unwrap())
+        process(|process| runs(process, "tofu") && has_text(process, "environ", root)).expect("OpenTofu runs")
     }
 
     /// Checks that exactly these resources exist: a folder with this greeting, and its state without a lock.

@@ -27,7 +27,7 @@ pub(crate) enum PlatformStep {
 /// The platform for one instance.
 pub(crate) struct PersistentPlatform {
     pub(crate) step: PlatformStep,
-    pub(crate) uid: String,
+    uid: String,
     name: String,
     /// The document of the creation, and that of the change.
     documents: [Option<String>; 2],
@@ -95,7 +95,7 @@ impl PersistentPlatform {
         }
     }
 
-    /// Returns the target, or `None` if the server does not have it.
+    /// Returns the target, or `None` if the server does not have this instance yet.
     ///
     /// # Errors
     /// Returns an error if there is no response.
@@ -106,7 +106,6 @@ impl PersistentPlatform {
             return Ok(None);
         }
         let target: TargetDetail = response.error_for_status()?.json().await?;
-        assert_eq!(target.info.uid, self.uid);
-        Ok(Some(target))
+        Ok(Some(target).filter(|target| target.info.uid == self.uid))
     }
 }

@@ -1,7 +1,6 @@
 //! A PostgreSQL server for a test.
 
 use std::fs;
-use std::io::Write as _;
 use std::net::TcpListener;
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
@@ -14,6 +13,7 @@ use crate::workdir::{shared_folder, until};
 
 /// The superuser, who needs no password.
 pub(crate) const USER: &str = "ebb";
+const HOST: &str = "127.0.0.1";
 pub(crate) const SANDBOX: &str = "billing-pr-7";
 /// The name of the test's own connections in the log.
 const TEST_CLIENT: &str = "test";
@@ -25,18 +25,13 @@ const MAX_PORTS: usize = 5;
 /// A running server. It stops when this is dropped.
 pub(crate) struct PostgresServer {
     child: Child,
-    pub(crate) host: String,
     pub(crate) port: u16,
     folder: TempDir,
 }
 
 impl PostgresServer {
+    /// Starts a server that trusts every client of this machine.
     pub(crate) async fn start() -> Self {
-        Self::start_at("127.0.0.1").await
-    }
-
-    /// Starts a server on an address of this machine. It trusts every client.
-    pub(crate) async fn start_at(host: &str) -> Self {
         let programs = programs();
         let folder = shared_folder();
         if is_root() {
@@ -47,18 +42,10 @@ impl PostgresServer {
         initdb.args(["--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync", "--username", USER]);
         let result = initdb.arg("--pgdata").arg(&data).output().unwrap();
         assert!(result.status.success(), "initdb failed: {result:?}");
-        // Pods have other addresses than this machine.
-        let trusted = format!("host all all {host}/8 trust\n");
-        fs::OpenOptions::new()
-            .append(true)
-            .open(data.join("pg_hba.conf"))
-            .unwrap()
-            .write_all(trusted.as_bytes())
-            .unwrap();
         let log = folder.path().join("log");
         for _ in 0..MAX_PORTS {
             let port = free_port();
-            let mut child = postgres(&programs, &data, folder.path(), (host, port), &log);
+            let mut child = postgres(&programs, &data, folder.path(), port, &log);
             let has_ended = until("PostgreSQL", async || match child.try_wait().unwrap() {
                 Some(_) => Some(true),
                 None => fs::read_to_string(&log)
@@ -66,7 +53,7 @@ impl PostgresServer {
                     .then_some(false),
             });
             if !has_ended.await {
-                return Self { child, host: host.to_owned(), port, folder };
+                return Self { child, port, folder };
             }
         }
         panic!("PostgreSQL does not start: {}", fs::read_to_string(&log).unwrap_or_default());
@@ -76,7 +63,7 @@ impl PostgresServer {
     pub(crate) fn query(&self, database: &str, query: &str) -> Vec<String> {
         let mut psql = Command::new("psql");
         let port = self.port.to_string();
-        psql.args(["-X", "-A", "-t", "-h", &self.host, "-p", &port, "-U", USER, "-d", database, "-c", query]);
+        psql.args(["-X", "-A", "-t", "-h", HOST, "-p", &port, "-U", USER, "-d", database, "-c", query]);
         psql.env("PGAPPNAME", TEST_CLIENT);
         let result = psql.output().unwrap();
         assert!(result.status.success(), "{result:?}");
@@ -148,10 +135,10 @@ fn unprivileged(program: &Path) -> Command {
     command
 }
 
-fn postgres(programs: &Path, data: &Path, sockets: &Path, (host, port): (&str, u16), log: &Path) -> Child {
+fn postgres(programs: &Path, data: &Path, sockets: &Path, port: u16, log: &Path) -> Child {
     let log = fs::File::create(log).unwrap();
     let mut postgres = unprivileged(&programs.join("postgres"));
-    postgres.arg("-D").arg(data).arg("-k").arg(sockets).args(["-h", host, "-p", &port.to_string()]);
+    postgres.arg("-D").arg(data).arg("-k").arg(sockets).args(["-h", HOST, "-p", &port.to_string()]);
     // The test does not need durable data.
     postgres.args(["-c", "fsync=off", "-c", "full_page_writes=off", "-c", "max_connections=20"]);
     postgres.args(["-c", "log_statement=mod", "-c", "log_line_prefix=%a|%d|"]);
@@ -159,5 +146,5 @@ fn postgres(programs: &Path, data: &Path, sockets: &Path, (host, port): (&str, u
 }
 
 fn free_port() -> u16 {
-    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
+    TcpListener::bind((HOST, 0)).unwrap().local_addr().unwrap().port()
 }

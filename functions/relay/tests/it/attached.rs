@@ -10,9 +10,9 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpListener;
 use tokio::process::{Child, Command};
 
-use crate::client::{client, client_of, kubeconfig_of};
 use crate::fixture::*;
 use crate::rights;
+use crate::rights::{client, client_of, kubeconfig_of};
 
 /// Starts an attached relay with further options, and writes its secret to its standard input.
 async fn launch(kubeconfig: &Path, options: &[&str]) -> Child {
@@ -75,22 +75,19 @@ async fn a_policy_that_is_refused_changes_no_rule() {
         create(&namespaces, json!({"metadata": {"name": name, "labels": labels}})).await;
     }
     rights::grant(&client, &units).await;
-    let roles: Api<ClusterRole> = Api::all(client.clone());
-    let role_bindings: Api<ClusterRoleBinding> = Api::all(client.clone());
-    let kinds = ["validatingadmissionpolicies", "validatingadmissionpolicybindings"];
-    let [of_policies, of_bindings] = kinds.map(|kind| format!("{units}:{kind}"));
-    for (name, kind) in [&of_policies, &of_bindings].into_iter().zip(kinds) {
+    let (roles, role_bindings) = (Api::<ClusterRole>::all(client.clone()), Api::all(client.clone()));
+    let rights_to = |kinds: &[&str]| {
         let (group, verbs) = ("admissionregistration.k8s.io", ["get", "create", "patch"]);
-        let rules = json!([{"apiGroups": [group], "resources": [kind], "verbs": verbs}]);
-        create(&roles, json!({"metadata": {"name": name}, "rules": rules})).await;
-    }
-    let bind = async |name: &str| {
-        let role_ref = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name});
-        let account = json!([{"kind": "ServiceAccount", "name": "ebb-relay", "namespace": own}]);
-        create(&role_bindings, json!({"metadata": {"name": name}, "roleRef": role_ref, "subjects": account})).await;
+        json!({"rules": [{"apiGroups": [group], "resources": kinds, "verbs": verbs}]})
     };
-    bind(&of_policies).await;
-    bind(&of_bindings).await;
+    let both = rights_to(&["validatingadmissionpolicies", "validatingadmissionpolicybindings"]);
+    let mut role = both.clone();
+    role["metadata"] = json!({"name": units});
+    create(&roles, role).await;
+    let role_ref = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": units});
+    let account = json!([{"kind": "ServiceAccount", "name": "ebb-relay", "namespace": own}]);
+    let binding = json!({"metadata": {"name": units}, "roleRef": role_ref, "subjects": account});
+    create::<ClusterRoleBinding>(&role_bindings, binding).await;
     let account = || kubeconfig_of(cluster, &own, "ebb-relay");
     rights::wait_until_effective(account(), &units).await;
     let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(client_of(account()).await);
@@ -138,7 +135,7 @@ async fn a_policy_that_is_refused_changes_no_rule() {
     let before = installed().await;
     assert_eq!(before.1, json!({units.as_str(): ["restricted"]}).to_string());
 
-    role_bindings.delete(&of_bindings, &DeleteParams::default()).await.unwrap();
+    merge(&roles, &units, rights_to(&["validatingadmissionpolicies"])).await;
     until("the end of the right", async || bindings.get_opt("none").await.is_err().then_some(())).await;
     write("baseline");
     let error = until("the error", async || reported_error().await).await;
@@ -146,7 +143,7 @@ async fn a_policy_that_is_refused_changes_no_rule() {
     assert_eq!(installed().await, before);
     // The former policy is written again.
     write("restricted");
-    bind(&of_bindings).await;
+    merge(&roles, &units, both).await;
     until("the end of the error", async || reported_error().await.is_none().then_some(())).await;
     assert_eq!(installed().await, before);
 
@@ -155,10 +152,8 @@ async fn a_policy_that_is_refused_changes_no_rule() {
     policies.delete(&before.0, &DeleteParams::default()).await.unwrap();
     let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(client.clone());
     bindings.delete(&before.0, &DeleteParams::default()).await.unwrap();
-    for name in [&of_policies, &of_bindings] {
-        role_bindings.delete(name, &DeleteParams::default()).await.unwrap();
-        roles.delete(name, &DeleteParams::default()).await.unwrap();
-    }
+    role_bindings.delete(&units, &DeleteParams::default()).await.unwrap();
+    roles.delete(&units, &DeleteParams::default()).await.unwrap();
     for name in [units, own] {
         namespaces.delete(&name, &DeleteParams::default()).await.unwrap();
     }

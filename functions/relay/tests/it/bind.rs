@@ -3,7 +3,6 @@
 use ebb_protocol::relay::ManifestFill;
 
 use crate::fixture::*;
-use crate::objects::removal;
 
 fn secret(data: Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "db"}, "data": data})
@@ -53,11 +52,9 @@ async fn a_bound_secret_changes_in_place() {
     assert_eq!((second.uid(), texts(&second)), (first.uid(), ["hunter2", "", "y"].map(str::to_owned)));
 
     // The object belongs to the unit that took it over.
-    for (undo, undone, remains) in [("undo-one", "one", true), ("undo-two", "two", false)] {
-        let removal = ObjectTask { remove: vec![undone.to_owned()], ..objects(vec![]) };
-        fixture.apply(&name(undo, 1), removal).await;
-        fixture.success(&name(undo, 1)).await;
-        assert_eq!(secrets.get_opt("db").await.unwrap().is_some(), remains, "{undo}");
+    for (unit, remains) in [("one", true), ("two", false)] {
+        fixture.remove(&[unit]).await;
+        assert_eq!(secrets.get_opt("db").await.unwrap().is_some(), remains, "{unit}");
     }
 
     let mut elsewhere = bound(&[], json!({}));
@@ -111,9 +108,7 @@ async fn objects_that_a_person_has_relabelled_are_removed() {
         ("one", "shared", true),
         ("two", "shared", false),
     ] {
-        let undo = name(&format!("undo-{unit}"), 1);
-        fixture.apply(&undo, removal(&[unit])).await;
-        fixture.success(&undo).await;
+        fixture.remove(&[unit]).await;
         assert_eq!(secrets.get_opt(object).await.unwrap().is_some(), remains, "{unit}");
     }
     assert_eq!(fixture.release("instance-1").await, RelayResponse::Done);

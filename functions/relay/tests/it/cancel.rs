@@ -4,9 +4,6 @@ use futures::future::join;
 
 use crate::fixture::*;
 
-/// Maximum time that the control plane waits for a response.
-const RESPONSE_TIMEOUT: Duration = Duration::from_secs(15);
-
 /// Returns a task with one ConfigMap that is never ready.
 fn never_ready(map: &str) -> ObjectTask {
     ObjectTask { until: ready_if("false"), ..objects(vec![config_map(map)]) }
@@ -161,25 +158,5 @@ async fn a_record_that_cannot_be_read_blocks_its_unit() {
     let RelayResponse::Unavailable(why) = response else { panic!("{response:?}") };
     assert!(why.contains("ebb-task.unit.1") && why.contains("line 1") && !why.contains("hunter2"), "{why}");
     fixture.records().delete("ebb-task.unit.1", &Default::default()).await.unwrap();
-    fixture.close().await;
-}
-
-/// A finalizer blocks the deletion of the object. Each cancellation gets a response in time, also after a restart of the
-/// relay. The task becomes a tombstone when its object is gone.
-#[tokio::test(flavor = "multi_thread")]
-async fn cancellation_of_an_object_with_a_finalizer() {
-    let fixture = RelayFixture::new("finalizer", &[]).await;
-    let (maps, unit) = (fixture.api::<ConfigMap>(), name("unit", 1));
-    fixture.apply(&unit, never_ready("unit")).await;
-    merge(&maps, "unit", finalizers(json!(["test.example/held"]))).await;
-    for _ in 0..2 {
-        let started = Instant::now();
-        let response = fixture.state(cancel(&unit)).await;
-        assert!(matches!(response, TaskState::Running { .. }) && started.elapsed() < RESPONSE_TIMEOUT, "{response:?}");
-        fixture.restart().await;
-    }
-    merge(&maps, "unit", finalizers(json!([]))).await;
-    assert_eq!(fixture.state(cancel(&unit)).await, TaskState::Tombstoned);
-    assert!(maps.get_opt("unit").await.unwrap().is_none() && fixture.callbacks.accepted(&token(&unit)).is_empty());
     fixture.close().await;
 }

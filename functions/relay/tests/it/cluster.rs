@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 /// Image with a shell and its usual tools. Every test cluster has it.
@@ -39,45 +38,6 @@ impl TestCluster {
         let output = child.wait_with_output().unwrap();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
-    }
-}
-
-impl TestCluster {
-    /// Applies the namespaces `UNITS` and `UNITS-relay` of the chart with their labels, and its admission policy for a user
-    /// in the role of the relay. Returns the relay's policy, as YAML.
-    pub(crate) fn enforce(&self, units: &str, policy: &Value, user: &str) -> String {
-        let own = format!("{units}-relay");
-        let values = json!({
-            "image": "i", "unitNamespace": units, "callbackHosts": ["h"], "signing": {"existingSecret": "s"},
-            "policy": policy, "createNamespaces": [units, own],
-        });
-        let release = format!("--namespace={own}");
-        let template = |file: &str| {
-            let file = format!("--show-only=templates/{file}.yaml");
-            let command = ["template", "eu", "infra/relay/chart", "--kube-version=1.34", "--values=-", &release, &file];
-            self.run("helm", &command, &values.to_string()).unwrap()
-        };
-        let (namespaces, rules) = (template("namespaces"), template("admission"));
-        let mut rules = rules.replace(&format!("system:serviceaccount:{own}:ebb-relay"), user);
-        if !user.contains(units) {
-            // The user is not the relay's alone. The binding is the last object.
-            let names = json!([{"key": "kubernetes.io/metadata.name", "operator": "In", "values": [units, own]}]);
-            rules = format!(
-                "{}\n  matchResources: {{namespaceSelector: {{matchExpressions: {names}}}}}\n",
-                rules.trim_end()
-            );
-        }
-        self.run("kubectl", &["apply", "--server-side", "--filename=-"], &format!("{namespaces}\n{rules}")).unwrap();
-        let settings: Value = serde_saphyr::from_str(&template("settings")).unwrap();
-        settings["data"]["policy.yaml"].as_str().expect("the chart has a policy").to_owned()
-    }
-
-    /// Deletes the admission policy.
-    pub(crate) fn stop_enforcing(&self, units: &str) {
-        let name = format!("ebb-relay.{units}-relay");
-        for kind in ["validatingadmissionpolicybinding", "validatingadmissionpolicy"] {
-            self.run("kubectl", &["delete", "--ignore-not-found", kind, &name], "").unwrap();
-        }
     }
 }
 

@@ -8,16 +8,16 @@ use ebb_protocol::engine::Timestamp;
 use ebb_protocol::relay::{Batch, BatchResponse, EnsureTask};
 use ebb_protocol::sign::{MessageId, sign};
 use kube::Client;
+use kube::config::Kubeconfig;
 use serde::de::DeserializeOwned;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
 use crate::callback_receiver::CallbackReceiver;
-use crate::client::{client, kubeconfig_of};
 use crate::cluster::TestCluster;
 use crate::requests;
-use crate::rights;
+use crate::rights::{self, ApiRight, client, client_of, kubeconfig_of, rights_of, rule_for};
 
 // Imports of most tests.
 pub(crate) use std::time::{Duration, Instant};
@@ -35,7 +35,7 @@ pub(crate) use serde_json::{Value, json};
 
 pub(crate) use crate::cluster::cluster;
 pub(crate) use crate::requests::{
-    ScriptJob, cancel, config_map, finalizers, name, objects, output, ready_if, script, token,
+    ScriptJob, cancel, config_map, finalizers, name, objects, output, ready_if, removal, script, token,
 };
 pub(crate) use crate::wait::{WAIT_TIMEOUT, until};
 
@@ -101,10 +101,8 @@ pub(crate) struct RelayFixture {
 impl RelayFixture {
     /// Starts a relay with further command-line options.
     pub(crate) async fn new(title: &str, options: &[&str]) -> Self {
-        let level = if title == "denied" { "baseline" } else { "restricted" };
         let kinds = ["Job.batch", "ConfigMap", "Deployment.apps", "Secret"];
-        let policy = |units: &str| json!({"podSecurityLevel": level, "namespaces": {units: []}, "kinds": kinds});
-        Self::with_policy(title, options, policy).await
+        Self::with_policy(title, options, |units| json!({"namespaces": {units: []}, "kinds": kinds})).await
     }
 
     /// Starts a relay with a policy of the chart. The policy is a function of the namespace of units.
@@ -113,11 +111,10 @@ impl RelayFixture {
         let (callbacks, url) = CallbackReceiver::start_at("127.0.0.1").await;
         let units = format!("{title}-{:08x}", rand::random::<u32>());
         let folder = tempfile::tempdir().unwrap();
-        let user = format!("system:serviceaccount:{units}-relay:ebb-relay");
-        std::fs::write(folder.path().join("policy.yaml"), cluster.enforce(&units, &policy(&units), &user)).unwrap();
+        std::fs::write(folder.path().join("policy.yaml"), enforce(cluster, &units, &policy(&units))).unwrap();
         rights::grant(&client, &units).await;
         let relay = kubeconfig_of(cluster, &format!("{units}-relay"), "ebb-relay");
-        std::fs::write(folder.path().join("kubeconfig"), serde_json::to_string(&relay).unwrap()).unwrap();
+        std::fs::write(folder.path().join("kubeconfig"), json!(relay).to_string()).unwrap();
         rights::wait_until_effective(relay, &units).await;
         let secret = WebhookSecret::from_bytes(&[7; 32]).unwrap();
         std::fs::write(folder.path().join("secret"), &**secret.reveal()).unwrap();
@@ -178,15 +175,6 @@ impl RelayFixture {
     pub(crate) async fn restart(&self) {
         self.kill().await;
         self.start().await;
-    }
-
-    /// Replaces the URL of the API server in the kubeconfig, which the relay reads when it starts. Returns the former one.
-    pub(crate) fn replace_server(&self, url: &str) -> String {
-        let path = self.folder.path().join("kubeconfig");
-        let mut kubeconfig: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
-        let former = std::mem::replace(&mut kubeconfig["clusters"][0]["cluster"]["server"], url.into());
-        std::fs::write(path, kubeconfig.to_string()).unwrap();
-        former.as_str().unwrap().to_owned()
     }
 
     /// Returns the text of the relay's policy.
@@ -319,6 +307,47 @@ impl RelayFixture {
         Api::namespaced(self.client.clone(), &self.units)
     }
 
+    /// Returns a client with the rights of the relay.
+    pub(crate) async fn relay_client(&self) -> Client {
+        client_of(self.relay_account()).await
+    }
+
+    fn relay_account(&self) -> Kubeconfig {
+        kubeconfig_of(self.cluster, &format!("{}-relay", self.units), "ebb-relay")
+    }
+
+    /// Grants the relay all rights to further kinds in the namespace of units, each a group and a resource.
+    pub(crate) async fn grant(&self, kinds: &[(&str, &str)]) {
+        let rules: Vec<_> = kinds.iter().map(|(group, resource)| rule_for(group, resource)).collect();
+        rights::grant_role(&self.client, &self.units, &self.units, "more", json!(rules)).await;
+        let (group, resource) = kinds[0];
+        let right: ApiRight = [group, resource, "", "patch"].map(str::to_owned).into();
+        until("its rights", async || rights_of(self.relay_account(), &self.units).await.contains(&right).then_some(()))
+            .await;
+    }
+
+    /// Creates a namespace in which the relay has the rights of the chart, and to ConfigMaps. Its name begins with a prefix.
+    pub(crate) async fn further_namespace(&self, prefix: &str) -> String {
+        let name = format!("{prefix}-{}", self.units);
+        create(&Api::<Namespace>::all(self.client.clone()), json!({"metadata": {"name": name}})).await;
+        for (role, rules) in
+            [("units", json!(rights::rights().units)), ("further", json!([rule_for("", "configmaps")]))]
+        {
+            rights::grant_role(&self.client, &self.units, &name, role, rules).await;
+        }
+        name
+    }
+
+    /// Requests a task until the relay has the rights to its objects.
+    pub(crate) async fn apply_with_rights(&self, name: &TaskId, task: ObjectTask) {
+        until("the relay's rights", async || match self.apply(name, task.clone()).await {
+            RelayResponse::State(_) => Some(()),
+            RelayResponse::Refused(_) => None,
+            other => panic!("{other:?}"),
+        })
+        .await;
+    }
+
     pub(crate) fn records(&self) -> Api<Secret> {
         Api::namespaced(self.client.clone(), &format!("{}-relay", self.units))
     }
@@ -331,6 +360,12 @@ impl RelayFixture {
     {
         let kind = K::kind(&Default::default()).into_owned();
         self.api::<K>().list(selected).await.unwrap().iter().map(|it| format!("{kind} {}", it.name_any())).collect()
+    }
+
+    /// Returns a pod of a script.
+    pub(crate) async fn pod_of(&self, name: &TaskId) -> Option<Pod> {
+        let own = ListParams::default().labels(&format!("ebb.dev/unit={}", name.unit));
+        self.api::<Pod>().list(&own).await.unwrap().items.pop()
     }
 
     /// Returns the record of the first attempt of a unit.
@@ -363,6 +398,13 @@ impl RelayFixture {
         let result = self.result(name).await;
         assert_eq!(result.status, CallbackStatus::Succeeded, "{name:?}: {result:?}\n{}", self.log());
         result
+    }
+
+    /// Removes the objects of units, by a task of the unit `undo-UNIT` of the first of them. Returns its result.
+    pub(crate) async fn remove(&self, units: &[&str]) -> Callback {
+        let undo = name(&format!("undo-{}", units[0]), 1);
+        self.apply(&undo, requests::removal(units)).await;
+        self.success(&undo).await
     }
 
     /// Returns the value of a sensitive output.
@@ -398,6 +440,29 @@ impl RelayFixture {
         for name in [self.units.clone(), format!("{}-relay", self.units)] {
             api.delete(&name, &DeleteParams::default()).await.unwrap();
         }
-        self.cluster.stop_enforcing(&self.units);
+        let name = format!("ebb-relay.{}-relay", self.units);
+        for kind in ["validatingadmissionpolicybinding", "validatingadmissionpolicy"] {
+            self.cluster.run("kubectl", &["delete", "--ignore-not-found", kind, &name], "").unwrap();
+        }
     }
+}
+
+/// Applies the namespaces `UNITS` and `UNITS-relay` of the chart with their labels, and its admission policy. Returns the
+/// relay's policy, as YAML.
+fn enforce(cluster: &TestCluster, units: &str, policy: &Value) -> String {
+    let own = format!("{units}-relay");
+    let values = json!({
+        "image": "i", "unitNamespace": units, "callbackHosts": ["h"], "signing": {"existingSecret": "s"},
+        "policy": policy, "createNamespaces": [units, own],
+    });
+    let release = format!("--namespace={own}");
+    let template = |file: &str| {
+        let file = format!("--show-only=templates/{file}.yaml");
+        let command = ["template", "eu", "infra/relay/chart", "--kube-version=1.34", "--values=-", &release, &file];
+        cluster.run("helm", &command, &values.to_string()).unwrap()
+    };
+    let objects = format!("{}\n{}", template("namespaces"), template("admission"));
+    cluster.run("kubectl", &["apply", "--server-side", "--filename=-"], &objects).unwrap();
+    let settings: Value = serde_saphyr::from_str(&template("settings")).unwrap();
+    settings["data"]["policy.yaml"].as_str().expect("the chart has a policy").to_owned()
 }

@@ -56,7 +56,7 @@ async fn http_requests_are_authenticated_and_validated() {
         assert_eq!(response.status().as_u16(), expected, "{path} {body}");
     }
     assert!(fixture.result(&first).await.secrets.is_empty(), "only the relay refers to Secrets");
-    assert_eq!(fixture.state(RelayRequest::Cancel { task: second, grace_ms: 0 }).await, TaskState::Tombstoned);
+    fixture.cancel(&second).await;
     let (_, metrics) = get("/metrics").await;
     for line in [
         r#"ebb_relay_requests_total{result="running",verb="ensure"} 2"#,

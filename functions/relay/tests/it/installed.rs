@@ -8,11 +8,11 @@ use k8s_openapi::api::core::v1::{Secret, Service};
 use k8s_openapi::api::rbac::v1::ClusterRole;
 
 use crate::callback_receiver::CallbackReceiver;
-use crate::client::{client, kubeconfig_of};
 use crate::cluster::{RELAY, relay_image, root, xtask};
 use crate::fixture::*;
 use crate::requests;
 use crate::rights;
+use crate::rights::{client, kubeconfig_of};
 
 struct TestNamespaces {
     client: kube::Client,

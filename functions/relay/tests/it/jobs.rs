@@ -18,9 +18,15 @@ async fn inputs_outputs_and_log() {
     let text = r#"
         echo "hello $WHO"; printf %s "$WHO $PASSWORD" > /tmp/text
         printf '\377\000' > /tmp/bytes; head -c 200000 /dev/zero | tr '\0' x > /tmp/large
-        printf %s "$PASSWORD" > /tmp/sensitive"#;
-    let mut script =
-        ScriptJob::new(&unit, text).input("who", Input::Json("world".into())).input("password", Input::Json("".into()));
+        printf %s "$PASSWORD" > /tmp/sensitive
+        id -u; test -e /var/run/secrets/kubernetes.io || echo no token"#;
+    // The pod gets what its author leaves open: a user at the level `restricted`, and no token.
+    let open = |pod: &mut Value| {
+        pod["securityContext"] = json!({"seccompProfile": {"type": "RuntimeDefault"}});
+        pod.as_object_mut().unwrap().remove("automountServiceAccountToken");
+    };
+    let mut script = ScriptJob::new(&unit, text).pod(open);
+    script = script.input("who", Input::Json("world".into())).input("password", Input::Json("".into()));
     for output in ["text", "bytes", "large"] {
         script = script.output(output, false);
     }
@@ -33,7 +39,7 @@ async fn inputs_outputs_and_log() {
     let outputs = [("text", "world hunter2"), ("large", &large)].map(|(name, value)| (name.to_owned(), value.into()));
     assert_eq!(result.outputs, BTreeMap::from(outputs));
     assert_eq!(result.binary, BTreeMap::from([("bytes".to_owned(), "/wA=".to_owned())]));
-    assert_eq!(result.log.as_deref(), Some("hello world\n"));
+    assert_eq!(result.log.as_deref(), Some("hello world\n65532\nno token\n"));
     let reference = &result.secrets["sensitive"];
     assert_eq!(reference.namespace.as_deref(), Some(&*fixture.units));
     assert_eq!(fixture.sensitive_output(&result, "sensitive").await, b"hunter2");

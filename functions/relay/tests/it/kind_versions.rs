@@ -6,7 +6,6 @@ use kube::core::GroupVersionKind;
 use kube::discovery::{ApiResource, pinned_kind};
 
 use crate::fixture::*;
-use crate::rights::{grant_role, rule_for};
 
 /// The relay finds objects of the removed version by the other version. It checks their readiness and removes them, also
 /// after a restart.
@@ -20,7 +19,7 @@ async fn an_api_version_is_removed() {
     )
     .await;
     let group = group_of(&fixture.units);
-    grant_role(&fixture.client, &fixture.units, &fixture.units, "things", json!([rule_for(&group, "things")])).await;
+    fixture.grant(&[(&group, "things")]).await;
     let definitions: Api<CustomResourceDefinition> = Api::all(fixture.client.clone());
     let definition = format!("things.{group}");
     let serve = async |versions: &[&str]| {
@@ -68,21 +67,17 @@ async fn an_api_version_is_removed() {
         (is_gone && pinned_kind(&fixture.client, &kind("v1")).await.is_err()).then_some(())
     })
     .await;
-    let remove = async |fixture: &RelayFixture, unit: &str| {
-        let undo = name(&format!("undo-{unit}"), 1);
-        let task =
-            ObjectTask { instance: "instance-1".to_owned(), remove: vec![unit.to_owned()], ..ObjectTask::default() };
-        fixture.apply(&undo, task).await;
-        fixture.success(&undo).await;
+    let remove = async |unit: &str| {
+        fixture.remove(&[unit]).await;
         assert!(second.get_opt(unit).await.unwrap().is_none(), "{unit}");
     };
-    remove(&fixture, "known").await;
+    remove("known").await;
     assert!(matches!(fixture.get(&waits).await, TaskState::Running { .. }));
     merge(&second, "waits", json!({"spec": {"done": "yes"}})).await;
     fixture.restart().await;
     fixture.success(&waits).await;
     until("the deletion", async || second.get_opt("waits").await.unwrap().is_none().then_some(())).await;
-    remove(&fixture, "unknown").await;
+    remove("unknown").await;
     definitions.delete(&definition, &DeleteParams::default()).await.unwrap();
     fixture.close().await;
 }

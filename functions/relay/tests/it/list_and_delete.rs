@@ -3,7 +3,6 @@
 use ebb_protocol::listing::ClusterListing;
 
 use crate::fixture::*;
-use crate::rights::{grant_role, rule_for};
 
 /// Returns all pages as one listing.
 async fn list(fixture: &RelayFixture) -> ClusterListing {
@@ -81,23 +80,17 @@ async fn tasks_are_listed_and_deleted() {
 /// The namespaces of `bind` have Secrets and ConfigMaps of tasks, and no other kinds.
 #[tokio::test(flavor = "multi_thread")]
 async fn bound_objects_without_a_record_are_listed() {
-    let bound_of = |units: &str| format!("bound-{units}");
-    let policy = |units: &str| json!({"namespaces": {units: []}, "bindNamespaces": [bound_of(units)]});
+    let policy = |units: &str| json!({"namespaces": {units: []}, "bindNamespaces": [format!("bound-{units}")]});
     let fixture = RelayFixture::with_policy("bound", &[], policy).await;
-    let bound = bound_of(&fixture.units);
-    let namespaces: Api<Namespace> = Api::all(fixture.client.clone());
-    create(&namespaces, json!({"metadata": {"name": bound}})).await;
-    let rules = json!([rule_for("", "secrets"), rule_for("", "configmaps")]);
-    grant_role(&fixture.client, &fixture.units, &bound, "bind", rules).await;
+    let bound = fixture.further_namespace("bound").await;
     let maps: Api<ConfigMap> = Api::namespaced(fixture.client.clone(), &bound);
     create(&maps, json!({"metadata": {"name": "left", "labels": {"ebb.dev/unit": "gone"}}})).await;
     let unmanaged = until("the relay's rights", async || {
         let all = list(&fixture).await;
         all.errors.is_empty().then_some(all.unmanaged)
-    });
-    let unmanaged = unmanaged.await;
-    let names: Vec<&str> = unmanaged.iter().map(|it| it.object.name.as_str()).collect();
-    assert_eq!(names, ["left"]);
-    namespaces.delete(&bound, &DeleteParams::default()).await.unwrap();
+    })
+    .await;
+    assert_eq!(unmanaged.iter().map(|it| it.object.name.as_str()).collect::<Vec<_>>(), ["left"]);
+    Api::<Namespace>::all(fixture.client.clone()).delete(&bound, &DeleteParams::default()).await.unwrap();
     fixture.close().await;
 }

@@ -6,10 +6,8 @@ mod attached;
 mod bind;
 mod callback_receiver;
 mod cancel;
-mod client;
 mod cluster;
 mod escalations;
-mod failure_reasons;
 mod fair_queue;
 mod fixture;
 mod http_api;
@@ -22,6 +20,7 @@ mod memory;
 mod merges;
 mod objects;
 mod policy_changes;
+mod reasons;
 #[path = "../../../../tests/src/receiver.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the library of the tests exports it")]
 mod receiver;
@@ -38,4 +37,3 @@ mod visible_tasks;
 #[path = "../../../../tests/src/wait.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the library of the tests exports it")]
 mod wait;
-mod wait_reasons;

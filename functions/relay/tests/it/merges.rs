@@ -8,8 +8,8 @@ use kube::core::GroupVersionKind;
 use kube::discovery::oneshot;
 use serde::Deserialize;
 
-use crate::client::client;
 use crate::fixture::*;
+use crate::rights::client;
 
 #[derive(Deserialize)]
 struct ServerMergeCases {

@@ -1,4 +1,4 @@
-//! The policy changes while the relay runs, and completes the pods of scripts.
+//! The policy changes while the relay runs.
 
 use ebb_protocol::listing::ReportedPolicy;
 
@@ -58,41 +58,5 @@ async fn a_new_policy_concerns_new_tasks_only() {
     let again = name("again", 1);
     fixture.run(&again, ScriptJob::new(&again, "echo done")).await;
     fixture.success(&again).await;
-    fixture.close().await;
-}
-
-/// Another level helps a pod that only Pod Security rejects.
-#[tokio::test(flavor = "multi_thread")]
-async fn refusals_of_pod_security_name_the_level() {
-    let fixture = RelayFixture::new("level", &[]).await;
-    let advice = format!(
-        "; change the pod, or ask its operator to run: ebb cluster connect NAME --apply --namespace {}:baseline",
-        fixture.units
-    );
-    for (unit, of_pod, is_advised) in [("pod", json!({}), true), ("node", json!({"hostNetwork": true}), false)] {
-        let unit = name(unit, 1);
-        let script = ScriptJob::new(&unit, "#").pod(|pod| {
-            pod["containers"][0]["securityContext"] = json!({});
-            pod.as_object_mut().unwrap().extend(of_pod.as_object().unwrap().clone());
-        });
-        let refused = fixture.send(fixture.request(&unit, script.into_task(&unit))).await;
-        let RelayResponse::Refused(why) = &refused else { panic!("{refused:?}") };
-        assert!(why.contains("PodSecurity") && why.ends_with(&advice) == is_advised, "{why}");
-    }
-    fixture.close().await;
-}
-
-/// A pod gets what its author leaves open: a user at the level `restricted`, and no token.
-#[tokio::test(flavor = "multi_thread")]
-async fn pods_of_scripts_are_completed() {
-    let fixture = RelayFixture::new("completed", &[]).await;
-    let unit = name("unit", 1);
-    let text = "id -u; test -e /var/run/secrets/kubernetes.io || echo no token";
-    let script = ScriptJob::new(&unit, text).pod(|pod| {
-        pod["securityContext"] = json!({"seccompProfile": {"type": "RuntimeDefault"}});
-        pod.as_object_mut().unwrap().remove("automountServiceAccountToken");
-    });
-    fixture.run(&unit, script).await;
-    assert_eq!(fixture.success(&unit).await.log.as_deref(), Some("65532\nno token\n"));
     fixture.close().await;
 }

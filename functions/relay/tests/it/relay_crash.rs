@@ -21,27 +21,36 @@ async fn check(fixture: &RelayFixture, unit: &TaskId) {
     assert!(fixture.callbacks.accepted(&token(unit)).iter().all(|again| *again == result));
 }
 
-/// The relay is killed some milliseconds after a request, each time with another task. The control plane repeats a request
-/// without a response.
+/// Milliseconds from the request of a task to the kill of the relay.
+const KILLS: [u64; 14] = [0, 5, 10, 15, 20, 25, 30, 40, 50, 70, 100, 150, 400, 1000];
+/// Milliseconds from the request of a task to the end of its connection.
+const DISCONNECTS: [u64; 12] = [2, 4, 6, 8, 11, 14, 18, 22, 28, 35, 45, 60];
+
+/// Each task starts while the relay is killed, or while its client disconnects. The control plane repeats a request at a killed
+/// relay. The relay completes a task that it has started.
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_while_tasks_start() {
+async fn relays_and_clients_end_while_tasks_start() {
     let fixture = RelayFixture::new("starts", &[]).await;
-    let moments = [0, 5, 10, 15, 20, 25, 30, 40, 50, 70, 100, 150, 400, 1000];
-    let units = moments.map(|moment| name(&format!("at-{moment}"), 1));
-    for (unit, moment) in units.iter().zip(moments) {
-        let request = fixture.ensure_of(unit, script_then(unit, "sleep 2").into_task(unit));
-        {
-            let sent = fixture.try_send(vec![RelayRequest::Ensure(Box::new(request.clone()))]);
-            // The response is ignored.
-            let _ = tokio::time::timeout(Duration::from_millis(moment), sent).await;
+    let places = KILLS.map(|at| ("killed", at)).into_iter().chain(DISCONNECTS.map(|at| ("left", at)));
+    let places: Vec<_> = places.map(|(what, at)| (what, at, name(&format!("{what}-{at}"), 1))).collect();
+    for (what, at, unit) in &places {
+        let request = fixture.request(unit, script_then(unit, "sleep 2").into_task(unit));
+        // The response is ignored.
+        let _ = tokio::time::timeout(Duration::from_millis(*at), fixture.try_send(vec![request.clone()])).await;
+        if *what == "killed" {
+            fixture.restart().await;
+            let response = fixture.send(request).await;
+            assert!(matches!(response, RelayResponse::State(_)), "{unit:?}: {response:?}");
         }
-        fixture.restart().await;
-        let response = fixture.ensure(request).await;
-        assert!(matches!(response, ebb_protocol::relay::RelayResponse::State(_)), "{unit:?}: {response:?}");
     }
-    for unit in &units {
-        check(&fixture, unit).await;
+    let mut started = 0;
+    for (.., unit) in &places {
+        if fixture.get(unit).await != TaskState::Unknown {
+            check(&fixture, unit).await;
+            started += 1;
+        }
     }
+    assert!(started > KILLS.len(), "no request without a response started a task");
     fixture.release("instance-1").await;
     fixture.close().await;
 }
@@ -128,10 +137,6 @@ async fn a_success_outlives_its_pod() {
     let fixture = RelayFixture::new("outlives", &["--report-retry-seconds", "1"]).await;
     let [reported, left] = ["reported", "left"].map(|unit| name(unit, 1));
     let (jobs, pods) = (fixture.api::<Job>(), fixture.api::<Pod>());
-    let pod = async |unit: &TaskId| {
-        let own = ListParams::default().labels(&format!("ebb.dev/unit={}", unit.unit));
-        pods.list(&own).await.unwrap().items.pop()
-    };
     fixture.callbacks.reject_with(Some(503));
     fixture.run(&reported, script_then(&reported, "sleep 2")).await;
     fixture.wait_for_end(&reported).await;
@@ -140,19 +145,19 @@ async fn a_success_outlives_its_pod() {
     fixture.run(&left, ScriptJob::new(&left, text).output("out", false).with_sidecar(1)).await;
     fixture.kill().await;
     until("the end of the script", async || {
-        let all = pod(&left).await?.status?.container_statuses?;
+        let all = fixture.pod_of(&left).await?.status?.container_statuses?;
         all.into_iter().find(|it| it.name == "main")?.state?.terminated
     })
     .await;
     // The pod is evicted. A finalizer delays its deletion.
     let delayed = finalizers(json!(["batch.kubernetes.io/job-tracking", "test.example/held"]));
-    let name = pod(&left).await.unwrap().name_any();
+    let name = fixture.pod_of(&left).await.unwrap().name_any();
     merge(&pods, &name, delayed).await;
     pods.evict(&name, &EvictParams::default()).await.unwrap();
     jobs.delete("ebb-reported-1", &DeleteParams::background()).await.unwrap();
     until("the pods to fail and to go", async || {
-        let failed = pod(&left).await?.status?.phase.as_deref() == Some("Failed");
-        (failed && pod(&reported).await.is_none()).then_some(())
+        let failed = fixture.pod_of(&left).await?.status?.phase.as_deref() == Some("Failed");
+        (failed && fixture.pod_of(&reported).await.is_none()).then_some(())
     })
     .await;
     fixture.callbacks.reject_with(None);
@@ -161,28 +166,6 @@ async fn a_success_outlives_its_pod() {
     let result = fixture.result(&left).await;
     assert_eq!((result.status, &result.outputs["out"]), (CallbackStatus::Succeeded, &"left".into()), "{result:?}");
     merge(&pods, &name, finalizers(Value::Null)).await;
-    fixture.release("instance-1").await;
-    fixture.close().await;
-}
-
-/// The client disconnects while a task starts. The relay completes a task that it has started.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_disconnects() {
-    let fixture = RelayFixture::new("disconnects", &[]).await;
-    let moments = [2, 4, 6, 8, 11, 14, 18, 22, 28, 35, 45, 60];
-    let units = moments.map(|moment| name(&format!("at-{moment}"), 1));
-    for (unit, moment) in units.iter().zip(moments) {
-        let request = fixture.request(unit, script_then(unit, "sleep 2").into_task(unit));
-        let _ = tokio::time::timeout(Duration::from_millis(moment), fixture.try_send(vec![request])).await;
-    }
-    let mut started = 0;
-    for unit in &units {
-        if fixture.get(unit).await != TaskState::Unknown {
-            check(&fixture, unit).await;
-            started += 1;
-        }
-    }
-    assert!(started > 0, "no request started a task");
     fixture.release("instance-1").await;
     fixture.close().await;
 }

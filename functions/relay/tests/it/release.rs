@@ -1,7 +1,7 @@
 //! `Release` deletes the sensitive outputs of an instance in all namespaces.
 
 use crate::fixture::*;
-use crate::rights::{grant_role, rights, rule_for};
+use crate::rights::{grant_role, rights};
 
 /// The response names objects that cannot be deleted. All others are deleted.
 #[tokio::test(flavor = "multi_thread")]
@@ -18,35 +18,19 @@ async fn release_deletes_sensitive_outputs_in_all_namespaces() {
     let every = namespaces_of(units);
     let [none, read, _, all] = &every;
     let namespaces: Api<Namespace> = Api::all(client.clone());
-    for namespace in [none, read, all] {
+    for namespace in [none, read] {
         create(&namespaces, json!({"metadata": {"name": namespace}})).await;
     }
-    let maps = || json!([rule_for("", "configmaps")]);
+    assert_eq!(fixture.further_namespace("all").await, *all);
     let reads = json!([{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "list"]}]);
-    for (namespace, name, rules) in
-        [(all, "units", json!(rights().units)), (all, "further", maps()), (read, "reads", reads)]
-    {
-        grant_role(client, units, namespace, name, rules).await;
-    }
+    grant_role(client, units, read, "reads", reads).await;
     let secrets = |namespace: &str| Api::<Secret>::namespaced(client.clone(), namespace);
     for (unit, namespace, instance) in
         [("own", units, "instance-1"), ("there", all, "instance-1"), ("theirs", all, "instance-2")]
     {
-        let map =
-            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": unit}, "data": {"a": "hunter2"}});
-        let task = ObjectTask {
-            instance: instance.to_owned(),
-            namespace: Some(namespace.to_owned()),
-            outputs: vec![output("kept", "object.data.a", "", true)],
-            ..objects(vec![map])
-        };
+        let task = keeping(unit, namespace, instance);
         let unit = name(unit, 1);
-        until("the relay's rights", async || match fixture.apply(&unit, task.clone()).await {
-            RelayResponse::State(TaskState::Running { .. } | TaskState::Ended(_)) => Some(()),
-            RelayResponse::Refused(_) => None,
-            other => panic!("{other:?}"),
-        })
-        .await;
+        fixture.apply_with_rights(&unit, task).await;
         let kept = &fixture.result(&unit).await.secrets["kept"];
         assert_eq!(kept.namespace.as_deref(), Some(namespace));
         secrets(namespace).get(&kept.name).await.unwrap();
@@ -87,18 +71,37 @@ async fn release_deletes_sensitive_outputs_in_all_namespaces() {
     fixture.close().await;
 }
 
-/// The policy no longer lists a namespace, and the relay has no rights there.
+/// Returns a task with a sensitive output.
+fn keeping(object: &str, namespace: &str, instance: &str) -> ObjectTask {
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": object}, "data": {"a": "hunter2"}});
+    ObjectTask {
+        instance: instance.to_owned(),
+        namespace: Some(namespace.to_owned()),
+        outputs: vec![output("kept", "object.data.a", "", true)],
+        ..objects(vec![map])
+    }
+}
+
+/// The policy no longer lists two namespaces. In one of them, the relay has no rights. In the other one, a sensitive output
+/// outlives the record of its task, and the relay.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_namespace_without_rights_is_named() {
-    let former_of = |units: &str| format!("former-{units}");
-    let policy = |units: &str| json!({"namespaces": {units: [], (former_of(units)): []}});
-    let fixture = RelayFixture::with_policy("lost", &[], policy).await;
-    let former = former_of(&fixture.units);
-    let namespaces: Api<Namespace> = Api::all(fixture.client.clone());
-    create(&namespaces, json!({"metadata": {"name": former}})).await;
-    fixture.replace_policy(&format!("namespaces: {{{}: []}}", fixture.units));
-    let why = format!("no rights in the namespace `{former}` any more");
-    until("the new policy", async || match fixture.release("instance-1").await {
+async fn namespaces_outside_of_the_policy_are_released() {
+    let policy = |units: &str| {
+        let [former, denied] = ["former", "denied"].map(|prefix| format!("{prefix}-{units}"));
+        json!({"namespaces": {units: [], (former): [], (denied): []}, "kinds": ["ConfigMap"]})
+    };
+    let fixture = RelayFixture::with_policy("outlives", &[], policy).await;
+    let (client, units, denied) = (&fixture.client, &*fixture.units, format!("denied-{}", fixture.units));
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    create(&namespaces, json!({"metadata": {"name": denied}})).await;
+    let former = fixture.further_namespace("former").await;
+    let unit = name("unit", 1);
+    fixture.apply_with_rights(&unit, keeping("map", &former, "instance-1")).await;
+    let kept = fixture.result(&unit).await.secrets["kept"].name.clone();
+    until("the tombstone", async || (fixture.get(&unit).await == TaskState::Tombstoned).then_some(())).await;
+    fixture.replace_policy(&format!("namespaces: {{{units}: []}}"));
+    let why = format!("no rights in the namespace `{denied}` any more");
+    until("the new policy", async || match fixture.release("instance-2").await {
         RelayResponse::Unavailable(message) => message.contains(&why).then_some(()),
         other => panic!("{other:?}"),
     })
@@ -107,47 +110,12 @@ async fn a_namespace_without_rights_is_named() {
     let RelayResponse::Listing(listing) = fixture.send(RelayRequest::List { after }).await else {
         panic!("no listing")
     };
-    let error = format!("Secret in {former}: the relay has no rights there any more");
+    let error = format!("Secret in {denied}: the relay has no rights there any more");
     assert!(listing.errors.contains(&error), "{listing:?}");
-    // The operator has deleted what may remain, and no record names the namespace.
-    fixture.restart().await;
-    assert_eq!(fixture.release("instance-1").await, RelayResponse::Done);
-    namespaces.delete(&former, &DeleteParams::default()).await.unwrap();
-    fixture.close().await;
-}
-
-/// A sensitive output outlives the record of its task, the entry of its namespace in the policy, and the relay.
-#[tokio::test(flavor = "multi_thread")]
-async fn outputs_outside_of_the_policy_are_released_after_a_restart() {
-    let former_of = |units: &str| format!("former-{units}");
-    let policy = |units: &str| json!({"namespaces": {units: [], (former_of(units)): []}, "kinds": ["ConfigMap"]});
-    let fixture = RelayFixture::with_policy("outlives", &[], policy).await;
-    let (client, units, former) = (&fixture.client, &*fixture.units, former_of(&fixture.units));
-    let namespaces: Api<Namespace> = Api::all(client.clone());
-    create(&namespaces, json!({"metadata": {"name": former}})).await;
-    for (role, rules) in [("units", json!(rights().units)), ("further", json!([rule_for("", "configmaps")]))] {
-        grant_role(client, units, &former, role, rules).await;
-    }
-    let unit = name("unit", 1);
-    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "map"}, "data": {"a": "hunter2"}});
-    let task = ObjectTask {
-        namespace: Some(former.clone()),
-        outputs: vec![output("kept", "object.data.a", "", true)],
-        ..objects(vec![map])
-    };
-    until("the relay's rights", async || match fixture.apply(&unit, task.clone()).await {
-        RelayResponse::State(_) => Some(()),
-        RelayResponse::Refused(_) => None,
-        other => panic!("{other:?}"),
-    })
-    .await;
-    let kept = fixture.result(&unit).await.secrets["kept"].name.clone();
-    until("the tombstone", async || (fixture.get(&unit).await == TaskState::Tombstoned).then_some(())).await;
-    fixture.replace_policy(&format!("namespaces: {{{units}: []}}"));
     let secrets: Api<Secret> = Api::namespaced(client.clone(), &former);
-    let records = fixture.records();
-    let named = format!("ebb-namespace.{former}");
-    // The relay looks there until it starts without an output.
+    let (records, named) = (fixture.records(), format!("ebb-namespace.{former}"));
+    // The operator has deleted what may remain in the namespace that no record names. In the other one, the relay looks until
+    // it starts without an output.
     for is_kept in [true, false] {
         fixture.restart().await;
         assert_eq!(secrets.get_opt(&kept).await.unwrap().is_some(), is_kept);
@@ -155,6 +123,8 @@ async fn outputs_outside_of_the_policy_are_released_after_a_restart() {
         assert_eq!(fixture.release("instance-1").await, RelayResponse::Done);
         assert!(secrets.get_opt(&kept).await.unwrap().is_none());
     }
-    namespaces.delete(&former, &DeleteParams::default()).await.unwrap();
+    for namespace in [&former, &denied] {
+        namespaces.delete(namespace, &DeleteParams::default()).await.unwrap();
+    }
     fixture.close().await;
 }

@@ -56,6 +56,12 @@ pub(crate) fn objects(apply: Vec<Value>) -> ObjectTask {
     ObjectTask { instance: "instance-1".to_owned(), apply, until, ..ObjectTask::default() }
 }
 
+/// Returns a task that removes the objects of units.
+pub(crate) fn removal(units: &[&str]) -> ObjectTask {
+    let remove = units.iter().map(|&unit| unit.to_owned()).collect();
+    ObjectTask { instance: "instance-1".to_owned(), remove, ..ObjectTask::default() }
+}
+
 /// Returns the completion of a task whose first object is ready by a rule.
 pub(crate) fn ready_if(rule: &str) -> TaskCompletion {
     TaskCompletion::Ready(vec![ReadyRules { ready: Some(rule.to_owned()), fail: None }])

@@ -1,20 +1,38 @@
-//! The rights of the relay in its chart (`infra/relay/chart/rights.yaml`). The tests use these rights, and the grants of an
-//! operator for further kinds.
+//! Clients of the API server, and the rights of the relay in its chart (`infra/relay/chart/rights.yaml`). The tests use these
+//! rights, and the grants of an operator for further kinds.
 
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::authorization::v1::SelfSubjectRulesReview;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding};
-use kube::Client;
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
-use kube::config::Kubeconfig;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::client::client_of;
-use crate::cluster::root;
+use crate::cluster::{TestCluster, cluster, root};
 use crate::fixture::{create, until};
+
+/// Returns a client with the rights of the administrator. Each test has its own runtime and therefore its own client.
+pub(crate) async fn client() -> Client {
+    client_of(Kubeconfig::read_from(&cluster().await.kubeconfig).unwrap()).await
+}
+
+/// Returns a kubeconfig that acts as a service account.
+pub(crate) fn kubeconfig_of(cluster: &TestCluster, namespace: &str, account: &str) -> Kubeconfig {
+    let mut kubeconfig = Kubeconfig::read_from(&cluster.kubeconfig).unwrap();
+    let administrator = kubeconfig.auth_infos[0].auth_info.as_mut().unwrap();
+    administrator.impersonate = Some(format!("system:serviceaccount:{namespace}:{account}"));
+    kubeconfig
+}
+
+/// Returns a client with the identity of a kubeconfig.
+pub(crate) async fn client_of(kubeconfig: Kubeconfig) -> Client {
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+    Client::try_from(config).unwrap()
+}
 
 /// The rules of the chart's file.
 #[derive(Deserialize)]

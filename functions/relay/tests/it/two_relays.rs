@@ -9,16 +9,23 @@ use crate::fixture::*;
 /// Number of tasks that one relay starts and the other cancels.
 const CANCELLED: u32 = 12;
 
-/// Both relays receive the same requests at the same time.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_same_task_at_both_relays() {
-    let fixture = RelayFixture::new("same", &[]).await;
+async fn two_relays_with_the_same_namespaces() {
+    let fixture = RelayFixture::new("two", &[]).await;
     let second_relay = fixture.second_relay().await;
+    the_same_task_at_both(&fixture, &second_relay).await;
+    one_cancels_what_the_other_starts(&fixture, &second_relay).await;
+    two_attempts_at_two_relays(&fixture, &second_relay).await;
+    fixture.close().await;
+}
+
+/// Both relays receive the same requests at the same time.
+async fn the_same_task_at_both(fixture: &RelayFixture, second_relay: &RelayFixture) {
     let units: Vec<TaskId> = (0..6).map(|number| name(&format!("unit-{number}"), 1)).collect();
     join_all(units.iter().map(async |unit| {
         let text = format!("echo {}; sleep 2", unit.unit);
         let ensure = async |of: &RelayFixture| of.apply(unit, script(unit, &text)).await;
-        let (one, other) = join(ensure(&fixture), ensure(&second_relay)).await;
+        let (one, other) = join(ensure(fixture), ensure(second_relay)).await;
         for response in [one, other] {
             assert!(matches!(response, RelayResponse::State(_)), "{response:?}");
         }
@@ -40,14 +47,10 @@ async fn the_same_task_at_both_relays() {
         let all = fixture.callbacks.accepted(&token(unit));
         assert!(all.iter().all(|result| *result == all[0]), "{all:?}");
     }
-    fixture.close().await;
 }
 
 /// One relay receives the cancellation of a task while the other starts it.
-#[tokio::test(flavor = "multi_thread")]
-async fn one_relay_cancels_tasks_that_the_other_starts() {
-    let fixture = RelayFixture::new("cancelled", &[]).await;
-    let second_relay = fixture.second_relay().await;
+async fn one_cancels_what_the_other_starts(fixture: &RelayFixture, second_relay: &RelayFixture) {
     let ensure = async |unit: &TaskId| {
         let started = Instant::now();
         fixture.apply(unit, script(unit, "sleep 1000")).await;
@@ -63,20 +66,16 @@ async fn one_relay_cancels_tasks_that_the_other_starts() {
     // The tasks start one after the other and take about the same time. The delay of the cancellation grows.
     let mut took = Duration::ZERO;
     for number in 0..CANCELLED {
-        let unit = name(&format!("unit-{number}"), 1);
+        let unit = name(&format!("cancelled-{number}"), 1);
         (took, ()) = join(ensure(&unit), cancel_after(&unit, took * number / CANCELLED)).await;
         assert_eq!(fixture.get(&unit).await, TaskState::Tombstoned);
         assert!(fixture.callbacks.accepted(&token(&unit)).is_empty());
     }
-    fixture.close().await;
 }
 
 /// One relay receives the request of the first attempt, the other that of the second.
-#[tokio::test(flavor = "multi_thread")]
-async fn two_attempts_at_two_relays() {
-    let fixture = RelayFixture::new("attempts", &[]).await;
-    let second_relay = fixture.second_relay().await;
-    let units: Vec<_> = (0..6).map(|number| format!("unit-{number}")).collect();
+async fn two_attempts_at_two_relays(fixture: &RelayFixture, second_relay: &RelayFixture) {
+    let units: Vec<_> = (0..6).map(|number| format!("attempts-{number}")).collect();
     join_all(units.iter().map(async |unit| {
         let [first, second] = [1, 2].map(|attempt| name(unit, attempt));
         let ensure = async |of: &RelayFixture, name: &TaskId, text: &str| {
@@ -88,11 +87,10 @@ async fn two_attempts_at_two_relays() {
             })
             .await
         };
-        join(ensure(&fixture, &first, "sleep 1000"), ensure(&second_relay, &second, "echo second")).await;
+        join(ensure(fixture, &first, "sleep 1000"), ensure(second_relay, &second, "echo second")).await;
         assert_eq!(fixture.result(&second).await.log.as_deref(), Some("second\n"));
         until("the tombstone", async || (fixture.get(&first).await == TaskState::Tombstoned).then_some(())).await;
         assert!(fixture.callbacks.accepted(&token(&first)).is_empty());
     }))
     .await;
-    fixture.close().await;
 }

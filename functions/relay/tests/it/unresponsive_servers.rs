@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
-use ebb_protocol::relay::Batch;
+use ebb_protocol::relay::{Batch, EnsureTask};
 use ebb_relay_core::{Relay, RelaySettings};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::client::{client_of, kubeconfig_of};
 use crate::fixture::*;
+use crate::rights::{client_of, kubeconfig_of};
 
 /// Maximum time that the control plane waits for a response.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(15);
@@ -34,8 +34,6 @@ fn has_timed_out(response: &RelayResponse) -> bool {
 #[derive(Default)]
 struct ApiProxy {
     is_closed: AtomicBool,
-    /// True if connections with a request are ended.
-    is_gone: AtomicBool,
     dropped_requests: AtomicUsize,
 }
 
@@ -53,9 +51,6 @@ impl ApiProxy {
                     let back = tokio::spawn(async move { tokio::io::copy(&mut far.0, &mut near.1).await });
                     let mut buffer = vec![0; 64 << 10];
                     while let Ok(count @ 1..) = near.0.read(&mut buffer).await {
-                        if proxy.is_gone.load(SeqCst) {
-                            break;
-                        }
                         if proxy.is_closed.load(SeqCst) {
                             proxy.dropped_requests.fetch_add(1, SeqCst);
                             return std::future::pending().await;
@@ -157,7 +152,7 @@ async fn creation_is_repeated_while_an_admission_webhook_hangs() {
     let started = Instant::now();
     let requests = [(&late, 3_000), (&cancelled, 60_000), (&new, 60_000)].map(|(unit, valid_for_ms)| {
         let request = fixture.ensure_of(unit, config_map_task(unit, "true"));
-        RelayRequest::Ensure(Box::new(ebb_protocol::relay::EnsureTask { valid_for_ms, ..request }))
+        RelayRequest::Ensure(Box::new(EnsureTask { valid_for_ms, ..request }))
     });
     let responses = fixture.send_all(requests.into()).await;
     let is_unavailable =
@@ -170,39 +165,5 @@ async fn creation_is_repeated_while_an_admission_webhook_hangs() {
     assert!(matches!(fixture.get(&new).await, TaskState::Running { .. }));
     hooks.delete(&fixture.units, &DeleteParams::default()).await.unwrap();
     fixture.success(&new).await;
-    fixture.close().await;
-}
-
-/// All tasks meet the same outage.
-#[tokio::test(flavor = "multi_thread")]
-async fn an_outage_of_the_api_server_has_few_lines_in_the_log() {
-    let fixture = RelayFixture::new("apigone", &[]).await;
-    fixture.kill().await;
-    let server = fixture.replace_server("");
-    let proxy = Arc::new(ApiProxy::default());
-    let address = proxy.clone().start(server.strip_prefix("https://").unwrap().parse().unwrap()).await;
-    fixture.replace_server(&format!("https://{address}"));
-    fixture.start().await;
-    let units: Vec<_> = (0..6).map(|number| name(&format!("unit-{number}"), 1)).collect();
-    for unit in &units {
-        fixture.apply(unit, config_map_task(unit, "false")).await;
-    }
-    let before = fixture.log().len();
-    proxy.is_gone.store(true, SeqCst);
-    // A task looks at its objects again within 3 s.
-    tokio::time::sleep(Duration::from_secs(8)).await;
-    proxy.is_gone.store(false, SeqCst);
-    let log = fixture.log().split_off(before);
-    let lines: Vec<_> = log.lines().filter(|line| !line.contains(r#""level":"INFO""#)).collect();
-    let outage = |line: &&str| line.contains("the API server of the cluster does not respond");
-    assert!(lines.len() <= 2 && lines.iter().any(outage), "{log}");
-    until("the end of the outage", async || match fixture.send(RelayRequest::Status(units[0].clone())).await {
-        RelayResponse::State(_) => Some(()),
-        _ => None,
-    })
-    .await;
-    for unit in &units {
-        fixture.cancel(unit).await;
-    }
     fixture.close().await;
 }

@@ -60,19 +60,20 @@ async fn names_events_and_progress() {
     fixture.close().await;
 }
 
-/// Starts a script and stops its entrypoint, whose container still runs for the kubelet. The pods of the test cluster are
-/// processes of this machine.
-async fn run_and_stop(fixture: &RelayFixture, unit: &TaskId) {
-    fixture.run(unit, ScriptJob::new(unit, "echo started; sleep 1000")).await;
-    fixture.wait_for_log(unit, "started").await;
-    until("a heartbeat", async || match fixture.get(unit).await {
+/// An entrypoint is stopped, and its container still runs for the kubelet. The restarted relay has never received a report of
+/// the script. The pods of the test cluster are processes of this machine.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stopped_entrypoint_is_lost_after_a_restart_of_the_relay() {
+    let fixture = RelayFixture::new("silent", &[]).await;
+    let unit = name("unit", 1);
+    fixture.run(&unit, ScriptJob::new(&unit, "echo started; sleep 1000")).await;
+    fixture.wait_for_log(&unit, "started").await;
+    until("a heartbeat", async || match fixture.get(&unit).await {
         TaskState::Running(task) => task.heartbeat_ms,
         other => panic!("{other:?}"),
     })
     .await;
-    let own = ListParams::default().labels(&format!("ebb.dev/unit={}", unit.unit));
-    let pod = fixture.api::<Pod>().list(&own).await.unwrap().items.remove(0).name_any();
-    let host = format!("HOSTNAME={pod}");
+    let host = format!("HOSTNAME={}", fixture.pod_of(&unit).await.unwrap().name_any());
     let is_entrypoint = |pid: &i32| {
         let has = |file: &str, is_wanted: &dyn Fn(&[u8]) -> bool| {
             std::fs::read(format!("/proc/{pid}/{file}")).is_ok_and(|text| text.split(|byte| *byte == 0).any(is_wanted))
@@ -82,24 +83,6 @@ async fn run_and_stop(fixture: &RelayFixture, unit: &TaskId) {
     let mut pids = std::fs::read_dir("/proc").unwrap().filter_map(|it| it.ok()?.file_name().to_str()?.parse().ok());
     let pid: i32 = pids.find(is_entrypoint).unwrap();
     assert!(std::process::Command::new("kill").args(["-STOP", &pid.to_string()]).status().unwrap().success());
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_stopped_entrypoint_is_lost() {
-    let fixture = RelayFixture::new("silent", &[]).await;
-    let unit = name("unit", 1);
-    run_and_stop(&fixture, &unit).await;
-    let (code, message) = fixture.reason(&unit).await;
-    assert!(code == ReasonCode::Lost && message.contains("no heartbeat for "), "{code:?} {message}");
-    fixture.close().await;
-}
-
-/// The restarted relay has never received a report of the script.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_stopped_entrypoint_is_lost_after_a_restart_of_the_relay() {
-    let fixture = RelayFixture::new("restarted", &[]).await;
-    let unit = name("unit", 1);
-    run_and_stop(&fixture, &unit).await;
     fixture.restart().await;
     let (code, message) = fixture.reason(&unit).await;
     assert!(code == ReasonCode::Lost && message.contains("no heartbeat for "), "{code:?} {message}");

@@ -78,11 +78,6 @@ pub(crate) fn import(netns: &ClusterNetns, name: &str, from: &Path, entrypoint: 
     imported.map(drop)
 }
 
-/// Adds a name to an image, so that documents with that name run unchanged.
-pub(crate) fn tag(netns: &ClusterNetns, image: &str, name: &str) -> anyhow::Result<()> {
-    ctr(netns, &["images", "tag", "--force", image, name]).map(drop)
-}
-
 fn ctr(netns: &ClusterNetns, arguments: &[&str]) -> anyhow::Result<String> {
     output(netns.command("ctr").args(["--address", CONTAINERD, "--namespace", "k8s.io"]).args(arguments))
 }

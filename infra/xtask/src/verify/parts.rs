@@ -259,9 +259,7 @@ fn many_tasks(this: &mut PartRun) -> anyhow::Result<()> {
         number("EBB_TASKS_AGAIN", "200"),
         number("EBB_LOG_MIB", "1024"),
     ];
-    for test in
-        ["fair_queue::instances_share_the_slots_fairly", "large_outputs::an_output_and_a_log_that_are_too_large"]
-    {
+    for test in ["fair_queue::instances_share_the_slots_fairly", "large_outputs::a_log_that_is_too_large"] {
         this.test(&format!("-p ebb-relay --test it -- --exact --nocapture {test}"), &variables)?;
     }
     Ok(())

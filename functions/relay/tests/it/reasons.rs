@@ -1,0 +1,415 @@
+//! Why tasks wait and fail: real causes of each source, which are the kubelet, the scheduler, quotas, admission, finalizers
+//! and other clients. The tests of `blockers` in the relay have the table of all texts.
+
+use ebb_protocol::callback::ReasonCode::{
+    self, Denied, Evicted, Failed, ImagePull, Lost, NotStartable, OutOfMemory, Quota, Timeout, Unschedulable,
+};
+use ebb_protocol::relay::{TaskWait, WaitResolution};
+use futures::future::join_all;
+use k8s_openapi::api::core::v1::{Event, ResourceQuota};
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use kube::api::{EvictParams, LogParams};
+
+use crate::cluster::BUSYBOX;
+use crate::fixture::*;
+use crate::objects::deployment;
+use crate::rights::rights;
+use WaitResolution::{Itself, Never, Person};
+
+/// The longest time between the report of Kubernetes and that of the relay.
+const LONGEST: Duration = Duration::from_secs(10);
+/// Long enough to see the wait of a pod before its task fails.
+const PATIENT: [&str; 2] = ["--pod-start-timeout-seconds", "25"];
+const TIMEOUT_MS: u64 = 60_000;
+
+type ManifestChange = fn(&mut Value);
+
+fn main_of(pod: &mut Value) -> &mut Value {
+    &mut pod["containers"][0]
+}
+
+fn command(pod: &mut Value, script: &str) {
+    main_of(pod)["command"] = json!(["sh", "-c", script]);
+}
+
+fn no_image(pod: &mut Value) {
+    main_of(pod)["image"] = "127.0.0.1:1/none:1".into();
+}
+
+fn no_node(pod: &mut Value) {
+    pod["nodeSelector"] = json!({"no": "such"});
+}
+
+fn little_memory(pod: &mut Value) {
+    main_of(pod)["resources"] = json!({"limits": {"memory": "32Mi"}});
+}
+
+fn no_such_secret(pod: &mut Value) {
+    let from = json!({"secretKeyRef": {"name": "none", "key": "k"}});
+    main_of(pod)["env"] = json!([{"name": "A", "valueFrom": from}]);
+}
+
+fn no_volume(pod: &mut Value) {
+    let container = main_of(pod).as_object_mut().unwrap();
+    let mounts = container.entry("volumeMounts").or_insert(json!([]));
+    mounts.as_array_mut().unwrap().push(json!({"name": "gone", "mountPath": "/gone"}));
+    let volumes = pod.as_object_mut().unwrap().entry("volumes").or_insert(json!([]));
+    volumes.as_array_mut().unwrap().push(json!({"name": "gone", "secret": {"secretName": "none"}}));
+}
+
+fn failing_init(pod: &mut Value) {
+    let mut first = main_of(pod).clone();
+    (first["name"], first["command"]) = ("first".into(), json!(["sh", "-c", "echo broken; exit 3"]));
+    pod["initContainers"].as_array_mut().unwrap().push(first);
+}
+
+/// Returns true if Kubernetes says this about the pods of a unit or their controllers.
+async fn is_reported(fixture: &RelayFixture, unit: &str, text: &str) -> bool {
+    let all = ListParams::default();
+    let (pods, events) =
+        (fixture.api::<Pod>().list(&all).await.unwrap(), fixture.api::<Event>().list(&all).await.unwrap());
+    let pods = pods.items.into_iter().map(|pod| json!({"pod": pod.metadata.name, "status": pod.status}));
+    let objects = pods.chain(events.items.into_iter().map(|event| json!(event)));
+    objects.map(|object| object.to_string()).any(|object| object.contains(unit) && object.contains(text))
+}
+
+/// Waits until the relay reports what a task waits for.
+async fn wait_of(fixture: &RelayFixture, unit: &TaskId, message: &str) -> TaskWait {
+    let begun = Instant::now();
+    let event = format!("{message:?} in the state of {unit:?}");
+    let wait = until(&event, async || match fixture.status(unit).await {
+        TaskState::Running(task) => {
+            assert_eq!((&*task.log, task.pending.is_some()), ("", !task.waits.is_empty()));
+            task.waits.into_iter().find(|wait| wait.message.contains(message))
+        }
+        other => panic!("{unit:?}: {other:?}\n{}", fixture.log()),
+    });
+    let wait = wait.await;
+    let took = begun.elapsed();
+    assert!(took < LONGEST, "{unit:?}: the relay reported {wait:?} after {took:?}");
+    wait
+}
+
+/// Waits until Kubernetes reports a text about a unit, and then for the wait of its task.
+async fn wait_after(fixture: &RelayFixture, unit: &TaskId, text: &str, message: &str) -> TaskWait {
+    let event = format!("{text:?} about {unit:?}");
+    until(&event, async || is_reported(fixture, &unit.unit, text).await.then_some(())).await;
+    wait_of(fixture, unit, message).await
+}
+
+/// Starts a script and a Deployment with the same change of their pods. Returns their units.
+async fn start_both(fixture: &RelayFixture, title: &str, change: ManifestChange) -> [TaskId; 2] {
+    let units = ["script", "web"].map(|kind| name(&format!("{kind}-{title}"), 1));
+    let [script, web] = &units;
+    let task = ScriptJob::new(script, "#").pod(change).into_task(script);
+    fixture.apply_within(script, task, TIMEOUT_MS).await;
+    let mut manifest = deployment(&web.unit, BUSYBOX);
+    change(&mut manifest["spec"]["template"]["spec"]);
+    fixture.apply_within(web, objects(vec![manifest]), TIMEOUT_MS).await;
+    units
+}
+
+async fn assert_reason(fixture: &RelayFixture, unit: &TaskId, code: ReasonCode, message: &str) {
+    let reason = fixture.reason(unit).await;
+    assert!(reason.0 == code && reason.1.contains(message), "{unit:?}: {reason:?}, not {code:?} {message:?}");
+}
+
+/// Each wait is that of a script and that of a Deployment. The script fails then.
+#[tokio::test(flavor = "multi_thread")]
+async fn causes_of_pods_that_do_not_start() {
+    let fixture = RelayFixture::new("waits", &PATIENT).await;
+    let none = "secret \"none\" not found";
+    // The change of the pods, the text of Kubernetes, the code, a part of the message, and how it ends.
+    let cases: [(&str, ManifestChange, &str, ReasonCode, &str, WaitResolution); 5] = [
+        ("image", no_image, "ailed to pull", ImagePull, "none:1", Person),
+        ("node", no_node, "nodes are available", Unschedulable, "nodes are available", Person),
+        ("env", no_such_secret, "not found", NotStartable, none, Person),
+        ("volume", no_volume, "not found", NotStartable, none, Person),
+        ("crash", |pod| command(pod, "exit 3"), "back-off", NotStartable, "CrashLoopBackOff: exit code 3", Itself),
+    ];
+    join_all(cases.map(async |(title, change, text, code, message, resolves)| {
+        let units = start_both(&fixture, title, change).await;
+        // A script that ends is not started again.
+        let waiting = if title == "crash" { &units[1..] } else { &units };
+        join_all(waiting.iter().map(async |unit| {
+            let wait = wait_after(&fixture, unit, text, message).await;
+            assert_eq!((wait.code, wait.resolves), (code, resolves), "{wait:?}");
+            assert!(wait.since_ms.is_some_and(|since| since < TIMEOUT_MS), "{wait:?}");
+            let (namespace, unit) = (&fixture.units, &unit.unit);
+            let is_web = unit.starts_with("web");
+            let object =
+                if is_web { format!("Deployment {namespace}/{unit}") } else { format!("Job {namespace}/ebb-{unit}-1") };
+            assert_eq!(wait.object, object);
+            assert_eq!(wait.message.starts_with(&format!("pod `{unit}-")), is_web, "{wait:?}");
+            assert_eq!(wait.field.as_deref().is_some_and(|it| it.starts_with("status.")), is_web, "{wait:?}");
+        }))
+        .await;
+        let [script, web] = &units;
+        fixture.cancel(web).await;
+        if title == "crash" {
+            fixture.result(script).await;
+        } else {
+            assert_reason(&fixture, script, code, message).await;
+        }
+    }))
+    .await;
+    fixture.close().await;
+}
+
+/// Scripts that fail without a wait, each with a change of its pod.
+#[tokio::test(flavor = "multi_thread")]
+async fn failures_of_pods() {
+    let fixture = RelayFixture::new("reasons", &[]).await;
+    let cases: [(&str, &str, ManifestChange, ReasonCode, &str, Option<&str>); 6] = [
+        ("invalid", "#", |pod| main_of(pod)["image"] = "Not::an image".into(), NotStartable, "InvalidImageName", None),
+        ("memory", "tail /dev/zero", little_memory, OutOfMemory, "memory", None),
+        ("program", "#", |pod| main_of(pod)["command"] = json!(["/none"]), NotStartable, "/none", None),
+        ("first", "#", failing_init, NotStartable, "the init container `first` ended with 3", Some("broken\n")),
+        ("slow", "echo slow; sleep 1000", |_| {}, Timeout, "longer than its timeout", Some("slow\n")),
+        ("deadline", "sleep 1000", |pod| pod["activeDeadlineSeconds"] = 4.into(), Timeout, "deadline", None),
+    ];
+    join_all(cases.map(async |(unit, text, change, code, message, log)| {
+        let unit = name(unit, 1);
+        let timeout_ms = if code == Timeout { 25_000 } else { TIMEOUT_MS };
+        fixture.apply_within(&unit, ScriptJob::new(&unit, text).pod(change).into_task(&unit), timeout_ms).await;
+        assert_reason(&fixture, &unit, code, message).await;
+        let found = fixture.result(&unit).await.log;
+        assert!(log.is_none() || found.as_deref() == log, "{unit:?}: {found:?}");
+    }))
+    .await;
+    fixture.close().await;
+}
+
+/// Returns the template of a pod that prints the password of the Secret `given`, and then executes a shell command.
+fn printing_pod(restart: &str, script: &str) -> Value {
+    let mut template = deployment("pod", BUSYBOX)["spec"]["template"].take();
+    let pod = &mut template["spec"];
+    pod["restartPolicy"] = restart.into();
+    let from = json!({"secretKeyRef": {"name": "given", "key": "password"}});
+    main_of(pod)["env"] = json!([{"name": "PASSWORD", "valueFrom": from}]);
+    command(pod, &format!("echo password $PASSWORD; {script}"));
+    template
+}
+
+fn failing_job(name: &str, limit: u32, template: Value) -> Value {
+    let spec = json!({"backoffLimit": limit, "template": template});
+    json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec})
+}
+
+/// A Job, a Pod and a Deployment of units that apply objects. The relay loses the right to read logs then.
+#[tokio::test(flavor = "multi_thread")]
+async fn failures_of_applied_objects() {
+    let kinds = ["Job.batch", "Deployment.apps", "Pod"];
+    let policy = |units: &str| json!({"namespaces": {units: []}, "kinds": kinds});
+    let fixture = RelayFixture::with_policy("causes", &[], policy).await;
+    fixture.grant(&[("", "pods")]).await;
+    let given = json!({"metadata": {"name": "given"}, "stringData": {"password": "hunter2"}});
+    create(&fixture.api::<Secret>(), given).await;
+
+    let job = |name: &str, limit: u32, restart: &str| failing_job(name, limit, printing_pod(restart, "exit 3"));
+    let mut greedy = failing_job("memory", 0, printing_pod("Never", "exec tail /dev/zero"));
+    little_memory(&mut greedy["spec"]["template"]["spec"]);
+    let mut bare = printing_pod("Never", "exit 3");
+    (bare["apiVersion"], bare["kind"], bare["metadata"]["name"]) = ("v1".into(), "Pod".into(), "bare".into());
+    // The container runs for some seconds between two crashes. The Deployment is not ready then.
+    let mut crashing = deployment("crashing", BUSYBOX);
+    let pod = &mut crashing["spec"]["template"]["spec"];
+    *pod = printing_pod("Always", "[ -e /kept/a ] && sleep 6; touch /kept/a; exit 3")["spec"].take();
+    main_of(pod)["volumeMounts"] = json!([{"name": "kept", "mountPath": "/kept"}]);
+    pod["volumes"] = json!([{"name": "kept", "emptyDir": {}}]);
+    let log = Some("password ***\n");
+    let cases = [
+        ("limit", job("limit", 1, "Never"), Failed, "main` ended with exit code 3 (Error)", log),
+        ("memory", greedy, Failed, "main` ended with exit code 137 (OOMKilled)", log),
+        // Kubernetes deletes this pod, with its log, before the Job has failed.
+        ("restarts", job("restarts", 2, "OnFailure"), Failed, "exit code 3", None),
+        ("bare", bare, Failed, "main` ended with exit code 3 (Error)", log),
+        ("crashing", crashing, Timeout, "main`: CrashLoopBackOff: exit code 3 (Error)", log),
+    ];
+    join_all(cases.map(async |(title, manifest, code, message, log)| {
+        let unit = name(title, 1);
+        let is_job = manifest["kind"] == "Job";
+        let timeout_ms = if code == Timeout { 45_000 } else { TIMEOUT_MS };
+        fixture.apply_within(&unit, objects(vec![manifest]), timeout_ms).await;
+        let result = fixture.result(&unit).await;
+        let reason = result.reason.unwrap();
+        let has_condition = !is_job || reason.message.contains("BackoffLimitExceeded");
+        let has_pod = title == "bare" || reason.message.contains(&format!("pod `{title}-"));
+        assert!(reason.code == code && has_condition && has_pod, "{title}: {reason:?}");
+        assert!(reason.message.contains(message), "{title}: {reason:?}");
+        assert!(title == "restarts" || result.log.as_deref() == log, "{title}: {:?}", result.log);
+    }))
+    .await;
+
+    let mut rules = rights().units;
+    rules.retain(|rule| rule.resources.iter().flatten().all(|resource| resource != "pods/log"));
+    merge(&fixture.api::<Role>(), "units", json!({"rules": rules})).await;
+    let pods: Api<Pod> = Api::namespaced(fixture.relay_client().await, &fixture.units);
+    until("the loss of the right to logs", async || match pods.logs("none", &LogParams::default()).await {
+        Err(kube::Error::Api(status)) => (status.code == 403).then_some(()),
+        other => panic!("{other:?}"),
+    })
+    .await;
+    let unit = name("denied", 1);
+    fixture.apply(&unit, objects(vec![job("denied", 0, "Never")])).await;
+    let result = fixture.result(&unit).await;
+    let message = result.reason.unwrap().message;
+    let pod = message.split("`").nth(1).unwrap_or_default();
+    let command =
+        format!("exit code 3 (Error); its log: kubectl logs {pod} --namespace {} --container main", fixture.units);
+    assert!(pod.starts_with("denied-") && message.ends_with(&command) && result.log.is_none(), "{message}");
+    fixture.close().await;
+}
+
+/// A running pod is evicted or deleted, or its Job is deleted.
+#[tokio::test(flavor = "multi_thread")]
+async fn eviction_and_deletion_by_others() {
+    let fixture = RelayFixture::new("others", &[]).await;
+    let units = ["evicted", "deleted", "job"].map(|unit| name(unit, 1));
+    join_all(units.iter().map(async |unit| {
+        fixture.run(unit, ScriptJob::new(unit, "echo started; sleep 1000")).await;
+        fixture.wait_for_log(unit, "started").await;
+        let pods: Api<Pod> = fixture.api();
+        let pod = fixture.pod_of(unit).await.unwrap().name_any();
+        match &*unit.unit {
+            "evicted" => drop(pods.evict(&pod, &EvictParams::default()).await.unwrap()),
+            "deleted" => drop(pods.delete(&pod, &DeleteParams::default()).await.unwrap()),
+            _ => drop(fixture.api::<Job>().delete("ebb-job-1", &DeleteParams::background()).await.unwrap()),
+        }
+        assert_reason(&fixture, unit, if unit.unit == "evicted" { Evicted } else { Lost }, "").await;
+    }))
+    .await;
+    fixture.close().await;
+}
+
+/// Permits no object of a kind in the namespace of units.
+async fn set_quota(fixture: &RelayFixture, kind: &str) {
+    let quota = json!({
+        "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}, "spec": {"hard": {kind: "0"}},
+    });
+    let quotas: Api<ResourceQuota> = fixture.api();
+    quotas.patch("none", &PatchParams::apply("tests"), &Patch::Apply(quota)).await.unwrap();
+    let is_effective = async || quotas.get("none").await.unwrap().status?.hard?.contains_key(kind).then_some(());
+    until("the quota", is_effective).await;
+}
+
+/// A quota of pods, one of Jobs, and Pod Security that is stricter than the policy of the relay prevent pods.
+#[tokio::test(flavor = "multi_thread")]
+async fn quotas_and_admission_of_the_namespace() {
+    for (title, text, code, resolves) in
+        [("quota", "exceeded quota", Quota, Person), ("denied", "violates PodSecurity", Denied, Never)]
+    {
+        let kinds = ["Job.batch", "Deployment.apps"];
+        let policy = |units: &str| json!({"podSecurityLevel": "baseline", "namespaces": {units: []}, "kinds": kinds});
+        let fixture = RelayFixture::with_policy(title, &PATIENT, policy).await;
+        if code == Quota {
+            set_quota(&fixture, "pods").await;
+        } else {
+            let labels = json!({
+                "pod-security.kubernetes.io/enforce": "restricted", "pod-security.kubernetes.io/enforce-version": "latest",
+            });
+            let namespaces: Api<Namespace> = Api::all(fixture.client.clone());
+            merge(&namespaces, &fixture.units, json!({"metadata": {"labels": labels}})).await;
+        }
+        let change: ManifestChange =
+            if code == Quota { |_| {} } else { |pod| drop(pod.as_object_mut().unwrap().remove("securityContext")) };
+        let units = start_both(&fixture, title, change).await;
+        join_all(units.iter().map(async |unit| {
+            wait_after(&fixture, unit, text, text).await;
+            // The status of a Deployment has the text before the relay reads the warning, which decides.
+            until(&format!("the warning about {unit:?}"), async || match fixture.status(unit).await {
+                TaskState::Running(task) => task
+                    .waits
+                    .into_iter()
+                    .find(|wait| wait.message.contains(text) && (wait.code, wait.resolves) == (code, resolves)),
+                other => panic!("{unit:?}: {other:?}"),
+            })
+            .await;
+        }))
+        .await;
+        let [script, web] = &units;
+        fixture.cancel(web).await;
+        assert_reason(&fixture, script, code, text).await;
+        if code == Quota {
+            set_quota(&fixture, "count/jobs.batch").await;
+            let unit = name("no-job", 1);
+            fixture.apply(&unit, self::script(&unit, "#")).await;
+            assert_reason(&fixture, &unit, Quota, "exceeded quota").await;
+        }
+        fixture.close().await;
+    }
+}
+
+/// A finalizer that no program removes, and a namespace that is missing, being deleted, and gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn finalizers_and_missing_namespaces() {
+    let other_of = |units: &str| format!("other-{units}");
+    let policy = |units: &str| json!({"namespaces": {units: [], (other_of(units)): []}, "kinds": ["ConfigMap"]});
+    let fixture = RelayFixture::with_policy("gone", &[], policy).await;
+    let other = other_of(&fixture.units);
+    let task = || ObjectTask { namespace: Some(other.clone()), keep: true, ..objects(vec![config_map("map")]) };
+    fixture.apply(&name("early", 1), task()).await;
+    let (_, message) = fixture.reason(&name("early", 1)).await;
+    assert!(message.contains(&format!("the namespace `{other}` does not exist")), "{message}");
+
+    assert_eq!(fixture.further_namespace("other").await, other);
+    let made = name("made", 1);
+    fixture.apply_with_rights(&made, task()).await;
+    fixture.success(&made).await;
+    let maps: Api<ConfigMap> = Api::namespaced(fixture.client.clone(), &other);
+    hold(&maps, "map").await;
+    let undo = name("undo", 1);
+    fixture.apply(&undo, removal(&["made"])).await;
+    let wait = wait_of(&fixture, &undo, "the finalizer `test.example/held`, which `by-hand` set").await;
+    assert_eq!((wait.object, wait.code), (format!("ConfigMap {other}/map"), Timeout));
+    // The rights of the relay are deleted with the namespace.
+    Api::<Namespace>::all(fixture.client.clone()).delete(&other, &DeleteParams::default()).await.unwrap();
+    let bindings: Api<RoleBinding> = Api::namespaced(fixture.client.clone(), &other);
+    until("the end of the rights", async || bindings.get_opt("further").await.unwrap().is_none().then_some(())).await;
+    wait_of(&fixture, &undo, &format!("the namespace `{other}` is being deleted")).await;
+    merge(&maps, "map", finalizers(Value::Null)).await;
+    fixture.success(&undo).await;
+    assert!(!fixture.log().contains("ApiError"), "{}", fixture.log());
+    fixture.close().await;
+}
+
+/// Sets a finalizer as the client `by-hand`.
+async fn hold<K>(api: &Api<K>, name: &str)
+where
+    K: serde::de::DeserializeOwned + Clone + std::fmt::Debug,
+{
+    let by_hand = PatchParams { field_manager: Some("by-hand".to_owned()), ..PatchParams::default() };
+    let held = finalizers(json!(["test.example/held"]));
+    api.patch(name, &by_hand, &Patch::Merge(held)).await.unwrap();
+}
+
+/// A Deployment that is deleted and a script that ends wait for a pod with a finalizer.
+#[tokio::test(flavor = "multi_thread")]
+async fn finalizers_of_owned_pods() {
+    let fixture = RelayFixture::new("owned", &[]).await;
+    let made = name("made", 1);
+    fixture.apply(&made, ObjectTask { keep: true, ..objects(vec![deployment("web", BUSYBOX)]) }).await;
+    fixture.success(&made).await;
+    let pods = fixture.api::<Pod>();
+    let pod = pods.list(&ListParams::default().labels("app=web")).await.unwrap().items.remove(0).name_any();
+    hold(&pods, &pod).await;
+    let undo = name("undo", 1);
+    fixture.apply(&undo, removal(&["made"])).await;
+    let expected = format!("pod `{pod}`: waiting for the finalizer `test.example/held`, which `by-hand` set");
+    let wait = wait_of(&fixture, &undo, &expected).await;
+    assert_eq!(wait.object, format!("Deployment {}/web", fixture.units));
+    merge(&pods, &pod, finalizers(Value::Null)).await;
+    fixture.success(&undo).await;
+
+    let unit = name("script", 1);
+    fixture.run(&unit, ScriptJob::new(&unit, "echo started; sleep 1000")).await;
+    fixture.wait_for_log(&unit, "started").await;
+    let pod = fixture.pod_of(&unit).await.unwrap().name_any();
+    merge(&pods, &pod, finalizers(json!(["batch.kubernetes.io/job-tracking", "test.example/held"]))).await;
+    assert!(matches!(fixture.state(cancel(&unit)).await, TaskState::Running { .. }));
+    let wait = wait_of(&fixture, &unit, "the finalizer `test.example/held`").await;
+    assert_eq!(wait.object, format!("Pod {}/{pod}", fixture.units));
+    merge(&pods, &pod, finalizers(Value::Null)).await;
+    fixture.cancel(&unit).await;
+    fixture.close().await;
+}
