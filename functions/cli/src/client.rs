@@ -182,11 +182,6 @@ impl ApiClient {
         self.read(self.request(Method::PUT, &["clusters", name]).json(cluster)).await
     }
 
-    /// Issues another bootstrap token for a cluster.
-    pub(crate) async fn rotate_cluster(&self, name: &str) -> Result<ClusterBootstrap> {
-        self.read(self.request(Method::POST, &["clusters", name, "rotate"])).await
-    }
-
     /// Deletes a registered cluster, with `force` also one in which targets have units.
     pub(crate) async fn delete_cluster(&self, name: &str, force: bool) -> Result<()> {
         let mut url = self.url(&["clusters", name]);

@@ -159,8 +159,7 @@ impl RelayArgs {
     }
 }
 
-/// Returns a text that is not empty. The manifests set the variables of URL and cluster to an empty text if the relay
-/// does not poll.
+/// Returns a text that is not empty. A variable with an empty text counts as one that is not set.
 fn given(text: &Option<String>) -> Option<String> {
     text.clone().filter(|text| !text.is_empty())
 }

@@ -3,7 +3,7 @@
 use clap::Subcommand;
 
 use crate::aws::build as functions;
-use crate::{chart, entrypoint, images};
+use crate::{entrypoint, images};
 
 #[derive(Subcommand)]
 pub(crate) enum BuildCommand {
@@ -13,12 +13,6 @@ pub(crate) enum BuildCommand {
     Images(images::ImagesArgs),
     /// Build the four Lambda functions and print their sizes
     Functions(functions::FunctionsBuildArgs),
-    /// Render the relay's manifests from its chart into infra/relay/manifests.yaml; needs Go, to build helm
-    Chart {
-        /// Compare the file with the manifests instead of writing it
-        #[arg(long)]
-        check: bool,
-    },
 }
 
 pub(crate) fn all(command: &BuildCommand) -> anyhow::Result<()> {
@@ -26,7 +20,5 @@ pub(crate) fn all(command: &BuildCommand) -> anyhow::Result<()> {
         BuildCommand::Entrypoint => entrypoint::all(),
         BuildCommand::Images(arguments) => images::all(arguments),
         BuildCommand::Functions(arguments) => functions::all(arguments.architecture()),
-        BuildCommand::Chart { check: true } => chart::all(chart::ChartAction::Compare),
-        BuildCommand::Chart { check: false } => chart::all(chart::ChartAction::Write),
     }
 }

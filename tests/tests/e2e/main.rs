@@ -6,6 +6,7 @@
 mod book;
 #[path = "../../../functions/relay/tests/it/cluster.rs"]
 mod cluster;
+mod connected_relay;
 mod containers;
 mod example_run;
 mod example_service;

@@ -171,7 +171,7 @@ mod tests {
     }
 
     /// Commands without `-o json`.
-    const NO_DATA: [(&str, &str); 17] = [
+    const NO_DATA: [(&str, &str); 18] = [
         ("dev", "a server; it writes `server.json`"),
         ("open", "a URL"),
         ("mcp", "a protocol on standard output"),
@@ -184,7 +184,8 @@ mod tests {
         ("subscription new", "a document"),
         ("subscription test", "a request"),
         ("token revoke", "one line"),
-        ("cluster rotate", "a manifest"),
+        ("cluster connect", "files and commands"),
+        ("cluster rotate", "files and commands"),
         ("cluster disconnect", "commands"),
         ("completions", "a script"),
         ("schema", "JSON"),
@@ -192,7 +193,7 @@ mod tests {
     ];
 
     /// Commands that write to a server, and do so without `--dry-run`.
-    const NO_DRY_RUN: [(&str, &str); 12] = [
+    const NO_DRY_RUN: [(&str, &str); 11] = [
         ("mcp", "the tool `apply_document` has `dry_run`"),
         ("top", "it asks before each change, and names the consequences"),
         ("sandbox event", "`graph` shows the units of an event"),
@@ -201,7 +202,6 @@ mod tests {
         ("token revoke", "`token list` shows it"),
         ("unit force-complete", "`why` shows the failed units"),
         ("orphans", "it deletes with --delete only"),
-        ("cluster connect", "`cluster diff` shows the effect"),
         ("cluster rotate", "the relay keeps its secret until it has the token"),
         ("cluster disconnect", "it is refused while targets have units there"),
         ("run", "`plan` shows the effect, without a server too"),
@@ -212,7 +212,7 @@ mod tests {
         sandbox get, sandbox history, sandbox list, sandbox env, sandbox wait, source new, source test, source list, source get, \
         connection new, connection validate, connection list, connection get, subscription new, subscription test, \
         subscription validate, subscription list, subscription get, token list, \
-        cluster list, cluster get, cluster diff, unit run, unit rendered, logs, why, graph, plan, completions, schema, apply";
+        cluster list, cluster get, unit run, unit rendered, logs, why, graph, plan, completions, schema, apply";
 
     /// Adds the names of all commands without subcommands to `all`, with their arguments.
     fn leaves(path: &str, command: &clap::Command, all: &mut Vec<(String, Vec<String>)>) {

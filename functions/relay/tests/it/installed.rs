@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{Secret, Service};
 use k8s_openapi::api::rbac::v1::ClusterRole;
 
 use crate::callback_receiver::CallbackReceiver;
-use crate::cluster::{RELAY, relay_image, root, xtask};
+use crate::cluster::{RELAY, relay_image};
 use crate::fixture::*;
 use crate::requests;
 use crate::rights;
@@ -48,11 +48,10 @@ impl TestNamespaces {
     }
 }
 
-/// The API server accepts everything that the chart can render, and the plain manifests. The chart rejects wrong values.
+/// The API server accepts everything that the chart can render. The chart rejects wrong values.
 #[tokio::test(flavor = "multi_thread")]
 async fn rendered_manifests_are_valid() {
     let cluster = cluster().await;
-    xtask(&["build", "chart", "--check"]);
     let namespaces = TestNamespaces::new("render").await;
     let (units, relay) = (&*namespaces.units, &*namespaces.relay);
     let template = |values: &Value| {
@@ -79,8 +78,6 @@ async fn rendered_manifests_are_valid() {
         "signing": {"existingSecret": ""}, "pull": {"cluster": "eu"},
         "bootstrap": {"token": "ebbc_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA", "url": "https://c.example:8082"},
     });
-    let manifests = std::fs::read_to_string(root().join("infra/relay/manifests.yaml")).unwrap();
-    let manifests = manifests.replace("namespace-of-relay", relay).replace("namespace-of-units", units);
     let all = template(&namespaces.values(&everything)).unwrap();
     let registering = template(&namespaces.values(&registering)).unwrap();
     for (text, lines) in [
@@ -92,7 +89,6 @@ async fn rendered_manifests_are_valid() {
         (&all, &["        imagePullSecrets:\n        - registry\n", "\\\":[\\\"builder\\\"]}"]),
         (&all, &["    - example.com\n    resources:\n    - widgets\n", "    - '*.apps'\n    - Widget.example.com\n"]),
         (&registering, &["token: \"ebbc_AAAA", "{protocol: TCP, port: 8082}", "optional: true}"]),
-        (&manifests, &["token: \"ebbc_", "enforce: restricted"]),
     ] {
         for line in lines {
             assert!(text.contains(line), "{line}\n{text}");
@@ -145,6 +141,10 @@ async fn rendered_manifests_are_valid() {
         (json!({"policy": {"namespaces": {"a": {"levels": "baseline"}}}}), "'levels' not allowed"),
         (json!({"createNamespaces": [{"level": "baseline"}]}), "/createNamespaces/0"),
         (json!({"profile": "open"}), "/profile"),
+        (json!({"unitNamespace": "kube-system"}), "/unitNamespace"),
+        (json!({"policy": {"namespaces": {"kube-public": []}}}), "invalid propertyName 'kube-public'"),
+        (json!({"policy": {"bindNamespaces": ["kube-node-lease"]}}), "/policy/bindNamespaces/0"),
+        (json!({"createNamespaces": ["kube-system"]}), "/createNamespaces/0"),
         (json!({"ingress": {"enabled": true}}), "ingress.host"),
         (json!({"pull": {"url": "c.example", "cluster": "eu"}}), "/pull/url"),
         (json!({"pull": {"url": "https://c.example"}}), "/pull/cluster"),
@@ -158,40 +158,47 @@ async fn rendered_manifests_are_valid() {
     namespaces.close().await;
 }
 
-/// Helm takes over what `kubectl apply` made of the plain manifests, and `kubectl apply` what Helm made.
+/// Helm takes over what `kubectl apply` made of the chart. It refuses to replace the relay of another cluster or installation,
+/// and to need a namespace that does not exist.
 #[tokio::test(flavor = "multi_thread")]
-async fn chart_and_manifests_replace_each_other() {
+async fn a_release_takes_over_its_own_relay_only() {
     let (cluster, namespaces) = (cluster().await, TestNamespaces::new("take").await);
     let TestNamespaces { units, relay, .. } = &namespaces;
-    let manifests = std::fs::read_to_string(root().join("infra/relay/manifests.yaml")).unwrap();
-    let manifests = manifests.replace("namespace-of-relay", relay).replace("namespace-of-units", units);
-    let apply = || cluster.run("kubectl", &["apply", "--filename=-"], &manifests).unwrap();
-    apply();
-    let values = namespaces.values(&json!({
-        "signing": {"existingSecret": "ebb-relay-signing"}, "createNamespaces": [units, relay],
-        "policy": {"namespaces": {units: {"level": "baseline"}}},
+    let mut values = namespaces.values(&json!({
+        "createNamespaces": [units, relay], "pull": {"cluster": "eu", "url": "https://ebb.example"},
     }));
-    let install = ["install", "ebb-relay", "infra/relay/chart", "--values=-", "--namespace", relay];
-    cluster.run("helm", &install, &values.to_string()).unwrap();
-    let policy = || {
-        let read = ["get", "configmap", "ebb-relay", "-o=jsonpath={.data}", "--namespace", relay];
-        cluster.run("kubectl", &read, "").unwrap()
+    let helm = |command: &[&str], values: &Value| {
+        let arguments = [command, &["ebb-relay", "infra/relay/chart", "--values=-", "--namespace", relay]].concat();
+        cluster.run("helm", &arguments, &values.to_string())
     };
-    assert!(policy().contains("level: baseline"), "{}", policy());
-    // The relay of another installation, or of another cluster, is not replaced.
-    let upgrade = ["upgrade", "ebb-relay", "infra/relay/chart", "--values=-", "--namespace", relay];
-    for (pull, found) in [
-        (json!({"cluster": "name-of-cluster", "url": "https://other.example"}), "EBB_RELAY_PULL_URL=https://api-of-"),
-        (json!({"cluster": "other"}), "EBB_RELAY_CLUSTER=name-of-cluster"),
+    let manifests = helm(&["template", "--kube-version=1.34"], &values).unwrap();
+    cluster.run("kubectl", &["apply", "--filename=-"], &manifests).unwrap();
+    values["policy"] = json!({"namespaces": {units: {"level": "baseline"}}});
+    let upgrade = ["upgrade", "--install", "--take-ownership"];
+    helm(&upgrade, &values).unwrap();
+    let read = ["get", "configmap", "ebb-relay", "-o=jsonpath={.data}", "--namespace", relay];
+    let policy = cluster.run("kubectl", &read, "").unwrap();
+    assert!(policy.contains("level: baseline"), "{policy}");
+    for (key, value, expected) in [
+        (
+            "pull",
+            json!({"cluster": "eu", "url": "https://other.example"}),
+            "EBB_RELAY_PULL_URL=https://ebb.example, which",
+        ),
+        ("pull", json!({"cluster": "other", "url": "https://ebb.example"}), "EBB_RELAY_CLUSTER=eu, which"),
+        (
+            "policy",
+            json!({"bindNamespaces": ["none-of-this-name"]}),
+            "the namespace none-of-this-name of `bindNamespaces`",
+        ),
     ] {
-        apply();
         let mut other = values.clone();
-        other["pull"] = pull;
-        let error = cluster.run("helm", &upgrade, &other.to_string()).unwrap_err();
-        assert!(error.contains(found) && error.contains("install into another namespace"), "{error}");
+        other[key] = value;
+        for command in [&upgrade[..], &["upgrade", "--dry-run=server"]] {
+            let error = helm(command, &other).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
     }
-    apply();
-    assert!(!policy().contains("level: baseline"), "{}", policy());
     cluster.run("helm", &["uninstall", "ebb-relay", "--namespace", relay], "").unwrap();
     namespaces.close().await;
 }

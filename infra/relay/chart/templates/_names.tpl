@@ -7,13 +7,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- /* Of every object. */ -}}
 {{- define "labels" -}}
 {{ include "selector" . }}
-app.kubernetes.io/managed-by: Helm
-{{- end -}}
-
-{{- /* Of every object. Helm takes over objects of the plain manifests only if they name its release. */ -}}
-{{- define "release" -}}
-meta.helm.sh/release-name: {{ .Release.Name }}
-meta.helm.sh/release-namespace: {{ .Release.Namespace }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 
 {{- /* Objects outside of its namespace, of which others may have as many. */ -}}
@@ -21,10 +15,50 @@ meta.helm.sh/release-namespace: {{ .Release.Namespace }}
 ebb-relay:{{ .Release.Namespace }}
 {{- end -}}
 
-{{- define "account" -}}
-- kind: ServiceAccount
-  name: ebb-relay
-  namespace: {{ .Release.Namespace }}
+{{- /* Binds a role of the relay to its account. */ -}}
+{{- define "binding" -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ .kind }}
+metadata:
+  name: {{ .name }}
+  {{- with .namespace }}
+  namespace: {{ . }}
+  {{- end }}
+  labels:
+    {{- include "labels" .top | nindent 4 }}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: {{ .role }}, name: {{ .name | quote }}}
+subjects:
+  - kind: ServiceAccount
+    name: ebb-relay
+    namespace: {{ .top.Release.Namespace }}
+{{- end -}}
+
+{{- /* A Role of the relay in a namespace, with its binding. */ -}}
+{{- define "role" -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata:
+  name: {{ .name }}
+  namespace: {{ .namespace }}
+  labels:
+    {{- include "labels" .top | nindent 4 }}
+rules:
+  {{- toYaml .rules | nindent 2 }}
+---
+{{ include "binding" (merge (dict "kind" "RoleBinding" "role" "Role") .) }}
+{{- end -}}
+
+{{- /* A ClusterRole that has the rules of all others with a label. */ -}}
+{{- define "aggregated" -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata:
+  name: {{ .name }}
+  labels:
+    {{- include "labels" .top | nindent 4 }}
+aggregationRule:
+  clusterRoleSelectors:
+    - matchLabels: { {{- .label }}: "true"}
 {{- end -}}
 
 {{- /* The policy, with the settings of the profile, and the namespace of units that name none. */ -}}
@@ -36,7 +70,9 @@ ebb-relay:{{ .Release.Namespace }}
 {{- $level := ternary "baseline" "restricted" (eq .Values.profile "baseline") -}}
 {{- $_ := set $policy "podSecurityLevel" ($policy.podSecurityLevel | default $level) -}}
 {{- if eq .Values.profile "signadot" -}}
-{{- if not (hasKey $policy.namespaces "signadot") }}{{ $_ := set $policy.namespaces "signadot" (dict "level" "baseline") }}{{ end -}}
+{{- $entry := get $policy.namespaces "signadot" | default dict -}}
+{{- if kindIs "slice" $entry }}{{ $entry = dict "serviceAccounts" $entry }}{{ end -}}
+{{- $_ := set $policy.namespaces "signadot" (merge $entry (dict "level" "baseline")) -}}
 {{- $_ := set $policy "kinds" (concat $policy.kinds (list "ConfigMap" "Secret") | uniq) -}}
 {{- end -}}
 {{- $_ := set $policy "kinds" (concat $policy.kinds (keys .Values.grantedKinds | sortAlpha) | uniq) -}}
@@ -82,6 +118,21 @@ ebb-relay:{{ .Release.Namespace }}
 {{- $value := get $own .name | trimSuffix "/" -}}
 {{- if and $value .value (ne $value (trimSuffix "/" .value)) -}}
 {{- fail (printf "the namespace %s has a relay with %s=%s, which this release would replace by one with %s: install into another namespace, or, if that relay is not needed, run `kubectl delete deployment ebb-relay --namespace %s`" $.Release.Namespace .name .value $value $.Release.Namespace) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* Fails if a namespace is missing in which the release only makes a Role. `helm template` sees none. */ -}}
+{{- define "namespaces-exist" -}}
+{{- if lookup "v1" "Namespace" "" "kube-system" -}}
+{{- $used := .Values.policy.bindNamespaces -}}
+{{- range .Values.policy.services }}{{ $used = append $used .namespace }}{{ end -}}
+{{- $created := list -}}
+{{- range .Values.createNamespaces }}{{ if kindIs "string" . }}{{ $created = append $created . }}{{ else }}{{ $created = append $created .name }}{{ end }}{{ end -}}
+{{- range $used -}}
+{{- if not (or (has . $created) (lookup "v1" "Namespace" "" .)) -}}
+{{- fail (printf "the namespace %s of `bindNamespaces` or of a service does not exist, and the chart does not create it: run `kubectl create namespace %s`, or remove it from the values" . .) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -1,9 +1,8 @@
 //! `ebb cluster disconnect`: deletes the registration of a cluster.
 
-use super::connect::{label, registered};
-use super::installation::removals;
-use super::options::ClusterOptions;
-use super::rotate::missing;
+use super::connect::{missing, registered, relay_namespace};
+use super::release::removal;
+use super::values::label;
 use crate::client::ApiClient;
 use crate::exit::{Exit, Result};
 use crate::output;
@@ -21,19 +20,18 @@ pub(crate) struct ClusterDisconnectArgs {
 impl ClusterDisconnectArgs {
     pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit> {
         let Self { name, force } = self;
-        let former = registered(client, &name).await?.ok_or_else(|| missing(&name))?;
-        let options = ClusterOptions::stored(&name, &former).ok();
+        let (_, registration) = registered(client, &name).await?.ok_or_else(|| missing(&name))?;
         client.delete_cluster(&name, force).await.map_err(|error| match error.has_code("cluster-in-use") {
             true => error.with_hint(format!("if the cluster is lost: ebb cluster disconnect {name} --force")),
             false => error,
         })?;
-        let Some(options) = options else {
+        let Some(namespace) = relay_namespace(&registration) else {
             output::status_line(&format!(
                 "Disconnected cluster {name}. Another program has installed its relay: use it to remove the relay."
             ));
             return Ok(Exit::Done);
         };
         output::status_line(&format!("Disconnected cluster {name}. These commands remove its relay:"));
-        output::print(&removals(&options, None).join("\n"))
+        output::print(&removal(namespace))
     }
 }

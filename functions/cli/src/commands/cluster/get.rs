@@ -3,15 +3,12 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use ebb_documents::compile::ClusterPolicy;
 use ebb_protocol::api::{ClusterDetail, ClusterRegistration};
 use ebb_protocol::listing::ReportedPolicy;
-use ebb_relay_client::reported_policy;
 
-use super::connect::label;
+use super::connect::missing;
 use super::list;
-use super::options::{ClusterOptions, changed_lines, policy_lines};
-use super::rotate::missing;
+use super::values::label;
 use crate::client::ApiClient;
 use crate::exit::{Exit, Result};
 use crate::output::{self, OutputArgs, printable};
@@ -60,18 +57,10 @@ fn text(detail: &ClusterDetail) -> String {
     }
     // An author does not see the UID, nor the registration.
     if registration.is_none() && info.uid.is_some() {
-        text += "This cluster is an entry of EBB_CLUSTERS. Its options are not stored.\n";
+        text += "This cluster is an entry of EBB_CLUSTERS. It is not registered.\n";
     }
     if let Some(policy) = &info.policy {
         policy_text(&mut text, policy);
-    }
-    if let (Some(policy), Some(registration)) = (info.policy.as_ref().and_then(reported_policy), registration) {
-        match ClusterOptions::stored(&info.name, registration) {
-            Ok(options) => differences(&mut text, &info.name, &options.policy(), &policy),
-            Err(error) => {
-                let _ = writeln!(text, "\n{}", printable(&error.message()));
-            }
-        }
     }
     text
 }
@@ -99,22 +88,6 @@ fn policy_text(text: &mut String, policy: &ReportedPolicy) {
     }
 }
 
-/// Appends the differences between the stored options and the policy in force.
-fn differences(text: &mut String, name: &str, stored: &ClusterPolicy, reported: &ClusterPolicy) {
-    let changed = changed_lines(&policy_lines(reported), &policy_lines(stored));
-    if changed.is_empty() {
-        return;
-    }
-    let lines: Vec<String> = changed.iter().map(|line| printable(line)).collect();
-    let _ = writeln!(
-        text,
-        "\nThe stored options differ from the policy in force. The relay has a new policy within 2 minutes after it was \
-         applied. Otherwise `ebb cluster connect {} --apply` changes:\n{}",
-        printable(name),
-        lines.join("\n")
-    );
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -123,7 +96,7 @@ mod tests {
     use crate::progress::fixtures;
 
     #[test]
-    fn a_cluster_with_its_policy_and_the_stored_options() {
+    fn a_cluster_with_its_policy() {
         let detail: ClusterDetail = serde_json::from_value(json!({
             "name": "eu", "transport": "pull", "state": "up", "uid": "8c1a", "version": "0.1.0", "upSeconds": 61, "tasks": 2,
             "policy": {
@@ -132,7 +105,7 @@ mod tests {
             },
             "registration": {
                 "entrypointImage": "r/entrypoint:1", "runAsNonRoot": false, "created": fixtures::NOW, "createdBy": "ann",
-                "registered": fixtures::NOW, "options": {"image": "r/relay:1", "profile": "signadot"},
+                "registered": fixtures::NOW, "options": {"namespace": "ebb-relay"},
             },
         }))
         .unwrap();
@@ -153,15 +126,6 @@ mod tests {
         kinds: Job.batch
         namespaces for `bind`: web
         services: files
-
-        The stored options differ from the policy in force. The relay has a new policy within 2 minutes after it was applied. Otherwise `ebb cluster connect eu --apply` changes:
-        - bindNamespaces: web
-        - namespaces.old: baseline
-        - serviceAccounts: old/b
-        - services: files
-        + kinds: ConfigMap
-        + kinds: Secret
-        + namespaces.signadot: baseline
         ");
     }
 }

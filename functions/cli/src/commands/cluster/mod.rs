@@ -3,13 +3,9 @@
 mod connect;
 mod disconnect;
 mod get;
-mod installation;
-mod kubectl;
 mod list;
-mod options;
-mod rotate;
-#[cfg(test)]
-mod tests;
+mod release;
+mod values;
 
 use clap::Subcommand;
 
@@ -20,18 +16,16 @@ use crate::server::ServerArgs;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClusterCommand {
-    /// Register a cluster or change its options, and print or apply the manifests of its relay
+    /// Register a cluster or change its options, and install its relay with helm or print the commands for it
     ///
-    /// The command can be repeated. Options are added to the stored ones, and the relay keeps its secret.
+    /// The command can be repeated. It starts from the values of the release, and the relay keeps its secret.
     Connect(Box<connect::ClusterConnectArgs>),
     /// List connected clusters and the state of their relays
     List(OutputArgs),
     /// Show the relay, the policy in force and the registration of a cluster
     Get(get::ClusterGetArgs),
-    /// Show what `connect` with the same options would change; the exit code is 1 if there is a difference
-    Diff(Box<connect::ClusterDiffArgs>),
     /// Issue another bootstrap token, with which the relay replaces its secret
-    Rotate(rotate::ClusterRotateArgs),
+    Rotate(connect::ClusterRotateArgs),
     /// Delete the registration of a cluster, and print the commands that remove its relay
     Disconnect(disconnect::ClusterDisconnectArgs),
 }
@@ -39,10 +33,9 @@ pub(crate) enum ClusterCommand {
 impl ClusterCommand {
     pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit> {
         match self {
-            Self::Connect(args) => args.run(server).await,
+            Self::Connect(args) => args.run(&server_of(server)?).await,
             Self::List(output) => list::run(&server_of(server)?, output).await,
             Self::Get(args) => args.run(&server_of(server)?).await,
-            Self::Diff(args) => args.run(&server_of(server)?).await,
             Self::Rotate(args) => args.run(&server_of(server)?).await,
             Self::Disconnect(args) => args.run(&server_of(server)?).await,
         }

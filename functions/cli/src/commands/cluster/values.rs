@@ -1,0 +1,522 @@
+//! The values of the chart of a relay: the changes of a command line, and the policy that the chart makes of them.
+
+use std::collections::BTreeSet;
+
+use clap::ValueEnum;
+use ebb_documents::compile::{AllowedService, ClusterPolicy, PodSecurityLevel, is_cluster_wide};
+use ebb_protocol::api::SignadotOutputs;
+use ebb_protocol::id::is_dns_label;
+use serde::Serialize;
+use serde_json::{Value, json};
+use url::Url;
+
+use crate::exit::{CliError, Result};
+
+/// The namespace that the profile `signadot` adds.
+const SIGNADOT: &str = "signadot";
+/// The namespace of units in the chart's values.
+const UNITS: &str = "ebb-units";
+/// Kinds in namespaces of the group that has no name.
+const CORE_KINDS: &str = "ConfigMap Endpoints Event LimitRange PersistentVolumeClaim Pod PodTemplate \
+    ReplicationController ResourceQuota Secret Service ServiceAccount";
+/// The word that removes an option of the registration.
+const NONE: &str = "none";
+
+#[derive(Clone, Copy, Debug, Serialize, ValueEnum)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum PolicyProfile {
+    /// Pods run without root.
+    Restricted,
+    /// Pods may run as root in their container.
+    Baseline,
+    /// `restricted`, and a namespace in which Signadot's plugins run unchanged.
+    Signadot,
+}
+
+/// The options of `connect`. Lists are completed, and other values are replaced.
+#[derive(Debug, Default, clap::Args)]
+pub(super) struct OptionArgs {
+    /// Settings of usual clusters: `restricted`, `baseline`, or `signadot` for Signadot's plugins
+    #[arg(long, value_enum, hide_possible_values = true)]
+    profile: Option<PolicyProfile>,
+    /// Namespace for units, with its level of Pod Security: `restricted`, `baseline` or `privileged`; repeatable
+    #[arg(long = "namespace", value_name = "NAMESPACE[:LEVEL]", value_parser = namespace_option)]
+    namespaces: Vec<(String, Option<PodSecurityLevel>)>,
+    /// Service account that pods may use; repeatable
+    #[arg(long = "service-account", value_name = "NAMESPACE/NAME", value_parser = in_namespace)]
+    service_accounts: Vec<(String, String)>,
+    /// Secret with which pods of scripts pull their images; repeatable
+    #[arg(long = "pull-secret", value_name = "NAMESPACE/NAME", value_parser = in_namespace)]
+    pull_secrets: Vec<(String, String)>,
+    /// Kind of objects that documents may have, with the rights to them; repeatable
+    #[arg(long = "kind", value_name = "KIND[.GROUP][=PLURAL]", value_parser = kind)]
+    kinds: Vec<(String, String)>,
+    /// Namespace of workloads in which `bind` may have Secrets and ConfigMaps; repeatable
+    #[arg(long = "bind-namespace", value_name = "NAMESPACE", value_parser = label)]
+    bind_namespaces: Vec<String>,
+    /// Service that units may call; repeatable
+    #[arg(long = "service", value_name = "NAME=NAMESPACE/SERVICE:PORT[/PATH]", value_parser = service)]
+    services: Vec<(String, AllowedService)>,
+    /// Image of the relay, REPOSITORY:TAG or REPOSITORY@DIGEST
+    #[arg(long)]
+    image: Option<String>,
+    /// Namespace of units that name none; by default `ebb-units`
+    #[arg(long, value_name = "NAMESPACE", value_parser = label)]
+    unit_namespace: Option<String>,
+    /// Image that contains the entrypoint as /ebb-entrypoint
+    #[arg(long, value_name = "IMAGE")]
+    pub(super) entrypoint_image: Option<String>,
+    /// `open`: show the outputs of Signadot plugins in clear; `none`: they stay in a Secret of the cluster, the default
+    #[arg(long, value_name = "open|none", value_parser = [NONE, "open"], hide_possible_values = true)]
+    signadot_outputs: Option<String>,
+    /// Namespace of the relay and its records, which holds nothing else; by default `ebb-relay`
+    #[arg(long, value_name = "NAMESPACE", value_parser = label)]
+    pub(super) relay_namespace: Option<String>,
+    /// URL at which the control plane reaches the relay; `none`, the default: the relay polls
+    #[arg(long, value_name = "URL|none", value_parser = url_or_none)]
+    push_url: Option<String>,
+    /// URL at which the relay reaches the API of the control plane; by default that of this command
+    #[arg(long, value_name = "URL", value_parser = plain_url)]
+    pub(super) pull_url: Option<String>,
+    /// URL at which the control plane accepts callbacks; by default as the server says
+    #[arg(long, value_name = "URL", value_parser = plain_url)]
+    pub(super) callback_url: Option<String>,
+}
+
+impl OptionArgs {
+    /// Changes the values of a release. `values` are null for a new release, whose namespaces the chart creates.
+    ///
+    /// # Errors
+    /// Returns an error if there is no image, if the policy does not list the namespace of an account or Secret, and if the
+    /// values have another form than those of the chart.
+    pub(super) fn change(&self, values: &mut Value, relay_namespace: &str) -> Result<()> {
+        let mut created: Vec<&str> = if values.is_null() { vec![relay_namespace, UNITS] } else { Vec::new() };
+        if let Some(profile) = self.profile {
+            *entry(values, &["profile"])? = json!(profile);
+        }
+        if let Some(image) = &self.image {
+            *entry(values, &["image"])? = image.as_str().into();
+        }
+        if let Some(units) = &self.unit_namespace {
+            *entry(values, &["unitNamespace"])? = units.as_str().into();
+            created.retain(|name| *name != UNITS);
+            created.push(units);
+        }
+        for (name, level) in &self.namespaces {
+            let settings = namespace(values, name)?;
+            if let Some(level) = level {
+                *entry(settings, &["level"])? = json!(level);
+            }
+            created.push(name);
+        }
+        for (option, key, items) in [
+            ("--service-account", "serviceAccounts", &self.service_accounts),
+            ("--pull-secret", "imagePullSecrets", &self.pull_secrets),
+        ] {
+            for (name, item) in items {
+                if !policy(values)?.namespaces.contains_key(name) {
+                    return Err(CliError::broken(format!("{option}: the policy does not list the namespace {name}"))
+                        .with_hint(format!("add --namespace {name}")));
+                }
+                add(namespace(values, name)?, &[key], item)?;
+            }
+        }
+        for (kind, plural) in &self.kinds {
+            *entry(values, &["grantedKinds", kind])? = plural.as_str().into();
+        }
+        for name in &self.bind_namespaces {
+            add(values, &["policy", "bindNamespaces"], name)?;
+        }
+        for (key, service) in &self.services {
+            *entry(values, &["policy", "services", key])? = json!(service);
+        }
+        for name in created {
+            add(values, &["createNamespaces"], name)?;
+        }
+        if values["image"].as_str().is_none_or(str::is_empty) {
+            return Err(missing_image("--image"));
+        }
+        Ok(())
+    }
+
+    /// Returns the URL of the relay with push transport, or `None` for pull.
+    pub(super) fn push_url(&self, stored: Option<&str>) -> Option<String> {
+        self.push_url.as_deref().or(stored).filter(|url| *url != NONE).map(str::to_owned)
+    }
+
+    /// Returns the form of the outputs of Signadot plugins.
+    pub(super) fn signadot_outputs(&self, stored: Option<SignadotOutputs>) -> Option<SignadotOutputs> {
+        match self.signadot_outputs.as_deref() {
+            Some(NONE) => None,
+            Some(_) => Some(SignadotOutputs::Open),
+            None => stored,
+        }
+    }
+}
+
+/// Sets where a relay finds its control plane, under which name, and that it registers itself.
+///
+/// # Errors
+/// Returns an error if the callback URL is invalid.
+pub(super) fn set_control_plane(
+    values: &mut Value,
+    cluster: &str,
+    api_url: &str,
+    callback_url: Option<&str>,
+    polls: bool,
+) -> Result<()> {
+    if let Some(url) = callback_url {
+        let invalid = || CliError::broken("invalid URL for callbacks: expected https://HOST or http://HOST");
+        let url = Url::parse(url).ok();
+        let parts = url.as_ref().and_then(|url| Some((url.host_str()?, url.port_or_known_default()?)));
+        let (host, port) = parts.ok_or_else(invalid)?;
+        let is_known = values["callbackHosts"].as_array().is_some_and(|hosts| hosts.iter().any(|known| known == host));
+        if port != 443 || !is_known {
+            add(values, &["callbackHosts"], &format!("{host}:{port}"))?;
+        }
+    }
+    let (pull, bootstrap) = if polls { (api_url, "") } else { ("", api_url) };
+    *entry(values, &["pull"])? = json!({"url": pull, "cluster": cluster});
+    *entry(values, &["bootstrap", "url"])? = bootstrap.into();
+    *entry(values, &["signing"])? = json!({});
+    set_token(values, None)
+}
+
+/// Sets or removes the token with which a relay registers itself.
+pub(super) fn set_token(values: &mut Value, token: Option<&str>) -> Result<()> {
+    *entry(values, &["bootstrap", "token"])? = token.unwrap_or_default().into();
+    if token.is_some() {
+        *entry(values, &["bootstrap", "existingSecret"])? = "".into();
+    }
+    Ok(())
+}
+
+/// Returns the policy that the chart makes of values, as its templates do.
+///
+/// # Errors
+/// Returns an error if the values have another form than those of the chart.
+pub(super) fn policy(values: &Value) -> Result<ClusterPolicy> {
+    let mut given = values["policy"].as_object().cloned().unwrap_or_default();
+    given.entry("kinds").or_insert_with(|| json!(["Job.batch"]));
+    if given.get("podSecurityLevel").is_none_or(|level| level == "") {
+        let level = if values["profile"] == "baseline" { "baseline" } else { "restricted" };
+        given.insert("podSecurityLevel".to_owned(), level.into());
+    }
+    let mut policy: ClusterPolicy = serde_json::from_value(Value::Object(given))
+        .map_err(|error| CliError::failed("the value `policy` is not that of the chart").with_causes(&error))?;
+    policy.kinds.extend(values["grantedKinds"].as_object().into_iter().flatten().map(|(kind, _)| kind.clone()));
+    policy.namespaces.entry(values["unitNamespace"].as_str().unwrap_or(UNITS).to_owned()).or_default();
+    if values["profile"] == SIGNADOT {
+        policy.kinds.extend(["ConfigMap", "Secret"].map(str::to_owned));
+        policy.namespaces.entry(SIGNADOT.to_owned()).or_default().level.get_or_insert(PodSecurityLevel::Baseline);
+    }
+    Ok(policy)
+}
+
+/// Returns the differences of a policy to the one in force, if that is known: lines that begin with `-` or `+`.
+pub(super) fn differences(in_force: Option<&ClusterPolicy>, policy: &ClusterPolicy) -> Vec<String> {
+    let (former, new) = (in_force.map(lines).unwrap_or_default(), lines(policy));
+    let removed = former.difference(&new).map(|line| format!("- {line}"));
+    removed.chain(new.difference(&former).map(|line| format!("+ {line}"))).collect()
+}
+
+/// Returns one line per setting that relays report. The targets of Services stay in the cluster.
+fn lines(policy: &ClusterPolicy) -> BTreeSet<String> {
+    let mut lines: BTreeSet<String> = policy.services.keys().map(|key| format!("services: {key}")).collect();
+    for (key, names) in [
+        ("kinds", &policy.kinds),
+        ("clusterKinds", &policy.cluster_kinds),
+        ("bindNamespaces", &policy.bind_namespaces),
+        ("runtimeClasses", &policy.runtime_classes),
+        ("priorityClasses", &policy.priority_classes),
+    ] {
+        lines.extend(names.iter().map(|name| format!("{key}: {name}")));
+    }
+    for (namespace, entry) in &policy.namespaces {
+        lines.insert(format!("namespaces.{namespace}: {}", policy.level(namespace).name()));
+        lines.extend(entry.service_accounts.iter().map(|account| format!("serviceAccounts: {namespace}/{account}")));
+        lines.extend(entry.image_pull_secrets.iter().map(|secret| format!("imagePullSecrets: {namespace}/{secret}")));
+    }
+    lines
+}
+
+/// Returns the error for an image that is neither given nor known.
+pub(super) fn missing_image(option: &str) -> CliError {
+    CliError::broken(format!("{option} is missing, and no image is stored"))
+        .with_hint("the first connection of a cluster needs --image and --entrypoint-image")
+        .with_hint("`cargo xtask build images --repository REGISTRY` builds both")
+}
+
+/// Returns the value at a path. Makes the mappings on the way.
+fn entry<'a>(values: &'a mut Value, path: &[&str]) -> Result<&'a mut Value> {
+    let mut value = values;
+    for key in path {
+        if value.is_null() {
+            *value = json!({});
+        }
+        let fields = value.as_object_mut().ok_or_else(|| {
+            CliError::failed(format!("the values are not those of the chart: expected a mapping with the key {key}"))
+        })?;
+        value = fields.entry(*key).or_insert(Value::Null);
+    }
+    Ok(value)
+}
+
+/// Returns the settings of a namespace in the policy. Their short form is a list of service accounts.
+fn namespace<'a>(values: &'a mut Value, name: &str) -> Result<&'a mut Value> {
+    let settings = entry(values, &["policy", "namespaces", name])?;
+    if settings.is_null() {
+        *settings = json!({});
+    } else if settings.is_array() {
+        *settings = json!({"serviceAccounts": settings.take()});
+    }
+    Ok(settings)
+}
+
+/// Adds a name to the list at a path, unless the list has it.
+fn add(values: &mut Value, path: &[&str], name: &str) -> Result<()> {
+    let list = entry(values, path)?;
+    if list.is_null() {
+        *list = json!([]);
+    }
+    let names = list.as_array_mut().ok_or_else(|| {
+        CliError::failed(format!("the values are not those of the chart: expected a list {}", path.join(".")))
+    })?;
+    if !names.iter().any(|known| known == name || known["name"] == name) {
+        names.push(name.into());
+    }
+    Ok(())
+}
+
+pub(super) fn label(text: &str) -> Result<String, String> {
+    if !is_dns_label(text) {
+        return Err("expected a DNS label: 1 to 63 of a-z, 0-9 and -, no - at the ends".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+fn namespace_option(text: &str) -> Result<(String, Option<PodSecurityLevel>), String> {
+    let Some((name, level)) = text.split_once(':') else { return Ok((label(text)?, None)) };
+    let level = serde_json::from_value(level.into())
+        .map_err(|_| format!("unknown level `{level}`; expected restricted, baseline or privileged"))?;
+    Ok((label(name)?, Some(level)))
+}
+
+fn in_namespace(text: &str) -> Result<(String, String), String> {
+    let (namespace, name) = text.split_once('/').ok_or("expected NAMESPACE/NAME")?;
+    Ok((namespace.to_owned(), name.to_owned()))
+}
+
+/// Parses `KIND[.GROUP][=PLURAL]`. The default is the usual plural in English.
+fn kind(text: &str) -> Result<(String, String), String> {
+    let (name, plural) = text.split_once('=').map_or((text, None), |(name, plural)| (name, Some(plural)));
+    if is_cluster_wide(name) {
+        return Err(
+            "it is outside of namespaces, so only the value `policy.clusterKinds` of the chart allows it".to_owned()
+        );
+    }
+    if !name.contains('.') && !CORE_KINDS.split(' ').any(|core| core == name) {
+        return Err(
+            "expected KIND.GROUP, as `kubectl api-resources` prints them, or a kind of the core group, such as \
+                    ConfigMap"
+                .to_owned(),
+        );
+    }
+    if let Some(plural) = plural {
+        return Ok((name.to_owned(), plural.to_owned()));
+    }
+    let word = name.split('.').next().unwrap_or_default().to_ascii_lowercase();
+    let plural = match word.strip_suffix('y') {
+        Some(stem) if !stem.ends_with(['a', 'e', 'i', 'o', 'u']) => format!("{stem}ies"),
+        _ if word.ends_with(['s', 'x', 'z']) || word.ends_with("ch") || word.ends_with("sh") => format!("{word}es"),
+        _ => format!("{word}s"),
+    };
+    Ok((name.to_owned(), plural))
+}
+
+fn service(text: &str) -> Result<(String, AllowedService), String> {
+    let expected = || "expected NAME=NAMESPACE/SERVICE:PORT or NAME=NAMESPACE/SERVICE:PORT/PATH".to_owned();
+    let (key, place) = text.split_once('=').ok_or_else(expected)?;
+    let (namespace, rest) = place.split_once('/').ok_or_else(expected)?;
+    let (name, rest) = rest.split_once(':').ok_or_else(expected)?;
+    let (port, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let [namespace, name, path] = [namespace, name, path.trim_end_matches('/')].map(str::to_owned);
+    Ok((key.to_owned(), AllowedService { namespace, name, port: port.parse().map_err(|_| expected())?, path }))
+}
+
+/// Returns a URL without a slash at its end.
+fn plain_url(text: &str) -> Result<String, String> {
+    let url = Url::parse(text).map_err(|error| error.to_string())?;
+    if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() || !url.username().is_empty() {
+        return Err("expected https://HOST or http://HOST".to_owned());
+    }
+    Ok(url.as_str().trim_end_matches('/').to_owned())
+}
+
+fn url_or_none(text: &str) -> Result<String, String> {
+    if text == NONE { Ok(NONE.to_owned()) } else { plain_url(text) }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use ebb_documents::diagnostic::DiagnosticStyle;
+
+    use super::*;
+
+    const TOKEN: &str = "ebbc_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
+
+    #[derive(Parser)]
+    struct OptionLine {
+        #[command(flatten)]
+        options: OptionArgs,
+    }
+
+    fn parsed(line: &str) -> Result<OptionArgs, String> {
+        let line = OptionLine::try_parse_from(std::iter::once("").chain(line.split_whitespace()));
+        line.map(|line| line.options).map_err(|error| error.to_string())
+    }
+
+    /// Returns values with the changes of a command line.
+    fn changed(mut values: Value, line: &str) -> Result<Value, String> {
+        let options = parsed(line)?;
+        let changed = options.change(&mut values, "ebb-relay");
+        changed.map(|()| values).map_err(|error| error.text(DiagnosticStyle::Plain))
+    }
+
+    #[test]
+    fn a_new_release_has_the_options_and_the_token() {
+        let line = "--image r/relay:1 --profile signadot --unit-namespace units --namespace team-a:privileged \
+                    --namespace team-b --service-account signadot/builder --pull-secret units/registry --kind Job.batch \
+                    --kind Widget.example.com=widgets --bind-namespace web --service page=web/page:80/rpc/";
+        let mut values = changed(Value::Null, line).unwrap();
+        set_control_plane(&mut values, "eu", "https://ebb.example", Some("https://10.0.0.7/v1/callbacks"), true)
+            .unwrap();
+        set_token(&mut values, Some(TOKEN)).unwrap();
+        assert_eq!(
+            values,
+            json!({
+                "image": "r/relay:1", "profile": "signadot", "unitNamespace": "units", "callbackHosts": ["10.0.0.7:443"],
+                "policy": {
+                    "namespaces": {
+                        "signadot": {"serviceAccounts": ["builder"]}, "units": {"imagePullSecrets": ["registry"]},
+                        "team-a": {"level": "privileged"}, "team-b": {},
+                    },
+                    "bindNamespaces": ["web"],
+                    "services": {"page": {"namespace": "web", "name": "page", "port": 80, "path": "/rpc"}},
+                },
+                "grantedKinds": {"Job.batch": "jobs", "Widget.example.com": "widgets"},
+                "createNamespaces": ["ebb-relay", "units", "team-a", "team-b"],
+                "pull": {"url": "https://ebb.example", "cluster": "eu"}, "signing": {},
+                "bootstrap": {"url": "", "token": TOKEN, "existingSecret": ""},
+            })
+        );
+        insta::assert_snapshot!(differences(None, &policy(&values).unwrap()).join("\n"), @r"
+        + bindNamespaces: web
+        + imagePullSecrets: units/registry
+        + kinds: ConfigMap
+        + kinds: Job.batch
+        + kinds: Secret
+        + kinds: Widget.example.com
+        + namespaces.signadot: baseline
+        + namespaces.team-a: privileged
+        + namespaces.team-b: restricted
+        + namespaces.units: restricted
+        + serviceAccounts: signadot/builder
+        + services: page
+        ");
+    }
+
+    /// What the operator has set with helm stays, whatever its form.
+    #[test]
+    fn the_values_of_a_release_are_kept() {
+        let release = json!({
+            "image": "r/relay:1", "callbackHosts": ["callbacks.example"], "resources": {"limits": {"memory": "1Gi"}},
+            "policy": {"clusterKinds": ["Namespace"], "namespaces": {"team-a": ["builder"]}, "priorityClasses": ["low"]},
+            "createNamespaces": [{"name": "team-b", "level": "baseline"}], "bootstrap": {"token": TOKEN},
+            "signing": {"secret": "whsec_BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc="},
+        });
+        let in_force = policy(&release).unwrap();
+        let line = "--namespace team-a:baseline --namespace team-b --service-account team-a/builder --kind ConfigMap";
+        let mut values = changed(release, line).unwrap();
+        set_control_plane(&mut values, "eu", "https://ebb.example", Some("https://callbacks.example/v1"), false)
+            .unwrap();
+        assert_eq!(
+            values,
+            json!({
+                "image": "r/relay:1", "callbackHosts": ["callbacks.example"], "resources": {"limits": {"memory": "1Gi"}},
+                "policy": {
+                    "clusterKinds": ["Namespace"], "priorityClasses": ["low"],
+                    "namespaces": {"team-a": {"serviceAccounts": ["builder"], "level": "baseline"}, "team-b": {}},
+                },
+                "createNamespaces": [{"name": "team-b", "level": "baseline"}, "team-a"],
+                "grantedKinds": {"ConfigMap": "configmaps"}, "signing": {},
+                "pull": {"url": "", "cluster": "eu"}, "bootstrap": {"url": "https://ebb.example", "token": ""},
+            })
+        );
+        let changes = differences(Some(&in_force), &policy(&values).unwrap());
+        insta::assert_snapshot!(changes.join("\n"), @r"
+        - namespaces.team-a: restricted
+        + kinds: ConfigMap
+        + namespaces.team-a: baseline
+        + namespaces.team-b: restricted
+        ");
+        // Values that lack what is in force show it.
+        let lost = differences(Some(&in_force), &policy(&json!({})).unwrap()).join("\n");
+        for line in ["- clusterKinds: Namespace", "- priorityClasses: low", "- serviceAccounts: team-a/builder"] {
+            assert!(lost.contains(line), "{lost}");
+        }
+    }
+
+    #[test]
+    fn options_of_the_registration_are_kept_replaced_or_removed() {
+        let (url, open) = (Some("https://relay.example"), Some(SignadotOutputs::Open));
+        for (line, stored, expected) in [
+            ("", (url, open), (url, open)),
+            ("--push-url https://relay.example/ --signadot-outputs open", (None, None), (url, open)),
+            ("--push-url none --signadot-outputs none", (url, open), (None, None)),
+        ] {
+            let options = parsed(line).unwrap();
+            assert_eq!((options.push_url(stored.0).as_deref(), options.signadot_outputs(stored.1)), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn plural_names_are_those_of_english() {
+        for (option, plural) in [
+            ("Cluster.postgresql.cnpg.io", "clusters"),
+            ("NetworkPolicy.networking.k8s.io", "networkpolicies"),
+            ("Ingress.networking.k8s.io", "ingresses"),
+            ("Gateway.gateway.networking.k8s.io", "gateways"),
+            ("Mailbox.example.com", "mailboxes"),
+            ("Endpoints=endpoints", "endpoints"),
+        ] {
+            assert_eq!(kind(option).unwrap().1, plural, "{option}");
+        }
+    }
+
+    #[test]
+    fn invalid_options_are_rejected() {
+        for (line, expected) in [
+            ("--namespace A", "expected a DNS label"),
+            ("--namespace a:open", "expected restricted, baseline or privileged"),
+            ("--relay-namespace a;b", "expected a DNS label"),
+            ("--service-account team-a/builder", "add --namespace team-a"),
+            ("--service-account builder", "expected NAMESPACE/NAME"),
+            ("--kind Deployment", "expected KIND.GROUP"),
+            ("--kind Namespace", "`policy.clusterKinds`"),
+            ("--service files=infra/files", "expected NAME="),
+            ("--callback-url ftp://h", "expected https://HOST"),
+            ("--callback-url https://u@h", "expected https://HOST"),
+            ("--push-url some", "--push-url"),
+        ] {
+            let error = changed(json!({"image": "r/relay:1"}), line).unwrap_err();
+            assert!(error.contains(expected), "{line}: {error}");
+        }
+        assert!(changed(Value::Null, "").unwrap_err().contains("--image is missing"));
+        for values in [json!({"image": "i", "policy": []}), json!({"image": "i", "policy": {"namespaces": []}})] {
+            let error = changed(values, "--namespace a").unwrap_err();
+            assert!(error.contains("not those of the chart"), "{error}");
+        }
+    }
+}
