@@ -19,26 +19,26 @@ timeout=${EBB_TIMEOUT:-10m}
 
 start() {
     [ -n "${EBB_DOCUMENT:-}" ] || fail 'the document is missing: set the input `document`, or EBB_DOCUMENT'
-    ebb sandbox apply --filename="$EBB_DOCUMENT" --set="name=$EBB_NAME" --kind="$kind" --wait=false >/dev/null
-    ebb sandbox get --kind="$kind" -- "$EBB_NAME" >/dev/null ||
+    ebb apply --filename="$EBB_DOCUMENT" --set="name=$EBB_NAME" --kind="$kind" --wait=false >/dev/null
+    ebb get -- "$kind" "$EBB_NAME" >/dev/null ||
         fail "the document names another target than $kind/$EBB_NAME: write \`name: \"@{name}\"\` in it"
-    ebb sandbox wait --kind="$kind" --timeout="$timeout" -- "$EBB_NAME"
+    ebb wait --kind="$kind" --timeout="$timeout" -- "$EBB_NAME"
     set --
     if [ "${EBB_SKIP_SENSITIVE:-false}" = true ]; then
         set -- --skip-sensitive
     fi
     if [ -n "${GITHUB_ENV:-}" ]; then
-        ebb sandbox env --kind="$kind" --output=github "$@" -- "$EBB_NAME" >>"$GITHUB_ENV"
+        ebb env --kind="$kind" --output=github "$@" -- "$EBB_NAME" >>"$GITHUB_ENV"
     else
-        ebb sandbox env --kind="$kind" --output=gitlab "$@" -- "$EBB_NAME" >>"${EBB_ENV_FILE:-ebb.env}"
+        ebb env --kind="$kind" --output=gitlab "$@" -- "$EBB_NAME" >>"${EBB_ENV_FILE:-ebb.env}"
     fi
 }
 
 delete() {
     code=0
-    ebb sandbox delete --kind="$kind" --wait-timeout="$timeout" -- "$EBB_NAME" || code=$?
+    ebb delete --wait-timeout="$timeout" -- "$kind" "$EBB_NAME" || code=$?
     # A sandbox that was never created, or that has ended, is a success.
-    if [ "$code" = 1 ] && ebb sandbox wait --kind="$kind" --for=gone --timeout=0s -- "$EBB_NAME" 2>/dev/null; then
+    if [ "$code" = 1 ] && ebb wait --kind="$kind" --for=gone --timeout=0s -- "$EBB_NAME" 2>/dev/null; then
         code=0
     fi
     exit "$code"

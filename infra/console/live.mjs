@@ -70,7 +70,7 @@ export async function renewals(browser, server) {
 /** Keeps pages of a run open while its units end. Returns the memory of each tab at the beginning and at the end. */
 export async function memory(browser, server, seconds) {
   // Each chain lasts longer than the measurement.
-  await server.apply("plugin", "long", chains("long", 3 * Math.ceil(seconds / 2 + 30), Math.ceil(seconds / 2 + 30), 2));
+  await server.apply("long", chains("long", 3 * Math.ceil(seconds / 2 + 30), Math.ceil(seconds / 2 + 30), 2));
   server.set("long-log", "hold");
   await create(server, "long-log", "starting");
   await until("the script writes", async () => (await server.target("long-log")).runs[0].units.some((unit) => unit.unit === "note/write" && unit.state === "running"));
@@ -118,6 +118,6 @@ export async function memory(browser, server, seconds) {
   }
   for (const name of ["target", "run", "log"]) assert.ok(figures[name].renewals > seconds / 30, `${name} was not renewed: ${JSON.stringify(figures[name])}`);
   server.set("long-log");
-  for (const name of ["long", "long-log"]) await server.ebb("sandbox", "delete", name, "--wait=false");
+  for (const name of ["long", "long-log"]) await server.ebb("delete", "sandbox", name, "--wait=false");
   return figures;
 }

@@ -174,7 +174,7 @@ export async function longNames(browser, server) {
   const longest = (letter) => letter.repeat(63);
   const [name, plugin] = [longest("s"), longest("p")];
   const token = await server.ebb("token", "create", longest("t"), "--scope", "read");
-  await server.apply("plugin", plugin, chains(plugin, 3, 3, 0));
+  await server.apply(plugin, chains(plugin, 3, 3, 0));
   const { runs } = await create(server, name, "ready", { plugin: `${plugin}@1.0.0`, params: {} });
   const unit = `?unit=${encodeURIComponent(runs[0].units[0].unit)}`;
   const pages = [`targets/sandbox/${name}`, `targets/sandbox/${name}/history`, `plugins/${plugin}/1.0.0`, "plugins"];

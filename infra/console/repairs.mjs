@@ -47,18 +47,18 @@ export async function repairs(browser, server, repository) {
   const fragile = async (version, TIMEOUT, FAILS) => {
     const words = { PLUGIN: `fragile@${version}`, TIMEOUT, FOLDER: join(server.folder, "switches"), FAILS };
     const text = document("notes.yaml").replace(/PLUGIN|TIMEOUT|FOLDER|FAILS/g, (word) => words[word]);
-    await server.apply("plugin", `fragile-${version}`, text);
+    await server.apply(`fragile-${version}`, text);
   };
   await fragile("1.0.0", "1m", "rm /tmp/made");
   await fragile("1.1.0", "1m", "kill -9 $$");
   await fragile("1.2.0", "3s", "sleep 30");
-  await server.apply("plugin", "remote", document("remote.yaml").replaceAll("URL", url));
+  await server.apply("remote", document("remote.yaml").replaceAll("URL", url));
   const figures = {};
   try {
     for (const { name, plugin, why, update, stuck } of REPAIRS) {
       const apply = (size = 1) => {
         const params = plugin.startsWith("remote") ? { topic: name } : { topic: name, size };
-        return server.apply("sandbox", name, sandbox(name, { plugin, params, team: "repairs" }), "--wait=false");
+        return server.apply(name, sandbox(name, { plugin, params, team: "repairs" }), "--wait=false");
       };
       if (!update && !stuck) server.set(name, "broken");
       await apply();
@@ -66,7 +66,7 @@ export async function repairs(browser, server, repository) {
         await server.phase(name, "ready");
         server.set(name, update ? "broken" : "kept");
         if (update) await apply(2);
-        else await server.ebb("sandbox", "delete", name, "--wait=false");
+        else await server.ebb("delete", "sandbox", name, "--wait=false");
       }
       await server.phase(name, stuck ? "stuck" : "failed");
       const reader = await (await Reader.open(browser, server)).signIn();
@@ -86,7 +86,7 @@ export async function repairs(browser, server, repository) {
       assert.ok(by.clicks <= MAX_CLICKS, `${name}: ${by.clicks} clicks`);
       reader.isQuiet();
       await reader.close();
-      if (!stuck) await server.ebb("sandbox", "delete", name, "--wait=false");
+      if (!stuck) await server.ebb("delete", "sandbox", name, "--wait=false");
     }
   } finally {
     http.close();

@@ -36,10 +36,10 @@ async function changed(browser, server, path, change, selector, text) {
 
 /** Measures all cases. */
 export async function scale(browser, server, { targets, units, mebibytes, step }) {
-  await server.apply("plugin", "tiny", chains("tiny", 1, 1, 0));
-  await server.apply("plugin", "large", chains("large", units, 20, 0.2));
-  await server.apply("plugin", "slow", chains("slow", 1, 1, 5));
-  await server.apply("plugin", "verbose", `apiVersion: ebb.dev/v1
+  await server.apply("tiny", chains("tiny", 1, 1, 0));
+  await server.apply("large", chains("large", units, 20, 0.2));
+  await server.apply("slow", chains("slow", 1, 1, 5));
+  await server.apply("verbose", `apiVersion: ebb.dev/v1
 kind: Plugin
 name: verbose@1.0.0
 runners: {shell: {image: "busybox:1.36"}}

@@ -81,16 +81,16 @@ resources: {note: {plugin: ${plugin}, params: ${JSON.stringify(params ?? { topic
 
 /** Creates a sandbox and waits for its phase. */
 export async function create(server, name, phase, options) {
-  await server.apply("sandbox", name, sandbox(name, options), "--wait=false");
+  await server.apply(name, sandbox(name, options), "--wait=false");
   return server.phase(name, phase);
 }
 
 /** Makes one sandbox for each phase, and what the other pages list. Returns the names of the sandboxes by phase. */
 export async function seed(server) {
   const { folder } = server;
-  await server.apply("plugin", "notes-1", notes(folder, "1.0.0", "A note in a folder of this machine"));
-  await server.apply("plugin", "notes-2", notes(folder, "1.1.0", "A note with an index"));
-  await server.apply("plugin", "wide", chains("wide", 18, 3, 0));
+  await server.apply("notes-1", notes(folder, "1.0.0", "A note in a folder of this machine"));
+  await server.apply("notes-2", notes(folder, "1.1.0", "A note with an index"));
+  await server.apply("wide", chains("wide", 18, 3, 0));
   const phases = {};
   const make = async (phase, name, ...modes) => {
     server.set(name, ...modes);
@@ -109,13 +109,13 @@ export async function seed(server) {
     await create(server, name, "ready", { team: "payments" });
     server.set(name, mode);
     phases[phase] = name;
-    if (phase === "updating") await server.apply("sandbox", name, sandbox(name, { size: 2, team: "payments" }), "--wait=false");
-    else await server.ebb("sandbox", "delete", name, "--wait=false");
+    if (phase === "updating") await server.apply(name, sandbox(name, { size: 2, team: "payments" }), "--wait=false");
+    else await server.ebb("delete", "sandbox", name, "--wait=false");
     await server.phase(name, final);
   }
   phases.wide = "pr-108";
   await create(server, "pr-108", "ready", { plugin: "wide@1.0.0", params: {} });
-  await server.apply("source", "previews", `apiVersion: ebb.dev/v1
+  await server.apply("previews", `apiVersion: ebb.dev/v1
 kind: Source
 name: previews
 preset: gitlab
@@ -136,7 +136,7 @@ document:
   await new Promise((wake) => receiver.listen(0, "127.0.0.1", wake));
   server.child.once("exit", () => receiver.close());
   receiver.unref();
-  await server.apply("subscription", "failures", `apiVersion: ebb.dev/v1
+  await server.apply("failures", `apiVersion: ebb.dev/v1
 kind: Subscription
 name: failures
 on: [ready, failed, stuck, gone]

@@ -79,11 +79,11 @@ export class LocalServer extends ApiServer {
     return stdout;
   }
 
-  /** Applies a document by its kind, such as `plugin`. */
-  async apply(kind, name, text, ...options) {
+  /** Applies a document. `name` is that of its file. */
+  async apply(name, text, ...options) {
     const file = join(this.folder, "documents", `${name.replace(/\W/g, "-")}.yaml`);
     writeFileSync(file, text);
-    return this.ebb(kind, "apply", "-f", file, ...options);
+    return this.ebb("apply", "-f", file, ...options);
   }
 
   /** Sets what the scripts of a topic do: `broken` and `kept` fail setup and teardown, `hold` makes both wait. */

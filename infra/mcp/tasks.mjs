@@ -92,12 +92,12 @@ export async function tasks(server, repository) {
   const publish = async (text) => {
     const file = join(folder, "plugin.yaml");
     writeFileSync(file, text);
-    await ebb("plugin", "apply", "-f", file);
+    await ebb("apply", "-f", file);
   };
   const apply = async (name, plugin, params) => {
     const file = join(folder, "sandbox.yaml");
     writeFileSync(file, sandbox(name, plugin, params));
-    await ebb("sandbox", "apply", "-f", file, "--wait=false");
+    await ebb("apply", "-f", file, "--wait=false");
   };
   // An agent waits between calls. The wait is no call.
   const phase = (name, expected) =>
@@ -139,7 +139,7 @@ export async function tasks(server, repository) {
       if (stuck) {
         await phase(name, "ready");
         mark(name, "kept");
-        await ebb("sandbox", "delete", name, "--wait=false");
+        await ebb("delete", "sandbox", name, "--wait=false");
       }
       await phase(name, stuck ? "stuck" : "failed");
       await task(name, async () => {

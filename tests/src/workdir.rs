@@ -164,15 +164,15 @@ impl Workdir {
         RunningCommand { child, stdout, printed: String::new(), stderr, errors: String::new(), arguments }
     }
 
-    /// Returns a sandbox by `ebb sandbox get`.
+    /// Returns a sandbox by `ebb get sandbox`.
     pub async fn get(&self, name: &str) -> TargetDetail {
-        self.ebb(&["sandbox", "get", name, "-o", "json"]).await.done().json()
+        self.ebb(&["get", "sandbox", name, "-o", "json"]).await.done().json()
     }
 
     /// Applies a document of a kind such as `plugin`, and waits for the end of the command.
     pub async fn apply(&self, kind: &str, document: &str) -> CommandResult {
         let file = self.write(&format!("{kind}-to-apply.yaml"), document);
-        self.ebb(&[kind, "apply", "-f", &file]).await.done()
+        self.ebb(&["apply", "-f", &file]).await.done()
     }
 
     /// Publishes a plugin. `rest` is the rest of its document.
@@ -188,7 +188,7 @@ impl Workdir {
     /// Requests a sandbox.
     pub async fn create(&self, name: &str, rest: &str) {
         let file = self.write_sandbox(name, rest);
-        self.ebb(&["sandbox", "apply", "-f", &file, "--wait=false"]).await.done();
+        self.ebb(&["apply", "-f", &file, "--wait=false"]).await.done();
     }
 
     /// Waits until a sandbox is in a phase.

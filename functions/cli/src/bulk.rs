@@ -284,22 +284,21 @@ pub(crate) fn print_count(done: usize, all: usize, state: &str) {
     }
 }
 
-/// Waits until each target without an error has reached a goal, or cannot reach it. All targets are of one kind. A target
-/// without a UID may not exist yet. Prints how many targets are in `state`, the text for the goal, and the command that
+/// Waits until each target without an error has reached a goal, or cannot reach it. A target without a UID may not exist
+/// yet. Prints how many targets are in `state`, the text for the goal, and the command that
 /// explains those that are not.
 ///
 /// # Errors
 /// Returns an error if the server rejects a request, or does not respond until the timeout.
 pub(crate) async fn wait_for(
     client: &ApiClient,
-    kind: &str,
     outcomes: &mut [TargetOutcome],
     (goal, state): (FollowGoal, &str),
     timeout: Duration,
 ) -> Result<Exit> {
     let is_awaited: Vec<bool> = outcomes.iter().map(|outcome| outcome.error.is_none()).collect();
     let mut open: Vec<&mut TargetOutcome> = outcomes.iter_mut().filter(|outcome| outcome.error.is_none()).collect();
-    let exit = wait_for_open(client, kind, &mut open, goal, timeout).await;
+    let exit = wait_for_open(client, &mut open, goal, timeout).await;
     let left = open.len();
     print_count(succeeded(outcomes.iter()) - left, outcomes.len(), state);
     let awaited = outcomes.iter().zip(is_awaited).filter_map(|(outcome, is_awaited)| is_awaited.then_some(outcome));
@@ -314,21 +313,21 @@ pub(crate) async fn wait_for(
 /// Waits as [`wait_for`] does. Removes the targets whose wait has ended from `open`.
 async fn wait_for_open(
     client: &ApiClient,
-    kind: &str,
     open: &mut Vec<&mut TargetOutcome>,
     goal: FollowGoal,
     timeout: Duration,
 ) -> Result<Exit> {
     let (begun, interrupts) = (Instant::now(), InterruptCount::listen()?);
-    let mut list = ChangedList::new(kind);
+    let kind = open.first().map(|outcome| outcome.kind.clone());
+    let mut list = ChangedList::new(kind.filter(|kind| open.iter().all(|outcome| outcome.kind == *kind)));
     while !open.is_empty() {
         match list.read(client, open).await {
             Ok(None) => {}
             Ok(Some(seen)) => {
-                let seen: BTreeMap<&str, &TargetInfo> =
-                    seen.iter().map(|target| (target.name.as_str(), target)).collect();
+                let seen: BTreeMap<(&str, &str), &TargetInfo> =
+                    seen.iter().map(|target| ((target.kind.as_str(), target.name.as_str()), target)).collect();
                 open.retain_mut(|outcome| {
-                    let shown = seen.get(outcome.name.as_str()).copied();
+                    let shown = seen.get(&(outcome.kind.as_str(), outcome.name.as_str())).copied();
                     !note_end(outcome, goal, shown)
                 });
             }
@@ -354,7 +353,7 @@ async fn wait_for_open(
     Ok(Exit::Done)
 }
 
-/// The targets of a kind. They are listed again when one of those that a command waits for has changed.
+/// The targets of a kind, or of all kinds. They are listed again when one of those that a command waits for has changed.
 struct ChangedList {
     all: TargetSelection,
     /// The number of the last answer of the feed of changes.
@@ -365,8 +364,8 @@ struct ChangedList {
 }
 
 impl ChangedList {
-    fn new(kind: &str) -> Self {
-        let all = TargetSelection { kind: Some(kind.to_owned()), ..TargetSelection::default() };
+    fn new(kind: Option<String>) -> Self {
+        let all = TargetSelection { kind, ..TargetSelection::default() };
         Self { all, since: None, listed: None, is_settling: false }
     }
 
@@ -527,7 +526,7 @@ mod tests {
         let access = ServerAccess { url, token: None, webhook_secret: None, origin: AddressOrigin::Given };
         let client = ApiClient::new(access).unwrap();
         let mut outcome = TargetOutcome::named(TargetRef { kind: "sandbox".to_owned(), name: "pr-1".to_owned() });
-        let (mut list, open) = (ChangedList::new("sandbox"), [&mut outcome]);
+        let (mut list, open) = (ChangedList::new(Some("sandbox".to_owned())), [&mut outcome]);
         for (reload, changed, is_listed) in [
             (true, None, true),
             // The list of a moment ago may lack a new target.

@@ -149,11 +149,6 @@ impl ApiClient {
         Ok((response.status(), self.parse(response).await?))
     }
 
-    /// Withdraws one version of a plugin.
-    pub(crate) async fn delete_plugin(&self, name: &str, version: &str) -> Result<()> {
-        self.send(self.request(Method::DELETE, &["plugins", name, "versions", version])).await.map(drop)
-    }
-
     /// Returns all items of a collection: `plugins`, `sources`, `connections`, `subscriptions`, `tokens` or `clusters`.
     pub(crate) async fn all<T: DeserializeOwned>(&self, collection: &str) -> Result<Vec<T>> {
         self.list(&[collection], collection).await
@@ -166,15 +161,15 @@ impl ApiClient {
             .map_err(|error| unexpected(StatusCode::OK, &format!("`{member}` does not match the API: {error}")))
     }
 
-    /// Creates or replaces a document of a collection.
-    pub(crate) async fn put<T: DeserializeOwned>(&self, collection: &str, name: &str, document: &str) -> Result<T> {
+    /// Creates or replaces the document at a path of the API.
+    pub(crate) async fn put<T: DeserializeOwned>(&self, path: &[&str], document: &str) -> Result<T> {
         let body = serde_json::json!({"document": document});
-        self.read(self.request(Method::PUT, &[collection, name]).json(&body)).await
+        self.read(self.request(Method::PUT, path).json(&body)).await
     }
 
-    /// Deletes an item of a collection. Returns `None` if it does not exist.
-    pub(crate) async fn delete(&self, collection: &str, name: &str) -> Result<Option<()>> {
-        found(self.send(self.request(Method::DELETE, &[collection, name])).await.map(drop))
+    /// Deletes what a path of the API names. Returns `None` if it does not exist.
+    pub(crate) async fn delete(&self, path: &[&str]) -> Result<Option<()>> {
+        found(self.send(self.request(Method::DELETE, path)).await.map(drop))
     }
 
     /// Registers a cluster, or changes its settings.
@@ -588,11 +583,12 @@ fn missing(target: &TargetRef, error: CliError) -> CliError {
     if error.problem().is_none_or(|problem| problem.status != 404 || problem.code != NOT_FOUND) {
         return error;
     }
-    let list = match target.kind.as_str() {
-        "sandbox" => "ebb sandbox list".to_owned(),
-        kind => format!("ebb sandbox list --kind {kind}"),
-    };
-    CliError::failed(format!("{target} does not exist")).with_hint(list)
+    CliError::failed(format!("{target} does not exist")).with_hint(list_command(&target.kind))
+}
+
+/// Returns the command that lists the targets of a kind.
+pub(crate) fn list_command(kind: &str) -> String {
+    format!("ebb get {}", if kind == "sandbox" { "sandboxes" } else { kind })
 }
 
 /// Returns the error for a response that does not have the format of the API.

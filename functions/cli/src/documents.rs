@@ -99,24 +99,50 @@ pub(crate) fn warn<'a>(warnings: impl IntoIterator<Item = &'a Diagnostic>) {
     }
 }
 
-/// Returns the command that applies a document.
-fn command(document: &Document) -> String {
-    let noun = document.noun();
-    let command = if noun == "a route group" { "sandbox" } else { noun.trim_start_matches("a ") };
-    format!("`ebb {command} apply -f FILE`")
+/// Returns the files of a command. A folder stands for its YAML files, in the order of their names.
+pub(crate) fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for path in paths {
+        if !path.is_dir() {
+            files.push(path.clone());
+            continue;
+        }
+        let entries = fs::read_dir(path).and_then(|all| all.collect::<std::io::Result<Vec<_>>>());
+        let entries =
+            entries.map_err(|error| CliError::broken(format!("cannot read {}", path.display())).with_causes(&error))?;
+        let is_yaml = |file: &PathBuf| file.extension().is_some_and(|end| end == "yaml" || end == "yml");
+        let mut found: Vec<PathBuf> = entries.iter().map(fs::DirEntry::path).filter(is_yaml).collect();
+        if found.is_empty() {
+            return Err(CliError::failed(format!("the folder {} has no YAML file", path.display())));
+        }
+        found.sort();
+        files.extend(found);
+    }
+    Ok(files)
+}
+
+/// Divides documents into those that a deployment stores by name and those of targets.
+pub(crate) fn divided(documents: impl IntoIterator<Item = Document>) -> (Vec<Document>, Vec<TargetDocument>) {
+    let (mut others, mut targets) = (Vec::new(), Vec::new());
+    for document in documents {
+        match document {
+            Document::Sandbox(sandbox) => targets.push(TargetDocument(Box::new(sandbox))),
+            Document::RouteGroup(group) => targets.push(TargetDocument(Box::new(group.target))),
+            other => others.push(other),
+        }
+    }
+    (others, targets)
 }
 
 /// Returns the error for a document of another kind than `expected`, such as `a sandbox`.
 pub(crate) fn unexpected(file: &str, document: &Document, expected: &str) -> CliError {
     CliError::failed(format!("{file} contains {}; expected {expected}", document.noun()))
-        .with_hint(format!("apply it with {}", command(document)))
 }
 
 /// Names the documents of a file that a command does not use.
 fn skipped(file: &str, documents: &[Document]) {
     for document in documents {
-        let (noun, command) = (document.noun(), command(document));
-        output::status_line(&format!("{file}: skipped {noun}; apply it with {command}"));
+        output::status_line(&format!("{file}: skipped {}", document.noun()));
     }
 }
 
@@ -151,26 +177,23 @@ pub(crate) fn all_plugins(paths: &[PathBuf], vars: &DocumentVars) -> Result<Vec<
 pub(crate) struct TargetDocument(pub(crate) Box<SandboxDoc>);
 
 impl TargetDocument {
-    /// Reads a file that contains one target. Plugins are skipped, if there is a target.
-    pub(crate) fn read(path: &Path, vars: &DocumentVars) -> Result<Self> {
+    /// Reads the targets of a file. Documents of other kinds are skipped, if there is a target.
+    pub(crate) fn read_all(path: &Path, vars: &DocumentVars) -> Result<Vec<Self>> {
         let source = DocumentSource::read(path)?;
-        let documents = source.documents(vars)?.into_iter();
-        let (mut plugins, mut documents): (Vec<_>, Vec<_>) =
-            documents.partition(|document| matches!(document, Document::Plugin(_)));
-        if documents.is_empty() {
-            documents.append(&mut plugins);
+        let (others, targets) = divided(source.documents(vars)?);
+        if let (true, Some(other)) = (targets.is_empty(), others.first()) {
+            return Err(unexpected(&source.name, other, "a sandbox"));
         }
-        skipped(&source.name, &plugins);
-        match documents.pop() {
-            Some(_) if !documents.is_empty() => {
-                let count = documents.len() + 1;
-                Err(CliError::failed(format!("{} contains {count} documents; expected one sandbox", source.name)))
-            }
-            Some(Document::Sandbox(sandbox)) => Ok(Self(Box::new(sandbox))),
-            Some(Document::RouteGroup(group)) => Ok(Self(Box::new(group.target))),
-            Some(other) => Err(unexpected(&source.name, &other, "a sandbox")),
-            None => Err(CliError::failed(format!("{} contains no document", source.name))),
-        }
+        skipped(&source.name, &others);
+        Ok(targets)
+    }
+
+    /// Reads a file that contains one target, otherwise like [`Self::read_all`].
+    pub(crate) fn read(path: &Path, vars: &DocumentVars) -> Result<Self> {
+        let mut targets = Self::read_all(path, vars)?;
+        let (name, count) = (path.display(), targets.len());
+        let several = || CliError::failed(format!("{name} contains {count} targets; expected one sandbox"));
+        targets.pop().filter(|_| count == 1).ok_or_else(several)
     }
 
     /// Returns the target of the document. `kind` is the kind of a sandbox; other documents have their own.
@@ -221,12 +244,25 @@ resources: {files: {plugin: scratch@1.0.0}}
             (plugins(&file, &vars).map(|plugins| plugins.len()).map_err(shown), target)
         };
         assert_eq!(read(&[PLUGIN, SANDBOX]), (Ok(1), Ok("first".to_owned())));
-        let other = PLUGIN.replace("scratch@1", "scratch@2");
-        let (found, target) = read(&[PLUGIN, &other]);
+        let (found, target) = read(&[PLUGIN, &PLUGIN.replace("scratch@1", "scratch@2")]);
         assert_eq!(found, Ok(2));
-        assert!(target.unwrap_err().ends_with("contains 2 documents; expected one sandbox"));
+        assert!(target.unwrap_err().ends_with("contains a plugin; expected a sandbox"));
+        let (_, target) = read(&[SANDBOX, &SANDBOX.replace("first", "second")]);
+        assert!(target.unwrap_err().ends_with("contains 2 targets; expected one sandbox"));
         let (found, target) = read(&[SANDBOX]);
         assert!(found.unwrap_err().ends_with("contains a sandbox; expected a plugin"));
         assert_eq!(target, Ok("first".to_owned()));
+    }
+
+    #[test]
+    fn a_folder_stands_for_its_yaml_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let paths = [folder.path().to_owned(), "-".into()];
+        assert!(files(&paths).unwrap_err().message().ends_with("has no YAML file"));
+        for name in ["b.yaml", "a.yml", "opened.json", "make.sh"] {
+            fs::write(folder.path().join(name), SANDBOX).unwrap();
+        }
+        let expected = [folder.path().join("a.yml"), folder.path().join("b.yaml"), "-".into()];
+        assert_eq!(files(&paths).unwrap(), expected);
     }
 }

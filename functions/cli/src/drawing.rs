@@ -1,10 +1,10 @@
-//! Draws plans for the terminal, Mermaid and Graphviz.
+//! Draws plans for terminals, and for documents as Mermaid.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use clap::ValueEnum;
-use ebb_protocol::api::{HookPreview, PlanPreview};
+use ebb_protocol::api::PlanPreview;
 use serde_json::Value;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -13,8 +13,6 @@ pub(crate) enum DiagramFormat {
     Text,
     /// A Mermaid flowchart.
     Mermaid,
-    /// A Graphviz graph.
-    Dot,
 }
 
 impl DiagramFormat {
@@ -23,36 +21,8 @@ impl DiagramFormat {
         match self {
             Self::Text => text(title, plan),
             Self::Mermaid => mermaid(title, plan),
-            Self::Dot => dot(title, plan),
         }
     }
-}
-
-/// The dependencies of one unit on another of its hook.
-struct DiagramEdge {
-    /// Position of the unit that runs first.
-    from: usize,
-    /// Position of the unit that waits.
-    to: usize,
-    /// The reasons, such as `bucket-name, region` or `after`.
-    label: String,
-}
-
-fn edges(hook: &HookPreview) -> Vec<DiagramEdge> {
-    let positions: HashMap<&str, usize> =
-        hook.units.iter().enumerate().map(|(position, unit)| (unit.key.as_str(), position)).collect();
-    let mut edges: Vec<DiagramEdge> = Vec::new();
-    for (to, unit) in hook.units.iter().enumerate() {
-        for edge in &unit.after {
-            let Some(&from) = positions.get(edge.key.as_str()) else { continue };
-            let reason = edge.reason.strip_prefix("reads ").unwrap_or(&edge.reason);
-            match edges.last_mut() {
-                Some(last) if (last.from, last.to) == (from, to) => last.label += &format!(", {reason}"),
-                _ => edges.push(DiagramEdge { from, to, label: reason.to_owned() }),
-            }
-        }
-    }
-    edges
 }
 
 fn mermaid(title: &str, plan: &PlanPreview) -> String {
@@ -73,37 +43,19 @@ fn mermaid(title: &str, plan: &PlanPreview) -> String {
             };
             let _ = writeln!(text, "    e{number}u{position}{open}\"{}\"{close}", quoted(&unit.key));
         }
-        for DiagramEdge { from, to, label } in edges(hook) {
-            let _ = writeln!(text, "    e{number}u{from} -->|\"{}\"| e{number}u{to}", quoted(&label));
+        let positions: HashMap<&str, usize> =
+            hook.units.iter().enumerate().map(|(position, unit)| (unit.key.as_str(), position)).collect();
+        for (to, unit) in hook.units.iter().enumerate() {
+            for edges in unit.after.chunk_by(|a, b| a.key == b.key) {
+                let Some(from) = positions.get(edges[0].key.as_str()) else { continue };
+                let reasons = edges.iter().map(|edge| edge.reason.strip_prefix("reads ").unwrap_or(&edge.reason));
+                let label = quoted(&reasons.collect::<Vec<_>>().join(", "));
+                let _ = writeln!(text, "    e{number}u{from} -->|\"{label}\"| e{number}u{to}");
+            }
         }
         text += "  end\n";
     }
     text
-}
-
-fn dot(title: &str, plan: &PlanPreview) -> String {
-    // Backslashes are escaped: in labels, `\N` and similar have a meaning.
-    let quoted = |text: &str| {
-        let text = text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-        format!("\"{}\"", text.replace(char::is_control, " "))
-    };
-    let mut text = format!("digraph ebb {{\n  label={};\n  node [shape=box];\n", quoted(title));
-    for (number, hook) in plan.hooks.iter().enumerate() {
-        let _ = writeln!(text, "  subgraph cluster_{number} {{\n    label={};", quoted(&hook.hook));
-        for (position, unit) in hook.units.iter().enumerate() {
-            let shape = match unit.kind.as_str() {
-                "webhook" => " shape=oval",
-                "object" => " shape=component",
-                _ => "",
-            };
-            let _ = writeln!(text, "    e{number}u{position} [label={}{shape}];", quoted(&unit.key));
-        }
-        for DiagramEdge { from, to, label } in edges(hook) {
-            let _ = writeln!(text, "    e{number}u{from} -> e{number}u{to} [label={}];", quoted(&label));
-        }
-        text += "  }\n";
-    }
-    text + "}\n"
 }
 
 /// Returns a plan as a list of units that ends with a line break. A unit follows those that it depends on, and has the
@@ -171,7 +123,7 @@ fn scalar(value: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use ebb_protocol::api::{EdgePreview, UnitPreview};
+    use ebb_protocol::api::{EdgePreview, HookPreview, UnitPreview};
 
     use super::*;
 
@@ -194,10 +146,8 @@ mod tests {
     }
 
     #[test]
-    fn diagram_formats() {
-        for (name, format) in [("mermaid", DiagramFormat::Mermaid), ("dot", DiagramFormat::Dot)] {
-            insta::assert_snapshot!(name, format.draw("a \"title\"\\", &plan()));
-        }
+    fn a_flowchart_has_a_label_for_each_edge() {
+        insta::assert_snapshot!("mermaid", DiagramFormat::Mermaid.draw("a \"title\"\\", &plan()));
     }
 
     #[test]

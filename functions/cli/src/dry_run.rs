@@ -2,8 +2,7 @@
 
 use serde::Serialize;
 
-use crate::exit::{Exit, Result};
-use crate::output::{self, OutputArgs};
+use crate::output;
 use crate::progress::labels;
 
 #[derive(Clone, Copy, Debug, clap::Args)]
@@ -29,12 +28,12 @@ pub(crate) enum ChangeKind {
     None,
 }
 
-/// A change of a published document, as `-o json` prints it.
+/// A change of a document that a deployment stores, as `-o json` prints it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct DocumentChange {
-    /// `plugin`, `source`, `connection` or `subscription`.
-    pub(crate) kind: &'static str,
+    /// `plugin`, `source`, `connection`, `subscription` or a kind of targets.
+    pub(crate) kind: String,
     /// The name. That of a plugin is `NAME@VERSION`.
     pub(crate) name: String,
     pub(crate) change: ChangeKind,
@@ -44,19 +43,16 @@ pub(crate) struct DocumentChange {
 
 impl DocumentChange {
     /// Returns a change that was not made.
-    pub(crate) fn planned(kind: &'static str, name: String, change: ChangeKind) -> Self {
-        Self { kind, name, change, dry_run: true }
+    pub(crate) fn planned(kind: &str, name: String, change: ChangeKind) -> Self {
+        Self { kind: kind.to_owned(), name, change, dry_run: true }
     }
-}
 
-/// Prints the changes of a dry run.
-pub(crate) fn print(changes: &[DocumentChange], output: OutputArgs) -> Result<Exit> {
-    for DocumentChange { kind, name, change, .. } in changes {
-        let verb = match change {
+    /// Prints a change of a dry run.
+    pub(crate) fn show(&self) {
+        let verb = match self.change {
             ChangeKind::None => "not change".to_owned(),
-            change => labels::name(change),
+            change => labels::name(&change),
         };
-        output::status_line(&format!("Would {verb} {kind} {name}"));
+        output::status_line(&format!("Would {verb} {} {}", self.kind, self.name));
     }
-    output.write_data(&changes)
 }

@@ -1,7 +1,8 @@
-//! The data of lifecycle webhooks of commands, and waits for their effects.
+//! The data of lifecycle webhooks of commands, and waits for the effects of commands.
 
 use std::time::Duration;
 
+use clap::ArgAction;
 use ebb_protocol::api::{RunDetail, TargetDetail};
 use ebb_protocol::lifecycle::LifecycleData;
 
@@ -15,6 +16,38 @@ use crate::progress::screen::ProgressScreen;
 use crate::target::TargetRef;
 use crate::timing;
 use crate::why;
+
+/// The option `--wait` of commands that change targets.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct WaitArgs {
+    /// Wait until the change has ended
+    #[arg(
+        long,
+        value_name = "BOOL",
+        default_value_t = true,
+        default_missing_value = "true",
+        num_args = 0..=1,
+        require_equals = true,
+        action = ArgAction::Set
+    )]
+    wait: bool,
+}
+
+impl WaitArgs {
+    /// Returns the maximum wait. With `None` the command ends as soon as the server has accepted the request.
+    pub(crate) fn limit(&self, timeout: Duration) -> Option<Duration> {
+        self.wait.then_some(timeout)
+    }
+}
+
+/// Returns the present instance of a target, with the generation of an update that waits.
+pub(crate) fn watched(target: &TargetRef, seen: &TargetDetail) -> WatchedInstance {
+    WatchedInstance {
+        target: target.clone(),
+        uid: seen.info.uid.clone(),
+        generation: seen.pending_generation.unwrap_or(seen.info.generation),
+    }
+}
 
 /// Returns the data of a lifecycle webhook for an instance.
 pub(crate) fn data(instance: &WatchedInstance, document: Option<&str>) -> LifecycleData {

@@ -64,7 +64,7 @@ pub(crate) fn plan(sandbox: &SandboxDoc, plugins: &[PluginDoc]) -> Result<LocalP
                     resource.plugin.at,
                     format!("plugin `{wanted}` is neither published nor in a file of --plugin"),
                 );
-                let wrong = wrong.help("publish it: ebb plugin apply -f FILE");
+                let wrong = wrong.help("publish it: ebb apply -f FILE");
                 missing.push(wrong.suggest(&wanted, names.iter().map(String::as_str)));
             }
         }

@@ -46,6 +46,10 @@ pub(crate) fn selected_format(arguments: &ArgMatches) -> Option<OutputFormat> {
 }
 
 impl OutputArgs {
+    pub(crate) fn of(format: Option<OutputFormat>) -> Self {
+        Self { format }
+    }
+
     pub(crate) fn format(self) -> Option<OutputFormat> {
         self.format
     }
@@ -112,6 +116,11 @@ fn encoded<T: Serialize>(format: OutputFormat, data: &T) -> Result<String> {
         OutputFormat::Json => serde_json::to_string_pretty(data).map(|json| json + "\n").map_err(|e| broken(&e)),
         OutputFormat::Yaml => serde_saphyr::to_string(data).map_err(|e| broken(&e)),
     }
+}
+
+/// Returns data of a command as JSON.
+pub(crate) fn json(data: &impl Serialize) -> serde_json::Value {
+    serde_json::to_value(data).unwrap_or_default()
 }
 
 /// Writes text for people to standard output and adds the missing line break.

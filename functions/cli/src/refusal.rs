@@ -14,7 +14,7 @@ const MAX_LINE: usize = 200;
 fn access_hint(code: &str, has_token: bool) -> &'static str {
     match (code, has_token) {
         ("invalid-signature", _) => {
-            "compare the secret with that of the server: EBB_WEBHOOK_SECRET for `ebb sandbox event`, `secrets.json` for `ebb source send`"
+            "compare the secret with that of the server: EBB_WEBHOOK_SECRET for `ebb event`, `secrets.json` for `ebb source send`"
         }
         (_, false) => "set EBB_TOKEN",
         ("forbidden", true) => {
@@ -101,7 +101,7 @@ mod tests {
         assert!(!forbidden.contains("EBB_TOKEN"), "{forbidden}");
         assert!(refused(401, "missing-token", false).contains("help: set EBB_TOKEN\n"));
         assert!(refused(401, "token-expired", true).contains("to a valid token"));
-        assert!(refused(401, "invalid-signature", true).contains("EBB_WEBHOOK_SECRET for `ebb sandbox event`"));
+        assert!(refused(401, "invalid-signature", true).contains("EBB_WEBHOOK_SECRET for `ebb event`"));
         refused(500, "internal", true);
     }
 }

@@ -75,7 +75,7 @@ pub(crate) struct SelectorArgs {
     #[arg(long = "phase", value_name = "PHASE", value_parser = phase)]
     phases: Vec<TargetState>,
     /// Select targets with this label; repeatable: with all of the labels
-    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
+    #[arg(short = 'l', long = "label", value_name = "KEY=VALUE", value_parser = label)]
     labels: Vec<String>,
     /// Select targets of this owner, such as `token ci`
     #[arg(long, value_name = "OWNER")]
@@ -99,17 +99,20 @@ impl SelectorArgs {
         }
     }
 
-    /// Returns the targets of a kind that names or the selector give.
+    /// Returns the targets of a kind, or of all kinds, that names or the selector give.
     ///
     /// # Errors
-    /// Returns an error without both, and with both.
-    pub(crate) fn targets(&self, names: &[String], kind: &str, plugin: Option<&str>) -> Result<CommandTargets> {
-        let selection = self.selection(Some(kind), plugin);
+    /// Returns an error without both, with both, and for a name without a kind.
+    pub(crate) fn targets(&self, names: &[String], kind: Option<&str>, plugin: Option<&str>) -> Result<CommandTargets> {
+        let selection = self.selection(kind, plugin);
         // A repeated name is one target.
         let mut seen = BTreeSet::new();
         let names = names.iter().filter(|name| seen.insert(name.as_str()));
-        let mut named: Vec<TargetRef> =
-            names.map(|name| TargetRef { kind: kind.to_owned(), name: name.clone() }).collect();
+        let of_kind = |name: &String| -> Result<TargetRef> {
+            let kind = kind.ok_or_else(|| CliError::broken(format!("`{name}` needs the kind of the target")))?;
+            Ok(TargetRef { kind: kind.to_owned(), name: name.clone() })
+        };
+        let mut named: Vec<TargetRef> = names.map(of_kind).collect::<Result<_>>()?;
         match (named.len(), selection.selects_all()) {
             (0, true) => Err(CliError::broken("no target: expected a name, or a selector such as `--phase failed`")),
             (0, false) => Ok(CommandTargets::Selected(selection)),
@@ -117,26 +120,6 @@ impl SelectorArgs {
             (_, true) => Ok(CommandTargets::Named(named)),
             (_, false) => Err(CliError::broken("a name and a selector exclude each other")),
         }
-    }
-}
-
-/// The options of commands that show the selected targets.
-#[derive(Debug, clap::Args)]
-pub(crate) struct ShownTargetsArgs {
-    /// Kind of the targets, such as `routegroup`; `all` shows all kinds
-    #[arg(long, value_name = "KIND", default_value = "sandbox")]
-    kind: String,
-    #[command(flatten)]
-    selector: SelectorArgs,
-    /// Select targets that use this plugin
-    #[arg(long, value_name = "NAME[@VERSION]")]
-    plugin: Option<String>,
-}
-
-impl ShownTargetsArgs {
-    pub(crate) fn selection(&self) -> TargetSelection {
-        let kind = (self.kind != "all").then_some(self.kind.as_str());
-        self.selector.selection(kind, self.plugin.as_deref())
     }
 }
 

@@ -33,7 +33,7 @@ pub(crate) fn text(why: &TargetDiagnosis) -> String {
     }
     let shown: usize = why.open.iter().map(|open| open.count).sum();
     let more = why.open_units.checked_sub(shown).filter(|more| *more > 0);
-    let more = more.map(|more| format!("{more} more units: `ebb sandbox get` shows each"));
+    let more = more.map(|more| format!("{more} more units: `ebb get sandbox` shows each"));
     write_section(&mut text, "waits", why.open.iter().map(open_line).chain(more));
     write_section(&mut text, "other waits", TargetWait::of_others(&why.target_waits).map(labels::target_wait));
     let others = why.failed.iter().filter(|failed| why.cause.as_ref().is_none_or(|cause| cause.unit != failed.unit));
@@ -215,7 +215,7 @@ mod tests {
                 "source": "previews", "delivery": "d-1", "time": "2026-11-21T08:59:00Z",
                 "outcome": {"result": "starting", "detail": "starts"},
             },
-            "nextSteps": ["ebb logs pr-1 --resource db --step seed", "ebb sandbox delete pr-1"],
+            "nextSteps": ["ebb logs pr-1 --resource db --step seed", "ebb delete sandbox pr-1"],
         }))
         .unwrap();
         insta::assert_snapshot!(text(&why));
@@ -264,7 +264,7 @@ mod tests {
         waits
           db/web  Deployment units/web: no image since 2026-11-21 09:00:00Z, fails at 2026-11-21 09:01:00Z unless this ends (a person has to end this)
           db/a, db/b, db/c and 27 more  waits for db/web
-          2 more units: `ebb sandbox get` shows each
+          2 more units: `ebb get sandbox` shows each
 
         other waits
           update 4 forged waits for units preStart since 2026-11-21 09:00:03Z, until the present run ends

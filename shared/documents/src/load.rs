@@ -77,6 +77,11 @@ impl Document {
         self.parts().0
     }
 
+    /// Returns the name. That of a plugin has no version.
+    pub fn name(&self) -> &str {
+        &self.parts().1.value
+    }
+
     /// Returns the text of the document as it was written.
     pub fn source(&self) -> &Arc<SourceText> {
         self.parts().2

@@ -387,7 +387,7 @@ struct LruCache<T> {
 
 /// The fix for a damaged plan. Before its first update, the digest depends on the compiled document only, so the same
 /// document stores the same plan.
-const RESTORE: &str = "to restore it, apply the document that the target was created with (`ebb sandbox apply -f FILE`); \
+const RESTORE: &str = "to restore it, apply the document that the target was created with (`ebb apply -f FILE`); \
                        if a newer version of Ebb has written it, run that version";
 const MAX_ENTRIES: usize = 512;
 /// Maximum difference between the clocks of two function instances.

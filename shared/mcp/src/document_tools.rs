@@ -104,7 +104,7 @@ pub(crate) async fn validate_plugin(_: &ApiCalls, arguments: ValidatePlugin) -> 
         }
         Ok(lines)
     });
-    let rest = |_| "More was left out: `ebb plugin validate FILE` prints all.".to_owned();
+    let rest = |_| "More was left out: `ebb validate FILE` prints all.".to_owned();
     let next = "apply_document publishes one plugin; plan_document shows its units in a target";
     Ok(Answer::new("The document is valid:", next).with(lines.await?, rest))
 }
@@ -155,7 +155,7 @@ impl CheckedPlugin {
     async fn publish(self, api: &ApiCalls, is_dry_run: bool) -> Result<Answer, ToolError> {
         let Self { name, version, digest, text, warnings } = self;
         let full = format!("{name}@{version}");
-        let rest = |_| "More warnings were left out: `ebb plugin validate FILE` prints all.".to_owned();
+        let rest = |_| "More warnings were left out: `ebb validate FILE` prints all.".to_owned();
         let used = format!("name {full} in `resources` of a target, or upgrade_plugin gives it to living targets");
         if !is_dry_run {
             let body = json!(PublishPlugin { document: text });
@@ -235,7 +235,7 @@ pub(crate) async fn apply_document(api: &ApiCalls, arguments: ApplyDocument) -> 
             ("The change is accepted:", format!("get_target {named} until it is ready; if not, why_not_ready"))
         }
     };
-    let rest = |_| "More was left out: `ebb sandbox apply -f FILE --dry-run` prints all.".to_owned();
+    let rest = |_| "More was left out: `ebb apply -f FILE --dry-run` prints all.".to_owned();
     Ok(Answer::new(title, next).with(lines, rest))
 }
 
@@ -274,7 +274,7 @@ pub(crate) async fn list_plugins(api: &ApiCalls, arguments: ListPlugins) -> Resu
             ("Plugins with their versions:", next.to_owned())
         }
     };
-    let rest = |_| "More plugins were left out: `ebb plugin list` prints all.".to_owned();
+    let rest = |_| "More plugins were left out: `ebb get plugins` prints all.".to_owned();
     Ok(Answer::new(title, next).with(lines, rest))
 }
 

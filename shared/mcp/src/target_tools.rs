@@ -277,7 +277,7 @@ pub(crate) async fn get_target(api: &ApiCalls, arguments: GetTarget) -> Result<A
         TargetState::Gone => format!("{} shows the evidence that its resources are gone", target.call("what_exists")),
         _ => target.call("why_not_ready"),
     };
-    let command = format!("ebb sandbox get {} --kind {} -o json", target.name, target.kind);
+    let command = format!("ebb get {} {} -o json", target.kind, target.name);
     let narrower = if resource.is_none() { "call get_target with \"resource\", or " } else { "" };
     let rest = move |_| format!("More was left out: {narrower}run `{command}`.");
     let title = format!("{}/{} is {}:", target.kind, target.name, word(&detail.info.phase));
@@ -358,7 +358,7 @@ async fn leftovers(api: &ApiCalls) -> Result<Answer, ToolError> {
         true => "Nothing is left: no orphans in clusters, and no gone target without evidence.",
         false => "Leftovers: gone targets without evidence of a removal, and orphans in clusters:",
     };
-    let rest = |_| "More was left out: `ebb sandbox list --unconfirmed` and `ebb orphans` print all.".to_owned();
+    let rest = |_| "More was left out: `ebb get sandboxes --unconfirmed` and `ebb orphans` print all.".to_owned();
     let next = "what_exists with the name of a target shows its evidence; ask a person before owned orphans are deleted: \
                 `ebb orphans --delete`";
     Ok(Answer::new(title, next).with(lines, rest).with_more(unconfirmed.next.is_some()))
@@ -684,7 +684,7 @@ pub(crate) async fn retry_target(api: &ApiCalls, arguments: RetryArguments) -> R
         ),
         false => ("These units run again:", target.call("why_not_ready")),
     };
-    let command = format!("ebb sandbox get {} --kind {}", target.name, target.kind);
+    let command = format!("ebb get {} {}", target.kind, target.name);
     let rest = move |_| format!("More units were left out: `{command}` shows all.");
     Ok(Answer::new(title, next).with(yaml(&value(&retried)), rest))
 }

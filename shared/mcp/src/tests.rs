@@ -627,9 +627,9 @@ async fn a_long_answer_names_another_way_to_the_rest() {
     }
     let tools = CannedApi::new(long).tools();
     let result = call(&tools, "get_target", json!({"name": "pr-7"})).await;
-    assert!(text(&result).contains("call get_target with \"resource\", or run `ebb sandbox get pr-7"), "{result:?}");
+    assert!(text(&result).contains("call get_target with \"resource\", or run `ebb get sandbox pr-7"), "{result:?}");
     let result = call(&tools, "get_target", json!({"name": "pr-7", "resource": "db"})).await;
-    assert!(text(&result).contains("\nMore was left out: run `ebb sandbox get pr-7"), "{result:?}");
+    assert!(text(&result).contains("\nMore was left out: run `ebb get sandbox pr-7"), "{result:?}");
     let result = call(&tools, "plan_document", json!({"document": DOCUMENT, "unit": "db/none"})).await;
     let shown = text(&result);
     assert!(shown.contains("the first of its 90 units: db/u-0, ") && shown.contains("db/u-19\n"), "{shown}");

@@ -274,7 +274,7 @@ async fn the_example_of_connections() {
     let new = ["connection", "new", "neon", "--origin", origin, "--plugin", "neon-branch"];
     assert_eq!(workdir.ebb(&new).await.done().stdout, connection);
     workdir.apply("connection", connection).await;
-    let list = || async { workdir.ebb(&["connection", "list"]).await.done().stdout };
+    let list = || async { workdir.ebb(&["get", "connections"]).await.done().stdout };
     assert!(list().await.contains("NEON_TOKEN (missing)"), "{}", list().await);
     workdir.write_secrets(&json!({"NEON_TOKEN": "napi-canary"}));
     let shown = page.split("```text\n").nth(1).unwrap().split("```").next().unwrap();
@@ -285,16 +285,16 @@ async fn the_example_of_connections() {
     let resources = "resources: {db: {plugin: neon-branch, params: {project: quiet-sea-1}}}\n";
     let applied = workdir.apply("sandbox", &named("Sandbox", "a", resources)).await;
     assert!(applied.stdout.contains("ep-1.example.com"), "{applied:?}");
-    let revealed = workdir.ebb(&["sandbox", "get", "a", "--reveal"]).await.done();
+    let revealed = workdir.ebb(&["get", "sandbox", "a", "--reveal"]).await.done();
     assert!(revealed.stdout.contains(dsn), "{revealed:?}");
-    let deleted = workdir.ebb(&["sandbox", "delete", "a"]).await.done();
-    let got = workdir.ebb(&["connection", "get", "neon", "-o", "json"]).await.done();
+    let deleted = workdir.ebb(&["delete", "sandbox", "a"]).await.done();
+    let got = workdir.ebb(&["get", "connection", "neon", "-o", "json"]).await.done();
     assert_eq!(provider.order(), [format!("POST {branches}"), format!("DELETE {branches}/br-1")]);
     assert!(provider.all().iter().all(|call| call.header("authorization") == "Bearer napi-canary"));
     for text in [&applied.stdout, &applied.stderr, &deleted.stderr, &got.stdout, &got.stderr, &workdir.log()] {
         assert!(!text.contains("napi-canary") && !text.contains("password-canary"), "{text}");
     }
-    workdir.ebb(&["connection", "delete", "neon"]).await.done();
-    assert_eq!(workdir.ebb(&["connection", "get", "neon"]).await.code, Some(1));
+    workdir.ebb(&["delete", "connection", "neon"]).await.done();
+    assert_eq!(workdir.ebb(&["get", "connection", "neon"]).await.code, Some(1));
     dev.stop().await;
 }

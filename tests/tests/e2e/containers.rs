@@ -143,10 +143,10 @@ async fn scripts_run_in_their_images() {
     let mut log = workdir.start(&["logs", "stubborn", "--unit", "stubborn", "--follow"]);
     log.says("started").await;
     // Its grace period ends before this test does.
-    workdir.ebb(&["sandbox", "delete", "stubborn", "--wait=false"]).await.done();
+    workdir.ebb(&["delete", "sandbox", "stubborn", "--wait=false"]).await.done();
 
     let large = workdir.write_sandbox("large", &resource("large", "{}"));
-    let failed = workdir.ebb(&["sandbox", "apply", "-f", &large]).await;
+    let failed = workdir.ebb(&["apply", "-f", &large]).await;
     assert!(failed.code == Some(1) && failed.stderr.contains("has 1048577 bytes"), "{failed:#?}");
 
     let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
@@ -166,7 +166,7 @@ async fn scripts_run_in_their_images() {
     let outputs = serde_json::json!(target.resources["r"].outputs);
     assert_eq!((&outputs["name"]["value"], &outputs["word"]["value"]), (&key.into(), &"done".into()));
     assert!(target.runs[0].units.iter().all(|unit| unit.attempt == 1), "{target:#?}");
-    workdir.ebb(&["sandbox", "delete", "boxed"]).await.done();
+    workdir.ebb(&["delete", "sandbox", "boxed"]).await.done();
     let gone = workdir.reaches("stubborn", TargetState::Gone).await;
     assert_eq!(gone.runs[0].units[0].state, UnitState::Cancelled);
     assert_eq!(log.end().await.done().stdout, "started\n");
@@ -193,12 +193,12 @@ async fn image_pulls_that_hang() {
     workdir.create("cancelled", &resource("cancelled", "{}")).await;
     let pull = tokio::time::timeout(WAIT_TIMEOUT, registry.accept()).await;
     let _connection = pull.expect("a pull of the image").unwrap();
-    workdir.ebb(&["sandbox", "delete", "cancelled"]).await.done();
+    workdir.ebb(&["delete", "sandbox", "cancelled"]).await.done();
     let gone = workdir.get("cancelled").await;
     assert_eq!(gone.runs[0].units[0].state, UnitState::Cancelled, "{gone:#?}");
 
     let late = workdir.write_sandbox("late", &resource("late", "{}"));
-    let failed = workdir.ebb(&["sandbox", "apply", "-f", &late]).await;
+    let failed = workdir.ebb(&["apply", "-f", &late]).await;
     let message = "the container did not start within the 3 s of the unit";
     assert!(failed.code == Some(1) && failed.stderr.contains(message), "{failed:#?}");
     assert!(engine.containers().is_empty());

@@ -84,7 +84,7 @@ impl ExampleRun {
             let set = values.iter().find(|(name, _)| *name == "receiver");
             let set = set.map(|(name, value)| ["--set".to_owned(), format!("{name}={value}")]);
             let plugin = file(plugin);
-            let mut arguments = vec!["plugin", "apply", "-f", &plugin];
+            let mut arguments = vec!["apply", "-f", &plugin];
             arguments.extend(set.iter().flatten().map(String::as_str));
             workdir.ebb(&arguments).await.done();
         }

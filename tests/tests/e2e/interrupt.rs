@@ -87,14 +87,14 @@ async fn a_second_interrupt_stops_the_command_at_once() {
     let result = run.end().await;
     assert_eq!(result.code, Some(130), "{result:#?}");
     let message = result.stderr.split("stopped at once").nth(1).unwrap_or_else(|| panic!("{result:#?}"));
-    for part in ["thing/make", "`ebb dev` and `ebb sandbox delete impatient`"] {
+    for part in ["thing/make", "`ebb dev` and `ebb delete sandbox impatient`"] {
         assert!(message.contains(part), "{message}");
     }
     assert!(scenario.root.path().join("made").exists());
 
     scenario.allow_removal();
     let dev = scenario.workdir.dev().await;
-    scenario.workdir.ebb(&["sandbox", "delete", "impatient"]).await.done();
+    scenario.workdir.ebb(&["delete", "sandbox", "impatient"]).await.done();
     assert_eq!(entries(scenario.root.path()), ["may-remove"]);
     scenario.workdir.no_script_runs().await;
     dev.stop().await;

@@ -15,15 +15,15 @@ async fn objects_of_a_controller_are_created_and_deleted() {
     let workdir = workdir_setup::with_relay(&relay);
     let dev = workdir.dev().await;
     let busybox = format!("busybox={BUSYBOX}");
-    workdir.ebb(&["plugin", "apply", "-f", &example("kro/plugin.yaml"), "--set", &busybox]).await.done();
-    let result = workdir.ebb(&["sandbox", "apply", "-f", &example("kro/sandbox.yaml")]).await.done();
+    let files = [example("kro/plugin.yaml"), example("kro/sandbox.yaml")];
+    let result = workdir.ebb(&["apply", "-f", &files[0], &files[1], "--set", &busybox]).await.done();
     let instance = list(cluster, &relay.units, "greetings.kro.run").unwrap().remove(0);
     assert_eq!(value(&result.stdout, "greeting.address"), instance["status"]["address"].as_str().unwrap());
     assert_eq!(value(&result.stdout, "greeting.replicas"), "1");
     assert_eq!(instance["status"]["state"], "ACTIVE");
     assert_ne!(instance["metadata"]["finalizers"], json!(null), "kro has no finalizer: {instance}");
 
-    workdir.ebb(&["sandbox", "delete", SANDBOX]).await.done();
+    workdir.ebb(&["delete", "sandbox", SANDBOX]).await.done();
     // kro has deleted its objects before the deletion of the instance ended.
     assert_eq!(list(cluster, &relay.units, "greetings.kro.run,deployments,services,configmaps").unwrap().len(), 1);
     relay.wait_until_empty().await;

@@ -22,8 +22,8 @@ async fn the_example_outlives_its_servers_and_leaves_no_object() {
     let busybox = format!("busybox={BUSYBOX}");
     let mut dev = workdir.dev().await;
     let before = unit_objects(cluster, UNITS).unwrap();
-    workdir.ebb(&["plugin", "apply", "-f", &example("kubernetes/plugin.yaml"), "--set", &busybox]).await.done();
-    let result = workdir.ebb(&["sandbox", "apply", "-f", &example("kubernetes/sandbox.yaml")]).await.done();
+    let files = [example("kubernetes/plugin.yaml"), example("kubernetes/sandbox.yaml")];
+    let result = workdir.ebb(&["apply", "-f", &files[0], &files[1], "--set", &busybox]).await.done();
     assert_eq!(value(&result.stdout, "page.page"), r#""a page, 32 characters\n""#, "{result:#?}");
     assert!(value(&result.stdout, "page.url").starts_with("http://"), "{result:#?}");
     let uid = workdir.get(SANDBOX).await.info.uid;
@@ -50,7 +50,7 @@ async fn the_example_outlives_its_servers_and_leaves_no_object() {
 
     let relay = dev.relay().expect("the relay runs");
     assert_eq!(getpgid(Some(relay)), Ok(relay), "an interrupt must not reach the relay");
-    workdir.ebb(&["sandbox", "delete", SANDBOX, "--wait=false"]).await.done();
+    workdir.ebb(&["delete", "sandbox", SANDBOX, "--wait=false"]).await.done();
     dev.kill().await;
     until("the end of the relay", async || (!is_relay(relay)).then_some(())).await;
     let remaining = unit_objects(cluster, UNITS).unwrap();

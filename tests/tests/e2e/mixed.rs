@@ -37,7 +37,7 @@ impl MixedSetup {
         let curl = format!("curl={CURL}");
         let (plugin, sets) = (example("mixed/plugin.yaml"), [service, for_pods, curl]);
         let sets = sets.iter().flat_map(|set| ["--set", set]);
-        let apply = ["plugin", "apply", "-f", &plugin].into_iter().chain(sets).collect::<Vec<_>>();
+        let apply = ["apply", "-f", &plugin].into_iter().chain(sets).collect::<Vec<_>>();
         self.workdir.ebb(&apply).await.done();
     }
 
@@ -78,7 +78,7 @@ async fn all_kinds_of_units_in_a_cluster() {
     let MixedSetup { relay, workdir, service } = &setup;
     let dev = workdir.dev().await;
     setup.publish().await;
-    let result = workdir.ebb(&["sandbox", "apply", "-f", &example("mixed/sandbox.yaml")]).await.done();
+    let result = workdir.ebb(&["apply", "-f", &example("mixed/sandbox.yaml")]).await.done();
     assert_eq!(value(&result.stdout, "shop.tenant"), "tenant-7", "{result:#?}");
     setup.assert_created(&workdir.get(SANDBOX).await);
     let opening = service.requests().into_iter().find(|request| request.path() == "/openings").unwrap();
@@ -90,7 +90,7 @@ async fn all_kinds_of_units_in_a_cluster() {
     let log = workdir.ebb(&["logs", SANDBOX, "--unit", "goods"]).await.done();
     assert!(log.stdout.ends_with("brought in cocoa\n"), "{log:#?}");
 
-    workdir.ebb(&["sandbox", "delete", SANDBOX]).await.done();
+    workdir.ebb(&["delete", "sandbox", SANDBOX]).await.done();
     setup.assert_nothing_remains().await;
     let last = service.requests().pop().unwrap();
     assert!(last.line.starts_with("DELETE /tenants/"), "the tenant is deleted last: {last:?}");

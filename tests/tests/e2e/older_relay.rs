@@ -83,14 +83,14 @@ async fn a_collection_through_an_older_relay() {
     let workdir = workdir_setup::with_relay(&relay);
     let dev = workdir.dev().await;
 
-    workdir.ebb(&["sandbox", "apply", "-f", &example("infrakit/infrakit.yaml")]).await.done();
+    workdir.ebb(&["apply", "-f", &example("infrakit/infrakit.yaml")]).await.done();
     let [network, volume, instance] = ["network", "volume", "instance"].map(|name| names(&made.join(name)));
     assert_eq!([network.len(), volume.len(), instance.len()], [1, 1, 1]);
     let mut used = names(&made.join("instance").join(&instance[0]).join("uses"));
     used.sort();
     assert_eq!(used, [network[0].clone(), volume[0].clone()]);
 
-    workdir.ebb(&["sandbox", "delete", "shop"]).await.done();
+    workdir.ebb(&["delete", "sandbox", "shop"]).await.done();
     assert!(["network", "volume", "instance"].iter().all(|name| names(&made.join(name)).is_empty()));
     relay.wait_until_empty().await;
     dev.stop().await;

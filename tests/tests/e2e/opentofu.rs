@@ -44,7 +44,7 @@ impl TofuLife {
             self.workdir.write(file, &text);
         }
         fs::write(self.root.path().join("hold"), "").unwrap();
-        self.workdir.ebb(&["plugin", "apply", "-f", "plugin.yaml"]).await.done();
+        self.workdir.ebb(&["apply", "-f", "plugin.yaml"]).await.done();
     }
 
     /// Applies the sandbox of the example with replaced texts.
@@ -56,7 +56,7 @@ impl TofuLife {
         });
         let file = self.workdir.write("sandbox.yaml", &sandbox);
         let root = format!("root={}", self.root.path().display());
-        let arguments = ["sandbox", "apply", "-f", &file, "--set", "bucket=states", "--set", &root];
+        let arguments = ["apply", "-f", &file, "--set", "bucket=states", "--set", &root];
         self.workdir.ebb(&[&arguments[..], more].concat()).await.done()
     }
 
@@ -104,7 +104,7 @@ impl TofuLife {
 
     /// Deletes the sandbox, and checks that no resource, state or lock remains.
     async fn delete(&self) {
-        self.workdir.ebb(&["sandbox", "delete", SANDBOX]).await.done();
+        self.workdir.ebb(&["delete", "sandbox", SANDBOX]).await.done();
         assert_eq!((self.folders(), self.keys().await), (vec![], vec![]));
         self.workdir.no_script_runs().await;
     }
@@ -113,7 +113,7 @@ impl TofuLife {
 #[tokio::test]
 async fn resources_change_in_place_and_are_destroyed() {
     let life = TofuLife::start().await;
-    life.workdir.ebb(&["plugin", "apply", "-f", &example("opentofu/plugin.yaml")]).await.done();
+    life.workdir.ebb(&["apply", "-f", &example("opentofu/plugin.yaml")]).await.done();
     life.apply(&[], &[]).await;
     let target = life.workdir.get(SANDBOX).await;
     let (folder, id) = (output(&target, "site", "folder"), output(&target, "site", "id"));
@@ -134,7 +134,7 @@ async fn resources_change_in_place_and_are_destroyed() {
 #[tokio::test]
 async fn a_plugin_of_signadot_makes_the_same_resources() {
     let life = TofuLife::start().await;
-    life.workdir.ebb(&["plugin", "apply", "-f", &example("opentofu/steps.yaml")]).await.done();
+    life.workdir.ebb(&["apply", "-f", &example("opentofu/steps.yaml")]).await.done();
     life.apply(&[("opentofu@", "opentofu-steps@"), ("outputs.folder", "outputs['apply.folder']")], &[]).await;
     let target = life.workdir.get(SANDBOX).await;
     life.assert_made(output(&target, "site", "apply.folder"), "good evening").await;

@@ -43,7 +43,7 @@ struct DatabaseLife<'a> {
 pub(crate) async fn live(workdir: &Workdir, server: &PostgresServer) {
     let mut life = DatabaseLife { workdir, server, resources: BTreeMap::new(), expected: 0 };
     for file in ["plugin.yaml", "app-db.yaml"] {
-        workdir.ebb(&["plugin", "apply", "-f", &example(&format!("postgres/{file}"))]).await.done();
+        workdir.ebb(&["apply", "-f", &example(&format!("postgres/{file}"))]).await.done();
     }
     workdir.publish("report@1.0.0", REPORT).await;
     let insert = |database: &str| {
@@ -84,7 +84,7 @@ pub(crate) async fn live(workdir: &Workdir, server: &PostgresServer) {
     let made = [on("postgres", &["CREATE DATABASE archive"]), on("archive", &filled)].concat();
     life.executed(&[[dropped("archive").concat(), made].concat(), report("archive")]);
 
-    workdir.ebb(&["sandbox", "delete", SANDBOX]).await.done();
+    workdir.ebb(&["delete", "sandbox", SANDBOX]).await.done();
     life.executed(&[dropped("archive").concat()]);
     assert_eq!(server.databases(), [""; 0]);
 }
@@ -114,7 +114,7 @@ impl DatabaseLife<'_> {
         let url = format!("\"${{resources.{name}.outputs['{field}']}}\"");
         document += &format!("  report: {{plugin: report, params: {{url: {url}}}}}\nenv: {{DATABASE_URL: {url}}}\n");
         let file = self.workdir.write_sandbox(SANDBOX, &document);
-        self.workdir.ebb(&["sandbox", "apply", "-f", &file]).await.done();
+        self.workdir.ebb(&["apply", "-f", &file]).await.done();
 
         let target = self.workdir.get(SANDBOX).await;
         assert_eq!(target.info.phase, TargetState::Ready);
@@ -128,7 +128,7 @@ impl DatabaseLife<'_> {
         let mut present: Vec<_> = urls.iter().map(|(_, url)| database(url)).collect();
         present.sort();
         assert_eq!(self.server.databases(), present);
-        let environment = self.workdir.ebb(&["sandbox", "env", SANDBOX, "-o", "json"]).await.done();
+        let environment = self.workdir.ebb(&["env", SANDBOX, "-o", "json"]).await.done();
         assert_eq!(environment.json::<Value>(), json!({"DATABASE_URL": urls[0].1}));
         let used = database(urls[0].1);
         assert_eq!(self.server.query(&used, "SELECT id FROM customers WHERE id <= 1000").len(), rows);
@@ -171,6 +171,6 @@ impl DatabaseLife<'_> {
             self.workdir.write(file, &text.replace(column, &changed));
         }
         let file = self.workdir.path().join("app-db.yaml");
-        self.workdir.ebb(&["plugin", "apply", "-f", file.to_str().unwrap()]).await.done();
+        self.workdir.ebb(&["apply", "-f", file.to_str().unwrap()]).await.done();
     }
 }

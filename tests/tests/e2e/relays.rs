@@ -139,12 +139,12 @@ async fn relays_with_push_and_pull() {
     }
     let apply = |name: &str, cluster: &str, resource: &str| {
         let file = workdir.write_sandbox(name, &format!("cluster: {cluster}\nresources: {{{resource}}}\n"));
-        workdir.start(&["sandbox", "apply", "-f", &file])
+        workdir.start(&["apply", "-f", &file])
     };
 
     // This sandbox is deleted while the relay of its cluster does not respond.
     workdir.create("lost", &format!("cluster: gone\nresources: {{{WORD}}}\n")).await;
-    workdir.ebb(&["sandbox", "delete", "lost", "--wait=false"]).await.done();
+    workdir.ebb(&["delete", "sandbox", "lost", "--wait=false"]).await.done();
 
     // The relay is killed while its Job runs, and starts again.
     let (pulled, pushed) = (apply("pulled", "pull", WORD), apply("pushed", "push", WORD));
@@ -180,19 +180,19 @@ async fn relays_with_push_and_pull() {
 
     // The commands show the outage and the waiting units. A unit that may still run cannot be overridden.
     let printed = workdir.ebb(&["why", "lost"]).await.done().stdout;
-    for part in ["cluster gone has not responded since 20", "word/note, word/slow", "ebb sandbox delete lost --force"] {
+    for part in ["cluster gone has not responded since 20", "word/note, word/slow", "ebb delete sandbox lost --force"] {
         assert!(printed.contains(part), "{part}: {printed}");
     }
-    let force_delete = ["sandbox", "delete", "lost", "--force", "--reason", "its cluster is gone"];
+    let force_delete = ["delete", "sandbox", "lost", "--force", "--reason", "its cluster is gone"];
     assert_ne!(workdir.ebb(&force_delete).await.code, Some(0));
 
     let instance = id::instance_key("sandbox", "pulled", &workdir.get("pulled").await.info.uid);
     for name in ["pulled", "spread"] {
-        workdir.ebb(&["sandbox", "delete", name]).await.done();
+        workdir.ebb(&["delete", "sandbox", name]).await.done();
     }
     pull_relay.wait_until_empty().await;
     one_orphan_is_deleted(&workdir, (&push, &push_relay), format!("{}/v1/callbacks", dev.url), instance).await;
-    workdir.ebb(&["sandbox", "delete", "pushed"]).await.done();
+    workdir.ebb(&["delete", "sandbox", "pushed"]).await.done();
     push_relay.wait_until_empty().await;
     dev.stop().await;
 

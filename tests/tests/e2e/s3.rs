@@ -44,17 +44,17 @@ pub(crate) fn value<'a>(lines: &'a str, name: &str) -> &'a str {
 async fn dev_apply_and_delete() {
     let workdir = Workdir::new();
     let dev = workdir.dev().await;
-    workdir.ebb(&["plugin", "apply", "-f", &example("s3/plugin.yaml")]).await.done();
-    let result = workdir.ebb(&["sandbox", "apply", "-f", &example("s3/sandbox.yaml")]).await.done();
+    let files = [example("s3/sandbox.yaml"), example("s3/plugin.yaml")];
+    let result = workdir.ebb(&["apply", "-f", &files[0], "-f", &files[1]]).await.done();
     let bucket = value(&result.stdout, "files.provision.bucket-name");
     assert_seeded(&dev.s3, bucket).await;
 
-    let got = workdir.ebb(&["sandbox", "get", SANDBOX]).await.done();
+    let got = workdir.ebb(&["get", "sandbox", SANDBOX]).await.done();
     assert_eq!(value(&got.stdout, "files.provision.bucket-name"), bucket);
     assert_eq!(value(&got.stdout, "files.seed.base-prefix"), "seed/files/");
     let uid = workdir.get(SANDBOX).await.info.uid;
 
-    workdir.ebb(&["sandbox", "delete", SANDBOX]).await.done();
+    workdir.ebb(&["delete", "sandbox", SANDBOX]).await.done();
     assert_eq!(get(&format!("{}/{bucket}?list-type=2", dev.s3)).await.0, 404);
     assert_eq!(buckets(&dev.s3).await, [""; 0]);
     workdir.no_script_runs().await;

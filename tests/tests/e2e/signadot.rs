@@ -134,7 +134,7 @@ impl<'a> DocumentSet<'a> {
         let bound_at_ready = self.record_bound_at_ready();
         let dev = self.workdir.dev().await;
         for (_, file) in self.documents.iter().filter(|(kind, _)| *kind == "plugin") {
-            self.ebb(&["plugin", "apply", "-f", file]).await;
+            self.ebb(&["apply", "-f", file]).await;
         }
         self.each_target("apply").await;
         let log = self.workdir.ebb(&["logs", "seed"]).await.done();
@@ -191,7 +191,7 @@ impl<'a> DocumentSet<'a> {
     async fn each_target(&self, verb: &str) {
         let targets = self.documents.iter().filter(|(kind, _)| *kind != "plugin");
         let commands = targets.map(async |(kind, file)| {
-            self.ebb(&["sandbox", verb, "-f", file, "--kind", kind]).await;
+            self.ebb(&[verb, "-f", file, "--kind", kind]).await;
         });
         join_all(commands).await;
     }
@@ -199,7 +199,7 @@ impl<'a> DocumentSet<'a> {
     /// Runs a container with the variables of all workloads, each from its Secret. Returns its environment.
     async fn environment(&self) -> String {
         let cluster = self.within.relay.cluster;
-        let targets: Vec<TargetInfo> = self.workdir.ebb(&["sandbox", "list", "-o", "json"]).await.done().json();
+        let targets: Vec<TargetInfo> = self.workdir.ebb(&["get", "sandboxes", "-o", "json"]).await.done().json();
         let mut env = Vec::new();
         for target in targets {
             for variable in self.workdir.get(&target.name).await.workloads.values().flatten() {
@@ -261,8 +261,8 @@ impl<'a> DocumentSet<'a> {
         }
         let mut texts: Vec<_> = self.platform.all().iter().map(|call| call.body.to_string()).collect();
         for name in [DATABASE, BOUND] {
-            let get = format!("sandbox get {name} -o json");
-            let env = format!("sandbox env {name} --workload customer");
+            let get = format!("get sandbox {name} -o json");
+            let env = format!("env {name} --workload customer");
             for command in [get, env, format!("why {name}"), format!("logs {name}")] {
                 let printed = self.workdir.ebb(&command.split(' ').collect::<Vec<_>>()).await;
                 texts.extend([printed.stdout, printed.stderr]);

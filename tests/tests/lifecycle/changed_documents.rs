@@ -214,7 +214,7 @@ pub(crate) async fn a_failed_setup_is_corrected_by_an_update() {
     let target = harness.phase("a", TargetState::Failed).await;
     assert_eq!(target.info.generation, 2);
     let steps = harness.why("a").await.next_steps;
-    assert!(steps.iter().any(|step| step.contains("ebb sandbox apply -f FILE")), "{steps:?}");
+    assert!(steps.iter().any(|step| step.contains("ebb apply -f FILE")), "{steps:?}");
     assert_eq!(send(3, "second").await, LifecycleResult::Retrying);
     harness.receiver.call("POST /index", 3).await;
     harness.phase("a", TargetState::Failed).await;

@@ -83,7 +83,7 @@ pub(crate) async fn a_lost_plan_is_restored() {
     harness.restart().await;
     let waits = harness.target("a").await.unwrap().info.waits_for.unwrap_or_default();
     let why = harness.why("a").await;
-    assert!(waits.contains("the stored plan") && why.next_steps[0].contains("ebb sandbox apply -f FILE"), "{why:?}");
+    assert!(waits.contains("the stored plan") && why.next_steps[0].contains("ebb apply -f FILE"), "{why:?}");
     // The plan is restored from the version of the target, even if it is withdrawn.
     harness.request(Method::DELETE, "/v1/plugins/large/versions/1.0.0", None).await.is(204);
     let own = sandbox("a", "a-uid", "large");

@@ -142,7 +142,7 @@ fn rejections(sources: &[SourceInfo], now: Timestamp) -> Vec<DoctorCheck> {
         let (name, events) = (&source.name, if rejected.count == 1 { "event" } else { "events" });
         let why = output::joined_lines(&rejected.last.detail);
         let detail = format!(
-            "{} {events} rejected since {}, the last at {}: {why}; `ebb source get {name}` lists them",
+            "{} {events} rejected since {}, the last at {}: {why}; `ebb get source {name}` lists them",
             rejected.count,
             timing::clock(&rejected.since),
             timing::clock(&rejected.last.time),
@@ -215,7 +215,7 @@ mod tests {
         let now = "2026-11-21T10:00:00Z".parse().unwrap();
         insta::assert_snapshot!(text(&rejections(&sources, now)), @r#"
         CHECK            RESULT   DETAIL
-        source/previews  WARNING  3 events rejected since 2026-11-20 09:00:00Z, the last at 2026-11-21 09:00:00Z: no plugin "db" is published; help: publish it; `ebb source get previews` lists them
+        source/previews  WARNING  3 events rejected since 2026-11-20 09:00:00Z, the last at 2026-11-21 09:00:00Z: no plugin "db" is published; help: publish it; `ebb get source previews` lists them
         "#);
         insta::assert_snapshot!(text(&rejections(&sources[2..], now)), @r"
         CHECK    RESULT  DETAIL

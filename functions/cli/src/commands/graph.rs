@@ -7,7 +7,7 @@ use ebb_documents::model::{PluginDoc, RouteGroupDoc};
 use ebb_protocol::api::PlanPreview;
 
 use super::plan;
-use crate::documents::{self, DocumentSource, SetArgs, TargetDocument, unexpected};
+use crate::documents::{DocumentSource, SetArgs, TargetDocument, unexpected};
 use crate::drawing::DiagramFormat;
 use crate::exit::{Exit, Result};
 use crate::server::ServerArgs;
@@ -15,7 +15,7 @@ use crate::{offline, output};
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  ebb graph sandbox.yaml --plugin plugin.yaml\n  ebb graph plugin.yaml --format dot | dot -Tsvg >plugin.svg"
+    after_help = "Examples:\n  ebb graph sandbox.yaml --plugin plugin.yaml\n  ebb graph plugin.yaml --format mermaid >plugin.mmd"
 )]
 pub(crate) struct GraphArgs {
     /// File with a sandbox or plugins; `-` reads standard input
@@ -47,26 +47,6 @@ impl GraphArgs {
             }
         }
         output::print(&pictures.join("\n"))
-    }
-}
-
-/// `ebb plugin graph`: draws the units of plugins.
-#[derive(Debug, clap::Args)]
-pub(crate) struct PluginGraphArgs {
-    /// File with plugins; `-` reads standard input
-    file: PathBuf,
-    #[command(flatten)]
-    sets: SetArgs,
-    /// Format of the picture
-    #[arg(long, value_name = "FORMAT", value_enum, default_value = "text")]
-    format: DiagramFormat,
-}
-
-impl PluginGraphArgs {
-    pub(crate) fn run(self) -> Result<Exit> {
-        let plugins = documents::plugins(&self.file, &self.sets.vars()?)?;
-        let pictures = plugins.iter().map(|plugin| plugin_picture(plugin, self.format));
-        output::print(&pictures.collect::<Result<Vec<_>, _>>()?.join("\n"))
     }
 }
 

@@ -1,32 +1,42 @@
 //! The commands, one per file.
 
+mod apply;
+mod apply_target;
 mod cluster;
 mod connection;
+mod delete;
 mod dev;
 mod doctor;
+mod env;
+mod event;
+pub(crate) mod former;
+mod get;
 mod graph;
+mod history;
+mod kinds;
 mod logs;
 mod mcp;
-mod named_documents;
 mod open;
 mod orphans;
 mod plan;
 mod plugin;
 mod retry;
 mod run;
-mod sandbox;
 mod schema;
 mod source;
 mod subscription;
+mod target_text;
 mod token;
 mod top;
 mod unit;
+mod validate;
+mod wait;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::client::ApiClient;
-use crate::exit::{CliError, Exit, Result};
+use crate::exit::{Exit, Result};
 use crate::output::{self, OutputArgs};
 use crate::server::ServerArgs;
 use crate::target::TargetCommandArgs;
@@ -37,7 +47,7 @@ use crate::why;
 #[command(
     name = "ebb",
     version,
-    after_help = "Examples:\n  ebb run sandbox.yaml --plugin plugin.yaml --rm\n  ebb sandbox apply -f sandbox.yaml\n  ebb why pr-1\n\n\
+    after_help = "Examples:\n  ebb run sandbox.yaml --plugin plugin.yaml --rm\n  ebb apply -f plugin.yaml -f sandbox.yaml\n  ebb why pr-1\n\n\
                   Exit codes: 0 success, 1 the run failed or the document is invalid, 2 usage or internal error, 124 \
                   the time limit of a wait ended, 130 interrupted.\nData goes to standard output, messages to standard error."
 )]
@@ -58,60 +68,66 @@ enum EbbCommand {
     Open(open::OpenArgs),
     /// Check each component of a deployment
     Doctor(OutputArgs),
-    /// Publish, show, check and draw plugins
+    /// Store documents of any kind, and create or update sandboxes; retry failed ones
+    Apply(apply::ApplyArgs),
+    /// List the documents or targets of a kind, or show one of them
+    Get(get::GetArgs),
+    /// Delete documents, or sandboxes with their resources
+    Delete(Box<delete::DeleteArgs>),
+    /// Check documents without a server
+    Validate(validate::ValidateArgs),
+    /// Explain the state of a sandbox and list the next steps
+    Why(TargetCommandArgs),
+    /// Print the logs of units
+    Logs(logs::LogsArgs),
+    /// Retry the failed units of sandboxes
+    Retry(retry::RetryArgs),
+    /// Wait until sandboxes are ready or gone
+    Wait(wait::WaitCommandArgs),
+    /// Print the environment of a ready sandbox for a shell or CI system
+    Env(env::EnvArgs),
+    /// Show who changed a sandbox, when and why
+    History(history::HistoryArgs),
+    /// Run the units of an event, such as `sleep`
+    Event(event::EventArgs),
+    /// Show the plan of a sandbox without running it
+    Plan(plan::PlanArgs),
+    /// Draw the units of a sandbox or plugin and their dependencies
+    Graph(graph::GraphArgs),
+    /// Show sandboxes in the terminal while they change; delete and retry them
+    Top(top::TopArgs),
+    /// Write plugins, compare their versions, and give targets another one
     #[command(subcommand, alias = "rp", alias = "resourceplugin")]
     Plugin(plugin::PluginCommand),
-    /// Create, list and delete sandboxes
-    #[command(subcommand)]
-    Sandbox(sandbox::SandboxCommand),
-    /// Write, test and publish sources, which map events of third parties to targets
+    /// Write and test sources, which map events of third parties to targets
     #[command(subcommand)]
     Source(source::SourceCommand),
-    /// Create, list and revoke API tokens
-    #[command(subcommand)]
-    Token(token::TokenCommand),
-    /// Write, check and store connections, which authorize requests of plugins
+    /// Write connections, which authorize requests of plugins
     #[command(subcommand)]
     Connection(connection::ConnectionCommand),
-    /// Write, test and store subscriptions, which send notifications
+    /// Write and test subscriptions, which send notifications
     #[command(subcommand)]
     Subscription(subscription::SubscriptionCommand),
-    /// Connect, show and disconnect clusters
-    #[command(subcommand)]
-    Cluster(cluster::ClusterCommand),
     /// Run a unit alone, show its rendered form, or mark a failed one as complete
     #[command(subcommand)]
     Unit(unit::UnitCommand),
-    /// Show sandboxes in the terminal while they change; delete and retry them
-    Top(top::TopArgs),
-    /// Print the logs of units
-    Logs(logs::LogsArgs),
-    /// Explain the state of a sandbox and list the next steps
-    Why(TargetCommandArgs),
-    /// Draw the units of a sandbox or plugin and their dependencies
-    Graph(graph::GraphArgs),
-    /// Show the plan of a sandbox without running it
-    Plan(plan::PlanArgs),
-    /// Retry the failed units of sandboxes
-    Retry(retry::RetryArgs),
+    /// Connect, show and disconnect clusters
+    #[command(subcommand)]
+    Cluster(cluster::ClusterCommand),
+    /// Create, list and revoke API tokens
+    #[command(subcommand)]
+    Token(token::TokenCommand),
     /// List objects of ended sandboxes that remain in clusters
     Orphans(orphans::OrphansArgs),
     /// Serve tools for coding agents by the Model Context Protocol (MCP)
     Mcp(mcp::McpArgs),
-    /// Name the commands that apply documents
-    #[command(hide = true)]
-    Apply {
-        /// Ignored arguments, such as `-f FILE`
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        rest: Vec<std::ffi::OsString>,
-    },
+    /// Print the JSON Schema of a document
+    Schema(schema::SchemaArgs),
     /// Print a completion script for a shell
     Completions {
         /// Shell to write the script for
         shell: Shell,
     },
-    /// Print the JSON Schema of a document
-    Schema(schema::SchemaArgs),
 }
 
 impl EbbCli {
@@ -122,36 +138,38 @@ impl EbbCli {
             EbbCommand::Dev(args) => args.run().await,
             EbbCommand::Open(args) => args.run(&connect(server)?).await,
             EbbCommand::Doctor(output) => doctor::run(&connect(server)?, output).await,
-            EbbCommand::Plugin(command) => command.run(server).await,
-            EbbCommand::Sandbox(command) => command.run(server).await,
-            EbbCommand::Source(command) => command.run(&self.server).await,
-            EbbCommand::Token(command) => command.run(&connect(server)?).await,
-            EbbCommand::Connection(command) => command.run(server).await,
-            EbbCommand::Subscription(command) => command.run(server).await,
-            EbbCommand::Cluster(command) => command.run(server).await,
-            EbbCommand::Unit(command) => command.run(server).await,
-            EbbCommand::Top(args) => args.run(server).await,
-            EbbCommand::Logs(args) => args.run(&connect(server)?).await,
+            EbbCommand::Apply(args) => Box::pin(args.run(server)).await,
+            EbbCommand::Get(args) => Box::pin(args.run(&connect(server)?)).await,
+            EbbCommand::Delete(args) => Box::pin(args.run(server)).await,
+            EbbCommand::Validate(args) => args.run(server).await,
             EbbCommand::Why(args) => {
                 let why = connect(server)?.why(&args.target.target()).await?;
                 args.output.write(&why, why::text)
             }
-            EbbCommand::Graph(args) => args.run(server).await,
-            EbbCommand::Apply { .. } => {
-                Err(CliError::broken("`ebb apply` is not a command: sandboxes and plugins have their own")
-                    .with_hint("ebb sandbox apply -f FILE")
-                    .with_hint("ebb plugin apply -f FILE"))
-            }
-            EbbCommand::Plan(args) => args.run(server).await,
+            EbbCommand::Logs(args) => args.run(&connect(server)?).await,
             EbbCommand::Retry(args) => args.run(&connect(server)?).await,
+            EbbCommand::Wait(args) => Box::pin(args.run(&connect(server)?)).await,
+            EbbCommand::Env(args) => args.run(&connect(server)?).await,
+            EbbCommand::History(args) => args.run(&connect(server)?).await,
+            EbbCommand::Event(args) => args.run(&connect(server)?).await,
+            EbbCommand::Plan(args) => args.run(server).await,
+            EbbCommand::Graph(args) => args.run(server).await,
+            EbbCommand::Top(args) => args.run(server).await,
+            EbbCommand::Plugin(command) => command.run(server).await,
+            EbbCommand::Source(command) => command.run(server).await,
+            EbbCommand::Connection(command) => command.run(),
+            EbbCommand::Subscription(command) => command.run(),
+            EbbCommand::Unit(command) => command.run(server).await,
+            EbbCommand::Cluster(command) => command.run(server).await,
+            EbbCommand::Token(command) => command.run(&connect(server)?).await,
             EbbCommand::Orphans(args) => args.run(&connect(server)?).await,
             EbbCommand::Mcp(args) => args.run(connect(server)?).await,
+            EbbCommand::Schema(args) => args.run(),
             EbbCommand::Completions { shell } => {
                 let mut script = Vec::new();
                 clap_complete::generate(shell, &mut Self::command(), "ebb", &mut script);
                 output::print_data(&String::from_utf8_lossy(&script))
             }
-            EbbCommand::Schema(args) => args.run(),
         }
     }
 }
@@ -171,12 +189,11 @@ mod tests {
     }
 
     /// Commands without `-o json`.
-    const NO_DATA: [(&str, &str); 18] = [
+    const NO_DATA: [(&str, &str); 16] = [
         ("dev", "a server; it writes `server.json`"),
         ("open", "a URL"),
         ("mcp", "a protocol on standard output"),
-        ("top", "a screen; `sandbox list -o json` has the data"),
-        ("plugin graph", "a picture; --format has the forms, and `plan -o json` the data"),
+        ("top", "a screen; `get sandboxes -o json` has the data"),
         ("graph", "a picture; --format has the forms, and `plan -o json` the data"),
         ("plugin new", "a document"),
         ("source new", "a document"),
@@ -189,14 +206,13 @@ mod tests {
         ("cluster disconnect", "commands"),
         ("completions", "a script"),
         ("schema", "JSON"),
-        ("apply", "names other commands"),
     ];
 
     /// Commands that write to a server, and do so without `--dry-run`.
     const NO_DRY_RUN: [(&str, &str); 11] = [
         ("mcp", "the tool `apply_document` has `dry_run`"),
         ("top", "it asks before each change, and names the consequences"),
-        ("sandbox event", "`graph` shows the units of an event"),
+        ("event", "`graph` shows the units of an event"),
         ("source send", "`source test` shows the effect"),
         ("token create", "another token changes nothing for others"),
         ("token revoke", "`token list` shows it"),
@@ -208,11 +224,9 @@ mod tests {
     ];
 
     /// Commands that write nothing to a server.
-    const READS: &str = "dev, open, doctor, plugin list, plugin versions, plugin get, plugin diff, plugin validate, plugin graph, plugin new, \
-        sandbox get, sandbox history, sandbox list, sandbox env, sandbox wait, source new, source test, source list, source get, \
-        connection new, connection validate, connection list, connection get, subscription new, subscription test, \
-        subscription validate, subscription list, subscription get, token list, \
-        cluster list, cluster get, unit run, unit rendered, logs, why, graph, plan, completions, schema, apply";
+    const READS: &str = "dev, open, doctor, get, validate, why, logs, wait, env, history, plan, graph, plugin new, plugin diff, \
+        plugin signing-secret, source new, source test, connection new, subscription new, subscription test, unit run, \
+        unit rendered, cluster list, cluster get, token list, schema, completions";
 
     /// Adds the names of all commands without subcommands to `all`, with their arguments.
     fn leaves(path: &str, command: &clap::Command, all: &mut Vec<(String, Vec<String>)>) {

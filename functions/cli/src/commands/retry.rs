@@ -9,7 +9,6 @@ use crate::bulk::{self, TargetOutcome, YesArgs};
 use crate::client::ApiClient;
 use crate::dry_run::DryRunArgs;
 use crate::exit::{Exit, Result};
-use crate::lifecycle::named;
 use crate::output::{self, OutputArgs};
 use crate::selector::{CommandTargets, SelectorArgs};
 use crate::target::KindArgs;
@@ -51,13 +50,13 @@ struct TargetRetry {
 impl RetryArgs {
     pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit> {
         let body = RetryTarget { uid: None, plugin: self.plugin.clone(), dry_run: self.dry_run.is_set() };
-        match self.selector.targets(&self.names, self.kind.kind(), None)? {
+        match self.selector.targets(&self.names, Some(self.kind.kind()), None)? {
             // Without another version, the server has nothing to compare.
             CommandTargets::One(target) if body.plugin.is_some() || !body.dry_run => {
                 let done: RetryResponse = client.act(&target, "retry", &body).await?;
                 self.output.write_status(&done, |done| {
                     let next = (!body.dry_run && !done.units.is_empty())
-                        .then(|| format!("\nnext step: ebb sandbox get {} --watch", named(&target)));
+                        .then(|| format!("\nnext step: ebb get {} {} --watch", target.kind, target.name));
                     text(done, body.dry_run) + &next.unwrap_or_default()
                 })
             }

@@ -5,14 +5,14 @@ use std::io::{IsTerminal as _, stderr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ebb_documents::load;
 use ebb_documents::model::{ConnectionDoc, PluginDoc};
 use ebb_local::StackSettings;
-use ebb_protocol::api::{RunDetail, TargetDetail, TargetState, UnitState};
+use ebb_protocol::api::{ConnectionDetail, RunDetail, TargetDetail, TargetState, UnitState};
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::lifecycle::OutputValue;
 use serde::Serialize;
 
-use super::named_documents::{self, NamedDocument as _};
 use super::open;
 use crate::backend::BackendArgs;
 use crate::client::ApiClient;
@@ -25,7 +25,7 @@ use crate::output::{self, OutputArgs};
 use crate::progress::follow::{FollowEnd, FollowGoal, FollowLimits, WatchedInstance, follow};
 use crate::progress::labels;
 use crate::progress::screen::ProgressScreen;
-use crate::target::fresh_uid;
+use crate::target::{TargetRef, fresh_uid};
 use crate::{offline, server, timing, why};
 
 #[derive(Debug, clap::Args)]
@@ -100,8 +100,11 @@ impl RunArgs {
         let vars = self.sets.vars()?;
         let document = TargetDocument::read(&self.file, &vars)?;
         let plugins = documents::all_plugins(&self.plugins, &vars)?;
-        let connections = self.connections.iter().map(|path| ConnectionDoc::load(&DocumentSource::read(path)?, &vars));
-        let connections = connections.collect::<Result<Vec<_>, _>>()?;
+        let connections = self.connections.iter().map(|path| -> Result<ConnectionDoc> {
+            let DocumentSource { name, text, folder } = DocumentSource::read(path)?;
+            Ok(load::connection(&name, &text, &folder, &vars)?)
+        });
+        let connections = connections.collect::<Result<Vec<_>>>()?;
         if offline::complete(&document.0, &plugins) {
             // Errors from the files have exact positions. The server reads expanded documents.
             documents::warn(&offline::plan(&document.0, &plugins)?.warnings);
@@ -153,7 +156,8 @@ impl LocalSandbox<'_> {
     ) -> Result<Exit> {
         self.refuse_existing().await?;
         for connection in connections {
-            named_documents::put(&self.client, connection).await?;
+            let path = ["connections", &connection.name.value];
+            self.client.put::<ConnectionDetail>(&path, &connection.expanded).await?;
         }
         for plugin in plugins {
             publish(&self.client, plugin).await?;
@@ -241,8 +245,8 @@ impl LocalSandbox<'_> {
             return Ok(());
         }
         let (phase, since) = (labels::name(&seen.info.phase), timing::clock(&seen.info.since));
-        let verb = if seen.info.phase.is_alive() { "sandbox delete" } else { "why" };
-        let next = format!("run `{}` and `ebb {verb} {}`, or use another --state", dev(&self.state), named(target));
+        let next = if seen.info.phase.is_alive() { delete(target) } else { format!("ebb why {}", named(target)) };
+        let next = format!("run `{}` and `{next}`, or use another --state", dev(&self.state));
         Err(CliError::failed(format!("{target} exists already, {phase} since {since}")).with_hint(next))
     }
 
@@ -291,7 +295,7 @@ impl LocalSandbox<'_> {
 
     fn how_to_delete(&self) -> String {
         let (target, dev) = (&self.instance.target, dev(&self.state));
-        format!("{target} remains; to delete it, run `{dev}` and `ebb sandbox delete {}`", named(target))
+        format!("{target} remains; to delete it, run `{dev}` and `{}`", delete(target))
     }
 
     /// Returns true if the sandbox is gone and nothing may remain of it.
@@ -342,9 +346,9 @@ fn remaining_text(last: Option<&TargetDetail>, instance: &WatchedInstance, state
     let started: Vec<&str> = last.map(|seen| started_units(&seen.runs)).unwrap_or_default();
     let units = if started.is_empty() { "none".to_owned() } else { started.join(", ") };
     format!(
-        "stopped at once; resources of these units may remain: {units}\n  to continue, run `{}` and `ebb sandbox delete {}`",
+        "stopped at once; resources of these units may remain: {units}\n  to continue, run `{}` and `{}`",
         dev(state),
-        named(&instance.target)
+        delete(&instance.target)
     )
 }
 
@@ -355,6 +359,11 @@ fn dev(state: &Path) -> String {
     } else {
         format!("ebb dev --state {}", state.display())
     }
+}
+
+/// Returns the command that deletes a target.
+fn delete(TargetRef { kind, name }: &TargetRef) -> String {
+    format!("ebb delete {kind} {name}")
 }
 
 /// Returns the keys of the units that may have created resources.
@@ -368,7 +377,6 @@ fn started_units(runs: &[RunDetail]) -> Vec<&str> {
 mod tests {
     use super::*;
     use crate::progress::fixtures;
-    use crate::target::TargetRef;
 
     #[test]
     fn units_with_possible_resources_are_listed() {
@@ -378,7 +386,7 @@ mod tests {
         let instance = WatchedInstance { target, uid: "a".to_owned(), generation: 1 };
         insta::assert_snapshot!(remaining_text(None, &instance, Path::new("/s")), @r"
         stopped at once; resources of these units may remain: none
-          to continue, run `ebb dev --state /s` and `ebb sandbox delete pr-1`
+          to continue, run `ebb dev --state /s` and `ebb delete sandbox pr-1`
         ");
     }
 }

@@ -1,8 +1,10 @@
 //! The subcommands of `ebb token`.
 
 use clap::Subcommand;
-use ebb_protocol::api::{CreateToken, CreatedToken, TokenInfo};
+use ebb_protocol::api::{CreateToken, CreatedToken};
+use serde_json::Value;
 
+use super::kinds::table;
 use crate::client::ApiClient;
 use crate::exit::{CliError, Exit, Result};
 use crate::output::{self, OutputArgs};
@@ -60,14 +62,8 @@ impl TokenCreateArgs {
 }
 
 async fn list(client: &ApiClient, output: OutputArgs) -> Result<Exit> {
-    let tokens: Vec<TokenInfo> = client.all("tokens").await?;
-    output.write(&tokens, |tokens| {
-        let rows = tokens.iter().map(|token| {
-            let expires = timing::clock(&token.expires);
-            [token.name.clone(), token.scopes.join(", "), expires, output::printable(&token.created_by)]
-        });
-        output::table(&["NAME", "SCOPES", "EXPIRES", "CREATED BY"], rows)
-    })
+    let tokens: Vec<Value> = client.all("tokens").await?;
+    output.write(&tokens, |tokens| table(&["NAME", "SCOPES", "EXPIRES", "CREATED BY"], tokens))
 }
 
 #[derive(Debug, clap::Args)]
@@ -80,7 +76,7 @@ impl TokenRevokeArgs {
     async fn run(self, client: &ApiClient) -> Result<Exit> {
         let unknown =
             || CliError::failed(format!("the token {} does not exist", self.name)).with_hint("ebb token list");
-        client.delete("tokens", &self.name).await?.ok_or_else(unknown)?;
+        client.delete(&["tokens", &self.name]).await?.ok_or_else(unknown)?;
         output::status_line(&format!("Revoked token {}", self.name));
         Ok(Exit::Done)
     }

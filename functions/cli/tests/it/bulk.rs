@@ -43,7 +43,7 @@ async fn several_sandboxes_are_changed_by_one_command() {
         let rest = format!("labels: {{team: {team}}}\nresources: {{r: {{plugin: quick@1.0.0, params: {params}}}}}\n");
         workdir.create(name, &rest).await;
     }
-    let waited = workdir.ebb(&["sandbox", "wait", "pr-1", "pr-2", "pr-3", "-o", "json"]).await;
+    let waited = workdir.ebb(&["wait", "pr-1", "pr-2", "pr-3", "-o", "json"]).await;
     let waited = waited.ends_with(1, "sandbox/pr-2 is failed: r/make: ");
     let waited = waited.ends_with(1, "2 of 3 targets are ready\nnext step: ebb why pr-2\n");
     assert_eq!(members(&waited, "phase"), ["ready", "failed", "ready"]);
@@ -55,11 +55,11 @@ async fn several_sandboxes_are_changed_by_one_command() {
         (["--search", "R/MAKE"], "pr-2"),
         (["--search", "nothing"], ""),
     ] {
-        let list = workdir.ebb(&[&["sandbox", "list", "-o", "json"][..], &selector].concat()).await.done();
+        let list = workdir.ebb(&[&["get", "sandboxes", "-o", "json"][..], &selector].concat()).await.done();
         assert_eq!(members(&list, "name").join(" "), expected, "{selector:?}");
     }
 
-    let delete = ["sandbox", "delete", "--label", "team=x"];
+    let delete = ["delete", "sandbox", "--label", "team=x"];
     let shown = workdir.ebb(&[&delete[..], &["--dry-run"]].concat()).await.done();
     assert!(shown.stderr.starts_with("Would delete sandbox/pr-1: ready, role operator\n"), "{shown:#?}");
     workdir.ebb(&delete).await.ends_with(2, "help: add --yes to skip the question");
@@ -68,14 +68,14 @@ async fn several_sandboxes_are_changed_by_one_command() {
     assert!(shown.stderr.starts_with("Would retry sandbox/pr-2: failed, role operator, r/make: "), "{shown:#?}");
     std::fs::remove_file(bad).unwrap();
     workdir.ebb(&[&retry[..], &["--yes"]].concat()).await.ends_with(0, "sandbox/pr-2: Retrying in ");
-    let waited = workdir.ebb(&["sandbox", "wait", "--label", "team=x"]).await;
+    let waited = workdir.ebb(&["wait", "--label", "team=x"]).await;
     waited.ends_with(0, "sandbox/pr-2 is ready\n").ends_with(0, "2 of 2 targets are ready\n");
 
     let refused = workdir.ebb(&["retry", "pr-1", "none", "none", "-o", "json"]).await;
     let refused = refused.ends_with(1, "\nsandbox/none does not exist\n0 of 2 targets are retried\n");
     assert_eq!(members(&refused, "name"), ["pr-1", "none"]);
     assert_eq!(members(&refused, "error")[1], "sandbox/none does not exist");
-    let unknown = workdir.ebb(&["sandbox", "delete", "pr-1", "none", "--token", "unknown", "-o", "json"]).await;
+    let unknown = workdir.ebb(&["delete", "sandbox", "pr-1", "none", "--token", "unknown", "-o", "json"]).await;
     let unknown = unknown.ends_with(1, "0 of 2 targets are being deleted\nerror: the token is unknown\n");
     assert_eq!(members(&unknown, "error"), ["the command has ended before a response"; 2]);
 
@@ -84,11 +84,11 @@ async fn several_sandboxes_are_changed_by_one_command() {
         (members(&deleted, "name").join(" "), members(&deleted, "phase")),
         ("pr-1 pr-2".to_owned(), vec!["gone".to_owned(); 2])
     );
-    let accepted = workdir.ebb(&["sandbox", "delete", "--label", "team=y", "--yes", "--wait=false"]).await.done();
+    let accepted = workdir.ebb(&["delete", "sandbox", "--label", "team=y", "--yes", "--wait=false"]).await.done();
     assert_eq!(accepted.stderr, "sandbox/pr-3 is being deleted\n1 of 1 targets are being deleted\n");
-    let named = workdir.ebb(&["sandbox", "delete", "pr-3", "none"]).await.ends_with(1, "sandbox/none does not exist");
+    let named = workdir.ebb(&["delete", "sandbox", "pr-3", "none"]).await.ends_with(1, "sandbox/none does not exist");
     named.ends_with(1, "1 of 2 targets are gone\n");
-    let none = workdir.ebb(&["sandbox", "delete", "--owner", "role operator", "--yes"]).await.done();
+    let none = workdir.ebb(&["delete", "sandbox", "--owner", "role operator", "--yes"]).await.done();
     assert_eq!(none.stderr, "No target is selected\n");
     dev.stop().await;
 }
@@ -96,7 +96,7 @@ async fn several_sandboxes_are_changed_by_one_command() {
 #[tokio::test]
 async fn a_stopped_server_is_reported_once() {
     let workdir = Workdir::new().with_env(&[("EBB_URL", "http://127.0.0.1:1".into())]);
-    for command in [&["sandbox", "delete", "pr-1", "pr-2"][..], &["retry", "pr-1", "pr-2"]] {
+    for command in [&["delete", "sandbox", "pr-1", "pr-2"][..], &["retry", "pr-1", "pr-2"]] {
         let result = workdir.ebb(command).await.ends_with(2, "0 of 2 targets are ");
         assert_eq!(result.stderr.matches("no server responds").count(), 1, "{result:#?}");
     }
@@ -111,7 +111,7 @@ async fn selected_sandboxes_get_another_version_of_a_plugin() {
         let resource = format!("{{plugin: {plugin}, params: {{at: {}}}}}", workdir.path().display());
         workdir.create(name, &format!("# by hand\nlabels: {{team: {team}}}\nresources: {{r: {resource}}}\n")).await;
     }
-    workdir.ebb(&["sandbox", "wait", "pr-1", "pr-2", "pr-3"]).await.done();
+    workdir.ebb(&["wait", "pr-1", "pr-2", "pr-3"]).await.done();
     workdir.apply("plugin", &PLUGIN.replace("@1.0.0", "@1.1.0").replace("exit 7", "exit 8")).await;
 
     let upgrade = ["plugin", "upgrade", "quick@1.1.0", "--label", "team=x"];
@@ -134,8 +134,8 @@ async fn selected_sandboxes_get_another_version_of_a_plugin() {
     for (name, plugin) in [("pr-1", "quick@1.1.0"), ("pr-2", "quick@1.1.0"), ("pr-3", "quick@1.0.0")] {
         assert_eq!(workdir.get(name).await.resources["r"].plugin, plugin, "{name}");
     }
-    let history = workdir.ebb(&["sandbox", "history", "pr-2", "-o", "json"]).await.done();
-    let document = workdir.ebb(&["sandbox", "history", "pr-2", "--document", &members(&history, "id")[0]]).await.done();
+    let history = workdir.ebb(&["history", "pr-2", "-o", "json"]).await.done();
+    let document = workdir.ebb(&["history", "pr-2", "--document", &members(&history, "id")[0]]).await.done();
     assert!(document.stdout.contains("# by hand\n"), "{document:#?}");
     assert!(document.stdout.contains("{plugin: quick@1.1.0, "), "{document:#?}");
 
@@ -172,7 +172,7 @@ async fn a_selector_deletes_the_instances_that_it_has_found() {
     let url = format!("http://{}", listener.local_addr().unwrap());
     let server = tokio::spawn(axum::serve(listener, Router::new().fallback(respond)).into_future());
     let mut command = crate::program::command();
-    command.args(["sandbox", "delete", "--label", "team=x", "--yes", "--wait=false"]);
+    command.args(["delete", "sandbox", "--label", "team=x", "--yes", "--wait=false"]);
     command.env("EBB_URL", url).env("EBB_TOKEN", "t");
     let out = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
     assert!(out.status.success(), "{out:?}");

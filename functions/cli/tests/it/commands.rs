@@ -39,7 +39,7 @@ fn a_closed_standard_output_is_success() {
 fn a_closed_standard_error_does_not_change_the_exit_code() {
     // Standard error is closed before the program starts, so that its first message fails.
     let exit = Command::new("sh")
-        .args(["-c", "\"$0\" plugin versions x 2>&-", env!("CARGO_BIN_EXE_ebb")])
+        .args(["-c", "\"$0\" get plugin x 2>&-", env!("CARGO_BIN_EXE_ebb")])
         .env("EBB_URL", "http://127.0.0.1:9")
         .status()
         .unwrap();
@@ -130,7 +130,7 @@ async fn living_targets_keep_their_backend() {
         workdir.ebb(&elsewhere).await.ends_with(2, "run with `--pods process`, and this start has `--clusters`");
     refused.ends_with(2, "sandbox/pr-1, and maybe others, live");
     let dev = workdir.dev().await;
-    workdir.ebb(&["sandbox", "delete", "pr-1"]).await.done();
+    workdir.ebb(&["delete", "sandbox", "pr-1"]).await.done();
     dev.stop().await;
     let mut dev = workdir.start(&elsewhere);
     dev.says("stop with Ctrl-C").await;

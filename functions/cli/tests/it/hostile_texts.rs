@@ -118,27 +118,27 @@ async fn respond(request: Request) -> Response {
 /// The commands that print texts of a server. True if each text is one line: logs and errors can have several lines, and
 /// the server checks the names and URLs of documents.
 const COMMANDS: [(&[&str], bool); 21] = [
-    (&["sandbox", "list"], true),
-    (&["sandbox", "get", "pr-1"], true),
-    (&["sandbox", "history", "pr-1"], true),
+    (&["get", "sandboxes"], true),
+    (&["get", "sandbox", "pr-1"], true),
+    (&["history", "pr-1"], true),
     (&["why", "pr-1"], true),
     (&["logs", "pr-1"], false),
-    (&["source", "list"], true),
-    (&["source", "get", "s"], false),
-    (&["connection", "list"], true),
-    (&["connection", "get", "c"], false),
-    (&["subscription", "list"], true),
-    (&["subscription", "get", "n"], false),
+    (&["get", "sources"], true),
+    (&["get", "source", "s"], false),
+    (&["get", "connections"], true),
+    (&["get", "connection", "c"], false),
+    (&["get", "subscriptions"], true),
+    (&["get", "subscription", "n"], false),
     (&["token", "list"], true),
     (&["cluster", "list"], true),
     (&["cluster", "get", "c"], true),
     (&["orphans"], true),
     (&["doctor"], true),
-    (&["plugin", "list"], true),
+    (&["get", "plugins"], true),
     (&["retry", "pr-1"], false),
-    (&["plugin", "get", "x"], false),
+    (&["get", "plugin", "x"], false),
     (&["plugin", "diff", "x@1.0.0", "x"], false),
-    (&["sandbox", "wait", "pr-1"], true),
+    (&["wait", "pr-1"], true),
 ];
 
 #[tokio::test(flavor = "multi_thread")]
@@ -160,7 +160,7 @@ async fn texts_of_others_do_not_control_the_terminal() {
             assert!(text.contains("\u{fffd}") || text.contains("\\u001b"), "{arguments:?} prints no text: {text:?}");
             assert!(!is_lines || !text.lines().any(|line| line.starts_with("UID: forged")), "{arguments:?}: {text}");
         }
-        let exact = ebb(&["sandbox", "get", "pr-1", "-o", "json"]);
+        let exact = ebb(&["get", "sandbox", "pr-1", "-o", "json"]);
         let data: Value = serde_json::from_slice(&exact.stdout).unwrap();
         assert_eq!(data["labels"]["title"], HOSTILE);
     });

@@ -38,7 +38,7 @@ async fn an_event_is_signed_with_the_secret_of_the_server() {
     };
 
     // The command reports what is missing, as far as it can know.
-    let apply = async || workdir.ebb(&["source", "apply", "-f", &source]).await;
+    let apply = async || workdir.ebb(&["apply", "-f", &source]).await;
     let applied = apply().await.ends_with(0, "warning: plugin page@1.0.0 is not published");
     applied.ends_with(0, "The secret GITHUB_WEBHOOK is missing: add it to ");
     send("previews", &[]).await.ends_with(1, "the secret GITHUB_WEBHOOK is not on this machine");
@@ -56,7 +56,7 @@ async fn an_event_is_signed_with_the_secret_of_the_server() {
 
     let rejected = send("previews", &[]).await.ends_with(1, "");
     assert!(rejected.stdout.starts_with("rejected sandbox/pr-7-1: "), "{rejected:#?}");
-    let waits = workdir.ebb(&["sandbox", "wait", "pr-7-1", "--timeout", "100ms"]).await;
+    let waits = workdir.ebb(&["wait", "pr-7-1", "--timeout", "100ms"]).await;
     waits.ends_with(124, "source previews rejected the event ").ends_with(124, "ebb why pr-7-1");
     workdir.apply("plugin", PLUGIN).await;
     assert_eq!(apply().await.done().stderr.lines().count(), 1);
@@ -64,7 +64,7 @@ async fn an_event_is_signed_with_the_secret_of_the_server() {
     assert_eq!((&response["result"], &response["target"]), (&json!("starting"), &json!("sandbox/pr-7-1")));
     let repeated = send("previews", &["--delivery", "d1"]).await.done();
     assert!(repeated.stdout.starts_with("repeated sandbox/pr-7-1: "), "{repeated:#?}");
-    let shown = workdir.ebb(&["sandbox", "get", "pr-7-1"]).await.done();
+    let shown = workdir.ebb(&["get", "sandbox", "pr-7-1"]).await.done();
     let event = "Decided by:  source previews, event d1 of 2026-11-21 09:00:00Z: starts\n";
     assert!(shown.stdout.contains(event), "{shown:#?}");
     let why = workdir.ebb(&["why", "pr-7-1"]).await.done();

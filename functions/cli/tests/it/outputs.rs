@@ -3,7 +3,7 @@
 use ebb_protocol::api::TargetState;
 use serde_json::{Value, json};
 
-use crate::workdir::Workdir;
+use crate::workdir::{CommandResult, Workdir};
 
 /// Its output `text` has what shells and files of variables could misread. Its output `token` is sensitive. The script
 /// waits until the file `go` exists in the folder `at`.
@@ -43,17 +43,17 @@ async fn a_job_waits_and_reads_the_environment() {
     workdir.apply("plugin", PLUGIN).await;
 
     // The sandbox does not exist yet, as when a webhook creates it.
-    let waits = workdir.start(&["sandbox", "wait", "pr-1", "-o", "json"]);
-    let none = workdir.ebb(&["sandbox", "wait", "pr-1", "--timeout", "100ms"]).await;
+    let waits = workdir.start(&["wait", "pr-1", "-o", "json"]);
+    let none = workdir.ebb(&["wait", "pr-1", "--timeout", "100ms"]).await;
     none.ends_with(124, "sandbox/pr-1 does not exist after 0.1s");
-    workdir.ebb(&["sandbox", "wait", "pr-1", "--for", "gone"]).await.done();
+    workdir.ebb(&["wait", "pr-1", "--for", "gone"]).await.done();
 
     let file = workdir.write("sandbox.yaml", &sandbox("pr-1", workdir.path(), ""));
-    workdir.ebb(&["sandbox", "apply", "-f", &file, "--wait=false"]).await.done();
-    let watches = workdir.start(&["sandbox", "get", "pr-1", "--watch", "-o", "json"]);
-    let early: Value = workdir.ebb(&["sandbox", "env", "pr-1", "-o", "json"]).await.ends_with(1, "").json();
-    assert_eq!(early["error"]["nextSteps"], json!(["ebb sandbox wait pr-1"]));
-    let late = workdir.ebb(&["sandbox", "wait", "pr-1", "--timeout", "500ms"]).await;
+    workdir.ebb(&["apply", "-f", &file, "--wait=false"]).await.done();
+    let watches = workdir.start(&["get", "sandbox", "pr-1", "--watch", "-o", "json"]);
+    let early: Value = workdir.ebb(&["env", "pr-1", "-o", "json"]).await.ends_with(1, "").json();
+    assert_eq!(early["error"]["nextSteps"], json!(["ebb wait pr-1"]));
+    let late = workdir.ebb(&["wait", "pr-1", "--timeout", "500ms"]).await;
     late.ends_with(124, "sandbox/pr-1 is starting after ");
     workdir.write("go", "");
     assert_eq!(waits.end().await.done().json::<Value>()["phase"], "ready");
@@ -61,24 +61,24 @@ async fn a_job_waits_and_reads_the_environment() {
     let views: Vec<Value> = views.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(views.last().unwrap()["phase"], "ready");
 
-    let refused = workdir.ebb(&["sandbox", "env", "pr-1"]).await.ends_with(1, "  TOKEN: secret ");
+    let refused = workdir.ebb(&["env", "pr-1"]).await.ends_with(1, "  TOKEN: secret ");
     assert_eq!(refused.stdout, "");
     let text = "it's $HOME\n`id` \"x\"\n";
     for arguments in [&["--skip-sensitive"][..], &["--resource", "v/text"]] {
-        let printed = workdir.ebb(&[&["sandbox", "env", "pr-1", "-o", "json"][..], arguments].concat()).await.done();
+        let printed = workdir.ebb(&[&["env", "pr-1", "-o", "json"][..], arguments].concat()).await.done();
         assert_eq!(printed.json::<Value>(), json!({"TEXT": text}));
     }
-    workdir.ebb(&["sandbox", "env", "pr-1", "--resource", "nosuch"]).await.ends_with(1, "");
+    workdir.ebb(&["env", "pr-1", "--resource", "nosuch"]).await.ends_with(1, "");
 
     let failing = workdir.write("failing.yaml", &sandbox("pr-2", workdir.path(), ", fail: true"));
-    workdir.ebb(&["sandbox", "apply", "-f", &failing, "--wait=false"]).await.done();
-    workdir.ebb(&["sandbox", "wait", "pr-2"]).await.ends_with(1, "v/create");
-    let failed = workdir.ebb(&["sandbox", "get", "pr-2", "--watch"]).await.ends_with(1, "sandbox/pr-2  failed");
+    workdir.ebb(&["apply", "-f", &failing, "--wait=false"]).await.done();
+    workdir.ebb(&["wait", "pr-2"]).await.ends_with(1, "v/create");
+    let failed = workdir.ebb(&["get", "sandbox", "pr-2", "--watch"]).await.ends_with(1, "sandbox/pr-2  failed");
     assert!(failed.stdout.contains("Phase:       failed since "), "{failed:#?}");
 
-    workdir.ebb(&["sandbox", "delete", "pr-1", "--wait=false"]).await.done();
-    workdir.ebb(&["sandbox", "wait", "pr-1", "--for", "gone"]).await.done();
-    workdir.ebb(&["sandbox", "wait", "pr-1", "--timeout", "100ms"]).await.ends_with(124, "");
+    workdir.ebb(&["delete", "sandbox", "pr-1", "--wait=false"]).await.done();
+    workdir.ebb(&["wait", "pr-1", "--for", "gone"]).await.done();
+    workdir.ebb(&["wait", "pr-1", "--timeout", "100ms"]).await.ends_with(124, "");
     dev.stop().await;
 }
 
@@ -90,10 +90,10 @@ async fn a_ttl_that_has_ended_is_reported() {
     workdir.write("go", "");
     let document = sandbox("pr-1", workdir.path(), "");
     let file = workdir.write("sandbox.yaml", &document);
-    workdir.ebb(&["sandbox", "apply", "-f", &file]).await.done();
+    workdir.ebb(&["apply", "-f", &file]).await.done();
     let apply = async |ttl: &str, more: &[&str]| {
         let file = workdir.write("changed.yaml", &format!("{document}ttl: {ttl}\n"));
-        workdir.ebb(&[&["sandbox", "apply", "-f", &file][..], more].concat()).await.done().stderr
+        workdir.ebb(&[&["apply", "-f", &file][..], more].concat()).await.done().stderr
     };
     tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     let warning = "warning: the `ttl` of sandbox/pr-1 counts from its creation and ended at ";
@@ -123,11 +123,11 @@ async fn a_forced_deletion_withdraws_the_instance_that_waits() {
     workdir.apply("plugin", STUCK).await;
     let document = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: pr-1\nresources: {r: {plugin: stuck@1.0.0}}\n";
     let file = workdir.write("sandbox.yaml", document);
-    workdir.ebb(&["sandbox", "apply", "-f", &file]).await.done();
-    workdir.ebb(&["sandbox", "delete", "pr-1"]).await.ends_with(1, "");
-    let waits = workdir.ebb(&["sandbox", "apply", "-f", &file, "--wait=false"]).await;
+    workdir.ebb(&["apply", "-f", &file]).await.done();
+    workdir.ebb(&["delete", "sandbox", "pr-1"]).await.ends_with(1, "");
+    let waits = workdir.ebb(&["apply", "-f", &file, "--wait=false"]).await;
     waits.ends_with(0, "Waiting sandbox/pr-1");
-    let forced = workdir.ebb(&["sandbox", "delete", "pr-1", "--force", "--reason", "a test"]).await;
+    let forced = workdir.ebb(&["delete", "sandbox", "pr-1", "--force", "--reason", "a test"]).await;
     forced.ends_with(0, " waited for the name, and does not begin any more");
     let gone = workdir.get("pr-1").await;
     assert_eq!((gone.info.phase, gone.waiting_uid), (TargetState::Gone, None));
@@ -176,10 +176,10 @@ async fn progress_after_a_request_shows_its_runs_only() {
         [(&document, [true, false, false]), (&changed, [false, true, false]), (&labelled, [false; 3])]
     {
         let file = workdir.write("sandbox.yaml", document);
-        let applied = workdir.ebb(&["sandbox", "apply", "-f", &file]).await.ends_with(0, "sandbox/pr-1  ready");
+        let applied = workdir.ebb(&["apply", "-f", &file]).await.ends_with(0, "sandbox/pr-1  ready");
         assert_eq!(hooks.map(|hook| applied.stderr.contains(hook)), shown, "{applied:#?}");
     }
-    let deleted = workdir.ebb(&["sandbox", "delete", "pr-1"]).await.done();
+    let deleted = workdir.ebb(&["delete", "sandbox", "pr-1"]).await.done();
     assert_eq!(hooks.map(|hook| deleted.stderr.contains(hook)), [false, false, true], "{deleted:#?}");
     dev.stop().await;
 }
@@ -190,21 +190,21 @@ async fn an_instance_that_waits_does_not_show_values_of_the_present_one() {
     let dev = workdir.dev().await;
     workdir.apply("plugin", HELD).await;
     let file = workdir.write("sandbox.yaml", &held_sandbox(workdir.path(), "first"));
-    let created = workdir.ebb(&["sandbox", "apply", "-f", &file]).await.done();
+    let created = workdir.ebb(&["apply", "-f", &file]).await.done();
     assert_eq!(created.stdout, "h.text = first\n");
-    workdir.ebb(&["sandbox", "delete", "pr-1", "--wait=false"]).await.done();
+    workdir.ebb(&["delete", "sandbox", "pr-1", "--wait=false"]).await.done();
     // A wait that ends early has data, too.
-    let late = workdir.ebb(&["sandbox", "delete", "pr-1", "--wait-timeout", "100ms", "-o", "json"]).await;
+    let late = workdir.ebb(&["delete", "sandbox", "pr-1", "--wait-timeout", "100ms", "-o", "json"]).await;
     assert_eq!(late.ends_with(124, "sandbox/pr-1 is stopping after ").json::<Value>()["phase"], "stopping");
-    let apply = ["sandbox", "apply", "-f", &file, "--wait=false"];
+    let apply = ["apply", "-f", &file, "--wait=false"];
     let waits = workdir.ebb(&apply).await.ends_with(0, "sandbox/pr-1 waits until its predecessor ");
     assert_eq!(waits.stdout, "");
     let shown: Value = workdir.ebb(&[&apply[..], &["-o", "json"]].concat()).await.done().json();
-    assert!(shown["waitingUid"].is_string(), "{shown}");
-    assert_eq!((&shown["resources"]["h"]["outputs"], &shown["env"]), (&Value::Null, &Value::Null));
+    assert!(shown[0]["waitingUid"].is_string(), "{shown}");
+    assert_eq!((&shown[0]["resources"]["h"]["outputs"], &shown[0]["env"]), (&Value::Null, &Value::Null));
     workdir.write("gone", "");
-    let begun = workdir.ebb(&[&apply[..4], &["-o", "json"]].concat()).await.done().json::<Value>();
-    assert_eq!(begun["env"]["TEXT"], json!({"value": "first"}));
+    let begun = workdir.ebb(&[&apply[..3], &["-o", "json"]].concat()).await.done().json::<Value>();
+    assert_eq!(begun[0]["env"]["TEXT"], json!({"value": "first"}));
     dev.stop().await;
 }
 
@@ -217,8 +217,8 @@ async fn one_command_repairs_every_stuck_sandbox() {
     for name in names {
         let document = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: NAME\nresources: {r: {plugin: stuck@1.0.0}}\n";
         let file = workdir.write("sandbox.yaml", &document.replace("NAME", name));
-        workdir.ebb(&["sandbox", "apply", "-f", &file]).await.done();
-        workdir.ebb(&["sandbox", "delete", name]).await.ends_with(1, "");
+        workdir.ebb(&["apply", "-f", &file]).await.done();
+        workdir.ebb(&["delete", "sandbox", name]).await.ends_with(1, "");
     }
     let early = workdir.ebb(&["retry", "pr-1", "--plugin", "stuck@1.0.1"]).await;
     early.ends_with(1, "plugin stuck@1.0.1 is not published");
@@ -311,27 +311,63 @@ async fn a_dry_run_changes_nothing() {
         let name = || name.to_owned();
         // A dry run that creates the document would change the result of the next one.
         for _ in 0..2 {
-            assert_eq!(change(&[kind, "apply", "-f", file, "--dry-run"]).await, (name(), json!("create"), json!(true)));
+            assert_eq!(change(&["apply", "-f", file, "--dry-run"]).await, (name(), json!("create"), json!(true)));
         }
-        workdir.ebb(&[kind, "apply", "-f", file]).await.done();
-        assert_eq!(change(&[kind, "apply", "-f", file, "--dry-run"]).await, (name(), json!("none"), json!(true)));
+        workdir.ebb(&["apply", "-f", file]).await.done();
+        assert_eq!(change(&["apply", "-f", file, "--dry-run"]).await, (name(), json!("none"), json!(true)));
         let bare = name().replace("@1.0.0", "");
         for _ in 0..2 {
-            assert_eq!(change(&[kind, "delete", &bare, "--dry-run"]).await, (name(), json!("delete"), json!(true)));
+            assert_eq!(change(&["delete", kind, &bare, "--dry-run"]).await, (name(), json!("delete"), json!(true)));
         }
     }
     for _ in 0..2 {
-        let replaced = change(&["source", "apply", "-f", &other, "--dry-run"]).await;
+        let replaced = change(&["apply", "-f", &other, "--dry-run"]).await;
         assert_eq!(replaced, ("previews".to_owned(), json!("replace"), json!(true)));
-        workdir.ebb(&["plugin", "apply", "-f", &changed, "--dry-run"]).await.ends_with(1, "");
+        workdir.ebb(&["apply", "-f", &changed, "--dry-run"]).await.ends_with(1, "");
     }
     for (kind, name, _) in documents {
-        assert_eq!(change(&[kind, "delete", name]).await, (name.to_owned(), json!("delete"), json!(false)));
+        assert_eq!(change(&["delete", kind, name]).await, (name.to_owned(), json!("delete"), json!(false)));
     }
     // A withdrawn version stays readable.
-    let withdrawn = change(&["plugin", "delete", "values@1.0.0", "--dry-run"]).await;
+    let withdrawn = change(&["delete", "plugin", "values@1.0.0", "--dry-run"]).await;
     assert_eq!(withdrawn, ("values@1.0.0".to_owned(), json!("none"), json!(true)));
-    workdir.ebb(&["source", "delete", "previews", "--dry-run"]).await.ends_with(1, "");
+    workdir.ebb(&["delete", "source", "previews", "--dry-run"]).await.ends_with(1, "");
+    dev.stop().await;
+}
+
+#[tokio::test]
+async fn one_call_stores_documents_before_those_that_name_them() {
+    let workdir = Workdir::new();
+    let dev = workdir.dev().await;
+    workdir.write("go", "");
+    let folder = workdir.path().join("documents");
+    std::fs::create_dir(&folder).unwrap();
+    let target = sandbox("pr-1", workdir.path(), "");
+    let others = format!("{SUBSCRIPTION}---{CONNECTION}");
+    for (name, text) in [("a.yaml", target.as_str()), ("b.yml", PLUGIN), ("c.yaml", &others), ("d.json", "{}")] {
+        std::fs::write(folder.join(name), text).unwrap();
+    }
+    let apply = async |more: &[&str]| workdir.ebb(&[&["apply", "-f", folder.to_str().unwrap()], more].concat()).await;
+    let names = |result: &CommandResult| -> Vec<String> {
+        let all: Vec<Value> = result.json();
+        all.iter().map(|one| one["name"].as_str().unwrap().to_owned()).collect()
+    };
+    // The server does not know the plugin of the sandbox yet.
+    let planned = apply(&["--dry-run", "-o", "json"]).await.ends_with(0, "Would create connection tickets\n");
+    let planned = planned.ends_with(0, "Would create sandbox/pr-1\n");
+    assert_eq!(names(&planned), ["tickets", "values@1.0.0", "failures", "pr-1"]);
+    assert_eq!(workdir.ebb(&["get", "plugins", "-o", "name"]).await.done().stdout, "");
+    assert_eq!(names(&apply(&["-o", "json"]).await.done()), ["tickets", "values", "failures", "pr-1"]);
+    apply(&[]).await.ends_with(0, "Unchanged plugin values@1.0.0\n").ends_with(0, "Unchanged sandbox/pr-1 ");
+    let listed = workdir.ebb(&["get", "sandboxes", "--sort", "first-cause", "-o", "name"]).await.done();
+    assert_eq!(listed.stdout, "pr-1\n");
+    let wide = workdir.ebb(&["get", "rp", "-o", "wide"]).await.done().stdout;
+    assert!(wide.contains("DIGEST\n") && wide.contains("  ebb      sha256:"), "{wide}");
+    workdir.ebb(&["get", "plugins", "--sort", "owner"]).await.ends_with(2, "help: columns: name, version, created, ");
+    workdir
+        .ebb(&["delete", "-f", folder.to_str().unwrap()])
+        .await
+        .ends_with(1, "contains a plugin; expected a sandbox");
     dev.stop().await;
 }
 
@@ -347,12 +383,12 @@ async fn a_dry_run_of_a_sandbox_shows_its_effect() {
         sandbox("pr-1", workdir.path(), ", fail: true").replace("name: pr-1\n", "name: pr-1\nlabels: {team: x}\n");
     let changed = changed.replace("}}}\n", "}}, w: {plugin: values@1.0.0, params: {at: /}}}\n");
     let changed = workdir.write("changed.yaml", &changed);
-    let apply = async |file: &str| workdir.ebb(&["sandbox", "apply", "-f", file, "--dry-run"]).await;
+    let apply = async |file: &str| workdir.ebb(&["apply", "-f", file, "--dry-run"]).await;
     // A dry run that creates the sandbox would change the result of the next one.
     for _ in 0..2 {
         apply(&file).await.ends_with(0, "Would create sandbox/pr-1");
     }
-    workdir.ebb(&["sandbox", "apply", "-f", &file]).await.done();
+    workdir.ebb(&["apply", "-f", &file]).await.done();
     assert_eq!(apply(&file).await.ends_with(0, "Would not change sandbox/pr-1").stdout, "");
     for _ in 0..2 {
         let shown = apply(&changed).await.ends_with(0, "Would update sandbox/pr-1 by a run");
@@ -365,8 +401,8 @@ async fn a_dry_run_of_a_sandbox_shows_its_effect() {
         ];
         assert_eq!(shown.stdout.lines().collect::<Vec<_>>(), expected);
     }
-    let receipt = workdir.ebb(&["sandbox", "apply", "-f", &changed, "--dry-run", "-o", "json"]).await.done();
-    let receipt: Value = receipt.json();
+    let receipt = workdir.ebb(&["apply", "-f", &changed, "--dry-run", "-o", "json"]).await.done();
+    let receipt = &receipt.json::<Value>()[0];
     assert_eq!(receipt["result"], "updating");
     assert_eq!(receipt["resources"], json!({"v": "replaced", "w": "added"}));
     assert!(receipt["plan"]["hooks"].is_array(), "{receipt}");
@@ -375,12 +411,12 @@ async fn a_dry_run_of_a_sandbox_shows_its_effect() {
     let refused = apply(&wrong).await.ends_with(1, "wrong.yaml:4:");
     refused.ends_with(1, "\n    4 | resources: {v: {plugin: values@9.0.0, ");
 
-    let delete = async |name: &str| workdir.ebb(&["sandbox", "delete", name, "--dry-run"]).await;
+    let delete = async |name: &str| workdir.ebb(&["delete", "sandbox", name, "--dry-run"]).await;
     delete("pr-1").await.ends_with(0, "Would delete sandbox/pr-1");
     assert!(!delete("pr-2").await.ends_with(1, "").stderr.contains("Would delete"));
     let ready = workdir.get("pr-1").await.info;
     assert_eq!((ready.phase, ready.generation), (TargetState::Ready, 1));
-    workdir.ebb(&["sandbox", "delete", "pr-1"]).await.done();
+    workdir.ebb(&["delete", "sandbox", "pr-1"]).await.done();
     delete("pr-1").await.ends_with(0, "Would not change sandbox/pr-1");
     dev.stop().await;
 }

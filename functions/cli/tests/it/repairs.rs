@@ -92,7 +92,7 @@ impl RepairBench {
             }
         }
         if change == FailedChange::Deletion {
-            self.workdir.ebb(&["sandbox", "delete", name, "--wait=false"]).await.done();
+            self.workdir.ebb(&["delete", "sandbox", name, "--wait=false"]).await.done();
             self.workdir.reaches(name, TargetState::Stuck).await;
         } else {
             self.request(task, 2).await;
@@ -112,7 +112,7 @@ impl RepairBench {
     /// Deletes a repaired sandbox, unless its deletion was repaired.
     async fn end(&self, (name, _, change, _): CountedTask) {
         if change != FailedChange::Deletion {
-            self.workdir.ebb(&["sandbox", "delete", name]).await.done();
+            self.workdir.ebb(&["delete", "sandbox", name]).await.done();
         }
     }
 }
@@ -136,12 +136,12 @@ async fn each_command_up_to_a_repair_is_suggested_by_the_one_before() {
     for task in TASKS {
         let (name, _, _, why) = task;
         bench.fail(task).await;
-        let mut result = bench.workdir.ebb(&["sandbox", "list"]).await.done();
+        let mut result = bench.workdir.ebb(&["get", "sandboxes"]).await.done();
         let phase = format!("Phase:       {} since", repaired(task));
         for (command, expected, shown) in [
             ("why", vec!["why", name], why),
             ("retry", vec!["retry", name], "Retrying in"),
-            ("sandbox get", vec!["sandbox", "get", name, "--watch"], phase.as_str()),
+            ("get", vec!["get", "sandbox", name, "--watch"], phase.as_str()),
         ] {
             assert_eq!(suggested(&result, command), expected, "{name}");
             if command == "retry" {

@@ -18,7 +18,7 @@ postStop:
 "##;
 
 async fn history(workdir: &Workdir) -> Vec<HistoryEntry> {
-    workdir.ebb(&["sandbox", "history", "pr-1", "-o", "json"]).await.done().json()
+    workdir.ebb(&["history", "pr-1", "-o", "json"]).await.done().json()
 }
 
 /// Returns the fields of an entry that later changes leave as they are.
@@ -34,11 +34,11 @@ async fn an_earlier_document_is_applied_again() {
     let apply = async |size: u32| {
         let resource = format!("resources: {{r: {{plugin: sized@1.0.0, params: {{size: {size}}}}}}}\n");
         let file = workdir.write_sandbox("pr-1", &format!("# Size {size}.\n{resource}"));
-        workdir.ebb(&["sandbox", "apply", "-f", &file]).await.done();
+        workdir.ebb(&["apply", "-f", &file]).await.done();
     };
     apply(1).await;
     apply(2).await;
-    workdir.ebb(&["sandbox", "delete", "pr-1"]).await.done();
+    workdir.ebb(&["delete", "sandbox", "pr-1"]).await.done();
     apply(3).await;
     apply(4).await;
 
@@ -49,22 +49,22 @@ async fn an_earlier_document_is_applied_again() {
     assert!(before.windows(2).all(|two| two[0].time >= two[1].time), "{before:?}");
     let (present, former) = (&before[0].uid, &before[4].uid);
     assert_ne!(present, former);
-    let shown = workdir.ebb(&["sandbox", "history", "pr-1"]).await.done().stdout;
+    let shown = workdir.ebb(&["history", "pr-1"]).await.done().stdout;
     assert_eq!(
         (shown.matches(present.as_str()).count() >= 2, shown.contains(former.as_str())),
         (true, true),
         "{shown}"
     );
 
-    let newest = workdir.ebb(&["sandbox", "history", "pr-1", "--limit", "2"]).await;
-    assert_eq!(newest.ends_with(0, "more entries: ebb sandbox history pr-1 --limit 4\n").stdout.lines().count(), 3);
-    assert!(!workdir.ebb(&["sandbox", "history", "pr-1", "--limit", "5"]).await.stderr.contains("more entries"));
-    let unknown = workdir.ebb(&["sandbox", "history", "pr-1", "--document", "x"]).await;
-    unknown.ends_with(1, "has no entry \"x\"\n  help: ebb sandbox history pr-1");
-    let first = workdir.ebb(&["sandbox", "history", "pr-1", "--document", &before[4].id]).await.done().stdout;
+    let newest = workdir.ebb(&["history", "pr-1", "--limit", "2"]).await;
+    assert_eq!(newest.ends_with(0, "more entries: ebb history pr-1 --limit 4\n").stdout.lines().count(), 3);
+    assert!(!workdir.ebb(&["history", "pr-1", "--limit", "5"]).await.stderr.contains("more entries"));
+    let unknown = workdir.ebb(&["history", "pr-1", "--document", "x"]).await;
+    unknown.ends_with(1, "has no entry \"x\"\n  help: ebb history pr-1");
+    let first = workdir.ebb(&["history", "pr-1", "--document", &before[4].id]).await.done().stdout;
     assert!(first.contains("# Size 1.\n"), "{first}");
     let file = workdir.write("first.yaml", &first);
-    workdir.ebb(&["sandbox", "apply", "-f", &file]).await.done();
+    workdir.ebb(&["apply", "-f", &file]).await.done();
     let seen = workdir.get("pr-1").await;
     assert_eq!((&seen.info.uid, seen.info.generation), (present, 3));
     assert_eq!(seen.resources["r"].params["size"], json!(1));

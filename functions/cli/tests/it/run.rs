@@ -33,7 +33,7 @@ fn a_sandbox_outlives_the_command_and_versions_are_immutable() {
     let outputs = "storage.provision.bucket-name = bucket-of-storage\nstorage.seed.base-prefix = data/\n\
                    env.BUCKET = bucket-of-storage\n";
     for (sandbox, plugin, code, expected, message) in [
-        (sandbox.to_str().unwrap(), "bucket.yaml", 0, outputs, "ebb sandbox delete pr-1"),
+        (sandbox.to_str().unwrap(), "bucket.yaml", 0, outputs, "ebb delete sandbox pr-1"),
         ("sandbox.yaml", "bucket.yaml", 1, "", "sandbox/pr-1 exists already, ready since"),
         (
             "slow-sandbox.yaml",
@@ -79,7 +79,7 @@ fn a_sandbox_that_is_not_gone_keeps_its_state() {
     let out =
         run(&state, "sandbox.yaml", plugin.to_str().unwrap(), &["--rm", "--wait-timeout", "5s"]).output().unwrap();
     let err = String::from_utf8_lossy(&out.stderr);
-    let next = format!("run `ebb dev --state {}` and `ebb sandbox delete pr-1`", state.display());
+    let next = format!("run `ebb dev --state {}` and `ebb delete sandbox pr-1`", state.display());
     assert!(out.status.code() != Some(0) && err.contains(&next), "{err}");
     assert!(state.join("table").exists());
 }

@@ -35,7 +35,7 @@ fn a_command_waits_until_the_server_responds_again() {
     // The thread ends with the process.
     std::thread::spawn(move || serve(&listener));
     let mut command = crate::program::command();
-    command.args(["sandbox", "wait", "pr-1", "--timeout", "1m"]);
+    command.args(["wait", "pr-1", "--timeout", "1m"]);
     let ended = command.env("EBB_URL", &url).env("EBB_TOKEN", "t").output().unwrap();
     let text = String::from_utf8(ended.stderr).unwrap();
     assert_eq!(ended.status.code(), Some(0), "{text}");

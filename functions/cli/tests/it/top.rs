@@ -184,13 +184,13 @@ async fn a_later_instance_of_a_name_is_not_changed() {
     let dev = workdir.dev().await;
     let apply = async || {
         let file = workdir.write_sandbox("pr-1", "resources: {}\n");
-        workdir.ebb(&["sandbox", "apply", "-f", &file]).await.done();
+        workdir.ebb(&["apply", "-f", &file]).await.done();
     };
     apply().await;
     let mut top = TopTerminal::start(&workdir);
     top.press("", &["pr-1 ready"]);
     top.press("d", &["y yes"]);
-    workdir.ebb(&["sandbox", "delete", "pr-1"]).await.done();
+    workdir.ebb(&["delete", "sandbox", "pr-1"]).await.done();
     apply().await;
     top.press("y", &["another instance has this name now, and nothing was changed: open it again"]);
     assert_eq!(workdir.get("pr-1").await.info.phase, TargetState::Ready);

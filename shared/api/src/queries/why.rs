@@ -108,7 +108,7 @@ pub async fn why(env: &Env, store: &Store, target: TargetHead) -> FlowResult<Tar
         notes.push(format!("the event {event} was dropped at {at}: the document has no units for it any more"));
     }
     let lost = match &outage {
-        Some(outage) => Some(lost_cluster(env, &waits::named(&target), &outage.cluster).await),
+        Some(outage) => Some(lost_cluster(env, &target, &outage.cluster).await),
         None => None,
     };
     let newer = newer_version(store, &target, &failures, &loaded.plan).await?;
@@ -436,15 +436,16 @@ fn log_of(name: &str, cause: &RootCause) -> Option<String> {
 }
 
 /// Returns the step for a cluster that will not respond again.
-async fn lost_cluster(env: &Env, target: &str, cluster: &str) -> String {
+async fn lost_cluster(env: &Env, target: &TargetHead, cluster: &str) -> String {
     let is_registered = env.relay.clusters().await.iter().any(|it| it.is_registered && it.name == cluster);
     let disconnect = match is_registered {
         true => format!("ebb cluster disconnect {cluster} --force"),
         false => format!("remove {cluster} from EBB_CLUSTERS"),
     };
     format!(
-        "if the cluster does not exist any more: {disconnect}, which fails the waiting units; then: ebb sandbox delete \
-         {target} --force --reason WHY"
+        "if the cluster does not exist any more: {disconnect}, which fails the waiting units; then: ebb delete {} {} \
+         --force --reason WHY",
+        target.kind, target.name
     )
 }
 
@@ -456,6 +457,7 @@ fn advice(
     lost: Option<String>,
 ) -> Vec<String> {
     let name = &waits::named(target);
+    let kind_and_name = format!("{} {}", target.kind, target.name);
     let mut next = Vec::new();
     if waits::delivery(target).is_some() {
         next.push("check whether the platform accepts notifications; the delivery is retried automatically".to_owned());
@@ -466,15 +468,15 @@ fn advice(
             next.push(format!("if the cause is outside of the documents: remove it, then: ebb retry {name}"));
             next.push(match &target.source {
                 Some(source) => format!(
-                    "if the document or a plugin is wrong: correct it (`ebb source apply` or `ebb plugin apply`); the next \
-                     event of the source {source} then completes the target"
+                    "if the document or a plugin is wrong: correct it (`ebb apply -f FILE`); the next event of the source \
+                     {source} then completes the target"
                 ),
                 None => "if the file is wrong: correct it; if a plugin is wrong: publish a corrected version and name it \
-                         in the file; then: ebb sandbox apply -f FILE, which completes the target"
+                         in the file; then: ebb apply -f FILE, which completes the target"
                     .to_owned(),
             });
             let undo = if exists.is_empty() { "" } else { ", which deletes its resources" };
-            next.push(format!("to give it up: ebb sandbox delete {name}{undo}"));
+            next.push(format!("to give it up: ebb delete {kind_and_name}{undo}"));
         }
         TargetPhase::Stuck => {
             next.push(format!("remove the cause, then: ebb retry {name}"));
@@ -482,7 +484,7 @@ fn advice(
             next.extend(failures.iter().take(FORCE_COMPLETES).map(|failed| {
                 format!("continue without it: ebb unit force-complete {name} {} --reason WHY", failed.unit)
             }));
-            next.push(format!("give up what remains: ebb sandbox delete {name} --force --reason WHY"));
+            next.push(format!("give up what remains: ebb delete {kind_and_name} --force --reason WHY"));
         }
         TargetPhase::Starting | TargetPhase::Updating | TargetPhase::Stopping => {
             if let Some(lost) = lost {
@@ -494,7 +496,7 @@ fn advice(
                 );
                 next.push(lost);
             }
-            next.push(format!("show the progress: ebb sandbox get {name}"));
+            next.push(format!("show the progress: ebb get {kind_and_name}"));
         }
         TargetPhase::Ready | TargetPhase::Gone => {}
     }

@@ -53,7 +53,7 @@ pub fn bind(
             found.push(Diagnostic::error(code, &sandbox.source, at, message).help(help));
         };
         let Some(document) = known.get(&connection.name) else {
-            wrong("unknown-connection", "does not exist", "create it: ebb connection apply -f FILE".to_owned());
+            wrong("unknown-connection", "does not exist", "create it: ebb apply -f FILE".to_owned());
             continue;
         };
         let user = plugin.map_or(OWN_UNITS, |plugin| plugin.split('@').next().unwrap_or(plugin));

@@ -48,7 +48,7 @@ pub(super) fn instances<'a>(
                 None => resource.plugin.value.clone(),
             };
             let message = format!("plugin `{wanted}` is not published");
-            let help = "publish it with `ebb plugin apply -f FILE`, or see `ebb plugin list`";
+            let help = "publish it with `ebb apply -f FILE`, or see `ebb get plugins`";
             report.push(report.error("unknown-plugin", resource.plugin.at, message).help(help));
             continue;
         };

@@ -67,8 +67,8 @@ pub(crate) fn not_begun(event: &LifecycleData) -> LifecycleRejection {
 pub(crate) fn foreign(target: TargetKey<'_>) -> LifecycleRejection {
     let text = format!(
         "{target} belongs to another sender, and only its creator changes it: give the target another name, or let a \
-         person delete it by `ebb sandbox delete {}` and send the request again",
-        target.name
+         person delete it by `ebb delete {} {}` and send the request again",
+        target.kind, target.name
     );
     LifecycleRejection::Conflict("other-owner", text)
 }

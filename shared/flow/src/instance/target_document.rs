@@ -308,7 +308,7 @@ async fn find_plugins(
                 None => plugins.list_plugins().await?,
             };
             let names = published.insert(all).iter().map(|item| item.name.as_str());
-            let publish = "publish it: ebb plugin apply -f FILE";
+            let publish = "publish it: ebb apply -f FILE";
             let help = match ebb_documents::expr::nearest(name, names) {
                 Some(near) => format!("did you mean `{near}`? If not, {publish}"),
                 None => publish.to_owned(),
@@ -434,7 +434,7 @@ impl PluginVersions {
 
     fn help(&self) -> String {
         match self.published.as_slice() {
-            [] => "publish another version: ebb plugin apply -f FILE".to_owned(),
+            [] => "publish another version: ebb apply -f FILE".to_owned(),
             published => format!("published: {}", version_list(published)),
         }
     }

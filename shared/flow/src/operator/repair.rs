@@ -115,7 +115,7 @@ async fn repaired(
     let item = plugins.get_plugin(name, &version.to_string()).await?;
     let Some(item) = item.filter(|item| item.withdrawn.is_none()) else {
         return Err(unknown(format!(
-            "plugin {plugin} is not published, or it was withdrawn; publish it: ebb plugin apply -f FILE"
+            "plugin {plugin} is not published, or it was withdrawn; publish it: ebb apply -f FILE"
         )));
     };
     let current = env.plan_of(target).await?;

@@ -144,9 +144,9 @@ impl DeployedStack<'_> {
         let example = self.arguments.examples.join("webhooks");
         let (plugin, sandbox) = (example.join("plugin.yaml"), example.join("sandbox.yaml"));
         let receiver = format!("receiver={}", self.servers.url());
-        let publish = ["plugin", "apply", "-f", &plugin.to_string_lossy(), "--set", &receiver];
+        let publish = ["apply", "-f", &plugin.to_string_lossy(), "--set", &receiver];
         step("publish a plugin", run(&mut self.ebb(&publish))).await?;
-        let create = ["sandbox", "apply", "-f", &sandbox.to_string_lossy(), "--wait=false"];
+        let create = ["apply", "-f", &sandbox.to_string_lossy(), "--wait=false"];
         step("create a sandbox", run(&mut self.ebb(&create))).await?;
         step("a unit waits for its callback", self.servers.wait("POST /indexes")).await?;
         let redeploy = "deploy the stack during the run";
@@ -158,7 +158,7 @@ impl DeployedStack<'_> {
         self.redeploy(redeploy, "LogLevel=debug", &[("RUST_LOG", level("debug"))]).await?;
         self.servers.call_back();
         step("the platform is notified that the sandbox is ready", self.servers.wait_for_outcome("ready")).await?;
-        let target = run(&mut self.ebb(&["sandbox", "get", SERVICES, "-o", "json"])).await?;
+        let target = run(&mut self.ebb(&["get", "sandbox", SERVICES, "-o", "json"])).await?;
         let target: Value = serde_json::from_str(&target)?;
         are_of_services(&target["resources"]["services"]["outputs"])
     }

@@ -101,7 +101,7 @@ async fn measured(place: &Workdir, round: usize, arguments: &ChainsArgs) -> anyh
         job.duration_since(*end).context("a Job exists before the end of the previous script")
     });
     let gaps = gaps.collect::<anyhow::Result<Vec<_>>>()?;
-    place.ebb(&["sandbox", "delete", &name]).await.done();
+    place.ebb(&["delete", "sandbox", &name]).await.done();
     Ok(ChainRound { gaps, chain, bare: bare(arguments)? })
 }
 

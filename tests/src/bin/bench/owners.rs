@@ -49,9 +49,9 @@ pub(crate) async fn measured(&OwnersArgs { owners, each, undo_ms }: &OwnersArgs)
     for (callers, count) in [(places.iter().collect::<Vec<_>>(), each), (vec![&operator], owners * each)] {
         create(&places, each).await;
         // All of them fail.
-        operator.ebb(&["sandbox", "wait", "--label", LABEL]).await;
+        operator.ebb(&["wait", "--label", LABEL]).await;
         broken.extend(series(&callers, count).await?);
-        operator.ebb(&["sandbox", "wait", "--label", LABEL, "--for", "gone"]).await.done();
+        operator.ebb(&["wait", "--label", LABEL, "--for", "gone"]).await.done();
     }
     dev.stop().await;
     Ok(broken)
@@ -71,9 +71,9 @@ async fn create(places: &[Workdir], each: usize) {
 async fn series(callers: &[&Workdir], count: usize) -> anyhow::Result<Vec<String>> {
     let mut broken = Vec::new();
     for (name, command, last) in [
-        ("list", &["sandbox", "list", "--phase", "failed", "--label", LABEL, "-o", "json"][..], None),
+        ("list", &["get", "sandboxes", "--phase", "failed", "--label", LABEL, "-o", "json"][..], None),
         ("retry", &["retry", "--phase", "failed", "--label", LABEL, "--yes"][..], Some("are retried")),
-        ("delete", &["sandbox", "delete", "--label", LABEL, "--yes", "--wait=false"][..], Some("are being deleted")),
+        ("delete", &["delete", "sandbox", "--label", LABEL, "--yes", "--wait=false"][..], Some("are being deleted")),
     ] {
         let mut times = Vec::new();
         for caller in callers {

@@ -1,47 +1,36 @@
-//! The subcommands of `ebb connection`.
+//! `ebb connection new`, and what is to do after a connection was stored.
 
 use clap::{Subcommand, ValueEnum};
 use ebb_documents::diagnostic::Diagnostic;
 use ebb_documents::load::{self, DocumentVars, NoFiles};
 use ebb_documents::model::ConnectionDoc;
-use ebb_protocol::api::{ConnectionDetail, ConnectionInfo};
+use serde_json::Value;
 
-use crate::client::ApiClient;
-use crate::commands::connect;
-use crate::commands::named_documents::{self, NamedApplyArgs, NamedDeleteArgs, NamedDocument, NamedGetArgs};
-use crate::commands::plugin::validate::PluginValidateArgs;
-use crate::documents::{self, DocumentSource};
+use crate::documents;
 use crate::exit::{Exit, Result};
-use crate::output::{self, OutputArgs};
-use crate::server::ServerArgs;
-use crate::timing;
+use crate::output;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConnectionCommand {
     /// Print a connection as a starting point
     New(ConnectionNewArgs),
-    /// Check documents without a server
-    Validate(PluginValidateArgs),
-    /// Create or replace a connection
-    Apply(NamedApplyArgs),
-    /// List connections, and whether their secrets exist
-    List(OutputArgs),
-    /// Show a connection. `-o yaml` prints the document, `-o json` all stored data
-    Get(NamedGetArgs),
-    /// Delete a connection; units of existing targets that use it fail
-    Delete(NamedDeleteArgs),
 }
 
 impl ConnectionCommand {
-    pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit> {
-        match self {
-            Self::New(args) => args.run(),
-            Self::Validate(args) => args.run(),
-            Self::Apply(args) => args.run::<ConnectionDoc>(|| connect(server)).await,
-            Self::List(output) => named_documents::list::<ConnectionDoc>(&connect(server)?, output).await,
-            Self::Get(args) => args.run::<ConnectionDoc>(&connect(server)?).await,
-            Self::Delete(args) => args.run::<ConnectionDoc>(&connect(server)?).await,
-        }
+    pub(crate) fn run(self) -> Result<Exit> {
+        let Self::New(args) = self;
+        args.run()
+    }
+}
+
+/// Prints the effect of a connection that was stored.
+pub(super) fn report(connection: &ConnectionDoc, stored: &Value) {
+    let (name, origin) = (&connection.name.value, stored["origin"].as_str().unwrap_or_default());
+    output::status_line(&format!("Applied connection {name} to {origin}"));
+    if stored["hasSecret"] == false {
+        let secret = connection.auth.scheme.secret();
+        let message = format!("the deployment has no secret {}", secret.value);
+        documents::warn([&Diagnostic::warning("missing-secret", &connection.source, secret.at, message)]);
     }
 }
 
@@ -100,70 +89,7 @@ impl ConnectionNewArgs {
         }
         load::connection("the new connection", &document, &NoFiles, &DocumentVars::none())?;
         output::print_data(&document)?;
-        output::status_line(&format!(
-            "Store the credential as the secret {secret}, then: ebb connection apply -f FILE"
-        ));
+        output::status_line(&format!("Store the credential as the secret {secret}, then: ebb apply -f FILE"));
         Ok(Exit::Done)
-    }
-}
-
-impl NamedDocument for ConnectionDoc {
-    const KIND: &'static str = "connection";
-    const COLLECTION: &'static str = "connections";
-    const DELETED: &'static str = "units of existing targets that use it fail";
-    const COLUMNS: &'static [&'static str] =
-        &["NAME", "ORIGIN", "AUTH", "SECRET", "PLUGINS", "SOURCES", "SUBSCRIPTIONS"];
-    type Info = ConnectionInfo;
-    type Detail = ConnectionDetail;
-
-    fn load(file: &DocumentSource, vars: &DocumentVars) -> Result<Self> {
-        Ok(load::connection(&file.name, &file.text, &file.folder, vars)?)
-    }
-
-    fn content(&self) -> (&str, &str) {
-        (&self.name.value, &self.expanded)
-    }
-
-    fn report(&self, _client: &ApiClient, ConnectionDetail { info, .. }: &ConnectionDetail) {
-        output::status_line(&format!("Applied connection {} to {}", info.name, info.origin));
-        if !info.has_secret {
-            let message = format!("the deployment has no secret {}", info.secret);
-            let secret = self.auth.scheme.secret();
-            documents::warn([&Diagnostic::warning("missing-secret", &self.source, secret.at, message)]);
-        }
-    }
-
-    fn row(info: &ConnectionInfo) -> Vec<String> {
-        if let Some(reason) = &info.unreadable {
-            return vec![info.name.clone(), format!("unreadable: {reason}")];
-        }
-        let secret = if info.has_secret { info.secret.clone() } else { format!("{} (missing)", info.secret) };
-        let mut row = vec![info.name.clone(), info.origin.clone(), info.auth.clone(), secret];
-        let users = [&info.plugins, &info.sources, &info.subscriptions].map(|names| names.join(", "));
-        row.extend(users.map(|names| if names.is_empty() { "-".to_owned() } else { names }));
-        row
-    }
-
-    fn document(detail: &ConnectionDetail) -> &str {
-        &detail.document
-    }
-
-    fn text(ConnectionDetail { info, .. }: &ConnectionDetail) -> String {
-        if let Some(reason) = &info.unreadable {
-            return named_documents::unreadable(&info.name, reason, &info.changed);
-        }
-        let missing = if info.has_secret { "" } else { " (missing)" };
-        format!(
-            "Name:           {}\nOrigin:         {}\nAuth:           {}\nSecret:         {}{missing}\nPlugins:        {}\nSources:        {}\n\
-             Subscriptions:  {}\nChanged:        {}\n",
-            info.name,
-            info.origin,
-            info.auth,
-            info.secret,
-            info.plugins.join(", "),
-            info.sources.join(", "),
-            info.subscriptions.join(", "),
-            timing::clock(&info.changed)
-        )
     }
 }

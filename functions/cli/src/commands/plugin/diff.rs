@@ -60,7 +60,7 @@ async fn with_highest(
     let listed = client.versions(name).await?.unwrap_or_default();
     let Some((lower, higher)) = with_other(&listed, version) else {
         return Err(CliError::failed(format!("plugin {name} has no other version than {version}"))
-            .with_hint(format!("ebb plugin versions {name}")));
+            .with_hint(format!("ebb get plugin {name} --all")));
     };
     let highest = if from.version.is_none() { "the two highest versions: " } else { "" };
     output::status_line(&format!("Comparing {highest}{name}@{lower} and {name}@{higher}"));

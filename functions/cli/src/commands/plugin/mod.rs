@@ -1,83 +1,81 @@
 //! The subcommands of `ebb plugin`.
 
-mod apply;
-mod delete;
 mod diff;
-mod get;
-mod list;
+mod interface;
 mod new;
 mod upgrade;
-pub(super) mod validate;
 
 use std::str::FromStr;
 
 use clap::Subcommand;
 use ebb_documents::model::PluginDoc;
+use ebb_protocol::api::SigningSecrets;
 
+pub(super) use self::interface::interface;
+use crate::client::ApiClient;
 use crate::exit::{CliError, Exit, Result};
 use crate::offline;
+use crate::output::OutputArgs;
 use crate::server::ServerArgs;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PluginCommand {
-    /// Publish the plugins of a file; versions are immutable
-    Apply(apply::PluginApplyArgs),
-    /// List published plugins
-    List(list::PluginListArgs),
-    /// List the versions of a plugin, highest first
-    Versions(list::PluginVersionsArgs),
-    /// Show a plugin version
-    Get(get::PluginGetArgs),
+    /// Write a plugin document as a starting point
+    New(new::PluginNewArgs),
     /// Compare the documents of two versions
     Diff(diff::PluginDiffArgs),
     /// Give living targets another version of a plugin
     Upgrade(Box<upgrade::PluginUpgradeArgs>),
-    /// Withdraw a version: new sandboxes cannot use it, existing ones keep it
-    Delete(delete::PluginDeleteArgs),
-    /// Check documents without a server
-    Validate(validate::PolicyValidateArgs),
-    /// Draw the units of a plugin and their dependencies
-    Graph(super::graph::PluginGraphArgs),
-    /// Write a plugin document as a starting point
-    New(new::PluginNewArgs),
+    /// Print the secrets that verify the plugin's webhooks, the current one first
+    SigningSecret(SigningSecretArgs),
 }
 
 impl PluginCommand {
     pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit> {
         match self {
-            Self::Apply(args) => args.run(server).await,
-            Self::List(args) => args.run(&super::connect(server)?).await,
-            Self::Versions(args) => args.run(&super::connect(server)?).await,
-            Self::Get(args) => args.run(&super::connect(server)?).await,
+            Self::New(args) => args.run(),
             Self::Diff(args) => args.run(&super::connect(server)?).await,
             Self::Upgrade(args) => Box::pin(args.run(&super::connect(server)?)).await,
-            Self::Delete(args) => args.run(&super::connect(server)?).await,
-            Self::Validate(args) => args.run(server).await,
-            Self::Graph(args) => args.run(),
-            Self::New(args) => args.run(),
+            Self::SigningSecret(args) => args.run(&super::connect(server)?).await,
         }
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SigningSecretArgs {
+    /// Name of the plugin; all versions have the same secrets
+    name: String,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+impl SigningSecretArgs {
+    async fn run(self, client: &ApiClient) -> Result<Exit> {
+        let secrets: Option<SigningSecrets> = client.find(&["plugins", &self.name, "signing-secret"]).await?;
+        let secrets = secrets.ok_or_else(|| never_published(&self.name))?;
+        self.output.write(&secrets, |secrets| secrets.secrets.join("\n"))
     }
 }
 
 /// A plugin on the command line, `NAME[@VERSION]`.
 #[derive(Clone, Debug)]
-struct VersionedName {
-    name: String,
+pub(super) struct VersionedName {
+    pub(super) name: String,
     /// `None` selects the highest version.
     version: Option<semver::Version>,
 }
 
 impl VersionedName {
     /// Returns the version in the form for the API.
-    fn version(&self) -> String {
+    pub(super) fn version(&self) -> String {
         self.version.as_ref().map_or("latest".to_owned(), ToString::to_string)
     }
 
     /// Returns the error if no such version is published.
-    fn unknown(&self) -> CliError {
+    pub(super) fn unknown(&self) -> CliError {
         match &self.version {
             Some(version) => CliError::failed(format!("{}@{version} is not published", self.name))
-                .with_hint(format!("ebb plugin versions {}", self.name)),
+                .with_hint(format!("ebb get plugin {} --all", self.name)),
             None => never_published(&self.name),
         }
     }
@@ -108,8 +106,8 @@ fn exact(text: &str) -> Result<semver::Version, String> {
     full.parse().map_err(|_| format!("`{text}` is not a version: expected MAJOR.MINOR.PATCH, such as 1.2.3"))
 }
 
-fn never_published(name: &str) -> CliError {
-    CliError::failed(format!("plugin {name} has no published version")).with_hint("ebb plugin list")
+pub(super) fn never_published(name: &str) -> CliError {
+    CliError::failed(format!("plugin {name} has no published version")).with_hint("ebb get plugins")
 }
 
 /// Returns the error if the version is published with another content.

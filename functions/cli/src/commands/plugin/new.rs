@@ -38,7 +38,7 @@ impl PluginNewArgs {
         match written {
             Ok(()) => {
                 output::print(&format!("{}\n", path.display()))?;
-                output::status_line(&format!("Check it with `ebb plugin validate {}`", path.display()));
+                output::status_line(&format!("Check it with `ebb validate {}`", path.display()));
                 Ok(Exit::Done)
             }
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {

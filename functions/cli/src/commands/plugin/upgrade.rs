@@ -13,10 +13,10 @@ use serde::Serialize;
 use super::VersionedName;
 use crate::bulk::{self, TargetOutcome, YesArgs};
 use crate::client::ApiClient;
-use crate::commands::sandbox::WaitArgs;
-use crate::commands::sandbox::apply::{begun, effect, planned};
+use crate::commands::apply_target::{begun, effect, planned};
 use crate::dry_run::DryRunArgs;
 use crate::exit::{CliError, Exit, Result};
+use crate::lifecycle::WaitArgs;
 use crate::output::{self, OutputArgs};
 use crate::progress::follow::FollowGoal;
 use crate::selector::SelectorArgs;
@@ -80,7 +80,7 @@ impl PluginUpgradeArgs {
         let new = Arc::new(self.published(client).await?);
         // Without names, the plugin is a part of the selector.
         let used = self.names.is_empty().then_some(new.name.as_str());
-        let targets = self.selector.targets(&self.names, self.kind.kind(), used)?;
+        let targets = self.selector.targets(&self.names, Some(self.kind.kind()), used)?;
         let (are_selected, is_dry_run) = (targets.are_selected(), self.dry_run.is_set());
         let (mut found, mut outcomes) = bulk::find(client, targets).await?;
         if are_selected && !found.is_empty() {
@@ -114,7 +114,7 @@ impl PluginUpgradeArgs {
         let end = match (sent.end, self.wait.limit(self.wait_timeout).filter(|_| !is_dry_run)) {
             (Ok(Exit::Done), Some(timeout)) => {
                 let goal = (FollowGoal::Ready, "are ready with the version");
-                bulk::wait_for(client, self.kind.kind(), &mut outcomes, goal, timeout).await
+                bulk::wait_for(client, &mut outcomes, goal, timeout).await
             }
             (end, _) => {
                 let state = if is_dry_run { bulk::WOULD_CHANGE } else { "are updated or have the version" };
@@ -140,7 +140,7 @@ impl PluginUpgradeArgs {
         match found.withdrawn {
             None => Ok(new),
             Some(_) => Err(CliError::failed(format!("{} is withdrawn", new.full()))
-                .with_hint(format!("ebb plugin versions {}", new.name))),
+                .with_hint(format!("ebb get plugin {} --all", new.name))),
         }
     }
 }

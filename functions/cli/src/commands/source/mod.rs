@@ -1,19 +1,24 @@
-//! The subcommands of `ebb source`.
+//! The subcommands of `ebb source`, and what is to do after a source was stored.
 
-mod document;
 mod new;
 mod send;
 mod test;
 
 use clap::Subcommand;
+use ebb_documents::compile;
+use ebb_documents::event::EventSource;
+use ebb_documents::load::{self, DocumentVars};
+use ebb_documents::model::{PluginDoc, SourceDoc};
+use ebb_flow::source::delivery::scheme;
 use ebb_local::SecretFile;
 use ebb_protocol::named_secrets::{SecretReader as _, SecretText};
+use ebb_protocol::source_signature;
+use serde_json::Value;
 
-use self::document::CheckedSource;
-use super::named_documents::{self, NamedApplyArgs, NamedDeleteArgs, NamedGetArgs};
 use crate::client::ApiClient;
+use crate::documents::{self, DocumentSource};
 use crate::exit::{CliError, Exit, Result};
-use crate::output::OutputArgs;
+use crate::output;
 use crate::server::ServerArgs;
 
 #[derive(Debug, Subcommand)]
@@ -24,14 +29,6 @@ pub(crate) enum SourceCommand {
     Test(test::SourceTestArgs),
     /// Sign an event with the secret of `ebb dev` and send it, for tests
     Send(send::SourceSendArgs),
-    /// Create or replace a source
-    Apply(NamedApplyArgs),
-    /// List sources
-    List(OutputArgs),
-    /// Show a source and its rejected events. `-o yaml` prints the document, `-o json` all stored data
-    Get(NamedGetArgs),
-    /// Delete a source; the targets that its events created stay
-    Delete(NamedDeleteArgs),
 }
 
 impl SourceCommand {
@@ -40,11 +37,51 @@ impl SourceCommand {
             Self::New(args) => args.run(),
             Self::Test(args) => args.run(),
             Self::Send(args) => args.run(&super::connect(server)?).await,
-            Self::Apply(args) => args.run::<CheckedSource>(|| super::connect(server)).await,
-            Self::List(output) => named_documents::list::<CheckedSource>(&super::connect(server)?, output).await,
-            Self::Get(args) => args.run::<CheckedSource>(&super::connect(server)?).await,
-            Self::Delete(args) => args.run::<CheckedSource>(&super::connect(server)?).await,
         }
+    }
+}
+
+/// Loads the source of a file, and prints warnings.
+fn checked(file: &DocumentSource, vars: &DocumentVars) -> Result<EventSource> {
+    let document = load::event_source(&file.name, &file.text, &file.folder, vars)?;
+    let (source, warnings) = compile::event_source(&document)?;
+    documents::warn(&warnings);
+    Ok(source)
+}
+
+/// Warns of the plugins of a source that are not published. `new` would be published before it.
+pub(super) async fn warn_of_plugins(client: &ApiClient, document: &SourceDoc, new: &[PluginDoc]) -> Result<()> {
+    let (source, _) = compile::event_source(document)?;
+    for plugin in compile::named_plugins(&source) {
+        let version = plugin.version.as_ref().map_or("latest".to_owned(), ToString::to_string);
+        let is_new = new.iter().any(|new| new.name.value == plugin.name);
+        if !is_new && client.plugin(&plugin.name, &version).await?.is_none_or(|found| found.withdrawn.is_some()) {
+            output::status_line(&format!(
+                "warning: plugin {plugin} is not published; events that need it are rejected until it is"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Prints the effect of a source that was stored.
+pub(super) fn report(client: &ApiClient, source: &SourceDoc, stored: &Value) {
+    let address = client.address(stored["path"].as_str().unwrap_or_default());
+    output::status_line(&format!("Applied source {}. Send its events to {address}", source.name.value));
+    let Ok((source, _)) = compile::event_source(source) else { return };
+    let secret = &source.verify().secret().value;
+    match (client.state_folder(), local_secret(client, secret)) {
+        (_, Ok(Some(value))) => {
+            if let Err(error) = source_signature::check_secret(&scheme(source.verify()), &value) {
+                output::status_line(&format!("warning: secret {secret}: {error}"));
+            }
+        }
+        (Some(state), Ok(None)) => output::status_line(&format!(
+            "The secret {secret} is missing: add it to {}, with mode 600",
+            state.join("secrets.json").display()
+        )),
+        (Some(_), Err(error)) => output::status_line(&format!("warning: {}", error.message())),
+        (None, _) => output::status_line(&format!("The deployment needs the secret {secret}")),
     }
 }
 

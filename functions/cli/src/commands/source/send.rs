@@ -6,15 +6,13 @@ use ebb_documents::compile;
 use ebb_documents::event::EventSource;
 use ebb_documents::load;
 use ebb_flow::source::delivery::scheme;
-use ebb_protocol::api::SourceResponse;
+use ebb_protocol::api::{SourceDetail, SourceResponse};
 use ebb_protocol::sign::MessageId;
 use ebb_protocol::source_signature;
 
-use super::document::CheckedSource;
-use super::local_secret;
 use super::test::headers;
+use super::{checked, local_secret};
 use crate::client::ApiClient;
-use crate::commands::named_documents::{NamedDocument as _, stored};
 use crate::documents::{DocumentSource, SetArgs};
 use crate::exit::{CliError, Exit, Result};
 use crate::output::{self, OutputArgs};
@@ -77,9 +75,10 @@ impl SourceSendArgs {
     async fn source(&self, client: &ApiClient) -> Result<EventSource> {
         let path = Path::new(&self.source);
         if path.is_file() {
-            return Ok(CheckedSource::load(&DocumentSource::read(path)?, &self.sets.vars()?)?.source);
+            return checked(&DocumentSource::read(path)?, &self.sets.vars()?);
         }
-        let detail = stored::<CheckedSource>(client, &self.source).await?;
+        let unknown = || CliError::failed(format!("no source {} exists", self.source)).with_hint("ebb get sources");
+        let detail: SourceDetail = client.find(&["sources", &self.source]).await?.ok_or_else(unknown)?;
         let doc = load::event_source(&self.source, &detail.document, &load::NoFiles, &load::DocumentVars::none())?;
         Ok(compile::event_source(&doc)?.0)
     }

@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 use ebb_documents::event::{EventExplanation, EventInput, EventOutcome, SkippedEntry};
 use serde::Serialize;
 
-use super::document::CheckedSource;
-use crate::commands::named_documents::NamedDocument as _;
+use super::checked;
 use crate::documents::{DocumentSource, SetArgs};
 use crate::exit::{CliError, Exit, Result};
 use crate::output::OutputArgs;
@@ -50,7 +49,7 @@ struct EventEffect {
 
 impl SourceTestArgs {
     pub(crate) fn run(self) -> Result<Exit> {
-        let source = CheckedSource::load(&DocumentSource::read(&self.file)?, &self.sets.vars()?)?.source;
+        let source = checked(&DocumentSource::read(&self.file)?, &self.sets.vars()?)?;
         let fetched = match &self.fetched {
             Some(file) => Some(serde_json::json!({"status": 200, "body": payload(file)?})),
             None => None,

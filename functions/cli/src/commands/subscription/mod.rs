@@ -1,4 +1,4 @@
-//! The subcommands of `ebb subscription`.
+//! The subcommands of `ebb subscription`, and what is to do after a subscription was stored.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,47 +10,42 @@ use ebb_documents::load::{self, DocumentVars, NoFiles};
 use ebb_documents::model::{NotificationPhase, ReceiverDoc, SubscriptionDoc};
 use ebb_documents::notification::{NotificationFacts, NotifiedTarget};
 use ebb_documents::starters;
-use ebb_protocol::api::{DeliveryError, SubscriptionDetail, SubscriptionInfo};
+use serde_json::Value;
 
-use crate::client::ApiClient;
-use crate::commands::connect;
-use crate::commands::named_documents::{self, NamedApplyArgs, NamedDeleteArgs, NamedDocument, NamedGetArgs};
-use crate::commands::plugin::validate::PluginValidateArgs;
 use crate::documents::{self, DocumentSource, SetArgs};
 use crate::exit::{CliError, Exit, Result};
-use crate::output::{self, OutputArgs};
-use crate::server::ServerArgs;
-use crate::timing;
+use crate::output;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SubscriptionCommand {
     /// Print a subscription as a starting point
     New(SubscriptionNewArgs),
-    /// Check documents without a server
-    Validate(PluginValidateArgs),
     /// Print the request about an invented target, without a server
     Test(SubscriptionTestArgs),
-    /// Create or replace a subscription
-    Apply(NamedApplyArgs),
-    /// List subscriptions, with the numbers of notifications that wait and that were given up
-    List(OutputArgs),
-    /// Show a subscription. `-o yaml` prints the document, `-o json` all stored data
-    Get(NamedGetArgs),
-    /// Delete a subscription; its waiting notifications are dropped
-    Delete(NamedDeleteArgs),
 }
 
 impl SubscriptionCommand {
-    pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit> {
+    pub(crate) fn run(self) -> Result<Exit> {
         match self {
             Self::New(args) => args.run(),
-            Self::Validate(args) => args.run(),
             Self::Test(args) => args.run(),
-            Self::Apply(args) => args.run::<SubscriptionDoc>(|| connect(server)).await,
-            Self::List(output) => named_documents::list::<SubscriptionDoc>(&connect(server)?, output).await,
-            Self::Get(args) => args.run::<SubscriptionDoc>(&connect(server)?).await,
-            Self::Delete(args) => args.run::<SubscriptionDoc>(&connect(server)?).await,
         }
+    }
+}
+
+/// Prints the effect of a subscription that was stored.
+pub(super) fn report(subscription: &SubscriptionDoc, stored: &Value) {
+    output::status_line(&format!("Applied subscription {}", subscription.name.value));
+    if let Some(problem) = stored["problem"].as_str() {
+        let credential = match &subscription.to.receiver {
+            ReceiverDoc::Standard(standard) => &standard.secret,
+            ReceiverDoc::Slack(slack) => &slack.secret,
+            ReceiverDoc::Webhook(webhook) => &webhook.connection,
+            ReceiverDoc::Github(status) => &status.connection,
+            ReceiverDoc::Comment(comment) => &comment.connection,
+        };
+        let message = format!("it cannot send anything yet: {problem}");
+        documents::warn([&Diagnostic::warning("receiver", &subscription.source, credential.at, message)]);
     }
 }
 
@@ -86,7 +81,7 @@ impl SubscriptionNewArgs {
         let loaded = load::subscription("the new subscription", &document, &NoFiles, &DocumentVars::none())?;
         compile::subscription(&loaded)?;
         output::print_data(&document)?;
-        output::status_line("Complete it, then: ebb subscription apply -f FILE");
+        output::status_line("Complete it, then: ebb apply -f FILE");
         Ok(Exit::Done)
     }
 }
@@ -110,7 +105,8 @@ pub(crate) struct SubscriptionTestArgs {
 
 impl SubscriptionTestArgs {
     fn run(self) -> Result<Exit> {
-        let document = SubscriptionDoc::load(&DocumentSource::read(&self.file)?, &self.sets.vars()?)?;
+        let DocumentSource { name, text, folder } = DocumentSource::read(&self.file)?;
+        let document = load::subscription(&name, &text, &folder, &self.sets.vars()?)?;
         let rule = compile::subscription(&document)?;
         let phase: NotificationPhase = serde_json::from_value(self.phase.as_str().into()).map_err(|_| {
             CliError::failed(format!("unknown phase {}", self.phase))
@@ -151,91 +147,4 @@ impl SubscriptionTestArgs {
         let json = serde_json::to_value(&request).unwrap_or_default();
         output::print_data(&format!("{json:#}\n"))
     }
-}
-
-impl NamedDocument for SubscriptionDoc {
-    const KIND: &'static str = "subscription";
-    const COLLECTION: &'static str = "subscriptions";
-    const DELETED: &'static str = "its waiting notifications are dropped";
-    const COLUMNS: &'static [&'static str] = &["NAME", "ON", "TO", "CONNECTION", "WAITING", "UNDELIVERED"];
-    type Info = SubscriptionInfo;
-    type Detail = SubscriptionDetail;
-
-    fn load(file: &DocumentSource, vars: &DocumentVars) -> Result<Self> {
-        let subscription = load::subscription(&file.name, &file.text, &file.folder, vars)?;
-        compile::subscription(&subscription)?;
-        Ok(subscription)
-    }
-
-    fn content(&self) -> (&str, &str) {
-        (&self.name.value, &self.expanded)
-    }
-
-    fn report(&self, _client: &ApiClient, SubscriptionDetail { info, .. }: &SubscriptionDetail) {
-        output::status_line(&format!("Applied subscription {}", info.name));
-        if let Some(problem) = &info.problem {
-            let credential = match &self.to.receiver {
-                ReceiverDoc::Standard(standard) => &standard.secret,
-                ReceiverDoc::Slack(slack) => &slack.secret,
-                ReceiverDoc::Webhook(webhook) => &webhook.connection,
-                ReceiverDoc::Github(status) => &status.connection,
-                ReceiverDoc::Comment(comment) => &comment.connection,
-            };
-            let message = format!("it cannot send anything yet: {problem}");
-            documents::warn([&Diagnostic::warning("receiver", &self.source, credential.at, message)]);
-        }
-    }
-
-    fn row(info: &SubscriptionInfo) -> Vec<String> {
-        if let Some(reason) = &info.unreadable {
-            return vec![info.name.clone(), format!("unreadable: {reason}")];
-        }
-        let connection = info.connection.clone().unwrap_or_else(|| "-".to_owned());
-        let undelivered = info.undelivered.to_string();
-        vec![info.name.clone(), info.on.join(", "), info.to.clone(), connection, waiting(info), undelivered]
-    }
-
-    fn document(detail: &SubscriptionDetail) -> &str {
-        &detail.document
-    }
-
-    fn text(detail: &SubscriptionDetail) -> String {
-        let SubscriptionDetail { info, failures, .. } = detail;
-        if let Some(reason) = &info.unreadable {
-            return named_documents::unreadable(&info.name, reason, &info.changed);
-        }
-        let oldest =
-            info.oldest.as_ref().map(|at| format!(", the oldest since {}", timing::clock(at))).unwrap_or_default();
-        let mut text = format!(
-            "Name:         {}\nOn:           {}\nTo:           {}\nConnection:   {}\nOrigin:       {}\nWaiting:      {}{oldest}\n\
-             Undelivered:  {}\nChanged:      {}\n",
-            info.name,
-            info.on.join(", "),
-            info.to,
-            info.connection.as_deref().unwrap_or("-"),
-            info.origin.as_deref().unwrap_or("-"),
-            waiting(info),
-            info.undelivered,
-            timing::clock(&info.changed)
-        );
-        if let Some(problem) = &info.problem {
-            text.push_str(&format!("Problem:      {}\n", output::printable(problem)));
-        }
-        if let Some(DeliveryError { target, at, reason, next }) = &info.last_error {
-            let (at, next) = (timing::clock(at), timing::clock(next));
-            let reason = output::printable(reason);
-            text.push_str(&format!("Last error:   {at}  {target}: {reason}; next attempt at {next}\n"));
-        }
-        for failure in failures {
-            let (at, reason) = (timing::clock(&failure.at), output::printable(&failure.reason));
-            text.push_str(&format!("{at}  {}  {}: {reason}\n", failure.target, failure.phase));
-        }
-        text
-    }
-}
-
-/// Returns the number of notifications that wait.
-fn waiting(info: &SubscriptionInfo) -> String {
-    let more = if info.waiting_incomplete { " or more" } else { "" };
-    format!("{}{more}", info.waiting)
 }

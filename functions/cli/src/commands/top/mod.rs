@@ -28,7 +28,7 @@ use crate::client::ApiClient;
 use crate::exit::{CliError, Exit, Result};
 use crate::interrupt::InterruptCount;
 use crate::progress::tree::ScreenSize;
-use crate::selector::{ShownTargetsArgs, TargetSelection};
+use crate::selector::{SelectorArgs, TargetSelection};
 use crate::server::ServerArgs;
 use crate::timing;
 
@@ -40,8 +40,14 @@ const REDRAW: Duration = Duration::from_secs(1);
     after_help = "Examples:\n  ebb top\n  ebb top --kind all --phase failed --phase stuck\n  ebb top --label team=payments"
 )]
 pub(crate) struct TopArgs {
+    /// Kind of the targets, such as `routegroup`; `all` shows all kinds
+    #[arg(long, value_name = "KIND", default_value = "sandbox")]
+    kind: String,
     #[command(flatten)]
-    targets: ShownTargetsArgs,
+    selector: SelectorArgs,
+    /// Select targets that use this plugin
+    #[arg(long, value_name = "NAME[@VERSION]")]
+    plugin: Option<String>,
 }
 
 impl TopArgs {
@@ -49,10 +55,11 @@ impl TopArgs {
         let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         if is_dumb || !io::stdin().is_terminal() || !io::stdout().is_terminal() {
             return Err(CliError::broken("`ebb top` needs a terminal for its input and its output")
-                .with_hint("ebb sandbox list, ebb sandbox get NAME --watch"));
+                .with_hint("ebb get sandboxes, ebb get sandbox NAME --watch"));
         }
         let client = super::connect(server)?;
-        let selection = self.targets.selection();
+        let kind = (self.kind != "all").then_some(self.kind.as_str());
+        let selection = self.selector.selection(kind, self.plugin.as_deref());
         // A wrong address or token is an error of the command, before the screen is cleared.
         let first = poll::ask(&client, &TopPoll::List(selection.clone())).await?;
         let ended = match ratatui::try_init() {

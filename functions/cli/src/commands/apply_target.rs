@@ -1,84 +1,96 @@
-//! `ebb sandbox apply`: creates or updates a target.
+//! The targets of `ebb apply`.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
-use ebb_protocol::api::{ApplyTarget, TargetDetail, TargetReceipt};
+use ebb_documents::model::PluginDoc;
+use ebb_protocol::api::{ApplyTarget, RunDetail, TargetDetail, TargetReceipt};
 use ebb_protocol::lifecycle::LifecycleResult;
+use serde_json::Value;
 
-use super::WaitArgs;
+use crate::client::ApiClient;
 use crate::cluster_policy;
-use crate::commands::connect;
-use crate::documents::{SetArgs, TargetDocument};
-use crate::dry_run::DryRunArgs;
+use crate::documents::{self, TargetDocument};
+use crate::dry_run::{ChangeKind, DocumentChange};
 use crate::exit::{CliError, Exit, Result};
-use crate::lifecycle::{named, wait};
-use crate::output::{self, OutputArgs};
+use crate::lifecycle::wait;
 use crate::progress::follow::{FollowGoal, WatchedInstance, waiting_line};
 use crate::progress::labels;
 use crate::refusal::in_document;
-use crate::server::ServerArgs;
-use crate::target::{KindArgs, TargetRef};
-use crate::{timing, why};
+use crate::target::TargetRef;
+use crate::{offline, output, timing};
 
-#[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  ebb sandbox apply -f sandbox.yaml --wait-timeout 10m\n  ebb sandbox apply -f sandbox.yaml --wait=false\n  ebb sandbox apply -f \
-                  sandbox.yaml --dry-run"
-)]
-pub(crate) struct SandboxApplyArgs {
-    /// File with the sandbox or route group; `-` reads standard input
-    #[arg(short = 'f', long = "filename", value_name = "FILE")]
-    file: PathBuf,
-    #[command(flatten)]
-    sets: SetArgs,
-    #[command(flatten)]
-    kind: KindArgs,
-    #[command(flatten)]
-    wait: WaitArgs,
-    /// Longest time to wait until the sandbox is ready
-    #[arg(long, value_name = "DURATION", value_parser = timing::parse, default_value = "3m")]
-    wait_timeout: Duration,
-    #[command(flatten)]
-    dry_run: DryRunArgs,
-    #[command(flatten)]
-    output: OutputArgs,
+/// A target whose document the server has accepted.
+pub(super) struct AppliedTarget {
+    instance: WatchedInstance,
+    /// The runs before the request.
+    before: Vec<RunDetail>,
 }
 
-impl SandboxApplyArgs {
-    pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit> {
-        let document = TargetDocument::read(&self.file, &self.sets.vars()?)?;
-        let client = connect(server)?;
-        let target = document.target(self.kind.kind());
-        let request = ApplyTarget {
-            kind: target.kind.clone(),
-            name: target.name.clone(),
-            document: document.expanded().to_owned(),
-            uid: None,
-            generation: None,
-            routing_key: None,
-        };
-        let shown = |error| in_document(error, document.source());
-        if self.dry_run.is_set() {
-            let receipt = client.preview_target(&request).await.map_err(shown)?;
-            if let Some(error) = receipt.plan.as_ref().and_then(|plan| cluster_policy::found(plan, document.source())) {
-                return Err(error);
+fn request(document: &TargetDocument, target: &TargetRef) -> ApplyTarget {
+    ApplyTarget {
+        kind: target.kind.clone(),
+        name: target.name.clone(),
+        document: document.expanded().to_owned(),
+        uid: None,
+        generation: None,
+        routing_key: None,
+    }
+}
+
+/// Returns the effect of a document as data and as text. `new` has the plugins of the call, if it would store documents
+/// before this one.
+pub(super) async fn preview(
+    client: &ApiClient,
+    document: &TargetDocument,
+    target: TargetRef,
+    new: Option<&[PluginDoc]>,
+) -> Result<(Value, String)> {
+    let receipt = match (client.preview_target(&request(document, &target)).await, new) {
+        (Ok(receipt), _) => receipt,
+        (Err(error), Some(plugins)) if error.problem().is_some() => {
+            if offline::complete(&document.0, plugins) {
+                documents::warn(&offline::plan(&document.0, plugins)?.warnings);
+            } else {
+                output::status_line(&format!(
+                    "note: {target} is not checked: it needs documents that are not stored yet"
+                ));
             }
-            output::status_line(&planned(receipt.result, &target));
-            warn_of_end(&target, receipt.expires.as_deref());
-            return self.output.write(&receipt, effect);
+            let is_alive = client.target(&target).await?.is_some_and(|seen| seen.info.phase.is_alive());
+            let (verb, change) =
+                if is_alive { ("update", ChangeKind::Replace) } else { ("create", ChangeKind::Create) };
+            output::status_line(&format!("Would {verb} {target}"));
+            let change = DocumentChange::planned(&target.kind, target.name, change);
+            return Ok((output::json(&change), String::new()));
         }
+        (Err(error), _) => return Err(in_document(error, document.source())),
+    };
+    if let Some(error) = receipt.plan.as_ref().and_then(|plan| cluster_policy::found(plan, document.source())) {
+        return Err(error);
+    }
+    output::status_line(&planned(receipt.result, &target));
+    warn_of_end(&target, receipt.expires.as_deref());
+    Ok((output::json(&receipt), effect(&receipt)))
+}
+
+impl AppliedTarget {
+    /// Creates or updates a target. `is_awaited` is true if its end is awaited.
+    pub(super) async fn apply(
+        client: &ApiClient,
+        document: &TargetDocument,
+        target: TargetRef,
+        is_awaited: bool,
+    ) -> Result<Self> {
+        let request = request(document, &target);
         // An error of the preview is that of the request itself.
         let preview = Box::pin(client.preview_target(&request)).await.ok();
         let plan = preview.as_ref().and_then(|preview| preview.plan.as_ref());
         let violations = plan.and_then(|plan| cluster_policy::found(plan, document.source()));
-        let limit = self.wait.limit(self.wait_timeout);
         let is_new = preview.as_ref().is_none_or(|preview| preview.result == LifecycleResult::Starting);
-        let before = match limit.is_some() && !is_new {
+        let before = match is_awaited && !is_new {
             true => client.target(&target).await.ok().flatten().map(|seen| seen.runs).unwrap_or_default(),
             false => Vec::new(),
         };
-        let response = client.apply_target(&request).await.map_err(shown)?;
+        let response = client.apply_target(&request).await.map_err(|error| in_document(error, document.source()))?;
         if let Some(violations) = violations {
             // The policy may be another one when the units run.
             output::status_line(&violations.text(output::drawing()).replacen("error:", "warning:", 1));
@@ -89,33 +101,37 @@ impl SandboxApplyArgs {
         let WatchedInstance { target, uid, generation } = &instance;
         output::status_line(&format!("{result} {target} (uid {uid}, generation {generation})"));
         if matches!(response.result, LifecycleResult::Updated | LifecycleResult::Updating | LifecycleResult::Waiting) {
-            let seen = client.target(&instance.target).await?.filter(|seen| seen.info.uid == instance.uid);
-            warn_of_end(&instance.target, seen.and_then(|seen| seen.info.expires).as_deref());
+            let seen = client.target(target).await?.filter(|seen| seen.info.uid == *uid);
+            warn_of_end(target, seen.and_then(|seen| seen.info.expires).as_deref());
         }
+        Ok(Self { instance, before })
+    }
+
+    /// Waits until the target is ready, if there is a limit. Returns the target, and the end of the wait.
+    pub(super) async fn finish(
+        self,
+        client: &ApiClient,
+        limit: Option<Duration>,
+    ) -> (Option<TargetDetail>, Result<Exit>) {
+        let Self { instance, before } = self;
         let ended = match limit {
             None => Ok(Exit::Done),
-            Some(timeout) => wait(&client, &instance, FollowGoal::Ready, timeout, before).await,
+            Some(timeout) => wait(client, &instance, FollowGoal::Ready, timeout, before).await,
         };
-        let seen = client.target(&instance.target).await;
-        let ended = match &seen {
-            Ok(Some(seen)) if limit.is_some() => not_replaced(&instance, seen, ended),
-            _ => ended,
+        let mut seen = match client.target(&instance.target).await {
+            Ok(Some(seen)) => seen,
+            Ok(None) => return (None, ended),
+            // The error of the wait is more important than this one.
+            Err(error) => return (None, ended.and(Err(error))),
         };
-        let prints = self.output.format().is_some() || matches!(ended, Ok(Exit::Done));
-        // The error of the wait is more important than that of the last request.
-        if seen.is_err() && ended.is_err() {
-            return ended;
-        }
-        if let Some(mut seen) = seen?.filter(|_| prints) {
-            if seen.info.uid != instance.uid {
-                hide_values(&mut seen);
-                if seen.waiting_uid.as_ref() == Some(&instance.uid) {
-                    output::status_line(&waiting_line(&instance, &seen));
-                }
+        let ended = if limit.is_some() { not_replaced(&instance, &seen, ended) } else { ended };
+        if seen.info.uid != instance.uid {
+            hide_values(&mut seen);
+            if seen.waiting_uid.as_ref() == Some(&instance.uid) {
+                output::status_line(&waiting_line(&instance, &seen));
             }
-            self.output.write(&seen, |seen| why::output_lines(&seen.resources))?;
         }
-        ended
+        (Some(seen), ended)
     }
 }
 
@@ -131,7 +147,7 @@ fn not_replaced(
             "another request has replaced the document: {target} has generation {present}, and this command has applied \
              generation {generation}"
         ))
-        .with_hint(format!("ebb sandbox get {}", named(target)))),
+        .with_hint(format!("ebb get {} {}", target.kind, target.name))),
         ended => ended,
     }
 }

@@ -1,4 +1,4 @@
-//! `ebb sandbox get`: shows a target with its resources and runs, once or while it changes.
+//! A target with its resources and runs, once or while it changes, as `ebb get` shows it.
 
 use std::fmt::Write as _;
 
@@ -6,59 +6,44 @@ use ebb_protocol::api::{RelayOutage, ResourceDetail, TargetDetail, UnitDetail, U
 use ebb_protocol::lifecycle::OutputValue;
 use jiff::Timestamp;
 
-use super::delete::watched;
-use crate::client::{ApiClient, ValueSelection};
+use crate::client::ApiClient;
 use crate::exit::{Exit, Result};
 use crate::interrupt::InterruptCount;
-use crate::lifecycle::named;
+use crate::lifecycle::{named, watched};
+use crate::output::OutputArgs;
 use crate::progress::follow::{FollowEnd, FollowGoal, FollowLimits, follow};
 use crate::progress::labels;
 use crate::progress::screen::ProgressScreen;
-use crate::target::{TargetCommandArgs, TargetRef};
+use crate::target::TargetRef;
 use crate::{output, timing, why};
 
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  ebb sandbox get pr-1234 --watch\n  ebb sandbox get pr-1234 --watch -o json")]
-pub(crate) struct SandboxGetArgs {
-    #[command(flatten)]
-    target: TargetCommandArgs,
-    /// Print the sensitive values that the server stores; needs the scope `targets:reveal`
-    #[arg(long)]
-    reveal: bool,
-    /// Show the progress until the sandbox is ready, failed, stuck or gone. With `-o json`, print one line per change
-    #[arg(long, short, conflicts_with = "reveal")]
-    watch: bool,
+/// Prints a target.
+pub(super) fn show(seen: &TargetDetail, output: OutputArgs) -> Result<Exit> {
+    output.write(seen, |seen| text(seen, timing::now()))
 }
 
-impl SandboxGetArgs {
-    pub(super) async fn run(self, client: &ApiClient) -> Result<Exit> {
-        let TargetCommandArgs { target, output } = self.target;
-        let selection = ValueSelection { outputs: None, reveal: self.reveal };
-        let seen = client.with_values(&target.target(), selection).await?;
-        if !self.watch {
-            return output.write(&seen, |seen| text(seen, timing::now()));
-        }
-        let instance = watched(&target.target(), &seen);
-        let mut screen = if output.format().is_some() { ProgressScreen::data(output) } else { ProgressScreen::new() };
-        let interrupts = InterruptCount::listen()?;
-        let limits = FollowLimits { timeout: None, interrupts: (&interrupts, 0) };
-        let (ended, last) = follow(client, None, &instance, FollowGoal::Ready, limits, &mut screen).await?;
-        if let Some(last) = last.filter(|_| output.format().is_none() && ended != FollowEnd::Interrupted) {
-            output::print(&text(&last, timing::now()))?;
-        }
-        Ok(match ended {
-            FollowEnd::Reached | FollowEnd::Deleted => Exit::Done,
-            FollowEnd::Failed => Exit::Failed,
-            FollowEnd::TimedOut => Exit::TimedOut,
-            FollowEnd::Interrupted => Exit::Interrupted,
-        })
+/// Shows the progress of a target until it is ready, failed, stuck or gone, and then the target.
+pub(super) async fn watch(client: &ApiClient, seen: &TargetDetail, output: OutputArgs) -> Result<Exit> {
+    let instance = watched(&TargetRef::from(&seen.info), seen);
+    let mut screen = if output.format().is_some() { ProgressScreen::data(output) } else { ProgressScreen::new() };
+    let interrupts = InterruptCount::listen()?;
+    let limits = FollowLimits { timeout: None, interrupts: (&interrupts, 0) };
+    let (ended, last) = follow(client, None, &instance, FollowGoal::Ready, limits, &mut screen).await?;
+    if let Some(last) = last.filter(|_| output.format().is_none() && ended != FollowEnd::Interrupted) {
+        show(&last, output)?;
     }
+    Ok(match ended {
+        FollowEnd::Reached | FollowEnd::Deleted => Exit::Done,
+        FollowEnd::Failed => Exit::Failed,
+        FollowEnd::TimedOut => Exit::TimedOut,
+        FollowEnd::Interrupted => Exit::Interrupted,
+    })
 }
 
 /// Returns a target as text that ends with a line break.
 fn text(detail: &TargetDetail, now: Timestamp) -> String {
     let info = &detail.info;
-    let named = named(&TargetRef { kind: info.kind.clone(), name: info.name.clone() });
+    let named = named(&TargetRef::from(info));
     let mut text = String::new();
     let _ = writeln!(text, "Name:        {}/{}", info.kind, info.name);
     let _ = writeln!(text, "UID:         {}", info.uid);
@@ -131,7 +116,7 @@ fn text(detail: &TargetDetail, now: Timestamp) -> String {
     }
     let outputs = detail.resources.values().flat_map(|resource| resource.outputs.values());
     if outputs.chain(detail.env.values()).any(|value| matches!(value, OutputValue::Sensitive(_))) {
-        let _ = writeln!(text, "\n(sensitive) is hidden; to print it: ebb sandbox get {named} --reveal");
+        let _ = writeln!(text, "\n(sensitive) is hidden; to print it: ebb get {} {} --reveal", info.kind, info.name);
     }
     for run in &detail.runs {
         let _ = writeln!(text, "\n{}  {}  {}", run.hook, labels::name(&run.state), run.id);

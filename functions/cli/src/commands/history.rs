@@ -1,4 +1,4 @@
-//! `ebb sandbox history`: prints who changed a target, when and why, or the document of an entry.
+//! `ebb history`: prints who changed a target, when and why, or the document of an entry.
 
 use ebb_protocol::history::{HistoryEntry, OpenNotification};
 
@@ -11,10 +11,8 @@ use crate::target::TargetCommandArgs;
 use crate::timing;
 
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  ebb sandbox history pr-1234\n  ebb sandbox history pr-1234 --document ENTRY | ebb sandbox apply -f -"
-)]
-pub(crate) struct SandboxHistoryArgs {
+#[command(after_help = "Examples:\n  ebb history pr-1234\n  ebb history pr-1234 --document ENTRY | ebb apply -f -")]
+pub(crate) struct HistoryArgs {
     #[command(flatten)]
     target: TargetCommandArgs,
     /// Print the document of this entry, which can be applied again
@@ -25,7 +23,7 @@ pub(crate) struct SandboxHistoryArgs {
     limit: usize,
 }
 
-impl SandboxHistoryArgs {
+impl HistoryArgs {
     pub(super) async fn run(self, client: &ApiClient) -> Result<Exit> {
         let TargetCommandArgs { target, output } = self.target;
         let target = target.target();
@@ -37,11 +35,11 @@ impl SandboxHistoryArgs {
             let written = output.write(&page.entries, |entries| text(entries))?;
             if has_more {
                 let further = self.limit.saturating_mul(2).max(1);
-                output::status_line(&format!("more entries: ebb sandbox history {} --limit {further}", named(&target)));
+                output::status_line(&format!("more entries: ebb history {} --limit {further}", named(&target)));
             }
             return Ok(written);
         };
-        let list = || format!("ebb sandbox history {}", named(&target));
+        let list = || format!("ebb history {}", named(&target));
         let detail = client.history_entry(&target, &id).await.map_err(|error| match error.has_status(404) {
             true => error.with_hint(list()),
             false => error,

@@ -1,15 +1,14 @@
-//! `ebb sandbox wait`: waits until targets are ready or gone.
+//! `ebb wait`: waits until targets are ready or gone.
 
 use std::time::{Duration, Instant};
 
 use ebb_protocol::api::{TargetDetail, TargetState};
 
-use super::delete::watched;
 use crate::bulk::{self, TargetOutcome};
-use crate::client::ApiClient;
+use crate::client::{ApiClient, list_command};
 use crate::exit::{CliError, Exit, Result};
 use crate::interrupt::InterruptCount;
-use crate::lifecycle;
+use crate::lifecycle::{self, watched};
 use crate::output::{self, OutputArgs};
 use crate::progress::follow::{FollowGoal, WatchedInstance};
 use crate::selector::{CommandTargets, SelectorArgs};
@@ -21,9 +20,9 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  ebb sandbox wait pr-1234\n  ebb sandbox wait pr-1234 pr-1235 --for gone --timeout 5m\n  ebb sandbox wait --label team=payments --phase starting"
+    after_help = "Examples:\n  ebb wait pr-1234\n  ebb wait pr-1234 pr-1235 --for gone --timeout 5m\n  ebb wait --label team=payments --phase starting"
 )]
-pub(crate) struct SandboxWaitArgs {
+pub(crate) struct WaitCommandArgs {
     /// Names of the targets
     #[arg(value_name = "SANDBOX")]
     names: Vec<String>,
@@ -44,9 +43,9 @@ pub(crate) struct SandboxWaitArgs {
     output: OutputArgs,
 }
 
-impl SandboxWaitArgs {
+impl WaitCommandArgs {
     pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit> {
-        match self.selector.targets(&self.names, self.kind.kind(), self.plugin.as_deref())? {
+        match self.selector.targets(&self.names, Some(self.kind.kind()), self.plugin.as_deref())? {
             CommandTargets::One(target) => self.wait_for(client, target).await,
             targets => self.wait_for_all(client, targets).await,
         }
@@ -62,7 +61,7 @@ impl SandboxWaitArgs {
         };
         let state = if self.goal == FollowGoal::Gone { "are gone" } else { "are ready" };
         let goal = (self.goal, state);
-        let end = bulk::wait_for(client, self.kind.kind(), &mut outcomes, goal, self.timeout).await;
+        let end = bulk::wait_for(client, &mut outcomes, goal, self.timeout).await;
         bulk::print(&outcomes, end, self.output)
     }
 
@@ -120,7 +119,7 @@ impl SandboxWaitArgs {
                 let error = CliError::timed_out(format!("{target} does not exist after {waited}"));
                 return Err(match reported {
                     Some(_) => error.with_hint(format!("ebb why {}", lifecycle::named(target))),
-                    None => error.with_hint("ebb sandbox list"),
+                    None => error.with_hint(list_command(&target.kind)),
                 });
             };
             tokio::select! {

@@ -1,19 +1,19 @@
-//! `ebb sandbox delete`: deletes targets, or stops a stuck teardown.
+//! `ebb delete`: deletes documents and targets, or stops a stuck teardown.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use ebb_protocol::api::{ForceDeleteTarget, OverrideResponse, TargetDetail, TargetState};
 
-use super::WaitArgs;
+use super::connect;
+use super::kinds::{DocumentKind, Kind, KindParser};
+use super::unit::override_text;
 use crate::bulk::{self, TargetOutcome, YesArgs};
 use crate::client::ApiClient;
-use crate::commands::connect;
-use crate::commands::unit::override_text;
-use crate::documents::{SetArgs, TargetDocument};
-use crate::dry_run::DryRunArgs;
+use crate::documents::{self, SetArgs, TargetDocument};
+use crate::dry_run::{ChangeKind, DocumentChange, DryRunArgs};
 use crate::exit::{CliError, Exit, Result};
-use crate::lifecycle::{self, named, wait};
+use crate::lifecycle::{self, WaitArgs, wait, watched};
 use crate::output::{self, OutputArgs};
 use crate::progress::follow::{FollowGoal, WatchedInstance};
 use crate::selector::{CommandTargets, SelectorArgs};
@@ -23,15 +23,24 @@ use crate::timing;
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  ebb sandbox delete pr-1 pr-2\n  ebb sandbox delete --label team=payments --phase failed --dry-run\n  ebb sandbox delete --owner 'token ci' --yes --wait=false"
+    after_help = "Examples:\n  ebb delete sandbox pr-1 pr-2\n  ebb delete sandboxes -l team=payments --phase failed --dry-run\n  ebb delete sandboxes --owner 'token ci' --yes --wait=false\n  ebb delete plugin db@1.0.0"
 )]
-pub(crate) struct SandboxDeleteArgs {
-    /// Names of the sandboxes to delete
-    #[arg(value_name = "SANDBOX", conflicts_with = "file")]
+pub(crate) struct DeleteArgs {
+    /// Kind: plugin, source, connection, subscription, sandbox, another kind of targets, or `all` kinds of targets
+    #[arg(
+        value_name = "KIND",
+        value_parser = KindParser,
+        hide_possible_values = true,
+        required_unless_present = "files",
+        conflicts_with = "files"
+    )]
+    deleted: Option<Kind>,
+    /// What to delete. The name of a plugin is NAME[@VERSION], by default the highest version
+    #[arg(value_name = "NAME")]
     names: Vec<String>,
-    /// File with the sandbox; `-` reads standard input
-    #[arg(short = 'f', long = "filename", value_name = "FILE")]
-    file: Option<PathBuf>,
+    /// File with documents of targets to delete, or folder with such files; `-` reads standard input; repeatable
+    #[arg(short = 'f', long = "filename", value_name = "FILE", num_args = 1..)]
+    files: Vec<PathBuf>,
     #[command(flatten)]
     sets: SetArgs,
     #[command(flatten)]
@@ -45,10 +54,10 @@ pub(crate) struct SandboxDeleteArgs {
     yes: YesArgs,
     #[command(flatten)]
     wait: WaitArgs,
-    /// Longest time to wait until the sandboxes are gone
+    /// Longest time to wait until the targets are gone
     #[arg(long, value_name = "DURATION", value_parser = timing::parse, default_value = "5m")]
     wait_timeout: Duration,
-    /// Stop the stuck teardown of one sandbox; resources may remain
+    /// Stop the stuck teardown of one target; resources may remain
     #[arg(long, requires = "reason", conflicts_with = "dry_run")]
     force: bool,
     /// Reason of --force; stored with the units
@@ -64,9 +73,14 @@ pub(crate) struct SandboxDeleteArgs {
     output: OutputArgs,
 }
 
-impl SandboxDeleteArgs {
+impl DeleteArgs {
     pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit> {
-        let target = match self.targets()? {
+        let kind = match &self.deleted {
+            Some(Kind::Document(kind)) => return self.delete_documents(server, kind).await,
+            Some(Kind::Targets(kind)) => kind.as_deref(),
+            None => None,
+        };
+        let target = match self.targets(kind)? {
             CommandTargets::One(target) => target,
             targets => return self.delete_all(&connect(server)?, targets).await,
         };
@@ -97,9 +111,36 @@ impl SandboxDeleteArgs {
         self.await_gone(&client, &instance, seen).await
     }
 
+    async fn delete_documents(&self, server: &ServerArgs, kind: &DocumentKind) -> Result<Exit> {
+        if self.names.is_empty() || self.force || !self.selector.selection(None, self.plugin.as_deref()).selects_all() {
+            return Err(CliError::broken(format!(
+                "expected names of {}; the other options are for targets",
+                kind.plural
+            )));
+        }
+        let client = connect(server)?;
+        let mut changes = Vec::new();
+        for name in &self.names {
+            let stored = kind.stored(&client, name).await?;
+            let full = DocumentKind::full_name(&stored);
+            let is_withdrawn = stored["withdrawn"].is_string();
+            let change = if is_withdrawn { ChangeKind::None } else { ChangeKind::Delete };
+            let mut change = DocumentChange::planned(kind.name, full, change);
+            if self.dry_run.is_set() {
+                change.show();
+            } else {
+                kind.delete(&client, &stored).await?;
+                change.dry_run = false;
+                output::status_line(&format!("Deleted {} {}; {}", kind.name, change.name, kind.deleted));
+            }
+            changes.push(change);
+        }
+        self.output.write_data(&changes)
+    }
+
     async fn delete_all(&self, client: &ApiClient, targets: CommandTargets) -> Result<Exit> {
         if self.force {
-            return Err(CliError::broken("--force needs the name of one sandbox"));
+            return Err(CliError::broken("--force needs the name of one target"));
         }
         let begun: Vec<TargetOutcome> = match targets {
             // The request for a name shows whether it exists.
@@ -138,7 +179,7 @@ impl SandboxDeleteArgs {
         let end = match (sent.end, limit) {
             (Ok(Exit::Done), Some(timeout)) => {
                 let goal = (FollowGoal::Gone, "are gone");
-                bulk::wait_for(client, self.kind.kind(), &mut outcomes, goal, timeout).await
+                bulk::wait_for(client, &mut outcomes, goal, timeout).await
             }
             (end, _) => {
                 bulk::print_count(bulk::succeeded(&outcomes), outcomes.len(), "are being deleted");
@@ -157,7 +198,7 @@ impl SandboxDeleteArgs {
         }
         let response: Result<OverrideResponse> = client.act(target, "force-delete", &body).await;
         let response = response.map_err(|error| match error.has_code("not-stuck") && seen.info.phase.is_alive() {
-            true => error.with_hint(format!("ebb sandbox delete {}", named(target))),
+            true => error.with_hint(format!("ebb delete {} {}", target.kind, target.name)),
             false => error,
         })?;
         output::status_line(&override_text(&response));
@@ -185,17 +226,26 @@ impl SandboxDeleteArgs {
         ended
     }
 
-    fn targets(&self) -> Result<CommandTargets> {
-        let kind = self.kind.kind();
-        let named = || self.selector.targets(&self.names, kind, self.plugin.as_deref());
-        match &self.file {
-            Some(_) if !self.selector.selection(Some(kind), self.plugin.as_deref()).selects_all() => {
-                Err(CliError::broken("-f and a selector exclude each other"))
+    /// Returns the targets of the files, or those of a kind that names or the selector give.
+    fn targets(&self, kind: Option<&str>) -> Result<CommandTargets> {
+        let plugin = self.plugin.as_deref();
+        if self.files.is_empty() {
+            if !self.sets.is_empty() {
+                return Err(CliError::broken("--set needs a document: add -f FILE"));
             }
-            Some(file) => Ok(CommandTargets::One(TargetDocument::read(file, &self.sets.vars()?)?.target(kind))),
-            None if self.sets.is_empty() => named().map_err(|error| error.with_hint("or its document: -f FILE")),
-            None => Err(CliError::broken("--set needs a document: add -f FILE")),
+            let targets = self.selector.targets(&self.names, kind, plugin);
+            return targets.map_err(|error| error.with_hint("or its document: -f FILE"));
         }
+        if !self.selector.selection(None, plugin).selects_all() {
+            return Err(CliError::broken("-f and a selector exclude each other"));
+        }
+        let (vars, mut targets) = (self.sets.vars()?, Vec::new());
+        for file in documents::files(&self.files)? {
+            // The other documents stay, because other targets can use them.
+            let documents = TargetDocument::read_all(&file, &vars)?;
+            targets.extend(documents.iter().map(|document| document.target(self.kind.kind())));
+        }
+        Ok(if targets.len() == 1 { CommandTargets::One(targets.remove(0)) } else { CommandTargets::Named(targets) })
     }
 }
 
@@ -203,13 +253,5 @@ impl SandboxDeleteArgs {
 fn withdrawn(target: &TargetRef, seen: &TargetDetail) {
     if let Some(uid) = &seen.waiting_uid {
         output::status_line(&format!("{target} with uid {uid} waited for the name, and does not begin any more"));
-    }
-}
-
-pub(super) fn watched(target: &TargetRef, seen: &TargetDetail) -> WatchedInstance {
-    WatchedInstance {
-        target: target.clone(),
-        uid: seen.info.uid.clone(),
-        generation: seen.pending_generation.unwrap_or(seen.info.generation),
     }
 }

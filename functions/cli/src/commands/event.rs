@@ -1,18 +1,17 @@
-//! `ebb sandbox event`: runs the units of an event such as `sleep`.
+//! `ebb event`: runs the units of an event such as `sleep`.
 
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::lifecycle::{LifecycleData, LifecycleResult};
 
-use super::delete::watched;
 use crate::client::ApiClient;
 use crate::exit::{Exit, Result};
-use crate::lifecycle::{data, named};
+use crate::lifecycle::{data, watched};
 use crate::output::{self, OutputArgs};
 use crate::target::TargetArgs;
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  ebb sandbox event pr-1234 sleep")]
-pub(crate) struct SandboxEventArgs {
+#[command(after_help = "Examples:\n  ebb event pr-1234 sleep")]
+pub(crate) struct EventArgs {
     #[command(flatten)]
     target: TargetArgs,
     /// Name of the event: a key of `hooks` of the document or of its plugins
@@ -21,7 +20,7 @@ pub(crate) struct SandboxEventArgs {
     output: OutputArgs,
 }
 
-impl SandboxEventArgs {
+impl EventArgs {
     pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit> {
         let target = self.target.target();
         let instance = watched(&target, &client.existing(&target).await?);
@@ -31,7 +30,7 @@ impl SandboxEventArgs {
         output::status_line(&match response.result {
             LifecycleResult::Waiting => format!("{event} of {target} waits until its present units have ended"),
             LifecycleResult::Unchanged => format!("{target} has no unit for {event}"),
-            _ => format!("{event} of {target} runs; see `ebb sandbox get {}`", named(&target)),
+            _ => format!("{event} of {target} runs; see `ebb get {} {}`", target.kind, target.name),
         });
         self.output.write_data(&response)
     }

@@ -1,4 +1,4 @@
-//! `ebb sandbox env`: prints the environment of a ready target for shells and CI systems.
+//! `ebb env`: prints the environment of a ready target for shells and CI systems.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -30,9 +30,9 @@ enum EnvFormat {
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  eval \"$(ebb sandbox env pr-1234 -o shell)\"\n  ebb sandbox env pr-1234 -o github >>\"$GITHUB_ENV\"\n  ebb sandbox env pr-1234 --workload Deployment/shop/web"
+    after_help = "Examples:\n  eval \"$(ebb env pr-1234 -o shell)\"\n  ebb env pr-1234 -o github >>\"$GITHUB_ENV\"\n  ebb env pr-1234 --workload Deployment/shop/web"
 )]
-pub(crate) struct SandboxEnvArgs {
+pub(crate) struct EnvArgs {
     #[command(flatten)]
     target: TargetArgs,
     /// Print the outputs of this resource, or one of them, instead of `env`: `seed.base-prefix` becomes
@@ -54,7 +54,7 @@ pub(crate) struct SandboxEnvArgs {
     format: EnvFormat,
 }
 
-impl SandboxEnvArgs {
+impl EnvArgs {
     pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit> {
         let target = self.target.target();
         let selection = ValueSelection { outputs: self.resource.as_deref(), reveal: self.reveal };
@@ -84,7 +84,7 @@ impl SandboxEnvArgs {
     }
 }
 
-impl SandboxEnvArgs {
+impl EnvArgs {
     /// Returns what a target without variables lacks.
     fn missing(&self) -> String {
         match (&self.workload, &self.resource) {
@@ -105,7 +105,7 @@ fn ready(target: &TargetRef, seen: TargetDetail) -> Result<TargetDetail> {
     let name = named(target);
     let phase = seen.info.phase;
     if phase != TargetState::Ready {
-        let next = if phase == TargetState::Starting { "sandbox wait" } else { "why" };
+        let next = if phase == TargetState::Starting { "wait" } else { "why" };
         let phase = crate::progress::labels::name(&phase);
         return Err(CliError::failed(format!("{target} is {phase}; only a ready target has an environment"))
             .with_hint(format!("ebb {next} {name}")));
@@ -133,7 +133,7 @@ fn workload_variables(target: &TargetRef, seen: TargetDetail, workload: &str) ->
         let other = variables.insert(name.clone(), value.value.clone());
         if other.is_some_and(|other| other != value.value) {
             return Err(CliError::failed(format!("{name} differs between containers of {meant}"))
-                .with_hint(format!("ebb sandbox get {} -o json", named(target))));
+                .with_hint(format!("ebb get {} {} -o json", target.kind, target.name)));
         }
     }
     Ok(variables)
@@ -372,7 +372,7 @@ mod tests {
     #[derive(clap::Parser)]
     struct EnvLine {
         #[command(flatten)]
-        args: SandboxEnvArgs,
+        args: EnvArgs,
     }
 
     #[test]
@@ -419,7 +419,7 @@ mod tests {
             (
                 serde_json::json!({"phase": "starting"}),
                 "error: sandbox/pr-1 is starting; only a ready target has an environment\n  \
-                 help: ebb sandbox wait pr-1\n",
+                 help: ebb wait pr-1\n",
             ),
         ] {
             let values = super::values(&target(), ready(detail), None);
@@ -463,7 +463,7 @@ mod tests {
         error: expected one workload of sandbox/pr-1 that reads outputs, got "api"
           help: known workloads: Deployment/mail/web, Deployment/shop/web, local/laptop
         error: DSN differs between containers of Deployment/mail/web
-          help: ebb sandbox get pr-1 -o json
+          help: ebb get sandbox pr-1 -o json
         "#);
     }
 }

@@ -1,0 +1,186 @@
+//! `ebb apply`: stores documents of any kind, and creates or updates targets.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use ebb_documents::load::{self, Document};
+use ebb_documents::model::PluginDoc;
+use ebb_protocol::api::PluginInfo;
+use reqwest::StatusCode;
+use serde_json::Value;
+
+use super::apply_target::{self, AppliedTarget};
+use super::kinds::{DocumentKind, KINDS};
+use super::{connect, connection, plugin, source, subscription, validate};
+use crate::client::ApiClient;
+use crate::documents::{SetArgs, TargetDocument, divided};
+use crate::dry_run::{ChangeKind, DocumentChange, DryRunArgs};
+use crate::exit::{Exit, Result};
+use crate::lifecycle::WaitArgs;
+use crate::output::{self, OutputArgs};
+use crate::server::ServerArgs;
+use crate::target::KindArgs;
+use crate::{offline, timing, why};
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  ebb apply -f plugin.yaml -f sandbox.yaml --wait-timeout 10m\n  ebb apply -f previews/ --set region=eu-north-1 --dry-run\n  ebb apply -f sandbox.yaml --wait=false"
+)]
+pub(crate) struct ApplyArgs {
+    /// File with documents of any kind, or folder with such files; `-` reads standard input; repeatable
+    #[arg(short = 'f', long = "filename", value_name = "FILE", num_args = 1.., required = true)]
+    files: Vec<PathBuf>,
+    #[command(flatten)]
+    sets: SetArgs,
+    #[command(flatten)]
+    kind: KindArgs,
+    #[command(flatten)]
+    wait: WaitArgs,
+    /// Longest time to wait until the targets are ready
+    #[arg(long, value_name = "DURATION", value_parser = timing::parse, default_value = "3m")]
+    wait_timeout: Duration,
+    #[command(flatten)]
+    dry_run: DryRunArgs,
+    /// With `--dry-run`: check the plugins also against the policy of this cluster
+    #[arg(long, value_name = "NAME", requires = "dry_run")]
+    cluster: Option<String>,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+impl ApplyArgs {
+    pub(crate) async fn run(self, server: &ServerArgs) -> Result<Exit> {
+        let policy = validate::policy(server, self.cluster.as_deref()).await?;
+        let (valid, errors) = validate::load(&self.files, &self.sets.vars()?, policy.as_ref())?;
+        if errors.has_errors() {
+            return Err(errors.into());
+        }
+        let (mut documents, targets) = divided(valid.into_iter().flat_map(|(_, documents)| documents));
+        documents.sort_by_key(|document| KINDS.iter().position(|kind| Some(kind.name) == kind_name(document)));
+        let client = connect(server)?;
+        if self.dry_run.is_set() {
+            return self.preview(&client, &documents, &targets).await;
+        }
+        let mut stored = Vec::new();
+        for document in &documents {
+            stored.push(store(&client, document).await?);
+        }
+        let limit = self.wait.limit(self.wait_timeout);
+        let mut applied = Vec::new();
+        for document in &targets {
+            let target = document.target(self.kind.kind());
+            applied.push(AppliedTarget::apply(&client, document, target, limit.is_some()).await?);
+        }
+        let (begun, mut end) = (Instant::now(), Ok(Exit::Done));
+        for target in applied {
+            let left = limit.map(|limit| limit.saturating_sub(begun.elapsed()));
+            let (seen, ended) = target.finish(&client, left).await;
+            if let Some(seen) = seen {
+                if self.output.format().is_none() && targets.len() == 1 && matches!(ended, Ok(Exit::Done)) {
+                    output::print(&why::output_lines(&seen.resources))?;
+                }
+                stored.push(output::json(&seen));
+            }
+            // The command ends as the first target does that is not ready.
+            end = match (end, ended) {
+                (Ok(Exit::Done), ended) => ended,
+                (end, Err(error)) => {
+                    output::status_line(&error.text(output::drawing()));
+                    end
+                }
+                (end, Ok(_)) => end,
+            };
+        }
+        self.output.write_data(&stored)?;
+        end
+    }
+
+    async fn preview(&self, client: &ApiClient, documents: &[Document], targets: &[TargetDocument]) -> Result<Exit> {
+        let plugins: Vec<PluginDoc> = documents.iter().filter_map(as_plugin).cloned().collect();
+        let (mut planned, mut has_new) = (Vec::new(), false);
+        for document in documents {
+            let change = change(client, document, &plugins).await?;
+            change.show();
+            has_new |= change.change != ChangeKind::None;
+            planned.push(output::json(&change));
+        }
+        // The server does not have the documents that the targets would find.
+        let new = has_new.then_some(plugins.as_slice());
+        for document in targets {
+            let target = document.target(self.kind.kind());
+            let (data, text) = apply_target::preview(client, document, target, new).await?;
+            if self.output.format().is_none() {
+                output::print(&text)?;
+            }
+            planned.push(data);
+        }
+        self.output.write_data(&planned)
+    }
+}
+
+fn kind_name(document: &Document) -> Option<&'static str> {
+    DocumentKind::of(document).map(|kind| kind.name)
+}
+
+fn as_plugin(document: &Document) -> Option<&PluginDoc> {
+    if let Document::Plugin(plugin) = document { Some(plugin) } else { None }
+}
+
+/// Returns the change that storing a document would make. `plugins` would be published before it.
+async fn change(client: &ApiClient, document: &Document, plugins: &[PluginDoc]) -> Result<DocumentChange> {
+    let kind = kind_name(document).unwrap_or_default();
+    if let Document::Plugin(plugin) = document {
+        let version = offline::version(plugin).to_string();
+        let change = match client.plugin(&plugin.name.value, &version).await? {
+            None => ChangeKind::Create,
+            Some(found) if found.info.digest == load::digest(plugin) => ChangeKind::None,
+            Some(_) => return Err(plugin::immutable(plugin)),
+        };
+        return Ok(DocumentChange::planned(kind, offline::full_name(plugin), change));
+    }
+    if let Document::Source(source) = document {
+        source::warn_of_plugins(client, source, plugins).await?;
+    }
+    let found: Option<Value> = client.find(&path(document)).await?;
+    let change = match found {
+        None => ChangeKind::Create,
+        Some(found) if found["document"] == document.expanded() => ChangeKind::None,
+        Some(_) => ChangeKind::Replace,
+    };
+    Ok(DocumentChange::planned(kind, document.name().to_owned(), change))
+}
+
+/// Returns the path of a document in the API.
+fn path(document: &Document) -> [&str; 2] {
+    [DocumentKind::of(document).map_or("", |kind| kind.plural), document.name()]
+}
+
+/// Stores a document, and prints what is to do next. Returns the stored data.
+async fn store(client: &ApiClient, document: &Document) -> Result<Value> {
+    if let Document::Plugin(plugin) = document {
+        return publish(client, plugin).await.map(|info| output::json(&info));
+    }
+    if let Document::Source(source) = document {
+        source::warn_of_plugins(client, source, &[]).await?;
+    }
+    let stored: Value = client.put(&path(document), document.expanded()).await?;
+    match document {
+        Document::Connection(connection) => connection::report(connection, &stored),
+        Document::Source(source) => source::report(client, source, &stored),
+        Document::Subscription(subscription) => subscription::report(subscription, &stored),
+        Document::Plugin(_) | Document::Sandbox(_) | Document::RouteGroup(_) => {}
+    }
+    Ok(stored)
+}
+
+async fn publish(client: &ApiClient, plugin: &PluginDoc) -> Result<PluginInfo> {
+    let published = client.publish(&plugin.expanded).await;
+    let (status, info) = published.map_err(|error| match error.has_status(409) {
+        true => plugin::immutable(plugin),
+        false => error,
+    })?;
+    // The version has the same document already.
+    let word = if status == StatusCode::OK { "Unchanged" } else { "Created" };
+    output::status_line(&format!("{word} plugin {}@{}", info.name, info.version));
+    Ok(info)
+}

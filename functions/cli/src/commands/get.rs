@@ -1,0 +1,270 @@
+//! `ebb get`: lists the documents or targets of a kind, or shows one of them.
+
+use std::collections::BTreeSet;
+
+use clap::ValueEnum;
+use ebb_protocol::api::{TargetInfo, TargetState};
+use semver::Version;
+use serde_json::Value;
+
+use super::kinds::{Columns, DocumentKind, Kind, KindParser, TARGETS, cell, table};
+use super::plugin::never_published;
+use super::target_text;
+use crate::bulk;
+use crate::client::{ApiClient, ValueSelection};
+use crate::exit::{CliError, Exit, Result};
+use crate::output::{self, OutputArgs, OutputFormat, printable};
+use crate::selector::{SelectorArgs, TargetSelection};
+use crate::target::TargetRef;
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  ebb get plugins\n  ebb get plugin db@1.0.0 -o yaml\n  ebb get sandboxes -l team=payments --phase failed --sort since\n  ebb get sandbox pr-1234 --watch"
+)]
+pub(crate) struct GetArgs {
+    /// Kind: plugin, source, connection, subscription, sandbox, another kind of targets, or `all` kinds of targets
+    #[arg(value_name = "KIND", value_parser = KindParser, hide_possible_values = true)]
+    kind: Kind,
+    /// What to show; by default all of the kind are listed. The name of a plugin is NAME[@VERSION]
+    name: Option<String>,
+    #[command(flatten)]
+    selector: SelectorArgs,
+    /// Select targets that use this plugin
+    #[arg(long, value_name = "NAME[@VERSION]")]
+    plugin: Option<String>,
+    /// Include the targets that are gone; of plugins, list all versions, not only the highest
+    #[arg(short = 'A', long)]
+    all: bool,
+    /// List only the targets that are gone
+    #[arg(long, conflicts_with = "all")]
+    gone: bool,
+    /// List only the targets that are gone and whose resources may remain
+    #[arg(long, conflicts_with = "all")]
+    unconfirmed: bool,
+    /// Print the sensitive values of targets that the server stores; needs the scope `targets:reveal`
+    #[arg(long)]
+    reveal: bool,
+    /// Show the progress until the target is ready, failed, stuck or gone. With `-o json`, print one line per change
+    #[arg(long, short, conflicts_with = "reveal")]
+    watch: bool,
+    #[command(flatten)]
+    list: ListArgs,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ListFormat {
+    /// Names, one per line.
+    Name,
+    /// A table with all columns.
+    Wide,
+    Json,
+    Yaml,
+}
+
+/// The options of lists.
+#[derive(Debug, clap::Args)]
+struct ListArgs {
+    /// Sort by this column, such as `since`
+    #[arg(long, value_name = "COLUMN")]
+    sort: Option<String>,
+    /// Print names, all columns, or data for programs. With one name of a document, `yaml` prints the document
+    #[arg(short = 'o', long = "output", value_name = "name|wide|json|yaml", hide_possible_values = true)]
+    format: Option<ListFormat>,
+}
+
+impl GetArgs {
+    pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit> {
+        match &self.kind {
+            Kind::Document(kind) => self.documents(client, kind).await,
+            Kind::Targets(kind) => self.targets(client, kind.as_deref()).await,
+        }
+    }
+
+    /// Returns what the options select, of one kind of targets or of all.
+    fn selection(&self, kind: Option<&str>) -> TargetSelection {
+        self.selector.selection(kind, self.plugin.as_deref())
+    }
+
+    async fn documents(&self, client: &ApiClient, kind: &DocumentKind) -> Result<Exit> {
+        if !self.selection(None).selects_all() || self.gone || self.unconfirmed || self.reveal || self.watch {
+            return Err(CliError::broken(format!(
+                "{} take -A, --sort and -o; the other options are for targets",
+                kind.plural
+            )));
+        }
+        let mut all = match &self.name {
+            Some(name) if kind.is_plugin() && self.all => versions(client, name).await?,
+            Some(name) => return self.document(kind, &kind.stored(client, name).await?),
+            None => kind.list(client).await?,
+        };
+        let listed = all.len();
+        if kind.is_plugin() && self.name.is_none() {
+            sort_versions(&mut all);
+            if !self.all {
+                // The highest version of each name comes first.
+                all.dedup_by(|later, first| later["name"] == first["name"]);
+            }
+        }
+        let is_shortened = all.len() < listed;
+        self.list.print(&kind.columns, all)?;
+        if is_shortened && self.list.data().format().is_none() {
+            output::status_line("Some plugins have more versions: ebb get plugins -A");
+        }
+        Ok(Exit::Done)
+    }
+
+    fn document(&self, kind: &DocumentKind, stored: &Value) -> Result<Exit> {
+        match self.list.format {
+            Some(ListFormat::Name) => output::print(&DocumentKind::full_name(stored)),
+            Some(ListFormat::Yaml) => output::print_data(stored["document"].as_str().unwrap_or_default()),
+            Some(ListFormat::Wide | ListFormat::Json) | None => {
+                self.list.data().write(stored, |stored| kind.page(stored))
+            }
+        }
+    }
+
+    async fn targets(&self, client: &ApiClient, kind: Option<&str>) -> Result<Exit> {
+        let selection = self.selection(kind);
+        let Some(name) = &self.name else {
+            if self.watch || self.reveal {
+                return Err(CliError::broken("--watch and --reveal need the name of a target"));
+            }
+            return self.list_targets(client, &selection).await;
+        };
+        if !selection.selects_all() || self.all || self.gone || self.unconfirmed {
+            return Err(CliError::broken("a name and a selector exclude each other"));
+        }
+        let kind = kind.ok_or_else(|| CliError::broken(format!("`{name}` needs the kind of the target")))?;
+        let target = TargetRef { kind: kind.to_owned(), name: name.clone() };
+        let seen = client.with_values(&target, ValueSelection { outputs: None, reveal: self.reveal }).await?;
+        match self.list.format {
+            Some(ListFormat::Name) => output::print(&seen.info.name),
+            _ if self.watch => target_text::watch(client, &seen, self.list.data()).await,
+            _ => target_text::show(&seen, self.list.data()),
+        }
+    }
+
+    async fn list_targets(&self, client: &ApiClient, selected: &TargetSelection) -> Result<Exit> {
+        let (mut targets, mut warnings) = (Vec::new(), BTreeSet::new());
+        let of = |gone| TargetSelection { gone, unconfirmed: self.unconfirmed, ..selected.clone() };
+        // A target whose last notification is not accepted is gone, too, and is still in the other list.
+        if !self.gone {
+            (targets, warnings) = client.targets(&of(false)).await?;
+        }
+        if self.gone || self.all || self.unconfirmed {
+            let (gone, further) = client.targets(&of(true)).await?;
+            targets.extend(gone);
+            warnings.extend(further);
+            targets.sort_by(|a, b| (&a.kind, &a.name).cmp(&(&b.kind, &b.name)));
+            // A target that ended between the two requests is in both lists.
+            targets.dedup_by(|b, a| (&a.kind, &a.name) == (&b.kind, &b.name));
+        }
+        self.list.print(&TARGETS, targets.iter().map(output::json).collect())?;
+        for warning in warnings {
+            output::status_line(&format!("warning: {}", printable(&warning)));
+        }
+        if self.list.data().format().is_none() {
+            let other = selected.kind.as_deref().filter(|kind| !["sandbox", "routegroup"].contains(kind));
+            if let Some(kind) = other.filter(|_| targets.is_empty()) {
+                output::status_line(&format!("No target of the kind {} is listed", printable(kind)));
+            }
+            if let Some(next) = next_step(&targets) {
+                output::status_line(&next);
+            }
+        }
+        Ok(Exit::Done)
+    }
+}
+
+impl ListArgs {
+    /// Returns the format for data of programs.
+    fn data(&self) -> OutputArgs {
+        OutputArgs::of(match self.format {
+            Some(ListFormat::Json) => Some(OutputFormat::Json),
+            Some(ListFormat::Yaml) => Some(OutputFormat::Yaml),
+            Some(ListFormat::Name | ListFormat::Wide) | None => None,
+        })
+    }
+
+    /// Prints documents or targets as names, as a table or as data, in the order of the selected column.
+    fn print(&self, columns: &Columns, mut all: Vec<Value>) -> Result<Exit> {
+        if let Some(sort) = &self.sort {
+            let headers = columns[..2].concat();
+            let wanted = sort.replace('-', " ").to_uppercase();
+            let header = headers.iter().find(|header| **header == wanted).ok_or_else(|| {
+                let names = headers.iter().map(|header| header.to_lowercase().replace(' ', "-"));
+                CliError::broken(format!("there is no column `{sort}`"))
+                    .with_hint(format!("columns: {}", names.collect::<Vec<_>>().join(", ")))
+            })?;
+            all.sort_by_cached_key(|data| natural_order(&cell(header, data)));
+        }
+        if self.format == Some(ListFormat::Name) {
+            return output::print(&all.iter().map(|data| DocumentKind::full_name(data) + "\n").collect::<String>());
+        }
+        let shown = if self.format == Some(ListFormat::Wide) { 2 } else { 1 };
+        self.data().write(&all, |all| table(&columns[..shown].concat(), all))
+    }
+}
+
+/// Returns a key by which numbers in texts are ordered by their values: `pr-9` is before `pr-10`.
+fn natural_order(text: &str) -> Vec<Result<u64, String>> {
+    let characters: Vec<char> = text.chars().collect();
+    let parts = characters.chunk_by(|a, b| a.is_ascii_digit() == b.is_ascii_digit());
+    parts.map(|part| part.iter().collect::<String>()).map(|part| part.parse().map_err(|_| part)).collect()
+}
+
+/// Returns the versions of a plugin, highest first.
+async fn versions(client: &ApiClient, name: &str) -> Result<Vec<Value>> {
+    let versions = client.versions(name).await?.filter(|versions| !versions.is_empty());
+    Ok(versions.ok_or_else(|| never_published(name))?.iter().map(output::json).collect())
+}
+
+/// Sorts by name, then from the highest version to the lowest.
+fn sort_versions(plugins: &mut [Value]) {
+    let key = |plugin: &Value, member: &str| plugin[member].as_str().unwrap_or_default().to_owned();
+    let version = |plugin: &Value| key(plugin, "version").parse::<Version>().ok();
+    plugins.sort_by(|a, b| key(a, "name").cmp(&key(b, "name")).then_with(|| version(b).cmp(&version(a))));
+}
+
+/// Returns the command that explains the first failed or stuck target.
+fn next_step(targets: &[TargetInfo]) -> Option<String> {
+    let broken = targets.iter().filter(|it| matches!(it.phase, TargetState::Failed | TargetState::Stuck));
+    bulk::next_step(broken.map(TargetRef::from))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::progress::fixtures;
+
+    #[test]
+    fn a_list_with_failures_names_the_command_that_explains_the_first() {
+        let of = |kind: &str, phase: &str| TargetInfo {
+            kind: kind.to_owned(),
+            ..fixtures::target(phase, fixtures::NOW).info
+        };
+        let (ready, group, stuck) = (of("sandbox", "ready"), of("routegroup", "failed"), of("sandbox", "stuck"));
+        assert_eq!(next_step(std::slice::from_ref(&ready)), None);
+        let next = next_step(&[ready, group.clone()]).unwrap();
+        assert_eq!(next, "next step: ebb why pr-1 --kind routegroup");
+        let next = next_step(&[stuck, group.clone(), group]).unwrap();
+        assert_eq!(next, "next step: ebb why pr-1 (and for 2 more targets)");
+    }
+
+    #[test]
+    fn the_highest_version_is_first() {
+        let plugin = |name: &str, version: &str| json!({"name": name, "version": version});
+        let mut all = vec![plugin("db", "1.9.0"), plugin("aws", "0.0.0"), plugin("db", "1.10.0")];
+        sort_versions(&mut all);
+        assert_eq!(all, [plugin("aws", "0.0.0"), plugin("db", "1.10.0"), plugin("db", "1.9.0")]);
+    }
+
+    #[test]
+    fn numbers_are_sorted_by_their_values() {
+        let mut texts = ["pr-10", "pr-9", "", "a", "2026-11-21 09:00:00Z", "10"];
+        texts.sort_by_cached_key(|text| natural_order(text));
+        assert_eq!(texts, ["", "10", "2026-11-21 09:00:00Z", "a", "pr-9", "pr-10"]);
+    }
+}

@@ -1,0 +1,331 @@
+//! The kinds of documents as data: their names, their paths in the API, and what a list or a page of one shows.
+
+use std::ffi::OsStr;
+
+use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
+use clap::{Arg, Command};
+use ebb_documents::load::Document;
+use ebb_protocol::api::TargetInfo;
+use serde_json::Value;
+
+use super::plugin::{self, VersionedName};
+use crate::client::ApiClient;
+use crate::exit::{CliError, Result};
+use crate::output;
+use crate::progress::labels;
+use crate::timing;
+
+/// A kind of document that a deployment stores by name.
+#[derive(Debug)]
+pub(super) struct DocumentKind {
+    /// The kind in messages and on the command line.
+    pub(super) name: &'static str,
+    /// The path of the kind below `/v1/`, and the member of its list.
+    pub(super) plural: &'static str,
+    /// Further names on the command line.
+    short: &'static [&'static str],
+    /// The effect of a deletion.
+    pub(super) deleted: &'static str,
+    pub(super) columns: Columns,
+    /// Returns what follows the columns on the page of one document.
+    tables: fn(&Value) -> String,
+}
+
+/// The headers of columns: those of all lists, those that `-o wide` adds, and those that a page of one adds.
+pub(super) type Columns = [&'static [&'static str]; 3];
+
+/// The kinds in the order of their references: a kind names only those before it. Targets name all but subscriptions.
+pub(super) static KINDS: [DocumentKind; 4] = [
+    DocumentKind {
+        name: "connection",
+        plural: "connections",
+        short: &["conn"],
+        deleted: "units of existing targets that use it fail",
+        columns: [
+            &["NAME", "ORIGIN", "AUTH", "SECRET", "PLUGINS", "SOURCES", "SUBSCRIPTIONS"],
+            &["CHANGED"],
+            &["UNREADABLE"],
+        ],
+        tables: |_| String::new(),
+    },
+    DocumentKind {
+        name: "plugin",
+        plural: "plugins",
+        short: &["rp", "resourceplugin", "resourceplugins"],
+        deleted: "new targets cannot use it, existing ones keep it",
+        columns: [&["NAME", "VERSION", "CREATED"], &["DIALECT", "DIGEST"], &["WITHDRAWN"]],
+        tables: plugin::interface,
+    },
+    DocumentKind {
+        name: "source",
+        plural: "sources",
+        short: &["src"],
+        deleted: "its targets stay",
+        columns: [&["NAME", "CHANGED", "REJECTED", "LAST REJECTION"], &["LAST REASON"], &["PATH"]],
+        tables: |source| events(source, "rejected", &["TIME", "TARGET", "DELIVERY", "DETAIL"]),
+    },
+    DocumentKind {
+        name: "subscription",
+        plural: "subscriptions",
+        short: &["sub"],
+        deleted: "its waiting notifications are dropped",
+        columns: [
+            &["NAME", "ON", "TO", "CONNECTION", "WAITING", "UNDELIVERED"],
+            &["ORIGIN", "OLDEST", "CHANGED", "PROBLEM"],
+            &["LAST ERROR", "UNREADABLE"],
+        ],
+        tables: |subscription| events(subscription, "failures", &["AT", "TARGET", "PHASE", "REASON"]),
+    },
+];
+
+/// The columns of targets.
+pub(super) static TARGETS: Columns = [
+    &["KIND", "NAME", "PHASE", "SINCE", "OWNER", "PLUGINS", "EXPIRES", "WAITS FOR", "FIRST CAUSE"],
+    &["UID", "GENERATION", "CREATED", "LABELS"],
+    &[],
+];
+
+/// What `get` and `delete` take as their kind.
+#[derive(Clone, Debug)]
+pub(super) enum Kind {
+    Document(&'static DocumentKind),
+    /// A kind of targets, or `None` for all of them.
+    Targets(Option<String>),
+}
+
+/// Parses a kind by its name, its plural or another name. Any further word is a kind of targets.
+#[derive(Clone)]
+pub(super) struct KindParser;
+
+impl TypedValueParser for KindParser {
+    type Value = Kind;
+
+    fn parse_ref(&self, command: &Command, argument: Option<&Arg>, value: &OsStr) -> Result<Kind, clap::Error> {
+        StringValueParser::new().try_map(|text| Kind::parse(&text)).parse_ref(command, argument, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        let documents = KINDS.iter().flat_map(|kind| [kind.name, kind.plural]);
+        let all = documents.chain(["sandbox", "sandboxes", "routegroup", "routegroups", "all"]);
+        Some(Box::new(all.map(PossibleValue::new)))
+    }
+}
+
+impl Kind {
+    fn parse(text: &str) -> Result<Self, String> {
+        let is_named = |kind: &&DocumentKind| [kind.name, kind.plural].contains(&text) || kind.short.contains(&text);
+        if let Some(kind) = KINDS.iter().find(is_named) {
+            return Ok(Self::Document(kind));
+        }
+        match text {
+            "all" => Ok(Self::Targets(None)),
+            "sandboxes" | "sb" => Ok(Self::Targets(Some("sandbox".to_owned()))),
+            "routegroups" | "rg" => Ok(Self::Targets(Some("routegroup".to_owned()))),
+            "cluster" | "clusters" => Err("clusters have commands of their own, such as `ebb cluster list`".to_owned()),
+            "token" | "tokens" => Err("tokens have commands of their own, such as `ebb token list`".to_owned()),
+            other => Ok(Self::Targets(Some(other.to_owned()))),
+        }
+    }
+}
+
+/// Returns the text of a column: that of the member of the data with its name, unless it is computed.
+pub(super) fn cell(header: &str, data: &Value) -> String {
+    let text = shown(&data[member(header)]);
+    match header {
+        "SECRET" if data["hasSecret"] == false => text + " (missing)",
+        "WAITING" if data["waitingIncomplete"] == true => text + " or more",
+        "PHASE" => serde_json::from_value::<TargetInfo>(data.clone()).map_or(text, |info| labels::target_state(&info)),
+        "PLUGINS" => text.split(", ").map(output::plugin_name).collect::<Vec<_>>().join(", "),
+        // A list of sources has a summary of the events, and the page of one has the events.
+        "REJECTED" => match &data["rejected"] {
+            Value::Array(events) => events.len().to_string(),
+            summary => summary["count"].as_u64().unwrap_or_default().to_string(),
+        },
+        "LAST REJECTION" => shown(&data["rejected"]["last"]["time"]),
+        "LAST REASON" => shown(&data["rejected"]["last"]["detail"]),
+        _ => text,
+    }
+}
+
+/// Returns the member that a column shows: that of `FIRST CAUSE` is `firstCause`.
+fn member(header: &str) -> String {
+    let mut words = header.split(' ').map(str::to_lowercase);
+    let first = words.next().unwrap_or_default();
+    words.fold(first, |member, word| member + &word[..1].to_uppercase() + &word[1..])
+}
+
+/// Returns data as people read it.
+fn shown(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => timing::clock(text),
+        Value::Array(items) => items.iter().map(shown).collect::<Vec<_>>().join(", "),
+        Value::Object(members) => {
+            members.iter().map(|(name, value)| format!("{name}={}", shown(value))).collect::<Vec<_>>().join(", ")
+        }
+        other => other.to_string(),
+    }
+}
+
+impl DocumentKind {
+    /// Returns the kind of a document, or `None` for a target.
+    pub(super) fn of(document: &Document) -> Option<&'static Self> {
+        KINDS.iter().find(|kind| document.noun().strip_prefix("a ") == Some(kind.name))
+    }
+
+    pub(super) fn is_plugin(&self) -> bool {
+        self.name == "plugin"
+    }
+
+    /// Returns the stored documents. Withdrawn plugins are left out.
+    pub(super) async fn list(&self, client: &ApiClient) -> Result<Vec<Value>> {
+        client.all(self.plural).await
+    }
+
+    /// Returns a stored document. That of a plugin has the name `NAME[@VERSION]`.
+    pub(super) async fn stored(&self, client: &ApiClient, name: &str) -> Result<Value> {
+        if self.is_plugin() {
+            let plugin: VersionedName = name.parse().map_err(CliError::broken)?;
+            let found = client.find(&["plugins", &plugin.name, "versions", &plugin.version()]).await?;
+            return found.ok_or_else(|| plugin.unknown());
+        }
+        let unknown = || {
+            CliError::failed(format!("no {} {name} exists", self.name)).with_hint(format!("ebb get {}", self.plural))
+        };
+        client.find(&[self.plural, name]).await?.ok_or_else(unknown)
+    }
+
+    /// Deletes a stored document, or withdraws a version of a plugin.
+    pub(super) async fn delete(&self, client: &ApiClient, data: &Value) -> Result<()> {
+        let mut path = vec![self.plural, data["name"].as_str().unwrap_or_default()];
+        path.extend(data["version"].as_str().into_iter().flat_map(|version| ["versions", version]));
+        // Another client may have deleted it meanwhile.
+        client.delete(&path).await.map(drop)
+    }
+
+    /// Returns the name of a stored document: `NAME`, or `NAME@VERSION` of a plugin.
+    pub(super) fn full_name(data: &Value) -> String {
+        let version = data["version"].as_str().map(|version| format!("@{version}")).unwrap_or_default();
+        shown(&data["name"]) + &version
+    }
+
+    /// Returns a stored document as a page: a line for each column with a value, and tables.
+    pub(super) fn page(&self, data: &Value) -> String {
+        let is_readable = data["unreadable"].is_null();
+        let headers = if is_readable { self.columns.concat() } else { vec!["NAME", "CHANGED", "UNREADABLE"] };
+        let lines = headers.into_iter().map(|header| (header, cell(header, data))).filter(|(_, text)| !text.is_empty());
+        let lines: Vec<(&str, String)> = lines.collect();
+        let width = lines.iter().map(|(header, _)| header.len() + 3).max().unwrap_or_default();
+        let line = |(header, text): &(&str, String)| {
+            let label = format!("{}{}:", &header[..1], header[1..].to_lowercase());
+            format!("{label:<width$}{}\n", output::printable(text))
+        };
+        let tables = if is_readable { (self.tables)(data) } else { String::new() };
+        lines.iter().map(line).collect::<String>() + &tables
+    }
+}
+
+/// Returns a member of a stored document as a table below its page, if there is an entry.
+fn events(stored: &Value, member: &str, headers: &[&str]) -> String {
+    let events = stored[member].as_array().filter(|events| !events.is_empty());
+    events.map(|events| format!("\n{}", table(headers, events))).unwrap_or_default()
+}
+
+/// Returns documents or targets as a table. One that the server cannot read has its reason.
+pub(super) fn table(headers: &[&str], all: &[Value]) -> String {
+    let row = |data: &Value| match data["unreadable"].as_str() {
+        Some(reason) => vec![shown(&data["name"]), format!("unreadable: {reason}")],
+        None => headers.iter().map(|header| cell(header, data)).collect(),
+    };
+    output::table(headers, all.iter().map(row))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn columns_are_members_of_the_data() {
+        let api = serde_json::to_value(ebb_api::openapi()).unwrap();
+        let lists = KINDS.iter().map(|kind| (kind.name, &kind.columns)).chain([("target", &TARGETS)]);
+        for (name, columns) in lists {
+            let info = format!("{}{}Info", name[..1].to_uppercase(), &name[1..]);
+            let members = &api["components"]["schemas"][&info]["properties"];
+            let headers = columns[..2].concat().into_iter().filter(|header| !header.starts_with("LAST "));
+            let missing: Vec<&str> = headers.filter(|header| !members[member(header)].is_object()).collect();
+            assert!(missing.is_empty(), "{info} has no {missing:?}");
+        }
+    }
+
+    #[test]
+    fn kinds_have_several_names() {
+        for (names, expected) in [
+            (["plugin", "plugins", "rp"], "plugin"),
+            (["connection", "connections", "conn"], "connection"),
+            (["sandbox", "sandboxes", "sb"], "sandbox"),
+            (["routegroup", "routegroups", "rg"], "routegroup"),
+            (["preview"; 3], "preview"),
+        ] {
+            let parsed = names.map(|name| match Kind::parse(name).unwrap() {
+                Kind::Document(kind) => kind.name.to_owned(),
+                Kind::Targets(kind) => kind.unwrap(),
+            });
+            assert_eq!(parsed, [expected; 3]);
+        }
+        assert!(matches!(Kind::parse("all"), Ok(Kind::Targets(None))));
+        assert!(Kind::parse("clusters").unwrap_err().contains("ebb cluster list"));
+    }
+
+    #[test]
+    fn lists_have_a_row_for_each_target() {
+        let ready = json!({"kind": "sandbox", "name": "pr-1", "uid": "6f", "generation": 2, "phase": "ready",
+            "since": "2026-11-21T09:00:00.123Z", "created": "", "labels": {"team": "x", "a": "b"},
+            "plugins": ["db@1.0.0", "queue@0.0.0"]});
+        let failed = json!({"kind": "sandbox", "name": "pr-2", "uid": "7a", "generation": 1, "phase": "failed", "since": "",
+            "created": "", "owner": "token ci", "firstCause": "db/make:\nno space", "plugins": []});
+        insta::assert_snapshot!(table(&TARGETS[..2].concat(), &[ready, failed]), @r"
+        KIND     NAME  PHASE   SINCE                 OWNER     PLUGINS          EXPIRES  WAITS FOR  FIRST CAUSE        UID  GENERATION  CREATED  LABELS
+        sandbox  pr-1  ready   2026-11-21 09:00:00Z            db@1.0.0, queue                                         6f   2                    team=x, a=b
+        sandbox  pr-2  failed                        token ci                                       db/make: no space  7a   1
+        ");
+    }
+
+    #[test]
+    fn rejected_events_are_listed() {
+        let time = "2026-11-21T09:00:00Z";
+        let last = json!({"time": time, "delivery": "d-1", "target": "sandbox/pr-7", "detail": "no plugin\n  help: publish it"});
+        let first = json!({"time": time, "delivery": "d-1", "detail": "entry 4: `time`: expected a time"});
+        let info = json!({"name": "previews", "changed": time, "rejected": {"count": 2, "since": time, "last": last}});
+        let sources = &KINDS[2];
+        assert!(table(sources.columns[0], &[info]).ends_with("  2         2026-11-21 09:00:00Z\n"));
+        let detail =
+            json!({"name": "previews", "changed": time, "path": "/v1/sources/previews", "rejected": [last, first]});
+        insta::assert_snapshot!(sources.page(&detail), @r"
+        Name:      previews
+        Changed:   2026-11-21 09:00:00Z
+        Rejected:  2
+        Path:      /v1/sources/previews
+
+        TIME                  TARGET        DELIVERY  DETAIL
+        2026-11-21 09:00:00Z  sandbox/pr-7  d-1       no plugin   help: publish it
+        2026-11-21 09:00:00Z                d-1       entry 4: `time`: expected a time
+        ");
+    }
+
+    #[test]
+    fn a_document_that_cannot_be_read_has_its_reason() {
+        let data = json!({"name": "neon", "secret": "", "hasSecret": false, "changed": "2026-11-21T09:00:00Z",
+            "unreadable": "it has no `auth`\nName: forged"});
+        let connections = &KINDS[0];
+        assert!(
+            table(connections.columns[0], &[data.clone()]).contains("neon  unreadable: it has no `auth` Name: forged")
+        );
+        insta::assert_snapshot!(connections.page(&data), @r"
+        Name:        neon
+        Changed:     2026-11-21 09:00:00Z
+        Unreadable:  it has no `auth` Name: forged
+        ");
+    }
+}
