@@ -18,6 +18,7 @@ use ebb_flow::ports::QueueMessage;
 use ebb_flow::sweep::{self, SweepCondition};
 use ebb_flow::{DeploymentSettings, Env, FlowResult, InstanceCache, RequestError};
 use ebb_protocol::cloudevents::LifecycleType;
+use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::id::{RunId, TargetKey};
 use ebb_protocol::lifecycle::{LifecycleData, TargetStopCause};
 use ebb_store::{DueItem, TargetHead};
@@ -448,8 +449,8 @@ impl ModelSimulation {
                     let event = LifecycleData { generation, document, ..sandbox(NAME, UID, "") };
                     let id = (LifecycleType::Updated, "update");
                     match lifecycle::receive(&env, documents.plugins.store().as_ref(), id, &event).await {
-                        Ok(_) | Err(RequestError::Rejected(LifecycleRejection::Conflict("stale", _))) => {}
-                        Err(RequestError::Rejected(LifecycleRejection::Busy(_))) if !is_at_rest => {
+                        Ok(_) | Err(RequestError::Rejected(LifecycleRejection::Refused(ErrorCode::Stale, _))) => {}
+                        Err(RequestError::Rejected(LifecycleRejection::Refused(ErrorCode::Busy, _))) if !is_at_rest => {
                             return Ok(InvocationEnd::Again);
                         }
                         Err(RequestError::Rejected(rejection)) => {

@@ -9,6 +9,7 @@ use ebb_flow::advance::retry::RetryOutcome;
 use ebb_flow::lifecycle::LifecycleRejection;
 use ebb_flow::operator::overrides::OverrideOutcome;
 use ebb_protocol::cloudevents::{self, LifecycleType};
+use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::id::instance_key;
 use ebb_protocol::lifecycle::{DELETED, LifecycleData, LifecycleResult};
 
@@ -141,20 +142,23 @@ impl PlatformSender {
                     return None;
                 }
                 // Too many events wait.
-                Ok(Err(LifecycleRejection::Busy(_))) => work.runtime.sleep(AGAIN_MS).await,
+                Ok(Err(LifecycleRejection::Refused(ErrorCode::Busy, _))) => work.runtime.sleep(AGAIN_MS).await,
                 // The policy is another one later.
                 Ok(Err(LifecycleRejection::Document(found))) if found.iter().all(|one| one.code == CLUSTER_POLICY) => {
                     work.runtime.sleep(AGAIN_MS).await
                 }
                 Ok(Err(rejection)) if !is_lost => {
                     let is_known = match rejection {
-                        LifecycleRejection::Conflict("stale" | "name-taken" | "outdated" | "other-owner", _) => true,
-                        LifecycleRejection::Conflict("failed", _) | LifecycleRejection::Unknown(_) => {
-                            data.event.is_some()
-                        }
-                        _ => false,
+                        LifecycleRejection::Refused(code, _) => match code {
+                            ErrorCode::Stale | ErrorCode::NameTaken | ErrorCode::Outdated | ErrorCode::OtherOwner => {
+                                true
+                            }
+                            ErrorCode::Failed | ErrorCode::NotFound => data.event.is_some(),
+                            _ => false,
+                        },
+                        LifecycleRejection::Document(_) => false,
                     };
-                    let is_stale = matches!(rejection, LifecycleRejection::Conflict("stale", _));
+                    let is_stale = matches!(rejection, LifecycleRejection::Refused(ErrorCode::Stale, _));
                     let has_begun = work.ledger.state().instances.get(&data.uid).is_some_and(|entry| entry.has_begun);
                     let is_ended = has_begun || work.ledger.is_deleted_by(DIRECT, &data.name, &data.uid);
                     if !is_known || (is_stale && data.document.is_some() && !is_ended) {

@@ -7,6 +7,7 @@ use ebb_flow::lifecycle::LifecycleRejection;
 use ebb_flow::operator::target_request::TargetRequest;
 use ebb_flow::source::record::TargetEvent;
 use ebb_protocol::api::SourceResult;
+use ebb_protocol::error_code::ErrorCode;
 use ebb_store::{DesiredKey, DesiredTarget, TargetHead};
 
 use super::ledger::{LedgerState, SimActivity};
@@ -137,10 +138,10 @@ impl PlatformSender {
                     let accepted = AcceptedDocument { generation, revision, routing_key };
                     self.0.ledger.state().accepted.entry(response.uid).or_default().push(accepted);
                 }
-                Err(LifecycleRejection::Conflict("outdated", _)) if seen.is_some() => {
+                Err(LifecycleRejection::Refused(ErrorCode::Outdated, _)) if seen.is_some() => {
                     self.0.ledger.state().conditional[1] += 1;
                 }
-                Err(LifecycleRejection::Conflict(..)) => {}
+                Err(LifecycleRejection::Refused(code, _)) if code.statuses() == [409] => {}
                 Err(LifecycleRejection::Document(found)) if found.iter().all(|one| one.code == CLUSTER_POLICY) => {}
                 Err(rejection) => self.0.ledger.report_violation(format!("the API: {rejection:?}")),
             }

@@ -7,6 +7,7 @@ use ebb_engine::{HeadState, Millis, TargetPhase, Timestamp, Unit};
 use ebb_flow::lifecycle::LifecycleRejection;
 use ebb_flow::{DeploymentSettings, Env, InstanceCache};
 use ebb_protocol::api::SourceResult;
+use ebb_protocol::error_code::ErrorCode;
 use ebb_store::{DesiredTarget, DueItem, NamedKind, TargetHead};
 
 use super::executor::SimExecutor;
@@ -379,7 +380,9 @@ impl Simulation {
             self.runtime.run(async move { platform.create(&instance).await });
         }
         // An instance that was deleted before its creation is rejected as stale.
-        if let Some(rejection) = self.create().filter(|why| !matches!(why, LifecycleRejection::Conflict("stale", _))) {
+        if let Some(rejection) =
+            self.create().filter(|why| !matches!(why, LifecycleRejection::Refused(ErrorCode::Stale, _)))
+        {
             self.ledger.report_violation(format!("the creation: {rejection:?}"));
         }
         self.run_until_idle();

@@ -12,6 +12,7 @@ use ebb_protocol::api::{
 };
 use ebb_protocol::cloudevents::{self, LifecycleType};
 use ebb_protocol::engine::Timestamp;
+use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::history::{HistoryDetail, HistoryPage};
 use ebb_protocol::lifecycle::{LifecycleData, LifecycleResponse};
 use ebb_protocol::sign::{self, MessageId, SecretError, WebhookSecret};
@@ -37,10 +38,6 @@ const ATTEMPT: &str = "ebb-attempt";
 const LOG_BYTES: &str = "ebb-log-bytes";
 /// The query parameter with the token of the next page.
 const NEXT_TOKEN: &str = "nextToken";
-/// The code of the problem of a missing target whose event was rejected.
-const EVENT_REJECTED: &str = "event-rejected";
-/// The code of the problem of a path, or an object, that does not exist.
-const NOT_FOUND: &str = "not-found";
 /// The CloudEvents `source` of lifecycle webhooks.
 const SOURCE: &str = "ebb-cli";
 
@@ -255,7 +252,7 @@ impl ApiClient {
     ) -> Result<(Option<TargetDetail>, Option<String>)> {
         match self.detail(target, &[]).await {
             Err(error) if error.has_status(StatusCode::NOT_FOUND.as_u16()) => {
-                let rejection = error.problem().filter(|problem| problem.code == EVENT_REJECTED);
+                let rejection = error.problem().filter(|problem| problem.code == ErrorCode::EventRejected.name());
                 Ok((None, rejection.map(|problem| problem.detail.clone())))
             }
             seen => Ok((Some(seen?), None)),
@@ -532,7 +529,7 @@ impl ApiClient {
         }
         let body = response.bytes().await.map_err(|error| self.unreachable(error))?;
         let error = match serde_json::from_slice::<ProblemDetails>(&body) {
-            Ok(problem) => refused(&problem, self.server.token.is_some()),
+            Ok(problem) => refused(&problem),
             Err(_) => unexpected(status, &start_of(&body)),
         };
         Err(marked(status, error))
@@ -543,7 +540,7 @@ impl ApiClient {
         match error {
             ToolError::Refused(problem) => {
                 let status = StatusCode::from_u16(problem.status).unwrap_or_default();
-                marked(status, refused(&problem, self.server.token.is_some()))
+                marked(status, refused(&problem))
             }
             ToolError::Unreachable(reason) => CliError::unreachable(reason).general(),
             error => CliError::failed(error.reason()),
@@ -580,7 +577,7 @@ impl ApiTransport for ApiClient {
 /// Returns the error of a request for a target, for people if the server does not have the target.
 fn missing(target: &TargetRef, error: CliError) -> CliError {
     // Another 404 has its reason: an event of the target was rejected, or a version of a plugin is not published.
-    if error.problem().is_none_or(|problem| problem.status != 404 || problem.code != NOT_FOUND) {
+    if error.problem().is_none_or(|problem| problem.status != 404 || problem.code != ErrorCode::NotFound.name()) {
         return error;
     }
     CliError::failed(format!("{target} does not exist")).with_hint(list_command(&target.kind))
@@ -664,7 +661,7 @@ mod tests {
         let target = TargetRef { kind: "sandbox".to_owned(), name: "pr-7".to_owned() };
         let message = |status, code: &str| {
             let (code, detail) = (code.to_owned(), "the detail".to_owned());
-            let error = missing(&target, refused(&ProblemDetails { status, code, detail, errors: Vec::new() }, true));
+            let error = missing(&target, refused(&ProblemDetails { status, code, detail, errors: Vec::new() }));
             (error.message(), error.exit())
         };
         assert_eq!(message(404, "not-found"), (format!("{target} does not exist"), Exit::Failed));

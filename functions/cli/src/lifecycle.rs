@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::ArgAction;
 use ebb_protocol::api::{RunDetail, TargetDetail};
 use ebb_protocol::lifecycle::LifecycleData;
+use ebb_protocol::words;
 
 use crate::client::ApiClient;
 use crate::exit::{CliError, Exit, Result};
@@ -118,8 +119,5 @@ pub(crate) async fn explain(client: &ApiClient, target: &TargetRef) {
 
 /// Returns a target as arguments of a command.
 pub(crate) fn named(target: &TargetRef) -> String {
-    match target.kind.as_str() {
-        "sandbox" => target.name.clone(),
-        kind => format!("{} --kind {kind}", target.name),
-    }
+    words::commands::target_arguments(&target.kind, &target.name)
 }

@@ -18,6 +18,8 @@ use serde::Serialize;
 
 use crate::exit::{CliError, Exit, Result};
 
+pub(crate) use ebb_protocol::words::one_line as joined_lines;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OutputFormat {
     /// JSON with indentation.
@@ -191,11 +193,6 @@ pub(crate) fn table<R: IntoIterator<Item = String>>(header: &[&str], rows: impl 
 /// Returns the name of a published plugin without `0.0.0`, the version of a document that names none.
 pub(crate) fn plugin_name(full: &str) -> &str {
     full.strip_suffix("@0.0.0").unwrap_or(full)
-}
-
-/// Returns a text with several lines as one line, otherwise like [`printable`].
-pub(crate) fn joined_lines(text: &str) -> String {
-    printable(&text.split('\n').map(str::trim).collect::<Vec<_>>().join("; "))
 }
 
 /// Returns the change of a field as one line: `PATH: OLD → NEW`.

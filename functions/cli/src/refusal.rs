@@ -2,6 +2,7 @@
 
 use ebb_documents::model::SourceText;
 use ebb_protocol::api::{DocumentError, ProblemDetails};
+use ebb_protocol::error_code::ErrorCode;
 
 use crate::exit::CliError;
 
@@ -10,31 +11,11 @@ const DOCUMENT: &str = "document";
 /// Maximum characters of a line that is shown with an error.
 const MAX_LINE: usize = 200;
 
-/// Returns the next step after a 401 or 403. The text of the problem names the missing scope.
-fn access_hint(code: &str, has_token: bool) -> &'static str {
-    match (code, has_token) {
-        ("invalid-signature", _) => {
-            "compare the secret with that of the server: EBB_WEBHOOK_SECRET for `ebb event`, `secrets.json` for `ebb source send`"
-        }
-        (_, false) => "set EBB_TOKEN",
-        ("forbidden", true) => {
-            "a caller with the scope `operate` can give you a token with that scope: ebb token create NAME --scope SCOPE"
-        }
-        (_, true) => {
-            "set EBB_TOKEN to a valid token; a caller with the scope `operate` can create one: ebb token create NAME --scope SCOPE"
-        }
-    }
-}
-
 /// Returns the detail of a problem and its errors. `source` is the document of the request.
 fn problem_text(problem: &ProblemDetails, source: Option<&SourceText>) -> String {
     let mut text = problem.detail.clone();
     for error in &problem.errors {
-        let place = match (error.line, error.column) {
-            (Some(line), Some(column)) => format!("{}:{line}:{column}", error.file),
-            _ => error.file.clone(),
-        };
-        text.push_str(&format!("\n  {place}: [{}] {}", error.code, error.message));
+        text.push_str(&format!("\n  {error}"));
         if let Some(source) = source.filter(|source| source.name == error.file) {
             text.push_str(&marked_line(source, error).unwrap_or_default());
         }
@@ -70,13 +51,14 @@ pub(crate) fn of_document(mut problem: ProblemDetails, source: &SourceText) -> C
 }
 
 /// Returns the error of a request that the server rejected.
-pub(crate) fn refused(problem: &ProblemDetails, has_token: bool) -> CliError {
+pub(crate) fn refused(problem: &ProblemDetails) -> CliError {
     let text = problem_text(problem, None);
-    let report = match problem.status {
-        401 | 403 => CliError::failed(text).with_hint(access_hint(&problem.code, has_token)),
+    let step = ErrorCode::named(&problem.code).and_then(ErrorCode::next_step);
+    let report = match (problem.status, step) {
+        (401 | 403, Some(step)) => CliError::failed(text).with_hint(step),
         // A retry does not repair damaged state. The text names the command that restores it.
-        500.. if problem.code == "damaged" => CliError::broken(text),
-        500.. => CliError::broken(text).with_hint("run the command again; the server's log has the cause"),
+        (500.., _) if problem.code == ErrorCode::Damaged.name() => CliError::broken(text),
+        (500.., _) => CliError::broken(text).with_hint("run the command again; the server's log has the cause"),
         _ => CliError::failed(text),
     };
     report.of(problem)
@@ -89,19 +71,20 @@ mod tests {
 
     #[test]
     fn a_refused_request_is_no_internal_error() {
-        let refused = |status, code: &str, has_token| {
+        let refused = |code: ErrorCode| {
+            let (status, code) = (code.statuses()[0], code.name().to_owned());
             let detail = "the request needs the scope operate; token ann has: read".to_owned();
-            let problem = ProblemDetails { status, code: code.to_owned(), detail, errors: Vec::new() };
-            let error = refused(&problem, has_token);
+            let problem = ProblemDetails { status, code, detail, errors: Vec::new() };
+            let error = refused(&problem);
             assert_eq!(error.exit(), if status < 500 { Exit::Failed } else { Exit::Broken }, "{status}");
             error.text(crate::output::drawing())
         };
-        let forbidden = refused(403, "forbidden", true);
+        let forbidden = refused(ErrorCode::Forbidden);
         assert!(forbidden.contains("needs the scope operate") && forbidden.contains("ebb token create"), "{forbidden}");
         assert!(!forbidden.contains("EBB_TOKEN"), "{forbidden}");
-        assert!(refused(401, "missing-token", false).contains("help: set EBB_TOKEN\n"));
-        assert!(refused(401, "token-expired", true).contains("to a valid token"));
-        assert!(refused(401, "invalid-signature", true).contains("EBB_WEBHOOK_SECRET for `ebb event`"));
-        refused(500, "internal", true);
+        assert!(refused(ErrorCode::MissingToken).contains("help: set EBB_TOKEN\n"));
+        assert!(refused(ErrorCode::TokenExpired).contains("to a valid token"));
+        assert!(refused(ErrorCode::InvalidSignature).contains("EBB_WEBHOOK_SECRET for `ebb event`"));
+        refused(ErrorCode::Internal);
     }
 }

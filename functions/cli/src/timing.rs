@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ebb_protocol::words;
 use jiff::{SignedDuration, Timestamp};
 
 /// Parses a duration, such as `90s`, `3m` or `1h30m`.
@@ -48,11 +49,8 @@ pub(crate) fn clock(text: &str) -> String {
 
 /// Formats the times of the API that are words of a text as [`clock`] does.
 pub(crate) fn clocks(text: &str) -> String {
-    let formatted = |word: &str| {
-        let time = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
-        if time.is_empty() { word.to_owned() } else { word.replacen(time, &clock(time), 1) }
-    };
-    text.split_inclusive(' ').map(formatted).collect()
+    let parts = words::times(text).into_iter();
+    parts.map(|(part, is_time)| if is_time { clock(part) } else { part.to_owned() }).collect()
 }
 
 pub(crate) fn now() -> Timestamp {

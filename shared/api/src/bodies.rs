@@ -5,7 +5,8 @@
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, header};
+use ebb_protocol::error_code::ErrorCode;
 use futures::StreamExt as _;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
@@ -106,13 +107,13 @@ async fn acquire(permits: &Semaphore, count: usize) -> HttpResult<SemaphorePermi
         Ok(Ok(permit)) => Ok(permit),
         Ok(Err(_)) | Err(_) => {
             let detail = "too many requests are being received: send the same request again";
-            Err(HttpProblem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail))
+            Err(HttpProblem::new(ErrorCode::Busy, detail))
         }
     }
 }
 
 fn late(problem: String) -> HttpProblem {
-    HttpProblem::new(StatusCode::REQUEST_TIMEOUT, "request-timeout", format!("{problem}; send it again"))
+    HttpProblem::new(ErrorCode::RequestTimeout, format!("{problem}; send it again"))
 }
 
 /// Rejects a body by its `Content-Length`.
@@ -128,7 +129,7 @@ pub(crate) fn incomplete(error: &axum::Error, limit: usize) -> HttpProblem {
     if std::error::Error::source(error).is_some_and(|source| source.to_string().contains("length limit")) {
         return too_large(limit);
     }
-    HttpProblem::new(StatusCode::BAD_REQUEST, "incomplete-body", format!("the body is incomplete: {error}"))
+    HttpProblem::new(ErrorCode::IncompleteBody, format!("the body is incomplete: {error}"))
 }
 
 fn declared(headers: &HeaderMap) -> Option<usize> {
@@ -137,7 +138,7 @@ fn declared(headers: &HeaderMap) -> Option<usize> {
 
 fn too_large(limit: usize) -> HttpProblem {
     let detail = format!("the body has more than {limit} bytes, the limit of this path");
-    HttpProblem::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", detail)
+    HttpProblem::new(ErrorCode::TooLarge, detail)
 }
 
 #[cfg(test)]

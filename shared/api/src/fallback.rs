@@ -1,7 +1,8 @@
 //! The responses to requests that no route accepts.
 
-use axum::http::{Method, StatusCode, Uri};
+use axum::http::{Method, Uri};
 use axum::response::Response;
+use ebb_protocol::error_code::ErrorCode;
 
 use crate::{HttpProblem, console};
 
@@ -12,5 +13,5 @@ pub(crate) async fn not_found(uri: Uri) -> HttpProblem {
 /// A path of the console answers with a page.
 pub(crate) async fn not_allowed(method: Method, uri: Uri) -> Response {
     let detail = format!("{} does not accept {method}", uri.path());
-    console::problem(&uri, HttpProblem::new(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", detail)).await
+    console::problem(&uri, HttpProblem::new(ErrorCode::MethodNotAllowed, detail)).await
 }

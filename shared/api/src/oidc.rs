@@ -14,13 +14,13 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use axum::http::StatusCode;
 use ebb_cel::convert::{CelOutput, from_json};
 use ebb_cel::{Expression, Scope};
 use ebb_egress::HttpCall;
 use ebb_flow::Env;
 use ebb_flow::ports::SteadyTime;
 use ebb_protocol::api_token::{TokenScope, parse_scopes};
+use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::limits;
 use ebb_protocol::session::PendingSignIn;
 use jsonwebtoken::errors::ErrorKind;
@@ -113,7 +113,7 @@ pub(crate) fn is_jwt(token: &str) -> bool {
 }
 
 fn refused(detail: impl Into<String>) -> HttpProblem {
-    HttpProblem::new(StatusCode::UNAUTHORIZED, "invalid-token", detail)
+    HttpProblem::new(ErrorCode::InvalidToken, detail)
 }
 
 /// Checks that a URL of an issuer is `https`. On the loopback interface, `http` is allowed.
@@ -271,7 +271,7 @@ impl OidcIssuers {
 impl TrustedIssuer {
     fn unavailable(&self, reason: &str) -> HttpProblem {
         let detail = format!("the issuer {} cannot be used: {reason}. Try again, or ask an operator", self.issuer);
-        HttpProblem::new(StatusCode::SERVICE_UNAVAILABLE, "issuer-unavailable", detail)
+        HttpProblem::new(ErrorCode::IssuerUnavailable, detail)
     }
 
     fn redeem_problem(&self, client: &SignInClient, error: RedeemError) -> HttpProblem {
@@ -342,7 +342,7 @@ impl TrustedIssuer {
             let detail = format!(
                 "no rule of EBB_OIDC grants a scope to {name} with the claims {found}: an operator can add one"
             );
-            return Err(HttpProblem::new(StatusCode::FORBIDDEN, "forbidden", detail));
+            return Err(HttpProblem::new(ErrorCode::Forbidden, detail));
         }
         Ok(IdentityClaims { name, scopes })
     }
@@ -368,7 +368,7 @@ impl TrustedIssuer {
             KeyError::Unknown => unknown(),
             KeyError::Unavailable(reason) => {
                 let detail = format!("the keys of the issuer {} cannot be fetched: {reason}", self.issuer);
-                HttpProblem::new(StatusCode::SERVICE_UNAVAILABLE, "issuer-unavailable", detail)
+                HttpProblem::new(ErrorCode::IssuerUnavailable, detail)
             }
         })
     }
@@ -385,7 +385,7 @@ impl TrustedIssuer {
     fn rejection(&self, error: &ErrorKind, audience: &str) -> HttpProblem {
         match error {
             ErrorKind::ExpiredSignature => {
-                HttpProblem::new(StatusCode::UNAUTHORIZED, "token-expired", "the token has expired: get another one")
+                HttpProblem::new(ErrorCode::TokenExpired, "the token has expired: get another one")
             }
             ErrorKind::ImmatureSignature => refused("the token is not valid yet: its claim `nbf` is in the future"),
             ErrorKind::InvalidAudience => {

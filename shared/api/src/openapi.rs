@@ -1,10 +1,11 @@
 //! Completes the OpenAPI document of the handlers with security schemes and common errors.
 //!
-//! A handler declares the statuses of success, and an error only if it has a description of its own.
+//! A handler declares the statuses of success, and an error only if it has a description or codes of its own.
 
 mod lifecycle_webhook;
 mod security;
 
+use ebb_protocol::error_code::ErrorCode;
 use utoipa::openapi::path::Operation;
 use utoipa::openapi::{Components, Content, OpenApi, Ref, RefOr, Response};
 
@@ -57,6 +58,9 @@ fn complete_operation(path: &str, operation: &mut Operation) {
         if response.description.is_empty() {
             description(status).clone_into(&mut response.description);
         }
+        if let Some(meanings) = meanings(&response.description) {
+            response.description = meanings;
+        }
         if status >= 400 && !response.content.contains_key(PROBLEM) {
             response.content = problem(status).content;
         }
@@ -68,6 +72,13 @@ fn problem(status: u16) -> Response {
     let content = Content::new(Some(Ref::from_schema_name("ProblemDetails")));
     response.content.insert(PROBLEM.to_owned(), RefOr::T(content));
     response
+}
+
+/// Returns the meanings of codes that are separated by blanks, or `None` for another text.
+fn meanings(codes: &str) -> Option<String> {
+    let codes = codes.split(' ').map(ErrorCode::named).collect::<Option<Vec<_>>>()?;
+    let meanings = codes.iter().map(|code| format!("`{}`: {}.", code.name(), code.meaning()));
+    Some(meanings.collect::<Vec<_>>().join(" "))
 }
 
 fn description(status: u16) -> &'static str {

@@ -5,6 +5,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
 use ebb_protocol::api::{DocumentError, ProblemDetails};
+use ebb_protocol::error_code::{ErrorCode, Refusal};
 
 use ebb_flow::error::{FlowError, RequestError};
 
@@ -17,14 +18,26 @@ pub struct HttpProblem(pub ProblemDetails);
 pub type HttpResult<T> = Result<T, HttpProblem>;
 
 impl HttpProblem {
-    /// Creates a problem. `code` is stable and for programs. `detail` describes the error and its fix.
-    pub fn new(status: StatusCode, code: &str, detail: impl Into<String>) -> Self {
-        let (code, detail) = (code.to_owned(), detail.into());
-        Self(ProblemDetails { status: status.as_u16(), code, detail, errors: Vec::new() })
+    /// Creates a problem with the usual status of its code. `detail` describes the error and its fix.
+    pub fn new(code: ErrorCode, detail: impl Into<String>) -> Self {
+        let (status, code) = (code.statuses()[0], code.name().to_owned());
+        Self(ProblemDetails { status, code, detail: detail.into(), errors: Vec::new() })
+    }
+
+    /// Replaces the status by another one of the code.
+    #[must_use]
+    pub(crate) fn with_status(mut self, status: StatusCode) -> Self {
+        self.0.status = status.as_u16();
+        self
+    }
+
+    /// Returns true for a problem with this code.
+    pub(crate) fn is(&self, code: ErrorCode) -> bool {
+        self.0.code == code.name()
     }
 
     pub fn not_found(detail: impl Into<String>) -> Self {
-        Self::new(StatusCode::NOT_FOUND, "not-found", detail)
+        Self::new(ErrorCode::NotFound, detail)
     }
 
     pub fn document_error(diagnostic: &Diagnostic) -> DocumentError {
@@ -57,19 +70,19 @@ impl From<QueryRejection> for HttpProblem {
         let text = rejection.body_text();
         let reason = text.strip_prefix("Failed to deserialize query string: ").unwrap_or(&text);
         let detail = format!("a query parameter is missing or wrong: {reason}");
-        Self::new(StatusCode::BAD_REQUEST, "invalid-query", detail)
+        Self::new(ErrorCode::InvalidQuery, detail)
     }
 }
 
 impl From<PathRejection> for HttpProblem {
     fn from(rejection: PathRejection) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, "invalid-path", rejection.body_text())
+        Self::new(ErrorCode::InvalidPath, rejection.body_text())
     }
 }
 
 impl From<RawPathParamsRejection> for HttpProblem {
     fn from(rejection: RawPathParamsRejection) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, "invalid-path", rejection.body_text())
+        Self::new(ErrorCode::InvalidPath, rejection.body_text())
     }
 }
 
@@ -78,17 +91,23 @@ impl From<FlowError> for HttpProblem {
         // Internal errors are only logged. The response shows the caller whether a repetition can succeed.
         if let FlowError::Damaged { .. } = error {
             tracing::error!(%error, "stored data is damaged");
-            return Self::new(StatusCode::INTERNAL_SERVER_ERROR, "damaged", error.to_string());
+            return Self::new(ErrorCode::Damaged, error.to_string());
         }
         if error.is_retryable() {
             tracing::warn!(%error, "request failed; the client may retry");
             let detail = "the state cannot be read or written now: send the same request again";
-            Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail)
+            Self::new(ErrorCode::Unavailable, detail)
         } else {
             tracing::error!(%error, "request failed");
             let detail = "the request failed; the log of the server has the cause";
-            Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail)
+            Self::new(ErrorCode::Internal, detail)
         }
+    }
+}
+
+impl From<Refusal> for HttpProblem {
+    fn from(Refusal { code, detail }: Refusal) -> Self {
+        Self::new(code, detail)
     }
 }
 
@@ -106,7 +125,7 @@ impl From<Diagnostics> for HttpProblem {
     fn from(errors: Diagnostics) -> Self {
         let list: Vec<DocumentError> = errors.iter().map(Self::document_error).collect();
         let first = list.first().map(|error| error.message.clone()).unwrap_or_default();
-        let mut problem = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid-document", first);
+        let mut problem = Self::new(ErrorCode::InvalidDocument, first);
         problem.0.errors = list;
         problem
     }

@@ -29,7 +29,8 @@ use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request};
 use axum::http::header::CACHE_CONTROL;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
+use axum::http::{HeaderMap, HeaderValue, Uri};
+use ebb_protocol::error_code::ErrorCode;
 use serde::de::DeserializeOwned;
 
 use super::{HttpProblem, HttpResult, bodies};
@@ -83,7 +84,7 @@ impl NoQuery {
             None => Ok(Self),
             Some(_) => {
                 let detail = "this path has no query parameters: remove those of the request";
-                Err(HttpProblem::new(StatusCode::BAD_REQUEST, "invalid-query", detail))
+                Err(HttpProblem::new(ErrorCode::InvalidQuery, detail))
             }
         }
     }
@@ -125,7 +126,7 @@ async fn read_json_within<T: DeserializeOwned>(body: Body, limit: usize) -> Http
 fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> HttpResult<T> {
     let invalid = |reason: &dyn fmt::Display| {
         let detail = format!("the body is not the expected JSON: {reason}");
-        HttpProblem::new(StatusCode::BAD_REQUEST, "invalid-json", detail)
+        HttpProblem::new(ErrorCode::InvalidJson, detail)
     };
     // Serde reads the items of a list as the members of an object, by their position.
     if bytes.trim_ascii_start().starts_with(b"[") {

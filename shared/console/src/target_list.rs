@@ -1,7 +1,7 @@
 //! The list of targets, with filters and counts by phase.
 
 use ebb_protocol::api::{RelayOutage, TargetInfo, TargetState};
-use ebb_protocol::limits;
+use ebb_protocol::{limits, words};
 use maud::{Markup, html};
 use serde::Deserialize;
 
@@ -29,21 +29,10 @@ pub struct TargetListFilter {
     pub q: String,
 }
 
-/// All phases, in the order of a life.
-const PHASES: [TargetState; 7] = [
-    TargetState::Starting,
-    TargetState::Ready,
-    TargetState::Updating,
-    TargetState::Failed,
-    TargetState::Stopping,
-    TargetState::Stuck,
-    TargetState::Gone,
-];
-
 impl TargetListFilter {
     /// Returns the phase of the filter, or `None` without one and for an unknown text.
     pub fn state(&self) -> Option<TargetState> {
-        PHASES.into_iter().find(|phase| texts::word(phase) == self.phase)
+        TargetState::named(&self.phase)
     }
 
     /// Returns the path of a page of the list with these filters. `previous` is that of [`TargetListView`], and `select` is empty,
@@ -167,7 +156,7 @@ pub fn targets(viewer: ConsoleViewer<'_>, view: &TargetListView<'_>) -> String {
 fn uncounted(view: &TargetListView<'_>) -> impl Iterator<Item = (TargetState, usize)> {
     let is_counted = move |phase: TargetState| view.counts.iter().any(|(counted, _)| *counted == phase);
     let may_have = view.is_partial && view.filter.state() != Some(TargetState::Gone);
-    let living = PHASES.into_iter().filter(|phase| *phase != TargetState::Gone);
+    let living = TargetState::ALL.into_iter().filter(|phase| *phase != TargetState::Gone);
     living.filter(move |phase| may_have && !is_counted(*phase)).map(|phase| (phase, 0))
 }
 
@@ -207,11 +196,10 @@ fn buttons(view: &TargetListView<'_>, selection: ListSelection<'_>) -> Markup {
 /// Returns a sentence for each cluster that does not respond.
 pub(crate) fn outages(outages: &[RelayOutage]) -> Markup {
     html! {
-        @for RelayOutage { cluster, since, reason, units } in outages {
+        @for outage in outages {
             p.problem {
-                "Cluster " a href=(paths::cluster(cluster)) { (cluster) } " has not responded since " (texts::time(since)) ": "
-                (reason)
-                @if !units.is_empty() { "; waiting units: " (units.join(", ")) }
+                "Cluster " a href=(paths::cluster(&outage.cluster)) { (outage.cluster) } " "
+                (texts::timed(&words::silence(outage)))
             }
         }
     }
@@ -230,9 +218,8 @@ fn form(filter: &TargetListFilter) -> Markup {
                 label for="filter-phase" { "Phase" }
                 select #filter-phase name="phase" {
                     option value="" { "all living" }
-                    @for phase in PHASES {
-                        @let word = texts::word(&phase);
-                        option value=(word) selected[word == filter.phase] { (word) }
+                    @for phase in TargetState::ALL.map(TargetState::name) {
+                        option value=(phase) selected[phase == filter.phase] { (phase) }
                     }
                 }
             }
@@ -288,10 +275,7 @@ pub(crate) fn cause(target: &TargetInfo) -> Markup {
 
 /// Returns notes about the end of a target.
 pub(crate) fn notes(target: &TargetInfo) -> Markup {
-    html! {
-        @if target.overridden { " overridden" }
-        @if target.unconfirmed > 0 { " " (target.unconfirmed) " unconfirmed" }
-    }
+    html! { @for note in words::target_notes(target) { " " (note) } }
 }
 
 /// Returns links to versions of plugins.

@@ -4,7 +4,7 @@ use ebb_protocol::api::{
     DecidingEvent, NotificationDelivery, ResourceDetail, RunDetail, RunState, TargetDetail, TargetDiagnosis,
     TargetState,
 };
-use ebb_protocol::limits;
+use ebb_protocol::{limits, words};
 use maud::{Markup, html};
 
 use crate::frame::{self, ConsoleViewer, PageRenewal};
@@ -85,11 +85,10 @@ fn facts(detail: &TargetDetail) -> Markup {
     }
 }
 
-fn deciding(DecidingEvent { source, delivery, time, outcome }: &DecidingEvent) -> Markup {
+fn deciding(event: &DecidingEvent) -> Markup {
     html! {
-        "source " a href=(paths::source(source)) { (source) } ", event " (limits::printable(delivery)) " of "
-        (texts::time(time))
-        @if let Some(outcome) = outcome { ": " (limits::printable(&outcome.detail)) }
+        "source " a href=(paths::source(&event.source)) { (event.source) } ", "
+        (texts::timed(&words::deciding_event(event)))
     }
 }
 

@@ -368,7 +368,7 @@ fn a_page_of_a_large_target_has_less_than_100_kb() {
     why.remaining = vec![why.remaining[0].clone(); 200];
     let page = target_page::target(VIEWER, TargetActions::default(), &target, &why, "stamp");
     assert!(page.len() + assets < 100_000, "{} + {assets}", page.len());
-    for shown in ["200 units: 25 blocked, 25 cancelled", "All units of", "The first 50 units"] {
+    for shown in ["200 units: 25 failed, 25 retrying", "All units of", "The first 50 units"] {
         assert!(page.contains(shown), "{shown}: {page}");
     }
 }
@@ -486,7 +486,7 @@ fn the_page_of_a_run_counts_units() {
     let mut of_run: RunDetail = serde_json::from_value(run_value("db", 9)).unwrap();
     let page = page_of(&of_run);
     let counts =
-        "<p>9 units: 1 blocked, 1 cancelled, 1 failed, 1 retrying, 1 running, 1 skipped, 1 succeeded, 2 waiting.</p>";
+        "<p>9 units: 1 failed, 1 retrying, 1 running, 1 cancelled, 2 waiting, 1 blocked, 1 succeeded, 1 skipped.</p>";
     assert!(page.contains(counts) && page.contains("href=\"/console/targets/sandbox/db\""), "{page}");
     assert!(!page.contains("First units") && !page.contains("Next units"), "{page}");
     // A unit that was cancelled has no next attempt.
@@ -525,7 +525,7 @@ fn attempts_after_a_retry_have_both_numbers() {
     for text in [
         "<td>2 of 3, 22 in all</td>",
         "<td>1 of 3, 21 in all</td>",
-        "attempt 2, 22 in all</h3>",
+        "attempt 2, 22 in all of k3-1-pre-start</h3>",
         "attempt 1, 4 in all: ",
     ] {
         assert!(page.contains(text), "{text}: {page}");

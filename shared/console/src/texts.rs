@@ -1,22 +1,14 @@
 //! States, times and values as text.
 
-use ebb_protocol::api::UnitWait;
-use ebb_protocol::callback::{FailureReason, ReasonCode};
 use ebb_protocol::lifecycle::OutputValue;
-use ebb_protocol::limits;
-use ebb_protocol::relay::WaitResolution;
+use ebb_protocol::{limits, words};
 use maud::{Markup, html};
 use serde::Serialize;
 
+pub(crate) use ebb_protocol::words::{name as word, reason};
+
 /// Maximum characters of a value.
 const MAX_VALUE: usize = 2_000;
-/// The text of a value that is not shown.
-const SENSITIVE: &str = "(sensitive)";
-
-/// Returns the name of a state or of a class of failures in the API.
-pub(crate) fn word(state: &impl Serialize) -> String {
-    serde_json::to_value(state).ok().and_then(|name| Some(name.as_str()?.to_owned())).unwrap_or_default()
-}
 
 /// Returns a state as a label. The text has the state, and the colour of its class repeats it.
 pub(crate) fn state(state: &impl Serialize) -> Markup {
@@ -38,61 +30,21 @@ pub(crate) fn time_if_any(at: Option<&String>) -> Markup {
     html! { @if let Some(at) = at { (time(at)) } }
 }
 
-/// Returns a reason, with its class in the words of `retry.on` unless the message implies it.
-pub(crate) fn reason(reason: &FailureReason) -> String {
-    let message = limits::printable(reason.message.trim());
-    match (message.as_str(), reason.code) {
-        ("", code) => word(&code),
-        (_, ReasonCode::Failed | ReasonCode::Skipped | ReasonCode::Overridden | ReasonCode::Cancelled) => message,
-        (_, code) => format!("{message} ({})", word(&code)),
-    }
-}
-
-/// Returns the number of an attempt among all of its unit, which its log and its request have, if the unit was retried by an
-/// operator before.
-pub(crate) fn in_all(attempt: u32, in_series: u32) -> Markup {
-    html! { @if attempt != in_series { ", " (attempt) " in all" } }
-}
-
-/// Returns what an object waits for, and who ends the wait.
-pub(crate) fn wait(UnitWait { object, message, since, fails_at, resolves, .. }: &UnitWait) -> Markup {
-    html! {
-        (object) ": " (limits::printable(message))
-        @if let Some(since) = since { ", since " (time(since)) }
-        @if let Some(fails_at) = fails_at { ", fails at " (time(fails_at)) }
-        "." (ends(*resolves))
-    }
-}
-
-/// Returns the sentence about who ends a wait, or nothing if it ends by itself.
-pub(crate) fn ends(resolves: WaitResolution) -> &'static str {
-    match resolves {
-        WaitResolution::Itself => "",
-        WaitResolution::Person => " A person has to end this.",
-        WaitResolution::Never => " As written, it never becomes ready.",
-    }
+/// Returns a text with its times as elements.
+pub(crate) fn timed(text: &str) -> Markup {
+    html! { @for (part, is_time) in words::times(text) { @if is_time { (time(part)) } @else { (part) } } }
 }
 
 /// Returns an output. A sensitive one is masked.
 pub(crate) fn value(value: &OutputValue) -> Markup {
-    match value {
-        OutputValue::Value(json) => json_value(json),
-        OutputValue::Base64(text) => shown(&format!("base64:{text}")),
-        OutputValue::Secret(secret) => {
-            let namespace = secret.namespace.as_deref().map(|name| format!("{name}/")).unwrap_or_default();
-            html! { span.masked { "Secret " (namespace) (secret.name) ", key " (secret.key) } }
-        }
-        OutputValue::Sensitive(_) => html! { span.masked { (SENSITIVE) } },
-    }
+    let (text, is_masked) = words::output(value);
+    html! { @if is_masked { span.masked { (text) } } @else { (shown(&text)) } }
 }
 
 /// Returns a param, or another value as JSON. A sensitive one is masked.
 pub(crate) fn json_value(json: &serde_json::Value) -> Markup {
-    match json {
-        serde_json::Value::String(text) => shown(text),
-        json if *json == serde_json::json!({"sensitive": true}) => html! { span.masked { (SENSITIVE) } },
-        json => shown(&json.to_string()),
-    }
+    let is_sensitive = *json == serde_json::json!({"sensitive": true});
+    value(&if is_sensitive { OutputValue::Sensitive(true) } else { OutputValue::Value(json.clone()) })
 }
 
 fn shown(text: &str) -> Markup {
@@ -133,7 +85,7 @@ mod tests {
     fn sensitive_values_are_masked() {
         let secret = serde_json::json!({"secret": {"namespace": "ns", "name": "n", "key": "k"}});
         let secret: OutputValue = serde_json::from_value(secret).unwrap();
-        assert_eq!(value(&secret).into_string(), "<span class=\"masked\">Secret ns/n, key k</span>");
+        assert_eq!(value(&secret).into_string(), "<span class=\"masked\">secret ns/n key k</span>");
         for masked in [value(&OutputValue::Sensitive(true)), json_value(&serde_json::json!({"sensitive": true}))] {
             assert_eq!(masked.into_string(), "<span class=\"masked\">(sensitive)</span>");
         }

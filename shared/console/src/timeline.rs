@@ -1,11 +1,8 @@
 //! The units of a run as a table, in the order in which they started.
 
-use std::collections::BTreeMap;
-
 use ebb_protocol::api::{AttemptDetail, RunDetail, UnitDetail, UnitState};
 use ebb_protocol::engine::Millis;
-use ebb_protocol::limits;
-use ebb_protocol::object_status::ObjectStatus;
+use ebb_protocol::{limits, words};
 use maud::{Markup, html};
 
 use crate::run_graph::row_id;
@@ -39,13 +36,7 @@ pub(crate) fn timeline(run: &RunDetail) -> Markup {
 
 /// Returns the number of units, and of those in each state.
 pub fn unit_counts(units: &[UnitDetail]) -> String {
-    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-    for unit in units {
-        *counts.entry(texts::word(&unit.state)).or_default() += 1;
-    }
-    let counts: Vec<String> = counts.into_iter().map(|(state, count)| format!("{count} {state}")).collect();
-    let all = units.len();
-    format!("{all} {}: {}", if all == 1 { "unit" } else { "units" }, counts.join(", "))
+    format!("{}: {}", words::units(units.len()), words::unit_counts(units))
 }
 
 /// Returns a table of units. The rows of earlier attempts of a unit precede its own.
@@ -67,7 +58,7 @@ fn row(run: &RunDetail, unit: &UnitDetail) -> Markup {
     html! {
         th scope="row" id=(row_id(&run.id, &unit.key)) { (unit.key) " " span.kind { (unit.kind) } }
         td { (texts::state(&unit.state)) }
-        td { (unit.attempt_in_series) " of " (unit.max_attempts) (texts::in_all(unit.attempt, unit.attempt_in_series)) }
+        td { (unit.attempt_in_series) " of " (unit.max_attempts) (words::in_all(unit.attempt, unit.attempt_in_series)) }
         td { (texts::time_if_any(unit.started.as_ref())) }
         td { (texts::time_if_any(unit.ended.as_ref())) }
         td { @if let Some(millis) = unit.duration_ms { (Millis(millis)) } }
@@ -90,7 +81,7 @@ fn attempt_row(run: &RunDetail, unit: &UnitDetail, attempt: &AttemptDetail) -> M
     html! {
         th scope="row" { (key) " " span.kind { "earlier attempt" } }
         td { (texts::state(&attempt.state)) }
-        td { (attempt.attempt_in_series) " of " (unit.max_attempts) (texts::in_all(number, attempt.attempt_in_series)) }
+        td { (attempt.attempt_in_series) " of " (unit.max_attempts) (words::in_all(number, attempt.attempt_in_series)) }
         td { (texts::time_if_any(attempt.started.as_ref())) }
         td { (texts::time_if_any(attempt.ended.as_ref())) }
         td { @if let Some(millis) = attempt.duration_ms { (Millis(millis)) } }
@@ -112,9 +103,9 @@ fn notes(unit: &UnitDetail) -> Markup {
             div { (objects.ready) " of " (objects.total) " objects are ready" }
         }
         @for status in unit.object_states.iter().filter(|status| !is_awaited(unit, &status.object)) {
-            div { (object(status)) }
+            div { (limits::printable(&status.object)) ": " (words::object_state(status)) }
         }
-        @for wait in &unit.waits { div { "Waits: " (texts::wait(wait)) } }
+        @for wait in &unit.waits { div { "Waits: " (texts::timed(&words::unit_wait(wait))) } }
         @if let Some(accepted) = unit.accepted.as_ref().filter(|_| unit.state == UnitState::Running) {
             div { "Accepted by its receiver at " (texts::time(accepted)) }
         }
@@ -140,11 +131,4 @@ fn notes(unit: &UnitDetail) -> Markup {
 /// Returns true if a wait of the unit has the state of an object.
 fn is_awaited(unit: &UnitDetail, object: &str) -> bool {
     unit.waits.iter().any(|wait| wait.object == object)
-}
-
-fn object(ObjectStatus { object, state, reason }: &ObjectStatus) -> Markup {
-    html! {
-        (limits::printable(object)) ": " (texts::word(state))
-        @if let Some(reason) = reason { ": " (limits::printable(reason)) }
-    }
 }

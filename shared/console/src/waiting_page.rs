@@ -1,7 +1,7 @@
 //! Everything that is stuck, failed or waits.
 
 use ebb_protocol::api::{AwaitedParty, RelayOutage, SourceInfo, SubscriptionInfo, TargetInfo, TargetState, TargetWait};
-use ebb_protocol::limits;
+use ebb_protocol::{limits, words};
 use maud::{Markup, html};
 
 use crate::frame::{self, ConsoleViewer, PageRenewal};
@@ -84,7 +84,7 @@ fn wait_row(target: &TargetInfo, wait: &TargetWait) -> Markup {
     html! {
         th scope="row" { a href=(paths::target(&target.kind, &target.name)) { (target.kind) "/" (target.name) } }
         td { (limits::printable(target.owner.as_deref().unwrap_or_default())) }
-        td { (target_waits::waiter(wait)) }
+        td { (words::waiter(wait)) }
         (target_waits::rest(wait))
     }
 }

@@ -131,39 +131,65 @@ impl fmt::Debug for EventName {
     }
 }
 
-/// The phase of a target.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum TargetPhase {
-    /// The units of `preStart` run.
-    #[default]
-    Starting,
-    Ready,
-    /// The units of an update run.
-    Updating,
-    /// A unit of the setup or of an update failed. Resources stay until the target is updated or deleted.
-    Failed,
-    Stopping,
-    /// The teardown failed and waits for an operator.
-    Stuck,
-    Gone,
+/// Declares an enum of the phases of a target. The crates above declare theirs with it and add the derives of their formats,
+/// which this crate does not depend on. Formats have the names of the variants in lower case.
+#[macro_export]
+macro_rules! target_phases {
+    ($(#[$attribute:meta])* pub enum $name:ident $(from $engine:ty)?) => {
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        $(#[$attribute])*
+        pub enum $name {
+            #[default]
+            Starting,
+            Ready,
+            Updating,
+            Failed,
+            Stopping,
+            Stuck,
+            Gone,
+        }
+
+        impl $name {
+            /// All phases, in the order of a life.
+            pub const ALL: [Self; 7] = [
+                Self::Starting,
+                Self::Ready,
+                Self::Updating,
+                Self::Failed,
+                Self::Stopping,
+                Self::Stuck,
+                Self::Gone,
+            ];
+
+            /// Returns the name of the phase in documents, in the API and in stored items.
+            pub fn name(self) -> &'static str {
+                ["starting", "ready", "updating", "failed", "stopping", "stuck", "gone"][self as usize]
+            }
+
+            /// Returns the phase of a name.
+            pub fn named(name: &str) -> Option<Self> {
+                Self::ALL.into_iter().find(|phase| phase.name() == name)
+            }
+
+            /// Returns true for a target that has begun and does not stop.
+            pub fn is_alive(self) -> bool {
+                matches!(self, Self::Starting | Self::Ready | Self::Updating | Self::Failed)
+            }
+        }
+
+        $(impl From<$engine> for $name {
+            fn from(phase: $engine) -> Self {
+                Self::ALL[phase as usize]
+            }
+        })?
+    };
 }
 
-impl TargetPhase {
-    /// All phases with their names.
-    pub const NAMES: [(Self, &'static str); 7] = [
-        (Self::Starting, "starting"),
-        (Self::Ready, "ready"),
-        (Self::Updating, "updating"),
-        (Self::Failed, "failed"),
-        (Self::Stopping, "stopping"),
-        (Self::Stuck, "stuck"),
-        (Self::Gone, "gone"),
-    ];
-
-    /// Returns true for a target that has begun and does not stop.
-    pub fn is_alive(self) -> bool {
-        matches!(self, Self::Starting | Self::Ready | Self::Updating | Self::Failed)
-    }
+target_phases! {
+    /// The phase of a target: the units of `preStart` run (`Starting`), all resources exist, the units of an update run, a
+    /// unit of the setup or of an update failed and resources stay until the target is updated or deleted (`Failed`), the
+    /// teardown runs, the teardown failed and waits for an operator (`Stuck`), the teardown is complete.
+    pub enum TargetPhase
 }
 
 /// The sender of a request. An instance belongs to the sender that created it (SenderDecides).
@@ -273,14 +299,15 @@ pub enum Notification {
 }
 
 impl Notification {
-    /// Returns `ready`, `failed`, `stuck` or `gone`.
+    /// Returns the name of the phase that it reports.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Ready => "ready",
-            Self::Failed => "failed",
-            Self::Stuck => "stuck",
-            Self::Gone => "gone",
-        }
+        let phase = match self {
+            Self::Ready => TargetPhase::Ready,
+            Self::Failed => TargetPhase::Failed,
+            Self::Stuck => TargetPhase::Stuck,
+            Self::Gone => TargetPhase::Gone,
+        };
+        phase.name()
     }
 }
 

@@ -13,6 +13,7 @@ use ebb_engine::target::{
 };
 use ebb_engine::{HookSet, TargetPhase};
 use ebb_protocol::cloudevents::LifecycleType;
+use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::history::HistoryChange;
 use ebb_protocol::id::{InstanceRef, TargetKey};
 use ebb_protocol::lifecycle::{self as fields, LifecycleData, LifecycleResponse, LifecycleResult, TargetStopCause};
@@ -25,7 +26,7 @@ use crate::advance::next_run;
 use crate::advance::transition;
 use crate::env::Env;
 use crate::error::{FlowError, FlowResult, RequestError};
-pub use crate::instance::rejection::LifecycleRejection;
+pub use crate::instance::rejection::{LifecycleRejection, other_instance};
 use crate::instance::rejection::{foreign, stale};
 pub use crate::instance::requester::{Requester, covers_present};
 use crate::instance::retention;
@@ -76,7 +77,7 @@ pub async fn check_uid(
     let Err(error) = fields::unreserved_uid(&event.uid) else { return Ok(()) };
     match event_type {
         LifecycleType::Event => Ok(()),
-        LifecycleType::Created => Err(LifecycleRejection::Invalid(error.to_string()).into()),
+        LifecycleType::Created => Err(LifecycleRejection::Refused(ErrorCode::InvalidField, error.to_string()).into()),
         LifecycleType::Updated | LifecycleType::Deleted => {
             let head = env.store.read_target(event.target_key()).await?;
             check_known_uid(env, event.instance(), head.as_ref()).await
@@ -96,7 +97,7 @@ pub(crate) async fn check_known_uid(
     if is_present || env.store.read_tombstone(&instance.key()).await?.is_some() {
         return Ok(());
     }
-    Err(LifecycleRejection::Invalid(error.to_string()).into())
+    Err(LifecycleRejection::Refused(ErrorCode::InvalidField, error.to_string()).into())
 }
 
 /// Applies a verified lifecycle webhook, or a request of another sender in its form. The state is durable when this
@@ -158,7 +159,7 @@ async fn create(
         let seen = env.store.read_target(event.target_key()).await?;
         if decided.is_outdated(seen.as_ref()) {
             let text = format!("{} has changed since it was read; read it again", event.target_key());
-            return Err(LifecycleRejection::Conflict("outdated", text).into());
+            return Err(LifecycleRejection::Refused(ErrorCode::Outdated, text).into());
         }
         if let Some(seen) = &seen {
             requester.check(seen, &event.uid)?;
@@ -186,7 +187,7 @@ async fn create(
             (CreateDecision::Foreign, _) => return Err(foreign(event.target_key()).into()),
             (CreateDecision::QueueFull, _) => {
                 let text = format!("another {} already waits for the name {:?}", event.kind, event.name);
-                return Err(LifecycleRejection::Conflict("name-taken", text).into());
+                return Err(LifecycleRejection::Refused(ErrorCode::NameTaken, text).into());
             }
             (CreateDecision::Begin(_) | CreateDecision::Wait | CreateDecision::Changed, _) => {}
         }
@@ -232,7 +233,7 @@ async fn create(
                     TargetOutbox::MAX_PLATFORM_NOTICES,
                     event.target_key()
                 );
-                return Err(LifecycleRejection::Busy(text).into());
+                return Err(LifecycleRejection::Refused(ErrorCode::Busy, text).into());
             }
             // The platform has not accepted the `gone` of the previous instance, so this one waits.
             (CreateDecision::Wait | CreateDecision::Begin(_), Some(target)) => {

@@ -17,7 +17,6 @@ use std::time::{Duration, Instant};
 use aws_config::SdkConfig;
 use axum::Router;
 use axum::extract::Request;
-use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use ebb_api::{ApiRole, ApiTokens, HttpProblem, OidcIssuers, ServerState};
 use ebb_egress::{HttpClient, Policy};
@@ -27,6 +26,7 @@ use ebb_flow::env::{DeploymentSettings, Env, InstanceCache};
 use ebb_flow::system::{SystemClock, SystemRandom};
 use ebb_flow::telemetry::Telemetry;
 use ebb_otlp::OtlpExporter;
+use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::id::installation;
 use ebb_protocol::limits::BATCH_RESPONSE_BODY;
 use ebb_protocol::named_secrets::NamedSecrets;
@@ -145,7 +145,7 @@ pub fn router(routes: fn(ServerState) -> Router, background: &Arc<BackgroundTask
 fn misconfigured(error: &FunctionError) -> Response {
     tracing::error!(%error, "invalid configuration");
     let detail = "the configuration of the function is invalid; its log has the cause";
-    HttpProblem::new(StatusCode::SERVICE_UNAVAILABLE, "misconfigured", detail).into_response()
+    HttpProblem::new(ErrorCode::Misconfigured, detail).into_response()
 }
 
 impl FunctionContext {
@@ -279,6 +279,7 @@ fn api_tokens(text: &str) -> Result<ApiTokens, &'static str> {
 #[cfg(test)]
 mod tests {
     use axum::body::{Body, to_bytes};
+    use axum::http::StatusCode;
 
     use super::*;
 

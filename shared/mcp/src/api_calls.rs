@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use ebb_protocol::api::{CallerInfo, ProblemDetails};
+use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::limits;
 use futures::future::BoxFuture;
 use http::{Method, Request, Response, StatusCode, header};
@@ -116,24 +117,20 @@ fn distinct_reasons(refusals: &[(String, ToolError)]) -> Vec<String> {
 fn problem_lines(problem: &ProblemDetails) -> Vec<String> {
     let mut lines: Vec<String> = problem.detail.lines().map(str::to_owned).collect();
     for error in &problem.errors {
-        let place = match (error.line, error.column) {
-            (Some(line), Some(column)) => format!("{}:{line}:{column}", error.file),
-            _ => error.file.clone(),
-        };
-        lines.push(format!("{place}: [{}] {}", error.code, error.message));
+        lines.push(error.to_string());
         lines.extend(error.help.iter().map(|help| format!("  help: {help}")));
     }
     lines
 }
 
 fn refusal_step(problem: &ProblemDetails) -> &'static str {
+    if let Some(step) = ErrorCode::named(&problem.code).and_then(ErrorCode::next_step) {
+        return step;
+    }
     match problem.status {
-        401 => "ask a person with the scope `operate` for a valid token: ebb token create NAME --scope SCOPE",
-        403 => "ask a person with the scope `operate` for a token with that scope: ebb token create NAME --scope SCOPE",
+        401 | 403 => "ask a person for a token with the needed scope: ebb token create NAME --scope SCOPE",
         404 => "correct the argument; list_targets, list_plugins, list_clusters and history show what exists",
         400 | 413 | 422 => "correct the document or the argument, then call the tool again",
-        409 if problem.code == "already-exists" => "write another version into the document, then call the tool again",
-        409 if problem.code == "other-owner" => "use another name for the target, or ask its owner",
         429 => "wait for some seconds, then call the tool again",
         500.. => "call the tool again; if it fails again, `ebb doctor` checks the server",
         _ => "why_not_ready shows the state of a target",

@@ -1,12 +1,11 @@
 //! Tools about targets: lists, one target, its diagnosis, its logs, deletion and retry.
 
-use std::collections::BTreeMap;
-
 use ebb_protocol::api::{
     OrphanList, RetryResponse, RetryTarget, RunDetail, TargetDetail, TargetDiagnosis, TargetInfo, TargetPage,
     TargetReceipt, TargetState, TargetWait, UnitDetail, UnitState,
 };
 use ebb_protocol::history::{HistoryDetail, HistoryPage};
+use ebb_protocol::words::{self, commands};
 use http::Method;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -55,6 +54,11 @@ impl TargetArguments {
         path
     }
 
+    /// Returns the target as the arguments of a command.
+    fn arguments(&self) -> String {
+        commands::target_arguments(&self.kind, &self.name)
+    }
+
     fn call(&self, tool: &str) -> String {
         match self.kind.as_str() {
             "sandbox" => format!("{tool} {}", json!({"name": self.name})),
@@ -67,16 +71,10 @@ fn value(data: &impl Serialize) -> Value {
     serde_json::to_value(data).unwrap_or_default()
 }
 
-/// Returns the word of a state in the API, such as `ready`.
-pub(crate) fn word(state: &impl Serialize) -> String {
-    value(state).as_str().unwrap_or_default().to_owned()
-}
-
 /// Returns the waiting party and the start of its wait, such as `update 4 since 2026-11-21T09:00:10.000Z`.
 fn waiting_party(wait: &TargetWait) -> String {
-    let name = wait.waiter_name.as_ref().map(|name| format!(" {name}")).unwrap_or_default();
     let since = wait.since.as_ref().map(|since| format!(" since {since}")).unwrap_or_default();
-    format!("{}{name}{since}", word(&wait.waiter))
+    format!("{}{since}", words::waiter(wait))
 }
 
 /// Returns a target of a list in one line.
@@ -237,17 +235,13 @@ pub(crate) struct GetTarget {
 /// Returns a run with the numbers of its units by state, and the units of a resource, otherwise those that are neither
 /// done nor skipped.
 fn shown_run(run: &RunDetail, resource: Option<&str>) -> Value {
-    let mut counts = BTreeMap::<String, u32>::new();
-    for unit in &run.units {
-        *counts.entry(word(&unit.state)).or_default() += 1;
-    }
     let is_shown = |unit: &&UnitDetail| match resource {
         Some(resource) => unit.key.split('/').next() == Some(resource),
         None => !matches!(unit.state, UnitState::Succeeded | UnitState::Skipped),
     };
     let units: Vec<Value> = run.units.iter().filter(is_shown).map(value).collect();
-    let state = word(&run.state);
-    json!({"run": run.id, "hook": run.hook, "state": state, "unitsByState": counts, "units": units})
+    let state = words::name(&run.state);
+    json!({"run": run.id, "hook": run.hook, "state": state, "unitsByState": words::unit_counts(&run.units), "units": units})
 }
 
 /// Shows a target with its resources, outputs and runs.
@@ -277,10 +271,10 @@ pub(crate) async fn get_target(api: &ApiCalls, arguments: GetTarget) -> Result<A
         TargetState::Gone => format!("{} shows the evidence that its resources are gone", target.call("what_exists")),
         _ => target.call("why_not_ready"),
     };
-    let command = format!("ebb get {} {} -o json", target.kind, target.name);
+    let command = commands::get(&target.kind, &target.name);
     let narrower = if resource.is_none() { "call get_target with \"resource\", or " } else { "" };
-    let rest = move |_| format!("More was left out: {narrower}run `{command}`.");
-    let title = format!("{}/{} is {}:", target.kind, target.name, word(&detail.info.phase));
+    let rest = move |_| format!("More was left out: {narrower}run `{command} -o json`.");
+    let title = format!("{}/{} is {}:", target.kind, target.name, detail.info.phase.name());
     Ok(Answer::new(title, next).with(yaml(&shown), rest))
 }
 
@@ -308,7 +302,7 @@ pub(crate) async fn why_not_ready(api: &ApiCalls, target: TargetArguments) -> Re
     if !diagnosis.remaining.is_empty() {
         shown["remainingResources"] = json!(format!("{}; what_exists lists them", diagnosis.remaining.len()));
     }
-    let command = format!("ebb why {} --kind {}", target.name, target.kind);
+    let command = commands::why(&target.arguments());
     let rest = move |_| format!("More was left out: `{command}` prints all.");
     Ok(Answer::new("The diagnosis:", next).with(yaml(&shown), rest))
 }
@@ -333,8 +327,8 @@ pub(crate) async fn what_exists(api: &ApiCalls, arguments: WhatExists) -> Result
         TargetState::Stuck => target.call("why_not_ready"),
         _ => target.call("get_target"),
     };
-    let command = format!("ebb why {} --kind {} -o json", target.name, target.kind);
-    let rest = move |_| format!("More was left out: `{command}` prints all.");
+    let command = commands::why(&target.arguments());
+    let rest = move |_| format!("More was left out: `{command} -o json` prints all.");
     let title = "What exists (`remaining`, with its certainty) and what was removed (`removals`, with the evidence):";
     Ok(Answer::new(title, next).with(yaml(&shown), rest))
 }
@@ -684,7 +678,7 @@ pub(crate) async fn retry_target(api: &ApiCalls, arguments: RetryArguments) -> R
         ),
         false => ("These units run again:", target.call("why_not_ready")),
     };
-    let command = format!("ebb get {} {}", target.kind, target.name);
+    let command = commands::get(&target.kind, &target.name);
     let rest = move |_| format!("More units were left out: `{command}` shows all.");
     Ok(Answer::new(title, next).with(yaml(&value(&retried)), rest))
 }

@@ -597,20 +597,6 @@ async fn a_refusal_has_a_step_for_its_status() {
     }
 }
 
-/// The caller cannot see the target of another owner, and a plugin has its own tools.
-#[tokio::test]
-async fn a_conflict_has_a_step_for_its_code() {
-    fn taken(request: &str) -> (u16, Value) {
-        let code = if request == "POST /v1/plugins" { "already-exists" } else { "other-owner" };
-        (409, json!({"status": 409, "code": code, "detail": "no"}))
-    }
-    let tools = CannedApi::new(taken).tools();
-    for (document, expected) in [(DOCUMENT, "use another name for the target"), (PLUGIN, "write another version")] {
-        let result = call(&tools, "apply_document", json!({"document": document})).await;
-        assert!(text(&result).contains(&format!("\nNext: {expected}")), "{}", text(&result));
-    }
-}
-
 /// A request for more has another argument than the call.
 #[tokio::test]
 async fn a_long_answer_names_another_way_to_the_rest() {

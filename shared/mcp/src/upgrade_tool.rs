@@ -18,7 +18,7 @@ use crate::answer::{Answer, pick};
 use crate::api_calls::{ApiCalls, ToolError};
 use crate::document_tools::offload;
 use crate::target_outcomes::{TargetOutcomes, distinct};
-use crate::target_tools::{sandbox, word};
+use crate::target_tools::sandbox;
 
 /// Maximum pages of a history, of 20 entries each, in which the document of a target is looked for.
 const MAX_PAGES: usize = 50;
@@ -101,7 +101,7 @@ pub async fn upgrade_target(
 ) -> Result<Option<TargetReceipt>, ToolError> {
     let seen: TargetDetail = api.get(&["targets", kind, name], &[]).await?;
     if !seen.info.phase.is_alive() {
-        let reason = format!("the target is {}; only living targets get another version", word(&seen.info.phase));
+        let reason = format!("the target is {}; only living targets get another version", seen.info.phase.name());
         return Err(ToolError::Arguments(reason));
     }
     let generation = seen.pending_generation.unwrap_or(seen.info.generation);

@@ -13,7 +13,9 @@ mod unit_attempts;
 mod unit_rendering;
 
 use std::collections::BTreeMap;
+use std::fmt;
 
+use ebb_engine::TargetPhase;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -87,6 +89,16 @@ pub struct DocumentError {
     pub line: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub column: Option<u32>,
+}
+
+impl fmt::Display for DocumentError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.file)?;
+        if let (Some(line), Some(column)) = (self.line, self.column) {
+            write!(f, ":{line}:{column}")?;
+        }
+        write!(f, ": [{}] {}", self.code, self.message)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -193,33 +205,12 @@ fn is_no_unit(count: &usize) -> bool {
     *count == 0
 }
 
-/// The phase of a target.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = Phase)]
-pub enum TargetState {
-    /// Resources are being created.
-    #[default]
-    Starting,
-    /// All resources are ready.
-    Ready,
-    /// Resources are being changed.
-    Updating,
-    /// A unit failed.
-    Failed,
-    /// Resources are being deleted.
-    Stopping,
-    /// The teardown failed and waits for an operator.
-    Stuck,
-    /// The teardown is complete.
-    Gone,
-}
-
-impl TargetState {
-    /// Returns true if no teardown has begun.
-    pub fn is_alive(self) -> bool {
-        !matches!(self, Self::Stopping | Self::Stuck | Self::Gone)
-    }
+ebb_engine::target_phases! {
+    /// The phase of a target. A `stuck` teardown has failed and waits for an operator.
+    #[derive(Serialize, Deserialize, ToSchema)]
+    #[serde(rename_all = "camelCase")]
+    #[schema(as = Phase)]
+    pub enum TargetState from TargetPhase
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -8,6 +8,7 @@ pub mod api_token;
 pub mod callback;
 pub mod cloudevents;
 pub mod entrypoint;
+pub mod error_code;
 pub mod evidence;
 pub mod history;
 pub mod id;
@@ -31,6 +32,7 @@ pub mod time;
 pub mod token;
 pub mod unit;
 pub mod value;
+pub mod words;
 
 pub use ebb_engine as engine;
 

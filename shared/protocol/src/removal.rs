@@ -1,7 +1,6 @@
 //! The evidence that a removed resource does not exist any more.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
@@ -16,16 +15,6 @@ pub enum RemovalGrade {
     Reported,
     /// A question after the removal was answered: the resource does not exist.
     Confirmed,
-}
-
-impl fmt::Display for RemovalGrade {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Unconfirmed => "unconfirmed",
-            Self::Reported => "reported",
-            Self::Confirmed => "confirmed",
-        })
-    }
 }
 
 /// The evidence of one removal.

@@ -19,8 +19,8 @@ mod reported_policy;
 pub mod script;
 mod script_job;
 
-pub use poll_endpoint::{PollEndpoint, PollRejection, PollResult};
-pub use registration::{RegistrationRejection, StoredRegistration};
+pub use poll_endpoint::{PollEndpoint, PollResult};
+pub use registration::StoredRegistration;
 pub use registry::{ClusterConfig, ClusterConfigError, ClusterLookupError, ClusterRegistry, RelayTransport};
 pub use relay::ClusterRelay;
 pub use reported_policy::reported_policy;

@@ -8,17 +8,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ebb_engine::Millis;
+use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::limits::message;
 use ebb_protocol::pull::{
     self, LONGEST_WAIT_MS, MAX_BATCH_BYTES, MAX_CONCURRENT_BATCHES, PollRequest, PollResponse, QueuedReply,
     ReplyOutcome,
 };
 use ebb_protocol::sign;
-use ebb_store::{Store, StoreError, StoreResult};
+use ebb_store::{Store, StoreResult};
 use futures::StreamExt as _;
 use http::HeaderMap;
 
 use super::registry::{ClusterConfig, ClusterLookupError, ClusterRegistry, RelayTransport};
+use ebb_flow::error::RequestError;
 use ebb_flow::ports::Clock;
 
 /// The pause between two reads of the batch queue, each one `Query`.
@@ -32,25 +34,7 @@ pub struct PollEndpoint {
     clock: Arc<dyn Clock>,
 }
 
-#[derive(Debug)]
-pub enum PollRejection {
-    /// The signature is not that of a connected cluster.
-    Unauthenticated(String),
-    Malformed(String),
-    /// The relay runs in another cluster than the pinned one, or the cluster has the push transport. The fields are a
-    /// code and a text.
-    Conflict(&'static str, String),
-    /// The batch queue does not respond.
-    Store(StoreError),
-}
-
-pub type PollResult<T> = Result<T, PollRejection>;
-
-impl From<StoreError> for PollRejection {
-    fn from(error: StoreError) -> Self {
-        Self::Store(error)
-    }
-}
+pub type PollResult<T> = Result<T, RequestError>;
 
 impl PollEndpoint {
     pub fn new(clusters: Arc<ClusterRegistry>, queue: Arc<Store>, clock: Arc<dyn Clock>) -> Self {
@@ -61,12 +45,12 @@ impl PollEndpoint {
     /// the relay requests.
     ///
     /// # Errors
-    /// Returns [`PollRejection`] if the body is invalid or the batch queue does not respond. Some replies may have been
+    /// Returns a refusal if the body is invalid, or an error if the batch queue does not respond. Some replies may have been
     /// stored.
     pub async fn poll(&self, cluster: &ClusterConfig, body: &[u8]) -> PollResult<PollResponse> {
         let name = cluster.name.as_str();
-        let poll: PollRequest =
-            serde_json::from_slice(body).map_err(|error| PollRejection::Malformed(error.to_string()))?;
+        let poll: PollRequest = serde_json::from_slice(body)
+            .map_err(|error| RequestError::refused(ErrorCode::InvalidPoll, error.to_string()))?;
         let too_many = poll.in_progress.len() > MAX_CONCURRENT_BATCHES || poll.replies.len() > MAX_CONCURRENT_BATCHES;
         if poll.v != pull::VERSION || too_many {
             let why = format!(
@@ -77,12 +61,12 @@ impl PollEndpoint {
                 poll.in_progress.len(),
                 poll.replies.len()
             );
-            return Err(PollRejection::Malformed(why));
+            return Err(RequestError::refused(ErrorCode::InvalidPoll, why));
         }
         if cluster.uid != poll.cluster {
             let theirs = message(&poll.cluster);
             let why = format!("cluster {name} is pinned to another uid than {theirs}; was it restored or copied?");
-            return Err(PollRejection::Conflict("wrong-cluster", why));
+            return Err(RequestError::refused(ErrorCode::WrongCluster, why));
         }
         let PollRequest { replies, in_progress, wait_ms, .. } = poll;
         let stored = replies.into_iter().map(|reply| self.store_response(cluster, reply));
@@ -102,9 +86,8 @@ impl PollEndpoint {
     /// Verifies the signature of a poll and returns its cluster.
     ///
     /// # Errors
-    /// Returns [`PollRejection::Unauthenticated`], which is recorded for a connected cluster,
-    /// [`PollRejection::Conflict`] for a cluster with the push transport, or [`PollRejection::Store`] if the clusters
-    /// cannot be read.
+    /// Returns a refusal for a wrong signature, which is recorded for a connected cluster, and for a cluster with the push
+    /// transport, or an error if the clusters cannot be read.
     pub async fn authenticate(&self, name: &str, headers: &HeaderMap, body: &[u8]) -> PollResult<Arc<ClusterConfig>> {
         let verify = |cluster: &ClusterConfig| sign::verify(&cluster.keys, headers, body, self.clock.now()).map(drop);
         let mut cluster = connected(name, self.clusters.find(Some(name)).await)?;
@@ -117,14 +100,14 @@ impl PollEndpoint {
         if let Err(error) = verified {
             let reason = error.to_string();
             self.clusters.note_denial(name, self.clock.now(), &reason).await;
-            return Err(PollRejection::Unauthenticated(reason));
+            return Err(RequestError::refused(ErrorCode::InvalidSignature, reason));
         }
         self.clusters.end_noted_denial(name).await;
         if cluster.transport == RelayTransport::Pull {
             return Ok(cluster);
         }
-        Err(PollRejection::Conflict(
-            "wrong-transport",
+        Err(RequestError::refused(
+            ErrorCode::WrongTransport,
             format!("cluster {name} has the transport push: remove its URL, or the pull URL of its relay"),
         ))
     }
@@ -174,7 +157,8 @@ fn connected(name: &str, found: Result<Arc<ClusterConfig>, ClusterLookupError>) 
         Ok(cluster) if cluster.name == name => Ok(cluster),
         Err(ClusterLookupError::Store(error)) => Err(error.into()),
         Ok(_) | Err(ClusterLookupError::Unknown(_) | ClusterLookupError::Waiting(_)) => {
-            Err(PollRejection::Unauthenticated("no cluster with this name and secret is connected".to_owned()))
+            let why = "no cluster with this name and secret is connected";
+            Err(RequestError::refused(ErrorCode::InvalidSignature, why))
         }
     }
 }

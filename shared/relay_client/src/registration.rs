@@ -9,8 +9,10 @@
 //! condition, so a token is used once.
 
 use ebb_engine::Timestamp;
+use ebb_flow::error::RequestError;
 use ebb_protocol::api::PutCluster;
 use ebb_protocol::api_token::{has_digest, token_digest};
+use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::id::is_dns_label;
 use ebb_protocol::limits::message;
 use ebb_protocol::registration::{RegisterRelay, RelayRegistration, VERSION, is_uid, issue_token};
@@ -33,26 +35,6 @@ const MAX_TEXT: usize = 1 << 10;
 /// Attempts of a write that other writers overtake.
 const ATTEMPTS: usize = 5;
 
-/// A request about a registered cluster that is not executed.
-#[derive(Debug)]
-pub enum RegistrationRejection {
-    /// 422: a field has an invalid value.
-    Invalid(String),
-    /// 401: the bootstrap token registers no relay.
-    Unauthenticated(String),
-    /// 404: the cluster is not registered.
-    Missing(String),
-    /// 409. The fields are a code and a text.
-    Conflict(&'static str, String),
-    Store(StoreError),
-}
-
-impl From<StoreError> for RegistrationRejection {
-    fn from(error: StoreError) -> Self {
-        Self::Store(error)
-    }
-}
-
 /// A registered cluster, and the bootstrap token that the request has issued.
 pub struct StoredRegistration {
     pub cluster: ClusterItem,
@@ -65,8 +47,7 @@ impl ClusterRegistry {
     /// request asks for it. `random` has the bits of the token.
     ///
     /// # Errors
-    /// Returns [`RegistrationRejection`] for invalid settings, if there are too many clusters, and if the table cannot
-    /// be written.
+    /// Returns a refusal for invalid settings and if there are too many clusters, or an error if the table cannot be written.
     pub async fn put(
         &self,
         name: &str,
@@ -74,7 +55,7 @@ impl ClusterRegistry {
         caller: &str,
         now: Timestamp,
         random: [u64; 4],
-    ) -> Result<StoredRegistration, RegistrationRejection> {
+    ) -> Result<StoredRegistration, RequestError> {
         let url = check(name, request)?;
         let (token, table) = (issue_token(random), self.table()?);
         for _ in 0..ATTEMPTS {
@@ -88,11 +69,11 @@ impl ClusterRegistry {
                     "another request has changed the cluster {name}: expected version {expected}, and {found}. Read \
                      the cluster again, and repeat the change with its new version"
                 );
-                return Err(RegistrationRejection::Conflict("cluster-changed", why));
+                return Err(RequestError::refused(ErrorCode::ClusterChanged, why));
             }
             if known.is_none() && all.len() >= MAX_CLUSTERS {
                 let why = format!("{MAX_CLUSTERS} clusters are registered, the maximum: delete one that is not used");
-                return Err(RegistrationRejection::Conflict("too-many-clusters", why));
+                return Err(RequestError::refused(ErrorCode::TooManyClusters, why));
             }
             let is_new = known.is_none();
             let has_token = is_new || request.rebootstrap;
@@ -121,13 +102,13 @@ impl ClusterRegistry {
     /// Issues another bootstrap token for a cluster. The former one is not valid any more.
     ///
     /// # Errors
-    /// Returns [`RegistrationRejection`] if the cluster is not registered, or if the table cannot be written.
+    /// Returns a refusal if the cluster is not registered, or an error if the table cannot be written.
     pub async fn rotate(
         &self,
         name: &str,
         now: Timestamp,
         random: [u64; 4],
-    ) -> Result<StoredRegistration, RegistrationRejection> {
+    ) -> Result<StoredRegistration, RequestError> {
         let token = issue_token(random);
         let cluster = self
             .change(name, |cluster| {
@@ -143,25 +124,25 @@ impl ClusterRegistry {
     /// the same result.
     ///
     /// # Errors
-    /// Returns [`RegistrationRejection`] for another token, for a relay in another cluster than the pinned one, and if
-    /// the table cannot be written.
+    /// Returns a refusal for another token and for a relay in another cluster than the pinned one, or an error if the table
+    /// cannot be written.
     pub async fn register(
         &self,
         name: &str,
         token: &str,
         request: &RegisterRelay,
         now: Timestamp,
-    ) -> Result<RelayRegistration, RegistrationRejection> {
+    ) -> Result<RelayRegistration, RequestError> {
         if request.v != VERSION {
             let why = format!("expected version {VERSION} of the registration, got {}", request.v);
-            return Err(RegistrationRejection::Invalid(why));
+            return Err(RequestError::refused(ErrorCode::InvalidField, why));
         }
         if !is_uid(&request.uid) {
             let why = "`uid` is invalid; expected the uid of the namespace kube-system";
-            return Err(RegistrationRejection::Invalid(why.to_owned()));
+            return Err(RequestError::refused(ErrorCode::InvalidField, why));
         }
-        let secret =
-            WebhookSecret::parse(&request.secret).map_err(|error| RegistrationRejection::Invalid(error.to_string()))?;
+        let secret = WebhookSecret::parse(&request.secret)
+            .map_err(|error| RequestError::refused(ErrorCode::InvalidField, error.to_string()))?;
         let table = self.table()?;
         let sealed = table.seal(name, &secret);
         if !self.has_token(name, token).await? {
@@ -176,7 +157,7 @@ impl ClusterRegistry {
                      it under another name, or remove the entry first",
                     entry.uid, request.uid
                 );
-                return Err(RegistrationRejection::Conflict("wrong-cluster", why));
+                return Err(RequestError::refused(ErrorCode::WrongCluster, why));
             }
             if let Some(relay) = cluster.relay.as_ref().filter(|relay| relay.uid != request.uid) {
                 let why = format!(
@@ -184,7 +165,7 @@ impl ClusterRegistry {
                      under a name of its own, or delete {name} first",
                     relay.uid, request.uid
                 );
-                return Err(RegistrationRejection::Conflict("wrong-cluster", why));
+                return Err(RequestError::refused(ErrorCode::WrongCluster, why));
             }
             if bootstrap.used {
                 // The response to this relay was lost. The repetition grants nothing, so it may come late, also after a
@@ -194,12 +175,12 @@ impl ClusterRegistry {
                     return Ok(());
                 }
                 let why = format!("another relay has used the bootstrap token: {}", another_token(name));
-                return Err(RegistrationRejection::Unauthenticated(why));
+                return Err(RequestError::refused(ErrorCode::InvalidToken, why));
             }
             if bootstrap.expires <= now.0 {
                 let expired = rfc3339(Timestamp(bootstrap.expires));
                 let why = format!("the bootstrap token has expired at {expired}: {}", another_token(name));
-                return Err(RegistrationRejection::Unauthenticated(why));
+                return Err(RequestError::refused(ErrorCode::InvalidToken, why));
             }
             bootstrap.used = true;
             cluster.relay = Some(RegisteredRelay { uid: request.uid.clone(), secret: sealed.clone(), since: now.0 });
@@ -219,8 +200,8 @@ impl ClusterRegistry {
     /// Deletes a registered cluster. Returns false if it is not registered.
     ///
     /// # Errors
-    /// Returns [`RegistrationRejection`] if the table cannot be written.
-    pub async fn delete(&self, name: &str) -> Result<bool, RegistrationRejection> {
+    /// Returns an error if the table cannot be written.
+    pub async fn delete(&self, name: &str) -> Result<bool, RequestError> {
         let table = self.table()?;
         let is_deleted = table.store.delete_cluster(name).await?;
         table.forget().await;
@@ -232,8 +213,8 @@ impl ClusterRegistry {
     async fn change(
         &self,
         name: &str,
-        change: impl Fn(&mut ClusterItem) -> Result<(), RegistrationRejection>,
-    ) -> Result<Option<ClusterItem>, RegistrationRejection> {
+        change: impl Fn(&mut ClusterItem) -> Result<(), RequestError>,
+    ) -> Result<Option<ClusterItem>, RequestError> {
         let table = self.table()?;
         for _ in 0..ATTEMPTS {
             let all = table.store.list_clusters().await?;
@@ -252,18 +233,18 @@ impl ClusterRegistry {
         Err(contended())
     }
 
-    fn table(&self) -> Result<&RegisteredClusters, RegistrationRejection> {
+    fn table(&self) -> Result<&RegisteredClusters, RequestError> {
         self.registered().ok_or_else(|| {
             let why = "the only cluster of this control plane is that of its own relay: start it without `--kubeconfig` to \
                        register clusters";
-            RegistrationRejection::Conflict("own-relay", why.to_owned())
+            RequestError::refused(ErrorCode::OwnRelay, why)
         })
     }
 }
 
 /// Checks the settings of a cluster, and returns its URL without a slash at the end.
-fn check(name: &str, request: &PutCluster) -> Result<Option<String>, RegistrationRejection> {
-    let invalid = |why: String| Err(RegistrationRejection::Invalid(why));
+fn check(name: &str, request: &PutCluster) -> Result<Option<String>, RequestError> {
+    let invalid = |why: String| Err(RequestError::refused(ErrorCode::InvalidField, why));
     if !is_dns_label(name) {
         return invalid(
             "the name is invalid; expected a DNS label: 1 to 63 of a-z, 0-9 and -, no - at the ends".to_owned(),
@@ -301,19 +282,18 @@ fn another_token(name: &str) -> String {
 }
 
 /// A wrong token gets the same response as an unknown cluster.
-fn unknown_token() -> RegistrationRejection {
+fn unknown_token() -> RequestError {
     let why = "no cluster with this name and bootstrap token is registered: install the relay with the token of the last \
                registration or rotation of its cluster";
-    RegistrationRejection::Unauthenticated(why.to_owned())
+    RequestError::refused(ErrorCode::InvalidToken, why)
 }
 
-fn missing(name: &str) -> RegistrationRejection {
-    RegistrationRejection::Missing(format!(
-        "the cluster {name:?} is not registered; a cluster of the configuration is changed there"
-    ))
+fn missing(name: &str) -> RequestError {
+    let why = format!("the cluster {name:?} is not registered; a cluster of the configuration is changed there");
+    RequestError::refused(ErrorCode::NotFound, why)
 }
 
-fn contended() -> RegistrationRejection {
+fn contended() -> RequestError {
     let reason = "other requests change the same cluster".to_owned();
-    RegistrationRejection::Store(StoreError::Retryable { operation: "PutItem", reason })
+    StoreError::Retryable { operation: "PutItem", reason }.into()
 }

@@ -86,7 +86,8 @@ pub(crate) async fn events_run_one_after_the_other() {
         assert_eq!(harness.result_of(event, id).await, "waiting");
         assert_eq!(harness.result_of(event, id).await, "unchanged");
     }
-    assert_eq!(harness.target("a").await.unwrap().info.waits_for.unwrap(), "its sleep units, before wake, sleep");
+    let waits = "event wake waits for units of sleep; event sleep waits for units of sleep";
+    assert_eq!(harness.target("a").await.unwrap().info.waits_for.unwrap(), waits);
     harness.callback(pause.token(), &done()).await.is(204);
     // The second run of an event has keys of its own. Its failure changes nothing.
     let second = harness.receiver.call("POST /pause", 2).await;

@@ -2,16 +2,18 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use ebb_flow::error::RequestError;
 use ebb_protocol::api::{
     CheckList, ClusterBootstrap, ClusterDetail, ClusterList, ClusterState, DocumentError, PlanPreview, TargetReceipt,
 };
+use ebb_protocol::error_code::{ErrorCode, Refusal};
 use ebb_protocol::listing::{RelayInfo, ReportedPolicy};
 use ebb_protocol::pull::{PollRequest, PollResponse, QueuedReply, ReplyOutcome, SealedBatch};
 use ebb_protocol::registration::{RegisterRelay, issue_token};
 use ebb_protocol::relay::{BatchResponse, RelayResponse};
 use ebb_protocol::seal;
 use ebb_protocol::sign::WebhookKeys;
-use ebb_relay_client::{ClusterRegistry, RegistrationRejection};
+use ebb_relay_client::ClusterRegistry;
 use ebb_store::{Meter, PolicyRecord, Store};
 use ebb_tests::platform::{self, SignedRequest};
 
@@ -160,8 +162,9 @@ pub(crate) async fn a_bootstrap_token_expires() {
     let (former, other) = (registry(secret(7).into()), registry(secret(8).into()));
     let rotated = registry(WebhookKeys::new(secret(8), vec![secret(7)]).unwrap());
     let expired = former.register("eu", &token, &request(PINNED, 1), later(61)).await.unwrap_err();
-    let RegistrationRejection::Unauthenticated(why) = expired else { panic!("{expired:?}") };
-    assert!(why.starts_with("the bootstrap token has expired at "), "{why}");
+    let RequestError::Rejected(Refusal { code, detail }) = expired else { panic!("{expired:?}") };
+    assert_eq!(code, ErrorCode::InvalidToken);
+    assert!(detail.starts_with("the bootstrap token has expired at "), "{detail}");
     former.register("eu", &token, &request(PINNED, 1), later(59)).await.unwrap();
     // A repetition grants nothing. Without the former root secret, the relay cannot be recognised.
     for (registry, of, is_accepted) in

@@ -19,7 +19,7 @@ pub(crate) async fn a_rejected_notification_is_shown() {
     assert_eq!(harness.listed("gone=true").await, [""; 0]);
     let page: TargetPage = harness.get("/v1/targets").await.is(200).json();
     let (why, listed) = (harness.why("a").await, page.targets[0].waits_for.clone().unwrap());
-    for text in ["the platform to accept the notification `gone`", "503", "uid next waits for the name"] {
+    for text in ["the platform, for the notification gone", "503", "instance next waits for instance"] {
         assert!(why.summary.contains(text) && listed.contains(text), "{text}: {why:?} {listed}");
     }
     assert!(why.next_steps.iter().any(|step| step.contains("platform")), "{why:?}");

@@ -3,61 +3,28 @@
 use std::time::Duration;
 
 use ebb_protocol::api::{AttemptDetail, RelayOutage, TargetInfo, TargetWait, UnitDetail, UnitState, UnitWait};
-use ebb_protocol::callback::{FailureReason, ReasonCode};
-use ebb_protocol::lifecycle::TargetStopCause;
 use ebb_protocol::object_status::ObjectStatus;
 use ebb_protocol::relay::WaitResolution;
+use ebb_protocol::words;
 use jiff::Timestamp;
-use serde::Serialize;
 
 use crate::output::{joined_lines, printable};
 use crate::timing;
 
+pub(crate) use ebb_protocol::words::{name, reason, resolution};
+
 /// The age from which a heartbeat is late. Scripts in clusters send one every 15 s.
 const LATE: Duration = Duration::from_secs(45);
 
-/// Returns the name of a state or of a class of failures in the API.
-pub(crate) fn name(state: &impl Serialize) -> String {
-    serde_json::to_value(state).ok().and_then(|name| Some(name.as_str()?.to_owned())).unwrap_or_default()
-}
-
 /// Returns the phase of a target, with notes about its end, such as `gone (expired)`.
 pub(crate) fn target_state(target: &TargetInfo) -> String {
-    let expired = (target.stop_cause == Some(TargetStopCause::Expired)).then(|| "expired".to_owned());
-    let remaining = match (target.overridden, target.unconfirmed) {
-        (true, _) => Some("overridden".to_owned()),
-        (false, 0) => None,
-        (false, count) => Some(format!("{count} unconfirmed")),
-    };
-    let notes: Vec<String> = expired.into_iter().chain(remaining).collect();
-    let phase = name(&target.phase);
-    if notes.is_empty() { phase } else { format!("{phase} ({})", notes.join(", ")) }
+    let (phase, notes) = (target.phase.name(), words::target_notes(target));
+    if notes.is_empty() { phase.to_owned() } else { format!("{phase} ({})", notes.join(", ")) }
 }
 
 /// Returns a wait in one line: the waiting and the awaited party, the start, and the event that ends it.
 pub(crate) fn target_wait(wait: &TargetWait) -> String {
-    let TargetWait { waiter, waiter_name, awaits, awaited_name, since, reason, release } = wait;
-    let party = |kind: String, named: &Option<String>| match named {
-        Some(named) => format!("{kind} {}", printable(named)),
-        None => kind,
-    };
-    let waiter = party(name(waiter), waiter_name);
-    let awaited = party(name(awaits), awaited_name);
-    let since = since.as_deref().map(|at| format!(" since {}", timing::clock(at))).unwrap_or_default();
-    let reason = reason.as_deref().map(|why| format!(" ({})", joined_lines(why))).unwrap_or_default();
-    format!("{waiter} waits for {awaited}{since}{reason}, until {}", joined_lines(release))
-}
-
-/// Returns a reason as text, with its class in the words of `retry.on` unless the message implies it.
-pub(crate) fn reason(reason: &FailureReason) -> String {
-    let message = printable(reason.message.trim());
-    match (message.as_str(), reason.code) {
-        ("", code) => name(&code),
-        (message, ReasonCode::Failed | ReasonCode::Skipped | ReasonCode::Overridden | ReasonCode::Cancelled) => {
-            message.to_owned()
-        }
-        (message, code) => format!("{message} ({})", name(&code)),
-    }
+    timing::clocks(&words::target_wait(wait))
 }
 
 /// Returns the state of a unit, with its reason, its start and its deadline.
@@ -66,7 +33,7 @@ pub(crate) fn unit(unit: &UnitDetail, waiting_for: &[&str], now: Timestamp) -> S
     let attempts = if unit.max_attempts > 1 { format!(", {number}") } else { String::new() };
     match unit.state {
         UnitState::Waiting if waiting_for.is_empty() => "ready to dispatch".to_owned(),
-        UnitState::Waiting => format!("waits for {}", abbreviated(waiting_for)),
+        UnitState::Waiting => format!("waits for {}", words::named(waiting_for, waiting_for.len())),
         UnitState::Running => {
             let since = unit.started.as_deref().and_then(|at| timing::since(at, now));
             let since = since.map_or("sent".to_owned(), |time| format!("running {}", timing::length(time)));
@@ -96,7 +63,7 @@ pub(crate) fn unit(unit: &UnitDetail, waiting_for: &[&str], now: Timestamp) -> S
         UnitState::Failed => format!("failed{}{attempts}{}", took(unit), why(unit)),
         UnitState::Blocked => {
             let why = match (&unit.reason, waiting_for) {
-                (None, [_, ..]) => format!(": waits for {}", abbreviated(waiting_for)),
+                (None, [_, ..]) => format!(": waits for {}", words::named(waiting_for, waiting_for.len())),
                 _ => why(unit),
             };
             format!("blocked{why}")
@@ -126,31 +93,14 @@ pub(crate) fn wait(UnitWait { object, message, since, fails_at, .. }: &UnitWait,
 }
 
 /// Returns an outage of a cluster, with its start, its reason and the units that wait.
-pub(crate) fn outage(RelayOutage { cluster, since, reason, units }: &RelayOutage) -> String {
-    let (cluster, since, reason) = (printable(cluster), timing::clock(since), joined_lines(reason));
-    let units: Vec<&str> = units.iter().map(String::as_str).collect();
-    let units = printable(&abbreviated(&units));
-    format!("cluster {cluster} has not responded since {since}: {reason}; waiting units: {units}")
+pub(crate) fn outage(outage: &RelayOutage) -> String {
+    format!("cluster {} {}", printable(&outage.cluster), timing::clocks(&words::silence(outage)))
 }
 
-/// Returns who ends a wait, or nothing if it ends by itself.
-pub(crate) fn resolution(resolves: WaitResolution) -> &'static str {
-    match resolves {
-        WaitResolution::Itself => "",
-        WaitResolution::Person => " (a person has to end this)",
-        WaitResolution::Never => " (as written, it never becomes ready)",
-    }
-}
-
-/// Returns `attempt 1/3`, with [`after_retry`].
+/// Returns `attempt 1/3`, with the number among all attempts after a retry.
 fn attempt_number(unit: &UnitDetail) -> String {
     let UnitDetail { attempt, max_attempts, attempt_in_series: number, .. } = unit;
-    format!("attempt {number}/{max_attempts}{}", after_retry(*attempt, *number))
-}
-
-/// Returns the number that `ebb logs` has for an attempt after a retry by an operator, or nothing for another attempt.
-pub(crate) fn after_retry(attempt: u32, in_series: u32) -> String {
-    if attempt == in_series { String::new() } else { format!(" after a retry (`--attempt {attempt}` in `ebb logs`)") }
+    format!("attempt {number}/{max_attempts}{}", words::in_all(*attempt, *number))
 }
 
 /// Returns an attempt before the last one, such as `attempt 1 failed in 2.0s at 2026-11-21 09:00:02Z: exit code 3`.
@@ -161,15 +111,14 @@ pub(crate) fn earlier_attempt(attempt: &AttemptDetail) -> String {
     let took = duration_ms.map(Duration::from_millis).or_else(lasted);
     let took = took.map(|time| format!(" in {}", timing::length(time))).unwrap_or_default();
     let ended = ended.as_deref().map(|at| format!(" at {}", timing::clock(at))).unwrap_or_default();
-    let cause = cause.as_ref().map(|cause| format!(": {}", joined_lines(&reason(cause)))).unwrap_or_default();
-    let (state, retry) = (name(state), after_retry(*number, *attempt_in_series));
+    let cause = cause.as_ref().map(|cause| format!(": {}", reason(cause))).unwrap_or_default();
+    let (state, retry) = (name(state), words::in_all(*number, *attempt_in_series));
     format!("attempt {attempt_in_series}{retry} {state}{took}{ended}{cause}")
 }
 
 /// Returns the state of an object, such as `Job units/a  failed: it crashes`.
-pub(crate) fn object(ObjectStatus { object, state, reason }: &ObjectStatus) -> String {
-    let reason = reason.as_deref().map(|why| format!(": {}", joined_lines(why))).unwrap_or_default();
-    format!("{}  {}{reason}", printable(object), name(state))
+pub(crate) fn object(status: &ObjectStatus) -> String {
+    format!("{}  {}", printable(&status.object), words::object_state(status))
 }
 
 fn why(unit: &UnitDetail) -> String {
@@ -182,25 +131,10 @@ fn took(unit: &UnitDetail) -> String {
     took.map(|time| format!(" in {}", timing::length(time))).unwrap_or_default()
 }
 
-/// Returns at most three keys and the number of the others.
-fn abbreviated(keys: &[&str]) -> String {
-    const SHOWN: usize = 3;
-    let shown = keys.iter().take(SHOWN).copied().collect::<Vec<_>>().join(", ");
-    match keys.len().saturating_sub(SHOWN) {
-        0 => shown,
-        more => format!("{shown} and {more} more"),
-    }
-}
-
 /// Returns the keys of the units that a unit waits for.
 pub(crate) fn waiting_for<'a>(unit: &'a UnitDetail, units: &[UnitDetail]) -> Vec<&'a str> {
     let settled = |key: &str| {
         units.iter().any(|other| other.key == key && matches!(other.state, UnitState::Succeeded | UnitState::Skipped))
     };
     unit.after.iter().map(String::as_str).filter(|key| !settled(key)).collect()
-}
-
-/// Returns a count, such as `1 unit` or `2 units`.
-pub(crate) fn units(count: usize) -> String {
-    if count == 1 { "1 unit".to_owned() } else { format!("{count} units") }
 }

@@ -1,6 +1,7 @@
 //! Progress as one line per change, for outputs that are not a terminal.
 
 use ebb_protocol::api::{RunDetail, RunState, TargetDetail, TargetState, UnitDetail, UnitState};
+use ebb_protocol::words;
 use jiff::Timestamp;
 
 use super::labels;
@@ -34,7 +35,7 @@ pub(crate) fn changes(before: Option<&TargetDetail>, after: &TargetDetail, now: 
             continue;
         }
         if begun {
-            lines.push(format!("{}  begins: {}", run.hook, labels::units(run.units.len())));
+            lines.push(format!("{}  begins: {}", run.hook, words::units(run.units.len())));
         }
         lines.extend(of_units(old, run, now));
         if old.map(|run| run.state) != Some(run.state) && !(begun && is_open(run)) {
@@ -48,7 +49,7 @@ pub(crate) fn changes(before: Option<&TargetDetail>, after: &TargetDetail, now: 
 }
 
 fn ended(run: &RunDetail) -> String {
-    format!("{}  {}: {}", run.hook, labels::name(&run.state), super::tree::counted(&run.units))
+    format!("{}  {}: {}", run.hook, labels::name(&run.state), words::unit_counts(&run.units))
 }
 
 fn is_open(run: &RunDetail) -> bool {

@@ -1,9 +1,8 @@
 //! Progress as a tree of units, for terminals.
 
-use std::collections::BTreeMap;
-
 use console::{Color, measure_text_width, truncate_str};
 use ebb_protocol::api::{RunDetail, RunState, TargetDetail, UnitDetail, UnitState};
+use ebb_protocol::words;
 use jiff::Timestamp;
 
 use super::labels;
@@ -56,7 +55,7 @@ pub(crate) fn tree_lines(view: &TargetDetail, now: Timestamp, height: usize) -> 
     for (number, run) in view.runs.iter().enumerate() {
         let ended = run.state == RunState::Succeeded;
         if number < old && ended {
-            lines.push(printable(&format!("{}  {}", run.hook, counted(&run.units))).into());
+            lines.push(printable(&format!("{}  {}", run.hook, words::unit_counts(&run.units))).into());
             continue;
         }
         lines.push(printable(&format!("{}  {}", run.hook, labels::name(&run.state))).into());
@@ -89,7 +88,7 @@ fn units(run: &RunDetail, now: Timestamp, free: usize) -> Vec<TreeLine> {
         lines.push(TreeLine { branch, sign: Some((sign, colour)), text });
     }
     if hidden {
-        lines.push(format!("└ of {}: {}", run.units.len(), counted(&run.units)).into());
+        lines.push(format!("└ of {}: {}", run.units.len(), words::unit_counts(&run.units)).into());
     }
     lines
 }
@@ -107,17 +106,6 @@ fn look(state: UnitState) -> (u8, &'static str, Color) {
         UnitState::Succeeded => (6, "✓", Color::Green),
         UnitState::Skipped => (7, "–", GREY),
     }
-}
-
-/// Returns the units per state, such as `3 succeeded, 1 failed`.
-pub(crate) fn counted(units: &[UnitDetail]) -> String {
-    let mut counts: BTreeMap<u8, (UnitState, usize)> = BTreeMap::new();
-    for unit in units {
-        counts.entry(look(unit.state).0).or_insert((unit.state, 0)).1 += 1;
-    }
-    let counts: Vec<String> =
-        counts.values().map(|(state, count)| format!("{count} {}", labels::name(state))).collect();
-    if counts.is_empty() { "no units".to_owned() } else { counts.join(", ") }
 }
 
 #[cfg(test)]

@@ -2,10 +2,11 @@
 
 use axum::Json;
 use axum::body::Body;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::HeaderMap;
 use axum::response::{IntoResponse as _, Redirect, Response};
 use ebb_console::{SelectedTarget, paths};
 use ebb_protocol::api::{TargetDetail, TargetDiagnosis};
+use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::id::TargetKey;
 use ebb_store::TargetHead;
 
@@ -78,7 +79,7 @@ pub(super) fn check_shown_run(shown: Option<&str>, head: &TargetHead) -> HttpRes
     match shown {
         Some(shown) if present.as_deref() != Some(shown) => {
             let detail = format!("{} has changed since, and other units would run: open it again", head.target_key());
-            Err(HttpProblem::new(StatusCode::CONFLICT, "outdated", detail))
+            Err(HttpProblem::new(ErrorCode::Outdated, detail))
         }
         _ => Ok(()),
     }

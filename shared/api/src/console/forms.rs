@@ -1,7 +1,8 @@
 //! Forms: the proof that a page of the console sent them, and their fields.
 
 use axum::body::Body;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, header};
+use ebb_protocol::error_code::ErrorCode;
 use url::{Url, form_urlencoded};
 
 use super::sessions::ConsoleSession;
@@ -69,5 +70,5 @@ pub(super) fn check_origin(server: &ServerState, headers: &HeaderMap) -> HttpRes
 
 /// Returns the problem of a form that no page of the session has sent. No scope would permit it.
 fn foreign_form(detail: &str) -> HttpProblem {
-    HttpProblem::new(StatusCode::FORBIDDEN, "foreign-form", detail)
+    HttpProblem::new(ErrorCode::ForeignForm, detail)
 }

@@ -1,13 +1,14 @@
 //! The pages. Each one calls handlers of the API with the caller of the session.
 
 use axum::Json;
-use axum::http::{StatusCode, header};
+use axum::http::header;
 use axum::response::{IntoResponse as _, Redirect, Response};
 use ebb_console::{
     ListSelection, RunUnitsView, SourceTrial, TargetListFilter, TargetListView, UnitLogView, WaitingView, paths,
 };
 use ebb_protocol::api::{TargetPage, TargetState};
 use ebb_protocol::api_token::TargetAccess;
+use ebb_protocol::error_code::ErrorCode;
 use serde::Deserialize;
 
 use super::sessions::ConsoleSession;
@@ -77,7 +78,7 @@ pub(super) async fn list(
     let access = Some(permitted.access()).filter(TargetAccess::is_limited);
     let name = format!("{since} {access:?} {pairs:?}");
     let query = ListQuery::try_from(pairs);
-    let query = query.map_err(|detail| HttpProblem::new(StatusCode::BAD_REQUEST, "invalid-query", detail))?;
+    let query = query.map_err(|detail| HttpProblem::new(ErrorCode::InvalidQuery, detail))?;
     let read = async { HttpResult::Ok(routes::target_list::list(permitted, Query(query)).await?.0) };
     match session.is_renewal() {
         true => session.memory.lists.get(session.server.env.steady(), name, read).await,

@@ -5,6 +5,7 @@ use axum::http::header::{self, HeaderName};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{Html, IntoResponse, Redirect, Response};
 use ebb_console::{ConsoleViewer, FailureView, assets, paths};
+use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::id::short_digest;
 
 use crate::HttpProblem;
@@ -94,11 +95,10 @@ fn failure_with(
     problem: HttpProblem,
     view: FailureView<'_>,
 ) -> Response {
-    let HttpProblem(problem) = &problem;
-    let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let status = StatusCode::from_u16(problem.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let title = status.canonical_reason().unwrap_or("Failure");
-    let next_step = (problem.code == "forbidden").then_some(NEEDS_SCOPE);
-    let view = FailureView { title, detail: &problem.detail, next_step, ..view };
+    let next_step = problem.is(ErrorCode::Forbidden).then_some(NEEDS_SCOPE);
+    let view = FailureView { title, detail: &problem.0.detail, next_step, ..view };
     (status, Html(ebb_console::failure(viewer, section, view))).into_response()
 }
 

@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 
 use axum::Json;
 use axum::body::Body;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::HeaderMap;
 use axum::response::{Html, IntoResponse as _, Response};
 use ebb_console::{BulkAction, BulkEntry, SelectedTarget, paths};
 use ebb_engine::Millis;
 use ebb_flow::ports::SteadyTime;
 use ebb_protocol::api::TargetState;
+use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::id::TargetKey;
 use ebb_store::TargetHead;
 use futures::StreamExt as _;
@@ -18,7 +19,6 @@ use super::forms::FormFields;
 use super::sessions::ConsoleSession;
 use super::{actions, responses};
 use crate::background::RemainingWork;
-use crate::queries::targets;
 use crate::routes::permitted::WriteTargets;
 use crate::routes::target_requests::DeleteQuery;
 use crate::routes::{self, Path, Query};
@@ -77,7 +77,7 @@ pub(super) async fn execute(session: ConsoleSession, headers: HeaderMap, body: B
 
 /// Returns the action and the targets of a form, each instance once.
 fn selection(session: &ConsoleSession, fields: &FormFields) -> HttpResult<(BulkAction, BTreeSet<SelectedTarget>)> {
-    let invalid = |detail: String| HttpProblem::new(StatusCode::BAD_REQUEST, "invalid-query", detail);
+    let invalid = |detail: String| HttpProblem::new(ErrorCode::InvalidQuery, detail);
     session.permitted::<WriteTargets>()?;
     let action = BulkAction::parse(fields.get("action"));
     let action = action.ok_or_else(|| invalid("the form has no action: open the list again".to_owned()))?;
@@ -135,10 +135,10 @@ async fn outcome(
         let head = permitted(session, &target).await?;
         match action {
             BulkAction::Delete => {
-                let phase = targets::phase(head.phase);
+                let phase = head.phase.into();
                 let no_effect = ebb_console::no_deletion(phase);
                 if let Some(reason) = no_effect.filter(|_| phase == TargetState::Stuck) {
-                    return Err(HttpProblem::new(StatusCode::CONFLICT, "stale", reason));
+                    return Err(HttpProblem::new(ErrorCode::Stale, reason));
                 }
                 let path = Path((target.kind.clone(), target.name.clone()));
                 let query = Query(DeleteQuery { uid: Some(target.uid.clone()) });

@@ -11,6 +11,7 @@ use axum::extract::RawQuery;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{Html, IntoResponse, Redirect, Response};
 use ebb_console::{SignInProblem, paths};
+use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::session::PendingSignIn;
 use ebb_protocol::{api_token, limits};
 use serde::Deserialize;
@@ -21,7 +22,7 @@ use super::sessions::{self, ConsoleSession, SessionGrant, SignInBrowser};
 use crate::bodies::{BodyBudget, check_length};
 use crate::oidc::{self, MAX_TOKEN, SignInAccount, SignInAnswer};
 use crate::routes::Query;
-use crate::routes::auth::{ApiCaller, bearer, forbidden, unauthorized};
+use crate::routes::auth::{ApiCaller, bearer, forbidden};
 use crate::{HttpProblem, HttpResult, ServerState};
 
 /// The maximum bytes of the form: a token, whose encoded bytes take three each, and a path.
@@ -63,7 +64,7 @@ async fn with_code(browser: &SignInBrowser, code: &str) -> HttpResult<HeaderValu
     let Some(digest) = browser.server.tokens.take_sign_in_code(code) else {
         let detail =
             "the link was used, or the server has started again since: run `ebb open` for another one, or use a token";
-        return Err(unauthorized("invalid-token", detail));
+        return Err(HttpProblem::new(ErrorCode::InvalidToken, detail));
     };
     with_configured(browser, digest).await
 }
@@ -76,7 +77,7 @@ pub(super) async fn link(browser: SignInBrowser) -> HttpResult<String> {
         Some(code) => Ok(paths::sign_in_once(&code)),
         None => {
             let detail = "only a server on one machine makes links, for the token in its state folder";
-            Err(unauthorized("invalid-token", detail))
+            Err(HttpProblem::new(ErrorCode::InvalidToken, detail))
         }
     }
 }
@@ -84,7 +85,7 @@ pub(super) async fn link(browser: SignInBrowser) -> HttpResult<String> {
 /// Signs in as the token of the configuration with this digest.
 async fn with_configured(browser: &SignInBrowser, digest: &str) -> HttpResult<HeaderValue> {
     let caller = browser.server.tokens.caller_if(|own| own == digest);
-    let caller = caller.ok_or_else(|| unauthorized("invalid-token", "the token is unknown"))?;
+    let caller = caller.ok_or_else(|| HttpProblem::new(ErrorCode::InvalidToken, "the token is unknown"))?;
     browser.begin(&caller, SessionGrant::Configured(digest)).await
 }
 
@@ -114,14 +115,14 @@ async fn fields(server: &ServerState, bodies: &BodyBudget, headers: &HeaderMap, 
 async fn with_token(browser: &SignInBrowser, token: &str) -> HttpResult<HeaderValue> {
     let server = &browser.server;
     if token.len() > MAX_TOKEN {
-        return Err(unauthorized("invalid-token", format!("the token is longer than {MAX_TOKEN} bytes")));
+        return Err(HttpProblem::new(ErrorCode::InvalidToken, format!("the token is longer than {MAX_TOKEN} bytes")));
     }
     if let Some(digest) = server.tokens.digest(token) {
         return with_configured(browser, digest).await;
     }
     if oidc::is_jwt(token) {
         let detail = "an identity token of an issuer does not sign in: use a named token, or sign in at the issuer";
-        return Err(unauthorized("invalid-token", detail));
+        return Err(HttpProblem::new(ErrorCode::InvalidToken, detail));
     }
     let found = server.named_token(token).await?;
     let (id, digest, expires) = (api_token::token_id(&found.name), found.digest.clone(), found.expires);
@@ -193,13 +194,13 @@ pub(super) async fn finish(browser: SignInBrowser, RawQuery(query): RawQuery) ->
             browser.server.env.settings.source,
             paths::ROOT
         );
-        return refused(&browser.server, "", &unauthorized("invalid-token", detail));
+        return refused(&browser.server, "", &HttpProblem::new(ErrorCode::InvalidToken, detail));
     };
     let mut response = match Box::pin(with_answer(&browser, &pending, &answer)).await {
         Ok(cookie) => signed_in(&pending.next, cookie),
         Err(problem) => {
             // The issuer would sign the same account in again.
-            let issuer = (problem.0.code == "forbidden").then_some(pending.issuer.as_str());
+            let issuer = problem.is(ErrorCode::Forbidden).then_some(pending.issuer.as_str());
             refused_at(&browser.server, issuer, &pending.next, &problem)
         }
     };

@@ -2,12 +2,13 @@
 
 use axum::Json;
 use axum::body::Body;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::response::Response;
 use ebb_console::{SourceTrial, TrialEffect, paths};
 use ebb_documents::event::EventOutcome;
 use ebb_engine::Timestamp;
 use ebb_flow::source::trial::{self, EventTrial, TrialEvent};
+use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::limits;
 use ebb_protocol::time::rfc3339;
 
@@ -78,7 +79,7 @@ async fn effect(
 
 /// Parses headers, one per line.
 fn headers_of(text: &str) -> HttpResult<HeaderMap> {
-    let invalid = |detail: String| HttpProblem::new(StatusCode::BAD_REQUEST, "invalid-header", detail);
+    let invalid = |detail: String| HttpProblem::new(ErrorCode::InvalidHeader, detail);
     let mut headers = HeaderMap::new();
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let parsed = line.split_once(':').and_then(|(name, value)| {

@@ -6,6 +6,7 @@ use ebb_flow::env::Env;
 use ebb_flow::error::{FlowResult, RequestError};
 use ebb_protocol::api::{CreateToken, CreatedToken, TokenInfo};
 use ebb_protocol::api_token::{self, parse_scopes};
+use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::time::rfc3339;
 use ebb_store::{Store, TokenItem};
 
@@ -15,15 +16,6 @@ const DEFAULT_TTL: Millis = Millis(90 * DAY);
 const MAX_TTL: Millis = Millis(366 * DAY);
 /// The maximum number of scopes of a token.
 const MAX_SCOPES: usize = 50;
-
-/// A token that is not created.
-#[derive(Debug)]
-pub enum TokenRejection {
-    /// 422: a field has an invalid value.
-    Invalid(String),
-    /// 409: the name has a valid token.
-    Exists(String),
-}
 
 fn about(token: TokenItem) -> TokenInfo {
     TokenInfo {
@@ -46,8 +38,8 @@ pub async fn create(
     store: &Store,
     request: &CreateToken,
     created_by: String,
-) -> Result<CreatedToken, RequestError<TokenRejection>> {
-    let invalid = |detail: String| RequestError::Rejected(TokenRejection::Invalid(detail));
+) -> Result<CreatedToken, RequestError> {
+    let invalid = |detail: String| RequestError::refused(ErrorCode::InvalidField, detail);
     api_token::check_name(&request.name).map_err(invalid)?;
     if !(1..=MAX_SCOPES).contains(&request.scopes.len()) {
         return Err(invalid(format!("the token has {} scopes; expected 1 to {MAX_SCOPES}", request.scopes.len())));
@@ -79,7 +71,7 @@ pub async fn create(
     };
     if !store.create_token(&item).await? {
         let detail = format!("the token {} exists: revoke it first, or use another name", item.name);
-        return Err(RequestError::Rejected(TokenRejection::Exists(detail)));
+        return Err(RequestError::refused(ErrorCode::AlreadyExists, detail));
     }
     Ok(CreatedToken { token: token.to_string(), info: about(item) })
 }

@@ -4,13 +4,12 @@ use std::collections::{BTreeMap, HashMap};
 
 use ebb_protocol::api::{OpenUnits, RunDetail, RunState, UnitDetail, UnitState, UnitWait};
 use ebb_protocol::relay::WaitResolution;
+use ebb_protocol::words;
 
 /// Maximum groups in an answer.
 const GROUPS: usize = 20;
 /// Maximum units that a group names.
 const NAMED: usize = 10;
-/// Maximum units that a reason names.
-const AWAITED: usize = 3;
 
 /// The activity or the wait of a unit that has not ended.
 pub(super) struct OpenReason {
@@ -45,7 +44,7 @@ impl<'a> OpenRun<'a> {
                 let text = match (&unit.accepted, &unit.next, &unit.progress) {
                     (Some(_), ..) => "its receiver accepted the request (202) and has not called back".to_owned(),
                     (None, Some(_), _) => "its next request is scheduled".to_owned(),
-                    (None, None, Some(progress)) => format!("runs: {}", one_line(progress)),
+                    (None, None, Some(progress)) => format!("runs: {}", words::one_line(progress)),
                     (None, None, None) => "runs".to_owned(),
                 };
                 own(text, unit.accepted.clone().or_else(|| self.begun(unit)))
@@ -53,7 +52,7 @@ impl<'a> OpenRun<'a> {
             UnitState::Retrying => {
                 let why = unit.reason.as_ref().map_or("it failed", |reason| reason.message.as_str());
                 let failed = unit.earlier_attempts.last().and_then(|attempt| attempt.ended.clone());
-                own(format!("waits for its next attempt after: {}", one_line(why)), failed)
+                own(format!("waits for its next attempt after: {}", words::one_line(why)), failed)
             }
             UnitState::Cancelled if unit.ended.is_none() => {
                 own("was cancelled and may still be active".to_owned(), self.begun(unit))
@@ -70,7 +69,7 @@ impl<'a> OpenRun<'a> {
     fn wait(&self, unit: &UnitDetail, wait: &UnitWait) -> OpenReason {
         let UnitWait { object, message, since, fails_at, resolves, .. } = wait;
         OpenReason {
-            text: format!("{object}: {}", one_line(message)),
+            text: format!("{object}: {}", words::one_line(message)),
             since: since.clone().or_else(|| self.begun(unit)),
             fails_at: fails_at.clone().or_else(|| unit.deadline.clone()),
             resolves: *resolves,
@@ -95,17 +94,11 @@ impl<'a> OpenRun<'a> {
             before.is_some_and(|before| matches!(before.state, UnitState::Succeeded | UnitState::Skipped))
         };
         let keys: Vec<&str> = unit.after.iter().filter(|key| !is_done(key)).map(String::as_str).collect();
-        let named = keys[..keys.len().min(AWAITED)].join(", ");
-        match keys.len().saturating_sub(AWAITED) {
-            _ if keys.is_empty() => "is about to be dispatched".to_owned(),
-            0 => format!("waits for {named}"),
-            more => format!("waits for {named} and {more} more"),
+        match keys.len() {
+            0 => "is about to be dispatched".to_owned(),
+            count => format!("waits for {}", words::named(&keys, count)),
         }
     }
-}
-
-fn one_line(text: &str) -> String {
-    text.replace('\n', " ")
 }
 
 /// Returns the open units of a run in groups, those that a person has to help first, and the number of these units.
@@ -209,7 +202,7 @@ mod tests {
             row("b/blocked", "Pod n/x: m", 5),
             row("b/web", "Job n/b: m", 4),
             row("c/queued", "runs", 2),
-            row("c/retried", "waits for its next attempt after: code 3", 6),
+            row("c/retried", "waits for its next attempt after: code; 3", 6),
             row("a/later", "waits for b/web", 0),
         ];
         assert_eq!(shown(&run), expected);

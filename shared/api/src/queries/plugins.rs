@@ -9,12 +9,13 @@ use ebb_documents::load::{self, DocumentVars, NoFiles};
 use ebb_documents::model::{Dialect, PluginDoc, VersionRange};
 use ebb_engine::Timestamp;
 use ebb_protocol::api::{PluginDetail, PluginInfo};
+use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::time::rfc3339;
 use ebb_store::{PluginItem, Store};
 use similar::TextDiff;
 
 use crate::{HttpProblem, HttpResult};
-use ebb_flow::error::{FlowResult, RequestError};
+use ebb_flow::error::FlowResult;
 use ebb_flow::offload::offload;
 
 /// The time after which the rest of two documents is compared roughly.
@@ -28,15 +29,6 @@ pub enum PublishOutcome {
     Created(PluginInfo),
     /// The same document was published before.
     Unchanged(PluginInfo),
-}
-
-#[derive(Debug)]
-pub enum PublishRejection {
-    /// The version exists with another document.
-    Exists(String),
-    Document(Diagnostics),
-    /// The caller may not publish this plugin.
-    Forbidden(HttpProblem),
 }
 
 /// Returns all versions of all plugins that are not withdrawn, by name, the highest version first.
@@ -110,27 +102,20 @@ pub fn with_other(listed: &[PluginInfo], version: &str) -> Option<(String, Strin
     Some(if is_lower { (version, other) } else { (other, version) })
 }
 
-/// Publishes the plugin of a document. Without a version in the document, the version is `0.0.0`. Publishing the same
-/// document again changes nothing, or reverses a withdrawal.
+/// Publishes the plugin of a document, if `permit` accepts its name. Without a version in the document, the version is
+/// `0.0.0`. Publishing the same document again changes nothing, or reverses a withdrawal.
+///
+/// # Errors
+/// Returns the errors of the document, the problem of `permit`, or a conflict with another document of the version.
 pub async fn publish(
     store: &Store,
     document: &str,
     now: Timestamp,
-) -> Result<PublishOutcome, RequestError<PublishRejection>> {
-    publish_if(store, document, now, |_| Ok(())).await
-}
-
-/// Publishes in the same way as [`publish`], if `permit` accepts the name of the plugin.
-pub(crate) async fn publish_if(
-    store: &Store,
-    document: &str,
-    now: Timestamp,
     permit: impl Fn(&str) -> HttpResult<()>,
-) -> Result<PublishOutcome, RequestError<PublishRejection>> {
+) -> HttpResult<PublishOutcome> {
     let text = document.to_owned();
-    let plugin = offload(move || one_plugin(&text)).await?;
-    let plugin = plugin.map_err(|errors| RequestError::Rejected(PublishRejection::Document(errors)))?;
-    permit(&plugin.name.value).map_err(|problem| RequestError::Rejected(PublishRejection::Forbidden(problem)))?;
+    let plugin = offload(move || one_plugin(&text)).await??;
+    permit(&plugin.name.value)?;
     let version = plugin.version.clone().unwrap_or_else(|| semver::Version::new(0, 0, 0));
     let dialect = match plugin.dialect {
         Dialect::Signadot => "signadot",
@@ -155,7 +140,7 @@ pub(crate) async fn publish_if(
     }
     let was = if has_ended_waiting { "was published and withdrawn" } else { "is published" };
     let text = format!("plugin {}@{} {was} with another document: versions are immutable", item.name, item.version);
-    Err(RequestError::Rejected(PublishRejection::Exists(text)))
+    Err(HttpProblem::new(ErrorCode::AlreadyExists, text))
 }
 
 /// Loads and checks the only plugin of a document.

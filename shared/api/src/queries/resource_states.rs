@@ -22,9 +22,9 @@ pub(super) struct ResourceState {
 /// The last run with units of a resource, and these units.
 type LastRun<'a> = (&'a RunDetail, Vec<&'a UnitDetail>);
 
-/// Returns the state of a resource by its name. `phase` is that of the target. `runs` are in the order of hooks.
+/// Returns the state of a resource by its name. `runs` are in the order of hooks.
 pub(super) fn states<'a>(
-    (target, phase): (&'a TargetHead, TargetState),
+    target: &'a TargetHead,
     plan: &'a Plan,
     runs: &'a [RunDetail],
 ) -> impl Fn(&str) -> ResourceState + 'a {
@@ -38,7 +38,7 @@ pub(super) fn states<'a>(
             last.entry(resource).or_insert((run, units));
         }
     }
-    move |resource: &str| state((target, phase), last.get(resource), || has_later_units(plan, resource))
+    move |resource: &str| state(target, last.get(resource), || has_later_units(plan, resource))
 }
 
 fn resource_of(unit: &UnitDetail) -> &str {
@@ -60,12 +60,8 @@ fn has_later_units(plan: &Plan, resource: &str) -> bool {
     last.flat_map(|planned| &planned.units).any(|unit| unit.resource() == resource)
 }
 
-fn state(
-    (target, phase): (&TargetHead, TargetState),
-    last: Option<&LastRun<'_>>,
-    has_later_units: impl Fn() -> bool,
-) -> ResourceState {
-    let of_target = ResourceState { phase, since: rfc3339(target.phase_since()), reason: None };
+fn state(target: &TargetHead, last: Option<&LastRun<'_>>, has_later_units: impl Fn() -> bool) -> ResourceState {
+    let of_target = ResourceState { phase: target.phase.into(), since: rfc3339(target.phase_since()), reason: None };
     let Some((run, units)) = last else { return of_target };
     let is_leaving = matches!(target.phase, TargetPhase::Stopping | TargetPhase::Stuck | TargetPhase::Gone);
     let is_teardown = is_teardown(run);
@@ -175,8 +171,7 @@ mod tests {
             target.phase = phase;
             let run = run(hook, states);
             let last = (&run, run.units.iter().collect());
-            let of_target = (&target, crate::queries::targets::phase(phase));
-            let found = state(of_target, Some(&last), || later);
+            let found = state(&target, Some(&last), || later);
             let found = (found.phase, found.since.as_str(), found.reason.as_deref());
             assert_eq!(found, expected, "{phase:?} {hook} {states:?}");
         }

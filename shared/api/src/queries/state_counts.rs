@@ -35,15 +35,13 @@ pub struct StateCounts {
 /// # Errors
 /// Returns an error if the table cannot be read.
 pub async fn read(store: &Store, now: Timestamp) -> FlowResult<StateCounts> {
-    let mut targets = TargetPhase::NAMES.map(|(phase, name)| (phase, name, 0));
+    let mut targets = TargetPhase::ALL.map(|phase| (phase, 0));
     let mut after: Option<(String, String)> = None;
     loop {
         let from = after.as_ref().map(|(kind, name)| TargetKey::new(kind, name));
         let page = store.list_page(TargetList::Active, None, from, PAGE).await?;
         for target in &page.targets {
-            if let Some((.., count)) = targets.iter_mut().find(|(phase, ..)| *phase == target.phase) {
-                *count += 1;
-            }
+            targets[target.phase as usize].1 += 1;
         }
         after = page.next;
         if after.is_none() {
@@ -52,9 +50,9 @@ pub async fn read(store: &Store, now: Timestamp) -> FlowResult<StateCounts> {
     }
     let due = store.query_due(Timestamp(u64::MAX / 2), MAX_DUE).await?;
     let (waiting, oldest) = Backlog::read(store).await?.total();
-    let living = targets.into_iter().filter(|(phase, ..)| *phase != TargetPhase::Gone);
+    let living = targets.into_iter().filter(|(phase, _)| *phase != TargetPhase::Gone);
     Ok(StateCounts {
-        targets: living.map(|(_, name, count)| (name, count)).collect(),
+        targets: living.map(|(phase, count)| (phase.name(), count)).collect(),
         open_runs: due.iter().filter(|(_, item)| matches!(item, DueItem::Run(_))).count(),
         due_lag_ms: due.first().map_or(0, |(first, _)| now.0.saturating_sub(first.0)),
         outages: store.read_outages().await?.len(),

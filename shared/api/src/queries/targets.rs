@@ -9,6 +9,7 @@ use ebb_protocol::id::{RunId, TargetKey};
 use ebb_protocol::lifecycle::{self, FieldError};
 use ebb_protocol::limits;
 use ebb_protocol::time::rfc3339;
+use ebb_protocol::words;
 use ebb_store::{ListPage, Store, TargetHead, TargetList};
 
 use crate::queries::resource_states::{self, ResourceState};
@@ -56,7 +57,7 @@ impl TargetFilter {
             target.plugins.iter().any(|used| used == plugin || is_name(used))
         };
         (!self.unconfirmed || target.unconfirmed > 0)
-            && (self.phases.is_empty() || self.phases.contains(&phase(target.phase)))
+            && (self.phases.is_empty() || self.phases.contains(&target.phase.into()))
             && self.labels.iter().all(has_label)
             && self.owner.as_ref().is_none_or(|owner| target.owner.as_ref() == Some(owner))
             && self.plugin.as_ref().is_none_or(uses)
@@ -141,6 +142,7 @@ pub(crate) fn hide_waiting(target: &mut TargetHead, access: &TargetAccess) {
 /// Returns the facts of a target for lists.
 pub fn about(target: &TargetHead) -> TargetInfo {
     let stops = matches!(target.phase, TargetPhase::Stopping | TargetPhase::Stuck | TargetPhase::Gone);
+    let waits = waits::rows(target);
     TargetInfo {
         kind: target.kind.clone(),
         name: target.name.clone(),
@@ -148,7 +150,7 @@ pub fn about(target: &TargetHead) -> TargetInfo {
         owner: target.owner.clone(),
         labels: target.labels.clone(),
         generation: target.generation,
-        phase: phase(target.phase),
+        phase: target.phase.into(),
         since: rfc3339(target.phase_since()),
         created: rfc3339(target.created),
         first_cause: target.first_cause.clone(),
@@ -157,20 +159,8 @@ pub fn about(target: &TargetHead) -> TargetInfo {
         overridden: target.is_overridden,
         unconfirmed: target.unconfirmed,
         plugins: target.plugins.clone(),
-        waits_for: waits::reason(target),
-        waits: waits::rows(target),
-    }
-}
-
-pub fn phase(phase: TargetPhase) -> TargetState {
-    match phase {
-        TargetPhase::Starting => TargetState::Starting,
-        TargetPhase::Ready => TargetState::Ready,
-        TargetPhase::Updating => TargetState::Updating,
-        TargetPhase::Failed => TargetState::Failed,
-        TargetPhase::Stopping => TargetState::Stopping,
-        TargetPhase::Stuck => TargetState::Stuck,
-        TargetPhase::Gone => TargetState::Gone,
+        waits_for: words::waits_for(&waits),
+        waits,
     }
 }
 
@@ -222,7 +212,7 @@ pub async fn get(
     {
         outputs_error = Some(format!("no resource or public output has the name {:?}", limits::message(only)));
     }
-    let state_of = resource_states::states((&target, phase(target.phase)), &loaded.plan, &runs);
+    let state_of = resource_states::states(&target, &loaded.plan, &runs);
     let resources = loaded.plan.resources.iter().map(|(name, resource)| {
         let ResourceState { phase, since, reason } = state_of(name);
         let outputs = outputs.outputs.remove(name).unwrap_or_default();

@@ -5,15 +5,8 @@ use ebb_engine::{TargetPhase, Timestamp};
 use ebb_flow::error::FlowError;
 use ebb_protocol::api::{AwaitedParty, NotificationDelivery, TargetWait, WaitingParty};
 use ebb_protocol::time::rfc3339;
+use ebb_protocol::words::commands;
 use ebb_store::{DatedEvent, TargetHead, TargetOutbox};
-
-/// Returns a target as the arguments of a command. Without `--kind`, a command is about the sandbox of the name.
-pub fn named(target: &TargetHead) -> String {
-    match target.kind.as_str() {
-        "sandbox" => target.name.clone(),
-        kind => format!("{} --kind {kind}", target.name),
-    }
-}
 
 /// Returns the delivery of a notification to the platform after a failed attempt. It may be the `gone` of an instance that
 /// was deleted while it waited for the name.
@@ -35,47 +28,9 @@ pub fn delivery(target: &TargetHead) -> Option<NotificationDelivery> {
     })
 }
 
-/// Returns the reason why a target, or the next instance of its name, waits. Returns `None` if it does not wait.
-pub fn reason(target: &TargetHead) -> Option<String> {
-    let delivery = delivery(target).map(|delivery| {
-        let NotificationDelivery { notification, attempts, reason, .. } = delivery;
-        let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
-        format!("the platform to accept the notification `{notification}` (sent {attempts} times{reason})")
-    });
-    let own = match (target.phase, &target.hook) {
-        (TargetPhase::Stopping, Some(hook)) if !hook.is_teardown() => {
-            Some(format!("its cancelled {} units", hook.name()))
-        }
-        (TargetPhase::Ready, Some(hook)) if !target.events.waiting.is_empty() => {
-            let events = target.events.waiting.iter();
-            let events: Vec<&str> = events.map(|waiting| waiting.event.name.as_str()).collect();
-            Some(format!("its {} units, before {}", hook.name(), events.join(", ")))
-        }
-        (TargetPhase::Starting | TargetPhase::Updating | TargetPhase::Stopping, Some(hook)) => {
-            Some(format!("its {} units", hook.name()))
-        }
-        (TargetPhase::Stuck, _) => Some("an operator".to_owned()),
-        _ => None,
-    };
-    let update = target.pending_update.as_ref();
-    let own = own.map(|own| match update {
-        Some(update) => format!("{own}, before the update to generation {}", update.generation),
-        None => own,
-    });
-    let reasons: Vec<String> = own.into_iter().chain(delivery).collect();
-    let reasons = (!reasons.is_empty()).then(|| reasons.join(", and "));
-    match &target.waiting {
-        None => reasons,
-        Some(waiting) => {
-            let present = reasons.unwrap_or_else(|| "the deletion of this instance".to_owned());
-            Some(format!("{present}; uid {} waits for the name", waiting.uid))
-        }
-    }
-}
-
 /// Returns the waits of a target, of its waiting update and events, and of the next instance of its name.
 pub fn rows(target: &TargetHead) -> Vec<TargetWait> {
-    let name = named(target);
+    let name = commands::target_arguments(&target.kind, &target.name);
     let hook = target.hook.as_ref().map(|hook| hook.name().to_owned());
     let wait = |waiter, awaits, awaited_name: Option<String>, release: String| TargetWait {
         waiter,
@@ -99,7 +54,8 @@ pub fn rows(target: &TargetHead) -> Vec<TargetWait> {
             rows.push(TargetWait { since: since.clone(), ..row });
         }
         (TargetPhase::Stuck, _) => {
-            let release = format!("remove the cause, then: ebb retry {name}; `ebb why {name}` shows it");
+            let (retry, why) = (commands::retry(&name), commands::why(&name));
+            let release = format!("remove the cause, then: {retry}; `{why}` shows it");
             let row = wait(WaitingParty::Target, AwaitedParty::Operator, None, release);
             rows.push(TargetWait { since: since.clone(), ..row });
         }
@@ -109,13 +65,7 @@ pub fn rows(target: &TargetHead) -> Vec<TargetWait> {
         let next = next.map(|next| format!("; the next delivery is at {next}")).unwrap_or_default();
         let release = format!("the platform accepts the notification{next}");
         // A notification that is about an earlier phase waits for longer than the present one.
-        let is_present = match target.phase {
-            TargetPhase::Ready => notification == "ready",
-            TargetPhase::Failed => notification == "failed",
-            TargetPhase::Stuck => notification == "stuck",
-            TargetPhase::Gone => notification == "gone",
-            TargetPhase::Starting | TargetPhase::Updating | TargetPhase::Stopping => false,
-        };
+        let is_present = notification == target.phase.name();
         let row = wait(WaitingParty::Target, AwaitedParty::Platform, Some(notification), release);
         rows.push(TargetWait { reason, since: since.filter(|_| is_present), ..row });
     }

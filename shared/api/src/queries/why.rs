@@ -18,9 +18,9 @@ use ebb_protocol::api::{
 use ebb_protocol::id::RunId;
 use ebb_protocol::lifecycle::TargetStopCause;
 use ebb_protocol::limits;
-use ebb_protocol::relay::WaitResolution;
 use ebb_protocol::removal::{RemovalGrade, ResourceRemoval};
 use ebb_protocol::time::{parse_rfc3339, rfc3339};
+use ebb_protocol::words::{self, LostCluster, TargetSituation};
 use ebb_store::{DatedEvent, RefusedUpdate, Store, TargetHead};
 
 use crate::queries::logs::{self, LogSearch};
@@ -40,10 +40,6 @@ const LOG_LINES: usize = 20;
 const LINE: usize = 1_000;
 /// Maximum failed units in a diagnosis.
 const FAILURES: usize = 20;
-/// Maximum failed units for which the next steps have a command.
-const FORCE_COMPLETES: usize = 3;
-/// Maximum units that the summary names.
-const UNITS: usize = 5;
 /// Maximum characters of an input.
 const INPUT_LENGTH: usize = 200;
 /// The end of a summary that names no unit: a function ended before it moved the target on.
@@ -107,27 +103,33 @@ pub async fn why(env: &Env, store: &Store, target: TargetHead) -> FlowResult<Tar
         let at = rfc3339(Timestamp(*at));
         notes.push(format!("the event {event} was dropped at {at}: the document has no units for it any more"));
     }
-    let lost = match &outage {
-        Some(outage) => Some(lost_cluster(env, &target, &outage.cluster).await),
-        None => None,
-    };
+    let registered = if outage.is_some() { env.relay.clusters().await } else { Vec::new() };
+    let lost = outage.as_ref().map(|RelayOutage { cluster: name, .. }| LostCluster {
+        name,
+        is_registered: registered.iter().any(|it| it.is_registered && it.name == *name),
+    });
     let newer = newer_version(store, &target, &failures, &loaded.plan).await?;
-    let mut next_steps = advice(&target, cause.as_ref(), &failures, &exists, lost);
-    if let Some(step) = last.as_ref().filter(|_| outage.is_none()).and_then(resolution) {
-        next_steps.insert(0, step);
-    }
-    if let Some(newer) = newer {
-        let name = waits::named(&target);
-        next_steps.insert(0, format!("if {newer} fixes the undo: ebb retry {name} --plugin {newer}"));
-    }
+    let situation = TargetSituation {
+        kind: &target.kind,
+        name: &target.name,
+        phase: target.phase,
+        source: target.source.as_deref(),
+        cause: cause.as_ref(),
+        failures: &failures,
+        has_resources: !exists.is_empty(),
+        is_undelivered: waits::delivery(&target).is_some(),
+        lost,
+        wait: last.as_ref().and_then(live::first_wait),
+        newer: newer.as_deref(),
+    };
+    let next_steps = situation.next_steps();
     let (open, open_units) = last.as_ref().map(open_units::groups).unwrap_or_default();
     let waiting_units = last.iter().flat_map(|run| &run.units).filter(|unit| !unit.waits.is_empty());
     let unit_waits = waiting_units.map(|unit| (unit.key.clone(), unit.waits.clone())).collect();
-    let phase = targets::phase(target.phase);
     removals.truncate(targets::MAX_REMOVALS);
     Ok(TargetDiagnosis {
         target: target.target_key().to_string(),
-        phase,
+        phase: target.phase.into(),
         summary,
         cause,
         failed: failures,
@@ -165,7 +167,7 @@ async fn newer_version(
 fn damaged(target: &TargetHead, what: &str, fix: &str) -> TargetDiagnosis {
     TargetDiagnosis {
         target: format!("{}/{}", target.kind, target.name),
-        phase: targets::phase(target.phase),
+        phase: target.phase.into(),
         summary: format!("{what}; the resources of the target are unknown until it is restored"),
         next_steps: vec![fix.to_owned()],
         target_waits: waits::rows(target),
@@ -181,7 +183,7 @@ fn undelivered(target: &TargetHead) -> Option<String> {
     }
     let next = delivery.and_then(|delivery| delivery.next);
     let next = next.map(|next| format!("; next delivery at {next}")).unwrap_or_default();
-    waits::reason(target).map(|reason| format!("waits for {reason}{next}"))
+    words::waits_for(&waits::rows(target)).map(|waits| format!("waits for {waits}{next}"))
 }
 
 /// Returns true if `run` explains the present phase of the target.
@@ -298,10 +300,7 @@ fn summary(
             failures.first().map_or_else(|| format!("failed since {since}; no unit is failed, and {CONTINUED}"), failed)
         }
         TargetPhase::Starting | TargetPhase::Updating | TargetPhase::Stopping => match (outage, waiting) {
-            (Some(RelayOutage { cluster, since, reason, units }), _) => {
-                let units = units.join(", ");
-                format!("cluster {cluster} has not responded since {since} ({reason}); waiting units: {units}")
-            }
+            (Some(outage), _) => format!("cluster {} {}", outage.cluster, words::silence(outage)),
             (None, Some(waiting)) => waiting,
             (None, None) => format!("{} since {since}; no unit runs, and {CONTINUED}", hook_of(target)),
         },
@@ -324,12 +323,8 @@ fn end(
     let units: BTreeSet<&str> = exists.iter().map(|existing| existing.unit.as_str()).chain(unconfirmed).collect();
     // Without the data of an instance, only its number is known.
     let count = if target.plan.is_empty() { target.unconfirmed as usize } else { units.len() };
-    let shown: Vec<&str> = units.iter().take(UNITS).copied().collect();
-    let shown = match units.len().saturating_sub(UNITS) {
-        _ if shown.is_empty() => String::new(),
-        0 => format!(": {}", shown.join(", ")),
-        more => format!(": {} and {more} more", shown.join(", ")),
-    };
+    let shown: Vec<&str> = units.into_iter().collect();
+    let shown = if shown.is_empty() { String::new() } else { format!(": {}", words::named(&shown, shown.len())) };
     let remaining = match count {
         0 => "nothing remains".to_owned(),
         1 => format!("1 resource may remain{shown}"),
@@ -347,19 +342,6 @@ fn hook_of(target: &TargetHead) -> &str {
 /// Returns true if a unit runs or waits for its next attempt.
 fn is_waiting(unit: &UnitDetail) -> bool {
     matches!(unit.state, UnitState::Running | UnitState::Retrying)
-}
-
-/// Returns the step that ends the first wait of a run, if it does not end by itself.
-fn resolution(run: &RunDetail) -> Option<String> {
-    let (UnitDetail { key, deadline, .. }, UnitWait { object, resolves, fails_at, .. }) = live::first_wait(run)?;
-    let until = fails_at.as_ref().or(deadline.as_ref()).map(|at| format!(" before {at}")).unwrap_or_default();
-    match resolves {
-        WaitResolution::Itself => None,
-        WaitResolution::Person => {
-            Some(format!("remove the cause of the wait of {object}{until}; {key} then continues"))
-        }
-        WaitResolution::Never => Some(format!("correct {object} in its document: as written, it never becomes ready")),
-    }
 }
 
 /// Describes the unit with the first wait, or else the first unit that a run waits for, with start and deadline. It
@@ -428,79 +410,6 @@ fn cancelled(run: &RunDetail) -> Option<String> {
     let until = open.iter().filter_map(|unit| unit.deadline.as_deref()).max();
     let until = until.map(|deadline| format!("; at most until {deadline}")).unwrap_or_default();
     Some(format!("waits for {}: cancelled, but {actor} may still be active{until}", keys.join(", ")))
-}
-
-/// Returns the command that prints the log. Only scripts have one.
-fn log_of(name: &str, cause: &RootCause) -> Option<String> {
-    (!cause.log.is_empty()).then(|| format!("read its log: ebb logs {name} --unit {}", cause.unit))
-}
-
-/// Returns the step for a cluster that will not respond again.
-async fn lost_cluster(env: &Env, target: &TargetHead, cluster: &str) -> String {
-    let is_registered = env.relay.clusters().await.iter().any(|it| it.is_registered && it.name == cluster);
-    let disconnect = match is_registered {
-        true => format!("ebb cluster disconnect {cluster} --force"),
-        false => format!("remove {cluster} from EBB_CLUSTERS"),
-    };
-    format!(
-        "if the cluster does not exist any more: {disconnect}, which fails the waiting units; then: ebb delete {} {} \
-         --force --reason WHY",
-        target.kind, target.name
-    )
-}
-
-fn advice(
-    target: &TargetHead,
-    cause: Option<&RootCause>,
-    failures: &[FailedUnit],
-    exists: &[RemainingEffect],
-    lost: Option<String>,
-) -> Vec<String> {
-    let name = &waits::named(target);
-    let kind_and_name = format!("{} {}", target.kind, target.name);
-    let mut next = Vec::new();
-    if waits::delivery(target).is_some() {
-        next.push("check whether the platform accepts notifications; the delivery is retried automatically".to_owned());
-    }
-    match target.phase {
-        TargetPhase::Failed => {
-            next.extend(cause.and_then(|cause| log_of(name, cause)));
-            next.push(format!("if the cause is outside of the documents: remove it, then: ebb retry {name}"));
-            next.push(match &target.source {
-                Some(source) => format!(
-                    "if the document or a plugin is wrong: correct it (`ebb apply -f FILE`); the next event of the source \
-                     {source} then completes the target"
-                ),
-                None => "if the file is wrong: correct it; if a plugin is wrong: publish a corrected version and name it \
-                         in the file; then: ebb apply -f FILE, which completes the target"
-                    .to_owned(),
-            });
-            let undo = if exists.is_empty() { "" } else { ", which deletes its resources" };
-            next.push(format!("to give it up: ebb delete {kind_and_name}{undo}"));
-        }
-        TargetPhase::Stuck => {
-            next.push(format!("remove the cause, then: ebb retry {name}"));
-            next.extend(cause.and_then(|cause| log_of(name, cause)));
-            next.extend(failures.iter().take(FORCE_COMPLETES).map(|failed| {
-                format!("continue without it: ebb unit force-complete {name} {} --reason WHY", failed.unit)
-            }));
-            next.push(format!("give up what remains: ebb delete {kind_and_name} --force --reason WHY"));
-        }
-        TargetPhase::Starting | TargetPhase::Updating | TargetPhase::Stopping => {
-            if let Some(lost) = lost {
-                next.push("show relay health: ebb cluster list".to_owned());
-                next.push(
-                    "remove its cause, for example start the relay or restore a connection; the waiting units then \
-                     continue"
-                        .to_owned(),
-                );
-                next.push(lost);
-            }
-            next.push(format!("show the progress: ebb get {kind_and_name}"));
-        }
-        TargetPhase::Ready | TargetPhase::Gone => {}
-    }
-    next
 }
 
 #[cfg(test)]

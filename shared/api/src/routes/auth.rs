@@ -4,9 +4,10 @@
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, header};
 use ebb_protocol::api::CallerInfo;
 use ebb_protocol::api_token::{self, TargetAccess, TargetLimit, TokenScope, has_digest, parse_scopes};
+use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::limits;
 use ebb_protocol::time::rfc3339;
 use ebb_store::TokenItem;
@@ -252,11 +253,7 @@ impl ApiTokens {
 
 /// Returns the problem of a caller without a permission.
 pub(crate) fn forbidden(detail: String) -> HttpProblem {
-    HttpProblem::new(StatusCode::FORBIDDEN, "forbidden", detail)
-}
-
-pub(crate) fn unauthorized(code: &str, detail: impl Into<String>) -> HttpProblem {
-    HttpProblem::new(StatusCode::UNAUTHORIZED, code, detail)
+    HttpProblem::new(ErrorCode::Forbidden, detail)
 }
 
 impl ServerState {
@@ -276,10 +273,16 @@ impl ServerState {
     /// Returns 401 without a valid token, and 503 if the token cannot be read.
     pub(crate) async fn authenticate(&self, headers: &HeaderMap) -> HttpResult<ApiCaller> {
         let Some(token) = bearer(headers) else {
-            return Err(unauthorized("missing-token", "the request has no token: send `Authorization: Bearer TOKEN`"));
+            return Err(HttpProblem::new(
+                ErrorCode::MissingToken,
+                "the request has no token: send `Authorization: Bearer TOKEN`",
+            ));
         };
         if token.len() > MAX_TOKEN {
-            return Err(unauthorized("invalid-token", format!("the token is longer than {MAX_TOKEN} bytes")));
+            return Err(HttpProblem::new(
+                ErrorCode::InvalidToken,
+                format!("the token is longer than {MAX_TOKEN} bytes"),
+            ));
         }
         match self.tokens.caller(token) {
             Some(caller) => Ok(caller),
@@ -310,7 +313,7 @@ impl ServerState {
         };
         // A wrong secret gets the same response as an unknown id.
         let found = found.filter(|found| has_digest(token, &found.digest));
-        found.ok_or_else(|| unauthorized("invalid-token", "the token is unknown"))
+        found.ok_or_else(|| HttpProblem::new(ErrorCode::InvalidToken, "the token is unknown"))
     }
 
     /// Returns the caller with a named token.
@@ -321,11 +324,11 @@ impl ServerState {
         let name = found.name;
         if let Some(revoked) = found.revoked {
             let detail = format!("the token {name} was revoked at {}: create another one", rfc3339(revoked));
-            return Err(unauthorized("token-revoked", detail));
+            return Err(HttpProblem::new(ErrorCode::TokenRevoked, detail));
         }
         if found.expires <= self.env.now() {
             let detail = format!("the token {name} has expired at {}: create another one", rfc3339(found.expires));
-            return Err(unauthorized("token-expired", detail));
+            return Err(HttpProblem::new(ErrorCode::TokenExpired, detail));
         }
         let scopes = parse_scopes(found.scopes.iter().map(String::as_str)).map_err(|error| {
             tracing::error!(name, %error, "a stored token has an unknown scope");

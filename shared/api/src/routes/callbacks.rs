@@ -5,6 +5,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use ebb_protocol::callback::Callback;
+use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::limits;
 use ebb_protocol::token::TokenKind;
 
@@ -19,10 +20,10 @@ const INVALID_TOKEN: &str = "the token is invalid, or is not the token of this a
 /// Records the result or the progress of an attempt. The bearer token is the token of that attempt.
 #[utoipa::path(post, path = "/v1/callbacks", operation_id = "receiveCallback", tag = "callbacks", request_body = Callback, responses(
     (status = 204, description = "The result is recorded. A repetition changes nothing."),
-    (status = 400, description = "`invalid-callback`: the body is not a callback."),
+    (status = 400, description = "invalid-callback"),
     (status = 401, description = "The request has no token."),
-    (status = 403, description = "`invalid-token` or `token-expired`."),
-    (status = 409, description = "`late-result`: the attempt was given up; a success is recorded and undone. `too-many-results`: the attempt has reported 16 distinct results, or its unit 16 late ones; further ones are not undone."),
+    (status = 403, description = "invalid-token token-expired"),
+    (status = 409, description = "late-result too-many-results"),
     (status = 410, description = "The run does not exist, or the token has expired and the attempt has ended."),
     (status = 413, description = "The body is larger than 5 MiB."),
     (status = 503, description = "The state cannot be written now. Send the same callback again."),
@@ -34,13 +35,14 @@ pub(crate) async fn complete(
 ) -> HttpResult<(Option<Extension<RemainingWork>>, HttpResult<StatusCode>)> {
     let Some(token) = bearer(&headers) else {
         let detail = "the callback has no token: send `Authorization: Bearer TOKEN` with the token of the attempt";
-        return Err(HttpProblem::new(StatusCode::UNAUTHORIZED, "missing-token", detail));
+        return Err(HttpProblem::new(ErrorCode::MissingToken, detail));
     };
-    let problem = |status, code, detail: &str| Err(HttpProblem::new(status, code, detail));
+    let problem = |code, detail: &str| Err(HttpProblem::new(code, detail));
+    let unknown = || HttpProblem::new(ErrorCode::InvalidToken, INVALID_TOKEN).with_status(StatusCode::FORBIDDEN);
     // Headers are checked before memory is allocated for the body.
     check_length(&headers, limits::CALLBACK_BODY)?;
     let Some(token) = callback::verify_token(&server.env, token) else {
-        return Err(HttpProblem::new(StatusCode::FORBIDDEN, "invalid-token", INVALID_TOKEN));
+        return Err(unknown());
     };
     let body = super::read(body, limits::CALLBACK_BODY).await?;
     let (outcome, follow_up) = Box::pin(callback::begin(&server.env, token, &body)).await?;
@@ -51,28 +53,27 @@ pub(crate) async fn complete(
         | CallbackOutcome::Late(TokenKind::Relay)
         | CallbackOutcome::Excess(TokenKind::Relay) => Ok(StatusCode::NO_CONTENT),
         CallbackOutcome::Late(TokenKind::Webhook) => problem(
-            StatusCode::CONFLICT,
-            "late-result",
+            ErrorCode::LateResult,
             "the attempt was given up before this result; a success is recorded and undone",
         ),
         CallbackOutcome::Excess(TokenKind::Webhook) => problem(
-            StatusCode::CONFLICT,
-            "too-many-results",
+            ErrorCode::TooManyResults,
             &format!(
                 "the attempt has reported {0} distinct results, or its unit {0} late ones; further ones are not undone. \
                  Report one result, and repeat it unchanged",
                 limits::DISTINCT_RESULTS
             ),
         ),
-        CallbackOutcome::Forbidden => problem(StatusCode::FORBIDDEN, "invalid-token", INVALID_TOKEN),
+        CallbackOutcome::Forbidden => Err(unknown()),
         CallbackOutcome::Expired(TokenKind::Relay) => {
-            problem(StatusCode::GONE, "gone", "the token has expired, and the attempt has ended")
+            problem(ErrorCode::Gone, "the token has expired, and the attempt has ended")
         }
         CallbackOutcome::Expired(TokenKind::Webhook) => {
-            problem(StatusCode::FORBIDDEN, "token-expired", "the token has expired")
+            let expired = HttpProblem::new(ErrorCode::TokenExpired, "the token has expired");
+            Err(expired.with_status(StatusCode::FORBIDDEN))
         }
-        CallbackOutcome::Gone => problem(StatusCode::GONE, "gone", "the run does not exist"),
-        CallbackOutcome::Malformed(detail) => problem(StatusCode::BAD_REQUEST, "invalid-callback", &detail),
+        CallbackOutcome::Gone => problem(ErrorCode::Gone, "the run does not exist"),
+        CallbackOutcome::Malformed(detail) => problem(ErrorCode::InvalidCallback, &detail),
     };
     Ok((rest, response))
 }

@@ -7,6 +7,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
 use ebb_protocol::api::{ClusterBootstrap, ClusterDetail, ClusterList, PutCluster};
+use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::pull::{POLL_BODY, PollResponse};
 use ebb_protocol::registration::{REGISTRATION_BODY, RegisterRelay, RelayRegistration, is_token};
 use ebb_protocol::sign;
@@ -19,7 +20,7 @@ use super::{JsonBody, NoQuery, Path, Query, no_store};
 use crate::bodies::{BodyBudget, check_length};
 use crate::queries::clusters;
 use crate::{HttpProblem, HttpResult, ServerState};
-use ebb_relay_client::{PollRejection, RegistrationRejection, StoredRegistration};
+use ebb_relay_client::StoredRegistration;
 
 /// Lists the clusters, with information from their relays. Scope: `operate`.
 #[utoipa::path(get, path = "/v1/clusters", operation_id = "listClusters", tag = "clusters", responses(
@@ -46,7 +47,7 @@ pub(crate) async fn get(Path(name): Path<String>, server: Permitted<ReadPlugins>
 /// relay can register within an hour. Scope: `operate`.
 #[utoipa::path(put, path = "/v1/clusters/{name}", operation_id = "putCluster", tag = "clusters", request_body = PutCluster, responses(
     (status = 200, body = ClusterBootstrap, description = "The cluster is registered or changed."),
-    (status = 409, description = "`cluster-changed`: the registration is not the expected one any more. `too-many-clusters`: 100 clusters are registered. `own-relay`: the control plane has a relay of its own."),
+    (status = 409, description = "cluster-changed too-many-clusters own-relay"),
     (status = 422, description = "The name or a setting is invalid."),
 ))]
 pub(crate) async fn put(
@@ -64,7 +65,7 @@ pub(crate) async fn put(
 /// one, which is valid until then. Scope: `operate`.
 #[utoipa::path(post, path = "/v1/clusters/{name}/rotate", operation_id = "rotateCluster", tag = "clusters", responses(
     (status = 200, body = ClusterBootstrap),
-    (status = 409, description = "`own-relay`: the control plane has a relay of its own."),
+    (status = 409, description = "own-relay"),
 ))]
 pub(crate) async fn rotate(
     Path(name): Path<String>,
@@ -101,7 +102,7 @@ pub(crate) struct DeleteQuery {
 /// Deletes a registered cluster. Polls of its relay are rejected from then on. Scope: `operate`.
 #[utoipa::path(delete, path = "/v1/clusters/{name}", operation_id = "deleteCluster", tag = "clusters", params(DeleteQuery), responses(
     (status = 204, description = "The cluster is deleted."),
-    (status = 409, description = "`cluster-in-use`: targets have units in the cluster. `own-relay`: the control plane has a relay of its own."),
+    (status = 409, description = "cluster-in-use own-relay"),
 ))]
 pub(crate) async fn delete(
     Path(name): Path<String>,
@@ -119,7 +120,7 @@ pub(crate) async fn delete(
                 "the cluster {name} is not deleted: {why}. Delete them first, or send `?force=true` if the cluster does not \
                  exist any more; their teardown then becomes stuck"
             );
-            return Err(HttpProblem::new(StatusCode::CONFLICT, "cluster-in-use", detail));
+            return Err(HttpProblem::new(ErrorCode::ClusterInUse, detail));
         }
     }
     if !server.poll_endpoint.clusters().delete(&name).await? {
@@ -137,7 +138,7 @@ pub(crate) async fn delete(
 #[utoipa::path(post, path = "/v1/clusters/{name}/register", operation_id = "registerRelay", tag = "clusters", request_body = RegisterRelay, responses(
     (status = 200, body = RelayRegistration),
     (status = 401, description = "The token is missing, unknown, expired, or was used by another relay."),
-    (status = 409, description = "`wrong-cluster`: the cluster is pinned to another UID, by its first relay or by an entry of the configuration. `own-relay`: the control plane has a relay of its own."),
+    (status = 409, description = "wrong-cluster own-relay"),
     (status = 413, description = "The body is larger than 4 KiB."),
     (status = 422, description = "The UID, the secret or the version of the message is invalid."),
 ))]
@@ -148,14 +149,17 @@ pub(crate) async fn register(
     Path(name): Path<String>,
     body: Body,
 ) -> HttpResult<Json<RelayRegistration>> {
-    let unauthorized = |code: &str, detail: &str| Err(HttpProblem::new(StatusCode::UNAUTHORIZED, code, detail));
+    let unauthorized = |code, detail: &str| Err(HttpProblem::new(code, detail));
     // Headers are checked before memory is allocated for the body.
     check_length(&headers, REGISTRATION_BODY)?;
     let Some(token) = bearer(&headers) else {
-        return unauthorized("missing-token", "the request has no bootstrap token: send `Authorization: Bearer TOKEN`");
+        return unauthorized(
+            ErrorCode::MissingToken,
+            "the request has no bootstrap token: send `Authorization: Bearer TOKEN`",
+        );
     };
     if !is_token(token) {
-        return unauthorized("invalid-token", "this is not a bootstrap token, `ebbc_` and 43 characters");
+        return unauthorized(ErrorCode::InvalidToken, "this is not a bootstrap token, `ebbc_` and 43 characters");
     }
     let body = bodies.read(&headers, body, REGISTRATION_BODY).await?;
     let request: RegisterRelay = super::parse_json(body.as_ref())?;
@@ -164,25 +168,13 @@ pub(crate) async fn register(
     Ok(Json(registered))
 }
 
-impl From<RegistrationRejection> for HttpProblem {
-    fn from(rejection: RegistrationRejection) -> Self {
-        match rejection {
-            RegistrationRejection::Invalid(why) => Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid-field", why),
-            RegistrationRejection::Unauthenticated(why) => Self::new(StatusCode::UNAUTHORIZED, "invalid-token", why),
-            RegistrationRejection::Missing(why) => Self::not_found(why),
-            RegistrationRejection::Conflict(code, why) => Self::new(StatusCode::CONFLICT, code, why),
-            RegistrationRejection::Store(error) => error.into(),
-        }
-    }
-}
-
 /// Stores the responses of a relay with pull transport, and returns its next batches. Waits up to 20 s for a batch. The
 /// request is signed as in Standard Webhooks, with the cluster's secret.
 #[utoipa::path(post, path = "/v1/clusters/{name}/poll", operation_id = "pollCluster", tag = "clusters", responses(
     (status = 200, description = "Batches for the relay, encrypted with the cluster's secret."),
-    (status = 400, description = "`invalid-poll`: the body is not a poll."),
+    (status = 400, description = "invalid-poll"),
     (status = 401, description = "The signature is missing, wrong or too old, or the cluster is not connected."),
-    (status = 409, description = "`wrong-cluster`: the relay runs in another cluster. `wrong-transport`: the cluster has the push transport."),
+    (status = 409, description = "wrong-cluster wrong-transport"),
     (status = 413, description = "The body is larger than 5.5 MiB."),
 ))]
 pub(crate) async fn poll(
@@ -195,20 +187,10 @@ pub(crate) async fn poll(
     // Headers are checked before memory is allocated for the body.
     check_length(&headers, POLL_BODY)?;
     sign::check_headers(&headers, server.env.now())
-        .map_err(|error| HttpProblem::new(StatusCode::UNAUTHORIZED, "invalid-signature", error.to_string()))?;
+        .map_err(|error| HttpProblem::new(ErrorCode::InvalidSignature, error.to_string()))?;
     let body = bodies.read(&headers, body, POLL_BODY).await?;
-    let cluster =
-        server.poll_endpoint.authenticate(&name, &headers, body.as_ref()).await.map_err(rejection_response)?;
+    let cluster = server.poll_endpoint.authenticate(&name, &headers, body.as_ref()).await?;
     // A poll may wait for 20 s. It must not hold the permit of an unauthenticated body meanwhile.
     let body = body.into_proven();
-    server.poll_endpoint.poll(&cluster, &body).await.map(Json).map_err(rejection_response)
-}
-
-fn rejection_response(error: PollRejection) -> HttpProblem {
-    match error {
-        PollRejection::Unauthenticated(why) => HttpProblem::new(StatusCode::UNAUTHORIZED, "invalid-signature", why),
-        PollRejection::Malformed(why) => HttpProblem::new(StatusCode::BAD_REQUEST, "invalid-poll", why),
-        PollRejection::Conflict(code, why) => HttpProblem::new(StatusCode::CONFLICT, code, why),
-        PollRejection::Store(error) => error.into(),
-    }
+    Ok(Json(server.poll_endpoint.poll(&cluster, &body).await?))
 }

@@ -9,12 +9,12 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
 use ebb_engine::target::RequestSender;
 use ebb_protocol::cloudevents::{self, EventError};
+use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::lifecycle::LifecycleResponse;
 use ebb_protocol::limits;
 use ebb_protocol::sign::{self, SignatureError};
 use ebb_protocol::unit::TRACEPARENT;
 
-use super::auth::forbidden;
 use crate::background::{self, RemainingWork};
 use crate::bodies::{BodyBudget, check_length};
 use crate::{HttpProblem, HttpResult, ServerState};
@@ -29,7 +29,7 @@ use ebb_flow::telemetry;
     (status = 401, description = "The signature is missing, wrong or too old."),
     (status = 404, description = "The target of the event does not exist."),
     (status = 408, description = "The body did not arrive within 20 s."),
-    (status = 409, description = "`stale`: the instance has ended, or that of an event waits for its name. `name-taken`: another instance waits for the name. `other-owner`: a source has created the instance. `outdated`: the document differs, and the generation is not higher. `fixed-field`, `plan-too-large`: the target cannot be changed to this document. `failed`: the target of the event has failed."),
+    (status = 409, description = "stale name-taken other-owner outdated fixed-field plan-too-large failed"),
     (status = 413, description = "The body is larger than 1 MiB."),
     (status = 415, description = "The event is not in structured mode. Binary mode is rejected because its event type is not signed."),
     (status = 422, description = "The event type is unknown, a field is missing, or the document has errors."),
@@ -42,11 +42,10 @@ pub(crate) async fn receive(
     body: Body,
 ) -> HttpResult<(StatusCode, Option<Extension<RemainingWork>>, Json<LifecycleResponse>)> {
     let env = &server.env;
-    let unsigned =
-        |error: SignatureError| HttpProblem::new(StatusCode::UNAUTHORIZED, "invalid-signature", error.to_string());
+    let unsigned = |error: SignatureError| HttpProblem::new(ErrorCode::InvalidSignature, error.to_string());
     let invalid_event = |error: EventError| {
         let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::BAD_REQUEST);
-        HttpProblem::new(status, "invalid-event", error.to_string())
+        HttpProblem::new(ErrorCode::InvalidEvent, error.to_string()).with_status(status)
     };
     // Headers are checked before memory is allocated for the body.
     check_length(&headers, limits::WEBHOOK_BODY)?;
@@ -73,13 +72,8 @@ pub(crate) async fn receive(
 impl From<LifecycleRejection> for HttpProblem {
     fn from(rejection: LifecycleRejection) -> Self {
         match rejection {
-            LifecycleRejection::Conflict(code, detail) => Self::new(StatusCode::CONFLICT, code, detail),
-            LifecycleRejection::Forbidden(detail) => forbidden(detail),
-            LifecycleRejection::Unknown(detail) => Self::not_found(detail),
-            LifecycleRejection::Busy(detail) => Self::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail),
+            LifecycleRejection::Refused(code, detail) => Self::new(code, detail),
             LifecycleRejection::Document(errors) => errors.into(),
-            LifecycleRejection::Missing(detail) => Self::new(StatusCode::UNPROCESSABLE_ENTITY, "missing-field", detail),
-            LifecycleRejection::Invalid(detail) => Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid-field", detail),
         }
     }
 }

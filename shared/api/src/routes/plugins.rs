@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 use super::auth::ApiPermission;
 use super::permitted::{self, Permitted, ReadPlugins};
 use super::{JsonBody, NoQuery, Path, no_store};
-use crate::queries::plugins::{self, PublishOutcome, PublishRejection};
+use crate::queries::plugins::{self, PublishOutcome};
 use crate::{HttpProblem, HttpResult, ServerState};
 
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
@@ -44,23 +44,13 @@ pub(crate) async fn publish(
 ) -> HttpResult<(StatusCode, Json<PluginInfo>)> {
     let now = server.env.now();
     let permit = |name: &str| server.caller.require(ApiPermission::WritePlugin(name));
-    Ok(match plugins::publish_if(server.store.as_ref(), &request.document, now, permit).await? {
+    Ok(match plugins::publish(server.store.as_ref(), &request.document, now, permit).await? {
         PublishOutcome::Created(info) => {
             server.caller.log_change("publish plugin", format_args!("{}@{}", info.name, info.version));
             (StatusCode::CREATED, Json(info))
         }
         PublishOutcome::Unchanged(info) => (StatusCode::OK, Json(info)),
     })
-}
-
-impl From<PublishRejection> for HttpProblem {
-    fn from(rejection: PublishRejection) -> Self {
-        match rejection {
-            PublishRejection::Exists(detail) => Self::new(StatusCode::CONFLICT, "already-exists", detail),
-            PublishRejection::Document(errors) => errors.into(),
-            PublishRejection::Forbidden(problem) => problem,
-        }
-    }
 }
 
 /// Lists the versions of a plugin that are not withdrawn, the highest first.

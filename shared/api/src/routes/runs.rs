@@ -1,9 +1,9 @@
 //! Handles runs, the logs of their units and their rendered forms: `/v1/runs`.
 
 use axum::Json;
-use axum::http::StatusCode;
 use ebb_engine::Attempt;
 use ebb_protocol::api::{RunDetail, UnitRendering};
+use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::id::RunId;
 use ebb_protocol::limits;
 use serde::Deserialize;
@@ -21,9 +21,8 @@ const ATTEMPT: &str = "ebb-attempt";
 const LOG_BYTES: &str = "ebb-log-bytes";
 
 fn parse(run: &str) -> HttpResult<RunId> {
-    run.parse().map_err(|error: ebb_protocol::id::RunIdError| {
-        HttpProblem::new(StatusCode::BAD_REQUEST, "invalid-run-id", error.to_string())
-    })
+    run.parse()
+        .map_err(|error: ebb_protocol::id::RunIdError| HttpProblem::new(ErrorCode::InvalidRunId, error.to_string()))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -71,7 +70,7 @@ pub(crate) fn keep_page(run: &mut RunDetail, token: Option<&str>) -> HttpResult<
     found.map(|_| ()).ok_or_else(|| {
         let token = token.unwrap_or_default();
         let text = format!("{token:?} is not the `nextToken` of a page of run {}", run.id);
-        HttpProblem::new(StatusCode::BAD_REQUEST, "invalid-next-token", text)
+        HttpProblem::new(ErrorCode::InvalidNextToken, text)
     })
 }
 
@@ -171,7 +170,7 @@ pub(crate) async fn no_response(
 
 /// Returns the problem of a log whose relay does not respond.
 pub(crate) fn relay_unavailable(detail: String) -> HttpProblem {
-    HttpProblem::new(StatusCode::SERVICE_UNAVAILABLE, "relay-unavailable", detail)
+    HttpProblem::new(ErrorCode::RelayUnavailable, detail)
 }
 
 /// Returns what a unit was rendered to: its manifests, request or inputs, with `<sensitive>` for sensitive values.
@@ -180,7 +179,7 @@ pub(crate) fn relay_unavailable(detail: String) -> HttpProblem {
     AttemptQuery,
 ), responses(
     (status = 200, body = UnitRendering),
-    (status = 409, description = "`not-rendered`: the inputs of the unit do not exist yet, it cannot be rendered, or its rendered form is too large."),
+    (status = 409, description = "not-rendered"),
 ))]
 pub(crate) async fn rendered(
     Path(run): Path<String>,
@@ -204,6 +203,6 @@ pub(crate) async fn find_rendering(
     match Box::pin(rendered::rendered(&server.env, &id, &query.unit, query.attempt)).await? {
         RenderingSearch::Found(rendering, last) => Ok((*rendering, last)),
         RenderingSearch::Missing(detail) => Err(HttpProblem::not_found(detail)),
-        RenderingSearch::Unavailable(detail) => Err(HttpProblem::new(StatusCode::CONFLICT, "not-rendered", detail)),
+        RenderingSearch::Unavailable(detail) => Err(HttpProblem::new(ErrorCode::NotRendered, detail)),
     }
 }

@@ -6,7 +6,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
-use ebb_flow::source::delivery::{self, DeliveryRejection, DeliveryRequest};
+use ebb_flow::source::delivery::{self, DeliveryRequest};
 use ebb_protocol::api::{SourceResponse, SourceResult};
 use ebb_protocol::limits;
 use serde::Deserialize;
@@ -14,7 +14,7 @@ use serde::Deserialize;
 use super::{Path, Query};
 use crate::background::{self, RemainingWork};
 use crate::bodies::{BodyBudget, check_length};
-use crate::{HttpProblem, HttpResult, ServerState};
+use crate::{HttpResult, ServerState};
 
 /// The credentials of a sender that signs nothing.
 #[derive(Deserialize)]
@@ -63,22 +63,4 @@ pub(crate) async fn receive(
     };
     let rest = background::run_follow_ups(&server.env, follow_ups).await;
     Ok((status, rest, Json(outcome)))
-}
-
-impl From<DeliveryRejection> for HttpProblem {
-    fn from(rejection: DeliveryRejection) -> Self {
-        match rejection {
-            DeliveryRejection::Unknown(detail) => Self::not_found(detail),
-            DeliveryRejection::Unverified(detail) => Self::new(StatusCode::UNAUTHORIZED, "invalid-signature", detail),
-            DeliveryRejection::NoSecret(detail) => Self::new(StatusCode::SERVICE_UNAVAILABLE, "missing-secret", detail),
-            DeliveryRejection::Incomplete(detail) => {
-                Self::new(StatusCode::SERVICE_UNAVAILABLE, "incomplete-event", detail)
-            }
-            DeliveryRejection::InvalidSecrets(detail) => {
-                Self::new(StatusCode::SERVICE_UNAVAILABLE, "invalid-secrets", detail)
-            }
-            DeliveryRejection::TooLarge(detail) => Self::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", detail),
-            DeliveryRejection::Malformed(detail) => Self::new(StatusCode::BAD_REQUEST, "invalid-json", detail),
-        }
-    }
 }

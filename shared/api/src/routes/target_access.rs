@@ -3,14 +3,15 @@
 //! A target that the caller may not read is answered as one that does not exist.
 
 use ebb_flow::error::RequestError;
-use ebb_flow::lifecycle::{LifecycleRejection, covers_present};
+use ebb_flow::lifecycle::{LifecycleRejection, covers_present, other_instance};
 use ebb_protocol::api_token::TargetAccess;
+use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::id::{RunId, TargetKey};
 use ebb_store::TargetHead;
 
 use super::auth::{ApiPermission, forbidden};
 use super::permitted::{Permitted, RoutePermission};
-use super::targets::{replaced, unknown};
+use super::targets::unknown;
 use crate::queries::targets::hide_waiting;
 use crate::{HttpProblem, HttpResult};
 
@@ -51,7 +52,7 @@ impl<P: RoutePermission> Permitted<P> {
     pub(crate) async fn instance(&self, key: TargetKey<'_>, uid: Option<&str>) -> HttpResult<TargetHead> {
         let head = self.present(key).await?.ok_or_else(|| unknown(key))?;
         match uid {
-            Some(uid) if uid != head.uid => Err(replaced(key, uid, Some(&head.uid))),
+            Some(uid) if uid != head.uid => Err(other_instance(key, uid, Some(&head.uid)).into()),
             _ => Ok(head),
         }
     }
@@ -114,10 +115,10 @@ impl<P: RoutePermission> Permitted<P> {
 
     /// Returns the problem of a rejected creation or update. A caller that may read the target learns who can change it.
     pub(crate) async fn rejected(&self, key: TargetKey<'_>, error: RequestError<LifecycleRejection>) -> HttpProblem {
-        let is_other = matches!(&error, RequestError::Rejected(LifecycleRejection::Conflict("other-owner", _)));
+        let is_other = matches!(&error, RequestError::Rejected(LifecycleRejection::Refused(ErrorCode::OtherOwner, _)));
         if is_other
             && let Err(problem) = self.check_target(key).await
-            && problem.0.code == "forbidden"
+            && problem.is(ErrorCode::Forbidden)
         {
             return problem;
         }

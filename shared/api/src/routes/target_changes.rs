@@ -1,9 +1,9 @@
 //! Handles the feed of changed targets: `/v1/changes`.
 
 use axum::Json;
-use axum::http::StatusCode;
 use ebb_protocol::api::ChangeList;
 use ebb_protocol::api_token::TargetAccess;
+use ebb_protocol::error_code::ErrorCode;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -40,7 +40,7 @@ pub(crate) async fn list(
     let (keys, access) = (&server.env.settings.unit_keys, Some(server.access()).filter(TargetAccess::is_limited));
     let invalid = || {
         let detail = "`since` is not the `seq` of an answer to this caller";
-        HttpProblem::new(StatusCode::BAD_REQUEST, "invalid-query", detail)
+        HttpProblem::new(ErrorCode::InvalidQuery, detail)
     };
     let number = |text: String| {
         let plain = if access.is_some() { opened(keys, CHANGES, &text) } else { Some(text) };

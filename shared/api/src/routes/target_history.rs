@@ -1,9 +1,9 @@
 //! Handles the history of targets, `/v1/targets/…/history`, and the list of runs, `GET /v1/runs`.
 
 use axum::Json;
-use axum::http::StatusCode;
 use ebb_protocol::api::RunState;
 use ebb_protocol::api_token::TargetAccess;
+use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::history::{HistoryDetail, HistoryPage, RunPage};
 use ebb_protocol::id::TargetKey;
 use ebb_protocol::lifecycle::FieldError;
@@ -55,7 +55,7 @@ pub(crate) async fn list(
             return Ok(place);
         }
         let text = format!("{:?} is not the `nextToken` of a page of the history", limits::message(&token));
-        Err(HttpProblem::new(StatusCode::BAD_REQUEST, "invalid-next-token", text))
+        Err(HttpProblem::new(ErrorCode::InvalidNextToken, text))
     };
     let after = next_token.map(place).transpose()?;
     let store = server.store.as_ref();
@@ -126,7 +126,7 @@ pub(crate) struct RunsQuery {
     (status = 200, body = RunPage),
 ))]
 pub(crate) async fn runs(server: Permitted<ReadTargets>, Query(query): Query<RunsQuery>) -> HttpResult<Json<RunPage>> {
-    let invalid = |error: FieldError| HttpProblem::new(StatusCode::BAD_REQUEST, "invalid-query", error.to_string());
+    let invalid = |error: FieldError| HttpProblem::new(ErrorCode::InvalidQuery, error.to_string());
     let RunsQuery { kind, name, gone, state, hook, since, next_token } = query;
     let parsed = |text: String| {
         let problem = || FieldError { field: "since", problem: "is not a time as in RFC 3339".to_owned() };

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use axum::Json;
-use axum::http::StatusCode;
 use ebb_protocol::api::{TargetPage, TargetState};
 use ebb_protocol::api_token::TargetAccess;
+use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::lifecycle::FieldError;
 use ebb_protocol::limits;
 use ebb_store::TargetList;
@@ -118,7 +118,7 @@ pub(crate) async fn list(
     Query(mut query): Query<ListQuery>,
 ) -> HttpResult<Json<TargetPage>> {
     let list = if query.gone { TargetList::Gone } else { TargetList::Active };
-    let invalid = |error: FieldError| HttpProblem::new(StatusCode::BAD_REQUEST, "invalid-query", error.to_string());
+    let invalid = |error: FieldError| HttpProblem::new(ErrorCode::InvalidQuery, error.to_string());
     let (keys, access) = (&server.env.settings.unit_keys, Some(server.access()).filter(TargetAccess::is_limited));
     let token = query.next_token.take().map(|token| match access {
         Some(_) => opened(keys, PAGE, &token).ok_or_else(foreign_token),

@@ -10,6 +10,7 @@ use ebb_flow::advance::follow_up::FollowUp;
 use ebb_flow::operator::target_request::{self, TargetPreview, TargetRequest};
 use ebb_flow::telemetry;
 use ebb_protocol::api::{ApplyTarget, TargetReceipt};
+use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::id::TargetKey;
 use ebb_protocol::lifecycle::LifecycleResponse;
 use ebb_protocol::limits;
@@ -51,7 +52,7 @@ pub(crate) struct ApplyQuery {
     )),
     (status = 400, description = "The body, a query parameter or the idempotency key is malformed."),
     (status = 403, description = "The scopes do not cover the target, or the labels of the document."),
-    (status = 409, description = "`stale`: the instance has ended. `name-taken`: another instance waits for the name. `other-owner`: a source has created the instance, or another owner has the name. `outdated`: another request has changed the target. `fixed-field`, `plan-too-large`: the target cannot be changed to this document."),
+    (status = 409, description = "stale name-taken other-owner outdated fixed-field plan-too-large"),
     (status = 413, description = "The body is larger than 1 MiB."),
     (status = 422, description = "A field is invalid, or the document has errors."),
 ))]
@@ -137,6 +138,6 @@ fn idempotency_key(headers: &HeaderMap) -> HttpResult<Option<String>> {
     let text = value.to_str().ok().filter(|text| (1..=MAX_ID).contains(&text.len()));
     text.map(|text| Some(text.to_owned())).ok_or_else(|| {
         let detail = format!("`Idempotency-Key` is invalid; expected 1 to {MAX_ID} visible ASCII characters");
-        HttpProblem::new(StatusCode::BAD_REQUEST, "invalid-header", detail)
+        HttpProblem::new(ErrorCode::InvalidHeader, detail)
     })
 }

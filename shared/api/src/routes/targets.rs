@@ -7,6 +7,7 @@ use ebb_protocol::api::{
     ForceCompleteUnit, ForceDeleteTarget, OverrideResponse, RejectedEvent, RetryResponse, RetryTarget, TargetDetail,
     TargetDiagnosis,
 };
+use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::history::HistoryChange;
 use ebb_protocol::id::TargetKey;
 use ebb_protocol::limits;
@@ -19,22 +20,14 @@ use super::{JsonBody, NoQuery, Path, Query};
 use crate::queries::{sources, targets, why};
 use crate::{HttpProblem, HttpResult, ServerState};
 use ebb_flow::advance::retry;
-use ebb_flow::error::RequestError;
 use ebb_flow::instance::history::Decision;
 use ebb_flow::instance::target_outputs::SensitiveValues;
+use ebb_flow::lifecycle::other_instance;
 use ebb_flow::operator::overrides;
-use ebb_flow::operator::repair::{self, RepairMode, RepairRejection};
+use ebb_flow::operator::repair::{self, RepairMode};
 
 pub(super) fn unknown(TargetKey { kind, name }: TargetKey<'_>) -> HttpProblem {
     HttpProblem::not_found(format!("{kind} {name:?} does not exist"))
-}
-
-/// Returns the problem of a request that names the instance `uid` of a target, which has another one: `present`, if the
-/// caller may know it.
-pub(super) fn replaced(key: TargetKey<'_>, uid: &str, present: Option<&str>) -> HttpProblem {
-    let got = present.map(|present| format!(", got {present:?}")).unwrap_or_default();
-    let detail = format!("{key} has another instance now: expected {:?}{got}; read it again", limits::message(uid));
-    HttpProblem::new(StatusCode::CONFLICT, "outdated", detail)
 }
 
 /// Returns the problem of a target that does not exist, with the reason if an event of it was rejected.
@@ -44,7 +37,7 @@ async fn missing(server: &ServerState, key: TargetKey<'_>) -> HttpProblem {
             let event = format!("source {source} rejected the event {delivery} at {time}");
             let fix = "fix the cause, then send the event again from the sender";
             let detail = format!("{} {:?} does not exist. {event}: {detail}\n{fix}", key.kind, key.name);
-            HttpProblem::new(StatusCode::NOT_FOUND, "event-rejected", detail)
+            HttpProblem::new(ErrorCode::EventRejected, detail)
         }
         Ok(None) => unknown(key),
         Err(error) => error.into(),
@@ -109,9 +102,9 @@ pub(crate) async fn why(
 #[utoipa::path(post, path = "/v1/targets/{kind}/{name}/retry", operation_id = "retryTarget", tag = "targets", request_body(content = Option<RetryTarget>, description = "Optional."), responses(
     (status = 200, body = RetryResponse, description = "The changes of a dry run."),
     (status = 202, body = RetryResponse),
-    (status = 404, description = "`not-found`, or `unknown-version`: the version is not published."),
-    (status = 409, description = "`nothing-failed`: no unit has failed. `outdated`: the target has another instance than `uid`. `not-stuck`: only a stuck target can be repaired."),
-    (status = 422, description = "`plugin-unused`, or `not-repairable`: the version does not fit the plan."),
+    (status = 404, description = "not-found unknown-version"),
+    (status = 409, description = "nothing-failed outdated not-stuck"),
+    (status = 422, description = "plugin-unused not-repairable"),
 ))]
 pub(crate) async fn retry(
     Path((kind, name)): Path<(String, String)>,
@@ -130,12 +123,11 @@ pub(crate) async fn retry(
         };
         let plugin = (plugin.as_str(), Some(server.caller.name()));
         let repaired = repair::repair(&server.env, server.store.as_ref(), (key, Some(&uid)), plugin, mode).await;
-        let rejected = |rejection| rejected_repair(rejection, (key, &uid));
-        return Ok((status, Json(repaired.map_err(|error: RequestError<_>| error.map(rejected))?)));
+        return Ok((status, Json(repaired?)));
     }
     if request.dry_run {
         let detail = "`dryRun` needs `plugin`; `GET …/why` lists the failed units";
-        return Err(HttpProblem::new(StatusCode::UNPROCESSABLE_ENTITY, "missing-field", detail));
+        return Err(HttpProblem::new(ErrorCode::MissingField, detail));
     }
     Ok((StatusCode::ACCEPTED, Json(Box::pin(retry_units(&server, key, &uid)).await?)))
 }
@@ -149,23 +141,8 @@ pub(crate) async fn retry_units(
     let decision = Decision { change: HistoryChange::Retried, by: Some(server.caller.name()), reason: None };
     match retry::retry(&server.env, (key, Some(uid)), Some(decision)).await? {
         retry::RetryOutcome::Retried(retried) => Ok(retried),
-        retry::RetryOutcome::NotFound => Err(replaced(key, uid, None)),
-        retry::RetryOutcome::NothingFailed(detail) => {
-            Err(HttpProblem::new(StatusCode::CONFLICT, "nothing-failed", detail))
-        }
-    }
-}
-
-fn rejected_repair(rejection: RepairRejection, (key, uid): (TargetKey<'_>, &str)) -> HttpProblem {
-    match rejection {
-        RepairRejection::NotFound => replaced(key, uid, None),
-        RepairRejection::NotStuck(detail) => HttpProblem::new(StatusCode::CONFLICT, "not-stuck", detail),
-        RepairRejection::NothingFailed(detail) => HttpProblem::new(StatusCode::CONFLICT, "nothing-failed", detail),
-        RepairRejection::UnknownVersion(detail) => HttpProblem::new(StatusCode::NOT_FOUND, "unknown-version", detail),
-        RepairRejection::Unused(detail) => HttpProblem::new(StatusCode::UNPROCESSABLE_ENTITY, "plugin-unused", detail),
-        RepairRejection::Refused(detail) => {
-            HttpProblem::new(StatusCode::UNPROCESSABLE_ENTITY, "not-repairable", detail)
-        }
+        retry::RetryOutcome::NotFound => Err(other_instance(key, uid, None).into()),
+        retry::RetryOutcome::NothingFailed(detail) => Err(HttpProblem::new(ErrorCode::NothingFailed, detail)),
     }
 }
 
@@ -184,13 +161,9 @@ fn override_response(
 ) -> HttpResult<(StatusCode, Json<OverrideResponse>)> {
     match outcome {
         overrides::OverrideOutcome::Overridden(response) => Ok((StatusCode::ACCEPTED, Json(response))),
-        overrides::OverrideOutcome::NotFound => Err(replaced(key, uid, None)),
-        overrides::OverrideOutcome::NotStuck(detail) => {
-            Err(HttpProblem::new(StatusCode::CONFLICT, "not-stuck", detail))
-        }
-        overrides::OverrideOutcome::Incomplete(detail) => {
-            Err(HttpProblem::new(StatusCode::UNPROCESSABLE_ENTITY, "missing-field", detail))
-        }
+        overrides::OverrideOutcome::NotFound => Err(other_instance(key, uid, None).into()),
+        overrides::OverrideOutcome::NotStuck(detail) => Err(HttpProblem::new(ErrorCode::NotStuck, detail)),
+        overrides::OverrideOutcome::Incomplete(detail) => Err(HttpProblem::new(ErrorCode::MissingField, detail)),
     }
 }
 
@@ -198,7 +171,7 @@ fn override_response(
 /// removes may still exist. Scope: `operate`.
 #[utoipa::path(post, path = "/v1/targets/{kind}/{name}/force-complete", operation_id = "forceCompleteUnit", tag = "targets", request_body = ForceCompleteUnit, responses(
     (status = 202, body = OverrideResponse),
-    (status = 409, description = "`not-stuck`: the target is not stuck, or the unit has not failed. `outdated`: the target has another instance than `uid`."),
+    (status = 409, description = "not-stuck outdated"),
     (status = 422, description = "The reason is missing."),
 ))]
 pub(crate) async fn force_complete(
@@ -216,7 +189,7 @@ pub(crate) async fn force_complete(
 /// Force-deletes a stuck target. Its remaining resources may still exist. Scope: `operate`.
 #[utoipa::path(post, path = "/v1/targets/{kind}/{name}/force-delete", operation_id = "forceDeleteTarget", tag = "targets", request_body = ForceDeleteTarget, responses(
     (status = 202, body = OverrideResponse),
-    (status = 409, description = "`not-stuck`: the target is not stuck. `outdated`: it has another instance than `uid`."),
+    (status = 409, description = "not-stuck outdated"),
     (status = 422, description = "The reason is missing."),
 ))]
 pub(crate) async fn force_delete(

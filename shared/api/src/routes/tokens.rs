@@ -8,7 +8,7 @@ use ebb_protocol::api::{CallerInfo, CreateToken, CreatedToken, TokenList};
 use super::auth::stored_name;
 use super::permitted::{Operate, Permitted};
 use super::{JsonBody, NoQuery, Path, no_store};
-use crate::queries::named_tokens::{self, TokenRejection};
+use crate::queries::named_tokens;
 use crate::{HttpProblem, HttpResult, ServerState};
 
 /// Lists the named tokens that are not revoked, without their secrets. Scope: `operate`.
@@ -22,7 +22,7 @@ pub(crate) async fn list(_: NoQuery, server: Permitted<Operate>) -> HttpResult<J
 /// Creates a named token and returns it with its secret, which no other response contains. Scope: `operate`.
 #[utoipa::path(post, path = "/v1/tokens", operation_id = "createToken", tag = "tokens", request_body = CreateToken, responses(
     (status = 201, body = CreatedToken),
-    (status = 409, description = "`already-exists`: the name has a token that is neither expired nor revoked."),
+    (status = 409, description = "already-exists"),
     (status = 422, description = "The name, a scope or `ttl` is invalid."),
 ))]
 pub(crate) async fn create(
@@ -33,15 +33,6 @@ pub(crate) async fn create(
     let created = named_tokens::create(&server.env, server.store.as_ref(), &request, stored_name(caller)).await?;
     caller.log_change("create token", format_args!("{} with {}", created.info.name, created.info.scopes.join(", ")));
     Ok((StatusCode::CREATED, no_store(), Json(created)))
-}
-
-impl From<TokenRejection> for HttpProblem {
-    fn from(rejection: TokenRejection) -> Self {
-        match rejection {
-            TokenRejection::Invalid(detail) => Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid-field", detail),
-            TokenRejection::Exists(detail) => Self::new(StatusCode::CONFLICT, "already-exists", detail),
-        }
-    }
 }
 
 /// Revokes a named token. The next request with it is refused. Scope: `operate`.

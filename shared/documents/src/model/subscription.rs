@@ -31,46 +31,11 @@ pub struct SubscriptionDoc {
     pub expanded: String,
 }
 
-/// A phase that a target enters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum NotificationPhase {
-    Starting,
-    Ready,
-    Updating,
-    Failed,
-    Stopping,
-    Stuck,
-    Gone,
-}
-
-impl NotificationPhase {
-    /// Returns the phase as documents name it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Starting => "starting",
-            Self::Ready => "ready",
-            Self::Updating => "updating",
-            Self::Failed => "failed",
-            Self::Stopping => "stopping",
-            Self::Stuck => "stuck",
-            Self::Gone => "gone",
-        }
-    }
-}
-
-impl From<TargetPhase> for NotificationPhase {
-    fn from(phase: TargetPhase) -> Self {
-        match phase {
-            TargetPhase::Starting => Self::Starting,
-            TargetPhase::Ready => Self::Ready,
-            TargetPhase::Updating => Self::Updating,
-            TargetPhase::Failed => Self::Failed,
-            TargetPhase::Stopping => Self::Stopping,
-            TargetPhase::Stuck => Self::Stuck,
-            TargetPhase::Gone => Self::Gone,
-        }
-    }
+ebb_engine::target_phases! {
+    /// A phase that a target enters.
+    #[derive(Serialize, Deserialize, JsonSchema)]
+    #[serde(rename_all = "lowercase")]
+    pub enum NotificationPhase from TargetPhase
 }
 
 /// The key `to`. It has exactly one receiver.

@@ -6,6 +6,7 @@ use ebb_documents::compile::{self, PlanUpdate, UpdateError};
 use ebb_documents::plan::{Plan, UnitRef};
 use ebb_engine::target::{Notification, PhaseChange, next_event, update as decide_update};
 use ebb_engine::{Hook, RunPhase, TargetPhase, UnitProgress};
+use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::history::HistoryChange;
 use ebb_protocol::id::TargetKey;
 use ebb_protocol::limits;
@@ -248,8 +249,8 @@ async fn done_units(env: &Env, target: &TargetHead, current: &CompiledPlan) -> F
 
 fn refused(error: UpdateError) -> LifecycleRejection {
     let code = match error {
-        UpdateError::Fixed(_) => "fixed-field",
-        UpdateError::TooLarge { .. } => "plan-too-large",
+        UpdateError::Fixed(_) => ErrorCode::FixedField,
+        UpdateError::TooLarge { .. } => ErrorCode::PlanTooLarge,
     };
-    LifecycleRejection::Conflict(code, error.to_string())
+    LifecycleRejection::Refused(code, error.to_string())
 }

@@ -14,7 +14,7 @@ use ebb_documents::load::{self, DocumentVars, NoFiles};
 use ebb_documents::model::NotificationPhase;
 use ebb_documents::notification::{NotificationRule, NotifiedTarget};
 use ebb_documents::plan::TargetSpec;
-use ebb_engine::Millis;
+use ebb_engine::{Millis, TargetPhase};
 use ebb_protocol::id::TargetKey;
 use ebb_protocol::lifecycle::TargetStopCause;
 use ebb_store::{NamedDocument, NamedKind, PhaseNotice, TargetHead, TargetOutbox};
@@ -93,7 +93,7 @@ pub fn append(target: &mut TargetHead, rules: &[NotificationRule], plan: &Target
     };
     target.outbox.notices.push(PhaseNotice {
         number: target.version,
-        phase: phase.name().to_owned(),
+        phase: target.phase.name().to_owned(),
         at: target.since.0,
         run: target.hook.map(|hook| target.run(hook)),
         ended: ended.map(str::to_owned),
@@ -129,7 +129,7 @@ pub(crate) fn append_gone_of_waiting(env: &Env, target: &mut TargetHead) {
     };
     target.outbox.notices.push(PhaseNotice {
         number: target.version,
-        phase: NotificationPhase::Gone.name().to_owned(),
+        phase: TargetPhase::Gone.name().to_owned(),
         at: env.now().0,
         run: None,
         ended: None,
@@ -152,7 +152,7 @@ pub(crate) async fn announce(env: &Env, target: TargetKey<'_>, wait: Duration) {
 
 #[cfg(test)]
 mod tests {
-    use ebb_engine::{TargetPhase, Timestamp};
+    use ebb_engine::Timestamp;
 
     use super::*;
 

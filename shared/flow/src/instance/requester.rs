@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use ebb_engine::TargetPhase;
 use ebb_engine::target::RequestSender;
 use ebb_protocol::api_token::TargetAccess;
+use ebb_protocol::error_code::ErrorCode;
 use ebb_store::TargetHead;
 
 use crate::instance::rejection::{LifecycleRejection, other_owner};
@@ -55,7 +56,7 @@ impl<'a> Requester<'a> {
             access.caller,
             access.description()
         );
-        Err(LifecycleRejection::Forbidden(text))
+        Err(LifecycleRejection::Refused(ErrorCode::Forbidden, text))
     }
 }
 

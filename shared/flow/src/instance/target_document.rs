@@ -10,6 +10,7 @@ use ebb_documents::model::{Dialect, PluginDoc, ResourceDoc, SandboxDoc, SandboxK
 use ebb_documents::plan::{Plan, cluster_name};
 use ebb_engine::Timestamp;
 use ebb_engine::target::RequestSender;
+use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::history::HistoryChange;
 use ebb_protocol::id::{InstanceRef, TargetKey};
 use ebb_protocol::lifecycle::LifecycleData;
@@ -27,7 +28,8 @@ use crate::ports::RelayClient;
 use crate::sealed_values;
 
 pub(crate) fn no_document() -> LifecycleRejection {
-    LifecycleRejection::Missing("`data.document` is missing; expected the document of the target as text".to_owned())
+    let text = "`data.document` is missing; expected the document of the target as text";
+    LifecycleRejection::Refused(ErrorCode::MissingField, text.to_owned())
 }
 
 /// A compiled document with its plan as JSON and the plugins in use.
@@ -113,7 +115,7 @@ pub(crate) async fn compile_event(
                 "the document of a source cannot have a value for the sensitive param `{param}` of resource `{resource}`, \
                  because it is stored; give `{{secret: NAME, key: KEY}}`, or wire an output: `${{resources.R.outputs.O}}`"
             );
-            Err(LifecycleRejection::Invalid(text).into())
+            Err(LifecycleRejection::Refused(ErrorCode::InvalidField, text).into())
         }
         _ => Ok(plan),
     }

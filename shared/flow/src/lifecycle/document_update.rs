@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use ebb_engine::target::RequestSender;
 use ebb_engine::{Hook, TargetPhase, Timestamp};
+use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::history::HistoryChange;
 use ebb_protocol::lifecycle::{LifecycleData, LifecycleResult};
 use ebb_store::{HistoryItem, PendingCreation, PendingUpdate, Store, TargetHead, TargetTransition};
@@ -105,7 +106,7 @@ pub(super) async fn update(
             "the document differs from generation {newest} of {}/{}; expected a higher generation, got {}",
             event.kind, event.name, event.generation
         );
-        return Err(LifecycleRejection::Conflict("outdated", text).into());
+        return Err(LifecycleRejection::Refused(ErrorCode::Outdated, text).into());
     }
     if let Some(waiting) = waiting {
         let plan = load_plan(wanted).await?.of(event.document.as_ref());

@@ -8,6 +8,7 @@
 
 use ebb_engine::target::{EventDecision, event as decide_event, next_event};
 use ebb_engine::{EventName, Hook};
+use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::id::{EventRef, RunId};
 use ebb_protocol::lifecycle::{LifecycleData, LifecycleResult};
 use ebb_store::TargetHead;
@@ -34,7 +35,7 @@ pub(super) async fn receive(
     let key = data.target_key();
     let Some(event) = data.event.as_deref().and_then(EventName::new) else {
         let text = "`data.event` is missing; expected the name of an event";
-        return Err(LifecycleRejection::Missing(text.to_owned()).into());
+        return Err(LifecycleRejection::Refused(ErrorCode::MissingField, text.to_owned()).into());
     };
     let event = EventRef::new(event, id);
     for _ in 0..crate::ATTEMPTS {
@@ -43,13 +44,14 @@ pub(super) async fn receive(
         let seen = match (decide_event(known.as_ref(), &data.uid), seen) {
             (EventDecision::Accepted, Some(seen)) => seen,
             (EventDecision::Unknown, _) | (_, None) => {
-                return Err(LifecycleRejection::Unknown(format!("{} {:?} does not exist", key.kind, key.name)).into());
+                let text = format!("{} {:?} does not exist", key.kind, key.name);
+                return Err(LifecycleRejection::Refused(ErrorCode::NotFound, text).into());
             }
             (EventDecision::Stale, _) => return Err(stale(data).into()),
             (EventDecision::Waiting, _) => return Err(not_begun(data).into()),
             (EventDecision::Failed, _) => {
                 let text = format!("{key} has failed; retry it or delete it, then send the event again");
-                return Err(LifecycleRejection::Conflict("failed", text).into());
+                return Err(LifecycleRejection::Refused(ErrorCode::Failed, text).into());
             }
         };
         let loaded = env.plan_of(&seen).await?;
@@ -60,7 +62,7 @@ pub(super) async fn receive(
         }
         if seen.events.waiting.len() >= MAX_WAITING {
             let text = format!("{MAX_WAITING} events wait for {key} already; send the event again later");
-            return Err(LifecycleRejection::Busy(text).into());
+            return Err(LifecycleRejection::Refused(ErrorCode::Busy, text).into());
         }
         // A crash after this leaves a removal of a run that does not exist.
         retention::schedule_removal(env, &seen, Some(event.clone())).await?;

@@ -12,6 +12,7 @@ use ebb_documents::load::{self, DocumentVars, NoFiles};
 use ebb_documents::model::SandboxDoc;
 use ebb_engine::TargetPhase;
 use ebb_protocol::api::{RetryResponse, UndoChange};
+use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::history::HistoryChange;
 use ebb_protocol::id::TargetKey;
 use ebb_store::{Store, TargetHead};
@@ -21,24 +22,9 @@ use crate::env::Env;
 use crate::error::{FlowError, RequestError};
 use crate::instance::changes::{self, PinnedVersions};
 use crate::instance::history::Decision;
+use crate::instance::rejection::other_instance;
 use crate::instance::target_document::{bind_connections, load_plan};
 use crate::offload::offload;
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RepairRejection {
-    /// The target does not exist, or is another instance.
-    NotFound,
-    /// The target is not stuck. The value is the error text.
-    NotStuck(String),
-    /// No unit has to be retried. The value is the error text.
-    NothingFailed(String),
-    /// The version is not published. The value is the error text.
-    UnknownVersion(String),
-    /// The target does not use the plugin. The value is the error text.
-    Unused(String),
-    /// The version cannot repair the plan. The value is the error text.
-    Refused(String),
-}
 
 /// The decision whether a repair is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,13 +45,13 @@ pub async fn repair(
     (key, uid): (TargetKey<'_>, Option<&str>),
     (plugin, by): (&str, Option<&str>),
     mode: RepairMode,
-) -> Result<RetryResponse, RequestError<RepairRejection>> {
+) -> Result<RetryResponse, RequestError> {
+    let missing = || RequestError::Rejected(other_instance(key, uid.unwrap_or_default(), None));
     for _ in 0..crate::ATTEMPTS {
-        let target = env.instance((key, uid)).await?;
-        let target = target.ok_or(RequestError::Rejected(RepairRejection::NotFound))?;
+        let target = env.instance((key, uid)).await?.ok_or_else(missing)?;
         let Some(hook) = target.hook.filter(|_| target.phase == TargetPhase::Stuck) else {
             let text = format!("{key} is not stuck; only the teardown of a stuck target can be repaired");
-            return Err(RequestError::Rejected(RepairRejection::NotStuck(text)));
+            return Err(RequestError::refused(ErrorCode::NotStuck, text));
         };
         let PlanRepair { plan, changes, ignored } = repaired(env, plugins, &target, plugin).await?;
         let changes: Vec<UndoChange> = changes.iter().map(|change| shown(change, plugin)).collect();
@@ -90,22 +76,17 @@ pub async fn repair(
         let decision = Decision { change: HistoryChange::Repaired, by, reason: Some(plugin) };
         return match retry::retry(env, (key, Some(&target.uid)), Some(decision)).await? {
             RetryOutcome::Retried(retried) => Ok(RetryResponse { changes, ignored, ..retried }),
-            RetryOutcome::NotFound => Err(RequestError::Rejected(RepairRejection::NotFound)),
-            RetryOutcome::NothingFailed(text) => Err(RequestError::Rejected(RepairRejection::NothingFailed(text))),
+            RetryOutcome::NotFound => Err(missing()),
+            RetryOutcome::NothingFailed(text) => Err(RequestError::refused(ErrorCode::NothingFailed, text)),
         };
     }
     Err(FlowError::Contended(key.to_string()).into())
 }
 
 /// Returns the plan of a target with the teardown of `plugin`.
-async fn repaired(
-    env: &Env,
-    plugins: &Store,
-    target: &TargetHead,
-    plugin: &str,
-) -> Result<PlanRepair, RequestError<RepairRejection>> {
-    let unknown = |text: String| RequestError::Rejected(RepairRejection::UnknownVersion(text));
-    let refused = |text: String| RequestError::Rejected(RepairRejection::Refused(text));
+async fn repaired(env: &Env, plugins: &Store, target: &TargetHead, plugin: &str) -> Result<PlanRepair, RequestError> {
+    let unknown = |text: String| RequestError::refused(ErrorCode::UnknownVersion, text);
+    let refused = |text: String| RequestError::refused(ErrorCode::NotRepairable, text);
     let exact = plugin.split_once('@').and_then(|(name, text)| Some((name, text.parse::<semver::Version>().ok()?)));
     let Some((name, version)) = exact else {
         return Err(unknown(format!(
@@ -129,7 +110,7 @@ async fn repaired(
     let mut made = match made.await? {
         Ok(made) => made,
         Err(error @ RepairError::Unused(_)) => {
-            return Err(RequestError::Rejected(RepairRejection::Unused(error.to_string())));
+            return Err(RequestError::refused(ErrorCode::PluginUnused, error.to_string()));
         }
         Err(error) => return Err(refused(error.to_string())),
     };

@@ -13,6 +13,7 @@ use ebb_engine::{Millis, TargetPhase, Timestamp};
 use ebb_protocol::api::{DocumentChange, ResourceEffect};
 use ebb_protocol::api_token::TargetAccess;
 use ebb_protocol::cloudevents::LifecycleType;
+use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::id::{TargetKey, short_digest};
 use ebb_protocol::lifecycle::{
     self as fields, API_UID, LifecycleData, LifecycleResponse, LifecycleResult, TargetStopCause,
@@ -97,7 +98,7 @@ impl TargetRequest {
     /// Returns the instance that the request concerns.
     ///
     /// # Errors
-    /// Returns [`LifecycleRejection::Invalid`] if a field cannot be a part of a key.
+    /// Returns a rejection if a field cannot be a part of a key.
     fn select(&self, env: &Env, head: Option<&TargetHead>) -> Result<SelectedInstance, LifecycleRejection> {
         // A program does not change what a source has created.
         let is_meant = |uid: &String| self.uid.as_ref().is_none_or(|named| named == uid);
@@ -131,14 +132,16 @@ impl TargetRequest {
             None => {
                 let random = || format!("{API_UID}{:016x}{:016x}", env.random.next(), env.random.next());
                 let named = self.uid.as_deref().map_or(Ok(()), fields::unreserved_uid);
-                named.map_err(|error| LifecycleRejection::Invalid(error.to_string()))?;
+                named.map_err(|error| LifecycleRejection::Refused(ErrorCode::InvalidField, error.to_string()))?;
                 // Another request may begin the named instance first. This one then takes the next generation.
                 let change = if self.uid.is_some() { LifecycleType::Updated } else { LifecycleType::Created };
                 let uid = self.uid.clone().or(derived).unwrap_or_else(random);
                 SelectedInstance { change, uid, generation: 1, known: None }
             }
         };
-        self.data(&instance).validate().map_err(|error| LifecycleRejection::Invalid(error.to_string()))?;
+        self.data(&instance)
+            .validate()
+            .map_err(|error| LifecycleRejection::Refused(ErrorCode::InvalidField, error.to_string()))?;
         Ok(instance)
     }
 
@@ -149,7 +152,7 @@ impl TargetRequest {
             Some(seen) if newest != Some(seen) => {
                 let target = self.target_key();
                 let text = format!("{target} does not have generation {seen} any more; read it again");
-                Err(LifecycleRejection::Conflict("outdated", text))
+                Err(LifecycleRejection::Refused(ErrorCode::Outdated, text))
             }
             _ => Ok(()),
         }
@@ -200,10 +203,10 @@ pub async fn apply(
         let (response, follow_up) = match begun {
             Ok(begun) => begun,
             // Another request has begun or ended an instance since the target was read.
-            Err(RequestError::Rejected(LifecycleRejection::Conflict("name-taken", _))) if is_free => continue,
+            Err(RequestError::Rejected(LifecycleRejection::Refused(ErrorCode::NameTaken, _))) if is_free => continue,
             // Another request had the same generation. The caller has named none, so this one comes after it.
-            Err(RequestError::Rejected(LifecycleRejection::Conflict("outdated", _))) => continue,
-            Err(RequestError::Rejected(LifecycleRejection::Conflict("stale", _)))
+            Err(RequestError::Rejected(LifecycleRejection::Refused(ErrorCode::Outdated, _))) => continue,
+            Err(RequestError::Rejected(LifecycleRejection::Refused(ErrorCode::Stale, _)))
                 if is_free && instance.change == LifecycleType::Updated =>
             {
                 continue;
@@ -320,7 +323,8 @@ pub async fn delete(
     let Some(head) = env.store.read_target(target).await? else { return Ok(None) };
     let mut uids: Vec<String> = match uid {
         Some(uid) => {
-            fields::uid(uid).map_err(|error| LifecycleRejection::Invalid(error.to_string()))?;
+            fields::uid(uid)
+                .map_err(|error| LifecycleRejection::Refused(ErrorCode::InvalidField, error.to_string()))?;
             // A limited caller does not learn that an instance of another owner has the name.
             if !covers_instance(access, &head, uid) {
                 return Ok(None);

@@ -11,6 +11,7 @@ use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::limits;
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult};
 use ebb_protocol::removal::{ObjectRemoval, RemovalEvidence, RemovalGrade, ResourceRemoval};
+use ebb_protocol::words;
 use ebb_store::TargetHead;
 
 use crate::env::{CompiledPlan, Env};
@@ -491,14 +492,10 @@ async fn failure_of(
     if evidence.grade >= required {
         return Ok(None);
     }
-    let RemovalEvidence { grade, asked, answered } = evidence;
-    let answer = match (asked, answered) {
-        (Some(asked), Some(answered)) => format!(" ({asked} was answered {answered})"),
-        (None, Some(answered)) => format!(" ({answered})"),
-        (_, None) => String::new(),
-    };
+    let answer = words::removal_answer(&evidence);
+    let answer = if answer.is_empty() { answer } else { format!(" ({answer})") };
     let undone: Vec<&str> = unit.undoes.iter().filter_map(|&at| Some(run.loaded.plan.unit(at)?.key.as_str())).collect();
-    let fix = match grade {
+    let fix = match evidence.grade {
         RemovalGrade::Unconfirmed | RemovalGrade::Reported if unit.verifies => {
             "no answer has shown the resource to this credential: check that it may see the resource, then retry"
         }
@@ -506,9 +503,11 @@ async fn failure_of(
         RemovalGrade::Reported | RemovalGrade::Confirmed => "add `verify` to the undo for targets to come",
     };
     let why = format!(
-        "the removal of {} is {grade}{answer}, but the plugin requires `evidence: {required}`; {fix}; or make sure that the \
-         resource is gone, then force-complete the unit",
-        undone.join(", ")
+        "the removal of {} is {}{answer}, but the plugin requires `evidence: {}`; {fix}; or make sure that the resource is \
+         gone, then force-complete the unit",
+        undone.join(", "),
+        words::name(&evidence.grade),
+        words::name(&required)
     );
     Ok(Some(AttemptFailure::new(ReasonCode::Failed, &why)))
 }

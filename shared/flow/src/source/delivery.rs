@@ -9,6 +9,7 @@ use ebb_documents::load::{self, Document, DocumentVars, NoFiles};
 use ebb_documents::model::{HmacAlgorithm, SignatureEncoding, VerifyDoc};
 use ebb_engine::Timestamp;
 use ebb_protocol::api::{SourceResponse, SourceResult};
+use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::id;
 use ebb_protocol::lifecycle;
 use ebb_protocol::limits;
@@ -28,31 +29,6 @@ use crate::offload::offload;
 /// Headers that expressions do not see, because they contain credentials.
 const CREDENTIALS: [&str; 4] = ["authorization", "cookie", "proxy-authorization", "x-gitlab-token"];
 
-/// An event that is not accepted. The sender gets the text.
-#[derive(Debug)]
-pub enum DeliveryRejection {
-    /// 404: no such source.
-    Unknown(String),
-    /// 401: the sender is not verified.
-    Unverified(String),
-    /// 503: the secret of the source is missing, so no event can be verified.
-    NoSecret(String),
-    /// 503: the event cannot be completed now.
-    Incomplete(String),
-    /// 503: the secrets of the deployment are invalid or cannot be read.
-    InvalidSecrets(String),
-    /// 400: the body is not JSON.
-    Malformed(String),
-    /// 413: the body has too many values.
-    TooLarge(String),
-}
-
-impl From<DeliveryRejection> for RequestError<DeliveryRejection> {
-    fn from(rejection: DeliveryRejection) -> Self {
-        Self::Rejected(rejection)
-    }
-}
-
 /// A request to the URL of a source.
 #[derive(Clone, Copy, Debug)]
 pub struct DeliveryRequest<'a> {
@@ -66,31 +42,26 @@ pub struct DeliveryRequest<'a> {
 /// verified with the body, in [`receive`].
 ///
 /// # Errors
-/// Returns [`DeliveryRejection::Unknown`] if the source does not exist, and [`DeliveryRejection::Unverified`] if the
-/// request has no proof.
+/// Returns a refusal if the source does not exist, and if the request has no proof.
 pub async fn open(
     env: &Env,
     store: &Store,
     name: &str,
     (headers, url_secret): (&HeaderMap, Option<&str>),
-) -> Result<Arc<EventSource>, RequestError<DeliveryRejection>> {
+) -> Result<Arc<EventSource>, RequestError> {
     let source = find(env, store, name).await?;
     source_signature::check_given(&scheme(source.verify()), headers, url_secret)
-        .map_err(|error| DeliveryRejection::Unverified(error.to_string()))?;
+        .map_err(|error| RequestError::refused(ErrorCode::InvalidSignature, error.to_string()))?;
     Ok(source)
 }
 
 /// Returns the compiled source of a name.
 ///
 /// # Errors
-/// Returns [`DeliveryRejection::Unknown`] if the source does not exist.
-pub(super) async fn find(
-    env: &Env,
-    store: &Store,
-    name: &str,
-) -> Result<Arc<EventSource>, RequestError<DeliveryRejection>> {
+/// Returns a refusal if the source does not exist.
+pub(super) async fn find(env: &Env, store: &Store, name: &str) -> Result<Arc<EventSource>, RequestError> {
     let Some(item) = store.get_document(NamedKind::Source, name).await? else {
-        return Err(DeliveryRejection::Unknown(format!("no source {name:?} exists")).into());
+        return Err(RequestError::refused(ErrorCode::NotFound, format!("no source {name:?} exists")));
     };
     let digest = id::digest(item.document.as_bytes());
     if let Some(source) = env.cache.source(&digest) {
@@ -122,7 +93,7 @@ pub async fn receive(
     store: &Store,
     (name, source): (&str, Arc<EventSource>),
     request: DeliveryRequest<'_>,
-) -> Result<(SourceResponse, Vec<FollowUp>), RequestError<DeliveryRejection>> {
+) -> Result<(SourceResponse, Vec<FollowUp>), RequestError> {
     let sender_id = verify(env, source.verify(), request)?;
     // The other schemes that have an id in a header sign the body only.
     let is_id_signed = matches!(source.verify(), VerifyDoc::Standard(_) | VerifyDoc::Gitlab(_));
@@ -132,13 +103,14 @@ pub async fn receive(
         if id.len() <= MAX_ID { id } else { id::digest(id.as_bytes()) }
     };
     let values = limits::check_json_values(request.body, limits::JSON_VALUES)
-        .map_err(|problem| DeliveryRejection::TooLarge(format!("the body has {problem}")))?;
+        .map_err(|problem| RequestError::refused(ErrorCode::TooLarge, format!("the body has {problem}")))?;
     let permit = env.cache.reserve_event_values(values).await;
     let body = serde_json::from_slice(request.body).map_err(|error| {
-        DeliveryRejection::Malformed(match is_form(request.headers) {
+        let detail = match is_form(request.headers) {
             true => "the body is a form: choose the content type application/json at the sender".to_owned(),
             false => format!("the body is not JSON: {error}"),
-        })
+        };
+        RequestError::refused(ErrorCode::InvalidJson, detail)
     })?;
     let mut input = EventInput { headers: visible(request.headers), body, fetched: None };
     match source.fetch(&input) {
@@ -148,7 +120,7 @@ pub async fn receive(
             Err(why) => {
                 let detail = format!("the event cannot be completed now: {why}");
                 rejected_events::note(env, store, name, &delivery_id(None, ""), &rejected(None, detail.clone())).await;
-                return Err(DeliveryRejection::Incomplete(detail).into());
+                return Err(RequestError::refused(ErrorCode::IncompleteEvent, detail));
             }
         },
         Err(error) => {
@@ -240,24 +212,20 @@ fn check(DesiredKey { kind, name, uid, .. }: &DesiredKey) -> Result<(), String> 
 }
 
 /// Verifies the sender. Returns the id of the delivery that its headers give.
-fn verify(
-    env: &Env,
-    verify: &VerifyDoc,
-    request: DeliveryRequest<'_>,
-) -> Result<Option<String>, RequestError<DeliveryRejection>> {
+fn verify(env: &Env, verify: &VerifyDoc, request: DeliveryRequest<'_>) -> Result<Option<String>, RequestError> {
     let name = &verify.secret().value;
     let secret = env.settings.secrets.secret(name).map_err(|error| {
         tracing::error!(error, "the secrets of sources cannot be used");
         let text = "the secrets of this deployment cannot be used: the log of the server has the reason";
-        DeliveryRejection::InvalidSecrets(text.to_owned())
+        RequestError::refused(ErrorCode::InvalidSecrets, text)
     })?;
     let Some(secret) = secret else {
         let text = format!("the deployment has no secret {name}: add it, then send the event again");
-        return Err(DeliveryRejection::NoSecret(text).into());
+        return Err(RequestError::refused(ErrorCode::MissingSecret, text));
     };
     let DeliveryRequest { headers, url_secret, body } = request;
     let verified = source_signature::verify(&scheme(verify), &secret, headers, url_secret, body, env.now());
-    Ok(verified.map_err(|error| DeliveryRejection::Unverified(error.to_string()))?.id)
+    Ok(verified.map_err(|error| RequestError::refused(ErrorCode::InvalidSignature, error.to_string()))?.id)
 }
 
 /// Returns the scheme of a source.

@@ -4,6 +4,7 @@ use ebb_engine::target::RequestSender;
 use ebb_engine::{Millis, TargetPhase, Timestamp};
 use ebb_protocol::api::{SourceResponse, SourceResult};
 use ebb_protocol::cloudevents::LifecycleType;
+use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::id::short_digest;
 use ebb_protocol::lifecycle::{EVENT_UID, LifecycleData, LifecycleResult, TargetStopCause};
 use ebb_protocol::limits;
@@ -183,12 +184,12 @@ async fn create(
     let rejected =
         |detail: String| outcome(&desired.key, SourceResult::Rejected, Some(uid.clone()), limits::message(&detail));
     Ok(Some(match rejection {
-        LifecycleRejection::Conflict("outdated", _) => return Ok(None),
-        LifecycleRejection::Conflict("name-taken", detail) => {
+        LifecycleRejection::Refused(ErrorCode::Outdated, _) => return Ok(None),
+        LifecycleRejection::Refused(ErrorCode::NameTaken, detail) => {
             outcome(&desired.key, SourceResult::Accepted, Some(uid), detail)
         }
         // The delivery was applied before, and its instance has ended since.
-        LifecycleRejection::Conflict("stale", detail) => {
+        LifecycleRejection::Refused(ErrorCode::Stale, detail) => {
             outcome(&desired.key, SourceResult::Outdated, Some(uid), detail)
         }
         rejection => rejected(rejection.detail()),

@@ -1,11 +1,12 @@
 //! Evaluates an event on a stored source, without any effect.
 
 use ebb_documents::event::{EventExplanation, EventInput, EventRequest, EventSource};
+use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::limits;
 use ebb_store::Store;
 use http::HeaderMap;
 
-use super::delivery::{self, DeliveryRejection};
+use super::delivery;
 use crate::env::Env;
 use crate::error::RequestError;
 use crate::offload::offload;
@@ -38,14 +39,14 @@ pub async fn try_event(
     store: &Store,
     name: &str,
     event: TrialEvent<'_>,
-) -> Result<EventTrial, RequestError<DeliveryRejection>> {
+) -> Result<EventTrial, RequestError> {
     let source = delivery::find(env, store, name).await?;
     let mut values = 0;
     let mut parse = |what: &str, text: &str| {
         values += limits::check_json_values(text.as_bytes(), limits::JSON_VALUES - values)
-            .map_err(|problem| DeliveryRejection::TooLarge(format!("{what} has {problem}")))?;
+            .map_err(|problem| RequestError::refused(ErrorCode::TooLarge, format!("{what} has {problem}")))?;
         serde_json::from_str::<serde_json::Value>(text)
-            .map_err(|error| DeliveryRejection::Malformed(format!("{what} is not JSON: {error}")))
+            .map_err(|error| RequestError::refused(ErrorCode::InvalidJson, format!("{what} is not JSON: {error}")))
     };
     let body = parse("the body", event.body)?;
     let fetched = match event.fetched.trim() {
@@ -59,7 +60,7 @@ pub async fn try_event(
         drop((input, permit));
         evaluated
     });
-    Ok(evaluated.await?.map_err(DeliveryRejection::Incomplete)?)
+    evaluated.await?.map_err(|why| RequestError::refused(ErrorCode::IncompleteEvent, why))
 }
 
 fn evaluate(source: &EventSource, input: &EventInput) -> Result<EventTrial, String> {

@@ -8,15 +8,16 @@ use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::State;
+use axum::http::HeaderMap;
 use axum::http::header::{CONTENT_TYPE, HOST};
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, StatusCode};
 use axum::response::IntoResponse;
 use axum::routing::get;
 use ebb_api::queries::state_counts::{self, StateCounts};
 use ebb_api::{HttpProblem, HttpResult, ServerState};
 use ebb_flow::FlowResult;
 use ebb_flow::telemetry::{InvocationMetrics, MetricSink};
+use ebb_protocol::error_code::ErrorCode;
 use prometheus::core::Collector;
 use prometheus::{
     Gauge, Histogram, HistogramOpts, IntCounter, IntGauge, IntGaugeVec, Opts, Registry, TEXT_FORMAT, TextEncoder,
@@ -123,9 +124,9 @@ impl StackMetrics {
             *read_at = Some(now);
         }
         drop(read_at);
-        TextEncoder::new().encode_to_string(&self.registry.gather()).map_err(|error| {
-            HttpProblem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", format!("cannot write metrics: {error}"))
-        })
+        TextEncoder::new()
+            .encode_to_string(&self.registry.gather())
+            .map_err(|error| HttpProblem::new(ErrorCode::Internal, format!("cannot write metrics: {error}")))
     }
 }
 

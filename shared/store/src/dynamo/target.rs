@@ -38,7 +38,6 @@ fn mark() -> String {
 
 fn target_item(target: &TargetHead, mark: &str) -> StoreResult<Item> {
     let partition = key::target(target.target_key());
-    let phase = TargetPhase::NAMES.iter().find(|row| row.0 == target.phase).map_or("", |row| row.1);
     let list = match target.list() {
         TargetList::Gone => TableSpec::LIST_GONE,
         TargetList::Active => TableSpec::LIST_TARGETS,
@@ -50,7 +49,7 @@ fn target_item(target: &TargetHead, mark: &str) -> StoreResult<Item> {
         ("n", text(&target.name)),
         ("uid", text(&target.uid)),
         ("gen", number(target.generation)),
-        ("ph", text(phase)),
+        ("ph", text(target.phase.name())),
         ("plan", digest(&target.plan)),
         ("cr", number(target.created.0)),
         ("si", number(target.since.0)),
@@ -95,7 +94,6 @@ fn target_item(target: &TargetHead, mark: &str) -> StoreResult<Item> {
 pub(super) fn read_target(operation: &'static str, item: &Item) -> StoreResult<TargetHead> {
     let reader = ItemReader::new(operation, item);
     let word = reader.text("ph")?;
-    let phase = TargetPhase::NAMES.iter().find(|row| row.1 == word);
     let hook = |word: &str| word.parse::<Hook>().map_err(|_| reader.broken(format!("unknown hook {word:?}")));
     Ok(TargetHead {
         kind: reader.text("k")?.to_owned(),
@@ -109,7 +107,7 @@ pub(super) fn read_target(operation: &'static str, item: &Item) -> StoreResult<T
         generation: reader.number("gen")?,
         first_generation: reader.number_if_any("fg")?.map_or_else(|| reader.number("gen"), Ok)?,
         updates: reader.number_if_any("up")?.unwrap_or(0),
-        phase: phase.ok_or_else(|| reader.broken(format!("unknown phase {word:?}")))?.0,
+        phase: TargetPhase::named(word).ok_or_else(|| reader.broken(format!("unknown phase {word:?}")))?,
         hook: reader.text_if_any("hk")?.map(hook).transpose()?,
         plan: reader.digest("plan")?,
         routing_key: reader.text_if_any("rk")?.map(str::to_owned),

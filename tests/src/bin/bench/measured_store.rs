@@ -69,7 +69,7 @@ impl MeasuredStore {
 
     /// Publishes a plugin. Its requests to the table are not counted.
     pub(crate) async fn publish(&self, plugin: &str, now: Timestamp) -> anyhow::Result<()> {
-        let published = ebb_api::queries::plugins::publish(self.unmetered.as_ref(), plugin, now).await;
+        let published = ebb_api::queries::plugins::publish(self.unmetered.as_ref(), plugin, now, |_| Ok(())).await;
         published.map(drop).map_err(|error| anyhow::anyhow!("the plugin is not published: {error:?}"))
     }
 }

@@ -108,7 +108,7 @@ impl SubscriptionTestArgs {
         let DocumentSource { name, text, folder } = DocumentSource::read(&self.file)?;
         let document = load::subscription(&name, &text, &folder, &self.sets.vars()?)?;
         let rule = compile::subscription(&document)?;
-        let phase: NotificationPhase = serde_json::from_value(self.phase.as_str().into()).map_err(|_| {
+        let phase = NotificationPhase::named(&self.phase).ok_or_else(|| {
             CliError::failed(format!("unknown phase {}", self.phase))
                 .with_hint("use starting, ready, updating, failed, stopping, stuck or gone")
         })?;

@@ -157,7 +157,7 @@ fn the_tree_begins_with_others_that_wait() {
     insta::assert_snapshot!(picture(&open), @r"
     127.0.0.1:7878  sandbox/pr-1
     sandbox/pr-1  starting for 10.0s
-    update 4 waits for units preStart since 2026-11-21 09:00:10Z, until the present run ends
+    update 4 waits since 2026-11-21 09:00:10Z for units of preStart, until the present run ends
     preStart  running
     └ ✓ db/provision  succeeded in 0.4s
 
@@ -669,8 +669,8 @@ async fn pages_are_polled_and_changes_are_sent() {
         let TopEvent::Changed(result) = change(client.clone(), asked).await else { panic!("{verb:?} has no result") };
         changes.push(result);
     }
-    let refused = " is of token ann; a caller with the scope `operate` can give you a token with that scope: ebb token \
-                   create NAME --scope SCOPE";
+    let refused = " is of token ann; ask a person with the scope `operate` for a token with that scope: ebb token create \
+                   NAME --scope SCOPE";
     // Each request names the UID of the shown instance, which the server repeats.
     let expected = [
         Ok("Retrying in a: queue/create".to_owned()),

@@ -360,9 +360,7 @@ fn comment_marks(env: &Env, subject: &str) -> Vec<String> {
 
 /// Returns the facts of a notification. The cause of a failure is that of its run, if its data is still stored.
 async fn facts(env: &Env, notice: &PhaseNotice, target: &NotifiedTarget) -> FlowResult<Option<NotificationFacts>> {
-    let Ok(phase) = serde_json::from_value::<NotificationPhase>(Value::from(notice.phase.as_str())) else {
-        return Ok(None);
-    };
+    let Some(phase) = NotificationPhase::named(&notice.phase) else { return Ok(None) };
     let mut facts = NotificationFacts {
         id: notice_id(notice),
         phase,

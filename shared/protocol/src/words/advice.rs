@@ -1,0 +1,130 @@
+//! The next steps of a diagnosis.
+
+use ebb_engine::TargetPhase;
+
+use super::commands;
+use crate::api::{FailedUnit, RootCause, UnitDetail, UnitWait};
+use crate::relay::WaitResolution;
+
+/// Maximum failed units for which the next steps have a command.
+const FORCE_COMPLETES: usize = 3;
+
+/// A cluster that does not respond.
+#[derive(Clone, Copy, Debug)]
+pub struct LostCluster<'a> {
+    pub name: &'a str,
+    /// False for a cluster of the configuration.
+    pub is_registered: bool,
+}
+
+/// What the next steps of a target depend on.
+#[derive(Clone, Debug)]
+pub struct TargetSituation<'a> {
+    pub kind: &'a str,
+    pub name: &'a str,
+    pub phase: TargetPhase,
+    /// The source that has created the target.
+    pub source: Option<&'a str>,
+    pub cause: Option<&'a RootCause>,
+    pub failures: &'a [FailedUnit],
+    /// True if resources may exist.
+    pub has_resources: bool,
+    /// True if the platform has not accepted a notification.
+    pub is_undelivered: bool,
+    pub lost: Option<LostCluster<'a>>,
+    /// The first wait of the present run.
+    pub wait: Option<(&'a UnitDetail, &'a UnitWait)>,
+    /// A newer version of the plugin of a failed undo.
+    pub newer: Option<&'a str>,
+}
+
+impl TargetSituation<'_> {
+    /// Returns the next steps, the most useful first.
+    pub fn next_steps(&self) -> Vec<String> {
+        let Self { kind, name, .. } = *self;
+        let target = &commands::target_arguments(kind, name);
+        let mut next = Vec::new();
+        if let Some(newer) = self.newer {
+            next.push(format!("if {newer} fixes the undo: {}", commands::retry_with(target, newer)));
+        }
+        next.extend(self.wait.filter(|_| self.lost.is_none()).and_then(|(unit, wait)| end_of_wait(unit, wait)));
+        if self.is_undelivered {
+            let step = "check whether the platform accepts notifications; the delivery is retried automatically";
+            next.push(step.to_owned());
+        }
+        match self.phase {
+            TargetPhase::Failed => {
+                next.extend(self.log(target));
+                next.push(format!(
+                    "if the cause is outside of the documents: remove it, then: {}",
+                    commands::retry(target)
+                ));
+                next.push(self.corrected_document());
+                let undo = if self.has_resources { ", which deletes its resources" } else { "" };
+                next.push(format!("to give it up: {}{undo}", commands::delete(kind, name)));
+            }
+            TargetPhase::Stuck => {
+                next.push(format!("remove the cause, then: {}", commands::retry(target)));
+                next.extend(self.log(target));
+                let failed = self.failures.iter().take(FORCE_COMPLETES);
+                let command = |failed: &FailedUnit| commands::force_complete(target, &failed.unit);
+                next.extend(failed.map(|failed| format!("continue without it: {}", command(failed))));
+                next.push(format!("give up what remains: {}", commands::force_delete(kind, name)));
+            }
+            TargetPhase::Starting | TargetPhase::Updating | TargetPhase::Stopping => {
+                next.extend(self.lost.iter().flat_map(|lost| lost_cluster(lost, &commands::force_delete(kind, name))));
+                next.push(format!("show the progress: {}", commands::get(kind, name)));
+            }
+            TargetPhase::Ready | TargetPhase::Gone => {}
+        }
+        next
+    }
+
+    /// Returns the step that shows the log. Only scripts have one.
+    fn log(&self, target: &str) -> Option<String> {
+        let cause = self.cause.filter(|cause| !cause.log.is_empty())?;
+        Some(format!("read its log: {}", commands::logs(target, &cause.unit)))
+    }
+
+    fn corrected_document(&self) -> String {
+        let apply = commands::APPLY;
+        match self.source {
+            Some(source) => format!(
+                "if the document or a plugin is wrong: correct it (`{apply}`); the next event of the source {source} then \
+                 completes the target"
+            ),
+            None => format!(
+                "if the file is wrong: correct it; if a plugin is wrong: publish a corrected version and name it in the file; \
+                 then: {apply}, which completes the target"
+            ),
+        }
+    }
+}
+
+/// Returns the step that ends a wait, if it does not end by itself.
+fn end_of_wait(unit: &UnitDetail, UnitWait { object, resolves, fails_at, .. }: &UnitWait) -> Option<String> {
+    let until = fails_at.as_ref().or(unit.deadline.as_ref()).map(|at| format!(" before {at}")).unwrap_or_default();
+    match resolves {
+        WaitResolution::Itself => None,
+        WaitResolution::Person => {
+            Some(format!("remove the cause of the wait of {object}{until}; {} then continues", unit.key))
+        }
+        WaitResolution::Never => Some(format!("correct {object} in its document: as written, it never becomes ready")),
+    }
+}
+
+/// Returns the steps for a cluster that does not respond. `force_delete` is the last command.
+fn lost_cluster(LostCluster { name, is_registered }: &LostCluster<'_>, force_delete: &str) -> [String; 3] {
+    let disconnect = match is_registered {
+        true => commands::disconnect(name),
+        false => format!("remove {name} from EBB_CLUSTERS"),
+    };
+    [
+        format!("show relay health: {}", commands::LIST_CLUSTERS),
+        "remove its cause, for example start the relay or restore a connection; the waiting units then continue"
+            .to_owned(),
+        format!(
+            "if the cluster does not exist any more: {disconnect}, which fails the waiting units; then: {force_delete}"
+        ),
+    ]
+}

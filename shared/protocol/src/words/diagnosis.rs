@@ -1,0 +1,127 @@
+//! The diagnosis of a target in sections, in the order in which a reader asks.
+
+use crate::api::{FailedUnit, RemainingEffect, RootCause, TargetDiagnosis, TargetWait};
+use crate::evidence::Evidence;
+use crate::removal::ResourceRemoval;
+use crate::words;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DiagnosisPart {
+    Cause,
+    Waits,
+    OtherWaits,
+    Failed,
+    Remaining,
+    Removals,
+    Warnings,
+    NextSteps,
+}
+
+/// A section, with at least one line.
+#[derive(Clone, Debug)]
+pub struct DiagnosisSection {
+    pub part: DiagnosisPart,
+    pub title: String,
+    pub lines: Vec<DiagnosisLine>,
+}
+
+/// A line with what belongs to it.
+#[derive(Clone, Debug, Default)]
+pub struct DiagnosisLine {
+    /// What the text is about. Empty for a sentence.
+    pub label: String,
+    pub text: String,
+    /// Values as `NAME = VALUE`.
+    pub values: Vec<String>,
+    /// The lines of a log or a response.
+    pub listing: Vec<String>,
+}
+
+impl From<String> for DiagnosisLine {
+    fn from(text: String) -> Self {
+        Self { text, ..Self::default() }
+    }
+}
+
+impl From<(String, String)> for DiagnosisLine {
+    fn from((label, text): (String, String)) -> Self {
+        Self { label, text, ..Self::default() }
+    }
+}
+
+/// Returns the sections of a diagnosis after its summary.
+pub fn diagnosis(why: &TargetDiagnosis) -> Vec<DiagnosisSection> {
+    let text = |text: &String| DiagnosisLine::from(words::one_line(text));
+    let shown: usize = why.open.iter().map(|open| open.count).sum();
+    let more = why.open_units.checked_sub(shown).filter(|more| *more > 0);
+    let more = more.map(|more| DiagnosisLine::from(format!("{more} more units are open")));
+    let others = why.failed.iter().filter(|failed| why.cause.as_ref().is_none_or(|cause| cause.unit != failed.unit));
+    let mut sections = Vec::new();
+    let mut add = |part, title: &str, lines: Vec<DiagnosisLine>| {
+        if !lines.is_empty() {
+            sections.push(DiagnosisSection { part, title: title.to_owned(), lines });
+        }
+    };
+    if let Some(cause) = &why.cause {
+        let RootCause { run, unit, attempt, attempt_in_series, .. } = cause;
+        let retry = words::in_all(*attempt, *attempt_in_series);
+        let title = format!("first cause: {unit}, attempt {attempt_in_series}{retry} of {run}");
+        add(DiagnosisPart::Cause, &title, of_cause(cause));
+    }
+    let waits = why.open.iter().map(|open| DiagnosisLine::from(words::open_units(open))).chain(more);
+    add(DiagnosisPart::Waits, "waits", waits.collect());
+    let waits = TargetWait::of_others(&why.target_waits).map(|wait| DiagnosisLine::from(words::target_wait(wait)));
+    add(DiagnosisPart::OtherWaits, "other waits", waits.collect());
+    add(DiagnosisPart::Failed, "also failed", others.map(failed_unit).collect());
+    add(DiagnosisPart::Remaining, "remaining resources", why.remaining.iter().map(remaining).collect());
+    add(DiagnosisPart::Removals, "removals", why.removals.iter().map(removal).collect());
+    add(DiagnosisPart::Warnings, "warnings", why.notes.iter().map(text).collect());
+    add(DiagnosisPart::NextSteps, "next steps", why.next_steps.iter().map(text).collect());
+    sections
+}
+
+fn of_cause(cause: &RootCause) -> Vec<DiagnosisLine> {
+    let RootCause { reason, file, line, column, inputs, log, evidence, .. } = cause;
+    let place = format!("at {}:{line}:{column}", words::one_line(file));
+    let mut lines: Vec<DiagnosisLine> = vec![words::reason(reason).into(), place.into()];
+    lines.extend(evidence.iter().flat_map(of_evidence));
+    if !inputs.is_empty() {
+        let values = inputs.iter().map(|(name, value)| format!("{name} = {}", words::quoted(value)));
+        lines.push(DiagnosisLine { values: values.collect(), ..DiagnosisLine::from("inputs".to_owned()) });
+    }
+    if !log.is_empty() {
+        let last = if log.len() == 1 { "line".to_owned() } else { format!("{} lines", log.len()) };
+        lines.push(DiagnosisLine { listing: log.clone(), ..format!("last {last} of its log").into() });
+    }
+    lines
+}
+
+fn of_evidence(evidence: &Evidence) -> Vec<DiagnosisLine> {
+    let Evidence { method, url, status, content_type, body, truncated, damaged } = evidence;
+    if let Some(damaged) = damaged {
+        return vec![format!("evidence is damaged: {}", words::one_line(damaged)).into()];
+    }
+    let request = ("request".to_owned(), format!("{} {}", words::one_line(method), words::one_line(url)));
+    let Some(status) = status else { return vec![request.into(), "no response".to_owned().into()] };
+    let kind = content_type.as_deref().map(|kind| format!(", {}", words::one_line(kind))).unwrap_or_default();
+    let listing = body.iter().flat_map(|body| body.lines()).map(str::to_owned);
+    let listing = listing.chain(truncated.then(|| "…".to_owned())).collect();
+    vec![request.into(), DiagnosisLine { listing, ..("response".to_owned(), format!("{status}{kind}")).into() }]
+}
+
+fn failed_unit(FailedUnit { unit, attempt, attempt_in_series, reason }: &FailedUnit) -> DiagnosisLine {
+    let retry = words::in_all(*attempt, *attempt_in_series);
+    format!("{unit}, attempt {attempt_in_series}{retry}: {}", words::reason(reason)).into()
+}
+
+fn remaining(RemainingEffect { unit, certainty, outputs, .. }: &RemainingEffect) -> DiagnosisLine {
+    let values = outputs.iter().map(|(name, value)| format!("{name} = {}", words::quoted(&words::output(value).0)));
+    DiagnosisLine { values: values.collect(), ..(unit.clone(), words::certainty(*certainty).to_owned()).into() }
+}
+
+fn removal(ResourceRemoval { unit, by, evidence }: &ResourceRemoval) -> DiagnosisLine {
+    let by = by.as_ref().map(|undo| format!(" by {undo}")).unwrap_or_default();
+    let answer = words::removal_answer(evidence);
+    let answer = if answer.is_empty() { answer } else { format!(": {answer}") };
+    (unit.clone(), format!("{}{by}{answer}", words::name(&evidence.grade))).into()
+}
