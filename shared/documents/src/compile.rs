@@ -18,6 +18,7 @@ mod infrakit_unit;
 mod input_destinations;
 mod k8s_apply;
 mod kept_undos;
+mod object_action;
 mod old_params;
 mod order;
 mod own_hooks;
@@ -40,9 +41,12 @@ mod teardown;
 mod undecided;
 mod unit;
 mod unit_lints;
+mod unit_outputs;
+mod unit_reads;
 mod until;
 mod version;
 mod webhook;
+mod webhook_action;
 
 use std::collections::BTreeMap;
 

@@ -11,9 +11,9 @@ use serde_json::{Map, Value as Json};
 
 use crate::canonical;
 use crate::compile::defaults::MAX_EVENT_DOCUMENT;
+use crate::durations;
 use crate::expr::convert::{self, CelOutput, json_type};
 use crate::expr::{self, EvaluationError, Expression, SharedCost};
-use crate::load::durations;
 use crate::load::names::{MAX_NAME, NameSyntax, is_name};
 use crate::load::{self, Document, DocumentVars, MAX_DEPTH, NoFiles, yaml};
 use crate::model::{SandboxDoc, VerifyDoc};

@@ -5,6 +5,7 @@
 mod canonical;
 pub mod compile;
 pub mod diagnostic;
+pub mod durations;
 pub mod event;
 pub mod load;
 pub mod model;

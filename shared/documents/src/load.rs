@@ -1,17 +1,16 @@
 //! Loads documents from text. Loading expands `@{…}`, checks keys, types, names and limits, and records positions.
 //!
-//! A document is checked in two steps. Loading reports all syntactic errors. Without any, compiling reports all
-//! semantic errors: ranges, contradictions, references, cycles, sensitivity.
+//! A document is checked in steps, each of which needs a document without the errors of those before it: its syntax, its
+//! directives, its structure, its names, and, by [`compile`](crate::compile), its meaning: ranges, contradictions,
+//! references, cycles, sensitivity. The first error of the syntax and of each struct is reported, and all of the others.
 
 use std::sync::Arc;
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::load::directives::DirectiveExpansion;
-use crate::load::reader::DocumentReader;
+use crate::load::reader::{DocumentReader, Strictness};
 use crate::load::yaml::{YamlNode, YamlValue};
-use crate::model::{
-    At, ConnectionDoc, Dialect, PluginDoc, RouteGroupDoc, SandboxDoc, SourceDoc, SourceText, SubscriptionDoc,
-};
+use crate::model::{At, ConnectionDoc, PluginDoc, RouteGroupDoc, SandboxDoc, SourceDoc, SourceText, SubscriptionDoc};
 
 pub use files::{FileError, FileSource, FolderFiles, MAX_FILE, NoFiles};
 pub use names::{MAX_PLUGIN_NAME, MAX_SCRIPT, PluginReference, ReferenceError};
@@ -23,7 +22,6 @@ pub(crate) use vars::is_variable;
 mod bind;
 pub(crate) mod collection;
 pub(crate) mod directives;
-pub mod durations;
 mod ebb;
 mod files;
 pub(crate) mod lines;
@@ -96,7 +94,7 @@ impl Document {
 /// Returns all documents of a text. `---` separates documents. Empty ones are omitted.
 ///
 /// # Errors
-/// Returns all errors of the documents, or an error if the text has none.
+/// Returns the errors of the documents, or an error if the text has none.
 pub fn documents(
     source_name: &str,
     text: &str,
@@ -114,13 +112,11 @@ pub fn documents(
     // A single document without `@{…}` is stored unchanged, with its comments and positions.
     let as_written = (nodes.len() == 1 && !source.text.contains("@{")).then(|| source.text.clone());
     for mut node in nodes {
-        let refused = DirectiveExpansion::new(&source, files, vars, &mut found).expand(&mut node);
-        let (document, own) = read(&source, &node, as_written.as_deref());
-        documents.extend(document);
-        found.extend(own.into_iter().filter(|diagnostic| {
-            let byte = diagnostic.at.map(|at| source.bytes(at, 0).0);
-            !refused.iter().any(|(start, length)| byte.is_some_and(|b| (*start..start + length.max(&1)).contains(&b)))
-        }));
+        if DirectiveExpansion::new(&source, files, vars, &mut found).expand(&mut node) {
+            let (document, own) = read(&source, &node, as_written.as_deref());
+            documents.extend(document);
+            found.extend(own);
+        }
     }
     let (documents, warnings) = found.or(documents)?;
     Ok(LoadedDocuments { documents, warnings })
@@ -131,7 +127,7 @@ fn read(source: &Arc<SourceText>, node: &YamlNode, as_written: Option<&str>) -> 
     let kind = signadot::shape(node);
     let foreign = kind.is_none() && collection::is_document(node);
     let ours = kind.is_none() && !foreign && (node.get("apiVersion").is_some() || node.get("kind").is_some());
-    let reader = DocumentReader::new(source, if ours { Dialect::Ebb } else { Dialect::Signadot });
+    let reader = DocumentReader::new(source, if ours { Strictness::Ebb } else { Strictness::Signadot });
     let stored = |node: &YamlNode| as_written.map_or_else(|| written(&reader, node), str::to_owned);
     let document = match kind {
         Some(kind) => signadot::document(&reader, kind, node, stored(&signadot::kept(node))),
@@ -177,7 +173,7 @@ fn unknown(reader: &DocumentReader<'_>, node: &YamlNode) -> Option<Document> {
 /// Returns the only document of a text, of any kind.
 ///
 /// # Errors
-/// Returns all errors of the document, or an error if the text has no document or several documents.
+/// Returns the errors of the document, or an error if the text has no document or several documents.
 pub fn document(
     source_name: &str,
     text: &str,
@@ -201,7 +197,7 @@ pub fn document(
 /// Returns the plugins of a text. `---` separates plugins.
 ///
 /// # Errors
-/// Returns all errors of the documents, or an error for each document that is not a plugin.
+/// Returns the errors of the documents, or an error for each document that is not a plugin.
 pub fn plugins(
     source_name: &str,
     text: &str,
@@ -225,7 +221,7 @@ macro_rules! loaders_of_one_document {
         #[doc = concat!("Returns the only ", $noun, " of a text.")]
         ///
         /// # Errors
-        #[doc = concat!("Returns all errors of the document, or an error if the text is not exactly one ", $noun, ".")]
+        #[doc = concat!("Returns the errors of the document, or an error if the text is not exactly one ", $noun, ".")]
         pub fn $function(
             source_name: &str,
             text: &str,

@@ -73,6 +73,44 @@ macro_rules! written_as {
     )+};
 }
 
+/// Deserializes enums whose variant is the key under which a value stands. The text is the rest of the error of a struct
+/// that has none of the keys, and the help.
+macro_rules! alternatives {
+    ($($type:ident: $missing:literal;)+) => {$(
+        impl<'de> serde::Deserialize<'de> for $type {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                /// The value of a key.
+                struct Given($type);
+
+                impl<'de> serde::Deserialize<'de> for Given {
+                    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                        // This is the function that `remote = "Self"` derives.
+                        $type::deserialize(deserializer).map(Self)
+                    }
+                }
+
+                match Option::<Given>::deserialize(deserializer)? {
+                    Some(Given(value)) => Ok(value),
+                    None => Err(serde::de::Error::invalid_length(0, &$missing)),
+                }
+            }
+        }
+    )+};
+}
+
+pub(crate) use alternatives;
+
+alternatives! {
+    ActionDoc: "none of `pod`, `webhook`, `object` and `infrakit`\nadd one of them";
+    VerificationAction: "none of `pod`, `webhook` and `object`\nadd a script, a request or objects that show it";
+    OutputFromDoc: "none of `file`, `value` and `secret`\nadd `file: /PATH` for a pod, `value: ${…}` for a webhook, object or InfraKit plugin, or `secret: {name: …, key: …}` for an object";
+    BoundObjectDoc: "none of `secret` and `configMap`\nadd `secret: {namespace: …, name: …}`, or `configMap` with the same keys";
+    EventAction: "none of `apply`, `delete` and `ignore`\nadd one of them";
+    VerifyDoc: "none of `github`, `gitlab`, `gitea`, `vercel`, `standard`, `hmac`, `e2b`, `bearer`, `basic` and `url`\nadd one of them, such as `standard: {secret: NAME}`";
+    AuthDoc: "none of `bearer`, `basic`, `header` and `signed`\nadd one of them, such as `bearer: {secret: NAME}`";
+    ReceiverDoc: "none of `standard`, `webhook`, `slack`, `github` and `comment`\nadd one of them, such as `slack: {secret: NAME}`";
+}
+
 written_as! {
     for<T> At<T> => T;
     for<T> Named<T> => T;
@@ -158,7 +196,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Entries<T> {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries<T>, A::Error> {
                 let count = map.size_hint().unwrap_or(0);
                 if count > MAX_UNITS {
-                    return Err(A::Error::custom(format_args!("found {count} entries; the limit is {MAX_UNITS}")));
+                    return Err(A::Error::custom(format_args!("has {count} entries; the limit is {MAX_UNITS}")));
                 }
                 // The largest entries have 2 KiB: a vector that grows would have up to twice as many of them.
                 let mut entries = Vec::with_capacity(count);

@@ -67,10 +67,10 @@ pub(crate) async fn refused_requests() {
 pub(crate) async fn invalid_documents() {
     let harness = Harness::simple().await;
     let document = |text: &str| format!("apiVersion: ebb.dev/v1\nkind: Sandbox\n{text}");
-    // Several errors are reported at once.
+    // Each resource reports its first error.
     let several = "name: a\nresources:\n  r: {plugin: simple, parms: {}}\n  s: {plugn: simple}\n";
     for (document, errors) in [
-        (document(several), &[("unknown-key", 5), ("resource-kind", 6), ("unknown-key", 6)][..]),
+        (document(several), &[("unknown-key", 5), ("unknown-key", 6)][..]),
         (document("name: a\nresources: {r: {plugin: simple@2.0.0}}\n"), &[("unknown-version", 4)]),
         (document("name: b\n"), &[("other-name", 3)]),
         (document("name: a\nresources: [\n"), &[("yaml", 4)]),

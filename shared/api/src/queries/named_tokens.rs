@@ -1,6 +1,6 @@
 //! Creates, lists and revokes named API tokens.
 
-use ebb_documents::load::durations;
+use ebb_documents::durations;
 use ebb_engine::{Millis, Timestamp};
 use ebb_flow::env::Env;
 use ebb_flow::error::{FlowResult, RequestError};

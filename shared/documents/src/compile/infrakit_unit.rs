@@ -6,6 +6,8 @@ use ebb_engine::{Hook, Millis};
 
 use super::collector::{DiagnosticCollector, ExpressionRead};
 use super::defaults::TIMEOUT_MS;
+use super::sensitive::TextRole;
+use super::unit_reads::UnitReads;
 use crate::expr::ReferenceSource;
 use crate::model::{At, InfrakitDoc, Named, TemplateTree, UnitDoc};
 use crate::plan::{InfrakitAction, PluginInterface, Template};
@@ -15,14 +17,13 @@ const PROCESSING_MS: u64 = 60_000;
 /// The maximum number of characters of a plugin's name, and of a type.
 const MAX_NAME: usize = 253;
 
-/// Compiles the action of a unit and reports its errors. Adds the values that its properties read to
-/// `properties_read`, and the other ones to `found`.
+/// Compiles the action of a unit and reports its errors.
 pub(super) fn action<'a>(
     report: &mut DiagnosticCollector,
     doc: &UnitDoc,
     hook: Hook,
     instance: &'a InfrakitDoc,
-    (properties_read, found): (&mut Vec<ExpressionRead<'a>>, &mut Vec<ExpressionRead<'a>>),
+    reads: &mut UnitReads<'a>,
 ) -> InfrakitAction {
     if hook > Hook::PostStart {
         let message = format!("`{}` in {} cannot be an `infrakit` unit", doc.name.value, hook.name());
@@ -39,23 +40,26 @@ pub(super) fn action<'a>(
     }
     let scope = report.units;
     let empty = || serde_json::Value::Object(serde_json::Map::new());
-    let properties =
-        instance.properties.as_ref().map_or_else(empty, |tree| report.strings(tree, scope, properties_read));
-    if instance.interface != PluginInterface::Instance {
-        check_search(report, properties_read);
-    }
-    let mut text = |text: &'a At<String>| -> Template { report.text(&text.value, text.at, scope, found) };
-    let init = instance.init.as_ref().map(&mut text);
-    let logical_id = instance.logical_id.as_ref().map(&mut text);
-    let tags: BTreeMap<String, Template> =
-        instance.tags.iter().map(|Named { name, inner }| (name.value.clone(), text(inner))).collect();
-    let attachments = instance.attachments.as_ref().map(|tree| {
-        if !matches!(tree.value, TemplateTree::List(_)) {
-            let help = "write `[{ID: …, Type: …}]`";
-            report.push(report.error("wrong-type", tree.at, "`attachments` is not a list").help(help));
+    let properties = reads.of(TextRole::Infrakit, |found| {
+        let properties = instance.properties.as_ref().map_or_else(empty, |tree| report.strings(tree, scope, found));
+        if instance.interface != PluginInterface::Instance {
+            check_search(report, found);
         }
-        report.strings(tree, scope, found)
+        properties
     });
+    let (init, logical_id, tags, attachments) = reads.of(TextRole::InfrakitText, |found| {
+        let mut text = |text: &'a At<String>| -> Template { report.text(&text.value, text.at, scope, found) };
+        let init = instance.init.as_ref().map(&mut text);
+        let logical_id = instance.logical_id.as_ref().map(&mut text);
+        let tags: BTreeMap<String, Template> =
+            instance.tags.iter().map(|Named { name, inner }| (name.value.clone(), text(inner))).collect();
+        let attachments = instance.attachments.as_ref().map(|tree| report.strings(tree, scope, found));
+        (init, logical_id, tags, attachments)
+    });
+    if let Some(tree) = instance.attachments.as_ref().filter(|tree| !matches!(tree.value, TemplateTree::List(_))) {
+        let help = "write `[{ID: …, Type: …}]`";
+        report.push(report.error("wrong-type", tree.at, "`attachments` is not a list").help(help));
+    }
     let max_processing_time_ms = processing_time(report, doc, instance);
     InfrakitAction {
         plugin,

@@ -5,23 +5,17 @@ use std::collections::HashMap;
 use ebb_engine::{Hook, Millis};
 
 use super::checked::CompiledUnit;
-use super::collector::{DiagnosticCollector, ExpressionRead};
+use super::collector::DiagnosticCollector;
 use super::defaults::{
     BACKOFF_MS, MAX_ATTEMPTS, MAX_INPUTS, MAX_TIMEOUT_MS, POD_TIMEOUT_MS, RETRY_CLASSES, TIMEOUT_MS, UNTIL_TIMEOUT_MS,
     attempts, max_backoff,
 };
 use super::sensitive::TextRole;
-use super::until::{self, answers};
-use super::{clusters, infrakit_unit, input_destinations, webhook};
-use crate::expr::{self, ReferenceUsage, Scope};
-use crate::model::{
-    ActionDoc, At, Dialect, LineColumn, Named, OutputFromDoc, PluginDoc, PodDoc, RunnerDoc, TemplateTree, UnitDoc,
-    WebhookDoc, WebhookMethod,
-};
-use crate::plan::{
-    Action, BoundConnection, InputPlan, ManifestConditions, ObjectAction, OutputFrom, OutputPlan, PLUGIN_UPDATE,
-    PodAction, RetryPolicy, SourceLocation, UnitPlan, WebhookAction,
-};
+use super::unit_reads::UnitReads;
+use super::{clusters, infrakit_unit, input_destinations, object_action, unit_outputs, until, webhook, webhook_action};
+use crate::expr::{self, ReferenceSource, ReferenceUsage};
+use crate::model::{ActionDoc, At, InputDoc, LineColumn, Named, PluginDoc, PodDoc, RunnerDoc, UnitDoc};
+use crate::plan::{Action, InputPlan, PodAction, RetryPolicy, SourceLocation, UnitPlan};
 
 /// Compiles a unit and reports its errors.
 pub(super) fn compile<'a>(
@@ -30,200 +24,20 @@ pub(super) fn compile<'a>(
     doc: &'a UnitDoc,
     hook: Hook,
 ) -> CompiledUnit<'a> {
-    let mut uses = Vec::new();
-    let mut collect =
-        |role: TextRole, found: Vec<ExpressionRead<'a>>| uses.extend(found.into_iter().map(|found| (role, found)));
+    let mut reads = UnitReads::default();
     limits(report, doc);
-
-    let mut found = Vec::new();
-    let when = doc.when.as_ref().and_then(|when| report.expression("`when`", when, report.units, &mut found));
-    collect(TextRole::When, std::mem::take(&mut found));
-
-    let cluster = clusters::named(report, plugin, doc, &mut found);
-    collect(TextRole::Cluster, std::mem::take(&mut found));
-
-    if let (Some(until), false) = (&doc.until, matches!(doc.action, ActionDoc::Webhook(_))) {
-        let help = "a script waits by itself, and an object has `ready`";
-        let at = until.url.as_ref().or(until.path.as_ref()).map_or(doc.name.at, |url| url.at);
-        report.push(report.error("until", at, "only a webhook has `until`").help(help));
-    }
+    until_of_webhook(report, doc);
     fail_fast(report, doc);
-    let (work, role) = match &doc.action {
-        ActionDoc::Pod(action) => {
-            input_destinations::check_inputs(report, &doc.inputs);
-            (Action::Pod(pod(report, plugin, doc, action)), TextRole::PodInput)
-        }
-        ActionDoc::Webhook(webhook) => {
-            let method = webhook.method.as_str().to_owned();
-            let connection = webhook.connection.as_ref();
-            let url = webhook::destination(report, &doc.name, connection, (&webhook.url, &webhook.path), &mut found);
-            collect(TextRole::Url, std::mem::take(&mut found));
-            let role = webhook::role(webhook.url.as_ref());
-            let headers = webhook::headers(report, &webhook.headers, &mut found);
-            let body = webhook.body.as_ref().map(|body| report.strings(body, report.units, &mut found));
-            collect(role, std::mem::take(&mut found));
-            let describe = webhook
-                .describe
-                .as_ref()
-                .map(|it| webhook::destination(report, &doc.name, connection, (&it.url, &it.path), &mut found));
-            if connection.is_some() {
-                webhook::check_connection_headers(report, &webhook.headers);
-            }
-            collect(TextRole::Url, std::mem::take(&mut found));
-            let found_text = webhook.describe.as_ref().and_then(|describe| describe.found.as_ref());
-            let describe_found =
-                found_text.and_then(|text| report.expression("`found`", text, answers(report), &mut found));
-            let absent = webhook.absent.as_ref();
-            let absent = absent.and_then(|text| report.expression("`absent`", text, answers(report), &mut found));
-            let until =
-                doc.until.as_ref().map(|until| until::compile(report, doc, hook, connection, until, &mut found));
-            collect(TextRole::Answer, std::mem::take(&mut found));
-            if let (Some(_), Some(first)) = (&body, doc.inputs.first()) {
-                let message = "this webhook has a body, so its inputs go nowhere";
-                let help = "put the values into `body`; without `body`, the inputs are sent as an object";
-                report.push(report.error("input", first.name.at, message).help(help));
-            }
-            let max_processing_time_ms = webhook.max_processing_time.map(|time| time.0);
-            let non_idempotent = webhook.idempotent == Some(false);
-            let name = connection.map(|connection| connection.value.clone());
-            let connection = name.map(|name| BoundConnection { name, origin: String::new() });
-            let webhook = WebhookAction {
-                method,
-                connection,
-                url,
-                headers,
-                body,
-                max_processing_time_ms,
-                non_idempotent,
-                describe,
-                describe_found,
-                until,
-                absent,
-            };
-            (Action::Webhook(webhook), role)
-        }
-        ActionDoc::Object(object) => {
-            let manifest = &object.manifest;
-            if hook == PLUGIN_UPDATE {
-                let message = format!("`{}` in update cannot be an `object` unit", doc.name.value);
-                let help = "leave `update` out: the objects are then deleted, and applied again";
-                report.push(report.error("hook-order", manifest.at, message).help(help));
-            }
-            let mut tree = report.strings(manifest, report.units, &mut found);
-            match &manifest.value {
-                _ if object.data.is_some() => check_bound_place(report, &found),
-                TemplateTree::List(manifests) => {
-                    if manifests.is_empty() {
-                        report.push(report.error("manifest", manifest.at, "the list of manifests is empty"));
-                    }
-                    manifests.iter().for_each(|one| check_manifest(report, one));
-                }
-                _ => check_manifest(report, manifest),
-            }
-            collect(TextRole::Manifest, std::mem::take(&mut found));
-            if let Some(data) = &object.data {
-                tree["data"] = report.strings(data, report.units, &mut found);
-                let is_secret = tree["kind"] == "Secret";
-                let role = if is_secret { TextRole::BoundSecret } else { TextRole::BoundConfigMap };
-                collect(role, std::mem::take(&mut found));
-            }
-            let ready = object.ready.as_ref().and_then(|ready| conditions(report, "`ready`", ready, manifest));
-            let fail = object.fail.as_ref().and_then(|fail| conditions(report, "`fail`", fail, manifest));
-            if let Some(first) = doc.inputs.first() {
-                let help = "put the value into the manifest: `${…}`";
-                report.push(report.error("input", first.name.at, "an object has no inputs").help(help));
-            }
-            let bound = object.data.is_some();
-            let fail_fast = doc.fail_fast.as_ref().is_some_and(|fails| fails.value);
-            (Action::Object(ObjectAction { manifest: tree, ready, fail, bound, fail_fast }), TextRole::Manifest)
-        }
-        ActionDoc::Infrakit(instance) => {
-            let mut properties = Vec::new();
-            let action = infrakit_unit::action(report, doc, hook, instance, (&mut properties, &mut found));
-            collect(TextRole::Infrakit, properties);
-            collect(TextRole::InfrakitText, std::mem::take(&mut found));
-            (Action::Infrakit(action), TextRole::Infrakit)
-        }
-    };
-    if role != TextRole::PodInput {
-        for door in doc.inputs.iter().filter_map(|input| input.env.as_ref().or(input.path.as_ref())) {
-            report.push(report.error("input", door.at, "only an input of a pod has `env` or `path`"));
-        }
-    }
-
-    let mut inputs = Vec::with_capacity(doc.inputs.len());
-    let mut wholes = Vec::with_capacity(doc.inputs.len());
-    unique(report, "input", doc.inputs.iter().map(|input| &input.name));
-    for input in &doc.inputs {
-        let value = report.tree(&input.value.value, input.value.at, report.units, &mut found);
-        wholes.push(match found.as_slice() {
-            [one] if one.usage == ReferenceUsage::Whole => Some(one.source.clone()),
-            _ => None,
-        });
-        collect(role, std::mem::take(&mut found));
-        let (env, path) = if role == TextRole::PodInput { input_destinations::of_input(input) } else { (None, None) };
-        let name = input.name.value.clone();
-        inputs.push(InputPlan { name, value, env, path, optional: input.optional, sensitive: false });
-    }
-
-    unique(report, "output", doc.outputs.iter().map(|output| &output.name));
-    let mut answered = Vec::new();
-    let outputs = doc.outputs.iter().filter_map(|output| {
-        let from = match (&output.from, &doc.action) {
-            (OutputFromDoc::File(path), ActionDoc::Pod(_)) => {
-                input_destinations::check_path(report, path);
-                OutputFrom::File(path.value.clone())
-            }
-            (OutputFromDoc::File(path), _) => {
-                let help = "take it from the answer: `{value: \"${response.body.id}\"}`, from the object: `${object.status…}`, or from the instance: `${instance.ID}`";
-                report.push(report.error("output", path.at, "only a pod has files").help(help));
-                return None;
-            }
-            (OutputFromDoc::Value(text), ActionDoc::Pod(_)) => {
-                let help = format!("let the script write a file and name it: `{}: {{file: /out/{}}}`", output.name.value, output.name.value);
-                report.push(report.error("output", text.at, "an output of a pod is a file").help(help));
-                return None;
-            }
-            (OutputFromDoc::Secret(secret), ActionDoc::Pod(_) | ActionDoc::Webhook(_) | ActionDoc::Infrakit(_)) => {
-                let help = "name a pod's file with `file: /PATH`, or take a value of the answer with `value: ${…}`";
-                report.push(report.error("output", secret.key.at, "only objects bring Secrets").help(help));
-                return None;
-            }
-            (OutputFromDoc::Secret(secret), ActionDoc::Object(_)) => {
-                let name = &secret.name;
-                let what = format!("the Secret's name of output `{}`", output.name.value);
-                let expression = match name.value.contains("${") {
-                    true => report.expression(&what, name, Scope::Objects, &mut Vec::new())?,
-                    // A literal name becomes a CEL string.
-                    false => serde_json::Value::from(name.value.as_str()).to_string(),
-                };
-                OutputFrom::Secret { name: expression, key: secret.key.value.clone() }
-            }
-            (OutputFromDoc::Value(text), work) => {
-                let what = format!("output `{}`", output.name.value);
-                OutputFrom::Expression(match work {
-                    ActionDoc::Webhook(_) => report.expression(&what, text, answers(report), &mut answered)?,
-                    ActionDoc::Infrakit(_) => report.expression(&what, text, Scope::Instance, &mut Vec::new())?,
-                    ActionDoc::Pod(_) | ActionDoc::Object(_) => {
-                        report.expression(&what, text, Scope::Objects, &mut Vec::new())?
-                    }
-                })
-            }
-        };
-        if output.optional && !matches!(output.from, OutputFromDoc::Value(_)) {
-            let message = format!("output `{}` cannot be `optional`", output.name.value);
-            let help = "only a `value` can be missing; a script can write an empty file";
-            report.push(report.error("output", output.name.at, message).help(help));
-        }
-        let (optional, description) = (output.optional, output.description.clone());
-        let sensitive = output.is_sensitive();
-        let sensitive_by_default = sensitive && plugin.dialect == Dialect::Signadot;
-        let plan = OutputPlan { from, sensitive, sensitive_by_default, optional, description };
-        Some((output.name.value.clone(), plan))
+    let when = reads.of(TextRole::When, |found| {
+        doc.when.as_ref().and_then(|when| report.expression("`when`", when, report.units, found))
     });
-    let outputs = outputs.collect();
-    uses.extend(answered.into_iter().map(|found| (TextRole::Answer, found)));
-    until::check_answers(report, doc, &uses);
+    let cluster = reads.of(TextRole::Cluster, |found| clusters::named(report, plugin, doc, found));
+    let (work, role) = action(report, plugin, doc, hook, &mut reads);
+    unique(report, "input", doc.inputs.iter().map(|input| &input.name));
+    let (inputs, wholes) = doc.inputs.iter().map(|input| input_plan(report, input, role, &mut reads)).unzip();
+    unique(report, "output", doc.outputs.iter().map(|output| &output.name));
+    let outputs = reads.of(TextRole::Answer, |found| unit_outputs::compile(report, plugin, doc, found));
+    until::check_answers(report, doc, &reads.0);
 
     let place = report.source.author(doc.name.at);
     let source = SourceLocation { file: report.source.name.clone(), line: place.line, column: place.column };
@@ -252,7 +66,65 @@ pub(super) fn compile<'a>(
         retry: retry(report, doc, hook),
         source,
     };
-    CompiledUnit { doc, hook, plan, cluster, uses, wholes, after: Vec::new(), undoes: Vec::new() }
+    CompiledUnit { doc, hook, plan, cluster, uses: reads.0, wholes, after: Vec::new(), undoes: Vec::new() }
+}
+
+/// Compiles the action of a unit. Returns the role of its inputs, too.
+fn action<'a>(
+    report: &mut DiagnosticCollector,
+    plugin: &PluginDoc,
+    doc: &'a UnitDoc,
+    hook: Hook,
+    reads: &mut UnitReads<'a>,
+) -> (Action, TextRole) {
+    match &doc.action {
+        ActionDoc::Pod(action) => {
+            input_destinations::check_inputs(report, &doc.inputs);
+            (Action::Pod(pod(report, plugin, doc, action)), TextRole::PodInput)
+        }
+        ActionDoc::Webhook(request) => {
+            let action = webhook_action::compile(report, doc, hook, request, reads);
+            (Action::Webhook(action), webhook::role(request.url.as_ref()))
+        }
+        ActionDoc::Object(object) => {
+            (Action::Object(object_action::compile(report, doc, hook, object, reads)), TextRole::Manifest)
+        }
+        ActionDoc::Infrakit(instance) => {
+            (Action::Infrakit(infrakit_unit::action(report, doc, hook, instance, reads)), TextRole::Infrakit)
+        }
+    }
+}
+
+/// Compiles an input. Returns the value that it hands on, too, if it is exactly one.
+fn input_plan<'a>(
+    report: &mut DiagnosticCollector,
+    input: &'a InputDoc,
+    role: TextRole,
+    reads: &mut UnitReads<'a>,
+) -> (InputPlan, Option<ReferenceSource>) {
+    let (value, whole) = reads.of(role, |found| {
+        let value = report.tree(&input.value.value, input.value.at, report.units, found);
+        let whole = match found.as_slice() {
+            [read] if read.usage == ReferenceUsage::Whole => Some(read.source.clone()),
+            _ => None,
+        };
+        (value, whole)
+    });
+    let (env, path) = if role == TextRole::PodInput { input_destinations::of_input(input) } else { (None, None) };
+    if let Some(destination) = input.env.as_ref().or(input.path.as_ref()).filter(|_| role != TextRole::PodInput) {
+        report.push(report.error("input", destination.at, "only an input of a pod has `env` or `path`"));
+    }
+    let name = input.name.value.clone();
+    (InputPlan { name, value, env, path, optional: input.optional, sensitive: false }, whole)
+}
+
+/// Rejects `until` of another unit than a webhook.
+fn until_of_webhook(report: &mut DiagnosticCollector, doc: &UnitDoc) {
+    if let (Some(until), false) = (&doc.until, matches!(doc.action, ActionDoc::Webhook(_))) {
+        let help = "a script waits by itself, and an object has `ready`";
+        let at = until.url.as_ref().or(until.path.as_ref()).map_or(doc.name.at, |url| url.at);
+        report.push(report.error("until", at, "only a webhook has `until`").help(help));
+    }
 }
 
 fn limits(report: &mut DiagnosticCollector, doc: &UnitDoc) {
@@ -270,45 +142,6 @@ fn limits(report: &mut DiagnosticCollector, doc: &UnitDoc) {
             format!("`{}` has a timeout of {}; it must be above 0 and at most 24h", doc.name.value, Millis(timeout));
         report.push(report.error("limit", at, message));
     }
-    if let ActionDoc::Webhook(webhook) = &doc.action {
-        max_processing_time(report, doc, webhook);
-    }
-}
-
-/// Compiles `ready` or `fail` of objects: one text, or a list with an entry for each manifest.
-fn conditions(
-    report: &mut DiagnosticCollector,
-    what: &str,
-    written: &At<TemplateTree>,
-    manifest: &At<TemplateTree>,
-) -> Option<ManifestConditions> {
-    let TemplateTree::List(entries) = &written.value else {
-        return condition(report, what, written).map(ManifestConditions::First);
-    };
-    let expected = match &manifest.value {
-        TemplateTree::List(manifests) => manifests.len(),
-        _ => 1,
-    };
-    if entries.len() != expected {
-        let message = format!("{what} is a list of {}; expected {expected}, one for each manifest", entries.len());
-        let help = "keep the order of the manifests, and write `null` for one that is judged by its kind";
-        report.push(report.error("contradiction", written.at, message).help(help));
-    }
-    let entries = entries.iter().map(|entry| match &entry.value {
-        TemplateTree::Scalar(serde_json::Value::Null) => None,
-        _ => condition(report, what, entry),
-    });
-    Some(ManifestConditions::Each(entries.collect()))
-}
-
-fn condition(report: &mut DiagnosticCollector, what: &str, written: &At<TemplateTree>) -> Option<String> {
-    let TemplateTree::Text(text) = &written.value else {
-        let message = format!("{what} must be a text with an expression over `object`, or a list of such texts");
-        report.push(report.error("wrong-type", written.at, message).help("such as `${object.status.ready}`"));
-        return None;
-    };
-    let text = At { value: text.clone(), at: written.at };
-    report.expression(what, &text, Scope::Object, &mut Vec::new())
 }
 
 /// Rejects `failFast` of a unit without objects.
@@ -324,37 +157,6 @@ fn fail_fast(report: &mut DiagnosticCollector, doc: &UnitDoc) {
     let at = doc.fail_fast.as_ref().map_or(doc.name.at, |fails| fails.at);
     let message = format!("`{}` has `failFast`, which only a unit with `object` may have", doc.name.value);
     report.push(report.error("fail-fast", at, message).help(help));
-}
-
-/// Checks `maxProcessingTime` of a webhook. A response 404 of the `describe` URL is final only after that time, and the
-/// unit ends at its timeout.
-fn max_processing_time(report: &mut DiagnosticCollector, doc: &UnitDoc, webhook: &WebhookDoc) {
-    let name = &doc.name.value;
-    let time = webhook.max_processing_time.map(|time| time.0);
-    if let Some(time) = time
-        && time > MAX_TIMEOUT_MS
-    {
-        let message = format!("`{name}` has a `maxProcessingTime` of {}; it must be at most 24h", Millis(time));
-        report.push(report.error("limit", doc.name.at, message));
-    }
-    let timeout =
-        doc.timeout.map_or(if doc.until.is_some() { UNTIL_TIMEOUT_MS } else { TIMEOUT_MS }, |timeout| timeout.0);
-    let Some(describe) = &webhook.describe else { return };
-    let at = describe.url.as_ref().or(describe.path.as_ref()).map_or(doc.name.at, |url| url.at);
-    if webhook.method == WebhookMethod::Delete {
-        let help = "a repeated `DELETE` is harmless: leave out `describe` and `idempotent: false`";
-        report.push(report.error("contradiction", at, "`describe` does not fit a `DELETE`").help(help));
-    } else if webhook.idempotent != Some(false) {
-        let help = "a request that is idempotent is sent again instead";
-        report.push(report.error("contradiction", at, "`describe` needs `idempotent: false`").help(help));
-    } else if time.unwrap_or(timeout) >= timeout {
-        let message = format!(
-            "`describe` needs a `maxProcessingTime` below the timeout of `{name}`, which is {}",
-            Millis(timeout)
-        );
-        let help = "set `maxProcessingTime` to the longest time for which the receiver processes a request";
-        report.push(report.error("limit", at, message).help(help));
-    }
 }
 
 fn unique<'a>(report: &mut DiagnosticCollector, what: &str, names: impl Iterator<Item = &'a At<String>>) {
@@ -435,49 +237,4 @@ fn retry(report: &mut DiagnosticCollector, doc: &UnitDoc, hook: Hook) -> RetryPo
     }
     let on = given.on.into_iter().map(|class| class.value.0).collect();
     RetryPolicy { attempts: tries, backoff_ms, max_backoff_ms, on }
-}
-
-/// Checks that the name and the namespace of an object of `bind` follow from the target.
-fn check_bound_place(report: &mut DiagnosticCollector, reads: &[ExpressionRead<'_>]) {
-    for found in reads.iter().filter(|found| !matches!(found.source, expr::ReferenceSource::Target(_))) {
-        let message = format!("the place of a bound object cannot depend on `{}`", found.source);
-        let help = "write name and namespace literally, or with `${target.…}`";
-        report.push(report.error_in("bind", &found.spot, message).help(help));
-    }
-}
-
-/// Checks a manifest: `apiVersion` and `kind` are literal, and the namespace does not depend on inputs.
-fn check_manifest(report: &mut DiagnosticCollector, manifest: &At<TemplateTree>) {
-    let TemplateTree::Map(_) = &manifest.value else {
-        let message = "a manifest is a mapping with `apiVersion`, `kind` and `metadata`";
-        let help = "write it as YAML here, or embed it with `@{embed[yaml]: FILE}`";
-        return report.push(report.error("manifest", manifest.at, message).help(help));
-    };
-    for key in ["apiVersion", "kind"] {
-        match manifest.value.get(key).map(|value| (value.at, &value.value)) {
-            Some((at, TemplateTree::Text(text))) if text.contains("${") => {
-                let wrong = report.error("manifest", at, format!("`{key}` must be literal"));
-                report.push(wrong.help("what is made must not depend on inputs"));
-            }
-            Some((_, TemplateTree::Text(text))) if !text.is_empty() => {}
-            _ => {
-                let wrong = report.error("manifest", manifest.at, format!("the manifest has no `{key}`"));
-                report.push(wrong.help(format!("add `{key}:`, a text")));
-            }
-        }
-    }
-    let metadata = manifest.value.get("metadata").map(|metadata| &metadata.value);
-    if metadata.is_none_or(|metadata| metadata.get("name").is_none()) {
-        let wrong = report.error("manifest", manifest.at, "the manifest has no `metadata.name`");
-        report.push(wrong.help("such as `name: \"cache-${target.key}\"`"));
-    }
-    if let Some(namespace) = metadata.and_then(|metadata| metadata.get("namespace")) {
-        let mut used = Vec::new();
-        // A separate collector discards the errors, because they are reported with the rest of the manifest.
-        DiagnosticCollector::new(&report.source, &report.steps).strings(namespace, report.units, &mut used);
-        if used.iter().any(|found| !matches!(found.source, expr::ReferenceSource::Target(_))) {
-            let help = "write it literally, or `${target.namespace}`";
-            report.push(report.error("manifest", namespace.at, "an input cannot choose the namespace").help(help));
-        }
-    }
 }

@@ -18,15 +18,18 @@ pub(super) fn destination<'a>(
     (url, path): (&'a Option<At<String>>, &'a Option<At<String>>),
     uses: &mut Vec<ExpressionRead<'a>>,
 ) -> Template {
+    let choice = "a webhook has `url`, or `connection` and `path`";
     match (url, path, connection) {
-        (Some(url), _, None) => self::url(report, url, uses),
-        (_, Some(path), Some(_)) => self::path(report, path, uses),
-        (url, path, connection) => {
-            let (message, help) = match connection {
-                Some(_) => {
+        (Some(url), None, None) => self::url(report, url, uses),
+        (None, Some(path), Some(_)) => self::path(report, path, uses),
+        _ => {
+            let (message, help) = match (url, path) {
+                (Some(_), Some(_)) => ("a webhook cannot have `url` and `path`", choice),
+                (None, None) => ("a webhook needs `url` or `path`", choice),
+                (Some(_), None) => {
                     ("a webhook with a `connection` has no `url`", "write `path:`; the connection has the origin")
                 }
-                None => ("a `path` needs a `connection`", "add `connection: NAME`, or write `url:`"),
+                (None, Some(_)) => ("a `path` needs a `connection`", "add `connection: NAME`, or write `url:`"),
             };
             let at = url.as_ref().or(path.as_ref()).map_or(unit.at, |text| text.at);
             report.push(report.error("url", at, message).help(help));

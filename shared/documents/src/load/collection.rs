@@ -16,7 +16,7 @@ use serde::Deserialize;
 
 use crate::diagnostic::Diagnostic;
 use crate::load::names::{MAX_NAME, NameSyntax, valid_name};
-use crate::load::reader::{DocumentReader, NodePath};
+use crate::load::reader::{DocumentReader, NodePath, Strictness};
 use crate::load::yaml::{self, YamlNode, YamlValue};
 use crate::model::{
     At, CollectionDoc, CollectionEntry, CollectionForm, CollectionTarget, ControllerCollection, Entries, KeyedResource,
@@ -64,7 +64,8 @@ pub(crate) fn document(reader: &DocumentReader<'_>, node: &YamlNode, expanded: S
 
 /// Reads Ebb's `kind: Collection` as a sandbox. Returns `None` after it has reported an error.
 pub(crate) fn target(reader: &DocumentReader<'_>, node: &YamlNode, expanded: String) -> Option<SandboxDoc> {
-    let CollectionTarget { name, description, cluster, labels, ttl, resources, .. } = reader.read(node)?;
+    let CollectionTarget { name, description, cluster, labels, ttl, resources, .. } =
+        reader.read_as(Strictness::Infrakit, node, &NodePath::Root)?;
     reader.check_name(&name, "the collection's name", NameSyntax::Signadot, MAX_NAME);
     let collection = CollectionDoc {
         id: name.clone(),
@@ -114,7 +115,8 @@ fn read(
         return None;
     }
     if node.find("kind").is_some() || node.find("metadata").is_some() {
-        let ControllerCollection { metadata, options, properties, .. } = reader.read_below(node, path)?;
+        let ControllerCollection { metadata, options, properties, .. } =
+            reader.read_as(Strictness::Infrakit, node, path)?;
         warn_of_ignored(reader, &properties, options.map(|options| options.at));
         let form = CollectionForm::Controller;
         return Some(CollectionDoc { id: metadata.name, form, resources: properties.0, text });
@@ -143,9 +145,9 @@ fn plugin_resources<'n, R: Deserialize<'n> + Default>(
     entries: fn(R) -> Vec<Named<CollectionEntry>>,
 ) -> Option<(At<String>, Vec<Named<CollectionEntry>>)> {
     let (id, PluginResources { resources }) = match name {
-        Some(name) => (name.clone(), reader.read_below(node, path)?),
+        Some(name) => (name.clone(), reader.read_as(Strictness::Infrakit, node, path)?),
         None => {
-            let PluginCollection { id, properties } = reader.read_below(node, path)?;
+            let PluginCollection { id, properties } = reader.read_as(Strictness::Infrakit, node, path)?;
             (id, properties)
         }
     };

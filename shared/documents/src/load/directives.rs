@@ -20,7 +20,6 @@ pub(crate) struct DirectiveExpansion<'a> {
     vars: &'a DocumentVars,
     found: &'a mut Diagnostics,
     bytes: usize,
-    failed: Vec<(usize, usize)>,
     grafted: Option<LineColumn>,
 }
 
@@ -48,32 +47,26 @@ impl<'a> DirectiveExpansion<'a> {
         found: &'a mut Diagnostics,
     ) -> Self {
         let bytes = source.text.len();
-        Self { source, files, vars, found, bytes, failed: Vec::new(), grafted: None }
+        Self { source, files, vars, found, bytes, grafted: None }
     }
 
-    /// Expands the directives in all strings of a tree. Returns the start and length of source ranges with errors.
-    /// Further errors in these ranges are only consequences.
-    pub(crate) fn expand(mut self, node: &mut YamlNode) -> Vec<(usize, usize)> {
+    /// Expands the directives in all strings of a tree. Returns false if it has reported an error.
+    pub(crate) fn expand(mut self, node: &mut YamlNode) -> bool {
+        let before = self.found.len();
         self.expand_node(node);
         if let Some(at) = self.grafted.filter(|_| node.depth() > MAX_DEPTH) {
             let wrong =
                 Diagnostic::error("too-complex", self.source, at, "with what is embedded this is nested too deeply");
             self.found.push(wrong.help(format!("at most {MAX_DEPTH} levels")));
         }
-        self.failed
+        self.found.len() == before
     }
 
     fn expand_node(&mut self, node: &mut YamlNode) {
         match &mut node.value {
             YamlValue::List(items) => items.iter_mut().for_each(|item| self.expand_node(item)),
             YamlValue::Map(entries) => entries.iter_mut().for_each(|(_, value)| self.expand_node(value)),
-            YamlValue::String(_) => {
-                let (found, span) = (self.found.len(), node.bytes);
-                self.expand_text(node);
-                if self.found.len() > found {
-                    self.failed.extend(span);
-                }
-            }
+            YamlValue::String(_) => self.expand_text(node),
             YamlValue::Null | YamlValue::Bool(_) | YamlValue::Number(_) => {}
         }
     }

@@ -29,7 +29,7 @@ struct DocumentHeader {
 
 /// Reads a document. Returns `None` after it has reported an error.
 pub(crate) fn document(reader: &DocumentReader<'_>, node: &YamlNode, expanded: String) -> Option<Document> {
-    let DocumentHeader { api_version, kind } = reader.read_open(node)?;
+    let DocumentHeader { api_version, kind } = reader.read(node)?;
     let wrong = match &api_version {
         None => reader.wrong("missing-key", node.at, "the document has no `apiVersion`"),
         Some(version) if version.value != API_VERSION => {
@@ -132,11 +132,17 @@ pub(super) fn target(
     reader.check_names(&sandbox.env, "the environment variable", NameSyntax::Environment);
     let collections: HashMap<&str, &YamlNode> = collection::in_resources(node).collect();
     for resource in &mut sandbox.resources.0 {
-        match collections.get(resource.name.value.as_str()) {
-            Some(collection) => collection::embedded(reader, collection, resource),
-            // An entry of another type is reported elsewhere, and has no plugin.
-            None if resource.plugin.value.is_empty() => {}
-            None => resource.version = reader.split_reference(&mut resource.inner.plugin),
+        let name = &resource.name;
+        let wrong =
+            |message: &str| reader.wrong("resource-kind", name.at, format!("resource `{}` has {message}", name.value));
+        match (collections.get(name.value.as_str()), resource.plugin.value.is_empty()) {
+            (None, true) => {
+                let help = "add `plugin: NAME`, or `collection:` with resources of InfraKit";
+                reader.note(wrong("none of `plugin` and `collection`").help(help));
+            }
+            (Some(_), false) => reader.note(wrong("`plugin` and `collection`").help("make two resources of it")),
+            (Some(collection), true) => collection::embedded(reader, collection, resource),
+            (None, false) => resource.version = reader.split_reference(&mut resource.inner.plugin),
         }
     }
     check_target_kind(reader, &sandbox);

@@ -7,12 +7,12 @@ use serde_json::Value;
 
 use crate::diagnostic::Diagnostic;
 use crate::load::lines::EmbeddedLines;
-use crate::load::reader::{DocumentReader, NodePath};
+use crate::load::reader::{DocumentReader, NodePath, Strictness};
 use crate::load::yaml::{self, YamlNode, YamlValue};
-use crate::model::{At, Dialect, LineColumn, RunnerDoc, SourceText};
+use crate::model::{At, LineColumn, RunnerDoc, SourceText};
 
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[expect(dead_code, reason = "a template may say what it is")]
 struct PodTemplate {
     api_version: Option<IgnoredAny>,
@@ -22,14 +22,13 @@ struct PodTemplate {
 }
 
 #[derive(Deserialize)]
-#[serde(rename = "PodTemplatePart")]
 struct PodTemplateMetadata {
     name: Option<At<Value>>,
     namespace: Option<At<String>>,
 }
 
 #[derive(Deserialize)]
-#[serde(rename = "PodTemplatePart", rename_all = "camelCase")]
+#[serde(rename_all = "camelCase")]
 struct PodTemplateSpec {
     restart_policy: Option<At<Value>>,
     #[serde(default)]
@@ -41,7 +40,6 @@ struct PodTemplateSpec {
 }
 
 #[derive(Deserialize)]
-#[serde(rename = "PodTemplatePart")]
 struct PodTemplateItem {
     name: Option<At<String>>,
     image: Option<At<String>>,
@@ -52,7 +50,7 @@ impl DocumentReader<'_> {
     pub(crate) fn check_pod_template(&self, outer: &YamlNode, path: &str, runner: &RunnerDoc) {
         let Some(At { value: text, .. }) = &runner.pod_template else { return };
         let source = SourceText::new(path, text.as_str());
-        let inner = DocumentReader::new(&source, Dialect::Ebb);
+        let inner = DocumentReader::new(&source, Strictness::Kubernetes);
         inner.pod_template(path, runner);
         let lines = EmbeddedLines::of(self.source, &source, outer.at);
         for found in inner.into_found() {

@@ -1,109 +1,47 @@
-//! Deserializes structs from a tree with `serde`. Supplies positions, and reports all errors instead of only the first.
+//! Deserializes the structs of the model from a tree with `serde`, and supplies positions.
 //!
-//! An invalid value is reported and replaced by an empty one, so that the rest of the document is still read. A struct
-//! without a required key cannot be created, so its entry is omitted. A document with an error is always rejected.
+//! The first error of a struct is reported, and the struct is left out. The other entries of a mapping are still read.
+//! A document with an error is always rejected.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
 use serde::Deserialize;
 use serde::de::value::{
-    BorrowedStrDeserializer, MapDeserializer, SeqAccessDeserializer, SeqDeserializer, StrDeserializer,
-    StringDeserializer, U64Deserializer,
+    BorrowedStrDeserializer, MapAccessDeserializer, SeqAccessDeserializer, SeqDeserializer, StrDeserializer,
 };
-use serde::de::{self, DeserializeSeed, Deserializer, EnumAccess, MapAccess, SeqAccess, VariantAccess, Visitor};
+use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::forward_to_deserialize_any;
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::load::durations;
 use crate::load::yaml::{YamlKey, YamlNode, YamlValue};
-use crate::model::{Dialect, LineColumn, SourceText};
+use crate::model::{LineColumn, SourceText, TemplateTree};
 
-/// The serde name of the structs of InfraKit's documents. As Go does, they ignore the case of keys, and an empty value is
-/// an absent one.
-const INFRAKIT: &str = "InfraKit";
-/// The serde name of a pod template, which treats an empty value as absent.
-const POD_TEMPLATE: &str = "PodTemplate";
-/// The serde name of the structs in a pod template. They ignore unknown keys, too.
-const POD_TEMPLATE_PART: &str = "PodTemplatePart";
+/// The field of a struct that may be written as this value alone. It is the first field of such a struct.
+const SHORT_FORM: &str = "value";
 
-const WITH_CONNECTION: &str = "a webhook has `url`, or `connection` and `path`";
-
-/// Structs that have exactly one of several keys: name in serde and in the schema, error code, keys, help for no key, help
-/// for several keys.
-pub(crate) const ALTERNATIVES: [(&str, &str, &[&str], &str, &str); 14] = [
-    ("Unit", "unit-kind", &["pod", "webhook", "object", "infrakit"], "add one of them", "make two units of it"),
-    (
-        "Output",
-        "output-source",
-        &["file", "value", "secret"],
-        "add `file: /PATH` for a pod, `value: ${…}` for a webhook, object or InfraKit plugin, or `secret: {name: …, key: …}` for an object",
-        "keep one of the two",
-    ),
-    (
-        "Bind",
-        "bind",
-        &["secret", "configMap"],
-        "add `secret: {namespace: …, name: …}`, or `configMap` with the same keys",
-        "make two entries of it",
-    ),
-    ("RouteGroupMatch", "match", &["label", "all", "any"], "add one of them", "keep exactly one"),
-    (
-        "Resource",
-        "resource-kind",
-        &["plugin", "collection"],
-        "add `plugin: NAME`, or `collection:` with resources of InfraKit",
-        "make two resources of it",
-    ),
-    ("Event", "event-action", &["apply", "delete", "ignore"], "add one of them", "make two entries of it"),
-    (
-        "Verify",
-        "verify",
-        &["github", "gitlab", "gitea", "vercel", "standard", "hmac", "e2b", "bearer", "basic", "url"],
-        "add one of them, such as `standard: {secret: NAME}`",
-        "keep exactly one",
-    ),
-    (
-        "Auth",
-        "auth",
-        &["bearer", "basic", "header", "signed"],
-        "add one of them, such as `bearer: {secret: NAME}`",
-        "keep exactly one",
-    ),
-    (
-        "Receiver",
-        "receiver",
-        &["standard", "webhook", "slack", "github", "comment"],
-        "add one of them, such as `slack: {secret: NAME}`",
-        "keep exactly one, and write a second subscription for the other",
-    ),
-    ("Webhook", "url", &["url", "path"], WITH_CONNECTION, WITH_CONNECTION),
-    ("Describe", "url", &["url", "path"], WITH_CONNECTION, WITH_CONNECTION),
-    ("Until", "url", &["url", "path"], WITH_CONNECTION, WITH_CONNECTION),
-    (
-        "Verification",
-        "unit-kind",
-        &["pod", "webhook", "object"],
-        "add a script, a request or objects that show it",
-        "keep one of them",
-    ),
-    ("VerificationRequest", "url", &["url", "path"], WITH_CONNECTION, WITH_CONNECTION),
-];
+/// How keys and empty values are read. All formats but Ebb's treat an empty value as an absent one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Strictness {
+    Ebb,
+    Kubernetes,
+    /// Keys in any case, as Go reads them.
+    Infrakit,
+    /// Keys in any case, with a warning.
+    Signadot,
+}
 
 /// Reads a document and reports its errors.
 pub(crate) struct DocumentReader<'a> {
     pub(crate) source: &'a Arc<SourceText>,
-    pub(crate) dialect: Dialect,
+    strictness: Strictness,
     found: RefCell<Diagnostics>,
-    /// Positions of values that were replaced by empty ones.
-    replaced: RefCell<BTreeSet<LineColumn>>,
 }
 
 impl<'a> DocumentReader<'a> {
-    pub(crate) fn new(source: &'a Arc<SourceText>, dialect: Dialect) -> Self {
-        Self { source, dialect, found: RefCell::default(), replaced: RefCell::default() }
+    pub(crate) fn new(source: &'a Arc<SourceText>, strictness: Strictness) -> Self {
+        Self { source, strictness, found: RefCell::default() }
     }
 
     /// Deserializes a document. Returns `None` after it has reported an error.
@@ -111,18 +49,20 @@ impl<'a> DocumentReader<'a> {
         self.read_below(node, &NodePath::Root)
     }
 
-    /// Deserializes a document whose top level ignores unknown keys, like [`Self::read`].
-    pub(crate) fn read_open<'n, T: Deserialize<'n>>(&self, node: &'n YamlNode) -> Option<T> {
-        self.read_as(node, &NodePath::Root, Form::Open)
-    }
-
     /// Deserializes a node below the top level, like [`Self::read`].
     pub(crate) fn read_below<'n, T: Deserialize<'n>>(&self, node: &'n YamlNode, path: &NodePath<'_>) -> Option<T> {
-        self.read_as(node, path, Form::Value)
+        self.read_as(self.strictness, node, path)
     }
 
-    fn read_as<'n, T: Deserialize<'n>>(&self, node: &'n YamlNode, path: &NodePath<'_>, form: Form) -> Option<T> {
-        let reader = NodeReader { reader: self, node, key: None, field: "", path, form };
+    /// Deserializes a node of another format than the document's, like [`Self::read`].
+    pub(crate) fn read_as<'n, T: Deserialize<'n>>(
+        &self,
+        strictness: Strictness,
+        node: &'n YamlNode,
+        path: &NodePath<'_>,
+    ) -> Option<T> {
+        let reader =
+            NodeReader { reader: self, strictness, node, key: None, field: "", beside: &[], path, required: false };
         reader.report(T::deserialize(reader)).ok()
     }
 
@@ -135,24 +75,9 @@ impl<'a> DocumentReader<'a> {
         Diagnostic::error(code, self.source, at, message)
     }
 
-    /// Creates an error that underlines a whole scalar, at most to the end of its first line.
-    fn wrong_at(&self, code: &'static str, node: &YamlNode, message: impl Into<String>) -> Diagnostic {
-        let wrong = self.wrong(code, node.at, message);
-        let text = node.bytes.and_then(|(start, length)| self.source.text.get(start..start + length));
-        match (&node.value, text) {
-            (YamlValue::List(_) | YamlValue::Map(_), _) | (_, None) => wrong,
-            (_, Some(text)) => {
-                let length = text.lines().next().map_or(0, |line| line.trim_end().chars().count());
-                wrong.length(length.max(1))
-            }
-        }
-    }
-
-    /// Reports a diagnostic, unless it is at a value that was replaced.
+    /// Reports a diagnostic.
     pub(crate) fn note(&self, diagnostic: Diagnostic) {
-        if diagnostic.at.is_none_or(|at| !self.replaced.borrow().contains(&at)) {
-            self.found.borrow_mut().push(diagnostic);
-        }
+        self.found.borrow_mut().push(diagnostic);
     }
 
     /// Reports an invalid name with the most similar valid one.
@@ -166,11 +91,12 @@ impl<'a> DocumentReader<'a> {
         self.note(diagnostic);
     }
 
-    /// Returns the text of a scalar from the document.
-    fn written(&self, node: &YamlNode) -> String {
-        match node.bytes.and_then(|(start, length)| self.source.text.get(start..start + length)) {
-            Some(raw) if !raw.trim().is_empty() => raw.trim().to_owned(),
-            _ => node.to_json().to_string(),
+    /// Returns the text of a scalar in the document. Returns `None` for a list, a mapping and an embedded value.
+    fn written(&self, node: &YamlNode) -> Option<&str> {
+        let (start, length) = node.bytes?;
+        match node.value {
+            YamlValue::List(_) | YamlValue::Map(_) => None,
+            _ => self.source.text.get(start..start + length).map(str::trim_end),
         }
     }
 }
@@ -181,6 +107,15 @@ pub(crate) enum NodePath<'p> {
     Root,
     Key(&'p NodePath<'p>, &'p str),
     Item(&'p NodePath<'p>, usize),
+}
+
+impl NodePath<'_> {
+    fn place(&self) -> String {
+        match self {
+            Self::Root => "the document".to_owned(),
+            path => format!("`{path}`"),
+        }
+    }
 }
 
 impl fmt::Display for NodePath<'_> {
@@ -195,14 +130,22 @@ impl fmt::Display for NodePath<'_> {
 }
 
 /// The error of a value that cannot be deserialized.
+///
+/// A text is the rest of a sentence that begins with the place of the value. It may have a second line, the help.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ReadError {
+enum ReadError {
     #[error("it is reported")]
     Reported,
     #[error("the key `{0}` is missing")]
     Missing(&'static str),
+    /// The key or the text is none of these.
+    #[error("expected one of {0:?}")]
+    Unknown(&'static [&'static str]),
     #[error("expected {0}")]
     Type(String),
+    /// A struct has none of the keys of which it needs one.
+    #[error("has {0}")]
+    NoAlternative(String),
     #[error("{0}")]
     Other(String),
 }
@@ -216,6 +159,22 @@ impl de::Error for ReadError {
         Self::Type(wanted.to_string())
     }
 
+    fn invalid_value(_: de::Unexpected<'_>, wanted: &dyn de::Expected) -> Self {
+        Self::Type(wanted.to_string())
+    }
+
+    fn invalid_length(_: usize, wanted: &dyn de::Expected) -> Self {
+        Self::NoAlternative(wanted.to_string())
+    }
+
+    fn unknown_variant(_: &str, known: &'static [&'static str]) -> Self {
+        Self::Unknown(known)
+    }
+
+    fn unknown_field(_: &str, known: &'static [&'static str]) -> Self {
+        Self::Unknown(known)
+    }
+
     fn missing_field(key: &'static str) -> Self {
         Self::Missing(key)
     }
@@ -223,87 +182,89 @@ impl de::Error for ReadError {
 
 type Found<T> = Result<T, ReadError>;
 
-/// The expected form of a value.
-#[derive(Clone, Copy, PartialEq)]
-enum Form {
-    Value,
-    /// The value of a required key. A text must not be empty.
-    Required,
-    /// A list of texts. A single text is a list of one.
-    Names,
-    /// A mapping that may have unknown keys.
-    Open,
-}
-
 /// Deserializes one node.
 #[derive(Clone, Copy)]
-struct NodeReader<'r, 'n, 'p> {
+struct NodeReader<'r, 'n> {
     reader: &'r DocumentReader<'r>,
+    strictness: Strictness,
     node: &'n YamlNode,
     /// The key of the node.
     key: Option<&'n YamlKey>,
     /// The field of the key.
     field: &'n str,
-    path: &'p NodePath<'p>,
-    form: Form,
+    /// The entries of the mapping that contains the node.
+    beside: &'n [(YamlKey, YamlNode)],
+    path: &'r NodePath<'r>,
+    /// True for the value of a required key. A text must not be empty.
+    required: bool,
 }
 
-/// An empty mapping, which replaces an invalid value.
-type Nothing<'n> = std::iter::Empty<(&'n str, &'n str)>;
+/// A field of a struct, its key in the document, and its value.
+type Field<'n> = (&'n str, Option<&'n YamlKey>, &'n YamlNode);
 
-impl<'n> NodeReader<'_, 'n, '_> {
-    /// Returns the path of the node for messages.
-    fn place(&self) -> String {
-        match self.path {
-            NodePath::Root => "the document".to_owned(),
-            path => format!("`{path}`"),
-        }
+impl<'r, 'n> NodeReader<'r, 'n> {
+    /// Reports the reason why the node cannot be deserialized.
+    fn report<T>(self, made: Found<T>) -> Found<T> {
+        made.map_err(|error| {
+            let (reader, at, place) = (self.reader, self.node.at, self.path.place());
+            match error {
+                ReadError::Reported => {}
+                ReadError::Missing(key) => {
+                    let wrong = reader.wrong("missing-key", at, format!("{place} has no `{key}`"));
+                    reader.note(wrong.help(format!("add `{key}:`")));
+                }
+                ReadError::Unknown(known) => {
+                    let text = self.text().unwrap_or_default();
+                    let wrong = reader.wrong("unknown-value", at, format!("{place} cannot be `{text}`"));
+                    reader.note_near(wrong, text, known.iter().copied());
+                }
+                ReadError::Type(wanted) => self.wrong_type(&wanted),
+                ReadError::NoAlternative(text) => {
+                    let at = self.key.map_or(at, |key| key.at);
+                    reader
+                        .note(sentence(|message| reader.wrong("one-of", at, message), &format!("{place} has {text}")));
+                }
+                ReadError::Other(text) => {
+                    let wrong = |message| self.wrong("wrong-value", message);
+                    reader.note(sentence(wrong, &format!("{place} {text}")));
+                }
+            }
+            ReadError::Reported
+        })
     }
 
-    /// Reports that the node is invalid, and marks it as replaced by an empty value.
-    fn replace(&self, wrong: Diagnostic) {
-        self.reader.note(wrong);
-        self.reader.replaced.borrow_mut().insert(self.node.at);
+    /// Creates an error that underlines a whole scalar, at most to the end of its first line.
+    fn wrong(&self, code: &'static str, message: String) -> Diagnostic {
+        let wrong = self.reader.wrong(code, self.node.at, message);
+        match self.reader.written(self.node) {
+            None => wrong,
+            Some(text) => {
+                let length = text.lines().next().map_or(0, |line| line.trim_end().chars().count());
+                wrong.length(length.max(1))
+            }
+        }
     }
 
     fn wrong_type(&self, wanted: &str) {
-        let message = format!("{} is {}; expected {wanted}", self.place(), self.node.value.noun());
-        let wrong = self.reader.wrong_at("wrong-type", self.node, message);
-        let help = match &self.node.value {
-            YamlValue::Bool(_) | YamlValue::Number(_) if wanted == "a string" => {
-                Some(format!("quote it: \"{}\"", self.reader.written(self.node)))
-            }
-            YamlValue::String(text) => looks_like(text, wanted).then(|| format!("without quotes: {text}")),
-            YamlValue::Null => Some("give it a value, or take the key out".to_owned()),
-            _ => None,
+        let wanted = match wanted {
+            "a sequence" => "a list",
+            "a map" => "a mapping",
+            "f64" => "a number",
+            "u32" => "a whole number from 0 to 4294967295",
+            wanted => wanted,
         };
-        self.replace(match help {
-            Some(help) => wrong.help(help),
-            None => wrong,
+        let message = format!("{} is {}; expected {wanted}", self.path.place(), self.node.value.noun());
+        let wrong = self.wrong("wrong-type", message);
+        self.reader.note(match &self.node.value {
+            YamlValue::Bool(_) | YamlValue::Number(_) if wanted == "a string" => {
+                let written = self.reader.written(self.node).map(str::trim).filter(|text| !text.is_empty());
+                let text = written.map_or_else(|| self.node.to_json().to_string(), str::to_owned);
+                wrong.help(format!("quote it: \"{text}\""))
+            }
+            YamlValue::String(text) if looks_like(text, wanted) => wrong.help(format!("without quotes: {text}")),
+            YamlValue::Null => wrong.help("give it a value, or take the key out"),
+            _ => wrong,
         });
-    }
-
-    /// Reports the reason why a visitor rejected the node.
-    fn report<T>(&self, made: Found<T>) -> Found<T> {
-        let at = self.node.at;
-        match made {
-            Ok(_) | Err(ReadError::Reported) => return made,
-            Err(ReadError::Missing(key)) => {
-                let wrong = self.reader.wrong("missing-key", at, format!("{} has no `{key}`", self.place()));
-                self.reader.note(wrong.help(format!("add `{key}:`")));
-            }
-            Err(ReadError::Type(wanted)) => self.wrong_type(&wanted),
-            Err(ReadError::Other(message)) => {
-                self.reader.note(self.reader.wrong("wrong-value", at, format!("{}: {message}", self.place())));
-            }
-        }
-        Err(ReadError::Reported)
-    }
-
-    /// Returns the value of a visitor for an empty mapping.
-    fn empty_map<V: Visitor<'n>>(&self, visitor: V) -> Found<V::Value> {
-        let nothing: Nothing<'n> = std::iter::empty();
-        visitor.visit_map(MapDeserializer::<_, ReadError>::new(nothing)).map_err(|_| ReadError::Reported)
     }
 
     fn text(&self) -> Option<&'n str> {
@@ -313,127 +274,61 @@ impl<'n> NodeReader<'_, 'n, '_> {
         }
     }
 
-    fn whole_number(&self, most: u64) -> u64 {
-        match &self.node.value {
-            YamlValue::Number(number) => number.as_u64().filter(|number| *number <= most).unwrap_or_else(|| {
-                let wrong = self.reader.wrong("out-of-range", self.node.at, format!("{} is {number}", self.place()));
-                self.replace(wrong.help(format!("a whole number from 0 to {most}")));
-                0
-            }),
-            _ => {
-                self.wrong_type("a whole number");
-                0
-            }
-        }
+    /// Returns true for an empty value that the format treats as an absent one.
+    fn is_absent(&self, node: &YamlNode) -> bool {
+        self.strictness != Strictness::Ebb && node.value == YamlValue::Null
     }
 
-    /// Returns a duration in milliseconds.
-    fn duration(&self, units: &[(&str, u64)], example: &str) -> u64 {
-        let (reader, node) = (self.reader, self.node);
-        let wrong = match &node.value {
-            YamlValue::String(text) => {
-                let found = durations::duration(text, units);
-                if let Some(found) = found {
-                    return found;
-                }
-                let unit = text.trim_start_matches('0');
-                if unit.len() < text.len() && unit.starts_with(|c: char| c.is_ascii_alphabetic()) {
-                    reader.wrong_at("bad-duration", node, format!("{} must be above 0", self.place())).help(example)
-                } else {
-                    reader.wrong_at("bad-duration", node, format!("`{text}` is not a duration")).help(example)
-                }
-            }
-            YamlValue::Number(number) => reader
-                .wrong("bad-duration", node.at, format!("{} is {number}, without a unit", self.place()))
-                .help(format!("{example}; {number}s if seconds are meant")),
-            _ => {
-                self.wrong_type("a duration");
-                return 0;
-            }
-        };
-        self.replace(wrong);
-        0
-    }
-
-    /// Returns the fields of a struct with their nodes. Signadot, InfraKit and Kubernetes treat an empty value as absent.
-    /// Signadot and InfraKit also ignore the case of keys.
-    fn fields(
-        &self,
-        name: &str,
-        entries: &'n [(YamlKey, YamlNode)],
-        fields: &'static [&'static str],
-    ) -> Vec<Field<'n>> {
-        let open = self.form == Form::Open || name == POD_TEMPLATE_PART;
-        let any_case = name == INFRAKIT;
-        let signadot = self.reader.dialect == Dialect::Signadot && !any_case;
-        let written = |field: &str| entries.iter().any(|(key, _)| key.name == field);
-        let near: Vec<&str> =
-            fields.iter().copied().filter(|field| any_case || (signadot && !written(field))).collect();
-        let mut known: Vec<Field<'n>> = Vec::new();
+    /// Returns the entries of a mapping with the fields that their keys mean.
+    fn fields(&self, entries: &'n [(YamlKey, YamlNode)], known: &'static [&'static str]) -> Found<Vec<Field<'n>>> {
+        let any_case = matches!(self.strictness, Strictness::Infrakit | Strictness::Signadot);
+        let mut fields: Vec<Field<'n>> = Vec::with_capacity(entries.len());
         for (key, node) in entries {
-            let exact = fields.iter().find(|field| **field == key.name);
-            let other = || near.iter().find(|field| field.eq_ignore_ascii_case(&key.name));
-            let Some(&field) = exact.or_else(other) else {
-                if !open {
-                    let place = match self.path {
-                        NodePath::Root => "at the top level".to_owned(),
-                        path => format!("in `{path}`"),
-                    };
-                    let wrong = self.reader.wrong("unknown-key", key.at, format!("unknown key `{}` {place}", key.name));
-                    self.reader.note_near(wrong, &key.name, fields.iter().copied());
-                }
-                continue;
-            };
-            if exact.is_none() && !open && !any_case {
+            let exact = known.contains(&key.name.as_str());
+            let near = known.iter().find(|field| any_case && !exact && field.eq_ignore_ascii_case(&key.name));
+            let field = near.copied().unwrap_or(&key.name);
+            if let Some((_, Some(first), _)) = fields.iter().find(|(other, ..)| any_case && *other == field) {
+                let wrong = self.reader.wrong("duplicate-key", key.at, format!("`{}` is `{field}` again", key.name));
+                self.reader.note(wrong.help("keep one of the two").related(first.at, "first here"));
+                return Err(ReadError::Reported);
+            }
+            // Unknown keys at the top of Signadot's documents are the platform's own.
+            if near.is_some() && self.strictness == Strictness::Signadot && !matches!(self.path, NodePath::Root) {
                 let message = format!("`{}` is taken as `{field}`", key.name);
                 let warning = Diagnostic::warning("key-case", self.reader.source, key.at, message);
                 self.reader.note(warning.help(format!("write `{field}`")));
             }
-            let first = known.iter().find(|(known, ..)| *known == field);
-            if let Some((_, Some(first), _)) = first.filter(|_| any_case) {
-                let wrong = self.reader.wrong("duplicate-key", key.at, format!("`{}` is `{field}` again", key.name));
-                self.reader.note(wrong.help("keep one of the two").related(first.at, "first here"));
-            }
-            let lenient = signadot || any_case || [POD_TEMPLATE, POD_TEMPLATE_PART].contains(&name);
-            let empty = node.value == YamlValue::Null && lenient;
-            if first.is_none() && !empty {
-                known.push((field, Some(key), node));
+            if !(self.is_absent(node) && (exact || near.is_some())) {
+                fields.push((field, Some(key), node));
             }
         }
-        known
+        Ok(fields)
     }
 
-    /// Returns true if a struct has exactly one of its alternatives. Reports an error otherwise.
-    fn has_one(&self, name: &str, fields: &[Field<'n>]) -> bool {
-        let Some((_, code, keys, add, leave)) = ALTERNATIVES.iter().find(|(of, ..)| *of == name) else { return true };
-        let mut given = fields.iter().filter(|(field, ..)| keys.contains(field));
-        let wrong = match (given.next(), given.next()) {
-            (Some(_), None) => return true,
-            (Some((first, Some(first_key), _)), Some((second, Some(key), _))) => {
-                let message = format!("{} has `{first}` and `{second}`", self.place());
-                self.reader.wrong(code, key.at, message).help(*leave).related(first_key.at, "the first one")
-            }
-            _ => {
-                let at = self.key.map_or(self.node.at, |key| key.at);
-                let (last, others) = keys.split_last().unwrap_or((&"", &[]));
-                let message = format!("{} has none of `{}` and `{last}`", self.place(), others.join("`, `"));
-                self.reader.wrong(code, at, message).help(*add)
-            }
-        };
-        self.reader.note(wrong);
-        false
+    /// Deserializes the node as the content of a variant.
+    fn variant<V: Visitor<'n>>(self, visitor: V, name: &'n str) -> Found<V::Value> {
+        let content = self.map(vec![(name, None, self.node)], self.required);
+        visitor.visit_enum(MapAccessDeserializer::new(content))
+    }
+
+    fn map(self, fields: Vec<Field<'n>>, required: bool) -> MapReader<'r, 'n> {
+        MapReader { map: self, fields: fields.into_iter(), next: None, required }
     }
 }
 
-/// A field of a struct, its key in the document, and its value.
-type Field<'n> = (&'n str, Option<&'n YamlKey>, &'n YamlNode);
+/// Creates a diagnostic from a message, whose last line may be the help.
+fn sentence(wrong: impl FnOnce(String) -> Diagnostic, text: &str) -> Diagnostic {
+    match text.rsplit_once('\n') {
+        Some((message, help)) => wrong(message.to_owned()).help(help),
+        None => wrong(text.to_owned()),
+    }
+}
 
 fn looks_like(text: &str, wanted: &str) -> bool {
     match wanted {
         "a boolean" => ["true", "false", "yes", "no", "on", "off"].contains(&text.to_lowercase().as_str()),
-        "a whole number" => text.parse::<u64>().is_ok(),
         "a number" => text.parse::<f64>().is_ok(),
-        _ => false,
+        _ => wanted.starts_with("a whole number") && text.parse::<u64>().is_ok(),
     }
 }
 
@@ -441,7 +336,11 @@ fn position(at: LineColumn) -> SeqDeserializer<std::array::IntoIter<u32, 2>, Rea
     SeqDeserializer::new([at.line, at.column].into_iter())
 }
 
-impl<'n> Deserializer<'n> for NodeReader<'_, 'n, '_> {
+fn expected<T>(wanted: &str) -> Found<T> {
+    Err(ReadError::Type(wanted.to_owned()))
+}
+
+impl<'n> Deserializer<'n> for NodeReader<'_, 'n> {
     type Error = ReadError;
 
     fn deserialize_any<V: Visitor<'n>>(self, visitor: V) -> Found<V::Value> {
@@ -456,43 +355,19 @@ impl<'n> Deserializer<'n> for NodeReader<'_, 'n, '_> {
             YamlValue::String(text) => visitor.visit_borrowed_str(text),
             YamlValue::List(items) => visitor.visit_seq(ListReader { list: self, items: items.iter().enumerate() }),
             YamlValue::Map(entries) => {
-                let entries = entries.iter().map(|(key, node)| (key.name.as_str(), Some(key), node));
-                visitor.visit_map(MapReader { map: self, entries, next: None, form: Form::Value })
-            }
-        }
-    }
-
-    fn deserialize_bool<V: Visitor<'n>>(self, visitor: V) -> Found<V::Value> {
-        let value = matches!(self.node.value, YamlValue::Bool(true));
-        if !matches!(self.node.value, YamlValue::Bool(_)) {
-            self.wrong_type("a boolean");
-        }
-        visitor.visit_bool(value)
-    }
-
-    fn deserialize_u32<V: Visitor<'n>>(self, visitor: V) -> Found<V::Value> {
-        visitor.visit_u64(self.whole_number(u64::from(u32::MAX)))
-    }
-
-    fn deserialize_f64<V: Visitor<'n>>(self, visitor: V) -> Found<V::Value> {
-        match &self.node.value {
-            YamlValue::Number(number) => visitor.visit_f64(number.as_f64().unwrap_or_default()),
-            _ => {
-                self.wrong_type("a number");
-                visitor.visit_f64(0.0)
+                let fields = entries.iter().map(|(key, node)| (key.name.as_str(), Some(key), node)).collect();
+                visitor.visit_map(self.map(fields, false))
             }
         }
     }
 
     fn deserialize_str<V: Visitor<'n>>(self, visitor: V) -> Found<V::Value> {
-        match self.text() {
-            None => self.wrong_type("a string"),
-            Some("") if self.form == Form::Required => {
-                self.replace(self.reader.wrong("empty", self.node.at, format!("{} is empty", self.place())));
-            }
-            Some(_) => {}
+        if self.required && self.text() == Some("") {
+            let message = format!("{} is empty", self.path.place());
+            self.reader.note(self.reader.wrong("empty", self.node.at, message));
+            return Err(ReadError::Reported);
         }
-        visitor.visit_borrowed_str(self.text().unwrap_or_default())
+        self.deserialize_any(visitor)
     }
 
     fn deserialize_string<V: Visitor<'n>>(self, visitor: V) -> Found<V::Value> {
@@ -500,126 +375,69 @@ impl<'n> Deserializer<'n> for NodeReader<'_, 'n, '_> {
     }
 
     fn deserialize_option<V: Visitor<'n>>(self, visitor: V) -> Found<V::Value> {
-        match &self.node.value {
-            YamlValue::Null if self.reader.dialect == Dialect::Signadot => visitor.visit_none(),
-            _ => visitor.visit_some(Self { form: Form::Value, ..self }),
+        if self.is_absent(self.node) {
+            visitor.visit_none()
+        } else {
+            visitor.visit_some(Self { required: false, ..self })
         }
     }
 
-    fn deserialize_newtype_struct<V: Visitor<'n>>(self, name: &'static str, visitor: V) -> Found<V::Value> {
-        match name {
-            "Duration" => {
-                let value = self.duration(&durations::UNITS, "a number with its unit: 500ms, 5s, 5m, 2h or 1d");
-                visitor.visit_newtype_struct(U64Deserializer::new(value))
-            }
-            "SignadotDuration" => {
-                let help = "a whole number with its unit: 30m, 4h, 2d or 1w";
-                visitor.visit_newtype_struct(U64Deserializer::new(self.duration(&durations::SIGNADOT_UNITS, help)))
-            }
-            "FailureClass" => {
-                let class = match &self.node.value {
-                    YamlValue::String(text) => text.clone(),
-                    YamlValue::Number(number) => number.to_string(),
-                    _ => {
-                        self.wrong_type("a failure class");
-                        String::new()
-                    }
-                };
-                visitor.visit_newtype_struct(StringDeserializer::new(class))
-            }
-            "NameList" => visitor.visit_newtype_struct(Self { form: Form::Names, ..self }),
-            _ => visitor.visit_newtype_struct(self),
-        }
+    fn deserialize_newtype_struct<V: Visitor<'n>>(self, _: &'static str, visitor: V) -> Found<V::Value> {
+        visitor.visit_newtype_struct(self)
     }
 
-    fn deserialize_seq<V: Visitor<'n>>(self, visitor: V) -> Found<V::Value> {
-        let items = match &self.node.value {
-            YamlValue::List(items) => items.as_slice(),
-            YamlValue::String(_) if self.form == Form::Names => std::slice::from_ref(self.node),
-            _ => {
-                self.wrong_type(if self.form == Form::Names { "a name or a list of names" } else { "a list" });
-                &[]
-            }
-        };
-        visitor.visit_seq(ListReader { list: self, items: items.iter().enumerate() })
-    }
-
-    fn deserialize_map<V: Visitor<'n>>(self, visitor: V) -> Found<V::Value> {
-        match &self.node.value {
-            YamlValue::Map(_) => self.deserialize_any(visitor),
-            _ => {
-                self.wrong_type("a mapping");
-                self.empty_map(visitor)
-            }
-        }
-    }
-
+    /// Deserializes a struct. `At` gets the position of the node, and `Named` its key.
     fn deserialize_struct<V: Visitor<'n>>(
         self,
         name: &'static str,
         fields: &'static [&'static str],
         visitor: V,
     ) -> Found<V::Value> {
-        let fields = match (name, &self.node.value) {
-            ("At", _) => return visitor.visit_seq(Pair(Some(position(self.node.at)), Some(self))),
+        let short = fields.first() == Some(&SHORT_FORM);
+        match (name, &self.node.value) {
+            ("At", _) => visitor.visit_seq(Pair(Some(position(self.node.at)), Some(self))),
             ("Named", _) => {
-                let (name, at) = self.key.map_or(("", self.node.at), |key| (&key.name, key.at));
+                let (name, at) = self.key.map_or(("", self.node.at), |key| (key.name.as_str(), key.at));
                 let name = Pair(Some(position(at)), Some(BorrowedStrDeserializer::new(name)));
-                return visitor.visit_seq(Pair(Some(SeqAccessDeserializer::new(name)), Some(self)));
+                visitor.visit_seq(Pair(Some(SeqAccessDeserializer::new(name)), Some(self)))
             }
-            (_, YamlValue::Map(entries)) => self.fields(name, entries, fields),
-            ("FullInput", YamlValue::List(_)) => {
-                self.wrong_type("a value or a mapping with `value`");
-                return Err(ReadError::Reported);
-            }
-            ("FullInput" | "FullVariable", _) => vec![("value", None, self.node)],
-            _ => {
-                self.wrong_type("a mapping");
-                return self.empty_map(visitor);
-            }
-        };
-        if !self.has_one(name, &fields) {
-            return Err(ReadError::Reported);
+            (_, YamlValue::Map(entries)) => visitor.visit_map(self.map(self.fields(entries, fields)?, true)),
+            (_, YamlValue::List(_)) if short => expected("a value or a mapping with `value`"),
+            _ if short => visitor.visit_map(self.map(vec![(SHORT_FORM, None, self.node)], true)),
+            _ => expected("a mapping"),
         }
-        let entries = fields.into_iter();
-        // The value of a variable may be an empty text.
-        let form = if name == "FullVariable" { Form::Value } else { Form::Required };
-        visitor.visit_map(MapReader { map: self, entries, next: None, form })
     }
 
-    /// Deserializes an enum. The variant is the key of the value, or a text. For a `TemplateTree`, it is the type of
-    /// the value.
+    /// Deserializes an enum. The variant of a tree is the type of the value. Otherwise, it is the key of the value, or a
+    /// text.
     fn deserialize_enum<V: Visitor<'n>>(
         self,
-        name: &'static str,
+        _: &'static str,
         variants: &'static [&'static str],
         visitor: V,
     ) -> Found<V::Value> {
-        if name == "TemplateTree" {
-            let field = match &self.node.value {
+        if variants == TemplateTree::VARIANTS {
+            let variant = match &self.node.value {
                 YamlValue::Null | YamlValue::Bool(_) | YamlValue::Number(_) => "Scalar",
                 YamlValue::String(_) => "Text",
                 YamlValue::List(_) => "List",
                 YamlValue::Map(_) => "Map",
             };
-            return visitor.visit_enum(Self { field, form: Form::Value, ..self });
+            return self.variant(visitor, variant);
         }
-        if variants.contains(&self.field) {
-            return visitor.visit_enum(self);
+        if !variants.contains(&self.field) {
+            let Some(text) = self.text() else { return expected("a string") };
+            return visitor.visit_enum(StrDeserializer::<ReadError>::new(text));
         }
-        let known = self.text().and_then(|text| variants.iter().find(|variant| **variant == text));
-        match (known, self.text()) {
-            (Some(_), _) => {}
-            (None, Some(text)) => {
-                let message = format!("{} cannot be `{text}`", self.place());
-                let wrong = self.reader.wrong("unknown-value", self.node.at, message);
-                self.reader.note_near(wrong, text, variants.iter().copied());
-                self.reader.replaced.borrow_mut().insert(self.node.at);
-            }
-            (None, None) => self.wrong_type("a string"),
-        }
-        let variant = known.or(variants.first()).copied().unwrap_or_default();
-        visitor.visit_enum(StrDeserializer::new(variant))
+        let given = self.beside.iter().filter(|(_, node)| !self.is_absent(node)).map(|(key, _)| key);
+        let mut others = given.filter(|key| variants.contains(&key.name.as_str()) && key.name != self.field);
+        let (Some(other), Some(own), NodePath::Key(above, _)) = (others.next(), self.key, self.path) else {
+            return self.variant(visitor, self.field);
+        };
+        let message = format!("{} has `{}` and `{}`", above.place(), own.name, other.name);
+        let wrong = self.reader.wrong("one-of", other.at, message).related(own.at, "the first one");
+        self.reader.note(wrong.help("keep exactly one"));
+        Err(ReadError::Reported)
     }
 
     fn deserialize_ignored_any<V: Visitor<'n>>(self, visitor: V) -> Found<V::Value> {
@@ -628,82 +446,70 @@ impl<'n> Deserializer<'n> for NodeReader<'_, 'n, '_> {
 
     forward_to_deserialize_any! {
         <V: Visitor<'n>>
-        i8 i16 i32 i64 i128 u8 u16 u64 u128 f32 char bytes byte_buf unit unit_struct tuple tuple_struct identifier
-    }
-}
-
-impl<'n> EnumAccess<'n> for NodeReader<'_, 'n, '_> {
-    type Error = ReadError;
-    type Variant = Self;
-
-    fn variant_seed<S: DeserializeSeed<'n>>(self, seed: S) -> Found<(S::Value, Self)> {
-        Ok((seed.deserialize(StrDeserializer::<ReadError>::new(self.field))?, self))
-    }
-}
-
-impl<'n> VariantAccess<'n> for NodeReader<'_, 'n, '_> {
-    type Error = ReadError;
-
-    fn unit_variant(self) -> Found<()> {
-        Ok(())
-    }
-
-    fn newtype_variant_seed<S: DeserializeSeed<'n>>(self, seed: S) -> Found<S::Value> {
-        seed.deserialize(self)
-    }
-
-    fn tuple_variant<V: Visitor<'n>>(self, _: usize, visitor: V) -> Found<V::Value> {
-        self.deserialize_any(visitor)
-    }
-
-    fn struct_variant<V: Visitor<'n>>(self, _: &'static [&'static str], visitor: V) -> Found<V::Value> {
-        self.deserialize_any(visitor)
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char bytes byte_buf unit unit_struct seq tuple tuple_struct
+        map identifier
     }
 }
 
 /// Deserializes the items of a list.
-struct ListReader<'r, 'n, 'p> {
-    list: NodeReader<'r, 'n, 'p>,
+struct ListReader<'r, 'n> {
+    list: NodeReader<'r, 'n>,
     items: std::iter::Enumerate<std::slice::Iter<'n, YamlNode>>,
 }
 
-impl<'n> SeqAccess<'n> for ListReader<'_, 'n, '_> {
+impl<'n> SeqAccess<'n> for ListReader<'_, 'n> {
     type Error = ReadError;
 
     fn next_element_seed<S: DeserializeSeed<'n>>(&mut self, seed: S) -> Found<Option<S::Value>> {
         let Some((number, node)) = self.items.next() else { return Ok(None) };
         let path = NodePath::Item(self.list.path, number);
-        let reader =
-            NodeReader { reader: self.list.reader, node, key: None, field: "", path: &path, form: Form::Value };
+        let reader = NodeReader { node, key: None, field: "", beside: &[], path: &path, required: false, ..self.list };
         reader.report(seed.deserialize(reader)).map(Some)
     }
 }
 
 /// Deserializes the entries of a mapping.
-struct MapReader<'r, 'n, 'p, E> {
-    map: NodeReader<'r, 'n, 'p>,
-    entries: E,
+struct MapReader<'r, 'n> {
+    map: NodeReader<'r, 'n>,
+    fields: std::vec::IntoIter<Field<'n>>,
     next: Option<Field<'n>>,
-    form: Form,
+    required: bool,
 }
 
-impl<'n, E: Iterator<Item = Field<'n>>> MapAccess<'n> for MapReader<'_, 'n, '_, E> {
+impl<'n> MapAccess<'n> for MapReader<'_, 'n> {
     type Error = ReadError;
 
     fn next_key_seed<S: DeserializeSeed<'n>>(&mut self, seed: S) -> Found<Option<S::Value>> {
-        self.next = self.entries.next();
-        self.next.map(|(key, ..)| seed.deserialize(BorrowedStrDeserializer::new(key))).transpose()
+        self.next = self.fields.next();
+        let Some((field, key, _)) = self.next else { return Ok(None) };
+        match (seed.deserialize(BorrowedStrDeserializer::new(field)), key) {
+            (Err(ReadError::Unknown(known)), Some(key)) => {
+                let place = match self.map.path {
+                    NodePath::Root => "at the top level".to_owned(),
+                    path => format!("in `{path}`"),
+                };
+                let reader = self.map.reader;
+                let wrong = reader.wrong("unknown-key", key.at, format!("unknown key `{}` {place}", key.name));
+                reader.note_near(wrong, &key.name, known.iter().copied());
+                Err(ReadError::Reported)
+            }
+            (made, _) => made.map(Some),
+        }
     }
 
     fn size_hint(&self) -> Option<usize> {
-        Some(self.entries.size_hint().0)
+        Some(self.fields.len())
     }
 
     fn next_value_seed<S: DeserializeSeed<'n>>(&mut self, seed: S) -> Found<S::Value> {
         let Some((field, key, node)) = self.next else { return Err(ReadError::Reported) };
+        let beside = match &self.map.node.value {
+            YamlValue::Map(entries) => entries.as_slice(),
+            _ => &[],
+        };
         let below = key.map(|key| NodePath::Key(self.map.path, &key.name));
         let path = below.as_ref().unwrap_or(self.map.path);
-        let reader = NodeReader { reader: self.map.reader, node, key, field, path, form: self.form };
+        let reader = NodeReader { node, key, field, beside, path, required: self.required, ..self.map };
         reader.report(seed.deserialize(reader))
     }
 }

@@ -8,9 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde::de::Deserializer;
 use serde_json::Value;
 
 use crate::diagnostic::Diagnostic;
+use crate::durations;
 use crate::load::names::{MAX_SIGNADOT_NAME, NameSyntax};
 use crate::load::reader::{DocumentReader, NodePath};
 use crate::load::yaml::{YamlNode, YamlValue};
@@ -18,7 +20,7 @@ use crate::load::{Document, bind, ebb};
 use crate::model::{
     ActionDoc, At, BindDoc, ConsumerDoc, DefaultsDoc, Dialect, DurationMs, Entries, HookDoc, InputDoc, InputSpec,
     NameList, Named, OutputFromDoc, OutputSpec, ParamDoc, ParamValue, PluginDoc, PodDoc, ResourceSpec, RouteGroupDoc,
-    RunnerDoc, SandboxDoc, TemplateTree, TtlStart, UnitDoc, UnitSpec,
+    RunnerDoc, SandboxDoc, TemplateTree, TtlStart, UnitDoc, UnitSpec, alternatives,
 };
 use crate::template;
 
@@ -219,9 +221,16 @@ enum SandboxTtlStart {
     UpdatedAt,
 }
 
-#[derive(Deserialize, JsonSchema)]
+#[derive(JsonSchema)]
 #[schemars(inline)]
 struct SignadotDuration(#[schemars(with = "String", regex(pattern = r"^([0-9]+[mhdw]|.*@\{.+\}.*)$"))] u64);
+
+impl<'de> Deserialize<'de> for SignadotDuration {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let help = "a whole number with its unit: 30m, 4h, 2d or 1w";
+        durations::deserialize(deserializer, &durations::SIGNADOT_UNITS, help).map(Self)
+    }
+}
 
 /// A plugin with its params.
 #[derive(Deserialize, JsonSchema)]
@@ -274,9 +283,21 @@ struct RouteGroupSpec {
 #[serde(deny_unknown_fields)]
 #[expect(dead_code, reason = "it is used by Signadot alone, and is checked for its type")]
 struct RouteGroupMatch {
-    label: Option<MatchLabel>,
-    all: Option<Vec<RouteGroupMatch>>,
-    any: Option<Vec<RouteGroupMatch>>,
+    #[serde(rename = "label", alias = "all", alias = "any")]
+    rule: MatchRule,
+}
+
+#[derive(Deserialize)]
+#[serde(remote = "Self", rename_all = "camelCase")]
+#[allow(dead_code, reason = "it is used by Signadot alone, and is checked for its type")]
+enum MatchRule {
+    Label(MatchLabel),
+    All(Vec<RouteGroupMatch>),
+    Any(Vec<RouteGroupMatch>),
+}
+
+alternatives! {
+    MatchRule: "none of `label`, `all` and `any`\nadd one of them";
 }
 
 #[derive(Deserialize)]
@@ -358,7 +379,7 @@ fn short_name(reader: &DocumentReader<'_>, name: &At<String>, what: &str) {
 }
 
 fn plugin(reader: &DocumentReader<'_>, node: &YamlNode, expanded: String) -> Option<PluginDoc> {
-    let ResourcePlugin { mut name, spec, ebb } = reader.read_open(node)?;
+    let ResourcePlugin { mut name, spec, ebb } = reader.read(node)?;
     let version = reader.split_version(&mut name);
     let SignadotRunner { image, namespace, pod_template_overlay } = spec.runner.value;
     let runner = RunnerDoc { image, namespace, pod_template: pod_template_overlay };
@@ -470,7 +491,7 @@ fn input(reader: &DocumentReader<'_>, input: SignadotInput, params: &mut Entries
 }
 
 fn sandbox(reader: &DocumentReader<'_>, node: &YamlNode, expanded: String) -> Option<SandboxDoc> {
-    let SignadotSandbox { name, spec, ebb } = reader.read_open(node)?;
+    let SignadotSandbox { name, spec, ebb } = reader.read(node)?;
     short_name(reader, &name, "the sandbox's name");
     let mut consumers = Vec::new();
     for key in ["forks", "local"] {
@@ -513,7 +534,7 @@ fn resources(reader: &DocumentReader<'_>, resources: Vec<SignadotResource>) -> E
 }
 
 fn route_group(reader: &DocumentReader<'_>, node: &YamlNode, expanded: String) -> Option<RouteGroupDoc> {
-    let SignadotRouteGroup { name, spec, ebb } = reader.read_open(node)?;
+    let SignadotRouteGroup { name, spec, ebb } = reader.read(node)?;
     short_name(reader, &name, "the route group's name");
     let (ttl, ttl_from) = match spec.ttl {
         Some(At { value: SignadotTtl { duration, offset_from }, at }) => {

@@ -34,7 +34,7 @@ pub enum CollectionForm {
 
 /// A resource of a collection in the form of InfraKit's resource controller.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
-#[serde(rename = "InfraKit", deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 #[schemars(rename = "CollectionResource")]
 pub struct CollectionEntry {
     /// `NAME` or `NAME/TYPE`.
@@ -113,7 +113,7 @@ pub(super) enum CollectionSchema {
 
 /// The document of InfraKit's resource controller.
 #[derive(Deserialize, JsonSchema)]
-#[serde(rename = "InfraKit", deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 #[schemars(inline)]
 #[expect(dead_code, reason = "some keys have no effect, and are known")]
 pub(crate) struct ControllerCollection {
@@ -133,7 +133,7 @@ enum ControllerKind {
 }
 
 #[derive(Deserialize, JsonSchema)]
-#[serde(rename = "InfraKit", deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 #[schemars(inline)]
 #[expect(dead_code, reason = "some keys have no effect, and are known")]
 pub(crate) struct CollectionMetadata {
@@ -145,7 +145,7 @@ pub(crate) struct CollectionMetadata {
 
 /// The document of InfraKit's resource plugin. `R` is a mapping or a list of resources.
 #[derive(Deserialize, JsonSchema)]
-#[serde(rename = "InfraKit", deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 #[schemars(inline)]
 pub(crate) struct PluginCollection<R> {
     /// The ID of the collection.
@@ -156,7 +156,7 @@ pub(crate) struct PluginCollection<R> {
 }
 
 #[derive(Deserialize, JsonSchema)]
-#[serde(rename = "InfraKit", deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 #[schemars(inline)]
 pub(crate) struct PluginResources<R> {
     #[serde(rename = "Resources")]
@@ -165,7 +165,7 @@ pub(crate) struct PluginResources<R> {
 
 /// A resource of a mapping.
 #[derive(Deserialize, JsonSchema)]
-#[serde(rename = "InfraKit", deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 #[schemars(inline)]
 pub(crate) struct KeyedResource {
     /// `NAME` or `NAME/TYPE`.
@@ -180,7 +180,7 @@ pub(crate) struct KeyedResource {
 
 /// A resource of a list.
 #[derive(Deserialize, JsonSchema)]
-#[serde(rename = "InfraKit", deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 #[schemars(inline)]
 pub(crate) struct ListedResource {
     #[serde(rename = "ID")]

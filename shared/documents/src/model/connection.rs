@@ -52,7 +52,7 @@ pub struct AuthChoice {
 
 /// A scheme that authorizes requests. `secret` names a value of the deployment's secret store.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(remote = "Self", rename_all = "camelCase")]
 pub enum AuthDoc {
     /// `Authorization: Bearer VALUE`.
     Bearer(SecretDoc),

@@ -84,7 +84,7 @@ pub struct EventRule {
 
 /// The action of an entry.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(remote = "Self", rename_all = "camelCase")]
 pub enum EventAction {
     /// Creates or updates the target.
     Apply(ApplyDoc),
@@ -137,7 +137,7 @@ pub struct VerifyChoice {
 
 /// A scheme that verifies requests. `secret` names a value of the deployment's secret store.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(remote = "Self", rename_all = "camelCase")]
 pub enum VerifyDoc {
     /// `X-Hub-Signature-256` of GitHub.
     Github(SecretDoc),

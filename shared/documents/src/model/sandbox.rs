@@ -100,7 +100,7 @@ pub struct BindDoc {
 
 /// The object of a `bind`.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(remote = "Self", rename_all = "camelCase")]
 pub enum BoundObjectDoc {
     /// A Secret.
     Secret(BoundName),
@@ -123,10 +123,16 @@ pub struct BoundName {
 #[serde(rename = "FullVariable", deny_unknown_fields)]
 pub struct VariableSpec {
     /// The value: a template.
+    #[serde(deserialize_with = "any_text")]
     pub value: At<String>,
     /// If `true`, the variable is left out if its value is `null`.
     #[serde(default)]
     pub optional: bool,
+}
+
+/// Accepts an empty text, too.
+fn any_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<At<String>, D::Error> {
+    Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
 /// A variable of the environment: a template, or one that may be missing.

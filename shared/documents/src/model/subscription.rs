@@ -49,7 +49,7 @@ pub struct ReceiverChoice {
 
 /// A receiver of notifications. `secret` names a value of the deployment's secret store.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(remote = "Self", rename_all = "camelCase")]
 pub enum ReceiverDoc {
     /// A CloudEvent, signed by Standard Webhooks.
     Standard(StandardDoc),

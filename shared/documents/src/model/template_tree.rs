@@ -17,6 +17,9 @@ pub enum TemplateTree {
 }
 
 impl TemplateTree {
+    /// The names of the variants. The reader of documents chooses one by the type of a value.
+    pub(crate) const VARIANTS: [&str; 4] = ["Scalar", "Text", "List", "Map"];
+
     /// Returns the value of a key, if this is a mapping that has it.
     pub(crate) fn get(&self, key: &str) -> Option<&At<TemplateTree>> {
         match self {

@@ -2,9 +2,11 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde::de::{Deserializer, Error as _, Unexpected};
 use serde_json::Value;
 
 use super::{At, Entries, Named, TemplateTree};
+use crate::durations;
 use crate::plan::PluginInterface;
 
 /// A unit with its name, which is unique over all hooks of the plugin.
@@ -56,7 +58,7 @@ pub struct UnitSpec {
 
 /// The action of a unit.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(remote = "Self", rename_all = "camelCase")]
 pub enum ActionDoc {
     /// A script in an image.
     Pod(PodDoc),
@@ -137,7 +139,7 @@ pub struct VerificationSpec {
 
 /// The action of a verification.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(remote = "Self", rename_all = "camelCase")]
 pub enum VerificationAction {
     /// A script that succeeds if the thing is gone.
     Pod(PodDoc),
@@ -387,7 +389,7 @@ impl OutputSpec {
 
 /// The source of an output.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(remote = "Self", rename_all = "camelCase")]
 pub enum OutputFromDoc {
     /// An absolute path in the pod. The bytes of the file are taken as they are.
     File(At<String>),
@@ -438,8 +440,18 @@ impl RetryDoc {
 }
 
 /// A failure that `retry` names. A status may be written as a number.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailureClass(pub String);
+
+impl<'de> Deserialize<'de> for FailureClass {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match Value::deserialize(deserializer)? {
+            Value::String(text) => Ok(Self(text)),
+            Value::Number(status) => Ok(Self(status.to_string())),
+            _ => Err(D::Error::invalid_type(Unexpected::Other("no text"), &"a failure class")),
+        }
+    }
+}
 
 #[derive(JsonSchema)]
 #[schemars(untagged, rename = "FailureClass")]
@@ -450,13 +462,35 @@ pub(super) enum FailureSchema {
 }
 
 /// A number with its unit: `500ms`, `5s`, `5m`, `2h`, `1d`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
-#[serde(rename = "Duration")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, JsonSchema)]
+#[schemars(rename = "Duration")]
 pub struct DurationMs(#[schemars(with = "String", regex(pattern = r"^([0-9]+(ms|s|m|h|d)|.*@\{.+\}.*)$"))] pub u64);
 
+impl<'de> Deserialize<'de> for DurationMs {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let help = "a number with its unit: 500ms, 5s, 5m, 2h or 1d";
+        durations::deserialize(deserializer, &durations::UNITS, help).map(Self)
+    }
+}
+
 /// The names of units, written as one name or as a list.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct NameList(pub Vec<At<String>>);
+
+impl<'de> Deserialize<'de> for NameList {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let At { at, value } = At::<TemplateTree>::deserialize(deserializer)?;
+        let written = match value {
+            TemplateTree::List(items) => items,
+            value => vec![At { at, value }],
+        };
+        let name = |item: At<TemplateTree>| match item.value {
+            TemplateTree::Text(value) => Ok(At { at: item.at, value }),
+            _ => Err(D::Error::invalid_type(Unexpected::Other("no text"), &"a name or a list of names")),
+        };
+        written.into_iter().map(name).collect::<Result<_, _>>().map(Self)
+    }
+}
 
 /// One name or several.
 #[derive(JsonSchema)]

@@ -8,7 +8,7 @@ use crate::model::{At, EventAction, SUPPLIED_KEYS, SourceDoc, VerifyDoc};
 
 /// Reads a source. Returns `None` after it has reported an error.
 pub(super) fn event_source(reader: &DocumentReader<'_>, node: &YamlNode, expanded: String) -> Option<SourceDoc> {
-    let source: Option<SourceDoc> = reader.read(node);
+    let source: SourceDoc = reader.read(node)?;
     if let Some(document) = node.get("document") {
         check_document(reader, document, &NodePath::Key(&NodePath::Root, "document"));
     }
@@ -20,7 +20,7 @@ pub(super) fn event_source(reader: &DocumentReader<'_>, node: &YamlNode, expande
             }
         }
     }
-    let source = SourceDoc { source: reader.source.clone(), expanded, ..source? };
+    let source = SourceDoc { source: reader.source.clone(), expanded, ..source };
     reader.check_name(&source.name, "the source's name", NameSyntax::Signadot, MAX_NAME);
     if let Some(verify) = &source.verify {
         check_verify(reader, &verify.scheme);

@@ -1,5 +1,9 @@
 //! Durations of documents: a whole number and a unit.
 
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _, Unexpected};
+use serde_json::Value;
+
 /// The maximum duration: ten years in milliseconds.
 const MAX_DURATION: u64 = 10 * 366 * DAY;
 
@@ -17,6 +21,23 @@ pub fn duration(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let number: u64 = text[..end].parse().ok().filter(|n| *n > 0)?;
     let (_, factor) = units.iter().find(|(unit, _)| *unit == &text[end..])?;
     number.checked_mul(*factor).filter(|total| *total <= MAX_DURATION)
+}
+
+/// Deserializes a duration in milliseconds. `help` describes its form.
+pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+    deserializer: D,
+    units: &[(&str, u64)],
+    help: &str,
+) -> Result<u64, D::Error> {
+    match Value::deserialize(deserializer)? {
+        Value::String(text) => {
+            duration(&text, units).ok_or_else(|| D::Error::custom(format_args!("is not a duration above 0\n{help}")))
+        }
+        Value::Number(number) => {
+            Err(D::Error::custom(format_args!("is {number}, without a unit\n{help}; {number}s if seconds are meant")))
+        }
+        _ => Err(D::Error::invalid_type(Unexpected::Other("no text"), &"a duration")),
+    }
 }
 
 #[cfg(test)]

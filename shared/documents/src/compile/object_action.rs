@@ -1,0 +1,135 @@
+//! Compiles the action of a unit with Kubernetes objects.
+
+use ebb_engine::Hook;
+
+use super::collector::{DiagnosticCollector, ExpressionRead};
+use super::sensitive::TextRole;
+use super::unit_reads::UnitReads;
+use crate::expr::{ReferenceSource, Scope};
+use crate::model::{At, ObjectDoc, TemplateTree, UnitDoc};
+use crate::plan::{ManifestConditions, ObjectAction, PLUGIN_UPDATE};
+
+/// Compiles the manifests of a unit, and their conditions.
+pub(super) fn compile<'a>(
+    report: &mut DiagnosticCollector,
+    doc: &'a UnitDoc,
+    hook: Hook,
+    object: &'a ObjectDoc,
+    reads: &mut UnitReads<'a>,
+) -> ObjectAction {
+    let manifest = &object.manifest;
+    if hook == PLUGIN_UPDATE {
+        let message = format!("`{}` in update cannot be an `object` unit", doc.name.value);
+        let help = "leave `update` out: the objects are then deleted, and applied again";
+        report.push(report.error("hook-order", manifest.at, message).help(help));
+    }
+    let mut tree = reads.of(TextRole::Manifest, |found| {
+        let tree = report.strings(manifest, report.units, found);
+        if object.data.is_some() {
+            check_bound_place(report, found);
+        }
+        tree
+    });
+    match (&object.data, &manifest.value) {
+        (Some(data), _) => {
+            let role = if tree["kind"] == "Secret" { TextRole::BoundSecret } else { TextRole::BoundConfigMap };
+            tree["data"] = reads.of(role, |found| report.strings(data, report.units, found));
+        }
+        (None, TemplateTree::List(manifests)) => {
+            if manifests.is_empty() {
+                report.push(report.error("manifest", manifest.at, "the list of manifests is empty"));
+            }
+            manifests.iter().for_each(|manifest| check_manifest(report, manifest));
+        }
+        (None, _) => check_manifest(report, manifest),
+    }
+    let ready = object.ready.as_ref().and_then(|ready| conditions(report, "`ready`", ready, manifest));
+    let fail = object.fail.as_ref().and_then(|fail| conditions(report, "`fail`", fail, manifest));
+    if let Some(first) = doc.inputs.first() {
+        let help = "put the value into the manifest: `${…}`";
+        report.push(report.error("input", first.name.at, "an object has no inputs").help(help));
+    }
+    let fail_fast = doc.fail_fast.as_ref().is_some_and(|fails| fails.value);
+    ObjectAction { manifest: tree, ready, fail, bound: object.data.is_some(), fail_fast }
+}
+
+/// Compiles `ready` or `fail` of objects: one text, or a list with an entry for each manifest.
+fn conditions(
+    report: &mut DiagnosticCollector,
+    what: &str,
+    written: &At<TemplateTree>,
+    manifest: &At<TemplateTree>,
+) -> Option<ManifestConditions> {
+    let TemplateTree::List(entries) = &written.value else {
+        return condition(report, what, written).map(ManifestConditions::First);
+    };
+    let expected = match &manifest.value {
+        TemplateTree::List(manifests) => manifests.len(),
+        _ => 1,
+    };
+    if entries.len() != expected {
+        let message = format!("{what} is a list of {}; expected {expected}, one for each manifest", entries.len());
+        let help = "keep the order of the manifests, and write `null` for one that is judged by its kind";
+        report.push(report.error("contradiction", written.at, message).help(help));
+    }
+    let entries = entries.iter().map(|entry| match &entry.value {
+        TemplateTree::Scalar(serde_json::Value::Null) => None,
+        _ => condition(report, what, entry),
+    });
+    Some(ManifestConditions::Each(entries.collect()))
+}
+
+fn condition(report: &mut DiagnosticCollector, what: &str, written: &At<TemplateTree>) -> Option<String> {
+    let TemplateTree::Text(text) = &written.value else {
+        let message = format!("{what} must be a text with an expression over `object`, or a list of such texts");
+        report.push(report.error("wrong-type", written.at, message).help("such as `${object.status.ready}`"));
+        return None;
+    };
+    let text = At { value: text.clone(), at: written.at };
+    report.expression(what, &text, Scope::Object, &mut Vec::new())
+}
+
+/// Checks that the name and the namespace of an object of `bind` follow from the target.
+fn check_bound_place(report: &mut DiagnosticCollector, reads: &[ExpressionRead<'_>]) {
+    for found in reads.iter().filter(|found| !matches!(found.source, ReferenceSource::Target(_))) {
+        let message = format!("the place of a bound object cannot depend on `{}`", found.source);
+        let help = "write name and namespace literally, or with `${target.…}`";
+        report.push(report.error_in("bind", &found.spot, message).help(help));
+    }
+}
+
+/// Checks a manifest: `apiVersion` and `kind` are literal, and the namespace does not depend on inputs.
+fn check_manifest(report: &mut DiagnosticCollector, manifest: &At<TemplateTree>) {
+    let TemplateTree::Map(_) = &manifest.value else {
+        let message = "a manifest is a mapping with `apiVersion`, `kind` and `metadata`";
+        let help = "write it as YAML here, or embed it with `@{embed[yaml]: FILE}`";
+        return report.push(report.error("manifest", manifest.at, message).help(help));
+    };
+    for key in ["apiVersion", "kind"] {
+        match manifest.value.get(key).map(|value| (value.at, &value.value)) {
+            Some((at, TemplateTree::Text(text))) if text.contains("${") => {
+                let wrong = report.error("manifest", at, format!("`{key}` must be literal"));
+                report.push(wrong.help("what is made must not depend on inputs"));
+            }
+            Some((_, TemplateTree::Text(text))) if !text.is_empty() => {}
+            _ => {
+                let wrong = report.error("manifest", manifest.at, format!("the manifest has no `{key}`"));
+                report.push(wrong.help(format!("add `{key}:`, a text")));
+            }
+        }
+    }
+    let metadata = manifest.value.get("metadata").map(|metadata| &metadata.value);
+    if metadata.is_none_or(|metadata| metadata.get("name").is_none()) {
+        let wrong = report.error("manifest", manifest.at, "the manifest has no `metadata.name`");
+        report.push(wrong.help("such as `name: \"cache-${target.key}\"`"));
+    }
+    if let Some(namespace) = metadata.and_then(|metadata| metadata.get("namespace")) {
+        let mut used = Vec::new();
+        // A separate collector discards the errors, because they are reported with the rest of the manifest.
+        DiagnosticCollector::new(&report.source, &report.steps).strings(namespace, report.units, &mut used);
+        if used.iter().any(|found| !matches!(found.source, ReferenceSource::Target(_))) {
+            let help = "write it literally, or `${target.namespace}`";
+            report.push(report.error("manifest", namespace.at, "an input cannot choose the namespace").help(help));
+        }
+    }
+}
