@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 
 use ebb_engine::Millis;
-use ebb_store::TargetOutbox;
 use tokio::sync::Notify;
 
 use crate::lock::lock;
@@ -27,8 +26,6 @@ pub(crate) const HUNG_MS: u64 = 5_000;
 pub(crate) const MAX_TRIALS: usize = 2;
 /// Concurrent requests to the platform, or to the receiver of a subscription. Further notifications are postponed.
 pub(crate) const MAX_DELIVERIES: usize = 12;
-/// The circuit of the platform. No cluster and no origin has this name.
-pub(crate) const PLATFORM: &str = TargetOutbox::PLATFORM;
 /// Concurrent sweeps of runs and targets that may wait for a cluster or another server without a recent response.
 pub(crate) const MAX_WAITING_SWEEPS: usize = 2;
 /// Time after a response for which a cluster counts as healthy.

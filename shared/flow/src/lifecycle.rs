@@ -207,7 +207,7 @@ async fn create(
         requester.check_labels(sender.owner().as_deref(), &plan.loaded.plan.target.labels)?;
         let decision = decide(plan.loaded.hooks());
         let undelivered = match &seen {
-            Some(target) => notify::pending_notification(env, target).await?.is_some(),
+            Some(target) => notify::pending_notification(env, target, None).await?.is_some(),
             None => false,
         };
         match (decision, seen) {

@@ -496,7 +496,7 @@ pub async fn start_waiting(env: &Env, key: TargetKey<'_>) -> FlowResult<Option<C
     for _ in 0..crate::ATTEMPTS {
         let Some(seen) = env.store.read_target(key).await? else { return Ok(None) };
         let Some(waiting) = seen.waiting.clone() else { return Ok(None) };
-        if seen.phase != TargetPhase::Gone || notify::pending_notification(env, &seen).await?.is_some() {
+        if seen.phase != TargetPhase::Gone || notify::pending_notification(env, &seen, None).await?.is_some() {
             return Ok(None);
         }
         let loaded = env.plan(&key.instance(&waiting.uid).key(), &waiting.plan).await?;

@@ -27,8 +27,8 @@ use crate::ports::QueueMessage;
 use crate::telemetry::{self, Counter};
 
 pub use deliver::deliver;
-pub(super) use deliver::{SLOW_BACKOFF, repetition_wait};
-pub(super) use receiver::NotificationDelivery;
+pub(super) use deliver::{repetition_wait, try_begin};
+pub(super) use receiver::{NotificationDelivery, post_outcome};
 pub use receiver::{ReceiverInfo, receiver_info};
 
 /// The time after which the list of subscriptions is read again.

@@ -27,7 +27,7 @@ use super::receiver::{NotificationDelivery, TIMEOUT, notice_id, send};
 use crate::breaker::MAX_DELIVERIES;
 use crate::env::Env;
 use crate::error::{FlowError, FlowResult};
-use crate::instance::{due, notify};
+use crate::instance::due;
 use crate::pending_call::{PendingCall, circuit_wait};
 use crate::telemetry::{self, Counter};
 
@@ -36,7 +36,12 @@ const MAX_DELIVERY_AGE: Millis = Millis(3 * 24 * 3_600_000);
 /// Responses in a row that reject a notification before it is given up.
 const MAX_REFUSALS: u32 = 5;
 /// The waits of a receiver that does not accept its notification, up to ten minutes.
-pub(in crate::instance) const SLOW_BACKOFF: Backoff = Backoff { base: Millis(1_000), max: Millis(600_000) };
+const BACKOFF: Backoff = Backoff { base: Millis(1_000), max: Millis(600_000) };
+/// The waits of the platform during the first hour, up to 60 s. A platform that recovers within the hour gets its
+/// notification within a minute.
+const FREQUENT_BACKOFF: Backoff = Backoff { base: Millis(1_000), max: Millis(60_000) };
+/// The number of deliveries to the platform in about the first hour. That of the later ones is unlimited.
+const FREQUENT_ATTEMPTS: u32 = 60;
 /// The shortest wait.
 const MIN_WAIT: Millis = Millis(250);
 /// The time in which an invocation begins further deliveries.
@@ -150,22 +155,20 @@ async fn advance<'a>(
                 }
                 continue;
             }
-            let circuit = circuit(&subscription);
             let state = outbox.failed.entry(subscription.clone()).or_default();
             state.attempts = state.attempts.saturating_add(1);
-            if let Some(call) = PendingCall::try_begin(env, &circuit, MAX_DELIVERIES) {
-                state.next = now.plus(env.settings.max_in_flight).plus(Millis::from(TIMEOUT)).0;
-                if state.reason.is_empty() {
-                    INTERRUPTED.clone_into(&mut state.reason);
-                }
-                calls.push((notice, subscription, state.clone(), call));
-            } else {
-                let wait = repetition_wait(env, SLOW_BACKOFF, state.attempts, None).max(circuit_wait(env, &circuit));
-                state.next = now.plus(wait).0;
-                if state.reason.is_empty() {
-                    POSTPONED.clone_into(&mut state.reason);
-                }
-                waits.push(wait);
+            let call = try_begin(env, &subscription, state.attempts);
+            let (reason, at) = match &call {
+                Ok(_) => (INTERRUPTED, now.plus(env.settings.max_in_flight).plus(Millis::from(TIMEOUT))),
+                Err(wait) => (POSTPONED, now.plus(*wait)),
+            };
+            state.next = at.0;
+            if state.reason.is_empty() {
+                reason.clone_into(&mut state.reason);
+            }
+            match call {
+                Ok(call) => calls.push((notice, subscription, state.clone(), call)),
+                Err(wait) => waits.push(wait),
             }
         }
         let has_more = next(&outbox, now).is_some();
@@ -214,34 +217,36 @@ fn next(outbox: &TargetOutbox, now: Timestamp) -> Option<(PhaseNotice, String)> 
     Some((notice.clone(), subscription.to_owned()))
 }
 
-/// Returns the circuit of a receiver. A receiver that hangs at one path delays no other path of its server.
-fn circuit(subscription: &str) -> String {
-    match subscription {
-        // It is the circuit of the other notifications to the platform, too.
-        TargetOutbox::PLATFORM => subscription.to_owned(),
-        _ => format!("#subscription/{subscription}"),
-    }
+/// Begins a request to a subscription or to the platform. Returns the wait before the next attempt if the receiver does not
+/// respond to others. `attempts` counts this one.
+pub(in crate::instance) fn try_begin<'a>(
+    env: &'a Env,
+    receiver: &str,
+    attempts: u32,
+) -> Result<PendingCall<'a>, Millis> {
+    // A receiver that hangs at one path delays no other path of its server. No cluster and no origin has this name.
+    let circuit = format!("#receiver/{receiver}");
+    let call = PendingCall::try_begin(env, &circuit, MAX_DELIVERIES);
+    call.ok_or_else(|| repetition_wait(env, receiver, attempts, None).max(circuit_wait(env, &circuit)))
 }
 
-/// Returns the wait before the repetition of a delivery, by a backoff and by the request of the receiver.
+/// Returns the wait before the repetition of a delivery, by its attempts and by the request of the receiver.
 pub(in crate::instance) fn repetition_wait(
     env: &Env,
-    backoff: Backoff,
+    receiver: &str,
     attempts: u32,
     at_least: Option<Duration>,
 ) -> Millis {
-    let requested = at_least.map_or(Millis(0), Millis::from).min(SLOW_BACKOFF.max);
+    let is_frequent = receiver == TargetOutbox::PLATFORM && attempts <= FREQUENT_ATTEMPTS;
+    let backoff = if is_frequent { FREQUENT_BACKOFF } else { BACKOFF };
+    let requested = at_least.map_or(Millis(0), Millis::from).min(BACKOFF.max);
     backoff.wait(attempts, env.random.next()).max(MIN_WAIT).max(requested)
 }
 
 /// Records the end of a delivery. Returns the wait until its repetition.
 fn record(env: &Env, now: Timestamp, outbox: &mut TargetOutbox, ended: &EndedDelivery) -> Option<Millis> {
     let EndedDelivery { notice, subscription, lease, result } = ended;
-    let (NotificationDelivery::Failed(reason, _)
-    | NotificationDelivery::Refused(reason)
-    | NotificationDelivery::NoResponse(reason)
-    | NotificationDelivery::NotSent(reason)) = result
-    else {
+    let Some(reason) = result.failure() else {
         outbox.remove(notice.number, subscription);
         outbox.end_lease(subscription, *lease);
         return None;
@@ -253,9 +258,7 @@ fn record(env: &Env, now: Timestamp, outbox: &mut TargetOutbox, ended: &EndedDel
     }
     // Another invocation may have taken the lease meanwhile.
     let state = outbox.failed.get_mut(subscription).filter(|state| state.next == *lease)?;
-    let is_platform = subscription == TargetOutbox::PLATFORM;
-    let backoff = if is_platform { notify::backoff(state.attempts) } else { SLOW_BACKOFF };
-    let wait = repetition_wait(env, backoff, state.attempts, result.at_least());
+    let wait = repetition_wait(env, subscription, state.attempts, result.at_least());
     let is_refusal = matches!(result, NotificationDelivery::Refused(_));
     state.refusals = if is_refusal { state.refusals.saturating_add(1) } else { 0 };
     (state.next, state.at, state.reason) = (now.plus(wait).0, now.0, limits::clean(reason, limits::REFUSAL));

@@ -8,7 +8,8 @@ use ebb_documents::notification::{
 };
 use ebb_egress::deliver::DELIVERY_TIMEOUT;
 use ebb_egress::{
-    BytePermit, CallError, CallResult, DeliveryOutcome, HttpRequest, HttpResponse, WebhookMessage, deliver as post,
+    BytePermit, CallError, CallResult, DeliveryOutcome, HttpCall, HttpRequest, HttpResponse, WebhookMessage,
+    deliver as post,
 };
 use ebb_engine::Timestamp;
 use ebb_engine::target::Notification;
@@ -19,12 +20,12 @@ use ebb_protocol::sign::{MessageId, WebhookKeys};
 use ebb_protocol::time::rfc3339;
 use ebb_protocol::{cloudevents, id};
 use ebb_store::{NamedKind, PhaseNotice};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::parsed;
 use crate::env::Env;
 use crate::error::{FlowError, FlowResult};
-use crate::instance::notify;
 use crate::loaded_run::Run;
 use crate::offload::offload;
 use crate::pending_call::ResponseKind;
@@ -73,6 +74,16 @@ impl NotificationDelivery {
         }
     }
 
+    /// Returns the reason of a result after which the notification is repeated.
+    pub(in crate::instance) fn failure(&self) -> Option<&str> {
+        match self {
+            Self::Failed(reason, _) | Self::Refused(reason) | Self::NoResponse(reason) | Self::NotSent(reason) => {
+                Some(reason)
+            }
+            Self::Accepted | Self::Gone | Self::Obsolete | Self::Final(_) => None,
+        }
+    }
+
     /// Returns the wait that the receiver requests before a repetition.
     pub(in crate::instance) fn at_least(&self) -> Option<Duration> {
         match self {
@@ -108,7 +119,7 @@ async fn try_send(
         let stop_cause = Some(TargetStopCause::Deleted);
         let data = OutcomeData { kind, name, uid, generation, stop_cause, ..OutcomeData::default() };
         let Some(url) = &env.settings.platform_url else { return Ok(NotificationDelivery::Obsolete) };
-        return Ok(notify::post(env, url, Notification::Gone, Timestamp(notice.at), &data).await?);
+        return Ok(post_outcome(env, url, Notification::Gone, Timestamp(notice.at), &data).await?);
     }
     let changed = || NotificationDelivery::NotSent("the subscription has changed".to_owned());
     let item = env.store.get_document(NamedKind::Subscription, subscription).await.map_err(FlowError::from)?;
@@ -126,12 +137,9 @@ async fn try_send(
     match (&rule.to, request) {
         (NotificationReceiver::Standard { url, secret }, NotificationRequest::Standard { data }) => {
             let keys = signing_keys(env, secret).map_err(not_sent)?;
-            let event_type = format!("dev.ebb.target.{}.v1", notice.phase);
-            let subject = format!("{}/{}", target.kind, target.name);
-            let (content_type, body) =
-                cloudevents::event(&facts.id, &env.settings.source, &event_type, &subject, Timestamp(notice.at), &data);
-            let outgoing = WebhookMessage { url, id: &id, content_type, body: &body };
-            Ok(post((env.egress.as_ref(), &env.cache.byte_budget), &keys, outgoing, env.now()).await.into())
+            let key = TargetKey::new(&target.kind, &target.name);
+            let event = (&id, notice.phase.as_str(), Timestamp(notice.at));
+            Ok(post_event(env, (env.egress.as_ref(), url.as_str(), &keys), event, key, &data).await)
         }
         (NotificationReceiver::Slack { secret }, NotificationRequest::Slack { body }) => {
             let url = slack_url(env, secret).map_err(not_sent)?;
@@ -159,6 +167,48 @@ async fn try_send(
             Ok(verdict(&response, env))
         }
     }
+}
+
+/// Sends an outcome to the platform once. `since` is the time of the change.
+pub(in crate::instance) async fn post_outcome(
+    env: &Env,
+    url: &str,
+    notification: Notification,
+    since: Timestamp,
+    data: &OutcomeData,
+) -> FlowResult<NotificationDelivery> {
+    let target = TargetKey::new(&data.kind, &data.name);
+    // One notification has one id, so that a receiver recognises a repetition. A target that fails again after a retry
+    // has a new one.
+    let (instance, name) = (target.instance(&data.uid).key(), notification.name());
+    let id = format!("{instance}-{}-{name}-{}", data.generation, since.0);
+    let id = MessageId::parse(&id).map_err(|error| FlowError::Broken(error.to_string()))?;
+    let phase = match notification {
+        Notification::Ready if data.reason.is_some() => Notification::Failed,
+        notification => notification,
+    };
+    let platform = (env.platform.as_ref(), url, &env.settings.platform_keys);
+    let delivery = post_event(env, platform, (&id, phase.name(), since), target, data).await;
+    if matches!(delivery, NotificationDelivery::Gone) {
+        let (kind, name) = (target.kind, target.name);
+        tracing::warn!(kind, name, "the platform responded 410; the notification is not repeated");
+    }
+    Ok(delivery)
+}
+
+/// Sends a CloudEvent about a change of a target once, signed with `keys`.
+async fn post_event(
+    env: &Env,
+    (call, url, keys): (&dyn HttpCall, &str, &WebhookKeys),
+    (id, phase, time): (&MessageId, &str, Timestamp),
+    target: TargetKey<'_>,
+    data: &impl Serialize,
+) -> NotificationDelivery {
+    let event_type = format!("dev.ebb.target.{phase}.v1");
+    let (content_type, body) =
+        cloudevents::event(id.as_str(), &env.settings.source, &event_type, &target.to_string(), time, data);
+    let outgoing = WebhookMessage { url, id, content_type, body: &body };
+    post((call, &env.cache.byte_budget), keys, outgoing, env.now()).await.into()
 }
 
 impl From<DeliveryOutcome> for NotificationDelivery {
