@@ -1,7 +1,8 @@
 //! The cases of the model: graphs with budgets of faults.
 
 use super::choice::FaultBudget;
-use super::simulation::{ModelAction, ModelGraph, ModelUpdate, OutputMode};
+use super::simulation::{ModelGraph, ModelUpdate, OutputMode};
+use crate::simulation::UnitAction;
 
 /// A graph with a budget of faults.
 #[derive(Clone, Debug)]
@@ -30,7 +31,7 @@ const FEW: u32 = 2;
 pub(super) const ONE_ITEM: u32 = 256;
 /// The status of a gateway whose server did not respond in time.
 pub(super) const GATEWAY: u16 = 504;
-const KINDS: [ModelAction; 3] = [ModelAction::Pod, ModelAction::AtOnce, ModelAction::Later];
+const KINDS: [UnitAction; 3] = [UnitAction::Pod, UnitAction::Once, UnitAction::Later];
 /// No faults, and at most two concurrent invocations.
 pub(super) const CALM: FaultBudget = FaultBudget {
     deaths: 0,
@@ -47,9 +48,10 @@ pub(super) const CALM: FaultBudget = FaultBudget {
     concurrent: 1,
 };
 
-pub(super) fn case(name: &str, runs: ModelAction, reads: &[&[usize]], per_item: u32, budget: FaultBudget) -> ModelCase {
+pub(super) fn case(name: &str, runs: UnitAction, reads: &[&[usize]], per_item: u32, budget: FaultBudget) -> ModelCase {
     let graph = ModelGraph {
         units: reads.iter().map(|reads| (runs, reads.to_vec())).collect(),
+        idempotent: true,
         per_item,
         attempts: 2,
         outputs: OutputMode::Id,
@@ -59,7 +61,12 @@ pub(super) fn case(name: &str, runs: ModelAction, reads: &[&[usize]], per_item: 
         unreachable: None,
         updates: Vec::new(),
     };
-    ModelCase { name: format!("{name}, {}", runs.name()), graph, budget, unusual: WHOLE }
+    let units = match runs {
+        UnitAction::Pod => "pods",
+        UnitAction::Later => "webhooks that call back",
+        _ => "webhooks that answer at once",
+    };
+    ModelCase { name: format!("{name}, {units}"), graph, budget, unusual: WHOLE }
 }
 
 pub(super) const ONE: &[&[usize]] = &[&[]];
@@ -94,7 +101,7 @@ fn with_few() -> impl Iterator<Item = ModelCase> {
 /// Returns large cases with a limit of unusual steps.
 fn hurried() -> impl Iterator<Item = ModelCase> {
     const UNUSUAL: u32 = 4;
-    [ModelAction::Pod, ModelAction::Later].into_iter().map(|runs| {
+    [UnitAction::Pod, UnitAction::Later].into_iter().map(|runs| {
         let name = format!("one: a hurry, a sweep, {UNUSUAL} unusual steps");
         let budget = FaultBudget { ticks: 1, sweeps: 1, ..CALM };
         ModelCase { unusual: UNUSUAL, ..case(&name, runs, ONE, ONE_ITEM, budget) }
@@ -103,7 +110,7 @@ fn hurried() -> impl Iterator<Item = ModelCase> {
 
 /// Returns cases of two independent units with limited resources.
 fn scarce() -> Vec<ModelCase> {
-    use ModelAction::{AtOnce, Pod};
+    use UnitAction::{Once, Pod};
     let two = |name: &str, runs, budget| {
         let case = case(&format!("two, {name}"), runs, TWO, ONE_ITEM, budget);
         ModelCase { unusual: FEW, ..case }
@@ -112,13 +119,13 @@ fn scarce() -> Vec<ModelCase> {
     let sends_one = |graph: &mut ModelGraph| graph.max_dispatches = Some(1);
     let is_silent = |graph: &mut ModelGraph| graph.unreachable = Some(1);
     vec![
-        two("one at a time: deleted", AtOnce, delete).with(sends_one),
+        two("one at a time: deleted", Once, delete).with(sends_one),
         two("one at a time: a lost message", Pod, drop).with(sends_one),
-        two("one at a time: a lost message", AtOnce, drop).with(sends_one),
+        two("one at a time: a lost message", Once, drop).with(sends_one),
         two("one place: deleted", Pod, delete).with(|graph| graph.slots = Some(1)),
         two("one of them in a silent cluster", Pod, CALM).with(is_silent),
         two("one of them in a silent cluster: a sweep", Pod, FaultBudget { sweeps: 1, ..CALM }).with(is_silent),
-        two("behind a gateway: a lost answer, deleted", AtOnce, FaultBudget { losses: 1, ..delete })
+        two("behind a gateway: a lost answer, deleted", Once, FaultBudget { losses: 1, ..delete })
             .with(|graph| graph.gateway = Some(GATEWAY)),
     ]
 }
@@ -126,7 +133,7 @@ fn scarce() -> Vec<ModelCase> {
 /// Returns a case in which the document of the target is updated.
 pub(super) fn update_case(
     name: &str,
-    runs: ModelAction,
+    runs: UnitAction,
     reads: &[&[usize]],
     updates: &[ModelUpdate],
     budget: FaultBudget,
@@ -153,12 +160,12 @@ fn updated() -> Vec<ModelCase> {
     let late = [("second", FaultBudget { contradictions: 1, ..CALM }), ("late", FaultBudget { ticks: 1, ..CALM })];
     for (what, budget) in late {
         let budget = FaultBudget { updates: 1, ..budget };
-        add(3, &format!("one removed: a {what} result"), ModelAction::Later, ONE, &[ModelUpdate::Removed], budget);
+        add(3, &format!("one removed: a {what} result"), UnitAction::Later, ONE, &[ModelUpdate::Removed], budget);
     }
     let failures = FaultBudget { failures: 2, ..CALM };
     for (change, update) in &changes[1..] {
         let both = [*update, ModelUpdate::Labelled];
-        add(FEW, &format!("one {change}: two failures, another update"), ModelAction::Pod, ONE, &both, failures);
+        add(FEW, &format!("one {change}: two failures, another update"), UnitAction::Pod, ONE, &both, failures);
     }
     cases
 }
@@ -172,7 +179,7 @@ pub fn large_cases() -> Vec<ModelCase> {
 fn all() -> Vec<(bool, ModelCase)> {
     let mut cases = Vec::new();
     for runs in KINDS {
-        let later = runs == ModelAction::Later;
+        let later = runs == UnitAction::Later;
         let mut one = |large: bool, name: &str, budget| {
             cases.push((large, case(&format!("one: {name}"), runs, ONE, ONE_ITEM, budget)));
         };
@@ -191,29 +198,29 @@ fn all() -> Vec<(bool, ModelCase)> {
         one(false, "a sweep at any time", FaultBudget { sweeps: 1, ..CALM });
         one(false, "a hurry", FaultBudget { ticks: 1, ..CALM });
         one(false, "a failure, a sweep", FaultBudget { failures: 1, sweeps: 1, ..CALM });
-        one(runs != ModelAction::AtOnce, "a hurry, a sweep", FaultBudget { ticks: 1, sweeps: 1, ..CALM });
+        one(runs != UnitAction::Once, "a hurry, a sweep", FaultBudget { ticks: 1, sweeps: 1, ..CALM });
     }
-    for runs in [ModelAction::AtOnce, ModelAction::Later] {
+    for runs in [UnitAction::Once, UnitAction::Later] {
         // With callbacks, the environment alone determines the order.
-        let beside = u8::from(runs == ModelAction::AtOnce);
+        let beside = u8::from(runs == UnitAction::Once);
         let budget = FaultBudget { losses: 1, deletions: 1, concurrent: beside, ..CALM };
         let only = case("one, tried once: a lost answer, deleted", runs, ONE, ONE_ITEM, budget);
         cases.push((true, only.with(|graph| graph.attempts = 1)));
     }
     for runs in KINDS {
-        let webhook = runs != ModelAction::Pod;
+        let webhook = runs != UnitAction::Pod;
         let mut two = |large: bool, name: &str, budget| {
             cases.push((large, case(&format!("chain: {name}"), runs, CHAIN, ONE_ITEM, budget)));
         };
         two(false, "calm", CALM);
         two(webhook, "deleted", FaultBudget { deletions: 1, ..CALM });
-        two(runs == ModelAction::Later, "a death", FaultBudget { deaths: 1, ..CALM });
-        two(runs == ModelAction::Later, "twice", FaultBudget { duplicates: 1, ..CALM });
+        two(runs == UnitAction::Later, "a death", FaultBudget { deaths: 1, ..CALM });
+        two(runs == UnitAction::Later, "twice", FaultBudget { duplicates: 1, ..CALM });
         two(false, "a failure", FaultBudget { failures: 1, ..CALM });
     }
     for (name, per_item) in [("", ONE_ITEM), (" over two items", 2)] {
         for runs in KINDS {
-            let calm_is_large = runs == ModelAction::Later || per_item < ONE_ITEM;
+            let calm_is_large = runs == UnitAction::Later || per_item < ONE_ITEM;
             let mut add = |large: bool, shape: &str, reads, what: &str, budget| {
                 cases.push((large, case(&format!("{shape}{name}: {what}"), runs, reads, per_item, budget)));
             };

@@ -18,7 +18,7 @@ use futures::channel::oneshot;
 
 use super::gates::{GateKind, StepGates};
 use super::simulation::ModelGraph;
-use crate::simulation::{SimRuntime, SimTaskId, WriteFate, header, lock, texts};
+use crate::simulation::{SimRuntime, SimTaskId, UnitAction, WriteFate, header, lock, texts};
 
 /// Number of requests to an unreachable cluster after which the target is deleted.
 const IN_VAIN: u32 = 3;
@@ -282,7 +282,7 @@ impl ModelEnvironment {
 
     /// Returns true if the cluster of a setup unit is unreachable at first.
     pub(super) fn begins_silent(&self, position: u32) -> bool {
-        self.graph.unreachable.is_some_and(|silent| u32::try_from(silent) == Ok(position))
+        self.graph.unreachable == Some(position)
     }
 
     /// Returns true if the unreachable cluster got enough requests, so that the instance is deleted.
@@ -616,13 +616,8 @@ impl ModelEnvironment {
 impl HttpCall for ModelEnvironment {
     async fn call(&self, request: HttpRequest) -> CallResult<HttpResponse> {
         let header = |name: &str| header(&request, name);
-        let path = request.url.rsplit('/').next().unwrap_or_default();
-        let (unit, later, once) = match (path.strip_suffix("-later"), path.strip_suffix("-once")) {
-            (Some(unit), _) => (unit, true, false),
-            (None, Some(unit)) => (unit, false, true),
-            (None, None) => (path, false, false),
-        };
-        let unit = unit.to_owned();
+        let unit = request.url.rsplit('/').next().unwrap_or_default().to_owned();
+        let once = is_setup(&unit) && !self.graph.idempotent;
         let body: BTreeMap<String, serde_json::Value> = serde_json::from_slice(&request.body).unwrap_or_default();
         let texts = body.into_iter().filter_map(|(name, value)| Some((name, value.as_str()?.to_owned())));
         let parcel = UnitRequest {
@@ -634,7 +629,7 @@ impl HttpCall for ModelEnvironment {
             key: header(IDEMPOTENCY_KEY),
             undoes: header(UNDOES_IDEMPOTENCY_KEY),
             by_relay: false,
-            later,
+            later: UnitAction::of_url(&request.url) == UnitAction::Later,
             once,
             has_output: true,
         };

@@ -25,4 +25,4 @@ pub use cases::{ModelCase, cases, large_cases};
 pub use choice::FaultBudget;
 pub use explore::{ExploreReport, Violation, explore};
 pub use rules::{RuleFinding, check_rule, rules};
-pub use simulation::{ModelAction, ModelGraph, ModelUpdate};
+pub use simulation::{ModelGraph, ModelUpdate};

@@ -8,8 +8,8 @@ use serde::Deserialize;
 use super::cases::{CALM, CHAIN, FAN_IN, GATEWAY, ModelCase, ONE, ONE_ITEM, TWO, case, update_case};
 use super::choice::FaultBudget;
 use super::explore::{Violation, shortest};
-use super::simulation::{ModelAction, ModelGraph, ModelUpdate, OutputMode};
-use crate::simulation::{TraceMode, simulate};
+use super::simulation::{ModelGraph, ModelUpdate, OutputMode};
+use crate::simulation::{TraceMode, UnitAction, simulate};
 
 /// The most simulations of a rule without a case.
 const SIMULATIONS: u64 = 5_000;
@@ -85,7 +85,7 @@ fn leaving_out<T: Send>(rule: &str, search: impl FnOnce() -> T + Send) -> T {
 
 /// Returns the case that shows the removal of a rule. Without one, it shows in simulations of random targets.
 fn without(rule: &str) -> Option<ModelCase> {
-    use ModelAction::{AtOnce, Later, Once, Pod};
+    use UnitAction::{Later, Once, Pod};
     let one = |runs, budget| case("one", runs, ONE, ONE_ITEM, budget);
     let two = |name, runs, budget| case(name, runs, TWO, ONE_ITEM, budget);
     let chain = |runs, budget| case("chain", runs, CHAIN, ONE_ITEM, budget);
@@ -102,17 +102,17 @@ fn without(rule: &str) -> Option<ModelCase> {
         "CancelByEpoch" => chain(Pod, delete),
         "SealBeforeRead" | "ReopenOnLateResult" => one(Later, FaultBudget { ticks: 1, ..delete }),
         "DequeueBeforeKill" => two("two, one place", Pod, delete).with(|graph| graph.slots = Some(1)),
-        "WaitForInFlight" => one(AtOnce, FaultBudget { deaths: 1, ..delete }),
-        "GatewayIsNoAnswer" => one(AtOnce, FaultBudget { losses: 1, ..delete })
+        "WaitForInFlight" => one(Once, FaultBudget { deaths: 1, ..delete }),
+        "GatewayIsNoAnswer" => one(Once, FaultBudget { losses: 1, ..delete })
             .with(|graph| (graph.attempts, graph.gateway) = (1, Some(GATEWAY))),
         "EveryResultCounts" => one(Later, FaultBudget { contradictions: 1, ..delete }),
         "EnqueueTheRest" => two("two, one at a time", Pod, CALM).with(sends_one),
         "UndoEveryAttempt" => one(Later, FaultBudget { ticks: 2, ..CALM }),
         "RecordAccepted" => one(Later, FaultBudget { sweeps: 1, ticks: 2, ..CALM }),
         "RepetitionsWait" => chain(Later, FaultBudget { duplicates: 1, ..CALM }),
-        "LeaseBeforeRepeat" => one(AtOnce, FaultBudget { sweeps: 1, ..death }),
-        "ClaimDelivery" => two("two", AtOnce, FaultBudget { duplicates: 1, ..CALM }).with(sends_one),
-        "PostOnce" => one(Once, death),
+        "LeaseBeforeRepeat" => one(Once, FaultBudget { sweeps: 1, ..death }),
+        "ClaimDelivery" => two("two", Once, FaultBudget { duplicates: 1, ..CALM }).with(sends_one),
+        "PostOnce" => one(Once, death).with(|graph| graph.idempotent = false),
         "VersionGuardsReschedule" => one(Pod, FaultBudget { sweeps: 1, ticks: 1, ..failure }),
         "RescheduleAfterActing" => one(Pod, FaultBudget { sweeps: 1, deaths: 1, ticks: 1, ..failure }),
         "FailedSweepIsDue" => one(Pod, FaultBudget { losses: 1, ..death }),
@@ -121,7 +121,7 @@ fn without(rule: &str) -> Option<ModelCase> {
         "StopEveryItem" => case("chain of three over items", Pod, &[&[], &[0], &[1]], 1, delete),
         "OneTransaction" => one(Pod, death),
         "RedriveKeepsEpoch" => two("two", Later, FaultBudget { ticks: 1, concurrent: 0, ..delete }),
-        "JoinEverySend" => one(AtOnce, CALM),
+        "JoinEverySend" => one(Once, CALM),
         "FailedSendIsDue" => chain(Pod, FaultBudget { losses: 1, sweeps: 1, ticks: 1, ..CALM }),
         "RetryIsDue" => one(Pod, FaultBudget { drops: 1, ..failure }),
         "UndoTheUnknown" => one(Pod, CALM).with(|graph| graph.outputs = OutputMode::Nothing),

@@ -1,12 +1,12 @@
 //! A simulation of the model: the real functions on a table whose operations wait for the explorer.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ebb_documents::compile;
 use ebb_documents::plan::Plan;
-use ebb_engine::{HeadState, Millis, RunPhase, Timestamp, target};
+use ebb_engine::{HeadState, Hook, Millis, RunPhase, Timestamp, target};
 use ebb_flow::advance::callback::{self, CallbackOutcome};
 use ebb_flow::advance::dispatch_all::drive;
 use ebb_flow::advance::transition;
@@ -27,8 +27,9 @@ use super::choice::FaultBudget;
 use super::environment::{ModelEnvironment, ModelPlatform, PendingDelivery};
 use super::gates::StepGates;
 use crate::platform::sandbox;
+use crate::simulation::plugin_documents::{self as documents, UnitAction};
 use crate::simulation::{
-    KIND, POD, SimClock, SimRuntime, SimTable, SimTaskId, TargetScenario, UnitBehavior, lock, settings,
+    KIND, SimClock, SimRuntime, SimTable, SimTaskId, TargetScenario, UnitBehavior, lock, settings,
 };
 
 /// The in-flight limit.
@@ -39,36 +40,13 @@ const TIMEOUT_S: u64 = 300;
 const NAME: &str = "s";
 const UID: &str = "uid-1";
 
-/// How a unit of a graph runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ModelAction {
-    /// A script of a relay.
-    Pod,
-    /// A webhook that responds with its result.
-    AtOnce,
-    /// A webhook that responds with its result and is not idempotent.
-    Once,
-    /// A webhook that responds with 202 and calls back.
-    Later,
-}
-
-impl ModelAction {
-    /// Returns the name in descriptions.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Pod => "pods",
-            Self::AtOnce => "webhooks that answer at once",
-            Self::Once => "webhooks that are not idempotent",
-            Self::Later => "webhooks that call back",
-        }
-    }
-}
-
 /// A graph of setup units, each with an undo of its kind.
 #[derive(Clone, Debug)]
 pub struct ModelGraph {
-    /// The action of each unit, and the lower units that it reads.
-    pub units: Vec<(ModelAction, Vec<usize>)>,
+    /// The action of each unit, and the lower units that it reads: at most one of another resource.
+    pub units: Vec<(UnitAction, Vec<usize>)>,
+    /// False if the requests of webhooks of setup units must not be repeated.
+    pub idempotent: bool,
     pub per_item: u32,
     pub attempts: u32,
     /// The outputs of the units.
@@ -80,7 +58,7 @@ pub struct ModelGraph {
     /// The status of the gateway if the response of the server is lost.
     pub gateway: Option<u16>,
     /// The unit whose cluster is unreachable until the target is deleted.
-    pub unreachable: Option<usize>,
+    pub unreachable: Option<u32>,
     /// The updates of the document, one after the other.
     pub updates: Vec<ModelUpdate>,
 }
@@ -106,65 +84,34 @@ pub enum OutputMode {
     Nothing,
 }
 
-/// Returns the document of a plugin with some units of a graph. The outputs of other units are params.
+/// Returns the document of a plugin with some units of a graph. It reads the output of another unit as its param `wire`.
 fn plugin(graph: &ModelGraph, name: &str, own: &[usize]) -> String {
-    let reads = |unit: usize| graph.units[unit].1.iter();
-    let foreign: BTreeSet<&usize> =
-        own.iter().flat_map(|&unit| reads(unit)).filter(|read| !own.contains(read)).collect();
-    let mut text = format!(
-        "apiVersion: ebb.dev/v1\nkind: Plugin\nname: {name}@1.0.0\nrunners:\n  shell: {{image: \"busybox:1.37\"}}\n\
-         defaults: {{timeout: {TIMEOUT_S}s, retry: {{attempts: {}, backoff: 10s, maxBackoff: 10s}}}}\n\
-         params:\n  size: {{type: integer, default: 0}}\n",
-        graph.attempts
-    );
-    text.extend(foreign.iter().map(|read| format!("  u{read}: {{type: string}}\n")));
-    text += "preStart:\n";
-    for &unit in own {
-        let values = reads(unit).map(|read| match foreign.contains(read) {
-            true => format!("u{read}: \"${{params.u{read}}}\""),
-            false => format!("u{read}: \"${{units.u{read}.outputs.id}}\""),
-        });
-        let values = values.collect::<Vec<_>>().join(", ");
-        text += &format!("  u{unit}:\n");
-        let (suffix, more) = match graph.units[unit].0 {
-            ModelAction::Pod => {
-                text += POD;
-                if !values.is_empty() {
-                    text += &format!("    inputs: {{{values}}}\n");
-                }
-                if graph.outputs == OutputMode::Id {
-                    text += "    outputs: {id: {file: /out/id}}\n";
-                }
-                continue;
-            }
-            ModelAction::AtOnce => ("", ""),
-            ModelAction::Once => ("-once", ", idempotent: false"),
-            ModelAction::Later => ("-later", ""),
+    let is_wired = own.iter().flat_map(|&unit| &graph.units[unit].1).any(|read| !own.contains(read));
+    let retry = format!("{{attempts: {}, backoff: 10s, maxBackoff: 10s}}", graph.attempts);
+    let setup = |&unit: &usize| {
+        let (action, reads) = &graph.units[unit];
+        let source = |read: &usize| if own.contains(read) { format!("u{read}") } else { "wire".to_owned() };
+        let (name, reads) = (format!("u{unit}"), reads.iter().map(source).collect::<Vec<_>>());
+        let text = match graph.outputs {
+            OutputMode::Id => documents::setup(&name, *action, &reads, ""),
+            OutputMode::Nothing => format!("  {name}:\n{}", documents::body(&name, *action, &reads)),
         };
-        text += &format!(
-            "    webhook: {{url: \"https://outside.test/u{unit}{suffix}\", body: {{{values}}}{more}}}\n    \
-             outputs: {{id: {{value: \"${{response.body.id}}\"}}}}\n"
-        );
-    }
-    text += "postStop:\n";
-    for &unit in own {
-        let id = format!("u{unit}: \"${{units.u{unit}.outputs.?id}}\"");
-        let url = format!("https://outside.test/x{unit}");
-        let work = match graph.units[unit].0 {
-            ModelAction::Pod if graph.outputs == OutputMode::Nothing => POD.to_owned(),
-            ModelAction::Pod => format!("{POD}    inputs: {{{id}}}\n"),
-            ModelAction::AtOnce | ModelAction::Once => format!("    webhook: {{url: \"{url}\", body: {{{id}}}}}\n"),
-            ModelAction::Later => format!("    webhook: {{url: \"{url}-later\", body: {{{id}}}}}\n"),
-        };
-        text += &format!("  x{unit}:\n    undoes: u{unit}\n{work}");
-    }
+        if graph.idempotent { text } else { text.replace("body:", "idempotent: false, body:") }
+    };
+    let undo = |&unit: &usize| {
+        let read = (graph.outputs == OutputMode::Id).then(|| format!("u{unit}.?id"));
+        let body = documents::body(&format!("x{unit}"), graph.units[unit].0, read.as_slice());
+        format!("  x{unit}:\n    undoes: u{unit}\n{body}")
+    };
     let is_read = |unit: &&usize| {
         graph.units.iter().enumerate().any(|(user, (_, reads))| reads.contains(unit) && !own.contains(&user))
     };
     let outputs =
         own.iter().filter(is_read).map(|unit| format!("outputs: {{u{unit}: \"${{units.u{unit}.outputs.id}}\"}}\n"));
-    text.extend(outputs);
-    text
+    documents::head(name, is_wired, &format!("{{timeout: {TIMEOUT_S}s, retry: {retry}}}"))
+        + &documents::hook(Hook::PreStart, own.iter().map(setup))
+        + &documents::hook(Hook::PostStop, own.iter().map(undo))
+        + &outputs.collect::<String>()
 }
 
 /// Returns the document of the target after so many updates.
@@ -187,7 +134,7 @@ fn document(graph: &ModelGraph, updates: usize) -> String {
     let units = graph.units.iter().enumerate().filter(|(unit, _)| has_last || *unit < last);
     for (unit, (_, reads)) in units.clone() {
         let size = if unit == 0 { count(ModelUpdate::Replaced) } else { 0 };
-        let reads = reads.iter().map(|read| format!(", u{read}: \"${{resources.r{read}.outputs.u{read}}}\""));
+        let reads = reads.iter().map(|read| format!(", wire: \"${{resources.r{read}.outputs.u{read}}}\""));
         let reads: String = reads.collect();
         text += &format!("\n  r{unit}: {{plugin: m{unit}@1.0.0, params: {{size: {size}{reads}}}}}");
     }

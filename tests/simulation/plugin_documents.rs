@@ -21,7 +21,7 @@ pub enum UnitAction {
 impl UnitAction {
     /// Returns the action of a webhook unit, by the URL of its server, or by the path at its connection. Some of the URLs
     /// are those of the examples.
-    pub(super) fn of_url(url: &str) -> Self {
+    pub fn of_url(url: &str) -> Self {
         match url {
             _ if url.contains("/things") => Self::Provider,
             _ if url.contains("/later/") || url.contains("/indexes") => Self::Later,
@@ -36,7 +36,7 @@ pub const ATTEMPTS: u32 = 3;
 pub(super) const DEFAULTS: &str = "{timeout: 5m, retry: {attempts: 3, backoff: 1s, maxBackoff: 4s}}";
 
 /// Returns the lines before the hooks. A plugin that is wired has the parameter `wire`.
-pub(super) fn head(name: &str, is_wired: bool, defaults: &str) -> String {
+pub(crate) fn head(name: &str, is_wired: bool, defaults: &str) -> String {
     let wire = if is_wired { "\n  wire: {type: string}" } else { "" };
     format!(
         "apiVersion: ebb.dev/v1\nkind: Plugin\nname: {name}@1.0.0\nparams:\n  off: {{type: boolean, default: false}}\n  size: {{type: integer, default: 0}}{wire}\n\
@@ -61,7 +61,7 @@ pub(super) fn signadot(name: &str) -> String {
 }
 
 /// Returns a hook with its units, or nothing if it has none.
-pub(super) fn hook(hook: Hook, units: impl Iterator<Item = String>) -> String {
+pub(crate) fn hook(hook: Hook, units: impl Iterator<Item = String>) -> String {
     let units: String = units.collect();
     if units.is_empty() { units } else { format!("{}:\n{units}", hook.name()) }
 }
@@ -83,7 +83,7 @@ pub(super) fn values(reads: &[String]) -> Vec<String> {
 }
 
 /// Returns the lines of the action of a unit and its inputs, see [`values`].
-pub(super) fn body(name: &str, action: UnitAction, reads: &[String]) -> String {
+pub(crate) fn body(name: &str, action: UnitAction, reads: &[String]) -> String {
     let values = values(reads).join(", ");
     match action {
         UnitAction::Pod if values.is_empty() => POD.to_owned(),
@@ -99,10 +99,10 @@ pub(super) fn body(name: &str, action: UnitAction, reads: &[String]) -> String {
 }
 
 /// The action of a script.
-pub const POD: &str = "    pod: {runner: shell, script: \"#!/bin/sh\\ntrue\\n\"}\n";
+pub(super) const POD: &str = "    pod: {runner: shell, script: \"#!/bin/sh\\ntrue\\n\"}\n";
 
 /// Returns a unit with the output `id`. `rest` has further lines.
-pub(super) fn setup(name: &str, action: UnitAction, reads: &[String], rest: &str) -> String {
+pub(crate) fn setup(name: &str, action: UnitAction, reads: &[String], rest: &str) -> String {
     let output = match action {
         UnitAction::Pod => "file: /out/id",
         UnitAction::Plugin => "value: \"${instance.ID}\"",
