@@ -2,14 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
-use async_trait::async_trait;
 use ebb_api::queries::why::{CONTINUED, why};
 use ebb_engine::TargetPhase;
-use ebb_flow::ports::{RelayClient, RelayError, UnitCluster};
 use ebb_flow::{Env, FlowError, InstanceCache};
-use ebb_protocol::relay::{EnsureTask, TaskId, TaskState};
 use ebb_store::{DueItem, Store, TargetHead};
 
 use super::executor::SimExecutor;
@@ -80,45 +76,11 @@ fn reader(simulation: &Simulation, store: Arc<Store>) -> Env {
         store,
         clock: Arc::new(SimClock(simulation.runtime.clone(), 0)),
         random: Arc::new(SimRandom::new(0)),
-        relay: Arc::new(SilentRelay),
+        relay: Arc::new(simulation.relay.silent(Arc::clone(&executor))),
         egress: Arc::new(SimServers::new(Arc::clone(&executor))),
         platform: Arc::new(SimPlatform::new(Arc::clone(&executor))),
         queue: Arc::new(SimQueue(executor)),
         settings: settings(0),
         cache: InstanceCache::default(),
-    }
-}
-
-/// The relays of clusters that do not respond.
-struct SilentRelay;
-
-fn no_response<T>() -> Result<T, RelayError> {
-    Err(RelayError::Unreachable("it does not respond".to_owned()))
-}
-
-#[async_trait]
-impl RelayClient for SilentRelay {
-    async fn ensure(&self, _: UnitCluster<'_>, _: EnsureTask) -> Result<TaskState, RelayError> {
-        no_response()
-    }
-
-    async fn cancel(&self, _: UnitCluster<'_>, _: &TaskId, _: Duration) -> Result<TaskState, RelayError> {
-        no_response()
-    }
-
-    async fn get(&self, _: UnitCluster<'_>, _: &TaskId) -> Result<TaskState, RelayError> {
-        no_response()
-    }
-
-    async fn status(&self, _: UnitCluster<'_>, _: &TaskId) -> Result<TaskState, RelayError> {
-        no_response()
-    }
-
-    async fn acknowledge(&self, _: UnitCluster<'_>, _: &TaskId) -> Result<(), RelayError> {
-        no_response()
-    }
-
-    async fn release(&self, _: UnitCluster<'_>, _: &str) -> Result<(), RelayError> {
-        no_response()
     }
 }

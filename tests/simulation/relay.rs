@@ -146,6 +146,12 @@ impl SimRelay {
         relay
     }
 
+    /// Returns the relays of the same clusters, none of which responds.
+    pub(super) fn silent(&self, executor: Arc<SimExecutor>) -> Self {
+        let options = ClusterOptions { reachable_until: 0, ..self.options };
+        Self { executor, options, state: Arc::default(), plugin: SimPlugin::default() }
+    }
+
     /// Makes [`UNREACHABLE`] respond from now on.
     pub(super) fn connect(&self) {
         self.state().is_connected = true;
@@ -186,10 +192,10 @@ impl SimRelay {
         let now = runtime.elapsed();
         let refused = || RelayError::Unreachable("as planned".to_owned());
         let (wait, error) = match cluster.name {
+            _ if now >= self.options.reachable_until => (0, refused()),
             Some(UNREACHABLE) if !self.state().is_connected => (RESPONSE_MS, refused()),
             Some(BUSY) => (BUSY_MS, RelayError::Busy("as planned".to_owned())),
             Some(REFUSING) => (0, refused()),
-            _ if now >= self.options.reachable_until => (0, refused()),
             _ => {
                 let until = &mut self.state().outage_until;
                 let is_away = self.executor.is_away(FaultKind::RelayAwayLong, until, OUTAGE_MS);
