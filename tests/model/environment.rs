@@ -2,6 +2,7 @@
 //! steps.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -23,12 +24,8 @@ use crate::simulation::{SimRuntime, SimTaskId, UnitAction, WriteFate, header, lo
 /// Number of requests to an unreachable cluster after which the target is deleted.
 const IN_VAIN: u32 = 3;
 
-/// A response to a request.
-#[derive(Clone, Debug)]
-pub(super) enum ModelReply {
-    Relay(Result<TaskState, RelayError>),
-    Server(CallResult<HttpResponse>),
-}
+/// The response to a request: the state of its task, or the status of a gateway. `None`: there is none.
+type UnitReply = Option<Result<ModelTaskState, u16>>;
 
 /// A request in flight.
 pub(super) struct InFlightRequest {
@@ -37,7 +34,7 @@ pub(super) struct InFlightRequest {
     /// The time after which the request cannot arrive.
     pub(super) until: u64,
     /// Passes the response to the sender. `None` after it.
-    sender: Option<oneshot::Sender<ModelReply>>,
+    sender: Option<oneshot::Sender<UnitReply>>,
 }
 
 impl InFlightRequest {
@@ -47,7 +44,7 @@ impl InFlightRequest {
     }
 
     /// Passes the response to the sender, if it still waits.
-    pub(super) fn answer(&mut self, answer: ModelReply) {
+    pub(super) fn answer(&mut self, answer: UnitReply) {
         if let Some(sender) = self.sender.take() {
             sender.send(answer).ok();
         }
@@ -222,15 +219,13 @@ impl ModelEnvironment {
         lock(&self.state)
     }
 
-    async fn send(&self, what: UnitRequest) -> ModelReply {
+    async fn send(&self, what: UnitRequest) -> UnitReply {
         if self.gates.wait(GateKind::Send, what.to_string()).await == WriteFate::Die {
-            return unanswered(&what);
+            return None;
         }
         if self.is_silent(&what.unit) {
             self.state().asked_in_vain += 1;
-            let answer = unanswered(&what);
-            self.gates.learn(&answer);
-            return answer;
+            return None;
         }
         let (sender, receiver) = oneshot::channel();
         {
@@ -257,7 +252,11 @@ impl ModelEnvironment {
             let number = state.number();
             state.in_flight.insert(number, InFlightRequest { request: what, by, until, sender: Some(sender) });
         }
-        let answer = receiver.await.expect("every request is answered");
+        receiver.await.expect("every request is answered")
+    }
+
+    /// Returns a response, which identifies the state of its receiver.
+    fn learned<T: Debug>(&self, answer: T) -> T {
         self.gates.learn(&answer);
         answer
     }
@@ -274,10 +273,8 @@ impl ModelEnvironment {
     pub(super) fn leave_unanswered(&self, number: u64) {
         let mut state = self.state();
         let flight = state.in_flight.get_mut(&number).expect("it is on its way");
-        flight.answer(match self.graph.gateway {
-            Some(status) if !flight.request.by_relay => ModelReply::Server(Ok(HttpResponse::new(status, ""))),
-            _ => unanswered(&flight.request),
-        });
+        let by_server = !flight.request.by_relay;
+        flight.answer(self.graph.gateway.filter(|_| by_server).map(Err));
     }
 
     /// Returns true if the cluster of a setup unit is unreachable at first.
@@ -325,32 +322,14 @@ impl ModelEnvironment {
             (ModelTaskState::Running, false) => end(&mut state, &parcel.name, well),
             (stand, _) => stand,
         };
-        let answer = if parcel.by_relay {
-            ModelReply::Relay(Ok(match stand {
-                ModelTaskState::Running => {
-                    let age_ms = state.tasks.get(&parcel.name).map(|work| self.runtime.elapsed() - work.begun);
-                    TaskState::Running(RunningTask { age_ms, ..RunningTask::default() })
-                }
-                ModelTaskState::Waiting => TaskState::Queued { ahead: 0 },
-                ModelTaskState::Tombstoned => TaskState::Tombstoned,
-                ModelTaskState::Succeeded | ModelTaskState::Failed => {
-                    TaskState::Ended(Box::new(call_back(&mut state, &parcel, stand)))
-                }
-            }))
-        } else {
-            let status = match stand {
-                ModelTaskState::Running | ModelTaskState::Waiting => 202,
-                ModelTaskState::Succeeded => 200,
-                ModelTaskState::Failed | ModelTaskState::Tombstoned => 503,
-            };
-            if status == 202 && flight.is_awaited() {
-                state.accepted.entry(parcel.name.clone()).or_insert((flight.by, None)).0 = flight.by;
-            }
-            let body = serde_json::to_vec(&outputs(&parcel)).expect("outputs are JSON");
-            ModelReply::Server(Ok(HttpResponse::new(status, body)))
-        };
+        let has_ended = matches!(stand, ModelTaskState::Succeeded | ModelTaskState::Failed);
+        if parcel.by_relay && has_ended {
+            call_back(&mut state, &parcel, stand);
+        } else if !parcel.by_relay && !has_ended && flight.is_awaited() {
+            state.accepted.entry(parcel.name.clone()).or_insert((flight.by, None)).0 = flight.by;
+        }
         drop(state);
-        flight.answer(answer);
+        flight.answer(Some(Ok(stand)));
     }
 
     fn start(&self, state: &mut EnvironmentState, parcel: &UnitRequest) {
@@ -440,15 +419,6 @@ impl ModelEnvironment {
     }
 }
 
-/// Returns the error of a sender that gets no response.
-pub(super) fn unanswered(what: &UnitRequest) -> ModelReply {
-    let reason = "as planned".to_owned();
-    match what.by_relay {
-        true => ModelReply::Relay(Err(RelayError::Unreachable(reason))),
-        false => ModelReply::Server(Err(CallError::Connect(reason))),
-    }
-}
-
 /// Ends a running task, and creates or deletes its objects.
 fn end(state: &mut EnvironmentState, name: &str, well: bool) -> ModelTaskState {
     let stand = if well { ModelTaskState::Succeeded } else { ModelTaskState::Failed };
@@ -499,18 +469,16 @@ fn callback(parcel: &UnitRequest, stand: ModelTaskState) -> Callback {
     }
 }
 
-/// Sends the callback of an ended task, unless one of it waits. Returns the callback.
-fn call_back(state: &mut EnvironmentState, parcel: &UnitRequest, stand: ModelTaskState) -> Callback {
-    let callback = callback(parcel, stand);
+/// Sends the callback of an ended task, unless one of it waits.
+fn call_back(state: &mut EnvironmentState, parcel: &UnitRequest, stand: ModelTaskState) {
     let waits = |mail: &PendingDelivery| matches!(mail, PendingDelivery::Callback { of, .. } if *of == parcel.name);
     if !state.deliveries.values().any(waits) {
         let (token, of) = (parcel.token.clone(), parcel.name.clone());
-        let body = serde_json::to_vec(&callback).expect("a callback is JSON");
+        let body = serde_json::to_vec(&callback(parcel, stand)).expect("a callback is JSON");
         let succeeded = stand == ModelTaskState::Succeeded;
         let number = state.number();
         state.deliveries.insert(number, PendingDelivery::Callback { token, body, of, succeeded });
     }
-    callback
 }
 
 fn name_of(name: &TaskId) -> String {
@@ -538,10 +506,18 @@ impl ebb_flow::ports::RelayClient for ModelEnvironment {
             once: false,
             has_output: !script.outputs.is_empty(),
         };
-        match self.send(parcel).await {
-            ModelReply::Relay(answer) => answer,
-            ModelReply::Server(_) => unreachable!("a relay answers as a relay"),
-        }
+        let reply = self.send(parcel.clone()).await;
+        self.learned(match reply {
+            Some(Ok(ModelTaskState::Running)) => {
+                let begun = self.state().tasks.get(&parcel.name).map(|work| work.begun);
+                let age_ms = begun.map(|begun| self.runtime.elapsed() - begun);
+                Ok(TaskState::Running(RunningTask { age_ms, ..RunningTask::default() }))
+            }
+            Some(Ok(ModelTaskState::Waiting)) => Ok(TaskState::Queued { ahead: 0 }),
+            Some(Ok(ModelTaskState::Tombstoned)) => Ok(TaskState::Tombstoned),
+            Some(Ok(stand)) => Ok(TaskState::Ended(Box::new(callback(&parcel, stand)))),
+            Some(Err(_)) | None => Err(RelayError::Unreachable("as planned".to_owned())),
+        })
     }
 
     async fn cancel(&self, _: UnitCluster<'_>, name: &TaskId, _: Duration) -> Result<TaskState, RelayError> {
@@ -606,9 +582,7 @@ impl ModelEnvironment {
                 }
             }
         };
-        let answer = if fate == WriteFate::Proceed { Ok(answer) } else { no_answer() };
-        self.gates.learn(&answer);
-        answer
+        self.learned(if fate == WriteFate::Proceed { Ok(answer) } else { no_answer() })
     }
 }
 
@@ -633,10 +607,20 @@ impl HttpCall for ModelEnvironment {
             once,
             has_output: true,
         };
-        match self.send(parcel).await {
-            ModelReply::Server(answer) => answer,
-            ModelReply::Relay(_) => unreachable!("a server answers as a server"),
-        }
+        let reply = self.send(parcel.clone()).await;
+        self.learned(match reply {
+            Some(Ok(stand)) => {
+                let status = match stand {
+                    ModelTaskState::Running | ModelTaskState::Waiting => 202,
+                    ModelTaskState::Succeeded => 200,
+                    ModelTaskState::Failed | ModelTaskState::Tombstoned => 503,
+                };
+                let body = serde_json::to_vec(&outputs(&parcel)).expect("outputs are JSON");
+                Ok(HttpResponse::new(status, body))
+            }
+            Some(Err(status)) => Ok(HttpResponse::new(status, "")),
+            None => Err(CallError::Connect("as planned".to_owned())),
+        })
     }
 }
 
@@ -653,12 +637,10 @@ impl HttpCall for ModelPlatform {
         if fate != WriteFate::Die {
             self.0.state().notifications.insert((kind, generation));
         }
-        let answer = match fate {
+        self.0.learned(match fate {
             WriteFate::Proceed => Ok(HttpResponse::new(204, "")),
             WriteFate::Die | WriteFate::LoseResponse => Err(CallError::Connect("as planned".to_owned())),
-        };
-        self.0.gates.learn(&answer);
-        answer
+        })
     }
 }
 

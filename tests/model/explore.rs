@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::cases::{ModelCase, WHOLE};
 use super::check;
 use super::choice::{FaultBudget, PlatformState, StepChoice};
-use super::environment::{PendingDelivery, unanswered};
+use super::environment::PendingDelivery;
 use super::gates::digest;
 use super::order::ActorOrder;
 use super::simulation::{ModelDocuments, ModelInvocation, ModelSimulation};
@@ -218,7 +218,7 @@ fn expire(place: &ModelSimulation) {
     place.environment.state().in_flight.retain(|_, flight| {
         let may_arrive = flight.until >= now;
         if !may_arrive {
-            flight.answer(unanswered(&flight.request));
+            flight.answer(None);
         }
         may_arrive
     });
