@@ -1,11 +1,9 @@
 //! The possible steps of a state, and their effects.
 
 use ebb_engine::{RunPhase, TargetPhase};
-use ebb_protocol::id::RunId;
-use ebb_store::DueItem;
 
 use super::environment::{ModelTaskState, PendingDelivery};
-use super::gates::GateKind;
+use super::gates::{GateKind, GatePoint};
 use super::simulation::{InvocationEnd, ModelInvocation, ModelSimulation};
 use crate::simulation::{WriteFate, lock};
 
@@ -68,15 +66,9 @@ pub(super) enum StepChoice {
     /// The server of a webhook unit creates another object and reports it by a callback of the same attempt.
     Contradict(u64),
     Drop(u64),
-    Sweep(RunId),
-    SweepTarget,
     /// Time passes to this time.
     Tick(u64),
-    Delete,
-    /// The next update.
-    Update,
-    /// An operator retries the stuck target.
-    Retry,
+    Invoke(ModelInvocation),
 }
 
 impl FaultBudget {
@@ -90,12 +82,12 @@ impl FaultBudget {
             StepChoice::Arrive { .. } | StepChoice::Finish { .. } => &mut self.failures,
             StepChoice::Deliver { .. } => &mut self.duplicates,
             StepChoice::Contradict(_) => &mut self.contradictions,
-            StepChoice::Sweep(_) | StepChoice::SweepTarget => &mut self.sweeps,
             StepChoice::Tick(_) => &mut self.ticks,
-            StepChoice::Update => &mut self.updates,
-            StepChoice::Delete if !platform.begun => &mut self.deletions,
+            StepChoice::Invoke(ModelInvocation::Sweep(_)) => &mut self.sweeps,
+            StepChoice::Invoke(ModelInvocation::Update(_)) => &mut self.updates,
             // A request of the deletion without a response is repeated.
-            StepChoice::Delete | StepChoice::Step(_) | StepChoice::Retry => return None,
+            StepChoice::Invoke(ModelInvocation::Delete) if !platform.begun => &mut self.deletions,
+            StepChoice::Invoke(_) | StepChoice::Step(_) => return None,
         })
     }
 }
@@ -222,32 +214,31 @@ impl ModelSimulation {
         let quiet = self.is_quiet();
         if may_begin {
             let due = self.due().into_iter().filter(|(at, _)| *at <= self.runtime.now());
-            let sweeps = due.map(|(_, due)| match due {
-                DueItem::Run(run) => StepChoice::Sweep(run),
-                DueItem::Target(..) | DueItem::Desired(..) => StepChoice::SweepTarget,
-            });
+            let sweeps = due.map(|(_, due)| StepChoice::Invoke(ModelInvocation::Sweep(due)));
             if quiet { usual.extend(sweeps) } else { faults.extend(sweeps) }
         }
+        let delete = StepChoice::Invoke(ModelInvocation::Delete);
         if quiet && usual.is_empty() && !platform.asked && self.environment.is_hopeless() {
-            usual.push(StepChoice::Delete);
+            usual.push(delete.clone());
         } else if let Some(at) = self.next_time() {
             if quiet && usual.is_empty() { &mut usual } else { &mut faults }.push(StepChoice::Tick(at));
         }
         faults.push(StepChoice::Tick(now + LONG_MS));
         let is_at_rest = quiet && usual.is_empty() && !self.is_open();
         if !platform.begun && !platform.is_updating && platform.updates < self.updates() && may_begin {
-            if is_at_rest { &mut usual } else { &mut faults }.push(StepChoice::Update);
+            let update = ModelInvocation::Update(platform.updates + 1);
+            if is_at_rest { &mut usual } else { &mut faults }.push(StepChoice::Invoke(update));
         }
         if !platform.asked && may_begin {
             // An instance at rest is deleted after its updates.
-            if is_at_rest && usual.is_empty() { &mut usual } else { &mut faults }.push(StepChoice::Delete);
+            if is_at_rest && usual.is_empty() { &mut usual } else { &mut faults }.push(delete.clone());
         }
         if platform.begun && !platform.asked && usual.is_empty() && may_begin {
-            usual.push(StepChoice::Delete);
+            usual.push(delete);
         }
         let stuck = self.table.state().targets.values().any(|target| target.phase == TargetPhase::Stuck);
         if quiet && usual.is_empty() && stuck {
-            usual.push(StepChoice::Retry);
+            usual.push(StepChoice::Invoke(ModelInvocation::Retry));
         }
         // The end of a path has no faults.
         let free = usual.len();
@@ -304,19 +295,58 @@ impl ModelSimulation {
             }
             StepChoice::Contradict(number) => self.environment.contradict(*number),
             StepChoice::Drop(number) => drop(self.environment.state().deliveries.remove(number)),
-            StepChoice::Sweep(run) => self.invoke(ModelInvocation::Sweep(run.clone())),
-            StepChoice::SweepTarget => self.invoke(ModelInvocation::SweepTarget),
             // The explorer waits.
             StepChoice::Tick(_) => {}
-            StepChoice::Retry => self.invoke(ModelInvocation::Retry),
-            StepChoice::Delete => {
-                (platform.asked, platform.begun) = (true, true);
-                self.invoke(ModelInvocation::Delete);
+            StepChoice::Invoke(invocation) => {
+                match invocation {
+                    ModelInvocation::Delete => (platform.asked, platform.begun) = (true, true),
+                    ModelInvocation::Update(_) => platform.is_updating = true,
+                    _ => {}
+                }
+                self.invoke(invocation.clone());
             }
-            StepChoice::Update => {
-                platform.is_updating = true;
-                self.invoke(ModelInvocation::Update(platform.updates + 1));
+        }
+    }
+
+    /// Describes a step before its execution, and what it concerns.
+    pub(super) fn describe(&self, choice: &StepChoice) -> String {
+        let subject = match choice {
+            StepChoice::Step(number)
+            | StepChoice::Lose(number, _)
+            | StepChoice::Miss(number)
+            | StepChoice::Spare(number)
+            | StepChoice::Die(number) => self.step(*number),
+            StepChoice::Arrive { number, .. } | StepChoice::Unanswered(number) => {
+                let state = self.environment.state();
+                state.in_flight.get(number).map_or_else(String::new, |flight| flight.request.to_string())
             }
+            StepChoice::Deliver { number, .. } | StepChoice::Contradict(number) | StepChoice::Drop(number) => {
+                self.mail(*number)
+            }
+            _ => String::new(),
+        };
+        format!("{choice:?} {subject}")
+    }
+
+    /// Returns the gate at which a task waits.
+    pub(super) fn point(&self, number: u64) -> Option<GatePoint> {
+        self.gates.waiting().into_iter().find_map(|(at, point)| (at == number).then_some(point))
+    }
+
+    fn step(&self, number: u64) -> String {
+        let Some(point) = self.point(number) else { return "none".to_owned() };
+        let by = match lock(&self.running).get(&point.task) {
+            Some(ModelInvocation::Deliver(number)) => self.mail(*number),
+            other => format!("{other:?}"),
+        };
+        format!("[{} {by}] {:?} {}", point.task.0, point.kind, point.what)
+    }
+
+    fn mail(&self, number: u64) -> String {
+        match self.environment.state().deliveries.get(&number) {
+            Some(PendingDelivery::Callback { of, .. }) => format!("callback of {of}"),
+            Some(PendingDelivery::Message { message, .. }) => format!("{message:?}"),
+            None => "mail".to_owned(),
         }
     }
 }

@@ -13,7 +13,6 @@
 mod cases;
 mod check;
 mod choice;
-mod describe;
 mod environment;
 mod explore;
 mod gates;

@@ -212,8 +212,7 @@ pub(super) enum ModelInvocation {
     Delete,
     /// Updates the target to the document with this number.
     Update(usize),
-    Sweep(RunId),
-    SweepTarget,
+    Sweep(DueItem),
     /// Retries the target for an operator.
     Retry,
 }
@@ -362,7 +361,7 @@ impl ModelSimulation {
             _ => None,
         };
         let looks_at = match (&invocation, &mail) {
-            (ModelInvocation::Sweep(run), _) => Some(run),
+            (ModelInvocation::Sweep(DueItem::Run(run)), _) => Some(run),
             (
                 _,
                 Some(PendingDelivery::Message { message: QueueMessage::Run(run) | QueueMessage::Recover(run), .. }),
@@ -406,8 +405,12 @@ impl ModelSimulation {
                         Err(RequestError::Failed(error)) => return Err(error),
                     }
                 }
-                ModelInvocation::Sweep(run) => sweep::sweep_run(&env, &run, SweepCondition::Due).await?,
-                ModelInvocation::SweepTarget => sweep::sweep_target(&env, TargetKey::new(KIND, NAME)).await?,
+                ModelInvocation::Sweep(DueItem::Run(run)) => {
+                    sweep::sweep_run(&env, &run, SweepCondition::Due).await?;
+                }
+                ModelInvocation::Sweep(DueItem::Target(..) | DueItem::Desired(_)) => {
+                    sweep::sweep_target(&env, TargetKey::new(KIND, NAME)).await?;
+                }
                 ModelInvocation::Retry => {
                     ebb_flow::advance::retry::retry(&env, (TargetKey::new(KIND, NAME), None), None).await.map(drop)?
                 }
