@@ -116,67 +116,35 @@ impl PathSearch<'_> {
 
     /// Follows the current path and continues with usual steps. With a schedule, describes each step.
     fn go(&mut self, has_schedule: bool) {
-        let place = Arc::new(ModelSimulation::new(&self.documents, &self.case.graph, &self.case.budget));
-        let walk = PathWalk {
-            given: std::mem::take(&mut self.path),
-            path: Vec::new(),
-            most: self.most,
-            seen: std::mem::take(&mut self.seen),
-            schedule: has_schedule.then(Vec::new),
-            wrong: None,
-            ended: false,
-        };
-        let (simulation, budget) = (Arc::clone(&place), self.case.budget);
-        let walk = place.runtime.run(async move { walk.run(&simulation, budget).await });
-        let walk = walk.expect("nothing kills a walk");
-        self.path = walk.path;
-        self.seen = walk.seen;
+        let place = ModelSimulation::new(&self.documents, &self.case.graph, &self.case.budget);
+        let mut schedule = has_schedule.then(Vec::new);
+        let wrong = self.walk(&place, schedule.as_mut());
         self.explored.longest = self.explored.longest.max(self.path.len());
-        self.explored.ends += usize::from(walk.ended);
-        self.explored.violation = walk.wrong.map(|promise| {
+        self.explored.violation = wrong.map(|promise| {
             let unusual = self.path.iter().map(|fork| u32::from(fork.taken > 0)).sum();
-            Violation { promise, schedule: walk.schedule.unwrap_or_default(), unusual }
+            Violation { promise, schedule: schedule.unwrap_or_default(), unusual }
         });
     }
-}
 
-struct PathWalk {
-    given: Vec<ChoicePoint>,
-    path: Vec<ChoicePoint>,
-    most: u32,
-    seen: HashMap<u64, u32>,
-    /// Descriptions of the steps, if requested.
-    schedule: Option<Vec<String>>,
-    wrong: Option<String>,
-    ended: bool,
-}
-
-impl PathWalk {
-    /// Steps to the end of the path, and returns the walk.
-    async fn run(mut self, place: &ModelSimulation, mut budget: FaultBudget) -> Self {
-        let full = budget;
-        let mut platform = PlatformState::default();
-        let mut unusual = 0;
+    /// Steps to the end of the path, or to a known state. Returns the violation.
+    fn walk(&mut self, place: &ModelSimulation, mut schedule: Option<&mut Vec<String>>) -> Option<String> {
+        let full = self.case.budget;
+        let (mut budget, given) = (full, self.path.len());
+        let (mut platform, mut unusual) = (PlatformState::default(), 0);
         let mut order = ActorOrder::default();
-        loop {
+        for depth in 0..LONGEST {
             expire(place);
-            place.runtime.idle().await;
+            place.runtime.settle();
             place.collect(&mut platform);
-            let depth = self.path.len();
-            let new = depth >= self.given.len();
-            if new && let Some(wrong) = check::now(place, &platform, budget == full) {
-                self.wrong = Some(wrong);
-                return self;
-            }
-            if depth >= LONGEST {
-                self.wrong = Some("it does not end".to_owned());
-                return self;
+            let is_new = depth >= given;
+            if is_new && let Some(wrong) = check::now(place, &platform, budget == full) {
+                return Some(wrong);
             }
             let bounded = self.most < WHOLE;
-            if new && self.schedule.is_none() {
+            if is_new && schedule.is_none() {
                 let left = self.most - unusual;
                 match self.seen.entry(state(place, &budget, &platform, bounded.then_some(&order))) {
-                    Entry::Occupied(seen) if *seen.get() >= left => return self,
+                    Entry::Occupied(seen) if *seen.get() >= left => return None,
                     Entry::Occupied(mut seen) => {
                         seen.insert(left);
                     }
@@ -188,27 +156,28 @@ impl PathWalk {
             let (free, mut choices) = place.choices(&budget, &platform);
             order.sort(place, &mut choices[..free]);
             if choices.is_empty() {
-                self.ended = true;
-                self.wrong = check::end(place, &platform);
-                return self;
+                self.explored.ends += 1;
+                return check::end(place, &platform);
             }
-            let open = if unusual < self.most { choices.len() } else { 1 };
-            let fork = self.given.get(depth).copied().unwrap_or(ChoicePoint { taken: 0, choices: open });
-            let choice = choices[fork.taken].clone();
-            if let Some(schedule) = &mut self.schedule {
+            if is_new {
+                let open = if unusual < self.most { choices.len() } else { 1 };
+                self.path.push(ChoicePoint { taken: 0, choices: open });
+            }
+            let taken = self.path[depth].taken;
+            let choice = choices[taken].clone();
+            if let Some(schedule) = &mut schedule {
                 schedule.push(place.describe(&choice));
             }
-            self.path.push(fork);
-            unusual += u32::from(fork.taken > 0);
-            if bounded && fork.taken < free {
-                order.put_off(place, &choices[..fork.taken]);
+            unusual += u32::from(taken > 0);
+            if bounded && taken < free {
+                order.put_off(place, &choices[..taken]);
             }
-            place.happen(&choice, fork.taken < free, &mut budget, &mut platform);
+            place.happen(&choice, taken < free, &mut budget, &mut platform);
             if let StepChoice::Tick(at) = choice {
-                let now = place.runtime.elapsed();
-                place.runtime.sleep(at.saturating_sub(now)).await;
+                place.runtime.run(place.runtime.sleep(at.saturating_sub(place.runtime.elapsed())));
             }
         }
+        Some("it does not end".to_owned())
     }
 }
 

@@ -129,18 +129,12 @@ impl SimRuntime {
         receiver.map(drop)
     }
 
-    /// Waits until all other tasks wait for time or for another task.
-    pub async fn idle(&self) {
-        let task = self.current();
-        std::future::poll_fn(|_| {
-            let mut ready = lock(&self.0.ready);
-            if ready.is_empty() {
-                return Poll::Ready(());
-            }
-            ready.push_back(task);
-            Poll::Pending
-        })
-        .await;
+    /// Runs all tasks until each of them waits for time or for another task.
+    pub fn settle(&self) {
+        loop {
+            let Some(next) = lock(&self.0.ready).pop_front() else { return };
+            self.poll(next);
+        }
     }
 
     /// Runs all tasks until `work` has ended. Returns `None` if it was killed, or if no task can continue.
