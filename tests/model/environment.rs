@@ -18,7 +18,7 @@ use ebb_protocol::unit::{ATTEMPT, CALLBACK_TOKEN, IDEMPOTENCY_KEY, UNDOES_IDEMPO
 use futures::channel::oneshot;
 
 use super::gates::{GateKind, StepGates};
-use super::simulation::ModelGraph;
+use super::simulation::{MAX_IN_FLIGHT_MS, ModelGraph};
 use crate::simulation::{SimRuntime, SimTaskId, UnitAction, WriteFate, header, lock, texts};
 
 /// Number of requests to an unreachable cluster after which the target is deleted.
@@ -193,10 +193,9 @@ impl EnvironmentState {
 pub(super) struct ModelEnvironment {
     pub(super) runtime: SimRuntime,
     pub(super) gates: StepGates,
-    pub(super) max_in_flight: u64,
     /// True if a message may be lost, or its sender may die before sending it.
     loses_messages: bool,
-    graph: ModelGraph,
+    pub(super) graph: ModelGraph,
     state: Arc<Mutex<EnvironmentState>>,
 }
 
@@ -205,14 +204,9 @@ fn is_setup(unit: &str) -> bool {
 }
 
 impl ModelEnvironment {
-    pub(super) fn new(
-        runtime: SimRuntime,
-        gates: StepGates,
-        max_in_flight: u64,
-        loses_messages: bool,
-        graph: ModelGraph,
-    ) -> Self {
-        Self { runtime, gates, max_in_flight, loses_messages, graph, state: Arc::default() }
+    pub(super) fn new(runtime: SimRuntime, loses_messages: bool, graph: ModelGraph) -> Self {
+        let gates = StepGates::new(runtime.clone());
+        Self { runtime, gates, loses_messages, graph, state: Arc::default() }
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, EnvironmentState> {
@@ -230,7 +224,7 @@ impl ModelEnvironment {
         let (sender, receiver) = oneshot::channel();
         {
             let by = self.runtime.current();
-            let until = self.runtime.elapsed() + self.max_in_flight;
+            let until = self.runtime.elapsed() + MAX_IN_FLIGHT_MS;
             let mut state = self.state();
             if is_setup(&what.unit) && state.stopped_by.is_some_and(|newest| by > newest) {
                 state.violations.push(format!("{} is sent by who began after the stop", what.unit));

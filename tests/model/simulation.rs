@@ -21,7 +21,7 @@ use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::id::{RunId, TargetKey};
 use ebb_protocol::lifecycle::{LifecycleData, TargetStopCause};
-use ebb_store::{DueItem, TargetHead};
+use ebb_store::{DueItem, Store, TargetHead};
 
 use super::choice::FaultBudget;
 use super::environment::{ModelEnvironment, ModelPlatform, PendingDelivery};
@@ -33,7 +33,7 @@ use crate::simulation::{
 };
 
 /// The in-flight limit.
-const MAX_IN_FLIGHT_MS: u64 = 3_000;
+pub(super) const MAX_IN_FLIGHT_MS: u64 = 3_000;
 /// The timeout of a unit.
 const TIMEOUT_S: u64 = 300;
 
@@ -233,7 +233,6 @@ pub(super) struct ModelSimulation {
     pub(super) table: Arc<SimTable>,
     pub(super) gates: StepGates,
     pub(super) environment: ModelEnvironment,
-    max_dispatches: Option<usize>,
     documents: Arc<ModelDocuments>,
     pub(super) running: Mutex<BTreeMap<SimTaskId, ModelInvocation>>,
     pub(super) ended: Arc<Mutex<Vec<(SimTaskId, InvocationEnd)>>>,
@@ -258,19 +257,17 @@ impl ModelSimulation {
         let loaded = &documents.plans[0];
         let runtime = SimRuntime::default();
         let table = Arc::new(SimTable::new(runtime.clone()));
-        let gates = StepGates::new(runtime.clone());
         let loses = budget.deaths + budget.drops > 0;
         let faults = budget.deaths + budget.losses + budget.kills + budget.drops + budget.duplicates + budget.failures;
         let undisturbed = budget.ticks > 0 && faults + budget.deletions == 0;
         let late = budget.sweeps == 0 && (budget.ticks > 1 || undisturbed);
-        let outer = ModelEnvironment::new(runtime.clone(), gates.clone(), MAX_IN_FLIGHT_MS, loses, graph.clone());
+        let environment = ModelEnvironment::new(runtime.clone(), loses, graph.clone());
         let place = Self {
             starts_late: late,
             runtime,
             table,
-            gates,
-            environment: outer,
-            max_dispatches: graph.max_dispatches,
+            gates: environment.gates.clone(),
+            environment,
             documents: Arc::clone(documents),
             running: Mutex::default(),
             ended: Arc::default(),
@@ -287,11 +284,9 @@ impl ModelSimulation {
         let mut transition = moved.and_then(Result::ok).expect("the list of subscriptions is readable");
         let env = place.env();
         transition.expected_version = None;
-        let table = place.table.store();
-        let begun = transition.clone();
-        let (key, json) = (transition.target.instance_key(), loaded.plan.to_json());
-        let made = place.runtime.run(async move { table.begin_instance(&transition, &key, json.as_bytes()).await });
-        assert!(matches!(made, Some(Ok(true))), "an empty table takes a target");
+        let (begun, key, json) = (transition.clone(), transition.target.instance_key(), loaded.plan.to_json());
+        let begin = |table: Arc<Store>| async move { table.begin_instance(&transition, &key, json.as_bytes()).await };
+        assert!(place.table.edit(begin), "an empty table takes a target");
         place.table.set_gate(Arc::new(place.gates.clone()));
         let loaded = Arc::clone(loaded);
         place.spawn(ModelInvocation::Begin, async move {
@@ -307,7 +302,7 @@ impl ModelSimulation {
         // own wake-up.
         let first_look = Millis(if self.starts_late { 1_000 * TIMEOUT_S + 1_000 } else { 60_000 });
         let usual = settings(MAX_IN_FLIGHT_MS);
-        let sends = self.max_dispatches.unwrap_or(usual.max_dispatches);
+        let sends = self.environment.graph.max_dispatches.unwrap_or(usual.max_dispatches);
         let settings = DeploymentSettings {
             grace: second,
             response_timeout: second,
