@@ -8,7 +8,7 @@ use ebb_flow::lifecycle::LifecycleRejection;
 use ebb_flow::{DeploymentSettings, Env, InstanceCache};
 use ebb_protocol::api::SourceResult;
 use ebb_protocol::error_code::ErrorCode;
-use ebb_store::{DesiredTarget, DueItem, NamedKind, TargetHead};
+use ebb_store::{DesiredTarget, NamedKind, TargetHead};
 
 use super::executor::SimExecutor;
 use super::ledger::{Ledger, TimeBounds};
@@ -24,7 +24,6 @@ use super::watcher::SimWatcher;
 use super::{FaultInjector, FaultKind, SimClock, SimFunctions, SimRandom, SimRuntime, SimTable, SimTask, settings};
 use super::{bound, checks, diagnosis, owners, provider, provider_documents, receivers};
 
-const SWEEP_MS: u64 = 60_000;
 /// More than the longest wait after a failed removal.
 const MAX_POSTPONED_MS: u64 = 8 * 86_400_000;
 /// Maximum number of rounds of removals at the end. Faults stop some of them.
@@ -37,9 +36,6 @@ const QUIET_POLLS: u32 = 3;
 const OPERATION_MS: u64 = 120_000;
 /// The time that a simulation is observed after its end: longer than the queue holds a message.
 pub(super) const LINGER_MS: u64 = 1_600_000;
-/// Number of consecutive sweeps that must not miss an indexed due item. One or two may, because operations fail and a
-/// sweep has a time limit.
-const MAX_SWEEPS: u32 = 3;
 /// The most slots of a cluster with few slots, and the most dispatches of an invocation with few dispatches.
 const MAX_SCARCE: u64 = 3;
 
@@ -150,9 +146,9 @@ pub struct Simulation {
     pub(super) faults: Arc<FaultInjector>,
     seed: u64,
     operator: SimOperator,
-    retention: Option<Millis>,
+    pub(super) retention: Option<Millis>,
     /// The start times of sweeps that were missed or died.
-    lost_sweeps: Arc<Mutex<Vec<Timestamp>>>,
+    pub(super) lost_sweeps: Arc<Mutex<Vec<Timestamp>>>,
     /// The behavior of the units of targets, by their names.
     behaviors: Arc<Mutex<BTreeMap<String, UnitBehavior>>>,
     pub(super) watcher: SimWatcher,
@@ -501,48 +497,6 @@ impl Simulation {
     /// Returns the number of changes that the reader has learned from the feed.
     pub fn followed(&self) -> u64 {
         self.watcher.followed()
-    }
-
-    /// Starts the schedule: a sweep and a removal of expired data every minute.
-    pub fn start_sweeps(&self) {
-        let (runtime, functions) = (self.runtime.clone(), Arc::clone(&self.functions));
-        let (table, ledger, faults) = (Arc::clone(&self.table), Arc::clone(&self.ledger), Arc::clone(&self.faults));
-        let (lost, has_retention) = (Arc::clone(&self.lost_sweeps), self.retention.is_some());
-        self.runtime.spawn(async move {
-            let mut passed_over: BTreeMap<(Timestamp, DueItem), u32> = BTreeMap::new();
-            for number in 1.. {
-                runtime.sleep((number * SWEEP_MS).saturating_sub(runtime.elapsed())).await;
-                let (begun, is_missed) = (runtime.now(), faults.should_inject(FaultKind::SweepMissed));
-                let slow = faults.injected()[FaultKind::SlowOperation as usize];
-                if has_retention && !is_missed {
-                    let functions = Arc::clone(&functions);
-                    runtime.spawn(async move { functions.remove_expired().await });
-                }
-                if is_missed || functions.sweep().await.is_err() {
-                    lock(&lost).push(begun);
-                    continue;
-                }
-                // A sweep begins nothing after its start window, which one slow read can fill.
-                let is_slow = faults.injected()[FaultKind::SlowOperation as usize] > slow;
-                let due = table.due_since(begun).into_iter().map(|(item, is_indexed)| {
-                    let sweeps = passed_over.get(&item).copied().unwrap_or(0) + u32::from(is_indexed && !is_slow);
-                    (item, sweeps)
-                });
-                passed_over = due.collect();
-                for ((since, due), _) in passed_over.iter().filter(|(_, sweeps)| **sweeps == MAX_SWEEPS) {
-                    ledger
-                        .report_violation(format!("{MAX_SWEEPS} sweeps have passed over {due:?}, due since {since:?}"));
-                }
-            }
-        });
-    }
-
-    /// Returns for how many milliseconds the most urgent item is due, without the time of sweeps that were lost since.
-    fn overdue(&self) -> u64 {
-        let overdue = self.table.overdue();
-        let lost = lock(&self.lost_sweeps);
-        let since = lost.iter().rev().take_while(|at| self.table.now().since(**at).0 <= overdue);
-        overdue.saturating_sub(since.count() as u64 * SWEEP_MS)
     }
 
     /// Returns true if all targets in `scope` are gone, and nothing is in progress.
