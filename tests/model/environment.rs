@@ -4,22 +4,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
 
-use async_trait::async_trait;
-use ebb_egress::{CallError, CallResult, HttpCall, HttpRequest, HttpResponse};
 use ebb_engine::{Attempt, Hook, Unit};
-use ebb_flow::ports::{QueueMessage, RelayError, UnitCluster};
+use ebb_flow::ports::QueueMessage;
 use ebb_protocol::callback::{Callback, CallbackStatus, ReasonCode};
 use ebb_protocol::id::RunId;
-use ebb_protocol::relay::{EnsureTask, RunningTask, TaskId, TaskState};
-use ebb_protocol::sign::WEBHOOK_ID;
-use ebb_protocol::unit::{ATTEMPT, CALLBACK_TOKEN, IDEMPOTENCY_KEY, UNDOES_IDEMPOTENCY_KEY};
 use futures::channel::oneshot;
 
 use super::gates::{GateKind, StepGates};
 use super::simulation::{MAX_IN_FLIGHT_MS, ModelGraph};
-use crate::simulation::{SimRuntime, SimTaskId, UnitAction, WriteFate, header, lock, texts};
+use crate::simulation::{SimRuntime, SimTaskId, WriteFate, lock};
 
 /// Number of requests to an unreachable cluster after which the target is deleted.
 const IN_VAIN: u32 = 3;
@@ -194,12 +188,12 @@ pub(super) struct ModelEnvironment {
     pub(super) runtime: SimRuntime,
     pub(super) gates: StepGates,
     /// True if a message may be lost, or its sender may die before sending it.
-    loses_messages: bool,
+    pub(super) loses_messages: bool,
     pub(super) graph: ModelGraph,
     state: Arc<Mutex<EnvironmentState>>,
 }
 
-fn is_setup(unit: &str) -> bool {
+pub(super) fn is_setup(unit: &str) -> bool {
     unit.starts_with('u')
 }
 
@@ -213,7 +207,7 @@ impl ModelEnvironment {
         lock(&self.state)
     }
 
-    async fn send(&self, what: UnitRequest) -> UnitReply {
+    pub(super) async fn send(&self, what: UnitRequest) -> UnitReply {
         if self.gates.wait(GateKind::Send, what.to_string()).await == WriteFate::Die {
             return None;
         }
@@ -250,7 +244,7 @@ impl ModelEnvironment {
     }
 
     /// Returns a response, which identifies the state of its receiver.
-    fn learned<T: Debug>(&self, answer: T) -> T {
+    pub(super) fn learned<T: Debug>(&self, answer: T) -> T {
         self.gates.learn(&answer);
         answer
     }
@@ -369,7 +363,7 @@ impl ModelEnvironment {
     }
 
     /// Starts queued tasks in free slots. Returns their units.
-    fn start_waiting(&self, state: &mut EnvironmentState) -> Vec<String> {
+    pub(super) fn start_waiting(&self, state: &mut EnvironmentState) -> Vec<String> {
         let mut begun = Vec::new();
         while self.has_free_slot(state)
             && let Some(next) = state.tasks.values().find(|work| work.state == ModelTaskState::Waiting)
@@ -441,7 +435,7 @@ fn made(parcel: &UnitRequest) -> String {
 }
 
 /// Kills a task, or prevents its start.
-fn tombstone(state: &mut EnvironmentState, name: &str, of: &UnitRequest) {
+pub(super) fn tombstone(state: &mut EnvironmentState, name: &str, of: &UnitRequest) {
     let ended = |work: &ModelTask| matches!(work.state, ModelTaskState::Succeeded | ModelTaskState::Failed);
     if !state.tasks.get(name).is_some_and(ended) {
         let parcel = state.tasks.get(name).map_or_else(|| of.clone(), |work| work.request.clone());
@@ -449,14 +443,14 @@ fn tombstone(state: &mut EnvironmentState, name: &str, of: &UnitRequest) {
     }
 }
 
-fn outputs(parcel: &UnitRequest) -> BTreeMap<String, serde_json::Value> {
+pub(super) fn outputs(parcel: &UnitRequest) -> BTreeMap<String, serde_json::Value> {
     match is_setup(&parcel.unit) && parcel.has_output {
         true => BTreeMap::from([("id".to_owned(), made(parcel).into())]),
         false => BTreeMap::new(),
     }
 }
 
-fn callback(parcel: &UnitRequest, stand: ModelTaskState) -> Callback {
+pub(super) fn callback(parcel: &UnitRequest, stand: ModelTaskState) -> Callback {
     match stand {
         ModelTaskState::Succeeded => Callback { outputs: outputs(parcel), ..Callback::new(CallbackStatus::Succeeded) },
         _ => Callback::failed(ReasonCode::Failed, "as planned"),
@@ -472,184 +466,5 @@ fn call_back(state: &mut EnvironmentState, parcel: &UnitRequest, stand: ModelTas
         let succeeded = stand == ModelTaskState::Succeeded;
         let number = state.number();
         state.deliveries.insert(number, PendingDelivery::Callback { token, body, of, succeeded });
-    }
-}
-
-fn name_of(name: &TaskId) -> String {
-    format!("{}.{}", name.unit, name.attempt)
-}
-
-#[async_trait]
-impl ebb_flow::ports::RelayClient for ModelEnvironment {
-    async fn ensure(&self, _: UnitCluster<'_>, request: EnsureTask) -> Result<TaskState, RelayError> {
-        let script = request.script().expect("the model's units are scripts");
-        let env = |wanted: &str| {
-            let found = script.env.iter().find(|(name, _)| name == wanted);
-            found.map(|(_, value)| value.clone()).unwrap_or_default()
-        };
-        let parcel = UnitRequest {
-            unit: env("EBB_UNIT"),
-            attempt: request.task.attempt,
-            name: name_of(&request.task),
-            token: request.callback.token.clone(),
-            inputs: texts(&request).collect(),
-            key: env("EBB_IDEMPOTENCY_KEY"),
-            undoes: env("EBB_UNDOES_IDEMPOTENCY_KEY"),
-            by_relay: true,
-            later: true,
-            once: false,
-            has_output: !script.outputs.is_empty(),
-        };
-        let reply = self.send(parcel.clone()).await;
-        self.learned(match reply {
-            Some(Ok(ModelTaskState::Running)) => {
-                let begun = self.state().tasks.get(&parcel.name).map(|work| work.begun);
-                let age_ms = begun.map(|begun| self.runtime.elapsed() - begun);
-                Ok(TaskState::Running(RunningTask { age_ms, ..RunningTask::default() }))
-            }
-            Some(Ok(ModelTaskState::Waiting)) => Ok(TaskState::Queued { ahead: 0 }),
-            Some(Ok(ModelTaskState::Tombstoned)) => Ok(TaskState::Tombstoned),
-            Some(Ok(stand)) => Ok(TaskState::Ended(Box::new(callback(&parcel, stand)))),
-            Some(Err(_)) | None => Err(RelayError::Unreachable("as planned".to_owned())),
-        })
-    }
-
-    async fn cancel(&self, _: UnitCluster<'_>, name: &TaskId, _: Duration) -> Result<TaskState, RelayError> {
-        self.end_work("cancel", name_of(name)).await
-    }
-
-    async fn dequeue(&self, _: UnitCluster<'_>, name: &TaskId) -> Result<TaskState, RelayError> {
-        match self.graph.slots {
-            // Without slots, the relay has no queue.
-            None => Ok(TaskState::Unknown),
-            Some(_) => self.end_work("dequeue", name_of(name)).await,
-        }
-    }
-
-    async fn get(&self, _: UnitCluster<'_>, name: &TaskId) -> Result<TaskState, RelayError> {
-        Err(RelayError::Unreachable(format!("no request is open for {}", name.unit)))
-    }
-
-    async fn status(&self, cluster: UnitCluster<'_>, name: &TaskId) -> Result<TaskState, RelayError> {
-        self.get(cluster, name).await
-    }
-
-    async fn acknowledge(&self, _: UnitCluster<'_>, _: &TaskId) -> Result<(), RelayError> {
-        Ok(())
-    }
-
-    async fn release(&self, _: UnitCluster<'_>, _: &str) -> Result<(), RelayError> {
-        Ok(())
-    }
-}
-
-impl ModelEnvironment {
-    /// Cancels or dequeues a task.
-    async fn end_work(&self, verb: &str, name: String) -> Result<TaskState, RelayError> {
-        let fate = self.gates.wait(GateKind::Send, format!("{verb} {name}")).await;
-        let no_answer = || Err(RelayError::Unreachable("as planned".to_owned()));
-        if fate == WriteFate::Die {
-            return no_answer();
-        }
-        let answer = {
-            let mut state = self.state();
-            match state.tasks.get(&name).map(|work| (work.state, work.request.clone())) {
-                Some((stand @ (ModelTaskState::Succeeded | ModelTaskState::Failed), parcel)) => {
-                    TaskState::Ended(Box::new(callback(&parcel, stand)))
-                }
-                Some((ModelTaskState::Running, _)) if verb == "dequeue" => TaskState::running(""),
-                known => {
-                    let parcel = known.map(|(_, parcel)| parcel).unwrap_or_else(|| UnitRequest {
-                        name: name.clone(),
-                        by_relay: true,
-                        later: true,
-                        ..UnitRequest::default()
-                    });
-                    tombstone(&mut state, &name, &parcel);
-                    let begun = self.start_waiting(&mut state);
-                    let stop = state.stop_begun;
-                    for unit in begun.into_iter().filter(|unit| stop && is_setup(unit)) {
-                        let killed = &parcel.unit;
-                        state.violations.push(format!("{unit} begins in the place of {killed}, which the stop killed"));
-                    }
-                    TaskState::Tombstoned
-                }
-            }
-        };
-        self.learned(if fate == WriteFate::Proceed { Ok(answer) } else { no_answer() })
-    }
-}
-
-#[async_trait]
-impl HttpCall for ModelEnvironment {
-    async fn call(&self, request: HttpRequest) -> CallResult<HttpResponse> {
-        let header = |name: &str| header(&request, name);
-        let unit = request.url.rsplit('/').next().unwrap_or_default().to_owned();
-        let once = is_setup(&unit) && !self.graph.idempotent;
-        let body: BTreeMap<String, serde_json::Value> = serde_json::from_slice(&request.body).unwrap_or_default();
-        let texts = body.into_iter().filter_map(|(name, value)| Some((name, value.as_str()?.to_owned())));
-        let parcel = UnitRequest {
-            unit,
-            attempt: header(ATTEMPT).parse().unwrap_or(0),
-            name: header(WEBHOOK_ID),
-            token: header(CALLBACK_TOKEN),
-            inputs: texts.collect(),
-            key: header(IDEMPOTENCY_KEY),
-            undoes: header(UNDOES_IDEMPOTENCY_KEY),
-            by_relay: false,
-            later: UnitAction::of_url(&request.url) == UnitAction::Later,
-            once,
-            has_output: true,
-        };
-        let reply = self.send(parcel.clone()).await;
-        self.learned(match reply {
-            Some(Ok(stand)) => {
-                let status = match stand {
-                    ModelTaskState::Running | ModelTaskState::Waiting => 202,
-                    ModelTaskState::Succeeded => 200,
-                    ModelTaskState::Failed | ModelTaskState::Tombstoned => 503,
-                };
-                let body = serde_json::to_vec(&outputs(&parcel)).expect("outputs are JSON");
-                Ok(HttpResponse::new(status, body))
-            }
-            Some(Err(status)) => Ok(HttpResponse::new(status, "")),
-            None => Err(CallError::Connect("as planned".to_owned())),
-        })
-    }
-}
-
-/// The server of the platform.
-pub(super) struct ModelPlatform(pub(super) ModelEnvironment);
-
-#[async_trait]
-impl HttpCall for ModelPlatform {
-    async fn call(&self, request: HttpRequest) -> CallResult<HttpResponse> {
-        let event: serde_json::Value = serde_json::from_slice(&request.body).unwrap_or_default();
-        let kind = event.get("type").and_then(|kind| kind.as_str()).unwrap_or_default().to_owned();
-        let generation = event.pointer("/data/generation").and_then(serde_json::Value::as_u64).unwrap_or_default();
-        let fate = self.0.gates.wait(GateKind::Send, "notify".to_owned()).await;
-        if fate != WriteFate::Die {
-            self.0.state().notifications.insert((kind, generation));
-        }
-        self.0.learned(match fate {
-            WriteFate::Proceed => Ok(HttpResponse::new(204, "")),
-            WriteFate::Die | WriteFate::LoseResponse => Err(CallError::Connect("as planned".to_owned())),
-        })
-    }
-}
-
-#[async_trait]
-impl ebb_flow::ports::MessageQueue for ModelEnvironment {
-    async fn send(&self, message: QueueMessage, delay: Duration) {
-        // Without faults of the queue, only the time of the delivery matters.
-        if self.loses_messages
-            && self.gates.wait(GateKind::Queue, format!("{message:?}")).await == WriteFate::LoseResponse
-        {
-            return;
-        }
-        let not_before = self.runtime.elapsed() + u64::try_from(delay.as_millis()).expect("at most 15 minutes");
-        let mut state = self.state();
-        let number = state.number();
-        state.deliveries.insert(number, PendingDelivery::Message { message, not_before });
     }
 }

@@ -17,6 +17,7 @@ mod environment;
 mod explore;
 mod gates;
 mod order;
+mod ports;
 mod rules;
 mod simulation;
 

@@ -24,8 +24,9 @@ use ebb_protocol::lifecycle::{LifecycleData, TargetStopCause};
 use ebb_store::{DueItem, Store, TargetHead};
 
 use super::choice::FaultBudget;
-use super::environment::{ModelEnvironment, ModelPlatform, PendingDelivery};
+use super::environment::{ModelEnvironment, PendingDelivery};
 use super::gates::StepGates;
+use super::ports::ModelPlatform;
 use crate::platform::sandbox;
 use crate::simulation::plugin_documents::{self as documents, UnitAction};
 use crate::simulation::{
