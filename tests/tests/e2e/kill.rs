@@ -75,7 +75,8 @@ pub(crate) async fn kill_each<W: KillWorld>(
         missed.shuffle(&mut random);
         let places = missed.iter().zip(&mut planned).map(|(&part, number): (_, usize)| KillPlace {
             after: number % units,
-            pause: W::MAX_PAUSE.mul_f64(random.random()),
+            // The first kill after each number of units has no pause, so these are at different points.
+            pause: if number < units { Duration::ZERO } else { W::MAX_PAUSE.mul_f64(random.random()) },
             part,
         });
         let mut places: Vec<_> = places.collect();

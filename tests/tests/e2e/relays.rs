@@ -105,7 +105,7 @@ async fn one_orphan_is_deleted(
         (orphan.name == "orphan" && orphan.owned).then_some(())
     })
     .await;
-    assert_eq!(workdir.ebb(&["orphans", "--delete"]).await.code, Some(2), "nobody has confirmed");
+    assert_eq!(workdir.ebb(&["orphans", "--delete"]).await.code, Some(2), "a person has to confirm");
     assert!(names(relay, "configmaps").contains(&"orphan".to_owned()));
     let deleted: DeleteOrphansResponse =
         workdir.ebb(&["orphans", "--delete", "--yes", "-o", "json"]).await.done().json();

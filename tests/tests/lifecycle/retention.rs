@@ -158,7 +158,7 @@ pub(crate) async fn a_removed_run_takes_no_results() {
     let [setup, teardown] = [Hook::PreStart, Hook::PostStop].map(|hook| run_id("a", hook));
     assert!(env.facts(&setup).await.unwrap().is_some(), "the cache has the run");
     let (before, other) = (stored(&harness, "a").await, other_instance(&harness));
-    let (then, notice) = (now().plus(Millis(1_000)), env.settings.removal_notice());
+    let (then, notice) = (now().plus(Millis(1_000)), other.settings.removal_notice());
     let round = async |at: Timestamp| remove_expired(&other, store.as_ref(), at).await.unwrap();
     assert_eq!(round(then).await, 0);
     harness.callback(&token, &late).await.is_problem(503, "unavailable");
