@@ -317,7 +317,7 @@ impl SimTable {
     fn apply(&self, key: &ItemKey, before: Option<&Item>) {
         let after = self.items.item(key);
         let mut state = self.state();
-        if let Some((seen, target)) = state.apply(key, (before, after.as_ref()), &self.items)
+        if let Some((seen, target)) = state.apply((before, after.as_ref()), &self.items)
             && let Some(observe) = lock(&self.observer).as_ref()
         {
             observe(&state, seen.as_ref(), &target);

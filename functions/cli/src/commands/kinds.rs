@@ -320,7 +320,8 @@ mod tests {
             "unreadable": "it has no `auth`\nName: forged"});
         let connections = &KINDS[0];
         assert!(
-            table(connections.columns[0], &[data.clone()]).contains("neon  unreadable: it has no `auth` Name: forged")
+            table(connections.columns[0], std::slice::from_ref(&data))
+                .contains("neon  unreadable: it has no `auth` Name: forged")
         );
         insta::assert_snapshot!(connections.page(&data), @r"
         Name:        neon

@@ -18,7 +18,7 @@ use crate::ops::{InstanceExpiry, StoreResult};
 /// An item with what its key names.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StoredItem {
-    Head(RunId, RunHead),
+    Head(RunId, Box<RunHead>),
     /// The bucket may contain outputs of the run.
     OutputMark(RunId),
     /// A record without its further results.
@@ -94,7 +94,7 @@ impl StoredItem {
                 Self::FurtherResult(run, unit, attempt, Box::new(reader.required("dg", result)?))
             }
             None if key::accepted_at(sort).is_some() => Self::Acceptances(run, accepted::read_acceptances(item)?),
-            None => Self::Head(run, self::run::read_head("read", item)?),
+            None => Self::Head(run, Box::new(self::run::read_head("read", item)?)),
         })
     }
 }
