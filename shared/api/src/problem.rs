@@ -5,7 +5,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
 use ebb_protocol::api::{DocumentError, ProblemDetails};
-use ebb_protocol::error_code::{ErrorCode, Refusal};
+use ebb_protocol::error_code::{ErrorCode, RefusedRequest};
 
 use ebb_flow::error::{FlowError, RequestError};
 
@@ -105,8 +105,8 @@ impl From<FlowError> for HttpProblem {
     }
 }
 
-impl From<Refusal> for HttpProblem {
-    fn from(Refusal { code, detail }: Refusal) -> Self {
+impl From<RefusedRequest> for HttpProblem {
+    fn from(RefusedRequest { code, detail }: RefusedRequest) -> Self {
         Self::new(code, detail)
     }
 }

@@ -1,7 +1,7 @@
 //! Errors of functions.
 
 use ebb_documents::diagnostic::Diagnostics;
-use ebb_protocol::error_code::{ErrorCode, Refusal};
+use ebb_protocol::error_code::{ErrorCode, RefusedRequest};
 use ebb_store::StoreError;
 
 /// The reason why a function failed. Errors of the caller are results, not errors.
@@ -31,7 +31,7 @@ pub type FlowResult<T> = Result<T, FlowError>;
 
 /// The error of a request that can be rejected.
 #[derive(Debug)]
-pub enum RequestError<R = Refusal> {
+pub enum RequestError<R = RefusedRequest> {
     /// The caller has to change the request.
     Rejected(R),
     Failed(FlowError),
@@ -49,12 +49,12 @@ impl<R> RequestError<R> {
 impl RequestError {
     /// Returns a refusal. `detail` describes the reason and its fix.
     pub fn refused(code: ErrorCode, detail: impl Into<String>) -> Self {
-        Self::Rejected(Refusal::new(code, detail))
+        Self::Rejected(RefusedRequest::new(code, detail))
     }
 }
 
-impl From<Refusal> for RequestError {
-    fn from(refusal: Refusal) -> Self {
+impl From<RefusedRequest> for RequestError {
+    fn from(refusal: RefusedRequest) -> Self {
         Self::Rejected(refusal)
     }
 }

@@ -1,8 +1,7 @@
-//! Storage in DynamoDB and S3, with one trait per operation.
+//! Storage in DynamoDB and S3.
 //!
-//! The traits in a function's signature show the rights that it needs. [`Store`] implements them on an
-//! [`ItemTable`]: DynamoDB, or the table of one machine. A [`Bucket`] is S3, with the feature `s3`, or a
-//! folder. The feature `suite` contains the tests that every table must pass.
+//! [`Store`] has the operations. It sends requests to an [`ItemTable`]: DynamoDB, the table of one machine, or a table in
+//! memory. A [`Bucket`] is S3, with the feature `s3`, a folder, or in memory. The feature `suite` contains the tests that every table must pass.
 
 pub mod dynamo;
 pub mod error;

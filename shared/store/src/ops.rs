@@ -1,5 +1,4 @@
-//! Operations of the store, in small traits. Reads of heads, targets and records are strongly consistent. The due index,
-//! and operations whose names begin with `peek`, are eventually consistent.
+//! Arguments and results of the operations of the store, and the bucket.
 
 use std::fmt::Debug;
 

@@ -16,7 +16,8 @@ pub const DOCUMENT_INLINE: usize = 100 << 10;
 /// three times, and each write costs by its full size.
 pub const BATCH_INLINE: usize = 1 << 10;
 
-/// The implementation of all operations, in the modules of [`dynamo`](crate::dynamo).
+/// The operations are in the modules of [`dynamo`](crate::dynamo). Reads of heads, targets and records are strongly consistent.
+/// The due index, and operations whose names begin with `peek`, are eventually consistent.
 #[derive(Clone, Debug)]
 pub struct Store {
     pub(crate) table: MeteredTable,

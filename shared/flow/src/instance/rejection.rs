@@ -1,7 +1,7 @@
 //! Lifecycle webhooks that are rejected.
 
 use ebb_documents::diagnostic::Diagnostics;
-use ebb_protocol::error_code::{ErrorCode, Refusal};
+use ebb_protocol::error_code::{ErrorCode, RefusedRequest};
 use ebb_protocol::id::TargetKey;
 use ebb_protocol::lifecycle::LifecycleData;
 use ebb_protocol::limits;
@@ -51,10 +51,10 @@ pub(crate) fn not_begun(event: &LifecycleData) -> LifecycleRejection {
 
 /// Returns the refusal of a request that names the instance `uid` of a target, which has another one: `present`, if the
 /// caller may know it.
-pub fn other_instance(key: TargetKey<'_>, uid: &str, present: Option<&str>) -> Refusal {
+pub fn other_instance(key: TargetKey<'_>, uid: &str, present: Option<&str>) -> RefusedRequest {
     let got = present.map(|present| format!(", got {present:?}")).unwrap_or_default();
     let detail = format!("{key} has another instance now: expected {:?}{got}; read it again", limits::message(uid));
-    Refusal::new(ErrorCode::Outdated, detail)
+    RefusedRequest::new(ErrorCode::Outdated, detail)
 }
 
 /// Returns the rejection of a request about an instance of another sender. It names no instance, because a sender must not

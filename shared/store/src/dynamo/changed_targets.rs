@@ -85,13 +85,13 @@ impl Store {
         self.update_feed(expression).await
     }
 
-    /// Returns a target as it was a short time ago, at half the price of [`ReadTarget::read_target`].
+    /// Returns a target as it was a short time ago, at half the price of [`Self::read_target`].
     pub async fn peek_target(&self, target: TargetKey<'_>) -> StoreResult<Option<TargetHead>> {
         let items = self.table.peek(&key::target(target), key::HEAD, key::HEAD).await?;
         items.first().map(|item| read_target("Query", item)).transpose()
     }
 
-    /// Returns all head items of a run as they were a short time ago, at half the price of [`ReadRun::read_run`].
+    /// Returns all head items of a run as they were a short time ago, at half the price of [`Self::read_run`].
     pub async fn peek_run(&self, run: &RunId) -> StoreResult<Vec<RunHead>> {
         let items = self.table.peek(&key::run(run), key::HEAD, "h$").await?;
         items.iter().map(|item| read_head("Query", item)).collect()

@@ -19,7 +19,7 @@ const ITEM: (&str, &str) = (key::CLUSTERS, key::HEAD);
 
 /// Times of the next orphan scans (`GetItem`, `UpdateItem`), all in one item.
 impl Store {
-    /// Returns all clusters with any state, also that of [`RelayOutages`], with the time of the next scan. A cluster that
+    /// Returns all clusters with any state, also outages and policies, with the time of the next scan. A cluster that
     /// was not scanned has none.
     pub async fn read_scans(&self) -> StoreResult<BTreeMap<String, Option<Timestamp>>> {
         let Some(item) = self.table.get(ITEM.0, ITEM.1).await? else { return Ok(BTreeMap::new()) };
@@ -46,7 +46,7 @@ impl Store {
     }
 }
 
-/// Reads outages of clusters and denied polls (`GetItem`), all in the item of [`OrphanScans`].
+/// Reads outages of clusters and denied polls (`GetItem`), all in the item of orphan scans.
 impl Store {
     pub async fn read_outages(&self) -> StoreResult<BTreeMap<String, OutageRecord>> {
         let Some(item) = self.table.get(ITEM.0, ITEM.1).await? else { return Ok(BTreeMap::new()) };

@@ -2,7 +2,7 @@
 //! `TIME#RUN`.
 //!
 //! The item is written before an instance begins to end, so every gone instance has one. The partition is ordered by
-//! time and needs no index. [`QueryDue`](crate::QueryDue) does not read it, so removals do not compete with due items.
+//! time and needs no index. [`Store::query_due`] does not read it, so removals do not compete with due items.
 
 use ebb_protocol::engine::Timestamp;
 use ebb_protocol::id::{EventRef, RunId};

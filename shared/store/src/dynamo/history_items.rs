@@ -45,7 +45,7 @@ pub(super) fn read_entry(operation: &'static str, item: &Item) -> StoreResult<Hi
     Ok(HistoryItem { document, ..reader.json("b")? })
 }
 
-/// Writes entries of the history of a target (`PutItem`). [`MoveTarget`] writes those of changes without a run.
+/// Writes entries of the history of a target (`PutItem`). [`Store::move_target`] writes those of changes without a run.
 impl Store {
     /// Writes an entry. A repetition changes nothing. Returns false, and writes nothing, if another entry has its id.
     pub async fn note_history(&self, target: TargetKey<'_>, entry: &HistoryItem) -> StoreResult<bool> {

@@ -25,7 +25,7 @@ pub(super) fn plan_objects(instance: &str) -> String {
     format!("plans/{instance}/")
 }
 
-/// Reads and restores plans (`GetItem`, `PutItem`; large ones in the bucket). [`MoveTarget::begin_instance`] writes
+/// Reads and restores plans (`GetItem`, `PutItem`; large ones in the bucket). [`Store::begin_instance`] writes
 /// them.
 impl Store {
     /// Stores a lost plan again.

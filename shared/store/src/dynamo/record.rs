@@ -181,7 +181,7 @@ impl Store {
         self.table.assembled(query).await
     }
 
-    /// Returns acceptances from [`UpdateAttemptRecord::record_accepted`], in no order (`Query` per head item).
+    /// Returns acceptances from [`Self::record_accepted`], in no order (`Query` per head item).
     pub async fn read_accepted(&self, run: &RunId, units: &[Unit]) -> StoreResult<Vec<(Unit, Attempt, Timestamp)>> {
         accepted::read(&self.table, run, units).await
     }
@@ -325,7 +325,7 @@ impl Store {
         }
     }
 
-    /// Records acceptances of attempts of one head item in one write. [`ReadRecords::read_accepted`] returns them;
+    /// Records acceptances of attempts of one head item in one write. [`Self::read_accepted`] returns them;
     /// their records stay unchanged.
     pub async fn record_accepted(
         &self,

@@ -72,7 +72,7 @@ impl InstallArgs {
         self.apply
     }
 
-    /// Returns the given values, or those of the release. Returns `None` if there is no release.
+    /// Returns the values of the file of `--values`, or those of the release. Returns `None` without a release.
     ///
     /// # Errors
     /// Returns an error if the file, helm or the cluster cannot be used.

@@ -87,8 +87,8 @@ impl OptionArgs {
     /// Changes the values of a release. `values` are null for a new release, whose namespaces the chart creates.
     ///
     /// # Errors
-    /// Returns an error if there is no image, if the policy does not list the namespace of an account or Secret, and if the
-    /// values have another form than those of the chart.
+    /// Returns an error without an image, for an account or Secret in a namespace that the policy does not list, and for
+    /// values of another form than those of the chart.
     pub(super) fn change(&self, values: &mut Value, relay_namespace: &str) -> Result<()> {
         let mut created: Vec<&str> = if values.is_null() { vec![relay_namespace, UNITS] } else { Vec::new() };
         if let Some(profile) = self.profile {
@@ -427,7 +427,7 @@ mod tests {
         ");
     }
 
-    /// What the operator has set with helm stays, whatever its form.
+    /// A later connection keeps the values that the operator has set with helm, in each of their forms.
     #[test]
     fn the_values_of_a_release_are_kept() {
         let release = json!({
