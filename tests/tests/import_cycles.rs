@@ -1,4 +1,5 @@
-//! Checks that the files and the folders of a crate import each other in one direction.
+//! Checks that the modules of a crate import each other in one direction, at each level of its tree: the files and the
+//! folders at the top, and those in each folder.
 //!
 //! A file may import its parent and its children, because they form one module. Test modules are not checked.
 
@@ -17,7 +18,7 @@ fn module(path: &str) -> Vec<&str> {
 
 /// Returns the paths in the crate that a file uses, as segments. `own` is the module path of the file.
 fn imports(text: &str, own: &[&str]) -> Vec<Vec<String>> {
-    let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+    let text = text.split("mod tests {").next().unwrap_or_default();
     let lines = text.lines().filter(|line| !line.trim_start().starts_with("//"));
     let text = lines.collect::<Vec<_>>().join(" ");
     let mut found = Vec::new();
@@ -51,8 +52,9 @@ fn imports(text: &str, own: &[&str]) -> Vec<Vec<String>> {
 
 /// Returns each source file with the files of its crate that it imports.
 fn graph() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
-    let files: Vec<&str> =
-        tree::sources().filter(|file| file.contains("/src/") && !file.starts_with("tests/")).collect();
+    let files: Vec<&str> = tree::sources()
+        .filter(|file| file.contains("/src/") && !file.starts_with("tests/") && !file.contains("/tests/"))
+        .collect();
     let split = |file: &'static str| file.split_once("/src/").expect("filtered by it");
     let by_module: BTreeMap<(&str, Vec<&str>), &str> =
         files.iter().map(|file| ((split(file).0, module(split(file).1)), *file)).collect();
@@ -90,48 +92,46 @@ fn reach<'a>(graph: &BTreeMap<&'a str, BTreeSet<&'a str>>, from: &str) -> BTreeS
     found
 }
 
-/// Returns each folder in the `src` of a crate with the other ones that its files import.
-fn folders<'a>(files: &BTreeMap<&'a str, BTreeSet<&'a str>>) -> BTreeMap<&'a str, BTreeSet<&'a str>> {
-    // The files of a folder are in it or have its name.
-    let folder = |file: &'a str| {
-        let (package, path) = file.split_once("/src/")?;
-        let name = path.split('/').next()?.trim_end_matches(".rs");
-        let folder = &file[..package.len() + "/src/".len() + name.len()];
-        files.keys().any(|other| other.starts_with(folder) && other[folder.len()..].starts_with('/')).then_some(folder)
-    };
-    let mut graph: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+/// The modules beside each other in one module of a crate, each with those that it imports.
+type SiblingImports<'a> = BTreeMap<&'a str, BTreeSet<&'a str>>;
+
+/// Returns the modules of all crates that have modules in them, by crate and path. A file is a module, as a folder is.
+fn siblings<'a>(files: &BTreeMap<&'a str, BTreeSet<&'a str>>) -> BTreeMap<(&'a str, Vec<&'a str>), SiblingImports<'a>> {
+    let mut modules: BTreeMap<_, SiblingImports> = BTreeMap::new();
     for (&file, imported) in files.iter().filter(|(file, _)| !file.ends_with("tests.rs")) {
-        let Some(own) = folder(file) else { continue };
-        let others = imported.iter().filter_map(|&other| folder(other)).filter(|other| *other != own);
-        graph.entry(own).or_default().extend(others);
+        let (package, path) = file.split_once("/src/").expect("filtered by it");
+        let own = module(path);
+        for other in imported {
+            let other = module(other.split_once("/src/").expect("filtered by it").1);
+            let common = own.iter().zip(&other).take_while(|(own, other)| own == other).count();
+            let beside = modules.entry((package, own[..common].to_vec())).or_default();
+            beside.entry(own[common]).or_default().insert(other[common]);
+            beside.entry(other[common]).or_default();
+        }
     }
-    graph
+    modules
 }
 
 #[test]
-fn folders_import_each_other_in_one_direction() {
-    let graph = folders(&graph());
-    assert!(graph.values().map(BTreeSet::len).sum::<usize>() > 20, "imports were not found");
-    let wrong: Vec<String> = graph
-        .keys()
-        .filter(|folder| reach(&graph, folder).contains(*folder))
-        .map(|folder| format!("{folder} imports {:?}, and one of them imports it", graph[folder]))
-        .collect();
-    assert!(wrong.is_empty(), "move what both need to a folder below, or to a file beside them:\n{}", wrong.join("\n"));
-}
-
-#[test]
-fn files_import_each_other_in_one_direction() {
-    let graph = graph();
-    assert!(graph.values().map(BTreeSet::len).sum::<usize>() > 500, "imports were not found");
-    let reached: BTreeMap<&str, BTreeSet<&str>> = graph.keys().map(|&file| (file, reach(&graph, file))).collect();
-    let mut cycles: BTreeSet<Vec<&str>> = BTreeSet::new();
-    for (file, all) in reached.iter().filter(|(file, all)| all.contains(*file)) {
-        cycles.insert(all.iter().copied().filter(|other| reached[other].contains(file)).collect());
+fn modules_import_each_other_in_one_direction() {
+    let modules = siblings(&graph());
+    let imports: usize = modules.values().flat_map(BTreeMap::values).map(BTreeSet::len).sum();
+    assert!(imports > 500, "imports were not found: {imports}");
+    let mut wrong = Vec::new();
+    for ((package, parent), siblings) in &modules {
+        let reached: BTreeMap<&str, BTreeSet<&str>> =
+            siblings.keys().map(|&module| (module, reach(siblings, module))).collect();
+        let knots: BTreeSet<Vec<&str>> = reached
+            .iter()
+            .filter(|(module, all)| all.contains(*module))
+            .map(|(module, all)| all.iter().copied().filter(|other| reached[other].contains(module)).collect())
+            .collect();
+        let parent = [&[*package, "src"], parent.as_slice()].concat().join("/");
+        wrong.extend(knots.iter().map(|knot| format!("{parent}: {}", knot.join(", "))));
     }
-    let wrong: Vec<String> = cycles
-        .iter()
-        .map(|cycle| format!("import cycle; move the shared items to a file of their own: {}", cycle.join(", ")))
-        .collect();
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "modules import each other; move what they share to a module below or above them:\n{}",
+        wrong.join("\n")
+    );
 }

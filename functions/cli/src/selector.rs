@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use ebb_protocol::api::TargetState;
 
 use crate::exit::{CliError, Result};
-use crate::progress::labels;
 use crate::target::TargetRef;
+use ebb_protocol::words;
 
 /// The targets that are listed. The default selects all that are not gone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl TargetSelection {
             text("plugin", &self.plugin),
             text("q", &self.text),
         ];
-        let phases = self.phases.iter().map(|phase| ("phase", labels::name(phase)));
+        let phases = self.phases.iter().map(|phase| ("phase", words::name(phase)));
         let labels = self.labels.iter().map(|label| ("label", label.clone()));
         one.into_iter().flatten().chain(phases).chain(labels).collect()
     }

@@ -3,9 +3,9 @@
 use std::ffi::OsString;
 use std::fs;
 
-use crate::cluster::folder::{kubeconfig, remove, state};
+use crate::cluster::folder::{kubeconfig, state};
 use crate::cluster::{self, ClusterGuard, images};
-use crate::run::{cargo, command, folder, root, run};
+use crate::run::{cargo, command, folder, remove, root, run};
 use crate::{entrypoint, tools};
 
 /// The image that contains only the entrypoint.

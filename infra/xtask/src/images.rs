@@ -5,10 +5,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 
-use crate::cluster::folder::remove;
 use crate::cluster::images::archive;
 use crate::entrypoint;
-use crate::run::{cargo, command, folder, root, run};
+use crate::run::{cargo, command, folder, remove, root, run};
 
 /// The certificates with which programs verify servers.
 const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";

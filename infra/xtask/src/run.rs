@@ -1,6 +1,7 @@
 //! Commands that run at the root of the repository.
 
 use std::ffi::OsString;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -87,4 +88,14 @@ pub(crate) fn line(command: &Command) -> String {
     let program = program.file_name().unwrap_or(program.as_os_str()).to_string_lossy();
     let words = command.get_args().map(|word| word.to_string_lossy());
     std::iter::once(program).chain(words).collect::<Vec<_>>().join(" ")
+}
+
+/// Removes a file or a folder, if it exists.
+pub(crate) fn remove(path: &Path) -> anyhow::Result<()> {
+    let removed = match fs::symlink_metadata(path) {
+        Err(_) => return Ok(()),
+        Ok(there) if there.is_dir() => fs::remove_dir_all(path),
+        Ok(_) => fs::remove_file(path),
+    };
+    removed.with_context(|| format!("cannot remove {}", path.display()))
 }

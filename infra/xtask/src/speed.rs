@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use clap::CommandFactory as _;
 
-use crate::cluster::folder::remove;
-use crate::run::{command, output, root, run};
+use crate::run::{command, output, remove, root, run};
 
 #[derive(clap::Args)]
 pub(crate) struct SpeedArgs {

@@ -5,8 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, ensure};
 
-use crate::cluster::folder::remove;
-use crate::run::{cargo, command, retry, run, works};
+use crate::run::{cargo, command, remove, retry, run, works};
 
 /// The versions that the checks expect.
 pub(crate) const CARGO_DENY: &str = "0.20.2";

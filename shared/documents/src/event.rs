@@ -10,7 +10,6 @@ use serde::Serialize;
 use serde_json::{Map, Value as Json};
 
 use crate::canonical;
-use crate::compile::defaults::MAX_EVENT_DOCUMENT;
 use crate::durations;
 use crate::expr::convert::{self, CelOutput, json_type};
 use crate::expr::{self, EvaluationError, Expression, SharedCost};
@@ -18,6 +17,10 @@ use crate::load::names::{MAX_NAME, NameSyntax, is_name};
 use crate::load::{self, Document, DocumentVars, MAX_DEPTH, NoFiles, yaml};
 use crate::model::{SandboxDoc, VerifyDoc};
 use crate::template;
+
+/// The maximum size of the target document that a source renders, in bytes: 128 KiB. It is stored as JSON, which may double
+/// it, in an item of at most 400 KB.
+const MAX_EVENT_DOCUMENT: usize = 128 << 10;
 
 /// The kind of a target whose document is a `kind: Sandbox`.
 const SANDBOX: &str = "sandbox";

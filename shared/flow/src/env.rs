@@ -22,10 +22,10 @@ use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
 
 use crate::breaker::CircuitBreakers;
 use crate::error::{FlowError, FlowResult};
+use crate::failed_sweeps::FailedSweeps;
 use crate::lock::lock;
 use crate::ports::{Clock, MessageQueue, RandomSource, RelayClient, SteadyTime};
-use crate::run::taken_results::TakenResults;
-use crate::sweep::failures::FailedSweeps;
+use crate::taken_results::TakenResults;
 
 #[derive(Debug)]
 pub struct DeploymentSettings {
@@ -392,6 +392,9 @@ const RESTORE: &str = "to restore it, apply the document that the target was cre
 const MAX_ENTRIES: usize = 512;
 /// Maximum difference between the clocks of two function instances.
 pub(crate) const MAX_CLOCK_SKEW: Millis = Millis(60_000);
+/// Milliseconds within which an invocation starts requests to other servers. The rest of its time is for their
+/// responses.
+pub(crate) const START_WINDOW_MS: u64 = 5_000;
 /// Maximum bytes of stored JSON per generation. In memory they take a few times as much, in a function of 256 MB.
 const MAX_BYTES: usize = 8 << 20;
 /// The weight of a byte of a plugin. Plugins get a quarter of the memory of plans.

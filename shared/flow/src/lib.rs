@@ -26,6 +26,7 @@ pub mod background;
 mod breaker;
 pub mod env;
 pub mod error;
+mod failed_sweeps;
 mod guarded_relay;
 pub mod instance;
 pub mod lifecycle;
@@ -42,6 +43,7 @@ mod sealed_values;
 pub mod source;
 pub mod sweep;
 pub mod system;
+mod taken_results;
 pub mod telemetry;
 
 pub use env::{DeploymentSettings, Env, InstanceCache};

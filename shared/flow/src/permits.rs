@@ -8,10 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::breaker::{CircuitBreakers, MAX_WAITING_SWEEPS};
-use crate::env::Env;
+use crate::env::{Env, START_WINDOW_MS};
 use crate::lock::lock;
 use crate::ports::SteadyTime;
-use crate::run::wakeup::START_WINDOW_MS;
 
 /// Maximum concurrent runs and targets of one sweep.
 const MAX_CONCURRENT: usize = 16;

@@ -27,7 +27,6 @@ mod relay_task;
 pub mod removals;
 mod request_headers;
 pub mod skip;
-pub(crate) mod taken_results;
 pub(crate) mod timeout;
 pub mod undo;
 mod until;

@@ -6,7 +6,6 @@
 
 mod attempts;
 mod desired;
-pub(crate) mod failures;
 pub mod orphans;
 pub mod outages;
 mod polls;

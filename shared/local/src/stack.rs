@@ -316,7 +316,7 @@ async fn table(settings: &StackSettings) -> Result<OpenTable, Box<dyn std::error
         .credentials_provider(Credentials::new(ACCESS_KEY, SECRET_KEY, None, None, "local"))
         .endpoint_url(&external.endpoint);
     let client = aws_sdk_dynamodb::Client::from_conf(config.build());
-    ebb_store::table::create(&client, &external.table).await?;
+    ebb_store::create_table(&client, &external.table).await?;
     Ok((None, Arc::new(SdkTable::new(client, &external.table))))
 }
 

@@ -31,6 +31,7 @@ mod rejected_events;
 mod run;
 mod session;
 mod source;
+mod store;
 #[cfg(feature = "suite")]
 mod stored;
 mod target;
@@ -54,6 +55,7 @@ use crate::table::TableSpec;
 pub(crate) use attribute::Item;
 pub use attribute::item_size;
 use document::BodyStorage;
+pub use store::{BATCH_INLINE, DOCUMENT_INLINE, PLAN_INLINE, Store};
 #[cfg(feature = "suite")]
 pub use stored::StoredItem;
 

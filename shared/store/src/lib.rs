@@ -1,7 +1,8 @@
 //! Storage in DynamoDB and S3.
 //!
 //! [`Store`] has the operations. It sends requests to an [`ItemTable`]: DynamoDB, the table of one machine, or a table in
-//! memory. A [`Bucket`] is S3, with the feature `s3`, a folder, or in memory. The feature `suite` contains the tests that every table must pass.
+//! memory. A [`Bucket`] is S3, with the feature `s3`, a folder, or in memory. The feature `suite` contains the tests that
+//! every table must pass.
 
 pub mod dynamo;
 pub mod error;
@@ -14,7 +15,6 @@ pub mod ops;
 #[cfg(feature = "s3")]
 pub mod s3;
 pub mod sdk_table;
-pub mod store;
 // Tests state expectations by unwrapping.
 #[cfg(feature = "suite")]
 #[allow(clippy::unwrap_used, clippy::panic)]
@@ -23,7 +23,7 @@ pub mod table;
 
 #[cfg(feature = "suite")]
 pub use dynamo::StoredItem;
-pub use dynamo::item_size;
+pub use dynamo::{Store, item_size};
 pub use error::StoreError;
 pub use item_table::{Item, ItemTable};
 pub use items::{
@@ -38,6 +38,5 @@ pub use meter::{Meter, TableUsage};
 pub use ops::*;
 #[cfg(feature = "s3")]
 pub use s3::S3Bucket;
-pub use sdk_table::SdkTable;
-pub use store::Store;
+pub use sdk_table::{SdkTable, create_table};
 pub use table::TableSpec;

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use aws_sdk_dynamodb::types::AttributeValue;
 
+use crate::dynamo::Store;
 use crate::dynamo::item_size;
 use crate::evaluate::{self, ItemChange};
 use crate::item_table::{
@@ -14,7 +15,6 @@ use crate::item_table::{
     TableError, TableResponse, TransactionOutcome, WriteOutcome,
 };
 use crate::ops::{Bucket, OpenObject, StoreResult};
-use crate::store::Store;
 use crate::table::TableSpec;
 
 /// A table and a bucket.

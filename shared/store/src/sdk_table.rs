@@ -1,5 +1,6 @@
 //! A table of DynamoDB, by the AWS SDK.
 
+mod create;
 mod failure;
 mod rendering;
 
@@ -25,6 +26,7 @@ use crate::item_table::{
 };
 use crate::ops::StoreResult;
 use crate::table::TableSpec;
+pub use create::create_table;
 pub(crate) use failure::failure;
 use failure::is_conflict;
 use rendering::Placeholders;

@@ -107,7 +107,7 @@ impl DeployedFunctions {
         let telemetry = Arc::new(telemetry);
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let dynamo = emulated_dynamodb::client().await;
-        ebb_store::table::create(&dynamo, NAME).await.unwrap();
+        ebb_store::create_table(&dynamo, NAME).await.unwrap();
         let bucket = s3_bucket(folder.path()).await;
         let secret = secret();
         let clusters = json!({

@@ -88,7 +88,7 @@ fn keys(schema: &[KeySchemaElement]) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_table_has_the_schema_of_the_store() {
     let client = emulated_dynamodb::client().await;
-    ebb_store::table::create(&client, "table").await.unwrap();
+    ebb_store::create_table(&client, "table").await.unwrap();
     let made: TableDescription = client.describe_table().table_name("table").send().await.unwrap().table.unwrap();
     let template = template();
     let table = properties(&template, "Table");

@@ -238,7 +238,7 @@ async fn documents(store: &Store) {
         let creation = TargetTransition::new(target, None);
         assert!(store.begin_instance(&creation, name, plan.as_bytes()).await.unwrap());
     }
-    for (version, size) in [("1.0.0", 1), ("2.0.0", store::store::DOCUMENT_INLINE + 1)] {
+    for (version, size) in [("1.0.0", 1), ("2.0.0", store::dynamo::DOCUMENT_INLINE + 1)] {
         let (name, version, dialect, digest) = ("p".into(), version.into(), "ebb".into(), digest(b"x"));
         let plugin =
             PluginItem { name, version, dialect, digest, document: "x".repeat(size), created: AT, withdrawn: None };
@@ -248,7 +248,7 @@ async fn documents(store: &Store) {
 }
 
 async fn clusters(store: &Store) {
-    for (id, size) in [("1", 1), ("2", store::store::BATCH_INLINE + 1)] {
+    for (id, size) in [("1", 1), ("2", store::dynamo::BATCH_INLINE + 1)] {
         let batch = QueuedBatch { id: id.into(), posted: AT, expires: AT, body: vec![b'x'; size], once: false };
         store.enqueue_batch("far", &batch).await.unwrap();
         assert!(store.put_reply("far", id, &batch.body).await.unwrap());

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 
-use crate::run::root;
+use crate::run::{remove, root};
 
 /// Returns the folder of state, logs and settings. `cluster down` removes it.
 pub(crate) fn state() -> PathBuf {
@@ -74,16 +74,6 @@ pub(crate) fn lock(path: &Path, why: &str) -> anyhow::Result<File> {
         file.lock().with_context(context)?;
     }
     Ok(file)
-}
-
-/// Removes a file or a folder, if it exists.
-pub(crate) fn remove(path: &Path) -> anyhow::Result<()> {
-    let removed = match fs::symlink_metadata(path) {
-        Err(_) => return Ok(()),
-        Ok(there) if there.is_dir() => fs::remove_dir_all(path),
-        Ok(_) => fs::remove_file(path),
-    };
-    removed.with_context(|| format!("cannot remove {}", path.display()))
 }
 
 /// Writes a file and creates its folder.

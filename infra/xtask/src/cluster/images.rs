@@ -12,7 +12,7 @@ use super::build::{BinarySet, digest};
 use super::folder;
 use super::netns::ClusterNetns;
 use super::servers::CONTAINERD;
-use crate::run::{command, output, retry, run};
+use crate::run::{command, output, remove, retry, run};
 
 pub(crate) const PAUSE: &str = "ebb.test/pause:1";
 /// A shell and the tools of busybox.
@@ -34,11 +34,11 @@ pub(crate) fn debian() -> anyhow::Result<PathBuf> {
         let archived = began.and_then(|()| {
             // Archives of installed packages, and files that are not used in an image without network.
             for unused in ["var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/locale"] {
-                folder::remove(&root.join(unused))?;
+                remove(&root.join(unused))?;
             }
             archive(DEBIAN, &root, &[], made)
         });
-        folder::remove(&root)?;
+        remove(&root)?;
         archived
     })
 }
@@ -62,7 +62,7 @@ pub(crate) fn import_all(netns: &ClusterNetns) -> anyhow::Result<()> {
     if missing(DEBIAN) {
         import(netns, DEBIAN, &debian()?, &[])?;
     }
-    folder::remove(&folder)
+    remove(&folder)
 }
 
 /// Imports an image. `from` is an archive, or a folder that becomes the only layer of `name`.
@@ -74,7 +74,7 @@ pub(crate) fn import(netns: &ClusterNetns, name: &str, from: &Path, entrypoint: 
     let made = folder::state().join(format!("import-{}.tar", std::process::id()));
     let imported = archive(name, &from, entrypoint, &made)
         .and_then(|()| ctr(netns, &["images", "import", &made.display().to_string()]));
-    folder::remove(&made)?;
+    remove(&made)?;
     imported.map(drop)
 }
 
@@ -130,7 +130,7 @@ pub(crate) fn config(entrypoint: &[String], layers: &[String]) -> Value {
 /// Writes an archive, in the format of `docker save`, of an image with one layer: the folder `root`.
 pub(crate) fn archive(name: &str, root: &Path, entrypoint: &[String], to: &Path) -> anyhow::Result<()> {
     let parts = to.with_extension("parts");
-    folder::remove(&parts)?;
+    remove(&parts)?;
     fs::create_dir_all(&parts)?;
     let layer = parts.join("layer.tar");
     pack(root, &layer)?;
@@ -141,7 +141,7 @@ pub(crate) fn archive(name: &str, root: &Path, entrypoint: &[String], to: &Path)
     let mut whole = command("tar");
     whole.arg("--create").arg("--file").arg(to).arg("--directory").arg(&parts);
     run(whole.args(["manifest.json", "config.json", "layer.tar"]))?;
-    folder::remove(&parts)
+    remove(&parts)
 }
 
 #[cfg(test)]

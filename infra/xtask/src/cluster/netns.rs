@@ -11,7 +11,7 @@ use anyhow::{Context as _, bail};
 use serde::{Deserialize, Serialize};
 
 use super::folder::{self, until};
-use crate::run::{command, output, run};
+use crate::run::{command, output, remove, run};
 
 /// The maximum number of clusters per machine.
 const NUMBERS: u8 = 16;
@@ -164,7 +164,7 @@ pub(crate) fn close() -> anyhow::Result<()> {
             bail!("leftovers of the cluster: {}", leftover.join(", "));
         }
     }
-    folder::remove(&folder::state())
+    remove(&folder::state())
 }
 
 /// Returns the leftovers of the namespaces on the machine.

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::build::BinarySet;
 use super::folder;
 use super::images::{config, debian, digest_of, pack};
-use crate::run::{command, run};
+use crate::run::{command, remove, run};
 
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
@@ -35,7 +35,7 @@ pub(crate) fn write(to: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(&programs)?;
     fs::copy(BinarySet::Opentofu.built()?.join("tofu"), programs.join("terraform"))?;
     pack(&root, &layer)?;
-    folder::remove(&root)?;
+    remove(&root)?;
     let terraform = blob(&to, &layer, LAYER)?;
     image(&to, "library/ubuntu", "latest", &[&system])?;
     image(&to, "library/python", "3", &[&system])?;

@@ -14,7 +14,7 @@ use super::kubectl::{kubectl, ready, serves};
 use super::netns::{self, ClusterNetns};
 use super::servers::{self, CONTAINERD, ClusterServer};
 use super::{ClusterExtra, keys};
-use crate::run::{command, output, run, works};
+use crate::run::{command, output, remove, run, works};
 use crate::tools;
 
 /// The timeout for the start of a server on a busy machine, in seconds.
@@ -134,7 +134,7 @@ fn check_requirements() -> anyhow::Result<()> {
 /// Links a program into the folder `bin` of the state.
 fn link(name: &str, built: &Path) -> anyhow::Result<()> {
     let path = folder::state().join("bin").join(name);
-    folder::remove(&path)?;
+    remove(&path)?;
     fs::create_dir_all(folder::state().join("bin"))?;
     symlink(built.join(name), &path).with_context(|| format!("cannot link {}", path.display()))
 }

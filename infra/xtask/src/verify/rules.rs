@@ -8,8 +8,7 @@ use std::time::SystemTime;
 use anyhow::{Context as _, ensure};
 use serde::Deserialize;
 
-use crate::cluster::folder::remove;
-use crate::run::{cargo, command, folder, output, root, run};
+use crate::run::{cargo, command, folder, output, remove, root, run};
 
 /// The removal of each rule. Its head describes the fields.
 const RULES: &str = "tests/model/rules.yaml";

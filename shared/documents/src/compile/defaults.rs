@@ -41,9 +41,6 @@ pub const MAX_INPUTS: usize = 100;
 pub const MAX_RESOURCES: usize = 500;
 /// The maximum number of entries in `events` of a source.
 pub const MAX_EVENTS: usize = 100;
-/// The maximum size of the target document that a source renders, in bytes: 128 KiB. It is stored as JSON, which may double
-/// it, in an item of at most 400 KB.
-pub const MAX_EVENT_DOCUMENT: usize = 128 << 10;
 
 /// The maximum number of steps to compile a plugin or target. A step takes about 50 ns of one core in a release build,
 /// so the limit is half a second to a second.

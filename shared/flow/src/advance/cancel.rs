@@ -21,14 +21,14 @@ use futures::StreamExt as _;
 
 use crate::advance::progress::Continuation;
 use crate::advance::transition;
-use crate::env::Env;
+use crate::env::{Env, START_WINDOW_MS};
 use crate::error::{FlowError, FlowResult};
 use crate::guarded_relay::{cluster_name, guarded};
 use crate::loaded_run::{self, Run};
 use crate::permits;
 use crate::ports::{QueueMessage, RelayError, UnitCluster};
 use crate::run::attempt_end::AttemptEnd;
-use crate::run::wakeup::{self, START_WINDOW_MS};
+use crate::run::wakeup;
 use crate::run::{attempt, callback_result, records};
 
 /// Tasks of one cluster that are stopped at the same time, each with the tail of its log in memory.

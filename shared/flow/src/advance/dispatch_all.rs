@@ -23,9 +23,9 @@ use crate::ports::QueueMessage;
 use crate::run::acceptances::AcceptanceBatch;
 use crate::run::dispatch_outcome::{DispatchOutcome, DispatchReason};
 use crate::run::inputs::{self, InvocationCache};
-use crate::run::taken_results::ExpectedResult;
 use crate::run::wakeup::{self, AttemptWakeup};
 use crate::run::{dispatch, lease, undo};
+use crate::taken_results::ExpectedResult;
 use crate::telemetry;
 
 /// Maximum concurrent dispatches. A dispatch spends most of its time waiting.

@@ -9,8 +9,8 @@ use futures::future::{join_all, select};
 use crate::env::Env;
 use crate::error::FlowResult;
 use crate::loaded_run::{AttemptRef, Run};
-use crate::run::taken_results::ExpectedResult;
 use crate::run::wakeup;
+use crate::taken_results::ExpectedResult;
 
 /// Maximum acceptances in one write. Their item stays within one write unit.
 const MAX_BATCH: usize = 50;

@@ -16,10 +16,6 @@ use crate::run::records;
 /// Maximum delay of a message. SQS does not support longer delays, and the schedule finds a later wake-up.
 pub(crate) const MAX_MESSAGE_DELAY: Duration = Duration::from_secs(900);
 
-/// Milliseconds within which an invocation starts requests to other servers. The rest of its time is for their
-/// responses.
-pub(crate) const START_WINDOW_MS: u64 = 5_000;
-
 /// The time at which an attempt needs a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttemptWakeup {

@@ -12,7 +12,7 @@ use futures::StreamExt as _;
 
 use super::SweepCondition;
 use crate::advance::{apply_result, progress};
-use crate::env::Env;
+use crate::env::{Env, START_WINDOW_MS};
 use crate::error::FlowResult;
 use crate::guarded_relay::{self, guarded};
 use crate::loaded_run::{AttemptRef, Run};
@@ -20,7 +20,6 @@ use crate::ports::RelayError;
 use crate::run::attempt;
 use crate::run::attempt_end::AttemptEnd;
 use crate::run::inputs::InvocationCache;
-use crate::run::wakeup::START_WINDOW_MS;
 use crate::run::{callback_result, lease, records, timeout, undo};
 use crate::telemetry;
 

@@ -7,10 +7,10 @@
 use ebb_protocol::engine::Timestamp;
 
 use super::attribute::{Item, ItemReader, item, number, text};
+use super::store::{BATCH_INLINE, Store};
 use super::{BodyStorage, key};
 use crate::item_table::{ItemQuery, WriteCondition, WriteExpression};
 use crate::ops::{QueuedBatch, StoreResult};
-use crate::store::{BATCH_INLINE, Store};
 use crate::table::TableSpec;
 
 /// Batches per request, including those in progress and those with a response.

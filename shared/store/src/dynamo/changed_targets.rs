@@ -8,11 +8,11 @@ use ebb_protocol::id::{RunId, TargetKey};
 use super::attribute::{Item, ItemReader, json, number};
 use super::key;
 use super::run::read_head;
+use super::store::Store;
 use super::target::read_target;
 use crate::item_table::{UpdateImage, WriteCondition, WriteExpression, WriteOutcome};
 use crate::items::{ChangeFeed, RunHead, TargetHead};
 use crate::ops::StoreResult;
-use crate::store::Store;
 
 const ITEM: (&str, &str) = (key::CHANGES, key::HEAD);
 const LAST: &str = "cn";

@@ -11,9 +11,9 @@ use ebb_protocol::engine::Timestamp;
 
 use super::attribute::{ItemReader, json, number, text};
 use super::key;
+use super::store::Store;
 use crate::item_table::{WriteCondition, WriteExpression};
 use crate::ops::{DenialRecord, OutageRecord, PolicyRecord, StoreResult};
-use crate::store::Store;
 
 const ITEM: (&str, &str) = (key::CLUSTERS, key::HEAD);
 

@@ -3,10 +3,10 @@
 
 use super::attribute::{Item, ItemReader, item, json, number, optional, text};
 use super::key;
+use super::store::Store;
 use super::target::{has_version, ttl_attribute};
 use crate::items::{DesiredKey, DesiredTarget};
 use crate::ops::StoreResult;
-use crate::store::Store;
 use crate::table::TableSpec;
 use ebb_protocol::engine::Timestamp;
 

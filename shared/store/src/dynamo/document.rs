@@ -10,10 +10,10 @@ use ebb_protocol::engine::Timestamp;
 use super::attribute::{Item, ItemReader, digest, item, number, text};
 use super::key;
 use super::packed::unpack;
+use super::store::{DOCUMENT_INLINE, Store};
 use crate::error::StoreError;
 use crate::item_table::{ItemQuery, WriteCondition, WriteExpression};
 use crate::ops::{PluginItem, StoreResult};
-use crate::store::{DOCUMENT_INLINE, Store};
 use crate::table::TableSpec;
 
 pub(super) const PACKED: &str = "z";

@@ -7,12 +7,12 @@ use ebb_protocol::id::TargetKey;
 use futures::{StreamExt, TryStreamExt};
 
 use super::attribute::{Item, ItemReader};
+use super::store::Store;
 use super::target::read_target;
 use super::{MeteredTable, PARALLEL, key};
 use crate::item_table::{ItemPage, ItemQuery, MAX_GET_BATCH, QueryRange};
 use crate::items::{TargetHead, TargetList};
 use crate::ops::{DueItem, ListPage, StoreResult};
-use crate::store::Store;
 use crate::table::TableSpec;
 
 /// The largest page of keys in an index query. It stays below the limit of 1 MB.

@@ -9,11 +9,11 @@ use ebb_protocol::id::{EventRef, RunId};
 
 use super::attribute::{Item, ItemReader, digest, item, number, optional, text};
 use super::plan::plan_objects;
+use super::store::Store;
 use super::{BodyStorage, key};
 use crate::error::StoreError;
 use crate::item_table::{ItemKey, ItemQuery, WriteCondition, WriteExpression};
 use crate::ops::{DamagedExpiry, DueExpiries, InstanceExpiry, LOGS, OUTPUTS, StoreResult};
-use crate::store::Store;
 
 const PAGE: usize = 2_000;
 /// The event whose run is removed.

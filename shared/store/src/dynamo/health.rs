@@ -4,8 +4,8 @@ use ebb_protocol::engine::Timestamp;
 
 use super::attribute::{ItemReader, item, number, text};
 use super::key;
+use super::store::Store;
 use crate::ops::{HealthMark, StoreResult};
-use crate::store::Store;
 
 const AT: &str = "at";
 

@@ -12,10 +12,10 @@ use super::attribute::{Item, ItemReader, item, json, number, optional, text};
 use super::document::PACKED;
 use super::key;
 use super::packed::{pack, unpack};
+use super::store::Store;
 use crate::item_table::{ItemQuery, WriteCondition, WriteExpression};
 use crate::items::HistoryItem;
 use crate::ops::{HistoryItems, StoreResult};
-use crate::store::Store;
 use crate::table::TableSpec;
 
 /// Sort keys begin with a digit.

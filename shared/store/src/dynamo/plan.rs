@@ -9,8 +9,8 @@ use super::attribute::{Item, ItemReader, item, text};
 use super::document::{BodyStorage, PACKED};
 use super::key;
 use super::packed::pack;
+use super::store::{PLAN_INLINE, Store};
 use crate::ops::StoreResult;
-use crate::store::{PLAN_INLINE, Store};
 
 /// Returns the item of a plan. A text is compressed if it would cost more than one write unit.
 pub(super) fn plan_item(instance: &str, body: &BodyStorage) -> Item {

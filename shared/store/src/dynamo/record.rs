@@ -27,10 +27,10 @@ use futures::{StreamExt, TryStreamExt};
 
 use super::attribute::{Item, ItemReader, digest, item, json, number, optional, text};
 use super::key::RecordPart;
+use super::store::Store;
 use super::{MeteredTable, PARALLEL, accepted, key};
 use crate::item_table::{ItemQuery, UpdateImage, WriteCondition, WriteExpression, WriteOutcome};
 use crate::ops::{AttemptUpdate, PutOutcome, StoreResult};
-use crate::store::Store;
 
 /// Units between two requested ones that a query reads rather than being split.
 const GAP: u32 = 16;

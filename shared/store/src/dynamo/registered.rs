@@ -3,10 +3,10 @@
 
 use super::attribute::{Item, ItemReader, item, json, number, text};
 use super::key;
+use super::store::Store;
 use super::target::has_version;
 use crate::items::ClusterItem;
 use crate::ops::StoreResult;
-use crate::store::Store;
 
 fn read_cluster(item: &Item) -> StoreResult<ClusterItem> {
     let reader = ItemReader::new("Query", item);

@@ -5,10 +5,10 @@ use ebb_protocol::engine::Timestamp;
 
 use super::attribute::{Item, ItemReader, item, json, number, text};
 use super::key;
+use super::store::Store;
 use super::target::{has_version, ttl_attribute};
 use crate::items::SourceRejections;
 use crate::ops::StoreResult;
-use crate::store::Store;
 use crate::table::TableSpec;
 
 pub(super) fn read_rejections(operation: &'static str, item: &Item) -> StoreResult<SourceRejections> {

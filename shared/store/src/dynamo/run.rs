@@ -13,11 +13,11 @@ use ebb_protocol::id::RunId;
 
 use super::attribute::{Item, ItemReader, digest, item, item_size, number, optional, text};
 use super::key;
+use super::store::Store;
 use crate::error::StoreError;
 use crate::item_table::{UpdateImage, WriteCondition, WriteExpression, WriteOutcome};
 use crate::items::{NewRun, PatchResult, RunFacts, RunHead};
 use crate::ops::StoreResult;
-use crate::store::Store;
 
 /// The time at which the removal of the instance was announced.
 const REMOVAL: &str = "rm";

@@ -2,9 +2,9 @@
 
 use super::attribute::{Item, ItemReader, item, number, optional, text};
 use super::key;
+use super::store::Store;
 use crate::items::{SessionBasis, SessionItem};
 use crate::ops::StoreResult;
-use crate::store::Store;
 use crate::table::TableSpec;
 
 fn read_session(operation: &'static str, item: &Item) -> StoreResult<SessionItem> {

@@ -3,11 +3,11 @@
 
 use super::attribute::{Item, ItemReader, item, number, text};
 use super::key;
+use super::store::Store;
 use super::target::ttl_attribute;
 use crate::item_table::{ItemQuery, QueryRange};
 use crate::items::{NamedDocument, NamedKind};
 use crate::ops::StoreResult;
-use crate::store::Store;
 use crate::table::TableSpec;
 
 pub(super) fn read_document(operation: &'static str, item: &Item) -> StoreResult<NamedDocument> {

@@ -15,13 +15,13 @@ use super::document::BodyStorage;
 use super::history_items::history_item;
 use super::plan::plan_item;
 use super::run::new_run;
+use super::store::Store;
 use super::{MeteredTable, TOMBSTONE_RETENTION_MS, key, pauses, wait};
 use crate::error::StoreError;
 use crate::item_table::{ItemPut, PutRefusal, TransactionOutcome, WriteCondition, WriteExpression, WriteOutcome};
 use crate::items::{TargetEvents, TargetHead, TargetList, TargetTransition, Tombstone};
 use crate::meter::Meter;
 use crate::ops::StoreResult;
-use crate::store::Store;
 use crate::table::TableSpec;
 
 const TRANSACT: &str = "TransactWriteItems";

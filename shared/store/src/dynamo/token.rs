@@ -5,11 +5,11 @@ use ebb_protocol::engine::Timestamp;
 
 use super::attribute::{Item, ItemReader, digest, item, number, text};
 use super::key;
+use super::store::Store;
 use super::target::ttl_attribute;
 use crate::item_table::{WriteCondition, WriteExpression};
 use crate::items::TokenItem;
 use crate::ops::StoreResult;
-use crate::store::Store;
 use crate::table::TableSpec;
 
 const REVOKED: &str = "rv";

@@ -1,4 +1,4 @@
-use crate::store::BATCH_INLINE;
+use crate::dynamo::BATCH_INLINE;
 use crate::{DenialRecord, OutageRecord, PolicyRecord, QueuedBatch};
 use ebb_protocol::engine::Timestamp;
 use ebb_protocol::listing::ReportedPolicy;

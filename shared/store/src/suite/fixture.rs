@@ -22,7 +22,7 @@ use super::{TableDifferences, TablePlace, TableUnderTest};
 use crate::item_table::ItemKey;
 use crate::{
     ItemTable, Meter, NewRun, PatchResult, RunFacts, RunHead, S3Bucket, SdkTable, Store, TargetHead, TargetTransition,
-    Tombstone, table,
+    Tombstone, create_table,
 };
 
 /// The number of the next table of this test program.
@@ -63,8 +63,8 @@ impl StoreFixture {
             TablePlace::Endpoint(endpoint) => {
                 let name = format!("ebb-{}-{}", std::process::id(), TABLES.fetch_add(1, Ordering::Relaxed));
                 let client = client(endpoint);
-                table::create(&client, &name).await.unwrap();
-                table::create(&client, &name).await.unwrap();
+                create_table(&client, &name).await.unwrap();
+                create_table(&client, &name).await.unwrap();
                 let table = SdkTable::new(client.clone(), &name);
                 (Arc::new(table), Some(SdkAccess { client, endpoint: endpoint.clone(), name }))
             }

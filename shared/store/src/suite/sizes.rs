@@ -9,7 +9,7 @@ use ebb_protocol::value::UnitValue;
 
 use super::document::plugin;
 use super::fixture::{StoreFixture, new_run, result, target, written};
-use crate::store::{DOCUMENT_INLINE, PLAN_INLINE};
+use crate::dynamo::{DOCUMENT_INLINE, PLAN_INLINE};
 use crate::{PluginItem, PutOutcome, StoreError, StoreResult, TargetHead, TargetList, TargetTransition};
 
 /// Maximum size of an item, in bytes.

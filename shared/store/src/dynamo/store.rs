@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::dynamo::MeteredTable;
+use super::MeteredTable;
 use crate::item_table::ItemTable;
 use crate::meter::Meter;
 use crate::ops::{Bucket, OpenObject, StoreResult};
@@ -16,7 +16,7 @@ pub const DOCUMENT_INLINE: usize = 100 << 10;
 /// three times, and each write costs by its full size.
 pub const BATCH_INLINE: usize = 1 << 10;
 
-/// The operations are in the modules of [`dynamo`](crate::dynamo). Reads of heads, targets and records are strongly consistent.
+/// The operations are in the modules beside this one. Reads of heads, targets and records are strongly consistent.
 /// The due index, and operations whose names begin with `peek`, are eventually consistent.
 #[derive(Clone, Debug)]
 pub struct Store {

@@ -22,12 +22,12 @@ pub(crate) struct FailedSweeps(Mutex<BTreeMap<DueItem, u32>>);
 
 impl FailedSweeps {
     /// Removes the failures of `due` after a success.
-    pub(super) fn clear(&self, due: &DueItem) {
+    pub(crate) fn clear(&self, due: &DueItem) {
         lock(&self.0).remove(due);
     }
 
     /// Returns the wait before the next sweep of `due`.
-    pub(super) fn next_wait(&self, due: &DueItem, is_retryable: bool) -> Millis {
+    pub(crate) fn next_wait(&self, due: &DueItem, is_retryable: bool) -> Millis {
         let mut failures_of = lock(&self.0);
         if failures_of.len() >= MAX_ENTRIES && !failures_of.contains_key(due) {
             failures_of.clear();
