@@ -3,8 +3,6 @@
 #[path = "../simulation/mod.rs"]
 pub mod simulation;
 
-#[allow(clippy::unwrap_used)]
-pub mod emulated_dynamodb;
 pub mod fakes;
 pub mod figures;
 pub mod infrakit_plugin;

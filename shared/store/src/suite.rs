@@ -48,7 +48,6 @@ pub struct TableUnderTest {
     /// The prefix of the names of its tests.
     pub name: &'static str,
     pub place: TablePlace,
-    pub differences: TableDifferences,
 }
 
 /// The place of a table.
@@ -58,26 +57,6 @@ pub enum TablePlace {
     Endpoint(String),
     /// This process. The function returns a new table.
     Process(fn() -> Arc<dyn ItemTable>),
-}
-
-/// Differences between tables that tests measure. The store does not rely on them.
-///
-/// | | DynamoDB Local | embedded table | dynoxide |
-/// |---|---|---|---|
-/// | a page of a query ends | after the item that passes 1 MB | after it | before it |
-/// | write units of a transaction | two per item and per index entry, and all of it twice | two per item, one per index entry | the same |
-#[derive(Clone, Copy, Debug)]
-pub struct TableDifferences {
-    /// The number of pages of a query for eight items of 300 kB.
-    pub pages: u64,
-    /// Reported write units of a transaction of two small items with three index entries.
-    pub start: f64,
-}
-
-impl TableDifferences {
-    pub const DYNAMODB_LOCAL: Self = Self { pages: 2, start: 20.0 };
-    pub const DYNOXIDE: Self = Self { pages: 3, start: 7.0 };
-    pub const EMBEDDED: Self = Self { pages: 2, start: 7.0 };
 }
 
 impl fmt::Display for TableUnderTest {

@@ -17,9 +17,7 @@ use ebb_flow::{DeploymentSettings, Env};
 use ebb_protocol::named_secrets::NamedSecrets;
 use ebb_protocol::sign::{WebhookKeys, WebhookSecret};
 use ebb_relay_client::{ClusterRegistry, ClusterRelay, PollEndpoint};
-use ebb_store::suite::s3_bucket;
-use ebb_store::{S3Bucket, SdkTable, Store};
-use ebb_tests::emulated_dynamodb;
+use ebb_store::{MemoryTable, Store};
 use ebb_tests::fakes::{self, CountingQueue};
 use serde_json::json;
 use tokio::net::TcpListener;
@@ -30,7 +28,6 @@ use crate::record::{PolicyRights, Recorder};
 /// The names of the resources of the functions.
 pub(crate) const FUNCTIONS: [&str; 4] = ["Receive", "Complete", "Sweep", "Api"];
 
-const NAME: &str = "ebb";
 pub(crate) const TOKEN: &str = "operator-of-the-tests";
 /// A cluster whose relay polls, and one whose relay does not respond.
 pub(crate) const CLUSTER: &str = "inside";
@@ -52,7 +49,6 @@ pub(crate) struct DeployedFunctions {
     /// The table, without a recorder.
     pub(crate) table: Store,
     recorders: BTreeMap<&'static str, Recorder>,
-    _folder: tempfile::TempDir,
 }
 
 /// A queue that records the rights that one function needs.
@@ -66,10 +62,8 @@ impl MessageQueue for RecordedQueue {
     }
 }
 
-/// Clients and addresses that all functions share.
+/// The settings that all functions share.
 struct SharedParts {
-    dynamo: aws_sdk_dynamodb::Client,
-    bucket: S3Bucket,
     /// The clusters of the configuration.
     clusters: String,
     queue: Arc<CountingQueue>,
@@ -80,11 +74,7 @@ struct SharedParts {
 impl SharedParts {
     fn make(&self, recorder: &Recorder) -> (ServerState, Arc<Store>) {
         let (clock, random) = (Arc::new(SystemClock), Arc::new(SystemRandom));
-        let dynamo = self.dynamo.config().to_builder().interceptor(recorder.clone()).build();
-        let bucket = self.bucket.client().config().to_builder().interceptor(recorder.clone()).build();
-        let dynamo = Arc::new(SdkTable::new(aws_sdk_dynamodb::Client::from_conf(dynamo), NAME));
-        let bucket = S3Bucket::new(aws_sdk_s3::Client::from_conf(bucket), self.bucket.name());
-        let store = Arc::new(Store::new(dynamo, Arc::new(bucket)));
+        let store = Arc::new(Store::new(Arc::new(recorder.clone()), Arc::new(recorder.clone())));
         let client = Arc::new(HttpClient::new(Policy::with_loopback()).unwrap());
         let grace = Duration::from_secs(1);
         let settings = settings(&self.callbacks, &self.platform);
@@ -105,10 +95,7 @@ impl DeployedFunctions {
     /// Starts the functions. They send notifications to `platform`.
     pub(crate) async fn start(platform: &str, telemetry: Telemetry) -> Self {
         let telemetry = Arc::new(telemetry);
-        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        let dynamo = emulated_dynamodb::client().await;
-        ebb_store::create_table(&dynamo, NAME).await.unwrap();
-        let bucket = s3_bucket(folder.path()).await;
+        let content = Arc::new(MemoryTable::default());
         let secret = secret();
         let clusters = json!({
             CLUSTER: {"secret": *secret.reveal(), "uid": "uid", "entrypointImage": "entrypoint"},
@@ -121,16 +108,13 @@ impl DeployedFunctions {
         let url = |listener: &TcpListener| format!("http://{}", listener.local_addr().unwrap());
         let urls: BTreeMap<_, _> = listeners.iter().map(|(name, listener)| (*name, url(listener))).collect();
         let (queue, _, messages) = fakes::channel();
-        let table = Store::new(Arc::new(SdkTable::new(dynamo.clone(), NAME)), Arc::new(bucket.clone()));
         let parts = SharedParts {
-            dynamo,
-            bucket,
             clusters: clusters.to_string(),
             queue: Arc::new(queue),
             callbacks: format!("{}/v1/callbacks", urls["Complete"]),
             platform: platform.to_owned(),
         };
-        let recorders: BTreeMap<_, _> = FUNCTIONS.map(|name| (name, Recorder::default())).into();
+        let recorders: BTreeMap<_, _> = FUNCTIONS.map(|name| (name, Recorder::new(Arc::clone(&content)))).into();
         let background = Arc::new(BackgroundTasks::default());
         for (name, of) in HTTP_FUNCTIONS {
             let (server, _) = parts.make(&recorders[of]);
@@ -150,7 +134,7 @@ impl DeployedFunctions {
         settings.max_in_flight = Millis(500);
         (settings.response_timeout, settings.dispatch_budget) = (Duration::ZERO, Duration::ZERO);
         tokio::spawn(sweep(server.env, removal.env, store, telemetry, messages));
-        Self { urls, table, recorders, _folder: folder }
+        Self { urls, table: Store::new(content.clone(), content), recorders }
     }
 
     /// Returns the rights that each function has needed so far.

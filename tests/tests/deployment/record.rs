@@ -3,102 +3,121 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-use aws_sdk_dynamodb::config::interceptors::BeforeTransmitInterceptorContextRef;
-use aws_sdk_dynamodb::config::{ConfigBag, Intercept, RuntimeComponents};
-use aws_sdk_dynamodb::error::BoxError;
-use aws_smithy_runtime_api::client::orchestrator::Metadata;
-use serde_json::Value;
+use async_trait::async_trait;
+use ebb_store::item_table::{
+    ItemBatch, ItemKey, ItemPage, ItemPut, ItemQuery, ItemWrite, QueryRange, TableError, TableResponse,
+    TransactionOutcome, WriteAction, WriteOutcome,
+};
+use ebb_store::{Bucket, Item, ItemTable, MemoryTable, OpenObject, StoreResult, TableSpec};
 
 /// An action of a policy and its place.
 pub(crate) type PolicyRight = (String, String);
 pub(crate) type PolicyRights = BTreeSet<PolicyRight>;
 
-/// Records the rights that the requests of one function need.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Recorder(Arc<Mutex<PolicyRights>>);
+/// The table and the bucket of one function. Records the rights that its requests need.
+#[derive(Clone, Debug)]
+pub(crate) struct Recorder {
+    content: Arc<MemoryTable>,
+    rights: Arc<Mutex<PolicyRights>>,
+}
 
 impl Recorder {
+    pub(crate) fn new(content: Arc<MemoryTable>) -> Self {
+        Self { content, rights: Arc::default() }
+    }
+
     pub(crate) fn rights(&self) -> PolicyRights {
-        self.0.lock().unwrap().clone()
+        self.rights.lock().unwrap().clone()
     }
 
     pub(crate) fn needs(&self, action: &str, place: &str) {
-        self.0.lock().unwrap().insert((action.to_owned(), place.to_owned()));
+        self.rights.lock().unwrap().insert((action.to_owned(), place.to_owned()));
+    }
+
+    /// Records an operation of `SdkTable` on a partition. The place of `r#a` is `Table r#*`.
+    fn needs_items(&self, operation: &str, partition: &str) {
+        let place = match partition.split_once('#') {
+            Some((kind, _)) => format!("Table {kind}#*"),
+            None => format!("Table {partition}"),
+        };
+        self.needs(&format!("dynamodb:{operation}"), &place);
+    }
+
+    /// Records an operation of `S3Bucket` on a key, which begins with a folder.
+    fn needs_object(&self, operation: &str, key: &str) {
+        let folder = key.split('/').next().unwrap_or_default();
+        self.needs(&format!("s3:{operation}"), &format!("Bucket {folder}/*"));
     }
 }
 
-impl Intercept for Recorder {
-    fn name(&self) -> &'static str {
-        "Recorder"
+#[async_trait]
+impl ItemTable for Recorder {
+    async fn get(&self, key: ItemKey) -> StoreResult<TableResponse<Option<Item>>> {
+        self.needs_items("GetItem", &key.partition);
+        self.content.get(key).await
     }
 
-    fn read_before_transmit(
+    async fn get_batch(
         &self,
-        context: &BeforeTransmitInterceptorContextRef<'_>,
-        _: &RuntimeComponents,
-        settings: &mut ConfigBag,
-    ) -> Result<(), BoxError> {
-        let (request, metadata) = (context.request(), settings.load::<Metadata>().unwrap());
-        if metadata.service().contains("S3") {
-            if metadata.name() == "ListObjectsV2" {
-                self.needs("s3:ListBucket", "Bucket");
-                return Ok(());
-            }
-            // `/BUCKET/FOLDER/…`
-            let path = url::Url::parse(request.uri()).map(|url| url.path().to_owned());
-            let path = path.unwrap_or_else(|_| request.uri().to_owned());
-            let folder = path.split('/').nth(2).unwrap_or_default().to_owned();
-            self.needs(&format!("s3:{}", metadata.name()), &format!("Bucket {folder}/*"));
-            return Ok(());
+        keys: Vec<ItemKey>,
+        attributes: Option<&'static [&'static str]>,
+    ) -> StoreResult<TableResponse<ItemBatch>> {
+        keys.iter().for_each(|key| self.needs_items("BatchGetItem", &key.partition));
+        self.content.get_batch(keys, attributes).await
+    }
+
+    async fn query(&self, query: &ItemQuery, from: Option<Item>) -> StoreResult<TableResponse<ItemPage>> {
+        match &query.range {
+            QueryRange::Partition { partition, .. } => self.needs_items("Query", partition),
+            QueryRange::Due { .. } => self.needs("dynamodb:Query", &format!("Table index/{}", TableSpec::DUE_INDEX)),
+            QueryRange::List { .. } => self.needs("dynamodb:Query", &format!("Table index/{}", TableSpec::LIST_INDEX)),
         }
-        let body: Value = serde_json::from_slice(request.body().bytes().unwrap())?;
-        for (operation, place) in rights_of(metadata.name(), &body) {
-            self.needs(&format!("dynamodb:{operation}"), &place);
+        self.content.query(query, from).await
+    }
+
+    async fn write(&self, write: &ItemWrite) -> Result<TableResponse<WriteOutcome>, TableError> {
+        let operation = match write.action {
+            WriteAction::Put(_) => "PutItem",
+            WriteAction::Update(_) => "UpdateItem",
+            WriteAction::Delete => "DeleteItem",
+        };
+        self.needs_items(operation, &write.key.partition);
+        self.content.write(write).await
+    }
+
+    async fn transact(&self, puts: &[ItemPut], token: &str) -> StoreResult<TableResponse<TransactionOutcome>> {
+        // Each put needs its own right.
+        for put in puts {
+            self.needs_items("PutItem", &ItemKey::of(&put.item).unwrap().partition);
         }
-        Ok(())
+        self.content.transact(puts, token).await
+    }
+
+    async fn delete_batch(&self, keys: Vec<ItemKey>) -> StoreResult<TableResponse<Vec<ItemKey>>> {
+        keys.iter().for_each(|key| self.needs_items("BatchWriteItem", &key.partition));
+        self.content.delete_batch(keys).await
     }
 }
 
-/// Returns the rights that a request to the table needs.
-fn rights_of(operation: &str, body: &Value) -> Vec<(String, String)> {
-    let one = |place: String| vec![(operation.to_owned(), place)];
-    match operation {
-        // Each write needs its own right.
-        "TransactWriteItems" => {
-            let writes = body["TransactItems"].as_array().unwrap().iter();
-            writes
-                .flat_map(|write| {
-                    let (kind, write) = write.as_object().unwrap().iter().next().unwrap();
-                    rights_of(&format!("{kind}Item"), write)
-                })
-                .collect()
-        }
-        "BatchGetItem" => {
-            let tables = body["RequestItems"].as_object().unwrap().values();
-            let keys = tables.flat_map(|table| table["Keys"].as_array().unwrap());
-            keys.map(|key| (operation.to_owned(), place(&key["pk"]))).collect()
-        }
-        "BatchWriteItem" => {
-            let tables = body["RequestItems"].as_object().unwrap().values();
-            let writes = tables.flat_map(|writes| writes.as_array().unwrap());
-            let keys = writes.map(|write| &write["DeleteRequest"]["Key"]["pk"]);
-            keys.map(|key| (operation.to_owned(), place(key))).collect()
-        }
-        "Query" => match body["IndexName"].as_str() {
-            Some(index) => one(format!("Table index/{index}")),
-            // The key condition begins with the partition key.
-            None => one(place(&body["ExpressionAttributeValues"][":0"])),
-        },
-        "PutItem" => one(place(&body["Item"]["pk"])),
-        _ => one(place(&body["Key"]["pk"])),
+#[async_trait]
+impl Bucket for Recorder {
+    async fn put_object(&self, key: &str, bytes: Vec<u8>) -> StoreResult<()> {
+        self.needs_object("PutObject", key);
+        self.content.put_object(key, bytes).await
     }
-}
 
-/// Returns the place of a partition key, such as `Table r#*`.
-fn place(key: &Value) -> String {
-    let key = key["S"].as_str().unwrap_or_else(|| panic!("{key} is not a partition key"));
-    match key.split_once('#') {
-        Some((kind, _)) => format!("Table {kind}#*"),
-        None => format!("Table {key}"),
+    async fn open_object(&self, key: &str) -> StoreResult<Option<OpenObject>> {
+        self.needs_object("GetObject", key);
+        self.content.open_object(key).await
+    }
+
+    async fn remove(&self, key: &str) -> StoreResult<()> {
+        self.needs_object("DeleteObject", key);
+        self.content.remove(key).await
+    }
+
+    async fn list(&self, prefix: &str) -> StoreResult<Vec<String>> {
+        self.needs("s3:ListBucket", "Bucket");
+        self.content.list(prefix).await
     }
 }

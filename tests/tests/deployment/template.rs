@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use aws_sdk_dynamodb::types::{KeySchemaElement, TableDescription};
+use aws_sdk_dynamodb::config::BehaviorVersion;
+use aws_sdk_dynamodb::types::KeySchemaElement;
+use aws_sdk_dynamodb::{Client, Config};
 use ebb_store::TableSpec;
-use ebb_tests::emulated_dynamodb;
 use serde_json::{Value, json};
 
 use crate::functions::FUNCTIONS;
@@ -85,26 +86,26 @@ fn keys(schema: &[KeySchemaElement]) -> Value {
     schema.iter().map(key).collect()
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_table_has_the_schema_of_the_store() {
-    let client = emulated_dynamodb::client().await;
-    ebb_store::create_table(&client, "table").await.unwrap();
-    let made: TableDescription = client.describe_table().table_name("table").send().await.unwrap().table.unwrap();
+#[test]
+fn the_table_has_the_schema_of_the_store() {
+    let client = Client::from_conf(Config::builder().behavior_version(BehaviorVersion::latest()).build());
+    let made = ebb_store::creation(&client, "table").unwrap();
     let template = template();
     let table = properties(&template, "Table");
-    assert_eq!(table["KeySchema"], keys(made.key_schema()));
+    assert_eq!(table["KeySchema"], keys(made.get_key_schema().as_ref().unwrap()));
     let texts = |values: &Value| values.as_array().unwrap().iter().map(Value::to_string).collect::<BTreeSet<_>>();
-    let attributes = made.attribute_definitions().iter();
+    let attributes = made.get_attribute_definitions().iter().flatten();
     let attributes =
         attributes.map(|it| json!({"AttributeName": it.attribute_name, "AttributeType": it.attribute_type.as_str()}));
     assert_eq!(texts(&table["AttributeDefinitions"]), texts(&attributes.collect()));
     let indexes: BTreeSet<String> = made
-        .global_secondary_indexes()
+        .get_global_secondary_indexes()
         .iter()
+        .flatten()
         .map(|index| {
             let projection = index.projection.as_ref().unwrap().projection_type.as_ref().unwrap().as_str();
             let projection = json!({"ProjectionType": projection});
-            let name = index.index_name.as_ref().unwrap();
+            let name = index.index_name();
             json!({"IndexName": name, "KeySchema": keys(index.key_schema()), "Projection": projection}).to_string()
         })
         .collect();

@@ -2,12 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::config::{BehaviorVersion, Config, Credentials, Region};
+use axum::Router;
+use axum::http::StatusCode;
 use ebb_api::queries::checks;
 use ebb_api::{ApiRole, ApiTokens};
 use ebb_local::embedded;
 use ebb_protocol::api::CheckList;
 use ebb_store::{NamedDocument, NamedKind, SdkTable, Store};
-use ebb_tests::emulated_dynamodb;
 
 use super::api_tokens::create;
 use crate::harness::*;
@@ -129,6 +132,11 @@ impl ApiRequest {
     }
 }
 
+/// The body of DynamoDB's response to a request for a table that does not exist.
+const MISSING_TABLE: &str = r#"{
+    "__type": "com.amazonaws.dynamodb.v20120810#ResourceNotFoundException", "message": "Requested resource not found"
+}"#;
+
 /// Each part of the deployment is checked separately. A failed check shows the error.
 pub(crate) async fn checks() {
     let harness = ready().await;
@@ -139,7 +147,13 @@ pub(crate) async fn checks() {
     let bucket = embedded::FolderBucket::open(&objects).unwrap();
     std::fs::remove_dir_all(&objects).unwrap();
     std::fs::write(&objects, "a file").unwrap();
-    let table = Arc::new(SdkTable::new(emulated_dynamodb::client().await, "nowhere"));
+    let endpoint = serve(|_| Router::new().fallback(|| async { (StatusCode::BAD_REQUEST, MISSING_TABLE) })).await;
+    let config = Config::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .region(Region::new("us-east-1"))
+        .credentials_provider(Credentials::new("test", "test", None, None, "test"))
+        .endpoint_url(endpoint);
+    let table = Arc::new(SdkTable::new(Client::from_conf(config.build()), "nowhere"));
     let failed = checks::all(harness.stack().env(), &Store::new(table, Arc::new(bucket))).await;
     let names = ["table", "list-index", "due-index", "sweep", "bucket", "queue"];
     assert_eq!((list.checks.len(), failed.checks.len()), (names.len(), names.len()));

@@ -4,12 +4,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use ebb_local::embedded::EmbeddedTable;
-use ebb_store::suite::{TableDifferences, TablePlace, TableUnderTest, trials};
+use ebb_store::suite::{TablePlace, TableUnderTest, trials};
 use libtest_mimic::Arguments;
 
 fn main() -> ExitCode {
     let open = || Arc::new(EmbeddedTable::temporary().expect("a temporary folder")) as _;
-    let differences = TableDifferences::EMBEDDED;
-    let table = TableUnderTest { name: "embedded", place: TablePlace::Process(open), differences };
+    let table = TableUnderTest { name: "embedded", place: TablePlace::Process(open) };
     libtest_mimic::run(&Arguments::from_args(), trials(&table)).exit_code()
 }

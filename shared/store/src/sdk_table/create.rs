@@ -2,6 +2,7 @@
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::SdkError;
+use aws_sdk_dynamodb::operation::create_table::builders::CreateTableFluentBuilder;
 use aws_sdk_dynamodb::types::{
     AttributeDefinition, BillingMode, GlobalSecondaryIndex, KeySchemaElement, KeyType, Projection, ProjectionType,
     ScalarAttributeType, TableStatus, TimeToLiveSpecification, TimeToLiveStatus,
@@ -17,6 +18,17 @@ use crate::table::TableSpec;
 /// # Errors
 /// Returns [`StoreError::Retryable`] if the table is not ready after about ten seconds.
 pub async fn create_table(client: &Client, name: &str) -> StoreResult<()> {
+    match creation(client, name)?.send().await {
+        Err(SdkError::ServiceError(error)) if error.err().is_resource_in_use_exception() => {}
+        Err(error) => return Err(failure("CreateTable", &error)),
+        Ok(_) => {}
+    }
+    wait_until_active(client, name).await?;
+    enable_ttl(client, name).await
+}
+
+/// Returns the request that creates the table with its indexes, billed on demand. The TTL needs a request of its own.
+pub fn creation(client: &Client, name: &str) -> StoreResult<CreateTableFluentBuilder> {
     use TableSpec as T;
     let attribute = |name, kind| AttributeDefinition::builder().attribute_name(name).attribute_type(kind).build();
     let key = |name, kind| KeySchemaElement::builder().attribute_name(name).key_type(kind).build();
@@ -29,7 +41,7 @@ pub async fn create_table(client: &Client, name: &str) -> StoreResult<()> {
             .build()
             .map_err(invalid)
     };
-    let made = client
+    Ok(client
         .create_table()
         .table_name(name)
         .billing_mode(BillingMode::PayPerRequest)
@@ -41,16 +53,7 @@ pub async fn create_table(client: &Client, name: &str) -> StoreResult<()> {
         .key_schema(key(T::PARTITION, KeyType::Hash).map_err(invalid)?)
         .key_schema(key(T::SORT, KeyType::Range).map_err(invalid)?)
         .global_secondary_indexes(index(T::DUE_INDEX, T::DUE_SHARD, T::DUE)?)
-        .global_secondary_indexes(index(T::LIST_INDEX, T::LIST, T::PARTITION)?)
-        .send()
-        .await;
-    match made {
-        Err(SdkError::ServiceError(error)) if error.err().is_resource_in_use_exception() => {}
-        Err(error) => return Err(failure("CreateTable", &error)),
-        Ok(_) => {}
-    }
-    wait_until_active(client, name).await?;
-    enable_ttl(client, name).await
+        .global_secondary_indexes(index(T::LIST_INDEX, T::LIST, T::PARTITION)?))
 }
 
 async fn wait_until_active(client: &Client, name: &str) -> StoreResult<()> {

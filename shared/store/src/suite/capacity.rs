@@ -58,7 +58,7 @@ pub(super) async fn a_start_is_a_transaction_of_two_items(fixture: StoreFixture)
     assert_eq!(usage.requests, [("TransactWriteItems", 1)].into());
     // Two items, counted twice, and one index entry each: target due, target listed, run due.
     assert_eq!(usage.sized_write_units, 7);
-    assert_eq!(usage.write_units, fixture.differences.start);
+    assert_eq!(usage.write_units, fixture.start_units());
 }
 
 pub(super) async fn a_failed_condition_is_counted(fixture: StoreFixture) {
