@@ -130,22 +130,18 @@ impl<'a> UnitContext<'a> {
         Ok(if self.condition(ready, "`ready`", answers)? { PollState::Ready } else { PollState::Pending })
     }
 
-    /// Returns the value of `found` of `describe`, or `None` if the unit has none.
+    /// Returns true if an answer shows the thing: by `found` of `describe`, or by `absent` of a verification, which is true
+    /// for its opposite.
     ///
     /// # Errors
-    /// Returns an error if the expression cannot be evaluated with the answer.
-    pub fn is_found(self, response: &Json) -> RenderResult<Option<bool>> {
-        let found = self.webhook()?.describe_found.as_ref();
-        found.map(|found| self.condition(found, "`found`", Answers { response, poll: None })).transpose()
-    }
-
-    /// Returns the value of `absent` of a verification, or `None` if it has none.
-    ///
-    /// # Errors
-    /// Returns an error if the expression cannot be evaluated with the answer.
-    pub fn is_absent(self, response: &Json) -> RenderResult<Option<bool>> {
-        let absent = self.webhook()?.absent.as_ref();
-        absent.map(|absent| self.condition(absent, "`absent`", Answers { response, poll: None })).transpose()
+    /// Returns an error if the condition is missing, or if it cannot be evaluated with the answer.
+    pub fn is_shown(self, response: &Json) -> RenderResult<bool> {
+        let (webhook, answers) = (self.webhook()?, Answers { response, poll: None });
+        match (&webhook.describe_found, &webhook.absent) {
+            (Some(found), _) => self.condition(found, "`found`", answers),
+            (None, Some(absent)) => Ok(!self.condition(absent, "`absent`", answers)?),
+            (None, None) => Err(RenderError::NoUnit(self.at)),
+        }
     }
 
     fn condition(self, text: &str, place: &str, answers: Answers<'_>) -> RenderResult<bool> {

@@ -1,9 +1,8 @@
 //! Handles webhooks that are not idempotent: the request is sent once, and the `describe` URL reports an unknown
 //! outcome (rule PostOnce).
 
-use ebb_documents::plan::{Action, WebhookAction};
+use ebb_documents::plan::WebhookAction;
 use ebb_documents::render::RenderedRequest;
-use ebb_egress::HttpResponse;
 use ebb_engine::{Millis, Timestamp};
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::record::AttemptRecord;
@@ -16,7 +15,7 @@ use crate::run::credential::RequestCredential;
 use crate::run::dispatch_outcome::DispatchOutcome;
 use crate::run::until;
 use crate::run::wakeup::{self, AttemptWakeup};
-use crate::run::webhook_response::{self, UnitAnswers};
+use crate::run::webhook_response::UnitAnswers;
 use crate::run::{evidence, request_headers};
 
 /// The wait in seconds after a failed request to the `describe` URL.
@@ -71,27 +70,31 @@ pub(super) async fn describe_attempt(
     let digest = credential.digest(env);
     // Another credential may not see what the request made.
     let is_sender = record.posted_by.as_ref().is_none_or(|by| digest.is(by));
-    let end = match request_headers::ask(env, unit, credential, &sent).await {
-        Some(Ok((response, _bytes))) if listed(answers, &response) == Listing::Found => {
+    let answer = request_headers::ask(env, unit, credential, &sent).await.and_then(Result::ok);
+    let is_shown = answer.as_ref().and_then(|(response, _bytes)| match response.status {
+        200..=299 => answers.is_shown(response).ok(),
+        404 => Some(false),
+        _ => None,
+    });
+    let end = match (&answer, is_shown) {
+        (Some((response, _bytes)), Some(true)) => {
             if let Some(until) = answers.until() {
                 let begun = record.started.map_or(posted, Timestamp);
-                return until::begin(env, answers, attempt, until, &response, (begun, Some(digest.text().to_owned())))
-                    .await;
+                let seen_by = Some(digest.text().to_owned());
+                return until::begin(env, answers, attempt, until, response, (begun, seen_by)).await;
             }
-            match answers.outputs(&sent, &response) {
+            match answers.outputs(&sent, response) {
                 Ok(outputs) => {
                     let sent_by = unit.action.connection().map(|_| digest.text().into());
                     AttemptEnd::Succeeded(AttemptSuccess { outputs, sent_by, ..AttemptSuccess::default() })
                 }
                 Err(failure) => {
-                    let evidence = Some(Box::new(sent.evidence(unit, Some(&response))));
+                    let evidence = Some(Box::new(sent.evidence(unit, Some(response))));
                     AttemptEnd::Failed(AttemptFailure { evidence, ..failure })
                 }
             }
         }
-        Some(Ok((response, _)))
-            if is_sender && (response.status == 404 || listed(answers, &response) == Listing::Missing) =>
-        {
+        (_, Some(false)) if is_sender => {
             let processing = Millis(webhook.processing_ms(unit.timeout_ms));
             let wait = posted.plus(env.settings.max_in_flight).plus(processing).since(env.now()).0;
             if wait > 0 {
@@ -100,9 +103,7 @@ pub(super) async fn describe_attempt(
             let why = "the request got no response, and the `describe` URL reports that nothing was created";
             AttemptEnd::Failed(AttemptFailure::new(ReasonCode::Lost, why))
         }
-        Some(_) | None => {
-            return describe_later(env, run, attempt, RETRY_SECONDS).await;
-        }
+        _ => return describe_later(env, run, attempt, RETRY_SECONDS).await,
     };
     Ok(DispatchOutcome::ended(end))
 }
@@ -110,28 +111,4 @@ pub(super) async fn describe_attempt(
 async fn describe_later(env: &Env, run: &Run, attempt: AttemptRef, seconds: u64) -> FlowResult<DispatchOutcome> {
     let at = wakeup::record_repeat(env, run, attempt, seconds).await?;
     Ok(DispatchOutcome::later(Some(AttemptWakeup::Recorded(at))))
-}
-
-/// The answer to a `describe` request, whose list may not have the thing.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Listing {
-    Found,
-    Missing,
-    Unknown,
-}
-
-/// Returns whether a response with the status of a success shows the thing that the request makes.
-fn listed(answers: &UnitAnswers<'_>, response: &HttpResponse) -> Listing {
-    if !(200..300).contains(&response.status) {
-        return Listing::Unknown;
-    }
-    if !matches!(&answers.unit.action, Action::Webhook(webhook) if webhook.describe_found.is_some()) {
-        return Listing::Found;
-    }
-    let found = webhook_response::value(response).ok().and_then(|value| answers.context().is_found(&value).ok());
-    match found {
-        Some(None | Some(true)) => Listing::Found,
-        Some(Some(false)) => Listing::Missing,
-        None => Listing::Unknown,
-    }
 }

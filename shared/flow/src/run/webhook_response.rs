@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ebb_documents::plan::{Action, UnitPlan, UnitRef, UntilPlan};
+use ebb_documents::plan::{Action, UnitPlan, UnitRef, UntilPlan, WebhookAction};
 use ebb_documents::render::{self, Answers, KnownOutputs, RenderValue, TargetFacts, UnitContext};
 use ebb_egress::{CallError, HttpResponse, retry_after};
 use ebb_engine::Timestamp;
@@ -48,8 +48,12 @@ pub(super) fn judge_response(
         (202, Some(seconds)) if calls_back => ResponseVerdict::Repeat(seconds),
         (202, None) if calls_back => ResponseVerdict::Accepted,
         (200..=299, _) if answers.until().is_some() => ResponseVerdict::Waits,
-        (200..=299, _) if answers.unit.verifies => match answers.verify(response) {
-            Ok(()) => ResponseVerdict::Succeeded(Outputs::default()),
+        (200..=299, _) if answers.unit.verifies => match answers.is_shown(response) {
+            Ok(false) => ResponseVerdict::Succeeded(Outputs::default()),
+            Ok(true) => {
+                let why = format!("{STILL_EXISTS}: the server answered {}", response.status);
+                ResponseVerdict::Failed(AttemptFailure::new(ReasonCode::Failed, &why))
+            }
             Err(failure) => ResponseVerdict::Failed(failure),
         },
         (200..=299, _) => {
@@ -122,17 +126,17 @@ impl UnitAnswers<'_> {
         opened_texts::unit_values(self.unit, outputs, &self.opened)
     }
 
-    /// Checks by a response 2xx of a verification that the resource does not exist.
+    /// Returns true if a response 2xx shows the resource. Without a condition, each one does.
     ///
     /// # Errors
-    /// Returns the failure of the unit if the resource exists, or if its condition cannot be evaluated.
-    fn verify(&self, response: &HttpResponse) -> Result<(), AttemptFailure> {
-        let failed = |message: &str| AttemptFailure::new(ReasonCode::Failed, message);
-        let is_absent = self.context().is_absent(&value(response)?).map_err(|error| failed(&error.to_string()))?;
-        match is_absent {
-            Some(true) => Ok(()),
-            Some(false) | None => Err(failed(&format!("{STILL_EXISTS}: the server answered {}", response.status))),
+    /// Returns the failure of the unit if the condition cannot be evaluated.
+    pub(super) fn is_shown(&self, response: &HttpResponse) -> Result<bool, AttemptFailure> {
+        let has_condition = |webhook: &WebhookAction| webhook.describe_found.is_some() || webhook.absent.is_some();
+        if !matches!(&self.unit.action, Action::Webhook(webhook) if has_condition(webhook)) {
+            return Ok(true);
         }
+        let is_shown = self.context().is_shown(&value(response)?);
+        is_shown.map_err(|error| AttemptFailure::new(ReasonCode::Failed, &error.to_string()))
     }
 }
 

@@ -122,10 +122,10 @@ outputs: {id: \"${units.make.outputs.id}\"}
     let (facts, known) = (TargetFacts::default(), KnownOutputs::new());
     let at = UnitRef { hook: Hook::PostStop, unit: 1 };
     let context = UnitContext { plan: &plan, compiled: &compiled, at, facts: &facts, known: &known };
-    let is_absent =
-        |body| context.is_absent(&WebhookResponse { status: 200, headers: Default::default(), body }.into_value());
-    assert_eq!((is_absent(json!([])), is_absent(json!([1]))), (Ok(Some(true)), Ok(Some(false))));
-    assert!(is_absent(json!(5)).is_err());
+    let is_shown =
+        |body| context.is_shown(&WebhookResponse { status: 200, headers: Default::default(), body }.into_value());
+    assert_eq!((is_shown(json!([])), is_shown(json!([1]))), (Ok(false), Ok(true)));
+    assert!(is_shown(json!(5)).is_err());
 }
 
 #[test]
