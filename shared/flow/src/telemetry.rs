@@ -29,7 +29,7 @@ use trace::InvocationTrace;
 
 pub use invocation::{InvocationOrigin, Telemetry};
 pub(crate) use metrics::Counter;
-pub use metrics::METRIC_NAMES;
+pub use metrics::{METRIC_COUNTS, METRIC_TIMES, metric_names};
 pub use sinks::{FunctionKind, InvocationMetrics, MetricSink, Span, SpanAttribute, SpanId, SpanKind, SpanSink};
 
 tokio::task_local! {

@@ -2,12 +2,10 @@
 
 use std::io::Write;
 use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
 
 use ebb_flow::telemetry::{InvocationMetrics, MetricSink};
-use metrique_writer::format::Format as _;
-use metrique_writer::value::{MetricFlags, Observation, Value, ValueWriter};
-use metrique_writer::{Entry, EntryWriter, Unit};
-use metrique_writer_format_emf::Emf;
+use serde_json::{Value, json};
 
 /// The maximum number of values of a metric in one line (*Embedded metric format specification*).
 const MAX_VALUES: usize = 100;
@@ -30,87 +28,48 @@ impl MetricSink for EmfSink {
         let lines = lines(&self.namespace, metrics);
         // Each write is a whole line, so a panic during an earlier write is harmless.
         let mut to = self.to.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Err(error) = to.write_all(&lines).and_then(|()| to.flush()) {
+        if let Err(error) = to.write_all(lines.as_bytes()).and_then(|()| to.flush()) {
             tracing::warn!(%error, "cannot write metrics");
         }
     }
 }
 
-/// Returns the lines of an invocation.
+/// Returns the lines of an invocation. The first one has all counts, and each one a part of the times.
 ///
-/// Function, request, run and unit are fields, not dimensions: CloudWatch bills each combination of dimensions.
-fn lines(namespace: &str, metrics: &InvocationMetrics) -> Vec<u8> {
-    let mut lines = Vec::new();
-    let mut emf = Emf::builder(namespace.to_owned(), vec![vec![]]).build();
-    for part in 0.. {
-        let line = EmfLine { metrics, part };
-        if line.is_empty() {
-            break;
-        }
-        if let Err(error) = emf.format(&line, &mut lines) {
-            tracing::error!(%error, "cannot format metrics");
-            return Vec::new();
-        }
-    }
-    lines
-}
-
-/// One line: the part `part` of all times. The first line also contains the counts.
-struct EmfLine<'a> {
-    metrics: &'a InvocationMetrics,
-    part: usize,
-}
-
-impl EmfLine<'_> {
-    fn counts(&self) -> &[(&'static str, u64)] {
-        if self.part == 0 { &self.metrics.counts } else { &[] }
-    }
-
-    fn times(&self) -> impl Iterator<Item = (&'static str, &[u64])> {
-        let times = self.metrics.times.iter();
-        times.filter_map(|(name, times)| Some((*name, times.chunks(MAX_VALUES).nth(self.part)?)))
-    }
-
-    fn is_empty(&self) -> bool {
-        self.counts().is_empty() && self.times().next().is_none()
-    }
-}
-
-impl Entry for EmfLine<'_> {
-    fn write<'a>(&'a self, writer: &mut impl EntryWriter<'a>) {
-        let InvocationMetrics { at, function, request_id, run, unit, .. } = self.metrics;
-        writer.timestamp(*at);
-        writer.value("function", *function);
-        for (name, value) in [("requestId", request_id), ("run", run), ("unit", unit)] {
-            if let Some(value) = value {
-                writer.value(name, value.as_str());
-            }
-        }
-        for (name, count) in self.counts() {
-            writer.value(*name, &MetricValues(&[*count]));
-        }
-        for (name, times) in self.times() {
-            writer.value(name, &MetricValues(times));
-        }
-    }
-}
-
-/// The values of one metric. They have no unit, because CloudWatch bills each byte of a line. The page about
-/// observability states the units.
-struct MetricValues<'a>(&'a [u64]);
-
-impl Value for MetricValues<'_> {
-    fn write(&self, writer: impl ValueWriter) {
-        let values = self.0.iter().map(|value| Observation::Unsigned(*value));
-        writer.metric(values, Unit::None, [], MetricFlags::empty());
-    }
+/// Function, request, run and unit are fields, not dimensions: CloudWatch bills each combination of dimensions. Metrics have no
+/// unit, because CloudWatch bills each byte of a line. The page about observability states the units.
+fn lines(namespace: &str, metrics: &InvocationMetrics) -> String {
+    let InvocationMetrics { at, function, request_id, run, unit, counts, times } = metrics;
+    let at = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis();
+    let parts = times.iter().map(|(_, times)| times.len().div_ceil(MAX_VALUES)).max().unwrap_or(0);
+    let line = |part: usize| {
+        let counts = counts.iter().filter(|_| part == 0).map(|(name, count)| (*name, json!(count)));
+        let times = times.iter().filter_map(|(name, times)| {
+            let times = times.chunks(MAX_VALUES).nth(part)?;
+            let value = match times {
+                [time] => json!(time),
+                _ => json!({"Values": times, "Counts": vec![1; times.len()]}),
+            };
+            Some((*name, value))
+        });
+        let values: Vec<(&str, Value)> = counts.chain(times).collect();
+        let names: Vec<Value> = values.iter().map(|(name, _)| json!({"Name": name})).collect();
+        let directive = json!({"Namespace": namespace, "Dimensions": [[]], "Metrics": names});
+        let mut line = json!({
+            "_aws": {"Timestamp": u64::try_from(at).unwrap_or(u64::MAX), "CloudWatchMetrics": [directive]},
+            "function": function,
+        });
+        let fields = [("requestId", request_id), ("run", run), ("unit", unit)];
+        let fields = fields.into_iter().filter_map(|(name, value)| Some((name, json!(value.as_ref()?))));
+        fields.chain(values).for_each(|(name, value)| line[name] = value);
+        format!("{line}\n")
+    };
+    (0..parts.max(1)).map(line).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, SystemTime};
-
-    use serde_json::{Value as Json, json};
+    use std::time::Duration;
 
     use super::*;
 
@@ -126,8 +85,8 @@ mod tests {
         }
     }
 
-    fn parsed(metrics: &InvocationMetrics) -> Vec<Json> {
-        let lines = String::from_utf8(lines("Ebb/test", metrics)).unwrap();
+    fn parsed(metrics: &InvocationMetrics) -> Vec<Value> {
+        let lines = lines("Ebb/test", metrics);
         assert!(lines.ends_with('\n'), "{lines}");
         lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
@@ -146,7 +105,7 @@ mod tests {
         assert_eq!(about["Metrics"], json!(names));
         for (name, expected) in [
             ("function", json!("complete")),
-            ("requestId", Json::Null),
+            ("requestId", Value::Null),
             ("run", json!("k-1-pre-start")),
             ("unit", json!("r/make")),
             ("Dispatched", json!(2)),

@@ -126,7 +126,7 @@ fn shown_metrics_are_emitted() {
     let (template, text) = (template(), tree::read("template.yaml"));
     let shown = text.split("[\"Ebb/${AWS::StackName}\",\"").skip(1);
     let shown: BTreeSet<&str> = shown.map(|rest| rest.split('"').next().unwrap()).collect();
-    assert_eq!(shown, BTreeSet::from(ebb_flow::telemetry::METRIC_NAMES));
+    assert_eq!(shown, ebb_flow::telemetry::metric_names().collect());
     let resources = template["Resources"].as_object().unwrap().values();
     let own = resources.map(|it| &it["Properties"]).filter(|it| it["Namespace"] == "Ebb/${AWS::StackName}");
     let alarms: BTreeSet<&str> = own.map(|alarm| alarm["MetricName"].as_str().unwrap()).collect();

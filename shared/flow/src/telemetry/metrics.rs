@@ -5,28 +5,38 @@ use std::time::SystemTime;
 use super::sinks::{FunctionKind, InvocationMetrics};
 use super::{AttemptDisposition, InvocationSubject};
 
-pub const METRIC_NAMES: [&str; 18] = [
-    "Dispatched",
-    "Completed",
-    "Retried",
-    "Failed",
-    "LateResults",
-    "ItemsSwept",
-    "Orphaned",
-    "Stuck",
-    "UnconfirmedRemovals",
-    "ExcessResults",
-    "Undelivered",
-    "RejectedEvents",
-    "Outages",
-    "SweepLag",
-    "FirstDispatch",
-    "NextDispatch",
-    "AttemptTime",
-    "RunTime",
+/// The counts, each with its meaning, in the order of [`Counter`].
+pub const METRIC_COUNTS: [(&str, &str); 13] = [
+    ("Dispatched", "Requests for attempts, repetitions included."),
+    ("Completed", "Attempts that succeeded."),
+    ("Retried", "Attempts that failed and are followed by another attempt."),
+    ("Failed", "Attempts that failed, and their unit with them."),
+    ("LateResults", "Results of attempts that had been given up."),
+    ("ItemsSwept", "Runs and targets that sweeps checked."),
+    ("Orphaned", "Orphans that scans found in clusters."),
+    ("Stuck", "Teardowns that gave up."),
+    ("UnconfirmedRemovals", "Resources of gone targets without evidence of their removal."),
+    ("ExcessResults", "Successes beyond those that are kept of an attempt."),
+    ("Undelivered", "Notifications of subscriptions that were given up."),
+    ("RejectedEvents", "Events of sources that were rejected."),
+    ("Outages", "Clusters whose relay did not respond, once for each sweep."),
 ];
 
-/// A counter, by its position in [`METRIC_NAMES`].
+/// The times in milliseconds, each with its meaning.
+pub const METRIC_TIMES: [(&str, &str); 5] = [
+    ("SweepLag", "Time for which the most urgent item of a sweep was due."),
+    ("FirstDispatch", "Time from a lifecycle webhook to the first request for a unit."),
+    ("NextDispatch", "Time from a result to the next request."),
+    ("AttemptTime", "Time from the request for an attempt to its result."),
+    ("RunTime", "Time from the start of a run to its end."),
+];
+
+/// Returns the names of all metrics.
+pub fn metric_names() -> impl Iterator<Item = &'static str> {
+    METRIC_COUNTS.into_iter().chain(METRIC_TIMES).map(|(name, _)| name)
+}
+
+/// A count, by its position in [`METRIC_COUNTS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Counter {
     Dispatched,
@@ -38,20 +48,17 @@ pub(crate) enum Counter {
     Orphaned,
     Stuck,
     UnconfirmedRemovals,
-    /// Successes above the limit per attempt.
     ExcessResults,
-    /// Notifications that were given up.
     Undelivered,
     RejectedEvents,
-    /// Clusters whose relay has not responded since the last count.
     Outages,
 }
 
 /// Counters, and times in milliseconds.
 #[derive(Debug, Default)]
 pub(super) struct MetricCounters {
-    /// By [`Counter`], whose last variant is `Outages`.
-    counts: [u64; Counter::Outages as usize + 1],
+    /// By [`Counter`].
+    counts: [u64; METRIC_COUNTS.len()],
     pub(super) sweep_lag: Option<u64>,
     first_dispatch: Option<u64>,
     next_dispatch: Option<u64>,
@@ -108,17 +115,16 @@ impl MetricCounters {
             self.attempt_times,
             self.run_times,
         ];
-        let (count_names, time_names) = METRIC_NAMES.split_at(self.counts.len());
-        let counts = count_names.iter().copied().zip(self.counts).filter(|(_, count)| *count > 0).collect();
-        let times = time_names.iter().copied().zip(times).filter(|(_, times)| !times.is_empty()).collect();
+        let counts = METRIC_COUNTS.map(|(name, _)| name).into_iter().zip(self.counts);
+        let times = METRIC_TIMES.map(|(name, _)| name).into_iter().zip(times);
         let metrics = InvocationMetrics {
             at,
             function: function.name(),
             request_id: has_request.then(|| request.to_owned()),
             run: subject.run.clone(),
             unit: subject.unit.clone(),
-            counts,
-            times,
+            counts: counts.filter(|(_, count)| *count > 0).collect(),
+            times: times.filter(|(_, times)| !times.is_empty()).collect(),
         };
         (!metrics.counts.is_empty() || !metrics.times.is_empty()).then_some(metrics)
     }
@@ -132,7 +138,7 @@ mod tests {
 
     #[test]
     fn metrics_have_only_recorded_values() {
-        assert_eq!(METRIC_NAMES[Counter::Outages as usize], format!("{:?}", Counter::Outages));
+        assert_eq!(METRIC_COUNTS[Counter::Outages as usize].0, format!("{:?}", Counter::Outages));
         let mut counters = MetricCounters { sweep_lag: Some(0), ..MetricCounters::default() };
         counters.add(Counter::Stuck, 1);
         counters.count_dispatch(FunctionKind::Complete, 12);

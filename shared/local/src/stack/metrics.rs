@@ -16,7 +16,7 @@ use axum::routing::get;
 use ebb_api::queries::state_counts::{self, StateCounts};
 use ebb_api::{HttpProblem, HttpResult, ServerState};
 use ebb_flow::FlowResult;
-use ebb_flow::telemetry::{InvocationMetrics, MetricSink};
+use ebb_flow::telemetry::{InvocationMetrics, METRIC_COUNTS, METRIC_TIMES, MetricSink};
 use ebb_protocol::error_code::ErrorCode;
 use prometheus::core::Collector;
 use prometheus::{
@@ -29,36 +29,6 @@ const MAX_AGE: Duration = Duration::from_secs(15);
 
 /// The upper bounds of the buckets of times, in seconds.
 const BOUNDS: [f64; 15] = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3_600.0];
-
-/// The counts of the functions, each with its name for Prometheus and its meaning.
-const COUNTS: [(&str, &str, &str); 13] = [
-    ("Dispatched", "ebb_dispatched_total", "Requests for attempts, repetitions included."),
-    ("Completed", "ebb_completed_total", "Attempts that succeeded."),
-    ("Retried", "ebb_retried_total", "Attempts that failed and are followed by another attempt."),
-    ("Failed", "ebb_failed_total", "Attempts that failed, and their unit with them."),
-    ("LateResults", "ebb_late_results_total", "Results of attempts that had been given up."),
-    ("ExcessResults", "ebb_excess_results_total", "Successes beyond those that are kept of an attempt."),
-    ("ItemsSwept", "ebb_items_swept_total", "Runs and targets that sweeps checked."),
-    ("Stuck", "ebb_stuck_total", "Teardowns that gave up."),
-    (
-        "UnconfirmedRemovals",
-        "ebb_unconfirmed_removals_total",
-        "Resources of gone targets without evidence of their removal.",
-    ),
-    ("Undelivered", "ebb_undelivered_total", "Notifications of subscriptions that were given up."),
-    ("RejectedEvents", "ebb_rejected_events_total", "Events of sources that were rejected."),
-    ("Orphaned", "ebb_orphaned_total", "Orphans that scans found in clusters."),
-    ("Outages", "ebb_outages_total", "Clusters whose relay did not respond, once for each sweep."),
-];
-
-/// The times of the functions, as [`COUNTS`].
-const TIMES: [(&str, &str, &str); 5] = [
-    ("SweepLag", "ebb_sweep_lag_seconds", "Time for which the most urgent item of a sweep was due."),
-    ("FirstDispatch", "ebb_first_dispatch_seconds", "Time from a lifecycle webhook to the first request for a unit."),
-    ("NextDispatch", "ebb_next_dispatch_seconds", "Time from a result to the next request."),
-    ("AttemptTime", "ebb_attempt_time_seconds", "Time from the request for an attempt to its result."),
-    ("RunTime", "ebb_run_time_seconds", "Time from the start of a run to its end."),
-];
 
 /// The metrics of a stack.
 pub(super) struct StackMetrics {
@@ -85,10 +55,13 @@ impl StackMetrics {
         let registry = Registry::new();
         let count = |name: &str, help: &str| registered(&registry, IntGauge::new(name, help));
         let time = |name: &str, help: &str| registered(&registry, Gauge::new(name, help));
-        let counts = COUNTS.map(|(own, name, help)| (own, registered(&registry, IntCounter::new(name, help))));
-        let times = TIMES.map(|(own, name, help)| {
-            let options = HistogramOpts::new(name, help).buckets(BOUNDS.to_vec());
-            (own, registered(&registry, Histogram::with_opts(options)))
+        let counts = METRIC_COUNTS.map(|(name, help)| {
+            let counter = IntCounter::new(exposed_name(name, "total"), help);
+            (name, registered(&registry, counter))
+        });
+        let times = METRIC_TIMES.map(|(name, help)| {
+            let options = HistogramOpts::new(exposed_name(name, "seconds"), help).buckets(BOUNDS.to_vec());
+            (name, registered(&registry, Histogram::with_opts(options)))
         });
         let phases = Opts::new("ebb_targets", "Targets in each phase, without those that are gone.");
         let metrics = Self {
@@ -144,6 +117,16 @@ impl MetricSink for PrometheusSink {
     }
 }
 
+/// Returns the name of a metric of the functions, such as `ebb_late_results_total` for `LateResults`.
+fn exposed_name(name: &str, unit: &str) -> String {
+    let mut exposed = String::from("ebb");
+    for letter in name.chars() {
+        exposed.extend(letter.is_ascii_uppercase().then_some('_'));
+        exposed.push(letter.to_ascii_lowercase());
+    }
+    format!("{exposed}_{unit}")
+}
+
 fn seconds(millis: u64) -> f64 {
     Duration::from_millis(millis).as_secs_f64()
 }
@@ -190,12 +173,12 @@ async fn scrape(State(server): State<Arc<MetricsServer>>, headers: HeaderMap) ->
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
     use std::time::SystemTime;
 
-    use ebb_flow::telemetry::METRIC_NAMES;
-
     use super::*;
+
+    /// The page with the name and the unit of each metric.
+    const PAGE: &str = include_str!("../../../../docs/src/operations/observability.md");
 
     #[tokio::test]
     async fn gauges_are_read_again_after_their_age() {
@@ -214,8 +197,6 @@ mod tests {
 
     #[tokio::test]
     async fn every_metric_of_the_functions_is_exposed() {
-        let names = COUNTS.iter().chain(&TIMES).map(|(name, ..)| *name);
-        assert_eq!(names.collect::<BTreeSet<_>>(), BTreeSet::from(METRIC_NAMES));
         let (metrics, sink) = StackMetrics::new();
         for _ in 0..2 {
             sink.take(&InvocationMetrics {
@@ -224,16 +205,20 @@ mod tests {
                 request_id: None,
                 run: None,
                 unit: None,
-                counts: COUNTS.iter().map(|(name, ..)| (*name, 2)).collect(),
-                times: TIMES.iter().map(|(name, ..)| (*name, vec![20, 2_000])).collect(),
+                counts: METRIC_COUNTS.map(|(name, _)| (name, 2)).into(),
+                times: METRIC_TIMES.map(|(name, _)| (name, vec![20, 2_000])).into(),
             });
         }
         let text = metrics.text(Instant::now(), async { Ok(StateCounts::default()) }).await.unwrap();
-        for (_, name, help) in COUNTS {
+        for (own, help) in METRIC_COUNTS {
+            let name = exposed_name(own, "total");
+            assert!(PAGE.contains(&format!("| `{own}` | count | `{name}` |")), "{name}");
             let lines = format!("# HELP {name} {help}\n# TYPE {name} counter\n{name} 4\n");
             assert!(text.contains(&lines), "{lines}\n{text}");
         }
-        for (_, name, _) in TIMES {
+        for (own, _) in METRIC_TIMES {
+            let name = exposed_name(own, "seconds");
+            assert!(PAGE.contains(&format!("| `{own}` | ms | `{name}` |")), "{name}");
             for line in [
                 format!("{name}_bucket{{le=\"0.01\"}} 0\n"),
                 format!("{name}_bucket{{le=\"0.025\"}} 2\n"),
