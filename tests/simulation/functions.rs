@@ -217,10 +217,7 @@ impl SimFunctions {
             *reader = reader.take().or_else(new);
             reader.clone().ok_or(InvocationFailure)?
         };
-        self.invoke("changes", move |_, store| async move {
-            target_changes::since(&reader, store.as_ref(), None, since).await
-        })
-        .await
+        self.invoke("changes", move |_, _| async move { target_changes::since(&reader, None, since).await }).await
     }
 
     /// Retries a target for an operator, or only its instance `uid`.
@@ -304,10 +301,7 @@ impl SimFunctions {
 
     /// Removes the data of instances whose retention has ended.
     pub async fn remove_expired(&self) -> Result<(), InvocationFailure> {
-        self.invoke("remove", |env, store| async move {
-            retention::remove_expired(&env, store.as_ref(), env.now()).await.map(drop)
-        })
-        .await
+        self.invoke("remove", |env, _| async move { retention::remove_expired(&env, env.now()).await.map(drop) }).await
     }
 
     /// Receives a message of the queue.

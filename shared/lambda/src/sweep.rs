@@ -57,9 +57,8 @@ impl FunctionContext {
         // Both run concurrently, because a sweep that waits for clusters must not delay the scan for orphans.
         let end = tokio::time::sleep(TIME_LIMIT);
         let swept = Box::pin(ebb_flow::sweep::sweep_until(env, store, end));
-        let orphans = timeout(TIME_LIMIT, Box::pin(ebb_flow::sweep::orphans::scan(env, store)));
-        let retention =
-            timeout(TIME_LIMIT, Box::pin(ebb_flow::instance::retention::remove_expired(env, store, env.now())));
+        let orphans = timeout(TIME_LIMIT, Box::pin(ebb_flow::sweep::orphans::scan(env)));
+        let retention = timeout(TIME_LIMIT, Box::pin(ebb_flow::instance::retention::remove_expired(env, env.now())));
         let (swept, orphans, retention) = futures::join!(swept, orphans, retention);
         match orphans {
             Ok(Ok(_)) => {}
@@ -72,7 +71,7 @@ impl FunctionContext {
             Err(_) => tracing::warn!("the removal of expired instances timed out; the next run continues"),
         }
         // This also follows a failed sweep, so that users see the clusters that units wait for.
-        if let Err(error) = ebb_flow::sweep::outages::record_outages(env, store).await {
+        if let Err(error) = ebb_flow::sweep::outages::record_outages(env).await {
             tracing::warn!(%error, "cannot record outages of clusters");
         }
         let SweepSummary { processed: looked, failed, unfinished: given_up, lag_ms: late_ms } = swept?;

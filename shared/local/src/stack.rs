@@ -225,7 +225,7 @@ impl Stack {
         let mut tasks = vec![tokio::spawn(server::serve(listener, router, stopped.clone()))];
         let messages = queue::handle_messages(Arc::clone(&env), Arc::clone(&telemetry), messages, stopped.clone());
         tasks.push(tokio::spawn(messages));
-        let schedule = run_schedule(Arc::clone(&env), Arc::clone(&store), Arc::clone(&telemetry), stopped.clone());
+        let schedule = run_schedule(Arc::clone(&env), Arc::clone(&telemetry), stopped.clone());
         tasks.push(tokio::spawn(schedule));
         if let Some(relay) = opened.processes.clone() {
             tasks.push(tokio::spawn(prune_pods(relay, stopped.clone())));
@@ -423,7 +423,7 @@ async fn sweep_forever(env: Arc<Env>, store: Arc<Store>, telemetry: Arc<Telemetr
         }
         tokio::time::timeout(MAX_SWEEP_WAIT, sweeps.join_next()).await.ok();
         while sweeps.try_join_next().is_some() {}
-        let outages = ebb_flow::sweep::outages::record_outages(&env, store.as_ref());
+        let outages = ebb_flow::sweep::outages::record_outages(&env);
         if let Err(error) = telemetry.invoke(FunctionKind::Sweep, InvocationOrigin::default(), outages).await {
             tracing::warn!(%error, "cannot record outages of clusters");
         }
@@ -447,7 +447,7 @@ async fn prune_pods(relay: LocalRelay, mut stopped: watch::Receiver<bool>) {
 }
 
 /// Runs the schedule until the stack stops. It is separate from sweeps, because a cluster can respond slowly.
-async fn run_schedule(env: Arc<Env>, store: Arc<Store>, telemetry: Arc<Telemetry>, mut stopped: watch::Receiver<bool>) {
+async fn run_schedule(env: Arc<Env>, telemetry: Arc<Telemetry>, mut stopped: watch::Receiver<bool>) {
     loop {
         if let Err(error) = ebb_flow::sweep::mark_schedule(&env).await {
             tracing::warn!(%error, "cannot record the run of the schedule");
@@ -456,10 +456,10 @@ async fn run_schedule(env: Arc<Env>, store: Arc<Store>, telemetry: Arc<Telemetry
             _ = stopped.wait_for(|&stopped| stopped) => return,
             () = tokio::time::sleep(SCHEDULE_INTERVAL) => {}
         }
-        if let Err(error) = ebb_flow::instance::retention::remove_expired(&env, store.as_ref(), env.now()).await {
+        if let Err(error) = ebb_flow::instance::retention::remove_expired(&env, env.now()).await {
             tracing::warn!(%error, "cannot remove expired instances; the next run repeats it");
         }
-        let scan = Box::pin(ebb_flow::sweep::orphans::scan(&env, store.as_ref()));
+        let scan = Box::pin(ebb_flow::sweep::orphans::scan(&env));
         let scan = telemetry.invoke(FunctionKind::Sweep, InvocationOrigin::default(), scan);
         tokio::select! {
             _ = stopped.wait_for(|&stopped| stopped) => return,

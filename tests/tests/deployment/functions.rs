@@ -172,10 +172,10 @@ async fn sweep(
                 ebb_flow::sweep::mark_schedule(&env).await.unwrap();
                 let work = Box::pin(ebb_flow::sweep::sweep(&env, store.as_ref()));
                 telemetry.invoke(FunctionKind::Sweep, origin(), work).await.unwrap();
-                ebb_flow::sweep::outages::record_outages(&env, store.as_ref()).await.unwrap();
-                ebb_flow::instance::retention::remove_expired(&removal, store.as_ref(), env.now()).await.unwrap();
-                let (env, store) = (Arc::clone(&env), Arc::clone(&store));
-                tokio::spawn(async move { ebb_flow::sweep::orphans::scan(&env, store.as_ref()).await });
+                ebb_flow::sweep::outages::record_outages(&env).await.unwrap();
+                ebb_flow::instance::retention::remove_expired(&removal, env.now()).await.unwrap();
+                let env = Arc::clone(&env);
+                tokio::spawn(async move { ebb_flow::sweep::orphans::scan(&env).await });
             }
         }
     }

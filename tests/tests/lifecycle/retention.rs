@@ -68,10 +68,10 @@ async fn remove_expired_after(harness: &Harness, after: Duration) -> usize {
 }
 
 async fn announce_and_remove(harness: &Harness, then: Timestamp) -> usize {
-    let (env, store) = (harness.stack().env(), harness.stack().store());
+    let env = harness.stack().env();
     let mut removed = 0;
     for at in [then, then.plus(env.settings.removal_notice())] {
-        removed += remove_expired(env, store.as_ref(), at).await.unwrap();
+        removed += remove_expired(env, at).await.unwrap();
     }
     removed
 }
@@ -137,7 +137,7 @@ pub(crate) async fn an_announced_removal_waits_without_the_plan() {
     let (store, env, key) = (harness.stack().store(), harness.stack().env(), instance("a"));
     let digest = store.read_target(TargetKey::new("sandbox", "a")).await.unwrap().unwrap().plan;
     let (then, notice) = (now().plus(Millis(1_000)), env.settings.removal_notice());
-    let round = async |at: Timestamp| remove_expired(env, store.as_ref(), at).await.unwrap();
+    let round = async |at: Timestamp| remove_expired(env, at).await.unwrap();
     assert_eq!(round(then).await, 0);
     let plan = store.get_plan(&key).await.unwrap().unwrap();
     store.delete_plan(&key).await.unwrap();
@@ -154,12 +154,12 @@ pub(crate) async fn a_removed_run_takes_no_results() {
     create_and_delete(&harness, "a", "long").await;
     let token = harness.receiver.call("POST /make", 1).await.token().to_owned();
     let late = json!({"status": "succeeded", "outputs": {"text": "late"}});
-    let (store, env) = (harness.stack().store(), harness.stack().env());
+    let env = harness.stack().env();
     let [setup, teardown] = [Hook::PreStart, Hook::PostStop].map(|hook| run_id("a", hook));
     assert!(env.facts(&setup).await.unwrap().is_some(), "the cache has the run");
     let (before, other) = (stored(&harness, "a").await, other_instance(&harness));
     let (then, notice) = (now().plus(Millis(1_000)), other.settings.removal_notice());
-    let round = async |at: Timestamp| remove_expired(&other, store.as_ref(), at).await.unwrap();
+    let round = async |at: Timestamp| remove_expired(&other, at).await.unwrap();
     assert_eq!(round(then).await, 0);
     harness.callback(&token, &late).await.is_problem(503, "unavailable");
     assert_eq!(round(then.plus(Millis(notice.0 - 1))).await, 0);

@@ -257,7 +257,7 @@ pub(crate) async fn nothing_is_left_of_a_deleted_cluster() {
     let known = async || store.read_scans().await.unwrap().into_keys().collect::<Vec<_>>();
     assert_eq!(known().await, ["kept", "waits"]);
     store.begin_outage("eu", now(), "it is silent").await.unwrap();
-    ebb_flow::sweep::orphans::scan(harness.stack().env(), store.as_ref()).await.unwrap();
+    ebb_flow::sweep::orphans::scan(harness.stack().env()).await.unwrap();
     assert_eq!(known().await, ["kept", "waits"]);
 }
 

@@ -5,7 +5,6 @@ use ebb_flow::error::FlowResult;
 use ebb_flow::instance::change_feed;
 use ebb_protocol::api_token::TargetAccess;
 use ebb_protocol::id::TargetKey;
-use ebb_store::Store;
 
 /// The changes after a number.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,13 +20,8 @@ pub struct ChangesSince {
 ///
 /// # Errors
 /// Returns an error if the table cannot be read or written.
-pub async fn since(
-    env: &Env,
-    store: &Store,
-    access: Option<&TargetAccess>,
-    since: Option<u64>,
-) -> FlowResult<ChangesSince> {
-    let feed = change_feed::watch(env, store).await?;
+pub async fn since(env: &Env, access: Option<&TargetAccess>, since: Option<u64>) -> FlowResult<ChangesSince> {
+    let feed = change_feed::watch(env).await?;
     let last = change_feed::is_settled(&feed, env.now()).then_some(feed.last);
     let Some(found) = since.and_then(|since| feed.since(since)).filter(|_| last.is_some()) else {
         return Ok(ChangesSince { last, targets: None });

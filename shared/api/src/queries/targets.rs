@@ -236,7 +236,7 @@ pub async fn get(
     let pending = notify::pending_notification(env, &target, None)
         .await?
         .map(|pending| pending.state.notification.name().to_owned());
-    let outage = outages::find_outage(env, store, &loaded.plan, &runs).await?;
+    let outage = outages::find_outage(env, &loaded.plan, &runs).await?;
     let mut removals = match target.phase {
         TargetPhase::Gone => removals::removals(env, &target, &loaded).await?,
         _ => Vec::new(),

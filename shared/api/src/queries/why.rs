@@ -82,7 +82,7 @@ pub async fn why(env: &Env, store: &Store, target: TargetHead) -> FlowResult<Tar
     };
     notes.extend(overrides.iter().filter(|one| one.is_open).map(Override::note));
     notes.extend(more);
-    let outage = outages::find_outage(env, store, &loaded.plan, last.as_slice()).await?;
+    let outage = outages::find_outage(env, &loaded.plan, last.as_slice()).await?;
     let waiting = last.as_ref().and_then(|run| waiting(&loaded.plan, run));
     let mut summary = summary(&target, waiting, &failures, (&exists, &overrides, &removals), outage.as_ref());
     if let Some(expired) = target.expires.filter(|_| target.stop_cause == TargetStopCause::Expired) {

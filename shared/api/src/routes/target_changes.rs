@@ -47,7 +47,7 @@ pub(crate) async fn list(
         plain.and_then(|plain| plain.parse::<u64>().ok()).ok_or_else(invalid)
     };
     let since = since.map(number).transpose()?.filter(|number| *number != UNKNOWN);
-    let found = target_changes::since(&server.env, server.store.as_ref(), access.as_ref(), since).await?;
+    let found = target_changes::since(&server.env, access.as_ref(), since).await?;
     let ChangesSince { last, targets } = found;
     let seq = last.unwrap_or(UNKNOWN).to_string();
     let seq = if access.is_some() { sealed(keys, CHANGES, &seq) } else { seq };

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use ebb_engine::{Millis, Timestamp};
 use ebb_protocol::id::TargetKey;
-use ebb_store::{ChangeFeed, Store};
+use ebb_store::ChangeFeed;
 
 use crate::env::{Env, MAX_CLOCK_SKEW};
 use crate::error::FlowResult;
@@ -66,7 +66,7 @@ async fn write(env: &Env, known: &mut KnownFeed, targets: &[&str]) -> FlowResult
 ///
 /// # Errors
 /// Returns an error if the table cannot be read or written.
-pub async fn watch(env: &Env, store: &Store) -> FlowResult<Arc<ChangeFeed>> {
+pub async fn watch(env: &Env) -> FlowResult<Arc<ChangeFeed>> {
     let mut known = env.cache.change_feed.lock().await;
     let (seen, now) = (known_feed(env, &mut known, SHARED).await?, env.now());
     if seen.watched > now.plus(LONG) {
@@ -74,7 +74,7 @@ pub async fn watch(env: &Env, store: &Store) -> FlowResult<Arc<ChangeFeed>> {
     }
     // A writer with a fast clock may have seen the end of the former watch.
     let begun = (seen.watched <= now.plus(MAX_CLOCK_SKEW)).then_some(now);
-    let renewed = Arc::new(store.watch_changes(now.plus(WATCH), begun).await?);
+    let renewed = Arc::new(env.store.watch_changes(now.plus(WATCH), begun).await?);
     *known = Some((env.steady(), Arc::clone(&renewed)));
     Ok(renewed)
 }

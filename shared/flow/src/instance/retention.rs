@@ -16,7 +16,7 @@ use std::time::Duration;
 use ebb_engine::{Backoff, HeadState, Hook, Millis, RunEvent, RunPhase, Shard, TargetPhase, Timestamp, accept};
 use ebb_protocol::id::{EventRef, RunId};
 use ebb_store::{
-    DamagedExpiry, InstanceExpiry, PendingCreation, PendingUpdate, RunHead, Store, StoreError, TargetHead, TargetList,
+    DamagedExpiry, InstanceExpiry, PendingCreation, PendingUpdate, RunHead, StoreError, TargetHead, TargetList,
     Tombstone,
 };
 use futures::StreamExt as _;
@@ -103,16 +103,16 @@ fn attempt_timeout(expiry: &InstanceExpiry) -> Duration {
 
 /// Removes the data of instances whose retention has ended at `now`. Returns their number. A failed or unfinished
 /// instance is postponed, with growing waits, so that it does not delay others.
-pub async fn remove_expired(env: &Env, store: &Store, now: Timestamp) -> FlowResult<usize> {
+pub async fn remove_expired(env: &Env, now: Timestamp) -> FlowResult<usize> {
     let begun = env.now();
     let mut removed = 0;
-    let due = store.list_expired(now, max_listed(env.settings.removal_notice())).await?;
+    let due = env.store.list_expired(now, max_listed(env.settings.removal_notice())).await?;
     for damaged in due.damaged {
         let DamagedExpiry { instance, failures, reason, .. } = &damaged;
         tracing::error!(instance, reason, "cannot read an expiry; the data of its instance is kept");
         let next = now.plus(FAILURE_BACKOFF.bound(failures.saturating_add(1)));
         let damaged = DamagedExpiry { failures: failures.saturating_add(1), ..damaged };
-        if let Err(error) = store.postpone_damaged(&damaged, next).await {
+        if let Err(error) = env.store.postpone_damaged(&damaged, next).await {
             tracing::warn!(%error, instance = damaged.instance, "cannot postpone a damaged expiry");
         }
     }
@@ -122,7 +122,7 @@ pub async fn remove_expired(env: &Env, store: &Store, now: Timestamp) -> FlowRes
         // Removals are listed by their time, so the rest is not announced yet.
         match env.now().since(begun) > Millis::from(latest) || announced.load(Ordering::Relaxed) >= MAX_ANNOUNCED {
             true => Ok(false),
-            false => process_expiry(env, store, expiry, now, announced).await,
+            false => process_expiry(env, expiry, now, announced).await,
         }
     });
     let removals: Vec<_> = removals.collect();
@@ -143,33 +143,32 @@ pub async fn remove_expired(env: &Env, store: &Store, now: Timestamp) -> FlowRes
 /// Returns an error if the next attempt cannot be scheduled. The instance is then due in the next round.
 async fn process_expiry(
     env: &Env,
-    store: &Store,
     expiry: &InstanceExpiry,
     now: Timestamp,
     announced: &AtomicUsize,
 ) -> FlowResult<bool> {
     let timeout = env.clock.sleep(attempt_timeout(expiry));
     // The removal is dropped before its next attempt is scheduled.
-    let outcome = match select(Box::pin(remove_if_ended(env, store, expiry, now)), timeout).await {
+    let outcome = match select(Box::pin(remove_if_ended(env, expiry, now)), timeout).await {
         Either::Left((outcome, _)) => Some(outcome),
         Either::Right(_) => None,
     };
     match outcome {
         Some(Ok(RetentionOutcome::Removed)) => return Ok(true),
         Some(Ok(RetentionOutcome::Waiting)) => {}
-        Some(Ok(RetentionOutcome::Disabled)) => store.delete_expiry(expiry).await?,
+        Some(Ok(RetentionOutcome::Disabled)) => env.store.delete_expiry(expiry).await?,
         Some(Ok(RetentionOutcome::Unannounced(run))) => announce(env, &run, now, announced).await?,
-        Some(Ok(RetentionOutcome::Postponed(due))) => postpone(env, store, expiry, due, 0).await?,
+        Some(Ok(RetentionOutcome::Postponed(due))) => postpone(env, expiry, due, 0).await?,
         Some(Err(error)) => {
             tracing::warn!(%error, instance = expiry.subject(), "cannot remove the data of an instance; trying again later");
-            postpone_failed(env, store, expiry, now).await?;
+            postpone_failed(env, expiry, now).await?;
         }
         None => {
             tracing::warn!(
                 instance = expiry.instance_key(),
                 "the removal of an instance takes too long; it continues later"
             );
-            postpone_failed(env, store, expiry, now).await?;
+            postpone_failed(env, expiry, now).await?;
         }
     }
     Ok(false)
@@ -195,14 +194,14 @@ enum RetentionOutcome {
     Postponed(Timestamp),
 }
 
-async fn postpone_failed(env: &Env, store: &Store, expiry: &InstanceExpiry, now: Timestamp) -> FlowResult<()> {
+async fn postpone_failed(env: &Env, expiry: &InstanceExpiry, now: Timestamp) -> FlowResult<()> {
     let failures = expiry.failures.saturating_add(1);
-    postpone(env, store, expiry, now.plus(FAILURE_BACKOFF.bound(failures)), failures).await
+    postpone(env, expiry, now.plus(FAILURE_BACKOFF.bound(failures)), failures).await
 }
 
 /// Postpones a removal, and withdraws its announcement. If the first root is deleted, the runs take no results
 /// nevertheless.
-async fn postpone(env: &Env, store: &Store, expiry: &InstanceExpiry, due: Timestamp, failures: u32) -> FlowResult<()> {
+async fn postpone(env: &Env, expiry: &InstanceExpiry, due: Timestamp, failures: u32) -> FlowResult<()> {
     let plan = env.plan(&expiry.instance_key(), &expiry.plan).await.ok();
     for run in runs_of(expiry, plan.as_deref()) {
         match env.store.read_root(&run).await {
@@ -214,7 +213,7 @@ async fn postpone(env: &Env, store: &Store, expiry: &InstanceExpiry, due: Timest
             Err(error) => return Err(error.into()),
         }
     }
-    Ok(store.postpone_expiry(expiry, due, failures).await?)
+    Ok(env.store.postpone_expiry(expiry, due, failures).await?)
 }
 
 /// Returns the outcome for a run whose removal has not been announced in its `root` for long enough, at the time of a round.
@@ -254,16 +253,11 @@ pub(crate) fn is_removed(target: &TargetHead) -> bool {
     target.phase == TargetPhase::Gone && target.plan.is_empty()
 }
 
-async fn remove_if_ended(
-    env: &Env,
-    store: &Store,
-    expiry: &InstanceExpiry,
-    now: Timestamp,
-) -> FlowResult<RetentionOutcome> {
+async fn remove_if_ended(env: &Env, expiry: &InstanceExpiry, now: Timestamp) -> FlowResult<RetentionOutcome> {
     let Some(retention) = env.settings.retention else { return Ok(RetentionOutcome::Disabled) };
     let named = env.store.read_target(expiry.target_key()).await?;
     if let Some(event) = &expiry.event {
-        return remove_event(env, store, expiry, (event, named), now).await;
+        return remove_event(env, expiry, (event, named), now).await;
     }
     if let Some(target) = &named {
         let pending = target.pending_update.as_ref();
@@ -298,10 +292,10 @@ async fn remove_if_ended(
     if let Some(waiting @ RetentionOutcome::Waiting) = announced {
         return Ok(waiting);
     }
-    let Some(plan) = read_plan(env, expiry).await? else { return remove(env, store, expiry, own, None).await };
+    let Some(plan) = read_plan(env, expiry).await? else { return remove(env, expiry, own, None).await };
     match may_have_resources(env, expiry, (&plan, first), now).await? {
         Err(outcome) => Ok(outcome),
-        Ok(false) => remove(env, store, expiry, own, Some(&plan)).await,
+        Ok(false) => remove(env, expiry, own, Some(&plan)).await,
         Ok(true) => {
             tracing::warn!(
                 instance = expiry.instance_key(),
@@ -321,7 +315,6 @@ async fn remove_if_ended(
 /// Removes the run of an event, unless the target waits for it or it is the last run of an active target.
 async fn remove_event(
     env: &Env,
-    store: &Store,
     expiry: &InstanceExpiry,
     (event, named): (&EventRef, Option<TargetHead>),
     now: Timestamp,
@@ -346,13 +339,13 @@ async fn remove_event(
             return Ok(outcome);
         }
     }
-    if !store.delete_root(&run).await? {
+    if !env.store.delete_root(&run).await? {
         return Ok(RetentionOutcome::Postponed(env.now().plus(RECHECK_INTERVAL)));
     }
-    store.delete_objects(&run).await?;
-    store.delete_run(&run).await?;
+    env.store.delete_objects(&run).await?;
+    env.store.delete_run(&run).await?;
     env.forget_run(&run);
-    store.delete_expiry(expiry).await?;
+    env.store.delete_expiry(expiry).await?;
     Ok(RetentionOutcome::Removed)
 }
 
@@ -453,7 +446,6 @@ fn has_tasks(plan: &CompiledPlan, hook: Hook) -> bool {
 
 async fn remove(
     env: &Env,
-    store: &Store,
     expiry: &InstanceExpiry,
     own: Option<TargetHead>,
     plan: Option<&CompiledPlan>,
@@ -473,7 +465,7 @@ async fn remove(
     let runs = runs_of(expiry, plan);
     // Without the first root, no run of the instance takes results, even if this removal is interrupted.
     if let Some(first) = runs.first().filter(|_| plan.is_some())
-        && !store.delete_root(first).await?
+        && !env.store.delete_root(first).await?
     {
         // The removal of another expiry of the instance has withdrawn the announcement.
         return Ok(RetentionOutcome::Postponed(env.now().plus(RECHECK_INTERVAL)));
@@ -481,16 +473,16 @@ async fn remove(
     for run in runs {
         // A log may exist without a record, so the records do not list all objects.
         if plan.is_some_and(|plan| has_tasks(plan, run.hook())) {
-            store.delete_objects(&run).await?;
+            env.store.delete_objects(&run).await?;
         }
-        store.delete_run(&run).await?;
+        env.store.delete_run(&run).await?;
         env.forget_run(&run);
     }
     if !expiry.plan.is_empty() {
-        store.delete_plan(&instance).await?;
+        env.store.delete_plan(&instance).await?;
         env.forget_plan(&expiry.plan);
     }
-    store.delete_expiry(expiry).await?;
+    env.store.delete_expiry(expiry).await?;
     tracing::info!(instance, "removed the data of an instance");
     Ok(RetentionOutcome::Removed)
 }

@@ -16,7 +16,7 @@ use ebb_protocol::id::RunId;
 use ebb_protocol::limits::message;
 use ebb_protocol::listing::{ObjectSummary, TaskSummary, UnmanagedObject};
 use ebb_protocol::relay::TaskId;
-use ebb_store::{RunFacts, Store};
+use ebb_store::RunFacts;
 
 use crate::env::Env;
 use crate::error::FlowResult;
@@ -99,19 +99,19 @@ pub async fn delete(env: &Env, uids: &[String]) -> FlowResult<DeleteOrphansRespo
 
 /// Scans one cluster whose scan is due, and deletes orphans of instances that ended at least an hour ago. Returns the
 /// number of tasks whose deletion was requested. Removes the recorded state of clusters that do not exist any more.
-pub async fn scan(env: &Env, store: &Store) -> FlowResult<usize> {
+pub async fn scan(env: &Env) -> FlowResult<usize> {
     let clusters = env.relay.clusters().await;
     if clusters.is_empty() {
         return Ok(0);
     }
-    let (now, known) = (env.now(), store.read_scans().await?);
+    let (now, known) = (env.now(), env.store.read_scans().await?);
     let is_connected = |name: &str| clusters.iter().any(|cluster| cluster.name == name);
-    forget_deleted(store, known.keys().filter(|name| !is_connected(name)).collect()).await?;
+    forget_deleted(env, known.keys().filter(|name| !is_connected(name)).collect()).await?;
     let next_of = |name: &str| known.get(name).copied().flatten();
     let due = clusters.iter().find(|cluster| next_of(&cluster.name).is_none_or(|next| next <= now));
     let Some(cluster) = due else { return Ok(0) };
     let next = Timestamp(now.0.saturating_add(SCAN_INTERVAL_MS));
-    if !store.claim_scan(&cluster.name, next_of(&cluster.name), next).await? {
+    if !env.store.claim_scan(&cluster.name, next_of(&cluster.name), next).await? {
         return Ok(0);
     }
     let end = Instant::now() + SCAN_TIME;
@@ -152,14 +152,14 @@ pub async fn scan(env: &Env, store: &Store) -> FlowResult<usize> {
 /// Removes the recorded state of those of the `unconnected` clusters that are not registered. A deletion removes the state of
 /// its cluster, but a function that has not seen the deletion yet may record more, and a cluster of the configuration has
 /// no deletion.
-async fn forget_deleted(store: &Store, unconnected: Vec<&String>) -> FlowResult<()> {
+async fn forget_deleted(env: &Env, unconnected: Vec<&String>) -> FlowResult<()> {
     if unconnected.is_empty() {
         return Ok(());
     }
     // The connected clusters are those of the last seconds.
-    let registered = store.list_clusters().await?;
+    let registered = env.store.list_clusters().await?;
     for name in unconnected.into_iter().filter(|name| registered.iter().all(|cluster| cluster.name != **name)) {
-        store.forget_cluster(name).await?;
+        env.store.forget_cluster(name).await?;
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use ebb_documents::plan::{Plan, UnitPlan};
 use ebb_protocol::api::{RelayOutage, RunDetail, RunState, UnitState};
 use ebb_protocol::limits::message;
 use ebb_protocol::time::rfc3339;
-use ebb_store::{DenialRecord, Store};
+use ebb_store::DenialRecord;
 
 use crate::env::Env;
 use crate::error::FlowResult;
@@ -23,12 +23,12 @@ const WEBHOOK: &str = "webhook";
 const DENIAL_AGE_MS: u64 = 3 * DenialRecord::INTERVAL_MS;
 
 /// Records the outages that began or ended since the last call. After an error, the observations are lost.
-pub async fn record_outages(env: &Env, store: &Store) -> FlowResult<()> {
+pub async fn record_outages(env: &Env) -> FlowResult<()> {
     let observations = env.relay.take_observations();
     if observations.is_empty() {
         return Ok(());
     }
-    let (known, connected) = (store.read_outages().await?, env.relay.clusters().await);
+    let (known, connected) = (env.store.read_outages().await?, env.relay.clusters().await);
     // A request to a cluster may end after the deletion of the cluster.
     let is_connected = |name: &str| connected.iter().any(|cluster| cluster.name == name);
     for (cluster, observation) in observations {
@@ -41,11 +41,11 @@ pub async fn record_outages(env: &Env, store: &Store) -> FlowResult<()> {
             {
                 let reason = message(&reason);
                 tracing::warn!(cluster, reason, "outage of a cluster begins");
-                store.begin_outage(&cluster, since, &reason).await?;
+                env.store.begin_outage(&cluster, since, &reason).await?;
             }
             RelayObservation::Responded if known.contains_key(&cluster) => {
                 tracing::warn!(cluster, "outage of a cluster ends");
-                store.end_outage(&cluster).await?;
+                env.store.end_outage(&cluster).await?;
             }
             RelayObservation::NoResponse { .. } | RelayObservation::Responded => {}
         }
@@ -54,7 +54,7 @@ pub async fn record_outages(env: &Env, store: &Store) -> FlowResult<()> {
 }
 
 /// Returns the outage that units of `runs` wait for. Of several outages, returns the first one by cluster name.
-pub async fn find_outage(env: &Env, store: &Store, plan: &Plan, runs: &[RunDetail]) -> FlowResult<Option<RelayOutage>> {
+pub async fn find_outage(env: &Env, plan: &Plan, runs: &[RunDetail]) -> FlowResult<Option<RelayOutage>> {
     let units: HashMap<&str, &UnitPlan> =
         plan.hooks.iter().flat_map(|hook| &hook.units).map(|unit| (unit.key.as_str(), unit)).collect();
     let mut waiting: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -67,13 +67,13 @@ pub async fn find_outage(env: &Env, store: &Store, plan: &Plan, runs: &[RunDetai
     if waiting.is_empty() {
         return Ok(None);
     }
-    let mut known = store.read_outages().await?;
+    let mut known = env.store.read_outages().await?;
     let found = waiting.into_iter().find_map(|(cluster, units)| {
         let outage = known.remove(&cluster)?;
         Some(RelayOutage { cluster, since: rfc3339(outage.since), reason: outage.reason, units })
     });
     let Some(outage) = found else { return Ok(None) };
-    let denials = store.read_denials().await?;
+    let denials = env.store.read_denials().await?;
     let denied = explain_denial(env, &denials, &outage.cluster);
     Ok(Some(RelayOutage { reason: denied.unwrap_or(outage.reason), ..outage }))
 }

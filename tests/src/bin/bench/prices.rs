@@ -214,7 +214,7 @@ async fn amounts(arguments: &PricesArgs) -> anyhow::Result<Vec<(&'static str, f6
     let mut removed = 0;
     for _ in 0..2 {
         // The first round announces the removal.
-        removed += ebb_flow::instance::retention::remove_expired(&sweep, stored.store.as_ref(), clock.now()).await?;
+        removed += ebb_flow::instance::retention::remove_expired(&sweep, clock.now()).await?;
         clock.advance(sweep.settings.removal_notice().0);
     }
     ensure!(removed == 1, "{removed} instances are removed after their retention");
