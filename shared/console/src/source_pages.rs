@@ -2,6 +2,7 @@
 
 use ebb_protocol::api::{RejectedEvent, SourceDetail, SourceInfo};
 use ebb_protocol::limits;
+use ebb_protocol::time::rfc3339;
 use maud::{Markup, html};
 
 use crate::frame::{self, ConsoleViewer, PageRenewal};
@@ -133,7 +134,7 @@ fn shown_effect(effect: &TrialEffect) -> Markup {
 
 fn rejected(RejectedEvent { time, delivery, target, detail, .. }: &RejectedEvent) -> Markup {
     html! {
-        td { (texts::time(time)) }
+        td { (texts::time(&rfc3339(*time))) }
         td { (limits::printable(delivery)) }
         td { @if let Some(target) = target { (target_link(target)) } }
         td { (limits::printable(detail)) }

@@ -5,7 +5,7 @@ mod clusters;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ebb_protocol::api::SourceResponse;
+use ebb_protocol::api::{RejectedEvent, SourceResponse};
 use ebb_protocol::engine::target::Notification;
 use ebb_protocol::engine::{HeadState, Hook, Millis, Shard, TargetPhase, Timestamp};
 use ebb_protocol::history::HistoryChange;
@@ -559,30 +559,12 @@ pub struct SessionItem {
 pub struct SourceRejections {
     pub source: String,
     /// The newest first, at most [`Self::MAX`].
-    pub events: Vec<Rejection>,
+    pub events: Vec<RejectedEvent>,
     pub version: u64,
 }
 
 impl SourceRejections {
     pub const MAX: usize = 20;
-}
-
-/// An event of a source that was rejected.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Rejection {
-    /// The time of the rejection, in milliseconds since 1970.
-    pub time: u64,
-    /// The id of the delivery.
-    pub delivery: String,
-    /// `KIND/NAME` of the target, if it is known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub target: Option<String>,
-    /// The instance, if it is known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub uid: Option<String>,
-    /// The reason.
-    pub detail: String,
 }
 
 /// The events of the present instance, the oldest first.

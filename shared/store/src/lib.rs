@@ -29,9 +29,8 @@ pub use item_table::{Item, ItemTable};
 pub use items::{
     BootstrapToken, ChangeFeed, ChangeRing, ClusterItem, DatedEvent, DesiredKey, DesiredTarget, HistoryItem,
     NamedDocument, NamedKind, NewRun, NotificationState, PatchResult, PendingCreation, PendingUpdate, PhaseNotice,
-    ReceiverState, RefusedUpdate, RegisteredRelay, Rejection, RunFacts, RunHead, SecretRelease, SessionBasis,
-    SessionItem, SourceRejections, TargetEvents, TargetHead, TargetList, TargetOutbox, TargetTransition, TokenItem,
-    Tombstone,
+    ReceiverState, RefusedUpdate, RegisteredRelay, RunFacts, RunHead, SecretRelease, SessionBasis, SessionItem,
+    SourceRejections, TargetEvents, TargetHead, TargetList, TargetOutbox, TargetTransition, TokenItem, Tombstone,
 };
 pub use memory_table::MemoryTable;
 pub use meter::{Meter, TableUsage};

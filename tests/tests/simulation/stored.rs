@@ -10,7 +10,7 @@ use ebb_engine::{
     Attempt, Epoch, EventName, Hook, LateMark, Patch, PatchChange, RunPhase, Shard, TargetPhase, Timestamp, Unit,
 };
 use ebb_local::embedded::{EmbeddedTable, FolderBucket};
-use ebb_protocol::api::{SignadotOutputs, SourceResponse, SourceResult};
+use ebb_protocol::api::{RejectedEvent, SignadotOutputs, SourceResponse, SourceResult};
 use ebb_protocol::callback::{FailureReason, ReasonCode};
 use ebb_protocol::evidence::Evidence;
 use ebb_protocol::history::HistoryChange;
@@ -308,8 +308,8 @@ async fn sources(store: &Store) {
         version: 1,
     };
     assert!(store.put_desired(&desired).await.unwrap());
-    let event = Rejection {
-        time: AT.0,
+    let event = RejectedEvent {
+        time: AT,
         delivery: "2".into(),
         target: Some("sandbox/full".into()),
         uid: Some("uid".into()),

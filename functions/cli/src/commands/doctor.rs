@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ebb_protocol::api::{CheckList, HealthCheck, SourceInfo};
 use ebb_protocol::engine::Millis;
+use ebb_protocol::time::rfc3339;
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -138,14 +139,15 @@ async fn sources(client: &ApiClient) -> Vec<DoctorCheck> {
 fn rejections(sources: &[SourceInfo], now: Timestamp) -> Vec<DoctorCheck> {
     let warning = |source: &SourceInfo| {
         let rejected = source.rejected.as_ref()?;
-        timing::since(&rejected.last.time, now).filter(|age| *age < REPORTED)?;
+        let last = rfc3339(rejected.last.time);
+        timing::since(&last, now).filter(|age| *age < REPORTED)?;
         let (name, events) = (&source.name, if rejected.count == 1 { "event" } else { "events" });
         let why = output::joined_lines(&rejected.last.detail);
         let detail = format!(
             "{} {events} rejected since {}, the last at {}: {why}; `ebb get source {name}` lists them",
             rejected.count,
             timing::clock(&rejected.since),
-            timing::clock(&rejected.last.time),
+            timing::clock(&last),
         );
         Some(DoctorCheck::new(&format!("source/{name}"), CheckResult::Warning, detail))
     };

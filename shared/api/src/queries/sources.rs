@@ -13,7 +13,7 @@ use ebb_flow::source::reconcile;
 use ebb_protocol::api::{DecidingEvent, RejectedEvent, RejectionSummary, SourceDetail, SourceInfo, SourceList};
 use ebb_protocol::id::TargetKey;
 use ebb_protocol::time::rfc3339;
-use ebb_store::{DesiredKey, NamedDocument, NamedKind, Rejection, SourceRejections, Store, TargetHead};
+use ebb_store::{DesiredKey, NamedDocument, NamedKind, SourceRejections, Store, TargetHead};
 
 use super::named_documents::{self, StoredKind};
 
@@ -51,18 +51,14 @@ impl StoredKind for SourceDoc {
             name: source.name,
             changed: rfc3339(source.changed),
             document: source.document,
-            rejected: rejected.into_iter().map(rejected_event).collect(),
+            rejected,
         })
     }
 }
 
-fn summary(events: Vec<Rejection>) -> Option<RejectionSummary> {
-    let (count, since) = (events.len(), rfc3339(Timestamp(events.last()?.time)));
-    Some(RejectionSummary { count, since, last: rejected_event(events.into_iter().next()?) })
-}
-
-fn rejected_event(Rejection { time, delivery, target, uid, detail }: Rejection) -> RejectedEvent {
-    RejectedEvent { time: rfc3339(Timestamp(time)), delivery, target, uid, detail }
+fn summary(events: Vec<RejectedEvent>) -> Option<RejectionSummary> {
+    let (count, since) = (events.len(), rfc3339(events.last()?.time));
+    Some(RejectionSummary { count, since, last: events.into_iter().next()? })
 }
 
 /// Returns the last rejected event of a target, with the name of its source.
@@ -74,8 +70,7 @@ pub(crate) async fn rejected_event_of(
     let last = |SourceRejections { source, events, .. }: SourceRejections| {
         Some((source, events.into_iter().find(|event| event.target == target)?))
     };
-    let found = store.list_rejections().await?.into_iter().filter_map(last).max_by_key(|(_, event)| event.time);
-    Ok(found.map(|(source, event)| (source, rejected_event(event))))
+    Ok(store.list_rejections().await?.into_iter().filter_map(last).max_by_key(|(_, event)| event.time))
 }
 
 /// Returns the event that decided whether a target exists, if a source controls the target.

@@ -11,6 +11,7 @@ use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::history::HistoryChange;
 use ebb_protocol::id::TargetKey;
 use ebb_protocol::limits;
+use ebb_protocol::time::rfc3339;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -34,7 +35,7 @@ pub(super) fn unknown(TargetKey { kind, name }: TargetKey<'_>) -> HttpProblem {
 async fn missing(server: &ServerState, key: TargetKey<'_>) -> HttpProblem {
     match sources::rejected_event_of(server.store.as_ref(), key).await {
         Ok(Some((source, RejectedEvent { time, delivery, detail, .. }))) => {
-            let event = format!("source {source} rejected the event {delivery} at {time}");
+            let event = format!("source {source} rejected the event {delivery} at {}", rfc3339(time));
             let fix = "fix the cause, then send the event again from the sender";
             let detail = format!("{} {:?} does not exist. {event}: {detail}\n{fix}", key.kind, key.name);
             HttpProblem::new(ErrorCode::EventRejected, detail)

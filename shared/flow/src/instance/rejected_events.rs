@@ -3,10 +3,10 @@
 //! The events of a source are one item, which is replaced. A list that is full keeps an event for at least `WINDOW`, so a
 //! flood of rejected events is written at most once per second on average. Further events are counted and logged only.
 
-use ebb_engine::{Millis, Timestamp};
-use ebb_protocol::api::{SourceResponse, SourceResult};
+use ebb_engine::Millis;
+use ebb_protocol::api::{RejectedEvent, SourceResponse, SourceResult};
 use ebb_protocol::limits;
-use ebb_store::{DesiredKey, DesiredTarget, Rejection, SourceRejections, Store, TargetHead};
+use ebb_store::{DesiredKey, DesiredTarget, SourceRejections, Store, TargetHead};
 
 use crate::env::Env;
 use crate::error::{FlowError, FlowResult};
@@ -27,8 +27,8 @@ pub async fn note(env: &Env, store: &Store, source: &str, delivery: &str, respon
     let SourceResponse { target, uid, detail, .. } = response;
     tracing::warn!(source, delivery, subject = target, detail, "an event of a source is rejected");
     telemetry::count(Counter::RejectedEvents, 1);
-    let event = Rejection {
-        time: env.now().0,
+    let event = RejectedEvent {
+        time: env.now(),
         delivery: delivery.to_owned(),
         target: target.clone(),
         uid: uid.clone(),
@@ -61,7 +61,7 @@ pub(crate) async fn note_refused_update(env: &Env, store: &Store, target: &Targe
     Ok(())
 }
 
-async fn list(store: &Store, source: &str, event: &Rejection) -> FlowResult<()> {
+async fn list(store: &Store, source: &str, event: &RejectedEvent) -> FlowResult<()> {
     for _ in 0..ATTEMPTS {
         let seen = store.read_rejections(source).await?;
         let (events, version) = seen.map_or((Vec::new(), 0), |seen| (seen.events, seen.version));
@@ -75,9 +75,9 @@ async fn list(store: &Store, source: &str, event: &Rejection) -> FlowResult<()> 
 }
 
 /// Returns `events` with `event` as the newest, or `None` if it is not listed.
-fn with(mut events: Vec<Rejection>, event: &Rejection) -> Option<Vec<Rejection>> {
-    let is_young = |listed: &Rejection| Timestamp(event.time).since(Timestamp(listed.time)) < WINDOW;
-    let is_equal = |listed: &Rejection| Rejection { time: event.time, ..listed.clone() } == *event;
+fn with(mut events: Vec<RejectedEvent>, event: &RejectedEvent) -> Option<Vec<RejectedEvent>> {
+    let is_young = |listed: &RejectedEvent| event.time.since(listed.time) < WINDOW;
+    let is_equal = |listed: &RejectedEvent| RejectedEvent { time: event.time, ..listed.clone() } == *event;
     if events.iter().any(|listed| is_young(listed) && is_equal(listed)) {
         return None;
     }
@@ -92,11 +92,13 @@ fn with(mut events: Vec<Rejection>, event: &Rejection) -> Option<Vec<Rejection>>
 
 #[cfg(test)]
 mod tests {
+    use ebb_engine::Timestamp;
+
     use super::*;
 
-    fn event(delivery: u64, time: u64) -> Rejection {
+    fn event(delivery: u64, time: u64) -> RejectedEvent {
         let (delivery, detail) = (delivery.to_string(), "why".to_owned());
-        Rejection { time, delivery, target: None, uid: None, detail }
+        RejectedEvent { time: Timestamp(time), delivery, target: None, uid: None, detail }
     }
 
     #[test]

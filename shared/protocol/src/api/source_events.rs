@@ -1,5 +1,6 @@
 //! Bodies of requests and responses about sources.
 
+use ebb_engine::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -72,7 +73,9 @@ pub struct SourceDetail {
 #[serde(rename_all = "camelCase")]
 pub struct RejectedEvent {
     /// The time of the rejection.
-    pub time: String,
+    #[serde(with = "crate::time")]
+    #[schema(value_type = String)]
+    pub time: Timestamp,
     /// The id of the sender, or the SHA-256 of the body.
     pub delivery: String,
     /// `KIND/NAME` of the target, if it is known.

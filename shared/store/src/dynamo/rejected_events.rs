@@ -1,8 +1,6 @@
 //! Rejected events of a source: `j#SOURCE` / `h`. The name of the source is in `n`, the events are JSON in `b`, and the
 //! version is in `tv`.
 
-use ebb_protocol::engine::Timestamp;
-
 use super::attribute::{Item, ItemReader, item, json, number, text};
 use super::key;
 use super::store::Store;
@@ -30,7 +28,7 @@ impl Store {
     /// the item has another version. A repetition of the same write returns true. The table removes the item 30 days after
     /// its newest event.
     pub async fn put_rejections(&self, rejections: &SourceRejections) -> StoreResult<bool> {
-        let newest = Timestamp(rejections.events.first().map_or(0, |event| event.time));
+        let newest = rejections.events.first().map(|event| event.time).unwrap_or_default();
         let attributes = item([
             ("pk", text(key::rejections(&rejections.source))),
             ("sk", text(key::HEAD)),

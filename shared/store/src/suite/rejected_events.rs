@@ -1,9 +1,12 @@
+use ebb_protocol::api::RejectedEvent;
+use ebb_protocol::engine::Timestamp;
+
 use super::fixture::StoreFixture;
-use crate::{Rejection, SourceRejections};
+use crate::SourceRejections;
 
 fn rejections(source: &str, deliveries: &[&str], version: u64) -> SourceRejections {
-    let event = |delivery: &&str| Rejection {
-        time: 1_000,
+    let event = |delivery: &&str| RejectedEvent {
+        time: Timestamp(1_000),
         delivery: (*delivery).to_owned(),
         target: Some("sandbox/a".to_owned()),
         uid: None,
