@@ -5,7 +5,7 @@ mod clusters;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ebb_protocol::api::{RejectedEvent, SourceResponse};
+use ebb_protocol::api::{RejectedEvent, SourceResponse, TokenInfo};
 use ebb_protocol::engine::target::Notification;
 use ebb_protocol::engine::{HeadState, Hook, Millis, Shard, TargetPhase, Timestamp};
 use ebb_protocol::history::HistoryChange;
@@ -519,20 +519,15 @@ impl NamedDocument {
 /// A named API token. Its secret is not stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenItem {
-    pub name: String,
+    pub info: TokenInfo,
     /// The digest of the whole token.
     pub digest: String,
-    /// Scopes as text, at least one.
-    pub scopes: Vec<String>,
-    pub created: Timestamp,
-    pub expires: Timestamp,
-    /// The caller that created it.
-    pub created_by: String,
     pub revoked: Option<Timestamp>,
 }
 
 /// The basis of a session of the console, which each request checks.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum SessionBasis {
     /// A token of the configuration.
     Configured,
@@ -543,14 +538,16 @@ pub enum SessionBasis {
 }
 
 /// A session of the console. Its id is not stored.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionItem {
     /// The digest of the id.
     pub digest: String,
     pub basis: SessionBasis,
     /// Proves the token, or the encrypted claims, to the holder of the id.
     pub proof: String,
+    #[serde(with = "ebb_protocol::time")]
     pub created: Timestamp,
+    #[serde(with = "ebb_protocol::time")]
     pub expires: Timestamp,
 }
 

@@ -9,6 +9,7 @@ use ebb_protocol::listing::ReportedPolicy;
 use ebb_protocol::record::{AttemptResult, InstanceIds, StateWait};
 use futures::future::BoxFuture;
 use futures::{StreamExt as _, TryStreamExt as _};
+use serde::{Deserialize, Serialize};
 
 use crate::error::StoreError;
 use crate::items::{DesiredKey, HistoryItem, TargetHead};
@@ -106,7 +107,7 @@ pub struct PluginItem {
 }
 
 /// The removal time of the data of an instance, or of the run of one event.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InstanceExpiry {
     pub kind: String,
     pub name: String,
@@ -117,9 +118,12 @@ pub struct InstanceExpiry {
     pub updates: u32,
     pub plan: String,
     /// The event whose run is removed. `None` removes the instance.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub event: Option<EventRef>,
+    #[serde(skip)]
     pub due: Timestamp,
     /// Consecutive failed removals.
+    #[serde(skip)]
     pub failures: u32,
 }
 

@@ -301,7 +301,7 @@ pub(crate) async fn a_damaged_expiry_does_not_block_other_instances() {
     let all = store.list_expired(then.plus(Millis(u64::MAX / 4)), 10).await.unwrap().readable;
     let expiry = all.iter().find(|expiry| expiry.name == "damaged").unwrap();
     let key = ItemKey::new("retention#", format!("{:020}#{instance}", expiry.due.0));
-    let changes = [("uid".to_owned(), AttributeChange::Remove)].into();
+    let changes = [("b".to_owned(), AttributeChange::Remove)].into();
     let expression = WriteExpression { conditions: Vec::new(), changes };
     let write = ItemWrite { key, expression, action: WriteAction::Update(UpdateImage::After) };
     store.table().write(&write).await.unwrap();

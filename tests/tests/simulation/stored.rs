@@ -10,7 +10,7 @@ use ebb_engine::{
     Attempt, Epoch, EventName, Hook, LateMark, Patch, PatchChange, RunPhase, Shard, TargetPhase, Timestamp, Unit,
 };
 use ebb_local::embedded::{EmbeddedTable, FolderBucket};
-use ebb_protocol::api::{RejectedEvent, SignadotOutputs, SourceResponse, SourceResult};
+use ebb_protocol::api::{RejectedEvent, SignadotOutputs, SourceResponse, SourceResult, TokenInfo};
 use ebb_protocol::callback::{FailureReason, ReasonCode};
 use ebb_protocol::evidence::Evidence;
 use ebb_protocol::history::HistoryChange;
@@ -322,17 +322,16 @@ async fn sources(store: &Store) {
 }
 
 async fn tokens(store: &Store) {
-    let token = TokenItem {
+    let info = TokenInfo {
         name: "ci".into(),
-        digest: digest(b"token"),
         scopes: vec!["read".into(), "targets:write".into()],
         created: AT,
         expires: AT,
         created_by: "role operator".into(),
-        revoked: None,
     };
+    let token = TokenItem { info: info.clone(), digest: digest(b"token"), revoked: None };
     assert!(store.create_token(&token).await.unwrap());
-    let revoked = TokenItem { name: "revoked".into(), ..token };
+    let revoked = TokenItem { info: TokenInfo { name: "revoked".into(), ..info }, ..token };
     assert!(store.create_token(&revoked).await.unwrap());
     assert!(store.revoke_token("revoked", AT).await.unwrap());
     let session = SessionItem {

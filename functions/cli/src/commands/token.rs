@@ -2,6 +2,7 @@
 
 use clap::Subcommand;
 use ebb_protocol::api::{CreateToken, CreatedToken};
+use ebb_protocol::time::rfc3339;
 use serde_json::Value;
 
 use super::kinds::table;
@@ -52,7 +53,7 @@ impl TokenCreateArgs {
     async fn run(self, client: &ApiClient) -> Result<Exit> {
         let request = CreateToken { name: self.name, scopes: self.scopes, ttl: Some(self.ttl) };
         let created: CreatedToken = client.post(&["tokens"], &request).await?;
-        let expires = timing::clock(&created.info.expires);
+        let expires = timing::clock(&rfc3339(created.info.expires));
         output::status_line(&format!(
             "Created token {}, valid until {expires}. It is printed once:",
             created.info.name

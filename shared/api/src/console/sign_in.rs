@@ -125,7 +125,8 @@ async fn with_token(browser: &SignInBrowser, token: &str) -> HttpResult<HeaderVa
         return Err(HttpProblem::new(ErrorCode::InvalidToken, detail));
     }
     let found = server.named_token(token).await?;
-    let (id, digest, expires) = (api_token::token_id(&found.name), found.digest.clone(), found.expires);
+    let (id, digest) = (api_token::token_id(&found.info.name), found.digest.clone());
+    let expires = found.info.expires;
     let caller = server.named_caller(found)?;
     browser.begin(&caller, SessionGrant::Named { id: &id, digest: &digest, expires }).await
 }

@@ -7,7 +7,6 @@ use ebb_flow::error::{FlowResult, RequestError};
 use ebb_protocol::api::{CreateToken, CreatedToken, TokenInfo};
 use ebb_protocol::api_token::{self, parse_scopes};
 use ebb_protocol::error_code::ErrorCode;
-use ebb_protocol::time::rfc3339;
 use ebb_store::{Store, TokenItem};
 
 const DAY: u64 = 86_400_000;
@@ -17,19 +16,9 @@ const MAX_TTL: Millis = Millis(366 * DAY);
 /// The maximum number of scopes of a token.
 const MAX_SCOPES: usize = 50;
 
-fn about(token: TokenItem) -> TokenInfo {
-    TokenInfo {
-        name: token.name,
-        scopes: token.scopes,
-        created: rfc3339(token.created),
-        expires: rfc3339(token.expires),
-        created_by: token.created_by,
-    }
-}
-
 /// Returns the tokens that are not revoked, by name.
 pub async fn list(store: &Store) -> FlowResult<Vec<TokenInfo>> {
-    Ok(store.list_tokens().await?.into_iter().map(about).collect())
+    Ok(store.list_tokens().await?.into_iter().map(|token| token.info).collect())
 }
 
 /// Creates a token. Only the response contains its secret.
@@ -60,18 +49,11 @@ pub async fn create(
     })?;
     let created: Timestamp = env.now();
     let token = api_token::issue(&request.name, std::array::from_fn(|_| env.random.next()));
-    let item = TokenItem {
-        name: request.name.clone(),
-        digest: api_token::token_digest(&token),
-        scopes,
-        created,
-        expires: created.plus(ttl),
-        created_by,
-        revoked: None,
-    };
+    let info = TokenInfo { name: request.name.clone(), scopes, created, expires: created.plus(ttl), created_by };
+    let item = TokenItem { info, digest: api_token::token_digest(&token), revoked: None };
     if !store.create_token(&item).await? {
-        let detail = format!("the token {} exists: revoke it first, or use another name", item.name);
+        let detail = format!("the token {} exists: revoke it first, or use another name", request.name);
         return Err(RequestError::refused(ErrorCode::AlreadyExists, detail));
     }
-    Ok(CreatedToken { token: token.to_string(), info: about(item) })
+    Ok(CreatedToken { token: token.to_string(), info: item.info })
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
 use axum::http::{HeaderMap, header};
-use ebb_protocol::api::CallerInfo;
+use ebb_protocol::api::{CallerInfo, TokenInfo};
 use ebb_protocol::api_token::{self, TargetAccess, TargetLimit, TokenScope, has_digest, parse_scopes};
 use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::limits;
@@ -321,16 +321,16 @@ impl ServerState {
     /// # Errors
     /// Returns 401 if the token has expired or was revoked.
     pub(crate) fn named_caller(&self, found: TokenItem) -> HttpResult<ApiCaller> {
-        let name = found.name;
+        let TokenInfo { name, scopes, expires, .. } = found.info;
         if let Some(revoked) = found.revoked {
             let detail = format!("the token {name} was revoked at {}: create another one", rfc3339(revoked));
             return Err(HttpProblem::new(ErrorCode::TokenRevoked, detail));
         }
-        if found.expires <= self.env.now() {
-            let detail = format!("the token {name} has expired at {}: create another one", rfc3339(found.expires));
+        if expires <= self.env.now() {
+            let detail = format!("the token {name} has expired at {}: create another one", rfc3339(expires));
             return Err(HttpProblem::new(ErrorCode::TokenExpired, detail));
         }
-        let scopes = parse_scopes(found.scopes.iter().map(String::as_str)).map_err(|error| {
+        let scopes = parse_scopes(scopes.iter().map(String::as_str)).map_err(|error| {
             tracing::error!(name, %error, "a stored token has an unknown scope");
             forbidden(format!("the token {name} has an unknown scope"))
         })?;

@@ -1,5 +1,6 @@
 //! Bodies of requests for named API tokens.
 
+use ebb_engine::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa::openapi::schema::{Array, ArrayBuilder, ObjectBuilder, Type};
@@ -37,8 +38,12 @@ fn scopes() -> Array {
 pub struct TokenInfo {
     pub name: String,
     pub scopes: Vec<String>,
-    pub created: String,
-    pub expires: String,
+    #[serde(with = "crate::time")]
+    #[schema(value_type = String)]
+    pub created: Timestamp,
+    #[serde(with = "crate::time")]
+    #[schema(value_type = String)]
+    pub expires: Timestamp,
     /// The caller that created it.
     pub created_by: String,
 }

@@ -1,13 +1,13 @@
 //! Removal times of the data of ended instances, `retention#` / `TIME#INSTANCE`, and of events, `retention#` /
-//! `TIME#RUN`.
+//! `TIME#RUN`. What is removed is JSON in `b`.
 //!
 //! The item is written before an instance begins to end, so every gone instance has one. The partition is ordered by
 //! time and needs no index. [`Store::query_due`] does not read it, so removals do not compete with due items.
 
 use ebb_protocol::engine::Timestamp;
-use ebb_protocol::id::{EventRef, RunId};
+use ebb_protocol::id::RunId;
 
-use super::attribute::{Item, ItemReader, digest, item, number, optional, text};
+use super::attribute::{Item, ItemReader, item, json, number, text};
 use super::plan::plan_objects;
 use super::store::Store;
 use super::{BodyStorage, key};
@@ -16,50 +16,23 @@ use crate::item_table::{ItemKey, ItemQuery, WriteCondition, WriteExpression};
 use crate::ops::{DamagedExpiry, DueExpiries, InstanceExpiry, LOGS, OUTPUTS, StoreResult};
 
 const PAGE: usize = 2_000;
-/// The event whose run is removed.
-const EVENT: &str = "ev";
 /// The number of consecutive failed removals.
 const FAILURES: &str = "fl";
-/// The number of the last update.
-const UPDATES: &str = "up";
 
-fn expiry_item(expiry: &InstanceExpiry) -> Item {
-    let mut attributes = item([
+fn expiry_item(expiry: &InstanceExpiry) -> StoreResult<Item> {
+    Ok(item([
         ("pk", text(key::EXPIRIES)),
         ("sk", text(key::expiry(expiry.due, &expiry.subject()))),
-        ("k", text(&expiry.kind)),
-        ("n", text(&expiry.name)),
-        ("uid", text(&expiry.uid)),
-        ("gen", number(expiry.generation)),
-        ("plan", digest(&expiry.plan)),
-    ]);
-    attributes.extend(optional([
-        (EVENT, expiry.event.as_ref().map(|event| text(event.to_string()))),
-        (FAILURES, (expiry.failures > 0).then(|| number(expiry.failures))),
-        (UPDATES, (expiry.updates > 0).then(|| number(expiry.updates))),
-    ]));
-    attributes
+        ("b", json(expiry)?),
+        (FAILURES, number(expiry.failures)),
+    ]))
 }
 
 pub(super) fn read_expiry(key: &str, item: &Item) -> StoreResult<InstanceExpiry> {
     let reader = ItemReader::new("Query", item);
     let broken = |reason: &str| StoreError::Broken { operation: "Query", reason: reason.to_owned() };
     let (due, named) = key::expiry_of(key).ok_or_else(|| broken("its sort key has no time"))?;
-    let expiry = InstanceExpiry {
-        kind: reader.text("k")?.to_owned(),
-        name: reader.text("n")?.to_owned(),
-        uid: reader.text("uid")?.to_owned(),
-        generation: reader.number("gen")?,
-        updates: reader.number_if_any(UPDATES)?.unwrap_or(0),
-        plan: reader.digest("plan")?,
-        event: reader
-            .text_if_any(EVENT)?
-            .map(|event| EventRef::try_from(event.to_owned()))
-            .transpose()
-            .map_err(|error| broken(&error.to_string()))?,
-        due,
-        failures: reader.number_if_any(FAILURES)?.unwrap_or(0),
-    };
+    let expiry = InstanceExpiry { due, failures: reader.number(FAILURES)?, ..reader.json("b")? };
     // Deletion uses the key that these attributes produce, so it must be the actual key.
     if expiry.subject() == named { Ok(expiry) } else { Err(broken("its sort key is that of another instance")) }
 }
@@ -78,7 +51,7 @@ fn read_damaged(key: &str, item: &Item, error: &StoreError) -> DamagedExpiry {
 impl Store {
     /// Schedules a removal. An instance may have several removal times.
     pub async fn put_expiry(&self, expiry: &InstanceExpiry) -> StoreResult<()> {
-        self.table.put(expiry_item(expiry)).await
+        self.table.put(expiry_item(expiry)?).await
     }
 }
 
@@ -104,7 +77,7 @@ impl Store {
     /// Moves a removal to the time `due` and sets its count of failures.
     pub async fn postpone_expiry(&self, expiry: &InstanceExpiry, due: Timestamp, failures: u32) -> StoreResult<()> {
         let next = InstanceExpiry { due, failures, ..expiry.clone() };
-        self.table.put(expiry_item(&next)).await?;
+        self.table.put(expiry_item(&next)?).await?;
         if next.due == expiry.due { Ok(()) } else { self.delete_expiry(expiry).await }
     }
 

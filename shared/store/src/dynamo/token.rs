@@ -1,9 +1,9 @@
-//! Named API tokens: `k#ID` / `h`. The item has the digest of the token, and no secret.
+//! Named API tokens: `k#ID` / `h`. The token is JSON in `b`. The item has the digest of the token, and no secret.
 
 use ebb_protocol::api_token::token_id;
 use ebb_protocol::engine::Timestamp;
 
-use super::attribute::{Item, ItemReader, digest, item, number, text};
+use super::attribute::{Item, ItemReader, digest, item, json, number, text};
 use super::key;
 use super::store::Store;
 use super::target::ttl_attribute;
@@ -17,15 +17,8 @@ const EXPIRES: &str = "ex";
 
 fn read_token(operation: &'static str, item: &Item) -> StoreResult<TokenItem> {
     let reader = ItemReader::new(operation, item);
-    Ok(TokenItem {
-        name: reader.text("n")?.to_owned(),
-        digest: reader.digest("dg")?,
-        scopes: reader.text("sc")?.split(' ').map(str::to_owned).collect(),
-        created: reader.time("cr")?,
-        expires: reader.time(EXPIRES)?,
-        created_by: reader.text("cb")?.to_owned(),
-        revoked: reader.time_if_any(REVOKED)?,
-    })
+    let (info, digest) = (reader.json("b")?, reader.digest("dg")?);
+    Ok(TokenItem { info, digest, revoked: reader.time_if_any(REVOKED)? })
 }
 
 /// Reads and writes named API tokens (`GetItem`, `PutItem`, `UpdateItem`; `Query` on the list index, `BatchGetItem`).
@@ -40,28 +33,26 @@ impl Store {
         let mut tokens = self.table.list(TableSpec::LIST_TOKENS, None, read_token).await?;
         // The index may be stale.
         tokens.retain(|token| token.revoked.is_none());
-        tokens.sort_by(|a, b| a.name.cmp(&b.name));
+        tokens.sort_by(|a, b| a.info.name.cmp(&b.info.name));
         Ok(tokens)
     }
 
     /// Creates a token. Returns false, and writes nothing, if its name has a token that is valid at its creation.
     pub async fn create_token(&self, token: &TokenItem) -> StoreResult<bool> {
+        let info = &token.info;
         let attributes = item([
-            ("pk", text(key::token(&token_id(&token.name)))),
+            ("pk", text(key::token(&token_id(&info.name)))),
             ("sk", text(key::HEAD)),
             (TableSpec::LIST, text(TableSpec::LIST_TOKENS)),
-            ("n", text(&token.name)),
+            ("b", json(info)?),
             ("dg", digest(&token.digest)),
-            ("sc", text(token.scopes.join(" "))),
-            ("cr", number(token.created.0)),
-            (EXPIRES, number(token.expires.0)),
-            ("cb", text(&token.created_by)),
-            (TableSpec::TTL, ttl_attribute(token.expires)),
+            (EXPIRES, number(info.expires.0)),
+            (TableSpec::TTL, ttl_attribute(info.expires)),
         ]);
         let expression = WriteExpression::when(WriteCondition::Any(vec![
             WriteCondition::absent("pk"),
             WriteCondition::present(REVOKED),
-            WriteCondition::AtMost(EXPIRES.to_owned(), token.created.0),
+            WriteCondition::AtMost(EXPIRES.to_owned(), info.created.0),
         ]));
         self.table.put_once(attributes, expression, 1).await
     }

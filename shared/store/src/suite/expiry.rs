@@ -63,14 +63,14 @@ pub(super) async fn a_damaged_expiry_is_postponed(fixture: StoreFixture) {
     }
     let instance = ebb_protocol::id::instance_key("sandbox", "a", "u");
     let mut item = fixture.item("retention#", &format!("{:020}#{instance}", 10)).await.unwrap();
-    assert!(item.remove("gen").is_some());
+    assert!(item.remove("b").is_some());
     fixture.write(vec![item]).await;
     let listed = async |now| store.list_expired(Timestamp(now), 10).await.unwrap();
     let due = listed(20).await;
     assert_eq!(due.readable, [expiry("b", 11), failed.clone()]);
     let [damaged] = due.damaged.as_slice() else { panic!("{:?}", due.damaged) };
     assert_eq!((damaged.instance.as_str(), damaged.failures), (instance.as_str(), 0));
-    assert!(damaged.reason.contains("gen"), "{}", damaged.reason);
+    assert!(damaged.reason.contains("attribute b"), "{}", damaged.reason);
     let failed_once = DamagedExpiry { failures: 1, ..damaged.clone() };
     store.postpone_damaged(&failed_once, Timestamp(30)).await.unwrap();
     assert_eq!(listed(29).await.damaged, []);
@@ -84,7 +84,8 @@ pub(super) async fn a_damaged_expiry_is_postponed(fixture: StoreFixture) {
         .item("retention#", &format!("{:020}#{}", 11, ebb_protocol::id::instance_key("sandbox", "b", "u")))
         .await
         .unwrap();
-    other.insert("uid".to_owned(), aws_sdk_dynamodb::types::AttributeValue::S("v".to_owned()));
+    let changed = other["b"].as_s().unwrap().replace(r#""uid":"u""#, r#""uid":"v""#);
+    other.insert("b".to_owned(), aws_sdk_dynamodb::types::AttributeValue::S(changed));
     fixture.write(vec![other]).await;
     let due = listed(20).await;
     assert_eq!((due.readable, due.damaged.len()), (vec![failed], 1));

@@ -1,3 +1,4 @@
+use ebb_protocol::api::TokenInfo;
 use ebb_protocol::api_token::token_id;
 use ebb_protocol::engine::Timestamp;
 use ebb_protocol::id::digest;
@@ -6,15 +7,14 @@ use super::fixture::StoreFixture;
 use crate::TokenItem;
 
 fn token(name: &str, secret: &str, created: u64) -> TokenItem {
-    TokenItem {
+    let info = TokenInfo {
         name: name.to_owned(),
-        digest: digest(secret.as_bytes()),
         scopes: vec!["read".to_owned(), "plugins:write:tenant-db".to_owned()],
         created: Timestamp(created),
         expires: Timestamp(created + 1_000),
         created_by: "role operator".to_owned(),
-        revoked: None,
-    }
+    };
+    TokenItem { info, digest: digest(secret.as_bytes()), revoked: None }
 }
 
 pub(super) async fn a_name_has_one_valid_token(fixture: StoreFixture) {
@@ -26,7 +26,7 @@ pub(super) async fn a_name_has_one_valid_token(fixture: StoreFixture) {
     assert!(store.create_token(&first).await.unwrap());
     assert!(!store.create_token(&token("ci", "2", 1_999)).await.unwrap());
     assert!(store.create_token(&token("a", "3", 1_000)).await.unwrap());
-    let names: Vec<String> = store.list_tokens().await.unwrap().into_iter().map(|token| token.name).collect();
+    let names: Vec<String> = store.list_tokens().await.unwrap().into_iter().map(|token| token.info.name).collect();
     assert_eq!(names, ["a", "ci"]);
     let second = token("ci", "2", 2_000);
     assert!(store.create_token(&second).await.unwrap());
