@@ -23,6 +23,7 @@ use crate::callback::{FailureReason, ReasonCode};
 use crate::evidence::Evidence;
 use crate::lifecycle::{OutputValue, TargetStopCause, WorkloadValue};
 use crate::object_status::ObjectStatus;
+use crate::record::CallbackRefusals;
 use crate::relay::{ObjectCount, WaitResolution};
 use crate::removal::ResourceRemoval;
 
@@ -417,7 +418,7 @@ pub struct UnitDetail {
     pub excess_results: Option<u64>,
     /// Callbacks that were rejected because of their content.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub refused_callbacks: Option<RefusedCallbacks>,
+    pub refused_callbacks: Option<CallbackRefusals>,
     /// The attempts before the last one, the oldest first. At most the last 20.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub earlier_attempts: Vec<AttemptDetail>,
@@ -446,16 +447,6 @@ pub struct UnitWait {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<String>,
     pub resolves: WaitResolution,
-}
-
-/// Callbacks with a valid token that got a response 400.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct RefusedCallbacks {
-    /// The number over all attempts.
-    pub count: u64,
-    /// The reason of the last one.
-    pub reason: String,
 }
 
 /// The state of a unit.

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::callback::FailureReason;
 use crate::evidence::Evidence;
@@ -107,9 +108,9 @@ pub enum StoredText {
     Bucket(String),
 }
 
-/// Callbacks that were rejected because of their content.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+/// Callbacks with a valid token that were rejected because of their content, of an attempt or of all attempts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = RefusedCallbacks)]
 pub struct CallbackRefusals {
     pub count: u64,
     /// The reason of the last one, at most [`crate::limits::REFUSAL`] bytes.

@@ -237,11 +237,18 @@ pub struct QueuedBatch {
     pub once: bool,
 }
 
+/// The outage of a relay, or a poll that was denied, because the relay has another secret than the control plane.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OutageRecord {
-    pub since: Timestamp,
+pub struct ClusterFault {
+    /// The start of the outage, or the time of the poll.
+    pub at: Timestamp,
     /// The first error, for display.
     pub reason: String,
+}
+
+impl ClusterFault {
+    /// The time for which a later denial of the same cluster is not recorded, in milliseconds.
+    pub const DENIAL_INTERVAL_MS: u64 = 60_000;
 }
 
 /// Components that write a heartbeat when they work.
@@ -251,19 +258,6 @@ pub enum HealthMark {
     /// A message that was delivered by the queue.
     Queue,
     Schedule,
-}
-
-/// A poll that was denied, because the relay has another secret than the control plane.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DenialRecord {
-    pub at: Timestamp,
-    /// The error, for display.
-    pub reason: String,
-}
-
-impl DenialRecord {
-    /// The time for which a later denial of the same cluster is not recorded, in milliseconds.
-    pub const INTERVAL_MS: u64 = 60_000;
 }
 
 /// A policy that a relay reported.

@@ -12,7 +12,7 @@ use ebb_protocol::id::TargetKey;
 use ebb_protocol::limits;
 use ebb_protocol::listing::ReportedPolicy;
 use ebb_protocol::time::rfc3339;
-use ebb_store::{ClusterItem, DenialRecord, ListPage, Store, TargetList};
+use ebb_store::{ClusterFault, ClusterItem, ListPage, Store, TargetList};
 use tokio::time::Instant;
 
 use super::cluster_policies;
@@ -57,7 +57,7 @@ pub async fn list(env: &Env, store: &Store) -> FlowResult<ClusterList> {
 /// Returns the recorded outages by cluster, without the units that wait.
 pub(crate) async fn outages(store: &Store) -> FlowResult<BTreeMap<String, RelayOutage>> {
     let outages = store.read_outages().await?.into_iter().map(|(cluster, outage)| {
-        let since = rfc3339(outage.since);
+        let since = rfc3339(outage.at);
         (cluster.clone(), RelayOutage { cluster, since, reason: outage.reason, units: Vec::new() })
     });
     Ok(outages.collect())
@@ -172,7 +172,7 @@ pub(super) async fn about(env: &Env, cluster: ConnectedCluster) -> ClusterInfo {
 }
 
 /// Replaces the error of a relay that does not respond, if its polls are denied.
-pub(super) fn explain(env: &Env, cluster: &mut ClusterInfo, denials: &BTreeMap<String, DenialRecord>) {
+pub(super) fn explain(env: &Env, cluster: &mut ClusterInfo, denials: &BTreeMap<String, ClusterFault>) {
     if cluster.state != Some(ClusterState::Down) {
         return;
     }

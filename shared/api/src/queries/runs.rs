@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use ebb_documents::plan::{Action, UnitPlan};
 use ebb_engine::follow::in_flight;
 use ebb_engine::{Attempt, RunOutcome, RunPhase, RunView, Timestamp, Unit, UnitProgress};
-use ebb_protocol::api::{AttemptDetail, RefusedCallbacks, RunDetail, RunState, UnitDetail, UnitState};
+use ebb_protocol::api::{AttemptDetail, RunDetail, RunState, UnitDetail, UnitState};
 use ebb_protocol::id::RunId;
 use ebb_protocol::limits;
-use ebb_protocol::record::{AttemptOutcome, AttemptRecord};
+use ebb_protocol::record::{AttemptOutcome, AttemptRecord, CallbackRefusals};
 use ebb_protocol::relay::ObjectCount;
 use ebb_protocol::time::rfc3339;
 
@@ -220,10 +220,10 @@ fn attempt_detail(plan: &UnitPlan, attempt: Attempt, record: &AttemptRecord) -> 
 }
 
 /// Returns the rejected callbacks of all attempts of a unit.
-fn refused(attempts: &[(Attempt, AttemptRecord)]) -> Option<RefusedCallbacks> {
+fn refused(attempts: &[(Attempt, AttemptRecord)]) -> Option<CallbackRefusals> {
     let all: Vec<_> = attempts.iter().filter_map(|(_, record)| record.refused.as_ref()).collect();
     let reason = all.last()?.reason.clone();
-    Some(RefusedCallbacks { count: all.iter().map(|refused| refused.count).sum(), reason })
+    Some(CallbackRefusals { count: all.iter().map(|refused| refused.count).sum(), reason })
 }
 
 /// Returns the units that depend, directly or indirectly, on a unit without a further attempt.

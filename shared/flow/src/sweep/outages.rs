@@ -10,7 +10,7 @@ use ebb_documents::plan::{Plan, UnitPlan};
 use ebb_protocol::api::{RelayOutage, RunDetail, RunState, UnitState};
 use ebb_protocol::limits::message;
 use ebb_protocol::time::rfc3339;
-use ebb_store::DenialRecord;
+use ebb_store::ClusterFault;
 
 use crate::env::Env;
 use crate::error::FlowResult;
@@ -20,7 +20,7 @@ use crate::telemetry::{self, Counter};
 const WEBHOOK: &str = "webhook";
 /// The time for which a denied poll explains why a relay does not respond, in milliseconds. A relay polls again within
 /// a minute.
-const DENIAL_AGE_MS: u64 = 3 * DenialRecord::INTERVAL_MS;
+const DENIAL_AGE_MS: u64 = 3 * ClusterFault::DENIAL_INTERVAL_MS;
 
 /// Records the outages that began or ended since the last call. After an error, the observations are lost.
 pub async fn record_outages(env: &Env) -> FlowResult<()> {
@@ -70,7 +70,7 @@ pub async fn find_outage(env: &Env, plan: &Plan, runs: &[RunDetail]) -> FlowResu
     let mut known = env.store.read_outages().await?;
     let found = waiting.into_iter().find_map(|(cluster, units)| {
         let outage = known.remove(&cluster)?;
-        Some(RelayOutage { cluster, since: rfc3339(outage.since), reason: outage.reason, units })
+        Some(RelayOutage { cluster, since: rfc3339(outage.at), reason: outage.reason, units })
     });
     let Some(outage) = found else { return Ok(None) };
     let denials = env.store.read_denials().await?;
@@ -79,7 +79,7 @@ pub async fn find_outage(env: &Env, plan: &Plan, runs: &[RunDetail]) -> FlowResu
 }
 
 /// Returns why the relay of a cluster is denied, if one of its polls was denied lately.
-pub fn explain_denial(env: &Env, denials: &BTreeMap<String, DenialRecord>, cluster: &str) -> Option<String> {
+pub fn explain_denial(env: &Env, denials: &BTreeMap<String, ClusterFault>, cluster: &str) -> Option<String> {
     let denial = denials.get(cluster).filter(|denial| env.now().since(denial.at).0 < DENIAL_AGE_MS)?;
     Some(format!(
         "its polls are denied, last at {}: {}. The relay has another secret than the control plane: run `ebb cluster \

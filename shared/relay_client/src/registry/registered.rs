@@ -10,7 +10,7 @@ use ebb_protocol::api::SignadotOutputs;
 use ebb_protocol::limits::message;
 use ebb_protocol::seal::{open_value, seal_value};
 use ebb_protocol::sign::{WebhookKeys, WebhookSecret};
-use ebb_store::{ClusterItem, DenialRecord, Store, StoreResult};
+use ebb_store::{ClusterFault, ClusterItem, Store, StoreResult};
 use tokio::sync::Mutex;
 
 use super::{ClusterConfig, RelayTransport};
@@ -130,7 +130,7 @@ impl RegisteredClusters {
     pub(super) async fn note_denial(&self, cluster: &str, at: Timestamp, reason: &str) {
         {
             let mut denied = self.denied.lock().unwrap_or_else(PoisonError::into_inner);
-            let interval = Duration::from_millis(DenialRecord::INTERVAL_MS);
+            let interval = Duration::from_millis(ClusterFault::DENIAL_INTERVAL_MS);
             if denied.get(cluster).is_some_and(|last| last.at.elapsed() < interval) {
                 return;
             }

@@ -13,7 +13,7 @@ use super::attribute::{ItemReader, json, number, text};
 use super::key;
 use super::store::Store;
 use crate::item_table::{WriteCondition, WriteExpression};
-use crate::ops::{DenialRecord, OutageRecord, PolicyRecord, StoreResult};
+use crate::ops::{ClusterFault, PolicyRecord, StoreResult};
 
 const ITEM: (&str, &str) = (key::CLUSTERS, key::HEAD);
 
@@ -46,60 +46,30 @@ impl Store {
     }
 }
 
-/// Reads outages of clusters and denied polls (`GetItem`), all in the item of orphan scans.
+/// Returns the attributes of the time and the reason of a fault of a cluster.
+type FaultNames = fn(&str) -> (String, String);
+
 impl Store {
-    pub async fn read_outages(&self) -> StoreResult<BTreeMap<String, OutageRecord>> {
+    async fn read_faults(&self, names: FaultNames) -> StoreResult<BTreeMap<String, ClusterFault>> {
         let Some(item) = self.table.get(ITEM.0, ITEM.1).await? else { return Ok(BTreeMap::new()) };
         let reader = ItemReader::new("GetItem", &item);
-        let clusters = item.keys().filter_map(|name| key::outage_cluster(name));
-        let outages = clusters.map(|cluster| {
-            let (since, reason) = key::outage_attributes(cluster);
-            let outage = OutageRecord { since: reader.time(&since)?, reason: reader.text(&reason)?.to_owned() };
-            Ok((cluster.to_owned(), outage))
+        let (prefix, _) = names("");
+        let clusters = item.keys().filter_map(|name| name.strip_prefix(&prefix));
+        let faults = clusters.map(|cluster| {
+            let (at, reason) = names(cluster);
+            let fault = ClusterFault { at: reader.time(&at)?, reason: reader.text(&reason)?.to_owned() };
+            Ok((cluster.to_owned(), fault))
         });
-        outages.collect()
+        faults.collect()
     }
 
-    /// Returns the last recorded denial by cluster.
-    pub async fn read_denials(&self) -> StoreResult<BTreeMap<String, DenialRecord>> {
-        let Some(item) = self.table.get(ITEM.0, ITEM.1).await? else { return Ok(BTreeMap::new()) };
-        let reader = ItemReader::new("GetItem", &item);
-        let clusters = item.keys().filter_map(|name| key::denied_cluster(name));
-        let denials = clusters.map(|cluster| {
-            let (at, reason) = key::denial_attributes(cluster);
-            let denial = DenialRecord { at: reader.time(&at)?, reason: reader.text(&reason)?.to_owned() };
-            Ok((cluster.to_owned(), denial))
-        });
-        denials.collect()
-    }
-}
-
-/// Changes outages of clusters and denied polls, and reads and changes reported policies (`GetItem`, `UpdateItem`,
-/// `DeleteItem`).
-impl Store {
-    /// Records an outage. Returns false and changes nothing if one is recorded.
-    pub async fn begin_outage(&self, cluster: &str, since: Timestamp, reason: &str) -> StoreResult<bool> {
-        let (since_name, reason_name) = key::outage_attributes(cluster);
-        let mut expression = WriteExpression::when(WriteCondition::absent(&since_name));
-        expression.set(&since_name, number(since.0));
-        expression.set(&reason_name, text(reason));
-        self.table.update_if(ITEM, expression).await
-    }
-
-    /// Removes an outage. Returns false if none is recorded.
-    pub async fn end_outage(&self, cluster: &str) -> StoreResult<bool> {
-        let (since_name, reason_name) = key::outage_attributes(cluster);
-        let mut expression = WriteExpression::when(WriteCondition::present(&since_name));
-        expression.remove(&since_name);
-        expression.remove(&reason_name);
-        self.table.update_if(ITEM, expression).await
-    }
-
-    /// Records a denied poll. Returns false and changes nothing if one was recorded within
-    /// [`DenialRecord::INTERVAL_MS`].
-    pub async fn note_denial(&self, cluster: &str, at: Timestamp, reason: &str) -> StoreResult<bool> {
-        let (at_name, reason_name) = key::denial_attributes(cluster);
-        let last = at.0.saturating_sub(DenialRecord::INTERVAL_MS);
+    /// Records a fault if none is recorded, or if the recorded one is from `last` or earlier.
+    async fn record_fault(
+        &self,
+        (at_name, reason_name): (String, String),
+        (at, reason): (Timestamp, &str),
+        last: u64,
+    ) -> StoreResult<bool> {
         let conditions = vec![WriteCondition::absent(&at_name), WriteCondition::AtMost(at_name.clone(), last)];
         let mut expression = WriteExpression::when(WriteCondition::Any(conditions));
         expression.set(&at_name, number(at.0));
@@ -107,13 +77,49 @@ impl Store {
         self.table.update_if(ITEM, expression).await
     }
 
-    /// Removes a denial. Returns false if none is recorded.
-    pub async fn end_denial(&self, cluster: &str) -> StoreResult<bool> {
-        let (at_name, reason_name) = key::denial_attributes(cluster);
+    async fn end_fault(&self, (at_name, reason_name): (String, String)) -> StoreResult<bool> {
         let mut expression = WriteExpression::when(WriteCondition::present(&at_name));
         expression.remove(&at_name);
         expression.remove(&reason_name);
         self.table.update_if(ITEM, expression).await
+    }
+}
+
+/// Reads outages of clusters and denied polls (`GetItem`), all in the item of orphan scans.
+impl Store {
+    pub async fn read_outages(&self) -> StoreResult<BTreeMap<String, ClusterFault>> {
+        self.read_faults(key::outage_attributes).await
+    }
+
+    /// Returns the last recorded denial by cluster.
+    pub async fn read_denials(&self) -> StoreResult<BTreeMap<String, ClusterFault>> {
+        self.read_faults(key::denial_attributes).await
+    }
+}
+
+/// Changes outages of clusters and denied polls, and reads and changes reported policies (`GetItem`, `UpdateItem`,
+/// `DeleteItem`).
+impl Store {
+    /// Records an outage. Returns false and changes nothing if one is recorded.
+    pub async fn begin_outage(&self, cluster: &str, at: Timestamp, reason: &str) -> StoreResult<bool> {
+        self.record_fault(key::outage_attributes(cluster), (at, reason), 0).await
+    }
+
+    /// Removes an outage. Returns false if none is recorded.
+    pub async fn end_outage(&self, cluster: &str) -> StoreResult<bool> {
+        self.end_fault(key::outage_attributes(cluster)).await
+    }
+
+    /// Records a denied poll. Returns false and changes nothing if one was recorded within
+    /// [`ClusterFault::DENIAL_INTERVAL_MS`].
+    pub async fn note_denial(&self, cluster: &str, at: Timestamp, reason: &str) -> StoreResult<bool> {
+        let last = at.0.saturating_sub(ClusterFault::DENIAL_INTERVAL_MS);
+        self.record_fault(key::denial_attributes(cluster), (at, reason), last).await
+    }
+
+    /// Removes a denial. Returns false if none is recorded.
+    pub async fn end_denial(&self, cluster: &str) -> StoreResult<bool> {
+        self.end_fault(key::denial_attributes(cluster)).await
     }
 
     /// Returns the last recorded policy of a cluster.

@@ -152,16 +152,8 @@ pub(crate) fn outage_attributes(cluster: &str) -> (String, String) {
     (format!("since#{cluster}"), format!("reason#{cluster}"))
 }
 
-pub(crate) fn outage_cluster(attribute: &str) -> Option<&str> {
-    attribute.strip_prefix("since#")
-}
-
 pub(crate) fn denial_attributes(cluster: &str) -> (String, String) {
     (format!("denied#{cluster}"), format!("denial#{cluster}"))
-}
-
-pub(crate) fn denied_cluster(attribute: &str) -> Option<&str> {
-    attribute.strip_prefix("denied#")
 }
 
 /// Returns the sort key of the policy of a cluster, in the partition [`CLUSTERS`]. It is also the attribute that shows that

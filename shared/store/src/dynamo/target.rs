@@ -28,9 +28,6 @@ const TRANSACT: &str = "TransactWriteItems";
 const ENDED: &str = "end";
 const BY: &str = "by";
 
-/// The stop cause of a target whose TTL ended.
-const EXPIRED: &str = "expired";
-
 /// Returns a unique mark. A transaction also uses it as its idempotency token, which DynamoDB keeps for ten minutes.
 fn mark() -> String {
     format!("{:032x}", rand::random::<u128>())
@@ -71,7 +68,7 @@ fn target_item(target: &TargetHead, mark: &str) -> StoreResult<Item> {
         ("rk", target.routing_key.as_ref().map(text)),
         ("pv", (!target.plugins.is_empty()).then(plugins)),
         ("ex", target.expires.map(|expires| number(expires.0))),
-        ("sc", (target.stop_cause == TargetStopCause::Expired).then(|| text(EXPIRED))),
+        ("sc", (target.stop_cause != TargetStopCause::default()).then(|| json(&target.stop_cause)).transpose()?),
         ("ov", target.is_overridden.then_some(AttributeValue::Bool(true))),
         ("uc", (target.unconfirmed > 0).then(|| number(target.unconfirmed))),
         ("ro", target.is_reopened.then_some(AttributeValue::Bool(true))),
@@ -116,11 +113,7 @@ pub(super) fn read_target(operation: &'static str, item: &Item) -> StoreResult<T
         since: reader.time("si")?,
         ready_since: reader.time_if_any("rs")?,
         expires: reader.time_if_any("ex")?,
-        stop_cause: match reader.text_if_any("sc")? {
-            None => TargetStopCause::Deleted,
-            Some(EXPIRED) => TargetStopCause::Expired,
-            Some(word) => return Err(reader.broken(format!("unknown cause {word:?}"))),
-        },
+        stop_cause: reader.json_if_any("sc")?.unwrap_or_default(),
         is_overridden: item.contains_key("ov"),
         unconfirmed: reader.number_if_any("uc")?.unwrap_or(0),
         is_reopened: item.contains_key("ro"),

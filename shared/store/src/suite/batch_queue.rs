@@ -1,5 +1,5 @@
 use crate::dynamo::BATCH_INLINE;
-use crate::{DenialRecord, OutageRecord, PolicyRecord, QueuedBatch};
+use crate::{ClusterFault, PolicyRecord, QueuedBatch};
 use ebb_protocol::engine::Timestamp;
 use ebb_protocol::listing::ReportedPolicy;
 
@@ -181,7 +181,7 @@ pub(super) async fn an_outage_is_recorded_until_it_ends(fixture: StoreFixture) {
     let recorded = async || store.read_outages().await.unwrap();
     assert_eq!(recorded().await, [].into());
     assert!(!store.end_outage("eu").await.unwrap());
-    let outage = |ms: u64, reason: &str| OutageRecord { since: Timestamp(NOW.0 + ms), reason: reason.to_owned() };
+    let outage = |ms: u64, reason: &str| ClusterFault { at: Timestamp(NOW.0 + ms), reason: reason.to_owned() };
     for (cluster, ms, reason, expected) in [("eu", 10, "a", true), ("eu", 11, "b", false), ("a.b#c", 5, "", true)] {
         let begun = store.begin_outage(cluster, Timestamp(NOW.0 + ms), reason).await.unwrap();
         assert_eq!(begun, expected, "{cluster} {ms}");
@@ -208,7 +208,7 @@ pub(super) async fn a_denial_is_recorded_once_a_minute(fixture: StoreFixture) {
         let noted = store.note_denial(cluster, Timestamp(NOW.0 + ms), reason).await.unwrap();
         assert_eq!(noted, expected, "{cluster} {ms}");
     }
-    let denial = |ms: u64, reason: &str| DenialRecord { at: Timestamp(NOW.0 + ms), reason: reason.to_owned() };
+    let denial = |ms: u64, reason: &str| ClusterFault { at: Timestamp(NOW.0 + ms), reason: reason.to_owned() };
     let both = [("eu".to_owned(), denial(60_000, "c")), ("a.b#c".to_owned(), denial(5, ""))];
     assert_eq!(store.read_denials().await.unwrap(), both.into());
     for expected in [true, false] {
