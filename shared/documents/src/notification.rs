@@ -5,12 +5,13 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::{Map, Value as Json, json};
 
 use crate::expr::convert::{self, CelOutput};
 use crate::expr::{self, EvaluationError, Expression, Scope};
 use crate::model::NotificationPhase;
+use crate::render::TargetFacts;
 use crate::template::{self, TemplatePiece};
 
 /// Maximum characters of the description of a commit status.
@@ -49,23 +50,6 @@ impl NotificationReceiver {
             | Self::Comment { connection, .. } => Some(connection),
         }
     }
-}
-
-/// The target of a notification at the time of the change.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct NotifiedTarget {
-    pub kind: String,
-    pub name: String,
-    pub uid: String,
-    pub key: String,
-    pub generation: u64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub namespace: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cluster: Option<String>,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub labels: BTreeMap<String, String>,
 }
 
 /// The change of a target that is reported. A missing text is empty.
@@ -109,7 +93,7 @@ pub enum NotificationRequest {
 impl NotificationRule {
     /// Returns true if the subscription reports a change of the target to this phase. A condition that reads a missing key
     /// does not hold.
-    pub fn reports(&self, phase: NotificationPhase, target: &NotifiedTarget) -> bool {
+    pub fn reports(&self, phase: NotificationPhase, target: &TargetFacts) -> bool {
         let Some(when) = &self.when else { return self.on.contains(&phase) };
         self.on.contains(&phase)
             && expr::parse(when, Scope::Subscription)
@@ -123,7 +107,7 @@ impl NotificationRule {
     /// # Errors
     /// Returns the reason why the notification cannot be sent: a text that the receiver requires is empty or has another
     /// form. The same target and facts always have the same result, so a repetition is useless. The text contains no values.
-    pub fn render(&self, target: &NotifiedTarget, facts: &NotificationFacts) -> Result<NotificationRequest, String> {
+    pub fn render(&self, target: &TargetFacts, facts: &NotificationFacts) -> Result<NotificationRequest, String> {
         let text = |text: &str| value(text, target, facts).map(template::joinable);
         let required = |key: &str, template: &str, form: &str| -> Result<String, String> {
             let text = text(template)?;
@@ -193,7 +177,7 @@ impl NotificationRule {
 }
 
 /// Returns the facts as JSON, with those of the target.
-fn data(target: &NotifiedTarget, facts: &NotificationFacts) -> Json {
+fn data(target: &TargetFacts, facts: &NotificationFacts) -> Json {
     let mut data = json!(facts);
     if let Some(data) = data.as_object_mut() {
         data.remove("id");
@@ -203,7 +187,7 @@ fn data(target: &NotifiedTarget, facts: &NotificationFacts) -> Json {
     data
 }
 
-fn variables(target: &NotifiedTarget, facts: Option<&NotificationFacts>) -> BTreeMap<&'static str, Json> {
+fn variables(target: &TargetFacts, facts: Option<&NotificationFacts>) -> BTreeMap<&'static str, Json> {
     let mut shown = json!(target);
     if let Some(shown) = shown.as_object_mut() {
         for key in ["namespace", "cluster", "labels"] {
@@ -222,7 +206,7 @@ fn run(expression: &Expression, variables: &BTreeMap<&'static str, Json>) -> Res
 }
 
 /// Returns the values of a body.
-fn tree(tree: &Json, target: &NotifiedTarget, facts: &NotificationFacts) -> Result<Json, String> {
+fn tree(tree: &Json, target: &TargetFacts, facts: &NotificationFacts) -> Result<Json, String> {
     Ok(match tree {
         Json::String(text) => value(text, target, facts)?,
         Json::Array(items) => {
@@ -237,7 +221,7 @@ fn tree(tree: &Json, target: &NotifiedTarget, facts: &NotificationFacts) -> Resu
 }
 
 /// Returns the value of a template. An expression alone keeps its type, and is empty without a value.
-fn value(template: &str, target: &NotifiedTarget, facts: &NotificationFacts) -> Result<Json, String> {
+fn value(template: &str, target: &TargetFacts, facts: &NotificationFacts) -> Result<Json, String> {
     let pieces = template::split(template).map_err(|error| error.to_string())?;
     if let [TemplatePiece::Expression { text, .. }] = pieces.as_slice() {
         return Ok(match evaluate(text, target, facts)? {
@@ -258,7 +242,7 @@ fn value(template: &str, target: &NotifiedTarget, facts: &NotificationFacts) -> 
 }
 
 /// Returns a path. A value cannot add a segment or a parameter.
-fn path(template: &str, target: &NotifiedTarget, facts: &NotificationFacts) -> Result<String, String> {
+fn path(template: &str, target: &TargetFacts, facts: &NotificationFacts) -> Result<String, String> {
     let mut joined = String::new();
     for piece in template::split(template).map_err(|error| error.to_string())? {
         match piece {
@@ -278,7 +262,7 @@ fn path(template: &str, target: &NotifiedTarget, facts: &NotificationFacts) -> R
     }
 }
 
-fn evaluate(text: &str, target: &NotifiedTarget, facts: &NotificationFacts) -> Result<Json, String> {
+fn evaluate(text: &str, target: &TargetFacts, facts: &NotificationFacts) -> Result<Json, String> {
     let failed = |problem: String| format!("`${{{}}}`: {problem}", text.trim());
     let parsed =
         expr::parse(text, Scope::Notification).map_err(|_| failed("the expression is not valid".to_owned()))?;
@@ -321,7 +305,7 @@ fn description(facts: &NotificationFacts) -> String {
 }
 
 /// Returns the message for Slack. `&`, `<` and `>` would begin a link or a mention.
-fn slack_text(target: &NotifiedTarget, facts: &NotificationFacts) -> String {
+fn slack_text(target: &TargetFacts, facts: &NotificationFacts) -> String {
     let safe = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace("```", "'''");
     let mut text = format!("*{}/{}* is {}", safe(&target.kind), safe(&target.name), facts.phase.name());
     let cause = cause(facts);
@@ -335,7 +319,7 @@ fn slack_text(target: &NotifiedTarget, facts: &NotificationFacts) -> String {
 }
 
 /// Returns the comment. An indented text is shown as it is.
-fn comment_text(target: &NotifiedTarget, facts: &NotificationFacts) -> String {
+fn comment_text(target: &TargetFacts, facts: &NotificationFacts) -> String {
     let quoted = |text: &str| text.lines().map(|line| format!("    {line}")).collect::<Vec<_>>().join("\n");
     let mut text =
         format!("`{}/{}` is **{}**. [Details]({})", target.kind, target.name, facts.phase.name(), facts.link);
@@ -358,9 +342,9 @@ pub(crate) mod tests {
         compile::subscription(&load::subscription("s.yaml", &text, &NoFiles, &DocumentVars::none()).unwrap()).unwrap()
     }
 
-    fn target(labels: &[(&str, &str)]) -> NotifiedTarget {
+    fn target(labels: &[(&str, &str)]) -> TargetFacts {
         let labels = labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        NotifiedTarget { kind: "sandbox".into(), name: "pr-1".into(), labels, ..NotifiedTarget::default() }
+        TargetFacts { kind: "sandbox".into(), name: "pr-1".into(), labels, ..TargetFacts::default() }
     }
 
     /// Returns the facts about a failure with this log.

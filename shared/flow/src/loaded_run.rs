@@ -168,16 +168,13 @@ impl Run {
 
     /// Returns the values of `target.…` in expressions.
     pub fn target_facts(&self) -> TargetFacts {
-        let spec = &self.loaded.plan.target;
         TargetFacts {
             kind: self.facts.kind.clone(),
             name: self.facts.name.clone(),
             uid: self.facts.uid.clone(),
-            namespace: spec.namespace.clone(),
             key: self.instance_key(),
             generation: self.facts.generation,
-            cluster: spec.cluster.clone(),
-            labels: spec.labels.clone(),
+            ..TargetFacts::from(&self.loaded.plan.target)
         }
     }
 

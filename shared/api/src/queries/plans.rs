@@ -75,11 +75,9 @@ pub fn show(kind: &str, name: &str, plan: Plan) -> FlowResult<PlanPreview> {
         kind: kind.to_owned(),
         name: name.to_owned(),
         uid: "<uid>".to_owned(),
-        namespace: plan.target.namespace.clone(),
         key: "<key>".to_owned(),
         generation: 1,
-        cluster: plan.target.cluster.clone(),
-        labels: plan.target.labels.clone(),
+        ..TargetFacts::from(&plan.target)
     };
     let edges = edges(plan);
     let mut hooks = Vec::new();

@@ -2,26 +2,39 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::plan::document_name;
+use crate::plan::{TargetSpec, document_name};
 
-/// The facts about a target that its units can read.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// The facts about a target that its units can read, and those at the time of a change that a notification reports.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct TargetFacts {
     /// `sandbox`, `namespace`, …
     pub kind: String,
     pub name: String,
     pub uid: String,
-    /// The namespace, if the target has one.
-    pub namespace: Option<String>,
     /// The key of the target: short, the same for every attempt, and valid in DNS labels and SQL identifiers.
     pub key: String,
     /// Rises with each change of the document.
     pub generation: u64,
+    /// The namespace, if the target has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
     /// The cluster. `None` means the default of the control plane.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+}
+
+/// Returns the facts that the document has. The others are empty.
+impl From<&TargetSpec> for TargetFacts {
+    fn from(TargetSpec { cluster, namespace, labels, .. }: &TargetSpec) -> Self {
+        let (cluster, namespace, labels) = (cluster.clone(), namespace.clone(), labels.clone());
+        Self { cluster, namespace, labels, ..Self::default() }
+    }
 }
 
 /// The maximum number of characters of a resource's name in its key.

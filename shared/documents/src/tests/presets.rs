@@ -10,8 +10,9 @@ use crate::compile;
 use crate::event::EventSource;
 use crate::load::{self, DocumentVars, NoFiles};
 use crate::model::NotificationPhase;
-use crate::notification::{NotifiedTarget, tests::failed};
+use crate::notification::tests::failed;
 use crate::presets::{PRESETS, preset};
+use crate::render::TargetFacts;
 use crate::starters::STARTERS;
 
 /// The events of a sender. The file describes its keys.
@@ -115,11 +116,11 @@ fn subscriptions_read_the_labels_of_presets() {
     let mut reported = BTreeSet::new();
     for PresetCase { preset, body, .. } in cases().into_iter().filter(|case| case.effect.starts_with("apply ")) {
         let (_, document) = rendered(&previews(&preset), &event(&[], body));
-        let target = NotifiedTarget {
+        let target = TargetFacts {
             kind: "sandbox".to_owned(),
             name: document.name.value.clone(),
             labels: document.labels.clone(),
-            ..NotifiedTarget::default()
+            ..TargetFacts::default()
         };
         for starter in &STARTERS {
             let rule = load::subscription("s.yaml", &starter.document("s"), &NoFiles, &DocumentVars::none()).unwrap();

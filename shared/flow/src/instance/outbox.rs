@@ -12,8 +12,9 @@ use std::time::Duration;
 use ebb_documents::compile;
 use ebb_documents::load::{self, DocumentVars, NoFiles};
 use ebb_documents::model::NotificationPhase;
-use ebb_documents::notification::{NotificationRule, NotifiedTarget};
+use ebb_documents::notification::NotificationRule;
 use ebb_documents::plan::TargetSpec;
+use ebb_documents::render::TargetFacts;
 use ebb_engine::{Millis, TargetPhase};
 use ebb_protocol::id::TargetKey;
 use ebb_protocol::lifecycle::TargetStopCause;
@@ -22,6 +23,7 @@ use serde_json::json;
 
 use crate::env::Env;
 use crate::error::FlowResult;
+use crate::instance::target_outputs::target_facts;
 use crate::offload::offload;
 use crate::ports::QueueMessage;
 use crate::telemetry::{self, Counter};
@@ -69,22 +71,13 @@ pub fn append(target: &mut TargetHead, rules: &[NotificationRule], plan: &Target
         return;
     }
     let phase = NotificationPhase::from(target.phase);
-    let notified = NotifiedTarget {
-        kind: target.kind.clone(),
-        name: target.name.clone(),
-        uid: target.uid.clone(),
-        key: target.instance_key(),
-        generation: target.generation,
-        namespace: plan.namespace.clone(),
-        cluster: plan.cluster.clone(),
-        labels: plan.labels.clone(),
-    };
+    let notified = target_facts(target, plan);
     let to: Vec<String> =
         rules.iter().filter(|rule| rule.reports(phase, &notified)).map(|rule| rule.name.clone()).collect();
     if to.is_empty() {
         return;
     }
-    let notified = NotifiedTarget { labels: TargetHead::stored_labels(&notified.labels), ..notified };
+    let notified = TargetFacts { labels: TargetHead::stored_labels(&notified.labels), ..notified };
     let ended = match target.stop_cause {
         _ if target.phase.is_alive() => None,
         _ if target.is_overridden => Some("forced"),
@@ -119,13 +112,13 @@ pub(crate) fn append_gone_of_waiting(env: &Env, target: &mut TargetHead) {
         return;
     }
     let key = target.target_key();
-    let notified = NotifiedTarget {
+    let notified = TargetFacts {
         kind: target.kind.clone(),
         name: target.name.clone(),
         key: key.instance(&waiting.uid).key(),
         uid: waiting.uid,
         generation: waiting.generation,
-        ..NotifiedTarget::default()
+        ..TargetFacts::default()
     };
     target.outbox.notices.push(PhaseNotice {
         number: target.version,

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ebb_documents::plan::{Plan, UnitRef, WorkloadRead};
-use ebb_documents::render::{self, KnownOutputs, RenderValue};
+use ebb_documents::plan::{Plan, TargetSpec, UnitRef, WorkloadRead};
+use ebb_documents::render::{self, KnownOutputs, RenderValue, TargetFacts};
 use ebb_engine::{Hook, Unit};
 use ebb_protocol::lifecycle::{OutputValue, WorkloadValue};
 use ebb_protocol::limits;
@@ -23,6 +23,18 @@ const MAX_RECORDS: usize = 1_000;
 /// The fix for outputs that are too large for a response.
 pub const READ_LESS: &str =
     "read those of one resource with `?outputs=RESOURCE`, or one of them with `?outputs=RESOURCE/OUTPUT`";
+
+/// Returns the facts about the present instance of a target.
+pub(super) fn target_facts(target: &TargetHead, spec: &TargetSpec) -> TargetFacts {
+    TargetFacts {
+        kind: target.kind.clone(),
+        name: target.name.clone(),
+        uid: target.uid.clone(),
+        key: target.instance_key(),
+        generation: target.generation,
+        ..TargetFacts::from(spec)
+    }
+}
 
 /// The reason why some outputs have no value, as text for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,16 +79,7 @@ pub async fn target_outputs(
         let problem = Some(OutputsProblem::TooLarge(problem));
         return Ok(TargetOutputs { problem, ..TargetOutputs::default() });
     };
-    let facts = render::TargetFacts {
-        kind: target.kind.clone(),
-        name: target.name.clone(),
-        uid: target.uid.clone(),
-        namespace: loaded.plan.target.namespace.clone(),
-        key: target.instance_key(),
-        generation: target.generation,
-        cluster: loaded.plan.target.cluster.clone(),
-        labels: loaded.plan.target.labels.clone(),
-    };
+    let facts = target_facts(target, &loaded.plan.target);
     let mut result = TargetOutputs::default();
     let keys = (sensitive == SensitiveValues::Revealed).then_some(&env.settings.unit_keys);
     let mut shown = ShownValues { keys, revealed: Vec::new(), lost: Vec::new() };

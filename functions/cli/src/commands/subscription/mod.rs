@@ -8,7 +8,8 @@ use ebb_documents::compile;
 use ebb_documents::diagnostic::Diagnostic;
 use ebb_documents::load::{self, DocumentVars, NoFiles};
 use ebb_documents::model::{NotificationPhase, ReceiverDoc, SubscriptionDoc};
-use ebb_documents::notification::{NotificationFacts, NotifiedTarget};
+use ebb_documents::notification::NotificationFacts;
+use ebb_documents::render::TargetFacts;
 use ebb_documents::starters;
 use serde_json::Value;
 
@@ -116,14 +117,14 @@ impl SubscriptionTestArgs {
             let pair = label.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
             pair.ok_or_else(|| CliError::failed(format!("--label {label}: expected NAME=VALUE")))
         });
-        let target = NotifiedTarget {
+        let target = TargetFacts {
             kind: "sandbox".to_owned(),
             name: "example".to_owned(),
             uid: "example-uid".to_owned(),
             key: "k3j2h4q5w6e7r2t7".to_owned(),
             generation: 1,
             labels: labels.collect::<Result<BTreeMap<_, _>, _>>()?,
-            ..NotifiedTarget::default()
+            ..TargetFacts::default()
         };
         if !rule.reports(phase, &target) {
             output::status_line("The subscription does not report this change: check `on` and `when`");

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use ebb_documents::model::NotificationPhase;
-use ebb_documents::notification::{
-    NotificationFacts, NotificationReceiver, NotificationRequest, NotificationRule, NotifiedTarget,
-};
+use ebb_documents::notification::{NotificationFacts, NotificationReceiver, NotificationRequest, NotificationRule};
+use ebb_documents::render::TargetFacts;
 use ebb_egress::deliver::DELIVERY_TIMEOUT;
 use ebb_egress::{
     BytePermit, CallError, CallResult, DeliveryOutcome, HttpCall, HttpRequest, HttpResponse, WebhookMessage,
@@ -114,7 +113,7 @@ async fn try_send(
     let not_sent = NotificationDelivery::NotSent;
     let damaged = || NotificationDelivery::Final("the stored notification is damaged".to_owned());
     if notice.is_for_platform() {
-        let NotifiedTarget { kind, name, uid, generation, .. } =
+        let TargetFacts { kind, name, uid, generation, .. } =
             serde_json::from_value(notice.target.clone()).map_err(|_| damaged())?;
         let stop_cause = Some(TargetStopCause::Deleted);
         let data = OutcomeData { kind, name, uid, generation, stop_cause, ..OutcomeData::default() };
@@ -129,7 +128,7 @@ async fn try_send(
     };
     let rule = offload(move || parsed(&item)).await?;
     let rule = rule.ok_or_else(|| not_sent(format!("the subscription {subscription} has errors; apply it again")))?;
-    let target: NotifiedTarget = serde_json::from_value(notice.target.clone()).map_err(|_| damaged())?;
+    let target: TargetFacts = serde_json::from_value(notice.target.clone()).map_err(|_| damaged())?;
     let facts = facts(env, notice, &target).await?.ok_or_else(damaged)?;
     // The values of the notification never change. A corrected subscription applies to later ones.
     let request = rule.render(&target, &facts).map_err(NotificationDelivery::Final)?;
@@ -409,7 +408,7 @@ fn comment_marks(env: &Env, subject: &str) -> Vec<String> {
 }
 
 /// Returns the facts of a notification. The cause of a failure is that of its run, if its data is still stored.
-async fn facts(env: &Env, notice: &PhaseNotice, target: &NotifiedTarget) -> FlowResult<Option<NotificationFacts>> {
+async fn facts(env: &Env, notice: &PhaseNotice, target: &TargetFacts) -> FlowResult<Option<NotificationFacts>> {
     let Some(phase) = NotificationPhase::named(&notice.phase) else { return Ok(None) };
     let mut facts = NotificationFacts {
         id: notice_id(notice),
