@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use super::pages::{self, COUNTED_PAGES};
 use super::sessions::ConsoleSession;
-use crate::queries::plugins::{self, PluginVersion};
+use crate::queries::plugins;
 use crate::routes::permitted::{ReadPlugins, ReadTargets};
 use crate::routes::{self, Path, Query};
 use crate::{HttpProblem, HttpResult};
@@ -88,12 +88,7 @@ async fn versions(
     users: Option<&BTreeMap<String, usize>>,
 ) -> HttpResult<Vec<VersionRow>> {
     let server = session.permitted::<ReadPlugins>()?;
-    let found = plugins::all_versions(server.store.as_ref(), name).await?;
-    let row = |PluginVersion { info, withdrawn, is_latest }| {
-        let users = users.map(|users| users.get(&info.version).copied().unwrap_or_default());
-        VersionRow { info, withdrawn, is_latest, users }
-    };
-    Ok(found.into_iter().map(row).collect())
+    Ok(plugins::all_versions(server.store.as_ref(), name, users).await?)
 }
 
 /// Returns the number of living targets by version, and true if not all were counted. Returns `None` for a caller who may

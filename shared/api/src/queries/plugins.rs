@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use ebb_console::VersionRow;
 use ebb_documents::compile;
 use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
 use ebb_documents::load::{self, DocumentVars, NoFiles};
@@ -33,20 +34,20 @@ pub enum PublishOutcome {
 
 /// Returns all versions of all plugins that are not withdrawn, by name, the highest version first.
 pub async fn list(store: &Store) -> FlowResult<Vec<PluginInfo>> {
-    Ok(sorted(store.list_plugins().await?))
+    Ok(sorted(store.list_plugins().await?).iter().map(about).collect())
 }
 
 /// Returns the versions of a plugin that are not withdrawn, the highest first.
 pub async fn versions(store: &Store, name: &str) -> FlowResult<Vec<PluginInfo>> {
     let mut listed = store.list_versions(name).await?;
     listed.retain(|item| item.withdrawn.is_none());
-    Ok(sorted(listed))
+    Ok(sorted(listed).iter().map(about).collect())
 }
 
-fn sorted(mut items: Vec<PluginItem>) -> Vec<PluginInfo> {
+fn sorted(mut items: Vec<PluginItem>) -> Vec<PluginItem> {
     let version = |item: &PluginItem| item.version.parse::<semver::Version>().ok();
     items.sort_by(|a, b| a.name.cmp(&b.name).then_with(|| version(b).cmp(&version(a))));
-    items.iter().map(about).collect()
+    items
 }
 
 fn about(item: &PluginItem) -> PluginInfo {
@@ -59,28 +60,21 @@ fn about(item: &PluginItem) -> PluginInfo {
     }
 }
 
-/// A version of a plugin, published or withdrawn.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PluginVersion {
-    pub info: PluginInfo,
-    /// The time of withdrawal.
-    pub withdrawn: Option<String>,
-    /// True for the version that a document without a version gets.
-    pub is_latest: bool,
-}
-
-/// Returns all versions of a plugin, the highest first.
-pub(crate) async fn all_versions(store: &Store, name: &str) -> FlowResult<Vec<PluginVersion>> {
+/// Returns all versions of a plugin, the highest first. `users` are the numbers of their living targets.
+pub(crate) async fn all_versions(
+    store: &Store,
+    name: &str,
+    users: Option<&BTreeMap<String, usize>>,
+) -> FlowResult<Vec<VersionRow>> {
     let latest = resolve(store, name, "latest").await?;
     let items = store.list_versions(name).await?;
-    let withdrawn: BTreeMap<String, Timestamp> =
-        items.iter().filter_map(|item| Some((item.version.clone(), item.withdrawn?))).collect();
-    let about = |info: PluginInfo| PluginVersion {
-        withdrawn: withdrawn.get(&info.version).copied().map(rfc3339),
-        is_latest: latest.as_ref() == Some(&info.version),
-        info,
+    let row = |item: &PluginItem| VersionRow {
+        info: about(item),
+        withdrawn: item.withdrawn.map(rfc3339),
+        is_latest: latest.as_ref() == Some(&item.version),
+        users: users.map(|users| users.get(&item.version).copied().unwrap_or_default()),
     };
-    Ok(sorted(items).into_iter().map(about).collect())
+    Ok(sorted(items).iter().map(row).collect())
 }
 
 /// Returns the difference of the documents of two versions, as unified diff. It is empty for equal documents.
