@@ -10,6 +10,11 @@ use clap::{Arg, Command, CommandFactory as _};
 
 use crate::commands::EbbCli;
 
+/// The page has an option once that this number of commands have.
+const SHARED: usize = 3;
+
+const TABLE: &str = "| argument | meaning |\n|---|---|\n";
+
 /// Compares the end of a page, from `heading` on, with the generated text, or replaces it.
 fn check(page: &str, heading: &str, generated: &str) {
     let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/src").join(page);
@@ -49,33 +54,56 @@ fn row(argument: &Arg) -> String {
     format!("| `{}` | {help} |\n", name.replace('|', "\\|"))
 }
 
-fn command(text: &mut String, path: &str, command: &mut Command) {
-    let mut visible: Vec<_> = command.get_subcommands().filter(|one| !one.is_hide_set()).cloned().collect();
-    visible.retain(|one| one.get_name() != "help");
-    if visible.is_empty() {
-        let about = command.get_long_about().or(command.get_about()).map(ToString::to_string).unwrap_or_default();
-        let usage = command.render_usage().to_string();
-        let usage = usage.trim_start_matches("Usage: ").trim();
-        let _ = write!(text, "### {path}\n\n{}.\n\n```text\n{usage}\n```\n\n", about.trim_end_matches('.'));
-        let rows: String = command
-            .get_arguments()
-            .filter(|one| !one.is_hide_set() && !["help", "version", "server"].contains(&one.get_id().as_str()))
-            .map(row)
-            .collect();
-        if let Some(note) = command.get_after_help() {
-            let note = note.to_string();
-            let _ = match note.strip_prefix("Examples:\n  ") {
-                Some(lines) => write!(text, "```sh\n{}\n```\n\n", lines.replace("\n  ", "\n")),
-                None => write!(text, "{note}\n\n"),
-            };
-        }
-        if !rows.is_empty() {
-            let _ = write!(text, "| argument | meaning |\n|---|---|\n{rows}\n");
+/// Adds the commands without subcommands, each with its path.
+fn leaves(path: &str, command: &Command, found: &mut Vec<(String, Command)>) {
+    let mut visible = command.get_subcommands().filter(|one| !one.is_hide_set() && one.get_name() != "help").peekable();
+    if visible.peek().is_none() {
+        found.push((path.to_owned(), command.clone()));
+    }
+    for one in visible {
+        leaves(&format!("{path} {}", one.get_name()), one, found);
+    }
+}
+
+/// Returns the arguments that the page describes.
+fn arguments(command: &Command) -> impl Iterator<Item = &Arg> {
+    let undescribed = ["help", "version", "server"];
+    command.get_arguments().filter(move |one| !one.is_hide_set() && !undescribed.contains(&one.get_id().as_str()))
+}
+
+/// Returns the rows of the options that at least [`SHARED`] commands have with the same meaning.
+fn shared_rows(commands: &[(String, Command)]) -> Vec<String> {
+    let mut counts: Vec<(String, usize)> = Vec::new();
+    for option in commands.iter().flat_map(|(_, command)| arguments(command)).filter(|one| one.get_long().is_some()) {
+        let row = row(option);
+        match counts.iter_mut().find(|(known, _)| *known == row) {
+            Some((_, count)) => *count += 1,
+            None => counts.push((row, 1)),
         }
     }
-    for mut one in visible {
-        let path = format!("{path} {}", one.get_name());
-        self::command(text, &path, &mut one);
+    counts.into_iter().filter(|(_, count)| *count >= SHARED).map(|(row, _)| row).collect()
+}
+
+fn command(text: &mut String, path: &str, command: &mut Command, shared: &[String]) {
+    let about = command.get_long_about().or(command.get_about()).map(ToString::to_string).unwrap_or_default();
+    let usage = command.render_usage().to_string();
+    let usage = usage.trim_start_matches("Usage: ").trim();
+    let _ = write!(text, "### {path}\n\n{}.\n\n```text\n{usage}\n```\n\n", about.trim_end_matches('.'));
+    if let Some(note) = command.get_after_help() {
+        let note = note.to_string();
+        let _ = match note.strip_prefix("Examples:\n  ") {
+            Some(lines) => write!(text, "```sh\n{}\n```\n\n", lines.replace("\n  ", "\n")),
+            None => write!(text, "{note}\n\n"),
+        };
+    }
+    let (others, own): (Vec<&Arg>, Vec<&Arg>) = arguments(command).partition(|one| shared.contains(&row(one)));
+    if !own.is_empty() {
+        let rows: String = own.into_iter().map(row).collect();
+        let _ = writeln!(text, "{TABLE}{rows}");
+    }
+    if !others.is_empty() {
+        let names = others.into_iter().filter_map(Arg::get_long).map(|long| format!("`--{long}`"));
+        let _ = write!(text, "[Shared options](#shared-options): {}.\n\n", names.collect::<Vec<_>>().join(", "));
     }
 }
 
@@ -83,8 +111,13 @@ fn command(text: &mut String, path: &str, command: &mut Command) {
 fn the_book_has_every_command() {
     let mut cli = EbbCli::command();
     cli.build();
-    let mut text = String::new();
-    command(&mut text, "ebb", &mut cli);
+    let mut commands = Vec::new();
+    leaves("ebb", &cli, &mut commands);
+    let shared = shared_rows(&commands);
+    let mut text = format!("### Shared options\n\n{TABLE}{}\n", shared.concat());
+    for (path, mut one) in commands {
+        command(&mut text, &path, &mut one, &shared);
+    }
     check("cli.md", "## Commands", &text);
 }
 

@@ -36,7 +36,7 @@ pub(super) fn report(connection: &ConnectionDoc, stored: &Value) {
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Example:\n  ebb connection new neon --origin https://console.neon.tech --plugin neon-branch > neon.yaml"
+    after_help = "Examples:\n  ebb connection new neon --origin https://console.neon.tech --plugin neon-branch > neon.yaml"
 )]
 pub(crate) struct ConnectionNewArgs {
     /// Name of the connection

@@ -51,7 +51,7 @@ pub(super) fn report(subscription: &SubscriptionDoc, stored: &Value) {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  ebb subscription new failures --to slack > failures.yaml")]
+#[command(after_help = "Examples:\n  ebb subscription new failures --to slack > failures.yaml")]
 pub(crate) struct SubscriptionNewArgs {
     /// Name of the subscription
     name: String,
@@ -89,7 +89,7 @@ impl SubscriptionNewArgs {
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Example:\n  ebb subscription test statuses.yaml --phase ready --label repository=acme/shop --label sha=4b825dc"
+    after_help = "Examples:\n  ebb subscription test statuses.yaml --phase ready --label repository=acme/shop --label sha=4b825dc"
 )]
 pub(crate) struct SubscriptionTestArgs {
     /// File with the subscription; `-` reads standard input
