@@ -13,6 +13,9 @@ use crate::commands::EbbCli;
 /// The page has an option once that this number of commands have.
 const SHARED: usize = 3;
 
+/// The statuses that almost each route can respond with. The page names them once.
+const COMMON_STATUSES: [&str; 5] = ["400", "401", "403", "500", "503"];
+
 const TABLE: &str = "| argument | meaning |\n|---|---|\n";
 
 /// Compares the end of a page, from `heading` on, with the generated text, or replaces it.
@@ -143,7 +146,7 @@ fn the_summary_of_the_book_has_every_command() {
 #[test]
 fn the_book_has_every_route() {
     let document = serde_json::to_value(ebb_api::openapi()).unwrap();
-    let mut text = String::new();
+    let mut text = format!("Common statuses are `{}`.\n\n", COMMON_STATUSES.join("`, `"));
     for (path, methods) in document["paths"].as_object().unwrap() {
         for (method, operation) in methods.as_object().unwrap() {
             let _ = write!(text, "### {} {path}\n\n", method.to_uppercase());
@@ -153,12 +156,16 @@ fn the_book_has_every_route() {
                 }
             }
             let parameters = operation["parameters"].as_array().into_iter().flatten();
-            let parameters: Vec<_> = parameters.filter_map(|one| one["name"].as_str()).collect();
+            let parameters: Vec<_> =
+                parameters.filter(|one| one["in"] != "path").filter_map(|one| one["name"].as_str()).collect();
             if !parameters.is_empty() {
                 let _ = write!(text, "Parameters: `{}`. ", parameters.join("`, `"));
             }
-            let statuses: Vec<_> = operation["responses"].as_object().unwrap().keys().cloned().collect();
-            let _ = write!(text, "Statuses: `{}`.\n\n", statuses.join("`, `"));
+            let mut statuses: Vec<_> = operation["responses"].as_object().unwrap().keys().map(String::as_str).collect();
+            let has_common = COMMON_STATUSES.iter().all(|status| statuses.contains(status));
+            statuses.retain(|status| !has_common || !COMMON_STATUSES.contains(status));
+            let and_common = if has_common { ", common" } else { "" };
+            let _ = write!(text, "Statuses: `{}`{and_common}.\n\n", statuses.join("`, `"));
         }
     }
     check("api.md", "## Operations", &text);
