@@ -16,8 +16,6 @@ const SHARED: usize = 3;
 /// The statuses that almost each route can respond with. The page names them once.
 const COMMON_STATUSES: [&str; 5] = ["400", "401", "403", "500", "503"];
 
-const TABLE: &str = "| argument | meaning |\n|---|---|\n";
-
 /// Compares the end of a page, from `heading` on, with the generated text, or replaces it.
 fn check(page: &str, heading: &str, generated: &str) {
     let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/src").join(page);
@@ -31,12 +29,8 @@ fn check(page: &str, heading: &str, generated: &str) {
     }
 }
 
-/// Escapes a text for a cell of a Markdown table.
-fn cell(text: &str) -> String {
-    text.replace('\n', " ").replace('|', "\\|").replace('<', "&lt;")
-}
-
-fn row(argument: &Arg) -> String {
+/// Returns the entry of an argument in a list.
+fn entry(argument: &Arg) -> String {
     let values = argument.get_value_names().unwrap_or_default().iter();
     let values = values.map(|name| format!(" <{name}>")).collect::<String>();
     let values = if argument.get_action().takes_values() { values } else { String::new() };
@@ -45,7 +39,8 @@ fn row(argument: &Arg) -> String {
         (Some(long), None) => format!("--{long}{values}"),
         _ => values.trim_start().to_owned(),
     };
-    let mut help = cell(&argument.get_help().map(ToString::to_string).unwrap_or_default());
+    let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
+    let mut help = help.replace('\n', " ").replace('<', "&lt;");
     if let Some(variable) = argument.get_env() {
         let _ = write!(help, " [`{}`]", variable.to_string_lossy());
     }
@@ -54,7 +49,7 @@ fn row(argument: &Arg) -> String {
     if !defaults.is_empty() && argument.get_action().takes_values() {
         let _ = write!(help, " (default: `{defaults}`)");
     }
-    format!("| `{}` | {help} |\n", name.replace('|', "\\|"))
+    format!("- `{name}`: {help}\n")
 }
 
 /// Adds the commands without subcommands, each with its path.
@@ -74,17 +69,17 @@ fn arguments(command: &Command) -> impl Iterator<Item = &Arg> {
     command.get_arguments().filter(move |one| !one.is_hide_set() && !undescribed.contains(&one.get_id().as_str()))
 }
 
-/// Returns the rows of the options that at least [`SHARED`] commands have with the same meaning.
-fn shared_rows(commands: &[(String, Command)]) -> Vec<String> {
+/// Returns the entries of the options that at least [`SHARED`] commands have with the same meaning.
+fn shared_entries(commands: &[(String, Command)]) -> Vec<String> {
     let mut counts: Vec<(String, usize)> = Vec::new();
     for option in commands.iter().flat_map(|(_, command)| arguments(command)).filter(|one| one.get_long().is_some()) {
-        let row = row(option);
-        match counts.iter_mut().find(|(known, _)| *known == row) {
+        let entry = entry(option);
+        match counts.iter_mut().find(|(known, _)| *known == entry) {
             Some((_, count)) => *count += 1,
-            None => counts.push((row, 1)),
+            None => counts.push((entry, 1)),
         }
     }
-    counts.into_iter().filter(|(_, count)| *count >= SHARED).map(|(row, _)| row).collect()
+    counts.into_iter().filter(|(_, count)| *count >= SHARED).map(|(entry, _)| entry).collect()
 }
 
 fn command(text: &mut String, path: &str, command: &mut Command, shared: &[String]) {
@@ -99,10 +94,9 @@ fn command(text: &mut String, path: &str, command: &mut Command, shared: &[Strin
             None => write!(text, "{note}\n\n"),
         };
     }
-    let (others, own): (Vec<&Arg>, Vec<&Arg>) = arguments(command).partition(|one| shared.contains(&row(one)));
+    let (others, own): (Vec<&Arg>, Vec<&Arg>) = arguments(command).partition(|one| shared.contains(&entry(one)));
     if !own.is_empty() {
-        let rows: String = own.into_iter().map(row).collect();
-        let _ = writeln!(text, "{TABLE}{rows}");
+        let _ = writeln!(text, "{}", own.into_iter().map(entry).collect::<String>());
     }
     if !others.is_empty() {
         let names = others.into_iter().filter_map(Arg::get_long).map(|long| format!("`--{long}`"));
@@ -116,8 +110,8 @@ fn the_book_has_every_command() {
     cli.build();
     let mut commands = Vec::new();
     leaves("ebb", &cli, &mut commands);
-    let shared = shared_rows(&commands);
-    let mut text = format!("### Shared options\n\n{TABLE}{}\n", shared.concat());
+    let shared = shared_entries(&commands);
+    let mut text = format!("### Shared options\n\n{}\n", shared.concat());
     for (path, mut one) in commands {
         command(&mut text, &path, &mut one, &shared);
     }
