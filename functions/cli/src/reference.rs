@@ -86,7 +86,7 @@ fn command(text: &mut String, path: &str, command: &mut Command, shared: &[Strin
     let about = command.get_long_about().or(command.get_about()).map(ToString::to_string).unwrap_or_default();
     let usage = command.render_usage().to_string();
     let usage = usage.trim_start_matches("Usage: ").trim();
-    let _ = write!(text, "### {path}\n\n{}.\n\n```text\n{usage}\n```\n\n", about.trim_end_matches('.'));
+    let _ = write!(text, "### {path}\n\n{}.\n\n`{usage}`\n\n", about.trim_end_matches('.'));
     if let Some(note) = command.get_after_help() {
         let note = note.to_string();
         let _ = match note.strip_prefix("Examples:\n  ") {
