@@ -7,10 +7,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-mod chains;
 mod counts;
 mod measured_store;
-mod owners;
 mod peers;
 mod polling;
 mod prices;
@@ -26,12 +24,8 @@ struct BenchCli {
 
 #[derive(Subcommand)]
 enum BenchCommand {
-    /// Measures a chain of scripts in a cluster, compared with bare Jobs; needs root and Go
-    Chains(chains::ChainsArgs),
     /// Counts the requests and write units of runs
     Counts(counts::CountsArgs),
-    /// Measures lists and commands on the sandboxes of several owners, on one `ebb dev`
-    Owners(owners::OwnersArgs),
     /// Compares Ebb with Restate; needs Node.js
     Peers(peers::PeersArgs),
     /// Counts the write units of a unit that waits for a provider
@@ -45,9 +39,7 @@ enum BenchCommand {
 #[tokio::main]
 async fn main() -> ExitCode {
     let measured = match BenchCli::parse().measure {
-        BenchCommand::Chains(arguments) => chains::chains(&arguments).await.map(|()| Vec::new()),
         BenchCommand::Counts(arguments) => counts::measured(&arguments).await,
-        BenchCommand::Owners(arguments) => Box::pin(owners::measured(&arguments)).await,
         BenchCommand::Peers(arguments) => Box::pin(peers::compared(&arguments)).await.map(|()| Vec::new()),
         BenchCommand::Polling(arguments) => Box::pin(polling::measured(&arguments)).await,
         BenchCommand::Prices(arguments) => Box::pin(prices::priced(&arguments)).await,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::post;
 use ebb_protocol::unit::{CALLBACK_TOKEN, CALLBACK_URL};
@@ -43,14 +43,7 @@ impl UnitReceiver {
         let url = format!("http://{}", listener.local_addr()?);
         let state =
             Arc::new(UnitReceiverState { http: http(), units: AtomicUsize::new(0), outcomes: Mutex::default() });
-        let done = |Path(pause): Path<u64>| async move {
-            tokio::time::sleep(Duration::from_millis(pause)).await;
-            axum::Json(Value::Object(serde_json::Map::new()))
-        };
-        let router = Router::new()
-            .route("/units", post(unit))
-            .route("/outcomes", post(outcome))
-            .route("/done/{pause}", post(done));
+        let router = Router::new().route("/units", post(unit)).route("/outcomes", post(outcome));
         let router = router.with_state(Arc::clone(&state));
         tokio::spawn(async move { axum::serve(listener, router).await });
         Ok(Self { url, state })
@@ -59,11 +52,6 @@ impl UnitReceiver {
     /// Returns the URL of units.
     pub(crate) fn units_url(&self) -> String {
         format!("{}/units", self.url)
-    }
-
-    /// Returns the URL of units that are done with the response, after a pause in milliseconds.
-    pub(crate) fn done_url(&self, pause: u64) -> String {
-        format!("{}/done/{pause}", self.url)
     }
 
     /// Returns the URL of Ebb's notifications.
