@@ -30,6 +30,7 @@ mod record;
 pub mod record_model;
 mod registered_clusters;
 mod rejected_events;
+pub mod samples;
 mod sessions;
 mod sizes;
 mod strong;

@@ -173,10 +173,10 @@ pub(crate) async fn rejected_events_are_listed() {
     assert_eq!(shown.collect::<Vec<_>>(), expected);
     let sources = || async { harness.get("/v1/sources").await.json::<SourceList>().sources };
     let summary = sources().await[0].rejected.clone().unwrap();
-    assert_eq!((summary.count, &summary.since, &summary.last), (3, &listed[2].time, &listed[0]));
+    assert_eq!((summary.count, &summary.since, &summary.last), (3, &rfc3339(listed[2].time), &listed[0]));
     for path in ["/v1/targets/sandbox/pr-7-1", "/v1/targets/sandbox/pr-7-1/why"] {
         let problem = harness.get(path).await.is_problem(404, "event-rejected");
-        let event = format!("source prs rejected the event 3 at {}: {}", listed[0].time, listed[0].detail);
+        let event = format!("source prs rejected the event 3 at {}: {}", rfc3339(listed[0].time), listed[0].detail);
         assert!(problem.detail.contains(&event), "{}", problem.detail);
     }
     harness.publish("db@1.0.0", PLUGIN).await;

@@ -5,162 +5,25 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use ebb_engine::target::Notification;
-use ebb_engine::{
-    Attempt, Epoch, EventName, Hook, LateMark, Patch, PatchChange, RunPhase, Shard, TargetPhase, Timestamp, Unit,
-};
+use ebb_engine::{Attempt, Epoch, Hook, LateMark, Patch, PatchChange, RunPhase, Shard, TargetPhase, Unit};
 use ebb_local::embedded::{EmbeddedTable, FolderBucket};
 use ebb_protocol::api::{RejectedEvent, SignadotOutputs, SourceResponse, SourceResult, TokenInfo};
-use ebb_protocol::callback::{FailureReason, ReasonCode};
-use ebb_protocol::evidence::Evidence;
 use ebb_protocol::history::HistoryChange;
-use ebb_protocol::id::{EventRef, RunId, digest};
-use ebb_protocol::lifecycle::TargetStopCause;
+use ebb_protocol::id::{RunId, digest};
 use ebb_protocol::limits::DISTINCT_RESULTS;
 use ebb_protocol::listing::ReportedPolicy;
-use ebb_protocol::object_status::{ObjectState, ObjectStatus};
 use ebb_protocol::record::{AttemptOutcome, AttemptResult, InstanceIds, OutputStorage, StateWait, StoredText};
-use ebb_protocol::removal::{RemovalEvidence, RemovalGrade};
+use ebb_store::suite::samples::{AT, full_result, full_target};
 use ebb_store::{self as store, *};
 use serde_json::json;
 
-const AT: Timestamp = Timestamp(1_800_000_000_000);
 /// The source code of the keys of items.
 const KEYS: &str = include_str!("../../../shared/store/src/dynamo/key.rs");
 
-/// Returns an occurrence of an event.
-fn event(id: &str) -> EventRef {
-    EventRef::new(EventName::new("sleep").unwrap(), id)
-}
-
-/// Returns a target with every attribute.
-fn target() -> TargetHead {
-    let (plan, key, plugins) = (digest(b"plan"), Some("key".to_owned()), vec!["p@1.0.0".to_owned()]);
-    let (held_by, reason) = (Some(Hook::PostStop), Some("why".into()));
-    TargetHead {
-        kind: "sandbox".into(),
-        name: "full".into(),
-        uid: "uid".into(),
-        source: Some("previews".into()),
-        owner: Some("source previews".into()),
-        changed_by: Some("ttl".into()),
-        labels: [("team".to_owned(), "payments".to_owned())].into(),
-        generation: 3,
-        first_generation: 1,
-        updates: 2,
-        phase: TargetPhase::Stopping,
-        hook: Some(Hook::PostStop),
-        plan: plan.clone(),
-        routing_key: key.clone(),
-        plugins: plugins.clone(),
-        created: AT,
-        since: AT,
-        ready_since: Some(AT),
-        first_cause: Some("db/make: why".into()),
-        expires: Some(AT),
-        stop_cause: TargetStopCause::Expired,
-        is_overridden: true,
-        unconfirmed: 1,
-        is_reopened: true,
-        notification: Some(NotificationState {
-            notification: Notification::Gone,
-            attempts: 1,
-            delivered_by: held_by,
-            reason,
-        }),
-        outbox: store::TargetOutbox {
-            notices: vec![store::PhaseNotice {
-                number: 1,
-                phase: "gone".into(),
-                at: AT.0,
-                run: Some(RunId::new("instance", 1, Hook::PostStop)),
-                ended: Some("expired".into()),
-                target: json!({"kind": "sandbox", "name": "full"}),
-                to: vec!["statuses".into()],
-            }],
-            failed: [(
-                "statuses".to_owned(),
-                store::ReceiverState { attempts: 2, refusals: 1, next: AT.0, reason: "why".into(), at: AT.0 },
-            )]
-            .into(),
-        },
-        waiting: Some(PendingCreation {
-            uid: "next".into(),
-            source: Some("previews".into()),
-            owner: Some("source previews".into()),
-            labels: [("team".to_owned(), "payments".to_owned())].into(),
-            generation: 1,
-            first_generation: None,
-            plan,
-            routing_key: key,
-            plugins,
-            ttl_ms: Some(1),
-            since: AT.0,
-        }),
-        pending_update: Some(store::PendingUpdate {
-            generation: 4,
-            plan: digest(b"update"),
-            routing_key: Some("key".to_owned()),
-            by: Some("source previews".into()),
-            labels: [("team".to_owned(), "billing".to_owned())].into(),
-            since: AT.0,
-        }),
-        refused_update: Some(store::RefusedUpdate { generation: 2, reason: "why".into() }),
-        events: TargetEvents {
-            recent: vec![event("1")],
-            waiting: vec![store::DatedEvent { event: event("2"), at: AT.0 }],
-            dropped: vec![store::DatedEvent { event: event("1"), at: AT.0 }],
-        },
-        release: vec![store::SecretRelease {
-            instance: "instance".into(),
-            cluster: Some("far".into()),
-            uid: Some("uid".into()),
-        }],
-        removed: Some(AT),
-        due: Some(AT),
-        version: 1,
-    }
-}
-
-/// Returns a failure with every attribute.
-fn failure() -> AttemptResult {
-    let secret = json!({"cluster": "far", "namespace": "ns", "name": "n", "key": "k"});
-    let outputs = json!({"a": {"json": "x"}, "b": {"base64": "/w=="}, "c": {"secret": secret}});
-    let evidence = Evidence {
-        method: "POST".into(),
-        url: "https://units.test".into(),
-        status: Some(500),
-        content_type: Some("text/plain".into()),
-        body: Some("body".into()),
-        truncated: true,
-        damaged: None,
-    };
-    AttemptResult {
-        outcome: AttemptOutcome::Failed,
-        at: AT.0,
-        duration_ms: Some(1),
-        outputs: OutputStorage::Inline(serde_json::from_value(outputs).unwrap()),
-        reason: Some(FailureReason { code: ReasonCode::HttpStatus, message: "why".into() }),
-        evidence: Some(Box::new(evidence)),
-        removal: Some(Box::new(RemovalEvidence::new(RemovalGrade::Unconfirmed, "DELETE https://units.test", "404"))),
-        sent_by: Some("c".into()),
-        made: vec!["i-1".into()],
-        next: Some(AT.0),
-        log: true,
-        objects: vec![ObjectStatus {
-            object: "Job n/a".into(),
-            state: ObjectState::Failed,
-            reason: Some("why".into()),
-        }],
-        unanswered: true,
-        digest: "first".into(),
-    }
-}
-
 async fn store_instances(store: &Store) {
     let run = &RunId::new("instance", 1, Hook::PreStart);
-    let TargetHead { kind, name, uid, generation, plan, routing_key, .. } = target();
-    let (updates, event) = (2, Some(event("1")));
+    let TargetHead { kind, name, uid, generation, plan, routing_key, updates, events, .. } = full_target();
+    let event = events.recent.into_iter().next();
     let (due, failures) = (AT, 1);
     let expiry = InstanceExpiry { kind, name, uid, generation, updates, plan, event, due, failures };
     store.put_expiry(&expiry).await.unwrap();
@@ -169,8 +32,8 @@ async fn store_instances(store: &Store) {
     let facts = RunFacts { kind, name, uid, generation, plan, routing_key, started: AT, by };
     let new_run = NewRun { id: run.clone(), facts, due: AT };
     let tombstone = Tombstone { instance: "former".into(), ended: AT, needed: Some(AT) };
-    let gone = TargetHead { name: "gone".into(), phase: TargetPhase::Gone, due: None, ..target() };
-    for (target, run, tombstone) in [(target(), Some(new_run), Some(tombstone)), (gone, None, None)] {
+    let gone = TargetHead { name: "gone".into(), phase: TargetPhase::Gone, due: None, ..full_target() };
+    for (target, run, tombstone) in [(full_target(), Some(new_run), Some(tombstone)), (gone, None, None)] {
         let transition = TargetTransition { run, tombstone, ..TargetTransition::new(target, None) };
         assert!(store.move_target(&transition).await.unwrap());
     }
@@ -186,7 +49,7 @@ async fn store_instances(store: &Store) {
         document: Some("x".repeat(100)),
         expires: Some(AT),
     };
-    store.note_history(target().target_key(), &decision).await.unwrap();
+    store.note_history(full_target().target_key(), &decision).await.unwrap();
     for shard in [Shard::ROOT, Shard(1)] {
         let late = LateMark { slot: 3, attempt: Attempt::FIRST, mark: 7 };
         let sets =
@@ -216,10 +79,10 @@ async fn store_instances(store: &Store) {
     {
         store.update_attempt(run, unit, attempt, &update).await.unwrap();
     }
-    store.put_result(run, unit, attempt, &failure()).await.unwrap();
+    store.put_result(run, unit, attempt, &full_result()).await.unwrap();
     for number in 0..=DISTINCT_RESULTS {
         let (outcome, outputs) = (AttemptOutcome::Succeeded, OutputStorage::Bucket("key".into()));
-        let result = AttemptResult { outcome, outputs, digest: number.to_string(), ..failure() };
+        let result = AttemptResult { outcome, outputs, digest: number.to_string(), ..full_result() };
         for unit in [unit, Unit(1)] {
             store.put_result(run, unit, attempt, &result).await.unwrap();
         }
@@ -234,7 +97,7 @@ async fn store_instances(store: &Store) {
 async fn documents(store: &Store) {
     let incompressible: String = (0..200_u32).map(|number| digest(&number.to_be_bytes())).collect();
     for (name, plan) in [("small", "{}"), ("packed", &"x".repeat(2_000)), ("large", &incompressible)] {
-        let target = TargetHead { name: name.into(), ..target() };
+        let target = TargetHead { name: name.into(), ..full_target() };
         let creation = TargetTransition::new(target, None);
         assert!(store.begin_instance(&creation, name, plan.as_bytes()).await.unwrap());
     }

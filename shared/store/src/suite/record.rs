@@ -3,59 +3,21 @@ use std::collections::BTreeMap;
 use aws_sdk_dynamodb::types::AttributeValue;
 
 use crate::{AttemptUpdate, PutOutcome};
-use ebb_protocol::callback::{FailureReason, ReasonCode};
 use ebb_protocol::engine::{Attempt, SHARD, Shard, Timestamp, Unit};
-use ebb_protocol::evidence::Evidence;
 use ebb_protocol::limits;
-use ebb_protocol::object_status::{ObjectState, ObjectStatus};
 use ebb_protocol::record::{AttemptOutcome, AttemptResult, OutputStorage};
-use ebb_protocol::removal::{RemovalEvidence, RemovalGrade};
 use ebb_protocol::value::UnitValue;
 
 use super::fixture::{StoreFixture, new_run, result, text};
 use super::record_model::{listed, wait};
+use super::samples::full_result;
 
 const A1: Attempt = Attempt(1);
-
-fn full() -> AttemptResult {
-    let outputs = BTreeMap::from([
-        ("url".to_owned(), UnitValue::Json("postgres://".into())),
-        ("raw".to_owned(), UnitValue::Bytes(vec![0, 255])),
-    ]);
-    AttemptResult {
-        duration_ms: Some(1234),
-        outputs: OutputStorage::Inline(outputs),
-        reason: Some(FailureReason { code: ReasonCode::Exit, message: "code 3\n".into() }),
-        removal: Some(Box::new(RemovalEvidence::new(
-            RemovalGrade::Unconfirmed,
-            "DELETE https://api.example.org/db",
-            "404",
-        ))),
-        sent_by: Some("c-1".into()),
-        made: vec!["i-1".into(), "i-2".into()],
-        next: Some(1_800_000_009_000),
-        evidence: Some(Box::new(Evidence {
-            method: "POST".into(),
-            url: "https://api.example.org/db".into(),
-            status: Some(400),
-            body: Some("tier must be gold".into()),
-            ..Evidence::default()
-        })),
-        log: true,
-        objects: vec![ObjectStatus {
-            object: "Deployment units/web".into(),
-            state: ObjectState::Failed,
-            reason: Some("it crashes".into()),
-        }],
-        unanswered: true,
-        ..result(AttemptOutcome::Failed, "full")
-    }
-}
 
 pub(super) async fn results_are_read_unchanged(fixture: StoreFixture) {
     let run = new_run("a").id;
     let results = [
-        full(),
+        full_result(),
         result(AttemptOutcome::Succeeded, "x"),
         result(AttemptOutcome::Skipped, "y"),
         AttemptResult { digest: "short".into(), ..result(AttemptOutcome::Cancelled, "z") },
@@ -73,9 +35,9 @@ pub(super) async fn results_are_read_unchanged(fixture: StoreFixture) {
 /// The rest of a record with malformed evidence is readable.
 pub(super) async fn damaged_evidence_leaves_its_record_readable(fixture: StoreFixture) {
     let run = new_run("a").id;
-    let whole = AttemptResult { evidence: None, ..full() };
+    let whole = AttemptResult { evidence: None, ..full_result() };
     for (unit, evidence) in (0..).zip([text("{\"method\": 7}"), text("{"), AttributeValue::Bool(true)]) {
-        fixture.store.put_result(&run, Unit(unit), A1, &full()).await.unwrap();
+        fixture.store.put_result(&run, Unit(unit), A1, &full_result()).await.unwrap();
         let mut item = fixture.item(&format!("r#{run}"), &format!("u#{unit:05}#001")).await.unwrap();
         assert!(item.insert("ev".to_owned(), evidence).is_some());
         fixture.write(vec![item]).await;
@@ -200,7 +162,7 @@ pub(super) async fn outlines_are_records_without_outputs(fixture: StoreFixture) 
     for update in &updates {
         fixture.store.update_attempt(&run, Unit(2), A1, update).await.unwrap();
     }
-    fixture.store.put_result(&run, Unit(3), A1, &full()).await.unwrap();
+    fixture.store.put_result(&run, Unit(3), A1, &full_result()).await.unwrap();
     for number in 0..=limits::DISTINCT_RESULTS {
         let distinct = result(AttemptOutcome::Succeeded, &number.to_string());
         fixture.store.put_result(&run, Unit(4), A1, &distinct).await.unwrap();

@@ -5,68 +5,22 @@ use aws_sdk_dynamodb::config::retry::RetryConfig;
 use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
 use futures::future::join_all;
 
-use crate::{
-    DatedEvent, NotificationState, PendingCreation, PendingUpdate, RefusedUpdate, SdkTable, SecretRelease, Store,
-    StoreError, TargetEvents, TargetHead, TargetTransition, Tombstone,
-};
-use ebb_protocol::engine::target::Notification;
-use ebb_protocol::engine::{EventName, Hook, TargetPhase, Timestamp};
-use ebb_protocol::id::{EventRef, TargetKey};
+use crate::{SdkTable, SecretRelease, Store, StoreError, TargetHead, TargetTransition, Tombstone};
+use ebb_protocol::engine::{TargetPhase, Timestamp};
+use ebb_protocol::id::TargetKey;
 
 use super::fixture::{StoreFixture, begin, target, tombstone};
+use super::samples::full_target;
 
 pub(super) async fn a_target_is_read_unchanged(fixture: StoreFixture) {
     let full = TargetHead {
-        phase: TargetPhase::Stuck,
-        hook: Some(Hook::PostStop),
-        source: Some("previews".into()),
-        owner: Some("source previews".into()),
-        changed_by: Some("ttl".into()),
+        kind: "route group".into(),
+        name: "a#b%c".into(),
         labels: [("team".to_owned(), "payments \u{1f40b}".to_owned())].into(),
-        first_cause: Some("db/make: why".into()),
-        routing_key: Some("rk".into()),
-        plugins: vec!["acme/db@1.2.3".into(), "b@1.0.0".into()],
-        expires: Some(Timestamp(9)),
-        unconfirmed: 2,
-        notification: Some(NotificationState {
-            notification: Notification::Stuck,
-            attempts: 3,
-            delivered_by: Some(Hook::PostStop),
-            reason: Some("503".to_owned()),
-        }),
-        waiting: Some(PendingCreation {
-            uid: "u2".into(),
-            source: Some("s".into()),
-            owner: Some("source s".into()),
-            labels: [("team".to_owned(), "payments".to_owned())].into(),
-            generation: 1,
-            first_generation: Some(1),
-            plan: "p".into(),
-            routing_key: None,
-            plugins: vec!["c@1.0.0".into()],
-            ttl_ms: Some(5),
-            since: 6,
-        }),
-        pending_update: Some(PendingUpdate {
-            generation: 3,
-            plan: "p".into(),
-            routing_key: None,
-            by: Some("token ci".into()),
-            labels: [("team".to_owned(), "billing".to_owned())].into(),
-            since: 6,
-        }),
-        refused_update: Some(RefusedUpdate { generation: 2, reason: "r".into() }),
-        events: TargetEvents {
-            recent: ["1", "2"].map(|id| EventRef::new(EventName::new("sleep").unwrap(), id)).into(),
-            waiting: vec![DatedEvent { event: EventRef::new(EventName::new("wake").unwrap(), "3"), at: 6 }],
-            dropped: vec![DatedEvent { event: EventRef::new(EventName::new("wake").unwrap(), "4"), at: 7 }],
-        },
         release: [None, Some("eu".into())]
             .map(|cluster| SecretRelease { instance: "l".into(), cluster, uid: None })
             .into(),
-        removed: Some(Timestamp(8)),
-        ready_since: Some(Timestamp(7)),
-        ..target("route group", "a#b%c")
+        ..full_target()
     };
     assert!(fixture.store.move_target(&TargetTransition::new(full.clone(), None)).await.unwrap());
     assert_eq!(fixture.store.read_target(TargetKey::new("route group", "a#b%c")).await.unwrap(), Some(full));

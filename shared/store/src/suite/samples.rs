@@ -1,0 +1,149 @@
+//! A target and a result with every attribute.
+
+use serde_json::json;
+
+use crate::{
+    DatedEvent, NotificationState, PendingCreation, PendingUpdate, PhaseNotice, ReceiverState, RefusedUpdate,
+    SecretRelease, TargetEvents, TargetHead, TargetOutbox,
+};
+use ebb_protocol::callback::{FailureReason, ReasonCode};
+use ebb_protocol::engine::target::Notification;
+use ebb_protocol::engine::{EventName, Hook, TargetPhase, Timestamp};
+use ebb_protocol::evidence::Evidence;
+use ebb_protocol::id::{EventRef, RunId, digest};
+use ebb_protocol::lifecycle::TargetStopCause;
+use ebb_protocol::object_status::{ObjectState, ObjectStatus};
+use ebb_protocol::record::{AttemptOutcome, AttemptResult, OutputStorage};
+use ebb_protocol::removal::{RemovalEvidence, RemovalGrade};
+
+/// The time of each sample.
+pub const AT: Timestamp = Timestamp(1_800_000_000_000);
+
+/// Returns an occurrence of an event.
+fn event(id: &str) -> EventRef {
+    EventRef::new(EventName::new("sleep").unwrap(), id)
+}
+
+/// Returns a target with every attribute.
+pub fn full_target() -> TargetHead {
+    let (plan, key, plugins) = (digest(b"plan"), Some("key".to_owned()), vec!["p@1.0.0".to_owned()]);
+    let (held_by, reason) = (Some(Hook::PostStop), Some("why".into()));
+    TargetHead {
+        kind: "sandbox".into(),
+        name: "full".into(),
+        uid: "uid".into(),
+        source: Some("previews".into()),
+        owner: Some("source previews".into()),
+        changed_by: Some("ttl".into()),
+        labels: [("team".to_owned(), "payments".to_owned())].into(),
+        generation: 3,
+        first_generation: 1,
+        updates: 2,
+        phase: TargetPhase::Stopping,
+        hook: Some(Hook::PostStop),
+        plan: plan.clone(),
+        routing_key: key.clone(),
+        plugins: plugins.clone(),
+        created: AT,
+        since: AT,
+        ready_since: Some(AT),
+        first_cause: Some("db/make: why".into()),
+        expires: Some(AT),
+        stop_cause: TargetStopCause::Expired,
+        is_overridden: true,
+        unconfirmed: 1,
+        is_reopened: true,
+        notification: Some(NotificationState {
+            notification: Notification::Gone,
+            attempts: 1,
+            delivered_by: held_by,
+            reason,
+        }),
+        outbox: TargetOutbox {
+            notices: vec![PhaseNotice {
+                number: 1,
+                phase: "gone".into(),
+                at: AT.0,
+                run: Some(RunId::new("instance", 1, Hook::PostStop)),
+                ended: Some("expired".into()),
+                target: json!({"kind": "sandbox", "name": "full"}),
+                to: vec!["statuses".into()],
+            }],
+            failed: [(
+                "statuses".to_owned(),
+                ReceiverState { attempts: 2, refusals: 1, next: AT.0, reason: "why".into(), at: AT.0 },
+            )]
+            .into(),
+        },
+        waiting: Some(PendingCreation {
+            uid: "next".into(),
+            source: Some("previews".into()),
+            owner: Some("source previews".into()),
+            labels: [("team".to_owned(), "payments".to_owned())].into(),
+            generation: 1,
+            first_generation: None,
+            plan,
+            routing_key: key,
+            plugins,
+            ttl_ms: Some(1),
+            since: AT.0,
+        }),
+        pending_update: Some(PendingUpdate {
+            generation: 4,
+            plan: digest(b"update"),
+            routing_key: Some("key".to_owned()),
+            by: Some("source previews".into()),
+            labels: [("team".to_owned(), "billing".to_owned())].into(),
+            since: AT.0,
+        }),
+        refused_update: Some(RefusedUpdate { generation: 2, reason: "why".into() }),
+        events: TargetEvents {
+            recent: vec![event("1")],
+            waiting: vec![DatedEvent { event: event("2"), at: AT.0 }],
+            dropped: vec![DatedEvent { event: event("1"), at: AT.0 }],
+        },
+        release: vec![SecretRelease {
+            instance: "instance".into(),
+            cluster: Some("far".into()),
+            uid: Some("uid".into()),
+        }],
+        removed: Some(AT),
+        due: Some(AT),
+        version: 1,
+    }
+}
+
+/// Returns a failure with every attribute.
+pub fn full_result() -> AttemptResult {
+    let secret = json!({"cluster": "far", "namespace": "ns", "name": "n", "key": "k"});
+    let outputs = json!({"a": {"json": "x"}, "b": {"base64": "/w=="}, "c": {"secret": secret}});
+    let evidence = Evidence {
+        method: "POST".into(),
+        url: "https://units.test".into(),
+        status: Some(500),
+        content_type: Some("text/plain".into()),
+        body: Some("body".into()),
+        truncated: true,
+        damaged: None,
+    };
+    AttemptResult {
+        outcome: AttemptOutcome::Failed,
+        at: AT.0,
+        duration_ms: Some(1),
+        outputs: OutputStorage::Inline(serde_json::from_value(outputs).unwrap()),
+        reason: Some(FailureReason { code: ReasonCode::HttpStatus, message: "why".into() }),
+        evidence: Some(Box::new(evidence)),
+        removal: Some(Box::new(RemovalEvidence::new(RemovalGrade::Unconfirmed, "DELETE https://units.test", "404"))),
+        sent_by: Some("c".into()),
+        made: vec!["i-1".into()],
+        next: Some(AT.0),
+        log: true,
+        objects: vec![ObjectStatus {
+            object: "Job n/a".into(),
+            state: ObjectState::Failed,
+            reason: Some("why".into()),
+        }],
+        unanswered: true,
+        digest: "first".into(),
+    }
+}
