@@ -152,8 +152,7 @@ fn main() {
         lifecycle::many: unreferenced_outputs_are_not_read a_withdrawn_version_remains_usable_for_existing_targets;
         lifecycle::monitoring: targets_and_attempts_are_counted metrics_need_a_token_under_another_name
             metrics_need_a_token_outside_of_loopback;
-        lifecycle::nulls: a_variable_that_is_null_is_an_error_unless_it_is_optional
-            values_are_null_only_if_they_are_optional;
+        lifecycle::nulls: a_variable_that_is_null_is_an_error_unless_it_is_optional;
         security::agents: agents_need_a_token_and_no_foreign_page tools_do_what_the_token_permits
             an_upgrade_of_two_targets_continues_after_its_answer;
         security::api: scopes checks invalid_bodies versions_are_immutable documents_that_no_longer_load

@@ -86,7 +86,6 @@ pub fn trials(table: &TableUnderTest) -> Vec<Trial> {
             every_condition_is_tested_true_and_false,
             conditions_on_a_missing_item,
             images_equal_the_stored_item,
-            sets_add_and_remove_numbers,
             an_empty_set_has_no_attribute;
         document:
             plans_are_stored_in_the_table_or_the_bucket,

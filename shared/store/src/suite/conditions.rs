@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use ebb_protocol::engine::{
-    Attempt, Epoch, HeadState, LateMark, Patch, PatchChange, PatchCondition, RunPhase, SHARD, Shard, Timestamp,
+    Attempt, Epoch, HeadState, LateMark, Patch, PatchChange, PatchCondition, RunPhase, Shard, Timestamp,
 };
 use ebb_protocol::id::RunId;
 
@@ -134,29 +134,6 @@ pub(super) async fn images_equal_the_stored_item(fixture: StoreFixture) {
     let missing = new_run("b").id;
     assert!(!fixture.store.set_run_plan(&missing, &plan).await.unwrap());
     assert_eq!(fixture.store.read_run(&missing).await.unwrap(), []);
-}
-
-pub(super) async fn sets_add_and_remove_numbers(fixture: StoreFixture) {
-    let run = fixture.run("a").await;
-    let all: Vec<PatchChange> = (0..SHARD).map(PatchChange::AddDone).collect();
-    let head = fixture.change(&run, Shard::ROOT, &all).await;
-    assert_eq!(head.done, (0..SHARD).collect());
-    // Adding an existing member and removing a missing one change nothing.
-    let head = fixture.change(&run, Shard::ROOT, &[PatchChange::AddDone(0), PatchChange::AddFailed(3)]).await;
-    assert_eq!(head.done, (0..SHARD).collect());
-    let head = fixture
-        .change(&run, Shard::ROOT, &[PatchChange::Reopen(3), PatchChange::Reopen(10), PatchChange::Reopen(11)])
-        .await;
-    let left: BTreeSet<u32> = (0..SHARD).filter(|slot| ![3, 10, 11].contains(slot)).collect();
-    assert_eq!((&head.done, &head.failed), (&left, &BTreeSet::new()));
-    let again = fixture.change(&run, Shard::ROOT, &[PatchChange::Reopen(3)]).await;
-    assert_eq!(again, head);
-    // 1 does not match 10: members are compared, not digits.
-    let run = fixture.run("b").await;
-    fixture.change(&run, Shard::ROOT, &[PatchChange::AddDone(10), PatchChange::AddDone(100)]).await;
-    for (slot, holds) in [(1, true), (0, true), (10, false), (100, false)] {
-        fixture.check(&run, Shard::ROOT, PatchCondition::NotDone(slot), holds).await;
-    }
 }
 
 pub(super) async fn an_empty_set_has_no_attribute(fixture: StoreFixture) {
