@@ -2,6 +2,7 @@
 
 use aws_lc_rs::hmac;
 use ebb_protocol::api::{SourceDetail, SourceList, SourceResponse, SourceResult};
+use ebb_protocol::time::rfc3339;
 
 use crate::harness::*;
 

@@ -31,7 +31,7 @@ pub(crate) async fn expired_requests_are_not_accepted() {
     let task = request.task.clone();
     let refused = fixture.relay.ensure(UnitCluster::default(), request.into()).await;
     assert!(matches!(&refused, Err(RelayError::Busy(why)) if why == "the request has expired"), "{refused:?}");
-    assert_eq!(fixture.relay.get(UnitCluster::default(), &task).await.unwrap(), TaskState::Unknown);
+    assert_eq!(fixture.get(&task).await, TaskState::Unknown);
 }
 
 pub(crate) async fn long_log() {
@@ -98,7 +98,7 @@ pub(crate) async fn cancel_with_grace() {
     let fixture = PodsFixture::new();
     let request = sh("trap 'echo tidying; exit 3' TERM; echo up; while :; do sleep 0.05; done");
     fixture.starts(&request, "up").await;
-    assert_eq!(fixture.cancel(&request.task, PATIENCE).await, TaskState::Tombstoned);
+    assert_eq!(fixture.cancel(&request.task, WAIT_TIMEOUT).await, TaskState::Tombstoned);
     let log = std::fs::read_to_string(fixture.folder(&request.task).join("log")).unwrap();
     assert!(log.contains("tidying"), "{log}");
 }
@@ -107,13 +107,13 @@ pub(crate) async fn cancel_of_the_ended() {
     let fixture = PodsFixture::new();
     let request = sh("exit 4");
     let result = fixture.run(request.clone()).await;
-    assert_eq!(fixture.cancel(&request.task, PATIENCE).await, TaskState::Ended(Box::new(result)));
+    assert_eq!(fixture.cancel(&request.task, WAIT_TIMEOUT).await, TaskState::Ended(Box::new(result)));
 
     // A script that ends with 0 after `SIGTERM` has succeeded.
     let text = "trap 'printf made >/out/x; exit 0' TERM; echo up; while :; do sleep 0.05; done";
     let request = attempt(2, with_outputs(sh(text), &[("x", "/out/x")]));
     fixture.starts(&request, "up").await;
-    match fixture.cancel(&request.task, PATIENCE).await {
+    match fixture.cancel(&request.task, WAIT_TIMEOUT).await {
         TaskState::Ended(result) => assert_eq!(output(&result, "x"), "made"),
         other => panic!("{other:?}"),
     }

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use ebb_egress::{CallResult, HttpCall, HttpRequest, HttpResponse};
@@ -14,8 +14,8 @@ use ebb_protocol::relay::{CallbackEndpoint, EnsureTask, ScriptInput, ScriptOutpu
 use ebb_protocol::value::UnitValue;
 use tempfile::TempDir;
 
-/// The longest wait: the machine may be busy.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) use crate::wait::{WAIT_TIMEOUT, until};
+
 pub(crate) const URL: &str = "http://control.plane/v1/callbacks";
 
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
@@ -62,6 +62,10 @@ impl PodsFixture {
         self.relay.ensure(UnitCluster::default(), request.into()).await.unwrap()
     }
 
+    pub(crate) async fn get(&self, name: &TaskId) -> TaskState {
+        self.relay.get(UnitCluster::default(), name).await.unwrap()
+    }
+
     pub(crate) async fn cancel(&self, name: &TaskId, grace: Duration) -> TaskState {
         self.relay.cancel(UnitCluster::default(), name, grace).await.unwrap()
     }
@@ -73,7 +77,7 @@ impl PodsFixture {
     }
 
     pub(crate) async fn ended(&self, name: &TaskId) -> Callback {
-        eventually("the end of the work", async || match self.relay.get(UnitCluster::default(), name).await.unwrap() {
+        until("the end of the work", async || match self.get(name).await {
             TaskState::Ended(result) => Some(*result),
             TaskState::Running { .. } | TaskState::Queued { .. } => None,
             other => panic!("{other:?}"),
@@ -94,7 +98,7 @@ impl PodsFixture {
 
     /// Waits until the script has printed `text`.
     pub(crate) async fn prints(&self, name: &TaskId, text: &str) -> String {
-        eventually("the script prints", async || match self.relay.get(UnitCluster::default(), name).await.unwrap() {
+        until("the script prints", async || match self.get(name).await {
             TaskState::Running(task) => task.log.contains(text).then_some(task.log),
             other => panic!("{other:?}"),
         })
@@ -109,18 +113,6 @@ impl PodsFixture {
 pub(crate) fn options(call: Arc<dyn HttpCall>) -> LocalRelayOptions {
     let extra_env = vec![("EXTRA".to_owned(), "from the relay".to_owned())];
     LocalRelayOptions { call: Some(call), extra_env, callback_url: None, plugins: PathBuf::new(), containers: None }
-}
-
-/// Polls until `look` returns a value.
-pub(crate) async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
-    let until = Instant::now() + PATIENCE;
-    loop {
-        if let Some(found) = look().await {
-            return found;
-        }
-        assert!(Instant::now() < until, "waited in vain: {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
 }
 
 pub(crate) fn name(unit: &str, attempt: u32) -> TaskId {

@@ -8,6 +8,9 @@ mod isolation;
 mod names;
 mod outputs;
 mod outside;
+#[path = "../../../../tests/src/wait.rs"]
+#[allow(unreachable_pub, reason = "the library of the tests exports it")]
+mod wait;
 
 use libtest_mimic::{Arguments, Trial};
 

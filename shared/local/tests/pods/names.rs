@@ -34,11 +34,11 @@ pub(crate) async fn ensure_is_idempotent() {
     assert!(matches!(fixture.ensure(request.clone()).await, TaskState::Running { .. }));
     assert!(matches!(fixture.ensure(request.clone()).await, TaskState::Running { .. }));
     let result = fixture.ended(&request.task).await;
-    eventually("the first callback", async || (fixture.sent() == 1).then_some(())).await;
+    until("the first callback", async || (fixture.sent() == 1).then_some(())).await;
     // The same id with another script is the same task.
     let other = EnsureTask { task: request.task.clone(), ..counted(&file, "exit 9") };
     assert_eq!(fixture.ensure(other).await, TaskState::Ended(Box::new(result.clone())));
-    eventually("the callback once more", async || (fixture.sent() == 2).then_some(())).await;
+    until("the callback once more", async || (fixture.sent() == 2).then_some(())).await;
     assert_eq!(runs(&file), 1);
     let requests = fixture.control.requests.lock().unwrap();
     for callback in requests.iter() {
@@ -86,10 +86,10 @@ pub(crate) async fn cancel_before_ensure() {
     let (fixture, counts) = (PodsFixture::new(), count());
     let file = counts.path().join("runs");
     let request = counted(&file, "");
-    assert_eq!(fixture.relay.get(UnitCluster::default(), &request.task).await.unwrap(), TaskState::Unknown);
+    assert_eq!(fixture.get(&request.task).await, TaskState::Unknown);
     assert_eq!(fixture.cancel(&request.task, Duration::ZERO).await, TaskState::Tombstoned);
     assert_eq!(fixture.ensure(request.clone()).await, TaskState::Tombstoned);
-    assert_eq!(fixture.relay.get(UnitCluster::default(), &request.task).await.unwrap(), TaskState::Tombstoned);
+    assert_eq!(fixture.get(&request.task).await, TaskState::Tombstoned);
     // The next attempt is another task.
     assert_eq!(fixture.run(attempt(2, request)).await.status, CallbackStatus::Succeeded);
     assert_eq!(runs(&file), 1);
@@ -103,7 +103,7 @@ pub(crate) async fn higher_attempts_replace_lower() {
     let third = attempt(3, counted(&file, &format!("! kill -0 $(head -n1 {})", file.display())));
     assert_eq!(fixture.run(third).await.status, CallbackStatus::Succeeded, "the first one still ran");
     let second = attempt(2, first.clone());
-    assert_eq!(fixture.relay.get(UnitCluster::default(), &second.task).await.unwrap(), TaskState::Tombstoned);
+    assert_eq!(fixture.get(&second.task).await, TaskState::Tombstoned);
     assert_eq!(fixture.ensure(second).await, TaskState::Tombstoned);
     assert_eq!(fixture.ensure(first).await, TaskState::Tombstoned);
     assert_eq!(runs(&file), 2);
@@ -121,7 +121,7 @@ pub(crate) async fn cancel_races_ensure() {
         let state = fixture.cancel(&name, Duration::ZERO).await;
         assert_eq!(state, TaskState::Tombstoned);
         ensure.await.unwrap();
-        assert_eq!(fixture.relay.get(UnitCluster::default(), &name).await.unwrap(), TaskState::Tombstoned);
+        assert_eq!(fixture.get(&name).await, TaskState::Tombstoned);
         for pid in fs::read_to_string(&file).unwrap_or_default().lines() {
             assert!(!lives(pid));
         }
@@ -135,7 +135,7 @@ pub(crate) async fn callbacks_until_taken() {
     let request = sh("");
     fixture.run(request.clone()).await;
     let taken = fixture.folder(&request.task).join("taken");
-    eventually("the result is taken", async || taken.exists().then_some(())).await;
+    until("the result is taken", async || taken.exists().then_some(())).await;
     assert_eq!(fixture.sent(), 4);
 
     // 4xx ends the callbacks too.
@@ -143,14 +143,14 @@ pub(crate) async fn callbacks_until_taken() {
     let request = attempt(2, sh(""));
     fixture.run(request.clone()).await;
     let taken = fixture.folder(&request.task).join("taken");
-    eventually("the result is refused", async || taken.exists().then_some(())).await;
+    until("the result is refused", async || taken.exists().then_some(())).await;
     assert_eq!(fixture.sent(), 5);
 
     // An acknowledged result is not sent again after the state was opened again.
     let control = Arc::new(ControlPlane::default());
     let again = LocalRelay::open(fixture.state.path(), options(control.clone())).unwrap();
     again.ensure(UnitCluster::default(), attempt(3, sh("")).into()).await.unwrap();
-    eventually("a callback", async || (control.requests.lock().unwrap().len() == 1).then_some(())).await;
+    until("a callback", async || (control.requests.lock().unwrap().len() == 1).then_some(())).await;
 }
 
 pub(crate) async fn acknowledge_and_prune() {
@@ -159,16 +159,12 @@ pub(crate) async fn acknowledge_and_prune() {
     let request = sh("echo kept");
     let result = fixture.run(request.clone()).await;
     fixture.relay.acknowledge(UnitCluster::default(), &request.task).await.unwrap();
-    assert_eq!(
-        fixture.relay.get(UnitCluster::default(), &request.task).await.unwrap(),
-        TaskState::Ended(Box::new(result))
-    );
+    assert_eq!(fixture.get(&request.task).await, TaskState::Ended(Box::new(result)));
     assert_eq!(fs::read(fixture.folder(&request.task).join("log")).unwrap(), b"kept\n");
     assert_eq!(fixture.relay.prune(Duration::from_secs(3600)).await.unwrap(), 0);
     // The folder stays until the supervisor has ended too.
-    eventually("the folder goes", async || (fixture.relay.prune(Duration::ZERO).await.unwrap() == 1).then_some(()))
-        .await;
-    assert_eq!(fixture.relay.get(UnitCluster::default(), &request.task).await.unwrap(), TaskState::Unknown);
+    until("the folder goes", async || (fixture.relay.prune(Duration::ZERO).await.unwrap() == 1).then_some(())).await;
+    assert_eq!(fixture.get(&request.task).await, TaskState::Unknown);
     assert_eq!(fs::read_dir(fixture.state.path().join("pods")).unwrap().count(), 0);
 }
 

@@ -55,7 +55,7 @@ pub(crate) async fn supervisor_killed() {
     for pid in log.split_whitespace().filter(|word| *word != "up") {
         assert!(!lives(pid), "{pid}");
     }
-    eventually("the callback", async || (fixture.sent() == 1).then_some(())).await;
+    until("the callback", async || (fixture.sent() == 1).then_some(())).await;
     // A task that may have run does not run again.
     assert!(matches!(fixture.ensure(request).await, TaskState::Ended(_)));
 }
@@ -115,7 +115,7 @@ pub(crate) async fn stopped_entrypoint_and_a_cancel() {
     let stopped = seen.path().join("stopped");
     let request = sh(&format!("kill -STOP $PPID; echo $$ >{}; sleep 1000", stopped.display()));
     fixture.ensure(request.clone()).await;
-    let pid = eventually("the script stops its entrypoint", async || {
+    let pid = until("the script stops its entrypoint", async || {
         fs::read_to_string(&stopped).ok().filter(|pid| pid.ends_with('\n'))
     })
     .await;
@@ -143,7 +143,7 @@ pub(crate) async fn owner_killed() {
         .spawn()
         .unwrap();
     let pods = state.path().join("pods");
-    eventually("both have been asked for", async || {
+    until("both have been asked for", async || {
         let early = pods.join("early/1/result.json").exists();
         (early && pods.join("late/1/started").exists()).then_some(())
     })
@@ -152,13 +152,10 @@ pub(crate) async fn owner_killed() {
     owner.wait().unwrap();
 
     let fixture = PodsFixture::in_folder(state);
-    assert!(matches!(
-        fixture.relay.get(UnitCluster::default(), &running.task).await.unwrap(),
-        TaskState::Running { .. }
-    ));
-    eventually("the early callback", async || (fixture.sent() == 1).then_some(())).await;
+    assert!(matches!(fixture.get(&running.task).await, TaskState::Running { .. }));
+    until("the early callback", async || (fixture.sent() == 1).then_some(())).await;
     fs::write(&open, "").unwrap();
-    eventually("the late callback", async || (fixture.sent() == 2).then_some(())).await;
+    until("the late callback", async || (fixture.sent() == 2).then_some(())).await;
     assert_eq!(output(&fixture.ended(&done.task).await, "x"), "early");
     assert_eq!(output(&fixture.ended(&running.task).await, "x"), "late");
 }
@@ -176,7 +173,7 @@ pub(crate) async fn crash_before_the_start() {
     let mut asked: serde_json::Value = serde_json::from_slice(&fs::read(folder.join("request.json")).unwrap()).unwrap();
     asked["validForMs"] = 0.into();
     // The supervisor writes to its folder until it ends, a moment after its result.
-    eventually("an empty folder", async || fs::remove_dir_all(&folder).is_ok().then_some(())).await;
+    until("an empty folder", async || fs::remove_dir_all(&folder).is_ok().then_some(())).await;
     fs::create_dir(&folder).unwrap();
     fs::write(folder.join("request.json"), asked.to_string()).unwrap();
     fs::create_dir(state.path().join("pods/run-0/2")).unwrap();
@@ -184,6 +181,6 @@ pub(crate) async fn crash_before_the_start() {
     let fixture = PodsFixture::in_folder(state);
     assert_eq!(fixture.ended(&request.task).await.log.as_deref(), Some("ran\n"));
     let second = attempt(2, request);
-    assert_eq!(fixture.relay.get(UnitCluster::default(), &second.task).await.unwrap(), TaskState::Unknown);
+    assert_eq!(fixture.get(&second.task).await, TaskState::Unknown);
     assert_eq!(fixture.run(second).await.status, CallbackStatus::Succeeded);
 }
