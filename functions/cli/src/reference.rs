@@ -11,7 +11,7 @@ use clap::{Arg, Command, CommandFactory as _};
 use crate::commands::EbbCli;
 
 /// The page has an option once that this number of commands have.
-const SHARED: usize = 3;
+const SHARED: usize = 2;
 
 /// The statuses that almost each route can respond with. The page names them once.
 const COMMON_STATUSES: [&str; 5] = ["400", "401", "403", "500", "503"];

@@ -56,7 +56,7 @@ pub(super) struct InstallArgs {
     /// Install the chart with helm, and wait until the relay is up; without it, print the commands
     #[arg(long)]
     apply: bool,
-    /// Context of the kubeconfig for helm and kubectl; by default the current one
+    /// Context of the kubeconfig; by default the current one
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
     /// File with the values to start from, instead of those of the release
