@@ -17,18 +17,17 @@ const TOP_LEVEL: &str = "ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md Cargo.lock
 const ARROWS: &str = "
     engine:
     cel:
-    readiness:
+    # The control plane merges pod templates. The relay checks the result, and judges objects.
+    kube:
     # Documents are checked with the rules of the relay, by the policy that it reported.
-    documents: engine cel podspec
-    # The control plane merges pod templates. The relay checks the result.
-    podspec:
+    documents: engine cel kube
     protocol: engine
     store: protocol
     egress: protocol
     script: protocol
     flow: engine documents protocol store egress
     # It builds the Job of a script with the author's pod template. The relay applies objects only.
-    relay_client: engine podspec protocol store egress flow
+    relay_client: engine kube protocol store egress flow
     # Pages are made of the types of the API only.
     console: protocol
     # Tools of agents send requests to the API, within its program or over HTTP, and check documents without it.
@@ -40,7 +39,7 @@ const ARROWS: &str = "
     lambda: engine protocol store egress flow relay_client api otlp
     local: infra/workspace-hack engine protocol store egress flow relay_client api script
     # It masks the logs of applied pods as those of scripts.
-    relay: protocol readiness podspec cel script
+    relay: protocol kube cel script
     functions/lambda: api lambda
     functions/relay: protocol relay
     functions/entrypoint: script protocol
@@ -49,8 +48,7 @@ const ARROWS: &str = "
 const FREE: [&str; 4] = ["tests", "tests/fuzz", "infra/workspace-hack", "infra/xtask"];
 
 /// Crates without input and output.
-const PURE: [&str; 6] =
-    ["shared/engine", "shared/cel", "shared/documents", "shared/readiness", "shared/podspec", "shared/console"];
+const PURE: [&str; 5] = ["shared/engine", "shared/cel", "shared/documents", "shared/kube", "shared/console"];
 const IMPURE: &str =
     "async-std aws-* axum fastrand getrandom hyper kube mio rand reqwest smol socket2 tokio* ureq uuid";
 /// Crates that `shared/flow` may use through the ports of `shared/flow/src/ports.rs` only.

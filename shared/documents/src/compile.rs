@@ -60,7 +60,7 @@ use reads::ResourceReads;
 
 pub use crate::canonical::PlanError;
 pub use crate::plan::PLAN_VERSION;
-pub use ebb_podspec::{AllowedService, ClusterPolicy, NamespacePolicy, PodSecurityLevel};
+pub use ebb_kube::podspec::{AllowedService, ClusterPolicy, NamespacePolicy, PodSecurityLevel};
 pub use edges::{DependencyEdge, EdgeReason, edges};
 pub use event_source::{event_source, named_plugins};
 pub use k8s_apply::is_built_in;

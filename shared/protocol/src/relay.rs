@@ -351,7 +351,7 @@ impl Default for TaskCompletion {
     }
 }
 
-/// Rules for readiness and failure. The contract of the kind replaces a missing rule (`ebb-readiness`).
+/// Rules for readiness and failure. The contract of the kind replaces a missing rule (`ebb_kube::readiness`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ReadyRules {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use ebb_podspec::{ClusterPolicy, PodSecurityLevel, PodspecViolation};
+use ebb_kube::podspec::{ClusterPolicy, PodSecurityLevel, PodspecViolation};
 use ebb_protocol::relay::{EnsureTask, ObjectOutputFrom, ObjectTask, TaskCompletion, VERSION};
 use http::header::{CONTENT_TYPE, WARNING};
 use kube::api::{Api, DynamicObject};
@@ -62,8 +62,11 @@ impl Reconciler {
         }
         check_expressions(&request.body).map_err(RequestError::Refused)?;
         check_fill(&request.body).map_err(RequestError::Refused)?;
-        let violations: ManifestCheck =
-            if request.body.bind { ebb_podspec::bound_violations } else { ebb_podspec::manifest_violations };
+        let violations: ManifestCheck = if request.body.bind {
+            ebb_kube::podspec::bound_violations
+        } else {
+            ebb_kube::podspec::manifest_violations
+        };
         let allowed = self.effective_policy(&policy, &request.body).await?;
         names::clean(&mut request.names);
         let marks = names::object_marks(&request.task, &request.body.instance, &request.names, &[]);
@@ -80,7 +83,7 @@ impl Reconciler {
                 check_single_pod(&manifest["spec"]).map_err(RequestError::Refused)?;
                 add_marks(manifest, "/spec/template", &marks).map_err(RequestError::Refused)?;
                 if let Some(pod) = manifest.pointer_mut("/spec/template/spec") {
-                    ebb_podspec::fill_defaults(pod, &place, &allowed);
+                    ebb_kube::podspec::fill_defaults(pod, &place, &allowed);
                 }
             }
             let api: Api<DynamicObject> = kind.api(&self.client, manifest["metadata"]["namespace"].as_str());

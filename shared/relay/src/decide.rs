@@ -1,10 +1,10 @@
 //! Decides the next step of tasks from their records and observations. All functions are pure.
 
+use ebb_kube::readiness::ObjectReadiness;
 use ebb_protocol::callback::{Callback, CallbackStatus, FailureReason, ReasonCode};
 use ebb_protocol::engine::Millis;
 use ebb_protocol::entrypoint::TerminationResult;
 use ebb_protocol::relay::{ReadyRules, TaskId, TaskWait, WaitResolution};
-use ebb_readiness::ObjectReadiness;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::Value;
 
@@ -169,26 +169,26 @@ pub(crate) fn judge(
     let object_ref = &applied.object_ref;
     let rules = match (document_rules, object) {
         (Some(rules), Some(object)) => ready_rules::judge(rules, object),
-        _ => Ok(ebb_readiness::DocumentRules::default()),
+        _ => Ok(ebb_kube::readiness::DocumentRules::default()),
     };
     let rules = match rules {
         Ok(rules) => rules,
         Err(why) => return fail(ReasonCode::Failed, &format!("{object_ref}: {why}")),
     };
-    let readiness = ebb_readiness::judge(object, Some(&applied.uid), rules);
+    let readiness = ebb_kube::readiness::judge(object, Some(&applied.uid), rules);
     match &readiness {
         ObjectReadiness::Ready => Ok(None),
         ObjectReadiness::Pending { reason } => {
             let ready = document_rules.and_then(|rules| rules.ready.as_deref());
             let awaited = object.and_then(|object| ready_rules::awaited(&readiness, ready, object));
             let (field, last) = awaited.unzip();
-            let rule = ready.filter(|_| reason == ebb_readiness::READY_RULE).map(|rule| format!(": `{rule}`"));
+            let rule = ready.filter(|_| reason == ebb_kube::readiness::READY_RULE).map(|rule| format!(": `{rule}`"));
             let reason = format!("{reason}{}", rule.unwrap_or_default());
             Ok(Some(TaskWait { field, last, ..task_waits::wait(object_ref, &reason) }))
         }
         ObjectReadiness::Failed { reason, message } => {
             let rule = document_rules.and_then(|rules| rules.fail.as_deref());
-            match rule.filter(|_| reason == ebb_readiness::FAIL_RULE) {
+            match rule.filter(|_| reason == ebb_kube::readiness::FAIL_RULE) {
                 Some(rule) => fail(ReasonCode::Failed, &format!("{object_ref}: {message}: `{rule}`")),
                 None => fail(ReasonCode::Failed, &format!("{object_ref}: {reason}: {message}")),
             }

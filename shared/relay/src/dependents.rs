@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ebb_kube::readiness::{DocumentRules, ObjectReadiness};
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::limits::message;
 use ebb_protocol::relay::{TaskWait, WaitResolution};
-use ebb_readiness::{DocumentRules, ObjectReadiness};
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
@@ -317,7 +317,7 @@ fn replica_failure(object: &Value) -> Option<StartBlocker> {
 
 /// Returns the reason why an owned object is not ready.
 fn pending(object: &Value) -> Option<StartBlocker> {
-    let (code, message) = match ebb_readiness::judge(Some(object), None, DocumentRules::default()) {
+    let (code, message) = match ebb_kube::readiness::judge(Some(object), None, DocumentRules::default()) {
         ObjectReadiness::Pending { reason } => (ReasonCode::Timeout, reason),
         ObjectReadiness::Failed { reason, message } => (ReasonCode::Failed, format!("{reason}: {message}")),
         ObjectReadiness::Ready | ObjectReadiness::Gone => return None,

@@ -79,7 +79,7 @@ mod watches;
 pub use admit::check_admission;
 pub use batch::OtherCluster;
 pub use client::client;
-pub use ebb_podspec::{ClusterPolicy, NamespacePolicy, PodSecurityLevel};
+pub use ebb_kube::podspec::{ClusterPolicy, NamespacePolicy, PodSecurityLevel};
 pub use error::ReconcileError;
 pub use identity::{RelayBootstrap, registered_keys};
 pub use poll::{ControlPlaneEndpoint, poll};

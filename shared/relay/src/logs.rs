@@ -61,7 +61,8 @@ impl Reconciler {
     pub(crate) async fn masked_log(&self, pod: &Pod, container: &str, is_former: bool) -> kube::Result<String> {
         let namespace = pod.namespace().unwrap_or_default();
         let (spec, mut values) = (serde_json::to_value(&pod.spec).unwrap_or_default(), Vec::new());
-        for (_, _, name) in ebb_podspec::references(&spec, "").into_iter().filter(|(kind, ..)| *kind == "Secret") {
+        for (_, _, name) in ebb_kube::podspec::references(&spec, "").into_iter().filter(|(kind, ..)| *kind == "Secret")
+        {
             let secret = self.read(&ObjectRef::secret(&namespace, name)).await?.unwrap_or_default();
             let keys = secret["data"].as_object().into_iter().flatten().map(|(key, _)| key);
             values.extend(keys.filter_map(|key| documents::secret_bytes(&secret, key)));

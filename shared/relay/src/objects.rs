@@ -1,7 +1,7 @@
 //! Reads, applies and deletes objects.
 
+use ebb_kube::readiness::{DocumentRules, ObjectReadiness};
 use ebb_protocol::relay::{TaskId, TaskWait};
-use ebb_readiness::{DocumentRules, ObjectReadiness};
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
 use serde_json::{Value, json};
@@ -211,7 +211,7 @@ pub(crate) fn deletion(object_ref: &ObjectRef, object: &Value) -> TaskWait {
     let metadata = &object["metadata"];
     let grace_s = metadata["deletionGracePeriodSeconds"].as_u64().unwrap_or(0);
     let grace = if grace_s > 0 { format!(", with a grace period of {grace_s} s") } else { String::new() };
-    let why = match ebb_readiness::deletion(Some(object), None) {
+    let why = match ebb_kube::readiness::deletion(Some(object), None) {
         ObjectReadiness::Pending { reason } => reason,
         _ => String::new(),
     };
@@ -243,7 +243,7 @@ const RUN_ONCE: [(&str, &str); 3] = [("", "Pod"), ("batch", "Job"), ("argoproj.i
 
 /// Returns true for an object that runs once and has failed by the contract of its kind.
 pub(crate) fn is_failed_run(object: &Value) -> bool {
-    let readiness = ebb_readiness::judge(Some(object), None, DocumentRules::default());
+    let readiness = ebb_kube::readiness::judge(Some(object), None, DocumentRules::default());
     RUN_ONCE.contains(&group_kind(object)) && matches!(readiness, ObjectReadiness::Failed { .. })
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use ebb_podspec::{ClusterPolicy, NamespacePolicy};
+use ebb_kube::podspec::{ClusterPolicy, NamespacePolicy};
 use ebb_protocol::id::short_digest;
 use ebb_protocol::limits;
 use ebb_protocol::listing::{ReportedNamespace, ReportedPolicy};

@@ -1,9 +1,9 @@
 //! Evaluates expressions over `object`, or over `objects`.
 
 use ebb_cel::{ObjectExpression, ObjectExpressionError};
+use ebb_kube::readiness::{DocumentRules, ObjectReadiness, RuleState};
 use ebb_protocol::limits::{excerpt, printable};
 use ebb_protocol::relay::ReadyRules;
-use ebb_readiness::{DocumentRules, ObjectReadiness, RuleState};
 use serde_json::{Value, json};
 
 /// Characters of a reported value, without the ellipsis.

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use ebb_podspec::RESERVED_PREFIX;
+use ebb_kube::podspec::RESERVED_PREFIX;
 use ebb_protocol::callback::ReasonCode;
 use serde_json::Value;
 
@@ -19,7 +19,7 @@ use crate::record::{ObjectRef, TaskSpec};
 /// the policy of the task lists those that it may name.
 fn uses<'a>(manifests: &'a [Value], namespace: &'a str) -> impl Iterator<Item = (ObjectRef, &'static str)> {
     let named = manifests.iter().flat_map(move |manifest| {
-        ebb_podspec::references(manifest, manifest["metadata"]["namespace"].as_str().unwrap_or(namespace))
+        ebb_kube::podspec::references(manifest, manifest["metadata"]["namespace"].as_str().unwrap_or(namespace))
     });
     let read = named.map(|(kind, namespace, name)| {
         (ObjectRef { kind: kind.to_owned(), ..ObjectRef::secret(namespace, name) }, READS)

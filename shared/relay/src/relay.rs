@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ebb_podspec::ClusterPolicy;
+use ebb_kube::podspec::ClusterPolicy;
 use ebb_protocol::relay::TaskId;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::Api;

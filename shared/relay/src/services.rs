@@ -3,7 +3,7 @@
 //! The API server permits a proxy by the name and the port of a Service, so the rights of the relay and its policy have
 //! the same list. The relay needs no route to the Service.
 
-use ebb_podspec::AllowedService;
+use ebb_kube::podspec::AllowedService;
 use ebb_protocol::limits::RESPONSE_BODY;
 use ebb_protocol::relay::{ServiceRequest, ServiceResponse};
 use http::header::CONTENT_TYPE;

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
-use ebb_podspec::ClusterPolicy;
+use ebb_kube::podspec::ClusterPolicy;
 use http::{Request, Response};
 use kube::Client;
 use kube::client::Body;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ebb_egress::HttpCall;
 use ebb_engine::{Millis, Timestamp};
-use ebb_podspec::ClusterPolicy;
+use ebb_kube::podspec::ClusterPolicy;
 use ebb_protocol::listing::{ClusterListing, RelayInfo};
 use ebb_protocol::relay::{
     EnsureTask, RelayRequest, RelayResponse, ServiceRequest, ServiceResponse, TaskId, TaskState,

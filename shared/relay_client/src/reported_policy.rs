@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ebb_podspec::{AllowedService, ClusterPolicy, NamespacePolicy, PodSecurityLevel};
+use ebb_kube::podspec::{AllowedService, ClusterPolicy, NamespacePolicy, PodSecurityLevel};
 use ebb_protocol::listing::{ReportedNamespace, ReportedPolicy};
 
 /// Returns a reported policy for checks of documents. Returns `None` if the report does not have all names, because a check

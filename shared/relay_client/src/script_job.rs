@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ebb_podspec::PodspecViolation;
+use ebb_kube::podspec::PodspecViolation;
 use ebb_protocol::entrypoint::PROGRAM_NAME;
 use ebb_protocol::id::short_digest;
 use ebb_protocol::relay::{ScriptTask, TaskId, TaskNames};
@@ -53,7 +53,7 @@ pub enum PodUser {
 /// Returns the name of the Job and the Secret of an attempt: `ebb-TARGET-RESOURCE-UNIT-DIGEST`. It is deterministic,
 /// and its prefix is reserved. The digest identifies the attempt.
 pub(super) fn name(task: &TaskId, names: &TaskNames) -> String {
-    let prefix = ebb_podspec::RESERVED_PREFIX;
+    let prefix = ebb_kube::podspec::RESERVED_PREFIX;
     let mut parts: Vec<String> = [&names.target, &names.resource, &names.unit].map(|name| dns_label(name)).into();
     parts.retain(|part| !part.is_empty());
     if !parts.is_empty() {
@@ -96,12 +96,12 @@ pub(super) fn job(
     let base = template(script, name, pods);
     let template = match &script.pod_template {
         Some(text) => {
-            let overlay = ebb_podspec::parse(text).map_err(|violation| vec![violation])?;
-            let mut merged = ebb_podspec::merge(&base, &overlay)?;
+            let overlay = ebb_kube::podspec::parse(text).map_err(|violation| vec![violation])?;
+            let mut merged = ebb_kube::podspec::merge(&base, &overlay)?;
             // Kubernetes gives a pod the token of the account that it names. The relay and the policy of the cluster
             // decide if the pod may name it.
             if overlay["spec"][TOKEN].is_null()
-                && ebb_podspec::named_account(&merged["spec"]).is_some()
+                && ebb_kube::podspec::named_account(&merged["spec"]).is_some()
                 && let Some(pod) = merged["spec"].as_object_mut()
             {
                 pod.shift_remove(TOKEN);

@@ -1,5 +1,5 @@
-//! Strategic merge patches of pod templates. `ebb_podspec` and the API server produce the same result, or both reject the
-//! patch. The cases leave out the differences that `ebb_podspec::strategic` documents.
+//! Strategic merge patches of pod templates. `ebb_kube::podspec` and the API server produce the same result, or both reject the
+//! patch. The cases leave out the differences that `ebb_kube::podspec::strategic` documents.
 
 use std::collections::BTreeMap;
 
@@ -48,7 +48,7 @@ async fn merges_equal_those_of_the_api_server() {
     let dry_patch = PatchParams { dry_run: true, ..PatchParams::default() };
     let (mut wrong, mut count, mut rejected) = (Vec::new(), 0, 0);
     for (number, text) in
-        [include_str!("../../../../shared/podspec/tests/merges/cases.yaml"), include_str!("merges/cases.yaml")]
+        [include_str!("../../../../shared/kube/tests/merges/cases.yaml"), include_str!("merges/cases.yaml")]
             .into_iter()
             .enumerate()
     {
@@ -81,7 +81,7 @@ async fn merges_equal_those_of_the_api_server() {
                 *inner = patch.clone();
                 let theirs = outcome(api.patch(&name, &dry_patch, &Patch::Strategic(whole)).await, at);
                 let mut ours = created.clone();
-                *ours.data.pointer_mut(at).unwrap() = ebb_podspec::strategic(&base, patch);
+                *ours.data.pointer_mut(at).unwrap() = ebb_kube::podspec::strategic(&base, patch);
                 ours.metadata.resource_version = None;
                 ours.metadata.managed_fields = None;
                 // The API server adds defaults, as it does after a merge.

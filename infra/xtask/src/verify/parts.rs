@@ -188,7 +188,7 @@ pub(super) const PARTS: &[VerifyPart] = &[
         name: "cluster",
         covers: "the relay, its chart, pods, objects, pushes and polls in a real Kubernetes (--full: 500 tasks at once)",
         needs: "root and Go; containerd, nftables and more, by apt; Kubernetes, etcd, helm, kro and OpenTofu from Go modules",
-        paths: "shared/relay shared/podspec shared/readiness shared/script shared/protocol shared/relay_client \
+        paths: "shared/relay shared/kube shared/script shared/protocol shared/relay_client \
             shared/local functions/cli/src functions/relay functions/entrypoint infra/relay infra/cluster \
             tests/tests/e2e",
         run: |this| {

@@ -7,7 +7,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ebb_engine::Hook;
-use ebb_podspec::{ClusterPolicy, PodOrigin, PodspecViolation, bound_violations, manifest_violations, pod_violations};
+use ebb_kube::podspec::{
+    ClusterPolicy, PodOrigin, PodspecViolation, bound_violations, manifest_violations, pod_violations,
+};
 use serde_json::{Value, json};
 
 use super::checked::{BoundResource, CheckedPlugin, CompiledUnit, UnitCluster};

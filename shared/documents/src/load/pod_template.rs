@@ -1,6 +1,6 @@
 //! Checks of pod templates. A template is stored as text and parsed only for the checks.
 
-use ebb_podspec::{RESERVED_PREFIX, is_reserved_key};
+use ebb_kube::podspec::{RESERVED_PREFIX, is_reserved_key};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;

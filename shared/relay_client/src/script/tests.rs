@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use ebb_podspec::RESERVED_PREFIX;
+use ebb_kube::podspec::RESERVED_PREFIX;
 use ebb_protocol::relay::{CallbackEndpoint, ScriptOutput, TaskNames};
 use ebb_protocol::value::SecretRef;
 use serde_json::json;

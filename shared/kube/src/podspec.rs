@@ -1,0 +1,33 @@
+//! Merges pod templates of authors, and checks their manifests. Ebb reserves parts of both.
+//!
+//! - [`parse`] and [`merge`] apply an author's overlay to the pod template of a script.
+//! - [`manifest_violations`] checks a manifest for kinds, namespaces and names that an author must not use, and
+//!   [`bound_violations`] one of `bind`.
+//! - [`references`] returns the Secrets and ConfigMaps that a manifest names.
+//! - [`pod_violations`] checks pods before they are applied, as far as a template decides.
+//! - [`fill_defaults`] fills in what the template leaves open, by the [`ClusterPolicy`].
+//!
+//! All are pure functions, and both sides use them: the control plane merges templates, and the relay checks and
+//! completes manifests, because it knows the policy and does not trust their sender. The API server checks pods. Authors get the same refusals from the policy that a relay has reported.
+mod bind;
+mod manifest;
+mod merge;
+mod overlay;
+mod pod_checks;
+mod pod_defaults;
+mod policy;
+mod reserved;
+mod violation;
+
+pub use bind::bound_violations;
+pub use manifest::{manifest_violations, references};
+pub use merge::strategic;
+pub use overlay::{merge, parse};
+pub use pod_checks::{PodOrigin, pod_violations};
+pub use pod_defaults::{fill_defaults, named_account};
+pub use policy::{AllowedService, ClusterPolicy, NamespacePolicy, PodSecurityLevel};
+pub use reserved::{RESERVED_PREFIX, is_reserved_key};
+pub use violation::PodspecViolation;
+
+#[cfg(test)]
+mod tests;

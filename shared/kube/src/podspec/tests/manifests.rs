@@ -1,0 +1,77 @@
+//! Tests manifests that are allowed, and violations with their paths.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::base::yaml;
+use crate::podspec::{
+    ClusterPolicy, PodSecurityLevel, PodspecViolation, bound_violations, manifest_violations, references,
+};
+
+#[derive(Deserialize)]
+struct ManifestCases {
+    allowed: Vec<Value>,
+    violations: Vec<(Value, String)>,
+    /// Parts of manifests, each with the objects that it names.
+    references: Vec<(Value, Vec<String>)>,
+}
+
+fn of(manifest: &Value) -> Vec<PodspecViolation> {
+    let allowed = json!({
+        "namespaces": {"units": []}, "kinds": ["ConfigMap", "Pod", "*.apps", "*.cache.example.org"],
+        "clusterKinds": ["Namespace"],
+    });
+    let mut allowed: ClusterPolicy = serde_json::from_value(allowed).unwrap();
+    allowed.secrets.insert("ebb-out-own".to_owned());
+    let mut metadata = json!({"name": "a", "namespace": "units"});
+    metadata.as_object_mut().unwrap().extend(manifest["metadata"].as_object().cloned().unwrap_or_default());
+    let mut manifest = manifest.clone();
+    manifest["metadata"] = metadata;
+    manifest_violations(&manifest, &allowed)
+}
+
+/// The kinds and namespaces of units do not count. The refusal names the key of the policy.
+#[test]
+fn bound_objects() {
+    let allowed = json!({"namespaces": {"units": []}, "kinds": ["Pod"], "bindNamespaces": ["web"]});
+    let allowed: ClusterPolicy = serde_json::from_value(allowed).unwrap();
+    let paths = |change: Value| {
+        let mut manifest = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a", "namespace": "web"}});
+        manifest.as_object_mut().unwrap().extend(change.as_object().cloned().unwrap());
+        bound_violations(&manifest, &allowed)
+    };
+    for fine in [json!({"data": {"a": "eA=="}}), json!({"kind": "ConfigMap"})] {
+        assert_eq!(paths(fine.clone()), [], "{fine}");
+    }
+    for (change, path) in [
+        (json!({"metadata": {"name": "a", "namespace": "units"}}), "metadata.namespace"),
+        (json!({"metadata": {"name": "ebb-a", "namespace": "web"}}), "metadata.name"),
+        (json!({"kind": "Pod"}), "kind"),
+        (json!({"type": "kubernetes.io/service-account-token"}), "type"),
+    ] {
+        let found = paths(change);
+        assert!(found.len() == 1 && found[0].path == path, "{path}: {found:?}");
+        assert!(path != "metadata.namespace" || found[0].to_string().contains("`bindNamespaces`"), "{found:?}");
+    }
+}
+
+/// Exactly one violation at each path, with a reason and help.
+#[test]
+fn manifests_that_are_rejected() {
+    let cases: ManifestCases = yaml(include_str!("../../../tests/manifests.yaml"));
+    for fine in &cases.allowed {
+        assert_eq!(of(fine), [], "{fine}");
+    }
+    for (attempt, path) in &cases.violations {
+        let found = of(attempt);
+        let has_text = found.iter().all(|it| it.why.len() > 10 && it.help.len() >= "remove it".len());
+        assert!(found.len() == 1 && found[0].path == *path && has_text, "{attempt}\n  {path}\n  {found:?}");
+    }
+    for (part, expected) in &cases.references {
+        let found =
+            references(part, "n").into_iter().map(|(kind, namespace, name)| format!("{kind} {namespace}/{name}"));
+        assert_eq!(found.collect::<Vec<_>>(), *expected, "{part}");
+    }
+    assert_eq!(manifest_violations(&Value::Null, &ClusterPolicy::default()).len(), 1);
+    assert_eq!(ClusterPolicy::default().pod_security_level, PodSecurityLevel::Restricted);
+}

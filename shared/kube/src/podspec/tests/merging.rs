@@ -1,0 +1,169 @@
+//! Tests merges against the results of the API server's code, and violations of overlays.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::base::{base, yaml};
+use crate::podspec::{merge, parse};
+
+#[derive(serde::Deserialize)]
+struct MergeCases {
+    base: Value,
+    patches: BTreeMap<String, Value>,
+}
+
+/// Compares merges with the results of `k8s.io/apimachinery`. This base has no reserved parts.
+#[test]
+fn merges_equal_those_of_the_api_server() {
+    let cases: MergeCases = yaml(include_str!("../../../tests/merges/cases.yaml"));
+    let expected: BTreeMap<String, Value> =
+        serde_json::from_str(include_str!("../../../tests/merges/merged.json")).expect("JSON");
+    assert_eq!(cases.patches.len(), expected.len());
+    let mut wrong = Vec::new();
+    for (name, patch) in &cases.patches {
+        let merged = crate::podspec::strategic(&cases.base, patch);
+        if merged != expected[name] {
+            wrong.push(format!("{name}\n  {merged}\n  {}", expected[name]));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn peculiarities_of_the_api_server_are_kept() {
+    let base = json!({"spec": {"containers": [{"name": "a", "args": ["x"]}]}});
+    for (patch, wanted) in [
+        // An error in `k8s.io/apimachinery`.
+        (
+            "spec: {$patch: merge, containers: [{$patch: merge, name: a, tty: true}]}",
+            json!({"containers": [{"name": "a", "args": ["x"], "tty": true}]}),
+        ),
+        // Fields in `k8s.io/apimachinery`.
+        (
+            "spec: {containers: [{name: b, env: [{name: X, $patch: delete}, {name: Z}]}]}",
+            json!({"containers": [{"name": "b", "env": [{"name": "Z"}]}, {"name": "a", "args": ["x"]}]}),
+        ),
+        (
+            "spec: {containers: [{name: b, env: [{$patch: replace}, {name: X}], resources: {$patch: replace, limits: {cpu: 1}}}]}",
+            json!({"containers": [{"name": "b", "env": [{"name": "X"}], "resources": {"limits": {"cpu": 1}}}, {"name": "a", "args": ["x"]}]}),
+        ),
+        // Unknown directives are kept, and the API server rejects them.
+        (
+            "spec: {$patch: remove, $retainKeys: [volumes], containers: [null, {image: x}, main]}",
+            json!({"containers": [null, {"image": "x"}, "main", {"name": "a", "args": ["x"]}], "$patch": "remove", "$retainKeys": ["volumes"]}),
+        ),
+    ] {
+        assert_eq!(crate::podspec::strategic(&base, &yaml(patch))["spec"], wanted, "{patch}");
+    }
+}
+
+/// Returns the violations of an overlay.
+fn violations(overlay: &str) -> String {
+    let refused = match parse(overlay) {
+        Ok(overlay) => merge(&base(), &overlay).err().unwrap_or_default(),
+        Err(refusal) => vec![refusal],
+    };
+    refused.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn invalid_overlays() {
+    for (overlay, wanted) in [
+        ("spec: {containers: [", "the pod template is not YAML: "),
+        ("a: 1\na: 2", "duplicate"),
+        ("[]", "the pod template is not a mapping"),
+        ("{}\n---\n{}", "not YAML"),
+    ] {
+        let text = violations(overlay);
+        assert!(text.contains(wanted), "{overlay}\n  {text}");
+    }
+    assert!(violations(&format!("# {}", "x".repeat(300_000))).contains("more than"));
+}
+
+#[test]
+fn reserved_parts_are_protected() {
+    let cases: Vec<(String, String)> = yaml(include_str!("../../../tests/overlays.yaml"));
+    for (overlay, wanted) in &cases {
+        let text = violations(overlay);
+        assert!(text.contains(wanted) && (wanted.is_empty() == text.is_empty()), "{overlay}\n  {text}");
+    }
+}
+
+#[test]
+fn valid_overlays() {
+    for empty in ["", "  \n", "# nothing", "null", "apiVersion: v1\nkind: PodTemplate"] {
+        assert_eq!(parse(empty).expect(empty), json!({}), "{empty:?}");
+    }
+    // Quoted, plain and YAML 1.1 booleans.
+    let read = parse("spec: {hostUsers: yes, hostname: 'yes', subdomain: no1, setHostnameAsFQDN: off}").expect("YAML");
+    assert_eq!(
+        read["spec"],
+        json!({"hostUsers": true, "hostname": "yes", "subdomain": "no1", "setHostnameAsFQDN": false})
+    );
+}
+
+/// Generates patches with names and directives of pod templates.
+fn anything() -> impl Strategy<Value = Value> {
+    let keys = "metadata labels spec containers initContainers volumes env name image emptyDir volumeMounts mountPath \
+                $patch tolerations securityContext";
+    let keys: Vec<_> = keys.split_whitespace().collect();
+    const WORDS: [&str; 8] = ["main", "ebb-io", "delete", "replace", "merge", "a", "name", "image"];
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i32>().prop_map(Value::from),
+        prop::sample::select(&WORDS[..]).prop_map(Value::from),
+    ];
+    leaf.prop_recursive(6, 64, 4, move |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::vec((prop::sample::select(keys.clone()), inner), 0..5)
+                .prop_map(|entries| entries.into_iter().collect()),
+        ]
+    })
+}
+
+/// Generates a valid patch of containers and volumes.
+fn fitting() -> impl Strategy<Value = Value> {
+    let name = prop_oneof![Just("main"), Just("side"), Just("ebb-entrypoint"), Just("ebb-io"), Just("x")];
+    let item = (name, prop_oneof![Just(None), Just(Some("delete")), Just(Some("replace"))], any::<bool>());
+    let list = move |field: &'static str, value: Value| {
+        prop::collection::vec(item.clone(), 0..4).prop_map(move |items| {
+            let items = items.into_iter().map(|(name, directive, set)| {
+                let mut item = json!({"name": name});
+                if let Some(directive) = directive {
+                    item["$patch"] = directive.into();
+                } else if set {
+                    item[field] = value.clone();
+                }
+                item
+            });
+            items.collect::<Value>()
+        })
+    };
+    (list("tty", json!(true)), list("image", json!("i")), list("emptyDir", json!({"medium": "Memory"}))).prop_map(
+        |(containers, init, volumes)| json!({"spec": {"containers": containers, "initContainers": init, "volumes": volumes}}),
+    )
+}
+
+proptest! {
+    #[test]
+    fn nothing_panics(patch in anything(), base in anything()) {
+        let _ = merge(&base, &patch);
+    }
+
+    #[test]
+    fn merged_templates_have_the_reserved_parts(patch in fitting()) {
+        let base = base();
+        if let Ok(merged) = merge(&base, &patch) {
+            prop_assert!(!merged.to_string().contains("$patch"));
+            for (list, name) in [("initContainers", "ebb-entrypoint"), ("volumes", "ebb-io"), ("volumes", "ebb-in")] {
+                let find = |pod: &Value| pod["spec"][list].as_array().unwrap().iter().filter(|it| it["name"] == name).cloned().collect::<Vec<_>>();
+                prop_assert_eq!(find(&merged), find(&base));
+            }
+            prop_assert_eq!(merged["spec"]["containers"].as_array().unwrap().iter().filter(|it| it["name"] == "main").count(), 1);
+        }
+    }
+}

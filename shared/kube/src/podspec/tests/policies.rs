@@ -1,0 +1,144 @@
+//! Policies in both forms, the texts of refusals, and what pods of scripts get.
+
+use std::collections::BTreeSet;
+
+use serde_json::json;
+
+use super::base::yaml;
+use crate::podspec::policy::{ask_operator, listed, shown};
+use crate::podspec::{ClusterPolicy, NamespacePolicy, PodSecurityLevel, fill_defaults};
+
+fn policy() -> ClusterPolicy {
+    yaml(
+        "namespaces:
+  units: []
+  listed: [builder]
+  signadot: {level: baseline, serviceAccounts: [builder], imagePullSecrets: [registry]}
+  open: {level: privileged}
+  none:",
+    )
+}
+
+#[test]
+fn both_forms_of_a_namespace_are_read() {
+    let policy = policy();
+    let builder = || BTreeSet::from(["builder".to_owned()]);
+    let signadot = NamespacePolicy {
+        level: Some(PodSecurityLevel::Baseline),
+        service_accounts: builder(),
+        image_pull_secrets: ["registry".to_owned()].into(),
+    };
+    for namespace in ["units", "none"] {
+        assert_eq!(policy.namespaces[namespace], NamespacePolicy::default());
+    }
+    assert_eq!(policy.namespaces["listed"].service_accounts, builder());
+    assert_eq!(policy.namespaces["signadot"], signadot);
+    let levels = ["units", "listed", "signadot", "open", "other"].map(|namespace| policy.level(namespace).name());
+    assert_eq!(levels, ["restricted", "restricted", "baseline", "privileged", "restricted"]);
+    let written = serde_json::to_value(&policy).unwrap();
+    assert_eq!(serde_json::from_value::<ClusterPolicy>(written).unwrap(), policy);
+    for (text, expected) in [
+        ("namespaces: {a: {level: open}}", "unknown variant `open`"),
+        ("namespaces: {a: {levels: baseline}}", "unknown field `levels`"),
+        ("namespaces: {a: builder}", "expected a list of service accounts, or a mapping"),
+        ("namespace: {}", "unknown field `namespace`"),
+    ] {
+        let error = serde_saphyr::from_str::<ClusterPolicy>(text).unwrap_err().to_string();
+        assert!(error.contains(expected), "{text}: {error}");
+    }
+}
+
+#[test]
+fn refusals_name_the_key_the_allowed_values_and_the_command() {
+    let policy = policy();
+    assert_eq!(policy.namespace_violation("units"), None);
+    let violation = policy.namespace_violation("team-a").unwrap().to_string();
+    assert_eq!(
+        violation,
+        "metadata.namespace: the namespace `team-a` is not allowed by the policy of the cluster \
+         (`namespaces`: listed, none, open, signadot, units); ask its operator to run: ebb cluster connect NAME --apply \
+         --namespace team-a:baseline"
+    );
+    assert_eq!(
+        policy.service_refusal("files").to_string(),
+        "the service `files` is not allowed by the policy of the cluster (`services`: none); ask its operator to run: \
+         ebb cluster connect NAME --apply --service files=NAMESPACE/SERVICE:PORT"
+    );
+    for (namespace, why, expected) in [
+        ("units", "restricted:latest: runAsNonRoot != true (…)", "units:baseline"),
+        ("units", "restricted:latest: privileged (container …), runAsNonRoot != true (…)", "units:privileged"),
+        ("signadot", "baseline:latest: hostPort (…)", "signadot:privileged"),
+    ] {
+        let fix = policy.pod_security_fix(namespace, why);
+        let command = format!("ebb cluster connect NAME --apply --namespace {expected}");
+        assert_eq!(fix, format!("change the pod, or ask its operator to run: {command}"));
+    }
+    let many: Vec<String> = (10..22).map(|number| number.to_string()).collect();
+    assert_eq!(listed(many.iter()), "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, and 2 more");
+    assert_eq!(listed(many[..1].iter()), "10");
+}
+
+/// The API server refuses a namespace that its rules do not list, and suggests the same command.
+#[test]
+fn the_admission_policy_suggests_the_same_command() {
+    let rules: serde_json::Value = yaml(include_str!("../../../../../infra/relay/chart/rules.yaml"));
+    let text = rules["validations"][0]["messageExpression"].as_str().unwrap();
+    let suggested = text.replace("' + request.namespace + '", "team-a");
+    let violation = policy().namespace_violation("team-a").unwrap();
+    assert!(suggested.contains(&format!("{}' ", violation.help)), "{suggested}");
+}
+
+/// A name comes from a document, and an operator copies the command.
+#[test]
+fn a_hostile_name_is_no_part_of_a_command() {
+    for name in ["a;reboot", "$(reboot)", "a b", "a\nb", "--help", "", "a`b", &"a".repeat(254)] {
+        let violation = policy().namespace_violation(name).unwrap();
+        assert_eq!(violation.help, "ask its operator", "{name}");
+        assert!(violation.why.len() < 400 && !violation.why.contains('\n'), "{name}");
+    }
+    assert!(ask_operator("--kind Job.batch", "Job.batch").ends_with("--kind Job.batch"));
+    assert_eq!(shown("a\u{1b}[31m\n"), "a[31m");
+}
+
+#[test]
+fn pods_of_scripts_get_what_their_namespace_needs() {
+    let restricted = json!({"runAsNonRoot": true, "runAsUser": 65532});
+    let registry = json!([{"name": "registry"}]);
+    for (namespace, pod, expected) in [
+        ("units", json!({}), json!({"automountServiceAccountToken": false, "securityContext": restricted})),
+        (
+            "units",
+            json!({"securityContext": {"runAsUser": 5, "runAsNonRoot": null}, "serviceAccountName": "builder"}),
+            // The API server may have a newer list, and rejects the pod if it lacks the account as well.
+            json!({"securityContext": {"runAsUser": 5, "runAsNonRoot": true}, "serviceAccountName": "builder"}),
+        ),
+        (
+            "listed",
+            json!({"serviceAccount": "builder", "securityContext": restricted}),
+            json!({"serviceAccount": "builder", "securityContext": restricted}),
+        ),
+        ("signadot", json!({}), json!({"automountServiceAccountToken": false, "imagePullSecrets": registry})),
+        (
+            "signadot",
+            json!({"automountServiceAccountToken": true, "imagePullSecrets": [], "serviceAccountName": "default"}),
+            json!({"automountServiceAccountToken": true, "imagePullSecrets": [], "serviceAccountName": "default"}),
+        ),
+        // An older control plane sets the user for the whole cluster.
+        (
+            "open",
+            json!({"automountServiceAccountToken": false, "securityContext": {"runAsNonRoot": true}}),
+            json!({"automountServiceAccountToken": false, "securityContext": {"runAsNonRoot": true}}),
+        ),
+        ("other", json!({}), json!({})),
+        ("units", json!("text"), json!("text")),
+        (
+            "units",
+            json!({"securityContext": "text"}),
+            json!({"securityContext": "text", "automountServiceAccountToken": false}),
+        ),
+    ] {
+        let mut filled = pod.clone();
+        fill_defaults(&mut filled, namespace, &policy());
+        assert_eq!(filled, expected, "{namespace}: {pod}");
+    }
+}

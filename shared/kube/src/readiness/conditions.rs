@@ -1,0 +1,76 @@
+//! Evaluates conditions (Kubernetes API conventions, *Typical status properties*).
+
+use crate::readiness::object::{ObjectView, StatusCondition};
+use crate::readiness::object_readiness::ObjectReadiness;
+
+/// A condition that means failure.
+pub(crate) struct TerminalCondition {
+    pub(crate) kind: &'static str,
+    pub(crate) status: &'static str,
+    /// The required reason. Empty means any reason.
+    pub(crate) reasons: &'static [&'static str],
+}
+
+/// Judges an object by its conditions: failed by a terminal condition or `Stalled`, pending while `Reconciling`, ready
+/// when all of `wanted` are true. Only conditions of the current generation count.
+pub(crate) fn judge(object: ObjectView<'_>, wanted: &[&str], terminal: &[TerminalCondition]) -> ObjectReadiness {
+    ended(object, terminal)
+        .or_else(|| abnormal(object))
+        .or_else(|| first_missing(object, object.conditions(), wanted))
+        .unwrap_or(ObjectReadiness::Ready)
+}
+
+/// Returns the failure of a terminal condition, unless it is of an older generation.
+pub(crate) fn ended(object: ObjectView<'_>, terminal: &[TerminalCondition]) -> Option<ObjectReadiness> {
+    terminal.iter().find_map(|end| {
+        let condition = object.condition(end.kind).filter(|condition| condition.is(end.status))?;
+        let meant = end.reasons.is_empty() || end.reasons.contains(&condition.reason);
+        (meant && !condition.is_stale(object)).then(|| failed(condition))
+    })
+}
+
+/// Evaluates the two conditions of kstatus that exist only in an abnormal state.
+pub(crate) fn abnormal(object: ObjectView<'_>) -> Option<ObjectReadiness> {
+    let current = |kind| object.condition(kind).filter(|it| it.is("True") && !it.is_stale(object));
+    if let Some(stalled) = current("Stalled") {
+        return Some(failed(stalled));
+    }
+    current("Reconciling")
+        .map(|reconciling| ObjectReadiness::pending(format!("the condition {}", reconciling.describe())))
+}
+
+/// Returns pending for the first expected condition that is not true for this generation. *Invariant: a missing
+/// condition is pending.*
+pub(crate) fn first_missing<'a>(
+    object: ObjectView<'_>,
+    conditions: impl Iterator<Item = StatusCondition<'a>>,
+    wanted: &[&str],
+) -> Option<ObjectReadiness> {
+    let conditions: Vec<_> = conditions.collect();
+    wanted.iter().find_map(|kind| {
+        let Some(condition) = conditions.iter().find(|condition| condition.kind == *kind) else {
+            return Some(absent(kind, &conditions));
+        };
+        if condition.is_stale(object) {
+            let seen = condition.observed.unwrap_or_default();
+            let now = object.generation().unwrap_or_default();
+            return Some(ObjectReadiness::pending(format!(
+                "the condition `{kind}` is about generation {seen}, {now} is not observed yet"
+            )));
+        }
+        (!condition.is("True")).then(|| ObjectReadiness::pending(format!("the condition {}", condition.describe())))
+    })
+}
+
+fn absent(kind: &str, conditions: &[StatusCondition<'_>]) -> ObjectReadiness {
+    if conditions.is_empty() {
+        return ObjectReadiness::pending(format!("there are no conditions yet, `{kind}` is awaited"));
+    }
+    let existing: Vec<_> = conditions.iter().map(StatusCondition::describe).collect();
+    ObjectReadiness::pending(format!("the condition `{kind}` does not exist yet; {}", existing.join("; ")))
+}
+
+pub(crate) fn failed(condition: StatusCondition<'_>) -> ObjectReadiness {
+    let reason = if condition.reason.is_empty() { condition.kind } else { condition.reason };
+    ObjectReadiness::failed(reason, condition.message)
+}

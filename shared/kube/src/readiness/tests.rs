@@ -1,0 +1,252 @@
+//! Tests every contract with small statuses, and properties of all contracts.
+
+use std::sync::LazyLock;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use crate::readiness::{DocumentRules, MAX_TEXT, ObjectReadiness, RuleState, contract, deletion, judge};
+
+/// An object, and cases with their readiness, a part of the message, a status and a patch.
+#[derive(Clone, serde::Deserialize)]
+struct ContractCases {
+    of: Value,
+    cases: Vec<Vec<Value>>,
+}
+
+static CONTRACTS: LazyLock<Vec<ContractCases>> = LazyLock::new(|| {
+    let files = [
+        include_str!("../../tests/contracts/core.yaml"),
+        include_str!("../../tests/contracts/operators.yaml"),
+        include_str!("../../tests/contracts/workloads.yaml"),
+    ];
+    files.iter().flat_map(|file| serde_saphyr::from_str::<Vec<ContractCases>>(file).expect("cases")).collect()
+});
+
+/// The objects of all cases with their expected readiness.
+static CASES: LazyLock<Vec<(String, String, Value)>> = LazyLock::new(|| {
+    let mut cases = Vec::new();
+    for ContractCases { of, cases: lines } in CONTRACTS.iter() {
+        for line in lines {
+            let mut object = of.clone();
+            if !line[2].is_null() {
+                object["status"] = line[2].clone();
+            }
+            if let Some(more) = line.get(3) {
+                merge_into(&mut object, more);
+            }
+            let text = |value: &Value| value.as_str().expect("text").to_owned();
+            cases.push((text(&line[0]), text(&line[1]), object));
+        }
+    }
+    assert!(cases.len() > 200, "{}", cases.len());
+    cases
+});
+
+fn merge_into(object: &mut Value, more: &Value) {
+    match (object, more) {
+        (Value::Object(map), Value::Object(more)) => {
+            more.iter().for_each(|(key, value)| merge_into(map.entry(key.clone()).or_insert(json!({})), value));
+        }
+        (object, more) => *object = more.clone(),
+    }
+}
+
+fn plain(object: &Value) -> ObjectReadiness {
+    judge(Some(object), None, DocumentRules::default())
+}
+
+#[test]
+fn readiness_of_all_cases() {
+    let mut wrong = Vec::new();
+    for (wanted, words, object) in CASES.iter() {
+        let verdict = plain(object);
+        let (name, text) = match &verdict {
+            ObjectReadiness::Ready => ("ready", String::new()),
+            ObjectReadiness::Pending { reason: why } => ("pending", why.clone()),
+            ObjectReadiness::Failed { reason, message } => ("failed", format!("{reason}: {message}")),
+            ObjectReadiness::Gone => ("gone", String::new()),
+        };
+        let wanted = if wanted == "applied" { "ready" } else { wanted };
+        if name != wanted || !text.contains(words) {
+            wrong.push(format!("{wanted} {words:?} but {verdict:?}\n  {object}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn readiness_depends_on_status_generation_and_deletion() {
+    for (wanted, _, object) in CASES.iter() {
+        if !["ready", "applied"].contains(&wanted.as_str()) {
+            continue;
+        }
+        let changed = |change: fn(&mut Value)| {
+            let mut object = object.clone();
+            change(&mut object);
+            plain(&object)
+        };
+        let bare = changed(|object| drop(object.as_object_mut().unwrap().remove("status")));
+        assert_eq!(bare == ObjectReadiness::Ready, wanted == "applied", "without a status: {object}");
+        let stale = changed(|object| {
+            object["metadata"]["generation"] = json!(9);
+            object["status"]["observedGeneration"] = json!(8);
+        });
+        assert!(matches!(stale, ObjectReadiness::Pending { .. }), "stale: {object}");
+        let stale = changed(|object| {
+            object["metadata"]["generation"] = json!(9);
+            let conditions = object["status"]["conditions"].as_array_mut();
+            conditions.into_iter().flatten().for_each(|it| it["observedGeneration"] = json!(8));
+        });
+        let judged_by_conditions = object["status"]["conditions"][0].is_object()
+            && object["kind"] != "CertificateSigningRequest"
+            && object["status"].get("initialization").is_none()
+            && object["status"].get("v1beta2").is_none();
+        assert!(stale != ObjectReadiness::Ready || !judged_by_conditions, "stale conditions: {object}");
+        let ending = changed(|object| object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z"));
+        assert!(matches!(ending, ObjectReadiness::Failed { reason, .. } if reason == "Terminating"), "{object}");
+    }
+}
+
+#[test]
+fn rules_of_a_document_override_the_contracts() {
+    use RuleState::{Absent, DoesNotHold, Holds};
+    let object = |seen: i64, ready: &str, stalled: &str| {
+        json!({"metadata": {"generation": 2}, "status": {"observedGeneration": seen, "conditions": [
+            {"type": "Ready", "status": ready}, {"type": "Stalled", "status": stalled}]}})
+    };
+    let of_conditions = |seen: [i64; 2]| {
+        json!({"metadata": {"generation": 2}, "status": {"conditions": [
+            {"type": "A", "status": "True", "observedGeneration": seen[0]}, {"type": "B", "observedGeneration": seen[1]}]}})
+    };
+    let bare = json!({"metadata": {"generation": 2}});
+    for (object, ready, fail, wanted) in [
+        (object(2, "True", "False"), Absent, Absent, "ready"),
+        (object(2, "True", "False"), DoesNotHold, Absent, "`ready` is not true"),
+        (object(2, "True", "False"), Holds, Holds, "FailRule"),
+        (object(2, "True", "False"), Absent, DoesNotHold, "ready"),
+        (object(2, "False", "True"), Absent, DoesNotHold, "Stalled"),
+        (object(2, "False", "True"), Holds, DoesNotHold, "ready"),
+        (object(2, "False", "True"), DoesNotHold, Absent, "`ready` is not true"),
+        (object(1, "True", "False"), Holds, Absent, "about 1"),
+        (object(1, "True", "False"), DoesNotHold, DoesNotHold, "about 1"),
+        (object(1, "True", "False"), Absent, Holds, "FailRule"),
+        (of_conditions([1, 1]), Holds, Absent, "about 1"),
+        (of_conditions([1, 2]), Holds, Absent, "ready"),
+        (bare.clone(), Holds, Absent, "ready"),
+        (bare, DoesNotHold, Absent, "`ready` is not true"),
+    ] {
+        let verdict = judge(Some(&object), None, DocumentRules { ready, fail });
+        let text = format!("{verdict:?}").replace("Ready", "ready");
+        let is_ready = verdict == ObjectReadiness::Ready;
+        assert!(text.contains(wanted) && (wanted == "ready") == is_ready, "{wanted}: {text}");
+    }
+}
+
+#[test]
+fn uids_and_deletions() {
+    let object = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"uid": "a"}});
+    let rules = DocumentRules { ready: RuleState::Holds, fail: RuleState::Holds };
+    assert_eq!(judge(None, None, rules), ObjectReadiness::Gone);
+    assert_eq!(judge(Some(&object), Some("b"), rules), ObjectReadiness::Gone);
+    assert_eq!(judge(Some(&object), Some("a"), DocumentRules::default()), ObjectReadiness::Ready);
+    let mut ending = object.clone();
+    ending["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    assert_eq!(deletion(None, Some("a")), ObjectReadiness::Gone);
+    assert_eq!(deletion(Some(&ending), Some("b")), ObjectReadiness::Gone);
+    for (object, uid, wanted) in [
+        (&object, Some("a"), "has not begun"),
+        (&ending, Some("a"), "is terminating"),
+        (&ending, None, "is terminating"),
+    ] {
+        assert!(format!("{:?}", deletion(Some(object), uid)).contains(wanted));
+    }
+    ending["metadata"]["finalizers"] = json!(["a/b", "c", "foregroundDeletion"]);
+    ending["metadata"]["managedFields"] = json!([
+        {"manager": "other", "fieldsV1": {"f:metadata": {"f:finalizers": {".": {}}}}},
+        {"manager": "kubectl-edit", "fieldsV1": {"f:metadata": {"f:finalizers": {"v:\"a/b\"": {}}}}},
+    ]);
+    let reason = "waiting for the finalizer `a/b`, which `kubectl-edit` set, and the finalizer `c`, and the deletion of \
+        the objects that it owns";
+    assert_eq!(deletion(Some(&ending), Some("a")), ObjectReadiness::Pending { reason: reason.to_owned() });
+}
+
+#[test]
+fn a_reason_about_a_field_begins_with_it() {
+    for (reason, expected) in [
+        ("`status.readyReplicas` is 0, 1 are awaited", Some("status.readyReplicas")),
+        ("`status.observedGeneration` does not exist yet: no controller", Some("status.observedGeneration")),
+        ("the condition `Ready` is `False`", None),
+        ("its `ready` is not true yet", None),
+        ("`Ready` is false", None),
+        ("`status.phase", None),
+    ] {
+        assert_eq!(ObjectReadiness::pending(reason).awaited_field(), expected, "{reason}");
+    }
+    assert_eq!(ObjectReadiness::failed("status", "`status.phase` is").awaited_field(), None);
+}
+
+#[test]
+fn foreign_texts_are_short_and_in_one_line() {
+    let message = format!("a\n\u{1b}[31m{}", "é".repeat(5000));
+    let object =
+        json!({"apiVersion": "argoproj.io/v1", "kind": "Workflow", "status": {"phase": "Error", "message": message}});
+    let ObjectReadiness::Failed { message, .. } = plain(&object) else { panic!("failed") };
+    assert_eq!(message.chars().count(), MAX_TEXT);
+    assert!(message.starts_with("a  [31mé") && message.ends_with('…'));
+    assert_eq!(contract(&object), "argo-workflow");
+}
+
+/// Values that contracts read. One of them is empty.
+const WORDS: &str = "apps/v1 batch/v1 v1 kro.run/v1 cluster.x-k8s.io/v1beta2 source.toolkit.fluxcd.io/v1 Deployment Job \
+    Pod Service Cluster LoadBalancer True False Ready Synced Stalled Complete Running Succeeded 9  a.b";
+/// Fields that contracts read.
+const KEYS: &str = "apiVersion kind metadata spec status generation observedGeneration conditions type reason phase \
+    replicas containerStatuses state waiting terminated exitCode ingress annotations finalizers deletionTimestamp uid \
+    initialization updateStrategy rollingUpdate partition";
+
+/// Generates JSON with names that contracts read, so that objects match them.
+fn anything() -> impl Strategy<Value = Value> {
+    let one_of = |texts: &'static str| prop::sample::select(texts.split(' ').collect::<Vec<_>>());
+    let (words, keys) = (one_of(WORDS), one_of(KEYS));
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        words.prop_map(Value::from),
+    ];
+    leaf.prop_recursive(5, 64, 6, move |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::vec((keys.clone(), inner), 0..8)
+                .prop_map(|entries| entries.into_iter().collect::<Value>()),
+        ]
+    })
+}
+
+fn rule() -> impl Strategy<Value = RuleState> {
+    prop_oneof![Just(RuleState::Absent), Just(RuleState::Holds), Just(RuleState::DoesNotHold)]
+}
+
+proptest! {
+    #[test]
+    fn nothing_panics(of in any::<prop::sample::Index>(), patch in anything(), ready in rule(), fail in rule(), uid in any::<Option<String>>()) {
+        let all = &*CONTRACTS;
+        let mut object = all[of.index(all.len())].of.clone();
+        for object in [patch.clone(), { merge_into(&mut object, &patch); object }] {
+            judge(Some(&object), uid.as_deref(), DocumentRules { ready, fail });
+            deletion(Some(&object), uid.as_deref());
+            contract(&object);
+        }
+    }
+
+    #[test]
+    fn unobserved_generations_are_never_ready(of in any::<prop::sample::Index>(), patch in anything(), ready in rule(), now in 1i64.., behind in 1i64..5) {
+        let all = &*CASES;
+        let mut object = all[of.index(all.len())].2.clone();
+        merge_into(&mut object, &patch);
+        merge_into(&mut object, &json!({"metadata": {"generation": now}, "status": {"observedGeneration": now - behind}}));
+        prop_assert_ne!(judge(Some(&object), None, DocumentRules { ready, fail: RuleState::Absent }), ObjectReadiness::Ready);
+    }
+}
