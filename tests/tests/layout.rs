@@ -16,11 +16,10 @@ const TOP_LEVEL: &str = "ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md Cargo.lock
 /// every crate.
 const ARROWS: &str = "
     engine:
-    cel:
     # The control plane merges pod templates. The relay checks the result, and judges objects.
     kube:
     # Documents are checked with the rules of the relay, by the policy that it reported.
-    documents: engine cel kube
+    documents: engine kube
     protocol: engine
     store: protocol
     egress: protocol
@@ -33,13 +32,14 @@ const ARROWS: &str = "
     # Tools of agents send requests to the API, within its program or over HTTP, and check documents without it.
     mcp: documents protocol
     # The rules for identity tokens are expressions, and the keys of issuers are fetched through the guard.
-    api: engine cel documents protocol console store egress flow relay_client mcp
+    api: engine documents protocol console store egress flow relay_client mcp
     otlp: flow
     # These construct the adapters of the functions, on AWS and on one machine.
     lambda: engine protocol store egress flow relay_client api otlp
     local: infra/workspace-hack engine protocol store egress flow relay_client api script
-    # It masks the logs of applied pods as those of scripts.
-    relay: protocol kube cel script
+    # It masks the logs of applied pods as those of scripts. It evaluates `ready` and `fail` of documents, which come with
+    # their task, by the expressions of the documents.
+    relay: protocol kube documents script
     functions/lambda: api lambda
     functions/relay: protocol relay
     functions/entrypoint: script protocol
@@ -48,7 +48,7 @@ const ARROWS: &str = "
 const FREE: [&str; 4] = ["tests", "tests/fuzz", "infra/workspace-hack", "infra/xtask"];
 
 /// Crates without input and output.
-const PURE: [&str; 5] = ["shared/engine", "shared/cel", "shared/documents", "shared/kube", "shared/console"];
+const PURE: [&str; 4] = ["shared/engine", "shared/documents", "shared/kube", "shared/console"];
 const IMPURE: &str =
     "async-std aws-* axum fastrand getrandom hyper kube mio rand reqwest smol socket2 tokio* ureq uuid";
 /// Crates that `shared/flow` may use through the ports of `shared/flow/src/ports.rs` only.

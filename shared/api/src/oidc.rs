@@ -14,8 +14,8 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use ebb_cel::convert::{CelOutput, from_json};
-use ebb_cel::{Expression, Scope};
+use ebb_documents::cel::convert::{CelOutput, from_json};
+use ebb_documents::cel::{Expression, Scope};
 use ebb_egress::HttpCall;
 use ebb_flow::Env;
 use ebb_flow::ports::SteadyTime;
@@ -377,7 +377,7 @@ impl TrustedIssuer {
     fn scopes(&self, claims: &Value) -> Vec<TokenScope> {
         let holds = |rule: &&ScopeRule| {
             let variables = BTreeMap::from([("claims", from_json(claims))]);
-            matches!(ebb_cel::evaluate(&rule.when, &variables), Ok(CelOutput::Json(Value::Bool(true))))
+            matches!(ebb_documents::cel::evaluate(&rule.when, &variables), Ok(CelOutput::Json(Value::Bool(true))))
         };
         self.rules.iter().filter(holds).flat_map(|rule| rule.scopes.iter().cloned()).collect()
     }
@@ -404,7 +404,7 @@ impl TrustedIssuer {
 
 impl ScopeRule {
     fn parse(config: &RuleConfig) -> Result<Self, String> {
-        let when = ebb_cel::parse(&config.when, Scope::Identity).map_err(|issues| {
+        let when = ebb_documents::cel::parse(&config.when, Scope::Identity).map_err(|issues| {
             let first = issues.first().map(|issue| issue.message.clone()).unwrap_or_default();
             format!("`when` {:?}: {first}", config.when)
         })?;

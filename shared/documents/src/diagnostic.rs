@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use miette::{GraphicalReportHandler, GraphicalTheme, LabeledSpan, SourceCode};
 
-use crate::expr::nearest;
+use crate::cel::nearest;
 use crate::source::{LineColumn, SourceText};
 
 /// The maximum length of a drawn line. Longer lines are cropped.

@@ -10,9 +10,9 @@ use serde::Serialize;
 use serde_json::{Map, Value as Json};
 
 use crate::canonical;
+use crate::cel::convert::{self, CelOutput, json_type};
+use crate::cel::{self, EvaluationError, Expression, SharedCost};
 use crate::durations;
-use crate::expr::convert::{self, CelOutput, json_type};
-use crate::expr::{self, EvaluationError, Expression, SharedCost};
 use crate::load::names::{MAX_NAME, NameSyntax, is_name};
 use crate::load::{self, Document, DocumentVars, MAX_DEPTH, NoFiles, yaml};
 use crate::model::{SandboxDoc, VerifyDoc};
@@ -29,7 +29,7 @@ const HASH_DIGITS: usize = 16;
 /// The maximum number of characters of a UID or delivery ID, and of its bytes.
 const MAX_ID: (usize, usize) = (128, 300);
 /// The maximum number of values that all expressions of a source touch for one event.
-const MAX_EVENT_COST: u64 = 2 * expr::MAX_COST;
+const MAX_EVENT_COST: u64 = 2 * cel::MAX_COST;
 /// Times at or above are milliseconds, times below are seconds. As seconds, it is in the year 5138.
 const FIRST_MILLISECONDS: f64 = 1e11;
 
@@ -287,7 +287,7 @@ enum MissingPiece {
 
 /// Renders texts and trees with the values of one event.
 struct EventRenderer<'a> {
-    variables: BTreeMap<&'static str, expr::CelValue<'a>>,
+    variables: BTreeMap<&'static str, cel::CelValue<'a>>,
     entry: Option<usize>,
     /// The rendered bytes.
     bytes: Cell<usize>,
@@ -308,7 +308,7 @@ impl<'a> EventRenderer<'a> {
     }
 
     fn run(&self, expression: &EventExpression) -> Result<CelOutput, EvaluationError> {
-        expr::evaluate_within(&expression.parsed, &self.variables, &self.cost, MAX_EVENT_DOCUMENT)
+        cel::evaluate_within(&expression.parsed, &self.variables, &self.cost, MAX_EVENT_DOCUMENT)
     }
 
     fn error(&self, key: &str, expression: Option<&EventExpression>, problem: impl Into<String>) -> SourceEventError {

@@ -3,6 +3,7 @@
 //! The functions are pure. Embedded files are read only through the [`load::FileSource`] of the caller. The crate does
 //! not use the table or the network.
 mod canonical;
+pub mod cel;
 pub mod compile;
 pub mod diagnostic;
 pub mod durations;
@@ -18,8 +19,6 @@ pub mod schema;
 mod source;
 pub mod starters;
 pub mod template;
-
-pub use ebb_cel as expr;
 
 #[cfg(test)]
 mod tests;

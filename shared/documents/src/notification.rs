@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::{Map, Value as Json, json};
 
-use crate::expr::convert::{self, CelOutput};
-use crate::expr::{self, EvaluationError, Expression, Scope};
+use crate::cel::convert::{self, CelOutput};
+use crate::cel::{self, EvaluationError, Expression, Scope};
 use crate::model::NotificationPhase;
 use crate::render::TargetFacts;
 use crate::template::{self, TemplatePiece};
@@ -96,7 +96,7 @@ impl NotificationRule {
     pub fn reports(&self, phase: NotificationPhase, target: &TargetFacts) -> bool {
         let Some(when) = &self.when else { return self.on.contains(&phase) };
         self.on.contains(&phase)
-            && expr::parse(when, Scope::Subscription)
+            && cel::parse(when, Scope::Subscription)
                 .ok()
                 .and_then(|parsed| run(&parsed, &variables(target, None)).ok())
                 .is_some_and(|value| matches!(value, CelOutput::Json(Json::Bool(true))))
@@ -202,7 +202,7 @@ fn variables(target: &TargetFacts, facts: Option<&NotificationFacts>) -> BTreeMa
 
 fn run(expression: &Expression, variables: &BTreeMap<&'static str, Json>) -> Result<CelOutput, EvaluationError> {
     let variables = variables.iter().map(|(name, value)| (*name, convert::from_json(value))).collect();
-    expr::evaluate(expression, &variables)
+    cel::evaluate(expression, &variables)
 }
 
 /// Returns the values of a body.
@@ -264,8 +264,7 @@ fn path(template: &str, target: &TargetFacts, facts: &NotificationFacts) -> Resu
 
 fn evaluate(text: &str, target: &TargetFacts, facts: &NotificationFacts) -> Result<Json, String> {
     let failed = |problem: String| format!("`${{{}}}`: {problem}", text.trim());
-    let parsed =
-        expr::parse(text, Scope::Notification).map_err(|_| failed("the expression is not valid".to_owned()))?;
+    let parsed = cel::parse(text, Scope::Notification).map_err(|_| failed("the expression is not valid".to_owned()))?;
     match run(&parsed, &variables(target, Some(facts))) {
         Ok(CelOutput::Json(value)) => Ok(value),
         Ok(CelOutput::Nothing) | Err(EvaluationError::MissingValue(_)) => Ok(Json::Null),

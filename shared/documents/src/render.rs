@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 
 use crate::plan::{Plan, UnitRef, document_name};
 
-pub use crate::expr::{MAX_COST, MAX_VALUE_BYTES};
+pub use crate::cel::{MAX_COST, MAX_VALUE_BYTES};
 pub use answers::{Answers, PollState, WebhookResponse, reads_values};
 pub use evaluate::CompiledExpressions;
 pub use facts::TargetFacts;

@@ -1,13 +1,13 @@
 //! Splits texts with `${…}` into literals and expressions.
 //!
-//! `$${` is a literal `${`. A `}` in a string, a comment or a map does not end an expression. [`crate::expr`] parses the
+//! `$${` is a literal `${`. A `}` in a string, a comment or a map does not end an expression. [`crate::cel`] parses the
 //! expressions.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use url::{Host, Url};
 
-use crate::expr::string_end;
+use crate::cel::string_end;
 use crate::model::{At, LineColumn, SourceText};
 
 /// A part of a template.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ebb_cel::ObjectExpressionError;
+use ebb_documents::cel::ObjectExpressionError;
 use ebb_protocol::callback::{Callback, CallbackStatus, ReasonCode};
 use ebb_protocol::limits::{OUTPUT, OUTPUTS};
 use ebb_protocol::relay::{MAX_WAITS, ObjectCount, ObjectOutput, ObjectOutputFrom, TaskCompletion, TaskId, TaskWait};

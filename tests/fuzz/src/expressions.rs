@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ebb_documents::expr::{self, Scope};
+use ebb_documents::cel::{self, Scope};
 use ebb_documents::load::{self, DocumentVars, NoFiles};
 use ebb_documents::plan::{Plan, UnitRef};
 use ebb_documents::render::{
@@ -22,7 +22,7 @@ const CANARY: &str = "Q7canaryZ";
 pub(crate) fn expressions(parts: &InputParts<'_>) {
     let text = parts.get(0);
     for scope in [Scope::Plugin, Scope::Sandbox, Scope::Response, Scope::Objects, Scope::Plan] {
-        match expr::parse(text, scope) {
+        match cel::parse(text, scope) {
             Ok(expression) => {
                 for reference in &expression.references {
                     assert!(text.is_char_boundary(reference.offset), "{reference:?}");

@@ -2,7 +2,7 @@
 
 use ebb_documents::event::{EventInput, EventOutcome};
 use ebb_documents::load::{self, DocumentVars, NoFiles};
-use ebb_documents::{compile, expr};
+use ebb_documents::{cel, compile};
 use ebb_protocol::limits;
 
 use crate::{InputParts, placed};
@@ -26,7 +26,7 @@ pub(crate) fn sources(parts: &InputParts<'_>) {
     let _ = source.fetch(&input);
     let _ = source.delivery_id(&input);
     if let Ok(EventOutcome::Apply { document, .. }) = source.evaluate(&input) {
-        assert!(document.len() <= expr::MAX_VALUE_BYTES);
+        assert!(document.len() <= cel::MAX_VALUE_BYTES);
         load::sandbox("rendered", &document, &NoFiles, &DocumentVars::none())
             .unwrap_or_else(|errors| panic!("the rendered document is invalid: {errors}"));
     }

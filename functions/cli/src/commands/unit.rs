@@ -170,7 +170,7 @@ fn names(plugin: &PluginDoc) -> impl Iterator<Item = &str> {
 fn unknown_unit(unit: &str, plugins: &[PluginDoc]) -> CliError {
     let all: Vec<&str> = plugins.iter().flat_map(names).collect();
     let error = CliError::failed(format!("the plugin has no unit `{unit}`"));
-    match ebb_documents::expr::nearest(unit, all.iter().copied()) {
+    match ebb_documents::cel::nearest(unit, all.iter().copied()) {
         Some(near) => error.with_hint(format!("did you mean `{near}`?")),
         None => error.with_hint(format!("units: {}", all.join(", "))),
     }

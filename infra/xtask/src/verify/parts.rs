@@ -158,7 +158,7 @@ pub(super) const PARTS: &[VerifyPart] = &[
         name: "fuzz",
         covers: "hostile input guided by coverage, 40 s for each target (--full: 600 s)",
         needs: "a C++ compiler",
-        paths: "shared/engine shared/cel shared/documents shared/protocol tests/fuzz",
+        paths: "shared/engine shared/documents shared/protocol tests/fuzz",
         run: |this| {
             fuzz::all(this.pick(40, 600), this.options)?;
             this.tests += 1;

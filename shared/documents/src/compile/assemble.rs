@@ -11,8 +11,8 @@ use super::plan_content::{is_bound, last_of};
 use super::reads::{self, OutputReads, ResourceReads};
 use super::teardown::{self, OrderSource, TeardownUnit};
 use super::{added_undos, clusters};
+use crate::cel::ReferenceSource;
 use crate::diagnostic::Diagnostic;
-use crate::expr::ReferenceSource;
 use crate::model::{Dialect, SandboxDoc};
 use crate::plan::{
     HookPlan, OutputRead, Plan, PublicOutput, Resource, TargetSpec, Template, UnitPlan, UnitRef, WorkloadRead,

@@ -8,8 +8,8 @@ use ebb_engine::Hook;
 use super::BoundPlugin;
 use super::collector::{DiagnosticCollector, ExpressionRead};
 use super::sensitive::{Sensitivity, TextRole};
+use crate::cel::{ReferenceSource, TextPattern};
 use crate::diagnostic::Diagnostic;
-use crate::expr::{ReferenceSource, TextPattern};
 use crate::model::{Dialect, HookOwner, LineColumn, ParamDoc, PluginDoc, SourceText, UnitDoc};
 use crate::plan::{RequiredEvidence, Template, UnitPlan, UnitRef};
 

@@ -5,8 +5,8 @@ use serde_json::Value;
 use super::checked::{BoundResource, CompiledUnit, UnitCluster};
 use super::collector::{DiagnosticCollector, ExpressionRead};
 use super::reads::ResourceReads;
+use crate::cel::{ReferenceSource, ReferenceUsage};
 use crate::diagnostic::Diagnostic;
-use crate::expr::{ReferenceSource, ReferenceUsage};
 use crate::model::{ActionDoc, LineColumn, ParamKind, PluginDoc, UnitDoc};
 use crate::plan::{Plan, Template, UnitRef, cluster_name};
 

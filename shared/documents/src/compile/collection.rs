@@ -11,8 +11,8 @@ use super::collector::{DiagnosticCollector, StepCount};
 use super::defaults::MAX_INPUTS;
 use super::order::{self, CycleStep};
 use super::unit;
+use crate::cel::{ReferenceSource, Scope};
 use crate::diagnostic::Diagnostic;
-use crate::expr::{ReferenceSource, Scope};
 use crate::load::names::{NameSyntax, valid_name};
 use crate::model::{
     ActionDoc, At, CollectionDoc, CollectionEntry, CollectionForm, Dialect, Entries, HookDoc, InfrakitDoc, Named,

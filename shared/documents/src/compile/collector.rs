@@ -7,8 +7,8 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::defaults::MAX_STEPS;
+use crate::cel::{self, ReferenceSource, ReferenceUsage, Scope};
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::expr::{self, ReferenceSource, ReferenceUsage, Scope};
 use crate::model::{At, LineColumn, SourceText, TemplateTree};
 use crate::plan::Template;
 use crate::template::{self, TemplatePiece, UnclosedExpression};
@@ -237,7 +237,7 @@ impl DiagnosticCollector {
         if self.is_full() {
             return;
         }
-        match expr::parse(expression, scope) {
+        match cel::parse(expression, scope) {
             Ok(parsed) => {
                 uses.extend(parsed.references.into_iter().map(|reference| ExpressionRead {
                     spot: TextSpan { text, at, offset: start + reference.offset, length: reference.length },

@@ -6,12 +6,12 @@ use super::collector::{DiagnosticCollector, ExpressionRead, StepCount};
 use super::defaults::MAX_EVENTS;
 use super::k8s_apply::is_built_in_name;
 use super::{source_lints, webhook};
+use crate::cel::{self, ReferenceSource, Scope};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::event::{
     EntryAction, EventEntry, EventExpression, EventFetch, EventPiece, EventSource, EventTarget, EventText,
     EventTextRole, EventTree,
 };
-use crate::expr::{self, ReferenceSource, Scope};
 use crate::load::PluginReference;
 use crate::model::{
     At, Entries, EventAction, EventRule, FetchDoc, LineColumn, Named, SourceDoc, SourceTarget, TemplateTree,
@@ -194,7 +194,7 @@ fn condition(report: &mut DiagnosticCollector, when: &At<String>) -> Option<Even
     if report.found.len() > errors {
         return None;
     }
-    let parsed = expr::parse(&text, report.units).ok()?;
+    let parsed = cel::parse(&text, report.units).ok()?;
     Some(EventExpression { text, parsed })
 }
 
@@ -235,7 +235,7 @@ fn pieces(text: &str, scope: Scope) -> Option<EventText> {
     let pieces = template::split(text).ok()?.into_iter().map(|piece| match piece {
         TemplatePiece::Literal(text) => Some(EventPiece::Literal(text)),
         TemplatePiece::Expression { text, .. } => {
-            let parsed = expr::parse(&text, scope).ok()?;
+            let parsed = cel::parse(&text, scope).ok()?;
             Some(EventPiece::Expression(EventExpression { text, parsed }))
         }
     });

@@ -8,7 +8,7 @@ use super::collector::{DiagnosticCollector, ExpressionRead};
 use super::defaults::TIMEOUT_MS;
 use super::sensitive::TextRole;
 use super::unit_reads::UnitReads;
-use crate::expr::ReferenceSource;
+use crate::cel::ReferenceSource;
 use crate::model::{At, InfrakitDoc, Named, TemplateTree, UnitDoc};
 use crate::plan::{InfrakitAction, PluginInterface, Template};
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::plan_expressions::{expressions, strings};
-use crate::expr::ReferenceSource;
+use crate::cel::ReferenceSource;
 use crate::plan::{OutputRead, Plan, Template, UnitPlan};
 
 /// Returns those of the `updated` resources whose units read `old.params`, each with the name of the resource in the

@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::checked::CheckedParam;
 use super::collector::DiagnosticCollector;
+use crate::cel::{self, PATTERN_HELP, PatternError, TextPattern};
 use crate::diagnostic::Diagnostic;
-use crate::expr::{self, PATTERN_HELP, PatternError, TextPattern};
 use crate::model::{At, LineColumn, ParamDoc, ParamKind};
 
 /// Returns the name of a type in documents.
@@ -105,7 +105,7 @@ pub(super) fn check_declaration<'a>(
 
 /// Adds the most similar allowed value to an error.
 pub(super) fn nearest(report: &DiagnosticCollector, param: &ParamDoc, text: &str, wrong: Diagnostic) -> Diagnostic {
-    match expr::nearest(text, param.allowed().filter_map(Value::as_str)).filter(|_| !report.is_full()) {
+    match cel::nearest(text, param.allowed().filter_map(Value::as_str)).filter(|_| !report.is_full()) {
         Some(near) => wrong.help(format!("did you mean `{near}`?")),
         None => wrong,
     }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::plan_expressions::{expressions, strings};
 use crate::canonical::digest;
-use crate::expr::{self, ReferenceSource, RootVariable, Scope};
+use crate::cel::{self, ReferenceSource, RootVariable, Scope};
 use crate::plan::{Action, HookPlan, OutputRead, Plan, PluginInterface, ResourceOrigin, Template, UnitPlan, UnitRef};
 
 /// Returns the units of a hook with their places.
@@ -118,7 +118,7 @@ fn add_labels(plan: &Plan, made: &mut Value) {
 /// Returns the labels that the params and units of a resource may read. `None` means all of them.
 fn labels_read(made: &Value) -> Option<BTreeSet<String>> {
     let units = made["units"].as_object().into_iter().flat_map(Map::values);
-    let conditions = units.filter_map(|unit| expr::parse(unit["when"].as_str()?, Scope::Plan).ok());
+    let conditions = units.filter_map(|unit| cel::parse(unit["when"].as_str()?, Scope::Plan).ok());
     let templates = strings(made).into_iter().filter(|text| text.contains(RootVariable::Target.as_str()));
     let read = templates.flat_map(expressions).chain(conditions);
     let keys: Option<Vec<BTreeSet<String>>> = read.map(|read| read.keys_of(RootVariable::Target, "labels")).collect();

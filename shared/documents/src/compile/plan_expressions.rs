@@ -2,7 +2,7 @@
 
 use serde_json::Value as Json;
 
-use crate::expr::{self, Scope};
+use crate::cel::{self, Scope};
 use crate::template::{self, TemplatePiece};
 
 /// Returns the strings of a tree, without its keys.
@@ -16,9 +16,9 @@ pub(super) fn strings(tree: &Json) -> Vec<&str> {
 }
 
 /// Returns the expressions of a text. The compiler of the plan has checked them.
-pub(super) fn expressions(text: &str) -> Vec<expr::Expression> {
+pub(super) fn expressions(text: &str) -> Vec<cel::Expression> {
     let parsed = |piece| match piece {
-        TemplatePiece::Expression { text, .. } => expr::parse(&text, Scope::Plan).ok(),
+        TemplatePiece::Expression { text, .. } => cel::parse(&text, Scope::Plan).ok(),
         TemplatePiece::Literal(_) => None,
     };
     template::split(text).unwrap_or_default().into_iter().filter_map(parsed).collect()

@@ -17,8 +17,8 @@ use super::plan_expressions::expressions;
 use super::plan_update::MAX_PLAN;
 use super::plugin;
 use super::reads::{self, OutputReads};
+use crate::cel::ReferenceSource;
 use crate::diagnostic::Diagnostics;
-use crate::expr::ReferenceSource;
 use crate::plan::{HookPlan, OutputRead, Plan, Resource, Template, UnitPlan, UnitRef};
 
 /// The plan of a stuck target with the teardown of another version of a plugin.

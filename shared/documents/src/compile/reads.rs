@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 use super::checked::BoundResource;
 use super::collector::DiagnosticCollector;
 use super::order::{self, CycleStep};
+use crate::cel::ReferenceSource;
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::expr::ReferenceSource;
 use crate::model::LineColumn;
 use crate::plan::UnitRef;
 

@@ -11,8 +11,8 @@ use super::collector::{DiagnosticCollector, ExpressionRead};
 use super::defaults::MAX_RESOURCES;
 use super::sensitive::{self, Sensitivity, TextRole};
 use super::{params, plugin, profile};
+use crate::cel::{ReferenceSource, ReferenceUsage, Scope};
 use crate::diagnostic::Diagnostic;
-use crate::expr::{ReferenceSource, ReferenceUsage, Scope};
 use crate::model::{
     At, Dialect, LineColumn, Named, ParamKind, ParamValue, PluginDoc, ResourceDoc, SandboxDoc, VariableSpec,
 };

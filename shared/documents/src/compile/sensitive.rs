@@ -1,7 +1,7 @@
 //! The destinations of sensitive values.
 
 use super::collector::{DiagnosticCollector, ExpressionRead};
-use crate::expr::ReferenceUsage;
+use crate::cel::ReferenceUsage;
 use crate::plan::UnitPlan;
 
 /// The role of a text.

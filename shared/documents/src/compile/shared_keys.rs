@@ -11,8 +11,8 @@ use serde_json::Value;
 
 use super::checked::{BoundResource, CheckedPlugin, CompiledUnit};
 use super::collector::{DiagnosticCollector, strings};
+use crate::cel::{self, ReferenceSource, Scope};
 use crate::diagnostic::{Diagnostic, Severity};
-use crate::expr::{self, ReferenceSource, Scope};
 use crate::plan::{Action, ObjectAction, Template};
 use crate::template::{self, TemplatePiece};
 
@@ -151,7 +151,7 @@ impl StaticText {
         instance: Option<&BoundResource<'_>>,
         text: &str,
     ) -> Option<()> {
-        let parsed = expr::parse(text, Scope::Plugin).ok()?;
+        let parsed = cel::parse(text, Scope::Plugin).ok()?;
         report.count(parsed.steps);
         let mut params = BTreeSet::new();
         for reference in &parsed.references {

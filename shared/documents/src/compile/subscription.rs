@@ -4,8 +4,8 @@ use serde_json::Value as Json;
 
 use super::collector::{DiagnosticCollector, StepCount};
 use super::webhook;
+use crate::cel::Scope;
 use crate::diagnostic::Diagnostics;
-use crate::expr::Scope;
 use crate::model::{At, NotificationPhase, ReceiverDoc, SubscriptionDoc};
 use crate::notification::{NotificationReceiver, NotificationRule};
 

@@ -6,8 +6,8 @@ use super::checked::{BoundResource, ParamBinding};
 use super::collector::{DiagnosticCollector, ExpressionRead};
 use super::reads::READ_STEPS;
 use super::sensitive::Sensitivity;
+use crate::cel::{ReferenceSource, ReferenceUsage};
 use crate::diagnostic::Diagnostic;
-use crate::expr::{ReferenceSource, ReferenceUsage};
 use crate::plan::Template;
 
 /// Rejects a param, or a public output that is a param of its plugin, that a unit uses as values of its kind cannot be

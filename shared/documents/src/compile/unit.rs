@@ -13,7 +13,7 @@ use super::defaults::{
 use super::sensitive::TextRole;
 use super::unit_reads::UnitReads;
 use super::{clusters, infrakit_unit, input_destinations, object_action, unit_outputs, until, webhook, webhook_action};
-use crate::expr::{self, ReferenceSource, ReferenceUsage};
+use crate::cel::{self, ReferenceSource, ReferenceUsage};
 use crate::model::{ActionDoc, At, InputDoc, LineColumn, Named, PluginDoc, PodDoc, RunnerDoc, UnitDoc};
 use crate::plan::{Action, InputPlan, PodAction, RetryPolicy, SourceLocation, UnitPlan};
 
@@ -228,7 +228,7 @@ fn retry(report: &mut DiagnosticCollector, doc: &UnitDoc, hook: Hook) -> RetryPo
         let status = name.len() == 3 && name.parse::<u16>().is_ok_and(|status| (400..600).contains(&status));
         if !status && !RETRY_CLASSES.contains(&name) {
             let message = format!("`{name}` is not a failure class that can be retried");
-            let help = match expr::nearest(name, RETRY_CLASSES) {
+            let help = match cel::nearest(name, RETRY_CLASSES) {
                 Some(near) => format!("did you mean `{near}`?"),
                 None => format!("there is `{}`, and a status such as 503", RETRY_CLASSES.join("`, `")),
             };

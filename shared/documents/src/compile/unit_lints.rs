@@ -4,7 +4,7 @@ use ebb_engine::Hook;
 
 use super::checked::CompiledUnit;
 use super::profile;
-use crate::expr::ReferenceSource;
+use crate::cel::ReferenceSource;
 use crate::model::{ActionDoc, LineColumn, OutputFromDoc, WebhookMethod};
 use crate::plan::Action;
 

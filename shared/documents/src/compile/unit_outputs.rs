@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::collector::{DiagnosticCollector, ExpressionRead};
 use super::input_destinations;
 use super::until::answers;
-use crate::expr::Scope;
+use crate::cel::Scope;
 use crate::model::{ActionDoc, Dialect, OutputDoc, OutputFromDoc, PluginDoc, UnitDoc};
 use crate::plan::{OutputFrom, OutputPlan};
 

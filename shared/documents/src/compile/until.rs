@@ -6,7 +6,7 @@ use super::collector::{DiagnosticCollector, ExpressionRead};
 use super::defaults::{MAX_UNTIL_EVERY_MS, UNTIL_EVERY_MS, UNTIL_MAX_EVERY_MS};
 use super::sensitive::TextRole;
 use super::webhook;
-use crate::expr::{ReferenceSource, Scope};
+use crate::cel::{ReferenceSource, Scope};
 use crate::model::{At, UnitDoc, UntilDoc};
 use crate::plan::UntilPlan;
 

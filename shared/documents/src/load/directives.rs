@@ -143,7 +143,7 @@ impl<'a> DirectiveExpansion<'a> {
             Directive::Var(name) => match self.vars.get(name) {
                 Some(value) => value.as_bytes().to_vec(),
                 None => {
-                    let help = match crate::expr::nearest(name, self.vars.names()) {
+                    let help = match crate::cel::nearest(name, self.vars.names()) {
                         Some(near) => format!("did you mean `@{{{near}}}`? Or give it: --set {name}=VALUE"),
                         None => format!("give it: --set {name}=VALUE"),
                     };

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::{
     ApiVersion, At, Dialect, DurationMs, Entries, Named, ParamDoc, PluginKind, RetryDoc, SourceText, UnitSpec,
 };
-use crate::expr::Scope;
+use crate::cel::Scope;
 use crate::plan::{PLUGIN_UPDATE, RequiredEvidence};
 
 /// A plugin: a versioned, immutable definition of units.

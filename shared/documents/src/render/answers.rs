@@ -7,8 +7,8 @@ use serde_json::{Value as Json, json};
 use super::context::{AnswerValues, LookupResult, NullPolicy, RenderContext, mistyped};
 use super::outputs::outputs_from;
 use super::{CompiledExpressions, RenderError, RenderResult, RenderValue, UnitContext, url};
-use crate::expr::convert::json_type;
-use crate::expr::{Expression, ReferenceSource};
+use crate::cel::convert::json_type;
+use crate::cel::{Expression, ReferenceSource};
 use crate::plan::{Action, OutputFrom, UnitPlan, UntilPlan, WebhookAction};
 
 /// The answer to a request of a webhook unit.

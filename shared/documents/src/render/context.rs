@@ -10,8 +10,8 @@ use super::{
     KnownOutputs, MAX_VALUE_BYTES, OpenSealed, ProducerState, RenderError, RenderResult, RenderValue, SealedValue,
     SecretKeyRef, TargetFacts, UnitContext,
 };
-use crate::expr::convert::{self, CelOutput};
-use crate::expr::{self, Expression, ReferenceSource, ReferenceUsage, ValueReference};
+use crate::cel::convert::{self, CelOutput};
+use crate::cel::{self, Expression, ReferenceSource, ReferenceUsage, ValueReference};
 use crate::plan::{InputPlan, OutputPlan, Plan, Template, UnitPlan, UnitRef, cluster_name};
 use crate::template;
 
@@ -503,12 +503,12 @@ fn text_of(value: RenderValue, place: &str, expression: &Expression) -> RenderRe
 /// Values by path, which become the variables of an expression.
 #[derive(Default)]
 struct VariableTree<'v> {
-    leaf: Option<expr::CelValue<'v>>,
+    leaf: Option<cel::CelValue<'v>>,
     branches: HashMap<&'v str, VariableTree<'v>>,
 }
 
 impl<'v> VariableTree<'v> {
-    fn set(&mut self, source: &'v ReferenceSource, value: expr::CelValue<'v>) {
+    fn set(&mut self, source: &'v ReferenceSource, value: cel::CelValue<'v>) {
         let path = source.path();
         self.at(&path).leaf = Some(value);
     }
@@ -525,15 +525,15 @@ impl<'v> VariableTree<'v> {
         path.iter().fold(self, |branch, step| branch.branches.entry(step).or_default())
     }
 
-    fn value(self) -> expr::CelValue<'v> {
+    fn value(self) -> cel::CelValue<'v> {
         match self.leaf {
             Some(value) => value,
             None => convert::from_map(self.branches.into_iter().map(|(key, branch)| (key, branch.value()))),
         }
     }
 
-    fn variables(mut self) -> BTreeMap<&'static str, expr::CelValue<'v>> {
-        let roots = crate::expr::RootVariable::ALL.map(crate::expr::RootVariable::as_str);
+    fn variables(mut self) -> BTreeMap<&'static str, cel::CelValue<'v>> {
+        let roots = crate::cel::RootVariable::ALL.map(crate::cel::RootVariable::as_str);
         roots.into_iter().filter_map(|root| Some((root, self.branches.remove(root)?.value()))).collect()
     }
 }

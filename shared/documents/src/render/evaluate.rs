@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 use serde_json::Value as Json;
 
 use super::{KnownOutputs, RenderError, RenderResult};
-use crate::expr::convert::CelOutput;
-use crate::expr::{self, EvaluationError, Expression, Scope};
+use crate::cel::convert::CelOutput;
+use crate::cel::{self, EvaluationError, Expression, Scope};
 use crate::plan::{Action, ManifestConditions, OutputFrom, Plan, Template, UnitRef};
 use crate::template::{self, TemplatePiece};
 
@@ -157,12 +157,12 @@ impl CompiledExpressions {
     pub(super) fn run(
         &self,
         expression: &Expression,
-        variables: &BTreeMap<&str, expr::CelValue<'_>>,
+        variables: &BTreeMap<&str, cel::CelValue<'_>>,
         place: &str,
     ) -> RenderResult<CelOutput> {
         let place = || place.to_owned();
         let failed = |reason, is_missing| RenderError::Evaluation { place: place(), reason, is_missing };
-        expr::evaluate(expression, variables).map_err(|failure| match failure {
+        cel::evaluate(expression, variables).map_err(|failure| match failure {
             EvaluationError::Evaluation(reason) => failed(reason, false),
             EvaluationError::MissingValue(reason) => failed(reason, true),
             EvaluationError::TooCostly(cost) => RenderError::TooCostly { place: place(), cost },
@@ -171,7 +171,7 @@ impl CompiledExpressions {
 }
 
 fn parse(text: &str, place: &str) -> RenderResult<Expression> {
-    expr::parse(text, Scope::Plan)
+    cel::parse(text, Scope::Plan)
         .map_err(|mistakes| wrong(place, mistakes.first().map(|mistake| mistake.message.clone()).unwrap_or_default()))
 }
 

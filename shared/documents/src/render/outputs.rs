@@ -6,8 +6,8 @@ use serde_json::Value as Json;
 
 use super::context::{LookupResult, RenderContext, capped};
 use super::{CompiledExpressions, KnownOutputs, RenderError, RenderResult, RenderValue, TargetFacts};
-use crate::expr::Expression;
-use crate::expr::convert::{CelOutput, from_json};
+use crate::cel::Expression;
+use crate::cel::convert::{CelOutput, from_json};
 use crate::plan::{Action, OutputFrom, Plan, Template, UnitPlan};
 
 /// Returns the declared outputs of an InfraKit unit from its instance: `ID`, `LogicalID`, `Tags` and `Properties`, or the

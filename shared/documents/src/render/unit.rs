@@ -13,7 +13,7 @@ use super::{
     BoundSecretKey, InputValue, OpenSealed, ProducerState, RenderError, RenderResult, RenderValue, RenderedInput,
     RenderedInstance, RenderedRequest, RenderedUnit, SkipReason, UnitContext, url,
 };
-use crate::expr::convert::json_type;
+use crate::cel::convert::json_type;
 use crate::plan::{Action, InfrakitAction, InputPlan, Template, UnitPlan, WebhookAction};
 use crate::template::joinable;
 

@@ -3,7 +3,7 @@
 use super::RenderResult;
 use super::context::{PendingOutputs, RenderContext, capped, mistyped};
 use super::evaluate::TextPart;
-use crate::expr::{Expression, ReferenceSource};
+use crate::cel::{Expression, ReferenceSource};
 use crate::plan::Template;
 use crate::template::{is_normal_url, url_encoded};
 

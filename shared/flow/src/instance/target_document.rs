@@ -311,7 +311,7 @@ async fn find_plugins(
             };
             let names = published.insert(all).iter().map(|item| item.name.as_str());
             let publish = "publish it: ebb apply -f FILE";
-            let help = match ebb_documents::expr::nearest(name, names) {
+            let help = match ebb_documents::cel::nearest(name, names) {
                 Some(near) => format!("did you mean `{near}`? If not, {publish}"),
                 None => publish.to_owned(),
             };

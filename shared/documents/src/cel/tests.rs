@@ -42,7 +42,7 @@ fn references_in_all_spellings() {
         ("has(target.labels.pull-request) && target.labels.a-b == 'c-d'", Scope::Subscription),
         ("fetched.status == 200 && fetched.body.?a.b == body.b", Scope::FetchedEvent),
     ];
-    let table = table(include_str!("../tests/references.txt").lines(), &others);
+    let table = table(include_str!("../../tests/expressions/references.txt").lines(), &others);
     insta::assert_snapshot!(table);
 }
 
@@ -72,7 +72,7 @@ fn mistakes() {
     let long = format!("'{}'", "x".repeat(MAX_LENGTH));
     let deep = format!("{}1{}", "[".repeat(30), "]".repeat(30));
     let wide = vec!["1"; 600].join("+");
-    let texts = include_str!("../tests/mistakes.txt").lines().chain([long.as_str(), &deep, &wide]);
+    let texts = include_str!("../../tests/expressions/mistakes.txt").lines().chain([long.as_str(), &deep, &wide]);
     let others = [
         ("params.x", Scope::Sandbox),
         ("response.boddy", Scope::Response),

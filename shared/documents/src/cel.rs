@@ -5,7 +5,7 @@
 //! that `units.database` exists. [`evaluate`] rejects evaluations that could take too long on their values.
 //! [`ObjectExpression`] combines both for objects of a cluster.
 //!
-//! The crate uses the Pratt parser of `cel`. In a debug build, the ANTLR parser overflows a stack of 2 MiB at twelve
+//! The parser is the Pratt parser of the crate `cel`. In a debug build, the ANTLR parser overflows a stack of 2 MiB at twelve
 //! nested parentheses, and it takes milliseconds instead of microseconds. The Pratt parser keeps no offsets, so
 //! positions are derived from the names in the text.
 

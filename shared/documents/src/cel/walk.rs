@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators};
 
-use crate::names::{
+use crate::cel::names::{
     FETCHED_FIELDS, INSTANCE_FIELDS, NOTIFICATION_FIELDS, RESOURCE_FIELDS, RESPONSE_FIELDS, RootVariable,
     SOURCE_FIELDS, Scope, TARGET_FIELDS, TYPES, functions, is_function,
 };
-use crate::path::{PathKey, SelectionPath, StepAccess, step};
-use crate::pattern::PATTERN_HELP;
-use crate::tokens::{self, NamePosition, NameToken};
-use crate::{
+use crate::cel::path::{PathKey, SelectionPath, StepAccess, step};
+use crate::cel::pattern::PATTERN_HELP;
+use crate::cel::tokens::{self, NamePosition, NameToken};
+use crate::cel::{
     BYTES_PER_STEP, Expression, ExpressionIssue, MAX_DEPTH, MAX_ISSUES, MAX_NESTED_LOOPS, MAX_NODES, MAX_PATTERN_STEPS,
     PatternError, ReferenceSource, ReferenceUsage, TextPattern, ValueReference, nearest,
 };

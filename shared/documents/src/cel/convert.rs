@@ -8,7 +8,7 @@ use cel::common::types::{
 use cel::objects::OptionalValue;
 use serde_json::Value as Json;
 
-use crate::{CelValue, Expression};
+use crate::cel::{CelValue, Expression};
 
 /// Converts JSON to CEL. Integers become `int` if they fit, so that `+ 1` works. Texts are borrowed.
 pub fn from_json(value: &Json) -> CelValue<'_> {

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cel::common::types::{CelMap, CelMapKey, CelNull};
 
-use crate::path::{PathKey, SelectionPath, step};
-use crate::{CelValue, Expression, RootVariable, walk};
+use crate::cel::path::{PathKey, SelectionPath, step};
+use crate::cel::{CelValue, Expression, RootVariable, walk};
 
 impl Expression {
     /// Returns the fields that the expression reads. A field ends before a computed key.

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::Value as Json;
 
-use crate::convert::{CelOutput, from_json, json_type};
-use crate::{EvaluationError, Expression, MAX_VALUE_BYTES, Scope, evaluate, parse};
+use crate::cel::convert::{CelOutput, from_json, json_type};
+use crate::cel::{EvaluationError, Expression, MAX_VALUE_BYTES, Scope, evaluate, parse};
 
 /// A parsed expression over `object` and `objects`.
 #[derive(Clone, Debug)]
@@ -32,7 +32,7 @@ pub enum ObjectExpressionError {
     #[error("expected {wanted}, got {got}")]
     Type { wanted: &'static str, got: &'static str },
     /// The evaluation could take too long on these values.
-    #[error("it could touch {0} values; the limit is {MAX_COST}", MAX_COST = crate::MAX_COST)]
+    #[error("it could touch {0} values; the limit is {MAX_COST}", MAX_COST = crate::cel::MAX_COST)]
     TooCostly(u64),
     /// The result has more than [`MAX_VALUE_BYTES`].
     #[error("its value has {0} bytes; the limit is {MAX_VALUE_BYTES}")]
@@ -154,6 +154,6 @@ mod tests {
         let much_else = json!({"much": vec![1; 20_000], "conditions": [{"type": "Ready", "status": "True"}]});
         assert_eq!(ObjectExpression::new(ready).unwrap().holds(&[("object", &much_else)]), Ok(true));
         let costly = refused("object.many.map(a, object.many.map(b, object.many + [a, b]))");
-        assert!(matches!(costly, ObjectExpressionError::TooCostly(cost) if cost > crate::MAX_COST), "{costly:?}");
+        assert!(matches!(costly, ObjectExpressionError::TooCostly(cost) if cost > crate::cel::MAX_COST), "{costly:?}");
     }
 }

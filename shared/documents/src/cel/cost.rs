@@ -9,9 +9,9 @@ use cel::common::ast::{CallExpr, EntryExpr, Expr, IdedExpr, LiteralValue};
 use cel::common::types::{CelBytes, CelList, CelMap, CelMapKey, CelOptional, CelString};
 use cel::common::value::Val;
 
-use crate::path::{PathKey, SelectionPath, StepAccess};
-use crate::walk::MATCHES;
-use crate::{CelValue, Expression, TextPattern};
+use crate::cel::path::{PathKey, SelectionPath, StepAccess};
+use crate::cel::walk::MATCHES;
+use crate::cel::{CelValue, Expression, TextPattern};
 
 /// The number of pattern steps that take as long as touching one value.
 const STEPS_PER_VALUE: u64 = 4;

@@ -9,9 +9,9 @@ use cel::context::VariableResolver;
 use cel::extractors::This;
 use cel::{Context, Env};
 
-use crate::convert::{self, CelOutput};
-use crate::cost::{self, CostBound};
-use crate::{CelValue, Expression, MAX_COST, MAX_VALUE_BYTES, walk};
+use crate::cel::convert::{self, CelOutput};
+use crate::cel::cost::{self, CostBound};
+use crate::cel::{CelValue, Expression, MAX_COST, MAX_VALUE_BYTES, walk};
 
 /// The error of an evaluation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -28,7 +28,7 @@ pub enum EvaluationError {
     TooCostly(u64),
 }
 
-/// The functions of all expressions. The parser rejects those that are not [`functions`](crate::names::functions).
+/// The functions of all expressions. The parser rejects those that are not [`functions`](crate::cel::names::functions).
 static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| {
     let mut env = Env::stdlib();
     let extended =
