@@ -35,12 +35,11 @@ const ARROWS: &str = "
     api: engine documents protocol console store egress flow relay_client mcp
     otlp: flow
     # These construct the adapters of the functions, on AWS and on one machine.
-    lambda: engine protocol store egress flow relay_client api otlp
+    functions/lambda: engine protocol store egress flow relay_client api otlp
     local: infra/workspace-hack engine protocol store egress flow relay_client api script
     # It masks the logs of applied pods as those of scripts. It evaluates `ready` and `fail` of documents, which come with
     # their task, by the expressions of the documents.
     relay: protocol kube documents script
-    functions/lambda: api lambda
     functions/relay: protocol relay
     functions/entrypoint: script protocol
     # The command line compiles documents without a server, starts `ebb dev`, and serves the tools of agents.
@@ -54,7 +53,7 @@ const IMPURE: &str =
 /// Crates that `shared/flow` may use through the ports of `shared/flow/src/ports.rs` only.
 const PLATFORM: &str = "aws* axum* hyper* kube* lambda* opentelemetry* tower* utoipa*";
 
-/// Maximum lines of a program in `functions/lambda`.
+/// Maximum lines of a program in `functions/lambda/src/bin`.
 const LAMBDA_MAIN: usize = 60;
 
 /// Maximum lines of Rust in all files. A change that adds more takes others out, or lowers this number by what it takes out.
@@ -180,12 +179,11 @@ fn every_crate_uses_the_lints_of_the_workspace() {
 
 #[test]
 fn programs_on_lambda_are_thin() {
-    let sources: Vec<_> = tree::sources().filter(|file| file.starts_with("functions/lambda/src/")).collect();
+    let sources: Vec<_> = tree::sources().filter(|file| file.starts_with("functions/lambda/src/bin/")).collect();
     assert!(!sources.is_empty());
     for file in sources {
-        assert!(file.starts_with("functions/lambda/src/bin/"), "{file} is not a program: move it to shared/lambda");
         let lines = tree::read(file).lines().count();
-        assert!(lines <= LAMBDA_MAIN, "{file} has {lines} lines: move code to shared/lambda or shared/flow");
+        assert!(lines <= LAMBDA_MAIN, "{file} has {lines} lines: move code to the library or to shared/flow");
     }
 }
 

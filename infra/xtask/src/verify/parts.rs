@@ -209,7 +209,7 @@ pub(super) const PARTS: &[VerifyPart] = &[
         name: "aws",
         covers: "the template by SAM, cfn-lint and checkov; the functions built, deployed to MiniStack, started under Lambda's emulator; the console of that deployment in Chromium",
         needs: "root, Python with venv; iproute2, by apt; tools from PyPI; those of the part `console`",
-        paths: "template.yaml functions/lambda infra/aws infra/console shared/api shared/flow shared/lambda tests/src/bin/aws_e2e",
+        paths: "template.yaml functions/lambda infra/aws infra/console shared/api shared/flow tests/src/bin/aws_e2e",
         run: |this| aws::all(&mut this.tests),
     },
     VerifyPart {
