@@ -29,10 +29,9 @@ const ARROWS: &str = "
     relay_client: engine kube protocol store egress flow
     # Pages are made of the types of the API only.
     console: protocol
-    # Tools of agents send requests to the API, within its program or over HTTP, and check documents without it.
-    mcp: documents protocol
-    # The rules for identity tokens are expressions, and the keys of issuers are fetched through the guard.
-    api: engine documents protocol console store egress flow relay_client mcp
+    # The rules for identity tokens are expressions, and the keys of issuers are fetched through the guard. Tools of agents
+    # send requests to the API, within its program or over HTTP, and check documents without it.
+    api: engine documents protocol console store egress flow relay_client
     otlp: flow
     # These construct the adapters of the functions, on AWS and on one machine.
     functions/lambda: engine protocol store egress flow relay_client api otlp
@@ -43,7 +42,7 @@ const ARROWS: &str = "
     functions/relay: protocol relay
     functions/entrypoint: script protocol
     # The command line compiles documents without a server, starts `ebb dev`, and serves the tools of agents.
-    functions/cli: documents protocol flow relay_client api local otlp mcp";
+    functions/cli: documents protocol flow relay_client api local otlp";
 const FREE: [&str; 4] = ["tests", "tests/fuzz", "infra/workspace-hack", "infra/xtask"];
 
 /// Crates without input and output.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
-use ebb_mcp::{ApiTransport, ToolError};
+use ebb_api::mcp::{ApiTransport, ToolError};
 use ebb_protocol::api::{
     ApplyTarget, ChangeList, ClusterBootstrap, PlanPreview, PluginDetail, PluginInfo, PreviewPlan, ProblemDetails,
     PublishPlugin, PutCluster, RelayOutage, RunDetail, SourceResponse, TargetDetail, TargetDiagnosis, TargetInfo,
@@ -535,7 +535,7 @@ impl ApiClient {
         Err(marked(status, error))
     }
 
-    /// Returns the error of requests that [`ebb_mcp`] has sent.
+    /// Returns the error of requests that [`ebb_api::mcp`] has sent.
     pub(crate) fn tool_error(&self, error: ToolError) -> CliError {
         match error {
             ToolError::Refused(problem) => {

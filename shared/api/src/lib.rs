@@ -6,12 +6,13 @@
 //!    it.
 //! 4. Errors become [`HttpProblem`]. [`openapi()`] returns the document of all operations.
 //! 5. `console` calls the handlers for browsers, and makes pages of their responses.
-//! 6. The tools of agents at `/mcp` send requests to these routes.
+//! 6. The tools of agents ([`mcp`]) send requests to these routes. `/mcp` serves them.
 
 mod background;
 mod bodies;
 mod console;
 mod fallback;
+pub mod mcp;
 mod oidc;
 mod openapi;
 mod problem;

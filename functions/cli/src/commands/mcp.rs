@@ -1,6 +1,6 @@
 //! `ebb mcp`: serves the tools of coding agents, which send requests to the API as other commands do.
 
-use ebb_mcp::{EbbTools, ToolAccess};
+use ebb_api::mcp::{EbbTools, ToolAccess};
 
 use crate::client::ApiClient;
 use crate::exit::{CliError, Exit, Result};
@@ -16,7 +16,7 @@ pub(crate) struct McpArgs {
 impl McpArgs {
     pub(crate) async fn run(self, client: ApiClient) -> Result<Exit> {
         let access = if self.allow_writes { ToolAccess::ByScopes } else { ToolAccess::ReadOnly };
-        let served = ebb_mcp::serve_stdio(EbbTools::new(client, access)).await;
+        let served = ebb_api::mcp::serve_stdio(EbbTools::new(client, access)).await;
         served.map(|()| Exit::Done).map_err(|error| {
             CliError::broken("no client of the Model Context Protocol is at standard input")
                 .with_causes(error.as_ref())

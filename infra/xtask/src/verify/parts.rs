@@ -118,7 +118,7 @@ pub(super) const PARTS: &[VerifyPart] = &[
         name: "mcp",
         covers: "the MCP server by the protocol's conformance suite, thirteen tasks of a coding agent over HTTP with at most 5 calls each",
         needs: "Node.js 20 with npm; the suite, the protocol's SDK and Node.js 22 from npm",
-        paths: "shared/mcp shared/api/src infra/mcp tests/repairs",
+        paths: "shared/api infra/mcp tests/repairs",
         run: |this| {
             let tools = root().join("target/mcp");
             tools::node(&root().join("infra/mcp"), &tools)?;

@@ -8,7 +8,6 @@ use axum::extract::Request;
 use axum::http::{self, HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Router};
-use ebb_mcp::{ApiTransport, EbbTools, ToolAccess};
 use ebb_protocol::limits;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -16,6 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 use tower::ServiceExt as _;
 
 use crate::background::RemainingWork;
+use crate::mcp::{ApiTransport, EbbTools, ToolAccess};
 use crate::{HttpResult, ServerState};
 
 /// The response to a tool, or the reason why there is none.
@@ -49,7 +49,7 @@ pub(crate) async fn serve(server: &ServerState, routes: &Router, request: Reques
     let authorization = request.headers().get(header::AUTHORIZATION).cloned();
     let (requests, mut received) = mpsc::channel(1);
     let tools = EbbTools::new(OwnRoutes { requests, authorization }, ToolAccess::ByScopes);
-    let service = ebb_mcp::http_service(tools, &server.env.settings.source, limits::API_BODY);
+    let service = crate::mcp::http_service(tools, &server.env.settings.source, limits::API_BODY);
     let mut served = Box::pin(service.handle(request));
     let mut rests = Vec::new();
     let response = loop {

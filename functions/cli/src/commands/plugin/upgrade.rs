@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ebb_mcp::{ApiCalls, upgrade_target};
+use ebb_api::mcp::{ApiCalls, upgrade_target};
 use ebb_protocol::api::{DocumentChange, ResourceEffect, TargetInfo, TargetReceipt};
 use ebb_protocol::lifecycle::LifecycleResult;
 use semver::Version;

@@ -11,7 +11,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::answer::Answer;
+use crate::mcp::answer::Answer;
 
 /// Sends requests to the API, with the credentials of a caller.
 pub trait ApiTransport: Send + Sync + 'static {

@@ -11,9 +11,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::answer::{Answer, KeptLines, MAX_ANSWER, pick, yaml};
-use crate::api_calls::{ApiCalls, ToolError};
-use crate::target_outcomes::{MAX_TARGETS, TargetOutcomes, distinct};
+use crate::mcp::answer::{Answer, KeptLines, MAX_ANSWER, pick, yaml};
+use crate::mcp::api_calls::{ApiCalls, ToolError};
+use crate::mcp::target_outcomes::{MAX_TARGETS, TargetOutcomes, distinct};
 
 /// Maximum pages of a list, of 100 targets each, that one call reads.
 const MAX_PAGES: usize = 10;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::api_calls::ToolError;
+use crate::mcp::api_calls::ToolError;
 
 /// Maximum targets of a call. Each one takes several requests.
 pub(crate) const MAX_TARGETS: usize = 20;

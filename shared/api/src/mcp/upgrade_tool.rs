@@ -14,11 +14,11 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::answer::{Answer, pick};
-use crate::api_calls::{ApiCalls, ToolError};
-use crate::document_tools::offload;
-use crate::target_outcomes::{TargetOutcomes, distinct};
-use crate::target_tools::sandbox;
+use crate::mcp::answer::{Answer, pick};
+use crate::mcp::api_calls::{ApiCalls, ToolError};
+use crate::mcp::document_tools::offload;
+use crate::mcp::target_outcomes::{TargetOutcomes, distinct};
+use crate::mcp::target_tools::sandbox;
 
 /// Maximum pages of a history, of 20 entries each, in which the document of a target is looked for.
 const MAX_PAGES: usize = 50;

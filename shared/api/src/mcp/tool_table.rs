@@ -9,15 +9,17 @@ use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::answer::Answer;
-use crate::api_calls::{ApiCalls, ToolError};
-use crate::docs_search::{self, SearchDocs};
-use crate::document_tools::{self, ApplyDocument, GetPlugin, ListClusters, ListPlugins, PlanDocument, ValidatePlugin};
-use crate::target_tools::{
+use crate::mcp::answer::Answer;
+use crate::mcp::api_calls::{ApiCalls, ToolError};
+use crate::mcp::docs_search::{self, SearchDocs};
+use crate::mcp::document_tools::{
+    self, ApplyDocument, GetPlugin, ListClusters, ListPlugins, PlanDocument, ValidatePlugin,
+};
+use crate::mcp::target_tools::{
     self, DeleteTarget, GetTarget, History, ListTargets, Logs, RetryArguments, StuckAndWaiting, TargetArguments,
     WhatExists,
 };
-use crate::upgrade_tool::{self, UpgradePlugin};
+use crate::mcp::upgrade_tool::{self, UpgradePlugin};
 
 use ToolEffect::{Destroys, Reads};
 

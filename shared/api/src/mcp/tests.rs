@@ -10,10 +10,10 @@ use rmcp::model::{CallToolRequestParams, CallToolResult, ClientRequest, CustomRe
 use rmcp::{ClientLifecycleMode, ClientServiceExt as _, ServiceExt as _};
 use serde_json::{Value, json};
 
-use crate::answer::MAX_ANSWER;
-use crate::api_calls::ApiTransport;
-use crate::tool_table::{TOOLS, ToolEffect};
-use crate::{EbbTools, ToolAccess};
+use crate::mcp::answer::MAX_ANSWER;
+use crate::mcp::api_calls::ApiTransport;
+use crate::mcp::tool_table::{TOOLS, ToolEffect};
+use crate::mcp::{EbbTools, ToolAccess};
 
 /// Returns the status and the body of the response to a request `METHOD PATH`.
 type CannedReply = fn(&str) -> (u16, Value);

@@ -15,10 +15,10 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::answer::{Answer, pick, yaml};
-use crate::api_calls::{ApiCalls, ToolError};
-use crate::docs_search::EXAMPLE;
-use crate::target_tools::{MAX_NAMED, first, no_document, sandbox};
+use crate::mcp::answer::{Answer, pick, yaml};
+use crate::mcp::api_calls::{ApiCalls, ToolError};
+use crate::mcp::docs_search::EXAMPLE;
+use crate::mcp::target_tools::{MAX_NAMED, first, no_document, sandbox};
 
 /// The name of a document in errors.
 const DOCUMENT: &str = "document";
