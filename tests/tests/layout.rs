@@ -32,9 +32,8 @@ const ARROWS: &str = "
     # The rules for identity tokens are expressions, and the keys of issuers are fetched through the guard. Tools of agents
     # send requests to the API, within its program or over HTTP, and check documents without it.
     api: engine documents protocol console store egress flow relay_client
-    otlp: flow
     # These construct the adapters of the functions, on AWS and on one machine.
-    functions/lambda: engine protocol store egress flow relay_client api otlp
+    functions/lambda: engine protocol store egress flow relay_client api
     local: infra/workspace-hack engine protocol store egress flow relay_client api script
     # It masks the logs of applied pods as those of scripts. It evaluates `ready` and `fail` of documents, which come with
     # their task, by the expressions of the documents.
@@ -42,7 +41,7 @@ const ARROWS: &str = "
     functions/relay: protocol relay
     functions/entrypoint: script protocol
     # The command line compiles documents without a server, starts `ebb dev`, and serves the tools of agents.
-    functions/cli: documents protocol flow relay_client api local otlp";
+    functions/cli: documents protocol flow relay_client api local";
 const FREE: [&str; 4] = ["tests", "tests/fuzz", "infra/workspace-hack", "infra/xtask"];
 
 /// Crates without input and output.
@@ -151,6 +150,21 @@ fn crates_have_no_rejected_dependencies() {
     });
     assert_none(&wrong.collect::<Vec<_>>());
     assert_eq!(dependencies(&packages["shared/engine"]).collect::<Vec<_>>(), ["thiserror"]);
+}
+
+/// A tool can do what the token of its caller permits, because it only sends requests.
+#[test]
+fn tools_of_agents_use_no_other_part_of_the_api() {
+    let sources: Vec<_> = tree::sources().filter(|file| file.starts_with("shared/api/src/mcp")).collect();
+    assert!(sources.len() > 5, "{sources:?}");
+    for file in sources {
+        let text = tree::read(file);
+        let others = text.split("crate::").skip(1).filter(|path| !path.starts_with("mcp::"));
+        let crates = text.split("use ebb_").skip(1);
+        let crates = crates.filter(|path| !["documents::", "protocol::"].iter().any(|name| path.starts_with(name)));
+        let wrong = others.chain(crates).filter_map(|path| path.lines().next());
+        assert_none(&wrong.map(|path| format!("{file} uses {path}")).collect::<Vec<_>>());
+    }
 }
 
 #[test]

@@ -181,7 +181,7 @@ const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 #[cfg(feature = "otlp")]
 fn telemetry() -> Result<Telemetry> {
     let variable = |name| std::env::var(name).unwrap_or_default();
-    let collector = ebb_otlp::OtlpExporter::open(&variable(ENDPOINT), &variable("OTEL_EXPORTER_OTLP_HEADERS"))
+    let collector = ebb_api::OtlpExporter::open(&variable(ENDPOINT), &variable("OTEL_EXPORTER_OTLP_HEADERS"))
         .map_err(|error| CliError::broken(error.to_string()))?;
     let telemetry = Telemetry::default();
     Ok(match collector {

@@ -6,7 +6,8 @@
 //!    it.
 //! 4. Errors become [`HttpProblem`]. [`openapi()`] returns the document of all operations.
 //! 5. `console` calls the handlers for browsers, and makes pages of their responses.
-//! 6. The tools of agents ([`mcp`]) send requests to these routes. `/mcp` serves them.
+//! 6. `otlp` exports the spans of invocations, for programs that have this feature.
+//! 7. The tools of agents ([`mcp`]) send requests to these routes. `/mcp` serves them.
 
 mod background;
 mod bodies;
@@ -15,6 +16,8 @@ mod fallback;
 pub mod mcp;
 mod oidc;
 mod openapi;
+#[cfg(feature = "otlp")]
+mod otlp;
 mod problem;
 pub mod queries;
 mod routes;
@@ -41,6 +44,8 @@ use routes::named_documents::{connections, sources, subscriptions};
 
 pub use background::instrument_router;
 pub use oidc::OidcIssuers;
+#[cfg(feature = "otlp")]
+pub use otlp::{OtlpError, OtlpExporter};
 pub use problem::{HttpProblem, HttpResult};
 pub use routes::auth::{ApiRole, ApiTokens};
 

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
+use ebb_api::OtlpExporter;
 use ebb_flow::telemetry::{Span, SpanAttribute, SpanKind, SpanSink, Telemetry, metric_names};
 use ebb_lambda::EmfSink;
-use ebb_otlp::OtlpExporter;
 use ebb_tests::log_buffer::LogBuffer;
 use ebb_tests::receiver::TestReceiver;
 use ebb_tests::wait::until;
