@@ -37,8 +37,7 @@ const ARROWS: &str = "
     local: infra/workspace-hack engine protocol store egress flow relay_client api script
     # It masks the logs of applied pods as those of scripts. It evaluates `ready` and `fail` of documents, which come with
     # their task, by the expressions of the documents.
-    relay: protocol kube documents script
-    functions/relay: protocol relay
+    functions/relay: protocol kube documents script
     functions/entrypoint: script protocol
     # The command line compiles documents without a server, starts `ebb dev`, and serves the tools of agents.
     functions/cli: documents protocol flow relay_client api local";

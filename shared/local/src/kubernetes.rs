@@ -194,7 +194,7 @@ async fn forward_log(stderr: ChildStderr) -> String {
             Some(text) if cause.is_empty() => cause = format!("{text}\n"),
             _ if !cause.is_empty() => cause += &format!("{line}\n"),
             // The relay filters by the same variable.
-            _ if tracing::enabled!(target: "ebb_relay_core", Level::ERROR) => drop(writeln!(io::stderr(), "{line}")),
+            _ if tracing::enabled!(target: "ebb_relay", Level::ERROR) => drop(writeln!(io::stderr(), "{line}")),
             _ => {}
         }
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use ebb_protocol::relay::{Batch, EnsureTask};
-use ebb_relay_core::{Relay, RelaySettings};
+use ebb_relay::{Relay, RelaySettings};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};

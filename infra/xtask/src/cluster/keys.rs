@@ -30,7 +30,7 @@ const CLIENTS: [(&str, &str, &str); 5] = [
 /// Writes all keys and certificates into `folder`, and the administrator's kubeconfig into the state folder.
 pub(crate) fn write(folder: &Path, network: ClusterNetwork) -> anyhow::Result<()> {
     let mut own = CertificateParams::new([])?;
-    own.distinguished_name = name("ebb-relay-core", "");
+    own.distinguished_name = name("ebb-cluster", "");
     own.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     own.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
     let authority = CertifiedIssuer::self_signed(own, KeyPair::generate()?)?;

@@ -169,7 +169,7 @@ pub(super) const PARTS: &[VerifyPart] = &[
         name: "kills",
         covers: "kill -9 of `ebb dev` over 1,000 events of a source, 10 times, over all examples and DynamoDB Local, 40 times, and of any part of a cluster, 6 times (--full: 200 and 100)",
         needs: "as `cluster`; Java, Maven and PostgreSQL, by apt",
-        paths: "shared/flow shared/store shared/local shared/relay functions/cli/src",
+        paths: "shared/flow shared/store shared/local functions/relay functions/cli/src",
         run: |this| {
             tools::packages(tools::TEST_PACKAGES)?;
             dynamodb_local::fetch()?;
@@ -188,7 +188,7 @@ pub(super) const PARTS: &[VerifyPart] = &[
         name: "cluster",
         covers: "the relay, its chart, pods, objects, pushes and polls in a real Kubernetes (--full: 500 tasks at once)",
         needs: "root and Go; containerd, nftables and more, by apt; Kubernetes, etcd, helm, kro and OpenTofu from Go modules",
-        paths: "shared/relay shared/kube shared/script shared/protocol shared/relay_client \
+        paths: "shared/kube shared/script shared/protocol shared/relay_client \
             shared/local functions/cli/src functions/relay functions/entrypoint infra/relay infra/cluster \
             tests/tests/e2e",
         run: |this| {

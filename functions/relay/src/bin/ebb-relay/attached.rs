@@ -7,7 +7,7 @@ use std::io;
 use anyhow::Context as _;
 use ebb_protocol::id::short_digest;
 use ebb_protocol::sign::WebhookKeys;
-use ebb_relay_core::{ClusterPolicy, NamespacePolicy, PodSecurityLevel, RelaySettings};
+use ebb_relay::{ClusterPolicy, NamespacePolicy, PodSecurityLevel, RelaySettings};
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use k8s_openapi::api::core::v1::Namespace;
@@ -48,7 +48,7 @@ pub(crate) fn default_policy(units: &str) -> ClusterPolicy {
 }
 
 /// The rules of the chart. Its template completes them in the same way.
-const RULES: &str = include_str!("../../../infra/relay/chart/rules.yaml");
+const RULES: &str = include_str!("../../../../../infra/relay/chart/rules.yaml");
 
 /// Creates the namespaces that are missing, and the admission policy for the user of the kubeconfig. A second call
 /// replaces the admission policy. What the API server refuses changes no rule. If its response is lost, the API server may

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Parser;
 use ebb_protocol::sign::WebhookKeys;
-use ebb_relay_core::{ClusterPolicy, RelayBootstrap, RelaySettings};
+use ebb_relay::{ClusterPolicy, RelayBootstrap, RelaySettings};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
@@ -155,7 +155,7 @@ impl RelayArgs {
             }
             None => Config::incluster().context("the relay does not run in a pod, and --kubeconfig is missing")?,
         };
-        Ok(ebb_relay_core::client(config)?)
+        Ok(ebb_relay::client(config)?)
     }
 }
 

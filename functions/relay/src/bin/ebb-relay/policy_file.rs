@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ebb_relay_core::{ClusterPolicy, Relay, RelaySettings};
+use ebb_relay::{ClusterPolicy, Relay, RelaySettings};
 use kube::Client;
 
 use crate::attached;

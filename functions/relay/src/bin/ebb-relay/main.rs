@@ -11,7 +11,7 @@ use args::KeySource;
 use axum::Router;
 use clap::Parser as _;
 use ebb_protocol::sign::WebhookKeys;
-use ebb_relay_core::{ClusterPolicy, ControlPlaneEndpoint, Relay, RelaySettings};
+use ebb_relay::{ClusterPolicy, ControlPlaneEndpoint, Relay, RelaySettings};
 use kube::Client;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -59,22 +59,22 @@ async fn run(options: args::RelayArgs) -> anyhow::Result<()> {
         let attached = options.attached.then(|| (client.clone(), settings));
         tokio::spawn(policy_file::follow(relay.clone(), file, policy, attached));
     }
-    let (cluster, reports) = (relay.cluster_uid().to_owned(), ebb_relay_core::http::reports(relay.clone()));
+    let (cluster, reports) = (relay.cluster_uid().to_owned(), ebb_relay::http::reports(relay.clone()));
     let keys = load_keys(source, client, cluster.clone());
     // An attached relay listens on all addresses of a personal machine, so it serves no probes and no metrics.
     let mut routes = match options.attached {
         true => Router::new(),
-        false => ebb_relay_core::http::monitoring(relay.clone()),
+        false => ebb_relay::http::monitoring(relay.clone()),
     };
     // The relay serves probes and reports while it registers.
     let working: Pin<Box<dyn Future<Output = anyhow::Result<()>>>> = match control_plane {
         Some((url, cluster)) => Box::pin(async move {
             let keys = keys.await?;
-            Ok(ebb_relay_core::poll(relay, ControlPlaneEndpoint { url, cluster, keys }).await?)
+            Ok(ebb_relay::poll(relay, ControlPlaneEndpoint { url, cluster, keys }).await?)
         }),
         None => {
             let registered = Arc::new(OnceLock::new());
-            routes = routes.merge(ebb_relay_core::http::batches(relay, Arc::clone(&registered)));
+            routes = routes.merge(ebb_relay::http::batches(relay, Arc::clone(&registered)));
             Box::pin(async move {
                 let keys = keys.await?;
                 registered.get_or_init(|| keys);
@@ -117,7 +117,7 @@ async fn open(
         attached::prepare(&client, settings, policy).await?;
     }
     let (units, level) = (&settings.default_namespace, policy.level(&settings.default_namespace));
-    ebb_relay_core::check_admission(&client, units, level).await.map_err(anyhow::Error::msg)?;
+    ebb_relay::check_admission(&client, units, level).await.map_err(anyhow::Error::msg)?;
     let opened = Relay::open(client.clone(), settings.clone(), policy.clone()).await;
     Ok((client, opened.context("cannot open the relay")?))
 }
@@ -126,7 +126,7 @@ async fn open(
 async fn load_keys(source: KeySource, client: Client, cluster: String) -> anyhow::Result<WebhookKeys> {
     match source {
         KeySource::Given(keys) => Ok(keys),
-        KeySource::Bootstrap(bootstrap) => Ok(ebb_relay_core::registered_keys(&client, &cluster, &bootstrap).await?),
+        KeySource::Bootstrap(bootstrap) => Ok(ebb_relay::registered_keys(&client, &cluster, &bootstrap).await?),
     }
 }
 
