@@ -1,5 +1,9 @@
 //! Executes batches, within the time and the size of a response.
 
+pub(crate) mod admit;
+mod requests;
+mod services;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,15 +17,15 @@ use ebb_protocol::relay::{
 use futures::StreamExt as _;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use crate::admit::{RequestError, RequestResult};
+use crate::batch::admit::{RequestError, RequestResult};
 use crate::error::ReconcileError;
 use crate::names;
 use crate::reconcile::CONFLICT_PAUSE;
+use crate::reconcile::task_events;
 use crate::reconciler::Reconciler;
 use crate::relay::Relay;
 use crate::settings::{millis, now_ms};
-use crate::task_events;
-use crate::task_waits;
+use crate::task::task_waits;
 
 /// Units of one batch that are processed at the same time.
 const AT_ONCE: usize = 16;

@@ -3,12 +3,12 @@
 //! It executes the requests of [`ebb_protocol::relay`]. Actions, retries, hooks and plugins exist only in the control
 //! plane. A task passes these steps:
 //!
-//! 1. [`Relay::batch`] validates the request (`admit`) and creates a record (`record`), a Secret in the relay's
-//!    namespace.
+//! 1. [`Relay::batch`] validates the request (`admit`) and creates a record (`task`), a Secret in the relay's namespace.
+//!    `transport` receives batches or polls for them.
 //! 2. One loop per task (`reconcile`) advances the task by one step at a time. `fair_queue` assigns a slot.
 //! 3. `start` applies the objects.
-//! 4. `container` waits for a container, `ready` for objects. `blockers` and `dependents` find out why they take long,
-//!    `causes` why objects have failed.
+//! 4. `container` waits for a container, `ready` for objects. `observe` and `reasons` find out why they take long, or why
+//!    objects have failed.
 //! 5. `terminate` stops running containers, `reconcile` sends the result, `removal` deletes objects.
 //!
 //! The `policy` of the cluster's operator may change at any time. Each request is checked with one snapshot of it.
@@ -24,64 +24,32 @@
 //! - A task starts at most once.
 //! - The UID of an applied object is in the record before the next object is applied.
 //! - Only objects with the recorded UID that no other task has taken over are deleted.
-mod admit;
+mod api_server;
 mod batch;
-mod blockers;
-mod bodies;
-mod causes;
-mod client;
-mod container;
-mod decide;
-mod dependents;
-mod discovery;
-mod documents;
 mod error;
-mod event_recorder;
-mod fair_queue;
-mod heartbeats;
-pub mod http;
-mod identity;
-mod list;
 mod log_limit;
-mod logs;
 mod metrics;
 mod names;
-mod namespace_cache;
-mod object_states;
 mod objects;
-mod pod;
+mod observe;
 mod policy;
-mod poll;
-mod ready;
-mod ready_rules;
+mod reasons;
 mod reconcile;
 mod reconciler;
-mod record;
-mod references;
-mod refusals;
 mod relay;
-mod removal;
-mod reports;
-mod requests;
-mod services;
 mod settings;
-mod start;
-mod store;
-mod task_events;
-mod task_registry;
-mod task_waits;
-mod terminate;
+mod task;
 #[cfg(test)]
 mod test_api;
-mod warnings;
-mod watches;
+mod transport;
 
-pub use admit::check_admission;
+pub use api_server::client::client;
 pub use batch::OtherCluster;
-pub use client::client;
+pub use batch::admit::check_admission;
 pub use ebb_kube::podspec::{ClusterPolicy, NamespacePolicy, PodSecurityLevel};
 pub use error::ReconcileError;
-pub use identity::{RelayBootstrap, registered_keys};
-pub use poll::{ControlPlaneEndpoint, poll};
 pub use relay::Relay;
 pub use settings::RelaySettings;
+pub use transport::http;
+pub use transport::identity::{RelayBootstrap, registered_keys};
+pub use transport::poll::{ControlPlaneEndpoint, poll};

@@ -98,9 +98,9 @@ mod tests {
     use prometheus::TEXT_FORMAT;
     use tower::ServiceExt as _;
 
-    use crate::http;
-    use crate::task_events::{self, TaskEnd};
+    use crate::reconcile::task_events::{self, TaskEnd};
     use crate::test_api::TestApi;
+    use crate::transport::http;
 
     /// Returns the names of the relay's metrics in a text.
     fn names(text: &str) -> BTreeSet<&str> {

@@ -1,19 +1,23 @@
 //! Reads, applies and deletes objects.
 
+pub(crate) mod documents;
+mod list;
+pub(crate) mod references;
+
 use ebb_kube::readiness::{DocumentRules, ObjectReadiness};
 use ebb_protocol::relay::{TaskId, TaskWait};
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
 use serde_json::{Value, json};
 
-use crate::client;
+use crate::api_server::client;
 use crate::error::{ReconcileError, Result, status};
 use crate::names::{self, MANAGER};
-use crate::pod;
+use crate::observe::pod;
 use crate::reconciler::Reconciler;
-use crate::record::{AppliedObject, ObjectRef, TaskRecord};
 use crate::settings::now_ms;
-use crate::task_waits;
+use crate::task::record::{AppliedObject, ObjectRef, TaskRecord};
+use crate::task::task_waits;
 
 impl Reconciler {
     /// Returns the present state of an object.

@@ -1,5 +1,12 @@
 //! Reconciles tasks: one loop per task, one step at a time.
 
+mod container;
+mod ready;
+pub(crate) mod removal;
+mod start;
+pub(crate) mod task_events;
+pub(crate) mod terminate;
+
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
@@ -10,9 +17,9 @@ use tokio::sync::Notify;
 
 use crate::error::{ReconcileError, Result, within};
 use crate::reconciler::Reconciler;
-use crate::record::TaskPhase;
 use crate::settings::now_ms;
-use crate::store::VersionedRecord;
+use crate::task::record::TaskPhase;
+use crate::task::store::VersionedRecord;
 
 /// The pause before a task without events is reconciled again, in case a watch missed an event.
 pub(crate) const RESYNC: Duration = Duration::from_secs(30);

@@ -6,18 +6,18 @@ use kube::Client;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
-use crate::blockers::Warning;
-use crate::discovery::{DiscoveryCache, ResourceKind};
+use crate::api_server::discovery::{DiscoveryCache, ResourceKind};
+use crate::api_server::event_recorder::EventRecorder;
+use crate::api_server::namespace_cache::NamespaceCache;
+use crate::api_server::watches::ObjectWatches;
 use crate::error::ReconcileError;
-use crate::event_recorder::EventRecorder;
-use crate::fair_queue::FairQueue;
 use crate::log_limit::LogLimit;
-use crate::namespace_cache::NamespaceCache;
+use crate::observe::blockers::Warning;
 use crate::policy::CurrentPolicy;
 use crate::settings::RelaySettings;
-use crate::store::RecordStore;
-use crate::task_registry::TaskRegistry;
-use crate::watches::ObjectWatches;
+use crate::task::fair_queue::FairQueue;
+use crate::task::store::RecordStore;
+use crate::task::task_registry::TaskRegistry;
 
 pub(crate) struct Reconciler {
     pub(crate) client: Client,

@@ -10,20 +10,20 @@ use kube::api::Api;
 use kube::{Client, ResourceExt as _};
 use tokio::sync::Semaphore;
 
-use crate::discovery::DiscoveryCache;
+use crate::api_server::discovery::DiscoveryCache;
+use crate::api_server::event_recorder::EventRecorder;
+use crate::api_server::namespace_cache::NamespaceCache;
+use crate::api_server::watches::ObjectWatches;
 use crate::error::{ReconcileError, Result};
-use crate::event_recorder::EventRecorder;
-use crate::fair_queue::FairQueue;
 use crate::log_limit::LogLimit;
-use crate::namespace_cache::NamespaceCache;
 use crate::policy::CurrentPolicy;
+use crate::reconcile::removal;
 use crate::reconciler::Reconciler;
-use crate::record::TaskRecord;
-use crate::removal;
 use crate::settings::RelaySettings;
-use crate::store::RecordStore;
-use crate::task_registry::TaskRegistry;
-use crate::watches::ObjectWatches;
+use crate::task::fair_queue::FairQueue;
+use crate::task::record::TaskRecord;
+use crate::task::store::RecordStore;
+use crate::task::task_registry::TaskRegistry;
 
 /// The timeout of a callback. The control plane dispatches the next attempts before it responds.
 const CALLBACK_TIMEOUT: Duration = Duration::from_secs(60);

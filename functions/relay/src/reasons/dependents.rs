@@ -1,0 +1,408 @@
+//! Finds out why an object is not ready, from its pods and from other objects that it owns.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ebb_kube::readiness::{DocumentRules, ObjectReadiness};
+use ebb_protocol::callback::ReasonCode;
+use ebb_protocol::limits::message;
+use ebb_protocol::relay::{TaskWait, WaitResolution};
+use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt as _;
+use kube::api::{Api, DynamicObject, ListParams, PartialObjectMeta};
+use serde_json::Value;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::objects::{self, created_ms, group_kind};
+use crate::observe::blockers;
+use crate::observe::pod::{BlockerKind, StartBlocker, millis};
+use crate::reasons::warnings::MAX_AGE;
+use crate::reconciler::Reconciler;
+use crate::settings::now_ms;
+use crate::task::record::ObjectRef;
+use crate::task::task_waits;
+
+/// A step of a task must not wait longer for all its explanations, because it has a time limit of its own.
+pub(crate) const EXPLANATIONS: Duration = Duration::from_secs(3);
+/// Milliseconds within which most deletions end.
+const PROMPT_DELETION_MS: u64 = 3_000;
+/// Objects of a kind that are read. Further ones are ignored.
+const PAGE: u32 = 500;
+/// Kinds of the policy that are read.
+const MAX_KINDS: usize = 20;
+/// The age at which the kinds of the policy are looked up again.
+const KINDS_MAX_AGE: Duration = Duration::from_secs(60);
+/// Levels of owned objects below an object.
+const MAX_LEVELS: usize = 3;
+/// Owned objects of a level that are examined.
+const MAX_OWNED: usize = 20;
+/// Kinds that explain nothing, and pods, which are read in any case.
+const SKIPPED: [&str; 3] = ["ConfigMap", "Secret", "Pod"];
+
+/// The objects between an object and its blocker, for people, the blocker, and the pod that it is about.
+pub(crate) type Explanation = (Option<String>, StartBlocker, Option<Pod>);
+
+impl Reconciler {
+    /// Replaces the reason of a wait by what blocks the pods and objects that `object` owns. Without a right or a
+    /// response before `until`, the wait stays as it is.
+    pub(crate) async fn explain(&self, wait: TaskWait, object: &Value, until: Instant) -> TaskWait {
+        match timeout_at(until, Box::pin(self.explanation(object))).await {
+            Ok(Ok(Some((source, blocker, _)))) => task_waits::blocked(wait, source.as_deref(), &blocker, now_ms()),
+            Ok(Ok(None)) => wait,
+            failed => {
+                tracing::debug!(object = wait.object, ?failed, "cannot find out why an object is not ready");
+                wait
+            }
+        }
+    }
+
+    /// Returns what blocks an object, or what has failed it.
+    pub(crate) async fn explanation(&self, object: &Value) -> kube::Result<Option<Explanation>> {
+        let namespace = object["metadata"]["namespace"].as_str();
+        let found = match namespace {
+            Some(namespace) => self.own_explanation(namespace, object).await?,
+            None => None,
+        };
+        if found.is_some() || !is_custom(object) || is_outdated(object) {
+            return Ok(found);
+        }
+        let candidates = self.owned_objects(namespace.unwrap_or_default()).await;
+        let mut owners = vec![objects::uid(object)];
+        let mut deepest = None;
+        for _ in 0..MAX_LEVELS {
+            let level = candidates.iter().filter(|it| owners.iter().any(|owner| is_owned_by(it, owner)));
+            let level: Vec<&Value> = level.take(MAX_OWNED).collect();
+            let mut waits_for = None;
+            for owned in &level {
+                let Some(pending) = pending(owned) else { continue };
+                let below = match owned["metadata"]["namespace"].as_str() {
+                    Some(namespace) => self.own_explanation(namespace, owned).await?,
+                    None => None,
+                };
+                let name = ObjectRef::of(owned).to_string();
+                if let Some((source, blocker, pod)) = below {
+                    let source = source.map_or_else(|| name.clone(), |source| format!("{name}: {source}"));
+                    return Ok(Some((Some(source), blocker, pod)));
+                }
+                waits_for = waits_for.or(Some((Some(name), pending, None)));
+            }
+            deepest = waits_for.or(deepest);
+            owners = level.into_iter().map(objects::uid).collect();
+        }
+        Ok(deepest)
+    }
+
+    /// Returns what blocks an object by itself, by its pods, or by its newest warning. Returns nothing while its pods
+    /// and warnings may be those of a former generation.
+    async fn own_explanation(&self, namespace: &str, object: &Value) -> kube::Result<Option<Explanation>> {
+        if is_outdated(object) {
+            return Ok(None);
+        }
+        let warnings = self.warnings(namespace).await;
+        let own = |blocker: Option<StartBlocker>| blocker.map(|blocker| (None, blocker, None));
+        let of_pod = |pod: &Pod| {
+            let now_ms = now_ms();
+            blockers::of_pod(pod, &warnings, now_ms, &self.settings.cluster)
+                .or_else(|| blockers::recent_crash(pod, now_ms))
+        };
+        if group_kind(object) == ("", "Pod") {
+            let pod = serde_json::from_value(object.clone()).ok();
+            return Ok(pod.and_then(|pod: Pod| Some((None, of_pod(&pod)?, Some(pod)))));
+        }
+        let Some(controllers) = self.controllers(namespace, object).await? else {
+            return Ok(own(blockers::of_object(objects::uid(object), &warnings, now_ms())));
+        };
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        let pods = api.list(&selected(object)).await?.items;
+        let (pods, newest_pod_ms) = present_pods(pods, &controllers, is_failing_job(object));
+        let blocked = pods.into_iter().rev().find_map(|pod| {
+            let blocker = of_pod(&pod)?;
+            Some((Some(format!("pod `{}`", pod.name_any())), blocker, Some(pod)))
+        });
+        let created_ms = created_ms(object);
+        let refused =
+            controllers.iter().find_map(|uid| blockers::of_controller(uid, created_ms, newest_pod_ms, &warnings));
+        Ok(blocked.or_else(|| own(refused.or_else(|| replica_failure(object)))))
+    }
+
+    /// Returns the UIDs of the objects whose pods are those of `object`. Returns `None` for a kind without pods.
+    async fn controllers(&self, namespace: &str, object: &Value) -> kube::Result<Option<Vec<String>>> {
+        let own = objects::uid(object).to_owned();
+        Ok(match group_kind(object) {
+            ("apps", "Deployment") => {
+                let newest = self.newest_replica_set(namespace, object).await?;
+                Some(newest.into_iter().chain([own]).collect())
+            }
+            ("apps", "StatefulSet" | "DaemonSet" | "ReplicaSet") | ("batch", "Job") => Some(vec![own]),
+            _ => None,
+        })
+    }
+
+    /// Returns the wait for an object that is ready between two crashes of its pods. Without a right or a response
+    /// before `until`, there is none.
+    pub(crate) async fn crash_wait(&self, object: &Value, until: Instant) -> Option<TaskWait> {
+        let found = timeout_at(until, Box::pin(self.recent_crash(object))).await.ok()?.ok()?;
+        let (source, blocker, _) = found?;
+        let wait = task_waits::wait(ObjectRef::of(object), "");
+        Some(task_waits::blocked(wait, source.as_deref(), &blocker, now_ms()))
+    }
+
+    async fn recent_crash(&self, object: &Value) -> kube::Result<Option<Explanation>> {
+        let Some(namespace) = object["metadata"]["namespace"].as_str() else { return Ok(None) };
+        if group_kind(object) == ("", "Pod") {
+            let pod = serde_json::from_value(object.clone()).ok();
+            let crash = pod.and_then(|pod: Pod| blockers::recent_crash(&pod, now_ms()));
+            return Ok(crash.map(|crash| (None, crash, None)));
+        }
+        let Some(controllers) = self.controllers(namespace, object).await? else { return Ok(None) };
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        let (pods, _) = present_pods(api.list(&selected(object)).await?.items, &controllers, false);
+        let crash =
+            |pod: &Pod| Some((Some(format!("pod `{}`", pod.name_any())), blockers::recent_crash(pod, now_ms())?, None));
+        Ok(pods.iter().find_map(crash))
+    }
+
+    /// Returns the wait for the end of an object that is being deleted. If that lasts because of its pods, the wait names
+    /// one of them, with its finalizers. Without a right or a response, it does not.
+    pub(crate) async fn deletion_wait(&self, object_ref: &ObjectRef, object: &Value) -> TaskWait {
+        let wait = objects::deletion(object_ref, object);
+        if wait.since_ms.is_none_or(|since| since < PROMPT_DELETION_MS) {
+            return wait;
+        }
+        match timeout(EXPLANATIONS, Box::pin(self.terminating_pod(object))).await {
+            Ok(Ok(Some(why))) => TaskWait { message: message(&format!("{}; {why}", wait.message)), ..wait },
+            _ => wait,
+        }
+    }
+
+    /// Returns why a pod of an object that is being deleted still exists. Pods with finalizers come first.
+    async fn terminating_pod(&self, object: &Value) -> kube::Result<Option<String>> {
+        let Some(namespace) = object["metadata"]["namespace"].as_str() else { return Ok(None) };
+        let Some(controllers) = self.controllers(namespace, object).await? else { return Ok(None) };
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        let mut pods = api.list(&selected(object)).await?.items;
+        pods.retain(|pod| {
+            let is_owned = pod.owner_references().iter().any(|owner| controllers.contains(&owner.uid));
+            is_owned && pod.metadata.deletion_timestamp.is_some()
+        });
+        let held = pods.iter().max_by_key(|pod| !pod.finalizers().is_empty());
+        let pod = held.and_then(|pod| serde_json::to_value(pod).ok());
+        Ok(pod.map(|pod| {
+            let wait = objects::deletion(&ObjectRef::of(&pod), &pod);
+            format!("pod `{}`: {}", pod["metadata"]["name"].as_str().unwrap_or_default(), wait.message)
+        }))
+    }
+
+    /// Returns the UID of the newest ReplicaSet of a Deployment.
+    async fn newest_replica_set(&self, namespace: &str, deployment: &Value) -> kube::Result<Option<String>> {
+        let api: Api<ReplicaSet> = Api::namespaced(self.client.clone(), namespace);
+        let sets = api.list_metadata(&selected(deployment)).await?.items;
+        let uid = objects::uid(deployment);
+        let owned = sets.into_iter().filter(|set| set.owner_references().iter().any(|owner| owner.uid == uid));
+        Ok(owned.max_by_key(revision).and_then(|set| set.uid()))
+    }
+
+    /// Returns the objects with owners in a namespace, or cluster-wide for `""`: pods, and those of the kinds that tasks
+    /// may create. A kind that cannot be listed is skipped.
+    async fn owned_objects(&self, namespace: &str) -> Arc<Vec<Value>> {
+        let read = async {
+            let mut owned = Vec::new();
+            let kinds = self
+                .kinds
+                .get("", KINDS_MAX_AGE, async { self.managed_kinds(&mut Vec::new()).await.unwrap_or_default() });
+            let kinds = kinds.await;
+            let kinds = kinds.iter().filter(|kind| kind.namespaced != namespace.is_empty());
+            let all = ListParams::default().limit(PAGE);
+            for kind in kinds.filter(|kind| !SKIPPED.contains(&kind.resource.kind.as_str())).take(MAX_KINDS) {
+                let api: Api<DynamicObject> = kind.api(&self.client, Some(namespace));
+                let Ok(list) = api.list(&all).await else { continue };
+                for mut object in list.items.into_iter().filter(|it| !it.owner_references().is_empty()) {
+                    object.metadata.managed_fields = None;
+                    let mut object = serde_json::to_value(object).unwrap_or_default();
+                    keep_status(&mut object);
+                    // A list has the kind once for all items.
+                    object["apiVersion"] = kind.resource.api_version.clone().into();
+                    object["kind"] = kind.resource.kind.clone().into();
+                    owned.push(object);
+                }
+            }
+            if !namespace.is_empty() {
+                let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+                let pods = api.list(&all).await.map(|list| list.items).unwrap_or_default();
+                let pods = pods.into_iter().filter(|it| !it.owner_references().is_empty());
+                owned.extend(pods.filter_map(|pod| serde_json::to_value(pod).ok()));
+            }
+            owned
+        };
+        self.owned.get(namespace, MAX_AGE, read).await
+    }
+}
+
+/// Returns true for a kind that Kubernetes does not define. Only such kinds own objects of unknown kinds.
+fn is_custom(object: &Value) -> bool {
+    let (group, _) = group_kind(object);
+    group.contains('.') && !group.ends_with(".k8s.io")
+}
+
+/// Returns the parameters that list the objects with the labels of a controller's selector.
+fn selected(controller: &Value) -> ListParams {
+    let labels = controller["spec"]["selector"]["matchLabels"].as_object();
+    let labels = labels.into_iter().flatten().filter_map(|(key, value)| Some(format!("{key}={}", value.as_str()?)));
+    let labels: Vec<_> = labels.collect();
+    match labels.is_empty() {
+        true => ListParams::default().limit(PAGE),
+        // The API server answers from its memory.
+        false => ListParams::default().labels(&labels.join(",")).match_any(),
+    }
+}
+
+/// Returns the order of ReplicaSets. An older template makes an existing one the newest again.
+fn revision(set: &PartialObjectMeta<ReplicaSet>) -> Option<u64> {
+    set.annotations().get("deployment.kubernetes.io/revision")?.parse().ok()
+}
+
+/// Returns true if the controller of an object has not seen its present specification.
+fn is_outdated(object: &Value) -> bool {
+    let observed = &object["status"]["observedGeneration"];
+    observed.is_number() && *observed != object["metadata"]["generation"]
+}
+
+/// Returns true for a Job that fails or has failed. Kubernetes deletes its remaining pods before it has failed.
+pub(crate) fn is_failing_job(object: &Value) -> bool {
+    let conditions = object["status"]["conditions"].as_array();
+    let mut holding = conditions.into_iter().flatten().filter(|it| it["status"] == "True");
+    group_kind(object) == ("batch", "Job") && holding.any(|it| it["type"] == "FailureTarget" || it["type"] == "Failed")
+}
+
+/// Returns the pods of these controllers that may explain something, the newest last, and the time at which the newest
+/// of all was created. Failed pods that were replaced explain nothing. Terminating ones do if their controller `is_failing`.
+fn present_pods(mut pods: Vec<Pod>, controllers: &[String], is_failing: bool) -> (Vec<Pod>, u64) {
+    let made_ms = |pod: &Pod| millis(pod.metadata.creation_timestamp.as_ref());
+    pods.retain(|pod| pod.owner_references().iter().any(|owner| controllers.contains(&owner.uid)));
+    let newest_ms = pods.iter().map(made_ms).max().unwrap_or(0);
+    pods.retain(|pod| {
+        let has_failed = pod.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Failed"));
+        (is_failing || pod.metadata.deletion_timestamp.is_none()) && !(has_failed && made_ms(pod) < newest_ms)
+    });
+    pods.sort_by_key(made_ms);
+    (pods, newest_ms)
+}
+
+/// Removes what explains nothing from an object that is not a pod: all except its metadata, its status, its selector,
+/// and the fields of its spec that its contract reads.
+fn keep_status(object: &mut Value) {
+    let Some(fields) = object.as_object_mut() else { return };
+    fields.retain(|key, _| ["metadata", "spec", "status"].contains(&&**key));
+    if let Some(spec) = fields.get_mut("spec").and_then(Value::as_object_mut) {
+        let is_small = |value: &Value| !value.is_object() && !value.is_array();
+        spec.retain(|key, value| is_small(value) || ["selector", "updateStrategy", "claimNames"].contains(&&**key));
+    }
+}
+
+fn is_owned_by(object: &Value, owner: &str) -> bool {
+    let owners = object["metadata"]["ownerReferences"].as_array();
+    owners.into_iter().flatten().any(|it| it["uid"] == owner)
+}
+
+/// Returns the reason why a Deployment or ReplicaSet creates no pods, from its status. It never ends a task, because
+/// the condition may be about a former ReplicaSet.
+fn replica_failure(object: &Value) -> Option<StartBlocker> {
+    let conditions = object["status"]["conditions"].as_array();
+    let said = conditions.into_iter().flatten().find(|it| it["type"] == "ReplicaFailure" && it["status"] == "True")?;
+    let since_ms = objects::millis_at(&said["lastTransitionTime"]);
+    let refused = blockers::refused_creation(said["message"].as_str()?, created_ms(object), since_ms);
+    Some(StartBlocker { resolves: WaitResolution::Itself, ..refused })
+}
+
+/// Returns the reason why an owned object is not ready.
+fn pending(object: &Value) -> Option<StartBlocker> {
+    let (code, message) = match ebb_kube::readiness::judge(Some(object), None, DocumentRules::default()) {
+        ObjectReadiness::Pending { reason } => (ReasonCode::Timeout, reason),
+        ObjectReadiness::Failed { reason, message } => (ReasonCode::Failed, format!("{reason}: {message}")),
+        ObjectReadiness::Ready | ObjectReadiness::Gone => return None,
+    };
+    let (kind, resolves) = (BlockerKind::Reported, WaitResolution::Itself);
+    Some(StartBlocker { code, message, kind, since_ms: 0, resolves })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn selectors_owners_and_conditions() {
+        let deployment = json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"creationTimestamp": "1970-01-01T00:00:01Z", "ownerReferences": [{"uid": "a"}, {"uid": "b"}]},
+            "spec": {"selector": {"matchLabels": {"app": "web", "tier": "x"}}},
+            "status": {"conditions": [{"type": "Available", "status": "False"}, {
+                "type": "ReplicaFailure", "status": "True", "message": "exceeded quota",
+                "lastTransitionTime": "1970-01-01T00:00:02Z",
+            }]},
+        });
+        let (some, all) = (selected(&deployment), selected(&json!({})));
+        assert_eq!((some.label_selector.as_deref(), some.limit), (Some("app=web,tier=x"), None));
+        assert_eq!((some.resource_version.as_deref(), all.resource_version), (Some("0"), None));
+        assert_eq!((all.label_selector, all.limit), (None, Some(PAGE)));
+        assert!(is_owned_by(&deployment, "b") && !is_owned_by(&deployment, "c"));
+        let failure = replica_failure(&deployment).unwrap();
+        let expected = (ReasonCode::Quota, 2_000, WaitResolution::Itself);
+        assert_eq!((failure.code, failure.since_ms, failure.resolves), expected);
+        for (version, expected) in [
+            ("v1", false),
+            ("apps/v1", false),
+            ("networking.k8s.io/v1", false),
+            ("cluster.x-k8s.io/v1", true),
+            ("db.example.org/v1", true),
+        ] {
+            assert_eq!(is_custom(&json!({"apiVersion": version})), expected, "{version}");
+        }
+    }
+
+    #[test]
+    fn owned_objects_keep_what_their_contracts_read() {
+        let mut object = json!({
+            "metadata": {"name": "a"}, "status": {"phase": "x"}, "data": {"large": "x"},
+            "spec": {"replicas": 2, "selector": {"matchLabels": {"app": "a"}}, "template": {"spec": {}}, "list": [1]},
+        });
+        keep_status(&mut object);
+        let spec = json!({"replicas": 2, "selector": {"matchLabels": {"app": "a"}}});
+        assert_eq!(object, json!({"metadata": {"name": "a"}, "status": {"phase": "x"}, "spec": spec}));
+    }
+
+    /// A rollout that has just begun has the status and the pods of the former generation.
+    #[test]
+    fn former_generations_and_pods_explain_nothing() {
+        for (observed, expected) in [(json!(1), true), (json!(2), false), (json!(null), false)] {
+            let object = json!({"metadata": {"generation": 2}, "status": {"observedGeneration": observed}});
+            assert_eq!(is_outdated(&object), expected, "{observed}");
+        }
+        let pod = |name: &str, second: u64, phase: &str, owner: &str, is_deleted: bool| -> Pod {
+            let (made, deleted) =
+                (format!("1970-01-01T00:00:0{second}Z"), is_deleted.then_some("1970-01-01T00:01:00Z"));
+            let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": owner});
+            let metadata = json!({
+                "name": name, "creationTimestamp": made, "deletionTimestamp": deleted, "ownerReferences": [owner],
+            });
+            serde_json::from_value(json!({"metadata": metadata, "status": {"phase": phase}})).unwrap()
+        };
+        let pods = vec![
+            pod("other", 9, "Pending", "x", false),
+            pod("terminating", 4, "Pending", "a", true),
+            pod("newest", 3, "Pending", "a", false),
+            pod("replaced", 2, "Failed", "a", false),
+            pod("older", 1, "Running", "a", false),
+        ];
+        for (is_failing, expected) in [(false, vec!["older", "newest"]), (true, vec!["older", "newest", "terminating"])]
+        {
+            let (present, newest_ms) = present_pods(pods.clone(), &["a".to_owned()], is_failing);
+            let names: Vec<_> = present.iter().map(|pod| pod.metadata.name.as_deref().unwrap_or_default()).collect();
+            assert_eq!((names, newest_ms), (expected, 4_000));
+        }
+        let failed = vec![pod("failed", 1, "Failed", "a", false)];
+        assert_eq!(present_pods(failed, &["a".to_owned()], false).0.len(), 1);
+    }
+}

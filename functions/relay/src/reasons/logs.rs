@@ -1,0 +1,200 @@
+//! The tail of a container's log.
+
+use std::time::Duration;
+
+use ebb_kube::podspec;
+use ebb_protocol::limits::{LOG_TAIL, RESPONSE_BODY};
+use ebb_protocol::script::end_of;
+use ebb_script::LogMask;
+use futures::{AsyncRead, AsyncReadExt as _};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt as _;
+use kube::api::{Api, ListParams, LogParams};
+
+use crate::names;
+use crate::objects::documents;
+use crate::reconciler::Reconciler;
+use crate::task::record::{ObjectRef, TaskSpec};
+
+/// The timeout for a log. It is shorter than the timeout of a request for the state of a task.
+const LOG_TIMEOUT: Duration = Duration::from_secs(2);
+/// Lines and bytes of the log of a pod that is not that of a script.
+const OBJECT_LOG: (i64, usize) = (50, 16 << 10);
+/// The prefix of lines that the entrypoint prints.
+const ENTRYPOINT_PREFIX: &str = "ebb-entrypoint: ";
+
+impl Reconciler {
+    /// Returns the pods of a task's Job, the newest last.
+    pub(crate) async fn pods(&self, spec: &TaskSpec) -> kube::Result<Vec<Pod>> {
+        let Some(job) = spec.manifests().next() else { return Ok(Vec::new()) };
+        let namespace = job.object_ref.namespace.as_ref().unwrap_or(&spec.namespace);
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        let list = api.list(&ListParams::default().labels(&format!("{}={}", names::JOB, job.uid))).await;
+        let mut pods = match list {
+            Ok(list) => list.items,
+            Err(error) => {
+                let is_gone = self.is_namespace_missing(Some(namespace.as_str()), &error).await;
+                return if is_gone { Ok(Vec::new()) } else { Err(error) };
+            }
+        };
+        pods.retain(|pod| is_pod_of(pod, &job.uid));
+        pods.sort_by_key(|pod| pod.creation_timestamp().map(|time| time.0));
+        Ok(pods)
+    }
+
+    /// Returns the end of a container's log, as far as it arrives within [`LOG_TIMEOUT`]. Returns an empty text if it
+    /// cannot be read. Results and deadlines wait for this call, so a slow kubelet must not block them.
+    pub(crate) async fn log(&self, pod: &Pod, container: &str) -> String {
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace().unwrap_or_default());
+        // The API limits a log by lines or by bytes from its start. This number of lines has at least this number of
+        // bytes.
+        let lines = i64::try_from(LOG_TAIL).ok();
+        let container = Some(container.to_owned());
+        let what = LogParams { container, tail_lines: lines, ..LogParams::default() };
+        tail(api.log_stream(&pod.name_any(), &what)).await
+    }
+
+    /// Returns the last lines of the log of a container, or of its former run, with the values of all Secrets masked that
+    /// its pod names.
+    ///
+    /// # Errors
+    /// Returns the error of the API server if it does not return the log or a Secret.
+    pub(crate) async fn masked_log(&self, pod: &Pod, container: &str, is_former: bool) -> kube::Result<String> {
+        let namespace = pod.namespace().unwrap_or_default();
+        let (spec, mut values) = (serde_json::to_value(&pod.spec).unwrap_or_default(), Vec::new());
+        for (_, _, name) in podspec::references(&spec, "").into_iter().filter(|(kind, ..)| *kind == "Secret") {
+            let secret = self.read(&ObjectRef::secret(&namespace, name)).await?.unwrap_or_default();
+            let keys = secret["data"].as_object().into_iter().flatten().map(|(key, _)| key);
+            values.extend(keys.filter_map(|key| documents::secret_bytes(&secret, key)));
+        }
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), &namespace);
+        let (lines, bytes) = OBJECT_LOG;
+        let (container, tail_lines) = (Some(container.to_owned()), Some(lines));
+        let what = LogParams { container, tail_lines, previous: is_former, ..LogParams::default() };
+        let stream = api.log_stream(&pod.name_any(), &what).await?;
+        let log = tail(std::future::ready(Ok::<_, kube::Error>(stream))).await;
+        // `tail` keeps whole characters.
+        let is_cut = log.len() + 4 > LOG_TAIL;
+        Ok(LogMask::new(values.into_iter()).tail_text(script_part(&log).as_bytes(), is_cut, bytes))
+    }
+
+    /// Returns the end of a task's log, truncated to the size of a response.
+    pub(crate) async fn task_log(&self, spec: &TaskSpec) -> kube::Result<String> {
+        let Some(container) = spec.container() else { return Ok(String::new()) };
+        match self.pods(spec).await?.last() {
+            Some(pod) => Ok(fit_response(script_part(&self.log(pod, container).await).to_owned())),
+            None => Ok(String::new()),
+        }
+    }
+}
+
+/// Returns the end of a log, as far as it arrives within [`LOG_TIMEOUT`].
+async fn tail<S: AsyncRead, E>(open: impl Future<Output = Result<S, E>>) -> String {
+    let mut tail = Vec::new();
+    let reading = async {
+        let Ok(stream) = open.await else { return };
+        futures::pin_mut!(stream);
+        let mut piece = vec![0; 64 << 10];
+        while let Ok(count @ 1..) = stream.read(&mut piece).await {
+            tail.extend_from_slice(&piece[..count]);
+            if tail.len() > 4 * LOG_TAIL {
+                tail.drain(..tail.len() - LOG_TAIL);
+            }
+        }
+    };
+    if tokio::time::timeout(LOG_TIMEOUT, reading).await.is_err() {
+        let limit = LOG_TIMEOUT.as_secs();
+        tail.extend_from_slice(
+            format!("\n{ENTRYPOINT_PREFIX}the rest of the log did not arrive within {limit} s\n").as_bytes(),
+        );
+    }
+    end_of(String::from_utf8_lossy(&tail).into_owned(), LOG_TAIL)
+}
+
+/// Truncates a log to the size of a response. A control character takes six bytes in JSON.
+fn fit_response(mut log: String) -> String {
+    let size = |log: &str| serde_json::to_string(log).map_or(0, |json| json.len());
+    while size(&log) > RESPONSE_BODY - 1024 {
+        let most = log.len() / 2;
+        log = end_of(log, most);
+    }
+    log
+}
+
+/// Returns true if a pod belongs to the Job with this UID. An orphaned pod has no owner and is matched by its label.
+/// Labels alone prove nothing, because anyone can set them.
+fn is_pod_of(pod: &Pod, job: &str) -> bool {
+    match pod.owner_references().iter().find(|owner| owner.controller == Some(true)) {
+        Some(owner) => owner.uid == job,
+        None => pod.labels().get(names::JOB).is_some_and(|uid| uid == job),
+    }
+}
+
+/// Removes the lines of the entrypoint at the end of a log.
+pub(crate) fn script_part(log: &str) -> &str {
+    let mut rest = log;
+    loop {
+        let last = rest.trim_end_matches('\n').rfind('\n').map_or(0, |at| at + 1);
+        if !rest[last..].starts_with(ENTRYPOINT_PREFIX) {
+            return rest;
+        }
+        rest = &rest[..last];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_pods_of_the_job_are_read() {
+        let owner = |uid: &str| serde_json::json!([{"apiVersion": "v1", "kind": "X", "name": "x", "uid": uid, "controller": true}]);
+        let none = serde_json::json!([]);
+        for (label, owners, expected) in [
+            ("u", owner("u"), true),
+            ("x", owner("u"), true),
+            ("u", none.clone(), true),
+            ("u", owner("x"), false),
+            ("x", none, false),
+        ] {
+            let pod = serde_json::json!({"metadata": {"labels": {names::JOB: label}, "ownerReferences": owners}});
+            assert_eq!(is_pod_of(&serde_json::from_value(pod.clone()).unwrap(), "u"), expected, "{pod}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_log_that_stalls_is_truncated() {
+        let started = std::time::Instant::now();
+        let stalled = futures::stream::pending();
+        let piece = futures::stream::iter([Ok::<_, std::io::Error>("begun\n")]);
+        let stalls = futures::StreamExt::chain(piece, stalled);
+        let log = tail(async { Ok::<_, ()>(futures::TryStreamExt::into_async_read(stalls)) }).await;
+        let truncated = "begun\n\nebb-entrypoint: the rest of the log did not arrive within 2 s\n";
+        assert_eq!((log.as_str(), script_part(&log)), (truncated, "begun\n\n"));
+        // A log that never opens is empty.
+        let unopened = futures::future::pending::<Result<futures::io::Empty, ()>>();
+        assert_eq!(script_part(&tail(unopened).await), "\n");
+        let response_timeout = ebb_protocol::relay::SHORT_RESPONSE_TIMEOUT - ebb_protocol::relay::RESPONSE_MARGIN;
+        assert!(started.elapsed() >= 2 * LOG_TIMEOUT && LOG_TIMEOUT < response_timeout);
+    }
+
+    #[test]
+    fn lines_of_the_entrypoint_are_removed() {
+        for (log, expected) in [
+            ("a\nb\n", "a\nb\n"),
+            ("a\nebb-entrypoint: x\nebb-entrypoint: y\n", "a\n"),
+            ("ebb-entrypoint: x\na", "ebb-entrypoint: x\na"),
+            ("ebb-entrypoint: x\n", ""),
+            ("", ""),
+        ] {
+            assert_eq!(script_part(log), expected, "{log:?}");
+        }
+    }
+
+    #[test]
+    fn a_log_fits_into_a_response() {
+        for (character, kept) in [("x", LOG_TAIL), ("\n", LOG_TAIL), ("\u{1}", LOG_TAIL / 2)] {
+            assert_eq!(fit_response(character.repeat(LOG_TAIL)).len(), kept, "{character:?}");
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Lists the warnings of a namespace: events of controllers, of the scheduler and of kubelets.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Event;
+use kube::Client;
+use kube::api::{Api, ListParams};
+
+use crate::api_server::event_recorder::CONTROLLER;
+use crate::observe::blockers::Warning;
+use crate::reconciler::Reconciler;
+
+/// The age at which a list is renewed. It is shorter than the shortest pause between two checks of a task, so that a
+/// task in its first 40 seconds sees a new warning within ten seconds.
+pub(crate) const MAX_AGE: Duration = Duration::from_secs(2);
+/// A task must not wait longer for an explanation.
+const TIMEOUT: Duration = Duration::from_secs(3);
+const PAGE: u32 = 500;
+/// Kubernetes deletes events after an hour, so a namespace rarely has more.
+const MAX_PAGES: usize = 4;
+
+impl Reconciler {
+    /// Returns the warnings of a namespace, which are at most [`MAX_AGE`] old. There are none without the right to list
+    /// them, because they only explain.
+    pub(crate) async fn warnings(&self, namespace: &str) -> Arc<Vec<Warning>> {
+        let read = async {
+            match tokio::time::timeout(TIMEOUT, list(&self.client, namespace)).await {
+                Ok(Ok(warnings)) => warnings,
+                failed => {
+                    tracing::debug!(namespace, ?failed, "cannot list the events");
+                    Vec::new()
+                }
+            }
+        };
+        self.warnings.get(namespace, MAX_AGE, read).await
+    }
+}
+
+async fn list(client: &Client, namespace: &str) -> kube::Result<Vec<Warning>> {
+    let events: Api<Event> = Api::namespaced(client.clone(), namespace);
+    let mut page = ListParams::default().fields("type=Warning").limit(PAGE);
+    let mut warnings = Vec::new();
+    for _ in 0..MAX_PAGES {
+        let list = events.list(&page).await?;
+        // An event of this relay tells of a former attempt.
+        let foreign = |event: &Event| event.reporting_component.as_deref() != Some(CONTROLLER);
+        warnings.extend(list.items.into_iter().filter(foreign).map(Warning::from));
+        page.continue_token = list.metadata.continue_.filter(|next| !next.is_empty());
+        if page.continue_token.is_none() {
+            break;
+        }
+    }
+    Ok(warnings)
+}

@@ -1,0 +1,123 @@
+//! Waits for the end of a container.
+
+use std::sync::Arc;
+
+use ebb_protocol::callback::{CallbackStatus, FailureReason, ReasonCode};
+use ebb_protocol::limits::message;
+use ebb_protocol::relay::TaskWait;
+use k8s_openapi::api::core::v1::Pod;
+
+use crate::error::Result;
+use crate::objects;
+use crate::observe::blockers;
+use crate::observe::pod::{self, PodObservation};
+use crate::reasons::logs;
+use crate::reconcile::ReconcileAction;
+use crate::reconciler::Reconciler;
+use crate::settings::now_ms;
+use crate::task::decide::{self, ContainerStep, LogPart, ObservedContainer};
+use crate::task::record::{AppliedObject, TaskSpec};
+use crate::task::store::VersionedRecord;
+use crate::task::task_waits;
+
+impl Reconciler {
+    /// Observes a container once. `removing` are objects to remove that still exist.
+    pub(crate) async fn wait_for_container(
+        self: &Arc<Self>,
+        held: &mut VersionedRecord,
+        removing: Vec<TaskWait>,
+    ) -> Result<ReconcileAction> {
+        let Some(spec) = held.record.spec.clone() else { return Ok(ReconcileAction::Done) };
+        let (Some(job), Some(container)) = (spec.manifests().next(), spec.container()) else {
+            return Ok(ReconcileAction::Done);
+        };
+        let reported = if spec.reported { Some(held.result()?) } else { None };
+        let (pods, observation) = match &reported {
+            Some(result) if result.status == CallbackStatus::Succeeded => (Vec::new(), PodObservation::Gone),
+            _ => self.observe(&spec, job, container).await?,
+        };
+        self.record_early_failure(held, pods.last(), &observation).await?;
+        let left = task_waits::first_text(&removing);
+        let mut waits = removing;
+        if let PodObservation::Waiting(Some(blocker)) = &observation {
+            let (wait, now_ms) = (task_waits::wait(&job.object_ref, ""), now_ms());
+            let ends_at = decide::blocker_ends_at(blocker, &self.settings);
+            let fails_in_ms = ends_at.map(|at| at.saturating_sub(now_ms));
+            waits.insert(0, TaskWait { fails_in_ms, ..task_waits::blocked(wait, None, blocker, now_ms) });
+        }
+        self.registry.record_waits(&held.record.name, waits);
+        let early_failure = held.record.spec.as_ref().and_then(|spec| spec.early_failure.clone());
+        let silence = match observation {
+            PodObservation::Running => {
+                self.registry.silence(&held.record.name, self.settings.lost_after(), spec.taken_over)
+            }
+            _ => None,
+        };
+        let pod = pods.last();
+        let state =
+            ObservedContainer { spec: &spec, observation, pod, reported, early_failure, removing: left, silence };
+        let (mut result, log, may_start) = match state.decide(&self.settings, now_ms()) {
+            ContainerStep::Wait(until) => return Ok(ReconcileAction::requeue_at(until)),
+            ContainerStep::Finish(result, log) => (result, log, false),
+            ContainerStep::Terminate(result, log) => (result, log, true),
+        };
+        if let Some(pod) = pods.last().filter(|_| log != LogPart::Nothing) {
+            let failed = pod::failed_init(pod).filter(|_| log == LogPart::FailedInit);
+            let container = failed.map_or(container, |(name, _)| name);
+            let whole = self.log(pod, container).await;
+            result.log = Some(if log == LogPart::Script { logs::script_part(&whole).to_owned() } else { whole });
+        }
+        if may_start { self.terminate_with(held, *result).await } else { self.finish(held, *result).await }
+    }
+
+    /// Returns the pods of a Job, the newest last, and the state of its container.
+    async fn observe(
+        self: &Arc<Self>,
+        spec: &TaskSpec,
+        job: &AppliedObject,
+        container: &str,
+    ) -> Result<(Vec<Pod>, PodObservation)> {
+        for (version, kind) in [(&*job.object_ref.api_version, "Job"), ("v1", "Pod")] {
+            self.watch(version, kind, job.object_ref.namespace.as_deref()).await?;
+        }
+        let object = self.read(&job.object_ref).await?.filter(|it| objects::uid(it) == job.uid);
+        let pods = self.pods(spec).await?;
+        let observation = match pod::observe(object.as_ref(), &pods, container) {
+            PodObservation::Waiting(None) => {
+                let namespace = job.object_ref.namespace.as_ref().unwrap_or(&spec.namespace);
+                let warnings = self.warnings(namespace).await;
+                PodObservation::Waiting(match pods.last() {
+                    Some(pod) => blockers::of_pod(pod, &warnings, now_ms(), &self.settings.cluster),
+                    None => {
+                        let created_ms = object.as_ref().map_or(0, objects::created_ms);
+                        blockers::of_controller(&job.uid, created_ms, 0, &warnings)
+                    }
+                })
+            }
+            observation => observation,
+        };
+        Ok((pods, observation))
+    }
+
+    /// Records why a pod is being deleted. The reason can only be read before the deletion.
+    async fn record_early_failure(
+        &self,
+        held: &mut VersionedRecord,
+        pod: Option<&Pod>,
+        observation: &PodObservation,
+    ) -> Result<()> {
+        let Some(seen) = pod.and_then(pod::early_failure) else { return Ok(()) };
+        let Some(spec) = &mut held.record.spec else { return Ok(()) };
+        // An eviction is a better reason than the deletion that follows it.
+        let known = spec.early_failure.as_ref();
+        if known.is_some_and(|known| known.code == seen.code || known.code == ReasonCode::Evicted) {
+            return Ok(());
+        }
+        spec.early_failure = Some(FailureReason { code: seen.code, message: message(&seen.message) });
+        // A terminated container is evaluated in this step.
+        if !matches!(observation, PodObservation::Terminated(_)) {
+            self.store.save(held).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,221 @@
+//! Waits for objects. When all are ready, their outputs are collected.
+
+use std::sync::Arc;
+
+use ebb_documents::cel::ObjectExpressionError;
+use ebb_protocol::callback::{Callback, CallbackStatus, ReasonCode};
+use ebb_protocol::limits::{OUTPUT, OUTPUTS};
+use ebb_protocol::relay::{MAX_WAITS, ObjectCount, ObjectOutput, ObjectOutputFrom, TaskCompletion, TaskId, TaskWait};
+use ebb_protocol::removal::ObjectRemoval;
+use ebb_protocol::value::UnitValue;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use crate::error::{ReconcileError, Result, StepError, StepResult, error_message, fail, is_final, status};
+use crate::objects::{self, documents, references};
+use crate::observe::ready_rules;
+use crate::reasons::dependents::EXPLANATIONS;
+use crate::reconcile::ReconcileAction;
+use crate::reconciler::Reconciler;
+use crate::settings::now_ms;
+use crate::task::decide::{self, ObjectsStep, deadline_failure};
+use crate::task::record::{ObjectRef, TaskSpec};
+use crate::task::store::VersionedRecord;
+use crate::task::{object_states, task_waits};
+
+impl Reconciler {
+    /// Observes a running task once. A refusal by the API server ends the task at its deadline.
+    pub(crate) async fn wait(self: &Arc<Self>, held: &mut VersionedRecord) -> Result<ReconcileAction> {
+        let Some(spec) = held.record.spec.clone() else { return Ok(ReconcileAction::Done) };
+        let before = held.clone();
+        let result = match self.try_wait(held, &spec).await {
+            Err(StepError::Incomplete(ReconcileError::Api(error))) => {
+                let why = self.record_refusal(&before.record, &error).await;
+                if !is_final(&error, spec.deadline_ms) {
+                    return Err(error.into());
+                }
+                // Discard unsaved changes of the step.
+                *held = before;
+                deadline_failure(Some(&why))
+            }
+            Err(StepError::Incomplete(error)) => return Err(error),
+            Err(StepError::Failed(result)) => *result,
+            Ok(next) => return Ok(next),
+        };
+        self.terminate_with(held, result).await
+    }
+
+    async fn try_wait(self: &Arc<Self>, held: &mut VersionedRecord, spec: &TaskSpec) -> StepResult<ReconcileAction> {
+        let name = held.record.name.clone();
+        let (removing, removal) = match self.remove_units(&name, &spec.objects.remove).await {
+            // Rights may be granted until the deadline.
+            Err(ReconcileError::Api(error)) if status(&error).is_some() => {
+                let wait = task_waits::refusal("objects to remove", &error, &error_message(&error));
+                (vec![wait], ObjectRemoval::default())
+            }
+            remaining => remaining?,
+        };
+        if spec.container().is_some() {
+            return Ok(self.wait_for_container(held, removing).await?);
+        }
+        let (objects, mut waits) = self.read_objects(spec).await?;
+        // Each object that is not ready has one wait.
+        let total = spec.manifests().count();
+        let count = ObjectCount { total, ready: total.saturating_sub(waits.len()) };
+        self.registry.record_objects(&name, count, object_states::states(spec, &waits, &[]));
+        waits.extend(removing);
+        for wait in &mut waits {
+            wait.fails_in_ms = decide::fails_in_ms(spec, wait, &self.settings);
+        }
+        self.record_failing_job(held, &objects, &waits).await?;
+        let mut step = decide::objects(spec, &waits, &self.settings, now_ms());
+        if let ObjectsStep::Fail(result) = &mut step {
+            let wait = waits.iter().find(|wait| wait.fails_in_ms == Some(0)).or(waits.first());
+            let is_awaited = |object: &&Value| wait.is_some_and(|it| it.object == ObjectRef::of(object).to_string());
+            if let Some(object) = objects.iter().find(is_awaited) {
+                self.add_cause(result, spec, object).await;
+            }
+            let hopeless = waits.iter().filter(|wait| wait.fails_in_ms == Some(0));
+            let failed: Vec<_> = hopeless.map(|wait| (wait.object.clone(), wait.message.clone())).collect();
+            object_states::add(result, spec, object_states::states(spec, &waits, &failed));
+        }
+        self.registry.record_waits(&name, waits);
+        match step {
+            ObjectsStep::Wait(until) => Ok(ReconcileAction::requeue_at(until)),
+            ObjectsStep::Fail(result) => Err(StepError::Failed(result)),
+            ObjectsStep::Collect => {
+                let mut result = match self.collect(&name, spec, &objects).await {
+                    Err(StepError::Failed(result)) => *result,
+                    collected => collected?,
+                };
+                result.removal = (!spec.objects.remove.is_empty()).then_some(removal);
+                Ok(self.finish(held, result).await?)
+            }
+        }
+    }
+
+    /// Watches the kind of an object and reads it.
+    async fn read_current(self: &Arc<Self>, object_ref: &ObjectRef) -> StepResult<Option<Value>> {
+        self.watch(&object_ref.api_version, &object_ref.kind, object_ref.namespace.as_deref()).await?;
+        Ok(self.read(object_ref).await?)
+    }
+
+    /// Reads the objects of a task. Returns them with the waits for those that are not ready. The first failed object fails
+    /// the task, with the states of all.
+    async fn read_objects(self: &Arc<Self>, spec: &TaskSpec) -> StepResult<(Vec<Value>, Vec<TaskWait>)> {
+        let rules = match &spec.objects.until {
+            TaskCompletion::Ready(rules) => rules.as_slice(),
+            TaskCompletion::Ended { .. } => &[],
+        };
+        let (mut judged, mut failures) = (Vec::new(), Vec::new());
+        for (number, applied) in spec.manifests().enumerate() {
+            let object_ref = &applied.object_ref;
+            let object = match self.read_current(object_ref).await {
+                // The failure is known. The other objects are only described.
+                Err(_) if !failures.is_empty() => break,
+                object => object?,
+            };
+            if failures.is_empty()
+                && let (None, Some(namespace)) = (&object, &object_ref.namespace)
+                && let Some(why) = self.namespace_problem(namespace).await
+            {
+                return fail(ReasonCode::Lost, &format!("{object_ref}: {why}"));
+            }
+            let wait = match decide::judge(applied, object.as_ref(), rules.get(number)) {
+                Err(StepError::Failed(mut result)) => {
+                    let own = object.as_ref().filter(|it| objects::uid(it) == applied.uid);
+                    if let Some(object) = own.filter(|_| failures.is_empty()) {
+                        self.add_cause(&mut result, spec, object).await;
+                    }
+                    failures.push((object_ref.to_string(), result));
+                    None
+                }
+                wait => wait?,
+            };
+            judged.push((wait, object));
+        }
+        if !failures.is_empty() {
+            let count = judged.len();
+            let waits: Vec<TaskWait> = judged.into_iter().filter_map(|(wait, _)| wait).collect();
+            let failed: Vec<_> = failures.iter().map(|(name, result)| object_states::failed(name, result)).collect();
+            let mut states = object_states::states(spec, &waits, &failed);
+            states.truncate(count);
+            let (_, mut result) = failures.swap_remove(0);
+            object_states::add(&mut result, spec, states);
+            return Err(StepError::Failed(result));
+        }
+        let until = Instant::now() + EXPLANATIONS;
+        let (mut objects, mut waits) = (Vec::new(), Vec::new());
+        for (wait, object) in judged {
+            let wait = match (wait, &object) {
+                (Some(wait), Some(object)) if waits.len() < MAX_WAITS => Some(self.explain(wait, object, until).await),
+                (wait, _) => wait,
+            };
+            waits.extend(wait);
+            objects.extend(object);
+        }
+        // The pods are read once all objects are ready. A rule of the document replaces this check.
+        if waits.is_empty() {
+            for (number, object) in objects.iter().enumerate() {
+                if rules.get(number).is_none_or(|rules| rules.ready.is_none()) {
+                    waits.extend(self.crash_wait(object, until).await);
+                }
+            }
+        }
+        Ok((objects, waits))
+    }
+
+    /// Collects the outputs. Fails if one is missing or invalid.
+    async fn collect(&self, name: &TaskId, spec: &TaskSpec, objects: &[Value]) -> StepResult<Callback> {
+        let mut result = Callback::new(CallbackStatus::Succeeded);
+        let mut total = 0;
+        for (number, output) in spec.objects.outputs.iter().enumerate() {
+            let value = self.read_output(spec, output, objects).await?;
+            let size = value.size();
+            total += size;
+            if size > OUTPUT || total > OUTPUTS {
+                let why = format!("output {:?} has {size} bytes, all so far {total}", output.name);
+                return fail(ReasonCode::OutputTooLarge, &why);
+            }
+            match value {
+                // The control plane decides whether an output may be null.
+                UnitValue::Json(Value::Null) => drop(result.outputs.insert(output.name.clone(), Value::Null)),
+                value if output.sensitive => {
+                    let bytes = value.to_bytes().unwrap_or_default();
+                    let secret_ref = self.store_output(name, spec, number, bytes).await?;
+                    result.secrets.insert(output.name.clone(), secret_ref);
+                }
+                UnitValue::Json(value) => drop(result.outputs.insert(output.name.clone(), value)),
+                value => result.hold(&output.name, value.to_bytes().unwrap_or_default()),
+            }
+        }
+        Ok(result)
+    }
+
+    async fn read_output(&self, spec: &TaskSpec, output: &ObjectOutput, objects: &[Value]) -> StepResult<UnitValue> {
+        let failed = |code, why: &str| fail(code, &format!("output {:?}: {why}", output.name));
+        let (text, key) = match &output.from {
+            ObjectOutputFrom::Value(text) => (text, None),
+            ObjectOutputFrom::Secret { name, key } => (name, Some(key)),
+        };
+        let value = match ready_rules::evaluate(text, objects) {
+            Ok(value) => value,
+            Err(ObjectExpressionError::Missing(_) | ObjectExpressionError::Nothing) if output.optional => Value::Null,
+            Err(error) => return failed(ReasonCode::OutputInvalid, &format!("`{text}`: {error}")),
+        };
+        let Some(key) = key else { return Ok(UnitValue::Json(value)) };
+        let Some(name) = value.as_str() else {
+            return failed(ReasonCode::OutputInvalid, "the name of the Secret is not a string");
+        };
+        let first = spec.manifests().next().and_then(|it| it.object_ref.namespace.as_ref());
+        let object_ref = ObjectRef::secret(first.unwrap_or(&spec.namespace), name);
+        let secret = self.read(&object_ref).await?;
+        if let Some(owner) = self.foreign_owner(&object_ref, secret.as_ref(), &spec.objects.instance).await? {
+            return failed(ReasonCode::Denied, &references::foreign(&object_ref, &owner));
+        }
+        match documents::secret_bytes(&secret.unwrap_or_default(), key) {
+            Some(bytes) => Ok(UnitValue::Bytes(bytes)),
+            None => failed(ReasonCode::OutputMissing, &format!("{object_ref} has no key {key:?}")),
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Terminates tasks: the Job with its pods, and all objects of a task unless `keep` is set.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ebb_protocol::callback::Callback;
+use ebb_protocol::relay::{TaskId, TaskWait};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt as _;
+use kube::api::{Api, DeleteParams};
+
+use crate::error::Result;
+use crate::objects::{self, ObjectIdentity, delete_uid};
+use crate::reconcile::ReconcileAction;
+use crate::reconcile::task_events::{self, TaskEnd};
+use crate::reconciler::Reconciler;
+use crate::settings::{millis, now_ms};
+use crate::task::decide::{self, Termination};
+use crate::task::record::{AppliedObject, ObjectRef, TaskPhase, TaskSpec, UnconfirmedObject};
+use crate::task::store::VersionedRecord;
+use crate::task::task_waits;
+
+/// The default grace period in milliseconds.
+pub(crate) const GRACE_MS: u64 = 5_000;
+/// The pause between two checks. Watches do not report every deletion.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+
+impl Reconciler {
+    /// Ends a task with this result. All objects that may still run or appear are terminated first.
+    pub(crate) async fn terminate_with(&self, held: &mut VersionedRecord, result: Callback) -> Result<ReconcileAction> {
+        let may_run = held.record.spec.as_ref().is_some_and(|spec| spec.container().is_some());
+        if may_run || held.may_be_in_flight() {
+            self.begin_termination(held, GRACE_MS, Some(result)).await?;
+            return Ok(ReconcileAction::RequeueNow);
+        }
+        self.finish(held, result).await
+    }
+
+    /// Ends a task with this result. No part of the task may run.
+    pub(crate) async fn finish(&self, held: &mut VersionedRecord, mut result: Callback) -> Result<ReconcileAction> {
+        let since_ms = held.record.spec.as_ref().map(|spec| spec.received_ms);
+        result.duration_ms = result.duration_ms.or(since_ms.map(|since| now_ms().saturating_sub(since)));
+        let end = TaskEnd::of(&result);
+        // The event is published while the objects exist.
+        let is_published = matches!(held.record.phase, TaskPhase::Terminating { has_result: true, .. });
+        held.set_result(result);
+        held.record.phase = TaskPhase::Ended;
+        self.store.save(held).await?;
+        if let Some(spec) = &held.record.spec {
+            task_events::record_end(&held.record.name, &spec.names, &end);
+            if !is_published {
+                self.publish_end(&held.record.name, spec, &end);
+            }
+        }
+        Ok(ReconcileAction::RequeueNow)
+    }
+
+    /// Stops a running task without its result. Needs no lock, because the write is conditional on the version of the
+    /// record.
+    pub(crate) async fn stop(self: &Arc<Self>, held: &mut VersionedRecord) -> Result<()> {
+        if matches!(held.record.phase, TaskPhase::Starting | TaskPhase::Running) {
+            self.begin_termination(held, GRACE_MS, None).await?;
+            self.reconcile(&held.record.name);
+        }
+        Ok(())
+    }
+
+    /// Records that the task is to be terminated. A queued task becomes a tombstone at once.
+    pub(crate) async fn begin_termination(
+        &self,
+        held: &mut VersionedRecord,
+        grace_ms: u64,
+        result: Option<Callback>,
+    ) -> Result<()> {
+        if held.record.is_queued() && result.is_none() {
+            let names = held.record.spec.as_ref().map(|spec| spec.names.clone()).unwrap_or_default();
+            held.make_tombstone();
+            self.store.save(held).await?;
+            task_events::record_end(&held.record.name, &names, &TaskEnd::cancelled());
+            return Ok(());
+        }
+        let may_be_in_flight = held.may_be_in_flight();
+        let mut unconfirmed = None;
+        if let Some(spec) = &mut held.record.spec {
+            // At most one applied object is unrecorded, because each is recorded before the next is applied.
+            let next = spec.object_refs().nth(spec.applied.len()).filter(|_| may_be_in_flight);
+            unconfirmed = next.map(|(object_ref, document)| UnconfirmedObject { object_ref, document });
+            spec.objects.apply.clear();
+        }
+        held.record.phase =
+            TaskPhase::Terminating { grace_ms, since_ms: now_ms(), has_result: result.is_some(), unconfirmed };
+        let end = result.as_ref().map(TaskEnd::of);
+        if let Some(result) = result {
+            held.set_result(result);
+        }
+        self.store.save(held).await?;
+        if let (Some(spec), Some(end)) = (&held.record.spec, end) {
+            self.publish_end(&held.record.name, spec, &end);
+        }
+        Ok(())
+    }
+
+    /// Terminates the objects of a task. When they are gone, the task ends with its result or becomes a tombstone.
+    pub(crate) async fn terminate(&self, held: &mut VersionedRecord) -> Result<ReconcileAction> {
+        let TaskPhase::Terminating { grace_ms, since_ms, .. } = held.record.phase else {
+            return Ok(ReconcileAction::RequeueNow);
+        };
+        let unknown = self.resolve_unconfirmed(held, since_ms).await?;
+        let Some(spec) = held.record.spec.clone() else { return Ok(ReconcileAction::Done) };
+        let mut remaining = self.terminate_objects(&held.record.name, &spec, grace_ms).await?;
+        remaining.extend(unknown);
+        let result = if held.result.is_some() { Some(held.result()?) } else { None };
+        if remaining.is_empty() && !spec.objects.keep {
+            held.record.clear_applied();
+        }
+        let left = task_waits::first_text(&remaining);
+        self.registry.record_waits(&held.record.name, remaining);
+        match decide::terminated(&held.record.phase, result, left, now_ms()) {
+            Termination::Pending => Ok(ReconcileAction::Requeue(POLL_INTERVAL)),
+            Termination::Ended(result) => self.finish(held, *result).await,
+            Termination::Cancelled => {
+                held.make_tombstone();
+                self.store.save(held).await?;
+                task_events::record_end(&held.record.name, &spec.names, &TaskEnd::cancelled());
+                self.publish_end(&held.record.name, &spec, &TaskEnd::cancelled());
+                Ok(ReconcileAction::Done)
+            }
+        }
+    }
+
+    /// Checks whether an unconfirmed object exists. Returns a wait if that is not known yet.
+    async fn resolve_unconfirmed(&self, held: &mut VersionedRecord, since_ms: u64) -> Result<Option<TaskWait>> {
+        let TaskPhase::Terminating { unconfirmed, .. } = &mut held.record.phase else {
+            return Ok(None);
+        };
+        let Some(UnconfirmedObject { object_ref, document }) = unconfirmed.clone() else { return Ok(None) };
+        // This is checked before the read: a request that has not taken effect by now never will.
+        let is_expired = now_ms().saturating_sub(since_ms) > millis(self.settings.api_server_request_timeout);
+        let existing = match self.read(&object_ref).await {
+            Ok(existing) => existing,
+            Err(error) => {
+                return Ok(Some(self.explain_refusal(&object_ref, object_ref.namespace.as_deref(), error).await?));
+            }
+        };
+        let own = match &existing {
+            None => None,
+            Some(object) => match self.identify(&held.record.name, "", object).await? {
+                ObjectIdentity::Own => Some(objects::uid(object).to_owned()),
+                ObjectIdentity::Other => None,
+                // Its deletion waits for a person.
+                ObjectIdentity::Undecided => Some(String::new()),
+            },
+        };
+        if own.is_none() && !is_expired {
+            return Ok(Some(task_waits::wait(&object_ref, "it may still be created")));
+        }
+        *unconfirmed = None;
+        if let (Some(uid), Some(spec)) = (own, &mut held.record.spec) {
+            spec.applied.push(AppliedObject { object_ref, uid, document });
+        }
+        self.store.save(held).await?;
+        Ok(None)
+    }
+
+    /// Deletes all objects that are not kept. Returns the waits for those that still exist, the pods first.
+    async fn terminate_objects(&self, name: &TaskId, spec: &TaskSpec, grace_ms: u64) -> Result<Vec<TaskWait>> {
+        let job = spec.manifests().next().filter(|_| spec.container().is_some());
+        let to_delete = spec.applied.iter().filter(|it| !spec.objects.keep || Some(*it) == job);
+        let mut remaining = self.delete_all(name, to_delete).await?;
+        let Some(job) = job else { return Ok(remaining) };
+        let namespace = job.object_ref.namespace.as_deref();
+        let pods = match self.pods(spec).await {
+            Ok(pods) => pods,
+            Err(error) => {
+                let pods = format!("pods of {}", job.object_ref);
+                remaining.insert(0, self.explain_refusal(pods, namespace, error).await?);
+                return Ok(remaining);
+            }
+        };
+        for pod in &pods {
+            let object = format!("Pod {}/{}", pod.namespace().unwrap_or_default(), pod.name_any());
+            let wait = match self.terminate_pod(pod, grace_ms).await {
+                Ok(()) if pod.metadata.deletion_timestamp.is_some() => {
+                    let pod = serde_json::to_value(pod).unwrap_or_default();
+                    objects::deletion(&ObjectRef::of(&pod), &pod)
+                }
+                Ok(()) => task_waits::wait(object, "its deletion has begun"),
+                Err(error) => self.explain_refusal(object, namespace, error).await?,
+            };
+            remaining.insert(0, wait);
+        }
+        Ok(remaining)
+    }
+
+    async fn terminate_pod(&self, pod: &Pod, grace_ms: u64) -> kube::Result<()> {
+        if pod.metadata.deletion_timestamp.is_some() {
+            return Ok(());
+        }
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace().unwrap_or_default());
+        // 0 would remove the pod from the list while it still runs.
+        let seconds = u32::try_from(grace_ms.div_ceil(1000)).unwrap_or(u32::MAX).max(1);
+        let how = DeleteParams::default().grace_period(seconds);
+        delete_uid(&api, &pod.name_any(), pod.uid().unwrap_or_default(), how).await
+    }
+}

@@ -1,0 +1,365 @@
+//! Decides the next step of tasks from their records and observations. All functions are pure.
+
+use ebb_kube::readiness::ObjectReadiness;
+use ebb_protocol::callback::{Callback, CallbackStatus, FailureReason, ReasonCode};
+use ebb_protocol::engine::Millis;
+use ebb_protocol::entrypoint::TerminationResult;
+use ebb_protocol::relay::{ReadyRules, TaskId, TaskWait, WaitResolution};
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::Value;
+
+use crate::error::{StepResult, fail, status};
+use crate::observe::pod::{self, BlockerKind, ContainerExit, PodObservation, STUCK_MS, StartBlocker};
+use crate::observe::ready_rules;
+use crate::settings::{RelaySettings, millis};
+use crate::task::record::{AppliedObject, TaskPhase, TaskRecord, TaskSpec};
+use crate::task::task_registry::Silence;
+use crate::task::task_waits;
+
+/// Milliseconds between two checks for changes that are not watched: warnings, pods of other controllers, objects to
+/// remove.
+const UNWATCHED_MS: u64 = 3_000;
+/// The pause of a task that has waited for minutes. Thousands of tasks may wait at the same time.
+const MAX_UNWATCHED_MS: u64 = 30_000;
+/// The part of its time so far after which a task checks again.
+const PAUSE_PART: u64 = 8;
+
+/// Milliseconds between two checks of objects that another task has applied.
+const REMOVAL_MS: u64 = 1_000;
+
+const TOO_LITTLE_MEMORY: &str = "the container exceeded its memory limit";
+
+/// The other attempts of a unit, in relation to one attempt.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum OtherAttempts {
+    /// A higher attempt exists. This one must not start.
+    Higher,
+    /// Lower attempts that run or may start. If the list is empty, this attempt may start.
+    OpenLower(Vec<TaskId>),
+}
+
+pub(crate) fn other_attempts(name: &TaskId, records: Vec<TaskRecord>) -> OtherAttempts {
+    if records.iter().any(|other| other.name.attempt > name.attempt) {
+        return OtherAttempts::Higher;
+    }
+    let lower = records.into_iter().filter(|other| other.name.attempt < name.attempt && other.phase.is_open());
+    OtherAttempts::OpenLower(lower.map(|other| other.name).collect())
+}
+
+/// The effect of a termination.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Termination {
+    Pending,
+    Ended(Box<Callback>),
+    Cancelled,
+}
+
+/// Decides about a task that is terminating. `left` is the reason why one of its objects still exists.
+pub(crate) fn terminated(
+    phase: &TaskPhase,
+    result: Option<Callback>,
+    left: Option<String>,
+    now_ms: u64,
+) -> Termination {
+    let TaskPhase::Terminating { grace_ms, since_ms, has_result, .. } = *phase else { return Termination::Pending };
+    // A success is kept even if the task was cancelled, because its undo needs the outputs.
+    let result = result.filter(|it| has_result || it.status == CallbackStatus::Succeeded);
+    let is_stuck = now_ms.saturating_sub(since_ms) > grace_ms.saturating_add(STUCK_MS);
+    match (left, result) {
+        (Some(_), _) if !is_stuck => Termination::Pending,
+        (_, Some(result)) => Termination::Ended(Box::new(result)),
+        (None, None) => Termination::Cancelled,
+        // The control plane must be informed about a lost node or an object that cannot be deleted.
+        (Some(why), None) => {
+            let why = format!("the task did not terminate in time: {why}");
+            Termination::Ended(Box::new(Callback::failed(ReasonCode::Lost, &why)))
+        }
+    }
+}
+
+/// Returns true if no container of a task with a result runs.
+pub(crate) fn is_slot_free(pods: kube::Result<Vec<Pod>>, now_ms: u64) -> kube::Result<bool> {
+    match pods {
+        // The namespace and its rights were deleted. The relay can start nothing there.
+        Err(error) if matches!(status(&error), Some(403 | 404)) => Ok(true),
+        pods => Ok(pods?.iter().all(|pod| pod::is_over(pod) || pod::is_stuck(pod, now_ms))),
+    }
+}
+
+/// Returns the failure of a task whose deadline has passed.
+pub(crate) fn deadline_failure(why: Option<&str>) -> Callback {
+    let why = why.map(|why| format!(": {why}")).unwrap_or_default();
+    Callback::failed(ReasonCode::Timeout, &format!("it took longer than its timeout{why}"))
+}
+
+#[derive(Debug, PartialEq)]
+pub(crate) enum ObjectsStep {
+    /// All objects are ready, and all objects to remove are gone.
+    Collect,
+    /// The next check is at this time, in milliseconds since 1970.
+    Wait(u64),
+    Fail(Box<Callback>),
+}
+
+/// Decides about a task that waits for objects.
+pub(crate) fn objects(spec: &TaskSpec, waits: &[TaskWait], settings: &RelaySettings, now_ms: u64) -> ObjectsStep {
+    let Some(why) = task_waits::first_text(waits) else { return ObjectsStep::Collect };
+    let hopeless = waits.iter().find(|wait| fails_in_ms(spec, wait, settings) == Some(0));
+    if let Some(wait) = hopeless {
+        let result = Callback::failed(wait.code, &task_waits::text(wait));
+        return ObjectsStep::Fail(Box::new(after_apply(spec, result)));
+    }
+    if now_ms >= spec.deadline_ms {
+        return ObjectsStep::Fail(Box::new(deadline_failure(Some(&why))));
+    }
+    // Objects of other tasks are watched by kind, but their records are not.
+    let is_removing = !spec.objects.remove.is_empty() && waits.iter().any(|it| it.resolves == WaitResolution::Itself);
+    let waited_ms = now_ms.saturating_sub(spec.received_ms);
+    let unwatched_ms = (waited_ms / PAUSE_PART).clamp(UNWATCHED_MS, MAX_UNWATCHED_MS);
+    let pause_ms = if is_removing { REMOVAL_MS } else { unwatched_ms };
+    ObjectsStep::Wait(spec.deadline_ms.min(now_ms.saturating_add(pause_ms)))
+}
+
+/// Returns the failure of a task that has applied objects. `notStartable` and `render` say that nothing was made, so a
+/// teardown would leave the objects.
+pub(crate) fn after_apply(spec: &TaskSpec, mut result: Callback) -> Callback {
+    if spec.manifests().next().is_some()
+        && let Some(reason) = &mut result.reason
+        && matches!(reason.code, ReasonCode::NotStartable | ReasonCode::Render)
+    {
+        reason.code = ReasonCode::Failed;
+    }
+    result
+}
+
+/// Returns the milliseconds until a wait ends a task of objects. Returns `None` if it ends none before the deadline. The
+/// times are those of containers.
+pub(crate) fn fails_in_ms(spec: &TaskSpec, wait: &TaskWait, settings: &RelaySettings) -> Option<u64> {
+    if !spec.objects.fail_fast {
+        return None;
+    }
+    let timeout = match wait.code {
+        ReasonCode::Unschedulable => settings.scheduling_timeout,
+        _ => Some(settings.pod_start_timeout),
+    };
+    match wait.resolves {
+        WaitResolution::Never => Some(0),
+        WaitResolution::Person => Some(millis(timeout?).saturating_sub(wait.since_ms?)),
+        WaitResolution::Itself => None,
+    }
+}
+
+/// Returns the time at which a blocker ends a task that waits for a container, in milliseconds since 1970. Returns `None`
+/// if it ends none before the deadline.
+pub(crate) fn blocker_ends_at(blocker: &StartBlocker, settings: &RelaySettings) -> Option<u64> {
+    match blocker.kind {
+        BlockerKind::Permanent => Some(0),
+        BlockerKind::Transient(since) => Some(since.saturating_add(millis(settings.pod_start_timeout))),
+        BlockerKind::Unschedulable => Some(blocker.since_ms.saturating_add(millis(settings.scheduling_timeout?))),
+        BlockerKind::Reported => None,
+    }
+}
+
+/// Judges an applied object. Returns what it waits for if it is not ready. Fails if it can never become ready.
+pub(crate) fn judge(
+    applied: &AppliedObject,
+    object: Option<&Value>,
+    document_rules: Option<&ReadyRules>,
+) -> StepResult<Option<TaskWait>> {
+    let object_ref = &applied.object_ref;
+    let rules = match (document_rules, object) {
+        (Some(rules), Some(object)) => ready_rules::judge(rules, object),
+        _ => Ok(ebb_kube::readiness::DocumentRules::default()),
+    };
+    let rules = match rules {
+        Ok(rules) => rules,
+        Err(why) => return fail(ReasonCode::Failed, &format!("{object_ref}: {why}")),
+    };
+    let readiness = ebb_kube::readiness::judge(object, Some(&applied.uid), rules);
+    match &readiness {
+        ObjectReadiness::Ready => Ok(None),
+        ObjectReadiness::Pending { reason } => {
+            let ready = document_rules.and_then(|rules| rules.ready.as_deref());
+            let awaited = object.and_then(|object| ready_rules::awaited(&readiness, ready, object));
+            let (field, last) = awaited.unzip();
+            let rule = ready.filter(|_| reason == ebb_kube::readiness::READY_RULE).map(|rule| format!(": `{rule}`"));
+            let reason = format!("{reason}{}", rule.unwrap_or_default());
+            Ok(Some(TaskWait { field, last, ..task_waits::wait(object_ref, &reason) }))
+        }
+        ObjectReadiness::Failed { reason, message } => {
+            let rule = document_rules.and_then(|rules| rules.fail.as_deref());
+            match rule.filter(|_| reason == ebb_kube::readiness::FAIL_RULE) {
+                Some(rule) => fail(ReasonCode::Failed, &format!("{object_ref}: {message}: `{rule}`")),
+                None => fail(ReasonCode::Failed, &format!("{object_ref}: {reason}: {message}")),
+            }
+        }
+        ObjectReadiness::Gone => fail(ReasonCode::Lost, &format!("{object_ref} was deleted or replaced")),
+    }
+}
+
+/// The observation of a task that waits for the end of a container.
+///
+/// Sources of its result in order of precedence: the report of the entrypoint, its termination message, the status from
+/// the kubelet.
+pub(crate) struct ObservedContainer<'a> {
+    pub(crate) spec: &'a TaskSpec,
+    pub(crate) observation: PodObservation,
+    pub(crate) pod: Option<&'a Pod>,
+    /// The result in the report of the entrypoint.
+    pub(crate) reported: Option<Callback>,
+    /// The reason why the pod was deleted. It was recorded before the deletion.
+    pub(crate) early_failure: Option<FailureReason>,
+    /// The reason why objects to remove still exist.
+    pub(crate) removing: Option<String>,
+    /// The time without a report of the entrypoint, if its container runs.
+    pub(crate) silence: Option<Silence>,
+}
+
+#[derive(Debug, PartialEq)]
+pub(crate) enum ContainerStep {
+    /// There is no result. The next check is at this time, in milliseconds since 1970.
+    Wait(u64),
+    /// The result is final, because no part of the task runs.
+    Finish(Box<Callback>, LogPart),
+    /// The result is known, but a container may still start.
+    Terminate(Box<Callback>, LogPart),
+}
+
+/// The part of a container's log that a result needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LogPart {
+    /// No part: the result has its log, or there is no container.
+    Nothing,
+    /// The log without the lines of the entrypoint.
+    Script,
+    Whole,
+    /// The log of the init container that has failed the pod.
+    FailedInit,
+}
+
+impl ObservedContainer<'_> {
+    pub(crate) fn decide(self, settings: &RelaySettings, now_ms: u64) -> ContainerStep {
+        let early = self.early_failure.clone();
+        let lost = || match &early {
+            Some(reason) => Callback::failed(reason.code, &reason.message),
+            None => Callback::failed(ReasonCode::Lost, "the Job or its pod was deleted"),
+        };
+        let (result, log) = match self.observation {
+            // The node does not respond.
+            PodObservation::Running if self.pod.is_some_and(|pod| pod::is_stuck(pod, now_ms)) => {
+                return ContainerStep::Terminate(Box::new(lost()), LogPart::Nothing);
+            }
+            PodObservation::Running => {
+                let silence = self.silence.filter(|silence| silence.next_check.is_zero() && self.reported.is_none());
+                let Some(silence) = silence else { return self.before_end(None, settings, now_ms) };
+                let why = format!(
+                    "the container runs, but its entrypoint has sent no heartbeat for {}: its process is stopped, or its \
+                     node does not reach the relay",
+                    Millis::from(silence.lasted)
+                );
+                let lost = Callback::failed(ReasonCode::Lost, &why);
+                return ContainerStep::Terminate(Box::new(lost), LogPart::Script);
+            }
+            PodObservation::Waiting(ref blocker) => {
+                let blocker = blocker.clone();
+                return self.before_end(blocker, settings, now_ms);
+            }
+            PodObservation::Terminated(end) => {
+                let (mut result, log) = match (self.reported, from_termination_message(&end)) {
+                    (Some(result), _) => (result, LogPart::Nothing),
+                    (None, Some(result)) => (result, LogPart::Script),
+                    (None, None) => (from_kubelet(&end), LogPart::Whole),
+                };
+                refine_reason(&mut result, &end.reason, early.as_ref());
+                (result, log)
+            }
+            PodObservation::Gone => {
+                let mut result = self.reported.unwrap_or_else(lost);
+                refine_reason(&mut result, "", early.as_ref());
+                (result, LogPart::Nothing)
+            }
+        };
+        match self.removing.filter(|_| result.status == CallbackStatus::Succeeded) {
+            Some(_) if now_ms < self.spec.deadline_ms => ContainerStep::Wait(now_ms.saturating_add(UNWATCHED_MS)),
+            Some(why) => ContainerStep::Finish(Box::new(deadline_failure(Some(&why))), LogPart::Nothing),
+            None => ContainerStep::Finish(Box::new(result), log),
+        }
+    }
+
+    /// Fails a container that cannot start, at once or after its grace time, and one that does not end in time.
+    fn before_end(self, blocker: Option<StartBlocker>, settings: &RelaySettings, now_ms: u64) -> ContainerStep {
+        let fails_at = blocker.as_ref().and_then(|blocker| blocker_ends_at(blocker, settings));
+        let cannot_start = fails_at.is_some_and(|at| at <= now_ms);
+        if !cannot_start && now_ms < self.spec.deadline_ms {
+            let until = self.spec.deadline_ms.min(fails_at.unwrap_or(u64::MAX));
+            let is_waiting = matches!(self.observation, PodObservation::Waiting(_));
+            let unwatched = if is_waiting { now_ms.saturating_add(UNWATCHED_MS) } else { u64::MAX };
+            let silence = self.silence.filter(|_| self.reported.is_none());
+            let silent = silence.map_or(u64::MAX, |silence| now_ms.saturating_add(millis(silence.next_check)));
+            return ContainerStep::Wait(until.min(unwatched).min(silent));
+        }
+        let result = match (self.reported.filter(|_| !cannot_start), blocker) {
+            (Some(result), _) => result,
+            (None, Some(blocker)) if blocker.kind == BlockerKind::Reported => deadline_failure(Some(&blocker.message)),
+            (None, Some(blocker)) => Callback::failed(blocker.code, &blocker.message),
+            (None, None) => deadline_failure(None),
+        };
+        let log = match cannot_start {
+            true if self.pod.is_some_and(|pod| pod::failed_init(pod).is_some()) => LogPart::FailedInit,
+            false if result.log.is_none() => LogPart::Whole,
+            _ => LogPart::Nothing,
+        };
+        ContainerStep::Terminate(Box::new(result), log)
+    }
+}
+
+/// Parses the result from the termination message of the entrypoint.
+fn from_termination_message(end: &ContainerExit) -> Option<Callback> {
+    let TerminationResult { mut result, report, .. } = serde_json::from_str(&end.message).ok()?;
+    // Only a relay may refer to Secrets.
+    result.secrets.clear();
+    result.objects.clear();
+    match (result.status, report) {
+        (CallbackStatus::Succeeded, Some(_)) => {
+            let why = "the script succeeded, but the report with its outputs did not arrive";
+            Some(Callback { duration_ms: result.duration_ms, ..Callback::failed(ReasonCode::Lost, why) })
+        }
+        (CallbackStatus::Succeeded | CallbackStatus::Failed, _) => Some(result),
+        _ => None,
+    }
+}
+
+/// Derives a result from the status of the kubelet. The message may be the end of the log, which is not a reason.
+fn from_kubelet(end: &ContainerExit) -> Callback {
+    let ContainerExit { exit_code, reason, message } = end;
+    let (code, what) = match reason.as_str() {
+        "OOMKilled" => (ReasonCode::OutOfMemory, TOO_LITTLE_MEMORY.to_owned()),
+        // The kubelet was stopped during the start, so the outcome is not known.
+        "ContainerCannotRun" | "StartError" if pod::interrupted(message) => {
+            (ReasonCode::Lost, format!("the start of the container was interrupted on its node: {message}"))
+        }
+        "ContainerCannotRun" | "StartError" => {
+            (ReasonCode::NotStartable, format!("the container cannot be started: {message}"))
+        }
+        "DeadlineExceeded" => (ReasonCode::Timeout, format!("the pod exceeded its deadline: {message}")),
+        "Evicted" => (ReasonCode::Evicted, format!("the pod was evicted: {message}")),
+        "ContainerStatusUnknown" => (ReasonCode::Lost, "the kubelet does not know how the container ended".to_owned()),
+        _ if *exit_code < 0 => (ReasonCode::Lost, format!("the pod has failed: {reason}: {message}")),
+        _ if *exit_code == 0 => (ReasonCode::Failed, "the container exited with 0 and without a result".to_owned()),
+        _ => (ReasonCode::Exit, format!("the container exited with {exit_code} and without a result")),
+    };
+    Callback::failed(code, &what)
+}
+
+/// Replaces the reason of a killed entrypoint, which does not know why it was killed.
+fn refine_reason(result: &mut Callback, end: &str, early_failure: Option<&FailureReason>) {
+    let Some(reason) = &mut result.reason else { return };
+    if end == "OOMKilled" && matches!(reason.code, ReasonCode::Exit | ReasonCode::Lost) {
+        (reason.code, reason.message) = (ReasonCode::OutOfMemory, TOO_LITTLE_MEMORY.to_owned());
+    } else if let Some(early) = early_failure.filter(|_| reason.code == ReasonCode::Lost) {
+        *reason = early.clone();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,107 @@
+//! Describes what a task waits for.
+
+use ebb_protocol::callback::ReasonCode;
+use ebb_protocol::limits::message;
+use ebb_protocol::relay::{TaskId, TaskWait, WaitResolution};
+
+use crate::error::status;
+use crate::observe::pod::StartBlocker;
+
+/// Returns the wait for an object that is being created, started or deleted. `why` is for people.
+pub(crate) fn wait(object: impl std::fmt::Display, why: &str) -> TaskWait {
+    TaskWait {
+        object: object.to_string(),
+        code: ReasonCode::Timeout,
+        message: message(why),
+        since_ms: None,
+        fails_in_ms: None,
+        field: None,
+        last: None,
+        resolves: WaitResolution::Itself,
+    }
+}
+
+/// Returns the wait for the end of another task.
+pub(crate) fn termination(task: &TaskId) -> TaskWait {
+    wait(format!("attempt {} of {}", task.attempt, task.unit), "it is still terminating")
+}
+
+/// Returns the wait for an object that exists and that the task may have made. A person has to decide.
+pub(crate) fn undecided(object: impl std::fmt::Display, task: &TaskId) -> TaskWait {
+    let TaskId { unit, attempt } = task;
+    let why = format!(
+        "the relay cannot decide whether it made this object, because the relay was killed before it recorded the UID, and \
+         the labels were changed; delete it with `kubectl delete KIND NAME --namespace NAMESPACE`, or let the relay delete \
+         it with `kubectl label KIND NAME --namespace NAMESPACE --overwrite ebb.dev/unit={unit} ebb.dev/attempt={attempt}`, \
+         then run `ebb retry`"
+    );
+    TaskWait { code: ReasonCode::Denied, resolves: WaitResolution::Person, ..wait(object, &why) }
+}
+
+/// Returns the wait for an object with the name and labels of the one that the task has made, and with another UID. A person
+/// has to decide, because it has the data of the first one or those of another program.
+pub(crate) fn restored(object: impl std::fmt::Display, recorded: &str, found: &str) -> TaskWait {
+    let why = format!(
+        "it has the labels of this unit and the UID {found}; the unit has made the one with the UID {recorded}, so this one \
+         was restored or made again; delete it with `kubectl delete KIND NAME --namespace NAMESPACE`, or keep it with `kubectl \
+         label KIND NAME --namespace NAMESPACE ebb.dev/unit-`"
+    );
+    TaskWait { code: ReasonCode::Denied, resolves: WaitResolution::Person, ..wait(object, &why) }
+}
+
+/// Returns the wait for an object after an error of the API server. A person has to end a refusal. Another error ends
+/// by itself.
+pub(crate) fn refusal(object: impl std::fmt::Display, error: &kube::Error, why: &str) -> TaskWait {
+    let wait = wait(object, why);
+    match status(error) {
+        Some(code) if (400..500).contains(&code) && !matches!(code, 404 | 409 | 429) => {
+            TaskWait { code: ReasonCode::Denied, resolves: WaitResolution::Person, ..wait }
+        }
+        _ => wait,
+    }
+}
+
+/// Replaces the reason of a wait by a blocker. `source` is the pod or the owned object that reports it.
+pub(crate) fn blocked(wait: TaskWait, source: Option<&str>, blocker: &StartBlocker, now_ms: u64) -> TaskWait {
+    let source = source.map(|source| format!("{source}: ")).unwrap_or_default();
+    TaskWait {
+        code: blocker.code,
+        message: message(&format!("{source}{}", blocker.message)),
+        since_ms: (blocker.since_ms > 0).then(|| now_ms.saturating_sub(blocker.since_ms)),
+        resolves: blocker.resolves,
+        ..wait
+    }
+}
+
+/// Returns the first wait in one text.
+pub(crate) fn first_text(waits: &[TaskWait]) -> Option<String> {
+    waits.first().map(text)
+}
+
+/// Returns a wait in one text.
+pub(crate) fn text(wait: &TaskWait) -> String {
+    format!("{}: {}", wait.object, wait.message)
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    #[test]
+    fn an_overloaded_api_server_denies_nothing() {
+        for (code, expected) in [
+            (400, (ReasonCode::Denied, WaitResolution::Person)),
+            (403, (ReasonCode::Denied, WaitResolution::Person)),
+            (404, (ReasonCode::Timeout, WaitResolution::Itself)),
+            (409, (ReasonCode::Timeout, WaitResolution::Itself)),
+            (429, (ReasonCode::Timeout, WaitResolution::Itself)),
+            (503, (ReasonCode::Timeout, WaitResolution::Itself)),
+        ] {
+            let error = kube::Error::Api(Box::new(Status::failure("m", "r").with_code(code)));
+            let found = refusal("Secret n/a", &error, "m");
+            assert_eq!((found.code, found.resolves), expected, "{code}");
+        }
+    }
+}

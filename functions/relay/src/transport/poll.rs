@@ -1,0 +1,264 @@
+//! The pull transport. The relay polls the control plane for batches and returns the replies.
+//!
+//! One poll at a time waits for batches. Replies are sent immediately in separate requests. The list of batches in
+//! progress is only in memory. The control plane delivers batches again to a restarted relay until they expire.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use backon::{BackoffBuilder as _, ExponentialBuilder, Retryable as _};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use ebb_protocol::engine::Timestamp;
+use ebb_protocol::limits::message;
+use ebb_protocol::limits::{LAMBDA_EVENT, lambda_event_size};
+use ebb_protocol::pull::{
+    LONGEST_WAIT_MS, MAX_CONCURRENT_BATCHES, PollRequest, PollResponse, QueuedReply, ReplyOutcome, SealedBatch, VERSION,
+};
+use ebb_protocol::seal;
+use ebb_protocol::sign::{MessageId, WebhookKeys, sign};
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+
+use crate::error::Result;
+use crate::metrics::METRICS;
+use crate::settings::now_ms;
+use crate::transport::http;
+use crate::{ReconcileError, Relay};
+
+/// The timeout of a request, in addition to its wait for batches.
+pub(crate) const TRANSPORT: Duration = Duration::from_secs(10);
+/// Bytes of replies in one request. A single reply may be larger.
+const MAX_REPLY_BYTES: usize = 1 << 20;
+
+/// The control plane that a relay polls.
+#[derive(Clone, Debug)]
+pub struct ControlPlaneEndpoint {
+    /// The URL of the API, without `/v1`.
+    pub url: String,
+    /// The name of the cluster in the control plane.
+    pub cluster: String,
+    /// The first key signs. Batches may be encrypted with any of them.
+    pub keys: WebhookKeys,
+}
+
+/// Polls for batches and executes them until the future is dropped. A failed request is repeated with growing pauses.
+///
+/// # Errors
+/// Returns an error if no HTTP client can be created.
+pub async fn poll(relay: Relay, endpoint: ControlPlaneEndpoint) -> Result<()> {
+    let http = http_client()?;
+    let url = format!("{}/v1/clusters/{}/poll", endpoint.url.trim_end_matches('/'), endpoint.cluster);
+    let (replies, queue) = mpsc::unbounded_channel();
+    let client = Arc::new(PollClient { relay, endpoint, http, url, in_flight: Mutex::default(), replies });
+    tokio::join!(client.fetch_batches(), client.send_replies(queue));
+    Ok(())
+}
+
+/// Returns a client for requests to the control plane.
+pub(crate) fn http_client() -> Result<reqwest::Client> {
+    reqwest::Client::builder()
+        .no_proxy()
+        .redirect(reqwest::redirect::Policy::none())
+        .connect_timeout(TRANSPORT)
+        .build()
+        .map_err(|error| ReconcileError::Internal(format!("cannot create an HTTP client: {error:?}")))
+}
+
+struct PollClient {
+    relay: Relay,
+    endpoint: ControlPlaneEndpoint,
+    http: reqwest::Client,
+    url: String,
+    /// Batches whose replies are not delivered yet.
+    in_flight: Mutex<BTreeSet<String>>,
+    replies: UnboundedSender<QueuedReply>,
+}
+
+impl PollClient {
+    fn in_flight(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        // Every use leaves the state consistent, so a poisoned lock is harmless.
+        self.in_flight.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn fetch_batches(self: &Arc<Self>) {
+        let mut pauses = pauses().build();
+        loop {
+            let in_progress: Vec<String> = self.in_flight().iter().cloned().collect();
+            if in_progress.len() >= MAX_CONCURRENT_BATCHES {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+            let poll = PollRequest { wait_ms: Some(LONGEST_WAIT_MS), in_progress, ..self.empty_poll() };
+            let sent = Instant::now();
+            match self.send(&poll).await {
+                Ok(response) => {
+                    // The transit time excludes the wait at the control plane.
+                    let transit = sent.elapsed().saturating_sub(Duration::from_millis(response.waited_ms));
+                    response.batches.into_iter().for_each(|batch| self.handle_batch(batch, transit));
+                    pauses = self::pauses().build();
+                }
+                Err(reason) => {
+                    tracing::warn!(reason, "cannot fetch batches from the control plane");
+                    tokio::time::sleep(pauses.next().unwrap_or(TRANSPORT)).await;
+                }
+            }
+        }
+    }
+
+    /// Executes a batch, unless it is in progress already or has expired.
+    fn handle_batch(self: &Arc<Self>, sealed: SealedBatch, transit: Duration) {
+        if transit >= Duration::from_millis(sealed.expires_in_ms) || !self.in_flight().insert(sealed.id.clone()) {
+            return;
+        }
+        let client = Arc::clone(self);
+        tokio::spawn(async move {
+            let in_transit = transit + Duration::from_millis(sealed.age_ms);
+            let outcome = match client.unseal(&sealed) {
+                Some(batch) => http::execute_batch(&client.relay, batch, in_transit).await,
+                None => {
+                    METRICS.batches_rejected.inc();
+                    ReplyOutcome::Status {
+                        status: 401,
+                        message: "the batch was not encrypted for this relay".to_owned(),
+                    }
+                }
+            };
+            // This fails only if the relay no longer polls.
+            let _ = client.replies.send(fit_event(QueuedReply { id: sealed.id, outcome }));
+        });
+    }
+
+    fn unseal(&self, batch: &SealedBatch) -> Option<Vec<u8>> {
+        let ciphertext = STANDARD.decode(&batch.ciphertext).ok()?;
+        seal::open(&self.endpoint.keys, &SealedBatch::associated_data(&self.endpoint.cluster, &batch.id), &ciphertext)
+    }
+
+    /// Sends replies as they arrive. A reply that cannot be sent is dropped, and its batch is delivered again until it
+    /// expires.
+    async fn send_replies(&self, mut queue: UnboundedReceiver<QueuedReply>) {
+        let mut waiting = Vec::new();
+        loop {
+            if waiting.is_empty() && queue.recv_many(&mut waiting, MAX_CONCURRENT_BATCHES).await == 0 {
+                return;
+            }
+            let replies = next_replies(&mut waiting);
+            let ids: Vec<String> = replies.iter().map(|reply| reply.id.clone()).collect();
+            let poll = PollRequest { replies, ..self.empty_poll() };
+            let sent = (|| self.send(&poll)).retry(pauses().with_max_times(4)).await;
+            if let Err(reason) = sent {
+                tracing::warn!(reason, "the control plane did not accept replies");
+            }
+            self.in_flight().retain(|id| !ids.contains(id));
+        }
+    }
+
+    fn empty_poll(&self) -> PollRequest {
+        let cluster = self.relay.cluster_uid().to_owned();
+        PollRequest { v: VERSION, cluster, wait_ms: None, in_progress: Vec::new(), replies: Vec::new() }
+    }
+
+    async fn send(&self, poll: &PollRequest) -> Result<PollResponse, String> {
+        let posted = self.try_send(poll).await;
+        let result = if posted.is_ok() { "accepted" } else { "failed" };
+        METRICS.polls.with_label_values(&[result]).inc();
+        posted
+    }
+
+    async fn try_send(&self, poll: &PollRequest) -> Result<PollResponse, String> {
+        let body = serde_json::to_vec(poll).map_err(|error| error.to_string())?;
+        let id = MessageId::parse(&format!("poll-{:016x}", rand::random::<u64>()));
+        let id = id.map_err(|error| error.to_string())?;
+        let signed = sign(self.endpoint.keys.first(), &id, Timestamp(now_ms()), &body);
+        let request_timeout = TRANSPORT + Duration::from_millis(poll.wait_ms.unwrap_or(0));
+        let mut request = self.http.post(&self.url).header("content-type", "application/json");
+        for (name, value) in signed {
+            request = request.header(name, value);
+        }
+        let response = request.timeout(request_timeout).body(body).send().await;
+        let response = response.map_err(|error| error.without_url().to_string())?;
+        let status = response.status();
+        let bytes = response.bytes().await.map_err(|error| error.without_url().to_string())?;
+        if !status.is_success() {
+            return Err(format!(
+                "the control plane responded with {status}: {}",
+                message(&String::from_utf8_lossy(&bytes))
+            ));
+        }
+        serde_json::from_slice(&bytes).map_err(|error| format!("the response of the control plane is invalid: {error}"))
+    }
+}
+
+/// Returns pauses from 0.5 s to 30 s, with jitter, without an end.
+pub(crate) fn pauses() -> ExponentialBuilder {
+    let (least, most) = (Duration::from_millis(500), Duration::from_secs(30));
+    ExponentialBuilder::default().with_min_delay(least).with_max_delay(most).without_max_times().with_jitter()
+}
+
+/// Returns the size of a reply in the event of the Lambda function.
+fn reply_bytes(reply: &QueuedReply) -> usize {
+    serde_json::to_vec(reply).map_or(0, |json| lambda_event_size(&json))
+}
+
+/// Bytes around the replies of a poll, which has up to one reply per batch in progress.
+const ENVELOPE: usize = 32 << 10;
+
+/// Replaces a reply that is too large for the control plane by status 507.
+fn fit_event(reply: QueuedReply) -> QueuedReply {
+    match reply_bytes(&reply) {
+        bytes if bytes > LAMBDA_EVENT - ENVELOPE => {
+            let text = format!("the response has {bytes} bytes, more than a Lambda event can hold");
+            QueuedReply { outcome: ReplyOutcome::Status { status: 507, message: text }, ..reply }
+        }
+        _ => reply,
+    }
+}
+
+/// Removes the replies for the next request, at least one.
+fn next_replies(done: &mut Vec<QueuedReply>) -> Vec<QueuedReply> {
+    let mut free_bytes = MAX_REPLY_BYTES;
+    let fits = |reply: &&QueuedReply| {
+        let bytes = reply_bytes(reply);
+        let fits = bytes <= free_bytes;
+        free_bytes = free_bytes.saturating_sub(bytes);
+        fits
+    };
+    let count = done.iter().take(MAX_CONCURRENT_BATCHES).take_while(fits).count().max(1).min(done.len());
+    done.drain(..count).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reply(bytes: usize) -> QueuedReply {
+        let text = "x".repeat(bytes);
+        QueuedReply { id: bytes.to_string(), outcome: ReplyOutcome::Status { status: 200, message: text } }
+    }
+
+    #[test]
+    fn replies_share_a_request_within_its_limit() {
+        let large = MAX_REPLY_BYTES - 1000;
+        for (sizes, expected) in [
+            (vec![], 0),
+            (vec![1; MAX_CONCURRENT_BATCHES + 1], MAX_CONCURRENT_BATCHES),
+            (vec![large, 10, 10], 3),
+            (vec![large, large], 1),
+            (vec![4 * MAX_REPLY_BYTES, 1], 1),
+        ] {
+            let mut done: Vec<QueuedReply> = sizes.iter().map(|&bytes| reply(bytes)).collect();
+            let first = next_replies(&mut done);
+            assert_eq!((first.len(), done.len()), (expected, sizes.len() - expected));
+        }
+    }
+
+    #[test]
+    fn a_reply_that_is_too_large_becomes_507() {
+        for (bytes, expected) in [(LAMBDA_EVENT - ENVELOPE - 1000, 200), (LAMBDA_EVENT - ENVELOPE, 507)] {
+            let QueuedReply { id, outcome: ReplyOutcome::Status { status, .. } } = fit_event(reply(bytes)) else {
+                panic!()
+            };
+            assert_eq!((id, status), (bytes.to_string(), expected));
+        }
+    }
+}
