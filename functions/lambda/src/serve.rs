@@ -10,9 +10,9 @@ use lambda_http::lambda_runtime::layers::TracingLayer;
 use lambda_http::{Adapter, Error};
 use tower::util::MapFutureLayer;
 
-use crate::router;
+use crate::{log, router};
 
-/// Serves the events of a function with its routes.
+/// Begins the log and serves the events of a function with its routes.
 ///
 /// Lambda receives a response before the background tasks of its event end. Lambda freezes the function when it
 /// requests the next event, which happens after these tasks have ended.
@@ -20,6 +20,7 @@ use crate::router;
 /// # Errors
 /// Returns an error if Lambda's runtime interface fails.
 pub async fn serve(routes: fn(ServerState) -> Router) -> Result<(), Error> {
+    log();
     let background = Arc::new(BackgroundTasks::default());
     let router = router(routes, &background);
     let joined = MapFutureLayer::new(move |response| join(response, Arc::clone(&background)));

@@ -2,6 +2,5 @@
 
 #[tokio::main]
 async fn main() -> Result<(), lambda_http::Error> {
-    ebb_lambda::log();
     ebb_lambda::serve(ebb_api::api).await
 }
