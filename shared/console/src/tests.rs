@@ -5,6 +5,7 @@ use ebb_protocol::api::{
     TargetDiagnosis, TargetInfo, UnitRendering,
 };
 use ebb_protocol::history::{HistoryDetail, HistoryPage};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::*;
@@ -18,84 +19,57 @@ const AT: &str = "2026-11-21T09:10:02.123Z";
 const HOSTILE: &str =
     "javascript:alert(1)//\"' onmouseover=alert(2) ><script>alert(3)</script><img src=x onerror=alert(4)>&#x3c;";
 
+/// Returns a part of `tests/hostile.json`, which has `text` in each field that others write.
+fn part<T: DeserializeOwned>(name: &str, text: &str) -> T {
+    let quoted = json!(text).to_string();
+    let parts = include_str!("../tests/hostile.json").replace("\"AT\"", &json!(AT).to_string());
+    let mut parts: Value = serde_json::from_str(&parts.replace("TEXT", &quoted[1..quoted.len() - 1])).unwrap();
+    serde_json::from_value(parts[name].take()).unwrap()
+}
+
 /// Returns a target whose texts contain `text`, with units in all states.
 fn detail(text: &str, units: usize) -> TargetDetail {
-    let value = json!({
-        "kind": "sandbox", "name": text, "uid": text, "generation": 2, "phase": "failed", "since": AT, "created": AT,
-        "expires": AT, "plugins": [format!("{text}@1.0.0")], "waitsFor": text, "owner": text, "firstCause": text,
-        "labels": {text: text},
-        "waits": [{
-            "waiter": "update", "waiterName": text, "awaits": "units", "awaitedName": text, "since": AT, "reason": text,
-            "release": text,
-        }],
-        "resources": {text: {
-            "plugin": format!("{text}@1.0.0"), "repairedBy": text, "phase": "failed", "since": AT, "reason": text,
-            "params": {text: text, "list": [text]},
-            "outputs": {
-                text: {"value": text}, "json": {"value": {text: text}}, "file": {"base64": text},
-                "dsn": {"secret": {"namespace": text, "name": text, "key": text}}, "token": {"sensitive": true},
-            },
-        }},
-        "env": {text: {"value": text}},
-        "workloads": {text: [{"env": text, "value": text}]},
-        "outputsError": text,
-        "delivery": {"notification": text, "attempts": 3, "reason": text, "next": AT},
-        "waitingUid": text,
-        "outage": {"cluster": text, "since": AT, "reason": text, "units": [text]},
-        "decidedBy": {"source": text, "delivery": text, "time": AT, "outcome": {"result": "starting", "detail": text}},
-        "runs": [run_value(text, units)],
-    });
-    serde_json::from_value(value).unwrap()
+    let mut target: Value = part("target", text);
+    target["runs"] = json!([run_value(text, units)]);
+    serde_json::from_value(target).unwrap()
 }
 
 fn run_value(text: &str, units: usize) -> Value {
     let states = ["waiting", "running", "retrying", "succeeded", "skipped", "failed", "blocked", "cancelled"];
+    let [plain, retrying]: [Value; 2] = ["unit", "retrying"].map(|name| part(name, text));
     let unit = |number: usize| {
-        let after: Vec<String> = number.checked_sub(1).map(|before| format!("{text}/{before}")).into_iter().collect();
-        let state = states[number % states.len()];
-        let mut unit = json!({
-            "unit": format!("{text}/{number}"), "kind": "pod", "state": state, "attempt": 2,
-            "maxAttempts": 3, "attemptInSeries": 2, "after": after, "reason": {"code": "exit", "message": text},
-            "started": AT, "ended": AT, "durationMs": 1_234, "next": AT, "deadline": AT, "progress": text,
-            "objects": {"total": 3, "ready": 1}, "log": true, "excessResults": 1,
-            "waits": [{"object": text, "code": "timeout", "message": text, "since": AT, "resolves": "person"}],
-            "refusedCallbacks": {"count": 2, "reason": text},
-        });
+        let (mut unit, state) = (plain.clone(), states[number % states.len()]);
+        (unit["unit"], unit["state"]) = (format!("{text}/{number}").into(), state.into());
+        unit["after"] = number.checked_sub(1).map(|before| format!("{text}/{before}")).into_iter().collect();
         if state == "retrying" {
-            let attempt = json!({
-                "attempt": 1, "attemptInSeries": 1, "state": "failed", "started": AT, "ended": AT, "durationMs": 1_234,
-                "reason": {"code": "exit", "message": text}, "log": true,
-            });
-            unit["earlierAttempts"] = json!([attempt]);
-            unit["objectStates"] = json!([{"object": format!("{text}/o"), "state": "failed", "reason": text}]);
-            unit["heartbeat"] = AT.into();
+            unit.as_object_mut().unwrap().extend(retrying.as_object().unwrap().clone());
         }
         unit
     };
-    let units: Vec<Value> = (0..units).map(unit).collect();
-    json!({"id": "k3-1-pre-start", "hook": text, "state": "failed", "started": AT, "units": units})
+    let mut run: Value = part("run", text);
+    run["units"] = (0..units).map(unit).collect();
+    run
 }
 
 fn why(text: &str) -> TargetDiagnosis {
-    let reason = json!({"code": "httpStatus", "message": text});
-    let value = json!({
-        "target": text, "phase": "failed", "summary": text,
-        "cause": {
-            "run": "k3-1-pre-start", "unit": text, "attempt": 2, "attemptInSeries": 2, "reason": reason, "file": text,
-            "line": 3, "column": 1, "inputs": {text: text}, "log": [text, format!("\u{1b}[31m{text}\u{1b}[0m")],
-            "evidence": {"method": text, "url": text, "status": 500, "contentType": text, "body": text},
-        },
-        "failed": [{"unit": "db/other", "attempt": 1, "attemptInSeries": 1, "reason": reason}],
-        "remaining": [{"unit": text, "certainty": "possible", "outputs": {text: {"value": text}}}],
-        "removals": [{"unit": text, "by": text, "grade": "unconfirmed", "asked": text, "answered": text}],
-        "notes": [text], "nextSteps": [text],
-        "open": [{
-            "units": [text], "count": 12, "state": "running", "reason": text, "since": AT, "failsAt": AT,
-            "resolves": "never",
-        }],
-        "openUnits": 40,
-    });
-    serde_json::from_value(value).unwrap()
+    part("why", text)
+}
+
+/// Returns a list without what is optional.
+fn list_view<'a>(filter: &'a TargetListFilter, targets: &'a [TargetInfo]) -> TargetListView<'a> {
+    TargetListView {
+        filter,
+        targets,
+        counts: &[],
+        is_partial: false,
+        outages: &[],
+        damaged: &[],
+        selection: None,
+        page_token: "",
+        previous: "",
+        next_token: None,
+        since: "7",
+    }
 }
 
 /// Returns all pages with `text` in each field that others write.
@@ -125,38 +99,12 @@ fn pages(text: &str) -> Vec<(&'static str, String)> {
         next_token: Some(text),
         since: text,
     };
-    let plugin_value = json!({
-        "name": text, "version": text, "dialect": text, "digest": text, "created": AT, "withdrawn": AT, "document": text,
-    });
-    let plugin: PluginDetail = serde_json::from_value(plugin_value).unwrap();
-    let rejected =
-        json!({"time": AT, "delivery": text, "target": format!("sandbox/{text}"), "uid": text, "detail": text});
-    let source_value = json!({"name": text, "changed": AT, "document": text, "path": text, "rejected": [rejected]});
-    let source: SourceDetail = serde_json::from_value(source_value).unwrap();
-    let source_info = json!({"name": text, "changed": AT, "rejected": {"count": 1, "since": AT, "last": rejected}});
-    let source_infos: Vec<SourceInfo> = vec![serde_json::from_value(source_info).unwrap()];
-    let subscription_value = json!({
-        "name": text, "on": [text], "to": text, "connection": text, "origin": text, "problem": text, "waiting": 2,
-        "undelivered": 1, "changed": AT, "document": text, "oldest": AT,
-        "lastError": {"target": text, "at": AT, "reason": text, "next": AT},
-        "failures": [{"target": format!("sandbox/{text}"), "phase": text, "at": AT, "reason": text}],
-    });
-    let subscription: SubscriptionDetail = serde_json::from_value(subscription_value).unwrap();
-    let cluster_value = json!({
-        "name": text, "transport": "pull", "state": "denied", "uid": text, "version": text, "tasks": 2, "error": text,
-        "policySince": AT,
-        "upSeconds": 3_725,
-        "policy": {"digest": text, "unitNamespace": text,
-            "namespaces": {text: {"level": text, "serviceAccounts": [text], "imagePullSecrets": [text]}}, "kinds": [text], "clusterKinds": [text], "services": [text], "error": text},
-        "outage": {"cluster": text, "since": AT, "reason": text},
-        "registration": {"entrypointImage": text, "runAsNonRoot": true, "options": {}, "created": AT, "createdBy": text},
-    });
-    let cluster: ClusterDetail = serde_json::from_value(cluster_value).unwrap();
-    let rendering_value = json!({
-        "run": "k3-1-pre-start", "unit": text, "kind": "webhook", "attempt": 2, "skipped": text, "script": text,
-        "request": {"method": text, "url": text, "headers": {text: text}, "body": {text: text}},
-    });
-    let rendered: UnitRendering = serde_json::from_value(rendering_value).unwrap();
+    let plugin: PluginDetail = part("plugin", text);
+    let source: SourceDetail = part("source", text);
+    let source_infos: Vec<SourceInfo> = vec![part("sourceInfo", text)];
+    let subscription: SubscriptionDetail = part("subscription", text);
+    let cluster: ClusterDetail = part("cluster", text);
+    let rendered: UnitRendering = part("rendering", text);
     let of_run: RunDetail = serde_json::from_value(run_value(text, 9)).unwrap();
     let log_view = UnitLogView {
         run: "k3-1-pre-start",
@@ -177,17 +125,11 @@ fn pages(text: &str) -> Vec<(&'static str, String)> {
         subscriptions: Some(std::slice::from_ref(&subscription.info)),
         since: text,
     };
-    let run_of_entry = json!({"id": text, "hook": text, "state": "failed", "notified": AT});
-    let entry_value = json!({
-        "id": text, "time": AT, "change": "forceCompleted", "by": text, "uid": text, "generation": 1, "run": run_of_entry,
-        "reason": text, "units": [text], "document": text, "text": text,
-    });
-    let entry: HistoryDetail = serde_json::from_value(entry_value).unwrap();
-    let open = json!([{"time": AT, "phase": text, "to": text, "reason": text, "next": AT}, {"time": AT, "phase": text, "to": text, "givenUp": true}]);
+    let entry: HistoryDetail = part("entry", text);
     let entries = HistoryPage {
         entries: vec![entry.entry.clone()],
         next_token: Some(text.to_owned()),
-        notifications: serde_json::from_value(open).unwrap(),
+        notifications: part("notifications", text),
     };
     let viewer = ConsoleViewer { name: text, form_token: "f0rm", hidden: &[] };
     let actions = TargetActions { delete: true, retry: true };
@@ -341,19 +283,7 @@ fn the_first_page_has_less_than_100_kb() {
     let page = target_page::target(VIEWER, TargetActions::default(), &target, &why(text), "stamp");
     let infos = vec![target.info.clone(); 100];
     let filter = TargetListFilter::default();
-    let list = TargetListView {
-        filter: &filter,
-        targets: &infos,
-        counts: &[],
-        is_partial: false,
-        outages: &[],
-        damaged: &[],
-        selection: Some(ListSelection { select: "" }),
-        page_token: "",
-        previous: "",
-        next_token: None,
-        since: "7",
-    };
+    let list = TargetListView { selection: Some(ListSelection { select: "" }), ..list_view(&filter, &infos) };
     for (name, page) in [("target", page), ("targets", targets(VIEWER, &list))] {
         assert!(page.len() + assets < 100_000, "{name}: {} + {assets}", page.len());
     }

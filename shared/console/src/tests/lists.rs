@@ -35,17 +35,12 @@ fn a_long_list_has_pages() {
     let target = detail("db", 1).info;
     let filter = TargetListFilter { q: "db".to_owned(), ..TargetListFilter::default() };
     let view = |page_token, previous, next_token, is_partial| TargetListView {
-        filter: &filter,
-        targets: std::slice::from_ref(&target),
         counts: &[(ebb_protocol::api::TargetState::Failed, 59), (ebb_protocol::api::TargetState::Ready, 241)],
         is_partial,
-        outages: &[],
-        damaged: &[],
-        selection: None,
         page_token,
         previous,
         next_token,
-        since: "7",
+        ..list_view(&filter, std::slice::from_ref(&target))
     };
     let (second, third) = ("/console?q=db&amp;nextToken=b\"", "/console?q=db&amp;nextToken=c&amp;previous=b\"");
     let page = targets(VIEWER, &view("b", "", Some("c"), true));
@@ -78,19 +73,8 @@ fn a_long_list_has_pages() {
 fn targets_are_selected_without_scripts() {
     let target = detail("db", 1).info;
     let filter = TargetListFilter { q: "db".to_owned(), ..TargetListFilter::default() };
-    let view = |selection| TargetListView {
-        filter: &filter,
-        targets: std::slice::from_ref(&target),
-        counts: &[],
-        is_partial: false,
-        outages: &[],
-        damaged: &[],
-        selection,
-        page_token: "p",
-        previous: "",
-        next_token: None,
-        since: "7",
-    };
+    let view =
+        |selection| TargetListView { selection, page_token: "p", ..list_view(&filter, std::slice::from_ref(&target)) };
     let none = targets(VIEWER, &view(None));
     assert!(!none.contains("checkbox") && !none.contains(paths::SELECTION), "{none}");
     let some = targets(VIEWER, &view(Some(ListSelection { select: "" })));
@@ -125,20 +109,7 @@ fn targets_are_selected_without_scripts() {
 fn a_row_has_few_labels() {
     let mut target = detail("db", 1).info;
     target.labels = (0..50).map(|number| (format!("label{number:02}"), "x".repeat(2_000))).collect();
-    let view = TargetListView {
-        filter: &TargetListFilter::default(),
-        targets: std::slice::from_ref(&target),
-        counts: &[],
-        is_partial: false,
-        outages: &[],
-        damaged: &[],
-        selection: None,
-        page_token: "",
-        previous: "",
-        next_token: None,
-        since: "7",
-    };
-    let page = targets(VIEWER, &view);
+    let page = targets(VIEWER, &list_view(&TargetListFilter::default(), std::slice::from_ref(&target)));
     assert!(page.contains(&format!("<div>label09={}…</div><div>40 more</div>", "x".repeat(100))), "{page}");
     assert!(!page.contains("label10") && page.len() < 10_000, "{} {page}", page.len());
 }
