@@ -10,95 +10,12 @@ use serde_json::{Value, json};
 /// a forged line.
 const HOSTILE: &str = "a\u{1b}]52;c;aGk=\u{7}\u{9b}2J\u{202e}b\rc\nUID: forged";
 
+/// Returns the body of a response. `hostile_texts.json` has it with `TEXT` for the hostile text.
 fn response(path: &str) -> Value {
-    let now = "2026-11-21T09:00:00Z";
-    let reason = json!({"code": "exit", "message": HOSTILE});
-    let outcome = json!({"result": "rejected", "detail": HOSTILE});
-    let event = json!({"source": "s", "delivery": HOSTILE, "time": now, "outcome": outcome});
-    let target = json!({
-        "kind": "sandbox", "name": "pr-1", "uid": "a", "generation": 1, "phase": "failed", "since": now, "created": now,
-        "plugins": [HOSTILE], "waitsFor": HOSTILE,
-    });
-    let unit = json!({
-        "unit": "r/u", "kind": "pod", "state": "failed", "attempt": 1, "maxAttempts": 1, "attemptInSeries": 1,
-        "after": [], "reason": reason, "log": true,
-    });
-    let wait = json!({"object": HOSTILE, "code": "timeout", "message": HOSTILE, "since": now, "resolves": "never"});
-    let outage = json!({"cluster": HOSTILE, "since": now, "reason": HOSTILE, "units": []});
-    let connection = json!({
-        "name": HOSTILE, "origin": HOSTILE, "auth": HOSTILE, "secret": HOSTILE, "hasSecret": true, "plugins": [HOSTILE],
-        "sources": [], "subscriptions": [], "changed": now,
-    });
-    let subscription = json!({"name": HOSTILE, "on": [HOSTILE], "to": HOSTILE, "waiting": 1, "undelivered": 1, "changed": now, "document": "",
-        "failures": [{"target": HOSTILE, "phase": HOSTILE, "at": now, "reason": HOSTILE}]});
-    match path.trim_start_matches("/v1/") {
-        "targets" => json!({"targets": [target], "damaged": [HOSTILE], "outages": [outage]}),
-        "targets/sandbox/pr-1" => {
-            let mut detail = target;
-            detail["labels"] = json!({"title": HOSTILE});
-            detail["resources"] =
-                json!({"r": {"plugin": HOSTILE, "params": {"p": HOSTILE}, "outputs": {"o": {"value": HOSTILE}}}});
-            detail["env"] = json!({"E": {"value": HOSTILE}});
-            detail["decidedBy"] = event;
-            let mut waiting = unit.clone();
-            (waiting["state"], waiting["waits"]) = (json!("running"), json!([wait]));
-            detail["runs"] =
-                json!([{"id": "k", "hook": "preStart", "state": "failed", "started": now, "units": [unit, waiting]}]);
-            detail
-        }
-        "targets/sandbox/pr-1/why" => json!({
-            "target": "sandbox/pr-1", "phase": "failed", "summary": HOSTILE, "decidedBy": event, "notes": [HOSTILE],
-            "cause": {"run": "k", "unit": "r/u", "attempt": 1, "attemptInSeries": 1, "reason": reason, "file": HOSTILE, "line": 1, "column": 1,
-                "inputs": {"i": HOSTILE}, "log": [HOSTILE],
-                "evidence": {"method": "POST", "url": HOSTILE, "status": 500, "body": HOSTILE}},
-            "failed": [], "remaining": [{"unit": "r/u", "certainty": "exists", "outputs": {"o": {"value": HOSTILE}}}],
-            "nextSteps": [HOSTILE], "waits": {"r/u": [wait]},
-        }),
-        "targets/sandbox/pr-1/history" => json!({"entries": [{
-            "id": "1", "time": now, "change": "retried", "by": HOSTILE, "uid": "u", "generation": 1, "reason": HOSTILE, "units": [HOSTILE],
-        }], "notifications": [{"time": now, "phase": HOSTILE, "to": HOSTILE, "reason": HOSTILE}]}),
-        "sources" => json!({"sources": [{"name": HOSTILE, "changed": now}]}),
-        "sources/s" => json!({
-            "name": HOSTILE, "changed": now, "document": "", "path": HOSTILE,
-            "rejected": [{"delivery": HOSTILE, "time": now, "target": HOSTILE, "detail": HOSTILE}],
-        }),
-        "connections" => json!({"connections": [connection]}),
-        "connections/c" => {
-            let mut detail = connection;
-            detail["document"] = json!("");
-            detail
-        }
-        "subscriptions" => json!({"subscriptions": [subscription]}),
-        "subscriptions/n" => subscription,
-        "tokens" => {
-            json!({"tokens": [{"name": HOSTILE, "scopes": [HOSTILE], "created": now, "expires": now, "createdBy": HOSTILE}]})
-        }
-        "clusters" => json!({"clusters": [{"name": HOSTILE, "transport": "push", "error": HOSTILE}]}),
-        "clusters/c" => json!({
-            "name": HOSTILE, "transport": "push", "error": HOSTILE, "uid": HOSTILE, "version": HOSTILE,
-            "policy": {"digest": "d", "error": HOSTILE, "kinds": [HOSTILE], "services": [HOSTILE],
-                "namespaces": {HOSTILE: {"level": HOSTILE, "serviceAccounts": [HOSTILE], "imagePullSecrets": []}}},
-            "registration": {"entrypointImage": "i", "runAsNonRoot": false, "options": {}, "created": now,
-                "createdBy": HOSTILE},
-        }),
-        "orphans" => json!({
-            "orphans": [{"cluster": HOSTILE, "kind": HOSTILE, "name": HOSTILE, "uid": HOSTILE, "instance": "k",
-                "ageSeconds": 1, "reason": HOSTILE, "owned": true}],
-            "errors": [{"cluster": HOSTILE, "reason": HOSTILE}],
-        }),
-        "checks" => json!({
-            "version": HOSTILE, "nowMs": 1, "callbackUrl": HOSTILE,
-            "checks": [{"name": HOSTILE, "passed": false, "detail": HOSTILE, "durationMs": 1}],
-        }),
-        "plugins" => {
-            json!({"plugins": [{"name": HOSTILE, "version": HOSTILE, "dialect": "ebb", "digest": "", "created": now}]})
-        }
-        "plugins/x/versions/1.0.0" | "plugins/x/versions/latest" => json!({
-            "name": HOSTILE, "version": HOSTILE, "dialect": "ebb", "digest": "", "created": now,
-            "document": if path.ends_with("latest") { HOSTILE } else { "" },
-        }),
-        _ => Value::Null,
-    }
+    let quoted = json!(HOSTILE).to_string();
+    let bodies = include_str!("hostile_texts.json").replace("TEXT", &quoted[1..quoted.len() - 1]);
+    let bodies: Value = serde_json::from_str(&bodies).unwrap();
+    bodies[path.trim_start_matches("/v1/")].clone()
 }
 
 async fn respond(request: Request) -> Response {
