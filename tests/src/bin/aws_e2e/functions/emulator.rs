@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use ebb_tests::figures::memory_mib;
 use ebb_tests::platform::http;
 use serde_json::Value;
 use tokio::net::TcpStream;
@@ -16,19 +15,10 @@ use tokio::process::{Child, Command};
 /// A bootstrap that waits for events. It is killed when this is dropped.
 pub(crate) struct EmulatedFunction {
     name: &'static str,
-    emulator: Child,
+    _emulator: Child,
     url: String,
     log: PathBuf,
     http: reqwest::Client,
-}
-
-/// The times that the emulator measured, in milliseconds.
-#[derive(Debug, Default)]
-pub(crate) struct FunctionDurations {
-    /// From the start of the program to its first request for an event.
-    pub(crate) init: f64,
-    /// The time of each event, in order.
-    pub(crate) events: Vec<f64>,
 }
 
 fn free_port() -> std::io::Result<u16> {
@@ -62,7 +52,7 @@ impl EmulatedFunction {
         for _ in 0..500 {
             if TcpStream::connect((Ipv4Addr::LOCALHOST, events)).await.is_ok() {
                 let url = format!("http://127.0.0.1:{events}/2015-03-31/functions/function/invocations");
-                return Ok(Self { name, emulator, url, log, http: http() });
+                return Ok(Self { name, _emulator: emulator, url, log, http: http() });
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -82,39 +72,10 @@ impl EmulatedFunction {
         Ok(response)
     }
 
-    /// Returns the times in the log so far.
-    pub(crate) fn durations(&self) -> anyhow::Result<FunctionDurations> {
+    /// Returns the milliseconds from the start of the program to its first request for an event.
+    pub(crate) fn init(&self) -> anyhow::Result<f64> {
         let log = fs::read_to_string(&self.log)?;
-        let mut durations = FunctionDurations::default();
-        for line in log.lines() {
-            if let Some(init) = between(line, "INIT REPORT(durationMs: ", ")") {
-                durations.init = init.parse()?;
-            }
-            if line.contains("INVOKE RTDONE")
-                && let Some(event) = between(line, "duration: ", "ms)")
-            {
-                durations.events.push(event.parse()?);
-            }
-        }
-        ensure!(durations.init > 0.0, "no INIT REPORT in {}", self.log.display());
-        Ok(durations)
+        let report = log.rsplit_once("INIT REPORT(durationMs: ").and_then(|(_, rest)| rest.split(')').next());
+        Ok(report.with_context(|| format!("no INIT REPORT in {}", self.log.display()))?.parse()?)
     }
-
-    /// Returns the peak memory of the bootstrap.
-    pub(crate) fn memory_mib(&self) -> anyhow::Result<f64> {
-        let emulator = self.emulator.id().context("the emulator has ended")?;
-        let threads = fs::read_dir(format!("/proc/{emulator}/task"))?;
-        for thread in threads {
-            let children = fs::read_to_string(thread?.path().join("children"))?;
-            let Some(bootstrap) = children.split_whitespace().next() else { continue };
-            return memory_mib(&format!("{bootstrap}/status"), "VmHWM");
-        }
-        bail!("the bootstrap of {} does not run", self.name)
-    }
-}
-
-/// Returns the text between two markers.
-fn between<'a>(text: &'a str, before: &str, after: &str) -> Option<&'a str> {
-    let (_, rest) = text.split_once(before)?;
-    rest.split_once(after).map(|(between, _)| between)
 }

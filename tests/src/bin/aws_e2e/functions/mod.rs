@@ -1,5 +1,4 @@
-//! Measures the four functions under the runtime interface emulator of AWS Lambda, compared with a function that does
-//! nothing.
+//! Starts the four functions under the runtime interface emulator of AWS Lambda.
 
 mod emulator;
 mod measures;
@@ -30,7 +29,7 @@ pub(crate) struct FunctionsCheckArgs {
     empty: PathBuf,
 }
 
-/// Measures all functions.
+/// Measures the starts of all functions.
 pub(crate) async fn all(
     arguments: &FunctionsCheckArgs,
     place: &DeployedArgs,
@@ -39,7 +38,7 @@ pub(crate) async fn all(
     let folder = place.log.parent().unwrap_or(&place.log);
     let programs = NAMES.map(|(name, resource)| (name, arguments.built.join(resource).join("bootstrap")));
     let programs = [&[(measures::EMPTY, arguments.empty.clone())], &programs[..]].concat();
-    say("start and response of each function:");
+    say("init of each function, the minimum and the median of its starts:");
     let slow = measures::all(&arguments.rie, &programs, &variables(cloud.secret()), folder).await?;
     ensure!(slow.is_empty(), "the init of {} takes too long", slow.join(", "));
     Ok(())
