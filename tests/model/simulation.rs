@@ -21,6 +21,7 @@ use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::id::{RunId, TargetKey};
 use ebb_protocol::lifecycle::{LifecycleData, TargetStopCause};
+use ebb_protocol::token::TokenClaims;
 use ebb_store::{DueItem, Store, TargetHead};
 
 use super::choice::FaultBudget;
@@ -448,7 +449,7 @@ impl ModelSimulation {
 
 /// Returns true if the attempt of a callback token is open in a running run.
 fn awaits(table: &SimTable, env: &Env, token: &str) -> bool {
-    let Ok(claims) = env.settings.token_keys.verify(token, Timestamp(0)) else { return false };
+    let Ok(claims) = TokenClaims::verify(token, &env.settings.token_keys, Timestamp(0)) else { return false };
     let state = table.state();
     let is_open = |(head, slot): (&HeadState, u32)| {
         let over = head.done.contains(&slot) || head.failed.contains(&slot);

@@ -7,6 +7,7 @@ use ebb_engine::{Hook, Timestamp};
 use ebb_flow::advance::callback::CallbackOutcome;
 use ebb_protocol::callback::{Callback, CallbackStatus, ReasonCode};
 use ebb_protocol::id::RunId;
+use ebb_protocol::token::TokenClaims;
 
 use super::ledger::{AttemptEntry, AttemptGuard, AttemptReceiver, Ledger, SimActivity, SimObject};
 use super::registry::{SimUnit, UnitEffect};
@@ -33,7 +34,7 @@ pub(super) type SimOutputs = Result<BTreeMap<String, serde_json::Value>, String>
 
 /// Returns the run of a callback token.
 fn run_of_token(token: &str) -> Option<RunId> {
-    settings(0).token_keys.verify(token, Timestamp(0)).ok().map(|claims| claims.run)
+    TokenClaims::verify(token, &settings(0).token_keys, Timestamp(0)).ok().map(|claims| claims.run)
 }
 
 /// Executes the attempts of all units.

@@ -12,7 +12,6 @@ use ebb_flow::system::{SystemClock, SystemRandom};
 use ebb_flow::{DeploymentSettings, Env, InstanceCache};
 use ebb_protocol::named_secrets::NamedSecrets;
 use ebb_protocol::sign::{WebhookKeys, WebhookSecret};
-use ebb_protocol::token::TokenKeys;
 use ebb_relay_client::ClusterRelay;
 use ebb_store::Store;
 use tokio::sync::mpsc;
@@ -149,7 +148,7 @@ pub fn deployment(max_in_flight_ms: u64) -> DeploymentSettings {
         platform_keys: secret(1).into(),
         webhook_keys: WebhookKeys::new(secret(2), vec![]).expect("one key"),
         unit_keys: secret(3).into(),
-        token_keys: TokenKeys::from_bytes("k1", &[4; 32]).expect("32 bytes are a key"),
+        token_keys: secret(4).into(),
         secrets: Arc::new(NamedSecrets::parse(secrets.as_bytes()).expect("the names are valid")),
         max_in_flight: Millis(max_in_flight_ms),
         grace: Duration::from_secs(10),
@@ -166,18 +165,14 @@ pub fn deployment(max_in_flight_ms: u64) -> DeploymentSettings {
 /// Returns the settings of a deployment, except two times: a slow machine must not change the counts. A deployment
 /// sweeps a run for the first time after 60 s, and an invocation dispatches for 3 s. Longer runs would get repeated
 /// requests and more invocations.
-///
-/// # Errors
-/// None: the keys have the right length.
-pub fn settings(url: &str, outcomes: Option<String>, first_sweep_delay: Millis) -> anyhow::Result<DeploymentSettings> {
-    Ok(DeploymentSettings {
+pub fn settings(url: &str, outcomes: Option<String>, first_sweep_delay: Millis) -> DeploymentSettings {
+    DeploymentSettings {
         callback_url: format!("{url}/v1/callbacks"),
         installation: "tests".to_owned(),
         source: url.to_owned(),
         platform_url: outcomes,
-        token_keys: TokenKeys::from_bytes("counts", &[4; 32])?,
         first_sweep_delay,
         dispatch_budget: Duration::from_secs(900),
         ..deployment(500)
-    })
+    }
 }

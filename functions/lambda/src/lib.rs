@@ -31,7 +31,6 @@ use ebb_protocol::limits::BATCH_RESPONSE_BODY;
 use ebb_protocol::named_secrets::NamedSecrets;
 use ebb_protocol::relay::RESPONSE_TIMEOUT;
 use ebb_protocol::sign::WebhookKeys;
-use ebb_protocol::token::TokenKeys;
 use ebb_relay_client::{ClusterRegistry, ClusterRelay, PollEndpoint};
 use ebb_store::{S3Bucket, SdkTable, Store};
 use tower::ServiceExt as _;
@@ -111,7 +110,7 @@ struct FunctionContext {
 /// - `EBB_PLATFORM_URL`: the URL of notifications; may be empty.
 /// - `EBB_CLUSTERS`: connected clusters in addition to registered ones, see [`ClusterRegistry::parse`]. May be empty.
 /// - `EBB_RELAY_NETWORKS`: networks of relays that are not public, see [`Policy::and_networks`].
-/// - `EBB_WEBHOOK_SECRETS`, `EBB_PLATFORM_SECRETS`, `EBB_UNIT_SECRETS`, `EBB_TOKEN_KEYS`: keys.
+/// - `EBB_WEBHOOK_SECRETS`, `EBB_PLATFORM_SECRETS`, `EBB_UNIT_SECRETS`, `EBB_TOKEN_SECRETS`: keys.
 /// - `EBB_API_TOKENS`: a list of `ROLE:TOKEN`, separated by commas.
 /// - `EBB_OIDC`: issuers of identity tokens, see [`OidcIssuers::parse`].
 /// - `EBB_SECRETS`: a JSON object of the secrets that sources name.
@@ -201,7 +200,7 @@ fn settings(variables: &FunctionVariables, host: Option<&str>) -> Result<Deploym
         platform_keys: variables.parsed("EBB_PLATFORM_SECRETS", WebhookKeys::parse)?,
         webhook_keys: variables.parsed("EBB_WEBHOOK_SECRETS", WebhookKeys::parse)?,
         unit_keys: variables.parsed("EBB_UNIT_SECRETS", WebhookKeys::parse)?,
-        token_keys: variables.parsed("EBB_TOKEN_KEYS", TokenKeys::parse)?,
+        token_keys: variables.parsed("EBB_TOKEN_SECRETS", WebhookKeys::parse)?,
         secrets: Arc::new(variables.parsed_if_any("EBB_SECRETS", |text| NamedSecrets::parse(text.as_bytes()))?),
         // The sum of three times: a killed function may have sent a request just before its end, the relay then has its
         // response timeout, and clocks differ.

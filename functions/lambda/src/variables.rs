@@ -17,7 +17,7 @@ pub const SECRET_VARIABLES: [&str; 9] = [
     "EBB_WEBHOOK_SECRETS",
     "EBB_PLATFORM_SECRETS",
     "EBB_UNIT_SECRETS",
-    "EBB_TOKEN_KEYS",
+    "EBB_TOKEN_SECRETS",
     "EBB_API_TOKENS",
     "EBB_OIDC",
     "EBB_CLUSTERS",
@@ -108,15 +108,15 @@ mod tests {
 
     #[test]
     fn a_secret_contains_variables() {
-        let text = r#"{"EBB_TOKEN_KEYS": "a:b", "EBB_CLUSTERS": {"eu": {"secret": "whsec_x"}}}"#;
+        let text = r#"{"EBB_TOKEN_SECRETS": "whsec_a", "EBB_CLUSTERS": {"eu": {"secret": "whsec_x"}}}"#;
         let secret = parse_secret(text).unwrap();
-        let expected = [("EBB_CLUSTERS", r#"{"eu":{"secret":"whsec_x"}}"#), ("EBB_TOKEN_KEYS", "a:b")];
+        let expected = [("EBB_CLUSTERS", r#"{"eu":{"secret":"whsec_x"}}"#), ("EBB_TOKEN_SECRETS", "whsec_a")];
         assert_eq!(secret, expected.map(|(name, value)| (name.to_owned(), value.to_owned())).into());
     }
 
     #[test]
     fn errors_do_not_contain_the_secret() {
-        for text in ["", "canary", "[\"canary\"]", "{\"canary\": 1}", "{\"EBB_TOKEN_KEYS\": \"canary\""] {
+        for text in ["", "canary", "[\"canary\"]", "{\"canary\": 1}", "{\"EBB_TOKEN_SECRETS\": \"canary\""] {
             assert!(!parse_secret(text).unwrap_err().contains("canary"), "{text}");
         }
     }

@@ -16,7 +16,6 @@ use ebb_protocol::limits;
 use ebb_protocol::named_secrets::SecretReader;
 use ebb_protocol::relay::TaskState;
 use ebb_protocol::sign::WebhookKeys;
-use ebb_protocol::token::TokenKeys;
 use ebb_store::{ChangeFeed, RunFacts, Store, StoreError, TargetHead};
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
 
@@ -41,7 +40,8 @@ pub struct DeploymentSettings {
     pub webhook_keys: WebhookKeys,
     /// The root secrets. The secrets that sign the requests of each plugin's webhook units are derived from them.
     pub unit_keys: WebhookKeys,
-    pub token_keys: TokenKeys,
+    /// The secrets of callback tokens.
+    pub token_keys: WebhookKeys,
     /// The secrets that sources and connections name.
     pub secrets: Arc<dyn SecretReader>,
     /// The in-flight limit: the longest time from the decision to send a request until it can no longer arrive. It

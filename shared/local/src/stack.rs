@@ -184,7 +184,7 @@ impl Stack {
             containers: None,
         };
         let stopped = last.0.subscribe();
-        let [_, _, unit_keys] = keys.signing_keys()?;
+        let [_, _, unit_keys, _] = keys.signing_keys()?;
         let registered = (store.clone(), unit_keys);
         let opened =
             backend::open(&settings.units, state, listen, options, inside.clone(), registered, stopped).await?;
@@ -378,7 +378,7 @@ fn flow_settings(
     if let Err(reason) = secrets.read() {
         tracing::warn!(reason, "no event of a source can be verified");
     }
-    let [webhook_keys, platform_keys, unit_keys] = keys.signing_keys()?;
+    let [webhook_keys, platform_keys, unit_keys, token_keys] = keys.signing_keys()?;
     Ok(FlowSettings {
         callback_url: callback_url(url),
         installation: keys.installation(),
@@ -387,7 +387,7 @@ fn flow_settings(
         platform_keys,
         webhook_keys,
         unit_keys,
-        token_keys: keys.token_keys()?,
+        token_keys,
         secrets: Arc::new(secrets),
         max_in_flight,
         grace: GRACE,

@@ -195,6 +195,6 @@ fn settings(callbacks: &str, platform: &str) -> DeploymentSettings {
         retention: Some(Millis(2_000)),
         max_dispatches: 2,
         dispatch_budget: Duration::from_secs(3),
-        ..fakes::settings("urn:tests", Some(platform.to_owned()), Millis(1_000)).unwrap()
+        ..fakes::settings("urn:tests", Some(platform.to_owned()), Millis(1_000))
     }
 }

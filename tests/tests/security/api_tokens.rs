@@ -80,7 +80,7 @@ pub(crate) async fn forged_tokens() {
 pub(super) async fn later(harness: &Harness, by: Duration) -> String {
     let env = harness.stack().env();
     let clock = Arc::new(ManualClock::at(now().0 + u64::try_from(by.as_millis()).unwrap()));
-    let settings = fakes::settings("urn:tests", None, Millis(1_000)).unwrap();
+    let settings = fakes::settings("urn:tests", None, Millis(1_000));
     let env = fakes::env(harness.stack().store().clone(), env.egress.clone(), env.queue.clone(), settings);
     let env = Env { clock, ..env };
     serve(|_| ebb_api::all(harness.functions(Arc::new(env), ApiTokens::default()))).await

@@ -3,7 +3,7 @@
 use ebb_protocol::api::SigningSecrets;
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord};
 use ebb_protocol::sign::{self, SignatureError};
-use ebb_protocol::token::{TokenClaims, TokenKeys, TokenKind};
+use ebb_protocol::token::{TokenClaims, TokenKind};
 
 use crate::harness::*;
 
@@ -25,11 +25,11 @@ async fn accepted() -> (Harness, ReceivedCall) {
 }
 
 fn claims(harness: &Harness, call: &ReceivedCall) -> TokenClaims {
-    harness.stack().env().settings.token_keys.verify(call.token(), now()).unwrap()
+    TokenClaims::verify(call.token(), &harness.stack().env().settings.token_keys, now()).unwrap()
 }
 
 fn mint(harness: &Harness, claims: &TokenClaims) -> String {
-    harness.stack().env().settings.token_keys.mint(claims)
+    claims.sign(&harness.stack().env().settings.token_keys)
 }
 
 /// Returns the record of the first attempt of `make`.
@@ -102,7 +102,7 @@ pub(crate) async fn refused_tokens() {
         TokenClaims { attempt: Attempt(7), ..own.clone() },
     ]
     .map(|claims| mint(&harness, &claims));
-    let foreign = TokenKeys::from_bytes("local", &[7; 32]).unwrap().mint(&own);
+    let foreign = own.sign(&WebhookSecret::from_bytes(&[7; 32]).unwrap().into());
     for (token, body, status, code) in [
         (&*foreign, succeeded("x"), 403, "invalid-token"),
         // An API token is not a callback token.

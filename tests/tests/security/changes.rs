@@ -33,7 +33,7 @@ impl Watcher {
         let (clock, meter) = (Arc::new(ManualClock::at(now().0 + 20_000)), Arc::new(Meter::new()));
         let store = Arc::new(Store::clone(harness.stack().store()).metered(Arc::clone(&meter)));
         let own = harness.stack().env();
-        let settings = fakes::settings("http://127.0.0.1", None, Millis(1_000)).unwrap();
+        let settings = fakes::settings("http://127.0.0.1", None, Millis(1_000));
         let env = fakes::env(store.clone(), own.egress.clone(), own.queue.clone(), settings);
         let env = Arc::new(Env { clock: clock.clone(), ..env });
         let poll_endpoint = Arc::new(PollEndpoint::new(Arc::default(), store.clone(), Arc::new(SystemClock)));

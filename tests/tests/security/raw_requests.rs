@@ -61,7 +61,7 @@ pub(crate) async fn headers_are_checked_before_bodies() {
         ("events", MIB, binary, 415),
         ("callbacks", limits::CALLBACK_BODY + 1, bearer("x"), 413),
         ("callbacks", MIB, String::new(), 401),
-        ("callbacks", MIB, bearer("ebb1.local.w.x"), 403),
+        ("callbacks", MIB, bearer("ebb1.w.x"), 403),
         ("clusters/a/poll", POLL_BODY + 1, lines(&new, ""), 413),
         ("clusters/a/poll", MIB, lines(&new, "webhook-id"), 401),
         ("plugins", MIB, bearer("x"), 401),

@@ -245,7 +245,7 @@ preStart:
             kind: TokenKind::Relay,
             remaining_results: 0,
         };
-        let token = harness.stack().env().settings.token_keys.mint(&claims);
+        let token = claims.sign(&harness.stack().env().settings.token_keys);
         let late = json!({"status": "succeeded", "secrets": {"dsn": secret}});
         harness.callback(&token, &late).await.is(204);
         until("the pending release", async || is_noted().await.then_some(())).await;

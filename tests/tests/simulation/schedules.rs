@@ -282,7 +282,7 @@ fn report_again(simulation: &Simulation) -> SimTask<Result<CallbackOutcome, Invo
         kind: TokenKind::Webhook,
         remaining_results: 0,
     };
-    let token = settings(0).token_keys.mint(&claims);
+    let token = claims.sign(&settings(0).token_keys);
     let body = serde_json::json!({"status": "succeeded", "outputs": {"id": "again"}}).to_string().into_bytes();
     let functions = Arc::clone(&simulation.functions);
     simulation.runtime.spawn(async move { functions.callback(token, body).await })

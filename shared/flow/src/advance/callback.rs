@@ -55,10 +55,10 @@ pub struct ProvenToken {
 /// Verifies the token of a callback. Returns `None` for a token of another control plane. An expired token is verified,
 /// too, because a success that it reports is recorded (rule KeepExpiredSuccess).
 pub fn verify_token(env: &Env, token: &str) -> Option<ProvenToken> {
-    match env.settings.token_keys.verify(token, env.now()) {
+    match TokenClaims::verify(token, &env.settings.token_keys, env.now()) {
         Ok(claims) => Some(ProvenToken { claims, expiry: TokenExpiry::Valid }),
         Err(TokenError::Expired(claims)) => Some(ProvenToken { claims, expiry: TokenExpiry::Expired }),
-        Err(_) => None,
+        Err(TokenError::Invalid) => None,
     }
 }
 

@@ -39,7 +39,7 @@ pub(super) fn token(
         kind,
         remaining_results: remaining,
     };
-    env.settings.token_keys.mint(&claims)
+    claims.sign(&env.settings.token_keys)
 }
 
 /// Returns the dispatch time of an attempt, from its token.

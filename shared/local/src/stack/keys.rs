@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use ebb_protocol::sign::WebhookKeys;
-use ebb_protocol::token::TokenKeys;
 use serde::{Deserialize, Serialize};
 
 use super::StackError;
@@ -77,7 +76,7 @@ pub(crate) struct StackKeys {
     webhook_secret: String,
     platform_secret: String,
     unit_secret: String,
-    token_key: String,
+    token_secret: String,
     api_token: String,
 }
 
@@ -98,24 +97,25 @@ impl StackKeys {
             webhook_secret: secret(),
             platform_secret: secret(),
             unit_secret: secret(),
-            token_key: format!("local:{}", STANDARD.encode(rand::random::<[u8; 32]>())),
+            token_secret: secret(),
             api_token: URL_SAFE_NO_PAD.encode(rand::random::<[u8; 32]>()),
         }
     }
 
     /// Returns the id of this state folder for relays: a digest of a 256-bit key, independent of the folder's path.
     pub(crate) fn installation(&self) -> String {
-        ebb_protocol::id::installation(&[&self.token_key])
+        ebb_protocol::id::installation(&[&self.token_secret])
     }
 
-    /// Returns the keys of lifecycle webhooks, of notifications and of webhooks to units.
-    pub(crate) fn signing_keys(&self) -> Result<[WebhookKeys; 3], StateFileError> {
+    /// Returns the keys of lifecycle webhooks, of notifications, of webhooks to units and of callback tokens.
+    pub(crate) fn signing_keys(&self) -> Result<[WebhookKeys; 4], StateFileError> {
         let parse = |secret: &str| WebhookKeys::parse(secret).map_err(invalid);
-        Ok([parse(&self.webhook_secret)?, parse(&self.platform_secret)?, parse(&self.unit_secret)?])
-    }
-
-    pub(crate) fn token_keys(&self) -> Result<TokenKeys, StateFileError> {
-        TokenKeys::parse(&self.token_key).map_err(invalid)
+        Ok([
+            parse(&self.webhook_secret)?,
+            parse(&self.platform_secret)?,
+            parse(&self.unit_secret)?,
+            parse(&self.token_secret)?,
+        ])
     }
 
     pub(crate) fn connection(&self, url: &str, s3: &str) -> StackConnection {

@@ -7,8 +7,6 @@ use ebb_tests::preset_lives;
 use serde_json::{Value, json};
 
 pub(crate) const TOKEN: &str = "operator-token";
-/// The key of callback tokens. Only programs on this machine see signatures of these keys.
-const TOKEN_KEY: [u8; 32] = [4; 32];
 
 /// The kinds of messages. Each has its own key.
 #[derive(Clone, Copy)]
@@ -16,6 +14,7 @@ pub(crate) enum SignedMessage {
     Lifecycle = 1,
     Outcome = 2,
     Unit = 3,
+    Callback = 4,
 }
 
 impl SignedMessage {
@@ -35,7 +34,7 @@ pub(crate) fn secret() -> Value {
         "EBB_WEBHOOK_SECRETS": SignedMessage::Lifecycle.key(),
         "EBB_PLATFORM_SECRETS": SignedMessage::Outcome.key(),
         "EBB_UNIT_SECRETS": SignedMessage::Unit.key(),
-        "EBB_TOKEN_KEYS": format!("a:{}", STANDARD.encode(TOKEN_KEY)),
+        "EBB_TOKEN_SECRETS": SignedMessage::Callback.key(),
         "EBB_API_TOKENS": format!("operator:{TOKEN}"),
         "EBB_SECRETS": preset_lives::secrets(),
     })

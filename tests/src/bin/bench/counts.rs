@@ -115,7 +115,7 @@ async fn run(case: CountCase) -> anyhow::Result<RunCost> {
         &format!("http://{}", listener.local_addr()?),
         Some(format!("{}/outcomes", receiver.url())),
         Millis(900_000),
-    )?;
+    );
     let (queue, traffic, messages) = fakes::channel();
     let client = Arc::new(HttpClient::new(Policy::with_loopback())?);
     let env = Arc::new(fakes::env(store.clone(), client, Arc::new(queue), settings));

@@ -83,7 +83,7 @@ async fn wait(duration: u64) -> anyhow::Result<WaitCost> {
         };
         Ok(HttpResponse::new(200, body.to_string()))
     };
-    let env = stack.env(Arc::new(provider), None)?;
+    let env = stack.env(Arc::new(provider), None);
     let created = created(NAME);
     let work = ebb_flow::lifecycle::receive(&env, stored.store.as_ref(), (LifecycleType::Created, "bench"), &created);
     Box::pin(work).await.map_err(|error| anyhow::anyhow!("the sandbox is rejected: {error:?}"))?;

@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex};
 use anyhow::{Context as _, ensure};
 use ebb_egress::{HttpRequest, HttpResponse};
 use ebb_engine::{Millis, TargetPhase};
-use ebb_flow::Env;
 use ebb_flow::advance::callback::CallbackOutcome;
 use ebb_flow::ports::Clock as _;
 use ebb_flow::telemetry::{FunctionKind, InvocationOrigin, Telemetry};
@@ -135,12 +134,12 @@ async fn amounts(arguments: &PricesArgs) -> anyhow::Result<Vec<(&'static str, f6
         Ok(HttpResponse::new(status, ""))
     });
     // Each function has its own cache.
-    let env = || -> anyhow::Result<Env> {
-        let mut env = stack.env(servers.clone(), Some("https://platform.test".to_owned()))?;
+    let env = || {
+        let mut env = stack.env(servers.clone(), Some("https://platform.test".to_owned()));
         env.settings.retention = Some(Millis(retention));
-        Ok(env)
+        env
     };
-    let (receive, complete, sweep) = (env()?, env()?, env()?);
+    let (receive, complete, sweep) = (env(), env(), env());
     let origin = || InvocationOrigin { request_id: UID.to_owned(), received: None };
 
     let (shape, outputs, answers) = (RunShape::Diamond, UnitOutputs::Kept, ResultDelivery::Later);

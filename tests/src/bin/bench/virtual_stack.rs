@@ -35,10 +35,10 @@ impl VirtualStack {
     }
 
     /// Returns the environment of a function with an empty cache. `server` receives its requests.
-    pub(crate) fn env(&self, server: Arc<dyn HttpCall>, platform: Option<String>) -> anyhow::Result<Env> {
-        let settings = fakes::settings("https://ebb.test", platform, Millis(60_000))?;
+    pub(crate) fn env(&self, server: Arc<dyn HttpCall>, platform: Option<String>) -> Env {
+        let settings = fakes::settings("https://ebb.test", platform, Millis(60_000));
         let env = fakes::env(self.stored.store.clone(), server, self.messages.clone(), settings);
-        Ok(Env { clock: self.clock.clone(), random: Arc::new(SimRandom::new(1)), ..env })
+        Env { clock: self.clock.clone(), random: Arc::new(SimRandom::new(1)), ..env }
     }
 
     /// Returns a sandbox, which must exist. The request is not counted.
