@@ -1,7 +1,7 @@
 //! Callers with an identity token (JWT) of an OpenID Connect issuer, and people who sign in at one.
 //!
 //! 1. The issuer in the token selects an issuer of the configuration. Nothing else of the token is used before step 3.
-//! 2. `IssuerKeys` returns its key with the `kid` of the token.
+//! 2. `IssuerKeys` has its key with the `kid` of the token.
 //! 3. Signature, issuer, audience and times are verified.
 //! 4. The rules of the issuer return the scopes.
 //!
@@ -13,25 +13,25 @@ mod sign_in_client;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use ebb_documents::cel::convert::{CelOutput, from_json};
 use ebb_documents::cel::{Expression, Scope};
-use ebb_egress::HttpCall;
 use ebb_flow::Env;
-use ebb_flow::ports::SteadyTime;
 use ebb_protocol::api_token::{TokenScope, parse_scopes};
 use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::limits;
 use ebb_protocol::session::PendingSignIn;
 use jsonwebtoken::errors::ErrorKind;
-use jsonwebtoken::{Algorithm, DecodingKey, Header, Validation};
+use jsonwebtoken::{Algorithm, Validation};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use url::{Host, Url};
 
+use crate::routes::auth::{ApiCaller, CallerProof};
 use crate::{HttpProblem, HttpResult};
-use issuer_keys::{IssuerKeys, KeyError};
-use sign_in_client::{RedeemError, SignInClient, SignInConfig};
+use issuer_keys::{FetchedIssuer, IssuerKeys, KeyName};
+use sign_in_client::SignInClient;
 
 /// The maximum bytes of a token.
 pub(crate) const MAX_TOKEN: usize = 16 << 10;
@@ -46,19 +46,22 @@ pub struct OidcIssuers {
     issuers: Vec<TrustedIssuer>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct TrustedIssuer {
     /// The claim `iss`.
     issuer: String,
     /// The claim `aud`.
     audience: String,
     rules: Vec<ScopeRule>,
-    keys: IssuerKeys,
     /// The client for people who sign in to the console.
-    client: Option<SignInClient>,
+    sign_in: Option<SignInClient>,
+    #[serde(skip)]
+    keys: IssuerKeys,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Deserialize)]
+#[serde(try_from = "RuleConfig")]
 struct ScopeRule {
     when: Expression,
     scopes: Vec<TokenScope>,
@@ -66,27 +69,9 @@ struct ScopeRule {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct IssuerConfig {
-    issuer: String,
-    audience: String,
-    rules: Vec<RuleConfig>,
-    #[serde(rename = "signIn")]
-    sign_in: Option<SignInConfig>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 struct RuleConfig {
     when: String,
     scopes: Vec<String>,
-}
-
-/// The verified sender of an identity token.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct IdentityClaims {
-    /// `ISSUER SUBJECT`.
-    pub name: String,
-    pub scopes: Vec<TokenScope>,
 }
 
 /// The answer of an issuer to a sign-in, which a browser brings.
@@ -116,6 +101,15 @@ fn refused(detail: impl Into<String>) -> HttpProblem {
     HttpProblem::new(ErrorCode::InvalidToken, detail)
 }
 
+fn not_a_jwt<E>(_: E) -> HttpProblem {
+    refused("the token is not a JWT that is signed with RS256 or ES256")
+}
+
+fn unavailable(issuer: &str, reason: &str) -> HttpProblem {
+    let detail = format!("the issuer {issuer} cannot be used: {reason}. Try again, or ask an operator");
+    HttpProblem::new(ErrorCode::IssuerUnavailable, detail)
+}
+
 /// Checks that a URL of an issuer is `https`. On the loopback interface, `http` is allowed.
 fn check_url(text: &str) -> Result<Url, String> {
     let url = Url::parse(text).map_err(|error| format!("{text:?} is not a URL: {error}"))?;
@@ -142,52 +136,50 @@ impl OidcIssuers {
         if json.trim().is_empty() {
             return Ok(Self::default());
         }
-        let configs: Vec<IssuerConfig> = serde_json::from_str(json)
+        let issuers: Vec<TrustedIssuer> = serde_json::from_str(json)
             .map_err(|error| format!("expected a JSON list of {{issuer, audience, rules}}: {error}"))?;
-        let mut issuers: Vec<TrustedIssuer> = Vec::new();
-        for config in configs {
-            let url = check_url(&config.issuer)?;
-            if issuers.iter().any(|known| known.issuer == config.issuer) {
-                return Err(format!("issuer {} is listed twice: put all its rules into one entry", config.issuer));
+        for (at, TrustedIssuer { issuer, audience, sign_in, .. }) in issuers.iter().enumerate() {
+            check_url(issuer)?;
+            if issuers[..at].iter().any(|known| known.issuer == *issuer) {
+                return Err(format!("issuer {issuer} is listed twice: put all its rules into one entry"));
             }
-            if config.audience.is_empty() {
-                return Err(format!("the audience of issuer {} is empty; expected the claim `aud`", config.issuer));
+            if audience.is_empty() {
+                return Err(format!("the audience of issuer {issuer} is empty; expected the claim `aud`"));
             }
-            let rules = config.rules.iter().map(ScopeRule::parse).collect::<Result<Vec<_>, String>>()?;
-            let keys = IssuerKeys::new(&url, &config.issuer);
-            let client = config.sign_in.map(SignInClient::parse).transpose();
-            let client = client.map_err(|reason| format!("`signIn` of issuer {}: {reason}", config.issuer))?;
-            issuers.push(TrustedIssuer { issuer: config.issuer, audience: config.audience, rules, keys, client });
+            let checked = sign_in.as_ref().map_or(Ok(()), SignInClient::check);
+            checked.map_err(|reason| format!("`signIn` of issuer {issuer}: {reason}"))?;
         }
         Ok(Self { issuers })
     }
 
-    /// Returns the verified sender of a JWT.
+    fn find(&self, named: &str) -> Option<&TrustedIssuer> {
+        self.issuers.iter().find(|issuer| issuer.issuer == named)
+    }
+
+    /// Returns the sender of a JWT.
     ///
     /// # Errors
     /// Returns 401 with the reason why the token is not accepted, 403 if no rule grants it a scope, and 503 if the keys
     /// of the issuer cannot be fetched.
-    pub(crate) async fn verify(&self, token: &str, http: &dyn HttpCall, now: SteadyTime) -> HttpResult<IdentityClaims> {
-        let unsigned = jsonwebtoken::dangerous::insecure_decode::<Value>(token)
-            .map_err(|_| refused("the token is not a JWT that is signed with RS256 or ES256"))?;
-        let header = unsigned.header;
+    pub(crate) async fn verify(&self, token: &str, env: &Env) -> HttpResult<ApiCaller> {
+        let unsigned = jsonwebtoken::dangerous::insecure_decode::<Value>(token).map_err(not_a_jwt)?;
         let named = unsigned.claims.get("iss").and_then(Value::as_str).unwrap_or_default();
-        let Some(issuer) = self.issuers.iter().find(|issuer| issuer.issuer == named) else {
+        let Some(issuer) = self.find(named) else {
             let named = limits::clean(named, limits::REFUSAL);
             return Err(refused(format!("the issuer {named:?} of the token is not in EBB_OIDC")));
         };
-        let claims = issuer.verified(token, &header, &issuer.audience, http, now).await?;
-        issuer.identity(&claims)
+        let claims = issuer.verified(token, &issuer.audience, env).await?;
+        issuer.caller(claims)
     }
 
     /// Returns the issuers at which a person can sign in.
     pub(crate) fn for_people(&self) -> impl Iterator<Item = &str> {
-        self.issuers.iter().filter(|issuer| issuer.client.is_some()).map(|issuer| issuer.issuer.as_str())
+        self.issuers.iter().filter(|issuer| issuer.sign_in.is_some()).map(|issuer| issuer.issuer.as_str())
     }
 
     fn client(&self, named: &str) -> Option<(&TrustedIssuer, &SignInClient)> {
-        let issuer = self.issuers.iter().find(|issuer| issuer.issuer == named)?;
-        Some((issuer, issuer.client.as_ref()?))
+        let issuer = self.find(named)?;
+        Some((issuer, issuer.sign_in.as_ref()?))
     }
 
     fn client_of(&self, pending: &PendingSignIn) -> HttpResult<(&TrustedIssuer, &SignInClient)> {
@@ -208,12 +200,12 @@ impl OidcIssuers {
         env: &Env,
     ) -> HttpResult<Url> {
         let (issuer, client) = self.client_of(pending)?;
-        let endpoints = issuer.keys.endpoints(env.egress.as_ref(), env.steady()).await;
-        let url = endpoints.and_then(|found| client.authorization_url(&found, account, pending, env));
-        url.map_err(|reason| issuer.unavailable(&reason))
+        let published = issuer.published(None, env).await?;
+        let url = client.authorization_url(&published.document, account, pending, env);
+        url.map_err(|reason| unavailable(&issuer.issuer, &reason))
     }
 
-    /// Returns the person who has signed in, and the verified claims.
+    /// Returns the person who has signed in.
     ///
     /// # Errors
     /// Returns 401 if the answer is not one to the sign-in, 403 if no rule grants the person a scope, and 503 if the issuer
@@ -223,93 +215,71 @@ impl OidcIssuers {
         pending: &PendingSignIn,
         answer: SignInAnswer<'_>,
         env: &Env,
-    ) -> HttpResult<(IdentityClaims, Value)> {
+    ) -> HttpResult<ApiCaller> {
         let (issuer, client) = self.client_of(pending)?;
-        let (http, now) = (env.egress.as_ref(), env.steady());
-        let endpoints = issuer.keys.endpoints(http, now).await.map_err(|reason| issuer.unavailable(&reason))?;
-        let is_unnamed = answer.issuer.is_empty() && !endpoints.names_issuer;
+        let published = issuer.published(None, env).await?;
+        let document = &published.document;
+        let is_unnamed = answer.issuer.is_empty() && !document.authorization_response_iss_parameter_supported;
         if !is_unnamed && answer.issuer != issuer.issuer {
             return Err(refused(format!("the answer is not of the issuer {}: sign in again", issuer.issuer)));
         }
         let too_long = |what: &str| {
             refused(format!("{what} longer than {MAX_TOKEN} bytes: an operator can ask for fewer claims in `scope`"))
         };
-        let tokens = client.redeem(&endpoints.token, answer.code, pending, env).await;
-        let tokens = tokens.map_err(|error| issuer.redeem_problem(client, error))?;
-        let token = &tokens.id_token;
-        if token.len() > MAX_TOKEN {
+        let tokens = client.redeem(document, answer.code, pending, env).await?;
+        if tokens.id_token.len() > MAX_TOKEN {
             return Err(too_long("the identity token is"));
         }
-        let header = jsonwebtoken::decode_header(token)
-            .map_err(|_| refused("the identity token is not a JWT that is signed with RS256 or ES256"))?;
-        let mut claims = issuer.verified(token, &header, &client.id, http, now).await?;
+        let mut claims = issuer.verified(&tokens.id_token, &client.client_id, env).await?;
         if !client.is_audience(&claims) {
-            return Err(refused(format!("the claim `azp` of the token is wrong; expected {:?}", client.id)));
+            return Err(refused(format!("the claim `azp` of the token is wrong; expected {:?}", client.client_id)));
         }
         if !claims.get("nonce").and_then(Value::as_str).is_some_and(|nonce| pending.has_nonce(nonce)) {
             return Err(refused("the identity token is of another sign-in: sign in again"));
         }
-        let added = client.add_user_info(&endpoints.user_info, &tokens, &mut claims, env).await;
-        added.map_err(|reason| {
-            tracing::warn!(issuer = issuer.issuer, reason, "cannot read the claims of a userinfo endpoint");
-            issuer.unavailable(&reason)
-        })?;
+        client.add_user_info(document, &tokens, &mut claims, env).await?;
         if claims.to_string().len() > MAX_TOKEN {
             return Err(too_long("the claims are"));
         }
-        Ok((issuer.identity(&claims)?, claims))
+        issuer.caller(claims)
     }
 
     /// Returns the person with verified claims of an earlier sign-in, or `None` if the configuration does not trust them any
     /// more.
-    pub(crate) fn known_person(&self, claims: &Value) -> Option<IdentityClaims> {
+    pub(crate) fn known_person(&self, claims: Value) -> Option<ApiCaller> {
         let (issuer, client) = self.client(claims.get("iss")?.as_str()?)?;
-        client.is_audience(claims).then(|| issuer.identity(claims).ok()).flatten()
+        client.is_audience(&claims).then(|| issuer.caller(claims).ok()).flatten()
     }
 }
 
 impl TrustedIssuer {
-    fn unavailable(&self, reason: &str) -> HttpProblem {
-        let detail = format!("the issuer {} cannot be used: {reason}. Try again, or ask an operator", self.issuer);
-        HttpProblem::new(ErrorCode::IssuerUnavailable, detail)
-    }
-
-    fn redeem_problem(&self, client: &SignInClient, error: RedeemError) -> HttpProblem {
-        match error {
-            RedeemError::Code => {
-                refused(format!("the issuer {} does not accept its code any more: sign in again", self.issuer))
-            }
-            RedeemError::Client(reason) => {
-                tracing::error!(
-                    issuer = self.issuer,
-                    client = client.id,
-                    reason,
-                    "an issuer refuses the client of Ebb"
-                );
-                self.unavailable(&format!(
-                    "it refuses the client {:?} of Ebb ({reason}). An operator can correct `signIn` in EBB_OIDC, or the client \
-                     at the issuer",
-                    client.id
-                ))
-            }
-            RedeemError::Unavailable(reason) => {
-                tracing::warn!(issuer = self.issuer, reason, "cannot exchange the code of a sign-in");
-                self.unavailable(&reason)
-            }
-        }
+    /// Returns what the issuer has published, with the wanted key if it has one.
+    async fn published(&self, wanted: Option<KeyName<'_>>, env: &Env) -> HttpResult<Arc<FetchedIssuer>> {
+        let published = self.keys.published(&self.issuer, wanted, env.egress.as_ref(), env.steady()).await;
+        published.map_err(|reason| unavailable(&self.issuer, &reason))
     }
 
     /// Returns the claims of a token for an audience.
-    async fn verified(
-        &self,
-        token: &str,
-        header: &Header,
-        audience: &str,
-        http: &dyn HttpCall,
-        now: SteadyTime,
-    ) -> HttpResult<Value> {
-        let key = self.key(header, http, now).await?;
-        let mut validation = Validation::new(header.alg);
+    async fn verified(&self, token: &str, audience: &str, env: &Env) -> HttpResult<Value> {
+        let header = jsonwebtoken::decode_header(token).map_err(not_a_jwt)?;
+        let algorithm = header.alg;
+        if !ALGORITHMS.contains(&algorithm) {
+            return Err(refused(format!("the token is signed with {algorithm:?}; expected RS256 or ES256")));
+        }
+        if header.crit.is_some() {
+            return Err(refused("the header of the token has `crit`, which is not supported"));
+        }
+        let Some(kid) = header.kid.as_deref() else { return Err(refused("the header of the token has no `kid`")) };
+        let published = self.published(Some((kid, algorithm)), env).await?;
+        let key = published.key((kid, algorithm)).ok_or_else(|| {
+            let kid = limits::clean(kid, limits::REFUSAL);
+            refused(format!(
+                "the issuer {} has no key {kid:?} for {algorithm:?}. Keys are fetched once a minute: if it is a new one, try \
+                 again then",
+                self.issuer
+            ))
+        })?;
+        let mut validation = Validation::new(algorithm);
         validation.set_issuer(&[&self.issuer]);
         validation.set_audience(&[audience]);
         validation.set_required_spec_claims(&["iss", "aud", "sub", "exp"]);
@@ -324,8 +294,8 @@ impl TrustedIssuer {
         Ok(claims)
     }
 
-    /// Returns the name and the scopes for verified claims.
-    fn identity(&self, claims: &Value) -> HttpResult<IdentityClaims> {
+    /// Returns the caller with verified claims.
+    fn caller(&self, claims: Value) -> HttpResult<ApiCaller> {
         let subject = claims.get("sub").and_then(Value::as_str).filter(|subject| !subject.is_empty());
         let subject = subject.ok_or_else(|| refused("the claim `sub` of the token is not a text"))?;
         let name = format!("{} {subject}", self.issuer);
@@ -333,7 +303,7 @@ impl TrustedIssuer {
         if subject.contains(['\n', '\t']) || limits::clean(&name, limits::MESSAGE) != name {
             return Err(refused("the claim `sub` of the token is too long, or has a character that cannot be printed"));
         }
-        let scopes = self.scopes(claims);
+        let scopes = self.scopes(&claims);
         if scopes.is_empty() {
             let found = claims.as_object().into_iter().flat_map(Map::keys);
             let mut found: Vec<&str> = found.map(String::as_str).collect();
@@ -344,33 +314,7 @@ impl TrustedIssuer {
             );
             return Err(HttpProblem::new(ErrorCode::Forbidden, detail));
         }
-        Ok(IdentityClaims { name, scopes })
-    }
-
-    /// Returns the key that a header names.
-    async fn key(&self, header: &Header, http: &dyn HttpCall, now: SteadyTime) -> HttpResult<DecodingKey> {
-        if !ALGORITHMS.contains(&header.alg) {
-            return Err(refused(format!("the token is signed with {:?}; expected RS256 or ES256", header.alg)));
-        }
-        if header.crit.is_some() {
-            return Err(refused("the header of the token has `crit`, which is not supported"));
-        }
-        let Some(kid) = &header.kid else { return Err(refused("the header of the token has no `kid`")) };
-        let unknown = || {
-            let kid = limits::clean(kid, limits::REFUSAL);
-            let detail = format!(
-                "the issuer {} has no key {kid:?} for {:?}. Keys are fetched once a minute: if it is a new one, try again then",
-                self.issuer, header.alg
-            );
-            refused(detail)
-        };
-        self.keys.find(kid, header.alg, http, now).await.map_err(|error| match error {
-            KeyError::Unknown => unknown(),
-            KeyError::Unavailable(reason) => {
-                let detail = format!("the keys of the issuer {} cannot be fetched: {reason}", self.issuer);
-                HttpProblem::new(ErrorCode::IssuerUnavailable, detail)
-            }
-        })
+        Ok(ApiCaller::new(name, scopes, CallerProof::Identity(Arc::new(claims))))
     }
 
     /// Returns the scopes of all rules that hold. A rule that reads a missing claim does not hold.
@@ -402,8 +346,10 @@ impl TrustedIssuer {
     }
 }
 
-impl ScopeRule {
-    fn parse(config: &RuleConfig) -> Result<Self, String> {
+impl TryFrom<RuleConfig> for ScopeRule {
+    type Error = String;
+
+    fn try_from(config: RuleConfig) -> Result<Self, String> {
         let when = ebb_documents::cel::parse(&config.when, Scope::Identity).map_err(|issues| {
             let first = issues.first().map(|issue| issue.message.clone()).unwrap_or_default();
             format!("`when` {:?}: {first}", config.when)

@@ -8,7 +8,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, header};
 use axum::response::{IntoResponse as _, Redirect, Response};
 use ebb_console::{ConsoleViewer, paths};
-use ebb_engine::{Millis, Timestamp};
+use ebb_engine::Millis;
 use ebb_protocol::seal::{open_value, seal_value};
 use ebb_protocol::session::{PendingSignIn, SessionId};
 use ebb_store::{SessionBasis, SessionItem};
@@ -17,9 +17,9 @@ use url::Url;
 
 use super::memory::ConsoleMemory;
 use super::responses;
-use crate::routes::auth::{ApiCaller, ApiPermission};
+use crate::routes::auth::{ApiCaller, ApiPermission, CallerProof};
 use crate::routes::permitted::{Permitted, RoutePermission};
-use crate::{HttpResult, ServerState};
+use crate::{HttpProblem, HttpResult, ServerState};
 
 /// The longest time of a session. It ends before if its token ends.
 const LIFETIME: Millis = Millis(8 * 3_600_000);
@@ -125,52 +125,22 @@ async fn find(server: &ServerState, headers: &HeaderMap) -> HttpResult<Option<(S
     if stored.expires <= server.env.now() {
         return Ok(None);
     }
+    let is_own = |proven: &str| id.proves(&stored.proof, proven);
     let caller = match &stored.basis {
-        SessionBasis::Configured => server.tokens.caller_if(|digest| id.proves(&stored.proof, digest)),
-        SessionBasis::Named(token) => {
-            let found = server.store.read_token(token).await?;
-            // The name can have another token since.
-            let found = found.filter(|found| id.proves(&stored.proof, &found.digest));
-            found.and_then(|found| server.named_caller(found).ok())
-        }
-        SessionBasis::Identity(claims) if id.proves(&stored.proof, claims) => {
+        SessionBasis::Configured => server.tokens.role_caller(is_own),
+        SessionBasis::Named(token) => match server.named_caller(token, is_own).await {
+            // The token was revoked or has expired, or the name has another token since.
+            Err(HttpProblem(problem)) if problem.status < 500 => None,
+            found => Some(found?),
+        },
+        SessionBasis::Identity(claims) if is_own(claims) => {
             let claims = open_value(&server.env.settings.unit_keys, &id.digest(), claims);
             let claims = claims.and_then(|claims| serde_json::from_slice::<Value>(&claims).ok());
-            claims.and_then(|claims| server.tokens.issuers().known_person(&claims)).map(ApiCaller::from)
+            claims.and_then(|claims| server.tokens.issuers().known_person(claims))
         }
         SessionBasis::Identity(_) => None,
     };
     Ok(caller.map(|caller| (id, caller)))
-}
-
-/// The verified basis of a new session.
-pub(super) enum SessionGrant<'a> {
-    /// A token of the configuration, by its digest.
-    Configured(&'a str),
-    Named {
-        id: &'a str,
-        digest: &'a str,
-        expires: Timestamp,
-    },
-    /// The claims of an identity token, as JSON.
-    Identity(&'a str),
-}
-
-impl SessionGrant<'_> {
-    /// Returns what is stored, the text that the session proves, and the end of the token.
-    fn parts(&self, server: &ServerState, id: &SessionId) -> (SessionBasis, String, Option<Timestamp>) {
-        match *self {
-            Self::Configured(digest) => (SessionBasis::Configured, digest.to_owned(), None),
-            Self::Named { id, digest, expires } => {
-                (SessionBasis::Named(id.to_owned()), digest.to_owned(), Some(expires))
-            }
-            // Names and addresses of people are not readable in the table.
-            Self::Identity(claims) => {
-                let sealed = seal_value(&server.env.settings.unit_keys, &id.digest(), claims.as_bytes());
-                (SessionBasis::Identity(sealed.clone()), sealed, None)
-            }
-        }
-    }
 }
 
 /// A browser that signs in. It may have a session.
@@ -193,24 +163,31 @@ impl FromRequestParts<ServerState> for SignInBrowser {
 
 impl SignInBrowser {
     /// Stores a new session of a caller, and ends that of the browser. Returns the cookie of the new one.
-    pub(super) async fn begin(&self, caller: &ApiCaller, grant: SessionGrant<'_>) -> HttpResult<HeaderValue> {
+    pub(super) async fn begin(&self, caller: &ApiCaller) -> HttpResult<HeaderValue> {
         let (server, id) = (&self.server, self.new_id());
-        let (basis, proven, end_of_token) = grant.parts(server, &id);
         let created = server.env.now();
-        let latest = created.plus(LIFETIME);
-        let session = SessionItem {
-            digest: id.digest(),
-            basis,
-            proof: id.proof_of(&proven),
-            created,
-            expires: end_of_token.map_or(latest, |expires| expires.min(latest)),
+        let mut expires = created.plus(LIFETIME);
+        let (basis, proof) = match &caller.proof {
+            CallerProof::Role(digest) => (SessionBasis::Configured, id.proof_of(digest)),
+            CallerProof::Named { id: token, digest, expires: end_of_token } => {
+                expires = expires.min(*end_of_token);
+                (SessionBasis::Named(token.clone()), id.proof_of(digest))
+            }
+            // Names and addresses of people are not readable in the table.
+            CallerProof::Identity(claims) => {
+                let claims = claims.to_string();
+                let sealed = seal_value(&server.env.settings.unit_keys, &id.digest(), claims.as_bytes());
+                let proof = id.proof_of(&sealed);
+                (SessionBasis::Identity(sealed), proof)
+            }
         };
+        let session = SessionItem { digest: id.digest(), basis, proof, created, expires };
         server.store.put_session(&session).await?;
         caller.log_change("sign in", "console");
         if let Some(former) = cookie(&self.headers, &cookie_name(server)).and_then(SessionId::parse) {
             end(server, &former).await?;
         }
-        let seconds = session.expires.since(created).0 / 1000;
+        let seconds = expires.since(created).0 / 1000;
         Ok(set_cookie(server, "", id.reveal(), seconds))
     }
 

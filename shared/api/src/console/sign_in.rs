@@ -12,17 +12,17 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{Html, IntoResponse, Redirect, Response};
 use ebb_console::{SignInProblem, paths};
 use ebb_protocol::error_code::ErrorCode;
+use ebb_protocol::limits;
 use ebb_protocol::session::PendingSignIn;
-use ebb_protocol::{api_token, limits};
 use serde::Deserialize;
 
 use super::forms::{self, FormFields};
 use super::responses;
-use super::sessions::{self, ConsoleSession, SessionGrant, SignInBrowser};
+use super::sessions::{self, ConsoleSession, SignInBrowser};
 use crate::bodies::{BodyBudget, check_length};
 use crate::oidc::{self, MAX_TOKEN, SignInAccount, SignInAnswer};
 use crate::routes::Query;
-use crate::routes::auth::{ApiCaller, bearer, forbidden};
+use crate::routes::auth::{bearer, forbidden};
 use crate::{HttpProblem, HttpResult, ServerState};
 
 /// The maximum bytes of the form: a token, whose encoded bytes take three each, and a path.
@@ -61,12 +61,12 @@ pub(super) async fn form(browser: SignInBrowser, query: HttpResult<Query<SignInQ
 }
 
 async fn with_code(browser: &SignInBrowser, code: &str) -> HttpResult<HeaderValue> {
-    let Some(digest) = browser.server.tokens.take_sign_in_code(code) else {
+    let caller = browser.server.tokens.take_sign_in_code(code).ok_or_else(|| {
         let detail =
             "the link was used, or the server has started again since: run `ebb open` for another one, or use a token";
-        return Err(HttpProblem::new(ErrorCode::InvalidToken, detail));
-    };
-    with_configured(browser, digest).await
+        HttpProblem::new(ErrorCode::InvalidToken, detail)
+    })?;
+    browser.begin(&caller).await
 }
 
 /// Returns the path of another link that signs in once, to the holder of the token as which it signs in.
@@ -80,13 +80,6 @@ pub(super) async fn link(browser: SignInBrowser) -> HttpResult<String> {
             Err(HttpProblem::new(ErrorCode::InvalidToken, detail))
         }
     }
-}
-
-/// Signs in as the token of the configuration with this digest.
-async fn with_configured(browser: &SignInBrowser, digest: &str) -> HttpResult<HeaderValue> {
-    let caller = browser.server.tokens.caller_if(|own| own == digest);
-    let caller = caller.ok_or_else(|| HttpProblem::new(ErrorCode::InvalidToken, "the token is unknown"))?;
-    browser.begin(&caller, SessionGrant::Configured(digest)).await
 }
 
 /// Exchanges a token for a session.
@@ -113,22 +106,12 @@ async fn fields(server: &ServerState, bodies: &BodyBudget, headers: &HeaderMap, 
 }
 
 async fn with_token(browser: &SignInBrowser, token: &str) -> HttpResult<HeaderValue> {
-    let server = &browser.server;
-    if token.len() > MAX_TOKEN {
-        return Err(HttpProblem::new(ErrorCode::InvalidToken, format!("the token is longer than {MAX_TOKEN} bytes")));
-    }
-    if let Some(digest) = server.tokens.digest(token) {
-        return with_configured(browser, digest).await;
-    }
     if oidc::is_jwt(token) {
         let detail = "an identity token of an issuer does not sign in: use a named token, or sign in at the issuer";
         return Err(HttpProblem::new(ErrorCode::InvalidToken, detail));
     }
-    let found = server.named_token(token).await?;
-    let (id, digest) = (api_token::token_id(&found.info.name), found.digest.clone());
-    let expires = found.info.expires;
-    let caller = server.named_caller(found)?;
-    browser.begin(&caller, SessionGrant::Named { id: &id, digest: &digest, expires }).await
+    let caller = browser.server.caller_with(token).await?;
+    browser.begin(&caller).await
 }
 
 fn signed_in(next: &str, cookie: HeaderValue) -> Response {
@@ -223,8 +206,8 @@ async fn with_answer(browser: &SignInBrowser, pending: &PendingSignIn, answer: &
         return Err(forbidden(detail));
     }
     let (server, answer) = (&browser.server, SignInAnswer { code, issuer: answer.get("iss") });
-    let (person, claims) = server.tokens.issuers().signed_in(pending, answer, &server.env).await?;
-    browser.begin(&ApiCaller::from(person), SessionGrant::Identity(&claims.to_string())).await
+    let person = server.tokens.issuers().signed_in(pending, answer, &server.env).await?;
+    browser.begin(&person).await
 }
 
 /// Ends a session.

@@ -12,29 +12,25 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use url::{Url, form_urlencoded};
 
-use super::issuer_keys::{FETCH_TIMEOUT, IssuerEndpoints};
-use super::{SignInAccount, check_url};
+use super::issuer_keys::{DiscoveryDocument, FETCH_TIMEOUT, get};
+use super::{SignInAccount, check_url, refused, unavailable};
+use crate::{HttpProblem, HttpResult};
 
-const DEFAULT_SCOPE: &str = "openid profile email";
-
-/// The registration of Ebb at an issuer.
-#[derive(Debug)]
-pub(super) struct SignInClient {
-    pub id: String,
-    /// The name of the secret of a confidential client. A public client has none.
-    secret: Option<String>,
-    /// The claims that are asked for, as scopes of the issuer.
-    scope: String,
-    /// True if the userinfo endpoint is asked for claims, too.
-    reads_user_info: bool,
+fn default_scope() -> String {
+    "openid profile email".to_owned()
 }
 
-#[derive(Deserialize)]
+/// The registration of Ebb at an issuer.
+#[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub(super) struct SignInConfig {
-    client_id: String,
+pub(super) struct SignInClient {
+    pub client_id: String,
+    /// The name of the secret of a confidential client. A public client has none.
     client_secret: Option<String>,
-    scope: Option<String>,
+    /// The claims that are asked for, as scopes of the issuer.
+    #[serde(default = "default_scope")]
+    scope: String,
+    /// True if the userinfo endpoint is asked for claims, too.
     #[serde(default)]
     user_info: bool,
 }
@@ -56,52 +52,61 @@ struct TokenRefusal {
     error: String,
 }
 
-/// The reason why an issuer has returned no token.
-pub(super) enum RedeemError {
-    /// The issuer does not accept the code. The person can begin again.
-    Code,
-    /// The issuer does not accept the client, with this code of an error. An operator has to act.
-    Client(String),
-    Unavailable(String),
+/// Returns the URL to which an issuer sends the browser back.
+fn redirect_uri(env: &Env) -> String {
+    format!("{}{}", env.settings.source.trim_end_matches('/'), paths::SIGN_IN_RETURN)
 }
 
-/// Returns the URL to which an issuer sends the browser back.
-pub(super) fn redirect_uri(env: &Env) -> String {
-    format!("{}{}", env.settings.source.trim_end_matches('/'), paths::SIGN_IN_RETURN)
+/// Returns the secret of a client.
+///
+/// # Errors
+/// Returns a text for people. The log has the cause.
+fn client_secret(name: &str, env: &Env) -> Result<SecretText, String> {
+    let found = env.settings.secrets.secret(name);
+    let found = found.and_then(|found| found.ok_or_else(|| format!("the secret {name} does not exist")));
+    found.map_err(|reason| {
+        tracing::error!(name, reason, "the secret of the client for sign-ins cannot be read");
+        "its `clientSecret` cannot be read; the log has the cause".to_owned()
+    })
+}
+
+/// Returns the problem of a response of an issuer, and logs it.
+fn unusable(document: &DiscoveryDocument, reason: &str) -> HttpProblem {
+    tracing::warn!(issuer = document.issuer, reason, "cannot end a sign-in at an issuer");
+    unavailable(&document.issuer, reason)
 }
 
 impl SignInClient {
     /// # Errors
     /// Returns a text for operators: the field that is wrong, and the expected value.
-    pub(super) fn parse(config: SignInConfig) -> Result<Self, String> {
-        let SignInConfig { client_id: id, client_secret: secret, scope, user_info: reads_user_info } = config;
-        let scope = scope.unwrap_or_else(|| DEFAULT_SCOPE.to_owned());
-        if id.is_empty() {
+    pub(super) fn check(&self) -> Result<(), String> {
+        if self.client_id.is_empty() {
             return Err("`clientId` is empty; expected the id of the client at the issuer".to_owned());
         }
-        if secret.as_ref().is_some_and(|name| !is_secret_name(name)) {
+        if self.client_secret.as_ref().is_some_and(|name| !is_secret_name(name)) {
             return Err("`clientSecret` is not the name of a secret; expected a name such as EBB_CLIENT".to_owned());
         }
-        if !scope.split(' ').any(|word| word == "openid") {
+        if !self.scope.split(' ').any(|word| word == "openid") {
+            let scope = &self.scope;
             return Err(format!("the scope {scope:?} has no `openid`, so the issuer would return no identity token"));
         }
-        Ok(Self { id, secret, scope, reads_user_info })
+        Ok(())
     }
 
     /// Returns the URL at which a browser signs in as the person who has a session at the issuer, or as another one.
     pub(super) fn authorization_url(
         &self,
-        endpoints: &IssuerEndpoints,
+        document: &DiscoveryDocument,
         account: SignInAccount,
         pending: &PendingSignIn,
         env: &Env,
     ) -> Result<Url, String> {
-        let mut url = check_url(&endpoints.authorization)?;
+        let mut url = check_url(&document.authorization_endpoint)?;
         url.set_fragment(None);
         let mut query = url.query_pairs_mut();
         query
             .append_pair("response_type", "code")
-            .append_pair("client_id", &self.id)
+            .append_pair("client_id", &self.client_id)
             .append_pair("redirect_uri", &redirect_uri(env))
             .append_pair("scope", &self.scope)
             .append_pair("state", &pending.state())
@@ -109,30 +114,13 @@ impl SignInClient {
             .append_pair("code_challenge", &pending.challenge())
             .append_pair("code_challenge_method", "S256");
         if account == SignInAccount::Other {
-            query.append_pair("prompt", endpoints.account_prompt());
+            query.append_pair("prompt", document.account_prompt());
         }
         drop(query);
         Ok(url)
     }
 
-    /// Returns the secret of the client, if it has one.
-    fn secret(&self, env: &Env) -> Result<Option<SecretText>, RedeemError> {
-        let Some(name) = &self.secret else { return Ok(None) };
-        let found = env.settings.secrets.secret(name);
-        let found = found.and_then(|found| found.ok_or_else(|| format!("the secret {name} does not exist")));
-        found.map(Some).map_err(|reason| {
-            tracing::error!(name, reason, "the secret of the client for sign-ins cannot be read");
-            RedeemError::Client("its `clientSecret` cannot be read; the log has the cause".to_owned())
-        })
-    }
-
-    fn token_request(
-        &self,
-        url: Url,
-        code: &str,
-        pending: &PendingSignIn,
-        env: &Env,
-    ) -> Result<HttpRequest, RedeemError> {
+    fn token_request(&self, url: Url, code: &str, pending: &PendingSignIn, env: &Env) -> Result<HttpRequest, String> {
         let mut headers = vec![
             ("accept".to_owned(), "application/json".to_owned()),
             ("content-type".to_owned(), "application/x-www-form-urlencoded".to_owned()),
@@ -142,13 +130,14 @@ impl SignInClient {
         form.append_pair("grant_type", "authorization_code");
         form.append_pair("code", code).append_pair("redirect_uri", &redirect);
         form.append_pair("code_verifier", &verifier);
-        match self.secret(env)? {
+        match &self.client_secret {
             None => {
-                form.append_pair("client_id", &self.id);
+                form.append_pair("client_id", &self.client_id);
             }
-            Some(secret) => {
+            Some(name) => {
+                let secret = client_secret(name, env)?;
                 let encoded = |text: &str| form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
-                let credential = STANDARD.encode(format!("{}:{}", encoded(&self.id), encoded(secret.as_str())));
+                let credential = STANDARD.encode(format!("{}:{}", encoded(&self.client_id), encoded(secret.as_str())));
                 headers.push(("authorization".to_owned(), format!("Basic {credential}")));
             }
         }
@@ -156,70 +145,82 @@ impl SignInClient {
         Ok(HttpRequest { method: "POST".to_owned(), url: url.into(), headers, body, timeout: FETCH_TIMEOUT })
     }
 
+    /// Returns the problem of an issuer that does not accept the client. An operator has to act.
+    fn refused_client(&self, document: &DiscoveryDocument, reason: &str) -> HttpProblem {
+        let (issuer, client) = (&document.issuer, &self.client_id);
+        tracing::error!(issuer, client, reason, "an issuer refuses the client of Ebb");
+        let text = format!(
+            "it refuses the client {client:?} of Ebb ({reason}). An operator can correct `signIn` in EBB_OIDC, or the client \
+             at the issuer"
+        );
+        unavailable(issuer, &text)
+    }
+
     /// Exchanges a code for tokens.
+    ///
+    /// # Errors
+    /// Returns 401 for a code that the issuer does not accept, and 503 without a usable response.
     pub(super) async fn redeem(
         &self,
-        endpoint: &str,
+        document: &DiscoveryDocument,
         code: &str,
         pending: &PendingSignIn,
         env: &Env,
-    ) -> Result<TokenResponse, RedeemError> {
-        let url = check_url(endpoint).map_err(RedeemError::Unavailable)?;
-        let request = self.token_request(url, code, pending, env)?;
+    ) -> HttpResult<TokenResponse> {
+        let endpoint = &document.token_endpoint;
+        let url = check_url(endpoint).map_err(|reason| unusable(document, &reason))?;
+        let request = self.token_request(url, code, pending, env);
+        let request = request.map_err(|reason| self.refused_client(document, &reason))?;
         let response = env.egress.call(request).await;
-        let response = response.map_err(|error| RedeemError::Unavailable(format!("{endpoint}: {error}")))?;
+        let response = response.map_err(|error| unusable(document, &format!("{endpoint}: {error}")))?;
+        let responded = || format!("{endpoint} responded with status {}", response.status);
         match response.status {
             // The text of the parser could contain a part of a token.
             200 => serde_json::from_slice(&response.body)
-                .map_err(|_| RedeemError::Unavailable(format!("{endpoint} returned no identity token"))),
+                .map_err(|_| unusable(document, &format!("{endpoint} returned no identity token"))),
             // A request that came too late or too often says nothing about the client.
-            status @ (408 | 429) => Err(RedeemError::Unavailable(format!("{endpoint} responded with status {status}"))),
-            status @ 400..=499 => {
+            408 | 429 => Err(unusable(document, &responded())),
+            400..=499 => {
                 let refusal = serde_json::from_slice::<TokenRefusal>(&response.body).unwrap_or_default();
-                match refusal.error.as_str() {
-                    "invalid_grant" => Err(RedeemError::Code),
-                    "" => Err(RedeemError::Client(format!("{endpoint} responded with status {status}"))),
-                    error => Err(RedeemError::Client(limits::clean(error, limits::REFUSAL))),
-                }
+                Err(match refusal.error.as_str() {
+                    "invalid_grant" => {
+                        let issuer = &document.issuer;
+                        refused(format!("the issuer {issuer} does not accept its code any more: sign in again"))
+                    }
+                    "" => self.refused_client(document, &responded()),
+                    error => self.refused_client(document, &limits::clean(error, limits::REFUSAL)),
+                })
             }
-            status => Err(RedeemError::Unavailable(format!("{endpoint} responded with status {status}"))),
+            _ => Err(unusable(document, &responded())),
         }
     }
 
     /// Adds the claims of the userinfo endpoint that the verified claims lack, if the configuration asks for them.
     ///
     /// # Errors
-    /// Returns the reason why the endpoint cannot be used.
+    /// Returns 503 without a usable response.
     pub(super) async fn add_user_info(
         &self,
-        endpoint: &str,
+        document: &DiscoveryDocument,
         tokens: &TokenResponse,
         claims: &mut Value,
         env: &Env,
-    ) -> Result<(), String> {
-        if !self.reads_user_info {
+    ) -> HttpResult<()> {
+        if !self.user_info {
             return Ok(());
         }
-        let request = HttpRequest {
-            method: "GET".to_owned(),
-            url: check_url(endpoint)?.into(),
-            headers: vec![
-                ("accept".to_owned(), "application/json".to_owned()),
-                ("authorization".to_owned(), format!("Bearer {}", tokens.access_token)),
-            ],
-            body: Vec::new(),
-            timeout: FETCH_TIMEOUT,
+        let endpoint = &document.userinfo_endpoint;
+        let read = async {
+            check_url(endpoint)?;
+            let body = get(env.egress.as_ref(), endpoint, Some(format!("Bearer {}", tokens.access_token))).await?;
+            // The text of the parser could contain a claim.
+            serde_json::from_slice::<Map<String, Value>>(&body)
+                .map_err(|_| format!("{endpoint} returned no JSON object"))
         };
-        let response = env.egress.call(request).await.map_err(|error| format!("{endpoint}: {error}"))?;
-        if response.status != 200 {
-            return Err(format!("{endpoint} responded with status {}", response.status));
-        }
-        // The text of the parser could contain a claim.
-        let found: Map<String, Value> =
-            serde_json::from_slice(&response.body).map_err(|_| format!("{endpoint} returned no JSON object"))?;
+        let found = read.await.map_err(|reason: String| unusable(document, &reason))?;
         // OpenID Connect Core 5.3.2: the claims of another subject must not be used.
         if found.get("sub") != claims.get("sub") {
-            return Err(format!("{endpoint} returned the claims of another subject"));
+            return Err(unusable(document, &format!("{endpoint} returned the claims of another subject")));
         }
         if let Value::Object(claims) = claims {
             // `azp` belongs to the token. It is checked again with each use of the session.
@@ -232,7 +233,7 @@ impl SignInClient {
 
     /// Returns true if an identity token was issued to this client.
     pub(super) fn is_audience(&self, claims: &Value) -> bool {
-        let is_own = |value: &Value| value.as_str() == Some(self.id.as_str());
+        let is_own = |value: &Value| value.as_str() == Some(self.client_id.as_str());
         let (has_own, is_only) = match &claims["aud"] {
             Value::Array(all) => (all.iter().any(is_own), all.len() == 1),
             one => (is_own(one), true),

@@ -6,8 +6,10 @@ use axum::extract::State;
 use axum::routing::get;
 use ebb_egress::{HttpClient, Policy};
 use ebb_engine::Millis;
+use ebb_flow::ports::SteadyTime;
 use serde_json::json;
 
+use super::issuer_keys::DiscoveryDocument;
 use super::*;
 
 /// A server of an issuer that counts its responses. Its key has the number of the response as id.
@@ -33,23 +35,23 @@ async fn issuer() -> (String, Arc<AtomicUsize>) {
 #[tokio::test]
 async fn keys_are_fetched_once_a_minute_at_most_and_end_after_an_hour() {
     let (url, count) = issuer().await;
-    let keys = IssuerKeys::new(&Url::parse(&url).unwrap(), &url);
+    let keys = IssuerKeys::default();
     let http = HttpClient::new(Policy::with_loopback()).unwrap();
     let begun = SteadyTime(Millis(1_000_000));
-    let find = async |kid: &str, after: u64| {
-        let now = begun.plus(Millis(1_000 * after));
-        keys.find(kid, Algorithm::RS256, &http, now).await.map(drop)
+    let has_key = async |kid: &str, after: u64| {
+        let (now, name) = (begun.plus(Millis(1_000 * after)), (kid, Algorithm::RS256));
+        keys.published(&url, Some(name), &http, now).await.unwrap().key(name).is_some()
     };
-    assert_eq!(find("1", 0).await, Ok(()));
+    assert!(has_key("1", 0).await);
     for _ in 0..10 {
-        assert_eq!(find("2", 59).await, Err(KeyError::Unknown));
+        assert!(!has_key("2", 59).await);
     }
-    assert_eq!((find("1", 59).await, count.load(Ordering::SeqCst)), (Ok(()), 1));
-    assert_eq!((find("2", 60).await, count.load(Ordering::SeqCst)), (Ok(()), 2));
+    assert_eq!((has_key("1", 59).await, count.load(Ordering::SeqCst)), (true, 1));
+    assert_eq!((has_key("2", 60).await, count.load(Ordering::SeqCst)), (true, 2));
     // A key that the issuer has removed ends with the next fetch.
-    assert_eq!(find("1", 61).await, Err(KeyError::Unknown));
-    assert_eq!((find("2", 60 + 3_599).await, count.load(Ordering::SeqCst)), (Ok(()), 2));
-    assert_eq!((find("3", 60 + 3_600).await, count.load(Ordering::SeqCst)), (Ok(()), 3));
+    assert!(!has_key("1", 61).await);
+    assert_eq!((has_key("2", 60 + 3_599).await, count.load(Ordering::SeqCst)), (true, 2));
+    assert_eq!((has_key("3", 60 + 3_600).await, count.load(Ordering::SeqCst)), (true, 3));
 }
 
 #[tokio::test]
@@ -57,15 +59,12 @@ async fn a_fetch_that_failed_is_repeated_after_some_seconds() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
-    let keys = IssuerKeys::new(&Url::parse(&url).unwrap(), &url);
+    let keys = IssuerKeys::default();
     let http = HttpClient::new(Policy::with_loopback()).unwrap();
     let begun = SteadyTime(Millis(1_000_000));
     let reason = async |after: u64| {
         let now = begun.plus(Millis(1_000 * after));
-        match keys.find("1", Algorithm::RS256, &http, now).await.map(drop) {
-            Err(KeyError::Unavailable(reason)) => reason,
-            other => panic!("{other:?}"),
-        }
+        keys.published(&url, Some(("1", Algorithm::RS256)), &http, now).await.unwrap_err()
     };
     assert!(reason(0).await.contains("openid-configuration"));
     assert!(reason(4).await.contains("try again"));
@@ -75,8 +74,8 @@ async fn a_fetch_that_failed_is_repeated_after_some_seconds() {
 #[test]
 fn another_account_is_asked_for_by_a_prompt_that_the_issuer_accepts() {
     let prompt = |listed: &[&str]| {
-        let prompts = listed.iter().map(|value| (*value).to_owned()).collect();
-        issuer_keys::IssuerEndpoints { prompts, ..issuer_keys::IssuerEndpoints::default() }.account_prompt()
+        let prompt_values_supported = listed.iter().map(|value| (*value).to_owned()).collect();
+        DiscoveryDocument { prompt_values_supported, ..DiscoveryDocument::default() }.account_prompt()
     };
     assert_eq!((prompt(&[]), prompt(&["none"])), ("select_account", "select_account"));
     assert_eq!(prompt(&["none", "login", "consent"]), "login");

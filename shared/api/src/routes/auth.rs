@@ -1,18 +1,22 @@
-//! Authorises requests by bearer tokens: those of the configuration with a role, named ones of the table, and identity
-//! tokens of issuers.
+//! Verifies callers, and authorises their requests.
+//!
+//! A caller has a token of the configuration with a role, a named token of the table, or the claims of an identity token. Each kind
+//! has one function that verifies it: [`ApiTokens::role_caller`], [`ServerState::named_caller`], and those of [`OidcIssuers`]. A
+//! bearer token, a code of a link, and a session of the console lead to them.
 
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::http::{HeaderMap, header};
+use ebb_engine::Timestamp;
 use ebb_protocol::api::{CallerInfo, TokenInfo};
 use ebb_protocol::api_token::{self, TargetAccess, TargetLimit, TokenScope, has_digest, parse_scopes};
 use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::limits;
 use ebb_protocol::time::rfc3339;
-use ebb_store::TokenItem;
+use serde_json::Value;
 
-use crate::oidc::{self, IdentityClaims, MAX_TOKEN, OidcIssuers};
+use crate::oidc::{self, MAX_TOKEN, OidcIssuers};
 use crate::{HttpProblem, HttpResult, ServerState};
 
 /// The role of a token of the configuration. Each role is a scope.
@@ -102,16 +106,35 @@ impl ApiPermission<'_> {
     }
 }
 
+/// What proves a caller. A session proves it again for each request.
+#[derive(Clone)]
+pub(crate) enum CallerProof {
+    /// The digest of a token of the configuration.
+    Role(String),
+    Named {
+        id: String,
+        digest: String,
+        expires: Timestamp,
+    },
+    /// The verified claims of an identity token.
+    Identity(Arc<Value>),
+}
+
 /// The verified sender of a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone)]
 pub(crate) struct ApiCaller {
     /// `role ROLE`, `token NAME` or `ISSUER SUBJECT`.
     name: String,
-    is_role: bool,
     scopes: Vec<TokenScope>,
+    pub(crate) proof: CallerProof,
 }
 
 impl ApiCaller {
+    /// Returns a caller whose proof was verified.
+    pub(crate) fn new(name: String, scopes: Vec<TokenScope>, proof: CallerProof) -> Self {
+        Self { name, scopes, proof }
+    }
+
     /// Checks that a scope of the caller has a permission, which the scope may limit to some targets.
     ///
     /// # Errors
@@ -143,7 +166,12 @@ impl ApiCaller {
 
     /// Returns the name of a caller with a name of its own. A role has none.
     pub(crate) fn own_name(&self) -> Option<&str> {
-        (!self.is_role).then_some(&self.name)
+        (!matches!(self.proof, CallerProof::Role(_))).then_some(&self.name)
+    }
+
+    /// Returns the name as a stored text.
+    pub(crate) fn stored_name(&self) -> String {
+        limits::clean(&self.name, limits::REFUSAL)
     }
 
     /// Returns the name and the scopes for the caller itself.
@@ -159,12 +187,6 @@ impl ApiCaller {
     /// Logs that the caller reads sensitive values of `subject`, by their names.
     pub(crate) fn log_reveal(&self, subject: impl fmt::Display, names: &[String]) {
         tracing::info!(caller = self.name, %subject, names = names.join(", "), "a caller reads sensitive values");
-    }
-}
-
-impl From<IdentityClaims> for ApiCaller {
-    fn from(IdentityClaims { name, scopes }: IdentityClaims) -> Self {
-        Self { name, is_role: false, scopes }
     }
 }
 
@@ -210,12 +232,13 @@ impl ApiTokens {
         Self { sign_in_codes: Some(Mutex::new(vec![api_token::token_digest(code)])), ..self }
     }
 
-    /// Returns the digest of the token as which a code signs in. The code is not valid any more.
-    pub(crate) fn take_sign_in_code(&self, code: &str) -> Option<&str> {
+    /// Returns the caller as which a code signs in. The code is not valid any more.
+    pub(crate) fn take_sign_in_code(&self, code: &str) -> Option<ApiCaller> {
         let mut expected = self.sign_in_codes.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
         let found = expected.iter().position(|expected| has_digest(code, expected))?;
         expected.remove(found);
-        self.tokens.first().map(|(digest, _)| digest.as_str())
+        // The first token.
+        self.role_caller(|_| true)
     }
 
     /// Returns another code of a link, to the holder of the token as which it signs in. `None` for other tokens, and for a
@@ -232,28 +255,21 @@ impl ApiTokens {
         Some(code)
     }
 
-    /// Returns the digest of a token of the configuration.
-    pub(crate) fn digest(&self, token: &str) -> Option<&str> {
-        let digest = api_token::token_digest(token);
-        self.tokens.iter().find(|(valid, _)| *valid == digest).map(|(valid, _)| valid.as_str())
-    }
-
-    /// Returns the caller with the first token whose digest fulfils a condition.
-    pub(crate) fn caller_if(&self, is_own: impl Fn(&str) -> bool) -> Option<ApiCaller> {
-        let (_, role) = self.tokens.iter().find(|(valid, _)| is_own(valid))?;
+    /// Returns the caller with the first token of the configuration whose digest is the own one.
+    pub(crate) fn role_caller(&self, is_own: impl Fn(&str) -> bool) -> Option<ApiCaller> {
+        let (digest, role) = self.tokens.iter().find(|(digest, _)| is_own(digest))?;
         let name = format!("role {role:?}").to_lowercase();
-        Some(ApiCaller { name, is_role: true, scopes: vec![role.scope()] })
-    }
-
-    fn caller(&self, token: &str) -> Option<ApiCaller> {
-        let digest = api_token::token_digest(token);
-        self.caller_if(|valid| *valid == digest)
+        Some(ApiCaller::new(name, vec![role.scope()], CallerProof::Role(digest.clone())))
     }
 }
 
 /// Returns the problem of a caller without a permission.
 pub(crate) fn forbidden(detail: String) -> HttpProblem {
     HttpProblem::new(ErrorCode::Forbidden, detail)
+}
+
+fn unknown_token() -> HttpProblem {
+    HttpProblem::new(ErrorCode::InvalidToken, "the token is unknown")
 }
 
 impl ServerState {
@@ -278,19 +294,26 @@ impl ServerState {
                 "the request has no token: send `Authorization: Bearer TOKEN`",
             ));
         };
+        self.caller_with(token).await
+    }
+
+    /// Returns the caller with a token.
+    ///
+    /// # Errors
+    /// Returns 401 for an invalid token, and 503 if it cannot be read.
+    pub(crate) async fn caller_with(&self, token: &str) -> HttpResult<ApiCaller> {
         if token.len() > MAX_TOKEN {
-            return Err(HttpProblem::new(
-                ErrorCode::InvalidToken,
-                format!("the token is longer than {MAX_TOKEN} bytes"),
-            ));
+            let detail = format!("the token is longer than {MAX_TOKEN} bytes");
+            return Err(HttpProblem::new(ErrorCode::InvalidToken, detail));
         }
-        match self.tokens.caller(token) {
+        let is_own = |digest: &str| has_digest(token, digest);
+        match self.tokens.role_caller(is_own) {
             Some(caller) => Ok(caller),
-            None if oidc::is_jwt(token) => {
-                let verified = self.tokens.issuers.verify(token, self.env.egress.as_ref(), self.env.steady());
-                Ok(Box::pin(verified).await?.into())
-            }
-            None => self.named_caller(self.named_token(token).await?),
+            None if oidc::is_jwt(token) => Box::pin(self.tokens.issuers.verify(token, &self.env)).await,
+            None => match api_token::id_of(token) {
+                Some(id) => self.named_caller(id, is_own).await,
+                None => Err(unknown_token()),
+            },
         }
     }
 
@@ -302,25 +325,14 @@ impl ServerState {
         self.authorize(headers, ApiPermission::ReadMetrics).await.map(drop)
     }
 
-    /// Returns the stored token with this secret, also one that has expired or was revoked.
+    /// Returns the caller with the named token of an id, if its digest is the own one.
     ///
     /// # Errors
-    /// Returns 401 without such a token, and 503 if it cannot be read.
-    pub(crate) async fn named_token(&self, token: &str) -> HttpResult<TokenItem> {
-        let found = match api_token::id_of(token) {
-            Some(id) => self.store.read_token(id).await?,
-            None => None,
-        };
+    /// Returns 401 without such a token, or if it has expired or was revoked, and 503 if it cannot be read.
+    pub(crate) async fn named_caller(&self, id: &str, is_own: impl Fn(&str) -> bool) -> HttpResult<ApiCaller> {
         // A wrong secret gets the same response as an unknown id.
-        let found = found.filter(|found| has_digest(token, &found.digest));
-        found.ok_or_else(|| HttpProblem::new(ErrorCode::InvalidToken, "the token is unknown"))
-    }
-
-    /// Returns the caller with a named token.
-    ///
-    /// # Errors
-    /// Returns 401 if the token has expired or was revoked.
-    pub(crate) fn named_caller(&self, found: TokenItem) -> HttpResult<ApiCaller> {
+        let found = self.store.read_token(id).await?.filter(|found| is_own(&found.digest));
+        let found = found.ok_or_else(unknown_token)?;
         let TokenInfo { name, scopes, expires, .. } = found.info;
         if let Some(revoked) = found.revoked {
             let detail = format!("the token {name} was revoked at {}: create another one", rfc3339(revoked));
@@ -334,7 +346,8 @@ impl ServerState {
             tracing::error!(name, %error, "a stored token has an unknown scope");
             forbidden(format!("the token {name} has an unknown scope"))
         })?;
-        Ok(ApiCaller { name: format!("token {name}"), is_role: false, scopes })
+        let proof = CallerProof::Named { id: id.to_owned(), digest: found.digest, expires };
+        Ok(ApiCaller::new(format!("token {name}"), scopes, proof))
     }
 }
 
@@ -343,9 +356,4 @@ pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
     let (scheme, token) = value.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
-}
-
-/// Returns the name of a caller as a stored text.
-pub(crate) fn stored_name(caller: &ApiCaller) -> String {
-    limits::clean(&caller.name, limits::REFUSAL)
 }

@@ -14,7 +14,7 @@ use ebb_protocol::sign;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::auth::{ApiPermission, bearer, stored_name};
+use super::auth::{ApiPermission, bearer};
 use super::permitted::{Operate, Permitted, ReadPlugins};
 use super::{JsonBody, NoQuery, Path, Query, no_store};
 use crate::bodies::{BodyBudget, check_length};
@@ -56,7 +56,7 @@ pub(crate) async fn put(
     JsonBody(request): JsonBody<PutCluster>,
 ) -> HttpResult<(HeaderMap, Json<ClusterBootstrap>)> {
     let (registry, now) = (server.poll_endpoint.clusters(), server.env.now());
-    let stored = registry.put(&name, &request, &stored_name(&server.caller), now, random(&server)).await?;
+    let stored = registry.put(&name, &request, &server.caller.stored_name(), now, random(&server)).await?;
     server.caller.log_change(if stored.is_new { "register cluster" } else { "change cluster" }, &name);
     Ok(bootstrap(stored, &server))
 }

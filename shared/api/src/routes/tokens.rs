@@ -5,7 +5,6 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use ebb_protocol::api::{CallerInfo, CreateToken, CreatedToken, TokenList};
 
-use super::auth::stored_name;
 use super::permitted::{Operate, Permitted};
 use super::{JsonBody, NoQuery, Path, no_store};
 use crate::queries::named_tokens;
@@ -30,7 +29,7 @@ pub(crate) async fn create(
     JsonBody(request): JsonBody<CreateToken>,
 ) -> HttpResult<(StatusCode, HeaderMap, Json<CreatedToken>)> {
     let caller = &server.caller;
-    let created = named_tokens::create(&server.env, server.store.as_ref(), &request, stored_name(caller)).await?;
+    let created = named_tokens::create(&server.env, server.store.as_ref(), &request, caller.stored_name()).await?;
     caller.log_change("create token", format_args!("{} with {}", created.info.name, created.info.scopes.join(", ")));
     Ok((StatusCode::CREATED, no_store(), Json(created)))
 }
