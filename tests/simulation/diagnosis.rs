@@ -35,10 +35,10 @@ pub(super) fn check(simulation: &Simulation, seen: &mut BTreeSet<SeenPhase>) {
     let table = Arc::new(simulation.table.copy());
     let env = Arc::new(reader(simulation, table.store()));
     for target in waiting {
-        let (env, store, of) = (Arc::clone(&env), table.store(), target.clone());
+        let (env, of) = (Arc::clone(&env), target.clone());
         let explained = simulation.runtime.run(async move {
             let units = env.plan_of(&of).await?;
-            let summary = why(&env, store.as_ref(), of).await?.summary;
+            let summary = why(&env, of).await?.summary;
             let mut units = units.plan.hooks.iter().flat_map(|hook| &hook.units);
             let is_named = units.any(|unit| summary.contains(&unit.key));
             Ok::<_, FlowError>((summary, is_named))

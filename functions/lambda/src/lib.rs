@@ -184,8 +184,8 @@ impl FunctionContext {
 
     /// Returns the routes of an HTTP function. Each request is an invocation with telemetry.
     fn router(&self, routes: fn(ServerState) -> Router, background: &Arc<BackgroundTasks>) -> Router {
-        let (env, store) = (self.env.clone(), self.store.clone());
-        let server = ServerState { env, store, tokens: self.tokens.clone(), poll_endpoint: self.poll_endpoint.clone() };
+        let (env, tokens) = (self.env.clone(), self.tokens.clone());
+        let server = ServerState { env, tokens, poll_endpoint: self.poll_endpoint.clone() };
         ebb_api::instrument_router(self.telemetry.clone(), routes(server), background, lambda::invocation_origin)
     }
 }

@@ -22,7 +22,6 @@ mod problem;
 pub mod queries;
 mod routes;
 
-use ebb_store::Store;
 use std::sync::{Arc, LazyLock};
 
 use axum::extract::Request;
@@ -52,8 +51,6 @@ pub use routes::auth::{ApiRole, ApiTokens};
 #[derive(Clone)]
 pub struct ServerState {
     pub env: Arc<Env>,
-    /// The store, with the operations of the API.
-    pub store: Arc<Store>,
     pub tokens: Arc<ApiTokens>,
     pub poll_endpoint: Arc<PollEndpoint>,
 }

@@ -211,7 +211,7 @@ impl Stack {
         let tokens = ApiTokens::new([(connection.token.as_str(), ApiRole::Operator)]).with_issuers(issuers);
         let tokens = Arc::new(tokens.with_sign_in_code(&sign_in_code));
         let poll_endpoint = Arc::new(PollEndpoint::new(opened.clusters, store.clone(), Arc::new(SystemClock)));
-        let server = ServerState { env: Arc::clone(&env), store: store.clone(), tokens, poll_endpoint };
+        let server = ServerState { env: Arc::clone(&env), tokens, poll_endpoint };
         let (metrics, sink) = StackMetrics::new();
         let telemetry = Arc::new(settings.telemetry.with_metrics(sink));
         let background = Arc::new(BackgroundTasks::default());

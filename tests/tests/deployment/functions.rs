@@ -87,7 +87,7 @@ impl SharedParts {
         let env = Env { relay: Arc::new(relay), ..env };
         let tokens = Arc::new(ApiTokens::new([(TOKEN, ApiRole::Operator)]));
         let poll_endpoint = Arc::new(PollEndpoint::new(clusters, store.clone(), clock));
-        (ServerState { env: Arc::new(env), store: store.clone(), tokens, poll_endpoint }, store)
+        (ServerState { env: Arc::new(env), tokens, poll_endpoint }, store)
     }
 }
 

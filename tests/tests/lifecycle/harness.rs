@@ -266,9 +266,8 @@ impl Harness {
 
     /// Returns the functions of the stack in another environment or with other tokens.
     pub(crate) fn functions(&self, env: Arc<Env>, tokens: ApiTokens) -> ServerState {
-        let store = self.stack().store();
-        let poll_endpoint = PollEndpoint::new(Arc::default(), store.clone(), Arc::new(SystemClock));
-        ServerState { env, store: store.clone(), tokens: Arc::new(tokens), poll_endpoint: Arc::new(poll_endpoint) }
+        let poll_endpoint = PollEndpoint::new(Arc::default(), env.store.clone(), Arc::new(SystemClock));
+        ServerState { env, tokens: Arc::new(tokens), poll_endpoint: Arc::new(poll_endpoint) }
     }
 
     /// Sends a signed lifecycle webhook.

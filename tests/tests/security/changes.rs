@@ -36,9 +36,9 @@ impl Watcher {
         let settings = fakes::settings("http://127.0.0.1", None, Millis(1_000));
         let env = fakes::env(store.clone(), own.egress.clone(), own.queue.clone(), settings);
         let env = Arc::new(Env { clock: clock.clone(), ..env });
-        let poll_endpoint = Arc::new(PollEndpoint::new(Arc::default(), store.clone(), Arc::new(SystemClock)));
+        let poll_endpoint = Arc::new(PollEndpoint::new(Arc::default(), store, Arc::new(SystemClock)));
         let tokens = Arc::new(ApiTokens::new([(OPERATOR, ApiRole::Operator)]));
-        let url = serve(|_| ebb_api::api(ServerState { env: env.clone(), store, tokens, poll_endpoint })).await;
+        let url = serve(|_| ebb_api::api(ServerState { env: env.clone(), tokens, poll_endpoint })).await;
         Self { http: harness.http.clone(), env, clock, meter, url }
     }
 

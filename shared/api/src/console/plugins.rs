@@ -75,7 +75,7 @@ pub(super) async fn comparison(
 async fn with_other(session: &ConsoleSession, name: &str, version: String) -> HttpResult<(String, String)> {
     let Json(given) = routes::plugins::get(Path((name.to_owned(), version)), session.permitted()?).await?;
     let server = session.permitted::<ReadPlugins>()?;
-    let listed = plugins::versions(server.store.as_ref(), name).await?;
+    let listed = plugins::versions(&server.env.store, name).await?;
     let version = &given.info.version;
     plugins::with_other(&listed, version)
         .ok_or_else(|| HttpProblem::not_found(format!("plugin {name} has no other version than {version}")))
@@ -88,7 +88,7 @@ async fn versions(
     users: Option<&BTreeMap<String, usize>>,
 ) -> HttpResult<Vec<VersionRow>> {
     let server = session.permitted::<ReadPlugins>()?;
-    Ok(plugins::all_versions(server.store.as_ref(), name, users).await?)
+    Ok(plugins::all_versions(&server.env.store, name, users).await?)
 }
 
 /// Returns the number of living targets by version, and true if not all were counted. Returns `None` for a caller who may

@@ -121,7 +121,7 @@ fn hidden_sections(caller: &ApiCaller) -> Vec<&'static str> {
 /// a request to the API, and the rules of an issuer are applied again to the claims of a person.
 async fn find(server: &ServerState, headers: &HeaderMap) -> HttpResult<Option<(SessionId, ApiCaller)>> {
     let Some(id) = cookie(headers, &cookie_name(server)).and_then(SessionId::parse) else { return Ok(None) };
-    let Some(stored) = server.store.read_session(&id.digest()).await? else { return Ok(None) };
+    let Some(stored) = server.env.store.read_session(&id.digest()).await? else { return Ok(None) };
     if stored.expires <= server.env.now() {
         return Ok(None);
     }
@@ -182,7 +182,7 @@ impl SignInBrowser {
             }
         };
         let session = SessionItem { digest: id.digest(), basis, proof, created, expires };
-        server.store.put_session(&session).await?;
+        server.env.store.put_session(&session).await?;
         caller.log_change("sign in", "console");
         if let Some(former) = cookie(&self.headers, &cookie_name(server)).and_then(SessionId::parse) {
             end(server, &former).await?;
@@ -226,7 +226,7 @@ impl SignInBrowser {
 
 /// Ends a session. It does not have to exist.
 pub(super) async fn end(server: &ServerState, id: &SessionId) -> HttpResult<()> {
-    Ok(server.store.delete_session(&id.digest()).await?)
+    Ok(server.env.store.delete_session(&id.digest()).await?)
 }
 
 /// Returns the cookie that ends a session in the browser.

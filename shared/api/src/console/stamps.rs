@@ -36,7 +36,7 @@ pub(super) async fn of_target(
 ) -> HttpResult<Option<TargetStamp>> {
     let (server, memory, now) = (&session.server, &session.memory, session.server.env.steady());
     let access = session.permitted::<ReadTargets>()?.access();
-    let head = async { HttpResult::Ok(server.store.peek_target(key).await?.map(Arc::new)) };
+    let head = async { HttpResult::Ok(server.env.store.peek_target(key).await?.map(Arc::new)) };
     let head = memory.heads.get(now, key.to_string(), head).await?;
     let Some(head) = head.filter(|head| access.covers(head.owner.as_deref(), &head.labels)) else { return Ok(None) };
     let target = target_part(session, &head);
@@ -48,7 +48,7 @@ pub(super) async fn of_target(
     };
     let is_known = known == Some(format!("{target}-{CLOSED}").as_str());
     let Some(run) = head.hook.map(|hook| head.run(hook)).filter(|_| !is_known) else { return Ok(stamp(CLOSED)) };
-    let heads = async { Ok::<_, HttpProblem>(Arc::new(server.store.peek_run(&run).await?)) };
+    let heads = async { Ok::<_, HttpProblem>(Arc::new(server.env.store.peek_run(&run).await?)) };
     let heads = memory.runs.get(now, run.to_string(), heads).await?;
     Ok(stamp(&run_part(&head, &run, &heads)))
 }

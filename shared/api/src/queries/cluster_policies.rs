@@ -9,7 +9,7 @@ use ebb_protocol::engine::Timestamp;
 use ebb_protocol::listing::ReportedPolicy;
 use ebb_protocol::time::rfc3339;
 use ebb_relay_client::reported_policy;
-use ebb_store::{PolicyRecord, Store};
+use ebb_store::PolicyRecord;
 
 use crate::HttpProblem;
 use ebb_flow::env::Env;
@@ -23,19 +23,14 @@ const MAX_STORED: usize = 256 << 10;
 
 /// Records the policy of a relay that responds, if it has changed. Adds the recorded one for a relay without a response.
 /// `created` is the time of the registration.
-pub(super) async fn complete(
-    env: &Env,
-    store: &Store,
-    cluster: &mut ClusterInfo,
-    created: Option<u64>,
-) -> FlowResult<()> {
-    let recorded = recorded(store, &cluster.name, created).await?;
+pub(super) async fn complete(env: &Env, cluster: &mut ClusterInfo, created: Option<u64>) -> FlowResult<()> {
+    let recorded = recorded(env, &cluster.name, created).await?;
     if let Some(policy) = &cluster.policy {
         let is_new = recorded.is_none_or(|record| record.policy != *policy);
         let fits = serde_json::to_string(policy).is_ok_and(|text| text.len() <= MAX_STORED);
         if is_new && fits {
             let record = PolicyRecord { at: env.now(), policy: policy.clone() };
-            store.note_policy(&cluster.name, &record).await?;
+            env.store.note_policy(&cluster.name, &record).await?;
         }
         return Ok(());
     }
@@ -49,7 +44,7 @@ pub(super) async fn complete(
 /// Checks what units request against the policies of their clusters. Returns the violations, and a note for each cluster
 /// whose present policy is not known. Nothing is refused, because a policy may change before the units run. Without clusters,
 /// returns an error for each object.
-pub(super) async fn check(env: &Env, store: &Store, requests: &[PolicyRequest]) -> FlowResult<Vec<DocumentError>> {
+pub(super) async fn check(env: &Env, requests: &[PolicyRequest]) -> FlowResult<Vec<DocumentError>> {
     if env.relay.resolve_cluster(None).is_none() {
         return Ok(objects_without_cluster(requests).iter().map(HttpProblem::document_error).collect());
     }
@@ -59,7 +54,7 @@ pub(super) async fn check(env: &Env, store: &Store, requests: &[PolicyRequest]) 
     let (wanted, others): (Vec<_>, Vec<_>) = wanted.partition(|(_, name)| connected.iter().any(|it| it.name == *name));
     let others: BTreeSet<String> = others.into_iter().map(|(_, name)| name).collect();
     let known = wanted.into_iter().map(move |(cluster, name)| async move {
-        let policy = known(env, store, &name).await?;
+        let policy = known(env, &name).await?;
         Ok::<_, FlowError>((cluster, name, policy))
     });
     let mut found: Vec<DocumentError> = others.iter().map(|name| note(no_relay(name))).collect();
@@ -93,19 +88,19 @@ pub(super) async fn check(env: &Env, store: &Store, requests: &[PolicyRequest]) 
 }
 
 /// Returns the policy of a cluster. A recorded one has the time of its first report.
-async fn known(env: &Env, store: &Store, name: &str) -> FlowResult<Option<(ReportedPolicy, Option<Timestamp>)>> {
+async fn known(env: &Env, name: &str) -> FlowResult<Option<(ReportedPolicy, Option<Timestamp>)>> {
     if let Ok(Ok((about, _))) = tokio::time::timeout(ABOUT_TIME, env.relay.about(name)).await {
         return Ok(about.policy.map(|policy| (policy.fit(), None)));
     }
-    let registered = store.list_clusters().await?.into_iter().find(|item| item.name == name);
-    let recorded = recorded(store, name, registered.map(|item| item.created)).await?;
+    let registered = env.store.list_clusters().await?.into_iter().find(|item| item.name == name);
+    let recorded = recorded(env, name, registered.map(|item| item.created)).await?;
     Ok(recorded.map(|record| (record.policy, Some(record.at))))
 }
 
 /// Returns the recorded policy of a cluster. A record from before `created`, the time of the registration, belongs to
 /// another cluster of the same name.
-async fn recorded(store: &Store, name: &str, created: Option<u64>) -> FlowResult<Option<PolicyRecord>> {
-    let recorded = store.read_policy(name).await?;
+async fn recorded(env: &Env, name: &str, created: Option<u64>) -> FlowResult<Option<PolicyRecord>> {
+    let recorded = env.store.read_policy(name).await?;
     Ok(recorded.filter(|record| created.is_none_or(|created| record.at.0 >= created)))
 }
 

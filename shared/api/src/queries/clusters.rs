@@ -29,8 +29,8 @@ const PAGE: usize = 100;
 const SEARCH_TIME: Duration = Duration::from_secs(15);
 
 /// Lists the clusters, connected or registered. One whose relay does not respond in time has an error.
-pub async fn list(env: &Env, store: &Store) -> FlowResult<ClusterList> {
-    let (connected, registered) = (env.relay.clusters().await, store.list_clusters().await?);
+pub async fn list(env: &Env) -> FlowResult<ClusterList> {
+    let (connected, registered) = (env.relay.clusters().await, env.store.list_clusters().await?);
     let is_connected = |item: &&ClusterItem| connected.iter().any(|cluster| cluster.name == item.name);
     let others: Vec<ClusterInfo> =
         registered.iter().filter(|item| !is_connected(item)).map(|item| unconnected(env, item)).collect();
@@ -39,13 +39,13 @@ pub async fn list(env: &Env, store: &Store) -> FlowResult<ClusterList> {
     let created = |name: &str| registered.iter().find(|item| item.name == name).map(|item| item.created);
     let policies = clusters.iter_mut().map(|cluster| {
         let created = created(&cluster.name);
-        cluster_policies::complete(env, store, cluster, created)
+        cluster_policies::complete(env, cluster, created)
     });
     futures::future::try_join_all(policies).await?;
     clusters.extend(others);
     clusters.sort_by(|one, other| one.name.cmp(&other.name));
     if !clusters.is_empty() {
-        let (mut outages, denials) = (outages(store).await?, store.read_denials().await?);
+        let (mut outages, denials) = (outages(&env.store).await?, env.store.read_denials().await?);
         for cluster in &mut clusters {
             explain(env, cluster, &denials);
             cluster.outage = outages.remove(&cluster.name);
@@ -64,22 +64,22 @@ pub(crate) async fn outages(store: &Store) -> FlowResult<BTreeMap<String, RelayO
 }
 
 /// Returns why the relay of a cluster does not respond, if its polls are denied.
-pub(crate) async fn denied(env: &Env, store: &Store, cluster: &str) -> FlowResult<Option<String>> {
-    Ok(outages::explain_denial(env, &store.read_denials().await?, cluster))
+pub(crate) async fn denied(env: &Env, cluster: &str) -> FlowResult<Option<String>> {
+    Ok(outages::explain_denial(env, &env.store.read_denials().await?, cluster))
 }
 
 /// Returns a cluster, connected or registered.
-pub async fn get(env: &Env, store: &Store, name: &str) -> FlowResult<Option<ClusterDetail>> {
-    let registered = store.list_clusters().await?.into_iter().find(|item| item.name == name);
+pub async fn get(env: &Env, name: &str) -> FlowResult<Option<ClusterDetail>> {
+    let registered = env.store.list_clusters().await?.into_iter().find(|item| item.name == name);
     let connected = env.relay.clusters().await.into_iter().find(|cluster| cluster.name == name);
     let mut info = match (connected, &registered) {
         (Some(cluster), _) => about(env, cluster).await,
         (None, Some(item)) => unconnected(env, item),
         (None, None) => return Ok(None),
     };
-    cluster_policies::complete(env, store, &mut info, registered.as_ref().map(|item| item.created)).await?;
-    explain(env, &mut info, &store.read_denials().await?);
-    info.outage = outages(store).await?.remove(&info.name);
+    cluster_policies::complete(env, &mut info, registered.as_ref().map(|item| item.created)).await?;
+    explain(env, &mut info, &env.store.read_denials().await?);
+    info.outage = outages(&env.store).await?.remove(&info.name);
     Ok(Some(ClusterDetail { info, registration: registered.as_ref().map(registration) }))
 }
 
@@ -183,12 +183,12 @@ pub(super) fn explain(env: &Env, cluster: &mut ClusterInfo, denials: &BTreeMap<S
 
 /// Returns targets with units in a cluster that are not gone, at most [`MAX_NAMED`], as `KIND/NAME`. Returns `None` if
 /// there are too many targets to read their plans in time.
-pub(crate) async fn targets_in(env: &Env, store: &Store, cluster: &str) -> FlowResult<Option<Vec<String>>> {
+pub(crate) async fn targets_in(env: &Env, cluster: &str) -> FlowResult<Option<Vec<String>>> {
     let end = Instant::now() + SEARCH_TIME;
     let (mut found, mut after) = (Vec::new(), None::<(String, String)>);
     loop {
         let key = after.as_ref().map(|(kind, name)| TargetKey::new(kind, name));
-        let ListPage { targets, next, .. } = store.list_page(TargetList::Active, None, key, PAGE).await?;
+        let ListPage { targets, next, .. } = env.store.list_page(TargetList::Active, None, key, PAGE).await?;
         // A gone target that waits for the platform has no unit.
         for target in targets.into_iter().filter(|target| target.phase != TargetPhase::Gone || target.waiting.is_some())
         {

@@ -8,7 +8,7 @@ use ebb_flow::error::FlowResult;
 use ebb_flow::offload::offload;
 use ebb_protocol::api::{ConnectionDetail, ConnectionInfo, ConnectionList};
 use ebb_protocol::time::rfc3339;
-use ebb_store::{NamedDocument, NamedKind, Store};
+use ebb_store::{NamedDocument, NamedKind};
 
 use super::named_documents::{self, StoredKind};
 
@@ -23,15 +23,15 @@ impl StoredKind for ConnectionDoc {
         named_documents::check(name, &connection.name.value, connection.expanded, wrong)
     }
 
-    async fn list(env: &Env, store: &Store) -> FlowResult<ConnectionList> {
+    async fn list(env: &Env) -> FlowResult<ConnectionList> {
         let mut connections = Vec::new();
-        for item in store.list_documents(Self::KIND).await? {
-            connections.push(Self::detail(env, store, item).await?.info);
+        for item in env.store.list_documents(Self::KIND).await? {
+            connections.push(Self::detail(env, item).await?.info);
         }
         Ok(ConnectionList { connections })
     }
 
-    async fn detail(env: &Env, _: &Store, item: NamedDocument) -> FlowResult<ConnectionDetail> {
+    async fn detail(env: &Env, item: NamedDocument) -> FlowResult<ConnectionDetail> {
         let NamedDocument { name, document, changed } = item;
         let text = document.clone();
         let loaded = offload(move || load::connection("document", &text, &NoFiles, &DocumentVars::none())).await?;

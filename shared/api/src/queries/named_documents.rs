@@ -24,44 +24,39 @@ pub(crate) trait StoredKind: 'static {
     /// Loads and checks the document that is to be stored as `name`.
     fn checked(name: &str, text: &str) -> Result<NamedDocument, Diagnostics>;
 
-    async fn list(env: &Env, store: &Store) -> FlowResult<Self::List>;
+    async fn list(env: &Env) -> FlowResult<Self::List>;
 
     /// Describes a stored document. One that no longer loads has the reason, so that it can be replaced.
-    async fn detail(env: &Env, store: &Store, item: NamedDocument) -> FlowResult<Self::Detail>;
+    async fn detail(env: &Env, item: NamedDocument) -> FlowResult<Self::Detail>;
 
     /// Forgets what this program has read, after a change.
     async fn forget(_env: &Env) {}
 }
 
 /// Returns the document `name`.
-pub(crate) async fn get<K: StoredKind>(env: &Env, store: &Store, name: &str) -> FlowResult<Option<K::Detail>> {
-    match store.get_document(K::KIND, name).await? {
-        Some(item) => Ok(Some(K::detail(env, store, item).await?)),
+pub(crate) async fn get<K: StoredKind>(env: &Env, name: &str) -> FlowResult<Option<K::Detail>> {
+    match env.store.get_document(K::KIND, name).await? {
+        Some(item) => Ok(Some(K::detail(env, item).await?)),
         None => Ok(None),
     }
 }
 
 /// Creates or replaces the document `name`. If the stored document is the same, its time stays.
-pub(crate) async fn put<K: StoredKind>(
-    env: &Env,
-    store: &Store,
-    name: &str,
-    document: &str,
-) -> Result<(), RequestError<Diagnostics>> {
-    K::admit(store, name, document).await?;
+pub(crate) async fn put<K: StoredKind>(env: &Env, name: &str, document: &str) -> Result<(), RequestError<Diagnostics>> {
+    K::admit(&env.store, name, document).await?;
     let (name, text) = (name.to_owned(), document.to_owned());
     let checked = offload(move || K::checked(&name, &text)).await??;
-    let present = store.get_document(K::KIND, &checked.name).await?;
+    let present = env.store.get_document(K::KIND, &checked.name).await?;
     if present.is_none_or(|present| present.document != checked.document) {
-        store.put_document(K::KIND, &NamedDocument { changed: env.now(), ..checked }).await?;
+        env.store.put_document(K::KIND, &NamedDocument { changed: env.now(), ..checked }).await?;
         K::forget(env).await;
     }
     Ok(())
 }
 
 /// Deletes the document `name`. Returns false if it does not exist.
-pub(crate) async fn delete<K: StoredKind>(env: &Env, store: &Store, name: &str) -> FlowResult<bool> {
-    let is_deleted = store.delete_document(K::KIND, name).await?;
+pub(crate) async fn delete<K: StoredKind>(env: &Env, name: &str) -> FlowResult<bool> {
+    let is_deleted = env.store.delete_document(K::KIND, name).await?;
     K::forget(env).await;
     Ok(is_deleted)
 }

@@ -22,12 +22,7 @@ pub async fn list(store: &Store) -> FlowResult<Vec<TokenInfo>> {
 }
 
 /// Creates a token. Only the response contains its secret.
-pub async fn create(
-    env: &Env,
-    store: &Store,
-    request: &CreateToken,
-    created_by: String,
-) -> Result<CreatedToken, RequestError> {
+pub async fn create(env: &Env, request: &CreateToken, created_by: String) -> Result<CreatedToken, RequestError> {
     let invalid = |detail: String| RequestError::refused(ErrorCode::InvalidField, detail);
     api_token::check_name(&request.name).map_err(invalid)?;
     if !(1..=MAX_SCOPES).contains(&request.scopes.len()) {
@@ -51,7 +46,7 @@ pub async fn create(
     let token = api_token::issue(&request.name, std::array::from_fn(|_| env.random.next()));
     let info = TokenInfo { name: request.name.clone(), scopes, created, expires: created.plus(ttl), created_by };
     let item = TokenItem { info, digest: api_token::token_digest(&token), revoked: None };
-    if !store.create_token(&item).await? {
+    if !env.store.create_token(&item).await? {
         let detail = format!("the token {} exists: revoke it first, or use another name", request.name);
         return Err(RequestError::refused(ErrorCode::AlreadyExists, detail));
     }

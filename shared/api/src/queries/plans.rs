@@ -9,7 +9,6 @@ use ebb_documents::render::{self, InputValue, KnownOutputs, RenderedUnit, SkipRe
 use ebb_engine::Unit;
 use ebb_protocol::api::{EdgePreview, HookPreview, PlanPreview, UnitPreview};
 use ebb_protocol::id::TargetKey;
-use ebb_store::Store;
 use serde_json::{Value, json};
 
 use super::cluster_policies;
@@ -25,7 +24,7 @@ const SANDBOX: &str = "sandbox";
 
 /// Compiles a document with the published plugins and returns a preview of the plan. An invalid document is rejected
 /// with its errors.
-pub async fn preview(env: &Env, store: &Store, document: &str) -> Result<PlanPreview, RequestError<Diagnostics>> {
+pub async fn preview(env: &Env, document: &str) -> Result<PlanPreview, RequestError<Diagnostics>> {
     let text = document.to_owned();
     let loaded = offload(move || load::document("document", &text, &NoFiles, &DocumentVars::none())).await?;
     let (kind, name) = match loaded? {
@@ -37,21 +36,20 @@ pub async fn preview(env: &Env, store: &Store, document: &str) -> Result<PlanPre
     };
     let instance = TargetKey::new(&kind, &name).instance("");
     let (plan, notes) =
-        compile_document(store, compiler_tools(env), instance, document, PinnedVersions::Latest).await?;
-    Ok(shown_plan(env, store, (kind, name), plan, &notes).await?)
+        compile_document(&env.store, compiler_tools(env), instance, document, PinnedVersions::Latest).await?;
+    Ok(shown_plan(env, (kind, name), plan, &notes).await?)
 }
 
 /// Returns a preview of a compiled plan of the target `kind/name` with its warnings, and with violations of the policies of
 /// its clusters.
 pub(crate) async fn shown_plan(
     env: &Env,
-    store: &Store,
     (kind, name): (String, String),
     plan: Plan,
     notes: &DocumentNotes,
 ) -> FlowResult<PlanPreview> {
     let mut warnings: Vec<_> = notes.warnings.iter().map(HttpProblem::document_error).collect();
-    warnings.extend(cluster_policies::check(env, store, &notes.requests).await?);
+    warnings.extend(cluster_policies::check(env, &notes.requests).await?);
     let preview = offload(move || show(&kind, &name, plan)).await??;
     Ok(PlanPreview { warnings, ..preview })
 }

@@ -31,10 +31,10 @@ impl StoredKind for SourceDoc {
     }
 
     /// Returns all sources by name, with a summary of their rejected events.
-    async fn list(_: &Env, store: &Store) -> FlowResult<SourceList> {
-        let rejected = store.list_rejections().await?.into_iter();
+    async fn list(env: &Env) -> FlowResult<SourceList> {
+        let rejected = env.store.list_rejections().await?.into_iter();
         let mut rejected: BTreeMap<_, _> = rejected.map(|one| (one.source, one.events)).collect();
-        let sources = store.list_documents(Self::KIND).await?.into_iter();
+        let sources = env.store.list_documents(Self::KIND).await?.into_iter();
         let about = |source: NamedDocument| SourceInfo {
             rejected: rejected.remove(&source.name).and_then(summary),
             name: source.name,
@@ -44,8 +44,9 @@ impl StoredKind for SourceDoc {
     }
 
     /// Returns a source with its last rejected events, the newest first.
-    async fn detail(_: &Env, store: &Store, source: NamedDocument) -> FlowResult<SourceDetail> {
-        let rejected = store.read_rejections(&source.name).await?.map_or_else(Vec::new, |rejections| rejections.events);
+    async fn detail(env: &Env, source: NamedDocument) -> FlowResult<SourceDetail> {
+        let rejected =
+            env.store.read_rejections(&source.name).await?.map_or_else(Vec::new, |rejections| rejections.events);
         Ok(SourceDetail {
             path: format!("/v1/sources/{}", source.name),
             name: source.name,

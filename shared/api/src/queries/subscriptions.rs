@@ -46,20 +46,20 @@ impl StoredKind for SubscriptionDoc {
         Ok(checked)
     }
 
-    async fn list(env: &Env, store: &Store) -> FlowResult<SubscriptionList> {
-        let backlog = Backlog::read(store).await?;
+    async fn list(env: &Env) -> FlowResult<SubscriptionList> {
+        let backlog = Backlog::read(&env.store).await?;
         let mut subscriptions = Vec::new();
-        for item in store.list_documents(Self::KIND).await? {
-            let undelivered = store.count_undelivered(&item.name, MAX_UNDELIVERED).await?;
+        for item in env.store.list_documents(Self::KIND).await? {
+            let undelivered = env.store.count_undelivered(&item.name, MAX_UNDELIVERED).await?;
             subscriptions.push(info(env, &item, &backlog, undelivered).await?);
         }
         Ok(SubscriptionList { subscriptions })
     }
 
     /// Returns a subscription with its document and its failures.
-    async fn detail(env: &Env, store: &Store, item: NamedDocument) -> FlowResult<SubscriptionDetail> {
-        let backlog = Backlog::read(store).await?;
-        let mut failures = store.list_undelivered(&format!("{}/", item.name), MAX_UNDELIVERED).await?;
+    async fn detail(env: &Env, item: NamedDocument) -> FlowResult<SubscriptionDetail> {
+        let backlog = Backlog::read(&env.store).await?;
+        let mut failures = env.store.list_undelivered(&format!("{}/", item.name), MAX_UNDELIVERED).await?;
         failures.sort_by_key(|failure| std::cmp::Reverse(failure.changed));
         Ok(SubscriptionDetail {
             info: info(env, &item, &backlog, failures.len()).await?,

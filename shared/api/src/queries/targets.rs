@@ -167,7 +167,6 @@ pub fn about(target: &TargetHead) -> TargetInfo {
 /// Returns the detail of a target, and the names of the sensitive values that are revealed in it.
 pub async fn get(
     env: &Env,
-    store: &Store,
     target: TargetHead,
     only: Option<&str>,
     values: SensitiveValues,
@@ -266,7 +265,7 @@ pub async fn get(
         first_wait,
         pending_notification: pending,
         outage,
-        decided_by: sources::deciding_event(store, &target).await?,
+        decided_by: sources::deciding_event(&env.store, &target).await?,
         ..without_plan(&target)
     };
     Ok((detail, outputs.revealed))

@@ -46,7 +46,7 @@ const INPUT_LENGTH: usize = 200;
 pub const CONTINUED: &str = "the next sweep continues it";
 
 /// Returns the diagnosis of a target.
-pub async fn why(env: &Env, store: &Store, target: TargetHead) -> FlowResult<TargetDiagnosis> {
+pub async fn why(env: &Env, target: TargetHead) -> FlowResult<TargetDiagnosis> {
     let loaded = match env.plan_of(&target).await {
         Err(FlowError::Damaged { what, fix }) => return Ok(damaged(&target, &what, fix)),
         loaded => loaded?,
@@ -108,7 +108,7 @@ pub async fn why(env: &Env, store: &Store, target: TargetHead) -> FlowResult<Tar
         name,
         is_registered: registered.iter().any(|it| it.is_registered && it.name == *name),
     });
-    let newer = newer_version(store, &target, &failures, &loaded.plan).await?;
+    let newer = newer_version(&env.store, &target, &failures, &loaded.plan).await?;
     let situation = TargetSituation {
         kind: &target.kind,
         name: &target.name,
@@ -141,7 +141,7 @@ pub async fn why(env: &Env, store: &Store, target: TargetHead) -> FlowResult<Tar
         target_waits: waits::rows(&target),
         open,
         open_units,
-        decided_by: sources::deciding_event(store, &target).await?,
+        decided_by: sources::deciding_event(&env.store, &target).await?,
     })
 }
 

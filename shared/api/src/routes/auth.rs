@@ -331,7 +331,7 @@ impl ServerState {
     /// Returns 401 without such a token, or if it has expired or was revoked, and 503 if it cannot be read.
     pub(crate) async fn named_caller(&self, id: &str, is_own: impl Fn(&str) -> bool) -> HttpResult<ApiCaller> {
         // A wrong secret gets the same response as an unknown id.
-        let found = self.store.read_token(id).await?.filter(|found| is_own(&found.digest));
+        let found = self.env.store.read_token(id).await?.filter(|found| is_own(&found.digest));
         let found = found.ok_or_else(unknown_token)?;
         let TokenInfo { name, scopes, expires, .. } = found.info;
         if let Some(revoked) = found.revoked {

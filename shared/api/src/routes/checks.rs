@@ -14,5 +14,5 @@ use crate::queries::checks;
     (status = 200, body = CheckList, description = "The result of each check. Failed checks have `passed: false`."),
 ))]
 pub(crate) async fn list(_: NoQuery, server: Permitted<Operate>) -> HttpResult<Json<CheckList>> {
-    Ok(Json(checks::all(&server.env, server.store.as_ref()).await))
+    Ok(Json(checks::all(&server.env, &server.env.store).await))
 }

@@ -27,7 +27,7 @@ use ebb_relay_client::StoredRegistration;
     (status = 200, body = ClusterList),
 ))]
 pub(crate) async fn list(_: NoQuery, server: Permitted<Operate>) -> HttpResult<Json<ClusterList>> {
-    Ok(Json(clusters::list(&server.env, server.store.as_ref()).await?))
+    Ok(Json(clusters::list(&server.env).await?))
 }
 
 /// Returns the name, the state and the policy of a cluster. With the scope `operate`, returns all information from its
@@ -36,7 +36,7 @@ pub(crate) async fn list(_: NoQuery, server: Permitted<Operate>) -> HttpResult<J
     (status = 200, body = ClusterDetail),
 ))]
 pub(crate) async fn get(Path(name): Path<String>, server: Permitted<ReadPlugins>) -> HttpResult<Json<ClusterDetail>> {
-    let found = clusters::get(&server.env, server.store.as_ref(), &name).await?;
+    let found = clusters::get(&server.env, &name).await?;
     let missing = || HttpProblem::not_found(format!("no cluster {name:?} is connected or registered"));
     let found = found.ok_or_else(missing)?;
     let is_operator = server.caller.require(ApiPermission::Operate).is_ok();
@@ -110,7 +110,7 @@ pub(crate) async fn delete(
     Query(DeleteQuery { force }): Query<DeleteQuery>,
 ) -> HttpResult<StatusCode> {
     if !force {
-        let why = match clusters::targets_in(&server.env, server.store.as_ref(), &name).await? {
+        let why = match clusters::targets_in(&server.env, &name).await? {
             None => Some("there are too many targets to check in time whether they use it".to_owned()),
             Some(found) if found.is_empty() => None,
             Some(found) => Some(format!("these targets have units in it, at most 10 are named: {}", found.join(", "))),
@@ -126,7 +126,7 @@ pub(crate) async fn delete(
     if !server.poll_endpoint.clusters().delete(&name).await? {
         return Err(HttpProblem::not_found(format!("the cluster {name:?} is not registered")));
     }
-    if let Err(error) = server.store.forget_cluster(&name).await {
+    if let Err(error) = server.env.store.forget_cluster(&name).await {
         tracing::warn!(cluster = name, %error, "cannot remove the state of a deleted cluster; the next scan repeats it");
     }
     server.caller.log_change(if force { "delete cluster by force" } else { "delete cluster" }, &name);

@@ -61,7 +61,7 @@ pub(crate) async fn receive(
     let header = headers.get(TRACEPARENT).and_then(|value| value.to_str().ok());
     let parents = header.into_iter().chain(event.traceparent.as_deref());
     telemetry::webhook_received(&event.data.kind, &event.data.name, parents);
-    let plugins: &Store = server.store.as_ref();
+    let plugins: &Store = &server.env.store;
     let (requester, decided) = (RequestSender::Platform.into(), DecidedFor::Any);
     let begun = lifecycle::begin(env, plugins, (event.event_type, &event.id), &event.data, requester, decided);
     let (response, follow_up) = Box::pin(begun).await?;

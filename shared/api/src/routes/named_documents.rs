@@ -25,7 +25,7 @@ macro_rules! document_routes {
                 (status = 200, body = $list),
             ))]
             pub(crate) async fn list(_: NoQuery, server: Permitted<$read>) -> HttpResult<Json<$list>> {
-                Ok(Json($document::list(&server.env, server.store.as_ref()).await?))
+                Ok(Json($document::list(&server.env).await?))
             }
 
             $(#[$get_about])*
@@ -33,7 +33,7 @@ macro_rules! document_routes {
                 (status = 200, body = $detail),
             ))]
             pub(crate) async fn get(Path(name): Path<String>, server: Permitted<$read>) -> HttpResult<Json<$detail>> {
-                let found = named_documents::get::<$document>(&server.env, server.store.as_ref(), &name).await?;
+                let found = named_documents::get::<$document>(&server.env, &name).await?;
                 found.map(Json).ok_or_else(|| unknown(&name))
             }
 
@@ -49,10 +49,9 @@ macro_rules! document_routes {
                 server: Permitted<$write>,
                 JsonBody(request): JsonBody<$put>,
             ) -> HttpResult<Json<$detail>> {
-                let store = server.store.as_ref();
-                named_documents::put::<$document>(&server.env, store, &name, &request.document).await?;
+                named_documents::put::<$document>(&server.env, &name, &request.document).await?;
                 server.caller.log_change(concat!("put ", $noun), &name);
-                let found = named_documents::get::<$document>(&server.env, store, &name).await?;
+                let found = named_documents::get::<$document>(&server.env, &name).await?;
                 found.map(Json).ok_or_else(|| unknown(&name))
             }
 
@@ -65,7 +64,7 @@ macro_rules! document_routes {
                 server: Permitted<$write>,
                 _: NoQuery,
             ) -> HttpResult<StatusCode> {
-                if !named_documents::delete::<$document>(&server.env, server.store.as_ref(), &name).await? {
+                if !named_documents::delete::<$document>(&server.env, &name).await? {
                     return Err(unknown(&name));
                 }
                 server.caller.log_change(concat!("delete ", $noun), &name);

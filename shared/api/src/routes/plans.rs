@@ -18,5 +18,5 @@ pub(crate) async fn preview(
     server: Permitted<ReadPlugins>,
     JsonBody(request): JsonBody<PreviewPlan>,
 ) -> HttpResult<Json<PlanPreview>> {
-    Ok(Json(plans::preview(&server.env, server.store.as_ref(), &request.document).await?))
+    Ok(Json(plans::preview(&server.env, &request.document).await?))
 }

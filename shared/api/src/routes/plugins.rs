@@ -25,7 +25,7 @@ pub(crate) struct PluginList {
     (status = 200, body = PluginList),
 ))]
 pub(crate) async fn list(_: NoQuery, server: Permitted<ReadPlugins>) -> HttpResult<Json<PluginList>> {
-    Ok(Json(PluginList { plugins: plugins::list(server.store.as_ref()).await? }))
+    Ok(Json(PluginList { plugins: plugins::list(&server.env.store).await? }))
 }
 
 /// Publishes a version. A version is immutable. Publishing the same document again changes nothing, or reverses a
@@ -44,7 +44,7 @@ pub(crate) async fn publish(
 ) -> HttpResult<(StatusCode, Json<PluginInfo>)> {
     let now = server.env.now();
     let permit = |name: &str| server.caller.require(ApiPermission::WritePlugin(name));
-    Ok(match plugins::publish(server.store.as_ref(), &request.document, now, permit).await? {
+    Ok(match plugins::publish(&server.env.store, &request.document, now, permit).await? {
         PublishOutcome::Created(info) => {
             server.caller.log_change("publish plugin", format_args!("{}@{}", info.name, info.version));
             (StatusCode::CREATED, Json(info))
@@ -62,7 +62,7 @@ pub(crate) async fn versions(
     Path(name): Path<String>,
     server: Permitted<ReadPlugins>,
 ) -> HttpResult<Json<PluginList>> {
-    let plugins = plugins::versions(server.store.as_ref(), &name).await?;
+    let plugins = plugins::versions(&server.env.store, &name).await?;
     if plugins.is_empty() {
         return Err(HttpProblem::not_found(format!("no plugin {name:?} is published")));
     }
@@ -81,7 +81,7 @@ pub(crate) async fn signing_secrets(
     Path(name): Path<String>,
 ) -> HttpResult<(HeaderMap, Json<SigningSecrets>)> {
     server.authorize(&headers, ApiPermission::WritePlugin(&name)).await?;
-    if name != OWN_HOOKS && server.store.list_versions(&name).await?.is_empty() {
+    if name != OWN_HOOKS && server.env.store.list_versions(&name).await?.is_empty() {
         return Err(HttpProblem::not_found(format!("no plugin {name:?} is published")));
     }
     let keys = server.env.settings.unit_keys.for_plugin(&name);
@@ -98,7 +98,7 @@ pub(crate) async fn get(
     Path((name, version)): Path<(String, String)>,
     server: Permitted<ReadPlugins>,
 ) -> HttpResult<Json<PluginDetail>> {
-    let found = plugins::get(server.store.as_ref(), &name, &version).await?;
+    let found = plugins::get(&server.env.store, &name, &version).await?;
     found.map(Json).ok_or_else(|| HttpProblem::not_found(format!("plugin {name}@{version} is not published")))
 }
 
@@ -117,7 +117,7 @@ pub(crate) async fn delete(
 ) -> HttpResult<StatusCode> {
     let caller = server.authorize(&headers, ApiPermission::WritePlugin(&name)).await?;
     let now = server.env.now();
-    match plugins::withdraw(server.store.as_ref(), &name, &version, now).await? {
+    match plugins::withdraw(&server.env.store, &name, &version, now).await? {
         true => {
             caller.log_change("withdraw plugin", format_args!("{name}@{version}"));
             Ok(StatusCode::NO_CONTENT)

@@ -157,9 +157,8 @@ pub(crate) async fn no_response(
     unit: &str,
     (cluster, reason): (&str, &str),
 ) -> HttpResult<String> {
-    let store = server.store.as_ref();
-    let denied = clusters::denied(&server.env, store, cluster).await?;
-    let known = clusters::outages(store).await?.remove(cluster);
+    let denied = clusters::denied(&server.env, cluster).await?;
+    let known = clusters::outages(&server.env.store).await?.remove(cluster);
     let since = known.map(|outage| format!(" since {}", outage.since)).unwrap_or_default();
     Ok(format!(
         "the log of {unit} cannot be read now: the relay of cluster {cluster} does not respond{since}: {}; `ebb cluster \

@@ -58,7 +58,7 @@ pub(crate) async fn list(
         Err(HttpProblem::new(ErrorCode::InvalidNextToken, text))
     };
     let after = next_token.map(place).transpose()?;
-    let store = server.store.as_ref();
+    let store = &server.env.store;
     let mut page = target_history::list(store, key, after.as_deref(), only.as_deref()).await?;
     if only.is_some() {
         page.next_token = page.next_token.map(|token| sealed(keys, HISTORY, &token));
@@ -90,7 +90,7 @@ pub(crate) async fn get(
     let key = TargetKey::new(&kind, &name);
     let only = server.check_target(key).await?;
     let found = match target_history::is_entry_id(&id) {
-        true => target_history::get(server.store.as_ref(), key, &id, only.as_deref()).await?,
+        true => target_history::get(&server.env.store, key, &id, only.as_deref()).await?,
         false => None,
     };
     let missing = || HttpProblem::not_found(format!("the history of {key} has no entry {:?}", limits::message(&id)));
@@ -141,7 +141,7 @@ pub(crate) async fn runs(server: Permitted<ReadTargets>, Query(query): Query<Run
     });
     let token = token.transpose().map_err(invalid)?;
     let filter = RunFilter { kind, name, gone, state, hook, since, access };
-    let page = target_history::runs(server.store.as_ref(), &filter, token.as_deref()).await;
+    let page = target_history::runs(&server.env.store, &filter, token.as_deref()).await;
     let mut page = page.map_err(|error| error.map(invalid))?;
     if filter.access.is_some() {
         page.next_token = page.next_token.map(|token| sealed(keys, RUNS, &token));

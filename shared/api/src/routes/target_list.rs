@@ -126,7 +126,7 @@ pub(crate) async fn list(
     });
     let token = token.transpose().map_err(invalid)?;
     let filter = query.filter(access).map_err(invalid)?;
-    let page = targets::list(server.store.as_ref(), list, &filter, token.as_deref()).await;
+    let page = targets::list(&server.env.store, list, &filter, token.as_deref()).await;
     let mut page = page.map_err(|error| error.map(invalid))?;
     if filter.access.is_some() {
         // Both name targets that the caller may not read.
@@ -134,7 +134,7 @@ pub(crate) async fn list(
         page.next_token = page.next_token.map(|token| sealed(keys, PAGE, &token));
     }
     if list == TargetList::Active {
-        page.outages = clusters::outages(server.store.as_ref()).await?.into_values().collect();
+        page.outages = clusters::outages(&server.env.store).await?.into_values().collect();
     }
     Ok(Json(page))
 }

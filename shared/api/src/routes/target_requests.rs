@@ -68,7 +68,7 @@ pub(crate) async fn apply(
     let access = server.access();
     let request = TargetRequest { kind, name, document, uid, generation, routing_key, key, access };
     let env = &server.env;
-    let plugins: &Store = server.store.as_ref();
+    let plugins: &Store = &server.env.store;
     if query.dry_run {
         let preview = match target_request::preview(env, plugins, &request).await {
             Ok(preview) => preview,
@@ -78,7 +78,7 @@ pub(crate) async fn apply(
         let TargetRequest { kind, name, .. } = request;
         let key = TargetKey::new(&kind, &name);
         let (target, url) = (key.to_string(), env.target_url(key));
-        let plan = Some(plans::shown_plan(env, server.store.as_ref(), (kind, name), plan, &notes).await?);
+        let plan = Some(plans::shown_plan(env, (kind, name), plan, &notes).await?);
         let expires = expires.map(rfc3339);
         let receipt = TargetReceipt { target, uid, generation, result, url, changes, resources, expires, plan };
         return Ok((StatusCode::OK, None, Json(receipt)));

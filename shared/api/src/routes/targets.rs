@@ -33,7 +33,7 @@ pub(super) fn unknown(TargetKey { kind, name }: TargetKey<'_>) -> HttpProblem {
 
 /// Returns the problem of a target that does not exist, with the reason if an event of it was rejected.
 async fn missing(server: &ServerState, key: TargetKey<'_>) -> HttpProblem {
-    match sources::rejected_event_of(server.store.as_ref(), key).await {
+    match sources::rejected_event_of(&server.env.store, key).await {
         Ok(Some((source, RejectedEvent { time, delivery, detail, .. }))) => {
             let event = format!("source {source} rejected the event {delivery} at {}", rfc3339(time));
             let fix = "fix the cause, then send the event again from the sender";
@@ -75,7 +75,7 @@ pub(crate) async fn get(
         values = SensitiveValues::Revealed;
     }
     let Some(target) = target else { return Err(missing(&server, key).await) };
-    let found = targets::get(&server.env, server.store.as_ref(), target, outputs.as_deref(), values);
+    let found = targets::get(&server.env, target, outputs.as_deref(), values);
     let (found, revealed) = Box::pin(found).await?;
     if reveal {
         server.caller.log_reveal(format_args!("{key}"), &revealed);
@@ -93,7 +93,7 @@ pub(crate) async fn why(
 ) -> HttpResult<Json<TargetDiagnosis>> {
     let key = TargetKey::new(&kind, &name);
     match server.present(key).await? {
-        Some(target) => Ok(Json(Box::pin(why::why(&server.env, server.store.as_ref(), target)).await?)),
+        Some(target) => Ok(Json(Box::pin(why::why(&server.env, target)).await?)),
         None => Err(missing(&server, key).await),
     }
 }
@@ -123,7 +123,7 @@ pub(crate) async fn retry(
             false => (RepairMode::Make, StatusCode::ACCEPTED),
         };
         let plugin = (plugin.as_str(), Some(server.caller.name()));
-        let repaired = repair::repair(&server.env, server.store.as_ref(), (key, Some(&uid)), plugin, mode).await;
+        let repaired = repair::repair(&server.env, &server.env.store, (key, Some(&uid)), plugin, mode).await;
         return Ok((status, Json(repaired?)));
     }
     if request.dry_run {

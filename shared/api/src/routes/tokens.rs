@@ -15,7 +15,7 @@ use crate::{HttpProblem, HttpResult, ServerState};
     (status = 200, body = TokenList),
 ))]
 pub(crate) async fn list(_: NoQuery, server: Permitted<Operate>) -> HttpResult<Json<TokenList>> {
-    Ok(Json(TokenList { tokens: named_tokens::list(server.store.as_ref()).await? }))
+    Ok(Json(TokenList { tokens: named_tokens::list(&server.env.store).await? }))
 }
 
 /// Creates a named token and returns it with its secret, which no other response contains. Scope: `operate`.
@@ -29,7 +29,7 @@ pub(crate) async fn create(
     JsonBody(request): JsonBody<CreateToken>,
 ) -> HttpResult<(StatusCode, HeaderMap, Json<CreatedToken>)> {
     let caller = &server.caller;
-    let created = named_tokens::create(&server.env, server.store.as_ref(), &request, caller.stored_name()).await?;
+    let created = named_tokens::create(&server.env, &request, caller.stored_name()).await?;
     caller.log_change("create token", format_args!("{} with {}", created.info.name, created.info.scopes.join(", ")));
     Ok((StatusCode::CREATED, no_store(), Json(created)))
 }
@@ -39,7 +39,7 @@ pub(crate) async fn create(
     (status = 204, description = "The token is revoked."),
 ))]
 pub(crate) async fn revoke(Path(name): Path<String>, server: Permitted<Operate>, _: NoQuery) -> HttpResult<StatusCode> {
-    match server.store.revoke_token(&name, server.env.now()).await? {
+    match server.env.store.revoke_token(&name, server.env.now()).await? {
         true => {
             server.caller.log_change("revoke token", &name);
             Ok(StatusCode::NO_CONTENT)

@@ -167,7 +167,7 @@ async fn scrape(State(server): State<Arc<MetricsServer>>, headers: HeaderMap) ->
     if !address.is_loopback() || !names_this_machine(&headers) {
         functions.authorize_metrics(&headers).await?;
     }
-    let counts = Box::pin(state_counts::read(functions.store.as_ref(), functions.env.now()));
+    let counts = Box::pin(state_counts::read(&functions.env.store, functions.env.now()));
     Ok(([(CONTENT_TYPE, TEXT_FORMAT)], metrics.text(Instant::now(), counts).await?))
 }
 

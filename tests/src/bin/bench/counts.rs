@@ -121,7 +121,6 @@ async fn run(case: CountCase) -> anyhow::Result<RunCost> {
     let env = Arc::new(fakes::env(store.clone(), client, Arc::new(queue), settings));
     let server = ServerState {
         env: Arc::clone(&env),
-        store: store.clone(),
         tokens: Arc::new(ApiTokens::default()),
         poll_endpoint: Arc::new(PollEndpoint::new(Arc::default(), store.clone(), Arc::new(SystemClock))),
     };
