@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use ebb_documents::cel::convert::{CelOutput, from_json};
 use ebb_documents::cel::{Expression, Scope};
+use ebb_documents::template::is_loopback;
 use ebb_flow::Env;
 use ebb_protocol::api_token::{TokenScope, parse_scopes};
 use ebb_protocol::error_code::ErrorCode;
@@ -26,7 +27,7 @@ use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Algorithm, Validation};
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use url::{Host, Url};
+use url::Url;
 
 use crate::routes::auth::{ApiCaller, CallerProof};
 use crate::{HttpProblem, HttpResult};
@@ -113,15 +114,9 @@ fn unavailable(issuer: &str, reason: &str) -> HttpProblem {
 /// Checks that a URL of an issuer is `https`. On the loopback interface, `http` is allowed.
 fn check_url(text: &str) -> Result<Url, String> {
     let url = Url::parse(text).map_err(|error| format!("{text:?} is not a URL: {error}"))?;
-    let is_loopback = match url.host() {
-        Some(Host::Domain(name)) => name == "localhost",
-        Some(Host::Ipv4(address)) => address.is_loopback(),
-        Some(Host::Ipv6(address)) => address.is_loopback(),
-        None => false,
-    };
     match url.scheme() {
         "https" => Ok(url),
-        "http" if is_loopback => Ok(url),
+        "http" if is_loopback(&url) => Ok(url),
         scheme => Err(format!("{text:?} has the scheme {scheme}; expected https")),
     }
 }

@@ -164,7 +164,7 @@ pub(crate) fn is_normal_url(text: &str) -> bool {
 }
 
 /// Returns true for loopback, which only `ebb dev` and `ebb run` can reach.
-pub(crate) fn is_loopback(url: &Url) -> bool {
+pub fn is_loopback(url: &Url) -> bool {
     match url.host() {
         Some(Host::Domain(name)) => name == "localhost",
         Some(Host::Ipv4(address)) => address.is_loopback(),
