@@ -137,8 +137,7 @@ pub(super) async fn targets(
         };
         Page::Ok(ebb_console::targets(session.viewer(), &view))
     };
-    let page = page.await;
-    session.respond(paths::ROOT, page)
+    session.respond(paths::ROOT, page.await)
 }
 
 /// Shows everything that is stuck, failed or waits.
@@ -167,8 +166,7 @@ pub(super) async fn waiting(session: ConsoleSession) -> Response {
         };
         Page::Ok(ebb_console::waiting(session.viewer(), &view))
     };
-    let page = page.await;
-    session.respond(paths::WAITING, page)
+    session.respond(paths::WAITING, page.await)
 }
 
 /// Shows a page of the history of a target.
@@ -185,8 +183,7 @@ pub(super) async fn history(
         let Json(found) = Box::pin(found).await?;
         Page::Ok(ebb_console::history(session.viewer(), (&kind, &name), &found, &next_token))
     };
-    let page = page.await;
-    session.respond(paths::ROOT, page)
+    session.respond(paths::ROOT, page.await)
 }
 
 /// Shows an entry of the history with its document.
@@ -200,8 +197,7 @@ pub(super) async fn history_entry(
         let Json(found) = Box::pin(routes::target_history::get(path, session.permitted()?)).await?;
         Page::Ok(ebb_console::history_entry(session.viewer(), (&kind, &name), &found))
     };
-    let page = page.await;
-    session.respond(paths::ROOT, page)
+    session.respond(paths::ROOT, page.await)
 }
 
 /// Shows a run with a page of its units.
@@ -224,8 +220,7 @@ pub(super) async fn run(
         let view = RunUnitsView { run: &run, target: (&kind, &name), counts: &counts, page_token: &next_token };
         Page::Ok(ebb_console::run(session.viewer(), &view))
     };
-    let page = page.await;
-    session.respond(paths::ROOT, page)
+    session.respond(paths::ROOT, page.await)
 }
 
 /// Shows the log of an attempt, or to an open page the lines after those that it has. Without a log, shows the reason, and
@@ -269,8 +264,7 @@ pub(super) async fn log(
         };
         Page::Ok(ebb_console::log(session.viewer(), &view))
     };
-    let page = page.await;
-    session.respond(paths::ROOT, page)
+    session.respond(paths::ROOT, page.await)
 }
 
 /// Returns the log of an attempt as a file.
@@ -305,8 +299,7 @@ pub(super) async fn rendering(
         let (kind, name) = routes::runs::target(&rendering.run, &session.server).await?;
         Page::Ok(ebb_console::rendering(session.viewer(), (&kind, &name), &rendering, last.0))
     };
-    let page = page.await;
-    session.respond(paths::ROOT, page)
+    session.respond(paths::ROOT, page.await)
 }
 
 /// Shows all plugins.
@@ -315,8 +308,7 @@ pub(super) async fn plugins(session: ConsoleSession) -> Response {
         let Json(list) = routes::plugins::list(NoQuery, session.permitted()?).await?;
         Page::Ok(ebb_console::plugins(session.viewer(), &list.plugins))
     };
-    let page = page.await;
-    session.respond(paths::PLUGINS, page)
+    session.respond(paths::PLUGINS, page.await)
 }
 
 /// Shows all sources.
@@ -325,8 +317,7 @@ pub(super) async fn sources(session: ConsoleSession) -> Response {
         let Json(list) = source_routes::list(NoQuery, session.permitted()?).await?;
         Page::Ok(ebb_console::sources(session.viewer(), &list.sources))
     };
-    let page = page.await;
-    session.respond(paths::SOURCES, page)
+    session.respond(paths::SOURCES, page.await)
 }
 
 /// Shows a source.
@@ -335,8 +326,7 @@ pub(super) async fn source(session: ConsoleSession, path: HttpResult<Path<String
         let Json(source) = source_routes::get(path?, session.permitted()?).await?;
         Page::Ok(ebb_console::source(session.viewer(), &source, &SourceTrial::default()))
     };
-    let page = page.await;
-    session.respond(paths::SOURCES, page)
+    session.respond(paths::SOURCES, page.await)
 }
 
 /// Shows all subscriptions.
@@ -345,8 +335,7 @@ pub(super) async fn subscriptions(session: ConsoleSession) -> Response {
         let Json(list) = subscription_routes::list(NoQuery, session.permitted()?).await?;
         Page::Ok(ebb_console::subscriptions(session.viewer(), &list.subscriptions))
     };
-    let page = page.await;
-    session.respond(paths::SUBSCRIPTIONS, page)
+    session.respond(paths::SUBSCRIPTIONS, page.await)
 }
 
 /// Shows a subscription.
@@ -355,8 +344,7 @@ pub(super) async fn subscription(session: ConsoleSession, path: HttpResult<Path<
         let Json(subscription) = subscription_routes::get(path?, session.permitted()?).await?;
         Page::Ok(ebb_console::subscription(session.viewer(), &subscription))
     };
-    let page = page.await;
-    session.respond(paths::SUBSCRIPTIONS, page)
+    session.respond(paths::SUBSCRIPTIONS, page.await)
 }
 
 /// Shows all clusters.
@@ -365,8 +353,7 @@ pub(super) async fn clusters(session: ConsoleSession) -> Response {
         let Json(list) = routes::clusters::list(NoQuery, session.permitted()?).await?;
         Page::Ok(ebb_console::clusters(session.viewer(), &list.clusters))
     };
-    let page = page.await;
-    session.respond(paths::CLUSTERS, page)
+    session.respond(paths::CLUSTERS, page.await)
 }
 
 /// Shows a cluster.
@@ -375,8 +362,7 @@ pub(super) async fn cluster(session: ConsoleSession, path: HttpResult<Path<Strin
         let Json(cluster) = routes::clusters::get(path?, session.permitted()?).await?;
         Page::Ok(ebb_console::cluster(session.viewer(), &cluster))
     };
-    let page = page.await;
-    session.respond(paths::CLUSTERS, page)
+    session.respond(paths::CLUSTERS, page.await)
 }
 
 pub(super) async fn unknown(session: ConsoleSession) -> Response {

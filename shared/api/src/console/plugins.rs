@@ -36,8 +36,7 @@ pub(super) async fn version(session: ConsoleSession, path: HttpResult<Path<(Stri
         let view = PluginView { detail: &detail, params: &params, versions: &versions, is_partial };
         HttpResult::Ok(ebb_console::plugin(session.viewer(), &view))
     };
-    let page = page.await;
-    session.respond(paths::PLUGINS, page)
+    session.respond(paths::PLUGINS, page.await)
 }
 
 /// Shows the difference of two versions. One version is compared with the highest other one. Without versions, leads to the
@@ -67,8 +66,7 @@ pub(super) async fn comparison(
         let comparison = PluginComparison { name: &name, from: &from, to: &to, versions: &versions, diff: &diff };
         HttpResult::Ok(ebb_console::plugin_comparison(session.viewer(), comparison))
     };
-    let page = page.await;
-    session.respond(paths::PLUGINS, page)
+    session.respond(paths::PLUGINS, page.await)
 }
 
 /// Returns a version and the one to compare it with, the lower one first.

@@ -39,8 +39,7 @@ pub(super) async fn try_event(
         let trial = SourceTrial { headers, payload, fetched, effect: Some(effect) };
         HttpResult::Ok(ebb_console::source(session.viewer(), &source, &trial))
     };
-    let page = page.await;
-    session.respond(paths::SOURCES, page)
+    session.respond(paths::SOURCES, page.await)
 }
 
 async fn effect(
