@@ -17,14 +17,15 @@ use ebb_store::{
 use futures::{StreamExt as _, TryStreamExt as _};
 use serde::Deserialize;
 
-use crate::queries::{targets, waits};
+use crate::queries::targets::{self, SelectedTargets};
+use crate::queries::waits;
 
 /// Entries per page.
 const ENTRIES: usize = 20;
 /// Targets per page of runs. Each has a few runs.
 const TARGETS: usize = 25;
-/// Entries or targets that are read for a page before it ends, if the caller may read few of them. A page that ended
-/// earlier would count those of others.
+/// Entries that are read for a page before it ends, if the caller may read few of them. A page that ended earlier would
+/// count those of others.
 const MAX_READ: usize = 1_000;
 /// Runs that are read at the same time.
 const READS: usize = 16;
@@ -232,26 +233,21 @@ pub(crate) async fn runs(
     filter: &RunFilter,
     token: Option<&str>,
 ) -> Result<RunPage, RequestError<FieldError>> {
-    let after = token.map(targets::cursor).transpose().map_err(RequestError::Rejected)?;
     let kind = filter.kind.as_deref();
-    kind.map(lifecycle::kind).transpose().map_err(RequestError::Rejected)?;
-    // As in a list of targets, all of the kind may be before or after the token.
-    let after = match (kind, after) {
-        (Some(kind), Some(after)) if after.kind > kind => return Ok(RunPage::default()),
-        (Some(kind), Some(after)) if after.kind < kind => None,
-        (_, after) => after,
-    };
     let list = if filter.gone { TargetList::Gone } else { TargetList::Active };
-    let (own, next): (Vec<TargetHead>, _) = match (kind, filter.name.as_deref()) {
+    let SelectedTargets { targets: own, next_token, .. } = match (kind, filter.name.as_deref()) {
         (Some(kind), Some(name)) => {
+            lifecycle::kind(kind).map_err(RequestError::Rejected)?;
+            token.map(targets::cursor).transpose().map_err(RequestError::Rejected)?;
             let target = store.read_target(TargetKey::new(kind, name)).await?;
-            (target.into_iter().filter(|target| filter.covers(target)).collect(), None)
+            let targets = target.into_iter().filter(|target| filter.covers(target)).collect();
+            SelectedTargets { targets, ..SelectedTargets::default() }
         }
         (None, Some(_)) => {
             let problem = "needs the parameter `kind`".to_owned();
             return Err(RequestError::Rejected(FieldError { field: "name", problem }));
         }
-        (_, None) => own_targets(store, list, filter, after).await?,
+        (_, None) => targets::selected(store, (list, kind), token, TARGETS, |target| filter.covers(target)).await?,
     };
     let ids = own.iter().flat_map(targets::runs_of).collect::<Vec<RunId>>();
     let read = futures::stream::iter(ids).map(|id| async move {
@@ -265,31 +261,5 @@ pub(crate) async fn runs(
         let RunFacts { kind, name, uid, started, by, .. } = facts;
         Some(ListedRun { kind, name, uid, started: rfc3339(started), by, run })
     });
-    Ok(RunPage { runs: listed.collect(), next_token: next.map(|(kind, name)| format!("{kind}/{name}")) })
-}
-
-/// Returns at most 25 targets that a filter covers, from at most about 1,000 targets after `after`, and the kind and name
-/// after which the next page begins.
-async fn own_targets(
-    store: &Store,
-    list: TargetList,
-    filter: &RunFilter,
-    after: Option<TargetKey<'_>>,
-) -> FlowResult<(Vec<TargetHead>, Option<(String, String)>)> {
-    let mut next = after.map(|after| (after.kind.to_owned(), after.name.to_owned()));
-    let (mut own, mut read): (Vec<TargetHead>, usize) = (Vec::new(), 0);
-    loop {
-        let begin = next.as_ref().map(|(kind, name)| TargetKey::new(kind, name));
-        let page = store.list_page(list, filter.kind.as_deref(), begin, TARGETS).await?;
-        read += page.targets.len() + page.damaged.len();
-        own.extend(page.targets.into_iter().filter(|target| filter.covers(target)));
-        next = page.next;
-        if own.len() > TARGETS {
-            own.truncate(TARGETS);
-            next = own.last().map(|target| (target.kind.clone(), target.name.clone()));
-        }
-        if next.is_none() || own.len() == TARGETS || read >= MAX_READ {
-            return Ok((own, next));
-        }
-    }
+    Ok(RunPage { runs: listed.collect(), next_token })
 }

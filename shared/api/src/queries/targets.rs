@@ -10,7 +10,7 @@ use ebb_protocol::lifecycle::{self, FieldError};
 use ebb_protocol::limits;
 use ebb_protocol::time::rfc3339;
 use ebb_protocol::words;
-use ebb_store::{ListPage, Store, TargetHead, TargetList};
+use ebb_store::{Store, TargetHead, TargetList};
 
 use crate::queries::resource_states::{self, ResourceState};
 use crate::queries::{open_units, runs, sources, waits};
@@ -24,7 +24,8 @@ use ebb_flow::sweep::outages;
 
 /// Maximum targets of a page.
 const PAGE: usize = 100;
-/// Targets that are read for a page before it ends, if the filter selects few of them.
+/// Targets that are read for a page before it ends, if few of them are selected. A page that ended earlier would count those
+/// that the caller may not read.
 const MAX_READ: usize = 1_000;
 /// Maximum removals of a target in a response.
 pub const MAX_REMOVALS: usize = 200;
@@ -81,42 +82,62 @@ pub async fn list(
     filter: &TargetFilter,
     token: Option<&str>,
 ) -> Result<TargetPage, RequestError<FieldError>> {
-    let after = token.map(cursor).transpose().map_err(RequestError::Rejected)?;
     let kind = filter.kind.as_deref();
+    let found = selected(store, (list, kind), token, PAGE, |target| filter.selects(target)).await?;
+    let SelectedTargets { targets, damaged, next_token } = found;
+    for reason in &damaged {
+        tracing::error!(reason, "cannot read a target");
+    }
+    let shown = targets.into_iter().map(|mut target| {
+        filter.access.iter().for_each(|access| hide_waiting(&mut target, access));
+        about(&target)
+    });
+    Ok(TargetPage { targets: shown.collect(), damaged, outages: Vec::new(), next_token })
+}
+
+/// A page of stored targets.
+#[derive(Default)]
+pub(crate) struct SelectedTargets {
+    pub targets: Vec<TargetHead>,
+    /// The reasons why targets cannot be read.
+    pub damaged: Vec<String>,
+    pub next_token: Option<String>,
+}
+
+/// Returns at most `count` targets that are selected, of at most about 1,000 that are read. `token` is the `nextToken` of the
+/// previous page. An invalid request is rejected with the malformed field.
+pub(crate) async fn selected(
+    store: &Store,
+    (list, kind): (TargetList, Option<&str>),
+    token: Option<&str>,
+    count: usize,
+    selects: impl Fn(&TargetHead) -> bool,
+) -> Result<SelectedTargets, RequestError<FieldError>> {
+    let after = token.map(cursor).transpose().map_err(RequestError::Rejected)?;
     kind.map(lifecycle::kind).transpose().map_err(RequestError::Rejected)?;
-    let mut page = TargetPage { targets: Vec::new(), damaged: Vec::new(), outages: Vec::new(), next_token: None };
+    let mut page = SelectedTargets::default();
     // Pages are ordered by kind, then by name. All targets of the requested kind may be before or after the token.
-    let mut after = match (kind, after) {
+    let mut next = match (kind, after) {
         (Some(kind), Some(after)) if after.kind > kind => return Ok(page),
         (Some(kind), Some(after)) if after.kind < kind => None,
         (_, after) => after.map(|after| (after.kind.to_owned(), after.name.to_owned())),
     };
     let mut read = 0;
     loop {
-        let begin = after.as_ref().map(|(kind, name)| TargetKey { kind, name });
-        let ListPage { targets: found, damaged, next } = store.list_page(list, kind, begin, PAGE).await?;
-        for reason in &damaged {
-            tracing::error!(reason, "cannot read a target");
+        let begin = next.as_ref().map(|(kind, name)| TargetKey { kind, name });
+        let found = store.list_page(list, kind, begin, count).await?;
+        read += found.targets.len() + found.damaged.len();
+        page.damaged.extend(found.damaged);
+        page.targets.extend(found.targets.into_iter().filter(|target| selects(target)));
+        next = found.next;
+        if page.targets.len() > count {
+            page.targets.truncate(count);
+            next = page.targets.last().map(|target| (target.kind.clone(), target.name.clone()));
         }
-        read += found.len() + damaged.len();
-        page.damaged.extend(damaged);
-        let mut found = found.into_iter().peekable();
-        while let Some(mut target) = found.next() {
-            if filter.selects(&target) {
-                filter.access.iter().for_each(|access| hide_waiting(&mut target, access));
-                page.targets.push(about(&target));
-            }
-            if page.targets.len() == PAGE && (found.peek().is_some() || next.is_some()) {
-                page.next_token = Some(target.target_key().to_string());
-                return Ok(page);
-            }
-        }
-        let Some((kind, name)) = next else { return Ok(page) };
-        if read >= MAX_READ {
-            page.next_token = Some(format!("{kind}/{name}"));
+        if next.is_none() || page.targets.len() == count || read >= MAX_READ {
+            page.next_token = next.map(|(kind, name)| format!("{kind}/{name}"));
             return Ok(page);
         }
-        after = Some((kind, name));
     }
 }
 
