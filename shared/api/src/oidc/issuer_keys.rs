@@ -50,7 +50,7 @@ pub(super) struct FetchedIssuer {
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct DiscoveryDocument {
     pub issuer: String,
-    jwks_uri: String,
+    pub(super) jwks_uri: String,
     #[serde(default)]
     pub authorization_endpoint: String,
     #[serde(default)]
