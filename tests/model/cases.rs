@@ -27,8 +27,6 @@ pub(super) const WHOLE: u32 = u32::MAX;
 /// Maximum number of unusual steps in graphs that are too large to be explored completely.
 const FEW: u32 = 2;
 
-/// Units per head item, so that a small graph has one item.
-pub(super) const ONE_ITEM: u32 = 256;
 /// The status of a gateway whose server did not respond in time.
 pub(super) const GATEWAY: u16 = 504;
 const KINDS: [UnitAction; 3] = [UnitAction::Pod, UnitAction::Once, UnitAction::Later];
@@ -48,11 +46,10 @@ pub(super) const CALM: FaultBudget = FaultBudget {
     concurrent: 1,
 };
 
-pub(super) fn case(name: &str, runs: UnitAction, reads: &[&[usize]], per_item: u32, budget: FaultBudget) -> ModelCase {
+pub(super) fn case(name: &str, runs: UnitAction, reads: &[&[usize]], budget: FaultBudget) -> ModelCase {
     let graph = ModelGraph {
         units: reads.iter().map(|reads| (runs, reads.to_vec())).collect(),
         idempotent: true,
-        per_item,
         attempts: 2,
         outputs: OutputMode::Id,
         slots: None,
@@ -87,14 +84,12 @@ fn with_few() -> impl Iterator<Item = ModelCase> {
         ("a death, deleted", FaultBudget { deaths: 1, deletions: 1, ..CALM }),
     ];
     let shapes = [("fan-in", FAN_IN), ("diamond", DIAMOND)];
-    let items = [("", ONE_ITEM), (" over two items", 2)];
     let all = KINDS.into_iter().flat_map(move |runs| {
-        let each = shapes.into_iter().flat_map(move |shape| items.into_iter().map(move |items| (shape, items)));
-        each.flat_map(move |shape| faults.into_iter().map(move |fault| (runs, shape, fault)))
+        shapes.into_iter().flat_map(move |shape| faults.into_iter().map(move |fault| (runs, shape, fault)))
     });
-    all.map(|(runs, ((shape, reads), (items, per_item)), (what, budget))| {
-        let name = format!("{shape}{items}: {what}, {FEW} unusual steps");
-        ModelCase { unusual: FEW, ..case(&name, runs, reads, per_item, budget) }
+    all.map(|(runs, (shape, reads), (what, budget))| {
+        let name = format!("{shape}: {what}, {FEW} unusual steps");
+        ModelCase { unusual: FEW, ..case(&name, runs, reads, budget) }
     })
 }
 
@@ -104,7 +99,7 @@ fn hurried() -> impl Iterator<Item = ModelCase> {
     [UnitAction::Pod, UnitAction::Later].into_iter().map(|runs| {
         let name = format!("one: a hurry, a sweep, {UNUSUAL} unusual steps");
         let budget = FaultBudget { ticks: 1, sweeps: 1, ..CALM };
-        ModelCase { unusual: UNUSUAL, ..case(&name, runs, ONE, ONE_ITEM, budget) }
+        ModelCase { unusual: UNUSUAL, ..case(&name, runs, ONE, budget) }
     })
 }
 
@@ -112,7 +107,7 @@ fn hurried() -> impl Iterator<Item = ModelCase> {
 fn scarce() -> Vec<ModelCase> {
     use UnitAction::{Once, Pod};
     let two = |name: &str, runs, budget| {
-        let case = case(&format!("two, {name}"), runs, TWO, ONE_ITEM, budget);
+        let case = case(&format!("two, {name}"), runs, TWO, budget);
         ModelCase { unusual: FEW, ..case }
     };
     let (delete, drop) = (FaultBudget { deletions: 1, ..CALM }, FaultBudget { drops: 1, ..CALM });
@@ -138,7 +133,7 @@ pub(super) fn update_case(
     updates: &[ModelUpdate],
     budget: FaultBudget,
 ) -> ModelCase {
-    case(name, runs, reads, ONE_ITEM, budget).with(|graph| graph.updates = updates.to_vec())
+    case(name, runs, reads, budget).with(|graph| graph.updates = updates.to_vec())
 }
 
 /// Returns cases in which the document of the target is updated.
@@ -181,7 +176,7 @@ fn all() -> Vec<(bool, ModelCase)> {
     for runs in KINDS {
         let later = runs == UnitAction::Later;
         let mut one = |large: bool, name: &str, budget| {
-            cases.push((large, case(&format!("one: {name}"), runs, ONE, ONE_ITEM, budget)));
+            cases.push((large, case(&format!("one: {name}"), runs, ONE, budget)));
         };
         one(false, "calm", CALM);
         one(false, "deleted", FaultBudget { deletions: 1, ..CALM });
@@ -204,13 +199,13 @@ fn all() -> Vec<(bool, ModelCase)> {
         // With callbacks, the environment alone determines the order.
         let beside = u8::from(runs == UnitAction::Once);
         let budget = FaultBudget { losses: 1, deletions: 1, concurrent: beside, ..CALM };
-        let only = case("one, tried once: a lost answer, deleted", runs, ONE, ONE_ITEM, budget);
+        let only = case("one, tried once: a lost answer, deleted", runs, ONE, budget);
         cases.push((true, only.with(|graph| graph.attempts = 1)));
     }
     for runs in KINDS {
         let webhook = runs != UnitAction::Pod;
         let mut two = |large: bool, name: &str, budget| {
-            cases.push((large, case(&format!("chain: {name}"), runs, CHAIN, ONE_ITEM, budget)));
+            cases.push((large, case(&format!("chain: {name}"), runs, CHAIN, budget)));
         };
         two(false, "calm", CALM);
         two(webhook, "deleted", FaultBudget { deletions: 1, ..CALM });
@@ -218,16 +213,13 @@ fn all() -> Vec<(bool, ModelCase)> {
         two(runs == UnitAction::Later, "twice", FaultBudget { duplicates: 1, ..CALM });
         two(false, "a failure", FaultBudget { failures: 1, ..CALM });
     }
-    for (name, per_item) in [("", ONE_ITEM), (" over two items", 2)] {
-        for runs in KINDS {
-            let calm_is_large = runs == UnitAction::Later || per_item < ONE_ITEM;
-            let mut add = |large: bool, shape: &str, reads, what: &str, budget| {
-                cases.push((large, case(&format!("{shape}{name}: {what}"), runs, reads, per_item, budget)));
-            };
-            add(calm_is_large, "fan-in", FAN_IN, "calm", CALM);
-            add(true, "fan-in", FAN_IN, "a death", FaultBudget { deaths: 1, ..CALM });
-            add(true, "diamond", DIAMOND, "calm", CALM);
-        }
+    for runs in KINDS {
+        let mut add = |large: bool, shape: &str, reads, what: &str, budget| {
+            cases.push((large, case(&format!("{shape}: {what}"), runs, reads, budget)));
+        };
+        add(runs == UnitAction::Later, "fan-in", FAN_IN, "calm", CALM);
+        add(true, "fan-in", FAN_IN, "a death", FaultBudget { deaths: 1, ..CALM });
+        add(true, "diamond", DIAMOND, "calm", CALM);
     }
     cases
 }

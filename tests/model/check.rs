@@ -1,7 +1,7 @@
 //! The checks of the model.
 
 use ebb_documents::plan::UnitRef;
-use ebb_engine::{Attempt, Hook, RunPhase, Shard, TargetPhase, Unit};
+use ebb_engine::{Attempt, Hook, RunPhase, TargetPhase, Unit};
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::lifecycle::{GONE, READY};
 use ebb_protocol::record::AttemptOutcome;
@@ -33,8 +33,8 @@ fn passed_over(place: &ModelSimulation) -> Option<String> {
             hook => plan.hook_plan(hook).is_some_and(|(hook, _)| hook.units[unit.0 as usize].undoes.is_empty()),
         };
         let success = record.result.as_ref().is_some_and(|result| result.outcome == AttemptOutcome::Succeeded);
-        let Some((head, slot)) = table.head(run, *unit) else { continue };
-        let passed = head.attempt(slot) > *attempt || head.failed.contains(&slot);
+        let Some(head) = table.head(run) else { continue };
+        let passed = head.attempt(*unit) > *attempt || head.failed.contains(unit);
         if setup && success && passed {
             return Some(format!(
                 "unit {} of {run} succeeded in try {}, and the run passed over it",
@@ -55,10 +55,8 @@ fn undone_twice(place: &ModelSimulation) -> Option<String> {
     let mut undos =
         teardown.units.iter().zip(0..).filter(|(_, position)| outer.has_task(&run, Unit(*position), Attempt(1)));
     let is_done = |at: &UnitRef| table.is_done(&target.run(at.hook), at.unit);
-    let has_late = |at: &UnitRef| {
-        let run = target.run(at.hook);
-        table.head(&run, Unit(at.unit)).is_some_and(|(head, slot)| head.late.iter().any(|late| late.slot == slot))
-    };
+    let has_late =
+        |at: &UnitRef| table.head(&target.run(at.hook)).is_some_and(|head| head.late_marks(Unit(at.unit)) > 0);
     let twice = undos.find(|(unit, _)| unit.unless.iter().any(is_done) && !unit.undoes.iter().any(has_late));
     twice.map(|(unit, _)| format!("{} undoes what an update has undone", unit.key))
 }
@@ -108,15 +106,14 @@ fn quiet(place: &ModelSimulation, whole: bool) -> Option<String> {
     let (_, plan) = place.target()?;
     let table = place.table.state();
     let outer = place.environment.state();
-    for (run, heads) in &table.heads {
-        let root = &heads[&Shard::ROOT].head;
-        if root.phase != RunPhase::Running {
+    for (run, present) in &table.heads {
+        let head = &present.head;
+        if head.phase != RunPhase::Running {
             continue;
         }
-        let Some(due) = root.due else { return Some(format!("{run} is open, and never due")) };
+        let Some(due) = head.due else { return Some(format!("{run} is open, and never due")) };
         let (_, graph) = plan.hook_plan(run.hook())?;
-        let view = ebb_engine::RunView::whole(graph, heads.iter().map(|(shard, head)| (*shard, head.head.clone())));
-        let open = ebb_engine::follow::in_flight(graph, &view);
+        let open = ebb_engine::follow::in_flight(graph, head);
         let wait = due.0.saturating_sub(place.runtime.now().0);
         // The run matters only if its target waits for it.
         let awaited = table.targets.values().filter(|target| target.hook == Some(run.hook())).any(|target| {
@@ -173,8 +170,8 @@ pub(super) fn end(place: &ModelSimulation, platform: &PlatformState) -> Option<S
     if !outer.objects.is_empty() {
         return Some(format!("left behind: {:?}", outer.objects));
     }
-    if let Some((run, root)) = table.roots().find(|(_, root)| root.head.phase != RunPhase::Closed) {
-        return Some(format!("{run} is {:?} in the end", root.head.phase));
+    if let Some((run, present)) = table.heads.iter().find(|(_, present)| present.head.phase != RunPhase::Closed) {
+        return Some(format!("{run} is {:?} in the end", present.head.phase));
     }
     if !outer.notifications.iter().any(|(kind, _)| kind == GONE) {
         return Some("the platform does not know that it is gone".to_owned());

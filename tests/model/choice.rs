@@ -252,8 +252,7 @@ impl ModelSimulation {
     /// Returns true if a run of the target is open.
     pub(super) fn is_open(&self) -> bool {
         let state = self.table.state();
-        let mut roots = state.roots();
-        roots.any(|(_, root)| root.head.phase != RunPhase::Closed)
+        state.heads.values().any(|run| run.head.phase != RunPhase::Closed)
             || state.targets.values().any(|target| target.due.is_some())
     }
 

@@ -77,7 +77,6 @@ pub(super) fn shortest(case: &ModelCase, most: u32, paths: usize) -> ExploreRepo
 }
 
 fn search(case: &ModelCase, most: u32, paths: usize) -> ExploreReport {
-    ebb_engine::state::set_units_per_item(case.graph.per_item);
     let documents = Arc::new(ModelDocuments::new(&case.graph));
     let explored = ExploreReport::default();
     let mut search = PathSearch { case, documents, seen: HashMap::new(), most, path: Vec::new(), explored };

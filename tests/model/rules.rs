@@ -5,7 +5,7 @@
 
 use serde::Deserialize;
 
-use super::cases::{CALM, CHAIN, FAN_IN, GATEWAY, ModelCase, ONE, ONE_ITEM, TWO, case, update_case};
+use super::cases::{CALM, CHAIN, GATEWAY, ModelCase, ONE, TWO, case, update_case};
 use super::choice::FaultBudget;
 use super::explore::{Violation, shortest};
 use super::simulation::{ModelGraph, ModelUpdate, OutputMode};
@@ -86,9 +86,9 @@ fn leaving_out<T: Send>(rule: &str, search: impl FnOnce() -> T + Send) -> T {
 /// Returns the case that shows the removal of a rule. Without one, it shows in simulations of random targets.
 fn without(rule: &str) -> Option<ModelCase> {
     use UnitAction::{Later, Once, Pod};
-    let one = |runs, budget| case("one", runs, ONE, ONE_ITEM, budget);
-    let two = |name, runs, budget| case(name, runs, TWO, ONE_ITEM, budget);
-    let chain = |runs, budget| case("chain", runs, CHAIN, ONE_ITEM, budget);
+    let one = |runs, budget| case("one", runs, ONE, budget);
+    let two = |name, runs, budget| case(name, runs, TWO, budget);
+    let chain = |runs, budget| case("chain", runs, CHAIN, budget);
     let update = |runs, update, budget| update_case("update", runs, ONE, &[update], budget);
     let removed = |runs, budget| update(runs, ModelUpdate::Removed, budget);
     let sends_one = |graph: &mut ModelGraph| graph.max_dispatches = Some(1);
@@ -117,8 +117,6 @@ fn without(rule: &str) -> Option<ModelCase> {
         "RescheduleAfterActing" => one(Pod, FaultBudget { sweeps: 1, deaths: 1, ticks: 1, ..failure }),
         "FailedSweepIsDue" => one(Pod, FaultBudget { losses: 1, ..death }),
         "DeadlineFromStart" => one(Pod, FaultBudget { ticks: 1, ..death }),
-        "ReadAllItems" => case("fan-in over items", Pod, FAN_IN, 1, CALM),
-        "StopEveryItem" => case("chain of three over items", Pod, &[&[], &[0], &[1]], 1, delete),
         "OneTransaction" => one(Pod, death),
         "RedriveKeepsEpoch" => two("two", Later, FaultBudget { ticks: 1, concurrent: 0, ..delete }),
         "JoinEverySend" => one(Once, CALM),

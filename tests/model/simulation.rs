@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ebb_documents::compile;
 use ebb_documents::plan::Plan;
-use ebb_engine::{HeadState, Hook, Millis, RunPhase, Timestamp, target};
+use ebb_engine::{Hook, Millis, RunPhase, Timestamp, UnitProgress, target};
 use ebb_flow::advance::callback::{self, CallbackOutcome};
 use ebb_flow::advance::dispatch_all::drive;
 use ebb_flow::advance::transition;
@@ -49,7 +49,6 @@ pub struct ModelGraph {
     pub units: Vec<(UnitAction, Vec<usize>)>,
     /// False if the requests of webhooks of setup units must not be repeated.
     pub idempotent: bool,
-    pub per_item: u32,
     pub attempts: u32,
     /// The outputs of the units.
     pub outputs: OutputMode,
@@ -422,9 +421,9 @@ impl ModelSimulation {
     /// Returns the due time and version of a running run that is due.
     pub(super) fn overdue(&self, run: &RunId) -> Option<(Timestamp, u64)> {
         let state = self.table.state();
-        let root = &state.root(run)?.head;
-        let due = root.due.filter(|&due| due <= self.runtime.now() && root.phase == RunPhase::Running)?;
-        Some((due, root.version))
+        let head = &state.heads.get(run)?.head;
+        let due = head.due.filter(|&due| due <= self.runtime.now() && head.phase == RunPhase::Running)?;
+        Some((due, head.version))
     }
 
     /// Returns the target and its plan.
@@ -451,12 +450,9 @@ impl ModelSimulation {
 fn awaits(table: &SimTable, env: &Env, token: &str) -> bool {
     let Ok(claims) = TokenClaims::verify(token, &env.settings.token_keys, Timestamp(0)) else { return false };
     let state = table.state();
-    let is_open = |(head, slot): (&HeadState, u32)| {
-        let over = head.done.contains(&slot) || head.failed.contains(&slot);
-        head.attempt(slot) == claims.attempt && !over
-    };
-    let runs = state.root(&claims.run).is_some_and(|root| root.head.phase == RunPhase::Running);
-    runs && state.head(&claims.run, claims.unit).is_some_and(is_open)
+    state.heads.get(&claims.run).is_some_and(|run| {
+        run.head.phase == RunPhase::Running && run.head.status(claims.unit) == UnitProgress::Open(claims.attempt)
+    })
 }
 
 impl Drop for ModelSimulation {

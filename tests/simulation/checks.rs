@@ -140,8 +140,9 @@ pub(super) fn waiting_events(simulation: &Simulation) {
 /// Every run is closed.
 pub(super) fn runs(simulation: &Simulation) -> Vec<String> {
     let table = simulation.table.state();
-    let open = table.roots().filter(|(_, root)| root.head.phase != RunPhase::Closed || root.head.due.is_some());
-    open.map(|(run, root)| format!("{run} is {:?}, due {:?}", root.head.phase, root.head.due)).collect()
+    let heads = table.heads.iter().map(|(run, present)| (run, &present.head));
+    let open = heads.filter(|(_, head)| head.phase != RunPhase::Closed || head.due.is_some());
+    open.map(|(run, head)| format!("{run} is {:?}, due {:?}", head.phase, head.due)).collect()
 }
 
 /// Every run has one entry in the history, with its time, its sender and its generation. The entries of attempts to begin it have other times.
@@ -150,8 +151,7 @@ fn history(simulation: &Simulation) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut times = BTreeSet::new();
     let tables = [Some(&*table), table.removed.as_deref()];
-    for (run, root) in tables.into_iter().flatten().flat_map(|table| table.roots()) {
-        let Some(facts) = &root.facts else { continue };
+    for (run, RunHead { facts, .. }) in tables.into_iter().flatten().flat_map(|table| &table.heads) {
         let own = table.history.values().filter(|entry| entry.run.as_ref() == Some(run));
         let own: Vec<_> = own.filter(|entry| entry.at == facts.started.0).collect();
         let change = match run.hook() {
@@ -179,10 +179,8 @@ fn history(simulation: &Simulation) -> Vec<String> {
 /// Returns the run of a hook of an instance, in any generation.
 pub(super) fn run_of(simulation: &Simulation, uid: &str, hook: Hook) -> Option<RunId> {
     let table = simulation.table.state();
-    let is_of = |(run, root): &(&RunId, &RunHead)| {
-        run.hook() == hook && root.facts.as_ref().is_some_and(|facts| facts.uid == uid)
-    };
-    table.find(|table| table.roots().find(is_of)).map(|(run, _)| run.clone())
+    let is_of = |(run, present): &(&RunId, &RunHead)| run.hook() == hook && present.facts.uid == uid;
+    table.find(|table| table.heads.iter().find(is_of)).map(|(run, _)| run.clone())
 }
 
 /// The platform got the last notification of every instance that has begun, and none of an event that did not happen.
@@ -231,9 +229,9 @@ fn outcomes(simulation: &Simulation) -> Vec<String> {
 /// Returns the number of runs of an instance that have the time at which the platform accepted their notification.
 fn notified_runs(simulation: &Simulation, uid: &str) -> usize {
     let table = simulation.table.state();
-    let roots = [Some(&*table), table.removed.as_deref()].into_iter().flatten().flat_map(|table| table.roots());
-    let notified = roots.filter(|(_, root)| root.head.notified.is_some());
-    notified.filter(|(_, root)| root.facts.as_ref().is_some_and(|facts| facts.uid == uid)).count()
+    let tables = [Some(&*table), table.removed.as_deref()].into_iter().flatten();
+    let notified = tables.flat_map(|table| table.heads.values()).filter(|run| run.head.notified.is_some());
+    notified.filter(|run| run.facts.uid == uid).count()
 }
 
 /// Returns true if every unit of a run is done.
@@ -253,10 +251,10 @@ fn inputs(simulation: &Simulation) -> Vec<String> {
             let Some(maker) = id.split('.').next().and_then(|key| state.units.get(key)) else { continue };
             // Units of an event read those of its own run.
             let run = if maker.hook == this.unit.hook { this.run.clone() } else { this.run.sibling(maker.hook) };
-            let head = table.head(&run, Unit(maker.unit));
-            let counts = head.and_then(|(head, slot)| head.done.contains(&slot).then(|| head.attempt(slot)));
+            let unit = Unit(maker.unit);
+            let counts = table.head(&run).filter(|head| head.done.contains(&unit)).map(|head| head.attempt(unit));
             let record = counts.and_then(|attempt| {
-                let key = (run, Unit(maker.unit), attempt);
+                let key = (run, unit, attempt);
                 table.find(|table| table.records.get(&key))
             });
             let made = record.and_then(|record| record.result.as_ref()).filter(|result| {

@@ -233,11 +233,11 @@ impl Ledger {
         }
         let now = self.runtime.now().0;
         let table = self.table.state();
-        let root = table.find(|table| table.root(&this.run))?;
+        let head = table.head(&this.run)?;
         // A queued task may begin until the relay gets a request to remove it.
         if this.unit.sets_up()
             && this.receiver != AttemptReceiver::Queue
-            && let Some(stopped) = root.head.stopped
+            && let Some(stopped) = head.stopped
             && now > stopped.0 + self.bounds.max_in_flight
         {
             return Some(format!("{} ms after its run was stopped", now - stopped.0));
@@ -249,9 +249,8 @@ impl Ledger {
         {
             return Some(format!("before unit {other} of its hook is done"));
         }
-        let (head, slot) = table.head(&this.run, Unit(this.unit.unit))?;
         // A relay rejects lower attempts. An earlier request to a server may still arrive.
-        let is_earlier = head.attempt(slot) > Attempt(this.attempt);
+        let is_earlier = head.attempt(Unit(this.unit.unit)) > Attempt(this.attempt);
         let later = this.receiver.kills() && is_earlier && is_done(this.unit.unit);
         later.then(|| "although a later attempt has succeeded".to_owned())
     }
@@ -284,7 +283,7 @@ impl Ledger {
             return true;
         }
         let table = self.table.state();
-        let stopped = table.find(|table| table.root(&this.run)).and_then(|root| root.head.stopped);
+        let stopped = table.head(&this.run).and_then(|head| head.stopped);
         let key = (this.run.clone(), Unit(this.unit.unit), Attempt(this.attempt));
         let record = table.find(|table| table.records.get(&key));
         let concluded = record.is_some_and(|record| record.result.is_some());
@@ -306,7 +305,7 @@ impl Ledger {
     /// Returns true if a run was cancelled.
     pub(super) fn is_stopped(&self, run: &RunId) -> bool {
         let table = self.table.state();
-        table.find(|table| table.root(run)).is_some_and(|root| root.head.stopped.is_some())
+        table.head(run).is_some_and(|head| head.stopped.is_some())
     }
 
     /// Returns true if a run that undoes a unit has begun.
@@ -317,10 +316,10 @@ impl Ledger {
             undos.map(|undo| undo.run()).collect()
         };
         let table = self.table.state();
-        runs.iter().any(|run| table.root(run).is_some())
+        runs.iter().any(|run| table.heads.contains_key(run))
     }
 
-    /// Returns true if the removal of a run has begun. It clears the plan of the target, and removes the first root.
+    /// Returns true if the removal of a run has begun. It clears the plan of the target, and removes the head of the first run.
     pub(super) fn is_removed(&self, run: &RunId) -> bool {
         let table = self.table.state();
         let is_of = |target: &TargetHead| run.as_str().starts_with(&target.instance_key());
@@ -328,7 +327,7 @@ impl Ledger {
             !matches!(of.hook(), Hook::Event(_)) && of.sibling(Hook::PreStart) == run.sibling(Hook::PreStart)
         };
         let mut removed = table.removed.iter().flat_map(|removed| removed.heads.keys());
-        table.root(run).is_none()
+        !table.heads.contains_key(run)
             || removed.any(is_beside)
             || table.targets.values().any(|target| target.plan.is_empty() && is_of(target))
     }

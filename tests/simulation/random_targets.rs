@@ -10,8 +10,8 @@ use super::provider_documents::{CONNECTION, ProviderUnit, ThingRemoval};
 use super::registry::UnitBehavior;
 use super::scenario::{TargetScenario, names};
 
-/// The number of units that do not fit into one head item.
-const WIDE: u64 = 280;
+/// A number of units that several invocations dispatch.
+const WIDE: u64 = 120;
 /// The version of the first plugin with other timeouts, by which operators repair teardowns.
 pub(super) const REPAIRED: &str = "1.0.1";
 const OUTPUTS: &str = "outputs: {first: \"${units.u0.outputs.id}\", sized: \"${params.size}\"}\n";
@@ -27,7 +27,7 @@ struct RandomUnit {
 }
 
 impl TargetScenario {
-    /// Returns the target of a seed. One in a hundred has units for more than one head item.
+    /// Returns the target of a seed. One in a hundred has many units.
     pub fn random(seed: u64) -> Self {
         let random = SimRandom::new(seed);
         let (first, second) = (format!("d{:x}a", seed & 0xffff_ffff), format!("d{:x}b", seed & 0xffff_ffff));

@@ -540,8 +540,8 @@ impl Simulation {
         let mut violations = self.functions.broken();
         violations.extend(checks::runs(self));
         violations.extend(bound::left(self));
-        let done = self.units(|head, slot| head.done.contains(&slot));
-        let failed = self.units(|head, slot| head.failed.contains(&slot));
+        let done = self.units(|head, unit| head.done.contains(&unit));
+        let failed = self.units(|head, unit| head.failed.contains(&unit));
         let ledger = self.ledger.state();
         violations.extend(ledger.violations.iter().cloned());
         let remaining = ledger.objects.values().filter(|object| object.unit.target == self.instances[0].name);
@@ -561,8 +561,8 @@ impl Simulation {
         self.faults.injected()[kind as usize]
     }
 
-    /// Returns the keys of the units of the first target whose slots in the heads are `wanted`.
-    fn units(&self, wanted: impl Fn(&HeadState, u32) -> bool) -> BTreeSet<String> {
+    /// Returns the keys of the units of the first target that are `wanted` in the heads of their runs.
+    fn units(&self, wanted: impl Fn(&HeadState, Unit) -> bool) -> BTreeSet<String> {
         let own: Vec<Arc<SimUnit>> = {
             let state = self.ledger.state();
             state.units.values().filter(|unit| unit.target == self.instances[0].name).cloned().collect()
@@ -570,7 +570,7 @@ impl Simulation {
         let is_wanted = |unit: &&Arc<SimUnit>| {
             let run = checks::run_of(self, &unit.uid, unit.hook);
             let table = self.table.state();
-            run.and_then(|run| table.head(&run, Unit(unit.unit))).is_some_and(|(head, slot)| wanted(head, slot))
+            run.and_then(|run| table.head(&run)).is_some_and(|head| wanted(head, Unit(unit.unit)))
         };
         own.iter().filter(is_wanted).map(|unit| unit.unit_key.clone()).collect()
     }

@@ -557,10 +557,7 @@ impl SimTable {
     /// Returns true if every run is closed, except those of targets whose names begin with `target`.
     pub fn is_at_rest_without(&self, target: Option<&str>) -> bool {
         let state = self.state();
-        let mut roots = state.roots();
-        let is_of = |root: &RunHead| {
-            root.facts.as_ref().zip(target).is_some_and(|(facts, target)| facts.name.starts_with(target))
-        };
-        roots.all(|(_, root)| root.head.phase == RunPhase::Closed || is_of(root))
+        let is_of = |run: &RunHead| target.is_some_and(|target| run.facts.name.starts_with(target));
+        state.heads.values().all(|run| run.head.phase == RunPhase::Closed || is_of(run))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ebb_engine::{Attempt, HeadState, Hook, RunPhase, Shard, TargetPhase, Timestamp, Unit};
+use ebb_engine::{Attempt, HeadState, Hook, RunPhase, TargetPhase, Timestamp, Unit};
 use ebb_protocol::id::{RunId, instance_key};
 use ebb_protocol::record::AttemptRecord;
 use ebb_store::{
@@ -15,7 +15,7 @@ use super::receivers::{self, AppendedNotice};
 /// The content of the table.
 #[derive(Clone, Default)]
 pub struct TableState {
-    pub heads: BTreeMap<RunId, BTreeMap<Shard, RunHead>>,
+    pub heads: BTreeMap<RunId, RunHead>,
     pub records: BTreeMap<(RunId, Unit, Attempt), AttemptRecord>,
     /// The times of acceptances that one write has recorded together.
     pub accepted: BTreeMap<(RunId, Unit, Attempt), BTreeSet<Timestamp>>,
@@ -68,42 +68,32 @@ impl TableState {
             let mut keys = waiting.chain(needed.into_iter().flatten());
             keys.any(|key| subject.starts_with(&key))
         };
-        let is_open = run.and_then(|run| self.root(run)).is_some_and(|root| root.head.phase != RunPhase::Closed);
+        let is_open = run.and_then(|run| self.heads.get(run)).is_some_and(|run| run.head.phase != RunPhase::Closed);
         if is_open || self.targets.values().any(needs) {
             self.wrong.push(format!("{subject} is removed and still needed"));
         }
     }
 
-    /// Returns the roots of all runs.
-    pub fn roots(&self) -> impl Iterator<Item = (&RunId, &RunHead)> {
-        self.heads.iter().filter_map(|(run, heads)| Some((run, heads.get(&Shard::ROOT)?)))
-    }
-
-    /// Returns the root of a run.
-    pub fn root(&self, run: &RunId) -> Option<&RunHead> {
-        self.heads.get(run)?.get(&Shard::ROOT)
-    }
-
-    /// Returns the head item that has a unit, and the slot of the unit, also of a run that retention has removed.
-    pub fn head(&self, run: &RunId, unit: Unit) -> Option<(&HeadState, u32)> {
-        let (shard, slot) = Shard::of(unit);
-        Some((&self.find(|table| table.heads.get(run)?.get(&shard))?.head, slot))
+    /// Returns the head of a run, also of one that retention has removed.
+    pub fn head(&self, run: &RunId) -> Option<&HeadState> {
+        self.find(|table| table.heads.get(run)).map(|present| &present.head)
     }
 
     /// Returns true if a unit is done.
     pub fn is_done(&self, run: &RunId, unit: u32) -> bool {
-        self.head(run, Unit(unit)).is_some_and(|(head, slot)| head.done.contains(&slot))
+        self.head(run).is_some_and(|head| head.done.contains(&Unit(unit)))
     }
 
     /// Returns all items with a due time.
     pub fn due(&self) -> impl Iterator<Item = (Timestamp, DueItem)> {
-        let roots = self.roots().filter_map(|(run, root)| Some((root.head.due?, DueItem::Run(run.clone()))));
+        let runs = self.heads.iter();
+        let runs = runs.filter_map(|(run, present)| Some((present.head.due?, DueItem::Run(run.clone()))));
         let targets = self.targets.values();
         let targets =
             targets.filter_map(|target| Some((target.due?, DueItem::Target(target.kind.clone(), target.name.clone()))));
         let desired = self.desired.values();
         let desired = desired.filter_map(|one| Some((one.due?, DueItem::Desired(one.key.clone()))));
-        roots.chain(targets).chain(desired)
+        runs.chain(targets).chain(desired)
     }
 
     /// Applies the write of an item. Returns the target that was written, and the one before.
@@ -120,7 +110,7 @@ impl TableState {
             return None;
         };
         match read(after) {
-            StoredItem::Head(run, head) => drop(self.heads.entry(run).or_default().insert(head.shard, *head)),
+            StoredItem::Head(run, head) => drop(self.heads.insert(run, *head)),
             StoredItem::OutputMark(run) => drop(self.marks.insert(run)),
             StoredItem::Record(run, unit, attempt, record) => {
                 let present = self.records.entry((run, unit, attempt)).or_default();
@@ -162,19 +152,15 @@ impl TableState {
     /// Keeps what an item had for the checks.
     fn remove(&mut self, item: StoredItem) {
         match &item {
-            StoredItem::Head(run, head) if head.shard == Shard::ROOT => self.check_removal(run.as_str(), Some(run)),
+            StoredItem::Head(run, _) => self.check_removal(run.as_str(), Some(run)),
             StoredItem::Plan(instance, _) => self.check_removal(instance, None),
             _ => {}
         }
         let removed = self.removed.get_or_insert_default();
         match item {
             StoredItem::Head(run, head) => {
-                let heads = self.heads.entry(run.clone()).or_default();
-                heads.remove(&head.shard);
-                if heads.is_empty() {
-                    self.heads.remove(&run);
-                }
-                removed.heads.entry(run).or_default().insert(head.shard, *head);
+                self.heads.remove(&run);
+                removed.heads.insert(run, *head);
             }
             StoredItem::OutputMark(run) => drop(self.marks.remove(&run)),
             StoredItem::Record(run, unit, attempt, _) | StoredItem::FurtherResult(run, unit, attempt, _) => {

@@ -19,7 +19,6 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
-use ebb_engine::MAX_UNITS;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
@@ -182,6 +181,9 @@ impl<'a, T> IntoIterator for &'a Entries<T> {
     }
 }
 
+/// The maximum number of entries of a mapping.
+const MAX_ENTRIES: usize = 10_000;
+
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Entries<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct EntriesVisitor<T>(PhantomData<T>);
@@ -195,8 +197,8 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Entries<T> {
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries<T>, A::Error> {
                 let count = map.size_hint().unwrap_or(0);
-                if count > MAX_UNITS {
-                    return Err(A::Error::custom(format_args!("has {count} entries; the limit is {MAX_UNITS}")));
+                if count > MAX_ENTRIES {
+                    return Err(A::Error::custom(format_args!("has {count} entries; the limit is {MAX_ENTRIES}")));
                 }
                 // The largest entries have 2 KiB: a vector that grows would have up to twice as many of them.
                 let mut entries = Vec::with_capacity(count);

@@ -2,7 +2,7 @@
 
 use crate::graph::Unit;
 use crate::patch::{Patch, PatchChange, PatchCondition};
-use crate::state::{Attempt, Epoch, HeadState, LateMark, RunPhase, Shard};
+use crate::state::{Attempt, Epoch, HeadState, LateMark, RunPhase};
 use crate::time::Timestamp;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,11 +37,11 @@ pub enum RunEvent {
         /// A part of the digest of the result.
         mark: u32,
     },
-    /// An undo of `unit`, or of another unit in its item, is about to read records (SealBeforeRead).
+    /// An undo of `unit`, or of another unit of the run, is about to read records (SealBeforeRead).
     Sealed { unit: Unit },
-    /// The run is cancelled. Applies to every shard, the root first.
-    Cancelled { shard: Shard, epoch: Epoch, now: Timestamp },
-    /// Every item of the run has the epoch of the cancel.
+    /// The run is cancelled.
+    Cancelled { epoch: Epoch, now: Timestamp },
+    /// The run has the epoch of the cancel at `now`, which is after that write.
     Stopped { now: Timestamp, epoch: Epoch },
     /// A complete unit runs once more: an undo after a late success, or a retry by an operator.
     Reopened {
@@ -91,83 +91,68 @@ pub enum RunEvent {
 pub fn accept(event: RunEvent) -> Patch {
     use PatchChange::{BumpVersion, ClearDue, SetDue, SetNotified, SetPhase};
     use PatchCondition::{AttemptIs, DueAfter, DueIs, EpochIs, VersionIs};
-    let root = |conditions, changes| Patch { shard: Shard::ROOT, conditions, changes };
+    let patch = |conditions, changes| Patch { conditions, changes };
     match event {
-        RunEvent::Succeeded { unit, attempt, epoch } => open(unit, attempt, epoch, PatchChange::AddDone),
+        RunEvent::Succeeded { unit, attempt, epoch } => open(unit, attempt, epoch, vec![PatchChange::AddDone(unit)]),
+        // The new attempt must prevent a concurrent sweep from postponing the wake-up (VersionGuardsReschedule).
         RunEvent::Retried { unit, attempt, epoch, to } => {
-            let mut patch = open(unit, attempt, epoch, |slot| PatchChange::SetAttempt(slot, to));
-            // The new attempt must prevent a concurrent sweep from postponing the wake-up (VersionGuardsReschedule).
-            patch.changes.extend((patch.shard == Shard::ROOT).then_some(BumpVersion));
-            patch
+            open(unit, attempt, epoch, vec![PatchChange::SetAttempt(unit, to), BumpVersion])
         }
-        RunEvent::Failed { unit, attempt, epoch } => open(unit, attempt, epoch, PatchChange::AddFailed),
+        RunEvent::Failed { unit, attempt, epoch } => open(unit, attempt, epoch, vec![PatchChange::AddFailed(unit)]),
         RunEvent::SucceededLate { unit, attempt, mark } => {
-            of_unit(unit, |slot| (vec![], vec![PatchChange::AddLate(LateMark { slot, attempt, mark })]))
+            patch(vec![], vec![PatchChange::AddLate(LateMark { unit, attempt, mark })])
         }
-        RunEvent::Sealed { unit } => of_unit(unit, |slot| (vec![], vec![PatchChange::AddSealed(slot)])),
-        RunEvent::Cancelled { shard, epoch, now } => {
-            let mut changes = vec![PatchChange::SetEpoch(epoch.next())];
-            if shard == Shard::ROOT {
-                changes.extend([SetPhase(RunPhase::Cancelling), SetDue(now), BumpVersion]);
-            }
-            Patch { shard, conditions: vec![EpochIs(epoch)], changes }
+        RunEvent::Sealed { unit } => patch(vec![], vec![PatchChange::AddSealed(unit)]),
+        RunEvent::Cancelled { epoch, now } => {
+            let changes =
+                vec![PatchChange::SetEpoch(epoch.next()), SetPhase(RunPhase::Cancelling), SetDue(now), BumpVersion];
+            patch(vec![EpochIs(epoch)], changes)
         }
-        RunEvent::Stopped { now, epoch } => root(vec![EpochIs(epoch)], vec![PatchChange::SetStopped(now)]),
+        RunEvent::Stopped { now, epoch } => patch(vec![EpochIs(epoch)], vec![PatchChange::SetStopped(now)]),
         RunEvent::Reopened { unit, attempt, epoch, to } => {
-            let changes = |slot| vec![PatchChange::Reopen(slot), PatchChange::SetAttempt(slot, to)];
-            of_unit(unit, |slot| (vec![EpochIs(epoch), AttemptIs(slot, attempt)], changes(slot)))
+            let changes = vec![PatchChange::Reopen(unit), PatchChange::SetAttempt(unit, to)];
+            patch(vec![EpochIs(epoch), AttemptIs(unit, attempt)], changes)
         }
-        RunEvent::WakeupAdvanced { due } => root(vec![DueAfter(due)], vec![SetDue(due), BumpVersion]),
-        RunEvent::VersionBumped => root(vec![], vec![BumpVersion]),
+        RunEvent::WakeupAdvanced { due } => patch(vec![DueAfter(due)], vec![SetDue(due), BumpVersion]),
+        RunEvent::VersionBumped => patch(vec![], vec![BumpVersion]),
         RunEvent::EpochFenced { epoch } => {
-            root(vec![EpochIs(epoch)], vec![PatchChange::SetEpoch(epoch.next()), BumpVersion])
+            patch(vec![EpochIs(epoch)], vec![PatchChange::SetEpoch(epoch.next()), BumpVersion])
         }
         RunEvent::RunReopened { due, version, epoch } => {
             let changes = vec![SetPhase(RunPhase::Running), SetNotified(None), SetDue(due), BumpVersion];
-            root(vec![VersionIs(version), EpochIs(epoch)], changes)
+            patch(vec![VersionIs(version), EpochIs(epoch)], changes)
         }
         RunEvent::Rescheduled { seen, version, next } => {
-            root(vec![DueIs(seen), VersionIs(version)], vec![SetDue(next)])
+            patch(vec![DueIs(seen), VersionIs(version)], vec![SetDue(next)])
         }
-        RunEvent::Postponed { seen, next } => root(vec![DueIs(seen)], vec![SetDue(next)]),
-        RunEvent::SweepAdvanced { due } => root(vec![DueAfter(due)], vec![SetDue(due)]),
+        RunEvent::Postponed { seen, next } => patch(vec![DueIs(seen)], vec![SetDue(next)]),
+        RunEvent::SweepAdvanced { due } => patch(vec![DueAfter(due)], vec![SetDue(due)]),
         RunEvent::Closed { version, notified } => {
             let mut changes = vec![SetPhase(RunPhase::Closed), ClearDue];
             changes.extend(notified.map(|at| SetNotified(Some(at))));
-            root(vec![VersionIs(version)], changes)
+            patch(vec![VersionIs(version)], changes)
         }
-        RunEvent::RemovalAnnounced { at } => root(vec![], vec![PatchChange::AnnounceRemoval(at)]),
-        RunEvent::RemovalWithdrawn => root(vec![], vec![PatchChange::WithdrawRemoval]),
+        RunEvent::RemovalAnnounced { at } => patch(vec![], vec![PatchChange::AnnounceRemoval(at)]),
+        RunEvent::RemovalWithdrawn => patch(vec![], vec![PatchChange::WithdrawRemoval]),
     }
 }
 
 /// Returns the write for an event together with an earlier wake-up. Its condition is false if the run is due before
-/// `due`. Returns `None` if the unit is not in the root item: then write [`RunEvent::WakeupAdvanced`] first.
-pub fn accept_with_wakeup(event: RunEvent, due: Timestamp) -> Option<Patch> {
+/// `due`.
+pub fn accept_with_wakeup(event: RunEvent, due: Timestamp) -> Patch {
     let mut patch = accept(event);
-    if patch.shard != Shard::ROOT {
-        return None;
-    }
     patch.conditions.push(PatchCondition::DueAfter(due));
     patch.changes.push(PatchChange::SetDue(due));
     if !patch.changes.contains(&PatchChange::BumpVersion) {
         patch.changes.push(PatchChange::BumpVersion);
     }
-    Some(patch)
-}
-
-fn of_unit(unit: Unit, write: impl Fn(u32) -> (Vec<PatchCondition>, Vec<PatchChange>)) -> Patch {
-    let (shard, slot) = Shard::of(unit);
-    let (conditions, changes) = write(slot);
-    Patch { shard, conditions, changes }
+    patch
 }
 
 /// Returns a write under the condition `OPEN` of the protocol: this epoch, this attempt, neither done nor failed.
-fn open(unit: Unit, attempt: Attempt, epoch: Epoch, change: impl Fn(u32) -> PatchChange) -> Patch {
+fn open(unit: Unit, attempt: Attempt, epoch: Epoch, changes: Vec<PatchChange>) -> Patch {
     use PatchCondition::{AttemptIs, EpochIs, NotDone, NotFailed};
-    of_unit(unit, |slot| {
-        (vec![EpochIs(epoch), AttemptIs(slot, attempt), NotDone(slot), NotFailed(slot)], vec![change(slot)])
-    })
+    Patch { conditions: vec![EpochIs(epoch), AttemptIs(unit, attempt), NotDone(unit), NotFailed(unit)], changes }
 }
 
 /// The reason why a result was refused.
@@ -177,22 +162,18 @@ pub enum PatchRefusal {
     AlreadyDone,
     /// The same attempt has failed.
     AlreadyFailed,
-    /// Another attempt runs, or the run is cancelled or missing. A success is a late result.
+    /// Another attempt runs, or the run is cancelled. A success is a late result.
     Superseded,
     /// All conditions of the result hold. Only the condition on the wake-up was false.
     StillOpen,
 }
 
 /// Explains the refusal of a result by the image of the item.
-pub fn refusal(unit: Unit, attempt: Attempt, epoch: Epoch, image: Option<&HeadState>) -> PatchRefusal {
-    let (shard, slot) = Shard::of(unit);
-    let Some(head) = image else {
-        return if shard == Shard::ROOT { PatchRefusal::Superseded } else { PatchRefusal::StillOpen };
-    };
+pub fn refusal(unit: Unit, attempt: Attempt, epoch: Epoch, head: &HeadState) -> PatchRefusal {
     // A done unit of the same attempt stays done after a cancel, so this is a repetition.
-    match head.attempt(slot) == attempt {
-        true if head.done.contains(&slot) => PatchRefusal::AlreadyDone,
-        true if head.failed.contains(&slot) => PatchRefusal::AlreadyFailed,
+    match head.attempt(unit) == attempt {
+        true if head.done.contains(&unit) => PatchRefusal::AlreadyDone,
+        true if head.failed.contains(&unit) => PatchRefusal::AlreadyFailed,
         true if head.epoch == epoch => PatchRefusal::StillOpen,
         _ => PatchRefusal::Superseded,
     }

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-/// The maximum number of units of one hook.
-pub const MAX_UNITS: usize = 10_000;
+/// The maximum number of units of one hook. The state of so many fits into one head item.
+pub const MAX_UNITS: usize = 1_000;
 
 /// A unit by its position in the plan of its hook, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

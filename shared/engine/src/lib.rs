@@ -16,10 +16,10 @@ pub mod target;
 pub mod time;
 
 pub use accept::{PatchRefusal, RunEvent, accept, refusal};
-pub use follow::{FollowCause, FollowResult, NextSteps, RunOutcome, follow};
+pub use follow::{NextSteps, RunOutcome, follow};
 pub use graph::{Graph, GraphError, MAX_UNITS, Unit};
 pub use patch::{Patch, PatchChange, PatchCondition};
 pub use retry::Backoff;
-pub use state::{Attempt, Epoch, HeadState, LateMark, RunPhase, RunView, SHARD, Shard, UnitProgress};
+pub use state::{Attempt, Epoch, HeadState, LateMark, RunPhase, UnitProgress};
 pub use target::{EventName, Hook, HookSet, Target, TargetPhase};
 pub use time::{Millis, Timestamp};

@@ -334,7 +334,7 @@ impl Env {
         {
             return Ok(Some(facts));
         }
-        let facts = self.store.read_root(run).await?.and_then(|head| head.facts);
+        let facts = self.store.read_run(run).await?.map(|head| head.facts);
         match &facts {
             Some(facts) => self.remember_facts(run, facts),
             None => self.forget_run(run),

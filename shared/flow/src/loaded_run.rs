@@ -1,10 +1,10 @@
-//! A run with its facts, its plan and views of its state.
+//! A run with its facts and its plan.
 
 use std::sync::Arc;
 
 use ebb_documents::plan::{HookPlan, UnitPlan, UnitRef};
 use ebb_documents::render::TargetFacts;
-use ebb_engine::{Attempt, Epoch, Graph, HeadState, Hook, Patch, RunView, Shard, Unit, UnitProgress};
+use ebb_engine::{Attempt, Epoch, Graph, HeadState, Hook, Patch, Unit, UnitProgress};
 use ebb_protocol::id::{RunId, unit_key};
 use ebb_protocol::record::AttemptRecord;
 use ebb_protocol::token::idempotency_key;
@@ -46,7 +46,7 @@ impl Run {
         let Some(facts) = env.facts(id).await? else { return Ok(None) };
         match Self::with_units(env, id, facts).await {
             // A removal deletes a run, then its plan.
-            Err(error @ FlowError::Damaged { .. }) => match env.store.read_root(id).await? {
+            Err(error @ FlowError::Damaged { .. }) => match env.store.read_run(id).await? {
                 Some(_) => Err(error),
                 None => Ok(None),
             },
@@ -54,11 +54,11 @@ impl Run {
         }
     }
 
-    /// Does the same as [`Self::load`], and reads all head items of the run.
-    pub(crate) async fn load_with_view(env: &Env, id: &RunId) -> FlowResult<Option<(Self, RunView)>> {
+    /// Does the same as [`Self::load`], and reads the head of the run.
+    pub(crate) async fn load_with_head(env: &Env, id: &RunId) -> FlowResult<Option<(Self, HeadState)>> {
         let Some(run) = Self::load(env, id).await? else { return Ok(None) };
-        let view = run.read_view(env).await?;
-        Ok(Some((run, view)))
+        let head = run.read_head(env).await?;
+        Ok(Some((run, head)))
     }
 
     /// Returns the run `id` with its facts, or `None` if an update has replaced the units of its event. The run has then
@@ -188,46 +188,38 @@ impl Run {
         Ok(env.store.update_attempt(&self.id, attempt.unit, attempt.number, &update).await?)
     }
 
-    /// Checks that the run has the plan of a head item that was read later.
+    /// Checks that the run has the plan of a head that was read later.
     ///
     /// # Errors
     /// Returns a retryable error if an operator has repaired the teardown since this function instance read the facts of
     /// the run. The next invocation reads them again.
     pub(crate) fn check_plan(&self, env: &Env, head: &RunHead) -> FlowResult<()> {
-        match &head.facts {
-            Some(facts) if facts.plan != self.facts.plan => {
-                env.forget_run(&self.id);
-                Err(FlowError::Contended(format!("run {}", self.id)))
-            }
-            _ => Ok(()),
+        if head.facts.plan == self.facts.plan {
+            return Ok(());
         }
+        env.forget_run(&self.id);
+        Err(FlowError::Contended(format!("run {}", self.id)))
     }
 
-    /// Returns a view of one head item.
-    pub(crate) fn view_of(&self, head: &RunHead) -> RunView {
-        RunView::new(self.graph(), [(head.shard, head.head.clone())])
-    }
-
-    /// Reads all head items of the run.
-    pub async fn read_view(&self, env: &Env) -> FlowResult<RunView> {
-        let heads = env.store.read_run(&self.id).await?;
-        if let Some(root) = heads.first() {
-            self.check_plan(env, root)?;
+    /// Reads the head of the run. A run that was removed meanwhile has that of a new run.
+    pub async fn read_head(&self, env: &Env) -> FlowResult<HeadState> {
+        match env.store.read_run(&self.id).await? {
+            Some(present) => self.check_plan(env, &present).map(|()| present.head),
+            None => Ok(HeadState::new(Epoch::FIRST)),
         }
-        Ok(whole_view(self.graph(), heads))
     }
 }
 
-/// Reads the root of a run and writes the patch that `decide` returns for it. Repeats both while other writers change
-/// the root. Returns false, without a write, if there is no root or no patch.
-pub(crate) async fn patch_root(
+/// Reads the head of a run and writes the patch that `decide` returns for it. Repeats both while other writers change
+/// the head. Returns false, without a write, if there is no run or no patch.
+pub(crate) async fn patch_head(
     env: &Env,
     id: &RunId,
     decide: impl Fn(&HeadState) -> Option<Patch>,
 ) -> FlowResult<bool> {
     for _ in 0..crate::ATTEMPTS {
-        let root = env.store.read_root(id).await?;
-        let Some(patch) = root.and_then(|root| decide(&root.head)) else { return Ok(false) };
+        let present = env.store.read_run(id).await?;
+        let Some(patch) = present.and_then(|present| decide(&present.head)) else { return Ok(false) };
         if env.store.patch_run(id, &patch).await?.is_written() {
             return Ok(true);
         }
@@ -235,39 +227,24 @@ pub(crate) async fn patch_root(
     Err(FlowError::Contended(format!("run {id}")))
 }
 
-pub fn epoch(view: &RunView) -> Epoch {
-    view.root().map_or(Epoch::FIRST, |head| head.epoch)
-}
-
-/// Returns the present or last attempt of a unit.
-pub fn attempt(view: &RunView, unit: Unit) -> Attempt {
-    let (shard, slot) = Shard::of(unit);
-    view.head(shard).map_or(Attempt::FIRST, |head| head.attempt(slot))
-}
-
 /// The state of an earlier run of the same instance, for units of later hooks that read or undo its units.
 #[derive(Clone)]
 pub struct EarlierRun {
     pub id: RunId,
     pub graph: Graph,
-    /// The complete state. `None` means that the run has not begun.
-    pub view: Option<RunView>,
+    /// `None` means that the run has not begun.
+    pub head: Option<HeadState>,
 }
 
 impl EarlierRun {
     /// Returns true if any attempt of `unit` may have started.
     pub fn may_have_started(&self, unit: Unit) -> bool {
-        self.view.as_ref().is_some_and(|view| ebb_engine::follow::may_have_started(&self.graph, view, unit))
+        self.head.as_ref().is_some_and(|head| ebb_engine::follow::may_have_started(&self.graph, head, unit))
     }
 
     /// Returns the successful attempt of the unit.
     pub fn success(&self, unit: Unit) -> Option<Attempt> {
-        let view = self.view.as_ref()?;
-        (view.status(unit) == UnitProgress::Done).then(|| attempt(view, unit))
+        let head = self.head.as_ref()?;
+        (head.status(unit) == UnitProgress::Done).then(|| head.attempt(unit))
     }
-}
-
-/// Returns the view of all head items of a run.
-pub(crate) fn whole_view(graph: &Graph, heads: Vec<RunHead>) -> RunView {
-    RunView::whole(graph, heads.into_iter().map(|head| (head.shard, head.head)))
 }

@@ -218,13 +218,14 @@ impl MeteredTable {
         self.pages(&ItemQuery::range(partition.to_owned(), least, greatest), usize::MAX).await
     }
 
-    /// Reads all items of a range as they were a short time ago, at half the price.
-    async fn peek(&self, partition: &str, least: &str, greatest: &str) -> StoreResult<Vec<Item>> {
-        if !key::can_be(partition, greatest) {
-            return Ok(Vec::new());
+    /// Reads an item as it was a short time ago, at half the price, and parses it with `parse`.
+    async fn peek<T>(&self, partition: &str, sort: &str, parse: ItemParser<T>) -> StoreResult<Option<T>> {
+        if !key::can_be(partition, sort) {
+            return Ok(None);
         }
-        let query = ItemQuery::range(partition.to_owned(), least, greatest);
-        self.pages(&ItemQuery { is_consistent: false, ..query }, usize::MAX).await
+        let query = ItemQuery::range(partition.to_owned(), sort, sort);
+        let items = self.pages(&ItemQuery { is_consistent: false, ..query }, 1).await?;
+        items.first().map(|item| parse("Query", item)).transpose()
     }
 
     /// Reads pages of a query until there are `enough` items.

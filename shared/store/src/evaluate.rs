@@ -1,5 +1,7 @@
 //! The effect of a write on an item, as DynamoDB has it. The tables of one process call it, and store what it returns.
 
+use std::collections::HashSet;
+
 use aws_sdk_dynamodb::types::AttributeValue;
 
 use crate::dynamo::item_size;
@@ -135,21 +137,16 @@ fn condition_holds(condition: &WriteCondition, item: Option<&Item>) -> bool {
         WriteCondition::Contains(name, member) => contains(value(name), member),
         WriteCondition::Lacks(name, member) => !contains(value(name), member),
         WriteCondition::SizeBelow(name, bound) => {
-            value(name).and_then(members).is_some_and(|members| (members.len() as u64) < *bound)
+            value(name).and_then(|set| set.as_ss().ok()).is_some_and(|members| (members.len() as u64) < *bound)
         }
         WriteCondition::All(parts) => parts.iter().all(|part| condition_holds(part, item)),
         WriteCondition::Any(parts) => parts.iter().any(|part| condition_holds(part, item)),
     }
 }
 
-fn members(set: &AttributeValue) -> Option<&Vec<String>> {
-    set.as_ns().or_else(|_| set.as_ss()).ok()
-}
-
 fn contains(set: Option<&AttributeValue>, member: &AttributeValue) -> bool {
     match (set, member) {
-        (Some(AttributeValue::Ns(members)), AttributeValue::N(member))
-        | (Some(AttributeValue::Ss(members)), AttributeValue::S(member)) => members.contains(member),
+        (Some(AttributeValue::Ss(members)), AttributeValue::S(member)) => members.contains(member),
         _ => false,
     }
 }
@@ -171,35 +168,29 @@ fn updated(before: Option<&Item>, key: &ItemKey, expression: WriteExpression) ->
     item
 }
 
-/// Adds a number, or the members of a set of the same type.
+/// Adds a number, or the members of a set of strings. The store has no other sets.
 fn added(present: Option<AttributeValue>, value: AttributeValue) -> AttributeValue {
-    let union = |mut members: Vec<String>, more: Vec<String>| {
-        let new: Vec<String> = more.into_iter().filter(|member| !members.contains(member)).collect();
-        members.extend(new);
-        members
-    };
     match (present, value) {
         (Some(AttributeValue::N(present)), AttributeValue::N(more)) => {
             let number = |text: String| text.parse::<u64>().unwrap_or(0);
             AttributeValue::N(number(present).saturating_add(number(more)).to_string())
         }
-        (Some(AttributeValue::Ns(members)), AttributeValue::Ns(more)) => AttributeValue::Ns(union(members, more)),
-        (Some(AttributeValue::Ss(members)), AttributeValue::Ss(more)) => AttributeValue::Ss(union(members, more)),
+        (Some(AttributeValue::Ss(mut members)), AttributeValue::Ss(more)) => {
+            let known: HashSet<String> = members.iter().cloned().collect();
+            members.extend(more.into_iter().filter(|member| !known.contains(member)));
+            AttributeValue::Ss(members)
+        }
         (_, value) => value,
     }
 }
 
-/// Deletes members of a set. Returns `None` if none is left.
+/// Deletes members of a set of strings. Returns `None` if none is left.
 fn without(present: AttributeValue, deleted: &AttributeValue) -> Option<AttributeValue> {
-    let deleted = members(deleted);
-    let left = |members: Vec<String>| {
-        let is_deleted = |member: &String| deleted.is_some_and(|deleted| deleted.contains(member));
-        let left: Vec<String> = members.into_iter().filter(|member| !is_deleted(member)).collect();
-        (!left.is_empty()).then_some(left)
-    };
-    match present {
-        AttributeValue::Ns(members) => left(members).map(AttributeValue::Ns),
-        AttributeValue::Ss(members) => left(members).map(AttributeValue::Ss),
-        other => Some(other),
+    match (present, deleted) {
+        (AttributeValue::Ss(mut members), AttributeValue::Ss(deleted)) => {
+            members.retain(|member| !deleted.contains(member));
+            (!members.is_empty()).then_some(AttributeValue::Ss(members))
+        }
+        (other, _) => Some(other),
     }
 }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ebb_protocol::api::{RejectedEvent, SourceResponse, TokenInfo};
 use ebb_protocol::engine::target::Notification;
-use ebb_protocol::engine::{HeadState, Hook, Millis, Shard, TargetPhase, Timestamp};
+use ebb_protocol::engine::{HeadState, Hook, Millis, TargetPhase, Timestamp};
 use ebb_protocol::history::HistoryChange;
 use ebb_protocol::id::{EventRef, RunId, TargetKey, short_digest};
 use ebb_protocol::lifecycle::TargetStopCause;
@@ -624,7 +624,7 @@ impl TargetEvents {
     }
 }
 
-/// The part of a run that its units do not change, stored in its root item. A repair of the teardown changes `plan`.
+/// The part of a run that its units do not change, stored in its head item. A repair of the teardown changes `plan`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunFacts {
     pub kind: String,
@@ -650,12 +650,11 @@ impl RunFacts {
     }
 }
 
-/// A head item. Only the root has facts.
+/// The head item of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunHead {
-    pub shard: Shard,
     pub head: HeadState,
-    pub facts: Option<RunFacts>,
+    pub facts: RunFacts,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -714,7 +713,7 @@ impl HistoryItem {
     }
 }
 
-/// The outcome of a conditional write of a head item.
+/// The outcome of a conditional write of the head item of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PatchResult {
     /// The item after the write.

@@ -23,7 +23,7 @@ mod hints;
 mod history_items;
 mod list;
 mod lost_replies;
-pub mod model;
+mod model;
 mod named_tokens;
 mod proxy;
 mod record;
@@ -84,7 +84,7 @@ pub fn trials(table: &TableUnderTest) -> Vec<Trial> {
     trials![table;
         conditions:
             every_condition_is_tested_true_and_false,
-            conditions_on_a_missing_item,
+            no_condition_holds_for_a_missing_run,
             images_equal_the_stored_item,
             an_empty_set_has_no_attribute;
         document:
@@ -114,7 +114,7 @@ pub fn trials(table: &TableUnderTest) -> Vec<Trial> {
             a_cluster_is_replaced_by_its_next_version;
         capacity:
             a_completion_is_one_write_and_two_with_outputs,
-            a_full_head_costs_one_write_unit,
+            a_completion_costs_one_to_three_write_units,
             a_retry_with_an_earlier_wakeup_costs_three_write_units,
             a_start_is_a_transaction_of_two_items,
             a_failed_condition_is_counted;

@@ -222,7 +222,7 @@ pub(crate) async fn a_failed_setup_is_corrected_by_an_update() {
     harness.phase("a", TargetState::Ready).await;
     let store = harness.stack().store();
     let target = store.read_target(TargetKey::new("sandbox", "a")).await.unwrap().unwrap();
-    let facts = store.read_root(&target.run(target.hook.unwrap())).await.unwrap().unwrap().facts.unwrap();
+    let facts = store.read_run(&target.run(target.hook.unwrap())).await.unwrap().unwrap().facts;
     assert_eq!((facts.generation, facts.routing_key.as_deref()), (4, Some("third")));
     assert_eq!((harness.receiver.count("POST /create"), harness.receiver.count("POST /index")), (1, 4));
     harness.tear_down("a").await;

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use ebb_api::{ApiTokens, ServerState};
-use ebb_engine::RunPhase;
+use ebb_engine::{HeadState, RunPhase};
 use ebb_flow::Env;
 use ebb_flow::system::SystemClock;
 use ebb_local::stack::{RemoteRelays, Stack, StackSettings, UnitBackend};
@@ -15,7 +15,7 @@ use ebb_protocol::id::{self, TargetKey};
 use ebb_protocol::record::AttemptRecord;
 use ebb_protocol::relay::{Batch, BatchResponse, RelayRequest, RelayResponse};
 use ebb_relay_client::PollEndpoint;
-use ebb_store::{RunHead, TargetList};
+use ebb_store::TargetList;
 use ebb_tests::platform::{self, SignedRequest};
 use serde::de::DeserializeOwned;
 use tempfile::TempDir;
@@ -101,10 +101,10 @@ impl ApiReply {
     }
 }
 
-/// The items and records of a run, without due times and versions, which sweeps change.
+/// The head and the records of a run, without due time and version, which sweeps change.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct StoredRun {
-    pub(crate) heads: Vec<RunHead>,
+    pub(crate) head: Option<HeadState>,
     pub(crate) records: Vec<(Unit, Attempt, AttemptRecord)>,
 }
 
@@ -343,8 +343,8 @@ impl Harness {
             let store = self.stack().store();
             let target = store.read_target(TargetKey::new("sandbox", name)).await.unwrap()?;
             for hook in Hook::ALL {
-                let root = store.read_root(&target.run(hook)).await.unwrap();
-                if root.is_some_and(|root| root.head.phase != RunPhase::Closed) {
+                let run = store.read_run(&target.run(hook)).await.unwrap();
+                if run.is_some_and(|run| run.head.phase != RunPhase::Closed) {
                     return None;
                 }
             }
@@ -455,12 +455,9 @@ impl Harness {
     pub(crate) async fn state(&self, name: &str, hook: Hook) -> StoredRun {
         let run = run_id(name, hook);
         let store = self.stack().store();
-        let mut heads = store.read_run(&run).await.unwrap();
-        for head in &mut heads {
-            head.head.due = None;
-            head.head.version = 0;
-        }
-        StoredRun { heads, records: store.read_all_records(&run).await.unwrap() }
+        let present = store.read_run(&run).await.unwrap();
+        let head = present.map(|present| HeadState { due: None, version: 0, ..present.head });
+        StoredRun { head, records: store.read_all_records(&run).await.unwrap() }
     }
 
     /// Returns the notifications that the stack stored in its file, as CloudEvents.

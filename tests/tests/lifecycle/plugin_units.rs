@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use ebb_engine::{Patch, PatchChange, Shard};
+use ebb_engine::{Patch, PatchChange};
 use ebb_protocol::infrakit::KEY_TAG;
 use ebb_protocol::removal::RemovalGrade;
 use ebb_tests::infrakit_plugin::{PluginBehavior, perform, router};
@@ -165,8 +165,8 @@ pub(crate) async fn a_plugin_without_its_instances_is_stuck() {
     harness.delete("a").await;
     harness.unit("a", "postStop", "disk.removal", UnitState::Retrying).await;
     // The attempts in between would take minutes.
-    let changes = vec![PatchChange::SetAttempt(0, Attempt(10))];
-    let last = Patch { shard: Shard::ROOT, conditions: Vec::new(), changes };
+    let changes = vec![PatchChange::SetAttempt(Unit(0), Attempt(10))];
+    let last = Patch { conditions: Vec::new(), changes };
     assert!(harness.stack().store().patch_run(&run_id("a", Hook::PostStop), &last).await.unwrap().is_written());
     harness.phase("a", TargetState::Stuck).await;
     let cause = harness.why("a").await.cause.unwrap();

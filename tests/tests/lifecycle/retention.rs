@@ -56,7 +56,7 @@ async fn stored(harness: &Harness, name: &str) -> usize {
     let mut items = 0;
     for hook in Hook::ALL {
         let (store, run) = (harness.stack().store(), run_id(name, hook));
-        items += store.read_run(&run).await.unwrap().len();
+        items += usize::from(store.read_run(&run).await.unwrap().is_some());
         items += store.read_all_records(&run).await.unwrap().len();
     }
     items
@@ -190,8 +190,8 @@ pub(crate) async fn an_unreadable_instance_is_postponed() {
     store.delete_plan(&instance("damaged")).await.unwrap();
     env.forget_plan(&damaged.plan);
     assert_eq!(remove_expired_after(&harness, RETENTION * 2).await, 1);
-    let kept = store.read_run(&run_id("damaged", Hook::Update(1))).await.unwrap().len();
-    assert_eq!((kept, stored(&harness, "whole").await), (1, 0));
+    let kept = store.read_run(&run_id("damaged", Hook::Update(1))).await.unwrap().is_some();
+    assert_eq!((kept, stored(&harness, "whole").await), (true, 0));
 }
 
 /// Outputs and logs are removed even if no record refers to them.

@@ -336,8 +336,8 @@ postStop:
         harness.callback(first.token(), &succeeded(id)).await.is_problem(409, "late-result");
     }
     harness.succeed(&second, "above").await;
-    let heads = harness.state("a", Hook::PreStart).await.heads;
-    assert_eq!(Vec::from_iter(heads[0].head.sealed.clone()), [0, 1]);
+    let head = harness.state("a", Hook::PreStart).await.head.unwrap();
+    assert_eq!(Vec::from_iter(head.sealed), [0, 1].map(Unit));
     assert_eq!(harness.receiver.count("POST /undo"), 0);
     harness.callback(undo_a.token(), &done()).await.is(204);
     harness.phase("a", TargetState::Gone).await;

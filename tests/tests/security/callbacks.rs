@@ -78,7 +78,7 @@ pub(crate) async fn invalid_bodies() {
     let problem = harness.callback(call.token(), &unknown).await.is_problem(400, "invalid-callback");
     let words = ["`error`", "`status`", "`outputs`", "`reason`"];
     assert!(words.iter().all(|word| problem.detail.contains(word)), "{problem:?}");
-    assert_eq!(harness.state("a", SETUP).await.heads, before.heads);
+    assert_eq!(harness.state("a", SETUP).await.head, before.head);
     let mut record = record(&harness).await;
     let refused = record.refused.take().unwrap();
     assert_eq!((refused.count, refused.reason.contains("`error`")), (sent as u64 + 1, true), "{refused:?}");
@@ -126,10 +126,10 @@ pub(crate) async fn refused_tokens() {
     harness.callback(&other, &json!({"status": "failed"})).await.is_problem(409, "late-result");
     let other_epoch = mint(&harness, &TokenClaims { epoch: Epoch(9), ..own });
     harness.callback(&other_epoch, &json!({"status": "heartbeat"})).await.is(204);
-    assert_eq!(harness.state("a", SETUP).await.heads, before.heads);
+    assert_eq!(harness.state("a", SETUP).await.head, before.head);
     // A success is recorded, because the resource may exist.
     harness.callback(&other, &succeeded("other")).await.is_problem(409, "late-result");
-    let head = harness.state("a", SETUP).await.heads[0].head.clone();
+    let head = harness.state("a", SETUP).await.head.unwrap();
     assert!(head.done.is_empty() && head.late.iter().map(|late| late.attempt).eq([Attempt(7)]), "{head:?}");
     assert_eq!(harness.receiver.count("POST /next"), 0);
     assert_recorded_or_late(&harness.callback(&old, &succeeded("late")).await);
@@ -284,10 +284,10 @@ pub(crate) async fn tokens_of_earlier_attempts() {
     harness.begin("a", "waits", &document("timeout: 5m\n    retry: {attempts: 3, backoff: 50ms}")).await;
     let (first, second) = (harness.receiver.call("POST /make", 1).await, harness.receiver.call("POST /make", 2).await);
     assert_ne!(first.token(), second.token());
-    let heads = harness.state("a", SETUP).await.heads;
+    let head = harness.state("a", SETUP).await.head;
     let failed = json!({"status": "failed", "reason": {"message": "stolen"}});
     assert_recorded_or_late(&harness.callback(first.token(), &failed).await);
-    assert_eq!(harness.state("a", SETUP).await.heads, heads, "the token of the first attempt ended the second");
+    assert_eq!(harness.state("a", SETUP).await.head, head, "the token of the first attempt ended the second");
     harness.callback(first.token(), &succeeded("stolen")).await.is_problem(409, "late-result");
     assert_eq!(harness.receiver.count("POST /next"), 0);
     harness.succeed(&second, "own").await;

@@ -124,8 +124,8 @@ fn attribute(page: &PageReply, name: &str) -> String {
 async fn at_rest(harness: &Harness, name: &str) {
     let run = run_id(name, Hook::PreStart);
     until("the end of the run", async || {
-        let root = harness.stack().store().read_root(&run).await.unwrap()?;
-        (root.head.phase == RunPhase::Closed).then_some(())
+        let present = harness.stack().store().read_run(&run).await.unwrap()?;
+        (present.head.phase == RunPhase::Closed).then_some(())
     })
     .await;
 }

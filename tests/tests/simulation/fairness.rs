@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ebb_engine::{Shard, TargetPhase};
+use ebb_engine::{TargetPhase, Unit};
 use ebb_tests::simulation::{
     AttemptFate, BUSY, ClusterOptions, FaultInjector, FaultKind, REFUSING, Scenario, SetupUnit, SimOptions, Simulation,
     TargetScenario, TraceMode, UNREACHABLE, UndoUnit, UnitAction,
@@ -72,8 +72,7 @@ fn count(simulation: &Simulation, cluster: &str, phase: TargetPhase) -> usize {
 /// Returns the longest delays of due targets and runs in milliseconds: outside of `cluster`, then in it.
 fn overdue(simulation: &Simulation, cluster: &str) -> (u64, u64) {
     let (now, state) = (simulation.runtime.now(), simulation.table.state());
-    let roots = state.heads.values().filter_map(|heads| heads.get(&Shard::ROOT));
-    let runs = roots.filter_map(|root| Some((root.facts.as_ref()?.name.as_str(), root.head.due)));
+    let runs = state.heads.values().map(|run| (run.facts.name.as_str(), run.head.due));
     let mut longest = (0, 0);
     for (name, due) in state.targets.values().map(|target| (target.name.as_str(), target.due)).chain(runs) {
         let longest = if name.starts_with(cluster) { &mut longest.1 } else { &mut longest.0 };
@@ -190,8 +189,7 @@ fn other_units_of_a_run_do_not_wait_for_an_unreachable_cluster() {
     simulation.advance(15 * MINUTE);
     let failed = {
         let state = simulation.table.state();
-        let roots = state.heads.values().filter_map(|heads| heads.get(&Shard::ROOT));
-        roots.filter(|root| root.head.failed == [1].into()).count()
+        state.heads.values().filter(|run| run.head.failed == [Unit(1)].into()).count()
     };
     let requests = simulation.injected(FaultKind::RequestLost);
     assert_eq!((failed, requests), (TARGETS, TARGETS as u64 * ATTEMPTS));

@@ -116,7 +116,7 @@ fn the_entry_of_a_run_has_the_document_that_it_applies() {
             table.writes.iter().filter(|(_, write)| write.contains("Updated") && write.contains("REFUSED")).count();
         // A document that has waited is in the entry of its acceptance.
         for entry in table.history.values().filter(|entry| entry.document.is_some()) {
-            let facts = entry.run.as_ref().and_then(|run| table.root(run)?.facts.clone());
+            let facts = entry.run.as_ref().and_then(|run| Some(table.heads.get(run)?.facts.clone()));
             if let Some(facts) = facts.filter(|facts| facts.generation > 1 && facts.started.0 == entry.at) {
                 assert_eq!(entry.document, Some(document(facts.generation)), "{seed}");
             }
@@ -410,7 +410,7 @@ fn a_sweep_continues_an_interrupted_retry() {
 fn begin_event_without_units(simulation: &Simulation) -> RunId {
     let event = EventName::new("sleep").unwrap();
     let setup = simulation.target().unwrap().run(Hook::PreStart);
-    let facts = simulation.table.state().root(&setup).and_then(|root| root.facts.clone()).unwrap();
+    let facts = simulation.table.state().heads[&setup].facts.clone();
     let mut begun = None;
     simulation.table.edit_target("s", |TargetTransition { target, run, .. }| {
         target.events.recent.push(EventRef::new(event, "uid-1-0"));
@@ -433,7 +433,7 @@ fn a_run_of_an_event_without_units_ends() {
         let run = begin_event_without_units(&simulation);
         if is_swept {
             simulation.advance(2 * 60_000);
-            let phase = simulation.table.state().root(&run).map(|root| root.head.phase);
+            let phase = simulation.table.state().heads.get(&run).map(|run| run.head.phase);
             assert_eq!(phase, Some(RunPhase::Closed), "{}", simulation.trace());
         }
         update(&simulation, "s", "uid-1", &target.document.replace("resources:", "labels: {a: b}\nresources:"));

@@ -3,9 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use ebb_engine::{
-    Attempt, Epoch, EventName, Hook, Millis, Patch, PatchChange, RunPhase, Shard, TargetPhase, Timestamp, Unit,
-};
+use ebb_engine::{Attempt, Epoch, EventName, Hook, Millis, Patch, PatchChange, RunPhase, TargetPhase, Timestamp, Unit};
 use ebb_flow::advance::callback::CallbackOutcome;
 use ebb_flow::operator::target_request::TargetRequest;
 use ebb_flow::ports::QueueMessage;
@@ -251,7 +249,7 @@ fn advance_to_wakeup(simulation: &Simulation) {
 }
 
 fn due(simulation: &Simulation, run: &RunId) -> Option<Timestamp> {
-    simulation.table.state().heads.get(run)?.get(&Shard::ROOT)?.head.due
+    simulation.table.state().heads.get(run)?.head.due
 }
 
 fn runs(simulation: &Simulation) -> Vec<RunId> {
@@ -351,7 +349,7 @@ fn removals_are_announced_while_others_wait() {
             ..TargetTransition::new(target, number.checked_sub(1).map(|seen| seen + 1))
         };
         let changes = vec![PatchChange::SetPhase(RunPhase::Closed), PatchChange::ClearDue];
-        let close = Patch { shard: Shard::ROOT, conditions: Vec::new(), changes };
+        let close = Patch { conditions: Vec::new(), changes };
         simulation.table.edit(|store| async move {
             assert!(store.move_target(&begun).await?);
             store.patch_run(&run, &close).await?;

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use ebb_engine::{Attempt, Epoch, Hook, LateMark, Patch, PatchChange, RunPhase, Shard, TargetPhase, Unit};
+use ebb_engine::{Attempt, Epoch, Hook, LateMark, Patch, PatchChange, RunPhase, TargetPhase, Unit};
 use ebb_local::embedded::{EmbeddedTable, FolderBucket};
 use ebb_protocol::api::{RejectedEvent, SignadotOutputs, SourceResponse, SourceResult, TokenInfo};
 use ebb_protocol::history::HistoryChange;
@@ -50,16 +50,21 @@ async fn store_instances(store: &Store) {
         expires: Some(AT),
     };
     store.note_history(full_target().target_key(), &decision).await.unwrap();
-    for shard in [Shard::ROOT, Shard(1)] {
-        let late = LateMark { slot: 3, attempt: Attempt::FIRST, mark: 7 };
-        let sets =
-            [PatchChange::AddDone(0), PatchChange::AddFailed(1), PatchChange::AddSealed(2), PatchChange::AddLate(late)];
-        let more = [PatchChange::SetAttempt(1, Attempt(2)), PatchChange::SetEpoch(Epoch(2)), PatchChange::BumpVersion];
-        let rest = [PatchChange::SetPhase(RunPhase::Cancelling), PatchChange::SetStopped(AT), PatchChange::SetDue(AT)];
-        let changes =
-            [&sets[..], &more, &rest, &[PatchChange::AnnounceRemoval(AT), PatchChange::SetNotified(Some(AT))]].concat();
-        store.patch_run(run, &Patch { shard, conditions: vec![], changes }).await.unwrap();
-    }
+    let changes = vec![
+        PatchChange::AddDone(Unit(0)),
+        PatchChange::AddFailed(Unit(1)),
+        PatchChange::AddSealed(Unit(999)),
+        PatchChange::AddLate(LateMark { unit: Unit(3), attempt: Attempt::FIRST, mark: 7_000 }),
+        PatchChange::SetAttempt(Unit(1), Attempt(2)),
+        PatchChange::SetEpoch(Epoch(2)),
+        PatchChange::BumpVersion,
+        PatchChange::SetPhase(RunPhase::Cancelling),
+        PatchChange::SetStopped(AT),
+        PatchChange::SetDue(AT),
+        PatchChange::AnnounceRemoval(AT),
+        PatchChange::SetNotified(Some(AT)),
+    ];
+    store.patch_run(run, &Patch { conditions: vec![], changes }).await.unwrap();
     let (unit, attempt) = (Unit(0), Attempt::FIRST);
     let response = StoredText::Inline("sealed".into());
     let wait = StateWait { since: AT.0, outputs: OutputStorage::Bucket("key".into()), response };
@@ -87,7 +92,7 @@ async fn store_instances(store: &Store) {
             store.put_result(run, unit, attempt, &result).await.unwrap();
         }
     }
-    store.record_accepted(run, Shard::ROOT, &[(unit, attempt)], AT).await.unwrap();
+    store.record_accepted(run, &[(unit, attempt)], AT).await.unwrap();
     store.mark_outputs(run).await.unwrap();
     for folder in [OUTPUTS, LOGS] {
         store.put_object(&format!("{folder}/{run}/0/1"), vec![]).await.unwrap();

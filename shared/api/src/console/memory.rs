@@ -18,8 +18,7 @@ pub(crate) struct ConsoleMemory {
     /// The detail and the diagnosis of a target, by the stamp of its page.
     pub(super) targets: SharedReads<Arc<(TargetDetail, TargetDiagnosis)>>,
     pub(super) heads: SharedReads<Option<Arc<TargetHead>>>,
-    /// The head items of runs.
-    pub(super) runs: SharedReads<Arc<Vec<RunHead>>>,
+    pub(super) runs: SharedReads<Option<Arc<RunHead>>>,
 }
 
 impl ConsoleMemory {

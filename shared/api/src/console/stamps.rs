@@ -12,8 +12,8 @@ use ebb_protocol::id::{RunId, TargetKey, short_digest};
 use ebb_store::{RunHead, TargetHead};
 
 use super::sessions::ConsoleSession;
+use crate::HttpResult;
 use crate::routes::permitted::ReadTargets;
-use crate::{HttpProblem, HttpResult};
 
 /// The characters of each part.
 const PART: usize = 24;
@@ -48,9 +48,9 @@ pub(super) async fn of_target(
     };
     let is_known = known == Some(format!("{target}-{CLOSED}").as_str());
     let Some(run) = head.hook.map(|hook| head.run(hook)).filter(|_| !is_known) else { return Ok(stamp(CLOSED)) };
-    let heads = async { Ok::<_, HttpProblem>(Arc::new(server.env.store.peek_run(&run).await?)) };
-    let heads = memory.runs.get(now, run.to_string(), heads).await?;
-    Ok(stamp(&run_part(&head, &run, &heads)))
+    let present = async { HttpResult::Ok(server.env.store.peek_run(&run).await?.map(Arc::new)) };
+    let present = memory.runs.get(now, run.to_string(), present).await?;
+    Ok(stamp(&run_part(&head, &run, present.as_deref())))
 }
 
 /// The page also has forms of the session, and the names of the files of this version.
@@ -62,15 +62,15 @@ fn target_part(session: &ConsoleSession, head: &TargetHead) -> String {
     short_digest(&parts.into_iter().chain(files).collect::<Vec<&str>>(), PART)
 }
 
-fn run_part(target: &TargetHead, run: &RunId, heads: &[RunHead]) -> String {
-    // The heads may have been read before the start of the run.
+fn run_part(target: &TargetHead, run: &RunId, present: Option<&RunHead>) -> String {
+    // The head may have been read before the start of the run.
     let moves = matches!(target.phase, TargetPhase::Starting | TargetPhase::Updating | TargetPhase::Stopping);
-    let is_closed = heads.first().is_none_or(|root| root.head.phase == RunPhase::Closed);
+    let is_closed = present.is_none_or(|present| present.head.phase == RunPhase::Closed);
     if is_closed && !moves {
         return CLOSED.to_owned();
     }
     // Sweeps change the due time and the version, which no page shows.
-    let shown = |head: &RunHead| (head.shard, HeadState { due: None, version: 0, ..head.head.clone() });
-    let shown = format!("{:?}", heads.iter().map(shown).collect::<Vec<_>>());
+    let shown = present.map(|present| HeadState { due: None, version: 0, ..present.head.clone() });
+    let shown = format!("{shown:?}");
     short_digest(&["console run", run.as_str(), &shown], PART)
 }

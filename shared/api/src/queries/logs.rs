@@ -3,14 +3,14 @@
 use std::sync::{Mutex, PoisonError};
 
 use ebb_engine::follow::in_flight;
-use ebb_engine::{Attempt, Millis, RunPhase, RunView, Unit, UnitProgress};
+use ebb_engine::{Attempt, HeadState, Millis, RunPhase, Unit, UnitProgress};
 use ebb_protocol::id::RunId;
 use ebb_protocol::relay::TaskState;
 use futures::stream::{self, StreamExt as _};
 
 use ebb_flow::env::Env;
 use ebb_flow::error::FlowResult;
-use ebb_flow::loaded_run::{self, Run};
+use ebb_flow::loaded_run::Run;
 use ebb_flow::ports::RelayError;
 use ebb_flow::run::attempt::task_id;
 use ebb_flow::run::records::log_key;
@@ -57,8 +57,8 @@ pub async fn log(env: &Env, id: &RunId, key: &str, attempt: Option<u32>) -> Flow
     let Some((unit, _)) = run.find_unit(key) else {
         return Ok(LogSearch::Unknown(format!("run {id} has no unit {key}")));
     };
-    let view = run.read_view(env).await?;
-    let last = loaded_run::attempt(&view, unit);
+    let head = run.read_head(env).await?;
+    let last = head.attempt(unit);
     if let Some(wanted) = attempt.filter(|wanted| !(1..=last.0).contains(wanted)) {
         let text = format!("{key} has no attempt {wanted}; its last attempt is {}", last.0);
         return Ok(LogSearch::Unknown(text));
@@ -76,25 +76,25 @@ pub async fn log(env: &Env, id: &RunId, key: &str, attempt: Option<u32>) -> Flow
     let no_response = no_response.into_inner().unwrap_or_else(PoisonError::into_inner);
     Ok(match no_response {
         // The log of an attempt that has ended is in the bucket, if it has one.
-        Some((number, reason)) if in_flight(run.graph(), &view).contains(&(unit, number)) => {
+        Some((number, reason)) if in_flight(run.graph(), &head).contains(&(unit, number)) => {
             let attempt = LogAttempt { number, last };
             LogSearch::NoResponse { attempt, cluster: live::cluster_of(env, &run, unit), reason }
         }
         _ => {
             let number = attempt.map_or(last, Attempt);
-            LogSearch::Missing(LogAttempt { number, last }, absence(&run, &view, unit, number))
+            LogSearch::Missing(LogAttempt { number, last }, absence(&run, &head, unit, number))
         }
     })
 }
 
 /// Returns the reason why an attempt has no log.
-fn absence(run: &Run, view: &RunView, unit: Unit, attempt: Attempt) -> &'static str {
-    if view.status(unit) != UnitProgress::Open(attempt) {
+fn absence(run: &Run, head: &HeadState, unit: Unit, attempt: Attempt) -> &'static str {
+    if head.status(unit) != UnitProgress::Open(attempt) {
         return "the attempt has ended without one";
     }
-    match view.root().map(|root| root.phase) {
-        Some(RunPhase::Closed) => "the run has ended without a result of the unit",
-        _ if in_flight(run.graph(), view).contains(&(unit, attempt)) => "the unit has written nothing yet",
+    match head.phase {
+        RunPhase::Closed => "the run has ended without a result of the unit",
+        _ if in_flight(run.graph(), head).contains(&(unit, attempt)) => "the unit has written nothing yet",
         _ => "the unit has not started",
     }
 }

@@ -7,7 +7,7 @@ use ebb_documents::plan::{Action, UnitPlan, UnitRef};
 use ebb_documents::render::{
     self, InputValue, RenderValue, RenderedRequest, RenderedUnit, SealedValue, SecretKeyRef, UnitContext,
 };
-use ebb_engine::{Attempt, RunView, Unit, UnitProgress};
+use ebb_engine::{Attempt, HeadState, Unit, UnitProgress};
 use ebb_protocol::api::{RequestRendering, UnitRendering};
 use ebb_protocol::id::RunId;
 use ebb_protocol::limits;
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use ebb_flow::env::Env;
 use ebb_flow::error::FlowResult;
-use ebb_flow::loaded_run::{self, AttemptRef, Run};
+use ebb_flow::loaded_run::{AttemptRef, Run};
 use ebb_flow::run::dispatch::{UnitInputs, skip_text, unit_inputs};
 use ebb_flow::run::inputs::InvocationCache;
 
@@ -48,18 +48,18 @@ pub(crate) async fn rendered(env: &Env, id: &RunId, key: &str, attempt: Option<u
     let Some((unit, planned)) = run.find_unit(key) else {
         return Ok(RenderingSearch::Missing(format!("run {id} has no unit {key}")));
     };
-    let view = run.read_view(env).await?;
-    let last = loaded_run::attempt(&view, unit);
+    let head = run.read_head(env).await?;
+    let last = head.attempt(unit);
     let number = attempt.map_or(last, Attempt);
     if number < Attempt::FIRST || number > last {
         let text = format!("{key} has no attempt {}; its last attempt is {}", number.0, last.0);
         return Ok(RenderingSearch::Missing(text));
     }
-    if let Some(awaited) = awaited(&run, &view, unit) {
+    if let Some(awaited) = awaited(&run, &head, unit) {
         let text = format!("{key} has no inputs yet: it waits for {awaited}; ask again when they have succeeded");
         return Ok(RenderingSearch::Unavailable(text));
     }
-    let attempt = AttemptRef { unit, number, epoch: loaded_run::epoch(&view) };
+    let attempt = AttemptRef { unit, number, epoch: head.epoch };
     let inputs = unit_inputs(env, &run, planned, attempt, &InvocationCache::default()).await?;
     let shown = match shown(&run, planned, attempt, &inputs) {
         Ok(shown) => shown,
@@ -75,8 +75,8 @@ pub(crate) async fn rendered(env: &Env, id: &RunId, key: &str, attempt: Option<u
 }
 
 /// Returns the names of the units of the same run that have not succeeded and on which a unit depends, or `None`.
-fn awaited(run: &Run, view: &RunView, unit: Unit) -> Option<String> {
-    let open = run.graph().dependencies(unit).iter().filter(|&&at| view.status(at) != UnitProgress::Done);
+fn awaited(run: &Run, head: &HeadState, unit: Unit) -> Option<String> {
+    let open = run.graph().dependencies(unit).iter().filter(|&&at| head.status(at) != UnitProgress::Done);
     let names: Vec<&str> = open.filter_map(|&at| Some(run.unit(at)?.key.as_str())).collect();
     let more = match names.len().saturating_sub(UNITS) {
         _ if names.is_empty() => return None,

@@ -1,6 +1,6 @@
 //! Reads the history of a target, and lists runs.
 
-use ebb_engine::{RunPhase, Timestamp};
+use ebb_engine::{HeadState, Timestamp};
 use ebb_flow::error::{FlowError, FlowResult, RequestError};
 use ebb_flow::instance::history::TTL;
 use ebb_protocol::api::RunState;
@@ -18,7 +18,7 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use serde::Deserialize;
 
 use crate::queries::targets::{self, SelectedTargets};
-use crate::queries::waits;
+use crate::queries::{runs, waits};
 
 /// Entries per page.
 const ENTRIES: usize = 20;
@@ -154,15 +154,14 @@ pub(crate) async fn get(
 async fn shown(store: &Store, item: HistoryItem) -> FlowResult<Option<HistoryDetail>> {
     let (id, mut change, mut by, mut run) = (item.id(), item.change, item.by, None);
     if let Some(of) = &item.run {
-        let heads = store.read_run(of).await?;
-        let facts = heads.first().and_then(|root| root.facts.as_ref());
-        let Some(facts) = facts.filter(|facts| facts.started.0 == item.at) else { return Ok(None) };
-        by.clone_from(&facts.by);
+        let present = store.read_run(of).await?;
+        let Some(present) = present.filter(|run| run.facts.started.0 == item.at) else { return Ok(None) };
+        by.clone_from(&present.facts.by);
         if matches!(change, HistoryChange::Deleted | HistoryChange::Expired) {
             let is_ttl = by.as_deref() == Some(TTL);
             change = if is_ttl { HistoryChange::Expired } else { HistoryChange::Deleted };
         }
-        run = Some(summary(of, &heads));
+        run = Some(summary(of, &present.head));
     }
     let entry = HistoryEntry {
         id,
@@ -179,21 +178,9 @@ async fn shown(store: &Store, item: HistoryItem) -> FlowResult<Option<HistoryDet
     Ok(Some(HistoryDetail { entry, text: item.document }))
 }
 
-fn summary(run: &RunId, heads: &[RunHead]) -> HistoryRun {
-    let notified = heads.first().and_then(|root| root.head.notified).map(rfc3339);
-    HistoryRun { id: run.to_string(), hook: run.hook().to_string(), state: state(heads), notified }
-}
-
-/// Returns the state of a run from its head items.
-fn state(heads: &[RunHead]) -> RunState {
-    let Some(root) = heads.first() else { return RunState::Running };
-    match root.head.phase {
-        RunPhase::Running => RunState::Running,
-        RunPhase::Cancelling => RunState::Cancelling,
-        RunPhase::Closed if root.head.stopped.is_some() => RunState::Cancelled,
-        RunPhase::Closed if heads.iter().any(|head| !head.head.failed.is_empty()) => RunState::Failed,
-        RunPhase::Closed => RunState::Succeeded,
-    }
+fn summary(run: &RunId, head: &HeadState) -> HistoryRun {
+    let (id, hook, notified) = (run.to_string(), run.hook().to_string(), head.notified.map(rfc3339));
+    HistoryRun { id, hook, state: runs::state(head), notified }
 }
 
 /// The runs of a list that are requested. The default selects all of living targets.
@@ -251,13 +238,13 @@ pub(crate) async fn runs(
     };
     let ids = own.iter().flat_map(targets::runs_of).collect::<Vec<RunId>>();
     let read = futures::stream::iter(ids).map(|id| async move {
-        let heads = store.read_run(&id).await?;
-        Ok::<_, FlowError>((id, heads))
+        let present = store.read_run(&id).await?;
+        Ok::<_, FlowError>((id, present))
     });
-    let read: Vec<(RunId, Vec<RunHead>)> = read.buffered(READS).try_collect().await?;
-    let listed = read.into_iter().filter_map(|(id, heads)| {
-        let facts = heads.first()?.facts.clone()?;
-        let run = Some(summary(&id, &heads)).filter(|run| filter.selects(run, &facts))?;
+    let read: Vec<(RunId, Option<RunHead>)> = read.buffered(READS).try_collect().await?;
+    let listed = read.into_iter().filter_map(|(id, present)| {
+        let RunHead { head, facts } = present?;
+        let run = Some(summary(&id, &head)).filter(|run| filter.selects(run, &facts))?;
         let RunFacts { kind, name, uid, started, by, .. } = facts;
         Some(ListedRun { kind, name, uid, started: rfc3339(started), by, run })
     });

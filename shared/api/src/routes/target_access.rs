@@ -7,7 +7,7 @@ use ebb_flow::lifecycle::{LifecycleRejection, covers_present, other_instance};
 use ebb_protocol::api_token::TargetAccess;
 use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::id::{RunId, TargetKey};
-use ebb_store::TargetHead;
+use ebb_store::{RunHead, TargetHead};
 
 use super::auth::{ApiPermission, forbidden};
 use super::permitted::{Permitted, RoutePermission};
@@ -95,8 +95,7 @@ impl<P: RoutePermission> Permitted<P> {
         if !access.is_limited() {
             return Ok(());
         }
-        let root = self.env.store.read_root(run).await?;
-        if let Some(facts) = root.and_then(|root| root.facts) {
+        if let Some(RunHead { facts, .. }) = self.env.store.read_run(run).await? {
             let head = self.env.store.read_target(facts.target_key()).await?;
             if head.is_some_and(|head| head.uid == facts.uid && covers(&access, &head)) {
                 return Ok(());

@@ -6,6 +6,7 @@ use ebb_engine::{Hook, MAX_UNITS};
 
 use super::checked::{BoundResource, CompiledUnit};
 use super::collector::{DiagnosticCollector, ExpressionRead};
+use super::defaults::FEWER_UNITS;
 use super::order::{self, CycleStep};
 use super::plan_content::{is_bound, last_of};
 use super::reads::{self, OutputReads, ResourceReads};
@@ -36,8 +37,8 @@ pub(super) fn place(report: &mut DiagnosticCollector, sandbox: &SandboxDoc, inst
     *counts.entry(Hook::PostStop).or_default() += u32::try_from(kept).unwrap_or(u32::MAX);
     for (hook, count) in counts {
         if count as usize > MAX_UNITS {
-            let message = format!("{} has {count} units over all resources; the limit is {MAX_UNITS}", hook.name());
-            report.push(report.error("limit", sandbox.name.at, message));
+            let message = format!("`{}` has {count} units over all resources; the limit is {MAX_UNITS}", hook.name());
+            report.push(report.error("limit", sandbox.name.at, message).help(FEWER_UNITS));
         }
     }
 }
@@ -59,11 +60,7 @@ pub(super) fn plan(
     if let Some(units) = units_of.get_mut(&Hook::PreStart) {
         bind_after_resources(report, units, instances);
     }
-    let hooks = units_of.into_iter().map(|(hook, mut units)| {
-        // A unit has almost 1 KiB, and 10,000 of them grow to a vector for 16,384.
-        units.shrink_to_fit();
-        HookPlan { hook, units }
-    });
+    let hooks = units_of.into_iter().map(|(hook, units)| HookPlan { hook, units });
     let target = TargetSpec {
         cluster: sandbox.cluster.clone(),
         namespace: sandbox.namespace.clone(),

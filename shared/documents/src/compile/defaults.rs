@@ -39,6 +39,8 @@ pub const TEARDOWN_MAX_BACKOFF_MS: u64 = 5 * 60 * 1000;
 pub const MAX_INPUTS: usize = 100;
 /// The maximum number of resources of a sandbox.
 pub const MAX_RESOURCES: usize = 500;
+/// The help for a hook with too many units.
+pub const FEWER_UNITS: &str = "use several targets, or let one unit do the work of several";
 /// The maximum number of entries in `events` of a source.
 pub const MAX_EVENTS: usize = 100;
 

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use ebb_engine::Hook;
+use ebb_engine::{Hook, MAX_UNITS};
 
 use super::checked::{CheckedOutput, CheckedPlugin, CompiledUnit, PublicOutputs};
 use super::collector::{DiagnosticCollector, ExpressionRead, StepCount};
+use super::defaults::FEWER_UNITS;
 use super::order::{self, CycleStep};
 use super::sensitive::{self, Sensitivity, TextRole};
 use super::{params, profile, shared_keys, unit, unit_lints};
@@ -42,6 +43,11 @@ pub(super) fn check<'a>(
             (HookOwner::Plugin, Hook::Update(_)) => Scope::Update,
             (owner, _) => owner.scope(),
         };
+        if let Some(excess) = hook.inner.get(MAX_UNITS) {
+            let (name, count) = (&hook.name.value, hook.inner.len());
+            let message = format!("`{name}` has {count} units; the limit is {MAX_UNITS}");
+            report.push(report.error("limit", excess.name.at, message).help(FEWER_UNITS));
+        }
         for doc in &hook.inner {
             if !report.spend(UNIT_STEPS, doc.name.at) {
                 break;

@@ -119,7 +119,11 @@ fn limits_of_documents() {
         let params: String = (0..count).map(param).collect();
         format!("{HEAD}params:\n{params}preStart:\n  u: {{webhook: {{url: https://e.example.org/}}}}\n")
     };
-    let units: String = (0..10_001).map(|n| format!("  u{n}: {{pod: {{script: '#!/bin/sh'}}}}\n")).collect();
+    let units = |count: usize| -> String {
+        let units = (0..count).map(|n| format!("  u{n}: {{pod: {{script: '#!/bin/sh'}}}}\n"));
+        format!("{HEAD}preStart:\n{}", units.collect::<String>())
+    };
+    let twice = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources: {a: {plugin: p}, b: {plugin: p}}\n";
     let cases = [
         ("many patterns that ignore case", patterns(20, r"(?i)[ -\x{10FFFF}]")),
         ("too many patterns that ignore case", patterns(20, &format!("(?i){}", "[^a]".repeat(60)))),
@@ -133,7 +137,8 @@ fn limits_of_documents() {
             "value is very long",
             unit(format!("webhook: {{url: \"https://a.example\"}}\n    timeout: \"{}\"", "x".repeat(5000))),
         ),
-        ("too many units", format!("{HEAD}preStart:\n{units}")),
+        ("too many units", units(1_001)),
+        ("too many units over all resources", format!("{}---\n{twice}", units(501))),
     ];
     golden("limits", &cases.map(|(name, case)| shown(name, &case)).concat());
 }

@@ -1,15 +1,14 @@
 use super::*;
-use crate::state::SHARD;
 
-/// The slot of the unit under test. Other units have changed, too.
-const SLOT: u32 = 2;
-const OTHER: u32 = 3;
+/// The unit under test. Other units have changed, too.
+const UNIT: Unit = Unit(2);
+const OTHER: Unit = Unit(3);
 const NOW: Timestamp = Timestamp(5);
 const OLD: Epoch = Epoch(1);
 
-/// Returns items that differ in each field that an event reads. For other shards than the root, one item is missing.
-fn heads(shard: Shard) -> Vec<Option<HeadState>> {
-    let mut heads = if shard == Shard::ROOT { vec![] } else { vec![None] };
+/// Returns heads that differ in each field that an event reads.
+fn heads() -> Vec<HeadState> {
+    let mut heads = Vec::new();
     for number in 0..2 * 3 * 4 * 4 * 2 * 2 * 2 {
         let mut rest = number;
         let mut pick = |of: u32| {
@@ -20,23 +19,23 @@ fn heads(shard: Shard) -> Vec<Option<HeadState>> {
         let mut head = HeadState::new(Epoch(1 + pick(2)));
         let (attempt, over, due) = (pick(3), pick(4), pick(4));
         if attempt > 0 {
-            head.attempts.insert(SLOT, Attempt(1 + attempt));
+            head.attempts.insert(UNIT, Attempt(1 + attempt));
         }
-        head.done = [OTHER].into_iter().chain((over & 1 > 0).then_some(SLOT)).collect();
-        head.failed = [OTHER + 1].into_iter().chain((over & 2 > 0).then_some(SLOT)).collect();
+        head.done = [OTHER].into_iter().chain((over & 1 > 0).then_some(UNIT)).collect();
+        head.failed = [Unit(4)].into_iter().chain((over & 2 > 0).then_some(UNIT)).collect();
         head.due = (due > 0).then(|| Timestamp(3 + u64::from(due)));
         head.version = pick(2).into();
         head.removal_announced = (pick(2) > 0).then_some(NOW);
         head.notified = (pick(2) > 0).then_some(Timestamp(2));
         head.sealed = [OTHER].into();
-        head.late = [LateMark { slot: OTHER, attempt: Attempt(1), mark: 7 }].into();
-        heads.push(Some(head));
+        head.late = [LateMark { unit: OTHER, attempt: Attempt(1), mark: 7 }].into();
+        heads.push(head);
     }
     heads
 }
 
-fn of_unit(shard: Shard) -> Vec<RunEvent> {
-    let (unit, epoch) = (shard.unit(SLOT), OLD);
+fn of_unit() -> Vec<RunEvent> {
+    let (unit, epoch) = (UNIT, OLD);
     let attempts = [1, 2, 3].map(Attempt).into_iter();
     attempts
         .flat_map(|attempt| {
@@ -49,11 +48,11 @@ fn of_unit(shard: Shard) -> Vec<RunEvent> {
                 RunEvent::SucceededLate { unit, attempt, mark: 9 },
             ]
         })
-        .chain([RunEvent::Sealed { unit }, RunEvent::Cancelled { shard, epoch, now: NOW }])
+        .chain([RunEvent::Sealed { unit }])
         .collect()
 }
 
-fn of_root() -> Vec<RunEvent> {
+fn of_run() -> Vec<RunEvent> {
     let (seen, due, next) = (NOW, NOW, Timestamp(99));
     let versions = [0, 1].into_iter().flat_map(|version| {
         [
@@ -66,6 +65,7 @@ fn of_root() -> Vec<RunEvent> {
         ]
     });
     let others = [
+        RunEvent::Cancelled { epoch: OLD, now: NOW },
         RunEvent::Stopped { now: NOW, epoch: OLD },
         RunEvent::WakeupAdvanced { due },
         RunEvent::VersionBumped,
@@ -76,12 +76,11 @@ fn of_root() -> Vec<RunEvent> {
     versions.chain(others).collect()
 }
 
-/// Returns the item after an event by the rules of the protocol. `None` if the event is refused.
-fn expected_head(event: RunEvent, shard: Shard, image: Option<&HeadState>) -> Option<HeadState> {
-    let mut head = image.cloned().unwrap_or_else(|| HeadState::new(OLD));
-    let root = shard == Shard::ROOT;
-    let over = head.done.contains(&SLOT) || head.failed.contains(&SLOT);
-    let at = |attempt: Attempt| head.attempt(SLOT) == attempt;
+/// Returns the head after an event by the rules of the protocol. `None` if the event is refused.
+fn expected_head(event: RunEvent, before: &HeadState) -> Option<HeadState> {
+    let mut head = before.clone();
+    let over = head.done.contains(&UNIT) || head.failed.contains(&UNIT);
+    let at = |attempt: Attempt| head.attempt(UNIT) == attempt;
     let allowed = match event {
         RunEvent::Succeeded { attempt, epoch, .. }
         | RunEvent::Failed { attempt, epoch, .. }
@@ -101,31 +100,29 @@ fn expected_head(event: RunEvent, shard: Shard, image: Option<&HeadState>) -> Op
         RunEvent::Postponed { seen, .. } => head.due == Some(seen),
         RunEvent::Closed { version, .. } => head.version == version,
     };
-    let seen_before = match event {
-        RunEvent::Retried { .. } | RunEvent::Cancelled { .. } => root,
-        RunEvent::WakeupAdvanced { .. }
-        | RunEvent::VersionBumped
-        | RunEvent::EpochFenced { .. }
-        | RunEvent::RunReopened { .. } => true,
-        _ => false,
-    };
-    head.version += u64::from(seen_before);
+    let bumps_version = matches!(
+        event,
+        RunEvent::Retried { .. }
+            | RunEvent::Cancelled { .. }
+            | RunEvent::WakeupAdvanced { .. }
+            | RunEvent::VersionBumped
+            | RunEvent::EpochFenced { .. }
+            | RunEvent::RunReopened { .. }
+    );
+    head.version += u64::from(bumps_version);
     match event {
-        RunEvent::Succeeded { .. } => head.done.extend([SLOT]),
-        RunEvent::Failed { .. } => head.failed.extend([SLOT]),
-        RunEvent::Retried { to, .. } => head.attempts.extend([(SLOT, to)]),
+        RunEvent::Succeeded { .. } => head.done.extend([UNIT]),
+        RunEvent::Failed { .. } => head.failed.extend([UNIT]),
+        RunEvent::Retried { to, .. } => head.attempts.extend([(UNIT, to)]),
         RunEvent::Reopened { to, .. } => {
-            head.attempts.extend([(SLOT, to)]);
-            head.done.retain(|slot| *slot != SLOT);
-            head.failed.retain(|slot| *slot != SLOT);
+            head.attempts.extend([(UNIT, to)]);
+            head.done.remove(&UNIT);
+            head.failed.remove(&UNIT);
         }
-        RunEvent::SucceededLate { attempt, mark, .. } => head.late.extend([LateMark { slot: SLOT, attempt, mark }]),
-        RunEvent::Sealed { .. } => head.sealed.extend([SLOT]),
+        RunEvent::SucceededLate { attempt, mark, .. } => head.late.extend([LateMark { unit: UNIT, attempt, mark }]),
+        RunEvent::Sealed { .. } => head.sealed.extend([UNIT]),
         RunEvent::Cancelled { now, .. } => {
-            head.epoch = Epoch(2);
-            if root {
-                (head.phase, head.due) = (RunPhase::Cancelling, Some(now));
-            }
+            (head.epoch, head.phase, head.due) = (Epoch(2), RunPhase::Cancelling, Some(now));
         }
         RunEvent::Stopped { now, .. } => head.stopped = Some(now),
         RunEvent::EpochFenced { .. } => head.epoch = Epoch(2),
@@ -144,24 +141,20 @@ fn expected_head(event: RunEvent, shard: Shard, image: Option<&HeadState>) -> Op
     allowed.then_some(head)
 }
 
-/// Applies every event to every item.
-fn cases() -> impl Iterator<Item = (RunEvent, Shard, Option<HeadState>)> {
-    let of_root = of_root().into_iter().map(|event| (event, Shard::ROOT));
-    let of_units = [Shard::ROOT, Shard(1)]
-        .into_iter()
-        .flat_map(|shard| of_unit(shard).into_iter().map(move |event| (event, shard)));
-    of_root.chain(of_units).flat_map(|(event, shard)| heads(shard).into_iter().map(move |head| (event, shard, head)))
+/// Applies every event to every head.
+fn cases() -> impl Iterator<Item = (RunEvent, HeadState)> {
+    let events = of_run().into_iter().chain(of_unit());
+    events.flat_map(|event| heads().into_iter().map(move |head| (event, head)))
 }
 
 #[test]
 fn every_event_follows_the_protocol_and_is_idempotent() {
-    for (event, shard, head) in cases() {
+    for (event, head) in cases() {
         let patch = accept(event);
-        assert_eq!(patch.shard, shard, "{event:?}");
-        let after = patch.apply(head.as_ref(), OLD);
-        assert_eq!(after, expected_head(event, shard, head.as_ref()), "{event:?} on {head:?}");
+        let after = patch.apply(&head);
+        assert_eq!(after, expected_head(event, &head), "{event:?} on {head:?}");
         let Some(after) = after else { continue };
-        if let Some(again) = patch.apply(Some(&after), OLD) {
+        if let Some(again) = patch.apply(&after) {
             let version = after.version + u64::from(event == RunEvent::VersionBumped);
             assert_eq!(again, HeadState { version, ..after }, "{event:?} twice on {head:?}");
         }
@@ -171,36 +164,25 @@ fn every_event_follows_the_protocol_and_is_idempotent() {
 #[test]
 fn an_earlier_wakeup_is_written_with_the_event_or_not_at_all() {
     let due = NOW;
-    for (event, shard, head) in cases() {
-        let Some(patch) = accept_with_wakeup(event, due) else {
-            assert_ne!(shard, Shard::ROOT, "{event:?}");
-            continue;
-        };
-        let before = head.as_ref().expect("the root exists");
-        let alone = expected_head(event, shard, head.as_ref()).filter(|_| before.due > Some(due));
-        let both = alone.map(|head| HeadState { due: Some(due), version: before.version + 1, ..head });
-        assert_eq!((patch.shard, patch.apply(head.as_ref(), OLD)), (shard, both), "{event:?} on {head:?}");
+    for (event, head) in cases() {
+        let alone = expected_head(event, &head).filter(|_| head.due > Some(due));
+        let both = alone.map(|after| HeadState { due: Some(due), version: head.version + 1, ..after });
+        assert_eq!(accept_with_wakeup(event, due).apply(&head), both, "{event:?} on {head:?}");
     }
 }
 
 #[test]
-fn a_refusal_describes_the_item() {
-    for shard in [Shard::ROOT, Shard(1)] {
-        let unit = shard.unit(SLOT);
-        for (head, attempt) in heads(shard).iter().flat_map(|head| [1, 2].map(|attempt| (head, Attempt(attempt)))) {
-            let image = head.clone().unwrap_or_else(|| HeadState::new(OLD));
-            let same = image.attempt(SLOT) == attempt;
-            let expected = match (image.done.contains(&SLOT), image.failed.contains(&SLOT)) {
-                (true, _) if same => PatchRefusal::AlreadyDone,
-                (_, true) if same => PatchRefusal::AlreadyFailed,
-                _ if same && image.epoch == OLD || head.is_none() => PatchRefusal::StillOpen,
-                _ => PatchRefusal::Superseded,
-            };
-            assert_eq!(refusal(unit, attempt, OLD, head.as_ref()), expected, "{attempt:?} {head:?}");
-            let applied = accept(RunEvent::Succeeded { unit, attempt, epoch: OLD }).apply(head.as_ref(), OLD);
-            assert_eq!(applied.is_some(), expected == PatchRefusal::StillOpen && same, "{attempt:?} {head:?}");
-        }
+fn a_refusal_describes_the_head() {
+    for (head, attempt) in heads().iter().flat_map(|head| [1, 2].map(|attempt| (head, Attempt(attempt)))) {
+        let same = head.attempt(UNIT) == attempt;
+        let expected = match (head.done.contains(&UNIT), head.failed.contains(&UNIT)) {
+            (true, _) if same => PatchRefusal::AlreadyDone,
+            (_, true) if same => PatchRefusal::AlreadyFailed,
+            _ if same && head.epoch == OLD => PatchRefusal::StillOpen,
+            _ => PatchRefusal::Superseded,
+        };
+        assert_eq!(refusal(UNIT, attempt, OLD, head), expected, "{attempt:?} {head:?}");
+        let applied = accept(RunEvent::Succeeded { unit: UNIT, attempt, epoch: OLD }).apply(head);
+        assert_eq!(applied.is_some(), expected == PatchRefusal::StillOpen, "{attempt:?} {head:?}");
     }
-    assert_eq!(refusal(Unit(SLOT), Attempt(1), OLD, None), PatchRefusal::Superseded);
-    assert_eq!(refusal(Unit(SHARD), Attempt(2), OLD, None), PatchRefusal::StillOpen);
 }

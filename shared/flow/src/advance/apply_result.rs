@@ -1,7 +1,7 @@
 //! Applies the result of an attempt to its run.
 //!
 //! 1. Write the attempt record. The first result of an attempt decides.
-//! 2. Update the head item with one conditional write.
+//! 2. Update the head with one conditional write.
 //! 3. Return the attempts that became ready.
 //!
 //! Every step is idempotent: after a crash, the caller repeats all three. The record comes first, because teardown
@@ -15,8 +15,7 @@ use ebb_documents::render::ProducerState;
 use ebb_engine::accept::accept_with_wakeup;
 use ebb_engine::retry::{attempts_used, next_block};
 use ebb_engine::{
-    Attempt, Epoch, FollowCause, FollowResult, Hook, NextSteps, PatchRefusal, RunEvent, RunView, Shard, Timestamp,
-    Unit, UnitProgress, accept, follow, refusal,
+    Attempt, Epoch, HeadState, Hook, PatchRefusal, RunEvent, Timestamp, Unit, UnitProgress, accept, follow, refusal,
 };
 use ebb_protocol::limits;
 use ebb_protocol::record::{AttemptOutcome, AttemptResult};
@@ -27,7 +26,7 @@ use crate::advance::reopen::{ReopenCause, reopen, reopen_seen};
 use crate::env::Env;
 use crate::error::{FlowError, FlowResult};
 use crate::instance::secrets;
-use crate::loaded_run::{self, AttemptRef, Run};
+use crate::loaded_run::{AttemptRef, Run};
 use crate::ports::QueueMessage;
 use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
 use crate::run::inputs::InvocationCache;
@@ -153,7 +152,7 @@ fn report_excess(run: &Run, attempt: AttemptRef) -> RunProgress {
     RunProgress::late(LateResult::Excess)
 }
 
-/// Marks the unit done in the head item, and follows the graph. `end` is recorded if the unit takes no success any more.
+/// Marks the unit done in the head, and follows the graph. `end` is recorded if the unit takes no success any more.
 /// Without it, the record has the success already.
 async fn mark_done(env: &Env, run: &Run, attempt: AttemptRef, end: Option<&AttemptEnd>) -> FlowResult<RunProgress> {
     let AttemptRef { unit, number, epoch } = attempt;
@@ -167,9 +166,10 @@ async fn mark_done(env: &Env, run: &Run, attempt: AttemptRef, end: Option<&Attem
         }
         PatchResult::ConditionFailed(image) => image,
     };
-    match (refusal(unit, number, epoch, image.as_ref().map(|head| &head.head)), image, end) {
+    let refused = image.as_ref().map_or(PatchRefusal::Superseded, |head| refusal(unit, number, epoch, &head.head));
+    match (refused, image, end) {
         (PatchRefusal::AlreadyDone, Some(head), _) if head.head.epoch == epoch => {
-            next_progress(env, run, &head, FollowCause::Repeated(unit), ResultTaker::Repeated).await
+            next_progress(env, run, &head, unit, ResultTaker::Repeated).await
         }
         (.., None) => Ok(RunProgress::late(LateResult::Recorded)),
         // The run was cancelled meanwhile.
@@ -190,36 +190,35 @@ async fn mark_done(env: &Env, run: &Run, attempt: AttemptRef, end: Option<&Attem
 /// Returns the progress after the success of a unit was written.
 async fn after_success(env: &Env, run: &Run, attempt: AttemptRef, head: &RunHead) -> FlowResult<RunProgress> {
     let AttemptRef { unit, number, .. } = attempt;
-    if head.head.sealed.contains(&Shard::of(unit).1) {
+    if head.head.is_sealed(unit) {
         // An undo that may have begun has to read the records again (rule ReopenOnLateResult).
         reopen_undos(env, run, unit).await?;
     }
-    // After a reopening, following units may already be done.
-    let cause = if number == Attempt::FIRST { FollowCause::Fresh(unit) } else { FollowCause::Repeated(unit) };
-    next_progress(env, run, head, cause, ResultTaker::First).await
+    let taker = if number == Attempt::FIRST { ResultTaker::Only } else { ResultTaker::First };
+    next_progress(env, run, head, unit, taker).await
 }
 
-/// Maximum late successes of a unit, over all attempts, in its head item. With 256 units and marks of 20 bytes the item
-/// has 80 KiB, of 400 KiB.
+/// Maximum late successes of a unit, over all attempts, in the head. With 1,000 units and the longest marks the item has 300
+/// KiB, of 400 KiB.
 const MAX_LATE_MARKS: usize = limits::DISTINCT_RESULTS;
 
 /// Marks a late success whose record is written, and reopens its undo if that has read the records. Repetitions change
-/// nothing. The success is in excess if the head item has no space for a further mark, and an undo of the teardown may have
+/// nothing. The success is in excess if the head has no space for a further mark, and an undo of the teardown may have
 /// read the records already. It is never [`LateResult::Ignored`].
 ///
 /// The mark comes last: after a crash before it, a repetition does all steps. A seal that comes later reads the record.
 async fn record_late_success(env: &Env, run: &Run, attempt: AttemptRef, digest: &str) -> FlowResult<LateResult> {
-    let view = run.read_view(env).await?;
+    let head = run.read_head(env).await?;
     let mark = mark(digest);
-    let sealed = view.is_sealed(attempt.unit);
-    if view.is_late(attempt.unit, attempt.number, mark) {
+    let sealed = head.is_sealed(attempt.unit);
+    if head.is_late(attempt.unit, attempt.number, mark) {
         if sealed {
             repeat_skipped_undos(env, run, attempt.unit).await?;
         }
         return Ok(LateResult::Recorded);
     }
     // Without a mark, every repetition would reopen the undo. Without a limit, the item would outgrow the table.
-    if view.late_marks(attempt.unit) >= MAX_LATE_MARKS {
+    if head.late_marks(attempt.unit) >= MAX_LATE_MARKS {
         let is_missed = sealed && teardown_may_have_read(env, run, attempt.unit).await?;
         return Ok(if is_missed { LateResult::Excess } else { LateResult::Recorded });
     }
@@ -240,7 +239,7 @@ async fn record_late_success(env: &Env, run: &Run, attempt: AttemptRef, digest: 
     Ok(LateResult::Recorded)
 }
 
-/// Returns 32 bits of the digest, which distinguish the results of an attempt in the head item.
+/// Returns 32 bits of the digest, which distinguish the results of an attempt in the head.
 fn mark(digest: &str) -> u32 {
     use sha2::Digest as _;
     let [a, b, c, d, ..] = <[u8; 32]>::from(sha2::Sha256::digest(digest.as_bytes()));
@@ -258,8 +257,8 @@ async fn reopen_undos(env: &Env, run: &Run, unit: Unit) -> FlowResult<()> {
     let last = target.filter(|target| target.uid == run.facts.uid).and_then(|target| target.hook);
     let update = last.filter(|hook| matches!(hook, Hook::Update(_)));
     for hook in Hook::TEARDOWN.into_iter().chain(update) {
-        if let Some(BegunUndos { later, view, undos }) = begun_undos(env, run, hook, unit).await? {
-            reopen_seen(env, &later, &view, &undos, ReopenCause::LateSuccess).await?;
+        if let Some(BegunUndos { later, head, undos }) = begun_undos(env, run, hook, unit).await? {
+            reopen_seen(env, &later, &head, &undos, ReopenCause::LateSuccess).await?;
         }
     }
     Ok(())
@@ -280,7 +279,7 @@ async fn teardown_may_have_read(env: &Env, run: &Run, unit: Unit) -> FlowResult<
 struct BegunUndos {
     /// The run of the undos.
     later: Run,
-    view: RunView,
+    head: HeadState,
     undos: Vec<Unit>,
 }
 
@@ -292,18 +291,18 @@ async fn begun_undos(env: &Env, run: &Run, hook: Hook, unit: Unit) -> FlowResult
     if undos.is_empty() {
         return Ok(None);
     }
-    let view = later.read_view(env).await?;
-    undos.retain(|&undo| may_have_begun(&later, &view, undo));
-    Ok((!undos.is_empty()).then_some(BegunUndos { later, view, undos }))
+    let head = later.read_head(env).await?;
+    undos.retain(|&undo| may_have_begun(&later, &head, undo));
+    Ok((!undos.is_empty()).then_some(BegunUndos { later, head, undos }))
 }
 
-/// Returns false if a unit has certainly not begun in a view that was read after a record was written. An undo that begins
+/// Returns false if a unit has certainly not begun in a head that was read after a record was written. An undo that begins
 /// later reads the record. A dependency that was done before and is open again has a further attempt.
-fn may_have_begun(run: &Run, view: &RunView, unit: Unit) -> bool {
+fn may_have_begun(run: &Run, head: &HeadState, unit: Unit) -> bool {
     let was_never_done = |dependency: &Unit| {
-        view.status(*dependency) != UnitProgress::Done && loaded_run::attempt(view, *dependency) == Attempt::FIRST
+        head.status(*dependency) != UnitProgress::Done && head.attempt(*dependency) == Attempt::FIRST
     };
-    let is_first = view.status(unit) == UnitProgress::Open(Attempt::FIRST);
+    let is_first = head.status(unit) == UnitProgress::Open(Attempt::FIRST);
     !(is_first && run.graph().dependencies(unit).iter().any(was_never_done))
 }
 
@@ -348,9 +347,7 @@ async fn start_next_undo(
             Ok(RunProgress { ready: vec![(unit, to)], ..RunProgress::default() })
         }
         // The patch was already written: its response was lost, or the writer ended before it dispatched the attempt.
-        PatchResult::ConditionFailed(Some(head))
-            if refusal(unit, to, epoch, Some(&head.head)) == PatchRefusal::StillOpen =>
-        {
+        PatchResult::ConditionFailed(Some(head)) if refusal(unit, to, epoch, &head.head) == PatchRefusal::StillOpen => {
             let ready = lease::claim_for_repeat(env, run, vec![(unit, to)]).await?;
             Ok(RunProgress { ready, ..RunProgress::default() })
         }
@@ -381,7 +378,7 @@ async fn apply_failure(
     resume(env, run, attempt, &decides, cache).await
 }
 
-/// Advances the run by a recorded result. It also continues after a crash between record and head item.
+/// Advances the run by a recorded result. It also continues after a crash between record and head.
 pub async fn resume(
     env: &Env,
     run: &Run,
@@ -414,15 +411,13 @@ async fn schedule_retry(env: &Env, run: &Run, attempt: AttemptRef, due: Timestam
     // A repeated result may name a past time.
     let due = due.max(env.now());
     let event = RunEvent::Retried { unit, attempt: number, epoch, to: number.next() };
-    if let Some(patch) = accept_with_wakeup(event, due)
-        && env.store.patch_run(&run.id, &patch).await?.is_written()
-    {
+    if env.store.patch_run(&run.id, &accept_with_wakeup(event, due)).await?.is_written() {
         telemetry::attempt_ended(run, attempt, AttemptDisposition::Retried, env.now());
         wakeup::send_wakeup(env, &run.id, due).await;
         return Ok(RunProgress::default());
     }
-    // The combined write is rejected if the run is due sooner, if the result is stale, or if the unit is in another
-    // item than the root. The wake-up is written first: a crash in between costs one idle sweep.
+    // The combined write is rejected if the run is due sooner, or if the result is stale. The wake-up is written first: a
+    // crash in between costs one idle sweep.
     wakeup::wake_by(env, &run.id, due).await?;
     match env.store.patch_run(&run.id, &accept(event)).await? {
         PatchResult::Written(_) => {
@@ -439,10 +434,10 @@ async fn mark_failed(env: &Env, run: &Run, attempt: AttemptRef) -> FlowResult<Ru
     match env.store.patch_run(&run.id, &accept(RunEvent::Failed { unit, attempt: number, epoch })).await? {
         PatchResult::Written(head) => {
             telemetry::attempt_ended(run, attempt, AttemptDisposition::Failed, env.now());
-            next_progress(env, run, &head, FollowCause::Fresh(unit), ResultTaker::First).await
+            next_progress(env, run, &head, unit, ResultTaker::Only).await
         }
         PatchResult::ConditionFailed(Some(head)) if refused_again(unit, number, epoch, &head) => {
-            next_progress(env, run, &head, FollowCause::Repeated(unit), ResultTaker::Repeated).await
+            next_progress(env, run, &head, unit, ResultTaker::Repeated).await
         }
         PatchResult::ConditionFailed(_) => {
             // A cancelled run waits for this result.
@@ -453,51 +448,39 @@ async fn mark_failed(env: &Env, run: &Run, attempt: AttemptRef) -> FlowResult<Ru
 }
 
 fn refused_again(unit: Unit, attempt: Attempt, epoch: Epoch, head: &RunHead) -> bool {
-    head.head.epoch == epoch && refusal(unit, attempt, epoch, Some(&head.head)) == PatchRefusal::AlreadyFailed
+    head.head.epoch == epoch && refusal(unit, attempt, epoch, &head.head) == PatchRefusal::AlreadyFailed
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// The invocation that takes the next steps after a result.
 enum ResultTaker {
+    /// Its write showed for the first time that the unit has ended, so no other invocation acts on it.
+    Only,
+    /// Its write showed it again. After a reopening, an invocation may be dispatching the units that follow.
     First,
-    /// The head item already had the result. The first taker may be dispatching the next attempts.
+    /// The head already had the result. The first taker may be dispatching the next attempts.
     Repeated,
 }
 
-/// Returns the progress after a write of a head item. Reads the other items only if the decision needs them
-/// (rule ReadAllItems).
+/// Returns the progress after a write of the head, which has the result of `unit`.
 async fn next_progress(
     env: &Env,
     run: &Run,
     head: &RunHead,
-    cause: FollowCause,
+    unit: Unit,
     taker: ResultTaker,
 ) -> FlowResult<RunProgress> {
-    // In a run of one item, only the writer of the change acts on it.
-    let mut is_only_writer = matches!(cause, FollowCause::Fresh(_));
     run.check_plan(env, head)?;
-    let steps = match follow(run.graph(), &run.view_of(head), cause) {
-        FollowResult::Known(steps) => steps,
-        FollowResult::ReadAll => {
-            is_only_writer = false;
-            let view = run.read_view(env).await?;
-            match follow(run.graph(), &view, cause) {
-                FollowResult::Known(steps) => steps,
-                FollowResult::ReadAll => NextSteps { dispatch: Vec::new(), run_outcome: None },
-            }
-        }
-    };
+    let steps = follow(run.graph(), &head.head, unit);
     let ready = match taker {
-        ResultTaker::First if is_only_writer => steps.dispatch,
+        ResultTaker::Only => steps.dispatch,
         ResultTaker::First => lease::claim(env, run, steps.dispatch).await?,
         ResultTaker::Repeated => lease::claim_for_repeat(env, run, steps.dispatch).await?,
     };
-    // The root has all units of a run with one head item.
-    let root = || (Shard::count(run.graph().len()) == 1).then(|| Box::new(head.head.clone()));
-    let end = steps.run_outcome.map(|outcome| RunEnd { outcome, root: root() });
+    let end = steps.run_outcome.map(|outcome| RunEnd { outcome, head: Some(Box::new(head.head.clone())) });
     Ok(RunProgress { ready, end, late: None })
 }
 
 /// Returns true if a unit is done or failed.
-pub fn has_ended(view: &RunView, unit: Unit) -> bool {
-    matches!(view.status(unit), UnitProgress::Done | UnitProgress::Failed)
+pub fn has_ended(head: &HeadState, unit: Unit) -> bool {
+    matches!(head.status(unit), UnitProgress::Done | UnitProgress::Failed)
 }

@@ -216,7 +216,7 @@ async fn apply_callback(
 
 /// Returns true if the run waits for the result of this attempt.
 async fn is_open(env: &Env, run: &Run, attempt: AttemptRef) -> FlowResult<bool> {
-    let view = run.read_view(env).await?;
-    let is_running = view.root().is_some_and(|root| root.phase == RunPhase::Running && root.epoch == attempt.epoch);
-    Ok(is_running && in_flight(run.graph(), &view).contains(&(attempt.unit, attempt.number)))
+    let head = run.read_head(env).await?;
+    let is_running = head.phase == RunPhase::Running && head.epoch == attempt.epoch;
+    Ok(is_running && in_flight(run.graph(), &head).contains(&(attempt.unit, attempt.number)))
 }

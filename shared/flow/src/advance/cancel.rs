@@ -1,6 +1,6 @@
 //! Cancels a run.
 //!
-//! 1. Set the next epoch in every head item. No further attempt starts.
+//! 1. Set the next epoch. No further attempt starts.
 //! 2. Remove queued tasks, then stop running tasks. The order matters, because the slot of a stopped task goes to a
 //!    queued one (rule DequeueBeforeKill).
 //! 3. When each attempt that may have started has a result, or can no longer run, end the run. Teardown begins.
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use ebb_documents::plan::Action as Kind;
 use ebb_engine::follow::in_flight;
-use ebb_engine::{Attempt, RunEvent, RunPhase, RunView, Shard, Timestamp, Unit, accept};
+use ebb_engine::{Attempt, HeadState, RunEvent, RunPhase, Timestamp, Unit, accept};
 use ebb_protocol::id::RunId;
 use ebb_protocol::record::AttemptRecord;
 use ebb_protocol::relay::{RunningTask, TaskState};
@@ -39,14 +39,14 @@ const MAX_CONCURRENT_DEQUEUES: usize = 512;
 const MIN_RECHECK_MS: u64 = 1_000;
 const MAX_RECHECK_MS: u64 = 60_000;
 
-/// Cancels a run by the epoch of its root; [`finish_cancel`] changes the other items. A closed run only gets a new
-/// epoch, so that an invocation that read it before cannot reopen it. Repeat the call until it succeeds.
+/// Cancels a run by its epoch. A closed run only gets a new epoch, so that an invocation that read it before cannot reopen
+/// it. Repeat the call until it succeeds.
 pub async fn begin_cancel(env: &Env, id: &RunId) -> FlowResult<()> {
-    let is_written = loaded_run::patch_root(env, id, |root| {
-        let epoch = root.epoch;
-        let event = match root.phase {
-            RunPhase::Running => RunEvent::Cancelled { shard: Shard::ROOT, epoch, now: env.now() },
-            RunPhase::Closed if root.stopped.is_none() => RunEvent::EpochFenced { epoch },
+    let is_written = loaded_run::patch_head(env, id, |head| {
+        let epoch = head.epoch;
+        let event = match head.phase {
+            RunPhase::Running => RunEvent::Cancelled { epoch, now: env.now() },
+            RunPhase::Closed if head.stopped.is_none() => RunEvent::EpochFenced { epoch },
             RunPhase::Cancelling | RunPhase::Closed => return None,
         };
         Some(accept(event))
@@ -54,14 +54,11 @@ pub async fn begin_cancel(env: &Env, id: &RunId) -> FlowResult<()> {
     is_written.await.map(drop)
 }
 
-/// Advances the cancel of a run. Returns the continuation after its end; otherwise the run is due again soon.
-pub async fn finish_cancel(env: &Env, run: &Run, view: &RunView) -> FlowResult<Option<Continuation>> {
-    let Some(stopped) = fence_items(env, run, view).await? else {
-        return reschedule(env, run, env.now()).await;
-    };
-    // The items are read again, because they may have changed before they were stopped.
-    let view = run.read_view(env).await?;
-    let open = in_flight(run.graph(), &view);
+/// Advances the cancel of a run with a head that was read after it. Returns the continuation after its end; otherwise the run
+/// is due again soon.
+pub async fn finish_cancel(env: &Env, run: &Run, head: &HeadState) -> FlowResult<Option<Continuation>> {
+    let stopped = record_stop(env, run, head).await?;
+    let open = in_flight(run.graph(), head);
     let units: Vec<Unit> = open.iter().map(|(unit, _)| *unit).collect();
     let mut found: BTreeMap<(Unit, Attempt), AttemptRecord> = BTreeMap::new();
     if !units.is_empty() {
@@ -105,11 +102,11 @@ async fn reschedule(env: &Env, run: &Run, stopped: Timestamp) -> FlowResult<Opti
     let wait = if until_limit > 0 { wait.min(until_limit) } else { wait };
     let now = env.now();
     let next = now.plus(ebb_engine::Millis(wait));
-    let Some(root) = env.store.read_root(&run.id).await? else { return Ok(None) };
-    let event = match root.head.due {
+    let Some(present) = env.store.read_run(&run.id).await? else { return Ok(None) };
+    let event = match present.head.due {
         // The write that set this time sent the message.
         Some(due) if due > now && due <= next => return Ok(None),
-        Some(seen) if seen <= now => RunEvent::Rescheduled { seen, version: root.head.version, next },
+        Some(seen) if seen <= now => RunEvent::Rescheduled { seen, version: present.head.version, next },
         _ => RunEvent::WakeupAdvanced { due: next },
     };
     // The write is rejected if another sweep made the run due, or the run is closed.
@@ -117,24 +114,15 @@ async fn reschedule(env: &Env, run: &Run, stopped: Timestamp) -> FlowResult<Opti
     Ok(None)
 }
 
-/// Sets the root's epoch in every item (rule StopEveryItem). Returns the time at which all items had it, or `None` in the
-/// first epoch, in which the run is not cancelled.
-async fn fence_items(env: &Env, run: &Run, view: &RunView) -> FlowResult<Option<Timestamp>> {
-    let epoch = loaded_run::epoch(view);
-    let Some(before) = epoch.0.checked_sub(1) else { return Ok(None) };
-    let stopped = view.root().and_then(|root| root.stopped);
-    if stopped.is_some() {
+/// Returns a time at which the run certainly had the epoch of the cancel: after the write of the epoch, which `head` shows.
+/// The first call records it.
+async fn record_stop(env: &Env, run: &Run, head: &HeadState) -> FlowResult<Timestamp> {
+    if let Some(stopped) = head.stopped {
         return Ok(stopped);
     }
-    for number in 1..Shard::count(run.graph().len()) {
-        let shard = Shard(number);
-        let event = RunEvent::Cancelled { shard, epoch: ebb_engine::Epoch(before), now: env.now() };
-        // The write is rejected if the item is already in the epoch.
-        env.store.patch_run(&run.id, &accept(event)).await?;
-    }
     let now = env.now();
-    env.store.patch_run(&run.id, &accept(RunEvent::Stopped { now, epoch })).await?;
-    Ok(Some(now))
+    env.store.patch_run(&run.id, &accept(RunEvent::Stopped { now, epoch: head.epoch })).await?;
+    Ok(now)
 }
 
 /// Dequeues and stops the open attempts of one cluster. Their earlier attempts ended before these started. Returns true
@@ -276,9 +264,9 @@ async fn save_log(env: &Env, run: &Run, unit: Unit, attempt: Attempt) -> FlowRes
 /// Cancels the setup run of a stopping target. No unit of it starts after this. Repeat the call until it succeeds.
 pub(crate) async fn stop_dispatch(env: &Env, id: &RunId) -> FlowResult<()> {
     begin_cancel(env, id).await?;
-    let Some((run, view)) = Run::load_with_view(env, id).await? else { return Ok(()) };
-    if view.root().is_some_and(|root| root.phase == RunPhase::Cancelling) {
-        fence_items(env, &run, &view).await?;
+    let Some((run, head)) = Run::load_with_head(env, id).await? else { return Ok(()) };
+    if head.phase == RunPhase::Cancelling {
+        record_stop(env, &run, &head).await?;
     }
     Ok(())
 }
@@ -286,12 +274,12 @@ pub(crate) async fn stop_dispatch(env: &Env, id: &RunId) -> FlowResult<()> {
 /// Cancels the run of a stopping target, and stops its attempts.
 pub(crate) async fn cancel_run(env: &Env, id: &RunId) -> FlowResult<Option<Continuation>> {
     begin_cancel(env, id).await?;
-    let Some((run, view)) = Run::load_with_view(env, id).await? else { return Ok(None) };
-    match view.root().map(|root| root.phase) {
-        Some(RunPhase::Cancelling) => finish_cancel(env, &run, &view).await,
+    let Some((run, head)) = Run::load_with_head(env, id).await? else { return Ok(None) };
+    match head.phase {
+        RunPhase::Cancelling => finish_cancel(env, &run, &head).await,
         // The run had ended by itself. Only its target has to move.
-        Some(RunPhase::Closed) => Box::pin(transition::end_cancelled_run(env, &run)).await,
-        Some(RunPhase::Running) | None => {
+        RunPhase::Closed => Box::pin(transition::end_cancelled_run(env, &run)).await,
+        RunPhase::Running => {
             env.queue.send(QueueMessage::Run(id.clone()), Duration::ZERO).await;
             Ok(None)
         }

@@ -231,9 +231,9 @@ async fn send_all(
     let (written, error) = match error {
         None => {
             let next_sweep = wakeups.schedule(env, &continuation.run, sweep).await?;
-            // A wake-up bumps the version, so the root of the last result cannot close the run any more.
+            // A wake-up bumps the version, so the head of the last result cannot close the run any more.
             if let (Some(end), Some(_)) = (&mut end, wakeups.earliest()) {
-                end.root = None;
+                end.head = None;
             }
             return Ok((end, next_sweep));
         }
@@ -344,12 +344,12 @@ pub(crate) async fn drive_slice(
     next_sweep: Option<Timestamp>,
     forwarded_at: Timestamp,
 ) -> FlowResult<()> {
-    let Some((run, view)) = Run::load_with_view(env, run).await? else { return Ok(()) };
-    let running = view.root().is_some_and(|root| root.phase == RunPhase::Running && root.epoch == epoch);
+    let Some((run, head)) = Run::load_with_head(env, run).await? else { return Ok(()) };
+    let running = head.phase == RunPhase::Running && head.epoch == epoch;
     if !running {
         return Ok(());
     }
-    let open: BTreeSet<(Unit, Attempt)> = in_flight(run.graph(), &view).into_iter().collect();
+    let open: BTreeSet<(Unit, Attempt)> = in_flight(run.graph(), &head).into_iter().collect();
     let ready = units.iter().copied().filter(|one| open.contains(one)).collect();
     let is_own = lease::lease_delivery(env, &run, units, forwarded_at).await?;
     let mut unsent = lease::unsent(env, &run, ready).await?;

@@ -139,14 +139,14 @@ pub(crate) async fn is_idle(env: &Env, target: &TargetHead) -> FlowResult<bool> 
         // Without units in postStart, the run of preStart has ended.
         _ => return Ok(true),
     };
-    let Some((run, view)) = Run::load_with_view(env, &target.run(hook)).await? else { return Ok(true) };
-    let is_closed = view.root().is_some_and(|root| root.phase == RunPhase::Closed);
+    let Some((run, head)) = Run::load_with_head(env, &target.run(hook)).await? else { return Ok(true) };
+    let is_closed = head.phase == RunPhase::Closed;
     // A closed run of postStart with other units is being retried. Units of a resource that an update has removed stay as
     // they were.
     if !is_closed || hook != Hook::PostStart {
         return Ok(is_closed);
     }
-    let mut open = run.graph().units().filter(|&unit| view.status(unit) != UnitProgress::Done).peekable();
+    let mut open = run.graph().units().filter(|&unit| head.status(unit) != UnitProgress::Done).peekable();
     if open.peek().is_none() {
         return Ok(true);
     }
@@ -159,8 +159,8 @@ pub(crate) async fn is_idle(env: &Env, target: &TargetHead) -> FlowResult<bool> 
 pub(crate) async fn has_ended_event(env: &Env, target: &TargetHead) -> FlowResult<bool> {
     let Some(hook @ Hook::Event(_)) = target.hook else { return Ok(false) };
     let id = target.run(hook);
-    let root = env.store.read_root(&id).await?;
-    Ok(root.is_none_or(|root| root.head.phase == RunPhase::Closed) || Run::load(env, &id).await?.is_none())
+    let present = env.store.read_run(&id).await?;
+    Ok(present.is_none_or(|present| present.head.phase == RunPhase::Closed) || Run::load(env, &id).await?.is_none())
 }
 
 /// Returns the effect of a document on the present instance of a target, or on the one that waits for its name. Returns
@@ -240,8 +240,8 @@ async fn done_units(env: &Env, target: &TargetHead, current: &CompiledPlan) -> F
     }
     let mut done = BTreeSet::new();
     for hook in current.lifecycle_hooks().filter(|hook| !hook.is_teardown()) {
-        let Some((run, view)) = Run::load_with_view(env, &target.run(hook)).await? else { continue };
-        let units = run.graph().units().filter(|&unit| view.status(unit) == UnitProgress::Done);
+        let Some((run, head)) = Run::load_with_head(env, &target.run(hook)).await? else { continue };
+        let units = run.graph().units().filter(|&unit| head.status(unit) == UnitProgress::Done);
         done.extend(units.map(|unit| UnitRef { hook, unit: unit.0 }));
     }
     Ok(Some(done))

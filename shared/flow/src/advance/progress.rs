@@ -31,8 +31,8 @@ impl RunProgress {
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunEnd {
     pub outcome: RunOutcome,
-    /// The root after the last result, if it shows all units of the run.
-    pub root: Option<Box<HeadState>>,
+    /// The head after the last result, if this invocation has written it.
+    pub head: Option<Box<HeadState>>,
 }
 
 /// The reason why a result did not advance its run.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use ebb_documents::plan::{Action, UnitPlan};
 use ebb_engine::retry::{next_block, next_pass};
 use ebb_engine::target::Notification;
-use ebb_engine::{Attempt, Epoch, Hook, RunEvent, RunPhase, RunView, Shard, TargetPhase, Unit, UnitProgress, accept};
+use ebb_engine::{Attempt, Epoch, HeadState, Hook, RunEvent, RunPhase, TargetPhase, Unit, UnitProgress, accept};
 use ebb_protocol::callback::FailureReason;
 use ebb_protocol::id::RunId;
 use ebb_protocol::record::AttemptResult;
@@ -39,34 +39,40 @@ pub enum ReopenCause {
 /// the phase of the run. Returns false if the run does not exist, or the target has moved on. The call can be repeated.
 pub async fn reopen(env: &Env, id: &RunId, units: &[Unit], cause: ReopenCause) -> FlowResult<bool> {
     // The epoch is read before the target: a later deletion cancels this epoch, and with it the writes below.
-    let Some((run, view)) = Run::load_with_view(env, id).await? else { return Ok(false) };
-    reopen_seen(env, &run, &view, units, cause).await
+    let Some((run, head)) = Run::load_with_head(env, id).await? else { return Ok(false) };
+    reopen_seen(env, &run, &head, units, cause).await
 }
 
-/// Does the same as [`reopen`], for a run that was read as `view`.
-pub async fn reopen_seen(env: &Env, run: &Run, view: &RunView, units: &[Unit], cause: ReopenCause) -> FlowResult<bool> {
+/// Does the same as [`reopen`], for a run that was read as `head`.
+pub async fn reopen_seen(
+    env: &Env,
+    run: &Run,
+    head: &HeadState,
+    units: &[Unit],
+    cause: ReopenCause,
+) -> FlowResult<bool> {
     if !restore_target(env, run).await? {
         return Ok(false);
     }
-    record_removals(env, run, view, units).await?;
-    let epoch = loaded_run::epoch(view);
+    record_removals(env, run, head, units).await?;
+    let epoch = head.epoch;
     for &unit in units {
-        reopen_unit(env, run, epoch, unit, loaded_run::attempt(view, unit), cause).await?;
+        reopen_unit(env, run, epoch, unit, head.attempt(unit), cause).await?;
     }
     wake_run(env, run, epoch).await?;
     Ok(true)
 }
 
 /// Records the success of each undo that is done without a record. *Not found* in the next pass is then no first answer.
-async fn record_removals(env: &Env, run: &Run, view: &RunView, units: &[Unit]) -> FlowResult<()> {
+async fn record_removals(env: &Env, run: &Run, head: &HeadState, units: &[Unit]) -> FlowResult<()> {
     let is_request = |plan: &UnitPlan| {
         !plan.undoes.is_empty() && matches!(plan.action, Action::Webhook(_)) && !plan.action.only_asks()
     };
-    let is_done = |&unit: &Unit| view.status(unit) == UnitProgress::Done && run.unit(unit).is_some_and(is_request);
+    let is_done = |&unit: &Unit| head.status(unit) == UnitProgress::Done && run.unit(unit).is_some_and(is_request);
     let done: Vec<Unit> = units.iter().copied().filter(is_done).collect();
     let records = env.store.read_records(&run.id, &done).await?;
     for unit in done {
-        let last = loaded_run::attempt(view, unit);
+        let last = head.attempt(unit);
         if !records.iter().any(|(of, number, record)| (*of, *number) == (unit, last) && record.result.is_some()) {
             records::put(env, run, unit, last, &AttemptEnd::Succeeded(AttemptSuccess::default()), None).await?;
         }
@@ -90,7 +96,7 @@ async fn reopen_unit(
         let PatchResult::ConditionFailed(Some(present)) = env.store.patch_run(&run.id, &accept(event)).await? else {
             return Ok(());
         };
-        let current = present.head.attempt(Shard::of(unit).1);
+        let current = present.head.attempt(unit);
         // Another epoch means that the run was cancelled.
         if present.head.epoch != epoch || cause != ReopenCause::LateSuccess || current == attempt {
             return Ok(());
@@ -105,17 +111,17 @@ async fn reopen_unit(
 pub async fn override_units(
     env: &Env,
     run: &Run,
-    view: &RunView,
+    head: &HeadState,
     units: &[Unit],
     reason: &FailureReason,
 ) -> FlowResult<bool> {
     if !restore_phase(env, run, WithOverride::Yes).await? {
         return Ok(false);
     }
-    let epoch = loaded_run::epoch(view);
+    let epoch = head.epoch;
     for &unit in units {
-        let seen = loaded_run::attempt(view, unit);
-        let failed = view.status(unit) == UnitProgress::Failed;
+        let seen = head.attempt(unit);
+        let failed = head.status(unit) == UnitProgress::Failed;
         let attempt = if failed { next_attempt(run, unit, seen) } else { seen };
         if failed {
             // The override is recorded after this write. If this function is interrupted in between, a retry executes
@@ -142,9 +148,9 @@ fn next_attempt(run: &Run, unit: Unit, attempt: Attempt) -> Attempt {
 
 /// Makes the run due now, and opens it if it is closed. The version changes, so a concurrent close or reschedule fails.
 async fn wake_run(env: &Env, run: &Run, epoch: Epoch) -> FlowResult<()> {
-    let is_written = loaded_run::patch_root(env, &run.id, |root| {
-        let is_over = root.epoch != epoch || root.phase == RunPhase::Cancelling;
-        (!is_over).then(|| accept(RunEvent::RunReopened { due: env.now(), version: root.version, epoch }))
+    let is_written = loaded_run::patch_head(env, &run.id, |head| {
+        let is_over = head.epoch != epoch || head.phase == RunPhase::Cancelling;
+        (!is_over).then(|| accept(RunEvent::RunReopened { due: env.now(), version: head.version, epoch }))
     });
     if is_written.await? {
         env.queue.send(QueueMessage::Run(run.id.clone()), Duration::ZERO).await;

@@ -36,13 +36,13 @@ pub async fn retry(
         let text = format!("{key} is ready; to run `{}` again, send the event again", event.as_str());
         return Ok(RetryOutcome::NothingFailed(text));
     }
-    let Some((run, view)) = Run::load_with_view(env, &target.run(hook)).await? else {
+    let Some((run, head)) = Run::load_with_head(env, &target.run(hook)).await? else {
         return Ok(RetryOutcome::NothingFailed(format!("{key} has no run")));
     };
     // A resource that an update has removed is not made again. Its undo is needed.
     let present = env.plan_of(&target).await?;
     let is_needed = |unit: Unit| !run.is_former(unit, &present);
-    let failed = run.graph().units().filter(|&unit| view.status(unit) == UnitProgress::Failed && is_needed(unit));
+    let failed = run.graph().units().filter(|&unit| head.status(unit) == UnitProgress::Failed && is_needed(unit));
     let mut failed: Vec<Unit> = failed.collect();
     // A verification fails because its undo did not remove the resource.
     let undos: Vec<Unit> = failed.iter().flat_map(|&unit| verified_undos(&run, unit)).collect();
@@ -52,16 +52,16 @@ pub async fn retry(
         let of_undo = records.iter().filter(|(of, ..)| *of == undo).map(|(.., record)| record);
         override_record::override_reason(of_undo).is_some()
     };
-    let is_done = |&undo: &Unit| view.status(undo) == UnitProgress::Done && !is_overridden(undo);
+    let is_done = |&undo: &Unit| head.status(undo) == UnitProgress::Done && !is_overridden(undo);
     failed.extend(undos.into_iter().filter(is_done));
     failed.sort_unstable();
     failed.dedup();
-    let closed = view.root().is_some_and(|root| root.phase == RunPhase::Closed);
+    let closed = head.phase == RunPhase::Closed;
     let has_failed = matches!(target.phase, TargetPhase::Failed | TargetPhase::Stuck);
     // An interrupted retry leaves a moving target with a closed run, or with open units in it. A target that is ready can
     // have a closed run in which no unit has failed.
     let moving = !has_failed && (target.phase != TargetPhase::Ready || !failed.is_empty());
-    let is_incomplete = closed && (moving || !in_flight(run.graph(), &view).is_empty());
+    let is_incomplete = closed && (moving || !in_flight(run.graph(), &head).is_empty());
     if !is_incomplete && (failed.is_empty() || !has_failed) {
         let text = format!("{key} is neither failed nor stuck: no unit of run {} has to be retried", run.id);
         return Ok(RetryOutcome::NothingFailed(text));

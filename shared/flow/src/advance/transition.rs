@@ -50,7 +50,7 @@ pub struct EndedRun {
 pub async fn end_run(
     env: &Env,
     run: &Run,
-    RunEnd { outcome, root }: RunEnd,
+    RunEnd { outcome, head }: RunEnd,
     (known, sender): (Option<Box<TargetHead>>, NotificationSender),
 ) -> FlowResult<EndedRun> {
     match outcome {
@@ -68,22 +68,19 @@ pub async fn end_run(
     if moved.is_some() {
         telemetry::run_ended(run, Some(outcome), env.now());
     }
-    let root = match root.filter(|_| moved.as_ref().is_some_and(|moved| stays_done(run, outcome, moved))) {
-        Some(root) => Some(*root),
-        None => {
-            let view = run.read_view(env).await?;
-            view.root().filter(|_| in_flight(run.graph(), &view).is_empty()).cloned()
-        }
+    let head = match head.filter(|_| moved.as_ref().is_some_and(|moved| stays_done(run, outcome, moved))) {
+        Some(head) => Some(*head),
+        None => Some(run.read_head(env).await?).filter(|head| in_flight(run.graph(), head).is_empty()),
     };
     let mut held = None;
-    if let Some(root) = &root {
+    if let Some(head) = &head {
         if moved.is_none() && run.hook().is_teardown() {
             // The run may have undone a late success of an ended instance.
             secrets::schedule_late_release(env, run).await?;
         }
         match holds_notification(env, run, moved.as_ref().map(|moved| &moved.transition)).await? {
-            true => held = schedule_notification(env, &run.id, root).await?,
-            false => drop(due::close_seen(env, &run.id, root, None).await?),
+            true => held = schedule_notification(env, &run.id, head).await?,
+            false => drop(due::close_seen(env, &run.id, head, None).await?),
         }
     } else {
         // A late success has reopened an undo. The run stays due, and the target moves back to it.
@@ -102,7 +99,7 @@ pub async fn end_run(
 }
 
 /// Returns true if all units of a run are done, and nothing reopens one: a late success reopens undos only, and a retry
-/// failed units only. The close fails if the run has changed in another way since its root was read.
+/// failed units only. The close fails if the run has changed in another way since its head was read.
 fn stays_done(run: &Run, outcome: RunOutcome, moved: &MovedTarget) -> bool {
     outcome == RunOutcome::Succeeded
         && moved.transition.target.phase == TargetPhase::Ready
@@ -129,13 +126,13 @@ async fn holds_notification(env: &Env, run: &Run, moved: Option<&TargetTransitio
     Ok(true)
 }
 
-/// Makes an ended run due soon, in case the message for its notification is lost. Returns its root.
-async fn schedule_notification(env: &Env, run: &RunId, root: &HeadState) -> FlowResult<Option<HeadState>> {
+/// Makes an ended run due soon, in case the message for its notification is lost. Returns its head.
+async fn schedule_notification(env: &Env, run: &RunId, head: &HeadState) -> FlowResult<Option<HeadState>> {
     let soon = env.now().plus(env.settings.first_sweep_delay);
-    let event = match root.due {
+    let event = match head.due {
         Some(due) if due > soon => RunEvent::WakeupAdvanced { due: soon },
         Some(seen) if seen <= env.now() => RunEvent::Postponed { seen, next: soon },
-        Some(_) | None => return Ok(Some(root.clone())),
+        Some(_) | None => return Ok(Some(head.clone())),
     };
     // The write is rejected if the due time has changed. The sweep at that time delivers the notification.
     Ok(match env.store.patch_run(run, &accept(event)).await? {
@@ -157,8 +154,8 @@ pub async fn end_cancelled_run(env: &Env, run: &Run) -> FlowResult<Option<Contin
     }
     if !holds_notification(env, run, moved.as_ref().map(|moved| &moved.transition)).await? {
         close(env, &run.id).await?;
-    } else if let Some(root) = env.store.read_root(&run.id).await? {
-        schedule_notification(env, &run.id, &root.head).await?;
+    } else if let Some(present) = env.store.read_run(&run.id).await? {
+        schedule_notification(env, &run.id, &present.head).await?;
     }
     match moved {
         Some(MovedTarget { transition, loaded }) => after_transition(env, transition, &loaded).await,
@@ -177,8 +174,8 @@ struct MovedTarget {
 async fn holder_of(env: &Env, seen: &TargetHead, step: PhaseChange, run: &Run) -> FlowResult<Option<Hook>> {
     let was_stopped = seen.phase == TargetPhase::Stopping && !run.hook().is_teardown();
     if was_stopped && step.notification.is_some() {
-        let root = env.store.read_root(&run.id).await?;
-        return Ok(root.filter(|root| root.head.phase != RunPhase::Closed).map(|_| run.hook()));
+        let present = env.store.read_run(&run.id).await?;
+        return Ok(present.filter(|present| present.head.phase != RunPhase::Closed).map(|_| run.hook()));
     }
     Ok(Some(run.hook()))
 }
@@ -393,8 +390,8 @@ pub(crate) async fn end_stopped_event(env: &Env, key: TargetKey<'_>, id: &RunId)
 /// Closes a run in which no unit can run. A concurrent write that makes it due again keeps it open.
 pub async fn close(env: &Env, run: &RunId) -> FlowResult<()> {
     for _ in 0..crate::ATTEMPTS {
-        let Some(root) = env.store.read_root(run).await? else { return Ok(()) };
-        if due::close_seen(env, run, &root.head, None).await? {
+        let Some(present) = env.store.read_run(run).await? else { return Ok(()) };
+        if due::close_seen(env, run, &present.head, None).await? {
             return Ok(());
         }
     }
@@ -413,7 +410,7 @@ pub async fn after_transition(
 }
 
 /// Does the same as [`after_transition`] after the end of a run, whose notification is sent through `sender`. `held` is its
-/// root after the transition, if the run stays open for the notification.
+/// head after the transition, if the run stays open for the notification.
 async fn after_end(
     env: &Env,
     TargetTransition { target, run, .. }: TargetTransition,

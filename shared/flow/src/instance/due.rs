@@ -43,12 +43,12 @@ fn backoff(env: &Env, target: &TargetHead) -> Millis {
     Millis((waited / 4).min(LONGEST_WAIT_MS)).max(env.settings.first_sweep_delay)
 }
 
-/// Closes a run if its version is that of `root`. Returns false if it has changed and stays open. If the run stayed open
+/// Closes a run if its version is that of `head`. Returns false if it has changed and stays open. If the run stayed open
 /// for a notification, `notified` is the time of its acceptance by the platform.
-pub async fn close_seen(env: &Env, run: &RunId, root: &HeadState, notified: Option<Timestamp>) -> FlowResult<bool> {
-    if root.phase == RunPhase::Closed {
+pub async fn close_seen(env: &Env, run: &RunId, head: &HeadState, notified: Option<Timestamp>) -> FlowResult<bool> {
+    if head.phase == RunPhase::Closed {
         return Ok(true);
     }
-    let patch = accept(RunEvent::Closed { version: root.version, notified });
+    let patch = accept(RunEvent::Closed { version: head.version, notified });
     Ok(env.store.patch_run(run, &patch).await?.is_written())
 }

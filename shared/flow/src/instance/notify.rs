@@ -32,16 +32,16 @@ const POSTPONED: &str = "the platform does not respond to other notifications";
 /// Delivers the pending notification of a target. After a failed delivery, the target is due again. While the platform
 /// does not respond, or many notifications wait for its response, the delivery is postponed. A sweep that cannot wait for
 /// the platform any more delivers nothing. A deployment without a platform ends the notification, because other work
-/// waits for its delivery. `root` is that of the run which stays open for the notification, if it was read after the write
+/// waits for its delivery. `head` is that of the run which stays open for the notification, if it was read after the write
 /// of `target`.
-pub async fn notify(env: &Env, target: &TargetHead, root: Option<HeadState>) -> FlowResult<()> {
-    let (mut seen, mut root) = (target.clone(), root);
+pub async fn notify(env: &Env, target: &TargetHead, head: Option<HeadState>) -> FlowResult<()> {
+    let (mut seen, mut head) = (target.clone(), head);
     for _ in 0..crate::ATTEMPTS {
-        let Some(pending) = pending_notification(env, &seen, root.take()).await? else { return Ok(()) };
+        let Some(pending) = pending_notification(env, &seen, head.take()).await? else { return Ok(()) };
         let Some(url) = &env.settings.platform_url else { return end(env, &seen, pending, (None, None)).await };
         let Some(permit) = OriginPermit::acquire(env, url).await else { return Ok(()) };
         // The run was read between two reads of the target. A late success moves the target back before it reopens
-        // units. If the target is unchanged, no unit was reopened when the root was read.
+        // units. If the target is unchanged, no unit was reopened when the head was read.
         let Some(reread) = env.store.read_target(seen.target_key()).await? else { return Ok(()) };
         if reread.version == seen.version {
             return send(env, &reread, pending, (url, permit)).await;
@@ -113,8 +113,8 @@ async fn end(
         let message = QueueMessage::Target(target.kind.clone(), target.name.clone());
         env.queue.send(message, Duration::from_millis(wait.0)).await;
     }
-    if let Some((run, root)) = holder {
-        due::close_seen(env, &run, &root, None).await?;
+    if let Some((run, head)) = holder {
+        due::close_seen(env, &run, &head, None).await?;
     }
     Ok(())
 }
@@ -141,26 +141,26 @@ async fn record(env: &Env, target: &TargetHead, change: impl Fn(&mut TargetHead)
 /// A notification that the platform has not accepted yet.
 pub struct PendingNotification {
     pub state: NotificationState,
-    /// The run that stays open until the delivery, and its root as it was read.
+    /// The run that stays open until the delivery, and its head as it was read.
     holder: Option<(RunId, HeadState)>,
 }
 
-/// Returns the notification of a target that the platform has not accepted yet. `root` is that of the run which stays open
+/// Returns the notification of a target that the platform has not accepted yet. `head` is that of the run which stays open
 /// for it, if it was read already.
 pub async fn pending_notification(
     env: &Env,
     target: &TargetHead,
-    root: Option<HeadState>,
+    head: Option<HeadState>,
 ) -> FlowResult<Option<PendingNotification>> {
     let Some(state) = target.notification.clone() else { return Ok(None) };
     let Some(hook) = state.delivered_by else { return Ok(Some(PendingNotification { state, holder: None })) };
     let run = target.run(hook);
-    let root = match root {
-        Some(root) => Some(root),
-        None => env.store.read_root(&run).await?.map(|root| root.head),
+    let head = match head {
+        Some(head) => Some(head),
+        None => env.store.read_run(&run).await?.map(|present| present.head),
     };
-    let root = root.filter(|root| root.phase != RunPhase::Closed);
-    Ok(root.map(|root| PendingNotification { state, holder: Some((run, root)) }))
+    let head = head.filter(|head| head.phase != RunPhase::Closed);
+    Ok(head.map(|head| PendingNotification { state, holder: Some((run, head)) }))
 }
 
 async fn notification_data(env: &Env, target: &TargetHead, notification: Notification) -> FlowResult<OutcomeData> {

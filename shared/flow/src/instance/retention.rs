@@ -1,8 +1,8 @@
 //! Removes the stored data of an instance some days after it is gone, and the run of an event some days after it came.
 //!
 //! 1. Before an instance begins to end, write an [`InstanceExpiry`].
-//! 2. When it is due, check that the instance is gone, and announce the removal in the first root: its runs take no further
-//!    results.
+//! 2. When it is due, check that the instance is gone, and announce the removal in the head of its first run: its runs take no
+//!    further results.
 //! 3. When no invocation has a result that it took before, check that the runs are closed, and none of its resources may
 //!    exist. Otherwise withdraw the announcement.
 //! 4. Remove the plan from the target. Delete runs, records, outputs and logs, then the plan, then the expiry.
@@ -13,18 +13,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use ebb_engine::{Backoff, HeadState, Hook, Millis, RunEvent, RunPhase, Shard, TargetPhase, Timestamp, accept};
+use ebb_engine::{Backoff, HeadState, Hook, Millis, RunEvent, RunPhase, TargetPhase, Timestamp, accept};
 use ebb_protocol::id::{EventRef, RunId};
 use ebb_store::{
-    DamagedExpiry, InstanceExpiry, PendingCreation, PendingUpdate, RunHead, StoreError, TargetHead, TargetList,
-    Tombstone,
+    DamagedExpiry, InstanceExpiry, PendingCreation, PendingUpdate, StoreError, TargetHead, TargetList, Tombstone,
 };
 use futures::StreamExt as _;
 use futures::future::{Either, select};
 
 use crate::env::{CompiledPlan, Env};
 use crate::error::{FlowError, FlowResult};
-use crate::loaded_run::{self, Run};
+use crate::loaded_run::Run;
 use crate::run::possible_resources;
 
 /// Maximum removals that a round announces.
@@ -186,7 +185,7 @@ enum RetentionOutcome {
     Removed,
     /// Retention is disabled.
     Disabled,
-    /// The removal is to be announced in the root of this run.
+    /// The removal is to be announced in the head of this run.
     Unannounced(RunId),
     /// The removal is announced. An invocation may have a result that it took before.
     Waiting,
@@ -199,13 +198,13 @@ async fn postpone_failed(env: &Env, expiry: &InstanceExpiry, now: Timestamp) -> 
     postpone(env, expiry, now.plus(FAILURE_BACKOFF.bound(failures)), failures).await
 }
 
-/// Postpones a removal, and withdraws its announcement. If the first root is deleted, the runs take no results
+/// Postpones a removal, and withdraws its announcement. If the head of the first run is deleted, the runs take no results
 /// nevertheless.
 async fn postpone(env: &Env, expiry: &InstanceExpiry, due: Timestamp, failures: u32) -> FlowResult<()> {
     let plan = env.plan(&expiry.instance_key(), &expiry.plan).await.ok();
     for run in runs_of(expiry, plan.as_deref()) {
-        match env.store.read_root(&run).await {
-            Ok(root) if root.as_ref().is_some_and(|root| root.head.removal_announced.is_some()) => {
+        match env.store.read_run(&run).await {
+            Ok(head) if head.as_ref().is_some_and(|present| present.head.removal_announced.is_some()) => {
                 env.store.patch_run(&run, &accept(RunEvent::RemovalWithdrawn)).await?;
             }
             // No result of an unreadable run is taken, and the next attempt has to wait.
@@ -216,9 +215,9 @@ async fn postpone(env: &Env, expiry: &InstanceExpiry, due: Timestamp, failures: 
     Ok(env.store.postpone_expiry(expiry, due, failures).await?)
 }
 
-/// Returns the outcome for a run whose removal has not been announced in its `root` for long enough, at the time of a round.
-fn not_announced(env: &Env, run: &RunId, root: &HeadState, now: Timestamp) -> Option<RetentionOutcome> {
-    match root.removal_announced {
+/// Returns the outcome for a run whose removal has not been announced in its `head` for long enough, at the time of a round.
+fn not_announced(env: &Env, run: &RunId, head: &HeadState, now: Timestamp) -> Option<RetentionOutcome> {
+    match head.removal_announced {
         None => Some(RetentionOutcome::Unannounced(run.clone())),
         Some(at) if at.plus(env.settings.removal_notice()) > now => Some(RetentionOutcome::Waiting),
         // Every invocation has ended that took a result before.
@@ -241,9 +240,11 @@ pub(crate) async fn is_being_removed(env: &Env, run: &Run) -> FlowResult<bool> {
     }
     let first = run.loaded.lifecycle_hooks().next().filter(|_| !matches!(run.hook(), Hook::Event(_)));
     let first = first.map_or_else(|| run.id.clone(), |hook| run.id.sibling(hook));
-    match env.store.read_root(&first).await? {
+    match env.store.read_run(&first).await? {
         None => Ok(true),
-        Some(root) if root.head.removal_announced.is_some() => Err(FlowError::Contended(format!("run {}", run.id))),
+        Some(present) if present.head.removal_announced.is_some() => {
+            Err(FlowError::Contended(format!("run {}", run.id)))
+        }
         Some(_) => Ok(false),
     }
 }
@@ -286,9 +287,8 @@ async fn remove_if_ended(env: &Env, expiry: &InstanceExpiry, now: Timestamp) -> 
     }
     let first = read_first_run(env, expiry).await?;
     // An instance that waits is checked in each round, without its plan.
-    let root = first.as_ref().and_then(|(run, heads)| Some((run, root_of(heads)?)));
-    let root = root.filter(|(_, root)| root.head.phase == RunPhase::Closed);
-    let announced = root.and_then(|(run, root)| not_announced(env, run, &root.head, now));
+    let closed = first.as_ref().filter(|(_, head)| head.phase == RunPhase::Closed);
+    let announced = closed.and_then(|(run, head)| not_announced(env, run, head, now));
     if let Some(waiting @ RetentionOutcome::Waiting) = announced {
         return Ok(waiting);
     }
@@ -320,26 +320,25 @@ async fn remove_event(
     now: Timestamp,
 ) -> FlowResult<RetentionOutcome> {
     let run = RunId::of_event(&expiry.instance_key(), expiry.generation, event);
-    let root = env.store.read_root(&run).await?;
-    let is_open = root.as_ref().is_some_and(|root| root.head.phase != RunPhase::Closed);
+    let present = env.store.read_run(&run).await?;
+    let is_open = present.as_ref().is_some_and(|present| present.head.phase != RunPhase::Closed);
     let is_needed = named.filter(|target| target.uid == expiry.uid).is_some_and(|target| {
         target.events.waits(event) || (target.phase != TargetPhase::Gone && target.is_last_run(&run))
     });
     if is_open || is_needed {
         return Ok(RetentionOutcome::Postponed(env.now().plus(RECHECK_INTERVAL)));
     }
-    if let Some(root) = root {
+    if let Some(present) = present {
         // The event may have waited before its run began.
-        let started = root.facts.map(|facts| facts.started);
-        let due = started.zip(env.settings.retention).map(|(started, retention)| started.plus(retention));
+        let due = env.settings.retention.map(|retention| present.facts.started.plus(retention));
         if let Some(due) = due.filter(|&due| due > now) {
             return Ok(RetentionOutcome::Postponed(due));
         }
-        if let Some(outcome) = not_announced(env, &run, &root.head, now) {
+        if let Some(outcome) = not_announced(env, &run, &present.head, now) {
             return Ok(outcome);
         }
     }
-    if !env.store.delete_root(&run).await? {
+    if !env.store.delete_head(&run).await? {
         return Ok(RetentionOutcome::Postponed(env.now().plus(RECHECK_INTERVAL)));
     }
     env.store.delete_objects(&run).await?;
@@ -349,19 +348,11 @@ async fn remove_event(
     Ok(RetentionOutcome::Removed)
 }
 
-/// A run and its head items.
-type FoundRun = (RunId, Vec<RunHead>);
-
-fn root_of(heads: &[RunHead]) -> Option<&RunHead> {
-    heads.iter().find(|head| head.shard == Shard::ROOT)
-}
-
 /// Returns the first run of an instance that exists, without its plan.
-async fn read_first_run(env: &Env, expiry: &InstanceExpiry) -> FlowResult<Option<FoundRun>> {
+async fn read_first_run(env: &Env, expiry: &InstanceExpiry) -> FlowResult<Option<(RunId, HeadState)>> {
     for run in runs_of(expiry, None) {
-        let heads = env.store.read_run(&run).await?;
-        if root_of(&heads).is_some() {
-            return Ok(Some((run, heads)));
+        if let Some(present) = env.store.read_run(&run).await? {
+            return Ok(Some((run, present.head)));
         }
     }
     Ok(None)
@@ -373,7 +364,7 @@ async fn read_plan(env: &Env, expiry: &InstanceExpiry) -> FlowResult<Option<Arc<
     env.forget_plan(&expiry.plan);
     match env.plan(&expiry.instance_key(), &expiry.plan).await {
         Err(error @ FlowError::Damaged { .. }) => {
-            if has_run(env, expiry).await? {
+            if read_first_run(env, expiry).await?.is_some() {
                 return Err(error);
             }
             Ok(None)
@@ -387,38 +378,31 @@ async fn read_plan(env: &Env, expiry: &InstanceExpiry) -> FlowResult<Option<Arc<
 async fn may_have_resources(
     env: &Env,
     expiry: &InstanceExpiry,
-    (loaded, mut first): (&CompiledPlan, Option<FoundRun>),
+    (loaded, mut first): (&CompiledPlan, Option<(RunId, HeadState)>),
     now: Timestamp,
 ) -> FlowResult<Result<bool, RetentionOutcome>> {
     let mut runs = Vec::new();
     for (number, run) in runs_of(expiry, Some(loaded)).into_iter().enumerate() {
-        let Some((_, graph)) = loaded.hook_plan(run.hook()) else { continue };
-        let heads = match first.take_if(|(found, _)| *found == run) {
-            Some((_, heads)) => heads,
-            None => env.store.read_run(&run).await?,
+        if loaded.hook_plan(run.hook()).is_none() {
+            continue;
+        }
+        let head = match first.take_if(|(found, _)| *found == run) {
+            Some((_, head)) => Some(head),
+            None => env.store.read_run(&run).await?.map(|present| present.head),
         };
-        let Some(root) = root_of(&heads) else { continue };
-        if root.head.phase != RunPhase::Closed {
+        let Some(head) = head else { continue };
+        if head.phase != RunPhase::Closed {
             return Ok(Err(RetentionOutcome::Postponed(now.plus(RECHECK_INTERVAL))));
         }
-        // Callbacks read the first root. If it does not exist, an interrupted removal has deleted it, or no run has begun.
+        // Callbacks read the head of the first run. If it does not exist, an interrupted removal has deleted it, or no run has begun.
         if number == 0
-            && let Some(outcome) = not_announced(env, &run, &root.head, now)
+            && let Some(outcome) = not_announced(env, &run, &head, now)
         {
             return Ok(Err(outcome));
         }
-        runs.push((run, loaded_run::whole_view(graph, heads)));
+        runs.push((run, head));
     }
     Ok(Ok(!possible_resources::possible_resources_of(env, loaded, &runs).await?.is_empty()))
-}
-
-async fn has_run(env: &Env, expiry: &InstanceExpiry) -> FlowResult<bool> {
-    for run in runs_of(expiry, None) {
-        if env.store.read_root(&run).await?.is_some() {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
 
 /// Returns the runs of an instance in the order of its plan, or the run of an event. Without the plan, some of them may
@@ -463,9 +447,9 @@ async fn remove(
     }
     // Setup runs come first. While one exists, the teardown with the results of its undos must exist, too.
     let runs = runs_of(expiry, plan);
-    // Without the first root, no run of the instance takes results, even if this removal is interrupted.
+    // Without the head of its first run, no run of the instance takes results, even if this removal is interrupted.
     if let Some(first) = runs.first().filter(|_| plan.is_some())
-        && !env.store.delete_root(first).await?
+        && !env.store.delete_head(first).await?
     {
         // The removal of another expiry of the instance has withdrawn the announcement.
         return Ok(RetentionOutcome::Postponed(env.now().plus(RECHECK_INTERVAL)));

@@ -57,7 +57,7 @@ pub(super) async fn receive(
         let loaded = env.plan_of(&seen).await?;
         let run = RunId::of_event(&seen.instance_key(), seen.first_generation, &event);
         let has_units = loaded.hook_plan(Hook::Event(event.name)).is_some() || is_added(env, &seen, event.name).await?;
-        if !has_units || seen.events.has(&event) || env.store.read_root(&run).await?.is_some() {
+        if !has_units || seen.events.has(&event) || env.store.read_run(&run).await?.is_some() {
             return Ok((LifecycleResult::Unchanged, seen.generation, FollowUp::default()));
         }
         if seen.events.waiting.len() >= MAX_WAITING {

@@ -20,7 +20,7 @@ use crate::advance::reopen;
 use crate::env::Env;
 use crate::error::FlowResult;
 use crate::instance::history::{self, Decision};
-use crate::loaded_run::{self, Run};
+use crate::loaded_run::Run;
 use crate::run::inputs::InvocationCache;
 use crate::run::lease;
 
@@ -117,9 +117,9 @@ async fn override_matching(
         return Ok(not_stuck());
     };
     let id = target.run(hook);
-    let Some((run, view)) = Run::load_with_view(env, &id).await? else { return Ok(not_stuck()) };
+    let Some((run, head)) = Run::load_with_head(env, &id).await? else { return Ok(not_stuck()) };
     // An interrupted force delete leaves a stopping target with a closed run, in which units may be open.
-    let closed = view.root().is_some_and(|root| root.phase == RunPhase::Closed);
+    let closed = head.phase == RunPhase::Closed;
     if target.phase != TargetPhase::Stuck && !closed {
         return Ok(not_stuck());
     }
@@ -127,29 +127,29 @@ async fn override_matching(
     for unit in run.graph().units() {
         let Some(plan) = run.unit(unit) else { continue };
         let is_open = match named {
-            None => view.status(unit) != UnitProgress::Done,
+            None => head.status(unit) != UnitProgress::Done,
             Some(named) if named != plan.key => false,
-            Some(_) => view.status(unit) == UnitProgress::Failed || (closed && is_in_flight(&run, &view, unit)),
+            Some(_) => head.status(unit) == UnitProgress::Failed || (closed && is_in_flight(&run, &head, unit)),
         };
         if is_open {
             units.insert(unit, plan.key.clone());
         }
     }
     // A force delete that was interrupted later leaves no open unit. Its repetition ends the run again.
-    if units.is_empty() && (target.phase == TargetPhase::Stuck || view.any_failed()) {
-        return Ok(OverrideOutcome::NotStuck(nothing_to_override(&run, &view, named)));
+    if units.is_empty() && (target.phase == TargetPhase::Stuck || head.any_failed()) {
+        return Ok(OverrideOutcome::NotStuck(nothing_to_override(&run, &head, named)));
     }
     let list: Vec<Unit> = units.keys().copied().collect();
     Box::pin(history::note_decision(env, &target, decision, units.values().cloned())).await?;
-    if !reopen::override_units(env, &run, &view, &list, reason).await? {
+    if !reopen::override_units(env, &run, &head, &list, reason).await? {
         return Ok(not_stuck());
     }
     // Other invocations assume that the units which waited for these are in progress, so they are dispatched here.
-    let view = run.read_view(env).await?;
-    let unsent = lease::unsent(env, &run, in_flight(run.graph(), &view)).await?;
+    let head = run.read_head(env).await?;
+    let unsent = lease::unsent(env, &run, in_flight(run.graph(), &head)).await?;
     let ready: Vec<_> = unsent.iter().filter(|one| !one.is_postponed).map(|one| one.unit_attempt).collect();
     if !ready.is_empty() {
-        let epoch = loaded_run::epoch(&view);
+        let epoch = head.epoch;
         drive(env, Continuation { run, epoch, ready, end: None, target: None, cache: InvocationCache::default() })
             .await?;
     }
@@ -172,8 +172,8 @@ fn not_stuck(target: &TargetHead) -> String {
 }
 
 /// Returns the reason why no unit of a run can be overridden, with the units that can.
-fn nothing_to_override(run: &Run, view: &ebb_engine::RunView, named: Option<&str>) -> String {
-    let failed = run.graph().units().filter(|&unit| view.status(unit) == UnitProgress::Failed);
+fn nothing_to_override(run: &Run, head: &ebb_engine::HeadState, named: Option<&str>) -> String {
+    let failed = run.graph().units().filter(|&unit| head.status(unit) == UnitProgress::Failed);
     let failed: Vec<&str> = failed.filter_map(|unit| Some(run.unit(unit)?.key.as_str())).collect();
     let failed = if failed.is_empty() { "none".to_owned() } else { failed.join(", ") };
     match named {
@@ -182,6 +182,6 @@ fn nothing_to_override(run: &Run, view: &ebb_engine::RunView, named: Option<&str
     }
 }
 
-fn is_in_flight(run: &Run, view: &ebb_engine::RunView, unit: Unit) -> bool {
-    in_flight(run.graph(), view).iter().any(|(open, _)| *open == unit)
+fn is_in_flight(run: &Run, head: &ebb_engine::HeadState, unit: Unit) -> bool {
+    in_flight(run.graph(), head).iter().any(|(open, _)| *open == unit)
 }

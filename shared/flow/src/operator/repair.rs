@@ -2,7 +2,7 @@
 //!
 //! 1. Compile the teardown units of the version into the plan of the target.
 //! 2. Store the plan and its digest in the target in one transaction, as an update does (rule UpdateInOneTransaction).
-//! 3. Store the digest in the root of the run. A function instance with the former plan finds it there.
+//! 3. Store the digest in the head of the run. A function instance with the former plan finds it there.
 //! 4. Retry the failed units.
 //!
 //! After a crash in between, the target is stuck with the repaired plan. A repetition of the request continues.

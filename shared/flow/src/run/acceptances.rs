@@ -1,9 +1,7 @@
 //! Collects the acceptances of one invocation: many receivers respond 202 at about the same time, and one write records
 //! them together.
 
-use std::collections::BTreeMap;
-
-use ebb_engine::{Attempt, Millis, Shard, Timestamp, Unit};
+use ebb_engine::{Attempt, Millis, Timestamp, Unit};
 use futures::future::{join_all, select};
 
 use crate::env::Env;
@@ -48,7 +46,7 @@ impl AcceptanceBatch {
         drop(select(results, env.clock.sleep(wait)).await);
     }
 
-    /// Records the acceptances, with one write per head item of the units. The table removes what it writes, so that the
+    /// Records the acceptances with one write. The table removes what it writes, so that the
     /// removal of the run does not cost a write for it. An attempt whose result this function instance has taken needs none,
     /// because no sweep repeats its request.
     ///
@@ -59,12 +57,9 @@ impl AcceptanceBatch {
         let accepted = std::mem::take(&mut self.attempts).into_iter();
         let accepted = accepted.filter(|(_, expected)| !expected.is_taken());
         let attempts: Vec<AttemptRef> = accepted.map(|(attempt, _)| attempt).collect();
-        let mut items: BTreeMap<Shard, Vec<(Unit, Attempt)>> = BTreeMap::new();
-        for attempt in &attempts {
-            items.entry(Shard::of(attempt.unit).0).or_default().push((attempt.unit, attempt.number));
-        }
-        for (shard, attempts) in items {
-            env.store.record_accepted(&run.id, shard, &attempts, env.now()).await?;
+        if !attempts.is_empty() {
+            let units: Vec<(Unit, Attempt)> = attempts.iter().map(|attempt| (attempt.unit, attempt.number)).collect();
+            env.store.record_accepted(&run.id, &units, env.now()).await?;
         }
         for attempt in attempts {
             if let Some(unit) = run.unit(attempt.unit) {

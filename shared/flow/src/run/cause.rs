@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ebb_engine::follow::in_flight;
 use ebb_engine::retry::attempts_used;
-use ebb_engine::{Attempt, RunView, Unit, UnitProgress};
+use ebb_engine::{Attempt, HeadState, Unit, UnitProgress};
 use ebb_protocol::callback::FailureReason;
 use ebb_protocol::evidence::Evidence;
 use ebb_protocol::limits;
@@ -12,7 +12,7 @@ use ebb_protocol::record::AttemptOutcome;
 
 use crate::env::Env;
 use crate::error::FlowResult;
-use crate::loaded_run::{self, Run};
+use crate::loaded_run::Run;
 
 /// Maximum characters of a cause in lists.
 const MAX_TEXT: usize = 200;
@@ -28,7 +28,7 @@ pub struct FirstCause {
 
 /// Returns the unit of `run` that failed first, by the time of its record.
 pub async fn first(env: &Env, run: &Run) -> FlowResult<Option<FirstCause>> {
-    Ok(failed(env, run, &run.read_view(env).await?).await?.into_iter().next())
+    Ok(failed(env, run, &run.read_head(env).await?).await?.into_iter().next())
 }
 
 /// Returns the unit of `run` that failed first, with its reason, as one line for lists.
@@ -42,21 +42,21 @@ pub async fn first_text(env: &Env, run: &Run) -> FlowResult<Option<String>> {
 /// Returns the present failures of `run`, the earliest first: failed units or, if there are none, the previous failures
 /// of units that are retried.
 pub async fn current(env: &Env, run: &Run) -> FlowResult<Vec<FirstCause>> {
-    let view = run.read_view(env).await?;
-    let failed = failed(env, run, &view).await?;
+    let head = run.read_head(env).await?;
+    let failed = failed(env, run, &head).await?;
     if !failed.is_empty() {
         return Ok(failed);
     }
-    let retried = in_flight(run.graph(), &view).into_iter().filter_map(|(unit, attempt)| {
+    let retried = in_flight(run.graph(), &head).into_iter().filter_map(|(unit, attempt)| {
         let attempts = run.unit(unit)?.retry.attempts;
         (attempts_used(attempt, attempts) > 1).then(|| (unit, Attempt(attempt.0 - 1)))
     });
     of(env, run, &retried.collect()).await
 }
 
-async fn failed(env: &Env, run: &Run, view: &RunView) -> FlowResult<Vec<FirstCause>> {
-    let failed = run.graph().units().filter(|&unit| view.status(unit) == UnitProgress::Failed);
-    let last: BTreeMap<Unit, Attempt> = failed.map(|unit| (unit, loaded_run::attempt(view, unit))).collect();
+async fn failed(env: &Env, run: &Run, head: &HeadState) -> FlowResult<Vec<FirstCause>> {
+    let failed = run.graph().units().filter(|&unit| head.status(unit) == UnitProgress::Failed);
+    let last: BTreeMap<Unit, Attempt> = failed.map(|unit| (unit, head.attempt(unit))).collect();
     of(env, run, &last).await
 }
 

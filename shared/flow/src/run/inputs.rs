@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex};
 
 use ebb_documents::plan::{OutputRead, UnitPlan, UnitRef};
 use ebb_documents::render::{KnownOutputs, ProducerState};
-use ebb_engine::{Attempt, Hook, Shard, Unit};
+use ebb_engine::{Attempt, Hook, Unit};
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult, OutputStorage, StateWait};
 use ebb_protocol::value::Outputs;
 
 use crate::env::Env;
 use crate::error::{FlowError, FlowResult};
-use crate::loaded_run::{self, EarlierRun, Run};
+use crate::loaded_run::{EarlierRun, Run};
 use crate::lock::lock;
 use crate::run::records;
 
@@ -21,7 +21,7 @@ pub struct InvocationCache {
     produced: Mutex<BTreeMap<UnitRef, ProducerState>>,
     earlier: tokio::sync::Mutex<BTreeMap<Hook, Arc<EarlierRun>>>,
     sealed: Mutex<BTreeSet<UnitRef>>,
-    sealed_items: Mutex<BTreeSet<(Hook, Shard)>>,
+    sealed_runs: Mutex<BTreeSet<Hook>>,
     undone: Mutex<BTreeMap<UnitRef, Vec<AttemptRecord>>>,
 }
 
@@ -48,9 +48,9 @@ impl InvocationCache {
         units.into_iter().filter(|&at| sealed.insert(at)).collect()
     }
 
-    /// Marks a head item whose units are sealed by this invocation. Returns true if it was not.
-    pub(crate) fn mark_item_sealed(&self, item: (Hook, Shard)) -> bool {
-        lock(&self.sealed_items).insert(item)
+    /// Marks an earlier run whose units are sealed by this invocation. Returns true if it was not.
+    pub(crate) fn mark_run_sealed(&self, hook: Hook) -> bool {
+        lock(&self.sealed_runs).insert(hook)
     }
 
     /// Stores the records of a unit's attempts that were read after its seal.
@@ -72,9 +72,8 @@ impl InvocationCache {
         let id = run.id.sibling(hook);
         let graph = run.loaded.hook_plan(hook).map(|(_, graph)| graph.clone());
         let graph = graph.ok_or_else(|| FlowError::Broken(format!("run {id}: its plan has no such hook")))?;
-        let heads = env.store.read_run(&id).await?;
-        let view = (!heads.is_empty()).then(|| loaded_run::whole_view(&graph, heads));
-        let earlier = Arc::new(EarlierRun { id, graph, view });
+        let head = env.store.read_run(&id).await?.map(|present| present.head);
+        let earlier = Arc::new(EarlierRun { id, graph, head });
         known.insert(hook, Arc::clone(&earlier));
         Ok(earlier)
     }

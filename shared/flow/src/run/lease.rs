@@ -1,8 +1,8 @@
 //! Limits the dispatch of a webhook attempt to one invocation at a time (rule LeaseBeforeRepeat).
 //!
-//! In a run of one head item, only the writer that marks a unit done determines which units became ready. There can be
-//! several dispatchers if the units of a join are in several items, if a result is repeated, or if the queue delivers a
-//! message twice. A relay identifies tasks by name, so a repetition is harmless. A webhook would be posted twice.
+//! Only the writer that marks a unit done determines which units became ready. There can be several dispatchers if a result
+//! is repeated, or if the queue delivers a message twice. A relay identifies tasks by name, so a repetition is harmless. A
+//! webhook would be posted twice.
 //!
 //! The only dispatcher of a webhook writes nothing before it posts. All others record a start or a lease in the attempt
 //! record.

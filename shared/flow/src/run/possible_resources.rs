@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ebb_documents::plan::{Action, UnitRef};
-use ebb_engine::{Attempt, Graph, RunView, Unit, UnitProgress};
+use ebb_engine::{Attempt, Graph, HeadState, Unit, UnitProgress};
 use ebb_protocol::api::{Certainty, RemainingEffect};
 use ebb_protocol::id::RunId;
 use ebb_protocol::lifecycle::OutputValue;
@@ -63,7 +63,7 @@ struct PossibleResource {
 pub async fn possible_resources_of(
     env: &Env,
     loaded: &CompiledPlan,
-    runs: &[(RunId, RunView)],
+    runs: &[(RunId, HeadState)],
 ) -> FlowResult<Vec<RemainingEffect>> {
     let (resources, _) = find(env, loaded, runs).await?;
     Ok(resources.into_iter().map(|resource| resource.existing).collect())
@@ -103,11 +103,11 @@ pub async fn remaining_resources(
 }
 
 /// Returns the runs of the lifecycle of a target that have begun.
-pub(super) async fn runs(env: &Env, target: &TargetHead, loaded: &CompiledPlan) -> FlowResult<Vec<(RunId, RunView)>> {
+pub(super) async fn runs(env: &Env, target: &TargetHead, loaded: &CompiledPlan) -> FlowResult<Vec<(RunId, HeadState)>> {
     let mut runs = Vec::new();
     for hook in loaded.lifecycle_hooks() {
-        if let Some((run, view)) = Run::load_with_view(env, &target.run(hook)).await? {
-            runs.push((run.id, view));
+        if let Some((run, head)) = Run::load_with_head(env, &target.run(hook)).await? {
+            runs.push((run.id, head));
         }
     }
     Ok(runs)
@@ -116,7 +116,7 @@ pub(super) async fn runs(env: &Env, target: &TargetHead, loaded: &CompiledPlan) 
 async fn find(
     env: &Env,
     loaded: &CompiledPlan,
-    runs: &[(RunId, RunView)],
+    runs: &[(RunId, HeadState)],
 ) -> FlowResult<(Vec<PossibleResource>, Vec<Override>)> {
     let of = |hook| runs.iter().find(|(run, _)| run.hook() == hook);
     let (mut undone, mut not_found) = (BTreeSet::new(), BTreeSet::new());
@@ -124,14 +124,14 @@ async fn find(
     let mut found = Vec::new();
     for hook in loaded.lifecycle_hooks() {
         let Some((hook_plan, graph)) = loaded.hook_plan(hook) else { continue };
-        let Some((run, view)) = of(hook) else { continue };
+        let Some((run, head)) = of(hook) else { continue };
         if !hook_plan.units.iter().any(|plan| !plan.is_setup(hook)) {
             continue;
         }
         let verifications = hook_plan.units.iter().filter(|plan| plan.verifies);
         to_verify.extend(verifications.flat_map(|plan| plan.undoes.iter().copied()));
         let all = by_unit(env.store.read_outlines(run).await?);
-        for unit in graph.units().filter(|&unit| view.status(unit) == UnitProgress::Done) {
+        for unit in graph.units().filter(|&unit| head.status(unit) == UnitProgress::Done) {
             let Some(plan) = hook_plan.units.get(unit.0 as usize) else { continue };
             let records = all.get(&unit).map(Vec::as_slice).unwrap_or_default();
             if let Some(reason) = override_record::override_reason(records.iter()) {
@@ -141,7 +141,7 @@ async fn find(
             }
             // The undo of an update does not know later successes. Those are left to the teardown.
             let is_final = |at: &UnitRef| {
-                let setup = of(at.hook).map(|(_, view)| view.late_marks(Unit(at.unit)));
+                let setup = of(at.hook).map(|(_, head)| head.late_marks(Unit(at.unit)));
                 hook.is_teardown() || setup.is_none_or(|marks| marks == 0)
             };
             let done = match records::found_nothing(records) {
@@ -174,7 +174,7 @@ async fn find(
     let mut resources = Vec::new();
     for hook in loaded.lifecycle_hooks().filter(|hook| !hook.is_teardown()) {
         let Some((hook_plan, graph)) = loaded.hook_plan(hook) else { continue };
-        let Some((run, view)) = of(hook) else { continue };
+        let Some((run, head)) = of(hook) else { continue };
         let units = hook_plan.units.iter().zip(graph.units()).filter(|(plan, unit)| {
             let at = UnitRef { hook, unit: unit.0 };
             // A unit without an undo has no resources that Ebb removes.
@@ -188,16 +188,16 @@ async fn find(
         for (plan, unit) in units {
             let at = UnitRef { hook, unit: unit.0 };
             let attempts = all.get(&unit).map(Vec::as_slice).unwrap_or_default();
-            if !may_have_made((graph, view), unit, attempts.iter()) {
+            if !may_have_made((graph, head), unit, attempts.iter()) {
                 continue;
             }
             let succeeded = has_succeeded(attempts.iter());
-            let is_made = succeeded || view.status(unit) == UnitProgress::Done;
+            let is_made = succeeded || head.status(unit) == UnitProgress::Done;
             let may_act_later = not_found.contains(&at);
             if may_act_later && (is_made || !attempts.iter().any(|record| undo::may_act_later(env, plan, record))) {
                 continue;
             }
-            let certainty = match view.status(unit) {
+            let certainty = match head.status(unit) {
                 UnitProgress::Done => Certainty::Exists,
                 _ if succeeded => Certainty::Exists,
                 _ => Certainty::Possible,
@@ -212,13 +212,13 @@ async fn find(
 
 /// Returns true if a setup unit with these attempts may have made something.
 pub(super) fn may_have_made<'a>(
-    (graph, view): (&Graph, &RunView),
+    (graph, head): (&Graph, &HeadState),
     unit: Unit,
     attempts: impl Iterator<Item = &'a AttemptRecord> + Clone,
 ) -> bool {
     let mut first = attempts.clone().filter_map(|record| record.result.as_ref());
     let skipped = first.any(|result| result.outcome == AttemptOutcome::Skipped);
-    let started = ebb_engine::follow::may_have_started(graph, view, unit);
+    let started = ebb_engine::follow::may_have_started(graph, head, unit);
     let never_sent = attempts.clone().next().is_some() && attempts.clone().all(undo::had_no_effect);
     has_succeeded(attempts) || !(skipped || !started || never_sent)
 }

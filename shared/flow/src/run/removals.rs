@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use ebb_documents::plan::{Action, Plan, RequiredEvidence, UnitPlan, UnitRef};
-use ebb_engine::{Attempt, Hook, RunView, TargetPhase, Unit, UnitProgress};
+use ebb_engine::{Attempt, HeadState, Hook, TargetPhase, Unit, UnitProgress};
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::limits;
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult};
@@ -16,7 +16,7 @@ use ebb_store::TargetHead;
 
 use crate::env::{CompiledPlan, Env};
 use crate::error::FlowResult;
-use crate::loaded_run::{self, AttemptRef, Run};
+use crate::loaded_run::{AttemptRef, Run};
 use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess, TaskReport};
 use crate::run::credential::CredentialDigest;
 use crate::run::evidence::SentRequest;
@@ -29,17 +29,17 @@ type Records = Vec<(Attempt, AttemptRecord)>;
 
 /// A run of an instance with its records.
 struct RecordedRun {
-    view: RunView,
+    head: HeadState,
     records: BTreeMap<Unit, Records>,
 }
 
 impl RecordedRun {
-    fn new(view: RunView, list: Vec<(Unit, Attempt, AttemptRecord)>) -> Self {
+    fn new(head: HeadState, list: Vec<(Unit, Attempt, AttemptRecord)>) -> Self {
         let mut records: BTreeMap<Unit, Records> = BTreeMap::new();
         for (unit, attempt, record) in list {
             records.entry(unit).or_default().push((attempt, record));
         }
-        Self { view, records }
+        Self { head, records }
     }
 
     fn records(&self, unit: Unit) -> &[(Attempt, AttemptRecord)] {
@@ -47,7 +47,7 @@ impl RecordedRun {
     }
 
     fn is_done(&self, unit: Unit) -> bool {
-        self.view.status(unit) == UnitProgress::Done
+        self.head.status(unit) == UnitProgress::Done
     }
 
     /// Returns true if an attempt of a unit may have made something whose ID is not known.
@@ -93,8 +93,8 @@ type RecordedRuns = BTreeMap<Hook, RecordedRun>;
 /// gone, only those whose undos are done.
 pub async fn removals(env: &Env, target: &TargetHead, loaded: &CompiledPlan) -> FlowResult<Vec<ResourceRemoval>> {
     let mut runs = RecordedRuns::new();
-    for (id, view) in possible_resources::runs(env, target, loaded).await? {
-        runs.insert(id.hook(), RecordedRun::new(view, env.store.read_outlines(&id).await?));
+    for (id, head) in possible_resources::runs(env, target, loaded).await? {
+        runs.insert(id.hook(), RecordedRun::new(head, env.store.read_outlines(&id).await?));
     }
     let is_open = |undo: &UnitRef| runs.get(&undo.hook).is_none_or(|run| !run.is_done(Unit(undo.unit)));
     let mut removals = Vec::new();
@@ -105,7 +105,7 @@ pub async fn removals(env: &Env, target: &TargetHead, loaded: &CompiledPlan) -> 
             continue;
         };
         let attempts = run.records(Unit(at.unit)).iter().map(|(_, record)| record);
-        let is_made = possible_resources::may_have_made((graph, &run.view), Unit(at.unit), attempts);
+        let is_made = possible_resources::may_have_made((graph, &run.head), Unit(at.unit), attempts);
         if is_made && (target.phase == TargetPhase::Gone || !undos.iter().any(is_open)) {
             let (undo, evidence) = removal(&loaded.plan, &runs, &undos);
             let undo = undo.and_then(|undo| loaded.plan.unit(undo));
@@ -151,7 +151,7 @@ async fn may_be_unconfirmed(env: &Env, target: &TargetHead, loaded: &CompiledPla
         }
         let run = target.run(hook);
         // A target that was never ready skips preStop, so its undos have removed nothing.
-        if hook == Hook::PreStop && env.store.read_root(&run).await?.is_none() {
+        if hook == Hook::PreStop && env.store.read_run(&run).await?.is_none() {
             return Ok(true);
         }
         let mut needs_records = target.is_overridden;
@@ -272,7 +272,7 @@ fn evidence(plan: &Plan, runs: &RecordedRuns, at: UnitRef) -> Option<RemovalEvid
         let answered = Some(reason.message.clone());
         return Some(RemovalEvidence { answered, ..RemovalGrade::Unconfirmed.into() });
     }
-    let last = loaded_run::attempt(&run.view, unit);
+    let last = run.head.attempt(unit);
     let mut found: Vec<(Attempt, RemovalEvidence)> = Vec::new();
     for (attempt, record) in records {
         let results = record.result.iter().chain(&record.further_results);
@@ -409,8 +409,8 @@ async fn evidence_of_undos(
     }
     let mut runs = RecordedRuns::new();
     for (hook, units) in units {
-        let Some((run, view)) = Run::load_with_view(env, &run.id.sibling(hook)).await? else { continue };
-        runs.insert(hook, RecordedRun::new(view, env.store.read_records(&run.id, &units).await?));
+        let Some((run, head)) = Run::load_with_head(env, &run.id.sibling(hook)).await? else { continue };
+        runs.insert(hook, RecordedRun::new(head, env.store.read_records(&run.id, &units).await?));
     }
     Ok(undos.into_iter().filter_map(|at| Some((at, evidence(plan, &runs, at)?))).collect())
 }

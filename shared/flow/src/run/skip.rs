@@ -31,7 +31,7 @@ async fn done_before(env: &Env, run: &Run, unit: &UnitPlan, cache: &InvocationCa
     }
     for undone in &unit.undoes {
         let earlier = cache.earlier_run(env, run, undone.hook).await?;
-        if earlier.view.as_ref().is_some_and(|view| view.late_marks(Unit(undone.unit)) > 0) {
+        if earlier.head.as_ref().is_some_and(|head| head.late_marks(Unit(undone.unit)) > 0) {
             return Ok(None);
         }
     }
@@ -46,7 +46,7 @@ async fn incomplete(env: &Env, run: &Run, unit: &UnitPlan, cache: &InvocationCac
     }
     for at in setup(plan, unit.resource()) {
         let earlier = cache.earlier_run(env, run, at.hook).await?;
-        if earlier.view.as_ref().is_none_or(|view| view.status(Unit(at.unit)) != UnitProgress::Done) {
+        if earlier.head.as_ref().is_none_or(|head| head.status(Unit(at.unit)) != UnitProgress::Done) {
             return Ok(Some(format!("`{}` was never ready", unit.resource())));
         }
     }

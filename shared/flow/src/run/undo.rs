@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ebb_documents::plan::{Action, InfrakitAction, PluginInterface, UnitPlan, UnitRef, WebhookAction};
 use ebb_documents::render::{KnownOutputs, ProducerState};
-use ebb_engine::{Attempt, Hook, Millis, Patch, PatchChange, Shard, Timestamp, Unit, UnitProgress, retry};
+use ebb_engine::{Attempt, Hook, Millis, Patch, PatchChange, Timestamp, Unit, UnitProgress, retry};
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::id::RunId;
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult, OutputStorage};
@@ -87,44 +87,25 @@ fn is_unsent(record: &AttemptRecord) -> bool {
     reason.is_some_and(|reason| reason.code == ReasonCode::NotStartable)
 }
 
-/// Seals the units that `units` undo, with all other units of their head items that the run undoes: one write per item
-/// of the earlier runs is enough for the whole run. Then reads the records of the units that `units` undo, with one query
-/// per range of units.
+/// Seals the units that `units` undo, with all other units of their runs that the run undoes: one write per earlier run is
+/// enough for the whole run. Then reads the records of the units that `units` undo, with one query per range of units.
 pub async fn seal(env: &Env, run: &Run, units: &[Unit], cache: &InvocationCache) -> FlowResult<()> {
     let undone = units.iter().filter_map(|&unit| run.unit(unit)).flat_map(|unit| unit.undoes.iter().copied());
-    let item_of = |at: UnitRef| -> (Hook, Shard) { (at.hook, Shard::of(Unit(at.unit)).0) };
-    let mut items: BTreeMap<(Hook, Shard), Vec<Unit>> = BTreeMap::new();
     let mut sealed: BTreeMap<Hook, Vec<Unit>> = BTreeMap::new();
     for at in cache.mark_sealed(undone) {
-        if cache.mark_item_sealed(item_of(at)) {
-            items.insert(item_of(at), Vec::new());
-        }
         sealed.entry(at.hook).or_default().push(Unit(at.unit));
-    }
-    if sealed.is_empty() {
-        return Ok(());
-    }
-    let all = run.loaded.hook_plan(run.hook()).into_iter().flat_map(|(hook_plan, _)| &hook_plan.units);
-    for &at in all.flat_map(|unit| &unit.undoes) {
-        if let Some(units) = items.get_mut(&item_of(at)) {
-            units.push(Unit(at.unit));
-        }
-    }
-    for ((hook, shard), units) in items {
-        let earlier = cache.earlier_run(env, run, hook).await?;
-        let Some(view) = &earlier.view else { continue };
-        // The records are read after this view, so a seal in it is as good as a new one.
-        let unsealed = units.into_iter().filter(|&unit| !view.is_sealed(unit));
-        let changes: Vec<PatchChange> = unsealed.map(|unit| PatchChange::AddSealed(Shard::of(unit).1)).collect();
-        if !changes.is_empty() {
-            let patch = Patch { shard, conditions: Vec::new(), changes };
-            env.store.patch_run(&earlier.id, &patch).await?;
-        }
     }
     for (hook, units) in sealed {
         let earlier = cache.earlier_run(env, run, hook).await?;
-        if earlier.view.is_none() {
-            continue;
+        let Some(head) = &earlier.head else { continue };
+        if cache.mark_run_sealed(hook) {
+            let all = run.hook_plan().units.iter().flat_map(|unit| &unit.undoes).filter(|at| at.hook == hook);
+            // The records are read after this head, so a seal in it is as good as a new one.
+            let unsealed = all.map(|at| Unit(at.unit)).filter(|&unit| !head.is_sealed(unit));
+            let changes: Vec<PatchChange> = unsealed.map(PatchChange::AddSealed).collect();
+            if !changes.is_empty() {
+                env.store.patch_run(&earlier.id, &Patch { conditions: Vec::new(), changes }).await?;
+            }
         }
         for (unit, attempts) in read_attempts(env, &earlier.id, &units).await? {
             cache.put_undone(UnitRef { hook, unit: unit.0 }, attempts);
@@ -165,7 +146,7 @@ pub async fn decide(
     let mut instances = MadeInstances::default();
     for (hook, units) in by_hook {
         let earlier = cache.earlier_run(env, run, hook).await?;
-        if earlier.view.is_none() {
+        if earlier.head.is_none() {
             continue;
         }
         let unit_ref = |undone: Unit| UnitRef { hook, unit: undone.0 };
@@ -270,7 +251,7 @@ pub(crate) fn had_no_effect(record: &AttemptRecord) -> bool {
 /// has made nothing.
 fn was_rejected(run: &Run, earlier: &EarlierRun, at: UnitRef, attempts: &[&AttemptRecord]) -> bool {
     let is_webhook = run.loaded.plan.unit(at).is_some_and(|unit| matches!(unit.action, Action::Webhook(_)));
-    let has_failed = earlier.view.as_ref().is_some_and(|view| view.status(Unit(at.unit)) == UnitProgress::Failed);
+    let has_failed = earlier.head.as_ref().is_some_and(|head| head.status(Unit(at.unit)) == UnitProgress::Failed);
     let made_nothing = |record: &&AttemptRecord| had_no_effect(record) || is_rejection(record);
     is_webhook && has_failed && !attempts.is_empty() && attempts.iter().all(made_nothing)
 }

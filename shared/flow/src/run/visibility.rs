@@ -147,11 +147,11 @@ async fn is_made_by(env: &Env, run: &Run, undo: &UnitPlan, by: &CredentialDigest
         if !plan.unit(at).is_some_and(|unit| matches!(unit.action, Action::Webhook(_))) {
             continue;
         }
-        let Some((setup, view)) = Run::load_with_view(env, &run.id.sibling(at.hook)).await? else { continue };
+        let Some((setup, head)) = Run::load_with_head(env, &run.id.sibling(at.hook)).await? else { continue };
         let unit = Unit(at.unit);
         let records = env.store.read_records(&setup.id, &[unit]).await?;
         let attempts = records.iter().map(|(.., record)| record);
-        if !possible_resources::may_have_made((setup.graph(), &view), unit, attempts.clone()) {
+        if !possible_resources::may_have_made((setup.graph(), &head), unit, attempts.clone()) {
             continue;
         }
         let mut made = attempts.filter(|record| !undo::had_no_effect(record) && !undo::is_rejection(record));

@@ -51,7 +51,7 @@ pub(crate) async fn wake_by(env: &Env, run: &RunId, due: Timestamp) -> FlowResul
     Err(FlowError::Contended(format!("run {run}")))
 }
 
-/// Writes an event that makes a run due at `due`, and sends the message. Returns the root if it has another due
+/// Writes an event that makes a run due at `due`, and sends the message. Returns the head if it has another due
 /// time, or `None` if the run does not exist.
 pub(crate) async fn set_due(
     env: &Env,

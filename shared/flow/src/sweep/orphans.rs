@@ -256,8 +256,8 @@ async fn read_facts(env: &Env, run: &RunId) -> FlowResult<Option<RunFacts>> {
     let others = Hook::ALL.into_iter().filter(|_| matches!(run.hook(), Hook::Event(_))).map(|hook| run.sibling(hook));
     let runs: Vec<RunId> = std::iter::once(run.clone()).chain(others).collect();
     for run in runs {
-        if let Some(facts) = env.store.read_root(&run).await?.and_then(|root| root.facts) {
-            return Ok(Some(facts));
+        if let Some(present) = env.store.read_run(&run).await? {
+            return Ok(Some(present.facts));
         }
     }
     Ok(None)

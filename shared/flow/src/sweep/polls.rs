@@ -8,7 +8,7 @@ use crate::advance::dispatch_all::drive;
 use crate::advance::progress::Continuation;
 use crate::env::Env;
 use crate::error::FlowResult;
-use crate::loaded_run::{self, Run};
+use crate::loaded_run::Run;
 use crate::run::inputs::InvocationCache;
 
 /// Asks for the state, unless the attempt has ended or a sweep has asked since. The message was sent before the sweep at
@@ -19,9 +19,9 @@ pub(super) async fn receive_poll(
     (unit, number): (Unit, Attempt),
     sweep: Timestamp,
 ) -> FlowResult<()> {
-    let Some((run, view)) = Run::load_with_view(env, id).await? else { return Ok(()) };
-    let is_running = view.root().is_some_and(|root| root.phase == RunPhase::Running);
-    if !is_running || view.status(unit) != UnitProgress::Open(number) {
+    let Some((run, head)) = Run::load_with_head(env, id).await? else { return Ok(()) };
+    let is_running = head.phase == RunPhase::Running;
+    if !is_running || head.status(unit) != UnitProgress::Open(number) {
         return Ok(());
     }
     let records = env.store.read_records(id, &[unit]).await?;
@@ -31,6 +31,6 @@ pub(super) async fn receive_poll(
     if !records.iter().any(|(_, of, record)| *of == number && is_next(record)) {
         return Ok(());
     }
-    let (epoch, cache) = (loaded_run::epoch(&view), InvocationCache::default());
+    let (epoch, cache) = (head.epoch, InvocationCache::default());
     drive(env, Continuation { run, epoch, ready: vec![(unit, number)], end: None, target: None, cache }).await
 }

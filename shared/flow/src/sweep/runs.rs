@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ebb_engine::follow::{in_flight, outcome};
-use ebb_engine::{Attempt, HeadState, Millis, RunEvent, RunPhase, RunView, Timestamp, Unit, accept};
+use ebb_engine::{Attempt, HeadState, Millis, RunEvent, RunPhase, Timestamp, Unit, accept};
 use ebb_protocol::id::RunId;
 use ebb_store::{DueItem, PatchResult, RunHead};
 
@@ -21,7 +21,7 @@ use crate::advance::{apply_result, cancel};
 use crate::env::Env;
 use crate::error::FlowResult;
 use crate::guarded_relay;
-use crate::loaded_run::{self, AttemptRef, Run};
+use crate::loaded_run::{AttemptRef, Run};
 use crate::permits::{ClusterAdmission, SweepPermit};
 use crate::ports::QueueMessage;
 use crate::run::inputs::InvocationCache;
@@ -76,7 +76,7 @@ pub(super) async fn postpone_failed(env: &Env, id: &RunId, wait: Millis) {
 }
 
 async fn postpone(env: &Env, id: &RunId, wait: Millis) -> FlowResult<()> {
-    let mut seen = env.store.read_root(id).await?.and_then(|root| root.head.due);
+    let mut seen = env.store.read_run(id).await?.and_then(|present| present.head.due);
     for _ in 0..crate::ATTEMPTS {
         let now = env.now();
         let Some(due) = seen.filter(|&due| due <= now) else { return Ok(()) };
@@ -108,21 +108,17 @@ async fn sweep_once(
     condition: SweepCondition,
     permit: &SweepPermit,
 ) -> FlowResult<SweepOutcome> {
-    let heads = env.store.read_run(id).await?;
-    let Some(RunHead { head: root, facts: Some(facts), .. }) = heads.first().cloned() else {
-        return Ok(SweepOutcome::Done);
-    };
-    let stops = root.phase == RunPhase::Cancelling;
-    let asleep = condition == SweepCondition::Due && root.due.is_some_and(|due| due > env.now());
-    if root.phase == RunPhase::Closed || (asleep && !stops) {
+    let Some(RunHead { head, facts }) = env.store.read_run(id).await? else { return Ok(SweepOutcome::Done) };
+    let stops = head.phase == RunPhase::Cancelling;
+    let asleep = condition == SweepCondition::Due && head.due.is_some_and(|due| due > env.now());
+    if head.phase == RunPhase::Closed || (asleep && !stops) {
         return Ok(SweepOutcome::Done);
     }
     let Some(run) = Run::with_units(env, id, facts).await? else {
         transition::close(env, id).await?;
         return Ok(SweepOutcome::Done);
     };
-    let view = loaded_run::whole_view(run.graph(), heads);
-    let open = in_flight(run.graph(), &view);
+    let open = in_flight(run.graph(), &head);
     let clusters = clusters(env, &run, &open);
     if permit.acquire_clusters(env, clusters.clone()).await == ClusterAdmission::Delayed {
         return Ok(SweepOutcome::Changed);
@@ -132,28 +128,28 @@ async fn sweep_once(
             true => earliest_retry(env, &clusters),
             false => None,
         };
-        return defer(env, id, &root, not_before, condition).await;
+        return defer(env, id, &head, not_before, condition).await;
     }
     if stops {
-        drive(env, cancel::finish_cancel(env, &run, &view).await?).await?;
+        drive(env, cancel::finish_cancel(env, &run, &head).await?).await?;
         return Ok(SweepOutcome::Done);
     }
     let cache = InvocationCache::default();
-    let epoch = loaded_run::epoch(&view);
+    let epoch = head.epoch;
     if open.is_empty() {
-        let end = RunEnd { outcome: outcome(&view), root: None };
+        let end = RunEnd { outcome: outcome(&head), head: None };
         drive(env, Continuation { run, epoch, ready: Vec::new(), end: Some(end), target: None, cache }).await?;
         return Ok(SweepOutcome::Done);
     }
     let units: Vec<Unit> = open.iter().map(|(unit, _)| *unit).collect();
     let records = records::read_open(env, &run, &units).await?;
     let now = env.now();
-    let mut sweep = RunSweep::new(now, condition, now.plus(interval(env, &run, &view)));
+    let mut sweep = RunSweep::new(now, condition, now.plus(interval(env, &run, &head)));
     let mut progress = progress::RunProgress::default();
     for (unit, attempt) in open {
         let attempt = AttemptRef { unit, number: attempt, epoch };
         if let Some(result) = sweep.classify(env, &run, attempt, &records) {
-            // The result was recorded, and its writer ended before it updated the head item.
+            // The result was recorded, and its writer ended before it updated the head.
             progress.merge(apply_result::resume(env, &run, attempt, &result, &cache).await?);
         }
     }
@@ -170,7 +166,7 @@ async fn sweep_once(
         drive_for_sweep(env, Continuation { run, epoch, ready, end: progress.end, target: None, cache }, &context)
             .await?;
     wakeup.into_iter().for_each(|at| sweep.sweep_by(at));
-    reschedule(env, id, &root, sweep.next_sweep).await
+    reschedule(env, id, &head, sweep.next_sweep).await
 }
 
 /// Returns the clusters of tasks among `units`.
@@ -193,7 +189,7 @@ fn earliest_retry(env: &Env, clusters: &BTreeSet<String>) -> Option<Timestamp> {
 async fn defer(
     env: &Env,
     id: &RunId,
-    root: &HeadState,
+    head: &HeadState,
     not_before: Option<Timestamp>,
     condition: SweepCondition,
 ) -> FlowResult<SweepOutcome> {
@@ -205,22 +201,22 @@ async fn defer(
         let wait = Duration::from_millis(next.since(env.now()).0).min(MAX_MESSAGE_DELAY);
         env.queue.send(QueueMessage::Recover(id.clone()), wait).await;
     }
-    if root.due.is_none_or(|due| due > env.now()) {
+    if head.due.is_none_or(|due| due > env.now()) {
         return Ok(SweepOutcome::Done);
     }
-    reschedule(env, id, root, next).await
+    reschedule(env, id, head, next).await
 }
 
 /// Checks the deadline of one attempt. After an error, the next sweep of the run finds the deadline.
 #[tracing::instrument(name = "sweep", skip_all, fields(run = %id))]
 pub async fn sweep_unit(env: &Env, id: &RunId, unit: Unit, number: Attempt) -> FlowResult<()> {
-    let Some((run, view)) = Run::load_with_view(env, id).await? else { return Ok(()) };
-    let running = view.root().is_some_and(|root| root.phase == RunPhase::Running);
-    if !running || view.status(unit) != ebb_engine::UnitProgress::Open(number) {
+    let Some((run, head)) = Run::load_with_head(env, id).await? else { return Ok(()) };
+    let running = head.phase == RunPhase::Running;
+    if !running || head.status(unit) != ebb_engine::UnitProgress::Open(number) {
         return Ok(());
     }
     let records = records::read_open(env, &run, &[unit]).await?;
-    let epoch = loaded_run::epoch(&view);
+    let epoch = head.epoch;
     let cache = InvocationCache::default();
     let attempt = AttemptRef { unit, number, epoch };
     let mut sweep = RunSweep::new(env.now(), SweepCondition::Due, Timestamp(u64::MAX));
@@ -245,8 +241,8 @@ pub async fn sweep_unit(env: &Env, id: &RunId, unit: Unit, number: Attempt) -> F
 
 /// Returns the maximum time until the next sweep of an open run: the shortest timeout of its open units, so that a unit
 /// which starts in between is found soon after its deadline.
-fn interval(env: &Env, run: &Run, view: &RunView) -> Millis {
-    let open = run.graph().units().filter(|&unit| !apply_result::has_ended(view, unit));
+fn interval(env: &Env, run: &Run, head: &HeadState) -> Millis {
+    let open = run.graph().units().filter(|&unit| !apply_result::has_ended(head, unit));
     let shortest = open.filter_map(|unit| run.unit(unit)).map(|unit| unit.timeout_ms).min();
     let shortest = Millis(shortest.unwrap_or(u64::MAX)).max(env.settings.first_sweep_delay);
     shortest.min(env.settings.max_sweep_interval)

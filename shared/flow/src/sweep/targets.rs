@@ -169,6 +169,6 @@ async fn advance(
 
 /// Returns true if a cancelled run is due by itself, so that its target does not have to advance it.
 async fn is_cancelling(env: &Env, run: &RunId) -> FlowResult<bool> {
-    let root = env.store.read_root(run).await?;
-    Ok(root.is_some_and(|root| root.head.phase == RunPhase::Cancelling && root.head.due.is_some()))
+    let present = env.store.read_run(run).await?;
+    Ok(present.is_some_and(|run| run.head.phase == RunPhase::Cancelling && run.head.due.is_some()))
 }

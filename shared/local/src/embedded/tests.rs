@@ -60,8 +60,8 @@ async fn grouped(
 /// Returns a write that adds a number to the set of an item that does not contain it.
 fn addition(key: &str, number: u32) -> ItemWrite {
     let (set, number) = ("done".to_owned(), number.to_string());
-    let changes = [(set.clone(), AttributeChange::Add(AttributeValue::Ns(vec![number.clone()])))];
-    let conditions = vec![WriteCondition::Lacks(set, AttributeValue::N(number))];
+    let changes = [(set.clone(), AttributeChange::Add(AttributeValue::Ss(vec![number.clone()])))];
+    let conditions = vec![WriteCondition::Lacks(set, AttributeValue::S(number))];
     let expression = WriteExpression { conditions, changes: changes.into() };
     ItemWrite { key: ItemKey::new(key, "h"), expression, action: WriteAction::Update(UpdateImage::After) }
 }
@@ -72,7 +72,7 @@ async fn add(table: &EmbeddedTable, key: &str, number: u32) -> bool {
 
 async fn numbers(table: &EmbeddedTable, key: &str) -> Vec<u32> {
     let Some(item) = table.get(ItemKey::new(key, "h")).await.unwrap().value else { return Vec::new() };
-    let mut numbers: Vec<u32> = item["done"].as_ns().unwrap().iter().map(|n| n.parse().unwrap()).collect();
+    let mut numbers: Vec<u32> = item["done"].as_ss().unwrap().iter().map(|n| n.parse().unwrap()).collect();
     numbers.sort_unstable();
     numbers
 }

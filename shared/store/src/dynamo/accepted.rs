@@ -1,18 +1,17 @@
-//! Acceptances of several attempts: `r#RUN` / `c#SHARD#TIME`, with the string set `u` of `UNIT#ATTEMPT`.
+//! Acceptances of several attempts: `r#RUN` / `c#TIME`, with the string set `u` of `UNIT#ATTEMPT`.
 //!
-//! One write records all acceptances of a head item in one invocation. Invocations that write in the same millisecond
+//! One write records all acceptances of a run in one invocation. Invocations that write in the same millisecond
 //! share an item. The item expires later than any `timeout`.
 
 use std::collections::BTreeSet;
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use ebb_protocol::engine::{Attempt, Shard, Timestamp, Unit};
+use ebb_protocol::engine::{Attempt, Timestamp, Unit};
 use ebb_protocol::id::RunId;
-use futures::{StreamExt as _, TryStreamExt as _};
 
 use super::attribute::{Item, ItemReader};
 use super::target::ttl_attribute;
-use super::{MeteredTable, PARALLEL, key};
+use super::{MeteredTable, key};
 use crate::item_table::WriteExpression;
 use crate::ops::StoreResult;
 use crate::table::TableSpec;
@@ -37,7 +36,6 @@ pub(super) fn read_acceptances(item: &Item) -> StoreResult<Vec<(Unit, Attempt, T
 pub(super) async fn record(
     table: &MeteredTable,
     run: &RunId,
-    shard: Shard,
     attempts: &[(Unit, Attempt)],
     at: Timestamp,
 ) -> StoreResult<()> {
@@ -45,7 +43,7 @@ pub(super) async fn record(
     let mut expression = WriteExpression::default();
     expression.add(ATTEMPTS, AttributeValue::Ss(texts.collect()));
     expression.set(TableSpec::TTL, ttl_attribute(at));
-    table.update_if((&key::run(run), &key::accepted(shard, at)), expression).await.map(drop)
+    table.update_if((&key::run(run), &key::accepted(at)), expression).await.map(drop)
 }
 
 pub(super) async fn read(
@@ -53,18 +51,12 @@ pub(super) async fn read(
     run: &RunId,
     units: &[Unit],
 ) -> StoreResult<Vec<(Unit, Attempt, Timestamp)>> {
-    let partition = key::run(run);
+    if units.is_empty() {
+        return Ok(Vec::new());
+    }
     let wanted: BTreeSet<Unit> = units.iter().copied().collect();
-    let shards: BTreeSet<Shard> = units.iter().map(|&unit| Shard::of(unit).0).collect();
-    let queries = shards.into_iter().map(|shard| {
-        let (least, greatest) = key::all_accepted(shard);
-        let partition = &partition;
-        async move {
-            let items = table.range(partition, &least, &greatest).await?;
-            items.iter().map(read_acceptances).collect::<StoreResult<Vec<_>>>()
-        }
-    });
-    let found: Vec<_> = futures::stream::iter(queries).buffer_unordered(PARALLEL).try_collect().await?;
-    let attempts = found.into_iter().flatten().flatten();
-    Ok(attempts.filter(|(unit, ..)| wanted.contains(unit)).collect())
+    let (least, greatest) = key::ACCEPTED;
+    let items = table.range(&key::run(run), least, greatest).await?;
+    let found = items.iter().map(read_acceptances).collect::<StoreResult<Vec<_>>>()?;
+    Ok(found.into_iter().flatten().filter(|(unit, ..)| wanted.contains(unit)).collect())
 }

@@ -117,14 +117,6 @@ impl<'a> ItemReader<'a> {
         texts.iter().map(|text| text.as_s().cloned().map_err(|_| wrong())).collect()
     }
 
-    /// Returns the members of a number set, or none if the attribute does not exist.
-    pub(crate) fn numbers<T: FromStr>(&self, name: &str) -> StoreResult<Vec<T>> {
-        let wrong = || self.broken(format!("attribute {name} is not a set of numbers in range"));
-        let Some(value) = self.item.get(name) else { return Ok(vec![]) };
-        let members = value.as_ns().map_err(|_| wrong())?;
-        members.iter().map(|member| member.parse().map_err(|_| wrong())).collect()
-    }
-
     /// Returns the members of a string set, or none if the attribute does not exist.
     pub(crate) fn texts(&self, name: &str) -> StoreResult<&'a [String]> {
         let wrong = |_| self.broken(format!("attribute {name} is not a set of strings"));

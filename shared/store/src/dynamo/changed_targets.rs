@@ -45,8 +45,7 @@ impl Store {
 impl Store {
     /// Returns the feed as it was a short time ago.
     pub async fn peek_changes(&self) -> StoreResult<ChangeFeed> {
-        let items = self.table.peek(ITEM.0, ITEM.1, ITEM.1).await?;
-        items.first().map_or_else(|| Ok(ChangeFeed::default()), |item| read_feed("Query", item))
+        Ok(self.table.peek(ITEM.0, ITEM.1, read_feed).await?.unwrap_or_default())
     }
 
     /// Appends a change of each target, `KIND/NAME`, to the feed, which was read as `seen`. Returns the feed with the changes.
@@ -87,13 +86,11 @@ impl Store {
 
     /// Returns a target as it was a short time ago, at half the price of [`Self::read_target`].
     pub async fn peek_target(&self, target: TargetKey<'_>) -> StoreResult<Option<TargetHead>> {
-        let items = self.table.peek(&key::target(target), key::HEAD, key::HEAD).await?;
-        items.first().map(|item| read_target("Query", item)).transpose()
+        self.table.peek(&key::target(target), key::HEAD, read_target).await
     }
 
-    /// Returns all head items of a run as they were a short time ago, at half the price of [`Self::read_run`].
-    pub async fn peek_run(&self, run: &RunId) -> StoreResult<Vec<RunHead>> {
-        let items = self.table.peek(&key::run(run), key::HEAD, "h$").await?;
-        items.iter().map(|item| read_head("Query", item)).collect()
+    /// Returns the head of a run as it was a short time ago, at half the price of [`Self::read_run`].
+    pub async fn peek_run(&self, run: &RunId) -> StoreResult<Option<RunHead>> {
+        self.table.peek(&key::run(run), key::HEAD, read_head).await
     }
 }

@@ -96,18 +96,18 @@ impl Store {
         self.table.delete(key::EXPIRIES, &key::expiry(expiry.due, &expiry.subject())).await
     }
 
-    /// Removes the root of a run, so that the run does not exist. [`Self::delete_run`] removes the rest. Returns false if
-    /// the root exists and its removal is not announced.
-    pub async fn delete_root(&self, run: &RunId) -> StoreResult<bool> {
+    /// Removes the head of a run, so that the run does not exist. [`Self::delete_run`] removes the rest. Returns false if
+    /// the head exists and its removal is not announced.
+    pub async fn delete_head(&self, run: &RunId) -> StoreResult<bool> {
         let may_go = WriteCondition::Any(vec![WriteCondition::absent("pk"), WriteCondition::present("rm")]);
         Ok(self.table.take_if((&key::run(run), key::HEAD), WriteExpression::when(may_go)).await?.is_written())
     }
 
-    /// Removes the objects of a run if a mark says that there are any, then its head items and records.
+    /// Removes the objects of a run if a mark says that there are any, then its head and records.
     pub async fn delete_run(&self, run: &RunId) -> StoreResult<()> {
         let query = ItemQuery::partition(key::run(run)).attributes(&["pk", "sk", "ob", "lg"]).limit(PAGE);
         loop {
-            // The first items of the run, heads before records.
+            // The first items of the run, the head before the records.
             let page = self.table.page(&query, None).await?;
             let (mut keys, mut has_objects) = (Vec::new(), false);
             for item in &page.items {

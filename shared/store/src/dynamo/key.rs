@@ -1,6 +1,6 @@
 //! Keys of items. Free text is percent-encoded, so that keys can be parsed and sort by kind and name.
 
-use ebb_protocol::engine::{Attempt, Shard, Timestamp, Unit};
+use ebb_protocol::engine::{Attempt, Timestamp, Unit};
 use ebb_protocol::id::{RunId, TargetKey, short_digest};
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 
@@ -162,33 +162,20 @@ pub(crate) fn policy(cluster: &str) -> String {
     format!("policy#{cluster}")
 }
 
-pub(crate) fn shard(shard: Shard) -> String {
-    if shard == Shard::ROOT { HEAD.to_owned() } else { format!("h#{:04}", shard.0) }
-}
-
-pub(crate) fn shard_of(sort: &str) -> Option<Shard> {
-    match sort.strip_prefix(HEAD)? {
-        "" => Some(Shard::ROOT),
-        rest => Some(Shard(rest.strip_prefix('#')?.parse().ok()?)),
-    }
-}
-
 pub(crate) fn record(unit: Unit, attempt: Attempt) -> String {
     format!("u#{:05}#{:03}", unit.0, attempt.0)
 }
 
 /// Returns the sort key of acceptances that were recorded together.
-pub(crate) fn accepted(shard: Shard, at: Timestamp) -> String {
-    format!("c#{:04}#{}", shard.0, at.0)
+pub(crate) fn accepted(at: Timestamp) -> String {
+    format!("c#{}", at.0)
 }
 
-/// Returns the range of sort keys of acceptances of a head item.
-pub(crate) fn all_accepted(shard: Shard) -> (String, String) {
-    (format!("c#{:04}#", shard.0), format!("c#{:04}$", shard.0))
-}
+/// The range of sort keys of acceptances.
+pub(crate) const ACCEPTED: (&str, &str) = ("c#", "c$");
 
 pub(crate) fn accepted_at(sort: &str) -> Option<Timestamp> {
-    sort.strip_prefix("c#")?.split_once('#')?.1.parse().ok().map(Timestamp)
+    sort.strip_prefix("c#")?.parse().ok().map(Timestamp)
 }
 
 pub(crate) fn second_result(unit: Unit, attempt: Attempt, digest: &str) -> String {
@@ -283,10 +270,7 @@ mod tests {
         assert_eq!(due_of("p#x"), None);
         assert_eq!(due_of("d#s#k#n#u#x"), None);
         assert_eq!(plugin_of(&plugin("acme/db")), Some("acme/db".into()));
-        assert_eq!(shard_of("h"), Some(Shard::ROOT));
-        assert_eq!(shard_of(&shard(Shard(12))), Some(Shard(12)));
-        assert_eq!(shard_of("u#1"), None);
-        assert_eq!(accepted_at(&accepted(Shard(12), Timestamp(7))), Some(Timestamp(7)));
+        assert_eq!(accepted_at(&accepted(Timestamp(7))), Some(Timestamp(7)));
         assert_eq!(record_of("u#00007#002"), Some((Unit(7), Attempt(2), RecordPart::Main)));
         assert_eq!(record_of("u#00007#1002#late#ab"), Some((Unit(7), Attempt(1002), RecordPart::Second)));
     }

@@ -16,7 +16,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use ebb_protocol::engine::{Attempt, Shard, Timestamp, Unit};
+use ebb_protocol::engine::{Attempt, Timestamp, Unit};
 use ebb_protocol::evidence::Evidence;
 use ebb_protocol::id::RunId;
 use ebb_protocol::limits;
@@ -181,7 +181,7 @@ impl Store {
         self.table.assembled(query).await
     }
 
-    /// Returns acceptances from [`Self::record_accepted`], in no order (`Query` per head item).
+    /// Returns acceptances from [`Self::record_accepted`], in no order (`Query`).
     pub async fn read_accepted(&self, run: &RunId, units: &[Unit]) -> StoreResult<Vec<(Unit, Attempt, Timestamp)>> {
         accepted::read(&self.table, run, units).await
     }
@@ -325,16 +325,10 @@ impl Store {
         }
     }
 
-    /// Records acceptances of attempts of one head item in one write. [`Self::read_accepted`] returns them;
+    /// Records acceptances of attempts in one write. [`Self::read_accepted`] returns them;
     /// their records stay unchanged.
-    pub async fn record_accepted(
-        &self,
-        run: &RunId,
-        shard: Shard,
-        attempts: &[(Unit, Attempt)],
-        at: Timestamp,
-    ) -> StoreResult<()> {
-        accepted::record(&self.table, run, shard, attempts, at).await
+    pub async fn record_accepted(&self, run: &RunId, attempts: &[(Unit, Attempt)], at: Timestamp) -> StoreResult<()> {
+        accepted::record(&self.table, run, attempts, at).await
     }
 }
 

@@ -1,14 +1,13 @@
-//! Run heads: `r#RUN` / `h`, and `h#0001`, … for units beyond the first [`SHARD`](ebb_protocol::engine::SHARD).
+//! The head of a run: `r#RUN` / `h`, with the facts of the run.
 //!
-//! Attributes: `ep` epoch, `ph` phase, `tv` version, the number sets `done`, `failed` and `sealed` and the string set
-//! `late`, relative to the shard, later attempts as `a17 = 2`, `due` and `g` of the index, `rm` if its removal is
-//! announced, `pn` if the platform was notified. The root also has the facts of the run. Other items are created by their
-//! first write, so they cannot contain maps.
+//! Attributes: `ep` epoch, `ph` phase, `tv` version, the string sets `done`, `failed` and `sealed` of units, and `late` of
+//! `UNIT#ATTEMPT#MARK`, later attempts as `a17 = 2`, `due` and `g` of the index, `rm` if its removal is announced, `pn` if
+//! the platform was notified. The numbers in sets have base 36: a write costs one unit for each KiB of the item.
 
 use std::collections::BTreeSet;
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use ebb_protocol::engine::{Attempt, Epoch, HeadState, LateMark, Patch, PatchChange, PatchCondition, RunPhase, Shard};
+use ebb_protocol::engine::{Attempt, Epoch, HeadState, LateMark, Patch, PatchChange, PatchCondition, RunPhase, Unit};
 use ebb_protocol::id::RunId;
 
 use super::attribute::{Item, ItemReader, digest, item, item_size, number, optional, text};
@@ -30,11 +29,29 @@ fn phase_word(phase: RunPhase) -> &'static str {
     PHASES.iter().find(|row| row.0 == phase).map_or("", |row| row.1)
 }
 
-/// Returns the root item of a new run.
+/// The base of the numbers in sets.
+const BASE: u32 = 36;
+
+fn short(mut number: u32) -> String {
+    let mut text = String::new();
+    loop {
+        text.insert(0, char::from_digit(number % BASE, BASE).unwrap_or_default());
+        number /= BASE;
+        if number == 0 {
+            return text;
+        }
+    }
+}
+
+fn from_short(text: &str) -> Option<u32> {
+    u32::from_str_radix(text, BASE).ok()
+}
+
+/// Returns the item of a new run.
 pub(crate) fn new_run(run: &NewRun) -> Item {
     let partition = key::run(&run.id);
     let facts = &run.facts;
-    let mut root = item([
+    let mut head = item([
         ("g", number(key::due_shard(&partition))),
         ("pk", text(partition)),
         ("sk", text(key::HEAD)),
@@ -49,110 +66,106 @@ pub(crate) fn new_run(run: &NewRun) -> Item {
         ("plan", digest(&facts.plan)),
         ("st", number(facts.started.0)),
     ]);
-    root.extend(optional([("rk", facts.routing_key.as_ref().map(text)), ("cb", facts.by.as_ref().map(text))]));
-    root
+    head.extend(optional([("rk", facts.routing_key.as_ref().map(text)), ("cb", facts.by.as_ref().map(text))]));
+    head
 }
 
 pub(super) fn read_head(operation: &'static str, item: &Item) -> StoreResult<RunHead> {
     let reader = ItemReader::new(operation, item);
-    let shard =
-        key::shard_of(reader.text("sk")?).ok_or_else(|| reader.broken("the sort key is not that of a run head"))?;
-    let epoch = Epoch(reader.number_if_any("ep")?.unwrap_or(Epoch::FIRST.0));
-    let phase = match reader.text_if_any("ph")? {
-        None => RunPhase::Running,
-        Some(word) => {
-            let row = PHASES.iter().find(|row| row.1 == word);
-            row.ok_or_else(|| reader.broken(format!("unknown phase {word:?}")))?.0
-        }
-    };
+    let word = reader.text("ph")?;
+    let row = PHASES.iter().find(|row| row.1 == word);
     let mut head = HeadState {
-        phase,
-        done: reader.numbers("done")?.into_iter().collect(),
-        failed: reader.numbers("failed")?.into_iter().collect(),
-        sealed: reader.numbers("sealed")?.into_iter().collect(),
+        phase: row.ok_or_else(|| reader.broken(format!("unknown phase {word:?}")))?.0,
+        done: read_units(reader, "done")?,
+        failed: read_units(reader, "failed")?,
+        sealed: read_units(reader, "sealed")?,
         due: reader.time_if_any("due")?,
         stopped: reader.time_if_any("sp")?,
         removal_announced: reader.time_if_any(REMOVAL)?,
         notified: reader.time_if_any(NOTIFIED)?,
-        version: reader.number_if_any("tv")?.unwrap_or(0),
-        ..HeadState::new(epoch)
+        version: reader.number("tv")?,
+        ..HeadState::new(Epoch(reader.number("ep")?))
     };
     for late in reader.texts("late")? {
         let mut parts = late.split('#');
-        let mut part = || parts.next()?.parse().ok();
-        let (Some(slot), Some(attempt), Some(mark)) = (part(), part(), part()) else {
+        let mut part = || from_short(parts.next()?);
+        let (Some(unit), Some(attempt), Some(mark)) = (part(), part(), part()) else {
             return Err(reader.broken(format!("{late:?} in late")));
         };
-        head.late.insert(LateMark { slot, attempt: Attempt(attempt), mark });
+        head.late.insert(LateMark { unit: Unit(unit), attempt: Attempt(attempt), mark });
     }
     for name in item.keys() {
-        if let Some(slot) = name.strip_prefix('a').and_then(|slot| slot.parse().ok()) {
-            head.attempts.insert(slot, Attempt(reader.number(name)?));
+        if let Some(unit) = name.strip_prefix('a').and_then(|unit| unit.parse().ok()) {
+            head.attempts.insert(Unit(unit), Attempt(reader.number(name)?));
         }
     }
-    let facts = match shard {
-        Shard::ROOT => Some(RunFacts {
-            kind: reader.text("k")?.to_owned(),
-            name: reader.text("n")?.to_owned(),
-            uid: reader.text("uid")?.to_owned(),
-            generation: reader.number("gen")?,
-            plan: reader.digest("plan")?,
-            routing_key: reader.text_if_any("rk")?.map(str::to_owned),
-            started: reader.time("st")?,
-            by: reader.text_if_any("cb")?.map(str::to_owned),
-        }),
-        _ => None,
+    let facts = RunFacts {
+        kind: reader.text("k")?.to_owned(),
+        name: reader.text("n")?.to_owned(),
+        uid: reader.text("uid")?.to_owned(),
+        generation: reader.number("gen")?,
+        plan: reader.digest("plan")?,
+        routing_key: reader.text_if_any("rk")?.map(str::to_owned),
+        started: reader.time("st")?,
+        by: reader.text_if_any("cb")?.map(str::to_owned),
     };
-    Ok(RunHead { shard, head, facts })
+    Ok(RunHead { head, facts })
 }
 
-fn write_condition(shard: Shard, condition: PatchCondition) -> WriteCondition {
+fn read_units(reader: ItemReader<'_>, name: &str) -> StoreResult<BTreeSet<Unit>> {
+    let unit = |text: &String| {
+        let unit = from_short(text).map(Unit);
+        unit.ok_or_else(|| reader.broken(format!("{text:?} in {name}")))
+    };
+    reader.texts(name)?.iter().map(unit).collect()
+}
+
+fn write_condition(condition: PatchCondition) -> WriteCondition {
     match condition {
-        PatchCondition::EpochIs(epoch) if shard == Shard::ROOT => WriteCondition::equal("ep", number(epoch.0)),
-        PatchCondition::EpochIs(epoch) => absent_or_equal("ep", epoch.0),
-        PatchCondition::AttemptIs(slot, Attempt::FIRST) => absent_or_equal(&attempt_name(slot), Attempt::FIRST.0),
-        PatchCondition::AttemptIs(slot, attempt) => WriteCondition::equal(&attempt_name(slot), number(attempt.0)),
-        PatchCondition::NotDone(slot) => WriteCondition::Lacks("done".to_owned(), number(slot)),
-        PatchCondition::NotFailed(slot) => WriteCondition::Lacks("failed".to_owned(), number(slot)),
+        PatchCondition::EpochIs(epoch) => WriteCondition::equal("ep", number(epoch.0)),
+        PatchCondition::AttemptIs(unit, Attempt::FIRST) => {
+            let name = attempt_name(unit);
+            let is_equal = WriteCondition::equal(&name, number(Attempt::FIRST.0));
+            WriteCondition::Any(vec![WriteCondition::absent(&name), is_equal])
+        }
+        PatchCondition::AttemptIs(unit, attempt) => WriteCondition::equal(&attempt_name(unit), number(attempt.0)),
+        PatchCondition::NotDone(unit) => WriteCondition::Lacks("done".to_owned(), text(short(unit.0))),
+        PatchCondition::NotFailed(unit) => WriteCondition::Lacks("failed".to_owned(), text(short(unit.0))),
         PatchCondition::DueIs(due) => WriteCondition::equal("due", number(due.0)),
         PatchCondition::DueAfter(due) => WriteCondition::Above("due".to_owned(), due.0),
-        PatchCondition::VersionIs(0) => absent_or_equal("tv", 0),
         PatchCondition::VersionIs(version) => WriteCondition::equal("tv", number(version)),
     }
 }
 
-fn absent_or_equal(attribute: &str, value: impl ToString) -> WriteCondition {
-    let is_equal = WriteCondition::equal(attribute, number(value));
-    WriteCondition::Any(vec![WriteCondition::absent(attribute), is_equal])
-}
-
-fn attempt_name(slot: u32) -> String {
-    format!("a{slot}")
+fn attempt_name(unit: Unit) -> String {
+    format!("a{}", unit.0)
 }
 
 #[derive(Default)]
 struct SetChange {
-    add: BTreeSet<u32>,
-    delete: BTreeSet<u32>,
+    add: BTreeSet<String>,
+    delete: BTreeSet<String>,
 }
 
 impl SetChange {
-    fn add(&mut self, slot: u32) {
-        self.delete.remove(&slot);
-        self.add.insert(slot);
+    fn add(&mut self, unit: Unit) {
+        let unit = short(unit.0);
+        self.delete.remove(&unit);
+        self.add.insert(unit);
     }
 
-    fn delete(&mut self, slot: u32) {
-        self.add.remove(&slot);
-        self.delete.insert(slot);
+    fn delete(&mut self, unit: Unit) {
+        let unit = short(unit.0);
+        self.add.remove(&unit);
+        self.delete.insert(unit);
     }
 
     fn express(self, expression: &mut WriteExpression, name: &str) -> StoreResult<()> {
-        let numbers = |slots: BTreeSet<u32>| AttributeValue::Ns(slots.iter().map(u32::to_string).collect());
+        let texts = |units: BTreeSet<String>| AttributeValue::Ss(units.into_iter().collect());
         match (self.add.is_empty(), self.delete.is_empty()) {
             (true, true) => {}
-            (false, true) => expression.add(name, numbers(self.add)),
-            (true, false) => expression.delete(name, numbers(self.delete)),
+            (false, true) => expression.add(name, texts(self.add)),
+            (true, false) => expression.delete(name, texts(self.delete)),
             (false, false) => {
                 let reason = format!("a patch cannot both add to {name} and delete from it");
                 return Err(StoreError::Broken { operation: "UpdateItem", reason });
@@ -163,39 +176,25 @@ impl SetChange {
 }
 
 fn express(run: &RunId, patch: &Patch) -> StoreResult<WriteExpression> {
-    let mut expression = WriteExpression::default();
-    if patch.shard == Shard::ROOT {
-        expression.require(WriteCondition::present("pk"));
-    }
-    let mut epoch = Some(Epoch::FIRST);
-    for &condition in &patch.conditions {
-        match condition {
-            PatchCondition::EpochIs(now) => epoch = Some(now),
-            // An item has no version before its first change, and a missing item has none either.
-            PatchCondition::VersionIs(0) => expression.require(WriteCondition::present("pk")),
-            _ => {}
-        }
-        expression.require(write_condition(patch.shard, condition));
-    }
+    // Only the transaction that begins a run creates its head.
+    let mut expression = WriteExpression::when(WriteCondition::present("pk"));
+    patch.conditions.iter().for_each(|&condition| expression.require(write_condition(condition)));
     let (mut done, mut failed) = (SetChange::default(), SetChange::default());
     let (mut sealed, mut late, mut versions) = (SetChange::default(), BTreeSet::new(), 0_u64);
     for &change in &patch.changes {
         match change {
-            PatchChange::AddDone(slot) => done.add(slot),
-            PatchChange::AddFailed(slot) => failed.add(slot),
-            PatchChange::Reopen(slot) => {
-                done.delete(slot);
-                failed.delete(slot);
+            PatchChange::AddDone(unit) => done.add(unit),
+            PatchChange::AddFailed(unit) => failed.add(unit),
+            PatchChange::Reopen(unit) => {
+                done.delete(unit);
+                failed.delete(unit);
             }
-            PatchChange::AddSealed(slot) => sealed.add(slot),
-            PatchChange::AddLate(LateMark { slot, attempt, mark }) => {
-                late.insert(format!("{slot}#{}#{mark}", attempt.0));
+            PatchChange::AddSealed(unit) => sealed.add(unit),
+            PatchChange::AddLate(LateMark { unit, attempt, mark }) => {
+                late.insert([unit.0, attempt.0, mark].map(short).join("#"));
             }
-            PatchChange::SetAttempt(slot, attempt) => expression.set(&attempt_name(slot), number(attempt.0)),
-            PatchChange::SetEpoch(next) => {
-                epoch = None;
-                expression.set("ep", number(next.0));
-            }
+            PatchChange::SetAttempt(unit, attempt) => expression.set(&attempt_name(unit), number(attempt.0)),
+            PatchChange::SetEpoch(epoch) => expression.set("ep", number(epoch.0)),
             PatchChange::SetPhase(phase) => expression.set("ph", text(phase_word(phase))),
             PatchChange::SetStopped(at) => expression.set("sp", number(at.0)),
             PatchChange::SetDue(due) => {
@@ -222,10 +221,6 @@ fn express(run: &RunId, patch: &Patch) -> StoreResult<WriteExpression> {
     if versions > 0 {
         expression.add("tv", number(versions));
     }
-    // A write without an epoch can only create an item of the first epoch, because a cancel writes all items.
-    if let (true, Some(epoch)) = (patch.shard != Shard::ROOT, epoch) {
-        expression.set_if_absent("ep", number(epoch.0));
-    }
     Ok(expression)
 }
 
@@ -239,27 +234,21 @@ fn index_entries(patch: &Patch) -> u64 {
     entries.max().unwrap_or(0)
 }
 
-/// Reads head items of a run (`Query`).
+/// Reads the head of a run (`GetItem`).
 impl Store {
-    /// Returns all head items, the root first. Empty if the run does not exist.
-    pub async fn read_run(&self, run: &RunId) -> StoreResult<Vec<RunHead>> {
-        let items = self.table.range(&key::run(run), key::HEAD, "h$").await?;
-        items.iter().map(|item| read_head("Query", item)).collect()
-    }
-
-    /// Returns the root (`GetItem`).
-    pub async fn read_root(&self, run: &RunId) -> StoreResult<Option<RunHead>> {
+    /// Returns the head, or `None` if the run does not exist.
+    pub async fn read_run(&self, run: &RunId) -> StoreResult<Option<RunHead>> {
         self.table.read(&key::run(run), key::HEAD, read_head).await
     }
 }
 
-/// Updates a head item of a run (`UpdateItem`).
+/// Updates the head of a run (`UpdateItem`).
 impl Store {
     /// Applies a patch if all its conditions hold.
     pub async fn patch_run(&self, run: &RunId, patch: &Patch) -> StoreResult<PatchResult> {
         let expression = express(run, patch)?;
-        let (partition, sort) = (key::run(run), key::shard(patch.shard));
-        let key = (partition.as_str(), sort.as_str());
+        let partition = key::run(run);
+        let key = (partition.as_str(), key::HEAD);
         match self.table.update(key, expression, UpdateImage::After, index_entries(patch)).await? {
             WriteOutcome::Written(item) => {
                 if let Some(meter) = &self.table.meter {
@@ -277,5 +266,19 @@ impl Store {
         let mut expression = WriteExpression::when(WriteCondition::present("pk"));
         expression.set("plan", digest(plan));
         self.table.update_if((&key::run(run), key::HEAD), expression).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_in_sets_are_parsed() {
+        for (number, digits) in [(0, "0"), (35, "z"), (36, "10"), (999, "rr"), (u32::MAX, "1z141z3")] {
+            assert_eq!(short(number), digits);
+            assert_eq!(from_short(digits), Some(number));
+        }
+        assert_eq!(["", "-1", "a#", "1z141z4"].map(from_short), [None; 4]);
     }
 }

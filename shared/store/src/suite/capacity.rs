@@ -1,7 +1,9 @@
 use std::collections::BTreeMap;
 
 use crate::PatchResult;
-use ebb_protocol::engine::{Attempt, Epoch, RunEvent, SHARD, Timestamp, Unit, accept, accept::accept_with_wakeup};
+use ebb_protocol::engine::{
+    Attempt, Epoch, Patch, PatchChange, RunEvent, Timestamp, Unit, accept, accept::accept_with_wakeup,
+};
 use ebb_protocol::record::{AttemptOutcome, AttemptResult, OutputStorage};
 use ebb_protocol::value::UnitValue;
 
@@ -29,17 +31,20 @@ pub(super) async fn a_completion_is_one_write_and_two_with_outputs(fixture: Stor
     assert_eq!((usage.read_units, usage.write_units, usage.sized_write_units), (0.0, 2.0, 2));
 }
 
-pub(super) async fn a_full_head_costs_one_write_unit(fixture: StoreFixture) {
+/// A completion costs a write unit for each KiB of the head: one in a run of 400 units, and at most three.
+pub(super) async fn a_completion_costs_one_to_three_write_units(fixture: StoreFixture) {
     let run = fixture.run("a-name-of-some-length").await;
-    fixture.meter.take();
-    for unit in 0..SHARD {
+    let mut next = 0;
+    for (unit, expected) in [(255, 1), (399, 1), (700, 2), (999, 3)] {
+        let changes = (next..unit).map(|unit| PatchChange::AddDone(Unit(unit))).collect();
+        fixture.store.patch_run(&run, &Patch { conditions: vec![], changes }).await.unwrap();
+        fixture.meter.take();
         let success = RunEvent::Succeeded { unit: Unit(unit), attempt: A1, epoch: E1 };
-        let patched = fixture.store.patch_run(&run, &accept(success)).await.unwrap();
-        assert!(matches!(patched, PatchResult::Written(_)));
+        assert!(fixture.accept(&run, success).await.is_written());
+        let usage = fixture.meter.take();
+        assert_eq!(usage.sized_write_units, expected, "unit {unit}: {} bytes", usage.largest_head);
+        next = unit + 1;
     }
-    let usage = fixture.meter.take();
-    assert_eq!(usage.sized_write_units, u64::from(SHARD));
-    assert!(usage.largest_head < 1000, "{} bytes", usage.largest_head);
 }
 
 pub(super) async fn a_retry_with_an_earlier_wakeup_costs_three_write_units(fixture: StoreFixture) {
@@ -47,7 +52,7 @@ pub(super) async fn a_retry_with_an_earlier_wakeup_costs_three_write_units(fixtu
     fixture.meter.take();
     let due = Timestamp(new_run("a").due.0 - 1);
     let retried = RunEvent::Retried { unit: Unit(0), attempt: A1, epoch: E1, to: A1.next() };
-    fixture.store.patch_run(&run, &accept_with_wakeup(retried, due).unwrap()).await.unwrap();
+    fixture.store.patch_run(&run, &accept_with_wakeup(retried, due)).await.unwrap();
     let usage = fixture.meter.take();
     assert_eq!((usage.write_units, usage.sized_write_units), (3.0, 3));
 }

@@ -47,9 +47,9 @@ pub(super) async fn a_look_at_heads_costs_half_a_unit(fixture: StoreFixture) {
     meter.take();
     store.peek_changes().await.unwrap();
     let key = TargetKey::new("sandbox", "a");
-    let (peeked, heads) = (store.peek_target(key).await.unwrap(), store.peek_run(&run).await.unwrap());
+    let (peeked, head) = (store.peek_target(key).await.unwrap(), store.peek_run(&run).await.unwrap());
     assert_eq!(meter.take().read_units, 1.5);
-    assert_eq!((peeked, heads), (store.read_target(key).await.unwrap(), store.read_run(&run).await.unwrap()));
+    assert_eq!((peeked, head), (store.read_target(key).await.unwrap(), store.read_run(&run).await.unwrap()));
     assert_eq!(store.peek_target(TargetKey::new("sandbox", "none")).await.unwrap(), None);
     meter.take();
     let feed = store.peek_changes().await.unwrap();

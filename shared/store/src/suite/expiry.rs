@@ -108,17 +108,17 @@ pub(super) async fn a_run_is_removed_without_others(fixture: StoreFixture) {
         fixture.store.mark_outputs(run).await.unwrap();
     }
     let before = fixture.store.read_run(&other).await.unwrap();
-    assert!(!fixture.store.delete_root(&one).await.unwrap(), "its removal is not announced");
+    assert!(!fixture.store.delete_head(&one).await.unwrap(), "its removal is not announced");
     fixture.store.patch_run(&one, &accept(RunEvent::RemovalAnnounced { at: Timestamp(5) })).await.unwrap();
     for _ in 0..2 {
-        assert!(fixture.store.delete_root(&one).await.unwrap());
-        assert_eq!(fixture.store.read_root(&one).await.unwrap(), None);
+        assert!(fixture.store.delete_head(&one).await.unwrap());
+        assert_eq!(fixture.store.read_run(&one).await.unwrap(), None);
         assert_eq!(fixture.store.read_all_records(&one).await.unwrap().len(), 60);
     }
     for _ in 0..2 {
         fixture.store.delete_run(&one).await.unwrap();
     }
-    assert_eq!(fixture.store.read_run(&one).await.unwrap(), []);
+    assert_eq!(fixture.store.read_run(&one).await.unwrap(), None);
     assert_eq!(fixture.store.read_all_records(&one).await.unwrap(), []);
     assert_eq!(fixture.store.read_all_records(&other).await.unwrap().len(), 60);
     assert_eq!(fixture.store.read_run(&other).await.unwrap(), before);

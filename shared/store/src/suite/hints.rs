@@ -50,7 +50,7 @@ pub(super) async fn a_stale_index_returns_items_that_are_no_longer_due(fixture: 
     written(fixture.accept(&run, RunEvent::Closed { version: 0, notified: None }).await);
     assert_eq!(store.query_due(LATER, 10).await.unwrap(), before);
     // The write of a sweep has a condition on the head, so a stale entry changes nothing.
-    let head = store.read_root(&run).await.unwrap().unwrap().head;
+    let head = store.read_run(&run).await.unwrap().unwrap().head;
     assert_eq!(head.due, None);
     let rearmed = RunEvent::Rescheduled { seen: due, version: 0, next: LATER };
     assert_eq!(super::fixture::refused(fixture.accept(&run, rearmed).await).unwrap().head, head);
@@ -66,7 +66,7 @@ pub(super) async fn a_delayed_index_returns_items_later(fixture: StoreFixture) {
     let run = fixture.run("a").await;
     assert_eq!(store.query_due(LATER, 10).await.unwrap(), []);
     assert_eq!(store.list_targets(TargetList::Active, None, None, 10).await.unwrap(), []);
-    assert!(store.read_root(&run).await.unwrap().is_some());
+    assert!(store.read_run(&run).await.unwrap().is_some());
     assert!(store.read_target(TargetKey::new("sandbox", "a")).await.unwrap().is_some());
     assert_eq!(proxy.thaw(), 17);
     assert_eq!(store.query_due(LATER, 10).await.unwrap().len(), 2);
@@ -83,7 +83,7 @@ pub(super) async fn an_index_entry_of_a_deleted_item_is_harmless(fixture: StoreF
     fixture.delete("t#sandbox#a").await;
     assert_eq!(store.query_due(LATER, 10).await.unwrap(), before);
     assert_eq!(proxy.thaw(), 16);
-    assert_eq!(store.read_run(&run).await.unwrap(), []);
+    assert_eq!(store.read_run(&run).await.unwrap(), None);
     assert_eq!(store.read_target(TargetKey::new("sandbox", "a")).await.unwrap(), None);
     // Writes of a sweep do not create the item again.
     for event in [

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use ebb_protocol::engine::{
-    Attempt, Epoch, HeadState, Patch, PatchRefusal, RunEvent, SHARD, Shard, Timestamp, Unit, accept,
-    accept::accept_with_wakeup, accept::refusal,
+    Attempt, Epoch, HeadState, Patch, PatchRefusal, RunEvent, Timestamp, Unit, accept, accept::accept_with_wakeup,
+    accept::refusal,
 };
 use ebb_protocol::id::{RunId, TargetKey};
 use ebb_protocol::record::{AttemptOutcome, AttemptResult, OutputStorage};
@@ -34,15 +34,12 @@ fn patches(due: Timestamp) -> Vec<(Patch, ResendEffect)> {
     let unit = Unit(3);
     let events = [
         (RunEvent::Succeeded { unit, attempt: A1, epoch: E1 }, Refused),
-        (RunEvent::Succeeded { unit: Unit(SHARD), attempt: A1, epoch: E1 }, Refused),
         (RunEvent::Failed { unit, attempt: A1, epoch: E1 }, Refused),
         (RunEvent::Retried { unit, attempt: A1, epoch: E1, to: Attempt(2) }, Refused),
-        (RunEvent::Retried { unit: Unit(SHARD), attempt: A1, epoch: E1, to: Attempt(2) }, Refused),
         (RunEvent::Reopened { unit, attempt: A1, epoch: E1, to: Attempt(1000) }, Refused),
         (RunEvent::SucceededLate { unit, attempt: A1, mark: 7 }, Same),
         (RunEvent::Sealed { unit }, Same),
-        (RunEvent::Cancelled { shard: Shard::ROOT, epoch: E1, now: earlier }, Refused),
-        (RunEvent::Cancelled { shard: Shard(1), epoch: E1, now: earlier }, Refused),
+        (RunEvent::Cancelled { epoch: E1, now: earlier }, Refused),
         (RunEvent::Stopped { now: earlier, epoch: E1 }, Same),
         (RunEvent::WakeupAdvanced { due: earlier }, Refused),
         (RunEvent::VersionBumped, Version),
@@ -57,13 +54,13 @@ fn patches(due: Timestamp) -> Vec<(Patch, ResendEffect)> {
         RunEvent::Retried { unit, attempt: A1, epoch: E1, to: Attempt(2) },
         RunEvent::Failed { unit, attempt: A1, epoch: E1 },
     ];
-    let waking = waking.map(|event| (accept_with_wakeup(event, earlier).unwrap(), Refused));
+    let waking = waking.map(|event| (accept_with_wakeup(event, earlier), Refused));
     events.into_iter().map(|(event, again)| (accept(event), again)).chain(waking).collect()
 }
 
 impl StoreFixture {
-    async fn heads(&self, run: &RunId) -> Vec<HeadState> {
-        self.store.read_run(run).await.unwrap().into_iter().map(|head| head.head).collect()
+    async fn head(&self, run: &RunId) -> HeadState {
+        self.store.read_run(run).await.unwrap().unwrap().head
     }
 }
 
@@ -71,9 +68,9 @@ pub(super) async fn an_event_with_a_lost_response_is_applied_once(fixture: Store
     let (proxy, store) = fixture.proxy().await;
     for (n, (patch, again)) in patches(new_run("x").due).into_iter().enumerate() {
         let (once, lost) = (fixture.run(&format!("once-{n}")).await, fixture.run(&format!("lost-{n}")).await);
-        let before = fixture.heads(&once).await.into_iter().next().filter(|_| patch.shard == Shard::ROOT);
+        let before = fixture.head(&once).await;
         let expected = written(fixture.store.patch_run(&once, &patch).await.unwrap()).head;
-        assert_eq!(patch.apply(before.as_ref(), E1).as_ref(), Some(&expected), "{patch:?}");
+        assert_eq!(patch.apply(&before).as_ref(), Some(&expected), "{patch:?}");
         proxy.plan("UpdateItem", [ProxyFault::LoseReply]);
         let patched = store.patch_run(&lost, &patch).await.unwrap();
         assert_eq!(proxy.hits(), 1, "{patch:?}");
@@ -83,9 +80,9 @@ pub(super) async fn an_event_with_a_lost_response_is_applied_once(fixture: Store
         };
         let raised = u64::from(again == ResendEffect::Version);
         assert_eq!(image, HeadState { version: expected.version + raised, ..expected }, "{patch:?}");
-        let mut heads = fixture.heads(&once).await;
-        heads[0].version += raised;
-        assert_eq!(fixture.heads(&lost).await, heads, "{patch:?}");
+        let mut head = fixture.head(&once).await;
+        head.version += raised;
+        assert_eq!(fixture.head(&lost).await, head, "{patch:?}");
     }
     // The image of a refused completion shows that this completion was written.
     let run = fixture.run("a").await;
@@ -93,7 +90,7 @@ pub(super) async fn an_event_with_a_lost_response_is_applied_once(fixture: Store
     let success = accept(RunEvent::Succeeded { unit: Unit(3), attempt: A1, epoch: E1 });
     let PatchResult::ConditionFailed(Some(image)) = store.patch_run(&run, &success).await.unwrap() else { panic!() };
     assert_eq!(proxy.hits(), 1);
-    assert_eq!(refusal(Unit(3), A1, E1, Some(&image.head)), PatchRefusal::AlreadyDone);
+    assert_eq!(refusal(Unit(3), A1, E1, &image.head), PatchRefusal::AlreadyDone);
 }
 
 pub(super) async fn results_and_updates_with_a_lost_response_are_stored_once(fixture: StoreFixture) {
@@ -164,7 +161,7 @@ pub(super) async fn transitions_with_a_lost_response_are_made_once(fixture: Stor
     for instance in ["u1", "u2"] {
         assert_eq!(fixture.store.read_tombstone(instance).await.unwrap(), Some(tombstone(instance).ended));
     }
-    let head = fixture.store.read_root(&new_run("a").id).await.unwrap().unwrap();
+    let head = fixture.store.read_run(&new_run("a").id).await.unwrap().unwrap();
     assert_eq!((head.head.version, head.head.due), (0, Some(new_run("a").due)));
 }
 

@@ -1,18 +1,16 @@
 //! Compares the table with `Patch::apply`.
 
-use std::collections::BTreeMap;
-
 use crate::PatchResult;
 use ebb_protocol::engine::{
-    Attempt, Epoch, HeadState, LateMark, Patch, PatchChange, PatchCondition, RunPhase, Shard, Timestamp,
+    Attempt, Epoch, HeadState, LateMark, Patch, PatchChange, PatchCondition, RunPhase, Timestamp, Unit,
 };
 use proptest::prelude::*;
 
 use super::fixture::{StoreFixture, new_run};
 
-/// Returns slots whose numbers have digits in common.
-fn slots() -> impl Strategy<Value = u32> {
-    prop_oneof![4 => 0..4_u32, 1 => prop::sample::select(vec![10, 100, 255])]
+/// Returns units whose stored numbers have digits in common.
+fn units() -> impl Strategy<Value = Unit> {
+    prop_oneof![4 => 0..4_u32, 1 => prop::sample::select(vec![36, 360, 999])].prop_map(Unit)
 }
 
 fn attempts() -> impl Strategy<Value = Attempt> {
@@ -30,9 +28,9 @@ fn times() -> impl Strategy<Value = Timestamp> {
 fn condition() -> impl Strategy<Value = PatchCondition> {
     prop_oneof![
         4 => epochs().prop_map(PatchCondition::EpochIs),
-        2 => (slots(), attempts()).prop_map(|(slot, attempt)| PatchCondition::AttemptIs(slot, attempt)),
-        2 => slots().prop_map(PatchCondition::NotDone),
-        2 => slots().prop_map(PatchCondition::NotFailed),
+        2 => (units(), attempts()).prop_map(|(unit, attempt)| PatchCondition::AttemptIs(unit, attempt)),
+        2 => units().prop_map(PatchCondition::NotDone),
+        2 => units().prop_map(PatchCondition::NotFailed),
         1 => times().prop_map(PatchCondition::DueIs),
         1 => times().prop_map(PatchCondition::DueAfter),
         1 => (0..3_u64).prop_map(PatchCondition::VersionIs),
@@ -41,12 +39,12 @@ fn condition() -> impl Strategy<Value = PatchCondition> {
 
 fn change() -> impl Strategy<Value = PatchChange> {
     prop_oneof![
-        3 => slots().prop_map(PatchChange::AddDone),
-        1 => slots().prop_map(PatchChange::Reopen),
-        2 => slots().prop_map(PatchChange::AddFailed),
-        1 => (slots(), attempts(), 0..3_u32).prop_map(|(slot, attempt, mark)| PatchChange::AddLate(LateMark { slot, attempt, mark })),
-        1 => slots().prop_map(PatchChange::AddSealed),
-        2 => (slots(), attempts()).prop_map(|(slot, attempt)| PatchChange::SetAttempt(slot, attempt)),
+        3 => units().prop_map(PatchChange::AddDone),
+        1 => units().prop_map(PatchChange::Reopen),
+        2 => units().prop_map(PatchChange::AddFailed),
+        1 => (units(), attempts(), 0..3_u32).prop_map(|(unit, attempt, mark)| PatchChange::AddLate(LateMark { unit, attempt, mark })),
+        1 => units().prop_map(PatchChange::AddSealed),
+        2 => (units(), attempts()).prop_map(|(unit, attempt)| PatchChange::SetAttempt(unit, attempt)),
         1 => epochs().prop_map(PatchChange::SetEpoch),
         1 => prop_oneof![Just(RunPhase::Running), Just(RunPhase::Cancelling), Just(RunPhase::Closed)]
             .prop_map(PatchChange::SetPhase),
@@ -69,44 +67,25 @@ fn expressible(changes: &[PatchChange]) -> bool {
 fn patch() -> impl Strategy<Value = Patch> {
     let changes = prop::collection::vec(change(), 0..4).prop_filter("expressible", |it| expressible(it));
     let conditions = prop::collection::vec(condition(), 0..4);
-    (0..3_u32, conditions, changes).prop_map(|(shard, conditions, changes)| Patch {
-        shard: Shard(shard),
-        conditions,
-        changes,
-    })
-}
-
-/// Returns the epoch of an item that a patch creates.
-pub fn epoch_of(patch: &Patch) -> Epoch {
-    let mut epochs = patch.conditions.iter().filter_map(|condition| match condition {
-        PatchCondition::EpochIs(epoch) => Some(*epoch),
-        _ => None,
-    });
-    epochs.next_back().unwrap_or(Epoch::FIRST)
+    (conditions, changes).prop_map(|(conditions, changes)| Patch { conditions, changes })
 }
 
 async fn check(fixture: &StoreFixture, name: &str, patches: &[Patch]) {
     let run = fixture.run(name).await;
-    let mut model: BTreeMap<Shard, HeadState> = BTreeMap::new();
-    let begun = HeadState { due: Some(new_run(name).due), ..HeadState::new(Epoch::FIRST) };
-    model.insert(Shard::ROOT, begun);
+    let mut model = HeadState { due: Some(new_run(name).due), ..HeadState::new(Epoch::FIRST) };
     for patch in patches {
-        let before = model.get(&patch.shard).cloned();
-        let expected = patch.apply(before.as_ref(), epoch_of(patch));
-        match (fixture.store.patch_run(&run, patch).await.unwrap(), expected) {
+        match (fixture.store.patch_run(&run, patch).await.unwrap(), patch.apply(&model)) {
             (PatchResult::Written(head), Some(after)) => {
-                assert_eq!((head.shard, &head.head), (patch.shard, &after), "{patch:?}");
-                model.insert(patch.shard, after);
+                assert_eq!(head.head, after, "{patch:?}");
+                model = after;
             }
             (PatchResult::ConditionFailed(image), None) => {
-                assert_eq!(image.map(|image| image.head), before, "{patch:?}");
+                assert_eq!(image.map(|image| image.head).as_ref(), Some(&model), "{patch:?}");
             }
-            (patched, expected) => panic!("{patch:?} on {before:?}: {patched:?}, expected {expected:?}"),
+            (patched, expected) => panic!("{patch:?} on {model:?}: {patched:?}, expected {expected:?}"),
         }
     }
-    let heads = fixture.store.read_run(&run).await.unwrap();
-    let heads: BTreeMap<Shard, HeadState> = heads.into_iter().map(|head| (head.shard, head.head)).collect();
-    assert_eq!(heads, model);
+    assert_eq!(fixture.store.read_run(&run).await.unwrap().unwrap().head, model);
 }
 
 pub(super) async fn the_table_applies_patches_like_the_engine(fixture: StoreFixture) {

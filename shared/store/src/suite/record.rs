@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use aws_sdk_dynamodb::types::AttributeValue;
 
 use crate::{AttemptUpdate, PutOutcome};
-use ebb_protocol::engine::{Attempt, SHARD, Shard, Timestamp, Unit};
+use ebb_protocol::engine::{Attempt, Timestamp, Unit};
 use ebb_protocol::limits;
 use ebb_protocol::record::{AttemptOutcome, AttemptResult, OutputStorage};
 use ebb_protocol::value::UnitValue;
@@ -93,20 +93,20 @@ pub(super) async fn concurrent_results_share_the_limit(fixture: StoreFixture) {
 pub(super) async fn attempts_are_accepted_together(fixture: StoreFixture) {
     let run = new_run("a").id;
     let other = new_run("b").id;
-    let (first, second) = (Unit(0), Unit(SHARD + 3));
+    let (first, second) = (Unit(0), Unit(999));
     let store = &fixture.store;
     fixture.meter.take();
     let attempts: Vec<_> = (0..50).map(|unit| (Unit(unit), A1)).collect();
     for _ in 0..2 {
-        store.record_accepted(&run, Shard::ROOT, &attempts, Timestamp(7)).await.unwrap();
+        store.record_accepted(&run, &attempts, Timestamp(7)).await.unwrap();
     }
     let usage = fixture.meter.take();
     assert_eq!((usage.write_units, usage.sized_write_units), (2.0, 2));
-    store.record_accepted(&run, Shard::ROOT, &[(first, A1.next())], Timestamp(7)).await.unwrap();
-    store.record_accepted(&run, Shard::of(second).0, &[(second, A1)], Timestamp(1_800_000_000_000)).await.unwrap();
-    store.record_accepted(&other, Shard::ROOT, &[(Unit(1), A1)], Timestamp(9)).await.unwrap();
+    store.record_accepted(&run, &[(first, A1.next())], Timestamp(7)).await.unwrap();
+    store.record_accepted(&run, &[(second, A1)], Timestamp(1_800_000_000_000)).await.unwrap();
+    store.record_accepted(&other, &[(Unit(1), A1)], Timestamp(9)).await.unwrap();
     // The table expires the item after 30 days.
-    let item = fixture.item(&format!("r#{run}"), "c#0001#1800000000000").await.unwrap();
+    let item = fixture.item(&format!("r#{run}"), "c#1800000000000").await.unwrap();
     assert_eq!(item["ttl"].as_n().unwrap(), &(1_800_000_000 + 30 * 86_400).to_string());
     let read = async |units: &[Unit]| {
         let mut found = store.read_accepted(&run, units).await.unwrap();
@@ -115,7 +115,7 @@ pub(super) async fn attempts_are_accepted_together(fixture: StoreFixture) {
     };
     assert_eq!(read(&[first]).await, [(first, A1, Timestamp(7)), (first, A1.next(), Timestamp(7))]);
     let both = [(Unit(49), A1, Timestamp(7)), (second, A1, Timestamp(1_800_000_000_000))];
-    assert_eq!(read(&[second, Unit(49), Unit(50), Unit(SHARD)]).await, both);
+    assert_eq!(read(&[second, Unit(49), Unit(50), Unit(998)]).await, both);
     assert_eq!(read(&[]).await, []);
     assert_eq!(store.read_records(&run, &[first]).await.unwrap(), []);
     store.delete_run(&run).await.unwrap();
@@ -124,17 +124,17 @@ pub(super) async fn attempts_are_accepted_together(fixture: StoreFixture) {
 
 pub(super) async fn only_the_requested_units_are_read(fixture: StoreFixture) {
     let run = fixture.run("a").await;
-    for unit in [0, 1, 2, 40, 41, 9_999] {
+    for unit in [0, 1, 2, 40, 41, 999] {
         for attempt in [1, 2, 10, 1000] {
             let done = result(AttemptOutcome::Failed, "x");
             fixture.store.put_result(&run, Unit(unit), Attempt(attempt), &done).await.unwrap();
         }
     }
     fixture.meter.take();
-    let read = fixture.store.read_records(&run, &[Unit(9_999), Unit(0), Unit(2), Unit(5), Unit(41)]).await.unwrap();
+    let read = fixture.store.read_records(&run, &[Unit(999), Unit(0), Unit(2), Unit(5), Unit(41)]).await.unwrap();
     let read: Vec<_> = read.into_iter().map(|(unit, attempt, _)| (unit.0, attempt.0)).collect();
     let wanted: Vec<_> =
-        [0, 2, 41, 9_999].into_iter().flat_map(|unit| [1, 2, 10, 1000].map(|attempt| (unit, attempt))).collect();
+        [0, 2, 41, 999].into_iter().flat_map(|unit| [1, 2, 10, 1000].map(|attempt| (unit, attempt))).collect();
     assert_eq!(read, wanted);
     assert_eq!(fixture.meter.take().requests, [("Query", 3)].into());
     assert_eq!(fixture.store.read_records(&run, &[]).await.unwrap(), vec![]);

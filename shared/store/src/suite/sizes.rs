@@ -1,9 +1,9 @@
 use std::collections::BTreeMap;
 
-use ebb_protocol::engine::{Attempt, LateMark, Patch, PatchChange, SHARD, Shard, Unit};
+use ebb_protocol::engine::{Attempt, LateMark, MAX_UNITS, Patch, PatchChange, Unit};
 use ebb_protocol::id::{TargetKey, digest};
 use ebb_protocol::lifecycle::{self, LifecycleData};
-use ebb_protocol::limits::OUTPUTS_INLINE;
+use ebb_protocol::limits::{DISTINCT_RESULTS, OUTPUTS_INLINE};
 use ebb_protocol::record::{AttemptOutcome, AttemptResult, OutputStorage};
 use ebb_protocol::value::UnitValue;
 
@@ -46,25 +46,33 @@ pub(super) async fn a_target_that_is_too_large_is_rejected(fixture: StoreFixture
     let together = TargetTransition { run: Some(new_run("a")), ..alone };
     assert_too_large(fixture.store.move_target(&together).await);
     assert_eq!(fixture.store.read_target(TargetKey::new("sandbox", "a")).await.unwrap(), None);
-    assert_eq!(fixture.store.read_root(&new_run("a").id).await.unwrap(), None);
+    assert_eq!(fixture.store.read_run(&new_run("a").id).await.unwrap(), None);
 }
 
 pub(super) async fn the_largest_items_fit(fixture: StoreFixture) {
     let run = fixture.run("a").await;
-    // A full head: all units have their thousandth attempt, late results and seals.
-    for slots in [0..SHARD / 2, SHARD / 2..SHARD] {
-        let changes = slots.flat_map(|slot| {
-            let late = |mark| PatchChange::AddLate(LateMark { slot, attempt: Attempt(999), mark: u32::MAX - mark });
-            let attempt = PatchChange::SetAttempt(slot, Attempt(1000));
-            [PatchChange::AddDone(slot), PatchChange::AddSealed(slot), attempt, late(0), late(1)]
+    // The largest head: all units have the longest attempt, all late results and seals.
+    let units: Vec<Unit> = (0..).map(Unit).take(MAX_UNITS).collect();
+    // An expression of DynamoDB has at most 300 operators.
+    for units in units.chunks(100) {
+        let changes = units.iter().flat_map(|&unit| {
+            let longest = Attempt(u32::MAX);
+            let marks = (0_u32..).take(DISTINCT_RESULTS).map(|mark| u32::MAX - mark);
+            let late = marks.map(move |mark| PatchChange::AddLate(LateMark { unit, attempt: longest, mark }));
+            late.chain([
+                PatchChange::AddDone(unit),
+                PatchChange::AddSealed(unit),
+                PatchChange::SetAttempt(unit, longest),
+            ])
         });
-        let patch = Patch { shard: Shard::ROOT, conditions: vec![], changes: changes.collect() };
+        let patch = Patch { conditions: vec![], changes: changes.collect() };
         written(fixture.store.patch_run(&run, &patch).await.unwrap());
     }
-    let head = fixture.store.read_root(&run).await.unwrap().unwrap().head;
-    assert_eq!((head.done.len(), head.late.len(), head.attempts.len()), (256, 512, 256));
+    let head = fixture.store.read_run(&run).await.unwrap().unwrap().head;
+    let counts = [head.done.len(), head.sealed.len(), head.attempts.len(), head.late.len()];
+    assert_eq!(counts, [MAX_UNITS, MAX_UNITS, MAX_UNITS, MAX_UNITS * DISTINCT_RESULTS]);
     let bytes = fixture.meter.take().largest_head;
-    assert!(bytes < LIMIT / 16, "{bytes} bytes");
+    assert!(bytes < LIMIT - (64 << 10), "{bytes} bytes");
 
     let inline = outputs(OUTPUTS_INLINE - 8, "a");
     assert_eq!(fixture.store.put_result(&run, Unit(0), A1, &inline).await.unwrap(), PutOutcome::Created);

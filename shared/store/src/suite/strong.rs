@@ -12,7 +12,6 @@ pub(super) async fn reads_of_the_table_are_consistent(fixture: StoreFixture) {
     fixture.store.put_plugin(&plugin("p", "1.0.0", 0)).await.unwrap();
     let (proxy, store) = fixture.proxy().await;
     store.read_run(&run).await.unwrap();
-    store.read_root(&run).await.unwrap();
     store.read_records(&run, &[Unit(0), Unit(90)]).await.unwrap();
     store.read_all_records(&run).await.unwrap();
     store.read_target(TargetKey::new("sandbox", "a")).await.unwrap();
@@ -21,7 +20,7 @@ pub(super) async fn reads_of_the_table_are_consistent(fixture: StoreFixture) {
     store.get_plugin("p", "1.0.0").await.unwrap();
     store.list_versions("p").await.unwrap();
     let table_requests = proxy.requests();
-    assert_eq!(table_requests.len(), 10);
+    assert_eq!(table_requests.len(), 9);
     for (operation, request) in table_requests {
         assert_eq!(request["ConsistentRead"], true, "{operation} {request}");
     }

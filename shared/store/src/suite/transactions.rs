@@ -17,7 +17,7 @@ pub(super) async fn a_transaction_writes_all_items_or_none(fixture: StoreFixture
     // The target is refused: neither the run nor the tombstone is written.
     let second = TargetTransition { tombstone: Some(tombstone("u0")), ..begin("a", "u2") };
     assert!(!store.move_target(&second).await.unwrap());
-    assert_eq!(store.read_root(&second.run.as_ref().unwrap().id).await.unwrap(), None);
+    assert_eq!(store.read_run(&second.run.as_ref().unwrap().id).await.unwrap(), None);
     assert_eq!(store.read_tombstone("u0").await.unwrap(), None);
     // The run is refused: neither the target nor the tombstone is written.
     let third = TargetTransition { run: first.run.clone(), tombstone: Some(tombstone("u0")), ..begin("b", "u3") };
@@ -42,7 +42,7 @@ pub(super) async fn one_of_several_concurrent_creations_is_written(fixture: Stor
             Err(error) => panic!("{error}"),
         };
         let run = &transition.run.as_ref().unwrap().id;
-        assert_eq!(fixture.store.read_root(run).await.unwrap().is_some(), moved);
+        assert_eq!(fixture.store.read_run(run).await.unwrap().is_some(), moved);
         won.extend(moved.then_some(&transition.target));
     }
     assert_eq!(won.len(), 1);

@@ -42,7 +42,7 @@ const RUN_TIMEOUT: Duration = Duration::from_secs(900);
 #[derive(clap::Args)]
 pub(crate) struct CountsArgs {
     /// Units per run
-    #[arg(long, value_delimiter = ',', default_values_t = [10, 100, 1_000, 10_000])]
+    #[arg(long, value_delimiter = ',', default_values_t = [10, 100, 1_000])]
     sizes: Vec<usize>,
     /// Shapes of the graph of units. Default: all shapes
     #[arg(long, value_delimiter = ',')]
@@ -156,7 +156,7 @@ async fn run(case: CountCase) -> anyhow::Result<RunCost> {
     };
     let run = RunId::new(&id::instance_key(&event.kind, NAME, UID), 1, Hook::PreStart);
     let begun = async {
-        while unmetered.read_root(&run).await?.is_none() {
+        while unmetered.read_run(&run).await?.is_none() {
             tokio::time::sleep(Duration::from_millis(5)).await;
             ensure!(began.elapsed() < RUN_TIMEOUT, "the run has not started after {RUN_TIMEOUT:?}");
         }
@@ -169,14 +169,14 @@ async fn run(case: CountCase) -> anyhow::Result<RunCost> {
         if target.phase == TargetPhase::Failed {
             bail!("the target has failed: {:?}", ebb_flow::instance::notify::first_cause(&env, &target).await?);
         }
-        let root = unmetered.read_root(&run).await?.context("the run is gone")?;
+        let present = unmetered.read_run(&run).await?.context("the run is gone")?;
         // The run is closed once the platform has accepted the notification.
         let over = target.phase == TargetPhase::Ready && target.due.is_none();
-        let closed = root.head.phase == RunPhase::Closed;
+        let closed = present.head.phase == RunPhase::Closed;
         if over && closed && receiver.calling_back() == 0 && traffic.pending() == 0 {
             break;
         }
-        let phases = (target.phase, root.head.phase);
+        let phases = (target.phase, present.head.phase);
         ensure!(began.elapsed() < RUN_TIMEOUT, "after {RUN_TIMEOUT:?} the target and its run are {phases:?}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }

@@ -26,7 +26,7 @@ use crate::peers::ebb::EbbServer;
 use crate::peers::process_tree::usage;
 use crate::peers::unit_receiver::UnitReceiver;
 
-/// Units of a resource of a sandbox. A sandbox has at most 500 resources, and 10,000 units in a hook.
+/// Units of a resource of a sandbox. A sandbox has at most 500 resources, and 1,000 units in a hook.
 const UNITS: usize = 20;
 /// Sandboxes of each size, one after the other.
 const SANDBOXES: usize = 10;
@@ -53,7 +53,7 @@ pub(crate) struct ScaleArgs {
     #[arg(long, value_delimiter = ',', default_values_t = [100, 1_000, 10_000])]
     runs: Vec<usize>,
     /// Units of each of ten sandboxes, rounded up to a multiple of 20
-    #[arg(long, value_delimiter = ',', default_values_t = [100, 1_000, 10_000])]
+    #[arg(long, value_delimiter = ',', default_values_t = [10, 100, 1_000])]
     units: Vec<usize>,
     /// Numbers of gone targets beside runs of one unit
     #[arg(long, value_delimiter = ',', default_values_t = [0, 1_000, 100_000])]

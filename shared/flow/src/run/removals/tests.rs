@@ -1,5 +1,5 @@
 use ebb_documents::plan::HookPlan;
-use ebb_engine::{Epoch, Graph, HeadState, Shard};
+use ebb_engine::Epoch;
 use ebb_protocol::callback::FailureReason;
 use ebb_protocol::evidence::Evidence;
 use ebb_protocol::record::AttemptResult;
@@ -71,13 +71,11 @@ fn the_lowest_evidence_of_the_last_pass_counts() {
         (5, vec![(1, late()), (5, overridden())], RemovalGrade::Reported),
     ];
     let plan = Plan { hooks: vec![HookPlan { hook: Hook::PostStop, units: vec![unit()] }], ..Plan::empty() };
-    let graph = Graph::new(vec![vec![]]).unwrap();
     for (last, records, expected) in rows {
-        let attempts = [(0, Attempt(last))].into();
-        let head = HeadState { done: [0].into(), attempts, ..HeadState::new(Epoch::FIRST) };
+        let attempts = [(Unit(0), Attempt(last))].into();
+        let head = HeadState { done: [Unit(0)].into(), attempts, ..HeadState::new(Epoch::FIRST) };
         let records: Records = records.into_iter().map(|(number, record)| (Attempt(number), record)).collect();
-        let view = RunView::new(&graph, [(Shard::ROOT, head)]);
-        let run = RecordedRun { view, records: [(Unit(0), records.clone())].into() };
+        let run = RecordedRun { head, records: [(Unit(0), records.clone())].into() };
         let runs = RecordedRuns::from([(Hook::PostStop, run)]);
         let found = evidence(&plan, &runs, UnitRef { hook: Hook::PostStop, unit: 0 });
         assert_eq!(found.map(|evidence| evidence.grade), Some(expected), "{last} {records:?}");

@@ -24,7 +24,6 @@ enum StoredValue {
     B(String),
     Bool(bool),
     Ss(Vec<String>),
-    Ns(Vec<String>),
     L(Vec<Self>),
 }
 
@@ -36,7 +35,6 @@ impl StoredValue {
             Self::B(bytes) => AttributeValue::B(Blob::new(BASE64_STANDARD.decode(bytes)?)),
             Self::Bool(value) => AttributeValue::Bool(value),
             Self::Ss(texts) => AttributeValue::Ss(texts),
-            Self::Ns(numbers) => AttributeValue::Ns(numbers),
             Self::L(values) => AttributeValue::L(values.into_iter().map(Self::value).collect::<Result<_, _>>()?),
         })
     }
@@ -54,7 +52,6 @@ impl Serialize for ValueToStore<'_> {
             AttributeValue::B(bytes) => one.serialize_entry("B", &BASE64_STANDARD.encode(bytes))?,
             AttributeValue::Bool(value) => one.serialize_entry("BOOL", value)?,
             AttributeValue::Ss(texts) => one.serialize_entry("SS", texts)?,
-            AttributeValue::Ns(numbers) => one.serialize_entry("NS", numbers)?,
             AttributeValue::L(values) => {
                 one.serialize_entry("L", &values.iter().map(ValueToStore).collect::<Vec<_>>())?
             }

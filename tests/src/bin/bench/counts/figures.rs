@@ -24,8 +24,8 @@ const RUN_READS: u64 = 10;
 /// notification, and the feed of changes, once in 5 s. No other invocation reads.
 const OWN_READS: u64 = 6;
 /// Reads of wake-ups that find a run not due or closed. Their number depends on the speed of the machine.
-const IDLE_READS: u64 = 4;
-/// Reads of an invocation that continues the dispatch of another one: heads, records of the units, acceptances, and
+const IDLE_READS: u64 = 6;
+/// Reads of an invocation that continues the dispatch of another one: head, records of the units, acceptances, and
 /// inputs.
 const SLICE_READS: u64 = 4;
 /// Units that one invocation dispatches. Another invocation dispatches the rest, and the run becomes due.
@@ -40,10 +40,12 @@ const CHAIN_WRITES: u64 = 2;
 const SLOW_WRITES: u64 = 10;
 /// Reads of invocations that continue after them, like [`SLOW_WRITES`].
 const SLOW_READS: u64 = 10;
-/// Units per head item. The invocation that completes the last unit of an item reads the other items.
-const ITEM: u64 = 256;
-/// Maximum size of the head of a run. Its update costs one write unit.
-const HEAD_BYTES: u64 = 1024;
+/// Maximum bytes of the head of a run without the progress of its units.
+const FACTS_BYTES: u64 = 320;
+/// Maximum bytes of a completed unit in the head.
+const UNIT_BYTES: u64 = 2;
+/// The bytes of the head for which a write unit is counted.
+const KIB: u64 = 1024;
 /// Records per page of a query. A record with a result has less than 1 KB.
 const PAGE: u64 = 1000;
 
@@ -76,31 +78,34 @@ impl CountRow {
         let accepted = if answers == ResultDelivery::Later { ACCEPTED } else { 0 };
         let of_units = units * (writes + accepted);
         let invocations = units.div_ceil(SLICE);
-        let items = units.div_ceil(ITEM);
         let pages = units.div_ceil(PAGE);
-        // Each writer that completes a join over several items may continue with the next unit.
-        let twice = if shape.joins() { items - 1 } else { 0 };
-        let late = if shape.joins() && invocations > 1 { 1 + twice } else { 0 };
-        // The last result shows the end of a run with one head item.
-        let run_reads = RUN_READS + u64::from(items > 1);
-        let several_reads = run_reads * (1 + twice) + SLICE_READS * (invocations - 1 + late) + IDLE_READS;
+        let late = u64::from(shape.joins() && invocations > 1);
+        let several_reads = RUN_READS + SLICE_READS * (invocations - 1 + late) + IDLE_READS;
         let per_pass = if shape == RunShape::Chain { CHAIN_WRITES } else { 1 };
         let (slow_writes, slow_reads) = if invocations > 1 { (SLOW_WRITES, SLOW_READS) } else { (0, 0) };
         let passes = per_pass * invocations + JOIN_WRITES * late + slow_writes;
+        let head_bytes = |done: u64| FACTS_BYTES + UNIT_BYTES * done;
+        // The write units of a head above the first one.
+        let more = |done: u64| (head_bytes(done) - 1) / KIB;
+        let of_heads = (1..=units).map(more).sum::<u64>() + more(units) * passes;
         // A join reads its dependencies, and the notification reads the outputs.
         let queries = if shape.joins() { 2 * pages } else { pages };
         let most_reads = match answers {
             ResultDelivery::AtOnce if invocations == 1 => OWN_READS,
-            _ => several_reads + 2 * items + queries + slow_reads,
+            _ => several_reads + queries + slow_reads,
         };
         let figures = &self.cost.figures;
         let bounds = [
-            ("write units", figures.write_units.ceil() as u64, of_units + RUN_UNITS + passes),
-            ("sized write units", figures.sized_write_units, of_units + RUN_UNITS + UNKNOWN_ENTRIES + passes),
+            ("write units", figures.write_units.ceil() as u64, of_units + of_heads + RUN_UNITS + passes),
+            (
+                "sized write units",
+                figures.sized_write_units,
+                of_units + of_heads + RUN_UNITS + UNKNOWN_ENTRIES + passes,
+            ),
             ("writes", self.writes(), of_units + RUN_WRITES + passes),
             ("reads", self.reads(), most_reads),
-            ("bytes of the largest head", figures.largest_head as u64, HEAD_BYTES),
-            ("webhooks", self.cost.webhooks as u64, units + twice),
+            ("bytes of the largest head", figures.largest_head as u64, head_bytes(units)),
+            ("webhooks", self.cost.webhooks as u64, units),
         ];
         let named = self.name();
         let broken = bounds.iter().filter(|(_, is, most)| is > most);
