@@ -68,7 +68,7 @@ pub(super) fn case(name: &str, runs: UnitAction, reads: &[&[usize]], budget: Fau
 
 pub(super) const ONE: &[&[usize]] = &[&[]];
 pub(super) const CHAIN: &[&[usize]] = &[&[], &[0]];
-pub(super) const FAN_IN: &[&[usize]] = &[&[], &[], &[0, 1]];
+const FAN_IN: &[&[usize]] = &[&[], &[], &[0, 1]];
 pub(super) const TWO: &[&[usize]] = &[&[], &[]];
 const DIAMOND: &[&[usize]] = &[&[], &[0], &[0], &[1, 2]];
 
