@@ -11,6 +11,7 @@
 
 mod background;
 mod bodies;
+mod caller;
 mod console;
 mod fallback;
 pub mod mcp;
@@ -42,11 +43,12 @@ use bodies::BodyBudget;
 use routes::named_documents::{connections, sources, subscriptions};
 
 pub use background::instrument_router;
+pub use caller::ApiRole;
 pub use oidc::OidcIssuers;
 #[cfg(feature = "otlp")]
 pub use otlp::{OtlpError, OtlpExporter};
 pub use problem::{HttpProblem, HttpResult};
-pub use routes::auth::{ApiRole, ApiTokens};
+pub use routes::auth::ApiTokens;
 
 #[derive(Clone)]
 pub struct ServerState {

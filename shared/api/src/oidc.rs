@@ -29,7 +29,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use url::Url;
 
-use crate::routes::auth::{ApiCaller, CallerProof};
+use crate::caller::{ApiCaller, CallerProof};
 use crate::{HttpProblem, HttpResult};
 use issuer_keys::{FetchedIssuer, IssuerKeys, KeyName};
 use sign_in_client::SignInClient;

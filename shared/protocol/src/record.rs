@@ -113,7 +113,7 @@ pub enum StoredText {
 #[schema(as = RefusedCallbacks)]
 pub struct CallbackRefusals {
     pub count: u64,
-    /// The reason of the last one, at most [`crate::limits::REFUSAL`] bytes.
+    /// The reason of the last one, at most 256 bytes.
     pub reason: String,
 }
 

@@ -17,7 +17,7 @@ use url::Url;
 
 use super::memory::ConsoleMemory;
 use super::responses;
-use crate::routes::auth::{ApiCaller, ApiPermission, CallerProof};
+use crate::caller::{ApiCaller, ApiPermission, CallerProof};
 use crate::routes::permitted::{Permitted, RoutePermission};
 use crate::{HttpProblem, HttpResult, ServerState};
 

@@ -20,9 +20,10 @@ use super::forms::{self, FormFields};
 use super::responses;
 use super::sessions::{self, ConsoleSession, SignInBrowser};
 use crate::bodies::{BodyBudget, check_length};
+use crate::caller::forbidden;
 use crate::oidc::{self, MAX_TOKEN, SignInAccount, SignInAnswer};
 use crate::routes::Query;
-use crate::routes::auth::{bearer, forbidden};
+use crate::routes::auth::bearer;
 use crate::{HttpProblem, HttpResult, ServerState};
 
 /// The maximum bytes of the form: a token, whose encoded bytes take three each, and a path.

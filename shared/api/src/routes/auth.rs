@@ -4,197 +4,17 @@
 //! has one function that verifies it: [`ApiTokens::role_caller`], [`ServerState::named_caller`], and those of [`OidcIssuers`]. A
 //! bearer token, a code of a link, and a session of the console lead to them.
 
-use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use axum::http::{HeaderMap, header};
-use ebb_engine::Timestamp;
-use ebb_protocol::api::{CallerInfo, TokenInfo};
-use ebb_protocol::api_token::{self, TargetAccess, TargetLimit, TokenScope, has_digest, parse_scopes};
+use ebb_protocol::api::TokenInfo;
+use ebb_protocol::api_token::{self, has_digest, parse_scopes};
 use ebb_protocol::error_code::ErrorCode;
-use ebb_protocol::limits;
 use ebb_protocol::time::rfc3339;
-use serde_json::Value;
 
+use crate::caller::{ApiCaller, ApiPermission, ApiRole, CallerProof, forbidden};
 use crate::oidc::{self, MAX_TOKEN, OidcIssuers};
 use crate::{HttpProblem, HttpResult, ServerState};
-
-/// The role of a token of the configuration. Each role is a scope.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum ApiRole {
-    /// Reads targets, runs, logs and plugins, and previews plans.
-    User,
-    /// Reads, publishes and withdraws plugins, and previews plans. Reads sources, connections and subscriptions.
-    Author,
-    /// Has every permission.
-    Operator,
-}
-
-impl ApiRole {
-    fn scope(self) -> TokenScope {
-        match self {
-            Self::User => TokenScope::Read(TargetLimit::All),
-            Self::Author => TokenScope::PluginsWrite(None),
-            Self::Operator => TokenScope::Operate,
-        }
-    }
-}
-
-/// The permission that a request needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ApiPermission<'a> {
-    ReadPlugins,
-    /// Writes at least one plugin. The plugin is not known yet.
-    PublishPlugin,
-    /// Writes the plugin of a name.
-    WritePlugin(&'a str),
-    ReadTargets,
-    /// Reads counts over all targets.
-    ReadMetrics,
-    /// Reads the sensitive outputs of targets.
-    RevealTargets,
-    /// Creates, updates, retries and deletes targets.
-    WriteTargets,
-    ReadSources,
-    WriteSources,
-    /// Reads connections and subscriptions.
-    ReadConnections,
-    /// Connections, subscriptions, overrides, orphans, clusters, checks and tokens.
-    Operate,
-}
-
-impl ApiPermission<'_> {
-    fn is_in(self, scope: &TokenScope) -> bool {
-        match (scope, self) {
-            (TokenScope::Operate, _)
-            | (TokenScope::Read(_), Self::ReadPlugins | Self::ReadTargets)
-            | (TokenScope::TargetsWrite(_), Self::WriteTargets)
-            | (TokenScope::TargetsReveal(_), Self::RevealTargets)
-            | (TokenScope::Read(TargetLimit::All), Self::ReadMetrics)
-            | (TokenScope::PluginsWrite(_), Self::ReadPlugins | Self::PublishPlugin)
-            | (TokenScope::PluginsWrite(None), Self::WritePlugin(_) | Self::ReadSources | Self::ReadConnections)
-            | (TokenScope::SourcesWrite, Self::ReadSources | Self::WriteSources) => true,
-            (TokenScope::PluginsWrite(Some(own)), Self::WritePlugin(name)) => own == name,
-            _ => false,
-        }
-    }
-
-    /// Returns the targets to which `scope` limits the permission, if it has the permission.
-    fn limit(self, scope: &TokenScope) -> Option<TargetLimit> {
-        self.is_in(scope).then(|| match scope {
-            TokenScope::Read(limit) | TokenScope::TargetsWrite(limit) | TokenScope::TargetsReveal(limit) => {
-                limit.clone()
-            }
-            TokenScope::PluginsWrite(_) | TokenScope::SourcesWrite | TokenScope::Operate => TargetLimit::All,
-        })
-    }
-
-    /// Returns the smallest scope with the permission, for all targets.
-    pub(super) fn scope(self) -> TokenScope {
-        match self {
-            Self::ReadPlugins | Self::ReadTargets | Self::ReadMetrics => TokenScope::Read(TargetLimit::All),
-            Self::PublishPlugin | Self::ReadConnections => TokenScope::PluginsWrite(None),
-            // No scope is for `_target` alone.
-            Self::WritePlugin(name) => {
-                format!("plugins:write:{name}").parse().unwrap_or(TokenScope::PluginsWrite(None))
-            }
-            Self::RevealTargets => TokenScope::TargetsReveal(TargetLimit::All),
-            Self::WriteTargets => TokenScope::TargetsWrite(TargetLimit::All),
-            Self::ReadSources | Self::WriteSources => TokenScope::SourcesWrite,
-            Self::Operate => TokenScope::Operate,
-        }
-    }
-}
-
-/// What proves a caller. A session proves it again for each request.
-#[derive(Clone)]
-pub(crate) enum CallerProof {
-    /// The digest of a token of the configuration.
-    Role(String),
-    Named {
-        id: String,
-        digest: String,
-        expires: Timestamp,
-    },
-    /// The verified claims of an identity token.
-    Identity(Arc<Value>),
-}
-
-/// The verified sender of a request.
-#[derive(Clone)]
-pub(crate) struct ApiCaller {
-    /// `role ROLE`, `token NAME` or `ISSUER SUBJECT`.
-    name: String,
-    scopes: Vec<TokenScope>,
-    pub(crate) proof: CallerProof,
-}
-
-impl ApiCaller {
-    /// Returns a caller whose proof was verified.
-    pub(crate) fn new(name: String, scopes: Vec<TokenScope>, proof: CallerProof) -> Self {
-        Self { name, scopes, proof }
-    }
-
-    /// Checks that a scope of the caller has a permission, which the scope may limit to some targets.
-    ///
-    /// # Errors
-    /// Returns 403 with the missing scope.
-    pub(crate) fn require(&self, permission: ApiPermission<'_>) -> HttpResult<()> {
-        if self.scopes.iter().any(|scope| permission.is_in(scope)) {
-            return Ok(());
-        }
-        let needed = permission.scope();
-        Err(forbidden(format!("the request needs the scope {needed}; {self} has: {}", self.scope_list())))
-    }
-
-    /// Returns the targets for which the caller has a permission.
-    pub(crate) fn access(&self, permission: ApiPermission<'_>) -> TargetAccess {
-        let limits = self.scopes.iter().filter_map(|scope| permission.limit(scope));
-        TargetAccess { caller: self.name.clone(), limits: limits.collect() }
-    }
-
-    /// Returns the scopes of the caller as text.
-    pub(crate) fn scope_list(&self) -> String {
-        let scopes: Vec<String> = self.scopes.iter().map(ToString::to_string).collect();
-        scopes.join(", ")
-    }
-
-    /// Returns `role ROLE`, `token NAME` or `ISSUER SUBJECT`.
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Returns the name of a caller with a name of its own. A role has none.
-    pub(crate) fn own_name(&self) -> Option<&str> {
-        (!matches!(self.proof, CallerProof::Role(_))).then_some(&self.name)
-    }
-
-    /// Returns the name as a stored text.
-    pub(crate) fn stored_name(&self) -> String {
-        limits::clean(&self.name, limits::REFUSAL)
-    }
-
-    /// Returns the name and the scopes for the caller itself.
-    pub(crate) fn info(&self) -> CallerInfo {
-        CallerInfo { name: self.name.clone(), scopes: self.scopes.iter().map(ToString::to_string).collect() }
-    }
-
-    /// Logs a change that the caller requests. `subject` is the object of the change.
-    pub(crate) fn log_change(&self, change: &'static str, subject: impl fmt::Display) {
-        tracing::info!(caller = self.name, change, %subject, "a caller changes the state");
-    }
-
-    /// Logs that the caller reads sensitive values of `subject`, by their names.
-    pub(crate) fn log_reveal(&self, subject: impl fmt::Display, names: &[String]) {
-        tracing::info!(caller = self.name, %subject, names = names.join(", "), "a caller reads sensitive values");
-    }
-}
-
-impl fmt::Display for ApiCaller {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.name)
-    }
-}
 
 /// Maximum unused codes of links that sign in once.
 const MAX_SIGN_IN_CODES: usize = 16;
@@ -261,11 +81,6 @@ impl ApiTokens {
         let name = format!("role {role:?}").to_lowercase();
         Some(ApiCaller::new(name, vec![role.scope()], CallerProof::Role(digest.clone())))
     }
-}
-
-/// Returns the problem of a caller without a permission.
-pub(crate) fn forbidden(detail: String) -> HttpProblem {
-    HttpProblem::new(ErrorCode::Forbidden, detail)
 }
 
 fn unknown_token() -> HttpProblem {

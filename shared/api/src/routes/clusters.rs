@@ -14,10 +14,11 @@ use ebb_protocol::sign;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::auth::{ApiPermission, bearer};
+use super::auth::bearer;
 use super::permitted::{Operate, Permitted, ReadPlugins};
 use super::{JsonBody, NoQuery, Path, Query, no_store};
 use crate::bodies::{BodyBudget, check_length};
+use crate::caller::ApiPermission;
 use crate::queries::clusters;
 use crate::{HttpProblem, HttpResult, ServerState};
 use ebb_relay_client::StoredRegistration;

@@ -6,7 +6,7 @@ use std::ops::Deref;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 
-use super::auth::{ApiCaller, ApiPermission};
+use crate::caller::{ApiCaller, ApiPermission};
 use crate::{HttpProblem, HttpResult, ServerState};
 
 /// A permission as a type.

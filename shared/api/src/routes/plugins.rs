@@ -8,9 +8,9 @@ use ebb_protocol::sign::OWN_HOOKS;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::auth::ApiPermission;
 use super::permitted::{self, Permitted, ReadPlugins};
 use super::{JsonBody, NoQuery, Path, no_store};
+use crate::caller::ApiPermission;
 use crate::queries::plugins::{self, PublishOutcome};
 use crate::{HttpProblem, HttpResult, ServerState};
 

@@ -9,9 +9,9 @@ use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::id::{RunId, TargetKey};
 use ebb_store::{RunHead, TargetHead};
 
-use super::auth::{ApiPermission, forbidden};
 use super::permitted::{Permitted, RoutePermission};
 use super::targets::unknown;
+use crate::caller::{ApiPermission, forbidden};
 use crate::queries::targets::hide_waiting;
 use crate::{HttpProblem, HttpResult};
 

@@ -15,9 +15,9 @@ use ebb_protocol::time::rfc3339;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::auth::{ApiCaller, ApiPermission};
 use super::permitted::{Operate, Permitted, ReadTargets, WriteTargets};
 use super::{JsonBody, NoQuery, Path, Query};
+use crate::caller::{ApiCaller, ApiPermission};
 use crate::queries::{sources, targets, why};
 use crate::{HttpProblem, HttpResult, ServerState};
 use ebb_flow::advance::retry;

@@ -394,7 +394,8 @@ async fn may_have_resources(
         if head.phase != RunPhase::Closed {
             return Ok(Err(RetentionOutcome::Postponed(now.plus(RECHECK_INTERVAL))));
         }
-        // Callbacks read the head of the first run. If it does not exist, an interrupted removal has deleted it, or no run has begun.
+        // Callbacks read the head of the first run. If it does not exist, an interrupted removal has deleted it, or no run has
+        // begun.
         if number == 0
             && let Some(outcome) = not_announced(env, &run, &head, now)
         {

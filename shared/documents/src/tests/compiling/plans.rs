@@ -293,15 +293,15 @@ fn collections() {
 
 /// The numbers of edges and of steps are linear: a chain has one edge per resource in each direction.
 #[test]
-fn a_chain_of_five_thousand_resources() {
+fn the_longest_chain_of_resources() {
     let link = |n: usize| format!("  r{n}: {{plugin: net, properties: {{up: \"@depend('r{}/ID')@\"}}}}\n", n - 1);
-    let links: String = (1..5_000).map(link).collect();
+    let links: String = (1..1_000).map(link).collect();
     let text = format!("kind: resource\nmetadata: {{name: chain}}\nproperties:\n  r0: {{plugin: net}}\n{links}");
     let (plan, _) = compiled(&text, &[]).unwrap();
     for hook in &plan.hooks {
         assert!(hook.graph().is_ok());
         let edges: usize = hook.units.iter().map(|unit| unit.dependencies.len()).sum();
-        assert_eq!(edges, 4_999, "{:?}", hook.hook);
+        assert_eq!(edges, 999, "{:?}", hook.hook);
     }
 }
 
