@@ -62,6 +62,8 @@ pub type CelValue<'v> = Box<dyn cel::common::value::Val + 'v>;
 /// A parsed expression with its references.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expression {
+    /// The text as it was written.
+    pub text: String,
     pub(crate) tree: IdedExpr,
     /// References in the order of the text.
     pub references: Vec<ValueReference>,
@@ -212,7 +214,12 @@ pub fn parse(text: &str, scope: Scope) -> Result<Expression, Vec<ExpressionIssue
     let mut tree = parser.parse(&dashes.text).map_err(|errors| vec![syntax(text, &errors)])?;
     walk::shape(&tree)?;
     dashes.restore(&mut tree);
-    walk::analyse(&dashes.text, tree, scope)
+    walk::analyse(text, &dashes.text, tree, scope)
+}
+
+/// Parses an expression like [`parse`]. Returns the message of the first issue as an error.
+pub(crate) fn parse_checked(text: &str, scope: Scope) -> Result<Expression, String> {
+    parse(text, scope).map_err(|issues| issues.into_iter().next().map(|issue| issue.message).unwrap_or_default())
 }
 
 fn syntax(text: &str, errors: &cel::ParseErrors) -> ExpressionIssue {

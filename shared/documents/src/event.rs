@@ -16,7 +16,7 @@ use crate::durations;
 use crate::load::names::{MAX_NAME, NameSyntax, is_name};
 use crate::load::{self, Document, DocumentVars, MAX_DEPTH, NoFiles, yaml};
 use crate::model::{SandboxDoc, VerifyDoc};
-use crate::template;
+use crate::template::{self, ParsedText};
 
 /// The maximum size of the target document that a source renders, in bytes: 128 KiB. It is stored as JSON, which may double
 /// it, in an item of at most 400 KB.
@@ -127,23 +127,23 @@ pub struct EventSource {
     pub(crate) name: String,
     pub(crate) verify: VerifyDoc,
     pub(crate) fetch: Option<EventFetch>,
-    pub(crate) id: Option<EventText>,
+    pub(crate) id: Option<ParsedText>,
     pub(crate) entries: Vec<EventEntry>,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct EventFetch {
-    pub(crate) when: Option<EventExpression>,
+    pub(crate) when: Option<Expression>,
     pub(crate) connection: String,
-    pub(crate) path: EventText,
+    pub(crate) path: ParsedText,
     pub(crate) headers: Vec<(String, String)>,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct EventEntry {
-    pub(crate) when: EventExpression,
-    pub(crate) time: Option<EventText>,
-    pub(crate) uid: Option<EventText>,
+    pub(crate) when: Expression,
+    pub(crate) time: Option<ParsedText>,
+    pub(crate) uid: Option<ParsedText>,
     pub(crate) action: EntryAction,
 }
 
@@ -157,23 +157,7 @@ pub(crate) enum EntryAction {
 #[derive(Clone, Debug)]
 pub(crate) struct EventTarget {
     pub(crate) kind: String,
-    pub(crate) name: EventText,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct EventExpression {
-    pub(crate) text: String,
-    pub(crate) parsed: Expression,
-}
-
-/// A text with expressions over an event.
-#[derive(Clone, Debug)]
-pub(crate) struct EventText(pub(crate) Vec<EventPiece>);
-
-#[derive(Clone, Debug)]
-pub(crate) enum EventPiece {
-    Literal(String),
-    Expression(EventExpression),
+    pub(crate) name: ParsedText,
 }
 
 /// A part of a target document.
@@ -183,7 +167,7 @@ pub(crate) enum EventTree {
     Literal(Json),
     List(Vec<EventTree>),
     Map(Vec<(String, EventTree)>),
-    Text(EventText, EventTextRole),
+    Text(ParsedText, EventTextRole),
     /// The value of a param.
     Param(Box<EventTree>),
 }
@@ -307,17 +291,17 @@ impl<'a> EventRenderer<'a> {
         Self { variables: variables.into(), entry: None, bytes: Cell::new(0), cost: SharedCost::new(MAX_EVENT_COST) }
     }
 
-    fn run(&self, expression: &EventExpression) -> Result<CelOutput, EvaluationError> {
-        cel::evaluate_within(&expression.parsed, &self.variables, &self.cost, MAX_EVENT_DOCUMENT)
+    fn run(&self, expression: &Expression) -> Result<CelOutput, EvaluationError> {
+        cel::evaluate_within(expression, &self.variables, &self.cost, MAX_EVENT_DOCUMENT)
     }
 
-    fn error(&self, key: &str, expression: Option<&EventExpression>, problem: impl Into<String>) -> SourceEventError {
+    fn error(&self, key: &str, expression: Option<&Expression>, problem: impl Into<String>) -> SourceEventError {
         let expression = expression.map(|expression| expression.text.clone());
         SourceEventError { entry: self.entry, key: key.to_owned(), expression, problem: problem.into() }
     }
 
     /// Returns the reason why a condition does not hold, or `None` if it holds.
-    fn skip_reason(&self, when: &EventExpression, key: &str) -> Result<Option<String>, SourceEventError> {
+    fn skip_reason(&self, when: &Expression, key: &str) -> Result<Option<String>, SourceEventError> {
         let problem = match self.run(when) {
             Ok(CelOutput::Json(Json::Bool(true))) => return Ok(None),
             Ok(CelOutput::Json(Json::Bool(false))) => return Ok(Some("`when` is false".to_owned())),
@@ -360,7 +344,7 @@ impl<'a> EventRenderer<'a> {
     }
 
     /// Returns the value of an expression. `null` and an optional without a value are `None`.
-    fn value(&self, expression: &EventExpression, key: &str) -> Result<Option<Json>, SourceEventError> {
+    fn value(&self, expression: &Expression, key: &str) -> Result<Option<Json>, SourceEventError> {
         let problem = match self.run(expression) {
             Ok(CelOutput::Json(Json::Null) | CelOutput::Nothing) => return Ok(None),
             Ok(CelOutput::Json(json)) => {
@@ -377,49 +361,39 @@ impl<'a> EventRenderer<'a> {
     }
 
     /// Returns a rendered text. Returns `None` for an expression alone that has no value.
-    fn text(&self, text: &EventText, key: &str, missing: MissingPiece) -> Result<Option<String>, SourceEventError> {
-        let mut joined = String::new();
-        for piece in &text.0 {
-            match piece {
-                EventPiece::Literal(text) => joined.push_str(text),
-                EventPiece::Expression(expression) => match self.value(expression, key)? {
-                    Some(json) => joined.push_str(&template::joinable(json)),
-                    None if text.0.len() == 1 => return Ok(None),
-                    None if missing == MissingPiece::Empty => {}
-                    None => return Err(self.error(key, Some(expression), "the value is missing")),
-                },
-            }
+    fn text(&self, text: &ParsedText, key: &str, missing: MissingPiece) -> Result<Option<String>, SourceEventError> {
+        if let Some(expression) = text.whole() {
+            return Ok(self.value(expression, key)?.map(template::joinable));
         }
-        Ok(Some(joined))
+        let joined = text.joined(|expression| match self.value(expression, key)? {
+            Some(json) => Ok(template::joinable(json)),
+            None if missing == MissingPiece::Empty => Ok(String::new()),
+            None => Err(self.error(key, Some(expression), "the value is missing")),
+        });
+        joined.map(Some)
     }
 
     /// Returns a rendered path.
-    fn path(&self, path: &EventText) -> Result<String, SourceEventError> {
+    fn path(&self, path: &ParsedText) -> Result<String, SourceEventError> {
         let key = "fetch.path";
-        let mut joined = String::new();
-        for piece in &path.0 {
-            match piece {
-                EventPiece::Literal(text) => joined.push_str(text),
-                EventPiece::Expression(expression) => {
-                    let value = self.value(expression, key)?.map(template::joinable).unwrap_or_default();
-                    if value.is_empty() {
-                        return Err(self.error(key, Some(expression), "the value is missing"));
-                    }
-                    joined.push_str(&template::url_encoded(&value));
-                }
+        let path = path.joined(|expression| {
+            let value = self.value(expression, key)?.map(template::joinable).unwrap_or_default();
+            match value.is_empty() {
+                true => Err(self.error(key, Some(expression), "the value is missing")),
+                false => Ok(template::url_encoded(&value)),
             }
-        }
-        match template::is_normal_url(&format!("https://x.invalid{joined}")) {
-            true => Ok(joined),
+        })?;
+        match template::is_normal_path(&path) {
+            true => Ok(path),
             false => Err(self.error(key, None, "the values change the path")),
         }
     }
 
     /// Returns a time in milliseconds since 1970.
-    fn time(&self, time: &EventText) -> Result<Option<u64>, SourceEventError> {
-        let value = match time.0.as_slice() {
-            [EventPiece::Expression(expression)] => self.value(expression, "time")?,
-            _ => self.text(time, "time", MissingPiece::Rejected)?.map(Json::from),
+    fn time(&self, time: &ParsedText) -> Result<Option<u64>, SourceEventError> {
+        let value = match time.whole() {
+            Some(expression) => self.value(expression, "time")?,
+            None => self.text(time, "time", MissingPiece::Rejected)?.map(Json::from),
         };
         let Some(value) = value else { return Ok(None) };
         let milliseconds = match &value {
@@ -452,17 +426,17 @@ impl<'a> EventRenderer<'a> {
             tree.extend(rendered);
         }
         let error = |problem: String| self.error("document", None, problem);
-        let node = yaml::YamlNode::from(Json::Object(tree));
-        if node.depth() > MAX_DEPTH {
+        let tree = Json::Object(tree);
+        if yaml::depth(&tree) > MAX_DEPTH {
             return Err(error(format!("the document is nested more than {MAX_DEPTH} levels deep")));
         }
-        let text = yaml::write(&node).map_err(|_| error("the document cannot be written as YAML".to_owned()))?;
+        let text = yaml::write(tree.clone()).map_err(|_| error("the document cannot be written as YAML".to_owned()))?;
         if text.len() > MAX_EVENT_DOCUMENT {
             return Err(error(format!("the document has {} bytes; the limit is {MAX_EVENT_DOCUMENT}", text.len())));
         }
         match load::document("document", &text, &NoFiles, &DocumentVars::none()) {
             Ok(Document::Sandbox(SandboxDoc { name: loaded, .. }))
-                if loaded.value == name && load::expanded_tree(&text) == Some(node.to_json()) =>
+                if loaded.value == name && load::expanded_tree(&text) == Some(tree) =>
             {
                 Ok(text)
             }
@@ -493,20 +467,19 @@ impl<'a> EventRenderer<'a> {
                 }
                 map.into()
             }
-            EventTree::Text(text, EventTextRole::Value) if text.0.len() == 1 => match text.0.as_slice() {
-                [EventPiece::Expression(expression)] => {
+            EventTree::Text(text, role) => match (role, text.whole()) {
+                (EventTextRole::Value, Some(expression)) => {
                     return Ok(self.value(expression, key)?.map(template::escape_tree));
                 }
-                _ => return Ok(None),
-            },
-            EventTree::Text(text, role) => match (self.text(text, key, MissingPiece::Empty)?, role) {
-                (None, _) => return Ok(None),
-                (Some(text), EventTextRole::Plain) => text.into(),
-                (Some(text), EventTextRole::Duration) => match durations::duration(&text, &durations::UNITS) {
-                    Some(_) => text.into(),
-                    None => return Err(self.error(key, None, "expected a duration, such as 5m, 2h or 1d")),
+                _ => match (self.text(text, key, MissingPiece::Empty)?, role) {
+                    (None, _) => return Ok(None),
+                    (Some(text), EventTextRole::Plain) => text.into(),
+                    (Some(text), EventTextRole::Duration) => match durations::duration(&text, &durations::UNITS) {
+                        Some(_) => text.into(),
+                        None => return Err(self.error(key, None, "expected a duration, such as 5m, 2h or 1d")),
+                    },
+                    (Some(text), EventTextRole::Template | EventTextRole::Value) => template::escape(&text).into(),
                 },
-                (Some(text), EventTextRole::Template | EventTextRole::Value) => template::escape(&text).into(),
             },
             EventTree::Param(tree) => {
                 let value = self.tree(tree, key)?;

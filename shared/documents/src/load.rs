@@ -140,7 +140,7 @@ fn read(source: &Arc<SourceText>, node: &YamlNode, as_written: Option<&str>) -> 
 
 /// Returns the document as YAML with the same content.
 fn written(reader: &DocumentReader<'_>, node: &YamlNode) -> String {
-    match yaml::write(node) {
+    match yaml::write(node.to_json()) {
         Ok(text) => lines::mapped(reader.source, node, text),
         Err(reason) => {
             reader.note(reader.wrong("yaml", node.at, format!("the document cannot be written down again: {reason}")));

@@ -12,7 +12,7 @@ use crate::cel::convert::{self, CelOutput};
 use crate::cel::{self, EvaluationError, Expression, Scope};
 use crate::model::NotificationPhase;
 use crate::render::TargetFacts;
-use crate::template::{self, TemplatePiece};
+use crate::template::{self, ParsedText};
 
 /// Maximum characters of the description of a commit status.
 const MAX_DESCRIPTION: usize = 140;
@@ -222,50 +222,34 @@ fn tree(tree: &Json, target: &TargetFacts, facts: &NotificationFacts) -> Result<
 
 /// Returns the value of a template. An expression alone keeps its type, and is empty without a value.
 fn value(template: &str, target: &TargetFacts, facts: &NotificationFacts) -> Result<Json, String> {
-    let pieces = template::split(template).map_err(|error| error.to_string())?;
-    if let [TemplatePiece::Expression { text, .. }] = pieces.as_slice() {
-        return Ok(match evaluate(text, target, facts)? {
+    let parsed = ParsedText::new(template, Scope::Notification)?;
+    if let Some(expression) = parsed.whole() {
+        return Ok(match evaluate(expression, target, facts)? {
             Json::Null => Json::from(""),
             value => value,
         });
     }
-    let mut joined = String::new();
-    for piece in pieces {
-        match piece {
-            TemplatePiece::Literal(text) => joined.push_str(&text),
-            TemplatePiece::Expression { text, .. } => {
-                joined.push_str(&template::joinable(evaluate(&text, target, facts)?));
-            }
-        }
-    }
-    Ok(joined.into())
+    parsed.joined(|expression| evaluate(expression, target, facts).map(template::joinable)).map(Json::from)
 }
 
 /// Returns a path. A value cannot add a segment or a parameter.
 fn path(template: &str, target: &TargetFacts, facts: &NotificationFacts) -> Result<String, String> {
-    let mut joined = String::new();
-    for piece in template::split(template).map_err(|error| error.to_string())? {
-        match piece {
-            TemplatePiece::Literal(text) => joined.push_str(&text),
-            TemplatePiece::Expression { text, .. } => {
-                let value = template::joinable(evaluate(&text, target, facts)?);
-                if value.is_empty() {
-                    return Err(format!("`${{{text}}}` of the path has no value"));
-                }
-                joined.push_str(&template::url_encoded(&value));
-            }
+    let path = ParsedText::new(template, Scope::Notification)?.joined(|expression| {
+        let value = template::joinable(evaluate(expression, target, facts)?);
+        match value.is_empty() {
+            true => Err(format!("`${{{}}}` of the path has no value", expression.text)),
+            false => Ok(template::url_encoded(&value)),
         }
-    }
-    match template::is_normal_url(&format!("https://x.invalid{joined}")) {
-        true => Ok(joined),
+    })?;
+    match template::is_normal_path(&path) {
+        true => Ok(path),
         false => Err("the values change the path".to_owned()),
     }
 }
 
-fn evaluate(text: &str, target: &TargetFacts, facts: &NotificationFacts) -> Result<Json, String> {
-    let failed = |problem: String| format!("`${{{}}}`: {problem}", text.trim());
-    let parsed = cel::parse(text, Scope::Notification).map_err(|_| failed("the expression is not valid".to_owned()))?;
-    match run(&parsed, &variables(target, Some(facts))) {
+fn evaluate(expression: &Expression, target: &TargetFacts, facts: &NotificationFacts) -> Result<Json, String> {
+    let failed = |problem: String| format!("`${{{}}}`: {problem}", expression.text.trim());
+    match run(expression, &variables(target, Some(facts))) {
         Ok(CelOutput::Json(value)) => Ok(value),
         Ok(CelOutput::Nothing) | Err(EvaluationError::MissingValue(_)) => Ok(Json::Null),
         Ok(CelOutput::Bytes(_)) => Err(failed("expected text, got bytes that are not UTF-8".to_owned())),

@@ -7,7 +7,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use url::{Host, Url};
 
-use crate::cel::string_end;
+use crate::cel::{self, Expression, Scope, string_end};
 use crate::model::{At, LineColumn, SourceText};
 
 /// A part of a template.
@@ -64,6 +64,56 @@ pub fn split(text: &str) -> Result<Vec<TemplatePiece>, UnclosedExpression> {
         pieces.push(TemplatePiece::Literal(literal));
     }
     Ok(pieces)
+}
+
+/// A template whose expressions are parsed.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ParsedText(pub(crate) Vec<TextPart>);
+
+/// A part of a [`ParsedText`].
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum TextPart {
+    Literal(String),
+    Expression(Expression),
+}
+
+impl ParsedText {
+    /// Parses a template whose expressions have the names of `scope`.
+    ///
+    /// # Errors
+    /// Returns a description of the first error.
+    pub(crate) fn new(text: &str, scope: Scope) -> Result<Self, String> {
+        let parsed = |piece| match piece {
+            TemplatePiece::Literal(text) => Ok(TextPart::Literal(text)),
+            TemplatePiece::Expression { text, .. } => cel::parse_checked(&text, scope).map(TextPart::Expression),
+        };
+        let pieces = split(text).map_err(|error| error.to_string())?;
+        pieces.into_iter().map(parsed).collect::<Result<_, _>>().map(Self)
+    }
+
+    pub(crate) fn expressions(&self) -> impl Iterator<Item = &Expression> {
+        self.0.iter().filter_map(|part| match part {
+            TextPart::Literal(_) => None,
+            TextPart::Expression(expression) => Some(expression),
+        })
+    }
+
+    /// Returns the expression of a template that is exactly one.
+    pub(crate) fn whole(&self) -> Option<&Expression> {
+        match self.0.as_slice() {
+            [TextPart::Expression(expression)] => Some(expression),
+            _ => None,
+        }
+    }
+
+    /// Returns the text in which `value` returns the text of each expression.
+    pub(crate) fn joined<E>(&self, value: impl Fn(&Expression) -> Result<String, E>) -> Result<String, E> {
+        let text = |part: &TextPart| match part {
+            TextPart::Literal(text) => Ok(text.clone()),
+            TextPart::Expression(expression) => value(expression),
+        };
+        self.0.iter().map(text).collect()
+    }
 }
 
 /// Returns the template that reads an output of a unit.
@@ -161,6 +211,11 @@ pub(crate) fn url_encoded(value: &str) -> String {
 /// Returns true if parsing the URL does not change it: it has no `..`, no `\\`, and no character to encode.
 pub(crate) fn is_normal_url(text: &str) -> bool {
     Url::parse(text).is_ok_and(|parsed| parsed.as_str() == text)
+}
+
+/// Returns true if a path after an origin is written as a URL has it, and stays below the origin.
+pub(crate) fn is_normal_path(path: &str) -> bool {
+    is_normal_url(&format!("https://x.invalid{path}"))
 }
 
 /// Returns true for loopback, which only `ebb dev` and `ebb run` can reach.

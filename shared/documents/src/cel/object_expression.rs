@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value as Json;
 
 use crate::cel::convert::{CelOutput, from_json, json_type};
-use crate::cel::{EvaluationError, Expression, MAX_VALUE_BYTES, Scope, evaluate, parse};
+use crate::cel::{EvaluationError, Expression, MAX_VALUE_BYTES, Scope, evaluate, parse_checked};
 
 /// A parsed expression over `object` and `objects`.
 #[derive(Clone, Debug)]
@@ -42,13 +42,8 @@ pub enum ObjectExpressionError {
 impl ObjectExpression {
     /// Parses an expression over `object` and `objects`. Returns the first issue as an error.
     pub fn new(text: &str) -> Result<Self, ObjectExpressionError> {
-        match parse(text, Scope::Objects) {
-            Ok(expression) => Ok(Self { expression }),
-            Err(mistakes) => {
-                let mut first = mistakes.into_iter().map(|mistake| mistake.message);
-                Err(ObjectExpressionError::NotAnExpression(first.next().unwrap_or_default()))
-            }
-        }
+        let expression = parse_checked(text, Scope::Objects).map_err(ObjectExpressionError::NotAnExpression)?;
+        Ok(Self { expression })
     }
 
     /// Returns the fields that the expression reads, such as `object.status.phase`. A field ends before a computed key.

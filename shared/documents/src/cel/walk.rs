@@ -22,8 +22,14 @@ pub(super) const MATCHES: &str = "@matches";
 
 const SMALLER: &str = "compute the value in a unit and pass it as an output";
 
-/// Returns the expression with its references, or its issues.
-pub(super) fn analyse(text: &str, mut tree: IdedExpr, scope: Scope) -> Result<Expression, Vec<ExpressionIssue>> {
+/// Returns the expression `written` with its references, or its issues. `text` has other names instead of those with
+/// dashes, at the same places.
+pub(super) fn analyse(
+    written: &str,
+    text: &str,
+    mut tree: IdedExpr,
+    scope: Scope,
+) -> Result<Expression, Vec<ExpressionIssue>> {
     let mut walk = ExpressionWalker {
         text,
         scope,
@@ -49,7 +55,7 @@ pub(super) fn analyse(text: &str, mut tree: IdedExpr, scope: Scope) -> Result<Ex
             _ => {}
         });
     }
-    Ok(Expression { tree, references, patterns, steps })
+    Ok(Expression { text: written.to_owned(), tree, references, patterns, steps })
 }
 
 /// Applies `change` to every node of a tree that passed [`shape`].

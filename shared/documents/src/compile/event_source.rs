@@ -6,19 +6,16 @@ use super::collector::{DiagnosticCollector, ExpressionRead, StepCount};
 use super::defaults::MAX_EVENTS;
 use super::k8s_apply::is_built_in_name;
 use super::{source_lints, webhook};
-use crate::cel::{self, ReferenceSource, Scope};
+use crate::cel::{self, Expression, ReferenceSource, Scope};
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::event::{
-    EntryAction, EventEntry, EventExpression, EventFetch, EventPiece, EventSource, EventTarget, EventText,
-    EventTextRole, EventTree,
-};
+use crate::event::{EntryAction, EventEntry, EventFetch, EventSource, EventTarget, EventTextRole, EventTree};
 use crate::load::PluginReference;
 use crate::model::{
     At, Entries, EventAction, EventRule, FetchDoc, LineColumn, Named, SourceDoc, SourceTarget, TemplateTree,
 };
 use crate::plan::Template;
 use crate::presets::{self, SourcePreset};
-use crate::template::{self, TemplatePiece};
+use crate::template::ParsedText;
 
 /// Keys whose texts are scripts. There, `${body}` is a variable of a shell.
 const SCRIPTS: [&str; 2] = ["script", "init"];
@@ -97,7 +94,8 @@ pub fn event_source(doc: &SourceDoc) -> Result<(EventSource, Vec<Diagnostic>), D
                     let repeated = source_lints::equal_bodies(doc, &verify.scheme, &entries).filter(|_| !has_own_ids);
                     source_lints::hidden_ends(doc, &entries).into_iter().chain(repeated).collect()
                 }
-                (None, Some(own), Some(replaced)) => pieces(&replaced.name.value, of_preset.units)
+                (None, Some(own), Some(replaced)) => ParsedText::new(&replaced.name.value, of_preset.units)
+                    .ok()
                     .and_then(|replaced| source_lints::uid_of_preset(doc, &own.name, &replaced, &entries))
                     .into_iter()
                     .collect(),
@@ -188,14 +186,13 @@ impl EntryDefaults {
     }
 }
 
-fn condition(report: &mut DiagnosticCollector, when: &At<String>) -> Option<EventExpression> {
+fn condition(report: &mut DiagnosticCollector, when: &At<String>) -> Option<Expression> {
     let errors = report.found.len();
     let text = report.expression("`when`", when, report.units, &mut Vec::new())?;
     if report.found.len() > errors {
         return None;
     }
-    let parsed = cel::parse(&text, report.units).ok()?;
-    Some(EventExpression { text, parsed })
+    cel::parse(&text, report.units).ok()
 }
 
 fn fetch(report: &mut DiagnosticCollector, fetch: &FetchDoc) -> Option<EventFetch> {
@@ -211,7 +208,7 @@ fn fetch(report: &mut DiagnosticCollector, fetch: &FetchDoc) -> Option<EventFetc
         }
     }
     let is_valid = report.found.len() == errors;
-    let path = pieces(&fetch.path.value, report.units).filter(|_| is_valid)?;
+    let path = ParsedText::new(&fetch.path.value, report.units).ok().filter(|_| is_valid)?;
     let when = match when {
         Some(when) => Some(when?),
         None => None,
@@ -224,22 +221,10 @@ fn target(report: &mut DiagnosticCollector, target: &SourceTarget) -> Option<Eve
     Some(EventTarget { kind: target.kind.value.clone(), name: text(report, &target.name)? })
 }
 
-fn text(report: &mut DiagnosticCollector, text: &At<String>) -> Option<EventText> {
+fn text(report: &mut DiagnosticCollector, text: &At<String>) -> Option<ParsedText> {
     let errors = report.found.len();
     report.text(&text.value, text.at, report.units, &mut Vec::new());
-    if report.found.len() > errors { None } else { pieces(&text.value, report.units) }
-}
-
-/// Returns the pieces of a text that was checked.
-fn pieces(text: &str, scope: Scope) -> Option<EventText> {
-    let pieces = template::split(text).ok()?.into_iter().map(|piece| match piece {
-        TemplatePiece::Literal(text) => Some(EventPiece::Literal(text)),
-        TemplatePiece::Expression { text, .. } => {
-            let parsed = cel::parse(&text, scope).ok()?;
-            Some(EventPiece::Expression(EventExpression { text, parsed }))
-        }
-    });
-    pieces.collect::<Option<Vec<_>>>().map(EventText)
+    if report.found.len() > errors { None } else { ParsedText::new(&text.value, report.units).ok() }
 }
 
 /// Adds labels to those of a document.
@@ -297,7 +282,8 @@ fn map(tree: &TemplateTree, mut value: impl FnMut(&str, &At<TemplateTree>) -> Ev
 fn plain(report: &mut DiagnosticCollector, text: &str, at: LineColumn, role: EventTextRole) -> EventTree {
     match report.text(text, at, report.units, &mut Vec::new()) {
         Template::Literal(literal) => EventTree::Literal(literal),
-        _ => pieces(text, report.units).map_or(EventTree::Literal(Json::Null), |text| EventTree::Text(text, role)),
+        _ => ParsedText::new(text, report.units)
+            .map_or(EventTree::Literal(Json::Null), |text| EventTree::Text(text, role)),
     }
 }
 
@@ -314,7 +300,7 @@ fn deferred(report: &mut DiagnosticCollector, text: &str, at: LineColumn, role: 
             report.push(report.error_in("mixed-event", &target.spot, message).help(help));
         }
         (Some(_), None) => {
-            if let Some(text) = pieces(text, scope) {
+            if let Ok(text) = ParsedText::new(text, scope) {
                 return EventTree::Text(text, role);
             }
         }

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use crate::cel::Expression;
 use crate::diagnostic::Diagnostic;
-use crate::event::{EntryAction, EventEntry, EventPiece, EventText};
+use crate::event::{EntryAction, EventEntry};
 use crate::model::{SourceDoc, VerifyDoc};
+use crate::template::ParsedText;
 
 /// Warns of entries above a `delete` that can hide the end of a target. `entries` are those of `doc.events`.
 ///
@@ -16,10 +18,10 @@ pub(super) fn hidden_ends(doc: &SourceDoc, entries: &[EventEntry]) -> Vec<Diagno
         if matches!(entry.action, EntryAction::Delete(_)) {
             continue;
         }
-        let read = entry.when.parsed.fields();
+        let read = entry.when.fields();
         let Some(changing) = read.iter().find(|field| is_nested(field)) else { continue };
         let hides = |below: &EventEntry| {
-            let ends = below.when.parsed.fields();
+            let ends = below.when.fields();
             let is_shared = ends.iter().any(|field| !field.starts_with("headers") && read.contains(field));
             matches!(below.action, EntryAction::Delete(_)) && !ends.is_empty() && !is_shared
         };
@@ -64,8 +66,8 @@ fn is_nested(field: &str) -> bool {
 /// the replaced target, `entries` are those of the preset.
 pub(super) fn uid_of_preset(
     doc: &SourceDoc,
-    own: &EventText,
-    of_preset: &EventText,
+    own: &ParsedText,
+    of_preset: &ParsedText,
     entries: &[EventEntry],
 ) -> Option<Diagnostic> {
     let (preset, target) = (doc.preset.as_ref()?, doc.target.as_ref()?);
@@ -85,10 +87,6 @@ pub(super) fn uid_of_preset(
 }
 
 /// Returns the fields that a text reads.
-fn fields(text: &EventText) -> BTreeSet<String> {
-    let expressions = text.0.iter().filter_map(|piece| match piece {
-        EventPiece::Expression(expression) => Some(expression.parsed.fields()),
-        EventPiece::Literal(_) => None,
-    });
-    expressions.flatten().collect()
+fn fields(text: &ParsedText) -> BTreeSet<String> {
+    text.expressions().flat_map(Expression::fields).collect()
 }

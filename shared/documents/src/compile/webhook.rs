@@ -53,7 +53,7 @@ pub(super) fn path<'a>(
         ("the path begins with `//`", "write one `/`")
     } else if sample.contains('#') {
         ("the path has a fragment", "leave out `#` and the text after it, or write `%23`")
-    } else if !template::is_normal_url(&format!("https://x.invalid{sample}")) {
+    } else if !template::is_normal_path(&sample) {
         (
             "the path is not written as a URL has it",
             "leave out `.`, `..` and `\\`, and percent-encode special characters",

@@ -71,7 +71,7 @@ pub(crate) fn target(reader: &DocumentReader<'_>, node: &YamlNode, expanded: Str
         id: name.clone(),
         form: CollectionForm::Controller,
         resources: resources.0,
-        text: yaml::write(node).unwrap_or_default(),
+        text: yaml::write(node.to_json()).unwrap_or_default(),
     };
     warn_of_ignored(reader, &collection.resources, None);
     let source = reader.source.clone();
@@ -104,7 +104,7 @@ fn read(
     path: &NodePath<'_>,
     name: Option<&At<String>>,
 ) -> Option<CollectionDoc> {
-    let text = yaml::write(node).unwrap_or_default();
+    let text = yaml::write(node.to_json()).unwrap_or_default();
     if let Some(kind) = node.find("kind").filter(|kind| !is_text(kind, "resource")) {
         let message = format!("the kind {} of InfraKit is not a collection of resources", kind.to_json());
         let wrong = reader.wrong("unknown-kind", kind.at, message);

@@ -54,7 +54,7 @@ impl<'a> DirectiveExpansion<'a> {
     pub(crate) fn expand(mut self, node: &mut YamlNode) -> bool {
         let before = self.found.len();
         self.expand_node(node);
-        if let Some(at) = self.grafted.filter(|_| node.depth() > MAX_DEPTH) {
+        if let Some(at) = self.grafted.filter(|_| yaml::depth(&node.to_json()) > MAX_DEPTH) {
             let wrong =
                 Diagnostic::error("too-complex", self.source, at, "with what is embedded this is nested too deeply");
             self.found.push(wrong.help(format!("at most {MAX_DEPTH} levels")));

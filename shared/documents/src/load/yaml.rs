@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
-use serde::ser::{Serialize, SerializeMap as _, SerializeSeq as _, Serializer};
+use serde_json::Value as Json;
 use serde_saphyr::{Location, Spanned};
 
 use crate::diagnostic::Diagnostic;
@@ -75,15 +75,6 @@ impl YamlNode {
         self.get(name).or_else(near)
     }
 
-    /// Returns the number of levels of lists and mappings.
-    pub(crate) fn depth(&self) -> usize {
-        match &self.value {
-            YamlValue::List(items) => 1 + items.iter().map(Self::depth).max().unwrap_or(0),
-            YamlValue::Map(entries) => 1 + entries.iter().map(|(_, node)| node.depth()).max().unwrap_or(0),
-            _ => 0,
-        }
-    }
-
     /// Sets the position of the node and of everything below. Embedded values have the position of their directive.
     pub(crate) fn moved_to(&mut self, at: LineColumn) {
         self.at = at;
@@ -101,35 +92,24 @@ impl YamlNode {
     }
 
     /// Returns the value without positions.
-    pub(crate) fn to_json(&self) -> serde_json::Value {
+    pub(crate) fn to_json(&self) -> Json {
         match &self.value {
-            YamlValue::Null => serde_json::Value::Null,
+            YamlValue::Null => Json::Null,
             YamlValue::Bool(value) => (*value).into(),
             YamlValue::Number(value) => value.clone().into(),
             YamlValue::String(value) => value.clone().into(),
             YamlValue::List(items) => items.iter().map(Self::to_json).collect(),
-            YamlValue::Map(entries) => serde_json::Value::Object(
-                entries.iter().map(|(key, node)| (key.name.clone(), node.to_json())).collect(),
-            ),
+            YamlValue::Map(entries) => entries.iter().map(|(key, node)| (key.name.clone(), node.to_json())).collect(),
         }
     }
 }
 
-impl From<serde_json::Value> for YamlNode {
-    /// Converts a value that has no position.
-    fn from(value: serde_json::Value) -> Self {
-        let value = match value {
-            serde_json::Value::Null => YamlValue::Null,
-            serde_json::Value::Bool(value) => YamlValue::Bool(value),
-            serde_json::Value::Number(value) => YamlValue::Number(value),
-            serde_json::Value::String(value) => YamlValue::String(value),
-            serde_json::Value::Array(items) => YamlValue::List(items.into_iter().map(Self::from).collect()),
-            serde_json::Value::Object(map) => {
-                let key = |name| YamlKey { name, at: LineColumn::default() };
-                YamlValue::Map(map.into_iter().map(|(name, value)| (key(name), value.into())).collect())
-            }
-        };
-        Self { value, at: LineColumn::default(), bytes: None }
+/// Returns the number of levels of lists and mappings.
+pub(crate) fn depth(tree: &Json) -> usize {
+    match tree {
+        Json::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
+        Json::Object(map) => 1 + map.values().map(depth).max().unwrap_or(0),
+        _ => 0,
     }
 }
 
@@ -152,8 +132,8 @@ pub(crate) fn parse(source: &Arc<SourceText>) -> Result<Vec<YamlNode>, Diagnosti
 ///
 /// # Errors
 /// Returns the message of the YAML library.
-pub(crate) fn write(node: &YamlNode) -> Result<String, String> {
-    serde_saphyr::to_string(&EscapedNode(node)).map_err(|error| error.to_string())
+pub(crate) fn write(tree: Json) -> Result<String, String> {
+    serde_saphyr::to_string(&escaped(tree)).map_err(|error| error.to_string())
 }
 
 fn options() -> serde_saphyr::Options {
@@ -370,37 +350,6 @@ impl<'de> Deserialize<'de> for RawNode {
     }
 }
 
-/// A node for serialization, with escaped directives.
-struct EscapedNode<'n>(&'n YamlNode);
-
-impl Serialize for EscapedNode<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match &self.0.value {
-            YamlValue::Null => serializer.serialize_unit(),
-            YamlValue::Bool(value) => serializer.serialize_bool(*value),
-            YamlValue::Number(value) => value.serialize(serializer),
-            YamlValue::String(value) => match escaped(value) {
-                Some(escaped) => serializer.serialize_str(&escaped),
-                None => serializer.serialize_str(value),
-            },
-            YamlValue::List(items) => {
-                let mut list = serializer.serialize_seq(Some(items.len()))?;
-                for item in items {
-                    list.serialize_element(&EscapedNode(item))?;
-                }
-                list.end()
-            }
-            YamlValue::Map(entries) => {
-                let mut map = serializer.serialize_map(Some(entries.len()))?;
-                for (key, node) in entries {
-                    map.serialize_entry(&key.name, &EscapedNode(node))?;
-                }
-                map.end()
-            }
-        }
-    }
-}
-
 /// Returns the start and end of each `@{…}` that is not empty, in bytes.
 pub(crate) fn placeholders(text: &str) -> Vec<(usize, usize)> {
     let mut spots = Vec::new();
@@ -419,9 +368,14 @@ pub(crate) fn placeholders(text: &str) -> Vec<(usize, usize)> {
     spots
 }
 
-/// Returns the text with escaped directives, or `None` if it contains none.
-fn escaped(text: &str) -> Option<String> {
-    (!placeholders(text).is_empty()).then(|| text.replace("@{", "@{literal: @}{"))
+/// Returns the tree with escaped directives. Keys are not expanded.
+fn escaped(tree: Json) -> Json {
+    match tree {
+        Json::String(text) if !placeholders(&text).is_empty() => text.replace("@{", "@{literal: @}{").into(),
+        Json::Array(items) => items.into_iter().map(escaped).collect(),
+        Json::Object(map) => map.into_iter().map(|(key, value)| (key, escaped(value))).collect(),
+        scalar => scalar,
+    }
 }
 
 #[cfg(test)]
