@@ -1,7 +1,6 @@
 //! Renders units of a plan with the known values.
 //!
-//! The caller creates [`CompiledExpressions`] once per plan, which parses each expression once, and can share it in an
-//! `Arc`. It calls [`unit()`] for each dispatch. The functions are pure: they use no clock and no network.
+//! The caller calls [`unit()`] for each dispatch. The functions are pure: they use no clock and no network.
 //!
 //! A sensitive value is never part of an expression. One that stays in its cluster is passed on whole as a
 //! [`SecretKeyRef`], or named by `secretRef(…)`. One that is stored encrypted is passed on whole as a [`SealedValue`], and
@@ -22,7 +21,6 @@ use crate::plan::{Plan, UnitRef, document_name};
 
 pub use crate::cel::{MAX_COST, MAX_VALUE_BYTES};
 pub use answers::{Answers, PollState, WebhookResponse, reads_values};
-pub use evaluate::CompiledExpressions;
 pub use facts::TargetFacts;
 pub use outputs::{TargetEnv, env, outputs_from_instance, resource_outputs};
 pub use unit::{preview, unit, unit_with_secrets};
@@ -85,7 +83,6 @@ pub type KnownOutputs = BTreeMap<UnitRef, ProducerState>;
 #[derive(Clone, Copy)]
 pub struct UnitContext<'a> {
     pub plan: &'a Plan,
-    pub compiled: &'a CompiledExpressions,
     pub at: UnitRef,
     pub facts: &'a TargetFacts,
     pub known: &'a KnownOutputs,

@@ -8,7 +8,6 @@ use ebb_documents::event::EventSource;
 use ebb_documents::model::PluginDoc;
 use ebb_documents::notification::NotificationRule;
 use ebb_documents::plan::{HookPlan, Plan};
-use ebb_documents::render::CompiledExpressions;
 use ebb_egress::{ByteBudget, HttpCall};
 use ebb_engine::{Attempt, Graph, Hook, HookSet, Millis, Timestamp, Unit};
 use ebb_protocol::id::{RunId, TargetKey};
@@ -95,10 +94,9 @@ pub struct Env {
     pub cache: InstanceCache,
 }
 
-/// A plan with its compiled expressions and graphs.
+/// A plan with the graphs of its hooks.
 pub struct CompiledPlan {
     pub plan: Plan,
-    pub compiled: CompiledExpressions,
     pub digest: String,
     graphs: HashMap<Hook, Graph>,
 }
@@ -115,18 +113,17 @@ impl CompiledPlan {
         Self::of(plan, digest)
     }
 
-    /// Compiles the expressions and graphs of a plan.
+    /// Makes the graphs of a plan.
     ///
     /// # Errors
     /// Returns [`FlowError::Broken`] if the plan does not come from the compiler.
     pub fn of(plan: Plan, digest: &str) -> FlowResult<Self> {
         let broken = |reason: String| FlowError::Broken(format!("plan {digest}: {reason}"));
-        let compiled = CompiledExpressions::new(&plan).map_err(|error| broken(error.to_string()))?;
         let mut graphs = HashMap::new();
         for hook in &plan.hooks {
             graphs.insert(hook.hook, hook.graph().map_err(|error| broken(error.to_string()))?);
         }
-        Ok(Self { plan, compiled, digest: digest.to_owned(), graphs })
+        Ok(Self { plan, digest: digest.to_owned(), graphs })
     }
 
     pub fn hooks(&self) -> HookSet {

@@ -6,8 +6,7 @@ use ebb_documents::cel::{self, Scope};
 use ebb_documents::load::{self, DocumentVars, NoFiles};
 use ebb_documents::plan::{Plan, UnitRef};
 use ebb_documents::render::{
-    self, Answers, CompiledExpressions, KnownOutputs, MAX_VALUE_BYTES, RenderError, TargetFacts, UnitContext,
-    WebhookResponse,
+    self, Answers, KnownOutputs, MAX_VALUE_BYTES, RenderError, TargetFacts, UnitContext, WebhookResponse,
 };
 use ebb_documents::{compile, model::PluginDoc};
 use ebb_engine::Hook;
@@ -39,9 +38,8 @@ pub(crate) fn expressions(parts: &InputParts<'_>) {
     }
     let body = serde_json::from_str(parts.get(1)).unwrap_or_else(|_| Value::from(parts.get(1)));
     let Some(plan) = plan(text) else { return };
-    let compiled = CompiledExpressions::new(&plan).unwrap_or_else(|error| panic!("it cannot be evaluated: {error}"));
     let (at, facts, known) = (UnitRef { hook: Hook::PreStart, unit: 0 }, TargetFacts::default(), KnownOutputs::new());
-    let context = UnitContext { plan: &plan, compiled: &compiled, at, facts: &facts, known: &known };
+    let context = UnitContext { plan: &plan, at, facts: &facts, known: &known };
     let headers = BTreeMap::from([("x-one".to_owned(), format!("one{CANARY}"))]);
     let response = WebhookResponse { status: 200, headers, body: marked(body) }.into_value();
     let answers = Answers { response: &response, poll: None };

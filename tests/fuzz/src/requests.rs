@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 
 use ebb_documents::load::{self, DocumentVars, NoFiles};
 use ebb_documents::plan::{Plan, UnitRef};
-use ebb_documents::render::{
-    self, CompiledExpressions, KnownOutputs, RenderedRequest, RenderedUnit, TargetFacts, UnitContext,
-};
+use ebb_documents::render::{self, KnownOutputs, RenderedRequest, RenderedUnit, TargetFacts, UnitContext};
 use ebb_engine::Hook;
 use url::Url;
 
@@ -40,7 +38,6 @@ pub(crate) fn requests(parts: &InputParts<'_>) {
         Err(errors) => return placed::errors(&errors),
     };
     let Some(plan) = plugins.first().and_then(bound) else { return };
-    let compiled = CompiledExpressions::new(&plan).unwrap_or_else(|error| panic!("it cannot be rendered: {error}"));
     let sent = |name: &str, label: &str| {
         let facts = TargetFacts {
             kind: "sandbox".to_owned(),
@@ -48,7 +45,7 @@ pub(crate) fn requests(parts: &InputParts<'_>) {
             labels: BTreeMap::from([("l".to_owned(), label.to_owned())]),
             ..TargetFacts::default()
         };
-        (request(&plan, &compiled, &facts), manifest(&plan, &compiled, &facts))
+        (request(&plan, &facts), manifest(&plan, &facts))
     };
     let (wanted, (hostile, applied)) = (sent(HARMLESS, HARMLESS), sent(parts.get(4), parts.get(5)));
     if let (Some(wanted), Some(hostile)) = (wanted.0, hostile) {
@@ -61,18 +58,18 @@ pub(crate) fn requests(parts: &InputParts<'_>) {
     }
 }
 
-fn request(plan: &Plan, compiled: &CompiledExpressions, facts: &TargetFacts) -> Option<RenderedRequest> {
+fn request(plan: &Plan, facts: &TargetFacts) -> Option<RenderedRequest> {
     let at = UnitRef { hook: Hook::PreStart, unit: 0 };
-    match render::unit(UnitContext { plan, compiled, at, facts, known: &KnownOutputs::new() }) {
+    match render::unit(UnitContext { plan, at, facts, known: &KnownOutputs::new() }) {
         Ok(RenderedUnit::Webhook(request)) => Some(request),
         Ok(other) => panic!("{other:?} is no request"),
         Err(_) => None,
     }
 }
 
-fn manifest(plan: &Plan, compiled: &CompiledExpressions, facts: &TargetFacts) -> Option<serde_json::Value> {
+fn manifest(plan: &Plan, facts: &TargetFacts) -> Option<serde_json::Value> {
     let at = UnitRef { hook: Hook::PreStart, unit: 1 };
-    match render::unit(UnitContext { plan, compiled, at, facts, known: &KnownOutputs::new() }) {
+    match render::unit(UnitContext { plan, at, facts, known: &KnownOutputs::new() }) {
         Ok(RenderedUnit::Object { mut manifests, .. }) => Some(manifests.remove(0)),
         Ok(other) => panic!("{other:?} is no manifest"),
         Err(_) => None,

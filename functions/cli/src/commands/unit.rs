@@ -11,9 +11,7 @@ use std::time::Duration;
 use clap::Subcommand;
 use ebb_documents::model::PluginDoc;
 use ebb_documents::plan::{Action, Plan, Template, UnitPlan, UnitRef};
-use ebb_documents::render::{
-    self, CompiledExpressions, KnownOutputs, RenderError, RenderedInput, RenderedUnit, TargetFacts, UnitContext,
-};
+use ebb_documents::render::{self, KnownOutputs, RenderError, RenderedInput, RenderedUnit, TargetFacts, UnitContext};
 use ebb_flow::run::script_task;
 use ebb_protocol::api::{ForceCompleteUnit, OverrideResponse};
 use ebb_protocol::callback::{Callback, CallbackStatus};
@@ -217,7 +215,6 @@ fn rendered(plan: &Plan, at: UnitRef, unit: &UnitPlan) -> Result<Vec<RenderedInp
             .with_causes(error)
             .with_hint("set them with --input NAME=VALUE")
     };
-    let compiled = CompiledExpressions::new(plan).map_err(|error| broken(&error))?;
     let facts = TargetFacts {
         kind: "sandbox".to_owned(),
         name: "alone".to_owned(),
@@ -228,7 +225,7 @@ fn rendered(plan: &Plan, at: UnitRef, unit: &UnitPlan) -> Result<Vec<RenderedInp
         cluster: None,
         labels: BTreeMap::new(),
     };
-    let context = UnitContext { plan, compiled: &compiled, at, facts: &facts, known: &KnownOutputs::new() };
+    let context = UnitContext { plan, at, facts: &facts, known: &KnownOutputs::new() };
     match render::unit(context).map_err(|error| broken(&error))? {
         RenderedUnit::Pod { inputs } => Ok(inputs),
         _ => Err(CliError::failed(format!("{} is skipped", unit.key))),

@@ -54,9 +54,9 @@ pub(super) async fn add(env: &Env, run: &Run, detail: &mut RunDetail) {
 /// Returns the objects of a succeeded unit, or nothing if it cannot be rendered. Outputs that are not in `known` are
 /// placeholders.
 fn objects(run: &Run, unit: Unit, known: &KnownOutputs) -> Vec<ObjectStatus> {
-    let (plan, compiled, facts) = (&run.loaded.plan, &run.loaded.compiled, run.target_facts());
+    let (plan, facts) = (&run.loaded.plan, run.target_facts());
     let at = UnitRef { hook: run.hook(), unit: unit.0 };
-    let context = UnitContext { plan, compiled, at, facts: &facts, known };
+    let context = UnitContext { plan, at, facts: &facts, known };
     let Ok(RenderedUnit::Object { manifests, .. }) = render::preview(context) else { return Vec::new() };
     let ready = |manifest| ObjectStatus {
         object: object_name(manifest, plan.target.namespace.as_deref()),

@@ -86,7 +86,7 @@ pub fn show(kind: &str, name: &str, plan: Plan) -> FlowResult<PlanPreview> {
             let Some(unit) = hook.units.get(position as usize) else { continue };
             let at = UnitRef { hook: hook.hook, unit: position };
             let known = &KnownOutputs::new();
-            let context = UnitContext { plan, compiled: &loaded.compiled, at, facts: &facts, known };
+            let context = UnitContext { plan, at, facts: &facts, known };
             let rendered = match render::preview(context) {
                 Ok(rendered) => shown(&unit.action, rendered),
                 Err(error) => json!({ "error": error.to_string() }),

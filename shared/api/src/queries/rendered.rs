@@ -88,7 +88,7 @@ fn awaited(run: &Run, head: &HeadState, unit: Unit) -> Option<String> {
 
 /// Renders a unit. Returns the reason why that is impossible.
 fn shown(run: &Run, unit: &UnitPlan, attempt: AttemptRef, inputs: &UnitInputs) -> Result<UnitRendering, String> {
-    let (plan, compiled) = (&run.loaded.plan, &run.loaded.compiled);
+    let plan = &run.loaded.plan;
     let base = UnitRendering {
         run: run.id.to_string(),
         unit: unit.key.clone(),
@@ -109,7 +109,7 @@ fn shown(run: &Run, unit: &UnitPlan, attempt: AttemptRef, inputs: &UnitInputs) -
     let at = UnitRef { hook: run.hook(), unit: attempt.unit.0 };
     let facts = run.target_facts();
     let hide = |_: &SealedValue| Some(RenderValue::Json(SENSITIVE.into()));
-    let rendered = render::unit_with_secrets(UnitContext { plan, compiled, at, facts: &facts, known }, &hide);
+    let rendered = render::unit_with_secrets(UnitContext { plan, at, facts: &facts, known }, &hide);
     Ok(match rendered.map_err(|error| error.to_string())? {
         RenderedUnit::Skipped(reason) => UnitRendering { skipped: Some(skip_text(&reason)), ..base },
         RenderedUnit::Pod { inputs } => {

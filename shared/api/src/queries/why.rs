@@ -235,8 +235,8 @@ async fn explain(env: &Env, run: &Run, found: FirstCause) -> FlowResult<RootCaus
     let at = UnitRef { hook: run.hook(), unit: found.unit.0 };
     let facts = run.target_facts();
     let mut texts = BTreeMap::new();
-    let (plan, compiled) = (&run.loaded.plan, &run.loaded.compiled);
-    let context = UnitContext { plan, compiled, at, facts: &facts, known: &known };
+    let plan = &run.loaded.plan;
+    let context = UnitContext { plan, at, facts: &facts, known: &known };
     if let Ok(RenderedUnit::Pod { inputs }) = render::preview(context) {
         for input in inputs {
             let value = match input.value {

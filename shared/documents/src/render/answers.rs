@@ -6,7 +6,7 @@ use serde_json::{Value as Json, json};
 
 use super::context::{AnswerValues, LookupResult, NullPolicy, RenderContext, mistyped};
 use super::outputs::outputs_from;
-use super::{CompiledExpressions, RenderError, RenderResult, RenderValue, UnitContext, url};
+use super::{RenderError, RenderResult, RenderValue, UnitContext, evaluate, url};
 use crate::cel::convert::json_type;
 use crate::cel::{Expression, ReferenceSource};
 use crate::plan::{Action, OutputFrom, UnitPlan, UntilPlan, WebhookAction};
@@ -75,7 +75,7 @@ impl<'a> UnitContext<'a> {
     /// output that is too large or too costly.
     pub fn outputs(self, answers: Answers<'_>) -> RenderResult<BTreeMap<String, RenderValue>> {
         let unit = self.unit()?;
-        outputs_from(self.compiled, unit, |expression, place| self.context(unit, answers).expression(expression, place))
+        outputs_from(unit, |expression, place| self.context(unit, answers).expression(expression, place))
     }
 
     /// Returns the outputs that follow from the response alone. The others are missing.
@@ -87,15 +87,15 @@ impl<'a> UnitContext<'a> {
         let mut outputs = BTreeMap::new();
         for (name, output) in std::mem::take(&mut unit.outputs) {
             let OutputFrom::Expression(text) = &output.from else { continue };
-            let expression = self.compiled.parsed(text, &name)?;
+            let expression = evaluate::expression(text, &name)?;
             if expression.references.iter().any(|reference| reference.source == ReferenceSource::Poll) {
                 continue;
             }
             unit.outputs = BTreeMap::from([(name, output)]);
             let answers = Answers { response, poll: None };
-            let evaluate =
+            let made =
                 |expression: &Expression, place: &str| self.context(&unit, answers).expression(expression, place);
-            outputs.extend(outputs_from(self.compiled, &unit, evaluate).unwrap_or_default());
+            outputs.extend(outputs_from(&unit, made).unwrap_or_default());
         }
         Ok(outputs)
     }
@@ -153,8 +153,8 @@ impl<'a> UnitContext<'a> {
 
     fn value(self, text: &str, place: &str, answers: Answers<'_>) -> RenderResult<Json> {
         let unit = self.unit()?;
-        let expression = self.compiled.parsed(text, place)?;
-        Ok(match self.context(unit, answers).expression(expression, place)? {
+        let expression = evaluate::expression(text, place)?;
+        Ok(match self.context(unit, answers).expression(&expression, place)? {
             LookupResult::Value(RenderValue::Json(json)) => json,
             LookupResult::Nothing | LookupResult::Placeholder(_) => Json::Null,
             LookupResult::Value(_) => return Err(mistyped(place, "a text, or true or false", "bytes or a Secret")),
@@ -163,7 +163,7 @@ impl<'a> UnitContext<'a> {
 }
 
 /// Returns true if an expression over the answers of a unit reads more than the answers and the target.
-pub fn reads_values(compiled: &CompiledExpressions, unit: &UnitPlan) -> bool {
+pub fn reads_values(unit: &UnitPlan) -> bool {
     let Action::Webhook(webhook) = &unit.action else { return false };
     let outputs = unit.outputs.values().filter_map(|output| match &output.from {
         OutputFrom::Expression(text) => Some(text),
@@ -176,7 +176,7 @@ pub fn reads_values(compiled: &CompiledExpressions, unit: &UnitPlan) -> bool {
         matches!(source, Response | Poll | Target(_) | OwnResource(_))
     };
     let reads_more = |text: &String| {
-        let parsed = compiled.parsed(text, "");
+        let parsed = evaluate::expression(text, "");
         parsed.is_ok_and(|expression| !expression.references.iter().all(|reference| is_known(&reference.source)))
     };
     // The URL of a question reads values as often as that of the request.

@@ -5,15 +5,14 @@ use std::collections::{BTreeMap, HashMap};
 use ebb_engine::Hook;
 use serde_json::{Value as Json, json};
 
-use super::evaluate::{CompiledExpressions, TextPart};
 use super::{
     KnownOutputs, MAX_VALUE_BYTES, OpenSealed, ProducerState, RenderError, RenderResult, RenderValue, SealedValue,
-    SecretKeyRef, TargetFacts, UnitContext,
+    SecretKeyRef, TargetFacts, UnitContext, evaluate,
 };
 use crate::cel::convert::{self, CelOutput};
 use crate::cel::{self, Expression, ReferenceSource, ReferenceUsage, ValueReference};
-use crate::plan::{InputPlan, OutputPlan, Plan, Template, UnitPlan, UnitRef, cluster_name};
-use crate::template;
+use crate::plan::{InputPlan, OutputPlan, OutputRead, Plan, PublicOutput, Template, UnitPlan, UnitRef, cluster_name};
+use crate::template::{self, TextPart};
 
 /// The treatment of an output that does not exist yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,12 +36,13 @@ pub(super) enum NullPolicy {
 #[derive(Clone, Copy)]
 pub(super) struct RenderContext<'a> {
     pub(super) plan: &'a Plan,
-    pub(super) compiled: &'a CompiledExpressions,
     pub(super) facts: &'a TargetFacts,
     pub(super) outputs: &'a KnownOutputs,
     pub(super) unknowns: PendingOutputs,
     /// The resource to which `params` and `units` belong.
     pub(super) resource: &'a str,
+    /// The outputs that the reader of `units` reads, also through params.
+    pub(super) reads: &'a [OutputRead],
     /// The number of the update whose unit is rendered.
     pub(super) update: Option<u32>,
     pub(super) reader: ValueReader<'a>,
@@ -89,18 +89,18 @@ impl<'a> RenderContext<'a> {
     /// Creates a context for the public values of a resource. For those of the target, `resource` is empty.
     pub(super) fn outside(
         plan: &'a Plan,
-        compiled: &'a CompiledExpressions,
         facts: &'a TargetFacts,
         outputs: &'a KnownOutputs,
         resource: &'a str,
+        reads: &'a [OutputRead],
     ) -> Self {
         Self {
             plan,
-            compiled,
             facts,
             outputs,
             unknowns: PendingOutputs::Missing,
             resource,
+            reads,
             update: None,
             reader: ValueReader::Outside,
             answers: None,
@@ -111,13 +111,13 @@ impl<'a> RenderContext<'a> {
 
     /// Creates a context for the values that a unit reads.
     pub(super) fn of_unit(context: UnitContext<'a>, unit: &'a UnitPlan) -> Self {
-        let UnitContext { plan, compiled, at, facts, known } = context;
+        let UnitContext { plan, at, facts, known } = context;
         let update = match at.hook {
             Hook::Update(number) => Some(number),
             _ => None,
         };
         let reader = ValueReader::Cluster(plan.cluster(unit));
-        Self { update, reader, ..Self::outside(plan, compiled, facts, known, unit.resource()) }
+        Self { update, reader, ..Self::outside(plan, facts, known, unit.resource(), &unit.reads) }
     }
 
     /// Returns the context of a place in which no sensitive value may be.
@@ -170,7 +170,10 @@ impl<'a> RenderContext<'a> {
             ReferenceSource::Resource { resource, output } => {
                 let public = self.plan.resource_read(self.resource, resource);
                 let public = public.and_then(|(name, found)| Some((name, found.outputs.get(output)?)));
-                public.map(|(resource, public)| Self { resource, ..inner }.template(&public.value, place))
+                let inside = |(resource, public): (&'a str, &'a PublicOutput)| {
+                    Self { resource, reads: &public.reads, ..inner }.template(&public.value, place)
+                };
+                public.map(inside)
             }
         };
         match made {
@@ -192,8 +195,7 @@ impl<'a> RenderContext<'a> {
                 former.is_some_and(|(_, resource)| resource.optional_params.contains(name))
             }
             ReferenceSource::Output { unit, output } => {
-                let at = self.compiled.unit(&format!("{}/{unit}", self.resource), self.outputs);
-                self.declared(at, output).is_some_and(|declared| declared.optional)
+                self.declared(self.maker(unit, output), output).is_some_and(|declared| declared.optional)
             }
             _ => false,
         }
@@ -203,9 +205,16 @@ impl<'a> RenderContext<'a> {
         self.plan.unit(unit?)?.outputs.get(output)
     }
 
-    fn output(self, unit: &str, output: &str) -> LookupResult {
+    /// Returns the plan reference of the unit of the resource that makes an output.
+    fn maker(self, unit: &str, output: &str) -> Option<UnitRef> {
         let key = format!("{}/{unit}", self.resource);
-        let at = self.compiled.unit(&key, self.outputs);
+        let is_maker =
+            |read: &&OutputRead| read.output == output && self.plan.unit(read.at).is_some_and(|maker| maker.key == key);
+        self.reads.iter().find(is_maker).map(|read| read.at)
+    }
+
+    fn output(self, unit: &str, output: &str) -> LookupResult {
+        let at = self.maker(unit, output);
         let sensitive = || self.declared(at, output).is_some_and(|output| output.sensitive);
         match at.and_then(|at| self.outputs.get(&at)) {
             Some(ProducerState::Outputs(outputs)) => match outputs.get(output) {
@@ -218,7 +227,7 @@ impl<'a> RenderContext<'a> {
             Some(ProducerState::Skipped | ProducerState::Absent) => LookupResult::Nothing,
             None if self.unknowns == PendingOutputs::Missing => LookupResult::Nothing,
             None if sensitive() => LookupResult::Placeholder("sensitive".to_owned()),
-            None => LookupResult::Placeholder(format!("{key}.{output}")),
+            None => LookupResult::Placeholder(format!("{}/{unit}.{output}", self.resource)),
         }
     }
 
@@ -260,12 +269,12 @@ impl<'a> RenderContext<'a> {
 
     /// Returns the value of a text with `${…}`.
     pub(super) fn text(self, text: &str, place: &str) -> RenderResult<LookupResult> {
-        let Some(parts) = self.compiled.parts(text) else { return Ok(Json::from(text).into()) };
-        if let [TextPart::Expression(expression)] = parts {
+        let parsed = evaluate::text(text, place)?;
+        if let Some(expression) = parsed.whole() {
             return self.expression(expression, place);
         }
         let mut joined = String::new();
-        for part in parts {
+        for part in &parsed.0 {
             match part {
                 TextPart::Literal(text) => joined.push_str(text),
                 TextPart::Expression(expression) => joined.push_str(&self.piece(expression, place)?),
@@ -356,7 +365,7 @@ impl<'a> RenderContext<'a> {
                 RenderValue::Secret(_) | RenderValue::Sealed(_) => {}
             }
         }
-        match (self.compiled.run(expression, &tree.variables(), place), needed) {
+        match (evaluate::run(expression, &tree.variables(), place), needed) {
             (Ok(CelOutput::Json(json)), _) => Ok(json.into()),
             (Ok(CelOutput::Bytes(bytes)), _) => Ok(LookupResult::Value(RenderValue::Bytes(bytes))),
             (Ok(CelOutput::Nothing), _) => Ok(LookupResult::Nothing),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value as Json;
 
 use super::context::{LookupResult, RenderContext, capped};
-use super::{CompiledExpressions, KnownOutputs, RenderError, RenderResult, RenderValue, TargetFacts};
+use super::{KnownOutputs, RenderError, RenderResult, RenderValue, TargetFacts, evaluate};
 use crate::cel::Expression;
 use crate::cel::convert::{CelOutput, from_json};
 use crate::plan::{Action, OutputFrom, Plan, Template, UnitPlan};
@@ -16,14 +16,10 @@ use crate::plan::{Action, OutputFrom, Plan, Template, UnitPlan};
 /// # Errors
 /// Returns [`RenderError::NoOutput`] for the first missing output, in the order of names, or another error for an output
 /// that is too large or too costly.
-pub fn outputs_from_instance(
-    compiled: &CompiledExpressions,
-    unit: &UnitPlan,
-    instance: &Json,
-) -> RenderResult<BTreeMap<String, RenderValue>> {
+pub fn outputs_from_instance(unit: &UnitPlan, instance: &Json) -> RenderResult<BTreeMap<String, RenderValue>> {
     let variables = BTreeMap::from([("instance", from_json(instance))]);
-    outputs_from(compiled, unit, |expression, place| {
-        Ok(match compiled.run(expression, &variables, place)? {
+    outputs_from(unit, |expression, place| {
+        Ok(match evaluate::run(expression, &variables, place)? {
             CelOutput::Json(json) => LookupResult::Value(RenderValue::Json(json)),
             CelOutput::Bytes(bytes) => LookupResult::Value(RenderValue::Bytes(bytes)),
             CelOutput::Nothing => LookupResult::Nothing,
@@ -33,16 +29,15 @@ pub fn outputs_from_instance(
 
 /// Evaluates the declared outputs of a unit.
 pub(super) fn outputs_from(
-    compiled: &CompiledExpressions,
     unit: &UnitPlan,
-    evaluate: impl Fn(&Expression, &str) -> RenderResult<LookupResult>,
+    value: impl Fn(&Expression, &str) -> RenderResult<LookupResult>,
 ) -> RenderResult<BTreeMap<String, RenderValue>> {
     let mut outputs = BTreeMap::new();
     for (name, output) in &unit.outputs {
         let OutputFrom::Expression(text) = &output.from else { continue };
         let place = format!("output `{name}`");
         let none = |reason: String| RenderError::NoOutput { output: name.clone(), reason };
-        let made = match evaluate(compiled.parsed(text, &place)?, &place) {
+        let made = match value(&evaluate::expression(text, &place)?, &place) {
             Ok(LookupResult::Value(RenderValue::Json(Json::Null)) | LookupResult::Nothing)
             | Err(RenderError::Evaluation { is_missing: true, .. })
                 if output.optional =>
@@ -77,7 +72,6 @@ pub(super) fn outputs_from(
 /// Returns [`RenderError`] if an expression fails on the existing values.
 pub fn resource_outputs(
     plan: &Plan,
-    compiled: &CompiledExpressions,
     facts: &TargetFacts,
     known: &KnownOutputs,
     only: Option<&str>,
@@ -85,7 +79,7 @@ pub fn resource_outputs(
     let mut resources: BTreeMap<_, BTreeMap<_, _>> =
         plan.resources.keys().map(|resource| (resource.clone(), BTreeMap::new())).collect();
     for (resource, name, public) in plan.public_outputs(only) {
-        let context = RenderContext::outside(plan, compiled, facts, known, resource);
+        let context = RenderContext::outside(plan, facts, known, resource, &public.reads);
         let place = format!("output `{name}` of `{resource}`");
         if let Some(value) = value(context, &public.value, &place)? {
             resources.entry(resource.to_owned()).or_default().insert(name.to_owned(), value);
@@ -105,8 +99,8 @@ pub struct TargetEnv {
 
 /// Returns the environment of the target. A variable without a value and an optional one that is null are omitted. The
 /// error of another one is that it is null, or that an expression fails on the existing values.
-pub fn env(plan: &Plan, compiled: &CompiledExpressions, facts: &TargetFacts, known: &KnownOutputs) -> TargetEnv {
-    let context = RenderContext::outside(plan, compiled, facts, known, "");
+pub fn env(plan: &Plan, facts: &TargetFacts, known: &KnownOutputs) -> TargetEnv {
+    let context = RenderContext::outside(plan, facts, known, "", &[]);
     let mut env = TargetEnv { variables: BTreeMap::new(), errors: Vec::new() };
     for (name, template) in &plan.env {
         let place = format!("env `{name}`");

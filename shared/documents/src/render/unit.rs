@@ -11,7 +11,7 @@ use super::context::{
 };
 use super::{
     BoundSecretKey, InputValue, OpenSealed, ProducerState, RenderError, RenderResult, RenderValue, RenderedInput,
-    RenderedInstance, RenderedRequest, RenderedUnit, SkipReason, UnitContext, url,
+    RenderedInstance, RenderedRequest, RenderedUnit, SkipReason, UnitContext, evaluate, url,
 };
 use crate::cel::convert::json_type;
 use crate::plan::{Action, InfrakitAction, InputPlan, Template, UnitPlan, WebhookAction};
@@ -146,7 +146,7 @@ fn bound(context: RenderContext<'_>, manifest: &Json) -> RenderResult<RenderedUn
 fn wanted(context: RenderContext<'_>, unit: &UnitPlan, lenience: MissingPolicy) -> RenderResult<bool> {
     let Some(when) = &unit.when else { return Ok(true) };
     let wrong = |got| Err(mistyped("`when`", "true or false", got));
-    match context.expression(context.compiled.parsed(when, "`when`")?, "`when`") {
+    match context.expression(&evaluate::expression(when, "`when`")?, "`when`") {
         Ok(LookupResult::Value(RenderValue::Json(Json::Bool(wanted)))) => Ok(wanted),
         Ok(LookupResult::Value(RenderValue::Json(other))) => wrong(json_type(&other)),
         Ok(LookupResult::Value(_)) => wrong("bytes or a Secret"),

@@ -1,11 +1,10 @@
 //! Renders URLs of webhooks. Rendered values cannot change the destination of a URL.
 
-use super::RenderResult;
 use super::context::{PendingOutputs, RenderContext, capped, mistyped};
-use super::evaluate::TextPart;
+use super::{RenderResult, evaluate};
 use crate::cel::{Expression, ReferenceSource};
 use crate::plan::Template;
-use crate::template::{is_normal_url, url_encoded};
+use crate::template::{TextPart, is_normal_url, url_encoded};
 
 /// Returns the URL with percent-encoded values. With the `origin` of a connection, the template is the path after it.
 pub(super) fn render(context: RenderContext<'_>, origin: Option<&str>, template: &Template) -> RenderResult<String> {
@@ -31,9 +30,8 @@ fn text(context: RenderContext<'_>, template: &Template, is_hidden: fn(&Expressi
         Template::Text(text) => text,
         _ => return Err(mistyped(place, "text", "no text")),
     };
-    let Some(parts) = context.compiled.parts(text) else { return Ok(text.clone()) };
     let mut url = String::new();
-    for part in parts {
+    for part in &evaluate::text(text, place)?.0 {
         match part {
             TextPart::Literal(text) => url.push_str(text),
             TextPart::Expression(expression) if is_hidden(expression) => url.push_str("***"),

@@ -87,7 +87,7 @@ pub async fn target_outputs(
         let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
         Some(OutputsProblem::Render(limits::message(&errors.join("; "))))
     };
-    match render::resource_outputs(&loaded.plan, &loaded.compiled, &facts, &known, only) {
+    match render::resource_outputs(&loaded.plan, &facts, &known, only) {
         Ok(values) => {
             result.outputs = values.into_iter().map(|(name, values)| (name.clone(), shown.of(&name, values))).collect();
         }
@@ -96,7 +96,7 @@ pub async fn target_outputs(
     if only.is_some() {
         return Ok(shown.noted(result));
     }
-    let env = render::env(&loaded.plan, &loaded.compiled, &facts, &known);
+    let env = render::env(&loaded.plan, &facts, &known);
     result.env = shown.of("env", env.variables);
     if !env.errors.is_empty() {
         result.problem = failed(&env.errors);

@@ -51,7 +51,7 @@ pub async fn send(
     let at = UnitRef { hook: run.hook(), unit: attempt.unit.0 };
     let facts = run.target_facts();
     let (rendered, opened) = rendered(env, run, (at, &facts), &known);
-    if !render::reads_values(&run.loaded.compiled, unit) {
+    if !render::reads_values(unit) {
         // This frees memory: many requests may be in progress, each for a long time.
         known.clear();
     }
@@ -165,8 +165,8 @@ fn rendered(
             UnitValue::Secret(_) | UnitValue::Sealed(_) => None,
         }
     };
-    let (plan, compiled) = (&run.loaded.plan, &run.loaded.compiled);
-    let rendered = render::unit_with_secrets(UnitContext { plan, compiled, at, facts, known }, &open);
+    let plan = &run.loaded.plan;
+    let rendered = render::unit_with_secrets(UnitContext { plan, at, facts, known }, &open);
     (rendered, opened.into_inner().into_texts())
 }
 

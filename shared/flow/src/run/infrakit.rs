@@ -222,7 +222,7 @@ impl PluginUnit<'_> {
     }
 
     fn outputs(&self, instance: &Value) -> RenderResult<ebb_protocol::value::Outputs> {
-        let outputs = render::outputs_from_instance(&self.run.loaded.compiled, self.unit, instance)?;
+        let outputs = render::outputs_from_instance(self.unit, instance)?;
         Ok(opened_texts::unit_values(self.unit, outputs, &self.opened))
     }
 

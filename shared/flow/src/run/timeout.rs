@@ -61,8 +61,8 @@ async fn evidence(
 ) -> FlowResult<Option<Box<Evidence>>> {
     let known = inputs::read_inputs(env, run, unit, cache).await?;
     let at = UnitRef { hook: run.hook(), unit: attempt.unit.0 };
-    let (plan, compiled) = (&run.loaded.plan, &run.loaded.compiled);
-    let context = UnitContext { plan, compiled, at, facts: &run.target_facts(), known: &known };
+    let plan = &run.loaded.plan;
+    let context = UnitContext { plan, at, facts: &run.target_facts(), known: &known };
     let Ok(RenderedUnit::Webhook(request)) = render::preview(context) else { return Ok(None) };
     let sent = SentRequest { method: &request.method, url: &request.url, headers: &[], opened: &[] };
     Ok(Some(Box::new(Evidence { status: Some(ACCEPTED), ..sent.evidence(unit, None) })))

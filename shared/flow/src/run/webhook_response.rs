@@ -82,9 +82,8 @@ pub(super) struct UnitAnswers<'a> {
 
 impl UnitAnswers<'_> {
     pub(super) fn context(&self) -> UnitContext<'_> {
-        let loaded = &self.run.loaded;
-        let (plan, compiled) = (&loaded.plan, &loaded.compiled);
-        UnitContext { plan, compiled, at: self.at, facts: &self.facts, known: &self.known }
+        let plan = &self.run.loaded.plan;
+        UnitContext { plan, at: self.at, facts: &self.facts, known: &self.known }
     }
 
     /// Returns the state for which the unit waits after a response.

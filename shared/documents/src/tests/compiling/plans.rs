@@ -11,7 +11,7 @@ use crate::compile::{self, edges};
 use crate::load;
 use crate::model::PluginDoc;
 use crate::plan::{Action, Plan, RequiredEvidence, UnitRef};
-use crate::render::{CompiledExpressions, KnownOutputs, TargetFacts, UnitContext, WebhookResponse};
+use crate::render::{KnownOutputs, TargetFacts, UnitContext, WebhookResponse};
 
 fn named(plan: &Plan, at: UnitRef) -> String {
     plan.unit(at).map(|unit| unit.key.clone()).unwrap_or_default()
@@ -118,10 +118,9 @@ outputs: {id: \"${units.make.outputs.id}\"}
     assert_eq!([undo, verification, removal].map(|unit| unit.evidence), [Some(RequiredEvidence::Confirmed); 3]);
     assert!(plan.hook_plan(Hook::PreStart).unwrap().units.iter().all(|unit| unit.evidence.is_none()));
     assert_eq!(Plan::from_json(&plan.to_json()).unwrap(), plan);
-    let compiled = CompiledExpressions::new(&plan).unwrap();
     let (facts, known) = (TargetFacts::default(), KnownOutputs::new());
     let at = UnitRef { hook: Hook::PostStop, unit: 1 };
-    let context = UnitContext { plan: &plan, compiled: &compiled, at, facts: &facts, known: &known };
+    let context = UnitContext { plan: &plan, at, facts: &facts, known: &known };
     let is_shown =
         |body| context.is_shown(&WebhookResponse { status: 200, headers: Default::default(), body }.into_value());
     assert_eq!((is_shown(json!([])), is_shown(json!([1]))), (Ok(false), Ok(true)));

@@ -7,7 +7,6 @@ use proptest::prelude::*;
 use super::fixtures::{ALONE, alone, planned, plugins};
 use crate::compile::{EdgeReason, edges};
 use crate::load::{self, DocumentVars, NoFiles};
-use crate::render::CompiledExpressions;
 
 /// Returns a plugin with these edges, by an output or by `after`, and with units in this order.
 fn document(count: usize, edges: &[(usize, usize, bool)], order: &[usize]) -> String {
@@ -76,9 +75,7 @@ fn a_thousand_units_compile_quickly() {
     let sandbox = load::sandbox("s.yaml", ALONE, &NoFiles, &DocumentVars::none()).unwrap();
     let start = std::time::Instant::now();
     let (plan, _) = planned(&sandbox, &plugins).unwrap();
-    let compiled = start.elapsed();
-    CompiledExpressions::new(&plan).unwrap();
-    println!("plan {compiled:?}, expressions {:?}, digest {}", start.elapsed() - compiled, plan.digest());
+    println!("plan {:?}, digest {}", start.elapsed(), plan.digest());
     // A walk of all paths takes minutes.
     assert!(start.elapsed() < std::time::Duration::from_secs(20));
 }

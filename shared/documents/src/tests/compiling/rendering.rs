@@ -8,8 +8,8 @@ use super::fixtures::{ALONE, SHARED_PG, TENANT_DB, WIRED, alone, compiled, plann
 use crate::load::{self, DocumentVars, FileError, FileSource, NoFiles};
 use crate::plan::{Plan, UnitRef};
 use crate::render::{
-    self, Answers, BoundSecretKey, CompiledExpressions, InputValue, KnownOutputs, ProducerState, RenderError,
-    RenderResult, RenderValue, RenderedUnit, SecretKeyRef, SkipReason, TargetFacts, UnitContext,
+    self, Answers, BoundSecretKey, InputValue, KnownOutputs, ProducerState, RenderError, RenderResult, RenderValue,
+    RenderedUnit, SecretKeyRef, SkipReason, TargetFacts, UnitContext,
 };
 
 fn facts() -> TargetFacts {
@@ -55,26 +55,23 @@ fn known(plan: &Plan, states: &[(&str, ProducerState)]) -> KnownOutputs {
 }
 
 fn rendered(plan: &Plan, key: &str, states: &[(&str, ProducerState)]) -> RenderResult<RenderedUnit> {
-    let (compiled, known) = (CompiledExpressions::new(plan)?, known(plan, states));
-    render::unit(UnitContext { plan, compiled: &compiled, at: at(plan, key), facts: &facts(), known: &known })
+    render::unit(UnitContext { plan, at: at(plan, key), facts: &facts(), known: &known(plan, states) })
 }
 
 fn previewed(plan: &Plan, key: &str) -> RenderResult<RenderedUnit> {
-    let (compiled, known) = (CompiledExpressions::new(plan)?, KnownOutputs::new());
-    render::preview(UnitContext { plan, compiled: &compiled, at: at(plan, key), facts: &facts(), known: &known })
+    render::preview(UnitContext { plan, at: at(plan, key), facts: &facts(), known: &KnownOutputs::new() })
 }
 
 /// Returns the outputs of a webhook with this response.
 fn response_outputs(plan: &Plan, key: &str, body: Value) -> RenderResult<BTreeMap<String, RenderValue>> {
     let response = render::WebhookResponse { status: 200, headers: BTreeMap::new(), body }.into_value();
-    let (compiled, known) = (CompiledExpressions::new(plan)?, KnownOutputs::new());
-    let context = UnitContext { plan, compiled: &compiled, at: at(plan, key), facts: &facts(), known: &known };
+    let (facts, known) = (facts(), KnownOutputs::new());
+    let context = UnitContext { plan, at: at(plan, key), facts: &facts, known: &known };
     context.outputs(Answers { response: &response, poll: None })
 }
 
 /// Returns each rendered unit.
 fn shown(plan: &Plan, states: &[(&str, ProducerState)]) -> String {
-    let compiled = CompiledExpressions::new(plan).unwrap();
     let known = known(plan, states);
     let mut shown = String::new();
     for unit in plan.hooks.iter().flat_map(|hook| &hook.units) {
@@ -83,8 +80,8 @@ fn shown(plan: &Plan, states: &[(&str, ProducerState)]) -> String {
             Err(error) => shown += &format!("{} error: {error}\n", unit.key),
         }
     }
-    shown += &format!("outputs {:#?}\n", render::resource_outputs(plan, &compiled, &facts(), &known, None));
-    let mut env = render::env(plan, &compiled, &facts(), &known);
+    shown += &format!("outputs {:#?}\n", render::resource_outputs(plan, &facts(), &known, None));
+    let mut env = render::env(plan, &facts(), &known);
     let env = env.errors.pop().map_or(Ok(env.variables), Err);
     shown += &format!("env {env:#?}\n");
     shown
@@ -141,9 +138,8 @@ fn units_of_infrakit() {
     let plan = alone(text);
     let units: Vec<&str> = plan.hooks.iter().flat_map(|hook| &hook.units).map(|unit| unit.key.as_str()).collect();
     assert_eq!(units, ["r/net", "r/disk", "r/kept", "r/net.removal", "r/disk.removal"]);
-    let compiled = CompiledExpressions::new(&plan).unwrap();
     let net = plan.unit(at(&plan, "r/net")).unwrap();
-    let made = |instance: Value| render::outputs_from_instance(&compiled, net, &instance);
+    let made = |instance: Value| render::outputs_from_instance(net, &instance);
     let instance =
         json!({"ID": "i-1", "LogicalID": null, "Tags": {}, "Properties": {"gateways": [{"ip": "10.0.0.1"}]}});
     let outputs = ProducerState::Outputs(made(instance).unwrap());
@@ -369,7 +365,7 @@ fn a_variable_is_null_only_if_it_is_optional() {
     let (plan, _) = compiled(sandbox, &[NULL_SOURCE]).unwrap();
     assert!(plan.optional_env.iter().eq(["B"]));
     let null = known(&plan, &[("n/a", outputs(&[("o", RenderValue::Json(Value::Null))]))]);
-    let env = render::env(&plan, &CompiledExpressions::new(&plan).unwrap(), &facts(), &null);
+    let env = render::env(&plan, &facts(), &null);
     let errors: Vec<String> = env.errors.iter().map(ToString::to_string).collect();
     assert_eq!(
         errors,

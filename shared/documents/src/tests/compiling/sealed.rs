@@ -7,8 +7,8 @@ use super::fixtures::{ALONE, alone, compiled};
 use crate::diagnostic::Diagnostics;
 use crate::plan::{Plan, Template, UnitRef};
 use crate::render::{
-    self, CompiledExpressions, InputValue, KnownOutputs, ProducerState, RenderError, RenderValue, RenderedUnit,
-    SealedValue, TargetFacts, UnitContext,
+    self, InputValue, KnownOutputs, ProducerState, RenderError, RenderValue, RenderedUnit, SealedValue, TargetFacts,
+    UnitContext,
 };
 
 /// A plugin whose unit `use` reads a sensitive output of a webhook.
@@ -77,9 +77,8 @@ fn an_encrypted_output_is_decrypted_for_its_recipient_only() {
         "{infrakit: {plugin: net, properties: {k: \"DSN\"}}}",
     ] {
         let plan = alone(&plugin(unit));
-        let compiled = CompiledExpressions::new(&plan).unwrap();
         let (at, facts) = (UnitRef { hook, unit: 1 }, TargetFacts::default());
-        let context = UnitContext { plan: &plan, compiled: &compiled, at, facts: &facts, known: &known };
+        let context = UnitContext { plan: &plan, at, facts: &facts, known: &known };
         match render::unit_with_secrets(context, &open).unwrap() {
             RenderedUnit::Webhook(request) if request.headers.is_empty() => {
                 assert_eq!(request.body, Some(json!({"k": "opened"})));
@@ -142,7 +141,6 @@ fn a_sensitive_param_is_used_as_its_value_may_be() {
 #[test]
 fn an_encrypted_literal_is_decrypted_for_its_recipient_only() {
     let mut plan = with_token("some value", WEBHOOK).unwrap();
-    let compiled = CompiledExpressions::new(&plan).unwrap();
     let (at, facts) = (UnitRef { hook: Hook::PreStart, unit: 0 }, TargetFacts::default());
     let open = |sealed: &SealedValue| {
         let place = SealedValue::param_place(&facts.key, "r", "token");
@@ -151,7 +149,7 @@ fn an_encrypted_literal_is_decrypted_for_its_recipient_only() {
     };
     let known = KnownOutputs::new();
     let rendered = |plan: &Plan| {
-        let context = UnitContext { plan, compiled: &compiled, at, facts: &facts, known: &known };
+        let context = UnitContext { plan, at, facts: &facts, known: &known };
         render::unit_with_secrets(context, &open)
     };
     let plain = rendered(&plan);
@@ -161,7 +159,6 @@ fn an_encrypted_literal_is_decrypted_for_its_recipient_only() {
         RenderedUnit::Webhook(request) => assert_eq!(request.body, Some(json!({"k": "opened"}))),
         other => panic!("{other:?}"),
     }
-    let preview =
-        render::preview(UnitContext { plan: &plan, compiled: &compiled, at, facts: &facts, known: &known }).unwrap();
+    let preview = render::preview(UnitContext { plan: &plan, at, facts: &facts, known: &known }).unwrap();
     assert!(format!("{preview:?}").contains("<sensitive>"), "{preview:?}");
 }
