@@ -1,0 +1,201 @@
+//! Units of a plan: what they read, make and undo.
+
+use std::collections::BTreeMap;
+
+use ebb_engine::{Backoff, Hook};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Action, Template};
+
+/// A compiled unit.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct UnitPlan {
+    /// `resource/unit`, unique over all hooks of the plan.
+    pub key: String,
+    pub action: Action,
+    /// The cluster that the document sets for the unit. Absent for the target's cluster, see [`Plan::cluster`](super::Plan::cluster).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<String>,
+    /// The units of the same hook that must end first: because of references, `after`, or the order of teardown.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dependencies: Vec<u32>,
+    /// All outputs of this hook or earlier hooks that the unit reads, including those behind params and resources.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reads: Vec<OutputRead>,
+    /// The params that the unit reads as `old.params`. Only units of `update` have some.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub old_params: Vec<String>,
+    /// A CEL condition. The unit is skipped if it is false.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub when: Option<String>,
+    /// The inputs of a pod, in the order of the document.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub inputs: Vec<InputPlan>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub outputs: BTreeMap<String, OutputPlan>,
+    /// The units of earlier hooks that this unit undoes. A unit that undoes none always runs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub undoes: Vec<UnitRef>,
+    /// The dependencies on units of the same resource that only the order of teardown requires. Without this list, they
+    /// could not be told from those of `after`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ordered_after: Vec<u32>,
+    /// In an update: the hook of the document to which the unit belongs.
+    #[serde(default, with = "super::hook_text", skip_serializing_if = "Option::is_none")]
+    pub stage: Option<Hook>,
+    /// In preStop and postStop: the units of updates that did the same. If one of them is done, this unit is skipped.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unless: Vec<UnitRef>,
+    /// True for the `verify` of an undo: it shows whether what it undoes is gone, and removes nothing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub verifies: bool,
+    /// The least evidence that an undo has to give, as its plugin requires. Absent if none is required.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evidence: Option<RequiredEvidence>,
+    /// The timeout of one attempt, in milliseconds.
+    pub timeout_ms: u64,
+    /// The retry policy.
+    pub retry: RetryPolicy,
+    /// The position of the unit in its document.
+    pub source: SourceLocation,
+}
+
+/// The least evidence of a removal that a plugin accepts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum RequiredEvidence {
+    /// The receiver or the script has reported the removal.
+    Reported,
+    /// A question after the removal was answered: the resource does not exist.
+    Confirmed,
+}
+
+/// A unit of any hook.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct UnitRef {
+    #[serde(with = "super::hook_text")]
+    pub hook: Hook,
+    pub unit: u32,
+}
+
+/// An output that is read.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct OutputRead {
+    #[serde(flatten)]
+    pub at: UnitRef,
+    pub output: String,
+    /// True if the output is read with `.?` or `has()`. A skipped producer then does not skip the reader.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub optional: bool,
+}
+
+/// An input of a pod.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct InputPlan {
+    pub name: String,
+    pub value: Template,
+    /// The environment variable of the input.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub env: Option<String>,
+    /// The absolute path of the input file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// True if the input is unset when its value is missing (Signadot). Otherwise the unit fails.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub optional: bool,
+    /// True if the value is declared as sensitive. It is passed on whole.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub sensitive: bool,
+}
+
+/// A declared output.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct OutputPlan {
+    pub from: OutputFrom,
+    /// True if the value stays in the cluster in which it was created, or is stored encrypted if no relay made it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub sensitive: bool,
+    /// True if the value is sensitive only because the document, which is Signadot's, does not open it. An update does
+    /// not replace a resource for it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub sensitive_by_default: bool,
+    /// True if the value may be null. A missing value then is null.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub optional: bool,
+    /// The description from the document.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+}
+
+/// The source of an output.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub enum OutputFrom {
+    /// A file of the pod with unmodified bytes.
+    File(String),
+    /// A CEL expression over `response` (webhook), over `object` and `objects`, or over `instance` (InfraKit).
+    Expression(String),
+    /// A key of a Secret in the namespace of the first object.
+    #[serde(rename_all = "camelCase")]
+    Secret {
+        /// A CEL expression over `object` and `objects` for the name of the Secret.
+        name: String,
+        key: String,
+    },
+}
+
+/// The retry policy of a unit.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RetryPolicy {
+    /// The maximum number of attempts, at least 1.
+    pub attempts: u32,
+    /// The maximum of the first wait, in milliseconds.
+    pub backoff_ms: u64,
+    /// The maximum of every wait, in milliseconds.
+    pub max_backoff_ms: u64,
+    /// The failures that are retried: [`RETRY_CLASSES`](crate::compile::defaults::RETRY_CLASSES), or an exact status
+    /// such as `503`. If empty, all failures that can be transient are retried.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub on: Vec<String>,
+}
+
+impl RetryPolicy {
+    /// Returns the backoff for the engine.
+    pub fn backoff(&self) -> Backoff {
+        Backoff { base: ebb_engine::Millis(self.backoff_ms), max: ebb_engine::Millis(self.max_backoff_ms) }
+    }
+}
+
+/// A position in a document.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct SourceLocation {
+    /// The name of the file as the user wrote it, or the plugin's `name@version`.
+    pub file: String,
+    pub line: u32,
+    pub column: u32,
+}
+
+impl UnitPlan {
+    /// Returns the name of the unit's resource.
+    pub fn resource(&self) -> &str {
+        self.key.split_once('/').map_or(&self.key, |(resource, _)| resource)
+    }
+
+    /// Returns true for a unit of preStop in `hook` that undoes no other unit.
+    pub fn is_plain_pre_stop(&self, hook: Hook) -> bool {
+        self.stage.unwrap_or(hook) == Hook::PreStop && self.undoes.is_empty()
+    }
+
+    /// Returns true for a unit of `hook` that makes a resource.
+    pub fn is_setup(&self, hook: Hook) -> bool {
+        self.stage.unwrap_or(hook).is_setup()
+    }
+}
