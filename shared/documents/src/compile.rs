@@ -31,6 +31,7 @@ mod plugin;
 mod policy_requests;
 mod profile;
 mod reads;
+mod resource_changes;
 mod route_group;
 mod sandbox;
 mod sensitive;
@@ -66,11 +67,12 @@ pub use event_source::{event_source, named_plugins};
 pub use k8s_apply::is_built_in;
 pub use params::kind_name;
 pub use plan_repair::{PlanRepair, RepairError, RepairedUnit, repair};
-pub use plan_update::{PlanUpdate, ResourceChange, UpdateError, complete, update};
+pub use plan_update::{PlanUpdate, UpdateError, complete, update};
 pub use policy_requests::{
     CLUSTER_POLICY, PolicyRequest, UNCHECKED_POLICY, is_cluster_wide, objects_without_cluster, policy_violations,
     replacement_requests,
 };
+pub use resource_changes::ResourceChange;
 pub use route_group::check_route_group;
 pub use subscription::subscription;
 pub use version::resolve_version;

@@ -24,9 +24,9 @@ use ebb_engine::{Hook, MAX_UNITS};
 
 use super::assemble::add_teardown_edges;
 use super::defaults::MAX_STEPS;
-use super::kept_undos::PlannedUndos;
 use super::old_params;
 use super::plan_content::{content_digest, is_bound, last_of, origins, units_of};
+use super::resource_changes::{ResourceChange, UpdateMode, changes, incomplete_update};
 use super::teardown::OrderSource;
 use crate::model::HookOwner;
 use crate::plan::{
@@ -36,17 +36,6 @@ use crate::plan::{
 
 /// Maximum bytes of the JSON of a changed plan, which has the units of all updates.
 pub(super) const MAX_PLAN: usize = 8 << 20;
-
-/// The effect of an update on a resource. An unchanged resource has none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ResourceChange {
-    Added,
-    Removed,
-    /// It is undone, then made again.
-    Replaced,
-    /// The `update` units of its plugin change it.
-    Updated,
-}
 
 /// The plan of a living target after a change of its document.
 #[derive(Clone, Debug, PartialEq)]
@@ -122,13 +111,6 @@ fn merge_changed(
     }
 }
 
-/// The treatment of changed resources whose plugins have `update` units.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum UpdateMode {
-    InPlace,
-    Replace,
-}
-
 fn merge(
     current: &Plan,
     wanted: &Plan,
@@ -160,84 +142,6 @@ fn merge(
     merge.add_setup(&old);
     merge.add_updates(current, &old);
     merge.finish(current, content.to_owned(), &old, new)
-}
-
-/// Returns the effect on each resource that has units in a run.
-fn changes(
-    (current, wanted): (&Plan, &Plan),
-    (old, new): (&BTreeMap<String, ResourceOrigin>, &BTreeMap<String, ResourceOrigin>),
-    is_done: &impl Fn(UnitRef) -> bool,
-    mode: UpdateMode,
-) -> BTreeMap<String, ResourceChange> {
-    let plugin = |plan: &Plan, name: &str| {
-        let plugin = plan.resources.get(name).map(|resource| resource.plugin.as_str());
-        plugin.and_then(|plugin| plugin.split('@').next()).map(str::to_owned)
-    };
-    let (undos, new_undos) = (PlannedUndos::of(current), PlannedUndos::of(wanted));
-    let keeps_undos = |before: &ResourceOrigin, origin: &ResourceOrigin| {
-        let is_kept = |(key, &at): (&String, &UnitRef)| {
-            origin.units.get(key).is_some_and(|&new| undos.are_kept(at, &new_undos, new))
-        };
-        before.units.iter().all(is_kept)
-    };
-    // Outputs keep their units.
-    let can_update = |name: &str, before: &ResourceOrigin, origin: &ResourceOrigin| {
-        mode == UpdateMode::InPlace
-            && wanted.plugin_updates.iter().any(|unit| unit.resource() == name)
-            && plugin(current, name) == plugin(wanted, name)
-            && before.units.keys().eq(origin.units.keys())
-            && keeps_undos(before, origin)
-    };
-    let removed =
-        old.keys().filter(|name| !new.contains_key(*name)).map(|name| (name.clone(), ResourceChange::Removed));
-    let mut changes: BTreeMap<String, ResourceChange> = removed.collect();
-    for (name, origin) in new {
-        let change = match old.get(name) {
-            None => ResourceChange::Added,
-            Some(before) if !before.units.values().all(|&at| is_done(at)) => ResourceChange::Replaced,
-            Some(before)
-                if before.setup == origin.setup
-                    && incomplete_update(current, name, is_done).is_none()
-                    && keeps_undos(before, origin) =>
-            {
-                continue;
-            }
-            Some(before) if can_update(name, before, origin) => ResourceChange::Updated,
-            Some(_) => ResourceChange::Replaced,
-        };
-        changes.insert(name.clone(), change);
-    }
-    let is_read = |name: &str, at: UnitRef, changes: &BTreeMap<String, ResourceChange>| {
-        let maker = wanted.unit(at).map_or("", UnitPlan::resource);
-        maker != name && changes.get(maker) == Some(&ResourceChange::Replaced)
-    };
-    // The readers of a replaced resource are replaced, too, and then their readers.
-    loop {
-        let readers: Vec<String> = new
-            .iter()
-            .filter(|(name, origin)| {
-                let units = origin.units.values().filter_map(|&at| wanted.unit(at));
-                !matches!(changes.get(*name), Some(ResourceChange::Added | ResourceChange::Replaced))
-                    && units.flat_map(|unit| &unit.reads).any(|read| is_read(name, read.at, &changes))
-            })
-            .map(|(name, _)| name.clone())
-            .collect();
-        if readers.is_empty() {
-            return changes;
-        }
-        changes.extend(readers.into_iter().map(|name| (name, ResourceChange::Replaced)));
-    }
-}
-
-/// Returns the number of the last update of a resource by `update` units if one of these units is not done.
-fn incomplete_update(plan: &Plan, name: &str, is_done: &impl Fn(UnitRef) -> bool) -> Option<u32> {
-    let is_own = |(at, unit): &(UnitRef, &UnitPlan)| unit.stage == Some(at.hook) && unit.resource() == name;
-    plan.hooks.iter().rev().find_map(|hook| {
-        let Hook::Update(number) = hook.hook else { return None };
-        let mut own = hook.places().filter(is_own).peekable();
-        own.peek()?;
-        Some((!own.all(|(at, _)| is_done(at))).then_some(number))
-    })?
 }
 
 /// Returns the name that the update `number` gives to a resource if it undoes the resource.
@@ -300,10 +204,10 @@ struct PlanMerge<'a> {
     resources: BTreeMap<String, ResourceChange>,
     /// The units of the update.
     units: Vec<UnitPlan>,
-    /// The positions in the update of undos of the current plan.
-    undos: BTreeMap<UnitRef, u32>,
-    /// The positions in the update of setup units of the new plan.
-    setup: BTreeMap<UnitRef, u32>,
+    /// The places in the update of undos of the current plan.
+    undos: BTreeMap<UnitRef, UnitRef>,
+    /// The places in the update of setup units of the new plan.
+    setup: BTreeMap<UnitRef, UnitRef>,
 }
 
 impl PlanMerge<'_> {
@@ -312,36 +216,30 @@ impl PlanMerge<'_> {
         matches!(self.resources.get(resource), Some(ResourceChange::Added | ResourceChange::Replaced))
     }
 
+    /// Returns the place of a unit of the update.
+    fn place(&self, index: usize) -> UnitRef {
+        UnitRef { hook: self.hook, unit: position(index) }
+    }
+
     /// Adds the undos of removed and replaced resources, and those that a failed update has left open.
     fn add_undos(&mut self, is_done: &impl Fn(UnitRef) -> bool) {
         let current = std::mem::take(&mut self.current);
         let mut chosen: Vec<(UnitRef, &UnitPlan)> = Vec::new();
         for (at, unit) in Hook::TEARDOWN.into_iter().flat_map(|stage| units_of(&current, stage)) {
             if self.former.contains_key(unit.resource()) && !unit.unless.iter().any(|&undo| is_done(undo)) {
-                self.undos.insert(at, position(chosen.len()));
+                self.undos.insert(at, self.place(chosen.len()));
                 chosen.push((at, unit));
             }
         }
         for (at, unit) in chosen {
-            let place = |first: u32| self.undos.get(&UnitRef { hook: at.hook, unit: first }).copied();
-            let moved = |at: UnitRef| match self.undos.get(&at) {
-                Some(&unit) => UnitRef { hook: self.hook, unit },
-                None => at,
-            };
             // New bound objects wait for new resources, which wait for these undos.
-            let is_awaited = |&&first: &&u32| {
+            let is_awaited = |&first: &u32| {
                 let first = unit_at(&current, UnitRef { hook: at.hook, unit: first });
                 !self.is_made(HookOwner::BIND) || !first.is_some_and(|first| removes_bound(&current, first))
             };
-            let awaited = unit.dependencies.iter().filter(is_awaited);
-            let unit = UnitPlan {
-                dependencies: awaited.filter_map(|&first| place(first)).collect(),
-                ordered_after: unit.ordered_after.iter().filter_map(|&first| place(first)).collect(),
-                undoes: unit.undoes.iter().map(|&at| moved(at)).collect(),
-                stage: Some(at.hook),
-                unless: Vec::new(),
-                ..with_reads(unit, moved)
-            };
+            let mut unit = unit.clone();
+            unit.dependencies.retain(is_awaited);
+            let unit = UnitPlan { stage: Some(at.hook), unless: Vec::new(), ..moved(at, &unit, &self.undos) };
             self.units.push(unit);
         }
         self.current = current;
@@ -358,26 +256,20 @@ impl PlanMerge<'_> {
             .filter(|(_, unit)| self.is_made(unit.resource()))
             .collect();
         for (index, (at, _)) in chosen.iter().enumerate() {
-            self.setup.insert(*at, position(first + index));
+            self.setup.insert(*at, self.place(first + index));
         }
         let last_undos = last_of(&self.units);
         for (at, unit) in chosen {
-            let place = |first: u32| self.setup.get(&UnitRef { hook: at.hook, unit: first }).copied();
-            let mut dependencies: Vec<u32> = unit.dependencies.iter().filter_map(|&first| place(first)).collect();
+            let mut made = with_reads(&moved(at, unit, &self.setup), |at| self.origin(old, at));
+            made.stage = Some(at.hook);
             let is_own = |&first: &u32| wanted.unit(UnitRef { hook: at.hook, unit: first }).map(UnitPlan::resource);
             // Units that wait for others of the resource wait for its undos, too.
             let has_first = unit.dependencies.iter().any(|first| is_own(first) == Some(unit.resource()));
             if !has_first && !is_bound(unit) {
                 let is_undo = |undo: &&u32| document_name(self.units[**undo as usize].resource()) == unit.resource();
-                dependencies.extend(last_undos.iter().filter(is_undo));
+                made.dependencies.extend(last_undos.iter().filter(is_undo));
             }
-            let unit = UnitPlan {
-                dependencies,
-                ordered_after: unit.ordered_after.iter().filter_map(|&first| place(first)).collect(),
-                stage: Some(at.hook),
-                ..with_reads(unit, |at| self.origin(old, at))
-            };
-            self.units.push(unit);
+            self.units.push(made);
         }
         self.wait_for_stage(first, Hook::PostStart, Hook::PreStart);
         let (undos, setup) = self.units.split_at_mut(first);
@@ -478,8 +370,8 @@ impl PlanMerge<'_> {
 
     /// Returns the place of a setup unit of the new plan: in the update, or in the run that made its resource.
     fn origin(&self, old: &BTreeMap<String, ResourceOrigin>, at: UnitRef) -> UnitRef {
-        if let Some(&unit) = self.setup.get(&at) {
-            return UnitRef { hook: self.hook, unit };
+        if let Some(&place) = self.setup.get(&at) {
+            return place;
         }
         let Some(unit) = self.wanted.unit(at).filter(|_| at.hook.is_setup()) else { return at };
         old.get(unit.resource()).and_then(|origin| origin.units.get(&unit.key)).copied().unwrap_or(at)
@@ -506,9 +398,9 @@ impl PlanMerge<'_> {
             let units = hook.units.iter().map(|unit| with_reads(unit, |at| self.origin(old, at)));
             hooks.push(HookPlan { hook: hook.hook, units: units.collect() });
         }
-        let mut moved = BTreeMap::new();
+        let mut places = BTreeMap::new();
         for stage in Hook::TEARDOWN {
-            let units = self.teardown(old, stage, &mut moved);
+            let units = self.teardown(old, stage, &mut places);
             hooks.extend((!units.is_empty()).then_some(HookPlan { hook: stage, units }));
         }
         let mut public = self.wanted.resources.clone();
@@ -543,12 +435,12 @@ impl PlanMerge<'_> {
     }
 
     /// Returns the units of preStop or postStop: those of the new plan, then those for removed and replaced resources.
-    /// `moved` gets the places of the latter.
+    /// `places` gets those of the latter.
     fn teardown(
         &self,
         old: &BTreeMap<String, ResourceOrigin>,
         stage: Hook,
-        moved: &mut BTreeMap<UnitRef, UnitRef>,
+        places: &mut BTreeMap<UnitRef, UnitRef>,
     ) -> Vec<UnitPlan> {
         let made = |at: UnitRef| unit_at(&self.current, at);
         let own = units_of(&self.wanted.hooks, stage).map(|(_, unit)| {
@@ -565,20 +457,11 @@ impl PlanMerge<'_> {
         let kept: Vec<(UnitRef, &UnitPlan)> =
             units_of(&self.current, stage).filter(|(_, unit)| is_kept(unit)).collect();
         for (index, (at, _)) in kept.iter().enumerate() {
-            moved.insert(*at, UnitRef { hook: stage, unit: position(units.len() + index) });
+            places.insert(*at, UnitRef { hook: stage, unit: position(units.len() + index) });
         }
         for (at, unit) in kept {
-            let place = |first: u32| moved.get(&UnitRef { hook: stage, unit: first }).map(|at| at.unit);
-            let new_place = |at: UnitRef| moved.get(&at).copied().unwrap_or(at);
-            let undo = self.undos.get(&at).map(|&unit| UnitRef { hook: self.hook, unit });
-            let unit = UnitPlan {
-                dependencies: unit.dependencies.iter().filter_map(|&first| place(first)).collect(),
-                ordered_after: unit.ordered_after.iter().filter_map(|&first| place(first)).collect(),
-                undoes: unit.undoes.iter().map(|&at| new_place(at)).collect(),
-                unless: unit.unless.iter().copied().chain(undo).collect(),
-                ..with_reads(unit, new_place)
-            };
-            units.push(unit);
+            let unless = unit.unless.iter().chain(self.undos.get(&at)).copied().collect();
+            units.push(UnitPlan { unless, ..moved(at, unit, places) });
         }
         units
     }
@@ -605,6 +488,19 @@ fn unit_at(hooks: &[HookPlan], at: UnitRef) -> Option<&UnitPlan> {
 /// Returns true for a unit that removes an object of `bind`, which a unit of these hooks has applied.
 fn removes_bound(hooks: &[HookPlan], unit: &UnitPlan) -> bool {
     unit.action == Action::Removal && unit.undoes.iter().any(|&at| unit_at(hooks, at).is_some_and(is_bound))
+}
+
+/// Returns a unit with the `places` of the units that it refers to. Others stay where they are, but the unit does not wait
+/// for them any more. `at` is the place of the unit until now.
+fn moved(at: UnitRef, unit: &UnitPlan, places: &BTreeMap<UnitRef, UnitRef>) -> UnitPlan {
+    let first = |&unit: &u32| places.get(&UnitRef { hook: at.hook, unit }).map(|place| place.unit);
+    let place = |at: UnitRef| places.get(&at).copied().unwrap_or(at);
+    UnitPlan {
+        dependencies: unit.dependencies.iter().filter_map(first).collect(),
+        ordered_after: unit.ordered_after.iter().filter_map(first).collect(),
+        undoes: unit.undoes.iter().map(|&at| place(at)).collect(),
+        ..with_reads(unit, place)
+    }
 }
 
 fn with_reads(unit: &UnitPlan, place: impl Fn(UnitRef) -> UnitRef) -> UnitPlan {

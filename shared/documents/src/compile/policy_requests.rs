@@ -13,7 +13,8 @@ use ebb_kube::podspec::{
 use serde_json::{Value, json};
 
 use super::checked::{BoundResource, CheckedPlugin, CompiledUnit, UnitCluster};
-use super::plan_update::{PlanUpdate, ResourceChange};
+use super::plan_update::PlanUpdate;
+use super::resource_changes::ResourceChange;
 use super::{k8s_apply, unit};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::load::lines::EmbeddedLines;

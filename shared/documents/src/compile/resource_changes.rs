@@ -1,0 +1,104 @@
+//! Decides which resources of a living target an update adds, removes, replaces or changes in place.
+
+use std::collections::BTreeMap;
+
+use ebb_engine::Hook;
+
+use super::kept_undos::PlannedUndos;
+use crate::plan::{Plan, ResourceOrigin, UnitPlan, UnitRef};
+
+/// The effect of an update on a resource. An unchanged resource has none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResourceChange {
+    Added,
+    Removed,
+    /// It is undone, then made again.
+    Replaced,
+    /// The `update` units of its plugin change it.
+    Updated,
+}
+
+/// The treatment of changed resources whose plugins have `update` units.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum UpdateMode {
+    InPlace,
+    Replace,
+}
+
+/// Returns the effect on each resource that has units in a run.
+pub(super) fn changes(
+    (current, wanted): (&Plan, &Plan),
+    (old, new): (&BTreeMap<String, ResourceOrigin>, &BTreeMap<String, ResourceOrigin>),
+    is_done: &impl Fn(UnitRef) -> bool,
+    mode: UpdateMode,
+) -> BTreeMap<String, ResourceChange> {
+    let plugin = |plan: &Plan, name: &str| {
+        let plugin = plan.resources.get(name).map(|resource| resource.plugin.as_str());
+        plugin.and_then(|plugin| plugin.split('@').next()).map(str::to_owned)
+    };
+    let (undos, new_undos) = (PlannedUndos::of(current), PlannedUndos::of(wanted));
+    let keeps_undos = |before: &ResourceOrigin, origin: &ResourceOrigin| {
+        let is_kept = |(key, &at): (&String, &UnitRef)| {
+            origin.units.get(key).is_some_and(|&new| undos.are_kept(at, &new_undos, new))
+        };
+        before.units.iter().all(is_kept)
+    };
+    // Outputs keep their units.
+    let can_update = |name: &str, before: &ResourceOrigin, origin: &ResourceOrigin| {
+        mode == UpdateMode::InPlace
+            && wanted.plugin_updates.iter().any(|unit| unit.resource() == name)
+            && plugin(current, name) == plugin(wanted, name)
+            && before.units.keys().eq(origin.units.keys())
+            && keeps_undos(before, origin)
+    };
+    let removed =
+        old.keys().filter(|name| !new.contains_key(*name)).map(|name| (name.clone(), ResourceChange::Removed));
+    let mut changes: BTreeMap<String, ResourceChange> = removed.collect();
+    for (name, origin) in new {
+        let change = match old.get(name) {
+            None => ResourceChange::Added,
+            Some(before) if !before.units.values().all(|&at| is_done(at)) => ResourceChange::Replaced,
+            Some(before)
+                if before.setup == origin.setup
+                    && incomplete_update(current, name, is_done).is_none()
+                    && keeps_undos(before, origin) =>
+            {
+                continue;
+            }
+            Some(before) if can_update(name, before, origin) => ResourceChange::Updated,
+            Some(_) => ResourceChange::Replaced,
+        };
+        changes.insert(name.clone(), change);
+    }
+    let is_read = |name: &str, at: UnitRef, changes: &BTreeMap<String, ResourceChange>| {
+        let maker = wanted.unit(at).map_or("", UnitPlan::resource);
+        maker != name && changes.get(maker) == Some(&ResourceChange::Replaced)
+    };
+    // The readers of a replaced resource are replaced, too, and then their readers.
+    loop {
+        let readers: Vec<String> = new
+            .iter()
+            .filter(|(name, origin)| {
+                let units = origin.units.values().filter_map(|&at| wanted.unit(at));
+                !matches!(changes.get(*name), Some(ResourceChange::Added | ResourceChange::Replaced))
+                    && units.flat_map(|unit| &unit.reads).any(|read| is_read(name, read.at, &changes))
+            })
+            .map(|(name, _)| name.clone())
+            .collect();
+        if readers.is_empty() {
+            return changes;
+        }
+        changes.extend(readers.into_iter().map(|name| (name, ResourceChange::Replaced)));
+    }
+}
+
+/// Returns the number of the last update of a resource by `update` units if one of these units is not done.
+pub(super) fn incomplete_update(plan: &Plan, name: &str, is_done: &impl Fn(UnitRef) -> bool) -> Option<u32> {
+    let is_own = |(at, unit): &(UnitRef, &UnitPlan)| unit.stage == Some(at.hook) && unit.resource() == name;
+    plan.hooks.iter().rev().find_map(|hook| {
+        let Hook::Update(number) = hook.hook else { return None };
+        let mut own = hook.places().filter(is_own).peekable();
+        own.peek()?;
+        Some((!own.all(|(at, _)| is_done(at))).then_some(number))
+    })?
+}
