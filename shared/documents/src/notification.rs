@@ -10,7 +10,7 @@ use serde_json::{Map, Value as Json, json};
 
 use crate::cel::convert::{self, CelOutput};
 use crate::cel::{self, EvaluationError, Expression, Scope};
-use crate::model::NotificationPhase;
+use crate::model::{NotificationPhase, ReceiverDoc, TemplateTree};
 use crate::render::TargetFacts;
 use crate::template::{self, ParsedText};
 
@@ -26,30 +26,8 @@ const MAX_REQUEST: usize = 256 << 10;
 pub struct NotificationRule {
     pub name: String,
     pub on: Vec<NotificationPhase>,
-    pub when: Option<String>,
-    pub to: NotificationReceiver,
-}
-
-/// The receiver of a subscription, with templates.
-#[derive(Clone, Debug, PartialEq)]
-pub enum NotificationReceiver {
-    Standard { url: String, secret: String },
-    Slack { secret: String },
-    Webhook { connection: String, method: String, path: String, body: Option<Json> },
-    CommitStatus { connection: String, repository: String, sha: String, context: String },
-    Comment { connection: String, repository: String, number: String, body: Option<String> },
-}
-
-impl NotificationReceiver {
-    /// Returns the name of the connection.
-    pub fn connection(&self) -> Option<&str> {
-        match self {
-            Self::Standard { .. } | Self::Slack { .. } => None,
-            Self::Webhook { connection, .. }
-            | Self::CommitStatus { connection, .. }
-            | Self::Comment { connection, .. } => Some(connection),
-        }
-    }
+    pub when: Option<Expression>,
+    pub to: ReceiverDoc,
 }
 
 /// The change of a target that is reported. A missing text is empty.
@@ -95,11 +73,7 @@ impl NotificationRule {
     /// does not hold.
     pub fn reports(&self, phase: NotificationPhase, target: &TargetFacts) -> bool {
         let Some(when) = &self.when else { return self.on.contains(&phase) };
-        self.on.contains(&phase)
-            && cel::parse(when, Scope::Subscription)
-                .ok()
-                .and_then(|parsed| run(&parsed, &variables(target, None)).ok())
-                .is_some_and(|value| matches!(value, CelOutput::Json(Json::Bool(true))))
+        self.on.contains(&phase) && matches!(run(when, &variables(target, None)), Ok(CelOutput::Json(Json::Bool(true))))
     }
 
     /// Returns the request of a notification. A value that is missing is empty.
@@ -120,21 +94,19 @@ impl NotificationRule {
             }
         };
         let request = match &self.to {
-            NotificationReceiver::Standard { .. } => NotificationRequest::Standard { data: data(target, facts) },
-            NotificationReceiver::Slack { .. } => {
-                NotificationRequest::Slack { body: json!({"text": slack_text(target, facts)}) }
-            }
-            NotificationReceiver::Webhook { method, path, body, .. } => {
-                let body = match body {
-                    Some(body) => tree(body, target, facts)?,
+            ReceiverDoc::Standard(_) => NotificationRequest::Standard { data: data(target, facts) },
+            ReceiverDoc::Slack(_) => NotificationRequest::Slack { body: json!({"text": slack_text(target, facts)}) },
+            ReceiverDoc::Webhook(post) => {
+                let body = match &post.body {
+                    Some(body) => tree(&body.value, target, facts)?,
                     None => data(target, facts),
                 };
-                let path = self::path(path, target, facts)?;
-                NotificationRequest::Connection { method: method.clone(), path, body }
+                let path = path(&post.path.value, target, facts)?;
+                NotificationRequest::Connection { method: post.method.as_str().to_owned(), path, body }
             }
-            NotificationReceiver::CommitStatus { repository, sha, context, .. } => {
-                let (owner, name) = repository_of(&required("repository", repository, REPOSITORY)?)?;
-                let sha = required("sha", sha, "a commit")?;
+            ReceiverDoc::Github(github) => {
+                let (owner, name) = repository_of(&required("repository", &github.repository.value, REPOSITORY)?)?;
+                let sha = required("sha", &github.sha.value, "a commit")?;
                 if !sha.bytes().all(|byte| byte.is_ascii_hexdigit()) {
                     return Err("`sha` is not a commit".to_owned());
                 }
@@ -144,21 +116,23 @@ impl NotificationRule {
                     NotificationPhase::Stuck => "error",
                     _ => "pending",
                 };
+                let own = || Ok(format!("ebb/{}", self.name));
+                let context = github.context.as_ref().map_or_else(own, |context| text(&context.value))?;
                 let body = json!({
-                    "state": state, "context": text(context)?, "description": description(facts),
+                    "state": state, "context": context, "description": description(facts),
                     "target_url": facts.link,
                 });
                 let path = format!("/repos/{owner}/{name}/statuses/{sha}");
                 NotificationRequest::Connection { method: "POST".to_owned(), path, body }
             }
-            NotificationReceiver::Comment { repository, number, body, .. } => {
-                let (owner, name) = repository_of(&required("repository", repository, REPOSITORY)?)?;
-                let number = required("number", number, "the number of a pull request")?;
+            ReceiverDoc::Comment(comment) => {
+                let (owner, name) = repository_of(&required("repository", &comment.repository.value, REPOSITORY)?)?;
+                let number = required("number", &comment.number.value, "the number of a pull request")?;
                 if !number.bytes().all(|byte| byte.is_ascii_digit()) {
                     return Err("`number` is not a number".to_owned());
                 }
-                let text = match body {
-                    Some(body) => text(body)?,
+                let text = match &comment.body {
+                    Some(body) => text(&body.value)?,
                     None => comment_text(target, facts),
                 };
                 NotificationRequest::Comment {
@@ -206,17 +180,20 @@ fn run(expression: &Expression, variables: &BTreeMap<&'static str, Json>) -> Res
 }
 
 /// Returns the values of a body.
-fn tree(tree: &Json, target: &TargetFacts, facts: &NotificationFacts) -> Result<Json, String> {
+fn tree(tree: &TemplateTree, target: &TargetFacts, facts: &NotificationFacts) -> Result<Json, String> {
     Ok(match tree {
-        Json::String(text) => value(text, target, facts)?,
-        Json::Array(items) => {
-            items.iter().map(|item| self::tree(item, target, facts)).collect::<Result<Vec<_>, _>>()?.into()
+        TemplateTree::Scalar(scalar) => scalar.clone(),
+        TemplateTree::Text(text) => value(text, target, facts)?,
+        TemplateTree::List(items) => {
+            items.iter().map(|item| self::tree(&item.value, target, facts)).collect::<Result<Vec<_>, _>>()?.into()
         }
-        Json::Object(entries) => {
-            let entry = |(key, item): (&String, &Json)| Ok((key.clone(), self::tree(item, target, facts)?));
-            Json::Object(entries.iter().map(entry).collect::<Result<Map<_, _>, String>>()?)
+        TemplateTree::Map(entries) => {
+            let mut map = Map::new();
+            for entry in entries {
+                map.insert(entry.name.value.clone(), self::tree(&entry.inner.value, target, facts)?);
+            }
+            map.into()
         }
-        other => other.clone(),
     })
 }
 

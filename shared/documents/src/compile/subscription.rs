@@ -1,13 +1,11 @@
 //! Checks subscriptions.
 
-use serde_json::Value as Json;
-
 use super::collector::{DiagnosticCollector, StepCount};
 use super::webhook;
-use crate::cel::Scope;
+use crate::cel::{self, Scope};
 use crate::diagnostic::Diagnostics;
 use crate::model::{At, NotificationPhase, ReceiverDoc, SubscriptionDoc};
-use crate::notification::{NotificationReceiver, NotificationRule};
+use crate::notification::NotificationRule;
 
 /// The phases that a commit status can express.
 const STATUSES: [NotificationPhase; 5] = [
@@ -24,56 +22,37 @@ const STATUSES: [NotificationPhase; 5] = [
 /// Returns all semantic errors, sorted by position.
 pub fn subscription(doc: &SubscriptionDoc) -> Result<NotificationRule, Diagnostics> {
     let mut report = DiagnosticCollector::new(&doc.source, &StepCount::default());
-    let when = doc.when.as_ref().map(|when| {
-        let text = report.expression("`when`", when, Scope::Subscription, &mut Vec::new());
-        text.unwrap_or_default()
+    let when = doc.when.as_ref().and_then(|when| {
+        let text = report.expression("`when`", when, Scope::Subscription, &mut Vec::new())?;
+        cel::parse(&text, Scope::Subscription).ok()
     });
     report.units = Scope::Notification;
-    let mut text = |text: &At<String>| {
+    let text = |text: &At<String>| {
         report.text(&text.value, text.at, Scope::Notification, &mut Vec::new());
-        text.value.clone()
     };
-    let to = match &doc.to.receiver {
-        ReceiverDoc::Standard(standard) => {
-            NotificationReceiver::Standard { url: standard.url.value.clone(), secret: standard.secret.value.clone() }
-        }
-        ReceiverDoc::Slack(slack) => NotificationReceiver::Slack { secret: slack.secret.value.clone() },
+    match &doc.to.receiver {
+        ReceiverDoc::Standard(_) | ReceiverDoc::Slack(_) => {}
         ReceiverDoc::Github(github) => {
-            let own = At { value: format!("ebb/{}", doc.name.value), at: doc.name.at };
-            let to = NotificationReceiver::CommitStatus {
-                connection: github.connection.value.clone(),
-                repository: text(&github.repository),
-                sha: text(&github.sha),
-                context: text(github.context.as_ref().unwrap_or(&own)),
-            };
+            [&github.repository, &github.sha].into_iter().chain(&github.context).for_each(text);
             for phase in doc.on.iter().filter(|phase| !STATUSES.contains(&phase.value)) {
                 let message = format!("a commit status cannot express `{}`", phase.value.name());
                 let names = STATUSES.map(NotificationPhase::name).join(", ");
                 report.push(report.error("phase", phase.at, message).help(format!("expected one of {names}")));
             }
-            to
         }
-        ReceiverDoc::Comment(comment) => NotificationReceiver::Comment {
-            connection: comment.connection.value.clone(),
-            repository: text(&comment.repository),
-            number: text(&comment.number),
-            body: comment.body.as_ref().map(text),
-        },
+        ReceiverDoc::Comment(comment) => {
+            [&comment.repository, &comment.number].into_iter().chain(&comment.body).for_each(text);
+        }
         ReceiverDoc::Webhook(post) => {
             webhook::path(&mut report, &post.path, &mut Vec::new());
-            let body: Option<Json> =
-                post.body.as_ref().map(|body| report.strings(body, Scope::Notification, &mut Vec::new()));
-            NotificationReceiver::Webhook {
-                connection: post.connection.value.clone(),
-                method: post.method.as_str().to_owned(),
-                path: post.path.value.clone(),
-                body,
+            if let Some(body) = &post.body {
+                report.tree(&body.value, body.at, Scope::Notification, &mut Vec::new());
             }
         }
-    };
+    }
     if let Some(errors) = report.errors(doc.name.at) {
         return Err(errors);
     }
     let on = doc.on.iter().map(|phase| phase.value).collect();
-    Ok(NotificationRule { name: doc.name.value.clone(), on, when, to })
+    Ok(NotificationRule { name: doc.name.value.clone(), on, when, to: doc.to.receiver.clone() })
 }

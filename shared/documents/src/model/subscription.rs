@@ -74,6 +74,16 @@ impl ReceiverDoc {
             Self::Comment(_) => "comment",
         }
     }
+
+    /// Returns the name of the connection.
+    pub fn connection(&self) -> Option<&str> {
+        match self {
+            Self::Standard(_) | Self::Slack(_) => None,
+            Self::Webhook(PostDoc { connection, .. })
+            | Self::Github(CommitStatusDoc { connection, .. })
+            | Self::Comment(CommentDoc { connection, .. }) => Some(&connection.value),
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use ebb_documents::model::NotificationPhase;
-use ebb_documents::notification::{NotificationFacts, NotificationReceiver, NotificationRequest, NotificationRule};
+use ebb_documents::model::{NotificationPhase, ReceiverDoc};
+use ebb_documents::notification::{NotificationFacts, NotificationRequest, NotificationRule};
 use ebb_documents::render::TargetFacts;
 use ebb_egress::deliver::DELIVERY_TIMEOUT;
 use ebb_egress::{
@@ -134,14 +134,14 @@ async fn try_send(
     let request = rule.render(&target, &facts).map_err(NotificationDelivery::Final)?;
     let id = MessageId::parse(&facts.id).map_err(|error| FlowError::Broken(error.to_string()))?;
     match (&rule.to, request) {
-        (NotificationReceiver::Standard { url, secret }, NotificationRequest::Standard { data }) => {
-            let keys = signing_keys(env, secret).map_err(not_sent)?;
+        (ReceiverDoc::Standard(standard), NotificationRequest::Standard { data }) => {
+            let keys = signing_keys(env, &standard.secret.value).map_err(not_sent)?;
             let key = TargetKey::new(&target.kind, &target.name);
             let event = (&id, notice.phase.as_str(), Timestamp(notice.at));
-            Ok(post_event(env, (env.egress.as_ref(), url.as_str(), &keys), event, key, &data).await)
+            Ok(post_event(env, (env.egress.as_ref(), standard.url.value.as_str(), &keys), event, key, &data).await)
         }
-        (NotificationReceiver::Slack { secret }, NotificationRequest::Slack { body }) => {
-            let url = slack_url(env, secret).map_err(not_sent)?;
+        (ReceiverDoc::Slack(slack), NotificationRequest::Slack { body }) => {
+            let url = slack_url(env, &slack.secret.value).map_err(not_sent)?;
             let receiver =
                 SubscriptionOrigin { env, url: url.to_string(), credential: None, id: &id, begun: env.now() };
             Ok(match receiver.call("POST", "", Some(&body)).await {
@@ -251,10 +251,11 @@ pub struct ReceiverInfo {
 pub async fn receiver_info(env: &Env, rule: &NotificationRule) -> FlowResult<ReceiverInfo> {
     let origin = |url: &str| url::Url::parse(url).ok().map(|url| url.origin().ascii_serialization());
     Ok(match &rule.to {
-        NotificationReceiver::Standard { url, secret } => {
-            ReceiverInfo { origin: origin(url), problem: signing_keys(env, secret).err() }
-        }
-        NotificationReceiver::Slack { secret } => match slack_url(env, secret) {
+        ReceiverDoc::Standard(standard) => ReceiverInfo {
+            origin: origin(&standard.url.value),
+            problem: signing_keys(env, &standard.secret.value).err(),
+        },
+        ReceiverDoc::Slack(slack) => match slack_url(env, &slack.secret.value) {
             Ok(url) => ReceiverInfo { origin: origin(&url), problem: None },
             Err(problem) => ReceiverInfo { origin: None, problem: Some(problem) },
         },
