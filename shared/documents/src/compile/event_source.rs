@@ -332,7 +332,7 @@ fn value(report: &mut DiagnosticCollector, tree: &At<TemplateTree>) -> EventTree
 /// Returns a part in which an event selects nothing. Reports the expressions that read an event.
 fn literal(report: &mut DiagnosticCollector, key: &str, tree: &At<TemplateTree>) -> EventTree {
     check_literal(report, key, tree);
-    EventTree::Literal(as_written(&tree.value))
+    EventTree::Literal(tree.value.to_json())
 }
 
 fn check_literal(report: &mut DiagnosticCollector, key: &str, tree: &At<TemplateTree>) {
@@ -354,17 +354,6 @@ fn check_literal(report: &mut DiagnosticCollector, key: &str, tree: &At<Template
         TemplateTree::List(items) => items.iter().for_each(|item| check_literal(report, key, item)),
         TemplateTree::Map(entries) => {
             entries.iter().for_each(|entry| check_literal(report, &entry.name.value, &entry.inner));
-        }
-    }
-}
-
-fn as_written(tree: &TemplateTree) -> Json {
-    match tree {
-        TemplateTree::Scalar(scalar) => scalar.clone(),
-        TemplateTree::Text(text) => text.as_str().into(),
-        TemplateTree::List(items) => items.iter().map(|item| as_written(&item.value)).collect(),
-        TemplateTree::Map(entries) => {
-            Json::Object(entries.iter().map(|entry| (entry.name.value.clone(), as_written(&entry.value))).collect())
         }
     }
 }

@@ -228,14 +228,14 @@ fn violations(part: &RequestedPart, policy: &ClusterPolicy) -> Vec<LocatedViolat
             let mut found: Vec<LocatedViolation> = namespace.as_ref().and_then(refused).into_iter().collect();
             let place = namespace.as_ref().map(|name| &name.value).or(policy.unit_namespace.as_ref());
             if let (Some(template), Some(place)) = (template, place) {
-                let pods = pod_violations(&json_of(&template.value), place, policy, PodOrigin::Script);
+                let pods = pod_violations(&template.value.to_json(), place, policy, PodOrigin::Script);
                 found.extend(located(template, pods));
             }
             found
         }
-        RequestedPart::Manifest(tree) => located(tree, manifest(&json_of(&tree.value), policy)),
+        RequestedPart::Manifest(tree) => located(tree, manifest(&tree.value.to_json(), policy)),
         RequestedPart::Bound(tree) => {
-            let manifest = json_of(&tree.value);
+            let manifest = tree.value.to_json();
             let is_known = known(&manifest["metadata"]["namespace"]).is_some();
             let mut found = bound_violations(&manifest, policy);
             found.retain(|violation| {
@@ -288,19 +288,6 @@ fn manifest(manifest: &Value, policy: &ClusterPolicy) -> Vec<PodspecViolation> {
         found.extend(pod_violations(manifest, place, policy, PodOrigin::Manifest));
     }
     found
-}
-
-/// Returns a tree as JSON whose texts are templates.
-fn json_of(tree: &TemplateTree) -> Value {
-    match tree {
-        TemplateTree::Scalar(value) => value.clone(),
-        TemplateTree::Text(text) => text.as_str().into(),
-        TemplateTree::List(items) => items.iter().map(|item| json_of(&item.value)).collect(),
-        TemplateTree::Map(entries) => {
-            let entries = entries.iter().map(|entry| (entry.name.value.clone(), json_of(&entry.inner.value)));
-            Value::Object(entries.collect())
-        }
-    }
 }
 
 fn located(tree: &At<TemplateTree>, found: Vec<PodspecViolation>) -> Vec<LocatedViolation> {

@@ -28,6 +28,18 @@ impl TemplateTree {
         }
     }
 
+    /// Returns the tree as JSON in which the texts are templates.
+    pub(crate) fn to_json(&self) -> Value {
+        match self {
+            Self::Scalar(scalar) => scalar.clone(),
+            Self::Text(text) => text.as_str().into(),
+            Self::List(items) => items.iter().map(|item| item.value.to_json()).collect(),
+            Self::Map(entries) => {
+                entries.iter().map(|entry| (entry.name.value.clone(), entry.inner.value.to_json())).collect()
+            }
+        }
+    }
+
     /// Returns `secret` and `key` of a mapping that consists of these two texts, a reference to a Secret.
     pub(crate) fn secret(&self) -> Option<(&str, &str)> {
         let text = |key| match &self.get(key)?.value {

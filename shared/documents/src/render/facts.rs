@@ -70,18 +70,13 @@ impl TargetFacts {
         key.extend(hex::encode(digest.finalize()).chars().take(KEY_DIGEST));
         key
     }
+
     /// Returns the value of `target.FIELD`, or `None` for a field that is not set.
     pub(crate) fn field(&self, field: &str) -> Option<serde_json::Value> {
         match field {
-            "kind" => Some(self.kind.as_str().into()),
-            "name" => Some(self.name.as_str().into()),
-            "uid" => Some(self.uid.as_str().into()),
-            "namespace" => self.namespace.as_deref().map(Into::into),
-            "key" => Some(self.key.as_str().into()),
-            "generation" => Some(self.generation.into()),
-            "cluster" => self.cluster.as_deref().map(Into::into),
+            // Facts without labels have an empty mapping.
             "labels" => Some(serde_json::json!(self.labels)),
-            _ => None,
+            field => serde_json::json!(self).get(field).cloned(),
         }
     }
 }

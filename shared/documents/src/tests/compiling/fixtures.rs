@@ -32,7 +32,8 @@ pub(crate) fn compiled(sandbox: &str, documents: &[&str]) -> Result<(Plan, Vec<D
     planned(&sandbox, &plugins(documents)?)
 }
 
-/// Returns the plan of a sandbox whose resources use the first plugin with their name.
+/// Returns the plan of a sandbox whose resources use the first plugin with their name. Checks that a stored plan is the
+/// same plan, and that its edges are graphs.
 pub(crate) fn planned(sandbox: &SandboxDoc, plugins: &[PluginDoc]) -> Result<(Plan, Vec<Diagnostic>), Diagnostics> {
     let none = Version::new(0, 0, 0);
     let mut bound = BTreeMap::new();
@@ -42,7 +43,11 @@ pub(crate) fn planned(sandbox: &SandboxDoc, plugins: &[PluginDoc]) -> Result<(Pl
             bound.insert(resource.name.value.clone(), BoundPlugin { plugin, version, digest: "sha256:00" });
         }
     }
-    compile::plan(sandbox, &bound)
+    let made = compile::plan(sandbox, &bound)?;
+    let json = made.0.to_json();
+    assert_eq!(Plan::from_json(&json).unwrap().to_json(), json);
+    assert!(made.0.hooks.iter().all(|hook| hook.graph().is_ok()));
+    Ok(made)
 }
 
 /// A sandbox with the resource `r` of the plugin `p`.

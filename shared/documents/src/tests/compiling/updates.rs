@@ -81,7 +81,9 @@ pub(super) fn resources(text: &str) -> Plan {
 }
 
 pub(super) fn update(current: &Plan, wanted: &Plan) -> PlanUpdate {
-    compile::update(current, wanted, |_| true).unwrap().expect("the documents differ")
+    let made = compile::update(current, wanted, |_| true).unwrap().expect("the documents differ");
+    assert!(made.plan.hooks.iter().all(|hook| hook.graph().is_ok()));
+    made
 }
 
 /// Returns the units of a hook with the units that they wait for, undo and read.
@@ -209,7 +211,6 @@ fn a_changed_resource_is_undone_and_made_with_its_readers() {
     assert_ne!(former("db"), former("db~1"));
     assert_eq!(made.plan.resource_read("search~1", "db").unwrap().0, "db~1");
     assert_eq!(made.plan.resource_read("search", "db").unwrap().0, "db");
-    made.plan.hooks.iter().for_each(|hook| drop(hook.graph().unwrap()));
 }
 
 #[test]
@@ -290,7 +291,6 @@ fn update_units_change_a_resource_in_place() {
     let document = |rows: u32| plan(&text(rows));
     let one = document(1);
     assert_eq!(one.hook_plan(PLUGIN_UPDATE), None, "a creation has no update units");
-    assert_eq!(Plan::from_json(&one.to_json()).unwrap(), one, "an update that waits is stored with them");
     let made = update(&one, &document(2));
     assert_eq!(made.resources, BTreeMap::from([("db".to_owned(), ResourceChange::Updated)]), "the reader stays");
     let hook = Hook::Update(1);
@@ -342,7 +342,6 @@ fn an_update_runs_between_what_it_reads_now_and_what_it_read() {
         .replace(&read("a"), "params: {of: \"${resources.c.outputs.url}\"}");
     let made = update(&resources(&x), &resources(&y));
     assert_eq!(made.resources["r"], ResourceChange::Replaced, "it would wait for what waits for it");
-    made.plan.hooks.iter().for_each(|hook| drop(hook.graph().unwrap()));
 }
 
 #[test]
