@@ -513,7 +513,7 @@ fn timestamp(text: &str) -> Option<jiff::Timestamp> {
     }
 }
 
-/// Returns true for a value that [`ParamValue`](crate::model::ParamValue) reads as a reference to a Secret.
+/// Returns true for a value that a param of a target reads as a reference to a Secret.
 fn is_secret(value: &Json) -> bool {
     let is_text = |key| value.get(key).is_some_and(Json::is_string);
     value.as_object().is_some_and(|map| map.len() == 2) && is_text("secret") && is_text("key")

@@ -35,8 +35,8 @@ pub use event_source::{
 pub use param::{ParamDoc, ParamKind};
 pub use plugin::{DefaultsDoc, HookDoc, HookOwner, PluginDoc, PluginProfile, RunnerDoc};
 pub use sandbox::{
-    BindDoc, BoundName, BoundObjectDoc, ConsumerDoc, ParamValue, ResourceDoc, ResourceSpec, RouteGroupDoc, SandboxDoc,
-    SandboxKind, TtlStart, VariableSpec,
+    BindDoc, BoundName, BoundObjectDoc, ConsumerDoc, ResourceDoc, ResourceSpec, RouteGroupDoc, SandboxDoc, SandboxKind,
+    TtlStart, VariableSpec,
 };
 pub use subscription::{
     CommentDoc, CommitStatusDoc, NotificationPhase, PostDoc, ReceiverChoice, ReceiverDoc, StandardDoc, SubscriptionDoc,
@@ -115,7 +115,6 @@ written_as! {
     for<T> Named<T> => T;
     for<T> Entries<T> => BTreeMap<String, T>;
     for<> TemplateTree => serde_json::Value;
-    for<> ParamValue => serde_json::Value;
     for<> NameList => unit::NamesSchema;
     for<> FailureClass => unit::FailureSchema;
 }

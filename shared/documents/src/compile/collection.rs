@@ -16,7 +16,7 @@ use crate::diagnostic::Diagnostic;
 use crate::load::names::{NameSyntax, valid_name};
 use crate::model::{
     ActionDoc, At, CollectionDoc, CollectionEntry, CollectionForm, Dialect, Entries, HookDoc, InfrakitDoc, Named,
-    OutputFromDoc, OutputSpec, ParamValue, PluginDoc, ResourceDoc, SandboxDoc, TemplateTree, UnitDoc, UnitSpec,
+    OutputFromDoc, OutputSpec, PluginDoc, ResourceDoc, SandboxDoc, TemplateTree, UnitDoc, UnitSpec,
 };
 use crate::plan::PluginInterface;
 use crate::template;
@@ -63,9 +63,7 @@ pub(super) fn reads(sandbox: &SandboxDoc) -> SandboxReads {
     let mut scratch = DiagnosticCollector::new(&sandbox.source, &StepCount::default());
     let mut uses = Vec::new();
     for value in sandbox.resources.iter().flat_map(|resource| &resource.params.0) {
-        if let ParamValue::Tree(tree) = &value.inner.value {
-            scratch.tree(tree, value.inner.at, Scope::Sandbox, &mut uses);
-        }
+        scratch.tree(&value.inner.value, value.inner.at, Scope::Sandbox, &mut uses);
     }
     for variable in &sandbox.env {
         scratch.text(&variable.value.value, variable.value.at, Scope::Sandbox, &mut uses);

@@ -15,8 +15,8 @@ use crate::load;
 use crate::load::lines::EmbeddedLines;
 use crate::load::yaml::{self, YamlKey, YamlNode, YamlValue};
 use crate::model::{
-    ActionDoc, At, Dialect, Entries, HookDoc, Named, ObjectDoc, ParamValue, PluginDoc, ResourceDoc, SandboxDoc,
-    SourceText, TemplateTree, UnitSpec, VersionRange,
+    ActionDoc, At, Dialect, Entries, HookDoc, Named, ObjectDoc, PluginDoc, ResourceDoc, SandboxDoc, SourceText,
+    TemplateTree, UnitSpec, VersionRange,
 };
 use crate::template::{self, TemplatePiece};
 
@@ -141,12 +141,12 @@ fn plugin(report: &mut DiagnosticCollector, sandbox: &SandboxDoc, resource: &Res
 }
 
 /// Returns the text of a param. Rejects a param with expressions.
-fn text(report: &mut DiagnosticCollector, name: &At<String>, value: &At<ParamValue>) -> Option<String> {
+fn text(report: &mut DiagnosticCollector, name: &At<String>, value: &At<TemplateTree>) -> Option<String> {
     let refused = |message: &str, help: &str| {
         report.error("param-value", value.at, format!("`{}` {message}", name.value)).help(help)
     };
     let wrong = match &value.value {
-        ParamValue::Tree(TemplateTree::Text(text)) => match template::split(text) {
+        TemplateTree::Text(text) => match template::split(text) {
             Ok(pieces) if pieces.iter().all(|piece| matches!(piece, TemplatePiece::Literal(_))) => {
                 return Some(text.replace("$${", "${"));
             }
@@ -155,16 +155,18 @@ fn text(report: &mut DiagnosticCollector, name: &At<String>, value: &At<ParamVal
                 "write `$${` for a literal `${`; a plugin of yours with `object:` can have `${…}` in its manifest",
             ),
         },
-        ParamValue::Tree(_) => refused("must be a text", "begin it with `data: |`"),
-        ParamValue::Secret { .. } => refused("cannot come from a Secret", "write the manifests into the document"),
+        tree if tree.secret().is_some() => {
+            refused("cannot come from a Secret", "write the manifests into the document")
+        }
+        _ => refused("must be a text", "begin it with `data: |`"),
     };
     report.push(wrong);
     None
 }
 
-fn ready(report: &mut DiagnosticCollector, dialect: Dialect, value: &At<ParamValue>) -> Option<At<TemplateTree>> {
+fn ready(report: &mut DiagnosticCollector, dialect: Dialect, value: &At<TemplateTree>) -> Option<At<TemplateTree>> {
     match &value.value {
-        ParamValue::Tree(TemplateTree::Text(text)) => {
+        TemplateTree::Text(text) => {
             // Texts of Signadot documents are not templates, so loading escaped the expression.
             let text = if dialect == Dialect::Signadot { text.replace("$${", "${") } else { text.clone() };
             Some(At { value: TemplateTree::Text(text), at: value.at })

@@ -14,7 +14,7 @@ use super::{params, plugin, profile};
 use crate::cel::{ReferenceSource, ReferenceUsage, Scope};
 use crate::diagnostic::Diagnostic;
 use crate::model::{
-    At, Dialect, LineColumn, Named, ParamKind, ParamValue, PluginDoc, ResourceDoc, SandboxDoc, VariableSpec,
+    At, Dialect, LineColumn, Named, ParamKind, PluginDoc, ResourceDoc, SandboxDoc, TemplateTree, VariableSpec,
 };
 use crate::plan::{PlainLiteral, Template};
 
@@ -128,24 +128,21 @@ fn param_value<'a>(
     dialect: Dialect,
     name: &At<String>,
     checked: &CheckedParam<'_>,
-    value: &'a At<ParamValue>,
+    value: &'a At<TemplateTree>,
 ) -> Option<(Template, Vec<ExpressionRead<'a>>)> {
     let (named, param) = (&name.value, checked.doc);
-    let tree = match &value.value {
-        ParamValue::Secret { name, key } => {
-            if !param.sensitive {
-                let message = format!("param `{named}` is not sensitive, so it cannot get a Secret");
-                let help = "give a value, or declare the param with `sensitive: true` if the plugin is yours";
-                report.push(report.error("sensitive", value.at, message).help(help));
-                return None;
-            }
-            return Some((Template::Secret { name: name.clone(), key: key.clone() }, Vec::new()));
+    if let Some((name, key)) = value.value.secret() {
+        if !param.sensitive {
+            let message = format!("param `{named}` is not sensitive, so it cannot get a Secret");
+            let help = "give a value, or declare the param with `sensitive: true` if the plugin is yours";
+            report.push(report.error("sensitive", value.at, message).help(help));
+            return None;
         }
-        ParamValue::Tree(tree) => tree,
-    };
+        return Some((Template::Secret { name: name.to_owned(), key: key.to_owned() }, Vec::new()));
+    }
     let mut uses = Vec::new();
     let before = report.found.len();
-    let template = report.tree(tree, value.at, Scope::Sandbox, &mut uses);
+    let template = report.tree(&value.value, value.at, Scope::Sandbox, &mut uses);
     if report.found.len() > before {
         return None;
     }

@@ -162,29 +162,10 @@ pub struct ResourceSpec {
     pub collection: Option<Box<CollectionDoc>>,
     /// Values by name. Their texts may hold `${resources.R.outputs.O}`; `{secret: NAME, key: KEY}` names a Secret.
     #[serde(default)]
-    pub params: Entries<At<ParamValue>>,
+    pub params: Entries<At<TemplateTree>>,
     /// The versions in `plugin`. `None` allows all.
     #[serde(skip)]
     pub version: Option<VersionRange>,
-}
-
-/// The value of a param.
-#[derive(Clone, Debug, PartialEq)]
-pub enum ParamValue {
-    /// A value; strings of our dialect may be templates over `resources`.
-    Tree(TemplateTree),
-    /// A mapping of nothing but the texts `secret` and `key`.
-    Secret { name: String, key: String },
-}
-
-impl<'de> Deserialize<'de> for ParamValue {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let tree = TemplateTree::deserialize(deserializer)?;
-        Ok(match tree.secret() {
-            Some((name, key)) => Self::Secret { name: name.to_owned(), key: key.to_owned() },
-            None => Self::Tree(tree),
-        })
-    }
 }
 
 /// A place where a Signadot sandbox reads an output of a resource.

@@ -14,8 +14,8 @@ use crate::load::reader::{DocumentReader, NodePath};
 use crate::load::yaml::{YamlNode, YamlValue};
 use crate::load::{bind, ebb};
 use crate::model::{
-    At, BindDoc, ConsumerDoc, DefaultsDoc, Dialect, DurationMs, Entries, HookDoc, Named, ParamValue, ResourceSpec,
-    RouteGroupDoc, RunnerDoc, SandboxDoc, TemplateTree, TtlStart, UnitSpec, alternatives,
+    At, BindDoc, ConsumerDoc, DefaultsDoc, Dialect, DurationMs, Entries, HookDoc, Named, ResourceSpec, RouteGroupDoc,
+    RunnerDoc, SandboxDoc, TemplateTree, TtlStart, UnitSpec, alternatives,
 };
 use crate::template;
 
@@ -212,7 +212,7 @@ fn resources(reader: &DocumentReader<'_>, resources: Vec<SignadotResource>) -> E
         let version = reader.split_reference(&mut resource.plugin);
         let params = resource.params.0.into_iter().map(|Named { name, inner: At { at, value } }| {
             let text = template::escape(&value.unwrap_or_default());
-            Named { name, inner: At { value: ParamValue::Tree(TemplateTree::Text(text)), at } }
+            Named { name, inner: At { value: TemplateTree::Text(text), at } }
         });
         let params = Entries(params.collect());
         let spec = ResourceSpec { plugin: resource.plugin, params, version, ..ResourceSpec::default() };
