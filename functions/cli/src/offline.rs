@@ -76,7 +76,7 @@ pub(crate) fn plan(sandbox: &SandboxDoc, plugins: &[PluginDoc]) -> Result<LocalP
         .iter()
         .map(|(name, plugin, version, digest)| (name.clone(), BoundPlugin { plugin, version, digest }))
         .collect::<BTreeMap<_, _>>();
-    let (plan, warnings, requests) = compile::plan_with_requests(sandbox, &bound)?;
+    let (plan, warnings, requests) = compile::plan(sandbox, &bound)?;
     Ok(LocalPlan { plan, warnings, requests })
 }
 

@@ -54,7 +54,7 @@ use std::collections::BTreeMap;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::model::{PluginDoc, SandboxDoc};
 use crate::plan::{PLUGIN_UPDATE, Plan};
-use checked::{BoundResource, PublicOutputs};
+use checked::PublicOutputs;
 use collector::{DiagnosticCollector, StepCount};
 use k8s_apply::BuiltIn;
 use reads::ResourceReads;
@@ -86,7 +86,8 @@ pub struct BoundPlugin<'a> {
     pub digest: &'a str,
 }
 
-/// Compiles a sandbox to the frozen plan. Returns the plan and the warnings.
+/// Compiles a sandbox to the frozen plan. Returns the plan, the warnings, and what the units request from their clusters,
+/// for [`policy_violations`].
 ///
 /// `plugins` has the plugin of each resource by the name of the resource. Resources that are [`is_built_in`] may be
 /// missing there.
@@ -97,27 +98,7 @@ pub struct BoundPlugin<'a> {
 pub fn plan(
     sandbox: &SandboxDoc,
     plugins: &BTreeMap<String, BoundPlugin<'_>>,
-) -> Result<(Plan, Vec<Diagnostic>), Diagnostics> {
-    inspected(sandbox, plugins, |_, _| ()).map(|(plan, warnings, ())| (plan, warnings))
-}
-
-/// Compiles like [`plan()`], and returns also what the units request from their clusters, for [`policy_violations`].
-///
-/// # Errors
-/// Returns the same errors as [`plan()`].
-pub fn plan_with_requests(
-    sandbox: &SandboxDoc,
-    plugins: &BTreeMap<String, BoundPlugin<'_>>,
 ) -> Result<(Plan, Vec<Diagnostic>, Vec<PolicyRequest>), Diagnostics> {
-    inspected(sandbox, plugins, policy_requests::of_plan)
-}
-
-/// Compiles a sandbox, and returns also what `inspect` finds in its checked documents.
-fn inspected<T>(
-    sandbox: &SandboxDoc,
-    plugins: &BTreeMap<String, BoundPlugin<'_>>,
-    inspect: impl FnOnce(&Plan, &[BoundResource<'_>]) -> T,
-) -> Result<(Plan, Vec<Diagnostic>, T), Diagnostics> {
     let mut report = DiagnosticCollector::new(&sandbox.source, &StepCount::default());
     let mut warnings = Vec::new();
     let built_in = BuiltIn::of(&mut report, sandbox, plugins);
@@ -141,7 +122,7 @@ fn inspected<T>(
     if let Some(errors) = report.errors(sandbox.name.at) {
         return Err(errors);
     }
-    let seen = inspect(&plan, &instances);
+    let requests = policy_requests::of_plan(&plan, &instances);
     if let Some(at) = plan.hooks.iter().position(|hook| hook.hook == PLUGIN_UPDATE) {
         plan.plugin_updates = plan.hooks.remove(at).units;
     }
@@ -150,7 +131,7 @@ fn inspected<T>(
     if let Some(errors) = report.errors(sandbox.name.at) {
         return Err(errors);
     }
-    Ok((plan, warnings, seen))
+    Ok((plan, warnings, requests))
 }
 
 /// Checks a plugin on its own. Returns the warnings.

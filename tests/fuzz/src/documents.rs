@@ -144,7 +144,7 @@ fn plan(sandbox: &SandboxDoc, plugins: &[&PluginDoc]) -> Option<String> {
         let version = plugin.version.as_ref().unwrap_or(&none);
         bound.insert(resource.name.value.clone(), BoundPlugin { plugin, version, digest: "sha256:00" });
     }
-    let (made, warnings) = match compile::plan(sandbox, &bound) {
+    let (made, warnings, _) = match compile::plan(sandbox, &bound) {
         Ok(made) => made,
         Err(errors) => {
             placed::errors(&errors);
@@ -153,7 +153,7 @@ fn plan(sandbox: &SandboxDoc, plugins: &[&PluginDoc]) -> Option<String> {
     };
     warnings.iter().for_each(placed::one);
     let json = made.to_json();
-    let (again, _) = compile::plan(sandbox, &bound).expect("it compiled a moment ago");
+    let (again, ..) = compile::plan(sandbox, &bound).expect("it compiled a moment ago");
     assert_eq!(again.to_json(), json, "compiled twice, it gives two plans");
     let read = Plan::from_json(&json).unwrap_or_else(|error| panic!("{error}: {json}"));
     assert_eq!(read.to_json(), json, "stored, the plan is another one");

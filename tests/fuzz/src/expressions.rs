@@ -102,7 +102,7 @@ pub(crate) fn bound(plugin: &PluginDoc) -> Option<Plan> {
     let version = semver::Version::new(0, 0, 0);
     let bound = compile::BoundPlugin { plugin, version: &version, digest: "sha256:00" };
     match compile::plan(&sandbox, &[("r".to_owned(), bound)].into()) {
-        Ok((plan, _)) => Some(plan),
+        Ok((plan, ..)) => Some(plan),
         Err(errors) => {
             placed::errors(&errors);
             None

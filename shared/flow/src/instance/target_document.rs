@@ -201,7 +201,7 @@ pub async fn compile_document(
                 (resource.clone(), BoundPlugin { plugin, version, digest })
             })
             .collect();
-        let compiled = compile::plan_with_requests(&sandbox, &bound);
+        let compiled = compile::plan(&sandbox, &bound);
         (sandbox, compiled)
     });
     let (sandbox, compiled) = compiled.await?;

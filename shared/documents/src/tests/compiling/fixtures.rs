@@ -43,11 +43,11 @@ pub(crate) fn planned(sandbox: &SandboxDoc, plugins: &[PluginDoc]) -> Result<(Pl
             bound.insert(resource.name.value.clone(), BoundPlugin { plugin, version, digest: "sha256:00" });
         }
     }
-    let made = compile::plan(sandbox, &bound)?;
-    let json = made.0.to_json();
+    let (plan, warnings, _) = compile::plan(sandbox, &bound)?;
+    let json = plan.to_json();
     assert_eq!(Plan::from_json(&json).unwrap().to_json(), json);
-    assert!(made.0.hooks.iter().all(|hook| hook.graph().is_ok()));
-    Ok(made)
+    assert!(plan.hooks.iter().all(|hook| hook.graph().is_ok()));
+    Ok((plan, warnings))
 }
 
 /// A sandbox with the resource `r` of the plugin `p`.
