@@ -92,29 +92,17 @@ pub enum ReferenceSource {
     /// `old.params.NAME`.
     OldParam(String),
     /// `units.UNIT.outputs.OUTPUT`.
-    Output {
-        unit: String,
-        output: String,
-    },
+    Output { unit: String, output: String },
     /// `resources.RESOURCE.outputs.OUTPUT`.
-    Resource {
-        resource: String,
-        output: String,
-    },
+    Resource { resource: String, output: String },
     /// `target.FIELD`.
     Target(String),
     /// `resource.FIELD` of the resource to which the expression belongs.
     OwnResource(String),
     /// `inputs.NAME` of the unit to which the expression belongs.
     Input(String),
-    Response,
-    Poll,
-    Object,
-    Objects,
-    Instance,
-    /// A value of an event: [`RootVariable::Headers`], [`RootVariable::Body`], [`RootVariable::Source`] or
-    /// [`RootVariable::Fetched`]. Or [`RootVariable::Claims`].
-    Event(RootVariable),
+    /// Any part of another root variable, such as `response`.
+    Root(RootVariable),
 }
 
 /// The use of a value in an expression.
@@ -178,12 +166,7 @@ impl ReferenceSource {
             Self::Target(field) => vec!["target", field],
             Self::OwnResource(field) => vec!["resource", field],
             Self::Input(name) => vec!["inputs", name],
-            Self::Response => vec!["response"],
-            Self::Poll => vec!["poll"],
-            Self::Object => vec!["object"],
-            Self::Objects => vec!["objects"],
-            Self::Instance => vec!["instance"],
-            Self::Event(root) => vec![root.as_str()],
+            Self::Root(root) => vec![root.as_str()],
         }
     }
 }

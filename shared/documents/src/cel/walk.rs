@@ -311,20 +311,21 @@ impl ExpressionWalker<'_> {
         let at = path.root_id;
         let name = root.as_str();
         match root {
-            RootVariable::Object => Some(ReferenceSource::Object),
-            RootVariable::Objects => Some(ReferenceSource::Objects),
-            RootVariable::Headers | RootVariable::Body | RootVariable::Claims => Some(ReferenceSource::Event(root)),
+            RootVariable::Object
+            | RootVariable::Objects
+            | RootVariable::Headers
+            | RootVariable::Body
+            | RootVariable::Claims => Some(ReferenceSource::Root(root)),
             RootVariable::Response
             | RootVariable::Poll
             | RootVariable::Instance
             | RootVariable::Fetched
             | RootVariable::Notification => {
-                let (fields, source) = match root {
-                    RootVariable::Response => (&RESPONSE_FIELDS[..], ReferenceSource::Response),
-                    RootVariable::Poll => (&RESPONSE_FIELDS[..], ReferenceSource::Poll),
-                    RootVariable::Fetched => (&FETCHED_FIELDS[..], ReferenceSource::Event(root)),
-                    RootVariable::Notification => (&NOTIFICATION_FIELDS[..], ReferenceSource::Event(root)),
-                    _ => (&INSTANCE_FIELDS[..], ReferenceSource::Instance),
+                let fields = match root {
+                    RootVariable::Instance => &INSTANCE_FIELDS[..],
+                    RootVariable::Fetched => &FETCHED_FIELDS,
+                    RootVariable::Notification => &NOTIFICATION_FIELDS,
+                    _ => &RESPONSE_FIELDS,
                 };
                 let Some(field) = path.name(0) else {
                     let help = format!("there is `{}`", fields.join("`, `"));
@@ -334,7 +335,7 @@ impl ExpressionWalker<'_> {
                 if !fields.contains(&field) {
                     self.unknown_field(at, name, field, fields);
                 }
-                Some(source)
+                Some(ReferenceSource::Root(root))
             }
             RootVariable::Target | RootVariable::Resource | RootVariable::Source => {
                 let fields = match root {
@@ -349,7 +350,7 @@ impl ExpressionWalker<'_> {
                 }
                 Some(match root {
                     RootVariable::Target => ReferenceSource::Target(field),
-                    RootVariable::Source => ReferenceSource::Event(root),
+                    RootVariable::Source => ReferenceSource::Root(root),
                     _ => ReferenceSource::OwnResource(field),
                 })
             }

@@ -6,7 +6,7 @@ use super::collector::{DiagnosticCollector, ExpressionRead, StepCount};
 use super::defaults::MAX_EVENTS;
 use super::k8s_apply::is_built_in_name;
 use super::{source_lints, webhook};
-use crate::cel::{self, Expression, ReferenceSource, Scope};
+use crate::cel::{self, Expression, ReferenceSource, RootVariable, Scope};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::event::{EntryAction, EventEntry, EventFetch, EventSource, EventTarget, EventTextRole, EventTree};
 use crate::load::PluginReference;
@@ -310,7 +310,8 @@ fn deferred(report: &mut DiagnosticCollector, text: &str, at: LineColumn, role: 
 }
 
 fn is_of_event(read: &ExpressionRead<'_>) -> bool {
-    matches!(read.source, ReferenceSource::Event(_))
+    use RootVariable::{Body, Claims, Fetched, Headers, Notification, Source};
+    matches!(read.source, ReferenceSource::Root(Headers | Body | Source | Fetched | Claims | Notification))
 }
 
 fn param(report: &mut DiagnosticCollector, param: &At<TemplateTree>) -> EventTree {

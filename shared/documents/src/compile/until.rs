@@ -6,7 +6,7 @@ use super::collector::{DiagnosticCollector, ExpressionRead};
 use super::defaults::{MAX_UNTIL_EVERY_MS, UNTIL_EVERY_MS, UNTIL_MAX_EVERY_MS};
 use super::sensitive::TextRole;
 use super::webhook;
-use crate::cel::{ReferenceSource, Scope};
+use crate::cel::{ReferenceSource, RootVariable, Scope};
 use crate::model::{At, UnitDoc, UntilDoc};
 use crate::plan::UntilPlan;
 
@@ -29,7 +29,7 @@ pub(super) fn compile<'a>(
     let url = webhook::destination(report, &doc.name, connection, (&until.url, &until.path), found);
     report.units = units;
     let at = until.url.as_ref().or(until.path.as_ref()).map_or(doc.name.at, |url| url.at);
-    let polls = |found: &ExpressionRead<'_>| found.source == ReferenceSource::Poll;
+    let polls = |found: &ExpressionRead<'_>| found.source == ReferenceSource::Root(RootVariable::Poll);
     if let Some(poll) = found.iter().find(|found| polls(found)) {
         let wrong = report.error_in("until", &poll.spot, "the question cannot read its own answer");
         report.push(wrong.help("read `response`, the answer to the request of the webhook"));
@@ -77,7 +77,7 @@ pub(super) fn compile<'a>(
 pub(super) fn check_answers(report: &mut DiagnosticCollector, doc: &UnitDoc, uses: &[(TextRole, ExpressionRead<'_>)]) {
     for (_, found) in uses.iter().filter(|(role, _)| *role == TextRole::Answer) {
         match &found.source {
-            ReferenceSource::Poll if doc.until.is_none() => {
+            ReferenceSource::Root(RootVariable::Poll) if doc.until.is_none() => {
                 let message = format!("`poll` needs `until`, and `{}` has none", doc.name.value);
                 let help = match doc.verifies {
                     Some(_) => "read `response`; `retry` of a verification repeats its request",

@@ -8,7 +8,7 @@ use super::context::{AnswerValues, LookupResult, NullPolicy, RenderContext, mist
 use super::outputs::outputs_from;
 use super::{RenderError, RenderResult, RenderValue, UnitContext, evaluate, url};
 use crate::cel::convert::json_type;
-use crate::cel::{Expression, ReferenceSource};
+use crate::cel::{Expression, ReferenceSource, RootVariable};
 use crate::plan::{Action, OutputFrom, UnitPlan, UntilPlan, WebhookAction};
 
 /// The answer to a request of a webhook unit.
@@ -88,7 +88,11 @@ impl<'a> UnitContext<'a> {
         for (name, output) in std::mem::take(&mut unit.outputs) {
             let OutputFrom::Expression(text) = &output.from else { continue };
             let expression = evaluate::expression(text, &name)?;
-            if expression.references.iter().any(|reference| reference.source == ReferenceSource::Poll) {
+            if expression
+                .references
+                .iter()
+                .any(|reference| reference.source == ReferenceSource::Root(RootVariable::Poll))
+            {
                 continue;
             }
             unit.outputs = BTreeMap::from([(name, output)]);
@@ -172,8 +176,8 @@ pub fn reads_values(unit: &UnitPlan) -> bool {
     let until = webhook.until.iter().flat_map(|until| until.ready.iter().chain(&until.failed));
     let mut texts = outputs.chain(&webhook.describe_found).chain(&webhook.absent).chain(until);
     let is_known = |source: &ReferenceSource| {
-        use ReferenceSource::{OwnResource, Poll, Response, Target};
-        matches!(source, Response | Poll | Target(_) | OwnResource(_))
+        use ReferenceSource::{OwnResource, Root, Target};
+        matches!(source, Root(_) | Target(_) | OwnResource(_))
     };
     let reads_more = |text: &String| {
         let parsed = evaluate::expression(text, "");

@@ -10,7 +10,7 @@ use super::{
     SecretKeyRef, TargetFacts, UnitContext, evaluate,
 };
 use crate::cel::convert::{self, CelOutput};
-use crate::cel::{self, Expression, ReferenceSource, ReferenceUsage, ValueReference};
+use crate::cel::{self, Expression, ReferenceSource, ReferenceUsage, RootVariable, ValueReference};
 use crate::plan::{InputPlan, OutputPlan, OutputRead, Plan, PublicOutput, Template, UnitPlan, UnitRef, cluster_name};
 use crate::template::{self, TextPart};
 
@@ -146,17 +146,18 @@ impl<'a> RenderContext<'a> {
                 return Ok(LookupResult::Placeholder(format!("{}.key", self.resource)));
             }
             ReferenceSource::OwnResource(field) => return found(self.facts.own(self.resource, field)),
-            ReferenceSource::Response => return found(self.answers.map(|answers| answers.response.clone())),
-            ReferenceSource::Poll => return found(self.answers.and_then(|answers| answers.poll.cloned())),
+            ReferenceSource::Root(root) => {
+                return found(self.answers.and_then(|answers| match root {
+                    RootVariable::Response => Some(answers.response.clone()),
+                    RootVariable::Poll => answers.poll.cloned(),
+                    _ => None,
+                }));
+            }
             ReferenceSource::Input(name) => {
                 let inputs = self.answers.map(|answers| answers.inputs).unwrap_or_default();
                 let input = inputs.iter().find(|input| input.name == *name);
                 input.map(|input| self.template(&input.value, place))
             }
-            ReferenceSource::Object
-            | ReferenceSource::Objects
-            | ReferenceSource::Instance
-            | ReferenceSource::Event(_) => return found(None),
             ReferenceSource::Output { unit, output } => return Ok(self.output(unit, output)),
             ReferenceSource::Param(name) => {
                 let given = self.plan.resource(self.resource).and_then(|resource| resource.params.get(name));
@@ -312,8 +313,8 @@ impl<'a> RenderContext<'a> {
     /// Returns the value of an expression, which may be `null`.
     fn evaluated(self, expression: &Expression, place: &str) -> RenderResult<LookupResult> {
         // A path below an answer is evaluated.
-        let is_answer = |source: &ReferenceSource| matches!(source, ReferenceSource::Response | ReferenceSource::Poll);
-        if let Some(whole) = expression.whole().filter(|whole| !is_answer(&whole.source)) {
+        let is_answer = |whole: &&ValueReference| matches!(whole.source, ReferenceSource::Root(_));
+        if let Some(whole) = expression.whole().filter(|whole| !is_answer(whole)) {
             return match self.read(whole, place)? {
                 LookupResult::Nothing if !whole.optional => Err(missing(place, whole)),
                 LookupResult::Value(value) => self.guarded(value, whole, place).map(LookupResult::Value),
@@ -472,7 +473,7 @@ fn null(place: &str, expression: &Expression) -> RenderError {
     names.dedup();
     let (what, fix) = match expression.whole().map(|whole| &whole.source) {
         Some(ReferenceSource::Resource { .. }) => (names.concat(), "read it with `.?`"),
-        Some(source @ (ReferenceSource::Response | ReferenceSource::Poll)) => {
+        Some(source @ ReferenceSource::Root(_)) => {
             (format!("a value of `{source}`"), "read another one, or wait for it with `until`")
         }
         Some(_) => (names.concat(), "read it with `.?`, or declare it with `optional: true`"),
@@ -542,7 +543,7 @@ impl<'v> VariableTree<'v> {
     }
 
     fn variables(mut self) -> BTreeMap<&'static str, cel::CelValue<'v>> {
-        let roots = crate::cel::RootVariable::ALL.map(crate::cel::RootVariable::as_str);
+        let roots = RootVariable::ALL.map(RootVariable::as_str);
         roots.into_iter().filter_map(|root| Some((root, self.branches.remove(root)?.value()))).collect()
     }
 }

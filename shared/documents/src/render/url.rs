@@ -2,7 +2,7 @@
 
 use super::context::{PendingOutputs, RenderContext, capped, mistyped};
 use super::{RenderResult, evaluate};
-use crate::cel::{Expression, ReferenceSource};
+use crate::cel::{Expression, ReferenceSource, RootVariable};
 use crate::plan::Template;
 use crate::template::{TextPart, is_normal_url, url_encoded};
 
@@ -19,7 +19,9 @@ pub(super) fn render(context: RenderContext<'_>, origin: Option<&str>, template:
 /// Returns the URL for people. `***` replaces each value that is made of a response, because such a value can be a credential
 /// that no document has declared.
 pub(super) fn shown(context: RenderContext<'_>, origin: Option<&str>, template: &Template) -> RenderResult<String> {
-    let is_hidden = |of: &Expression| of.references.iter().any(|found| found.source == ReferenceSource::Response);
+    let is_hidden = |of: &Expression| {
+        of.references.iter().any(|found| found.source == ReferenceSource::Root(RootVariable::Response))
+    };
     Ok(format!("{}{}", origin.unwrap_or_default(), text(context, template, is_hidden)?))
 }
 
