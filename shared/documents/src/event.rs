@@ -436,7 +436,7 @@ impl<'a> EventRenderer<'a> {
         }
         match load::document("document", &text, &NoFiles, &DocumentVars::none()) {
             Ok(Document::Sandbox(SandboxDoc { name: loaded, .. }))
-                if loaded.value == name && load::expanded_tree(&text) == Some(tree) =>
+                if loaded.value == name && load::expanded_tree(&text).as_ref() == Some(&tree) =>
             {
                 Ok(text)
             }
