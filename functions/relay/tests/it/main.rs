@@ -17,7 +17,6 @@ mod kind_versions;
 mod large_outputs;
 mod list_and_delete;
 mod memory;
-mod merges;
 mod objects;
 mod policy_changes;
 mod reasons;
