@@ -26,6 +26,8 @@ pub(crate) const RESYNC: Duration = Duration::from_secs(30);
 pub(crate) const CONFLICT_PAUSE: Duration = Duration::from_millis(20);
 /// The first and the longest pause before a failed step is repeated.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(60));
+/// The timeout of a callback. The control plane dispatches the next attempts before it responds.
+const CALLBACK_TIMEOUT: Duration = Duration::from_secs(60);
 /// The pause before the same error of a task is logged again.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -146,7 +148,7 @@ impl Reconciler {
             return Ok(Some(why));
         }
         let request = self.http.post(&url).bearer_auth(&token).header("content-type", "application/json");
-        let sent = request.body(held.result.unwrap_or_default()).send().await;
+        let sent = request.timeout(CALLBACK_TIMEOUT).body(held.result.unwrap_or_default()).send().await;
         Ok(match sent.map(|response| response.status().as_u16()) {
             Ok(200..=299 | 410) => None,
             Ok(status) => Some(format!("status {status}")),

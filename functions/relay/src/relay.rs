@@ -1,7 +1,7 @@
 //! The relay with its shared state.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ebb_kube::podspec::ClusterPolicy;
 use ebb_protocol::relay::TaskId;
@@ -14,7 +14,7 @@ use crate::api_server::discovery::DiscoveryCache;
 use crate::api_server::event_recorder::EventRecorder;
 use crate::api_server::namespace_cache::NamespaceCache;
 use crate::api_server::watches::ObjectWatches;
-use crate::error::{ReconcileError, Result};
+use crate::error::Result;
 use crate::log_limit::LogLimit;
 use crate::policy::CurrentPolicy;
 use crate::reconcile::removal;
@@ -24,9 +24,7 @@ use crate::task::fair_queue::FairQueue;
 use crate::task::record::TaskRecord;
 use crate::task::store::RecordStore;
 use crate::task::task_registry::TaskRegistry;
-
-/// The timeout of a callback. The control plane dispatches the next attempts before it responds.
-const CALLBACK_TIMEOUT: Duration = Duration::from_secs(60);
+use crate::transport::poll::http_client;
 
 /// Callbacks in progress at the same time. Each result may have 5 MiB.
 const MAX_CALLBACKS: usize = 16;
@@ -50,13 +48,6 @@ impl Relay {
     pub async fn open(client: Client, settings: RelaySettings, policy: ClusterPolicy) -> Result<Self> {
         let system: Api<Namespace> = Api::all(client.clone());
         let cluster = system.get("kube-system").await?.uid().unwrap_or_default();
-        let http = reqwest::Client::builder()
-            .no_proxy()
-            .redirect(reqwest::redirect::Policy::none())
-            .timeout(CALLBACK_TIMEOUT)
-            .build()
-            // For example, an image without CA certificates.
-            .map_err(|error| ReconcileError::Internal(format!("cannot create an HTTP client: {error:?}")))?;
         let (sender, ends) = tokio::sync::watch::channel(());
         let store = RecordStore::new(&client, &settings.own_namespace);
         let kept_since = store.kept_since().await?;
@@ -86,7 +77,7 @@ impl Relay {
             kinds: NamespaceCache::default(),
             registry: TaskRegistry::default(),
             queue,
-            http,
+            http: http_client()?,
             callbacks: Semaphore::new(MAX_CALLBACKS),
             outage_log: LogLimit::default(),
             cluster_uid: cluster,
@@ -111,21 +102,6 @@ impl Relay {
     /// Returns the UID of the namespace `kube-system`.
     pub fn cluster_uid(&self) -> &str {
         &self.inner.cluster_uid
-    }
-
-    pub(crate) fn task_count(&self) -> usize {
-        self.inner.registry.count()
-    }
-
-    /// Returns the number of tasks with a slot and of queued tasks.
-    pub(crate) fn slot_counts(&self) -> (usize, usize) {
-        self.inner.queue.count()
-    }
-
-    /// Checks that the API server responds.
-    pub async fn check(&self) -> Result<()> {
-        self.inner.client.apiserver_version().await?;
-        Ok(())
     }
 }
 

@@ -278,7 +278,7 @@ mod tests {
         *server.secrets.lock().unwrap() = vec![record(1, tombstone), record(2, TaskPhase::Running)];
         for _ in 0..2 {
             relay.inner.review_records().await.unwrap();
-            assert_eq!(relay.task_count(), 1);
+            assert_eq!(relay.inner.registry.count(), 1);
         }
     }
 }

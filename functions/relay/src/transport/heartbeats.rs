@@ -21,10 +21,8 @@ impl Reconciler {
         if self.may_call(&spec.callback.url).is_err() {
             return;
         }
-        // Serialization cannot fail: all maps have text keys.
-        let body = serde_json::to_vec(&callback).unwrap_or_default();
         let request = self.http.post(&spec.callback.url).bearer_auth(&spec.callback.token).timeout(TIMEOUT);
-        let request = request.header("content-type", "application/json").body(body);
+        let request = request.json(&callback);
         let (inner, name) = (self.clone(), name.clone());
         tokio::spawn(async move {
             // Results take precedence.

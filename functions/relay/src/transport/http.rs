@@ -18,6 +18,7 @@ use prometheus::TEXT_FORMAT;
 use tokio::sync::Semaphore;
 
 use crate::Relay;
+use crate::error::error_message;
 use crate::metrics::{self, METRICS};
 use crate::settings::now_ms;
 use crate::transport::bodies::BodyPool;
@@ -173,14 +174,14 @@ async fn report(
 }
 
 async fn ready(State(relay): State<Relay>) -> Response {
-    match relay.check().await {
-        Ok(()) => StatusCode::OK.into_response(),
-        Err(error) => (StatusCode::SERVICE_UNAVAILABLE, error.to_string()).into_response(),
+    match relay.inner.client.apiserver_version().await {
+        Ok(_) => StatusCode::OK.into_response(),
+        Err(error) => (StatusCode::SERVICE_UNAVAILABLE, error_message(&error)).into_response(),
     }
 }
 
 async fn scrape(State(relay): State<Relay>) -> Response {
-    match metrics::text(relay.task_count(), relay.slot_counts()) {
+    match metrics::text(relay.inner.registry.count(), relay.inner.queue.count()) {
         Ok(text) => ([(header::CONTENT_TYPE, TEXT_FORMAT)], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }

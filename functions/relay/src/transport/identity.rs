@@ -9,7 +9,6 @@ use std::path::PathBuf;
 
 use backon::BackoffBuilder as _;
 use ebb_protocol::api_token::token_digest;
-use ebb_protocol::limits::message;
 use ebb_protocol::registration::{RegisterRelay, RelayRegistration, VERSION, is_token};
 use ebb_protocol::sign::{WebhookKeys, WebhookSecret};
 use k8s_openapi::ByteString;
@@ -20,7 +19,7 @@ use kube::api::{Api, PostParams};
 
 use crate::error::Result;
 use crate::names::PART;
-use crate::transport::poll::{TRANSPORT, http_client, pauses};
+use crate::transport::poll::{TRANSPORT, exchange, http_client, pauses};
 
 /// The name of the Secret.
 const NAME: &str = "ebb-relay-identity";
@@ -70,13 +69,6 @@ struct Registrar<'a> {
     bootstrap: &'a RelayBootstrap,
 }
 
-/// The reason why a secret was not registered.
-enum RegistrationError {
-    /// The control plane does not accept the token.
-    Denied(String),
-    Failed(String),
-}
-
 impl Registrar<'_> {
     async fn keys(&self) -> Result<WebhookSecret, String> {
         let token = self.token()?;
@@ -120,11 +112,12 @@ impl Registrar<'_> {
                 tracing::info!(cluster = self.bootstrap.cluster, "the relay is registered");
                 Ok(next)
             }
-            (Err(RegistrationError::Denied(reason)), Some(present)) => {
+            // The control plane does not accept the token.
+            (Err((Some(401 | 409 | 422), reason)), Some(present)) => {
                 tracing::error!(reason, "the bootstrap token is not accepted; the relay keeps its registered secret");
                 Ok(present)
             }
-            (Err(RegistrationError::Denied(reason) | RegistrationError::Failed(reason)), _) => Err(reason),
+            (Err((_, reason)), _) => Err(reason),
         }
     }
 
@@ -165,7 +158,8 @@ impl Registrar<'_> {
         format!("cannot {what} the Secret {NAME} in the namespace {}: {error}", self.bootstrap.namespace)
     }
 
-    async fn register(&self, token: &str, secret: &WebhookSecret) -> Result<(), RegistrationError> {
+    /// Registers a secret. An error is that of [`exchange`].
+    async fn register(&self, token: &str, secret: &WebhookSecret) -> Result<(), (Option<u16>, String)> {
         let RelayBootstrap { url, cluster, .. } = self.bootstrap;
         let url = format!("{}/v1/clusters/{cluster}/register", url.trim_end_matches('/'));
         let request = RegisterRelay {
@@ -174,23 +168,8 @@ impl Registrar<'_> {
             secret: secret.reveal().to_string(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
         };
-        let failed = |error: &dyn std::fmt::Display| RegistrationError::Failed(error.to_string());
-        let body = serde_json::to_vec(&request).map_err(|error| failed(&error))?;
-        let request = self.http.post(url).bearer_auth(token).header("content-type", "application/json").body(body);
-        let response = request.timeout(TRANSPORT).send().await.map_err(|error| failed(&error.without_url()))?;
-        let status = response.status();
-        let bytes = response.bytes().await.map_err(|error| failed(&error.without_url()))?;
-        if !status.is_success() {
-            let text = String::from_utf8_lossy(&bytes);
-            let reason = format!("the control plane responded with {status}: {}", message(&text));
-            return Err(match status.as_u16() {
-                401 | 409 | 422 => RegistrationError::Denied(reason),
-                _ => RegistrationError::Failed(reason),
-            });
-        }
-        serde_json::from_slice::<RelayRegistration>(&bytes)
-            .map(drop)
-            .map_err(|error| failed(&format!("the response of the control plane is invalid: {error}")))
+        let request = self.http.post(url).bearer_auth(token).timeout(TRANSPORT).json(&request);
+        exchange::<RelayRegistration>(request).await.map(drop)
     }
 }
 

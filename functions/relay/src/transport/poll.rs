@@ -1,6 +1,6 @@
 //! The pull transport. The relay polls the control plane for batches and returns the replies.
 //!
-//! One poll at a time waits for batches. Replies are sent immediately in separate requests. The list of batches in
+//! One poll at a time waits for batches. Each reply is sent immediately in a request of its own. The list of batches in
 //! progress is only in memory. The control plane delivers batches again to a restarted relay until they expire.
 
 use std::collections::BTreeSet;
@@ -11,14 +11,14 @@ use backon::{BackoffBuilder as _, ExponentialBuilder, Retryable as _};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ebb_protocol::engine::Timestamp;
-use ebb_protocol::limits::message;
-use ebb_protocol::limits::{LAMBDA_EVENT, lambda_event_size};
+use ebb_protocol::limits::{LAMBDA_EVENT, lambda_event_size, message};
 use ebb_protocol::pull::{
     LONGEST_WAIT_MS, MAX_CONCURRENT_BATCHES, PollRequest, PollResponse, QueuedReply, ReplyOutcome, SealedBatch, VERSION,
 };
 use ebb_protocol::seal;
 use ebb_protocol::sign::{MessageId, WebhookKeys, sign};
-use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use reqwest::RequestBuilder;
+use serde::de::DeserializeOwned;
 
 use crate::error::Result;
 use crate::metrics::METRICS;
@@ -28,8 +28,8 @@ use crate::{ReconcileError, Relay};
 
 /// The timeout of a request, in addition to its wait for batches.
 pub(crate) const TRANSPORT: Duration = Duration::from_secs(10);
-/// Bytes of replies in one request. A single reply may be larger.
-const MAX_REPLY_BYTES: usize = 1 << 20;
+/// Bytes around the reply of a poll.
+const ENVELOPE: usize = 32 << 10;
 
 /// The control plane that a relay polls.
 #[derive(Clone, Debug)]
@@ -42,20 +42,19 @@ pub struct ControlPlaneEndpoint {
     pub keys: WebhookKeys,
 }
 
-/// Polls for batches and executes them until the future is dropped. A failed request is repeated with growing pauses.
+/// Polls for batches and executes them until the future is dropped. A failed request is repeated with growing pauses. A
+/// batch that is in progress then is completed.
 ///
 /// # Errors
 /// Returns an error if no HTTP client can be created.
 pub async fn poll(relay: Relay, endpoint: ControlPlaneEndpoint) -> Result<()> {
     let http = http_client()?;
     let url = format!("{}/v1/clusters/{}/poll", endpoint.url.trim_end_matches('/'), endpoint.cluster);
-    let (replies, queue) = mpsc::unbounded_channel();
-    let client = Arc::new(PollClient { relay, endpoint, http, url, in_flight: Mutex::default(), replies });
-    tokio::join!(client.fetch_batches(), client.send_replies(queue));
+    Arc::new(PollClient { relay, endpoint, http, url, in_flight: Mutex::default() }).fetch_batches().await;
     Ok(())
 }
 
-/// Returns a client for requests to the control plane.
+/// Returns a client for requests to the control plane. It fails, for example, in an image without CA certificates.
 pub(crate) fn http_client() -> Result<reqwest::Client> {
     reqwest::Client::builder()
         .no_proxy()
@@ -72,7 +71,6 @@ struct PollClient {
     url: String,
     /// Batches whose replies are not delivered yet.
     in_flight: Mutex<BTreeSet<String>>,
-    replies: UnboundedSender<QueuedReply>,
 }
 
 impl PollClient {
@@ -106,7 +104,8 @@ impl PollClient {
         }
     }
 
-    /// Executes a batch, unless it is in progress already or has expired.
+    /// Executes a batch and sends the reply, unless the batch is in progress already or has expired. A reply that cannot be
+    /// sent is dropped, and its batch is delivered again until it expires.
     fn handle_batch(self: &Arc<Self>, sealed: SealedBatch, transit: Duration) {
         if transit >= Duration::from_millis(sealed.expires_in_ms) || !self.in_flight().insert(sealed.id.clone()) {
             return;
@@ -124,33 +123,20 @@ impl PollClient {
                     }
                 }
             };
-            // This fails only if the relay no longer polls.
-            let _ = client.replies.send(fit_event(QueuedReply { id: sealed.id, outcome }));
+            let id = sealed.id.clone();
+            let replies = vec![fit_event(QueuedReply { id: sealed.id, outcome })];
+            let poll = PollRequest { replies, ..client.empty_poll() };
+            let sent = (|| client.send(&poll)).retry(pauses().with_max_times(4)).await;
+            if let Err(reason) = sent {
+                tracing::warn!(reason, "the control plane did not accept a reply");
+            }
+            client.in_flight().remove(&id);
         });
     }
 
     fn unseal(&self, batch: &SealedBatch) -> Option<Vec<u8>> {
         let ciphertext = STANDARD.decode(&batch.ciphertext).ok()?;
         seal::open(&self.endpoint.keys, &SealedBatch::associated_data(&self.endpoint.cluster, &batch.id), &ciphertext)
-    }
-
-    /// Sends replies as they arrive. A reply that cannot be sent is dropped, and its batch is delivered again until it
-    /// expires.
-    async fn send_replies(&self, mut queue: UnboundedReceiver<QueuedReply>) {
-        let mut waiting = Vec::new();
-        loop {
-            if waiting.is_empty() && queue.recv_many(&mut waiting, MAX_CONCURRENT_BATCHES).await == 0 {
-                return;
-            }
-            let replies = next_replies(&mut waiting);
-            let ids: Vec<String> = replies.iter().map(|reply| reply.id.clone()).collect();
-            let poll = PollRequest { replies, ..self.empty_poll() };
-            let sent = (|| self.send(&poll)).retry(pauses().with_max_times(4)).await;
-            if let Err(reason) = sent {
-                tracing::warn!(reason, "the control plane did not accept replies");
-            }
-            self.in_flight().retain(|id| !ids.contains(id));
-        }
     }
 
     fn empty_poll(&self) -> PollRequest {
@@ -175,18 +161,25 @@ impl PollClient {
         for (name, value) in signed {
             request = request.header(name, value);
         }
-        let response = request.timeout(request_timeout).body(body).send().await;
-        let response = response.map_err(|error| error.without_url().to_string())?;
-        let status = response.status();
-        let bytes = response.bytes().await.map_err(|error| error.without_url().to_string())?;
-        if !status.is_success() {
-            return Err(format!(
-                "the control plane responded with {status}: {}",
-                message(&String::from_utf8_lossy(&bytes))
-            ));
-        }
-        serde_json::from_slice(&bytes).map_err(|error| format!("the response of the control plane is invalid: {error}"))
+        exchange(request.timeout(request_timeout).body(body)).await.map_err(|(_, reason)| reason)
     }
+}
+
+/// Sends a request to the control plane and parses its response.
+///
+/// # Errors
+/// Returns the reason, for people, with the status of a response that is not a success.
+pub(crate) async fn exchange<T: DeserializeOwned>(request: RequestBuilder) -> Result<T, (Option<u16>, String)> {
+    let failed = |error: reqwest::Error| (None, error.without_url().to_string());
+    let response = request.send().await.map_err(failed)?;
+    let status = response.status();
+    let bytes = response.bytes().await.map_err(failed)?;
+    if !status.is_success() {
+        let text = message(&String::from_utf8_lossy(&bytes));
+        return Err((Some(status.as_u16()), format!("the control plane responded with {status}: {text}")));
+    }
+    let invalid = |error: serde_json::Error| (None, format!("the response of the control plane is invalid: {error}"));
+    serde_json::from_slice(&bytes).map_err(invalid)
 }
 
 /// Returns pauses from 0.5 s to 30 s, with jitter, without an end.
@@ -195,17 +188,9 @@ pub(crate) fn pauses() -> ExponentialBuilder {
     ExponentialBuilder::default().with_min_delay(least).with_max_delay(most).without_max_times().with_jitter()
 }
 
-/// Returns the size of a reply in the event of the Lambda function.
-fn reply_bytes(reply: &QueuedReply) -> usize {
-    serde_json::to_vec(reply).map_or(0, |json| lambda_event_size(&json))
-}
-
-/// Bytes around the replies of a poll, which has up to one reply per batch in progress.
-const ENVELOPE: usize = 32 << 10;
-
 /// Replaces a reply that is too large for the control plane by status 507.
 fn fit_event(reply: QueuedReply) -> QueuedReply {
-    match reply_bytes(&reply) {
+    match serde_json::to_vec(&reply).map_or(0, |json| lambda_event_size(&json)) {
         bytes if bytes > LAMBDA_EVENT - ENVELOPE => {
             let text = format!("the response has {bytes} bytes, more than a Lambda event can hold");
             QueuedReply { outcome: ReplyOutcome::Status { status: 507, message: text }, ..reply }
@@ -214,50 +199,16 @@ fn fit_event(reply: QueuedReply) -> QueuedReply {
     }
 }
 
-/// Removes the replies for the next request, at least one.
-fn next_replies(done: &mut Vec<QueuedReply>) -> Vec<QueuedReply> {
-    let mut free_bytes = MAX_REPLY_BYTES;
-    let fits = |reply: &&QueuedReply| {
-        let bytes = reply_bytes(reply);
-        let fits = bytes <= free_bytes;
-        free_bytes = free_bytes.saturating_sub(bytes);
-        fits
-    };
-    let count = done.iter().take(MAX_CONCURRENT_BATCHES).take_while(fits).count().max(1).min(done.len());
-    done.drain(..count).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn reply(bytes: usize) -> QueuedReply {
-        let text = "x".repeat(bytes);
-        QueuedReply { id: bytes.to_string(), outcome: ReplyOutcome::Status { status: 200, message: text } }
-    }
-
-    #[test]
-    fn replies_share_a_request_within_its_limit() {
-        let large = MAX_REPLY_BYTES - 1000;
-        for (sizes, expected) in [
-            (vec![], 0),
-            (vec![1; MAX_CONCURRENT_BATCHES + 1], MAX_CONCURRENT_BATCHES),
-            (vec![large, 10, 10], 3),
-            (vec![large, large], 1),
-            (vec![4 * MAX_REPLY_BYTES, 1], 1),
-        ] {
-            let mut done: Vec<QueuedReply> = sizes.iter().map(|&bytes| reply(bytes)).collect();
-            let first = next_replies(&mut done);
-            assert_eq!((first.len(), done.len()), (expected, sizes.len() - expected));
-        }
-    }
-
     #[test]
     fn a_reply_that_is_too_large_becomes_507() {
         for (bytes, expected) in [(LAMBDA_EVENT - ENVELOPE - 1000, 200), (LAMBDA_EVENT - ENVELOPE, 507)] {
-            let QueuedReply { id, outcome: ReplyOutcome::Status { status, .. } } = fit_event(reply(bytes)) else {
-                panic!()
-            };
+            let outcome = ReplyOutcome::Status { status: 200, message: "x".repeat(bytes) };
+            let reply = fit_event(QueuedReply { id: bytes.to_string(), outcome });
+            let QueuedReply { id, outcome: ReplyOutcome::Status { status, .. } } = reply else { panic!() };
             assert_eq!((id, status), (bytes.to_string(), expected));
         }
     }
