@@ -17,8 +17,7 @@ use ebb_protocol::relay::{
 use futures::StreamExt as _;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use crate::batch::admit::{RequestError, RequestResult};
-use crate::error::ReconcileError;
+use crate::error::{ReconcileError, Result};
 use crate::names;
 use crate::reconcile::CONFLICT_PAUSE;
 use crate::reconcile::task_events;
@@ -195,14 +194,14 @@ impl Reconciler {
             let begun = Instant::now();
             loop {
                 match self.execute(&request, received, &mut permit).await {
-                    Err(RequestError::Failed(ReconcileError::Conflict)) if begun.elapsed() < CONFLICT_RETRY => {
+                    Err(ReconcileError::Conflict) if begun.elapsed() < CONFLICT_RETRY => {
                         tokio::time::sleep(CONFLICT_PAUSE).await;
                     }
-                    Err(RequestError::Refused(why)) => {
+                    Err(ReconcileError::Refused(why)) => {
                         task_events::log_refusal(&request, &why);
                         return RelayResponse::Refused(why);
                     }
-                    Err(RequestError::Failed(error)) => return RelayResponse::Unavailable(error.to_string()),
+                    Err(error) => return RelayResponse::Unavailable(error.to_string()),
                     Ok(response) => return response,
                 }
             }
@@ -229,7 +228,7 @@ impl Reconciler {
         request: &RelayRequest,
         received: &BatchContext,
         permit: &mut Option<SemaphorePermit<'_>>,
-    ) -> RequestResult<RelayResponse> {
+    ) -> Result<RelayResponse> {
         Ok(match request {
             RelayRequest::Ensure(request) => RelayResponse::State(self.ensure(request, received).await?),
             RelayRequest::Get(name) => RelayResponse::State(self.get(name, StateScope::WithLog).await?),
@@ -245,7 +244,7 @@ impl Reconciler {
                 RelayResponse::Done
             }
             RelayRequest::Release { instance } => {
-                names::check_instance(instance).map_err(RequestError::Refused)?;
+                names::check_instance(instance).map_err(ReconcileError::Refused)?;
                 self.release(instance).await?;
                 RelayResponse::Done
             }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ebb_protocol::callback::{Callback, ReasonCode};
 
-/// A step that did not complete and can be repeated. It does not mean that the task failed.
+/// A step or a request that did not complete. It does not mean that the task failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ReconcileError {
     /// The text is the message of the API server, without its JSON.
@@ -16,6 +16,9 @@ pub enum ReconcileError {
     Conflict,
     #[error("the record {name} cannot be read: {why}")]
     Damaged { name: String, why: String },
+    /// A request is rejected. It will never be executed in this form.
+    #[error("{0}")]
+    Refused(String),
     /// The data does not fit into a Secret.
     #[error("{0}")]
     TooLarge(String),
@@ -35,6 +38,11 @@ impl ReconcileError {
 }
 
 pub(crate) type Result<T, E = ReconcileError> = std::result::Result<T, E>;
+
+/// Returns the error of a request that is rejected.
+pub(crate) fn refuse<T>(why: impl Into<String>) -> Result<T> {
+    Err(ReconcileError::Refused(why.into()))
+}
 
 /// The end of a step before its last action.
 #[derive(Debug)]

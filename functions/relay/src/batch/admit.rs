@@ -13,45 +13,25 @@ use serde_json::{Value, json};
 use url::Url;
 
 use crate::api_server::discovery::ResourceKind;
-use crate::error::{ReconcileError, error_message, status};
+use crate::error::{ReconcileError, Result, error_message, refuse, status};
 use crate::names::{self, MANAGER, ObjectMarks};
 use crate::objects::{self, ObjectOwnership};
 use crate::observe::ready_rules;
 use crate::reconciler::Reconciler;
 use crate::task::record::ObjectRef;
 
-/// The error of a request.
-#[derive(Debug)]
-pub(crate) enum RequestError {
-    /// The request is rejected. It will never be executed in this form.
-    Refused(String),
-    Failed(ReconcileError),
-}
-
 /// Returns the violations of a manifest.
 type ManifestCheck = fn(&Value, &ClusterPolicy) -> Vec<PodspecViolation>;
 
-pub(crate) type RequestResult<T> = Result<T, RequestError>;
-
-impl<E: Into<ReconcileError>> From<E> for RequestError {
-    fn from(error: E) -> Self {
-        Self::Failed(error.into())
-    }
-}
-
-pub(crate) fn refuse<T>(why: impl Into<String>) -> RequestResult<T> {
-    Err(RequestError::Refused(why.into()))
-}
-
 impl Reconciler {
     /// Checks a request and fills in namespaces and labels. Reads the cluster and changes nothing.
-    pub(crate) async fn validate(&self, request: &mut EnsureTask<ObjectTask>) -> RequestResult<()> {
+    pub(crate) async fn validate(&self, request: &mut EnsureTask<ObjectTask>) -> Result<()> {
         if request.v != VERSION {
             return refuse(format!("version {} of the request is not supported; expected {VERSION}", request.v));
         }
-        request.task.check().map_err(RequestError::Refused)?;
-        names::check_instance(&request.body.instance).map_err(RequestError::Refused)?;
-        self.may_call(&request.callback.url).map_err(RequestError::Refused)?;
+        request.task.check().map_err(ReconcileError::Refused)?;
+        names::check_instance(&request.body.instance).map_err(ReconcileError::Refused)?;
+        self.may_call(&request.callback.url).map_err(ReconcileError::Refused)?;
         let namespace = self.namespace(&request.body);
         if namespace == self.settings.own_namespace {
             return refuse(format!("the namespace `{namespace}` holds the records of the relay; choose another one"));
@@ -60,8 +40,8 @@ impl Reconciler {
         if let Some(violation) = policy.namespace_violation(&namespace) {
             return refuse(format!("{}; {}", violation.why, violation.help));
         }
-        check_expressions(&request.body).map_err(RequestError::Refused)?;
-        check_fill(&request.body).map_err(RequestError::Refused)?;
+        check_expressions(&request.body).map_err(ReconcileError::Refused)?;
+        check_fill(&request.body).map_err(ReconcileError::Refused)?;
         let violations: ManifestCheck =
             if request.body.bind { podspec::bound_violations } else { podspec::manifest_violations };
         let allowed = self.effective_policy(&policy, &request.body).await?;
@@ -71,14 +51,14 @@ impl Reconciler {
         for (number, manifest) in request.body.apply.iter_mut().enumerate() {
             let is_awaited = number == 0 && matches!(until, TaskCompletion::Ended { .. });
             let kind = self.complete_manifest(manifest, &namespace, &allowed, violations, is_awaited).await?;
-            add_marks(manifest, "", &marks).map_err(RequestError::Refused)?;
+            add_marks(manifest, "", &marks).map_err(ReconcileError::Refused)?;
             let place = manifest["metadata"]["namespace"].as_str().unwrap_or(&namespace).to_owned();
             if is_awaited {
                 if !ObjectRef::of(manifest).is_job() {
                     return refuse("the end of a container is awaited, so the first object must be a Job");
                 }
-                check_single_pod(&manifest["spec"]).map_err(RequestError::Refused)?;
-                add_marks(manifest, "/spec/template", &marks).map_err(RequestError::Refused)?;
+                check_single_pod(&manifest["spec"]).map_err(ReconcileError::Refused)?;
+                add_marks(manifest, "/spec/template", &marks).map_err(ReconcileError::Refused)?;
                 if let Some(pod) = manifest.pointer_mut("/spec/template/spec") {
                     podspec::fill_defaults(pod, &place, &allowed);
                 }
@@ -116,11 +96,7 @@ impl Reconciler {
     }
 
     /// Returns the operator's policy, extended by the Secrets of the task and by those with outputs of its instance.
-    async fn effective_policy(
-        &self,
-        policy: &ClusterPolicy,
-        objects: &ObjectTask,
-    ) -> Result<ClusterPolicy, ReconcileError> {
+    async fn effective_policy(&self, policy: &ClusterPolicy, objects: &ObjectTask) -> Result<ClusterPolicy> {
         let mut allowed = policy.clone();
         allowed.secrets.extend(objects.secrets.iter().map(|document| document.name.clone()));
         let reads_outputs = objects.apply.iter().any(|manifest| manifest.to_string().contains(names::OUTPUTS));
@@ -143,7 +119,7 @@ impl Reconciler {
         allowed: &ClusterPolicy,
         violations: ManifestCheck,
         is_awaited: bool,
-    ) -> RequestResult<ResourceKind> {
+    ) -> Result<ResourceKind> {
         if !manifest["metadata"]["name"].is_string() {
             return refuse("a manifest has no `metadata.name`");
         }
@@ -252,10 +228,10 @@ async fn dry_run(client: &Client, url: &str, manifest: &Value) -> kube::Result<(
 }
 
 /// Maps a failed read. A 403 is final: without the right to read an object, the relay has no right to create it.
-fn read_error(object_ref: &ObjectRef, error: kube::Error) -> RequestError {
+fn read_error(object_ref: &ObjectRef, error: kube::Error) -> ReconcileError {
     match status(&error) {
         Some(403) => {
-            RequestError::Refused(format!("the relay has no right to {object_ref}: {}", error_message(&error)))
+            ReconcileError::Refused(format!("the relay has no right to {object_ref}: {}", error_message(&error)))
         }
         _ => error.into(),
     }

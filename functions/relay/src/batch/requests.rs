@@ -7,7 +7,6 @@ use ebb_protocol::relay::{EnsureTask, ObjectTask, RunningTask, TaskId, TaskState
 use rand::Rng as _;
 use tokio::sync::SemaphorePermit;
 
-use crate::batch::admit::{RequestError, RequestResult};
 use crate::batch::{BatchContext, StateScope};
 use crate::error::{ReconcileError, Result};
 use crate::objects::{documents, references};
@@ -34,7 +33,7 @@ impl Reconciler {
         self: &Arc<Self>,
         request: &EnsureTask<ObjectTask>,
         received: &BatchContext,
-    ) -> RequestResult<TaskState> {
+    ) -> Result<TaskState> {
         let name = &request.task;
         let valid_for = Duration::from_millis(request.valid_for_ms);
         let mut admitted: Option<EnsureTask<ObjectTask>> = None;
@@ -61,7 +60,7 @@ impl Reconciler {
             if is_expired || (!lower.is_empty() && received.at.elapsed() > LOWER_WAIT) {
                 let why =
                     if lower.is_empty() { "the request has expired" } else { "lower attempts are still terminating" };
-                return Err(ReconcileError::Internal(why.to_owned()).into());
+                return Err(ReconcileError::Internal(why.to_owned()));
             }
             if lower.is_empty() {
                 return self.begin(request, received.ms).await;
@@ -72,7 +71,7 @@ impl Reconciler {
     }
 
     /// Creates the record and applies as many objects as possible.
-    async fn begin(self: &Arc<Self>, request: &EnsureTask<ObjectTask>, received_ms: u64) -> RequestResult<TaskState> {
+    async fn begin(self: &Arc<Self>, request: &EnsureTask<ObjectTask>, received_ms: u64) -> Result<TaskState> {
         let mut objects = request.body.clone();
         let documents = objects.secrets.clone();
         for document in &mut objects.secrets {
@@ -100,16 +99,16 @@ impl Reconciler {
         let record = TaskRecord::new(request.task.clone(), TaskPhase::Starting, Some(spec));
         let created = async {
             let mut held = self.store.create(record).await.map_err(|error| match error {
-                ReconcileError::TooLarge(why) => RequestError::Refused(why),
-                other => other.into(),
+                ReconcileError::TooLarge(why) => ReconcileError::Refused(why),
+                other => other,
             })?;
             self.start(&mut held, &documents).await?;
-            Ok::<_, RequestError>(held)
+            Ok::<_, ReconcileError>(held)
         };
         let created = created.await;
         // Reconcile failed starts too: they may have a record and a slot.
         self.reconcile(&request.task);
-        Ok(self.state(&created?, None)?)
+        self.state(&created?, None)
     }
 
     /// Returns the response for an existing task from its record. A start that lacks its documents gets them.
@@ -117,7 +116,7 @@ impl Reconciler {
         self: &Arc<Self>,
         mut held: VersionedRecord,
         request: &EnsureTask<ObjectTask>,
-    ) -> RequestResult<TaskState> {
+    ) -> Result<TaskState> {
         if held.record.renew(&request.callback) {
             self.store.save(&mut held).await?;
         }
@@ -127,7 +126,7 @@ impl Reconciler {
         if !held.record.phase.is_over() {
             self.reconcile(&request.task);
         }
-        Ok(self.state(&held, None)?)
+        self.state(&held, None)
     }
 
     pub(crate) async fn get(self: &Arc<Self>, name: &TaskId, scope: StateScope) -> Result<TaskState> {

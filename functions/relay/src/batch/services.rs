@@ -16,8 +16,7 @@ use url::Url;
 
 use crate::api_server::client::SendOnce;
 use crate::batch::BatchContext;
-use crate::batch::admit::{RequestError, RequestResult, refuse};
-use crate::error::{ReconcileError, error_message, status};
+use crate::error::{ReconcileError, Result, error_message, refuse, status};
 use crate::reconciler::Reconciler;
 
 /// Headers that a request may have, beside those that begin with a prefix of [`HEADER_PREFIXES`]. The API server obeys
@@ -31,24 +30,24 @@ impl Reconciler {
         &self,
         request: &ServiceRequest,
         received: &BatchContext,
-    ) -> RequestResult<ServiceResponse> {
+    ) -> Result<ServiceResponse> {
         let policy = self.policy.get();
         let Some(allowed) = policy.services.get(&request.service) else {
             return refuse(policy.service_refusal(&request.service).to_string());
         };
-        let url = proxy_url(allowed, &request.path).map_err(RequestError::Refused)?;
-        let http = http_request(request, &url).map_err(RequestError::Refused)?;
+        let url = proxy_url(allowed, &request.path).map_err(ReconcileError::Refused)?;
+        let http = http_request(request, &url).map_err(ReconcileError::Refused)?;
         let services: Api<Service> = Api::namespaced(self.client.clone(), &allowed.namespace);
         let service = services.get(&allowed.name).await.map_err(|error| match status(&error) {
             Some(403 | 404) => {
-                RequestError::Refused(format!("the service `{}`: {}", request.service, error_message(&error)))
+                ReconcileError::Refused(format!("the service `{}`: {}", request.service, error_message(&error)))
             }
             _ => error.into(),
         })?;
         check_target(&service)
-            .map_err(|why| RequestError::Refused(format!("the service `{}` {why}", request.service)))?;
+            .map_err(|why| ReconcileError::Refused(format!("the service `{}` {why}", request.service)))?;
         if u128::from(request.valid_for_ms) <= received.at.elapsed().as_millis() {
-            return Err(ReconcileError::Internal("the request has expired and was not sent".to_owned()).into());
+            return Err(ReconcileError::Internal("the request has expired and was not sent".to_owned()));
         }
         let response = self.client.send(http).await?;
         let status = response.status().as_u16();
@@ -61,7 +60,7 @@ impl Reconciler {
         let body = body.to_bytes();
         match proxy_error(status, &body) {
             Some(why) if status == 403 => refuse(format!("the service `{}`: {why}", request.service)),
-            Some(why) => Err(ReconcileError::Internal(format!("the service `{}`: {why}", request.service)).into()),
+            Some(why) => Err(ReconcileError::Internal(format!("the service `{}`: {why}", request.service))),
             None => Ok(ServiceResponse { status, content_type, body: String::from_utf8_lossy(&body).into_owned() }),
         }
     }
