@@ -59,15 +59,11 @@ impl Reconciler {
 
     /// Returns what blocks an object, or what has failed it.
     pub(crate) async fn explanation(&self, object: &Value) -> kube::Result<Option<Explanation>> {
-        let namespace = object["metadata"]["namespace"].as_str();
-        let found = match namespace {
-            Some(namespace) => self.own_explanation(namespace, object).await?,
-            None => None,
-        };
+        let found = self.own_explanation(object).await?;
         if found.is_some() || !is_custom(object) || is_outdated(object) {
             return Ok(found);
         }
-        let candidates = self.owned_objects(namespace.unwrap_or_default()).await;
+        let candidates = self.owned_objects(object["metadata"]["namespace"].as_str().unwrap_or_default()).await;
         let mut owners = vec![objects::uid(object)];
         let mut deepest = None;
         for _ in 0..MAX_LEVELS {
@@ -76,12 +72,8 @@ impl Reconciler {
             let mut waits_for = None;
             for owned in &level {
                 let Some(pending) = pending(owned) else { continue };
-                let below = match owned["metadata"]["namespace"].as_str() {
-                    Some(namespace) => self.own_explanation(namespace, owned).await?,
-                    None => None,
-                };
                 let name = ObjectRef::of(owned).to_string();
-                if let Some((source, blocker, pod)) = below {
+                if let Some((source, blocker, pod)) = self.own_explanation(owned).await? {
                     let source = source.map_or_else(|| name.clone(), |source| format!("{name}: {source}"));
                     return Ok(Some((Some(source), blocker, pod)));
                 }
@@ -93,32 +85,22 @@ impl Reconciler {
         Ok(deepest)
     }
 
-    /// Returns what blocks an object by itself, by its pods, or by its newest warning. Returns nothing while its pods
-    /// and warnings may be those of a former generation.
-    async fn own_explanation(&self, namespace: &str, object: &Value) -> kube::Result<Option<Explanation>> {
-        if is_outdated(object) {
-            return Ok(None);
-        }
+    /// Returns what blocks an object of a namespace by itself, by its pods, or by its newest warning. Returns nothing while
+    /// its pods and warnings may be those of a former generation.
+    async fn own_explanation(&self, object: &Value) -> kube::Result<Option<Explanation>> {
+        let namespace = object["metadata"]["namespace"].as_str().filter(|_| !is_outdated(object));
+        let Some(namespace) = namespace else { return Ok(None) };
         let warnings = self.warnings(namespace).await;
         let own = |blocker: Option<StartBlocker>| blocker.map(|blocker| (None, blocker, None));
-        let of_pod = |pod: &Pod| {
-            let now_ms = now_ms();
-            blockers::of_pod(pod, &warnings, now_ms, &self.settings.cluster)
-                .or_else(|| blockers::recent_crash(pod, now_ms))
-        };
-        if group_kind(object) == ("", "Pod") {
-            let pod = serde_json::from_value(object.clone()).ok();
-            return Ok(pod.and_then(|pod: Pod| Some((None, of_pod(&pod)?, Some(pod)))));
-        }
-        let Some(controllers) = self.controllers(namespace, object).await? else {
+        let Some((controllers, pods)) = self.pods_of(object).await? else {
             return Ok(own(blockers::of_object(objects::uid(object), &warnings, now_ms())));
         };
-        let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
-        let pods = api.list(&selected(object)).await?.items;
-        let (pods, newest_pod_ms) = present_pods(pods, &controllers, is_failing_job(object));
+        let (pods, newest_pod_ms) = present_pods(pods, is_pod(object) || is_failing_job(object));
+        let now_ms = now_ms();
         let blocked = pods.into_iter().rev().find_map(|pod| {
-            let blocker = of_pod(&pod)?;
-            Some((Some(format!("pod `{}`", pod.name_any())), blocker, Some(pod)))
+            let blocker = blockers::of_pod(&pod, &warnings, now_ms, &self.settings.cluster)
+                .or_else(|| blockers::recent_crash(&pod, now_ms))?;
+            Some((source(object, &pod), blocker, Some(pod)))
         });
         let created_ms = created_ms(object);
         let refused =
@@ -126,41 +108,37 @@ impl Reconciler {
         Ok(blocked.or_else(|| own(refused.or_else(|| replica_failure(object)))))
     }
 
-    /// Returns the UIDs of the objects whose pods are those of `object`. Returns `None` for a kind without pods.
-    async fn controllers(&self, namespace: &str, object: &Value) -> kube::Result<Option<Vec<String>>> {
-        let own = objects::uid(object).to_owned();
-        Ok(match group_kind(object) {
+    /// Returns the UIDs of the controllers of an object's pods, and these pods. A pod has itself and no controller. Returns
+    /// `None` for another kind without pods, and outside of a namespace.
+    async fn pods_of(&self, object: &Value) -> kube::Result<Option<(Vec<String>, Vec<Pod>)>> {
+        let Some(namespace) = object["metadata"]["namespace"].as_str() else { return Ok(None) };
+        let mut controllers = vec![objects::uid(object).to_owned()];
+        match group_kind(object) {
+            ("", "Pod") => return Ok(serde_json::from_value(object.clone()).ok().map(|pod| (Vec::new(), vec![pod]))),
             ("apps", "Deployment") => {
-                let newest = self.newest_replica_set(namespace, object).await?;
-                Some(newest.into_iter().chain([own]).collect())
+                if let Some(newest) = self.newest_replica_set(namespace, object).await? {
+                    controllers.insert(0, newest);
+                }
             }
-            ("apps", "StatefulSet" | "DaemonSet" | "ReplicaSet") | ("batch", "Job") => Some(vec![own]),
-            _ => None,
-        })
+            ("apps", "StatefulSet" | "DaemonSet" | "ReplicaSet") | ("batch", "Job") => {}
+            _ => return Ok(None),
+        }
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        let mut pods = api.list(&selected(object)).await?.items;
+        keep_owned(&mut pods, &controllers);
+        Ok(Some((controllers, pods)))
     }
 
     /// Returns the wait for an object that is ready between two crashes of its pods. Without a right or a response
     /// before `until`, there is none.
     pub(crate) async fn crash_wait(&self, object: &Value, until: Instant) -> Option<TaskWait> {
-        let found = timeout_at(until, Box::pin(self.recent_crash(object))).await.ok()?.ok()?;
-        let (source, blocker, _) = found?;
+        let (_, pods) = timeout_at(until, Box::pin(self.pods_of(object))).await.ok()?.ok()??;
+        let (pods, _) = present_pods(pods, false);
+        let now_ms = now_ms();
+        let crash = |pod: &Pod| Some((source(object, pod), blockers::recent_crash(pod, now_ms)?));
+        let (source, blocker) = pods.iter().find_map(crash)?;
         let wait = task_waits::wait(ObjectRef::of(object), "");
-        Some(task_waits::blocked(wait, source.as_deref(), &blocker, now_ms()))
-    }
-
-    async fn recent_crash(&self, object: &Value) -> kube::Result<Option<Explanation>> {
-        let Some(namespace) = object["metadata"]["namespace"].as_str() else { return Ok(None) };
-        if group_kind(object) == ("", "Pod") {
-            let pod = serde_json::from_value(object.clone()).ok();
-            let crash = pod.and_then(|pod: Pod| blockers::recent_crash(&pod, now_ms()));
-            return Ok(crash.map(|crash| (None, crash, None)));
-        }
-        let Some(controllers) = self.controllers(namespace, object).await? else { return Ok(None) };
-        let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
-        let (pods, _) = present_pods(api.list(&selected(object)).await?.items, &controllers, false);
-        let crash =
-            |pod: &Pod| Some((Some(format!("pod `{}`", pod.name_any())), blockers::recent_crash(pod, now_ms())?, None));
-        Ok(pods.iter().find_map(crash))
+        Some(task_waits::blocked(wait, source.as_deref(), &blocker, now_ms))
     }
 
     /// Returns the wait for the end of an object that is being deleted. If that lasts because of its pods, the wait names
@@ -178,15 +156,10 @@ impl Reconciler {
 
     /// Returns why a pod of an object that is being deleted still exists. Pods with finalizers come first.
     async fn terminating_pod(&self, object: &Value) -> kube::Result<Option<String>> {
-        let Some(namespace) = object["metadata"]["namespace"].as_str() else { return Ok(None) };
-        let Some(controllers) = self.controllers(namespace, object).await? else { return Ok(None) };
-        let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
-        let mut pods = api.list(&selected(object)).await?.items;
-        pods.retain(|pod| {
-            let is_owned = pod.owner_references().iter().any(|owner| controllers.contains(&owner.uid));
-            is_owned && pod.metadata.deletion_timestamp.is_some()
-        });
-        let held = pods.iter().max_by_key(|pod| !pod.finalizers().is_empty());
+        // The wait for a pod has its own finalizers.
+        let pods = self.pods_of(object).await?.filter(|_| !is_pod(object)).map(|(_, pods)| pods);
+        let terminating = pods.iter().flatten().filter(|pod| pod.metadata.deletion_timestamp.is_some());
+        let held = terminating.max_by_key(|pod| !pod.finalizers().is_empty());
         let pod = held.and_then(|pod| serde_json::to_value(pod).ok());
         Ok(pod.map(|pod| {
             let wait = objects::deletion(&ObjectRef::of(&pod), &pod);
@@ -239,6 +212,19 @@ impl Reconciler {
     }
 }
 
+fn is_pod(object: &Value) -> bool {
+    group_kind(object) == ("", "Pod")
+}
+
+/// Returns the name of a pod of an object, for people, unless it is the object itself.
+fn source(object: &Value, pod: &Pod) -> Option<String> {
+    (!is_pod(object)).then(|| format!("pod `{}`", pod.name_any()))
+}
+
+fn keep_owned(pods: &mut Vec<Pod>, controllers: &[String]) {
+    pods.retain(|pod| pod.owner_references().iter().any(|owner| controllers.contains(&owner.uid)));
+}
+
 /// Returns true for a kind that Kubernetes does not define. Only such kinds own objects of unknown kinds.
 fn is_custom(object: &Value) -> bool {
     let (group, _) = group_kind(object);
@@ -275,11 +261,10 @@ pub(crate) fn is_failing_job(object: &Value) -> bool {
     group_kind(object) == ("batch", "Job") && holding.any(|it| it["type"] == "FailureTarget" || it["type"] == "Failed")
 }
 
-/// Returns the pods of these controllers that may explain something, the newest last, and the time at which the newest
-/// of all was created. Failed pods that were replaced explain nothing. Terminating ones do if their controller `is_failing`.
-fn present_pods(mut pods: Vec<Pod>, controllers: &[String], is_failing: bool) -> (Vec<Pod>, u64) {
+/// Returns the pods of an object that may explain something, the newest last, and the time at which the newest of all was
+/// created. Failed pods that were replaced explain nothing. Terminating ones do if the object `is_failing`.
+fn present_pods(mut pods: Vec<Pod>, is_failing: bool) -> (Vec<Pod>, u64) {
     let made_ms = |pod: &Pod| millis(pod.metadata.creation_timestamp.as_ref());
-    pods.retain(|pod| pod.owner_references().iter().any(|owner| controllers.contains(&owner.uid)));
     let newest_ms = pods.iter().map(made_ms).max().unwrap_or(0);
     pods.retain(|pod| {
         let has_failed = pod.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Failed"));
@@ -389,20 +374,21 @@ mod tests {
             });
             serde_json::from_value(json!({"metadata": metadata, "status": {"phase": phase}})).unwrap()
         };
-        let pods = vec![
+        let mut pods = vec![
             pod("other", 9, "Pending", "x", false),
             pod("terminating", 4, "Pending", "a", true),
             pod("newest", 3, "Pending", "a", false),
             pod("replaced", 2, "Failed", "a", false),
             pod("older", 1, "Running", "a", false),
         ];
+        keep_owned(&mut pods, &["a".to_owned()]);
         for (is_failing, expected) in [(false, vec!["older", "newest"]), (true, vec!["older", "newest", "terminating"])]
         {
-            let (present, newest_ms) = present_pods(pods.clone(), &["a".to_owned()], is_failing);
+            let (present, newest_ms) = present_pods(pods.clone(), is_failing);
             let names: Vec<_> = present.iter().map(|pod| pod.metadata.name.as_deref().unwrap_or_default()).collect();
             assert_eq!((names, newest_ms), (expected, 4_000));
         }
         let failed = vec![pod("failed", 1, "Failed", "a", false)];
-        assert_eq!(present_pods(failed, &["a".to_owned()], false).0.len(), 1);
+        assert_eq!(present_pods(failed, false).0.len(), 1);
     }
 }

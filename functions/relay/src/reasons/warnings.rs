@@ -16,9 +16,8 @@ use crate::reconciler::Reconciler;
 pub(crate) const MAX_AGE: Duration = Duration::from_secs(2);
 /// A task must not wait longer for an explanation.
 const TIMEOUT: Duration = Duration::from_secs(3);
-const PAGE: u32 = 500;
 /// Kubernetes deletes events after an hour, so a namespace rarely has more.
-const MAX_PAGES: usize = 4;
+const MAX_EVENTS: u32 = 2_000;
 
 impl Reconciler {
     /// Returns the warnings of a namespace, which are at most [`MAX_AGE`] old. There are none without the right to list
@@ -39,17 +38,8 @@ impl Reconciler {
 
 async fn list(client: &Client, namespace: &str) -> kube::Result<Vec<Warning>> {
     let events: Api<Event> = Api::namespaced(client.clone(), namespace);
-    let mut page = ListParams::default().fields("type=Warning").limit(PAGE);
-    let mut warnings = Vec::new();
-    for _ in 0..MAX_PAGES {
-        let list = events.list(&page).await?;
-        // An event of this relay tells of a former attempt.
-        let foreign = |event: &Event| event.reporting_component.as_deref() != Some(CONTROLLER);
-        warnings.extend(list.items.into_iter().filter(foreign).map(Warning::from));
-        page.continue_token = list.metadata.continue_.filter(|next| !next.is_empty());
-        if page.continue_token.is_none() {
-            break;
-        }
-    }
-    Ok(warnings)
+    let list = events.list(&ListParams::default().fields("type=Warning").limit(MAX_EVENTS)).await?;
+    // An event of this relay tells of a former attempt.
+    let foreign = |event: &Event| event.reporting_component.as_deref() != Some(CONTROLLER);
+    Ok(list.items.into_iter().filter(foreign).map(Warning::from).collect())
 }

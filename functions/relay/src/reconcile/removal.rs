@@ -92,17 +92,23 @@ impl Reconciler {
         }
         let remaining = self.delete_all(name, applied.iter()).await?;
         if remaining.is_empty() {
-            let spec = held.record.spec.clone();
-            held.record.clear_applied();
-            if held.record.phase.is_over() {
-                held.make_tombstone();
-            }
-            self.store.save(&mut held).await?;
-            if let Some(spec) = spec {
-                self.publish_removal(name, &spec);
-            }
+            self.record_removal(&mut held).await?;
         }
         Ok(remaining)
+    }
+
+    /// Records that the objects of a task are gone. A task whose result is acknowledged becomes a tombstone.
+    async fn record_removal(&self, held: &mut VersionedRecord) -> Result<()> {
+        let spec = held.record.spec.clone();
+        held.record.clear_applied();
+        if held.record.phase.is_over() {
+            held.make_tombstone();
+        }
+        self.store.save(held).await?;
+        if let Some(spec) = spec {
+            self.publish_removal(&held.record.name, &spec);
+        }
+        Ok(())
     }
 
     /// Deletes the objects of an acknowledged task. A tombstone remains, because a repeated request may still arrive.
@@ -117,13 +123,7 @@ impl Reconciler {
         if remaining {
             return Ok(ReconcileAction::Requeue(POLL_INTERVAL));
         }
-        let spec = held.record.spec.clone();
-        held.record.clear_applied();
-        held.make_tombstone();
-        self.store.save(held).await?;
-        if let Some(spec) = spec {
-            self.publish_removal(&held.record.name, &spec);
-        }
+        self.record_removal(held).await?;
         Ok(ReconcileAction::Done)
     }
 
