@@ -11,8 +11,8 @@
 //! 3. The document's `fail` is true: failed.
 //! 4. Its generation is not observed yet, by the status or by a condition: pending.
 //! 5. The document has a `ready`: ready if it is true, otherwise pending.
-//! 6. The contract of its group and kind ([`contract`] returns the name). Without a contract: `Stalled` is failed,
-//!    `Reconciling` is pending, `Ready` is ready.
+//! 6. The contract of its group and kind. Without a contract: `Stalled` is failed, `Reconciling` is pending, `Ready` is
+//!    ready.
 //!
 //! Intended differences from kstatus:
 //!
@@ -29,8 +29,8 @@ mod judge;
 mod object;
 mod object_readiness;
 
-pub use contracts::{contract, exit_text};
-pub use judge::{DocumentRules, FAIL_RULE, READY_RULE, RuleState, deletion, judge};
+pub use contracts::exit_text;
+pub use judge::{DocumentRules, FAIL_RULE, READY_RULE, deletion, judge};
 pub use object_readiness::{MAX_TEXT, ObjectReadiness};
 
 #[cfg(test)]

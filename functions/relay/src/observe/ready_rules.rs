@@ -1,7 +1,7 @@
 //! Evaluates expressions over `object`, or over `objects`.
 
 use ebb_documents::cel::{ObjectExpression, ObjectExpressionError};
-use ebb_kube::readiness::{DocumentRules, ObjectReadiness, RuleState};
+use ebb_kube::readiness::{DocumentRules, ObjectReadiness};
 use ebb_protocol::limits::{excerpt, printable};
 use ebb_protocol::relay::ReadyRules;
 use serde_json::{Value, json};
@@ -18,15 +18,14 @@ pub(crate) fn check(text: &str) -> Result<(), String> {
 
 /// Evaluates the rules of an object. Fails if a rule is not a boolean.
 pub(crate) fn judge(rules: &ReadyRules, object: &Value) -> Result<DocumentRules, String> {
-    let rule = |text: &Option<String>| -> Result<RuleState, String> {
-        let Some(text) = text else { return Ok(RuleState::Absent) };
+    let holds = |text: &String| {
         let holds = ObjectExpression::new(text).and_then(|program| program.holds(&[("object", object)]));
-        match holds.map_err(|error| format!("`{text}`: {error}"))? {
-            true => Ok(RuleState::Holds),
-            false => Ok(RuleState::DoesNotHold),
-        }
+        holds.map_err(|error| format!("`{text}`: {error}"))
     };
-    Ok(DocumentRules { ready: rule(&rules.ready)?, fail: rule(&rules.fail)? })
+    Ok(DocumentRules {
+        ready: rules.ready.as_ref().map(holds).transpose()?,
+        fail: rules.fail.as_ref().map(holds).transpose()?,
+    })
 }
 
 /// Returns the awaited fields of a pending object with their values as JSON: those that its rule `ready` reads, or the

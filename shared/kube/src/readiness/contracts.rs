@@ -12,8 +12,6 @@ mod pod;
 mod unknown;
 mod workload;
 
-use serde_json::Value;
-
 use crate::readiness::conditions::{self, TerminalCondition};
 use crate::readiness::generation;
 use crate::readiness::object::ObjectView;
@@ -25,7 +23,6 @@ pub use pod::exit_text;
 type Texts = &'static [&'static str];
 
 struct ContractRow {
-    name: &'static str,
     /// The API group, `""` for the core group. `*.example.org` also matches subdomains.
     group: &'static str,
     /// Kinds. `*` matches all, `*Suffix` matches a suffix.
@@ -46,12 +43,12 @@ enum ContractRule {
     Own(fn(ObjectView<'_>) -> ObjectReadiness),
 }
 
-const fn row(name: &'static str, group: &'static str, kinds: Texts, rule: ContractRule) -> ContractRow {
-    ContractRow { name, group, kinds, rule }
+const fn row(group: &'static str, kinds: Texts, rule: ContractRule) -> ContractRow {
+    ContractRow { group, kinds, rule }
 }
 
 const fn applied(group: &'static str, kinds: Texts) -> ContractRow {
-    row("applied", group, kinds, Applied)
+    row(group, kinds, Applied)
 }
 
 const fn ends(kind: &'static str, status: &'static str, reasons: Texts) -> TerminalCondition {
@@ -87,51 +84,49 @@ const ROWS: &[ContractRow] = &[
         ],
     ),
     // core/v1 NamespacePhase. A terminating namespace has a deletionTimestamp and has failed before this rule.
-    row("namespace", "", &["Namespace"], Phase(&["Active"], &["Terminating"])),
-    row("claim", "", &["PersistentVolumeClaim"], Own(core::claim)),
+    row("", &["Namespace"], Phase(&["Active"], &["Terminating"])),
+    row("", &["PersistentVolumeClaim"], Own(core::claim)),
     // core/v1 PersistentVolumePhase: Available without a claim, Bound with one, Failed if it could not be recycled.
-    row("volume", "", &["PersistentVolume"], Phase(&["Available", "Bound"], &["Failed"])),
-    row("service", "", &["Service"], Own(core::service)),
+    row("", &["PersistentVolume"], Phase(&["Available", "Bound"], &["Failed"])),
+    row("", &["Service"], Own(core::service)),
     // kube-rs `runtime::wait` `is_ingress_provisioned`. For ingress controllers that publish no address, documents set
     // `ready: ${true}`.
-    row("ingress", "networking.k8s.io", &["Ingress"], Own(core::addressed)),
+    row("networking.k8s.io", &["Ingress"], Own(core::addressed)),
     // policy/v1 PodDisruptionBudgetStatus: `observedGeneration` is the basis of the allowed disruptions.
-    row("budget", "policy", &["PodDisruptionBudget"], Observed),
-    row("pod", "", &["Pod"], Own(pod::pod)),
-    row("job", "batch", &["Job"], Own(job::job)),
-    row("deployment", "apps", &["Deployment"], Own(workload::deployment)),
-    row("statefulset", "apps", &["StatefulSet"], Own(workload::stateful_set)),
-    row("daemonset", "apps", &["DaemonSet"], Own(workload::daemon_set)),
-    row("replicaset", "apps", &["ReplicaSet"], Own(workload::replica_set)),
-    row("replicaset", "", &["ReplicationController"], Own(workload::replica_set)),
+    row("policy", &["PodDisruptionBudget"], Observed),
+    row("", &["Pod"], Own(pod::pod)),
+    row("batch", &["Job"], Own(job::job)),
+    row("apps", &["Deployment"], Own(workload::deployment)),
+    row("apps", &["StatefulSet"], Own(workload::stateful_set)),
+    row("apps", &["DaemonSet"], Own(workload::daemon_set)),
+    row("apps", &["ReplicaSet"], Own(workload::replica_set)),
+    row("", &["ReplicationController"], Own(workload::replica_set)),
     // apiextensions.k8s.io/v1 CustomResourceDefinitionConditionType: served when names are accepted and it is
     // established. A conflict of names stays until the other definition is deleted.
     row(
-        "definition",
         "apiextensions.k8s.io",
         &["CustomResourceDefinition"],
         Conditions(&["NamesAccepted", "Established"], &[ends("NamesAccepted", "False", &[])]),
     ),
     // apiregistration.k8s.io/v1 APIServiceConditionType.
-    row("available", "apiregistration.k8s.io", &["APIService"], Conditions(&["Available"], &[])),
-    row("signing", "certificates.k8s.io", &["CertificateSigningRequest"], Own(extension::signing)),
+    row("apiregistration.k8s.io", &["APIService"], Conditions(&["Available"], &[])),
+    row("certificates.k8s.io", &["CertificateSigningRequest"], Own(extension::signing)),
     // WorkflowPhase: empty or Pending before the start, then Succeeded, Failed (a step) or Error (the controller).
-    row("argo-workflow", "argoproj.io", &["Workflow"], Phase(&["Succeeded"], &["Failed", "Error"])),
-    row("argo-application", "argoproj.io", &["Application"], Own(argo::application)),
+    row("argoproj.io", &["Workflow"], Phase(&["Succeeded"], &["Failed", "Error"])),
+    row("argoproj.io", &["Application"], Own(argo::application)),
     // RolloutPhase: Progressing, Paused, Healthy; Degraded if aborted, invalid or too slow.
-    row("argo-rollout", "argoproj.io", &["Rollout"], Phase(&["Healthy"], &["Degraded"])),
+    row("argoproj.io", &["Rollout"], Phase(&["Healthy"], &["Degraded"])),
     applied("argoproj.io", &["AppProject", "ClusterWorkflowTemplate", "CronWorkflow", "WorkflowTemplate"]),
     // Templates and classes of Cluster API are only copied.
     applied("infrastructure.cluster.x-k8s.io", &["*Template"]),
     applied("bootstrap.cluster.x-k8s.io", &["*Template"]),
     applied("controlplane.cluster.x-k8s.io", &["*Template"]),
-    row("capi-infrastructure", "infrastructure.cluster.x-k8s.io", &["*"], Own(cluster_api::infrastructure)),
-    row("capi-bootstrap", "bootstrap.cluster.x-k8s.io", &["*"], Own(cluster_api::bootstrap)),
-    row("capi-control-plane", "controlplane.cluster.x-k8s.io", &["*"], Own(cluster_api::control_plane)),
-    row("capi-address-claim", "ipam.cluster.x-k8s.io", &["IPAddressClaim"], Own(cluster_api::address)),
+    row("infrastructure.cluster.x-k8s.io", &["*"], Own(cluster_api::infrastructure)),
+    row("bootstrap.cluster.x-k8s.io", &["*"], Own(cluster_api::bootstrap)),
+    row("controlplane.cluster.x-k8s.io", &["*"], Own(cluster_api::control_plane)),
+    row("ipam.cluster.x-k8s.io", &["IPAddressClaim"], Own(cluster_api::address)),
     applied("ipam.cluster.x-k8s.io", &["IPAddress"]),
     row(
-        "capi",
         "cluster.x-k8s.io",
         &["Cluster", "Machine", "MachineDeployment", "MachinePool", "MachineSet"],
         Own(cluster_api::core),
@@ -139,34 +134,23 @@ const ROWS: &[ContractRow] = &[
     // Crossplane: packages and definitions. Managed resources and composites can have any group; they are recognized
     // by the condition `Synced` (see `unknown`). Source: crossplane-runtime `apis/common/v1/condition.go`, crossplane
     // `apis/pkg/v1`, `apis/apiextensions/v1`.
-    row(
-        "crossplane-package",
-        "pkg.crossplane.io",
-        &["Configuration", "Function", "Provider"],
-        Conditions(&["Installed", "Healthy"], &[]),
-    ),
-    row(
-        "crossplane-definition",
-        "apiextensions.crossplane.io",
-        &["CompositeResourceDefinition"],
-        Own(crossplane::definition),
-    ),
+    row("pkg.crossplane.io", &["Configuration", "Function", "Provider"], Conditions(&["Installed", "Healthy"], &[])),
+    row("apiextensions.crossplane.io", &["CompositeResourceDefinition"], Own(crossplane::definition)),
     applied("apiextensions.crossplane.io", &["Composition", "EnvironmentConfig"]),
     applied("pkg.crossplane.io", &["DeploymentRuntimeConfig", "ImageConfig"]),
     applied("*.crossplane.io", &["ClusterProviderConfig", "ProviderConfig"]),
     applied("*.upbound.io", &["ClusterProviderConfig", "ProviderConfig"]),
-    row("kro-graph", "kro.run", &["ResourceGraphDefinition"], Own(kro::graph)),
-    row("kro-instance", "kro.run", &["*"], Own(kro::instance)),
+    row("kro.run", &["ResourceGraphDefinition"], Own(kro::graph)),
+    row("kro.run", &["*"], Own(kro::instance)),
     // Flux made these two static in notification API v1beta3. A status remains from an older version.
-    row("flux", "*.toolkit.fluxcd.io", &["Alert", "Provider"], Own(delivery::flux_static)),
-    row("flux", "*.toolkit.fluxcd.io", &["HelmRepository"], Own(delivery::flux_repository)),
-    row("flux", "*.toolkit.fluxcd.io", &["*"], Own(delivery::flux)),
+    row("*.toolkit.fluxcd.io", &["Alert", "Provider"], Own(delivery::flux_static)),
+    row("*.toolkit.fluxcd.io", &["HelmRepository"], Own(delivery::flux_repository)),
+    row("*.toolkit.fluxcd.io", &["*"], Own(delivery::flux)),
     // Gateway API GatewayConditionType, GatewayClassConditionType.
-    row("gateway", "gateway.networking.k8s.io", &["Gateway"], Conditions(&["Accepted", "Programmed"], &[])),
-    row("gateway", "gateway.networking.k8s.io", &["GatewayClass"], Conditions(&["Accepted"], &[])),
+    row("gateway.networking.k8s.io", &["Gateway"], Conditions(&["Accepted", "Programmed"], &[])),
+    row("gateway.networking.k8s.io", &["GatewayClass"], Conditions(&["Accepted"], &[])),
     // Tekton: one condition, Unknown while it runs.
     row(
-        "tekton",
         "tekton.dev",
         &["CustomRun", "PipelineRun", "TaskRun"],
         Conditions(&["Succeeded"], &[ends("Succeeded", "False", &[])]),
@@ -175,15 +159,14 @@ const ROWS: &[ContractRow] = &[
     // ORC `api/v1alpha1/conditions.go`: complete when both conditions are of this generation. Two reasons are
     // terminal.
     row(
-        "orc",
         "openstack.k-orc.cloud",
         &["*"],
         Conditions(&["Available"], &[ends("Progressing", "False", &["InvalidConfiguration", "UnrecoverableError"])]),
     ),
     // AWS Controllers for Kubernetes, `runtime/apis/core/v1alpha1/conditions.go`.
-    row("ack", "*.services.k8s.aws", &["*"], Conditions(&["ACK.ResourceSynced"], &[ends("ACK.Terminal", "True", &[])])),
+    row("*.services.k8s.aws", &["*"], Conditions(&["ACK.ResourceSynced"], &[ends("ACK.Terminal", "True", &[])])),
     // Azure Service Operator, *Conditions*: the severity `Error` is terminal.
-    row("azure", "*.azure.com", &["*"], Own(delivery::azure)),
+    row("*.azure.com", &["*"], Own(delivery::azure)),
 ];
 
 impl ContractRow {
@@ -218,17 +201,9 @@ impl ContractRule {
     }
 }
 
-/// Returns the name of an object's contract, or `conditions` for a kind without one.
-pub fn contract(object: &Value) -> &'static str {
-    find(ObjectView(object)).map_or("conditions", |row| row.name)
-}
-
 pub(crate) fn judge(object: ObjectView<'_>) -> ObjectReadiness {
-    find(object).map_or_else(|| unknown::judge(object), |row| row.rule.judge(object))
-}
-
-fn find(object: ObjectView<'_>) -> Option<&'static ContractRow> {
-    ROWS.iter().find(|row| row.matches(object))
+    let row = ROWS.iter().find(|row| row.matches(object));
+    row.map_or_else(|| unknown::judge(object), |row| row.rule.judge(object))
 }
 
 #[cfg(test)]
@@ -240,14 +215,15 @@ mod tests {
     #[test]
     fn no_row_hides_another() {
         let mut seen = BTreeSet::new();
-        for row in ROWS {
-            assert!(!row.name.is_empty() && !row.kinds.is_empty());
+        for (number, row) in ROWS.iter().enumerate() {
+            assert!(!row.kinds.is_empty());
             for kind in row.kinds {
                 assert!(seen.insert((row.group, *kind)), "{} {kind} occurs twice", row.group);
                 let group = row.group.trim_start_matches("*.");
                 let kind = kind.replace('*', "Any");
                 let object = serde_json::json!({"apiVersion": format!("{group}/v1"), "kind": kind});
-                assert_eq!(contract(&object), row.name, "{group} {kind} matches an earlier row");
+                let first = ROWS.iter().position(|row| row.matches(ObjectView(&object)));
+                assert_eq!(first, Some(number), "{group} {kind} matches an earlier row");
             }
         }
     }

@@ -6,23 +6,14 @@ use crate::readiness::object::ObjectView;
 use crate::readiness::object_readiness::ObjectReadiness;
 use crate::readiness::{contracts, generation};
 
-/// The result of a rule of the document.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum RuleState {
-    #[default]
-    Absent,
-    Holds,
-    /// The rule is false, or reads fields that do not exist yet.
-    DoesNotHold,
-}
-
-/// The rules of a document. `ready` replaces the contract of the kind, including its failures, so the author adds
+/// The results of the rules of a document, `None` without the rule. A rule that reads fields that do not exist yet is false.
+/// `ready` replaces the contract of the kind, including its failures, so the author adds
 /// `fail` or relies on the deadline. `fail` without `ready` adds to the failures of the contract.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DocumentRules {
-    pub ready: RuleState,
+    pub ready: Option<bool>,
     /// Checked first.
-    pub fail: RuleState,
+    pub fail: Option<bool>,
 }
 
 /// The reason of an object whose rule `fail` holds.
@@ -37,15 +28,13 @@ pub fn judge(object: Option<&Value>, uid: Option<&str>, rules: DocumentRules) ->
     if object.at("metadata.deletionTimestamp").is_some() {
         return ObjectReadiness::failed("Terminating", "it is being deleted");
     }
-    if rules.fail == RuleState::Holds {
+    if rules.fail == Some(true) {
         return ObjectReadiness::failed(FAIL_RULE, "its `fail` is true");
     }
     match rules.ready {
-        RuleState::Absent => generation::stale(object).unwrap_or_else(|| contracts::judge(object)),
-        RuleState::Holds => generation::stale_for_rules(object).unwrap_or(ObjectReadiness::Ready),
-        RuleState::DoesNotHold => {
-            generation::stale_for_rules(object).unwrap_or_else(|| ObjectReadiness::pending(READY_RULE))
-        }
+        None => generation::stale(object).unwrap_or_else(|| contracts::judge(object)),
+        Some(true) => generation::stale_for_rules(object).unwrap_or(ObjectReadiness::Ready),
+        Some(false) => generation::stale_for_rules(object).unwrap_or_else(|| ObjectReadiness::pending(READY_RULE)),
     }
 }
 

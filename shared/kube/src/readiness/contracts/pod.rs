@@ -11,7 +11,8 @@ const CRASHES: i64 = 5;
 /// core/v1 PodPhase, PodCondition, ContainerStatus; *Pod Lifecycle* of the Kubernetes documentation.
 ///
 /// With the `restartPolicy` `Always`, a pod is ready when its condition `Ready` is true, which includes probes and
-/// readiness gates. With `OnFailure` and `Never`, it is ready when all containers have succeeded.
+/// readiness gates. With `OnFailure` and `Never`, it is ready when all containers have succeeded. Why a pod waits is not in
+/// its contract: the relay explains it from the states of its containers and from warnings.
 pub(super) fn pod(object: ObjectView<'_>) -> ObjectReadiness {
     match object.text("status.phase") {
         "Succeeded" => return ObjectReadiness::Ready,
@@ -21,16 +22,12 @@ pub(super) fn pod(object: ObjectView<'_>) -> ObjectReadiness {
     if let Some(verdict) = states(object).find_map(hopeless) {
         return verdict;
     }
-    let why = states(object).find_map(waiting).or_else(|| unscheduled(object));
     match object.text("spec.restartPolicy") {
-        "OnFailure" | "Never" => match why {
-            Some(why) => ObjectReadiness::pending(why),
-            None => ObjectReadiness::awaits("status.phase", object.text("status.phase"), "Succeeded"),
-        },
-        _ => match conditions::first_missing(object, object.conditions(), &["Ready"]) {
-            None => ObjectReadiness::Ready,
-            Some(missing) => why.map_or(missing, ObjectReadiness::pending),
-        },
+        "OnFailure" | "Never" => ObjectReadiness::awaits("status.phase", object.text("status.phase"), "Succeeded"),
+        _ => {
+            let missing = conditions::first_missing(object, object.conditions(), &["Ready"]);
+            missing.unwrap_or(ObjectReadiness::Ready)
+        }
     }
 }
 
@@ -77,7 +74,8 @@ pub fn exit_text(code: i64, reason: &str) -> String {
     }
 }
 
-/// Returns the failure of a container in a terminal state: an invalid image name, or repeated crashes.
+/// Returns the failure of a container in a terminal state: an invalid image name, or repeated crashes. A failed image pull
+/// is not terminal, because registries recover.
 fn hopeless(container: ObjectView<'_>) -> Option<ObjectReadiness> {
     let waiting = container.at("state.waiting").map(ObjectView)?;
     let crashes = container.count("restartCount");
@@ -92,25 +90,6 @@ fn hopeless(container: ObjectView<'_>) -> Option<ObjectReadiness> {
         }
         _ => None,
     }
-}
-
-/// Describes a waiting container. A failed image pull is not terminal, because registries recover.
-fn waiting(container: ObjectView<'_>) -> Option<String> {
-    let waiting = container.at("state.waiting").map(ObjectView)?;
-    let reason = waiting.text("reason");
-    if ["", "ContainerCreating", "PodInitializing"].contains(&reason) {
-        return None;
-    }
-    let crashes = container.count("restartCount");
-    let crashes = if crashes > 0 { format!(" after {crashes} restarts") } else { String::new() };
-    let message = waiting.text("message");
-    Some(format!("container `{}` waits: {reason}{crashes} {message}", container.text("name")))
-}
-
-/// Describes an unschedulable pod. It is pending, because a node may become available. kstatus fails after 15 seconds.
-fn unscheduled(object: ObjectView<'_>) -> Option<String> {
-    let scheduled = object.condition("PodScheduled").filter(|condition| condition.is("False"))?;
-    Some(format!("the condition {}", scheduled.describe()))
 }
 
 fn states(object: ObjectView<'_>) -> impl DoubleEndedIterator<Item = ObjectView<'_>> {
