@@ -432,9 +432,6 @@ pub struct CallbackEndpoint {
     /// The installation that requested the task, or empty if unknown. It stays the same if the URL changes.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub installation: String,
-    /// True if a failure may have [`Callback::objects`]. A control plane of an earlier version refuses them.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub takes_objects: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

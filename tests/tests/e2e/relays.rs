@@ -92,7 +92,7 @@ async fn one_orphan_is_deleted(
     let manifest = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "orphan"}});
     let until_ready = TaskCompletion::Ready(vec![]);
     let body = ObjectTask { instance, apply: vec![manifest], keep: true, until: until_ready, ..ObjectTask::default() };
-    let callback = CallbackEndpoint { url, token: "t".to_owned(), installation: String::new(), takes_objects: false };
+    let callback = CallbackEndpoint { url, token: "t".to_owned(), installation: String::new() };
     let (late, names_of_task) = (task.clone(), TaskNames::default());
     let (valid_for_ms, timeout_ms) = (60_000, 60_000);
     let ensure = EnsureTask { v: 1, task, valid_for_ms, timeout_ms, callback, names: names_of_task, body };

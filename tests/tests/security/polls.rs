@@ -185,7 +185,6 @@ pub(crate) async fn queued_batches_are_encrypted() {
         url: "http://127.0.0.1/".to_owned(),
         token: "canary-token".to_owned(),
         installation: String::new(),
-        takes_objects: false,
     };
     let request = |object: Value| EnsureTask {
         v: 1,

@@ -77,7 +77,7 @@ impl Reconciler {
             }
             let hopeless = waits.iter().filter(|wait| wait.fails_in_ms == Some(0));
             let failed: Vec<_> = hopeless.map(|wait| (wait.object.clone(), wait.message.clone())).collect();
-            object_states::add(result, spec, object_states::states(spec, &waits, &failed));
+            result.objects = object_states::states(spec, &waits, &failed);
         }
         self.registry.record_waits(&name, waits);
         match step {
@@ -141,7 +141,7 @@ impl Reconciler {
             let mut states = object_states::states(spec, &waits, &failed);
             states.truncate(count);
             let (_, mut result) = failures.swap_remove(0);
-            object_states::add(&mut result, spec, states);
+            result.objects = states;
             return Err(StepError::Failed(result));
         }
         let until = Instant::now() + EXPLANATIONS;

@@ -35,13 +35,6 @@ pub(crate) fn failed(object: &str, result: &Callback) -> FailedObject {
     (object.to_owned(), why.to_owned())
 }
 
-/// Adds the states of objects to the failure of their task, if the control plane takes them.
-pub(crate) fn add(result: &mut Callback, spec: &TaskSpec, states: Vec<ObjectStatus>) {
-    if spec.callback.takes_objects {
-        result.objects = states;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use ebb_protocol::callback::ReasonCode;
@@ -81,17 +74,5 @@ mod tests {
     fn the_states_of_objects_are_limited() {
         assert_eq!(states(&spec(1), &[], &[]), []);
         assert_eq!(states(&spec(MAX_OBJECTS + 5), &[], &[]).len(), MAX_OBJECTS);
-    }
-
-    /// A control plane of an earlier version refuses a callback with them.
-    #[test]
-    fn only_a_control_plane_that_takes_them_gets_states() {
-        for takes_objects in [false, true] {
-            let mut spec = spec(2);
-            spec.callback.takes_objects = takes_objects;
-            let mut result = Callback::failed(ReasonCode::Failed, "m");
-            add(&mut result, &spec, states(&spec, &[], &[]));
-            assert_eq!(!result.fit().objects.is_empty(), takes_objects);
-        }
     }
 }

@@ -22,12 +22,7 @@ pub(crate) fn ensure(name: &TaskId, url: &str, task: ObjectTask) -> EnsureTask<O
         valid_for_ms: 60_000,
         timeout_ms: 90_000,
         names: ebb_protocol::relay::TaskNames::default(),
-        callback: CallbackEndpoint {
-            url: url.to_owned(),
-            token: token(name),
-            installation: String::new(),
-            takes_objects: false,
-        },
+        callback: CallbackEndpoint { url: url.to_owned(), token: token(name), installation: String::new() },
         body: task,
     }
 }

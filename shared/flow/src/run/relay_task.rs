@@ -38,7 +38,6 @@ pub(super) fn ensure(
     remaining: u32,
 ) -> EnsureTask {
     let token = token(env, run, attempt, unit, TokenKind::Relay, remaining);
-    let takes_objects = matches!(&body, relay::TaskBody::Objects(objects) if objects.apply.len() > 1);
     EnsureTask {
         v: relay::VERSION,
         task: task_id(run, attempt.unit, attempt.number),
@@ -48,7 +47,6 @@ pub(super) fn ensure(
             url: env.settings.callback_url.clone(),
             token,
             installation: env.settings.installation.clone(),
-            takes_objects,
         },
         names: task_names(run, unit),
         body,

@@ -126,12 +126,7 @@ pub(crate) fn request(text: &str) -> EnsureTask<ScriptTask> {
         valid_for_ms: 600_000,
         timeout_ms: 600_000,
         names: ebb_protocol::relay::TaskNames::default(),
-        callback: CallbackEndpoint {
-            url: URL.to_owned(),
-            token: "the-token".to_owned(),
-            installation: String::new(),
-            takes_objects: false,
-        },
+        callback: CallbackEndpoint { url: URL.to_owned(), token: "the-token".to_owned(), installation: String::new() },
         body: ScriptTask {
             image: "ignored".to_owned(),
             namespace: None,

@@ -123,12 +123,7 @@ fn start(unit: usize, attempt: u32, bytes: usize) -> RelayRequest {
         valid_for_ms: 1,
         timeout_ms: 2,
         names: ebb_protocol::relay::TaskNames::default(),
-        callback: CallbackEndpoint {
-            url: "u".to_owned(),
-            token: "t".to_owned(),
-            installation: String::new(),
-            takes_objects: false,
-        },
+        callback: CallbackEndpoint { url: "u".to_owned(), token: "t".to_owned(), installation: String::new() },
         body: ObjectTask { instance: "x".repeat(bytes), ..ObjectTask::default() },
     }))
 }

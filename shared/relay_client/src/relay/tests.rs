@@ -85,12 +85,7 @@ fn request() -> (EnsureTask, ObjectTask) {
         valid_for_ms: 1,
         timeout_ms: 2,
         names: ebb_protocol::relay::TaskNames::default(),
-        callback: CallbackEndpoint {
-            url: "u".to_owned(),
-            token: "t".to_owned(),
-            installation: String::new(),
-            takes_objects: false,
-        },
+        callback: CallbackEndpoint { url: "u".to_owned(), token: "t".to_owned(), installation: String::new() },
         body: TaskBody::Objects(objects.clone()),
     };
     (request, objects)

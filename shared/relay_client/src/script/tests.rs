@@ -32,7 +32,6 @@ fn request(unit: &str, pod_template: Option<&str>, text: &str) -> EnsureTask {
             url: "https://e/v1/callbacks".to_owned(),
             token: "t".to_owned(),
             installation: String::new(),
-            takes_objects: false,
         },
         body: TaskBody::Script(ScriptTask {
             image: "alpine:3".to_owned(),

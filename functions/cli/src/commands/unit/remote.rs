@@ -105,12 +105,7 @@ impl SingleScript {
     async fn run_to_end(&self, relay: &dyn RelayClient, callback_url: String) -> Result<Callback> {
         let cluster = self.cluster.as_deref();
         // This command polls for the result. The callback exists for relays that require one. Its token is invalid.
-        let callback = CallbackEndpoint {
-            url: callback_url,
-            token: "alone".to_owned(),
-            installation: String::new(),
-            takes_objects: false,
-        };
+        let callback = CallbackEndpoint { url: callback_url, token: "alone".to_owned(), installation: String::new() };
         let request = || EnsureTask {
             v: VERSION,
             task: self.task.clone(),
