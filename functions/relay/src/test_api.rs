@@ -1,10 +1,11 @@
-//! An API server for unit tests. It lists records and answers no request for a single one.
+//! API servers for unit tests. One lists records and answers no request for a single one, the other has Secrets.
 
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 use ebb_kube::podspec::ClusterPolicy;
-use http::{Request, Response};
+use http::{Method, Request, Response};
 use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
@@ -52,4 +53,38 @@ impl TestApi {
             }
         }
     }
+}
+
+/// Secrets by their names.
+pub(crate) type StoredSecrets = Arc<Mutex<BTreeMap<String, Value>>>;
+
+/// Returns a client of a namespace. Each write changes the version of a Secret.
+pub(crate) fn secrets_client(stored: &StoredSecrets) -> Client {
+    let (stored, version) = (Arc::clone(stored), Arc::new(AtomicU32::new(0)));
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (stored, version) = (Arc::clone(&stored), Arc::clone(&version));
+        async move {
+            let (parts, body) = request.into_parts();
+            let body = body.collect_bytes().await?;
+            let mut stored = stored.lock().unwrap();
+            let mut name = parts.uri.path().rsplit('/').next().unwrap_or_default().to_owned();
+            if matches!(parts.method, Method::POST | Method::PUT) {
+                let mut secret: Value = serde_json::from_slice(&body).unwrap();
+                secret["metadata"]["resourceVersion"] = version.fetch_add(1, SeqCst).to_string().into();
+                name = secret["metadata"]["name"].as_str().unwrap().to_owned();
+                stored.insert(name.clone(), secret);
+            }
+            let found = if parts.method == Method::DELETE { stored.remove(&name) } else { stored.get(&name).cloned() };
+            let missing = || {
+                json!({
+                    "kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "", "reason": "NotFound",
+                    "code": 404,
+                })
+            };
+            let status = if found.is_some() { 200 } else { 404 };
+            let text = found.unwrap_or_else(missing).to_string();
+            Ok::<_, kube::Error>(Response::builder().status(status).body(Body::from(text.into_bytes())).unwrap())
+        }
+    });
+    Client::new(service, "relay")
 }

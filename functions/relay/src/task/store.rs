@@ -441,49 +441,10 @@ fn encode(held: &VersionedRecord) -> Result<Secret> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, atomic::AtomicU32, atomic::Ordering::SeqCst};
-
     use ebb_protocol::callback::CallbackStatus;
-    use http::{Method, Request, Response};
-    use kube::client::Body;
-    use serde_json::{Value, json};
 
     use super::*;
-
-    /// Secrets by their names.
-    type StoredSecrets = Arc<Mutex<BTreeMap<String, Value>>>;
-
-    /// Returns a client of a namespace. Each write changes the version of a Secret.
-    fn client(stored: &StoredSecrets) -> Client {
-        let (stored, version) = (Arc::clone(stored), Arc::new(AtomicU32::new(0)));
-        let service = tower::service_fn(move |request: Request<Body>| {
-            let (stored, version) = (Arc::clone(&stored), Arc::clone(&version));
-            async move {
-                let (parts, body) = request.into_parts();
-                let body = body.collect_bytes().await?;
-                let mut stored = stored.lock().unwrap();
-                let mut name = parts.uri.path().rsplit('/').next().unwrap_or_default().to_owned();
-                if matches!(parts.method, Method::POST | Method::PUT) {
-                    let mut secret: Value = serde_json::from_slice(&body).unwrap();
-                    secret["metadata"]["resourceVersion"] = version.fetch_add(1, SeqCst).to_string().into();
-                    name = secret["metadata"]["name"].as_str().unwrap().to_owned();
-                    stored.insert(name.clone(), secret);
-                }
-                let found =
-                    if parts.method == Method::DELETE { stored.remove(&name) } else { stored.get(&name).cloned() };
-                let missing = || {
-                    json!({
-                        "kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "", "reason": "NotFound",
-                        "code": 404,
-                    })
-                };
-                let status = if found.is_some() { 200 } else { 404 };
-                let text = found.unwrap_or_else(missing).to_string();
-                Ok::<_, kube::Error>(Response::builder().status(status).body(Body::from(text.into_bytes())).unwrap())
-            }
-        });
-        Client::new(service, "relay")
-    }
+    use crate::test_api::{StoredSecrets, secrets_client};
 
     fn name() -> TaskId {
         TaskId { unit: "unit".to_owned(), attempt: 1 }
@@ -523,7 +484,7 @@ mod tests {
     /// unconfirmed.
     #[tokio::test]
     async fn only_the_relay_that_wrote_a_version_confirms_it() {
-        let client = client(&StoredSecrets::default());
+        let client = secrets_client(&StoredSecrets::default());
         let (first, second) = (RecordStore::new(&client, "relay"), RecordStore::new(&client, "relay"));
         let mut record =
             first.create(TaskRecord::new(name(), TaskPhase::Starting, Some(TaskSpec::example()))).await.unwrap();
@@ -546,7 +507,7 @@ mod tests {
     #[tokio::test]
     async fn a_result_without_one_of_its_parts_is_lost() {
         let stored = StoredSecrets::default();
-        let store = RecordStore::new(&client(&stored), "relay");
+        let store = RecordStore::new(&secrets_client(&stored), "relay");
         let mut held =
             store.create(TaskRecord::new(name(), TaskPhase::Ended, Some(TaskSpec::example()))).await.unwrap();
         let mut result = Callback::new(CallbackStatus::Succeeded);

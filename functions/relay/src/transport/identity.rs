@@ -210,41 +210,10 @@ mod tests {
 
     use axum::http::{HeaderMap, StatusCode};
     use ebb_protocol::registration::issue_token;
-    use http::{Method, Request, Response};
-    use kube::client::Body;
     use serde_json::{Value, json};
 
     use super::*;
-
-    type Stored = Arc<Mutex<Option<Value>>>;
-
-    /// Returns a client of a namespace with at most one Secret.
-    fn client(stored: &Stored) -> Client {
-        let stored = Arc::clone(stored);
-        let service = tower::service_fn(move |request: Request<Body>| {
-            let stored = Arc::clone(&stored);
-            async move {
-                let (parts, body) = request.into_parts();
-                if parts.method != Method::GET {
-                    let mut secret: Value = serde_json::from_slice(&body.collect_bytes().await?).unwrap();
-                    secret["metadata"]["resourceVersion"] = "1".into();
-                    *stored.lock().unwrap() = Some(secret);
-                }
-                let (status, body): (u16, String) = match &*stored.lock().unwrap() {
-                    Some(secret) => (200, secret.to_string()),
-                    None => {
-                        let missing = json!({
-                            "kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "", "reason": "NotFound",
-                            "code": 404,
-                        });
-                        (404, missing.to_string())
-                    }
-                };
-                Ok::<_, kube::Error>(Response::builder().status(status).body(Body::from(body.into_bytes())).unwrap())
-            }
-        });
-        Client::new(service, "relay")
-    }
+    use crate::test_api::{StoredSecrets, secrets_client};
 
     /// A control plane that accepts one token, and records each request with the Secret at that time.
     #[derive(Default)]
@@ -253,10 +222,10 @@ mod tests {
         seen: Mutex<Vec<(Value, Option<Value>)>>,
     }
 
-    async fn serve(control_plane: Arc<ControlPlane>, stored: Stored) -> String {
+    async fn serve(control_plane: Arc<ControlPlane>, stored: StoredSecrets) -> String {
         let register = move |headers: HeaderMap, body: axum::body::Bytes| async move {
             let request: Value = serde_json::from_slice(&body).unwrap();
-            control_plane.seen.lock().unwrap().push((request, stored.lock().unwrap().clone()));
+            control_plane.seen.lock().unwrap().push((request, stored.lock().unwrap().get(NAME).cloned()));
             let expected = format!("Bearer {}", control_plane.valid.lock().unwrap());
             match headers["authorization"] == *expected {
                 true => (StatusCode::OK, json!({"v": 1, "cluster": "eu"}).to_string()),
@@ -271,21 +240,21 @@ mod tests {
     }
 
     /// Returns the bootstrap at a control plane, with a file that does not exist yet.
-    async fn bootstrap(control_plane: &Arc<ControlPlane>, stored: &Stored) -> RelayBootstrap {
+    async fn bootstrap(control_plane: &Arc<ControlPlane>, stored: &StoredSecrets) -> RelayBootstrap {
         let url = serve(Arc::clone(control_plane), Arc::clone(stored)).await;
         let token_file = std::env::temp_dir().join(format!("ebb-identity-{:016x}", rand::random::<u64>()));
         RelayBootstrap { url, cluster: "eu".to_owned(), namespace: "relay".to_owned(), token_file }
     }
 
-    fn registrar<'a>(bootstrap: &'a RelayBootstrap, stored: &Stored) -> Registrar<'a> {
-        let secrets = Api::namespaced(client(stored), "relay");
+    fn registrar<'a>(bootstrap: &'a RelayBootstrap, stored: &StoredSecrets) -> Registrar<'a> {
+        let secrets = Api::namespaced(secrets_client(stored), "relay");
         Registrar { secrets, http: http_client().unwrap(), uid: "u", bootstrap }
     }
 
     /// Each error has the command that gives the relay another token, which repairs the Secret.
     #[tokio::test]
     async fn another_token_repairs_a_damaged_identity() {
-        let (stored, control_plane) = (Stored::default(), Arc::new(ControlPlane::default()));
+        let (stored, control_plane) = (StoredSecrets::default(), Arc::new(ControlPlane::default()));
         let bootstrap = bootstrap(&control_plane, &stored).await;
         let registrar = registrar(&bootstrap, &stored);
         let keys = async || registrar.keys().await.map(|secret| secret.reveal().to_string());
@@ -304,8 +273,8 @@ mod tests {
             let mut data = BTreeMap::from([("token", ByteString(digest.as_bytes().to_vec()))]);
             data.extend(secret.map(|secret| ("secret", ByteString(secret.as_bytes().to_vec()))));
             let metadata = json!({"name": NAME, "resourceVersion": "1"});
-            *stored.lock().unwrap() =
-                Some(json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}));
+            let damaged = json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data});
+            stored.lock().unwrap().insert(NAME.to_owned(), damaged);
             std::fs::write(&bootstrap.token_file, &**used).unwrap();
             for _ in 0..2 {
                 let error = keys().await.unwrap_err();
@@ -333,7 +302,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_relay_stores_its_secret_before_it_registers_it() {
-        let (stored, control_plane) = (Stored::default(), Arc::new(ControlPlane::default()));
+        let (stored, control_plane) = (StoredSecrets::default(), Arc::new(ControlPlane::default()));
         let bootstrap = bootstrap(&control_plane, &stored).await;
         let (registrar, token_file) = (registrar(&bootstrap, &stored), &bootstrap.token_file);
         let keys = async || registrar.keys().await.map(|secret| secret.reveal().to_string());
@@ -364,7 +333,7 @@ mod tests {
         let rotated = keys().await.unwrap();
         assert_ne!(rotated, registered);
         assert_eq!((keys().await.as_deref(), count()), (Ok(&*rotated), 4));
-        let secret = stored.lock().unwrap().clone().unwrap();
+        let secret = stored.lock().unwrap()[NAME].clone();
         let kept: Vec<&String> = secret["data"].as_object().unwrap().keys().collect();
         assert_eq!(kept, ["secret", "token"]);
         assert!(!secret.to_string().contains(&**second), "the token is stored");
