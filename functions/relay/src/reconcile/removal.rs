@@ -106,7 +106,7 @@ impl Reconciler {
         }
         self.store.save(held).await?;
         if let Some(spec) = spec {
-            self.publish_removal(&held.record.name, &spec);
+            self.publish(&held.record.name, &spec, "Removed", "Remove", None);
         }
         Ok(())
     }

@@ -112,7 +112,7 @@ impl Reconciler {
         held.record.phase = TaskPhase::Running;
         self.store.save(held).await?;
         if let Some(spec) = &held.record.spec {
-            self.publish_start(&name, spec);
+            self.publish(&name, spec, "Started", "Start", None);
         }
         Ok(ReconcileAction::RequeueNow)
     }

@@ -41,30 +41,21 @@ impl TaskEnd {
 }
 
 impl Reconciler {
-    pub(crate) fn publish_start(&self, name: &TaskId, spec: &TaskSpec) {
-        self.publish(name, spec, EventType::Normal, "Started", "Start", None);
-    }
-
-    pub(crate) fn publish_removal(&self, name: &TaskId, spec: &TaskSpec) {
-        self.publish(name, spec, EventType::Normal, "Removed", "Remove", None);
-    }
-
     pub(crate) fn publish_end(&self, name: &TaskId, spec: &TaskSpec, end: &TaskEnd) {
         let reason = match (&*end.code, spec.container()) {
             ("succeeded", Some(_)) => "Succeeded",
             ("succeeded", None) => "Ready",
             ("cancelled", _) => "Cancelled",
-            _ => return self.publish(name, spec, EventType::Warning, "Failed", "End", Some(end)),
+            _ => return self.publish(name, spec, "Failed", "End", Some(end)),
         };
-        self.publish(name, spec, EventType::Normal, reason, "End", None);
+        self.publish(name, spec, reason, "End", None);
     }
 
-    /// Publishes an event about the first object of a task.
-    fn publish(
+    /// Publishes an event about the first object of a task. A `failure` makes it a warning.
+    pub(crate) fn publish(
         &self,
         name: &TaskId,
         spec: &TaskSpec,
-        type_: EventType,
         reason: &str,
         action: &str,
         failure: Option<&TaskEnd>,
@@ -72,6 +63,7 @@ impl Reconciler {
         let Some(object) = spec.manifests().next() else { return };
         // The message may repeat a field of an object. Events have more readers than Secrets.
         let is_shown = spec.manifests().all(|it| it.object_ref.kind != "Secret");
+        let type_ = if failure.is_some() { EventType::Warning } else { EventType::Normal };
         let failure = failure.map(|end| match end.message.as_deref().filter(|_| is_shown) {
             Some(message) => format!(": {}: {message}", end.code),
             None => format!(": {}", end.code),

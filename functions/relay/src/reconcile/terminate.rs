@@ -16,7 +16,7 @@ use crate::reconcile::task_events::{self, TaskEnd};
 use crate::reconciler::Reconciler;
 use crate::settings::{millis, now_ms};
 use crate::task::decide::{self, Termination};
-use crate::task::record::{AppliedObject, ObjectRef, TaskPhase, TaskSpec, UnconfirmedObject};
+use crate::task::record::{AppliedObject, ObjectRef, TaskPhase, TaskSpec};
 use crate::task::store::VersionedRecord;
 use crate::task::task_waits;
 
@@ -84,7 +84,7 @@ impl Reconciler {
         if let Some(spec) = &mut held.record.spec {
             // At most one applied object is unrecorded, because each is recorded before the next is applied.
             let next = spec.object_refs().nth(spec.applied.len()).filter(|_| may_be_in_flight);
-            unconfirmed = next.map(|(object_ref, document)| UnconfirmedObject { object_ref, document });
+            unconfirmed = next.map(|(object_ref, document)| AppliedObject { object_ref, uid: String::new(), document });
             spec.objects.apply.clear();
         }
         held.record.phase =
@@ -133,7 +133,7 @@ impl Reconciler {
         let TaskPhase::Terminating { unconfirmed, .. } = &mut held.record.phase else {
             return Ok(None);
         };
-        let Some(UnconfirmedObject { object_ref, document }) = unconfirmed.clone() else { return Ok(None) };
+        let Some(AppliedObject { object_ref, document, .. }) = unconfirmed.clone() else { return Ok(None) };
         // This is checked before the read: a request that has not taken effect by now never will.
         let is_expired = now_ms().saturating_sub(since_ms) > millis(self.settings.api_server_request_timeout);
         let existing = match self.read(&object_ref).await {

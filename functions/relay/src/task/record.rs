@@ -20,14 +20,11 @@ pub(crate) struct TaskRecord {
     /// `None` if the task was cancelled before it was requested.
     pub(crate) spec: Option<TaskSpec>,
     /// Further Secrets with parts of the result.
-    #[serde(default, rename = "pieces")]
     pub(crate) result_parts: usize,
     /// Further Secrets with the documents of a queued task.
-    #[serde(default, rename = "documents")]
     pub(crate) document_parts: usize,
     /// The number of objects that were removed, of a task that keeps its objects and has ended. The evidence of the removal
     /// is computed from it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) removed: Option<usize>,
 }
 
@@ -132,9 +129,8 @@ pub(crate) enum TaskPhase {
         since_ms: u64,
         /// True if the record holds the result. Otherwise the task becomes a tombstone.
         has_result: bool,
-        /// An object whose request may still be in transit.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        unconfirmed: Option<UnconfirmedObject>,
+        /// An object whose request may still be in transit. Its UID is empty.
+        unconfirmed: Option<AppliedObject>,
     },
     /// The task has a result that is not acknowledged yet.
     Ended,
@@ -176,13 +172,11 @@ impl TaskPhase {
 pub(crate) struct TaskSpec {
     pub(crate) callback: CallbackEndpoint,
     /// For people.
-    #[serde(default, skip_serializing_if = "TaskNames::is_empty")]
     pub(crate) names: TaskNames,
     pub(crate) namespace: String,
     /// The requested objects. Manifests and documents are removed once they are applied.
     pub(crate) objects: ObjectTask,
     /// Labels of the record, by [`crate::objects::references::use_labels`].
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) uses: BTreeMap<String, String>,
     /// Applied objects: documents first, then the manifests in their order.
     pub(crate) applied: Vec<AppliedObject>,
@@ -192,20 +186,15 @@ pub(crate) struct TaskSpec {
     pub(crate) not_after_ms: u64,
     pub(crate) deadline_ms: u64,
     /// True once the task has got a slot. Only tasks with a container need one.
-    #[serde(default)]
     pub(crate) has_slot: bool,
     /// Names of the sensitive outputs that the entrypoint may report.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub(crate) sensitive: BTreeSet<String>,
     /// True if a document already existed. Its entrypoint may report to a former relay, whose records are lost.
-    #[serde(default)]
     pub(crate) taken_over: bool,
     /// True if the stored result comes from the entrypoint and waits for the end of the container.
-    #[serde(default)]
     pub(crate) reported: bool,
     /// The reason of a pod that is about to be deleted, or the cause of a Job that is about to fail. It is recorded
     /// because it cannot be read later.
-    #[serde(default)]
     pub(crate) early_failure: Option<FailureReason>,
 }
 
@@ -214,8 +203,9 @@ impl TaskSpec {
     #[cfg(test)]
     pub(crate) fn example() -> Self {
         let spec = json!({
-            "callback": {"url": "u", "token": "old"}, "namespace": "n", "token": "t", "applied": [], "receivedMs": 0,
-            "objects": {"instance": "i", "until": {"ready": []}}, "notAfterMs": 0, "deadlineMs": 0,
+            "callback": {"url": "u", "token": "old"}, "names": {}, "namespace": "n", "token": "t", "applied": [],
+            "objects": {"instance": "i", "until": {"ready": []}}, "uses": {}, "receivedMs": 0, "notAfterMs": 0,
+            "deadlineMs": 0, "hasSlot": false, "sensitive": [], "takenOver": false, "reported": false,
         });
         serde_json::from_value(spec).expect("a task")
     }
@@ -256,15 +246,6 @@ pub(crate) struct AppliedObject {
     /// Empty if the relay was killed before it recorded the UID, and cannot decide whether the task made the object.
     pub(crate) uid: String,
     /// True for a Secret with a document.
-    #[serde(default)]
-    pub(crate) document: bool,
-}
-
-/// An object that may exist although no response confirmed it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct UnconfirmedObject {
-    pub(crate) object_ref: ObjectRef,
     pub(crate) document: bool,
 }
 
@@ -274,7 +255,6 @@ pub(crate) struct ObjectRef {
     pub(crate) api_version: String,
     pub(crate) kind: String,
     /// `None` for a cluster-wide object.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) namespace: Option<String>,
     pub(crate) name: String,
 }

@@ -29,12 +29,11 @@ fn record(attempt: u32, phase: &str, keep: bool) -> TaskRecord {
         other => json!(other),
     };
     let objects = json!({"instance": "i", "until": {"ended": {"container": "main"}}, "keep": keep});
-    let spec = json!({
-        "callback": {"url": "u", "token": "old"}, "namespace": "n", "token": "t", "objects": objects, "applied": [],
-        "receivedMs": NOW - 500, "notAfterMs": NOW, "deadlineMs": NOW + 500,
-    });
-    let name = json!({"unit": "unit", "attempt": attempt});
-    serde_json::from_value(json!({"name": name, "phase": phase, "spec": spec})).unwrap()
+    let (received_ms, not_after_ms, deadline_ms) = (NOW - 500, NOW, NOW + 500);
+    let objects = serde_json::from_value(objects).unwrap();
+    let spec = TaskSpec { objects, received_ms, not_after_ms, deadline_ms, ..TaskSpec::example() };
+    let name = TaskId { unit: "unit".to_owned(), attempt };
+    TaskRecord::new(name, serde_json::from_value(phase).unwrap(), Some(spec))
 }
 
 #[test]
@@ -198,7 +197,7 @@ fn a_task_that_tolerates_no_blocker_fails_before_its_deadline() {
 #[test]
 fn readiness_rules_and_lost_objects() {
     let applied: AppliedObject = serde_json::from_value(json!({
-        "objectRef": {"apiVersion": "v1", "kind": "ConfigMap", "namespace": "n", "name": "a"}, "uid": "u",
+        "objectRef": {"apiVersion": "v1", "kind": "ConfigMap", "namespace": "n", "name": "a"}, "uid": "u", "document": false,
     }))
     .unwrap();
     let object = |uid: &str, ready: &str| {
