@@ -1,24 +1,21 @@
-//! Limits the lines of a log about one condition that many tasks meet.
+//! Limits how often the log repeats a line.
 
+use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The time between two lines.
-const INTERVAL: Duration = Duration::from_secs(10);
-
-/// The time of the last line.
+/// The last lines, each with the time until which it is not repeated.
 #[derive(Default)]
-pub(crate) struct LogLimit(Mutex<Option<Instant>>);
+pub(crate) struct LogLimit(Mutex<HashMap<String, Instant>>);
 
 impl LogLimit {
-    /// Returns true if a line may be logged now.
-    pub(crate) fn allows(&self, now: Instant) -> bool {
-        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_due = last.is_none_or(|at| now.saturating_duration_since(at) >= INTERVAL);
-        if is_due {
-            *last = Some(now);
-        }
-        is_due
+    /// Returns true if a line may be logged now. It may be repeated after `pause`.
+    pub(crate) fn allows(&self, line: String, pause: Duration, now: Instant) -> bool {
+        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.retain(|_, until| *until > now);
+        let is_new = !lines.contains_key(&line);
+        lines.entry(line).or_insert(now + pause);
+        is_new
     }
 }
 
@@ -27,9 +24,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_line_per_interval() {
+    fn a_line_is_repeated_after_its_pause() {
         let (limit, begun) = (LogLimit::default(), Instant::now());
-        let allowed = [0, 1, 9, 10, 11, 20].map(|second| limit.allows(begun + Duration::from_secs(second)));
-        assert_eq!(allowed, [true, false, false, true, false, true]);
+        for (second, line, expected) in [
+            (0, "a", true),
+            (1, "a", false),
+            (1, "b", true),
+            (9, "a", false),
+            (10, "a", true),
+            (11, "a", false),
+            (20, "a", true),
+        ] {
+            let now = begun + Duration::from_secs(second);
+            assert_eq!(limit.allows(line.to_owned(), Duration::from_secs(10), now), expected, "{second} {line}");
+        }
     }
 }

@@ -7,8 +7,6 @@ mod start;
 pub(crate) mod task_events;
 pub(crate) mod terminate;
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -179,7 +177,7 @@ async fn run_until_shutdown(inner: Arc<Reconciler>, name: TaskId, wake: Arc<Noti
 
 async fn reconcile_loop(inner: &Arc<Reconciler>, name: &TaskId, wake: &Notify) {
     let mut pause = BACKOFF.0;
-    let mut logged: HashMap<String, Instant> = HashMap::new();
+    let TaskId { unit, attempt } = name;
     loop {
         let next = inner.step(name).await;
         if !matches!(next, Err(_) | Ok(ReconcileAction::Retry)) {
@@ -195,12 +193,9 @@ async fn reconcile_loop(inner: &Arc<Reconciler>, name: &TaskId, wake: &Notify) {
             Err(ReconcileError::Conflict) => Some(CONFLICT_PAUSE),
             Err(error) if inner.log_outage(&error) => Some(next_backoff(&mut pause)),
             Err(error) => {
-                let error = error.to_string();
-                logged.retain(|_, at| at.elapsed() < LOG_INTERVAL);
-                if let Entry::Vacant(new) = logged.entry(error) {
-                    let error = new.key();
-                    tracing::warn!(unit = name.unit, attempt = name.attempt, error, "a step of a task failed");
-                    new.insert(Instant::now());
+                let line = format!("{unit}.{attempt}: {error}");
+                if inner.log_limit.allows(line, LOG_INTERVAL, Instant::now()) {
+                    tracing::warn!(unit, attempt, %error, "a step of a task failed");
                 }
                 Some(next_backoff(&mut pause))
             }

@@ -1,6 +1,6 @@
 //! The state that all steps of all tasks share.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use kube::Client;
 use serde_json::Value;
@@ -18,6 +18,9 @@ use crate::settings::RelaySettings;
 use crate::task::fair_queue::FairQueue;
 use crate::task::store::RecordStore;
 use crate::task::task_registry::TaskRegistry;
+
+/// The pause before an outage is logged again. All tasks meet the same one.
+const OUTAGE_INTERVAL: Duration = Duration::from_secs(10);
 
 pub(crate) struct Reconciler {
     pub(crate) client: Client,
@@ -38,7 +41,7 @@ pub(crate) struct Reconciler {
     pub(crate) queue: FairQueue,
     pub(crate) http: reqwest::Client,
     pub(crate) callbacks: Semaphore,
-    pub(crate) outage_log: LogLimit,
+    pub(crate) log_limit: LogLimit,
     /// The UID of `kube-system`.
     pub(crate) cluster_uid: String,
     pub(crate) opened: Instant,
@@ -49,7 +52,7 @@ impl Reconciler {
     /// Logs an error if it is an outage of the API server, at most once per 10 s. Returns false for another error.
     pub(crate) fn log_outage(&self, error: &ReconcileError) -> bool {
         let is_outage = error.is_outage();
-        if is_outage && self.outage_log.allows(Instant::now()) {
+        if is_outage && self.log_limit.allows("outage".to_owned(), OUTAGE_INTERVAL, Instant::now()) {
             tracing::warn!(tasks = self.registry.count(), "{error}");
         }
         is_outage

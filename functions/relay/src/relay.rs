@@ -79,7 +79,7 @@ impl Relay {
             queue,
             http: http_client()?,
             callbacks: Semaphore::new(MAX_CALLBACKS),
-            outage_log: LogLimit::default(),
+            log_limit: LogLimit::default(),
             cluster_uid: cluster,
             opened: Instant::now(),
             shutdown: ends,
