@@ -109,7 +109,7 @@ fn main() {
             the_policy_of_a_cluster_counts_when_an_update_begins;
         lifecycle::cluster_waits: each_wait_has_its_reason_and_true_times
             each_object_of_a_unit_has_its_state_and_reason the_progress_of_a_task_does_not_go_back
-            the_last_heartbeat_is_shown a_relay_without_a_response_is_named an_earlier_relay_says_what_a_task_waits_for objects_need_a_cluster;
+            the_last_heartbeat_is_shown a_relay_without_a_response_is_named objects_need_a_cluster;
         lifecycle::rendered_units: a_rendered_unit_has_no_sensitive_value
             a_rendered_script_has_its_text_and_masked_inputs;
         lifecycle::preset_lives: each_scheme_has_a_target_from_its_creation_to_its_end each_preset_is_documented;

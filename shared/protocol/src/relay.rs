@@ -79,7 +79,7 @@ pub enum RelayRequest {
     Ensure(Box<EnsureTask<ObjectTask>>),
     /// Returns the state of a task with its log.
     Get(TaskId),
-    /// Returns the state of a task without its log. A relay of an earlier version responds that it is unavailable.
+    /// Returns the state of a task without its log.
     Status(TaskId),
     /// Cancels a task and leaves a tombstone, even for an unknown one. Returns a state: ended if it had ended before,
     /// running while it terminates (repeat the request), tombstoned when nothing runs.
@@ -510,9 +510,6 @@ impl TaskState {
 pub struct RunningTask {
     /// The end of the log so far. Empty in the response to [`RelayRequest::Status`].
     pub log: String,
-    /// The first of [`waits`](Self::waits) in one text, for control planes of an earlier version.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub pending: Option<String>,
     /// Milliseconds since the last heartbeat of the entrypoint.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heartbeat_ms: Option<u64>,

@@ -157,7 +157,7 @@ impl RelayClient for ClusterRelay {
         self.task_state(cluster, RelayRequest::Get(task.clone())).await
     }
 
-    /// Does not record an observation, because a relay of an earlier version does not know the request.
+    /// Does not record an observation, because the response is only shown.
     async fn status(&self, cluster: UnitCluster<'_>, task: &TaskId) -> Result<TaskState, RelayError> {
         self.state(cluster, RelayRequest::Status(task.clone())).await
     }

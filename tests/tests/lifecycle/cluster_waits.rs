@@ -167,23 +167,6 @@ pub(crate) async fn each_object_of_a_unit_has_its_state_and_reason() {
     }
 }
 
-/// A relay of an earlier version does not know the request for the state of a task.
-pub(crate) async fn an_earlier_relay_says_what_a_task_waits_for() {
-    let running = RunningTask { pending: Some("pod a: no node fits".to_owned()), ..RunningTask::default() };
-    let respond = move |request| match request {
-        RelayRequest::Status(_) => RelayResponse::Unavailable("unknown variant `status`".to_owned()),
-        _ => RelayResponse::State(TaskState::Running(running.clone())),
-    };
-    let (harness, _server) = Harness::with_relay("default", respond).await;
-    harness.begin("a", "waits", TWO).await;
-    let wait = until("the wait of the first unit", async || {
-        let target = harness.target("a").await?;
-        find(&target, "preStart", "first")?.waits.pop()
-    })
-    .await;
-    assert_eq!((&*wait.object, &*wait.message), ("cluster default", "pod a: no node fits"));
-}
-
 /// A restarted relay knows no progress until the script reports again, and none while it does not respond.
 pub(crate) async fn the_progress_of_a_task_does_not_go_back() {
     let known = Arc::new(Mutex::new(Some("70%".to_owned())));

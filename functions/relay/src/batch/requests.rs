@@ -247,7 +247,6 @@ impl Reconciler {
                 let received_ms = held.record.spec.as_ref().map(|spec| spec.received_ms);
                 TaskState::Running(RunningTask {
                     log: log.unwrap_or_default(),
-                    pending: task_waits::first_text(&task.waits),
                     age_ms: received_ms.map(|received| now_ms().saturating_sub(received)),
                     ..task
                 })

@@ -14,7 +14,6 @@ use ebb_documents::plan::cluster_name;
 use ebb_engine::{Attempt, Millis, Timestamp, Unit};
 use ebb_flow::env::{Env, TaskReports};
 use ebb_flow::loaded_run::Run;
-use ebb_flow::ports::RelayError;
 use ebb_flow::run::attempt::{task_id, task_start};
 use ebb_protocol::api::{RunDetail, UnitDetail, UnitState, UnitWait};
 use ebb_protocol::callback::ReasonCode;
@@ -83,35 +82,16 @@ pub(super) async fn add_reports(env: &Env, run: &Run, records: &UnitRecords, det
     }
 }
 
-/// Asks the relays of running units for the states of their tasks. A relay of an earlier version does not know the
-/// request, so it is asked for its first task by the former one.
+/// Asks the relays of running units for the states of their tasks.
 async fn ask(env: &Env, run: &Run, running: &[(Unit, Attempt)], former: Option<&TaskReports>) -> Arc<TaskReports> {
-    let request = |(unit, attempt): (Unit, Attempt), is_repeated: bool| async move {
-        let (cluster, task) = (run.cluster(unit), task_id(run, unit, attempt));
-        let state = match is_repeated {
-            false => env.relay.status(cluster, &task).await,
-            true => env.relay.get(cluster, &task).await,
-        };
-        ((unit, attempt), is_repeated, state)
+    let request = |&(unit, attempt): &(Unit, Attempt)| async move {
+        ((unit, attempt), env.relay.status(run.cluster(unit), &task_id(run, unit, attempt)).await)
     };
-    let is_first = |task: (Unit, Attempt)| {
-        let cluster = run.cluster(task.0);
-        running.iter().find(|(unit, _)| run.cluster(*unit) == cluster) == Some(&task)
-    };
-    let mut requests: FuturesUnordered<_> = running.iter().map(|&task| request(task, false)).collect();
+    let mut requests: FuturesUnordered<_> = running.iter().map(request).collect();
     let mut end = env.clock.sleep(MAX_WAIT);
     let mut states = BTreeMap::new();
-    loop {
-        let next = match select(requests.next(), &mut end).await {
-            Either::Left((next, _)) => next,
-            Either::Right(_) => None,
-        };
-        match next {
-            Some((task, _, Ok(state))) => drop(states.insert(task, (state, env.now()))),
-            Some((task, false, Err(RelayError::Busy(_)))) if is_first(task) => requests.push(request(task, true)),
-            Some((_, _, Err(_))) => {}
-            None => break,
-        }
+    while let Either::Left((Some((task, state)), _)) = select(requests.next(), &mut end).await {
+        states.extend(state.ok().map(|state| (task, (state, env.now()))));
     }
     let shared = if states.len() == running.len() { SHARED_MS } else { SPARED_MS };
     // A restarted relay knows no progress until the script reports again.
@@ -138,10 +118,6 @@ fn add_report(env: &Env, run: &Run, unit: Unit, (state, at): &(TaskState, Timest
                 shown.deadline = Some(rfc3339(started.plus(Millis(plan.timeout_ms))));
             }
             add_activity(task, *at, shown);
-            // A relay of an earlier version reports one text.
-            if let Some(pending) = task.pending.as_ref().filter(|_| task.waits.is_empty()) {
-                shown.waits = vec![cluster_wait(env, run, unit, "", limits::message(pending))];
-            }
         }
         TaskState::Queued { ahead } => {
             shown.waits = vec![cluster_wait(env, run, unit, "queue of ", queued(*ahead))];

@@ -117,7 +117,8 @@ async fn log_of(
     }
     let log = match env.relay.get(run.cluster(unit), &task_id(run, unit, attempt)).await {
         Ok(TaskState::Running(task)) => {
-            Some(ShownLog { log: task.log, state: state_of(task.pending.as_deref(), task.heartbeat_ms) })
+            let waiting = task.waits.first().map(|wait| format!("{}: {}", wait.object, wait.message));
+            Some(ShownLog { log: task.log, state: state_of(waiting.as_deref(), task.heartbeat_ms) })
         }
         Ok(TaskState::Queued { ahead }) => {
             Some(ShownLog { log: String::new(), state: format!("{}\n", live::queued(ahead)) })
@@ -154,8 +155,8 @@ async fn first_found<T>(reads: Vec<impl Future<Output = FlowResult<Option<T>>>>)
 const LATE_MS: u64 = 60_000;
 
 /// Returns the reason why a script waits and the age of a late heartbeat, each as a line.
-fn state_of(pending: Option<&str>, heartbeat_ms: Option<u64>) -> String {
-    let waiting = pending.map(|why| format!("waiting: {why}\n"));
+fn state_of(waiting: Option<&str>, heartbeat_ms: Option<u64>) -> String {
+    let waiting = waiting.map(|why| format!("waiting: {why}\n"));
     let late = heartbeat_ms.filter(|millis| *millis >= LATE_MS);
     let late = late.map(|millis| format!("last heartbeat of the entrypoint: {} ago\n", Millis(millis)));
     waiting.into_iter().chain(late).collect()
