@@ -13,7 +13,7 @@ use crate::objects::{documents, references};
 use crate::reconcile::terminate::GRACE_MS;
 use crate::reconciler::Reconciler;
 use crate::settings::{millis, now_ms};
-use crate::task::decide::{self, OtherAttempts};
+use crate::task::decide;
 use crate::task::record::{TaskPhase, TaskRecord, TaskSpec};
 use crate::task::store::VersionedRecord;
 use crate::task::task_waits;
@@ -43,8 +43,8 @@ impl Reconciler {
                 return self.ensure_existing(held, request).await;
             }
             // A concurrent relay may have created this task. The next round finds its record.
-            let others = decide::other_attempts(name, self.store.list(&name.unit).await?);
-            let OtherAttempts::OpenLower(lower) = others else { return Ok(TaskState::Tombstoned) };
+            let lower = decide::open_lower_attempts(name, self.store.list(&name.unit).await?);
+            let Some(lower) = lower else { return Ok(TaskState::Tombstoned) };
             let request = match &admitted {
                 Some(request) => request,
                 None => {
@@ -131,10 +131,8 @@ impl Reconciler {
 
     pub(crate) async fn get(self: &Arc<Self>, name: &TaskId, scope: StateScope) -> Result<TaskState> {
         let Some(held) = self.store.get(name).await? else {
-            return Ok(match decide::other_attempts(name, self.store.list(&name.unit).await?) {
-                OtherAttempts::Higher => TaskState::Tombstoned,
-                OtherAttempts::OpenLower(_) => TaskState::Unknown,
-            });
+            let lower = decide::open_lower_attempts(name, self.store.list(&name.unit).await?);
+            return Ok(lower.map_or(TaskState::Tombstoned, |_| TaskState::Unknown));
         };
         let log = match (&held.record.spec, held.record.phase.is_open()) {
             (Some(spec), true) if scope == StateScope::WithLog && !held.record.is_queued() => {

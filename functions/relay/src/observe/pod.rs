@@ -18,7 +18,8 @@ pub(crate) enum PodObservation {
     /// The container has not started. The reason is that of a pod that has failed, or it is found later (`blockers`).
     Waiting(Option<StartBlocker>),
     Running,
-    Terminated(ContainerExit),
+    /// The exit code is -1 for the end of a pod without that of its container.
+    Terminated(ContainerStateTerminated),
     /// No pod exists, and none will be created.
     Gone,
 }
@@ -46,13 +47,6 @@ pub(crate) enum BlockerKind {
     Reported,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ContainerExit {
-    pub(crate) exit_code: i32,
-    pub(crate) reason: String,
-    pub(crate) message: String,
-}
-
 /// Observes a container of a Job. `job` is `None` if it was deleted. `pods` are sorted by age, the newest last.
 pub(crate) fn observe(job: Option<&Value>, pods: &[Pod], container: &str) -> PodObservation {
     let Some(pod) = pods.last() else {
@@ -66,15 +60,13 @@ pub(crate) fn observe(job: Option<&Value>, pods: &[Pod], container: &str) -> Pod
     };
     let status = pod.status.as_ref();
     let own = status.and_then(|it| find(it.container_statuses.as_deref(), container));
-    if let Some(end) = own.and_then(container_exit) {
+    if let Some(end) = own.and_then(|it| it.state.as_ref()?.terminated.clone()) {
         return PodObservation::Terminated(end);
     }
     // A pod can fail before its containers end, or without them.
     if let Some(status) = status.filter(|it| it.phase.as_deref() == Some("Failed")) {
-        let reason = status.reason.clone().unwrap_or_default();
-        let message = status.message.clone().unwrap_or_default();
         return match failed_init(pod) {
-            Some((name, state)) if reason.is_empty() => {
+            Some((name, state)) if status.reason.as_deref().unwrap_or_default().is_empty() => {
                 let said = state.message.as_deref().unwrap_or_default();
                 let code = if interrupted(said) { ReasonCode::Lost } else { ReasonCode::NotStartable };
                 let message = format!("the init container `{name}` ended with {}: {said}", state.exit_code);
@@ -83,7 +75,11 @@ pub(crate) fn observe(job: Option<&Value>, pods: &[Pod], container: &str) -> Pod
                 let resolves = WaitResolution::Never;
                 PodObservation::Waiting(Some(StartBlocker { code, message, kind, since_ms, resolves }))
             }
-            _ => PodObservation::Terminated(ContainerExit { exit_code: -1, reason, message }),
+            _ => {
+                let (reason, message) = (status.reason.clone(), status.message.clone());
+                let end = ContainerStateTerminated { exit_code: -1, reason, message, ..Default::default() };
+                PodObservation::Terminated(end)
+            }
         };
     }
     if own.and_then(|it| it.state.as_ref()?.running.as_ref()).is_some() {
@@ -105,18 +101,16 @@ fn find<'a>(all: Option<&'a [ContainerStatus]>, name: &str) -> Option<&'a Contai
     all.into_iter().flatten().find(|it| it.name == name)
 }
 
-fn container_exit(status: &ContainerStatus) -> Option<ContainerExit> {
-    let state = status.state.as_ref()?.terminated.as_ref()?;
-    Some(ContainerExit {
-        exit_code: state.exit_code,
-        reason: state.reason.clone().unwrap_or_default(),
-        message: state.message.clone().unwrap_or_default(),
-    })
-}
-
 pub(crate) fn condition<'a>(pod: &'a Pod, kind: &str, status: &str) -> Option<&'a PodCondition> {
     let conditions = pod.status.as_ref()?.conditions.as_deref()?;
     conditions.iter().find(|it| it.type_ == kind && it.status == status)
+}
+
+/// Returns the end of a container.
+#[cfg(test)]
+pub(crate) fn terminated(exit_code: i32, reason: &str, message: &str) -> ContainerStateTerminated {
+    let (reason, message) = (Some(reason.to_owned()), Some(message.to_owned()));
+    ContainerStateTerminated { exit_code, reason, message, ..Default::default() }
 }
 
 /// Returns true if a message of Go's runtime reports a cancelled start.
@@ -212,13 +206,13 @@ mod tests {
             status["containerStatuses"] = ended.clone();
             let metadata = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
             let pod: Pod = serde_json::from_value(json!({"metadata": metadata, "status": status})).unwrap();
-            let end = ContainerExit { exit_code: 0, reason: "Completed".to_owned(), message: "m".to_owned() };
+            let end = terminated(0, "Completed", "m");
             assert_eq!(observe(None, &[pod], "main"), PodObservation::Terminated(end), "{status}");
         }
         // The pod ended before its containers had a status.
         let evicted = json!({"metadata": {}, "status": {"phase": "Failed", "reason": "Evicted", "message": "m"}});
         let evicted: Pod = serde_json::from_value(evicted).unwrap();
-        let end = ContainerExit { exit_code: -1, reason: "Evicted".to_owned(), message: "m".to_owned() };
+        let end = terminated(-1, "Evicted", "m");
         assert_eq!(observe(None, &[evicted], "main"), PodObservation::Terminated(end));
         let job = |kind: &str| json!({"status": {"conditions": [{"type": kind, "status": "True"}]}});
         let waiting = PodObservation::Waiting(None);

@@ -17,7 +17,7 @@ use crate::objects::{self, ObjectOwnership};
 use crate::reconcile::ReconcileAction;
 use crate::reconciler::Reconciler;
 use crate::settings::now_ms;
-use crate::task::decide::{self, OtherAttempts};
+use crate::task::decide;
 use crate::task::record::{AppliedObject, ObjectRef, TaskPhase, TaskSpec};
 use crate::task::store::VersionedRecord;
 use crate::task::task_waits;
@@ -74,8 +74,8 @@ impl Reconciler {
         if held.record.applied().is_empty() && self.queue.position(&name).is_none() {
             // Of two concurrent attempts, at least one reads the record of the other, because each has a record
             // already. The locks of a relay order only its own tasks.
-            let OtherAttempts::OpenLower(lower) = decide::other_attempts(&name, self.store.list(&name.unit).await?)
-            else {
+            let lower = decide::open_lower_attempts(&name, self.store.list(&name.unit).await?);
+            let Some(lower) = lower else {
                 held.make_tombstone();
                 self.store.save(held).await?;
                 return Ok(ReconcileAction::Done);

@@ -5,11 +5,11 @@ use ebb_protocol::callback::{Callback, CallbackStatus, FailureReason, ReasonCode
 use ebb_protocol::engine::Millis;
 use ebb_protocol::entrypoint::TerminationResult;
 use ebb_protocol::relay::{ReadyRules, TaskId, TaskWait, WaitResolution};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{ContainerStateTerminated, Pod};
 use serde_json::Value;
 
 use crate::error::{StepResult, fail, status};
-use crate::observe::pod::{self, BlockerKind, ContainerExit, PodObservation, STUCK_MS, StartBlocker};
+use crate::observe::pod::{self, BlockerKind, PodObservation, STUCK_MS, StartBlocker};
 use crate::observe::ready_rules;
 use crate::settings::{RelaySettings, millis};
 use crate::task::record::{AppliedObject, TaskPhase, TaskRecord, TaskSpec};
@@ -29,21 +29,14 @@ const REMOVAL_MS: u64 = 1_000;
 
 const TOO_LITTLE_MEMORY: &str = "the container exceeded its memory limit";
 
-/// The other attempts of a unit, in relation to one attempt.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum OtherAttempts {
-    /// A higher attempt exists. This one must not start.
-    Higher,
-    /// Lower attempts that run or may start. If the list is empty, this attempt may start.
-    OpenLower(Vec<TaskId>),
-}
-
-pub(crate) fn other_attempts(name: &TaskId, records: Vec<TaskRecord>) -> OtherAttempts {
+/// Returns the lower attempts of a unit that run or may start. If there are none, this attempt may start. Returns `None` if
+/// a higher attempt exists: this one must not start.
+pub(crate) fn open_lower_attempts(name: &TaskId, records: Vec<TaskRecord>) -> Option<Vec<TaskId>> {
     if records.iter().any(|other| other.name.attempt > name.attempt) {
-        return OtherAttempts::Higher;
+        return None;
     }
     let lower = records.into_iter().filter(|other| other.name.attempt < name.attempt && other.phase.is_open());
-    OtherAttempts::OpenLower(lower.map(|other| other.name).collect())
+    Some(lower.map(|other| other.name).collect())
 }
 
 /// The effect of a termination.
@@ -270,7 +263,7 @@ impl ObservedContainer<'_> {
                     (None, Some(result)) => (result, LogPart::Script),
                     (None, None) => (from_kubelet(&end), LogPart::Whole),
                 };
-                refine_reason(&mut result, &end.reason, early.as_ref());
+                refine_reason(&mut result, end.reason.as_deref().unwrap_or_default(), early.as_ref());
                 (result, log)
             }
             PodObservation::Gone => {
@@ -314,8 +307,8 @@ impl ObservedContainer<'_> {
 }
 
 /// Parses the result from the termination message of the entrypoint.
-fn from_termination_message(end: &ContainerExit) -> Option<Callback> {
-    let TerminationResult { mut result, report, .. } = serde_json::from_str(&end.message).ok()?;
+fn from_termination_message(end: &ContainerStateTerminated) -> Option<Callback> {
+    let TerminationResult { mut result, report, .. } = serde_json::from_str(end.message.as_deref()?).ok()?;
     // Only a relay may refer to Secrets.
     result.secrets.clear();
     result.objects.clear();
@@ -330,9 +323,10 @@ fn from_termination_message(end: &ContainerExit) -> Option<Callback> {
 }
 
 /// Derives a result from the status of the kubelet. The message may be the end of the log, which is not a reason.
-fn from_kubelet(end: &ContainerExit) -> Callback {
-    let ContainerExit { exit_code, reason, message } = end;
-    let (code, what) = match reason.as_str() {
+fn from_kubelet(end: &ContainerStateTerminated) -> Callback {
+    let [reason, message] = [&end.reason, &end.message].map(|text| text.as_deref().unwrap_or_default());
+    let exit_code = end.exit_code;
+    let (code, what) = match reason {
         "OOMKilled" => (ReasonCode::OutOfMemory, TOO_LITTLE_MEMORY.to_owned()),
         // The kubelet was stopped during the start, so the outcome is not known.
         "ContainerCannotRun" | "StartError" if pod::interrupted(message) => {
@@ -344,8 +338,8 @@ fn from_kubelet(end: &ContainerExit) -> Callback {
         "DeadlineExceeded" => (ReasonCode::Timeout, format!("the pod exceeded its deadline: {message}")),
         "Evicted" => (ReasonCode::Evicted, format!("the pod was evicted: {message}")),
         "ContainerStatusUnknown" => (ReasonCode::Lost, "the kubelet does not know how the container ended".to_owned()),
-        _ if *exit_code < 0 => (ReasonCode::Lost, format!("the pod has failed: {reason}: {message}")),
-        _ if *exit_code == 0 => (ReasonCode::Failed, "the container exited with 0 and without a result".to_owned()),
+        _ if exit_code < 0 => (ReasonCode::Lost, format!("the pod has failed: {reason}: {message}")),
+        _ if exit_code == 0 => (ReasonCode::Failed, "the container exited with 0 and without a result".to_owned()),
         _ => (ReasonCode::Exit, format!("the container exited with {exit_code} and without a result")),
     };
     Callback::failed(code, &what)

@@ -46,10 +46,8 @@ fn an_attempt_starts_after_the_lower_ones_and_never_after_a_higher_one() {
         (&[(1, "running"), (3, "tombstone")], None),
     ] {
         let records = others.iter().map(|(attempt, phase)| record(*attempt, phase, false)).collect();
-        let found = match other_attempts(&name, records) {
-            OtherAttempts::Higher => None,
-            OtherAttempts::OpenLower(lower) => Some(lower.iter().map(|name| name.attempt).collect::<Vec<_>>()),
-        };
+        let found = open_lower_attempts(&name, records);
+        let found = found.map(|lower| lower.iter().map(|name| name.attempt).collect::<Vec<_>>());
         assert_eq!(found.as_deref(), expected, "{others:?}");
     }
 }
@@ -239,9 +237,7 @@ fn readiness_rules_and_lost_objects() {
 fn steps_of_a_container() {
     let spec = record(1, "running", false).spec.unwrap();
     let settings = RelaySettings::new("relay", "units", "");
-    let end = |exit_code: i32, reason: &str, message: &str| {
-        Terminated(ContainerExit { exit_code, reason: reason.to_owned(), message: message.to_owned() })
-    };
+    let end = |exit_code: i32, reason: &str, message: &str| Terminated(pod::terminated(exit_code, reason, message));
     let with_message = |result: &Callback, report: Option<&str>| {
         let message = json!({"v": 1, "result": result, "exitCode": 0, "report": report}).to_string();
         end(0, "Completed", &message)
@@ -369,7 +365,7 @@ fn reasons_of_the_kubelet() {
         (-1, "Evicted", String::new(), Evicted),
         (-1, "NodeLost", String::new(), Lost),
     ] {
-        let result = from_kubelet(&ContainerExit { exit_code: code, reason: reason.to_owned(), message });
+        let result = from_kubelet(&pod::terminated(code, reason, &message));
         assert_eq!(result.reason.map(|it| it.code), Some(expected), "{reason}");
     }
 }
