@@ -5,5 +5,7 @@
 //!
 //! All are pure functions. The control plane and the relay use the same ones.
 
+#[cfg(test)]
+mod generated;
 pub mod podspec;
 pub mod readiness;

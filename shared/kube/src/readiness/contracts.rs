@@ -1,15 +1,9 @@
 //! The contracts by group and kind, in one table. Each row names the source of its rule.
 
-mod argo;
 mod cluster_api;
 mod core;
-mod crossplane;
-mod delivery;
-mod extension;
-mod job;
-mod kro;
+mod operators;
 mod pod;
-mod unknown;
 mod workload;
 
 use crate::readiness::conditions::{self, TerminalCondition};
@@ -95,7 +89,7 @@ const ROWS: &[ContractRow] = &[
     // policy/v1 PodDisruptionBudgetStatus: `observedGeneration` is the basis of the allowed disruptions.
     row("policy", &["PodDisruptionBudget"], Observed),
     row("", &["Pod"], Own(pod::pod)),
-    row("batch", &["Job"], Own(job::job)),
+    row("batch", &["Job"], Own(core::job)),
     row("apps", &["Deployment"], Own(workload::deployment)),
     row("apps", &["StatefulSet"], Own(workload::stateful_set)),
     row("apps", &["DaemonSet"], Own(workload::daemon_set)),
@@ -110,10 +104,10 @@ const ROWS: &[ContractRow] = &[
     ),
     // apiregistration.k8s.io/v1 APIServiceConditionType.
     row("apiregistration.k8s.io", &["APIService"], Conditions(&["Available"], &[])),
-    row("certificates.k8s.io", &["CertificateSigningRequest"], Own(extension::signing)),
+    row("certificates.k8s.io", &["CertificateSigningRequest"], Own(core::signing)),
     // WorkflowPhase: empty or Pending before the start, then Succeeded, Failed (a step) or Error (the controller).
     row("argoproj.io", &["Workflow"], Phase(&["Succeeded"], &["Failed", "Error"])),
-    row("argoproj.io", &["Application"], Own(argo::application)),
+    row("argoproj.io", &["Application"], Own(operators::application)),
     // RolloutPhase: Progressing, Paused, Healthy; Degraded if aborted, invalid or too slow.
     row("argoproj.io", &["Rollout"], Phase(&["Healthy"], &["Degraded"])),
     applied("argoproj.io", &["AppProject", "ClusterWorkflowTemplate", "CronWorkflow", "WorkflowTemplate"]),
@@ -132,20 +126,20 @@ const ROWS: &[ContractRow] = &[
         Own(cluster_api::core),
     ),
     // Crossplane: packages and definitions. Managed resources and composites can have any group; they are recognized
-    // by the condition `Synced` (see `unknown`). Source: crossplane-runtime `apis/common/v1/condition.go`, crossplane
+    // by the condition `Synced` (see `operators::unknown`). Source: crossplane-runtime `apis/common/v1/condition.go`, crossplane
     // `apis/pkg/v1`, `apis/apiextensions/v1`.
     row("pkg.crossplane.io", &["Configuration", "Function", "Provider"], Conditions(&["Installed", "Healthy"], &[])),
-    row("apiextensions.crossplane.io", &["CompositeResourceDefinition"], Own(crossplane::definition)),
+    row("apiextensions.crossplane.io", &["CompositeResourceDefinition"], Own(operators::crossplane_definition)),
     applied("apiextensions.crossplane.io", &["Composition", "EnvironmentConfig"]),
     applied("pkg.crossplane.io", &["DeploymentRuntimeConfig", "ImageConfig"]),
     applied("*.crossplane.io", &["ClusterProviderConfig", "ProviderConfig"]),
     applied("*.upbound.io", &["ClusterProviderConfig", "ProviderConfig"]),
-    row("kro.run", &["ResourceGraphDefinition"], Own(kro::graph)),
-    row("kro.run", &["*"], Own(kro::instance)),
+    row("kro.run", &["ResourceGraphDefinition"], Own(operators::kro_graph)),
+    row("kro.run", &["*"], Own(operators::kro_instance)),
     // Flux made these two static in notification API v1beta3. A status remains from an older version.
-    row("*.toolkit.fluxcd.io", &["Alert", "Provider"], Own(delivery::flux_static)),
-    row("*.toolkit.fluxcd.io", &["HelmRepository"], Own(delivery::flux_repository)),
-    row("*.toolkit.fluxcd.io", &["*"], Own(delivery::flux)),
+    row("*.toolkit.fluxcd.io", &["Alert", "Provider"], Own(operators::flux_static)),
+    row("*.toolkit.fluxcd.io", &["HelmRepository"], Own(operators::flux_repository)),
+    row("*.toolkit.fluxcd.io", &["*"], Own(operators::flux)),
     // Gateway API GatewayConditionType, GatewayClassConditionType.
     row("gateway.networking.k8s.io", &["Gateway"], Conditions(&["Accepted", "Programmed"], &[])),
     row("gateway.networking.k8s.io", &["GatewayClass"], Conditions(&["Accepted"], &[])),
@@ -166,7 +160,7 @@ const ROWS: &[ContractRow] = &[
     // AWS Controllers for Kubernetes, `runtime/apis/core/v1alpha1/conditions.go`.
     row("*.services.k8s.aws", &["*"], Conditions(&["ACK.ResourceSynced"], &[ends("ACK.Terminal", "True", &[])])),
     // Azure Service Operator, *Conditions*: the severity `Error` is terminal.
-    row("*.azure.com", &["*"], Own(delivery::azure)),
+    row("*.azure.com", &["*"], Own(operators::azure)),
 ];
 
 impl ContractRow {
@@ -203,7 +197,7 @@ impl ContractRule {
 
 pub(crate) fn judge(object: ObjectView<'_>) -> ObjectReadiness {
     let row = ROWS.iter().find(|row| row.matches(object));
-    row.map_or_else(|| unknown::judge(object), |row| row.rule.judge(object))
+    row.map_or_else(|| operators::unknown(object), |row| row.rule.judge(object))
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use crate::generated::json_of;
 use crate::readiness::{DocumentRules, MAX_TEXT, ObjectReadiness, deletion, judge};
 
 /// An object, and cases with their readiness, a part of the message, a status and a patch.
@@ -206,22 +207,7 @@ const KEYS: &str = "apiVersion kind metadata spec status generation observedGene
 
 /// Generates JSON with names that contracts read, so that objects match them.
 fn anything() -> impl Strategy<Value = Value> {
-    let one_of = |texts: &'static str| prop::sample::select(texts.split(' ').collect::<Vec<_>>());
-    let (words, keys) = (one_of(WORDS), one_of(KEYS));
-    let leaf = prop_oneof![
-        Just(Value::Null),
-        any::<bool>().prop_map(Value::from),
-        any::<i64>().prop_map(Value::from),
-        any::<f64>().prop_map(Value::from),
-        words.prop_map(Value::from),
-    ];
-    leaf.prop_recursive(5, 64, 6, move |inner| {
-        prop_oneof![
-            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
-            prop::collection::vec((keys.clone(), inner), 0..8)
-                .prop_map(|entries| entries.into_iter().collect::<Value>()),
-        ]
-    })
+    json_of(WORDS, KEYS)
 }
 
 proptest! {

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::base::{base, yaml};
+use crate::generated::json_of;
 use crate::podspec::{merge, parse};
 
 #[derive(serde::Deserialize)]
@@ -108,21 +109,7 @@ fn valid_overlays() {
 fn anything() -> impl Strategy<Value = Value> {
     let keys = "metadata labels spec containers initContainers volumes env name image emptyDir volumeMounts mountPath \
                 $patch tolerations securityContext";
-    let keys: Vec<_> = keys.split_whitespace().collect();
-    const WORDS: [&str; 8] = ["main", "ebb-io", "delete", "replace", "merge", "a", "name", "image"];
-    let leaf = prop_oneof![
-        Just(Value::Null),
-        any::<bool>().prop_map(Value::from),
-        any::<i32>().prop_map(Value::from),
-        prop::sample::select(&WORDS[..]).prop_map(Value::from),
-    ];
-    leaf.prop_recursive(6, 64, 4, move |inner| {
-        prop_oneof![
-            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
-            prop::collection::vec((prop::sample::select(keys.clone()), inner), 0..5)
-                .prop_map(|entries| entries.into_iter().collect()),
-        ]
-    })
+    json_of("main ebb-io delete replace merge a name image", keys)
 }
 
 /// Generates a valid patch of containers and volumes.

@@ -1,7 +1,8 @@
-//! Namespaces, volumes, services, routes.
+//! Kinds of Kubernetes itself, except for pods and workloads.
 
 use serde_json::Value;
 
+use crate::readiness::conditions;
 use crate::readiness::object::ObjectView;
 use crate::readiness::object_readiness::ObjectReadiness;
 
@@ -31,4 +32,46 @@ pub(super) fn addressed(object: ObjectView<'_>) -> ObjectReadiness {
         return ObjectReadiness::Ready;
     }
     ObjectReadiness::pending("`status.loadBalancer.ingress` has no address yet")
+}
+
+/// batch/v1 JobConditionType. Only `Complete` and `Failed` are terminal: `SuccessCriteriaMet` and `FailureTarget`
+/// announce the end while pods still run (*Job termination and cleanup*). A Job has no `observedGeneration`, and its
+/// mutable fields cannot undo an end.
+pub(super) fn job(object: ObjectView<'_>) -> ObjectReadiness {
+    let holds = |kind| object.condition(kind).filter(|condition| condition.is("True"));
+    if let Some(failed) = holds("Failed").filter(|failed| !failed.is_stale(object)) {
+        return conditions::failed(failed);
+    }
+    if let Some(complete) = holds("Complete") {
+        if complete.is_stale(object) {
+            return ObjectReadiness::pending("the condition `Complete` is about an older generation");
+        }
+        return ObjectReadiness::Ready;
+    }
+    for coming in ["FailureTarget", "SuccessCriteriaMet"] {
+        if let Some(coming) = holds(coming) {
+            return ObjectReadiness::pending(format!("the condition {}; pods are still ending", coming.describe()));
+        }
+    }
+    if object.says("spec.suspend") || holds("Suspended").is_some() {
+        return ObjectReadiness::pending("it is suspended");
+    }
+    let [active, succeeded, failed] =
+        ["status.active", "status.succeeded", "status.failed"].map(|field| object.count(field));
+    ObjectReadiness::pending(format!(
+        "the condition `Complete` does not exist yet; pods: {active} active, {succeeded} succeeded, {failed} failed"
+    ))
+}
+
+/// certificates.k8s.io/v1: approved, then signed. `Denied` and `Failed` are terminal.
+pub(super) fn signing(object: ObjectView<'_>) -> ObjectReadiness {
+    for end in ["Denied", "Failed"] {
+        if let Some(condition) = object.condition(end).filter(|condition| condition.is("True")) {
+            return ObjectReadiness::failed(end, condition.message);
+        }
+    }
+    if object.text("status.certificate").is_empty() {
+        return ObjectReadiness::pending("`status.certificate` does not exist yet");
+    }
+    ObjectReadiness::Ready
 }
