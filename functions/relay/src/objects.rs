@@ -133,7 +133,7 @@ impl Reconciler {
         if !object["metadata"]["deletionTimestamp"].is_null() {
             return Ok(ObjectIdentity::Own);
         }
-        let owners = self.store.collect(|record| (may_own(&record) && has_uid(&record)).then_some(())).await?;
+        let owners = self.store.collect(None, |record| (may_own(&record) && has_uid(&record)).then_some(())).await?;
         Ok(if owners.is_empty() { ObjectIdentity::Own } else { ObjectIdentity::Other })
     }
 

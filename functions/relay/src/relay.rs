@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ebb_kube::podspec::ClusterPolicy;
-use ebb_protocol::relay::TaskId;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::Api;
 use kube::{Client, ResourceExt as _};
@@ -54,14 +53,19 @@ impl Relay {
         let policy = CurrentPolicy::new(policy);
         policy.add_namespaces([settings.default_namespace.clone()]);
         let mut tasks = store
-            .collect(|record| {
+            .collect(None, |mut record| {
                 policy.add_namespaces(record.namespaces());
-                RecoveredTask::of(record)
+                // The manifests are read later. Those of all records may exceed the memory.
+                record.spec.iter_mut().for_each(|spec| spec.objects.apply.clear());
+                record.needs_reconcile().then_some(record)
             })
             .await?;
-        tasks.sort_by_key(|task| task.received_ms);
-        let holders = tasks.iter().filter(|task| task.has_slot).map(|task| task.name.clone());
-        let queued = tasks.iter().filter_map(|task| Some((task.name.clone(), task.queued_for.clone()?)));
+        tasks.sort_by_key(|task| task.spec.as_ref().map(|spec| spec.received_ms));
+        // A container of the others may run or has run.
+        let (queued, others): (Vec<_>, Vec<_>) = tasks.iter().partition(|task| task.is_queued());
+        let holders = others.into_iter().filter(|task| task.has_container()).map(|task| task.name.clone());
+        let instance = |task: &TaskRecord| task.spec.as_ref().map(|spec| spec.objects.instance.clone());
+        let queued = queued.into_iter().filter_map(|task| Some((task.name.clone(), instance(task)?)));
         let queue = FairQueue::new(settings.max_concurrent_tasks, holders, queued);
         let inner = Arc::new(Reconciler {
             events: EventRecorder::new(&client),
@@ -102,29 +106,5 @@ impl Relay {
     /// Returns the UID of the namespace `kube-system`.
     pub fn cluster_uid(&self) -> &str {
         &self.inner.cluster_uid
-    }
-}
-
-/// A recorded task when the relay opens. Its manifests are read later.
-struct RecoveredTask {
-    name: TaskId,
-    received_ms: Option<u64>,
-    /// True if a container may run or has run.
-    has_slot: bool,
-    /// The instance whose turn a queued task awaits.
-    queued_for: Option<String>,
-}
-
-impl RecoveredTask {
-    /// Returns `None` if the task needs no reconcile loop.
-    fn of(record: TaskRecord) -> Option<Self> {
-        let (needs_reconcile, is_queued) = (record.needs_reconcile(), record.is_queued());
-        let spec = record.spec.as_ref();
-        needs_reconcile.then(|| Self {
-            received_ms: spec.map(|spec| spec.received_ms),
-            has_slot: !is_queued && spec.is_some_and(|spec| spec.container().is_some()),
-            queued_for: spec.filter(|_| is_queued).map(|spec| spec.objects.instance.clone()),
-            name: record.name.clone(),
-        })
     }
 }

@@ -31,10 +31,10 @@ const OURS: [&str; 2] = ["Job.batch", "Secret"];
 const WITHOUT_RECORD: &str = "no record of this relay names it, because its records were deleted; delete it with \
                               kubectl, then run `ebb retry`";
 
-/// Objects with labels of tasks.
+/// Objects with labels of tasks, except those with an owner.
 #[derive(Default)]
 struct LabelledObjects {
-    objects: Vec<(ResourceKind, PartialObjectMeta<DynamicObject>)>,
+    objects: Vec<UnmanagedObject>,
     /// The places that the relay has no right to list, for people.
     forbidden: Vec<String>,
     /// The places that could not be listed for another reason.
@@ -101,11 +101,10 @@ impl Reconciler {
         let LabelledObjects { objects, forbidden, errors } = self.labelled(UNIT).await?;
         let mut listing = ClusterListing { errors: [errors, forbidden].concat(), ..ClusterListing::default() };
         // The records are read after the objects. Every object that was recorded before is therefore known.
-        let applied = self.store.collect(|record| record.spec.map(|spec| spec.applied)).await?;
+        let applied = self.store.collect(None, |record| record.spec.map(|spec| spec.applied)).await?;
         let known: HashSet<&str> = applied.iter().flatten().map(|applied| applied.uid.as_str()).collect();
-        let unmanaged = objects.iter().filter_map(|(kind, object)| unmanaged_object(kind, object));
-        listing.unmanaged =
-            unmanaged.filter(|it| !known.contains(it.object.uid.as_str())).take(MAX_UNMANAGED).collect();
+        let unmanaged = objects.into_iter().filter(|it| !known.contains(it.object.uid.as_str()));
+        listing.unmanaged = unmanaged.take(MAX_UNMANAGED).collect();
         Ok(listing)
     }
 
@@ -120,8 +119,7 @@ impl Reconciler {
             let places = forbidden.join("; ");
             tracing::warn!(units, places, "cannot check whether objects of units without records remain");
         }
-        let objects = objects.iter().filter_map(|(kind, object)| unmanaged_object(kind, object));
-        let waits = objects.map(|it| {
+        let waits = objects.into_iter().map(|it| {
             let ObjectSummary { api_version, kind, namespace, name, .. } = it.object;
             let object_ref = ObjectRef { api_version, kind, namespace, name };
             task_waits::wait(object_ref, WITHOUT_RECORD)
@@ -141,7 +139,7 @@ impl Reconciler {
             let location = namespace.map(|name| format!(" in {name}")).unwrap_or_default();
             let place = format!("{}{location}", kind.resource.kind);
             match kind.api::<DynamicObject>(&self.client, namespace).list_metadata(&labels).await {
-                Ok(list) => found.objects.extend(list.items.into_iter().map(|object| (kind.clone(), object))),
+                Ok(list) => found.objects.extend(list.items.iter().filter_map(|it| unmanaged_object(&kind, it))),
                 Err(error) if namespace.is_some_and(|namespace| self.policy.has_lost_right(namespace, &error)) => {
                     found.forbidden.push(format!("{place}: the relay has no rights there any more"));
                 }

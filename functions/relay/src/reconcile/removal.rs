@@ -228,7 +228,7 @@ impl Reconciler {
             }
             is_old(&record).then_some(record.name)
         };
-        let old = self.store.collect(review).await?;
+        let old = self.store.collect(None, review).await?;
         for name in open.iter().filter(|name| !self.registry.has_loop(name)) {
             self.reconcile(name);
         }

@@ -66,7 +66,7 @@ impl TaskRecord {
         self.spec.as_ref().is_some_and(|spec| is_later || spec.objects.adopts.contains(&from.unit))
     }
 
-    fn has_container(&self) -> bool {
+    pub(crate) fn has_container(&self) -> bool {
         self.spec.as_ref().is_some_and(|spec| spec.container().is_some())
     }
 

@@ -97,17 +97,17 @@ impl RecordStore {
             let since = kept.data.and_then(|mut data| data.remove(OF_KEPT));
             return Ok(since.and_then(|since| String::from_utf8(since.0).ok()?.parse().ok()).unwrap_or(now));
         }
-        let metadata = ObjectMeta {
-            name: Some(names::KEPT_SINCE.to_owned()),
-            labels: Some(BTreeMap::from([(PART.to_owned(), names::KEPT.to_owned())])),
-            ..ObjectMeta::default()
-        };
-        let data = Some(BTreeMap::from([(OF_KEPT.to_owned(), ByteString(now.to_string().into_bytes()))]));
-        match self.secrets.create(&PostParams::default(), &Secret { metadata, data, ..Secret::default() }).await {
-            Err(error) if status(&error) == Some(409) => {}
-            made => drop(made?),
-        }
+        let labels = BTreeMap::from([(PART.to_owned(), names::KEPT.to_owned())]);
+        self.create_new(&secret(names::KEPT_SINCE, labels, &[(OF_KEPT, now.to_string().as_bytes())])).await?;
         Ok(now)
+    }
+
+    /// Creates a Secret. Returns false if it exists.
+    async fn create_new(&self, secret: &Secret) -> Result<bool> {
+        match self.secrets.create(&PostParams::default(), secret).await {
+            Err(error) if status(&error) == Some(409) => Ok(false),
+            made => made.map(|_| true).map_err(ReconcileError::from),
+        }
     }
 
     /// Returns a record with its result.
@@ -151,24 +151,25 @@ impl RecordStore {
 
     /// Returns the records of a unit without their results. Fails if one is damaged, because its task may run.
     pub(crate) async fn list(&self, unit: &str) -> Result<Vec<TaskRecord>> {
-        self.collect_of(Some(unit), Some).await
+        self.collect(Some(unit), Some).await
     }
 
-    /// Returns `part` of every record. The records together may exceed the memory. A damaged record is logged and
-    /// skipped.
-    pub(crate) async fn collect<T>(&self, part: impl FnMut(TaskRecord) -> Option<T>) -> Result<Vec<T>> {
-        self.collect_of(None, part).await
-    }
-
-    async fn collect_of<T>(&self, unit: Option<&str>, mut part: impl FnMut(TaskRecord) -> Option<T>) -> Result<Vec<T>> {
-        let (records, mut next) = self.page(unit, None).await?;
-        let mut all: Vec<T> = records.into_iter().filter_map(&mut part).collect();
-        while let Some(after) = next.take() {
-            let (records, further) = self.page(unit, Some(&after)).await?;
+    /// Returns `part` of every record of a unit, or of all. The records together may exceed the memory. Without a unit, a
+    /// damaged record is logged and skipped.
+    pub(crate) async fn collect<T>(
+        &self,
+        unit: Option<&str>,
+        mut part: impl FnMut(TaskRecord) -> Option<T>,
+    ) -> Result<Vec<T>> {
+        let (mut all, mut after) = (Vec::new(), None::<String>);
+        loop {
+            let (records, next) = self.page(unit, after.as_deref()).await?;
             all.extend(records.into_iter().filter_map(&mut part));
-            next = further;
+            if next.is_none() {
+                return Ok(all);
+            }
+            after = next;
         }
-        Ok(all)
     }
 
     /// Returns a page of the records of a unit, or of all.
@@ -291,20 +292,12 @@ impl RecordStore {
             uid: held.uid.clone(),
             ..OwnerReference::default()
         };
-        let metadata = ObjectMeta {
-            name: Some(name.clone()),
-            labels: Some(names::secret_labels(&held.record.name, None, &[(PART, CONTINUED)])),
-            owner_references: Some(vec![owner]),
-            ..ObjectMeta::default()
-        };
-        let data = Some(BTreeMap::from([(key.to_owned(), ByteString(piece.to_vec()))]));
-        let secret = Secret { metadata, data, ..Secret::default() };
-        match self.secrets.create(&PostParams::default(), &secret).await {
+        let labels = names::secret_labels(&held.record.name, None, &[(PART, CONTINUED)]);
+        let mut secret = secret(&name, labels, &[(key, piece)]);
+        secret.metadata.owner_references = Some(vec![owner]);
+        if !self.create_new(&secret).await? {
             // A leftover of an incomplete write is replaced, whatever its version.
-            Err(error) if status(&error) == Some(409) => {
-                self.secrets.replace(&name, &PostParams::default(), &secret).await?;
-            }
-            made => drop(made?),
+            self.secrets.replace(&name, &PostParams::default(), &secret).await?;
         }
         Ok(())
     }
@@ -316,15 +309,8 @@ impl RecordStore {
         if written().contains(namespace) {
             return Ok(());
         }
-        let metadata = ObjectMeta {
-            name: Some(names::namespace_name(namespace)),
-            labels: Some(BTreeMap::from([(PART.to_owned(), NAMESPACE.to_owned())])),
-            ..ObjectMeta::default()
-        };
-        match self.secrets.create(&PostParams::default(), &Secret { metadata, ..Secret::default() }).await {
-            Err(error) if status(&error) == Some(409) => {}
-            made => drop(made?),
-        }
+        let labels = BTreeMap::from([(PART.to_owned(), NAMESPACE.to_owned())]);
+        self.create_new(&secret(&names::namespace_name(namespace), labels, &[])).await?;
         written().insert(namespace.to_owned());
         Ok(())
     }
@@ -419,24 +405,24 @@ fn encode(held: &VersionedRecord) -> Result<Secret> {
     labels.extend(spec.as_ref().map(|spec| names::name_labels(&spec.names)).unwrap_or_default());
     let has_objects = |spec: &&TaskSpec| phase.is_open() || !spec.applied.is_empty();
     labels.extend(spec.iter().filter(has_objects).flat_map(|spec| spec.uses.clone()));
-    let metadata = ObjectMeta {
-        name: Some(names::record_name(name)),
-        labels: Some(labels),
-        finalizers: Some(finalizers),
-        resource_version: Some(held.resource_version.clone()).filter(|version| !version.is_empty()),
-        ..ObjectMeta::default()
-    };
     let record = bytes_of(&held.record)?;
     if record.len() > MAX_RECORD {
         let size = record.len();
         return Err(ReconcileError::TooLarge(format!("its record has {size} bytes; {MAX_RECORD} is the limit")));
     }
-    let mut data = BTreeMap::from([(OF_RECORD.to_owned(), ByteString(record))]);
-    if let Some(result) = &held.result {
-        let first = &result[..result.len().min(PART_BYTES)];
-        data.insert(OF_RESULT.to_owned(), ByteString(first.to_vec()));
-    }
-    Ok(Secret { metadata, data: Some(data), ..Secret::default() })
+    let mut data = vec![(OF_RECORD, record.as_slice())];
+    data.extend(held.result.as_ref().map(|result| (OF_RESULT, &result[..result.len().min(PART_BYTES)])));
+    let mut secret = secret(&names::record_name(name), labels, &data);
+    secret.metadata.finalizers = Some(finalizers);
+    secret.metadata.resource_version = Some(held.resource_version.clone()).filter(|version| !version.is_empty());
+    Ok(secret)
+}
+
+/// Returns a Secret of the relay.
+fn secret(name: &str, labels: BTreeMap<String, String>, data: &[(&str, &[u8])]) -> Secret {
+    let metadata = ObjectMeta { name: Some(name.to_owned()), labels: Some(labels), ..ObjectMeta::default() };
+    let data = data.iter().map(|(key, value)| ((*key).to_owned(), ByteString(value.to_vec())));
+    Secret { metadata, data: Some(data.collect()), ..Secret::default() }
 }
 
 #[cfg(test)]
