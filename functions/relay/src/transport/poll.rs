@@ -170,7 +170,7 @@ impl PollClient {
 /// # Errors
 /// Returns the reason, for people, with the status of a response that is not a success.
 pub(crate) async fn exchange<T: DeserializeOwned>(request: RequestBuilder) -> Result<T, (Option<u16>, String)> {
-    let failed = |error: reqwest::Error| (None, error.without_url().to_string());
+    let failed = |error: reqwest::Error| (None::<u16>, error.without_url().to_string());
     let response = request.send().await.map_err(failed)?;
     let status = response.status();
     let bytes = response.bytes().await.map_err(failed)?;
