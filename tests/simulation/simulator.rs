@@ -324,6 +324,14 @@ impl Simulation {
         self.runtime.run(async move { platform.delete(&instance).await });
     }
 
+    /// Starts what the platform does with the instance of this number.
+    pub fn send<F>(&self, number: usize, act: impl FnOnce(PlatformSender, SimInstance) -> F) -> SimTask<F::Output>
+    where
+        F: Future<Output: Send> + Send + 'static,
+    {
+        self.runtime.spawn(act(self.platform.clone(), self.instances[number].clone()))
+    }
+
     /// Creates the first instance, and runs until nothing is in progress.
     pub fn set_up(&self) {
         self.create();

@@ -79,16 +79,28 @@ pub(crate) fn in_every_order(
 
 /// Creates the instance with this number.
 fn create(simulation: &Simulation, number: usize) -> SimTask<()> {
-    let (platform, instance) = (simulation.platform.clone(), simulation.instances[number].clone());
-    simulation.runtime.spawn(async move {
-        platform.create(&instance).await;
-    })
+    simulation.send(number, |platform, instance| async move { drop(platform.create(&instance).await) })
+}
+
+/// Creates the first instance, once: the request is not repeated after a crash.
+fn create_once(simulation: &Simulation) -> SimTask<()> {
+    simulation.send(0, |platform, instance| async move { platform.create_once(&instance).await })
 }
 
 /// Deletes the instance with this number.
 fn delete(simulation: &Simulation, number: usize) -> SimTask<()> {
-    let (platform, instance) = (simulation.platform.clone(), simulation.instances[number].clone());
-    simulation.runtime.spawn(async move { platform.delete(&instance).await })
+    simulation.send(number, |platform, instance| async move { platform.delete(&instance).await })
+}
+
+/// Sends the event with this number to the first instance.
+fn send_event(simulation: &Simulation, number: usize) -> SimTask<()> {
+    simulation.send(0, move |platform, instance| async move { platform.send_event(&instance, number).await })
+}
+
+/// Applies a document with a time to live by the API.
+fn apply(simulation: &Simulation, ttl: &str) -> SimTask<()> {
+    let request = request(&scenario().target(), ttl);
+    simulation.start(|functions| async move { functions.apply(request).await })
 }
 
 fn phase(simulation: &Simulation) -> Option<(String, TargetPhase)> {
@@ -105,70 +117,8 @@ fn check_gone(simulation: &Simulation, uid: &str) -> Result<(), String> {
     Err(format!("{phase:?} {end:?}"))
 }
 
-#[test]
-fn no_object_remains_after_a_concurrent_creation_and_deletion() {
-    let race = |simulation: &Simulation| [create(simulation, 0), delete(simulation, 0)];
-    let check = |simulation: &Simulation| check_gone(simulation, "uid-1");
-    in_every_order(&scenario().target(), operations(), FaultInjector::none, |_| {}, race, check);
-}
-
-#[test]
-fn no_object_remains_after_a_crashed_creation_and_a_deletion() {
-    let race = |simulation: &Simulation| {
-        // The platform repeats the deletion, and not the creation.
-        let (platform, instance) = (simulation.platform.clone(), simulation.instances[0].clone());
-        let creation = simulation.runtime.spawn(async move { platform.create_once(&instance).await });
-        [creation, delete(simulation, 0)]
-    };
-    // The table is the same before a write and after the one before it.
-    let after = (1..=4).map(|number| (FaultKind::DeathAfterWrite, number));
-    for (kind, number) in [(FaultKind::DeathBeforeWrite, 1)].into_iter().chain(after) {
-        let faults = || FaultInjector::none().and_at(kind, [number]);
-        let crashed = AtomicUsize::new(0);
-        let check = |simulation: &Simulation| {
-            crashed.fetch_add(simulation.injected(kind) as usize, Ordering::Relaxed);
-            check_gone(simulation, "uid-1")
-        };
-        in_every_order(&scenario().target(), 9, faults, |_| {}, race, check);
-        assert!(crashed.load(Ordering::Relaxed) > 0, "no task crashed: {kind} {number}");
-    }
-}
-
-#[test]
-fn a_waiting_instance_starts_or_is_deleted() {
-    let before = |simulation: &Simulation| {
-        simulation.set_up();
-        let waiting = create(simulation, 1);
-        simulation.runtime.run(waiting);
-    };
-    let race = |simulation: &Simulation| [delete(simulation, 0), delete(simulation, 1)];
-    let check = |simulation: &Simulation| check_gone(simulation, "uid-1").or_else(|_| check_gone(simulation, "uid-2"));
-    in_every_order(&scenario().target(), operations(), FaultInjector::none, before, race, check);
-}
-
-#[test]
-fn a_second_instance_starts_when_the_first_one_ends() {
-    let race = |simulation: &Simulation| [delete(simulation, 0), create(simulation, 1)];
-    let check = |simulation: &Simulation| {
-        let end = simulation.end(None);
-        let is_ready = phase(simulation) == Some(("uid-2".to_owned(), TargetPhase::Ready));
-        let is_good = is_ready && end.violations.is_empty() && end.remaining.len() == 2;
-        if is_good { Ok(()) } else { Err(format!("{end:?}")) }
-    };
-    in_every_order(&scenario().target(), operations(), FaultInjector::none, Simulation::set_up, race, check);
-}
-
-/// Sends the event with this number to the first instance.
-fn send_event(simulation: &Simulation, number: usize) -> SimTask<()> {
-    let (platform, instance) = (simulation.platform.clone(), simulation.instances[0].clone());
-    simulation.runtime.spawn(async move { platform.send_event(&instance, number).await })
-}
-
-/// Sets the target up and sends its first event, which ends in a millisecond.
-fn end_event(simulation: &Simulation) {
-    simulation.set_up();
-    drop(send_event(simulation, 0));
-    simulation.advance(EVENT_MS - 1);
+fn check_first_gone(simulation: &Simulation) -> Result<(), String> {
+    check_gone(simulation, "uid-1")
 }
 
 /// Checks that the target is ready after its events.
@@ -179,73 +129,94 @@ fn check_events(simulation: &Simulation) -> Result<(), String> {
     if is_good { Ok(()) } else { Err(format!("{ran} events ran: {end:?}")) }
 }
 
-#[test]
-fn two_events_run_one_after_the_other() {
-    let race = |simulation: &Simulation| [send_event(simulation, 0), send_event(simulation, 1)];
-    in_every_order(&with_an_event(), operations(), FaultInjector::none, Simulation::set_up, race, check_events);
+/// Tests two requests in every order: the target, what happens before, the requests, and what holds in the end.
+macro_rules! races {
+    ($($test:ident: $target:expr, $before:expr, $race:expr, $check:expr;)+) => {$(
+        #[test]
+        fn $test() {
+            in_every_order(&$target, operations(), FaultInjector::none, $before, $race, $check);
+        }
+    )+};
+}
+
+races! {
+    no_object_remains_after_a_concurrent_creation_and_deletion:
+        scenario().target(), |_| {}, |race| [create(race, 0), delete(race, 0)], check_first_gone;
+    a_waiting_instance_starts_or_is_deleted:
+        scenario().target(),
+        |simulation| {
+            simulation.set_up();
+            simulation.runtime.run(create(simulation, 1));
+        },
+        |race| [delete(race, 0), delete(race, 1)],
+        |simulation| check_first_gone(simulation).or_else(|_| check_gone(simulation, "uid-2"));
+    a_second_instance_starts_when_the_first_one_ends:
+        scenario().target(),
+        Simulation::set_up,
+        |race| [delete(race, 0), create(race, 1)],
+        |simulation| {
+            let end = simulation.end(None);
+            let is_ready = phase(simulation) == Some(("uid-2".to_owned(), TargetPhase::Ready));
+            let is_good = is_ready && end.violations.is_empty() && end.remaining.len() == 2;
+            if is_good { Ok(()) } else { Err(format!("{end:?}")) }
+        };
+    two_events_run_one_after_the_other:
+        with_an_event(), Simulation::set_up, |race| [send_event(race, 0), send_event(race, 1)], check_events;
+    // The first event ends in a millisecond.
+    an_event_runs_that_comes_when_another_one_ends:
+        with_an_event(),
+        |simulation| {
+            simulation.set_up();
+            drop(send_event(simulation, 0));
+            simulation.advance(EVENT_MS - 1);
+        },
+        |race| [send_event(race, 1), race.runtime.spawn(async {})],
+        check_events;
+    no_event_runs_after_a_concurrent_deletion:
+        with_an_event(), Simulation::set_up, |race| [send_event(race, 0), delete(race, 0)], check_first_gone;
+    no_object_remains_after_a_concurrent_retry_and_deletion:
+        {
+            let mut scenario = scenario();
+            scenario.units[1].fate = AttemptFate::Never;
+            scenario.target()
+        },
+        |simulation| {
+            simulation.set_up();
+            assert_eq!(phase(simulation), Some(("uid-1".to_owned(), TargetPhase::Failed)));
+        },
+        |race| {
+            let retry = race.start(|functions| async move { functions.retry(KIND, "s", None).await });
+            [retry, delete(race, 0)]
+        },
+        check_first_gone;
+    // Each document gets a generation of its own.
+    no_concurrent_request_is_lost:
+        scenario().target(),
+        Simulation::set_up,
+        |race| ["8h", "9h"].map(|ttl| apply(race, ttl)),
+        |simulation| {
+            let target = simulation.target().unwrap();
+            let is_good = (target.phase, target.generation) == (TargetPhase::Ready, 3);
+            if is_good { Ok(()) } else { Err(format!("{target:?}")) }
+        };
 }
 
 #[test]
-fn an_event_runs_that_comes_when_another_one_ends() {
-    let idle = |simulation: &Simulation| simulation.runtime.spawn(async {});
-    let race = |simulation: &Simulation| [send_event(simulation, 1), idle(simulation)];
-    in_every_order(&with_an_event(), operations(), FaultInjector::none, end_event, race, check_events);
-}
-
-#[test]
-fn no_event_runs_after_a_concurrent_deletion() {
-    let race = |simulation: &Simulation| [send_event(simulation, 0), delete(simulation, 0)];
-    let check = |simulation: &Simulation| check_gone(simulation, "uid-1");
-    in_every_order(&with_an_event(), operations(), FaultInjector::none, Simulation::set_up, race, check);
-}
-
-#[test]
-fn no_object_remains_after_a_concurrent_retry_and_deletion() {
-    let mut scenario = scenario();
-    scenario.units[1].fate = AttemptFate::Never;
-    let before = |simulation: &Simulation| {
-        simulation.set_up();
-        assert_eq!(phase(simulation), Some(("uid-1".to_owned(), TargetPhase::Failed)));
-    };
-    let race = |simulation: &Simulation| {
-        let retry = simulation.start(|functions| async move { functions.retry(KIND, "s", None).await });
-        [retry, delete(simulation, 0)]
-    };
-    let check = |simulation: &Simulation| check_gone(simulation, "uid-1");
-    in_every_order(&scenario.target(), operations(), FaultInjector::none, before, race, check);
-}
-
-/// The invocation that creates a target crashes before it posts the webhook. Messages and the first scheduled sweep are lost.
-/// A sweep records the start, and one of the next two sweeps posts the webhook.
-#[test]
-fn one_of_two_sweeps_posts_a_webhook_again() {
-    let scenario = Scenario::of(vec![SetupUnit::plain(UnitAction::Once, 5 * SECOND, &[])]);
-    let faults = || {
-        let faults = FaultInjector::often(1, &[(FaultKind::MessageLost, 100)]);
-        faults.and_at(FaultKind::DeathBeforeCall, [1]).and_at(FaultKind::SweepMissed, [1])
-    };
-    let sweep = |simulation: &Simulation| simulation.start(|functions| async move { functions.sweep().await });
-    let before = |simulation: &Simulation| {
-        let (platform, instance) = (simulation.platform.clone(), simulation.instances[0].clone());
-        simulation.runtime.run(async move { platform.create_once(&instance).await });
-        advance_to_wakeup(simulation);
-        simulation.runtime.run(sweep(simulation));
-        advance_to_wakeup(simulation);
-        assert!(simulation.ledger.state().attempts.is_empty(), "{}", simulation.trace());
-    };
-    let race = |simulation: &Simulation| [sweep(simulation), sweep(simulation)];
-    let check = |simulation: &Simulation| {
-        let end = simulation.end(None);
-        let is_good = end.phase == Some(TargetPhase::Ready) && end.violations.is_empty();
-        if is_good { Ok(()) } else { Err(format!("{end:?}")) }
-    };
-    in_every_order(&scenario.target(), operations(), faults, before, race, check);
-}
-
-/// Advances the time until the first run is due.
-fn advance_to_wakeup(simulation: &Simulation) {
-    let run = runs(simulation).remove(0);
-    simulation.advance(due(simulation, &run).unwrap().since(simulation.runtime.now()).0 + 1);
+fn no_object_remains_after_a_crashed_creation_and_a_deletion() {
+    // The table is the same before a write and after the one before it.
+    let after = (1..=4).map(|number| (FaultKind::DeathAfterWrite, number));
+    for (kind, number) in [(FaultKind::DeathBeforeWrite, 1)].into_iter().chain(after) {
+        let faults = || FaultInjector::none().and_at(kind, [number]);
+        let crashed = AtomicUsize::new(0);
+        // The platform repeats the deletion, and not the creation.
+        let race = |simulation: &Simulation| [create_once(simulation), delete(simulation, 0)];
+        let check = |simulation: &Simulation| {
+            crashed.fetch_add(simulation.injected(kind) as usize, Ordering::Relaxed);
+            check_first_gone(simulation)
+        };
+        in_every_order(&scenario().target(), 9, faults, |_| {}, race, check);
+        assert!(crashed.load(Ordering::Relaxed) > 0, "no task crashed: {kind} {number}");
+    }
 }
 
 fn due(simulation: &Simulation, run: &RunId) -> Option<Timestamp> {
@@ -413,7 +384,7 @@ fn a_run_is_due_at_the_wakeup_of_the_first_of_two_sweeps() {
     let simulation = Simulation::of(&scenario.target(), SimOptions { faults, clusters, ..SimOptions::default() });
     simulation.create();
     let run = runs(&simulation).remove(0);
-    advance_to_wakeup(&simulation);
+    simulation.advance(due(&simulation, &run).unwrap().since(simulation.runtime.now()).0 + 1);
     let is_delayed = |writers: &[SimTaskId], write: usize| {
         let others = writers.iter().filter(|writer| **writer != writers[0]);
         writers[write] == writers[0] && others.count() < 2
@@ -450,24 +421,6 @@ fn request(target: &TargetScenario, ttl: &str) -> TargetRequest {
         key: None,
         access: TargetAccess { caller: "token a".to_owned(), limits: vec![TargetLimit::All] },
     }
-}
-
-/// Each document gets a generation of its own.
-#[test]
-fn no_concurrent_request_is_lost() {
-    let target = scenario().target();
-    let race = |simulation: &Simulation| {
-        ["8h", "9h"].map(|ttl| {
-            let request = request(&target, ttl);
-            simulation.start(|functions| async move { functions.apply(request).await })
-        })
-    };
-    let check = |simulation: &Simulation| {
-        let target = simulation.target().unwrap();
-        let is_good = (target.phase, target.generation) == (TargetPhase::Ready, 3);
-        if is_good { Ok(()) } else { Err(format!("{target:?}")) }
-    };
-    in_every_order(&target, operations(), FaultInjector::none, Simulation::set_up, race, check);
 }
 
 /// A request removes the surplus instance of an earlier one, which waits for the name. It has begun in between.
