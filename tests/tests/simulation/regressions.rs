@@ -50,7 +50,7 @@ hooks:
 }
 
 /// Returns a target whose event has two units, which read each other.
-pub(crate) fn with_events() -> TargetScenario {
+fn with_events() -> TargetScenario {
     with_event(
         r#"    nap:
       webhook: {url: "https://outside.test/later/nap", body: {of: "${units.u0.outputs.id}"}}
