@@ -4,14 +4,13 @@
 use std::collections::BTreeSet;
 
 use ebb_engine::TargetPhase;
-use ebb_flow::advance::retry::RetryOutcome;
 use ebb_tests::simulation::{
-    FaultInjector, FaultKind, KIND, ProviderUnit, SimOperator, SimOptions, Simulation, TargetEnd, TargetScenario,
+    FaultInjector, FaultKind, ProviderUnit, SimOperator, SimOptions, Simulation, TargetEnd, TargetScenario,
     ThingCreation, ThingRemoval, TraceMode, simulate_target,
 };
 
 use crate::every_injection_point::{check_every_fault, check_faults};
-use crate::regressions;
+use crate::regressions::{self, assert_end, retry, tear_down};
 
 /// Returns a thing that is deleted by its id.
 fn thing(creation: ThingCreation) -> ProviderUnit {
@@ -127,16 +126,12 @@ fn each_thing_of_a_retried_unit_is_deleted() {
     let simulation = Simulation::of(&target, SimOptions { faults, ..SimOptions::default() });
     simulation.start_sweeps();
     simulation.set_up();
-    let retried = simulation.invoke(|functions| async move { functions.retry(KIND, "s", None).await });
-    assert!(matches!(retried, Some(Ok(RetryOutcome::Retried(_)))), "{retried:?}");
+    retry(&simulation);
     simulation.run_until_idle();
     let ready = simulation.end(None);
     assert_eq!((ready.phase, posts(&simulation)), (Some(TargetPhase::Ready), 2), "{}", simulation.trace());
     assert_eq!(simulation.injected(FaultKind::KeyIgnored), 1);
-    simulation.tear_down();
-    let end = simulation.end(None);
-    assert_eq!((end.phase, end.violations), (Some(TargetPhase::Gone), Vec::new()), "{}", simulation.trace());
-    assert_eq!(end.remaining, BTreeSet::new(), "{}", simulation.trace());
+    assert_eq!(tear_down(&simulation).remaining, BTreeSet::new(), "{}", simulation.trace());
 }
 
 /// The provider accepts a deletion and keeps the thing. The target is stuck until an operator has the provider repaired.
@@ -162,44 +157,38 @@ fn deletion(unit: ProviderUnit) -> u64 {
     injection_points(&unit.target(""), FaultKind::ThingHidden)
 }
 
-/// Creates and deletes a target with a fault at an injection point.
-fn run_with(unit: ProviderUnit, kind: FaultKind, number: u64) -> Simulation {
-    let faults = FaultInjector::none().and_at(kind, [number]);
-    let simulation = Simulation::of(&unit.target(""), SimOptions { faults, ..SimOptions::default() });
-    simulation.start_sweeps();
-    simulation.set_up();
-    simulation.tear_down();
-    assert_eq!(simulation.injected(kind), 1, "{}", simulation.trace());
-    simulation
-}
-
-/// A provider hides a thing from the credential, or accepts a deletion that never ends: the target is gone, and lists it.
+/// A provider hides a thing from the credential, or accepts a deletion that never ends. A verification by the list, which has
+/// the hidden thing, or by others finds it. Without such a verification, the target is gone, and lists it.
 #[test]
-fn what_a_provider_may_have_left_is_listed() {
-    let hidden = [ThingRemoval::Awaited, ThingRemoval::Unawaited, ThingRemoval::VerifiedByGet].map(removed_by);
-    let hidden = hidden.map(|unit| (unit, FaultKind::ThingHidden, deletion(unit)));
-    let hangs = (removed_by(ThingRemoval::Unawaited), FaultKind::DeletionHangs, 1);
-    for (unit, kind, number) in hidden.into_iter().chain([hangs]) {
-        let simulation = run_with(unit, kind, number);
-        let end = simulation.end(None);
-        assert_eq!((end.phase, end.violations), (Some(TargetPhase::Gone), Vec::new()), "{}", simulation.trace());
+fn what_a_provider_may_have_left_is_found_or_listed() {
+    use ThingRemoval::{Awaited, Unawaited, VerifiedByGet, VerifiedByList, VerifiedByObject, VerifiedByScript};
+    for (removal, kind, phase) in [
+        (Awaited, FaultKind::ThingHidden, TargetPhase::Gone),
+        (Unawaited, FaultKind::ThingHidden, TargetPhase::Gone),
+        (VerifiedByGet, FaultKind::ThingHidden, TargetPhase::Gone),
+        (Unawaited, FaultKind::DeletionHangs, TargetPhase::Gone),
+        (VerifiedByList, FaultKind::ThingHidden, TargetPhase::Stuck),
+        (VerifiedByScript, FaultKind::ThingHidden, TargetPhase::Stuck),
+        (VerifiedByObject, FaultKind::ThingHidden, TargetPhase::Stuck),
+    ] {
+        let unit = removed_by(removal);
+        let number = if kind == FaultKind::ThingHidden { deletion(unit) } else { 1 };
+        let faults = FaultInjector::none().and_at(kind, [number]);
+        let simulation = Simulation::of(&unit.target(""), SimOptions { faults, ..SimOptions::default() });
+        simulation.start_sweeps();
+        simulation.set_up();
+        simulation.tear_down();
+        assert_eq!(simulation.injected(kind), 1, "{}", simulation.trace());
+        let end = assert_end(&simulation, phase);
+        if phase == TargetPhase::Stuck {
+            assert!(end.failed.contains("r/remove-verify"), "{:?}", end.failed);
+            continue;
+        }
         assert_eq!(end.remaining, BTreeSet::from(["r/thing".to_owned()]), "{}", simulation.trace());
         let target = simulation.target().unwrap();
         assert_eq!(target.unconfirmed, 1, "{}", simulation.trace());
         let listed = simulation.invoke(|functions| async move { functions.unconfirmed_removals(target).await });
         assert_eq!(listed, Some(Ok(vec!["r/thing".to_owned()])));
-    }
-}
-
-/// The question of a verification is answered with the list, which has the hidden thing, or others look for it.
-#[test]
-fn a_verification_finds_what_the_undo_did_not() {
-    for removal in [ThingRemoval::VerifiedByList, ThingRemoval::VerifiedByScript, ThingRemoval::VerifiedByObject] {
-        let unit = removed_by(removal);
-        let simulation = run_with(unit, FaultKind::ThingHidden, deletion(unit));
-        let end = simulation.end(None);
-        assert_eq!((end.phase, end.violations), (Some(TargetPhase::Stuck), Vec::new()), "{}", simulation.trace());
-        assert!(end.failed.contains("r/remove-verify"), "{:?}", end.failed);
     }
 }
 

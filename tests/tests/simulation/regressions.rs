@@ -13,8 +13,8 @@ use ebb_protocol::lifecycle::{LifecycleData, STUCK};
 use ebb_store::{NewRun, TargetTransition};
 use ebb_tests::platform::sandbox;
 use ebb_tests::simulation::{
-    FaultInjector, FaultKind, InvocationFailure, KIND, SimOptions, SimReport, Simulation, TableAccess, TargetScenario,
-    TraceMode, UnitBehavior, WriteFate, simulate_target,
+    FaultInjector, FaultKind, InvocationFailure, KIND, SimOptions, SimReport, Simulation, TableAccess, TargetEnd,
+    TargetScenario, TraceMode, UnitBehavior, WriteFate, simulate_target,
 };
 
 use crate::every_injection_point::check_every_fault;
@@ -34,6 +34,25 @@ pub(crate) fn target(rest: &str) -> TargetScenario {
 
 fn assert_good(report: &SimReport) {
     assert_eq!(report.violations, Vec::<String>::new(), "{}", report.trace);
+}
+
+/// Checks the phase of the target, and that nothing was violated.
+pub(crate) fn assert_end(simulation: &Simulation, phase: TargetPhase) -> TargetEnd {
+    let end = simulation.end(None);
+    assert_eq!((end.phase, &end.violations), (Some(phase), &Vec::new()), "{}", simulation.trace());
+    end
+}
+
+/// Deletes the target, which is then gone.
+pub(crate) fn tear_down(simulation: &Simulation) -> TargetEnd {
+    simulation.tear_down();
+    assert_end(simulation, TargetPhase::Gone)
+}
+
+/// Retries the target for an operator.
+pub(crate) fn retry(simulation: &Simulation) {
+    let retried = simulation.invoke(|functions| async move { functions.retry(KIND, "s", None).await });
+    assert!(matches!(retried, Some(Ok(RetryOutcome::Retried(_)))), "{retried:?}");
 }
 
 /// Returns a target with a unit before ready, and with these units of its events.
@@ -176,25 +195,30 @@ fn a_bound_object_exists_while_its_target_is_ready() {
     check_every_fault("bind", &with_bind(""), "t");
 }
 
-#[test]
-fn a_bound_object_gets_the_outputs_of_an_update() {
-    let simulation = Simulation::of(&with_bind(""), SimOptions::default());
+/// Sets up a target that binds outputs of its resource, and changes a param of it. Returns the first bound object, too.
+fn change_bound(scenario: TargetScenario) -> (Simulation, Vec<Vec<String>>) {
+    let target = TargetScenario { document: with_bind("").document, ..scenario };
+    let simulation = Simulation::of(&target, SimOptions::default());
     simulation.set_up();
     let first = simulation.bound();
     update(&simulation, "s", "uid-1", &with_bind(", params: {off: true}").document);
     simulation.run_until_idle();
+    (simulation, first)
+}
+
+#[test]
+fn a_bound_object_gets_the_outputs_of_an_update() {
+    let (simulation, first) = change_bound(with_bind(""));
     let second = simulation.bound();
     assert!([&first, &second].iter().all(|bound| bound.len() == 1) && first != second, "{first:?} {second:?}");
-    simulation.tear_down();
+    tear_down(&simulation);
     assert_eq!(simulation.bound(), Vec::<Vec<String>>::new());
-    let end = simulation.end(None);
-    assert_eq!((end.phase, end.violations), (Some(TargetPhase::Gone), Vec::new()), "{}", simulation.trace());
 }
 
 /// `update` units change a param, which the bound value has. Nothing that the value reads is made again.
 #[test]
 fn a_bound_object_gets_a_param_that_changes_in_place() {
-    let scenario = target(
+    let (simulation, first) = change_bound(target(
         r##"
 preStart:
   u0: {webhook: {url: "https://outside.test/once/u0"}, outputs: {id: {value: "${response.body.id}"}}}
@@ -204,24 +228,17 @@ postStop:
   x0: {undoes: u0, webhook: {url: "https://outside.test/once/x0"}}
 outputs: {id: "${units.u0.outputs.id}/${params.off}"}
 "##,
-    );
-    let simulation =
-        Simulation::of(&TargetScenario { document: with_bind("").document, ..scenario }, SimOptions::default());
-    simulation.set_up();
-    let first = simulation.bound().concat().concat();
-    update(&simulation, "s", "uid-1", &with_bind(", params: {off: true}").document);
-    simulation.run_until_idle();
+    ));
+    let first = first.concat().concat();
     assert!(first.ends_with("/false"), "{first}");
     assert_eq!(simulation.bound(), [[first.replace("/false", "/true")]], "{}", simulation.trace());
-    simulation.tear_down();
-    let end = simulation.end(None);
-    assert_eq!((end.phase, end.violations), (Some(TargetPhase::Gone), Vec::new()), "{}", simulation.trace());
+    tear_down(&simulation);
 }
 
 /// No unit makes the bound value, which is that of a param. The object waits for the resource nevertheless.
 #[test]
 fn a_bound_object_names_no_resource_that_does_not_exist() {
-    let scenario = target(
+    let (simulation, _) = change_bound(target(
         r##"
 preStart:
   u0: {webhook: {url: "https://outside.test/once/u0"}}
@@ -231,14 +248,9 @@ postStop:
   x1: {undoes: u1, webhook: {url: "https://outside.test/once/x1"}}
 outputs: {id: "at ${params.off}"}
 "##,
-    );
-    let simulation =
-        Simulation::of(&TargetScenario { document: with_bind("").document, ..scenario }, SimOptions::default());
-    simulation.set_up();
-    update(&simulation, "s", "uid-1", &with_bind(", params: {off: true}").document);
-    simulation.run_until_idle();
+    ));
     assert_eq!(simulation.bound(), [["at true"]], "{}", simulation.trace());
-    simulation.tear_down();
+    tear_down(&simulation);
     let attempts = simulation.ledger.state().attempts.clone();
     // The begins and ends of the attempts of a unit.
     let of = |key: &str| -> Vec<(u64, u64)> {
@@ -252,8 +264,6 @@ outputs: {id: "at ${params.off}"}
     let (removed, undone) = (of("bind/secret-1.removal"), of("r/x1"));
     assert_eq!((removed.len(), undone.len()), (1, 1), "{}", simulation.trace());
     assert!(removed.iter().zip(&undone).all(is_in_order), "{removed:?} {undone:?}\n{}", simulation.trace());
-    let end = simulation.end(None);
-    assert_eq!((end.phase, end.violations), (Some(TargetPhase::Gone), Vec::new()), "{}", simulation.trace());
 }
 
 /// A relay that has lost its records does not report that a bound object is gone, which it cannot find.
@@ -283,51 +293,45 @@ fn a_teardown_in_a_cluster_without_records_is_unconfirmed_or_waits() {
             let phase = simulation.target().map(|target| target.phase);
             assert_eq!((phase, simulation.bound().len()), (Some(TargetPhase::Stuck), 1), "{}", simulation.trace());
             simulation.advance(REPLACED_MS);
-            let retried = simulation.invoke(|functions| async move { functions.retry(KIND, "s", None).await });
-            assert!(matches!(retried, Some(Ok(RetryOutcome::Retried(_)))), "{retried:?}");
+            retry(&simulation);
             simulation.advance(120_000);
         }
-        let end = simulation.end(None);
-        assert_eq!((end.phase, end.violations), (Some(TargetPhase::Gone), Vec::new()), "{}", simulation.trace());
+        assert_end(&simulation, TargetPhase::Gone);
         let found = (simulation.target().map(|target| target.unconfirmed), simulation.bound().len());
         assert_eq!(found, (Some(u32::from(!waits)), usize::from(!waits)), "{}", simulation.trace());
     }
+}
+
+/// Returns a target with a script and its undo.
+fn with_script() -> TargetScenario {
+    let pod = "pod: {script: \"#!/bin/sh\"}";
+    target(&format!(
+        "runners: {{sh: {{image: busybox}}}}\npreStart:\n  u0: {{{pod}}}\npostStop:\n  x0: {{undoes: u0, {pod}}}\n"
+    ))
 }
 
 /// A cluster refuses all attempts of a setup unit, of which the last is that of a retry. Nothing has begun, so nothing is
 /// undone.
 #[test]
 fn a_unit_that_its_cluster_has_refused_leaves_nothing() {
-    let pod = "pod: {script: \"#!/bin/sh\"}";
-    let units = format!(
-        "runners: {{sh: {{image: busybox}}}}\npreStart:\n  u0: {{{pod}}}\npostStop:\n  x0: {{undoes: u0, {pod}}}\n"
-    );
     let faults = FaultInjector::often(1, &[(FaultKind::RelayRefuses, 100)]);
-    let simulation =
-        Simulation::of(&target(&units), SimOptions { faults, trace: TraceMode::Kept, ..SimOptions::default() });
+    let simulation = Simulation::of(&with_script(), SimOptions { faults, ..SimOptions::default() });
     simulation.start_sweeps();
     simulation.set_up();
     let before = simulation.injected(FaultKind::RelayRefuses);
-    let retried = simulation.invoke(|functions| async move { functions.retry(KIND, "s", None).await });
-    assert!(matches!(retried, Some(Ok(RetryOutcome::Retried(_)))), "{retried:?}");
+    retry(&simulation);
     simulation.advance(120_000);
     assert!(simulation.injected(FaultKind::RelayRefuses) > before, "{}", simulation.trace());
-    simulation.tear_down();
-    let end = simulation.end(None);
-    assert_eq!((end.phase, end.violations), (Some(TargetPhase::Gone), Vec::new()), "{}", simulation.trace());
+    let end = tear_down(&simulation);
     assert!(!end.notifications.contains(STUCK), "{}", simulation.trace());
 }
 
 /// A heartbeat arrives before the first sweep. The start is that at the relay, also in the record.
 #[test]
 fn a_heartbeat_does_not_move_the_start_of_an_attempt() {
-    let pod = "pod: {script: \"#!/bin/sh\"}";
-    let units = format!(
-        "runners: {{sh: {{image: busybox}}}}\npreStart:\n  u0: {{{pod}}}\npostStop:\n  x0: {{undoes: u0, {pod}}}\n"
-    );
     for seed in 0..20 {
         let faults = [(FaultKind::HeartbeatsSent, 100), (FaultKind::AttemptHangs, 50), (FaultKind::RunRead, 100)];
-        let report = simulate_target(&target(&units), "t", FaultInjector::often(seed, &faults), TraceMode::Kept);
+        let report = simulate_target(&with_script(), "t", FaultInjector::often(seed, &faults), TraceMode::Kept);
         assert!(report.violations.iter().all(|wrong| !wrong.contains("the start")), "{}", report.trace);
     }
 }
@@ -437,9 +441,7 @@ fn a_run_of_an_event_without_units_ends() {
             assert_eq!(phase, Some(RunPhase::Closed), "{}", simulation.trace());
         }
         update(&simulation, "s", "uid-1", &target.document.replace("resources:", "labels: {a: b}\nresources:"));
-        simulation.tear_down();
-        let end = simulation.end(None);
-        assert_eq!((end.phase, end.violations), (Some(TargetPhase::Gone), Vec::new()), "{}", simulation.trace());
+        tear_down(&simulation);
     }
 }
 
@@ -481,8 +483,7 @@ fn every_function_instance_continues_a_repaired_teardown() {
         let repaired = simulation.invoke(|functions| async move { functions.repair(KIND, "s", None).await });
         assert!(matches!(repaired, Some(Ok(_))));
         simulation.run_until_idle();
-        let end = simulation.end(None);
-        assert_eq!((end.phase, end.violations), (Some(TargetPhase::Gone), Vec::new()), "{}", simulation.trace());
+        assert_end(&simulation, TargetPhase::Gone);
         let undo = simulation.ledger.state().attempts.last().cloned().unwrap();
         assert_eq!((undo.unit.unit_key.as_str(), undo.reads.len()), ("r/x1", 1), "{}", simulation.trace());
     }
