@@ -324,12 +324,16 @@ impl Simulation {
         self.runtime.run(async move { platform.delete(&instance).await });
     }
 
-    /// Starts what the platform does with the instance of this number.
-    pub fn send<F>(&self, number: usize, act: impl FnOnce(PlatformSender, SimInstance) -> F) -> SimTask<F::Output>
+    /// Starts what the platform does with an instance.
+    pub fn send<F>(
+        &self,
+        instance: &SimInstance,
+        act: impl FnOnce(PlatformSender, SimInstance) -> F,
+    ) -> SimTask<F::Output>
     where
         F: Future<Output: Send> + Send + 'static,
     {
-        self.runtime.spawn(act(self.platform.clone(), self.instances[number].clone()))
+        self.runtime.spawn(act(self.platform.clone(), instance.clone()))
     }
 
     /// Creates the first instance, and runs until nothing is in progress.

@@ -36,9 +36,8 @@ fn a_reader_learns_of_each_change() {
         }
         simulation.start_watcher();
         for instance in &simulation.instances[1..] {
-            let instance = instance.clone();
-            let (platform, runtime) = (simulation.platform.clone(), simulation.runtime.clone());
-            simulation.runtime.spawn(async move {
+            let runtime = simulation.runtime.clone();
+            simulation.send(instance, |platform, instance| async move {
                 platform.create(&instance).await;
                 runtime.sleep(60_000).await;
                 platform.delete(&instance).await;

@@ -58,8 +58,7 @@ fn create(simulation: &mut Simulation, target: &TargetScenario, cluster: &str, c
     for number in 0..count {
         let name = format!("{cluster}-{number}");
         let instance = simulation.add(&target, &name, &format!("uid-{name}"), Some(ttl_minutes));
-        let platform = simulation.platform.clone();
-        simulation.runtime.spawn(async move { platform.create(&instance).await });
+        simulation.send(&instance, |platform, instance| async move { platform.create(&instance).await });
     }
 }
 

@@ -128,8 +128,7 @@ fn a_receiver_that_hangs_delays_no_other() {
     simulation.ledger.state().hanging.insert("all".to_owned());
     for number in 0..TARGETS {
         let instance = simulation.add(&target, &format!("t{number}"), &format!("uid-{number}"), None);
-        let platform = simulation.platform.clone();
-        simulation.runtime.spawn(async move { platform.create(&instance).await });
+        simulation.send(&instance, |platform, instance| async move { platform.create(&instance).await });
     }
     simulation.advance(10_000);
     // No request to the receiver that hangs has ended yet.

@@ -79,22 +79,26 @@ pub(crate) fn in_every_order(
 
 /// Creates the instance with this number.
 fn create(simulation: &Simulation, number: usize) -> SimTask<()> {
-    simulation.send(number, |platform, instance| async move { drop(platform.create(&instance).await) })
+    let instance = &simulation.instances[number];
+    simulation.send(instance, |platform, instance| async move { drop(platform.create(&instance).await) })
 }
 
 /// Creates the first instance, once: the request is not repeated after a crash.
 fn create_once(simulation: &Simulation) -> SimTask<()> {
-    simulation.send(0, |platform, instance| async move { platform.create_once(&instance).await })
+    let instance = &simulation.instances[0];
+    simulation.send(instance, |platform, instance| async move { platform.create_once(&instance).await })
 }
 
 /// Deletes the instance with this number.
 fn delete(simulation: &Simulation, number: usize) -> SimTask<()> {
-    simulation.send(number, |platform, instance| async move { platform.delete(&instance).await })
+    let instance = &simulation.instances[number];
+    simulation.send(instance, |platform, instance| async move { platform.delete(&instance).await })
 }
 
 /// Sends the event with this number to the first instance.
 fn send_event(simulation: &Simulation, number: usize) -> SimTask<()> {
-    simulation.send(0, move |platform, instance| async move { platform.send_event(&instance, number).await })
+    let instance = &simulation.instances[0];
+    simulation.send(instance, move |platform, instance| async move { platform.send_event(&instance, number).await })
 }
 
 /// Applies a document with a time to live by the API.
