@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use ebb_egress::{CallError, CallResult, HttpResponse};
 use ebb_engine::{Hook, Timestamp};
 use ebb_flow::advance::callback::CallbackOutcome;
 use ebb_protocol::callback::{Callback, CallbackStatus, ReasonCode};
@@ -55,6 +56,16 @@ impl SimExecutor {
     pub(super) async fn may_die(&self, kind: FaultKind) {
         if self.faults.should_inject(kind) {
             self.runtime.die().await;
+        }
+    }
+
+    /// Returns the response of a server that got a request. The invocation may die then, or lose the response by a fault of
+    /// `kind`.
+    pub(super) async fn answer(&self, kind: FaultKind, response: HttpResponse) -> CallResult<HttpResponse> {
+        self.may_die(FaultKind::DeathAfterCall).await;
+        match self.faults.should_inject(kind) {
+            true => Err(CallError::Connect("the response was lost as planned".to_owned())),
+            false => Ok(response),
         }
     }
 

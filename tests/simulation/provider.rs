@@ -124,7 +124,7 @@ impl SimProvider {
 
     /// Returns the response to a request for `path`, which has arrived.
     pub(super) async fn respond(&self, path: &str, request: &HttpRequest) -> CallResult<HttpResponse> {
-        let SimExecutor { runtime, faults, ledger, .. } = self.executor.as_ref();
+        let SimExecutor { runtime, ledger, .. } = self.executor.as_ref();
         let refused = || CallError::Refused(format!("no such unit: {}", request.url));
         let unit = ledger.unit(&header(request, IDEMPOTENCY_KEY)).ok_or_else(refused)?;
         let attempt: u32 = header(request, ATTEMPT).parse().map_err(|_| refused())?;
@@ -142,15 +142,12 @@ impl SimProvider {
             ledger.state().attempts[running.number()].result = Some((runtime.elapsed(), status < 400));
         }
         runtime.sleep(RESPONSE_MS).await;
-        self.executor.may_die(FaultKind::DeathAfterCall).await;
-        if let Some(status) = gateway_status(&self.executor) {
-            return Ok(HttpResponse::new(status, ""));
-        }
-        if faults.should_inject(FaultKind::ResponseLost) {
-            return Err(CallError::Connect("the response was lost as planned".to_owned()));
-        }
-        let body = if body.is_null() { String::new() } else { body.to_string() };
-        Ok(HttpResponse::new(status, body))
+        let response = match gateway_status(&self.executor) {
+            Some(status) => HttpResponse::new(status, ""),
+            None if body.is_null() => HttpResponse::new(status, ""),
+            None => HttpResponse::new(status, body.to_string()),
+        };
+        self.executor.answer(FaultKind::ResponseLost, response).await
     }
 
     /// Records a request that changes something. The first one of an attempt begins it.

@@ -9,7 +9,6 @@ use ebb_store::{NamedDocument, NamedKind, PhaseNotice, TargetHead};
 use super::executor::SimExecutor;
 use super::ledger::PendingPost;
 use super::runtime::lock;
-use super::servers::retry_after;
 use super::simulator::Simulation;
 use super::table_state::{TableState, named};
 use super::{FaultKind, SimRuntime};
@@ -94,13 +93,9 @@ impl SimReceivers {
         Self { executor, outages: Mutex::default() }
     }
 
-    /// Returns the response of the receiver of a subscription.
+    /// Returns the response of the receiver of a subscription to a request that has arrived.
     pub(super) async fn receive(&self, subscription: &str, request: &HttpRequest) -> CallResult<HttpResponse> {
-        let SimExecutor { runtime, faults, ledger, .. } = self.executor.as_ref();
-        self.executor.may_die(FaultKind::DeathBeforeCall).await;
-        if faults.should_inject(FaultKind::RequestLost) {
-            return Err(CallError::Connect("as planned".to_owned()));
-        }
+        let SimExecutor { runtime, ledger, .. } = self.executor.as_ref();
         let now = runtime.elapsed();
         let is_away = {
             let mut outages = lock(&self.outages);
@@ -117,9 +112,6 @@ impl SimReceivers {
         if let Some(status) = refuses.or(is_away.then_some(503)) {
             return Ok(HttpResponse::new(status, ""));
         }
-        if let Some(seconds) = self.executor.inject_below(FaultKind::ServerBusy, 5) {
-            return Ok(retry_after(429, seconds));
-        }
         let event: serde_json::Value = serde_json::from_slice(&request.body).unwrap_or_default();
         let text = |key: &str| event[key].as_str().unwrap_or_default().to_owned();
         let (target, id) = (text("subject"), text("id"));
@@ -128,11 +120,7 @@ impl SimReceivers {
         ledger.trace(|| format!("{subscription} receives {id} of {target}"));
         let received = ReceivedNotice { at: now, subscription: subscription.to_owned(), target, id };
         ledger.state().received.push(received);
-        self.executor.may_die(FaultKind::DeathAfterCall).await;
-        if faults.should_inject(FaultKind::ResponseLost) {
-            return Err(CallError::Connect("the response was lost as planned".to_owned()));
-        }
-        Ok(HttpResponse::new(204, ""))
+        self.executor.answer(FaultKind::ResponseLost, HttpResponse::new(204, "")).await
     }
 }
 

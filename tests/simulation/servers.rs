@@ -48,7 +48,7 @@ pub fn header(request: &HttpRequest, name: &str) -> String {
     found.map(|(_, value)| value.clone()).unwrap_or_default()
 }
 
-pub(super) fn retry_after(status: u16, seconds: u64) -> HttpResponse {
+fn retry_after(status: u16, seconds: u64) -> HttpResponse {
     HttpResponse { headers: vec![("retry-after".to_owned(), seconds.to_string())], ..HttpResponse::new(status, "") }
 }
 
@@ -172,9 +172,6 @@ impl SimServers {
 #[async_trait]
 impl HttpCall for SimServers {
     async fn call(&self, mut request: HttpRequest) -> CallResult<HttpResponse> {
-        if let Some(subscription) = request.url.strip_prefix(RECEIVERS) {
-            return self.receivers.receive(subscription, &request).await;
-        }
         let SimExecutor { faults, ledger, .. } = self.executor.as_ref();
         self.executor.may_die(FaultKind::DeathBeforeCall).await;
         if faults.should_inject(FaultKind::RequestLost) {
@@ -182,6 +179,9 @@ impl HttpCall for SimServers {
         }
         if let Some(seconds) = self.executor.inject_below(FaultKind::ServerBusy, 5) {
             return Ok(retry_after(429, seconds));
+        }
+        if let Some(subscription) = request.url.strip_prefix(RECEIVERS) {
+            return self.receivers.receive(subscription, &request).await;
         }
         if let Some(path) = request.url.strip_prefix(ORIGIN) {
             if UnitAction::of_url(path) == UnitAction::Provider {
@@ -197,13 +197,12 @@ impl HttpCall for SimServers {
             return Ok(HttpResponse::new(status, ""));
         }
         let (response, number) = self.take(&request).await?;
-        self.executor.may_die(FaultKind::DeathAfterCall).await;
-        if faults.should_inject(FaultKind::ResponseLost) {
+        let answered = self.executor.answer(FaultKind::ResponseLost, response).await;
+        if answered.is_err() {
             ledger.trace(|| format!("the response of {} is lost", header(&request, WEBHOOK_ID)));
             self.give_up(number);
-            return Err(CallError::Connect("the response was lost as planned".to_owned()));
         }
-        Ok(response)
+        answered
     }
 }
 
@@ -260,10 +259,6 @@ impl HttpCall for SimPlatform {
                 ledger.report_violation(format!("the platform cannot read {body}"));
             }
         }
-        self.executor.may_die(FaultKind::DeathAfterCall).await;
-        if faults.should_inject(FaultKind::PlatformAnswerLost) {
-            return Err(CallError::Connect("the response was lost as planned".to_owned()));
-        }
-        Ok(HttpResponse::new(204, ""))
+        self.executor.answer(FaultKind::PlatformAnswerLost, HttpResponse::new(204, "")).await
     }
 }
