@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ebb_documents::plan::{Action, Plan, Template, UnitPlan};
+use ebb_documents::plan::{Action, Template, UnitPlan};
 use ebb_engine::{TargetPhase, Unit};
 use ebb_protocol::id;
 use ebb_protocol::relay::{ObjectTask, TaskId};
@@ -108,8 +108,7 @@ impl Ledger {
         let is_bind = |unit: &UnitPlan| {
             unit.resource() == "bind" && matches!(&unit.action, Action::Object(object) if object.bound)
         };
-        let json = table.plans.get(&target.instance_key()).cloned().unwrap_or_default();
-        let plan = std::str::from_utf8(&json).ok().and_then(|json| Plan::from_json(json).ok());
+        let plan = table.plan(&target.instance_key());
         let present = plan.iter().flat_map(|plan| &plan.hooks).flat_map(|hook| &hook.units).find(|unit| is_bind(unit));
         let keys = present.and_then(|unit| match &unit.action {
             Action::Object(object) => object.manifest["data"].as_object().map(serde_json::Map::len),

@@ -150,8 +150,7 @@ fn history(simulation: &Simulation) -> Vec<String> {
     let table = simulation.table.state();
     let mut wrong = Vec::new();
     let mut times = BTreeSet::new();
-    let tables = [Some(&*table), table.removed.as_deref()];
-    for (run, RunHead { facts, .. }) in tables.into_iter().flatten().flat_map(|table| &table.heads) {
+    for (run, RunHead { facts, .. }) in table.all().flat_map(|table| &table.heads) {
         let own = table.history.values().filter(|entry| entry.run.as_ref() == Some(run));
         let own: Vec<_> = own.filter(|entry| entry.at == facts.started.0).collect();
         let change = match run.hook() {
@@ -216,8 +215,8 @@ fn outcomes(simulation: &Simulation) -> Vec<String> {
         }
         // An update can remove what has failed, without a run.
         let key = id::instance_key(KIND, &instance.name, uid);
-        let plan = simulation.table.state().find(|table| table.plans.get(&key)).cloned().unwrap_or_default();
-        let is_updated = String::from_utf8_lossy(&plan).contains("\"update\":{");
+        let plan = simulation.table.state().find(|table| table.plan(&key));
+        let is_updated = plan.is_some_and(|plan| plan.update.is_some());
         if kinds.contains(&READY) && !is_updated && pre.is_some_and(|pre| !is_done(simulation, &pre, uid)) {
             wrong.push(format!("{uid} was reported ready, and not all of its units are done"));
         }
@@ -229,8 +228,8 @@ fn outcomes(simulation: &Simulation) -> Vec<String> {
 /// Returns the number of runs of an instance that have the time at which the platform accepted their notification.
 fn notified_runs(simulation: &Simulation, uid: &str) -> usize {
     let table = simulation.table.state();
-    let tables = [Some(&*table), table.removed.as_deref()].into_iter().flatten();
-    let notified = tables.flat_map(|table| table.heads.values()).filter(|run| run.head.notified.is_some());
+    let heads = table.all().flat_map(|table| table.heads.values());
+    let notified = heads.filter(|run| run.head.notified.is_some());
     notified.filter(|run| run.facts.uid == uid).count()
 }
 
@@ -299,12 +298,11 @@ fn starts(simulation: &Simulation) -> Vec<String> {
 /// A unit that waits for a state is done only after its provider has shown the state.
 fn states(simulation: &Simulation) -> Vec<String> {
     let (table, state) = (simulation.table.state(), simulation.ledger.state());
-    let tables = [Some(&*table), table.removed.as_deref()];
     let units = state.units.values().filter(|unit| unit.action == UnitAction::Provider && unit.sets_up());
     let mut wrong = Vec::new();
     for unit in units {
         let of = |attempt| (unit.run(), Unit(unit.unit), Attempt(attempt));
-        let records = tables.into_iter().flatten().flat_map(|table| table.records.range(of(0)..=of(u32::MAX)));
+        let records = table.all().flat_map(|table| table.records.range(of(0)..=of(u32::MAX)));
         let results = records.filter_map(|(_, record)| record.result.as_ref());
         for result in results.filter(|result| result.outcome == AttemptOutcome::Succeeded) {
             let endpoint = match &result.outputs {

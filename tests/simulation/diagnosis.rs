@@ -5,15 +5,13 @@ use std::sync::Arc;
 
 use ebb_api::queries::why::{CONTINUED, why};
 use ebb_engine::TargetPhase;
-use ebb_flow::{Env, FlowError, InstanceCache};
+use ebb_flow::{Env, FlowError};
 use ebb_store::{DueItem, Store, TargetHead};
 
 use super::executor::SimExecutor;
-use super::queue::SimQueue;
-use super::servers::{SimPlatform, SimServers};
 use super::simulator::Simulation;
 use super::table_state::TableState;
-use super::{FaultInjector, SimClock, SimRandom, settings};
+use super::{FaultInjector, SimClock};
 
 /// A phase of an instance, as a text.
 pub(super) type SeenPhase = (String, String);
@@ -21,7 +19,7 @@ pub(super) type SeenPhase = (String, String);
 /// Checks the summary of each target that is neither ready nor gone. It names a unit of the target, or the sweep that
 /// continues the target, which is then due. Each phase of an instance is checked once, and `seen` has those.
 ///
-/// The check reads a copy of the table, and no relay responds to it, so it changes nothing.
+/// The check reads a copy of the table by a function instance of its own, and no relay responds to it, so it changes nothing.
 pub(super) fn check(simulation: &Simulation, seen: &mut BTreeSet<SeenPhase>) {
     let mut waiting: Vec<TargetHead> = {
         let state = simulation.table.state();
@@ -33,7 +31,7 @@ pub(super) fn check(simulation: &Simulation, seen: &mut BTreeSet<SeenPhase>) {
         return;
     }
     let table = Arc::new(simulation.table.copy());
-    let env = Arc::new(reader(simulation, table.store()));
+    let Some(env) = reader(simulation, table.store()).map(Arc::new) else { return };
     for target in waiting {
         let (env, of) = (Arc::clone(&env), target.clone());
         let explained = simulation.runtime.run(async move {
@@ -64,23 +62,19 @@ fn is_due(table: &TableState, target: &TargetHead) -> bool {
     })
 }
 
-/// Returns the environment of a function that only reads.
-fn reader(simulation: &Simulation, store: Arc<Store>) -> Env {
+/// Returns the environment of a function that only reads. Its clock is right.
+fn reader(simulation: &Simulation, store: Arc<Store>) -> Option<Env> {
     let executor = Arc::new(SimExecutor {
         runtime: simulation.runtime.clone(),
         functions: Arc::clone(&simulation.functions),
         ledger: Arc::clone(&simulation.ledger),
         faults: Arc::new(FaultInjector::none()),
     });
-    Env {
+    let clock = Arc::new(SimClock(simulation.runtime.clone(), 0));
+    Some(Env {
         store,
-        clock: Arc::new(SimClock(simulation.runtime.clone(), 0)),
-        random: Arc::new(SimRandom::new(0)),
-        relay: Arc::new(simulation.relay.silent(Arc::clone(&executor))),
-        egress: Arc::new(SimServers::new(Arc::clone(&executor))),
-        platform: Arc::new(SimPlatform::new(Arc::clone(&executor))),
-        queue: Arc::new(SimQueue(executor)),
-        settings: settings(0),
-        cache: InstanceCache::default(),
-    }
+        clock,
+        relay: Arc::new(simulation.relay.silent(executor)),
+        ..simulation.functions.new_instance()?
+    })
 }

@@ -89,6 +89,11 @@ impl SimFunctions {
         lock(&self.broken).clone()
     }
 
+    /// Returns the environment of another function instance, unless the functions were stopped.
+    pub(super) fn new_instance(&self) -> Option<Env> {
+        lock(&self.instances).as_ref().map(|(new, _)| new())
+    }
+
     fn env(&self) -> Result<Arc<Env>, InvocationFailure> {
         self.invocations.fetch_add(1, Ordering::Relaxed);
         let instances = lock(&self.instances);
@@ -115,8 +120,7 @@ impl SimFunctions {
     /// Reads plans at the same time, each by instance and digest, in an environment without caches. Returns the digests of
     /// the plans.
     pub async fn read_plans(&self, wanted: &[(String, String)]) -> Vec<Option<String>> {
-        let env = lock(&self.instances).as_ref().map(|(new, _)| new());
-        let Some(env) = env else { return Vec::new() };
+        let Some(env) = self.new_instance() else { return Vec::new() };
         let reads = wanted.iter().map(|(instance, digest)| env.plan(instance, digest));
         let plans = futures::future::join_all(reads).await.into_iter();
         plans.map(|plan| plan.ok().map(|plan| plan.digest.clone())).collect()
@@ -211,10 +215,9 @@ impl SimFunctions {
 
     /// Returns the changes of targets after a number, for a reader of all targets.
     pub(super) async fn changes(&self, since: Option<u64>) -> Result<ChangesSince, InvocationFailure> {
-        let new = || lock(&self.instances).as_ref().map(|(new, _)| Arc::new(new()));
         let reader = {
             let mut reader = lock(&self.reader);
-            *reader = reader.take().or_else(new);
+            *reader = reader.take().or_else(|| self.new_instance().map(Arc::new));
             reader.clone().ok_or(InvocationFailure)?
         };
         self.invoke("changes", move |_, _| async move { target_changes::since(&reader, None, since).await }).await

@@ -145,8 +145,7 @@ impl Ledger {
         if state_of(target) != state_of(seen) {
             self.report_violation(format!("a refused update changes {}: {target:?}", target.uid));
         }
-        let json = state.plans.get(&seen.update_key(pending)).map(|json| String::from_utf8_lossy(json));
-        let plan = json.and_then(|json| Plan::from_json(&json).ok());
+        let plan = state.plan(&seen.update_key(pending));
         self.state().refused.extend(plan.and_then(|plan| plan.target.labels.get("rev").cloned()));
     }
 
@@ -260,9 +259,7 @@ pub(super) fn settled(simulation: &Simulation) {
         if target.pending_update.is_some() {
             wrong.push(format!("an update of {uid} waits, and nothing is in progress"));
         }
-        let json = state.plans.get(&target.instance_key()).cloned().unwrap_or_default();
-        let plan = std::str::from_utf8(&json).ok().and_then(|json| Plan::from_json(json).ok());
-        let Some(plan) = plan else { continue };
+        let Some(plan) = state.plan(&target.instance_key()) else { continue };
         if target.phase == TargetPhase::Ready
             && let Some(unit) = incomplete(&state, target, &plan)
         {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ebb_documents::plan::Plan;
 use ebb_engine::{Attempt, HeadState, Hook, RunPhase, TargetPhase, Timestamp, Unit};
 use ebb_protocol::id::{RunId, instance_key};
 use ebb_protocol::record::AttemptRecord;
@@ -46,9 +47,19 @@ pub struct TableState {
 }
 
 impl TableState {
-    /// Finds something in the table or in what retention has removed. Functions see only the table.
+    /// Returns the table and what retention has removed. Functions see only the table.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Self> {
+        [Some(self), self.removed.as_deref()].into_iter().flatten()
+    }
+
+    /// Finds something in the table or in what retention has removed.
     pub fn find<'a, T>(&'a self, find: impl Fn(&'a Self) -> Option<T>) -> Option<T> {
-        find(self).or_else(|| find(self.removed.as_deref()?))
+        self.all().find_map(find)
+    }
+
+    /// Returns the plan with this key.
+    pub(super) fn plan(&self, key: &str) -> Option<Plan> {
+        Plan::from_json(std::str::from_utf8(self.plans.get(key)?).ok()?).ok()
     }
 
     /// Records a violation if something is removed that a target needs: the plan of the instance `subject`, or a run.
