@@ -1,6 +1,7 @@
 //! The possible steps of a state, and their effects.
 
 use ebb_engine::{RunPhase, TargetPhase};
+use serde::Deserialize;
 
 use super::environment::{ModelTaskState, PendingDelivery};
 use super::gates::{GateKind, GatePoint};
@@ -8,7 +9,8 @@ use super::simulation::{InvocationEnd, ModelInvocation, ModelSimulation};
 use crate::simulation::{WriteFate, lock};
 
 /// The number of faults of each kind on a path.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct FaultBudget {
     /// Invocations that die at any step.
     pub deaths: u8,
@@ -31,8 +33,8 @@ pub struct FaultBudget {
     pub deletions: u8,
     /// Updates while the model is not quiet.
     pub updates: u8,
-    /// Maximum number of running invocations when another one starts.
-    pub concurrent: u8,
+    /// True if no two invocations run at a time. Otherwise, another one may start while one runs.
+    pub alone: bool,
 }
 
 /// The next step.
@@ -195,7 +197,7 @@ impl ModelSimulation {
             state.deliveries.iter().map(|(number, mail)| (*number, mail.clone())).collect()
         };
         let running: Vec<ModelInvocation> = lock(&self.running).values().cloned().collect();
-        let may_begin = running.len() <= usize::from(budget.concurrent);
+        let may_begin = running.len() <= usize::from(!budget.alone);
         for (number, mail) in mail {
             if running.contains(&ModelInvocation::Deliver(number)) {
                 continue;

@@ -23,6 +23,7 @@ use ebb_protocol::id::{RunId, TargetKey};
 use ebb_protocol::lifecycle::{LifecycleData, TargetStopCause};
 use ebb_protocol::token::TokenClaims;
 use ebb_store::{DueItem, Store, TargetHead};
+use serde::Deserialize;
 
 use super::choice::FaultBudget;
 use super::environment::{ModelEnvironment, PendingDelivery};
@@ -43,9 +44,11 @@ const NAME: &str = "s";
 const UID: &str = "uid-1";
 
 /// A graph of setup units, each with an undo of its kind.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct ModelGraph {
     /// The action of each unit, and the lower units that it reads: at most one of another resource.
+    #[serde(skip)]
     pub units: Vec<(UnitAction, Vec<usize>)>,
     /// False if the requests of webhooks of setup units must not be repeated.
     pub idempotent: bool,
@@ -64,8 +67,24 @@ pub struct ModelGraph {
     pub updates: Vec<ModelUpdate>,
 }
 
+impl Default for ModelGraph {
+    fn default() -> Self {
+        Self {
+            units: Vec::new(),
+            idempotent: true,
+            attempts: 2,
+            outputs: OutputMode::Id,
+            slots: None,
+            max_dispatches: None,
+            gateway: None,
+            unreachable: None,
+            updates: Vec::new(),
+        }
+    }
+}
+
 /// A change of the document.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
 pub enum ModelUpdate {
     /// The last resource is new.
     Added,
@@ -78,7 +97,7 @@ pub enum ModelUpdate {
 }
 
 /// Whether units have outputs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
 pub enum OutputMode {
     /// Each unit has one output, its object.
     Id,

@@ -1,9 +1,10 @@
 //! The text of plugin documents.
 
 use ebb_engine::Hook;
+use serde::Deserialize;
 
 /// How a unit runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub enum UnitAction {
     Pod,
     /// A webhook that responds with its result.

@@ -62,8 +62,9 @@ fn each<T: Sync>(list: &[T], threads: usize, work: impl Fn(&T) -> (String, usize
 fn whole(arguments: &ModelArgs) -> usize {
     // A named case is explored even if it is large.
     let large = arguments.large || !arguments.case.is_empty();
-    let mut list: Vec<ModelCase> = if large { large_cases() } else { Vec::new() };
-    list.extend(cases());
+    let valid = "`cases.yaml` has the format of cases";
+    let mut list: Vec<ModelCase> = if large { large_cases().expect(valid) } else { Vec::new() };
+    list.extend(cases().expect(valid));
     list.retain(|case| case.name.contains(&arguments.case));
     let states = AtomicUsize::new(0);
     let paths = AtomicUsize::new(0);
