@@ -257,14 +257,6 @@ fn a_retry_of_a_unit_sends_no_request_of_another_unit() {
     run.check_attempts().expect("each attempt is requested once");
 }
 
-#[test]
-fn a_unit_does_not_wait_for_slower_units_of_the_same_invocation() {
-    let millis = [(15_000, [].as_slice()), (5_000, &[]), (10, &[1])];
-    let units = millis.map(|(millis, reads)| SetupUnit::plain(UnitAction::Once, millis, reads));
-    let run = Run::new(Scenario::of(units.to_vec()), SimOptions::default());
-    run.check_starts().expect("the third unit starts when the second one has ended");
-}
-
 /// The invocation that posts a webhook crashes, and its callback is delivered again. The request is repeated before its
 /// deadline, so that the object of the first request becomes known.
 #[test]
@@ -285,30 +277,6 @@ fn a_webhook_is_posted_again_before_its_deadline_after_a_crash() {
         repeated += usize::from(run.attempts().iter().any(is_repeated));
     }
     assert!(repeated > 0, "no sender of the webhook crashed");
-}
-
-/// The response to the first request is lost, so a second attempt starts. Both attempts succeed.
-#[test]
-fn the_objects_of_all_attempts_are_deleted() {
-    let unit = SetupUnit { effect: UnitEffect::PerAttempt, ..SetupUnit::plain(UnitAction::Later, 5_000, &[]) };
-    for kind in [FaultKind::ResponseLost, FaultKind::GatewayGivesUp] {
-        let faults = FaultInjector::none().and_at(kind, [1]);
-        let run = Run::new(Scenario::of(vec![unit.clone()]), SimOptions { faults, ..SimOptions::default() });
-        run.check_end().expect("no object remains");
-        let succeeded = |one: &&AttemptEntry| one.unit.sets_up() && matches!(one.result, Some((_, true)));
-        assert_eq!(run.attempts().iter().filter(succeeded).count(), 2, "{}", run.trace());
-    }
-}
-
-/// The script takes almost its whole timeout of five minutes.
-#[test]
-fn a_queued_script_has_its_whole_timeout_when_it_starts() {
-    let units = vec![SetupUnit::plain(UnitAction::Pod, 250_000, &[])];
-    let clusters = ClusterOptions { free_from: 3_600_000, ..ClusterOptions::default() };
-    let run = Run::new(Scenario::of(units), SimOptions { clusters, ..SimOptions::default() });
-    assert_eq!(run.end.violations, Vec::<String>::new(), "{}", run.trace());
-    assert_eq!((run.end.setup, run.end.phase), (Some(TargetPhase::Ready), Some(TargetPhase::Gone)));
-    run.check_attempts().expect("no attempt timed out");
 }
 
 /// Of 1,000 scripts 20 run when the sandbox is deleted. No script of the run gets the slot of a killed one.
