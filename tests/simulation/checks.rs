@@ -17,7 +17,7 @@ use super::ledger::NotificationEntry;
 use super::plugin_documents::UnitAction;
 use super::registry::SimUnit;
 use super::simulator::{LINGER_MS, Simulation};
-use super::{KIND, bound, receivers, watcher};
+use super::{KIND, ListedUnits, bound, receivers, watcher};
 
 /// The messages that a simulation may send: per instance, attempt, hour of an instance, and question.
 const MESSAGES_PER_INSTANCE: u64 = 60;
@@ -92,25 +92,13 @@ pub(super) fn is_overridden(simulation: &Simulation, unit: &SimUnit) -> bool {
     })
 }
 
-#[derive(Clone, Copy)]
-enum ListedUnits {
-    /// Those whose resources may exist.
-    Possible,
-    /// Those whose removal is unconfirmed.
-    Unconfirmed,
-}
-
 /// Returns units of a target, as an operator sees them, with the names that their setup had.
 fn listed(simulation: &Simulation, target: &TargetHead, which: ListedUnits) -> Vec<String> {
     let (functions, target) = (Arc::clone(&simulation.functions), target.clone());
     let listed = simulation.runtime.run(async move {
         // An invocation may die here, too.
         for _ in 0..1000 {
-            let listed = match which {
-                ListedUnits::Possible => functions.possible_resources(target.clone()).await,
-                ListedUnits::Unconfirmed => functions.unconfirmed_removals(target.clone()).await,
-            };
-            if let Ok(listed) = listed {
+            if let Ok(listed) = functions.listed(target.clone(), which).await {
                 return listed;
             }
         }

@@ -37,6 +37,15 @@ use super::{FaultInjector, FaultKind, SimRuntime, SimTable};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvocationFailure;
 
+/// Units of a target that its operator sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListedUnits {
+    /// Those whose resources may exist.
+    Possible,
+    /// Those whose removal is unconfirmed.
+    Unconfirmed,
+}
+
 /// The time after which a sweep abandons its requests.
 const SWEEP_BUDGET_MS: u64 = 25_000;
 /// The timeout of an invocation. It is shorter than the in-flight limit of a deployment.
@@ -275,20 +284,14 @@ impl SimFunctions {
         .await
     }
 
-    /// Returns the units whose resources may exist, as the operator of a target sees them.
-    pub async fn possible_resources(&self, target: TargetHead) -> Result<Vec<String>, InvocationFailure> {
-        self.invoke("why", |env, _| async move {
+    /// Lists units of a target for its operator.
+    pub async fn listed(&self, target: TargetHead, which: ListedUnits) -> Result<Vec<String>, InvocationFailure> {
+        self.invoke("list", move |env, _| async move {
             let plan = env.plan_of(&target).await?;
-            let possible = possible_resources::possible_resources(&env, &target, &plan).await?;
-            Ok(possible.into_iter().map(|resource| resource.unit).collect())
-        })
-        .await
-    }
-
-    /// Returns the units of a target whose removal is unconfirmed, as its operator sees them.
-    pub async fn unconfirmed_removals(&self, target: TargetHead) -> Result<Vec<String>, InvocationFailure> {
-        self.invoke("removals", |env, _| async move {
-            let plan = env.plan_of(&target).await?;
+            if which == ListedUnits::Possible {
+                let possible = possible_resources::possible_resources(&env, &target, &plan).await?;
+                return Ok(possible.into_iter().map(|resource| resource.unit).collect());
+            }
             let removals = removals::removals(&env, &target, &plan).await?;
             let is_unconfirmed = |removal: &ResourceRemoval| removal.evidence.grade == RemovalGrade::Unconfirmed;
             Ok(removals.into_iter().filter(is_unconfirmed).map(|removal| removal.unit).collect())

@@ -38,7 +38,7 @@ use crate::virtual_runtime as runtime;
 
 pub use crate::fakes::deployment as settings;
 pub use faults::{FaultInjector, FaultKind};
-pub use functions::{InvocationFailure, SimFunctions};
+pub use functions::{InvocationFailure, ListedUnits, SimFunctions};
 pub use ledger::{AttemptEntry, Ledger, LedgerState, NotificationEntry};
 pub use owners::incomplete;
 pub use platform::{KIND, PlatformSender, SimInstance};

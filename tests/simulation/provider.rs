@@ -142,12 +142,9 @@ impl SimProvider {
             ledger.state().attempts[running.number()].result = Some((runtime.elapsed(), status < 400));
         }
         runtime.sleep(RESPONSE_MS).await;
-        let response = match gateway_status(&self.executor) {
-            Some(status) => HttpResponse::new(status, ""),
-            None if body.is_null() => HttpResponse::new(status, ""),
-            None => HttpResponse::new(status, body.to_string()),
-        };
-        self.executor.answer(FaultKind::ResponseLost, response).await
+        let gateway = gateway_status(&self.executor);
+        let body = if gateway.is_some() || body.is_null() { String::new() } else { body.to_string() };
+        self.executor.answer(FaultKind::ResponseLost, HttpResponse::new(gateway.unwrap_or(status), body)).await
     }
 
     /// Records a request that changes something. The first one of an attempt begins it.

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use ebb_engine::TargetPhase;
 use ebb_tests::simulation::{
-    FaultInjector, FaultKind, ProviderUnit, SimOperator, SimOptions, Simulation, TargetEnd, TargetScenario,
-    ThingCreation, ThingRemoval, TraceMode, simulate_target,
+    FaultInjector, FaultKind, ListedUnits, ProviderUnit, SimOperator, SimOptions, Simulation, TargetEnd,
+    TargetScenario, ThingCreation, ThingRemoval, TraceMode, simulate_target,
 };
 
 use crate::every_injection_point::{check_every_fault, check_faults};
@@ -187,7 +187,8 @@ fn what_a_provider_may_have_left_is_found_or_listed() {
         assert_eq!(end.remaining, BTreeSet::from(["r/thing".to_owned()]), "{}", simulation.trace());
         let target = simulation.target().unwrap();
         assert_eq!(target.unconfirmed, 1, "{}", simulation.trace());
-        let listed = simulation.invoke(|functions| async move { functions.unconfirmed_removals(target).await });
+        let unconfirmed = ListedUnits::Unconfirmed;
+        let listed = simulation.invoke(|functions| async move { functions.listed(target, unconfirmed).await });
         assert_eq!(listed, Some(Ok(vec!["r/thing".to_owned()])));
     }
 }
