@@ -159,7 +159,7 @@ export const ACTIONS = [
   },
   {
     name: "delete a target",
-    forms: ["/console/targets/{kind}/{name}/delete"],
+    forms: ["/console/selection/confirmed"],
     async run({ reader, by, server }) {
       const name = await fresh(server, "ready", LONGEST_NAME);
       await reader.goto(at(name));
@@ -179,7 +179,7 @@ export const ACTIONS = [
   },
   {
     name: "retry a target",
-    forms: ["/console/targets/{kind}/{name}/retry"],
+    forms: ["/console/selection/confirmed"],
     async run({ reader, by, server }) {
       const name = await fresh(server, "failed");
       await reader.goto(at(name));

@@ -15,7 +15,6 @@ export const NO_PAGE = {
   "/console/sign-in/begin": "redirects to an issuer",
   "/console/sign-in/return": "redirects to a page, or shows the sign-in",
   "/console/changes": "JSON for open pages",
-  "/console/selection": "a form; its GET redirects to the list",
   "/console/selection/confirmed": "a form; its GET redirects to the list",
 };
 /** Maximum bytes of a first visit, with style, script and icon. */
@@ -24,9 +23,9 @@ const MAX_FIRST_LOAD = 100_000;
 /** Returns the names that the paths of the pages contain. `phases` has a target for each phase. */
 export async function world(server, phases) {
   const of = async (name) => {
-    const { runs } = await server.target(name);
+    const { uid, runs } = await server.target(name);
     const { entries } = await server.api("GET", `/v1/targets/sandbox/${name}/history`);
-    return { name, run: runs.at(-1).id, entry: entries[0].id };
+    return { name, uid, run: runs.at(-1).id, entry: entries[0].id };
   };
   const found = {};
   for (const [phase, name] of Object.entries(phases)) found[phase] = await of(name);
@@ -36,6 +35,7 @@ export async function world(server, phases) {
 /** The rows: a name, the route, the path, the title, a text of the page, and the status if it is not 200. */
 export function pages({ ready, failed, starting, updating, stopping, stuck, gone, wide }) {
   const target = (it, ...parts) => ["/console/targets/sandbox", it.name, ...parts].join("/");
+  const action = (it, verb) => `/console/selection?${new URLSearchParams({ action: verb, target: `sandbox/${it.name} ${it.uid}`, back: target(it) })}`;
   const run = (it, page = "", unit = "") => `/console/runs/${it.run}${page}${unit && `?unit=${encodeURIComponent(unit)}`}`;
   const row = (name, route, path, title, text, status = 200) => ({ name, route, path, title, text, status });
   const of = (phase, it, text) => row(`a ${phase} target`, TARGET, target(it), new RegExp(`${it.name} ${phase}`), text);
@@ -55,8 +55,8 @@ export function pages({ ready, failed, starting, updating, stopping, stuck, gone
     of("stuck", stuck, "the note is locked by a reader"),
     of("gone", gone, "What was removed"),
     of("ready", wide, "Graph of preStart"),
-    row("confirmation of a deletion", `${TARGET}/delete`, target(ready, "delete"), /^Delete sandbox/, "Cancel"),
-    row("confirmation of a retry", `${TARGET}/retry`, target(failed, "retry"), /^Retry sandbox/, "note/write"),
+    row("confirmation of a deletion", "/console/selection", action(ready, "delete"), /^Delete sandbox/, "Cancel"),
+    row("confirmation of a retry", "/console/selection", action(failed, "retry"), /^Retry sandbox/, "note/write"),
     row("history", `${TARGET}/history`, target(gone, "history"), /^History of/, "deleted"),
     row("entry of the history", `${TARGET}/history/{id}`, target(ready, "history", ready.entry), /created/, "kind: Sandbox"),
     row("run", "/console/runs/{run}", run(failed), /^Run of preStart/, "note/write"),

@@ -23,6 +23,7 @@ mod security {
     pub(crate) mod secrets;
     pub(crate) mod source_abuse;
     pub(crate) mod target_access;
+    pub(crate) mod target_actions;
     pub(crate) mod users;
     pub(crate) mod waits;
     pub(crate) mod webhooks;
@@ -196,6 +197,8 @@ fn main() {
         security::target_access: pages_name_no_foreign_target owners_change_their_own_targets labels_limit_scopes
             a_waiting_update_gives_a_target_away a_history_names_no_foreign_entry a_slow_request_reaches_no_later_owner
             no_route_reaches_a_foreign_target;
+        security::target_actions: an_action_has_the_rights_of_its_caller hostile_selections_change_nothing
+            each_target_has_its_own_outcome a_selection_is_handled_in_parts;
         security::users: values_are_not_interpreted;
         security::waits: a_rejected_notification_is_shown every_failed_unit_is_shown a_lost_plan_is_restored
             a_unit_between_two_attempts;

@@ -1,13 +1,14 @@
-//! Commands on several targets: those of some names or of a selector. Their requests are those for one target, some at a
-//! time.
+//! Commands on several targets: those of some names or of a selector. The server takes an action on a part of them per
+//! request.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
-use ebb_protocol::api::{ChangeList, TargetInfo, TargetReceipt, TargetState};
-use futures::StreamExt as _;
-use serde::Serialize;
-use tokio::task::JoinSet;
+use ebb_protocol::api::{
+    ActOnTargets, ChangeList, NamedTarget, TargetAction, TargetInfo, TargetOutcome, TargetOutcomes, TargetSelection,
+    TargetSelector, TargetState,
+};
+use ebb_protocol::error_code::ErrorCode;
 
 use crate::client::ApiClient;
 use crate::confirmation::confirm;
@@ -17,22 +18,14 @@ use crate::lifecycle::named;
 use crate::output::{self, OutputArgs};
 use crate::progress::follow::FollowGoal;
 use crate::progress::labels;
-use crate::selector::{CommandTargets, TargetSelection};
+use crate::selector::CommandTargets;
 use crate::target::TargetRef;
 use crate::timing;
 
-/// Requests of a command at a time. A server delays a response by up to 0.5 s while a hook begins, so a command on 300
-/// targets that sends 32 at a time would take 5 s.
-const CONCURRENT: usize = 320;
-/// The pauses before a request is repeated that the server refused for the moment.
-const PAUSES: [Duration; 6] = [
-    Duration::from_millis(200),
-    Duration::from_millis(400),
-    Duration::from_millis(800),
-    Duration::from_millis(1_600),
-    Duration::from_millis(3_200),
-    Duration::from_millis(6_400),
-];
+/// The first pause before what the server refused for the moment is sent again. Each further one is twice as long.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+/// Maximum repetitions of a request, and of the requests for refused targets.
+const REPETITIONS: u32 = 6;
 /// The pause between two requests for changes while a command waits.
 const PAUSE: Duration = Duration::from_secs(1);
 /// The time after which a command that waits lists the targets although none has changed: a change can get lost.
@@ -46,204 +39,249 @@ pub(crate) struct YesArgs {
     yes: bool,
 }
 
-impl YesArgs {
-    /// Shows the targets that a selector has found, and asks before they are changed. `verb` is `Delete`, `Retry` or
-    /// `Upgrade`.
-    pub(crate) fn confirm(self, verb: &str, found: &[TargetInfo]) -> Result<()> {
-        if self.yes || found.is_empty() {
-            return Ok(());
-        }
-        found.iter().for_each(|target| output::status_line(&line(target)));
-        confirm(&format!("{verb} {} targets?", found.len()), "nothing was changed")
-    }
-}
-
-/// A target of a command on several, as `-o json` prints it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct TargetOutcome {
-    pub(crate) kind: String,
-    pub(crate) name: String,
-    /// Absent for a target that was not found.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) uid: Option<String>,
-    /// The last known phase.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) phase: Option<TargetState>,
-    /// True if nothing was changed because of `--dry-run`.
-    pub(crate) dry_run: bool,
-    /// The reason why the command failed for the target.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) error: Option<String>,
-}
-
-impl TargetOutcome {
-    /// Returns the outcome for a target without a known UID and phase.
-    pub(crate) fn named(TargetRef { kind, name }: TargetRef) -> Self {
-        Self { kind, name, uid: None, phase: None, dry_run: false, error: None }
-    }
-
-    /// Returns the outcome for a target that was found.
-    pub(crate) fn of(target: &TargetInfo) -> Self {
-        let (uid, phase) = (Some(target.uid.clone()), Some(target.phase));
-        Self { uid, phase, ..Self::named(target.into()) }
-    }
-
-    pub(crate) fn target(&self) -> TargetRef {
-        TargetRef { kind: self.kind.clone(), name: self.name.clone() }
-    }
-
-    /// Adds the response to a request for the target, which may have needed none, or prints its error.
-    pub(crate) fn answered(mut self, response: Option<Result<Option<TargetReceipt>>>) -> Self {
-        match response {
-            Some(Ok(receipt)) => {
-                self.uid = receipt.and_then(|receipt| receipt.uid).or(self.uid);
-                self
-            }
-            Some(Err(error)) => self.with_error(&error.message()),
-            None => self.unanswered(),
-        }
-    }
-
-    /// Adds an error and prints it.
-    pub(crate) fn with_error(mut self, error: &str) -> Self {
-        let (target, text) = (self.target().to_string(), output::joined_lines(error));
-        // The text of a missing target begins with the target.
-        let text = if text.starts_with(&target) { text } else { format!("{target}: {text}") };
-        output::status_line(&text);
-        self.error = Some(error.to_owned());
-        self
-    }
-
-    /// Adds the error of a target whose request was not sent, or has no known response.
-    pub(crate) fn unanswered(self) -> Self {
-        Self { error: Some("the command has ended before a response".to_owned()), ..self }
-    }
+/// Returns a target of an outcome.
+pub(crate) fn target(TargetOutcome { kind, name, .. }: &TargetOutcome) -> TargetRef {
+    TargetRef { kind: kind.clone(), name: name.clone() }
 }
 
 /// Describes a target in one line.
-fn line(target: &TargetInfo) -> String {
-    let TargetInfo { kind, name, owner, first_cause, .. } = target;
-    let more = owner.iter().chain(first_cause).map(|text| format!(", {}", output::printable(text)));
-    format!("{kind}/{name}: {}{}", labels::target_state(target), more.collect::<String>())
+fn line(outcome: &TargetOutcome) -> String {
+    let phase = outcome.phase.map(|phase| phase.name().to_owned());
+    let parts = [&phase, &outcome.owner, &outcome.first_cause].into_iter().flatten();
+    let parts: Vec<String> = parts.map(|text| output::printable(text)).collect();
+    format!("{}: {}", target(outcome), parts.join(", "))
+}
+
+/// Returns the line of a dry run about a target. `verb` is `delete` or `retry`.
+pub(crate) fn would(verb: &str, outcome: &TargetOutcome) -> String {
+    format!("Would {verb} {}", line(outcome))
+}
+
+/// Returns the line about the error of a target.
+fn refusal(outcome: &TargetOutcome, error: &str) -> String {
+    let target = target(outcome).to_string();
+    if outcome.uid.is_none() && outcome.has_code(ErrorCode::NotFound) {
+        return format!("{target} does not exist");
+    }
+    let text = output::joined_lines(error);
+    let step = outcome.next_step.as_ref().map(|step| format!("; {step}")).unwrap_or_default();
+    // Some texts begin with the target.
+    if text.starts_with(&target) { text + &step } else { format!("{target}: {text}{step}") }
+}
+
+/// Returns the pause before a repetition, which is below [`REPETITIONS`].
+fn pause(repetition: u32) -> Duration {
+    FIRST_PAUSE * 2_u32.pow(repetition)
 }
 
 /// Sends a request of a command on several targets. Repeats it while the server refuses it for the moment.
 pub(crate) async fn repeated<T, F: Future<Output = Result<T>>>(request: impl Fn() -> F) -> Result<T> {
-    for pause in PAUSES {
+    for repetition in 0..REPETITIONS {
         match request().await {
-            Err(error) if error.is_busy() => tokio::time::sleep(pause).await,
+            Err(error) if error.is_busy() => tokio::time::sleep(pause(repetition)).await,
             result => return result,
         }
     }
     request().await
 }
 
-/// The requests of a command that changes several targets.
-pub(crate) struct SentRequests<T, R> {
-    /// Each item with the response to its request, in the order of the items. `None` if the request was not sent, or if
-    /// its response is not known.
-    pub(crate) responses: Vec<(T, Option<Result<R>>)>,
-    /// `Done` if all requests were sent. Otherwise the interrupt, or the error that the others would have as well.
-    pub(crate) end: Result<Exit>,
+/// An action of a command on several targets.
+pub(crate) struct TargetsCommand<'a> {
+    pub(crate) client: &'a ApiClient,
+    pub(crate) action: TargetAction,
+    /// `Delete`, `Retry` or `Upgrade`, for the question before it.
+    pub(crate) verb: &'static str,
+    pub(crate) is_dry_run: bool,
 }
 
-/// Runs a request for each item, some at a time. After an interrupt, and after an error that each request would have, it
-/// sends no further one and waits for the responses of those in progress. A second interrupt ends that.
-///
-/// # Errors
-/// Returns an error if signals cannot be handled.
-pub(crate) async fn each<T, R, F>(items: Vec<T>, request: impl Fn(T) -> F) -> Result<SentRequests<T, R>>
-where
-    T: Clone,
-    R: Send + 'static,
-    F: Future<Output = Result<R>> + Send + 'static,
-{
-    Ok(each_until(&InterruptCount::listen()?, items, request).await)
+/// The answers to the requests of a command on several targets.
+#[derive(Debug)]
+pub(crate) struct AnsweredTargets {
+    outcomes: Vec<TargetOutcome>,
+    /// The version `NAME@VERSION` that targets get.
+    plugin: Option<String>,
+    /// `Done` if all requests were sent. Otherwise the interrupt, or the error of a request.
+    end: Result<Exit>,
 }
 
-async fn each_until<T, R, F>(interrupts: &InterruptCount, items: Vec<T>, request: impl Fn(T) -> F) -> SentRequests<T, R>
-where
-    T: Clone,
-    R: Send + 'static,
-    F: Future<Output = Result<R>> + Send + 'static,
-{
-    let (mut waiting, mut running) = (items.iter().cloned().enumerate(), JoinSet::new());
-    let (mut responses, mut end, mut seen) = (BTreeMap::new(), Ok(Exit::Done), 0);
-    loop {
-        while matches!(end, Ok(Exit::Done))
-            && running.len() < CONCURRENT
-            && let Some((number, item)) = waiting.next()
-        {
-            let request = request(item);
-            running.spawn(async move { (number, request.await) });
-        }
-        tokio::select! {
-            // No request is sent after an interrupt.
-            biased;
-            () = interrupts.more_than(seen) => {
-                seen = interrupts.count();
-                end = end.and(Ok(Exit::Interrupted));
-                if seen > 1 {
-                    break;
+impl TargetsCommand<'_> {
+    /// Takes the action on the targets. Shows those of a selector before, and asks, unless it is a dry run or `--yes` is given.
+    /// Prints the text that `show` returns for the outcome of each target that was not refused, with the version that it gets.
+    /// After an interrupt, sends no further request. A second one ends the request in progress.
+    ///
+    /// # Errors
+    /// Returns an error if signals cannot be handled, and without a confirmation.
+    pub(crate) async fn run(
+        &self,
+        targets: CommandTargets,
+        YesArgs { yes }: YesArgs,
+        show: impl Fn(&TargetOutcome, &str) -> String,
+    ) -> Result<AnsweredTargets> {
+        let all = match targets {
+            CommandTargets::One(target) => parts([target.into()]),
+            CommandTargets::Named(targets) => parts(targets.into_iter().map(NamedTarget::from)),
+            CommandTargets::Selected(selector) => {
+                let all = VecDeque::from([TargetSelection::Filter(selector)]);
+                if yes || self.is_dry_run {
+                    all
+                } else {
+                    let found = self.send(None, all, true, &|outcome, _| line(outcome)).await;
+                    let AnsweredTargets { outcomes, plugin, end } = found;
+                    let (end, count) = (Ok(end?), succeeded(&outcomes));
+                    if count == 0 {
+                        return Ok(AnsweredTargets { outcomes, plugin, end });
+                    }
+                    confirm(&format!("{} {count} targets?", self.verb), "nothing was changed")?;
+                    parts(outcomes.into_iter().map(|TargetOutcome { kind, name, uid, .. }| NamedTarget {
+                        kind,
+                        name,
+                        uid,
+                        run: None,
+                    }))
                 }
             }
-            joined = running.join_next() => match joined {
-                Some(Ok((_, Err(error)))) if error.is_general() => end = end.and(Err(error)),
-                Some(Ok((number, response))) => drop(responses.insert(number, response)),
-                Some(Err(error)) => std::panic::resume_unwind(error.into_panic()),
-                None => break,
-            },
-        }
+        };
+        let interrupts = InterruptCount::listen()?;
+        Ok(self.send(Some(&interrupts), all, self.is_dry_run, &show).await)
     }
-    let answered = items.into_iter().enumerate().map(|(number, item)| (item, responses.remove(&number)));
-    SentRequests { responses: answered.collect(), end }
+
+    /// Sends requests until each target of the selections has an outcome. The targets that were refused for the moment follow
+    /// after the others. Without `interrupts`, a signal ends the program.
+    async fn send(
+        &self,
+        interrupts: Option<&InterruptCount>,
+        mut left: VecDeque<TargetSelection>,
+        dry_run: bool,
+        show: &impl Fn(&TargetOutcome, &str) -> String,
+    ) -> AnsweredTargets {
+        let mut answered = AnsweredTargets { outcomes: Vec::new(), plugin: None, end: Ok(Exit::Done) };
+        let (mut busy, mut repetition): (Vec<(NamedTarget, TargetOutcome)>, u32) = (Vec::new(), 0);
+        loop {
+            if left.is_empty() && !busy.is_empty() {
+                tokio::select! {
+                    () = tokio::time::sleep(pause(repetition)) => {}
+                    () = signals(interrupts, 0) => {
+                        answered.end = Ok(Exit::Interrupted);
+                        break;
+                    }
+                }
+                repetition += 1;
+                left = parts(busy.drain(..).map(|(target, _)| target));
+            }
+            let Some(select) = left.pop_front() else { break };
+            let request = ActOnTargets { select, action: self.action.clone(), dry_run };
+            let answer = tokio::select! {
+                answer = repeated(|| self.client.post::<TargetOutcomes>(&["targets", "actions"], &request)) => answer,
+                () = signals(interrupts, 1) => {
+                    answered.end = Ok(Exit::Interrupted);
+                    break;
+                }
+            };
+            let TargetOutcomes { outcomes, plugin, damaged, next } = match answer {
+                Ok(answer) => answer,
+                Err(error) => {
+                    answered.end = Err(error);
+                    break;
+                }
+            };
+            print_warnings(damaged.iter().map(|reason| format!("cannot read a target: {reason}")));
+            for (number, outcome) in outcomes.into_iter().enumerate() {
+                if outcome.is_busy() && repetition < REPETITIONS {
+                    busy.push((sent_target(&request.select, number, &outcome), outcome));
+                    continue;
+                }
+                let text = match &outcome.error {
+                    Some(error) => refusal(&outcome, error),
+                    None => show(&outcome, plugin.as_deref().unwrap_or_default()),
+                };
+                output::status_line(&text);
+                answered.outcomes.push(outcome);
+            }
+            answered.plugin = plugin;
+            next.into_iter().for_each(|rest| left.push_front(rest));
+            if interrupts.is_some_and(|interrupts| interrupts.count() > 0) {
+                answered.end = Ok(Exit::Interrupted);
+                break;
+            }
+        }
+        for (_, outcome) in busy {
+            output::status_line(&refusal(&outcome, outcome.error.as_deref().unwrap_or_default()));
+            answered.outcomes.push(outcome);
+        }
+        answered
+    }
 }
 
-/// Returns the targets of a command, and the outcomes for names that the server does not have.
-pub(crate) async fn find(client: &ApiClient, targets: CommandTargets) -> Result<(Vec<TargetInfo>, Vec<TargetOutcome>)> {
-    let names = match targets {
-        CommandTargets::Selected(selection) => {
-            let (found, warnings) = client.targets(&selection).await?;
-            warnings
-                .iter()
-                .for_each(|warning| output::status_line(&format!("warning: {}", output::printable(warning))));
-            if found.is_empty() {
-                output::status_line("No target is selected");
-            }
-            return Ok((found, Vec::new()));
-        }
-        CommandTargets::One(target) => vec![target],
-        CommandTargets::Named(targets) => targets,
+/// Returns the target of an outcome for another request. The outcomes for named targets are in their order. One that was named
+/// without an instance is sent so again, because a deletion then covers the instance that waits, too.
+fn sent_target(select: &TargetSelection, number: usize, outcome: &TargetOutcome) -> NamedTarget {
+    let named = match select {
+        TargetSelection::Targets(named) => named.get(number).cloned(),
+        TargetSelection::Filter(_) => None,
     };
-    let (mut found, mut missing) = (Vec::new(), Vec::new());
-    let read = futures::stream::iter(names)
-        .map(|target| async move { (repeated(|| client.existing(&target)).await, target) })
-        .buffered(CONCURRENT);
-    for (seen, target) in read.collect::<Vec<_>>().await {
-        match seen {
-            Ok(seen) => found.push(seen.info),
-            Err(error) if error.exit() == Exit::Failed => {
-                missing.push(TargetOutcome::named(target).with_error(&error.message()));
-            }
-            Err(error) => return Err(error),
-        }
-    }
-    Ok((found, missing))
+    named.unwrap_or_else(|| {
+        let TargetOutcome { kind, name, uid, .. } = outcome.clone();
+        NamedTarget { kind, name, uid, run: None }
+    })
 }
 
-/// Prints what a command would do. `verb` is `delete`, `retry` or `upgrade`.
-pub(crate) fn print_dry_run(
-    verb: &str,
-    found: &[TargetInfo],
-    missing: Vec<TargetOutcome>,
-    output: OutputArgs,
-) -> Result<Exit> {
-    found.iter().for_each(|target| output::status_line(&format!("Would {verb} {}", line(target))));
-    let planned = found.iter().map(|target| TargetOutcome { dry_run: true, ..TargetOutcome::of(target) });
-    let outcomes: Vec<TargetOutcome> = planned.chain(missing).collect();
-    print_count(succeeded(&outcomes), outcomes.len(), WOULD_CHANGE);
-    print(&outcomes, Ok(Exit::Done), output)
+impl AnsweredTargets {
+    /// Prints how many targets are in `state`, and the outcomes for programs. With `wait`, waits before until the targets have
+    /// reached its goal, and prints its state. Returns the exit code of the whole command.
+    ///
+    /// # Errors
+    /// Returns the error of a request, and an error of the output.
+    pub(crate) async fn finish(
+        mut self,
+        client: &ApiClient,
+        state: &str,
+        wait: Option<((FollowGoal, &str), Duration)>,
+        output: OutputArgs,
+    ) -> Result<Exit> {
+        let end = match (self.end, wait) {
+            (Ok(Exit::Done), _) if self.outcomes.is_empty() => {
+                output::status_line(&match &self.plugin {
+                    Some(plugin) => format!("No selected target has another version than {plugin}"),
+                    None => "No target is selected".to_owned(),
+                });
+                Ok(Exit::Done)
+            }
+            (Ok(Exit::Done), Some((goal, timeout))) => wait_for(client, &mut self.outcomes, goal, timeout).await,
+            (end, _) => {
+                print_count(succeeded(&self.outcomes), self.outcomes.len(), state);
+                end
+            }
+        };
+        print(&self.outcomes, end, output)
+    }
+}
+
+/// Waits until there are more than `seen` signals.
+async fn signals(interrupts: Option<&InterruptCount>, seen: u32) {
+    match interrupts {
+        Some(interrupts) => interrupts.more_than(seen).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Returns selections of named targets, each for one request.
+fn parts(targets: impl IntoIterator<Item = NamedTarget>) -> VecDeque<TargetSelection> {
+    let targets: Vec<NamedTarget> = targets.into_iter().collect();
+    targets.chunks(TargetSelection::MAX_TARGETS).map(|part| TargetSelection::Targets(part.to_vec())).collect()
+}
+
+fn print_warnings(warnings: impl IntoIterator<Item = String>) {
+    warnings.into_iter().for_each(|warning| output::status_line(&format!("warning: {}", output::printable(&warning))));
+}
+
+/// Returns the targets of a selector.
+pub(crate) async fn found(client: &ApiClient, selector: &TargetSelector) -> Result<Vec<TargetOutcome>> {
+    let (found, warnings) = client.targets(selector, &[]).await?;
+    print_warnings(warnings);
+    if found.is_empty() {
+        output::status_line("No target is selected");
+    }
+    Ok(found.into_iter().map(TargetOutcome::of).collect())
 }
 
 /// The state that a dry run reports for targets without an error.
@@ -251,19 +289,17 @@ pub(crate) const WOULD_CHANGE: &str = "would change";
 
 /// Prints the outcomes of a command, also if it has ended with an error. Returns the exit code of the whole command.
 pub(crate) fn print(outcomes: &[TargetOutcome], end: Result<Exit>, output: OutputArgs) -> Result<Exit> {
-    output.write_data(&outcomes)?;
-    Ok(exit_of(outcomes, end?))
-}
-
-/// Returns the exit code of a command that has ended with `exit`.
-pub(crate) fn exit_of<'a>(outcomes: impl IntoIterator<Item = &'a TargetOutcome>, exit: Exit) -> Exit {
-    let has_failed = outcomes.into_iter().any(|outcome| outcome.error.is_some());
-    if exit == Exit::Done && has_failed { Exit::Failed } else { exit }
+    if !outcomes.is_empty() || end.is_ok() {
+        output.write_data(&outcomes)?;
+    }
+    let exit = end?;
+    let has_failed = outcomes.iter().any(|outcome| outcome.error.is_some());
+    Ok(if exit == Exit::Done && has_failed { Exit::Failed } else { exit })
 }
 
 /// Returns the number of targets without an error.
-pub(crate) fn succeeded<'a>(outcomes: impl IntoIterator<Item = &'a TargetOutcome>) -> usize {
-    outcomes.into_iter().filter(|outcome| outcome.error.is_none()).count()
+fn succeeded(outcomes: &[TargetOutcome]) -> usize {
+    outcomes.iter().filter(|outcome| outcome.error.is_none()).count()
 }
 
 /// Returns the command that explains the first of some targets.
@@ -278,7 +314,7 @@ pub(crate) fn next_step(mut targets: impl Iterator<Item = TargetRef>) -> Option<
 }
 
 /// Prints a line of a command on several targets: how many of `all` are in `state`.
-pub(crate) fn print_count(done: usize, all: usize, state: &str) {
+fn print_count(done: usize, all: usize, state: &str) {
     if all > 0 {
         output::status_line(&format!("{done} of {all} targets {state}"));
     }
@@ -300,11 +336,11 @@ pub(crate) async fn wait_for(
     let mut open: Vec<&mut TargetOutcome> = outcomes.iter_mut().filter(|outcome| outcome.error.is_none()).collect();
     let exit = wait_for_open(client, &mut open, goal, timeout).await;
     let left = open.len();
-    print_count(succeeded(outcomes.iter()) - left, outcomes.len(), state);
+    print_count(succeeded(outcomes) - left, outcomes.len(), state);
     let awaited = outcomes.iter().zip(is_awaited).filter_map(|(outcome, is_awaited)| is_awaited.then_some(outcome));
     let others =
         awaited.filter(|outcome| !matches!(outcome.phase, None | Some(TargetState::Ready | TargetState::Gone)));
-    if let Some(next) = next_step(others.map(TargetOutcome::target)) {
+    if let Some(next) = next_step(others.map(target)) {
         output::status_line(&next);
     }
     exit
@@ -341,7 +377,7 @@ async fn wait_for_open(
             let waited = timing::length(timeout);
             for outcome in open.iter() {
                 let phase = outcome.phase.as_ref().map_or("not known to the server".to_owned(), labels::name);
-                output::status_line(&format!("{} is {phase} after {waited}", outcome.target()));
+                output::status_line(&format!("{} is {phase} after {waited}", target(outcome)));
             }
             return Ok(Exit::TimedOut);
         };
@@ -355,7 +391,7 @@ async fn wait_for_open(
 
 /// The targets of a kind, or of all kinds. They are listed again when one of those that a command waits for has changed.
 struct ChangedList {
-    all: TargetSelection,
+    all: TargetSelector,
     /// The number of the last answer of the feed of changes.
     since: Option<String>,
     listed: Option<Instant>,
@@ -365,7 +401,7 @@ struct ChangedList {
 
 impl ChangedList {
     fn new(kind: Option<String>) -> Self {
-        let all = TargetSelection { kind, ..TargetSelection::default() };
+        let all = TargetSelector { kind, ..TargetSelector::default() };
         Self { all, since: None, listed: None, is_settling: false }
     }
 
@@ -373,11 +409,11 @@ impl ChangedList {
     async fn read(&mut self, client: &ApiClient, open: &[&mut TargetOutcome]) -> Result<Option<Vec<TargetInfo>>> {
         let ChangeList { seq, reload, targets } = repeated(|| client.changes(self.since.as_deref())).await?;
         let changed: BTreeSet<String> = targets.into_iter().collect();
-        let is_changed = reload || open.iter().any(|outcome| changed.contains(&outcome.target().to_string()));
+        let is_changed = reload || open.iter().any(|outcome| changed.contains(&target(outcome).to_string()));
         let is_due = self.listed.is_none_or(|at| at.elapsed() >= LIST_INTERVAL);
         let seen = match is_changed || self.is_settling || is_due {
             true => {
-                let (seen, _) = repeated(|| client.targets(&self.all)).await?;
+                let (seen, _) = repeated(|| client.targets(&self.all, &[])).await?;
                 self.listed = Some(Instant::now());
                 Some(seen)
             }
@@ -437,75 +473,100 @@ fn end(goal: FollowGoal, is_known: bool, seen: Option<&TargetInfo>) -> Option<Op
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::{Arc, Mutex};
 
     use axum::Router;
-    use axum::routing::get;
+    use axum::routing::{get, post};
     use ebb_protocol::api::TargetPage;
     use tokio::sync::watch;
 
     use super::*;
-    use crate::exit::CliError;
     use crate::progress::fixtures;
     use crate::server::{AddressOrigin, ServerAccess};
 
-    /// Sends 1,000 requests. `signals` signals arrive during the first one. Returns the number of known responses, and the
-    /// end.
-    async fn sent<F: Future<Output = Result<usize>> + Send + 'static>(
-        signals: u32,
-        request: impl Fn(usize) -> F,
-    ) -> (usize, Result<Exit>) {
-        let (sender, count) = watch::channel(0);
-        let first = AtomicBool::new(true);
-        let SentRequests { responses, end } = each_until(&InterruptCount::of(count), (0..1_000).collect(), |number| {
-            if first.swap(false, Ordering::SeqCst) {
-                sender.send_modify(|count| *count += signals);
-            }
-            request(number)
-        })
-        .await;
-        for (number, (item, response)) in responses.iter().enumerate() {
-            assert!(
-                *item == number && response.as_ref().is_none_or(|response| matches!(response, Ok(it) if it == item))
-            );
+    /// Serves a router on this machine. Returns a client of it.
+    async fn client_of(router: Router) -> ApiClient {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        tokio::spawn(axum::serve(listener, router).into_future());
+        ApiClient::new(ServerAccess { url, token: None, webhook_secret: None, origin: AddressOrigin::Given }).unwrap()
+    }
+
+    fn name(number: usize) -> NamedTarget {
+        NamedTarget { kind: "sandbox".to_owned(), name: format!("pr-{number}"), ..NamedTarget::default() }
+    }
+
+    /// A server handles some targets of a request, and refuses the first request for the moment. A signal arrives during one of
+    /// them.
+    #[tokio::test]
+    async fn the_rest_of_a_selection_is_sent() {
+        const HANDLED: usize = 70;
+        for (signal_at, expected) in [(None, 250), (Some(3), HANDLED + 30)] {
+            let (sender, count) = watch::channel(0);
+            let (sender, requests) = (Arc::new(sender), Arc::new(AtomicUsize::new(0)));
+            let answer = move |axum::Json(request): axum::Json<ActOnTargets>| {
+                let number = requests.fetch_add(1, Ordering::SeqCst) + 1;
+                if Some(number) == signal_at {
+                    sender.send_modify(|count| *count += 1);
+                }
+                let TargetSelection::Targets(mut targets) = request.select else { panic!("another selection") };
+                let rest = targets.split_off(targets.len().min(HANDLED));
+                let outcomes =
+                    targets.into_iter().map(|target| TargetOutcome::named(target.kind, target.name)).collect();
+                let next = (!rest.is_empty()).then_some(TargetSelection::Targets(rest));
+                async move {
+                    match number {
+                        1 => Err(axum::http::StatusCode::SERVICE_UNAVAILABLE),
+                        _ => Ok(axum::Json(TargetOutcomes { outcomes, next, ..TargetOutcomes::default() })),
+                    }
+                }
+            };
+            let client = client_of(Router::new().route("/v1/targets/actions", post(answer))).await;
+            let command =
+                TargetsCommand { client: &client, action: TargetAction::Delete {}, verb: "Delete", is_dry_run: false };
+            let all = parts((0..250).map(name));
+            let answered = command.send(Some(&InterruptCount::of(count)), all, false, &|_, _| String::new()).await;
+            let names = answered.outcomes.iter().map(|outcome| outcome.name.clone());
+            assert_eq!(names.collect::<Vec<_>>(), (0..expected).map(|number| name(number).name).collect::<Vec<_>>());
+            let end = if signal_at.is_some() { Exit::Interrupted } else { Exit::Done };
+            assert_eq!(answered.end.unwrap(), end);
         }
-        (responses.iter().filter(|(_, response)| response.is_some()).count(), end)
     }
 
+    /// A target that the server refuses for the moment is sent again, as it was named.
     #[tokio::test]
-    async fn requests_are_bounded_and_in_order() {
-        let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let all = sent(0, |number| {
-            let (running, most) = (Arc::clone(&running), Arc::clone(&most));
-            async move {
-                most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                tokio::time::sleep(Duration::from_millis(100 - number as u64 % 100)).await;
-                running.fetch_sub(1, Ordering::SeqCst);
-                Ok(number)
-            }
-        });
-        let (answered, end) = all.await;
-        assert_eq!((answered, end.unwrap()), (1_000, Exit::Done));
-        assert!((CONCURRENT / 2..=CONCURRENT).contains(&most.load(Ordering::SeqCst)), "{most:?}");
-    }
-
-    #[tokio::test]
-    async fn an_interrupt_or_an_error_of_all_requests_ends_a_command() {
-        let slow = |number: usize| async move {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-            Ok::<_, CliError>(number)
+    async fn a_busy_target_is_sent_again() {
+        let requests = Arc::new(AtomicUsize::new(0));
+        let sent = Arc::clone(&requests);
+        let answer = move |axum::Json(request): axum::Json<ActOnTargets>| {
+            let is_first = sent.fetch_add(1, Ordering::SeqCst) == 0;
+            let TargetSelection::Targets(targets) = request.select else { panic!("another selection") };
+            let outcomes = targets.into_iter().map(|NamedTarget { kind, name, uid, .. }| {
+                assert_eq!(uid, None);
+                let code = match name.as_str() {
+                    "pr-1" if is_first => Some("busy".to_owned()),
+                    "pr-2" => Some("outdated".to_owned()),
+                    _ => None,
+                };
+                TargetOutcome {
+                    uid: Some("u".to_owned()),
+                    error: code.clone(),
+                    code,
+                    ..TargetOutcome::named(kind, name)
+                }
+            });
+            let outcomes = outcomes.collect();
+            async move { axum::Json(TargetOutcomes { outcomes, ..TargetOutcomes::default() }) }
         };
-        // The requests in progress get their responses, unless the user does not wait for them.
-        for (signals, expected) in [(1, CONCURRENT), (2, 0)] {
-            let (answered, end) = sent(signals, slow).await;
-            assert_eq!((answered, end.unwrap()), (expected, Exit::Interrupted), "{signals} signals");
-        }
-        let (answered, end) = sent(0, |number| async move {
-            if number < 100 { Ok(number) } else { Err(CliError::failed("the token is unknown").general()) }
-        })
-        .await;
-        assert_eq!((answered, end.unwrap_err().message()), (100, "the token is unknown".to_owned()));
+        let client = client_of(Router::new().route("/v1/targets/actions", post(answer))).await;
+        let command =
+            TargetsCommand { client: &client, action: TargetAction::Delete {}, verb: "Delete", is_dry_run: false };
+        let answered = command.send(None, parts((0..4).map(name)), false, &|_, _| String::new()).await;
+        let shown = answered.outcomes.iter().map(|outcome| (outcome.name.as_str(), outcome.code.as_deref()));
+        let expected = [("pr-0", None), ("pr-2", Some("outdated")), ("pr-3", None), ("pr-1", None)];
+        assert_eq!(shown.collect::<Vec<_>>(), expected);
+        assert_eq!((answered.end.unwrap(), requests.load(Ordering::SeqCst)), (Exit::Done, 2));
     }
 
     #[tokio::test]
@@ -520,12 +581,8 @@ mod tests {
             axum::Json(TargetPage { targets: Vec::new(), damaged: Vec::new(), outages: Vec::new(), next_token: None })
         };
         let router = Router::new().route("/v1/changes", get(changes)).route("/v1/targets", get(targets));
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
-        let server = tokio::spawn(axum::serve(listener, router).into_future());
-        let access = ServerAccess { url, token: None, webhook_secret: None, origin: AddressOrigin::Given };
-        let client = ApiClient::new(access).unwrap();
-        let mut outcome = TargetOutcome::named(TargetRef { kind: "sandbox".to_owned(), name: "pr-1".to_owned() });
+        let client = client_of(router).await;
+        let mut outcome = TargetOutcome::named("sandbox".to_owned(), "pr-1".to_owned());
         let (mut list, open) = (ChangedList::new(Some("sandbox".to_owned())), [&mut outcome]);
         for (reload, changed, is_listed) in [
             (true, None, true),
@@ -545,25 +602,6 @@ mod tests {
         // After a time, they are listed without a change.
         list.listed = None;
         assert!(list.read(&client, &open).await.unwrap().is_some());
-        server.abort();
-    }
-
-    #[tokio::test]
-    async fn a_busy_server_is_asked_again() {
-        let requests = &AtomicUsize::new(0);
-        let answer = repeated(|| async move {
-            match requests.fetch_add(1, Ordering::SeqCst) {
-                0 => Err(CliError::broken("too many requests").busy()),
-                number => Ok(number),
-            }
-        });
-        assert_eq!(answer.await.unwrap(), 1);
-        let refused = repeated(|| async move {
-            requests.fetch_add(1, Ordering::SeqCst);
-            Err::<(), _>(CliError::failed("refused"))
-        });
-        assert!(refused.await.is_err());
-        assert_eq!(requests.load(Ordering::SeqCst), 3);
     }
 
     #[test]

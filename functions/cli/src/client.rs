@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
-use ebb_api::mcp::{ApiTransport, ToolError};
+use ebb_api::mcp::ApiTransport;
 use ebb_protocol::api::{
     ApplyTarget, ChangeList, ClusterBootstrap, PlanPreview, PluginDetail, PluginInfo, PreviewPlan, ProblemDetails,
     PublishPlugin, PutCluster, RelayOutage, RunDetail, SourceResponse, TargetDetail, TargetDiagnosis, TargetInfo,
-    TargetPage, TargetReceipt, UnitRendering,
+    TargetPage, TargetReceipt, TargetSelector, UnitRendering,
 };
 use ebb_protocol::cloudevents::{self, LifecycleType};
 use ebb_protocol::engine::Timestamp;
@@ -25,7 +25,6 @@ use url::{Host, Url};
 
 use crate::exit::{CliError, Result};
 use crate::refusal::refused;
-use crate::selector::TargetSelection;
 use crate::server::{AddressOrigin, ServerAccess};
 use crate::target::{TargetRef, fresh_uid};
 use crate::timing;
@@ -212,15 +211,29 @@ impl ApiClient {
         }
     }
 
-    /// Returns the targets of a selection.
+    /// Returns the active targets of a selector. `flags` are further parameters of the list: `gone`, `unconfirmed`.
     ///
     /// The set contains one warning for each target that cannot be read, and for each recorded outage of a cluster.
-    pub(crate) async fn targets(&self, selection: &TargetSelection) -> Result<(Vec<TargetInfo>, BTreeSet<String>)> {
+    pub(crate) async fn targets(
+        &self,
+        TargetSelector { kind, phases, labels, owner, plugin, text, .. }: &TargetSelector,
+        flags: &[&str],
+    ) -> Result<(Vec<TargetInfo>, BTreeSet<String>)> {
+        let one = [("kind", kind), ("owner", owner), ("plugin", plugin), ("q", text)];
+        let phases = phases.iter().map(|phase| ("phase", Some(phase.name())));
+        let labels = labels.iter().map(|label| ("label", Some(label.as_str())));
+        let flags = flags.iter().map(|flag| (*flag, Some("true")));
+        let selected: Vec<(&str, Option<&str>)> = one
+            .map(|(name, value)| (name, value.as_deref()))
+            .into_iter()
+            .chain(phases)
+            .chain(labels)
+            .chain(flags)
+            .collect();
         let (mut targets, mut warnings) = (Vec::new(), BTreeSet::new());
-        let (mut token, parameters): (Option<String>, _) = (None, selection.parameters());
+        let mut token: Option<String> = None;
         loop {
-            let selected = parameters.iter().map(|(name, value)| (*name, Some(value.as_str())));
-            let query: Vec<(&str, Option<&str>)> = selected.chain([(NEXT_TOKEN, token.as_deref())]).collect();
+            let query = [&selected[..], &[(NEXT_TOKEN, token.as_deref())]].concat();
             let page: TargetPage = self.read(self.query(&["targets"], &query)).await?;
             targets.extend(page.targets);
             warnings.extend(page.damaged.iter().map(|reason| format!("cannot read a target: {reason}")));
@@ -489,10 +502,7 @@ impl ApiClient {
     fn unreachable(&self, error: reqwest::Error) -> CliError {
         let ServerAccess { url, origin, .. } = &self.server;
         let error = error.without_url();
-        let mut report = CliError::unreachable(format!("no server responds at {url}")).with_causes(root_cause(&error));
-        if error.is_connect() {
-            report = report.general();
-        }
+        let report = CliError::unreachable(format!("no server responds at {url}")).with_causes(root_cause(&error));
         match origin {
             AddressOrigin::Given => report.with_hint("check --server or EBB_URL"),
             AddressOrigin::File(file) => report.with_hint(format!(
@@ -532,28 +542,8 @@ impl ApiClient {
             Ok(problem) => refused(&problem),
             Err(_) => unexpected(status, &start_of(&body)),
         };
-        Err(marked(status, error))
-    }
-
-    /// Returns the error of requests that [`ebb_api::mcp`] has sent.
-    pub(crate) fn tool_error(&self, error: ToolError) -> CliError {
-        match error {
-            ToolError::Refused(problem) => {
-                let status = StatusCode::from_u16(problem.status).unwrap_or_default();
-                marked(status, refused(&problem))
-            }
-            ToolError::Unreachable(reason) => CliError::unreachable(reason).general(),
-            error => CliError::failed(error.reason()),
-        }
-    }
-}
-
-/// Marks the error of a response by its status.
-fn marked(status: StatusCode, error: CliError) -> CliError {
-    match status {
-        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => error.busy(),
-        StatusCode::UNAUTHORIZED => error.general(),
-        _ => error,
+        let is_busy = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
+        Err(if is_busy { error.busy() } else { error })
     }
 }
 

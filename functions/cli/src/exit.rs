@@ -58,9 +58,6 @@ pub(crate) struct ErrorReport {
     /// True if the server refused the request for the moment.
     #[serde(skip)]
     is_busy: bool,
-    /// True if the server would refuse, or not receive, any other request as well.
-    #[serde(skip)]
-    is_general: bool,
     message: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     causes: Vec<String>,
@@ -99,12 +96,6 @@ impl CliError {
     #[must_use]
     pub(crate) fn busy(self) -> Self {
         self.with(|report| report.is_busy = true)
-    }
-
-    /// Marks an error that any other request would have as well.
-    #[must_use]
-    pub(crate) fn general(self) -> Self {
-        self.with(|report| report.is_general = true)
     }
 
     fn with(mut self, change: impl FnOnce(&mut ErrorReport)) -> Self {
@@ -161,11 +152,6 @@ impl CliError {
     /// Returns true if the server refused the request for the moment.
     pub(crate) fn is_busy(&self) -> bool {
         self.report().is_some_and(|report| report.is_busy)
-    }
-
-    /// Returns true if any other request would have the error as well.
-    pub(crate) fn is_general(&self) -> bool {
-        self.report().is_some_and(|report| report.is_general)
     }
 
     fn report(&self) -> Option<&ErrorReport> {

@@ -1,57 +1,11 @@
-//! The options that select targets, and the parameters of a list for them.
+//! The options that select targets.
 
 use std::collections::BTreeSet;
 
-use ebb_protocol::api::TargetState;
+use ebb_protocol::api::{TargetSelector, TargetState};
 
 use crate::exit::{CliError, Result};
 use crate::target::TargetRef;
-use ebb_protocol::words;
-
-/// The targets that are listed. The default selects all that are not gone.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct TargetSelection {
-    /// `None` means all kinds.
-    pub(crate) kind: Option<String>,
-    /// True for the targets that are gone, false for all others.
-    pub(crate) gone: bool,
-    /// True for targets with unconfirmed removals only.
-    pub(crate) unconfirmed: bool,
-    /// Empty means all phases.
-    pub(crate) phases: Vec<TargetState>,
-    /// Labels as `KEY=VALUE`, which a target must all have.
-    pub(crate) labels: Vec<String>,
-    pub(crate) owner: Option<String>,
-    /// `NAME` or `NAME@VERSION`.
-    pub(crate) plugin: Option<String>,
-    /// A text in what the target shows.
-    pub(crate) text: Option<String>,
-}
-
-impl TargetSelection {
-    /// Returns true for all targets of the kind.
-    pub(crate) fn selects_all(&self) -> bool {
-        let Self { phases, labels, owner, plugin, text, .. } = self;
-        phases.is_empty() && labels.is_empty() && owner.is_none() && plugin.is_none() && text.is_none()
-    }
-
-    /// Returns the query parameters with their values.
-    pub(crate) fn parameters(&self) -> Vec<(&'static str, String)> {
-        let flag = |name, is_set: bool| is_set.then(|| (name, true.to_string()));
-        let text = |name, value: &Option<String>| Some((name, value.clone()?));
-        let one = [
-            text("kind", &self.kind),
-            flag("gone", self.gone),
-            flag("unconfirmed", self.unconfirmed),
-            text("owner", &self.owner),
-            text("plugin", &self.plugin),
-            text("q", &self.text),
-        ];
-        let phases = self.phases.iter().map(|phase| ("phase", words::name(phase)));
-        let labels = self.labels.iter().map(|label| ("label", label.clone()));
-        one.into_iter().flatten().chain(phases).chain(labels).collect()
-    }
-}
 
 /// The targets of a command.
 #[derive(Clone, Debug)]
@@ -59,13 +13,7 @@ pub(crate) enum CommandTargets {
     One(TargetRef),
     /// At least two names.
     Named(Vec<TargetRef>),
-    Selected(TargetSelection),
-}
-
-impl CommandTargets {
-    pub(crate) fn are_selected(&self) -> bool {
-        matches!(self, Self::Selected(_))
-    }
+    Selected(TargetSelector),
 }
 
 /// The options that select targets. A target is selected if it fits all of them.
@@ -87,15 +35,15 @@ pub(crate) struct SelectorArgs {
 
 impl SelectorArgs {
     /// Returns the selection of a kind, or of all kinds, and of those that use a plugin, if one is given.
-    pub(crate) fn selection(&self, kind: Option<&str>, plugin: Option<&str>) -> TargetSelection {
-        TargetSelection {
+    pub(crate) fn selection(&self, kind: Option<&str>, plugin: Option<&str>) -> TargetSelector {
+        TargetSelector {
             kind: kind.map(str::to_owned),
             phases: self.phases.clone(),
             labels: self.labels.clone(),
             owner: self.owner.clone(),
             plugin: plugin.map(str::to_owned),
             text: self.search.clone(),
-            ..TargetSelection::default()
+            ..TargetSelector::default()
         }
     }
 
@@ -113,7 +61,7 @@ impl SelectorArgs {
             Ok(TargetRef { kind: kind.to_owned(), name: name.clone() })
         };
         let mut named: Vec<TargetRef> = names.map(of_kind).collect::<Result<_>>()?;
-        match (named.len(), selection.selects_all()) {
+        match (named.len(), selection.is_open()) {
             (0, true) => Err(CliError::broken("no target: expected a name, or a selector such as `--phase failed`")),
             (0, false) => Ok(CommandTargets::Selected(selection)),
             (1, true) => Ok(CommandTargets::One(named.remove(0))),

@@ -77,9 +77,6 @@ fn function(request: &Request) -> FunctionKind {
         "/v1/targets" if *method == Method::POST => FunctionKind::Receive,
         _ if path.starts_with("/v1/sources/") && *method == Method::POST => FunctionKind::Receive,
         _ if path.starts_with("/v1/targets/") && *method == Method::DELETE => FunctionKind::Receive,
-        _ if path.starts_with("/console/targets/") && path.ends_with("/delete") && *method == Method::POST => {
-            FunctionKind::Receive
-        }
         "/v1/callbacks" => FunctionKind::Complete,
         _ => FunctionKind::Api,
     }

@@ -2,7 +2,7 @@
 //!
 //! 1. `sign_in` exchanges a token, the code of a link or the answer of an issuer for a session. Each request checks what is behind
 //!    it.
-//! 2. `pages`, `plugins`, `trials`, `actions` and `selections` call the handlers of the API with the caller of the session, so
+//! 2. `pages`, `plugins`, `trials` and `selections` call the handlers of the API with the caller of the session, so
 //!    that both permit the same.
 //! 3. `renewals` answers open pages that ask whether anything has changed, by the feed of changes and by `stamps`. What they read
 //!    is shared by `memory`.
@@ -10,7 +10,6 @@
 //!
 //! Only routes of this module read the cookie of a session. The API accepts bearer tokens only.
 
-mod actions;
 mod forms;
 mod memory;
 mod pages;
@@ -34,9 +33,6 @@ use crate::{HttpProblem, ServerState};
 
 pub(crate) use memory::ConsoleMemory;
 
-/// The path of the deletion of a target, which `receive` serves.
-const DELETE: &str = "/console/targets/{kind}/{name}/delete";
-
 /// Returns the response of a problem with a route: a page for a path of the console, JSON for others.
 pub(crate) async fn problem(uri: &Uri, problem: HttpProblem) -> Response {
     match uri.path().starts_with("/console/") || uri.path() == paths::ROOT {
@@ -45,13 +41,8 @@ pub(crate) async fn problem(uri: &Uri, problem: HttpProblem) -> Response {
     }
 }
 
-/// Returns the routes of `receive`.
-pub(crate) fn receive_routes() -> Router<ServerState> {
-    Router::new().route(DELETE, post(actions::delete)).layer(map_response(responses::secured))
-}
-
-/// Returns the routes of `api`.
-pub(crate) fn api_routes() -> Router<ServerState> {
+/// Returns the routes, which `api` serves.
+pub(crate) fn routes() -> Router<ServerState> {
     Router::new()
         .route("/", get(responses::to_console))
         .route(paths::ROOT, get(pages::targets))
@@ -64,10 +55,7 @@ pub(crate) fn api_routes() -> Router<ServerState> {
         .route(paths::SIGN_OUT, post(sign_in::sign_out))
         .route(paths::CHANGES, get(renewals::changes))
         .route("/console/targets/{kind}/{name}", get(renewals::target))
-        .route(DELETE, get(actions::confirm_delete))
-        .route("/console/targets/{kind}/{name}/retry", get(actions::confirm_retry).post(actions::retry))
-        // After a sign-in, the browser has lost the selection.
-        .route(paths::SELECTION, get(responses::to_console).post(selections::confirm))
+        .route(paths::SELECTION, get(selections::show).post(selections::confirm))
         .route(paths::CONFIRMED, get(responses::to_console).post(selections::execute))
         .route("/console/targets/{kind}/{name}/history", get(pages::history))
         .route("/console/targets/{kind}/{name}/history/{id}", get(pages::history_entry))

@@ -77,10 +77,9 @@ pub struct ServerState {
 )]
 struct ApiDoc;
 
-/// Returns the router of `receive`: lifecycle webhooks, events of sources, and requests and forms that create or delete a
-/// target.
+/// Returns the router of `receive`: lifecycle webhooks, events of sources, and requests that create or delete a target.
 pub fn receive(server: ServerState) -> Router {
-    finish(receive_routes(), console::receive_routes(), server)
+    finish(receive_routes(), Router::new(), server)
 }
 
 /// Returns the router of `complete`: callbacks.
@@ -90,13 +89,12 @@ pub fn complete(server: ServerState) -> Router {
 
 /// Returns the router of `api`: requests of people, programs, agents and polling relays, and the pages of the console.
 pub fn api(server: ServerState) -> Router {
-    with_tools(finish(api_routes(), console::api_routes(), server.clone()), server)
+    with_tools(finish(api_routes(), console::routes(), server.clone()), server)
 }
 
 /// Returns the router of all functions, for one machine.
 pub fn all(server: ServerState) -> Router {
-    let pages = console::receive_routes().merge(console::api_routes());
-    with_tools(finish(all_routes(), pages, server.clone()), server)
+    with_tools(finish(all_routes(), console::routes(), server.clone()), server)
 }
 
 /// Returns the OpenAPI document of all functions.
@@ -131,6 +129,7 @@ fn api_routes() -> OpenApiRouter<ServerState> {
         .routes(routes!(subscriptions::list))
         .routes(routes!(subscriptions::get, subscriptions::put, subscriptions::delete))
         .routes(routes!(routes::target_list::list))
+        .routes(routes!(routes::target_actions::act))
         .routes(routes!(routes::target_changes::list))
         .routes(routes!(routes::targets::get))
         .routes(routes!(routes::targets::why))
@@ -185,7 +184,7 @@ fn may_be_compressed(_: StatusCode, _: Version, headers: &HeaderMap, _: &Extensi
     headers.get(header::CACHE_CONTROL).is_none_or(|control| control != "no-store")
 }
 
-/// Adds the tools of agents. They create and delete targets, too, which `api` does for no other request.
+/// Adds the tools of agents. They create, update and delete targets, too.
 fn with_tools(router: Router, server: ServerState) -> Router {
     let own = server.clone();
     let routes = Arc::new(LazyLock::new(move || finish(receive_routes().merge(api_routes()), Router::new(), own)));

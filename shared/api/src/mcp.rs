@@ -9,14 +9,13 @@
 
 mod answer;
 mod api_calls;
+mod change_tools;
 mod docs_search;
 mod document_tools;
-mod target_outcomes;
 mod target_tools;
 #[cfg(test)]
 mod tests;
 mod tool_table;
-mod upgrade_tool;
 
 use std::sync::Arc;
 
@@ -31,10 +30,10 @@ use rmcp::transport::streamable_http_server::session::never::NeverSessionManager
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use rmcp::{RoleServer, ServerHandler, ServiceExt as _};
 
+use api_calls::{ApiCalls, ToolError};
 use tool_table::{TOOLS, ToolEffect, ToolSpec};
 
-pub use api_calls::{ApiCalls, ApiTransport, ToolError};
-pub use upgrade_tool::upgrade_target;
+pub use api_calls::ApiTransport;
 
 /// What models read before they select a tool.
 const INSTRUCTIONS: &str = "Ebb creates the resources of sandboxes and deletes them when the sandboxes end. A target is a \

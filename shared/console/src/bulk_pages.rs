@@ -1,22 +1,22 @@
-//! Pages of an action on several targets: its consequences for each one, and the outcomes.
+//! Pages of an action on targets: its consequences for each one, and the outcomes.
 
-use ebb_protocol::api::{TargetDiagnosis, TargetState};
+use ebb_protocol::api::{NamedTarget, TargetAction, TargetDiagnosis, TargetState, WaitingParty};
 use ebb_protocol::limits;
 use maud::{Markup, html};
 
 use crate::frame::{self, ConsoleViewer, PageRenewal};
-use crate::{confirmations, paths};
+use crate::paths;
 
 /// The name of the field with a selected target. It is repeated.
 pub(crate) const TARGET: &str = "target";
 /// The name of the field with the action.
 pub(crate) const ACTION: &str = "action";
-/// The name of the field with the path of the page of the list that has the targets.
+/// The name of the field with the path of the page that has the targets: of the list, or of one target.
 pub(crate) const BACK: &str = "back";
 /// Maximum units that a consequence names.
-const MAX_NAMED: usize = 5;
+const MAX_NAMED: usize = 20;
 
-/// An action on targets that were selected in the list.
+/// An action on selected targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BulkAction {
     Retry,
@@ -38,6 +38,14 @@ impl BulkAction {
         }
     }
 
+    /// Returns the action of the API.
+    pub fn request(self) -> TargetAction {
+        match self {
+            Self::Retry => TargetAction::Retry { plugin: None },
+            Self::Delete => TargetAction::Delete {},
+        }
+    }
+
     pub(crate) fn verb(self) -> &'static str {
         match self {
             Self::Retry => "Retry",
@@ -46,40 +54,36 @@ impl BulkAction {
     }
 }
 
-/// An instance of a target that was selected in the list.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct SelectedTarget {
-    pub kind: String,
-    pub name: String,
-    pub uid: String,
-    /// The run whose failed units the page of the consequences has shown. The list shows none.
-    pub run: Option<String>,
+/// Parses a selected target in a form, `KIND/NAME UID` or `KIND/NAME UID RUN`. None of the parts contains a blank. The run is
+/// that whose failed units the page of the consequences has shown. The list shows none.
+pub fn selected_target(text: &str) -> Option<NamedTarget> {
+    let (key, rest) = text.split_once(' ')?;
+    let (kind, name) = key.split_once('/')?;
+    let (uid, run) = rest.split_once(' ').map_or((rest, None), |(uid, run)| (uid, Some(run)));
+    let is_complete = ![kind, name, uid].contains(&"");
+    let (kind, name, run) = (kind.to_owned(), name.to_owned(), run.map(str::to_owned));
+    is_complete.then(|| NamedTarget { kind, name, uid: Some(uid.to_owned()), run })
 }
 
-impl SelectedTarget {
-    /// Parses a value of a form, `KIND/NAME UID` or `KIND/NAME UID RUN`. None of the parts contains a blank.
-    pub fn parse(text: &str) -> Option<Self> {
-        let (key, rest) = text.split_once(' ')?;
-        let (kind, name) = key.split_once('/')?;
-        let (uid, run) = rest.split_once(' ').map_or((rest, None), |(uid, run)| (uid, Some(run)));
-        let is_complete = ![kind, name, uid].contains(&"");
-        is_complete.then(|| Self {
-            kind: kind.to_owned(),
-            name: name.to_owned(),
-            uid: uid.to_owned(),
-            run: run.map(str::to_owned),
-        })
-    }
+/// Returns the value of a form that [`selected_target`] reads.
+pub(crate) fn value(kind: &str, name: &str, uid: &str) -> String {
+    format!("{kind}/{name} {uid}")
 }
 
-/// Returns the value of a form that [`SelectedTarget::parse`] reads.
-pub(crate) fn value(kind: &str, name: &str, uid: &str, run: Option<&str>) -> String {
-    let run = run.map(|run| format!(" {run}")).unwrap_or_default();
-    format!("{kind}/{name} {uid}{run}")
+/// Returns the path of the page that confirms an action on a target, and leads back to the page of the target.
+pub(crate) fn confirmation_path(action: &str, kind: &str, name: &str, uid: &str) -> String {
+    let (selected, back) = (value(kind, name, uid), paths::target(kind, name));
+    paths::selection(&[(ACTION, action), (TARGET, &selected), (BACK, &back)])
+}
+
+/// Returns the value of a form for a target with the run that the page shows.
+fn field(NamedTarget { kind, name, uid, run }: &NamedTarget) -> String {
+    let run = run.as_ref().map(|run| format!(" {run}")).unwrap_or_default();
+    value(kind, name, uid.as_deref().unwrap_or_default()) + &run
 }
 
 /// A selected target with its consequences, or with its outcome. `Err` has the reason why the action is refused.
-pub type BulkEntry = (SelectedTarget, Result<String, String>);
+pub type BulkEntry = (NamedTarget, Result<String, String>);
 
 /// Returns the consequences of an action on a target, or the reason why it has none. `waiting` is the UID of the instance
 /// that waits for the name, and `source` the source that controls the target.
@@ -90,12 +94,18 @@ pub fn bulk_consequences(
     source: Option<&str>,
 ) -> Result<String, String> {
     match action {
-        BulkAction::Retry if why.failed.is_empty() => Err("No unit has failed.".to_owned()),
         BulkAction::Retry => {
-            let mut text =
-                format!("These units run again: {}.", named(why.failed.iter().map(|unit| unit.unit.as_str())));
+            if let Some(reason) = no_retry(why.phase) {
+                return Err(reason.to_owned());
+            }
+            let mut text = match why.failed.is_empty() {
+                true => "The units that have not ended well run again.".to_owned(),
+                false => {
+                    format!("These units run again: {}.", named(why.failed.iter().map(|unit| unit.unit.as_str())))
+                }
+            };
             if why.phase == TargetState::Stuck {
-                text.push_str(&format!(" {}", confirmations::TEARDOWN_CONTINUES));
+                text.push_str(" The teardown continues, and removes what is left.");
                 if let Some(uid) = waiting {
                     text.push_str(&format!(" The instance {uid}, which waits for the name, starts after it."));
                 }
@@ -103,17 +113,17 @@ pub fn bulk_consequences(
             Ok(text)
         }
         BulkAction::Delete => {
-            if let Some(reason) = confirmations::no_deletion(why.phase) {
+            if let Some(reason) = no_deletion(why.phase) {
                 return Err(reason.to_owned());
             }
             let mut text = match why.remaining.is_empty() {
-                true => confirmations::NOTHING_TO_UNDO.to_owned(),
+                true => "No unit has made anything that has to be undone.".to_owned(),
                 false => {
                     let units = named(why.remaining.iter().map(|effect| effect.unit.as_str()));
                     format!("What these units have made is undone: {units}.")
                 }
             };
-            if let Some(update) = confirmations::dropped_update(why) {
+            if let Some(update) = dropped_update(why) {
                 text.push_str(&format!(" {update}"));
             }
             if let Some(uid) = waiting {
@@ -125,6 +135,38 @@ pub fn bulk_consequences(
             Ok(text)
         }
     }
+}
+
+/// Returns the consequence of a deletion for the update that waits, if there is one.
+fn dropped_update(why: &TargetDiagnosis) -> Option<String> {
+    let update = why.target_waits.iter().find(|wait| wait.waiter == WaitingParty::Update)?;
+    let generation = limits::printable(update.waiter_name.as_deref().unwrap_or_default());
+    Some(format!("The update to generation {generation}, which waits, is dropped."))
+}
+
+/// Returns the reason why the deletion of a target in this phase has no effect.
+pub fn no_deletion(phase: TargetState) -> Option<&'static str> {
+    match phase {
+        TargetState::Stopping => Some("Its teardown has begun already."),
+        TargetState::Stuck => Some("Its teardown has begun already, and has failed: retry it."),
+        TargetState::Gone => Some("It is gone."),
+        _ => None,
+    }
+}
+
+/// Returns the reason why a retry of a target in this phase has no effect.
+pub(crate) fn no_retry(phase: TargetState) -> Option<&'static str> {
+    match phase {
+        TargetState::Failed | TargetState::Stuck => None,
+        TargetState::Ready => Some("It is ready: no unit has failed."),
+        TargetState::Gone => Some("It is gone."),
+        _ => Some("Its run has not ended. A unit that fails can be retried after that."),
+    }
+}
+
+/// Returns the run whose failed units a retry repeats, if one has failed.
+pub fn failed_run(why: &TargetDiagnosis) -> Option<&str> {
+    why.cause.as_ref().map(|cause| cause.run.as_str())
 }
 
 /// Returns the first names, and the number of the others.
@@ -141,17 +183,18 @@ pub fn bulk_confirmation(viewer: ConsoleViewer<'_>, action: BulkAction, entries:
     let permitted: Vec<&BulkEntry> = entries.iter().filter(|(_, found)| found.is_ok()).collect();
     let refused: Vec<&BulkEntry> = entries.iter().filter(|(_, found)| found.is_err()).collect();
     let verb = action.verb();
-    let title = match permitted.len() {
-        0 => format!("Nothing to {}", action.name()),
-        number => format!("{verb} {}", count(number)),
+    let title = match &permitted[..] {
+        [] => format!("Nothing to {}", action.name()),
+        [(NamedTarget { kind, name, .. }, _)] => format!("{verb} {kind}/{name}"),
+        several => format!("{verb} {}", count(several.len())),
     };
     let main = html! {
         h1 { (title) @if !permitted.is_empty() { "?" } }
         @if !permitted.is_empty() {
             @if action == BulkAction::Delete {
-                p { "The teardown of each one begins. What its resources hold is lost, and no command brings it back." }
+                p { "The teardown begins. What its resources hold is lost, and no command brings it back." }
             } @else {
-                p { "If the cause is still there, the units fail again." }
+                p { "The units after them follow. If the cause is still there, the units fail again." }
             }
             (table("Targets", "Consequences", &permitted))
         }
@@ -159,7 +202,7 @@ pub fn bulk_confirmation(viewer: ConsoleViewer<'_>, action: BulkAction, entries:
         form.confirmation method="post" action=(paths::CONFIRMED) {
             (frame::form_token(viewer))
             @for (target, _) in &permitted {
-                input type="hidden" name=(TARGET) value=(value(&target.kind, &target.name, &target.uid, target.run.as_deref()));
+                input type="hidden" name=(TARGET) value=(field(target));
             }
             input type="hidden" name=(BACK) value=(back);
             @if permitted.is_empty() {
@@ -180,7 +223,7 @@ pub fn bulk_outcomes(viewer: ConsoleViewer<'_>, action: BulkAction, entries: &[B
     let main = html! {
         h1 { (title) }
         (table("Targets", "Outcome", &entries.iter().collect::<Vec<_>>()))
-        p { a href=(paths::safe_next(back)) { "Back to the list" } }
+        p { a href=(paths::safe_next(back)) { "Back" } }
     };
     frame::page(viewer, paths::ROOT, &title, PageRenewal::Never, &main)
 }
@@ -192,10 +235,10 @@ fn count(number: usize) -> String {
 fn table(label: &str, head: &str, entries: &[&BulkEntry]) -> Markup {
     let rows: Vec<Markup> = entries
         .iter()
-        .map(|(SelectedTarget { kind, name, uid, .. }, found)| {
+        .map(|(NamedTarget { kind, name, uid, .. }, found)| {
             html! {
                 th scope="row" { a href=(paths::target(kind, name)) { (kind) "/" (name) } }
-                td { code { (uid) } }
+                td { code { (uid.as_deref().unwrap_or_default()) } }
                 td.problem[found.is_err()] {
                     @match found {
                         Ok(text) => { (limits::printable(text)) }
@@ -214,20 +257,21 @@ mod tests {
 
     #[test]
     fn a_selected_target_is_an_instance() {
-        for run in [None, Some("r-1-pre-start")] {
-            let selected = SelectedTarget::parse(&value("sandbox", "pr-1", "u:1", run)).unwrap();
-            let SelectedTarget { kind, name, uid, run: found } = &selected;
-            assert_eq!((kind.as_str(), name.as_str(), uid.as_str()), ("sandbox", "pr-1", "u:1"));
-            assert_eq!(found.as_deref(), run);
+        for text in ["sandbox/pr-1 u:1", "sandbox/pr-1 u:1 r-1-pre-start"] {
+            let selected = selected_target(text).unwrap();
+            assert_eq!((selected.kind.as_str(), selected.name.as_str()), ("sandbox", "pr-1"));
+            assert_eq!(selected.uid.as_deref(), Some("u:1"));
+            assert_eq!(selected.run.as_deref(), text.split(' ').nth(2));
+            assert_eq!(field(&selected), text);
         }
         for text in ["", "sandbox/pr-1", "sandbox/pr-1 ", "/pr-1 u", "sandbox/ u", "pr-1 u"] {
-            assert_eq!(SelectedTarget::parse(text), None, "{text:?}");
+            assert_eq!(selected_target(text), None, "{text:?}");
         }
     }
 
     #[test]
     fn consequences_name_some_units() {
         assert_eq!(named(["a", "b"].into_iter()), "a, b");
-        assert_eq!(named(["a", "b", "c", "d", "e", "f", "g"].into_iter()), "a, b, c, d, e and 2 more");
+        assert!(named(["a"; 22].into_iter()).ends_with("a, a and 2 more"));
     }
 }

@@ -8,7 +8,6 @@
 pub mod assets;
 mod bulk_pages;
 mod cluster_pages;
-mod confirmations;
 mod diagnosis;
 mod frame;
 mod history_page;
@@ -29,9 +28,11 @@ mod texts;
 mod timeline;
 mod waiting_page;
 
-pub use bulk_pages::{BulkAction, BulkEntry, SelectedTarget, bulk_confirmation, bulk_consequences, bulk_outcomes};
+pub use bulk_pages::{
+    BulkAction, BulkEntry, bulk_confirmation, bulk_consequences, bulk_outcomes, failed_run, no_deletion,
+    selected_target,
+};
 pub use cluster_pages::{cluster, clusters};
-pub use confirmations::{delete_confirmation, failed_run, no_deletion, retry_confirmation};
 pub use frame::ConsoleViewer;
 pub use history_page::{history, history_entry};
 pub use log_pages::{UnitLogView, log, log_text, rendering};

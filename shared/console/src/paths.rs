@@ -12,9 +12,9 @@ pub const SUBSCRIPTIONS: &str = "/console/subscriptions";
 pub const CLUSTERS: &str = "/console/clusters";
 /// Answers open pages of lists whether targets have changed.
 pub const CHANGES: &str = "/console/changes";
-/// Confirms an action on several targets.
+/// Confirms an action on selected targets.
 pub const SELECTION: &str = "/console/selection";
-/// Takes an action on several targets.
+/// Takes an action on selected targets.
 pub const CONFIRMED: &str = "/console/selection/confirmed";
 pub const SIGN_IN: &str = "/console/sign-in";
 /// Makes a link that signs in once.
@@ -41,6 +41,11 @@ fn with(path: &str, parameters: &[(&str, &str)]) -> String {
     if pairs.is_empty() { path.to_owned() } else { format!("{path}?{}", pairs.join("&")) }
 }
 
+/// Returns the path of the page that confirms an action, with parameters.
+pub(crate) fn selection(parameters: &[(&str, &str)]) -> String {
+    with(SELECTION, parameters)
+}
+
 /// Returns the path of the list of targets with parameters.
 pub fn targets(parameters: &[(&str, &str)]) -> String {
     with(ROOT, parameters)
@@ -56,14 +61,9 @@ pub fn target_of(text: &str) -> Option<String> {
     (!kind.is_empty() && !name.is_empty()).then(|| target(kind, name))
 }
 
-/// Returns the path of the page that confirms an action, which also takes the action.
-pub fn action(kind: &str, name: &str, action: &str) -> String {
-    below("targets", &[kind, name, action])
-}
-
 /// Returns the path of the history of a target, with the entries after `after`.
 pub fn history(kind: &str, name: &str, after: Option<&str>) -> String {
-    with(&action(kind, name, "history"), &[("nextToken", after.unwrap_or_default())])
+    with(&below("targets", &[kind, name, "history"]), &[("nextToken", after.unwrap_or_default())])
 }
 
 /// Returns the path of an entry of the history of a target.

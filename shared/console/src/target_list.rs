@@ -238,7 +238,7 @@ fn row(target: &TargetInfo, selection: Option<ListSelection<'_>>) -> Markup {
     html! {
         @if let Some(selection) = selection {
             td {
-                input type="checkbox" name=(bulk_pages::TARGET) value=(bulk_pages::value(kind, name, uid, None))
+                input type="checkbox" name=(bulk_pages::TARGET) value=(bulk_pages::value(kind, name, uid))
                     checked[selection.is_all()] aria-label={ (kind) "/" (name) };
             }
         }

@@ -10,7 +10,7 @@ use maud::{Markup, html};
 use crate::frame::{self, ConsoleViewer, PageRenewal};
 use crate::run_graph::graph;
 use crate::timeline::timeline;
-use crate::{confirmations, diagnosis, paths, target_list, target_waits, texts};
+use crate::{bulk_pages, diagnosis, paths, target_list, target_waits, texts};
 
 /// The actions that the caller may take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,10 +52,11 @@ pub fn target(
 
 fn action_links(actions: TargetActions, detail: &TargetDetail) -> Markup {
     let info = &detail.info;
-    let link =
-        |action: &str, label: &str| html! { a.action href=(paths::action(&info.kind, &info.name, action)) { (label) } };
-    let retry = actions.retry && confirmations::no_retry(info.phase).is_none();
-    let delete = actions.delete && confirmations::no_deletion(info.phase).is_none();
+    let link = |action: &str, label: &str| {
+        html! { a.action href=(bulk_pages::confirmation_path(action, &info.kind, &info.name, &info.uid)) { (label) } }
+    };
+    let retry = actions.retry && bulk_pages::no_retry(info.phase).is_none();
+    let delete = actions.delete && bulk_pages::no_deletion(info.phase).is_none();
     html! {
         @if retry || delete {
             p.actions {

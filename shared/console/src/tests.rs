@@ -1,7 +1,7 @@
 //! Pages with hostile values, their sizes, and a snapshot.
 
 use ebb_protocol::api::{
-    ClusterDetail, PluginDetail, RunDetail, SourceDetail, SourceInfo, SubscriptionDetail, TargetDetail,
+    ClusterDetail, NamedTarget, PluginDetail, RunDetail, SourceDetail, SourceInfo, SubscriptionDetail, TargetDetail,
     TargetDiagnosis, TargetInfo, UnitRendering,
 };
 use ebb_protocol::history::{HistoryDetail, HistoryPage};
@@ -160,8 +160,8 @@ fn pages(text: &str) -> Vec<(&'static str, String)> {
         document: Some(text.to_owned()),
     };
     let trial = SourceTrial { headers: text, payload: text, fetched: text, effect: Some(Ok(effect)) };
-    let [kind, name, uid] = [text; 3].map(str::to_owned);
-    let selected = SelectedTarget { kind, name, uid, run: Some(text.to_owned()) };
+    let [kind, name] = [text; 2].map(str::to_owned);
+    let selected = NamedTarget { kind, name, uid: Some(text.to_owned()), run: Some(text.to_owned()) };
     let consequences = bulk_consequences(BulkAction::Delete, &why, Some(text), Some(text));
     let entries_of_bulk = [(selected.clone(), consequences), (selected, Err(text.to_owned()))];
     vec![
@@ -176,8 +176,6 @@ fn pages(text: &str) -> Vec<(&'static str, String)> {
         ),
         ("targets", targets(viewer, &list)),
         ("target", target_page::target(viewer, actions, &target, &why, "stamp")),
-        ("delete", delete_confirmation(viewer, &target, &why)),
-        ("retry", retry_confirmation(viewer, &target, &why)),
         ("bulk", bulk_confirmation(viewer, BulkAction::Delete, &entries_of_bulk, text)),
         ("bulk outcomes", bulk_outcomes(viewer, BulkAction::Retry, &entries_of_bulk, text)),
         ("run", run(viewer, &run_view)),
@@ -337,29 +335,26 @@ fn a_failure_says_how_it_goes_on() {
     assert!(page.contains("data-renew-seconds=\"15\"") && page.contains("href=\"/console/a\">Back"), "{page}");
 }
 
-/// An action is offered, and confirmed, only in a phase in which it has an effect.
+/// An action is offered, and has consequences, only in a phase in which it has an effect.
 #[test]
 fn actions_without_effect_are_not_offered() {
     use ebb_protocol::api::TargetState::{Failed, Gone, Ready, Starting, Stopping, Stuck, Updating};
     let all = [Starting, Ready, Updating, Failed, Stopping, Stuck, Gone];
     let mut why = why("db");
-    for (action, effective) in [("delete", &[Starting, Ready, Updating, Failed][..]), ("retry", &[Failed, Stuck][..])] {
+    let delete = (BulkAction::Delete, "delete", &[Starting, Ready, Updating, Failed][..]);
+    for (action, name, effective) in [delete, (BulkAction::Retry, "retry", &[Failed, Stuck])] {
         for phase in all {
             let mut target = detail("db", 1);
             target.info.phase = phase;
             why.phase = phase;
-            let confirmation = match action {
-                "delete" => delete_confirmation(VIEWER, &target, &why),
-                _ => retry_confirmation(VIEWER, &target, &why),
-            };
             let actions = TargetActions { delete: true, retry: true };
             let page = target_page::target(VIEWER, actions, &target, &why, "stamp");
             let has_effect = effective.contains(&phase);
-            let path = paths::action("sandbox", "db", action);
-            assert_eq!(page.contains(&format!("href=\"{path}\"")), has_effect, "{action} {phase:?}");
-            assert_eq!(confirmation.contains(&format!("action=\"{path}\"")), has_effect, "{action} {phase:?}");
-            let bulk = bulk_consequences(BulkAction::Delete, &why, None, None);
-            assert!(action != "delete" || bulk.is_ok() == has_effect, "{phase:?}: {bulk:?}");
+            let link =
+                format!("href=\"/console/selection?action={name}&amp;target=sandbox%2Fdb%20db&amp;back=%2Fconsole");
+            assert_eq!(page.contains(&link), has_effect, "{name} {phase:?}");
+            let consequences = bulk_consequences(action, &why, None, None);
+            assert_eq!(consequences.is_ok(), has_effect, "{name} {phase:?}: {consequences:?}");
         }
     }
 }
@@ -367,17 +362,12 @@ fn actions_without_effect_are_not_offered() {
 /// A page of an action says what becomes of an update and of an instance that wait.
 #[test]
 fn consequences_name_those_that_wait() {
-    let (target, mut why) = (detail("db", 1), why("db"));
+    let mut why = why("db");
     let wait = json!({"waiter": "update", "waiterName": "3", "awaits": "units", "release": "the present run ends"});
     why.target_waits = serde_json::from_value(json!([wait])).unwrap();
-    let update = "The update to generation 3, which waits, is dropped.";
-    let page = delete_confirmation(VIEWER, &target, &why);
-    assert!(page.contains(update), "{page}");
     let text = bulk_consequences(BulkAction::Delete, &why, None, None).unwrap();
-    assert!(text.contains(update), "{text}");
+    assert!(text.contains("The update to generation 3, which waits, is dropped."), "{text}");
     why.phase = ebb_protocol::api::TargetState::Stuck;
-    let page = retry_confirmation(VIEWER, &target, &why);
-    assert!(page.contains("which waits for the name, starts after it."), "{page}");
     let text = bulk_consequences(BulkAction::Retry, &why, Some("u-2"), None).unwrap();
     assert!(
         text.ends_with("removes what is left. The instance u-2, which waits for the name, starts after it."),

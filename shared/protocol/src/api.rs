@@ -7,6 +7,7 @@ mod connection_bodies;
 mod named_tokens;
 mod source_events;
 mod subscription_bodies;
+mod target_actions;
 mod target_requests;
 mod target_waits;
 mod unit_attempts;
@@ -41,6 +42,9 @@ pub use source_events::{
 };
 pub use subscription_bodies::{
     DeliveryError, PutSubscription, SubscriptionDetail, SubscriptionInfo, SubscriptionList, UndeliveredNotification,
+};
+pub use target_actions::{
+    ActOnTargets, NamedTarget, TargetAction, TargetOutcome, TargetOutcomes, TargetSelection, TargetSelector,
 };
 pub use target_requests::{ApplyTarget, ResourceEffect, TargetReceipt};
 pub use target_waits::{AwaitedParty, OpenUnits, TargetWait, WaitingParty};

@@ -235,11 +235,12 @@ async fn console(instance: &LifecycleRun) {
     let cookie = cookie.split(';').next().unwrap();
     assert_eq!((status, cookie.is_empty()), (303, false));
     assert_eq!(send("Api", "/console/targets/sandbox/by-form", cookie, &[]).await.0, 200);
-    let (status, _, page) = send("Api", "/console/targets/sandbox/by-form/delete", cookie, &[]).await;
+    let link = "/console/selection?action=delete&target=sandbox%2Fby-form%201";
+    let (status, _, page) = send("Api", link, cookie, &[]).await;
     assert_eq!(status, 200, "{page}");
     let form = page.split("name=\"form\" value=\"").nth(1).and_then(|rest| rest.split('"').next()).unwrap();
-    let fields = [("form", form), ("uid", "1")];
-    assert_eq!(send("Receive", "/console/targets/sandbox/by-form/delete", cookie, &fields).await.0, 303);
+    let fields = [("form", form), ("action", "delete"), ("target", "sandbox/by-form 1")];
+    assert_eq!(send("Api", "/console/selection/confirmed", cookie, &fields).await.0, 200);
     instance.phase("by-form", "1", "stuck").await;
     assert_eq!(send("Api", "/console/sign-out", cookie, &fields).await.0, 303);
 }
@@ -258,7 +259,7 @@ async fn agents(instance: &LifecycleRun) {
     call("apply_document", json!({"document": document, "dry_run": true})).await;
     call("apply_document", json!({"document": document})).await;
     instance.until("by-agent", "ready", |target| target["phase"] == "ready").await;
-    call("delete_target", json!({"names": ["by-agent"]})).await;
+    call("delete_target", json!({"name": "by-agent"})).await;
     instance.until("by-agent", "gone", |target| target["phase"] == "gone").await;
 }
 

@@ -208,9 +208,7 @@ fn every_documented_route_leads_to_its_function() {
         ("GET", "/", "Api"),
         ("GET", "/console", "Api"),
         ("POST", "/console/sign-in", "Api"),
-        ("GET", "/console/targets/{kind}/{name}/delete", "Api"),
-        ("POST", "/console/targets/{kind}/{name}/delete", "Receive"),
-        ("POST", "/console/targets/{kind}/{name}/retry", "Api"),
+        ("POST", "/console/selection/confirmed", "Api"),
     ] {
         assert_eq!(function(method, path), Some(expected), "{method} {path}");
     }

@@ -298,6 +298,7 @@ pub(crate) async fn requests_by_curl() {
     assert_eq!(ask(&format!("{authorized} --header \"Idempotency-Key")).await["result"], "starting");
     harness.phase("pr-42", TargetState::Ready).await;
     assert_eq!(ask(&format!("{authorized} \"$EBB_URL")).await["targets"][0]["name"], "pr-42");
+    assert_eq!(ask(&format!("{authorized} --json '{{\n  \"select")).await["outcomes"], json!([]));
     assert_eq!(ask("curl --get").await["targets"], json!([]));
 
     let call = harness.accepted("index", INDEX).await;

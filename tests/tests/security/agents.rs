@@ -93,7 +93,7 @@ pub(crate) async fn tools_do_what_the_token_permits() {
         assert_eq!(own.difference(&reads).collect::<Vec<_>>(), ["apply_document"]);
         for (token, tool, arguments, text) in [
             (&reader, "apply_document", target.clone(), "ebb token create"),
-            (&reader, "delete_target", json!({"names": ["a"]}), "403 forbidden"),
+            (&reader, "delete_target", json!({"targets": [{"name": "a"}]}), "403 forbidden"),
             (&reader, "retry_target", json!({"name": "a"}), "403 forbidden"),
             (&reader, "upgrade_plugin", json!({"plugin": "simple@1.1.0", "names": ["a"]}), "403 forbidden"),
             (&author, "get_target", json!({"name": "a"}), "needs the scope read"),

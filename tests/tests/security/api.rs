@@ -65,6 +65,7 @@ pub(super) fn routes(run: &str) -> Vec<ApiRequest> {
     let document = |kind: &str, name: &str, rest: &str| Some(json!({"document": named(kind, name, rest)}));
     let target = document("Sandbox", "p", "");
     let request = json!({"kind": "sandbox", "name": "p", "document": named("Sandbox", "p", "")});
+    let action = json!({"select": {"targets": [{"kind": "sandbox", "name": "a"}]}, "action": {"retry": {}}});
     let source = document("Source", "s", "preset: github\ndocument: {ttl: 1h}\n");
     let connection = "origin: https://a.example\nauth: {bearer: {secret: S}}\nplugins: [simple]\n";
     let subscription = "on: [ready]\nto: {slack: {secret: S}}\n";
@@ -97,6 +98,7 @@ pub(super) fn routes(run: &str) -> Vec<ApiRequest> {
         ("GET /v1/targets/sandbox/a/history/0", READ, None),
         ("GET /v1/runs", READ, None),
         ("POST /v1/targets", WRITE_TARGETS, Some(request)),
+        ("POST /v1/targets/actions", WRITE_TARGETS, Some(action)),
         ("DELETE /v1/targets/sandbox/a", WRITE_TARGETS, None),
         ("POST /v1/targets/sandbox/a/retry", WRITE_TARGETS, None),
         ("POST /v1/targets/sandbox/a/force-complete", OPERATE, Some(json!({"unit": "r/u", "reason": "x"}))),

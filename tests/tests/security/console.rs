@@ -10,8 +10,17 @@ use super::api_tokens::{create, later};
 use super::secrets::{contains, stored};
 use crate::harness::*;
 
-/// The path of a form that deletes the sandbox `a`.
-const DELETE: &str = "/console/targets/sandbox/a/delete";
+/// The page of the sandbox `a`.
+const PAGE: &str = "/console/targets/sandbox/a";
+/// The form that confirms an action on selected targets.
+const SELECTION: &str = "/console/selection";
+/// The form that takes the action.
+const CONFIRMED: &str = "/console/selection/confirmed";
+
+/// Returns the link to the page that confirms an action on the sandbox `a`.
+fn link(action: &str) -> String {
+    format!("{SELECTION}?action={action}&target=sandbox%2Fa%20a-uid&back=%2Fconsole%2Ftargets%2Fsandbox%2Fa")
+}
 
 /// A response to a browser.
 #[derive(Debug)]
@@ -181,10 +190,19 @@ pub(crate) async fn forms_of_others_are_refused() {
     let harness = Harness::simple().await;
     harness.ready("a", "simple").await;
     let (browser, other) = (Browser::operator(&harness).await, Browser::operator(&harness).await);
-    let page = browser.get(DELETE).await;
+    let page = browser.get(&link("delete")).await;
     assert!(page.is(200).body.contains("r/make"), "{page:?}");
-    let (form, uid, own) = (page.field("form"), page.field("uid"), browser.base.clone());
-    let other_form = other.get(DELETE).await.field("form");
+    let (form, target, own) = (page.field("form"), page.field("target"), browser.base.clone());
+    let other_form = other.get(&link("delete")).await.field("form");
+    let fields = |form: &str, target: &str| -> [(&'static str, String); 4] {
+        [("form", form), ("action", "delete"), ("target", target), ("back", PAGE)]
+            .map(|(name, value)| (name, value.to_owned()))
+    };
+    let post = async |browser: &Browser, origin: Option<&str>, form: &str, target: &str| {
+        let fields = fields(form, target);
+        let fields = fields.each_ref().map(|(name, value)| (*name, value.as_str()));
+        browser.post(CONFIRMED, origin, &fields).await
+    };
     for (origin, form) in [
         (None, form.as_str()),
         (Some("null"), form.as_str()),
@@ -195,21 +213,18 @@ pub(crate) async fn forms_of_others_are_refused() {
         (Some(own.as_str()), other_form.as_str()),
         (Some(own.as_str()), form.to_uppercase().as_str()),
     ] {
-        browser.post(DELETE, origin, &[("form", form), ("uid", uid.as_str())]).await.is(403);
+        post(&browser, origin, form, &target).await.is(403);
     }
     // A link or an image is no form, and a form without a session leads to the sign-in.
-    browser.get(&format!("{DELETE}?form={form}&uid={uid}")).await.is(200);
-    let stranger = Browser::new(&own);
-    stranger
-        .post(DELETE, Some(&own), &[("form", form.as_str()), ("uid", uid.as_str())])
-        .await
-        .leads_to("/console/sign-in?next=%2Fconsole%2Ftargets%2Fsandbox%2Fa%2Fdelete");
-    browser.post(DELETE, Some(&own), &[("form", form.as_str()), ("uid", "another")]).await.is(409);
-    let large = "x".repeat(20_000);
-    browser.post(DELETE, Some(&own), &[("form", form.as_str()), ("uid", large.as_str())]).await.is(413);
+    let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(fields(&form, &target)).finish();
+    browser.get(&format!("{CONFIRMED}?{query}")).await.leads_to("/console");
+    let refused = post(&Browser::new(&own), Some(&own), &form, &target).await;
+    refused.leads_to("/console/sign-in?next=%2Fconsole%2Fselection%2Fconfirmed");
+    let refused = post(&browser, Some(&own), &form, "sandbox/a another").await;
+    assert!(refused.is(409).body.contains("another instance"), "{refused:?}");
+    post(&browser, Some(&own), &form, &"x".repeat(300_000)).await.is(413);
     assert_eq!(harness.target("a").await.unwrap().info.phase, TargetState::Ready);
-    let deleted = browser.post(DELETE, Some(&own), &[("form", form.as_str()), ("uid", uid.as_str())]).await;
-    deleted.leads_to("/console/targets/sandbox/a");
+    post(&browser, Some(&own), &form, &target).await.leads_to(PAGE);
     harness.phase("a", TargetState::Gone).await;
     assert_eq!(harness.receiver.count("POST /drop"), 1);
 }
@@ -221,13 +236,14 @@ pub(crate) async fn actions_need_their_scope() {
     harness.phase("a", TargetState::Failed).await;
     let token = create(&harness, "reader", &["read"]).await.token;
     let reader = Browser::signed_in(&harness, &token).await;
-    let page = reader.get("/console/targets/sandbox/a").await;
-    assert!(page.is(200).body.contains("500") && !page.body.contains("/retry\"") && !page.body.contains("/delete\""));
-    let (form, uid, own) = (page.field("form"), harness.target("a").await.unwrap().info.uid, reader.base.clone());
-    for path in [DELETE, "/console/targets/sandbox/a/retry"] {
-        let refused = reader.get(path).await;
-        assert!(refused.is(403).body.contains("needs the scope") && !refused.body.contains(path), "{refused:?}");
-        let refused = reader.post(path, Some(&own), &[("form", form.as_str()), ("uid", uid.as_str())]).await;
+    let page = reader.get(PAGE).await;
+    assert!(page.is(200).body.contains("500") && !page.body.contains(SELECTION), "{page:?}");
+    let (form, own) = (page.field("form"), reader.base.clone());
+    for action in ["delete", "retry"] {
+        let refused = reader.get(&link(action)).await;
+        assert!(refused.is(403).body.contains("needs the scope"), "{refused:?}");
+        let fields = [("form", form.as_str()), ("action", action), ("target", "sandbox/a a-uid")];
+        let refused = reader.post(CONFIRMED, Some(&own), &fields).await;
         assert!(refused.is(403).body.contains("needs the scope"), "{refused:?}");
     }
     let refused = reader.get("/console/clusters").await;
@@ -258,8 +274,6 @@ pub(crate) async fn actions_need_their_scope() {
 
 /// An action on several targets covers the instances that its page has shown. Each of them has its own outcome.
 pub(crate) async fn selected_targets_are_changed_one_by_one() {
-    const SELECTION: &str = "/console/selection";
-    const CONFIRMED: &str = "/console/selection/confirmed";
     const OF_A: &str = "sandbox/a a-uid";
     let harness = Harness::simple().await;
     harness.ready("a", "simple").await;
@@ -272,7 +286,7 @@ pub(crate) async fn selected_targets_are_changed_one_by_one() {
         browser.post(path, Some(&browser.base), &fields).await
     };
     let page = send(&operator, SELECTION, "delete", &[OF_A, "sandbox/b other", "sandbox/none uid"]).await;
-    assert!(page.is(200).body.contains("Delete 1 target?") && page.body.contains("r/make"), "{page:?}");
+    assert!(page.is(200).body.contains("Delete sandbox/a?") && page.body.contains("r/make"), "{page:?}");
     assert!(page.body.contains("another instance") && page.body.contains("does not exist"), "{page:?}");
     // Wrong forms change nothing.
     let many: Vec<String> = (0..101).map(|number| format!("sandbox/t{number} u")).collect();
@@ -288,14 +302,17 @@ pub(crate) async fn selected_targets_are_changed_one_by_one() {
     operator.get(SELECTION).await.leads_to("/console");
     let token = create(&harness, "ann", &["read", "targets:write:own"]).await.token;
     let ann = Browser::signed_in(&harness, &token).await;
-    for (path, shown) in [(SELECTION, "Nothing to delete"), (CONFIRMED, "Delete: 0 of 1 target accepted")] {
+    let refused = [(SELECTION, 200, "Nothing to delete"), (CONFIRMED, 403, "Delete: 0 of 1 target accepted")];
+    for (path, status, shown) in refused {
         let page = send(&ann, path, "delete", &[OF_A]).await;
-        assert!(page.is(200).body.contains(shown) && page.body.contains("belongs to"), "{page:?}");
+        assert!(page.is(status).body.contains(shown) && page.body.contains("belongs to"), "{page:?}");
     }
     let token = create(&harness, "reader", &["read"]).await.token;
     let reader = Browser::signed_in(&harness, &token).await;
     assert!(!reader.get("/console").await.is(200).body.contains("checkbox"));
     send(&reader, CONFIRMED, "delete", &[OF_A]).await.is(403);
+    let page = send(&operator, CONFIRMED, "delete", &["sandbox/none uid"]).await;
+    assert!(page.is(404).body.contains("Delete: 0 of 1 target accepted"), "{page:?}");
     let page = send(&operator, CONFIRMED, "delete", &["sandbox/a other", "sandbox/b b-uid"]).await;
     assert!(page.is(200).body.contains("Delete: 1 of 2 targets accepted"), "{page:?}");
     harness.phase("b", TargetState::Gone).await;
@@ -304,32 +321,28 @@ pub(crate) async fn selected_targets_are_changed_one_by_one() {
 
 /// A retry repeats units of the run that the page has shown. A target that was deleted since then has another one.
 pub(crate) async fn a_retry_repeats_what_its_page_has_shown() {
-    const RETRY: &str = "/console/targets/sandbox/a/retry";
     let harness = Harness::simple().await;
     harness.receiver.always("POST /make", 500);
     harness.receiver.always("POST /drop", 400);
     harness.create("a", "simple").await;
     harness.phase("a", TargetState::Failed).await;
     let browser = Browser::operator(&harness).await;
-    let page = browser.get(RETRY).await;
-    let [form, uid, run] = ["form", "uid", "run"].map(|name| page.is(200).field(name));
-    let send = async |path: &str, fields: &[(&str, &str)]| {
-        let fields: Vec<(&str, &str)> =
-            std::iter::once(("form", form.as_str())).chain(fields.iter().copied()).collect();
-        browser.post(path, Some(&browser.base), &fields).await
+    let page = browser.get(&link("retry")).await;
+    let [form, shown] = ["form", "target"].map(|name| page.is(200).field(name));
+    let send = async |action: &str, target: &str| {
+        let fields = [("form", form.as_str()), ("action", action), ("target", target), ("back", PAGE)];
+        browser.post(CONFIRMED, Some(&browser.base), &fields).await
     };
-    send(DELETE, &[("uid", uid.as_str())]).await.leads_to("/console/targets/sandbox/a");
+    send("delete", "sandbox/a a-uid").await.leads_to(PAGE);
     harness.phase("a", TargetState::Stuck).await;
     let drops = harness.receiver.count("POST /drop");
-    let reply = send(RETRY, &[("uid", uid.as_str()), ("run", run.as_str())]).await;
-    assert!(reply.is(409).body.contains("other units would run: open it again"), "{reply:?}");
-    let shown = format!("sandbox/a {uid} {run}");
-    for (action, reason) in
-        [("retry", "other units would run"), ("delete", "has begun already, and has failed: retry it")]
-    {
-        let fields = [("action", action), ("target", shown.as_str())];
-        let reply = send("/console/selection/confirmed", &fields).await;
-        assert!(reply.is(200).body.contains("0 of 1 target accepted") && reply.body.contains(reason), "{reply:?}");
+    for (action, target, reason) in [
+        ("retry", shown.as_str(), "other units would run"),
+        ("delete", shown.as_str(), "other units would run"),
+        ("delete", "sandbox/a a-uid", "has begun already, and has failed: retry it"),
+    ] {
+        let reply = send(action, target).await;
+        assert!(reply.is(409).body.contains("0 of 1 target accepted") && reply.body.contains(reason), "{reply:?}");
     }
     assert_eq!(harness.receiver.count("POST /drop"), drops);
 }

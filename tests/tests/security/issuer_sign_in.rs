@@ -278,8 +278,11 @@ pub(crate) async fn a_person_signs_in_at_an_issuer() {
     let name = format!("{} ann", issuer.url);
     let page = browser.get("/console").await;
     assert!(page.is(200).body.contains(&format!("<span>{name}</span>")) && page.body.contains("sandbox/b"), "{page:?}");
-    for (path, status) in [("clusters", 403), ("targets/sandbox/a/delete", 200), ("targets/sandbox/b/delete", 403)] {
-        browser.get(&format!("/console/{path}")).await.is(status);
+    browser.get("/console/clusters").await.is(403);
+    for (target, title) in [("a", "Delete sandbox/a?"), ("b", "Nothing to delete")] {
+        let uid = harness.target(target).await.unwrap().info.uid;
+        let page = browser.get(&format!("/console/selection?action=delete&target=sandbox%2F{target}%20{uid}")).await;
+        assert!(page.is(200).body.contains(title), "{page:?}");
     }
     let history: Value = harness.get("/v1/targets/sandbox/a/history").await.is(200).json();
     assert_eq!(history["entries"][0]["by"], name, "{history}");

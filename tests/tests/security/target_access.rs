@@ -44,7 +44,7 @@ pub(crate) async fn no_route_reaches_a_foreign_target() {
     let (run, missing) = (run_id("a", Hook::PreStart).to_string(), run_id("none", Hook::PreStart).to_string());
     let mut seen = 0;
     for route in routes(&run) {
-        if !["/v1/targets/", "/v1/runs/"].iter().any(|prefix| route.path.starts_with(prefix)) {
+        if !["/v1/targets/sandbox/", "/v1/runs/"].iter().any(|prefix| route.path.starts_with(prefix)) {
             continue;
         }
         seen += 1;

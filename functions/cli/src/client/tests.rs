@@ -16,22 +16,6 @@ fn a_log_is_divided_from_the_state_of_its_attempt() {
     }
 }
 
-/// Commands on several targets repeat requests to a busy server, and end at an error that all requests have.
-#[test]
-fn an_error_of_a_tool_keeps_its_kind() {
-    let url = Url::parse("http://127.0.0.1:1").unwrap();
-    let access = ServerAccess { url, token: None, webhook_secret: None, origin: AddressOrigin::Given };
-    let client = ApiClient::new(access).unwrap();
-    let refused = |status| {
-        let (code, detail) = ("x".to_owned(), "no".to_owned());
-        client.tool_error(ToolError::Refused(ProblemDetails { status, code, detail, errors: Vec::new() }))
-    };
-    assert!(refused(429).is_busy() && refused(503).is_busy() && !refused(409).is_busy());
-    assert!(refused(401).is_general() && !refused(409).is_general());
-    assert_eq!((refused(409).exit(), refused(409).message()), (Exit::Failed, "no".to_owned()));
-    assert!(client.tool_error(ToolError::Unreachable("gone".to_owned())).is_general());
-}
-
 #[test]
 fn a_missing_target_is_distinguished_from_other_missing_things() {
     let target = TargetRef { kind: "sandbox".to_owned(), name: "pr-7".to_owned() };

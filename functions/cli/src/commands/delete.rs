@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ebb_protocol::api::{ForceDeleteTarget, OverrideResponse, TargetDetail, TargetState};
+use ebb_protocol::api::{ForceDeleteTarget, OverrideResponse, TargetAction, TargetDetail, TargetState};
 
 use super::connect;
 use super::kinds::{DocumentKind, Kind, KindParser};
 use super::unit::override_text;
-use crate::bulk::{self, TargetOutcome, YesArgs};
+use crate::bulk::{self, TargetsCommand, YesArgs};
 use crate::client::ApiClient;
 use crate::documents::{self, SetArgs, TargetDocument};
 use crate::dry_run::{ChangeKind, DocumentChange, DryRunArgs};
@@ -112,7 +112,7 @@ impl DeleteArgs {
     }
 
     async fn delete_documents(&self, server: &ServerArgs, kind: &DocumentKind) -> Result<Exit> {
-        if self.names.is_empty() || self.force || !self.selector.selection(None, self.plugin.as_deref()).selects_all() {
+        if self.names.is_empty() || self.force || !self.selector.selection(None, self.plugin.as_deref()).is_open() {
             return Err(CliError::broken(format!(
                 "expected names of {}; the other options are for targets",
                 kind.plural
@@ -142,51 +142,16 @@ impl DeleteArgs {
         if self.force {
             return Err(CliError::broken("--force needs the name of one target"));
         }
-        let begun: Vec<TargetOutcome> = match targets {
-            // The request for a name shows whether it exists.
-            CommandTargets::Named(names) if !self.dry_run.is_set() => {
-                names.into_iter().map(TargetOutcome::named).collect()
-            }
-            targets => {
-                let (found, missing) = bulk::find(client, targets).await?;
-                if self.dry_run.is_set() {
-                    return bulk::print_dry_run("delete", &found, missing, self.output);
-                }
-                self.yes.confirm("Delete", &found)?;
-                found.iter().map(TargetOutcome::of).collect()
-            }
-        };
-        let limit = self.wait.limit(self.wait_timeout);
-        let sent = bulk::each(begun, |outcome: TargetOutcome| {
-            let client = client.clone();
-            async move {
-                let target = outcome.target();
-                // Another instance of the name was not selected, also if it waits. A stopping one needs no request.
-                let receipt = match outcome.phase {
-                    Some(TargetState::Stopping) => None,
-                    _ => Some(bulk::repeated(|| client.delete_target(&target, outcome.uid.as_deref())).await?),
-                };
-                // A wait prints the end of each target.
-                if limit.is_none() {
-                    output::status_line(&format!("{target} is being deleted"));
-                }
-                Ok(receipt)
-            }
+        let is_dry_run = self.dry_run.is_set();
+        let command = TargetsCommand { client, action: TargetAction::Delete {}, verb: "Delete", is_dry_run };
+        let answered = command.run(targets, self.yes, |outcome, _| match is_dry_run {
+            true => bulk::would("delete", outcome),
+            false => format!("{} is being deleted", bulk::target(outcome)),
         });
-        let sent = sent.await?;
-        let answered = sent.responses.into_iter().map(|(outcome, response)| outcome.answered(response));
-        let mut outcomes: Vec<TargetOutcome> = answered.collect();
-        let end = match (sent.end, limit) {
-            (Ok(Exit::Done), Some(timeout)) => {
-                let goal = (FollowGoal::Gone, "are gone");
-                bulk::wait_for(client, &mut outcomes, goal, timeout).await
-            }
-            (end, _) => {
-                bulk::print_count(bulk::succeeded(&outcomes), outcomes.len(), "are being deleted");
-                end
-            }
-        };
-        bulk::print(&outcomes, end, self.output)
+        let wait = self.wait.limit(self.wait_timeout).filter(|_| !is_dry_run);
+        let wait = wait.map(|timeout| ((FollowGoal::Gone, "are gone"), timeout));
+        let state = if is_dry_run { bulk::WOULD_CHANGE } else { "are being deleted" };
+        answered.await?.finish(client, state, wait, self.output).await
     }
 
     async fn force_delete(&self, client: &ApiClient, target: &TargetRef, seen: TargetDetail) -> Result<Exit> {
@@ -236,7 +201,7 @@ impl DeleteArgs {
             let targets = self.selector.targets(&self.names, kind, plugin);
             return targets.map_err(|error| error.with_hint("or its document: -f FILE"));
         }
-        if !self.selector.selection(None, plugin).selects_all() {
+        if !self.selector.selection(None, plugin).is_open() {
             return Err(CliError::broken("-f and a selector exclude each other"));
         }
         let (vars, mut targets) = (self.sets.vars()?, Vec::new());

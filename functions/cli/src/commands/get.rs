@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use clap::ValueEnum;
-use ebb_protocol::api::{TargetInfo, TargetState};
+use ebb_protocol::api::{TargetInfo, TargetSelector, TargetState};
 use semver::Version;
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ use crate::bulk;
 use crate::client::{ApiClient, ValueSelection};
 use crate::exit::{CliError, Exit, Result};
 use crate::output::{self, OutputArgs, OutputFormat, printable};
-use crate::selector::{SelectorArgs, TargetSelection};
+use crate::selector::SelectorArgs;
 use crate::target::TargetRef;
 
 #[derive(Debug, clap::Args)]
@@ -81,12 +81,12 @@ impl GetArgs {
     }
 
     /// Returns what the options select, of one kind of targets or of all.
-    fn selection(&self, kind: Option<&str>) -> TargetSelection {
+    fn selection(&self, kind: Option<&str>) -> TargetSelector {
         self.selector.selection(kind, self.plugin.as_deref())
     }
 
     async fn documents(&self, client: &ApiClient, kind: &DocumentKind) -> Result<Exit> {
-        if !self.selection(None).selects_all() || self.gone || self.unconfirmed || self.reveal || self.watch {
+        if !self.selection(None).is_open() || self.gone || self.unconfirmed || self.reveal || self.watch {
             return Err(CliError::broken(format!(
                 "{} take -A, --sort and -o; the other options are for targets",
                 kind.plural
@@ -131,7 +131,7 @@ impl GetArgs {
             }
             return self.list_targets(client, &selection).await;
         };
-        if !selection.selects_all() || self.all || self.gone || self.unconfirmed {
+        if !selection.is_open() || self.all || self.gone || self.unconfirmed {
             return Err(CliError::broken("a name and a selector exclude each other"));
         }
         let kind = kind.ok_or_else(|| CliError::broken(format!("`{name}` needs the kind of the target")))?;
@@ -144,15 +144,15 @@ impl GetArgs {
         }
     }
 
-    async fn list_targets(&self, client: &ApiClient, selected: &TargetSelection) -> Result<Exit> {
+    async fn list_targets(&self, client: &ApiClient, selected: &TargetSelector) -> Result<Exit> {
         let (mut targets, mut warnings) = (Vec::new(), BTreeSet::new());
-        let of = |gone| TargetSelection { gone, unconfirmed: self.unconfirmed, ..selected.clone() };
+        let unconfirmed = self.unconfirmed.then_some("unconfirmed");
         // A target whose last notification is not accepted is gone, too, and is still in the other list.
         if !self.gone {
-            (targets, warnings) = client.targets(&of(false)).await?;
+            (targets, warnings) = client.targets(selected, unconfirmed.as_slice()).await?;
         }
         if self.gone || self.all || self.unconfirmed {
-            let (gone, further) = client.targets(&of(true)).await?;
+            let (gone, further) = client.targets(selected, &[&["gone"][..], unconfirmed.as_slice()].concat()).await?;
             targets.extend(gone);
             warnings.extend(further);
             targets.sort_by(|a, b| (&a.kind, &a.name).cmp(&(&b.kind, &b.name)));

@@ -2,10 +2,9 @@
 
 use std::fmt::Write as _;
 
-use ebb_protocol::api::{RetryResponse, RetryTarget, TargetState};
-use serde::Serialize;
+use ebb_protocol::api::{RetryResponse, RetryTarget, TargetAction};
 
-use crate::bulk::{self, TargetOutcome, YesArgs};
+use crate::bulk::{self, TargetsCommand, YesArgs};
 use crate::client::ApiClient;
 use crate::dry_run::DryRunArgs;
 use crate::exit::{Exit, Result};
@@ -36,17 +35,6 @@ pub(crate) struct RetryArgs {
     output: OutputArgs,
 }
 
-/// The retry of one of several targets, as `-o json` prints it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct TargetRetry {
-    #[serde(flatten)]
-    target: TargetOutcome,
-    /// Absent if the retry was refused. Its UID is that of the target.
-    #[serde(flatten)]
-    retry: Option<RetryResponse>,
-}
-
 impl RetryArgs {
     pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit> {
         let body = RetryTarget { uid: None, plugin: self.plugin.clone(), dry_run: self.dry_run.is_set() };
@@ -60,69 +48,20 @@ impl RetryArgs {
                     text(done, body.dry_run) + &next.unwrap_or_default()
                 })
             }
-            targets => self.retry_all(client, targets, body).await,
+            targets => self.retry_all(client, targets).await,
         }
     }
 
-    async fn retry_all(&self, client: &ApiClient, targets: CommandTargets, body: RetryTarget) -> Result<Exit> {
-        let (are_selected, is_dry_run) = (targets.are_selected(), body.dry_run);
-        let begun: Vec<TargetOutcome> = match targets {
-            // The request for a name shows whether it exists.
-            CommandTargets::Named(names) if body.plugin.is_some() || !is_dry_run => {
-                names.into_iter().map(TargetOutcome::named).collect()
-            }
-            targets => {
-                let (mut found, missing) = bulk::find(client, targets).await?;
-                if are_selected {
-                    // The others have nothing to retry. Only a stuck target can be repaired.
-                    found.retain(|target| match target.phase {
-                        TargetState::Stuck => true,
-                        phase => phase == TargetState::Failed && body.plugin.is_none(),
-                    });
-                }
-                if is_dry_run && body.plugin.is_none() {
-                    return bulk::print_dry_run("retry", &found, missing, self.output);
-                }
-                if !is_dry_run {
-                    self.yes.confirm("Retry", &found)?;
-                }
-                found.iter().map(TargetOutcome::of).collect()
-            }
-        };
-        let sent = bulk::each(begun, |outcome: TargetOutcome| {
-            let (client, target) = (client.clone(), outcome.target());
-            let body = RetryTarget { uid: outcome.uid, ..body.clone() };
-            async move {
-                let send = || client.act::<RetryResponse>(&target, "retry", &body);
-                let done = bulk::repeated(send).await?;
-                output::status_line(&format!("{target}: {}", text(&done, is_dry_run)));
-                Ok(done)
-            }
+    async fn retry_all(&self, client: &ApiClient, targets: CommandTargets) -> Result<Exit> {
+        let is_dry_run = self.dry_run.is_set();
+        let action = TargetAction::Retry { plugin: self.plugin.clone() };
+        let command = TargetsCommand { client, action, verb: "Retry", is_dry_run };
+        let answered = command.run(targets, self.yes, |outcome, _| match &outcome.retry {
+            Some(done) => format!("{}: {}", bulk::target(outcome), text(done, is_dry_run)),
+            None => bulk::would("retry", outcome),
         });
-        let sent = sent.await?;
-        let mut all = Vec::new();
-        for (outcome, response) in sent.responses {
-            let outcome = TargetOutcome { dry_run: is_dry_run, ..outcome };
-            let (target, retry) = match response {
-                Some(Ok(mut retry)) => {
-                    let uid = retry.uid.take().or(outcome.uid);
-                    (TargetOutcome { uid, ..outcome }, Some(retry))
-                }
-                Some(Err(error)) if are_selected && error.has_code("plugin-unused") => continue,
-                // Other targets can be retried although one cannot.
-                Some(Err(error)) => (outcome.with_error(&error.message()), None),
-                None => (outcome.unanswered(), None),
-            };
-            all.push(TargetRetry { target, retry });
-        }
-        let outcomes = || all.iter().map(|retry| &retry.target);
-        match (all.len(), is_dry_run) {
-            (0, _) => output::status_line("No target was retried"),
-            (count, true) => bulk::print_count(bulk::succeeded(outcomes()), count, bulk::WOULD_CHANGE),
-            (count, false) => bulk::print_count(bulk::succeeded(outcomes()), count, "are retried"),
-        }
-        self.output.write_data(&all)?;
-        Ok(bulk::exit_of(outcomes(), sent.end?))
+        let state = if is_dry_run { bulk::WOULD_CHANGE } else { "are retried" };
+        answered.await?.finish(client, state, None, self.output).await
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use ebb_protocol::api::{TargetDetail, TargetState};
+use ebb_protocol::api::{TargetDetail, TargetOutcome, TargetState};
 
-use crate::bulk::{self, TargetOutcome};
+use crate::bulk;
 use crate::client::{ApiClient, list_command};
 use crate::exit::{CliError, Exit, Result};
 use crate::interrupt::InterruptCount;
@@ -47,18 +47,17 @@ impl WaitCommandArgs {
     pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit> {
         match self.selector.targets(&self.names, Some(self.kind.kind()), self.plugin.as_deref())? {
             CommandTargets::One(target) => self.wait_for(client, target).await,
-            targets => self.wait_for_all(client, targets).await,
+            CommandTargets::Named(targets) => {
+                let named = targets.into_iter().map(|TargetRef { kind, name }| TargetOutcome::named(kind, name));
+                self.wait_for_all(client, named.collect()).await
+            }
+            CommandTargets::Selected(selector) => {
+                self.wait_for_all(client, bulk::found(client, &selector).await?).await
+            }
         }
     }
 
-    async fn wait_for_all(&self, client: &ApiClient, targets: CommandTargets) -> Result<Exit> {
-        let mut outcomes: Vec<TargetOutcome> = match targets {
-            CommandTargets::Named(targets) => targets.into_iter().map(TargetOutcome::named).collect(),
-            targets => {
-                let (found, missing) = bulk::find(client, targets).await?;
-                found.iter().map(TargetOutcome::of).chain(missing).collect()
-            }
-        };
+    async fn wait_for_all(&self, client: &ApiClient, mut outcomes: Vec<TargetOutcome>) -> Result<Exit> {
         let state = if self.goal == FollowGoal::Gone { "are gone" } else { "are ready" };
         let goal = (self.goal, state);
         let end = bulk::wait_for(client, &mut outcomes, goal, self.timeout).await;

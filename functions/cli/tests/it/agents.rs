@@ -76,7 +76,7 @@ async fn an_agent_uses_the_server_of_its_folder() {
         assert_eq!(listed["tools"].as_array().unwrap().len(), count, "{listed}");
         let plugins = agent.call("list_plugins", json!({})).await;
         assert!(plugins.contains("| plain: 1.0.0\n"), "{plugins}");
-        let deleted = agent.call("delete_target", json!({"names": ["none"]})).await;
+        let deleted = agent.call("delete_target", json!({"name": "none"})).await;
         let expected = if count == 13 { "--allow-writes" } else { "404 not-found" };
         assert!(deleted.contains(expected), "{deleted}");
         agent.end().await;

@@ -56,7 +56,7 @@ impl FromRequestParts<ServerState> for ConsoleSession {
                 Ok(Self { server: server.clone(), id, caller, memory, method, request, name, form_token, hidden })
             }
             None => {
-                // The page that confirms an action has the path of the action. The sign-out has no page.
+                // The path of a form leads to a page, also that of an action. The sign-out has no page.
                 let path = match parts.uri.path_and_query() {
                     Some(path) if parts.method == Method::GET => path.as_str(),
                     _ if parts.uri.path() == paths::SIGN_OUT => paths::ROOT,

@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use ebb_protocol::api::{CallerInfo, ProblemDetails};
 use ebb_protocol::error_code::ErrorCode;
-use ebb_protocol::limits;
 use futures::future::BoxFuture;
 use http::{Method, Request, Response, StatusCode, header};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::mcp::answer::Answer;
 
@@ -24,7 +23,7 @@ pub trait ApiTransport: Send + Sync + 'static {
 
 /// The reason why a tool has no answer.
 #[derive(Debug, thiserror::Error)]
-pub enum ToolError {
+pub(crate) enum ToolError {
     /// The reason, for people.
     #[error("The arguments are invalid.")]
     Arguments(String),
@@ -40,38 +39,27 @@ pub enum ToolError {
     /// The problem that the API returned. A status that asks for a repetition has one also without the text of the API.
     #[error("The API refused the request: {} {}.", .0.status, .0.code)]
     Refused(ProblemDetails),
-    /// All targets of a call, each as `KIND/NAME` with its error.
-    #[error("Every target was refused. The reasons:")]
-    Every(Vec<(String, ToolError)>),
+    /// The lines of the targets of a call, each with its error.
+    #[error("Every target was refused:")]
+    Every(Vec<String>),
 }
 
 impl ToolError {
     /// Returns the error of a request that can succeed later.
-    pub(crate) fn busy(status: u16, detail: &str) -> Self {
+    fn busy(status: u16, detail: &str) -> Self {
         let (code, detail) = ("busy".to_owned(), detail.to_owned());
         Self::Refused(ProblemDetails { status, code, detail, errors: Vec::new() })
-    }
-
-    /// Returns the reason in one line, without the fix.
-    pub fn reason(&self) -> String {
-        match self {
-            Self::Arguments(reason) | Self::Unreachable(reason) => reason.clone(),
-            Self::Document(lines) => lines.join("; "),
-            Self::Refused(problem) => problem.detail.clone(),
-            Self::ReadOnly(_) | Self::Every(_) => self.to_string(),
-        }
     }
 
     /// Returns the error as an answer, with its fix.
     pub(crate) fn answer(&self) -> Answer {
         let lines = match self {
             Self::Arguments(reason) | Self::Unreachable(reason) => vec![reason.clone()],
-            Self::Document(lines) => lines.clone(),
+            Self::Document(lines) | Self::Every(lines) => lines.clone(),
             Self::ReadOnly(tool) => vec![format!(
                 "{tool} changes targets, and `ebb mcp` was started without --allow-writes. Nothing was changed."
             )],
             Self::Refused(problem) => problem_lines(problem),
-            Self::Every(refusals) => distinct_reasons(refusals),
         };
         Answer::new(self.to_string(), self.step()).with(lines, |shown| {
             format!("Further errors were left out. Correct the first {shown} lines of errors first.")
@@ -85,33 +73,9 @@ impl ToolError {
             Self::Unreachable(_) => "`ebb doctor` checks the server and its address",
             Self::ReadOnly(_) => "ask a person to start this server as `ebb mcp --allow-writes`, or to make the change",
             Self::Refused(problem) => refusal_step(problem),
-            Self::Every(refusals) => {
-                let mut steps: Vec<&str> = refusals.iter().map(|(_, error)| error.step()).collect();
-                steps.dedup();
-                match steps[..] {
-                    [step] => step,
-                    _ => "remove each cause or leave the target out, then call the tool again",
-                }
-            }
+            Self::Every(_) => "remove each cause or leave the target out, then call the tool again",
         }
     }
-}
-
-/// Maximum bytes of a reason in a line with targets. Such a line has room for some targets.
-const MAX_REASON: usize = 400;
-
-/// Returns a line for each distinct reason, with its targets. A line that is too long loses targets and not the reason.
-fn distinct_reasons(refusals: &[(String, ToolError)]) -> Vec<String> {
-    let mut reasons: Vec<(String, Vec<&str>)> = Vec::new();
-    for (target, error) in refusals {
-        let reason = limits::clean(&error.reason(), MAX_REASON);
-        match reasons.iter_mut().find(|(known, _)| *known == reason) {
-            Some((_, targets)) => targets.push(target),
-            None => reasons.push((reason, vec![target.as_str()])),
-        }
-    }
-    let line = |(reason, targets): (String, Vec<&str>)| json!({"error": reason, "targets": targets}).to_string();
-    reasons.into_iter().map(line).collect()
 }
 
 fn problem_lines(problem: &ProblemDetails) -> Vec<String> {
@@ -164,11 +128,11 @@ fn path(segments: &[&str], query: &[(&str, Option<&str>)]) -> Result<String, Too
 
 /// Calls the API.
 #[derive(Clone)]
-pub struct ApiCalls(Arc<dyn ApiTransport>);
+pub(crate) struct ApiCalls(Arc<dyn ApiTransport>);
 
 impl ApiCalls {
     /// Returns the calls of the caller whose credentials `transport` sends.
-    pub fn new(transport: impl ApiTransport) -> Self {
+    pub(crate) fn new(transport: impl ApiTransport) -> Self {
         Self(Arc::new(transport))
     }
 

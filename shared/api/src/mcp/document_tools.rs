@@ -30,7 +30,7 @@ impl From<Diagnostics> for ToolError {
 }
 
 /// Runs a computation on a document on a thread that serves no requests.
-pub(crate) async fn offload<T: Send + 'static>(
+async fn offload<T: Send + 'static>(
     compute: impl FnOnce() -> Result<T, ToolError> + Send + 'static,
 ) -> Result<T, ToolError> {
     let computed = tokio::task::spawn_blocking(compute).await;

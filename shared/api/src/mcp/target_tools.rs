@@ -1,8 +1,8 @@
-//! Tools about targets: lists, one target, its diagnosis, its logs, deletion and retry.
+//! Tools about targets: lists, one target, its diagnosis, its logs and its retry.
 
 use ebb_protocol::api::{
     OrphanList, RetryResponse, RetryTarget, RunDetail, TargetDetail, TargetDiagnosis, TargetInfo, TargetPage,
-    TargetReceipt, TargetState, TargetWait, UnitDetail, UnitState,
+    TargetSelector, TargetState, TargetWait, UnitDetail, UnitState,
 };
 use ebb_protocol::history::{HistoryDetail, HistoryPage};
 use ebb_protocol::words::{self, commands};
@@ -13,7 +13,6 @@ use serde_json::{Map, Value, json};
 
 use crate::mcp::answer::{Answer, KeptLines, MAX_ANSWER, pick, yaml};
 use crate::mcp::api_calls::{ApiCalls, ToolError};
-use crate::mcp::target_outcomes::{MAX_TARGETS, TargetOutcomes, distinct};
 
 /// Maximum pages of a list, of 100 targets each, that one call reads.
 const MAX_PAGES: usize = 10;
@@ -59,7 +58,11 @@ impl TargetArguments {
         commands::target_arguments(&self.kind, &self.name)
     }
 
-    fn call(&self, tool: &str) -> String {
+    pub(crate) fn new(kind: &str, name: &str) -> Self {
+        Self { name: name.to_owned(), kind: kind.to_owned() }
+    }
+
+    pub(crate) fn call(&self, tool: &str) -> String {
         match self.kind.as_str() {
             "sandbox" => format!("{tool} {}", json!({"name": self.name})),
             kind => format!("{tool} {}", json!({"name": self.name, "kind": kind})),
@@ -100,8 +103,6 @@ struct ListPlace {
 #[derive(Default)]
 struct TargetRows {
     rows: Vec<String>,
-    /// The target of each row.
-    targets: Vec<TargetInfo>,
     /// The place of each row.
     places: Vec<ListPlace>,
     /// The place after the last row, if more follows.
@@ -129,7 +130,6 @@ impl TargetRows {
             let fitting = page.targets.iter().filter(|target| fits(target)).enumerate().skip(place.skip);
             for (skip, target) in fitting {
                 found.rows.push(row(target));
-                found.targets.push(target.clone());
                 found.places.push(ListPlace { token: place.token.clone(), skip });
             }
             place = ListPlace { token: page.next_token, skip: 0 };
@@ -178,8 +178,8 @@ pub(crate) struct ListTargets {
 }
 
 impl ListTargets {
-    /// Reads the targets that fit all filters and `fits`, until an answer is full.
-    async fn read(&self, api: &ApiCalls, fits: fn(&TargetInfo) -> bool) -> Result<TargetRows, ToolError> {
+    /// Reads the targets that fit all filters, until an answer is full.
+    async fn read(&self, api: &ApiCalls) -> Result<TargetRows, ToolError> {
         let Self { phase, label, owner, plugin, q, kind, after, skip } = self;
         let gone = (phase.as_deref() == Some("gone")).then_some("true");
         let query = [
@@ -191,19 +191,23 @@ impl ListTargets {
             ("q", q.as_deref()),
             ("kind", kind.as_deref()),
         ];
-        TargetRows::read(api, &query, ListPlace { token: after.clone(), skip: *skip }, fits).await
+        TargetRows::read(api, &query, ListPlace { token: after.clone(), skip: *skip }, |_| true).await
     }
 
-    /// Returns true if all targets of a kind fit, or all targets.
-    fn is_open(&self) -> bool {
-        let filters = [&self.phase, &self.label, &self.owner, &self.plugin, &self.q];
-        filters.iter().all(|filter| filter.as_deref().is_none_or(|filter| filter.trim().is_empty()))
+    /// Returns the selector of an action. `kind` is used if the filters have none.
+    pub(crate) fn selector(self, kind: Option<String>) -> Result<TargetSelector, ToolError> {
+        let Self { phase, label, owner, plugin, q: text, kind: own, after: next_token, .. } = self;
+        let phase = phase.map(|name| {
+            TargetState::named(&name).ok_or_else(|| ToolError::Arguments(format!("{name:?} is not a phase")))
+        });
+        let (phases, labels) = (phase.transpose()?.into_iter().collect(), label.into_iter().collect());
+        Ok(TargetSelector { kind: own.or(kind), phases, labels, owner, plugin, text, next_token })
     }
 }
 
 /// Lists the targets that fit all filters.
 pub(crate) async fn list_targets(api: &ApiCalls, arguments: ListTargets) -> Result<Answer, ToolError> {
-    let found = arguments.read(api, |_| true).await?;
+    let found = arguments.read(api).await?;
     let (title, next) = match found.rows.len() {
         0 if found.next.is_some() => (
             format!("No target fits among the {} that were read.", found.read),
@@ -519,128 +523,6 @@ pub(crate) async fn history(api: &ApiCalls, arguments: History) -> Result<Answer
     let next =
         format!("{}; history with \"entry\" and the id of an entry shows its document", target.call("get_target"));
     Ok(Answer::new(title, next).with(rows, rest).with_more(is_incomplete))
-}
-
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct DeleteTarget {
-    /// The name of the target. Without it, `names` or `filters` are needed.
-    name: Option<String>,
-    /// The names of several targets, at most 20.
-    #[serde(default)]
-    names: Vec<String>,
-    /// The kind of the targets. Without it, `sandbox` for names, and all kinds for filters.
-    kind: Option<String>,
-    /// Deletes these instances only, as a dry run has shown them. Filters need it, because other targets can fit by then. Without
-    /// it, every instance of a name.
-    #[serde(default)]
-    uids: Vec<String>,
-    /// Filters as of list_targets, at least one beside the kind. A call deletes at most 20 living targets that fit.
-    filters: Option<ListTargets>,
-    /// Shows the targets and deletes nothing. Without it, this is true unless one name is given.
-    dry_run: Option<bool>,
-}
-
-/// Begins to delete targets and all their resources, or shows them.
-pub(crate) async fn delete_target(api: &ApiCalls, arguments: DeleteTarget) -> Result<Answer, ToolError> {
-    let DeleteTarget { name, names, kind, uids, filters, dry_run } = arguments;
-    let names: Vec<String> = name.into_iter().chain(names).collect();
-    let has_filters = filters.is_some();
-    let filters = match (filters, &kind) {
-        (Some(ListTargets { kind: Some(other), .. }), Some(kind)) if other != *kind => {
-            let reason = format!("`kind` is {kind:?}, and that of `filters` is {other:?}: leave one of them out");
-            return Err(ToolError::Arguments(reason));
-        }
-        (Some(filters), Some(kind)) => Some(ListTargets { kind: Some(kind.clone()), ..filters }),
-        (filters, _) => filters,
-    };
-    let is_dry_run = dry_run.unwrap_or(has_filters || names.len() != 1);
-    let (chosen, has_more): (Vec<TargetArguments>, bool) = match filters {
-        Some(_) if !is_dry_run && uids.is_empty() => {
-            let reason =
-                "filters delete only what a dry run has shown: repeat it, and give the `uid` of each target in `uids`";
-            return Err(ToolError::Arguments(reason.to_owned()));
-        }
-        Some(filters) if names.is_empty() && !filters.is_open() => {
-            let found = filters.read(api, |target| target.phase.is_alive()).await?;
-            if let (true, Some(place)) = (found.targets.is_empty(), &found.next) {
-                let (read, place) = (found.read, pick(&json!(place), &["after"]));
-                let reason =
-                    format!("no living target fits among the {read} that were read: add {place} to the filters");
-                return Err(ToolError::Arguments(reason));
-            }
-            let has_more = found.next.is_some() || found.targets.len() > MAX_TARGETS;
-            let is_shown = |target: &TargetInfo| is_dry_run || uids.contains(&target.uid);
-            let targets = found.targets.into_iter().filter(is_shown).take(MAX_TARGETS);
-            (targets.map(|TargetInfo { kind, name, .. }| TargetArguments { name, kind }).collect(), has_more)
-        }
-        None if !names.is_empty() => {
-            let names = distinct(names)?;
-            let kind = kind.unwrap_or_else(sandbox);
-            (names.into_iter().map(|name| TargetArguments { name, kind: kind.clone() }).collect(), false)
-        }
-        _ => {
-            let reason =
-                "`name`, `names`, or `filters` with one of phase, label, owner, plugin and q are needed, and not both";
-            return Err(ToolError::Arguments(reason.to_owned()));
-        }
-    };
-    let mut outcomes = TargetOutcomes::begin();
-    for target in &chosen {
-        let deletion = deletion(api, target, &uids, is_dry_run);
-        outcomes.add(format!("{}/{}", target.kind, target.name), deletion).await?;
-    }
-    let (lines, refused) = outcomes.finish()?;
-    let refused = if refused == 0 { String::new() } else { format!("; refused for {refused}") };
-    let (title, next) = match (&chosen[..], is_dry_run) {
-        ([], _) => ("No living target fits.".to_owned(), "list_targets shows what the filters find".to_owned()),
-        (_, true) => {
-            let next = "ask a person; delete_target with the same arguments and \"dry_run\": false and the UIDs as \"uids\" deletes these";
-            (format!("These targets would be deleted with all their resources{refused}:"), next.to_owned())
-        }
-        ([target], false) => {
-            let next = format!("{} until it is gone, then {}", target.call("get_target"), target.call("what_exists"));
-            ("The deletion begins:".to_owned(), next)
-        }
-        (_, false) => {
-            let next =
-                "list_targets {\"phase\":\"stopping\"} until it has none of them; stuck_and_waiting shows stuck ones";
-            (format!("The deletions begin{refused}:"), next.to_owned())
-        }
-    };
-    let total = lines.len();
-    let rest = move |shown: usize| match shown < total {
-        true => {
-            format!("Only {shown} of {total} targets are shown: call delete_target with fewer names or another filter.")
-        }
-        false => "More targets fit: after these are deleted, call delete_target again.".to_owned(),
-    };
-    Ok(Answer::new(title, next).with(lines, rest).with_more(has_more))
-}
-
-/// Begins to delete a target, or shows it. Without `uids`, every instance of its name is deleted.
-async fn deletion(
-    api: &ApiCalls,
-    target: &TargetArguments,
-    uids: &[String],
-    is_dry_run: bool,
-) -> Result<Value, ToolError> {
-    let mut uid = None;
-    if is_dry_run || !uids.is_empty() {
-        let seen: TargetDetail = api.get(&target.path(&[]), &[]).await?;
-        // The API accepts the end of an instance before it knows its start.
-        uid = uids.iter().find(|uid| seen.info.uid == **uid || seen.waiting_uid.as_ref() == Some(uid));
-        if uid.is_none() && !uids.is_empty() {
-            let reason = format!("the target has no instance of `uids`; its present one is {:?}", seen.info.uid);
-            return Err(ToolError::Arguments(reason));
-        }
-        if is_dry_run {
-            return Ok(pick(&value(&seen.info), &["kind", "name", "uid", "owner", "phase"]));
-        }
-    }
-    let receipt: TargetReceipt =
-        api.send(Method::DELETE, &target.path(&[]), &[("uid", uid.map(String::as_str))], None).await?;
-    Ok(pick(&value(&receipt), &["target", "uid", "result"]))
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]

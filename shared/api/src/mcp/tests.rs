@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use ebb_protocol::api::{TargetDetail, TargetDiagnosis, TargetInfo, TargetState};
+use ebb_protocol::api::{ActOnTargets, TargetDetail, TargetDiagnosis, TargetInfo, TargetState};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use http::{Request, Response};
@@ -136,16 +136,35 @@ fn reply(request: &str) -> (u16, Value) {
         ("GET", "/v1/plugins/p/versions/1.0.0") => {
             return (404, json!({"status": 404, "code": "not-found", "detail": "plugin p@1.0.0 is not published"}));
         }
-        ("GET", "/v1/plugins/other/versions/latest") => json!({
-            "name": "other", "version": "1.0.0", "dialect": "ebb", "digest": "", "created": "", "document": document,
-        }),
         ("POST", "/v1/plugins") => version,
         ("POST", "/v1/plans") => json!({"digest": "d", "hooks": []}),
-        ("POST", "/v1/targets") | ("DELETE", "/v1/targets/sandbox/pr-7") => receipt,
+        ("POST", "/v1/targets") => receipt,
+        ("POST", "/v1/targets/actions") => {
+            json!({"outcomes": [outcome(json!({"update": receipt}))], "plugin": "db@1.0.0"})
+        }
         ("POST", "/v1/targets/sandbox/pr-7/retry") => json!({"run": "r-1-pre-start", "units": ["db/make"]}),
         _ => panic!("unexpected request {request}"),
     };
     (200, body)
+}
+
+/// Returns the outcome of an action on `pr-7`, with other members.
+fn outcome(others: Value) -> Value {
+    let mut outcome = json!({"kind": "sandbox", "name": "pr-7", "uid": "u", "phase": "ready", "dryRun": false});
+    others.as_object().unwrap().iter().for_each(|(name, value)| outcome[name] = value.clone());
+    outcome
+}
+
+/// Returns the outcome for a target that was refused.
+fn refusal(name: &str, code: &str, error: &str) -> Value {
+    json!({"kind": "sandbox", "name": name, "dryRun": false, "code": code, "error": error})
+}
+
+/// Returns the line of a request for an action.
+fn acted(select: Value, action: Value, dry_run: bool) -> String {
+    let request = json!({"select": select, "action": action, "dryRun": dry_run});
+    let request: ActOnTargets = serde_json::from_value(request).unwrap();
+    format!("POST /v1/targets/actions {}", json!(request))
 }
 
 async fn call(tools: &EbbTools, tool: &'static str, arguments: Value) -> CallToolResult {
@@ -164,6 +183,8 @@ async fn each_tool_sends_its_requests() {
     let document = json!(DOCUMENT);
     let applied = json!({"kind": "sandbox", "name": "pr-7", "document": DOCUMENT});
     let stored = json!({"kind": "sandbox", "name": "pr-7", "document": STORED});
+    let named = json!({"targets": [{"kind": "sandbox", "name": "pr-7"}]});
+    let shown = json!({"targets": [{"kind": "sandbox", "name": "pr-7", "uid": "u"}]});
     let (get, why) = ("GET /v1/targets/sandbox/pr-7", "GET /v1/targets/sandbox/pr-7/why");
     let log = "GET /v1/runs/r-1-pre-start/logs?unit=db%2Fmake";
     let filters = json!({
@@ -218,19 +239,18 @@ async fn each_tool_sends_its_requests() {
         (
             "upgrade_plugin",
             json!({"plugin": "db@1.0.0", "names": ["pr-7"]}),
-            vec![
-                "GET /v1/plugins/db/versions/1.0.0".into(),
-                get.into(),
-                format!("{get}/history"),
-                format!("{get}/history/2-a"),
-            ],
+            vec![acted(named.clone(), json!({"upgrade": {"plugin": "db@1.0.0"}}), false)],
         ),
-        ("delete_target", json!({"name": "pr-7"}), vec!["DELETE /v1/targets/sandbox/pr-7".into()]),
-        ("delete_target", json!({"names": ["pr-7"], "dry_run": true}), vec![get.into()]),
+        ("delete_target", json!({"name": "pr-7"}), vec![acted(named, json!({"delete": {}}), false)]),
         (
             "delete_target",
-            json!({"name": "pr-7", "uids": ["u"]}),
-            vec![get.into(), "DELETE /v1/targets/sandbox/pr-7?uid=u".into()],
+            json!({"targets": [{"name": "pr-7", "uid": "u"}]}),
+            vec![acted(shown.clone(), json!({"delete": {}}), true)],
+        ),
+        (
+            "delete_target",
+            json!({"targets": [{"name": "pr-7", "uid": "u"}], "dry_run": false}),
+            vec![acted(shown, json!({"delete": {}}), false)],
         ),
         ("retry_target", target, vec!["POST /v1/targets/sandbox/pr-7/retry".into()]),
         (
@@ -276,90 +296,48 @@ async fn answers_have_the_cause_and_the_next_step() {
     assert!(shown.contains("\"waiting\":[\"update 4 since 2026-11-21T09:00:10.000Z\"]"), "{shown}");
 }
 
-/// One target of two has the plugin in an older version. The other one does not exist.
+/// One target of two gets the version. The other one does not exist.
 #[tokio::test]
 async fn an_upgrade_shows_its_effect_and_its_refusals() {
-    fn used(request: &str) -> (u16, Value) {
-        let (method, path) = request.split_once(' ').unwrap();
-        let document = format!("{DOCUMENT}resources: {{db: {{plugin: db@0.9.0}}}}\n");
-        let effect = json!({
+    fn mixed(_: &str) -> (u16, Value) {
+        let receipt = json!({
             "target": "sandbox/pr-7", "uid": "u", "generation": 2, "result": "updating", "url": "http://x",
             "resources": {"db": "replaced"},
         });
-        match (method, path) {
-            ("GET", "/v1/targets/sandbox/none") => {
-                (404, json!({"status": 404, "code": "not-found", "detail": "sandbox \"none\" does not exist"}))
-            }
-            ("GET", "/v1/targets/sandbox/pr-7/history/2-a") => {
-                let mut detail = history()["detail"].clone();
-                detail["text"] = document.into();
-                (200, detail)
-            }
-            ("POST", "/v1/targets?dryRun=true" | "/v1/targets") => (200, effect),
-            _ => reply(request),
-        }
+        let none = refusal("none", "not-found", "sandbox \"none\" does not exist");
+        (200, json!({"outcomes": [outcome(json!({"update": receipt})), none], "plugin": "db@1.0.0"}))
     }
-    let api = CannedApi::new(used);
-    let tools = api.tools();
-    for (dry_run, writes) in [(true, 1), (false, 2)] {
-        let arguments = json!({"plugin": "db@1.0.0", "names": ["pr-7", "none"], "dry_run": dry_run});
+    let tools = CannedApi::new(mixed).tools();
+    for (dry_run, title) in [(true, "This would be changed by db@1.0.0"), (false, "The targets get db@1.0.0")] {
+        let arguments = json!({"plugin": "db", "names": ["pr-7", "none"], "dry_run": dry_run});
         let result = call(&tools, "upgrade_plugin", arguments).await;
         let shown = text(&result);
         assert_eq!(result.is_error, Some(false), "{shown}");
-        for expected in
-            [r#""resources":{"db":"replaced"}"#, r#"sandbox \"none\" does not exist"#, "db@1.0.0; refused by 1:"]
-        {
+        assert!(shown.starts_with(&format!("{title}; refused for 1:\n")), "{shown}");
+        for expected in [r#""resources":{"db":"replaced"}"#, r#"sandbox \"none\" does not exist"#] {
             assert!(shown.contains(expected), "{expected}: {shown}");
         }
-        let sent: Vec<String> = api.take_sent().into_iter().filter(|line| line.starts_with("POST")).collect();
-        assert_eq!(sent.len(), writes, "{sent:?}");
-        assert!(
-            sent.iter().all(|line| line.contains("plugin: db@1.0.0") && line.contains(r#""generation":1"#)),
-            "{sent:?}"
-        );
-        assert!(sent[0].starts_with("POST /v1/targets?dryRun=true "), "{sent:?}");
     }
-    let refused = call(&tools, "upgrade_plugin", json!({"plugin": "db@1.0.0", "names": ["none"]})).await;
+    fn none(_: &str) -> (u16, Value) {
+        (200, json!({"outcomes": [refusal("none", "not-found", "no such target")]}))
+    }
+    let arguments = json!({"plugin": "db@1.0.0", "names": ["none"]});
+    let refused = call(&CannedApi::new(none).tools(), "upgrade_plugin", arguments).await;
     assert!(refused.is_error == Some(true) && text(&refused).contains("404 not-found"), "{refused:?}");
-    // A unit that the policy refuses prevents an upgrade that would undo a resource.
-    fn warned(request: &str, effect: &str) -> (u16, Value) {
-        let (status, mut body) = used(request);
-        if request == "POST /v1/targets?dryRun=true" {
-            let warning = json!({"file": "db@1.0.0", "code": "cluster-policy", "message": "the kind is not allowed"});
-            body["resources"]["db"] = effect.into();
-            body["plan"] = json!({"digest": "d", "hooks": [], "warnings": [warning]});
-        }
-        (status, body)
+    fn all(_: &str) -> (u16, Value) {
+        let gone = ["gone-1", "gone-2"].map(|name| refusal(name, "stale", "the target is gone"));
+        let others = [refusal("none", "not-found", "no such target"), refusal("pr-7", "internal", "it failed")];
+        let outcomes = [gone, others].concat();
+        (200, json!({"outcomes": outcomes}))
     }
-    let replaces = CannedApi::new(|request| warned(request, "replaced")).tools();
-    let updates = CannedApi::new(|request| warned(request, "updated")).tools();
-    for (tools, is_refused) in [(replaces, true), (updates, false)] {
-        let arguments = json!({"plugin": "db@1.0.0", "names": ["pr-7"], "dry_run": true});
-        let shown = call(&tools, "upgrade_plugin", arguments).await;
-        assert_eq!(text(&shown).contains("the kind is not allowed"), is_refused, "{shown:?}");
-        assert_eq!(shown.is_error, Some(is_refused));
-    }
-    // The server refuses the update of one target. Of the others, one does not exist and two are gone.
-    fn conflict(request: &str) -> (u16, Value) {
-        match request {
-            "POST /v1/targets?dryRun=true" => {
-                (409, json!({"status": 409, "code": "x", "detail": "a secret is missing"}))
-            }
-            "GET /v1/targets/sandbox/gone-1" | "GET /v1/targets/sandbox/gone-2" => (200, json!(gone())),
-            _ => used(request),
-        }
-    }
-    fn gone() -> TargetDetail {
-        TargetDetail { info: info("x", TargetState::Gone), ..TargetDetail::default() }
-    }
-    let tools = CannedApi::new(conflict).tools();
-    let arguments = json!({"plugin": "db@1.0.0", "names": ["pr-7", "none", "gone-1", "gone-2"]});
-    let refused = call(&tools, "upgrade_plugin", arguments).await;
+    let arguments = json!({"plugin": "db@1.0.0", "names": ["gone-1", "gone-2", "none", "pr-7"]});
+    let refused = call(&CannedApi::new(all).tools(), "upgrade_plugin", arguments).await;
     insta::assert_snapshot!(text(&refused), @r#"
-    Every target was refused. The reasons:
-    | {"error":"the target is gone; only living targets get another version","targets":["sandbox/gone-1","sandbox/gone-2"]}
-    | {"error":"sandbox \"none\" does not exist","targets":["sandbox/none"]}
-    | {"error":"a secret is missing","targets":["sandbox/pr-7"]}
+    Every target was refused:
+    | {"target":"sandbox/gone-1","error":"the target is gone"}
+    | {"target":"sandbox/gone-2","error":"the target is gone"}
+    | {"target":"sandbox/none","error":"no such target"}
+    | {"target":"sandbox/pr-7","error":"it failed"}
     Next: remove each cause or leave the target out, then call the tool again
     "#);
     for names in [json!([]), json!((0..21).map(|number| format!("pr-{number}")).collect::<Vec<_>>())] {
@@ -371,86 +349,56 @@ async fn an_upgrade_shows_its_effect_and_its_refusals() {
 /// The target has the version already, so there is nothing to repeat or to wait for.
 #[tokio::test]
 async fn an_upgrade_without_a_change_says_so() {
-    let tools = CannedApi::new(reply).tools();
+    fn unchanged(_: &str) -> (u16, Value) {
+        let receipt =
+            json!({"target": "sandbox/pr-7", "uid": "u", "generation": 1, "result": "unchanged", "url": "http://x"});
+        (200, json!({"outcomes": [outcome(json!({"update": receipt}))], "plugin": "db@1.0.0"}))
+    }
+    let tools = CannedApi::new(unchanged).tools();
     for dry_run in [true, false] {
         let arguments = json!({"plugin": "db@1.0.0", "names": ["pr-7"], "dry_run": dry_run});
         let result = call(&tools, "upgrade_plugin", arguments).await;
         let shown = text(&result);
-        assert!(shown.contains("it has db@1.0.0 already") && shown.contains("\nNext: nothing changes"), "{shown}");
+        assert!(shown.contains("it has this version already") && shown.contains("\nNext: nothing changes"), "{shown}");
     }
 }
 
-/// The targets of a reason can be longer than a line, and so can a reason.
+/// Targets of a filter are shown. A call deletes those that it names.
 #[tokio::test]
-async fn a_reason_of_many_targets_is_shown() {
-    fn refused(request: &str) -> (u16, Value) {
-        if !request.contains("/targets/") {
-            return reply(request);
-        }
-        let detail = if request.contains("-long-") { "é".repeat(900) } else { "a secret is missing".to_owned() };
-        (409, json!({"status": 409, "code": "x", "detail": detail}))
-    }
-    let tools = CannedApi::new(refused).tools();
-    for (word, reason) in [("short", r#"| {"error":"a secret is missing","targets":["#), ("long", "é…\",\"targets\":[")]
-    {
-        let names: Vec<String> = (0..20).map(|number| format!("pr-{word}-{}-{number:02}", "x".repeat(60))).collect();
-        let result = call(&tools, "upgrade_plugin", json!({"plugin": "db@1.0.0", "names": names})).await;
-        let shown = text(&result);
-        assert!(shown.contains(reason) && shown.contains("x-00\""), "{shown}");
-        assert!(shown.contains("\nLines of more than") && shown.len() <= MAX_ANSWER, "{shown}");
-    }
-}
-
-/// Targets of a filter are shown first. A call deletes the first of those that live.
-#[tokio::test]
-async fn a_filter_deletes_after_a_dry_run() {
-    fn many(request: &str) -> (u16, Value) {
-        let seen = |number: u32| {
-            let phase = if number == 100 { TargetState::Stopping } else { TargetState::Ready };
-            TargetInfo { uid: format!("u-{number}"), ..info(&format!("pr-{number}"), phase) }
+async fn a_filter_deletes_nothing_by_itself() {
+    fn many(_: &str) -> (u16, Value) {
+        let shown = |number: u32| {
+            let (name, uid) = (format!("pr-{number}-{}", "x".repeat(60)), format!("u-{number}"));
+            json!({"kind": "sandbox", "name": name, "uid": uid, "phase": "ready", "dryRun": true})
         };
-        if request == "GET /v1/targets?label=team%3Dx&kind=preview" {
-            return (200, json!({"targets": []}));
-        }
-        if request == "GET /v1/targets?label=team%3Dx" {
-            return (200, json!({"targets": (100..130).map(seen).collect::<Vec<_>>()}));
-        }
-        let (method, name) = request.split_once(" /v1/targets/sandbox/pr-").unwrap();
-        let number = name.split('?').next().unwrap().parse().unwrap();
-        match method {
-            "GET" => (200, json!(TargetDetail { info: seen(number), ..TargetDetail::default() })),
-            _ => {
-                let target = format!("sandbox/pr-{number}");
-                (200, json!({"target": target, "uid": "u", "generation": 1, "result": "stopping", "url": "http://x"}))
-            }
-        }
+        let outcomes: Vec<Value> = (100..200).map(shown).collect();
+        (200, json!({"outcomes": outcomes, "next": {"filter": {"label": ["team=x"], "nextToken": "sandbox/pr-199"}}}))
     }
     let api = CannedApi::new(many);
     let tools = api.tools();
-    let deleted = |sent: Vec<String>| sent.into_iter().filter(|line| line.starts_with("DELETE")).collect::<Vec<_>>();
-    let result = call(&tools, "delete_target", json!({"filters": {"label": "team=x"}})).await;
-    let shown = text(&result);
-    let first = r#"{"kind":"sandbox","name":"pr-101","uid":"u-101","phase":"ready"}"#;
-    let begin = format!("These targets would be deleted with all their resources:\n| {first}\n");
-    assert!(shown.starts_with(&begin) && shown.contains("pr-120") && !shown.contains("pr-121"), "{shown}");
-    assert!(shown.contains("\nMore targets fit") && shown.contains("\nNext: ask a person"), "{shown}");
-    assert_eq!(deleted(api.take_sent()), Vec::<String>::new());
-    // Others fit by now, and one of those that were shown is replaced.
-    let uids = ["u-102", "u-103", "u-99"];
-    let arguments = json!({"filters": {"label": "team=x"}, "uids": uids, "dry_run": false});
+    let arguments = json!({"filters": {"label": "team=x"}, "kind": "sandbox"});
     let result = call(&tools, "delete_target", arguments).await;
     let shown = text(&result);
-    assert!(shown.starts_with("The deletions begin:\n| {\"target\":\"sandbox/pr-102\""), "{shown}");
-    let expected = (102..104).map(|number| format!("DELETE /v1/targets/sandbox/pr-{number}?uid=u-{number}"));
-    assert_eq!(deleted(api.take_sent()), expected.collect::<Vec<_>>());
-    // A kind beside the filters is one of them.
-    let result = call(&tools, "delete_target", json!({"filters": {"label": "team=x"}, "kind": "preview"})).await;
-    assert!(text(&result).starts_with("No living target fits."), "{}", text(&result));
-    assert_eq!(api.take_sent(), ["GET /v1/targets?label=team%3Dx&kind=preview"]);
-    // Two names are shown first, too.
-    let result = call(&tools, "delete_target", json!({"names": ["pr-101", "pr-102"]})).await;
-    assert!(text(&result).starts_with("These targets would be deleted"), "{}", text(&result));
-    assert_eq!(deleted(api.take_sent()), Vec::<String>::new());
+    assert!(shown.starts_with("These targets would be deleted with all their resources:\n| {\"kind\":"), "{shown}");
+    assert!(
+        shown.contains("\"uid\":\"u-100\"") && shown.contains(" of 100 targets are shown: delete these"),
+        "{shown}"
+    );
+    assert!(shown.contains("\nNext: ask a person") && shown.len() <= MAX_ANSWER, "{shown}");
+    let living = ["starting", "ready", "updating", "failed"];
+    let filter = json!({"filter": {"kind": "sandbox", "phase": living, "label": ["team=x"]}});
+    assert_eq!(api.take_sent(), [acted(filter, json!({"delete": {}}), true)]);
+    // A page of the list can be empty although more follow.
+    fn empty(_: &str) -> (u16, Value) {
+        (200, json!({"outcomes": [], "next": {"filter": {"nextToken": "sandbox/pr-199"}}}))
+    }
+    let result = call(&CannedApi::new(empty).tools(), "delete_target", json!({"filters": {"q": "x"}})).await;
+    assert!(text(&result).contains(r#"add {"after":"sandbox/pr-199"} to the filters"#), "{result:?}");
+    fn none(_: &str) -> (u16, Value) {
+        (200, json!({"outcomes": []}))
+    }
+    let result = call(&CannedApi::new(none).tools(), "delete_target", json!({"filters": {"q": "x"}})).await;
+    assert!(text(&result).starts_with("No target fits.\n"), "{result:?}");
 }
 
 /// The next step of an empty list names no element of it.
@@ -638,22 +586,16 @@ async fn an_argument_that_fits_nothing_is_an_error() {
     let tools = CannedApi::new(reply).tools();
     for (tool, arguments, expected) in [
         ("get_target", json!({"name": "pr-7", "resource": "dbx"}), r#"no resource "dbx"; resources: db"#),
-        ("upgrade_plugin", json!({"plugin": "other", "names": ["pr-7"]}), "no resource of the plugin other"),
         ("get_plugin", json!({"name": "db", "from_line": 900}), "ends before line 900"),
         ("search_docs", json!({"section": "history.md", "from_line": 900}), "\"from_line\" is 900"),
         ("history", json!({"name": "pr-7", "entry": "2-a", "from_line": 5}), "ends before line 5"),
         ("logs", json!({"name": "pr-7", "skip": 3}), "the log has 3 lines: \"skip\" is 3"),
         ("retry_target", json!({"name": "pr-7", "dry_run": true}), "`dry_run` needs `plugin`"),
-        ("delete_target", json!({}), "or `filters` with one of phase"),
-        ("delete_target", json!({"filters": {"kind": "sandbox", "q": " "}}), "or `filters` with one of phase"),
-        ("delete_target", json!({"names": ["a"], "filters": {"q": "a"}}), "and not both"),
-        ("delete_target", json!({"filters": {"q": "a"}, "dry_run": false}), "give the `uid` of each target in `uids`"),
-        ("delete_target", json!({"filters": {"q": "a", "kind": "x"}, "kind": "y"}), r#"`kind` is "y", and that of"#),
-        (
-            "delete_target",
-            json!({"names": ["pr-7"], "uids": ["x"], "dry_run": false}),
-            r#"no instance of `uids`; its present one is "u""#,
-        ),
+        ("delete_target", json!({}), "one of `name`, `targets` and `filters` is needed"),
+        ("delete_target", json!({"filters": {"kind": "sandbox", "q": " "}}), "`filters` need one of phase"),
+        ("delete_target", json!({"filters": {"phase": "broken"}}), r#""broken" is not a phase"#),
+        ("delete_target", json!({"name": "a", "filters": {"q": "a"}}), "and not more than one"),
+        ("delete_target", json!({"filters": {"q": "a"}, "dry_run": false}), "filters delete nothing"),
         ("apply_document", json!({}), "`document` is needed, or `name` and `entry`"),
         ("apply_document", json!({"document": DOCUMENT, "name": "pr-7", "entry": "2-a"}), "and not both"),
         (

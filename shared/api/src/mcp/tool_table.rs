@@ -11,15 +11,14 @@ use serde_json::Value;
 
 use crate::mcp::answer::Answer;
 use crate::mcp::api_calls::{ApiCalls, ToolError};
+use crate::mcp::change_tools::{self, DeleteTarget, UpgradePlugin};
 use crate::mcp::docs_search::{self, SearchDocs};
 use crate::mcp::document_tools::{
     self, ApplyDocument, GetPlugin, ListClusters, ListPlugins, PlanDocument, ValidatePlugin,
 };
 use crate::mcp::target_tools::{
-    self, DeleteTarget, GetTarget, History, ListTargets, Logs, RetryArguments, StuckAndWaiting, TargetArguments,
-    WhatExists,
+    self, GetTarget, History, ListTargets, Logs, RetryArguments, StuckAndWaiting, TargetArguments, WhatExists,
 };
-use crate::mcp::upgrade_tool::{self, UpgradePlugin};
 
 use ToolEffect::{Destroys, Reads};
 
@@ -163,14 +162,14 @@ pub(crate) static TOOLS: [ToolSpec; 17] = [
     ),
     tool!(
         Destroys { idempotent: true, scopes: TARGETS },
-        upgrade_tool::upgrade_plugin(UpgradePlugin),
+        change_tools::upgrade_plugin(UpgradePlugin),
         "Give targets, by name, another version of a plugin. It can replace resources and lose their data: use dry_run first."
     ),
     tool!(
         Destroys { idempotent: true, scopes: TARGETS },
-        target_tools::delete_target(DeleteTarget),
-        "Delete targets and all their resources, with their data, by names or filters. For one name it begins at once; otherwise \
-         it is a dry run unless dry_run is false."
+        change_tools::delete_target(DeleteTarget),
+        "Delete targets and all their resources, with their data. For one name it begins at once; filters and several targets are \
+         a dry run first."
     ),
     tool!(
         Destroys { idempotent: false, scopes: TARGETS },

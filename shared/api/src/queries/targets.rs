@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ebb_engine::{Hook, TargetPhase};
-use ebb_protocol::api::{ResourceDetail, TargetDetail, TargetInfo, TargetPage, TargetState};
+use ebb_protocol::api::{ResourceDetail, TargetDetail, TargetInfo, TargetPage, TargetSelector};
 use ebb_protocol::api_token::TargetAccess;
 use ebb_protocol::id::{RunId, TargetKey};
 use ebb_protocol::lifecycle::{self, FieldError};
@@ -33,37 +33,44 @@ pub const MAX_REMOVALS: usize = 200;
 /// The targets of a list that are requested. The default selects all of them.
 #[derive(Clone, Debug, Default)]
 pub struct TargetFilter {
-    /// `None` means all kinds.
-    pub kind: Option<String>,
+    /// Its place is not used.
+    pub selector: TargetSelector,
     /// True for targets with unconfirmed removals only.
     pub unconfirmed: bool,
-    /// Empty means all phases.
-    pub phases: Vec<TargetState>,
-    /// The labels that a target has, with their values.
-    pub labels: Vec<(String, String)>,
-    pub owner: Option<String>,
-    /// A plugin in use, as `NAME` or `NAME@VERSION`.
-    pub plugin: Option<String>,
-    /// A text in name, UID, owner, labels, plugins or first cause, in upper or lower case.
-    pub text: Option<String>,
     /// The targets that the caller may read. `None` means every target.
     pub access: Option<TargetAccess>,
 }
 
 impl TargetFilter {
     fn selects(&self, target: &TargetHead) -> bool {
-        let has_label = |(name, value): &(String, String)| target.labels.get(name) == Some(value);
+        let TargetSelector { phases, labels, owner, plugin, text, .. } = &self.selector;
+        let has_label = |label: &String| {
+            let label = label.split_once('=');
+            label.is_some_and(|(name, value)| target.labels.get(name).is_some_and(|found| found == value))
+        };
         let uses = |plugin: &String| {
             let is_name = |used: &String| used.rsplit_once('@').is_some_and(|(name, _)| name == plugin);
             target.plugins.iter().any(|used| used == plugin || is_name(used))
         };
         (!self.unconfirmed || target.unconfirmed > 0)
-            && (self.phases.is_empty() || self.phases.contains(&target.phase.into()))
-            && self.labels.iter().all(has_label)
-            && self.owner.as_ref().is_none_or(|owner| target.owner.as_ref() == Some(owner))
-            && self.plugin.as_ref().is_none_or(uses)
+            && (phases.is_empty() || phases.contains(&target.phase.into()))
+            && labels.iter().all(has_label)
+            && owner.as_ref().is_none_or(|owner| target.owner.as_ref() == Some(owner))
+            && plugin.as_ref().is_none_or(uses)
             && self.access.as_ref().is_none_or(|access| access.covers(target.owner.as_deref(), &target.labels))
-            && self.text.as_ref().is_none_or(|text| has_text(target, &text.to_lowercase()))
+            && text.as_ref().is_none_or(|text| has_text(target, &text.to_lowercase()))
+    }
+
+    /// Returns an error for a label that no target has.
+    fn check(&self) -> Result<(), FieldError> {
+        let is_pair = |label: &&String| label.split_once('=').is_some_and(|(name, _)| !name.is_empty());
+        match self.selector.labels.iter().find(|label| !is_pair(label)) {
+            Some(label) => {
+                let problem = format!("is {:?}: expected KEY=VALUE", limits::message(label));
+                Err(FieldError { field: "label", problem })
+            }
+            None => Ok(()),
+        }
     }
 }
 
@@ -82,7 +89,8 @@ pub async fn list(
     filter: &TargetFilter,
     token: Option<&str>,
 ) -> Result<TargetPage, RequestError<FieldError>> {
-    let kind = filter.kind.as_deref();
+    filter.check().map_err(RequestError::Rejected)?;
+    let kind = filter.selector.kind.as_deref();
     let found = selected(store, (list, kind), token, PAGE, |target| filter.selects(target)).await?;
     let SelectedTargets { targets, damaged, next_token } = found;
     for reason in &damaged {

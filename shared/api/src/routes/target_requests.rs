@@ -1,6 +1,5 @@
 //! Handles requests that create, update and delete targets: `POST /v1/targets`, `DELETE /v1/targets/KIND/NAME`.
 
-use ebb_store::Store;
 use std::collections::BTreeMap;
 
 use axum::body::Body;
@@ -28,6 +27,8 @@ use crate::{HttpProblem, HttpResult, ServerState};
 
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
+/// The rest of a request, and its receipt.
+pub(super) type AcceptedChange = (Option<Extension<RemainingWork>>, TargetReceipt);
 /// A receipt, its status and the rest of the request.
 type ReceiptResponse = (StatusCode, Option<Extension<RemainingWork>>, Json<TargetReceipt>);
 
@@ -67,29 +68,37 @@ pub(crate) async fn apply(
         super::read_json_within(body, limits::WEBHOOK_BODY).await?;
     let access = server.access();
     let request = TargetRequest { kind, name, document, uid, generation, routing_key, key, access };
-    let env = &server.env;
-    let plugins: &Store = &server.env.store;
     if query.dry_run {
-        let preview = match target_request::preview(env, plugins, &request).await {
-            Ok(preview) => preview,
-            Err(error) => return Err(server.rejected(request.target_key(), error).await),
-        };
-        let TargetPreview { plan, notes, uid, generation, result, changes, resources, expires } = preview;
-        let TargetRequest { kind, name, .. } = request;
-        let key = TargetKey::new(&kind, &name);
-        let (target, url) = (key.to_string(), env.target_url(key));
-        let plan = Some(plans::shown_plan(env, (kind, name), plan, &notes).await?);
-        let expires = expires.map(rfc3339);
-        let receipt = TargetReceipt { target, uid, generation, result, url, changes, resources, expires, plan };
-        return Ok((StatusCode::OK, None, Json(receipt)));
+        return Ok((StatusCode::OK, None, Json(previewed(&server, request).await?)));
     }
     let parent = headers.get(TRACEPARENT).and_then(|value| value.to_str().ok());
     telemetry::webhook_received(&request.kind, &request.name, parent);
-    let (response, follow_ups) = match Box::pin(target_request::apply(env, plugins, &request)).await {
-        Ok(begun) => begun,
+    let (rest, receipt) = applied(&server, &request).await?;
+    Ok((StatusCode::ACCEPTED, rest, Json(receipt)))
+}
+
+/// Returns the effect that a request would have.
+pub(super) async fn previewed(server: &Permitted<WriteTargets>, request: TargetRequest) -> HttpResult<TargetReceipt> {
+    let env = &server.env;
+    let preview = match target_request::preview(env, &env.store, &request).await {
+        Ok(preview) => preview,
         Err(error) => return Err(server.rejected(request.target_key(), error).await),
     };
-    accepted(&server, request.target_key(), response, follow_ups).await
+    let TargetPreview { plan, notes, uid, generation, result, changes, resources, expires } = preview;
+    let TargetRequest { kind, name, .. } = request;
+    let key = TargetKey::new(&kind, &name);
+    let (target, url) = (key.to_string(), env.target_url(key));
+    let plan = Some(plans::shown_plan(env, (kind, name), plan, &notes).await?);
+    let expires = expires.map(rfc3339);
+    Ok(TargetReceipt { target, uid, generation, result, url, changes, resources, expires, plan })
+}
+
+/// Applies a request, and runs its follow-ups.
+pub(super) async fn applied(server: &Permitted<WriteTargets>, request: &TargetRequest) -> HttpResult<AcceptedChange> {
+    match Box::pin(target_request::apply(&server.env, &server.env.store, request)).await {
+        Ok((response, follow_ups)) => Ok(accepted(server, request.target_key(), response, follow_ups).await),
+        Err(error) => Err(server.rejected(request.target_key(), error).await),
+    }
 }
 
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -112,11 +121,20 @@ pub(crate) async fn delete(
     server: Permitted<WriteTargets>,
     Query(query): Query<DeleteQuery>,
 ) -> HttpResult<ReceiptResponse> {
-    let key = TargetKey::new(&kind, &name);
-    let access = server.access();
-    let deleted = Box::pin(target_request::delete(&server.env, key, query.uid.as_deref(), &access)).await?;
-    let Some((response, follow_ups)) = deleted else { return Err(server.refusal(key).await) };
-    accepted(&server, key, response, follow_ups).await
+    let (rest, receipt) = deleted(&server, TargetKey::new(&kind, &name), query.uid.as_deref()).await?;
+    Ok((StatusCode::ACCEPTED, rest, Json(receipt)))
+}
+
+/// Deletes the instance `uid` of a target, or every one that the caller may change, and runs the follow-ups.
+pub(crate) async fn deleted(
+    server: &Permitted<WriteTargets>,
+    key: TargetKey<'_>,
+    uid: Option<&str>,
+) -> HttpResult<AcceptedChange> {
+    match Box::pin(target_request::delete(&server.env, key, uid, &server.access())).await? {
+        Some((response, follow_ups)) => Ok(accepted(server, key, response, follow_ups).await),
+        None => Err(server.refusal(key).await),
+    }
 }
 
 /// Runs the follow-ups of a request whose state is durable, and returns its receipt.
@@ -125,12 +143,12 @@ async fn accepted(
     key: TargetKey<'_>,
     LifecycleResponse { target, uid, generation, result }: LifecycleResponse,
     follow_ups: Vec<FollowUp>,
-) -> HttpResult<ReceiptResponse> {
+) -> AcceptedChange {
     let rest = background::run_follow_ups(&server.env, follow_ups).await;
     let url = server.env.target_url(key);
     let (uid, changes, resources) = (Some(uid), Vec::new(), BTreeMap::new());
     let receipt = TargetReceipt { target, uid, generation, result, url, changes, resources, expires: None, plan: None };
-    Ok((StatusCode::ACCEPTED, rest, Json(receipt)))
+    (rest, receipt)
 }
 
 fn idempotency_key(headers: &HeaderMap) -> HttpResult<Option<String>> {

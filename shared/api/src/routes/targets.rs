@@ -114,32 +114,33 @@ pub(crate) async fn retry(
     body: Body,
 ) -> HttpResult<(StatusCode, Json<RetryResponse>)> {
     let key = TargetKey::new(&kind, &name);
-    let request: RetryTarget = super::read_optional_json(body).await?;
+    let RetryTarget { uid, plugin, dry_run } = super::read_optional_json(body).await?;
     // The body can arrive slowly, and another owner can get the name meanwhile.
-    let uid = server.instance(key, request.uid.as_deref()).await?.uid;
-    if let Some(plugin) = &request.plugin {
-        let (mode, status) = match request.dry_run {
-            true => (RepairMode::Preview, StatusCode::OK),
-            false => (RepairMode::Make, StatusCode::ACCEPTED),
-        };
-        let plugin = (plugin.as_str(), Some(server.caller.name()));
-        let repaired = repair::repair(&server.env, &server.env.store, (key, Some(&uid)), plugin, mode).await;
-        return Ok((status, Json(repaired?)));
-    }
-    if request.dry_run {
+    let uid = server.instance(key, uid.as_deref()).await?.uid;
+    if dry_run && plugin.is_none() {
         let detail = "`dryRun` needs `plugin`; `GET …/why` lists the failed units";
         return Err(HttpProblem::new(ErrorCode::MissingField, detail));
     }
-    Ok((StatusCode::ACCEPTED, Json(Box::pin(retry_units(&server, key, &uid)).await?)))
+    let (mode, status) = match dry_run {
+        true => (RepairMode::Preview, StatusCode::OK),
+        false => (RepairMode::Make, StatusCode::ACCEPTED),
+    };
+    Ok((status, Json(Box::pin(retried(&server, (key, &uid), plugin.as_deref(), mode)).await?)))
 }
 
-/// Retries the failed units of the instance `uid` of a target, which the caller may change.
-pub(crate) async fn retry_units(
+/// Retries the failed units of the instance `uid` of a target, which the caller may change, or continues its teardown with the
+/// units of `plugin`. Only that has a preview.
+pub(crate) async fn retried(
     server: &Permitted<WriteTargets>,
-    key: TargetKey<'_>,
-    uid: &str,
+    (key, uid): (TargetKey<'_>, &str),
+    plugin: Option<&str>,
+    mode: RepairMode,
 ) -> HttpResult<RetryResponse> {
-    let decision = Decision { change: HistoryChange::Retried, by: Some(server.caller.name()), reason: None };
+    let by = Some(server.caller.name());
+    if let Some(plugin) = plugin {
+        return Ok(repair::repair(&server.env, &server.env.store, (key, Some(uid)), (plugin, by), mode).await?);
+    }
+    let decision = Decision { change: HistoryChange::Retried, by, reason: None };
     match retry::retry(&server.env, (key, Some(uid)), Some(decision)).await? {
         retry::RetryOutcome::Retried(retried) => Ok(retried),
         retry::RetryOutcome::NotFound => Err(other_instance(key, uid, None).into()),

@@ -12,6 +12,7 @@ use std::io::{self, IsTerminal as _};
 use std::mem::ManuallyDrop;
 use std::time::Duration;
 
+use ebb_protocol::api::TargetSelector;
 use nix::sys::signal::{Signal, raise};
 use ratatui::DefaultTerminal;
 use ratatui::backend::CrosstermBackend;
@@ -28,7 +29,7 @@ use crate::client::ApiClient;
 use crate::exit::{CliError, Exit, Result};
 use crate::interrupt::InterruptCount;
 use crate::progress::tree::ScreenSize;
-use crate::selector::{SelectorArgs, TargetSelection};
+use crate::selector::SelectorArgs;
 use crate::server::ServerArgs;
 use crate::timing;
 
@@ -83,7 +84,7 @@ impl TopArgs {
 /// Shows the targets of a selection until the user ends the program. `first` is the first list of them.
 async fn show(
     client: ApiClient,
-    selection: TargetSelection,
+    selection: TargetSelector,
     first: TopAnswer,
     terminal: &mut DefaultTerminal,
 ) -> Result<Exit> {

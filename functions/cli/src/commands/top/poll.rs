@@ -48,7 +48,7 @@ pub(super) async fn poll(client: ApiClient, mut wanted: watch::Receiver<TopPoll>
 pub(super) async fn ask(client: &ApiClient, poll: &TopPoll) -> Result<TopAnswer> {
     Ok(match poll {
         TopPoll::List(selection) => {
-            let (targets, warnings) = client.targets(selection).await?;
+            let (targets, warnings) = client.targets(selection, &[]).await?;
             TopAnswer::List(targets, warnings.into_iter().collect())
         }
         TopPoll::Tree(target) => TopAnswer::Tree(Box::new(client.existing(target).await?)),

@@ -1,7 +1,7 @@
 //! The state of `ebb top`, and its change by an event. It has no clock, no terminal and no client.
 
 use console::measure_text_width;
-use ebb_protocol::api::{TargetDetail, TargetInfo, TargetState, TargetWait, UnitState};
+use ebb_protocol::api::{TargetDetail, TargetInfo, TargetSelector, TargetState, TargetWait, UnitState};
 use ebb_protocol::limits;
 use jiff::Timestamp;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -10,7 +10,6 @@ use crate::exit::Exit;
 use crate::output::{joined_lines, plugin_name, printable};
 use crate::progress::labels;
 use crate::progress::tree::{ScreenSize, TreeLine, tree_lines};
-use crate::selector::TargetSelection;
 use crate::target::TargetRef;
 
 /// Maximum lines of messages below a page, except of a question.
@@ -38,7 +37,7 @@ const PHASES: [TargetState; 7] = [
 /// The content of a page. It is requested every 2 s.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum TopPoll {
-    List(TargetSelection),
+    List(TargetSelector),
     Tree(TargetRef),
     Why(TargetRef),
     /// The log of a unit. `None` lets the program choose the unit.
@@ -168,7 +167,7 @@ pub(super) struct OpenTarget {
 pub(super) struct TopState {
     /// Host and port of the server.
     pub(super) server: String,
-    pub(super) selection: TargetSelection,
+    pub(super) selection: TargetSelector,
     pub(super) size: ScreenSize,
     /// The time of the last event. The number of wrapped lines depends on it.
     pub(super) now: Timestamp,
@@ -263,7 +262,7 @@ impl OpenTarget {
 }
 
 impl TopState {
-    pub(super) fn new(server: String, selection: TargetSelection, size: ScreenSize) -> Self {
+    pub(super) fn new(server: String, selection: TargetSelector, size: ScreenSize) -> Self {
         Self {
             server,
             selection,

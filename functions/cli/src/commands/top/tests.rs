@@ -4,7 +4,7 @@ use axum::Router;
 use axum::extract::Request;
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse as _, Response};
-use ebb_protocol::api::{RunDetail, RunState, TargetDetail, TargetInfo, TargetState, UnitState};
+use ebb_protocol::api::{RunDetail, RunState, TargetDetail, TargetInfo, TargetSelector, TargetState, UnitState};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -20,7 +20,6 @@ use crate::client::ApiClient;
 use crate::exit::Exit;
 use crate::progress::fixtures;
 use crate::progress::tree::ScreenSize;
-use crate::selector::TargetSelection;
 use crate::server::{AddressOrigin, ServerAccess};
 use crate::target::TargetRef;
 
@@ -28,8 +27,8 @@ const SINCE: &str = "2026-11-21T09:00:00Z";
 /// A sequence for terminals, an override of the direction of text, and a forged line.
 const HOSTILE: &str = "a\u{1b}]52;c;aGk=\u{7}\u{202e}b\rc\n127.0.0.1:7878  forged";
 
-fn sandboxes() -> TargetSelection {
-    TargetSelection { kind: Some("sandbox".to_owned()), ..TargetSelection::default() }
+fn sandboxes() -> TargetSelector {
+    TargetSelector { kind: Some("sandbox".to_owned()), ..TargetSelector::default() }
 }
 
 fn state(width: usize, height: usize) -> TopState {
@@ -374,7 +373,7 @@ fn a_filter_is_applied_by_the_server() {
     assert!(picture(&typed).contains("filter: db_\nEnter apply  Esc cancel"));
     assert_eq!(typed.poll(), TopPoll::List(sandboxes()));
     let filtered = pressed(typed, "\n");
-    let selection = TargetSelection { text: Some("db".to_owned()), ..sandboxes() };
+    let selection = TargetSelector { text: Some("db".to_owned()), ..sandboxes() };
     assert_eq!(filtered.poll(), TopPoll::List(selection.clone()));
     assert!(picture(&filtered).starts_with("127.0.0.1:7878  2 targets: 1 failed, 1 ready  filter: db\n"));
     let cancelled = pressed(filtered, "/x\u{1b}");

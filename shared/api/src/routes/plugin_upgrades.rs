@@ -1,0 +1,124 @@
+//! Gives a target another version of a plugin: reads the document that the target has from its history, writes the version
+//! into it, and applies it.
+
+use std::collections::BTreeMap;
+
+use axum::Extension;
+use ebb_documents::compile::CLUSTER_POLICY;
+use ebb_documents::pinned_version::{PinError, with_version};
+use ebb_flow::offload::offload;
+use ebb_flow::operator::target_request::TargetRequest;
+use ebb_protocol::api::{ResourceEffect, TargetReceipt};
+use ebb_protocol::error_code::ErrorCode;
+use ebb_protocol::lifecycle::LifecycleResult;
+use ebb_store::{Store, TargetHead};
+
+use super::permitted::{Permitted, WriteTargets};
+use super::target_requests;
+use crate::background::RemainingWork;
+use crate::queries::{plugins, target_history};
+use crate::{HttpProblem, HttpResult, ServerState};
+
+/// Maximum pages of a history in which the document of a target is looked for.
+const MAX_PAGES: usize = 50;
+
+/// Returns the version `NAME@VERSION` that new targets can use, of a text `NAME` or `NAME@VERSION`.
+///
+/// # Errors
+/// Returns 404 if it is not published, or was withdrawn.
+pub(super) async fn published(server: &ServerState, plugin: &str) -> HttpResult<String> {
+    let (name, version) = plugin.split_once('@').unwrap_or((plugin, "latest"));
+    let found = plugins::get(&server.env.store, name, version).await?;
+    let unknown = |detail: String| HttpProblem::new(ErrorCode::UnknownVersion, detail);
+    let found = found.ok_or_else(|| unknown(format!("plugin {name}@{version} is not published")))?;
+    let full = format!("{}@{}", found.info.name, found.info.version);
+    match found.withdrawn {
+        None => Ok(full),
+        Some(at) => Err(unknown(format!("plugin {full} was withdrawn at {at}"))),
+    }
+}
+
+/// Gives a living target the version `full` of a plugin, `NAME@VERSION`. With `is_dry_run`, changes nothing. Returns the rest
+/// of the request and the effect.
+///
+/// # Errors
+/// Returns a problem if the target does not live, if its document is not stored or cannot get the version, if the policy of a
+/// cluster refuses the result, or if the update is refused.
+pub(super) async fn upgraded(
+    server: &Permitted<WriteTargets>,
+    head: &TargetHead,
+    full: &str,
+    is_dry_run: bool,
+) -> HttpResult<(Option<Extension<RemainingWork>>, TargetReceipt)> {
+    if !head.phase.is_alive() {
+        let detail = format!("the target is {}; only living targets get another version", head.phase.name());
+        return Err(HttpProblem::new(ErrorCode::Stale, detail));
+    }
+    let Some(text) = stored_document(&server.env.store, head).await? else {
+        let detail = "its document is not stored: apply it from its file";
+        return Err(HttpProblem::new(ErrorCode::NotFound, detail));
+    };
+    let present = server.env.plan_of(head).await?;
+    let versions = present.plan.resources.iter().map(|(name, resource)| (name.clone(), resource.plugin.clone()));
+    let (versions, wanted) = (versions.collect::<BTreeMap<_, _>>(), full.to_owned());
+    let edited = offload(move || with_version(&text, &wanted, &versions)).await?;
+    let Some(document) = edited.map_err(refused)? else {
+        let (target, url) = (head.target_key().to_string(), server.env.target_url(head.target_key()));
+        let (uid, generation, result) = (Some(head.uid.clone()), head.newest_generation(), LifecycleResult::Unchanged);
+        let (changes, resources) = (Vec::new(), BTreeMap::new());
+        let unchanged =
+            TargetReceipt { target, uid, generation, result, url, changes, resources, expires: None, plan: None };
+        return Ok((None, unchanged));
+    };
+    let request = TargetRequest {
+        kind: head.kind.clone(),
+        name: head.name.clone(),
+        document,
+        uid: Some(head.uid.clone()),
+        generation: Some(head.newest_generation()),
+        routing_key: None,
+        key: None,
+        access: server.access(),
+    };
+    let mut preview = target_requests::previewed(server, request.clone()).await?;
+    let plan = preview.plan.take();
+    if is_dry_run {
+        // The update itself is refused if it would undo a resource that the cluster then refuses.
+        let replaces = preview.resources.values().any(|effect| *effect == ResourceEffect::Replaced);
+        let mut warnings = plan.into_iter().flat_map(|plan| plan.warnings);
+        return match warnings.find(|warning| replaces && warning.code == CLUSTER_POLICY) {
+            Some(warning) => Err(HttpProblem::new(ErrorCode::InvalidDocument, warning.message)),
+            None => Ok((None, preview)),
+        };
+    }
+    let (rest, done) = target_requests::applied(server, &request).await?;
+    Ok((rest, TargetReceipt { generation: done.generation, result: done.result, ..preview }))
+}
+
+/// Returns the document of the newest generation of a target, if its history has it.
+async fn stored_document(store: &Store, head: &TargetHead) -> HttpResult<Option<String>> {
+    let (key, only) = (head.target_key(), Some(head.uid.as_str()));
+    let mut after: Option<String> = None;
+    for _ in 0..MAX_PAGES {
+        let page = target_history::list(store, key, after.as_deref(), only).await?;
+        // The newest one, because a withdrawn update can have had the same generation.
+        let mut own = page.entries.iter().filter(|entry| entry.generation == head.newest_generation());
+        if let Some(entry) = own.find(|entry| entry.document.is_some()) {
+            let found = target_history::get(store, key, &entry.id, only).await?;
+            return Ok(found.and_then(|found| found.text));
+        }
+        after = page.next_token;
+        if after.is_none() {
+            break;
+        }
+    }
+    Ok(None)
+}
+
+fn refused(error: PinError) -> HttpProblem {
+    match error {
+        PinError::Document(errors) => errors.into(),
+        PinError::Unused(_) => HttpProblem::new(ErrorCode::PluginUnused, error.to_string()),
+        other => HttpProblem::new(ErrorCode::InvalidDocument, other.to_string()),
+    }
+}

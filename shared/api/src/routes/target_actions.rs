@@ -1,0 +1,272 @@
+//! Handles actions on several targets: `POST /v1/targets/actions`.
+//!
+//! 1. A selection names targets, or filters the list of the targets that the caller may read.
+//! 2. Each target is changed as by the route for one target, with the same checks. Its problem becomes its outcome.
+//! 3. A request handles as many targets as fit into its time and its answer. The answer has the selection of the others.
+
+use axum::{Extension, Json};
+use ebb_engine::Millis;
+use ebb_flow::lifecycle::other_instance;
+use ebb_flow::operator::repair::RepairMode;
+use ebb_protocol::api::{
+    ActOnTargets, NamedTarget, TargetAction, TargetInfo, TargetOutcome, TargetOutcomes, TargetSelection,
+    TargetSelector, TargetState,
+};
+use ebb_protocol::error_code::ErrorCode;
+use ebb_protocol::id::TargetKey;
+use ebb_protocol::lifecycle::{self, FieldError};
+use ebb_protocol::limits;
+use ebb_store::TargetHead;
+use futures::future::join_all;
+
+use super::permitted::{Permitted, WriteTargets};
+use super::{JsonBody, Query, plugin_upgrades, target_list, target_requests, targets};
+use crate::background::RemainingWork;
+use crate::queries;
+use crate::{HttpProblem, HttpResult};
+
+/// Targets that are changed at the same time.
+const CONCURRENT: usize = 25;
+/// The time after which no further target begins. A function ends after 29 s.
+const LATEST: Millis = Millis(15_000);
+/// The size of the outcomes after which no further target begins, measured as that of a response.
+const MAX_SIZE: usize = 1 << 20;
+
+/// The rest of a request, which follows its response.
+type RestOfRequest = Option<Extension<RemainingWork>>;
+
+/// Takes an action on several targets: on each as the route for one target, with its own outcome. A repetition deletes and
+/// updates nothing more. Scope: `targets:write`, and `read` for a filter.
+#[utoipa::path(post, path = "/v1/targets/actions", operation_id = "actOnTargets", tag = "targets", request_body = ActOnTargets, responses(
+    (status = 200, body = TargetOutcomes, description = "The outcome for each target, also if all were refused."),
+    (status = 404, description = "unknown-version"),
+    (status = 413, description = "The body is too large, or names more than 100 targets."),
+    (status = 422, description = "A kind, a name or a UID is invalid, or a filter selects all targets."),
+))]
+pub(crate) async fn act(
+    server: Permitted<WriteTargets>,
+    JsonBody(ActOnTargets { select, action, dry_run }): JsonBody<ActOnTargets>,
+) -> HttpResult<(RestOfRequest, Json<TargetOutcomes>)> {
+    let begun = server.env.steady();
+    let action = match action {
+        TargetAction::Upgrade { plugin } => {
+            TargetAction::Upgrade { plugin: plugin_upgrades::published(&server, &plugin).await? }
+        }
+        other => other,
+    };
+    let (found, mut answer) = selected(&server, &select, &action).await?;
+    if let TargetAction::Upgrade { plugin } = &action {
+        answer.plugin = Some(plugin.clone());
+    }
+    let (mut left, mut rests, mut size) = (found.into_iter(), Vec::new(), 0);
+    while left.len() > 0 {
+        let begin = |(target, outcome): (NamedTarget, TargetOutcome)| {
+            let outcome = TargetOutcome { dry_run, ..outcome };
+            Box::pin(handled(&server, &action, target, outcome))
+        };
+        let begun_now: Vec<_> = left.by_ref().take(CONCURRENT).map(begin).collect();
+        for (outcome, rest) in join_all(begun_now).await {
+            size += limits::lambda_event_size_of(&outcome);
+            answer.outcomes.push(outcome);
+            rests.extend(rest.map(|Extension(rest)| rest));
+        }
+        if size > MAX_SIZE || server.env.steady().since(begun) > LATEST {
+            break;
+        }
+    }
+    if let (true, Some(last)) = (left.len() > 0, answer.outcomes.last()) {
+        answer.next = Some(match select {
+            TargetSelection::Targets(_) => TargetSelection::Targets(left.map(|(target, _)| target).collect()),
+            TargetSelection::Filter(selector) => {
+                let last = TargetKey::new(&last.kind, &last.name);
+                let next_token = Some(target_list::token_after(&Permitted::of(&server, &server.caller)?, last));
+                TargetSelection::Filter(TargetSelector { next_token, ..selector })
+            }
+        });
+    }
+    Ok((RemainingWork::joined(rests), Json(answer)))
+}
+
+/// Returns the targets of a selection, or of its first page, and an answer without outcomes.
+async fn selected(
+    server: &Permitted<WriteTargets>,
+    select: &TargetSelection,
+    action: &TargetAction,
+) -> HttpResult<(Vec<(NamedTarget, TargetOutcome)>, TargetOutcomes)> {
+    match select {
+        TargetSelection::Targets(named) => {
+            let max = TargetSelection::MAX_TARGETS;
+            if named.len() > max {
+                let detail = format!("the request names {} targets; send at most {max} at a time", named.len());
+                return Err(HttpProblem::new(ErrorCode::TooLarge, detail));
+            }
+            let targets = named.iter().map(|target| -> HttpResult<_> {
+                check(target).map_err(|error| {
+                    let detail = format!("{:?}: {error}", limits::message(&target.name));
+                    HttpProblem::new(ErrorCode::InvalidField, detail)
+                })?;
+                let NamedTarget { kind, name, uid, .. } = target.clone();
+                Ok((target.clone(), TargetOutcome { uid, ..TargetOutcome::named(kind, name) }))
+            });
+            Ok((targets.collect::<HttpResult<_>>()?, TargetOutcomes::default()))
+        }
+        TargetSelection::Filter(selector) => {
+            let mut query = selector.clone();
+            query.plugin = query.plugin.or_else(|| Some(plugin_name(plugin_of(action)?).to_owned()));
+            if query.is_open() {
+                let detail = "a filter of an action needs one of phase, label, owner, plugin and q";
+                return Err(HttpProblem::new(ErrorCode::MissingField, detail));
+            }
+            let list = target_list::list(Permitted::of(server, &server.caller)?, Query(query.into()));
+            let Json(page) = list.await?;
+            let found = page.targets.into_iter().filter(|target| has_effect(action, target)).map(|target| {
+                let TargetInfo { kind, name, uid, .. } = target.clone();
+                (NamedTarget { kind, name, uid: Some(uid), run: None }, TargetOutcome::of(target))
+            });
+            let rest = |token| TargetSelector { next_token: Some(token), ..selector.clone() };
+            let next = page.next_token.map(|token| TargetSelection::Filter(rest(token)));
+            Ok((found.collect(), TargetOutcomes { damaged: page.damaged, next, ..TargetOutcomes::default() }))
+        }
+    }
+}
+
+fn check(NamedTarget { kind, name, uid, .. }: &NamedTarget) -> Result<(), FieldError> {
+    lifecycle::kind(kind)?;
+    lifecycle::name(name)?;
+    uid.as_deref().map_or(Ok(()), lifecycle::uid)
+}
+
+/// Returns the plugin of an action, with its version.
+fn plugin_of(action: &TargetAction) -> Option<&str> {
+    match action {
+        TargetAction::Delete {} => None,
+        TargetAction::Retry { plugin } => plugin.as_deref(),
+        TargetAction::Upgrade { plugin } => Some(plugin),
+    }
+}
+
+fn plugin_name(plugin: &str) -> &str {
+    plugin.split_once('@').map_or(plugin, |(name, _)| name)
+}
+
+/// Returns true if an action can have an effect on a target that a filter has found.
+fn has_effect(action: &TargetAction, target: &TargetInfo) -> bool {
+    let phase = target.phase;
+    match action {
+        TargetAction::Delete {} => true,
+        TargetAction::Retry { plugin: None } => has_failed(phase),
+        TargetAction::Retry { plugin: Some(_) } => phase == TargetState::Stuck,
+        TargetAction::Upgrade { plugin } => {
+            let is_other = |used: &String| used != plugin && plugin_name(used) == plugin_name(plugin);
+            phase.is_alive() && target.plugins.iter().any(is_other)
+        }
+    }
+}
+
+fn has_failed(phase: TargetState) -> bool {
+    matches!(phase, TargetState::Failed | TargetState::Stuck)
+}
+
+/// Takes an action on a target. Returns its outcome, and the rest of the work.
+async fn handled(
+    server: &Permitted<WriteTargets>,
+    action: &TargetAction,
+    target: NamedTarget,
+    mut outcome: TargetOutcome,
+) -> (TargetOutcome, RestOfRequest) {
+    let changed = match action {
+        TargetAction::Delete {} => Box::pin(delete(server, &target, &mut outcome)).await,
+        TargetAction::Retry { plugin } => {
+            Box::pin(retry(server, plugin.as_deref(), &target, &mut outcome)).await.map(|()| None)
+        }
+        TargetAction::Upgrade { plugin } => Box::pin(upgrade(server, plugin, &target, &mut outcome)).await,
+    };
+    match changed {
+        Ok(rest) => (outcome, rest),
+        Err(HttpProblem(problem)) => (outcome.refused(problem), None),
+    }
+}
+
+/// Adds what is known of the instance on which an action is taken.
+fn note(outcome: &mut TargetOutcome, head: &TargetHead) {
+    *outcome = TargetOutcome { dry_run: outcome.dry_run, ..TargetOutcome::of(queries::targets::about(head)) };
+}
+
+async fn delete(
+    server: &Permitted<WriteTargets>,
+    target: &NamedTarget,
+    outcome: &mut TargetOutcome,
+) -> HttpResult<RestOfRequest> {
+    let (key, uid) = (TargetKey::new(&target.kind, &target.name), target.uid.as_deref());
+    let present = server.present(key).await;
+    if let Ok(Some(head)) = &present {
+        let waiting = head.waiting.as_ref().map(|waiting| waiting.uid.as_str());
+        if let Some(uid) = uid.filter(|uid| *uid != head.uid && Some(*uid) != waiting) {
+            return Err(other_instance(key, uid, Some(&head.uid)).into());
+        }
+        check_run(target, head)?;
+        note(outcome, head);
+    }
+    if outcome.dry_run {
+        return present?.map(|_| None).ok_or_else(|| targets::unknown(key));
+    }
+    // The caller may have the right to change only the instance that waits.
+    let (rest, receipt) = target_requests::deleted(server, key, uid).await?;
+    outcome.uid = receipt.uid;
+    Ok(rest)
+}
+
+/// Returns the instance on which a retry or an upgrade acts.
+async fn instance(
+    server: &Permitted<WriteTargets>,
+    target: &NamedTarget,
+    outcome: &mut TargetOutcome,
+) -> HttpResult<TargetHead> {
+    let head = server.instance(TargetKey::new(&target.kind, &target.name), target.uid.as_deref()).await?;
+    check_run(target, &head)?;
+    note(outcome, &head);
+    Ok(head)
+}
+
+/// Checks that the last run of a target is the one that the caller has seen, if the request names one.
+fn check_run(target: &NamedTarget, head: &TargetHead) -> HttpResult<()> {
+    let present = head.hook.map(|hook| head.run(hook).to_string());
+    match &target.run {
+        Some(seen) if present.as_ref() != Some(seen) => {
+            let detail = format!("{} has changed since, and other units would run: read it again", head.target_key());
+            Err(HttpProblem::new(ErrorCode::Outdated, detail))
+        }
+        _ => Ok(()),
+    }
+}
+
+async fn retry(
+    server: &Permitted<WriteTargets>,
+    plugin: Option<&str>,
+    target: &NamedTarget,
+    outcome: &mut TargetOutcome,
+) -> HttpResult<()> {
+    let head = instance(server, target, outcome).await?;
+    let key = head.target_key();
+    let mode = if outcome.dry_run { RepairMode::Preview } else { RepairMode::Make };
+    if mode == RepairMode::Preview && plugin.is_none() {
+        return match has_failed(head.phase.into()) {
+            true => Ok(()),
+            false => Err(HttpProblem::new(ErrorCode::NothingFailed, format!("{key} is neither failed nor stuck"))),
+        };
+    }
+    outcome.retry = Some(targets::retried(server, (key, &head.uid), plugin, mode).await?);
+    Ok(())
+}
+
+async fn upgrade(
+    server: &Permitted<WriteTargets>,
+    plugin: &str,
+    target: &NamedTarget,
+    outcome: &mut TargetOutcome,
+) -> HttpResult<RestOfRequest> {
+    let head = instance(server, target, outcome).await?;
+    let (rest, receipt) = plugin_upgrades::upgraded(server, &head, plugin, outcome.dry_run).await?;
+    outcome.update = Some(receipt);
+    Ok(rest)
+}

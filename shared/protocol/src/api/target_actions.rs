@@ -1,0 +1,208 @@
+//! The request that takes an action on several targets, and its answer.
+
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::{ProblemDetails, RetryResponse, TargetInfo, TargetReceipt, TargetState};
+use crate::error_code::ErrorCode;
+use crate::limits;
+
+/// Takes an action on several targets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ActOnTargets {
+    pub select: TargetSelection,
+    pub action: TargetAction,
+    /// Returns what would change, and changes nothing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub dry_run: bool,
+}
+
+/// The targets of an action.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum TargetSelection {
+    /// These targets, at most 100.
+    Targets(Vec<NamedTarget>),
+    /// The targets that a list shows, and for which the action can have an effect. At least one member beside the kind has to
+    /// be given.
+    Filter(TargetSelector),
+}
+
+impl TargetSelection {
+    /// Maximum targets of a request, and of the outcomes in its answer.
+    pub const MAX_TARGETS: usize = 100;
+}
+
+/// A target of an action.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct NamedTarget {
+    #[schema(pattern = "^[a-z][a-z0-9-]{0,62}$")]
+    pub kind: String,
+    #[schema(pattern = r"^(?!\.{1,2}$)([!\x22$&-.0->@-\[\]-~]{1,253}|[^/#%?\\\s\x00-\x1f\x7f-\x9f]{1,75})$")]
+    pub name: String,
+    /// The identity of the instance. Another one is not changed. The default is the present one, and for a deletion also the
+    /// one that waits for the name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(pattern = r"^(?!\.{1,2}$)([!\x22$&-.0->@-\[\]-~]{1,128}|[^/#%?\\\s\x00-\x1f\x7f-\x9f]{1,75})$")]
+    pub uid: Option<String>,
+    /// The last run that the caller has seen. With another one, nothing is changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<String>,
+}
+
+/// The targets of a list, or of an action. A target is selected if it fits all members. An action selects no gone targets.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
+#[into_params(parameter_in = Query)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct TargetSelector {
+    /// The kind of the targets. By default all kinds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(pattern = "^[a-z][a-z0-9-]{0,62}$")]
+    #[param(pattern = "^[a-z][a-z0-9-]{0,62}$")]
+    pub kind: Option<String>,
+    /// The phases, of which a target has one. Repeatable in a query. By default all phases.
+    #[serde(rename = "phase", default, skip_serializing_if = "Vec::is_empty")]
+    pub phases: Vec<TargetState>,
+    /// The labels as `KEY=VALUE`, of which a target has all. Repeatable in a query.
+    #[serde(rename = "label", default, skip_serializing_if = "Vec::is_empty")]
+    pub labels: Vec<String>,
+    /// The owner, such as `token ci`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    /// A plugin in use, as `NAME` or `NAME@VERSION`. The default of an action is its plugin, in any version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plugin: Option<String>,
+    /// A text in name, UID, owner, labels, plugins or first cause, in upper or lower case.
+    #[serde(rename = "q", default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+    /// The place after which the list continues: `nextToken` of the previous page, or of `next` after an action.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[param(
+        pattern = r"^([A-Za-z0-9_=-]+|[a-z][a-z0-9-]{0,62}/([!\x22$&-.0->@-\[\]-~]{1,253}|[^/#%?\\\s\x00-\x1f\x7f-\x9f]{1,75}))$"
+    )]
+    pub next_token: Option<String>,
+}
+
+impl TargetSelector {
+    /// Returns true if all targets of the kind fit, or all targets.
+    pub fn is_open(&self) -> bool {
+        let texts = [&self.owner, &self.plugin, &self.text];
+        let is_blank = |text: &Option<String>| text.as_deref().is_none_or(|text| text.trim().is_empty());
+        self.phases.is_empty() && self.labels.is_empty() && texts.into_iter().all(is_blank)
+    }
+}
+
+/// What is done with each target. It is the request for one target.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub enum TargetAction {
+    /// Deletes the target.
+    Delete {},
+    /// Retries the failed units. A filter selects failed and stuck targets.
+    Retry {
+        /// A published version `NAME@VERSION`. The teardown of a stuck target continues with its units, and a filter selects
+        /// stuck targets only.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        plugin: Option<String>,
+    },
+    /// Writes another version of a plugin into the document of a living target, and applies the document. A filter selects
+    /// living targets with another version.
+    Upgrade {
+        /// The published version `NAME@VERSION`, or `NAME` for the highest one.
+        plugin: String,
+    },
+}
+
+/// What an action has done with a target, or would do.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TargetOutcome {
+    pub kind: String,
+    pub name: String,
+    /// The identity of the instance. Absent if it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
+    /// The phase before the action. Absent if it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<TargetState>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    /// The unit that failed first, with its reason.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_cause: Option<String>,
+    /// True if nothing was changed because of `dryRun`.
+    pub dry_run: bool,
+    /// The effect of `retry`. Absent in a dry run without `plugin`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry: Option<RetryResponse>,
+    /// The effect of `upgrade`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub update: Option<TargetReceipt>,
+    /// The reason why nothing was changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// The code of the error.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+    /// The next step after the error, if its text has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_step: Option<String>,
+}
+
+impl TargetOutcome {
+    /// Returns the outcome for a target of which only the name is known.
+    pub fn named(kind: String, name: String) -> Self {
+        Self { kind, name, ..Self::default() }
+    }
+
+    /// Returns the outcome for a target that was found.
+    pub fn of(target: TargetInfo) -> Self {
+        let TargetInfo { kind, name, uid, phase, owner, first_cause, .. } = target;
+        Self { uid: Some(uid), phase: Some(phase), owner, first_cause, ..Self::named(kind, name) }
+    }
+
+    /// Adds the problem of the request for the target.
+    #[must_use]
+    pub fn refused(self, problem: ProblemDetails) -> Self {
+        let next_step = ErrorCode::named(&problem.code).and_then(ErrorCode::next_step).map(str::to_owned);
+        Self { error: Some(limits::message(&problem.detail)), code: Some(problem.code), next_step, ..self }
+    }
+
+    /// Returns the problem of the request for the target, if it was refused.
+    pub fn into_problem(self) -> Option<ProblemDetails> {
+        let (detail, code) = (self.error?, self.code.unwrap_or_default());
+        let status = ErrorCode::named(&code).map_or(500, |code| code.statuses()[0]);
+        Some(ProblemDetails { status, code, detail, errors: Vec::new() })
+    }
+
+    /// Returns true if the target was refused for the moment, so that a repetition can succeed.
+    pub fn is_busy(&self) -> bool {
+        let code = self.code.as_deref().and_then(ErrorCode::named);
+        code.is_some_and(|code| matches!(code.statuses()[0], 429 | 503))
+    }
+
+    /// Returns true if the target was refused with this code.
+    pub fn has_code(&self, code: ErrorCode) -> bool {
+        self.code.as_deref() == Some(code.name())
+    }
+}
+
+/// The outcomes of a part of the selected targets.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TargetOutcomes {
+    /// One outcome per target, in the order of the request or of the list. May be empty although `next` is given.
+    pub outcomes: Vec<TargetOutcome>,
+    /// The version `NAME@VERSION` of `upgrade`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plugin: Option<String>,
+    /// Errors of targets that cannot be read, because their items are damaged.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub damaged: Vec<String>,
+    /// The selection of the targets that this request has not handled: send it with the same action. Absent after the last
+    /// one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<TargetSelection>,
+}

@@ -1,0 +1,206 @@
+//! Actions on several targets by one request: rights, hostile selections, limits, dry runs, and refusals of some targets.
+
+use ebb_engine::TargetPhase;
+use ebb_protocol::api::{TargetOutcome, TargetOutcomes, TargetSelection};
+use ebb_store::{TargetHead, TargetTransition};
+use futures::StreamExt as _;
+
+use super::api_tokens::create;
+use crate::harness::*;
+
+/// Sends an action. `dryRun` is true if `is_dry_run`.
+async fn send(harness: &Harness, token: &str, select: Value, action: Value, is_dry_run: bool) -> ApiReply {
+    let body = json!({"select": select, "action": action, "dryRun": is_dry_run});
+    harness.with_token(token, "POST /v1/targets/actions", Some(body)).await
+}
+
+fn named_targets(names: &[&str]) -> Value {
+    let targets: Vec<Value> = names.iter().map(|name| json!({"kind": "sandbox", "name": name})).collect();
+    json!({"targets": targets})
+}
+
+/// Returns each outcome as its name with its code, or with `ok`.
+fn outcomes(reply: &ApiReply) -> Vec<String> {
+    let TargetOutcomes { outcomes, .. } = reply.is(200).json();
+    let shown =
+        |TargetOutcome { name, code, .. }: TargetOutcome| format!("{name} {}", code.unwrap_or_else(|| "ok".to_owned()));
+    outcomes.into_iter().map(shown).collect()
+}
+
+async fn phases<const N: usize>(harness: &Harness, names: [&str; N]) -> Vec<TargetState> {
+    let mut found = Vec::new();
+    for name in names {
+        found.push(harness.target(name).await.unwrap().info.phase);
+    }
+    found
+}
+
+/// Each target is judged as by its own route. What a caller may not read looks as if it did not exist.
+pub(crate) async fn an_action_has_the_rights_of_its_caller() {
+    let harness = Harness::simple().await;
+    let own = ["read:own", "targets:write:own"];
+    let ann = create(&harness, "ann", &own).await.token;
+    let bob = create(&harness, "bob", &own).await.token;
+    let viewer = create(&harness, "viewer", &["read", "targets:write:own"]).await.token;
+    let writer = create(&harness, "writer", &["targets:write"]).await.token;
+    let reader = create(&harness, "reader", &["read"]).await.token;
+    for (token, name) in [(&ann, "a"), (&bob, "b")] {
+        let document = named("Sandbox", name, "resources: {r: {plugin: simple}}\n");
+        let body = json!({"kind": "sandbox", "name": name, "document": document});
+        harness.with_token(token, "POST /v1/targets", Some(body)).await.is(202);
+        harness.phase(name, TargetState::Ready).await;
+    }
+    let (all, delete) = (json!({"filter": {"plugin": "simple"}}), json!({"delete": {}}));
+    let upgrade = json!({"upgrade": {"plugin": "simple@1.0.0"}});
+    for (token, expected) in [(&ann, &["a ok"][..]), (&bob, &["b ok"]), (&viewer, &["a forbidden", "b forbidden"])] {
+        assert_eq!(outcomes(&send(&harness, token, all.clone(), delete.clone(), true).await), expected);
+    }
+    for action in [delete.clone(), json!({"retry": {}}), upgrade] {
+        let reply = send(&harness, &ann, named_targets(&["b", "none"]), action.clone(), false).await;
+        let found: TargetOutcomes = reply.is(200).json();
+        let [foreign, missing] = &found.outcomes[..] else { panic!("{reply:?}") };
+        let as_missing = foreign.error.as_ref().map(|error| error.replace("\"b\"", "\"none\""));
+        assert_eq!((&as_missing, &foreign.code), (&missing.error, &missing.code), "{action}");
+        assert!(foreign.uid.is_none() && foreign.phase.is_none() && foreign.owner.is_none(), "{reply:?}");
+        let reply = send(&harness, &viewer, named_targets(&["b"]), action, false).await;
+        assert_eq!(outcomes(&reply), ["b forbidden"]);
+        assert!(reply.body.contains("belongs to token bob"), "{reply:?}");
+    }
+    // A filter reads the list.
+    send(&harness, &writer, all.clone(), delete.clone(), true).await.is_problem(403, "forbidden");
+    assert_eq!(outcomes(&send(&harness, &writer, named_targets(&["a"]), delete.clone(), true).await), ["a ok"]);
+    send(&harness, &reader, all.clone(), delete.clone(), true).await.is_problem(403, "forbidden");
+    assert_eq!(phases(&harness, ["a", "b"]).await, [TargetState::Ready; 2]);
+    assert_eq!(outcomes(&send(&harness, &bob, all, delete, false).await), ["b ok"]);
+    harness.phase("b", TargetState::Gone).await;
+    assert_eq!(phases(&harness, ["a"]).await, [TargetState::Ready]);
+}
+
+pub(crate) async fn hostile_selections_change_nothing() {
+    let harness = Harness::simple().await;
+    harness.ready("a", "simple").await;
+    let operator = harness.stack().token();
+    let delete = json!({"delete": {}});
+    let of = |target: Value| json!({"targets": [{"kind": "sandbox", "name": "a"}, target]});
+    let many = json!({"targets": vec![json!({"kind": "sandbox", "name": "a"}); 101]});
+    for (select, status, code) in [
+        (many, 413, "too-large"),
+        (of(json!({"kind": "sandbox", "name": "a/../b"})), 422, "invalid-field"),
+        (of(json!({"kind": "Sandbox", "name": "b"})), 422, "invalid-field"),
+        (of(json!({"kind": "sandbox", "name": "x".repeat(9_000)})), 422, "invalid-field"),
+        (of(json!({"kind": "sandbox", "name": "b", "uid": ""})), 422, "invalid-field"),
+        (of(json!({"kind": "sandbox", "name": "b", "force": true})), 400, "invalid-json"),
+        (json!({"filter": {}}), 422, "missing-field"),
+        (json!({"filter": {"kind": "sandbox", "q": " "}}), 422, "missing-field"),
+        (json!({"filter": {"label": ["team"]}}), 400, "invalid-query"),
+        (json!({"filter": {"phase": ["dead"]}}), 400, "invalid-json"),
+        (json!({"filter": {"q": "a", "nextToken": "../x"}}), 400, "invalid-query"),
+        (json!({"filter": {"q": "a"}, "targets": []}), 400, "invalid-json"),
+        (json!({"all": true}), 400, "invalid-json"),
+        (json!([]), 400, "invalid-json"),
+    ] {
+        send(&harness, operator, select, delete.clone(), false).await.is_problem(status, code);
+    }
+    let one = named_targets(&["a"]);
+    for (action, status, code) in [
+        (json!({"drop": {}}), 400, "invalid-json"),
+        (json!({"delete": {"uid": "a-uid"}}), 400, "invalid-json"),
+        (json!({"delete": {}, "retry": {}}), 400, "invalid-json"),
+        (json!({"upgrade": {}}), 400, "invalid-json"),
+        (json!({"upgrade": {"plugin": "none"}}), 404, "unknown-version"),
+        (json!({"upgrade": {"plugin": format!("simple@{}", "9".repeat(9_000))}}), 404, "unknown-version"),
+    ] {
+        send(&harness, operator, one.clone(), action, false).await.is_problem(status, code);
+    }
+    let none: TargetOutcomes = send(&harness, operator, named_targets(&[]), delete.clone(), false).await.json();
+    assert_eq!(none, TargetOutcomes::default());
+    // Another instance and another run are not those that the caller has seen.
+    for target in [
+        json!({"kind": "sandbox", "name": "a", "uid": "other"}),
+        json!({"kind": "sandbox", "name": "a", "run": "aaaaaaaaaaaaaaaa-1-pre-start"}),
+    ] {
+        let reply = send(&harness, operator, json!({"targets": [target]}), delete.clone(), false).await;
+        assert_eq!(outcomes(&reply), ["a outdated"]);
+    }
+    assert_eq!(phases(&harness, ["a"]).await, [TargetState::Ready]);
+}
+
+/// A refused target does not keep the others from their action, and a dry run changes none.
+pub(crate) async fn each_target_has_its_own_outcome() {
+    let harness = Harness::simple().await;
+    let operator = harness.stack().token();
+    harness.receiver.replies("POST /make", &[500, 200]);
+    harness.create("failed", "simple").await;
+    harness.phase("failed", TargetState::Failed).await;
+    harness.ready("a", "simple").await;
+    let (retry, names) = (json!({"retry": {}}), named_targets(&["none", "a", "failed"]));
+    for (is_dry_run, makes) in [(true, 2), (false, 3)] {
+        let reply = send(&harness, operator, names.clone(), retry.clone(), is_dry_run).await;
+        assert_eq!(outcomes(&reply), ["none not-found", "a nothing-failed", "failed ok"]);
+        let TargetOutcomes { outcomes, .. } = reply.json();
+        assert_eq!(outcomes[2].phase, Some(TargetState::Failed));
+        assert_eq!(outcomes[2].retry.is_some(), !is_dry_run);
+        let phase = if is_dry_run { TargetState::Failed } else { TargetState::Ready };
+        harness.phase("failed", phase).await;
+        assert_eq!(harness.receiver.count("POST /make"), makes);
+    }
+    // A filter leaves out what has not failed.
+    let filter = json!({"filter": {"kind": "sandbox", "plugin": "simple"}});
+    assert!(outcomes(&send(&harness, operator, filter.clone(), retry, true).await).is_empty());
+    // The upgrade of a target without a cluster cannot make an object, so nothing is undone for it.
+    let object = "preStart: {make: {object: {manifest: {apiVersion: v1, kind: ConfigMap, metadata: {name: x}}}}}\n";
+    harness.publish("simple@2.0.0", object).await;
+    harness.publish("simple@1.1.0", &SIMPLE.replace("/make", "/make-again")).await;
+    for is_dry_run in [true, false] {
+        let upgrade = json!({"upgrade": {"plugin": "simple"}});
+        let reply = send(&harness, operator, filter.clone(), upgrade, is_dry_run).await;
+        assert_eq!(outcomes(&reply), ["a invalid-document", "failed invalid-document"]);
+        assert_eq!(reply.json::<TargetOutcomes>().plugin.as_deref(), Some("simple@2.0.0"));
+    }
+    let upgrade = json!({"upgrade": {"plugin": "simple@1.1.0"}});
+    for (is_dry_run, generation) in [(true, 1), (false, 2)] {
+        let reply = send(&harness, operator, filter.clone(), upgrade.clone(), is_dry_run).await;
+        let TargetOutcomes { outcomes, .. } = reply.is(200).json();
+        let changes = |outcome: &TargetOutcome| json!(outcome.update.as_ref().map(|receipt| &receipt.resources));
+        assert!(outcomes.iter().all(|outcome| changes(outcome) == json!({"r": "replaced"})), "{reply:?}");
+        harness.generation("a", generation).await;
+    }
+    harness.phase("a", TargetState::Ready).await;
+    let reply = send(&harness, operator, named_targets(&["a"]), upgrade, false).await;
+    assert_eq!(reply.json::<Value>()["outcomes"][0]["update"]["result"], "unchanged", "{reply:?}");
+}
+
+/// The rest of a selection follows from each answer, so that a program that was killed continues. Its place names no target
+/// that the caller may not know.
+pub(crate) async fn a_selection_is_handled_in_parts() {
+    const TARGETS: usize = 230;
+    let harness = Harness::new().await;
+    let bob = create(&harness, "bob", &["read:own", "targets:write:own"]).await.token;
+    let heads = (0..TARGETS).map(|number| {
+        let owner = if number % 2 == 0 { "token bob" } else { "token ann" }.to_owned();
+        let head = TargetHead::new("sandbox", &format!("t{number:04}"), "u", now());
+        TargetHead { phase: TargetPhase::Ready, owner: Some(owner), version: 1, ..head }
+    });
+    let store = harness.stack().store();
+    let written = futures::stream::iter(heads).for_each_concurrent(64, |head| async move {
+        assert!(store.move_target(&TargetTransition::new(head, None)).await.unwrap());
+    });
+    written.await;
+    for (token, is_limited, expected) in [(harness.stack().token(), false, 230), (&bob, true, 115)] {
+        let (mut select, mut found) = (Some(json!({"filter": {"q": "t0"}})), Vec::new());
+        while let Some(part) = select.take() {
+            let reply = send(&harness, token, part, json!({"delete": {}}), true).await;
+            let TargetOutcomes { outcomes, next, .. } = reply.is(200).json();
+            assert!(
+                outcomes.len() <= TargetSelection::MAX_TARGETS && outcomes.iter().all(|it| it.dry_run),
+                "{reply:?}"
+            );
+            found.extend(outcomes.into_iter().map(|outcome| outcome.name));
+            if let Some(TargetSelection::Filter(rest)) = &next {
+                assert_eq!(rest.next_token.as_ref().is_some_and(|token| token.contains('/')), !is_limited, "{reply:?}");
+            }
+            select = next.map(|next| json!(next));
+        }
+        assert!(found.len() == expected && found.is_sorted(), "{found:?}");
+    }
+}
