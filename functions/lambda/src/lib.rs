@@ -158,7 +158,8 @@ impl FunctionContext {
         let outside = Arc::new(HttpClient::new(Policy::public())?);
         let settings = settings(variables, host.as_deref())?;
         let (clock, random) = (Arc::new(SystemClock), Arc::new(SystemRandom));
-        let inside = Arc::new(HttpClient::new(relay_policy(variables)?)?.with_limit(BATCH_RESPONSE_BODY));
+        let relays = variables.parsed_if_any("EBB_RELAY_NETWORKS", |networks| Policy::public().and_networks(networks))?;
+        let inside = Arc::new(HttpClient::new(relays)?.with_limit(BATCH_RESPONSE_BODY));
         let clusters = variables.parsed_if_any("EBB_CLUSTERS", ClusterRegistry::parse)?;
         let clusters = Arc::new(clusters.with_registered(store.clone(), settings.unit_keys.clone()));
         let poll_endpoint = Arc::new(PollEndpoint::new(clusters.clone(), store.clone(), clock.clone()));
@@ -251,12 +252,6 @@ fn telemetry(variables: &FunctionVariables) -> Result<Telemetry, FunctionError> 
         // Lambda forwards standard output to CloudWatch.
         namespace => telemetry.with_metrics(EmfSink::new(namespace, Box::new(std::io::stdout()))),
     })
-}
-
-fn relay_policy(variables: &FunctionVariables) -> Result<Policy, FunctionError> {
-    let name = "EBB_RELAY_NETWORKS";
-    let networks = variables.optional(name);
-    Policy::public().and_networks(&networks).map_err(|reason| FunctionError::Invalid { name, reason })
 }
 
 fn api_tokens(text: &str) -> Result<ApiTokens, &'static str> {

@@ -11,18 +11,11 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use url::{Host, Url};
 
-/// The allowed URLs and addresses.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The allowed addresses. The default allows the public ones.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
     /// Allowed ranges that are not public. An IPv4 range also allows the IPv6 forms of its addresses.
-    pub allow: Vec<IpNet>,
-    pub schemes: UrlSchemes,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UrlSchemes {
-    HttpAndHttps,
-    HttpsOnly,
+    allow: Vec<IpNet>,
 }
 
 /// The reason why a request is not allowed.
@@ -30,8 +23,8 @@ pub enum UrlSchemes {
 pub enum PolicyViolation {
     #[error("not an absolute URL: {0}")]
     Url(String),
-    #[error("the scheme {0} is not allowed in URLs: use {1}")]
-    Scheme(String, &'static str),
+    #[error("the scheme {0} is not allowed in URLs: use http or https")]
+    Scheme(String),
     #[error("a URL with user or password is not allowed: give credentials in a header")]
     Userinfo,
     #[error("the URL has no host, or the port 0")]
@@ -94,14 +87,14 @@ const NAT64: Ipv6Net = v6([0x64, 0xff9b, 0, 0], 96);
 const GLOBAL_UNICAST: Ipv6Net = v6([0x2000, 0, 0, 0], 3);
 
 impl Policy {
-    /// Allows public addresses, `http` and `https`.
+    /// Allows public addresses.
     pub fn public() -> Self {
-        Self { allow: Vec::new(), schemes: UrlSchemes::HttpAndHttps }
+        Self::default()
     }
 
     /// Also allows loopback, for local mode.
     pub fn with_loopback() -> Self {
-        Self { allow: vec![v4(127, 0, 0, 0, 8).into(), IpAddr::V6(Ipv6Addr::LOCALHOST).into()], ..Self::public() }
+        Self { allow: vec![v4(127, 0, 0, 0, 8).into(), IpAddr::V6(Ipv6Addr::LOCALHOST).into()] }
     }
 
     /// Allows further networks: a comma-separated list such as `10.0.0.0/8, fd00::/8`.
@@ -119,12 +112,8 @@ impl Policy {
     /// Parses a URL and checks it as far as possible before a lookup.
     pub fn check_url(&self, text: &str) -> Result<Url, PolicyViolation> {
         let url = Url::parse(text).map_err(|error| PolicyViolation::Url(error.to_string()))?;
-        match (url.scheme(), self.schemes) {
-            ("https", _) | ("http", UrlSchemes::HttpAndHttps) => {}
-            (other, UrlSchemes::HttpAndHttps) => {
-                return Err(PolicyViolation::Scheme(other.to_owned(), "http or https"));
-            }
-            (other, UrlSchemes::HttpsOnly) => return Err(PolicyViolation::Scheme(other.to_owned(), "https")),
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(PolicyViolation::Scheme(url.scheme().to_owned()));
         }
         if !url.username().is_empty() || url.password().is_some() {
             return Err(PolicyViolation::Userinfo);

@@ -8,7 +8,7 @@ pub mod guard;
 pub use budget::{ByteBudget, BytePermit};
 pub use client::{HttpClient, HttpClientError};
 pub use deliver::{DeliveryOutcome, WebhookMessage, deliver, retry_after};
-pub use guard::{Policy, PolicyViolation, UrlSchemes};
+pub use guard::{Policy, PolicyViolation};
 
 use std::time::Duration;
 
