@@ -158,7 +158,8 @@ impl FunctionContext {
         let outside = Arc::new(HttpClient::new(Policy::public())?);
         let settings = settings(variables, host.as_deref())?;
         let (clock, random) = (Arc::new(SystemClock), Arc::new(SystemRandom));
-        let relays = variables.parsed_if_any("EBB_RELAY_NETWORKS", |networks| Policy::public().and_networks(networks))?;
+        let relays =
+            variables.parsed_if_any("EBB_RELAY_NETWORKS", |networks| Policy::public().and_networks(networks))?;
         let inside = Arc::new(HttpClient::new(relays)?.with_limit(BATCH_RESPONSE_BODY));
         let clusters = variables.parsed_if_any("EBB_CLUSTERS", ClusterRegistry::parse)?;
         let clusters = Arc::new(clusters.with_registered(store.clone(), settings.unit_keys.clone()));

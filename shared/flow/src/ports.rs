@@ -93,8 +93,8 @@ impl<'a> From<Option<&'a str>> for UnitCluster<'a> {
 
 #[async_trait]
 pub trait RelayClient: Send + Sync {
-    /// Starts a task or finds it, after it has cancelled all earlier attempts. Returns the state after the call. The
-    /// relay sends the callback of a task that has already ended again.
+    /// Starts a task or finds it, after it has cancelled all earlier attempts. Returns the state after the call, with
+    /// the result of a task that has already ended.
     async fn ensure(&self, cluster: UnitCluster<'_>, request: EnsureTask) -> Result<TaskState, RelayError>;
     /// Cancels a task, leaves a tombstone, and waits until no part of the task runs. Returns [`TaskState::Ended`] with
     /// the result if the task had ended by itself, otherwise [`TaskState::Tombstoned`]. For a task that takes longer to

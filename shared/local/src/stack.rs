@@ -177,9 +177,8 @@ impl Stack {
         let inside = Arc::new(local_client(listen).map_err(StackError::part("HTTP"))?);
         let mut last = (watch::channel(false).0, None);
         let options = LocalRelayOptions {
-            call: Some(inside.clone()),
+            callbacks: Some((inside.clone(), callback_url(&url))),
             extra_env: script_environment(&s3.endpoint()),
-            callback_url: Some(callback_url(&url)),
             plugins: settings.plugins.clone().unwrap_or_else(plugin_sockets::default_folder),
             containers: None,
         };

@@ -9,10 +9,10 @@ use ebb_protocol::relay::{EnsureTask, ScriptTask};
 /// The timeout of a callback. The control plane dispatches the units that became ready before it responds.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Sends a result to `url`, or to the address in the request. Returns the reason if the result must be sent again.
+/// Sends a result to `url`. Returns the reason if the result must be sent again.
 pub(super) async fn send(
     call: &dyn HttpCall,
-    url: Option<String>,
+    url: &str,
     request: &EnsureTask<ScriptTask>,
     result: &Callback,
 ) -> Result<(), String> {
@@ -20,7 +20,7 @@ pub(super) async fn send(
     let EnsureTask { task, callback, .. } = request;
     let request = HttpRequest {
         method: "POST".to_owned(),
-        url: url.unwrap_or_else(|| callback.url.clone()),
+        url: url.to_owned(),
         headers: vec![
             ("authorization".to_owned(), format!("Bearer {}", callback.token)),
             ("content-type".to_owned(), "application/json".to_owned()),

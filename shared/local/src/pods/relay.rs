@@ -16,11 +16,12 @@ use ebb_flow::ports::{RelayClient, RelayError, UnitCluster};
 use ebb_protocol::callback::{Callback, ReasonCode};
 use ebb_protocol::limits::LOG_TAIL;
 use ebb_protocol::relay::{EnsureTask, RunningTask, ScriptTask, ServiceRequest, ServiceResponse, TaskId, TaskState};
-use tokio::sync::{Notify, Semaphore, SemaphorePermit};
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::AbortHandle;
 
 use super::task_folder::{CancelRequest, FolderState, SupervisorConfig, TaskFolder};
 use super::{ContainerEngine, PodsError, container_engine, deliver, leftovers, logs, secrets, start};
+use crate::files::StateFileError;
 use crate::{files, open_files, plugin_sockets};
 
 /// The time of lower attempts between `SIGTERM` and `SIGKILL`.
@@ -39,14 +40,12 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::fro
 /// The options of a relay.
 #[derive(Clone)]
 pub struct LocalRelayOptions {
-    /// Sends callbacks. Its guard must allow the address of the control plane, which is loopback on one machine. `None`
-    /// means that the owner polls and acknowledges.
-    pub call: Option<Arc<dyn HttpCall>>,
+    /// The sender and the URL of callbacks. `None` means that the owner polls and acknowledges. The guard of the sender
+    /// must allow the address of the control plane, which is loopback on one machine. The URL replaces that of
+    /// requests, because the control plane may have restarted at another address.
+    pub callbacks: Option<(Arc<dyn HttpCall>, String)>,
     /// Environment variables for every script, such as `AWS_ENDPOINT_URL_S3`. The variables of a request replace them.
     pub extra_env: Vec<(String, String)>,
-    /// Replaces the callback address of requests, because the control plane may have restarted at another address.
-    /// `None` means the address in the request.
-    pub callback_url: Option<String>,
     /// The folder of the sockets of InfraKit's plugins.
     pub plugins: PathBuf,
     /// Runs scripts as containers of their image. `None` means that scripts are processes of this machine.
@@ -68,7 +67,7 @@ struct RelayShared {
     pods: PathBuf,
     options: LocalRelayOptions,
     supervisor_config: SupervisorConfig,
-    watches: Mutex<HashMap<TaskId, TaskWatch>>,
+    watches: Mutex<HashMap<TaskId, AbortHandle>>,
     /// Permits to start a script. Hundreds of scripts that start at the same time would leave no time to the control
     /// plane, which then accepts no request.
     starts: Semaphore,
@@ -76,19 +75,10 @@ struct RelayShared {
     running: Semaphore,
 }
 
-struct TaskWatch {
-    /// Wakes the watch.
-    wake: Arc<Notify>,
-    task: AbortHandle,
-    /// The number of requests for the task after its end. A result that was sent before the latest request is not the
-    /// response to it.
-    ensure_count: u64,
-}
-
 impl Drop for WatchOwner {
     fn drop(&mut self) {
         for watch in self.0.watches().values() {
-            watch.task.abort();
+            watch.abort();
         }
     }
 }
@@ -225,9 +215,7 @@ impl RelayClient for LocalRelay {
         check(name)?;
         let task = self.inner().task_folder(name);
         if let FolderState::Ended(_) = task.state().map_err(busy)? {
-            files::write_whole(&task.acknowledged(), b"").map_err(busy)?;
-            self.inner().cleanup(name, &task);
-            self.inner().wake(name);
+            self.inner().mark_acknowledged(name, &task).map_err(busy)?;
         }
         Ok(())
     }
@@ -254,10 +242,7 @@ impl RelayShared {
         let attempts = self.attempts(&name.unit).map_err(busy)?;
         match task.state().map_err(busy)? {
             FolderState::Absent => {}
-            FolderState::Ended(result) => {
-                self.send_again(&name, &task);
-                return Ok(TaskState::Ended(result));
-            }
+            FolderState::Ended(result) => return Ok(TaskState::Ended(result)),
             FolderState::Tombstoned => return Ok(TaskState::Tombstoned),
             FolderState::Running | FolderState::Waiting | FolderState::Lost => {
                 self.watch(&name);
@@ -289,7 +274,7 @@ impl RelayShared {
     async fn terminate(&self, name: &TaskId, grace: Duration) -> Result<TaskState, PodsError> {
         let task = self.task_folder(name);
         let until = Instant::now().checked_add(grace + TERMINATION_WAIT);
-        let mut asked = None;
+        let mut is_asked = false;
         loop {
             match task.state()? {
                 // The supervisor writes these when no process is left.
@@ -298,10 +283,10 @@ impl RelayShared {
                 FolderState::Absent | FolderState::Waiting => task.write_tombstone()?,
                 FolderState::Lost => self.resolve_lost(&task).await?,
                 FolderState::Running => {
-                    if asked.is_none() {
+                    if !is_asked {
                         let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
                         files::write_json(&task.cancel(), &CancelRequest { grace_ms })?;
-                        asked = Some(());
+                        is_asked = true;
                     }
                     if until.is_some_and(|until| Instant::now() > until) {
                         return Ok(running(&task));
@@ -368,78 +353,41 @@ impl RelayShared {
         Ok(names.iter().filter_map(|name| name.parse().ok()).collect())
     }
 
-    /// Watches the task until its result is acknowledged. Wakes the watch if one exists.
+    /// Watches the task until its result is acknowledged, unless a watch exists.
     fn watch(self: &Arc<Self>, name: &TaskId) {
-        let mut watches = self.watches();
-        if let Some(watch) = watches.get(name) {
-            watch.wake.notify_one();
-            return;
-        }
-        let wake = Arc::new(Notify::new());
-        let task = tokio::spawn(watch_task(self.clone(), name.clone(), wake.clone())).abort_handle();
-        watches.insert(name.clone(), TaskWatch { wake, task, ensure_count: 0 });
-    }
-
-    fn wake(&self, name: &TaskId) {
-        if let Some(watch) = self.watches().get(name) {
-            watch.wake.notify_one();
-        }
+        let start = || tokio::spawn(watch_task(self.clone(), name.clone())).abort_handle();
+        self.watches().entry(name.clone()).or_insert_with(start);
     }
 
     /// Ends the watch of a task if nothing is left to do. Returns true if it has ended.
     fn unwatch_if_done(&self, name: &TaskId) -> bool {
         let mut watches = self.watches();
+        // A request may have arrived meanwhile, and has found this watch.
         let task = self.task_folder(name);
-        let may = task.acknowledged().exists() || !task.result().exists();
-        if may {
+        let is_done = task.acknowledged().exists() || task.tombstone().exists() || !task.request().exists();
+        if is_done {
             watches.remove(name);
         }
-        may
+        is_done
     }
 
-    fn send_again(self: &Arc<Self>, name: &TaskId, task: &TaskFolder) {
-        // The count comes first: a result that is acknowledged at this moment was sent before this request.
-        if let Some(watch) = self.watches().get_mut(name) {
-            watch.ensure_count += 1;
-        }
-        // A watch that is about to end checks for this file, under the lock that `watch` takes.
-        let _ = std::fs::remove_file(task.acknowledged());
-        self.watch(name);
-    }
-
-    /// Returns the number of requests for a task after its end.
-    fn ensure_count(&self, name: &TaskId) -> u64 {
-        self.watches().get(name).map_or(0, |watch| watch.ensure_count)
-    }
-
-    /// Records that the result was acknowledged. Returns false if a further request arrived after the first `asked`
-    /// ones, because the result is not the response to it.
-    fn mark_acknowledged(&self, name: &TaskId, asked: u64) -> Result<bool, PodsError> {
-        let watches = self.watches();
-        if watches.get(name).is_some_and(|watch| watch.ensure_count != asked) {
-            return Ok(false);
-        }
-        let task = self.task_folder(name);
+    /// Records that the result was acknowledged, and removes what is not needed any more.
+    fn mark_acknowledged(&self, name: &TaskId, task: &TaskFolder) -> Result<(), StateFileError> {
         files::write_whole(&task.acknowledged(), b"")?;
-        self.cleanup(name, &task);
-        Ok(true)
-    }
-
-    /// Removes what is not needed once the result was acknowledged.
-    fn cleanup(&self, name: &TaskId, task: &TaskFolder) {
         task.cleanup();
         // After a failure, `prune` or a release removes them.
         let _ = secrets::remove_inputs(&self.supervisor_config.state, name);
+        Ok(())
     }
 
-    fn watches(&self) -> std::sync::MutexGuard<'_, HashMap<TaskId, TaskWatch>> {
+    fn watches(&self) -> std::sync::MutexGuard<'_, HashMap<TaskId, AbortHandle>> {
         self.watches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Watches one task. Starts it or writes its result if it has no supervisor, and sends its result until it is
-/// acknowledged. `wake` makes it poll at once.
-async fn watch_task(inner: Arc<RelayShared>, name: TaskId, wake: Arc<Notify>) {
+/// acknowledged.
+async fn watch_task(inner: Arc<RelayShared>, name: TaskId) {
     let mut look = POLL_INTERVAL.0;
     let mut pause = BACKOFF.0;
     let mut place = None;
@@ -460,10 +408,7 @@ async fn watch_task(inner: Arc<RelayShared>, name: TaskId, wake: Arc<Notify>) {
                 longer(&mut pause)
             }
         };
-        tokio::select! {
-            () = tokio::time::sleep(rest) => {}
-            () = wake.notified() => {}
-        }
+        tokio::time::sleep(rest).await;
     }
 }
 
@@ -510,16 +455,15 @@ async fn step<'a>(
         FolderState::Ended(_) if task.acknowledged().exists() => Ok(DeliveryStep::Done),
         FolderState::Ended(result) => {
             let _ended = place.take();
-            let Some(call) = &inner.options.call else { return Ok(DeliveryStep::Poll) };
+            let Some((call, url)) = &inner.options.callbacks else { return Ok(DeliveryStep::Poll) };
             let Some(request) = files::read_json::<EnsureTask<ScriptTask>>(&task.request())? else {
                 return Ok(DeliveryStep::Retry("the request is gone".to_owned()));
             };
-            let asked = inner.ensure_count(name);
-            Ok(match deliver::send(call.as_ref(), inner.options.callback_url.clone(), &request, &result).await {
-                Ok(()) if inner.mark_acknowledged(name, asked)? => DeliveryStep::Done,
-                Ok(()) => DeliveryStep::Poll,
-                Err(why) => DeliveryStep::Retry(why),
-            })
+            if let Err(why) = deliver::send(call.as_ref(), url, &request, &result).await {
+                return Ok(DeliveryStep::Retry(why));
+            }
+            inner.mark_acknowledged(name, &task)?;
+            Ok(DeliveryStep::Done)
         }
     }
 }

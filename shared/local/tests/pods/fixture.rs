@@ -112,7 +112,8 @@ impl PodsFixture {
 
 pub(crate) fn options(call: Arc<dyn HttpCall>) -> LocalRelayOptions {
     let extra_env = vec![("EXTRA".to_owned(), "from the relay".to_owned())];
-    LocalRelayOptions { call: Some(call), extra_env, callback_url: None, plugins: PathBuf::new(), containers: None }
+    let callbacks = Some((call, URL.to_owned()));
+    LocalRelayOptions { callbacks, extra_env, plugins: PathBuf::new(), containers: None }
 }
 
 pub(crate) fn name(unit: &str, attempt: u32) -> TaskId {

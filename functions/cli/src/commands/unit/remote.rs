@@ -58,7 +58,7 @@ impl SingleScript {
             }
         };
         let plugins = PathBuf::new();
-        let options = LocalRelayOptions { call: None, extra_env: Vec::new(), callback_url: None, plugins, containers };
+        let options = LocalRelayOptions { callbacks: None, extra_env: Vec::new(), plugins, containers };
         let relay = LocalRelay::open(state, options)
             .map_err(|error| CliError::broken("cannot run the unit").with_causes(&error))?;
         let ended = self.run_on(&relay, String::new(), interrupts).await;
