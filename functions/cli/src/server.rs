@@ -119,7 +119,8 @@ mod tests {
         assert!(error.text(crate::output::drawing()).contains("start `ebb dev`"));
         let file = root.path().join(STATE).join(FILE);
         fs::create_dir_all(file.parent().unwrap()).unwrap();
-        let text = r#"{"url": "http://127.0.0.1:7878", "token": "t", "webhookSecret": "whsec_s", "s3": "http://x"}"#;
+        let text = r#"{"url": "http://127.0.0.1:7878", "token": "t", "webhookSecret": "whsec_s",
+            "platformSecret": "whsec_p", "s3": "http://x"}"#;
         fs::write(&file, text).unwrap();
         let server = ServerArgs::default().find_from(&below).unwrap();
         assert_eq!((server.url.as_str(), server.token.as_deref()), ("http://127.0.0.1:7878/", Some("t")));

@@ -13,7 +13,7 @@ use crate::files::StateFileError;
 
 pub use crate::files::StateDurability;
 pub use bucket::FolderBucket;
-pub use server::S3Server;
+pub(crate) use server::{names_loopback, s3_router};
 pub use table::EmbeddedTable;
 
 /// The error of a start.
@@ -21,8 +21,6 @@ pub use table::EmbeddedTable;
 pub enum EmbeddedError {
     #[error(transparent)]
     File(#[from] StateFileError),
-    #[error("{what}: {source}")]
-    Io { what: String, source: std::io::Error },
     /// The file of the table is damaged.
     #[error(
         "{} is damaged ({reason}). Put back a copy of the whole state folder, or replace the file with what SQLite \
@@ -36,8 +34,8 @@ pub enum EmbeddedError {
 }
 
 /// The access key of signed requests to the emulator.
-pub const ACCESS_KEY: &str = "local";
+pub(crate) const ACCESS_KEY: &str = "local";
 /// Secret of [`ACCESS_KEY`].
-pub const SECRET_KEY: &str = "local";
+pub(crate) const SECRET_KEY: &str = "local";
 /// The region of its clients.
-pub const REGION: &str = "us-east-1";
+pub(crate) const REGION: &str = "us-east-1";

@@ -10,7 +10,7 @@ mod secret_file;
 mod server;
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +32,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::embedded::{ACCESS_KEY, EmbeddedTable, FolderBucket, REGION, S3Server, SECRET_KEY, StateDurability};
+use crate::embedded::{self, ACCESS_KEY, EmbeddedTable, FolderBucket, REGION, SECRET_KEY, StateDurability};
 use crate::files::StateFileError;
 use crate::pods::{LocalRelay, LocalRelayOptions};
 use crate::{open_files, plugin_sockets};
@@ -60,6 +60,8 @@ const PRUNE_INTERVAL: Duration = Duration::from_secs(600);
 const POD_RETENTION: Duration = Duration::from_secs(3_600);
 /// The time between `SIGTERM` and `SIGKILL` of a script.
 const GRACE: Duration = Duration::from_secs(10);
+
+const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// The settings of a [`Stack`].
 #[derive(Clone, Debug, Default)]
@@ -92,7 +94,7 @@ pub struct StackSettings {
 /// A table in another DynamoDB, such as Amazon's DynamoDB Local. Only one stack may use it.
 #[derive(Clone, Debug)]
 pub struct ExternalTable {
-    /// Address of the service. Requests are signed with [`crate::embedded::ACCESS_KEY`].
+    /// Address of the service. Requests are signed with the access key `local`.
     pub endpoint: String,
     /// Name of the table, created if it is missing.
     pub table: String,
@@ -131,7 +133,6 @@ pub struct Stack {
     connection: StackConnection,
     /// The code of the link that signs in to the console once. It is in memory only.
     sign_in_code: String,
-    s3: S3Server,
     relay: Option<LocalRelay>,
     env: Arc<Env>,
     store: Arc<Store>,
@@ -140,8 +141,8 @@ pub struct Stack {
     stop: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
     background: Arc<BackgroundTasks>,
-    /// The stop signal and the task of a cluster's relay. The relay stops last, because other tasks use it.
-    last: (watch::Sender<bool>, Option<JoinHandle<()>>),
+    /// The stop signal and the tasks of the S3 endpoint and of a cluster's relay. They stop last, because units use them.
+    last: (watch::Sender<bool>, Vec<JoinHandle<()>>),
     lock: StateLock,
 }
 
@@ -161,24 +162,22 @@ impl Stack {
             last => last?,
         };
         let port = settings.port.or_else(|| last.as_ref().and_then(StackConnection::port));
-        let listen = settings.listen.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
-        let listener = bind(listen, port, settings.port.is_some()).await?;
-        let address = listener.local_addr().map_err(io_error("the address of the server"))?;
-        let url = format!("http://{address}");
+        let listen = settings.listen.unwrap_or(LOOPBACK);
+        let (listener, url) = bind(listen, port, settings.port.is_some()).await?;
 
         let (embedded, table) = table(&settings).await.map_err(StackError::part("the table"))?;
-        let bucket = FolderBucket::open(&state.join("bucket"))
-            .map_err(StackError::part("the bucket"))?
-            .with(settings.durability);
-        let last_s3 = last.as_ref().and_then(StackConnection::s3_port);
-        let s3 = start_s3(&state.join("s3"), settings.s3_port, last_s3).await?;
+        let bucket = FolderBucket::open(&state.join("bucket"), settings.durability)?;
+        let s3 = embedded::s3_router(&state.join("s3")).map_err(StackError::part("the S3 endpoint"))?;
+        let s3_port = settings.s3_port.or_else(|| last.as_ref().and_then(StackConnection::s3_port));
+        let (s3_listener, s3_url) = bind(LOOPBACK, s3_port, settings.s3_port.is_some()).await?;
 
         let store = Arc::new(Store::new(table, Arc::new(bucket)));
         let inside = Arc::new(local_client(listen).map_err(StackError::part("HTTP"))?);
-        let mut last = (watch::channel(false).0, None);
+        let mut last = (watch::channel(false).0, Vec::new());
+        last.1.push(tokio::spawn(server::serve(s3_listener, s3, last.0.subscribe())));
         let options = LocalRelayOptions {
             callbacks: Some((inside.clone(), callback_url(&url))),
-            extra_env: script_environment(&s3.endpoint()),
+            extra_env: script_environment(&s3_url),
             plugins: settings.plugins.clone().unwrap_or_else(plugin_sockets::default_folder),
             containers: None,
         };
@@ -187,9 +186,9 @@ impl Stack {
         let registered = (store.clone(), unit_keys);
         let opened =
             backend::open(&settings.units, state, listen, options, inside.clone(), registered, stopped).await?;
-        last.1 = opened.task;
+        last.1.extend(opened.task);
 
-        let connection = keys.connection(&url, &s3.endpoint());
+        let connection = keys.connection(&url, &s3_url);
         let platform = settings.platform.clone().unwrap_or_else(|| format!("{url}/platform/events"));
         let flow_settings = flow_settings((&keys, state), &url, platform, &settings.units, settings.retention)?;
         let outcomes = Arc::new(OutcomeLog::open(state, flow_settings.platform_keys.clone())?);
@@ -218,7 +217,7 @@ impl Stack {
         let functions =
             ebb_api::instrument_router(Arc::clone(&telemetry), router, &background, |_| InvocationOrigin::default());
         let router = functions.merge(platform::router(outcomes));
-        let router = router.merge(metrics::router(server, metrics, address.ip()));
+        let router = router.merge(metrics::router(server, metrics, listen));
 
         let (stop, stopped) = watch::channel(false);
         let mut tasks = vec![tokio::spawn(server::serve(listener, router, stopped.clone()))];
@@ -234,7 +233,7 @@ impl Stack {
         connection.write(state)?;
         let relay = opened.processes;
         let table = embedded;
-        Ok(Self { connection, sign_in_code, s3, relay, env, store, table, stop, tasks, background, last, lock })
+        Ok(Self { connection, sign_in_code, relay, env, store, table, stop, tasks, background, last, lock })
     }
 
     /// Returns the URL of the functions.
@@ -256,8 +255,8 @@ impl Stack {
         &self.connection.webhook_secret
     }
 
-    pub fn s3_url(&self) -> String {
-        self.s3.endpoint()
+    pub fn s3_url(&self) -> &str {
+        &self.connection.s3
     }
 
     /// Returns the ports and settings of the functions.
@@ -284,8 +283,8 @@ impl Stack {
         }
         self.background.join().await;
         self.last.0.send_replace(true);
-        if let Some(relay) = self.last.1.take() {
-            relay.await.ok();
+        for task in self.last.1.drain(..) {
+            task.await.ok();
         }
         // Tasks of connections can keep the table until the process ends.
         if let Some(table) = self.table.take() {
@@ -319,38 +318,27 @@ async fn table(settings: &StackSettings) -> Result<OpenTable, Box<dyn std::error
     Ok((None, Arc::new(SdkTable::new(client, &external.table))))
 }
 
-fn io_error(what: &str) -> impl FnOnce(io::Error) -> StackError {
-    move |source| StackError::Io { what: what.to_owned(), source }
-}
-
-/// Binds a port. If it is taken and the user did not choose it, binds another one.
-async fn bind(listen: IpAddr, port: Option<u16>, is_required: bool) -> Result<TcpListener, StackError> {
-    let what = format!("port {} of {listen}", port.unwrap_or(0));
-    let first = TcpListener::bind(SocketAddr::from((listen, port.unwrap_or(0)))).await;
-    match first {
-        Err(_) if !is_required => TcpListener::bind(SocketAddr::from((listen, 0))).await,
-        other => other,
-    }
-    .map_err(io_error(&what))
-}
-
-async fn start_s3(folder: &Path, required: Option<u16>, last: Option<u16>) -> Result<S3Server, StackError> {
-    if let (None, Some(port)) = (required, last)
-        && let Ok(server) = S3Server::start(folder, port).await
-    {
-        return Ok(server);
-    }
-    S3Server::start(folder, required.unwrap_or(0)).await.map_err(StackError::part("the S3 endpoint"))
+/// Binds a port. If it is taken and the user did not choose it, binds another one. Returns the URL of the server, too.
+async fn bind(listen: IpAddr, port: Option<u16>, is_required: bool) -> Result<(TcpListener, String), StackError> {
+    let port = port.unwrap_or(0);
+    let failed = |source| StackError::Io { what: format!("port {port} of {listen}"), source };
+    let listener = match TcpListener::bind((listen, port)).await {
+        Err(_) if !is_required => TcpListener::bind((listen, 0)).await,
+        first => first,
+    };
+    let listener = listener.map_err(failed)?;
+    let url = format!("http://{}", listener.local_addr().map_err(failed)?);
+    Ok((listener, url))
 }
 
 /// Returns the variables of scripts for S3. The key pair is not secret: the endpoint listens on loopback only.
 fn script_environment(s3: &str) -> Vec<(String, String)> {
     let pairs = [
         ("AWS_ENDPOINT_URL_S3", s3),
-        ("AWS_ACCESS_KEY_ID", crate::embedded::ACCESS_KEY),
-        ("AWS_SECRET_ACCESS_KEY", crate::embedded::SECRET_KEY),
-        ("AWS_REGION", crate::embedded::REGION),
-        ("AWS_DEFAULT_REGION", crate::embedded::REGION),
+        ("AWS_ACCESS_KEY_ID", ACCESS_KEY),
+        ("AWS_SECRET_ACCESS_KEY", SECRET_KEY),
+        ("AWS_REGION", REGION),
+        ("AWS_DEFAULT_REGION", REGION),
     ];
     pairs.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
@@ -485,4 +473,18 @@ async fn recover(env: &Arc<Env>, store: &Arc<Store>) -> ebb_flow::FlowResult<()>
         env.queue.send(message, Duration::ZERO).await;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn only_a_required_port_must_be_free() {
+        let (listener, _) = bind(LOOPBACK, None, false).await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let error = bind(LOOPBACK, Some(port), true).await.unwrap_err();
+        assert!(error.to_string().starts_with(&format!("port {port} of 127.0.0.1: ")), "{error}");
+        bind(LOOPBACK, Some(port), false).await.unwrap();
+    }
 }

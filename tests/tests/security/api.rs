@@ -146,7 +146,7 @@ pub(crate) async fn checks() {
     assert!(list.checks.iter().all(|check| check.passed), "{list:?}");
     let folder = tempfile::tempdir().unwrap();
     let objects = folder.path().join("objects");
-    let bucket = embedded::FolderBucket::open(&objects).unwrap();
+    let bucket = embedded::FolderBucket::open(&objects, embedded::StateDurability::Process).unwrap();
     std::fs::remove_dir_all(&objects).unwrap();
     std::fs::write(&objects, "a file").unwrap();
     let endpoint = serve(|_| Router::new().fallback(|| async { (StatusCode::BAD_REQUEST, MISSING_TABLE) })).await;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_engine::{Attempt, Epoch, Hook, LateMark, Patch, PatchChange, RunPhase, TargetPhase, Unit};
-use ebb_local::embedded::{EmbeddedTable, FolderBucket};
+use ebb_local::embedded::{EmbeddedTable, FolderBucket, StateDurability};
 use ebb_protocol::api::{RejectedEvent, SignadotOutputs, SourceResponse, SourceResult, TokenInfo};
 use ebb_protocol::history::HistoryChange;
 use ebb_protocol::id::{RunId, digest};
@@ -236,8 +236,8 @@ fn prefixes() -> BTreeSet<&'static str> {
 #[tokio::test]
 async fn stored_items_and_objects_match_the_snapshot() {
     let folder = tempfile::tempdir().unwrap();
-    let (table, bucket) = (EmbeddedTable::temporary().unwrap(), FolderBucket::open(folder.path()).unwrap());
-    let (table, bucket) = (Arc::new(table), Arc::new(bucket));
+    let bucket = FolderBucket::open(folder.path(), StateDurability::Process).unwrap();
+    let (table, bucket) = (Arc::new(EmbeddedTable::temporary().unwrap()), Arc::new(bucket));
     let store = Store::new(table.clone(), bucket.clone());
     store_instances(&store).await;
     documents(&store).await;

@@ -8,7 +8,7 @@ use ebb_store::{Bucket, OpenObject, StoreError, StoreResult};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use tokio::io::AsyncReadExt as _;
 
-use super::{EmbeddedError, StateDurability};
+use super::StateDurability;
 use crate::files::{self, StateFileError, UNFINISHED};
 
 /// Characters that are encoded in file names. The dot is one of them, so no object has a file that starts with
@@ -23,24 +23,19 @@ pub struct FolderBucket {
 }
 
 impl FolderBucket {
-    /// Opens the bucket in `folder`. Creates the folder, and removes files that a crash left unfinished.
+    /// Opens the bucket in `folder`. Creates the folder, and removes files that a crash left unfinished. An object whose
+    /// write has ended survives the failures that `durability` names.
     ///
     /// # Errors
     /// Returns an error if the folder cannot be written.
-    pub fn open(folder: &Path) -> Result<Self, EmbeddedError> {
+    pub fn open(folder: &Path, durability: StateDurability) -> Result<Self, StateFileError> {
         files::private_folder(folder)?;
-        let bucket = Self { folder: folder.to_owned(), durability: StateDurability::Process };
+        let bucket = Self { folder: folder.to_owned(), durability };
         for name in files::names(folder)?.into_iter().filter(|name| name.starts_with(UNFINISHED)) {
             let path = folder.join(name);
             std::fs::remove_file(&path).map_err(|error| StateFileError::io(&path, error))?;
         }
         Ok(bucket)
-    }
-
-    /// Sets what an object survives whose write has ended.
-    #[must_use]
-    pub fn with(self, durability: StateDurability) -> Self {
-        Self { durability, ..self }
     }
 
     fn path(&self, key: &str) -> PathBuf {

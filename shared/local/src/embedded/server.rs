@@ -1,18 +1,17 @@
-//! The emulated S3 on a port of this machine, for programs such as `curl`.
+//! The emulated S3 for programs of this machine such as `curl`.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::IpAddr;
 use std::path::Path;
 
+use axum::Router;
 use axum::extract::Request;
 use axum::http::header::{AUTHORIZATION, HOST};
 use axum::http::uri::Authority;
-use axum::http::{StatusCode, Uri};
+use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use s3s::auth::SimpleAuth;
 use s3s::service::{S3Service, S3ServiceBuilder};
 use s3s_fs::FileSystem;
-use tokio::net::TcpListener;
-use tokio::task::JoinHandle;
 
 use super::access::LocalAccess;
 use super::{ACCESS_KEY, EmbeddedError, SECRET_KEY};
@@ -21,53 +20,17 @@ use crate::files;
 /// The header with the method of a body's signature.
 const CONTENT_SHA256: &str = "x-amz-content-sha256";
 
-/// A running S3 endpoint. Drop stops it.
-#[derive(Debug)]
-pub struct S3Server {
-    address: SocketAddr,
-    task: JoinHandle<()>,
-}
-
-impl S3Server {
-    /// Serves the buckets of `folder` on `port` of the loopback interface; port 0 selects a free one.
-    ///
-    /// Requests may be unsigned or signed with any key. Only bodies that are signed in chunks need [`ACCESS_KEY`].
-    /// Buckets are addressed by path.
-    ///
-    /// Keys are paths: a key cannot be the folder of another (`a` and `a/b`), cannot have a segment `.` or `..`, and
-    /// has at most about 150 bytes.
-    ///
-    /// # Errors
-    /// Returns an error if the folder cannot be written, or the port is taken.
-    pub async fn start(folder: &Path, port: u16) -> Result<Self, EmbeddedError> {
-        let service = service(folder)?;
-        let what = || format!("port {port} of 127.0.0.1");
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await;
-        let listener = listener.map_err(|source| EmbeddedError::Io { what: what(), source })?;
-        let address = listener.local_addr().map_err(|source| EmbeddedError::Io { what: what(), source })?;
-        let router = axum::Router::new().fallback(async move |request: Request| respond(&service, request).await);
-        let task = tokio::spawn(async move {
-            if let Err(error) = axum::serve(listener, router).await {
-                tracing::warn!(%error, "the S3 endpoint failed");
-            }
-        });
-        Ok(Self { address, task })
-    }
-
-    /// Returns the URL of the endpoint, without a slash at the end.
-    pub fn endpoint(&self) -> String {
-        format!("http://{}", self.address)
-    }
-}
-
-impl Drop for S3Server {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-/// Returns the emulator of `folder`, for unsigned requests and for those signed with [`ACCESS_KEY`].
-fn service(folder: &Path) -> Result<S3Service, EmbeddedError> {
+/// Returns an S3 endpoint for the buckets of `folder`.
+///
+/// Requests may be unsigned or signed with any key. Only bodies that are signed in chunks need [`ACCESS_KEY`]. Buckets
+/// are addressed by path.
+///
+/// Keys are paths: a key cannot be the folder of another (`a` and `a/b`), cannot have a segment `.` or `..`, and has at
+/// most about 150 bytes.
+///
+/// # Errors
+/// Returns an error if the folder cannot be written.
+pub(crate) fn s3_router(folder: &Path) -> Result<Router, EmbeddedError> {
     files::private_folder(folder)?;
     let files = FileSystem::new(folder).map_err(|error| EmbeddedError::Refused {
         what: format!("buckets in {}", folder.display()),
@@ -76,11 +39,12 @@ fn service(folder: &Path) -> Result<S3Service, EmbeddedError> {
     let mut builder = S3ServiceBuilder::new(files);
     builder.set_auth(SimpleAuth::from_single(ACCESS_KEY, SECRET_KEY));
     builder.set_access(LocalAccess { folder: folder.to_owned() });
-    Ok(builder.build())
+    let service = builder.build();
+    Ok(Router::new().fallback(async move |request: Request| respond(&service, request).await))
 }
 
 async fn respond(service: &S3Service, mut request: Request) -> Response {
-    if !names_loopback(&request) {
+    if !names_loopback(request.headers()) {
         let text = "this S3 endpoint accepts only requests to 127.0.0.1, [::1] and localhost\n";
         return (StatusCode::MISDIRECTED_REQUEST, text).into_response();
     }
@@ -91,17 +55,14 @@ async fn respond(service: &S3Service, mut request: Request) -> Response {
     }
 }
 
-/// Returns true if the host of the request is a loopback address.
-///
-/// A web page whose host name resolves to loopback sends its own host, and must not reach the endpoint through a
-/// browser.
-fn names_loopback(request: &Request) -> bool {
-    let header = request.headers().get(HOST).and_then(|value| value.to_str().ok());
-    let host = request.uri().authority().map(Authority::as_str).or(header);
-    let Some(Ok(authority)) = host.map(str::parse::<Authority>) else { return false };
-    let host = authority.host();
-    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-    host.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
+/// Returns true if the header `Host` is `localhost` or a loopback address. A page in a browser can give its own name the
+/// address of this machine, and its requests have this name.
+pub(crate) fn names_loopback(headers: &HeaderMap) -> bool {
+    let named = headers.get(HOST).and_then(|host| host.to_str().ok()?.parse::<Authority>().ok());
+    named.is_some_and(|named| {
+        let host = named.host().trim_start_matches('[').trim_end_matches(']');
+        host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+    })
 }
 
 /// Removes the signature of a request whose body can be read without it.

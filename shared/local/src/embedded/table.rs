@@ -26,7 +26,7 @@ use self::last_change::{ChangeCount, ChangeRecord};
 use self::stored_item::StoredRow;
 use self::write_queue::WriteQueue;
 use super::{EmbeddedError, StateDurability};
-use crate::files;
+use crate::files::{self, StateFileError};
 
 /// The version of the file's form, in its `user_version`.
 const FORM: i64 = 2;
@@ -101,8 +101,7 @@ impl EmbeddedTable {
         }
         let record = ChangeRecord::create(state, &ChangeCount::read(&writer).map_err(failed)?)?;
         let reader = reader(&file).map_err(failed)?;
-        let queue = WriteQueue::start(writer, Some(record))
-            .map_err(|source| EmbeddedError::Io { what: "the thread of the table".to_owned(), source })?;
+        let queue = WriteQueue::start(writer, Some(record)).map_err(|error| refused(&file, error))?;
         Ok(Self { queue, reader: Mutex::new(reader), _folder: None })
     }
 
@@ -116,8 +115,7 @@ impl EmbeddedTable {
     /// # Errors
     /// Returns an error if the temporary folder of the machine cannot be written.
     pub fn temporary() -> Result<Self, EmbeddedError> {
-        let what = || "a temporary folder".to_owned();
-        let folder = tempfile::tempdir().map_err(|source| EmbeddedError::Io { what: what(), source })?;
+        let folder = tempfile::tempdir().map_err(|error| StateFileError::io(&std::env::temp_dir(), error))?;
         let table = Self::open(folder.path(), StateDurability::Process)?;
         Ok(Self { _folder: Some(folder), ..table })
     }

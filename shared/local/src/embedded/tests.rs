@@ -21,7 +21,7 @@ use ebb_store::{Bucket as _, InstanceExpiry, ItemTable as _, Store, StoreError};
 use tempfile::TempDir;
 
 use super::table::write_queue::WriteQueue;
-use super::{EmbeddedTable, FolderBucket, S3Server, StateDurability};
+use super::{EmbeddedTable, FolderBucket, StateDurability, s3_router};
 
 fn open(folder: &Path) -> EmbeddedTable {
     EmbeddedTable::open(folder, StateDurability::Process).unwrap()
@@ -68,6 +68,10 @@ fn addition(key: &str, number: u32) -> ItemWrite {
 
 async fn add(table: &EmbeddedTable, key: &str, number: u32) -> bool {
     matches!(table.write(&addition(key, number)).await.unwrap().value, WriteOutcome::Written(_))
+}
+
+fn open_bucket(folder: &Path) -> FolderBucket {
+    FolderBucket::open(folder, StateDurability::Process).unwrap()
 }
 
 async fn numbers(table: &EmbeddedTable, key: &str) -> Vec<u32> {
@@ -325,7 +329,7 @@ async fn a_damaged_row_hides_no_other_and_can_be_replaced_or_deleted() {
     let entries: i64 = connection.query_row("SELECT count(l) FROM items", [], |row| row.get(0)).unwrap();
     assert_eq!(entries, 0);
 
-    let bucket = FolderBucket::open(&folder.path().join("bucket")).unwrap();
+    let bucket = open_bucket(&folder.path().join("bucket"));
     let store = Store::new(Arc::new(table), Arc::new(bucket));
     let [damaged, whole] = [10, 20].map(|due| InstanceExpiry {
         kind: "sandbox".to_owned(),
@@ -382,10 +386,10 @@ fn many_expired_items_are_deleted_without_a_long_wait() {
 #[tokio::test]
 async fn objects_are_replaced_listed_and_deleted() {
     let folder = tempfile::tempdir().unwrap();
-    let bucket = FolderBucket::open(&folder.path().join("a/b")).unwrap();
+    let bucket = open_bucket(&folder.path().join("a/b"));
     bucket.put_object("outputs/r/1", vec![1]).await.unwrap();
     bucket.put_object("outputs/r/1", vec![b'x'; 300_000]).await.unwrap();
-    let bucket = FolderBucket::open(&folder.path().join("a/b")).unwrap();
+    let bucket = open_bucket(&folder.path().join("a/b"));
     let object = bucket.open_object("outputs/r/1").await.unwrap().unwrap();
     assert_eq!(object.bytes, Some(300_000));
     // An open object keeps its content when it is replaced.
@@ -411,7 +415,7 @@ async fn objects_are_replaced_listed_and_deleted() {
 async fn any_key_is_a_file_of_the_bucket() {
     let folder = tempfile::tempdir().unwrap();
     let (root, secret) = (folder.path().join("bucket"), folder.path().join("secret"));
-    let bucket = FolderBucket::open(&root).unwrap();
+    let bucket = open_bucket(&root);
     std::fs::write(&secret, "canary").unwrap();
     let absolute = secret.to_str().unwrap();
     let keys = [".", "..", "../secret", "a/../../secret", "a//b", "a/", "/", ".new-1", "%2E", "ü\0", absolute];
@@ -433,12 +437,21 @@ async fn any_key_is_a_file_of_the_bucket() {
 #[tokio::test]
 async fn an_unfinished_file_is_not_an_object() {
     let folder = tempfile::tempdir().unwrap();
-    let bucket = FolderBucket::open(folder.path()).unwrap();
+    let bucket = open_bucket(folder.path());
     bucket.put_object("a", vec![1]).await.unwrap();
     std::fs::write(folder.path().join(".new-x1"), "half").unwrap();
     assert_eq!(bucket.list("").await.unwrap(), ["a"]);
-    assert_eq!(FolderBucket::open(folder.path()).unwrap().list("").await.unwrap(), ["a"]);
+    assert_eq!(open_bucket(folder.path()).list("").await.unwrap(), ["a"]);
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+/// Serves the buckets of a folder. Returns the URL of the server.
+async fn serve(folder: &Path) -> String {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    let router = s3_router(folder).unwrap();
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    endpoint
 }
 
 /// Returns the status and the body of a response to `curl`.
@@ -455,8 +468,7 @@ async fn curl(arguments: &[&str]) -> (u16, String) {
 #[tokio::test]
 async fn curl_can_use_the_server() {
     let folder = tempfile::tempdir().unwrap();
-    let server = S3Server::start(folder.path(), 0).await.unwrap();
-    let bucket = format!("{}/my-bucket", server.endpoint());
+    let bucket = format!("{}/my-bucket", serve(folder.path()).await);
     let bucket = bucket.as_str();
     assert_eq!(curl(&["-I", bucket]).await.0, 404);
     assert_eq!(curl(&["-X", "PUT", bucket]).await.0, 200);
@@ -496,8 +508,7 @@ async fn curl_can_use_the_server() {
 #[tokio::test]
 async fn keys_cannot_leave_their_bucket() {
     let folder = tempfile::tempdir().unwrap();
-    let server = S3Server::start(folder.path(), 0).await.unwrap();
-    let endpoint = server.endpoint();
+    let endpoint = serve(folder.path()).await;
     for bucket in ["one", "two"] {
         assert_eq!(curl(&["-X", "PUT", &format!("{endpoint}/{bucket}")]).await.0, 200);
     }
@@ -523,8 +534,7 @@ async fn keys_cannot_leave_their_bucket() {
 #[tokio::test]
 async fn a_body_with_another_digest_is_rejected() {
     let folder = tempfile::tempdir().unwrap();
-    let server = S3Server::start(folder.path(), 0).await.unwrap();
-    let bucket = format!("{}/one", server.endpoint());
+    let bucket = format!("{}/one", serve(folder.path()).await);
     assert_eq!(curl(&["-X", "PUT", &bucket]).await.0, 200);
     // Digests of "hello" by `openssl dgst -binary` and base64.
     for digest in
@@ -541,8 +551,7 @@ async fn a_body_with_another_digest_is_rejected() {
 #[tokio::test]
 async fn requests_of_web_pages_are_rejected() {
     let folder = tempfile::tempdir().unwrap();
-    let server = S3Server::start(folder.path(), 0).await.unwrap();
-    let bucket = format!("{}/one", server.endpoint());
+    let bucket = format!("{}/one", serve(folder.path()).await);
     for (host, status) in [("evil.test", 421), ("127.0.0.1.evil.test", 421), ("localhost:1", 200), ("[::1]", 200)] {
         let header = format!("host: {host}");
         let found = curl(&["-X", "PUT", "-H", &header, &format!("{bucket}-{status}-{}", host.len())]).await;
@@ -552,13 +561,4 @@ async fn requests_of_web_pages_are_rejected() {
     let (status, body) = curl(&["-F", "key=form", "-F", "file=hello", &bucket]).await;
     assert_eq!(status, 501, "{body}");
     assert_eq!(curl(&[&format!("{bucket}/form")]).await.0, 404);
-}
-
-#[tokio::test]
-async fn a_port_in_use_is_an_error() {
-    let folder = tempfile::tempdir().unwrap();
-    let server = S3Server::start(folder.path(), 0).await.unwrap();
-    let port = server.endpoint().rsplit(':').next().unwrap().parse().unwrap();
-    let error = S3Server::start(folder.path(), port).await.unwrap_err();
-    assert!(error.to_string().starts_with(&format!("port {port}")), "{error}");
 }

@@ -123,8 +123,8 @@ impl StackKeys {
             url: url.to_owned(),
             token: self.api_token.clone(),
             webhook_secret: self.webhook_secret.clone(),
-            platform_secret: Some(self.platform_secret.clone()),
-            s3: Some(s3.to_owned()),
+            platform_secret: self.platform_secret.clone(),
+            s3: s3.to_owned(),
         }
     }
 }
@@ -148,10 +148,9 @@ pub struct StackConnection {
     pub token: String,
     pub webhook_secret: String,
     /// The secret with which the platform verifies notifications.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub platform_secret: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub s3: Option<String>,
+    pub platform_secret: String,
+    /// The URL of the S3 endpoint, without a slash at the end.
+    pub s3: String,
 }
 
 impl std::fmt::Debug for StackConnection {
@@ -179,7 +178,7 @@ impl StackConnection {
     }
 
     pub(crate) fn s3_port(&self) -> Option<u16> {
-        port(self.s3.as_deref()?)
+        port(&self.s3)
     }
 }
 

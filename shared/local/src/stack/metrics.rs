@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::extract::State;
 use axum::http::HeaderMap;
-use axum::http::header::{CONTENT_TYPE, HOST};
-use axum::http::uri::Authority;
+use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
 use axum::routing::get;
 use ebb_api::queries::state_counts::{self, StateCounts};
@@ -23,6 +22,8 @@ use prometheus::{
     Gauge, Histogram, HistogramOpts, IntCounter, IntGauge, IntGaugeVec, Opts, Registry, TEXT_FORMAT, TextEncoder,
 };
 use tokio::sync::Mutex;
+
+use crate::embedded::names_loopback;
 
 /// The age from which a request reads the gauges again.
 const MAX_AGE: Duration = Duration::from_secs(15);
@@ -152,19 +153,9 @@ pub(super) fn router(functions: ServerState, metrics: StackMetrics, address: IpA
     Router::new().route("/metrics", get(scrape)).with_state(Arc::new(server))
 }
 
-/// Returns true if the header `Host` is `localhost` or a loopback address. A page in a browser can give its own name the
-/// address of this machine, and its requests have this name.
-fn names_this_machine(headers: &HeaderMap) -> bool {
-    let named = headers.get(HOST).and_then(|host| host.to_str().ok()?.parse::<Authority>().ok());
-    named.is_some_and(|named| {
-        let host = named.host().trim_start_matches('[').trim_end_matches(']');
-        host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
-    })
-}
-
 async fn scrape(State(server): State<Arc<MetricsServer>>, headers: HeaderMap) -> HttpResult<impl IntoResponse> {
     let MetricsServer { functions, metrics, address } = &*server;
-    if !address.is_loopback() || !names_this_machine(&headers) {
+    if !address.is_loopback() || !names_loopback(&headers) {
         functions.authorize_metrics(&headers).await?;
     }
     let counts = Box::pin(state_counts::read(&functions.env.store, functions.env.now()));
