@@ -1,7 +1,9 @@
 //! Rows of the table. The attributes are JSON as in requests of DynamoDB, so that people can read them with `sqlite3`.
 //! Attributes of indexes have columns too.
 
-use std::fmt;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::error::Error;
 
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -10,91 +12,61 @@ use ebb_store::Item;
 use ebb_store::item_table::ItemKey;
 use rusqlite::types::{Type, Value};
 use rusqlite::{Connection, OptionalExtension as _, Row};
-use serde::de::{DeserializeSeed, Error as _, MapAccess, Visitor};
-use serde::ser::{Error as _, SerializeMap as _};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 /// The value of an attribute, by the name of its type in DynamoDB.
-#[derive(Deserialize)]
+#[derive(Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
-enum StoredValue {
-    S(String),
-    N(String),
+enum StoredValue<'a> {
+    S(Cow<'a, str>),
+    N(Cow<'a, str>),
     /// In base64.
     B(String),
     Bool(bool),
-    Ss(Vec<String>),
+    Ss(Cow<'a, [String]>),
     L(Vec<Self>),
 }
 
-impl StoredValue {
+impl<'a> StoredValue<'a> {
+    fn of(value: &'a AttributeValue) -> Result<Self, String> {
+        Ok(match value {
+            AttributeValue::S(text) => Self::S(text.into()),
+            AttributeValue::N(number) => Self::N(number.into()),
+            AttributeValue::B(bytes) => Self::B(BASE64_STANDARD.encode(bytes)),
+            AttributeValue::Bool(value) => Self::Bool(*value),
+            AttributeValue::Ss(texts) => Self::Ss(texts.into()),
+            AttributeValue::L(values) => Self::L(values.iter().map(Self::of).collect::<Result<_, _>>()?),
+            other => return Err(format!("one machine does not store the value {other:?}")),
+        })
+    }
+
     fn value(self) -> Result<AttributeValue, base64::DecodeError> {
         Ok(match self {
-            Self::S(text) => AttributeValue::S(text),
-            Self::N(number) => AttributeValue::N(number),
+            Self::S(text) => AttributeValue::S(text.into_owned()),
+            Self::N(number) => AttributeValue::N(number.into_owned()),
             Self::B(bytes) => AttributeValue::B(Blob::new(BASE64_STANDARD.decode(bytes)?)),
             Self::Bool(value) => AttributeValue::Bool(value),
-            Self::Ss(texts) => AttributeValue::Ss(texts),
+            Self::Ss(texts) => AttributeValue::Ss(texts.into_owned()),
             Self::L(values) => AttributeValue::L(values.into_iter().map(Self::value).collect::<Result<_, _>>()?),
         })
     }
 }
 
-/// Writes the value that [`StoredValue`] reads.
-struct ValueToStore<'a>(&'a AttributeValue);
-
-impl Serialize for ValueToStore<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut one = serializer.serialize_map(Some(1))?;
-        match self.0 {
-            AttributeValue::S(text) => one.serialize_entry("S", text)?,
-            AttributeValue::N(number) => one.serialize_entry("N", number)?,
-            AttributeValue::B(bytes) => one.serialize_entry("B", &BASE64_STANDARD.encode(bytes))?,
-            AttributeValue::Bool(value) => one.serialize_entry("BOOL", value)?,
-            AttributeValue::Ss(texts) => one.serialize_entry("SS", texts)?,
-            AttributeValue::L(values) => {
-                one.serialize_entry("L", &values.iter().map(ValueToStore).collect::<Vec<_>>())?
-            }
-            other => return Err(S::Error::custom(format!("one machine does not store the value {other:?}"))),
-        }
-        one.end()
-    }
+/// Returns the attributes of an item without its key.
+fn encoded(item: &Item) -> Result<String, String> {
+    let attributes = item.iter().filter(|(name, _)| !matches!(name.as_str(), "pk" | "sk"));
+    let attributes = attributes.map(|(name, value)| Ok((name.as_str(), StoredValue::of(value)?)));
+    let attributes: BTreeMap<&str, StoredValue<'_>> = attributes.collect::<Result<_, String>>()?;
+    serde_json::to_string(&attributes).map_err(|error| error.to_string())
 }
 
-/// Writes the attributes of an item without its key.
-struct ItemToStore<'a>(&'a Item);
-
-impl Serialize for ItemToStore<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let attributes = self.0.iter().filter(|(name, _)| !matches!(name.as_str(), "pk" | "sk"));
-        serializer.collect_map(attributes.map(|(name, value)| (name, ValueToStore(value))))
+/// Returns the item with a key and the attributes that [`encoded`] has written.
+fn decoded(key: ItemKey, attributes: &[u8]) -> Result<Item, Box<dyn Error + Send + Sync>> {
+    let mut item = key.into_item();
+    for (name, value) in serde_json::from_slice::<BTreeMap<String, StoredValue<'_>>>(attributes)? {
+        item.insert(name, value.value()?);
     }
-}
-
-/// Adds the attributes that [`ItemToStore`] has written.
-struct StoredAttributes(Item);
-
-impl<'de> DeserializeSeed<'de> for StoredAttributes {
-    type Value = Item;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Item, D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for StoredAttributes {
-    type Value = Item;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("the attributes of an item")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(mut self, mut attributes: A) -> Result<Item, A::Error> {
-        while let Some((name, value)) = attributes.next_entry::<String, StoredValue>()? {
-            self.0.insert(name, value.value().map_err(A::Error::custom)?);
-        }
-        Ok(self.0)
-    }
+    Ok(item)
 }
 
 /// Returns the checksum of a row, by FNV-1a: a change of one byte always changes it.
@@ -127,8 +99,7 @@ pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Item> {
     if row.get::<_, Option<i64>>(3)?.is_some_and(|sum| sum != checksum(&key, text)) {
         return Err(damaged("the row differs from its checksum".into()));
     }
-    let read = StoredAttributes(key.into_item()).deserialize(&mut serde_json::Deserializer::from_slice(text));
-    read.map_err(|error| damaged(error.into()))
+    decoded(key, text).map_err(damaged)
 }
 
 fn key(row: &Row<'_>) -> rusqlite::Result<ItemKey> {
@@ -173,8 +144,7 @@ impl EncodedItem {
     /// # Errors
     /// Returns [`rusqlite::Error::ToSqlConversionFailure`] if an attribute has a type that no row stores.
     pub(super) fn of(item: &Item) -> rusqlite::Result<Self> {
-        let text = serde_json::to_string(&ItemToStore(item));
-        let text = text.map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
+        let text = encoded(item).map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
         Ok(Self { text, columns: IndexColumns::of(item) })
     }
 }
