@@ -26,11 +26,15 @@ impl SqsQueue {
         Self { client, url }
     }
 
-    async fn try_to_send_batch(&self, messages: &[QueueMessage]) -> Result<(), String> {
+    /// Sends at most [`BATCH`] messages.
+    async fn try_to_send(&self, messages: &[QueueMessage], delay: Duration) -> Result<(), String> {
+        // The delay is rounded up, because an early wake-up would find no due item.
+        let seconds = delay.min(MAX_DELAY).as_millis().div_ceil(1000);
+        let seconds = i32::try_from(seconds).unwrap_or(i32::MAX);
         let entries = messages.iter().zip(0_u32..).map(|(message, id)| {
             let body = serde_json::to_string(message).map_err(|error| error.to_string())?;
             let entry = SendMessageBatchRequestEntry::builder().id(id.to_string()).message_body(body);
-            entry.build().map_err(|error| error.to_string())
+            entry.delay_seconds(seconds).build().map_err(|error| error.to_string())
         });
         let entries = entries.collect::<Result<_, _>>()?;
         let sent = self.client.send_message_batch().queue_url(&self.url).set_entries(Some(entries)).send().await;
@@ -43,31 +47,18 @@ impl SqsQueue {
             None => Ok(()),
         }
     }
-
-    async fn try_to_send(&self, message: &QueueMessage, delay: Duration) -> Result<(), String> {
-        let body = serde_json::to_string(message).map_err(|error| error.to_string())?;
-        // The delay is rounded up, because an early wake-up would find no due item.
-        let seconds = delay.min(MAX_DELAY).as_millis().div_ceil(1000);
-        let seconds = i32::try_from(seconds).unwrap_or(i32::MAX);
-        let sent = self.client.send_message().queue_url(&self.url).message_body(body).delay_seconds(seconds);
-        let sent = sent.send().await;
-        sent.map(drop).map_err(|error| DisplayErrorContext(&error).to_string())
-    }
 }
 
 #[async_trait]
 impl MessageQueue for SqsQueue {
     async fn send(&self, message: QueueMessage, delay: Duration) {
-        if let Err(error) = self.try_to_send(&message, delay).await {
+        if let Err(error) = self.try_to_send(&[message], delay).await {
             tracing::warn!(%error, "cannot send a wake-up; the schedule covers for it");
         }
     }
 
     async fn send_all(&self, messages: Vec<QueueMessage>) {
-        if let [message] = messages.as_slice() {
-            return self.send(message.clone(), Duration::ZERO).await;
-        }
-        let batches: Vec<_> = messages.chunks(BATCH).map(|batch| self.try_to_send_batch(batch)).collect();
+        let batches: Vec<_> = messages.chunks(BATCH).map(|batch| self.try_to_send(batch, Duration::ZERO)).collect();
         let mut sent = futures::stream::iter(batches).buffer_unordered(MAX_CONCURRENT);
         while let Some(sent) = sent.next().await {
             if let Err(error) = sent {
@@ -77,6 +68,6 @@ impl MessageQueue for SqsQueue {
     }
 
     async fn check(&self) -> Result<(), String> {
-        self.try_to_send(&QueueMessage::Mark, Duration::ZERO).await
+        self.try_to_send(&[QueueMessage::Mark], Duration::ZERO).await
     }
 }

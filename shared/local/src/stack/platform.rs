@@ -23,53 +23,38 @@ const MAX_FILE: u64 = 64 << 20;
 /// The received notifications, as JSON lines in `notifications.jsonl`.
 pub(super) struct OutcomeLog {
     keys: WebhookKeys,
-    file: Mutex<OutcomeFile>,
-}
-
-struct OutcomeFile {
     path: PathBuf,
-    file: File,
-    bytes: u64,
-}
-
-impl OutcomeFile {
-    fn open(path: PathBuf) -> std::io::Result<Self> {
-        let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&path)?;
-        truncate_incomplete_line(&path, &file)?;
-        let bytes = file.metadata()?.len();
-        Ok(Self { path, file, bytes })
-    }
-
-    /// Appends a line in one write, so that a crash rarely leaves an incomplete one.
-    fn append(&mut self, line: &str) -> std::io::Result<()> {
-        if self.bytes >= MAX_FILE {
-            std::fs::rename(&self.path, self.path.with_extension("1.jsonl"))?;
-            *self = Self::open(self.path.clone())?;
-        }
-        self.file.write_all(line.as_bytes())?;
-        self.bytes += line.len() as u64;
-        Ok(())
-    }
+    file: Mutex<File>,
 }
 
 impl OutcomeLog {
     pub(super) fn open(state: &Path, keys: WebhookKeys) -> Result<Self, StateFileError> {
         let path = state.join("notifications.jsonl");
-        let file = OutcomeFile::open(path.clone()).map_err(|error| StateFileError::io(&path, error))?;
-        Ok(Self { keys, file: Mutex::new(file) })
+        let file = opened(&path).map_err(|error| StateFileError::io(&path, error))?;
+        Ok(Self { keys, path, file: Mutex::new(file) })
     }
 
+    /// Appends a line in one write, so that a crash rarely leaves an incomplete one.
     fn record(&self, event: &serde_json::Value) -> std::io::Result<()> {
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        file.append(&format!("{event}\n"))
+        if file.metadata()?.len() >= MAX_FILE {
+            std::fs::rename(&self.path, self.path.with_extension("1.jsonl"))?;
+            *file = opened(&self.path)?;
+        }
+        file.write_all(format!("{event}\n").as_bytes())
     }
 }
 
-/// Removes an incomplete last line, which a crash left. Its notification was not acknowledged and will be sent again.
-fn truncate_incomplete_line(path: &Path, file: &File) -> std::io::Result<()> {
+/// Opens the file at its end. Removes an incomplete last line, which a crash left. Its notification was not acknowledged
+/// and will be sent again.
+fn opened(path: &Path) -> std::io::Result<File> {
+    let file = OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
     let text = std::fs::read(path)?;
     let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-    if whole < text.len() { file.set_len(whole as u64) } else { Ok(()) }
+    if whole < text.len() {
+        file.set_len(whole as u64)?;
+    }
+    Ok(file)
 }
 
 pub(super) fn router(outcomes: Arc<OutcomeLog>) -> Router {
