@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 
 use crate::run::{cargo, command, line, output, run};
 use parts::PARTS;
@@ -44,24 +44,37 @@ struct VerifyPart {
 
 /// The options of a part and the number of its tests.
 struct PartRun<'a> {
-    depth: VerifyDepth,
+    /// True for the long form, which takes as long as is useful. The short form takes at most ten minutes on two cores
+    /// if its tools are built.
+    is_full: bool,
     options: &'a [OsString],
     /// The number of tests so far.
     tests: u64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum VerifyDepth {
-    /// Takes at most ten minutes on two cores if its tools are built.
-    Short,
-    /// Takes as long as is useful.
-    Full,
-}
-
 impl PartRun<'_> {
-    /// Runs `cargo test` with the words of `arguments`.
+    /// Runs `cargo test` with the words of `arguments` and with environment variables, and prints its output.
+    ///
+    /// All tests run, even if some fail. It is an error if no test runs.
     fn test(&mut self, arguments: &str, variables: &[(&str, String)]) -> anyhow::Result<()> {
-        cargo_test(&arguments.split(' ').collect::<Vec<_>>(), variables, &mut self.tests)
+        let mut command = cargo();
+        command.args(["test", "--no-fail-fast"]).args(arguments.split(' ')).stdout(Stdio::piped());
+        command.envs(variables.iter().map(|(name, value)| (name, value)));
+        let shown = line(&command);
+        let before = self.tests;
+        let mut child = command.spawn().with_context(|| format!("cannot start `{shown}`"))?;
+        let stdout = child.stdout.take().context("standard output is piped")?;
+        for printed in BufReader::new(stdout).split(b'\n') {
+            let printed = printed?;
+            let printed = String::from_utf8_lossy(&printed);
+            self.tests += count(&printed);
+            // A closed standard output does not stop the tests.
+            let _ = writeln!(std::io::stdout(), "{printed}");
+        }
+        let status = child.wait()?;
+        ensure!(status.success(), "`{shown}` failed: {status}");
+        ensure!(self.tests > before, "`{shown}` ran no test");
+        Ok(())
     }
 
     /// Runs a command that counts as one test.
@@ -73,10 +86,7 @@ impl PartRun<'_> {
 
     /// Returns the value for the depth of this run.
     fn pick<T>(&self, short: T, full: T) -> T {
-        match self.depth {
-            VerifyDepth::Short => short,
-            VerifyDepth::Full => full,
-        }
+        if self.is_full { full } else { short }
     }
 }
 
@@ -97,8 +107,7 @@ pub(crate) fn all(arguments: &VerifyArgs) -> anyhow::Result<()> {
     let mut lines = Vec::new();
     for part in selected {
         println!("== {}: {}", part.name, part.covers);
-        let depth = if arguments.full { VerifyDepth::Full } else { VerifyDepth::Short };
-        let mut run = PartRun { depth, options: &arguments.options, tests: 0 };
+        let mut run = PartRun { is_full: arguments.full, options: &arguments.options, tests: 0 };
         let began = Instant::now();
         let ended = (part.run)(&mut run);
         let result = if ended.is_ok() { "passed" } else { "failed" };
@@ -147,34 +156,6 @@ fn changed(commit: &str) -> anyhow::Result<Vec<String>> {
         paths.extend(output(command("git").args(arguments))?.lines().map(str::to_owned));
     }
     Ok(paths)
-}
-
-/// Runs `cargo test` with environment variables, prints its output, and adds the number of its tests to `tests`.
-///
-/// All tests run, even if some fail. It is an error if no test runs.
-fn cargo_test(arguments: &[&str], variables: &[(&str, String)], tests: &mut u64) -> anyhow::Result<()> {
-    let mut command = cargo();
-    command.args(["test", "--no-fail-fast"]).args(arguments).stdout(Stdio::piped());
-    command.envs(variables.iter().map(|(name, value)| (name, value)));
-    let shown = line(&command);
-    let before = *tests;
-    let mut child = command.spawn().with_context(|| format!("cannot start `{shown}`"))?;
-    let stdout = child.stdout.take().context("standard output is piped")?;
-    for printed in BufReader::new(stdout).split(b'\n') {
-        let printed = printed?;
-        let printed = String::from_utf8_lossy(&printed);
-        *tests += count(&printed);
-        // A closed standard output does not stop the tests.
-        let _ = writeln!(std::io::stdout(), "{printed}");
-    }
-    let status = child.wait()?;
-    if !status.success() {
-        bail!("`{shown}` failed: {status}");
-    }
-    if *tests == before {
-        bail!("`{shown}` ran no test");
-    }
-    Ok(())
 }
 
 /// Returns the tests of a line such as `test result: ok. 3 passed; 0 failed; 1 ignored; …`; 0 for other lines.
