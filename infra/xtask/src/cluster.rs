@@ -25,11 +25,7 @@ mod up;
 #[derive(Subcommand)]
 pub(crate) enum TestClusterCommand {
     /// Build missing programs and start servers that do not run
-    Up {
-        /// Additional programs to build, and to start if they are servers
-        #[arg(long, value_delimiter = ',')]
-        with: Vec<ClusterExtra>,
-    },
+    Up,
     /// Stop the cluster and remove its state
     Down,
     /// Print the state of each server
@@ -60,19 +56,10 @@ pub(crate) enum TestClusterCommand {
     },
 }
 
-/// Programs that few tests need.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ClusterExtra {
-    /// The controller of ResourceGraphDefinitions
-    Kro,
-    /// The package manager of charts
-    Helm,
-}
-
 pub(crate) fn all(command: TestClusterCommand) -> anyhow::Result<()> {
     up::privileged()?;
     match command {
-        TestClusterCommand::Up { with } => up::all(&with),
+        TestClusterCommand::Up => up::all(),
         TestClusterCommand::Down => down(),
         TestClusterCommand::Status => status(),
         TestClusterCommand::Kill { server, signal } => server.kill(&found()?, &signal),
@@ -88,11 +75,11 @@ pub(crate) struct ClusterGuard {
 }
 
 impl ClusterGuard {
-    /// Starts the cluster with all additional programs.
+    /// Starts the cluster.
     pub(crate) fn up() -> anyhow::Result<Self> {
         up::privileged()?;
         let guard = Self { was_up: ClusterNetns::find().is_some() };
-        up::all(&[ClusterExtra::Helm, ClusterExtra::Kro])?;
+        up::all()?;
         Ok(guard)
     }
 }
@@ -137,7 +124,6 @@ fn status() -> anyhow::Result<()> {
         let name = server.name();
         match server.running(&netns) {
             Some(pid) => text += &format!("{name:24} runs (pid {pid} in the namespaces)\n"),
-            None if *server == ClusterServer::Kro && !server.log().exists() => {}
             None => {
                 text += &format!("{name:24} does not run: {}\n", server.log().display());
                 stopped.push(name);

@@ -48,7 +48,7 @@ pub(crate) async fn cluster() -> &'static TestCluster {
 }
 
 fn up() -> TestCluster {
-    let output = xtask(&["cluster", "up", "--with", "helm,kro"]);
+    let output = xtask(&["cluster", "up"]);
     let value = |label: &str| {
         let line = output.lines().find_map(|line| line.strip_prefix(label));
         line.unwrap_or_else(|| panic!("`cargo xtask cluster up` does not print {label:?}: {output}")).trim().to_owned()

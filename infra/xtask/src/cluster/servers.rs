@@ -35,7 +35,7 @@ pub(crate) enum ClusterServer {
     Kubelet,
     /// Routes addresses of services to pods
     KubeProxy,
-    /// The controller of ResourceGraphDefinitions, with `--with kro`
+    /// The controller of ResourceGraphDefinitions
     Kro,
 }
 

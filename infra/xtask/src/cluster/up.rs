@@ -10,10 +10,10 @@ use anyhow::{Context as _, bail};
 use super::build::{self, BinarySet};
 use super::folder::{self, until};
 use super::images;
+use super::keys;
 use super::kubectl::{kubectl, ready, serves};
 use super::netns::{self, ClusterNetns};
 use super::servers::{self, CONTAINERD, ClusterServer};
-use super::{ClusterExtra, keys};
 use crate::run::{command, output, remove, run, works};
 use crate::tools;
 
@@ -21,18 +21,16 @@ use crate::tools;
 const START_TIMEOUT: u64 = 120;
 
 /// Builds missing programs, starts servers that do not run, waits until the node accepts pods, and prints their paths.
-pub(crate) fn all(with: &[ClusterExtra]) -> anyhow::Result<()> {
+pub(crate) fn all() -> anyhow::Result<()> {
     let began = Instant::now();
     check_requirements()?;
     tools::packages(tools::CLUSTER_PACKAGES)?;
     let _lock = lock()?;
-    let kubernetes = BinarySet::Kubernetes.built()?;
+    let (kubernetes, helm, kro) = (BinarySet::Kubernetes.built()?, BinarySet::Helm.built()?, BinarySet::Kro.built()?);
     for set in [BinarySet::Etcd, BinarySet::Pause] {
         set.built()?;
     }
     images::debian()?;
-    let helm = if with.contains(&ClusterExtra::Helm) { Some(BinarySet::Helm.built()?) } else { None };
-    let kro = if with.contains(&ClusterExtra::Kro) { Some(BinarySet::Kro.built()?) } else { None };
     let (built, starting) = (began.elapsed(), Instant::now());
 
     let netns = match ClusterNetns::find() {
@@ -49,15 +47,11 @@ pub(crate) fn all(with: &[ClusterExtra]) -> anyhow::Result<()> {
         keys::write(&servers::etc(), netns.network)?;
     }
     link("kubectl", &kubernetes)?;
-    if let Some(helm) = helm {
-        link("helm", &helm)?;
-    }
+    link("helm", &helm)?;
     start(&netns)?;
-    if let Some(kro) = kro {
-        run(&mut kubectl(&["apply", "--server-side", "--filename", &kro.join("crds").display().to_string()]))?;
-        ClusterServer::Kro.start(&netns)?;
-        ClusterServer::Kro.check_running(&netns)?;
-    }
+    run(&mut kubectl(&["apply", "--server-side", "--filename", &kro.join("crds").display().to_string()]))?;
+    ClusterServer::Kro.start(&netns)?;
+    ClusterServer::Kro.check_running(&netns)?;
     let (built, started) = (built.as_secs_f64(), starting.elapsed().as_secs_f64());
     eprintln!("the cluster runs: started in {started:.1} s, built in {built:.1} s");
     super::print(&places(&netns));
