@@ -17,6 +17,7 @@ use std::time::Instant;
 use ebb_protocol::callback::CallbackStatus;
 use ebb_protocol::entrypoint::exit::{FAILED, USAGE};
 use ebb_protocol::entrypoint::{EntrypointSpec, ReportState, ScriptExit, ScriptReport, VERSION};
+use ebb_protocol::limits::LOG_TAIL;
 use ebb_protocol::relay::ScriptOutput;
 use ebb_protocol::unit::TRACEPARENT_VARIABLE;
 use ebb_script::{LogMask, LogTail, ScriptWatch, StartError, Surroundings, WatchEvent, millis};
@@ -44,7 +45,7 @@ pub(crate) fn run(path: &Path) -> i32 {
     };
     // This fails only where processes cannot be adopted. The first process of the container then adopts them.
     let _ = ebb_script::adopt_orphans();
-    let tail = LogTail::new(spec.log_tail);
+    let tail = LogTail::new(LOG_TAIL);
     let (reporter, ended) = match start_reports(&spec, &tail, watch.sender()) {
         Err(error) => (None, Err(error)),
         Ok(reporter) => {

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::callback::Callback;
-use crate::limits::{CALLBACK_BODY, LOG_TAIL, OUTPUTS};
+use crate::limits::{CALLBACK_BODY, OUTPUTS};
 use crate::relay::{ScriptInput, ScriptOutput};
 
 /// The version of every message in this module.
@@ -57,12 +57,9 @@ pub struct EntrypointSpec {
     pub timeout_ms: u64,
     /// Milliseconds between `SIGTERM` and `SIGKILL`.
     pub grace_ms: u64,
-    /// Bytes of the end of the log that are reported. The default is [`LOG_TAIL`].
-    #[serde(default = "log_tail")]
-    pub log_tail: usize,
     /// A writable folder for the script. It may be mounted `noexec`.
     pub folder: String,
-    #[serde(default = "termination_log")]
+    /// The file of the termination message.
     pub termination_log: String,
     /// The relay for reports. Without it, all outputs must fit into the termination message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -136,12 +133,4 @@ pub struct TerminationResult {
     pub report: Option<String>,
     #[serde(default)]
     pub reported: bool,
-}
-
-fn log_tail() -> usize {
-    LOG_TAIL
-}
-
-fn termination_log() -> String {
-    "/dev/termination-log".to_owned()
 }

@@ -90,7 +90,6 @@ fn document(
         outputs: script.outputs,
         timeout_ms,
         grace_ms: Millis::from(pods.grace).0,
-        log_tail: ebb_protocol::limits::LOG_TAIL,
         folder: script_job::folder(),
         termination_log: "/dev/termination-log".to_owned(),
         relay: None,

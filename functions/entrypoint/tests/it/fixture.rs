@@ -79,7 +79,6 @@ impl EntrypointFixture {
             outputs: vec![],
             timeout_ms: 60_000,
             grace_ms: 300,
-            log_tail: 256 << 10,
             folder: self.at("own"),
             termination_log: self.at("termination-log"),
             relay: None,

@@ -113,7 +113,6 @@ async fn outputs_of_the_maximum_size() {
     for output in ["a", "b", "c"] {
         script = script.output(output, false);
     }
-    script.spec.log_tail = 256 << 10;
     fixture.run(&unit, script).await;
     until("a callback", async || (fixture.callbacks.rejected(&token(&unit)) > 0).then_some(())).await;
     fixture.restart().await;

@@ -26,10 +26,8 @@ async fn a_log_that_is_too_large() {
     let mib = std::env::var("EBB_LOG_MIB").map_or(LOG_MIB, |text| text.parse().expect("a number"));
     let line = "x".repeat(127);
     let text = format!("yes {line} | head -c {}; seq 1 60000", mib << 20);
-    let mut script = ScriptJob::new(&log, &text);
-    script.spec.log_tail = LOG_TAIL;
     let started = Instant::now();
-    fixture.run(&log, script).await;
+    fixture.run(&log, ScriptJob::new(&log, &text)).await;
     let result = fixture.success(&log).await;
     let numbers: String = (1..=60_000).map(|number| format!("{number}\n")).collect();
     assert!(result.log.unwrap() == numbers[numbers.len() - LOG_TAIL..], "the log is not the tail of the output");

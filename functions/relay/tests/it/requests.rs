@@ -92,7 +92,6 @@ impl ScriptJob {
             outputs: vec![],
             timeout_ms: 80_000,
             grace_ms: 1_000,
-            log_tail: 64 << 10,
             folder: "/ebb-work".to_owned(),
             termination_log: "/dev/termination-log".to_owned(),
             // Replaced by the relay.

@@ -60,7 +60,6 @@ pub(super) fn spec(
         outputs: script.outputs.clone(),
         timeout_ms: request.timeout_ms,
         grace_ms,
-        log_tail: LOG_TAIL,
         folder: format!("{folder}/script"),
         termination_log: format!("{folder}/termination"),
         relay,
