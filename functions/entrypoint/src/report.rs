@@ -46,7 +46,7 @@ pub(crate) struct RelayReporter {
 impl RelayReporter {
     /// Starts the heartbeats, whose progress has no sensitive value of `outputs`. Returns an error if the address is invalid.
     pub(crate) fn start(
-        address: &RelayAddress,
+        address: RelayAddress,
         trace: Option<String>,
         outputs: Vec<ScriptOutput>,
         tail: &LogTail,
@@ -60,7 +60,7 @@ impl RelayReporter {
                 // A proxy in the environment of the image must not receive reports.
                 Agent::config_builder().proxy(None).max_redirects(0).http_status_as_error(false).build(),
             ),
-            address: address.clone(),
+            address,
             trace,
             outputs,
         };

@@ -11,16 +11,14 @@
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::Path;
-use std::sync::mpsc::Sender;
 use std::time::Instant;
 
 use ebb_protocol::callback::CallbackStatus;
 use ebb_protocol::entrypoint::exit::{FAILED, USAGE};
-use ebb_protocol::entrypoint::{EntrypointSpec, ReportState, ScriptExit, ScriptReport, VERSION};
+use ebb_protocol::entrypoint::{EntrypointSpec, RelayAddress, ReportState, ScriptExit, ScriptReport, VERSION};
 use ebb_protocol::limits::LOG_TAIL;
-use ebb_protocol::relay::ScriptOutput;
 use ebb_protocol::unit::TRACEPARENT_VARIABLE;
-use ebb_script::{LogMask, LogTail, ScriptWatch, StartError, Surroundings, WatchEvent, millis};
+use ebb_script::{LogMask, LogTail, ScriptWatch, StartError, Surroundings, millis};
 use serde::Deserialize;
 
 use crate::report::RelayReporter;
@@ -29,8 +27,8 @@ use crate::termination::TerminationMessage;
 /// Runs the script of the spec at `path`. Returns the exit code of this program.
 pub(crate) fn run(path: &Path) -> i32 {
     let begun = Instant::now();
-    let spec = match read(path) {
-        Ok(spec) => spec,
+    let (spec, relay) = match read(path) {
+        Ok(read) => read,
         Err(why) => {
             log_line(&format!("{}: {why}", path.display()));
             return USAGE;
@@ -46,36 +44,19 @@ pub(crate) fn run(path: &Path) -> i32 {
     // This fails only where processes cannot be adopted. The first process of the container then adopts them.
     let _ = ebb_script::adopt_orphans();
     let tail = LogTail::new(LOG_TAIL);
-    let (reporter, ended) = match start_reports(&spec, &tail, watch.sender()) {
-        Err(error) => (None, Err(error)),
+    // The trace of the script is the trace of its reports.
+    let trace = spec.env.iter().find(|(name, _)| name == TRACEPARENT_VARIABLE).map(|(_, value)| value.clone());
+    let (reporter, ended) = match RelayReporter::start(relay, trace, spec.outputs.clone(), &tail, watch.sender()) {
+        Err(why) => (None, Err(StartError::not_startable(why))),
         Ok(reporter) => {
             let surroundings = Surroundings { place: "this image", supervisor: "the pod", tail: Some(&tail) };
-            (reporter, ebb_script::run(&spec, surroundings, &mut watch, begun))
+            (Some(reporter), ebb_script::run(&spec, surroundings, &mut watch, begun))
         }
     };
     let (ended, code) = ended.map_or_else(|error| (error.script_exit(), Some(error.code)), |ended| (ended, None));
     let ended = add_log_and_time(ended, &tail, begun);
-    let is_failed = report_end(&spec, &ended, &tail, reporter.as_ref(), &mut watch);
-    code.unwrap_or_else(|| exit_code(&ended, is_failed))
-}
-
-/// Starts the heartbeats, if there is a relay.
-fn start_reports(
-    spec: &EntrypointSpec,
-    tail: &LogTail,
-    events: Sender<WatchEvent>,
-) -> Result<Option<RelayReporter>, StartError> {
-    let Some(relay) = &spec.relay else {
-        return match spec.outputs.iter().find(|output| output.sensitive) {
-            None => Ok(None),
-            Some(ScriptOutput { name, .. }) => {
-                Err(StartError::not_startable(format!("output {name:?} is sensitive and requires a relay")))
-            }
-        };
-    };
-    // The trace of the script is the trace of its reports.
-    let trace = spec.env.iter().find(|(name, _)| name == TRACEPARENT_VARIABLE).map(|(_, value)| value.clone());
-    RelayReporter::start(relay, trace, spec.outputs.clone(), tail, events).map(Some).map_err(StartError::not_startable)
+    report_end(&spec, &ended, &tail, reporter.as_ref(), &mut watch);
+    code.unwrap_or_else(|| exit_code(&ended))
 }
 
 /// Adds log and time, and truncates the result to the size that the control plane accepts.
@@ -90,53 +71,53 @@ fn add_log_and_time(mut ended: ScriptExit, tail: &LogTail, begun: Instant) -> Sc
 }
 
 /// Returns the exit code of the script, but never 0 for a failed unit.
-fn exit_code(ended: &ScriptExit, is_failed: bool) -> i32 {
+fn exit_code(ended: &ScriptExit) -> i32 {
     match ended.exit_code {
-        Some(0) | None if is_failed => FAILED,
+        Some(0) if ended.result.status != CallbackStatus::Succeeded => FAILED,
         code => code.unwrap_or(FAILED),
     }
 }
 
-/// Writes the termination message and reports to the relay. Returns true if the unit has failed. Large outputs without
-/// a relay are also a failure.
+/// Writes the termination message and reports to the relay, whose address may be invalid.
 fn report_end(
     spec: &EntrypointSpec,
     ended: &ScriptExit,
     tail: &LogTail,
     reporter: Option<&RelayReporter>,
     watch: &mut ScriptWatch,
-) -> bool {
+) {
     let (log_bytes, progress) = (tail.total(), tail.progress().and_then(|line| line.text(&spec.outputs)));
     let state = ReportState::Ended(Box::new(ended.clone()));
     let report = ScriptReport { v: VERSION, log_bytes, progress, state };
     // Maps with names as keys can always be encoded.
-    let report = reporter.map(|reporter| (reporter, serde_json::to_vec(&report).unwrap_or_default()));
-    let message = TerminationMessage::new(ended, report.as_ref().map(|(_, body)| body.as_slice()));
-    if let Some(reason) = &message.result().reason {
+    let report = serde_json::to_vec(&report).unwrap_or_default();
+    let message = TerminationMessage::new(ended, &report);
+    if let Some(reason) = &ended.result.reason {
         log_line(&reason.message);
     }
-    let is_failed = message.result().status != CallbackStatus::Succeeded;
     let unwritten = |error| log_line(&format!("{}: {error}", spec.termination_log));
     let written = message.write(&spec.termination_log).map_err(unwritten);
-    if let Some((reporter, body)) = report {
-        let most = reporter.send_end(body);
+    if let Some(reporter) = reporter {
+        let most = reporter.send_end(report);
         if !watch.wait_for_report(most) {
             log_line("the relay has not taken the report");
         } else if written.is_ok() {
             let _ = message.mark_reported(&spec.termination_log).map_err(unwritten);
         }
     }
-    is_failed
 }
 
-fn read(path: &Path) -> Result<EntrypointSpec, String> {
+/// Returns a spec and the address of its relay.
+fn read(path: &Path) -> Result<(EntrypointSpec, RelayAddress), String> {
     let bytes = fs::read(path).map_err(|error| error.to_string())?;
     // The version is parsed first, because a later version may have another format.
     let version: SpecVersion = serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
     if version.v != VERSION {
         return Err(format!("it has version {}, and this entrypoint reads {VERSION}", version.v));
     }
-    serde_json::from_slice(&bytes).map_err(|error| error.to_string())
+    let mut spec: EntrypointSpec = serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
+    let relay = spec.relay.take().ok_or("it has no address of a relay")?;
+    Ok((spec, relay))
 }
 
 #[derive(Deserialize)]

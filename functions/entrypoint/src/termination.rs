@@ -5,7 +5,7 @@ use std::fs::OpenOptions;
 use std::io::{self, Write as _};
 use std::os::unix::fs::FileExt as _;
 
-use ebb_protocol::callback::{Callback, ReasonCode};
+use ebb_protocol::callback::Callback;
 use ebb_protocol::entrypoint::{ScriptExit, TERMINATION, TerminationResult, VERSION};
 use sha2::{Digest as _, Sha256};
 
@@ -14,9 +14,8 @@ use sha2::{Digest as _, Sha256};
 pub(crate) struct TerminationMessage(TerminationResult);
 
 impl TerminationMessage {
-    /// Describes the end. Outputs that do not fit are only in `report`, the body for the relay. Without a report, such
-    /// outputs are a failure of the unit.
-    pub(crate) fn new(ended: &ScriptExit, report: Option<&[u8]>) -> Self {
+    /// Describes the end. Outputs that do not fit are only in `report`, the body for the relay.
+    pub(crate) fn new(ended: &ScriptExit, report: &[u8]) -> Self {
         let whole = TerminationResult {
             v: VERSION,
             result: Callback { log: None, ..ended.result.clone() },
@@ -24,28 +23,12 @@ impl TerminationMessage {
             report: None,
             reported: false,
         };
-        let size = text(&whole).len();
-        if ended.sensitive.is_empty() && size <= TERMINATION {
+        if ended.sensitive.is_empty() && text(&whole).len() <= TERMINATION {
             return Self(whole);
         }
-        let Some(report) = report else {
-            let message = format!(
-                "the outputs have {size} bytes when written as JSON, and without a relay {TERMINATION} is the limit"
-            );
-            let result = Callback {
-                duration_ms: whole.result.duration_ms,
-                ..Callback::failed(ReasonCode::OutputTooLarge, &message)
-            };
-            return Self(TerminationResult { result, ..whole });
-        };
         let digest = Sha256::digest(report).iter().map(|byte| format!("{byte:02x}")).collect();
         let result = Callback { outputs: BTreeMap::new(), binary: BTreeMap::new(), ..whole.result };
         Self(TerminationResult { result, report: Some(digest), ..whole })
-    }
-
-    /// Returns the result of the unit in this message.
-    pub(crate) fn result(&self) -> &Callback {
-        &self.0.result
     }
 
     pub(crate) fn write(&self, path: &str) -> io::Result<()> {
@@ -72,7 +55,7 @@ fn text(message: &TerminationResult) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use ebb_protocol::callback::{CallbackStatus, FailureReason};
+    use ebb_protocol::callback::{CallbackStatus, FailureReason, ReasonCode};
     use ebb_protocol::limits::message;
 
     use super::*;
@@ -90,19 +73,17 @@ mod tests {
         // Each character of the longest message takes two bytes in JSON.
         let reason = FailureReason { code: ReasonCode::OutputTooLarge, message: message(&"\"".repeat(5000)) };
         let failed = Callback { reason: Some(reason), ..Callback::new(CallbackStatus::Failed) };
-        for (name, exit, report, output_count, has_digest, code) in [
-            ("small", outputs(1000), Some(b"body"), 1, false, None),
-            ("small without a report", outputs(1000), None, 1, false, None),
-            ("large", outputs(3000), Some(b"body"), 0, true, None),
-            ("large without a report", outputs(3000), None, 0, false, Some(ReasonCode::OutputTooLarge)),
-            ("sensitive", exit(outputs(10).result, secret()), Some(b"body"), 0, true, None),
-            ("long reason", exit(failed, BTreeMap::new()), None, 0, false, Some(ReasonCode::OutputTooLarge)),
+        for (name, exit, output_count, has_digest, code) in [
+            ("small", outputs(1000), 1, false, None),
+            ("large", outputs(3000), 0, true, None),
+            ("sensitive", exit(outputs(10).result, secret()), 0, true, None),
+            ("long reason", exit(failed, BTreeMap::new()), 0, false, Some(ReasonCode::OutputTooLarge)),
         ] {
-            let message = TerminationMessage::new(&exit, report.map(|body| body.as_slice()));
+            let message = TerminationMessage::new(&exit, b"body");
             let bytes = text(&message.0);
             assert!(bytes.len() <= TERMINATION, "{name}");
             assert!(!String::from_utf8_lossy(&bytes).contains("c2VjcmV0"), "{name}");
-            let result = message.result();
+            let result = &message.0.result;
             assert_eq!((result.outputs.len(), message.0.report.is_some()), (output_count, has_digest), "{name}");
             assert_eq!(result.reason.as_ref().map(|reason| reason.code), code, "{name}");
             let file = tempfile::NamedTempFile::new().unwrap();

@@ -61,7 +61,7 @@ pub struct EntrypointSpec {
     pub folder: String,
     /// The file of the termination message.
     pub termination_log: String,
-    /// The relay for reports. Without it, all outputs must fit into the termination message.
+    /// The relay for reports. A pod and a container need one, and a process of one machine has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub relay: Option<RelayAddress>,
 }

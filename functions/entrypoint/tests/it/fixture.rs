@@ -12,6 +12,8 @@ use ebb_protocol::relay::{ScriptInput, ScriptOutput};
 use ebb_protocol::value::UnitValue;
 use tempfile::TempDir;
 
+use crate::report_sink::{ReportSink, ServerReply};
+
 /// Builds the released form of the entrypoint once. Returns its path.
 pub(crate) fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
@@ -33,6 +35,8 @@ pub(crate) fn program() -> &'static Path {
 
 pub(crate) struct EntrypointFixture {
     pub(crate) folder: TempDir,
+    /// The relay of scripts that name no other one. It acknowledges every report.
+    sink: ReportSink,
 }
 
 /// The exit of an entrypoint and its outputs.
@@ -62,14 +66,14 @@ impl EntrypointExit {
 
 impl EntrypointFixture {
     pub(crate) fn new() -> Self {
-        Self { folder: tempfile::tempdir().expect("a folder") }
+        Self { folder: tempfile::tempdir().expect("a folder"), sink: ReportSink::start([ServerReply::Status(200)]) }
     }
 
     pub(crate) fn at(&self, name: &str) -> String {
         self.folder.path().join(name).to_str().expect("a path in UTF-8").to_owned()
     }
 
-    /// Returns a script without inputs, outputs and relay.
+    /// Returns a script without inputs and outputs.
     pub(crate) fn spec(&self, text: &str) -> EntrypointSpec {
         EntrypointSpec {
             v: VERSION,
@@ -81,7 +85,7 @@ impl EntrypointFixture {
             grace_ms: 300,
             folder: self.at("own"),
             termination_log: self.at("termination-log"),
-            relay: None,
+            relay: relay(self.sink.url()),
         }
     }
 

@@ -45,7 +45,7 @@ fn codes_and_reasons() {
         assert_eq!(exit.termination.exit_code, started.then_some(code), "{text:?}");
         // The entrypoint notices the exit without a delay.
         assert!(exit.termination.result.duration_ms.is_some_and(|duration| duration < 20_000), "{text:?}: {exit:?}");
-        assert!(!exit.termination.reported && exit.termination.report.is_none());
+        assert!(exit.termination.reported && exit.termination.report.is_none());
     }
 }
 
@@ -58,12 +58,14 @@ fn invalid_command_lines_and_specs() {
     };
     let later = file("later", r#"{"v": 2, "script": {"all": "different"}}"#);
     let broken = file("broken", r#"{"v": 1, "text": 3}"#);
+    let lonely = fixture.write(&EntrypointSpec { relay: None, ..fixture.spec("echo ran") });
     for (arguments, expected) in [
         (vec![], "Usage: ebb-entrypoint install FOLDER"),
         (vec!["run"], "Usage"),
         (vec!["run", "--spec", "/no/such"], "/no/such: No such file"),
         (vec!["run", "--spec", &later], "it has version 2, and this entrypoint reads 1"),
         (vec!["run", "--spec", &broken], "invalid type: integer `3`, expected a string"),
+        (vec!["run", "--spec", &lonely], "it has no address of a relay"),
     ] {
         let output = Command::new(program()).args(&arguments).output().unwrap();
         let stderr = String::from_utf8(output.stderr).unwrap();
