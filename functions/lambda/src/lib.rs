@@ -90,7 +90,6 @@ impl FunctionConfig {
 /// The clients and settings of a function.
 struct FunctionContext {
     env: Arc<Env>,
-    store: Arc<Store>,
     tokens: Arc<ApiTokens>,
     poll_endpoint: Arc<PollEndpoint>,
     telemetry: Arc<Telemetry>,
@@ -167,7 +166,7 @@ impl FunctionContext {
         let batches = store.clone();
         let relay = ClusterRelay::new(clusters, inside, batches, clock.clone(), random.clone(), settings.grace);
         let env = Arc::new(Env {
-            store: store.clone(),
+            store,
             clock,
             random,
             relay: Arc::new(relay),
@@ -181,7 +180,7 @@ impl FunctionContext {
         let tokens = variables.parsed_if_any("EBB_API_TOKENS", api_tokens)?;
         let tokens = Arc::new(tokens.with_issuers(issuers));
         let telemetry = Arc::new(telemetry(variables)?);
-        Ok(Self { env, store, tokens, poll_endpoint, telemetry })
+        Ok(Self { env, tokens, poll_endpoint, telemetry })
     }
 
     /// Returns the routes of an HTTP function. Each request is an invocation with telemetry.

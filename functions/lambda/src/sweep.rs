@@ -50,13 +50,13 @@ impl FunctionContext {
     }
 
     async fn run_schedule(&self) -> FlowResult<Value> {
-        let (env, store) = (&self.env, self.store.as_ref());
+        let env = &self.env;
         if let Err(error) = ebb_flow::sweep::mark_schedule(env).await {
             tracing::warn!(%error, "cannot record the run of the schedule");
         }
         // Both run concurrently, because a sweep that waits for clusters must not delay the scan for orphans.
         let end = tokio::time::sleep(TIME_LIMIT);
-        let swept = Box::pin(ebb_flow::sweep::sweep_until(env, store, end));
+        let swept = Box::pin(ebb_flow::sweep::sweep_until(env, &env.store, end));
         let orphans = timeout(TIME_LIMIT, Box::pin(ebb_flow::sweep::orphans::scan(env)));
         let retention = timeout(TIME_LIMIT, Box::pin(ebb_flow::instance::retention::remove_expired(env, env.now())));
         let (swept, orphans, retention) = futures::join!(swept, orphans, retention);

@@ -135,7 +135,6 @@ pub struct Stack {
     sign_in_code: String,
     relay: Option<LocalRelay>,
     env: Arc<Env>,
-    store: Arc<Store>,
     /// The table in the state folder.
     table: Option<Arc<EmbeddedTable>>,
     stop: watch::Sender<bool>,
@@ -194,7 +193,7 @@ impl Stack {
         let outcomes = Arc::new(OutcomeLog::open(state, flow_settings.platform_keys.clone())?);
         let (sender, messages) = mpsc::unbounded_channel();
         let env = Arc::new(Env {
-            store: store.clone(),
+            store,
             clock: Arc::new(SystemClock),
             random: Arc::new(SystemRandom),
             relay: opened.relay,
@@ -208,7 +207,7 @@ impl Stack {
         let sign_in_code = URL_SAFE_NO_PAD.encode(rand::random::<[u8; 16]>());
         let tokens = ApiTokens::new([(connection.token.as_str(), ApiRole::Operator)]).with_issuers(issuers);
         let tokens = Arc::new(tokens.with_sign_in_code(&sign_in_code));
-        let poll_endpoint = Arc::new(PollEndpoint::new(opened.clusters, store.clone(), Arc::new(SystemClock)));
+        let poll_endpoint = Arc::new(PollEndpoint::new(opened.clusters, env.store.clone(), Arc::new(SystemClock)));
         let server = ServerState { env: Arc::clone(&env), tokens, poll_endpoint };
         let (metrics, sink) = StackMetrics::new();
         let telemetry = Arc::new(settings.telemetry.with_metrics(sink));
@@ -223,17 +222,14 @@ impl Stack {
         let mut tasks = vec![tokio::spawn(server::serve(listener, router, stopped.clone()))];
         let messages = queue::handle_messages(Arc::clone(&env), Arc::clone(&telemetry), messages, stopped.clone());
         tasks.push(tokio::spawn(messages));
-        let schedule = run_schedule(Arc::clone(&env), Arc::clone(&telemetry), stopped.clone());
-        tasks.push(tokio::spawn(schedule));
+        tasks.push(tokio::spawn(run_schedule(Arc::clone(&env), Arc::clone(&telemetry), stopped.clone())));
         if let Some(relay) = opened.processes.clone() {
             tasks.push(tokio::spawn(prune_pods(relay, stopped.clone())));
         }
-        let sweeps = sweep_forever(Arc::clone(&env), Arc::clone(&store), telemetry, stopped);
-        tasks.push(tokio::spawn(sweeps));
+        tasks.push(tokio::spawn(sweep_forever(Arc::clone(&env), telemetry, stopped)));
         connection.write(state)?;
-        let relay = opened.processes;
-        let table = embedded;
-        Ok(Self { connection, sign_in_code, relay, env, store, table, stop, tasks, background, last, lock })
+        let (relay, table) = (opened.processes, embedded);
+        Ok(Self { connection, sign_in_code, relay, env, table, stop, tasks, background, last, lock })
     }
 
     /// Returns the URL of the functions.
@@ -265,7 +261,7 @@ impl Stack {
     }
 
     pub fn store(&self) -> &Arc<Store> {
-        &self.store
+        &self.env.store
     }
 
     /// Returns the last line of a script's log, if the attempt runs on this machine.
@@ -389,8 +385,8 @@ fn flow_settings(
 }
 
 /// Sweeps until the stack stops. The first sweep covers all open runs, whose tasks may have been killed.
-async fn sweep_forever(env: Arc<Env>, store: Arc<Store>, telemetry: Arc<Telemetry>, mut stop: watch::Receiver<bool>) {
-    if let Err(error) = recover(&env, &store).await {
+async fn sweep_forever(env: Arc<Env>, telemetry: Arc<Telemetry>, mut stop: watch::Receiver<bool>) {
+    if let Err(error) = recover(&env).await {
         tracing::warn!(%error, "cannot resume unfinished runs; sweeps resume them when they are due");
     }
     let mut sweeps = JoinSet::new();
@@ -400,9 +396,9 @@ async fn sweep_forever(env: Arc<Env>, store: Arc<Store>, telemetry: Arc<Telemetr
             () = tokio::time::sleep(SWEEP_INTERVAL) => {}
         }
         if sweeps.len() < MAX_SWEEPS {
-            let (own, items, telemetry) = (Arc::clone(&env), Arc::clone(&store), Arc::clone(&telemetry));
+            let (own, telemetry) = (Arc::clone(&env), Arc::clone(&telemetry));
             sweeps.spawn(async move {
-                let sweep = Box::pin(ebb_flow::sweep::sweep(&own, items.as_ref()));
+                let sweep = Box::pin(ebb_flow::sweep::sweep(&own, &own.store));
                 if let Err(error) = telemetry.invoke(FunctionKind::Sweep, InvocationOrigin::default(), sweep).await {
                     tracing::warn!(%error, "the sweep failed");
                 }
@@ -460,9 +456,9 @@ async fn run_schedule(env: Arc<Env>, telemetry: Arc<Telemetry>, mut stopped: wat
 /// The maximum number of runs and targets of one recovery.
 const MAX_RECOVERED: usize = 100_000;
 
-async fn recover(env: &Arc<Env>, store: &Arc<Store>) -> ebb_flow::FlowResult<()> {
+async fn recover(env: &Env) -> ebb_flow::FlowResult<()> {
     use ebb_flow::ports::QueueMessage;
-    let all = store.query_due(Timestamp(u64::MAX / 2), MAX_RECOVERED).await?;
+    let all = env.store.query_due(Timestamp(u64::MAX / 2), MAX_RECOVERED).await?;
     for (_, due) in all {
         let message = match due {
             ebb_store::DueItem::Run(run) => QueueMessage::Recover(run),
