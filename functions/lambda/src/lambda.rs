@@ -14,7 +14,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 ///
 /// The ids of invocation, run and attempt are fields of each line: `requestId`, `run`, `unit`, `attempt`, and `kind`
 /// and `name` of the target.
-pub fn log() {
+pub(crate) fn log() {
     lines(EnvFilter::from_default_env(), std::io::stdout).init();
 }
 

@@ -39,9 +39,10 @@ use reloading::ReloadingValue;
 use variables::FunctionVariables;
 
 pub use emf::EmfSink;
-pub use lambda::{log, log_to};
+use lambda::log;
+pub use lambda::log_to;
 pub use serve::serve;
-pub use sweep::SweepHandler;
+pub use sweep::serve_sweep;
 pub use variables::SECRET_VARIABLES;
 
 /// The time after which Lambda kills a function: `Timeout` of the template.

@@ -7,38 +7,35 @@ use ebb_flow::ports::QueueMessage;
 use ebb_flow::sweep::SweepSummary;
 use ebb_flow::telemetry::{FunctionKind, InvocationOrigin};
 use ebb_flow::{FlowError, FlowResult};
+use lambda_http::{Error, LambdaEvent, lambda_runtime, service_fn};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use crate::reloading::ReloadingValue;
-use crate::{FunctionConfig, FunctionContext};
+use crate::{FunctionConfig, FunctionContext, log};
 
 /// The time after which `sweep` stops waiting for other servers, so that results and telemetry are not lost.
 const TIME_LIMIT: Duration = Duration::from_secs(25);
 
-/// The function `sweep`. Its context is that of [`router`](crate::router).
-#[derive(Default)]
-pub struct SweepHandler(ReloadingValue<FunctionConfig, Arc<FunctionContext>>);
-
-impl SweepHandler {
-    /// Handles an event of the schedule or a batch of the queue. Returns the failed messages, which SQS delivers again.
-    ///
-    /// # Errors
-    /// Returns an error if the configuration is invalid, or the index cannot be read. The next event of the schedule
-    /// repeats the sweep.
-    pub async fn invoke(
-        &self,
-        event: Value,
-        request: String,
-    ) -> Result<Value, Box<dyn std::error::Error + Send + Sync>> {
-        let context = self
-            .0
-            .get(Instant::now(), || FunctionConfig::read(None), |source| FunctionContext::of(source).map(Arc::new))
-            .await?;
-        let origin = InvocationOrigin { request_id: request, received: None };
-        let sweep = Box::pin(context.handle(event));
-        Ok(Box::pin(context.telemetry.invoke(FunctionKind::Sweep, origin, sweep)).await?)
-    }
+/// Begins the log and serves events of the schedule and batches of the queue. The context is that of
+/// [`router`](crate::router). The response to a batch has the failed messages, which SQS delivers again.
+///
+/// An invocation fails if the configuration is invalid, or the index cannot be read. The next event of the schedule
+/// repeats the sweep.
+///
+/// # Errors
+/// Returns an error if Lambda's runtime interface fails.
+pub async fn serve_sweep() -> Result<(), Error> {
+    log();
+    let current = &ReloadingValue::<FunctionConfig, Arc<FunctionContext>>::default();
+    let make = |source: &FunctionConfig| FunctionContext::of(source).map(Arc::new);
+    let function = |event: LambdaEvent<Value>| async move {
+        let context = current.get(Instant::now(), || FunctionConfig::read(None), make).await?;
+        let origin = InvocationOrigin { request_id: event.context.request_id, received: None };
+        let sweep = Box::pin(context.handle(event.payload));
+        Ok::<_, Error>(Box::pin(context.telemetry.invoke(FunctionKind::Sweep, origin, sweep)).await?)
+    };
+    lambda_runtime::run(service_fn(function)).await
 }
 
 impl FunctionContext {
