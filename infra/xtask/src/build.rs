@@ -12,13 +12,13 @@ pub(crate) enum BuildCommand {
     /// Build images of the relay and the entrypoint, as archives for container engines
     Images(images::ImagesArgs),
     /// Build the four Lambda functions and print their sizes
-    Functions(functions::FunctionsBuildArgs),
+    Functions(functions::LambdaArchitecture),
 }
 
 pub(crate) fn all(command: &BuildCommand) -> anyhow::Result<()> {
     match command {
         BuildCommand::Entrypoint => entrypoint::all(),
         BuildCommand::Images(arguments) => images::all(arguments),
-        BuildCommand::Functions(arguments) => functions::all(arguments.architecture()),
+        BuildCommand::Functions(architecture) => functions::all(*architecture),
     }
 }

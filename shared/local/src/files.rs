@@ -193,21 +193,14 @@ mod tests {
     }
 
     #[test]
-    fn a_new_folder_is_private() {
+    fn new_and_open_folders_become_private() {
         let above = tempfile::tempdir().unwrap();
-        let path = above.path().join("a/b");
-        private_folder(&path).unwrap();
-        assert_eq!([mode(&path), mode(&above.path().join("a"))], [0o700, 0o700]);
-    }
-
-    #[test]
-    fn an_open_folder_is_restricted() {
-        let above = tempfile::tempdir().unwrap();
-        let path = above.path().join("a");
-        fs::create_dir(&path).unwrap();
-        fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
-        private_folder(&path).unwrap();
-        assert_eq!(mode(&path), 0o700);
+        let [parent, new, open] = ["a", "a/b", "c"].map(|name| above.path().join(name));
+        fs::create_dir(&open).unwrap();
+        fs::set_permissions(&open, Permissions::from_mode(0o755)).unwrap();
+        private_folder(&new).unwrap();
+        private_folder(&open).unwrap();
+        assert_eq!([parent, new, open].map(|path| mode(&path)), [0o700; 3]);
     }
 
     #[test]

@@ -140,7 +140,7 @@ pub struct Stack {
     stop: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
     background: Arc<BackgroundTasks>,
-    /// The stop signal and the tasks of the S3 endpoint and of a cluster's relay. They stop last, because units use them.
+    /// The stop signal and the tasks of the S3 endpoint and of a cluster's relay. Units use them, so they stop last.
     last: (watch::Sender<bool>, Vec<JoinHandle<()>>),
     lock: StateLock,
 }

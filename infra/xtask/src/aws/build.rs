@@ -14,41 +14,26 @@ pub(crate) const FUNCTIONS: [&str; 4] = ["Receive", "Complete", "Sweep", "Api"];
 /// The largest upload that Lambda accepts, in bytes.
 const MAX_ZIP: u64 = 50 << 20;
 
-#[derive(clap::Args)]
-pub(crate) struct FunctionsBuildArgs {
+#[derive(Clone, Copy, clap::Args)]
+pub(crate) struct LambdaArchitecture {
     /// Build for arm64, not for x86_64; needs Rust's target aarch64-unknown-linux-gnu
     #[arg(long)]
     arm64: bool,
-}
-
-impl FunctionsBuildArgs {
-    pub(crate) fn architecture(&self) -> LambdaArchitecture {
-        if self.arm64 { LambdaArchitecture::Arm64 } else { LambdaArchitecture::X86 }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LambdaArchitecture {
-    X86,
-    Arm64,
 }
 
 impl LambdaArchitecture {
     /// Returns the architecture of this machine, because the emulators run programs of the machine.
     pub(crate) fn of_this_machine() -> anyhow::Result<Self> {
         match std::env::consts::ARCH {
-            "x86_64" => Ok(Self::X86),
-            "aarch64" => Ok(Self::Arm64),
+            "x86_64" => Ok(Self { arm64: false }),
+            "aarch64" => Ok(Self { arm64: true }),
             other => bail!("Lambda runs x86_64 and arm64; this machine is {other}"),
         }
     }
 
     /// Returns the name of the architecture in Lambda.
     pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::X86 => "x86_64",
-            Self::Arm64 => "arm64",
-        }
+        if self.arm64 { "arm64" } else { "x86_64" }
     }
 }
 
@@ -96,7 +81,7 @@ impl ProgramSize {
 fn build_empty(architecture: LambdaArchitecture) -> anyhow::Result<()> {
     let mut build = PythonTools::Sam.program("cargo-lambda");
     build.args(["lambda", "build", "--release", "--bin", "noop"]).current_dir(root().join("functions/lambda"));
-    if architecture == LambdaArchitecture::Arm64 {
+    if architecture.arm64 {
         build.arg("--arm64");
     }
     run(build.env("CARGO_TARGET_DIR", folder()))?;

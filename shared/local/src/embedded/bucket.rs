@@ -23,8 +23,8 @@ pub struct FolderBucket {
 }
 
 impl FolderBucket {
-    /// Opens the bucket in `folder`. Creates the folder, and removes files that a crash left unfinished. An object whose
-    /// write has ended survives the failures that `durability` names.
+    /// Opens the bucket in `folder`. Creates the folder, and removes files that a crash left unfinished. An object
+    /// whose write has ended survives the failures that `durability` names.
     ///
     /// # Errors
     /// Returns an error if the folder cannot be written.

@@ -45,8 +45,8 @@ impl OutcomeLog {
     }
 }
 
-/// Opens the file at its end. Removes an incomplete last line, which a crash left. Its notification was not acknowledged
-/// and will be sent again.
+/// Opens the file at its end. Removes an incomplete last line, which a crash left. Its notification was not
+/// acknowledged and will be sent again.
 fn opened(path: &Path) -> std::io::Result<File> {
     let file = OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
     let text = std::fs::read(path)?;
