@@ -181,15 +181,14 @@ impl Stack {
             containers: None,
         };
         let stopped = last.0.subscribe();
-        let [_, _, unit_keys, _] = keys.signing_keys()?;
-        let registered = (store.clone(), unit_keys);
+        let platform = settings.platform.clone().unwrap_or_else(|| format!("{url}/platform/events"));
+        let flow_settings = flow_settings((&keys, state), &url, platform, &settings.units, settings.retention)?;
+        let registered = (store.clone(), flow_settings.unit_keys.clone());
         let opened =
             backend::open(&settings.units, state, listen, options, inside.clone(), registered, stopped).await?;
         last.1.extend(opened.task);
 
         let connection = keys.connection(&url, &s3_url);
-        let platform = settings.platform.clone().unwrap_or_else(|| format!("{url}/platform/events"));
-        let flow_settings = flow_settings((&keys, state), &url, platform, &settings.units, settings.retention)?;
         let outcomes = Arc::new(OutcomeLog::open(state, flow_settings.platform_keys.clone())?);
         let (sender, messages) = mpsc::unbounded_channel();
         let env = Arc::new(Env {
