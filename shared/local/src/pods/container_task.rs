@@ -88,23 +88,25 @@ pub(super) fn run(
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().map_err(PodsError::Spawn)?;
     runtime.block_on(async {
         let container = ContainerTask { task, request, config, name: container_engine::name(task) };
-        let started = tokio::select! {
-            started = container.start(containers) => started?,
-            () = container.wait_for_cancellation() => {
-                container.abort_start(containers).await;
-                return Ok(SupervisorOutcome::Tombstone);
-            }
+        let aborted = tokio::select! {
+            started = container.start(containers) => return container.supervise(containers, started?).await,
+            () = container.wait_for_cancellation() => Ok(SupervisorOutcome::Tombstone),
             () = tokio::time::sleep(Duration::from_millis(request.timeout_ms)) => {
-                container.abort_start(containers).await;
                 let message = format!(
                     "the container did not start within the {} of the unit, with the image {:?}",
                     Millis(request.timeout_ms),
                     request.body.image
                 );
-                return Err(TaskFailure(ReasonCode::Timeout, message));
+                Err(TaskFailure(ReasonCode::Timeout, message))
             }
         };
-        container.supervise(containers, started).await
+        // An engine that does not respond is not awaited: a container that never starts has no effect, and is removed
+        // later.
+        let removed = tokio::time::timeout(REMOVAL, containers.remove(&container.name)).await;
+        if let Ok(Err(error)) = removed {
+            let _ = writeln!(io::stderr(), "{}: {error}", container.name);
+        }
+        aborted
     })
 }
 
@@ -121,15 +123,6 @@ impl ContainerTask<'_> {
     async fn wait_for_cancellation(&self) {
         while self.task.cancellation().is_none() {
             tokio::time::sleep(POLL_INTERVAL).await;
-        }
-    }
-
-    /// Removes a container whose start was aborted. An engine that does not respond is not awaited: a container that
-    /// never starts has no effect, and is removed later.
-    async fn abort_start(&self, containers: &ContainerEngine) {
-        let removed = tokio::time::timeout(REMOVAL, containers.remove(&self.name)).await;
-        if let Ok(Err(error)) = removed {
-            let _ = writeln!(io::stderr(), "{}: {error}", self.name);
         }
     }
 

@@ -26,6 +26,7 @@ use ebb_script::{LogMask, ScriptWatch, WatchEvent, processes, stream};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::{Pid, setsid};
+use serde::de::DeserializeOwned;
 
 use super::PodsError;
 use super::container_task;
@@ -65,8 +66,10 @@ pub fn supervise_if_asked() {
 fn supervise(task: &TaskFolder) -> i32 {
     // This fails only if this process is already the leader of a session, which is the purpose of the call.
     let _ = setsid();
-    let config = files::read_json::<SupervisorConfig>(&task.supervisor_config()).unwrap_or(None);
-    let outcome = run(task)
+    let config = read::<SupervisorConfig>(task.supervisor_config());
+    let containers = config.as_ref().ok().and_then(|config| config.containers.clone());
+    let outcome = config
+        .and_then(|config| run(task, &config))
         .unwrap_or_else(|TaskFailure(code, why)| SupervisorOutcome::Result(Box::new(Callback::failed(code, &why))));
     // The private root may contain secrets.
     let _ = std::fs::remove_dir_all(task.root());
@@ -74,9 +77,7 @@ fn supervise(task: &TaskFolder) -> i32 {
         SupervisorOutcome::Result(result) => files::write_json(&task.result(), &result.fit()),
         SupervisorOutcome::Tombstone => task.write_tombstone(),
     };
-    if written.is_ok()
-        && let Some(containers) = config.and_then(|config| config.containers)
-    {
+    if let (Ok(()), Some(containers)) = (&written, containers) {
         container_task::remove(task, &containers);
     }
     match written {
@@ -89,18 +90,20 @@ fn supervise(task: &TaskFolder) -> i32 {
     }
 }
 
-fn run(task: &TaskFolder) -> Result<SupervisorOutcome, TaskFailure> {
+fn read<T: DeserializeOwned>(path: PathBuf) -> Result<T, TaskFailure> {
+    let found = files::read_json(&path)?;
+    Ok(found.ok_or_else(|| StateFileError::Damaged { path, reason: "it is missing".to_owned() })?)
+}
+
+fn run(task: &TaskFolder, config: &SupervisorConfig) -> Result<SupervisorOutcome, TaskFailure> {
     let _ = files::write_whole(&task.folder.join("pid"), std::process::id().to_string().as_bytes());
-    let lost = |path: PathBuf| StateFileError::Damaged { path, reason: "it is missing".to_owned() };
-    let request: EnsureTask<ScriptTask> = files::read_json(&task.request())?.ok_or_else(|| lost(task.request()))?;
-    let config: SupervisorConfig =
-        files::read_json(&task.supervisor_config())?.ok_or_else(|| lost(task.supervisor_config()))?;
+    let request: EnsureTask<ScriptTask> = read(task.request())?;
     if task.cancel().exists() {
         return Ok(SupervisorOutcome::Tombstone);
     }
     match &config.containers {
-        Some(containers) => container_task::run(task, &request, &config, containers),
-        None => run_process(task, &request, &config),
+        Some(containers) => container_task::run(task, &request, config, containers),
+        None => run_process(task, &request, config),
     }
 }
 
