@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use ebb_documents::model::VerifyDoc;
 use ebb_documents::presets::preset;
 use ebb_flow::source::delivery::scheme;
-use ebb_protocol::api::{SourceResult, TargetDetail, TargetState};
+use ebb_protocol::api::{SourceResult, TargetDetail, TargetPhase};
 use ebb_protocol::sign::MessageId;
 use ebb_protocol::source_signature::sign;
 use reqwest::{Client, Method, RequestBuilder};
@@ -129,7 +129,7 @@ impl PresetLife {
             assert_eq!(state().await, before, "{place} with another secret");
             let (status, body) = server.send(self, &self.secret, &delivery, event).await;
             assert_eq!((status, &body["result"]), (202, &json!(result)), "{place}: {body}");
-            let phase = if *result == SourceResult::Stopping { TargetState::Gone } else { TargetState::Ready };
+            let phase = if *result == SourceResult::Stopping { TargetPhase::Gone } else { TargetPhase::Ready };
             let reached = async || server.target(&self.target).await.filter(|target| target.info.phase == phase);
             until(&format!("{} to be {phase:?} after {place}", self.target), reached).await;
             let after = state().await;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use ebb_protocol::api::{TargetDetail, TargetState};
+use ebb_protocol::api::{TargetDetail, TargetPhase};
 use ebb_protocol::lifecycle::{GONE, READY};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -192,7 +192,7 @@ impl Workdir {
     }
 
     /// Waits until a sandbox is in a phase.
-    pub async fn reaches(&self, name: &str, phase: TargetState) -> TargetDetail {
+    pub async fn reaches(&self, name: &str, phase: TargetPhase) -> TargetDetail {
         until(&format!("{name} to be {phase:?}\n{}", self.log()), async || {
             let seen = self.get(name).await;
             (seen.info.phase == phase).then_some(seen)

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use ebb_protocol::api::{
-    ActOnTargets, ChangeList, NamedTarget, TargetAction, TargetInfo, TargetOutcome, TargetOutcomes, TargetSelection,
-    TargetSelector, TargetState,
+    ActOnTargets, ChangeList, NamedTarget, TargetAction, TargetInfo, TargetOutcome, TargetOutcomes, TargetPhase,
+    TargetSelection, TargetSelector,
 };
 use ebb_protocol::error_code::ErrorCode;
 
@@ -339,7 +339,7 @@ pub(crate) async fn wait_for(
     print_count(succeeded(outcomes) - left, outcomes.len(), state);
     let awaited = outcomes.iter().zip(is_awaited).filter_map(|(outcome, is_awaited)| is_awaited.then_some(outcome));
     let others =
-        awaited.filter(|outcome| !matches!(outcome.phase, None | Some(TargetState::Ready | TargetState::Gone)));
+        awaited.filter(|outcome| !matches!(outcome.phase, None | Some(TargetPhase::Ready | TargetPhase::Gone)));
     if let Some(next) = next_step(others.map(target)) {
         output::status_line(&next);
     }
@@ -426,7 +426,7 @@ impl ChangedList {
 
 /// Records what a list shows of a target. Returns true if the wait for it has ended, and prints its end.
 fn note_end(outcome: &mut TargetOutcome, goal: FollowGoal, seen: Option<&TargetInfo>) -> bool {
-    if let Some(seen) = seen.filter(|seen| seen.phase != TargetState::Gone) {
+    if let Some(seen) = seen.filter(|seen| seen.phase != TargetPhase::Gone) {
         outcome.uid.get_or_insert_with(|| seen.uid.clone());
     }
     // Another instance of the name is not the one that is awaited.
@@ -435,7 +435,7 @@ fn note_end(outcome: &mut TargetOutcome, goal: FollowGoal, seen: Option<&TargetI
         outcome.phase = seen.map(|seen| seen.phase);
         return false;
     };
-    outcome.phase = seen.map(|seen| seen.phase).or((goal == FollowGoal::Gone).then_some(TargetState::Gone));
+    outcome.phase = seen.map(|seen| seen.phase).or((goal == FollowGoal::Gone).then_some(TargetPhase::Gone));
     let target = format!("{}/{}", outcome.kind, outcome.name);
     let text = match (&error, &outcome.phase) {
         (Some(error), _) => format!("{target} {}", output::printable(error)),
@@ -456,17 +456,17 @@ fn end(goal: FollowGoal, is_known: bool, seen: Option<&TargetInfo>) -> Option<Op
     match (goal, seen) {
         (FollowGoal::Gone, None) => Some(None),
         (FollowGoal::Gone, Some(seen)) => match seen.phase {
-            TargetState::Gone => Some(None),
-            TargetState::Stuck => failed(seen),
+            TargetPhase::Gone => Some(None),
+            TargetPhase::Stuck => failed(seen),
             _ => None,
         },
         (FollowGoal::Ready | FollowGoal::Settled, None) => is_known.then(|| Some("was deleted".to_owned())),
         (FollowGoal::Ready | FollowGoal::Settled, Some(seen)) => match seen.phase {
-            TargetState::Ready => Some(None),
-            TargetState::Starting | TargetState::Updating => None,
+            TargetPhase::Ready => Some(None),
+            TargetPhase::Starting | TargetPhase::Updating => None,
             // The awaited instance comes after this one.
-            TargetState::Gone if !is_known => None,
-            TargetState::Failed | TargetState::Stopping | TargetState::Stuck | TargetState::Gone => failed(seen),
+            TargetPhase::Gone if !is_known => None,
+            TargetPhase::Failed | TargetPhase::Stopping | TargetPhase::Stuck | TargetPhase::Gone => failed(seen),
         },
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ebb_protocol::api::{TargetSelector, TargetState};
+use ebb_protocol::api::{TargetPhase, TargetSelector};
 
 use crate::exit::{CliError, Result};
 use crate::target::TargetRef;
@@ -21,7 +21,7 @@ pub(crate) enum CommandTargets {
 pub(crate) struct SelectorArgs {
     /// Select targets in this phase; repeatable: in one of the phases
     #[arg(long = "phase", value_name = "PHASE", value_parser = phase)]
-    phases: Vec<TargetState>,
+    phases: Vec<TargetPhase>,
     /// Select targets with this label; repeatable: with all of the labels
     #[arg(short = 'l', long = "label", value_name = "KEY=VALUE", value_parser = label)]
     labels: Vec<String>,
@@ -71,7 +71,7 @@ impl SelectorArgs {
     }
 }
 
-fn phase(text: &str) -> Result<TargetState, String> {
+fn phase(text: &str) -> Result<TargetPhase, String> {
     let expected =
         || format!("`{text}` is not a phase: expected starting, ready, updating, failed, stopping, stuck or gone");
     serde_json::from_value(text.into()).map_err(|_| expected())

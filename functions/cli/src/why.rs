@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use ebb_protocol::api::{DecidingEvent, OpenUnits, ResourceDetail, TargetDiagnosis, TargetState};
+use ebb_protocol::api::{DecidingEvent, OpenUnits, ResourceDetail, TargetDiagnosis, TargetPhase};
 use ebb_protocol::lifecycle::OutputValue;
 use ebb_protocol::words::{self, DiagnosisLine, DiagnosisPart, DiagnosisSection};
 
@@ -12,7 +12,7 @@ use crate::timing;
 
 /// Returns the diagnosis, as text that ends with a line break.
 pub(crate) fn text(why: &TargetDiagnosis) -> String {
-    let stands = if why.phase == TargetState::Failed { "has" } else { "is" };
+    let stands = if why.phase == TargetPhase::Failed { "has" } else { "is" };
     let (phase, summary) = (why.phase.name(), timing::clocks(&printable(why.summary.trim())));
     // Some summaries begin with the phase.
     let summary = if summary.starts_with(phase) { summary } else { format!("{phase}: {summary}") };

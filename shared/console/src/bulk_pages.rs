@@ -1,6 +1,6 @@
 //! Pages of an action on targets: its consequences for each one, and the outcomes.
 
-use ebb_protocol::api::{NamedTarget, TargetAction, TargetDiagnosis, TargetState, WaitingParty};
+use ebb_protocol::api::{NamedTarget, TargetAction, TargetDiagnosis, TargetPhase, WaitingParty};
 use ebb_protocol::limits;
 use maud::{Markup, html};
 
@@ -104,7 +104,7 @@ pub fn bulk_consequences(
                     format!("These units run again: {}.", named(why.failed.iter().map(|unit| unit.unit.as_str())))
                 }
             };
-            if why.phase == TargetState::Stuck {
+            if why.phase == TargetPhase::Stuck {
                 text.push_str(" The teardown continues, and removes what is left.");
                 if let Some(uid) = waiting {
                     text.push_str(&format!(" The instance {uid}, which waits for the name, starts after it."));
@@ -145,21 +145,21 @@ fn dropped_update(why: &TargetDiagnosis) -> Option<String> {
 }
 
 /// Returns the reason why the deletion of a target in this phase has no effect.
-pub fn no_deletion(phase: TargetState) -> Option<&'static str> {
+pub fn no_deletion(phase: TargetPhase) -> Option<&'static str> {
     match phase {
-        TargetState::Stopping => Some("Its teardown has begun already."),
-        TargetState::Stuck => Some("Its teardown has begun already, and has failed: retry it."),
-        TargetState::Gone => Some("It is gone."),
+        TargetPhase::Stopping => Some("Its teardown has begun already."),
+        TargetPhase::Stuck => Some("Its teardown has begun already, and has failed: retry it."),
+        TargetPhase::Gone => Some("It is gone."),
         _ => None,
     }
 }
 
 /// Returns the reason why a retry of a target in this phase has no effect.
-pub(crate) fn no_retry(phase: TargetState) -> Option<&'static str> {
+pub(crate) fn no_retry(phase: TargetPhase) -> Option<&'static str> {
     match phase {
-        TargetState::Failed | TargetState::Stuck => None,
-        TargetState::Ready => Some("It is ready: no unit has failed."),
-        TargetState::Gone => Some("It is gone."),
+        TargetPhase::Failed | TargetPhase::Stuck => None,
+        TargetPhase::Ready => Some("It is ready: no unit has failed."),
+        TargetPhase::Gone => Some("It is gone."),
         _ => Some("Its run has not ended. A unit that fails can be retried after that."),
     }
 }

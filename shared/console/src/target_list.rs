@@ -1,6 +1,6 @@
 //! The list of targets, with filters and counts by phase.
 
-use ebb_protocol::api::{RelayOutage, TargetInfo, TargetState};
+use ebb_protocol::api::{RelayOutage, TargetInfo, TargetPhase};
 use ebb_protocol::{limits, words};
 use maud::{Markup, html};
 use serde::Deserialize;
@@ -31,8 +31,8 @@ pub struct TargetListFilter {
 
 impl TargetListFilter {
     /// Returns the phase of the filter, or `None` without one and for an unknown text.
-    pub fn state(&self) -> Option<TargetState> {
-        TargetState::named(&self.phase)
+    pub fn state(&self) -> Option<TargetPhase> {
+        TargetPhase::named(&self.phase)
     }
 
     /// Returns the path of a page of the list with these filters. `previous` is that of [`TargetListView`], and `select` is empty,
@@ -75,7 +75,7 @@ pub struct TargetListView<'a> {
     pub filter: &'a TargetListFilter,
     pub targets: &'a [TargetInfo],
     /// The number of targets by phase that pass the other filters.
-    pub counts: &'a [(TargetState, usize)],
+    pub counts: &'a [(TargetPhase, usize)],
     /// True if further targets exist that were not counted.
     pub is_partial: bool,
     /// Recorded outages of clusters.
@@ -99,7 +99,7 @@ pub struct TargetListView<'a> {
 pub fn targets(viewer: ConsoleViewer<'_>, view: &TargetListView<'_>) -> String {
     let filter = view.filter;
     // Without rows there is nothing to select. A target that is gone has no action.
-    let selection = view.selection.filter(|_| !view.targets.is_empty() && filter.state() != Some(TargetState::Gone));
+    let selection = view.selection.filter(|_| !view.targets.is_empty() && filter.state() != Some(TargetPhase::Gone));
     let rows: Vec<Markup> = view.targets.iter().map(|target| row(target, selection)).collect();
     let heads = ["Name", "Phase", "Since", "Owner", "Labels", "Waits or failed", "Plugins"];
     let list = match selection {
@@ -153,10 +153,10 @@ pub fn targets(viewer: ConsoleViewer<'_>, view: &TargetListView<'_>) -> String {
 }
 
 /// Returns the phases without a counted target, each with the number 0. Targets that were not counted may have them.
-fn uncounted(view: &TargetListView<'_>) -> impl Iterator<Item = (TargetState, usize)> {
-    let is_counted = move |phase: TargetState| view.counts.iter().any(|(counted, _)| *counted == phase);
-    let may_have = view.is_partial && view.filter.state() != Some(TargetState::Gone);
-    let living = TargetState::ALL.into_iter().filter(|phase| *phase != TargetState::Gone);
+fn uncounted(view: &TargetListView<'_>) -> impl Iterator<Item = (TargetPhase, usize)> {
+    let is_counted = move |phase: TargetPhase| view.counts.iter().any(|(counted, _)| *counted == phase);
+    let may_have = view.is_partial && view.filter.state() != Some(TargetPhase::Gone);
+    let living = TargetPhase::ALL.into_iter().filter(|phase| *phase != TargetPhase::Gone);
     living.filter(move |phase| may_have && !is_counted(*phase)).map(|phase| (phase, 0))
 }
 
@@ -218,7 +218,7 @@ fn form(filter: &TargetListFilter) -> Markup {
                 label for="filter-phase" { "Phase" }
                 select #filter-phase name="phase" {
                     option value="" { "all living" }
-                    @for phase in TargetState::ALL.map(TargetState::name) {
+                    @for phase in TargetPhase::ALL.map(TargetPhase::name) {
                         option value=(phase) selected[phase == filter.phase] { (phase) }
                     }
                 }

@@ -2,7 +2,7 @@
 
 use ebb_protocol::api::{
     DecidingEvent, NotificationDelivery, ResourceDetail, RunDetail, RunState, TargetDetail, TargetDiagnosis,
-    TargetState,
+    TargetPhase,
 };
 use ebb_protocol::{limits, words};
 use maud::{Markup, html};
@@ -43,7 +43,7 @@ pub fn target(
         (facts(detail))
         p.actions { a.action href=(paths::history(&info.kind, &info.name, None)) { "History" } }
     };
-    let moves = matches!(info.phase, TargetState::Starting | TargetState::Updating | TargetState::Stopping);
+    let moves = matches!(info.phase, TargetPhase::Starting | TargetPhase::Updating | TargetPhase::Stopping);
     // What relays report about an open run is in no stamp.
     let is_open = detail.runs.iter().any(|run| matches!(run.state, RunState::Running | RunState::Cancelling));
     let (seconds, full_seconds) = (if moves { 3 } else { 15 }, if moves || is_open { 15 } else { 600 });

@@ -338,7 +338,7 @@ fn a_failure_says_how_it_goes_on() {
 /// An action is offered, and has consequences, only in a phase in which it has an effect.
 #[test]
 fn actions_without_effect_are_not_offered() {
-    use ebb_protocol::api::TargetState::{Failed, Gone, Ready, Starting, Stopping, Stuck, Updating};
+    use ebb_protocol::api::TargetPhase::{Failed, Gone, Ready, Starting, Stopping, Stuck, Updating};
     let all = [Starting, Ready, Updating, Failed, Stopping, Stuck, Gone];
     let mut why = why("db");
     let delete = (BulkAction::Delete, "delete", &[Starting, Ready, Updating, Failed][..]);
@@ -367,7 +367,7 @@ fn consequences_name_those_that_wait() {
     why.target_waits = serde_json::from_value(json!([wait])).unwrap();
     let text = bulk_consequences(BulkAction::Delete, &why, None, None).unwrap();
     assert!(text.contains("The update to generation 3, which waits, is dropped."), "{text}");
-    why.phase = ebb_protocol::api::TargetState::Stuck;
+    why.phase = ebb_protocol::api::TargetPhase::Stuck;
     let text = bulk_consequences(BulkAction::Retry, &why, Some("u-2"), None).unwrap();
     assert!(
         text.ends_with("removes what is left. The instance u-2, which waits for the name, starts after it."),

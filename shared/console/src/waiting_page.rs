@@ -1,6 +1,6 @@
 //! Everything that is stuck, failed or waits.
 
-use ebb_protocol::api::{AwaitedParty, RelayOutage, SourceInfo, SubscriptionInfo, TargetInfo, TargetState, TargetWait};
+use ebb_protocol::api::{AwaitedParty, RelayOutage, SourceInfo, SubscriptionInfo, TargetInfo, TargetPhase, TargetWait};
 use ebb_protocol::{limits, words};
 use maud::{Markup, html};
 
@@ -25,7 +25,7 @@ pub struct WaitingView<'a> {
 
 /// Returns the page with everything that is stuck, failed or waits.
 pub fn waiting(viewer: ConsoleViewer<'_>, view: &WaitingView<'_>) -> String {
-    let of = |phase: TargetState| -> Vec<&TargetInfo> {
+    let of = |phase: TargetPhase| -> Vec<&TargetInfo> {
         view.targets.iter().filter(|target| target.phase == phase).collect()
     };
     let sources = view.sources.map(|sources| {
@@ -42,8 +42,8 @@ pub fn waiting(viewer: ConsoleViewer<'_>, view: &WaitingView<'_>) -> String {
     let main = html! {
         h1 { "Stuck and waiting" }
         (target_list::outages(view.outages))
-        (frame::section("Stuck", &targets("Stuck", &of(TargetState::Stuck))))
-        (frame::section("Failed", &targets("Failed", &of(TargetState::Failed))))
+        (frame::section("Stuck", &targets("Stuck", &of(TargetPhase::Stuck))))
+        (frame::section("Failed", &targets("Failed", &of(TargetPhase::Failed))))
         (frame::section("Waiting", &waits(view.targets)))
         @if view.is_partial { p { "More targets exist than this page reads: use the filters of the list." } }
         @if let Some(sources) = &sources { (frame::section("Sources with rejected events", sources)) }

@@ -39,7 +39,7 @@ pub use sandbox::{
     TtlStart, VariableSpec,
 };
 pub use subscription::{
-    CommentDoc, CommitStatusDoc, NotificationPhase, PostDoc, ReceiverChoice, ReceiverDoc, StandardDoc, SubscriptionDoc,
+    CommentDoc, CommitStatusDoc, PostDoc, ReceiverChoice, ReceiverDoc, StandardDoc, SubscriptionDoc,
 };
 pub use template_tree::TemplateTree;
 pub use unit::{

@@ -5,12 +5,13 @@
 
 use std::collections::BTreeMap;
 
+use ebb_engine::TargetPhase;
 use serde::Serialize;
 use serde_json::{Map, Value as Json, json};
 
 use crate::cel::convert::{self, CelOutput};
 use crate::cel::{self, EvaluationError, Expression, Scope};
-use crate::model::{NotificationPhase, ReceiverDoc, TemplateTree};
+use crate::model::{ReceiverDoc, TemplateTree};
 use crate::render::TargetFacts;
 use crate::template::{self, ParsedText};
 
@@ -25,7 +26,7 @@ const MAX_REQUEST: usize = 256 << 10;
 #[derive(Clone, Debug, PartialEq)]
 pub struct NotificationRule {
     pub name: String,
-    pub on: Vec<NotificationPhase>,
+    pub on: Vec<TargetPhase>,
     pub when: Option<Expression>,
     pub to: ReceiverDoc,
 }
@@ -36,7 +37,7 @@ pub struct NotificationRule {
 pub struct NotificationFacts {
     /// The id, which repetitions have, too.
     pub id: String,
-    pub phase: NotificationPhase,
+    pub phase: TargetPhase,
     /// RFC 3339.
     pub time: String,
     /// The last run.
@@ -71,7 +72,7 @@ pub enum NotificationRequest {
 impl NotificationRule {
     /// Returns true if the subscription reports a change of the target to this phase. A condition that reads a missing key
     /// does not hold.
-    pub fn reports(&self, phase: NotificationPhase, target: &TargetFacts) -> bool {
+    pub fn reports(&self, phase: TargetPhase, target: &TargetFacts) -> bool {
         let Some(when) = &self.when else { return self.on.contains(&phase) };
         self.on.contains(&phase) && matches!(run(when, &variables(target, None)), Ok(CelOutput::Json(Json::Bool(true))))
     }
@@ -111,9 +112,9 @@ impl NotificationRule {
                     return Err("`sha` is not a commit".to_owned());
                 }
                 let state = match facts.phase {
-                    NotificationPhase::Ready => "success",
-                    NotificationPhase::Failed => "failure",
-                    NotificationPhase::Stuck => "error",
+                    TargetPhase::Ready => "success",
+                    TargetPhase::Failed => "failure",
+                    TargetPhase::Stuck => "error",
                     _ => "pending",
                 };
                 let own = || Ok(format!("ebb/{}", self.name));
@@ -311,7 +312,7 @@ pub(crate) mod tests {
     pub(crate) fn failed(log: &str) -> NotificationFacts {
         NotificationFacts {
             id: "i".into(),
-            phase: NotificationPhase::Failed,
+            phase: TargetPhase::Failed,
             time: String::new(),
             run: String::new(),
             unit: "db/create".into(),
@@ -326,10 +327,10 @@ pub(crate) mod tests {
     fn a_condition_selects_targets() {
         let rule = rule("{slack: {secret: S}}", "when: ${target.labels.team == 'payments'}\n");
         for (labels, phase, expected) in [
-            (&[("team", "payments")][..], NotificationPhase::Failed, true),
-            (&[("team", "payments")], NotificationPhase::Gone, false),
-            (&[("team", "search")], NotificationPhase::Failed, false),
-            (&[], NotificationPhase::Failed, false),
+            (&[("team", "payments")][..], TargetPhase::Failed, true),
+            (&[("team", "payments")], TargetPhase::Gone, false),
+            (&[("team", "search")], TargetPhase::Failed, false),
+            (&[], TargetPhase::Failed, false),
         ] {
             assert_eq!(rule.reports(phase, &target(labels)), expected, "{labels:?} {phase:?}");
         }

@@ -170,34 +170,10 @@ pub struct PublicOutput {
 /// The hook of the units of `update` of all plugins, before a change of the document selects some of them. It never runs.
 pub const PLUGIN_UPDATE: Hook = Hook::Update(0);
 
-/// The stored form of a hook, which a field may lack. The engine has no serde.
-mod hook_text {
-    use ebb_engine::Hook;
-    use serde::{Deserialize, Deserializer, Serializer, de::Error};
-
-    pub(super) fn serialize<'a, S: Serializer>(
-        hook: impl Into<Option<&'a Hook>>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        match hook.into() {
-            Some(hook) => serializer.collect_str(hook),
-            None => serializer.serialize_none(),
-        }
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>, T: From<Hook>>(deserializer: D) -> Result<T, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        // No run has this hook, so its text is not that of a hook elsewhere.
-        let hook = if text == super::PLUGIN_UPDATE.to_string() { Ok(super::PLUGIN_UPDATE) } else { text.parse() };
-        hook.map(T::from).map_err(Error::custom)
-    }
-}
-
 /// The units of one hook.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct HookPlan {
-    #[serde(with = "hook_text")]
     pub hook: Hook,
     /// The units in the order of the documents. [`Unit`] is the position in this list.
     pub units: Vec<UnitPlan>,

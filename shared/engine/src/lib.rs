@@ -4,7 +4,9 @@
 //! returns the write for an event, [`follow()`] the next steps after a write. The engine does not depend on tables,
 //! HTTP or documents. Time and randomness are arguments.
 //!
-//! Architecture invariant: no async, no clock, no randomness, no serde, no dependency except `thiserror`.
+//! Its types are also those of messages, documents and stored items, so they have derived serialized forms and schemas.
+//!
+//! Architecture invariant: no async, no clock, no randomness.
 
 pub mod accept;
 pub mod follow;

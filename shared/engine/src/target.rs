@@ -3,6 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
 use crate::follow::RunOutcome;
 
 /// A point in the lifecycle of a target at which units run.
@@ -80,6 +83,22 @@ impl fmt::Display for Hook {
     }
 }
 
+impl Serialize for Hook {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Hook {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match String::deserialize(deserializer)?.as_str() {
+            // Plans have it for the units of `update` of all plugins. No run has it, so other texts of hooks do not.
+            "update-0" => Ok(Self::Update(0)),
+            text => text.parse().map_err(D::Error::custom),
+        }
+    }
+}
+
 /// A text that is not the stored form of a hook.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not the name of a hook")]
@@ -131,65 +150,61 @@ impl fmt::Debug for EventName {
     }
 }
 
-/// Declares an enum of the phases of a target. The crates above declare theirs with it and add the derives of their formats,
-/// which this crate does not depend on. Formats have the names of the variants in lower case.
-#[macro_export]
-macro_rules! target_phases {
-    ($(#[$attribute:meta])* pub enum $name:ident $(from $engine:ty)?) => {
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        $(#[$attribute])*
-        pub enum $name {
-            #[default]
-            Starting,
-            Ready,
-            Updating,
-            Failed,
-            Stopping,
-            Stuck,
-            Gone,
-        }
-
-        impl $name {
-            /// All phases, in the order of a life.
-            pub const ALL: [Self; 7] = [
-                Self::Starting,
-                Self::Ready,
-                Self::Updating,
-                Self::Failed,
-                Self::Stopping,
-                Self::Stuck,
-                Self::Gone,
-            ];
-
-            /// Returns the name of the phase in documents, in the API and in stored items.
-            pub fn name(self) -> &'static str {
-                ["starting", "ready", "updating", "failed", "stopping", "stuck", "gone"][self as usize]
-            }
-
-            /// Returns the phase of a name.
-            pub fn named(name: &str) -> Option<Self> {
-                Self::ALL.into_iter().find(|phase| phase.name() == name)
-            }
-
-            /// Returns true for a target that has begun and does not stop.
-            pub fn is_alive(self) -> bool {
-                matches!(self, Self::Starting | Self::Ready | Self::Updating | Self::Failed)
-            }
-        }
-
-        $(impl From<$engine> for $name {
-            fn from(phase: $engine) -> Self {
-                Self::ALL[phase as usize]
-            }
-        })?
-    };
+/// The phase of a target. A `stuck` teardown has failed and waits for an operator.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+    utoipa::ToSchema,
+)]
+#[serde(rename_all = "lowercase")]
+#[schema(as = Phase)]
+pub enum TargetPhase {
+    // Schemas would repeat the documentation of variants. The units of `preStart` run.
+    #[default]
+    Starting,
+    // All resources exist.
+    Ready,
+    // The units of an update run.
+    Updating,
+    // A unit of the setup or of an update failed. Resources stay until the target is updated or deleted.
+    Failed,
+    // The teardown runs.
+    Stopping,
+    // The teardown failed.
+    Stuck,
+    // The teardown is complete.
+    Gone,
 }
 
-target_phases! {
-    /// The phase of a target: the units of `preStart` run (`Starting`), all resources exist, the units of an update run, a
-    /// unit of the setup or of an update failed and resources stay until the target is updated or deleted (`Failed`), the
-    /// teardown runs, the teardown failed and waits for an operator (`Stuck`), the teardown is complete.
-    pub enum TargetPhase
+impl TargetPhase {
+    /// All phases, in the order of a life.
+    pub const ALL: [Self; 7] =
+        [Self::Starting, Self::Ready, Self::Updating, Self::Failed, Self::Stopping, Self::Stuck, Self::Gone];
+
+    /// Returns the name of the phase in documents, in the API and in stored items.
+    pub fn name(self) -> &'static str {
+        ["starting", "ready", "updating", "failed", "stopping", "stuck", "gone"][self as usize]
+    }
+
+    /// Returns the phase of a name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|phase| phase.name() == name)
+    }
+
+    /// Returns true for a target that has begun and does not stop.
+    pub fn is_alive(self) -> bool {
+        matches!(self, Self::Starting | Self::Ready | Self::Updating | Self::Failed)
+    }
 }
 
 /// The sender of a request. An instance belongs to the sender that created it (SenderDecides).
@@ -289,7 +304,8 @@ impl HookSet {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Notification {
     Ready,
     Failed,

@@ -16,7 +16,6 @@ mod unit_rendering;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use ebb_engine::TargetPhase;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -35,6 +34,7 @@ pub use clusters::{
     DeleteOrphans, DeleteOrphansResponse, Orphan, OrphanList, PutCluster, RelayOutage, SignadotOutputs, TransportKind,
 };
 pub use connection_bodies::{ConnectionDetail, ConnectionInfo, ConnectionList, PutConnection};
+pub use ebb_engine::TargetPhase;
 pub use named_tokens::{CallerInfo, CreateToken, CreatedToken, TokenInfo, TokenList};
 pub use source_events::{
     DecidingEvent, PutSource, RejectedEvent, RejectionSummary, SourceDetail, SourceInfo, SourceList, SourceResponse,
@@ -172,7 +172,7 @@ pub struct TargetInfo {
     pub labels: BTreeMap<String, String>,
     /// Rises with each change of the document.
     pub generation: u64,
-    pub phase: TargetState,
+    pub phase: TargetPhase,
     /// The time at which the phase was entered.
     pub since: String,
     /// The time at which the instance was requested.
@@ -208,14 +208,6 @@ fn is_zero(number: &u32) -> bool {
 
 fn is_no_unit(count: &usize) -> bool {
     *count == 0
-}
-
-ebb_engine::target_phases! {
-    /// The phase of a target. A `stuck` teardown has failed and waits for an operator.
-    #[derive(Serialize, Deserialize, ToSchema)]
-    #[serde(rename_all = "camelCase")]
-    #[schema(as = Phase)]
-    pub enum TargetState from TargetPhase
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -305,7 +297,7 @@ pub struct ResourceDetail {
     pub repaired_by: Option<String>,
     /// The phase of the resource, by the units of its last run.
     #[serde(default)]
-    pub phase: TargetState,
+    pub phase: TargetPhase,
     /// The time at which the resource entered the phase, as far as its units have recorded it. Otherwise the time at which
     /// the target entered its own.
     #[serde(default)]
@@ -480,7 +472,7 @@ pub enum UnitState {
 pub struct TargetDiagnosis {
     /// `KIND/NAME`.
     pub target: String,
-    pub phase: TargetState,
+    pub phase: TargetPhase,
     /// One sentence: what the target waits for, or what failed.
     pub summary: String,
     /// The first failure of the present run.

@@ -104,7 +104,7 @@ fn messages_are_read_and_written() {
         "target-detail": TargetDetail, Ignored;
         "target-diagnosis": TargetDiagnosis, Ignored;
         "target-page": TargetPage, Ignored;
-        "target-states": Vec<TargetState>, Ignored;
+        "target-states": Vec<TargetPhase>, Ignored;
         "task-states": Vec<TaskState>, Ignored;
         "termination": TerminationResult, Ignored;
         "termination-elsewhere": TerminationResult, Ignored;

@@ -220,12 +220,11 @@ pub enum TargetList {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NotificationState {
-    #[serde(with = "NotificationText")]
     pub notification: Notification,
     pub attempts: u32,
     /// The hook whose run stays open until the notification is delivered, so that the target needs no index entry.
     /// `None` means that the target itself is due.
-    #[serde(default, with = "hook_text", skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delivered_by: Option<Hook>,
     /// The last error of the delivery, for display.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -725,33 +724,6 @@ pub enum PatchResult {
 impl PatchResult {
     pub fn is_written(&self) -> bool {
         matches!(self, Self::Written(_))
-    }
-}
-
-/// The stored form of [`Notification`].
-#[derive(Serialize, Deserialize)]
-#[serde(remote = "Notification", rename_all = "lowercase")]
-enum NotificationText {
-    Ready,
-    Failed,
-    Stuck,
-    Gone,
-}
-
-mod hook_text {
-    use ebb_protocol::engine::Hook;
-    use serde::{Deserialize, Deserializer, Serializer, de::Error};
-
-    pub(super) fn serialize<S: Serializer>(hook: &Option<Hook>, serializer: S) -> Result<S::Ok, S::Error> {
-        match hook {
-            Some(hook) => serializer.collect_str(hook),
-            None => serializer.serialize_none(),
-        }
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Hook>, D::Error> {
-        let Some(word) = Option::<String>::deserialize(deserializer)? else { return Ok(None) };
-        word.parse::<Hook>().map(Some).map_err(|_| Error::custom(format!("unknown hook {word:?}")))
     }
 }
 

@@ -162,12 +162,12 @@ async fn scripts_run_in_their_images() {
     let dev = workdir.dev_again().await;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).unwrap();
     std::thread::spawn(move || listener.incoming().for_each(drop));
-    let target = workdir.reaches("boxed", TargetState::Ready).await;
+    let target = workdir.reaches("boxed", TargetPhase::Ready).await;
     let outputs = serde_json::json!(target.resources["r"].outputs);
     assert_eq!((&outputs["name"]["value"], &outputs["word"]["value"]), (&key.into(), &"done".into()));
     assert!(target.runs[0].units.iter().all(|unit| unit.attempt == 1), "{target:#?}");
     workdir.ebb(&["delete", "sandbox", "boxed"]).await.done();
-    let gone = workdir.reaches("stubborn", TargetState::Gone).await;
+    let gone = workdir.reaches("stubborn", TargetPhase::Gone).await;
     assert_eq!(gone.runs[0].units[0].state, UnitState::Cancelled);
     assert_eq!(log.end().await.done().stdout, "started\n");
     until("the end of all containers", async || engine.containers().is_empty().then_some(())).await;

@@ -41,7 +41,7 @@ mod prelude {
 
     pub(crate) use base64::Engine;
     pub(crate) use base64::engine::general_purpose::STANDARD;
-    pub(crate) use ebb_protocol::api::{TargetDetail, TargetState, UnitState};
+    pub(crate) use ebb_protocol::api::{TargetDetail, TargetPhase, UnitState};
     pub(crate) use ebb_protocol::sign::WebhookSecret;
     pub(crate) use ebb_tests::workdir::{CommandResult, DevProcess, WAIT_TIMEOUT, Workdir, example, until};
     pub(crate) use serde_json::{Value, json};

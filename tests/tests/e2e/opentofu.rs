@@ -153,7 +153,7 @@ async fn an_apply_continues_after_a_kill() {
     kill(process, Signal::SIGKILL).unwrap();
     life.dev = life.workdir.dev_again().await;
 
-    let target = life.workdir.reaches(SANDBOX, TargetState::Ready).await;
+    let target = life.workdir.reaches(SANDBOX, TargetPhase::Ready).await;
     let unit = &target.runs[0].units[0];
     assert_eq!((unit.key.as_str(), unit.attempt), ("site/apply", 2));
     let log = life.log("site/apply").await;
@@ -170,7 +170,7 @@ async fn resources_of_a_killed_apply_are_destroyed() {
     life.publish_slow(1).await;
     life.apply(&[], &["--wait=false"]).await;
     kill(life.reaches_the_middle().await, Signal::SIGKILL).unwrap();
-    life.workdir.reaches(SANDBOX, TargetState::Failed).await;
+    life.workdir.reaches(SANDBOX, TargetPhase::Failed).await;
     assert_eq!(life.folders().len(), 1);
     life.delete().await;
     let log = life.log("site/destroy").await;

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use ebb_protocol::api::{TargetDetail, TargetState};
+use ebb_protocol::api::{TargetDetail, TargetPhase};
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::lifecycle::LifecycleData;
 use ebb_protocol::sign::WebhookSecret;
@@ -48,14 +48,14 @@ impl PersistentPlatform {
         let next = match self.step {
             PlatformStep::Create => (self.post(dev, LifecycleType::Created).await?, PlatformStep::AwaitReady),
             PlatformStep::AwaitReady if self.documents[1].is_some() => {
-                (self.wait_for(dev, TargetState::Ready).await?, PlatformStep::Change)
+                (self.wait_for(dev, TargetPhase::Ready).await?, PlatformStep::Change)
             }
             PlatformStep::Change => (self.post(dev, LifecycleType::Updated).await?, PlatformStep::AwaitChanged),
             PlatformStep::AwaitReady | PlatformStep::AwaitChanged => {
-                (self.wait_for(dev, TargetState::Ready).await?, PlatformStep::Delete)
+                (self.wait_for(dev, TargetPhase::Ready).await?, PlatformStep::Delete)
             }
             PlatformStep::Delete => (self.post(dev, LifecycleType::Deleted).await?, PlatformStep::AwaitGone),
-            PlatformStep::AwaitGone => (self.wait_for(dev, TargetState::Gone).await?, PlatformStep::Over),
+            PlatformStep::AwaitGone => (self.wait_for(dev, TargetPhase::Gone).await?, PlatformStep::Over),
             PlatformStep::Over => ((), PlatformStep::Over),
         };
         self.step = next.1;
@@ -78,7 +78,7 @@ impl PersistentPlatform {
     }
 
     /// Waits for the phase and its notification. After an earlier deletion there is only the notification `gone`.
-    async fn wait_for(&self, dev: &DevProcess, phase: TargetState) -> Result<(), reqwest::Error> {
+    async fn wait_for(&self, dev: &DevProcess, phase: TargetPhase) -> Result<(), reqwest::Error> {
         let since = Instant::now();
         loop {
             let target = self.get(dev).await?;
@@ -88,7 +88,7 @@ impl PersistentPlatform {
                 return Ok(());
             }
             let seen = target.as_ref().map(|target| target.info.phase);
-            let is_stuck = matches!(seen, Some(TargetState::Failed | TargetState::Stuck));
+            let is_stuck = matches!(seen, Some(TargetPhase::Failed | TargetPhase::Stuck));
             let waited = since.elapsed();
             assert!(!is_stuck && waited < WAIT_TIMEOUT, "waited for {phase:?} for {waited:?}: {target:#?}");
             tokio::time::sleep(POLL_INTERVAL).await;

@@ -117,7 +117,7 @@ impl DatabaseLife<'_> {
         self.workdir.ebb(&["apply", "-f", &file]).await.done();
 
         let target = self.workdir.get(SANDBOX).await;
-        assert_eq!(target.info.phase, TargetState::Ready);
+        assert_eq!(target.info.phase, TargetPhase::Ready);
         let urls = databases.iter().map(|(resource, ..)| {
             let outputs = &target.resources[*resource].outputs;
             (*resource, output(&target, resource, outputs.keys().find(|name| name.ends_with("url")).unwrap()))

@@ -199,9 +199,9 @@ async fn relays_with_push_and_pull() {
     // Units that wait for a cluster end when it is removed from the configuration.
     workdir.write("clusters.json", &json!({"pull": pull}).to_string());
     let dev = workdir.dev_again().await;
-    workdir.reaches("lost", TargetState::Stuck).await;
+    workdir.reaches("lost", TargetPhase::Stuck).await;
     workdir.ebb(&force_delete).await.done();
-    workdir.reaches("lost", TargetState::Gone).await;
+    workdir.reaches("lost", TargetPhase::Gone).await;
     dev.stop().await;
     pull_relay.remove();
     push_relay.remove();

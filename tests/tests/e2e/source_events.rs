@@ -78,7 +78,7 @@ async fn an_event_with_a_response_is_applied_after_kills() {
     println!("{} events and {kills} kills in {:?}", TARGETS * 2 + TARGETS / 2, begun.elapsed());
     assert!(kills >= 3, "{kills} kills");
     for number in 0..TARGETS {
-        let phase = if number % 2 == 1 { TargetState::Gone } else { TargetState::Ready };
+        let phase = if number % 2 == 1 { TargetPhase::Gone } else { TargetPhase::Ready };
         workdir.reaches(&format!("t-{number}"), phase).await;
     }
     dev.stop().await;

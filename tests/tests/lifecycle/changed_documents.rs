@@ -39,7 +39,7 @@ async fn harness() -> Harness {
 async fn ready(rest: &str) -> Harness {
     let harness = harness().await;
     send(&harness, 1, rest).await;
-    harness.phase("a", TargetState::Ready).await;
+    harness.phase("a", TargetPhase::Ready).await;
     requests(&harness);
     harness
 }
@@ -52,7 +52,7 @@ pub(crate) async fn send(harness: &Harness, generation: u64, rest: &str) -> Life
 }
 
 /// Sends a document that starts a run, and waits for the phase after it.
-async fn update(harness: &Harness, generation: u64, rest: &str, phase: TargetState) -> TargetDetail {
+async fn update(harness: &Harness, generation: u64, rest: &str, phase: TargetPhase) -> TargetDetail {
     assert_eq!(send(harness, generation, rest).await, LifecycleResult::Updating);
     harness.phase("a", phase).await
 }
@@ -85,7 +85,7 @@ pub(crate) async fn labels_environment_and_ttl_change_without_a_run() {
     let before = harness.target("a").await.unwrap();
     let changed = format!("labels: {{team: x}}\nttl: 2h\n{ENV}resources: {{db: {{plugin: database}}}}\n");
     assert_eq!(send(&harness, 2, &changed).await, LifecycleResult::Updated);
-    let target = harness.phase("a", TargetState::Ready).await;
+    let target = harness.phase("a", TargetPhase::Ready).await;
     assert_eq!((target.info.generation, before.info.expires), (2, None));
     assert_eq!(target.info.labels["team"], "x");
     // The target was ready all the time.
@@ -106,17 +106,17 @@ pub(crate) async fn the_next_update_completes_a_failed_one() {
     let harness = ready(&document(1)).await;
     // The undo of the present database fails, so nothing is made.
     harness.receiver.replies("POST /drop", &[400]);
-    update(&harness, 2, &document(2), TargetState::Failed).await;
+    update(&harness, 2, &document(2), TargetPhase::Failed).await;
     assert_eq!(requests(&harness), ["unindex db-1", "drop db-1 1"]);
     assert_eq!(harness.remaining("a").await.len(), 1);
     let retried: Value = harness.post("/v1/targets/sandbox/a/retry", json!({})).await.is(202).json();
     assert_eq!(retried["units"], json!(["db~1/drop"]));
     harness.receiver.call("POST /drop", 1).await;
-    harness.phase("a", TargetState::Failed).await;
+    harness.phase("a", TargetPhase::Failed).await;
     assert_eq!(requests(&harness), ["drop db-1 1"]);
     harness.receiver.replies("POST /drop", &[200]);
     harness.receiver.always("POST /create", json!({"id": "db-2"}));
-    let target = update(&harness, 3, &document(3), TargetState::Ready).await;
+    let target = update(&harness, 3, &document(3), TargetPhase::Ready).await;
     assert_eq!(requests(&harness), ["drop db-1 1", "create 3", "index db-2"]);
     assert_eq!(target.env["ID"], OutputValue::Value("db-2".into()));
     let notified = harness.notified("a", &["ready", "failed", "failed", "ready"]).await;
@@ -144,7 +144,7 @@ pub(crate) async fn a_resource_that_was_never_ready_is_not_drained() {
     harness.receiver.replies("POST /create", &[400]);
     let effects = [(2, &["close 1", "create 2", "drain db-1 1", "drop db-1 1"][..]), (3, &["create 3", "drop 2"])];
     for (generation, expected) in effects {
-        update(&harness, generation, &document(generation), TargetState::Failed).await;
+        update(&harness, generation, &document(generation), TargetPhase::Failed).await;
         let mut made = requests(&harness);
         made.sort();
         assert_eq!(made, expected);
@@ -162,7 +162,7 @@ pub(crate) async fn the_newest_update_waits_for_the_run() {
         assert_eq!(send(&harness, generation, &document(generation as u32)).await, LifecycleResult::Waiting);
     }
     let target = harness.target("a").await.unwrap();
-    assert_eq!((target.info.generation, target.info.phase), (1, TargetState::Starting));
+    assert_eq!((target.info.generation, target.info.phase), (1, TargetPhase::Starting));
     assert_eq!(target.pending_generation, Some(3));
     // A document like the present one does not overtake the update that waits.
     for generation in [2, 3] {
@@ -184,13 +184,13 @@ pub(crate) async fn the_newest_update_waits_for_the_run() {
     assert_eq!(send(&harness, 7, &document(3)).await, LifecycleResult::Waiting);
     drop(hold);
     harness.generation("a", 7).await;
-    harness.phase("a", TargetState::Ready).await;
+    harness.phase("a", TargetPhase::Ready).await;
     assert_eq!(requests(&harness), ["create 1", "drop db-1 1", "create 3"]);
     // A sweep that has read the former TTL does not end the target.
     assert_eq!(send(&harness, 8, &with_ttl(3)).await, LifecycleResult::Updated);
     let (env, cause) = (harness.stack().env(), TargetStopCause::Expired);
     lifecycle::delete(env, TargetKey::new("sandbox", "a").instance("a-uid"), cause).await.unwrap();
-    assert_eq!(harness.target("a").await.unwrap().info.phase, TargetState::Ready);
+    assert_eq!(harness.target("a").await.unwrap().info.phase, TargetPhase::Ready);
 }
 
 /// A higher generation of the same document makes again what has failed. With another routing key, also one that has waited,
@@ -211,15 +211,15 @@ pub(crate) async fn a_failed_setup_is_corrected_by_an_update() {
     assert_eq!(send(2, "second").await, LifecycleResult::Waiting);
     drop(hold);
     harness.receiver.call("POST /index", 2).await;
-    let target = harness.phase("a", TargetState::Failed).await;
+    let target = harness.phase("a", TargetPhase::Failed).await;
     assert_eq!(target.info.generation, 2);
     let steps = harness.why("a").await.next_steps;
     assert!(steps.iter().any(|step| step.contains("ebb apply -f FILE")), "{steps:?}");
     assert_eq!(send(3, "second").await, LifecycleResult::Retrying);
     harness.receiver.call("POST /index", 3).await;
-    harness.phase("a", TargetState::Failed).await;
+    harness.phase("a", TargetPhase::Failed).await;
     assert_eq!(send(4, "third").await, LifecycleResult::Updating);
-    harness.phase("a", TargetState::Ready).await;
+    harness.phase("a", TargetPhase::Ready).await;
     let store = harness.stack().store();
     let target = store.read_target(TargetKey::new("sandbox", "a")).await.unwrap().unwrap();
     let facts = store.read_run(&target.run(target.hook.unwrap())).await.unwrap().unwrap().facts;
@@ -246,13 +246,13 @@ pub(crate) async fn a_removed_check_that_had_failed_blocks_no_update() {
             format!("resources: {{db: {{plugin: database, params: {{rows: {rows}}}}}{more}}}\n{rest}")
         };
         send(&harness, 1, &document(1, check, &checked)).await;
-        harness.phase("a", TargetState::Failed).await;
+        harness.phase("a", TargetPhase::Failed).await;
         assert_eq!(send(&harness, 2, &document(1, "", &rest)).await, LifecycleResult::Updated);
-        harness.phase("a", TargetState::Ready).await;
+        harness.phase("a", TargetPhase::Ready).await;
         harness.post("/v1/targets/sandbox/a/retry", json!({})).await.is_problem(409, "nothing-failed");
         assert_eq!(send(&harness, 3, &document(2, "", &rest)).await, LifecycleResult::Updating);
         harness.generation("a", 3).await;
-        harness.phase("a", TargetState::Ready).await;
+        harness.phase("a", TargetPhase::Ready).await;
         assert_eq!(harness.receiver.count("GET /probe"), 1);
     }
 }

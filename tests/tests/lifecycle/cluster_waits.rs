@@ -252,7 +252,7 @@ pub(crate) async fn objects_need_a_cluster() {
     assert!(warning.line.is_some() && warning.message.starts_with("objects need a cluster"), "{warning:?}");
     assert!(warning.help.as_ref().unwrap().contains("--kubeconfig"), "{warning:?}");
     harness.lifecycle(LifecycleType::Created, &data).await.is(202);
-    let target = harness.phase("bound", TargetState::Failed).await;
+    let target = harness.phase("bound", TargetPhase::Failed).await;
     let reason = target.runs[0].units[0].reason.as_ref().unwrap();
     assert_eq!(reason.code, ReasonCode::NotStartable, "{reason:?}");
     assert!(reason.message.contains("--kubeconfig"), "{reason:?}");

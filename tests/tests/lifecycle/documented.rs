@@ -117,7 +117,7 @@ pub(crate) async fn the_first_source_runs_the_first_plugin() {
     let name = "pr-7-1296269";
     let opened = send_of_github(&harness, "previews", pull_request("opened", 1, "6dcb09b5")).await;
     assert_eq!(opened.result, SourceResult::Starting, "{opened:?}");
-    harness.phase(name, TargetState::Ready).await;
+    harness.phase(name, TargetPhase::Ready).await;
     registered(&harness, name).await;
     let target = harness.target(name).await.unwrap();
     assert_eq!(target.info.labels["title"], "Add a search field");
@@ -125,7 +125,7 @@ pub(crate) async fn the_first_source_runs_the_first_plugin() {
     assert_eq!(json!(target.resources["db"].outputs)["name"]["value"], call.body["database"]);
     let closed = send_of_github(&harness, "previews", pull_request("closed", 2, "6dcb09b5")).await;
     assert_eq!(closed.result, SourceResult::Stopping, "{closed:?}");
-    harness.phase(name, TargetState::Gone).await;
+    harness.phase(name, TargetPhase::Gone).await;
     assert_eq!(harness.receiver.count(&format!("DELETE /tenants/{}", call.body["key"].as_str().unwrap())), 1);
 }
 
@@ -164,14 +164,14 @@ pub(crate) async fn a_merge_request_shows_the_results_of_its_target() {
     assert_eq!(event(7, "update", 2, "def456").await, SourceResult::Updating);
     assert_eq!(harness.receiver.call(&format!("{status}/def456"), 1).await.body["state"], "success");
     assert_eq!(event(7, "merge", 3, "def456").await, SourceResult::Stopping);
-    harness.phase("mr-7-5", TargetState::Gone).await;
+    harness.phase("mr-7-5", TargetPhase::Gone).await;
     assert_eq!(event(8, "open", 4, "fed789").await, SourceResult::Starting);
     for (number, state) in [(1, "success"), (2, "failed")] {
         let call = harness.receiver.call(&format!("{status}/fed789"), number).await;
         assert_eq!(call.body["state"], state);
     }
     assert_eq!(event(8, "close", 5, "fed789").await, SourceResult::Stopping);
-    harness.phase("mr-8-5", TargetState::Gone).await;
+    harness.phase("mr-8-5", TargetPhase::Gone).await;
 }
 
 /// Sources of the page about presets that replace the events or the target of their preset.
@@ -188,14 +188,14 @@ pub(crate) async fn sources_replace_parts_of_a_preset() {
     };
     let created = send_of_github(&harness, "branches", branch("fix", 1).to_string()).await;
     assert_eq!((created.result, created.target.as_deref()), (SourceResult::Starting, Some("sandbox/branch-1-fix")));
-    harness.phase("branch-1-fix", TargetState::Ready).await;
+    harness.phase("branch-1-fix", TargetPhase::Ready).await;
     let of_a_bot = send_of_github(&harness, "branches", branch("renovate/all", 2).to_string()).await;
     assert_eq!(of_a_bot.result, SourceResult::Ignored);
     assert_eq!(of_a_bot.detail, "branches of bots have no target");
     let mut deleted = branch("fix", 3);
     deleted.as_object_mut().unwrap().remove("master_branch");
     assert_eq!(send_of_github(&harness, "branches", deleted.to_string()).await.result, SourceResult::Stopping);
-    harness.phase("branch-1-fix", TargetState::Gone).await;
+    harness.phase("branch-1-fix", TargetPhase::Gone).await;
 
     let deployment = json!({"id": "dpl_5", "meta": {"githubCommitRef": "feature/1"}});
     let body = json!({
@@ -230,9 +230,9 @@ pub(crate) async fn templates_of_argo_cd_send_events() {
         ("spec.project", "default"),
     ];
     for (trigger, result, state) in [
-        ("ebb-created", SourceResult::Starting, TargetState::Ready),
-        ("ebb-synced", SourceResult::Unchanged, TargetState::Ready),
-        ("ebb-deleted", SourceResult::Stopping, TargetState::Gone),
+        ("ebb-created", SourceResult::Starting, TargetPhase::Ready),
+        ("ebb-synced", SourceResult::Unchanged, TargetPhase::Ready),
+        ("ebb-deleted", SourceResult::Stopping, TargetPhase::Gone),
     ] {
         let sent = entry(format!("trigger.{trigger}"))[0]["send"][0].as_str().unwrap().to_owned();
         let request = entry(format!("template.{sent}"))["webhook"]["ebb"].clone();
@@ -256,10 +256,10 @@ pub(crate) async fn webhooks_of_a_platform() {
     deleted["type"] = json!("dev.ebb.target.deleted.v1");
     deleted["data"].as_object_mut().unwrap().remove("document");
     for (number, (body, result, state)) in [
-        (created, "starting", TargetState::Ready),
+        (created, "starting", TargetPhase::Ready),
         // The document has no units for the event.
-        (event, "unchanged", TargetState::Ready),
-        (deleted.to_string(), "stopping", TargetState::Gone),
+        (event, "unchanged", TargetPhase::Ready),
+        (deleted.to_string(), "stopping", TargetPhase::Gone),
     ]
     .into_iter()
     .enumerate()
@@ -296,7 +296,7 @@ pub(crate) async fn requests_by_curl() {
     };
     let authorized = "curl --header \"Authorization: Bearer $EBB_TOKEN\"";
     assert_eq!(ask(&format!("{authorized} --header \"Idempotency-Key")).await["result"], "starting");
-    harness.phase("pr-42", TargetState::Ready).await;
+    harness.phase("pr-42", TargetPhase::Ready).await;
     assert_eq!(ask(&format!("{authorized} \"$EBB_URL")).await["targets"][0]["name"], "pr-42");
     assert_eq!(ask(&format!("{authorized} --json '{{\n  \"select")).await["outcomes"], json!([]));
     assert_eq!(ask("curl --get").await["targets"], json!([]));
@@ -304,6 +304,6 @@ pub(crate) async fn requests_by_curl() {
     let call = harness.accepted("index", INDEX).await;
     let variables = [("EBB_CALLBACK_TOKEN", call.token()), ("EBB_CALLBACK_URL", call.header(CALLBACK_URL))];
     shell(&block("units/webhook.md", "curl "), &variables).await;
-    let target = harness.phase("a", TargetState::Ready).await;
+    let target = harness.phase("a", TargetPhase::Ready).await;
     assert_eq!(outputs(&target)["endpoint"]["value"], "index-7.search.example.org:9200");
 }

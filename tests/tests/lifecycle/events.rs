@@ -70,7 +70,7 @@ async fn with_database() -> Harness {
 async fn asleep() -> (Harness, ReceivedCall) {
     let harness = with_database().await;
     harness.receiver.always("POST /pause", 202);
-    harness.run("a", "database", DATABASE, TargetState::Ready).await;
+    harness.run("a", "database", DATABASE, TargetPhase::Ready).await;
     assert_eq!(harness.result_of("sleep", "1").await, "running");
     let pause = harness.receiver.call("POST /pause", 1).await;
     (harness, pause)
@@ -107,7 +107,7 @@ pub(crate) async fn events_run_one_after_the_other() {
     harness.delete("a").await;
     let late = harness.callback(third.token(), &done()).await;
     assert!(matches!(late.status, 204 | 409), "{late:?}");
-    let target = harness.phase("a", TargetState::Gone).await;
+    let target = harness.phase("a", TargetPhase::Gone).await;
     let runs = target.runs.iter().filter(|run| ["sleep", "wake"].contains(&run.hook.as_str()));
     let runs: Vec<_> = runs.map(|run| (run.hook.as_str(), json!(run.state))).collect();
     let expected = [("sleep", "succeeded"), ("wake", "succeeded"), ("sleep", "failed"), ("sleep", "cancelled")];
@@ -168,7 +168,7 @@ pub(crate) async fn events_that_cannot_run() {
     let harness = with_database().await;
     harness.receiver.replies("POST /make", &[CannedReply::status(400), CannedReply::ok(json!({"id": "db-1"}))]);
     harness.send_event("sleep", "0").await.is_problem(404, "not-found");
-    harness.run("a", "database", DATABASE, TargetState::Failed).await;
+    harness.run("a", "database", DATABASE, TargetPhase::Failed).await;
     harness.send_event("sleep", "1").await.is_problem(409, "failed");
     harness.send_event("preStop", "2").await.is_problem(422, "invalid-event");
     harness.lifecycle(LifecycleType::Created, &sandbox("a", "b-uid", "database")).await.is(202);

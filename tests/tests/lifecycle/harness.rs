@@ -27,7 +27,7 @@ pub(crate) use std::time::{Duration, Instant};
 
 pub(crate) use axum::http::Method;
 pub(crate) use ebb_engine::{Attempt, Epoch, Hook, Millis, Timestamp, Unit};
-pub(crate) use ebb_protocol::api::{Certainty, TargetState, UnitState};
+pub(crate) use ebb_protocol::api::{Certainty, TargetPhase, UnitState};
 pub(crate) use ebb_protocol::cloudevents::LifecycleType;
 pub(crate) use ebb_protocol::id::RunId;
 pub(crate) use ebb_protocol::lifecycle::LifecycleData;
@@ -306,7 +306,7 @@ impl Harness {
     }
 
     /// Publishes a plugin, requests a sandbox of it, and waits for a phase.
-    pub(crate) async fn run(&self, name: &str, plugin: &str, rest: &str, phase: TargetState) -> TargetDetail {
+    pub(crate) async fn run(&self, name: &str, plugin: &str, rest: &str, phase: TargetPhase) -> TargetDetail {
         self.begin(name, plugin, rest).await;
         self.phase(name, phase).await
     }
@@ -322,19 +322,19 @@ impl Harness {
     /// Requests a sandbox of a published plugin and waits until it is ready.
     pub(crate) async fn ready(&self, name: &str, plugin: &str) -> TargetDetail {
         self.create(name, plugin).await;
-        self.phase(name, TargetState::Ready).await
+        self.phase(name, TargetPhase::Ready).await
     }
 
     /// Deletes a sandbox and waits until it is gone.
     pub(crate) async fn tear_down(&self, name: &str) -> TargetDetail {
         self.delete(name).await;
-        self.phase(name, TargetState::Gone).await
+        self.phase(name, TargetPhase::Gone).await
     }
 
     /// Deletes a sandbox whose teardown fails, and waits until it is stuck.
     pub(crate) async fn stuck(&self, name: &str) -> TargetDetail {
         self.delete(name).await;
-        self.phase(name, TargetState::Stuck).await
+        self.phase(name, TargetPhase::Stuck).await
     }
 
     /// Waits until a target is gone, the platform has accepted its last notification, and its runs are closed.
@@ -369,14 +369,14 @@ impl Harness {
     }
 
     /// Waits until the target is in this phase. Fails early if the target fails or is stuck instead.
-    pub(crate) async fn phase(&self, name: &str, phase: TargetState) -> TargetDetail {
+    pub(crate) async fn phase(&self, name: &str, phase: TargetPhase) -> TargetDetail {
         let begun = Instant::now();
         loop {
             let target = self.target(name).await.unwrap_or_else(|| panic!("{name} does not exist"));
             if target.info.phase == phase {
                 return target;
             }
-            let ended = matches!(target.info.phase, TargetState::Failed | TargetState::Stuck);
+            let ended = matches!(target.info.phase, TargetPhase::Failed | TargetPhase::Stuck);
             if begun.elapsed() > WAIT_TIMEOUT || (ended && begun.elapsed() > Duration::from_secs(10)) {
                 let why = self.why(name).await;
                 panic!("{name} is {:?}, not {phase:?}: {why:#?} {:#?}", target.info.phase, target.runs);
@@ -397,7 +397,7 @@ impl Harness {
     pub(crate) async fn instance_is_ready(&self, name: &str, uid: &str) {
         until(&format!("{uid} to be ready"), async || {
             let info = self.target(name).await?.info;
-            (info.uid == uid && info.phase == TargetState::Ready).then_some(())
+            (info.uid == uid && info.phase == TargetPhase::Ready).then_some(())
         })
         .await;
     }

@@ -19,7 +19,7 @@ pub(crate) async fn unreferenced_outputs_are_not_read() {
     let harness = Harness::new().await;
     harness.receiver.always("POST /shown", json!({"id": "the-id"}));
     harness.receiver.always("POST /kept", json!({"text": "x".repeat(10_000)}));
-    harness.run("a", "two", TWO_OUTPUTS, TargetState::Ready).await;
+    harness.run("a", "two", TWO_OUTPUTS, TargetPhase::Ready).await;
     harness.notified("a", &["ready"]).await;
     let stored = harness.state("a", Hook::PreStart).await;
     let kept = stored.records.iter().filter_map(|(_, _, record)| match &record.result.as_ref()?.outputs {
@@ -47,7 +47,7 @@ postStop:
 pub(crate) async fn a_withdrawn_version_remains_usable_for_existing_targets() {
     let mut harness = Harness::new().await;
     harness.receiver.replies("POST /make", &[400.into(), CannedReply::ok(json!({"id": "id-2"}))]);
-    harness.run("a", "made", WITHOUT_RETRIES, TargetState::Failed).await;
+    harness.run("a", "made", WITHOUT_RETRIES, TargetPhase::Failed).await;
     let secret = async |harness: &Harness| harness.get("/v1/plugins/made/signing-secret").await.is(200).body.clone();
     let before = secret(&harness).await;
     harness.request(Method::DELETE, "/v1/plugins/made/versions/1.0.0", None).await.is(204);
@@ -77,7 +77,7 @@ pub(crate) async fn a_withdrawn_version_remains_usable_for_existing_targets() {
     update("made}, s: {plugin: made").await.is_problem(409, "outdated");
     for (plugin, result) in [("made", "retrying"), ("made@1.0.0", "unchanged")] {
         assert_eq!(update(plugin).await.is(202).json::<Value>()["result"], result);
-        harness.phase("a", TargetState::Ready).await;
+        harness.phase("a", TargetPhase::Ready).await;
     }
     assert_eq!(harness.target("a").await.unwrap().resources["r"].plugin, "made@1.0.0");
     harness.tear_down("a").await;

@@ -19,7 +19,7 @@ pub(crate) async fn a_variable_that_is_null_is_an_error_unless_it_is_optional() 
     let rest = "resources: {h: {plugin: host}}\nenv:\n  STRICT: \"${resources.h.outputs.host}\"\n  \
                 LAX: {value: \"${resources.h.outputs.host}\", optional: true}\n  NAME: \"${target.name}\"\n";
     harness.lifecycle(LifecycleType::Created, &platform::sandbox("a", "a-uid", rest)).await.is(202);
-    let target = harness.phase("a", TargetState::Ready).await;
+    let target = harness.phase("a", TargetPhase::Ready).await;
     assert_eq!(json!(target.resources["h"].outputs), json!({"host": {"value": null}}));
     let env = json!({"NAME": {"value": "a"}});
     assert_eq!(json!(target.env), env);

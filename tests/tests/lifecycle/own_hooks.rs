@@ -51,14 +51,14 @@ pub(crate) async fn a_namespace_and_a_route_group_with_own_hooks() {
         }
         let send = async |event_type| harness.lifecycle(event_type, &created).await.is(202).json::<Value>();
         assert_eq!(send(LifecycleType::Created).await["target"], json!(format!("{kind}/a")));
-        let phase = async |phase: TargetState| {
+        let phase = async |phase: TargetPhase| {
             until(&format!("{kind}/a to be {phase:?}"), async || {
                 let target: TargetDetail = harness.get(&format!("/v1/targets/{kind}/a")).await.is(200).json();
                 (target.info.phase == phase).then_some(target)
             })
             .await
         };
-        let target = phase(TargetState::Ready).await;
+        let target = phase(TargetPhase::Ready).await;
         harness.receiver.call("POST /announce", 1).await;
         assert_eq!(target.resources.keys().collect::<Vec<_>>(), ["r"]);
         let keys: Vec<&str> = target.runs[0].units.iter().map(|unit| unit.key.as_str()).collect();
@@ -69,7 +69,7 @@ pub(crate) async fn a_namespace_and_a_route_group_with_own_hooks() {
         let updated = harness.lifecycle(LifecycleType::Updated, &changed).await.is(202).json::<Value>();
         assert_eq!(updated["result"], "updated", "units of the teardown change without a run");
         send(LifecycleType::Deleted).await;
-        phase(TargetState::Gone).await;
+        phase(TargetPhase::Gone).await;
         let order = ["/make", "/migrate", "/announce", "/wait", "/revert", "/undo"].map(|path| format!("POST {path}"));
         assert_eq!(harness.receiver.order(), order);
         let body = |line: &str| harness.receiver.calls(line)[0].body.clone();

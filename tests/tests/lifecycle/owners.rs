@@ -21,17 +21,17 @@ pub(crate) async fn an_instance_keeps_its_owner() {
         (info.owner, info.labels.get("team").cloned())
     };
     let (ann, team) = (Some("token ann".to_owned()), |name: &str| Some(name.to_owned()));
-    assert_eq!(shown(TargetState::Ready).await, (ann.clone(), team("x")));
+    assert_eq!(shown(TargetPhase::Ready).await, (ann.clone(), team("x")));
     harness.post("/v1/targets", body("a", "labels: {team: y}\n")).await.is(202);
-    assert_eq!(shown(TargetState::Ready).await, (ann.clone(), team("y")));
+    assert_eq!(shown(TargetPhase::Ready).await, (ann.clone(), team("y")));
     let mut next = body("a", "labels: {team: z}\n");
     next["uid"] = "next".into();
     harness.post("/v1/targets", next).await.is(202);
-    assert_eq!(shown(TargetState::Ready).await, (ann, team("y")));
+    assert_eq!(shown(TargetPhase::Ready).await, (ann, team("y")));
     let uid = harness.target("a").await.unwrap().info.uid;
     harness.request(Method::DELETE, &format!("/v1/targets/sandbox/a?uid={uid}"), None).await.is(202);
     harness.instance_is_ready("a", "next").await;
-    assert_eq!(shown(TargetState::Ready).await, (Some("role operator".to_owned()), team("z")));
+    assert_eq!(shown(TargetPhase::Ready).await, (Some("role operator".to_owned()), team("z")));
     assert_eq!(harness.ready("b", "simple").await.info.owner.as_deref(), Some("platform"));
 }
 
@@ -44,11 +44,11 @@ pub(crate) async fn lists_are_filtered() {
     };
     create("a", "labels: {team: x, tier: front}\nresources: {r: {plugin: simple}}\n").await;
     create("b", "labels: {team: x}\nresources: {r: {plugin: other@2.0.0}}\n").await;
-    harness.phase("a", TargetState::Ready).await;
-    harness.phase("b", TargetState::Ready).await;
+    harness.phase("a", TargetPhase::Ready).await;
+    harness.phase("b", TargetPhase::Ready).await;
     harness.receiver.always("POST /make", 500);
     harness.post("/v1/targets", body("c", "")).await.is(202);
-    harness.phase("c", TargetState::Failed).await;
+    harness.phase("c", TargetPhase::Failed).await;
     for (query, expected) in [
         ("", "a b c"),
         ("label=team%3Dx", "a b"),

@@ -14,7 +14,7 @@ pub(crate) async fn time_to_live() {
     harness.lifecycle(LifecycleType::Created, &data).await.is(202);
     let target = harness.target("a").await.unwrap();
     assert!(target.info.expires.is_some());
-    harness.phase("a", TargetState::Gone).await;
+    harness.phase("a", TargetPhase::Gone).await;
     let notified = harness.notified("a", &["ready", "gone"]).await;
     assert_eq!((&notified[0]["stopCause"], &notified[1]["stopCause"]), (&Value::Null, &json!("expired")));
     let info = harness.target("a").await.unwrap().info;
@@ -38,7 +38,7 @@ pub(crate) async fn the_history_has_the_acceptance_of_a_notification() {
     };
     harness.receiver.replies("POST /platform", &[204, 503, 500, 429, 204]);
     harness.receiver.always("POST /make", 400);
-    harness.run("a", "simple", SIMPLE, TargetState::Failed).await;
+    harness.run("a", "simple", SIMPLE, TargetPhase::Failed).await;
     harness.notification_accepted("a").await;
     let failed = harness.target("a").await.unwrap();
     let times = accepted().await;
@@ -47,7 +47,7 @@ pub(crate) async fn the_history_has_the_acceptance_of_a_notification() {
 
     harness.receiver.always("POST /make", 200);
     harness.post("/v1/targets/sandbox/a/retry", json!({})).await.is(202);
-    harness.phase("a", TargetState::Ready).await;
+    harness.phase("a", TargetPhase::Ready).await;
     harness.receiver.call("POST /platform", 5).await;
     harness.notification_accepted("a").await;
     let notified = &harness.receiver.calls("POST /platform")[1..];
@@ -69,7 +69,7 @@ pub(crate) async fn the_history_has_the_acceptance_of_a_notification() {
 /// The operator removes the URL of the platform while it refuses the `gone` for which the next instance waits.
 pub(crate) async fn a_notification_ends_without_a_platform() {
     let harness = Harness::with_platform().await;
-    harness.run("a", "simple", SIMPLE, TargetState::Ready).await;
+    harness.run("a", "simple", SIMPLE, TargetPhase::Ready).await;
     harness.notification_accepted("a").await;
     harness.receiver.always("POST /platform", 503);
     harness.tear_down("a").await;
@@ -96,7 +96,7 @@ pub(crate) async fn workloads_get_the_outputs_that_they_read() {
     );
     let data = LifecycleData { document: Some(document), ..sandbox("a", "a-uid", "simple") };
     harness.lifecycle(LifecycleType::Created, &data).await.is(202);
-    let target = harness.phase("a", TargetState::Ready).await;
+    let target = harness.phase("a", TargetPhase::Ready).await;
     let expected = json!({
         "Deployment/shop/web": [{"env": "DB", "container": "main", "value": "db-1"}],
         "local/laptop": [{"file": "/etc/db", "value": "db-1"}],
@@ -127,12 +127,12 @@ postStop:
     harness.unit("a", "preStart", "script", UnitState::Running).await;
     harness.restart().await;
     harness.succeed(&call, "x").await;
-    harness.phase("a", TargetState::Ready).await;
+    harness.phase("a", TargetPhase::Ready).await;
     assert_eq!(harness.receiver.calls("POST /next")[0].body, json!({"o": "done", "id": "x"}));
     assert_eq!(harness.receiver.count("POST /later"), 1);
     assert_eq!(harness.receiver.count("POST /next"), 1);
     harness.restart().await;
-    assert_eq!(harness.target("a").await.unwrap().info.phase, TargetState::Ready);
+    assert_eq!(harness.target("a").await.unwrap().info.phase, TargetPhase::Ready);
     harness.tear_down("a").await;
     assert_eq!(harness.receiver.calls("POST /drop")[0].body, json!({"id": "x"}));
 }

@@ -61,7 +61,7 @@ pub(crate) async fn a_collection_is_made_once_and_destroyed_in_reverse_order() {
     let document = std::fs::read_to_string(example).unwrap();
     let data = LifecycleData { document: Some(document), ..sandbox("shop", "shop-uid", "none") };
     harness.lifecycle(LifecycleType::Created, &data).await.is(202);
-    harness.phase("shop", TargetState::Ready).await;
+    harness.phase("shop", TargetPhase::Ready).await;
     let all = found(&made);
     assert_eq!(all.each_ref().map(Vec::len), [1, 1, 1], "{all:?}");
     let [network, volume, instance] = all.map(|mut one| one.remove(0));
@@ -75,7 +75,7 @@ pub(crate) async fn a_collection_is_made_once_and_destroyed_in_reverse_order() {
     harness.lifecycle(LifecycleType::Created, &data).await.is(202);
     harness.restart().await;
     harness.delete("shop").await;
-    let target = harness.phase("shop", TargetState::Gone).await;
+    let target = harness.phase("shop", TargetPhase::Gone).await;
     assert_eq!(found(&made), NOTHING);
     // No unit had to repeat its request.
     let teardown = target.runs.iter().find(|run| run.hook == "postStop").unwrap();
@@ -104,7 +104,7 @@ pub(crate) async fn an_instance_with_the_tag_is_adopted() {
     let harness = Harness::new().await;
     let (made, _) = start_plugin(&harness);
     let (adopted, other) = (tagged(&made, "a"), tagged(&made, "b"));
-    let target = harness.run("a", "volumes", VOLUME, TargetState::Ready).await;
+    let target = harness.run("a", "volumes", VOLUME, TargetPhase::Ready).await;
     assert_eq!(outputs(&target)["id"]["value"], *adopted);
     assert_eq!(made_ids(&harness, "a").await, [adopted]);
     harness.tear_down("a").await;
@@ -141,7 +141,7 @@ pub(crate) async fn an_instance_without_its_outputs_is_destroyed() {
     harness.begin("a", "volumes", UNLISTED).await;
     let unit = harness.unit("a", "preStart", "one", UnitState::Failed).await;
     assert!(unit.reason.unwrap().message.contains("output `id`"));
-    harness.phase("a", TargetState::Failed).await;
+    harness.phase("a", TargetPhase::Failed).await;
     behavior.lock().unwrap().list_lag = Duration::from_secs(3_600);
     harness.tear_down("a").await;
     assert_eq!(found(&made), NOTHING);
@@ -160,7 +160,7 @@ outputs: {id: "${units.disk.outputs.id}"}
 pub(crate) async fn a_plugin_without_its_instances_is_stuck() {
     let harness = Harness::new().await;
     let (made, behavior) = start_plugin(&harness);
-    let target = harness.run("a", "volumes", DISK, TargetState::Ready).await;
+    let target = harness.run("a", "volumes", DISK, TargetPhase::Ready).await;
     behavior.lock().unwrap().is_empty = true;
     harness.delete("a").await;
     harness.unit("a", "postStop", "disk.removal", UnitState::Retrying).await;
@@ -168,7 +168,7 @@ pub(crate) async fn a_plugin_without_its_instances_is_stuck() {
     let changes = vec![PatchChange::SetAttempt(Unit(0), Attempt(10))];
     let last = Patch { conditions: Vec::new(), changes };
     assert!(harness.stack().store().patch_run(&run_id("a", Hook::PostStop), &last).await.unwrap().is_written());
-    harness.phase("a", TargetState::Stuck).await;
+    harness.phase("a", TargetPhase::Stuck).await;
     let cause = harness.why("a").await.cause.unwrap();
     let id = outputs(&target)["id"]["value"].as_str().unwrap().to_owned();
     let expected =
@@ -179,7 +179,7 @@ pub(crate) async fn a_plugin_without_its_instances_is_stuck() {
     let destroy_time = Duration::from_secs(2);
     *behavior.lock().unwrap() = PluginBehavior { destroy_time, ..PluginBehavior::default() };
     harness.request(Method::POST, "/v1/targets/sandbox/a/retry", None).await.is(202);
-    harness.phase("a", TargetState::Gone).await;
+    harness.phase("a", TargetPhase::Gone).await;
     assert_eq!(found(&made), NOTHING);
     assert_eq!(removals(&harness, "a").await, [confirmed()]);
 }

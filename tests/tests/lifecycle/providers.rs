@@ -96,7 +96,7 @@ fn replaced(text: &str, from: &str, to: &str) -> String {
 }
 
 /// Waits until a target is in one of these phases.
-async fn ended(harness: &Harness, name: &str, phases: [TargetState; 2]) -> TargetState {
+async fn ended(harness: &Harness, name: &str, phases: [TargetPhase; 2]) -> TargetPhase {
     until(&format!("{phases:?} of {name}"), async || {
         let phase = harness.target(name).await?.info.phase;
         phases.contains(&phase).then_some(phase)
@@ -122,10 +122,10 @@ impl ProviderExample {
     }
 
     /// Returns the phase after the setup, and the grade of the evidence of a gone target. Without a grade, it is stuck.
-    fn end(&self, mishap: Mishap) -> (TargetState, Option<&'static str>) {
+    fn end(&self, mishap: Mishap) -> (TargetPhase, Option<&'static str>) {
         let setup = match mishap {
-            Mishap::FailingCreation | Mishap::EndlessCreation | Mishap::Full => TargetState::Failed,
-            _ => TargetState::Ready,
+            Mishap::FailingCreation | Mishap::EndlessCreation | Mishap::Full => TargetPhase::Failed,
+            _ => TargetPhase::Ready,
         };
         let grade = match (mishap, self.api) {
             // The plugin requires no evidence.
@@ -215,9 +215,9 @@ impl ProviderExample {
     async fn set_up(&self, harness: &Harness, provider: &Provider, mishap: Mishap) {
         let (name, place) = (mishap.account(), format!("{} {mishap:?}", self.folder));
         harness.lifecycle(LifecycleType::Created, &self.sandbox(mishap, provider)).await.is(202);
-        let phase = ended(harness, &name, [TargetState::Ready, TargetState::Failed]).await;
+        let phase = ended(harness, &name, [TargetPhase::Ready, TargetPhase::Failed]).await;
         assert_eq!(phase, self.end(mishap).0, "{place}: {:#?}", harness.why(&name).await);
-        assert_eq!(provider.is_ready(&name), phase == TargetState::Ready, "{place}");
+        assert_eq!(provider.is_ready(&name), phase == TargetPhase::Ready, "{place}");
         if self.api == ProviderApi::Supabase && mishap == Mishap::FailingCreation {
             let cause = harness.why(&name).await.cause.unwrap();
             assert_eq!(cause.reason.message, "the branch is INIT_FAILED", "{place}");
@@ -227,22 +227,22 @@ impl ProviderExample {
     async fn tear_down(&self, harness: &Harness, provider: &Provider, mishap: Mishap) {
         let (name, place) = (mishap.account(), format!("{} {mishap:?}", self.folder));
         harness.delete(&name).await;
-        let phase = ended(harness, &name, [TargetState::Gone, TargetState::Stuck]).await;
+        let phase = ended(harness, &name, [TargetPhase::Gone, TargetPhase::Stuck]).await;
         let why: Value = harness.get(&format!("/v1/targets/sandbox/{name}/why")).await.is(200).json();
         let (left, grade) = (provider.inventory(&name), self.end(mishap).1);
         if let Some(grade) = grade {
-            assert_eq!(phase, TargetState::Gone, "{place}: {why:#}");
+            assert_eq!(phase, TargetPhase::Gone, "{place}: {why:#}");
             let removals = why["removals"].as_array().into_iter().flatten();
             let of_it: Vec<&Value> = removals.filter(|removal| removal["unit"] == self.unit).collect();
             assert!(of_it.len() == 1 && of_it[0]["grade"] == grade, "{place}: not {grade}: {why:#}");
             assert_eq!(left.len(), usize::from(grade == "unconfirmed"), "{place}: {left:?} is left, {why:#}");
         } else {
-            assert_eq!(phase, TargetState::Stuck, "{place}: {why:#}");
+            assert_eq!(phase, TargetPhase::Stuck, "{place}: {why:#}");
             assert_eq!(left.len(), 1, "{place}: {left:?} is left");
             assert_eq!(harness.remaining(&name).await, [(self.unit.to_owned(), Certainty::Exists)], "{place}");
             provider.heal(&name);
             harness.post(&format!("/v1/targets/sandbox/{name}/retry"), json!({})).await.is(202);
-            harness.phase(&name, TargetState::Gone).await;
+            harness.phase(&name, TargetPhase::Gone).await;
             let left = provider.inventory(&name);
             assert!(left.is_empty(), "{place}: {left:?} is left after a retry");
         }

@@ -78,7 +78,7 @@ pub(crate) async fn a_pull_request_has_a_target_until_it_is_closed() {
     harness.receiver.always("POST /drop", CannedReply::ok(json!({})));
     let opened = harness.github(&pull_request("1", "opened", 1), (202, SourceResult::Starting)).await;
     assert_eq!(opened.target.as_deref(), Some("sandbox/pr-7-1"));
-    let ready = harness.phase("pr-7-1", TargetState::Ready).await;
+    let ready = harness.phase("pr-7-1", TargetPhase::Ready).await;
     let event = ready.decided_by.unwrap();
     assert_eq!((event.source.as_str(), event.delivery.as_str(), event.outcome), ("prs", "1", Some(opened.clone())));
     assert_eq!(harness.why("pr-7-1").await.decided_by.unwrap().delivery, "1");
@@ -87,14 +87,14 @@ pub(crate) async fn a_pull_request_has_a_target_until_it_is_closed() {
     let call = harness.receiver.call("POST /make", 1).await;
     assert_eq!(call.body["title"], "Add ${resources.r.outputs.id} and @{file}");
     harness.github(&pull_request("3", "closed", 4), (202, SourceResult::Stopping)).await;
-    harness.phase("pr-7-1", TargetState::Gone).await;
+    harness.phase("pr-7-1", TargetPhase::Gone).await;
     // An event that was sent before the end arrives after it.
     harness.github(&pull_request("4", "synchronize", 3), (200, SourceResult::Outdated)).await;
     let again = harness.github(&pull_request("5", "reopened", 5), (202, SourceResult::Starting)).await;
     assert_ne!(again.uid, opened.uid);
-    harness.phase("pr-7-1", TargetState::Ready).await;
+    harness.phase("pr-7-1", TargetPhase::Ready).await;
     harness.github(&pull_request("6", "closed", 6), (202, SourceResult::Stopping)).await;
-    harness.phase("pr-7-1", TargetState::Gone).await;
+    harness.phase("pr-7-1", TargetPhase::Gone).await;
     let nothing = harness.github(&pull_request("7", "closed", 7), (200, SourceResult::Ignored)).await;
     assert_eq!(nothing.detail, "does not exist: nothing to delete");
     assert_eq!(harness.receiver.calls("POST /make").len(), 2);
@@ -106,13 +106,13 @@ pub(crate) async fn the_next_event_completes_a_failed_target() {
     let harness = Harness::with_source().await;
     harness.receiver.always("POST /make", 422);
     harness.github(&pull_request("1", "opened", 1), (202, SourceResult::Starting)).await;
-    harness.phase("pr-7-1", TargetState::Failed).await;
+    harness.phase("pr-7-1", TargetPhase::Failed).await;
     let steps = harness.why("pr-7-1").await.next_steps;
     let next = "the next event of the source prs then completes the target";
     assert!(steps.iter().any(|step| step.contains(next)), "{steps:?}");
     harness.receiver.always("POST /make", CannedReply::ok(json!({"id": "one"})));
     harness.github(&pull_request("2", "synchronize", 2), (202, SourceResult::Unchanged)).await;
-    harness.phase("pr-7-1", TargetState::Ready).await;
+    harness.phase("pr-7-1", TargetPhase::Ready).await;
 }
 
 pub(crate) async fn events_that_concern_no_target_change_nothing() {
@@ -182,5 +182,5 @@ pub(crate) async fn rejected_events_are_listed() {
     }
     harness.publish("db@1.0.0", PLUGIN).await;
     harness.github(&pull_request("3", "opened", 1), (202, SourceResult::Starting)).await;
-    harness.phase("pr-7-1", TargetState::Ready).await;
+    harness.phase("pr-7-1", TargetPhase::Ready).await;
 }

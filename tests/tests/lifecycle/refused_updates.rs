@@ -79,7 +79,7 @@ async fn begin(harness: &Harness, document: &str) {
         send(harness, 1, &document.replace("RECEIVER", harness.receiver.url())).await,
         LifecycleResult::Starting
     );
-    let phase = if document.contains("failed:") { TargetState::Failed } else { TargetState::Ready };
+    let phase = if document.contains("failed:") { TargetPhase::Failed } else { TargetPhase::Ready };
     harness.phase("a", phase).await;
     requests(harness);
 }
@@ -177,10 +177,10 @@ pub(crate) async fn the_policy_of_a_cluster_counts_when_an_update_begins() {
         .await
         .find("cluster-policy")
         .expect("the reason has the violation");
-    assert_eq!(harness.phase("a", TargetState::Ready).await.info.generation, 2);
+    assert_eq!(harness.phase("a", TargetPhase::Ready).await.info.generation, 2);
     assert_eq!(requests(&harness), ["create 1"]);
     strict.store(false, Ordering::Relaxed);
     assert_eq!(send(&harness, 3, &document(2, "")).await, LifecycleResult::Updating);
-    harness.phase("a", TargetState::Ready).await;
+    harness.phase("a", TargetPhase::Ready).await;
     assert_eq!(harness.receiver.count("POST /drop"), 2);
 }

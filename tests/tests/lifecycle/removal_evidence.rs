@@ -31,8 +31,8 @@ fn found(removal: &ResourceRemoval) -> (RemovalGrade, Option<&str>) {
 pub(crate) async fn a_first_not_found_is_unconfirmed() {
     let harness = Harness::new().await;
     harness.receiver.always("DELETE /thing", 404);
-    harness.run("a", "strange", PLUGIN, TargetState::Ready).await;
-    harness.run("b", "plain", SIMPLE, TargetState::Ready).await;
+    harness.run("a", "strange", PLUGIN, TargetPhase::Ready).await;
+    harness.run("b", "plain", SIMPLE, TargetPhase::Ready).await;
     for name in ["a", "b"] {
         harness.tear_down(name).await;
         harness.settled(name).await;
@@ -89,7 +89,7 @@ pub(crate) async fn earlier_answers_decide_about_not_found() {
         harness.receiver.always("POST /make", made);
         harness.receiver.replies("DELETE /thing", answers);
         harness.receiver.always("GET /things", 404);
-        let phase = if made == 200 { TargetState::Ready } else { TargetState::Failed };
+        let phase = if made == 200 { TargetPhase::Ready } else { TargetPhase::Failed };
         harness.run("a", "strange", plugin, phase).await;
         let target = harness.tear_down("a").await;
         let removal = only(&harness.why("a").await);
@@ -132,7 +132,7 @@ pub(crate) async fn missing_evidence_stops_the_teardown() {
     ] {
         let harness = Harness::new().await;
         harness.receiver.always("DELETE /thing", answer);
-        harness.run("a", "strict", &format!("evidence: {required}{plugin}"), TargetState::Ready).await;
+        harness.run("a", "strict", &format!("evidence: {required}{plugin}"), TargetPhase::Ready).await;
         harness.stuck("a").await;
         assert_eq!(harness.receiver.count("DELETE /thing"), requests, "{expected}");
         let why = harness.why("a").await;
@@ -141,7 +141,7 @@ pub(crate) async fn missing_evidence_stops_the_teardown() {
         assert_eq!((why.remaining.len(), why.removals), (1, vec![]), "the removal is open");
         let request = json!({"unit": "r/drop", "reason": "removed by hand", "by": "ada"});
         harness.post("/v1/targets/sandbox/a/force-complete", request).await.is(202);
-        let target = harness.phase("a", TargetState::Gone).await;
+        let target = harness.phase("a", TargetPhase::Gone).await;
         assert_eq!(target.info.unconfirmed, 1);
         let why = harness.why("a").await;
         let overridden = Some("overridden by ada: removed by hand");
@@ -161,7 +161,7 @@ pub(crate) async fn a_thing_that_still_exists_stops_the_teardown() {
     ] {
         let harness = Harness::new().await;
         harness.receiver.always("GET /things", json!({"items": [1]}));
-        harness.run("a", "verified", &verified(verify), TargetState::Ready).await;
+        harness.run("a", "verified", &verified(verify), TargetPhase::Ready).await;
         harness.stuck("a").await;
         let cause = harness.why("a").await.cause.unwrap();
         assert_eq!((cause.unit.as_str(), cause.attempt), ("r/drop-verify", 3), "{verify}");
@@ -176,7 +176,7 @@ pub(crate) async fn a_thing_that_still_exists_stops_the_teardown() {
         harness.receiver.always("GET /things", json!({"items": []}));
         let retried = harness.post("/v1/targets/sandbox/a/retry", json!({})).await;
         assert_eq!(retried.is(202).json::<Value>()["units"], json!(["r/drop", "r/drop-verify"]), "{retried:?}");
-        let target = harness.phase("a", TargetState::Gone).await;
+        let target = harness.phase("a", TargetPhase::Gone).await;
         let why = harness.why("a").await;
         let removal = only(&why);
         assert_eq!((removal.by.as_deref(), target.info.unconfirmed), (Some("r/drop-verify"), 0));

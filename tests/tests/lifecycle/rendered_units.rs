@@ -95,7 +95,7 @@ postStop:
 pub(crate) async fn a_rendered_script_has_its_text_and_masked_inputs() {
     let harness = Harness::new().await;
     harness.receiver.always("POST /make", json!({"id": "i-1", "token": TOKEN}));
-    harness.run("a", "loads", SCRIPT, TargetState::Ready).await;
+    harness.run("a", "loads", SCRIPT, TargetPhase::Ready).await;
     let loaded: UnitRendering = rendered(&harness, Hook::PreStart, "load").await.is(200).json();
     assert_eq!(loaded.script.as_deref(), Some("#!/bin/sh\n# as its author wrote it\ntrue"));
     let inputs = loaded.inputs.unwrap();

@@ -21,7 +21,7 @@ pub(crate) async fn a_fixed_version_repairs_a_stuck_teardown() {
     let harness = Harness::new().await;
     harness.receiver.always("POST /make", json!({"id": "m1"}));
     harness.receiver.always("POST /wrong", 400);
-    harness.run("a", "db", BROKEN, TargetState::Ready).await;
+    harness.run("a", "db", BROKEN, TargetPhase::Ready).await;
     harness.stuck("a").await;
     harness.publish("db@1.0.1", &fixed()).await;
     let next = "if db@1.0.1 fixes the undo: ebb retry a --plugin db@1.0.1";
@@ -34,7 +34,7 @@ pub(crate) async fn a_fixed_version_repairs_a_stuck_teardown() {
     assert!(change["changes"].as_array().unwrap().iter().any(|change| change["path"] == "webhook.url"), "{dry}");
     assert_eq!(dry["changes"].as_array().unwrap().len(), 2, "{dry}");
     let target = harness.target("a").await.unwrap();
-    assert_eq!((target.info.phase, &target.resources["r"].repaired_by), (TargetState::Stuck, &None));
+    assert_eq!((target.info.phase, &target.resources["r"].repaired_by), (TargetPhase::Stuck, &None));
     // Versions that do not fit are refused.
     let reads_more =
         BROKEN.replace("/wrong\"", "/drop/${units.make.outputs.name}\"").replace("outputs: {id", "outputs: {name");
@@ -53,7 +53,7 @@ pub(crate) async fn a_fixed_version_repairs_a_stuck_teardown() {
     harness.post(RETRY, json!({"dryRun": true})).await.is_problem(422, "missing-field");
     assert_eq!(harness.receiver.count("POST /wrong"), 1);
     harness.post(RETRY, json!({})).await.is(202);
-    harness.phase("a", TargetState::Stuck).await;
+    harness.phase("a", TargetPhase::Stuck).await;
     assert_eq!((harness.receiver.count("POST /wrong"), harness.receiver.count("POST /drop")), (2, 0));
     // The function instances have the former plan in memory, and `last` runs in the invocation of a callback.
     harness.receiver.always("POST /drop", 202);
@@ -62,7 +62,7 @@ pub(crate) async fn a_fixed_version_repairs_a_stuck_teardown() {
     let call = harness.receiver.call("POST /drop", 1).await;
     assert_eq!(call.body, json!({"id": "m1"}));
     harness.callback(call.token(), &json!({"status": "succeeded"})).await.is(204);
-    let target = harness.phase("a", TargetState::Gone).await;
+    let target = harness.phase("a", TargetPhase::Gone).await;
     assert_eq!(target.resources["r"].plugin, "db@1.0.0");
     assert_eq!(target.resources["r"].repaired_by.as_deref(), Some("db@1.0.1"));
     assert_eq!((harness.receiver.count("POST /last"), harness.receiver.count("POST /late")), (1, 0));

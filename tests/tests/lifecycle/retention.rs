@@ -119,7 +119,7 @@ pub(crate) async fn instances_are_removed_after_their_retention() {
     assert!(removed().await.is_some());
     // The target remains without its plan.
     let target = harness.target("ends").await.unwrap();
-    assert_eq!((target.info.phase, target.info.waits_for, target.runs.len()), (TargetState::Gone, None, 0));
+    assert_eq!((target.info.phase, target.info.waits_for, target.runs.len()), (TargetPhase::Gone, None, 0));
     assert!(harness.why("ends").await.summary.contains("nothing remains"));
     // The other instance is unaffected.
     harness.tear_down("lasts").await;
@@ -178,11 +178,11 @@ pub(crate) async fn an_unreadable_instance_is_postponed() {
     create_and_delete(&harness, "whole", "short").await;
     let empty = ebb_tests::platform::sandbox("damaged", "damaged-uid", "resources: {}\n");
     harness.lifecycle(LifecycleType::Created, &empty).await.is(202);
-    harness.phase("damaged", TargetState::Ready).await;
+    harness.phase("damaged", TargetPhase::Ready).await;
     let filled = LifecycleData { generation: 2, ..sandbox("damaged", "damaged-uid", "short") };
     harness.lifecycle(LifecycleType::Updated, &filled).await.is(202);
     harness.generation("damaged", 2).await;
-    harness.phase("damaged", TargetState::Ready).await;
+    harness.phase("damaged", TargetPhase::Ready).await;
     harness.tear_down("damaged").await;
     harness.settled("damaged").await;
     let (store, env) = (harness.stack().store(), harness.stack().env());
@@ -246,7 +246,7 @@ pub(crate) async fn records_of_possible_resources_are_kept() {
     assert_eq!(remove_expired_after(&harness, RETENTION * 2).await, 0);
     assert!(stored(&harness, "a").await > 0);
     harness.post("/v1/targets/sandbox/a/force-delete", json!({"reason": "a test"})).await.is(202);
-    harness.phase("a", TargetState::Gone).await;
+    harness.phase("a", TargetPhase::Gone).await;
     let (store, before) = (harness.stack().store(), stored(&harness, "a").await);
     assert_eq!(remove_expired_after(&harness, RETENTION * 8).await, 0);
     assert_eq!((stored(&harness, "a").await, objects(&harness).await), (before, 1));
@@ -282,7 +282,7 @@ pub(crate) async fn a_new_instance_does_not_shorten_the_retention_of_the_former_
     store.postpone_expiry(&expiry, began, 0).await.unwrap();
     let before = stored(&harness, "a").await;
     harness.lifecycle(LifecycleType::Created, &sandbox("a", "another-uid", "long")).await.is(202);
-    harness.phase("a", TargetState::Ready).await;
+    harness.phase("a", TargetPhase::Ready).await;
     assert_eq!(remove_expired_after(&harness, RETENTION / 2).await, 0);
     assert_eq!(stored(&harness, "a").await, before);
     assert_eq!(remove_expired_after(&harness, RETENTION * 2).await, 1);

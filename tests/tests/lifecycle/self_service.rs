@@ -26,7 +26,7 @@ pub(crate) async fn a_repeated_request_begins_no_second_instance() {
     let begun: TargetReceipt = keyed(&harness, "build-7", &body("a")).await.is(202).json();
     assert_eq!((begun.target.as_str(), begun.generation, begun.result), ("sandbox/a", 1, LifecycleResult::Starting));
     assert_eq!(begun.url, harness.url("/v1/targets/sandbox/a"));
-    let ready = harness.phase("a", TargetState::Ready).await;
+    let ready = harness.phase("a", TargetPhase::Ready).await;
     assert_eq!(Some(&ready.info.uid), begun.uid.as_ref());
     let again: TargetReceipt = keyed(&harness, "build-7", &body("a")).await.is(202).json();
     assert_eq!((&again.uid, again.generation), (&begun.uid, 1));
@@ -35,14 +35,14 @@ pub(crate) async fn a_repeated_request_begins_no_second_instance() {
     for _ in 0..2 {
         let gone: TargetReceipt = delete(&harness, "a").await.is(202).json();
         assert_eq!((&gone.uid, gone.result), (&begun.uid, LifecycleResult::Stopping));
-        harness.phase("a", TargetState::Gone).await;
+        harness.phase("a", TargetPhase::Gone).await;
     }
     delete(&harness, "none").await.is_problem(404, "not-found");
     keyed(&harness, "build-7", &body("a")).await.is_problem(409, "stale");
     let other: TargetReceipt = keyed(&harness, "build-8", &body("a")).await.is(202).json();
     assert_ne!(other.uid, begun.uid);
     keyed(&harness, &"k".repeat(129), &body("b")).await.is_problem(400, "invalid-header");
-    harness.phase("a", TargetState::Ready).await;
+    harness.phase("a", TargetPhase::Ready).await;
     assert_eq!((harness.receiver.count("POST /make"), harness.receiver.count("POST /drop")), (2, 1));
 }
 
@@ -51,7 +51,7 @@ pub(crate) async fn concurrent_requests_begin_one_instance() {
     let requests = (0..4).map(|_| harness.post("/v1/targets", body("a")));
     let replies = futures::future::join_all(requests).await;
     let uids = BTreeSet::from_iter(replies.iter().map(|reply| reply.is(202).json::<TargetReceipt>().uid));
-    let ready = harness.phase("a", TargetState::Ready).await;
+    let ready = harness.phase("a", TargetPhase::Ready).await;
     assert_eq!(uids, BTreeSet::from([Some(ready.info.uid)]));
     assert_eq!((ready.waiting_uid, harness.receiver.count("POST /make")), (None, 1));
 }
@@ -64,7 +64,7 @@ pub(crate) async fn a_named_instance_waits_for_the_former_one() {
         body
     };
     harness.post("/v1/targets", named("1")).await.is(202);
-    harness.phase("a", TargetState::Ready).await;
+    harness.phase("a", TargetPhase::Ready).await;
     let second: TargetReceipt = harness.post("/v1/targets", named("2")).await.is(202).json();
     assert_eq!(second.result, LifecycleResult::Waiting);
     // A deletion of a stopping instance is not one of the instance that waits for its name.
@@ -72,7 +72,7 @@ pub(crate) async fn a_named_instance_waits_for_the_former_one() {
     for _ in 0..2 {
         delete(&harness, "a?uid=1").await.is(202);
         let stopping = harness.target("a").await.unwrap();
-        assert_eq!((stopping.info.phase, stopping.waiting_uid.as_deref()), (TargetState::Stopping, Some("2")));
+        assert_eq!((stopping.info.phase, stopping.waiting_uid.as_deref()), (TargetPhase::Stopping, Some("2")));
     }
     harness.post("/v1/targets/sandbox/a/retry", json!({"uid": "2"})).await.is_problem(409, "outdated");
     harness.receiver.always("POST /drop", 200);
@@ -82,7 +82,7 @@ pub(crate) async fn a_named_instance_waits_for_the_former_one() {
         harness.post("/v1/targets", named(uid)).await.is_problem(422, "invalid-field");
     }
     delete(&harness, "a?uid=a/b").await.is_problem(422, "invalid-field");
-    assert_eq!(harness.phase("a", TargetState::Ready).await.info.uid, "2");
+    assert_eq!(harness.phase("a", TargetPhase::Ready).await.info.uid, "2");
 }
 
 pub(crate) async fn a_dry_run_writes_nothing() {
@@ -97,7 +97,7 @@ pub(crate) async fn a_dry_run_writes_nothing() {
     let problem = preview(wrong).await.is_problem(422, "invalid-document");
     assert_eq!(problem.errors[0].code, "unknown-plugin");
     harness.post("/v1/targets", body("a")).await.is(202);
-    let ready = harness.phase("a", TargetState::Ready).await;
+    let ready = harness.phase("a", TargetPhase::Ready).await;
     let mut other = body("a");
     other["uid"] = "other".into();
     for (body, result) in [(body("a"), LifecycleResult::Unchanged), (other, LifecycleResult::Waiting)] {
@@ -122,7 +122,7 @@ pub(crate) async fn an_update_of_another_generation_is_refused() {
     harness.post("/v1/targets", seen(1, "1h")).await.is_problem(409, "outdated");
     assert!(harness.target("a").await.is_none());
     harness.post("/v1/targets", body("a")).await.is(202);
-    harness.phase("a", TargetState::Ready).await;
+    harness.phase("a", TargetPhase::Ready).await;
     let first: TargetReceipt = harness.post("/v1/targets", seen(1, "1h")).await.is(202).json();
     assert_eq!((first.generation, first.result), (2, LifecycleResult::Updated));
     for path in ["/v1/targets", "/v1/targets?dryRun=true"] {

@@ -36,9 +36,9 @@ pub(crate) async fn dependents_of_a_failed_unit_are_blocked() {
     let call = harness.receiver.call("POST /c", 1).await;
     harness.unit("s", "preStart", "a", Failed).await;
     // The other branch continues. The target fails when it has ended.
-    assert_eq!(harness.target("s").await.unwrap().info.phase, TargetState::Starting);
+    assert_eq!(harness.target("s").await.unwrap().info.phase, TargetPhase::Starting);
     harness.succeed(&call, "c1").await;
-    let target = harness.phase("s", TargetState::Failed).await;
+    let target = harness.phase("s", TargetPhase::Failed).await;
     let all = states(&target, "preStart", ["a", "b", "b2", "c", "d", "bad", "m", "n"]);
     assert_eq!(all, [Failed, Blocked, Blocked, Succeeded, Succeeded, Failed, Skipped, Skipped]);
     let notified = harness.notified("s", &["failed"]).await;
@@ -104,7 +104,7 @@ pub(crate) async fn responses_of_a_webhook_unit() {
     }
     let busy = harness.receiver.calls("POST /busy");
     assert!(busy[1].at.duration_since(busy[0].at) >= Duration::from_secs(2), "it waits for Retry-After");
-    assert_eq!(outputs(&harness.phase("patient", TargetState::Ready).await), json!({"id": {"value": "x"}}));
+    assert_eq!(outputs(&harness.phase("patient", TargetPhase::Ready).await), json!({"id": {"value": "x"}}));
     let target = harness.target("final").await.unwrap();
     assert_eq!(find(&target, "preStart", "make").unwrap().reason.unwrap().code, ReasonCode::Refused);
     assert_eq!(harness.why("page").await.cause.unwrap().evidence.unwrap().status, Some(200));
@@ -122,7 +122,7 @@ preStart:
     outputs: {n: {file: /tmp/n}}
 outputs: {n: "${units.make.outputs.n}"}
 "##;
-    let target = harness.run("a", "third", rest, TargetState::Ready).await;
+    let target = harness.run("a", "third", rest, TargetPhase::Ready).await;
     assert_eq!(outputs(&target), json!({"n": {"value": "3"}}));
     for attempt in 1..=3 {
         let log = harness.log("a", Hook::PreStart, "make", &format!("&attempt={attempt}")).await;
@@ -155,7 +155,7 @@ pub(crate) async fn fast_callbacks_cost_no_acceptance() {
         format!("  u{number}: {{{after}webhook: {{url: \"RECEIVER/soon\"}}}}\n")
     };
     let units: String = (0..UNITS).map(unit).collect();
-    harness.run("a", "fast", &format!("preStart:\n{units}"), TargetState::Ready).await;
+    harness.run("a", "fast", &format!("preStart:\n{units}"), TargetPhase::Ready).await;
     // A slow machine may store some of them.
     assert!(accepted(&harness, "a").await < UNITS);
     let held = harness.receiver.hold("POST /early");
@@ -163,7 +163,7 @@ pub(crate) async fn fast_callbacks_cost_no_acceptance() {
     harness.begin("b", "early", "preStart: {make: {webhook: {url: \"RECEIVER/early\"}}}\n").await;
     let call = harness.receiver.call("POST /early", 1).await;
     harness.callback(call.token(), &done()).await.is(204);
-    harness.phase("b", TargetState::Ready).await;
+    harness.phase("b", TargetPhase::Ready).await;
     drop(held);
     // The end of the stack waits for the dispatch.
     harness.restart().await;
@@ -184,7 +184,7 @@ params: {key: {type: string, default: hidden}}
         harness.why("a").await.summary.contains("its receiver accepted the request (202) at ").then_some(())
     })
     .await;
-    harness.phase("a", TargetState::Failed).await;
+    harness.phase("a", TargetPhase::Failed).await;
     let cause = harness.why("a").await.cause.unwrap();
     assert_eq!(cause.reason.code, ReasonCode::Timeout);
     let message = &cause.reason.message;
@@ -219,13 +219,13 @@ pub(crate) async fn a_wait_ends_with_the_timeout() {
     let call = harness.receiver.call("POST /called", 1).await;
     harness.callback(call.token(), &json!({"status": "again", "retryAfter": 86_400})).await.is(204);
     for (name, ..) in cases {
-        let target = harness.phase(name, TargetState::Failed).await;
+        let target = harness.phase(name, TargetPhase::Failed).await;
         // The first sweep follows after a minute.
         assert!(call.at.elapsed() < Duration::from_secs(30), "{name}: {:?}", call.at.elapsed());
         let reason = find(&target, "preStart", "make").unwrap().reason.unwrap();
         assert!(reason.message.starts_with("no result within 2 s"), "{name}: {reason:?}");
     }
-    let target = harness.phase("script", TargetState::Failed).await;
+    let target = harness.phase("script", TargetPhase::Failed).await;
     assert_eq!(find(&target, "preStart", "make").unwrap().reason.unwrap().code, ReasonCode::Timeout);
 }
 
@@ -240,7 +240,7 @@ postStop:
   unregister: {undoes: register, webhook: {url: "RECEIVER/unregister"}}
 "#;
     harness.receiver.always("POST /register", 500);
-    harness.run("a", "registers", rest, TargetState::Failed).await;
+    harness.run("a", "registers", rest, TargetPhase::Failed).await;
     harness.notified("a", &["ready", "failed"]).await;
     assert_eq!(harness.receiver.count("POST /register"), 2);
     assert_eq!(harness.why("a").await.cause.unwrap().unit, "r/register");
@@ -273,7 +273,7 @@ pub(crate) async fn the_outcome_of_a_non_idempotent_request_is_described() {
     // The first request created nothing. The response shows the resource of another sandbox.
     harness.receiver.always("GET /made", json!({"by": "another", "id": "foreign"}));
     let describe = ", describe: {url: \"RECEIVER/made\", found: \"${response.body.by == target.name}\"}";
-    harness.run("a", "once", &ONCE.replace("DESCRIBE", describe), TargetState::Ready).await;
+    harness.run("a", "once", &ONCE.replace("DESCRIBE", describe), TargetPhase::Ready).await;
     assert_eq!(harness.receiver.order(), ["POST /make", "GET /made", "POST /make"]);
     // The request of another sandbox created something.
     harness.receiver.always("POST /make", 504);
@@ -284,7 +284,7 @@ pub(crate) async fn the_outcome_of_a_non_idempotent_request_is_described() {
     assert_eq!(harness.receiver.call("POST /undo", 1).await.body, json!({"id": "found"}));
     harness.receiver.always("POST /make", 502);
     let unknown = ONCE.replace("DESCRIBE", "").replace(", on: [exit]", "");
-    let target = harness.run("c", "unknown", &unknown, TargetState::Failed).await;
+    let target = harness.run("c", "unknown", &unknown, TargetPhase::Failed).await;
     assert!(find(&target, "preStart", "make").unwrap().reason.unwrap().message.contains("not sent again"));
     assert_eq!(harness.remaining("c").await, [("r/make".to_owned(), Certainty::Possible)]);
     assert_eq!(harness.receiver.count("POST /make"), 4);

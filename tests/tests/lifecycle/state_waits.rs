@@ -68,7 +68,7 @@ pub(crate) async fn a_unit_is_done_when_the_provider_is_ready() {
     // The part of the response can be a credential, such as that of a URL that was signed.
     assert!(waiting.contains("/things/*** was answered 404"), "{waiting}");
     assert!(waiting.contains(", since 20"), "{waiting}");
-    let target = harness.phase("a", TargetState::Ready).await;
+    let target = harness.phase("a", TargetPhase::Ready).await;
     assert_eq!(plain(&outputs(&target)), json!({"id": "t-1", "host": "h-1", "about": "r/a/3/t-1"}));
     assert_eq!((harness.receiver.count("POST /things"), harness.receiver.count("GET /things/t-1")), (1, 4));
     // The unit asks, so the receiver gets no callback token.
@@ -83,7 +83,7 @@ pub(crate) async fn a_unit_is_done_when_the_provider_is_ready() {
     let first = harness.receiver.call("GET /things/t-1", 1).await;
     let second = harness.receiver.call("GET /things/t-1", 2).await;
     assert!(second.at.duration_since(first.at) > Duration::from_secs(2));
-    harness.phase("a", TargetState::Gone).await;
+    harness.phase("a", TargetPhase::Gone).await;
     assert_eq!(harness.receiver.count("DELETE /things/t-1"), 1);
     let records = harness.state("a", Hook::PostStop).await.records;
     let removal = records.into_iter().find_map(|(.., record)| record.result?.removal).unwrap();
@@ -95,7 +95,7 @@ pub(crate) async fn a_wait_that_fails_is_undone_with_the_outputs_of_the_response
     let harness = Harness::new().await;
     harness.receiver.always("POST /things", creating());
     harness.receiver.always("GET /things/t-1", state("failed", None));
-    let target = harness.run("a", "async", ASYNC, TargetState::Failed).await;
+    let target = harness.run("a", "async", ASYNC, TargetPhase::Failed).await;
     let reason = find(&target, "preStart", "make").unwrap().reason.unwrap();
     assert_eq!(reason.message, "no capacity");
     assert_eq!(harness.receiver.count("POST /things"), 1);
@@ -108,7 +108,7 @@ pub(crate) async fn a_wait_that_fails_is_undone_with_the_outputs_of_the_response
 
     harness.receiver.always("GET /things/t-1", state("creating", None));
     let slow = ASYNC.replace("timeout: 20s", "timeout: 3s");
-    let target = harness.run("b", "slow", &slow, TargetState::Failed).await;
+    let target = harness.run("b", "slow", &slow, TargetPhase::Failed).await;
     let reason = find(&target, "preStart", "make").unwrap().reason.unwrap();
     assert!(reason.message.contains("no result within 3 s"), "{reason:?}");
     assert!(reason.message.contains("was answered 200"), "{reason:?}");
@@ -125,7 +125,7 @@ pub(crate) async fn a_question_has_the_headers_of_its_webhook() {
         own.replace(r#"url: "RECEIVER/things/${response"#, &format!(r#"url: "{}/things/${{response"#, other.url()));
     for (name, plugin, asked, expected) in [("a", &own, &harness.receiver, "7"), ("b", &foreign, &other, "")] {
         asked.always("GET /things/t-1", state("ready", Some("h")));
-        harness.run(name, name, plugin, TargetState::Ready).await;
+        harness.run(name, name, plugin, TargetPhase::Ready).await;
         let question = asked.call("GET /things/t-1", 1).await;
         assert_eq!((question.header("x-version"), question.header("content-type")), (expected, ""), "{name}");
         assert!(!question.header("webhook-signature").is_empty());
@@ -149,7 +149,7 @@ pub(crate) async fn a_wait_survives_a_restart_and_stores_no_secret() {
     }
     harness.restart().await;
     harness.receiver.always("GET /things/t-1", state("ready", Some("h-2")));
-    let target = harness.phase("a", TargetState::Ready).await;
+    let target = harness.phase("a", TargetPhase::Ready).await;
     assert_eq!(plain(&outputs(&target))["host"], json!("h-2"));
     assert_eq!(harness.receiver.count("POST /things"), 1);
 }

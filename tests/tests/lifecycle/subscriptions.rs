@@ -110,14 +110,14 @@ pub(crate) async fn a_pull_request_shows_the_phases_of_its_target() {
     harness.subscribe("comments", &format!("on: [ready, failed, gone]\n{comment}")).await;
     harness.receiver.replies("POST /make", &[CannedReply::status(422), CannedReply::ok(json!({}))]);
     harness.create_labelled("a").await;
-    harness.phase("a", TargetState::Failed).await;
+    harness.phase("a", TargetPhase::Failed).await;
     until("the failure", async || (github.states() == ["pending", "failure"]).then_some(())).await;
     until("a comment", async || (github.comments.lock().unwrap().len() == 2).then_some(())).await;
     let failure = github.statuses.lock().unwrap()[1].clone();
     assert_eq!(failure.0, "ebb/statuses");
     assert!(failure.2.starts_with("failed: r/make: ") && failure.2.contains("422"), "{failure:?}");
     harness.post("/v1/targets/sandbox/a/retry", json!({})).await.is(202);
-    harness.phase("a", TargetState::Ready).await;
+    harness.phase("a", TargetPhase::Ready).await;
     until("the success", async || (github.states().last()? == "success").then_some(())).await;
     harness.tear_down("a").await;
     until("its end", async || github.comments.lock().unwrap()[1].1.contains("is **gone**").then_some(())).await;
@@ -155,7 +155,7 @@ pub(crate) async fn the_documented_subscriptions_report_the_targets_of_a_preset(
     };
     let page = pages.path().join("pr-7-1296269/index.html");
     assert_eq!(send("opened", 1, "abc123").await, SourceResult::Starting);
-    harness.phase("pr-7-1296269", TargetState::Ready).await;
+    harness.phase("pr-7-1296269", TargetPhase::Ready).await;
     assert_eq!(fs::read_to_string(&page).unwrap(), "Preview of pull request 7\n");
     until("the success", async || (github.states() == ["pending", "success"]).then_some(())).await;
     until("a comment", async || (github.comments.lock().unwrap().len() == 2).then_some(())).await;
@@ -166,7 +166,7 @@ pub(crate) async fn the_documented_subscriptions_report_the_targets_of_a_preset(
     let target = harness.target("pr-7-1296269").await.unwrap();
     assert!(target.runs.iter().all(|run| run.hook != "update"), "{:?}", target.runs);
     assert_eq!(send("closed", 3, "def456").await, SourceResult::Stopping);
-    harness.phase("pr-7-1296269", TargetState::Gone).await;
+    harness.phase("pr-7-1296269", TargetPhase::Gone).await;
     assert!(!page.exists());
     until("its end", async || github.comments.lock().unwrap()[1].1.contains("is **gone**").then_some(())).await;
     assert!(github.comments.lock().unwrap()[1].1.contains("`sandbox/pr-7-1296269`"));
@@ -205,7 +205,7 @@ pub(crate) async fn the_history_shows_open_notifications() {
     let mut labelled = sandbox("b", "b-uid", "simple");
     labelled.document = labelled.document.map(|text| format!("{text}labels: {{team: x}}\n"));
     harness.lifecycle(LifecycleType::Created, &labelled).await.is(202);
-    harness.phase("b", TargetState::Ready).await;
+    harness.phase("b", TargetPhase::Ready).await;
     let page: HistoryPage = harness.with_token(&token, "GET /v1/targets/sandbox/b/history", None).await.is(200).json();
     assert_eq!((page.entries.len(), page.notifications.len()), (1, 0), "{page:?}");
     let call = harness.receiver.call("POST /labelled", 1).await;
@@ -279,7 +279,7 @@ pub(crate) async fn the_backlog_of_a_subscription_is_shown() {
     harness.receiver.always("POST /events", 503);
     harness.ready("a", "simple").await;
     harness.create_labelled("b").await;
-    harness.phase("b", TargetState::Ready).await;
+    harness.phase("b", TargetPhase::Ready).await;
     harness.tear_down("b").await;
     let shown = until("the error", async || {
         let shown = subscription("all").await;

@@ -20,7 +20,7 @@ pub(crate) async fn each_change_has_an_entry_with_its_caller() {
     let CreatedToken { token, .. } = harness.post("/v1/tokens", token).await.is(201).json();
     let ann = async |line: &str, body: Option<Value>| harness.with_token(&token, line, body).await;
     ann("POST /v1/targets", Some(body("labels: {team: x}\n"))).await.is(202);
-    harness.phase("a", TargetState::Ready).await;
+    harness.phase("a", TargetPhase::Ready).await;
     // Labels change without a run.
     harness.post("/v1/targets", body("labels: {team: y}\n")).await.is(202);
     harness.generation("a", 2).await;
@@ -59,7 +59,7 @@ pub(crate) async fn runs_are_listed_by_state_and_hook() {
     harness.ready("a", "simple").await;
     harness.receiver.always("POST /make", 500);
     harness.create("b", "simple").await;
-    harness.phase("b", TargetState::Failed).await;
+    harness.phase("b", TargetPhase::Failed).await;
     for (query, expected) in [
         ("", "a b"),
         ("state=failed", "b"),
@@ -86,7 +86,7 @@ pub(crate) async fn a_document_with_a_sensitive_literal_is_not_stored() {
     let rest = "resources: {r: {plugin: secret, params: {password: hunter2}}}\n";
     let document = named("Sandbox", "a", rest);
     harness.post("/v1/targets", json!({"kind": "sandbox", "name": "a", "document": document})).await.is(202);
-    harness.phase("a", TargetState::Ready).await;
+    harness.phase("a", TargetPhase::Ready).await;
     let page = history(&harness).await;
     assert_eq!(page.entries.iter().filter(|entry| entry.document.is_some()).count(), 0, "{page:?}");
     assert_eq!(page.entries.len(), 1);
@@ -109,12 +109,12 @@ pub(crate) async fn the_history_is_in_order_and_the_state_is_current() {
     let mut seen: Vec<String> = Vec::new();
     let mut last_since = String::new();
     for (request, make, drop, phase, change) in [
-        ("size 1", 200_u16, 200_u16, TargetState::Ready, "created"),
-        ("size 2", 200, 200, TargetState::Ready, "updated"),
-        ("size 3", 400, 200, TargetState::Failed, "updated"),
-        ("retry", 200, 200, TargetState::Ready, "retried"),
-        ("delete", 200, 400, TargetState::Stuck, "deleted"),
-        ("retry", 200, 200, TargetState::Gone, "retried"),
+        ("size 1", 200_u16, 200_u16, TargetPhase::Ready, "created"),
+        ("size 2", 200, 200, TargetPhase::Ready, "updated"),
+        ("size 3", 400, 200, TargetPhase::Failed, "updated"),
+        ("retry", 200, 200, TargetPhase::Ready, "retried"),
+        ("delete", 200, 400, TargetPhase::Stuck, "deleted"),
+        ("retry", 200, 200, TargetPhase::Gone, "retried"),
     ] {
         harness.receiver.always("POST /make", make);
         harness.receiver.always("POST /drop", drop);
@@ -137,14 +137,14 @@ pub(crate) async fn the_history_is_in_order_and_the_state_is_current() {
             }
         }
         let target = harness.phase("a", phase).await;
-        let has_cause = matches!(phase, TargetState::Failed | TargetState::Stuck);
+        let has_cause = matches!(phase, TargetPhase::Failed | TargetPhase::Stuck);
         assert_eq!(target.resources["r"].phase, phase, "{request}: {target:#?}");
         assert_eq!(target.info.first_cause.is_some(), has_cause, "{request}: {target:#?}");
         // A notification can be on its way.
         let waits = target.info.waits.iter().filter(|wait| wait.awaits != AwaitedParty::Platform);
         let waits = waits.map(|wait| (wait.awaits, wait.since.as_ref()));
         let operator = (AwaitedParty::Operator, Some(&target.info.since));
-        assert_eq!(waits.collect::<Vec<_>>(), Vec::from_iter((phase == TargetState::Stuck).then_some(operator)));
+        assert_eq!(waits.collect::<Vec<_>>(), Vec::from_iter((phase == TargetPhase::Stuck).then_some(operator)));
         let why = harness.why("a").await;
         assert_eq!((why.phase, why.cause.is_some()), (phase, has_cause), "{request}: {why:#?}");
         assert!(target.info.since > last_since, "{request}: {target:#?}");

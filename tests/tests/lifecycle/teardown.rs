@@ -47,14 +47,14 @@ postStop:
   last: {after: [drop], webhook: {url: "RECEIVER/last"}}
 "#;
     harness.receiver.always("POST /drop", 500);
-    harness.run("a", "stuck", rest, TargetState::Ready).await;
+    harness.run("a", "stuck", rest, TargetPhase::Ready).await;
     harness.stuck("a").await;
     assert_eq!(harness.receiver.count("POST /drop"), 2);
     assert_eq!(remaining_units(&harness).await, ["r/make"]);
     assert_eq!(harness.why("a").await.cause.unwrap().unit, "r/drop");
     // A repeated deletion does not change the phase.
     harness.delete("a").await;
-    assert_eq!(harness.target("a").await.unwrap().info.phase, TargetState::Stuck);
+    assert_eq!(harness.target("a").await.unwrap().info.phase, TargetPhase::Stuck);
     let retry = "/v1/targets/sandbox/a/retry";
     let retried: Value = harness.request(Method::POST, retry, None).await.is(202).json();
     assert_eq!(retried["units"], json!(["r/drop"]));
@@ -64,7 +64,7 @@ postStop:
     let sending = harness.stack().env().settings.response_window().0;
     assert!(retried.elapsed() < Duration::from_millis(sending), "{:?}", retried.elapsed());
     harness.receiver.call("POST /drop", 4).await;
-    harness.phase("a", TargetState::Stuck).await;
+    harness.phase("a", TargetPhase::Stuck).await;
     // Attempts are counted from the retry.
     let why = harness.why("a").await;
     let cause = why.cause.unwrap();
@@ -72,7 +72,7 @@ postStop:
     assert!(why.summary.contains("failed at attempt 2 after a retry: "), "{}", why.summary);
     harness.receiver.always("POST /drop", 204);
     harness.request(Method::POST, retry, None).await.is(202);
-    harness.phase("a", TargetState::Gone).await;
+    harness.phase("a", TargetPhase::Gone).await;
     assert_eq!((harness.receiver.count("POST /drop"), harness.receiver.count("POST /last")), (5, 1));
     harness.notified("a", &["ready", "stuck", "stuck", "gone"]).await;
     harness.request(Method::POST, retry, None).await.is_problem(409, "nothing-failed");
@@ -98,7 +98,7 @@ postStop:
   drop: {undoes: make, timeout: 10m, retry: {attempts: 3, backoff: 1m}, webhook: {url: "RECEIVER/drop"}}
 "#;
     harness.receiver.always("POST /drop", 202);
-    harness.run("a", "slow", rest, TargetState::Ready).await;
+    harness.run("a", "slow", rest, TargetPhase::Ready).await;
     harness.delete("a").await;
     let unit = until("the accepted request", async || {
         find(&harness.target("a").await?, "postStop", "drop").filter(|unit| unit.accepted.is_some())
@@ -128,7 +128,7 @@ const FORCE_DELETE: &str = "/v1/targets/sandbox/a/force-delete";
 async fn stuck() -> Harness {
     let harness = Harness::new().await;
     harness.receiver.always("POST /drop", 500);
-    harness.run("a", "stuck", FAILING_UNDO, TargetState::Ready).await;
+    harness.run("a", "stuck", FAILING_UNDO, TargetPhase::Ready).await;
     for (path, body) in [
         (FORCE_COMPLETE, json!({"unit": "r/drop", "reason": "not managed any more"})),
         (FORCE_DELETE, json!({"reason": "x"})),
@@ -160,7 +160,7 @@ pub(crate) async fn a_stuck_unit_is_force_completed() {
     let overridden: Value =
         harness.post(FORCE_COMPLETE, override_request("r/drop", "removed by hand")).await.is(202).json();
     assert_eq!(overridden["units"], json!(["r/drop"]));
-    let target = harness.phase("a", TargetState::Gone).await;
+    let target = harness.phase("a", TargetPhase::Gone).await;
     overridden_units(&target, &["drop"], "overridden by ada: removed by hand");
     let history: Value = harness.get("/v1/targets/sandbox/a/history").await.is(200).json();
     let decision = &history["entries"][0];
@@ -186,7 +186,7 @@ pub(crate) async fn a_stuck_target_is_force_deleted() {
     let reason = json!({"reason": "the cluster was deleted"});
     let overridden: Value = harness.post(FORCE_DELETE, reason.clone()).await.is(202).json();
     assert_eq!(overridden["units"], json!(["r/drop", "r/unmark"]));
-    let target = harness.phase("a", TargetState::Gone).await;
+    let target = harness.phase("a", TargetPhase::Gone).await;
     overridden_units(&target, &["drop", "unmark"], "overridden by an operator: the cluster was deleted");
     assert_eq!((harness.receiver.count("POST /drop"), harness.receiver.count("POST /unmark")), (1, 0));
     assert_eq!(remaining_units(&harness).await, ["r/make", "r/mark"]);
@@ -233,7 +233,7 @@ pub(crate) async fn the_undo_is_repeated_after_a_gateway_timeout() {
         let harness = Harness::new().await;
         harness.receiver.replies("POST /make", made);
         harness.receiver.always("DELETE /thing", undone);
-        let phase = if made.contains(&200) { TargetState::Ready } else { TargetState::Failed };
+        let phase = if made.contains(&200) { TargetPhase::Ready } else { TargetPhase::Failed };
         harness.run("a", "slow", document, phase).await;
         harness.delete("a").await;
         if document == SLOW && deletions > 1 {
@@ -242,7 +242,7 @@ pub(crate) async fn the_undo_is_repeated_after_a_gateway_timeout() {
             until("the reason", async || Some(harness.why("a").await).filter(waits)).await;
             assert_eq!(harness.remaining("a").await, [("r/make".to_owned(), Certainty::Possible)]);
         }
-        let target = harness.phase("a", TargetState::Gone).await;
+        let target = harness.phase("a", TargetPhase::Gone).await;
         assert_eq!(harness.receiver.count("DELETE /thing"), deletions, "{made:?} {undone}: {target:?}");
         let why = harness.why("a").await;
         let remaining: Vec<_> = why.remaining.iter().map(|it| (it.unit.as_str(), it.certainty)).collect();
@@ -263,7 +263,7 @@ postStop:
 /// The request of a failed undo may still be in flight when an operator force-deletes the target.
 pub(crate) async fn an_undo_that_succeeds_after_a_force_delete_is_recorded() {
     let harness = Harness::new().await;
-    harness.run("a", "slow", SLOW_UNDO, TargetState::Ready).await;
+    harness.run("a", "slow", SLOW_UNDO, TargetPhase::Ready).await;
     let hold = harness.receiver.hold("POST /drop");
     harness.delete("a").await;
     let call = harness.receiver.call("POST /drop", 1).await;
@@ -271,9 +271,9 @@ pub(crate) async fn an_undo_that_succeeds_after_a_force_delete_is_recorded() {
     let reason = json!({"reason": "the receiver hangs"});
     let early = harness.post(FORCE_DELETE, reason.clone()).await.is_problem(409, "not-stuck");
     assert!(early.detail.contains("may be running"), "{early:?}");
-    harness.phase("a", TargetState::Stuck).await;
+    harness.phase("a", TargetPhase::Stuck).await;
     harness.post(FORCE_DELETE, reason).await.is(202);
-    harness.phase("a", TargetState::Gone).await;
+    harness.phase("a", TargetPhase::Gone).await;
     assert_eq!(remaining_units(&harness).await, ["r/make"]);
     let notes = harness.why("a").await.notes;
     assert!(notes.len() == 1 && notes[0].contains("r/drop") && notes[0].contains("may still act"), "{notes:?}");
@@ -295,14 +295,14 @@ pub(crate) async fn a_rejected_creation_needs_no_undo() {
         r#"webhook: {method: DELETE, url: "RECEIVER/things/${units.make.outputs.id}"}"#,
     );
     assert_ne!(plugin, MAKE);
-    harness.run("a", "rejected", &plugin, TargetState::Failed).await;
+    harness.run("a", "rejected", &plugin, TargetPhase::Failed).await;
     harness.tear_down("a").await;
     assert_eq!(harness.why("a").await.remaining, []);
     // A request without a response may have made something.
     harness.receiver.always("POST /make", 502);
     let once = plugin.replace("timeout: 5m", "timeout: 5m\n    retry: {attempts: 1}");
     let once = once.replace("undoes: make", "undoes: make\n    retry: {attempts: 1}");
-    harness.run("b", "unanswered", &once, TargetState::Failed).await;
+    harness.run("b", "unanswered", &once, TargetPhase::Failed).await;
     harness.stuck("b").await;
 }
 
@@ -328,7 +328,7 @@ postStop:
     let second = harness.receiver.call("POST /make", 2).await;
     harness.receiver.always("POST /undo-a", 202);
     harness.succeed(&second, "two").await;
-    harness.phase("a", TargetState::Ready).await;
+    harness.phase("a", TargetPhase::Ready).await;
     harness.delete("a").await;
     let undo_a = harness.receiver.call("POST /undo-a", 1).await;
     let mut expected: BTreeSet<String> = (0..limits::DISTINCT_RESULTS).map(|number| format!("id-{number}")).collect();
@@ -340,7 +340,7 @@ postStop:
     assert_eq!(Vec::from_iter(head.sealed), [0, 1].map(Unit));
     assert_eq!(harness.receiver.count("POST /undo"), 0);
     harness.callback(undo_a.token(), &done()).await.is(204);
-    harness.phase("a", TargetState::Gone).await;
+    harness.phase("a", TargetPhase::Gone).await;
     expected.retain(|id| !["id-0", "id-3"].contains(&id.as_str()));
     assert_eq!(undone(&harness), &expected | &ids(["two", "above"]));
     let after = harness.callback(second.token(), &succeeded("after")).await;

@@ -75,7 +75,7 @@ pub(crate) async fn agents_need_a_token_and_no_foreign_page() {
 
 pub(crate) async fn tools_do_what_the_token_permits() {
     let harness = Harness::new().await;
-    harness.run("a", "simple", SCRIPT, TargetState::Ready).await;
+    harness.run("a", "simple", SCRIPT, TargetPhase::Ready).await;
     harness.publish("simple@1.1.0", SCRIPT).await;
     let reader = token_with(&harness, &["read"]).await;
     let writer = token_with(&harness, &["read", "targets:write"]).await;
@@ -103,7 +103,7 @@ pub(crate) async fn tools_do_what_the_token_permits() {
             assert!(is_error && answer.contains(text), "{tool}: {answer}");
         }
     }
-    assert_eq!(harness.target("a").await.unwrap().info.phase, TargetState::Ready);
+    assert_eq!(harness.target("a").await.unwrap().info.phase, TargetPhase::Ready);
 }
 
 /// The server of the units responds after the tool has answered.
@@ -120,7 +120,7 @@ pub(crate) async fn an_upgrade_of_two_targets_continues_after_its_answer() {
     drop(held);
     for name in ["a", "b"] {
         harness.generation(name, 2).await;
-        harness.phase(name, TargetState::Ready).await;
+        harness.phase(name, TargetPhase::Ready).await;
     }
     // A sweep repeats a request that was dropped.
     assert_eq!(harness.receiver.count("POST /make-again"), 2);

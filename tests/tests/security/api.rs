@@ -26,7 +26,7 @@ pub(super) const PRINTED: &str = "hello from the unit";
 /// Starts a sandbox `a` and waits until it is ready.
 async fn ready() -> Harness {
     let harness = Harness::new().await;
-    harness.run("a", "simple", SCRIPT, TargetState::Ready).await;
+    harness.run("a", "simple", SCRIPT, TargetPhase::Ready).await;
     harness
 }
 

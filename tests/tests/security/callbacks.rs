@@ -160,7 +160,7 @@ preStart:
     harness.callback(&mint(&harness, &old(2)), &failed).await.is_problem(410, "gone");
     assert_eq!(harness.state("a", SETUP).await.records, vec![]);
     harness.callback(&mint(&harness, &old(1)), &failed).await.is(204);
-    let target = harness.phase("a", TargetState::Failed).await;
+    let target = harness.phase("a", TargetPhase::Failed).await;
     assert_eq!(find(&target, "preStart", "make").unwrap().reason.unwrap().message, "code 3");
     // The attempt has ended.
     harness.callback(&mint(&harness, &old(1)), &failed).await.is_problem(410, "gone");
@@ -178,7 +178,7 @@ pub(crate) async fn outputs_that_break_the_contract() {
     ] {
         let (harness, call) = accepted().await;
         harness.callback(call.token(), &json!({"status": "succeeded", "outputs": outputs})).await.is(204);
-        let phase = if code.is_some() { TargetState::Failed } else { TargetState::Ready };
+        let phase = if code.is_some() { TargetPhase::Failed } else { TargetPhase::Ready };
         let reason = find(&harness.phase("a", phase).await, "preStart", "make").unwrap().reason;
         assert_eq!(reason.map(|reason| json!(reason.code)), code.map(|code| json!(code)));
         assert_eq!(harness.receiver.count("POST /next"), usize::from(code.is_none()));
@@ -193,7 +193,7 @@ pub(crate) async fn a_flood_of_distinct_results() {
     const EXCESS: usize = 24;
     let (harness, call) = accepted().await;
     harness.succeed(&call, "id-0").await;
-    harness.phase("a", TargetState::Ready).await;
+    harness.phase("a", TargetPhase::Ready).await;
     harness.notification_accepted("a").await;
     let before = harness.state("a", SETUP).await;
     for _ in 0..3 {
@@ -246,11 +246,11 @@ pub(crate) async fn callbacks_after_a_cancel() {
     harness.delete("a").await;
     harness.callback(call.token(), &succeeded("x")).await.is_problem(409, "late-result");
     assert_eq!(record(&harness).await.result.unwrap().outcome, AttemptOutcome::Succeeded);
-    harness.phase("a", TargetState::Gone).await;
+    harness.phase("a", TargetPhase::Gone).await;
     assert_eq!(harness.receiver.calls("POST /undo").last().unwrap().body, json!({"id": "x"}));
     assert_recorded_or_late(&harness.callback(call.token(), &succeeded("y")).await);
     until("the undo of y", async || undone(&harness).contains("y").then_some(())).await;
-    harness.phase("a", TargetState::Gone).await;
+    harness.phase("a", TargetPhase::Gone).await;
     assert!(harness.remaining("a").await.is_empty());
     assert_eq!(harness.receiver.count("POST /next"), 0);
 }
@@ -291,7 +291,7 @@ pub(crate) async fn tokens_of_earlier_attempts() {
     harness.callback(first.token(), &succeeded("stolen")).await.is_problem(409, "late-result");
     assert_eq!(harness.receiver.count("POST /next"), 0);
     harness.succeed(&second, "own").await;
-    harness.phase("a", TargetState::Ready).await;
+    harness.phase("a", TargetPhase::Ready).await;
     assert_eq!(harness.receiver.calls("POST /next")[0].body, json!({"id": "own"}));
     harness.tear_down("a").await;
     assert_eq!((undone(&harness), harness.receiver.count("POST /undo")), (ids(["own", "stolen"]), 2));

@@ -71,7 +71,7 @@ pub(crate) async fn the_feed_names_changed_targets() {
     let document = named("Sandbox", "b", "resources: {r: {plugin: simple}}\n");
     let body = json!({"kind": "sandbox", "name": "b", "document": document});
     harness.with_token(&ann, "POST /v1/targets", Some(body)).await.is(202);
-    harness.phase("b", TargetState::Ready).await;
+    harness.phase("b", TargetPhase::Ready).await;
     watcher.clock.advance(1_500);
     assert_eq!(watcher.changes(&ann, Some(&own.seq)).await.targets.join(" "), "sandbox/b");
     for (token, since) in [(ann.as_str(), seen.seq.as_str()), (OPERATOR, own.seq.as_str()), (OPERATOR, "x")] {

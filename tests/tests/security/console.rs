@@ -223,9 +223,9 @@ pub(crate) async fn forms_of_others_are_refused() {
     let refused = post(&browser, Some(&own), &form, "sandbox/a another").await;
     assert!(refused.is(409).body.contains("another instance"), "{refused:?}");
     post(&browser, Some(&own), &form, &"x".repeat(300_000)).await.is(413);
-    assert_eq!(harness.target("a").await.unwrap().info.phase, TargetState::Ready);
+    assert_eq!(harness.target("a").await.unwrap().info.phase, TargetPhase::Ready);
     post(&browser, Some(&own), &form, &target).await.leads_to(PAGE);
-    harness.phase("a", TargetState::Gone).await;
+    harness.phase("a", TargetPhase::Gone).await;
     assert_eq!(harness.receiver.count("POST /drop"), 1);
 }
 
@@ -233,7 +233,7 @@ pub(crate) async fn actions_need_their_scope() {
     let harness = Harness::simple().await;
     harness.receiver.always("POST /make", 500);
     harness.create("a", "simple").await;
-    harness.phase("a", TargetState::Failed).await;
+    harness.phase("a", TargetPhase::Failed).await;
     let token = create(&harness, "reader", &["read"]).await.token;
     let reader = Browser::signed_in(&harness, &token).await;
     let page = reader.get(PAGE).await;
@@ -315,8 +315,8 @@ pub(crate) async fn selected_targets_are_changed_one_by_one() {
     assert!(page.is(404).body.contains("Delete: 0 of 1 target accepted"), "{page:?}");
     let page = send(&operator, CONFIRMED, "delete", &["sandbox/a other", "sandbox/b b-uid"]).await;
     assert!(page.is(200).body.contains("Delete: 1 of 2 targets accepted"), "{page:?}");
-    harness.phase("b", TargetState::Gone).await;
-    assert_eq!(harness.target("a").await.unwrap().info.phase, TargetState::Ready);
+    harness.phase("b", TargetPhase::Gone).await;
+    assert_eq!(harness.target("a").await.unwrap().info.phase, TargetPhase::Ready);
 }
 
 /// A retry repeats units of the run that the page has shown. A target that was deleted since then has another one.
@@ -325,7 +325,7 @@ pub(crate) async fn a_retry_repeats_what_its_page_has_shown() {
     harness.receiver.always("POST /make", 500);
     harness.receiver.always("POST /drop", 400);
     harness.create("a", "simple").await;
-    harness.phase("a", TargetState::Failed).await;
+    harness.phase("a", TargetPhase::Failed).await;
     let browser = Browser::operator(&harness).await;
     let page = browser.get(&link("retry")).await;
     let [form, shown] = ["form", "target"].map(|name| page.is(200).field(name));
@@ -334,7 +334,7 @@ pub(crate) async fn a_retry_repeats_what_its_page_has_shown() {
         browser.post(CONFIRMED, Some(&browser.base), &fields).await
     };
     send("delete", "sandbox/a a-uid").await.leads_to(PAGE);
-    harness.phase("a", TargetState::Stuck).await;
+    harness.phase("a", TargetPhase::Stuck).await;
     let drops = harness.receiver.count("POST /drop");
     for (action, target, reason) in [
         ("retry", shown.as_str(), "other units would run"),

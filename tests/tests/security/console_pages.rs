@@ -12,7 +12,7 @@ use crate::harness::*;
 /// Each page has its status, and each response the headers of all.
 pub(crate) async fn pages_have_their_headers() {
     let harness = Harness::new().await;
-    harness.run("a", "simple", SCRIPT, TargetState::Ready).await;
+    harness.run("a", "simple", SCRIPT, TargetPhase::Ready).await;
     harness.put("Source", "s", "preset: github\ndocument: {ttl: 1h}\n").await.is(200);
     harness.put("Subscription", "n", "on: [ready]\nto: {slack: {secret: S}}\n").await.is(200);
     let browser = Browser::operator(&harness).await;
@@ -206,7 +206,7 @@ pub(crate) async fn an_ended_session_gets_no_news() {
     }
     watcher.clock.turn_back(3_600_000);
     harness.delete("a").await;
-    harness.phase("a", TargetState::Gone).await;
+    harness.phase("a", TargetPhase::Gone).await;
     watcher.clock.advance(1_500);
     for (path, tag) in &mut open {
         *tag = browser.again(path, tag).await.is(200).header("etag").to_owned();

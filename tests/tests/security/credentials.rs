@@ -137,7 +137,7 @@ pub(crate) async fn an_outcome_is_described_with_the_credential() {
     );
     harness.receiver.always("POST /make", 504);
     harness.receiver.always("GET /made", json!({"id": "found"}));
-    harness.run("a", "branch", &once, TargetState::Ready).await;
+    harness.run("a", "branch", &once, TargetPhase::Ready).await;
     let call = harness.receiver.call("GET /made", 1).await;
     assert_eq!(call.header("authorization"), format!("Bearer {GIVEN}"), "{call:?}");
 }
@@ -258,17 +258,17 @@ pub(crate) async fn connections_that_changed_after_the_plan() {
         harness.secrets(secrets);
         harness.connection(origin, BEARER, plugins).await;
         // A target that is not stuck yet cannot be retried.
-        harness.phase("a", TargetState::Stuck).await;
+        harness.phase("a", TargetPhase::Stuck).await;
         harness.post("/v1/targets/sandbox/a/retry", json!({})).await.is(202);
         harness.failed_because("a", "postStop", "undo", why).await;
         let why = harness.get("/v1/targets/sandbox/a/why").await.body;
         assert!(!contains_canary(why.as_bytes()), "{why}");
     }
     assert_eq!((other.all().len(), harness.receiver.all().len()), (0, 1), "a request was sent");
-    harness.phase("a", TargetState::Stuck).await;
+    harness.phase("a", TargetPhase::Stuck).await;
     harness.secrets(&long);
     harness.post("/v1/targets/sandbox/a/retry", json!({})).await.is(202);
-    harness.phase("a", TargetState::Gone).await;
+    harness.phase("a", TargetPhase::Gone).await;
     assert_eq!(harness.receiver.calls("DELETE /branches/br-1")[0].header("authorization"), format!("Bearer {GIVEN}"));
 }
 
@@ -287,7 +287,7 @@ pub(crate) async fn a_wait_and_an_update_over_a_connection() {
     until(why, async || harness.why("a").await.summary.contains(why).then_some(())).await;
     harness.connection(harness.receiver.url(), BEARER, "branch").await;
     harness.receiver.always("GET /branches/br-1", json!({"ready": true}));
-    harness.phase("a", TargetState::Ready).await;
+    harness.phase("a", TargetPhase::Ready).await;
     let data = sandbox("a", "a-uid", "branch@1.0.0, params: {v: b}");
     harness.lifecycle(LifecycleType::Updated, &LifecycleData { generation: 2, ..data }).await.is(202);
     let call = harness.receiver.call("PATCH /branches/br-1", 1).await;
@@ -327,7 +327,7 @@ pub(crate) async fn a_request_that_may_have_been_sent_is_undone() {
         assert_eq!(records.iter().any(|(.., record)| record.started.is_some()), is_started, "{reason:?}");
     }
     drop(hold);
-    harness.phase("a", TargetState::Ready).await;
+    harness.phase("a", TargetPhase::Ready).await;
 }
 
 impl Harness {
@@ -362,7 +362,7 @@ pub(crate) async fn a_source_completes_its_events() {
         CannedReply::ok(json!({"state": "running", "branch": "a", "author": author}))
     });
     harness.build(SENDER, &json!(7)).await.is(202);
-    let target = harness.phase("b-7", TargetState::Ready).await;
+    let target = harness.phase("b-7", TargetPhase::Ready).await;
     let call = &harness.receiver.calls("GET /builds/7")[0];
     assert_eq!(call.header("authorization"), format!("Bearer {GIVEN}"));
     assert_eq!((call.token(), call.header("webhook-signature")), ("", ""), "{call:?}");
@@ -375,7 +375,7 @@ pub(crate) async fn a_source_completes_its_events() {
     // The build is gone.
     harness.receiver.always("GET /builds/7", 404);
     harness.build(SENDER, &json!(7)).await.is(202);
-    harness.phase("b-7", TargetState::Gone).await;
+    harness.phase("b-7", TargetPhase::Gone).await;
     // An event that needs no completion.
     let reply = harness.with_token(SENDER, "POST /v1/sources/builds", Some(json!({"kind": "ping"}))).await;
     assert_eq!(reply.is(200).json::<Value>()["result"], "ignored");

@@ -59,7 +59,7 @@ async fn ready(harness: &Harness, name: &str) {
     let call = harness.receiver.call("POST /later", 1).await;
     let result = json!({"status": "succeeded", "outputs": {"key": CALLED}});
     harness.callback(call.token(), &result).await.is(204);
-    harness.phase(name, TargetState::Ready).await;
+    harness.phase(name, TargetPhase::Ready).await;
 }
 
 /// Recipients, and callers with `targets:reveal`.
@@ -121,7 +121,7 @@ preStart:
     let name = "refused-with-a-canary";
     harness.publish("fails@1.0.0", plugin).await;
     harness.lifecycle(LifecycleType::Created, &sandbox_with_token(name, "fails")).await.is(202);
-    harness.phase(name, TargetState::Failed).await;
+    harness.phase(name, TargetPhase::Failed).await;
     harness.notification_accepted(name).await;
     let call = &harness.receiver.calls("POST /refuse")[0];
     assert_eq!((call.header("x-account"), &call.body), (GIVEN, &json!({ "account": GIVEN })));
@@ -174,7 +174,7 @@ pub(crate) async fn values_of_a_rotated_root_secret() {
     // The undo is retried when the secret is back.
     rotate(&mut harness, &format!("{} {}", second.as_str(), first.as_str())).await;
     harness.request(Method::POST, &format!("/v1/targets/sandbox/{name}/retry"), None).await.is(202);
-    harness.phase(name, TargetState::Gone).await;
+    harness.phase(name, TargetPhase::Gone).await;
     assert_eq!(harness.receiver.calls("POST /drop")[0].body, json!({ "dsn": MADE }));
     assert_not_leaked(&harness, name, "seals").await;
 }

@@ -273,7 +273,7 @@ pub(crate) async fn a_person_signs_in_at_an_issuer() {
     let document = named("Sandbox", "a", "resources: {r: {plugin: simple}}\n");
     let body = json!({"kind": "sandbox", "name": "a", "document": document});
     harness.with_token(&issuer.token_for(AUDIENCE), "POST /v1/targets", Some(body)).await.is(202);
-    harness.phase("a", TargetState::Ready).await;
+    harness.phase("a", TargetPhase::Ready).await;
     harness.ready("b", "simple").await;
     let name = format!("{} ann", issuer.url);
     let page = browser.get("/console").await;

@@ -112,7 +112,7 @@ postStart: {say: {webhook: {url: "RECEIVER/say", body: {id: "${units.make.output
         format!("{{\"status\":\"succeeded\",\"outputs\":{{\"id\":{}1{}}}}}", "[".repeat(50_000), "]".repeat(50_000));
     harness.callback_bytes(call.token(), nested.into_bytes()).await.is_problem(400, "invalid-callback");
     harness.callback(call.token(), &body).await.is(204);
-    let target = harness.phase("a", TargetState::Ready).await;
+    let target = harness.phase("a", TargetPhase::Ready).await;
     assert!(serde_json::to_string(&target).unwrap().len() < 10_000);
     large_public_outputs(&harness).await;
 }
@@ -164,7 +164,7 @@ pub(crate) async fn responses_do_not_wait_for_receivers() {
     assert!(begun.elapsed() < IMMEDIATE, "{:?}", begun.elapsed());
     let outcome = harness.receiver.call("POST /platform", 1).await;
     assert_eq!(word(outcome.body["type"].as_str().unwrap()), "ready");
-    harness.phase("a", TargetState::Ready).await;
+    harness.phase("a", TargetPhase::Ready).await;
     drop(platform);
     harness.notification_accepted("a").await;
     assert_eq!((harness.receiver.count("POST /make"), harness.receiver.count("POST /next")), (1, 1));
@@ -202,7 +202,7 @@ pub(crate) async fn a_request_is_processed_after_its_client_disconnects() {
         harness.receiver.call("POST /next", 1).await;
         drop(next);
         until("the sandbox", async || harness.target("a").await).await;
-        harness.phase("a", TargetState::Ready).await;
+        harness.phase("a", TargetPhase::Ready).await;
         assert_eq!(harness.receiver.order(), ["POST /make", "POST /next"], "{disconnect}");
     }
 }

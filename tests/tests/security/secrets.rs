@@ -147,7 +147,7 @@ pub(crate) async fn sensitive_values_are_stored_by_the_relay_only() {
     }
     let name = "keeps-a-canary";
     harness.lifecycle(LifecycleType::Created, &document(name)).await.is(202);
-    let target = harness.phase(name, TargetState::Failed).await;
+    let target = harness.phase(name, TargetPhase::Failed).await;
     let failed = find(&target, "preStart", "fails").unwrap();
     assert_eq!(json!(failed.reason.unwrap().code), "exit", "it failed for another reason");
     assert_eq!(harness.why(name).await.cause.unwrap().log, ["+ : ***", "+ exit 3"]);
@@ -205,7 +205,7 @@ pub(crate) async fn references_from_receivers() {
     let harness = Harness::new().await;
     let reference = json!({"secret": {"name": "admin", "key": "dsn"}});
     harness.receiver.always("POST /make", json!({ "id": reference }));
-    let target = harness.run("refers", "refers", MAKE, TargetState::Ready).await;
+    let target = harness.run("refers", "refers", MAKE, TargetPhase::Ready).await;
     assert_eq!(outputs(&target), json!({"id": {"value": reference}}));
 }
 
@@ -231,7 +231,7 @@ preStart:
         harness.tear_down(name).await;
         until("the release", async || (!is_noted().await).then_some(())).await;
         harness.lifecycle(LifecycleType::Created, &sandbox(name, "another", name)).await.is(202);
-        harness.phase(name, TargetState::Ready).await;
+        harness.phase(name, TargetPhase::Ready).await;
         harness.notification_accepted(name).await;
         let made = harness.state(name, Hook::PreStart).await.records[0].2.result.clone().unwrap();
         let OutputStorage::Inline(outputs) = made.outputs else { panic!("{made:?}") };

@@ -121,10 +121,10 @@ pub(crate) async fn proofs_of_other_schemes() {
         let target = format!("{name}-{number}");
         assert!(harness.target(&target).await.is_none());
         assert_eq!(harness.result(&right).await.result, SourceResult::Starting, "{name}");
-        harness.phase(&target, TargetState::Ready).await;
+        harness.phase(&target, TargetPhase::Ready).await;
         let end = SourceRequest::signed(name, scheme, "2", &event("delete", number));
         assert_eq!(harness.result(&end).await.result, SourceResult::Stopping, "{name}");
-        harness.phase(&target, TargetState::Gone).await;
+        harness.phase(&target, TargetPhase::Gone).await;
         assert_eq!(harness.result(&right).await.result, SourceResult::Repeated, "{name}");
     }
 }
@@ -265,7 +265,7 @@ pub(crate) async fn targets_of_others() {
     // The source `bearer` has created shared-2 with a derived UID, and shared-3 with the UID u3.
     for (n, uid) in [(2, None), (3, Some("u3"))] {
         assert_eq!(send("bearer", "apply", n, uid).await.0, SourceResult::Starting);
-        harness.phase(&format!("shared-{n}"), TargetState::Ready).await;
+        harness.phase(&format!("shared-{n}"), TargetPhase::Ready).await;
     }
     let second = harness.target("shared-2").await.unwrap().info.uid;
     // An instance of the platform waits for shared-2.
@@ -293,7 +293,7 @@ pub(crate) async fn targets_of_others() {
     let mut seen = Vec::new();
     for name in ["shared-1", "shared-2", "shared-3"] {
         let target = harness.target(name).await.unwrap();
-        assert_eq!((target.info.phase, target.info.generation), (TargetState::Ready, 1), "{name}");
+        assert_eq!((target.info.phase, target.info.generation), (TargetPhase::Ready, 1), "{name}");
         seen.extend(target.waiting_uid);
     }
     assert_eq!(seen, ["p2"]);
@@ -308,7 +308,7 @@ pub(crate) async fn reserved_identities() {
     let harness = Harness::with_schemes().await;
     harness.publish("none@1.0.0", NONE).await;
     assert_eq!(harness.result(&SourceRequest::bearer(event("apply", 1))).await.result, SourceResult::Starting);
-    let own = harness.phase("bearer-1", TargetState::Ready).await.info.uid;
+    let own = harness.phase("bearer-1", TargetPhase::Ready).await.info.uid;
     let data = |event_type: LifecycleType, name: &str, uid: &str| {
         let data = sandbox(name, uid, "none");
         LifecycleData { document: data.document.filter(|_| event_type != LifecycleType::Deleted), ..data }
@@ -336,12 +336,12 @@ pub(crate) async fn reserved_identities() {
     }
     // The platform and the API are one sender. A caller with `targets:write` deletes every instance.
     let made: Value = harness.post("/v1/targets", request("made")).await.is(202).json();
-    harness.phase("made", TargetState::Ready).await;
+    harness.phase("made", TargetPhase::Ready).await;
     let end = data(LifecycleType::Deleted, "made", made["uid"].as_str().unwrap());
     harness.lifecycle(LifecycleType::Deleted, &end).await.is(202);
     harness.request(Method::DELETE, &format!("/v1/targets/sandbox/bearer-1?uid={own}"), None).await.is(202);
     for name in ["made", "bearer-1"] {
-        harness.phase(name, TargetState::Gone).await;
+        harness.phase(name, TargetPhase::Gone).await;
     }
 }
 
@@ -359,7 +359,7 @@ pub(crate) async fn reused_delivery_ids() {
         (SourceRequest::bearer(event("apply", 1)), SourceResult::Starting),
     ] {
         assert_eq!(harness.result(&request).await.result, expected, "{request:?}");
-        harness.phase("github-1", TargetState::Ready).await;
+        harness.phase("github-1", TargetPhase::Ready).await;
     }
     for id in ["a b", "", &"x".repeat(129)] {
         let mut request = named("2", &event("delete", 1));
@@ -372,6 +372,6 @@ pub(crate) async fn reused_delivery_ids() {
     }
     // Another body with the ID of an earlier event is another event.
     assert_eq!(harness.result(&named("1", &event("delete", 1))).await.result, SourceResult::Stopping);
-    harness.phase("github-1", TargetState::Gone).await;
+    harness.phase("github-1", TargetPhase::Gone).await;
     assert_eq!(harness.result(&named("4", &event("apply", 1))).await.result, SourceResult::Repeated);
 }

@@ -1,6 +1,5 @@
 //! Scopes that are limited to own targets, or to targets with a label.
 
-use ebb_engine::TargetPhase;
 use ebb_flow::operator::overrides;
 use ebb_protocol::api::{TargetDetail, TargetPage, TargetReceipt};
 use ebb_protocol::history::{HistoryPage, RunPage};
@@ -39,7 +38,7 @@ async fn names(harness: &Harness, token: &str) -> Vec<String> {
 /// Each route answers as if the target of another owner did not exist.
 pub(crate) async fn no_route_reaches_a_foreign_target() {
     let harness = Harness::new().await;
-    harness.run("a", "simple", SCRIPT, TargetState::Ready).await;
+    harness.run("a", "simple", SCRIPT, TargetPhase::Ready).await;
     let token = format!("Bearer {}", token(&harness, "bob", &OWN).await);
     let (run, missing) = (run_id("a", Hook::PreStart).to_string(), run_id("none", Hook::PreStart).to_string());
     let mut seen = 0;
@@ -70,7 +69,7 @@ pub(crate) async fn no_route_reaches_a_foreign_target() {
         let problem = reply.is_problem(409, "other-owner");
         assert_eq!(problem.detail, "sandbox/a belongs to another owner: give the target another name");
     }
-    assert_eq!(harness.target("a").await.unwrap().info.phase, TargetState::Ready);
+    assert_eq!(harness.target("a").await.unwrap().info.phase, TargetPhase::Ready);
 }
 
 /// An owner changes its targets. Who may only read them learns who can change them.
@@ -85,7 +84,7 @@ pub(crate) async fn owners_change_their_own_targets() {
         Some(body)
     };
     send(&ann, "POST /v1/targets", body("a", "")).await.is(202);
-    let run = harness.phase("a", TargetState::Ready).await.runs[0].id.clone();
+    let run = harness.phase("a", TargetPhase::Ready).await.runs[0].id.clone();
     let of_run = format!("GET /v1/runs/{run}");
     for line in ["GET /v1/targets/sandbox/a?reveal=true", "GET /v1/targets/sandbox/a/why", &of_run] {
         send(&ann, line, None).await.is(200);
@@ -118,7 +117,7 @@ pub(crate) async fn owners_change_their_own_targets() {
     send(&ann, "DELETE /v1/targets/sandbox/a", None).await.is(202);
     harness.settled("a").await;
     send(&bob, "POST /v1/targets", body("a", "")).await.is(202);
-    harness.phase("a", TargetState::Ready).await;
+    harness.phase("a", TargetPhase::Ready).await;
     send(&bob, "GET /v1/targets/sandbox/a", None).await.is(200);
     send(&ann, "GET /v1/targets/sandbox/a", None).await.is_problem(404, "not-found");
     harness.get(&of_run[4..]).await.is(200);
@@ -137,14 +136,14 @@ pub(crate) async fn labels_limit_scopes() {
         assert!(problem.detail.contains("token team may change targets with the label team=x only"), "{problem:?}");
     }
     send("POST /v1/targets", body("a", "labels: {team: x}\n")).await.is(202);
-    harness.phase("a", TargetState::Ready).await;
+    harness.phase("a", TargetPhase::Ready).await;
     send("POST /v1/targets", body("a", "labels: {team: x, more: y}\n")).await.is(202);
     send("POST /v1/targets", body("a", "labels: {team: y}\n")).await.is_problem(403, "forbidden");
     for (name, label) in [("b", "x"), ("c", "y")] {
         let rest = format!("labels: {{team: {label}}}\nresources: {{r: {{plugin: simple}}}}\n");
         let data = ebb_tests::platform::sandbox(name, &format!("{name}-uid"), &rest);
         harness.lifecycle(LifecycleType::Created, &data).await.is(202);
-        harness.phase(name, TargetState::Ready).await;
+        harness.phase(name, TargetPhase::Ready).await;
     }
     assert_eq!(names(&harness, &team).await.join(" "), "a b");
     send("GET /v1/targets/sandbox/c", None).await.is_problem(404, "not-found");
@@ -156,7 +155,7 @@ pub(crate) async fn labels_limit_scopes() {
         }
     }
     send("DELETE /v1/targets/sandbox/b", None).await.is(202);
-    harness.phase("b", TargetState::Gone).await;
+    harness.phase("b", TargetPhase::Gone).await;
     harness.post("/v1/targets", body("a", "labels: {team: y}\n").unwrap()).await.is(202);
     send("GET /v1/targets/sandbox/a", None).await.is_problem(404, "not-found");
 }
@@ -184,7 +183,7 @@ pub(crate) async fn a_waiting_update_gives_a_target_away() {
     }
     drop(hold);
     harness.generation("a", 3).await;
-    assert_eq!(harness.phase("a", TargetState::Ready).await.info.labels["team"], "y");
+    assert_eq!(harness.phase("a", TargetPhase::Ready).await.info.labels["team"], "y");
     send("GET /v1/targets/sandbox/a", None).await.is_problem(404, "not-found");
 }
 
@@ -195,7 +194,7 @@ pub(crate) async fn a_history_names_no_foreign_entry() {
     let (ann, bob) = owners(&harness).await;
     for owner in [&ann, &bob] {
         harness.with_token(owner, "POST /v1/targets", body("a", "")).await.is(202);
-        harness.phase("a", TargetState::Ready).await;
+        harness.phase("a", TargetPhase::Ready).await;
         if owner == &ann {
             harness.with_token(owner, "DELETE /v1/targets/sandbox/a", None).await.is(202);
             harness.settled("a").await;
@@ -237,7 +236,7 @@ pub(crate) async fn a_slow_request_reaches_no_later_owner() {
     let send = async |token: &str, line: &str, body: Option<Value>| harness.with_token(token, line, body).await;
     harness.receiver.always("POST /make", 500);
     send(&ann, "POST /v1/targets", body("a", "")).await.is(202);
-    harness.phase("a", TargetState::Failed).await;
+    harness.phase("a", TargetPhase::Failed).await;
     let mut slow = Vec::new();
     for body in ["{}", r#"{"plugin":"simple@1.0.0"}"#] {
         let (mut request, length) = (harness.connect().await, body.len());
@@ -248,9 +247,9 @@ pub(crate) async fn a_slow_request_reaches_no_later_owner() {
     // Another request shows that the first parts were read.
     let seen: TargetDetail = send(&ann, "GET /v1/targets/sandbox/a", None).await.is(200).json();
     send(&ann, "DELETE /v1/targets/sandbox/a", None).await.is(202);
-    harness.phase("a", TargetState::Gone).await;
+    harness.phase("a", TargetPhase::Gone).await;
     send(&bob, "POST /v1/targets", body("a", "")).await.is(202);
-    let own = harness.phase("a", TargetState::Failed).await.info;
+    let own = harness.phase("a", TargetPhase::Failed).await.info;
     for (mut request, rest) in slow {
         request.write_all(rest.as_bytes()).await.unwrap();
         let mut line = [0; 12];
@@ -276,7 +275,7 @@ pub(crate) async fn a_slow_request_reaches_no_later_owner() {
     let outcome = overrides::force_delete(env, key, &serde_json::from_value(forced).unwrap(), None).await;
     assert_eq!(outcome.unwrap(), overrides::OverrideOutcome::NotFound);
     let after = harness.target("a").await.unwrap().info;
-    assert_eq!((&after.uid, after.phase, after.since), (&own.uid, TargetState::Failed, own.since));
+    assert_eq!((&after.uid, after.phase, after.since), (&own.uid, TargetPhase::Failed, own.since));
     harness.post("/v1/targets/sandbox/a/retry", json!({"uid": own.uid})).await.is(202);
 }
 

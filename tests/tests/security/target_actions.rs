@@ -1,6 +1,5 @@
 //! Actions on several targets by one request: rights, hostile selections, limits, dry runs, and refusals of some targets.
 
-use ebb_engine::TargetPhase;
 use ebb_protocol::api::{TargetOutcome, TargetOutcomes, TargetSelection};
 use ebb_store::{TargetHead, TargetTransition};
 use futures::StreamExt as _;
@@ -27,7 +26,7 @@ fn outcomes(reply: &ApiReply) -> Vec<String> {
     outcomes.into_iter().map(shown).collect()
 }
 
-async fn phases<const N: usize>(harness: &Harness, names: [&str; N]) -> Vec<TargetState> {
+async fn phases<const N: usize>(harness: &Harness, names: [&str; N]) -> Vec<TargetPhase> {
     let mut found = Vec::new();
     for name in names {
         found.push(harness.target(name).await.unwrap().info.phase);
@@ -48,7 +47,7 @@ pub(crate) async fn an_action_has_the_rights_of_its_caller() {
         let document = named("Sandbox", name, "resources: {r: {plugin: simple}}\n");
         let body = json!({"kind": "sandbox", "name": name, "document": document});
         harness.with_token(token, "POST /v1/targets", Some(body)).await.is(202);
-        harness.phase(name, TargetState::Ready).await;
+        harness.phase(name, TargetPhase::Ready).await;
     }
     let (all, delete) = (json!({"filter": {"plugin": "simple"}}), json!({"delete": {}}));
     let upgrade = json!({"upgrade": {"plugin": "simple@1.0.0"}});
@@ -70,10 +69,10 @@ pub(crate) async fn an_action_has_the_rights_of_its_caller() {
     send(&harness, &writer, all.clone(), delete.clone(), true).await.is_problem(403, "forbidden");
     assert_eq!(outcomes(&send(&harness, &writer, named_targets(&["a"]), delete.clone(), true).await), ["a ok"]);
     send(&harness, &reader, all.clone(), delete.clone(), true).await.is_problem(403, "forbidden");
-    assert_eq!(phases(&harness, ["a", "b"]).await, [TargetState::Ready; 2]);
+    assert_eq!(phases(&harness, ["a", "b"]).await, [TargetPhase::Ready; 2]);
     assert_eq!(outcomes(&send(&harness, &bob, all, delete, false).await), ["b ok"]);
-    harness.phase("b", TargetState::Gone).await;
-    assert_eq!(phases(&harness, ["a"]).await, [TargetState::Ready]);
+    harness.phase("b", TargetPhase::Gone).await;
+    assert_eq!(phases(&harness, ["a"]).await, [TargetPhase::Ready]);
 }
 
 pub(crate) async fn hostile_selections_change_nothing() {
@@ -122,7 +121,7 @@ pub(crate) async fn hostile_selections_change_nothing() {
         let reply = send(&harness, operator, json!({"targets": [target]}), delete.clone(), false).await;
         assert_eq!(outcomes(&reply), ["a outdated"]);
     }
-    assert_eq!(phases(&harness, ["a"]).await, [TargetState::Ready]);
+    assert_eq!(phases(&harness, ["a"]).await, [TargetPhase::Ready]);
 }
 
 /// A refused target does not keep the others from their action, and a dry run changes none.
@@ -131,16 +130,16 @@ pub(crate) async fn each_target_has_its_own_outcome() {
     let operator = harness.stack().token();
     harness.receiver.replies("POST /make", &[500, 200]);
     harness.create("failed", "simple").await;
-    harness.phase("failed", TargetState::Failed).await;
+    harness.phase("failed", TargetPhase::Failed).await;
     harness.ready("a", "simple").await;
     let (retry, names) = (json!({"retry": {}}), named_targets(&["none", "a", "failed"]));
     for (is_dry_run, makes) in [(true, 2), (false, 3)] {
         let reply = send(&harness, operator, names.clone(), retry.clone(), is_dry_run).await;
         assert_eq!(outcomes(&reply), ["none not-found", "a nothing-failed", "failed ok"]);
         let TargetOutcomes { outcomes, .. } = reply.json();
-        assert_eq!(outcomes[2].phase, Some(TargetState::Failed));
+        assert_eq!(outcomes[2].phase, Some(TargetPhase::Failed));
         assert_eq!(outcomes[2].retry.is_some(), !is_dry_run);
-        let phase = if is_dry_run { TargetState::Failed } else { TargetState::Ready };
+        let phase = if is_dry_run { TargetPhase::Failed } else { TargetPhase::Ready };
         harness.phase("failed", phase).await;
         assert_eq!(harness.receiver.count("POST /make"), makes);
     }
@@ -165,7 +164,7 @@ pub(crate) async fn each_target_has_its_own_outcome() {
         assert!(outcomes.iter().all(|outcome| changes(outcome) == json!({"r": "replaced"})), "{reply:?}");
         harness.generation("a", generation).await;
     }
-    harness.phase("a", TargetState::Ready).await;
+    harness.phase("a", TargetPhase::Ready).await;
     let reply = send(&harness, operator, named_targets(&["a"]), upgrade, false).await;
     assert_eq!(reply.json::<Value>()["outcomes"][0]["update"]["result"], "unchanged", "{reply:?}");
 }

@@ -38,7 +38,7 @@ pub(crate) async fn values_are_not_interpreted() {
     });
     let data = LifecycleData { document: Some(document.to_string()), ..sandbox("a", "a-uid", "plain") };
     harness.lifecycle(LifecycleType::Created, &data).await.is(202);
-    let outputs = outputs(&harness.phase("a", TargetState::Ready).await);
+    let outputs = outputs(&harness.phase("a", TargetPhase::Ready).await);
     let literal = "${params.v} ${units.none.outputs.x} $${y} @{x}";
     for (name, expected) in [("literal", literal), ("variable", VALUE), ("file", VALUE)] {
         assert_eq!(outputs[name]["value"], expected, "{name}");

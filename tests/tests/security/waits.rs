@@ -7,7 +7,7 @@ use crate::harness::*;
 /// A gone target stays in the list of active targets until the platform has accepted its notification.
 pub(crate) async fn a_rejected_notification_is_shown() {
     let harness = Harness::with_platform().await;
-    harness.run("a", "simple", SIMPLE, TargetState::Ready).await;
+    harness.run("a", "simple", SIMPLE, TargetPhase::Ready).await;
     harness.notification_accepted("a").await;
     harness.receiver.always("POST /platform", 503);
     harness.delete("a").await;
@@ -36,7 +36,7 @@ preStart:
 pub(crate) async fn every_failed_unit_is_shown() {
     let harness = Harness::new().await;
     harness.receiver.always("POST /*", 400);
-    harness.run("a", "two", TWO, TargetState::Failed).await;
+    harness.run("a", "two", TWO, TargetPhase::Failed).await;
     let why = harness.why("a").await;
     let failed: BTreeSet<&str> = why.failed.iter().map(|failed| failed.unit.as_str()).collect();
     assert_eq!((failed, why.failed.len()), (BTreeSet::from(["r/one", "r/two"]), 2));
@@ -74,7 +74,7 @@ fn large() -> String {
 
 pub(crate) async fn a_lost_plan_is_restored() {
     let mut harness = Harness::new().await;
-    harness.run("a", "large", &large(), TargetState::Ready).await;
+    harness.run("a", "large", &large(), TargetPhase::Ready).await;
     harness.notification_accepted("a").await;
     // The restart clears the cache.
     let bucket = &harness.stack().store().bucket;

@@ -60,7 +60,7 @@ pub(crate) async fn refused_requests() {
     assert_eq!(harness.listed("").await, [""; 0]);
     // `ce-` headers do not change a structured event.
     harness.event(&right.header("ce-type", "dev.ebb.target.deleted.v1")).await.is(202);
-    harness.phase("a", TargetState::Ready).await;
+    harness.phase("a", TargetPhase::Ready).await;
     assert_eq!(harness.receiver.order(), ["POST /make"]);
 }
 
@@ -99,19 +99,19 @@ pub(crate) async fn events_out_of_order() {
     use LifecycleType::{Created, Deleted};
     let harness = Harness::simple().await;
     for (event_type, name, uid, expected, phase) in [
-        (Deleted, "early", "e1", "stopping", TargetState::Gone),
-        (Created, "early", "e1", "stale", TargetState::Gone),
-        (Created, "early", "e2", "starting", TargetState::Ready),
-        (Deleted, "early", "none", "stopping", TargetState::Ready),
-        (Created, "early", "e1", "stale", TargetState::Ready),
-        (Created, "a", "u1", "starting", TargetState::Ready),
-        (Created, "a", "u2", "waiting", TargetState::Ready),
-        (Created, "a", "u2", "waiting", TargetState::Ready),
-        (Created, "a", "u3", "name-taken", TargetState::Ready),
+        (Deleted, "early", "e1", "stopping", TargetPhase::Gone),
+        (Created, "early", "e1", "stale", TargetPhase::Gone),
+        (Created, "early", "e2", "starting", TargetPhase::Ready),
+        (Deleted, "early", "none", "stopping", TargetPhase::Ready),
+        (Created, "early", "e1", "stale", TargetPhase::Ready),
+        (Created, "a", "u1", "starting", TargetPhase::Ready),
+        (Created, "a", "u2", "waiting", TargetPhase::Ready),
+        (Created, "a", "u2", "waiting", TargetPhase::Ready),
+        (Created, "a", "u3", "name-taken", TargetPhase::Ready),
         // A waiting instance that is deleted never starts.
-        (Deleted, "a", "u2", "stopping", TargetState::Ready),
-        (Created, "a", "u2", "stale", TargetState::Ready),
-        (Created, "a", "u3", "waiting", TargetState::Ready),
+        (Deleted, "a", "u2", "stopping", TargetPhase::Ready),
+        (Created, "a", "u2", "stale", TargetPhase::Ready),
+        (Created, "a", "u3", "waiting", TargetPhase::Ready),
     ] {
         assert_eq!(sent(&harness, event_type, name, uid).await, expected, "{event_type:?} {uid}");
         harness.phase(name, phase).await;
@@ -130,7 +130,7 @@ pub(crate) async fn repeated_events() {
     let data = sandbox("b", "u1", "simple");
     let request = SignedRequest::lifecycle(&harness.secret(), LifecycleType::Created, &data);
     let first = harness.event(&request).await;
-    harness.phase("b", TargetState::Ready).await;
+    harness.phase("b", TargetPhase::Ready).await;
     for _ in 0..3 {
         let again = harness.event(&request).await;
         assert_eq!((again.status, &again.body), (first.status, &first.body));
@@ -139,11 +139,11 @@ pub(crate) async fn repeated_events() {
     let one = || sent(&harness, LifecycleType::Created, "a", "a1");
     let (one, two, three) = tokio::join!(one(), one(), one());
     assert_eq!([one, two, three], ["starting"; 3]);
-    harness.phase("a", TargetState::Ready).await;
+    harness.phase("a", TargetPhase::Ready).await;
     assert_eq!(harness.receiver.count("POST /make"), 2);
     for _ in 0..2 {
         assert_eq!(sent(&harness, LifecycleType::Deleted, "a", "a1").await, "stopping");
-        harness.phase("a", TargetState::Gone).await;
+        harness.phase("a", TargetPhase::Gone).await;
     }
     assert_eq!(harness.receiver.count("POST /drop"), 1);
 }
@@ -167,7 +167,7 @@ pub(crate) async fn generations_of_documents() {
     };
     harness.publish("second@1.0.0", &SIMPLE.replace("/make", "/second")).await;
     assert_eq!(send(LifecycleType::Created, "u", 1, BOTH).await, (LifecycleResult::Starting, 1));
-    harness.phase("a", TargetState::Ready).await;
+    harness.phase("a", TargetPhase::Ready).await;
     harness.publish("simple@1.1.0", &SIMPLE.replace("/make", "/other")).await;
     // An instance that waits keeps its routing key.
     for (event_type, uid, generation, rest, expected) in [

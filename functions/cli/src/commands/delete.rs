@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ebb_protocol::api::{ForceDeleteTarget, OverrideResponse, TargetAction, TargetDetail, TargetState};
+use ebb_protocol::api::{ForceDeleteTarget, OverrideResponse, TargetAction, TargetDetail, TargetPhase};
 
 use super::connect;
 use super::kinds::{DocumentKind, Kind, KindParser};
@@ -87,12 +87,12 @@ impl DeleteArgs {
         let client = connect(server)?;
         let seen = client.existing(&target).await?;
         if self.dry_run.is_set() {
-            let is_gone = seen.info.phase == TargetState::Gone && seen.waiting_uid.is_none();
+            let is_gone = seen.info.phase == TargetPhase::Gone && seen.waiting_uid.is_none();
             let verb = if is_gone { "not change" } else { "delete" };
             output::status_line(&format!("Would {verb} {target}"));
             return self.output.write_data(&seen);
         }
-        if self.force && seen.info.phase != TargetState::Gone {
+        if self.force && seen.info.phase != TargetPhase::Gone {
             return self.force_delete(&client, &target, seen).await;
         }
         let info = &seen.info;
@@ -101,7 +101,7 @@ impl DeleteArgs {
             client.delete_target(&target, Some(waiting)).await?;
             withdrawn(&target, &seen);
         }
-        if info.phase != TargetState::Gone {
+        if info.phase != TargetPhase::Gone {
             client.delete_target(&target, Some(&info.uid)).await?;
         } else {
             output::status_line(&format!("{target} was deleted at {}", timing::clock(&info.since)));

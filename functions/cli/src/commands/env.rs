@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use clap::ValueEnum;
-use ebb_protocol::api::{TargetDetail, TargetState};
+use ebb_protocol::api::{TargetDetail, TargetPhase};
 use ebb_protocol::lifecycle::OutputValue;
 
 use crate::client::{ApiClient, ValueSelection};
@@ -104,8 +104,8 @@ fn is_null(value: &OutputValue) -> bool {
 fn ready(target: &TargetRef, seen: TargetDetail) -> Result<TargetDetail> {
     let name = named(target);
     let phase = seen.info.phase;
-    if phase != TargetState::Ready {
-        let next = if phase == TargetState::Starting { "wait" } else { "why" };
+    if phase != TargetPhase::Ready {
+        let next = if phase == TargetPhase::Starting { "wait" } else { "why" };
         let phase = crate::progress::labels::name(&phase);
         return Err(CliError::failed(format!("{target} is {phase}; only a ready target has an environment"))
             .with_hint(format!("ebb {next} {name}")));

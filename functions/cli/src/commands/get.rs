@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use clap::ValueEnum;
-use ebb_protocol::api::{TargetInfo, TargetSelector, TargetState};
+use ebb_protocol::api::{TargetInfo, TargetPhase, TargetSelector};
 use semver::Version;
 use serde_json::Value;
 
@@ -228,7 +228,7 @@ fn sort_versions(plugins: &mut [Value]) {
 
 /// Returns the command that explains the first failed or stuck target.
 fn next_step(targets: &[TargetInfo]) -> Option<String> {
-    let broken = targets.iter().filter(|it| matches!(it.phase, TargetState::Failed | TargetState::Stuck));
+    let broken = targets.iter().filter(|it| matches!(it.phase, TargetPhase::Failed | TargetPhase::Stuck));
     bulk::next_step(broken.map(TargetRef::from))
 }
 

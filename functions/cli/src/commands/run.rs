@@ -8,7 +8,7 @@ use std::time::Duration;
 use ebb_documents::load;
 use ebb_documents::model::{ConnectionDoc, PluginDoc};
 use ebb_local::StackSettings;
-use ebb_protocol::api::{ConnectionDetail, RunDetail, TargetDetail, TargetState, UnitState};
+use ebb_protocol::api::{ConnectionDetail, RunDetail, TargetDetail, TargetPhase, UnitState};
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::lifecycle::OutputValue;
 use serde::Serialize;
@@ -67,7 +67,7 @@ pub(crate) struct RunArgs {
 #[serde(rename_all = "camelCase")]
 struct RunReport {
     target: String,
-    phase: TargetState,
+    phase: TargetPhase,
     outputs: BTreeMap<String, BTreeMap<String, OutputValue>>,
     env: BTreeMap<String, OutputValue>,
     units: Vec<UnitReport>,
@@ -241,7 +241,7 @@ impl LocalSandbox<'_> {
     async fn refuse_existing(&self) -> Result<()> {
         let target = &self.instance.target;
         let Some(seen) = self.client.target(target).await? else { return Ok(()) };
-        if seen.info.phase == TargetState::Gone {
+        if seen.info.phase == TargetPhase::Gone {
             return Ok(());
         }
         let (phase, since) = (labels::name(&seen.info.phase), timing::clock(&seen.info.since));
@@ -266,7 +266,7 @@ impl LocalSandbox<'_> {
         Ok(match self.follow(FollowGoal::Gone, interrupts).await? {
             FollowEnd::Reached | FollowEnd::Deleted => {
                 if let Some(last) = &mut self.last {
-                    last.info.phase = TargetState::Gone;
+                    last.info.phase = TargetPhase::Gone;
                 }
                 exit
             }
@@ -301,7 +301,7 @@ impl LocalSandbox<'_> {
     /// Returns true if the sandbox is gone and nothing may remain of it.
     fn is_gone_for_certain(&self) -> bool {
         let is_certain = |last: &TargetDetail| last.info.unconfirmed == 0 && !last.info.overridden;
-        self.last.as_ref().is_some_and(|last| last.info.phase == TargetState::Gone && is_certain(last))
+        self.last.as_ref().is_some_and(|last| last.info.phase == TargetPhase::Gone && is_certain(last))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use ebb_protocol::api::{TargetDetail, TargetOutcome, TargetState};
+use ebb_protocol::api::{TargetDetail, TargetOutcome, TargetPhase};
 
 use crate::bulk;
 use crate::client::{ApiClient, list_command};
@@ -67,7 +67,7 @@ impl WaitCommandArgs {
     async fn wait_for(&self, client: &ApiClient, target: TargetRef) -> Result<Exit> {
         let (begun, goal) = (Instant::now(), self.goal);
         let seen = match client.target(&target).await? {
-            seen if goal == FollowGoal::Gone => seen.filter(|seen| seen.info.phase != TargetState::Gone),
+            seen if goal == FollowGoal::Gone => seen.filter(|seen| seen.info.phase != TargetPhase::Gone),
             Some(seen) if exists(&seen) => Some(seen),
             _ => {
                 output::status_line(&format!("{target} does not exist yet"));
@@ -131,5 +131,5 @@ impl WaitCommandArgs {
 
 /// Returns true if an instance of the name lives or waits for it.
 fn exists(seen: &TargetDetail) -> bool {
-    seen.info.phase != TargetState::Gone || seen.waiting_uid.is_some()
+    seen.info.phase != TargetPhase::Gone || seen.waiting_uid.is_some()
 }

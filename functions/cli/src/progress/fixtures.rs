@@ -1,6 +1,6 @@
 //! Views of targets for tests.
 
-use ebb_protocol::api::{RunDetail, RunState, TargetDetail, TargetState, UnitDetail, UnitState, UnitWait};
+use ebb_protocol::api::{RunDetail, RunState, TargetDetail, TargetPhase, UnitDetail, UnitState, UnitWait};
 use serde_json::{Value, json};
 
 pub(crate) const NOW: &str = "2026-11-21T09:00:10Z";
@@ -85,7 +85,7 @@ pub(crate) fn outage() -> TargetDetail {
 /// Returns the view of `busy` after its run has ended, while the target stops.
 pub(crate) fn done() -> TargetDetail {
     let mut view = busy();
-    view.info.phase = TargetState::Stopping;
+    view.info.phase = TargetPhase::Stopping;
     view.runs[0].state = RunState::Failed;
     for unit in &mut view.runs[0].units {
         match unit.state {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
-use ebb_protocol::api::{RunState, TargetDetail, TargetState, UnitDetail, UnitState};
+use ebb_protocol::api::{RunState, TargetDetail, TargetPhase, UnitDetail, UnitState};
 use jiff::Timestamp;
 
 use super::labels;
@@ -192,7 +192,7 @@ fn add_last_lines(machine: &LocalServer, view: &mut TargetDetail) {
 /// Returns the line about an instance that waits for the name of `seen`.
 pub(crate) fn waiting_line(instance: &WatchedInstance, seen: &TargetDetail) -> String {
     let info = &seen.info;
-    if let (TargetState::Gone, Some(waits)) = (info.phase, &info.waits_for) {
+    if let (TargetPhase::Gone, Some(waits)) = (info.phase, &info.waits_for) {
         return format!("{} waits for {} of its predecessor, which is gone", instance.target, printable(waits));
     }
     format!(
@@ -213,21 +213,21 @@ fn outcome(instance: &WatchedInstance, goal: FollowGoal, seen: Option<&TargetDet
         return if waits { None } else { lost() };
     }
     // A deletion withdraws an update that waits.
-    let is_update = goal != FollowGoal::Gone && seen.info.phase != TargetState::Gone;
+    let is_update = goal != FollowGoal::Gone && seen.info.phase != TargetPhase::Gone;
     if is_update && seen.info.generation < instance.generation {
         return None;
     }
     match (goal, seen.info.phase) {
-        (_, TargetState::Gone) => lost(),
-        (_, TargetState::Stuck) => Some(FollowEnd::Failed),
+        (_, TargetPhase::Gone) => lost(),
+        (_, TargetPhase::Stuck) => Some(FollowEnd::Failed),
         (FollowGoal::Gone, _) => None,
-        (FollowGoal::Ready | FollowGoal::Settled, TargetState::Failed) => Some(FollowEnd::Failed),
+        (FollowGoal::Ready | FollowGoal::Settled, TargetPhase::Failed) => Some(FollowEnd::Failed),
         (
             FollowGoal::Ready | FollowGoal::Settled,
-            TargetState::Starting | TargetState::Updating | TargetState::Stopping,
+            TargetPhase::Starting | TargetPhase::Updating | TargetPhase::Stopping,
         ) => None,
-        (FollowGoal::Ready, TargetState::Ready) => Some(FollowEnd::Reached),
-        (FollowGoal::Settled, TargetState::Ready) => match after_ready(seen) {
+        (FollowGoal::Ready, TargetPhase::Ready) => Some(FollowEnd::Reached),
+        (FollowGoal::Settled, TargetPhase::Ready) => match after_ready(seen) {
             None | Some(RunState::Running | RunState::Cancelling) => None,
             Some(RunState::Succeeded) => Some(FollowEnd::Reached),
             Some(RunState::Failed | RunState::Cancelled) => Some(FollowEnd::Failed),

@@ -1,6 +1,6 @@
 //! Progress as one line per change, for outputs that are not a terminal.
 
-use ebb_protocol::api::{RunDetail, RunState, TargetDetail, TargetState, UnitDetail, UnitState};
+use ebb_protocol::api::{RunDetail, RunState, TargetDetail, TargetPhase, UnitDetail, UnitState};
 use ebb_protocol::words;
 use jiff::Timestamp;
 
@@ -15,7 +15,7 @@ pub(crate) fn changes(before: Option<&TargetDetail>, after: &TargetDetail, now: 
     let phase = format!("{}/{}  {}", info.kind, info.name, labels::name(&info.phase));
     let changed = before.map(|view| view.info.phase) != Some(info.phase);
     // The line of a phase precedes the runs that it starts, and follows those that it ends.
-    let begins = matches!(info.phase, TargetState::Starting | TargetState::Updating | TargetState::Stopping);
+    let begins = matches!(info.phase, TargetPhase::Starting | TargetPhase::Updating | TargetPhase::Stopping);
     if changed && begins {
         lines.push(phase.clone());
     }

@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use ebb_protocol::api::TargetState;
+use ebb_protocol::api::TargetPhase;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -123,7 +123,7 @@ async fn living_targets_keep_their_backend() {
     let workdir = Workdir::new();
     let dev = workdir.dev().await;
     workdir.create("pr-1", "resources: {}\n").await;
-    workdir.reaches("pr-1", TargetState::Ready).await;
+    workdir.reaches("pr-1", TargetPhase::Ready).await;
     dev.stop().await;
     let elsewhere = ["dev", "--port", "0", "--s3-port", "0", "--clusters"];
     let refused =
@@ -160,7 +160,7 @@ async fn a_low_limit_of_open_files_delays_scripts() {
     workdir.publish("slow@1.0.0", &plugin).await;
     let resources: String = (0..40).map(|number| format!("  r{number}: {{plugin: slow@1.0.0}}\n")).collect();
     workdir.create("a", &format!("cluster: local\nresources:\n{resources}")).await;
-    workdir.reaches("a", TargetState::Ready).await;
+    workdir.reaches("a", TargetPhase::Ready).await;
     let log = workdir.log();
     assert!(log.contains("the limit of open files permits 10 scripts and 10 connections at a time"), "{log}");
     assert!(!log.contains("Too many open files"), "{log}");

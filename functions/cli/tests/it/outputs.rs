@@ -1,6 +1,6 @@
 //! The commands that wait for a sandbox and print its environment.
 
-use ebb_protocol::api::TargetState;
+use ebb_protocol::api::TargetPhase;
 use serde_json::{Value, json};
 
 use crate::workdir::{CommandResult, Workdir};
@@ -130,7 +130,7 @@ async fn a_forced_deletion_withdraws_the_instance_that_waits() {
     let forced = workdir.ebb(&["delete", "sandbox", "pr-1", "--force", "--reason", "a test"]).await;
     forced.ends_with(0, " waited for the name, and does not begin any more");
     let gone = workdir.get("pr-1").await;
-    assert_eq!((gone.info.phase, gone.waiting_uid), (TargetState::Gone, None));
+    assert_eq!((gone.info.phase, gone.waiting_uid), (TargetPhase::Gone, None));
     dev.stop().await;
 }
 
@@ -230,11 +230,11 @@ async fn one_command_repairs_every_stuck_sandbox() {
         assert_eq!(shown.stderr.matches("r/drop: stuck@1.0.0 → stuck@1.0.1").count(), 2, "{shown:#?}");
     }
     for name in names {
-        assert_eq!(workdir.get(name).await.info.phase, TargetState::Stuck);
+        assert_eq!(workdir.get(name).await.info.phase, TargetPhase::Stuck);
     }
     workdir.ebb(&repair).await.done();
     for name in names {
-        workdir.reaches(name, TargetState::Gone).await;
+        workdir.reaches(name, TargetPhase::Gone).await;
     }
     let none = workdir.ebb(&repair).await.done();
     assert_eq!(none.stderr, "No target is selected\n");
@@ -415,7 +415,7 @@ async fn a_dry_run_of_a_sandbox_shows_its_effect() {
     delete("pr-1").await.ends_with(0, "Would delete sandbox/pr-1");
     assert!(!delete("pr-2").await.ends_with(1, "").stderr.contains("Would delete"));
     let ready = workdir.get("pr-1").await.info;
-    assert_eq!((ready.phase, ready.generation), (TargetState::Ready, 1));
+    assert_eq!((ready.phase, ready.generation), (TargetPhase::Ready, 1));
     workdir.ebb(&["delete", "sandbox", "pr-1"]).await.done();
     delete("pr-1").await.ends_with(0, "Would not change sandbox/pr-1");
     dev.stop().await;

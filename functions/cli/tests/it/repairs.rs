@@ -1,6 +1,6 @@
 //! Ten failures, each from the question why it failed to the repaired sandbox: by commands, and by the keys of `ebb top`.
 
-use ebb_protocol::api::TargetState;
+use ebb_protocol::api::TargetPhase;
 use serde_json::json;
 
 use crate::receiver::TestReceiver;
@@ -79,7 +79,7 @@ impl RepairBench {
         self.repair(name);
         if change != FailedChange::Creation {
             self.request(task, 1).await;
-            self.workdir.reaches(name, TargetState::Ready).await;
+            self.workdir.reaches(name, TargetPhase::Ready).await;
         }
         match name {
             "http-500" => self.service.always("POST /http-500/eu", 500),
@@ -93,10 +93,10 @@ impl RepairBench {
         }
         if change == FailedChange::Deletion {
             self.workdir.ebb(&["delete", "sandbox", name, "--wait=false"]).await.done();
-            self.workdir.reaches(name, TargetState::Stuck).await;
+            self.workdir.reaches(name, TargetPhase::Stuck).await;
         } else {
             self.request(task, 2).await;
-            self.workdir.reaches(name, TargetState::Failed).await;
+            self.workdir.reaches(name, TargetPhase::Failed).await;
         }
     }
 
@@ -194,7 +194,7 @@ async fn the_keys_of_top_end_a_stuck_teardown() {
         top.press(&format!("{text}\r"), &[action, text, "y yes"]);
         top.press("y", &[done]);
         top.quit();
-        bench.workdir.reaches(name, TargetState::Gone).await;
+        bench.workdir.reaches(name, TargetPhase::Gone).await;
     }
     bench.dev.stop().await;
 }

@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command};
 use std::time::Instant;
 
-use ebb_protocol::api::TargetState;
+use ebb_protocol::api::TargetPhase;
 use nix::fcntl::OFlag;
 use nix::pty::{PtyMaster, grantpt, posix_openpt, ptsname_r, unlockpt};
 use nix::sys::signal::{Signal, kill};
@@ -193,7 +193,7 @@ async fn a_later_instance_of_a_name_is_not_changed() {
     workdir.ebb(&["delete", "sandbox", "pr-1"]).await.done();
     apply().await;
     top.press("y", &["another instance has this name now, and nothing was changed: open it again"]);
-    assert_eq!(workdir.get("pr-1").await.info.phase, TargetState::Ready);
+    assert_eq!(workdir.get("pr-1").await.info.phase, TargetPhase::Ready);
     top.quit();
     dev.stop().await;
 }

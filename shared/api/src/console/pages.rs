@@ -6,7 +6,7 @@ use axum::response::{IntoResponse as _, Redirect, Response};
 use ebb_console::{
     ListSelection, RunUnitsView, SourceTrial, TargetListFilter, TargetListView, UnitLogView, WaitingView, paths,
 };
-use ebb_protocol::api::{TargetPage, TargetState};
+use ebb_protocol::api::{TargetPage, TargetPhase};
 use ebb_protocol::api_token::TargetAccess;
 use ebb_protocol::error_code::ErrorCode;
 use serde::Deserialize;
@@ -62,7 +62,7 @@ pub(super) async fn list(
     (filter, phases): (&TargetListFilter, &[&str]),
     next_token: &str,
 ) -> HttpResult<TargetPage> {
-    let is_gone = if filter.state() == Some(TargetState::Gone) { "true" } else { "" };
+    let is_gone = if filter.state() == Some(TargetPhase::Gone) { "true" } else { "" };
     let given = [
         ("gone", is_gone),
         ("label", filter.label.as_str()),
@@ -104,7 +104,7 @@ pub(super) async fn targets(
             true => all.clone(),
             false => list(&session, &since, (&filter, &[filter.phase.as_str()]), &next_token).await?,
         };
-        let mut counts: Vec<(TargetState, usize)> = Vec::new();
+        let mut counts: Vec<(TargetPhase, usize)> = Vec::new();
         let mut pages = 1;
         loop {
             for target in &all.targets {

@@ -8,7 +8,7 @@ use axum::extract::RawQuery;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{Html, IntoResponse as _, Redirect, Response};
 use ebb_console::{BulkAction, BulkEntry, paths};
-use ebb_protocol::api::{ActOnTargets, NamedTarget, TargetOutcome, TargetSelection, TargetState};
+use ebb_protocol::api::{ActOnTargets, NamedTarget, TargetOutcome, TargetPhase, TargetSelection};
 use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::id::TargetKey;
 use futures::StreamExt as _;
@@ -135,8 +135,8 @@ async fn consequences(session: &ConsoleSession, action: BulkAction, target: Name
 
 /// Returns an outcome as a refusal if it is the deletion of a stuck target, which the API accepts and which begins nothing.
 fn with_no_effect(action: BulkAction, outcome: TargetOutcome) -> TargetOutcome {
-    let is_stuck = outcome.error.is_none() && outcome.phase == Some(TargetState::Stuck);
-    match ebb_console::no_deletion(TargetState::Stuck) {
+    let is_stuck = outcome.error.is_none() && outcome.phase == Some(TargetPhase::Stuck);
+    match ebb_console::no_deletion(TargetPhase::Stuck) {
         Some(reason) if is_stuck && action == BulkAction::Delete => {
             let HttpProblem(problem) = HttpProblem::new(ErrorCode::Stale, reason);
             outcome.refused(problem)

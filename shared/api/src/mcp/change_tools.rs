@@ -1,7 +1,7 @@
 //! Tools that change several targets by one request: deletion, and another version of a plugin.
 
 use ebb_protocol::api::{
-    ActOnTargets, NamedTarget, TargetAction, TargetOutcome, TargetOutcomes, TargetSelection, TargetState,
+    ActOnTargets, NamedTarget, TargetAction, TargetOutcome, TargetOutcomes, TargetPhase, TargetSelection,
 };
 use ebb_protocol::lifecycle::LifecycleResult;
 use http::Method;
@@ -171,7 +171,7 @@ pub(crate) async fn delete_target(api: &ApiCalls, arguments: DeleteTarget) -> Re
                 return Err(ToolError::Arguments(reason.to_owned()));
             }
             if selector.phases.is_empty() {
-                selector.phases = TargetState::ALL.into_iter().filter(|phase| phase.is_alive()).collect();
+                selector.phases = TargetPhase::ALL.into_iter().filter(|phase| phase.is_alive()).collect();
             }
             TargetSelection::Filter(selector)
         }

@@ -2,7 +2,7 @@
 
 use ebb_protocol::api::{
     OrphanList, RetryResponse, RetryTarget, RunDetail, TargetDetail, TargetDiagnosis, TargetInfo, TargetPage,
-    TargetSelector, TargetState, TargetWait, UnitDetail, UnitState,
+    TargetPhase, TargetSelector, TargetWait, UnitDetail, UnitState,
 };
 use ebb_protocol::history::{HistoryDetail, HistoryPage};
 use ebb_protocol::words::{self, commands};
@@ -198,7 +198,7 @@ impl ListTargets {
     pub(crate) fn selector(self, kind: Option<String>) -> Result<TargetSelector, ToolError> {
         let Self { phase, label, owner, plugin, q: text, kind: own, after: next_token, .. } = self;
         let phase = phase.map(|name| {
-            TargetState::named(&name).ok_or_else(|| ToolError::Arguments(format!("{name:?} is not a phase")))
+            TargetPhase::named(&name).ok_or_else(|| ToolError::Arguments(format!("{name:?} is not a phase")))
         });
         let (phases, labels) = (phase.transpose()?.into_iter().collect(), label.into_iter().collect());
         Ok(TargetSelector { kind: own.or(kind), phases, labels, owner, plugin, text, next_token })
@@ -268,11 +268,11 @@ pub(crate) async fn get_target(api: &ApiCalls, arguments: GetTarget) -> Result<A
         fields.retain(|key, _| key != "removals");
     }
     let next = match detail.info.phase {
-        TargetState::Ready => format!(
+        TargetPhase::Ready => format!(
             "done; {} shows what exists, and logs with \"unit\" what a script printed",
             target.call("what_exists")
         ),
-        TargetState::Gone => format!("{} shows the evidence that its resources are gone", target.call("what_exists")),
+        TargetPhase::Gone => format!("{} shows the evidence that its resources are gone", target.call("what_exists")),
         _ => target.call("why_not_ready"),
     };
     let command = commands::get(&target.kind, &target.name);
@@ -286,18 +286,18 @@ pub(crate) async fn get_target(api: &ApiCalls, arguments: GetTarget) -> Result<A
 pub(crate) async fn why_not_ready(api: &ApiCalls, target: TargetArguments) -> Result<Answer, ToolError> {
     let diagnosis: TargetDiagnosis = api.get(&target.path(&["why"]), &[]).await?;
     let next = match (&diagnosis.cause, diagnosis.phase) {
-        (_, TargetState::Ready) => "the target is ready; nothing is to be done".to_owned(),
+        (_, TargetPhase::Ready) => "the target is ready; nothing is to be done".to_owned(),
         (Some(cause), _) => {
             let unit = json!({"name": target.name, "kind": target.kind, "unit": cause.unit});
             let log = if cause.log.is_empty() { String::new() } else { format!("logs {unit} has the whole log; ") };
             let retry = target.call("retry_target");
             let document = match diagnosis.phase {
-                TargetState::Stuck => "retry_target with \"plugin\" uses another version of the undo",
+                TargetPhase::Stuck => "retry_target with \"plugin\" uses another version of the undo",
                 _ => "apply_document with a corrected one completes the target",
             };
             format!("{log}remove the cause, then call {retry}; if a document is wrong, {document}")
         }
-        (None, TargetState::Gone) => target.call("what_exists"),
+        (None, TargetPhase::Gone) => target.call("what_exists"),
         (None, _) => format!("wait, then call {} again", target.call("why_not_ready")),
     };
     let keys =
@@ -328,7 +328,7 @@ pub(crate) async fn what_exists(api: &ApiCalls, arguments: WhatExists) -> Result
     let diagnosis: TargetDiagnosis = api.get(&target.path(&["why"]), &[]).await?;
     let shown = pick(&value(&diagnosis), &["target", "phase", "remaining", "removals"]);
     let next = match diagnosis.phase {
-        TargetState::Stuck => target.call("why_not_ready"),
+        TargetPhase::Stuck => target.call("why_not_ready"),
         _ => target.call("get_target"),
     };
     let command = commands::why(&target.arguments());
@@ -373,7 +373,7 @@ pub(crate) struct StuckAndWaiting {
 }
 
 fn needs_help(target: &TargetInfo) -> bool {
-    matches!(target.phase, TargetState::Failed | TargetState::Stuck) || target.waits_for.is_some()
+    matches!(target.phase, TargetPhase::Failed | TargetPhase::Stuck) || target.waits_for.is_some()
 }
 
 /// Lists failed, stuck and waiting targets, and clusters that do not respond.

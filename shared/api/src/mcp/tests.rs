@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use ebb_protocol::api::{ActOnTargets, TargetDetail, TargetDiagnosis, TargetInfo, TargetState};
+use ebb_protocol::api::{ActOnTargets, TargetDetail, TargetDiagnosis, TargetInfo, TargetPhase};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use http::{Request, Response};
@@ -59,8 +59,8 @@ name: p@1.0.0
 preStart: {a: {webhook: {url: 'https://a.example'}}}
 ";
 
-fn info(name: &str, phase: TargetState) -> TargetInfo {
-    let waits_for = (phase == TargetState::Starting).then(|| "the cluster".to_owned());
+fn info(name: &str, phase: TargetPhase) -> TargetInfo {
+    let waits_for = (phase == TargetPhase::Starting).then(|| "the cluster".to_owned());
     let update = json!([{
         "waiter": "update", "waiterName": "4", "awaits": "units", "since": "2026-11-21T09:00:10.000Z",
         "release": "the present run ends",
@@ -78,7 +78,7 @@ fn detail() -> TargetDetail {
     let run = json!({"id": "r-1-pre-start", "hook": "preStart", "state": "failed", "started": "", "units": [unit]});
     let resources = json!({"db": {"plugin": "db@1.0.0", "phase": "failed"}});
     TargetDetail {
-        info: TargetInfo { uid: "u".to_owned(), generation: 1, ..info("pr-7", TargetState::Failed) },
+        info: TargetInfo { uid: "u".to_owned(), generation: 1, ..info("pr-7", TargetPhase::Failed) },
         resources: serde_json::from_value(resources).unwrap(),
         runs: vec![serde_json::from_value(run).unwrap()],
         ..TargetDetail::default()
@@ -93,7 +93,7 @@ fn diagnosis() -> TargetDiagnosis {
     });
     TargetDiagnosis {
         target: "sandbox/pr-7".to_owned(),
-        phase: TargetState::Failed,
+        phase: TargetPhase::Failed,
         summary: "db/make failed".to_owned(),
         cause: Some(serde_json::from_value(cause).unwrap()),
         next_steps: vec!["ebb retry pr-7".to_owned()],
@@ -120,7 +120,7 @@ fn reply(request: &str) -> (u16, Value) {
     let version = json!({
         "name": "db", "version": "1.0.0", "dialect": "ebb", "digest": "", "created": "", "document": document,
     });
-    let targets = [info("pr-6", TargetState::Starting), info("pr-7", TargetState::Ready)];
+    let targets = [info("pr-6", TargetPhase::Starting), info("pr-7", TargetPhase::Ready)];
     let body = match (request.split(' ').next().unwrap(), path) {
         ("GET", "/v1/caller") => json!({"name": "token ci", "scopes": ["read", "targets:write:own"]}),
         ("GET", "/v1/targets") => json!({ "targets": targets }),
@@ -472,7 +472,7 @@ async fn a_long_list_continues_after_its_last_row() {
     fn long(request: &str) -> (u16, Value) {
         let first = if request.contains("nextToken=x") { 200 } else { 100 };
         let next = if first == 100 { json!("x") } else { Value::Null };
-        let targets = (first..first + 100).map(|number| info(&format!("pr-{number}"), TargetState::Ready));
+        let targets = (first..first + 100).map(|number| info(&format!("pr-{number}"), TargetPhase::Ready));
         (200, json!({"targets": targets.collect::<Vec<_>>(), "nextToken": next}))
     }
     let tools = CannedApi::new(long).tools();

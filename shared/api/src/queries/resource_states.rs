@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ebb_documents::plan::Plan;
 use ebb_engine::{Hook, TargetPhase};
-use ebb_protocol::api::{RunDetail, TargetState, UnitDetail, UnitState};
+use ebb_protocol::api::{RunDetail, UnitDetail, UnitState};
 use ebb_protocol::limits;
 use ebb_protocol::time::rfc3339;
 use ebb_store::TargetHead;
@@ -14,7 +14,7 @@ use crate::queries::open_units::OpenRun;
 /// The phase of a resource, the time from which it is known, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ResourceState {
-    pub(super) phase: TargetState,
+    pub(super) phase: TargetPhase,
     pub(super) since: String,
     pub(super) reason: Option<String>,
 }
@@ -61,7 +61,7 @@ fn has_later_units(plan: &Plan, resource: &str) -> bool {
 }
 
 fn state(target: &TargetHead, last: Option<&LastRun<'_>>, has_later_units: impl Fn() -> bool) -> ResourceState {
-    let of_target = ResourceState { phase: target.phase.into(), since: rfc3339(target.phase_since()), reason: None };
+    let of_target = ResourceState { phase: target.phase, since: rfc3339(target.phase_since()), reason: None };
     let Some((run, units)) = last else { return of_target };
     let is_leaving = matches!(target.phase, TargetPhase::Stopping | TargetPhase::Stuck | TargetPhase::Gone);
     let is_teardown = is_teardown(run);
@@ -70,12 +70,12 @@ fn state(target: &TargetHead, last: Option<&LastRun<'_>>, has_later_units: impl 
     }
     if is_leaving && !is_teardown {
         let reason = Some("its teardown has not begun".to_owned());
-        return ResourceState { phase: TargetState::Stopping, reason, ..of_target };
+        return ResourceState { phase: TargetPhase::Stopping, reason, ..of_target };
     }
     if let Some(failed) = units.iter().find(|unit| unit.state == UnitState::Failed) {
         let why = failed.reason.as_ref().map(|reason| format!(": {}", reason.message)).unwrap_or_default();
         return ResourceState {
-            phase: if is_teardown { TargetState::Stuck } else { TargetState::Failed },
+            phase: if is_teardown { TargetPhase::Stuck } else { TargetPhase::Failed },
             since: failed.ended.clone().unwrap_or(of_target.since),
             reason: Some(limits::message(&format!("{}{why}", failed.key))),
         };
@@ -91,14 +91,14 @@ fn state(target: &TargetHead, last: Option<&LastRun<'_>>, has_later_units: impl 
         let open = OpenRun::new(run).reasons(unit).into_iter().next();
         let text = open.as_ref().map_or("is blocked by a failure or cancelled", |reason| reason.text.as_str());
         let started = units.iter().filter_map(|unit| unit.started.as_ref()).min();
-        let phase = if is_leaving { TargetState::Stopping } else { of_target.phase };
+        let phase = if is_leaving { TargetPhase::Stopping } else { of_target.phase };
         let reason = Some(limits::message(&format!("{} {text}", unit.key)));
         return ResourceState { phase, since: started.unwrap_or(&run.started).clone(), reason };
     }
     let phase = match is_teardown {
-        false => TargetState::Ready,
-        true if run.hook == Hook::PreStop.name() && has_later_units() => TargetState::Stopping,
-        true => TargetState::Gone,
+        false => TargetPhase::Ready,
+        true if run.hook == Hook::PreStop.name() && has_later_units() => TargetPhase::Stopping,
+        true => TargetPhase::Gone,
     };
     let ended = units.iter().filter_map(|unit| unit.ended.as_ref()).max();
     ResourceState { phase, since: ended.cloned().unwrap_or(of_target.since), reason: None }
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn each_resource_has_a_phase_a_time_and_a_reason() {
-        use TargetState::{Failed, Gone, Ready, Starting, Stopping, Stuck, Updating};
+        use TargetPhase::{Failed, Gone, Ready, Starting, Stopping, Stuck, Updating};
         for (phase, hook, states, later, expected) in [
             (TargetPhase::Starting, "preStart", &["succeeded", "succeeded"][..], false, (Ready, ENDED, None)),
             (TargetPhase::Starting, "preStart", &["succeeded", "running"], false, (Starting, BEGUN, Some("r/1 runs"))),

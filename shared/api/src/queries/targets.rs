@@ -53,7 +53,7 @@ impl TargetFilter {
             target.plugins.iter().any(|used| used == plugin || is_name(used))
         };
         (!self.unconfirmed || target.unconfirmed > 0)
-            && (phases.is_empty() || phases.contains(&target.phase.into()))
+            && (phases.is_empty() || phases.contains(&target.phase))
             && labels.iter().all(has_label)
             && owner.as_ref().is_none_or(|owner| target.owner.as_ref() == Some(owner))
             && plugin.as_ref().is_none_or(uses)
@@ -179,7 +179,7 @@ pub fn about(target: &TargetHead) -> TargetInfo {
         owner: target.owner.clone(),
         labels: target.labels.clone(),
         generation: target.generation,
-        phase: target.phase.into(),
+        phase: target.phase,
         since: rfc3339(target.phase_since()),
         created: rfc3339(target.created),
         first_cause: target.first_cause.clone(),

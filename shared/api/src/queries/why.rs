@@ -129,7 +129,7 @@ pub async fn why(env: &Env, target: TargetHead) -> FlowResult<TargetDiagnosis> {
     removals.truncate(targets::MAX_REMOVALS);
     Ok(TargetDiagnosis {
         target: target.target_key().to_string(),
-        phase: target.phase.into(),
+        phase: target.phase,
         summary,
         cause,
         failed: failures,
@@ -167,7 +167,7 @@ async fn newer_version(
 fn damaged(target: &TargetHead, what: &str, fix: &str) -> TargetDiagnosis {
     TargetDiagnosis {
         target: format!("{}/{}", target.kind, target.name),
-        phase: target.phase.into(),
+        phase: target.phase,
         summary: format!("{what}; the resources of the target are unknown until it is restored"),
         next_steps: vec![fix.to_owned()],
         target_waits: waits::rows(target),

@@ -9,8 +9,8 @@ use ebb_engine::Millis;
 use ebb_flow::lifecycle::other_instance;
 use ebb_flow::operator::repair::RepairMode;
 use ebb_protocol::api::{
-    ActOnTargets, NamedTarget, TargetAction, TargetInfo, TargetOutcome, TargetOutcomes, TargetSelection,
-    TargetSelector, TargetState,
+    ActOnTargets, NamedTarget, TargetAction, TargetInfo, TargetOutcome, TargetOutcomes, TargetPhase, TargetSelection,
+    TargetSelector,
 };
 use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::id::TargetKey;
@@ -155,7 +155,7 @@ fn has_effect(action: &TargetAction, target: &TargetInfo) -> bool {
     match action {
         TargetAction::Delete {} => true,
         TargetAction::Retry { plugin: None } => has_failed(phase),
-        TargetAction::Retry { plugin: Some(_) } => phase == TargetState::Stuck,
+        TargetAction::Retry { plugin: Some(_) } => phase == TargetPhase::Stuck,
         TargetAction::Upgrade { plugin } => {
             let is_other = |used: &String| used != plugin && plugin_name(used) == plugin_name(plugin);
             phase.is_alive() && target.plugins.iter().any(is_other)
@@ -163,8 +163,8 @@ fn has_effect(action: &TargetAction, target: &TargetInfo) -> bool {
     }
 }
 
-fn has_failed(phase: TargetState) -> bool {
-    matches!(phase, TargetState::Failed | TargetState::Stuck)
+fn has_failed(phase: TargetPhase) -> bool {
+    matches!(phase, TargetPhase::Failed | TargetPhase::Stuck)
 }
 
 /// Takes an action on a target. Returns its outcome, and the rest of the work.
@@ -250,7 +250,7 @@ async fn retry(
     let key = head.target_key();
     let mode = if outcome.dry_run { RepairMode::Preview } else { RepairMode::Make };
     if mode == RepairMode::Preview && plugin.is_none() {
-        return match has_failed(head.phase.into()) {
+        return match has_failed(head.phase) {
             true => Ok(()),
             false => Err(HttpProblem::new(ErrorCode::NothingFailed, format!("{key} is neither failed nor stuck"))),
         };

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use axum::Json;
-use ebb_protocol::api::{TargetPage, TargetSelector, TargetState};
+use ebb_protocol::api::{TargetPage, TargetPhase, TargetSelector};
 use ebb_protocol::api_token::TargetAccess;
 use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::id::TargetKey;
@@ -68,9 +68,9 @@ impl TryFrom<Vec<(String, String)>> for ListQuery {
     }
 }
 
-fn phase_of(text: &str) -> Result<TargetState, String> {
+fn phase_of(text: &str) -> Result<TargetPhase, String> {
     let word: StrDeserializer<'_, ValueError> = text.into_deserializer();
-    TargetState::deserialize(word).map_err(|error| format!("`phase`: {error}"))
+    TargetPhase::deserialize(word).map_err(|error| format!("`phase`: {error}"))
 }
 
 impl From<TargetSelector> for ListQuery {

@@ -5,7 +5,7 @@ use super::*;
 /// A wait has columns for both parties, for its start and for its end.
 #[test]
 fn the_waiting_page_shows_who_waits() {
-    use ebb_protocol::api::{AwaitedParty, TargetState, WaitingParty};
+    use ebb_protocol::api::{AwaitedParty, TargetPhase, WaitingParty};
 
     let mut info = detail("db", 0).info;
     info.waits.push(info.waits[0].clone());
@@ -13,7 +13,7 @@ fn the_waiting_page_shows_who_waits() {
     info.waits[1].awaits = AwaitedParty::Operator;
     let row = "<td>units of db: db</td><td><time datetime=\"2026-11-21T09:10:02.123Z\">";
     let update = format!("<td>update db</td>{row}");
-    for phase in [TargetState::Updating, TargetState::Stuck, TargetState::Failed] {
+    for phase in [TargetPhase::Updating, TargetPhase::Stuck, TargetPhase::Failed] {
         info.phase = phase;
         let view = WaitingView {
             targets: std::slice::from_ref(&info),
@@ -35,7 +35,7 @@ fn a_long_list_has_pages() {
     let target = detail("db", 1).info;
     let filter = TargetListFilter { q: "db".to_owned(), ..TargetListFilter::default() };
     let view = |page_token, previous, next_token, is_partial| TargetListView {
-        counts: &[(ebb_protocol::api::TargetState::Failed, 59), (ebb_protocol::api::TargetState::Ready, 241)],
+        counts: &[(ebb_protocol::api::TargetPhase::Failed, 59), (ebb_protocol::api::TargetPhase::Ready, 241)],
         is_partial,
         page_token,
         previous,

@@ -1,20 +1,17 @@
 //! Checks subscriptions.
 
+use ebb_engine::TargetPhase;
+
 use super::collector::{DiagnosticCollector, StepCount};
 use super::webhook;
 use crate::cel::{self, Scope};
 use crate::diagnostic::Diagnostics;
-use crate::model::{At, NotificationPhase, ReceiverDoc, SubscriptionDoc};
+use crate::model::{At, ReceiverDoc, SubscriptionDoc};
 use crate::notification::NotificationRule;
 
 /// The phases that a commit status can express.
-const STATUSES: [NotificationPhase; 5] = [
-    NotificationPhase::Starting,
-    NotificationPhase::Ready,
-    NotificationPhase::Updating,
-    NotificationPhase::Failed,
-    NotificationPhase::Stuck,
-];
+const STATUSES: [TargetPhase; 5] =
+    [TargetPhase::Starting, TargetPhase::Ready, TargetPhase::Updating, TargetPhase::Failed, TargetPhase::Stuck];
 
 /// Checks a subscription.
 ///
@@ -36,7 +33,7 @@ pub fn subscription(doc: &SubscriptionDoc) -> Result<NotificationRule, Diagnosti
             [&github.repository, &github.sha].into_iter().chain(&github.context).for_each(text);
             for phase in doc.on.iter().filter(|phase| !STATUSES.contains(&phase.value)) {
                 let message = format!("a commit status cannot express `{}`", phase.value.name());
-                let names = STATUSES.map(NotificationPhase::name).join(", ");
+                let names = STATUSES.map(TargetPhase::name).join(", ");
                 report.push(report.error("phase", phase.at, message).help(format!("expected one of {names}")));
             }
         }

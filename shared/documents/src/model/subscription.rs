@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ebb_engine::TargetPhase;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use super::{ApiVersion, At, SourceText, SubscriptionKind, TemplateTree, WebhookMethod};
 
@@ -19,7 +19,7 @@ pub struct SubscriptionDoc {
     /// Free text.
     pub description: Option<String>,
     /// The phases that are reported when a target enters them.
-    pub on: Vec<At<NotificationPhase>>,
+    pub on: Vec<At<TargetPhase>>,
     /// A condition over `target`: `${…}`. Without it, all targets are reported.
     pub when: Option<At<String>>,
     /// The receiver.
@@ -29,13 +29,6 @@ pub struct SubscriptionDoc {
     /// The document as YAML with all `@{…}` expanded.
     #[serde(skip)]
     pub expanded: String,
-}
-
-ebb_engine::target_phases! {
-    /// A phase that a target enters.
-    #[derive(Serialize, Deserialize, JsonSchema)]
-    #[serde(rename_all = "lowercase")]
-    pub enum NotificationPhase from TargetPhase
 }
 
 /// The key `to`. It has exactly one receiver.

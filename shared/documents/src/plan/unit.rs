@@ -43,7 +43,7 @@ pub struct UnitPlan {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ordered_after: Vec<u32>,
     /// In an update: the hook of the document to which the unit belongs.
-    #[serde(default, with = "super::hook_text", skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stage: Option<Hook>,
     /// In preStop and postStop: the units of updates that did the same. If one of them is done, this unit is skipped.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -76,7 +76,6 @@ pub enum RequiredEvidence {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct UnitRef {
-    #[serde(with = "super::hook_text")]
     pub hook: Hook,
     pub unit: u32,
 }

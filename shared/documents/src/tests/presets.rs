@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ebb_engine::TargetPhase;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -9,7 +10,6 @@ use super::sources::{event, rendered, shown, source};
 use crate::compile;
 use crate::event::EventSource;
 use crate::load::{self, DocumentVars, NoFiles};
-use crate::model::NotificationPhase;
 use crate::notification::tests::failed;
 use crate::presets::{PRESETS, preset};
 use crate::render::TargetFacts;
@@ -125,7 +125,7 @@ fn subscriptions_read_the_labels_of_presets() {
         for starter in &STARTERS {
             let rule = load::subscription("s.yaml", &starter.document("s"), &NoFiles, &DocumentVars::none()).unwrap();
             let rule = compile::subscription(&rule).unwrap_or_else(|error| panic!("{error}"));
-            if !rule.reports(NotificationPhase::Failed, &target) {
+            if !rule.reports(TargetPhase::Failed, &target) {
                 continue;
             }
             rule.render(&target, &failed("")).unwrap_or_else(|error| panic!("{preset} {}: {error}", starter.receiver));

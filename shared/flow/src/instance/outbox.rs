@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use ebb_documents::compile;
 use ebb_documents::load::{self, DocumentVars, NoFiles};
-use ebb_documents::model::NotificationPhase;
 use ebb_documents::notification::NotificationRule;
 use ebb_documents::plan::TargetSpec;
 use ebb_documents::render::TargetFacts;
@@ -70,10 +69,9 @@ pub fn append(target: &mut TargetHead, rules: &[NotificationRule], plan: &Target
     if rules.is_empty() {
         return;
     }
-    let phase = NotificationPhase::from(target.phase);
     let notified = target_facts(target, plan);
     let to: Vec<String> =
-        rules.iter().filter(|rule| rule.reports(phase, &notified)).map(|rule| rule.name.clone()).collect();
+        rules.iter().filter(|rule| rule.reports(target.phase, &notified)).map(|rule| rule.name.clone()).collect();
     if to.is_empty() {
         return;
     }

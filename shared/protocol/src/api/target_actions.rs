@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::{ProblemDetails, RetryResponse, TargetInfo, TargetReceipt, TargetState};
+use super::{ProblemDetails, RetryResponse, TargetInfo, TargetPhase, TargetReceipt};
 use crate::error_code::ErrorCode;
 use crate::limits;
 
@@ -64,7 +64,7 @@ pub struct TargetSelector {
     pub kind: Option<String>,
     /// The phases, of which a target has one. Repeatable in a query. By default all phases.
     #[serde(rename = "phase", default, skip_serializing_if = "Vec::is_empty")]
-    pub phases: Vec<TargetState>,
+    pub phases: Vec<TargetPhase>,
     /// The labels as `KEY=VALUE`, of which a target has all. Repeatable in a query.
     #[serde(rename = "label", default, skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<String>,
@@ -126,7 +126,7 @@ pub struct TargetOutcome {
     pub uid: Option<String>,
     /// The phase before the action. Absent if it is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub phase: Option<TargetState>,
+    pub phase: Option<TargetPhase>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
     /// The unit that failed first, with its reason.

@@ -11,7 +11,6 @@ use anyhow::{Context as _, ensure};
 use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_engine::TargetPhase;
 use ebb_local::embedded::{EmbeddedTable, StateDurability};
-use ebb_protocol::api::TargetState;
 use ebb_store::item_table::{ItemKey, ItemPut, WriteExpression};
 use ebb_store::suite::s3_bucket;
 use ebb_store::{ItemTable as _, Store, TargetHead, TargetTransition};
@@ -192,7 +191,7 @@ async fn beside_gone(receiver: &UnitReceiver, gone: usize, time: Duration) -> an
     let server = Box::pin(EbbServer::start(receiver, place, &[graph])).await?;
     if let Some(name) = name {
         let found = server.place.get(&name).await.info.phase;
-        ensure!(found == TargetState::Gone, "{name} is {found:?} and should be gone");
+        ensure!(found == TargetPhase::Gone, "{name} is {found:?} and should be gone");
     }
     let (began, mut times) = (Instant::now(), Vec::new());
     while times.len() < MIN_RUNS || began.elapsed() < time {

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use ebb_protocol::api::{RunDetail, RunState, TargetDetail, TargetState, UnitDetail, UnitState};
+use ebb_protocol::api::{RunDetail, RunState, TargetDetail, TargetPhase, UnitDetail, UnitState};
 
 use super::{LogsArgs, clean, heading, is_relay_unavailable};
 use crate::client::ApiClient;
@@ -130,7 +130,7 @@ fn has_ended(run: &RunDetail, unit: &UnitDetail) -> bool {
 
 /// Returns true if all runs of a target have ended and no other run follows.
 fn is_settled(seen: &TargetDetail) -> bool {
-    let is_moving = matches!(seen.info.phase, TargetState::Starting | TargetState::Updating | TargetState::Stopping);
+    let is_moving = matches!(seen.info.phase, TargetPhase::Starting | TargetPhase::Updating | TargetPhase::Stopping);
     !is_moving && seen.runs.iter().all(|run| !matches!(run.state, RunState::Running | RunState::Cancelling))
 }
 

@@ -7,10 +7,11 @@ use clap::{Subcommand, ValueEnum};
 use ebb_documents::compile;
 use ebb_documents::diagnostic::Diagnostic;
 use ebb_documents::load::{self, DocumentVars, NoFiles};
-use ebb_documents::model::{NotificationPhase, ReceiverDoc, SubscriptionDoc};
+use ebb_documents::model::{ReceiverDoc, SubscriptionDoc};
 use ebb_documents::notification::NotificationFacts;
 use ebb_documents::render::TargetFacts;
 use ebb_documents::starters;
+use ebb_protocol::api::TargetPhase;
 use serde_json::Value;
 
 use crate::documents::{self, DocumentSource, SetArgs};
@@ -109,7 +110,7 @@ impl SubscriptionTestArgs {
         let DocumentSource { name, text, folder } = DocumentSource::read(&self.file)?;
         let document = load::subscription(&name, &text, &folder, &self.sets.vars()?)?;
         let rule = compile::subscription(&document)?;
-        let phase = NotificationPhase::named(&self.phase).ok_or_else(|| {
+        let phase = TargetPhase::named(&self.phase).ok_or_else(|| {
             CliError::failed(format!("unknown phase {}", self.phase))
                 .with_hint("use starting, ready, updating, failed, stopping, stuck or gone")
         })?;
@@ -130,9 +131,9 @@ impl SubscriptionTestArgs {
             output::status_line("The subscription does not report this change: check `on` and `when`");
             return Ok(Exit::Done);
         }
-        let is_failure = matches!(phase, NotificationPhase::Failed | NotificationPhase::Stuck);
+        let is_failure = matches!(phase, TargetPhase::Failed | TargetPhase::Stuck);
         let of_failure = |text: &str| if is_failure { text.to_owned() } else { String::new() };
-        let ends = matches!(phase, NotificationPhase::Stopping | NotificationPhase::Gone);
+        let ends = matches!(phase, TargetPhase::Stopping | TargetPhase::Gone);
         let facts = NotificationFacts {
             id: format!("k3j2h4q5w6e7r2t7-{}-2", phase.name()),
             phase,

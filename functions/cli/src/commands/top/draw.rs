@@ -1,7 +1,7 @@
 //! Draws the state of `ebb top`. Texts of others are drawn without control characters.
 
 use console::measure_text_width;
-use ebb_protocol::api::{TargetInfo, TargetState};
+use ebb_protocol::api::{TargetInfo, TargetPhase};
 use jiff::Timestamp;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -134,12 +134,12 @@ fn length(cells: usize) -> Constraint {
     Constraint::Length(u16::try_from(cells).unwrap_or(u16::MAX))
 }
 
-fn phase_colour(phase: TargetState) -> Color {
+fn phase_colour(phase: TargetPhase) -> Color {
     match phase {
-        TargetState::Failed | TargetState::Stuck => Color::Red,
-        TargetState::Ready => Color::Green,
-        TargetState::Starting | TargetState::Updating | TargetState::Stopping => Color::Cyan,
-        TargetState::Gone => Color::DarkGray,
+        TargetPhase::Failed | TargetPhase::Stuck => Color::Red,
+        TargetPhase::Ready => Color::Green,
+        TargetPhase::Starting | TargetPhase::Updating | TargetPhase::Stopping => Color::Cyan,
+        TargetPhase::Gone => Color::DarkGray,
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use ebb_protocol::api::{
     ForceCompleteUnit, ForceDeleteTarget, OverrideResponse, RetryResponse, RetryTarget, RunDetail, TargetDetail,
-    TargetState, UnitDetail, UnitState,
+    TargetPhase, UnitDetail, UnitState,
 };
 use ebb_protocol::limits;
 use tokio::sync::mpsc::UnboundedSender;
@@ -88,7 +88,7 @@ async fn changed(client: &ApiClient, target: &TargetRef, change: TargetChange) -
         ChangeVerb::Delete => {
             client.delete_target(target, uid.as_deref()).await?;
             Ok(match info.phase {
-                TargetState::Stuck => format!("{target} stays stuck until its teardown is retried"),
+                TargetPhase::Stuck => format!("{target} stays stuck until its teardown is retried"),
                 _ => format!("{target} is being deleted"),
             })
         }

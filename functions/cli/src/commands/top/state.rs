@@ -1,7 +1,7 @@
 //! The state of `ebb top`, and its change by an event. It has no clock, no terminal and no client.
 
 use console::measure_text_width;
-use ebb_protocol::api::{TargetDetail, TargetInfo, TargetSelector, TargetState, TargetWait, UnitState};
+use ebb_protocol::api::{TargetDetail, TargetInfo, TargetPhase, TargetSelector, TargetWait, UnitState};
 use ebb_protocol::limits;
 use jiff::Timestamp;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -24,14 +24,14 @@ const PLUGINS_NAMED: usize = 3;
 const UNCHANGED: &str = "Nothing was changed";
 
 /// Phases in the order of the title and of the list.
-const PHASES: [TargetState; 7] = [
-    TargetState::Stuck,
-    TargetState::Failed,
-    TargetState::Starting,
-    TargetState::Updating,
-    TargetState::Stopping,
-    TargetState::Ready,
-    TargetState::Gone,
+const PHASES: [TargetPhase; 7] = [
+    TargetPhase::Stuck,
+    TargetPhase::Failed,
+    TargetPhase::Starting,
+    TargetPhase::Updating,
+    TargetPhase::Stopping,
+    TargetPhase::Ready,
+    TargetPhase::Gone,
 ];
 
 /// The content of a page. It is requested every 2 s.
@@ -58,7 +58,7 @@ pub(super) struct LogUnit {
 #[derive(Debug)]
 pub(super) struct ShownLog {
     /// The phase of the target.
-    pub(super) phase: TargetState,
+    pub(super) phase: TargetPhase,
     /// All units whose log can be read.
     pub(super) units: Vec<LogUnit>,
     /// The position of the unit in `units`.
@@ -71,7 +71,7 @@ pub(super) struct ShownLog {
 #[derive(Debug)]
 pub(super) struct ShownWhy {
     /// The phase of the target.
-    pub(super) phase: TargetState,
+    pub(super) phase: TargetPhase,
     /// The keys of the failed units of the present run.
     pub(super) failed: Vec<String>,
     pub(super) text: String,
@@ -457,9 +457,9 @@ impl TopState {
         let unit = self.open.as_ref().filter(|_| verb == ChangeVerb::ForceComplete).map(OpenTarget::units);
         let name = printable(&TargetRef::from(&target).to_string());
         let refusal = match (target.phase, verb.asks_for(), &unit) {
-            (TargetState::Gone, ..) => Some(format!("{name} is gone")),
-            (TargetState::Stuck, Some(_), Some(None)) => Some(format!("no failed unit of {name} is shown")),
-            (TargetState::Stuck, ..) | (_, None, _) => None,
+            (TargetPhase::Gone, ..) => Some(format!("{name} is gone")),
+            (TargetPhase::Stuck, Some(_), Some(None)) => Some(format!("no failed unit of {name} is shown")),
+            (TargetPhase::Stuck, ..) | (_, None, _) => None,
             (phase, Some(_), _) => {
                 Some(format!("{name} ({}): this key is for a target whose teardown is stuck", labels::name(&phase)))
             }
@@ -499,7 +499,7 @@ impl TopState {
             return format!("{}  {}{}", self.server, counted(&self.targets), filter.unwrap_or_default());
         };
         let target = printable(&TargetRef::from(&open.target).to_string());
-        let failed = open.units().filter(|_| open.target.phase == TargetState::Stuck);
+        let failed = open.units().filter(|_| open.target.phase == TargetPhase::Stuck);
         let failed = failed.map_or(String::new(), |(chosen, units)| {
             format!("  unit {} ({} of {} failed)", printable(units[chosen]), chosen + 1, units.len())
         });
@@ -618,7 +618,7 @@ impl TopState {
                 "{action} with {text}? The undo scripts and requests of this version replace those of the target, and \
                  its failed units run again."
             ),
-            ChangeVerb::Delete if target.phase == TargetState::Stuck => {
+            ChangeVerb::Delete if target.phase == TargetPhase::Stuck => {
                 format!("{action}? Its teardown has failed, and a deletion does not run it again: r does.")
             }
             ChangeVerb::Delete => {
@@ -641,7 +641,7 @@ impl TopState {
 
     /// Returns the lines that name the keys.
     pub(super) fn keys(&self) -> Vec<String> {
-        let is_stuck = self.chosen().is_some_and(|target| target.phase == TargetState::Stuck);
+        let is_stuck = self.chosen().is_some_and(|target| target.phase == TargetPhase::Stuck);
         let keys = match (&self.input, &self.open) {
             (Some(TopInput::Filter(_)), _) => "Enter apply  Esc cancel",
             (Some(TopInput::Describe(_)), _) => "Enter continue  Esc cancel",

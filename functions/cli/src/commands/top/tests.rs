@@ -4,7 +4,7 @@ use axum::Router;
 use axum::extract::Request;
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse as _, Response};
-use ebb_protocol::api::{RunDetail, RunState, TargetDetail, TargetInfo, TargetSelector, TargetState, UnitState};
+use ebb_protocol::api::{RunDetail, RunState, TargetDetail, TargetInfo, TargetPhase, TargetSelector, UnitState};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -48,7 +48,7 @@ fn list() -> TopAnswer {
     TopAnswer::List(vec![failed, target("pr-2", "ready")], Vec::new())
 }
 
-fn why(phase: TargetState, text: &str) -> TopAnswer {
+fn why(phase: TargetPhase, text: &str) -> TopAnswer {
     TopAnswer::Why(ShownWhy { phase, failed: Vec::new(), text: text.to_owned() })
 }
 
@@ -239,10 +239,10 @@ fn the_chosen_unit_of_a_stuck_target_is_marked_as_complete() {
 fn the_unit_of_a_page_is_marked_as_complete() {
     let listed = || answered(state(120, 9), list_of(target("pr-1", "stuck")));
     let failed = vec!["db/drop".to_owned(), "cache/drop".to_owned()];
-    let diagnosis = TopAnswer::Why(ShownWhy { phase: TargetState::Stuck, failed, text: "no space\n".to_owned() });
+    let diagnosis = TopAnswer::Why(ShownWhy { phase: TargetPhase::Stuck, failed, text: "no space\n".to_owned() });
     let mut of_log = log("made\n", 1);
     if let TopAnswer::Log(log) = &mut of_log {
-        log.phase = TargetState::Stuck;
+        log.phase = TargetPhase::Stuck;
     }
     for (keys, answer, unit) in [("w", diagnosis, "cache/drop"), ("l", of_log, "db/seed")] {
         let asked = pressed(pressed(answered(pressed(listed(), keys), answer), "→"), "c");
@@ -363,7 +363,7 @@ fn the_answer_to_another_page_is_not_shown() {
     let opened = pressed(answered(state(80, 9), list()), "w");
     let late = opened.update(TopEvent::Answered(list_poll, Ok(TopAnswer::List(Vec::new(), Vec::new()))));
     assert_eq!(late.targets.len(), 2);
-    let shown = answered(late, why(TargetState::Failed, "sandbox/pr-1 has failed: no space\n"));
+    let shown = answered(late, why(TargetPhase::Failed, "sandbox/pr-1 has failed: no space\n"));
     assert!(picture(&shown).starts_with("127.0.0.1:7878  sandbox/pr-1  why\nsandbox/pr-1 has failed: no space\n"));
 }
 
@@ -444,7 +444,7 @@ fn targets_that_need_a_person_are_the_first() {
 /// Without the new phase, the question after a retry would name the old one.
 #[test]
 fn a_question_names_the_present_phase() {
-    for (key, answer) in [("w", why(TargetState::Ready, "ready\n")), ("l", log("made\n", 0))] {
+    for (key, answer) in [("w", why(TargetPhase::Ready, "ready\n")), ("l", log("made\n", 0))] {
         let shown = answered(pressed(answered(state(80, 12), list()), key), answer);
         assert!(picture(&pressed(shown, "d")).contains("Delete sandbox/pr-1 (ready) on"), "{key}");
     }
@@ -453,7 +453,7 @@ fn a_question_names_the_present_phase() {
 fn log(text: &str, shown: usize) -> TopAnswer {
     let unit = |unit: &str| LogUnit { run: "k".to_owned(), hook: "preStart".to_owned(), unit: unit.to_owned() };
     let units = vec![unit("db/make"), unit("db/seed")];
-    TopAnswer::Log(ShownLog { phase: TargetState::Ready, units, shown, attempt: 2, text: text.to_owned() })
+    TopAnswer::Log(ShownLog { phase: TargetPhase::Ready, units, shown, attempt: 2, text: text.to_owned() })
 }
 
 #[test]
@@ -491,7 +491,7 @@ fn arrows_choose_the_unit_of_a_log() {
 #[test]
 fn long_lines_are_wrapped_at_spaces() {
     let text = format!("a\tb\n{}\n", "12345678 ".repeat(5));
-    let shown = answered(pressed(answered(state(30, 9), list()), "w"), why(TargetState::Failed, &text));
+    let shown = answered(pressed(answered(state(30, 9), list()), "w"), why(TargetPhase::Failed, &text));
     let text = picture(&shown);
     assert!(text.contains("\na    b\n12345678 12345678 12345678\n12345678 12345678\n"), "{text}");
 }
@@ -530,7 +530,7 @@ fn nothing_is_cut_on_a_narrow_screen() {
 #[test]
 fn the_continuation_of_an_indented_line_is_indented() {
     let steps = "next steps\n  2. remove the cause, then: ebb retry pr-1\n    | a line of a log that is long\n";
-    let shown = answered(pressed(answered(state(30, 14), list()), "w"), why(TargetState::Failed, steps));
+    let shown = answered(pressed(answered(state(30, 14), list()), "w"), why(TargetPhase::Failed, steps));
     let text = picture(&shown);
     let expected =
         "\nnext steps\n  2. remove the cause, then:\n    ebb retry pr-1\n    | a line of a log that is\n      long\n";
@@ -545,7 +545,7 @@ fn texts_of_others_do_not_control_the_screen() {
     };
     let list = || answered(state(200, 12), TopAnswer::List(vec![hostile()], vec![HOSTILE.to_owned()]));
     let teardown = || {
-        let stuck = TargetInfo { phase: TargetState::Stuck, ..hostile() };
+        let stuck = TargetInfo { phase: TargetPhase::Stuck, ..hostile() };
         answered(state(200, 12), TopAnswer::List(vec![stuck], Vec::new()))
     };
     let mut tree = fixtures::waiting(HOSTILE);

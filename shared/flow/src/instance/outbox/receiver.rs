@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ebb_documents::model::{NotificationPhase, ReceiverDoc};
+use ebb_documents::model::ReceiverDoc;
 use ebb_documents::notification::{NotificationFacts, NotificationRequest, NotificationRule};
 use ebb_documents::render::TargetFacts;
 use ebb_egress::deliver::DELIVERY_TIMEOUT;
@@ -10,8 +10,8 @@ use ebb_egress::{
     BytePermit, CallError, CallResult, DeliveryOutcome, HttpCall, HttpRequest, HttpResponse, WebhookMessage,
     deliver as post,
 };
-use ebb_engine::Timestamp;
 use ebb_engine::target::Notification;
+use ebb_engine::{TargetPhase, Timestamp};
 use ebb_protocol::id::TargetKey;
 use ebb_protocol::lifecycle::{OutcomeData, TargetStopCause};
 use ebb_protocol::named_secrets::SecretText;
@@ -410,7 +410,7 @@ fn comment_marks(env: &Env, subject: &str) -> Vec<String> {
 
 /// Returns the facts of a notification. The cause of a failure is that of its run, if its data is still stored.
 async fn facts(env: &Env, notice: &PhaseNotice, target: &TargetFacts) -> FlowResult<Option<NotificationFacts>> {
-    let Some(phase) = NotificationPhase::named(&notice.phase) else { return Ok(None) };
+    let Some(phase) = TargetPhase::named(&notice.phase) else { return Ok(None) };
     let mut facts = NotificationFacts {
         id: notice_id(notice),
         phase,
@@ -422,7 +422,7 @@ async fn facts(env: &Env, notice: &PhaseNotice, target: &TargetFacts) -> FlowRes
         ended: notice.ended.clone().unwrap_or_default(),
         link: env.page_url(TargetKey::new(&target.kind, &target.name)),
     };
-    if let (NotificationPhase::Failed | NotificationPhase::Stuck, Some(id)) = (phase, &notice.run)
+    if let (TargetPhase::Failed | TargetPhase::Stuck, Some(id)) = (phase, &notice.run)
         && let Some(run) = Run::load(env, id).await?
         && let Some(first) = cause::first(env, &run).await?
     {
