@@ -22,7 +22,7 @@ impl Attempt {
 }
 
 /// The number of cancels of a run plus 1. Messages of an earlier epoch change nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub u32);
 
 impl Epoch {
@@ -34,9 +34,10 @@ impl Epoch {
 }
 
 /// The phase of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum RunPhase {
     /// Units start when they are ready.
+    #[default]
     Running,
     /// Cancelled: no unit starts, and running units are stopped.
     Cancelling,
@@ -64,7 +65,7 @@ pub enum UnitProgress {
 /// The state of the head item of a run.
 ///
 /// Within an epoch, a unit that is done stays done, however old the state is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HeadState {
     pub epoch: Epoch,
     pub phase: RunPhase,
@@ -94,20 +95,7 @@ pub struct HeadState {
 impl HeadState {
     /// Returns the head of a new run.
     pub fn new(epoch: Epoch) -> Self {
-        Self {
-            epoch,
-            phase: RunPhase::Running,
-            attempts: BTreeMap::new(),
-            done: BTreeSet::new(),
-            failed: BTreeSet::new(),
-            late: BTreeSet::new(),
-            sealed: BTreeSet::new(),
-            due: None,
-            stopped: None,
-            removal_announced: None,
-            notified: None,
-            version: 0,
-        }
+        Self { epoch, ..Self::default() }
     }
 
     /// Returns the present or last attempt of `unit`.

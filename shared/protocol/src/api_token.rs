@@ -38,9 +38,13 @@ pub fn id_of(token: &str) -> Option<&str> {
 
 /// Returns the token of a name with a secret of 256 random bits.
 pub fn issue(name: &str, random: [u64; 4]) -> Zeroizing<String> {
+    Zeroizing::new(format!("{PREFIX}{}_{}", token_id(name), random_text(random).as_str()))
+}
+
+/// Returns 256 random bits as 43 characters of `A-Z a-z 0-9 _ -`.
+pub(crate) fn random_text(random: [u64; 4]) -> Zeroizing<String> {
     let bytes = Zeroizing::new(random.map(u64::to_be_bytes).concat());
-    let secret = Zeroizing::new(URL_SAFE_NO_PAD.encode(bytes.as_slice()));
-    Zeroizing::new(format!("{PREFIX}{}_{}", token_id(name), secret.as_str()))
+    Zeroizing::new(URL_SAFE_NO_PAD.encode(bytes.as_slice()))
 }
 
 /// Returns the digest of a token that is stored.

@@ -10,7 +10,7 @@ use crate::removal::ObjectRemoval;
 use crate::value::SecretRef;
 
 /// `POST /v1/callbacks` with `Authorization: Bearer TOKEN`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Callback {
     /// The version of the message. The default is 1.
@@ -51,10 +51,11 @@ pub struct Callback {
     pub removal: Option<ObjectRemoval>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum CallbackStatus {
     /// The unit has started, and its result will come in another callback.
+    #[default]
     Accepted,
     /// The unit is still running.
     Heartbeat,
@@ -192,20 +193,7 @@ fn one() -> u32 {
 impl Callback {
     /// Returns a callback with only a status.
     pub fn new(status: CallbackStatus) -> Self {
-        Self {
-            v: 1,
-            status,
-            outputs: BTreeMap::new(),
-            binary: BTreeMap::new(),
-            secrets: BTreeMap::new(),
-            reason: None,
-            retry_after: None,
-            progress: None,
-            log: None,
-            duration_ms: None,
-            objects: Vec::new(),
-            removal: None,
-        }
+        Self { v: 1, status, ..Self::default() }
     }
 
     /// Returns a failure with its reason, shortened and without control characters.

@@ -122,7 +122,7 @@ fn is_zero(number: &u64) -> bool {
 }
 
 /// The result of an attempt.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AttemptResult {
     pub outcome: AttemptOutcome,
@@ -166,22 +166,7 @@ pub struct AttemptResult {
 impl AttemptResult {
     /// Returns a result without details.
     pub fn new(outcome: AttemptOutcome, at: u64, digest: String) -> Self {
-        Self {
-            outcome,
-            at,
-            duration_ms: None,
-            outputs: OutputStorage::Nothing,
-            reason: None,
-            evidence: None,
-            removal: None,
-            sent_by: None,
-            made: Vec::new(),
-            next: None,
-            log: false,
-            objects: Vec::new(),
-            unanswered: false,
-            digest,
-        }
+        Self { outcome, at, digest, ..Self::default() }
     }
 
     /// Returns true if the next attempt undoes further results. It begins at once.
@@ -190,9 +175,10 @@ impl AttemptResult {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum AttemptOutcome {
+    #[default]
     Succeeded,
     Skipped,
     Failed,

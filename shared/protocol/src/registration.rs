@@ -3,10 +3,10 @@
 //! The relay makes the secret that signs its polls and stores it before it sends it. A repetition with the same token
 //! and the same secret has the same result, because the response may be lost.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
+
+use crate::api_token::random_text;
 
 /// The version of the messages.
 pub const VERSION: u32 = 1;
@@ -21,9 +21,7 @@ const MAX_UID: usize = 128;
 
 /// Returns a bootstrap token of 256 random bits.
 pub fn issue_token(random: [u64; 4]) -> Zeroizing<String> {
-    let bytes = Zeroizing::new(random.map(u64::to_be_bytes).concat());
-    let secret = Zeroizing::new(URL_SAFE_NO_PAD.encode(bytes.as_slice()));
-    Zeroizing::new(format!("{TOKEN_PREFIX}{}", secret.as_str()))
+    Zeroizing::new(format!("{TOKEN_PREFIX}{}", random_text(random).as_str()))
 }
 
 /// Returns true if a text has the form of a bootstrap token.

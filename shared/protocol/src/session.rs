@@ -6,6 +6,7 @@ use ebb_engine::Timestamp;
 use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
+use crate::api_token::random_text;
 use crate::id::short_digest;
 use crate::source_signature::same;
 
@@ -19,8 +20,7 @@ pub struct SessionId(Zeroizing<String>);
 
 impl SessionId {
     pub fn issue(random: [u64; 4]) -> Self {
-        let bytes = Zeroizing::new(random.map(u64::to_be_bytes).concat());
-        Self(Zeroizing::new(URL_SAFE_NO_PAD.encode(bytes.as_slice())))
+        Self(random_text(random))
     }
 
     /// Returns the id in the value of a cookie, or `None` for a text that is none.
