@@ -7,6 +7,7 @@
 //! The control plane sends a [`Batch`] by `POST /v1/batch`, signed as Standard Webhooks are. The response is a
 //! [`BatchResponse`].
 
+use std::fmt;
 use std::time::Duration;
 
 use ebb_engine::Millis;
@@ -243,7 +244,7 @@ pub struct TaskNames {
 }
 
 impl TaskNames {
-    /// Returns true if no name is known, as from a control plane of an earlier version.
+    /// Returns true if no name is known.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -317,8 +318,7 @@ pub struct ObjectTask {
     #[serde(default)]
     pub keep: bool,
     /// True if the task fails as soon as an object can never become ready, or after the time for which a pod may fail to
-    /// start if a person must end the wait. Otherwise it waits until its deadline. A relay of an earlier version refuses
-    /// a task with this key.
+    /// start if a person must end the wait. Otherwise it waits until its deadline.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub fail_fast: bool,
 }
@@ -566,6 +566,12 @@ pub struct TaskWait {
     pub last: Option<String>,
     #[serde(default)]
     pub resolves: WaitResolution,
+}
+
+impl fmt::Display for TaskWait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.object, self.message)
+    }
 }
 
 /// How a wait may end.

@@ -234,7 +234,7 @@ impl Reconciler {
     ) -> StepResult<ReconcileAction> {
         if let Some(spec) = &mut held.record.spec {
             if now_ms() >= spec.deadline_ms {
-                let late = decide::deadline_failure(Some(&task_waits::text(&wait)));
+                let late = decide::deadline_failure(Some(&wait.to_string()));
                 return Err(StepError::Failed(Box::new(late)));
             }
             if spec.not_after_ms < spec.deadline_ms {

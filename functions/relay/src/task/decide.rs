@@ -99,7 +99,7 @@ pub(crate) fn objects(spec: &TaskSpec, waits: &[TaskWait], settings: &RelaySetti
     let Some(why) = task_waits::first_text(waits) else { return ObjectsStep::Collect };
     let hopeless = waits.iter().find(|wait| fails_in_ms(spec, wait, settings) == Some(0));
     if let Some(wait) = hopeless {
-        let result = Callback::failed(wait.code, &task_waits::text(wait));
+        let result = Callback::failed(wait.code, &wait.to_string());
         return ObjectsStep::Fail(Box::new(after_apply(spec, result)));
     }
     if now_ms >= spec.deadline_ms {

@@ -75,12 +75,7 @@ pub(crate) fn blocked(wait: TaskWait, source: Option<&str>, blocker: &StartBlock
 
 /// Returns the first wait in one text.
 pub(crate) fn first_text(waits: &[TaskWait]) -> Option<String> {
-    waits.first().map(text)
-}
-
-/// Returns a wait in one text.
-pub(crate) fn text(wait: &TaskWait) -> String {
-    format!("{}: {}", wait.object, wait.message)
+    waits.first().map(ToString::to_string)
 }
 
 #[cfg(test)]

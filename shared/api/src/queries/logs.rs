@@ -1,5 +1,6 @@
 //! Reads logs of units from the bucket or from a relay.
 
+use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
 use ebb_engine::follow::in_flight;
@@ -117,8 +118,7 @@ async fn log_of(
     }
     let log = match env.relay.get(run.cluster(unit), &task_id(run, unit, attempt)).await {
         Ok(TaskState::Running(task)) => {
-            let waiting = task.waits.first().map(|wait| format!("{}: {}", wait.object, wait.message));
-            Some(ShownLog { log: task.log, state: state_of(waiting.as_deref(), task.heartbeat_ms) })
+            Some(ShownLog { log: task.log, state: state_of(task.waits.first(), task.heartbeat_ms) })
         }
         Ok(TaskState::Queued { ahead }) => {
             Some(ShownLog { log: String::new(), state: format!("{}\n", live::queued(ahead)) })
@@ -155,8 +155,8 @@ async fn first_found<T>(reads: Vec<impl Future<Output = FlowResult<Option<T>>>>)
 const LATE_MS: u64 = 60_000;
 
 /// Returns the reason why a script waits and the age of a late heartbeat, each as a line.
-fn state_of(waiting: Option<&str>, heartbeat_ms: Option<u64>) -> String {
-    let waiting = waiting.map(|why| format!("waiting: {why}\n"));
+fn state_of(wait: Option<impl fmt::Display>, heartbeat_ms: Option<u64>) -> String {
+    let waiting = wait.map(|wait| format!("waiting: {wait}\n"));
     let late = heartbeat_ms.filter(|millis| *millis >= LATE_MS);
     let late = late.map(|millis| format!("last heartbeat of the entrypoint: {} ago\n", Millis(millis)));
     waiting.into_iter().chain(late).collect()
