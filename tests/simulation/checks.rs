@@ -271,7 +271,7 @@ fn starts(simulation: &Simulation) -> Vec<String> {
     let relayed = state.attempts.iter().filter(|one| one.receiver.kills());
     let wrong = relayed.filter_map(|one| {
         let key = (one.run.clone(), Unit(one.unit.unit), Attempt(one.attempt));
-        let started = Timestamp(table.find(|table| table.records.get(&key))?.started?);
+        let started = table.find(|table| table.records.get(&key))?.started?;
         let possible = ledger.start_times(one);
         let is_late = started > *possible.end() && ledger.surely_ran(one, started);
         let what =

@@ -1,6 +1,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Millis(pub u64);
 
@@ -28,14 +30,19 @@ impl fmt::Display for Millis {
     }
 }
 
-/// Milliseconds since 1970-01-01T00:00:00Z.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// Milliseconds since 1970-01-01T00:00:00Z. Its serialized form is that number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Timestamp(pub u64);
 
 impl Timestamp {
     /// Adds `millis`, up to the largest time.
     pub fn plus(self, millis: Millis) -> Self {
         Self(self.0.saturating_add(millis.0))
+    }
+
+    /// Subtracts `millis`, down to the earliest time.
+    pub fn minus(self, millis: Millis) -> Self {
+        Self(self.0.saturating_sub(millis.0))
     }
 
     /// Returns the time since `earlier`, or zero if `earlier` is later.

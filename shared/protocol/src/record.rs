@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use ebb_engine::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -15,26 +16,26 @@ use crate::value::Outputs;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AttemptRecord {
-    /// The first dispatch, in milliseconds since 1970.
+    /// The first dispatch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub started: Option<u64>,
+    pub started: Option<Timestamp>,
     /// The time at which the receiver announced a callback.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub accepted: Option<u64>,
+    pub accepted: Option<Timestamp>,
     /// The time of the next request or, before the start, of the start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next_dispatch: Option<u64>,
+    pub next_dispatch: Option<Timestamp>,
     /// The time at which a request that is not idempotent was posted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub posted: Option<u64>,
+    pub posted: Option<Timestamp>,
     /// The digest of the credential of this request, for a webhook.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub posted_by: Option<String>,
     /// The time until which another sender may wait for the response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub leased_until: Option<u64>,
+    pub leased_until: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub heartbeat: Option<u64>,
+    pub heartbeat: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<String>,
     /// Set when the request of a webhook was answered, and the attempt waits for a state of the provider.
@@ -63,7 +64,7 @@ pub struct AttemptRecord {
 #[serde(rename_all = "camelCase")]
 pub struct StateWait {
     /// The time of the response.
-    pub since: u64,
+    pub since: Timestamp,
     /// The outputs that follow from the response alone. An undo reads them if the wait fails.
     #[serde(default, skip_serializing_if = "OutputStorage::is_empty")]
     pub outputs: OutputStorage,
@@ -126,7 +127,7 @@ fn is_zero(number: &u64) -> bool {
 #[serde(rename_all = "camelCase")]
 pub struct AttemptResult {
     pub outcome: AttemptOutcome,
-    pub at: u64,
+    pub at: Timestamp,
     /// The duration in milliseconds, by the clock of the executor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<u64>,
@@ -149,7 +150,7 @@ pub struct AttemptResult {
     pub made: Vec<String>,
     /// The start of the next attempt: a retry, or an undo with further results to undo.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next: Option<u64>,
+    pub next: Option<Timestamp>,
     /// True if the end of the log is in the bucket.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub log: bool,
@@ -165,7 +166,7 @@ pub struct AttemptResult {
 
 impl AttemptResult {
     /// Returns a result without details.
-    pub fn new(outcome: AttemptOutcome, at: u64, digest: String) -> Self {
+    pub fn new(outcome: AttemptOutcome, at: Timestamp, digest: String) -> Self {
         Self { outcome, at, digest, ..Self::default() }
     }
 

@@ -67,7 +67,7 @@ async fn store_instances(store: &Store) {
     store.patch_run(run, &Patch { conditions: vec![], changes }).await.unwrap();
     let (unit, attempt) = (Unit(0), Attempt::FIRST);
     let response = StoredText::Inline("sealed".into());
-    let wait = StateWait { since: AT.0, outputs: OutputStorage::Bucket("key".into()), response };
+    let wait = StateWait { since: AT, outputs: OutputStorage::Bucket("key".into()), response };
     let ids = || BTreeSet::from(["i-1".to_owned()]);
     let instances = InstanceIds { made: ids(), listed: ids(), destroyed: ids() };
     let steps = [AttemptUpdate::Started, AttemptUpdate::Accepted, AttemptUpdate::DispatchAgain, AttemptUpdate::Leased]

@@ -59,7 +59,7 @@ pub(super) async fn add_reports(env: &Env, run: &Run, records: &UnitRecords, det
         let record = records.get(&unit).into_iter().flatten().find(|(number, _)| *number == attempt);
         let recorded = record.and_then(|(_, record)| record.heartbeat);
         if let Some((progress, at)) = reports.progress.get(&(unit, attempt))
-            && recorded.is_none_or(|recorded| recorded <= at.0)
+            && recorded.is_none_or(|recorded| recorded <= *at)
         {
             shown.progress = Some(limits::message(progress));
         }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ebb_documents::plan::{Action, UnitPlan};
 use ebb_engine::follow::in_flight;
-use ebb_engine::{Attempt, HeadState, RunOutcome, RunPhase, Timestamp, Unit, UnitProgress};
+use ebb_engine::{Attempt, HeadState, Millis, RunOutcome, RunPhase, Timestamp, Unit, UnitProgress};
 use ebb_protocol::api::{AttemptDetail, RunDetail, RunState, UnitDetail, UnitState};
 use ebb_protocol::id::RunId;
 use ebb_protocol::limits;
@@ -116,11 +116,10 @@ impl RunSnapshot<'_> {
         let previous = attempt.0.checked_sub(1).and_then(|previous| record_of(Attempt(previous)));
         let previous_result = previous.and_then(|record| record.result.as_ref());
         let result = record.and_then(|record| record.result.as_ref());
-        let next_attempt = previous_result.and_then(|result| result.next).map(Timestamp).filter(|&at| at > self.now);
+        let next_attempt = previous_result.and_then(|result| result.next).filter(|&at| at > self.now);
         // During a wait for a state, this is the time of a sweep, and questions come before it.
         let next_request = record.filter(|record| record.wait.is_none() && record.result.is_none());
-        let next_request =
-            next_request.and_then(|record| record.next_dispatch).map(Timestamp).filter(|&at| at > self.now);
+        let next_request = next_request.and_then(|record| record.next_dispatch).filter(|&at| at > self.now);
         let state = match (self.head.status(unit), activity) {
             (UnitProgress::Done, _) if result.is_some_and(|result| result.outcome == AttemptOutcome::Skipped) => {
                 UnitState::Skipped
@@ -137,13 +136,13 @@ impl RunSnapshot<'_> {
             (_, UnitActivity::Closed) => UnitState::Waiting,
         };
         let reason = result.or(previous_result).and_then(|result| result.reason.clone());
-        let ended = result.map(|result| Timestamp(result.at));
+        let ended = result.map(|result| result.at);
         // The start of a quick script is not recorded. Its result has the duration.
-        let computed = || Some(Timestamp(result?.at.saturating_sub(result?.duration_ms?)));
+        let computed = || Some(result?.at.minus(Millis(result?.duration_ms?)));
         let started = record.and_then(started_at).or_else(computed);
         let cancelled = state == UnitState::Cancelled && self.state == RunState::Cancelling && result.is_none();
         let may_run = state == UnitState::Running || cancelled;
-        let deadline = started.filter(|_| may_run).map(|at| at.plus(ebb_engine::Millis(plan.timeout_ms)));
+        let deadline = started.filter(|_| may_run).map(|at| at.plus(Millis(plan.timeout_ms)));
         // Scripts send theirs to the relay, which reports the last one.
         let heartbeat = record.filter(|_| may_run && matches!(plan.action, Action::Webhook(_)));
         let heartbeat = heartbeat.and_then(|record| record.heartbeat);
@@ -161,13 +160,13 @@ impl RunSnapshot<'_> {
             after: after.collect(),
             reason: reason.filter(|_| state != UnitState::Succeeded),
             started: started.map(rfc3339),
-            accepted: record.and_then(|record| record.accepted).map(|at| rfc3339(Timestamp(at))),
+            accepted: record.and_then(|record| record.accepted).map(rfc3339),
             ended: ended.map(rfc3339),
             duration_ms: result.and_then(|result| result.duration_ms),
             next: next_attempt.or(next_request).map(rfc3339),
             deadline: deadline.map(rfc3339),
             progress: record.and_then(|record| record.progress.clone()),
-            heartbeat: heartbeat.map(|at| rfc3339(Timestamp(at))),
+            heartbeat: heartbeat.map(rfc3339),
             objects: if state == UnitState::Succeeded { ready_objects(plan) } else { None },
             object_states: object_states.unwrap_or_default(),
             waits: Vec::new(),
@@ -199,7 +198,7 @@ fn earlier_attempts(plan: &UnitPlan, last: Attempt, attempts: &[(Attempt, Attemp
 
 fn attempt_detail(plan: &UnitPlan, attempt: Attempt, record: &AttemptRecord) -> AttemptDetail {
     let result = record.result.as_ref();
-    let computed = || Some(Timestamp(result?.at.saturating_sub(result?.duration_ms?)));
+    let computed = || Some(result?.at.minus(Millis(result?.duration_ms?)));
     AttemptDetail {
         attempt: attempt.0,
         attempt_in_series: ebb_engine::retry::attempts_used(attempt, plan.retry.attempts),
@@ -211,7 +210,7 @@ fn attempt_detail(plan: &UnitPlan, attempt: Attempt, record: &AttemptRecord) -> 
             Some(AttemptOutcome::Cancelled) => UnitState::Cancelled,
         },
         started: started_at(record).or_else(computed).map(rfc3339),
-        ended: result.map(|result| rfc3339(Timestamp(result.at))),
+        ended: result.map(|result| rfc3339(result.at)),
         duration_ms: result.and_then(|result| result.duration_ms),
         reason: result.and_then(|result| result.reason.clone()),
         log: result.is_some_and(|result| result.log),

@@ -399,7 +399,7 @@ pub async fn resume(
             mark_done(env, run, attempt, None).await
         }
         AttemptOutcome::Failed => match result.next {
-            Some(next) => schedule_retry(env, run, attempt, Timestamp(next)).await,
+            Some(next) => schedule_retry(env, run, attempt, next).await,
             None => mark_failed(env, run, attempt).await,
         },
     }

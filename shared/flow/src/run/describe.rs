@@ -3,7 +3,7 @@
 
 use ebb_documents::plan::WebhookAction;
 use ebb_documents::render::RenderedRequest;
-use ebb_engine::{Millis, Timestamp};
+use ebb_engine::Millis;
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::record::AttemptRecord;
 
@@ -53,7 +53,7 @@ pub(super) async fn describe_attempt(
     if record.result.is_some() || record.accepted.is_some() {
         return Ok(DispatchOutcome::later(None));
     }
-    let posted = record.posted.map_or(env.now(), Timestamp);
+    let posted = record.posted.unwrap_or_else(|| env.now());
     let open_for = posted.plus(env.settings.response_window()).since(env.now()).0;
     if record.posted.is_some() && record.next_dispatch.is_none() && open_for > 0 {
         // Another invocation may still wait for the response. An invocation without a response records the time of the
@@ -79,7 +79,7 @@ pub(super) async fn describe_attempt(
     let end = match (&answer, is_shown) {
         (Some((response, _bytes)), Some(true)) => {
             if let Some(until) = answers.until() {
-                let begun = record.started.map_or(posted, Timestamp);
+                let begun = record.started.unwrap_or(posted);
                 let seen_by = Some(digest.text().to_owned());
                 return until::begin(env, answers, attempt, until, response, (begun, seen_by)).await;
             }

@@ -152,7 +152,7 @@ impl PluginUnit<'_> {
             if let Some(id) = before.instances.made.first() {
                 return Err(PluginError::Unknown(format!("the plugin does not list {id}, which it has made")));
             }
-            let open_for = self.acts_until(env, Timestamp(posted)).since(env.now()).0;
+            let open_for = self.acts_until(env, posted).since(env.now()).0;
             if open_for > 0 {
                 return Ok(PluginStep::Repeat(open_for.div_ceil(1000).min(RETRY_SECONDS)));
             }
@@ -208,7 +208,7 @@ impl PluginUnit<'_> {
         let own = records::read_own(env, self.run, self.attempt).await?;
         let posted = own.and_then(|own| own.posted.filter(|_| own.next_dispatch.is_none()));
         let window = env.settings.response_window().min(Millis(self.action.max_processing_time_ms));
-        let due = posted.map(|posted| Timestamp(posted).plus(window));
+        let due = posted.map(|posted| posted.plus(window));
         match due.map(|due| due.since(env.now()).0).filter(|&wait| wait > 0) {
             Some(wait) => Ok(PluginStep::Repeat(wait.div_ceil(1000))),
             None => self.complete(client, instance).await,

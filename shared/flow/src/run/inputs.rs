@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use ebb_documents::plan::{OutputRead, UnitPlan, UnitRef};
 use ebb_documents::render::{KnownOutputs, ProducerState};
-use ebb_engine::{Attempt, Hook, Unit};
+use ebb_engine::{Attempt, Hook, Timestamp, Unit};
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult, OutputStorage, StateWait};
 use ebb_protocol::value::Outputs;
 
@@ -202,7 +202,7 @@ fn reads_of_successors(run: &Run, unit: Unit) -> impl Iterator<Item = &OutputRea
 /// Returns all distinct outputs of a unit's successes, in the order of their records. A later success does not change
 /// the positions of the others. An attempt without a success whose request was answered has the outputs of the response.
 pub fn successes(attempts: &[&AttemptRecord]) -> Vec<OutputStorage> {
-    let (mut made, mut waits): (Vec<(u64, &str, &OutputStorage)>, Vec<&StateWait>) = (Vec::new(), Vec::new());
+    let (mut made, mut waits): (Vec<(Timestamp, &str, &OutputStorage)>, Vec<&StateWait>) = (Vec::new(), Vec::new());
     for record in attempts {
         let results = record.result.iter().chain(&record.further_results);
         let before = made.len();

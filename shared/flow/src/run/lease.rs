@@ -71,9 +71,9 @@ pub(crate) async fn lease_delivery(
     // The response to its request may have ended the lease.
     let is_answered = before.result.is_some()
         || before.accepted.is_some()
-        || before.next_dispatch.is_some_and(|next| next > forwarded_at.0);
+        || before.next_dispatch.is_some_and(|next| next > forwarded_at);
     let sweep_lease = forwarded_at.plus(env.settings.response_window());
-    let is_leased = before.leased_until.map(Timestamp).is_some_and(|until| until > sweep_lease && until > now);
+    let is_leased = before.leased_until.is_some_and(|until| until > sweep_lease && until > now);
     Ok(!is_answered && !is_leased)
 }
 
@@ -119,7 +119,7 @@ pub async fn unsent(env: &Env, run: &Run, units: Vec<(Unit, Attempt)>) -> FlowRe
     let records = records::read_open(env, run, &positions).await?;
     let now = env.now();
     let is_unsent = |record: &AttemptRecord| {
-        let is_postponed = record.next_dispatch.is_some_and(|at| at > now.0);
+        let is_postponed = record.next_dispatch.is_some_and(|at| at > now);
         record.result.is_none() && record.accepted.is_none() && !is_postponed
     };
     let unsent = units.into_iter().filter_map(|unit_attempt| {

@@ -33,6 +33,7 @@ fn succeeded_later(record: &AttemptRecord) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use ebb_engine::Timestamp;
     use ebb_protocol::record::AttemptResult;
 
     use super::*;
@@ -41,7 +42,7 @@ mod tests {
         AttemptResult {
             reason: code.map(|code| FailureReason { code, message: "why".to_owned() }),
             unanswered: code == Some(ReasonCode::Timeout),
-            ..AttemptResult::new(outcome, 1, String::new())
+            ..AttemptResult::new(outcome, Timestamp(1), String::new())
         }
     }
 
@@ -54,7 +55,7 @@ mod tests {
         let overridden = || result(AttemptOutcome::Skipped, Some(ReasonCode::Overridden));
         let failed = || result(AttemptOutcome::Failed, Some(ReasonCode::Timeout));
         let done = || result(AttemptOutcome::Succeeded, None);
-        let partial = || AttemptResult { next: Some(2), ..done() };
+        let partial = || AttemptResult { next: Some(Timestamp(2)), ..done() };
         let rows: [(&[AttemptRecord], bool); 8] = [
             (&[record(failed(), &[])], false),
             (&[record(overridden(), &[])], true),

@@ -53,9 +53,9 @@ pub async fn with_accepted(
     }
     for (unit, attempt, at) in env.store.read_accepted(&run.id, &webhooks).await? {
         let record = records.entry((unit, attempt)).or_default();
-        record.accepted = Some(record.accepted.map_or(at.0, |known| known.min(at.0)));
+        record.accepted = Some(record.accepted.map_or(at, |known| known.min(at)));
         // The rule for attempt records applies: an acceptance cancels an earlier postponement.
-        record.next_dispatch = record.next_dispatch.filter(|&due| due > at.0);
+        record.next_dispatch = record.next_dispatch.filter(|&due| due > at);
     }
     Ok(records)
 }
@@ -98,7 +98,7 @@ pub async fn build_result<'a>(
     end: &'a AttemptEnd,
     next: Option<Timestamp>,
 ) -> FlowResult<(AttemptResult, Option<&'a str>)> {
-    let ended = |outcome, reason| AttemptResult { reason, ..AttemptResult::new(outcome, 0, String::new()) };
+    let ended = |outcome, reason| AttemptResult { outcome, reason, ..AttemptResult::default() };
     let (result, outputs, log) = match end {
         AttemptEnd::Succeeded(success) => {
             let reason = success.found_nothing.then(|| clean_reason(ReasonCode::Skipped, FOUND_NOTHING));
@@ -138,8 +138,7 @@ pub async fn build_result<'a>(
     // Two instances with the same outputs are two results.
     let parts: Vec<&str> = [&outcome, &json].into_iter().chain(&result.made).map(String::as_str).collect();
     let digest = id::short_digest(&parts, 26);
-    let (at, next) = (env.now().0, next.map(|at| at.0));
-    let result = AttemptResult { at, outputs, next, log: log.is_some(), digest, ..result };
+    let result = AttemptResult { at: env.now(), outputs, next, log: log.is_some(), digest, ..result };
     Ok((result, log))
 }
 
@@ -273,5 +272,5 @@ pub fn from_secret(secret: SecretKeyRef) -> ebb_protocol::value::SecretRef {
 
 /// Returns the recorded start of an attempt.
 pub fn started_at(record: &AttemptRecord) -> Option<Timestamp> {
-    record.started.into_iter().chain(record.accepted).min().map(Timestamp)
+    record.started.into_iter().chain(record.accepted).min()
 }

@@ -2,7 +2,7 @@
 
 use ebb_documents::plan::{UnitPlan, UnitRef};
 use ebb_documents::render::{self, RenderedUnit, UnitContext};
-use ebb_engine::{Millis, Timestamp};
+use ebb_engine::Millis;
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::evidence::Evidence;
 use ebb_protocol::record::AttemptRecord;
@@ -21,9 +21,8 @@ const ACCEPTED: u16 = 202;
 
 /// Returns the failure of an attempt whose end is not reported.
 pub(crate) fn timed_out(unit: &UnitPlan, record: &AttemptRecord) -> AttemptFailure {
-    let accepted = record
-        .accepted
-        .map(|at| format!("; the receiver accepted the request ({ACCEPTED}) at {}", rfc3339(Timestamp(at))));
+    let accepted =
+        record.accepted.map(|at| format!("; the receiver accepted the request ({ACCEPTED}) at {}", rfc3339(at)));
     let progress = record.progress.as_ref().map(|progress| format!("; the last progress was: {progress}"));
     let [accepted, progress] = [accepted, progress].map(Option::unwrap_or_default);
     let why = format!("no result within {}{accepted}{progress}", Millis(unit.timeout_ms));

@@ -76,7 +76,7 @@ impl MadeInstances {
             self.may_be_more = true;
         }
         let made_at = results().map(|result| result.at).chain(record.posted).max().unwrap_or_default();
-        self.listed_by = self.listed_by.max(Timestamp(made_at).plus(Millis(action.max_processing_time_ms)));
+        self.listed_by = self.listed_by.max(made_at.plus(Millis(action.max_processing_time_ms)));
         self.ids.extend(ids);
     }
 }
@@ -275,7 +275,7 @@ pub(crate) fn is_rejection(record: &AttemptRecord) -> bool {
 /// Returns the time until which the request of a failed attempt without a response may arrive.
 fn in_flight_until(env: &Env, record: &AttemptRecord) -> Option<Timestamp> {
     let failed = record.result.as_ref().filter(|result| result.outcome == AttemptOutcome::Failed)?;
-    failed.unanswered.then(|| Timestamp(failed.at).plus(env.settings.max_in_flight))
+    failed.unanswered.then(|| failed.at.plus(env.settings.max_in_flight))
 }
 
 /// Returns the time until which the receiver of a request may act on that of a failed or cancelled attempt without a
@@ -292,7 +292,7 @@ fn processing_until(env: &Env, unit: &UnitPlan, record: &AttemptRecord) -> Optio
     let result = record.result.as_ref()?;
     let arrives_by = match result.outcome {
         // The cancel recorded this result after the in-flight limit.
-        AttemptOutcome::Cancelled => Timestamp(result.at),
+        AttemptOutcome::Cancelled => result.at,
         _ => in_flight_until(env, record)?,
     };
     Some(arrives_by.plus(Millis(processing)))

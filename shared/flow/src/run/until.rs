@@ -77,7 +77,7 @@ pub(super) async fn begin(
     let next = sweep_time(answers, begun, now);
     // A message that arrives before the record is written has no effect.
     send_next(env, run, attempt, pause(until, Millis(0), &response.headers, now), next).await;
-    let wait = Box::new(StateWait { since: now.0, outputs: early, response: stored });
+    let wait = Box::new(StateWait { since: now, outputs: early, response: stored });
     let sent_by = answers.unit.action.connection().and(seen_by.as_deref()).map(Into::into);
     let update = AttemptUpdate::Waiting { wait, begun, next, seen_by };
     let before = run.update_attempt(env, attempt, update).await?;
@@ -172,16 +172,16 @@ pub(super) async fn ask(
     if let Some(text) = text {
         note(env, run, attempt, record, &format!("{}{text}", sent.asked())).await?;
     }
-    let elapsed = now.since(Timestamp(wait.since));
+    let elapsed = now.since(wait.since);
     let headers = answer.as_ref().and_then(|answer| answer.as_ref().ok()).map(|(poll, _bytes)| poll.headers.as_slice());
     let pause = pause(until, elapsed, headers.unwrap_or_default(), now);
-    match record.next_dispatch.map(Timestamp).filter(|&next| next > now) {
+    match record.next_dispatch.filter(|&next| next > now) {
         Some(next) => {
             send_next(env, run, attempt, pause, next).await;
             Ok(DispatchOutcome::later(None))
         }
         None => {
-            let next = sweep_time(answers, record.started.map_or(now, Timestamp), now);
+            let next = sweep_time(answers, record.started.unwrap_or(now), now);
             send_next(env, run, attempt, pause, next).await;
             run.update_attempt(env, attempt, AttemptUpdate::DispatchAgain(next)).await?;
             Ok(DispatchOutcome::later(Some(AttemptWakeup::Recorded(next))))
@@ -269,7 +269,7 @@ async fn note(env: &Env, run: &Run, attempt: AttemptRef, record: &AttemptRecord,
     // Another status, such as that of an invalid credential, is recorded at once.
     let status = |text: &str| text.rsplit_once(ANSWERED).and_then(|(_, text)| text.get(..3).map(str::to_owned));
     let is_same_status = known.is_some_and(|known| status(known) == status(answer));
-    let is_recent = is_same_status && record.heartbeat.is_some_and(|at| now.since(Timestamp(at)).0 < NOTE_MS);
+    let is_recent = is_same_status && record.heartbeat.is_some_and(|at| now.since(at).0 < NOTE_MS);
     if is_recent || known == Some(answer) {
         return Ok(());
     }

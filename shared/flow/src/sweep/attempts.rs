@@ -100,7 +100,7 @@ impl RunSweep {
             return None;
         }
         let is_relayed = unit.action.is_relayed();
-        let postponed = record.next_dispatch.map(Timestamp);
+        let postponed = record.next_dispatch;
         let Some(begun) = records::started_at(&record) else {
             match postponed.filter(|&at| at > self.now) {
                 Some(at) => self.sweep_by(at),
@@ -108,7 +108,7 @@ impl RunSweep {
                     // A request to a relay is harmless. The deadline counts from the start that the relay reports, also
                     // after a heartbeat: a sweep may come much later.
                     self.unstarted.insert((attempt.unit, attempt.number));
-                    self.dispatches.push((record.next_dispatch.unwrap_or_default(), attempt));
+                    self.dispatches.push((record.next_dispatch.unwrap_or_default().0, attempt));
                 }
                 None => self.starts.push(AttemptStart {
                     attempt,
@@ -146,7 +146,7 @@ impl RunSweep {
             // An accepted request is not repeated, even if a repetition was planned before the acceptance. Its callback
             // or its deadline decides.
             next_request
-                if record.accepted.is_some_and(|at| next_request.is_none_or(|next_request| next_request.0 <= at)) => {}
+                if record.accepted.is_some_and(|at| next_request.is_none_or(|next_request| next_request <= at)) => {}
             Some(next_request) => self.add_repeat(next_request.0, attempt, record, is_relayed),
             None if is_relayed || self.when == SweepCondition::Always => {
                 self.add_repeat(u64::MAX, attempt, record, is_relayed);
@@ -165,7 +165,7 @@ impl RunSweep {
 
     /// Plans the repetition of a started attempt. Relays identify tasks by name, but a webhook needs a lease.
     fn add_repeat(&mut self, last_request: u64, attempt: AttemptRef, seen: AttemptRecord, is_relayed: bool) {
-        let leased = seen.leased_until.map(Timestamp).filter(|&until| until > self.now);
+        let leased = seen.leased_until.filter(|&until| until > self.now);
         match leased.filter(|_| self.when == SweepCondition::Due) {
             // A queued task was postponed until after its start. It has a slot now, so other attempts are sent first.
             _ if is_relayed => self.dispatches.push((u64::MAX, attempt)),
@@ -232,7 +232,7 @@ impl RunSweep {
 fn retry_due(attempt: AttemptRef, records: &OpenRecords) -> Option<Timestamp> {
     let before = Attempt(attempt.number.0.checked_sub(1)?);
     let result = records.get(&(attempt.unit, before))?.result.as_ref()?;
-    Some(Timestamp(result.next?)).filter(|_| result.outcome == AttemptOutcome::Failed)
+    result.next.filter(|_| result.outcome == AttemptOutcome::Failed)
 }
 
 /// Returns true if the attempt is the first one since its unit was reopened. The next attempt of an undo with remaining

@@ -26,7 +26,7 @@ pub(super) async fn receive_poll(
     }
     let records = env.store.read_records(id, &[unit]).await?;
     let is_next = |record: &AttemptRecord| {
-        record.wait.is_some() && record.result.is_none() && record.next_dispatch == Some(sweep.0)
+        record.wait.is_some() && record.result.is_none() && record.next_dispatch == Some(sweep)
     };
     if !records.iter().any(|(_, of, record)| *of == number && is_next(record)) {
         return Ok(());

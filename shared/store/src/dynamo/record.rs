@@ -49,7 +49,7 @@ fn result_attributes(result: &AttemptResult) -> StoreResult<Item> {
         OutputStorage::Inline(outputs) => Some(("o", json(outputs)?)),
         OutputStorage::Bucket(key) => Some(("ob", text(key))),
     };
-    let mut attributes = item([("v", number(outcome)), ("t", number(result.at)), ("dg", digest(&result.digest))]);
+    let mut attributes = item([("v", number(outcome)), ("t", number(result.at.0)), ("dg", digest(&result.digest))]);
     attributes.extend(item(outputs));
     attributes.extend(optional([
         ("k", result.duration_ms.map(number)),
@@ -59,7 +59,7 @@ fn result_attributes(result: &AttemptResult) -> StoreResult<Item> {
         ("sr", result.sent_by.as_deref().map(text)),
         ("id", (!result.made.is_empty()).then(|| json(&result.made)).transpose()?),
         ("os", (!result.objects.is_empty()).then(|| json(&result.objects)).transpose()?),
-        ("x", result.next.map(number)),
+        ("x", result.next.map(|at| number(at.0))),
         ("lg", result.log.then_some(AttributeValue::Bool(true))),
         ("un", result.unanswered.then_some(AttributeValue::Bool(true))),
     ]));
@@ -77,7 +77,7 @@ pub(super) fn read_result(reader: &ItemReader<'_>, item: &Item) -> StoreResult<O
     };
     Ok(Some(AttemptResult {
         outcome: outcome.ok_or_else(|| reader.broken(format!("unknown outcome {code}")))?.0,
-        at: reader.number("t")?,
+        at: reader.time("t")?,
         duration_ms: reader.number_if_any("k")?,
         outputs,
         reason: reader.json_if_any("e")?,
@@ -90,7 +90,7 @@ pub(super) fn read_result(reader: &ItemReader<'_>, item: &Item) -> StoreResult<O
         sent_by: reader.text_if_any("sr")?.map(str::to_owned),
         made: reader.json_if_any("id")?.unwrap_or_default(),
         objects: reader.json_if_any("os")?.unwrap_or_default(),
-        next: reader.number_if_any("x")?,
+        next: reader.time_if_any("x")?,
         log: item.contains_key("lg"),
         unanswered: item.contains_key("un"),
         digest,
@@ -101,13 +101,13 @@ pub(super) fn read_record(operation: &'static str, item: &Item) -> StoreResult<A
     let reader = ItemReader::new(operation, item);
     let ids = |name| -> StoreResult<BTreeSet<String>> { Ok(reader.texts(name)?.iter().cloned().collect()) };
     Ok(AttemptRecord {
-        started: reader.number_if_any("s")?,
-        accepted: reader.number_if_any("c")?,
-        next_dispatch: reader.number_if_any("n")?,
-        posted: reader.number_if_any("q")?,
+        started: reader.time_if_any("s")?,
+        accepted: reader.time_if_any("c")?,
+        next_dispatch: reader.time_if_any("n")?,
+        posted: reader.time_if_any("q")?,
         posted_by: reader.text_if_any("qb")?.map(str::to_owned),
-        leased_until: reader.number_if_any("le")?,
-        heartbeat: reader.number_if_any("b")?,
+        leased_until: reader.time_if_any("le")?,
+        heartbeat: reader.time_if_any("b")?,
         progress: reader.text_if_any("p")?.map(str::to_owned),
         wait: reader.json_if_any("w")?,
         seen_by: reader.text_if_any("sb")?.map(str::to_owned),

@@ -218,5 +218,5 @@ pub(super) fn begin(name: &str) -> TargetTransition {
 }
 
 pub(super) fn result(outcome: AttemptOutcome, digest: &str) -> AttemptResult {
-    AttemptResult::new(outcome, 1_800_000_001_000, ebb_protocol::id::digest(digest.as_bytes()))
+    AttemptResult::new(outcome, Timestamp(1_800_000_001_000), ebb_protocol::id::digest(digest.as_bytes()))
 }

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use aws_sdk_dynamodb::types::AttributeValue;
 
 use crate::{AttemptUpdate, PutOutcome};
-use ebb_protocol::engine::{Attempt, Timestamp, Unit};
+use ebb_protocol::engine::{Attempt, Millis, Timestamp, Unit};
 use ebb_protocol::limits;
 use ebb_protocol::record::{AttemptOutcome, AttemptResult, OutputStorage};
 use ebb_protocol::value::UnitValue;
@@ -61,11 +61,11 @@ pub(super) async fn further_results_are_stored_after_the_first(fixture: StoreFix
     let store = &fixture.store;
     let (first, second) = (result(AttemptOutcome::Failed, "1"), result(AttemptOutcome::Succeeded, "2"));
     assert_eq!(store.put_result(&run, Unit(3), A1, &first).await.unwrap(), PutOutcome::Created);
-    let again = AttemptResult { at: 1, ..first.clone() };
+    let again = AttemptResult { at: Timestamp(1), ..first.clone() };
     assert_eq!(store.put_result(&run, Unit(3), A1, &again).await.unwrap(), PutOutcome::Duplicate(first.clone()));
     // A repetition does not change the time.
     for later in [0, 5] {
-        let second = AttemptResult { at: second.at + later, ..second.clone() };
+        let second = AttemptResult { at: second.at.plus(Millis(later)), ..second.clone() };
         let put = store.put_result(&run, Unit(3), A1, &second).await.unwrap();
         assert_eq!(put, PutOutcome::Conflict(first.clone()));
     }

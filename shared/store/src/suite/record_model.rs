@@ -19,28 +19,28 @@ pub fn update(record: &mut AttemptRecord, update: &AttemptUpdate) {
         return;
     }
     match update {
-        AttemptUpdate::Started(at) => record.started = record.started.or(Some(at.0)),
+        AttemptUpdate::Started(at) => record.started = record.started.or(Some(*at)),
         AttemptUpdate::Accepted(at) => {
-            record.accepted = record.accepted.or(Some(at.0));
+            record.accepted = record.accepted.or(Some(*at));
             record.next_dispatch = None;
             record.leased_until = None;
         }
         AttemptUpdate::DispatchAgain(at) => {
-            record.next_dispatch = Some(at.0);
+            record.next_dispatch = Some(*at);
             record.leased_until = None;
         }
         AttemptUpdate::Posted(at, by) => {
-            record.posted = record.posted.or(Some(at.0));
+            record.posted = record.posted.or(Some(*at));
             record.posted_by = record.posted_by.take().or(by.clone());
         }
-        AttemptUpdate::Leased(until) => record.leased_until = Some(until.0),
+        AttemptUpdate::Leased(until) => record.leased_until = Some(*until),
         AttemptUpdate::Postponed(at) => {
-            record.next_dispatch = Some(at.0);
+            record.next_dispatch = Some(*at);
             record.started = None;
             record.leased_until = None;
         }
         AttemptUpdate::Heartbeat(at, progress) => {
-            record.heartbeat = Some(at.0);
+            record.heartbeat = Some(*at);
             record.progress = progress.clone().or(record.progress.take());
         }
         AttemptUpdate::Refused(reason) => {
@@ -49,8 +49,8 @@ pub fn update(record: &mut AttemptRecord, update: &AttemptUpdate) {
         }
         AttemptUpdate::Waiting { wait, begun, next, seen_by } => {
             record.wait = record.wait.take().or_else(|| Some((**wait).clone()));
-            record.started = record.started.or(Some(begun.0));
-            record.next_dispatch = Some(next.0);
+            record.started = record.started.or(Some(*begun));
+            record.next_dispatch = Some(*next);
             record.leased_until = None;
             record.seen_by = seen_by.clone().or(record.seen_by.take());
         }
@@ -127,7 +127,7 @@ pub(super) fn listed(id: &str) -> InstanceIds {
 pub(super) fn wait(since: Timestamp) -> StateWait {
     let outputs = Outputs::from([("id".to_owned(), UnitValue::Json("br-1".into()))]);
     let response = StoredText::Inline(format!("sealed {}", since.0));
-    StateWait { since: since.0, outputs: OutputStorage::Inline(outputs), response }
+    StateWait { since, outputs: OutputStorage::Inline(outputs), response }
 }
 
 fn results() -> impl Strategy<Value = AttemptResult> {

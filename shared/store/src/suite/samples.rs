@@ -128,7 +128,7 @@ pub fn full_result() -> AttemptResult {
     };
     AttemptResult {
         outcome: AttemptOutcome::Failed,
-        at: AT.0,
+        at: AT,
         duration_ms: Some(1),
         outputs: OutputStorage::Inline(serde_json::from_value(outputs).unwrap()),
         reason: Some(FailureReason { code: ReasonCode::HttpStatus, message: "why".into() }),
@@ -136,7 +136,7 @@ pub fn full_result() -> AttemptResult {
         removal: Some(Box::new(RemovalEvidence::new(RemovalGrade::Unconfirmed, "DELETE https://units.test", "404"))),
         sent_by: Some("c".into()),
         made: vec!["i-1".into()],
-        next: Some(AT.0),
+        next: Some(AT),
         log: true,
         objects: vec![ObjectStatus {
             object: "Job n/a".into(),

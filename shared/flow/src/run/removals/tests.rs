@@ -1,5 +1,5 @@
 use ebb_documents::plan::HookPlan;
-use ebb_engine::Epoch;
+use ebb_engine::{Epoch, Timestamp};
 use ebb_protocol::callback::FailureReason;
 use ebb_protocol::evidence::Evidence;
 use ebb_protocol::record::AttemptResult;
@@ -18,7 +18,7 @@ fn unit() -> UnitPlan {
 }
 
 fn result(outcome: AttemptOutcome) -> AttemptResult {
-    AttemptResult::new(outcome, 1, String::new())
+    AttemptResult::new(outcome, Timestamp(1), String::new())
 }
 
 fn record(first: AttemptResult) -> AttemptRecord {
@@ -56,7 +56,7 @@ type RecordedAttempts = (u32, Vec<(u32, AttemptRecord)>, RemovalGrade);
 /// A block has two attempts, and a reopening skips one block.
 #[test]
 fn the_lowest_evidence_of_the_last_pass_counts() {
-    let more = |result: AttemptResult| AttemptResult { next: Some(2), ..result };
+    let more = |result: AttemptResult| AttemptResult { next: Some(Timestamp(2)), ..result };
     let overridden = || record(with_reason(ReasonCode::Overridden, result(AttemptOutcome::Skipped)));
     let failed = || record(result(AttemptOutcome::Failed));
     let late = || AttemptRecord { further_results: vec![done()], ..failed() };
