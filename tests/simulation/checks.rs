@@ -140,7 +140,7 @@ fn history(simulation: &Simulation) -> Vec<String> {
     let mut times = BTreeSet::new();
     for (run, RunHead { facts, .. }) in table.all().flat_map(|table| &table.heads) {
         let own = table.history.values().filter(|entry| entry.run.as_ref() == Some(run));
-        let own: Vec<_> = own.filter(|entry| entry.at == facts.started.0).collect();
+        let own: Vec<_> = own.filter(|entry| entry.at == facts.started).collect();
         let change = match run.hook() {
             Hook::PreStart | Hook::PostStart => vec![HistoryChange::Created],
             Hook::Update(_) => vec![HistoryChange::Updated],

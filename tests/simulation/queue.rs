@@ -48,7 +48,7 @@ impl ebb_flow::ports::MessageQueue for SimQueue {
         {
             let mut state = ledger.state();
             if let QueueMessage::Dispatch { run, units, .. } = &message {
-                state.passed_on.extend(units.iter().map(|(unit, attempt)| format!("{run}-{unit}-{attempt}")));
+                state.passed_on.extend(units.iter().map(|(unit, attempt)| format!("{run}-{}-{}", unit.0, attempt.0)));
             }
             state.messages.push((runtime.elapsed(), message.clone()));
         }

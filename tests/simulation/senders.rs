@@ -303,7 +303,7 @@ impl SenderRecord {
         };
         let of_name = || ledger.instances.iter().filter(|(_, entry)| entry.name == key.name);
         if result.result == SourceResult::Rejected {
-            let at = self.record.result_time.unwrap_or_default();
+            let at = self.record.result_time.unwrap_or_default().0;
             // The platform has ended the instance before it began.
             let is_ended =
                 ledger.deletions.iter().any(|one| one.by == DIRECT && one.uid.is_some() && one.uid == key.uid);

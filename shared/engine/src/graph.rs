@@ -2,11 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use serde::{Deserialize, Serialize};
+
 /// The maximum number of units of one hook. The state of so many fits into one head item.
 pub const MAX_UNITS: usize = 1_000;
 
 /// A unit by its position in the plan of its hook, from 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Unit(pub u32);
 
 impl Unit {

@@ -199,22 +199,21 @@ pub enum QueueMessage {
     /// Dispatches these attempts of a run.
     Dispatch {
         run: RunId,
-        epoch: u32,
-        units: Vec<(u32, u32)>,
+        epoch: Epoch,
+        units: Vec<(Unit, Attempt)>,
         /// The next sweep of the run, if a sweep forwarded the attempts.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        next_sweep: Option<u64>,
-        /// The time at which they were forwarded. `None` means that an earlier version wrote the message.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        forwarded_at: Option<u64>,
+        next_sweep: Option<Timestamp>,
+        /// The time at which they were forwarded.
+        forwarded_at: Timestamp,
     },
     /// Sweeps a run if it is due.
     Run(RunId),
     /// Checks the deadline of one attempt.
-    Unit { run: RunId, unit: u32, attempt: u32 },
+    Unit { run: RunId, unit: Unit, attempt: Attempt },
     /// Asks for the state for which an attempt waits, unless a sweep has asked since. `sweep` is the time at which a sweep
     /// asks if the messages are lost.
-    Poll { run: RunId, unit: u32, attempt: u32, sweep: u64 },
+    Poll { run: RunId, unit: Unit, attempt: Attempt, sweep: Timestamp },
     /// Sweeps a run even if it is not due, because its dispatcher may have ended early.
     Recover(RunId),
     /// Sweeps a target, by kind and name.
@@ -223,33 +222,6 @@ pub enum QueueMessage {
     Deliver(String, String),
     /// Writes the queue mark of the health check.
     Mark,
-}
-
-impl QueueMessage {
-    /// Returns the message that dispatches `attempts`, forwarded at `forwarded_at`. `next_sweep` is set if a sweep
-    /// forwards them.
-    pub fn dispatch(
-        run: &RunId,
-        epoch: Epoch,
-        attempts: &[(Unit, Attempt)],
-        next_sweep: Option<Timestamp>,
-        forwarded_at: Timestamp,
-    ) -> Self {
-        let attempts = attempts.iter().map(|(unit, attempt)| (unit.0, attempt.0)).collect();
-        let next_sweep = next_sweep.map(|at| at.0);
-        Self::Dispatch {
-            run: run.clone(),
-            epoch: epoch.0,
-            units: attempts,
-            next_sweep,
-            forwarded_at: Some(forwarded_at.0),
-        }
-    }
-
-    /// Returns the message that checks the deadline of one attempt.
-    pub fn unit(run: &RunId, unit: Unit, attempt: Attempt) -> Self {
-        Self::Unit { run: run.clone(), unit: unit.0, attempt: attempt.0 }
-    }
 }
 
 #[async_trait]

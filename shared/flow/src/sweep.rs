@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::{Mutex, PoisonError};
 
-use ebb_engine::{Attempt, Epoch, Timestamp, Unit};
+use ebb_engine::Timestamp;
 use ebb_protocol::id::TargetKey;
 use ebb_store::{DueItem, HealthMark, Store};
 use futures::StreamExt as _;
@@ -175,20 +175,15 @@ pub async fn receive_message(env: &Env, message: &QueueMessage) -> FlowResult<()
     match message {
         QueueMessage::Run(run) => sweep_run(env, run, SweepCondition::Due).await,
         QueueMessage::Recover(run) => sweep_run(env, run, SweepCondition::Always).await,
-        QueueMessage::Unit { run, unit, attempt } => {
-            Box::pin(sweep_unit(env, run, Unit(*unit), Attempt(*attempt))).await
-        }
+        QueueMessage::Unit { run, unit, attempt } => Box::pin(sweep_unit(env, run, *unit, *attempt)).await,
         QueueMessage::Poll { run, unit, attempt, sweep } => {
-            Box::pin(polls::receive_poll(env, run, (Unit(*unit), Attempt(*attempt)), Timestamp(*sweep))).await
+            Box::pin(polls::receive_poll(env, run, (*unit, *attempt), *sweep)).await
         }
         QueueMessage::Target(kind, name) => sweep_target(env, TargetKey::new(kind, name)).await,
         QueueMessage::Deliver(kind, name) => Box::pin(outbox::deliver(env, TargetKey::new(kind, name))).await,
         QueueMessage::Mark => Ok(env.store.put_mark(HealthMark::Queue, env.now()).await?),
         QueueMessage::Dispatch { run, epoch, units, next_sweep, forwarded_at } => {
-            let units: Vec<(Unit, Attempt)> =
-                units.iter().map(|&(unit, attempt)| (Unit(unit), Attempt(attempt))).collect();
-            let forwarded_at = forwarded_at.map_or(env.now(), Timestamp);
-            drive_slice(env, run, Epoch(*epoch), &units, next_sweep.map(Timestamp), forwarded_at).await
+            drive_slice(env, run, *epoch, units, *next_sweep, *forwarded_at).await
         }
     }
 }

@@ -8,7 +8,7 @@
 //! The table has the digest of a token and the encrypted secret. Each write has the version that was read as its
 //! condition, so a token is used once.
 
-use ebb_engine::Timestamp;
+use ebb_engine::{Millis, Timestamp};
 use ebb_flow::error::RequestError;
 use ebb_protocol::api::PutCluster;
 use ebb_protocol::api_token::{has_digest, token_digest};
@@ -25,7 +25,7 @@ use url::Url;
 use super::registry::{ClusterRegistry, RegisteredClusters};
 
 /// The time in which a relay has to use a bootstrap token, in milliseconds.
-const TOKEN_TTL_MS: u64 = 60 * 60 * 1000;
+const TOKEN_TTL: Millis = Millis(60 * 60 * 1000);
 /// Maximum registered clusters. Each function reads all of them.
 const MAX_CLUSTERS: usize = 100;
 /// Maximum bytes of the options of a cluster, as JSON.
@@ -86,7 +86,7 @@ impl ClusterRegistry {
                 options: Value::Object(request.options.clone()),
                 relay: known.and_then(|known| known.relay.clone()),
                 bootstrap: has_token.then(|| issued(&token, now)).or_else(|| known?.bootstrap.clone()),
-                created: known.map_or(now.0, |known| known.created),
+                created: known.map_or(now, |known| known.created),
                 created_by: known.map_or(caller, |known| known.created_by.as_str()).to_owned(),
                 // The versions of a deleted cluster are not used again.
                 version: known.map_or(now.0, |known| known.version + 1),
@@ -177,13 +177,13 @@ impl ClusterRegistry {
                 let why = format!("another relay has used the bootstrap token: {}", another_token(name));
                 return Err(RequestError::refused(ErrorCode::InvalidToken, why));
             }
-            if bootstrap.expires <= now.0 {
-                let expired = rfc3339(Timestamp(bootstrap.expires));
+            if bootstrap.expires <= now {
+                let expired = rfc3339(bootstrap.expires);
                 let why = format!("the bootstrap token has expired at {expired}: {}", another_token(name));
                 return Err(RequestError::refused(ErrorCode::InvalidToken, why));
             }
             bootstrap.used = true;
-            cluster.relay = Some(RegisteredRelay { uid: request.uid.clone(), secret: sealed.clone(), since: now.0 });
+            cluster.relay = Some(RegisteredRelay { uid: request.uid.clone(), secret: sealed.clone(), since: now });
             Ok(())
         });
         changed.await?.ok_or_else(unknown_token)?;
@@ -274,7 +274,7 @@ fn check(name: &str, request: &PutCluster) -> Result<Option<String>, RequestErro
 }
 
 fn issued(token: &str, now: Timestamp) -> BootstrapToken {
-    BootstrapToken { digest: token_digest(token), expires: now.0 + TOKEN_TTL_MS, used: false }
+    BootstrapToken { digest: token_digest(token), expires: now.plus(TOKEN_TTL), used: false }
 }
 
 fn another_token(name: &str) -> String {

@@ -265,13 +265,13 @@ impl TargetOutbox {
         let mut later = BTreeSet::new();
         let all = self.notices.iter().flat_map(|notice| notice.to.iter().map(move |name| (notice, name.as_str())));
         let mut first = all.filter(|(_, name)| later.insert(*name));
-        first.find(|(_, name)| self.failed.get(*name).is_none_or(|state| state.next <= now.0))
+        first.find(|(_, name)| self.failed.get(*name).is_none_or(|state| state.next <= now))
     }
 
     /// Returns the time of the next delivery. It may be in the past.
     pub fn due(&self) -> Option<Timestamp> {
         let names = self.notices.iter().flat_map(|notice| &notice.to);
-        names.map(|name| self.failed.get(name).map_or(0, |state| state.next)).min().map(Timestamp)
+        names.map(|name| self.failed.get(name).map_or(Timestamp(0), |state| state.next)).min()
     }
 
     /// Returns the number of notifications that wait for the platform.
@@ -295,7 +295,7 @@ impl TargetOutbox {
 
     /// Ends the lease of a delivery, so that the next notification of the subscription can be sent. A lease of another
     /// invocation stays.
-    pub fn end_lease(&mut self, subscription: &str, lease: u64) {
+    pub fn end_lease(&mut self, subscription: &str, lease: Timestamp) {
         if self.failed.get(subscription).is_some_and(|state| state.next == lease) {
             self.failed.remove(subscription);
         }
@@ -310,8 +310,7 @@ pub struct PhaseNotice {
     pub number: u64,
     /// The phase that the target entered.
     pub phase: String,
-    /// Milliseconds since 1970.
-    pub at: u64,
+    pub at: Timestamp,
     pub run: Option<RunId>,
     /// `deleted`, `expired` or `forced`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -337,13 +336,12 @@ pub struct ReceiverState {
     /// The last responses in a row that reject the notification.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub refusals: u32,
-    /// The time of the next attempt, in milliseconds since 1970. During an attempt, it is the end of its lease.
-    pub next: u64,
+    /// The time of the next attempt. During an attempt, it is the end of its lease.
+    pub next: Timestamp,
     /// The reason of the last failure.
     pub reason: String,
-    /// The time of the last failure, in milliseconds since 1970.
-    #[serde(default)]
-    pub at: u64,
+    /// The time of the last failure. 0 before the first one.
+    pub at: Timestamp,
 }
 
 fn is_zero(number: &u32) -> bool {
@@ -377,8 +375,8 @@ pub struct PendingUpdate {
     /// The labels of its document, as those of a target.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// The time since which it waits, in milliseconds since 1970. For display.
-    pub since: u64,
+    /// The time since which it waits. For display.
+    pub since: Timestamp,
 }
 
 /// An update that has waited, and that the target could not get.
@@ -412,8 +410,8 @@ pub struct PendingCreation {
     pub routing_key: Option<String>,
     pub plugins: Vec<String>,
     pub ttl_ms: Option<u64>,
-    /// The time since which the instance waits, in milliseconds since 1970. For display. A newer document keeps it.
-    pub since: u64,
+    /// The time since which the instance waits. For display. A newer document keeps it.
+    pub since: Timestamp,
 }
 
 impl PendingCreation {
@@ -450,11 +448,11 @@ pub struct DesiredTarget {
     /// What identifies the delivery, if that is not its id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<String>,
-    /// The time of the event, or of its receipt if it has none, in milliseconds since 1970.
-    pub time: u64,
+    /// The time of the event, or of its receipt if it has none.
+    pub time: Timestamp,
     /// The newest time that an event of this state had. Events without a time are ordered by their arrival.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sent: Option<u64>,
+    pub sent: Option<Timestamp>,
     /// The identity of an instance that this state begins without naming one.
     pub new_uid: String,
     /// True if the state replaced one that was possibly being applied, until it is applied itself.
@@ -472,9 +470,9 @@ pub struct DesiredTarget {
     /// The result, once the state was applied or rejected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<SourceResponse>,
-    /// The time since which the result is the same, in milliseconds since 1970.
+    /// The time since which the result is the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub result_time: Option<u64>,
+    pub result_time: Option<Timestamp>,
     /// The time at which it is applied. `None` once there is a final result.
     #[serde(skip)]
     pub due: Option<Timestamp>,
@@ -583,8 +581,8 @@ pub struct TargetEvents {
 #[serde(rename_all = "camelCase")]
 pub struct DatedEvent {
     pub event: EventRef,
-    /// The time since which it waits, or at which it was dropped, in milliseconds since 1970. For display.
-    pub at: u64,
+    /// The time since which it waits, or at which it was dropped. For display.
+    pub at: Timestamp,
 }
 
 impl TargetEvents {
@@ -601,7 +599,7 @@ impl TargetEvents {
     /// Lets an event wait from the time `now`. It can have been dropped before.
     pub fn append(&mut self, event: EventRef, now: Timestamp) {
         self.dropped.retain(|dropped| dropped.event != event);
-        self.waiting.push(DatedEvent { event, at: now.0 });
+        self.waiting.push(DatedEvent { event, at: now });
     }
 
     /// Drops the waiting events for which `stays` returns false, at the time `now`.
@@ -609,7 +607,7 @@ impl TargetEvents {
         let (waiting, dropped): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.waiting).into_iter().partition(|waiting| stays(&waiting.event));
         self.waiting = waiting;
-        self.dropped.extend(dropped.into_iter().map(|dropped| DatedEvent { at: now.0, ..dropped }));
+        self.dropped.extend(dropped.into_iter().map(|dropped| DatedEvent { at: now, ..dropped }));
         let excess = self.dropped.len().saturating_sub(Self::MAX_RECENT);
         self.dropped.drain(..excess);
     }
@@ -671,8 +669,7 @@ pub struct NewRun {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HistoryItem {
-    /// The time in milliseconds since 1970.
-    pub at: u64,
+    pub at: Timestamp,
     pub change: HistoryChange,
     /// The sender, as [`TargetHead::changed_by`]. That of a run is in its facts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -702,13 +699,13 @@ impl HistoryItem {
     /// before those of older ones.
     pub fn id(&self) -> String {
         let own = || {
-            let (at, generation) = (self.at.to_string(), self.generation.to_string());
+            let (at, generation) = (self.at.0.to_string(), self.generation.to_string());
             let (by, reason) = (self.by.as_deref().unwrap_or_default(), self.reason.as_deref().unwrap_or_default());
             let units = self.units.join(" ");
             short_digest(&[self.change.words(), &at, by, &self.uid, &generation, reason, &units], 16)
         };
         let subject = self.run.as_ref().map_or_else(own, ToString::to_string);
-        format!("{:020}-{subject}", u64::MAX - self.at)
+        format!("{:020}-{subject}", u64::MAX - self.at.0)
     }
 }
 
@@ -741,27 +738,27 @@ mod tests {
             events.append(event, Timestamp(3));
         }
         events.drop_waiting(|event| event.name.as_str() == "sleep", Timestamp(5));
-        assert_eq!(events.waiting, [DatedEvent { event: event("sleep", 0), at: 3 }]);
+        assert_eq!(events.waiting, [DatedEvent { event: event("sleep", 0), at: Timestamp(3) }]);
         let dropped = |ids: std::ops::Range<u32>| {
-            ids.map(|id| DatedEvent { event: event("wake", id), at: 5 }).collect::<Vec<_>>()
+            ids.map(|id| DatedEvent { event: event("wake", id), at: Timestamp(5) }).collect::<Vec<_>>()
         };
         assert_eq!(events.dropped, dropped(2..10));
         assert!(!events.has(&event("wake", 9)));
         events.append(event("wake", 9), Timestamp(7));
-        assert_eq!(events.waiting[1], DatedEvent { event: event("wake", 9), at: 7 });
+        assert_eq!(events.waiting[1], DatedEvent { event: event("wake", 9), at: Timestamp(7) });
         assert_eq!((events.waiting.len(), events.dropped), (2, dropped(2..9)));
     }
 
     /// A write that appends many notifications can drop one during its delivery.
     #[test]
     fn a_lease_ends_without_its_notification() {
-        let state = ReceiverState { attempts: 1, next: 5, ..ReceiverState::default() };
+        let state = ReceiverState { attempts: 1, next: Timestamp(5), ..ReceiverState::default() };
         let mut outbox = TargetOutbox { notices: Vec::new(), failed: [("all".to_owned(), state)].into() };
         outbox.remove(1, "all");
         // Another invocation has this lease.
-        outbox.end_lease("all", 4);
+        outbox.end_lease("all", Timestamp(4));
         assert_eq!(outbox.failed.len(), 1);
-        outbox.end_lease("all", 5);
+        outbox.end_lease("all", Timestamp(5));
         assert_eq!(outbox, TargetOutbox::default());
     }
 }

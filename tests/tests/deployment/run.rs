@@ -178,7 +178,7 @@ async fn sources(instance: &LifecycleRun) {
         let desired = DesiredTarget {
             key: DesiredKey { source, kind, name, uid: None },
             delivery: "1".into(),
-            time: 1,
+            time: Timestamp(1),
             new_uid: format!("event-{plugin}"),
             document: Some(document),
             due: Some(Timestamp(1)),

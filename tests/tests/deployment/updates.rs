@@ -1,6 +1,6 @@
 //! Updates and events of living targets. Each function ends a run behind which an update waits.
 
-use ebb_engine::Timestamp;
+use ebb_engine::{Millis, Timestamp};
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::lifecycle::LifecycleData;
 use ebb_store::{DesiredKey, DesiredTarget};
@@ -93,7 +93,7 @@ pub(crate) async fn by_a_swept_state(instance: &LifecycleRun, name: &str) {
     let next = DesiredTarget {
         document: sandbox(name, "", &rest).document,
         delivery: "2".into(),
-        time: seen.time + 1,
+        time: seen.time.plus(Millis(1)),
         result: None,
         result_time: None,
         due: Some(Timestamp(1)),

@@ -1,5 +1,6 @@
 //! Scopes that are limited to own targets, or to targets with a label.
 
+use ebb_engine::Millis;
 use ebb_flow::operator::overrides;
 use ebb_protocol::api::{TargetDetail, TargetPage, TargetReceipt};
 use ebb_protocol::history::{HistoryPage, RunPage};
@@ -209,9 +210,9 @@ pub(crate) async fn a_history_names_no_foreign_entry() {
     assert!(rest.entries.is_empty());
     page("?nextToken=x").await.is_problem(400, "invalid-next-token");
     // Only a page after very many foreign entries ends at one of them.
-    let (store, begin) = (harness.stack().store(), now().0);
+    let (store, begin) = (harness.stack().store(), now());
     let foreign = (1..=1_000_u64).map(|number| HistoryItem {
-        at: begin + number,
+        at: begin.plus(Millis(number)),
         uid: "other".to_owned(),
         generation: number,
         ..HistoryItem::default()

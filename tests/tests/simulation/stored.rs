@@ -38,7 +38,7 @@ async fn store_instances(store: &Store) {
         assert!(store.move_target(&transition).await.unwrap());
     }
     let decision = HistoryItem {
-        at: AT.0,
+        at: AT,
         change: HistoryChange::ForceCompleted,
         by: Some("token ci".into()),
         uid: "uid".into(),
@@ -133,9 +133,9 @@ async fn clusters(store: &Store) {
         run_as_non_root: true,
         signadot_outputs: Some(SignadotOutputs::Open),
         options: json!({"profile": "restricted"}),
-        relay: Some(RegisteredRelay { uid: "uid".into(), secret: "sealed".into(), since: AT.0 }),
-        bootstrap: Some(BootstrapToken { digest: "digest".into(), expires: AT.0, used: true }),
-        created: AT.0,
+        relay: Some(RegisteredRelay { uid: "uid".into(), secret: "sealed".into(), since: AT }),
+        bootstrap: Some(BootstrapToken { digest: "digest".into(), expires: AT, used: true }),
+        created: AT,
         created_by: "role operator".into(),
         version: 1,
     };
@@ -163,15 +163,15 @@ async fn sources(store: &Store) {
         key: DesiredKey { source: "s".into(), kind: "sandbox".into(), name: "full".into(), uid: Some("uid".into()) },
         delivery: "2".into(),
         identity: Some("digest".into()),
-        time: AT.0,
-        sent: Some(AT.0),
+        time: AT,
+        sent: Some(AT),
         new_uid: "new".into(),
         replaces_due: true,
         document: Some("x".into()),
         is_delete: true,
         recent: vec!["1".into()],
         result: Some(outcome),
-        result_time: Some(AT.0),
+        result_time: Some(AT),
         due: Some(AT),
         version: 1,
     };

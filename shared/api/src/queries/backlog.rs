@@ -28,14 +28,14 @@ pub(super) struct Backlog {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Waiting {
     pub(super) count: usize,
-    oldest: Option<u64>,
+    oldest: Option<Timestamp>,
     /// The last failure, with its time.
-    failure: Option<(u64, DeliveryError)>,
+    failure: Option<(Timestamp, DeliveryError)>,
 }
 
 impl Waiting {
     pub(super) fn oldest(&self) -> Option<String> {
-        self.oldest.map(|at| rfc3339(Timestamp(at)))
+        self.oldest.map(rfc3339)
     }
 
     pub(super) fn last_error(self) -> Option<DeliveryError> {
@@ -73,23 +73,23 @@ impl Backlog {
                 waiting.oldest = Some(waiting.oldest.map_or(notice.at, |oldest| oldest.min(notice.at)));
             }
         }
-        for (name, state) in target.outbox.failed.iter().filter(|(_, state)| state.at > 0) {
+        for (name, state) in target.outbox.failed.iter().filter(|(_, state)| state.at > Timestamp(0)) {
             let Some(waiting) = self.subscriptions.get_mut(name) else { continue };
             if waiting.failure.as_ref().is_some_and(|(at, _)| *at >= state.at) {
                 continue;
             }
             let error = DeliveryError {
                 target: format!("{}/{}", target.kind, target.name),
-                at: rfc3339(Timestamp(state.at)),
+                at: rfc3339(state.at),
                 reason: state.reason.clone(),
-                next: rfc3339(Timestamp(state.next)),
+                next: rfc3339(state.next),
             };
             waiting.failure = Some((state.at, error));
         }
     }
 
     /// Returns the number of notifications that wait, and the time of the oldest one.
-    pub(super) fn total(&self) -> (usize, Option<u64>) {
+    pub(super) fn total(&self) -> (usize, Option<Timestamp>) {
         let count = self.subscriptions.values().map(|waiting| waiting.count).sum();
         (count, self.subscriptions.values().filter_map(|waiting| waiting.oldest).min())
     }

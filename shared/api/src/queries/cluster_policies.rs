@@ -23,7 +23,7 @@ const MAX_STORED: usize = 256 << 10;
 
 /// Records the policy of a relay that responds, if it has changed. Adds the recorded one for a relay without a response.
 /// `created` is the time of the registration.
-pub(super) async fn complete(env: &Env, cluster: &mut ClusterInfo, created: Option<u64>) -> FlowResult<()> {
+pub(super) async fn complete(env: &Env, cluster: &mut ClusterInfo, created: Option<Timestamp>) -> FlowResult<()> {
     let recorded = recorded(env, &cluster.name, created).await?;
     if let Some(policy) = &cluster.policy {
         let is_new = recorded.is_none_or(|record| record.policy != *policy);
@@ -99,9 +99,9 @@ async fn known(env: &Env, name: &str) -> FlowResult<Option<(ReportedPolicy, Opti
 
 /// Returns the recorded policy of a cluster. A record from before `created`, the time of the registration, belongs to
 /// another cluster of the same name.
-async fn recorded(env: &Env, name: &str, created: Option<u64>) -> FlowResult<Option<PolicyRecord>> {
+async fn recorded(env: &Env, name: &str, created: Option<Timestamp>) -> FlowResult<Option<PolicyRecord>> {
     let recorded = env.store.read_policy(name).await?;
-    Ok(recorded.filter(|record| created.is_none_or(|created| record.at.0 >= created)))
+    Ok(recorded.filter(|record| created.is_none_or(|created| record.at >= created)))
 }
 
 fn note(message: String) -> DocumentError {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ebb_documents::plan::{Plan, cluster_name};
-use ebb_engine::{TargetPhase, Timestamp};
+use ebb_engine::TargetPhase;
 use ebb_protocol::api::{
     ClusterDetail, ClusterInfo, ClusterList, ClusterRegistration, ClusterState, RelayOutage, TransportKind,
 };
@@ -100,20 +100,20 @@ pub(crate) fn registration(item: &ClusterItem) -> ClusterRegistration {
         signadot_outputs: item.signadot_outputs,
         options: item.options.as_object().cloned().unwrap_or_default(),
         version: Some(item.version),
-        created: rfc3339(Timestamp(item.created)),
+        created: rfc3339(item.created),
         created_by: item.created_by.clone(),
-        registered: item.relay.as_ref().map(|relay| rfc3339(Timestamp(relay.since))),
-        bootstrap_expires: unused.map(|bootstrap| rfc3339(Timestamp(bootstrap.expires))),
+        registered: item.relay.as_ref().map(|relay| rfc3339(relay.since)),
+        bootstrap_expires: unused.map(|bootstrap| rfc3339(bootstrap.expires)),
     }
 }
 
 /// Returns a registered cluster to which no requests are sent.
 pub(super) fn unconnected(env: &Env, item: &ClusterItem) -> ClusterInfo {
     let ClusterItem { name, relay, bootstrap, .. } = item;
-    let valid = bootstrap.as_ref().filter(|bootstrap| !bootstrap.used && bootstrap.expires > env.now().0);
+    let valid = bootstrap.as_ref().filter(|bootstrap| !bootstrap.used && bootstrap.expires > env.now());
     let (state, error) = match (relay, valid) {
         (None, Some(bootstrap)) => {
-            let expires = rfc3339(Timestamp(bootstrap.expires));
+            let expires = rfc3339(bootstrap.expires);
             let error = format!("no relay has registered yet; the bootstrap token expires at {expires}");
             (ClusterState::WaitingForRelay, error)
         }

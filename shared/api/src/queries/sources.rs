@@ -6,7 +6,6 @@ use ebb_documents::compile;
 use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
 use ebb_documents::load::{self, DocumentVars, NoFiles};
 use ebb_documents::model::SourceDoc;
-use ebb_engine::Timestamp;
 use ebb_flow::env::Env;
 use ebb_flow::error::FlowResult;
 use ebb_flow::source::reconcile;
@@ -82,7 +81,7 @@ pub(crate) async fn deciding_event(store: &Store, target: &TargetHead) -> FlowRe
     Ok(store.read_desired(&key).await?.map(|state| DecidingEvent {
         source: state.key.source,
         delivery: state.delivery,
-        time: rfc3339(Timestamp(state.time)),
+        time: rfc3339(state.time),
         outcome: state.result,
     }))
 }

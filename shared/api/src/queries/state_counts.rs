@@ -54,9 +54,9 @@ pub async fn read(store: &Store, now: Timestamp) -> FlowResult<StateCounts> {
     Ok(StateCounts {
         targets: living.map(|(phase, count)| (phase.name(), count)).collect(),
         open_runs: due.iter().filter(|(_, item)| matches!(item, DueItem::Run(_))).count(),
-        due_lag_ms: due.first().map_or(0, |(first, _)| now.0.saturating_sub(first.0)),
+        due_lag_ms: due.first().map_or(0, |(first, _)| now.since(*first).0),
         outages: store.read_outages().await?.len(),
         waiting,
-        waiting_ms: oldest.map_or(0, |oldest| now.0.saturating_sub(oldest)),
+        waiting_ms: oldest.map_or(0, |oldest| now.since(oldest).0),
     })
 }

@@ -102,7 +102,7 @@ pub(crate) async fn open_notifications(store: &Store, target: &TargetHead) -> Fl
         for name in &notice.to {
             // Only the first notification of a subscription is sent.
             let state = failed.remove(name);
-            let next = state.as_ref().map(|state| rfc3339(Timestamp(state.next)));
+            let next = state.as_ref().map(|state| rfc3339(state.next));
             let reason = state.map(|state| state.reason).filter(|reason| !reason.is_empty());
             open.push(OpenNotification { next, reason, ..about_notice(notice, name, notice.at) });
         }
@@ -118,7 +118,7 @@ pub(crate) async fn open_notifications(store: &Store, target: &TargetHead) -> Fl
     for (name, found) in read {
         for stored in found {
             let Ok(GivenUpNotice { notice, reason }) = serde_json::from_str(&stored.document) else { continue };
-            let shown = about_notice(&notice, &name, stored.changed.0);
+            let shown = about_notice(&notice, &name, stored.changed);
             open.push(OpenNotification { given_up: true, reason: Some(reason), ..shown });
         }
     }
@@ -126,9 +126,9 @@ pub(crate) async fn open_notifications(store: &Store, target: &TargetHead) -> Fl
     Ok(open)
 }
 
-fn about_notice(notice: &PhaseNotice, subscription: &str, at: u64) -> OpenNotification {
+fn about_notice(notice: &PhaseNotice, subscription: &str, at: Timestamp) -> OpenNotification {
     OpenNotification {
-        time: rfc3339(Timestamp(at)),
+        time: rfc3339(at),
         phase: notice.phase.clone(),
         to: format!("subscription {subscription}"),
         given_up: false,
@@ -155,7 +155,7 @@ async fn shown(store: &Store, item: HistoryItem) -> FlowResult<Option<HistoryDet
     let (id, mut change, mut by, mut run) = (item.id(), item.change, item.by, None);
     if let Some(of) = &item.run {
         let present = store.read_run(of).await?;
-        let Some(present) = present.filter(|run| run.facts.started.0 == item.at) else { return Ok(None) };
+        let Some(present) = present.filter(|run| run.facts.started == item.at) else { return Ok(None) };
         by.clone_from(&present.facts.by);
         if matches!(change, HistoryChange::Deleted | HistoryChange::Expired) {
             let is_ttl = by.as_deref() == Some(TTL);
@@ -165,7 +165,7 @@ async fn shown(store: &Store, item: HistoryItem) -> FlowResult<Option<HistoryDet
     }
     let entry = HistoryEntry {
         id,
-        time: rfc3339(Timestamp(item.at)),
+        time: rfc3339(item.at),
         change,
         by,
         uid: item.uid,

@@ -1,7 +1,7 @@
 //! Derives the reasons why a target waits from its item.
 
+use ebb_engine::TargetPhase;
 use ebb_engine::target::Notification;
-use ebb_engine::{TargetPhase, Timestamp};
 use ebb_flow::error::FlowError;
 use ebb_protocol::api::{AwaitedParty, NotificationDelivery, TargetWait, WaitingParty};
 use ebb_protocol::time::rfc3339;
@@ -17,7 +17,7 @@ pub fn delivery(target: &TargetHead) -> Option<NotificationDelivery> {
             notification: Notification::Gone.name().to_owned(),
             attempts: failed.attempts,
             reason: Some(failed.reason.clone()),
-            next: Some(rfc3339(Timestamp(failed.next))),
+            next: Some(rfc3339(failed.next)),
         });
     };
     Some(NotificationDelivery {
@@ -42,7 +42,7 @@ pub fn rows(target: &TargetHead) -> Vec<TargetWait> {
         release,
     };
     let since = Some(rfc3339(target.since));
-    let dated = |at: u64| Some(rfc3339(Timestamp(at)));
+    let dated = |at| Some(rfc3339(at));
     let mut rows = Vec::new();
     match (target.phase, &target.hook) {
         (TargetPhase::Starting | TargetPhase::Updating | TargetPhase::Stopping, Some(last)) => {
@@ -107,7 +107,7 @@ pub fn repair(error: &FlowError) -> TargetWait {
 mod tests {
     use std::collections::BTreeMap;
 
-    use ebb_engine::{EventName, Hook};
+    use ebb_engine::{EventName, Hook, Timestamp};
     use ebb_protocol::id::EventRef;
     use ebb_store::{PendingCreation, PendingUpdate, TargetEvents};
 
@@ -146,10 +146,11 @@ mod tests {
             routing_key: None,
             by: None,
             labels: BTreeMap::new(),
-            since: 11_000,
+            since: Timestamp(11_000),
         });
         target.events.append(EventRef::new(EventName::new("sleep").unwrap(), "1"), Timestamp(12_000));
-        target.waiting = Some(PendingCreation { uid: "next".to_owned(), since: 13_000, ..PendingCreation::default() });
+        target.waiting =
+            Some(PendingCreation { uid: "next".to_owned(), since: Timestamp(13_000), ..PendingCreation::default() });
         let next = (WaitingParty::Instance, text("next"), AwaitedParty::Instance, text("a-uid"), second(13));
         let expected = [
             units(WaitingParty::Target, None, 9),

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ebb_documents::plan::{Plan, UnitRef};
 use ebb_documents::render::{self, InputValue, RenderedUnit, UnitContext};
 use ebb_engine::retry::attempts_used;
-use ebb_engine::{Hook, Millis, TargetPhase, Timestamp};
+use ebb_engine::{Hook, Millis, TargetPhase};
 use ebb_protocol::api::{
     FailedUnit, RelayOutage, RemainingEffect, RootCause, RunDetail, RunState, TargetDiagnosis, UnitDetail, UnitState,
     UnitWait,
@@ -100,7 +100,7 @@ pub async fn why(env: &Env, target: TargetHead) -> FlowResult<TargetDiagnosis> {
         notes.push(format!("the update to generation {generation} was refused when it should have begun: {reason}"));
     }
     for DatedEvent { event, at } in &target.events.dropped {
-        let at = rfc3339(Timestamp(*at));
+        let at = rfc3339(*at);
         notes.push(format!("the event {event} was dropped at {at}: the document has no units for it any more"));
     }
     let registered = if outage.is_some() { env.relay.clusters().await } else { Vec::new() };

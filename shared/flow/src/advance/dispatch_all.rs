@@ -328,9 +328,13 @@ async fn enqueue_rest(
             .patch_run(&continuation.run.id, &ebb_engine::accept(ebb_engine::RunEvent::WakeupAdvanced { due }))
             .await?;
     }
-    let slices = units
-        .chunks(UNITS_PER_MESSAGE)
-        .map(|slice| QueueMessage::dispatch(&continuation.run.id, continuation.epoch, slice, next_sweep, env.now()));
+    let slices = units.chunks(UNITS_PER_MESSAGE).map(|slice| QueueMessage::Dispatch {
+        run: continuation.run.id.clone(),
+        epoch: continuation.epoch,
+        units: slice.to_vec(),
+        next_sweep,
+        forwarded_at: env.now(),
+    });
     env.queue.send_all(slices.collect()).await;
     Ok(next_sweep.filter(|&next_sweep| next_sweep > env.now()).map(AttemptWakeup::Poll))
 }

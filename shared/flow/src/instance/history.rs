@@ -47,7 +47,7 @@ pub(crate) fn cause_of_run(target: &TargetHead, hook: Hook) -> Option<String> {
 /// Returns an entry about the present instance of a target at the time `at`.
 pub(crate) fn entry(env: &Env, target: &TargetHead, change: HistoryChange, at: Timestamp) -> HistoryItem {
     HistoryItem {
-        at: at.0,
+        at,
         change,
         by: target.changed_by.clone(),
         uid: target.uid.clone(),

@@ -85,7 +85,7 @@ pub fn append(target: &mut TargetHead, rules: &[NotificationRule], plan: &Target
     target.outbox.notices.push(PhaseNotice {
         number: target.version,
         phase: target.phase.name().to_owned(),
-        at: target.since.0,
+        at: target.since,
         run: target.hook.map(|hook| target.run(hook)),
         ended: ended.map(str::to_owned),
         target: json!(notified),
@@ -121,7 +121,7 @@ pub(crate) fn append_gone_of_waiting(env: &Env, target: &mut TargetHead) {
     target.outbox.notices.push(PhaseNotice {
         number: target.version,
         phase: TargetPhase::Gone.name().to_owned(),
-        at: env.now().0,
+        at: env.now(),
         run: None,
         ended: None,
         target: json!(notified),

@@ -82,7 +82,7 @@ impl CompiledDocument {
             routing_key: event.routing_key.clone(),
             plugins: self.plugins.clone(),
             ttl_ms: self.loaded.plan.target.ttl_ms,
-            since: since.0,
+            since,
         }
     }
 }

@@ -13,7 +13,7 @@
 use std::sync::Arc;
 
 use ebb_engine::target::RequestSender;
-use ebb_engine::{Hook, TargetPhase, Timestamp};
+use ebb_engine::{Hook, TargetPhase};
 use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::history::HistoryChange;
 use ebb_protocol::lifecycle::{LifecycleData, LifecycleResult};
@@ -92,7 +92,7 @@ pub(super) async fn update(
         routing_key: key,
         by: sender.owner(),
         labels: TargetHead::stored_labels(&wanted.target.labels),
-        since: env.now().0,
+        since: env.now(),
     };
     // Another caller may repeat the update, and later.
     let is_same = |present: &PendingUpdate| {
@@ -112,7 +112,7 @@ pub(super) async fn update(
         let plan = load_plan(wanted).await?.of(event.document.as_ref());
         let entry = Some(plan.accepted(env, target, event, sender.owner()));
         let requested_by = (waiting.source.as_deref(), waiting.owner.clone());
-        let mut after = plan.pending(event, requested_by, Timestamp(waiting.since));
+        let mut after = plan.pending(event, requested_by, waiting.since);
         after.first_generation = Some(waiting.first_generation());
         after.routing_key = after.routing_key.or_else(|| waiting.routing_key.clone());
         let transition = target.update(|target| target.waiting = Some(after));

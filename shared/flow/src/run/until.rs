@@ -255,7 +255,7 @@ async fn send_next(env: &Env, run: &Run, attempt: AttemptRef, pause: Duration, n
     let pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
     if env.now().plus(Millis(pause_ms)) < next {
         let AttemptRef { unit, number, .. } = attempt;
-        let message = QueueMessage::Poll { run: run.id.clone(), unit: unit.0, attempt: number.0, sweep: next.0 };
+        let message = QueueMessage::Poll { run: run.id.clone(), unit, attempt: number, sweep: next };
         env.queue.send(message, pause).await;
     }
 }

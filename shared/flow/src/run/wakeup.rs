@@ -89,7 +89,8 @@ pub(crate) async fn record_acceptance(env: &Env, run: &Run, attempt: AttemptRef,
 pub(crate) async fn send_deadline_wakeup(env: &Env, run: &Run, attempt: AttemptRef, unit: &UnitPlan) {
     if unit.timeout_ms < env.settings.first_sweep_delay.0 {
         let delay = Duration::from_millis(unit.timeout_ms);
-        env.queue.send(QueueMessage::unit(&run.id, attempt.unit, attempt.number), delay).await;
+        let message = QueueMessage::Unit { run: run.id.clone(), unit: attempt.unit, attempt: attempt.number };
+        env.queue.send(message, delay).await;
     }
 }
 

@@ -66,7 +66,7 @@ pub async fn apply(env: &Env, store: &Store, key: &DesiredKey) -> FlowResult<(Op
         rejected_events::note(env, store, &key.source, &seen.delivery, &outcome).await;
         let now = env.now();
         let is_same = seen.result.as_ref() == Some(&outcome);
-        let since = seen.result_time.filter(|_| is_same).map_or(now, Timestamp);
+        let since = seen.result_time.filter(|_| is_same).unwrap_or(now);
         let wait = match outcome.result {
             SourceResult::Accepted => Some(taken_wait(since, now)),
             _ if seen.replaces_due && seen.is_delete => Some(RETRY_WAIT.max(env.settings.max_in_flight)),
@@ -77,7 +77,7 @@ pub async fn apply(env: &Env, store: &Store, key: &DesiredKey) -> FlowResult<(Op
             replaces_due: false,
             document: seen.document.clone().filter(|_| wait.is_some()),
             result: Some(outcome.clone()),
-            result_time: Some(since.0),
+            result_time: Some(since),
             version: seen.version + 1,
             ..seen
         };

@@ -48,7 +48,7 @@ impl TargetEvent {
     /// * An instance ends once. If the events name it, its deletion is the newest event.
     /// * Otherwise the times of the sender decide. Of two equal times, a deletion is newer, so that nothing stays.
     /// * Otherwise the event that arrives later is newer. No clock of this deployment decides.
-    fn is_outdated(&self, seen: &DesiredTarget, sent: Option<u64>) -> bool {
+    fn is_outdated(&self, seen: &DesiredTarget, sent: Option<Timestamp>) -> bool {
         let is_delete = self.document.is_none();
         if self.key.uid.is_some() && (is_delete || seen.is_delete) {
             return !is_delete;
@@ -66,7 +66,7 @@ impl TargetEvent {
 pub async fn record(env: &Env, store: &Store, event: &TargetEvent) -> FlowResult<Option<SourceResponse>> {
     for _ in 0..crate::ATTEMPTS {
         let now = env.now();
-        let sent = event.time.filter(|time| *time <= now.plus(MAX_AHEAD)).map(|time| time.0);
+        let sent = event.time.filter(|time| *time <= now.plus(MAX_AHEAD));
         let seen = store.read_desired(&event.key).await?;
         let mut desired = new_state(event, sent, now);
         if let Some(seen) = seen {
@@ -96,12 +96,12 @@ fn new_uid(desired: &DesiredTarget) -> String {
     }
 }
 
-fn new_state(event: &TargetEvent, sent: Option<u64>, now: Timestamp) -> DesiredTarget {
+fn new_state(event: &TargetEvent, sent: Option<Timestamp>, now: Timestamp) -> DesiredTarget {
     DesiredTarget {
         key: event.key.clone(),
         delivery: event.delivery.clone(),
         identity: event.identity.clone(),
-        time: sent.unwrap_or(now.0),
+        time: sent.unwrap_or(now),
         sent,
         document: event.document.clone(),
         is_delete: event.document.is_none(),

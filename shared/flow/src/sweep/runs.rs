@@ -231,7 +231,7 @@ pub async fn sweep_unit(env: &Env, id: &RunId, unit: Unit, number: Attempt) -> F
         // The message is early, or the deadline was set after it was sent.
         if sweep.next_sweep < Timestamp(u64::MAX) && sweep.next_sweep > sweep.now {
             let wait = Duration::from_millis(sweep.next_sweep.since(sweep.now).0).min(MAX_MESSAGE_DELAY);
-            env.queue.send(QueueMessage::unit(id, unit, number), wait).await;
+            env.queue.send(QueueMessage::Unit { run: id.clone(), unit, attempt: number }, wait).await;
         }
         return Ok(());
     }

@@ -8,7 +8,6 @@ use super::target::{has_version, ttl_attribute};
 use crate::items::{DesiredKey, DesiredTarget};
 use crate::ops::StoreResult;
 use crate::table::TableSpec;
-use ebb_protocol::engine::Timestamp;
 
 pub(super) fn read_state(operation: &'static str, item: &Item) -> StoreResult<DesiredTarget> {
     let reader = ItemReader::new(operation, item);
@@ -27,7 +26,7 @@ impl Store {
     pub async fn put_desired(&self, desired: &DesiredTarget) -> StoreResult<bool> {
         let partition = key::desired(&desired.key);
         // The time of an event can be long ago when it arrives.
-        let last = Timestamp(desired.time.max(desired.result_time.unwrap_or_default()));
+        let last = desired.time.max(desired.result_time.unwrap_or_default());
         let mut attributes = item([("sk", text(key::HEAD)), ("b", json(desired)?), ("tv", number(desired.version))]);
         attributes.extend(optional([
             (TableSpec::DUE, desired.due.map(|due| number(due.0))),

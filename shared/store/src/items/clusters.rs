@@ -1,6 +1,7 @@
 //! Registered clusters.
 
 use ebb_protocol::api::SignadotOutputs;
+use ebb_protocol::engine::Timestamp;
 use serde::{Deserialize, Serialize};
 
 /// A cluster that was registered by a request. It has no secret in clear.
@@ -26,8 +27,8 @@ pub struct ClusterItem {
     /// The last bootstrap token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bootstrap: Option<BootstrapToken>,
-    /// The time of the first request, in milliseconds since 1970.
-    pub created: u64,
+    /// The time of the first request.
+    pub created: Timestamp,
     /// The caller that sent it.
     pub created_by: String,
     #[serde(skip)]
@@ -41,16 +42,15 @@ pub struct RegisteredRelay {
     pub uid: String,
     /// The encrypted secret that the relay has made.
     pub secret: String,
-    /// The time of the registration, in milliseconds since 1970.
-    pub since: u64,
+    /// The time of the registration.
+    pub since: Timestamp,
 }
 
 /// A token that registers a relay, once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BootstrapToken {
     pub digest: String,
-    /// Milliseconds since 1970.
-    pub expires: u64,
+    pub expires: Timestamp,
     #[serde(default)]
     pub used: bool,
 }

@@ -13,8 +13,8 @@ fn desired(delivery: &str, version: u64) -> DesiredTarget {
     DesiredTarget {
         key: key(),
         delivery: delivery.to_owned(),
-        time: 1_000,
-        sent: Some(900),
+        time: Timestamp(1_000),
+        sent: Some(Timestamp(900)),
         new_uid: "u".to_owned(),
         document: Some("ttl: 1h".to_owned()),
         due: Some(Timestamp(2_000)),

@@ -7,7 +7,7 @@ use crate::{HistoryItem, TargetTransition};
 
 fn decision(at: u64) -> HistoryItem {
     HistoryItem {
-        at,
+        at: Timestamp(at),
         change: HistoryChange::Retried,
         by: Some("token ci".to_owned()),
         uid: "u1".to_owned(),

@@ -63,7 +63,7 @@ pub fn full_target() -> TargetHead {
             notices: vec![PhaseNotice {
                 number: 1,
                 phase: "gone".into(),
-                at: AT.0,
+                at: AT,
                 run: Some(RunId::new("instance", 1, Hook::PostStop)),
                 ended: Some("expired".into()),
                 target: json!({"kind": "sandbox", "name": "full"}),
@@ -71,7 +71,7 @@ pub fn full_target() -> TargetHead {
             }],
             failed: [(
                 "statuses".to_owned(),
-                ReceiverState { attempts: 2, refusals: 1, next: AT.0, reason: "why".into(), at: AT.0 },
+                ReceiverState { attempts: 2, refusals: 1, next: AT, reason: "why".into(), at: AT },
             )]
             .into(),
         },
@@ -86,7 +86,7 @@ pub fn full_target() -> TargetHead {
             routing_key: key,
             plugins,
             ttl_ms: Some(1),
-            since: AT.0,
+            since: AT,
         }),
         pending_update: Some(PendingUpdate {
             generation: 4,
@@ -94,13 +94,13 @@ pub fn full_target() -> TargetHead {
             routing_key: Some("key".to_owned()),
             by: Some("source previews".into()),
             labels: [("team".to_owned(), "billing".to_owned())].into(),
-            since: AT.0,
+            since: AT,
         }),
         refused_update: Some(RefusedUpdate { generation: 2, reason: "why".into() }),
         events: TargetEvents {
             recent: vec![event("1")],
-            waiting: vec![DatedEvent { event: event("2"), at: AT.0 }],
-            dropped: vec![DatedEvent { event: event("1"), at: AT.0 }],
+            waiting: vec![DatedEvent { event: event("2"), at: AT }],
+            dropped: vec![DatedEvent { event: event("1"), at: AT }],
         },
         release: vec![SecretRelease {
             instance: "instance".into(),

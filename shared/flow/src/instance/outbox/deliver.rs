@@ -62,7 +62,7 @@ struct EndedDelivery {
     notice: PhaseNotice,
     subscription: String,
     /// The lease that it had.
-    lease: u64,
+    lease: Timestamp,
     result: NotificationDelivery,
 }
 
@@ -137,7 +137,7 @@ async fn advance<'a>(
         for _ in 0..MAX_PER_WRITE {
             let Some((notice, subscription)) = next(&outbox, now).filter(|_| !is_late(env, begun)) else { break };
             let state = outbox.failed.get(&subscription);
-            let is_old = now.0.saturating_sub(notice.at) >= MAX_DELIVERY_AGE.0;
+            let is_old = now.since(notice.at) >= MAX_DELIVERY_AGE;
             let given_up = match state {
                 _ if subscription == TargetOutbox::PLATFORM => None,
                 _ if outbox.exceeds(1) => Some(TOO_MANY.to_owned()),
@@ -150,7 +150,7 @@ async fn advance<'a>(
                 }
                 outbox.remove(notice.number, &subscription);
                 // A delivery in progress keeps its lease.
-                if outbox.failed.get(&subscription).is_some_and(|state| state.next <= now.0) {
+                if outbox.failed.get(&subscription).is_some_and(|state| state.next <= now) {
                     outbox.failed.remove(&subscription);
                 }
                 continue;
@@ -162,7 +162,7 @@ async fn advance<'a>(
                 Ok(_) => (INTERRUPTED, now.plus(env.settings.max_in_flight).plus(Millis::from(TIMEOUT))),
                 Err(wait) => (POSTPONED, now.plus(*wait)),
             };
-            state.next = at.0;
+            state.next = at;
             if state.reason.is_empty() {
                 reason.clone_into(&mut state.reason);
             }
@@ -261,7 +261,7 @@ fn record(env: &Env, now: Timestamp, outbox: &mut TargetOutbox, ended: &EndedDel
     let wait = repetition_wait(env, subscription, state.attempts, result.at_least());
     let is_refusal = matches!(result, NotificationDelivery::Refused(_));
     state.refusals = if is_refusal { state.refusals.saturating_add(1) } else { 0 };
-    (state.next, state.at, state.reason) = (now.plus(wait).0, now.0, limits::clean(reason, limits::REFUSAL));
+    (state.next, state.at, state.reason) = (now.plus(wait), now, limits::clean(reason, limits::REFUSAL));
     Some(wait)
 }
 

@@ -118,7 +118,7 @@ async fn try_send(
         let stop_cause = Some(TargetStopCause::Deleted);
         let data = OutcomeData { kind, name, uid, generation, stop_cause, ..OutcomeData::default() };
         let Some(url) = &env.settings.platform_url else { return Ok(NotificationDelivery::Obsolete) };
-        return Ok(post_outcome(env, url, Notification::Gone, Timestamp(notice.at), &data).await?);
+        return Ok(post_outcome(env, url, Notification::Gone, notice.at, &data).await?);
     }
     let changed = || NotificationDelivery::NotSent("the subscription has changed".to_owned());
     let item = env.store.get_document(NamedKind::Subscription, subscription).await.map_err(FlowError::from)?;
@@ -137,7 +137,7 @@ async fn try_send(
         (ReceiverDoc::Standard(standard), NotificationRequest::Standard { data }) => {
             let keys = signing_keys(env, &standard.secret.value).map_err(not_sent)?;
             let key = TargetKey::new(&target.kind, &target.name);
-            let event = (&id, notice.phase.as_str(), Timestamp(notice.at));
+            let event = (&id, notice.phase.as_str(), notice.at);
             Ok(post_event(env, (env.egress.as_ref(), standard.url.value.as_str(), &keys), event, key, &data).await)
         }
         (ReceiverDoc::Slack(slack), NotificationRequest::Slack { body }) => {
@@ -414,7 +414,7 @@ async fn facts(env: &Env, notice: &PhaseNotice, target: &TargetFacts) -> FlowRes
     let mut facts = NotificationFacts {
         id: notice_id(notice),
         phase,
-        time: rfc3339(Timestamp(notice.at)),
+        time: rfc3339(notice.at),
         run: notice.run.as_ref().map(ToString::to_string).unwrap_or_default(),
         unit: String::new(),
         reason: String::new(),
