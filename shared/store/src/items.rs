@@ -2,10 +2,12 @@
 
 mod change_feed;
 mod clusters;
+mod desired_states;
+mod target_outbox;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use ebb_protocol::api::{RejectedEvent, SourceResponse, TokenInfo};
+use ebb_protocol::api::TokenInfo;
 use ebb_protocol::engine::target::Notification;
 use ebb_protocol::engine::{HeadState, Hook, Millis, TargetPhase, Timestamp};
 use ebb_protocol::history::HistoryChange;
@@ -15,6 +17,8 @@ use serde::{Deserialize, Serialize};
 
 pub use change_feed::{ChangeFeed, ChangeRing};
 pub use clusters::{BootstrapToken, ClusterItem, RegisteredRelay};
+pub use desired_states::{DesiredKey, DesiredTarget, SourceRejections};
+pub use target_outbox::{PhaseNotice, ReceiverState, TargetOutbox};
 
 /// A target. Every write increments its version, on condition that the version is still the one that was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -231,123 +235,6 @@ pub struct NotificationState {
     pub reason: Option<String>,
 }
 
-/// The notifications of a target that wait for receivers. Each receiver gets its notifications one after the other, and
-/// independently of the other receivers.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct TargetOutbox {
-    /// The oldest first, see [`Self::exceeds`].
-    pub notices: Vec<PhaseNotice>,
-    /// The subscriptions whose first notification was sent, or is being sent, and is not accepted.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub failed: BTreeMap<String, ReceiverState>,
-}
-
-impl TargetOutbox {
-    /// Maximum notifications that wait.
-    pub const MAX_NOTICES: usize = 100;
-    /// Maximum bytes of their JSON. An item may have 400 KB.
-    pub const MAX_BYTES: usize = 128 << 10;
-    /// Maximum `gone` of instances that were deleted while they waited. They never exceed the other limits.
-    pub const MAX_PLATFORM_NOTICES: usize = 20;
-    /// The receiver of the `gone` of instances that were deleted while they waited. No subscription has this name.
-    pub const PLATFORM: &str = "#platform";
-
-    /// Returns true if more than `times` the allowed notifications of subscriptions wait.
-    pub fn exceeds(&self, times: usize) -> bool {
-        let notices: Vec<&PhaseNotice> = self.notices.iter().filter(|notice| !notice.is_for_platform()).collect();
-        let bytes = || serde_json::to_vec(&notices).map_or(usize::MAX, |json| json.len());
-        notices.len() > times * Self::MAX_NOTICES || bytes() > times * Self::MAX_BYTES
-    }
-
-    /// Returns the first notification of each subscription that a receiver may get at `now`.
-    pub fn next(&self, now: Timestamp) -> Option<(&PhaseNotice, &str)> {
-        let mut later = BTreeSet::new();
-        let all = self.notices.iter().flat_map(|notice| notice.to.iter().map(move |name| (notice, name.as_str())));
-        let mut first = all.filter(|(_, name)| later.insert(*name));
-        first.find(|(_, name)| self.failed.get(*name).is_none_or(|state| state.next <= now))
-    }
-
-    /// Returns the time of the next delivery. It may be in the past.
-    pub fn due(&self) -> Option<Timestamp> {
-        let names = self.notices.iter().flat_map(|notice| &notice.to);
-        names.map(|name| self.failed.get(name).map_or(Timestamp(0), |state| state.next)).min()
-    }
-
-    /// Returns the number of notifications that wait for the platform.
-    pub fn platform_notices(&self) -> usize {
-        self.notices.iter().filter(|notice| notice.is_for_platform()).count()
-    }
-
-    /// Returns true if a notification waits for the receiver of a subscription.
-    pub fn has(&self, number: u64, subscription: &str) -> bool {
-        let mut notices = self.notices.iter().filter(|notice| notice.number == number);
-        notices.any(|notice| notice.to.iter().any(|name| name == subscription))
-    }
-
-    /// Removes a notification of a subscription. The lease of its delivery stays, see [`Self::end_lease`].
-    pub fn remove(&mut self, number: u64, subscription: &str) {
-        for notice in self.notices.iter_mut().filter(|notice| notice.number == number) {
-            notice.to.retain(|name| name != subscription);
-        }
-        self.notices.retain(|notice| !notice.to.is_empty());
-    }
-
-    /// Ends the lease of a delivery, so that the next notification of the subscription can be sent. A lease of another
-    /// invocation stays.
-    pub fn end_lease(&mut self, subscription: &str, lease: Timestamp) {
-        if self.failed.get(subscription).is_some_and(|state| state.next == lease) {
-            self.failed.remove(subscription);
-        }
-    }
-}
-
-/// A change of a target, as it was written.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct PhaseNotice {
-    /// The version of the target that the change wrote.
-    pub number: u64,
-    /// The phase that the target entered.
-    pub phase: String,
-    pub at: Timestamp,
-    pub run: Option<RunId>,
-    /// `deleted`, `expired` or `forced`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ended: Option<String>,
-    /// The target as JSON: its identity and labels.
-    pub target: serde_json::Value,
-    /// The subscriptions whose receiver has not accepted it, or [`TargetOutbox::PLATFORM`].
-    pub to: Vec<String>,
-}
-
-impl PhaseNotice {
-    /// Returns true if it is the `gone` of an instance that never began. It is delivered until the platform accepts it.
-    pub fn is_for_platform(&self) -> bool {
-        self.to.iter().any(|name| name == TargetOutbox::PLATFORM)
-    }
-}
-
-/// The deliveries of the first notification to a receiver that have begun and were not accepted.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ReceiverState {
-    /// The attempts, and the times at which the notification was postponed.
-    pub attempts: u32,
-    /// The last responses in a row that reject the notification.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub refusals: u32,
-    /// The time of the next attempt. During an attempt, it is the end of its lease.
-    pub next: Timestamp,
-    /// The reason of the last failure.
-    pub reason: String,
-    /// The time of the last failure. 0 before the first one.
-    pub at: Timestamp,
-}
-
-fn is_zero(number: &u32) -> bool {
-    *number == 0
-}
-
 /// An instance whose sensitive outputs are still in a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecretRelease {
@@ -420,75 +307,6 @@ impl PendingCreation {
     }
 }
 
-/// Identifies the state that a source wants: of a target, or of one instance of it if its events name instances. Sources
-/// do not share states.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct DesiredKey {
-    pub source: String,
-    pub kind: String,
-    pub name: String,
-    /// The identity of the instance, if the events name one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub uid: Option<String>,
-}
-
-impl DesiredKey {
-    pub fn target_key(&self) -> TargetKey<'_> {
-        TargetKey::new(&self.kind, &self.name)
-    }
-}
-
-/// The state of a target that a source wants. A newer event replaces it, so only the newest is applied.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct DesiredTarget {
-    pub key: DesiredKey,
-    /// The id of the delivery that decided.
-    pub delivery: String,
-    /// What identifies the delivery, if that is not its id.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub identity: Option<String>,
-    /// The time of the event, or of its receipt if it has none.
-    pub time: Timestamp,
-    /// The newest time that an event of this state had. Events without a time are ordered by their arrival.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sent: Option<Timestamp>,
-    /// The identity of an instance that this state begins without naming one.
-    pub new_uid: String,
-    /// True if the state replaced one that was possibly being applied, until it is applied itself.
-    #[serde(default, rename = "confirm", skip_serializing_if = "std::ops::Not::not")]
-    pub replaces_due: bool,
-    /// The document of the target. A deletion has none. A document that was applied is dropped.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub document: Option<String>,
-    /// True if the target is to be deleted.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub is_delete: bool,
-    /// What identifies earlier deliveries, the oldest first, at most [`Self::MAX_RECENT`].
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub recent: Vec<String>,
-    /// The result, once the state was applied or rejected.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub result: Option<SourceResponse>,
-    /// The time since which the result is the same.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub result_time: Option<Timestamp>,
-    /// The time at which it is applied. `None` once there is a final result.
-    #[serde(skip)]
-    pub due: Option<Timestamp>,
-    #[serde(skip)]
-    pub version: u64,
-}
-
-impl DesiredTarget {
-    pub const MAX_RECENT: usize = 20;
-
-    /// Returns what identifies the delivery that decided.
-    pub fn identity(&self) -> &str {
-        self.identity.as_deref().unwrap_or(&self.delivery)
-    }
-}
-
 /// The kind of a [`NamedDocument`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NamedKind {
@@ -546,19 +364,6 @@ pub struct SessionItem {
     pub created: Timestamp,
     #[serde(with = "ebb_protocol::time")]
     pub expires: Timestamp,
-}
-
-/// The last rejected events of a source.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SourceRejections {
-    pub source: String,
-    /// The newest first, at most [`Self::MAX`].
-    pub events: Vec<RejectedEvent>,
-    pub version: u64,
-}
-
-impl SourceRejections {
-    pub const MAX: usize = 20;
 }
 
 /// The events of the present instance, the oldest first.
@@ -747,18 +552,5 @@ mod tests {
         events.append(event("wake", 9), Timestamp(7));
         assert_eq!(events.waiting[1], DatedEvent { event: event("wake", 9), at: Timestamp(7) });
         assert_eq!((events.waiting.len(), events.dropped), (2, dropped(2..9)));
-    }
-
-    /// A write that appends many notifications can drop one during its delivery.
-    #[test]
-    fn a_lease_ends_without_its_notification() {
-        let state = ReceiverState { attempts: 1, next: Timestamp(5), ..ReceiverState::default() };
-        let mut outbox = TargetOutbox { notices: Vec::new(), failed: [("all".to_owned(), state)].into() };
-        outbox.remove(1, "all");
-        // Another invocation has this lease.
-        outbox.end_lease("all", Timestamp(4));
-        assert_eq!(outbox.failed.len(), 1);
-        outbox.end_lease("all", Timestamp(5));
-        assert_eq!(outbox, TargetOutbox::default());
     }
 }

@@ -1,0 +1,163 @@
+//! Runs and their units.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::AttemptDetail;
+use crate::callback::{FailureReason, ReasonCode};
+use crate::object_status::ObjectStatus;
+use crate::record::CallbackRefusals;
+use crate::relay::{ObjectCount, WaitResolution};
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RunDetail {
+    pub id: String,
+    /// For example `preStart`.
+    pub hook: String,
+    pub state: RunState,
+    /// The time of the start.
+    pub started: String,
+    /// Units in the order of the plan, as many as fit into the response.
+    pub units: Vec<UnitDetail>,
+    /// The query parameter `nextToken` of `GET /v1/runs/{run}` for further units. Absent if there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_token: Option<String>,
+}
+
+/// The state of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum RunState {
+    /// Units run or will run.
+    Running,
+    /// Cancelled, while units may still run.
+    Cancelling,
+    /// Every unit succeeded or was skipped.
+    Succeeded,
+    /// A unit failed, and no other unit can run.
+    Failed,
+    /// Cancelled, and no unit runs.
+    Cancelled,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct UnitDetail {
+    /// `RESOURCE/UNIT`.
+    #[serde(rename = "unit")]
+    pub key: String,
+    /// `pod`, `webhook`, `object` or `infrakit`. The compiler adds units `removal` and `destroy`, which delete the result
+    /// of an `object` and of an `infrakit` unit.
+    #[schema(pattern = "^(pod|webhook|object|removal|infrakit|destroy)$")]
+    pub kind: String,
+    pub state: UnitState,
+    /// The number of the attempt, from 1.
+    pub attempt: u32,
+    /// The number of attempts before the unit fails.
+    pub max_attempts: u32,
+    /// The number of the attempt since the last retry by an operator, from 1.
+    pub attempt_in_series: u32,
+    /// Keys of the units in this hook that it depends on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub after: Vec<String>,
+    /// The reason of a failure, a skip or a retry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<FailureReason>,
+    /// The time at which the attempt was first seen to run, if it is stored. The acceptance of a webhook is usually stored
+    /// for the time in which it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started: Option<String>,
+    /// The time at which the receiver of a webhook accepted the request, usually by 202, so that a callback is expected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accepted: Option<String>,
+    /// The time at which the attempt ended. Absent for a success that is stored without a record: it has no outputs and no
+    /// log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<String>,
+    /// The duration of the attempt in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duration_ms: Option<u64>,
+    /// The time of the next attempt or request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+    /// The time at which the attempt fails at the latest, if its start is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<String>,
+    /// The last reported progress.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<String>,
+    /// The time of the last heartbeat of a running script in a cluster, or of a receiver that reports one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heartbeat: Option<String>,
+    /// The objects of a running or succeeded unit, and how many of them are ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub objects: Option<ObjectCount>,
+    /// The state of each object of a running or failed unit with several objects, or of a succeeded unit, at most 20. Of a
+    /// unit that has ended, as it ended. Of a failed one, with shortened reasons, and as many as fit into 480 bytes. Of the
+    /// succeeded units of a run, the first 100 have them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub object_states: Vec<ObjectStatus>,
+    /// What a running unit waits for in its cluster, one row per manifest.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waits: Vec<UnitWait>,
+    /// True if a log is stored.
+    #[serde(default)]
+    pub log: bool,
+    /// The number of callbacks with further distinct results after 16 of one attempt were stored. The teardown does
+    /// not undo these.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub excess_results: Option<u64>,
+    /// Callbacks that were rejected because of their content.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused_callbacks: Option<CallbackRefusals>,
+    /// The attempts before the last one, the oldest first. At most the last 20.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub earlier_attempts: Vec<AttemptDetail>,
+}
+
+/// The reason why an object of a running unit is not ready, not started or not gone, as its relay reports it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct UnitWait {
+    /// `KIND NAMESPACE/NAME`, or `KIND NAME` for a cluster-wide object.
+    pub object: String,
+    /// The class of the failure if the unit ended for this reason.
+    pub code: ReasonCode,
+    /// For people.
+    pub message: String,
+    /// The time at which the reason was first reported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<String>,
+    /// The time at which the attempt fails if the wait does not end. Absent if only its deadline ends the attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fails_at: Option<String>,
+    /// The awaited field of the object, such as `status.readyReplicas`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub field: Option<String>,
+    /// The last value of the field, as JSON of at most 200 characters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last: Option<String>,
+    pub resolves: WaitResolution,
+}
+
+/// The state of a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum UnitState {
+    /// Waits for other units.
+    Waiting,
+    /// Dispatched or about to be dispatched.
+    Running,
+    /// An attempt failed, and a further one is scheduled.
+    Retrying,
+    Succeeded,
+    /// The condition `when` was false, or there was nothing to do.
+    Skipped,
+    /// Failed without a further attempt.
+    Failed,
+    /// Cannot start: a unit that it depends on failed, or the run was cancelled.
+    Blocked,
+    /// Was running when the run was cancelled, and no longer runs.
+    Cancelled,
+}
