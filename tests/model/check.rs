@@ -125,7 +125,8 @@ fn quiet(place: &ModelSimulation, whole: bool) -> Option<String> {
         }
         for (unit, attempt) in open {
             let before = Attempt(attempt.0 - 1);
-            let next = table.records.get(&(run.clone(), unit, before)).and_then(|record| record.result.as_ref()?.next);
+            let record = table.records.get(&(run.clone(), unit, before));
+            let next = record.and_then(|record| Some(record.result.as_ref()?.next?.0));
             // The next attempt is due. A sweep may have dispatched it to a relay that did not respond.
             let now = place.runtime.now().0;
             let what = format!("unit {} of {run}", unit.0);

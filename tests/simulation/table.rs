@@ -355,7 +355,7 @@ impl SimTable {
         let target = stored().find_map(|item| if let StoredItem::Target(target) = item { Some(target) } else { None });
         let Some((entry, target)) = entry.zip(target) else { return };
         let mut state = self.state();
-        let seen = state.targets.get(&(target.kind.clone(), target.name.clone())).map(|seen| seen.since.0);
+        let seen = state.targets.get(&(target.kind.clone(), target.name.clone())).map(|seen| seen.since);
         if seen.is_some_and(|since| entry.at <= since) {
             state.wrong.push(format!("{entry:?} is not after the last change of its target"));
         }

@@ -13,49 +13,33 @@ use crate::removal::RemovalEvidence;
 use crate::value::Outputs;
 
 /// An attempt of a unit. Fields are set one after the other, and the first result stays.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct AttemptRecord {
     /// The first dispatch.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started: Option<Timestamp>,
     /// The time at which the receiver announced a callback.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accepted: Option<Timestamp>,
     /// The time of the next request or, before the start, of the start.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_dispatch: Option<Timestamp>,
     /// The time at which a request that is not idempotent was posted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub posted: Option<Timestamp>,
     /// The digest of the credential of this request, for a webhook.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub posted_by: Option<String>,
     /// The time until which another sender may wait for the response.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leased_until: Option<Timestamp>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heartbeat: Option<Timestamp>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<String>,
     /// Set when the request of a webhook was answered, and the attempt waits for a state of the provider.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait: Option<StateWait>,
     /// The digest of the last credential that was shown the resource before the result.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen_by: Option<String>,
-    #[serde(default, skip_serializing_if = "InstanceIds::is_empty")]
     pub instances: InstanceIds,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<AttemptResult>,
     /// Further results: a success after a recorded failure, or a different success.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub further_results: Vec<AttemptResult>,
     /// The number of distinct successes beyond [`crate::limits::DISTINCT_RESULTS`], which are not stored.
-    #[serde(default, skip_serializing_if = "is_zero")]
     pub excess: u64,
     /// Callbacks with a valid token that were rejected before the attempt had a result.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<CallbackRefusals>,
 }
 
@@ -73,17 +57,13 @@ pub struct StateWait {
 }
 
 /// What an InfraKit plugin has answered about instances, by their IDs.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InstanceIds {
     /// The attempt has made them, and ended without a success or still waits for their description.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub made: BTreeSet<String>,
     /// The plugin listed them to the attempt of an undo, which then sent `Destroy`.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub listed: BTreeSet<String>,
     /// The plugin answered `Destroy` of an undo without an error, or then did not list them any more.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub destroyed: BTreeSet<String>,
 }
 
@@ -118,47 +98,31 @@ pub struct CallbackRefusals {
     pub reason: String,
 }
 
-fn is_zero(number: &u64) -> bool {
-    *number == 0
-}
-
 /// The result of an attempt.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct AttemptResult {
     pub outcome: AttemptOutcome,
     pub at: Timestamp,
     /// The duration in milliseconds, by the clock of the executor.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<u64>,
-    #[serde(default, skip_serializing_if = "OutputStorage::is_empty")]
     pub outputs: OutputStorage,
     /// The reason of a failure or a skip, or of an undo that found nothing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<FailureReason>,
     /// The evidence of a failed request of a webhook unit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<Box<Evidence>>,
     /// The evidence of an undo, unless the receiver just reported the removal.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub removal: Option<Box<RemovalEvidence>>,
     /// The digest of the credential of the request, for a webhook with a connection.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent_by: Option<String>,
     /// The IDs by which an InfraKit plugin knows what the attempt has made.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub made: Vec<String>,
     /// The start of the next attempt: a retry, or an undo with further results to undo.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<Timestamp>,
     /// True if the end of the log is in the bucket.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub log: bool,
     /// The applied objects of a failed unit, see [`crate::object_status::stored_objects`].
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub objects: Vec<ObjectStatus>,
     /// True if the backend did not respond. The request may still arrive.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unanswered: bool,
     /// The digest of outcome, outputs and made IDs, which identifies repeated results.
     pub digest: String,
@@ -176,8 +140,7 @@ impl AttemptResult {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AttemptOutcome {
     #[default]
     Succeeded,

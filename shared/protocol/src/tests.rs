@@ -17,7 +17,6 @@ use crate::id::{EventRef, RunId, TaskId, instance_key, unit_key};
 use crate::lifecycle::{LifecycleData, LifecycleResponse, OutcomeData};
 use crate::listing::{ClusterListing, RelayInfo, ReportedPolicy};
 use crate::pull::{PollRequest, PollResponse};
-use crate::record::{AttemptOutcome, AttemptRecord};
 use crate::relay::{Batch, BatchResponse, EnsureTask, ObjectTask, RelayRequest, TaskState};
 use crate::value::UnitValue;
 
@@ -63,9 +62,6 @@ macro_rules! messages {
 #[test]
 fn messages_are_read_and_written() {
     messages! {
-        "attempt-outcomes": Vec<AttemptOutcome>, Ignored;
-        "attempt-record": AttemptRecord, Ignored;
-        "attempt-record-empty": AttemptRecord, Ignored;
         "batch": Batch, Ignored;
         "batch-response": BatchResponse, Ignored;
         "callback-accepted": Callback, Refused;

@@ -4,7 +4,6 @@ use ebb_engine::Timestamp;
 use ebb_protocol::callback::Callback;
 use ebb_protocol::cloudevents;
 use ebb_protocol::lifecycle::LifecycleData;
-use ebb_protocol::record::AttemptRecord;
 use ebb_protocol::relay::{EnsureTask, TaskState};
 use ebb_protocol::sign::{self, MessageId, WebhookKeys, WebhookSecret};
 use ebb_protocol::value::{Outputs, UnitValue};
@@ -61,7 +60,6 @@ pub(crate) fn callbacks(parts: &InputParts<'_>) {
     round_trip::<Outputs>(text);
     round_trip::<EnsureTask>(text);
     round_trip::<TaskState>(text);
-    round_trip::<AttemptRecord>(text);
     if let Some(Err(invalid)) = round_trip::<LifecycleData>(text).map(|lifecycle| lifecycle.validate()) {
         assert!(!invalid.to_string().is_empty());
     }

@@ -136,7 +136,7 @@ fn the_entry_of_a_run_has_the_document_that_it_applies() {
         // A document that has waited is in the entry of its acceptance.
         for entry in table.history.values().filter(|entry| entry.document.is_some()) {
             let facts = entry.run.as_ref().and_then(|run| Some(table.heads.get(run)?.facts.clone()));
-            if let Some(facts) = facts.filter(|facts| facts.generation > 1 && facts.started.0 == entry.at) {
+            if let Some(facts) = facts.filter(|facts| facts.generation > 1 && facts.started == entry.at) {
                 assert_eq!(entry.document, Some(document(facts.generation)), "{seed}");
             }
         }
