@@ -72,7 +72,6 @@ pub use policy_requests::{
     CLUSTER_POLICY, PolicyRequest, UNCHECKED_POLICY, is_cluster_wide, objects_without_cluster, policy_violations,
     replacement_requests,
 };
-pub use resource_changes::ResourceChange;
 pub use route_group::check_route_group;
 pub use subscription::subscription;
 pub use version::resolve_version;

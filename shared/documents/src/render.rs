@@ -3,7 +3,7 @@
 //! The caller calls [`unit()`] for each dispatch. The functions are pure: they use no clock and no network.
 //!
 //! A sensitive value is never part of an expression. One that stays in its cluster is passed on whole as a
-//! [`SecretKeyRef`], or named by `secretRef(…)`. One that is stored encrypted is passed on whole as a [`SealedValue`], and
+//! [`SecretRef`], or named by `secretRef(…)`. One that is stored encrypted is passed on whole as a [`SealedValue`], and
 //! decrypted by the caller of [`unit_with_secrets`] where its recipient may have it. Errors contain the names of inputs,
 //! units and outputs, and never a value.
 
@@ -21,6 +21,7 @@ use crate::plan::{Plan, UnitRef, document_name};
 
 pub use crate::cel::{MAX_COST, MAX_VALUE_BYTES};
 pub use answers::{Answers, PollState, WebhookResponse, reads_values};
+pub use ebb_engine::SecretRef;
 pub use facts::TargetFacts;
 pub use outputs::{TargetEnv, env, outputs_from_instance, resource_outputs};
 pub use unit::{preview, unit, unit_with_secrets};
@@ -32,7 +33,7 @@ pub enum RenderValue {
     Json(serde_json::Value),
     /// An output of a pod that is not UTF-8.
     Bytes(Vec<u8>),
-    Secret(SecretKeyRef),
+    Secret(SecretRef),
     Sealed(SealedValue),
 }
 
@@ -54,17 +55,6 @@ impl SealedValue {
 
 /// Decrypts a value. Returns `None` if its key is missing.
 pub type OpenSealed<'a> = dyn Fn(&SealedValue) -> Option<RenderValue> + 'a;
-
-/// A key of a Kubernetes Secret, as the reference to a sensitive value that stays in its cluster.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SecretKeyRef {
-    /// The cluster of the Secret. `None` means the default of the control plane.
-    pub cluster: Option<String>,
-    /// The namespace of the Secret. `None` means the namespace of the target.
-    pub namespace: Option<String>,
-    pub name: String,
-    pub key: String,
-}
 
 /// The state of a unit whose outputs are read.
 #[derive(Clone, Debug, PartialEq)]
@@ -115,7 +105,7 @@ pub enum RenderedUnit {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BoundSecretKey {
     pub key: String,
-    pub secret: SecretKeyRef,
+    pub secret: SecretRef,
 }
 
 /// The reason why a unit is skipped.
@@ -158,7 +148,7 @@ pub enum InputValue {
     Text(String),
     /// Bytes that are not UTF-8. Only for files.
     Bytes(Vec<u8>),
-    Secret(SecretKeyRef),
+    Secret(SecretRef),
     /// A sensitive value that was decrypted. It is masked in logs.
     Opened(Vec<u8>),
     /// No value.

@@ -207,6 +207,18 @@ impl TargetPhase {
     }
 }
 
+/// The effect of an update on a resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum ResourceEffect {
+    Added,
+    Removed,
+    /// It is undone, then made again.
+    Replaced,
+    /// The `update` units of its plugin change it.
+    Updated,
+}
+
 /// The sender of a request. An instance belongs to the sender that created it (SenderDecides).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestSender<'a> {

@@ -33,7 +33,7 @@ pub use clusters::{
     DeleteOrphans, DeleteOrphansResponse, Orphan, OrphanList, PutCluster, RelayOutage, SignadotOutputs, TransportKind,
 };
 pub use connection_bodies::{ConnectionDetail, ConnectionInfo, ConnectionList, PutConnection};
-pub use ebb_engine::TargetPhase;
+pub use ebb_engine::{ResourceEffect, TargetPhase};
 pub use named_tokens::{CallerInfo, CreateToken, CreatedToken, TokenInfo, TokenList};
 pub use repairs::{ForceCompleteUnit, ForceDeleteTarget, OverrideResponse, RetryResponse, RetryTarget, UndoChange};
 pub use run_details::{RunDetail, RunState, UnitDetail, UnitState, UnitWait};
@@ -47,7 +47,7 @@ pub use subscription_bodies::{
 pub use target_actions::{
     ActOnTargets, NamedTarget, TargetAction, TargetOutcome, TargetOutcomes, TargetSelection, TargetSelector,
 };
-pub use target_requests::{ApplyTarget, ResourceEffect, TargetReceipt};
+pub use target_requests::{ApplyTarget, TargetReceipt};
 pub use target_waits::{AwaitedParty, OpenUnits, TargetWait, WaitingParty};
 pub use unit_attempts::AttemptDetail;
 pub use unit_rendering::{RequestRendering, UnitRendering};

@@ -4,6 +4,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
+pub use ebb_engine::SecretRef;
+
 /// A value of an output or input. In JSON: `{"json": …}`, `{"base64": "…"}`, `{"secret": {…}}` or `{"sealed": "…"}`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -21,21 +23,6 @@ pub enum UnitValue {
 }
 
 pub type Outputs = BTreeMap<String, UnitValue>;
-
-/// A reference to a sensitive value.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct SecretRef {
-    /// `None` means the default cluster.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cluster: Option<String>,
-    /// `None` means the namespace of the unit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub namespace: Option<String>,
-    /// The name of the Secret.
-    pub name: String,
-    pub key: String,
-}
 
 impl UnitValue {
     /// Returns text if the bytes are UTF-8.

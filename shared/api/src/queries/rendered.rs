@@ -5,7 +5,7 @@
 
 use ebb_documents::plan::{Action, UnitPlan, UnitRef};
 use ebb_documents::render::{
-    self, InputValue, RenderValue, RenderedRequest, RenderedUnit, SealedValue, SecretKeyRef, UnitContext,
+    self, InputValue, RenderValue, RenderedRequest, RenderedUnit, SealedValue, SecretRef, UnitContext,
 };
 use ebb_engine::{Attempt, HeadState, Unit, UnitProgress};
 use ebb_protocol::api::{RequestRendering, UnitRendering};
@@ -157,7 +157,7 @@ fn shown_input(value: InputValue) -> Value {
     }
 }
 
-fn reference(secret: &SecretKeyRef) -> Value {
+fn reference(secret: &SecretRef) -> Value {
     json!({ "secretKeyRef": { "name": secret.name, "key": secret.key } })
 }
 
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn sensitive_inputs_are_hidden_and_long_ones_are_shortened() {
-        let secret = SecretKeyRef { cluster: None, namespace: None, name: "n".to_owned(), key: "k".to_owned() };
+        let secret = SecretRef { cluster: None, namespace: None, name: "n".to_owned(), key: "k".to_owned() };
         for (value, expected) in [
             (InputValue::Opened(b"hunter2".to_vec()), json!(SENSITIVE)),
             (InputValue::Secret(secret), json!({"secretKeyRef": {"name": "n", "key": "k"}})),

@@ -20,13 +20,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ebb_engine::{Hook, MAX_UNITS};
+use ebb_engine::{Hook, MAX_UNITS, ResourceEffect};
 
 use super::assemble::add_teardown_edges;
 use super::defaults::MAX_STEPS;
 use super::old_params;
 use super::plan_content::{content_digest, is_bound, last_of, origins, units_of};
-use super::resource_changes::{ResourceChange, UpdateMode, changes, incomplete_update};
+use super::resource_changes::{UpdateMode, changes, incomplete_update};
 use super::teardown::OrderSource;
 use crate::model::HookOwner;
 use crate::plan::{
@@ -41,8 +41,8 @@ pub(super) const MAX_PLAN: usize = 8 << 20;
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlanUpdate {
     pub plan: Plan,
-    /// The effect on each changed resource with units, by name.
-    pub resources: BTreeMap<String, ResourceChange>,
+    /// The effect on each changed resource with units, by name. An unchanged resource has none.
+    pub resources: BTreeMap<String, ResourceEffect>,
     /// The number of the update, if it has units.
     pub number: Option<u32>,
 }
@@ -122,7 +122,7 @@ fn merge(
     let resources = changes((current, wanted), (&old, &new), is_done, mode);
     let number = current.update.as_ref().map_or(0, |state| state.number) + 1;
     let hooks = renamed(current, number, &resources);
-    let updated = resources.iter().filter(|(_, change)| **change == ResourceChange::Updated).map(|(name, _)| name);
+    let updated = resources.iter().filter(|(_, change)| **change == ResourceEffect::Updated).map(|(name, _)| name);
     let incomplete = |name: &str| incomplete_update(current, name, is_done);
     let read_before = old_params::readers((current, wanted), updated, incomplete);
     let former = former(current, number, &resources, &read_before);
@@ -145,15 +145,15 @@ fn merge(
 }
 
 /// Returns the name that the update `number` gives to a resource if it undoes the resource.
-fn ended_name(number: u32, resources: &BTreeMap<String, ResourceChange>, name: &str) -> Option<String> {
+fn ended_name(number: u32, resources: &BTreeMap<String, ResourceEffect>, name: &str) -> Option<String> {
     match resources.get(name)? {
-        ResourceChange::Removed | ResourceChange::Replaced => Some(former_name(name, number)),
-        ResourceChange::Added | ResourceChange::Updated => None,
+        ResourceEffect::Removed | ResourceEffect::Replaced => Some(former_name(name, number)),
+        ResourceEffect::Added | ResourceEffect::Updated => None,
     }
 }
 
 /// Returns the hooks of a plan with the new keys of the units of resources that the update undoes.
-fn renamed(plan: &Plan, number: u32, resources: &BTreeMap<String, ResourceChange>) -> Vec<HookPlan> {
+fn renamed(plan: &Plan, number: u32, resources: &BTreeMap<String, ResourceEffect>) -> Vec<HookPlan> {
     let mut hooks = plan.hooks.clone();
     for unit in hooks.iter_mut().flat_map(|hook| &mut hook.units) {
         if let Some(name) = ended_name(number, resources, unit.resource()) {
@@ -167,7 +167,7 @@ fn renamed(plan: &Plan, number: u32, resources: &BTreeMap<String, ResourceChange
 fn former(
     plan: &Plan,
     number: u32,
-    resources: &BTreeMap<String, ResourceChange>,
+    resources: &BTreeMap<String, ResourceEffect>,
     read_before: &BTreeMap<String, String>,
 ) -> BTreeMap<String, FormerResource> {
     let mut former = plan.update.as_ref().map(|state| state.former.clone()).unwrap_or_default();
@@ -201,7 +201,7 @@ struct PlanMerge<'a> {
     number: u32,
     /// The hook of the update.
     hook: Hook,
-    resources: BTreeMap<String, ResourceChange>,
+    resources: BTreeMap<String, ResourceEffect>,
     /// The units of the update.
     units: Vec<UnitPlan>,
     /// The places in the update of undos of the current plan.
@@ -213,7 +213,7 @@ struct PlanMerge<'a> {
 impl PlanMerge<'_> {
     /// Returns true if the update makes the resource.
     fn is_made(&self, resource: &str) -> bool {
-        matches!(self.resources.get(resource), Some(ResourceChange::Added | ResourceChange::Replaced))
+        matches!(self.resources.get(resource), Some(ResourceEffect::Added | ResourceEffect::Replaced))
     }
 
     /// Returns the place of a unit of the update.
@@ -284,7 +284,7 @@ impl PlanMerge<'_> {
     /// of what the resource read until now.
     fn add_updates(&mut self, current: &Plan, old: &BTreeMap<String, ResourceOrigin>) {
         let (wanted, first) = (self.wanted, self.units.len());
-        let is_updated = |unit: &UnitPlan| self.resources.get(unit.resource()) == Some(&ResourceChange::Updated);
+        let is_updated = |unit: &UnitPlan| self.resources.get(unit.resource()) == Some(&ResourceEffect::Updated);
         let chosen: Vec<(u32, &UnitPlan)> =
             (0..).zip(&wanted.plugin_updates).filter(|(_, unit)| is_updated(unit)).collect();
         let places: BTreeMap<u32, u32> =
@@ -304,7 +304,7 @@ impl PlanMerge<'_> {
             self.units.push(UnitPlan { dependencies, ordered_after: Vec::new(), stage: Some(self.hook), ..unit });
         }
         let last = last_of(&self.units);
-        for (name, origin) in old.iter().filter(|(name, _)| self.resources.get(*name) == Some(&ResourceChange::Updated))
+        for (name, origin) in old.iter().filter(|(name, _)| self.resources.get(*name) == Some(&ResourceEffect::Updated))
         {
             let setup = origin.units.values().filter_map(|&at| current.unit(at));
             let own = self.units[first..].iter().filter(|unit| unit.resource() == name);
@@ -428,8 +428,8 @@ impl PlanMerge<'_> {
         // The objects of `bind` change in place.
         let binds = self.wanted.hooks.iter().flat_map(|hook| &hook.units).any(is_bound);
         let change = self.resources.get_mut(HookOwner::BIND).filter(|_| binds);
-        if let Some(change) = change.filter(|change| **change == ResourceChange::Replaced) {
-            *change = ResourceChange::Updated;
+        if let Some(change) = change.filter(|change| **change == ResourceEffect::Replaced) {
+            *change = ResourceEffect::Updated;
         }
         Ok(PlanUpdate { plan, resources: self.resources, number: has_units.then_some(number) })
     }

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use ebb_engine::Hook;
+use ebb_engine::{Hook, ResourceEffect};
 use ebb_kube::podspec::{
     ClusterPolicy, PodOrigin, PodspecViolation, bound_violations, manifest_violations, pod_violations,
 };
@@ -14,7 +14,6 @@ use serde_json::{Value, json};
 
 use super::checked::{BoundResource, CheckedPlugin, CompiledUnit, UnitCluster};
 use super::plan_update::PlanUpdate;
-use super::resource_changes::ResourceChange;
 use super::{k8s_apply, unit};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::load::lines::EmbeddedLines;
@@ -138,7 +137,7 @@ fn of_unit(plugin: &PluginDoc, unit: &CompiledUnit<'_>, cluster: Option<&str>) -
 pub fn replacement_requests(update: &PlanUpdate, is_lost: impl Fn(&str) -> bool) -> Vec<PolicyRequest> {
     let PlanUpdate { plan, resources, number } = update;
     let Some(made) = number.and_then(|number| plan.hook_plan(Hook::Update(number))) else { return Vec::new() };
-    let replaced = resources.iter().filter(|(name, change)| **change == ResourceChange::Replaced && is_lost(name));
+    let replaced = resources.iter().filter(|(name, change)| **change == ResourceEffect::Replaced && is_lost(name));
     let mut needed: BTreeSet<&str> = replaced.map(|(name, _)| name.as_str()).collect();
     loop {
         // The undos have the names of former resources.

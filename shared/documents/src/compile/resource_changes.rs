@@ -2,21 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use ebb_engine::Hook;
+use ebb_engine::{Hook, ResourceEffect};
 
 use super::kept_undos::PlannedUndos;
 use crate::plan::{Plan, ResourceOrigin, UnitPlan, UnitRef};
-
-/// The effect of an update on a resource. An unchanged resource has none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ResourceChange {
-    Added,
-    Removed,
-    /// It is undone, then made again.
-    Replaced,
-    /// The `update` units of its plugin change it.
-    Updated,
-}
 
 /// The treatment of changed resources whose plugins have `update` units.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -25,13 +14,13 @@ pub(super) enum UpdateMode {
     Replace,
 }
 
-/// Returns the effect on each resource that has units in a run.
+/// Returns the effect on each resource that has units in a run. An unchanged resource has none.
 pub(super) fn changes(
     (current, wanted): (&Plan, &Plan),
     (old, new): (&BTreeMap<String, ResourceOrigin>, &BTreeMap<String, ResourceOrigin>),
     is_done: &impl Fn(UnitRef) -> bool,
     mode: UpdateMode,
-) -> BTreeMap<String, ResourceChange> {
+) -> BTreeMap<String, ResourceEffect> {
     let plugin = |plan: &Plan, name: &str| {
         let plugin = plan.resources.get(name).map(|resource| resource.plugin.as_str());
         plugin.and_then(|plugin| plugin.split('@').next()).map(str::to_owned)
@@ -52,12 +41,12 @@ pub(super) fn changes(
             && keeps_undos(before, origin)
     };
     let removed =
-        old.keys().filter(|name| !new.contains_key(*name)).map(|name| (name.clone(), ResourceChange::Removed));
-    let mut changes: BTreeMap<String, ResourceChange> = removed.collect();
+        old.keys().filter(|name| !new.contains_key(*name)).map(|name| (name.clone(), ResourceEffect::Removed));
+    let mut changes: BTreeMap<String, ResourceEffect> = removed.collect();
     for (name, origin) in new {
         let change = match old.get(name) {
-            None => ResourceChange::Added,
-            Some(before) if !before.units.values().all(|&at| is_done(at)) => ResourceChange::Replaced,
+            None => ResourceEffect::Added,
+            Some(before) if !before.units.values().all(|&at| is_done(at)) => ResourceEffect::Replaced,
             Some(before)
                 if before.setup == origin.setup
                     && incomplete_update(current, name, is_done).is_none()
@@ -65,14 +54,14 @@ pub(super) fn changes(
             {
                 continue;
             }
-            Some(before) if can_update(name, before, origin) => ResourceChange::Updated,
-            Some(_) => ResourceChange::Replaced,
+            Some(before) if can_update(name, before, origin) => ResourceEffect::Updated,
+            Some(_) => ResourceEffect::Replaced,
         };
         changes.insert(name.clone(), change);
     }
-    let is_read = |name: &str, at: UnitRef, changes: &BTreeMap<String, ResourceChange>| {
+    let is_read = |name: &str, at: UnitRef, changes: &BTreeMap<String, ResourceEffect>| {
         let maker = wanted.unit(at).map_or("", UnitPlan::resource);
-        maker != name && changes.get(maker) == Some(&ResourceChange::Replaced)
+        maker != name && changes.get(maker) == Some(&ResourceEffect::Replaced)
     };
     // The readers of a replaced resource are replaced, too, and then their readers.
     loop {
@@ -80,7 +69,7 @@ pub(super) fn changes(
             .iter()
             .filter(|(name, origin)| {
                 let units = origin.units.values().filter_map(|&at| wanted.unit(at));
-                !matches!(changes.get(*name), Some(ResourceChange::Added | ResourceChange::Replaced))
+                !matches!(changes.get(*name), Some(ResourceEffect::Added | ResourceEffect::Replaced))
                     && units.flat_map(|unit| &unit.reads).any(|read| is_read(name, read.at, &changes))
             })
             .map(|(name, _)| name.clone())
@@ -88,7 +77,7 @@ pub(super) fn changes(
         if readers.is_empty() {
             return changes;
         }
-        changes.extend(readers.into_iter().map(|name| (name, ResourceChange::Replaced)));
+        changes.extend(readers.into_iter().map(|name| (name, ResourceEffect::Replaced)));
     }
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 
 use super::{
     KnownOutputs, MAX_VALUE_BYTES, OpenSealed, ProducerState, RenderError, RenderResult, RenderValue, SealedValue,
-    SecretKeyRef, TargetFacts, UnitContext, evaluate,
+    SecretRef, TargetFacts, UnitContext, evaluate,
 };
 use crate::cel::convert::{self, CelOutput};
 use crate::cel::{self, Expression, ReferenceSource, ReferenceUsage, RootVariable, ValueReference};
@@ -252,7 +252,7 @@ impl<'a> RenderContext<'a> {
             {
                 Ok(LookupResult::Placeholder("sensitive".to_owned()))
             }
-            Template::Secret { name, key } => Ok(LookupResult::Value(RenderValue::Secret(SecretKeyRef {
+            Template::Secret { name, key } => Ok(LookupResult::Value(RenderValue::Secret(SecretRef {
                 cluster: self.facts.cluster.clone(),
                 namespace: self.facts.namespace.clone(),
                 name: name.clone(),

@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ebb_documents::compile::ResourceChange;
 use ebb_documents::plan::Plan;
 use ebb_engine::target::RequestSender;
 use ebb_engine::{Millis, TargetPhase, Timestamp};
@@ -284,7 +283,7 @@ pub async fn preview(
                         Some(_) => LifecycleResult::Updating,
                         None => LifecycleResult::Updated,
                     };
-                    resources = update.resources.into_iter().map(|(name, change)| (name, effect(change))).collect();
+                    resources = update.resources;
                     (instance.generation, result)
                 }
             }
@@ -298,15 +297,6 @@ pub async fn preview(
     let is_random = instance.known.is_none() && request.uid.is_none() && request.key.is_none();
     let uid = (!is_random).then_some(instance.uid);
     Ok(TargetPreview { plan, notes, uid, generation, result, changes, resources, expires })
-}
-
-fn effect(change: ResourceChange) -> ResourceEffect {
-    match change {
-        ResourceChange::Added => ResourceEffect::Added,
-        ResourceChange::Removed => ResourceEffect::Removed,
-        ResourceChange::Replaced => ResourceEffect::Replaced,
-        ResourceChange::Updated => ResourceEffect::Updated,
-    }
 }
 
 /// Begins to delete an instance, or without `uid` every instance of a name, of those that `access` covers. Returns the

@@ -8,7 +8,6 @@ use ebb_protocol::relay::{
 };
 
 use crate::loaded_run::Run;
-use crate::run::records;
 
 /// Returns the task that applies objects and waits until they are ready. Objects of a setup hook remain until their
 /// removal, objects of a teardown hook until the result is acknowledged.
@@ -36,8 +35,7 @@ pub(crate) fn applied(
         };
         Some(ObjectOutput { name: name.clone(), from, sensitive: output.sensitive, optional: output.optional })
     });
-    let filled =
-        |key: BoundSecretKey| ManifestFill { manifest: 0, key: key.key, secret: records::from_secret(key.secret) };
+    let filled = |key: BoundSecretKey| ManifestFill { manifest: 0, key: key.key, secret: key.secret };
     let plan = &run.loaded.plan;
     ObjectTask {
         instance: run.instance_key(),

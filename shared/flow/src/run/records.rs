@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ebb_documents::plan::Action;
-use ebb_documents::render::{ProducerState, RenderValue as Rendered, SealedValue, SecretKeyRef};
+use ebb_documents::render::{ProducerState, RenderValue as Rendered, SealedValue};
 use ebb_engine::{Attempt, Timestamp, Unit};
 use ebb_protocol::callback::{FailureReason, ReasonCode};
 use ebb_protocol::id::RunId;
@@ -236,12 +236,7 @@ pub(crate) fn produced(run: &RunId, unit: Unit, outputs: Outputs) -> ProducerSta
         let value = match value {
             UnitValue::Json(json) => Rendered::Json(json),
             UnitValue::Bytes(bytes) => Rendered::Bytes(bytes),
-            UnitValue::Secret(secret) => Rendered::Secret(SecretKeyRef {
-                cluster: secret.cluster,
-                namespace: secret.namespace,
-                name: secret.name,
-                key: secret.key,
-            }),
+            UnitValue::Secret(secret) => Rendered::Secret(secret),
             UnitValue::Sealed(text) => {
                 let place = sealed_values::output_place(run, unit, &name);
                 Rendered::Sealed(SealedValue { place, text })
@@ -256,17 +251,8 @@ pub(crate) fn from_rendered(value: Rendered) -> UnitValue {
     match value {
         Rendered::Json(json) => UnitValue::Json(json),
         Rendered::Bytes(bytes) => UnitValue::Bytes(bytes),
-        Rendered::Secret(secret) => UnitValue::Secret(from_secret(secret)),
+        Rendered::Secret(secret) => UnitValue::Secret(secret),
         Rendered::Sealed(sealed) => UnitValue::Sealed(sealed.text),
-    }
-}
-
-pub fn from_secret(secret: SecretKeyRef) -> ebb_protocol::value::SecretRef {
-    ebb_protocol::value::SecretRef {
-        cluster: secret.cluster,
-        namespace: secret.namespace,
-        name: secret.name,
-        key: secret.key,
     }
 }
 

@@ -19,8 +19,8 @@ use crate::ports::RelayError;
 use crate::run::attempt::{task_id, task_start, token, undone_name, unit_name};
 use crate::run::callback_result::{relay_result, with_checked_outputs};
 use crate::run::dispatch_outcome::{DispatchOutcome, DispatchReason};
+use crate::run::objects;
 use crate::run::wakeup::{AttemptWakeup, postpone, record_start};
-use crate::run::{objects, records};
 use crate::telemetry;
 
 /// The wait before a queued task is checked again: a quarter of the age of its run, between these bounds. Its result
@@ -144,7 +144,7 @@ fn script_input(input: RenderedInput) -> ScriptInput {
     let value = match input.value {
         InputValue::Text(text) => Some(UnitValue::Json(serde_json::Value::String(text))),
         InputValue::Bytes(bytes) => Some(UnitValue::Bytes(bytes)),
-        InputValue::Secret(secret) => Some(UnitValue::Secret(records::from_secret(secret))),
+        InputValue::Secret(secret) => Some(UnitValue::Secret(secret)),
         InputValue::Opened(bytes) => Some(UnitValue::from_bytes(bytes)),
         InputValue::Absent => None,
     };

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use ebb_engine::ResourceEffect;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -34,18 +35,6 @@ pub struct ApplyTarget {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(pattern = r"^(?!\.{1,2}$)[^/#%?\\\s\x00-\x1f\x7f-\x9f]{1,128}$")]
     pub routing_key: Option<String>,
-}
-
-/// The effect of an update on a resource.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub enum ResourceEffect {
-    Added,
-    Removed,
-    /// It is undone, then made again.
-    Replaced,
-    /// The `update` units of its plugin change it.
-    Updated,
 }
 
 /// The response to a request that creates, updates or deletes a target.

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use ebb_engine::Hook;
+use ebb_engine::{Hook, ResourceEffect};
 
 use super::updates::{plan, plan_with, resources, units, update};
-use crate::compile::ResourceChange;
 use crate::plan::Plan;
 
-fn changes(names: &[(&str, ResourceChange)]) -> BTreeMap<String, ResourceChange> {
+fn changes(names: &[(&str, ResourceEffect)]) -> BTreeMap<String, ResourceEffect> {
     names.iter().map(|(name, change)| ((*name).to_owned(), *change)).collect()
 }
 
@@ -24,7 +23,7 @@ fn bound_objects_change_in_place() {
     let first = "bind/secret-1 after db/create reads preStart:db/create";
     assert_eq!(units(&current, Hook::PreStart)[2], first);
     let renamed = update(&current, &document(1, "DSN"));
-    assert_eq!(renamed.resources, changes(&[("bind", ResourceChange::Updated)]));
+    assert_eq!(renamed.resources, changes(&[("bind", ResourceEffect::Updated)]));
     assert_eq!(
         units(&renamed.plan, Hook::Update(1)),
         [
@@ -33,7 +32,7 @@ fn bound_objects_change_in_place() {
         ]
     );
     let replaced = update(&current, &document(2, "URL"));
-    let expected = [("bind", ResourceChange::Updated), ("db", ResourceChange::Replaced)];
+    let expected = [("bind", ResourceEffect::Updated), ("db", ResourceEffect::Replaced)];
     assert_eq!(replaced.resources, changes(&expected));
     assert_eq!(
         units(&replaced.plan, Hook::Update(1)),
@@ -52,13 +51,13 @@ fn bound_objects_change_in_place() {
     }
     // Without `bind`, its objects are removed before the resource that they name.
     let without = update(&current, &plan("resources: {db: {plugin: db, params: {rows: 2}}}\n"));
-    assert_eq!(without.resources["bind"], ResourceChange::Removed);
+    assert_eq!(without.resources["bind"], ResourceEffect::Removed);
     let undo = units(&without.plan, Hook::Update(1)).into_iter().find(|unit| unit.starts_with("db~1/drop")).unwrap();
     assert!(undo.contains("after bind~1/secret-1.removal"), "{undo}");
     // Without `bind`, a resource may have its name.
     let named = |rows: u32| resources(&format!("bind: {{plugin: db, params: {{rows: {rows}}}}}"));
     let made = update(&named(1), &named(2));
-    assert_eq!(made.resources, changes(&[("bind", ResourceChange::Replaced)]));
+    assert_eq!(made.resources, changes(&[("bind", ResourceEffect::Replaced)]));
     assert!(units(&made.plan, Hook::Update(1)).contains(&"bind/create after bind~1/drop".to_owned()));
 }
 
@@ -84,7 +83,7 @@ fn bound_objects_change_with_the_values_of_outputs() {
     // A param that `update` units change.
     let current = bound_output("a", host, updates);
     let renamed = update(&current, &bound_output("b", host, updates));
-    assert_eq!(renamed.resources, changes(&[("bind", ResourceChange::Updated), ("db", ResourceChange::Updated)]));
+    assert_eq!(renamed.resources, changes(&[("bind", ResourceEffect::Updated), ("db", ResourceEffect::Updated)]));
     assert_eq!(
         units(&renamed.plan, Hook::Update(1)),
         [
@@ -108,7 +107,7 @@ fn bound_objects_change_with_the_values_of_outputs() {
         ]
     );
     let replaced = update(&made, &bound_output("b", text, ""));
-    assert_eq!(replaced.resources, changes(&[("bind", ResourceChange::Updated), ("db", ResourceChange::Replaced)]));
+    assert_eq!(replaced.resources, changes(&[("bind", ResourceEffect::Updated), ("db", ResourceEffect::Replaced)]));
     assert_eq!(
         units(&replaced.plan, Hook::Update(1)),
         [
@@ -121,7 +120,7 @@ fn bound_objects_change_with_the_values_of_outputs() {
     // The text of the output, in another version of the plugin.
     for other in [text, "${units.create.outputs.host}", "${target.labels.team}"] {
         let made = update(&current, &bound_output("a", other, updates));
-        assert_eq!(made.resources, changes(&[("bind", ResourceChange::Updated)]), "{other}");
+        assert_eq!(made.resources, changes(&[("bind", ResourceEffect::Updated)]), "{other}");
     }
 }
 
@@ -143,7 +142,7 @@ fn bound_objects_do_not_wait_for_what_waits_for_them() {
         plan_with(&rest, &[p, late])
     };
     let made = update(&document(1, ""), &document(2, "${resources.late.outputs.id}"));
-    assert_eq!(made.resources["db"], ResourceChange::Updated, "an update in place has an order");
+    assert_eq!(made.resources["db"], ResourceEffect::Updated, "an update in place has an order");
     let found = units(&made.plan, Hook::Update(1));
     assert!(found.contains(&"bind/secret-1".to_owned()), "{found:?}");
     assert!(found.contains(&"db/move after late/warm reads update-1:late/warm".to_owned()), "{found:?}");

@@ -9,7 +9,7 @@ use crate::load::{self, DocumentVars, FileError, FileSource, NoFiles};
 use crate::plan::{Plan, UnitRef};
 use crate::render::{
     self, Answers, BoundSecretKey, InputValue, KnownOutputs, ProducerState, RenderError, RenderResult, RenderValue,
-    RenderedUnit, SecretKeyRef, SkipReason, TargetFacts, UnitContext,
+    RenderedUnit, SecretRef, SkipReason, TargetFacts, UnitContext,
 };
 
 fn facts() -> TargetFacts {
@@ -26,7 +26,7 @@ fn facts() -> TargetFacts {
 }
 
 fn secret(cluster: &str) -> RenderValue {
-    RenderValue::Secret(SecretKeyRef {
+    RenderValue::Secret(SecretRef {
         cluster: Some(cluster.to_owned()),
         namespace: Some("team-a".to_owned()),
         name: "ebb-out".to_owned(),

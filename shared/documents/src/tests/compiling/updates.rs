@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use ebb_engine::Hook;
+use ebb_engine::{Hook, ResourceEffect};
 
 use super::fixtures::compiled;
-use crate::compile::{self, PlanUpdate, ResourceChange, UpdateError};
+use crate::compile::{self, PlanUpdate, UpdateError};
 use crate::plan::{PLUGIN_UPDATE, Plan, UnitRef};
 
 pub(super) const DATABASE: &str = r##"
@@ -182,7 +182,7 @@ fn a_changed_resource_is_undone_and_made_with_its_readers() {
     let one = resources(WIRED);
     let made = update(&one, &resources(&WIRED.replace("{plugin: db}", "{plugin: db, params: {rows: 2}}")));
     assert_eq!(made.number, Some(1));
-    let replaced = |names: &[&str]| names.iter().map(|name| ((*name).to_owned(), ResourceChange::Replaced)).collect();
+    let replaced = |names: &[&str]| names.iter().map(|name| ((*name).to_owned(), ResourceEffect::Replaced)).collect();
     assert_eq!(made.resources, replaced(&["db", "search"]));
     let hook = Hook::Update(1);
     assert_eq!(
@@ -217,7 +217,7 @@ fn a_changed_resource_is_undone_and_made_with_its_readers() {
 fn units_of_unchanged_resources_keep_their_places() {
     let one = resources("x: {plugin: db}, y: {plugin: db}");
     let made = update(&one, &resources("z: {plugin: db}, y: {plugin: db}"));
-    let expected = [("x".to_owned(), ResourceChange::Removed), ("z".to_owned(), ResourceChange::Added)];
+    let expected = [("x".to_owned(), ResourceEffect::Removed), ("z".to_owned(), ResourceEffect::Added)];
     assert_eq!(made.resources, BTreeMap::from(expected));
     let keys = |plan: &Plan| {
         plan.hook_plan(Hook::PreStart).unwrap().units.iter().map(|unit| unit.key.clone()).collect::<Vec<_>>()
@@ -230,8 +230,8 @@ fn units_of_unchanged_resources_keep_their_places() {
     // A second update, back to the first document.
     let again = update(&made.plan, &one);
     assert_eq!(again.number, Some(2));
-    assert_eq!(again.resources["x"], ResourceChange::Added);
-    assert_eq!(again.resources["z"], ResourceChange::Removed);
+    assert_eq!(again.resources["x"], ResourceEffect::Added);
+    assert_eq!(again.resources["z"], ResourceEffect::Removed);
     let undos: Vec<String> =
         units(&again.plan, Hook::PostStop).into_iter().filter(|unit| unit.starts_with("x")).collect();
     assert_eq!(
@@ -270,7 +270,7 @@ fn the_next_update_completes_a_failed_one() {
     // A unit of the setup that is not done makes its resource again, without any change of the resource.
     let wanted = plan("ttl: 1h\nresources: {x: {plugin: db}}\n");
     let made = compile::update(&one, &wanted, |at| at.unit == 0).unwrap().unwrap();
-    assert_eq!(made.resources["x"], ResourceChange::Replaced);
+    assert_eq!(made.resources["x"], ResourceEffect::Replaced);
 }
 
 #[test]
@@ -292,7 +292,7 @@ fn update_units_change_a_resource_in_place() {
     let one = document(1);
     assert_eq!(one.hook_plan(PLUGIN_UPDATE), None, "a creation has no update units");
     let made = update(&one, &document(2));
-    assert_eq!(made.resources, BTreeMap::from([("db".to_owned(), ResourceChange::Updated)]), "the reader stays");
+    assert_eq!(made.resources, BTreeMap::from([("db".to_owned(), ResourceEffect::Updated)]), "the reader stays");
     let hook = Hook::Update(1);
     let expected = ["db/check", "db/reseed after db/check reads update-1:db/check preStart:db/create"];
     let mut found = units(&made.plan, hook);
@@ -302,11 +302,11 @@ fn update_units_change_a_resource_in_place() {
     // An update that failed runs again, even without another change.
     let failed = |at: UnitRef| at.hook != hook || at.unit == 0;
     let again = compile::update(&made.plan, &plan(&format!("ttl: 1h\n{}", text(2))), failed).unwrap().unwrap();
-    assert_eq!(again.resources["db"], ResourceChange::Updated);
+    assert_eq!(again.resources["db"], ResourceEffect::Updated);
     assert_eq!(units(&again.plan, Hook::Update(2)).len(), 2);
     // A resource whose setup is incomplete is made again.
     let replaced = compile::update(&one, &document(2), |at: UnitRef| at.hook != Hook::PreStart).unwrap().unwrap();
-    assert_eq!(replaced.resources["db"], ResourceChange::Replaced);
+    assert_eq!(replaced.resources["db"], ResourceEffect::Replaced);
     // Without the undo of the new version, the present one runs.
     for rows in [1, 2] {
         let mut kept = document(rows);
@@ -315,7 +315,7 @@ fn update_units_change_a_resource_in_place() {
                 undo.undoes.clear();
             }
         }
-        assert_eq!(update(&one, &kept).resources["db"], ResourceChange::Replaced, "{rows}");
+        assert_eq!(update(&one, &kept).resources["db"], ResourceEffect::Replaced, "{rows}");
     }
 }
 
@@ -324,7 +324,7 @@ fn an_update_runs_between_what_it_reads_now_and_what_it_read() {
     let read = |name: &str| format!("params: {{of: \"${{resources.{name}.outputs.dsn}}\"}}");
     let one = resources(&format!("a: {{plugin: db}}, r: {{plugin: reseeded, {}}}", read("a")));
     let made = update(&one, &resources(&format!("c: {{plugin: db}}, r: {{plugin: reseeded, {}}}", read("c"))));
-    assert_eq!(made.resources["r"], ResourceChange::Updated);
+    assert_eq!(made.resources["r"], ResourceEffect::Updated);
     let found = units(&made.plan, Hook::Update(1));
     let of = |key: &str| found.iter().find(|unit| unit.split(' ').next() == Some(key)).unwrap();
     assert!(of("a~1/drop").contains("after a~1/drain r/reseed"), "{found:?}");
@@ -332,7 +332,7 @@ fn an_update_runs_between_what_it_reads_now_and_what_it_read() {
     // If the resource that it reads now has the name of the one that it read, everything is replaced.
     let one = resources(&format!("a: {{plugin: db}}, r: {{plugin: reseeded, {}}}", read("a")));
     let other = resources(&format!("a: {{plugin: db, params: {{rows: 2}}}}, r: {{plugin: reseeded, {}}}", read("a")));
-    assert_eq!(update(&one, &other).resources["r"], ResourceChange::Replaced);
+    assert_eq!(update(&one, &other).resources["r"], ResourceEffect::Replaced);
     let x = format!(
         "a: {{plugin: db}}, c: {{plugin: search, params: {{dsn: \"${{resources.a.outputs.dsn}}\"}}}}, r: {{plugin: reseeded, {}}}",
         read("a")
@@ -341,7 +341,7 @@ fn an_update_runs_between_what_it_reads_now_and_what_it_read() {
         .replace("a: {plugin: db}", "a: {plugin: db, params: {rows: 2}}")
         .replace(&read("a"), "params: {of: \"${resources.c.outputs.url}\"}");
     let made = update(&resources(&x), &resources(&y));
-    assert_eq!(made.resources["r"], ResourceChange::Replaced, "it would wait for what waits for it");
+    assert_eq!(made.resources["r"], ResourceEffect::Replaced, "it would wait for what waits for it");
 }
 
 #[test]
@@ -353,7 +353,7 @@ fn an_update_reads_the_params_before_it() {
     };
     let one = document("a");
     let made = update(&one, &document("b"));
-    assert_eq!(made.resources["r"], ResourceChange::Updated);
+    assert_eq!(made.resources["r"], ResourceEffect::Updated);
     let check = |plan: &Plan, number: u32, expected: &str| {
         let found = units(plan, Hook::Update(number));
         assert!(found.iter().any(|unit| unit == expected), "{found:?}");
@@ -423,7 +423,7 @@ fn updatable(units: &str, site: &str, id: &str) -> Plan {
 }
 
 /// Returns the effect of other units, another `site` and another `id` on a resource.
-fn change(before: &str, after: &str, site: &str, id: &str) -> ResourceChange {
+fn change(before: &str, after: &str, site: &str, id: &str) -> ResourceEffect {
     update(&updatable(before, "eu", "a"), &updatable(after, site, id)).resources["r"]
 }
 
@@ -446,7 +446,7 @@ const PARAM: &str = ", cluster: \"${params.site}\"";
 #[test]
 fn a_resource_in_another_cluster_is_undone_where_it_is() {
     let made = update(&updatable(&object(PARAM), "eu", "a"), &updatable(&object(PARAM), "us", "a"));
-    assert_eq!(made.resources["r"], ResourceChange::Replaced);
+    assert_eq!(made.resources["r"], ResourceEffect::Replaced);
     let clusters = |hook| {
         let units = &made.plan.hook_plan(hook).unwrap().units;
         units.iter().map(|unit| (unit.key.as_str(), unit.cluster.as_deref())).collect::<Vec<_>>()
@@ -455,20 +455,20 @@ fn a_resource_in_another_cluster_is_undone_where_it_is() {
     assert_eq!(clusters(Hook::PostStop), [("r/make.removal", Some("us")), ("r~1/make.removal", Some("eu"))]);
     let (none, eu, us) = (object(""), object(", cluster: eu"), object(", cluster: us"));
     for (before, after, expected) in [
-        (&eu, &us, ResourceChange::Replaced),
-        (&none, &eu, ResourceChange::Replaced),
-        (&eu, &none, ResourceChange::Replaced),
-        (&eu, &object(PARAM), ResourceChange::Updated),
-        (&none, &object(", cluster: default"), ResourceChange::Updated),
-        (&pod(""), &pod(", cluster: us"), ResourceChange::Replaced),
-        (&pod(", cluster: eu"), &pod(PARAM).replace("drop:", "erase:"), ResourceChange::Updated),
-        (&pod(", cluster: eu"), &pod(", cluster: us").replace("drop:", "erase:"), ResourceChange::Replaced),
+        (&eu, &us, ResourceEffect::Replaced),
+        (&none, &eu, ResourceEffect::Replaced),
+        (&eu, &none, ResourceEffect::Replaced),
+        (&eu, &object(PARAM), ResourceEffect::Updated),
+        (&none, &object(", cluster: default"), ResourceEffect::Updated),
+        (&pod(""), &pod(", cluster: us"), ResourceEffect::Replaced),
+        (&pod(", cluster: eu"), &pod(PARAM).replace("drop:", "erase:"), ResourceEffect::Updated),
+        (&pod(", cluster: eu"), &pod(", cluster: us").replace("drop:", "erase:"), ResourceEffect::Replaced),
     ] {
         assert_eq!(change(before, after, "eu", "b"), expected, "{before}{after}");
     }
-    assert_eq!(change(&pod(PARAM), &pod(PARAM), "us", "a"), ResourceChange::Replaced);
+    assert_eq!(change(&pod(PARAM), &pod(PARAM), "us", "a"), ResourceEffect::Replaced);
     // Also if the setup is the same.
-    assert_eq!(change(&pod(", cluster: eu"), &pod(", cluster: us"), "eu", "a"), ResourceChange::Replaced);
+    assert_eq!(change(&pod(", cluster: eu"), &pod(", cluster: us"), "eu", "a"), ResourceEffect::Replaced);
 }
 
 #[test]
@@ -476,7 +476,7 @@ fn a_unit_with_another_kind_of_action_is_replaced() {
     let all = [object(""), infrakit("instance", "{}"), pod("")];
     for (number, before) in all.iter().enumerate() {
         for (other, after) in all.iter().enumerate() {
-            let expected = if number == other { ResourceChange::Updated } else { ResourceChange::Replaced };
+            let expected = if number == other { ResourceEffect::Updated } else { ResourceEffect::Replaced };
             assert_eq!(change(before, after, "eu", "b"), expected, "{before}{after}");
         }
     }
@@ -490,14 +490,14 @@ fn a_resource_that_its_properties_identify_is_replaced_with_them() {
     for interface in ["controller", "resource"] {
         for properties in [&param, &label] {
             let units = infrakit(interface, properties);
-            assert_eq!(change(&units, &units, "eu", "b"), ResourceChange::Replaced, "{units}");
-            assert_eq!(change(&units, &units, "us", "a"), ResourceChange::Updated, "{units}");
+            assert_eq!(change(&units, &units, "eu", "b"), ResourceEffect::Replaced, "{units}");
+            assert_eq!(change(&units, &units, "us", "a"), ResourceEffect::Updated, "{units}");
         }
         let (before, after) = (infrakit(interface, &named("x")), infrakit(interface, &named("y")));
-        assert_eq!(change(&before, &after, "eu", "a"), ResourceChange::Replaced, "{before}");
+        assert_eq!(change(&before, &after, "eu", "a"), ResourceEffect::Replaced, "{before}");
     }
     let instance = infrakit("instance", &param);
-    assert_eq!(change(&instance, &instance, "eu", "b"), ResourceChange::Updated);
+    assert_eq!(change(&instance, &instance, "eu", "b"), ResourceEffect::Updated);
 }
 
 /// A skipped unit skips its readers. What the earlier version has made is destroyed nevertheless.
@@ -509,9 +509,9 @@ fn what_destroys_a_resource_reads_what_its_maker_read() {
     };
     let (before, after) = (plugin(""), plugin("net: \"${units.net.outputs.id}\""));
     let made = update(&updatable(&before, "eu", "a"), &updatable(&after, "eu", "a"));
-    assert_eq!(made.resources["r"], ResourceChange::Updated);
+    assert_eq!(made.resources["r"], ResourceEffect::Updated);
     assert_eq!(units(&made.plan, Hook::PostStop), ["r/make.removal undoes preStart:r/make"]);
     let again = update(&made.plan, &updatable(&after, "eu", "b"));
-    assert_eq!(again.resources["r"], ResourceChange::Updated);
+    assert_eq!(again.resources["r"], ResourceEffect::Updated);
     assert_eq!(units(&again.plan, Hook::PostStop), ["r/make.removal undoes preStart:r/make"]);
 }
