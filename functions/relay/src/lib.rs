@@ -27,6 +27,7 @@
 mod api_server;
 mod batch;
 mod error;
+mod http_client;
 mod log_limit;
 mod metrics;
 mod names;

@@ -14,6 +14,7 @@ use crate::api_server::event_recorder::EventRecorder;
 use crate::api_server::namespace_cache::NamespaceCache;
 use crate::api_server::watches::ObjectWatches;
 use crate::error::Result;
+use crate::http_client::http_client;
 use crate::log_limit::LogLimit;
 use crate::policy::CurrentPolicy;
 use crate::reconcile::removal;
@@ -23,7 +24,6 @@ use crate::task::fair_queue::FairQueue;
 use crate::task::record::TaskRecord;
 use crate::task::store::RecordStore;
 use crate::task::task_registry::TaskRegistry;
-use crate::transport::poll::http_client;
 
 /// Callbacks in progress at the same time. Each result may have 5 MiB.
 const MAX_CALLBACKS: usize = 16;

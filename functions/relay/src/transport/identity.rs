@@ -18,8 +18,9 @@ use kube::Client;
 use kube::api::{Api, PostParams};
 
 use crate::error::Result;
+use crate::http_client::{TRANSPORT, http_client};
 use crate::names::PART;
-use crate::transport::poll::{TRANSPORT, exchange, http_client, pauses};
+use crate::transport::poll::{exchange, pauses};
 
 /// The name of the Secret.
 const NAME: &str = "ebb-relay-identity";

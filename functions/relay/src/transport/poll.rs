@@ -21,13 +21,12 @@ use reqwest::RequestBuilder;
 use serde::de::DeserializeOwned;
 
 use crate::error::Result;
+use crate::http_client::{TRANSPORT, http_client};
 use crate::metrics::METRICS;
 use crate::settings::now_ms;
 use crate::transport::http;
-use crate::{ReconcileError, Relay};
+use crate::Relay;
 
-/// The timeout of a request, in addition to its wait for batches.
-pub(crate) const TRANSPORT: Duration = Duration::from_secs(10);
 /// Bytes around the reply of a poll.
 const ENVELOPE: usize = 32 << 10;
 
@@ -52,16 +51,6 @@ pub async fn poll(relay: Relay, endpoint: ControlPlaneEndpoint) -> Result<()> {
     let url = format!("{}/v1/clusters/{}/poll", endpoint.url.trim_end_matches('/'), endpoint.cluster);
     Arc::new(PollClient { relay, endpoint, http, url, in_flight: Mutex::default() }).fetch_batches().await;
     Ok(())
-}
-
-/// Returns a client for requests to the control plane. It fails, for example, in an image without CA certificates.
-pub(crate) fn http_client() -> Result<reqwest::Client> {
-    reqwest::Client::builder()
-        .no_proxy()
-        .redirect(reqwest::redirect::Policy::none())
-        .connect_timeout(TRANSPORT)
-        .build()
-        .map_err(|error| ReconcileError::Internal(format!("cannot create an HTTP client: {error:?}")))
 }
 
 struct PollClient {

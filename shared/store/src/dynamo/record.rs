@@ -35,15 +35,12 @@ use crate::ops::{AttemptUpdate, PutOutcome, StoreResult};
 /// Units between two requested ones that a query reads rather than being split.
 const GAP: u32 = 16;
 
-const OUTCOMES: [(AttemptOutcome, u8); 4] = [
-    (AttemptOutcome::Succeeded, 0),
-    (AttemptOutcome::Skipped, 1),
-    (AttemptOutcome::Failed, 2),
-    (AttemptOutcome::Cancelled, 3),
-];
+/// The outcomes by their codes.
+const OUTCOMES: [AttemptOutcome; 4] =
+    [AttemptOutcome::Succeeded, AttemptOutcome::Skipped, AttemptOutcome::Failed, AttemptOutcome::Cancelled];
 
 fn result_attributes(result: &AttemptResult) -> StoreResult<Item> {
-    let outcome = OUTCOMES.iter().find(|row| row.0 == result.outcome).map_or(0, |row| row.1);
+    let outcome = OUTCOMES.iter().position(|known| *known == result.outcome).unwrap_or_default();
     let outputs = match &result.outputs {
         OutputStorage::Nothing => None,
         OutputStorage::Inline(outputs) => Some(("o", json(outputs)?)),
@@ -68,15 +65,15 @@ fn result_attributes(result: &AttemptResult) -> StoreResult<Item> {
 
 pub(super) fn read_result(reader: &ItemReader<'_>, item: &Item) -> StoreResult<Option<AttemptResult>> {
     let Some(digest) = reader.digest_if_any("dg")? else { return Ok(None) };
-    let code: u8 = reader.number("v")?;
-    let outcome = OUTCOMES.iter().find(|row| row.1 == code);
+    let code: usize = reader.number("v")?;
+    let outcome = OUTCOMES.get(code).copied();
     let outputs = match (reader.json_if_any("o")?, reader.text_if_any("ob")?) {
         (Some(outputs), _) => OutputStorage::Inline(outputs),
         (None, Some(key)) => OutputStorage::Bucket(key.to_owned()),
         (None, None) => OutputStorage::Nothing,
     };
     Ok(Some(AttemptResult {
-        outcome: outcome.ok_or_else(|| reader.broken(format!("unknown outcome {code}")))?.0,
+        outcome: outcome.ok_or_else(|| reader.broken(format!("unknown outcome {code}")))?,
         at: reader.time("t")?,
         duration_ms: reader.number_if_any("k")?,
         outputs,
