@@ -42,17 +42,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     // The supervisor of a unit is this program. It forks, which requires a single thread.
     ebb_local::pods::supervise_if_asked();
-    let arguments = commands::EbbCli::command().try_get_matches().unwrap_or_else(|error| {
-        let words: Vec<String> = std::env::args_os().filter_map(|word| word.into_string().ok()).collect();
-        match commands::former::refusal(&error, &words) {
-            Some(refusal) => {
-                output::report(&refusal, None);
-                // As of `clap::Error::exit`.
-                std::process::exit(2)
-            }
-            None => error.exit(),
-        }
-    });
+    let arguments = commands::EbbCli::command().get_matches();
     let format = output::selected_format(&arguments);
     let ebb = commands::EbbCli::from_arg_matches(&arguments).unwrap_or_else(|error| error.exit());
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {

@@ -9,7 +9,6 @@ mod dev;
 mod doctor;
 mod env;
 mod event;
-pub(crate) mod former;
 mod get;
 mod graph;
 mod history;
