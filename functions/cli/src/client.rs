@@ -13,7 +13,7 @@ use ebb_protocol::api::{
 use ebb_protocol::cloudevents::{self, LifecycleType};
 use ebb_protocol::engine::Timestamp;
 use ebb_protocol::error_code::ErrorCode;
-use ebb_protocol::history::{HistoryDetail, HistoryPage};
+use ebb_protocol::history::HistoryPage;
 use ebb_protocol::lifecycle::{LifecycleData, LifecycleResponse};
 use ebb_protocol::sign::{self, MessageId, SecretError, WebhookSecret};
 use futures::FutureExt as _;
@@ -50,7 +50,7 @@ pub(crate) struct LogTail {
 }
 
 impl LogTail {
-    /// Divides a response. A server of an earlier version does not return the size of the log.
+    /// Divides a response. Without a valid size, all of it is the log.
     fn new(attempt: Option<u32>, text: String, size: Option<usize>) -> Self {
         match size.and_then(|size| text.split_at_checked(size)) {
             Some((log, state)) => {
@@ -93,15 +93,6 @@ fn root_cause(error: &reqwest::Error) -> &(dyn std::error::Error + 'static) {
     cause
 }
 
-/// The values of a target that are returned.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct ValueSelection<'a> {
-    /// `RESOURCE` or `RESOURCE/OUTPUT` for these outputs only, without `env`.
-    pub(crate) outputs: Option<&'a str>,
-    /// True for the sensitive values that the server stores, too.
-    pub(crate) reveal: bool,
-}
-
 impl ApiClient {
     pub(crate) fn new(server: ServerAccess) -> Result<Self> {
         let mut http = reqwest::Client::builder().timeout(REQUEST_TIMEOUT).connect_timeout(CONNECT_TIMEOUT);
@@ -114,7 +105,7 @@ impl ApiClient {
 
     /// Returns the data of a path of the API.
     pub(crate) async fn fetch<T: DeserializeOwned>(&self, path: &[&str]) -> Result<T> {
-        self.read(self.get(path)).await
+        self.read(self.request(Method::GET, path)).await
     }
 
     /// Returns the data of a path of the API, or `None` if it does not exist.
@@ -175,11 +166,8 @@ impl ApiClient {
 
     /// Deletes a registered cluster, with `force` also one in which targets have units.
     pub(crate) async fn delete_cluster(&self, name: &str, force: bool) -> Result<()> {
-        let mut url = self.url(&["clusters", name]);
-        if force {
-            url.query_pairs_mut().append_pair("force", "true");
-        }
-        self.send(self.authorized(self.http.delete(url))).await.map(drop)
+        let force = force.then_some("true");
+        self.send(self.query(Method::DELETE, &["clusters", name], &[("force", force)])).await.map(drop)
     }
 
     /// Posts an event of a source. Headers and `url_secret` have the proof of its sender.
@@ -190,12 +178,8 @@ impl ApiClient {
         url_secret: Option<&str>,
         body: String,
     ) -> Result<SourceResponse> {
-        let mut url = self.url(&["sources", name]);
-        if let Some(secret) = url_secret {
-            url.query_pairs_mut().append_pair("secret", secret);
-        }
         // Without the token of the API, because the sender has its own credentials.
-        let mut request = self.http.post(url);
+        let mut request = self.http.post(self.url(&["sources", name], &[("secret", url_secret)]));
         for (name, value) in headers {
             request = request.header(name, value);
         }
@@ -234,7 +218,7 @@ impl ApiClient {
         let mut token: Option<String> = None;
         loop {
             let query = [&selected[..], &[(NEXT_TOKEN, token.as_deref())]].concat();
-            let page: TargetPage = self.read(self.query(&["targets"], &query)).await?;
+            let page: TargetPage = self.read(self.query(Method::GET, &["targets"], &query)).await?;
             targets.extend(page.targets);
             warnings.extend(page.damaged.iter().map(|reason| format!("cannot read a target: {reason}")));
             warnings.extend(page.outages.iter().map(|outage| {
@@ -250,7 +234,7 @@ impl ApiClient {
 
     /// Returns the targets that have changed since the answer with the number `since`.
     pub(crate) async fn changes(&self, since: Option<&str>) -> Result<ChangeList> {
-        self.read(self.query(&["changes"], &[("since", since)])).await
+        self.read(self.query(Method::GET, &["changes"], &[("since", since)])).await
     }
 
     /// Returns a target with all units of its runs, or `None` if the server does not have it.
@@ -273,11 +257,11 @@ impl ApiClient {
     }
 
     async fn detail(&self, target: &TargetRef, query: &[(&str, Option<&str>)]) -> Result<TargetDetail> {
-        let request = self.query(&["targets", &target.kind, &target.name], query);
+        let request = self.query(Method::GET, &["targets", &target.kind, &target.name], query);
         let mut detail: TargetDetail = self.read(request).await?;
         for run in &mut detail.runs {
             while let Some(token) = run.next_token.take() {
-                let request = self.query(&["runs", &run.id], &[(NEXT_TOKEN, Some(&token))]);
+                let request = self.query(Method::GET, &["runs", &run.id], &[(NEXT_TOKEN, Some(&token))]);
                 let page: RunDetail = self.read(request).await?;
                 run.units.extend(page.units);
                 run.next_token = page.next_token.filter(|next| *next != token);
@@ -288,14 +272,16 @@ impl ApiClient {
 
     /// Returns a target. A missing target is an error.
     pub(crate) async fn existing(&self, target: &TargetRef) -> Result<TargetDetail> {
-        self.with_values(target, ValueSelection::default()).await
+        self.with_values(target, None, false).await
     }
 
-    /// Returns a target with the selected values. A missing target is an error.
+    /// Returns a target with its values: with the sensitive ones that the server stores if `reveal` is true, and with
+    /// those of `RESOURCE` or `RESOURCE/OUTPUT` only, without `env`, if `outputs` is given. A missing target is an error.
     pub(crate) async fn with_values(
         &self,
         target: &TargetRef,
-        ValueSelection { outputs, reveal }: ValueSelection<'_>,
+        outputs: Option<&str>,
+        reveal: bool,
     ) -> Result<TargetDetail> {
         let query = [("outputs", outputs), ("reveal", reveal.then_some("true"))];
         self.detail(target, &query).await.map_err(|error| missing(target, error))
@@ -307,7 +293,7 @@ impl ApiClient {
         let mut all = HistoryPage::default();
         loop {
             let path = ["targets", &target.kind, &target.name, "history"];
-            let request = self.query(&path, &[(NEXT_TOKEN, all.next_token.as_deref())]);
+            let request = self.query(Method::GET, &path, &[(NEXT_TOKEN, all.next_token.as_deref())]);
             let page: HistoryPage = self.of_target(target, request).await?;
             all.entries.extend(page.entries);
             all.notifications.extend(page.notifications);
@@ -319,11 +305,6 @@ impl ApiClient {
         }
     }
 
-    /// Returns an entry of the history of a target with its document.
-    pub(crate) async fn history_entry(&self, target: &TargetRef, id: &str) -> Result<HistoryDetail> {
-        self.fetch(&["targets", &target.kind, &target.name, "history", id]).await
-    }
-
     /// Creates a target or updates a living one.
     pub(crate) async fn apply_target(&self, body: &ApplyTarget) -> Result<TargetReceipt> {
         let request = self.request(Method::POST, &["targets"]).header("idempotency-key", fresh_uid());
@@ -332,23 +313,19 @@ impl ApiClient {
 
     /// Returns the effect of [`Self::apply_target`], which it does not make.
     pub(crate) async fn preview_target(&self, body: &ApplyTarget) -> Result<TargetReceipt> {
-        let mut url = self.url(&["targets"]);
-        url.query_pairs_mut().append_pair("dryRun", "true");
-        self.read(self.authorized(self.http.post(url)).json(body)).await
+        self.read(self.query(Method::POST, &["targets"], &[("dryRun", Some("true"))]).json(body)).await
     }
 
     /// Deletes the instance of a target with this UID, or without `uid` every one.
     pub(crate) async fn delete_target(&self, target: &TargetRef, uid: Option<&str>) -> Result<TargetReceipt> {
-        let mut url = self.url(&["targets", &target.kind, &target.name]);
-        if let Some(uid) = uid {
-            url.query_pairs_mut().append_pair("uid", uid);
-        }
-        self.of_target(target, self.authorized(self.http.delete(url))).await
+        let request = self.query(Method::DELETE, &["targets", &target.kind, &target.name], &[("uid", uid)]);
+        self.of_target(target, request).await
     }
 
     /// Returns the diagnosis of a target.
     pub(crate) async fn why(&self, target: &TargetRef) -> Result<TargetDiagnosis> {
-        self.of_target(target, self.get(&["targets", &target.kind, &target.name, "why"])).await
+        let request = self.request(Method::GET, &["targets", &target.kind, &target.name, "why"]);
+        self.of_target(target, request).await
     }
 
     /// Posts a request for an action on a target: `retry`, `force-complete` or `force-delete`.
@@ -384,7 +361,7 @@ impl ApiClient {
     pub(crate) async fn rendered(&self, run: &str, unit: &str, attempt: Option<u32>) -> Result<UnitRendering> {
         let number = attempt.map(|attempt| attempt.to_string());
         let query = [("unit", Some(unit)), ("attempt", number.as_deref())];
-        self.read(self.query(&["runs", run, "rendered"], &query)).await
+        self.read(self.query(Method::GET, &["runs", run, "rendered"], &query)).await
     }
 
     /// Returns the log of an attempt and the number of the attempt.
@@ -393,7 +370,7 @@ impl ApiClient {
     pub(crate) async fn log(&self, run: &str, unit: &str, attempt: Option<u32>) -> Result<Option<LogTail>> {
         let number = attempt.map(|attempt| attempt.to_string());
         let query = [("unit", Some(unit)), ("attempt", number.as_deref())];
-        let request = self.query(&["runs", run, "logs"], &query);
+        let request = self.query(Method::GET, &["runs", run, "logs"], &query);
         let Some(response) = found(self.send(request).await)? else {
             return Ok(None);
         };
@@ -471,28 +448,26 @@ impl ApiClient {
         (link.origin() == self.server.url.origin()).then_some(link)
     }
 
-    fn url(&self, path: &[&str]) -> Url {
+    /// Returns the URL of a path of the API, with the parameters that have a value.
+    fn url(&self, path: &[&str], parameters: &[(&str, Option<&str>)]) -> Url {
         let mut url = self.server.url.clone();
         if let Ok(mut segments) = url.path_segments_mut() {
             segments.pop_if_empty().push("v1").extend(path);
+        }
+        let mut given = parameters.iter().filter_map(|(name, value)| Some((name, (*value)?))).peekable();
+        if given.peek().is_some() {
+            url.query_pairs_mut().extend_pairs(given);
         }
         url
     }
 
     fn request(&self, method: Method, path: &[&str]) -> RequestBuilder {
-        self.authorized(self.http.request(method, self.url(path)))
+        self.query(method, path, &[])
     }
 
-    fn get(&self, path: &[&str]) -> RequestBuilder {
-        self.request(Method::GET, path)
-    }
-
-    /// Returns a GET request with the parameters that have a value.
-    fn query(&self, path: &[&str], parameters: &[(&str, Option<&str>)]) -> RequestBuilder {
-        let mut url = self.url(path);
-        let given = parameters.iter().filter_map(|(name, value)| Some((name, (*value)?)));
-        url.query_pairs_mut().extend_pairs(given);
-        self.authorized(self.http.get(url))
+    /// Returns a request with the parameters that have a value.
+    fn query(&self, method: Method, path: &[&str], parameters: &[(&str, Option<&str>)]) -> RequestBuilder {
+        self.authorized(self.http.request(method, self.url(path, parameters)))
     }
 
     fn authorized(&self, request: RequestBuilder) -> RequestBuilder {

@@ -74,7 +74,6 @@ fn failure(error: &CliError) -> String {
     match error.problem().map(|problem| problem.status) {
         Some(401) => format!("{message}: set EBB_TOKEN"),
         Some(403) => format!("{message}: set EBB_TOKEN to a token with the role operator"),
-        Some(404) => "the server is older than this program and has no checks".to_owned(),
         _ => message,
     }
 }

@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use ebb_protocol::api::{TargetDetail, TargetPhase};
 use ebb_protocol::lifecycle::OutputValue;
 
-use crate::client::{ApiClient, ValueSelection};
+use crate::client::ApiClient;
 use crate::exit::{CliError, Exit, Result};
 use crate::lifecycle::named;
 use crate::output;
@@ -57,8 +57,7 @@ pub(crate) struct EnvArgs {
 impl EnvArgs {
     pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit> {
         let target = self.target.target();
-        let selection = ValueSelection { outputs: self.resource.as_deref(), reveal: self.reveal };
-        let seen = client.with_values(&target, selection).await?;
+        let seen = client.with_values(&target, self.resource.as_deref(), self.reveal).await?;
         let mut values = match &self.workload {
             Some(workload) => workload_variables(&target, ready(&target, seen)?, workload)?,
             None => values(&target, seen, self.resource.as_deref())?,

@@ -11,7 +11,7 @@ use super::kinds::{Columns, DocumentKind, Kind, KindParser, TARGETS, cell, table
 use super::plugin::never_published;
 use super::target_text;
 use crate::bulk;
-use crate::client::{ApiClient, ValueSelection};
+use crate::client::ApiClient;
 use crate::exit::{CliError, Exit, Result};
 use crate::output::{self, OutputArgs, OutputFormat, printable};
 use crate::selector::SelectorArgs;
@@ -136,7 +136,7 @@ impl GetArgs {
         }
         let kind = kind.ok_or_else(|| CliError::broken(format!("`{name}` needs the kind of the target")))?;
         let target = TargetRef { kind: kind.to_owned(), name: name.clone() };
-        let seen = client.with_values(&target, ValueSelection { outputs: None, reveal: self.reveal }).await?;
+        let seen = client.with_values(&target, None, self.reveal).await?;
         match self.list.format {
             Some(ListFormat::Name) => output::print(&seen.info.name),
             _ if self.watch => target_text::watch(client, &seen, self.list.data()).await,

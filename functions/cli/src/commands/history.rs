@@ -1,6 +1,6 @@
 //! `ebb history`: prints who changed a target, when and why, or the document of an entry.
 
-use ebb_protocol::history::{HistoryEntry, OpenNotification};
+use ebb_protocol::history::{HistoryDetail, HistoryEntry, OpenNotification};
 
 use crate::client::ApiClient;
 use crate::exit::{CliError, Exit, Result};
@@ -40,7 +40,8 @@ impl HistoryArgs {
             return Ok(written);
         };
         let list = || format!("ebb history {}", named(&target));
-        let detail = client.history_entry(&target, &id).await.map_err(|error| match error.has_status(404) {
+        let detail = client.fetch(&["targets", &target.kind, &target.name, "history", &id]).await;
+        let detail: HistoryDetail = detail.map_err(|error| match error.has_status(404) {
             true => error.with_hint(list()),
             false => error,
         })?;
