@@ -44,32 +44,24 @@ pub(crate) struct DocumentSource {
 impl DocumentSource {
     /// Reads a file; `-` is standard input.
     pub(crate) fn read(path: &Path) -> Result<Self> {
-        if path == Path::new("-") {
-            let bytes = bounded("<stdin>", std::io::stdin())?
-                .map_err(|error| CliError::broken("cannot read standard input").with_causes(&error))?;
-            return Self::new("<stdin>".to_owned(), bytes, PathBuf::from("."));
+        let is_input = path == Path::new("-");
+        let name = if is_input { "<stdin>".to_owned() } else { path.display().to_string() };
+        let read = if is_input { bounded(std::io::stdin()) } else { fs::File::open(path).and_then(bounded) };
+        let bytes = read.map_err(|error| {
+            let shown = if is_input { "standard input" } else { name.as_str() };
+            let error = CliError::broken(format!("cannot read {shown}")).with_causes(&error);
+            if is_input { error } else { error.with_hint("check the path") }
+        })?;
+        if bytes.len() > MAX_DOCUMENT {
+            return Err(CliError::failed(format!("{name} is larger than {MAX_DOCUMENT} bytes"))
+                .with_hint("load large data in a script instead of embedding it"));
         }
-        let unreadable = |error: std::io::Error| {
-            CliError::broken(format!("cannot read {}", path.display())).with_causes(&error).with_hint("check the path")
-        };
-        let file = fs::File::open(path).map_err(unreadable)?;
-        let bytes = bounded(&path.display().to_string(), file)?.map_err(unreadable)?;
-        let folder = match path.parent() {
-            Some(parent) if parent != Path::new("") => parent.to_owned(),
-            _ => PathBuf::from("."),
-        };
-        Self::new(path.display().to_string(), bytes, folder)
-    }
-
-    fn new(name: String, bytes: Vec<u8>, folder: PathBuf) -> Result<Self> {
-        match String::from_utf8(bytes) {
-            Ok(text) => Ok(Self { name, text, folder: FolderFiles::new(folder) }),
-            Err(error) => {
-                let at = error.utf8_error().valid_up_to();
-                Err(CliError::failed(format!("{name} is not UTF-8: byte {at} is invalid"))
-                    .with_hint("save it as UTF-8"))
-            }
-        }
+        let text = String::from_utf8(bytes).map_err(|error| {
+            let at = error.utf8_error().valid_up_to();
+            CliError::failed(format!("{name} is not UTF-8: byte {at} is invalid")).with_hint("save it as UTF-8")
+        })?;
+        let folder = path.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."));
+        Ok(Self { name, text, folder: FolderFiles::new(folder) })
     }
 
     /// Parses all documents of the text, and prints warnings.
@@ -80,15 +72,11 @@ impl DocumentSource {
     }
 }
 
-/// Reads at most `MAX_DOCUMENT` bytes, because a device can be endless.
-fn bounded(name: &str, file: impl std::io::Read) -> Result<std::io::Result<Vec<u8>>> {
+/// Reads at most one byte more than a document may have, because a device can be endless.
+fn bounded(file: impl std::io::Read) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    let read = file.take(MAX_DOCUMENT as u64 + 1).read_to_end(&mut bytes);
-    if bytes.len() > MAX_DOCUMENT {
-        return Err(CliError::failed(format!("{name} is larger than {MAX_DOCUMENT} bytes"))
-            .with_hint("load large data in a script instead of embedding it"));
-    }
-    Ok(read.map(|_| bytes))
+    file.take(MAX_DOCUMENT as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Prints warnings to standard error.
