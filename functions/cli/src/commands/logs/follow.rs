@@ -251,21 +251,10 @@ impl LogPosition {
     }
 }
 
-/// Returns the length of the longest start of `new` that is an end of `old`, in bytes.
+/// Returns the length of the longest start of `new` that is an end of `old`, in bytes. It begins with a line of `old`.
 fn overlap(old: &str, new: &str) -> usize {
-    let (old, new) = (old.as_bytes(), new.as_bytes());
-    // `starts[i]`: length of the longest proper prefix of `new` that ends at byte `i` (Knuth, Morris, Pratt).
-    let mut starts = vec![0_usize; new.len()];
-    let step = |starts: &[usize], mut length: usize, byte: u8| {
-        while length > 0 && new.get(length) != Some(&byte) {
-            length = starts[length - 1];
-        }
-        length + usize::from(new.get(length) == Some(&byte))
-    };
-    for at in 1..new.len() {
-        starts[at] = step(&starts, starts[at - 1], new[at]);
-    }
-    old.iter().fold(0, |length, &byte| step(&starts, length, byte))
+    let lines = old.match_indices('\n').map(|(at, _)| &old[at + 1..]);
+    std::iter::once(old).chain(lines).find(|end| new.starts_with(end)).map_or(0, str::len)
 }
 
 #[cfg(test)]
