@@ -1,6 +1,6 @@
 //! Progress as a tree of units, for terminals.
 
-use console::{Color, measure_text_width, truncate_str};
+use console::{measure_text_width, truncate_str};
 use ebb_protocol::api::{RunDetail, RunState, TargetDetail, UnitDetail, UnitState};
 use ebb_protocol::words;
 use jiff::Timestamp;
@@ -21,8 +21,8 @@ pub(crate) struct ScreenSize {
 pub(crate) struct TreeLine {
     /// Before the sign of a unit.
     pub(crate) branch: &'static str,
-    /// The sign and its colour, if the line shows a unit.
-    pub(crate) sign: Option<(&'static str, Color)>,
+    /// The sign and the number of its colour among the 256 of a terminal, if the line shows a unit.
+    pub(crate) sign: Option<(&'static str, u8)>,
     pub(crate) text: String,
 }
 
@@ -36,7 +36,7 @@ impl From<String> for TreeLine {
 /// important units are only counted.
 pub(crate) fn tree(view: &TargetDetail, now: Timestamp, size: ScreenSize) -> Vec<String> {
     let lines = tree_lines(view, now, size.height).into_iter().map(|TreeLine { branch, sign, text }| {
-        let sign = sign.map(|(sign, colour)| console::style(sign).fg(colour).for_stderr().to_string());
+        let sign = sign.map(|(sign, colour)| console::style(sign).color256(colour).for_stderr().to_string());
         let line = format!("{branch}{}{text}", sign.unwrap_or_default());
         truncate_str(&line, size.width, "…").into_owned()
     });
@@ -94,16 +94,20 @@ fn units(run: &RunDetail, now: Timestamp, free: usize) -> Vec<TreeLine> {
 }
 
 /// Returns the rank of a state with its sign and colour. Low ranks are shown first.
-fn look(state: UnitState) -> (u8, &'static str, Color) {
-    const GREY: Color = Color::Color256(245);
+fn look(state: UnitState) -> (u8, &'static str, u8) {
+    const RED: u8 = 1;
+    const GREEN: u8 = 2;
+    const YELLOW: u8 = 3;
+    const CYAN: u8 = 6;
+    const GREY: u8 = 245;
     match state {
-        UnitState::Failed => (0, "✗", Color::Red),
-        UnitState::Retrying => (1, "↻", Color::Yellow),
-        UnitState::Running => (2, "●", Color::Cyan),
-        UnitState::Cancelled => (3, "■", Color::Yellow),
+        UnitState::Failed => (0, "✗", RED),
+        UnitState::Retrying => (1, "↻", YELLOW),
+        UnitState::Running => (2, "●", CYAN),
+        UnitState::Cancelled => (3, "■", YELLOW),
         UnitState::Waiting => (4, "○", GREY),
         UnitState::Blocked => (5, "⊘", GREY),
-        UnitState::Succeeded => (6, "✓", Color::Green),
+        UnitState::Succeeded => (6, "✓", GREEN),
         UnitState::Skipped => (7, "–", GREY),
     }
 }

@@ -121,7 +121,7 @@ fn draw_target(state: &TopState, open: &OpenTarget, now: Timestamp, frame: &mut 
 }
 
 fn line(TreeLine { branch, sign, text }: TreeLine) -> Line<'static> {
-    let sign = sign.map(|(sign, colour)| Span::styled(sign, Style::new().fg(terminal_colour(colour))));
+    let sign = sign.map(|(sign, colour)| Span::styled(sign, Style::new().fg(Color::Indexed(colour))));
     let parts = [Some(Span::raw(branch)), sign, Some(Span::raw(text))];
     Line::from(parts.into_iter().flatten().collect::<Vec<_>>())
 }
@@ -140,20 +140,5 @@ fn phase_colour(phase: TargetPhase) -> Color {
         TargetPhase::Ready => Color::Green,
         TargetPhase::Starting | TargetPhase::Updating | TargetPhase::Stopping => Color::Cyan,
         TargetPhase::Gone => Color::DarkGray,
-    }
-}
-
-fn terminal_colour(colour: console::Color) -> Color {
-    match colour {
-        console::Color::Black => Color::Black,
-        console::Color::Red => Color::Red,
-        console::Color::Green => Color::Green,
-        console::Color::Yellow => Color::Yellow,
-        console::Color::Blue => Color::Blue,
-        console::Color::Magenta => Color::Magenta,
-        console::Color::Cyan => Color::Cyan,
-        console::Color::White => Color::White,
-        console::Color::Color256(number) => Color::Indexed(number),
-        console::Color::TrueColor(red, green, blue) => Color::Rgb(red, green, blue),
     }
 }
