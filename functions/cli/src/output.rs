@@ -33,7 +33,7 @@ pub(crate) enum OutputFormat {
 pub(crate) struct OutputArgs {
     /// Print data for programs instead of text
     #[arg(short = 'o', long = "output", value_name = "json|yaml", hide_possible_values = true)]
-    format: Option<OutputFormat>,
+    pub(crate) format: Option<OutputFormat>,
 }
 
 /// The id of `-o` in clap.
@@ -48,14 +48,6 @@ pub(crate) fn selected_format(arguments: &ArgMatches) -> Option<OutputFormat> {
 }
 
 impl OutputArgs {
-    pub(crate) fn of(format: Option<OutputFormat>) -> Self {
-        Self { format }
-    }
-
-    pub(crate) fn format(self) -> Option<OutputFormat> {
-        self.format
-    }
-
     /// Writes `data` in the selected format, or the text that `text` returns.
     pub(crate) fn write<T: Serialize>(self, data: &T, text: impl FnOnce(&T) -> String) -> Result<Exit> {
         if self.format.is_none() { print(&text(data)) } else { self.write_data(data) }

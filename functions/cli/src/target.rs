@@ -50,7 +50,7 @@ pub(crate) struct TargetArgs {
 pub(crate) struct KindArgs {
     /// Kind of the target, such as `routegroup`
     #[arg(long, value_name = "KIND", default_value = "sandbox")]
-    kind: String,
+    pub(crate) kind: String,
 }
 
 impl TargetArgs {
@@ -66,10 +66,4 @@ pub(crate) struct TargetCommandArgs {
     pub(crate) target: TargetArgs,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
-}
-
-impl KindArgs {
-    pub(crate) fn kind(&self) -> &str {
-        &self.kind
-    }
 }

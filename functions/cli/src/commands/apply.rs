@@ -68,7 +68,7 @@ impl ApplyArgs {
         let limit = self.wait.limit(self.wait_timeout);
         let mut applied = Vec::new();
         for document in &targets {
-            let target = document.target(self.kind.kind());
+            let target = document.target(&self.kind.kind);
             applied.push(AppliedTarget::apply(&client, document, target, limit.is_some()).await?);
         }
         let (begun, mut end) = (Instant::now(), Ok(Exit::Done));
@@ -76,7 +76,7 @@ impl ApplyArgs {
             let left = limit.map(|limit| limit.saturating_sub(begun.elapsed()));
             let (seen, ended) = target.finish(&client, left).await;
             if let Some(seen) = seen {
-                if self.output.format().is_none() && targets.len() == 1 && matches!(ended, Ok(Exit::Done)) {
+                if self.output.format.is_none() && targets.len() == 1 && matches!(ended, Ok(Exit::Done)) {
                     output::print(&why::output_lines(&seen.resources))?;
                 }
                 stored.push(output::json(&seen));
@@ -107,9 +107,9 @@ impl ApplyArgs {
         // The server does not have the documents that the targets would find.
         let new = has_new.then_some(plugins.as_slice());
         for document in targets {
-            let target = document.target(self.kind.kind());
+            let target = document.target(&self.kind.kind);
             let (data, text) = apply_target::preview(client, document, target, new).await?;
-            if self.output.format().is_none() {
+            if self.output.format.is_none() {
                 output::print(&text)?;
             }
             planned.push(data);

@@ -179,7 +179,7 @@ impl DeleteArgs {
             }
             Some(timeout) => wait(client, instance, FollowGoal::Gone, timeout, seen.runs.clone()).await,
         };
-        if self.output.format().is_some() {
+        if self.output.format.is_some() {
             let last = client.target(&instance.target).await;
             // The error of the wait is more important than this one.
             if last.is_ok() || ended.is_ok() {
@@ -208,7 +208,7 @@ impl DeleteArgs {
         for file in documents::files(&self.files)? {
             // The other documents stay, because other targets can use them.
             let documents = TargetDocument::read_all(&file, &vars)?;
-            targets.extend(documents.iter().map(|document| document.target(self.kind.kind())));
+            targets.extend(documents.iter().map(|document| document.target(&self.kind.kind)));
         }
         Ok(if targets.len() == 1 { CommandTargets::One(targets.remove(0)) } else { CommandTargets::Named(targets) })
     }

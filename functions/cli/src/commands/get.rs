@@ -107,7 +107,7 @@ impl GetArgs {
         }
         let is_shortened = all.len() < listed;
         self.list.print(&kind.columns, all)?;
-        if is_shortened && self.list.data().format().is_none() {
+        if is_shortened && self.list.data().format.is_none() {
             output::status_line("Some plugins have more versions: ebb get plugins -A");
         }
         Ok(Exit::Done)
@@ -163,7 +163,7 @@ impl GetArgs {
         for warning in warnings {
             output::status_line(&format!("warning: {}", printable(&warning)));
         }
-        if self.list.data().format().is_none() {
+        if self.list.data().format.is_none() {
             let other = selected.kind.as_deref().filter(|kind| !["sandbox", "routegroup"].contains(kind));
             if let Some(kind) = other.filter(|_| targets.is_empty()) {
                 output::status_line(&format!("No target of the kind {} is listed", printable(kind)));
@@ -179,11 +179,12 @@ impl GetArgs {
 impl ListArgs {
     /// Returns the format for data of programs.
     fn data(&self) -> OutputArgs {
-        OutputArgs::of(match self.format {
+        let format = match self.format {
             Some(ListFormat::Json) => Some(OutputFormat::Json),
             Some(ListFormat::Yaml) => Some(OutputFormat::Yaml),
             Some(ListFormat::Name | ListFormat::Wide) | None => None,
-        })
+        };
+        OutputArgs { format }
     }
 
     /// Prints documents or targets as names, as a table or as data, in the order of the selected column.

@@ -45,7 +45,7 @@ impl HistoryArgs {
             true => error.with_hint(list()),
             false => error,
         })?;
-        if output.format().is_some() {
+        if output.format.is_some() {
             return output.write_data(&detail);
         }
         let missing = || CliError::failed(format!("the entry {id} has no stored document")).with_hint(list());

@@ -38,7 +38,7 @@ pub(crate) struct RetryArgs {
 impl RetryArgs {
     pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit> {
         let body = RetryTarget { uid: None, plugin: self.plugin.clone(), dry_run: self.dry_run.is_set() };
-        match self.selector.targets(&self.names, Some(self.kind.kind()), None)? {
+        match self.selector.targets(&self.names, Some(&self.kind.kind), None)? {
             // Without another version, the server has nothing to compare.
             CommandTargets::One(target) if body.plugin.is_some() || !body.dry_run => {
                 let done: RetryResponse = client.act(&target, "retry", &body).await?;

@@ -188,7 +188,7 @@ impl LocalSandbox<'_> {
         let reached = self.last.clone();
         // A closed standard output does not stop the deletion.
         let printed = match &reached {
-            Some(seen) if exit == Exit::Done && output.format().is_none() => output::print(&outputs(seen)),
+            Some(seen) if exit == Exit::Done && output.format.is_none() => output::print(&outputs(seen)),
             _ => Ok(Exit::Done),
         };
         if let Some(problem) = reached.as_ref().and_then(|seen| seen.outputs_error.as_ref()) {

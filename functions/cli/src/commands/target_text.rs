@@ -25,11 +25,11 @@ pub(super) fn show(seen: &TargetDetail, output: OutputArgs) -> Result<Exit> {
 /// Shows the progress of a target until it is ready, failed, stuck or gone, and then the target.
 pub(super) async fn watch(client: &ApiClient, seen: &TargetDetail, output: OutputArgs) -> Result<Exit> {
     let instance = watched(&TargetRef::from(&seen.info), seen);
-    let mut screen = if output.format().is_some() { ProgressScreen::data(output) } else { ProgressScreen::new() };
+    let mut screen = if output.format.is_some() { ProgressScreen::data(output) } else { ProgressScreen::new() };
     let interrupts = InterruptCount::listen()?;
     let limits = FollowLimits { timeout: None, interrupts: (&interrupts, 0) };
     let (ended, last) = follow(client, None, &instance, FollowGoal::Ready, limits, &mut screen).await?;
-    if let Some(last) = last.filter(|_| output.format().is_none() && ended != FollowEnd::Interrupted) {
+    if let Some(last) = last.filter(|_| output.format.is_none() && ended != FollowEnd::Interrupted) {
         show(&last, output)?;
     }
     Ok(match ended {

@@ -38,7 +38,7 @@ impl ValidateArgs {
         let policy = policy(server, self.cluster.as_deref()).await?;
         let (valid, errors) = load(&self.files, &self.sets.vars()?, policy.as_ref())?;
         let valid: Vec<String> = valid.into_iter().map(|(name, _)| name).collect();
-        if self.output.format().is_none() {
+        if self.output.format.is_none() {
             output::print(&valid.iter().map(|name| format!("{name}: valid\n")).collect::<String>())?;
         }
         if errors.has_errors() {

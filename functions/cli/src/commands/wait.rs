@@ -45,7 +45,7 @@ pub(crate) struct WaitCommandArgs {
 
 impl WaitCommandArgs {
     pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit> {
-        match self.selector.targets(&self.names, Some(self.kind.kind()), self.plugin.as_deref())? {
+        match self.selector.targets(&self.names, Some(&self.kind.kind), self.plugin.as_deref())? {
             CommandTargets::One(target) => self.wait_for(client, target).await,
             CommandTargets::Named(targets) => {
                 let named = targets.into_iter().map(|TargetRef { kind, name }| TargetOutcome::named(kind, name));
@@ -89,7 +89,7 @@ impl WaitCommandArgs {
                 Ok(Exit::Done)
             }
         };
-        if self.output.format().is_some() {
+        if self.output.format.is_some() {
             let seen = client.target(&target).await;
             // The error of the wait is more important than this one.
             if seen.is_ok() || exit.is_ok() {

@@ -51,7 +51,7 @@ impl PluginUpgradeArgs {
         let VersionedName { name, .. } = &self.plugin;
         // Without names, the plugin is a part of the selector.
         let used = self.names.is_empty().then_some(name.as_str());
-        let targets = self.selector.targets(&self.names, Some(self.kind.kind()), used)?;
+        let targets = self.selector.targets(&self.names, Some(&self.kind.kind), used)?;
         let is_dry_run = self.dry_run.is_set();
         let action = TargetAction::Upgrade { plugin: format!("{name}@{}", self.plugin.version()) };
         let command = TargetsCommand { client, action, verb: "Upgrade", is_dry_run };
