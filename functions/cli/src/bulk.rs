@@ -132,12 +132,7 @@ impl TargetsCommand<'_> {
                         return Ok(AnsweredTargets { outcomes, plugin, end });
                     }
                     confirm(&format!("{} {count} targets?", self.verb), "nothing was changed")?;
-                    parts(outcomes.into_iter().map(|TargetOutcome { kind, name, uid, .. }| NamedTarget {
-                        kind,
-                        name,
-                        uid,
-                        run: None,
-                    }))
+                    parts(outcomes.into_iter().map(instance))
                 }
             }
         };
@@ -219,10 +214,12 @@ fn sent_target(select: &TargetSelection, number: usize, outcome: &TargetOutcome)
         TargetSelection::Targets(named) => named.get(number).cloned(),
         TargetSelection::Filter(_) => None,
     };
-    named.unwrap_or_else(|| {
-        let TargetOutcome { kind, name, uid, .. } = outcome.clone();
-        NamedTarget { kind, name, uid, run: None }
-    })
+    named.unwrap_or_else(|| instance(outcome.clone()))
+}
+
+/// Returns the instance of an outcome.
+fn instance(TargetOutcome { kind, name, uid, .. }: TargetOutcome) -> NamedTarget {
+    NamedTarget { kind, name, uid, run: None }
 }
 
 impl AnsweredTargets {
@@ -270,7 +267,7 @@ fn parts(targets: impl IntoIterator<Item = NamedTarget>) -> VecDeque<TargetSelec
     targets.chunks(TargetSelection::MAX_TARGETS).map(|part| TargetSelection::Targets(part.to_vec())).collect()
 }
 
-fn print_warnings(warnings: impl IntoIterator<Item = String>) {
+pub(crate) fn print_warnings(warnings: impl IntoIterator<Item = String>) {
     warnings.into_iter().for_each(|warning| output::status_line(&format!("warning: {}", output::printable(&warning))));
 }
 
@@ -482,16 +479,7 @@ mod tests {
     use tokio::sync::watch;
 
     use super::*;
-    use crate::progress::fixtures;
-    use crate::server::{AddressOrigin, ServerAccess};
-
-    /// Serves a router on this machine. Returns a client of it.
-    async fn client_of(router: Router) -> ApiClient {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
-        tokio::spawn(axum::serve(listener, router).into_future());
-        ApiClient::new(ServerAccess { url, token: None, webhook_secret: None, origin: AddressOrigin::Given }).unwrap()
-    }
+    use crate::progress::fixtures::{self, client_of};
 
     fn name(number: usize) -> NamedTarget {
         NamedTarget { kind: "sandbox".to_owned(), name: format!("pr-{number}"), ..NamedTarget::default() }

@@ -53,7 +53,7 @@ fn entry(argument: &Arg) -> String {
 }
 
 /// Adds the commands without subcommands, each with its path.
-fn leaves(path: &str, command: &Command, found: &mut Vec<(String, Command)>) {
+pub(crate) fn leaves(path: &str, command: &Command, found: &mut Vec<(String, Command)>) {
     let mut visible = command.get_subcommands().filter(|one| !one.is_hide_set() && one.get_name() != "help").peekable();
     if visible.peek().is_none() {
         found.push((path.to_owned(), command.clone()));

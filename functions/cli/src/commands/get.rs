@@ -160,9 +160,7 @@ impl GetArgs {
             targets.dedup_by(|b, a| (&a.kind, &a.name) == (&b.kind, &b.name));
         }
         self.list.print(&TARGETS, targets.iter().map(output::json).collect())?;
-        for warning in warnings {
-            output::status_line(&format!("warning: {}", printable(&warning)));
-        }
+        bulk::print_warnings(warnings);
         if self.list.data().format.is_none() {
             let other = selected.kind.as_deref().filter(|kind| !["sandbox", "routegroup"].contains(kind));
             if let Some(kind) = other.filter(|_| targets.is_empty()) {

@@ -180,7 +180,10 @@ fn connect(server: &ServerArgs) -> Result<ApiClient> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+    use crate::reference::leaves;
 
     #[test]
     fn the_command_line_definition_is_valid() {
@@ -227,43 +230,34 @@ mod tests {
         plugin signing-secret, source new, source test, connection new, subscription new, subscription test, unit run, \
         unit rendered, cluster list, cluster get, token list, schema, completions";
 
-    /// Adds the names of all commands without subcommands to `all`, with their arguments.
-    fn leaves(path: &str, command: &clap::Command, all: &mut Vec<(String, Vec<String>)>) {
-        for child in command.get_subcommands() {
-            leaves(format!("{path} {}", child.get_name()).trim_start(), child, all);
-        }
-        if command.get_subcommands().next().is_none() {
-            let options = command.get_arguments().filter_map(|argument| argument.get_long().map(str::to_owned));
-            all.push((path.to_owned(), options.collect()));
-        }
+    /// Returns the names of the commands without subcommands that have an option, and of those that do not.
+    fn by_option(option: &str) -> (BTreeSet<String>, BTreeSet<String>) {
+        let mut all = Vec::new();
+        leaves("ebb", &EbbCli::command(), &mut all);
+        let (with, without): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|(_, command)| command.get_arguments().any(|one| one.get_long() == Some(option)));
+        let names = |commands: Vec<(String, clap::Command)>| {
+            commands.into_iter().map(|(path, _)| path.trim_start_matches("ebb ").to_owned()).collect()
+        };
+        (names(with), names(without))
     }
 
     #[test]
     fn each_command_has_output_and_dry_run_or_a_reason() {
-        let mut all = Vec::new();
-        leaves("", &EbbCli::command(), &mut all);
-        let names_without = |option: &str| -> std::collections::BTreeSet<&str> {
-            let without = all.iter().filter(|(_, options)| !options.iter().any(|name| name == option));
-            without.map(|(name, _)| name.as_str()).collect()
-        };
-        assert_eq!(names_without("output"), NO_DATA.map(|(name, _)| name).into());
+        assert_eq!(by_option("output").1, NO_DATA.map(|(name, _)| name.to_owned()).into());
         let no_dry_run = NO_DRY_RUN.map(|(name, _)| name).into_iter().chain(READS.split(", "));
-        assert_eq!(names_without("dry-run"), no_dry_run.collect());
+        assert_eq!(by_option("dry-run").1, no_dry_run.map(str::to_owned).collect());
     }
 
     /// The page has a row for the data of each command with `-o json`.
     #[test]
     fn the_data_of_each_command_is_documented() {
         let page = include_str!("../../../../docs/src/cli.md");
-        let mut all = Vec::new();
-        leaves("", &EbbCli::command(), &mut all);
-        let with_data = all.into_iter().filter(|(_, options)| options.iter().any(|name| name == "output"));
         let (_, table) = page.split_once("| command | data of `-o json` |\n|---|---|\n").unwrap();
         let (table, _) = table.split_once("\n\n").unwrap();
         let cells = table.lines().flat_map(|row| row.split('|').nth(1).unwrap_or_default().split(','));
-        let documented: std::collections::BTreeSet<_> =
-            cells.map(|cell| cell.trim().trim_matches('`').to_owned()).collect();
-        assert_eq!(documented, with_data.map(|(name, _)| name).collect());
+        let documented: BTreeSet<_> = cells.map(|cell| cell.trim().trim_matches('`').to_owned()).collect();
+        assert_eq!(documented, by_option("output").0);
         let api = serde_json::to_value(ebb_api::openapi()).unwrap();
         let words = table.split('`').filter(|word| word.starts_with(|c: char| c.is_ascii_uppercase()));
         for schema in words.filter(|word| word.chars().all(char::is_alphanumeric)) {

@@ -1,7 +1,11 @@
-//! Views of targets for tests.
+//! Views of targets for tests, and a client of a server for one test.
 
+use axum::Router;
 use ebb_protocol::api::{RunDetail, RunState, TargetDetail, TargetPhase, UnitDetail, UnitState, UnitWait};
 use serde_json::{Value, json};
+
+use crate::client::ApiClient;
+use crate::server::{AddressOrigin, ServerAccess};
 
 pub(crate) const NOW: &str = "2026-11-21T09:00:10Z";
 
@@ -59,6 +63,14 @@ pub(crate) fn busy() -> TargetDetail {
         next_token: None,
     };
     TargetDetail { runs: vec![run], ..target("starting", "2026-11-21T09:00:00Z") }
+}
+
+/// Serves a router on this machine. Returns a client of it.
+pub(crate) async fn client_of(router: Router) -> ApiClient {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+    tokio::spawn(axum::serve(listener, router).into_future());
+    ApiClient::new(ServerAccess { url, token: None, webhook_secret: None, origin: AddressOrigin::Given }).unwrap()
 }
 
 /// Returns the view of `busy` in which the running unit waits: first for a rollout, then for what a person has to end.

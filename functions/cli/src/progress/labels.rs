@@ -107,9 +107,7 @@ fn attempt_number(unit: &UnitDetail) -> String {
 pub(crate) fn earlier_attempt(attempt: &AttemptDetail) -> String {
     let AttemptDetail { attempt: number, attempt_in_series, state, started, ended, duration_ms, reason: cause, .. } =
         attempt;
-    let lasted = || timing::since(started.as_deref()?, ended.as_deref()?.parse().ok()?);
-    let took = duration_ms.map(Duration::from_millis).or_else(lasted);
-    let took = took.map(|time| format!(" in {}", timing::length(time))).unwrap_or_default();
+    let took = time_between(started.as_deref(), ended.as_deref(), *duration_ms);
     let ended = ended.as_deref().map(|at| format!(" at {}", timing::clock(at))).unwrap_or_default();
     let cause = cause.as_ref().map(|cause| format!(": {}", reason(cause))).unwrap_or_default();
     let (state, retry) = (name(state), words::in_all(*number, *attempt_in_series));
@@ -126,8 +124,13 @@ fn why(unit: &UnitDetail) -> String {
 }
 
 fn took(unit: &UnitDetail) -> String {
-    let lasted = || timing::since(unit.started.as_deref()?, unit.ended.as_deref()?.parse().ok()?);
-    let took = unit.duration_ms.map(Duration::from_millis).or_else(lasted);
+    time_between(unit.started.as_deref(), unit.ended.as_deref(), unit.duration_ms)
+}
+
+/// Returns how long an attempt took, after the word `in`, if that is known.
+fn time_between(started: Option<&str>, ended: Option<&str>, duration_ms: Option<u64>) -> String {
+    let lasted = || timing::since(started?, ended?.parse().ok()?);
+    let took = duration_ms.map(Duration::from_millis).or_else(lasted);
     took.map(|time| format!(" in {}", timing::length(time))).unwrap_or_default()
 }
 

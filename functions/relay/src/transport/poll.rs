@@ -20,12 +20,12 @@ use ebb_protocol::sign::{MessageId, WebhookKeys, sign};
 use reqwest::RequestBuilder;
 use serde::de::DeserializeOwned;
 
+use crate::Relay;
 use crate::error::Result;
 use crate::http_client::{TRANSPORT, http_client};
 use crate::metrics::METRICS;
 use crate::settings::now_ms;
 use crate::transport::http;
-use crate::Relay;
 
 /// Bytes around the reply of a poll.
 const ENVELOPE: usize = 32 << 10;

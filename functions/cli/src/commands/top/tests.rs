@@ -16,11 +16,9 @@ use super::poll::{change, poll};
 use super::state::{
     ChangeVerb, LogUnit, ShownLog, ShownWhy, TargetChange, TopAnswer, TopEvent, TopInput, TopPoll, TopState,
 };
-use crate::client::ApiClient;
 use crate::exit::Exit;
 use crate::progress::fixtures;
 use crate::progress::tree::ScreenSize;
-use crate::server::{AddressOrigin, ServerAccess};
 use crate::target::TargetRef;
 
 const SINCE: &str = "2026-11-21T09:00:00Z";
@@ -606,11 +604,7 @@ async fn respond(request: Request) -> Response {
 
 #[tokio::test]
 async fn pages_are_polled_and_changes_are_sent() {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
-    let server = tokio::spawn(axum::serve(listener, Router::new().fallback(respond)).into_future());
-    let access = ServerAccess { url, token: Some("t".to_owned()), webhook_secret: None, origin: AddressOrigin::Given };
-    let client = ApiClient::new(access).unwrap();
+    let client = fixtures::client_of(Router::new().fallback(respond)).await;
     let named = TargetRef { kind: "sandbox".to_owned(), name: "pr-1".to_owned() };
     let unit =
         |unit: &str| LogUnit { run: "k3-1-pre-start".to_owned(), hook: "preStart".to_owned(), unit: unit.to_owned() };
@@ -679,5 +673,4 @@ async fn pages_are_polled_and_changes_are_sent() {
         Err(format!("sandbox/pr-1: a{refused}")),
     ];
     assert_eq!(changes, expected);
-    server.abort();
 }
