@@ -149,35 +149,26 @@ impl TargetsCommand<'_> {
         dry_run: bool,
         show: &impl Fn(&TargetOutcome, &str) -> String,
     ) -> AnsweredTargets {
-        let mut answered = AnsweredTargets { outcomes: Vec::new(), plugin: None, end: Ok(Exit::Done) };
+        let (mut answered, mut full) = (Vec::new(), None);
         let (mut busy, mut repetition): (Vec<(NamedTarget, TargetOutcome)>, u32) = (Vec::new(), 0);
-        loop {
+        let end = loop {
             if left.is_empty() && !busy.is_empty() {
                 tokio::select! {
                     () = tokio::time::sleep(pause(repetition)) => {}
-                    () = signals(interrupts, 0) => {
-                        answered.end = Ok(Exit::Interrupted);
-                        break;
-                    }
+                    () = signals(interrupts, 0) => break Ok(Exit::Interrupted),
                 }
                 repetition += 1;
                 left = parts(busy.drain(..).map(|(target, _)| target));
             }
-            let Some(select) = left.pop_front() else { break };
+            let Some(select) = left.pop_front() else { break Ok(Exit::Done) };
             let request = ActOnTargets { select, action: self.action.clone(), dry_run };
             let answer = tokio::select! {
                 answer = repeated(|| self.client.post::<TargetOutcomes>(&["targets", "actions"], &request)) => answer,
-                () = signals(interrupts, 1) => {
-                    answered.end = Ok(Exit::Interrupted);
-                    break;
-                }
+                () = signals(interrupts, 1) => break Ok(Exit::Interrupted),
             };
             let TargetOutcomes { outcomes, plugin, damaged, next } = match answer {
                 Ok(answer) => answer,
-                Err(error) => {
-                    answered.end = Err(error);
-                    break;
-                }
+                Err(error) => break Err(error),
             };
             print_warnings(damaged.iter().map(|reason| format!("cannot read a target: {reason}")));
             for (number, outcome) in outcomes.into_iter().enumerate() {
@@ -190,20 +181,19 @@ impl TargetsCommand<'_> {
                     None => show(&outcome, plugin.as_deref().unwrap_or_default()),
                 };
                 output::status_line(&text);
-                answered.outcomes.push(outcome);
+                answered.push(outcome);
             }
-            answered.plugin = plugin;
+            full = plugin;
             next.into_iter().for_each(|rest| left.push_front(rest));
             if interrupts.is_some_and(|interrupts| interrupts.count() > 0) {
-                answered.end = Ok(Exit::Interrupted);
-                break;
+                break Ok(Exit::Interrupted);
             }
-        }
+        };
         for (_, outcome) in busy {
             output::status_line(&refusal(&outcome, outcome.error.as_deref().unwrap_or_default()));
-            answered.outcomes.push(outcome);
+            answered.push(outcome);
         }
-        answered
+        AnsweredTargets { outcomes: answered, plugin: full, end }
     }
 }
 
