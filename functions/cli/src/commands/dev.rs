@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::ValueEnum;
 use ebb_local::embedded::StateDurability;
 use ebb_local::{ExternalTable, StackSettings};
 use tracing_subscriber::EnvFilter;
@@ -16,24 +15,6 @@ use crate::local_server::LocalServer;
 use crate::{output, server};
 
 const DAY: Duration = Duration::from_secs(86_400);
-
-#[derive(Clone, Copy, Debug, Default, ValueEnum)]
-enum DevDurability {
-    /// A killed process
-    #[default]
-    Process,
-    /// A power failure too; writes wait for the disk
-    Full,
-}
-
-impl From<DevDurability> for StateDurability {
-    fn from(durability: DevDurability) -> Self {
-        match durability {
-            DevDurability::Process => Self::Process,
-            DevDurability::Full => Self::Full,
-        }
-    }
-}
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct DevArgs {
@@ -56,9 +37,10 @@ pub(crate) struct DevArgs {
     /// Name of the table there; created if missing, used by one server only
     #[arg(long, value_name = "NAME", default_value = "ebb", requires = "dynamodb")]
     table: String,
-    /// Failures that do not lose acknowledged events
-    #[arg(long, value_enum, default_value_t, conflicts_with = "dynamodb")]
-    durability: DevDurability,
+    /// Failures that do not lose acknowledged events: of the process, or with `full` of the power, too; writes then wait
+    /// for the disk
+    #[arg(long, value_parser = ["process", "full"], default_value = "process", conflicts_with = "dynamodb")]
+    durability: String,
     /// Days to keep runs, outputs and logs of gone targets; 0 keeps them forever
     #[arg(long, value_name = "DAYS", default_value_t = 90)]
     retention_days: u32,
@@ -88,7 +70,7 @@ impl DevArgs {
             platform: self.platform_url.map(|url| url.to_string()),
             retention: (self.retention_days > 0).then(|| DAY.saturating_mul(self.retention_days)),
             dynamodb: self.dynamodb.map(|url| ExternalTable { endpoint: url.to_string(), table: self.table }),
-            durability: self.durability.into(),
+            durability: if self.durability == "full" { StateDurability::Full } else { StateDurability::Process },
             ..self.backend.settings().await?
         })
         .await?;
