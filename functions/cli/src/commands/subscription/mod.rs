@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use clap::{Subcommand, ValueEnum};
+use clap::Subcommand;
 use ebb_documents::compile;
 use ebb_documents::diagnostic::Diagnostic;
 use ebb_documents::load::{self, DocumentVars, NoFiles};
@@ -56,29 +56,15 @@ pub(super) fn report(subscription: &SubscriptionDoc, stored: &Value) {
 pub(crate) struct SubscriptionNewArgs {
     /// Name of the subscription
     name: String,
-    /// Receiver of the notifications
-    #[arg(long, value_name = "RECEIVER", value_enum)]
-    to: ReceiverName,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum ReceiverName {
-    /// Signed CloudEvents for a URL
-    Standard,
-    /// A request with a connection
-    Webhook,
-    /// Messages of Slack
-    Slack,
-    /// Commit statuses of GitHub
-    Github,
-    /// One comment for each pull request of GitHub
-    Comment,
+    /// Receiver of the notifications: signed CloudEvents, requests with a connection, messages of Slack, or commit statuses
+    /// or comments of GitHub
+    #[arg(long, value_name = "RECEIVER", value_parser = starters::STARTERS.map(|starter| starter.receiver))]
+    to: String,
 }
 
 impl SubscriptionNewArgs {
     fn run(self) -> Result<Exit> {
-        let receiver = self.to.to_possible_value().expect("no receiver is hidden");
-        let starter = starters::starter(receiver.get_name()).expect("each receiver has a starter");
+        let starter = starters::starter(&self.to).expect("the option takes the receivers of the starters");
         let document = starter.document(&self.name);
         let loaded = load::subscription("the new subscription", &document, &NoFiles, &DocumentVars::none())?;
         compile::subscription(&loaded)?;
