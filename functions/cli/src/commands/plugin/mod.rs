@@ -8,8 +8,9 @@ mod upgrade;
 use std::str::FromStr;
 
 use clap::Subcommand;
-use ebb_documents::model::PluginDoc;
+use ebb_documents::model::{self, PluginDoc};
 use ebb_protocol::api::SigningSecrets;
+use semver::Version;
 
 pub(super) use self::interface::interface;
 use crate::client::ApiClient;
@@ -62,7 +63,7 @@ impl SigningSecretArgs {
 pub(super) struct VersionedName {
     pub(super) name: String,
     /// `None` selects the highest version.
-    version: Option<semver::Version>,
+    version: Option<Version>,
 }
 
 impl VersionedName {
@@ -97,13 +98,8 @@ impl FromStr for VersionedName {
     }
 }
 
-/// Parses a version. `v1`, `1.0` and `1.0.0` are the same version.
-fn exact(text: &str) -> Result<semver::Version, String> {
-    let plain = text.strip_prefix('v').unwrap_or(text);
-    let (numbers, rest) = plain.split_at(plain.find(['-', '+']).unwrap_or(plain.len()));
-    let missing = 2_usize.saturating_sub(numbers.matches('.').count());
-    let full = format!("{numbers}{}{rest}", ".0".repeat(missing));
-    full.parse().map_err(|_| format!("`{text}` is not a version: expected MAJOR.MINOR.PATCH, such as 1.2.3"))
+fn exact(text: &str) -> Result<Version, String> {
+    model::version(text).ok_or_else(|| format!("`{text}` is not a version: expected MAJOR.MINOR.PATCH, such as 1.2.3"))
 }
 
 pub(super) fn never_published(name: &str) -> CliError {
