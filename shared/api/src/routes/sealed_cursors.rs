@@ -1,15 +1,24 @@
-//! Encrypts positions in lists for callers with limited scopes, who could otherwise read in them about targets of others.
+//! Positions in lists. A caller with limited scopes, who could read in them about targets of others, gets them encrypted.
 
 use ebb_protocol::seal::{open_value, seal_value};
-use ebb_protocol::sign::WebhookKeys;
 
-/// Encrypts a position for a place. It is valid in a query without encoding.
-pub(super) fn sealed(keys: &WebhookKeys, place: &str, position: &str) -> String {
-    seal_value(keys, place, position.as_bytes()).replace('+', "-").replace('/', "_")
-}
+use super::permitted::{Permitted, RoutePermission};
 
-/// Decrypts a position that was encrypted for the same place.
-pub(super) fn opened(keys: &WebhookKeys, place: &str, sealed: &str) -> Option<String> {
-    let position = open_value(keys, place, &sealed.replace('-', "+").replace('_', "/"))?;
-    String::from_utf8(position).ok()
+impl<P: RoutePermission> Permitted<P> {
+    /// Returns a position in the list `place` as the caller gets it. It is valid in a query without encoding.
+    pub(super) fn sealed(&self, place: &str, position: String) -> String {
+        if !self.access().is_limited() {
+            return position;
+        }
+        seal_value(&self.env.settings.unit_keys, place, position.as_bytes()).replace('+', "-").replace('/', "_")
+    }
+
+    /// Returns the position of which [`Self::sealed`] has made a text, or `None` for another text of a limited caller.
+    pub(super) fn opened(&self, place: &str, text: &str) -> Option<String> {
+        if !self.access().is_limited() {
+            return Some(text.to_owned());
+        }
+        let text = text.replace('-', "+").replace('_', "/");
+        String::from_utf8(open_value(&self.env.settings.unit_keys, place, &text)?).ok()
+    }
 }

@@ -9,7 +9,6 @@ use utoipa::IntoParams;
 
 use super::Query;
 use super::permitted::{Permitted, ReadTargets};
-use super::sealed_cursors::{opened, sealed};
 use crate::queries::target_changes::{self, ChangesSince};
 use crate::{HttpProblem, HttpResult};
 
@@ -37,19 +36,15 @@ pub(crate) async fn list(
     server: Permitted<ReadTargets>,
     Query(ChangesQuery { since }): Query<ChangesQuery>,
 ) -> HttpResult<Json<ChangeList>> {
-    let (keys, access) = (&server.env.settings.unit_keys, Some(server.access()).filter(TargetAccess::is_limited));
     let invalid = || {
         let detail = "`since` is not the `seq` of an answer to this caller";
         HttpProblem::new(ErrorCode::InvalidQuery, detail)
     };
-    let number = |text: String| {
-        let plain = if access.is_some() { opened(keys, CHANGES, &text) } else { Some(text) };
-        plain.and_then(|plain| plain.parse::<u64>().ok()).ok_or_else(invalid)
-    };
+    let number =
+        |text: String| server.opened(CHANGES, &text).and_then(|plain| plain.parse::<u64>().ok()).ok_or_else(invalid);
     let since = since.map(number).transpose()?.filter(|number| *number != UNKNOWN);
-    let found = target_changes::since(&server.env, access.as_ref(), since).await?;
-    let ChangesSince { last, targets } = found;
-    let seq = last.unwrap_or(UNKNOWN).to_string();
-    let seq = if access.is_some() { sealed(keys, CHANGES, &seq) } else { seq };
+    let access = Some(server.access()).filter(TargetAccess::is_limited);
+    let ChangesSince { last, targets } = target_changes::since(&server.env, access.as_ref(), since).await?;
+    let seq = server.sealed(CHANGES, last.unwrap_or(UNKNOWN).to_string());
     Ok(Json(ChangeList { seq, reload: targets.is_none(), targets: targets.unwrap_or_default() }))
 }

@@ -13,7 +13,6 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::permitted::{Permitted, ReadTargets};
-use super::sealed_cursors::{opened, sealed};
 use super::target_list::foreign_token;
 use super::targets::unknown;
 use super::{Path, Query};
@@ -46,11 +45,9 @@ pub(crate) async fn list(
 ) -> HttpResult<Json<HistoryPage>> {
     let key = TargetKey::new(&kind, &name);
     let only = server.check_target(key).await?;
-    let keys = &server.env.settings.unit_keys;
     let place = |token: String| {
         // An entry before the next page may be of an instance that a limited caller may not read.
-        let opened = only.as_ref().and_then(|_| opened(keys, HISTORY, &token));
-        let place = opened.unwrap_or_else(|| token.clone());
+        let place = server.opened(HISTORY, &token).unwrap_or_else(|| token.clone());
         if target_history::is_entry_id(&place) {
             return Ok(place);
         }
@@ -60,9 +57,7 @@ pub(crate) async fn list(
     let after = next_token.map(place).transpose()?;
     let store = &server.env.store;
     let mut page = target_history::list(store, key, after.as_deref(), only.as_deref()).await?;
-    if only.is_some() {
-        page.next_token = page.next_token.map(|token| sealed(keys, HISTORY, &token));
-    }
+    page.next_token = page.next_token.map(|token| server.sealed(HISTORY, token));
     if after.is_none() {
         match server.env.store.read_target(key).await? {
             // A limited caller does not see subscriptions.
@@ -133,18 +128,12 @@ pub(crate) async fn runs(server: Permitted<ReadTargets>, Query(query): Query<Run
         parse_rfc3339(&text).ok_or_else(problem)
     };
     let since = since.map(parsed).transpose().map_err(invalid)?;
-    // A token names a target that a limited caller may not read.
-    let (keys, access) = (&server.env.settings.unit_keys, Some(server.access()).filter(TargetAccess::is_limited));
-    let token = next_token.map(|token| match access {
-        Some(_) => opened(keys, RUNS, &token).ok_or_else(foreign_token),
-        None => Ok(token),
-    });
+    let token = next_token.map(|token| server.opened(RUNS, &token).ok_or_else(foreign_token));
     let token = token.transpose().map_err(invalid)?;
+    let access = Some(server.access()).filter(TargetAccess::is_limited);
     let filter = RunFilter { kind, name, gone, state, hook, since, access };
     let page = target_history::runs(&server.env.store, &filter, token.as_deref()).await;
     let mut page = page.map_err(|error| error.map(invalid))?;
-    if filter.access.is_some() {
-        page.next_token = page.next_token.map(|token| sealed(keys, RUNS, &token));
-    }
+    page.next_token = page.next_token.map(|token| server.sealed(RUNS, token));
     Ok(Json(page))
 }

@@ -16,7 +16,6 @@ use utoipa::IntoParams;
 
 use super::Query;
 use super::permitted::{Permitted, ReadTargets};
-use super::sealed_cursors::{opened, sealed};
 use crate::queries::targets::TargetFilter;
 use crate::queries::{clusters, targets};
 use crate::{HttpProblem, HttpResult};
@@ -88,10 +87,7 @@ pub(super) fn foreign_token() -> FieldError {
 
 /// Returns the `nextToken` of a page that ends at a target.
 pub(super) fn token_after(server: &Permitted<ReadTargets>, last: TargetKey<'_>) -> String {
-    match server.access().is_limited() {
-        true => sealed(&server.env.settings.unit_keys, PAGE, &last.to_string()),
-        false => last.to_string(),
-    }
+    server.sealed(PAGE, last.to_string())
 }
 
 /// Lists targets by kind and name: active ones, or gone ones. Reads at most about 1,000 targets. A page can therefore be short
@@ -105,20 +101,17 @@ pub(crate) async fn list(
 ) -> HttpResult<Json<TargetPage>> {
     let list = if gone { TargetList::Gone } else { TargetList::Active };
     let invalid = |error: FieldError| HttpProblem::new(ErrorCode::InvalidQuery, error.to_string());
-    let (keys, access) = (&server.env.settings.unit_keys, Some(server.access()).filter(TargetAccess::is_limited));
-    let token = selector.next_token.take().map(|token| match access {
-        Some(_) => opened(keys, PAGE, &token).ok_or_else(foreign_token),
-        None => Ok(token),
-    });
+    let token = selector.next_token.take().map(|token| server.opened(PAGE, &token).ok_or_else(foreign_token));
     let token = token.transpose().map_err(invalid)?;
+    let access = Some(server.access()).filter(TargetAccess::is_limited);
     let filter = TargetFilter { selector, unconfirmed, access };
     let page = targets::list(&server.env.store, list, &filter, token.as_deref()).await;
     let mut page = page.map_err(|error| error.map(invalid))?;
     if filter.access.is_some() {
-        // Both name targets that the caller may not read.
+        // They name targets that the caller may not read.
         page.damaged.clear();
-        page.next_token = page.next_token.map(|token| sealed(keys, PAGE, &token));
     }
+    page.next_token = page.next_token.map(|token| server.sealed(PAGE, token));
     if list == TargetList::Active {
         page.outages = clusters::outages(&server.env.store).await?.into_values().collect();
     }
