@@ -302,67 +302,34 @@ pub(super) async fn rendering(
     session.respond(paths::ROOT, page.await)
 }
 
-/// Shows all plugins.
-pub(super) async fn plugins(session: ConsoleSession) -> Response {
-    let page = async {
-        let Json(list) = routes::plugins::list(NoQuery, session.permitted()?).await?;
-        Page::Ok(ebb_console::plugins(session.viewer(), &list.plugins))
-    };
-    session.respond(paths::PLUGINS, page.await)
+/// Defines pages of one response of the API each.
+macro_rules! response_pages {
+    ($($name:ident($session:ident $(, $path:ident)?) in $section:ident: $read:expr => |$found:ident| $page:expr;)*) => {$(
+        pub(super) async fn $name($session: ConsoleSession $(, $path: HttpResult<Path<String>>)?) -> Response {
+            let page = async {
+                let Json($found) = $read.await?;
+                Page::Ok($page)
+            };
+            $session.respond(paths::$section, page.await)
+        }
+    )*};
 }
 
-/// Shows all sources.
-pub(super) async fn sources(session: ConsoleSession) -> Response {
-    let page = async {
-        let Json(list) = source_routes::list(NoQuery, session.permitted()?).await?;
-        Page::Ok(ebb_console::sources(session.viewer(), &list.sources))
-    };
-    session.respond(paths::SOURCES, page.await)
-}
-
-/// Shows a source.
-pub(super) async fn source(session: ConsoleSession, path: HttpResult<Path<String>>) -> Response {
-    let page = async {
-        let Json(source) = source_routes::get(path?, session.permitted()?).await?;
-        Page::Ok(ebb_console::source(session.viewer(), &source, &SourceTrial::default()))
-    };
-    session.respond(paths::SOURCES, page.await)
-}
-
-/// Shows all subscriptions.
-pub(super) async fn subscriptions(session: ConsoleSession) -> Response {
-    let page = async {
-        let Json(list) = subscription_routes::list(NoQuery, session.permitted()?).await?;
-        Page::Ok(ebb_console::subscriptions(session.viewer(), &list.subscriptions))
-    };
-    session.respond(paths::SUBSCRIPTIONS, page.await)
-}
-
-/// Shows a subscription.
-pub(super) async fn subscription(session: ConsoleSession, path: HttpResult<Path<String>>) -> Response {
-    let page = async {
-        let Json(subscription) = subscription_routes::get(path?, session.permitted()?).await?;
-        Page::Ok(ebb_console::subscription(session.viewer(), &subscription))
-    };
-    session.respond(paths::SUBSCRIPTIONS, page.await)
-}
-
-/// Shows all clusters.
-pub(super) async fn clusters(session: ConsoleSession) -> Response {
-    let page = async {
-        let Json(list) = routes::clusters::list(NoQuery, session.permitted()?).await?;
-        Page::Ok(ebb_console::clusters(session.viewer(), &list.clusters))
-    };
-    session.respond(paths::CLUSTERS, page.await)
-}
-
-/// Shows a cluster.
-pub(super) async fn cluster(session: ConsoleSession, path: HttpResult<Path<String>>) -> Response {
-    let page = async {
-        let Json(cluster) = routes::clusters::get(path?, session.permitted()?).await?;
-        Page::Ok(ebb_console::cluster(session.viewer(), &cluster))
-    };
-    session.respond(paths::CLUSTERS, page.await)
+response_pages! {
+    plugins(session) in PLUGINS: routes::plugins::list(NoQuery, session.permitted()?) =>
+        |list| ebb_console::plugins(session.viewer(), &list.plugins);
+    sources(session) in SOURCES: source_routes::list(NoQuery, session.permitted()?) =>
+        |list| ebb_console::sources(session.viewer(), &list.sources);
+    source(session, path) in SOURCES: source_routes::get(path?, session.permitted()?) =>
+        |source| ebb_console::source(session.viewer(), &source, &SourceTrial::default());
+    subscriptions(session) in SUBSCRIPTIONS: subscription_routes::list(NoQuery, session.permitted()?) =>
+        |list| ebb_console::subscriptions(session.viewer(), &list.subscriptions);
+    subscription(session, path) in SUBSCRIPTIONS: subscription_routes::get(path?, session.permitted()?) =>
+        |subscription| ebb_console::subscription(session.viewer(), &subscription);
+    clusters(session) in CLUSTERS: routes::clusters::list(NoQuery, session.permitted()?) =>
+        |list| ebb_console::clusters(session.viewer(), &list.clusters);
+    cluster(session, path) in CLUSTERS: routes::clusters::get(path?, session.permitted()?) =>
+        |cluster| ebb_console::cluster(session.viewer(), &cluster);
 }
 
 pub(super) async fn unknown(session: ConsoleSession) -> Response {
