@@ -92,7 +92,7 @@ fn description(status: u16) -> &'static str {
         403 => "The token's scopes do not allow this.",
         404 => "The object does not exist.",
         409 => "The state does not allow this.",
-        413 => "The body is too large.",
+        413 => "The body is larger than 5 MiB.",
         415 => "The media type is not supported.",
         422 => "The content of the request is invalid.",
         503 => "The state cannot be read or written now. Send the same request again.",

@@ -25,7 +25,6 @@ const INVALID_TOKEN: &str = "the token is invalid, or is not the token of this a
     (status = 403, description = "invalid-token token-expired"),
     (status = 409, description = "late-result too-many-results"),
     (status = 410, description = "The run does not exist, or the token has expired and the attempt has ended."),
-    (status = 413, description = "The body is larger than 5 MiB."),
     (status = 503, description = "The state cannot be written now. Send the same callback again."),
 ))]
 pub(crate) async fn complete(

@@ -41,7 +41,6 @@ macro_rules! document_routes {
             #[utoipa::path(put, path = $one, operation_id = $put_id, tag = stringify!($module), request_body = $put, responses(
                 (status = 200, body = $detail, description = concat!("The ", $noun, " is created or replaced.")),
                 (status = 400, description = "The body is not the expected JSON."),
-                (status = 413, description = "The body is larger than 5 MiB."),
                 (status = 422, description = "The document has errors."),
             ))]
             pub(crate) async fn put(

@@ -19,7 +19,6 @@ pub(crate) async fn list(_: NoQuery, server: Permitted<Operate>) -> HttpResult<J
 /// Deletes the owned ones of the given orphans, with the other objects of their tasks. Scope: `operate`.
 #[utoipa::path(post, path = "/v1/orphans/delete", operation_id = "deleteOrphans", tag = "clusters", request_body = DeleteOrphans, responses(
     (status = 200, body = DeleteOrphansResponse),
-    (status = 413, description = "The body is larger than 5 MiB."),
 ))]
 pub(crate) async fn delete(
     server: Permitted<Operate>,

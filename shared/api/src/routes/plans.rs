@@ -11,7 +11,6 @@ use crate::queries::plans;
 /// Compiles a document with the published plugins and returns its plan. Stores and starts nothing.
 #[utoipa::path(post, path = "/v1/plans", operation_id = "previewPlan", tag = "plugins", request_body = PreviewPlan, responses(
     (status = 200, body = PlanPreview),
-    (status = 413, description = "The body is larger than 5 MiB."),
     (status = 422, description = "The document has errors."),
 ))]
 pub(crate) async fn preview(

@@ -35,7 +35,6 @@ pub(crate) async fn list(_: NoQuery, server: Permitted<ReadPlugins>) -> HttpResu
     (status = 200, body = PluginInfo, description = "The same document was published before."),
     (status = 201, body = PluginInfo),
     (status = 409, description = "The version is published, or was withdrawn, with another document."),
-    (status = 413, description = "The body is larger than 5 MiB."),
     (status = 422, description = "The document has errors."),
 ))]
 pub(crate) async fn publish(
