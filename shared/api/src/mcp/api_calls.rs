@@ -45,12 +45,6 @@ pub(crate) enum ToolError {
 }
 
 impl ToolError {
-    /// Returns the error of a request that can succeed later.
-    fn busy(status: u16, detail: &str) -> Self {
-        let (code, detail) = ("busy".to_owned(), detail.to_owned());
-        Self::Refused(ProblemDetails { status, code, detail, errors: Vec::new() })
-    }
-
     /// Returns the error as an answer, with its fix.
     pub(crate) fn answer(&self) -> Answer {
         let lines = match self {
@@ -181,7 +175,8 @@ impl ApiCalls {
             Ok(problem) => ToolError::Refused(problem),
             // A gateway before the API refuses requests for the moment.
             Err(_) if matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) => {
-                ToolError::busy(status.as_u16(), "the server is busy")
+                let (code, detail) = ("busy".to_owned(), "the server is busy".to_owned());
+                ToolError::Refused(ProblemDetails { status: status.as_u16(), code, detail, errors: Vec::new() })
             }
             Err(_) => ToolError::Unreachable(format!("status {status}")),
         })

@@ -9,13 +9,14 @@ use ebb_documents::render::{
 };
 use ebb_engine::{Attempt, HeadState, Unit, UnitProgress};
 use ebb_protocol::api::{RequestRendering, UnitRendering};
+use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::id::RunId;
 use ebb_protocol::limits;
 use ebb_protocol::time::rfc3339;
 use serde_json::{Value, json};
 
 use ebb_flow::env::Env;
-use ebb_flow::error::FlowResult;
+use ebb_flow::error::RequestError;
 use ebb_flow::loaded_run::{AttemptRef, Run};
 use ebb_flow::run::dispatch::{UnitInputs, skip_text, unit_inputs};
 use ebb_flow::run::inputs::InvocationCache;
@@ -30,48 +31,41 @@ const SCRIPT_LENGTH: usize = 64 << 10;
 /// Maximum units that a message names.
 const UNITS: usize = 20;
 
-/// The result of a request for the rendered form of a unit.
-pub(crate) enum RenderingSearch {
-    /// The rendered form, and the last attempt of the unit.
-    Found(Box<UnitRendering>, Attempt),
-    /// There is no such run, unit or attempt. The value is the reason.
-    Missing(String),
-    /// The unit has no rendered form, or one that is too large. The value is the reason.
-    Unavailable(String),
-}
-
-/// Returns the rendered form of an attempt of a unit. The default is the last attempt.
-pub(crate) async fn rendered(env: &Env, id: &RunId, key: &str, attempt: Option<u32>) -> FlowResult<RenderingSearch> {
-    let Some(run) = Run::load(env, id).await? else {
-        return Ok(RenderingSearch::Missing(format!("run {id} does not exist")));
-    };
-    let Some((unit, planned)) = run.find_unit(key) else {
-        return Ok(RenderingSearch::Missing(format!("run {id} has no unit {key}")));
-    };
+/// Returns the rendered form of an attempt of a unit, and the last attempt. The default is the last attempt.
+///
+/// # Errors
+/// Refuses a run, unit or attempt that does not exist, and a unit without a rendered form or with one that is too large.
+pub(crate) async fn rendered(
+    env: &Env,
+    id: &RunId,
+    key: &str,
+    attempt: Option<u32>,
+) -> Result<(UnitRendering, Attempt), RequestError> {
+    let missing = |text: String| RequestError::refused(ErrorCode::NotFound, text);
+    let unavailable = |text: String| RequestError::refused(ErrorCode::NotRendered, text);
+    let run = Run::load(env, id).await?.ok_or_else(|| missing(format!("run {id} does not exist")))?;
+    let (unit, planned) = run.find_unit(key).ok_or_else(|| missing(format!("run {id} has no unit {key}")))?;
     let head = run.read_head(env).await?;
     let last = head.attempt(unit);
     let number = attempt.map_or(last, Attempt);
     if number < Attempt::FIRST || number > last {
-        let text = format!("{key} has no attempt {}; its last attempt is {}", number.0, last.0);
-        return Ok(RenderingSearch::Missing(text));
+        return Err(missing(format!("{key} has no attempt {}; its last attempt is {}", number.0, last.0)));
     }
     if let Some(awaited) = awaited(&run, &head, unit) {
         let text = format!("{key} has no inputs yet: it waits for {awaited}; ask again when they have succeeded");
-        return Ok(RenderingSearch::Unavailable(text));
+        return Err(unavailable(text));
     }
     let attempt = AttemptRef { unit, number, epoch: head.epoch };
     let inputs = unit_inputs(env, &run, planned, attempt, &InvocationCache::default()).await?;
-    let shown = match shown(&run, planned, attempt, &inputs) {
-        Ok(shown) => shown,
-        Err(reason) => return Ok(RenderingSearch::Unavailable(format!("{key} cannot be rendered: {reason}"))),
-    };
+    let shown = shown(&run, planned, attempt, &inputs);
+    let shown = shown.map_err(|reason| unavailable(format!("{key} cannot be rendered: {reason}")))?;
     let size = limits::lambda_event_size_of(&shown);
     if size > limits::API_RESPONSE {
         let most = limits::API_RESPONSE;
         let text = format!("the rendered form of {key} takes {size} bytes of a response; the limit is {most}");
-        return Ok(RenderingSearch::Unavailable(text));
+        return Err(unavailable(text));
     }
-    Ok(RenderingSearch::Found(Box::new(shown), last))
+    Ok((shown, last))
 }
 
 /// Returns the names of the units of the same run that have not succeeded and on which a unit depends, or `None`.

@@ -12,8 +12,7 @@ use utoipa::IntoParams;
 use super::permitted::{Permitted, ReadTargets};
 use super::{Path, Query};
 use crate::queries::logs::{self, LogSearch, ShownLog};
-use crate::queries::rendered::{self, RenderingSearch};
-use crate::queries::{clusters, runs};
+use crate::queries::{clusters, rendered, runs};
 use crate::{HttpProblem, HttpResult, ServerState};
 
 /// The response header with the attempt of a log.
@@ -199,9 +198,5 @@ pub(crate) async fn find_rendering(
 ) -> HttpResult<(UnitRendering, Attempt)> {
     let id = parse(run)?;
     server.check_run(&id).await?;
-    match Box::pin(rendered::rendered(&server.env, &id, &query.unit, query.attempt)).await? {
-        RenderingSearch::Found(rendering, last) => Ok((*rendering, last)),
-        RenderingSearch::Missing(detail) => Err(HttpProblem::not_found(detail)),
-        RenderingSearch::Unavailable(detail) => Err(HttpProblem::new(ErrorCode::NotRendered, detail)),
-    }
+    Ok(Box::pin(rendered::rendered(&server.env, &id, &query.unit, query.attempt)).await?)
 }
