@@ -3,6 +3,8 @@
 use ebb_protocol::limits;
 use serde_json::{Map, Value};
 
+use crate::mcp::api_calls::ToolError;
+
 /// Maximum bytes of an answer.
 pub(crate) const MAX_ANSWER: usize = 4 << 10;
 /// Maximum bytes of a line of data.
@@ -40,6 +42,29 @@ impl Answer {
         let rest: RestSentence = Box::new(|_| "The rest was left out.".to_owned());
         let (title, next) = (title.into(), next.into());
         Self { title, lines: Vec::new(), kept: KeptLines::First, more: false, rest, next }
+    }
+
+    /// Creates an answer with the lines of a text from `from_line` on, which counts from 1. A call of `tool` with `arguments` and
+    /// another first line continues it.
+    ///
+    /// # Errors
+    /// Returns an error if the text has fewer lines.
+    pub(crate) fn of_text(
+        (title, next): (String, impl Into<String>),
+        text: &str,
+        from_line: usize,
+        (tool, arguments): (&'static str, Value),
+    ) -> Result<Self, ToolError> {
+        let lines: Vec<String> = text.lines().skip(from_line.saturating_sub(1)).map(str::to_owned).collect();
+        if lines.is_empty() && from_line > 1 {
+            return Err(ToolError::Arguments(format!("the text ends before line {from_line}: see \"from_line\"")));
+        }
+        let rest = move |shown: usize| {
+            let mut arguments = arguments.clone();
+            arguments["from_line"] = from_line.saturating_add(shown).into();
+            format!("Further lines were left out: call {tool} {arguments}.")
+        };
+        Ok(Self::new(format!("{title}, from line {from_line}:"), next).with(lines, rest))
     }
 
     /// Adds lines of data. `rest` says how to get those that do not fit.

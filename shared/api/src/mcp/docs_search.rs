@@ -10,6 +10,7 @@ use serde_json::json;
 
 use crate::mcp::answer::Answer;
 use crate::mcp::api_calls::{ApiCalls, ToolError};
+use crate::mcp::target_tools::first;
 
 /// The pages: the path below `docs/src`, and the text.
 static PAGES: &[(&str, &str)] = &include!(concat!(env!("OUT_DIR"), "/pages.rs"));
@@ -117,10 +118,6 @@ fn ranked<'a>(sections: &'a [BookSection], query: &str) -> Vec<&'a BookSection> 
     scored.into_iter().map(|(_, section)| section).collect()
 }
 
-fn first() -> usize {
-    1
-}
-
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SearchDocs {
@@ -140,18 +137,9 @@ pub(crate) async fn search_docs(_: &ApiCalls, arguments: SearchDocs) -> Result<A
     if let Some(name) = section {
         let missing = || ToolError::Arguments(format!("no section {name:?}: search for one with \"query\""));
         let found = all.iter().find(|section| section.name == name).ok_or_else(missing)?;
-        let lines: Vec<String> =
-            found.lines.iter().skip(from_line.saturating_sub(1)).map(|line| (*line).to_owned()).collect();
-        if lines.is_empty() && from_line > 1 {
-            let reason = format!("the section has {} lines: \"from_line\" is {from_line}", found.lines.len());
-            return Err(ToolError::Arguments(reason));
-        }
-        let title = format!("docs/src/{name}, from line {from_line}:");
-        let rest = move |shown| {
-            let call = json!({"section": name, "from_line": from_line.saturating_add(shown)});
-            format!("Further lines were left out: call search_docs {call}.")
-        };
-        return Ok(Answer::new(title, "search_docs with \"query\" finds other sections").with(lines, rest));
+        let (title, next) = (format!("docs/src/{name}"), "search_docs with \"query\" finds other sections");
+        let call = ("search_docs", json!({"section": name}));
+        return Answer::of_text((title, next), &found.lines.join("\n"), from_line, call);
     }
     let query = query.ok_or_else(|| {
         ToolError::Arguments(format!("`query` or `section` is missing; the section {EXAMPLE:?} has a whole example"))

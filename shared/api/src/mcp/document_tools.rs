@@ -305,18 +305,10 @@ pub(crate) async fn get_plugin(api: &ApiCalls, arguments: GetPlugin) -> Result<A
     };
     let plugin: PluginDetail = api.get(&["plugins", &name, "versions", &version], &[]).await?;
     let (name, version) = (plugin.info.name, plugin.info.version);
-    let lines: Vec<String> = plugin.document.lines().skip(from_line.saturating_sub(1)).map(str::to_owned).collect();
     let withdrawn = plugin.withdrawn.map(|at| format!(", withdrawn at {at}")).unwrap_or_default();
-    if lines.is_empty() {
-        let reason = format!("the document ends before line {from_line}: see \"from_line\"");
-        return Err(ToolError::Arguments(reason));
-    }
-    let title = format!("The document of {name}@{version}{withdrawn}, from line {from_line}:");
-    let rest = move |shown| {
-        let call = json!({"name": name, "version": version, "from_line": from_line.saturating_add(shown)});
-        format!("Further lines were left out: call get_plugin {call}.")
-    };
-    Ok(Answer::new(title, "search_docs explains fields of documents").with(lines, rest))
+    let title = format!("The document of {name}@{version}{withdrawn}");
+    let call = ("get_plugin", json!({"name": name, "version": version}));
+    Answer::of_text((title, "search_docs explains fields of documents"), &plugin.document, from_line, call)
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]

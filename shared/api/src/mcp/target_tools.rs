@@ -490,19 +490,11 @@ pub(crate) async fn history(api: &ApiCalls, arguments: History) -> Result<Answer
     if let Some(id) = entry {
         let found: HistoryDetail = api.get(&target.path(&["history", &id]), &[]).await?;
         let document = found.text.ok_or_else(|| no_document(&id))?;
-        let lines: Vec<String> = document.lines().skip(from_line.saturating_sub(1)).map(str::to_owned).collect();
-        if lines.is_empty() {
-            let reason = format!("the document ends before line {from_line}: see \"from_line\"");
-            return Err(ToolError::Arguments(reason));
-        }
-        let title = format!("The document of {id}, from line {from_line}:");
-        let rollback = json!({"name": target.name, "kind": target.kind, "entry": id, "dry_run": true});
+        let call = json!({"name": target.name, "kind": target.kind, "entry": id});
+        let mut rollback = call.clone();
+        rollback["dry_run"] = true.into();
         let next = format!("apply_document {rollback} shows the effect of applying it again");
-        let rest = move |shown| {
-            let from_line = from_line.saturating_add(shown);
-            format!("Further lines were left out: call history with the same arguments and \"from_line\": {from_line}.")
-        };
-        return Ok(Answer::new(title, next).with(lines, rest));
+        return Answer::of_text((format!("The document of {id}"), next), &document, from_line, ("history", call));
     }
     let found: HistoryPage = api.get(&target.path(&["history"]), &[("nextToken", after.as_deref())]).await?;
     let HistoryPage { entries, next_token, notifications } = found;

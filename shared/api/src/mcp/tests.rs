@@ -587,7 +587,7 @@ async fn an_argument_that_fits_nothing_is_an_error() {
     for (tool, arguments, expected) in [
         ("get_target", json!({"name": "pr-7", "resource": "dbx"}), r#"no resource "dbx"; resources: db"#),
         ("get_plugin", json!({"name": "db", "from_line": 900}), "ends before line 900"),
-        ("search_docs", json!({"section": "history.md", "from_line": 900}), "\"from_line\" is 900"),
+        ("search_docs", json!({"section": "history.md", "from_line": 900}), "ends before line 900"),
         ("history", json!({"name": "pr-7", "entry": "2-a", "from_line": 5}), "ends before line 5"),
         ("logs", json!({"name": "pr-7", "skip": 3}), "the log has 3 lines: \"skip\" is 3"),
         ("retry_target", json!({"name": "pr-7", "dry_run": true}), "`dry_run` needs `plugin`"),
@@ -630,7 +630,7 @@ async fn a_long_document_of_the_history_is_read_in_parts() {
             from_line += 1;
         }
         answers += 1;
-        assert_eq!(shown.contains(&format!("\"from_line\": {from_line}.")), from_line <= 400, "{shown}");
+        assert_eq!(shown.contains(&format!("\"from_line\":{from_line}}}.")), from_line <= 400, "{shown}");
         let next = r#"Next: apply_document {"name":"pr-7","kind":"sandbox","entry":"2-a","dry_run":true} shows"#;
         assert!(shown.contains(next), "{shown}");
     }
