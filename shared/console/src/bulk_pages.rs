@@ -233,22 +233,19 @@ fn count(number: usize) -> String {
 }
 
 fn table(label: &str, head: &str, entries: &[&BulkEntry]) -> Markup {
-    let rows: Vec<Markup> = entries
-        .iter()
-        .map(|(NamedTarget { kind, name, uid, .. }, found)| {
-            html! {
-                th scope="row" { a href=(paths::target(kind, name)) { (kind) "/" (name) } }
-                td { code { (uid.as_deref().unwrap_or_default()) } }
-                td.problem[found.is_err()] {
-                    @match found {
-                        Ok(text) => { (limits::printable(text)) }
-                        Err(reason) => { "Refused: " (limits::printable(reason)) }
-                    }
+    let rows = entries.iter().map(|(NamedTarget { kind, name, uid, .. }, found)| {
+        html! {
+            th scope="row" { a href=(paths::target(kind, name)) { (kind) "/" (name) } }
+            td { code { (uid.as_deref().unwrap_or_default()) } }
+            td.problem[found.is_err()] {
+                @match found {
+                    Ok(text) => { (limits::printable(text)) }
+                    Err(reason) => { "Refused: " (limits::printable(reason)) }
                 }
             }
-        })
-        .collect();
-    frame::table(label, &["Target", "Instance", head], &rows)
+        }
+    });
+    frame::table(label, &["Target", "Instance", head], rows)
 }
 
 #[cfg(test)]

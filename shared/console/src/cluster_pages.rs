@@ -16,24 +16,21 @@ const HEADS: [&str; 8] =
 
 /// Returns the page with all clusters.
 pub fn clusters(viewer: ConsoleViewer<'_>, clusters: &[ClusterInfo]) -> String {
-    let rows: Vec<Markup> = clusters
-        .iter()
-        .map(|info| {
-            html! {
-                th scope="row" { a href=(paths::cluster(&info.name)) { (info.name) } }
-                td { (state(info)) }
-                td { (texts::word(&info.transport)) }
-                td { (info.version.as_deref().unwrap_or_default()) }
-                td { (answers(info)) }
-                td { @if let Some(tasks) = info.tasks { (tasks) } }
-                td { @if let Some(policy) = &info.policy { (names(&policy.kinds)) } }
-                td { (limits::printable(info.error.as_deref().unwrap_or_default())) }
-            }
-        })
-        .collect();
+    let rows = clusters.iter().map(|info| {
+        html! {
+            th scope="row" { a href=(paths::cluster(&info.name)) { (info.name) } }
+            td { (state(info)) }
+            td { (texts::word(&info.transport)) }
+            td { (info.version.as_deref().unwrap_or_default()) }
+            td { (answers(info)) }
+            td { @if let Some(tasks) = info.tasks { (tasks) } }
+            td { @if let Some(policy) = &info.policy { (names(&policy.kinds)) } }
+            td { (limits::printable(info.error.as_deref().unwrap_or_default())) }
+        }
+    });
     let main = html! {
         h1 { "Clusters" }
-        (frame::table("Clusters", &HEADS, &rows))
+        (frame::table("Clusters", &HEADS, rows))
     };
     frame::page(viewer, paths::CLUSTERS, "Clusters", PageRenewal::Never, &main)
 }
@@ -98,18 +95,15 @@ pub fn cluster(viewer: ConsoleViewer<'_>, detail: &ClusterDetail) -> String {
 }
 
 fn policy(policy: &ReportedPolicy, since: Option<&String>) -> Markup {
-    let namespaces: Vec<Markup> = policy
-        .namespaces
-        .iter()
-        .map(|(name, ReportedNamespace { level, service_accounts, image_pull_secrets })| {
+    let namespaces =
+        policy.namespaces.iter().map(|(name, ReportedNamespace { level, service_accounts, image_pull_secrets })| {
             html! {
                 th scope="row" { (limits::printable(name)) }
                 td { (limits::printable(level)) }
                 td { (names(service_accounts)) }
                 td { (names(image_pull_secrets)) }
             }
-        })
-        .collect();
+        });
     let lists = [
         ("Permitted kinds", &policy.kinds),
         ("Permitted kinds outside of namespaces", &policy.cluster_kinds),
@@ -131,7 +125,7 @@ fn policy(policy: &ReportedPolicy, since: Option<&String>) -> Markup {
                 }
             }
             h3 { "Namespaces" }
-            (frame::table("Namespaces", &["Name", "Level of pods", "Service accounts", "Pull secrets"], &namespaces))
+            (frame::table("Namespaces", &["Name", "Level of pods", "Service accounts", "Pull secrets"], namespaces))
         }
     }
 }

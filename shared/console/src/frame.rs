@@ -131,9 +131,10 @@ fn document(title: &str, body: &Markup) -> String {
 }
 
 /// Returns a table in a box that scrolls. `label` describes it. Without rows it is one sentence.
-pub(crate) fn table(label: &str, heads: &[&str], rows: &[Markup]) -> Markup {
+pub(crate) fn table(label: &str, heads: &[&str], rows: impl IntoIterator<Item = Markup>) -> Markup {
+    let mut rows = rows.into_iter().peekable();
     html! {
-        @if rows.is_empty() {
+        @if rows.peek().is_none() {
             p.none { "None." }
         } @else {
             div.wide tabindex="0" role="region" aria-label=(label) {

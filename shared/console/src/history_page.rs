@@ -9,17 +9,17 @@ use crate::{paths, texts};
 
 /// Returns a page of the history of a target, the newest entry first. The first page has an empty token.
 pub fn history(viewer: ConsoleViewer<'_>, (kind, name): (&str, &str), page: &HistoryPage, page_token: &str) -> String {
-    let rows: Vec<Markup> = page.entries.iter().map(|entry| row((kind, name), entry)).collect();
+    let rows = page.entries.iter().map(|entry| row((kind, name), entry));
     let heads = ["Time", "Change", "By", "Instance", "Run", "Detail", "Document"];
     let title = format!("History of {kind}/{name}");
-    let notifications: Vec<Markup> = page.notifications.iter().map(notification).collect();
+    let notifications = page.notifications.iter().map(notification);
     let main = html! {
         h1 { "History of " a href=(paths::target(kind, name)) { (kind) "/" (name) } }
-        @if !notifications.is_empty() {
+        @if !page.notifications.is_empty() {
             h2 { "Notifications that were not accepted" }
-            (frame::table("Notifications that were not accepted", &["Time", "Phase", "To", "State", "Reason"], &notifications))
+            (frame::table("Notifications that were not accepted", &["Time", "Phase", "To", "State", "Reason"], notifications))
         }
-        (frame::table(&title, &heads, &rows))
+        (frame::table(&title, &heads, rows))
         p.pages {
             @if !page_token.is_empty() { a href=(paths::history(kind, name, None)) { "Newest entries" } " " }
             @if let Some(next) = &page.next_token {

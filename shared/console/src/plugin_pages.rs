@@ -58,8 +58,8 @@ pub struct PluginView<'a> {
 pub fn plugin(viewer: ConsoleViewer<'_>, view: &PluginView<'_>) -> String {
     let PluginDetail { info, withdrawn, document } = view.detail;
     let full = format!("{}@{}", info.name, info.version);
-    let params: Vec<Markup> = view.params.iter().map(param).collect();
-    let rows: Vec<Markup> = view.versions.iter().map(version).collect();
+    let params = view.params.iter().map(param);
+    let rows = view.versions.iter().map(version);
     let main = html! {
         h1 { (full) }
         @if let Some(at) = withdrawn { p.problem { "Withdrawn at " (texts::time(at)) ". New targets cannot use it." } }
@@ -72,10 +72,10 @@ pub fn plugin(viewer: ConsoleViewer<'_>, view: &PluginView<'_>) -> String {
                 a href=(paths::targets(&[("plugin", info.name.as_str())])) { "of any version" }
             }
         }
-        (frame::section("Parameters", &frame::table("Parameters", &["Name", "Type", "Default", "Description"], &params)))
+        (frame::section("Parameters", &frame::table("Parameters", &["Name", "Type", "Default", "Description"], params)))
         section {
             h2 { "Versions" }
-            (frame::table("Versions", &["Version", "State", "Published", "Targets"], &rows))
+            (frame::table("Versions", &["Version", "State", "Published", "Targets"], rows))
             @if view.is_partial { p { "More targets use the plugin than this page counts." } }
             @if view.versions.len() > 1 { (choice(&info.name, view.versions, ("", &info.version))) }
         }
@@ -184,15 +184,12 @@ fn diff_line(line: &str) -> Markup {
 }
 
 fn list(plugins: &[PluginInfo]) -> Markup {
-    let rows: Vec<Markup> = plugins
-        .iter()
-        .map(|PluginInfo { name, version, dialect, created, .. }| {
-            html! {
-                th scope="row" { a href=(paths::plugin(name, version)) { (name) "@" (version) } }
-                td { (dialect) }
-                td { (texts::time(created)) }
-            }
-        })
-        .collect();
-    frame::table("Versions", &["Version", "Form", "Published"], &rows)
+    let rows = plugins.iter().map(|PluginInfo { name, version, dialect, created, .. }| {
+        html! {
+            th scope="row" { a href=(paths::plugin(name, version)) { (name) "@" (version) } }
+            td { (dialect) }
+            td { (texts::time(created)) }
+        }
+    });
+    frame::table("Versions", &["Version", "Form", "Published"], rows)
 }

@@ -16,21 +16,18 @@ pub fn sources(viewer: ConsoleViewer<'_>, sources: &[SourceInfo]) -> String {
 
 /// Returns a table of sources with their rejected events.
 pub(crate) fn list(sources: &[SourceInfo]) -> Markup {
-    let rows: Vec<Markup> = sources
-        .iter()
-        .map(|SourceInfo { name, changed, rejected }| {
-            html! {
-                th scope="row" { a href=(paths::source(name)) { (name) } }
-                td { (texts::time(changed)) }
-                td {
-                    @if let Some(rejected) = rejected {
-                        (rejected.count) " since " (texts::time(&rejected.since)) ": " (limits::printable(&rejected.last.detail))
-                    }
+    let rows = sources.iter().map(|SourceInfo { name, changed, rejected }| {
+        html! {
+            th scope="row" { a href=(paths::source(name)) { (name) } }
+            td { (texts::time(changed)) }
+            td {
+                @if let Some(rejected) = rejected {
+                    (rejected.count) " since " (texts::time(&rejected.since)) ": " (limits::printable(&rejected.last.detail))
                 }
             }
-        })
-        .collect();
-    frame::table("Sources", &["Name", "Changed", "Rejected events"], &rows)
+        }
+    });
+    frame::table("Sources", &["Name", "Changed", "Rejected events"], rows)
 }
 
 /// An event that the caller tries, with its effect.
@@ -70,7 +67,7 @@ pub struct TrialEffect {
 
 /// Returns the page of a source.
 pub fn source(viewer: ConsoleViewer<'_>, source: &SourceDetail, trial: &SourceTrial<'_>) -> String {
-    let rows: Vec<Markup> = source.rejected.iter().map(rejected).collect();
+    let rows = source.rejected.iter().map(rejected);
     let owner = format!("source {}", source.name);
     let main = html! {
         h1 { "Source " (source.name) }
@@ -80,7 +77,7 @@ pub fn source(viewer: ConsoleViewer<'_>, source: &SourceDetail, trial: &SourceTr
             dt { "Targets" } dd { a href=(paths::targets(&[("owner", owner.as_str())])) { "created by its events" } }
         }
         (frame::section("Try an event", &try_form(viewer, &source.name, trial)))
-        (frame::section("Rejected events", &frame::table("Rejected events", &["Time", "Delivery", "Target", "Reason"], &rows)))
+        (frame::section("Rejected events", &frame::table("Rejected events", &["Time", "Delivery", "Target", "Reason"], rows)))
         (frame::section("Document", &texts::listing("Document", &source.document)))
     };
     let renewal = if trial.effect.is_some() { PageRenewal::Never } else { PageRenewal::Every(15) };

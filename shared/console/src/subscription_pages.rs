@@ -19,21 +19,18 @@ pub fn subscriptions(viewer: ConsoleViewer<'_>, subscriptions: &[SubscriptionInf
 
 /// Returns a table of subscriptions.
 pub(crate) fn list(subscriptions: &[SubscriptionInfo]) -> Markup {
-    let rows: Vec<Markup> = subscriptions
-        .iter()
-        .map(|info| {
-            html! {
-                th scope="row" { a href=(paths::subscription(&info.name)) { (info.name) } }
-                td { (info.on.join(", ")) }
-                td { (info.to) " " (info.origin.as_deref().unwrap_or_default()) }
-                td { (waiting(info)) }
-                td { (last_error(info)) }
-                td { (info.undelivered) }
-                td { (problem(info)) }
-            }
-        })
-        .collect();
-    frame::table("Subscriptions", &HEADS, &rows)
+    let rows = subscriptions.iter().map(|info| {
+        html! {
+            th scope="row" { a href=(paths::subscription(&info.name)) { (info.name) } }
+            td { (info.on.join(", ")) }
+            td { (info.to) " " (info.origin.as_deref().unwrap_or_default()) }
+            td { (waiting(info)) }
+            td { (last_error(info)) }
+            td { (info.undelivered) }
+            td { (problem(info)) }
+        }
+    });
+    frame::table("Subscriptions", &HEADS, rows)
 }
 
 fn waiting(info: &SubscriptionInfo) -> Markup {
@@ -62,7 +59,7 @@ fn problem(info: &SubscriptionInfo) -> Markup {
 /// Returns the page of a subscription.
 pub fn subscription(viewer: ConsoleViewer<'_>, detail: &SubscriptionDetail) -> String {
     let info = &detail.info;
-    let rows: Vec<Markup> = detail.failures.iter().map(undelivered).collect();
+    let rows = detail.failures.iter().map(undelivered);
     let main = html! {
         h1 { "Subscription " (info.name) }
         dl {
@@ -74,7 +71,7 @@ pub fn subscription(viewer: ConsoleViewer<'_>, detail: &SubscriptionDetail) -> S
         }
         p.problem { (problem(info)) }
         @if info.last_error.is_some() { p.problem { "Last error: " (last_error(info)) } }
-        (frame::section("Given up", &frame::table("Given up", &["Time", "Target", "Phase", "Reason"], &rows)))
+        (frame::section("Given up", &frame::table("Given up", &["Time", "Target", "Phase", "Reason"], rows)))
         (frame::section("Document", &texts::listing("Document", &detail.document)))
     };
     frame::page(viewer, paths::SUBSCRIPTIONS, &format!("Subscription {}", info.name), PageRenewal::Every(15), &main)

@@ -100,7 +100,7 @@ pub fn targets(viewer: ConsoleViewer<'_>, view: &TargetListView<'_>) -> String {
     let filter = view.filter;
     // Without rows there is nothing to select. A target that is gone has no action.
     let selection = view.selection.filter(|_| !view.targets.is_empty() && filter.state() != Some(TargetPhase::Gone));
-    let rows: Vec<Markup> = view.targets.iter().map(|target| row(target, selection)).collect();
+    let rows = view.targets.iter().map(|target| row(target, selection));
     let heads = ["Name", "Phase", "Since", "Owner", "Labels", "Waits or failed", "Plugins"];
     let list = match selection {
         Some(selection) => {
@@ -110,11 +110,11 @@ pub fn targets(viewer: ConsoleViewer<'_>, view: &TargetListView<'_>) -> String {
                     (frame::form_token(viewer))
                     input type="hidden" name=(bulk_pages::BACK) value=(page_path(view, ""));
                     (buttons(view, selection))
-                    (frame::table("Targets", &heads, &rows))
+                    (frame::table("Targets", &heads, rows))
                 }
             }
         }
-        None => frame::table("Targets", &heads, &rows),
+        None => frame::table("Targets", &heads, rows),
     };
     let (before, nearest) = view.previous.rsplit_once(' ').unwrap_or(("", view.previous));
     let counted: usize = view.counts.iter().map(|(_, count)| count).sum();

@@ -129,9 +129,9 @@ fn resources(detail: &TargetDetail) -> Markup {
             }
         }
     };
-    let rows: Vec<Markup> = detail.resources.iter().map(row).collect();
+    let rows = detail.resources.iter().map(row);
     let heads = ["Resource", "Phase", "Since", "Reason", "Plugin"];
-    html! { @if !rows.is_empty() { (frame::section("Resources", &frame::table("Resources", &heads, &rows))) } }
+    html! { @if !detail.resources.is_empty() { (frame::section("Resources", &frame::table("Resources", &heads, rows))) } }
 }
 
 fn values(detail: &TargetDetail) -> Markup {
@@ -150,22 +150,18 @@ fn values(detail: &TargetDetail) -> Markup {
 
 fn values_of(name: &str, resource: &ResourceDetail) -> Markup {
     let pair = |name: &str, value: &Markup| html! { th scope="row" { (name) } td { (value) } };
-    let params: Vec<Markup> =
-        resource.params.iter().map(|(name, value)| pair(name, &texts::json_value(value))).collect();
-    let outputs: Vec<Markup> = resource.outputs.iter().map(|(name, value)| pair(name, &texts::value(value))).collect();
+    let params = resource.params.iter().map(|(name, value)| pair(name, &texts::json_value(value)));
+    let outputs = resource.outputs.iter().map(|(name, value)| pair(name, &texts::value(value)));
     html! {
-        @if !params.is_empty() || !outputs.is_empty() { h3 { (name) } }
-        @if !params.is_empty() { (frame::table(&format!("Inputs of {name}"), &["Input", "Value"], &params)) }
-        @if !outputs.is_empty() { (frame::table(&format!("Outputs of {name}"), &["Output", "Value"], &outputs)) }
+        @if !resource.params.is_empty() || !resource.outputs.is_empty() { h3 { (name) } }
+        @if !resource.params.is_empty() { (frame::table(&format!("Inputs of {name}"), &["Input", "Value"], params)) }
+        @if !resource.outputs.is_empty() { (frame::table(&format!("Outputs of {name}"), &["Output", "Value"], outputs)) }
     }
 }
 
 fn environment(detail: &TargetDetail) -> Markup {
-    let variables: Vec<Markup> = detail
-        .env
-        .iter()
-        .map(|(name, value)| html! { th scope="row" { (name) } td { (texts::value(value)) } })
-        .collect();
+    let variables =
+        detail.env.iter().map(|(name, value)| html! { th scope="row" { (name) } td { (texts::value(value)) } });
     let workloads: Vec<Markup> = detail
         .workloads
         .iter()
@@ -176,11 +172,11 @@ fn environment(detail: &TargetDetail) -> Markup {
         })
         .collect();
     html! {
-        @if !variables.is_empty() {
-            (frame::section("Environment", &frame::table("Environment", &["Variable", "Value"], &variables)))
+        @if !detail.env.is_empty() {
+            (frame::section("Environment", &frame::table("Environment", &["Variable", "Value"], variables)))
         }
         @if !workloads.is_empty() {
-            (frame::section("Workloads", &frame::table("Workloads", &["Workload", "Variable or file", "Value"], &workloads)))
+            (frame::section("Workloads", &frame::table("Workloads", &["Workload", "Variable or file", "Value"], workloads)))
         }
     }
 }

@@ -11,9 +11,8 @@ pub(crate) const HEADS: [&str; 4] = ["Who waits", "Waits for", "Since", "Until"]
 
 /// Returns the waits of a target as a section, or nothing without any.
 pub(crate) fn section(waits: &[TargetWait]) -> Markup {
-    let rows: Vec<Markup> =
-        waits.iter().map(|wait| html! { th scope="row" { (words::waiter(wait)) } (rest(wait)) }).collect();
-    html! { @if !rows.is_empty() { (frame::section("Who waits", &frame::table("Who waits", &HEADS, &rows))) } }
+    let rows = waits.iter().map(|wait| html! { th scope="row" { (words::waiter(wait)) } (rest(wait)) });
+    html! { @if !waits.is_empty() { (frame::section("Who waits", &frame::table("Who waits", &HEADS, rows))) } }
 }
 
 /// Returns the cells after that of the waiter.

@@ -48,7 +48,7 @@ pub(crate) fn rows(run: &RunDetail, units: &[&UnitDetail]) -> Markup {
         rows.push(row(run, unit));
     }
     let heads = ["Unit", "State", "Attempt", "Started", "Ended", "Took", "Notes", "Show"];
-    frame::table(&format!("Units of {}", run.hook), &heads, &rows)
+    frame::table(&format!("Units of {}", run.hook), &heads, rows)
 }
 
 fn row(run: &RunDetail, unit: &UnitDetail) -> Markup {

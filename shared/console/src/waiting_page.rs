@@ -55,29 +55,25 @@ pub fn waiting(viewer: ConsoleViewer<'_>, view: &WaitingView<'_>) -> String {
 }
 
 fn targets(label: &str, targets: &[&TargetInfo]) -> Markup {
-    let rows: Vec<Markup> = targets
-        .iter()
-        .map(|target| {
-            html! {
-                th scope="row" { a href=(paths::target(&target.kind, &target.name)) { (target.kind) "/" (target.name) } }
-                td { (texts::time(&target.since)) }
-                td { (limits::printable(target.owner.as_deref().unwrap_or_default())) }
-                td { (target_list::cause(target)) }
-            }
-        })
-        .collect();
-    frame::table(label, &["Name", "Since", "Owner", "Waits or failed"], &rows)
+    let rows = targets.iter().map(|target| {
+        html! {
+            th scope="row" { a href=(paths::target(&target.kind, &target.name)) { (target.kind) "/" (target.name) } }
+            td { (texts::time(&target.since)) }
+            td { (limits::printable(target.owner.as_deref().unwrap_or_default())) }
+            td { (target_list::cause(target)) }
+        }
+    });
+    frame::table(label, &["Name", "Since", "Owner", "Waits or failed"], rows)
 }
 
 /// Returns one row for each wait, except that for an operator: its target is in the list of the stuck ones.
 fn waits(targets: &[TargetInfo]) -> Markup {
-    let mut rows: Vec<Markup> = Vec::new();
-    for target in targets {
+    let rows = targets.iter().flat_map(|target| {
         let waits = target.waits.iter().filter(|wait| wait.awaits != AwaitedParty::Operator);
-        rows.extend(waits.map(|wait| wait_row(target, wait)));
-    }
+        waits.map(move |wait| wait_row(target, wait))
+    });
     let heads = [&["Name", "Owner"][..], &target_waits::HEADS].concat();
-    frame::table("Waiting", &heads, &rows)
+    frame::table("Waiting", &heads, rows)
 }
 
 fn wait_row(target: &TargetInfo, wait: &TargetWait) -> Markup {
