@@ -30,19 +30,33 @@ const SEARCH_TIME: Duration = Duration::from_secs(15);
 
 /// Lists the clusters, connected or registered. One whose relay does not respond in time has an error.
 pub async fn list(env: &Env) -> FlowResult<ClusterList> {
-    let (connected, registered) = (env.relay.clusters().await, env.store.list_clusters().await?);
+    Ok(ClusterList { clusters: described(env, None).await?.0 })
+}
+
+/// Returns a cluster, connected or registered.
+pub async fn get(env: &Env, name: &str) -> FlowResult<Option<ClusterDetail>> {
+    let (mut clusters, registered) = described(env, Some(name)).await?;
+    let registration = registered.first().map(registration);
+    Ok(clusters.pop().map(|info| ClusterDetail { info, registration }))
+}
+
+/// Returns the clusters by name, or only that with the name `only`, and those of them that are registered.
+async fn described(env: &Env, only: Option<&str>) -> FlowResult<(Vec<ClusterInfo>, Vec<ClusterItem>)> {
+    let (mut connected, mut registered) = (env.relay.clusters().await, env.store.list_clusters().await?);
+    connected.retain(|cluster| only.is_none_or(|name| name == cluster.name));
+    registered.retain(|item| only.is_none_or(|name| name == item.name));
     let is_connected = |item: &&ClusterItem| connected.iter().any(|cluster| cluster.name == item.name);
     let others: Vec<ClusterInfo> =
         registered.iter().filter(|item| !is_connected(item)).map(|item| unconnected(env, item)).collect();
     let requests = connected.into_iter().map(|cluster| about(env, cluster));
     let mut clusters = futures::future::join_all(requests).await;
+    clusters.extend(others);
     let created = |name: &str| registered.iter().find(|item| item.name == name).map(|item| item.created);
     let policies = clusters.iter_mut().map(|cluster| {
         let created = created(&cluster.name);
         cluster_policies::complete(env, cluster, created)
     });
     futures::future::try_join_all(policies).await?;
-    clusters.extend(others);
     clusters.sort_by(|one, other| one.name.cmp(&other.name));
     if !clusters.is_empty() {
         let (mut outages, denials) = (outages(&env.store).await?, env.store.read_denials().await?);
@@ -51,7 +65,7 @@ pub async fn list(env: &Env) -> FlowResult<ClusterList> {
             cluster.outage = outages.remove(&cluster.name);
         }
     }
-    Ok(ClusterList { clusters })
+    Ok((clusters, registered))
 }
 
 /// Returns the recorded outages by cluster, without the units that wait.
@@ -68,25 +82,10 @@ pub(crate) async fn denied(env: &Env, cluster: &str) -> FlowResult<Option<String
     Ok(outages::explain_denial(env, &env.store.read_denials().await?, cluster))
 }
 
-/// Returns a cluster, connected or registered.
-pub async fn get(env: &Env, name: &str) -> FlowResult<Option<ClusterDetail>> {
-    let registered = env.store.list_clusters().await?.into_iter().find(|item| item.name == name);
-    let connected = env.relay.clusters().await.into_iter().find(|cluster| cluster.name == name);
-    let mut info = match (connected, &registered) {
-        (Some(cluster), _) => about(env, cluster).await,
-        (None, Some(item)) => unconnected(env, item),
-        (None, None) => return Ok(None),
-    };
-    cluster_policies::complete(env, &mut info, registered.as_ref().map(|item| item.created)).await?;
-    explain(env, &mut info, &env.store.read_denials().await?);
-    info.outage = outages(&env.store).await?.remove(&info.name);
-    Ok(Some(ClusterDetail { info, registration: registered.as_ref().map(registration) }))
-}
-
 /// Returns what a comparison of documents with the policy of a cluster needs, without its registration and its relay.
 pub(crate) fn for_authors(ClusterDetail { info, .. }: ClusterDetail) -> ClusterDetail {
     let ClusterInfo { name, transport, state, policy, policy_since, .. } = info;
-    let info = ClusterInfo { state, policy, policy_since, ..silent(name, transport, None) };
+    let info = ClusterInfo { name, transport, state, policy, policy_since, ..ClusterInfo::default() };
     ClusterDetail { info, registration: None }
 }
 
@@ -131,31 +130,14 @@ pub(super) fn unconnected(env: &Env, item: &ClusterItem) -> ClusterInfo {
         }
     };
     let transport = if item.url.is_some() { TransportKind::Push } else { TransportKind::Pull };
-    let uid = relay.as_ref().map(|relay| relay.uid.clone());
-    ClusterInfo { state: Some(state), error: Some(error), ..silent(name.clone(), transport, uid) }
-}
-
-/// Returns a cluster without information from its relay.
-fn silent(name: String, transport: TransportKind, uid: Option<String>) -> ClusterInfo {
-    ClusterInfo {
-        name,
-        transport,
-        state: None,
-        uid,
-        version: None,
-        up_seconds: None,
-        tasks: None,
-        policy: None,
-        policy_since: None,
-        error: None,
-        outage: None,
-    }
+    let (name, uid) = (name.clone(), relay.as_ref().map(|relay| relay.uid.clone()));
+    ClusterInfo { name, transport, state: Some(state), uid, error: Some(error), ..ClusterInfo::default() }
 }
 
 pub(super) async fn about(env: &Env, cluster: ConnectedCluster) -> ClusterInfo {
     let ConnectedCluster { name, polls, uid, .. } = cluster;
     let transport = if polls { TransportKind::Pull } else { TransportKind::Push };
-    let info = ClusterInfo { state: Some(ClusterState::Down), ..silent(name, transport, uid) };
+    let info = ClusterInfo { name, transport, state: Some(ClusterState::Down), uid, ..ClusterInfo::default() };
     match env.relay.about(&info.name).await {
         Ok((about, reported)) => ClusterInfo {
             state: Some(ClusterState::Up),

@@ -13,7 +13,7 @@ pub struct ClusterList {
 }
 
 /// A connected cluster with information from its relay.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterInfo {
     /// The name of the cluster in documents.
@@ -173,10 +173,11 @@ pub struct RelayOutage {
 }
 
 /// The direction of requests between control plane and relay.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum TransportKind {
     /// The control plane sends requests to the relay.
+    #[default]
     Push,
     /// The relay polls the control plane for requests.
     Pull,
