@@ -42,6 +42,6 @@ pub use run_pages::{RunUnitsView, run};
 pub use source_pages::{SourceTrial, TrialEffect, source, sources};
 pub use subscription_pages::{subscription, subscriptions};
 pub use target_list::{ListSelection, TargetListFilter, TargetListView, targets};
-pub use target_page::{TargetActions, target};
+pub use target_page::target;
 pub use timeline::unit_counts;
 pub use waiting_page::{WaitingView, waiting};

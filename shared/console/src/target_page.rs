@@ -12,17 +12,10 @@ use crate::run_graph::graph;
 use crate::timeline::timeline;
 use crate::{bulk_pages, diagnosis, paths, target_list, target_waits, texts};
 
-/// The actions that the caller may take.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TargetActions {
-    pub delete: bool,
-    pub retry: bool,
-}
-
-/// Returns the page of a target. `stamp` is what a poll compares.
+/// Returns the page of a target. `may_change` is true if the caller may retry and delete it, and `stamp` is what a poll compares.
 pub fn target(
     viewer: ConsoleViewer<'_>,
-    actions: TargetActions,
+    may_change: bool,
     detail: &TargetDetail,
     why: &TargetDiagnosis,
     stamp: &str,
@@ -33,7 +26,7 @@ pub fn target(
         h1 { (name) " " (texts::state(&info.phase)) (target_list::notes(info)) }
         (diagnosis::diagnosis(why))
         (target_list::outages(detail.outage.as_slice()))
-        (action_links(actions, detail))
+        @if may_change { (action_links(detail)) }
         (target_waits::section(&info.waits))
         @for run in detail.runs.iter().rev() { (run_section(run)) }
         (resources(detail))
@@ -50,13 +43,13 @@ pub fn target(
     frame::page(viewer, paths::ROOT, &name, PageRenewal::OnStamp { stamp, seconds, full_seconds }, &main)
 }
 
-fn action_links(actions: TargetActions, detail: &TargetDetail) -> Markup {
+fn action_links(detail: &TargetDetail) -> Markup {
     let info = &detail.info;
     let link = |action: &str, label: &str| {
         html! { a.action href=(bulk_pages::confirmation_path(action, &info.kind, &info.name, &info.uid)) { (label) } }
     };
-    let retry = actions.retry && bulk_pages::no_retry(info.phase).is_none();
-    let delete = actions.delete && bulk_pages::no_deletion(info.phase).is_none();
+    let retry = bulk_pages::no_retry(info.phase).is_none();
+    let delete = bulk_pages::no_deletion(info.phase).is_none();
     html! {
         @if retry || delete {
             p.actions {

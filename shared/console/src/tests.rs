@@ -132,7 +132,6 @@ fn pages(text: &str) -> Vec<(&'static str, String)> {
         notifications: part("notifications", text),
     };
     let viewer = ConsoleViewer { name: text, form_token: "f0rm", hidden: &[] };
-    let actions = TargetActions { delete: true, retry: true };
     let versions =
         vec![
             VersionRow { info: plugin.info.clone(), withdrawn: Some(text.to_owned()), is_latest: true, users: Some(3) };
@@ -175,7 +174,7 @@ fn pages(text: &str) -> Vec<(&'static str, String)> {
             failure(None, paths::ROOT, FailureView { title: text, detail: text, ..FailureView::default() }),
         ),
         ("targets", targets(viewer, &list)),
-        ("target", target_page::target(viewer, actions, &target, &why, "stamp")),
+        ("target", target_page::target(viewer, true, &target, &why, "stamp")),
         ("bulk", bulk_confirmation(viewer, BulkAction::Delete, &entries_of_bulk, text)),
         ("bulk outcomes", bulk_outcomes(viewer, BulkAction::Retry, &entries_of_bulk, text)),
         ("run", run(viewer, &run_view)),
@@ -278,7 +277,7 @@ fn the_first_page_has_less_than_100_kb() {
     let assets: usize = assets::all().iter().map(|asset| asset.content.len()).sum();
     let text = "tenant-database-of-the-shop";
     let target = detail(text, 25);
-    let page = target_page::target(VIEWER, TargetActions::default(), &target, &why(text), "stamp");
+    let page = target_page::target(VIEWER, false, &target, &why(text), "stamp");
     let infos = vec![target.info.clone(); 100];
     let filter = TargetListFilter::default();
     let list = TargetListView { selection: Some(ListSelection { select: "" }), ..list_view(&filter, &infos) };
@@ -294,7 +293,7 @@ fn a_page_of_a_large_target_has_less_than_100_kb() {
     let (target, mut why) = (detail(text, 200), why(text));
     why.failed = vec![why.failed[0].clone(); 20];
     why.remaining = vec![why.remaining[0].clone(); 200];
-    let page = target_page::target(VIEWER, TargetActions::default(), &target, &why, "stamp");
+    let page = target_page::target(VIEWER, false, &target, &why, "stamp");
     assert!(page.len() + assets < 100_000, "{} + {assets}", page.len());
     for shown in ["200 units: 25 failed, 25 retrying", "All units of", "The first 50 units"] {
         assert!(page.contains(shown), "{shown}: {page}");
@@ -310,7 +309,7 @@ fn a_large_run_is_collapsed() {
         unit.state = ebb_protocol::api::UnitState::Succeeded;
     }
     of_run.units[999].state = ebb_protocol::api::UnitState::Failed;
-    let page = target_page::target(VIEWER, TargetActions::default(), &target, &why("x"), "stamp");
+    let page = target_page::target(VIEWER, false, &target, &why("x"), "stamp");
     assert!(page.contains("999 of 1000 units done") && page.contains("db/999") && !page.contains("db/900"), "{page}");
 }
 
@@ -347,8 +346,7 @@ fn actions_without_effect_are_not_offered() {
             let mut target = detail("db", 1);
             target.info.phase = phase;
             why.phase = phase;
-            let actions = TargetActions { delete: true, retry: true };
-            let page = target_page::target(VIEWER, actions, &target, &why, "stamp");
+            let page = target_page::target(VIEWER, true, &target, &why, "stamp");
             let has_effect = effective.contains(&phase);
             let link =
                 format!("href=\"/console/selection?action={name}&amp;target=sandbox%2Fdb%20db&amp;back=%2Fconsole");
@@ -378,7 +376,7 @@ fn consequences_name_those_that_wait() {
 /// The page of a target answers in the order in which a reader asks.
 #[test]
 fn the_parts_of_a_target_are_in_their_order() {
-    let page = target_page::target(VIEWER, TargetActions::default(), &detail("db", 3), &why("db"), "stamp");
+    let page = target_page::target(VIEWER, false, &detail("db", 3), &why("db"), "stamp");
     let parts = [
         "<h2>Why</h2>",
         "<h2>Who waits</h2>",
@@ -441,7 +439,7 @@ fn attempts_after_a_retry_have_both_numbers() {
     let mut why = why("db");
     let cause = why.cause.as_mut().unwrap();
     (cause.attempt, cause.attempt_in_series, why.failed[0].attempt) = (22, 2, 4);
-    let page = target_page::target(VIEWER, TargetActions::default(), &target, &why, "stamp");
+    let page = target_page::target(VIEWER, false, &target, &why, "stamp");
     for text in [
         "<td>2 of 3, 22 in all</td>",
         "<td>1 of 3, 21 in all</td>",
@@ -506,8 +504,7 @@ fn a_rendered_script_is_readable() {
 
 #[test]
 fn a_page_of_a_target() {
-    let page =
-        target_page::target(VIEWER, TargetActions { delete: true, retry: true }, &detail("db", 3), &why("db"), "stamp");
+    let page = target_page::target(VIEWER, true, &detail("db", 3), &why("db"), "stamp");
     let page =
         page.replace(assets::style(), "STYLE").replace(assets::script(), "SCRIPT").replace(assets::icon(), "ICON");
     insta::assert_snapshot!(page.replace("><", ">\n<"));

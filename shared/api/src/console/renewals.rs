@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::response::Response;
-use ebb_console::{TargetActions, paths};
+use ebb_console::paths;
 use ebb_protocol::api::{ChangeList, TargetDetail, TargetDiagnosis};
 use ebb_protocol::id::TargetKey;
 
@@ -72,8 +72,7 @@ async fn render(session: &ConsoleSession, (kind, name): (String, String)) -> Htt
         Ok(permitted) => permitted.check_target(key).await.is_ok(),
         Err(_) => false,
     };
-    let actions = TargetActions { delete: may_change, retry: may_change };
-    let html = ebb_console::target(session.viewer(), actions, detail, why, &stamp);
+    let html = ebb_console::target(session.viewer(), may_change, detail, why, &stamp);
     Ok((stamp, html))
 }
 

@@ -32,15 +32,6 @@ pub fn delivery(target: &TargetHead) -> Option<NotificationDelivery> {
 pub fn rows(target: &TargetHead) -> Vec<TargetWait> {
     let name = commands::target_arguments(&target.kind, &target.name);
     let hook = target.hook.as_ref().map(|hook| hook.name().to_owned());
-    let wait = |waiter, awaits, awaited_name: Option<String>, release: String| TargetWait {
-        waiter,
-        waiter_name: None,
-        awaits,
-        awaited_name,
-        since: None,
-        reason: None,
-        release,
-    };
     let since = Some(rfc3339(target.since));
     let dated = |at| Some(rfc3339(at));
     let mut rows = Vec::new();
@@ -89,18 +80,16 @@ pub fn rows(target: &TargetHead) -> Vec<TargetWait> {
 
 /// Returns the wait of a target whose plan is lost.
 pub fn repair(error: &FlowError) -> TargetWait {
-    TargetWait {
-        waiter: WaitingParty::Target,
-        waiter_name: None,
-        awaits: AwaitedParty::Operator,
-        awaited_name: None,
-        since: None,
-        reason: Some(error.to_string()),
-        release: match error {
-            FlowError::Damaged { fix, .. } => (*fix).to_owned(),
-            other => other.to_string(),
-        },
-    }
+    let release = match error {
+        FlowError::Damaged { fix, .. } => (*fix).to_owned(),
+        other => other.to_string(),
+    };
+    let row = wait(WaitingParty::Target, AwaitedParty::Operator, None, release);
+    TargetWait { reason: Some(error.to_string()), ..row }
+}
+
+fn wait(waiter: WaitingParty, awaits: AwaitedParty, awaited_name: Option<String>, release: String) -> TargetWait {
+    TargetWait { waiter, waiter_name: None, awaits, awaited_name, since: None, reason: None, release }
 }
 
 #[cfg(test)]

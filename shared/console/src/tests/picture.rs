@@ -13,7 +13,7 @@ use serde_json::Value;
 use xmlparser::{ElementEnd, Token, Tokenizer};
 
 use super::VIEWER;
-use crate::{TargetActions, assets, target};
+use crate::{assets, target};
 
 /// The size of the picture in pixels. The page continues below it.
 const WIDTH: u32 = 900;
@@ -80,7 +80,7 @@ fn the_picture_has_the_page_of_a_target() {
     let recorded: Value = serde_json::from_str(include_str!("../../tests/failed-target.json")).unwrap();
     let detail: TargetDetail = serde_json::from_value(recorded["target"].clone()).unwrap();
     let why: TargetDiagnosis = serde_json::from_value(recorded["why"].clone()).unwrap();
-    let page = target(VIEWER, TargetActions { delete: true, retry: true }, &detail, &why, "stamp");
+    let page = target(VIEWER, true, &detail, &why, "stamp");
     for scheme in ["light", "dark"] {
         let picture = picture(&page, scheme);
         assert_eq!(unclosed(&picture), 0);
