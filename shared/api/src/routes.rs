@@ -2,15 +2,12 @@
 
 pub(super) mod auth;
 pub(super) mod callbacks;
-pub(super) mod checks;
 pub(super) mod clusters;
 pub(super) mod lifecycle;
 pub(super) mod mcp;
 pub(super) mod meta;
 pub(super) mod named_documents;
-pub(super) mod orphans;
 pub(super) mod permitted;
-pub(super) mod plans;
 mod plugin_upgrades;
 pub(super) mod plugins;
 pub(super) mod runs;

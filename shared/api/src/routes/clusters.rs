@@ -1,4 +1,4 @@
-//! Handles clusters and polls of relays: `/v1/clusters`.
+//! Handles clusters, orphans in them and polls of relays: `/v1/clusters`, `/v1/orphans`.
 
 use std::sync::Arc;
 
@@ -6,7 +6,9 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
-use ebb_protocol::api::{ClusterBootstrap, ClusterDetail, ClusterList, PutCluster};
+use ebb_protocol::api::{
+    ClusterBootstrap, ClusterDetail, ClusterList, DeleteOrphans, DeleteOrphansResponse, OrphanList, PutCluster,
+};
 use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::pull::{POLL_BODY, PollResponse};
 use ebb_protocol::registration::{REGISTRATION_BODY, RegisterRelay, RelayRegistration, is_token};
@@ -21,6 +23,7 @@ use crate::bodies::{BodyBudget, check_length};
 use crate::caller::ApiPermission;
 use crate::queries::clusters;
 use crate::{HttpProblem, HttpResult, ServerState};
+use ebb_flow::sweep::orphans;
 use ebb_relay_client::StoredRegistration;
 
 /// Lists the clusters, with information from their relays. Scope: `operate`.
@@ -194,4 +197,24 @@ pub(crate) async fn poll(
     // A poll may wait for 20 s. It must not hold the permit of an unauthenticated body meanwhile.
     let body = body.into_proven();
     Ok(Json(server.poll_endpoint.poll(&cluster, &body).await?))
+}
+
+/// Lists the orphans of all clusters: objects whose instance has ended or is unknown. Scope: `operate`.
+#[utoipa::path(get, path = "/v1/orphans", operation_id = "listOrphans", tag = "clusters", responses(
+    (status = 200, body = OrphanList),
+))]
+pub(crate) async fn orphans(_: NoQuery, server: Permitted<Operate>) -> HttpResult<Json<OrphanList>> {
+    Ok(Json(orphans::list(&server.env).await?))
+}
+
+/// Deletes the owned ones of the given orphans, with the other objects of their tasks. Scope: `operate`.
+#[utoipa::path(post, path = "/v1/orphans/delete", operation_id = "deleteOrphans", tag = "clusters", request_body = DeleteOrphans, responses(
+    (status = 200, body = DeleteOrphansResponse),
+))]
+pub(crate) async fn delete_orphans(
+    server: Permitted<Operate>,
+    JsonBody(request): JsonBody<DeleteOrphans>,
+) -> HttpResult<Json<DeleteOrphansResponse>> {
+    server.caller.log_change("delete orphans", request.uids.len());
+    Ok(Json(orphans::delete(&server.env, &request.uids).await?))
 }

@@ -1,6 +1,12 @@
-//! Routes about the server itself.
+//! Routes about the server itself, and checks of the deployment: `/v1/checks`.
 
 use axum::Json;
+use ebb_protocol::api::CheckList;
+
+use super::NoQuery;
+use super::permitted::{Operate, Permitted};
+use crate::HttpResult;
+use crate::queries::checks;
 
 /// Returns the OpenAPI document.
 #[utoipa::path(get, path = "/v1/openapi.json", operation_id = "getOpenApi", responses((status = 200, description = "OpenAPI 3.1")))]
@@ -12,4 +18,13 @@ pub(crate) async fn openapi_document() -> Json<utoipa::openapi::OpenApi> {
 #[utoipa::path(get, path = "/healthz", operation_id = "getHealth", responses((status = 200, body = String)))]
 pub(crate) async fn health() -> &'static str {
     "ok"
+}
+
+/// Checks table, indexes, bucket, queue, schedule and relays, and returns a result for each. Takes up to 10 s. Scope:
+/// `operate`.
+#[utoipa::path(get, path = "/v1/checks", operation_id = "listChecks", tag = "checks", responses(
+    (status = 200, body = CheckList, description = "The result of each check. Failed checks have `passed: false`."),
+))]
+pub(crate) async fn checks(_: NoQuery, server: Permitted<Operate>) -> HttpResult<Json<CheckList>> {
+    Ok(Json(checks::all(&server.env, &server.env.store).await))
 }

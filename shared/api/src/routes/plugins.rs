@@ -1,9 +1,9 @@
-//! Handles plugins and their versions: `/v1/plugins`.
+//! Handles plugins and their versions, and previews of plans: `/v1/plugins`, `/v1/plans`.
 
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
-use ebb_protocol::api::{PluginDetail, PluginInfo, PublishPlugin, SigningSecrets};
+use ebb_protocol::api::{PlanPreview, PluginDetail, PluginInfo, PreviewPlan, PublishPlugin, SigningSecrets};
 use ebb_protocol::sign::OWN_HOOKS;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -11,6 +11,7 @@ use utoipa::ToSchema;
 use super::permitted::{self, Permitted, ReadPlugins};
 use super::{JsonBody, NoQuery, Path, no_store};
 use crate::caller::ApiPermission;
+use crate::queries::plans;
 use crate::queries::plugins::{self, PublishOutcome};
 use crate::{HttpProblem, HttpResult, ServerState};
 
@@ -123,4 +124,16 @@ pub(crate) async fn delete(
         }
         false => Err(HttpProblem::not_found(format!("plugin {name}@{version} is not published"))),
     }
+}
+
+/// Compiles a document with the published plugins and returns its plan. Stores and starts nothing.
+#[utoipa::path(post, path = "/v1/plans", operation_id = "previewPlan", tag = "plugins", request_body = PreviewPlan, responses(
+    (status = 200, body = PlanPreview),
+    (status = 422, description = "The document has errors."),
+))]
+pub(crate) async fn preview(
+    server: Permitted<ReadPlugins>,
+    JsonBody(request): JsonBody<PreviewPlan>,
+) -> HttpResult<Json<PlanPreview>> {
+    Ok(Json(plans::preview(&server.env, &request.document).await?))
 }
