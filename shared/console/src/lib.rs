@@ -41,7 +41,7 @@ pub use plugin_pages::{PluginComparison, PluginParam, PluginView, VersionRow, pl
 pub use run_pages::{RunUnitsView, run};
 pub use source_pages::{SourceTrial, TrialEffect, source, sources};
 pub use subscription_pages::{subscription, subscriptions};
-pub use target_list::{ListSelection, TargetListFilter, TargetListView, targets};
+pub use target_list::{TargetListFilter, TargetListView, targets};
 pub use target_page::target;
 pub use timeline::unit_counts;
 pub use waiting_page::{WaitingView, waiting};

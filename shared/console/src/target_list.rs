@@ -56,19 +56,6 @@ const MAX_PREVIOUS: usize = 2_048;
 /// The value of the parameter `select` of a list whose rows are all selected.
 const SELECT_ALL: &str = "all";
 
-/// How the rows of a list are selected for an action.
-#[derive(Clone, Copy, Debug)]
-pub struct ListSelection<'a> {
-    /// The parameter `select` of the page.
-    pub select: &'a str,
-}
-
-impl ListSelection<'_> {
-    fn is_all(self) -> bool {
-        self.select == SELECT_ALL
-    }
-}
-
 /// The targets of a page.
 #[derive(Clone, Debug)]
 pub struct TargetListView<'a> {
@@ -82,8 +69,8 @@ pub struct TargetListView<'a> {
     pub outages: &'a [RelayOutage],
     /// Errors of targets that cannot be read.
     pub damaged: &'a [String],
-    /// `None` if the caller may change no target.
-    pub selection: Option<ListSelection<'a>>,
+    /// The parameter `select` of the page. `None` if the caller may change no target.
+    pub selection: Option<&'a str>,
     /// The token of the page. The first page has an empty one.
     pub page_token: &'a str,
     /// The tokens of the pages before, if the page was reached through them: separated by blanks, the nearest one last. The
@@ -100,16 +87,17 @@ pub fn targets(viewer: ConsoleViewer<'_>, view: &TargetListView<'_>) -> String {
     let filter = view.filter;
     // Without rows there is nothing to select. A target that is gone has no action.
     let selection = view.selection.filter(|_| !view.targets.is_empty() && filter.state() != Some(TargetPhase::Gone));
-    let rows = view.targets.iter().map(|target| row(target, selection));
+    let all_selected = selection.map(|select| select == SELECT_ALL);
+    let rows = view.targets.iter().map(|target| row(target, all_selected));
     let heads = ["Name", "Phase", "Since", "Owner", "Labels", "Waits or failed", "Plugins"];
-    let list = match selection {
-        Some(selection) => {
+    let list = match all_selected {
+        Some(all_selected) => {
             let heads: Vec<&str> = ["Select"].into_iter().chain(heads).collect();
             html! {
                 form method="post" action=(paths::SELECTION) {
                     (frame::form_token(viewer))
                     input type="hidden" name=(bulk_pages::BACK) value=(page_path(view, ""));
-                    (buttons(view, selection))
+                    (buttons(view, all_selected))
                     (frame::table("Targets", &heads, rows))
                 }
             }
@@ -144,10 +132,10 @@ pub fn targets(viewer: ConsoleViewer<'_>, view: &TargetListView<'_>) -> String {
             }
         }
     };
-    let renewal = match selection.is_some_and(ListSelection::is_all) {
+    let renewal = match all_selected {
         // A renewal would select targets that the caller has not seen.
-        true => PageRenewal::Never,
-        false => PageRenewal::OnChange { since: view.since, seconds: 15, full_seconds: 600 },
+        Some(true) => PageRenewal::Never,
+        _ => PageRenewal::OnChange { since: view.since, seconds: 15, full_seconds: 600 },
     };
     frame::page(viewer, paths::ROOT, "Targets", renewal, &main)
 }
@@ -176,7 +164,7 @@ fn page_path(view: &TargetListView<'_>, select: &str) -> String {
 }
 
 /// Returns the buttons for the selected rows. The first one is that of the key Enter.
-fn buttons(view: &TargetListView<'_>, selection: ListSelection<'_>) -> Markup {
+fn buttons(view: &TargetListView<'_>, all_selected: bool) -> Markup {
     html! {
         p.selection {
             @for action in BulkAction::ALL {
@@ -184,7 +172,7 @@ fn buttons(view: &TargetListView<'_>, selection: ListSelection<'_>) -> Markup {
                     (action.verb()) " selected"
                 }
             }
-            @if selection.is_all() {
+            @if all_selected {
                 a href=(page_path(view, "")) { "Select none" }
             } @else {
                 a href=(page_path(view, SELECT_ALL)) { "Select all shown" }
@@ -233,13 +221,14 @@ fn form(filter: &TargetListFilter) -> Markup {
     }
 }
 
-fn row(target: &TargetInfo, selection: Option<ListSelection<'_>>) -> Markup {
+/// Returns a row. Without `all_selected`, it cannot be selected.
+fn row(target: &TargetInfo, all_selected: Option<bool>) -> Markup {
     let TargetInfo { kind, name, uid, .. } = target;
     html! {
-        @if let Some(selection) = selection {
+        @if let Some(is_selected) = all_selected {
             td {
                 input type="checkbox" name=(bulk_pages::TARGET) value=(bulk_pages::value(kind, name, uid))
-                    checked[selection.is_all()] aria-label={ (kind) "/" (name) };
+                    checked[is_selected] aria-label={ (kind) "/" (name) };
             }
         }
         th scope="row" { a href=(paths::target(kind, name)) { (kind) "/" (name) } }

@@ -93,7 +93,7 @@ fn pages(text: &str) -> Vec<(&'static str, String)> {
         is_partial: true,
         outages: &outages,
         damaged: &damaged,
-        selection: Some(ListSelection { select: text }),
+        selection: Some(text),
         page_token: text,
         previous: text,
         next_token: Some(text),
@@ -280,7 +280,7 @@ fn the_first_page_has_less_than_100_kb() {
     let page = target_page::target(VIEWER, false, &target, &why(text), "stamp");
     let infos = vec![target.info.clone(); 100];
     let filter = TargetListFilter::default();
-    let list = TargetListView { selection: Some(ListSelection { select: "" }), ..list_view(&filter, &infos) };
+    let list = TargetListView { selection: Some(""), ..list_view(&filter, &infos) };
     for (name, page) in [("target", page), ("targets", targets(VIEWER, &list))] {
         assert!(page.len() + assets < 100_000, "{name}: {} + {assets}", page.len());
     }

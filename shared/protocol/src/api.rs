@@ -129,6 +129,12 @@ pub struct PluginInfo {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PluginList {
+    /// Versions ordered by name, the highest version first.
+    pub plugins: Vec<PluginInfo>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PluginDetail {
     #[serde(flatten)]

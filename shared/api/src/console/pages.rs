@@ -3,9 +3,7 @@
 use axum::Json;
 use axum::http::header;
 use axum::response::{IntoResponse as _, Redirect, Response};
-use ebb_console::{
-    ListSelection, RunUnitsView, SourceTrial, TargetListFilter, TargetListView, UnitLogView, WaitingView, paths,
-};
+use ebb_console::{RunUnitsView, SourceTrial, TargetListFilter, TargetListView, UnitLogView, WaitingView, paths};
 use ebb_protocol::api::{TargetPage, TargetPhase};
 use ebb_protocol::api_token::TargetAccess;
 use ebb_protocol::error_code::ErrorCode;
@@ -129,7 +127,7 @@ pub(super) async fn targets(
             is_partial: all.next_token.is_some(),
             outages: &shown.outages,
             damaged: &shown.damaged,
-            selection: session.permitted::<WriteTargets>().is_ok().then_some(ListSelection { select: &select }),
+            selection: session.permitted::<WriteTargets>().is_ok().then_some(select.as_str()),
             page_token: &next_token,
             previous: &previous,
             next_token: shown.next_token.as_deref(),

@@ -5,8 +5,8 @@ use ebb_documents::diagnostic::Diagnostics;
 use ebb_documents::load::{self, Document, DocumentVars, NoFiles};
 use ebb_documents::model::{PluginDoc, RouteGroupDoc};
 use ebb_protocol::api::{
-    ApplyTarget, ClusterDetail, ClusterList, DocumentError, PlanPreview, PluginDetail, PluginInfo, PreviewPlan,
-    PublishPlugin, TargetReceipt,
+    ApplyTarget, ClusterDetail, ClusterList, DocumentError, PlanPreview, PluginDetail, PluginInfo, PluginList,
+    PreviewPlan, PublishPlugin, TargetReceipt,
 };
 use ebb_protocol::history::HistoryDetail;
 use ebb_protocol::lifecycle::LifecycleResult;
@@ -246,15 +246,10 @@ pub(crate) struct ListPlugins {
     name: Option<String>,
 }
 
-#[derive(Debug, Deserialize)]
-struct PublishedPlugins {
-    plugins: Vec<PluginInfo>,
-}
-
 /// Lists plugins with their published versions.
 pub(crate) async fn list_plugins(api: &ApiCalls, arguments: ListPlugins) -> Result<Answer, ToolError> {
     let path: Vec<&str> = ["plugins"].into_iter().chain(arguments.name.as_deref()).collect();
-    let PublishedPlugins { plugins } = api.get(&path, &[]).await?;
+    let PluginList { plugins } = api.get(&path, &[]).await?;
     // They are ordered by name, the highest version first.
     let lines = plugins.chunk_by(|one, other| one.name == other.name).map(|versions| {
         let numbers: Vec<&str> = versions.iter().map(|version| version.version.as_str()).collect();

@@ -3,10 +3,10 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
-use ebb_protocol::api::{PlanPreview, PluginDetail, PluginInfo, PreviewPlan, PublishPlugin, SigningSecrets};
+use ebb_protocol::api::{
+    PlanPreview, PluginDetail, PluginInfo, PluginList, PreviewPlan, PublishPlugin, SigningSecrets,
+};
 use ebb_protocol::sign::OWN_HOOKS;
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 use super::permitted::{self, Permitted, ReadPlugins};
 use super::{JsonBody, NoQuery, Path, no_store};
@@ -14,12 +14,6 @@ use crate::caller::ApiPermission;
 use crate::queries::plans;
 use crate::queries::plugins::{self, PublishOutcome};
 use crate::{HttpProblem, HttpResult, ServerState};
-
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub(crate) struct PluginList {
-    /// Versions ordered by name, the highest version first.
-    pub plugins: Vec<PluginInfo>,
-}
 
 /// Lists all versions of all plugins that are not withdrawn.
 #[utoipa::path(get, path = "/v1/plugins", operation_id = "listPlugins", tag = "plugins", responses(

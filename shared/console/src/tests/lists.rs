@@ -77,13 +77,13 @@ fn targets_are_selected_without_scripts() {
         |selection| TargetListView { selection, page_token: "p", ..list_view(&filter, std::slice::from_ref(&target)) };
     let none = targets(VIEWER, &view(None));
     assert!(!none.contains("checkbox") && !none.contains(paths::SELECTION), "{none}");
-    let some = targets(VIEWER, &view(Some(ListSelection { select: "" })));
+    let some = targets(VIEWER, &view(Some("")));
     assert!(some.contains("name=\"target\" value=\"sandbox/db db\" aria-label=\"sandbox/db\""), "{some}");
     assert!(
         some.contains("href=\"/console?q=db&amp;nextToken=p&amp;select=all\"") && some.contains("data-since"),
         "{some}"
     );
-    let all = targets(VIEWER, &view(Some(ListSelection { select: "all" })));
+    let all = targets(VIEWER, &view(Some("all")));
     assert!(all.contains("value=\"sandbox/db db\" checked") && !all.contains("data-since"), "{all}");
     let selected = |name: &str| selected_target(&format!("sandbox/{name} u")).unwrap();
     let entries = [(selected("a"), Ok("undone".to_owned())), (selected("b"), Err("not yours".to_owned()))];
