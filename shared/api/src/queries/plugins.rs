@@ -24,14 +24,6 @@ const DIFF_TIME: Duration = Duration::from_millis(500);
 /// The equal lines around a change.
 const CONTEXT: usize = 3;
 
-/// A published version, new or unchanged.
-#[derive(Debug)]
-pub enum PublishOutcome {
-    Created(PluginInfo),
-    /// The same document was published before.
-    Unchanged(PluginInfo),
-}
-
 /// Returns all versions of all plugins that are not withdrawn, by name, the highest version first.
 pub async fn list(store: &Store) -> FlowResult<Vec<PluginInfo>> {
     Ok(sorted(store.list_plugins().await?).iter().map(about).collect())
@@ -97,7 +89,8 @@ pub fn with_other(listed: &[PluginInfo], version: &str) -> Option<(String, Strin
 }
 
 /// Publishes the plugin of a document, if `permit` accepts its name. Without a version in the document, the version is
-/// `0.0.0`. Publishing the same document again changes nothing, or reverses a withdrawal.
+/// `0.0.0`. Publishing the same document again changes nothing, or reverses a withdrawal. Returns the version, and false if the
+/// same document was published before.
 ///
 /// # Errors
 /// Returns the errors of the document, the problem of `permit`, or a conflict with another document of the version.
@@ -106,7 +99,7 @@ pub async fn publish(
     document: &str,
     now: Timestamp,
     permit: impl Fn(&str) -> HttpResult<()>,
-) -> HttpResult<PublishOutcome> {
+) -> HttpResult<(PluginInfo, bool)> {
     let text = document.to_owned();
     let plugin = offload(move || one_plugin(&text)).await??;
     permit(&plugin.name.value)?;
@@ -125,14 +118,14 @@ pub async fn publish(
         withdrawn: None,
     };
     if store.put_plugin(&item).await? {
-        return Ok(PublishOutcome::Created(about(&item)));
+        return Ok((about(&item), true));
     }
     let existing = store.get_plugin(&item.name, &item.version).await?;
-    let has_ended_waiting = existing.as_ref().is_some_and(|existing| existing.withdrawn.is_some());
+    let is_withdrawn = existing.as_ref().is_some_and(|existing| existing.withdrawn.is_some());
     if let Some(existing) = existing.filter(|existing| existing.digest == item.digest) {
-        return Ok(PublishOutcome::Unchanged(about(&existing)));
+        return Ok((about(&existing), false));
     }
-    let was = if has_ended_waiting { "was published and withdrawn" } else { "is published" };
+    let was = if is_withdrawn { "was published and withdrawn" } else { "is published" };
     let text = format!("plugin {}@{} {was} with another document: versions are immutable", item.name, item.version);
     Err(HttpProblem::new(ErrorCode::AlreadyExists, text))
 }

@@ -11,8 +11,7 @@ use ebb_protocol::sign::OWN_HOOKS;
 use super::permitted::{self, Permitted, ReadPlugins};
 use super::{JsonBody, NoQuery, Path, no_store};
 use crate::caller::ApiPermission;
-use crate::queries::plans;
-use crate::queries::plugins::{self, PublishOutcome};
+use crate::queries::{plans, plugins};
 use crate::{HttpProblem, HttpResult, ServerState};
 
 /// Lists all versions of all plugins that are not withdrawn.
@@ -38,13 +37,12 @@ pub(crate) async fn publish(
 ) -> HttpResult<(StatusCode, Json<PluginInfo>)> {
     let now = server.env.now();
     let permit = |name: &str| server.caller.require(ApiPermission::WritePlugin(name));
-    Ok(match plugins::publish(&server.env.store, &request.document, now, permit).await? {
-        PublishOutcome::Created(info) => {
-            server.caller.log_change("publish plugin", format_args!("{}@{}", info.name, info.version));
-            (StatusCode::CREATED, Json(info))
-        }
-        PublishOutcome::Unchanged(info) => (StatusCode::OK, Json(info)),
-    })
+    let (info, is_new) = plugins::publish(&server.env.store, &request.document, now, permit).await?;
+    if !is_new {
+        return Ok((StatusCode::OK, Json(info)));
+    }
+    server.caller.log_change("publish plugin", format_args!("{}@{}", info.name, info.version));
+    Ok((StatusCode::CREATED, Json(info)))
 }
 
 /// Lists the versions of a plugin that are not withdrawn, the highest first.
