@@ -5,9 +5,7 @@ use std::sync::Arc;
 
 use axum::http::{HeaderName, HeaderValue};
 use ebb_documents::compile::CLUSTER_POLICY;
-use ebb_flow::advance::retry::RetryOutcome;
 use ebb_flow::lifecycle::LifecycleRejection;
-use ebb_flow::operator::overrides::OverrideOutcome;
 use ebb_protocol::cloudevents::{self, LifecycleType};
 use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::id::instance_key;
@@ -321,10 +319,7 @@ impl PlatformSender {
         let overrides = async |unit: Option<String>| {
             let what = format!("overrides {unit:?} of {name} {uid:?}");
             let send = || functions.override_units((KIND, name), uid, unit.clone());
-            match self.request(what, send).await {
-                OverrideOutcome::Overridden(done) => Some(done.run),
-                _ => None,
-            }
+            self.request(what, send).await.ok().map(|done| done.run)
         };
         let changed = match (random.below(8), uid) {
             (0, _) => overrides(None).await,
@@ -346,10 +341,7 @@ impl PlatformSender {
     /// Retries a target, or only its instance `uid`. Returns the run that continues.
     pub(super) async fn retry(&self, name: &str, uid: Option<&str>) -> Option<String> {
         let send = || self.0.functions.retry(KIND, name, uid);
-        match self.request(format!("retries {name} {uid:?}"), send).await {
-            RetryOutcome::Retried(retried) => Some(retried.run),
-            _ => None,
-        }
+        self.request(format!("retries {name} {uid:?}"), send).await.ok().map(|retried| retried.run)
     }
 
     /// Returns the key of a random undo of a target, whether it has failed or not.

@@ -1,6 +1,6 @@
 //! The console: sessions, forms of other sites, and scopes. The tests of `ebb-console` have the content of the pages.
 
-use ebb_flow::advance::retry::RetryOutcome;
+use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::id::TargetKey;
 use reqwest::header::{self, HeaderMap};
 use reqwest::redirect::Policy;
@@ -269,7 +269,7 @@ pub(crate) async fn actions_need_their_scope() {
     // An instance that takes the name after the form was checked is not retried.
     let env = harness.stack().env();
     let other = ebb_flow::advance::retry::retry(env, (TargetKey::new("sandbox", "a"), Some("other")), None).await;
-    assert_eq!(other.unwrap(), RetryOutcome::NotFound);
+    assert_eq!(other.unwrap().unwrap_err().code, ErrorCode::Outdated);
 }
 
 /// An action on several targets covers the instances that its page has shown. Each of them has its own outcome.

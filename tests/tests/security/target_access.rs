@@ -3,6 +3,7 @@
 use ebb_engine::Millis;
 use ebb_flow::operator::overrides;
 use ebb_protocol::api::{TargetDetail, TargetPage, TargetReceipt};
+use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::history::{HistoryPage, RunPage};
 use ebb_protocol::id::TargetKey;
 use ebb_protocol::lifecycle::LifecycleResult;
@@ -274,7 +275,7 @@ pub(crate) async fn a_slow_request_reaches_no_later_owner() {
     // The instance can be replaced after the check of a request.
     let (env, key) = (harness.stack().env(), TargetKey::new("sandbox", "a"));
     let outcome = overrides::force_delete(env, key, &serde_json::from_value(forced).unwrap(), None).await;
-    assert_eq!(outcome.unwrap(), overrides::OverrideOutcome::NotFound);
+    assert_eq!(outcome.unwrap().unwrap_err().code, ErrorCode::Outdated);
     let after = harness.target("a").await.unwrap().info;
     assert_eq!((&after.uid, after.phase, after.since), (&own.uid, TargetPhase::Failed, own.since));
     harness.post("/v1/targets/sandbox/a/retry", json!({"uid": own.uid})).await.is(202);

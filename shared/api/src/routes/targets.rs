@@ -23,7 +23,6 @@ use crate::{HttpProblem, HttpResult, ServerState};
 use ebb_flow::advance::retry;
 use ebb_flow::instance::history::Decision;
 use ebb_flow::instance::target_outputs::SensitiveValues;
-use ebb_flow::lifecycle::other_instance;
 use ebb_flow::operator::overrides;
 use ebb_flow::operator::repair::{self, RepairMode};
 
@@ -141,11 +140,7 @@ pub(crate) async fn retried(
         return Ok(repair::repair(&server.env, &server.env.store, (key, Some(uid)), (plugin, by), mode).await?);
     }
     let decision = Decision { change: HistoryChange::Retried, by, reason: None };
-    match retry::retry(&server.env, (key, Some(uid)), Some(decision)).await? {
-        retry::RetryOutcome::Retried(retried) => Ok(retried),
-        retry::RetryOutcome::NotFound => Err(other_instance(key, uid, None).into()),
-        retry::RetryOutcome::NothingFailed(detail) => Err(HttpProblem::new(ErrorCode::NothingFailed, detail)),
-    }
+    Ok(retry::retry(&server.env, (key, Some(uid)), Some(decision)).await??)
 }
 
 /// The maximum characters of the name that is stored with an override.
@@ -155,18 +150,6 @@ const MAX_OPERATOR: usize = 100;
 /// caller.
 fn operator(by: Option<String>, caller: &ApiCaller) -> Option<String> {
     by.or_else(|| Some(limits::excerpt(caller.own_name()?, MAX_OPERATOR - 1)))
-}
-
-fn override_response(
-    outcome: overrides::OverrideOutcome,
-    (key, uid): (TargetKey<'_>, &str),
-) -> HttpResult<(StatusCode, Json<OverrideResponse>)> {
-    match outcome {
-        overrides::OverrideOutcome::Overridden(response) => Ok((StatusCode::ACCEPTED, Json(response))),
-        overrides::OverrideOutcome::NotFound => Err(other_instance(key, uid, None).into()),
-        overrides::OverrideOutcome::NotStuck(detail) => Err(HttpProblem::new(ErrorCode::NotStuck, detail)),
-        overrides::OverrideOutcome::Incomplete(detail) => Err(HttpProblem::new(ErrorCode::MissingField, detail)),
-    }
 }
 
 /// Marks a failed unit of a stuck target's teardown as complete. The teardown continues. The resources that the unit
@@ -183,9 +166,9 @@ pub(crate) async fn force_complete(
 ) -> HttpResult<(StatusCode, Json<OverrideResponse>)> {
     let key = TargetKey::new(&kind, &name);
     let uid = server.instance(key, request.uid.as_deref()).await?.uid;
-    request = ForceCompleteUnit { uid: Some(uid.clone()), by: operator(request.by, &server.caller), ..request };
-    let outcome = overrides::force_complete(&server.env, key, &request, Some(server.caller.name())).await?;
-    override_response(outcome, (key, &uid))
+    request = ForceCompleteUnit { uid: Some(uid), by: operator(request.by, &server.caller), ..request };
+    let response = overrides::force_complete(&server.env, key, &request, Some(server.caller.name())).await??;
+    Ok((StatusCode::ACCEPTED, Json(response)))
 }
 
 /// Force-deletes a stuck target. Its remaining resources may still exist. Scope: `operate`.
@@ -201,7 +184,7 @@ pub(crate) async fn force_delete(
 ) -> HttpResult<(StatusCode, Json<OverrideResponse>)> {
     let key = TargetKey::new(&kind, &name);
     let uid = server.instance(key, request.uid.as_deref()).await?.uid;
-    request = ForceDeleteTarget { uid: Some(uid.clone()), by: operator(request.by, &server.caller), ..request };
-    let outcome = overrides::force_delete(&server.env, key, &request, Some(server.caller.name())).await?;
-    override_response(outcome, (key, &uid))
+    request = ForceDeleteTarget { uid: Some(uid), by: operator(request.by, &server.caller), ..request };
+    let response = overrides::force_delete(&server.env, key, &request, Some(server.caller.name())).await??;
+    Ok((StatusCode::ACCEPTED, Json(response)))
 }

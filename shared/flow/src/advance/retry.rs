@@ -3,23 +3,19 @@
 use ebb_engine::follow::in_flight;
 use ebb_engine::{Hook, RunPhase, TargetPhase, Unit, UnitProgress};
 use ebb_protocol::api::RetryResponse;
+use ebb_protocol::error_code::{ErrorCode, RefusedRequest};
 use ebb_protocol::id::TargetKey;
 
 use crate::advance::reopen::{ReopenCause, reopen};
 use crate::env::Env;
 use crate::error::FlowResult;
 use crate::instance::history::{self, Decision};
+use crate::instance::rejection::missing_instance;
 use crate::loaded_run::Run;
 use crate::run::override_record;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RetryOutcome {
-    Retried(RetryResponse),
-    /// The target does not exist, or is another instance.
-    NotFound,
-    /// No unit has to be retried. The value is the error text.
-    NothingFailed(String),
-}
+/// The units that run again. It is refused if no unit has to be retried, and for another instance.
+pub type RetryOutcome = Result<RetryResponse, RefusedRequest>;
 
 /// Retries the units without a further attempt in the last run of a failed or stuck target: of any instance, or only of that
 /// with the identity `uid`. The history gets the `decision`. `None` continues an interrupted retry.
@@ -28,16 +24,17 @@ pub async fn retry(
     (key, uid): (TargetKey<'_>, Option<&str>),
     decision: Option<Decision<'_>>,
 ) -> FlowResult<RetryOutcome> {
-    let Some(target) = env.instance((key, uid)).await? else { return Ok(RetryOutcome::NotFound) };
+    let nothing =
+        |text: String| -> FlowResult<RetryOutcome> { Ok(Err(RefusedRequest::new(ErrorCode::NothingFailed, text))) };
+    let Some(target) = env.instance((key, uid)).await? else { return Ok(Err(missing_instance(key, uid))) };
     let Some(hook) = target.hook.filter(|_| target.phase != TargetPhase::Gone) else {
-        return Ok(RetryOutcome::NothingFailed(format!("{key} has nothing to retry")));
+        return nothing(format!("{key} has nothing to retry"));
     };
     if let Hook::Event(event) = hook {
-        let text = format!("{key} is ready; to run `{}` again, send the event again", event.as_str());
-        return Ok(RetryOutcome::NothingFailed(text));
+        return nothing(format!("{key} is ready; to run `{}` again, send the event again", event.as_str()));
     }
     let Some((run, head)) = Run::load_with_head(env, &target.run(hook)).await? else {
-        return Ok(RetryOutcome::NothingFailed(format!("{key} has no run")));
+        return nothing(format!("{key} has no run"));
     };
     // A resource that an update has removed is not made again. Its undo is needed.
     let present = env.plan_of(&target).await?;
@@ -63,8 +60,7 @@ pub async fn retry(
     let moving = !has_failed && (target.phase != TargetPhase::Ready || !failed.is_empty());
     let is_incomplete = closed && (moving || !in_flight(run.graph(), &head).is_empty());
     if !is_incomplete && (failed.is_empty() || !has_failed) {
-        let text = format!("{key} is neither failed nor stuck: no unit of run {} has to be retried", run.id);
-        return Ok(RetryOutcome::NothingFailed(text));
+        return nothing(format!("{key} is neither failed nor stuck: no unit of run {} has to be retried", run.id));
     }
     tracing::info!(kind = key.kind, name = key.name, run = %run.id, units = failed.len(), "failed units are retried");
     let units: Vec<String> = failed.iter().filter_map(|&unit| Some(run.unit(unit)?.key.clone())).collect();
@@ -72,9 +68,9 @@ pub async fn retry(
         Box::pin(history::note_decision(env, &target, decision, units.iter().cloned())).await?;
     }
     if !reopen(env, &run.id, &failed, ReopenCause::Retry).await? {
-        return Ok(RetryOutcome::NothingFailed(format!("{key} is being deleted")));
+        return nothing(format!("{key} is being deleted"));
     }
-    Ok(RetryOutcome::Retried(RetryResponse {
+    Ok(Ok(RetryResponse {
         uid: Some(target.uid),
         run: run.id.to_string(),
         units,

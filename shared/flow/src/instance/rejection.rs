@@ -57,6 +57,12 @@ pub fn other_instance(key: TargetKey<'_>, uid: &str, present: Option<&str>) -> R
     RefusedRequest::new(ErrorCode::Outdated, detail)
 }
 
+/// Returns the refusal of a request about a target, or its instance `uid`, that does not exist.
+pub(crate) fn missing_instance(key: TargetKey<'_>, uid: Option<&str>) -> RefusedRequest {
+    let unknown = || RefusedRequest::new(ErrorCode::NotFound, format!("{} {:?} does not exist", key.kind, key.name));
+    uid.map_or_else(unknown, |uid| other_instance(key, uid, None))
+}
+
 /// Returns the rejection of a request about an instance of another sender. It names no instance, because a sender must not
 /// learn about those of others.
 pub(crate) fn foreign(target: TargetKey<'_>) -> LifecycleRejection {

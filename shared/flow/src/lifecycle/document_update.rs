@@ -197,7 +197,7 @@ async fn unchanged(
         let by = sender.owner();
         let decision = Decision { change: HistoryChange::Retried, by: by.as_deref(), reason: None };
         let retried = retry::retry(env, (event.target_key(), Some(&target.uid)), Some(decision)).await?;
-        if matches!(retried, retry::RetryOutcome::Retried(_)) {
+        if retried.is_ok() {
             result = LifecycleResult::Retrying;
         }
     }

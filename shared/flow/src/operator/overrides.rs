@@ -9,6 +9,7 @@ use ebb_engine::follow::in_flight;
 use ebb_engine::{RunPhase, TargetPhase, Unit, UnitProgress};
 use ebb_protocol::api::{ForceCompleteUnit, ForceDeleteTarget, OverrideResponse};
 use ebb_protocol::callback::{FailureReason, ReasonCode};
+use ebb_protocol::error_code::{ErrorCode, RefusedRequest};
 use ebb_protocol::history::HistoryChange;
 use ebb_protocol::id::TargetKey;
 use ebb_protocol::limits;
@@ -20,6 +21,7 @@ use crate::advance::reopen;
 use crate::env::Env;
 use crate::error::FlowResult;
 use crate::instance::history::{self, Decision};
+use crate::instance::rejection::missing_instance;
 use crate::loaded_run::Run;
 use crate::run::inputs::InvocationCache;
 use crate::run::lease;
@@ -28,16 +30,9 @@ const MAX_REASON: usize = 500;
 /// Maximum characters of an operator's name.
 const MAX_OPERATOR: usize = 100;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum OverrideOutcome {
-    Overridden(OverrideResponse),
-    /// The target does not exist, or is another instance.
-    NotFound,
-    /// The target is not stuck, or the unit has not failed. The value is the error text.
-    NotStuck(String),
-    /// A field of the request is missing or too long. The value is the error text.
-    Incomplete(String),
-}
+/// The units that were overridden. It is refused for another instance, if the target is not stuck or the unit has not failed,
+/// and if a field of the request is missing or too long.
+pub type OverrideOutcome = Result<OverrideResponse, RefusedRequest>;
 
 /// Marks a failed unit in the teardown of a stuck target as complete. The teardown continues.
 /// `caller` is the verified name of the operator.
@@ -73,20 +68,13 @@ async fn override_requested(
     named: Option<&str>,
 ) -> FlowResult<OverrideOutcome> {
     let Some(recorded) = recorded_reason(reason, by) else {
-        return Ok(OverrideOutcome::Incomplete(format!(
-            "`reason` must have 1 to {MAX_REASON} characters, and `by` at most {MAX_OPERATOR}"
-        )));
+        let text = format!("`reason` must have 1 to {MAX_REASON} characters, and `by` at most {MAX_OPERATOR}");
+        return Ok(Err(RefusedRequest::new(ErrorCode::MissingField, text)));
     };
     let decision = Decision { change, by: caller, reason: Some(&recorded.message) };
     let outcome = Box::pin(override_matching(env, key, &recorded, named, decision)).await?;
-    match &outcome {
-        OverrideOutcome::Overridden(_) => {}
-        OverrideOutcome::NotFound => {
-            tracing::info!(kind, name, caller, by, reason, "an override is rejected: the target does not exist");
-        }
-        OverrideOutcome::NotStuck(rejection) | OverrideOutcome::Incomplete(rejection) => {
-            tracing::info!(kind, name, caller, by, reason, rejection, "an override is rejected");
-        }
+    if let Err(RefusedRequest { detail: rejection, .. }) = &outcome {
+        tracing::info!(kind, name, caller, by, reason, rejection, "an override is rejected");
     }
     Ok(outcome)
 }
@@ -110,9 +98,9 @@ async fn override_matching(
     named: Option<&str>,
     decision: Decision<'_>,
 ) -> FlowResult<OverrideOutcome> {
-    let Some(target) = env.instance(key).await? else { return Ok(OverrideOutcome::NotFound) };
+    let Some(target) = env.instance(key).await? else { return Ok(Err(missing_instance(key.0, key.1))) };
     let torn_down = matches!(target.phase, TargetPhase::Stuck | TargetPhase::Stopping);
-    let not_stuck = || OverrideOutcome::NotStuck(not_stuck(&target));
+    let not_stuck = || Err(RefusedRequest::new(ErrorCode::NotStuck, not_stuck(&target)));
     let Some(hook) = target.hook.filter(|hook| torn_down && hook.is_teardown()) else {
         return Ok(not_stuck());
     };
@@ -137,7 +125,7 @@ async fn override_matching(
     }
     // A force delete that was interrupted later leaves no open unit. Its repetition ends the run again.
     if units.is_empty() && (target.phase == TargetPhase::Stuck || head.any_failed()) {
-        return Ok(OverrideOutcome::NotStuck(nothing_to_override(&run, &head, named)));
+        return Ok(Err(RefusedRequest::new(ErrorCode::NotStuck, nothing_to_override(&run, &head, named))));
     }
     let list: Vec<Unit> = units.keys().copied().collect();
     Box::pin(history::note_decision(env, &target, decision, units.values().cloned())).await?;
@@ -153,7 +141,7 @@ async fn override_matching(
         drive(env, Continuation { run, epoch, ready, end: None, target: None, cache: InvocationCache::default() })
             .await?;
     }
-    Ok(OverrideOutcome::Overridden(OverrideResponse { run: id.to_string(), units: units.into_values().collect() }))
+    Ok(Ok(OverrideResponse { run: id.to_string(), units: units.into_values().collect() }))
 }
 
 /// Returns the reason why a target has no unit to override, and the fix.

@@ -17,12 +17,12 @@ use ebb_protocol::history::HistoryChange;
 use ebb_protocol::id::TargetKey;
 use ebb_store::{Store, TargetHead};
 
-use crate::advance::retry::{self, RetryOutcome};
+use crate::advance::retry;
 use crate::env::Env;
 use crate::error::{FlowError, RequestError};
 use crate::instance::changes::{self, PinnedVersions};
 use crate::instance::history::Decision;
-use crate::instance::rejection::other_instance;
+use crate::instance::rejection::missing_instance;
 use crate::instance::target_document::{bind_connections, load_plan};
 use crate::offload::offload;
 
@@ -46,7 +46,7 @@ pub async fn repair(
     (plugin, by): (&str, Option<&str>),
     mode: RepairMode,
 ) -> Result<RetryResponse, RequestError> {
-    let missing = || RequestError::Rejected(other_instance(key, uid.unwrap_or_default(), None));
+    let missing = || RequestError::Rejected(missing_instance(key, uid));
     for _ in 0..crate::ATTEMPTS {
         let target = env.instance((key, uid)).await?.ok_or_else(missing)?;
         let Some(hook) = target.hook.filter(|_| target.phase == TargetPhase::Stuck) else {
@@ -75,9 +75,8 @@ pub async fn repair(
         env.forget_run(&run);
         let decision = Decision { change: HistoryChange::Repaired, by, reason: Some(plugin) };
         return match retry::retry(env, (key, Some(&target.uid)), Some(decision)).await? {
-            RetryOutcome::Retried(retried) => Ok(RetryResponse { changes, ignored, ..retried }),
-            RetryOutcome::NotFound => Err(missing()),
-            RetryOutcome::NothingFailed(text) => Err(RequestError::refused(ErrorCode::NothingFailed, text)),
+            Ok(retried) => Ok(RetryResponse { changes, ignored, ..retried }),
+            Err(refusal) => Err(refusal.into()),
         };
     }
     Err(FlowError::Contended(key.to_string()).into())

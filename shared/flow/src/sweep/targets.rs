@@ -119,7 +119,8 @@ async fn advance(
     let is_continued = target.is_reopened && target.due.is_some_and(|due| due <= env.now());
     if is_continued {
         is_unchanged = false;
-        Box::pin(retry::retry(env, (key, Some(&target.uid)), None)).await?;
+        // It is refused if another invocation has moved the target on.
+        Box::pin(retry::retry(env, (key, Some(&target.uid)), None)).await?.ok();
     }
     if target.pending_update.is_some() {
         is_unchanged = false;
