@@ -26,7 +26,7 @@ use ebb_protocol::history::HistoryChange;
 use ebb_protocol::id::{RunId, TargetKey};
 use ebb_protocol::lifecycle::{LifecycleData, LifecycleResponse};
 use ebb_protocol::removal::{RemovalGrade, ResourceRemoval};
-use ebb_store::{Store, TargetHead};
+use ebb_store::TargetHead;
 
 use super::owners;
 use super::random_targets::REPAIRED;
@@ -113,10 +113,10 @@ impl SimFunctions {
     async fn invoke<T, F, Fut>(&self, name: &'static str, body: F) -> Result<T, InvocationFailure>
     where
         T: Send + 'static,
-        F: FnOnce(Arc<Env>, Arc<Store>) -> Fut,
+        F: FnOnce(Arc<Env>) -> Fut,
         Fut: Future<Output = FlowResult<T>> + Send + 'static,
     {
-        let task = self.runtime.spawn(body(self.env()?, self.table.store()));
+        let task = self.runtime.spawn(body(self.env()?));
         let result = self.runtime.within(task, TIMEOUT_MS).await.ok_or(InvocationFailure)?;
         result.map_err(|error| {
             if !error.is_retryable() {
@@ -141,19 +141,19 @@ impl SimFunctions {
         (event_type, id): (LifecycleType, String),
         event: LifecycleData,
     ) -> Result<Result<LifecycleResponse, LifecycleRejection>, InvocationFailure> {
-        self.invoke("receive", |env, store| async move {
-            response_of(lifecycle::receive(&env, store.as_ref(), (event_type, &id), &event).await)
+        self.invoke("receive", |env| async move {
+            response_of(lifecycle::receive(&env, &env.store, (event_type, &id), &event).await)
         })
         .await
     }
 
     /// Receives an event of a source. Returns the result if the event was applied or not stored.
     pub async fn source_event(&self, event: TargetEvent) -> Result<Option<SourceResponse>, InvocationFailure> {
-        self.invoke("source", |env, store| async move {
-            if let Some(outcome) = record::record(&env, store.as_ref(), &event).await? {
+        self.invoke("source", |env| async move {
+            if let Some(outcome) = record::record(&env, &event).await? {
                 return Ok(Some(outcome));
             }
-            let (outcome, follow_ups) = reconcile::apply(&env, store.as_ref(), &event.key).await?;
+            let (outcome, follow_ups) = reconcile::apply(&env, &event.key).await?;
             finish(&env, follow_ups).await?;
             Ok(outcome)
         })
@@ -165,8 +165,8 @@ impl SimFunctions {
         &self,
         request: TargetRequest,
     ) -> Result<Result<LifecycleResponse, LifecycleRejection>, InvocationFailure> {
-        self.invoke("apply", |env, store| async move {
-            match response_of(target_request::apply(&env, store.as_ref(), &request).await)? {
+        self.invoke("apply", |env| async move {
+            match response_of(target_request::apply(&env, &request).await)? {
                 Ok((response, follow_ups)) => finish(&env, follow_ups).await.map(|()| Ok(response)),
                 Err(rejection) => Ok(Err(rejection)),
             }
@@ -176,8 +176,8 @@ impl SimFunctions {
 
     /// Returns the effect of a request to the API, which is then not applied.
     pub async fn preview(&self, request: TargetRequest) -> Result<(), InvocationFailure> {
-        self.invoke("preview", |env, store| async move {
-            match target_request::preview(&env, store.as_ref(), &request).await {
+        self.invoke("preview", |env| async move {
+            match target_request::preview(&env, &request).await {
                 Err(RequestError::Failed(error)) => Err(error),
                 _ => Ok(()),
             }
@@ -189,7 +189,7 @@ impl SimFunctions {
     pub async fn delete_target(&self, kind: &str, name: &str, uid: Option<&str>) -> Result<(), InvocationFailure> {
         let (kind, name, uid) = (kind.to_owned(), name.to_owned(), uid.map(str::to_owned));
         let access = owners::access("token a");
-        self.invoke("delete", |env, _| async move {
+        self.invoke("delete", |env| async move {
             let key = TargetKey::new(&kind, &name);
             let deleted = response_of(target_request::delete(&env, key, uid.as_deref(), &access).await)?;
             finish(&env, deleted.ok().flatten().map(|(_, follow_ups)| follow_ups).unwrap_or_default()).await
@@ -199,13 +199,13 @@ impl SimFunctions {
 
     /// Receives a callback.
     pub async fn callback(&self, token: String, body: Vec<u8>) -> Result<CallbackOutcome, InvocationFailure> {
-        self.invoke("complete", |env, _| async move { callback::complete(&env, &token, &body).await }).await
+        self.invoke("complete", |env| async move { callback::complete(&env, &token, &body).await }).await
     }
 
     /// Receives a heartbeat, which writes at most once.
     pub(super) async fn heartbeat(&self, token: String, body: Vec<u8>) -> Result<CallbackOutcome, InvocationFailure> {
         let table = Arc::clone(&self.table);
-        self.invoke("heartbeat", |env, _| async move {
+        self.invoke("heartbeat", |env| async move {
             table.limit_writes(1);
             callback::complete(&env, &token, &body).await
         })
@@ -215,7 +215,7 @@ impl SimFunctions {
     /// Describes a run for a person, and writes nothing.
     pub(super) async fn describe(&self, run: RunId) -> Result<Option<RunDetail>, InvocationFailure> {
         let table = Arc::clone(&self.table);
-        self.invoke("describe", |env, _| async move {
+        self.invoke("describe", |env| async move {
             table.limit_writes(0);
             runs::get(&env, &run).await
         })
@@ -229,13 +229,13 @@ impl SimFunctions {
             *reader = reader.take().or_else(|| self.new_instance().map(Arc::new));
             reader.clone().ok_or(InvocationFailure)?
         };
-        self.invoke("changes", move |_, _| async move { target_changes::since(&reader, None, since).await }).await
+        self.invoke("changes", move |_| async move { target_changes::since(&reader, None, since).await }).await
     }
 
     /// Retries a target for an operator, or only its instance `uid`.
     pub async fn retry(&self, kind: &str, name: &str, uid: Option<&str>) -> Result<RetryOutcome, InvocationFailure> {
         let (kind, name, uid) = (kind.to_owned(), name.to_owned(), uid.map(str::to_owned));
-        self.invoke("retry", |env, _| async move {
+        self.invoke("retry", |env| async move {
             retry::retry(&env, (TargetKey::new(&kind, &name), uid.as_deref()), Some(DECISION)).await
         })
         .await
@@ -250,7 +250,7 @@ impl SimFunctions {
     ) -> Result<OverrideOutcome, InvocationFailure> {
         let (kind, name, uid) = (kind.to_owned(), name.to_owned(), uid.map(str::to_owned));
         let reason = "as planned".to_owned();
-        self.invoke("override", |env, _| async move {
+        self.invoke("override", |env| async move {
             let key = TargetKey::new(&kind, &name);
             match unit {
                 Some(unit) => {
@@ -270,13 +270,13 @@ impl SimFunctions {
     /// an operator. Returns the run that continues.
     pub async fn repair(&self, kind: &str, name: &str, uid: Option<&str>) -> Result<Option<String>, InvocationFailure> {
         let (kind, name, uid) = (kind.to_owned(), name.to_owned(), uid.map(str::to_owned));
-        self.invoke("repair", |env, store| async move {
+        self.invoke("repair", |env| async move {
             let target = env.store.read_target(TargetKey::new(&kind, &name)).await?;
             let plugins = target.map(|target| target.plugins).unwrap_or_default();
             let Some((plugin, _)) = plugins.first().and_then(|plugin| plugin.split_once('@')) else { return Ok(None) };
             let plugin = format!("{plugin}@{REPAIRED}");
             let (key, plugin) = ((TargetKey::new(&kind, &name), uid.as_deref()), (plugin.as_str(), DECISION.by));
-            match repair::repair(&env, store.as_ref(), key, plugin, RepairMode::Make).await {
+            match repair::repair(&env, key, plugin, RepairMode::Make).await {
                 Err(RequestError::Failed(error)) => Err(error),
                 repaired => Ok(repaired.ok().map(|repaired| repaired.run)),
             }
@@ -286,7 +286,7 @@ impl SimFunctions {
 
     /// Lists units of a target for its operator.
     pub async fn listed(&self, target: TargetHead, which: ListedUnits) -> Result<Vec<String>, InvocationFailure> {
-        self.invoke("list", move |env, _| async move {
+        self.invoke("list", move |env| async move {
             let plan = env.plan_of(&target).await?;
             if which == ListedUnits::Possible {
                 let possible = possible_resources::possible_resources(&env, &target, &plan).await?;
@@ -302,17 +302,17 @@ impl SimFunctions {
     /// Runs one sweep.
     pub async fn sweep(&self) -> Result<SweepSummary, InvocationFailure> {
         let end = self.runtime.sleep(SWEEP_BUDGET_MS);
-        self.invoke("sweep", |env, store| async move { sweep_until(&env, store.as_ref(), end).await }).await
+        self.invoke("sweep", |env| async move { sweep_until(&env, &env.store, end).await }).await
     }
 
     /// Removes the data of instances whose retention has ended.
     pub async fn remove_expired(&self) -> Result<(), InvocationFailure> {
-        self.invoke("remove", |env, _| async move { retention::remove_expired(&env, env.now()).await.map(drop) }).await
+        self.invoke("remove", |env| async move { retention::remove_expired(&env, env.now()).await.map(drop) }).await
     }
 
     /// Receives a message of the queue.
     pub async fn message(&self, message: QueueMessage) -> Result<(), InvocationFailure> {
-        self.invoke("message", |env, _| async move { ebb_flow::sweep::receive_message(&env, &message).await }).await
+        self.invoke("message", |env| async move { ebb_flow::sweep::receive_message(&env, &message).await }).await
     }
 }
 

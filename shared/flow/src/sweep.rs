@@ -59,21 +59,21 @@ pub enum SweepCondition {
     Always,
 }
 
-/// Sweeps all due runs and targets.
+/// Sweeps all due runs and targets that `index` lists.
 ///
 /// # Errors
 /// Returns an error if the index cannot be read. Later errors are counted, and their items are due again.
-pub async fn sweep(env: &Env, store: &Store) -> FlowResult<SweepSummary> {
-    sweep_until(env, store, std::future::pending()).await
+pub async fn sweep(env: &Env, index: &Store) -> FlowResult<SweepSummary> {
+    sweep_until(env, index, std::future::pending()).await
 }
 
-/// Sweeps all due runs and targets until `end`. Unfinished ones are dropped and due again.
+/// Sweeps all due runs and targets that `index` lists, until `end`. Unfinished ones are dropped and due again.
 ///
 /// # Errors
 /// Returns an error if the index cannot be read. Later errors are counted, and their items are due again.
-pub async fn sweep_until(env: &Env, store: &Store, end: impl Future<Output = ()>) -> FlowResult<SweepSummary> {
+pub async fn sweep_until(env: &Env, index: &Store, end: impl Future<Output = ()>) -> FlowResult<SweepSummary> {
     let now = env.now();
-    let mut due = store.query_due(now, MAX_DUE).await?;
+    let mut due = index.query_due(now, MAX_DUE).await?;
     let late_ms = due.first().map_or(0, |(first, _)| now.0.saturating_sub(first.0));
     if is_reversed(now) {
         due.reverse();
@@ -99,11 +99,10 @@ pub async fn sweep_until(env: &Env, store: &Store, end: impl Future<Output = ()>
                     permit.limit(sweep).await
                 }
                 DueItem::Target(kind, name) => {
-                    let sweep =
-                        Box::pin(targets::sweep_with_permit(env, Some(store), TargetKey::new(kind, name), &permit));
+                    let sweep = Box::pin(targets::sweep_with_permit(env, TargetKey::new(kind, name), &permit));
                     permit.limit(sweep).await
                 }
-                DueItem::Desired(key) => permit.limit(Box::pin(desired::sweep_desired(env, store, key))).await,
+                DueItem::Desired(key) => permit.limit(Box::pin(desired::sweep_desired(env, key))).await,
             };
             open().remove(&due);
             Some(

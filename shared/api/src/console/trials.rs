@@ -50,7 +50,7 @@ async fn effect(
     let headers = headers_of(headers)?;
     let event = TrialEvent { headers: &headers, body, fetched };
     let server = &session.server;
-    let tried = Box::pin(trial::try_event(&server.env, &server.env.store, name, event)).await?;
+    let tried = Box::pin(trial::try_event(&server.env, name, event)).await?;
     let EventTrial { delivery_id, explanation } = tried;
     let skipped = explanation.skipped.into_iter().map(|skipped| (skipped.entry, skipped.reason)).collect();
     let known = TrialEffect { skipped, entry: explanation.entry, delivery: delivery_id, ..TrialEffect::default() };

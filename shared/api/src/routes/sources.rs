@@ -49,11 +49,10 @@ pub(crate) async fn receive(
     check_length(&headers, limits::SOURCE_BODY)?;
     let Query(DeliveryQuery { secret }) = query?;
     let url_secret = secret.as_deref();
-    let source = delivery::open(&server.env, &server.env.store, &name, (&headers, url_secret)).await?;
+    let source = delivery::open(&server.env, &name, (&headers, url_secret)).await?;
     let body = bodies.read(&headers, body, limits::SOURCE_BODY).await?;
     let request = DeliveryRequest { headers: &headers, url_secret, body: body.as_ref() };
-    let (outcome, follow_ups) =
-        Box::pin(delivery::receive(&server.env, &server.env.store, (&name, source), request)).await?;
+    let (outcome, follow_ups) = Box::pin(delivery::receive(&server.env, (&name, source), request)).await?;
     drop(body);
     let status = match outcome.result {
         SourceResult::Ignored | SourceResult::Repeated | SourceResult::Outdated | SourceResult::Rejected => {

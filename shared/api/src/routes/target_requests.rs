@@ -80,7 +80,7 @@ pub(crate) async fn apply(
 /// Returns the effect that a request would have.
 pub(super) async fn previewed(server: &Permitted<WriteTargets>, request: TargetRequest) -> HttpResult<TargetReceipt> {
     let env = &server.env;
-    let preview = match target_request::preview(env, &env.store, &request).await {
+    let preview = match target_request::preview(env, &request).await {
         Ok(preview) => preview,
         Err(error) => return Err(server.rejected(request.target_key(), error).await),
     };
@@ -95,7 +95,7 @@ pub(super) async fn previewed(server: &Permitted<WriteTargets>, request: TargetR
 
 /// Applies a request, and runs its follow-ups.
 pub(super) async fn applied(server: &Permitted<WriteTargets>, request: &TargetRequest) -> HttpResult<AcceptedChange> {
-    match Box::pin(target_request::apply(&server.env, &server.env.store, request)).await {
+    match Box::pin(target_request::apply(&server.env, request)).await {
         Ok((response, follow_ups)) => Ok(accepted(server, request.target_key(), response, follow_ups).await),
         Err(error) => Err(server.rejected(request.target_key(), error).await),
     }

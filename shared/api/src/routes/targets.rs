@@ -137,7 +137,7 @@ pub(crate) async fn retried(
 ) -> HttpResult<RetryResponse> {
     let by = Some(server.caller.name());
     if let Some(plugin) = plugin {
-        return Ok(repair::repair(&server.env, &server.env.store, (key, Some(uid)), (plugin, by), mode).await?);
+        return Ok(repair::repair(&server.env, (key, Some(uid)), (plugin, by), mode).await?);
     }
     let decision = Decision { change: HistoryChange::Retried, by, reason: None };
     Ok(retry::retry(&server.env, (key, Some(uid)), Some(decision)).await??)

@@ -103,7 +103,7 @@ async fn drive_until_spent(
                     Box::pin(transition::end_run(env, &continuation.run, end, (continuation.target.take(), sender)))
                         .await?;
                 let next = match ended.has_pending_update {
-                    true => Box::pin(next_run::start_update(env, None, continuation.run.facts.target_key())).await?,
+                    true => Box::pin(next_run::start_update(env, false, continuation.run.facts.target_key())).await?,
                     false => ended.next,
                 };
                 next.map(|next| (next, None))

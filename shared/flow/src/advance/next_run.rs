@@ -10,7 +10,7 @@ use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::history::HistoryChange;
 use ebb_protocol::id::TargetKey;
 use ebb_protocol::limits;
-use ebb_store::{HistoryItem, PendingUpdate, RefusedUpdate, Store, TargetHead};
+use ebb_store::{HistoryItem, PendingUpdate, RefusedUpdate, TargetHead};
 
 use crate::advance::policy_check::{CheckedUpdate, check_replacements};
 use crate::advance::progress::Continuation;
@@ -27,10 +27,10 @@ use crate::loaded_run::Run;
 /// Begins the update that waits for the end of a run, unless a run of the target is active. Returns the continuation of
 /// the run that has begun.
 ///
-/// Only a sweep has `sources`. If the update of a source is refused, it waits for a sweep, which lists it as rejected.
+/// Only a scheduled sweep lists the refused update of a source as rejected. Before that, the update waits.
 pub(crate) async fn start_update(
     env: &Env,
-    sources: Option<&Store>,
+    is_scheduled: bool,
     key: TargetKey<'_>,
 ) -> FlowResult<Option<Continuation>> {
     for _ in 0..crate::ATTEMPTS {
@@ -61,8 +61,10 @@ pub(crate) async fn start_update(
                     Err(RequestError::Rejected(rejection)) => {
                         let reason = limits::message(&rejection.detail());
                         if target.source.is_some() {
-                            let Some(sources) = sources else { return Ok(None) };
-                            Box::pin(rejected_events::note_refused_update(env, sources, &target, &reason)).await?;
+                            if !is_scheduled {
+                                return Ok(None);
+                            }
+                            Box::pin(rejected_events::note_refused_update(env, &target, &reason)).await?;
                         }
                         tracing::error!(
                             kind = key.kind,

@@ -6,7 +6,7 @@
 use ebb_engine::Millis;
 use ebb_protocol::api::{RejectedEvent, SourceResponse, SourceResult};
 use ebb_protocol::limits;
-use ebb_store::{DesiredKey, DesiredTarget, SourceRejections, Store, TargetHead};
+use ebb_store::{DesiredKey, DesiredTarget, SourceRejections, TargetHead};
 
 use crate::env::Env;
 use crate::error::{FlowError, FlowResult};
@@ -20,7 +20,7 @@ const DETAIL: usize = 512;
 const ATTEMPTS: usize = 3;
 
 /// Logs, counts and lists an event if it is rejected. It is not listed if the list cannot be written.
-pub async fn note(env: &Env, store: &Store, source: &str, delivery: &str, response: &SourceResponse) {
+pub async fn note(env: &Env, source: &str, delivery: &str, response: &SourceResponse) {
     if !response.result.is_failure() {
         return;
     }
@@ -34,40 +34,40 @@ pub async fn note(env: &Env, store: &Store, source: &str, delivery: &str, respon
         uid: uid.clone(),
         detail: limits::clean(detail, DETAIL),
     };
-    if let Err(error) = list(store, source, &event).await {
+    if let Err(error) = list(env, source, &event).await {
         tracing::warn!(%error, source, "a rejected event cannot be listed");
     }
 }
 
 /// Lists the event whose update of a target has waited and is refused now. Then records the rejection in the desired state,
 /// so that a repetition of the event is applied.
-pub(crate) async fn note_refused_update(env: &Env, store: &Store, target: &TargetHead, reason: &str) -> FlowResult<()> {
+pub(crate) async fn note_refused_update(env: &Env, target: &TargetHead, reason: &str) -> FlowResult<()> {
     let Some(source) = &target.source else { return Ok(()) };
     // Only some events name the instance.
     for uid in [None, Some(target.uid.clone())] {
         let (kind, name) = (target.kind.clone(), target.name.clone());
         let key = DesiredKey { source: source.clone(), kind, name, uid };
-        let Some(seen) = store.read_desired(&key).await? else { continue };
+        let Some(seen) = env.store.read_desired(&key).await? else { continue };
         let waits = |one: &SourceResponse| {
             one.result == SourceResult::Waiting && one.uid.as_deref() == Some(target.uid.as_str())
         };
         let Some(waiting) = seen.result.clone().filter(waits) else { continue };
         let outcome = SourceResponse { result: SourceResult::Rejected, detail: limits::message(reason), ..waiting };
-        note(env, store, source, &seen.delivery, &outcome).await;
-        let (result, result_time) = (Some(outcome), Some(env.now()));
+        note(env, source, &seen.delivery, &outcome).await;
+        let (result, result_time) = (Some(outcome), Some(env.now().0));
         // A newer event that was written in the meantime stays.
-        store.put_desired(&DesiredTarget { result, result_time, version: seen.version + 1, ..seen }).await?;
+        env.store.put_desired(&DesiredTarget { result, result_time, version: seen.version + 1, ..seen }).await?;
     }
     Ok(())
 }
 
-async fn list(store: &Store, source: &str, event: &RejectedEvent) -> FlowResult<()> {
+async fn list(env: &Env, source: &str, event: &RejectedEvent) -> FlowResult<()> {
     for _ in 0..ATTEMPTS {
-        let seen = store.read_rejections(source).await?;
+        let seen = env.store.read_rejections(source).await?;
         let (events, version) = seen.map_or((Vec::new(), 0), |seen| (seen.events, seen.version));
         let Some(events) = with(events, event) else { return Ok(()) };
         let rejections = SourceRejections { source: source.to_owned(), events, version: version + 1 };
-        if store.put_rejections(&rejections).await? {
+        if env.store.put_rejections(&rejections).await? {
             return Ok(());
         }
     }

@@ -158,7 +158,7 @@ async fn wait(
         return Ok(None);
     }
     // The run may have ended between its read and this write.
-    let continuation = Box::pin(next_run::start_update(env, None, target.target_key())).await?;
+    let continuation = Box::pin(next_run::start_update(env, false, target.target_key())).await?;
     Ok(Some((LifecycleResult::Waiting, generation, FollowUp::drive(continuation))))
 }
 

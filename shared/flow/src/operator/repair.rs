@@ -15,7 +15,7 @@ use ebb_protocol::api::{RetryResponse, UndoChange};
 use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::history::HistoryChange;
 use ebb_protocol::id::TargetKey;
-use ebb_store::{Store, TargetHead};
+use ebb_store::TargetHead;
 
 use crate::advance::retry;
 use crate::env::Env;
@@ -41,7 +41,6 @@ pub enum RepairMode {
 /// Returns a rejection if the target is not stuck, or if the version cannot repair it.
 pub async fn repair(
     env: &Env,
-    plugins: &Store,
     (key, uid): (TargetKey<'_>, Option<&str>),
     (plugin, by): (&str, Option<&str>),
     mode: RepairMode,
@@ -53,7 +52,7 @@ pub async fn repair(
             let text = format!("{key} is not stuck; only the teardown of a stuck target can be repaired");
             return Err(RequestError::refused(ErrorCode::NotStuck, text));
         };
-        let PlanRepair { plan, changes, ignored } = repaired(env, plugins, &target, plugin).await?;
+        let PlanRepair { plan, changes, ignored } = repaired(env, &target, plugin).await?;
         let changes: Vec<UndoChange> = changes.iter().map(|change| shown(change, plugin)).collect();
         if mode == RepairMode::Preview {
             let (run, uid) = (target.run(hook).to_string(), Some(target.uid));
@@ -83,7 +82,7 @@ pub async fn repair(
 }
 
 /// Returns the plan of a target with the teardown of `plugin`.
-async fn repaired(env: &Env, plugins: &Store, target: &TargetHead, plugin: &str) -> Result<PlanRepair, RequestError> {
+async fn repaired(env: &Env, target: &TargetHead, plugin: &str) -> Result<PlanRepair, RequestError> {
     let unknown = |text: String| RequestError::refused(ErrorCode::UnknownVersion, text);
     let refused = |text: String| RequestError::refused(ErrorCode::NotRepairable, text);
     let exact = plugin.split_once('@').and_then(|(name, text)| Some((name, text.parse::<semver::Version>().ok()?)));
@@ -92,7 +91,7 @@ async fn repaired(env: &Env, plugins: &Store, target: &TargetHead, plugin: &str)
             "expected `NAME@VERSION` with an exact version such as `db@1.0.1`, got {plugin:?}"
         )));
     };
-    let item = plugins.get_plugin(name, &version.to_string()).await?;
+    let item = env.store.get_plugin(name, &version.to_string()).await?;
     let Some(item) = item.filter(|item| item.withdrawn.is_none()) else {
         return Err(unknown(format!(
             "plugin {plugin} is not published, or it was withdrawn; publish it: ebb apply -f FILE"
@@ -115,7 +114,7 @@ async fn repaired(env: &Env, plugins: &Store, target: &TargetHead, plugin: &str)
     };
     // The document of the target is not stored, so errors have the positions of the plugin.
     let versions = PinnedVersions::OfPlan(&current.plan);
-    match bind_connections(plugins, &SandboxDoc::default(), versions, &mut made.plan).await {
+    match bind_connections(&env.store, &SandboxDoc::default(), versions, &mut made.plan).await {
         Ok(()) => Ok(made),
         Err(RequestError::Rejected(errors)) => Err(refused(errors.to_string())),
         Err(RequestError::Failed(error)) => Err(error.into()),

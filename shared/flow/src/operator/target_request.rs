@@ -17,7 +17,7 @@ use ebb_protocol::id::{TargetKey, short_digest};
 use ebb_protocol::lifecycle::{
     self as fields, API_UID, LifecycleData, LifecycleResponse, LifecycleResult, TargetStopCause,
 };
-use ebb_store::{Store, TargetHead};
+use ebb_store::TargetHead;
 
 use crate::advance::follow_up::FollowUp;
 use crate::advance::next_run;
@@ -171,7 +171,6 @@ fn second(head: &TargetHead) -> Option<&str> {
 /// Returns a rejection as a lifecycle webhook does, or an error if the state could not be written.
 pub async fn apply(
     env: &Env,
-    plugins: &Store,
     request: &TargetRequest,
 ) -> Result<(LifecycleResponse, Vec<FollowUp>), RequestError<LifecycleRejection>> {
     let mut follow_ups = Vec::new();
@@ -197,7 +196,7 @@ pub async fn apply(
         }
         request.check_generation(&instance)?;
         let data = request.data(&instance);
-        let begun = lifecycle::begin(env, plugins, (instance.change, ""), &data, requester, DecidedFor::Any);
+        let begun = lifecycle::begin(env, &env.store, (instance.change, ""), &data, requester, DecidedFor::Any);
         let begun = Box::pin(begun).await;
         let (response, follow_up) = match begun {
             Ok(begun) => begun,
@@ -233,11 +232,7 @@ pub async fn apply(
 ///
 /// # Errors
 /// Returns the same rejections as [`apply`], without those by the policy of a cluster.
-pub async fn preview(
-    env: &Env,
-    plugins: &Store,
-    request: &TargetRequest,
-) -> Result<TargetPreview, RequestError<LifecycleRejection>> {
+pub async fn preview(env: &Env, request: &TargetRequest) -> Result<TargetPreview, RequestError<LifecycleRejection>> {
     let requester = Requester::api(&request.access);
     let head = env.store.read_target(request.target_key()).await?;
     let instance = request.select(env, head.as_ref())?;
@@ -252,7 +247,7 @@ pub async fn preview(
         None => None,
     };
     let versions = current.as_ref().map_or(PinnedVersions::Latest, |plan| PinnedVersions::OfPlan(&plan.plan));
-    let compiled = compile_document(plugins, compiler_tools(env), meant, &request.document, versions).await;
+    let compiled = compile_document(&env.store, compiler_tools(env), meant, &request.document, versions).await;
     let (plan, notes) = compiled.map_err(|error| error.map(LifecycleRejection::Document))?;
     let owner = match head.as_ref().filter(|_| instance.known.is_some()) {
         Some(TargetHead { waiting: Some(waiting), .. }) if waiting.uid == instance.uid => waiting.owner.clone(),

@@ -15,7 +15,7 @@ use ebb_protocol::lifecycle;
 use ebb_protocol::limits;
 use ebb_protocol::sign::MAX_ID;
 use ebb_protocol::source_signature::{self, SourceScheme};
-use ebb_store::{DesiredKey, NamedKind, Store};
+use ebb_store::{DesiredKey, NamedKind};
 use http::HeaderMap;
 
 use super::record::{self, TargetEvent};
@@ -45,11 +45,10 @@ pub struct DeliveryRequest<'a> {
 /// Returns a refusal if the source does not exist, and if the request has no proof.
 pub async fn open(
     env: &Env,
-    store: &Store,
     name: &str,
     (headers, url_secret): (&HeaderMap, Option<&str>),
 ) -> Result<Arc<EventSource>, RequestError> {
-    let source = find(env, store, name).await?;
+    let source = find(env, name).await?;
     source_signature::check_given(&scheme(source.verify()), headers, url_secret)
         .map_err(|error| RequestError::refused(ErrorCode::InvalidSignature, error.to_string()))?;
     Ok(source)
@@ -59,8 +58,8 @@ pub async fn open(
 ///
 /// # Errors
 /// Returns a refusal if the source does not exist.
-pub(super) async fn find(env: &Env, store: &Store, name: &str) -> Result<Arc<EventSource>, RequestError> {
-    let Some(item) = store.get_document(NamedKind::Source, name).await? else {
+pub(super) async fn find(env: &Env, name: &str) -> Result<Arc<EventSource>, RequestError> {
+    let Some(item) = env.store.get_document(NamedKind::Source, name).await? else {
         return Err(RequestError::refused(ErrorCode::NotFound, format!("no source {name:?} exists")));
     };
     let digest = id::digest(item.document.as_bytes());
@@ -90,7 +89,6 @@ async fn compiled(name: &str, document: String) -> FlowResult<EventSource> {
 /// Returns a rejection, or an error if the event could not be stored. The sender repeats it.
 pub async fn receive(
     env: &Env,
-    store: &Store,
     (name, source): (&str, Arc<EventSource>),
     request: DeliveryRequest<'_>,
 ) -> Result<(SourceResponse, Vec<FollowUp>), RequestError> {
@@ -119,13 +117,13 @@ pub async fn receive(
             Ok(fetched) => input.fetched = Some(fetched),
             Err(why) => {
                 let detail = format!("the event cannot be completed now: {why}");
-                rejected_events::note(env, store, name, &delivery_id(None, ""), &rejected(None, detail.clone())).await;
+                rejected_events::note(env, name, &delivery_id(None, ""), &rejected(None, detail.clone())).await;
                 return Err(RequestError::refused(ErrorCode::IncompleteEvent, detail));
             }
         },
         Err(error) => {
             let response = rejected(None, error.to_string());
-            rejected_events::note(env, store, name, &delivery_id(None, ""), &response).await;
+            rejected_events::note(env, name, &delivery_id(None, ""), &response).await;
             return Ok((response, Vec::new()));
         }
     }
@@ -149,7 +147,7 @@ pub async fn receive(
         Ok(outcome) => outcome,
         Err((error, target)) => {
             let response = rejected(target, error.to_string());
-            rejected_events::note(env, store, name, &delivery, &response).await;
+            rejected_events::note(env, name, &delivery, &response).await;
             return Ok((response, Vec::new()));
         }
     };
@@ -170,19 +168,19 @@ pub async fn receive(
     };
     if let Err(reason) = check(&event.key) {
         let response = rejected(None, reason);
-        rejected_events::note(env, store, name, &event.delivery, &response).await;
+        rejected_events::note(env, name, &event.delivery, &response).await;
         return Ok((response, Vec::new()));
     }
-    Ok(apply(env, store, &event).await?)
+    Ok(apply(env, &event).await?)
 }
 
 /// Records and applies an event.
-async fn apply(env: &Env, store: &Store, event: &TargetEvent) -> FlowResult<(SourceResponse, Vec<FollowUp>)> {
-    if let Some(outcome) = record::record(env, store, event).await? {
+async fn apply(env: &Env, event: &TargetEvent) -> FlowResult<(SourceResponse, Vec<FollowUp>)> {
+    if let Some(outcome) = record::record(env, event).await? {
         return Ok((outcome, Vec::new()));
     }
     // The event is stored, so an error is not the sender's concern.
-    match reconcile::apply(env, store, &event.key).await {
+    match reconcile::apply(env, &event.key).await {
         Ok((outcome, follow_ups)) => Ok((outcome.unwrap_or_else(|| accepted(event)), follow_ups)),
         Err(error) => {
             tracing::warn!(%error, kind = event.key.kind, name = event.key.name, "cannot apply a stored event; a sweep does");

@@ -8,7 +8,7 @@ use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::id::short_digest;
 use ebb_protocol::lifecycle::{EVENT_UID, LifecycleData, LifecycleResult, TargetStopCause};
 use ebb_protocol::limits;
-use ebb_store::{DesiredKey, DesiredTarget, Store, TargetHead};
+use ebb_store::{DesiredKey, DesiredTarget, TargetHead};
 
 use crate::advance::follow_up::FollowUp;
 use crate::env::Env;
@@ -41,11 +41,11 @@ fn taken_wait(since: Timestamp, now: Timestamp) -> Millis {
 ///
 /// # Errors
 /// Returns an error if the state could not be applied or recorded. It stays due.
-pub async fn apply(env: &Env, store: &Store, key: &DesiredKey) -> FlowResult<(Option<SourceResponse>, Vec<FollowUp>)> {
+pub async fn apply(env: &Env, key: &DesiredKey) -> FlowResult<(Option<SourceResponse>, Vec<FollowUp>)> {
     let mut follow_ups = Vec::new();
     for _ in 0..crate::ATTEMPTS {
         let mut head = env.store.read_target(key.target_key()).await?;
-        let Some(seen) = store.read_desired(key).await? else { return Ok((None, follow_ups)) };
+        let Some(seen) = env.store.read_desired(key).await? else { return Ok((None, follow_ups)) };
         let is_applied = seen.result.is_some() && seen.due.is_none_or(|due| due > env.now());
         if is_applied {
             return Ok((seen.result, follow_ups));
@@ -60,10 +60,10 @@ pub async fn apply(env: &Env, store: &Store, key: &DesiredKey) -> FlowResult<(Op
         }
         let decided = match seen.is_delete {
             true => delete(env, &seen, head.as_ref(), &mut follow_ups).await?,
-            false => create(env, store, &seen, head.as_ref(), &mut follow_ups).await?,
+            false => create(env, &seen, head.as_ref(), &mut follow_ups).await?,
         };
         let Some(outcome) = decided else { continue };
-        rejected_events::note(env, store, &key.source, &seen.delivery, &outcome).await;
+        rejected_events::note(env, &key.source, &seen.delivery, &outcome).await;
         let now = env.now();
         let is_same = seen.result.as_ref() == Some(&outcome);
         let since = seen.result_time.filter(|_| is_same).unwrap_or(now);
@@ -82,7 +82,7 @@ pub async fn apply(env: &Env, store: &Store, key: &DesiredKey) -> FlowResult<(Op
             ..seen
         };
         // A newer state that was written in the meantime is applied next.
-        if store.put_desired(&after).await? {
+        if env.store.put_desired(&after).await? {
             return Ok((Some(outcome), follow_ups));
         }
     }
@@ -141,7 +141,6 @@ fn instance(desired: &DesiredTarget, head: Option<&TargetHead>) -> (String, u64,
 /// because it may have been replaced.
 async fn create(
     env: &Env,
-    store: &Store,
     desired: &DesiredTarget,
     head: Option<&TargetHead>,
     follow_ups: &mut Vec<FollowUp>,
@@ -157,7 +156,7 @@ async fn create(
         event: None,
     };
     let (requester, decided) = (RequestSender::Source(&desired.key.source).into(), DecidedFor::seen(head));
-    let begun = lifecycle::begin(env, store, (change, &desired.delivery), &event, requester, decided);
+    let begun = lifecycle::begin(env, &env.store, (change, &desired.delivery), &event, requester, decided);
     let rejection = match Box::pin(begun).await {
         Ok((response, follow_up)) => {
             follow_ups.push(follow_up);

@@ -5,7 +5,7 @@
 
 use ebb_engine::{Millis, Timestamp};
 use ebb_protocol::api::{SourceResponse, SourceResult};
-use ebb_store::{DesiredKey, DesiredTarget, Store};
+use ebb_store::{DesiredKey, DesiredTarget};
 
 use super::reconcile::{RETRY_WAIT, derived_uid, outcome};
 use crate::env::Env;
@@ -63,11 +63,11 @@ impl TargetEvent {
 ///
 /// # Errors
 /// Returns an error if the event could not be written. The sender repeats it.
-pub async fn record(env: &Env, store: &Store, event: &TargetEvent) -> FlowResult<Option<SourceResponse>> {
+pub async fn record(env: &Env, event: &TargetEvent) -> FlowResult<Option<SourceResponse>> {
     for _ in 0..crate::ATTEMPTS {
         let now = env.now();
-        let sent = event.time.filter(|time| *time <= now.plus(MAX_AHEAD));
-        let seen = store.read_desired(&event.key).await?;
+        let sent = event.time.filter(|time| *time <= now.plus(MAX_AHEAD)).map(|time| time.0);
+        let seen = env.store.read_desired(&event.key).await?;
         let mut desired = new_state(event, sent, now);
         if let Some(seen) = seen {
             let has_failed = seen.result.as_ref().is_some_and(|outcome| outcome.result.is_failure());
@@ -80,7 +80,7 @@ pub async fn record(env: &Env, store: &Store, event: &TargetEvent) -> FlowResult
             replace(&mut desired, seen);
         }
         desired.new_uid = new_uid(&desired);
-        if store.put_desired(&desired).await? {
+        if env.store.put_desired(&desired).await? {
             return Ok(None);
         }
     }

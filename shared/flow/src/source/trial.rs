@@ -3,7 +3,6 @@
 use ebb_documents::event::{EventExplanation, EventInput, EventRequest, EventSource};
 use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::limits;
-use ebb_store::Store;
 use http::HeaderMap;
 
 use super::delivery;
@@ -34,13 +33,8 @@ pub struct EventTrial {
 /// # Errors
 /// Returns a rejection if the source does not exist, a text is not JSON or too large, or the source completes the event and
 /// the response is missing.
-pub async fn try_event(
-    env: &Env,
-    store: &Store,
-    name: &str,
-    event: TrialEvent<'_>,
-) -> Result<EventTrial, RequestError> {
-    let source = delivery::find(env, store, name).await?;
+pub async fn try_event(env: &Env, name: &str, event: TrialEvent<'_>) -> Result<EventTrial, RequestError> {
+    let source = delivery::find(env, name).await?;
     let mut values = 0;
     let mut parse = |what: &str, text: &str| {
         values += limits::check_json_values(text.as_bytes(), limits::JSON_VALUES - values)

@@ -1,16 +1,16 @@
 //! Sweeps one desired state: applies it if its invocation has ended early or the target could not take it.
 
-use ebb_store::{DesiredKey, DesiredTarget, DueItem, Store};
+use ebb_store::{DesiredKey, DesiredTarget, DueItem};
 
 use crate::env::Env;
 use crate::error::{FlowError, FlowResult};
 use crate::source::reconcile;
 
 /// Applies a desired state. After an error, it is due again later.
-pub(super) async fn sweep_desired(env: &Env, store: &Store, key: &DesiredKey) -> FlowResult<()> {
+pub(super) async fn sweep_desired(env: &Env, key: &DesiredKey) -> FlowResult<()> {
     let due = DueItem::Desired(key.clone());
     let applied = async {
-        let (_, follow_ups) = reconcile::apply(env, store, key).await?;
+        let (_, follow_ups) = reconcile::apply(env, key).await?;
         for follow_up in follow_ups {
             follow_up.finish(env).await?;
         }
@@ -22,10 +22,10 @@ pub(super) async fn sweep_desired(env: &Env, store: &Store, key: &DesiredKey) ->
         Err(error) => {
             let wait = env.cache.failed_sweeps.next_wait(&due, FlowError::is_retryable(error));
             let postponed = async {
-                let Some(seen) = store.read_desired(key).await? else { return Ok(()) };
+                let Some(seen) = env.store.read_desired(key).await? else { return Ok(()) };
                 if seen.due.is_some_and(|due| due <= env.now()) {
                     let due = Some(env.now().plus(wait));
-                    store.put_desired(&DesiredTarget { due, version: seen.version + 1, ..seen }).await?;
+                    env.store.put_desired(&DesiredTarget { due, version: seen.version + 1, ..seen }).await?;
                 }
                 Ok::<_, FlowError>(())
             };

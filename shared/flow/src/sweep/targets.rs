@@ -6,7 +6,7 @@ use std::time::Duration;
 use ebb_engine::{Millis, RunPhase, TargetPhase, Timestamp};
 use ebb_protocol::id::{RunId, TargetKey};
 use ebb_protocol::lifecycle::TargetStopCause;
-use ebb_store::{DueItem, Store, TargetHead};
+use ebb_store::{DueItem, TargetHead};
 use futures::FutureExt as _;
 
 use super::SweepPermit;
@@ -23,19 +23,14 @@ use crate::ports::UnitCluster;
 
 /// Sweeps one target. After an error, the target stays due.
 pub async fn sweep_target(env: &Env, key: TargetKey<'_>) -> FlowResult<()> {
-    sweep_with_permit(env, None, key, &SweepPermit::standalone(env)).await
+    sweep_with_permit(env, key, &SweepPermit::standalone(env)).await
 }
 
-/// Sweeps a target with a permit. After an error, the target is due again later. Only a scheduled sweep has `sources`.
+/// Sweeps a target with a permit. After an error, the target is due again later.
 #[tracing::instrument(name = "sweep", skip_all, fields(kind = key.kind, name = key.name))]
-pub(super) async fn sweep_with_permit(
-    env: &Env,
-    sources: Option<&Store>,
-    key: TargetKey<'_>,
-    permit: &SweepPermit,
-) -> FlowResult<()> {
+pub(super) async fn sweep_with_permit(env: &Env, key: TargetKey<'_>, permit: &SweepPermit) -> FlowResult<()> {
     let due = DueItem::target(key);
-    let result = sweep_once(env, sources, key, permit).await;
+    let result = sweep_once(env, key, permit).await;
     match &result {
         Ok(()) => env.cache.failed_sweeps.clear(&due),
         Err(error) => postpone_failed(env, key, env.cache.failed_sweeps.next_wait(&due, error.is_retryable())).await,
@@ -58,7 +53,7 @@ pub(super) async fn postpone_failed(env: &Env, key: TargetKey<'_>, wait: Millis)
     }
 }
 
-async fn sweep_once(env: &Env, sources: Option<&Store>, key: TargetKey<'_>, permit: &SweepPermit) -> FlowResult<()> {
+async fn sweep_once(env: &Env, key: TargetKey<'_>, permit: &SweepPermit) -> FlowResult<()> {
     let Some(target) = env.store.read_target(key).await? else { return Ok(()) };
     let is_due = |at: Option<Timestamp>| at.is_some_and(|at| at <= env.now());
     let has_deliveries = is_due(target.due) && is_due(target.outbox.due());
@@ -69,7 +64,7 @@ async fn sweep_once(env: &Env, sources: Option<&Store>, key: TargetKey<'_>, perm
         // A failed delivery must not block the end of the target.
         tracing::warn!(kind = key.kind, name = key.name, %error, "cannot deliver the notification");
     }
-    let advanced = Box::pin(advance(env, sources, key, seen, permit)).await;
+    let advanced = Box::pin(advance(env, key, seen, permit)).await;
     // The message was lost.
     if has_deliveries && advanced.is_ok() && permit.is_scheduled() && !permit.is_out_of_time(env) {
         permit.leave_place();
@@ -84,13 +79,7 @@ async fn sweep_once(env: &Env, sources: Option<&Store>, key: TargetKey<'_>, perm
 
 /// Ends the time to live, completes the stop, continues an interrupted retry, begins what waits, and releases secrets. `seen`
 /// is the target if it was just read.
-async fn advance(
-    env: &Env,
-    sources: Option<&Store>,
-    key: TargetKey<'_>,
-    seen: Option<TargetHead>,
-    permit: &SweepPermit,
-) -> FlowResult<()> {
+async fn advance(env: &Env, key: TargetKey<'_>, seen: Option<TargetHead>, permit: &SweepPermit) -> FlowResult<()> {
     let target = match seen {
         Some(target) => Some(target),
         None => env.store.read_target(key).await?,
@@ -124,7 +113,7 @@ async fn advance(
     }
     if target.pending_update.is_some() {
         is_unchanged = false;
-        drive(env, Box::pin(next_run::start_update(env, sources, key)).await?).await?;
+        drive(env, Box::pin(next_run::start_update(env, permit.is_scheduled(), key)).await?).await?;
     }
     if !target.events.waiting.is_empty() {
         is_unchanged = false;
