@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use ebb_flow::env::Env;
 use ebb_flow::error::RequestError;
 use ebb_flow::loaded_run::{AttemptRef, Run};
+use ebb_flow::run::attempt::AttemptContext;
 use ebb_flow::run::dispatch::{UnitInputs, skip_text, unit_inputs};
 use ebb_flow::run::inputs::InvocationCache;
 
@@ -56,9 +57,12 @@ pub(crate) async fn rendered(
         return Err(unavailable(text));
     }
     let attempt = AttemptRef { unit, number, epoch: head.epoch };
-    let inputs = unit_inputs(env, &run, planned, attempt, &InvocationCache::default()).await?;
-    let shown = shown(&run, planned, attempt, &inputs);
-    let shown = shown.map_err(|reason| unavailable(format!("{key} cannot be rendered: {reason}")))?;
+    let context = AttemptContext { env, run: &run, attempt, unit: planned };
+    let inputs = unit_inputs(context, &InvocationCache::default()).await?;
+    let shown = match shown(&run, planned, attempt, &inputs) {
+        Ok(shown) => shown,
+        Err(reason) => return Ok(RenderingSearch::Unavailable(format!("{key} cannot be rendered: {reason}"))),
+    };
     let size = limits::lambda_event_size_of(&shown);
     if size > limits::API_RESPONSE {
         let most = limits::API_RESPONSE;

@@ -1,12 +1,17 @@
-//! Identifies an attempt, with its name at a relay and its callback token.
+//! An attempt of a unit, with its name at a relay and its callback token.
 
-use ebb_documents::plan::{UnitPlan, document_name};
+use ebb_documents::plan::{UnitPlan, UnitRef, document_name};
 use ebb_engine::{Attempt, Timestamp, Unit};
+use ebb_protocol::record::AttemptRecord;
 use ebb_protocol::relay::TaskId;
 use ebb_protocol::token::{TokenClaims, TokenKind};
+use ebb_store::AttemptUpdate;
 
 use crate::env::Env;
+use crate::error::FlowResult;
 use crate::loaded_run::{AttemptRef, Run, UnitName};
+use crate::run::dispatch_outcome::DispatchOutcome;
+use crate::run::wakeup::{self, AttemptWakeup};
 
 /// Time for which a callback token is valid after the unit's deadline.
 const TOKEN_SLACK_MS: u64 = 60 * 60 * 1000;
@@ -21,25 +26,59 @@ pub fn task_start(run: &Run, age_ms: u64, now: Timestamp) -> Timestamp {
     Timestamp(now.0.saturating_sub(age_ms)).max(run.facts.started).min(now)
 }
 
-pub(super) fn token(
-    env: &Env,
-    run: &Run,
-    attempt: AttemptRef,
-    unit: &UnitPlan,
-    kind: TokenKind,
-    remaining: u32,
-) -> String {
-    let expires = env.now().0.saturating_add(unit.timeout_ms).saturating_add(TOKEN_SLACK_MS);
-    let claims = TokenClaims {
-        run: run.id.clone(),
-        unit: attempt.unit,
-        attempt: attempt.number,
-        epoch: attempt.epoch,
-        expiry: Timestamp(expires),
-        kind,
-        remaining_results: remaining,
-    };
-    claims.sign(&env.settings.token_keys)
+/// An attempt with its unit and run, in the environment of the invocation that works on it.
+#[derive(Clone, Copy)]
+pub struct AttemptContext<'a> {
+    pub env: &'a Env,
+    pub run: &'a Run,
+    pub attempt: AttemptRef,
+    /// The unit of the attempt.
+    pub unit: &'a UnitPlan,
+}
+
+impl AttemptContext<'_> {
+    pub(super) fn unit_ref(&self) -> UnitRef {
+        UnitRef { hook: self.run.hook(), unit: self.attempt.unit.0 }
+    }
+
+    /// Returns a callback token. `remaining` is the number of results that an undo has yet to remove after this one.
+    pub(super) fn token(&self, kind: TokenKind, remaining: u32) -> String {
+        let expires = self.env.now().0.saturating_add(self.unit.timeout_ms).saturating_add(TOKEN_SLACK_MS);
+        let claims = TokenClaims {
+            run: self.run.id.clone(),
+            unit: self.attempt.unit,
+            attempt: self.attempt.number,
+            epoch: self.attempt.epoch,
+            expiry: Timestamp(expires),
+            kind,
+            remaining_results: remaining,
+        };
+        claims.sign(&self.env.settings.token_keys)
+    }
+
+    /// Reads the record of the attempt, if there is one.
+    pub(super) async fn read_record(&self) -> FlowResult<Option<AttemptRecord>> {
+        let records = self.env.store.read_records(&self.run.id, &[self.attempt.unit]).await?;
+        let record = records.into_iter().find(|(_, number, _)| *number == self.attempt.number);
+        Ok(record.map(|(.., record)| record))
+    }
+
+    /// Changes the record of the attempt. Returns the record before.
+    pub(super) async fn update(&self, update: AttemptUpdate) -> FlowResult<AttemptRecord> {
+        self.run.update_attempt(self.env, self.attempt, update).await
+    }
+
+    /// Leaves the attempt to `sweep`, which starts it at `at`.
+    pub(super) async fn postpone(&self, at: Timestamp) -> FlowResult<DispatchOutcome> {
+        wakeup::postpone(self.env, self.run, self.attempt, at).await?;
+        Ok(DispatchOutcome::later(Some(AttemptWakeup::Recorded(at))))
+    }
+
+    /// Records that the request is sent again after so many seconds.
+    pub(super) async fn repeat(&self, seconds: u64) -> FlowResult<DispatchOutcome> {
+        let at = wakeup::record_repeat(self.env, self.run, self.attempt, seconds).await?;
+        Ok(DispatchOutcome::later(Some(AttemptWakeup::Recorded(at))))
+    }
 }
 
 /// Returns the dispatch time of an attempt, from its token.

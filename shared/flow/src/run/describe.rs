@@ -7,14 +7,12 @@ use ebb_engine::Millis;
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::record::AttemptRecord;
 
-use crate::env::Env;
 use crate::error::FlowResult;
-use crate::loaded_run::{AttemptRef, Run};
+use crate::run::attempt::AttemptContext;
 use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
 use crate::run::credential::RequestCredential;
 use crate::run::dispatch_outcome::DispatchOutcome;
 use crate::run::until;
-use crate::run::wakeup::{self, AttemptWakeup};
 use crate::run::webhook_response::UnitAnswers;
 use crate::run::{evidence, request_headers};
 
@@ -23,14 +21,12 @@ const RETRY_SECONDS: u64 = 10;
 
 /// Fails an attempt whose request got no response, or schedules a request to its `describe` URL.
 pub(crate) async fn unanswered(
-    env: &Env,
-    run: &Run,
-    attempt: AttemptRef,
+    context: AttemptContext<'_>,
     describe: Option<&str>,
     failure: AttemptFailure,
 ) -> FlowResult<DispatchOutcome> {
     if describe.is_some() {
-        return describe_later(env, run, attempt, RETRY_SECONDS).await;
+        return context.repeat(RETRY_SECONDS).await;
     }
     let why = format!(
         "{}; the webhook is not idempotent, so its request is not sent again and its outcome is unknown",
@@ -42,14 +38,12 @@ pub(crate) async fn unanswered(
 
 /// Determines the result of an attempt whose request was sent before. Does not send the request again.
 pub(super) async fn describe_attempt(
-    env: &Env,
     answers: &UnitAnswers<'_>,
-    attempt: AttemptRef,
     (webhook, credential): (&WebhookAction, &RequestCredential),
     request: &RenderedRequest,
     record: &AttemptRecord,
 ) -> FlowResult<DispatchOutcome> {
-    let (run, unit) = (answers.run, answers.unit);
+    let AttemptContext { env, unit, .. } = answers.attempt;
     if record.result.is_some() || record.accepted.is_some() {
         return Ok(DispatchOutcome::later(None));
     }
@@ -58,19 +52,19 @@ pub(super) async fn describe_attempt(
     if record.posted.is_some() && record.next_dispatch.is_none() && open_for > 0 {
         // Another invocation may still wait for the response. An invocation without a response records the time of the
         // next request.
-        return describe_later(env, run, attempt, open_for.div_ceil(1000)).await;
+        return answers.attempt.repeat(open_for.div_ceil(1000)).await;
     }
     let Some(url) = request.describe.clone() else {
         let failure = AttemptFailure::new(ReasonCode::Connect, "no response to its request is known");
-        return unanswered(env, run, attempt, None, failure).await;
+        return unanswered(answers.attempt, None, failure).await;
     };
-    let headers = request_headers::question_headers(env, run, attempt, unit, credential, ("-describe", &url, request))?;
+    let headers = request_headers::question_headers(answers.attempt, credential, ("-describe", &url, request))?;
     let sent =
         evidence::SentRequest { method: request_headers::GET, url: &url, headers: &headers, opened: &answers.opened };
     let digest = credential.digest(env);
     // Another credential may not see what the request made.
     let is_sender = record.posted_by.as_ref().is_none_or(|by| digest.is(by));
-    let answer = request_headers::ask(env, unit, credential, &sent).await.and_then(Result::ok);
+    let answer = request_headers::ask(answers.attempt, credential, &sent).await.and_then(Result::ok);
     let is_shown = answer.as_ref().and_then(|(response, _bytes)| match response.status {
         200..=299 => answers.is_shown(response).ok(),
         404 => Some(false),
@@ -81,7 +75,7 @@ pub(super) async fn describe_attempt(
             if let Some(until) = answers.until() {
                 let begun = record.started.unwrap_or(posted);
                 let seen_by = Some(digest.text().to_owned());
-                return until::begin(env, answers, attempt, until, response, (begun, seen_by)).await;
+                return until::begin(answers, until, response, (begun, seen_by)).await;
             }
             match answers.outputs(&sent, response) {
                 Ok(outputs) => {
@@ -98,17 +92,12 @@ pub(super) async fn describe_attempt(
             let processing = Millis(webhook.processing_ms(unit.timeout_ms));
             let wait = posted.plus(env.settings.max_in_flight).plus(processing).since(env.now()).0;
             if wait > 0 {
-                return describe_later(env, run, attempt, wait.div_ceil(1000)).await;
+                return answers.attempt.repeat(wait.div_ceil(1000)).await;
             }
             let why = "the request got no response, and the `describe` URL reports that nothing was created";
             AttemptEnd::Failed(AttemptFailure::new(ReasonCode::Lost, why))
         }
-        _ => return describe_later(env, run, attempt, RETRY_SECONDS).await,
+        _ => return answers.attempt.repeat(RETRY_SECONDS).await,
     };
     Ok(DispatchOutcome::ended(end))
-}
-
-async fn describe_later(env: &Env, run: &Run, attempt: AttemptRef, seconds: u64) -> FlowResult<DispatchOutcome> {
-    let at = wakeup::record_repeat(env, run, attempt, seconds).await?;
-    Ok(DispatchOutcome::later(Some(AttemptWakeup::Recorded(at))))
 }

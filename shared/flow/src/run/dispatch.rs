@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use ebb_documents::plan::{Action, UnitPlan, UnitRef};
+use ebb_documents::plan::Action;
 use ebb_documents::render::{
     self, KnownOutputs, ProducerState, RenderError, RenderResult, RenderValue, RenderedUnit, SealedValue, SkipReason,
     TargetFacts, UnitContext,
@@ -15,15 +15,16 @@ use ebb_protocol::value::UnitValue;
 use crate::env::Env;
 use crate::error::{FlowError, FlowResult};
 use crate::loaded_run::{AttemptRef, Run};
+use crate::run::attempt::AttemptContext;
 use crate::run::attempt_end::{AttemptEnd, AttemptSuccess};
 use crate::run::dispatch_outcome::{DispatchOutcome, DispatchReason};
 use crate::run::infrakit::{self, PluginUnit};
 use crate::run::inputs::{self, InvocationCache};
 use crate::run::opened_texts::OpenedTexts;
-use crate::run::relay_task::{ensure, ensure_task, prevent_start, task_body};
+use crate::run::relay_task::{ensure_task, prevent_start, task_body};
 use crate::run::undo::{self, UndoDecision, UndoneResult};
-use crate::run::wakeup::{AttemptWakeup, postpone, record_start};
-use crate::run::webhook::{WebhookDispatch, post_webhook};
+use crate::run::wakeup::record_start;
+use crate::run::webhook::post_webhook;
 use crate::run::webhook_response::UnitAnswers;
 use crate::run::{removals, skip};
 use crate::sealed_values;
@@ -40,17 +41,14 @@ pub async fn send(
     let Some(unit) = run.unit(attempt.unit) else {
         return Err(FlowError::Broken(format!("run {} has no unit {}", run.id, attempt.unit.0)));
     };
-    let (mut known, undone) = match unit_inputs(env, run, unit, attempt, cache).await? {
+    let context = AttemptContext { env, run, attempt, unit };
+    let (mut known, undone) = match unit_inputs(context, cache).await? {
         UnitInputs::Skipped(why) => return Ok(DispatchOutcome::ended(AttemptEnd::Skipped(why))),
-        UnitInputs::Later(at) => {
-            postpone(env, run, attempt, at).await?;
-            return Ok(DispatchOutcome::later(Some(AttemptWakeup::Recorded(at))));
-        }
+        UnitInputs::Later(at) => return context.postpone(at).await,
         UnitInputs::Known(known, undone) => (known, undone),
     };
-    let at = UnitRef { hook: run.hook(), unit: attempt.unit.0 };
     let facts = run.target_facts();
-    let (rendered, opened) = rendered(env, run, (at, &facts), &known);
+    let (rendered, opened) = rendered(context, &facts, &known);
     if !render::reads_values(unit) {
         // This frees memory: many requests may be in progress, each for a long time.
         known.clear();
@@ -74,9 +72,8 @@ pub async fn send(
             })
         }
         Ok(RenderedUnit::Webhook(request)) => {
-            let answers = UnitAnswers { run, unit, at, facts, known, opened };
-            let call = WebhookDispatch { request, answers, undone: &undone };
-            post_webhook(env, run, attempt, call, reason).await?
+            let answers = UnitAnswers { attempt: context, facts, known, opened };
+            post_webhook(answers, request, &undone, reason).await?
         }
         Ok(RenderedUnit::Infrakit(spec)) => {
             let setup = unit.undoes.first().and_then(|&at| run.loaded.plan.unit(at));
@@ -85,13 +82,11 @@ pub async fn send(
             else {
                 return Err(mismatch(&unit.key));
             };
-            let plugin_unit = PluginUnit { run, attempt, unit, action, spec, instances: undone.instances, opened };
-            infrakit::send(env, plugin_unit, reason, undone.may_act_until).await?
+            let plugin_unit = PluginUnit { attempt: context, action, spec, instances: undone.instances, opened };
+            infrakit::send(plugin_unit, reason, undone.may_act_until).await?
         }
         Ok(rendered) => match task_body(run, attempt, unit, rendered) {
-            Some(body) => {
-                ensure_task(env, run, attempt, ensure(env, run, attempt, unit, body, undone.remaining), reason).await?
-            }
+            Some(body) => ensure_task(context, body, undone.remaining, reason).await?,
             None => return Err(mismatch(&unit.key)),
         },
     };
@@ -121,13 +116,8 @@ pub enum UnitInputs {
 }
 
 /// Reads the inputs of an attempt. Those of an undo include what it removes. Nothing is written.
-pub async fn unit_inputs(
-    env: &Env,
-    run: &Run,
-    unit: &UnitPlan,
-    attempt: AttemptRef,
-    cache: &InvocationCache,
-) -> FlowResult<UnitInputs> {
+pub async fn unit_inputs(context: AttemptContext<'_>, cache: &InvocationCache) -> FlowResult<UnitInputs> {
+    let AttemptContext { env, run, unit, .. } = context;
     if let Some(why) = skip::reason(env, run, unit, cache).await? {
         return Ok(UnitInputs::Skipped(why));
     }
@@ -135,7 +125,7 @@ pub async fn unit_inputs(
     if unit.undoes.is_empty() {
         return Ok(UnitInputs::Known(known, UndoneResult::default()));
     }
-    Ok(match undo::decide(env, run, unit, attempt, cache).await? {
+    Ok(match undo::decide(context, cache).await? {
         UndoDecision::Nothing(why) => UnitInputs::Skipped(why),
         UndoDecision::Later(at) => UnitInputs::Later(at),
         UndoDecision::Remove { made, undone } => {
@@ -150,14 +140,13 @@ pub async fn unit_inputs(
 
 /// Renders a unit. Decrypts the sensitive values that it sends to its executor, and returns their texts.
 fn rendered(
-    env: &Env,
-    run: &Run,
-    (at, facts): (UnitRef, &TargetFacts),
+    context: AttemptContext<'_>,
+    facts: &TargetFacts,
     known: &KnownOutputs,
 ) -> (RenderResult<RenderedUnit>, Vec<SecretText>) {
     let opened = RefCell::new(OpenedTexts::default());
     let open = |sealed: &SealedValue| {
-        let value = sealed_values::open(&env.settings.unit_keys, sealed)?;
+        let value = sealed_values::open(&context.env.settings.unit_keys, sealed)?;
         opened.borrow_mut().add(&value);
         match value {
             UnitValue::Json(json) => Some(RenderValue::Json(json)),
@@ -165,7 +154,7 @@ fn rendered(
             UnitValue::Secret(_) | UnitValue::Sealed(_) => None,
         }
     };
-    let plan = &run.loaded.plan;
+    let (plan, at) = (&context.run.loaded.plan, context.unit_ref());
     let rendered = render::unit_with_secrets(UnitContext { plan, at, facts, known }, &open);
     (rendered, opened.into_inner().into_texts())
 }

@@ -22,16 +22,13 @@ use ebb_protocol::removal::{RemovalEvidence, RemovalGrade};
 use ebb_store::AttemptUpdate;
 use serde_json::Value;
 
-use crate::env::Env;
 use crate::error::FlowResult;
-use crate::loaded_run::{AttemptRef, Run};
-use crate::run::attempt::{undone_name, unit_name};
+use crate::run::attempt::{AttemptContext, undone_name, unit_name};
 use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
 use crate::run::dispatch_outcome::{DispatchOutcome, DispatchReason};
+use crate::run::opened_texts;
 use crate::run::plugin_client::{PluginClient, PluginError, instance_id, is_ready};
 use crate::run::undo::MadeInstances;
-use crate::run::wakeup::{AttemptWakeup, postpone, record_repeat};
-use crate::run::{opened_texts, records};
 use crate::telemetry;
 
 /// The wait in seconds after a call without a response, and between two looks for an instance.
@@ -53,9 +50,7 @@ enum PluginStep {
 }
 
 pub(super) struct PluginUnit<'a> {
-    pub(super) run: &'a Run,
-    pub(super) attempt: AttemptRef,
-    pub(super) unit: &'a UnitPlan,
+    pub(super) attempt: AttemptContext<'a>,
     pub(super) action: &'a InfrakitAction,
     pub(super) spec: RenderedInstance,
     /// What the undone units have made, for an undo.
@@ -67,69 +62,66 @@ pub(super) struct PluginUnit<'a> {
 /// Makes the resource of a unit or adopts it, or destroys that of the undone unit. Until `may_act_until`, the plugin may
 /// still make one.
 pub(super) async fn send(
-    env: &Env,
-    it: PluginUnit<'_>,
+    plugin_unit: PluginUnit<'_>,
     reason: DispatchReason,
     may_act_until: Timestamp,
 ) -> FlowResult<DispatchOutcome> {
-    let client = it.client(env);
-    telemetry::dispatch_started(it.run, it.attempt, client.begun);
-    let is_setup = it.unit.action != Action::Destroy;
-    let step = if is_setup { it.make(&client, reason).await } else { it.remove(&client, may_act_until).await };
+    let context = plugin_unit.attempt;
+    let AttemptContext { env, run, attempt, unit } = context;
+    let client = plugin_unit.client();
+    telemetry::dispatch_started(run, attempt, client.begun);
+    let is_setup = unit.action != Action::Destroy;
+    let step = match is_setup {
+        true => plugin_unit.make(&client, reason).await,
+        false => plugin_unit.remove(&client, may_act_until).await,
+    };
     let step = match step {
         Ok(step) => step,
         Err(PluginError::Flow(error)) => return Err(error),
         Err(PluginError::NotSent(why)) if is_setup => failed(ReasonCode::NotStartable, &why),
         Err(PluginError::NotSent(why) | PluginError::Rejected(why)) => failed(ReasonCode::Failed, &why),
         Err(PluginError::Unknown(why)) => {
-            tracing::warn!(run = %it.run.id, unit = it.unit.key, why, "a call of a plugin has no result; it follows again");
+            tracing::warn!(run = %run.id, unit = unit.key, why, "a call of a plugin has no result; it follows again");
             let progress = AttemptUpdate::Heartbeat(env.now(), Some(limits::message(&why)));
-            it.run.update_attempt(env, it.attempt, progress).await?;
+            context.update(progress).await?;
             PluginStep::Repeat(RETRY_SECONDS)
         }
         Err(PluginError::Late) => PluginStep::Repeat(CONTINUE_SECONDS),
     };
-    it.outcome(env, client.begun, step).await
+    let failure = match &step {
+        PluginStep::End(end) if matches!(**end, AttemptEnd::Failed(_)) => Some("failed"),
+        PluginStep::Repeat(_) => Some("repeated"),
+        _ => None,
+    };
+    telemetry::dispatch_ended(run, attempt, client.begun, env.now(), failure);
+    match step {
+        PluginStep::End(end) => Ok(DispatchOutcome::ended(*end)),
+        PluginStep::Recorded => Ok(DispatchOutcome::later(None)),
+        PluginStep::Repeat(seconds) => context.repeat(seconds).await,
+        PluginStep::Postpone(at) => context.postpone(at).await,
+    }
 }
 
 impl PluginUnit<'_> {
-    fn client<'a>(&'a self, env: &'a Env) -> PluginClient<'a> {
-        let name = undone_name(self.run, self.unit).unwrap_or(unit_name(self.run, self.unit));
+    fn client(&self) -> PluginClient<'_> {
+        let AttemptContext { env, run, attempt, unit } = self.attempt;
+        let name = undone_name(run, unit).unwrap_or(unit_name(run, unit));
         PluginClient {
             env,
-            cluster: self.run.cluster(self.attempt.unit),
+            cluster: run.cluster(attempt.unit),
             action: self.action,
             spec: &self.spec,
             opened: &self.opened,
-            key: self.run.stable_key(name),
+            key: run.stable_key(name),
             begun: env.now(),
         }
     }
 
-    async fn outcome(&self, env: &Env, begun: Timestamp, step: PluginStep) -> FlowResult<DispatchOutcome> {
-        let failure = match &step {
-            PluginStep::End(end) if matches!(**end, AttemptEnd::Failed(_)) => Some("failed"),
-            PluginStep::Repeat(_) => Some("repeated"),
-            _ => None,
-        };
-        telemetry::dispatch_ended(self.run, self.attempt, begun, env.now(), failure);
-        let at = match step {
-            PluginStep::End(end) => return Ok(DispatchOutcome::ended(*end)),
-            PluginStep::Recorded => return Ok(DispatchOutcome::later(None)),
-            PluginStep::Repeat(seconds) => record_repeat(env, self.run, self.attempt, seconds).await?,
-            PluginStep::Postpone(at) => {
-                postpone(env, self.run, self.attempt, at).await?;
-                at
-            }
-        };
-        Ok(DispatchOutcome::later(Some(AttemptWakeup::Recorded(at))))
-    }
-
     async fn make(&self, client: &PluginClient<'_>, reason: DispatchReason) -> Result<PluginStep, PluginError> {
-        let env = client.env;
+        let env = self.attempt.env;
         let found = self.look(client, reason).await;
         if let Err(PluginError::NotSent(why) | PluginError::Rejected(why)) = &found
-            && records::read_own(env, self.run, self.attempt).await?.is_some_and(|own| own.posted.is_some())
+            && self.attempt.read_record().await?.is_some_and(|own| own.posted.is_some())
         {
             // The answer to another call does not show what a `Provision` without a response has made.
             return Err(PluginError::Unknown(why.clone()));
@@ -144,7 +136,7 @@ impl PluginUnit<'_> {
             return Err(PluginError::Late);
         }
         // The intent is recorded before the request is sent. A dispatcher that finds the intent does not send it.
-        let before = self.run.update_attempt(env, self.attempt, AttemptUpdate::Posted(env.now(), None)).await?;
+        let before = self.attempt.update(AttemptUpdate::Posted(env.now(), None)).await?;
         if before.result.is_some() {
             return Ok(PluginStep::Recorded);
         }
@@ -152,7 +144,7 @@ impl PluginUnit<'_> {
             if let Some(id) = before.instances.made.first() {
                 return Err(PluginError::Unknown(format!("the plugin does not list {id}, which it has made")));
             }
-            let open_for = self.acts_until(env, posted).since(env.now()).0;
+            let open_for = self.acts_until(Timestamp(posted)).since(env.now()).0;
             if open_for > 0 {
                 return Ok(PluginStep::Repeat(open_for.div_ceil(1000).min(RETRY_SECONDS)));
             }
@@ -168,7 +160,7 @@ impl PluginUnit<'_> {
         let described = found.iter().find(|found| instance_id(found) == instance_id(&made));
         if described.is_none() && self.outputs(&made).is_err() {
             let step = PluginStep::Repeat(CONTINUE_SECONDS);
-            return Ok(self.keep(env, self.made_ids(client, &made), step).await?);
+            return Ok(self.keep(self.made_ids(client, &made), step).await?);
         }
         Ok(self.complete(client, described.unwrap_or(&made)).await?)
     }
@@ -204,9 +196,9 @@ impl PluginUnit<'_> {
 
     /// Adopts the instance with the tag of the unit, unless another invocation may still wait for the `Provision`.
     async fn adopt(&self, client: &PluginClient<'_>, instance: &Value) -> FlowResult<PluginStep> {
-        let env = client.env;
-        let own = records::read_own(env, self.run, self.attempt).await?;
-        let posted = own.and_then(|own| own.posted.filter(|_| own.next_dispatch.is_none()));
+        let env = self.attempt.env;
+        let record = self.attempt.read_record().await?;
+        let posted = record.and_then(|record| record.posted.filter(|_| record.next_dispatch.is_none()));
         let window = env.settings.response_window().min(Millis(self.action.max_processing_time_ms));
         let due = posted.map(|posted| posted.plus(window));
         match due.map(|due| due.since(env.now()).0).filter(|&wait| wait > 0) {
@@ -216,14 +208,15 @@ impl PluginUnit<'_> {
     }
 
     /// Returns the time until which a plugin may act on a request that was sent at `posted`.
-    fn acts_until(&self, env: &Env, posted: Timestamp) -> Timestamp {
-        let processing = posted.plus(env.settings.max_in_flight).plus(Millis(self.action.max_processing_time_ms));
-        processing.max(posted.plus(env.settings.response_window()))
+    fn acts_until(&self, posted: Timestamp) -> Timestamp {
+        let settings = &self.attempt.env.settings;
+        let processing = posted.plus(settings.max_in_flight).plus(Millis(self.action.max_processing_time_ms));
+        processing.max(posted.plus(settings.response_window()))
     }
 
     fn outputs(&self, instance: &Value) -> RenderResult<ebb_protocol::value::Outputs> {
-        let outputs = render::outputs_from_instance(self.unit, instance)?;
-        Ok(opened_texts::unit_values(self.unit, outputs, &self.opened))
+        let outputs = render::outputs_from_instance(self.attempt.unit, instance)?;
+        Ok(opened_texts::unit_values(self.attempt.unit, outputs, &self.opened))
     }
 
     async fn complete(&self, client: &PluginClient<'_>, instance: &Value) -> FlowResult<PluginStep> {
@@ -235,7 +228,7 @@ impl PluginUnit<'_> {
             }
             Err(error) => failed(ReasonCode::OutputInvalid, &error.to_string()),
         };
-        self.keep(client.env, made, step).await
+        self.keep(made, step).await
     }
 
     /// Returns the ID of an instance. The plugin finds what another interface has made by the key of the unit.
@@ -247,11 +240,11 @@ impl PluginUnit<'_> {
     }
 
     /// Records the IDs of a step that did not succeed. If the attempt has ended, the IDs become a late success.
-    async fn keep(&self, env: &Env, made: BTreeSet<String>, step: PluginStep) -> FlowResult<PluginStep> {
+    async fn keep(&self, made: BTreeSet<String>, step: PluginStep) -> FlowResult<PluginStep> {
         if made.is_empty() {
             return Ok(step);
         }
-        let before = self.note(env, InstanceIds { made: made.clone(), ..InstanceIds::default() }).await?;
+        let before = self.note(InstanceIds { made: made.clone(), ..InstanceIds::default() }).await?;
         let Some(result) = before.result else { return Ok(step) };
         if made.iter().all(|id| result.made.contains(id) || before.instances.made.contains(id)) {
             return Ok(step);
@@ -261,24 +254,23 @@ impl PluginUnit<'_> {
     }
 
     /// Adds answers of the plugin to the record of the attempt, unless it has a result. Returns the record before.
-    async fn note(&self, env: &Env, ids: InstanceIds) -> FlowResult<AttemptRecord> {
-        self.run.update_attempt(env, self.attempt, AttemptUpdate::Instances(ids)).await
+    async fn note(&self, ids: InstanceIds) -> FlowResult<AttemptRecord> {
+        self.attempt.update(AttemptUpdate::Instances(ids)).await
     }
 
     /// Destroys what the plugin lists, and the instances with recorded IDs. Later dispatches continue.
     async fn remove(&self, client: &PluginClient<'_>, may_act_until: Timestamp) -> Result<PluginStep, PluginError> {
-        let env = client.env;
         let made = &self.instances.ids;
         let found = client.find().await?;
         let listed = client.ids(&found);
         if !listed.is_empty() {
             // After a crash, the plugin may not know any more what it has destroyed.
             let ids = InstanceIds { listed: listed.clone(), ..InstanceIds::default() };
-            if self.note(env, ids).await?.result.is_some() {
+            if self.note(ids).await?.result.is_some() {
                 return Ok(PluginStep::Recorded);
             }
         }
-        let mut answers = self.answers(env, &listed).await?;
+        let mut answers = self.answers(&listed).await?;
         let destroyed = if found.is_empty() { Ok(()) } else { client.destroy(&found).await };
         let unseen: Vec<&String> = made.iter().filter(|id| !is_known(&answers, id)).collect();
         let mut rejection = String::new();
@@ -286,7 +278,7 @@ impl PluginUnit<'_> {
             match client.destroy_instance(id).await {
                 Ok(()) => {
                     let ids = InstanceIds { destroyed: BTreeSet::from([id.clone()]), ..InstanceIds::default() };
-                    self.note(env, ids.clone()).await?;
+                    self.note(ids.clone()).await?;
                     answers.merge(ids);
                 }
                 Err(PluginError::Rejected(why)) => rejection = why,
@@ -303,7 +295,7 @@ impl PluginUnit<'_> {
                     (Err(_), Ok(left)) => &listed - &client.ids(left),
                     (Err(_), Err(_)) => BTreeSet::new(),
                 };
-                self.note(env, InstanceIds { destroyed: gone, ..InstanceIds::default() }).await?;
+                self.note(InstanceIds { destroyed: gone, ..InstanceIds::default() }).await?;
                 left?;
                 // Without an error, the plugin destroys in the background.
                 return destroyed.map(|()| PluginStep::Repeat(RETRY_SECONDS));
@@ -313,12 +305,12 @@ impl PluginUnit<'_> {
         let is_open = self.instances.may_be_more && self.action.interface == PluginInterface::Instance;
         let is_listed = made.iter().all(|id| has(&answers.listed, id)) && !is_open;
         let due = if is_listed { may_act_until } else { may_act_until.max(self.instances.listed_by) };
-        if due > env.now() {
+        if due > self.attempt.env.now() {
             return Ok(PluginStep::Postpone(due));
         }
         if !unseen.is_empty() {
             // Another dispatch may have destroyed them at the same time.
-            answers.merge(self.answers(env, &listed).await?);
+            answers.merge(self.answers(&listed).await?);
         }
         let left: Vec<&str> = unseen.into_iter().filter(|id| !is_known(&answers, id)).map(String::as_str).collect();
         if !left.is_empty() {
@@ -329,18 +321,19 @@ impl PluginUnit<'_> {
     }
 
     /// Returns what the plugin has answered to the attempts of this undo, and of the same undo in updates.
-    async fn answers(&self, env: &Env, listed: &BTreeSet<String>) -> FlowResult<InstanceIds> {
+    async fn answers(&self, listed: &BTreeSet<String>) -> FlowResult<InstanceIds> {
         let mut answers = InstanceIds { listed: listed.clone(), ..InstanceIds::default() };
         // Most undos find all that was made, and need no earlier answers.
         if !listed.is_empty() && self.instances.ids.is_subset(listed) {
             return Ok(answers);
         }
-        let is_same = |unit: &UnitPlan| unit.action == Action::Destroy && unit.undoes == self.unit.undoes;
-        for hook in &self.run.loaded.plan.hooks {
+        let AttemptContext { env, run, unit: undo, .. } = self.attempt;
+        let is_same = |unit: &UnitPlan| unit.action == Action::Destroy && unit.undoes == undo.undoes;
+        for hook in &run.loaded.plan.hooks {
             let same = hook.units.iter().zip(0..).filter(|(unit, _)| is_same(unit));
             let same: Vec<Unit> = same.map(|(_, position)| Unit(position)).collect();
             if !same.is_empty() {
-                let records = env.store.read_records(&self.run.id.sibling(hook.hook), &same).await?;
+                let records = env.store.read_records(&run.id.sibling(hook.hook), &same).await?;
                 for (_, _, mut record) in records {
                     if was_refused(&record) {
                         // What the plugin listed and did not destroy may exist, whatever it lists later.

@@ -15,7 +15,7 @@ use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 
 use crate::env::Env;
 use crate::error::{FlowError, FlowResult};
-use crate::loaded_run::{AttemptRef, Run};
+use crate::loaded_run::Run;
 use crate::run::attempt_end::AttemptEnd;
 use crate::sealed_values;
 
@@ -29,12 +29,6 @@ const MAX_READS: usize = 32;
 pub async fn read_open(env: &Env, run: &Run, units: &[Unit]) -> FlowResult<BTreeMap<(Unit, Attempt), AttemptRecord>> {
     let records = env.store.read_records(&run.id, units).await?;
     with_accepted(env, run, units, records).await
-}
-
-/// Reads the record of an attempt, if there is one.
-pub(super) async fn read_own(env: &Env, run: &Run, attempt: AttemptRef) -> FlowResult<Option<AttemptRecord>> {
-    let records = env.store.read_records(&run.id, &[attempt.unit]).await?;
-    Ok(records.into_iter().find(|(_, number, _)| *number == attempt.number).map(|(.., own)| own))
 }
 
 /// Adds the acceptances of `units` that were recorded together to `records`.

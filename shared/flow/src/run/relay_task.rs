@@ -16,7 +16,7 @@ use crate::error::FlowResult;
 use crate::guarded_relay::{guarded, retry_at};
 use crate::loaded_run::{AttemptRef, Run};
 use crate::ports::RelayError;
-use crate::run::attempt::{task_id, task_start, token, undone_name, unit_name};
+use crate::run::attempt::{AttemptContext, task_id, task_start, undone_name, unit_name};
 use crate::run::callback_result::{relay_result, with_checked_outputs};
 use crate::run::dispatch_outcome::{DispatchOutcome, DispatchReason};
 use crate::run::objects;
@@ -29,15 +29,8 @@ const MIN_QUEUED_POLL_MS: u64 = 60_000;
 
 const MAX_QUEUED_POLL_MS: u64 = 5 * 60 * 1000;
 
-pub(super) fn ensure(
-    env: &Env,
-    run: &Run,
-    attempt: AttemptRef,
-    unit: &UnitPlan,
-    body: relay::TaskBody,
-    remaining: u32,
-) -> EnsureTask {
-    let token = token(env, run, attempt, unit, TokenKind::Relay, remaining);
+fn request(context: AttemptContext<'_>, body: relay::TaskBody, remaining: u32) -> EnsureTask {
+    let AttemptContext { env, run, attempt, unit } = context;
     EnsureTask {
         v: relay::VERSION,
         task: task_id(run, attempt.unit, attempt.number),
@@ -45,7 +38,7 @@ pub(super) fn ensure(
         timeout_ms: unit.timeout_ms,
         callback: CallbackEndpoint {
             url: env.settings.callback_url.clone(),
-            token,
+            token: context.token(TokenKind::Relay, remaining),
             installation: env.settings.installation.clone(),
         },
         names: task_names(run, unit),
@@ -152,15 +145,16 @@ fn script_input(input: RenderedInput) -> ScriptInput {
 }
 
 pub(super) async fn ensure_task(
-    env: &Env,
-    run: &Run,
-    attempt: AttemptRef,
-    request: EnsureTask,
+    context: AttemptContext<'_>,
+    body: relay::TaskBody,
+    remaining: u32,
     reason: DispatchReason,
 ) -> FlowResult<DispatchOutcome> {
+    let AttemptContext { env, run, attempt, .. } = context;
     let begun = env.now();
     telemetry::dispatch_started(run, attempt, begun);
     let cluster = run.cluster(attempt.unit);
+    let request = request(context, body, remaining);
     let response = guarded(env, cluster.name, env.relay.ensure(cluster, request)).await;
     let failure = match &response {
         Ok(_) => None,

@@ -17,6 +17,7 @@ use ebb_store::TargetHead;
 use crate::env::{CompiledPlan, Env};
 use crate::error::FlowResult;
 use crate::loaded_run::{AttemptRef, Run};
+use crate::run::attempt::AttemptContext;
 use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess, TaskReport};
 use crate::run::credential::CredentialDigest;
 use crate::run::evidence::SentRequest;
@@ -310,18 +311,15 @@ fn skipped_evidence(runs: &RecordedRuns, at: UnitRef) -> Option<RemovalEvidence>
 /// Providers also answer *not found* for what a credential must not see. Only an answer of another kind, to the same
 /// credential `by`, shows that it sees the resource.
 pub(crate) async fn of_absence(
-    env: &Env,
-    run: &Run,
-    attempt: AttemptRef,
-    unit: &UnitPlan,
+    context: AttemptContext<'_>,
     is_rejected: bool,
     (sent, status, by): (&SentRequest<'_>, u16, &CredentialDigest),
 ) -> FlowResult<Option<RemovalEvidence>> {
-    let grade = if unit.verifies {
-        verified_grade(env, run, attempt, unit, (VerifiedBy::NotFound, by)).await?
+    let grade = if context.unit.verifies {
+        verified_grade(context, (VerifiedBy::NotFound, by)).await?
     } else if is_rejected {
         return Ok(Some(of_rejection()));
-    } else if VisibilityCheck::new(env, run, attempt, unit, by).await?.undo_has_seen().await? {
+    } else if VisibilityCheck::new(context, by).await?.undo_has_seen().await? {
         return Ok(None);
     } else {
         RemovalGrade::Unconfirmed
@@ -339,16 +337,13 @@ pub(crate) fn of_rejection() -> RemovalEvidence {
 /// Returns the evidence of a webhook that has succeeded with this status, if it is not the usual one. `by` is its
 /// credential.
 pub(crate) async fn of_success(
-    env: &Env,
-    run: &Run,
-    attempt: AttemptRef,
-    unit: &UnitPlan,
+    context: AttemptContext<'_>,
     (sent, status, by): (&SentRequest<'_>, u16, &CredentialDigest),
 ) -> FlowResult<Option<RemovalEvidence>> {
     let grade = match status {
-        _ if unit.verifies => verified_grade(env, run, attempt, unit, (VerifiedBy::List, by)).await?,
+        _ if context.unit.verifies => verified_grade(context, (VerifiedBy::List, by)).await?,
         // A receiver of Ebb calls back after 202. Another server only has the request.
-        202 if !unit.undoes.is_empty() => RemovalGrade::Unconfirmed,
+        202 if !context.unit.undoes.is_empty() => RemovalGrade::Unconfirmed,
         _ => return Ok(None),
     };
     Ok(Some(RemovalEvidence::new(grade, &sent.asked(), &status.to_string())))
@@ -365,20 +360,18 @@ enum VerifiedBy {
 /// Returns the grade of a verification with this answer: `confirmed` if its credential has been shown the resource, or if a
 /// list for it would have the resource. Otherwise that of the undos. For *not found*, the address can be wrong, too.
 async fn verified_grade(
-    env: &Env,
-    run: &Run,
-    attempt: AttemptRef,
-    unit: &UnitPlan,
+    context: AttemptContext<'_>,
     (answer, by): (VerifiedBy, &CredentialDigest),
 ) -> FlowResult<RemovalGrade> {
     let is_list = answer == VerifiedBy::List;
     if is_list && by.is_signed() {
         return Ok(RemovalGrade::Confirmed);
     }
-    let check = VisibilityCheck::new(env, run, attempt, unit, by).await?;
+    let check = VisibilityCheck::new(context, by).await?;
     if check.verification_has_seen().await? || (is_list && check.list_is_complete().await?) {
         return Ok(RemovalGrade::Confirmed);
     }
+    let AttemptContext { env, run, unit, .. } = context;
     let found = evidence_of_undos(env, run, unit).await?;
     // The success of a signed request can lack a record.
     let is_shown = |at: UnitRef| {

@@ -3,18 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use ebb_documents::plan::UnitPlan;
 use ebb_documents::render::RenderedRequest;
 use ebb_egress::{BytePermit, CallResult, HttpRequest, HttpResponse};
 use ebb_protocol::sign::MessageId;
 use ebb_protocol::unit as headers;
 use url::Url;
 
-use crate::env::Env;
 use crate::error::{FlowError, FlowResult};
-use crate::loaded_run::{AttemptRef, Run};
 use crate::permits::OriginPermit;
-use crate::run::attempt::{undone_name, unit_name};
+use crate::run::attempt::{AttemptContext, undone_name, unit_name};
 use crate::run::credential::RequestCredential;
 use crate::run::evidence::SentRequest;
 use crate::telemetry;
@@ -43,14 +40,11 @@ pub(crate) fn add_plugin_headers(list: &mut Vec<(String, String)>, headers: BTre
 /// # Errors
 /// See [`signed_headers`].
 pub(crate) fn question_headers(
-    env: &Env,
-    run: &Run,
-    attempt: AttemptRef,
-    unit: &UnitPlan,
+    context: AttemptContext<'_>,
     credential: &RequestCredential,
     (purpose, url, request): (&str, &str, &RenderedRequest),
 ) -> FlowResult<Vec<(String, String)>> {
-    let mut list = signed_headers(env, run, attempt, unit, credential, (purpose, &[]))?;
+    let mut list = signed_headers(context, credential, (purpose, &[]))?;
     let origin = |url: &str| Url::parse(url).map(|url| url.origin()).ok();
     if origin(url).is_some_and(|of| Some(of) == origin(&request.url)) {
         let mut headers = request.headers.clone();
@@ -63,8 +57,7 @@ pub(crate) fn question_headers(
 /// Sends a request with [`question_headers`]. Returns `None` if it must not start any more, because the sweep has waited
 /// too long.
 pub(crate) async fn ask(
-    env: &Env,
-    unit: &UnitPlan,
+    AttemptContext { env, unit, .. }: AttemptContext<'_>,
     credential: &RequestCredential,
     SentRequest { method, url, headers, .. }: &SentRequest<'_>,
 ) -> Option<CallResult<(HttpResponse, BytePermit)>> {
@@ -82,10 +75,7 @@ pub(crate) async fn ask(
 /// # Errors
 /// Returns [`FlowError::Broken`] if the name of the run cannot be part of an id.
 pub(crate) fn signed_headers(
-    env: &Env,
-    run: &Run,
-    attempt: AttemptRef,
-    unit: &UnitPlan,
+    AttemptContext { env, run, attempt, unit }: AttemptContext<'_>,
     credential: &RequestCredential,
     (purpose, body): (&str, &[u8]),
 ) -> FlowResult<Vec<(String, String)>> {

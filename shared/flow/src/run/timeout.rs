@@ -1,6 +1,6 @@
 //! The failure of an attempt that has no result at its deadline.
 
-use ebb_documents::plan::{UnitPlan, UnitRef};
+use ebb_documents::plan::UnitPlan;
 use ebb_documents::render::{self, RenderedUnit, UnitContext};
 use ebb_engine::Millis;
 use ebb_protocol::callback::ReasonCode;
@@ -8,9 +8,8 @@ use ebb_protocol::evidence::Evidence;
 use ebb_protocol::record::AttemptRecord;
 use ebb_protocol::time::rfc3339;
 
-use crate::env::Env;
 use crate::error::FlowResult;
-use crate::loaded_run::{AttemptRef, Run};
+use crate::run::attempt::AttemptContext;
 use crate::run::attempt_end::AttemptFailure;
 use crate::run::evidence::SentRequest;
 use crate::run::inputs::{self, InvocationCache};
@@ -33,34 +32,23 @@ pub(crate) fn timed_out(unit: &UnitPlan, record: &AttemptRecord) -> AttemptFailu
 ///
 /// # Errors
 /// Returns an error if the record cannot be read.
-pub(crate) async fn unreported(
-    env: &Env,
-    run: &Run,
-    attempt: AttemptRef,
-    unit: &UnitPlan,
-    cache: &InvocationCache,
-) -> FlowResult<AttemptFailure> {
+pub(crate) async fn unreported(context: AttemptContext<'_>, cache: &InvocationCache) -> FlowResult<AttemptFailure> {
+    let AttemptContext { env, run, attempt, unit } = context;
     let mut open = records::read_open(env, run, &[attempt.unit]).await?;
     let record = open.remove(&(attempt.unit, attempt.number)).unwrap_or_default();
     let evidence = match record.accepted {
         // The attempt ends also if its inputs cannot be read any more.
-        Some(_) => Box::pin(evidence(env, run, attempt, unit, cache)).await.unwrap_or_default(),
+        Some(_) => Box::pin(evidence(context, cache)).await.unwrap_or_default(),
         None => None,
     };
     Ok(AttemptFailure { evidence, ..timed_out(unit, &record) })
 }
 
 /// Returns the request of a webhook that its receiver accepted.
-async fn evidence(
-    env: &Env,
-    run: &Run,
-    attempt: AttemptRef,
-    unit: &UnitPlan,
-    cache: &InvocationCache,
-) -> FlowResult<Option<Box<Evidence>>> {
+async fn evidence(context: AttemptContext<'_>, cache: &InvocationCache) -> FlowResult<Option<Box<Evidence>>> {
+    let AttemptContext { env, run, unit, .. } = context;
     let known = inputs::read_inputs(env, run, unit, cache).await?;
-    let at = UnitRef { hook: run.hook(), unit: attempt.unit.0 };
-    let plan = &run.loaded.plan;
+    let (plan, at) = (&run.loaded.plan, context.unit_ref());
     let context = UnitContext { plan, at, facts: &run.target_facts(), known: &known };
     let Ok(RenderedUnit::Webhook(request)) = render::preview(context) else { return Ok(None) };
     let sent = SentRequest { method: &request.method, url: &request.url, headers: &[], opened: &[] };

@@ -18,6 +18,7 @@ use ebb_protocol::value::Outputs;
 use crate::env::Env;
 use crate::error::FlowResult;
 use crate::loaded_run::{AttemptRef, EarlierRun, Run};
+use crate::run::attempt::AttemptContext;
 use crate::run::inputs::{self, InvocationCache, ReadOutputs};
 use crate::run::records;
 
@@ -125,13 +126,10 @@ async fn read_attempts(env: &Env, run: &RunId, units: &[Unit]) -> FlowResult<BTr
     Ok(attempts)
 }
 
-/// Returns the decision for `attempt` of the undo `unit`, whose undone units are sealed. A repetition of the attempt
+/// Returns the decision for an attempt of an undo, whose undone units are sealed. A repetition of the attempt
 /// gets the same decision, even if its result is recorded.
 pub async fn decide(
-    env: &Env,
-    run: &Run,
-    unit: &UnitPlan,
-    attempt: AttemptRef,
+    AttemptContext { env, run, attempt, unit }: AttemptContext<'_>,
     cache: &InvocationCache,
 ) -> FlowResult<UndoDecision> {
     let mut by_hook: BTreeMap<Hook, Vec<Unit>> = BTreeMap::new();
@@ -306,15 +304,9 @@ pub(crate) fn may_act_later(env: &Env, unit: &UnitPlan, record: &AttemptRecord) 
         && processing_until(env, unit, record).is_some()
 }
 
-/// Returns the number of results that remain after `attempt` of the undo.
-pub async fn remaining(
-    env: &Env,
-    run: &Run,
-    unit: &UnitPlan,
-    attempt: AttemptRef,
-    cache: &InvocationCache,
-) -> FlowResult<u32> {
-    Ok(match decide(env, run, unit, attempt, cache).await? {
+/// Returns the number of results that remain after an attempt of an undo.
+pub async fn remaining(context: AttemptContext<'_>, cache: &InvocationCache) -> FlowResult<u32> {
+    Ok(match decide(context, cache).await? {
         UndoDecision::Remove { undone, .. } => undone.remaining,
         UndoDecision::Nothing(_) | UndoDecision::Later(_) => 0,
     })

@@ -24,10 +24,10 @@ use ebb_protocol::time::rfc3339;
 use ebb_store::{AttemptUpdate, OUTPUTS};
 use serde_json::Value;
 
-use crate::env::Env;
 use crate::error::{FlowError, FlowResult};
 use crate::loaded_run::{AttemptRef, Run};
 use crate::ports::QueueMessage;
+use crate::run::attempt::AttemptContext;
 use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
 use crate::run::credential::RequestCredential;
 use crate::run::dispatch_outcome::DispatchOutcome;
@@ -53,14 +53,12 @@ const INLINE: usize = 256;
 /// Begins the wait of an attempt whose request, sent at `begun`, was answered. `seen_by` is the digest of the credential that
 /// the response showed the thing to.
 pub(super) async fn begin(
-    env: &Env,
     answers: &UnitAnswers<'_>,
-    attempt: AttemptRef,
     until: &UntilPlan,
     response: &HttpResponse,
     (begun, seen_by): (Timestamp, Option<String>),
 ) -> FlowResult<DispatchOutcome> {
-    let run = answers.run;
+    let AttemptContext { env, run, attempt, unit } = answers.attempt;
     let value = match webhook_response::value(response) {
         Ok(value) => value,
         Err(failure) => return Ok(failed(failure)),
@@ -70,17 +68,17 @@ pub(super) async fn begin(
         Err(error) => return Ok(failed(AttemptFailure::new(ReasonCode::Render, &error.to_string()))),
     };
     let keys = &env.settings.unit_keys;
-    let outputs = sealed_values::seal_outputs(keys, (&run.id, attempt.unit), answers.unit, outputs)?;
+    let outputs = sealed_values::seal_outputs(keys, (&run.id, attempt.unit), unit, outputs)?;
     let (early, _) = records::store_outputs(env, run, attempt.unit, attempt.number, &outputs).await?;
-    let stored = store_response(env, run, attempt, &value).await?;
+    let stored = store_response(answers.attempt, &value).await?;
     let now = env.now();
     let next = sweep_time(answers, begun, now);
     // A message that arrives before the record is written has no effect.
-    send_next(env, run, attempt, pause(until, Millis(0), &response.headers, now), next).await;
-    let wait = Box::new(StateWait { since: now, outputs: early, response: stored });
-    let sent_by = answers.unit.action.connection().and(seen_by.as_deref()).map(Into::into);
+    send_next(answers.attempt, pause(until, Millis(0), &response.headers, now), next).await;
+    let wait = Box::new(StateWait { since: now.0, outputs: early, response: stored });
+    let sent_by = unit.action.connection().and(seen_by.as_deref()).map(Into::into);
     let update = AttemptUpdate::Waiting { wait, begun, next, seen_by };
-    let before = run.update_attempt(env, attempt, update).await?;
+    let before = answers.attempt.update(update).await?;
     if let Some(result) = before.result {
         let is_open = matches!(result.outcome, AttemptOutcome::Failed | AttemptOutcome::Cancelled);
         // The attempt ended before its response. As a late success, the outputs reach the undo.
@@ -97,18 +95,18 @@ pub(super) async fn begin(
 
 /// Asks for the state. `may_act` is true if a request of the undone unit had no response.
 pub(super) async fn ask(
-    env: &Env,
     answers: &UnitAnswers<'_>,
-    attempt: AttemptRef,
     until: &UntilPlan,
     (record, may_act): (&AttemptRecord, bool),
     credential: Result<(&RequestCredential, &RenderedRequest), &String>,
 ) -> FlowResult<DispatchOutcome> {
-    let (run, unit, is_undo) = (answers.run, answers.unit, !answers.unit.undoes.is_empty());
+    let context = answers.attempt;
+    let AttemptContext { env, unit, .. } = context;
+    let is_undo = !unit.undoes.is_empty();
     let Some(wait) = record.wait.as_ref().filter(|_| record.result.is_none()) else {
         return Ok(DispatchOutcome::later(None));
     };
-    let Some(response) = read_response(env, run, attempt, wait).await? else {
+    let Some(response) = read_response(context, wait).await? else {
         let why = "the stored response cannot be decrypted: the root secret that encrypted it is missing; add it to the \
                    keys of the units again";
         return Ok(failed(AttemptFailure::new(ReasonCode::Failed, why)));
@@ -120,7 +118,7 @@ pub(super) async fn ask(
     let (credential, headers) = match credential {
         Ok((credential, request)) => {
             let question = ("-until", url.as_str(), request);
-            let headers = request_headers::question_headers(env, run, attempt, unit, credential, question)?;
+            let headers = request_headers::question_headers(context, credential, question)?;
             (Ok(credential), headers)
         }
         Err(why) => (Err(why), Vec::new()),
@@ -130,7 +128,7 @@ pub(super) async fn ask(
         // A question that cannot be sent says nothing about the state. An operator can restore a connection.
         Err(why) => Some(Err(why.clone())),
         Ok(credential) => {
-            let answer = request_headers::ask(env, unit, credential, &SentRequest { url: &url, ..sent }).await;
+            let answer = request_headers::ask(context, credential, &SentRequest { url: &url, ..sent }).await;
             answer.map(|answer| answer.map_err(|error| call_failure(&error).reason.message))
         }
     };
@@ -142,7 +140,7 @@ pub(super) async fn ask(
             Ok(AttemptEnd::Succeeded(success)) if is_undo && !unit.action.only_asks() => {
                 // Providers show nothing of what a credential must not see: *not found*, or a list without it.
                 let is_shown = match &digest {
-                    Ok(digest) => VisibilityCheck::new(env, run, attempt, unit, digest).await?.undo_has_seen().await?,
+                    Ok(digest) => VisibilityCheck::new(context, digest).await?.undo_has_seen().await?,
                     Err(_) => false,
                 };
                 let grade = if is_shown { RemovalGrade::Confirmed } else { RemovalGrade::Unconfirmed };
@@ -167,23 +165,23 @@ pub(super) async fn ask(
         && is_undo
         && !record.seen_by.as_ref().is_some_and(|seen| digest.is(seen))
     {
-        run.update_attempt(env, attempt, AttemptUpdate::Seen(digest.text().to_owned())).await?;
+        context.update(AttemptUpdate::Seen(digest.text().to_owned())).await?;
     }
     if let Some(text) = text {
-        note(env, run, attempt, record, &format!("{}{text}", sent.asked())).await?;
+        note(context, record, &format!("{}{text}", sent.asked())).await?;
     }
     let elapsed = now.since(wait.since);
     let headers = answer.as_ref().and_then(|answer| answer.as_ref().ok()).map(|(poll, _bytes)| poll.headers.as_slice());
     let pause = pause(until, elapsed, headers.unwrap_or_default(), now);
     match record.next_dispatch.filter(|&next| next > now) {
         Some(next) => {
-            send_next(env, run, attempt, pause, next).await;
+            send_next(context, pause, next).await;
             Ok(DispatchOutcome::later(None))
         }
         None => {
-            let next = sweep_time(answers, record.started.unwrap_or(now), now);
-            send_next(env, run, attempt, pause, next).await;
-            run.update_attempt(env, attempt, AttemptUpdate::DispatchAgain(next)).await?;
+            let next = sweep_time(answers, record.started.map_or(now, Timestamp), now);
+            send_next(context, pause, next).await;
+            context.update(AttemptUpdate::DispatchAgain(next)).await?;
             Ok(DispatchOutcome::later(Some(AttemptWakeup::Recorded(next))))
         }
     }
@@ -208,11 +206,11 @@ fn judge(
     let all = Answers { response, poll: Some(&value) };
     let context = answers.context();
     let failed = |failure: AttemptFailure| {
-        let evidence = Some(Box::new(sent.evidence(answers.unit, Some(poll))));
+        let evidence = Some(Box::new(sent.evidence(answers.attempt.unit, Some(poll))));
         Ok(AttemptEnd::Failed(AttemptFailure { evidence, is_made: true, ..failure }))
     };
     // An expression over a body that is not JSON fails with an error about types.
-    let unreadable = |error: RenderError| match sent.foreign_format(answers.unit, poll) {
+    let unreadable = |error: RenderError| match sent.foreign_format(answers.attempt.unit, poll) {
         Some(_) => ", which is not JSON".to_owned(),
         None => unknown(&error.to_string()),
     };
@@ -236,7 +234,7 @@ fn failed(failure: AttemptFailure) -> DispatchOutcome {
 
 /// Returns the time at which a sweep asks, or ends the attempt.
 fn sweep_time(answers: &UnitAnswers<'_>, begun: Timestamp, now: Timestamp) -> Timestamp {
-    let timeout = answers.unit.timeout_ms;
+    let timeout = answers.attempt.unit.timeout_ms;
     let wait = Millis((timeout / 4).clamp(MIN_SWEEP_MS, MAX_SWEEP_MS));
     let deadline = begun.plus(Millis(timeout));
     // The last question comes shortly before the deadline, also if the next one by `every` would come after it.
@@ -251,19 +249,19 @@ fn pause(until: &UntilPlan, elapsed: Millis, headers: &[(String, String)], now: 
 }
 
 /// Sends the message for the next question, unless a sweep at `next` comes first.
-async fn send_next(env: &Env, run: &Run, attempt: AttemptRef, pause: Duration, next: Timestamp) {
+async fn send_next(context: AttemptContext<'_>, pause: Duration, next: Timestamp) {
+    let AttemptContext { env, run, attempt: AttemptRef { unit, number, .. }, .. } = context;
     let pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
     if env.now().plus(Millis(pause_ms)) < next {
-        let AttemptRef { unit, number, .. } = attempt;
-        let message = QueueMessage::Poll { run: run.id.clone(), unit, attempt: number, sweep: next };
+        let message = QueueMessage::Poll { run: run.id.clone(), unit: unit.0, attempt: number.0, sweep: next.0 };
         env.queue.send(message, pause).await;
     }
 }
 
 /// Records an answer for people if it differs from the recorded one. Answers with one status are recorded at most every
 /// [`NOTE_MS`], because a provider may report a percentage.
-async fn note(env: &Env, run: &Run, attempt: AttemptRef, record: &AttemptRecord, answer: &str) -> FlowResult<()> {
-    let now = env.now();
+async fn note(context: AttemptContext<'_>, record: &AttemptRecord, answer: &str) -> FlowResult<()> {
+    let now = context.env.now();
     let known = record.progress.as_deref();
     let known = known.map(|progress| progress.rsplit_once(", since ").map_or(progress, |(known, _)| known));
     // Another status, such as that of an invalid credential, is recorded at once.
@@ -274,7 +272,7 @@ async fn note(env: &Env, run: &Run, attempt: AttemptRef, record: &AttemptRecord,
         return Ok(());
     }
     let text = limits::message(&format!("{answer}, since {}", rfc3339(now)));
-    run.update_attempt(env, attempt, AttemptUpdate::Heartbeat(now, Some(text))).await.map(drop)
+    context.update(AttemptUpdate::Heartbeat(now, Some(text))).await.map(drop)
 }
 
 /// Returns the associated data of the encrypted response of an attempt.
@@ -282,7 +280,10 @@ fn about(run: &Run, attempt: AttemptRef) -> String {
     format!("response {} {} {}", run.id, attempt.unit.0, attempt.number.0)
 }
 
-async fn store_response(env: &Env, run: &Run, attempt: AttemptRef, value: &Value) -> FlowResult<StoredText> {
+async fn store_response(
+    AttemptContext { env, run, attempt, .. }: AttemptContext<'_>,
+    value: &Value,
+) -> FlowResult<StoredText> {
     let sealed = seal::seal_value(&env.settings.unit_keys, &about(run, attempt), value.to_string().as_bytes());
     if sealed.len() <= INLINE {
         return Ok(StoredText::Inline(sealed));
@@ -299,7 +300,10 @@ async fn store_response(env: &Env, run: &Run, attempt: AttemptRef, value: &Value
 ///
 /// # Errors
 /// Returns [`FlowError::Broken`] if the object is missing.
-async fn read_response(env: &Env, run: &Run, attempt: AttemptRef, wait: &StateWait) -> FlowResult<Option<Value>> {
+async fn read_response(
+    AttemptContext { env, run, attempt, .. }: AttemptContext<'_>,
+    wait: &StateWait,
+) -> FlowResult<Option<Value>> {
     let sealed = match &wait.response {
         StoredText::Inline(sealed) => sealed.clone(),
         StoredText::Bucket(key) => {

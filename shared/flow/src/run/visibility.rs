@@ -11,6 +11,7 @@ use ebb_protocol::removal::{RemovalEvidence, RemovalGrade};
 use crate::env::Env;
 use crate::error::FlowResult;
 use crate::loaded_run::{AttemptRef, Run};
+use crate::run::attempt::AttemptContext;
 use crate::run::credential::CredentialDigest;
 use crate::run::possible_resources;
 use crate::run::undo::{self, UndoPasses};
@@ -46,9 +47,7 @@ pub(crate) fn is_recorded(run: &Run, unit: Unit) -> bool {
 
 /// An attempt of an undo or of a verification whose answer did not have the resource.
 pub(super) struct VisibilityCheck<'a> {
-    env: &'a Env,
-    run: &'a Run,
-    unit: &'a UnitPlan,
+    attempt: AttemptContext<'a>,
     by: &'a CredentialDigest,
     /// The number of results that its pass has removed or verified before it. An attempt is about one result, and in each
     /// pass, a result has the same position.
@@ -59,29 +58,24 @@ pub(super) struct VisibilityCheck<'a> {
 
 impl<'a> VisibilityCheck<'a> {
     /// Reads the records of the unit. `by` is the credential of the request.
-    pub(super) async fn new(
-        env: &'a Env,
-        run: &'a Run,
-        attempt: AttemptRef,
-        unit: &'a UnitPlan,
-        by: &'a CredentialDigest,
-    ) -> FlowResult<Self> {
-        let records = env.store.read_records(&run.id, &[attempt.unit]).await?;
-        let position = passes(unit, &records).removed_before(attempt.number);
+    pub(super) async fn new(attempt: AttemptContext<'a>, by: &'a CredentialDigest) -> FlowResult<Self> {
+        let AttemptContext { env, run, attempt: AttemptRef { unit: at, number, .. }, unit } = attempt;
+        let records = env.store.read_records(&run.id, &[at]).await?;
+        let position = passes(unit, &records).removed_before(number);
         let own = of_result(unit, records, position).collect();
-        Ok(Self { env, run, unit, by, position, own })
+        Ok(Self { attempt, by, position, own })
     }
 
     /// Returns true if an earlier answer to this undo, also in an update, has shown the resource to the credential.
     pub(super) async fn undo_has_seen(&self) -> FlowResult<bool> {
         let shows = |record: &AttemptRecord| shows_resource(record, self.by);
-        Ok(self.own.iter().any(shows) || self.records_of_updates(self.unit).await?.iter().any(shows))
+        Ok(self.own.iter().any(shows) || self.records_of_updates(self.attempt.unit).await?.iter().any(shows))
     }
 
     /// Returns true if an answer to this verification, or to the undos that it verifies, has shown the resource to the
     /// credential.
     pub(super) async fn verification_has_seen(&self) -> FlowResult<bool> {
-        for (undo, plan) in undos(self.run, self.unit) {
+        for (undo, plan) in undos(self.attempt.run, self.attempt.unit) {
             if self.records(undo, plan).await?.iter().any(|record| shows_resource(record, self.by)) {
                 return Ok(true);
             }
@@ -95,36 +89,38 @@ impl<'a> VisibilityCheck<'a> {
     /// - Otherwise its credential has sent each request of the setup that may have made something, and the last request of
     ///   each undo.
     pub(super) async fn list_is_complete(&self) -> FlowResult<bool> {
-        let mut all = self.run.loaded.plan.hooks.iter().flat_map(|hook| &hook.units);
-        if !all.any(|other| !other.verifies && is_shared(self.unit, other) && is_same_connection(self.unit, other)) {
+        let AttemptContext { env, run, unit, .. } = self.attempt;
+        let mut all = run.loaded.plan.hooks.iter().flat_map(|hook| &hook.units);
+        if !all.any(|other| !other.verifies && is_shared(unit, other) && is_same_connection(unit, other)) {
             return Ok(true);
         }
-        for (undo, plan) in undos(self.run, self.unit) {
+        for (undo, plan) in undos(run, unit) {
             let records = self.records(undo, plan).await?;
             let mut sent = records.iter().filter_map(|record| record.result.as_ref()?.sent_by.as_deref());
             if sent.next_back().is_some_and(|last| !self.by.is(last)) {
                 return Ok(false);
             }
         }
-        is_made_by(self.env, self.run, self.unit, self.by).await
+        is_made_by(env, run, unit, self.by).await
     }
 
     /// Returns the records of an undo about the result, in the order of attempts, after those of updates.
     async fn records(&self, undo: Unit, plan: &UnitPlan) -> FlowResult<Vec<AttemptRecord>> {
-        let mut found = self.records_of_updates(plan).await?;
-        found.extend(of_result(plan, self.env.store.read_records(&self.run.id, &[undo]).await?, self.position));
-        Ok(found)
+        let AttemptContext { env, run, .. } = self.attempt;
+        let mut records = self.records_of_updates(plan).await?;
+        records.extend(of_result(plan, env.store.read_records(&run.id, &[undo]).await?, self.position));
+        Ok(records)
     }
 
     /// Returns the records of the undos of updates that have done the same as an undo.
     async fn records_of_updates(&self, plan: &UnitPlan) -> FlowResult<Vec<AttemptRecord>> {
-        let mut found = Vec::new();
+        let AttemptContext { env, run, .. } = self.attempt;
+        let mut records = Vec::new();
         for undo in &plan.unless {
-            let run = self.run.id.sibling(undo.hook);
-            let records = self.env.store.read_records(&run, &[Unit(undo.unit)]).await?;
-            found.extend(of_result(plan, records, self.position));
+            let of_undo = env.store.read_records(&run.id.sibling(undo.hook), &[Unit(undo.unit)]).await?;
+            records.extend(of_result(plan, of_undo, self.position));
         }
-        Ok(found)
+        Ok(records)
     }
 }
 

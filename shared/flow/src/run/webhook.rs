@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use ebb_documents::plan::{Action, UnitPlan};
-use ebb_documents::render;
+use ebb_documents::plan::Action;
+use ebb_documents::render::RenderedRequest;
 use ebb_egress::{HttpRequest, HttpResponse};
 use ebb_engine::{Millis, Timestamp};
 use ebb_protocol::callback::ReasonCode;
@@ -11,46 +11,38 @@ use ebb_protocol::token::TokenKind;
 use ebb_protocol::unit as headers;
 use ebb_store::AttemptUpdate;
 
-use crate::env::Env;
 use crate::error::FlowResult;
-use crate::loaded_run::{AttemptRef, Run};
 use crate::permits::OriginPermit;
-use crate::run::attempt::token;
+use crate::run::attempt::AttemptContext;
 use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
 use crate::run::credential::credential;
 use crate::run::dispatch_outcome::{DispatchOutcome, DispatchReason};
 use crate::run::request_headers::{CONTENT_TYPE, add_plugin_headers, signed_headers};
 use crate::run::undo::UndoneResult;
-use crate::run::wakeup::{AttemptWakeup, postpone, record_acceptance, record_repeat};
+use crate::run::wakeup::record_acceptance;
 use crate::run::webhook_response::{ResponseVerdict, UnitAnswers, call_failure, judge_response};
-use crate::run::{describe, evidence, records, removals, until};
+use crate::run::{describe, evidence, removals, until};
 use crate::telemetry;
 
 /// The wait of a request whose receiver other sweeps already wait for.
 const POSTPONEMENT: Millis = Millis(5_000);
 
-pub(super) struct WebhookDispatch<'a> {
-    pub(super) request: render::RenderedRequest,
-    pub(super) answers: UnitAnswers<'a>,
-    pub(super) undone: &'a UndoneResult,
-}
-
 pub(super) async fn post_webhook(
-    env: &Env,
-    run: &Run,
-    attempt: AttemptRef,
-    WebhookDispatch { request, answers, undone }: WebhookDispatch<'_>,
+    answers: UnitAnswers<'_>,
+    request: RenderedRequest,
+    undone: &UndoneResult,
     reason: DispatchReason,
 ) -> FlowResult<DispatchOutcome> {
     let UndoneResult { remaining, may_act_until, is_rejected, .. } = *undone;
-    let (unit, until) = (answers.unit, answers.until());
+    let (context, until) = (answers.attempt, answers.until());
+    let AttemptContext { env, run, attempt, unit } = context;
     let credential = credential(env, run, unit).await?;
     if let Some(until) = until {
-        let own = records::read_own(env, run, attempt).await?;
-        if let Some(record) = own.filter(|record| record.wait.is_some()) {
+        let record = context.read_record().await?;
+        if let Some(record) = record.filter(|record| record.wait.is_some()) {
             let may_act = may_act_until > Timestamp(0);
             let credential = credential.as_ref().map(|credential| (credential, &request));
-            return until::ask(env, &answers, attempt, until, (&record, may_act), credential).await;
+            return until::ask(&answers, until, (&record, may_act), credential).await;
         }
     }
     let credential = match credential {
@@ -60,17 +52,15 @@ pub(super) async fn post_webhook(
         Err(why) => return Ok(DispatchOutcome::failed(ReasonCode::Failed, &why)),
     };
     let Some(permit) = OriginPermit::acquire(env, &request.url).await else {
-        let at = env.now().plus(POSTPONEMENT);
-        postpone(env, run, attempt, at).await?;
-        return Ok(DispatchOutcome::later(Some(AttemptWakeup::Recorded(at))));
+        return context.postpone(env.now().plus(POSTPONEMENT)).await;
     };
     let body = request.body.as_ref().map(|body| body.to_string().into_bytes()).unwrap_or_default();
-    let mut list = signed_headers(env, run, attempt, unit, &credential, ("", &body))?;
+    let mut list = signed_headers(context, &credential, ("", &body))?;
     // A unit that waits for a state asks for it. A verification is judged by its response.
     if credential.permits_callbacks() && until.is_none() && !unit.verifies {
         list.extend([
             (headers::CALLBACK_URL.to_owned(), env.settings.callback_url.clone()),
-            (headers::CALLBACK_TOKEN.to_owned(), token(env, run, attempt, unit, TokenKind::Webhook, remaining)),
+            (headers::CALLBACK_TOKEN.to_owned(), context.token(TokenKind::Webhook, remaining)),
         ]);
     }
     add_plugin_headers(&mut list, request.headers.clone());
@@ -82,9 +72,9 @@ pub(super) async fn post_webhook(
     {
         // The intent is recorded before the request is sent. A dispatcher that finds the intent does not post.
         let note = AttemptUpdate::Posted(env.now(), Some(credential.digest(env).text().to_owned()));
-        let before = run.update_attempt(env, attempt, note).await?;
+        let before = context.update(note).await?;
         if before.posted.is_some() || before.accepted.is_some() || before.result.is_some() {
-            return describe::describe_attempt(env, &answers, attempt, (webhook, &credential), &request, &before).await;
+            return describe::describe_attempt(&answers, (webhook, &credential), &request, &before).await;
         }
     }
     let timeout = env.settings.response_timeout.min(Duration::from_millis(unit.timeout_ms));
@@ -116,17 +106,13 @@ pub(super) async fn post_webhook(
         Ok(response) => match (judge_response(&answers, &sent, response, now), until) {
             // Without a `describe` URL, no request may be repeated.
             (ResponseVerdict::Repeat(_), _) if unit.action.is_non_idempotent() && describe_url.is_none() => {
-                return handle_accepted(env, run, attempt, unit, reason).await;
+                return handle_accepted(context, reason).await;
             }
-            (ResponseVerdict::Accepted, _) => return handle_accepted(env, run, attempt, unit, reason).await,
-            (ResponseVerdict::Repeat(seconds), _) => {
-                let at = record_repeat(env, run, attempt, seconds).await?;
-                return Ok(DispatchOutcome::later(Some(AttemptWakeup::Recorded(at))));
-            }
+            (ResponseVerdict::Accepted, _) => return handle_accepted(context, reason).await,
+            (ResponseVerdict::Repeat(seconds), _) => return context.repeat(seconds).await,
             (ResponseVerdict::NotFound, _) if may_act_until > now => {
                 // A receiver that has not responded may create the resource until then. The next request finds it.
-                postpone(env, run, attempt, may_act_until).await?;
-                return Ok(DispatchOutcome::later(Some(AttemptWakeup::Recorded(may_act_until))));
+                return context.postpone(may_act_until).await;
             }
             (ResponseVerdict::Waits, Some(_))
                 if !answers.can_ask(response)
@@ -137,15 +123,15 @@ pub(super) async fn post_webhook(
             }
             (ResponseVerdict::Waits, Some(until)) => {
                 let seen_by = (!unit.action.only_asks()).then(|| credential_digest.text().to_owned());
-                return until::begin(env, &answers, attempt, until, response, (begun, seen_by)).await;
+                return until::begin(&answers, until, response, (begun, seen_by)).await;
             }
             (ResponseVerdict::NotFound, Some(until)) if !is_rejected && answers.can_ask(response) => {
-                return until::begin(env, &answers, attempt, until, response, (begun, None)).await;
+                return until::begin(&answers, until, response, (begun, None)).await;
             }
             (ResponseVerdict::NotFound, _) => {
                 let found_nothing = may_act_until > Timestamp(0) && !unit.verifies;
                 let answer = (&sent, response.status, &credential_digest);
-                let removal = removals::of_absence(env, run, attempt, unit, is_rejected, answer).await?;
+                let removal = removals::of_absence(context, is_rejected, answer).await?;
                 AttemptEnd::Succeeded(AttemptSuccess {
                     duration_ms,
                     found_nothing,
@@ -159,7 +145,7 @@ pub(super) async fn post_webhook(
             }
             (ResponseVerdict::Succeeded(outputs), _) => {
                 let answer = (&sent, response.status, &credential_digest);
-                let removal = removals::of_success(env, run, attempt, unit, answer).await?;
+                let removal = removals::of_success(context, answer).await?;
                 let success = AttemptSuccess { outputs, duration_ms, removal, sent_by, ..AttemptSuccess::default() };
                 AttemptEnd::Succeeded(success)
             }
@@ -168,7 +154,7 @@ pub(super) async fn post_webhook(
     };
     match end {
         AttemptEnd::Failed(failure) if unit.action.is_non_idempotent() && failure.is_unanswered() => {
-            describe::unanswered(env, run, attempt, describe_url.as_deref(), failure).await
+            describe::unanswered(context, describe_url.as_deref(), failure).await
         }
         end => Ok(DispatchOutcome::ended(end)),
     }
@@ -176,10 +162,7 @@ pub(super) async fn post_webhook(
 
 /// Records that a receiver will call back, or leaves that to the caller, who records several acceptances together.
 async fn handle_accepted(
-    env: &Env,
-    run: &Run,
-    attempt: AttemptRef,
-    unit: &UnitPlan,
+    AttemptContext { env, run, attempt, unit }: AttemptContext<'_>,
     reason: DispatchReason,
 ) -> FlowResult<DispatchOutcome> {
     // The acceptance in the record ends the lease of a sweep, or the intent of a webhook that is posted once.

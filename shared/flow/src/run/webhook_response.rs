@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ebb_documents::plan::{Action, UnitPlan, UnitRef, UntilPlan, WebhookAction};
+use ebb_documents::plan::{Action, UntilPlan, WebhookAction};
 use ebb_documents::render::{self, Answers, KnownOutputs, RenderValue, TargetFacts, UnitContext};
 use ebb_egress::{CallError, HttpResponse, retry_after};
 use ebb_engine::Timestamp;
@@ -11,8 +11,8 @@ use ebb_protocol::named_secrets::SecretText;
 use ebb_protocol::value::Outputs;
 use ebb_protocol::{limits, unit as headers};
 
-use crate::loaded_run::Run;
 use crate::response_body;
+use crate::run::attempt::AttemptContext;
 use crate::run::attempt_end::AttemptFailure;
 use crate::run::visibility::STILL_EXISTS;
 use crate::run::{evidence, opened_texts};
@@ -40,15 +40,15 @@ pub(super) fn judge_response(
     // A fraction of a second is rounded up, because the server requests a minimum wait.
     let wait = retry_after(&response.headers, now).map(|wait| wait.as_millis().div_ceil(1000));
     let wait = wait.map(|seconds| u64::try_from(seconds).unwrap_or(u64::MAX));
-    let is_undo = sent.method == "DELETE" && !answers.unit.undoes.is_empty();
-    let undone = (is_undo || answers.unit.verifies) && matches!(response.status, 404 | 410);
+    let is_undo = sent.method == "DELETE" && !answers.attempt.unit.undoes.is_empty();
+    let undone = (is_undo || answers.attempt.unit.verifies) && matches!(response.status, 404 | 410);
     // Others than receivers of Ebb mean by 202 that they have the request.
     let calls_back = sent.headers.iter().any(|(name, _)| name == headers::CALLBACK_TOKEN);
     match (response.status, wait) {
         (202, Some(seconds)) if calls_back => ResponseVerdict::Repeat(seconds),
         (202, None) if calls_back => ResponseVerdict::Accepted,
         (200..=299, _) if answers.until().is_some() => ResponseVerdict::Waits,
-        (200..=299, _) if answers.unit.verifies => match answers.is_shown(response) {
+        (200..=299, _) if answers.attempt.unit.verifies => match answers.is_shown(response) {
             Ok(false) => ResponseVerdict::Succeeded(Outputs::default()),
             Ok(true) => {
                 let why = format!("{STILL_EXISTS}: the server answered {}", response.status);
@@ -71,9 +71,7 @@ pub(super) fn judge_response(
 
 /// A webhook unit with the values that its expressions read beside the answers to its requests.
 pub(super) struct UnitAnswers<'a> {
-    pub(super) run: &'a Run,
-    pub(super) unit: &'a UnitPlan,
-    pub(super) at: UnitRef,
+    pub(super) attempt: AttemptContext<'a>,
     pub(super) facts: TargetFacts,
     pub(super) known: KnownOutputs,
     /// The texts of the sensitive values in the request.
@@ -82,13 +80,13 @@ pub(super) struct UnitAnswers<'a> {
 
 impl UnitAnswers<'_> {
     pub(super) fn context(&self) -> UnitContext<'_> {
-        let plan = &self.run.loaded.plan;
-        UnitContext { plan, at: self.at, facts: &self.facts, known: &self.known }
+        let plan = &self.attempt.run.loaded.plan;
+        UnitContext { plan, at: self.attempt.unit_ref(), facts: &self.facts, known: &self.known }
     }
 
     /// Returns the state for which the unit waits after a response.
     pub(super) fn until(&self) -> Option<&UntilPlan> {
-        match &self.unit.action {
+        match &self.attempt.unit.action {
             Action::Webhook(webhook) => webhook.until.as_ref(),
             _ => None,
         }
@@ -108,13 +106,13 @@ impl UnitAnswers<'_> {
         sent: &evidence::SentRequest<'_>,
         response: &HttpResponse,
     ) -> Result<Outputs, AttemptFailure> {
-        if self.unit.outputs.is_empty() {
+        if self.attempt.unit.outputs.is_empty() {
             return Ok(Outputs::default());
         }
         let value = value(response)?;
         let outputs = self.context().outputs(Answers { response: &value, poll: None });
         let outputs = outputs.map_err(|error| {
-            let foreign = sent.foreign_format(self.unit, response);
+            let foreign = sent.foreign_format(self.attempt.unit, response);
             AttemptFailure::new(ReasonCode::OutputInvalid, &foreign.unwrap_or_else(|| error.to_string()))
         })?;
         Ok(self.values(outputs))
@@ -122,7 +120,7 @@ impl UnitAnswers<'_> {
 
     /// Returns outputs as values, in which the sensitive values of the request are masked.
     pub(super) fn values(&self, outputs: BTreeMap<String, RenderValue>) -> Outputs {
-        opened_texts::unit_values(self.unit, outputs, &self.opened)
+        opened_texts::unit_values(self.attempt.unit, outputs, &self.opened)
     }
 
     /// Returns true if a response 2xx shows the resource. Without a condition, each one does.
@@ -131,7 +129,7 @@ impl UnitAnswers<'_> {
     /// Returns the failure of the unit if the condition cannot be evaluated.
     pub(super) fn is_shown(&self, response: &HttpResponse) -> Result<bool, AttemptFailure> {
         let has_condition = |webhook: &WebhookAction| webhook.describe_found.is_some() || webhook.absent.is_some();
-        if !matches!(&self.unit.action, Action::Webhook(webhook) if has_condition(webhook)) {
+        if !matches!(&self.attempt.unit.action, Action::Webhook(webhook) if has_condition(webhook)) {
             return Ok(true);
         }
         let is_shown = self.context().is_shown(&value(response)?);

@@ -17,7 +17,7 @@ use crate::error::FlowResult;
 use crate::guarded_relay::{self, guarded};
 use crate::loaded_run::{AttemptRef, Run};
 use crate::ports::RelayError;
-use crate::run::attempt;
+use crate::run::attempt::{self, AttemptContext};
 use crate::run::attempt_end::AttemptEnd;
 use crate::run::inputs::InvocationCache;
 use crate::run::{callback_result, lease, records, timeout, undo};
@@ -271,7 +271,7 @@ pub(super) async fn end_expired(
         let end = callback_result::with_checked_outputs(run, unit, end);
         let remaining = match unit.undoes.is_empty() {
             true => 0,
-            false => undo::remaining(env, run, unit, attempt, cache).await?,
+            false => undo::remaining(AttemptContext { env, run, attempt, unit }, cache).await?,
         };
         all.merge(apply_result::apply_result(env, run, attempt, &end, remaining, cache).await?);
     }
@@ -282,7 +282,8 @@ pub(super) async fn end_expired(
 async fn end_attempt(env: &Env, run: &Run, attempt: AttemptRef, cache: &InvocationCache) -> Option<AttemptEnd> {
     let unit = run.unit(attempt.unit)?;
     if !unit.action.is_relayed() {
-        return timeout::unreported(env, run, attempt, unit, cache).await.ok().map(AttemptEnd::Failed);
+        let context = AttemptContext { env, run, attempt, unit };
+        return timeout::unreported(context, cache).await.ok().map(AttemptEnd::Failed);
     }
     let timed_out = AttemptEnd::Failed(timeout::timed_out(unit, &AttemptRecord::default()));
     let (cluster, task) = (run.cluster(attempt.unit), attempt::task_id(run, attempt.unit, attempt.number));
