@@ -31,7 +31,7 @@ mod guarded_relay;
 pub mod instance;
 pub mod lifecycle;
 pub mod loaded_run;
-mod lock;
+pub mod lock;
 pub mod offload;
 pub mod operator;
 mod pending_call;

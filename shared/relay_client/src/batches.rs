@@ -4,7 +4,7 @@
 //! future: a caller that is dropped does not stop the others, and a batch without callers is not sent.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use ebb_protocol::relay::{BATCH, RelayRequest};
 use futures::FutureExt as _;
@@ -12,6 +12,7 @@ use futures::future::{BoxFuture, Shared, WeakShared};
 
 use super::batch_sender::{BatchSender, RelayReply, encode_error};
 use super::registry::ClusterConfig;
+use ebb_flow::lock::lock;
 use ebb_flow::ports::RelayError;
 
 /// Maximum bytes of the requests in a batch. A larger request has a batch of its own.
@@ -153,11 +154,6 @@ async fn close_batch(requests: &Mutex<BatchRequests>) -> Vec<RelayRequest> {
 
 fn lost_reply() -> RelayReply {
     Err(RelayError::Unreachable("its response was lost".to_owned()))
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // The data is consistent after every statement, so a panic of another thread is harmless.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

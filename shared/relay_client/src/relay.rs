@@ -1,7 +1,7 @@
 //! The client of all connected relays.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -20,6 +20,7 @@ use super::registry::{ClusterConfig, ClusterLookupError, ClusterRegistry, RelayT
 use super::reported_policy::reported_policy;
 use super::script;
 use super::script_job::PodSettings;
+use ebb_flow::lock::lock;
 use ebb_flow::ports::{Clock, ConnectedCluster, RandomSource, RelayClient, RelayError, RelayObservation, UnitCluster};
 
 /// Sends requests to the relay of the cluster that a unit names. Simultaneous requests to a cluster share a batch.
@@ -58,17 +59,32 @@ impl ClusterRelay {
         self.batches.request(&self.sender, cluster, request).await
     }
 
-    async fn state(&self, cluster: UnitCluster<'_>, request: RelayRequest) -> Result<TaskState, RelayError> {
-        let connected = self.named(cluster).await?;
-        match self.request(&connected, request).await?.0 {
+    async fn state(&self, cluster: &Arc<ClusterConfig>, request: RelayRequest) -> Result<TaskState, RelayError> {
+        match self.request(cluster, request).await?.0 {
             RelayResponse::State(state) => Ok(state),
             other => Err(unexpected(&other)),
         }
     }
 
+    /// Does the same as [`Self::state`], and records an observation. `refused` is the error for the reason of a refusal.
+    async fn observed_state(
+        &self,
+        cluster: &Arc<ClusterConfig>,
+        request: RelayRequest,
+        refused: impl FnOnce(String) -> RelayError + Send,
+    ) -> Result<TaskState, RelayError> {
+        let since = self.sender.clock.now();
+        let state = self.state(cluster, request).await.map_err(|error| match error {
+            RelayError::Refused(reason) => refused(reason),
+            error => error,
+        });
+        self.observe(cluster, since, state.as_ref().err());
+        state
+    }
+
     /// Records whether the relay responded to a request of the time `since`. One usable response outweighs errors, because errors concern single tasks.
     fn observe(&self, cluster: &ClusterConfig, since: Timestamp, error: Option<&RelayError>) {
-        let mut observations = self.observations.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut observations = lock(&self.observations);
         let entry = observations.entry(cluster.name.clone());
         match error {
             Some(RelayError::Unreachable(why) | RelayError::Busy(why)) => {
@@ -81,14 +97,7 @@ impl ClusterRelay {
     /// Reads the state of a task that may exist. The refusal of a relay is retryable, because the task may still run.
     /// The only final error is that the cluster is not connected, or another one has its name.
     async fn task_state(&self, cluster: UnitCluster<'_>, request: RelayRequest) -> Result<TaskState, RelayError> {
-        let connected = self.named(cluster).await?;
-        let since = self.sender.clock.now();
-        let state = self.state(cluster, request).await.map_err(|error| match error {
-            RelayError::Refused(reason) => RelayError::Busy(reason),
-            error => error,
-        });
-        self.observe(&connected, since, state.as_ref().err());
-        state
+        self.observed_state(&self.named(cluster).await?, request, RelayError::Busy).await
     }
 
     async fn expect_done(&self, cluster: UnitCluster<'_>, request: RelayRequest) -> Result<(), RelayError> {
@@ -132,16 +141,10 @@ impl RelayClient for ClusterRelay {
             user: connected.user,
         };
         let request = script::objects(request, &pods).map_err(|error| RelayError::Refused(error.to_string()))?;
-        let since = self.sender.clock.now();
         // A relay need not know the name of its cluster, which the commands in its texts have.
-        let state = self.state(cluster, RelayRequest::Ensure(Box::new(request))).await.map_err(|error| match error {
-            RelayError::Refused(why) => {
-                RelayError::Refused(why.replace(" connect NAME ", &format!(" connect {} ", connected.name)))
-            }
-            error => error,
-        });
-        self.observe(&connected, since, state.as_ref().err());
-        state
+        let refused =
+            |why: String| RelayError::Refused(why.replace(" connect NAME ", &format!(" connect {} ", connected.name)));
+        self.observed_state(&connected, RelayRequest::Ensure(Box::new(request)), refused).await
     }
 
     async fn cancel(&self, cluster: UnitCluster<'_>, task: &TaskId, grace: Duration) -> Result<TaskState, RelayError> {
@@ -159,7 +162,7 @@ impl RelayClient for ClusterRelay {
 
     /// Does not record an observation, because the response is only shown.
     async fn status(&self, cluster: UnitCluster<'_>, task: &TaskId) -> Result<TaskState, RelayError> {
-        self.state(cluster, RelayRequest::Status(task.clone())).await
+        self.state(&self.named(cluster).await?, RelayRequest::Status(task.clone())).await
     }
 
     async fn acknowledge(&self, cluster: UnitCluster<'_>, task: &TaskId) -> Result<(), RelayError> {
@@ -208,7 +211,7 @@ impl RelayClient for ClusterRelay {
     }
 
     fn take_observations(&self) -> Vec<(String, RelayObservation)> {
-        let mut observations = self.observations.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut observations = lock(&self.observations);
         std::mem::take(&mut *observations).into_iter().collect()
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::sync::{Arc, Mutex as SyncMutex, PoisonError};
+use std::sync::{Arc, Mutex as SyncMutex};
 use std::time::{Duration, Instant};
 
 use ebb_engine::Timestamp;
@@ -15,6 +15,7 @@ use tokio::sync::Mutex;
 
 use super::{ClusterConfig, RelayTransport};
 use crate::script_job::PodUser;
+use ebb_flow::lock::lock;
 
 /// The clusters by name.
 type Snapshot = Arc<BTreeMap<String, RegisteredCluster>>;
@@ -129,7 +130,7 @@ impl RegisteredClusters {
 
     pub(super) async fn note_denial(&self, cluster: &str, at: Timestamp, reason: &str) {
         {
-            let mut denied = self.denied.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut denied = lock(&self.denied);
             let interval = Duration::from_millis(ClusterFault::DENIAL_INTERVAL_MS);
             if denied.get(cluster).is_some_and(|last| last.at.elapsed() < interval) {
                 return;
@@ -146,7 +147,7 @@ impl RegisteredClusters {
     /// Removes the denial that this process has recorded, after a poll with the right secret.
     pub(super) async fn end_noted_denial(&self, cluster: &str) {
         let is_open = {
-            let mut denied = self.denied.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut denied = lock(&self.denied);
             denied.get_mut(cluster).is_some_and(|noted| std::mem::take(&mut noted.is_open))
         };
         if is_open {
