@@ -51,7 +51,7 @@ pub async fn reopen_seen(
     units: &[Unit],
     cause: ReopenCause,
 ) -> FlowResult<bool> {
-    if !restore_target(env, run).await? {
+    if !restore_target(env, run, false).await? {
         return Ok(false);
     }
     record_removals(env, run, head, units).await?;
@@ -115,7 +115,7 @@ pub async fn override_units(
     units: &[Unit],
     reason: &FailureReason,
 ) -> FlowResult<bool> {
-    if !restore_phase(env, run, WithOverride::Yes).await? {
+    if !restore_target(env, run, true).await? {
         return Ok(false);
     }
     let epoch = head.epoch;
@@ -160,18 +160,8 @@ async fn wake_run(env: &Env, run: &Run, epoch: Epoch) -> FlowResult<()> {
 
 /// Moves a stuck, failed or gone target back to the phase of `run`. Returns false if the run must not continue, because the
 /// teardown of the target has begun, which undoes this run. A run of the teardown may undo resources of an ended instance.
-pub async fn restore_target(env: &Env, run: &Run) -> FlowResult<bool> {
-    restore_phase(env, run, WithOverride::No).await
-}
-
-/// The decision whether an override opens the run.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum WithOverride {
-    Yes,
-    No,
-}
-
-async fn restore_phase(env: &Env, run: &Run, with_override: WithOverride) -> FlowResult<bool> {
+/// `is_override` is true if an override opens the run.
+pub(crate) async fn restore_target(env: &Env, run: &Run, is_override: bool) -> FlowResult<bool> {
     let facts = &run.facts;
     let is_teardown = run.hook().is_teardown();
     for _ in 0..crate::ATTEMPTS {
@@ -211,7 +201,7 @@ async fn restore_phase(env: &Env, run: &Run, with_override: WithOverride) -> Flo
             target.ready_since = None;
             target.first_cause = None;
             target.unconfirmed = 0;
-            target.is_overridden |= with_override == WithOverride::Yes;
+            target.is_overridden |= is_override;
             target.is_reopened = true;
             outbox::append(target, &rules, &run.loaded.plan.target);
             target.due = due::next_due(env, target);

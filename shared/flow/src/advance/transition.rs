@@ -84,7 +84,7 @@ pub async fn end_run(
         }
     } else {
         // A late success has reopened an undo. The run stays due, and the target moves back to it.
-        reopen::restore_target(env, run).await?;
+        reopen::restore_target(env, run, false).await?;
     }
     let has_pending = moved.as_ref().is_some_and(|moved| moved.transition.target.pending_update.is_some());
     let next = match moved {

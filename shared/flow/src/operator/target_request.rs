@@ -97,7 +97,8 @@ impl TargetRequest {
     /// Returns the instance that the request concerns.
     ///
     /// # Errors
-    /// Returns a rejection if a field cannot be a part of a key.
+    /// Returns a rejection if a field cannot be a part of a key, the caller may not change the instance, or the instance has
+    /// another generation than the one that the caller has seen.
     fn select(&self, env: &Env, head: Option<&TargetHead>) -> Result<SelectedInstance, LifecycleRejection> {
         // A program does not change what a source has created.
         let is_meant = |uid: &String| self.uid.as_ref().is_none_or(|named| named == uid);
@@ -141,6 +142,10 @@ impl TargetRequest {
         self.data(&instance)
             .validate()
             .map_err(|error| LifecycleRejection::Refused(ErrorCode::InvalidField, error.to_string()))?;
+        if let Some(head) = head {
+            Requester::api(&self.access).check(head, &instance.uid)?;
+        }
+        self.check_generation(&instance)?;
         Ok(instance)
     }
 
@@ -191,10 +196,6 @@ pub async fn apply(
             }
         }
         let instance = request.select(env, head.as_ref())?;
-        if let Some(head) = &head {
-            requester.check(head, &instance.uid)?;
-        }
-        request.check_generation(&instance)?;
         let data = request.data(&instance);
         let begun = lifecycle::begin(env, &env.store, (instance.change, ""), &data, requester, DecidedFor::Any);
         let begun = Box::pin(begun).await;
@@ -236,10 +237,6 @@ pub async fn preview(env: &Env, request: &TargetRequest) -> Result<TargetPreview
     let requester = Requester::api(&request.access);
     let head = env.store.read_target(request.target_key()).await?;
     let instance = request.select(env, head.as_ref())?;
-    if let Some(head) = &head {
-        requester.check(head, &instance.uid)?;
-    }
-    request.check_generation(&instance)?;
     let meant = request.target_key().instance(&instance.uid);
     let key = meant.key();
     let current: Option<Arc<CompiledPlan>> = match &instance.known {
