@@ -68,9 +68,9 @@ impl AttemptContext<'_> {
         self.run.update_attempt(self.env, self.attempt, update).await
     }
 
-    /// Leaves the attempt to `sweep`, which starts it at `at`.
+    /// Leaves the attempt to `sweep`, which starts it at `at`. Its deadline counts from then on.
     pub(super) async fn postpone(&self, at: Timestamp) -> FlowResult<DispatchOutcome> {
-        wakeup::postpone(self.env, self.run, self.attempt, at).await?;
+        self.update(AttemptUpdate::Postponed(at)).await?;
         Ok(DispatchOutcome::later(Some(AttemptWakeup::Recorded(at))))
     }
 

@@ -11,6 +11,7 @@ use ebb_engine::Timestamp;
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::named_secrets::SecretText;
 use ebb_protocol::value::UnitValue;
+use ebb_store::AttemptUpdate;
 
 use crate::env::Env;
 use crate::error::{FlowError, FlowResult};
@@ -23,7 +24,6 @@ use crate::run::inputs::{self, InvocationCache};
 use crate::run::opened_texts::OpenedTexts;
 use crate::run::relay_task::{ensure_task, prevent_start, task_body};
 use crate::run::undo::{self, UndoDecision, UndoneResult};
-use crate::run::wakeup::record_start;
 use crate::run::webhook::post_webhook;
 use crate::run::webhook_response::UnitAnswers;
 use crate::run::{removals, skip};
@@ -93,7 +93,7 @@ pub async fn send(
     let has_failed = matches!(outcome.end, Some(AttemptEnd::Failed(_)));
     if reason == DispatchReason::SweepStart && has_failed && unit.action.connection().is_some() {
         // An earlier dispatcher may have reached the server of a connection that cannot be used now.
-        record_start(env, run, attempt, env.now()).await?;
+        context.update(AttemptUpdate::Started(env.now())).await?;
     }
     let may_begin_later = match outcome.failure_code() {
         Some(ReasonCode::NotStartable) => reason != DispatchReason::SweepRepeat,
@@ -101,7 +101,7 @@ pub async fn send(
         _ => false,
     };
     if may_begin_later && unit.action.is_relayed() && unit.undoes.is_empty() {
-        return prevent_start(env, run, attempt, outcome).await;
+        return prevent_start(context, outcome).await;
     }
     Ok(DispatchOutcome { remaining: undone.remaining, ..outcome })
 }

@@ -10,8 +10,8 @@ use ebb_protocol::relay::{
 use ebb_protocol::token::TokenKind;
 use ebb_protocol::unit as headers;
 use ebb_protocol::value::UnitValue;
+use ebb_store::AttemptUpdate;
 
-use crate::env::Env;
 use crate::error::FlowResult;
 use crate::guarded_relay::{guarded, retry_at};
 use crate::loaded_run::{AttemptRef, Run};
@@ -19,8 +19,8 @@ use crate::ports::RelayError;
 use crate::run::attempt::{AttemptContext, task_id, task_start, undone_name, unit_name};
 use crate::run::callback_result::{relay_result, with_checked_outputs};
 use crate::run::dispatch_outcome::{DispatchOutcome, DispatchReason};
-use crate::run::objects;
-use crate::run::wakeup::{AttemptWakeup, postpone, record_start};
+use crate::run::wakeup::AttemptWakeup;
+use crate::run::{objects, records};
 use crate::telemetry;
 
 /// The wait before a queued task is checked again: a quarter of the age of its run, between these bounds. Its result
@@ -171,7 +171,8 @@ pub(super) async fn ensure_task(
                 // The deadline counts from this start (rule DeadlineFromStart).
                 let age_ms = if let TaskState::Running(task) = &state { task.age_ms } else { None };
                 let now = env.now();
-                record_start(env, run, attempt, age_ms.map_or(now, |age| task_start(run, age, now))).await?;
+                let start = age_ms.map_or(now, |age| task_start(run, age, now));
+                context.update(AttemptUpdate::Started(start)).await?;
             }
             Ok(DispatchOutcome::later(None))
         }
@@ -179,7 +180,7 @@ pub(super) async fn ensure_task(
             // A queued task has not started (rule DeadlineFromStart).
             let age = env.now().since(run.facts.started).0;
             let at = env.now().plus(Millis((age / 4).clamp(MIN_QUEUED_POLL_MS, MAX_QUEUED_POLL_MS)));
-            postpone(env, run, attempt, at).await?;
+            context.update(AttemptUpdate::Postponed(at)).await?;
             Ok(DispatchOutcome::later(Some(AttemptWakeup::Poll(at))))
         }
         Err(RelayError::Refused(reason)) => Ok(DispatchOutcome::failed(ReasonCode::NotStartable, &reason)),
@@ -203,17 +204,16 @@ fn task_end(run: &Run, attempt: AttemptRef, callback: Callback) -> DispatchOutco
 /// request to start it may still arrive, so the relay first gets a tombstone. If the relay does not confirm it, the
 /// attempt counts as started, and its undo runs.
 pub(super) async fn prevent_start(
-    env: &Env,
-    run: &Run,
-    attempt: AttemptRef,
+    context: AttemptContext<'_>,
     failure: DispatchOutcome,
 ) -> FlowResult<DispatchOutcome> {
+    let AttemptContext { env, run, attempt, .. } = context;
     let (cluster, task) = (run.cluster(attempt.unit), task_id(run, attempt.unit, attempt.number));
     match guarded(env, cluster.name, env.relay.cancel(cluster, &task, env.settings.grace)).await {
         Ok(TaskState::Tombstoned) => Ok(failure),
         Ok(TaskState::Ended(callback)) => Ok(task_end(run, attempt, *callback)),
         _ => {
-            record_start(env, run, attempt, env.now()).await?;
+            context.update(AttemptUpdate::Started(env.now())).await?;
             Ok(failure)
         }
     }

@@ -25,15 +25,6 @@ pub enum AttemptWakeup {
     Recorded(Timestamp),
 }
 
-pub(crate) async fn record_start(env: &Env, run: &Run, attempt: AttemptRef, at: Timestamp) -> FlowResult<()> {
-    run.update_attempt(env, attempt, AttemptUpdate::Started(at)).await.map(drop)
-}
-
-/// Leaves an attempt to `sweep`, which starts it at `at`. Its deadline counts from then on.
-pub(crate) async fn postpone(env: &Env, run: &Run, attempt: AttemptRef, at: Timestamp) -> FlowResult<()> {
-    run.update_attempt(env, attempt, AttemptUpdate::Postponed(at)).await.map(drop)
-}
-
 /// Makes the run due at `due`: the table first, then the message. If the run is due earlier, its version changes, so
 /// that the sweep at that time runs again before it reschedules (rule VersionGuardsReschedule).
 pub(crate) async fn wake_by(env: &Env, run: &RunId, due: Timestamp) -> FlowResult<()> {

@@ -5,7 +5,7 @@ use ebb_protocol::id::{RunId, TargetKey, short_digest};
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 
 use crate::item_table::Item;
-use crate::items::DesiredKey;
+use crate::items::{DesiredKey, NamedKind};
 use crate::ops::DueItem;
 use crate::table::TableSpec;
 
@@ -68,8 +68,15 @@ pub(crate) fn plugin(name: &str) -> String {
     format!("v#{}", encode(name))
 }
 
-pub(crate) fn source(name: &str) -> String {
-    format!("s#{}", encode(name))
+/// Returns the partition key of a document. That of the beginning of a name is the beginning of the key.
+pub(crate) fn document(kind: NamedKind, name: &str) -> String {
+    let letter = match kind {
+        NamedKind::Source => 's',
+        NamedKind::Connection => 'c',
+        NamedKind::Subscription => 'n',
+        NamedKind::Undelivered => 'f',
+    };
+    format!("{letter}#{}", encode(name))
 }
 
 pub(crate) fn rejections(source: &str) -> String {
@@ -82,18 +89,6 @@ pub(crate) fn token(id: &str) -> String {
 
 pub(crate) fn session(digest: &str) -> String {
     format!("w#{}", encode(digest))
-}
-
-pub(crate) fn connection(name: &str) -> String {
-    format!("c#{}", encode(name))
-}
-
-pub(crate) fn subscription(name: &str) -> String {
-    format!("n#{}", encode(name))
-}
-
-pub(crate) fn undelivered(id: &str) -> String {
-    format!("f#{}", encode(id))
 }
 
 pub(crate) fn desired(DesiredKey { source, kind, name, uid }: &DesiredKey) -> String {

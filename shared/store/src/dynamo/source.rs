@@ -20,15 +20,6 @@ pub(super) fn read_document(operation: &'static str, item: &Item) -> StoreResult
 }
 
 impl NamedKind {
-    fn key(self, name: &str) -> String {
-        match self {
-            Self::Source => key::source(name),
-            Self::Connection => key::connection(name),
-            Self::Subscription => key::subscription(name),
-            Self::Undelivered => key::undelivered(name),
-        }
-    }
-
     fn list(self) -> &'static str {
         match self {
             Self::Source => TableSpec::LIST_SOURCES,
@@ -42,7 +33,7 @@ impl NamedKind {
 /// Reads sources, connections and subscriptions (`GetItem`).
 impl Store {
     pub async fn get_document(&self, kind: NamedKind, name: &str) -> StoreResult<Option<NamedDocument>> {
-        self.table.read(&kind.key(name), key::HEAD, read_document).await
+        self.table.read(&key::document(kind, name), key::HEAD, read_document).await
     }
 }
 
@@ -83,7 +74,7 @@ impl Store {
 
     /// Returns the keys of at most `limit` notifications that were given up.
     async fn undelivered_keys(&self, prefix: &str, limit: usize) -> StoreResult<Vec<Item>> {
-        let prefix = key::undelivered(prefix);
+        let prefix = key::document(NamedKind::Undelivered, prefix);
         let list = TableSpec::LIST_UNDELIVERED.to_owned();
         // No key has this character, the last one.
         let partitions = Some((prefix.clone(), format!("{prefix}\u{10ffff}")));
@@ -94,20 +85,12 @@ impl Store {
     }
 }
 
-/// Writes notifications that are given up (`PutItem`).
-impl Store {
-    /// Creates or replaces a notification of the kind [`NamedKind::Undelivered`].
-    pub async fn put_undelivered(&self, notification: &NamedDocument) -> StoreResult<()> {
-        self.put_document(NamedKind::Undelivered, notification).await
-    }
-}
-
-/// Writes sources, connections and subscriptions (`PutItem`, `DeleteItem`).
+/// Writes documents (`PutItem`, `DeleteItem`).
 impl Store {
     /// Creates or replaces a document.
     pub async fn put_document(&self, kind: NamedKind, document: &NamedDocument) -> StoreResult<()> {
         let mut item = item([
-            ("pk", text(kind.key(&document.name))),
+            ("pk", text(key::document(kind, &document.name))),
             ("sk", text(key::HEAD)),
             (TableSpec::LIST, text(kind.list())),
             ("n", text(&document.name)),
@@ -122,6 +105,6 @@ impl Store {
 
     /// Deletes a document. Returns false if it does not exist.
     pub async fn delete_document(&self, kind: NamedKind, name: &str) -> StoreResult<bool> {
-        Ok(self.table.take(&kind.key(name), key::HEAD).await?.is_some())
+        Ok(self.table.take(&key::document(kind, name), key::HEAD).await?.is_some())
     }
 }

@@ -78,7 +78,10 @@ pub(super) async fn undelivered_notifications_are_listed_by_subscription(fixture
     let store = &fixture.store;
     for name in ["a/1-gone-1", "a/2-ready-1", "a/2-ready-2", "a/20-gone-1", "a-b/1", "b/1"] {
         let (name, document) = (name.to_owned(), "{}".to_owned());
-        store.put_undelivered(&NamedDocument { name, document, changed: Timestamp(7) }).await.unwrap();
+        store
+            .put_document(NamedKind::Undelivered, &NamedDocument { name, document, changed: Timestamp(7) })
+            .await
+            .unwrap();
     }
     let names = async |subscription, limit| {
         let found = store.list_undelivered(subscription, limit).await.unwrap();

@@ -16,7 +16,7 @@ use std::time::Duration;
 use ebb_engine::{Backoff, Millis, Timestamp};
 use ebb_protocol::id::TargetKey;
 use ebb_protocol::limits;
-use ebb_store::{NamedDocument, PhaseNotice, TargetOutbox};
+use ebb_store::{NamedDocument, NamedKind, PhaseNotice, TargetOutbox};
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
@@ -271,7 +271,7 @@ async fn give_up(env: &Env, notice: &PhaseNotice, subscription: &str, reason: &s
     tracing::error!(subscription, id, reason, "a notification is given up");
     let document = json!({"subscription": subscription, "notice": notice, "reason": reason}).to_string();
     let item = NamedDocument { name: id, document, changed: env.now() };
-    env.store.put_undelivered(&item).await?;
+    env.store.put_document(NamedKind::Undelivered, &item).await?;
     telemetry::count_for_alarm(Counter::Undelivered, 1);
     Ok(())
 }
