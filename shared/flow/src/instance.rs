@@ -13,4 +13,3 @@ pub mod retention;
 pub mod secrets;
 pub mod target_document;
 pub mod target_outputs;
-pub(crate) mod update;

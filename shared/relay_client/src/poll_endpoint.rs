@@ -97,12 +97,17 @@ impl PollEndpoint {
             cluster = connected(name, self.clusters.find_again(Some(name)).await)?;
             verified = verify(&cluster);
         }
+        let registered = self.clusters.registered();
         if let Err(error) = verified {
             let reason = error.to_string();
-            self.clusters.note_denial(name, self.clock.now(), &reason).await;
+            if let Some(registered) = registered {
+                registered.note_denial(name, self.clock.now(), &reason).await;
+            }
             return Err(RequestError::refused(ErrorCode::InvalidSignature, reason));
         }
-        self.clusters.end_noted_denial(name).await;
+        if let Some(registered) = registered {
+            registered.end_noted_denial(name).await;
+        }
         if cluster.transport == RelayTransport::Pull {
             return Ok(cluster);
         }

@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ebb_engine::Timestamp;
 use ebb_protocol::api::SignadotOutputs;
 use ebb_protocol::api_token::has_digest;
 use ebb_protocol::sign::{SecretError, WebhookKeys};
@@ -243,20 +242,6 @@ impl ClusterRegistry {
         let read = registered.read(MIN_AGE).await?;
         let digest = read.get(name).and_then(|cluster| cluster.token.as_ref());
         Ok(digest.is_some_and(|digest| has_digest(token, digest)))
-    }
-
-    /// Records that a poll of a connected cluster was denied. An error is logged.
-    pub(crate) async fn note_denial(&self, cluster: &str, at: Timestamp, reason: &str) {
-        if let Some(registered) = &self.registered {
-            registered.note_denial(cluster, at, reason).await;
-        }
-    }
-
-    /// Removes the denial that this process has recorded, after a poll with the right secret. An error is logged.
-    pub(crate) async fn end_noted_denial(&self, cluster: &str) {
-        if let Some(registered) = &self.registered {
-            registered.end_noted_denial(cluster).await;
-        }
     }
 }
 

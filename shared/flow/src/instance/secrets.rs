@@ -9,9 +9,8 @@ use ebb_store::{SecretRelease, TargetHead};
 use futures::future::BoxFuture;
 
 use crate::env::Env;
-use crate::error::FlowResult;
+use crate::error::{FlowError, FlowResult};
 use crate::instance::due;
-use crate::instance::update::update_target;
 use crate::loaded_run::Run;
 use crate::ports::RelayError;
 
@@ -41,9 +40,10 @@ pub(crate) async fn schedule_late_release(env: &Env, run: &Run) -> FlowResult<()
     }
     let is_teardown = run.hook().is_teardown();
     let ended_instance = facts.instance_key();
-    let written = update_target(env, facts.target_key(), |seen| {
+    for _ in 0..crate::ATTEMPTS {
+        let Some(seen) = env.store.read_target(facts.target_key()).await? else { return Ok(()) };
         if seen.uid == facts.uid && (is_teardown || seen.phase != TargetPhase::Gone) {
-            return None;
+            return Ok(());
         }
         let transition = seen.update(|target| {
             add(target, plan, &ended_instance);
@@ -51,9 +51,11 @@ pub(crate) async fn schedule_late_release(env: &Env, run: &Run) -> FlowResult<()
             let soon = env.now().plus(env.settings.first_sweep_delay);
             target.due = Some(due::next_due(env, target).map_or(soon, |due| due.min(soon)));
         });
-        (transition.target.release != seen.release).then_some(transition)
-    });
-    written.await.map(drop)
+        if transition.target.release == seen.release || env.store.move_target(&transition).await? {
+            return Ok(());
+        }
+    }
+    Err(FlowError::Contended(facts.target_key().to_string()))
 }
 
 /// Releases the recorded instances by the requests of `release`. Returns those that have to be repeated.

@@ -128,7 +128,8 @@ impl RegisteredClusters {
         })
     }
 
-    pub(super) async fn note_denial(&self, cluster: &str, at: Timestamp, reason: &str) {
+    /// Records that a poll of a connected cluster was denied. An error is logged.
+    pub(crate) async fn note_denial(&self, cluster: &str, at: Timestamp, reason: &str) {
         {
             let mut denied = lock(&self.denied);
             let interval = Duration::from_millis(ClusterFault::DENIAL_INTERVAL_MS);
@@ -144,8 +145,8 @@ impl RegisteredClusters {
         }
     }
 
-    /// Removes the denial that this process has recorded, after a poll with the right secret.
-    pub(super) async fn end_noted_denial(&self, cluster: &str) {
+    /// Removes the denial that this process has recorded, after a poll with the right secret. An error is logged.
+    pub(crate) async fn end_noted_denial(&self, cluster: &str) {
         let is_open = {
             let mut denied = lock(&self.denied);
             denied.get_mut(cluster).is_some_and(|noted| std::mem::take(&mut noted.is_open))
