@@ -49,15 +49,15 @@ pub enum CallbackOutcome {
 /// A verified token.
 pub struct ProvenToken {
     claims: TokenClaims,
-    expiry: TokenExpiry,
+    is_expired: bool,
 }
 
 /// Verifies the token of a callback. Returns `None` for a token of another control plane. An expired token is verified,
 /// too, because a success that it reports is recorded (rule KeepExpiredSuccess).
 pub fn verify_token(env: &Env, token: &str) -> Option<ProvenToken> {
     match TokenClaims::verify(token, &env.settings.token_keys, env.now()) {
-        Ok(claims) => Some(ProvenToken { claims, expiry: TokenExpiry::Valid }),
-        Err(TokenError::Expired(claims)) => Some(ProvenToken { claims, expiry: TokenExpiry::Expired }),
+        Ok(claims) => Some(ProvenToken { claims, is_expired: false }),
+        Err(TokenError::Expired(claims)) => Some(ProvenToken { claims, is_expired: true }),
         Err(TokenError::Invalid) => None,
     }
 }
@@ -117,20 +117,14 @@ fn without_value(error: &serde_json::Error) -> String {
 async fn record_rejection(
     env: &Env,
     run: &Run,
-    ProvenToken { claims, expiry }: &ProvenToken,
+    ProvenToken { claims, is_expired }: &ProvenToken,
     reason: String,
 ) -> FlowResult<CallbackOutcome> {
-    if *expiry == TokenExpiry::Valid {
+    if !is_expired {
         let note = AttemptUpdate::Refused(limits::clean(&reason, limits::REFUSAL));
         env.store.update_attempt(&run.id, claims.unit, claims.attempt, &note).await?;
     }
     Ok(CallbackOutcome::Malformed(reason))
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum TokenExpiry {
-    Valid,
-    Expired,
 }
 
 async fn apply_callback(
@@ -138,7 +132,7 @@ async fn apply_callback(
     run: &Run,
     unit: &UnitPlan,
     attempt: AttemptRef,
-    &ProvenToken { ref claims, expiry }: &ProvenToken,
+    &ProvenToken { ref claims, is_expired }: &ProvenToken,
     callback: Callback,
 ) -> FlowResult<(CallbackOutcome, FollowUp)> {
     let only = |outcome| Ok((outcome, FollowUp::default()));
@@ -159,10 +153,10 @@ async fn apply_callback(
         let text = "`progress` is shown while a unit runs: send it with `accepted` or `heartbeat`";
         return only(CallbackOutcome::Malformed(text.to_owned()));
     }
-    match (callback.status, expiry) {
-        (CallbackStatus::Succeeded | CallbackStatus::Failed, _) => {}
-        (_, TokenExpiry::Expired) => return only(CallbackOutcome::Expired(source)),
-        (CallbackStatus::Accepted, _) => {
+    match callback.status {
+        CallbackStatus::Succeeded | CallbackStatus::Failed => {}
+        _ if is_expired => return only(CallbackOutcome::Expired(source)),
+        CallbackStatus::Accepted => {
             wakeup::record_acceptance(env, run, attempt, unit).await?;
             if let Some(line) = callback.progress.as_deref() {
                 let note = AttemptUpdate::Heartbeat(env.now(), Some(limits::message(line)));
@@ -170,12 +164,12 @@ async fn apply_callback(
             }
             return only(CallbackOutcome::Accepted);
         }
-        (CallbackStatus::Heartbeat, _) => {
+        CallbackStatus::Heartbeat => {
             let line = callback.progress.as_deref().map(limits::message);
             run.update_attempt(env, attempt, AttemptUpdate::Heartbeat(env.now(), line)).await?;
             return only(CallbackOutcome::Accepted);
         }
-        (CallbackStatus::Again, _) => {
+        CallbackStatus::Again => {
             let Some(seconds) = callback.retry_after.filter(|&seconds| seconds <= MAX_RETRY_AFTER.as_secs()) else {
                 let text = format!("`again` needs `retryAfter`, from 0 to {} seconds", MAX_RETRY_AFTER.as_secs());
                 return only(CallbackOutcome::Malformed(text));
@@ -190,7 +184,7 @@ async fn apply_callback(
         // A relay can only repeat this result of a script, so the result counts as a failure of the unit.
         (Err(reason), TokenKind::Relay) => unreadable(&reason),
     };
-    if expiry == TokenExpiry::Expired && !matches!(end, AttemptEnd::Succeeded(_)) {
+    if is_expired && !matches!(end, AttemptEnd::Succeeded(_)) {
         // A task may have waited for a slot longer than its token is valid.
         let counts = source == TokenKind::Relay && is_open(env, run, attempt).await?;
         if !counts {

@@ -61,20 +61,12 @@ pub(crate) async fn drive_to_outcome(env: &Env, continuation: Option<Continuatio
     drive_until_spent(env, continuation, None, NotificationSender::Invocation).await.map(drop)
 }
 
-/// Does the same as [`drive`] for a sweep, which makes the run due again itself. Returns the time at which a unit needs
-/// the next sweep.
+/// Does the same as [`drive`], also for a sweep, which makes the run due again itself. Returns the time at which a unit
+/// needs the next sweep. `sender` delivers the notification of the last run.
 ///
 /// # Errors
-/// Returns the first error, after every dispatch has ended. The run is not made due.
-pub(crate) async fn drive_for_sweep(
-    env: &Env,
-    continuation: Continuation,
-    sweep: &SweepContext,
-) -> FlowResult<Option<Timestamp>> {
-    drive_until_spent(env, continuation, Some(sweep), NotificationSender::Queue).await
-}
-
-async fn drive_until_spent(
+/// Returns the first error, after every dispatch has ended. The run of a sweep is not made due.
+pub(crate) async fn drive_until_spent(
     env: &Env,
     continuation: Continuation,
     sweep: Option<&SweepContext>,
@@ -362,5 +354,6 @@ pub(crate) async fn drive_slice(
     let continuation = Continuation { run, epoch, ready, end: None, target: None, cache: InvocationCache::default() };
     let Some(next_sweep) = next_sweep else { return drive(env, continuation).await };
     let unstarted = unsent.iter().filter(|one| !one.is_started).map(|one| one.unit_attempt).collect();
-    drive_for_sweep(env, continuation, &SweepContext { unstarted, next_sweep, is_slice: true }).await.map(drop)
+    let context = SweepContext { unstarted, next_sweep, is_slice: true };
+    drive_until_spent(env, continuation, Some(&context), NotificationSender::Queue).await.map(drop)
 }

@@ -14,9 +14,9 @@ use ebb_store::{DueItem, PatchResult, RunHead};
 
 use super::SweepCondition;
 use super::attempts::{RunSweep, end_expired};
-use crate::advance::dispatch_all::{SweepContext, drive, drive_for_sweep};
+use crate::advance::dispatch_all::{SweepContext, drive, drive_until_spent};
 use crate::advance::progress::{self, Continuation, RunEnd};
-use crate::advance::transition;
+use crate::advance::transition::{self, NotificationSender};
 use crate::advance::{apply_result, cancel};
 use crate::env::Env;
 use crate::error::FlowResult;
@@ -162,9 +162,8 @@ async fn sweep_once(
     };
     let mut ready = sweep.take_dispatches(env, &run);
     ready.append(&mut progress.ready);
-    let wakeup =
-        drive_for_sweep(env, Continuation { run, epoch, ready, end: progress.end, target: None, cache }, &context)
-            .await?;
+    let continuation = Continuation { run, epoch, ready, end: progress.end, target: None, cache };
+    let wakeup = drive_until_spent(env, continuation, Some(&context), NotificationSender::Queue).await?;
     wakeup.into_iter().for_each(|at| sweep.sweep_by(at));
     reschedule(env, id, &head, sweep.next_sweep).await
 }
