@@ -346,14 +346,15 @@ pub(crate) async fn drive_slice(
         return Ok(());
     }
     let open: BTreeSet<(Unit, Attempt)> = in_flight(run.graph(), &head).into_iter().collect();
-    let ready = units.iter().copied().filter(|one| open.contains(one)).collect();
+    let ready = units.iter().copied().filter(|attempt| open.contains(attempt)).collect();
     let is_own = lease::lease_delivery(env, &run, units, forwarded_at).await?;
     let mut unsent = lease::unsent(env, &run, ready).await?;
-    unsent.retain(|one| is_own || !one.is_webhook);
-    let ready = unsent.iter().map(|one| one.unit_attempt).collect();
+    unsent.retain(|attempt| is_own || !attempt.is_webhook);
+    let ready = unsent.iter().map(|attempt| attempt.unit_attempt).collect();
     let continuation = Continuation { run, epoch, ready, end: None, target: None, cache: InvocationCache::default() };
     let Some(next_sweep) = next_sweep else { return drive(env, continuation).await };
-    let unstarted = unsent.iter().filter(|one| !one.is_started).map(|one| one.unit_attempt).collect();
+    let unstarted = unsent.iter().filter(|attempt| !attempt.is_started);
+    let unstarted = unstarted.map(|attempt| attempt.unit_attempt).collect();
     let context = SweepContext { unstarted, next_sweep, is_slice: true };
     drive_until_spent(env, continuation, Some(&context), NotificationSender::Queue).await.map(drop)
 }

@@ -48,8 +48,8 @@ pub(crate) async fn note_refused_update(env: &Env, target: &TargetHead, reason: 
         let (kind, name) = (target.kind.clone(), target.name.clone());
         let key = DesiredKey { source: source.clone(), kind, name, uid };
         let Some(seen) = env.store.read_desired(&key).await? else { continue };
-        let waits = |one: &SourceResponse| {
-            one.result == SourceResult::Waiting && one.uid.as_deref() == Some(target.uid.as_str())
+        let waits = |response: &SourceResponse| {
+            response.result == SourceResult::Waiting && response.uid.as_deref() == Some(target.uid.as_str())
         };
         let Some(waiting) = seen.result.clone().filter(waits) else { continue };
         let outcome = SourceResponse { result: SourceResult::Rejected, detail: limits::message(reason), ..waiting };

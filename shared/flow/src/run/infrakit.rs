@@ -119,17 +119,17 @@ impl PluginUnit<'_> {
 
     async fn make(&self, client: &PluginClient<'_>, reason: DispatchReason) -> Result<PluginStep, PluginError> {
         let env = self.attempt.env;
-        let found = self.look(client, reason).await;
-        if let Err(PluginError::NotSent(why) | PluginError::Rejected(why)) = &found
-            && self.attempt.read_record().await?.is_some_and(|own| own.posted.is_some())
+        let existing = self.look(client, reason).await;
+        if let Err(PluginError::NotSent(why) | PluginError::Rejected(why)) = &existing
+            && self.attempt.read_record().await?.is_some_and(|record| record.posted.is_some())
         {
             // The answer to another call does not show what a `Provision` without a response has made.
             return Err(PluginError::Unknown(why.clone()));
         }
-        match (self.action.interface, found?.as_slice()) {
-            (PluginInterface::Controller, found) => return self.commit(client, found.first()).await,
+        match (self.action.interface, existing?.as_slice()) {
+            (PluginInterface::Controller, objects) => return self.commit(client, objects.first()).await,
             (_, []) => {}
-            (_, [one]) => return Ok(self.adopt(client, one).await?),
+            (_, [instance]) => return Ok(self.adopt(client, instance).await?),
             (_, several) => return Ok(ambiguous(&client.key, several)),
         }
         if client.is_late() {
@@ -156,8 +156,8 @@ impl PluginUnit<'_> {
             return Ok(self.complete(client, &made).await?);
         }
         // The description has the properties of the instance, which outputs may read.
-        let found = client.find().await.unwrap_or_default();
-        let described = found.iter().find(|found| instance_id(found) == instance_id(&made));
+        let instances = client.find().await.unwrap_or_default();
+        let described = instances.iter().find(|instance| instance_id(instance) == instance_id(&made));
         if described.is_none() && self.outputs(&made).is_err() {
             let step = PluginStep::Repeat(CONTINUE_SECONDS);
             return Ok(self.keep(self.made_ids(client, &made), step).await?);

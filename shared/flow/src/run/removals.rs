@@ -372,16 +372,16 @@ async fn verified_grade(
         return Ok(RemovalGrade::Confirmed);
     }
     let AttemptContext { env, run, unit, .. } = context;
-    let found = evidence_of_undos(env, run, unit).await?;
+    let acted = evidence_of_undos(env, run, unit).await?;
     // The success of a signed request can lack a record.
     let is_shown = |at: UnitRef| {
         let undo = run.loaded.plan.unit(at);
         undo.is_some_and(|undo| matches!(undo.action, Action::Webhook(_)) && visibility::is_same_connection(undo, unit))
     };
-    if by.is_signed() && found.iter().any(|(at, evidence)| is_shown(*at) && visibility::is_answered(evidence)) {
+    if by.is_signed() && acted.iter().any(|(at, evidence)| is_shown(*at) && visibility::is_answered(evidence)) {
         return Ok(RemovalGrade::Confirmed);
     }
-    Ok(found.iter().map(|(_, evidence)| evidence.grade).min().unwrap_or(RemovalGrade::Unconfirmed))
+    Ok(acted.iter().map(|(_, evidence)| evidence.grade).min().unwrap_or(RemovalGrade::Unconfirmed))
 }
 
 /// Returns the evidence of the undos in the run of a verification that have acted on what it verifies.

@@ -46,7 +46,7 @@ pub(crate) fn question_headers(
 ) -> FlowResult<Vec<(String, String)>> {
     let mut list = signed_headers(context, credential, (purpose, &[]))?;
     let origin = |url: &str| Url::parse(url).map(|url| url.origin()).ok();
-    if origin(url).is_some_and(|of| Some(of) == origin(&request.url)) {
+    if origin(url).is_some_and(|asked| Some(asked) == origin(&request.url)) {
         let mut headers = request.headers.clone();
         headers.retain(|name, _| is_of_question(&name.to_ascii_lowercase()));
         add_plugin_headers(&mut list, headers);
@@ -89,6 +89,6 @@ pub(crate) fn signed_headers(
     list.extend(
         undone_name(run, unit).map(|undone| (headers::UNDOES_IDEMPOTENCY_KEY.to_owned(), run.idempotency_key(undone))),
     );
-    list.extend(telemetry::traceparent(&run.id, attempt).map(|of| (headers::TRACEPARENT.to_owned(), of)));
+    list.extend(telemetry::traceparent(&run.id, attempt).map(|parent| (headers::TRACEPARENT.to_owned(), parent)));
     Ok(list)
 }

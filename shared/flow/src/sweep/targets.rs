@@ -132,15 +132,15 @@ async fn advance(env: &Env, key: TargetKey<'_>, seen: Option<TargetHead>, permit
     let releases = target.phase == TargetPhase::Gone && !target.release.is_empty();
     let is_due = target.due.is_some_and(|due| due <= env.now());
     if releases || is_due {
-        let clusters = target.release.iter().map(|one| guarded_relay::cluster_name(env, one.cluster.as_deref()));
+        let clusters = target.release.iter().map(|ended| guarded_relay::cluster_name(env, ended.cluster.as_deref()));
         permit.acquire_clusters(env, clusters.collect()).await;
         let release = match permit.is_out_of_time(env) {
             true => target.release.clone(),
             false => {
-                let release = secrets::release_secrets(&target, |one| {
+                let release = secrets::release_secrets(&target, |ended| {
                     let release = async move {
-                        let cluster = UnitCluster { name: one.cluster.as_deref(), uid: one.uid.as_deref() };
-                        guarded(env, cluster.name, env.relay.release(cluster, &one.instance)).await
+                        let cluster = UnitCluster { name: ended.cluster.as_deref(), uid: ended.uid.as_deref() };
+                        guarded(env, cluster.name, env.relay.release(cluster, &ended.instance)).await
                     };
                     release.boxed()
                 });
