@@ -6,7 +6,8 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use ebb_engine::follow::in_flight;
-use ebb_engine::{Attempt, Epoch, Millis, RunPhase, Timestamp, Unit};
+use ebb_engine::{Attempt, Epoch, Millis, RunEvent, RunPhase, Timestamp, Unit, accept};
+use ebb_protocol::id::RunId;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
@@ -21,6 +22,7 @@ use crate::error::{FlowError, FlowResult};
 use crate::loaded_run::{AttemptRef, Run};
 use crate::ports::QueueMessage;
 use crate::run::acceptances::AcceptanceBatch;
+use crate::run::attempt_end::AttemptEnd;
 use crate::run::dispatch_outcome::{DispatchOutcome, DispatchReason};
 use crate::run::inputs::{self, InvocationCache};
 use crate::run::wakeup::{self, AttemptWakeup};
@@ -297,10 +299,10 @@ async fn dispatch_one(
 fn log_outcome(outcome: &DispatchOutcome) {
     match &outcome.end {
         None => tracing::debug!("no result yet"),
-        Some(crate::run::attempt_end::AttemptEnd::Succeeded(_)) => tracing::debug!("succeeded"),
-        Some(crate::run::attempt_end::AttemptEnd::Skipped(_)) => tracing::debug!("skipped"),
-        Some(crate::run::attempt_end::AttemptEnd::Failed(_)) => tracing::info!("failed"),
-        Some(crate::run::attempt_end::AttemptEnd::Cancelled(_)) => tracing::info!("cancelled"),
+        Some(AttemptEnd::Succeeded(_)) => tracing::debug!("succeeded"),
+        Some(AttemptEnd::Skipped(_)) => tracing::debug!("skipped"),
+        Some(AttemptEnd::Failed(_)) => tracing::info!("failed"),
+        Some(AttemptEnd::Cancelled(_)) => tracing::info!("cancelled"),
     }
 }
 
@@ -316,9 +318,7 @@ async fn enqueue_rest(
     if next_sweep.is_none_or(|next_sweep| next_sweep <= env.now()) {
         // The write is rejected if the run is due sooner. A lost message only causes a delay, so one attempt is enough.
         let due = env.now().plus(env.settings.first_sweep_delay);
-        env.store
-            .patch_run(&continuation.run.id, &ebb_engine::accept(ebb_engine::RunEvent::WakeupAdvanced { due }))
-            .await?;
+        env.store.patch_run(&continuation.run.id, &accept(RunEvent::WakeupAdvanced { due })).await?;
     }
     let slices = units.chunks(UNITS_PER_MESSAGE).map(|slice| QueueMessage::Dispatch {
         run: continuation.run.id.clone(),
@@ -334,7 +334,7 @@ async fn enqueue_rest(
 /// Dispatches the attempts of a queue message that are still unsent. `next_sweep` is set if a sweep forwarded them.
 pub(crate) async fn drive_slice(
     env: &Env,
-    run: &ebb_protocol::id::RunId,
+    run: &RunId,
     epoch: Epoch,
     units: &[(Unit, Attempt)],
     next_sweep: Option<Timestamp>,

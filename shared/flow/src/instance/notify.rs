@@ -18,7 +18,7 @@ use crate::instance::target_outputs::{OutputsProblem, SensitiveValues, target_ou
 use crate::loaded_run::Run;
 use crate::permits::OriginPermit;
 use crate::ports::QueueMessage;
-use crate::run::removals;
+use crate::run::{cause, removals};
 
 /// Maximum removals in a notification.
 const MAX_REMOVALS: usize = 100;
@@ -208,12 +208,9 @@ async fn notification_data(env: &Env, target: &TargetHead, notification: Notific
 }
 
 /// Returns the unit that failed first in the target's last run, and the reason.
-pub async fn first_cause(
-    env: &Env,
-    target: &TargetHead,
-) -> FlowResult<Option<(String, ebb_protocol::callback::FailureReason)>> {
+pub async fn first_cause(env: &Env, target: &TargetHead) -> FlowResult<Option<(String, FailureReason)>> {
     let Some(hook) = target.hook else { return Ok(None) };
     let Some(run) = Run::load(env, &target.run(hook)).await? else { return Ok(None) };
-    let found = crate::run::cause::first(env, &run).await?;
-    Ok(found.and_then(|cause| Some((run.unit(cause.unit)?.key.clone(), cause.reason))))
+    let first = cause::first(env, &run).await?;
+    Ok(first.and_then(|cause| Some((run.unit(cause.unit)?.key.clone(), cause.reason))))
 }
