@@ -43,6 +43,12 @@ pub(crate) async fn dependents_of_a_failed_unit_are_blocked() {
     assert_eq!(all, [Failed, Blocked, Blocked, Succeeded, Succeeded, Failed, Skipped, Skipped]);
     let notified = harness.notified("s", &["failed"]).await;
     assert_eq!((&notified[0]["unit"], &notified[0]["reason"]["code"]), (&json!("r/a"), &json!("httpStatus")));
+    // Both failures are shown. One of them is the cause.
+    let why = harness.why("s").await;
+    let failed: BTreeSet<&str> = why.failed.iter().map(|failed| failed.unit.as_str()).collect();
+    assert_eq!((failed, why.failed.len()), (BTreeSet::from(["r/a", "r/bad"]), 2));
+    assert_eq!(why.cause.as_ref().unwrap().unit, why.failed[0].unit);
+    assert!(why.summary.contains(&format!("{} also failed", why.failed[1].unit)), "{}", why.summary);
     // Units that never started are not listed, and not undone.
     let mut remaining = harness.remaining("s").await;
     remaining.sort_by(|(one, _), (other, _)| one.cmp(other));

@@ -27,23 +27,6 @@ pub(crate) async fn a_rejected_notification_is_shown() {
     harness.instance_is_ready("a", "next").await;
 }
 
-const TWO: &str = r#"
-preStart:
-  one: {webhook: {url: "RECEIVER/one"}, retry: {attempts: 1}}
-  two: {webhook: {url: "RECEIVER/two"}, retry: {attempts: 1}}
-"#;
-
-pub(crate) async fn every_failed_unit_is_shown() {
-    let harness = Harness::new().await;
-    harness.receiver.always("POST /*", 400);
-    harness.run("a", "two", TWO, TargetPhase::Failed).await;
-    let why = harness.why("a").await;
-    let failed: BTreeSet<&str> = why.failed.iter().map(|failed| failed.unit.as_str()).collect();
-    assert_eq!((failed, why.failed.len()), (BTreeSet::from(["r/one", "r/two"]), 2));
-    assert_eq!(why.cause.as_ref().unwrap().unit, why.failed[0].unit);
-    assert!(why.summary.contains(&format!("{} also failed", why.failed[1].unit)), "{}", why.summary);
-}
-
 const RETRIED: &str = r##"
 runners: {shell: {image: "busybox:1.36"}}
 preStart:
