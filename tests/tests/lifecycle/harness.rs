@@ -10,7 +10,7 @@ use ebb_engine::{HeadState, RunPhase};
 use ebb_flow::Env;
 use ebb_flow::system::SystemClock;
 use ebb_local::stack::{RemoteRelays, Stack, StackSettings, UnitBackend};
-use ebb_protocol::api::{ProblemDetails, TargetDetail, TargetDiagnosis, TargetPage, UnitDetail};
+use ebb_protocol::api::{CreatedToken, ProblemDetails, TargetDetail, TargetDiagnosis, TargetPage, UnitDetail};
 use ebb_protocol::id::{self, TargetKey};
 use ebb_protocol::record::AttemptRecord;
 use ebb_protocol::relay::{Batch, BatchResponse, RelayRequest, RelayResponse};
@@ -247,6 +247,16 @@ impl Harness {
 
     pub(crate) async fn post(&self, path: &str, body: Value) -> ApiReply {
         self.request(Method::POST, path, Some(body)).await
+    }
+
+    /// Creates a named token of the API.
+    pub(crate) async fn create_token(&self, name: &str, scopes: &[&str]) -> CreatedToken {
+        self.post("/v1/tokens", json!({"name": name, "scopes": scopes})).await.is(201).json()
+    }
+
+    /// Creates a named token of the API. Returns its text.
+    pub(crate) async fn token(&self, name: &str, scopes: &[&str]) -> String {
+        self.create_token(name, scopes).await.token
     }
 
     /// Publishes a plugin with this name and version. `rest` is the rest of its document, in which `RECEIVER` stands

@@ -2,8 +2,6 @@
 
 use std::net::Ipv4Addr;
 
-use ebb_protocol::api::CreatedToken;
-
 use crate::harness::*;
 
 const PAGE: &str = include_str!("../../../docs/src/operations/observability.md");
@@ -76,10 +74,7 @@ pub(crate) async fn metrics_need_a_token_outside_of_loopback() {
     let harness = Harness::at(Ipv4Addr::UNSPECIFIED.into()).await;
     scrape(&harness, None).await.is_problem(401, "missing-token");
     scrape(&harness, Some("forged")).await.is_problem(401, "invalid-token");
-    let token = async |scope: &str| {
-        let body = json!({"name": scope.replace(':', "-"), "scopes": [scope]});
-        harness.post("/v1/tokens", body).await.is(201).json::<CreatedToken>().token
-    };
+    let token = async |scope: &str| harness.token(&scope.replace(':', "-"), &[scope]).await;
     for scope in ["targets:write", "plugins:write", "sources:write"] {
         let problem = scrape(&harness, Some(&token(scope).await)).await.is_problem(403, "forbidden");
         assert!(problem.detail.starts_with("the request needs the scope read; "), "{problem:?}");

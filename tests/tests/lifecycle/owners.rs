@@ -1,7 +1,5 @@
 //! Owners, labels and first causes of targets, and lists that select by them.
 
-use ebb_protocol::api::CreatedToken;
-
 use crate::harness::*;
 
 fn body(name: &str, rest: &str) -> Value {
@@ -12,8 +10,7 @@ fn body(name: &str, rest: &str) -> Value {
 /// An update by another caller changes the labels, and not the owner. So does the wait for the name.
 pub(crate) async fn an_instance_keeps_its_owner() {
     let harness = Harness::simple().await;
-    let token = json!({"name": "ann", "scopes": ["read", "targets:write"]});
-    let CreatedToken { token, .. } = harness.post("/v1/tokens", token).await.is(201).json();
+    let token = harness.token("ann", &["read", "targets:write"]).await;
     let create = async |body: Value| harness.with_token(&token, "POST /v1/targets", Some(body)).await.is(202).status;
     create(body("a", "labels: {team: x}\n")).await;
     let shown = async |phase| {

@@ -271,10 +271,9 @@ impl ProviderExample {
     /// Checks that a token with the scope for it reads the password that Ebb stores. The output of a script stays in the
     /// cluster, so the response has a reference.
     async fn assert_revealed(&self, harness: &Harness) {
-        let token = json!({"name": "job", "scopes": ["read", "targets:reveal"]});
-        let created: Value = harness.post("/v1/tokens", token).await.is(201).json();
+        let token = harness.token("job", &["read", "targets:reveal"]).await;
         let line = format!("GET /v1/targets/sandbox/{}?reveal=true", Mishap::Nothing.account());
-        let reply = harness.with_token(created["token"].as_str().unwrap(), &line, None).await;
+        let reply = harness.with_token(&token, &line, None).await;
         let env = reply.is(200).json::<Value>()["env"].to_string();
         assert_eq!(env.contains(MADE), self.api != ProviderApi::Rds, "{}: {env}", self.folder);
     }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::sync::Mutex;
 
-use ebb_protocol::api::{CreatedToken, SourceResult};
+use ebb_protocol::api::SourceResult;
 use ebb_protocol::history::{HistoryPage, OpenNotification};
 use ebb_protocol::id::TargetKey;
 
@@ -200,8 +200,7 @@ pub(crate) async fn the_history_shows_open_notifications() {
     })
     .await;
     // Who may read own targets only sees no subscription.
-    let CreatedToken { token, .. } =
-        harness.post("/v1/tokens", json!({"name": "x", "scopes": ["read:label:team=x"]})).await.is(201).json();
+    let token = harness.token("x", &["read:label:team=x"]).await;
     let mut labelled = sandbox("b", "b-uid", "simple");
     labelled.document = labelled.document.map(|text| format!("{text}labels: {{team: x}}\n"));
     harness.lifecycle(LifecycleType::Created, &labelled).await.is(202);

@@ -1,6 +1,6 @@
 //! The history of a target: who changed it, when and why.
 
-use ebb_protocol::api::{AwaitedParty, CreatedToken, RetryResponse, RunState};
+use ebb_protocol::api::{AwaitedParty, RetryResponse, RunState};
 use ebb_protocol::history::{HistoryDetail, HistoryPage, RunPage};
 
 use crate::harness::*;
@@ -16,8 +16,7 @@ async fn history(harness: &Harness) -> HistoryPage {
 
 pub(crate) async fn each_change_has_an_entry_with_its_caller() {
     let harness = Harness::simple().await;
-    let token = json!({"name": "ann", "scopes": ["read:own", "targets:write:own"]});
-    let CreatedToken { token, .. } = harness.post("/v1/tokens", token).await.is(201).json();
+    let token = harness.token("ann", &["read:own", "targets:write:own"]).await;
     let ann = async |line: &str, body: Option<Value>| harness.with_token(&token, line, body).await;
     ann("POST /v1/targets", Some(body("labels: {team: x}\n"))).await.is(202);
     harness.phase("a", TargetPhase::Ready).await;

@@ -1,7 +1,6 @@
 //! Tools of agents at `/mcp`: tokens, scopes, origins, and changes that continue after the answer.
 
 use super::api::SCRIPT;
-use super::api_tokens::create;
 use crate::harness::*;
 
 /// The versions of the protocol: the one without sessions and handshake, and an earlier one.
@@ -40,7 +39,7 @@ async fn call(harness: &Harness, token: &str, version: &str, tool: &str, argumen
 }
 
 async fn token_with(harness: &Harness, scopes: &[&str]) -> String {
-    create(harness, &scopes.join("-").replace(':', "-"), scopes).await.token
+    harness.token(&scopes.join("-").replace(':', "-"), scopes).await
 }
 
 pub(crate) async fn agents_need_a_token_and_no_foreign_page() {

@@ -12,7 +12,6 @@ use ebb_local::embedded;
 use ebb_protocol::api::CheckList;
 use ebb_store::{NamedDocument, NamedKind, SdkTable, Store};
 
-use super::api_tokens::create;
 use crate::harness::*;
 
 /// A unit that prints a line.
@@ -204,7 +203,7 @@ pub(crate) async fn scopes() {
         .map(|(scope, role)| (scope, role.to_owned()))
         .into();
     for scope in ["read", "targets:write", "plugins:write", "sources:write", "operate"] {
-        callers.push((scope, create(&harness, &scope.replace(':', "-"), &[scope]).await.token));
+        callers.push((scope, harness.token(&scope.replace(':', "-"), &[scope]).await));
     }
     for route in routes(&run) {
         for (authorization, code) in [

@@ -11,14 +11,10 @@ use super::api::SCRIPT;
 use super::secrets::{contains, stored};
 use crate::harness::*;
 
-pub(super) async fn create(harness: &Harness, name: &str, scopes: &[&str]) -> CreatedToken {
-    harness.post("/v1/tokens", json!({"name": name, "scopes": scopes})).await.is(201).json()
-}
-
 pub(crate) async fn a_plugin_scope_covers_one_plugin() {
     let harness = Harness::new().await;
     harness.publish("theirs@1.0.0", SCRIPT).await;
-    let token = create(&harness, "own", &["plugins:write:own"]).await.token;
+    let token = harness.token("own", &["plugins:write:own"]).await;
     let document = |name: &str| Some(json!({"document": plugin(name, SCRIPT)}));
     for (line, body, status) in [
         ("POST /v1/plugins", document("own@1.0.0"), 201),
@@ -42,8 +38,8 @@ pub(crate) async fn a_plugin_scope_covers_one_plugin() {
 
 pub(crate) async fn forged_tokens() {
     let harness = Harness::new().await;
-    let token = create(&harness, "a", &["read"]).await.token;
-    let other = create(&harness, "b", &["read"]).await.token;
+    let token = harness.token("a", &["read"]).await;
+    let other = harness.token("b", &["read"]).await;
     harness.with_token(&token, "GET /v1/targets", None).await.is(200);
     let (_, secret) = token.strip_prefix("ebbt_").unwrap().split_once('_').unwrap();
     let (id, other_secret) = other.strip_prefix("ebbt_").unwrap().split_once('_').unwrap();
@@ -89,7 +85,7 @@ pub(super) async fn later(harness: &Harness, by: Duration) -> String {
 pub(crate) async fn expired_and_revoked_tokens() {
     const HOUR: Duration = Duration::from_secs(3_600);
     let harness = Harness::new().await;
-    let token = create(&harness, "ci", &["read"]).await.token;
+    let token = harness.token("ci", &["read"]).await;
     let short = json!({"name": "short", "scopes": ["read"], "ttl": "1h"});
     let short = harness.post("/v1/tokens", short).await.is(201).json::<CreatedToken>().token;
     // Without its secret, the response does not show that a token has expired.
@@ -110,7 +106,7 @@ pub(crate) async fn expired_and_revoked_tokens() {
     let problem = harness.with_token(&token, "GET /v1/targets", None).await.is_problem(401, "token-revoked");
     assert!(problem.detail.starts_with("the token ci was revoked at "), "{problem:?}");
     // The name can be used again. The first token stays invalid.
-    let second = create(&harness, "ci", &["read"]).await.token;
+    let second = harness.token("ci", &["read"]).await;
     harness.with_token(&second, "GET /v1/targets", None).await.is(200);
     harness.with_token(&token, "GET /v1/targets", None).await.is_problem(401, "invalid-token");
     harness.request(Method::DELETE, "/v1/tokens/none", None).await.is_problem(404, "not-found");
@@ -118,7 +114,7 @@ pub(crate) async fn expired_and_revoked_tokens() {
 
 pub(crate) async fn invalid_requests_for_tokens() {
     let harness = Harness::new().await;
-    create(&harness, "used", &["read"]).await;
+    harness.create_token("used", &["read"]).await;
     for (body, status, code) in [
         (json!({"name": "used", "scopes": ["operate"]}), 409, "already-exists"),
         (json!({"name": "a", "scopes": "read"}), 400, "invalid-json"),
@@ -139,7 +135,7 @@ pub(crate) async fn invalid_requests_for_tokens() {
 /// The secret has random bits. It is in one response, and in nothing that is stored, listed or logged.
 pub(crate) async fn a_secret_is_shown_once() {
     let harness = Harness::new().await;
-    let created = create(&harness, "ci", &["read", "targets:write"]).await;
+    let created = harness.create_token("ci", &["read", "targets:write"]).await;
     assert!(!format!("{created:?}").contains(&created.token));
     let list: TokenList = harness.get("/v1/tokens").await.is(200).json();
     assert_eq!(list.tokens, std::slice::from_ref(&created.info));
@@ -151,7 +147,7 @@ pub(crate) async fn a_secret_is_shown_once() {
     harness.request(Method::DELETE, "/v1/tokens/ci", None).await.is(204);
     let refused = harness.with_token(&created.token, "GET /v1/targets", None).await;
     assert!(!refused.is_problem(401, "token-revoked").detail.contains(secret));
-    assert_ne!(&create(&harness, "ci", &["read"]).await.token[22..], secret);
+    assert_ne!(&harness.token("ci", &["read"]).await[22..], secret);
     let log = std::fs::read_to_string(crate::log_file()).unwrap();
     assert!(!log.contains(secret));
     let history: Value = harness.get("/v1/targets/sandbox/audited/history").await.is(200).json();

@@ -11,7 +11,6 @@ use ebb_store::{Meter, Store};
 use ebb_tests::fakes;
 use ebb_tests::virtual_clock::ManualClock;
 
-use super::api_tokens::create;
 use crate::harness::*;
 
 const OPERATOR: &str = "an-operator-of-the-tests";
@@ -55,7 +54,7 @@ impl Watcher {
 
 pub(crate) async fn the_feed_names_changed_targets() {
     let harness = Harness::simple().await;
-    let ann = create(&harness, "ann", &["read:own", "targets:write:own"]).await.token;
+    let ann = harness.token("ann", &["read:own", "targets:write:own"]).await;
     // The functions of the stack know of the watch that begins here.
     let first: ChangeList = harness.get("/v1/changes").await.is(200).json();
     assert_eq!((first.seq.as_str(), first.reload, first.targets.len()), ("0", true, 0));

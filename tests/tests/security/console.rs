@@ -6,7 +6,7 @@ use reqwest::header::{self, HeaderMap};
 use reqwest::redirect::Policy;
 use url::form_urlencoded;
 
-use super::api_tokens::{create, later};
+use super::api_tokens::later;
 use super::secrets::{contains, stored};
 use crate::harness::*;
 
@@ -87,6 +87,11 @@ impl Browser {
         browser
     }
 
+    /// Signs in with a new token.
+    async fn with_scopes(harness: &Harness, name: &str, scopes: &[&str]) -> Self {
+        Self::signed_in(harness, &harness.token(name, scopes).await).await
+    }
+
     pub(super) async fn operator(harness: &Harness) -> Self {
         Self::signed_in(harness, harness.stack().token()).await
     }
@@ -125,7 +130,7 @@ impl Browser {
 pub(crate) async fn a_session_ends_with_its_token() {
     const HOUR: Duration = Duration::from_secs(3_600);
     let harness = Harness::new().await;
-    let token = create(&harness, "ci", &["read"]).await.token;
+    let token = harness.token("ci", &["read"]).await;
     let browser = Browser::signed_in(&harness, &token).await;
     let page = browser.get("/console").await;
     assert!(page.is(200).body.contains("token ci"), "{page:?}");
@@ -139,7 +144,7 @@ pub(crate) async fn a_session_ends_with_its_token() {
     harness.request(Method::DELETE, "/v1/tokens/ci", None).await.is(204);
     browser.get("/console").await.leads_to("/console/sign-in?next=%2Fconsole");
     // Another token of the name does not bring the session back.
-    create(&harness, "ci", &["operate"]).await;
+    harness.create_token("ci", &["operate"]).await;
     browser.get("/console?q=a").await.leads_to("/console/sign-in?next=%2Fconsole%3Fq%3Da");
     let origin = browser.base.clone();
     let refused = browser.post("/console/sign-in", Some(&origin), &[("token", token.as_str())]).await;
@@ -234,8 +239,7 @@ pub(crate) async fn actions_need_their_scope() {
     harness.receiver.always("POST /make", 500);
     harness.create("a", "simple").await;
     harness.phase("a", TargetPhase::Failed).await;
-    let token = create(&harness, "reader", &["read"]).await.token;
-    let reader = Browser::signed_in(&harness, &token).await;
+    let reader = Browser::with_scopes(&harness, "reader", &["read"]).await;
     let page = reader.get(PAGE).await;
     assert!(page.is(200).body.contains("500") && !page.body.contains(SELECTION), "{page:?}");
     let (form, own) = (page.field("form"), reader.base.clone());
@@ -250,8 +254,7 @@ pub(crate) async fn actions_need_their_scope() {
     assert!(refused.is(403).body.contains("sign out and sign in again"), "{refused:?}");
     // The navigation has the pages of its scopes, and the start page is one of them.
     assert!(page.body.contains("/console/plugins\"") && !page.body.contains("/console/clusters\""), "{page:?}");
-    let token = create(&harness, "author", &["plugins:write"]).await.token;
-    let author = Browser::signed_in(&harness, &token).await;
+    let author = Browser::with_scopes(&harness, "author", &["plugins:write"]).await;
     author.get("/console").await.leads_to("/console/plugins");
     assert!(!author.get("/console/plugins").await.is(200).body.contains("\"/console/waiting\""));
     // A caller who may not read targets learns no number of them.
@@ -259,11 +262,9 @@ pub(crate) async fn actions_need_their_scope() {
         let page = browser.get("/console/plugins/simple/latest").await;
         assert_eq!(page.is(200).body.contains("plugin=simple%401.0.0\">1</a>"), is_shown, "{page:?}");
     }
-    let token = create(&harness, "writer", &["targets:write"]).await.token;
-    Browser::signed_in(&harness, &token).await.get("/console").await.is(403);
+    Browser::with_scopes(&harness, "writer", &["targets:write"]).await.get("/console").await.is(403);
     // A limited scope hides the targets of others.
-    let token = create(&harness, "ann", &["read:own"]).await.token;
-    let ann = Browser::signed_in(&harness, &token).await;
+    let ann = Browser::with_scopes(&harness, "ann", &["read:own"]).await;
     ann.get("/console/targets/sandbox/a").await.is(404);
     assert!(!ann.get("/console").await.is(200).body.contains("sandbox/a"));
     // An instance that takes the name after the form was checked is not retried.
@@ -300,15 +301,13 @@ pub(crate) async fn selected_targets_are_changed_one_by_one() {
         operator.post(CONFIRMED, Some(&operator.base), &fields).await.is(403);
     }
     operator.get(SELECTION).await.leads_to("/console");
-    let token = create(&harness, "ann", &["read", "targets:write:own"]).await.token;
-    let ann = Browser::signed_in(&harness, &token).await;
+    let ann = Browser::with_scopes(&harness, "ann", &["read", "targets:write:own"]).await;
     let refused = [(SELECTION, 200, "Nothing to delete"), (CONFIRMED, 403, "Delete: 0 of 1 target accepted")];
     for (path, status, shown) in refused {
         let page = send(&ann, path, "delete", &[OF_A]).await;
         assert!(page.is(status).body.contains(shown) && page.body.contains("belongs to"), "{page:?}");
     }
-    let token = create(&harness, "reader", &["read"]).await.token;
-    let reader = Browser::signed_in(&harness, &token).await;
+    let reader = Browser::with_scopes(&harness, "reader", &["read"]).await;
     assert!(!reader.get("/console").await.is(200).body.contains("checkbox"));
     send(&reader, CONFIRMED, "delete", &[OF_A]).await.is(403);
     let page = send(&operator, CONFIRMED, "delete", &["sandbox/none uid"]).await;
@@ -375,8 +374,7 @@ events: [{when: "${body.action == 'opened'}", apply: {}}]
     assert!(harness.target("pr-7").await.is_none());
     assert!(browser.get(PAGE).await.body.contains("None."), "no event is rejected");
     browser.post(PAGE, Some(&own), &[("payload", "{}")]).await.is(403);
-    let token = create(&harness, "reader", &["read"]).await.token;
-    let reader = Browser::signed_in(&harness, &token).await;
+    let reader = Browser::with_scopes(&harness, "reader", &["read"]).await;
     let form = reader.get("/console").await.field("form");
     reader.post(PAGE, Some(&own), &[("form", form.as_str()), ("payload", "{}")]).await.is(403);
 }
@@ -404,7 +402,7 @@ pub(crate) async fn a_link_signs_in_once() {
     again.leads_to("/console/waiting");
     assert!(again.header("set-cookie").is_empty(), "{again:?}");
     // The holder of the token gets other links, and other callers get none. The oldest of too many is not valid any more.
-    let named = create(&harness, "op", &["operate"]).await.token;
+    let named = harness.token("op", &["operate"]).await;
     let mut links = Vec::new();
     for token in ["", "x", &named].into_iter().chain([harness.stack().token(); 17]) {
         let reply = browser.send(browser.http.post(format!("{own}/console/sign-in/link")).bearer_auth(token)).await;

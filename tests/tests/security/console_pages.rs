@@ -4,7 +4,6 @@ use ebb_engine::RunPhase;
 use reqwest::header;
 
 use super::api::{PRINTED, SCRIPT};
-use super::api_tokens::create;
 use super::changes::Watcher;
 use super::console::{Browser, PageReply};
 use crate::harness::*;
@@ -139,7 +138,7 @@ pub(crate) async fn an_open_page_without_news_costs_little() {
     let harness = Harness::simple().await;
     harness.ready("a", "simple").await;
     at_rest(&harness, "a").await;
-    let token = create(&harness, "viewer", &["read"]).await.token;
+    let token = harness.token("viewer", &["read"]).await;
     let watcher = Watcher::start(&harness).await;
     let browser = Browser::signed_in_at(&watcher.url, &token).await;
     browser.get("/console").await.is(200);
@@ -177,7 +176,7 @@ pub(crate) async fn an_ended_session_gets_no_news() {
     harness.ready("a", "simple").await;
     harness.notification_accepted("a").await;
     at_rest(&harness, "a").await;
-    let token = create(&harness, "ci", &["read"]).await.token;
+    let token = harness.token("ci", &["read"]).await;
     let watcher = Watcher::start(&harness).await;
     let browser = Browser::signed_in_at(&watcher.url, &token).await;
     let mut open = Vec::new();

@@ -3,7 +3,6 @@
 
 use std::fs;
 
-use super::api_tokens::create;
 use super::secrets::{CALLED, GIVEN, MADE, assert_not_leaked, contains_canary, files};
 use crate::harness::*;
 
@@ -81,11 +80,11 @@ pub(crate) async fn only_recipients_get_encrypted_values() {
     for (number, scopes) in
         [&["read", "targets:write", "plugins:write", "sources:write"][..], &["targets:reveal"]].iter().enumerate()
     {
-        let token = create(&harness, &format!("t{number}"), scopes).await.token;
+        let token = harness.token(&format!("t{number}"), scopes).await;
         let problem = reveal(&harness, &token, name).await.is_problem(403, "forbidden");
         assert!(number > 0 || problem.detail.contains("needs the scope targets:reveal"), "{problem:?}");
     }
-    let reveals = create(&harness, "reveals-5812", &["read", "targets:reveal"]).await.token;
+    let reveals = harness.token("reveals-5812", &["read", "targets:reveal"]).await;
     for token in [reveals.as_str(), harness.stack().token()] {
         let shown: Value = reveal(&harness, token, name).await.is(200).json();
         assert_eq!(shown["resources"]["r"]["outputs"]["dsn"], json!({ "value": MADE }), "{shown}");

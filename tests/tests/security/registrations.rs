@@ -18,7 +18,6 @@ use ebb_store::{Meter, PolicyRecord, Store};
 use ebb_tests::platform::{self, SignedRequest};
 
 use super::api::SCRIPT;
-use super::api_tokens::create;
 use super::secrets::{contains, stored};
 use crate::harness::*;
 
@@ -365,7 +364,7 @@ pub(crate) async fn documents_are_checked_against_the_reported_policy() {
 
     // The relay does not respond any more. An author sees what a comparison needs.
     let apply = json!({"kind": "sandbox", "name": "p", "document": document("eu")});
-    let author = create(&harness, "author", &["plugins:write:placed"]).await.token;
+    let author = harness.token("author", &["plugins:write:placed"]).await;
     let dry_run = harness.post("/v1/targets?dryRun=true", apply.clone());
     let seen = harness.with_token(&author, "GET /v1/clusters/eu", None);
     let (silent, receipt, seen) = tokio::join!(detail(&harness, "eu"), dry_run, seen);

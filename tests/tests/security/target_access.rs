@@ -11,18 +11,13 @@ use ebb_store::{HistoryItem, TargetHead, TargetTransition};
 use futures::StreamExt as _;
 
 use super::api::{SCRIPT, routes};
-use super::api_tokens::create;
 use crate::harness::*;
 
 const OWN: [&str; 3] = ["read:own", "targets:write:own", "targets:reveal:own"];
 
-async fn token(harness: &Harness, name: &str, scopes: &[&str]) -> String {
-    create(harness, name, scopes).await.token
-}
-
 /// Creates tokens of two owners.
 async fn owners(harness: &Harness) -> (String, String) {
-    (token(harness, "ann", &OWN).await, token(harness, "bob", &OWN).await)
+    (harness.token("ann", &OWN).await, harness.token("bob", &OWN).await)
 }
 
 /// Returns a request for a sandbox. `rest` begins the rest of its document.
@@ -41,7 +36,7 @@ async fn names(harness: &Harness, token: &str) -> Vec<String> {
 pub(crate) async fn no_route_reaches_a_foreign_target() {
     let harness = Harness::new().await;
     harness.run("a", "simple", SCRIPT, TargetPhase::Ready).await;
-    let token = format!("Bearer {}", token(&harness, "bob", &OWN).await);
+    let token = format!("Bearer {}", harness.token("bob", &OWN).await);
     let (run, missing) = (run_id("a", Hook::PreStart).to_string(), run_id("none", Hook::PreStart).to_string());
     let mut seen = 0;
     for route in routes(&run) {
@@ -78,7 +73,7 @@ pub(crate) async fn no_route_reaches_a_foreign_target() {
 pub(crate) async fn owners_change_their_own_targets() {
     let harness = Harness::simple().await;
     let (ann, bob) = owners(&harness).await;
-    let viewer = token(&harness, "viewer", &["read", "targets:write:own", "targets:reveal:own"]).await;
+    let viewer = harness.token("viewer", &["read", "targets:write:own", "targets:reveal:own"]).await;
     let send = async |token: &str, line: &str, body: Option<Value>| harness.with_token(token, line, body).await;
     let with_uid = |uid: &str| {
         let mut body = body("a", "").unwrap();
@@ -131,7 +126,7 @@ pub(crate) async fn owners_change_their_own_targets() {
 /// A label in a scope is that of the target before and after a change.
 pub(crate) async fn labels_limit_scopes() {
     let harness = Harness::simple().await;
-    let team = token(&harness, "team", &["read:label:team=x", "targets:write:label:team=x"]).await;
+    let team = harness.token("team", &["read:label:team=x", "targets:write:label:team=x"]).await;
     let send = async |line: &str, body: Option<Value>| harness.with_token(&team, line, body).await;
     for (rest, line) in [("", "POST /v1/targets"), ("labels: {team: y}\n", "POST /v1/targets?dryRun=true")] {
         let problem = send(line, body("a", rest)).await.is_problem(403, "forbidden");
@@ -166,7 +161,7 @@ pub(crate) async fn labels_limit_scopes() {
 /// replace or withdraw it.
 pub(crate) async fn a_waiting_update_gives_a_target_away() {
     let harness = Harness::simple().await;
-    let team = token(&harness, "team", &["read:label:team=x", "targets:write:label:team=x"]).await;
+    let team = harness.token("team", &["read:label:team=x", "targets:write:label:team=x"]).await;
     let send = async |line: &str, body: Option<Value>| harness.with_token(&team, line, body).await;
     let hold = harness.receiver.hold("POST /make");
     send("POST /v1/targets", body("a", "labels: {team: x}\n")).await.is(202);
@@ -285,7 +280,7 @@ pub(crate) async fn a_slow_request_reaches_no_later_owner() {
 pub(crate) async fn pages_name_no_foreign_target() {
     const LAST: usize = 1_049;
     let harness = Harness::new().await;
-    let bob = token(&harness, "bob", &OWN).await;
+    let bob = harness.token("bob", &OWN).await;
     let heads = (0..=LAST).map(|number| {
         let owner = if number == LAST { "token bob" } else { "token ann" }.to_owned();
         let head = TargetHead::new("sandbox", &format!("t{number:04}"), "u", now());

@@ -4,7 +4,6 @@ use ebb_protocol::api::{TargetOutcome, TargetOutcomes, TargetSelection};
 use ebb_store::{TargetHead, TargetTransition};
 use futures::StreamExt as _;
 
-use super::api_tokens::create;
 use crate::harness::*;
 
 /// Sends an action. `dryRun` is true if `is_dry_run`.
@@ -38,11 +37,11 @@ async fn phases<const N: usize>(harness: &Harness, names: [&str; N]) -> Vec<Targ
 pub(crate) async fn an_action_has_the_rights_of_its_caller() {
     let harness = Harness::simple().await;
     let own = ["read:own", "targets:write:own"];
-    let ann = create(&harness, "ann", &own).await.token;
-    let bob = create(&harness, "bob", &own).await.token;
-    let viewer = create(&harness, "viewer", &["read", "targets:write:own"]).await.token;
-    let writer = create(&harness, "writer", &["targets:write"]).await.token;
-    let reader = create(&harness, "reader", &["read"]).await.token;
+    let ann = harness.token("ann", &own).await;
+    let bob = harness.token("bob", &own).await;
+    let viewer = harness.token("viewer", &["read", "targets:write:own"]).await;
+    let writer = harness.token("writer", &["targets:write"]).await;
+    let reader = harness.token("reader", &["read"]).await;
     for (token, name) in [(&ann, "a"), (&bob, "b")] {
         let document = named("Sandbox", name, "resources: {r: {plugin: simple}}\n");
         let body = json!({"kind": "sandbox", "name": name, "document": document});
@@ -174,7 +173,7 @@ pub(crate) async fn each_target_has_its_own_outcome() {
 pub(crate) async fn a_selection_is_handled_in_parts() {
     const TARGETS: usize = 230;
     let harness = Harness::new().await;
-    let bob = create(&harness, "bob", &["read:own", "targets:write:own"]).await.token;
+    let bob = harness.token("bob", &["read:own", "targets:write:own"]).await;
     let heads = (0..TARGETS).map(|number| {
         let owner = if number % 2 == 0 { "token bob" } else { "token ann" }.to_owned();
         let head = TargetHead::new("sandbox", &format!("t{number:04}"), "u", now());
