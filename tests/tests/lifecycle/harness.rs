@@ -555,6 +555,16 @@ pub(crate) fn sandbox(name: &str, uid: &str, plugin: &str) -> LifecycleData {
     platform::sandbox(name, uid, &format!("resources: {{r: {{plugin: {plugin}}}}}\n"))
 }
 
+/// Returns the body of a request of the API for a sandbox. `rest` is the rest of its document.
+pub(crate) fn request_for(name: &str, rest: &str) -> Value {
+    json!({"kind": "sandbox", "name": name, "document": named("Sandbox", name, rest)})
+}
+
+/// Returns such a body for a sandbox with one resource `r` of the plugin `simple`. `rest` begins the rest of its document.
+pub(crate) fn simple_request(name: &str, rest: &str) -> Value {
+    request_for(name, &format!("{rest}resources: {{r: {{plugin: simple}}}}\n"))
+}
+
 /// Returns the body of a callback without outputs.
 pub(crate) fn done() -> Value {
     json!({"status": "succeeded"})

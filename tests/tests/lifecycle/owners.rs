@@ -2,26 +2,21 @@
 
 use crate::harness::*;
 
-fn body(name: &str, rest: &str) -> Value {
-    let document = named("Sandbox", name, &format!("{rest}resources: {{r: {{plugin: simple}}}}\n"));
-    json!({"kind": "sandbox", "name": name, "document": document})
-}
-
 /// An update by another caller changes the labels, and not the owner. So does the wait for the name.
 pub(crate) async fn an_instance_keeps_its_owner() {
     let harness = Harness::simple().await;
     let token = harness.token("ann", &["read", "targets:write"]).await;
     let create = async |body: Value| harness.with_token(&token, "POST /v1/targets", Some(body)).await.is(202).status;
-    create(body("a", "labels: {team: x}\n")).await;
+    create(simple_request("a", "labels: {team: x}\n")).await;
     let shown = async |phase| {
         let info = harness.phase("a", phase).await.info;
         (info.owner, info.labels.get("team").cloned())
     };
     let (ann, team) = (Some("token ann".to_owned()), |name: &str| Some(name.to_owned()));
     assert_eq!(shown(TargetPhase::Ready).await, (ann.clone(), team("x")));
-    harness.post("/v1/targets", body("a", "labels: {team: y}\n")).await.is(202);
+    harness.post("/v1/targets", simple_request("a", "labels: {team: y}\n")).await.is(202);
     assert_eq!(shown(TargetPhase::Ready).await, (ann.clone(), team("y")));
-    let mut next = body("a", "labels: {team: z}\n");
+    let mut next = simple_request("a", "labels: {team: z}\n");
     next["uid"] = "next".into();
     harness.post("/v1/targets", next).await.is(202);
     assert_eq!(shown(TargetPhase::Ready).await, (ann, team("y")));
@@ -44,7 +39,7 @@ pub(crate) async fn lists_are_filtered() {
     harness.phase("a", TargetPhase::Ready).await;
     harness.phase("b", TargetPhase::Ready).await;
     harness.receiver.always("POST /make", 500);
-    harness.post("/v1/targets", body("c", "")).await.is(202);
+    harness.post("/v1/targets", simple_request("c", "")).await.is(202);
     harness.phase("c", TargetPhase::Failed).await;
     for (query, expected) in [
         ("", "a b c"),

@@ -5,11 +5,6 @@ use ebb_protocol::lifecycle::LifecycleResult;
 
 use crate::harness::*;
 
-fn body(name: &str) -> Value {
-    let document = named("Sandbox", name, "resources: {r: {plugin: simple}}\n");
-    json!({"kind": "sandbox", "name": name, "document": document})
-}
-
 /// Sends a request with an idempotency key.
 async fn keyed(harness: &Harness, key: &str, body: &Value) -> ApiReply {
     let request = harness.http.post(harness.url("/v1/targets")).bearer_auth(harness.stack().token());
@@ -23,14 +18,14 @@ async fn delete(harness: &Harness, path: &str) -> ApiReply {
 /// A document, or an idempotency key, is sent again. A deletion is repeated.
 pub(crate) async fn a_repeated_request_begins_no_second_instance() {
     let harness = Harness::simple().await;
-    let begun: TargetReceipt = keyed(&harness, "build-7", &body("a")).await.is(202).json();
+    let begun: TargetReceipt = keyed(&harness, "build-7", &simple_request("a", "")).await.is(202).json();
     assert_eq!((begun.target.as_str(), begun.generation, begun.result), ("sandbox/a", 1, LifecycleResult::Starting));
     assert_eq!(begun.url, harness.url("/v1/targets/sandbox/a"));
     let ready = harness.phase("a", TargetPhase::Ready).await;
     assert_eq!(Some(&ready.info.uid), begun.uid.as_ref());
-    let again: TargetReceipt = keyed(&harness, "build-7", &body("a")).await.is(202).json();
+    let again: TargetReceipt = keyed(&harness, "build-7", &simple_request("a", "")).await.is(202).json();
     assert_eq!((&again.uid, again.generation), (&begun.uid, 1));
-    let again: TargetReceipt = harness.post("/v1/targets", body("a")).await.is(202).json();
+    let again: TargetReceipt = harness.post("/v1/targets", simple_request("a", "")).await.is(202).json();
     assert_eq!((&again.uid, again.generation, again.result), (&begun.uid, 1, LifecycleResult::Unchanged));
     for _ in 0..2 {
         let gone: TargetReceipt = delete(&harness, "a").await.is(202).json();
@@ -38,17 +33,17 @@ pub(crate) async fn a_repeated_request_begins_no_second_instance() {
         harness.phase("a", TargetPhase::Gone).await;
     }
     delete(&harness, "none").await.is_problem(404, "not-found");
-    keyed(&harness, "build-7", &body("a")).await.is_problem(409, "stale");
-    let other: TargetReceipt = keyed(&harness, "build-8", &body("a")).await.is(202).json();
+    keyed(&harness, "build-7", &simple_request("a", "")).await.is_problem(409, "stale");
+    let other: TargetReceipt = keyed(&harness, "build-8", &simple_request("a", "")).await.is(202).json();
     assert_ne!(other.uid, begun.uid);
-    keyed(&harness, &"k".repeat(129), &body("b")).await.is_problem(400, "invalid-header");
+    keyed(&harness, &"k".repeat(129), &simple_request("b", "")).await.is_problem(400, "invalid-header");
     harness.phase("a", TargetPhase::Ready).await;
     assert_eq!((harness.receiver.count("POST /make"), harness.receiver.count("POST /drop")), (2, 1));
 }
 
 pub(crate) async fn concurrent_requests_begin_one_instance() {
     let harness = Harness::simple().await;
-    let requests = (0..4).map(|_| harness.post("/v1/targets", body("a")));
+    let requests = (0..4).map(|_| harness.post("/v1/targets", simple_request("a", "")));
     let replies = futures::future::join_all(requests).await;
     let uids = BTreeSet::from_iter(replies.iter().map(|reply| reply.is(202).json::<TargetReceipt>().uid));
     let ready = harness.phase("a", TargetPhase::Ready).await;
@@ -59,7 +54,7 @@ pub(crate) async fn concurrent_requests_begin_one_instance() {
 pub(crate) async fn a_named_instance_waits_for_the_former_one() {
     let harness = Harness::simple().await;
     let named = |uid: &str| {
-        let mut body = body("a");
+        let mut body = simple_request("a", "");
         body["uid"] = uid.into();
         body
     };
@@ -88,32 +83,32 @@ pub(crate) async fn a_named_instance_waits_for_the_former_one() {
 pub(crate) async fn a_dry_run_writes_nothing() {
     let harness = Harness::simple().await;
     let preview = async |body: Value| harness.post("/v1/targets?dryRun=true", body).await;
-    let first: TargetReceipt = preview(body("a")).await.is(200).json();
+    let first: TargetReceipt = preview(simple_request("a", "")).await.is(200).json();
     assert_eq!((first.uid, first.result), (None, LifecycleResult::Starting));
     assert_eq!(first.plan.unwrap().hooks[0].units[0].key, "r/make");
     assert!(harness.target("a").await.is_none());
-    let mut wrong = body("a");
+    let mut wrong = simple_request("a", "");
     wrong["document"] = wrong["document"].as_str().unwrap().replace("simple", "smiple").into();
     let problem = preview(wrong).await.is_problem(422, "invalid-document");
     assert_eq!(problem.errors[0].code, "unknown-plugin");
-    harness.post("/v1/targets", body("a")).await.is(202);
+    harness.post("/v1/targets", simple_request("a", "")).await.is(202);
     let ready = harness.phase("a", TargetPhase::Ready).await;
-    let mut other = body("a");
+    let mut other = simple_request("a", "");
     other["uid"] = "other".into();
-    for (body, result) in [(body("a"), LifecycleResult::Unchanged), (other, LifecycleResult::Waiting)] {
+    for (body, result) in [(simple_request("a", ""), LifecycleResult::Unchanged), (other, LifecycleResult::Waiting)] {
         assert_eq!(preview(body).await.is(200).json::<TargetReceipt>().result, result);
     }
     let after = harness.target("a").await.unwrap();
     assert_eq!((after.waiting_uid, after.info.since), (None, ready.info.since));
     preview(json!({"kind": "A", "name": "a", "document": ""})).await.is_problem(422, "invalid-field");
-    harness.post("/v1/targets?dryRun=yes", body("a")).await.is_problem(400, "invalid-query");
+    harness.post("/v1/targets?dryRun=yes", simple_request("a", "")).await.is_problem(400, "invalid-query");
 }
 
 /// Without the condition, the second request would undo the change of the first one.
 pub(crate) async fn an_update_of_another_generation_is_refused() {
     let harness = Harness::simple().await;
     let seen = |generation: u64, ttl: &str| {
-        let mut body = body("a");
+        let mut body = simple_request("a", "");
         let document = body["document"].as_str().unwrap().replacen("resources:", &format!("ttl: {ttl}\nresources:"), 1);
         body["document"] = document.into();
         body["generation"] = generation.into();
@@ -121,7 +116,7 @@ pub(crate) async fn an_update_of_another_generation_is_refused() {
     };
     harness.post("/v1/targets", seen(1, "1h")).await.is_problem(409, "outdated");
     assert!(harness.target("a").await.is_none());
-    harness.post("/v1/targets", body("a")).await.is(202);
+    harness.post("/v1/targets", simple_request("a", "")).await.is(202);
     harness.phase("a", TargetPhase::Ready).await;
     let first: TargetReceipt = harness.post("/v1/targets", seen(1, "1h")).await.is(202).json();
     assert_eq!((first.generation, first.result), (2, LifecycleResult::Updated));

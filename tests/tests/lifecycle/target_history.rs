@@ -5,11 +5,6 @@ use ebb_protocol::history::{HistoryDetail, HistoryPage, RunPage};
 
 use crate::harness::*;
 
-fn body(rest: &str) -> Value {
-    let document = named("Sandbox", "a", &format!("{rest}resources: {{r: {{plugin: simple}}}}\n"));
-    json!({"kind": "sandbox", "name": "a", "document": document})
-}
-
 async fn history(harness: &Harness) -> HistoryPage {
     harness.get("/v1/targets/sandbox/a/history").await.is(200).json()
 }
@@ -18,10 +13,10 @@ pub(crate) async fn each_change_has_an_entry_with_its_caller() {
     let harness = Harness::simple().await;
     let token = harness.token("ann", &["read:own", "targets:write:own"]).await;
     let ann = async |line: &str, body: Option<Value>| harness.with_token(&token, line, body).await;
-    ann("POST /v1/targets", Some(body("labels: {team: x}\n"))).await.is(202);
+    ann("POST /v1/targets", Some(simple_request("a", "labels: {team: x}\n"))).await.is(202);
     harness.phase("a", TargetPhase::Ready).await;
     // Labels change without a run.
-    harness.post("/v1/targets", body("labels: {team: y}\n")).await.is(202);
+    harness.post("/v1/targets", simple_request("a", "labels: {team: y}\n")).await.is(202);
     harness.generation("a", 2).await;
     let own: HistoryPage = ann("GET /v1/targets/sandbox/a/history", None).await.is(200).json();
     assert_eq!(own.entries.len(), 2, "{own:?}");
@@ -48,7 +43,7 @@ pub(crate) async fn each_change_has_an_entry_with_its_caller() {
     assert_eq!(first.run.as_ref().map(|run| run.state), Some(RunState::Succeeded));
     let path = format!("/v1/targets/sandbox/a/history/{}", first.id);
     let detail: HistoryDetail = harness.get(&path).await.is(200).json();
-    assert_eq!(detail.text.as_deref(), body("labels: {team: x}\n")["document"].as_str());
+    assert_eq!(detail.text.as_deref(), simple_request("a", "labels: {team: x}\n")["document"].as_str());
     // The next instance of the name belongs to another owner.
     ann(&format!("GET {path}"), None).await.is_problem(404, "not-found");
 }
@@ -83,8 +78,7 @@ pub(crate) async fn a_document_with_a_sensitive_literal_is_not_stored() {
         "params: {password: {type: string, sensitive: true}}\npreStart:\n  make: {webhook: {url: \"RECEIVER/make\"}}\n";
     harness.publish("secret@1.0.0", plugin).await;
     let rest = "resources: {r: {plugin: secret, params: {password: hunter2}}}\n";
-    let document = named("Sandbox", "a", rest);
-    harness.post("/v1/targets", json!({"kind": "sandbox", "name": "a", "document": document})).await.is(202);
+    harness.post("/v1/targets", request_for("a", rest)).await.is(202);
     harness.phase("a", TargetPhase::Ready).await;
     let page = history(&harness).await;
     assert_eq!(page.entries.iter().filter(|entry| entry.document.is_some()).count(), 0, "{page:?}");
@@ -120,9 +114,7 @@ pub(crate) async fn the_history_is_in_order_and_the_state_is_current() {
         match request.split_once(' ') {
             Some((_, size)) => {
                 let rest = format!("resources: {{r: {{plugin: sized, params: {{size: {size}}}}}}}\n");
-                let document = named("Sandbox", "a", &rest);
-                let body = json!({"kind": "sandbox", "name": "a", "document": document});
-                harness.post("/v1/targets", body).await.is(202);
+                harness.post("/v1/targets", request_for("a", &rest)).await.is(202);
                 harness.generation("a", size.parse().unwrap()).await;
             }
             None if request == "delete" => {

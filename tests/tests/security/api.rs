@@ -63,7 +63,7 @@ pub(super) struct ApiRequest {
 pub(super) fn routes(run: &str) -> Vec<ApiRequest> {
     let document = |kind: &str, name: &str, rest: &str| Some(json!({"document": named(kind, name, rest)}));
     let target = document("Sandbox", "p", "");
-    let request = json!({"kind": "sandbox", "name": "p", "document": named("Sandbox", "p", "")});
+    let request = request_for("p", "");
     let action = json!({"select": {"targets": [{"kind": "sandbox", "name": "a"}]}, "action": {"retry": {}}});
     let source = document("Source", "s", "preset: github\ndocument: {ttl: 1h}\n");
     let connection = "origin: https://a.example\nauth: {bearer: {secret: S}}\nplugins: [simple]\n";

@@ -142,8 +142,8 @@ pub(crate) async fn a_secret_is_shown_once() {
     assert_eq!(created.info.created_by, "role operator");
     let secret = &created.token[created.token.len() - 43..];
     harness.with_token(&created.token, "GET /v1/tokens", None).await.is_problem(403, "forbidden");
-    let body = json!({"kind": "sandbox", "name": "audited", "document": named("Sandbox", "audited", "")});
-    harness.with_token(&created.token, "POST /v1/targets", Some(body)).await.is(202);
+    let body = Some(request_for("audited", ""));
+    harness.with_token(&created.token, "POST /v1/targets", body).await.is(202);
     harness.request(Method::DELETE, "/v1/tokens/ci", None).await.is(204);
     let refused = harness.with_token(&created.token, "GET /v1/targets", None).await;
     assert!(!refused.is_problem(401, "token-revoked").detail.contains(secret));

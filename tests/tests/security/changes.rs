@@ -67,9 +67,7 @@ pub(crate) async fn the_feed_names_changed_targets() {
     assert_eq!((news.reload, news.targets.join(" ")), (false, "sandbox/a".to_owned()));
     let hidden = watcher.changes(&ann, Some(&own.seq)).await;
     assert!(!hidden.reload && hidden.targets.is_empty() && hidden.seq != news.seq, "{hidden:?}");
-    let document = named("Sandbox", "b", "resources: {r: {plugin: simple}}\n");
-    let body = json!({"kind": "sandbox", "name": "b", "document": document});
-    harness.with_token(&ann, "POST /v1/targets", Some(body)).await.is(202);
+    harness.with_token(&ann, "POST /v1/targets", Some(simple_request("b", ""))).await.is(202);
     harness.phase("b", TargetPhase::Ready).await;
     watcher.clock.advance(1_500);
     assert_eq!(watcher.changes(&ann, Some(&own.seq)).await.targets.join(" "), "sandbox/b");

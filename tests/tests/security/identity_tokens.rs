@@ -142,7 +142,7 @@ fn encoded(part: &Value) -> String {
 pub(crate) async fn claims_of_pipelines_grant_scopes() {
     let stack = TrustedStack::new().await;
     let token = stack.sign(&stack.github());
-    let target = json!({"kind": "sandbox", "name": "by-pipeline", "document": named("Sandbox", "by-pipeline", "")});
+    let target = request_for("by-pipeline", "");
     let plugin = |name: &str| json!({"document": plugin(name, SCRIPT)});
     for (path, body, status) in [
         ("/v1/targets", target, 202),

@@ -270,9 +270,8 @@ pub(crate) async fn a_person_signs_in_at_an_issuer() {
     reply.leads_to("/console/targets/sandbox/a");
     assert!(cookies(&reply).iter().any(|cookie| !is_session(cookie) && cookie.contains("Max-Age=0")), "{reply:?}");
     // A pipeline of the same issuer and subject creates a target of the same owner.
-    let document = named("Sandbox", "a", "resources: {r: {plugin: simple}}\n");
-    let body = json!({"kind": "sandbox", "name": "a", "document": document});
-    harness.with_token(&issuer.token_for(AUDIENCE), "POST /v1/targets", Some(body)).await.is(202);
+    let body = Some(simple_request("a", ""));
+    harness.with_token(&issuer.token_for(AUDIENCE), "POST /v1/targets", body).await.is(202);
     harness.phase("a", TargetPhase::Ready).await;
     harness.ready("b", "simple").await;
     let name = format!("{} ann", issuer.url);

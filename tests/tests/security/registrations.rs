@@ -230,8 +230,7 @@ pub(crate) async fn a_registered_cluster_is_used_at_once() {
     assert!(seal::open(&WebhookKeys::from(secret(1)), &data, &sealed).is_some());
     pending.abort();
     harness.publish("simple@1.0.0", SCRIPT).await;
-    let document = named("Sandbox", "p", "cluster: eu\nresources: {r: {plugin: simple}}\n");
-    harness.post("/v1/targets", json!({"kind": "sandbox", "name": "p", "document": document})).await.is(202);
+    harness.post("/v1/targets", simple_request("p", "cluster: eu\n")).await.is(202);
     let problem = harness.request(Method::DELETE, "/v1/clusters/eu", None).await.is_problem(409, "cluster-in-use");
     assert!(problem.detail.contains("sandbox/p"), "{problem:?}");
     poll(&harness, "eu", 1).await.is(200);

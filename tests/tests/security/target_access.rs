@@ -22,8 +22,7 @@ async fn owners(harness: &Harness) -> (String, String) {
 
 /// Returns a request for a sandbox. `rest` begins the rest of its document.
 fn body(name: &str, rest: &str) -> Option<Value> {
-    let document = named("Sandbox", name, &format!("{rest}resources: {{r: {{plugin: simple}}}}\n"));
-    Some(json!({"kind": "sandbox", "name": name, "document": document}))
+    Some(simple_request(name, rest))
 }
 
 async fn names(harness: &Harness, token: &str) -> Vec<String> {
@@ -59,7 +58,7 @@ pub(crate) async fn no_route_reaches_a_foreign_target() {
         assert_eq!(reply.is_problem(404, "not-found").detail, expected, "{} {}", route.method, route.path);
     }
     assert!(seen >= 9, "{seen}");
-    let request = Some(json!({"kind": "sandbox", "name": "a", "document": named("Sandbox", "a", "")}));
+    let request = Some(request_for("a", ""));
     for query in ["", "?dryRun=true"] {
         let url = harness.url(&format!("/v1/targets{query}"));
         let reply = ApiReply::to(&harness.http, &url, Some(&token), Method::POST, request.clone()).await;
@@ -76,7 +75,7 @@ pub(crate) async fn owners_change_their_own_targets() {
     let viewer = harness.token("viewer", &["read", "targets:write:own", "targets:reveal:own"]).await;
     let send = async |token: &str, line: &str, body: Option<Value>| harness.with_token(token, line, body).await;
     let with_uid = |uid: &str| {
-        let mut body = body("a", "").unwrap();
+        let mut body = simple_request("a", "");
         body["uid"] = uid.into();
         Some(body)
     };
@@ -153,7 +152,7 @@ pub(crate) async fn labels_limit_scopes() {
     }
     send("DELETE /v1/targets/sandbox/b", None).await.is(202);
     harness.phase("b", TargetPhase::Gone).await;
-    harness.post("/v1/targets", body("a", "labels: {team: y}\n").unwrap()).await.is(202);
+    harness.post("/v1/targets", simple_request("a", "labels: {team: y}\n")).await.is(202);
     send("GET /v1/targets/sandbox/a", None).await.is_problem(404, "not-found");
 }
 
@@ -167,7 +166,7 @@ pub(crate) async fn a_waiting_update_gives_a_target_away() {
     send("POST /v1/targets", body("a", "labels: {team: x}\n")).await.is(202);
     harness.receiver.call("POST /make", 1).await;
     send("POST /v1/targets", body("a", "labels: {team: x, more: y}\n")).await.is(202);
-    harness.post("/v1/targets", body("a", "labels: {team: y}\n").unwrap()).await.is(202);
+    harness.post("/v1/targets", simple_request("a", "labels: {team: y}\n")).await.is(202);
     send("GET /v1/targets/sandbox/a", None).await.is(200);
     for (line, body) in [
         ("POST /v1/targets", body("a", "labels: {team: x}\n")),
@@ -276,21 +275,25 @@ pub(crate) async fn a_slow_request_reaches_no_later_owner() {
     harness.post("/v1/targets/sandbox/a/retry", json!({"uid": own.uid})).await.is(202);
 }
 
-/// The token of a page names the last target that was read, which the caller may not know.
-pub(crate) async fn pages_name_no_foreign_target() {
-    const LAST: usize = 1_049;
-    let harness = Harness::new().await;
-    let bob = harness.token("bob", &OWN).await;
-    let heads = (0..=LAST).map(|number| {
-        let owner = if number == LAST { "token bob" } else { "token ann" }.to_owned();
+/// Stores ready sandboxes `t0000`, `t0001` and so on, each with the owner that `owner` returns.
+pub(super) async fn store_targets(harness: &Harness, count: usize, owner: impl Fn(usize) -> &'static str) {
+    let heads = (0..count).map(|number| {
         let head = TargetHead::new("sandbox", &format!("t{number:04}"), "u", now());
-        TargetHead { phase: TargetPhase::Ready, owner: Some(owner), version: 1, ..head }
+        TargetHead { phase: TargetPhase::Ready, owner: Some(owner(number).to_owned()), version: 1, ..head }
     });
     let store = harness.stack().store();
     let written = futures::stream::iter(heads).for_each_concurrent(64, |head| async move {
         assert!(store.move_target(&TargetTransition::new(head, None)).await.unwrap());
     });
     written.await;
+}
+
+/// The token of a page names the last target that was read, which the caller may not know.
+pub(crate) async fn pages_name_no_foreign_target() {
+    const LAST: usize = 1_049;
+    let harness = Harness::new().await;
+    let bob = harness.token("bob", &OWN).await;
+    store_targets(&harness, LAST + 1, |number| if number == LAST { "token bob" } else { "token ann" }).await;
     let page = async |query: &str| harness.with_token(&bob, &format!("GET /v1/targets?{query}"), None).await;
     let first = page("").await;
     assert!(!first.body.contains("t0999") && !first.body.contains("sandbox"), "{first:?}");

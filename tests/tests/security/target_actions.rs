@@ -1,9 +1,8 @@
 //! Actions on several targets by one request: rights, hostile selections, limits, dry runs, and refusals of some targets.
 
 use ebb_protocol::api::{TargetOutcome, TargetOutcomes, TargetSelection};
-use ebb_store::{TargetHead, TargetTransition};
-use futures::StreamExt as _;
 
+use super::target_access::store_targets;
 use crate::harness::*;
 
 /// Sends an action. `dryRun` is true if `is_dry_run`.
@@ -43,9 +42,7 @@ pub(crate) async fn an_action_has_the_rights_of_its_caller() {
     let writer = harness.token("writer", &["targets:write"]).await;
     let reader = harness.token("reader", &["read"]).await;
     for (token, name) in [(&ann, "a"), (&bob, "b")] {
-        let document = named("Sandbox", name, "resources: {r: {plugin: simple}}\n");
-        let body = json!({"kind": "sandbox", "name": name, "document": document});
-        harness.with_token(token, "POST /v1/targets", Some(body)).await.is(202);
+        harness.with_token(token, "POST /v1/targets", Some(simple_request(name, ""))).await.is(202);
         harness.phase(name, TargetPhase::Ready).await;
     }
     let (all, delete) = (json!({"filter": {"plugin": "simple"}}), json!({"delete": {}}));
@@ -174,16 +171,7 @@ pub(crate) async fn a_selection_is_handled_in_parts() {
     const TARGETS: usize = 230;
     let harness = Harness::new().await;
     let bob = harness.token("bob", &["read:own", "targets:write:own"]).await;
-    let heads = (0..TARGETS).map(|number| {
-        let owner = if number % 2 == 0 { "token bob" } else { "token ann" }.to_owned();
-        let head = TargetHead::new("sandbox", &format!("t{number:04}"), "u", now());
-        TargetHead { phase: TargetPhase::Ready, owner: Some(owner), version: 1, ..head }
-    });
-    let store = harness.stack().store();
-    let written = futures::stream::iter(heads).for_each_concurrent(64, |head| async move {
-        assert!(store.move_target(&TargetTransition::new(head, None)).await.unwrap());
-    });
-    written.await;
+    store_targets(&harness, TARGETS, |number| if number % 2 == 0 { "token bob" } else { "token ann" }).await;
     for (token, is_limited, expected) in [(harness.stack().token(), false, 230), (&bob, true, 115)] {
         let (mut select, mut found) = (Some(json!({"filter": {"q": "t0"}})), Vec::new());
         while let Some(part) = select.take() {
