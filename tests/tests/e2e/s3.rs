@@ -1,7 +1,5 @@
 //! The example `s3`: a bucket with files, which is deleted with the sandbox.
 
-use crate::workdir::{Workdir, example};
-
 pub(crate) const SANDBOX: &str = "reports-pr-42";
 const KEYS: [&str; 4] = ["customers/1.json", "customers/2.json", "orders/2026-11.json", "settings.json"];
 
@@ -38,26 +36,4 @@ pub(crate) async fn assert_seeded(s3: &str, bucket: &str) {
 pub(crate) fn value<'a>(lines: &'a str, name: &str) -> &'a str {
     let found = lines.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(" = "));
     found.unwrap_or_else(|| panic!("no {name} in:\n{lines}"))
-}
-
-#[tokio::test]
-async fn dev_apply_and_delete() {
-    let workdir = Workdir::new();
-    let dev = workdir.dev().await;
-    let files = [example("s3/sandbox.yaml"), example("s3/plugin.yaml")];
-    let result = workdir.ebb(&["apply", "-f", &files[0], "-f", &files[1]]).await.done();
-    let bucket = value(&result.stdout, "files.provision.bucket-name");
-    assert_seeded(&dev.s3, bucket).await;
-
-    let got = workdir.ebb(&["get", "sandbox", SANDBOX]).await.done();
-    assert_eq!(value(&got.stdout, "files.provision.bucket-name"), bucket);
-    assert_eq!(value(&got.stdout, "files.seed.base-prefix"), "seed/files/");
-    let uid = workdir.get(SANDBOX).await.info.uid;
-
-    workdir.ebb(&["delete", "sandbox", SANDBOX]).await.done();
-    assert_eq!(get(&format!("{}/{bucket}?list-type=2", dev.s3)).await.0, 404);
-    assert_eq!(buckets(&dev.s3).await, [""; 0]);
-    workdir.no_script_runs().await;
-    assert_eq!(workdir.outcomes(&uid), ["dev.ebb.target.ready.v1", "dev.ebb.target.gone.v1"]);
-    dev.stop().await;
 }

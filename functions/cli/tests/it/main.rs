@@ -58,6 +58,7 @@ mod postgres_server;
 #[allow(dead_code, unreachable_pub, reason = "the library of the tests exports it and uses the rest")]
 mod receiver;
 #[path = "../../../../tests/tests/e2e/s3.rs"]
+#[allow(dead_code, reason = "the end-to-end tests use the rest")]
 mod s3;
 #[path = "../../../../tests/src/stored_bytes.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the library of the tests exports it and uses the rest")]
