@@ -8,7 +8,6 @@ use ebb_tests::fakes;
 use ebb_tests::virtual_clock::ManualClock;
 
 use super::api::SCRIPT;
-use super::secrets::{contains, stored};
 use crate::harness::*;
 
 pub(crate) async fn a_plugin_scope_covers_one_plugin() {
@@ -152,9 +151,7 @@ pub(crate) async fn a_secret_is_shown_once() {
     assert!(!log.contains(secret));
     let history: Value = harness.get("/v1/targets/sandbox/audited/history").await.is(200).json();
     assert_eq!(history["entries"][0]["by"], "token ci", "{history}");
-    let stored = stored(&harness.folder().join("state"));
-    let has = |text: &str| stored.values().any(|bytes| contains(bytes, text.as_bytes()));
-    assert!(has("targets:write") && !has(secret));
+    assert!(harness.stores("targets:write") && !harness.stores(secret));
     let bits: BTreeSet<u64> = (0..100).map(|_| ebb_flow::system::SystemRandom.next()).collect();
     assert_eq!(bits.len(), 100);
 }

@@ -7,7 +7,6 @@ use reqwest::redirect::Policy;
 use url::form_urlencoded;
 
 use super::api_tokens::later;
-use super::secrets::{contains, stored};
 use crate::harness::*;
 
 /// The page of the sandbox `a`.
@@ -176,10 +175,8 @@ pub(crate) async fn a_session_never_authorises_the_api() {
     // A bearer token is no session.
     let page = browser.http.get(format!("{}/console", browser.base)).bearer_auth(harness.stack().token());
     assert_eq!(page.send().await.unwrap().status().as_u16(), 303);
-    let stored = stored(&harness.folder().join("state"));
-    let has = |text: &str| stored.values().any(|bytes| contains(bytes, text.as_bytes()));
     let digest = ebb_protocol::session::SessionId::parse(browser.id()).unwrap().digest();
-    assert!(has(&digest) && !has(browser.id()));
+    assert!(harness.stores(&digest) && !harness.stores(browser.id()));
     let log = std::fs::read_to_string(crate::log_file()).unwrap();
     assert!(!log.contains(browser.id()) && log.contains("sign in"));
     // Neither the name of a stored session nor a part of an id is one.
@@ -416,7 +413,7 @@ pub(crate) async fn a_link_signs_in_once() {
         Browser::new(&own).get(link).await.is(status);
     }
     let code = path.split_once("code=").unwrap().1.to_owned();
-    assert!(!stored(&harness.folder().join("state")).values().any(|bytes| contains(bytes, code.as_bytes())));
+    assert!(!harness.stores(&code));
     // The session outlives a restart, and another link is made.
     harness.restart().await;
     assert_ne!(harness.stack().sign_in_url().split_once("code=").unwrap().1, code);

@@ -19,7 +19,6 @@ use url::{Url, form_urlencoded};
 
 use super::console::{Browser, PageReply};
 use super::identity_tokens::{issuer, public, rsa_key, rsa_token};
-use super::secrets::{contains, stored};
 use crate::harness::*;
 
 const AUDIENCE: &str = "https://ebb.example.com";
@@ -286,11 +285,10 @@ pub(crate) async fn a_person_signs_in_at_an_issuer() {
     let history: Value = harness.get("/v1/targets/sandbox/a/history").await.is(200).json();
     assert_eq!(history["entries"][0]["by"], name, "{history}");
     // Neither the claims nor the secrets are readable in the table or the log.
-    let files = stored(&harness.folder().join("state"));
     let log = std::fs::read_to_string(crate::log_file()).unwrap();
     let verifier = issuer.last.lock().unwrap()["code_verifier"].clone();
     for secret in ["ann@example.com", browser.cookie.split_once('=').unwrap().1, verifier.as_str()] {
-        assert!(!files.values().any(|bytes| contains(bytes, secret.as_bytes())) && !log.contains(secret), "{secret}");
+        assert!(!harness.stores(secret) && !log.contains(secret), "{secret}");
     }
 }
 

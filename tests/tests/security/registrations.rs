@@ -18,7 +18,6 @@ use ebb_store::{Meter, PolicyRecord, Store};
 use ebb_tests::platform::{self, SignedRequest};
 
 use super::api::SCRIPT;
-use super::secrets::{contains, stored};
 use crate::harness::*;
 
 const PINNED: &str = "uid-of-eu";
@@ -64,6 +63,22 @@ async fn detail(harness: &Harness, name: &str) -> ClusterDetail {
     harness.get(&format!("/v1/clusters/{name}")).await.is(200).json()
 }
 
+/// Starts a stack with the registered cluster `eu`. Returns its bootstrap token, too.
+async fn registered() -> (Harness, String) {
+    let harness = Harness::with_clusters(&json!({})).await;
+    let token = bootstrap(&harness, "eu").await;
+    register(&harness, "eu", &token, &request(PINNED, 1)).await.is(200);
+    (harness, token)
+}
+
+/// Begins a sandbox `p` whose unit waits in a cluster.
+async fn begin_in(harness: &Harness, cluster: &str) {
+    harness.publish("simple@1.0.0", SCRIPT).await;
+    let rest = format!("cluster: {cluster}\nresources: {{r: {{plugin: simple}}}}\n");
+    harness.lifecycle(LifecycleType::Created, &platform::sandbox("p", "p-uid", &rest)).await.is(202);
+    harness.unit("p", "preStart", "hello", UnitState::Running).await;
+}
+
 pub(crate) async fn a_bootstrap_token_registers_one_relay() {
     let harness = Harness::with_clusters(&json!({})).await;
     let (token, others) = (bootstrap(&harness, "eu").await, bootstrap(&harness, "us").await);
@@ -104,12 +119,9 @@ pub(crate) async fn a_bootstrap_token_registers_one_relay() {
     }
     // Neither a token nor a secret is stored in clear or shown.
     let shown = harness.get("/v1/clusters/eu").await.is(200).body.clone();
-    let files = stored(&harness.folder().join("state"));
-    assert!(files.values().any(|bytes| contains(bytes, PINNED.as_bytes())), "the cluster is not stored");
+    assert!(harness.stores(PINNED), "the cluster is not stored");
     for text in [&token, &others, &STANDARD.encode([1; 32])] {
-        assert!(!shown.contains(text.as_str()), "{shown}");
-        let file = files.iter().find(|(_, bytes)| contains(bytes, text.as_bytes()));
-        assert!(file.is_none(), "{:?} has a secret", file.map(|(path, _)| path));
+        assert!(!shown.contains(text.as_str()) && !harness.stores(text), "{text} is stored or in {shown}");
     }
     assert!(shown.contains(PINNED) && shown.contains("restricted"), "{shown}");
 }
@@ -176,9 +188,7 @@ pub(crate) async fn a_bootstrap_token_expires() {
 
 /// The former secret is valid until a relay of the same cluster uses the next token.
 pub(crate) async fn a_rotation_replaces_the_secret_of_the_same_cluster() {
-    let harness = Harness::with_clusters(&json!({})).await;
-    let first = bootstrap(&harness, "eu").await;
-    register(&harness, "eu", &first, &request(PINNED, 1)).await.is(200);
+    let (harness, first) = registered().await;
     let (unused, second) = (rotate(&harness, "eu").await, rotate(&harness, "eu").await);
     for former in [&first, &unused] {
         register(&harness, "eu", former, &request(PINNED, 2)).await.is_problem(401, "invalid-token");
@@ -218,9 +228,7 @@ pub(crate) async fn a_rotation_replaces_the_secret_of_the_same_cluster() {
 
 /// A registered cluster gets batches at once, and a deleted one none.
 pub(crate) async fn a_registered_cluster_is_used_at_once() {
-    let harness = Harness::with_clusters(&json!({})).await;
-    let token = bootstrap(&harness, "eu").await;
-    register(&harness, "eu", &token, &request(PINNED, 1)).await.is(200);
+    let (harness, token) = registered().await;
     let relay = harness.stack().env().relay.clone();
     let pending = tokio::spawn(async move { relay.about("eu").await });
     let batch =
@@ -267,10 +275,7 @@ pub(crate) async fn denied_polls_are_shown() {
     for name in ["denied", "denied", "unknown"] {
         poll(&harness, name, 9).await.is_problem(401, "invalid-signature");
     }
-    harness.publish("simple@1.0.0", SCRIPT).await;
-    let waits = platform::sandbox("p", "p-uid", "cluster: denied\nresources: {r: {plugin: simple}}\n");
-    harness.lifecycle(LifecycleType::Created, &waits).await.is(202);
-    harness.unit("p", "preStart", "hello", UnitState::Running).await;
+    begin_in(&harness, "denied").await;
     let log = harness.log("p", Hook::PreStart, "hello", "");
     let (listed, checked, log) = tokio::join!(harness.get("/v1/clusters"), harness.get("/v1/checks"), log);
     let listed = listed.is(200).json::<ClusterList>().clusters;
@@ -295,13 +300,8 @@ pub(crate) async fn denied_polls_are_shown() {
 
 /// The advice for a cluster that is lost names the command that ends its registration.
 pub(crate) async fn an_outage_of_a_registered_cluster_has_its_commands() {
-    let harness = Harness::with_clusters(&json!({})).await;
-    let token = bootstrap(&harness, "eu").await;
-    register(&harness, "eu", &token, &request(PINNED, 1)).await.is(200);
-    harness.publish("simple@1.0.0", SCRIPT).await;
-    let waits = platform::sandbox("p", "p-uid", "cluster: eu\nresources: {r: {plugin: simple}}\n");
-    harness.lifecycle(LifecycleType::Created, &waits).await.is(202);
-    harness.unit("p", "preStart", "hello", UnitState::Running).await;
+    let (harness, _) = registered().await;
+    begin_in(&harness, "eu").await;
     let store = harness.stack().store();
     store.begin_outage("eu", Timestamp(1), "it does not poll").await.unwrap();
     poll(&harness, "eu", 9).await.is_problem(401, "invalid-signature");
@@ -328,9 +328,7 @@ fn with_code<'a>(found: &'a [DocumentError], code: &str) -> Vec<&'a DocumentErro
 /// Documents are compared with the policy of the relay, or with the last one while the relay does not respond. Nothing is
 /// refused, because the policy may change before a unit runs.
 pub(crate) async fn documents_are_checked_against_the_reported_policy() {
-    let harness = Harness::with_clusters(&json!({})).await;
-    let token = bootstrap(&harness, "eu").await;
-    register(&harness, "eu", &token, &request(PINNED, 1)).await.is(200);
+    let (harness, _) = registered().await;
     let placed = SCRIPT.replace("\"busybox:1\"", "\"busybox:1\", namespace: elsewhere");
     harness.publish("placed@1.0.0", &placed).await;
     let document =

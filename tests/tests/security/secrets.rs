@@ -75,6 +75,13 @@ pub(crate) fn stored(state: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     others.filter_map(|file| fs::read(&file).ok().map(|bytes| (file, bytes))).collect()
 }
 
+impl Harness {
+    /// Returns true if a stored file has a text, except the secrets of the relay and those of sources and connections.
+    pub(crate) fn stores(&self, text: &str) -> bool {
+        stored(&self.folder().join("state")).values().any(|bytes| contains(bytes, text.as_bytes()))
+    }
+}
+
 /// Returns the responses of all routes about a sandbox.
 pub(crate) async fn api_responses(harness: &Harness, name: &str) -> Vec<(String, String)> {
     let target = harness.target(name).await.unwrap();
