@@ -6,16 +6,19 @@ use ebb_protocol::time::{parse_rfc3339, rfc3339};
 
 use crate::harness::*;
 
+/// Returns the plugin `simple` with options of its undo.
+fn with_undo(options: &str) -> String {
+    let plugin = SIMPLE.replace("undoes: make,", &format!("undoes: make, {options},"));
+    assert_ne!(plugin, SIMPLE);
+    plugin
+}
+
 pub(crate) async fn a_stuck_teardown_is_retried() {
     let harness = Harness::new().await;
-    let rest = r#"
-preStart: {make: {webhook: {url: "RECEIVER/make"}}}
-postStop:
-  drop: {undoes: make, retry: {attempts: 2, backoff: 10ms}, webhook: {url: "RECEIVER/drop"}}
-  last: {after: [drop], webhook: {url: "RECEIVER/last"}}
-"#;
+    let last = "  last: {after: [drop], webhook: {url: \"RECEIVER/last\"}}\n";
+    let rest = with_undo("retry: {attempts: 2, backoff: 10ms}") + last;
     harness.receiver.always("POST /drop", 500);
-    harness.run("a", "stuck", rest, TargetPhase::Ready).await;
+    harness.run("a", "stuck", &rest, TargetPhase::Ready).await;
     harness.stuck("a").await;
     assert_eq!(harness.receiver.count("POST /drop"), 2);
     assert_eq!(remaining_units(&harness).await, ["r/make"]);
@@ -60,13 +63,9 @@ postStop:
 /// The reader of a teardown that waits learns when it can be overridden.
 pub(crate) async fn a_teardown_says_when_it_is_stuck() {
     let harness = Harness::new().await;
-    let rest = r#"
-preStart: {make: {webhook: {url: "RECEIVER/make"}}}
-postStop:
-  drop: {undoes: make, timeout: 10m, retry: {attempts: 3, backoff: 1m}, webhook: {url: "RECEIVER/drop"}}
-"#;
+    let rest = with_undo("timeout: 10m, retry: {attempts: 3, backoff: 1m}");
     harness.receiver.always("POST /drop", 202);
-    harness.run("a", "slow", rest, TargetPhase::Ready).await;
+    harness.run("a", "slow", &rest, TargetPhase::Ready).await;
     harness.delete("a").await;
     let unit = until("the accepted request", async || {
         find(&harness.target("a").await?, "postStop", "drop").filter(|unit| unit.accepted.is_some())
@@ -220,18 +219,10 @@ pub(crate) async fn the_undo_is_repeated_after_a_gateway_timeout() {
     }
 }
 
-/// `drop` has one attempt with a short timeout.
-const SLOW_UNDO: &str = r#"
-preStart:
-  make: {webhook: {url: "RECEIVER/make"}}
-postStop:
-  drop: {undoes: make, timeout: 3s, retry: {attempts: 1}, webhook: {url: "RECEIVER/drop"}}
-"#;
-
 /// The request of a failed undo may still be in flight when an operator force-deletes the target.
 pub(crate) async fn an_undo_that_succeeds_after_a_force_delete_is_recorded() {
     let harness = Harness::new().await;
-    harness.run("a", "slow", SLOW_UNDO, TargetPhase::Ready).await;
+    harness.run("a", "slow", &with_undo("timeout: 3s, retry: {attempts: 1}"), TargetPhase::Ready).await;
     let hold = harness.receiver.hold("POST /drop");
     harness.delete("a").await;
     let call = harness.receiver.call("POST /drop", 1).await;
