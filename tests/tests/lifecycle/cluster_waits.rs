@@ -35,6 +35,14 @@ preStart:
 /// The age of both tasks, which exceeds that of their run.
 const AGE_MS: u64 = 3_600_000;
 
+/// Responds as the relay of a cluster whose tasks run, with what `task` returns about each.
+fn running(request: &RelayRequest, task: impl FnOnce() -> RunningTask) -> RelayResponse {
+    match request {
+        RelayRequest::Ensure(_) | RelayRequest::Status(_) => RelayResponse::State(TaskState::Running(task())),
+        _ => RelayResponse::Done,
+    }
+}
+
 /// Responds as the relay of a cluster in which the first task waits for an image, and the second one for a slot.
 fn respond(request: RelayRequest) -> RelayResponse {
     let wait = TaskWait {
@@ -49,13 +57,12 @@ fn respond(request: RelayRequest) -> RelayResponse {
     };
     match request {
         RelayRequest::Status(task) if task.unit.ends_with("-1") => RelayResponse::State(TaskState::Queued { ahead: 3 }),
-        RelayRequest::Ensure(_) | RelayRequest::Status(_) => RelayResponse::State(TaskState::Running(RunningTask {
+        request => running(&request, || RunningTask {
             age_ms: Some(AGE_MS),
             objects: Some(ObjectCount { total: 1, ready: 0 }),
             waits: vec![wait],
             ..RunningTask::default()
-        })),
-        _ => RelayResponse::Done,
+        }),
     }
 }
 
@@ -132,16 +139,15 @@ fn object(name: &str, state: ObjectState, reason: Option<&str>) -> ObjectStatus 
 /// While the unit runs, its relay reports the objects. The failure of a unit stores them. A success stores none: they are
 /// derived from the plan and the outputs.
 pub(crate) async fn each_object_of_a_unit_has_its_state_and_reason() {
-    let respond = |request| match request {
-        RelayRequest::Ensure(_) | RelayRequest::Status(_) => RelayResponse::State(TaskState::Running(RunningTask {
+    let respond = |request: RelayRequest| {
+        running(&request, || RunningTask {
             objects: Some(ObjectCount { total: 2, ready: 1 }),
             object_states: vec![
                 object("a", ObjectState::Ready, None),
                 object("b", ObjectState::Pending, Some("no endpoints\u{1b}")),
             ],
             ..RunningTask::default()
-        })),
-        _ => RelayResponse::Done,
+        })
     };
     let reported =
         [object("a", ObjectState::Ready, None), object("b", ObjectState::Pending, Some("no endpoints\u{fffd}"))];
@@ -171,12 +177,8 @@ pub(crate) async fn each_object_of_a_unit_has_its_state_and_reason() {
 pub(crate) async fn the_progress_of_a_task_does_not_go_back() {
     let known = Arc::new(Mutex::new(Some("70%".to_owned())));
     let reported = Arc::clone(&known);
-    let respond = move |request| match request {
-        RelayRequest::Ensure(_) | RelayRequest::Status(_) => RelayResponse::State(TaskState::Running(RunningTask {
-            progress: reported.lock().unwrap().clone(),
-            ..RunningTask::default()
-        })),
-        _ => RelayResponse::Done,
+    let respond = move |request: RelayRequest| {
+        running(&request, || RunningTask { progress: reported.lock().unwrap().clone(), ..RunningTask::default() })
     };
     let (harness, server) = Harness::with_relay("default", respond).await;
     harness.receiver.always("POST /make", json!({"id": "i-1"}));

@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ebb_flow::ports::RelayError;
-use ebb_protocol::listing::RelayInfo;
+use ebb_protocol::listing::{RelayInfo, ReportedPolicy};
 use ebb_protocol::pull::{
     MAX_CONCURRENT_BATCHES, POLL_BODY, PollRequest, PollResponse, QueuedReply, ReplyOutcome, SealedBatch,
 };
@@ -20,7 +20,7 @@ use crate::harness::*;
 
 const INSIDE: [u8; 32] = [1; 32];
 const OTHER: [u8; 32] = [2; 32];
-const PINNED: &str = "uid-of-inside";
+pub(super) const PINNED: &str = "uid-of-inside";
 
 fn secret(of: [u8; 32]) -> WebhookSecret {
     WebhookSecret::from_bytes(&of).unwrap()
@@ -37,7 +37,7 @@ async fn harness() -> Harness {
     .await
 }
 
-fn poll(wait_ms: Option<u64>, held: &[&str], replies: Vec<QueuedReply>) -> PollRequest {
+pub(super) fn poll(wait_ms: Option<u64>, held: &[&str], replies: Vec<QueuedReply>) -> PollRequest {
     let held = held.iter().map(|&id| id.to_owned()).collect();
     PollRequest { v: 1, cluster: PINNED.to_owned(), wait_ms, in_progress: held, replies }
 }
@@ -46,17 +46,18 @@ fn empty() -> PollRequest {
     poll(Some(0), &[], vec![])
 }
 
-fn done(id: &str, tasks: u64) -> QueuedReply {
-    let about = RelayInfo { version: "1".to_owned(), up_ms: 2, tasks, policy: None };
+/// Returns the reply to a question about the relay.
+pub(super) fn about(id: &str, tasks: u64, policy: Option<ReportedPolicy>) -> QueuedReply {
+    let about = RelayInfo { version: "1".to_owned(), up_ms: 2, tasks, policy };
     let response = BatchResponse { v: 1, cluster: PINNED.to_owned(), responses: vec![RelayResponse::About(about)] };
     QueuedReply { id: id.to_owned(), outcome: ReplyOutcome::Response(response) }
 }
 
-fn signed(of: [u8; 32], at: Timestamp, body: Vec<u8>) -> SignedRequest {
+pub(super) fn signed(of: [u8; 32], at: Timestamp, body: Vec<u8>) -> SignedRequest {
     SignedRequest::new(&secret(of), "poll-1", at, body)
 }
 
-async fn send(harness: &Harness, cluster: &str, poll: &SignedRequest) -> ApiReply {
+pub(super) async fn send(harness: &Harness, cluster: &str, poll: &SignedRequest) -> ApiReply {
     let url = harness.url(&format!("/v1/clusters/{cluster}/poll"));
     ApiReply::of(poll.post(&harness.http, &url).send().await.unwrap()).await
 }
@@ -113,7 +114,7 @@ pub(crate) async fn invalid_polls() {
     // The batch is still queued for its relay.
     assert_eq!(poll_batches(&harness, "other", OTHER, &empty()).await, []);
     assert_eq!((opened(&queued).requests, opened(&queued).cluster.as_str()), (vec![RelayRequest::About], PINNED));
-    poll_batches(&harness, "inside", INSIDE, &poll(None, &[], vec![done(&queued.id, 7)])).await;
+    poll_batches(&harness, "inside", INSIDE, &poll(None, &[], vec![about(&queued.id, 7, None)])).await;
     assert_eq!(pending.await.unwrap().unwrap().0.tasks, 7);
 }
 
@@ -125,11 +126,15 @@ pub(crate) async fn replies_to_batches() {
     let queued = next_batch(&harness).await;
     let store = harness.stack().store();
     // Replies to the batch of another cluster, and to unknown batches.
-    let foreign = poll(None, &[], vec![done(&queued.id, 1)]);
+    let foreign = poll(None, &[], vec![about(&queued.id, 1, None)]);
     assert_eq!(poll_batches(&harness, "other", OTHER, &foreign).await, []);
     let long = "a".repeat(5_000);
     for id in ["0-0", "", "../../plans/x", "a#b", "\u{0}", &long] {
-        assert_eq!(poll_batches(&harness, "inside", INSIDE, &poll(None, &[], vec![done(id, 1)])).await, [], "{id:?}");
+        assert_eq!(
+            poll_batches(&harness, "inside", INSIDE, &poll(None, &[], vec![about(id, 1, None)])).await,
+            [],
+            "{id:?}"
+        );
     }
     assert_eq!(store.read_reply("inside", &queued.id).await.unwrap(), None);
     // A batch without a reply is returned again, unless the poll lists it as in progress. A repetition of the same poll
@@ -143,7 +148,7 @@ pub(crate) async fn replies_to_batches() {
     }
     assert_eq!(poll_batches(&harness, "inside", INSIDE, &poll(Some(0), &[&queued.id], vec![])).await, []);
     for tasks in [1, 2] {
-        poll_batches(&harness, "inside", INSIDE, &poll(None, &[], vec![done(&queued.id, tasks)])).await;
+        poll_batches(&harness, "inside", INSIDE, &poll(None, &[], vec![about(&queued.id, tasks, None)])).await;
     }
     assert_eq!(pending.await.unwrap().unwrap().0.tasks, 1);
     // The answer of a plugin can have secrets.

@@ -7,20 +7,18 @@ use ebb_protocol::api::{
     CheckList, ClusterBootstrap, ClusterDetail, ClusterList, ClusterState, DocumentError, PlanPreview, TargetReceipt,
 };
 use ebb_protocol::error_code::{ErrorCode, RefusedRequest};
-use ebb_protocol::listing::{RelayInfo, ReportedPolicy};
-use ebb_protocol::pull::{PollRequest, PollResponse, QueuedReply, ReplyOutcome, SealedBatch};
+use ebb_protocol::listing::ReportedPolicy;
+use ebb_protocol::pull::{PollResponse, QueuedReply, SealedBatch};
 use ebb_protocol::registration::{RegisterRelay, issue_token};
-use ebb_protocol::relay::{BatchResponse, RelayResponse};
 use ebb_protocol::seal;
 use ebb_protocol::sign::WebhookKeys;
 use ebb_relay_client::ClusterRegistry;
 use ebb_store::{Meter, PolicyRecord, Store};
-use ebb_tests::platform::{self, SignedRequest};
+use ebb_tests::platform;
 
 use super::api::SCRIPT;
+use super::polls::{self, PINNED};
 use crate::harness::*;
-
-const PINNED: &str = "uid-of-eu";
 
 fn secret(of: u8) -> WebhookSecret {
     WebhookSecret::from_bytes(&[of; 32]).unwrap()
@@ -52,11 +50,8 @@ async fn poll(harness: &Harness, name: &str, of: u8) -> ApiReply {
 }
 
 async fn poll_with(harness: &Harness, name: &str, of: u8, replies: Vec<QueuedReply>) -> ApiReply {
-    let in_progress = vec![];
-    let poll = PollRequest { v: 1, cluster: PINNED.to_owned(), wait_ms: Some(0), in_progress, replies };
-    let poll = SignedRequest::new(&secret(of), "poll-1", now(), serde_json::to_vec(&poll).unwrap());
-    let url = harness.url(&format!("/v1/clusters/{name}/poll"));
-    ApiReply::of(poll.post(&harness.http, &url).send().await.unwrap()).await
+    let poll = serde_json::to_vec(&polls::poll(Some(0), &[], replies)).unwrap();
+    polls::send(harness, name, &polls::signed([of; 32], now(), poll)).await
 }
 
 async fn detail(harness: &Harness, name: &str) -> ClusterDetail {
@@ -315,10 +310,7 @@ pub(crate) async fn an_outage_of_a_registered_cluster_has_its_commands() {
 async fn report(harness: &Harness, policy: &ReportedPolicy) {
     let batch =
         until("a batch", async || poll(harness, "eu", 1).await.is(200).json::<PollResponse>().batches.pop()).await;
-    let about = RelayInfo { version: "1".to_owned(), up_ms: 1, tasks: 0, policy: Some(policy.clone()) };
-    let response = BatchResponse { v: 1, cluster: PINNED.to_owned(), responses: vec![RelayResponse::About(about)] };
-    let reply = QueuedReply { id: batch.id, outcome: ReplyOutcome::Response(response) };
-    poll_with(harness, "eu", 1, vec![reply]).await.is(200);
+    poll_with(harness, "eu", 1, vec![polls::about(&batch.id, 0, Some(policy.clone()))]).await.is(200);
 }
 
 fn with_code<'a>(found: &'a [DocumentError], code: &str) -> Vec<&'a DocumentError> {
