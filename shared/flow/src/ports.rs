@@ -203,9 +203,9 @@ pub enum QueueMessage {
         units: Vec<(Unit, Attempt)>,
         /// The next sweep of the run, if a sweep forwarded the attempts.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        next_sweep: Option<u64>,
+        next_sweep: Option<Timestamp>,
         /// The time at which they were forwarded.
-        forwarded_at: u64,
+        forwarded_at: Timestamp,
     },
     /// Sweeps a run if it is due.
     Run(RunId),
@@ -222,31 +222,6 @@ pub enum QueueMessage {
     Deliver(String, String),
     /// Writes the queue mark of the health check.
     Mark,
-}
-
-impl QueueMessage {
-    /// Returns the message that dispatches `attempts`, forwarded at `forwarded_at`. `next_sweep` is set if a sweep
-    /// forwards them.
-    pub fn dispatch(
-        run: &RunId,
-        epoch: Epoch,
-        attempts: &[(Unit, Attempt)],
-        next_sweep: Option<Timestamp>,
-        forwarded_at: Timestamp,
-    ) -> Self {
-        Self::Dispatch {
-            run: run.clone(),
-            epoch: epoch.0,
-            units: attempts.iter().map(|(unit, attempt)| (unit.0, attempt.0)).collect(),
-            next_sweep: next_sweep.map(|at| at.0),
-            forwarded_at: forwarded_at.0,
-        }
-    }
-
-    /// Returns the message that checks the deadline of one attempt.
-    pub fn unit(run: &RunId, unit: Unit, attempt: Attempt) -> Self {
-        Self::Unit { run: run.clone(), unit: unit.0, attempt: attempt.0 }
-    }
 }
 
 #[async_trait]

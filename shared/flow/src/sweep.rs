@@ -182,9 +182,7 @@ pub async fn receive_message(env: &Env, message: &QueueMessage) -> FlowResult<()
         QueueMessage::Deliver(kind, name) => Box::pin(outbox::deliver(env, TargetKey::new(kind, name))).await,
         QueueMessage::Mark => Ok(env.store.put_mark(HealthMark::Queue, env.now()).await?),
         QueueMessage::Dispatch { run, epoch, units, next_sweep, forwarded_at } => {
-            let units: Vec<(Unit, Attempt)> =
-                units.iter().map(|&(unit, attempt)| (Unit(unit), Attempt(attempt))).collect();
-            drive_slice(env, run, Epoch(*epoch), &units, next_sweep.map(Timestamp), Timestamp(*forwarded_at)).await
+            drive_slice(env, run, *epoch, units, *next_sweep, *forwarded_at).await
         }
     }
 }

@@ -29,7 +29,8 @@ postStop:
 async fn harness() -> Harness {
     let harness = Harness::new().await;
     harness.receiver.on("POST /create", |_, number| CannedReply::ok(serde_json::json!({"id": format!("db-{number}")})));
-    for (plugin, rest) in [("database", DATABASE), ("index", INDEX), ("drained", DRAINED)] {
+    let drained = DATABASE.replace("postStop:", DRAIN);
+    for (plugin, rest) in [("database", DATABASE), ("index", INDEX), ("drained", &drained)] {
         harness.publish(&format!("{plugin}@1.0.0"), rest).await;
     }
     harness
@@ -125,17 +126,11 @@ pub(crate) async fn the_next_update_completes_a_failed_one() {
     tear_down(&harness, &["unindex db-2", "drop db-2 3"]).await;
 }
 
-/// A database with connections that are closed before it is dropped.
-const DRAINED: &str = r#"
-preStart:
-  create: {webhook: {url: "RECEIVER/create", body: {rows: "${params.rows}"}}, outputs: {id: {value: "${response.body.id}"}}}
-preStop:
+/// The hooks that close the connections of a database before it is dropped.
+const DRAIN: &str = r#"preStop:
   drain: {webhook: {url: "RECEIVER/drain", body: {id: "${units.create.outputs.id}", rows: "${params.rows}"}}, retry: {attempts: 1}}
   close: {webhook: {url: "RECEIVER/close", body: {rows: "${params.rows}"}}, retry: {attempts: 1}}
-postStop:
-  drop: {webhook: {url: "RECEIVER/drop", body: {id: "${units.create.outputs.id}", rows: "${params.rows}"}}, retry: {attempts: 1}}
-params: {rows: {type: integer, default: 1}}
-"#;
+postStop:"#;
 
 /// A resource that an update does not complete is not drained: neither by the next update, nor by the deletion.
 pub(crate) async fn a_resource_that_was_never_ready_is_not_drained() {

@@ -59,10 +59,8 @@ pub(crate) async fn rendered(
     let attempt = AttemptRef { unit, number, epoch: head.epoch };
     let context = AttemptContext { env, run: &run, attempt, unit: planned };
     let inputs = unit_inputs(context, &InvocationCache::default()).await?;
-    let shown = match shown(&run, planned, attempt, &inputs) {
-        Ok(shown) => shown,
-        Err(reason) => return Ok(RenderingSearch::Unavailable(format!("{key} cannot be rendered: {reason}"))),
-    };
+    let shown = shown(&run, planned, attempt, &inputs);
+    let shown = shown.map_err(|reason| unavailable(format!("{key} cannot be rendered: {reason}")))?;
     let size = limits::lambda_event_size_of(&shown);
     if size > limits::API_RESPONSE {
         let most = limits::API_RESPONSE;

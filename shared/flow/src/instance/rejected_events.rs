@@ -54,7 +54,7 @@ pub(crate) async fn note_refused_update(env: &Env, target: &TargetHead, reason: 
         let Some(waiting) = seen.result.clone().filter(waits) else { continue };
         let outcome = SourceResponse { result: SourceResult::Rejected, detail: limits::message(reason), ..waiting };
         note(env, source, &seen.delivery, &outcome).await;
-        let (result, result_time) = (Some(outcome), Some(env.now().0));
+        let (result, result_time) = (Some(outcome), Some(env.now()));
         // A newer event that was written in the meantime stays.
         env.store.put_desired(&DesiredTarget { result, result_time, version: seen.version + 1, ..seen }).await?;
     }

@@ -144,7 +144,7 @@ impl PluginUnit<'_> {
             if let Some(id) = before.instances.made.first() {
                 return Err(PluginError::Unknown(format!("the plugin does not list {id}, which it has made")));
             }
-            let open_for = self.acts_until(Timestamp(posted)).since(env.now()).0;
+            let open_for = self.acts_until(posted).since(env.now()).0;
             if open_for > 0 {
                 return Ok(PluginStep::Repeat(open_for.div_ceil(1000).min(RETRY_SECONDS)));
             }

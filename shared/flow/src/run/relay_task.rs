@@ -19,8 +19,8 @@ use crate::ports::RelayError;
 use crate::run::attempt::{AttemptContext, task_id, task_start, undone_name, unit_name};
 use crate::run::callback_result::{relay_result, with_checked_outputs};
 use crate::run::dispatch_outcome::{DispatchOutcome, DispatchReason};
+use crate::run::objects;
 use crate::run::wakeup::AttemptWakeup;
-use crate::run::{objects, records};
 use crate::telemetry;
 
 /// The wait before a queued task is checked again: a quarter of the age of its run, between these bounds. Its result

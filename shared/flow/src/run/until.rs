@@ -75,7 +75,7 @@ pub(super) async fn begin(
     let next = sweep_time(answers, begun, now);
     // A message that arrives before the record is written has no effect.
     send_next(answers.attempt, pause(until, Millis(0), &response.headers, now), next).await;
-    let wait = Box::new(StateWait { since: now.0, outputs: early, response: stored });
+    let wait = Box::new(StateWait { since: now, outputs: early, response: stored });
     let sent_by = unit.action.connection().and(seen_by.as_deref()).map(Into::into);
     let update = AttemptUpdate::Waiting { wait, begun, next, seen_by };
     let before = answers.attempt.update(update).await?;
@@ -179,7 +179,7 @@ pub(super) async fn ask(
             Ok(DispatchOutcome::later(None))
         }
         None => {
-            let next = sweep_time(answers, record.started.map_or(now, Timestamp), now);
+            let next = sweep_time(answers, record.started.unwrap_or(now), now);
             send_next(context, pause, next).await;
             context.update(AttemptUpdate::DispatchAgain(next)).await?;
             Ok(DispatchOutcome::later(Some(AttemptWakeup::Recorded(next))))
@@ -253,7 +253,7 @@ async fn send_next(context: AttemptContext<'_>, pause: Duration, next: Timestamp
     let AttemptContext { env, run, attempt: AttemptRef { unit, number, .. }, .. } = context;
     let pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
     if env.now().plus(Millis(pause_ms)) < next {
-        let message = QueueMessage::Poll { run: run.id.clone(), unit: unit.0, attempt: number.0, sweep: next.0 };
+        let message = QueueMessage::Poll { run: run.id.clone(), unit, attempt: number, sweep: next };
         env.queue.send(message, pause).await;
     }
 }

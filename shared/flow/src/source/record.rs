@@ -66,7 +66,7 @@ impl TargetEvent {
 pub async fn record(env: &Env, event: &TargetEvent) -> FlowResult<Option<SourceResponse>> {
     for _ in 0..crate::ATTEMPTS {
         let now = env.now();
-        let sent = event.time.filter(|time| *time <= now.plus(MAX_AHEAD)).map(|time| time.0);
+        let sent = event.time.filter(|time| *time <= now.plus(MAX_AHEAD));
         let seen = env.store.read_desired(&event.key).await?;
         let mut desired = new_state(event, sent, now);
         if let Some(seen) = seen {

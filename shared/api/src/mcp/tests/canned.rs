@@ -8,6 +8,7 @@ use futures::future::BoxFuture;
 use http::{Request, Response};
 use serde_json::{Value, json};
 
+use super::outcome;
 use crate::mcp::api_calls::ApiTransport;
 use crate::mcp::{EbbTools, ToolAccess};
 
