@@ -3,8 +3,6 @@
 use ebb_protocol::limits;
 use serde_json::{Map, Value};
 
-use crate::mcp::api_calls::ToolError;
-
 /// Maximum bytes of an answer.
 pub(crate) const MAX_ANSWER: usize = 4 << 10;
 /// Maximum bytes of a line of data.
@@ -48,16 +46,16 @@ impl Answer {
     /// another first line continues it.
     ///
     /// # Errors
-    /// Returns an error if the text has fewer lines.
+    /// Returns the reason, for people, if the text has fewer lines.
     pub(crate) fn of_text(
         (title, next): (String, impl Into<String>),
         text: &str,
         from_line: usize,
         (tool, arguments): (&'static str, Value),
-    ) -> Result<Self, ToolError> {
+    ) -> Result<Self, String> {
         let lines: Vec<String> = text.lines().skip(from_line.saturating_sub(1)).map(str::to_owned).collect();
         if lines.is_empty() && from_line > 1 {
-            return Err(ToolError::Arguments(format!("the text ends before line {from_line}: see \"from_line\"")));
+            return Err(format!("the text ends before line {from_line}: see \"from_line\""));
         }
         let rest = move |shown: usize| {
             let mut arguments = arguments.clone();

@@ -139,7 +139,7 @@ pub(crate) async fn search_docs(_: &ApiCalls, arguments: SearchDocs) -> Result<A
         let found = all.iter().find(|section| section.name == name).ok_or_else(missing)?;
         let (title, next) = (format!("docs/src/{name}"), "search_docs with \"query\" finds other sections");
         let call = ("search_docs", json!({"section": name}));
-        return Answer::of_text((title, next), &found.lines.join("\n"), from_line, call);
+        return Answer::of_text((title, next), &found.lines.join("\n"), from_line, call).map_err(ToolError::Arguments);
     }
     let query = query.ok_or_else(|| {
         ToolError::Arguments(format!("`query` or `section` is missing; the section {EXAMPLE:?} has a whole example"))

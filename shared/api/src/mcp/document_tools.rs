@@ -304,6 +304,7 @@ pub(crate) async fn get_plugin(api: &ApiCalls, arguments: GetPlugin) -> Result<A
     let title = format!("The document of {name}@{version}{withdrawn}");
     let call = ("get_plugin", json!({"name": name, "version": version}));
     Answer::of_text((title, "search_docs explains fields of documents"), &plugin.document, from_line, call)
+        .map_err(ToolError::Arguments)
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]

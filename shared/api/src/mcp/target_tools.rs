@@ -494,7 +494,8 @@ pub(crate) async fn history(api: &ApiCalls, arguments: History) -> Result<Answer
         let mut rollback = call.clone();
         rollback["dry_run"] = true.into();
         let next = format!("apply_document {rollback} shows the effect of applying it again");
-        return Answer::of_text((format!("The document of {id}"), next), &document, from_line, ("history", call));
+        let shown = Answer::of_text((format!("The document of {id}"), next), &document, from_line, ("history", call));
+        return shown.map_err(ToolError::Arguments);
     }
     let found: HistoryPage = api.get(&target.path(&["history"]), &[("nextToken", after.as_deref())]).await?;
     let HistoryPage { entries, next_token, notifications } = found;
