@@ -70,13 +70,13 @@ pub(crate) fn plugin(name: &str) -> String {
 
 /// Returns the partition key of a document. That of the beginning of a name is the beginning of the key.
 pub(crate) fn document(kind: NamedKind, name: &str) -> String {
-    let letter = match kind {
-        NamedKind::Source => 's',
-        NamedKind::Connection => 'c',
-        NamedKind::Subscription => 'n',
-        NamedKind::Undelivered => 'f',
-    };
-    format!("{letter}#{}", encode(name))
+    let name = encode(name);
+    match kind {
+        NamedKind::Source => format!("s#{name}"),
+        NamedKind::Connection => format!("c#{name}"),
+        NamedKind::Subscription => format!("n#{name}"),
+        NamedKind::Undelivered => format!("f#{name}"),
+    }
 }
 
 pub(crate) fn rejections(source: &str) -> String {
