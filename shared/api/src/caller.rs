@@ -99,7 +99,7 @@ impl ApiPermission<'_> {
     }
 }
 
-/// What proves a caller. A session proves it again for each request.
+/// The proof of a caller. A session is verified with it for each request.
 #[derive(Clone)]
 pub(crate) enum CallerProof {
     /// The digest of a token of the configuration.

@@ -211,7 +211,7 @@ impl Run {
 }
 
 /// Reads the head of a run and writes the patch that `decide` returns for it. Repeats both while other writers change
-/// the head. Returns false, without a write, if there is no run or no patch.
+/// the head. Writes nothing and returns false if the run does not exist or `decide` returns no patch.
 pub(crate) async fn patch_head(
     env: &Env,
     id: &RunId,

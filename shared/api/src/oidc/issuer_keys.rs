@@ -30,7 +30,7 @@ const MAX_KEYS: usize = 100;
 /// The id of a key, and the algorithm of its signatures.
 pub(super) type KeyName<'a> = (&'a str, Algorithm);
 
-/// What is known of an issuer.
+/// The cached keys and endpoints of an issuer.
 #[derive(Debug, Default)]
 pub(super) struct IssuerKeys {
     fetched: RwLock<Option<Arc<FetchedIssuer>>>,

@@ -13,7 +13,7 @@ impl<P: RoutePermission> Permitted<P> {
         seal_value(&self.env.settings.unit_keys, place, position.as_bytes()).replace('+', "-").replace('/', "_")
     }
 
-    /// Returns the position of which [`Self::sealed`] has made a text, or `None` for another text of a limited caller.
+    /// Returns the position in a text of [`Self::sealed`], or `None` if a limited caller sent another text.
     pub(super) fn opened(&self, place: &str, text: &str) -> Option<String> {
         if !self.access().is_limited() {
             return Some(text.to_owned());

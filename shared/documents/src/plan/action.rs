@@ -1,4 +1,4 @@
-//! What a unit does: a script, a request, objects, or a resource of an InfraKit plugin.
+//! The action of a unit: a script, a request, objects, or a resource of an InfraKit plugin.
 
 use std::collections::BTreeMap;
 

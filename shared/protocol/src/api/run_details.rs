@@ -98,7 +98,7 @@ pub struct UnitDetail {
     /// succeeded units of a run, the first 100 have them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub object_states: Vec<ObjectStatus>,
-    /// What a running unit waits for in its cluster, one row per manifest.
+    /// The states that a running unit awaits in its cluster, one row per manifest.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waits: Vec<UnitWait>,
     /// True if a log is stored.

@@ -62,10 +62,10 @@ pub struct TargetSelector {
     #[schema(pattern = "^[a-z][a-z0-9-]{0,62}$")]
     #[param(pattern = "^[a-z][a-z0-9-]{0,62}$")]
     pub kind: Option<String>,
-    /// The phases, of which a target has one. Repeatable in a query. By default all phases.
+    /// A target is selected if it has one of these phases. Repeatable in a query. The default is all phases.
     #[serde(rename = "phase", default, skip_serializing_if = "Vec::is_empty")]
     pub phases: Vec<TargetPhase>,
-    /// The labels as `KEY=VALUE`, of which a target has all. Repeatable in a query.
+    /// A target is selected if it has all of these labels, `KEY=VALUE`. Repeatable in a query.
     #[serde(rename = "label", default, skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<String>,
     /// The owner, such as `token ci`.
@@ -94,7 +94,7 @@ impl TargetSelector {
     }
 }
 
-/// What is done with each target. It is the request for one target.
+/// The action on each target, as in the request for one target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub enum TargetAction {
@@ -115,7 +115,7 @@ pub enum TargetAction {
     },
 }
 
-/// What an action has done with a target, or would do.
+/// The outcome of an action on one target, or of its dry run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TargetOutcome {

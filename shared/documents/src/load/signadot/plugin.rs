@@ -20,7 +20,7 @@ pub(crate) struct ResourcePlugin {
     /// `name` or `name@1.2.3`. A plugin without a version is published as `0.0.0`.
     name: At<String>,
     spec: PluginSpec,
-    /// What only Ebb reads.
+    /// The settings that only Ebb reads.
     ebb: Option<PluginExtension>,
 }
 

@@ -26,7 +26,7 @@ pub(crate) struct SignadotSandbox {
     /// At most 30 characters.
     name: At<String>,
     spec: SandboxSpec,
-    /// What only Ebb reads.
+    /// The settings that only Ebb reads.
     ebb: Option<SandboxExtension>,
 }
 
