@@ -64,7 +64,8 @@ fn refusal(outcome: &TargetOutcome, error: &str) -> String {
         return format!("{target} does not exist");
     }
     let text = output::joined_lines(error);
-    let step = outcome.next_step.as_ref().map(|step| format!("; {step}")).unwrap_or_default();
+    let errors = outcome.errors.iter().skip(1).map(|error| format!("\n  {}", output::joined_lines(&error.to_string())));
+    let step = outcome.next_step.iter().map(|step| format!("; {step}")).chain(errors).collect::<String>();
     // Some texts begin with the target.
     if text.starts_with(&target) { text + &step } else { format!("{target}: {text}{step}") }
 }
@@ -164,11 +165,17 @@ impl TargetsCommand<'_> {
             let request = ActOnTargets { select, action: self.action.clone(), dry_run };
             let answer = tokio::select! {
                 answer = repeated(|| self.client.post::<TargetOutcomes>(&["targets", "actions"], &request)) => answer,
-                () = signals(interrupts, 1) => break Ok(Exit::Interrupted),
+                () = signals(interrupts, 1) => {
+                    left.push_front(request.select);
+                    break Ok(Exit::Interrupted);
+                }
             };
             let TargetOutcomes { outcomes, plugin, damaged, next } = match answer {
                 Ok(answer) => answer,
-                Err(error) => break Err(error),
+                Err(error) => {
+                    left.push_front(request.select);
+                    break Err(error);
+                }
             };
             print_warnings(damaged.iter().map(|reason| format!("cannot read a target: {reason}")));
             for (number, outcome) in outcomes.into_iter().enumerate() {
@@ -192,6 +199,20 @@ impl TargetsCommand<'_> {
         for (_, outcome) in busy {
             output::status_line(&refusal(&outcome, outcome.error.as_deref().unwrap_or_default()));
             answered.push(outcome);
+        }
+        if answered.is_empty() {
+            // The error of the command is the whole answer.
+            left.clear();
+        }
+        for select in left {
+            let TargetSelection::Targets(named) = select else { continue };
+            let error = Some("the command has ended before a response".to_owned());
+            answered.extend(named.into_iter().map(|NamedTarget { kind, name, uid, .. }| TargetOutcome {
+                uid,
+                error: error.clone(),
+                dry_run,
+                ..TargetOutcome::named(kind, name)
+            }));
         }
         AnsweredTargets { outcomes: answered, plugin: full, end }
     }
@@ -506,7 +527,8 @@ mod tests {
             let all = parts((0..250).map(name));
             let answered = command.send(Some(&InterruptCount::of(count)), all, false, &|_, _| String::new()).await;
             let names = answered.outcomes.iter().map(|outcome| outcome.name.clone());
-            assert_eq!(names.collect::<Vec<_>>(), (0..expected).map(|number| name(number).name).collect::<Vec<_>>());
+            assert_eq!(names.collect::<Vec<_>>(), (0..250).map(|number| name(number).name).collect::<Vec<_>>());
+            assert_eq!(succeeded(&answered.outcomes), expected);
             let end = if signal_at.is_some() { Exit::Interrupted } else { Exit::Done };
             assert_eq!(answered.end.unwrap(), end);
         }

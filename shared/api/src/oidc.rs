@@ -132,7 +132,7 @@ impl OidcIssuers {
             return Ok(Self::default());
         }
         let issuers: Vec<TrustedIssuer> = serde_json::from_str(json)
-            .map_err(|error| format!("expected a JSON list of {{issuer, audience, rules}}: {error}"))?;
+            .map_err(|error| format!("{error}; expected a JSON list of {{issuer, audience, rules}}"))?;
         for (at, TrustedIssuer { issuer, audience, sign_in, .. }) in issuers.iter().enumerate() {
             check_url(issuer)?;
             if issuers[..at].iter().any(|known| known.issuer == *issuer) {

@@ -63,7 +63,11 @@ pub(crate) async fn an_action_has_the_rights_of_its_caller() {
     }
     // A filter reads the list.
     send(&harness, &writer, all.clone(), delete.clone(), true).await.is_problem(403, "forbidden");
-    assert_eq!(outcomes(&send(&harness, &writer, named_targets(&["a"]), delete.clone(), true).await), ["a ok"]);
+    let reply = send(&harness, &writer, named_targets(&["a"]), delete.clone(), true).await;
+    assert_eq!(outcomes(&reply), ["a ok"]);
+    // A caller that may not read gets the receipt only.
+    let shown = reply.json::<TargetOutcomes>().outcomes.remove(0);
+    assert!(shown.owner.is_none() && shown.first_cause.is_none(), "{shown:?}");
     send(&harness, &reader, all.clone(), delete.clone(), true).await.is_problem(403, "forbidden");
     assert_eq!(phases(&harness, ["a", "b"]).await, [TargetPhase::Ready; 2]);
     assert_eq!(outcomes(&send(&harness, &bob, all, delete, false).await), ["b ok"]);
@@ -85,6 +89,10 @@ pub(crate) async fn hostile_selections_change_nothing() {
         (of(json!({"kind": "sandbox", "name": "x".repeat(9_000)})), 422, "invalid-field"),
         (of(json!({"kind": "sandbox", "name": "b", "uid": ""})), 422, "invalid-field"),
         (of(json!({"kind": "sandbox", "name": "b", "force": true})), 400, "invalid-json"),
+        (json!({"targets": vec![json!({"kind": "sandbox", "name": "a"}); 2]}), 422, "invalid-field"),
+        (json!({"filter": {"q": "x".repeat(1_001)}}), 400, "invalid-query"),
+        (json!({"filter": {"label": vec!["a=b"; 51]}}), 400, "invalid-query"),
+        (json!({"filter": {"q": "x".repeat(300_000)}}), 413, "too-large"),
         (json!({"filter": {}}), 422, "missing-field"),
         (json!({"filter": {"kind": "sandbox", "q": " "}}), 422, "missing-field"),
         (json!({"filter": {"label": ["team"]}}), 400, "invalid-query"),

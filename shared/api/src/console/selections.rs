@@ -17,7 +17,7 @@ use super::forms::FormFields;
 use super::responses;
 use super::sessions::ConsoleSession;
 use crate::routes::permitted::WriteTargets;
-use crate::routes::{self, JsonBody, Path};
+use crate::routes::{self, Path};
 use crate::{HttpProblem, HttpResult};
 
 /// The name of the field with the path of the page that has the targets.
@@ -70,7 +70,7 @@ pub(super) async fn execute(session: ConsoleSession, headers: HeaderMap, body: B
         let (action, targets) = selection(&session, &fields)?;
         let select = TargetSelection::Targets(targets.into_iter().collect());
         let request = ActOnTargets { select, action: action.request(), dry_run: false };
-        let acted = routes::target_actions::act(session.permitted()?, JsonBody(request));
+        let acted = routes::target_actions::acted(session.permitted()?, request);
         let (rest, Json(answer)) = Box::pin(acted).await?;
         let outcomes: Vec<TargetOutcome> =
             answer.outcomes.into_iter().map(|outcome| with_no_effect(action, outcome)).collect();

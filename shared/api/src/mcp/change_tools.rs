@@ -180,7 +180,12 @@ pub(crate) async fn delete_target(api: &ApiCalls, arguments: DeleteTarget) -> Re
             return Err(ToolError::Arguments(reason.to_owned()));
         }
     };
-    let found = act(api, select, TargetAction::Delete {}, is_dry_run).await?;
+    let mut found = act(api, select, TargetAction::Delete {}, is_dry_run).await?;
+    if found.outcomes.len() > MAX_TARGETS {
+        // A further call accepts as many as are shown.
+        found.outcomes.truncate(MAX_TARGETS);
+        found.next.get_or_insert(TargetSelection::Targets(Vec::new()));
+    }
     if let ([], Some(TargetSelection::Filter(rest))) = (&found.outcomes[..], &found.next) {
         let place = json!({"after": rest.next_token});
         return Err(ToolError::Arguments(format!(

@@ -41,6 +41,11 @@ pub struct TargetFilter {
     pub access: Option<TargetAccess>,
 }
 
+/// Maximum labels of a filter. Each is compared with those of about 1,000 targets.
+const MAX_LABELS: usize = 50;
+/// Maximum bytes of the text of a filter.
+const MAX_TEXT: usize = 1_000;
+
 impl TargetFilter {
     fn selects(&self, target: &TargetHead) -> bool {
         let TargetSelector { phases, labels, owner, plugin, text, .. } = &self.selector;
@@ -61,8 +66,17 @@ impl TargetFilter {
             && text.as_ref().is_none_or(|text| has_text(target, &text.to_lowercase()))
     }
 
-    /// Returns an error for a label that no target has.
+    /// Returns an error for a label that no target has, and for a filter that takes too long.
     fn check(&self) -> Result<(), FieldError> {
+        let TargetSelector { labels, text, .. } = &self.selector;
+        if labels.len() > MAX_LABELS {
+            let problem = format!("is given {} times; the limit is {MAX_LABELS}", labels.len());
+            return Err(FieldError { field: "label", problem });
+        }
+        if let Some(text) = text.as_ref().filter(|text| text.len() > MAX_TEXT) {
+            let problem = format!("has {} bytes; the limit is {MAX_TEXT}", text.len());
+            return Err(FieldError { field: "q", problem });
+        }
         let is_pair = |label: &&String| label.split_once('=').is_some_and(|(name, _)| !name.is_empty());
         match self.selector.labels.iter().find(|label| !is_pair(label)) {
             Some(label) => {

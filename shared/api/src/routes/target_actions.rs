@@ -4,10 +4,14 @@
 //! 2. Each target is changed as by the route for one target, with the same checks. Its problem becomes its outcome.
 //! 3. A request handles as many targets as fit into its time and its answer. The answer has the selection of the others.
 
+use std::collections::BTreeSet;
+
+use axum::body::Body;
 use axum::{Extension, Json};
 use ebb_engine::Millis;
 use ebb_flow::lifecycle::other_instance;
 use ebb_flow::operator::repair::RepairMode;
+use ebb_flow::operator::target_request;
 use ebb_protocol::api::{
     ActOnTargets, NamedTarget, TargetAction, TargetInfo, TargetOutcome, TargetOutcomes, TargetPhase, TargetSelection,
     TargetSelector,
@@ -20,8 +24,9 @@ use ebb_store::TargetHead;
 use futures::future::join_all;
 
 use super::permitted::{Permitted, WriteTargets};
-use super::{JsonBody, Query, plugin_upgrades, target_list, target_requests, targets};
+use super::{NoQuery, Query, plugin_upgrades, target_list, target_requests, targets};
 use crate::background::RemainingWork;
+use crate::caller::ApiPermission;
 use crate::queries;
 use crate::{HttpProblem, HttpResult};
 
@@ -31,6 +36,8 @@ const CONCURRENT: usize = 25;
 const LATEST: Millis = Millis(15_000);
 /// The size of the outcomes after which no further target begins, measured as that of a response.
 const MAX_SIZE: usize = 1 << 20;
+/// Maximum bytes of a request. The names of 100 targets have less.
+const MAX_BODY: usize = 256 << 10;
 
 /// The rest of a request, which follows its response.
 type RestOfRequest = Option<Extension<RemainingWork>>;
@@ -45,7 +52,16 @@ type RestOfRequest = Option<Extension<RemainingWork>>;
 ))]
 pub(crate) async fn act(
     server: Permitted<WriteTargets>,
-    JsonBody(ActOnTargets { select, action, dry_run }): JsonBody<ActOnTargets>,
+    _: NoQuery,
+    body: Body,
+) -> HttpResult<(RestOfRequest, Json<TargetOutcomes>)> {
+    acted(server, super::read_json_within(body, MAX_BODY).await?).await
+}
+
+/// Takes the action of a request.
+pub(crate) async fn acted(
+    server: Permitted<WriteTargets>,
+    ActOnTargets { select, action, dry_run }: ActOnTargets,
 ) -> HttpResult<(RestOfRequest, Json<TargetOutcomes>)> {
     let begun = server.env.steady();
     let action = match action {
@@ -100,7 +116,13 @@ async fn selected(
                 let detail = format!("the request names {} targets; send at most {max} at a time", named.len());
                 return Err(HttpProblem::new(ErrorCode::TooLarge, detail));
             }
+            let mut seen = BTreeSet::new();
             let targets = named.iter().map(|target| -> HttpResult<_> {
+                if !seen.insert((&target.kind, &target.name)) {
+                    let key = TargetKey::new(&target.kind, &target.name).to_string();
+                    let detail = format!("the request names {} twice", limits::message(&key));
+                    return Err(HttpProblem::new(ErrorCode::InvalidField, detail));
+                }
                 check(target).map_err(|error| {
                     let detail = format!("{:?}: {error}", limits::message(&target.name));
                     HttpProblem::new(ErrorCode::InvalidField, detail)
@@ -187,9 +209,13 @@ async fn handled(
     }
 }
 
-/// Adds what is known of the instance on which an action is taken.
-fn note(outcome: &mut TargetOutcome, head: &TargetHead) {
-    *outcome = TargetOutcome { dry_run: outcome.dry_run, ..TargetOutcome::of(queries::targets::about(head)) };
+/// Adds the state of the instance on which an action is taken. Owner and cause are for callers that may read it.
+fn note(server: &Permitted<WriteTargets>, outcome: &mut TargetOutcome, head: &TargetHead) {
+    let seen = TargetOutcome { dry_run: outcome.dry_run, ..TargetOutcome::of(queries::targets::about(head)) };
+    *outcome = match server.check_permission(ApiPermission::ReadTargets, head) {
+        Ok(()) => seen,
+        Err(_) => TargetOutcome { owner: None, first_cause: None, ..seen },
+    };
 }
 
 async fn delete(
@@ -198,19 +224,28 @@ async fn delete(
     outcome: &mut TargetOutcome,
 ) -> HttpResult<RestOfRequest> {
     let (key, uid) = (TargetKey::new(&target.kind, &target.name), target.uid.as_deref());
-    let present = server.present(key).await;
-    if let Ok(Some(head)) = &present {
+    let present = match server.present(key).await {
+        Ok(present) => present,
+        // The caller may have the right to change only the instance that waits.
+        Err(HttpProblem(problem)) if problem.status < 500 && target.run.is_none() => None,
+        Err(problem) => return Err(problem),
+    };
+    if let Some(head) = &present {
         let waiting = head.waiting.as_ref().map(|waiting| waiting.uid.as_str());
         if let Some(uid) = uid.filter(|uid| *uid != head.uid && Some(*uid) != waiting) {
             return Err(other_instance(key, uid, Some(&head.uid)).into());
         }
         check_run(target, head)?;
-        note(outcome, head);
+        if uid.is_none_or(|uid| uid == head.uid) {
+            note(server, outcome, head);
+        }
     }
     if outcome.dry_run {
-        return present?.map(|_| None).ok_or_else(|| targets::unknown(key));
+        return match target_request::covered_instances(&server.env, key, uid, &server.access()).await? {
+            Some(_) => Ok(None),
+            None => Err(server.refusal(key).await),
+        };
     }
-    // The caller may have the right to change only the instance that waits.
     let (rest, receipt) = target_requests::deleted(server, key, uid).await?;
     outcome.uid = receipt.uid;
     Ok(rest)
@@ -224,7 +259,7 @@ async fn instance(
 ) -> HttpResult<TargetHead> {
     let head = server.instance(TargetKey::new(&target.kind, &target.name), target.uid.as_deref()).await?;
     check_run(target, &head)?;
-    note(outcome, &head);
+    note(server, outcome, &head);
     Ok(head)
 }
 

@@ -302,6 +302,33 @@ pub async fn delete(
     uid: Option<&str>,
     access: &TargetAccess,
 ) -> Result<Option<(LifecycleResponse, Vec<FollowUp>)>, RequestError<LifecycleRejection>> {
+    let Some((head, uids)) = covered_instances(env, target, uid, access).await? else { return Ok(None) };
+    let mut follow_ups = Vec::new();
+    for uid in &uids {
+        let (instance, cause) = (target.instance(uid), TargetStopCause::Deleted);
+        let sender = (RequestSender::Operator, DecidedFor::Any);
+        let by = Some(access.caller.clone());
+        follow_ups.extend(Box::pin(lifecycle::begin_delete(env, instance, cause, sender, by)).await?);
+    }
+    let uid = uids.last().cloned().unwrap_or_default();
+    let generation = match &head.waiting {
+        Some(waiting) if waiting.uid == uid => waiting.generation,
+        _ => head.generation,
+    };
+    let (target, result) = (target.to_string(), LifecycleResult::Stopping);
+    Ok(Some((LifecycleResponse { target, uid, generation, result }, follow_ups)))
+}
+
+/// Returns a target and the UIDs of the instances that [`delete`] deletes, or `None` if there are none.
+///
+/// # Errors
+/// Returns a rejection for an invalid `uid`.
+pub async fn covered_instances(
+    env: &Env,
+    target: TargetKey<'_>,
+    uid: Option<&str>,
+    access: &TargetAccess,
+) -> Result<Option<(TargetHead, Vec<String>)>, RequestError<LifecycleRejection>> {
     let Some(head) = env.store.read_target(target).await? else { return Ok(None) };
     let mut uids: Vec<String> = match uid {
         Some(uid) => {
@@ -318,21 +345,5 @@ pub async fn delete(
         None => head.waiting.iter().map(|waiting| waiting.uid.clone()).chain([head.uid.clone()]).collect(),
     };
     uids.retain(|uid| covers_instance(access, &head, uid));
-    if uids.is_empty() {
-        return Ok(None);
-    }
-    let mut follow_ups = Vec::new();
-    for uid in &uids {
-        let (instance, cause) = (target.instance(uid), TargetStopCause::Deleted);
-        let sender = (RequestSender::Operator, DecidedFor::Any);
-        let by = Some(access.caller.clone());
-        follow_ups.extend(Box::pin(lifecycle::begin_delete(env, instance, cause, sender, by)).await?);
-    }
-    let uid = uids.last().cloned().unwrap_or_default();
-    let generation = match &head.waiting {
-        Some(waiting) if waiting.uid == uid => waiting.generation,
-        _ => head.generation,
-    };
-    let (target, result) = (target.to_string(), LifecycleResult::Stopping);
-    Ok(Some((LifecycleResponse { target, uid, generation, result }, follow_ups)))
+    Ok(Some((head, uids)).filter(|(_, uids)| !uids.is_empty()))
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::{ProblemDetails, RetryResponse, TargetInfo, TargetPhase, TargetReceipt};
+use super::{DocumentError, ProblemDetails, RetryResponse, TargetInfo, TargetPhase, TargetReceipt};
 use crate::error_code::ErrorCode;
 use crate::limits;
 
@@ -146,6 +146,9 @@ pub struct TargetOutcome {
     /// The code of the error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
+    /// The errors of the document of an `upgrade`, each with its place.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub errors: Vec<DocumentError>,
     /// The next step after the error, if its text has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_step: Option<String>,
@@ -167,14 +170,15 @@ impl TargetOutcome {
     #[must_use]
     pub fn refused(self, problem: ProblemDetails) -> Self {
         let next_step = ErrorCode::named(&problem.code).and_then(ErrorCode::next_step).map(str::to_owned);
-        Self { error: Some(limits::message(&problem.detail)), code: Some(problem.code), next_step, ..self }
+        let (error, code, errors) = (Some(limits::message(&problem.detail)), Some(problem.code), problem.errors);
+        Self { error, code, errors, next_step, ..self }
     }
 
     /// Returns the problem of the request for the target, if it was refused.
     pub fn into_problem(self) -> Option<ProblemDetails> {
         let (detail, code) = (self.error?, self.code.unwrap_or_default());
         let status = ErrorCode::named(&code).map_or(500, |code| code.statuses()[0]);
-        Some(ProblemDetails { status, code, detail, errors: Vec::new() })
+        Some(ProblemDetails { status, code, detail, errors: self.errors })
     }
 
     /// Returns true if the target was refused for the moment, so that a repetition can succeed.
