@@ -19,6 +19,7 @@ use ebb_protocol::seal;
 use ebb_protocol::sign::{MessageId, WebhookKeys, sign};
 use reqwest::RequestBuilder;
 use serde::de::DeserializeOwned;
+use tokio::sync::Semaphore;
 
 use crate::Relay;
 use crate::error::Result;
@@ -27,6 +28,8 @@ use crate::metrics::METRICS;
 use crate::settings::now_ms;
 use crate::transport::http;
 
+/// Replies that are sent at the same time. One may be almost as large as an event of Lambda.
+const SENDERS: usize = 4;
 /// Bytes around the reply of a poll.
 const ENVELOPE: usize = 32 << 10;
 
@@ -41,15 +44,17 @@ pub struct ControlPlaneEndpoint {
     pub keys: WebhookKeys,
 }
 
-/// Polls for batches and executes them until the future is dropped. A failed request is repeated with growing pauses. A
-/// batch that is in progress then is completed.
+/// Polls for batches and executes them until the future is dropped. A failed request is repeated with growing pauses.
+/// Batches in progress are still completed then, and their replies sent.
 ///
 /// # Errors
 /// Returns an error if no HTTP client can be created.
 pub async fn poll(relay: Relay, endpoint: ControlPlaneEndpoint) -> Result<()> {
     let http = http_client()?;
     let url = format!("{}/v1/clusters/{}/poll", endpoint.url.trim_end_matches('/'), endpoint.cluster);
-    Arc::new(PollClient { relay, endpoint, http, url, in_flight: Mutex::default() }).fetch_batches().await;
+    Arc::new(PollClient { relay, endpoint, http, url, in_flight: Mutex::default(), senders: Semaphore::new(SENDERS) })
+        .fetch_batches()
+        .await;
     Ok(())
 }
 
@@ -60,6 +65,7 @@ struct PollClient {
     url: String,
     /// Batches whose replies are not delivered yet.
     in_flight: Mutex<BTreeSet<String>>,
+    senders: Semaphore,
 }
 
 impl PollClient {
@@ -115,7 +121,11 @@ impl PollClient {
             let id = sealed.id.clone();
             let replies = vec![fit_event(QueuedReply { id: sealed.id, outcome })];
             let poll = PollRequest { replies, ..client.empty_poll() };
-            let sent = (|| client.send(&poll)).retry(pauses().with_max_times(4)).await;
+            let send = || async {
+                let _permit = client.senders.acquire().await;
+                client.send(&poll).await
+            };
+            let sent = send.retry(pauses().with_max_times(4)).await;
             if let Err(reason) = sent {
                 tracing::warn!(reason, "the control plane did not accept a reply");
             }
