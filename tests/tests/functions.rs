@@ -93,7 +93,7 @@ fn main() {
         // The longest tests come first.
         lifecycle::providers: branches_of_neon branches_of_planetscale branches_of_supabase instances_of_rds
             tenants_of_an_own_service;
-        lifecycle::teardown: a_stuck_teardown_is_retried
+        lifecycle::teardown: a_stuck_teardown_is_retried a_script_that_ignores_signals_is_killed
             a_stuck_unit_is_force_completed a_stuck_target_is_force_deleted a_teardown_says_when_it_is_stuck
             a_rejected_creation_needs_no_undo the_undo_is_repeated_after_a_gateway_timeout
             an_undo_that_succeeds_after_a_force_delete_is_recorded
@@ -120,7 +120,7 @@ fn main() {
             the_next_event_completes_a_failed_target events_that_concern_no_target_change_nothing
             rejected_events_are_listed;
         lifecycle::platform: time_to_live workloads_get_the_outputs_that_they_read
-            a_notification_ends_without_a_platform the_history_has_the_acceptance_of_a_notification;
+            a_notification_ends_without_a_platform a_run_continues_after_a_restart the_history_has_the_acceptance_of_a_notification;
         lifecycle::subscriptions: a_pull_request_shows_the_phases_of_its_target a_connection_permits_its_subscriptions
             the_backlog_of_a_subscription_is_shown subscriptions_are_limited the_history_shows_open_notifications
             the_documented_subscriptions_report_the_targets_of_a_preset;

@@ -7,6 +7,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::tree;
 
+/// Returns the crate of a source file and its path in the crate. A folder in `src/bin` is a crate of its own.
+fn split_source(file: &str) -> (&str, &str) {
+    let (package, path) = file.split_once("/src/").expect("it is a source file");
+    match path.strip_prefix("bin/").and_then(|program| program.split_once('/')) {
+        Some((_, path)) => (&file[..file.len() - path.len() - 1], path),
+        None => (package, path),
+    }
+}
+
 /// Returns the module path of a file in `src`. The root of a crate has an empty path.
 fn module(path: &str) -> Vec<&str> {
     let mut parts: Vec<&str> = path.trim_end_matches(".rs").split('/').collect();
@@ -55,12 +64,11 @@ fn graph() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
     let files: Vec<&str> = tree::sources()
         .filter(|file| file.contains("/src/") && !file.starts_with("tests/") && !file.contains("/tests/"))
         .collect();
-    let split = |file: &'static str| file.split_once("/src/").expect("filtered by it");
     let by_module: BTreeMap<(&str, Vec<&str>), &str> =
-        files.iter().map(|file| ((split(file).0, module(split(file).1)), *file)).collect();
+        files.iter().map(|file| ((split_source(file).0, module(split_source(file).1)), *file)).collect();
     let mut graph = BTreeMap::new();
     for &file in &files {
-        let (package, path) = split(file);
+        let (package, path) = split_source(file);
         let own = module(path);
         let mut to = BTreeSet::new();
         for import in imports(&tree::read(file), &own) {
@@ -99,10 +107,10 @@ type SiblingImports<'a> = BTreeMap<&'a str, BTreeSet<&'a str>>;
 fn siblings<'a>(files: &BTreeMap<&'a str, BTreeSet<&'a str>>) -> BTreeMap<(&'a str, Vec<&'a str>), SiblingImports<'a>> {
     let mut modules: BTreeMap<_, SiblingImports> = BTreeMap::new();
     for (&file, imported) in files.iter().filter(|(file, _)| !file.ends_with("tests.rs")) {
-        let (package, path) = file.split_once("/src/").expect("filtered by it");
+        let (package, path) = split_source(file);
         let own = module(path);
         for other in imported {
-            let other = module(other.split_once("/src/").expect("filtered by it").1);
+            let other = module(split_source(other).1);
             let common = own.iter().zip(&other).take_while(|(own, other)| own == other).count();
             let beside = modules.entry((package, own[..common].to_vec())).or_default();
             beside.entry(own[common]).or_default().insert(other[common]);

@@ -105,3 +105,34 @@ pub(crate) async fn workloads_get_the_outputs_that_they_read() {
     assert_eq!(harness.notified("a", &["ready"]).await[0]["workloads"], expected);
     harness.tear_down("a").await;
 }
+
+/// The server restarts while a script runs and a callback is pending.
+pub(crate) async fn a_run_continues_after_a_restart() {
+    let mut harness = Harness::new().await;
+    let rest = r##"
+runners: {sh: {image: "busybox:1"}}
+preStart:
+  script:
+    pod: {runner: sh, script: "#!/bin/sh\nsleep 3\nprintf done >/tmp/o"}
+    outputs: {o: {file: /tmp/o}}
+  later: {webhook: {url: "RECEIVER/later"}, outputs: {id: {value: "${response.body.id}"}}}
+  next:
+    webhook: {url: "RECEIVER/next", body: {o: "${units.script.outputs.o}", id: "${units.later.outputs.id}"}}
+postStop:
+  drop: {undoes: later, webhook: {url: "RECEIVER/drop", body: {id: "${units.later.outputs.?id}"}}}
+"##;
+    harness.receiver.always("POST /later", 202);
+    harness.begin("a", "both", rest).await;
+    let call = harness.receiver.call("POST /later", 1).await;
+    harness.unit("a", "preStart", "script", UnitState::Running).await;
+    harness.restart().await;
+    harness.succeed(&call, "x").await;
+    harness.phase("a", TargetPhase::Ready).await;
+    assert_eq!(harness.receiver.calls("POST /next")[0].body, json!({"o": "done", "id": "x"}));
+    assert_eq!(harness.receiver.count("POST /later"), 1);
+    assert_eq!(harness.receiver.count("POST /next"), 1);
+    harness.restart().await;
+    assert_eq!(harness.target("a").await.unwrap().info.phase, TargetPhase::Ready);
+    harness.tear_down("a").await;
+    assert_eq!(harness.receiver.calls("POST /drop")[0].body, json!({"id": "x"}));
+}

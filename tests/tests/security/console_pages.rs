@@ -168,6 +168,21 @@ pub(crate) async fn an_open_page_without_news_costs_little() {
     let content = page.header("etag").split_once('.').map(|(_, content)| format!("\"{content}")).unwrap();
     browser.again(TARGET, &content).await.is(304);
     assert!(watcher.meter.take().read_units > 3.0);
+    let token = harness.token("other", &["read"]).await;
+    let other = Browser::signed_in_at(&watcher.url, &token).await;
+    // Each session is checked before it gets a page. What the page of a list or of a target shows is read once a second.
+    for path in ["/console", TARGET] {
+        let mut costs = Vec::new();
+        for count in [1, 40] {
+            watcher.clock.advance(1_500);
+            watcher.meter.take();
+            for browser in [&browser, &other].into_iter().cycle().take(count) {
+                browser.again(path, "\"none.\"").await.is(200);
+            }
+            costs.push(watcher.meter.take().read_units);
+        }
+        assert!(costs[1] <= costs[0] + 2.0 * 39.0, "{path}: {costs:?}");
+    }
 }
 
 /// Open pages get news also after the clock was set back, and nothing after the end of their session.
