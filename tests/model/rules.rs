@@ -4,6 +4,7 @@
 //! the name of a rule leaves the rule out.
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use super::cases::{CaseEntry, ModelCase};
 use super::explore::{Violation, shortest};
@@ -25,14 +26,21 @@ pub struct RuleFinding {
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct RuleFile {
+    /// For the build of the copy, as `edits`.
+    #[serde(rename = "rule_switch")]
+    _switch: IgnoredAny,
     rules: Vec<Rule>,
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Rule {
     rule: String,
     case: Option<CaseEntry>,
+    #[serde(rename = "edits")]
+    _edits: IgnoredAny,
 }
 
 fn read() -> Result<Vec<Rule>, serde_saphyr::Error> {

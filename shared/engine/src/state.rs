@@ -24,8 +24,14 @@ impl Attempt {
 }
 
 /// The number of cancels of a run plus 1. Messages of an earlier epoch change nothing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Epoch(pub u32);
+
+impl Default for Epoch {
+    fn default() -> Self {
+        Self::FIRST
+    }
+}
 
 impl Epoch {
     pub const FIRST: Self = Self(1);
@@ -66,7 +72,7 @@ pub enum UnitProgress {
 
 /// The state of the head item of a run.
 ///
-/// Within an epoch, a unit that is done stays done, however old the state is.
+/// A unit that is done stays done until it is reopened, which also sets its next attempt.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HeadState {
     pub epoch: Epoch,

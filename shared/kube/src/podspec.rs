@@ -8,7 +8,8 @@
 //! - [`fill_defaults`] fills in what the template leaves open, by the [`ClusterPolicy`].
 //!
 //! All are pure functions, and both sides use them: the control plane merges templates, and the relay checks and
-//! completes manifests, because it knows the policy and does not trust their sender. The API server checks pods. Authors get the same refusals from the policy that a relay has reported.
+//! completes manifests, because it knows the policy and does not trust their sender. The API server checks pods. Authors
+//! get the same refusals from the policy that a relay has reported.
 mod bind;
 mod manifest;
 mod merge;

@@ -142,9 +142,9 @@ impl AttemptResult {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AttemptOutcome {
-    #[default]
     Succeeded,
     Skipped,
+    #[default]
     Failed,
     /// The executor confirmed that nothing runs and that nothing can be started under this name.
     Cancelled,

@@ -24,7 +24,7 @@ use url::Url;
 
 use super::registry::{ClusterRegistry, RegisteredClusters};
 
-/// The time in which a relay has to use a bootstrap token, in milliseconds.
+/// The time in which a relay has to use a bootstrap token.
 const TOKEN_TTL: Millis = Millis(60 * 60 * 1000);
 /// Maximum registered clusters. Each function reads all of them.
 const MAX_CLUSTERS: usize = 100;

@@ -37,5 +37,5 @@ pub use meter::{Meter, TableUsage};
 pub use ops::*;
 #[cfg(feature = "s3")]
 pub use s3::S3Bucket;
-pub use sdk_table::{SdkTable, create_table, creation};
+pub use sdk_table::{SdkTable, create_table, table_creation};
 pub use table::TableSpec;

@@ -242,7 +242,7 @@ pub struct QueuedBatch {
 pub struct ClusterFault {
     /// The start of the outage, or the time of the poll.
     pub at: Timestamp,
-    /// The first error, for display.
+    /// The first error of the outage, or the error of the last denied poll, for display.
     pub reason: String,
 }
 

@@ -26,7 +26,7 @@ use crate::item_table::{
 };
 use crate::ops::StoreResult;
 use crate::table::TableSpec;
-pub use create::{create_table, creation};
+pub use create::{create_table, table_creation};
 pub(crate) use failure::failure;
 use failure::is_conflict;
 use rendering::Placeholders;

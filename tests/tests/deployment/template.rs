@@ -89,7 +89,7 @@ fn keys(schema: &[KeySchemaElement]) -> Value {
 #[test]
 fn the_table_has_the_schema_of_the_store() {
     let client = Client::from_conf(Config::builder().behavior_version(BehaviorVersion::latest()).build());
-    let made = ebb_store::creation(&client, "table").unwrap();
+    let made = ebb_store::table_creation(&client, "table").unwrap();
     let template = template();
     let table = properties(&template, "Table");
     assert_eq!(table["KeySchema"], keys(made.get_key_schema().as_ref().unwrap()));

@@ -15,7 +15,8 @@ pub struct UnitPlan {
     /// `resource/unit`, unique over all hooks of the plan.
     pub key: String,
     pub action: Action,
-    /// The cluster that the document sets for the unit. Absent for the target's cluster, see [`Plan::cluster`](super::Plan::cluster).
+    /// The cluster that the document sets for the unit. Absent for the target's cluster, see
+    /// [`Plan::cluster`](super::Plan::cluster).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
     /// The units of the same hook that must end first: because of references, `after`, or the order of teardown.

@@ -31,7 +31,7 @@ impl RunProgress {
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunEnd {
     pub outcome: RunOutcome,
-    /// The head after the last result, if this invocation has written it.
+    /// The head that has the last result, as the write returned it. `None` if the run has to be read again.
     pub head: Option<Box<HeadState>>,
 }
 

@@ -7,8 +7,8 @@ use crate::readiness::object_readiness::ObjectReadiness;
 use crate::readiness::{contracts, generation};
 
 /// The results of the rules of a document, `None` without the rule. A rule that reads fields that do not exist yet is false.
-/// `ready` replaces the contract of the kind, including its failures, so the author adds
-/// `fail` or relies on the deadline. `fail` without `ready` adds to the failures of the contract.
+/// `ready` replaces the contract of the kind, including its failures, so the author adds `fail` or relies on the deadline.
+/// `fail` without `ready` adds to the failures of the contract.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DocumentRules {
     pub ready: Option<bool>,

@@ -151,8 +151,6 @@ fn value_size(value: &AttributeValue) -> usize {
         AttributeValue::N(number) => number_size(number),
         AttributeValue::B(bytes) => bytes.as_ref().len(),
         AttributeValue::Ss(texts) => texts.iter().map(String::len).sum(),
-        AttributeValue::Ns(numbers) => numbers.iter().map(|number| number_size(number)).sum(),
-        AttributeValue::Bs(blobs) => blobs.iter().map(|bytes| bytes.as_ref().len()).sum(),
         AttributeValue::L(values) => 3 + values.iter().map(|value| 1 + value_size(value)).sum::<usize>(),
         AttributeValue::M(map) => 3 + map.len() + item_size(map),
         _ => 1,
@@ -188,7 +186,6 @@ mod tests {
         assert_eq!(size(number(7)), 4);
         assert_eq!(size(number(255)), 5);
         assert_eq!(size(number(1000)), 4);
-        assert_eq!(size(AttributeValue::Ns(vec!["1".into(), "255".into()])), 7);
         assert_eq!(size(AttributeValue::L(vec![text("a")])), 7);
     }
 }

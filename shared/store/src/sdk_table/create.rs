@@ -18,7 +18,7 @@ use crate::table::TableSpec;
 /// # Errors
 /// Returns [`StoreError::Retryable`] if the table is not ready after about ten seconds.
 pub async fn create_table(client: &Client, name: &str) -> StoreResult<()> {
-    match creation(client, name)?.send().await {
+    match table_creation(client, name)?.send().await {
         Err(SdkError::ServiceError(error)) if error.err().is_resource_in_use_exception() => {}
         Err(error) => return Err(failure("CreateTable", &error)),
         Ok(_) => {}
@@ -28,7 +28,10 @@ pub async fn create_table(client: &Client, name: &str) -> StoreResult<()> {
 }
 
 /// Returns the request that creates the table with its indexes, billed on demand. The TTL needs a request of its own.
-pub fn creation(client: &Client, name: &str) -> StoreResult<CreateTableFluentBuilder> {
+///
+/// # Errors
+/// Returns [`StoreError::Broken`] if the request cannot be built.
+pub fn table_creation(client: &Client, name: &str) -> StoreResult<CreateTableFluentBuilder> {
     use TableSpec as T;
     let attribute = |name, kind| AttributeDefinition::builder().attribute_name(name).attribute_type(kind).build();
     let key = |name, kind| KeySchemaElement::builder().attribute_name(name).key_type(kind).build();

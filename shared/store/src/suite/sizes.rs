@@ -76,7 +76,7 @@ pub(super) async fn the_largest_items_fit(fixture: StoreFixture) {
 
     let inline = outputs(OUTPUTS_INLINE - 8, "a");
     assert_eq!(fixture.store.put_result(&run, Unit(0), A1, &inline).await.unwrap(), PutOutcome::Created);
-    // Only the attempt record and the root item are written: four write units.
+    // Only the attempt record and the head item are written: four write units.
     fixture.meter.take();
     assert_eq!(fixture.store.put_result(&run, Unit(1), A1, &inline).await.unwrap(), PutOutcome::Created);
     assert_eq!(fixture.meter.take().sized_write_units, 4);
