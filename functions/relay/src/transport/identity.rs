@@ -18,9 +18,8 @@ use kube::Client;
 use kube::api::{Api, PostParams};
 
 use crate::error::Result;
-use crate::http_client::{TRANSPORT, http_client};
+use crate::http_client::{TRANSPORT, exchange, http_client, pauses};
 use crate::names::PART;
-use crate::transport::poll::{exchange, pauses};
 
 /// The name of the Secret.
 const NAME: &str = "ebb-relay-identity";

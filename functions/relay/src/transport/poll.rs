@@ -7,23 +7,21 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use backon::{BackoffBuilder as _, ExponentialBuilder, Retryable as _};
+use backon::{BackoffBuilder as _, Retryable as _};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ebb_protocol::engine::Timestamp;
-use ebb_protocol::limits::{LAMBDA_EVENT, lambda_event_size, message};
+use ebb_protocol::limits::{LAMBDA_EVENT, lambda_event_size};
 use ebb_protocol::pull::{
     LONGEST_WAIT_MS, MAX_CONCURRENT_BATCHES, PollRequest, PollResponse, QueuedReply, ReplyOutcome, SealedBatch, VERSION,
 };
 use ebb_protocol::seal;
 use ebb_protocol::sign::{MessageId, WebhookKeys, sign};
-use reqwest::RequestBuilder;
-use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
 
 use crate::Relay;
 use crate::error::Result;
-use crate::http_client::{TRANSPORT, http_client};
+use crate::http_client::{TRANSPORT, exchange, http_client, pauses};
 use crate::metrics::METRICS;
 use crate::settings::now_ms;
 use crate::transport::http;
@@ -50,11 +48,7 @@ pub struct ControlPlaneEndpoint {
 /// # Errors
 /// Returns an error if no HTTP client can be created.
 pub async fn poll(relay: Relay, endpoint: ControlPlaneEndpoint) -> Result<()> {
-    let http = http_client()?;
-    let url = format!("{}/v1/clusters/{}/poll", endpoint.url.trim_end_matches('/'), endpoint.cluster);
-    Arc::new(PollClient { relay, endpoint, http, url, in_flight: Mutex::default(), senders: Semaphore::new(SENDERS) })
-        .fetch_batches()
-        .await;
+    Arc::new(PollClient::new(relay, endpoint)?).fetch_batches().await;
     Ok(())
 }
 
@@ -69,13 +63,19 @@ struct PollClient {
 }
 
 impl PollClient {
+    fn new(relay: Relay, endpoint: ControlPlaneEndpoint) -> Result<Self> {
+        let url = format!("{}/v1/clusters/{}/poll", endpoint.url.trim_end_matches('/'), endpoint.cluster);
+        let (in_flight, senders) = (Mutex::default(), Semaphore::new(SENDERS));
+        Ok(Self { relay, endpoint, http: http_client()?, url, in_flight, senders })
+    }
+
     fn in_flight(&self) -> MutexGuard<'_, BTreeSet<String>> {
         // Every use leaves the state consistent, so a poisoned lock is harmless.
         self.in_flight.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn fetch_batches(self: &Arc<Self>) {
-        let mut pauses = pauses().build();
+        let mut rests = pauses().build();
         loop {
             let in_progress: Vec<String> = self.in_flight().iter().cloned().collect();
             if in_progress.len() >= MAX_CONCURRENT_BATCHES {
@@ -89,11 +89,11 @@ impl PollClient {
                     // The transit time excludes the wait at the control plane.
                     let transit = sent.elapsed().saturating_sub(Duration::from_millis(response.waited_ms));
                     response.batches.into_iter().for_each(|batch| self.handle_batch(batch, transit));
-                    pauses = self::pauses().build();
+                    rests = pauses().build();
                 }
                 Err(reason) => {
                     tracing::warn!(reason, "cannot fetch batches from the control plane");
-                    tokio::time::sleep(pauses.next().unwrap_or(TRANSPORT)).await;
+                    tokio::time::sleep(rests.next().unwrap_or(TRANSPORT)).await;
                 }
             }
         }
@@ -164,29 +164,6 @@ impl PollClient {
     }
 }
 
-/// Sends a request to the control plane and parses its response.
-///
-/// # Errors
-/// Returns the reason, for people, with the status of a response that is not a success.
-pub(crate) async fn exchange<T: DeserializeOwned>(request: RequestBuilder) -> Result<T, (Option<u16>, String)> {
-    let failed = |error: reqwest::Error| (None::<u16>, error.without_url().to_string());
-    let response = request.send().await.map_err(failed)?;
-    let status = response.status();
-    let bytes = response.bytes().await.map_err(failed)?;
-    if !status.is_success() {
-        let text = message(&String::from_utf8_lossy(&bytes));
-        return Err((Some(status.as_u16()), format!("the control plane responded with {status}: {text}")));
-    }
-    let invalid = |error: serde_json::Error| (None, format!("the response of the control plane is invalid: {error}"));
-    serde_json::from_slice(&bytes).map_err(invalid)
-}
-
-/// Returns pauses from 0.5 s to 30 s, with jitter, without an end.
-pub(crate) fn pauses() -> ExponentialBuilder {
-    let (least, most) = (Duration::from_millis(500), Duration::from_secs(30));
-    ExponentialBuilder::default().with_min_delay(least).with_max_delay(most).without_max_times().with_jitter()
-}
-
 /// Replaces a reply that is too large for the control plane by status 507.
 fn fit_event(reply: QueuedReply) -> QueuedReply {
     match serde_json::to_vec(&reply).map_or(0, |json| lambda_event_size(&json)) {
@@ -200,7 +177,63 @@ fn fit_event(reply: QueuedReply) -> QueuedReply {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+    use axum::routing::post;
+    use axum::{Json, Router};
+    use ebb_protocol::sign::WebhookSecret;
+    use tokio::net::TcpListener;
+    use tokio::time::{sleep, timeout};
+
     use super::*;
+    use crate::test_api::TestApi;
+
+    const LOOK: Duration = Duration::from_millis(5);
+    const LONG: Duration = Duration::from_secs(8);
+
+    /// All batches end at the same time, and the control plane is slow. Later replies wait, and none is lost.
+    #[tokio::test]
+    async fn at_most_four_replies_are_sent_at_the_same_time() {
+        let (received, responses) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
+        let (count, permits) = (Arc::clone(&received), Arc::clone(&responses));
+        let respond = move || async move {
+            count.fetch_add(1, SeqCst);
+            permits.acquire().await.unwrap().forget();
+            Json(PollResponse { v: VERSION, waited_ms: 0, batches: Vec::new() })
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        let routes = Router::new().route("/v1/clusters/eu/poll", post(respond));
+        tokio::spawn(async move { axum::serve(listener, routes).await });
+
+        let keys = WebhookSecret::from_bytes(&[7; 32]).unwrap().into();
+        let endpoint = ControlPlaneEndpoint { url, cluster: "eu".to_owned(), keys };
+        let relay = Arc::<TestApi>::default().relay().await;
+        let client = Arc::new(PollClient::new(relay, endpoint).unwrap());
+        let batches = 3 * SENDERS;
+        for number in 0..batches {
+            // The reply to a batch that cannot be decrypted is a status.
+            let (id, ciphertext) = (format!("0-{number}"), String::new());
+            let sealed = SealedBatch { id, age_ms: 0, expires_in_ms: 60_000, ciphertext };
+            client.handle_batch(sealed, Duration::ZERO);
+        }
+        let sending = async {
+            while received.load(SeqCst) < SENDERS {
+                sleep(LOOK).await;
+            }
+        };
+        timeout(LONG, sending).await.expect("replies are sent");
+        sleep(Duration::from_millis(200)).await;
+        assert_eq!(received.load(SeqCst), SENDERS);
+        responses.add_permits(batches);
+        let delivered = async {
+            while !client.in_flight().is_empty() {
+                sleep(LOOK).await;
+            }
+        };
+        timeout(LONG, delivered).await.expect("all replies are sent");
+        assert_eq!(received.load(SeqCst), batches);
+    }
 
     #[test]
     fn a_reply_that_is_too_large_becomes_507() {
