@@ -1,4 +1,4 @@
-//! The service of the examples `webhooks` and `mixed`. It verifies the signatures of requests.
+//! The service of the example `mixed`. It verifies the signatures of requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -20,21 +20,19 @@ pub(crate) struct ExampleService {
 }
 
 impl ExampleService {
-    /// Starts the service of a plugin. `keys` is the file with the secret from which the secrets of plugins are derived.
-    /// Each request reads it.
-    pub(crate) async fn start(address: Ipv4Addr, keys: PathBuf, plugin: &'static str) -> Self {
+    /// Starts the service. `keys` is the file with the secret from which the secrets of plugins are derived. Each request
+    /// reads it.
+    pub(crate) async fn start(keys: PathBuf) -> Self {
         let verify = move |call: &ReceivedCall, body: &[u8]| {
             let is_signed = !UNSIGNED_PATHS.iter().any(|path| call.path().starts_with(path));
-            if is_signed { verify_signature(&keys, plugin, call, body) } else { Ok(()) }
+            if is_signed { verify_signature(&keys, call, body) } else { Ok(()) }
         };
-        let receiver = TestReceiver::start_at(address.into(), verify).await;
+        let receiver = TestReceiver::start_at(Ipv4Addr::UNSPECIFIED.into(), verify).await;
         receiver.always("*", 404);
         receiver.always("DELETE *", 204);
         receiver.always("POST /goods/*", 200);
         receiver.always("POST /openings", 200);
         receiver.always("POST /tenants", json!({"id": "tenant-7"}));
-        let (pending, created) = (CannedReply::status(202).after(1), CannedReply::ok(json!({"id": "certificate-7"})));
-        receiver.replies("POST /certificates", &[pending.clone(), pending, created]);
         receiver.on("POST /indexes", |_, _| {
             let callback = json!({"status": "succeeded", "outputs": {"endpoint": "index-7.search.test:9200"}});
             CannedReply::status(202).then(async { vec![callback] })
@@ -62,12 +60,6 @@ impl ExampleService {
         keys.into_iter().map(|(path, keys)| (path, keys.len())).collect()
     }
 
-    /// Checks that one object of each kind of the example `webhooks` was created.
-    pub(crate) fn assert_each_created_once(&self) {
-        let kinds = ["/certificates", "/indexes", "/tenants"];
-        assert_eq!(self.created(), kinds.map(|kind| (kind.to_owned(), 1)));
-    }
-
     /// Returns the kinds with an object that was not deleted after its last creation.
     pub(crate) fn remaining(&self) -> Vec<String> {
         let mut kinds = BTreeSet::new();
@@ -89,9 +81,9 @@ impl ExampleService {
 }
 
 /// Verifies a request with a library of Standard Webhooks and the secret of the plugin.
-fn verify_signature(keys: &PathBuf, plugin: &str, call: &ReceivedCall, body: &[u8]) -> Result<(), String> {
+fn verify_signature(keys: &PathBuf, call: &ReceivedCall, body: &[u8]) -> Result<(), String> {
     let keys: Value = serde_json::from_slice(&std::fs::read(keys).unwrap()).unwrap();
     let keys: WebhookKeys = WebhookSecret::parse(keys["unitSecret"].as_str().unwrap()).unwrap().into();
-    let webhook = Webhook::new(&keys.for_plugin(plugin).reveal()[0]).map_err(|error| error.to_string())?;
+    let webhook = Webhook::new(&keys.for_plugin("shop").reveal()[0]).map_err(|error| error.to_string())?;
     webhook.verify(body, &call.headers).map_err(|error| error.to_string())
 }

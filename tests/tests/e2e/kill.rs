@@ -1,7 +1,6 @@
 //! Kills `ebb dev`, and parts of a cluster, with SIGKILL at planned places of sandboxes. Each sandbox ends as without a crash.
 
 use std::collections::BTreeSet;
-use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
 use ebb_protocol::api::{TargetDetail, UnitState};
@@ -17,10 +16,22 @@ const SEED: u64 = 20_261_121;
 /// Time between two looks at the units before a kill.
 const LOOK: Duration = Duration::from_millis(25);
 
+/// A part of the system that can be killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum KillTarget {
+    /// `ebb dev`, which the driver kills and starts again.
+    EbbDev,
+    /// The relay in its pod. The kubelet restarts it.
+    Relay,
+    /// An entrypoint in a pod of a unit. It is not restarted.
+    Entrypoint,
+    Kubelet,
+    ApiServer,
+    ControllerManager,
+}
+
 /// The system in which parts are killed.
 pub(crate) trait KillWorld {
-    /// A part that can be killed in addition to `ebb dev`.
-    type Part: Copy + Debug + Ord;
     /// The longest time between the end of a unit and a kill.
     const MAX_PAUSE: Duration;
 
@@ -29,28 +40,30 @@ pub(crate) trait KillWorld {
     /// Forgets earlier instances. Returns the name of the sandbox, its document, and that of a change.
     fn begin(&self) -> (String, String, Option<String>);
 
-    /// Kills a process of a part. Returns false if the process has ended by itself.
-    async fn kill(&self, part: Self::Part) -> bool;
+    /// Kills a process of a part of the cluster. Returns false if the process has ended by itself.
+    async fn kill(&self, part: KillTarget) -> bool {
+        panic!("{part:?} is no part of this system");
+    }
 
     /// Checks that exactly one resource of each kind exists, with its complete content.
-    async fn assert_created(&self, s3: &str, target: &TargetDetail);
+    fn assert_created(&self, target: &TargetDetail);
 
     /// Checks that no resource remains after an instance with these kills.
-    async fn assert_nothing_remains(&self, s3: &str, target: &TargetDetail, killed: &[Option<Self::Part>]);
+    async fn assert_nothing_remains(&self, target: &TargetDetail, killed: &[KillTarget]);
 }
 
-/// The place of a kill: a number of ended units, and a pause after the last of them. Without a part, `ebb dev` is killed.
+/// The place of a kill: a number of ended units, and a pause after the last of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct KillPlace<P> {
+struct KillPlace {
     after: usize,
     pause: Duration,
-    part: Option<P>,
+    part: KillTarget,
 }
 
 /// A kill, and the step of the platform and the units of the target at that time.
 #[derive(Clone, Debug)]
-struct KillHit<P> {
-    part: Option<P>,
+struct KillHit {
+    part: KillTarget,
     at: (PlatformStep, String),
 }
 
@@ -60,7 +73,7 @@ pub(crate) async fn kill_each<W: KillWorld>(
     title: &str,
     world: &W,
     dev: DevProcess,
-    mut parts: Vec<Option<W::Part>>,
+    mut parts: Vec<KillTarget>,
     at_once: usize,
     seed: u64,
 ) {
@@ -69,7 +82,7 @@ pub(crate) async fn kill_each<W: KillWorld>(
     println!("{title}: {kills} kills with EBB_KILL_SEED={seed}");
     // The first instance fills caches and counts the units.
     let (mut dev, _, units) = run_instance(world, dev, "complete", vec![]).await;
-    let (mut hits, mut instances, mut planned) = (Vec::<KillHit<W::Part>>::new(), 0, 0..);
+    let (mut hits, mut instances, mut planned) = (Vec::<KillHit>::new(), 0, 0..);
     while !parts.is_empty() {
         let mut missed: Vec<_> = parts.drain(..at_once.min(parts.len())).collect();
         missed.shuffle(&mut random);
@@ -113,8 +126,8 @@ async fn run_instance<W: KillWorld>(
     world: &W,
     mut dev: DevProcess,
     uid: &str,
-    places: Vec<KillPlace<W::Part>>,
-) -> (DevProcess, Vec<KillHit<W::Part>>, usize) {
+    places: Vec<KillPlace>,
+) -> (DevProcess, Vec<KillHit>, usize) {
     let (name, document, changed) = world.begin();
     let new = || PersistentPlatform::new(&name, uid, document.clone(), changed.clone());
     let (mut platform, observer, mut is_checked, mut hits) = (new(), new(), false, Vec::new());
@@ -125,10 +138,7 @@ async fn run_instance<W: KillWorld>(
             }
             tokio::time::sleep(place.pause).await;
             let (_, units) = observed(&observer, &dev).await;
-            let is_killed = match place.part {
-                Some(part) => world.kill(part).await,
-                None => true,
-            };
+            let is_killed = place.part == KillTarget::EbbDev || world.kill(place.part).await;
             is_killed.then_some(units)
         };
         let units = tokio::select! {
@@ -137,7 +147,7 @@ async fn run_instance<W: KillWorld>(
             units = due => units,
         };
         let Some(units) = units else { continue };
-        if place.part.is_none() {
+        if place.part == KillTarget::EbbDev {
             dev.kill().await;
             dev = world.workdir().dev_again().await;
         }
@@ -146,7 +156,7 @@ async fn run_instance<W: KillWorld>(
     run_to_end(world, &mut platform, &mut is_checked, &dev).await;
     let target = observer.get(&dev).await.unwrap().expect("the target that is gone");
     let killed: Vec<_> = hits.iter().map(|hit| hit.part).collect();
-    world.assert_nothing_remains(&dev.s3, &target, &killed).await;
+    world.assert_nothing_remains(&target, &killed).await;
     world.workdir().notified_in_order(uid).await;
     let (units, _) = observed(&observer, &dev).await;
     (dev, hits, units)
@@ -163,7 +173,7 @@ async fn run_to_end<W: KillWorld>(
         // A deletion without a response may have begun.
         if platform.step == PlatformStep::Delete && !*is_checked {
             let target = platform.get(dev).await.unwrap().unwrap();
-            world.assert_created(&dev.s3, &target).await;
+            world.assert_created(&target);
             *is_checked = true;
         }
         platform.advance(dev).await.unwrap();

@@ -8,7 +8,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::task::JoinHandle;
 
-use crate::kill::{KillWorld, kill_each, number_from_env, seed};
+use crate::kill::{KillTarget, KillWorld, kill_each, number_from_env, seed};
 use crate::mixed::{MixedSetup, SANDBOX};
 use crate::prelude::*;
 use crate::stored_bytes::contains;
@@ -16,59 +16,44 @@ use crate::stored_bytes::contains;
 /// Maximum downtime of a server of the cluster.
 const MAX_DOWNTIME: Duration = Duration::from_millis(1_000);
 
-/// A component to kill. Its processes are found in `/proc`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum KillTarget {
-    /// The relay in its pod. The kubelet restarts it.
-    Relay,
-    /// An entrypoint in a pod of a unit. It is not restarted.
-    Entrypoint,
-    Kubelet,
-    ApiServer,
-    ControllerManager,
-}
-
-/// What is killed: `ebb dev`, and each component.
-const PARTS: [Option<KillTarget>; 6] = [
-    None,
-    Some(KillTarget::Relay),
-    Some(KillTarget::Entrypoint),
-    Some(KillTarget::Kubelet),
-    Some(KillTarget::ApiServer),
-    Some(KillTarget::ControllerManager),
+const PARTS: [KillTarget; 6] = [
+    KillTarget::EbbDev,
+    KillTarget::Relay,
+    KillTarget::Entrypoint,
+    KillTarget::Kubelet,
+    KillTarget::ApiServer,
+    KillTarget::ControllerManager,
 ];
 
-impl KillTarget {
-    /// Returns the program of a server of the cluster.
-    fn server(self) -> Option<&'static str> {
-        match self {
-            Self::Relay | Self::Entrypoint => None,
-            Self::Kubelet => Some("kubelet"),
-            Self::ApiServer => Some("kube-apiserver"),
-            Self::ControllerManager => Some("kube-controller-manager"),
-        }
+/// Returns the program of a server of the cluster.
+fn server(part: KillTarget) -> Option<&'static str> {
+    match part {
+        KillTarget::EbbDev | KillTarget::Relay | KillTarget::Entrypoint => None,
+        KillTarget::Kubelet => Some("kubelet"),
+        KillTarget::ApiServer => Some("kube-apiserver"),
+        KillTarget::ControllerManager => Some("kube-controller-manager"),
     }
+}
 
-    /// Returns a running process of the component.
-    fn process(self, relay: &InstalledRelay) -> Option<Pid> {
-        let netns = fs::read(relay.cluster.kubeconfig.with_file_name("netns.json")).unwrap();
-        let netns: Value = serde_json::from_slice(&netns).unwrap();
-        let group = format!("/ebbc{}/", netns["number"]);
-        process(|process| match self.server() {
-            Some(server) => {
-                let space = fs::read_link(process.join("ns/pid"));
-                runs(process, server)
-                    && space.is_ok_and(|space| Some(space.to_string_lossy().as_ref()) == netns["namespace"].as_str())
-            }
-            None if self == Self::Relay => runs(process, "ebb-relay") && has_text(process, "environ", &relay.own),
-            // The option `--spec` excludes the init container, which installs the entrypoint.
-            None => {
-                runs(process, "ebb-entrypoint")
-                    && has_text(process, "cgroup", &group)
-                    && has_text(process, "cmdline", "--spec")
-            }
-        })
-    }
+/// Returns a running process of a part of the cluster.
+fn process_of(part: KillTarget, relay: &InstalledRelay) -> Option<Pid> {
+    let netns = fs::read(relay.cluster.kubeconfig.with_file_name("netns.json")).unwrap();
+    let netns: Value = serde_json::from_slice(&netns).unwrap();
+    let group = format!("/ebbc{}/", netns["number"]);
+    process(|process| match server(part) {
+        Some(server) => {
+            let space = fs::read_link(process.join("ns/pid"));
+            runs(process, server)
+                && space.is_ok_and(|space| Some(space.to_string_lossy().as_ref()) == netns["namespace"].as_str())
+        }
+        None if part == KillTarget::Relay => runs(process, "ebb-relay") && has_text(process, "environ", &relay.own),
+        // The option `--spec` excludes the init container, which installs the entrypoint.
+        None => {
+            runs(process, "ebb-entrypoint")
+                && has_text(process, "cgroup", &group)
+                && has_text(process, "cmdline", "--spec")
+        }
+    })
 }
 
 /// Returns a process whose folder in `/proc` fulfils a condition.
@@ -95,7 +80,6 @@ struct ClusterWorld {
 }
 
 impl KillWorld for ClusterWorld {
-    type Part = KillTarget;
     const MAX_PAUSE: Duration = Duration::from_millis(1_000);
 
     fn workdir(&self) -> &Workdir {
@@ -108,11 +92,11 @@ impl KillWorld for ClusterWorld {
     }
 
     async fn kill(&self, part: KillTarget) -> bool {
-        let process = until("a process to kill", async || part.process(&self.setup.relay)).await;
+        let process = until("a process to kill", async || process_of(part, &self.setup.relay)).await;
         if kill(process, Signal::SIGKILL).is_err() {
             return false;
         }
-        if let Some(server) = part.server() {
+        if let Some(server) = server(part) {
             let downtime = MAX_DOWNTIME.mul_f64(rand::random());
             self.restarts.lock().unwrap().push(tokio::task::spawn_blocking(move || {
                 std::thread::sleep(downtime);
@@ -122,19 +106,19 @@ impl KillWorld for ClusterWorld {
         true
     }
 
-    async fn assert_created(&self, _: &str, target: &TargetDetail) {
+    fn assert_created(&self, target: &TargetDetail) {
         self.setup.assert_created(target);
     }
 
     /// Every unit has succeeded, and only lost pods have cost further attempts.
-    async fn assert_nothing_remains(&self, _: &str, target: &TargetDetail, killed: &[Option<KillTarget>]) {
+    async fn assert_nothing_remains(&self, target: &TargetDetail, killed: &[KillTarget]) {
         let restarts = std::mem::take(&mut *self.restarts.lock().unwrap());
         for restart in restarts {
             restart.await.unwrap();
         }
         let units: Vec<_> = target.runs.iter().flat_map(|run| &run.units).collect();
         assert!(!units.is_empty() && units.iter().all(|unit| unit.state == UnitState::Succeeded), "{units:#?}");
-        let count = |component| killed.iter().filter(|part| **part == Some(component)).count();
+        let count = |component| killed.iter().filter(|part| **part == component).count();
         // A kubelet that ends while it starts pods can lose both concurrent ones.
         let lost = count(KillTarget::Entrypoint) + 2 * count(KillTarget::Kubelet);
         let further_attempts: u32 = units.iter().map(|unit| unit.attempt - 1).sum();

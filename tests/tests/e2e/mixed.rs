@@ -1,10 +1,9 @@
 //! The example `mixed` with all kinds of units and an installed relay.
 
 use std::collections::BTreeSet;
-use std::net::Ipv4Addr;
 
-use crate::example_run::output;
 use crate::example_service::ExampleService;
+use crate::outputs::output;
 use crate::prelude::*;
 
 pub(crate) const SANDBOX: &str = "shop-pr-5";
@@ -25,7 +24,7 @@ impl MixedSetup {
         let relay = InstalledRelay::new(cluster().await, title, policy).await;
         let workdir = workdir_setup::with_relay(&relay);
         let keys = workdir.state().join("keys.json");
-        let service = ExampleService::start(Ipv4Addr::UNSPECIFIED, keys, "shop").await;
+        let service = ExampleService::start(keys).await;
         Self { relay, workdir, service }
     }
 

@@ -7,10 +7,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 
-use crate::example_run::output;
 use crate::kill_cluster::{has_text, process, runs};
+use crate::outputs::output;
 use crate::prelude::*;
-use crate::s3::{get, tags};
 use crate::workdir::shared_folder;
 
 const SANDBOX: &str = "greeter-pr-5";
@@ -62,9 +61,11 @@ impl TofuLife {
 
     /// Returns the keys in the bucket.
     async fn keys(&self) -> Vec<String> {
-        let (status, xml) = get(&format!("{}/states?list-type=2", self.dev.s3)).await;
+        let response = reqwest::get(format!("{}/states?list-type=2", self.dev.s3)).await.unwrap();
+        let (status, xml) = (response.status().as_u16(), response.text().await.unwrap());
         assert_eq!(status, 200, "{xml}");
-        tags(&xml, "Key").into_iter().map(str::to_owned).collect()
+        let keys = xml.split("<Key>").skip(1).filter_map(|rest| rest.split_once("</Key>"));
+        keys.map(|(key, _)| key.to_owned()).collect()
     }
 
     /// Returns the names of the folders of resources.

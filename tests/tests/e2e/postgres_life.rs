@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use crate::example_run::output;
+use crate::outputs::output;
 use crate::postgres_server::{PostgresServer, SANDBOX, USER};
 use crate::prelude::*;
 

@@ -11,8 +11,8 @@ use ebb_protocol::api::TargetInfo;
 use ebb_protocol::lifecycle::READY;
 use futures::future::join_all;
 
-use crate::example_run::output;
 use crate::kubectl::RELAY;
+use crate::outputs::output;
 use crate::prelude::*;
 use crate::receiver::{CannedReply, TestReceiver};
 use crate::stand_ins::{AwsServer, ImageRegistry};

@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use crate::workdir::{Workdir, example, shared_folder};
 
-pub(crate) const SANDBOX: &str = "greeter-pr-3";
-pub(crate) const SETTINGS: &str = "greeter-pr-3-files/greeter-pr-3/settings.toml";
+/// The file of the settings, below the root.
+const SETTINGS: &str = "greeter-pr-3-files/greeter-pr-3/settings.toml";
 
 #[tokio::test]
 async fn run_and_delete() {

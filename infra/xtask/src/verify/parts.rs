@@ -167,7 +167,7 @@ pub(super) const PARTS: &[VerifyPart] = &[
     },
     VerifyPart {
         name: "kills",
-        covers: "kill -9 of `ebb dev` over 1,000 events of a source, 10 times, over all examples and DynamoDB Local, 40 times, and of any part of a cluster, 6 times (--full: 200 and 100)",
+        covers: "kill -9 of `ebb dev` over the example with PostgreSQL and DynamoDB Local, 20 times, and of any part of a cluster, 6 times (--full: 100 each)",
         needs: "as `cluster`; Java, Maven and PostgreSQL, by apt",
         paths: "shared/flow shared/store shared/local functions/relay functions/cli/src",
         run: |this| {
@@ -175,9 +175,8 @@ pub(super) const PARTS: &[VerifyPart] = &[
             dynamodb_local::fetch()?;
             entrypoint::all()?;
             let _cluster = cluster::ClusterGuard::up()?;
-            e2e(this, &["source_events::"], &[])?;
             for (tests, kills) in
-                [("kill_databases::", this.pick("40", "200")), ("kill_cluster::", this.pick("6", "100"))]
+                [("kill_databases::", this.pick("20", "100")), ("kill_cluster::", this.pick("6", "100"))]
             {
                 e2e(this, &[tests], &[("EBB_KILLS", kills.to_owned())])?;
             }
@@ -197,7 +196,7 @@ pub(super) const PARTS: &[VerifyPart] = &[
             let _cluster = cluster::ClusterGuard::up()?;
             cluster::BinarySet::Opentofu.built()?;
             this.test("-p ebb-relay --test it", &[])?;
-            let elsewhere = ["book::", "containers::", "postgres::", "kill", "source_events::", "opentofu::"];
+            let elsewhere = ["book::", "containers::", "postgres::", "kill", "opentofu::"];
             e2e(this, &elsewhere.map(|tests| ["--skip", tests]).concat(), &[])?;
             if this.pick(false, true) {
                 many_tasks(this)?;
