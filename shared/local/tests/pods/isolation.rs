@@ -39,26 +39,6 @@ pub(crate) async fn declared_paths_anywhere() {
     }
 }
 
-pub(crate) async fn same_paths_at_once() {
-    let fixture = PodsFixture::new();
-    let script = "printf %s \"$WHO\" >/tmp/shared; printf %s \"$WHO\" >/out/shared; echo written; \
-                  until [ -e /in/go ] || grep -q go /tmp/go 2>/dev/null; do sleep 0.02; n=$((n+1)); \
-                  [ $n -gt 20 ] && break; done; cat /tmp/shared /out/shared >/out/seen";
-    let mut names = Vec::new();
-    for who in ["a", "b", "c"] {
-        let mut request = with_outputs(sh(script), &[("shared", "/out/shared"), ("seen", "/out/seen")]);
-        request.task.unit = format!("unit-{who}");
-        request.body.env = vec![("WHO".to_owned(), who.to_owned())];
-        names.push((who, request.task.clone()));
-        fixture.ensure(request).await;
-    }
-    for (who, name) in names {
-        let result = fixture.ended(&name).await;
-        assert_eq!(output(&result, "shared"), who);
-        assert_eq!(output(&result, "seen"), who.repeat(2));
-    }
-}
-
 pub(crate) async fn nothing_left_on_the_host() {
     let fixture = PodsFixture::new();
     let root = || -> Vec<_> {
