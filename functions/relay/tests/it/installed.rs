@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use ebb_protocol::relay::{Batch, BatchResponse};
-use k8s_openapi::api::core::v1::{Secret, Service};
+use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::rbac::v1::ClusterRole;
 
 use crate::callback_receiver::CallbackReceiver;
@@ -203,8 +203,8 @@ async fn a_release_takes_over_its_own_relay_only() {
     namespaces.close().await;
 }
 
-/// An installed relay has exactly the rights of the chart. It runs a script from the request to the callback, and applies
-/// objects of a kind once a role grants it.
+/// An installed relay has exactly the rights of the chart, and applies objects of a kind once a role grants it. The
+/// end-to-end tests run scripts with these rights.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_installed_relay_runs_tasks_with_the_rights_of_the_chart() {
     let (cluster, namespaces) = (cluster().await, TestNamespaces::new("chart").await);
@@ -214,7 +214,7 @@ async fn an_installed_relay_runs_tasks_with_the_rights_of_the_chart() {
     let host = callback_url.strip_prefix("http://").and_then(|rest| rest.split_once('/')).unwrap().0;
     let secret = WebhookSecret::from_bytes(&[7; 32]).unwrap();
     let values = namespaces.values(&json!({
-        "callbackHosts": [host], "signing": {"secret": **secret.reveal()}, "heartbeatSeconds": 1,
+        "callbackHosts": [host], "signing": {"secret": **secret.reveal()},
         "policy": {"kinds": ["Job.batch", "ConfigMap"]},
     }));
     let install =
@@ -262,17 +262,6 @@ async fn an_installed_relay_runs_tasks_with_the_rights_of_the_chart() {
         until(&event, async || callbacks.accepted(&token(&name(unit, 1))).into_iter().next()).await
     };
 
-    let unit = name("script", 1);
-    let script = ScriptJob::new(&unit, "printf %s hunter2 >/tmp/kept; echo done").output("kept", true);
-    let response = ensure("script", script.into_task(&unit)).await;
-    assert!(matches!(response, RelayResponse::State(TaskState::Running { .. })), "{response:?}");
-    let ended = result("script").await;
-    assert_eq!((ended.status, ended.log.as_deref()), (CallbackStatus::Succeeded, Some("done\n")), "{ended:?}");
-    let secrets: Api<Secret> = Api::namespaced(client.clone(), units);
-    let kept = &ended.secrets["kept"];
-    assert_eq!(secrets.get(&kept.name).await.unwrap().data.unwrap()[&kept.key].0, b"hunter2");
-    assert_eq!(send(RelayRequest::Release { instance: "instance-1".to_owned() }).await, RelayResponse::Done);
-    assert!(secrets.get_opt(&kept.name).await.unwrap().is_none());
     // The port of reports does not accept batches. Pods reach only this port.
     let closed = http.post(format!("{reports}/v1/batch")).send().await.unwrap();
     assert_eq!(closed.status(), 404);

@@ -14,7 +14,6 @@ mod http_api;
 mod installed;
 mod jobs;
 mod kind_versions;
-mod large_outputs;
 mod list_and_delete;
 mod memory;
 mod objects;
