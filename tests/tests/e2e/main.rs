@@ -23,7 +23,6 @@ mod opentofu;
 mod outputs;
 mod persistent_platform;
 mod postgres;
-mod postgres_life;
 mod postgres_server;
 mod relays;
 mod signadot;
