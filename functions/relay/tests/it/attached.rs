@@ -11,8 +11,6 @@ use tokio::net::TcpListener;
 use tokio::process::{Child, Command};
 
 use crate::fixture::*;
-use crate::rights;
-use crate::rights::{client, client_of, kubeconfig_of};
 
 /// Starts an attached relay with further options, and writes its secret to its standard input.
 async fn launch(kubeconfig: &Path, options: &[&str]) -> Child {
@@ -66,15 +64,9 @@ async fn the_relay_ends_while_its_api_server_is_silent() {
 /// The API server refuses a part of a new policy. Its rules stay those of the policy in force.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_policy_that_is_refused_changes_no_rule() {
-    let (cluster, client) = (cluster().await, client().await);
-    let units = format!("attached-{:08x}", rand::random::<u32>());
-    let own = format!("{units}-relay");
-    let namespaces: Api<Namespace> = Api::all(client.clone());
-    let labels = json!({"pod-security.kubernetes.io/enforce": "restricted"});
-    for name in [&units, &own] {
-        create(&namespaces, json!({"metadata": {"name": name, "labels": labels}})).await;
-    }
-    rights::grant(&client, &units).await;
+    let fixture = RelayFixture::new("attached", &[]).await;
+    fixture.kill().await;
+    let (client, units, own) = (&fixture.client, &*fixture.units, format!("{}-relay", fixture.units));
     let (roles, role_bindings) = (Api::<ClusterRole>::all(client.clone()), Api::all(client.clone()));
     let rights_to = |kinds: &[&str]| {
         let (group, verbs) = ("admissionregistration.k8s.io", ["get", "create", "patch"]);
@@ -88,29 +80,20 @@ async fn a_policy_that_is_refused_changes_no_rule() {
     let account = json!([{"kind": "ServiceAccount", "name": "ebb-relay", "namespace": own}]);
     let binding = json!({"metadata": {"name": units}, "roleRef": role_ref, "subjects": account});
     create::<ClusterRoleBinding>(&role_bindings, binding).await;
-    let account = || kubeconfig_of(cluster, &own, "ebb-relay");
-    rights::wait_until_effective(account(), &units).await;
-    let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(client_of(account()).await);
+    let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(fixture.relay_client().await);
     until("the right to bindings", async || bindings.get_opt("none").await.ok()).await;
 
-    let folder = tempfile::tempdir().unwrap();
-    let file = |name: &str| folder.path().join(name);
-    std::fs::write(file("kubeconfig"), serde_json::to_string(&account()).unwrap()).unwrap();
-    let write = |level: &str| {
-        let text = format!("podSecurityLevel: {level}\nnamespaces: {{{units}: []}}\n");
-        std::fs::write(file("next.yaml"), text).unwrap();
-        std::fs::rename(file("next.yaml"), file("policy.yaml")).unwrap();
-    };
+    let write =
+        |level: &str| fixture.replace_policy(&format!("podSecurityLevel: {level}\nnamespaces: {{{units}: []}}\n"));
     write("restricted");
-    let policy_file = file("policy.yaml").display().to_string();
-    let options = ["--namespace", &own, "--unit-namespace", &units, "--policy", &policy_file];
-    let mut relay = launch(&file("kubeconfig"), &options).await;
+    let policy_file = fixture.file("policy.yaml").display().to_string();
+    let options = ["--namespace", &own, "--unit-namespace", units, "--policy", &policy_file];
+    let mut relay = launch(&fixture.file("kubeconfig"), &options).await;
     let mut lines = BufReader::new(relay.stdout.take().unwrap()).lines();
     let line = lines.next_line().await.unwrap().expect("the relay starts");
     // `listening on ADDRESS in cluster UID`
-    let words: Vec<&str> = line.split(' ').collect();
-    let (url, uid) = (format!("http://{}", words[2]), words[5].to_owned());
-    let batch = json!(Batch { v: 1, cluster: uid, requests: vec![RelayRequest::About] });
+    let url = format!("http://{}", line.split(' ').nth(2).unwrap());
+    let batch = json!(Batch { v: 1, cluster: fixture.uid.clone(), requests: vec![RelayRequest::About] });
     let (http, secret) =
         (reqwest::Client::builder().no_proxy().build().unwrap(), WebhookSecret::from_bytes(&[7; 32]).unwrap());
     let reported_error = async || {
@@ -128,14 +111,14 @@ async fn a_policy_that_is_refused_changes_no_rule() {
             let name = policy.name_any();
             let variables = policy.spec?.variables?;
             let levels = variables.into_iter().find(|variable| variable.name == "levels")?.expression;
-            (name.starts_with("ebb-dev-") && levels.contains(&units)).then_some((name, levels))
+            (name.starts_with("ebb-dev-") && levels.contains(units)).then_some((name, levels))
         };
         all.into_iter().find_map(of_policy).expect("an admission policy")
     };
     let before = installed().await;
-    assert_eq!(before.1, json!({units.as_str(): ["restricted"]}).to_string());
+    assert_eq!(before.1, json!({units: ["restricted"]}).to_string());
 
-    merge(&roles, &units, rights_to(&["validatingadmissionpolicies"])).await;
+    merge(&roles, units, rights_to(&["validatingadmissionpolicies"])).await;
     until("the end of the right", async || bindings.get_opt("none").await.is_err().then_some(())).await;
     write("baseline");
     let error = until("the error", async || reported_error().await).await;
@@ -143,7 +126,7 @@ async fn a_policy_that_is_refused_changes_no_rule() {
     assert_eq!(installed().await, before);
     // The former policy is written again.
     write("restricted");
-    merge(&roles, &units, both).await;
+    merge(&roles, units, both).await;
     until("the end of the error", async || reported_error().await.is_none().then_some(())).await;
     assert_eq!(installed().await, before);
 
@@ -152,9 +135,7 @@ async fn a_policy_that_is_refused_changes_no_rule() {
     policies.delete(&before.0, &DeleteParams::default()).await.unwrap();
     let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(client.clone());
     bindings.delete(&before.0, &DeleteParams::default()).await.unwrap();
-    role_bindings.delete(&units, &DeleteParams::default()).await.unwrap();
-    roles.delete(&units, &DeleteParams::default()).await.unwrap();
-    for name in [units, own] {
-        namespaces.delete(&name, &DeleteParams::default()).await.unwrap();
-    }
+    role_bindings.delete(units, &DeleteParams::default()).await.unwrap();
+    roles.delete(units, &DeleteParams::default()).await.unwrap();
+    fixture.close().await;
 }

@@ -130,8 +130,7 @@ async fn objects_with_neither_a_recorded_uid_nor_labels() {
     maps.get("foreign-0").await.expect("the relay has not deleted it");
 
     assert!(matches!(fixture.state(cancel(&undecided)).await, TaskState::Running { .. }));
-    let TaskState::Running(task) = fixture.status(&undecided).await else { panic!("it has ended") };
-    let wait = &task.waits[0];
+    let wait = fixture.running(&undecided, |task| task.waits.into_iter().next()).await;
     assert_eq!(wait.object, format!("ConfigMap {}/undecided-0", fixture.units));
     for part in ["cannot decide", "kubectl delete", "ebb.dev/unit=undecided-0 ebb.dev/attempt=1"] {
         assert!(wait.message.contains(part), "{part}: {}", wait.message);

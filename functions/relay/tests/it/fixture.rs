@@ -1,5 +1,6 @@
 //! A relay with its own namespaces, and a control plane that receives its callbacks.
 
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 
@@ -24,7 +25,7 @@ pub(crate) use std::time::{Duration, Instant};
 
 pub(crate) use ebb_protocol::callback::{CallbackStatus, ReasonCode};
 pub(crate) use ebb_protocol::relay::{
-    ObjectTask, ReadyRules, RelayRequest, RelayResponse, TaskCompletion, TaskId, TaskState,
+    ObjectTask, ReadyRules, RelayRequest, RelayResponse, RunningTask, TaskCompletion, TaskId, TaskState,
 };
 pub(crate) use ebb_protocol::sign::WebhookSecret;
 pub(crate) use k8s_openapi::api::batch::v1::Job;
@@ -142,7 +143,7 @@ impl RelayFixture {
 
     /// Starts the relay. Returns its first line, or `None` if it ends.
     pub(crate) async fn launch(&self) -> Option<String> {
-        let file = |name: &str| self.folder.path().join(name).display().to_string();
+        let file = |name: &str| self.file(name).display().to_string();
         let log = std::fs::OpenOptions::new().create(true).append(true).open(file("log")).unwrap();
         // A release build, or the program of this build.
         let program = std::env::var_os("EBB_RELAY").unwrap_or(env!("CARGO_BIN_EXE_ebb-relay").into());
@@ -177,21 +178,25 @@ impl RelayFixture {
         self.start().await;
     }
 
+    /// Returns the path of a file of the relay, such as `kubeconfig` and `policy.yaml`.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
     /// Returns the text of the relay's policy.
     pub(crate) fn policy(&self) -> String {
-        std::fs::read_to_string(self.folder.path().join("policy.yaml")).unwrap()
+        std::fs::read_to_string(self.file("policy.yaml")).unwrap()
     }
 
     /// Replaces the text of the relay's policy, as a kubelet does.
     pub(crate) fn replace_policy(&self, text: &str) {
-        let next = self.folder.path().join("next.yaml");
-        std::fs::write(&next, text).unwrap();
-        std::fs::rename(next, self.folder.path().join("policy.yaml")).unwrap();
+        std::fs::write(self.file("next.yaml"), text).unwrap();
+        std::fs::rename(self.file("next.yaml"), self.file("policy.yaml")).unwrap();
     }
 
     /// Returns the log of the relay.
     pub(crate) fn log(&self) -> String {
-        std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+        std::fs::read_to_string(self.file("log")).unwrap_or_default()
     }
 
     /// Returns the process ID of the relay.
@@ -285,6 +290,27 @@ impl RelayFixture {
             other => panic!("{other:?}"),
         })
         .await;
+    }
+
+    /// Waits for a part of the state of a running task, without its log.
+    ///
+    /// # Panics
+    /// If the task does not run.
+    pub(crate) async fn running<T>(&self, name: &TaskId, part: impl Fn(RunningTask) -> Option<T>) -> T {
+        until(&format!("the state of {name:?}"), async || match self.status(name).await {
+            TaskState::Running(task) => {
+                assert_eq!(task.log, "");
+                part(task)
+            }
+            other => panic!("{name:?}: {other:?}\n{}", self.log()),
+        })
+        .await
+    }
+
+    /// Deletes the objects of a task, and waits for their end.
+    pub(crate) async fn delete(&self, name: &TaskId) {
+        let is_done = async || self.send(RelayRequest::Delete(name.clone())).await == RelayResponse::Done;
+        until("the deletion", async || is_done().await.then_some(())).await;
     }
 
     /// Waits for the first accepted callback of a task.

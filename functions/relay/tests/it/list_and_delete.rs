@@ -57,10 +57,7 @@ async fn tasks_are_listed_and_deleted() {
     assert_eq!(unmanaged, ["forged"], "pods belong to their Jobs, and the records contain the other objects");
 
     for unit in [&kept, &runs] {
-        until("the deletion", async || {
-            (fixture.send(RelayRequest::Delete(unit.clone())).await == RelayResponse::Done).then_some(())
-        })
-        .await;
+        fixture.delete(unit).await;
     }
     assert_eq!(fixture.get(&runs).await, TaskState::Tombstoned);
     for map in ["ours", "relabelled"] {

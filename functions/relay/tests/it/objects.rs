@@ -1,6 +1,6 @@
 //! Tasks that apply objects, wait until they are ready, or remove them.
 
-use ebb_protocol::relay::{ObjectCount, ObjectOutput, WaitResolution};
+use ebb_protocol::relay::{ObjectCount, ObjectOutput, TaskWait, WaitResolution};
 use ebb_protocol::removal::ObjectRemoval;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 
@@ -62,11 +62,8 @@ async fn applied_ready_and_removed() {
     fixture.restart().await;
     assert!(matches!(fixture.get(&undo).await, TaskState::Running { .. }));
     merge(&maps, "held", finalizers(Value::Null)).await;
-    let wait = until("the wait for the restored object", async || match fixture.status(&undo).await {
-        TaskState::Running(task) => task.waits.into_iter().find(|it| it.resolves == WaitResolution::Person),
-        other => panic!("{other:?}"),
-    });
-    let wait = wait.await.message;
+    let by_person = |wait: &TaskWait| wait.resolves == WaitResolution::Person;
+    let wait = fixture.running(&undo, |task| task.waits.into_iter().find(by_person)).await.message;
     let (found, recorded) = (restored.uid().unwrap(), taken.uid().unwrap());
     assert!(wait.contains(&format!("the UID {found}; the unit has made the one with the UID {recorded}")), "{wait}");
     merge(&maps, "taken", json!({"metadata": {"labels": {"ebb.dev/unit": null}}})).await;
@@ -172,11 +169,7 @@ async fn readiness_rules_and_outputs() {
     for unit in [&good, &done, &broken] {
         assert!(matches!(fixture.get(unit).await, TaskState::Running { .. }));
     }
-    until("the number of ready objects", async || match fixture.status(&done).await {
-        TaskState::Running(task) => (task.objects? == ObjectCount { total: 2, ready: 1 }).then_some(()),
-        other => panic!("{other:?}"),
-    })
-    .await;
+    fixture.running(&done, |task| task.objects.filter(|count| *count == ObjectCount { total: 2, ready: 1 })).await;
     merge(&maps, "good", json!({"data": {"ready": "yes", "secret": "given"}})).await;
     merge(&maps, "done-2", json!({"data": {"phase": "Succeeded"}})).await;
     merge(&maps, "broken-2", json!({"data": {"phase": "Failed"}})).await;
@@ -283,11 +276,7 @@ async fn objects_without_records_are_not_gone() {
     records.delete("ebb-task.make.1", &DeleteParams::default()).await.unwrap();
     fixture.apply(&undo, removal(&["make", "never"])).await;
     let object = format!("ConfigMap {}/left", fixture.units);
-    let found = until("the wait for the object", async || match fixture.status(&undo).await {
-        TaskState::Running(task) => task.waits.into_iter().next(),
-        other => panic!("{other:?}"),
-    });
-    let wait = found.await;
+    let wait = fixture.running(&undo, |task| task.waits.into_iter().next()).await;
     assert_eq!((&*wait.object, wait.resolves), (&*object, WaitResolution::Person));
     for request in [cancel(&made), RelayRequest::Delete(made.clone())] {
         let RelayResponse::Unavailable(why) = fixture.send(request).await else { panic!("it is called gone") };

@@ -47,10 +47,7 @@ async fn a_new_policy_concerns_new_tasks_only() {
         assert_eq!((listing.tasks.len(), listing.tasks[0].objects.len()), (1, 2), "{listing:?}");
         fixture.restart().await;
     }
-    until("the deletion", async || {
-        (fixture.send(RelayRequest::Delete(runs.clone())).await == RelayResponse::Done).then_some(())
-    })
-    .await;
+    fixture.delete(&runs).await;
     assert_eq!(fixture.release("instance-1").await, RelayResponse::Done);
 
     fixture.replace_policy(&first);

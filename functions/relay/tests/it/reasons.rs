@@ -76,15 +76,8 @@ async fn is_reported(fixture: &RelayFixture, unit: &str, text: &str) -> bool {
 /// Waits until the relay reports what a task waits for.
 async fn wait_of(fixture: &RelayFixture, unit: &TaskId, message: &str) -> TaskWait {
     let begun = Instant::now();
-    let event = format!("{message:?} in the state of {unit:?}");
-    let wait = until(&event, async || match fixture.status(unit).await {
-        TaskState::Running(task) => {
-            assert_eq!(task.log, "");
-            task.waits.into_iter().find(|wait| wait.message.contains(message))
-        }
-        other => panic!("{unit:?}: {other:?}\n{}", fixture.log()),
-    });
-    let wait = wait.await;
+    let is_meant = |wait: &TaskWait| wait.message.contains(message);
+    let wait = fixture.running(unit, |task| task.waits.into_iter().find(is_meant)).await;
     let took = begun.elapsed();
     assert!(took < LONGEST, "{unit:?}: the relay reported {wait:?} after {took:?}");
     wait
@@ -317,14 +310,9 @@ async fn quotas_and_admission_of_the_namespace() {
         join_all(units.iter().map(async |unit| {
             wait_after(&fixture, unit, text, text).await;
             // The status of a Deployment has the text before the relay reads the warning, which decides.
-            until(&format!("the warning about {unit:?}"), async || match fixture.status(unit).await {
-                TaskState::Running(task) => task
-                    .waits
-                    .into_iter()
-                    .find(|wait| wait.message.contains(text) && (wait.code, wait.resolves) == (code, resolves)),
-                other => panic!("{unit:?}: {other:?}"),
-            })
-            .await;
+            let is_warned =
+                |wait: &TaskWait| wait.message.contains(text) && (wait.code, wait.resolves) == (code, resolves);
+            fixture.running(unit, |task| task.waits.into_iter().find(is_warned)).await;
         }))
         .await;
         let [script, web] = &units;

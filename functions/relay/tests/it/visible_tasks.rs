@@ -35,11 +35,7 @@ async fn names_events_and_progress() {
     let job = fixture.api::<Job>().get("ebb-run-1-1").await.unwrap();
     assert_eq!((&*job.annotations()["ebb.dev/target"], &*job.annotations()["ebb.dev/run"]), ("sandbox/a", "run"));
 
-    let progress = until("the progress", async || match fixture.get(&unit).await {
-        TaskState::Running(task) => task.progress,
-        other => panic!("{other:?}"),
-    });
-    assert_eq!(progress.await, "40% loading");
+    assert_eq!(fixture.running(&unit, |task| task.progress).await, "40% loading");
     let heartbeat = until("a heartbeat", async || fixture.callbacks.heartbeats(&token(&unit)).into_iter().next()).await;
     assert_eq!(heartbeat.duration_ms, None, "{heartbeat:?}");
 
@@ -68,11 +64,7 @@ async fn a_stopped_entrypoint_is_lost_after_a_restart_of_the_relay() {
     let unit = name("unit", 1);
     fixture.run(&unit, ScriptJob::new(&unit, "echo started; sleep 1000")).await;
     fixture.wait_for_log(&unit, "started").await;
-    until("a heartbeat", async || match fixture.get(&unit).await {
-        TaskState::Running(task) => task.heartbeat_ms,
-        other => panic!("{other:?}"),
-    })
-    .await;
+    fixture.running(&unit, |task| task.heartbeat_ms).await;
     let host = format!("HOSTNAME={}", fixture.pod_of(&unit).await.unwrap().name_any());
     let is_entrypoint = |pid: &i32| {
         let has = |file: &str, is_wanted: &dyn Fn(&[u8]) -> bool| {
