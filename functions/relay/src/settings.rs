@@ -1,62 +1,94 @@
 //! Settings of a relay, and its clock.
 
-use std::collections::BTreeSet;
-use std::num::NonZeroUsize;
+use std::net::SocketAddr;
+use std::num::{NonZeroUsize, ParseIntError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
-/// A node runs at most 110 pods by default, and some of them belong to the cluster.
-const AT_ONCE: NonZeroUsize = NonZeroUsize::new(100).expect("it is not 0");
 
 /// Missing heartbeats after which a script counts as lost: three minutes at 15 s.
 const LOST_HEARTBEATS: u32 = 12;
 /// The shortest time without a heartbeat after which a script counts as lost.
 const MIN_LOST: Duration = Duration::from_secs(10);
 
-#[derive(Clone, Debug)]
+/// The settings of a relay, which are options of its program.
+#[derive(Clone, Debug, clap::Args)]
 pub struct RelaySettings {
-    /// The namespace of its records. It must contain nothing else.
+    /// The namespace of the relay's own records, which must contain nothing else
+    #[arg(long = "namespace", env = "EBB_RELAY_NAMESPACE", value_name = "NAMESPACE", default_value = "ebb-relay")]
     pub own_namespace: String,
-    /// The name of its cluster in the control plane, for the commands in texts. `NAME` if the relay does not know it.
-    pub cluster: String,
-    /// The default namespace of tasks.
+    /// The namespace of tasks that name none
+    #[arg(long = "unit-namespace", env = "EBB_RELAY_UNIT_NAMESPACE", value_name = "NAMESPACE")]
+    #[arg(default_value = "ebb-units")]
     pub default_namespace: String,
-    /// The URL at which pods reach it: `http://ADDRESS:PORT`. Entrypoints do not resolve names, so it needs an IP
-    /// address.
+    /// The URL at which pods reach the relay: http://ADDRESS:PORT, by IP address
+    #[arg(long, env = "EBB_RELAY_ADVERTISE_URL", value_name = "URL", value_parser = socket_url)]
     pub advertise_url: String,
-    /// Allowed hosts of callbacks, as `HOST` or `HOST:PORT`.
-    pub callback_hosts: BTreeSet<String>,
-    /// The number of tasks that may run containers at the same time.
+    /// Allowed hosts of callbacks, as HOST or HOST:PORT
+    #[arg(long, env = "EBB_RELAY_CALLBACK_HOSTS", value_delimiter = ',', required = true)]
+    pub callback_hosts: Vec<String>,
+    /// Tasks that may run containers at the same time; the others are queued, and instances take turns
+    // A node runs at most 110 pods by default, and some of them belong to the cluster.
+    #[arg(long, env = "EBB_RELAY_MAX_CONCURRENT_TASKS", default_value = "100")]
     pub max_concurrent_tasks: NonZeroUsize,
+    /// Seconds between two heartbeats of an entrypoint
+    #[arg(long = "heartbeat-seconds", env = "EBB_RELAY_HEARTBEAT_SECONDS", value_name = "SECONDS")]
+    #[arg(value_parser = seconds, default_value = "15")]
     pub heartbeat: Duration,
-    /// The time for which an entrypoint repeats the report of its result.
+    /// Seconds for which an entrypoint retries the report of its result
+    #[arg(long = "report-retry-seconds", env = "EBB_RELAY_REPORT_RETRY_SECONDS", value_name = "SECONDS")]
+    #[arg(value_parser = seconds, default_value = "600")]
     pub report_retry: Duration,
-    /// The time for which a transient error may keep a pod from starting, for example an image that cannot be pulled.
+    /// Seconds for which an error may keep a pod from starting, such as an image that cannot be pulled
+    #[arg(long = "pod-start-timeout-seconds", env = "EBB_RELAY_POD_START_TIMEOUT_SECONDS", value_name = "SECONDS")]
+    #[arg(value_parser = seconds, default_value = "60")]
     pub pod_start_timeout: Duration,
-    /// The time in which a pod must be scheduled. `None` means the deadline of the task.
+    /// Seconds in which a pod must be scheduled; without it, the timeout of the task
+    #[arg(long = "scheduling-timeout-seconds", env = "EBB_RELAY_SCHEDULING_TIMEOUT_SECONDS", value_name = "SECONDS")]
+    #[arg(value_parser = seconds)]
     pub scheduling_timeout: Option<Duration>,
-    /// The time in which the API server may still execute a request of a relay that was killed. Until then, a task that
-    /// such a relay started has not ended. The default of the API server is one minute.
+    /// Seconds in which the API server may still execute a request of a relay that was killed
+    // Until then, a task that such a relay started has not ended. The default of the API server is one minute.
+    #[arg(long = "api-server-request-timeout-seconds", env = "EBB_RELAY_API_SERVER_REQUEST_TIMEOUT_SECONDS")]
+    #[arg(value_name = "SECONDS", value_parser = seconds, default_value = "60")]
     pub api_server_request_timeout: Duration,
+    /// The name of its cluster in the control plane, for the commands in texts. `NAME` if the relay does not know it.
+    #[arg(skip = "NAME")]
+    pub cluster: String,
     /// The timeout of one step of a task, after which it is repeated.
+    #[arg(skip = STEP_TIMEOUT)]
     pub step_timeout: Duration,
 }
 
+const STEP_TIMEOUT: Duration = Duration::from_secs(90);
+
+fn seconds(text: &str) -> Result<Duration, ParseIntError> {
+    text.parse().map(Duration::from_secs)
+}
+
+/// Parses the URL for entrypoints, which resolve no names. It also rejects a variable that was not filled in.
+fn socket_url(text: &str) -> Result<String, String> {
+    let url = text.trim_end_matches('/');
+    match url.strip_prefix("http://").map(str::parse::<SocketAddr>) {
+        Some(Ok(_)) => Ok(url.to_owned()),
+        _ => Err("expected http://ADDRESS:PORT with an IP address".to_owned()),
+    }
+}
+
 impl RelaySettings {
-    /// Returns the defaults. The hosts of callbacks are empty.
+    /// Returns the defaults, for tests. The hosts of callbacks are empty.
     pub fn new(own_namespace: &str, default_namespace: &str, advertise_url: &str) -> Self {
         Self {
             own_namespace: own_namespace.to_owned(),
-            cluster: "NAME".to_owned(),
             default_namespace: default_namespace.to_owned(),
-            advertise_url: advertise_url.trim_end_matches('/').to_owned(),
-            callback_hosts: BTreeSet::new(),
-            max_concurrent_tasks: AT_ONCE,
+            advertise_url: advertise_url.to_owned(),
+            callback_hosts: Vec::new(),
+            max_concurrent_tasks: const { NonZeroUsize::new(100).expect("it is not 0") },
             heartbeat: Duration::from_secs(15),
             report_retry: Duration::from_secs(600),
             pod_start_timeout: Duration::from_secs(60),
             scheduling_timeout: None,
             api_server_request_timeout: Duration::from_secs(60),
-            step_timeout: Duration::from_secs(90),
+            cluster: "NAME".to_owned(),
+            step_timeout: STEP_TIMEOUT,
         }
     }
 

@@ -154,9 +154,9 @@ impl Reconciler {
         let parsed = Url::parse(url).map_err(|error| format!("invalid callback URL: {error}"))?;
         let host = parsed.host_str().unwrap_or_default();
         let with_port = parsed.port_or_known_default().map(|port| format!("{host}:{port}"));
-        let hosts = &self.settings.callback_hosts;
-        let known = hosts.contains(host) || with_port.is_some_and(|it| hosts.contains(&it));
-        if !matches!(parsed.scheme(), "http" | "https") || !known {
+        let is_listed = |name: &str| self.settings.callback_hosts.iter().any(|host| host == name);
+        let is_known = is_listed(host) || with_port.is_some_and(|name| is_listed(&name));
+        if !matches!(parsed.scheme(), "http" | "https") || !is_known {
             return Err(format!(
                 "callbacks to `{host}` are not allowed; the operator can add it to the relay's callback hosts"
             ));

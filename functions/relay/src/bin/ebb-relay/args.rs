@@ -1,11 +1,8 @@
 //! Options of the relay, from the environment or the command line.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::net::SocketAddr;
-use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Parser;
@@ -30,9 +27,6 @@ pub(crate) struct RelayArgs {
     /// A separate address for requests of entrypoints, so that pods can reach nothing else
     #[arg(long, env = "EBB_RELAY_LISTEN_REPORTS")]
     pub(crate) listen_reports: Option<SocketAddr>,
-    /// The URL at which pods reach the relay: http://ADDRESS:PORT, by IP address
-    #[arg(long, env = "EBB_RELAY_ADVERTISE_URL", value_name = "URL", value_parser = socket_url)]
-    advertise_url: String,
     /// The URL of the control plane's API to poll for batches; the relay then accepts no inbound batches
     #[arg(long, env = "EBB_RELAY_PULL_URL", value_name = "URL", value_parser = api_url)]
     pull_url: Option<String>,
@@ -45,12 +39,6 @@ pub(crate) struct RelayArgs {
     /// The context in the kubeconfig; without it, the current one
     #[arg(long, value_name = "NAME", requires = "kubeconfig")]
     context: Option<String>,
-    /// The namespace of the relay's own records, which must contain nothing else
-    #[arg(long, env = "EBB_RELAY_NAMESPACE", default_value = "ebb-relay")]
-    namespace: String,
-    /// The namespace of tasks that name none
-    #[arg(long, env = "EBB_RELAY_UNIT_NAMESPACE", default_value = "ebb-units")]
-    unit_namespace: String,
     /// The policy of the operator, as YAML, which is read again when it changes; optional with --attached, whose
     /// default needs no rights outside of the namespace of tasks
     #[arg(long, env = "EBB_RELAY_POLICY", value_name = "FILE", required_unless_present = "attached")]
@@ -67,27 +55,8 @@ pub(crate) struct RelayArgs {
     /// The URL of the control plane's API to register at; by default --pull-url
     #[arg(long, env = "EBB_URL", value_name = "URL", value_parser = api_url)]
     control_plane_url: Option<String>,
-    /// Allowed hosts of callbacks, as HOST or HOST:PORT
-    #[arg(long, env = "EBB_RELAY_CALLBACK_HOSTS", value_delimiter = ',', required = true)]
-    callback_hosts: Vec<String>,
-    /// Tasks that may run containers at the same time; the others are queued, and instances take turns
-    #[arg(long, env = "EBB_RELAY_MAX_CONCURRENT_TASKS", default_value = "100")]
-    max_concurrent_tasks: NonZeroUsize,
-    /// Seconds between two heartbeats of an entrypoint
-    #[arg(long, env = "EBB_RELAY_HEARTBEAT_SECONDS", default_value_t = 15)]
-    heartbeat_seconds: u64,
-    /// Seconds for which an entrypoint retries the report of its result
-    #[arg(long, env = "EBB_RELAY_REPORT_RETRY_SECONDS", default_value_t = 600)]
-    report_retry_seconds: u64,
-    /// Seconds for which an error may keep a pod from starting, such as an image that cannot be pulled
-    #[arg(long, env = "EBB_RELAY_POD_START_TIMEOUT_SECONDS", default_value_t = 60)]
-    pod_start_timeout_seconds: u64,
-    /// Seconds in which the API server may still execute a request of a relay that was killed
-    #[arg(long, env = "EBB_RELAY_API_SERVER_REQUEST_TIMEOUT_SECONDS", default_value_t = 60)]
-    api_server_request_timeout_seconds: u64,
-    /// Seconds in which a pod must be scheduled; without it, the timeout of the task
-    #[arg(long, env = "EBB_RELAY_SCHEDULING_TIMEOUT_SECONDS")]
-    scheduling_timeout_seconds: Option<u64>,
+    #[command(flatten)]
+    settings: RelaySettings,
 }
 
 /// The source of the secrets of batches.
@@ -104,7 +73,7 @@ impl RelayArgs {
             let url = given(&self.control_plane_url).or_else(|| given(&self.pull_url));
             let url = url.context("--bootstrap-token-file requires --pull-url or --control-plane-url")?;
             let cluster = given(&self.cluster).context("--bootstrap-token-file requires --cluster")?;
-            let (namespace, token_file) = (self.namespace.clone(), token_file.clone());
+            let (namespace, token_file) = (self.settings.own_namespace.clone(), token_file.clone());
             return Ok(KeySource::Bootstrap(RelayBootstrap { url, cluster, namespace, token_file }));
         }
         let Some(file) = &self.secret else { return Ok(KeySource::Given(attached::keys()?)) };
@@ -126,23 +95,13 @@ impl RelayArgs {
     pub(crate) fn initial_policy(&self) -> anyhow::Result<ClusterPolicy> {
         match &self.policy {
             Some(file) => policy_file::parse(file, &read(file)?).map_err(anyhow::Error::msg),
-            None => Ok(attached::default_policy(&self.unit_namespace)),
+            None => Ok(attached::default_policy(&self.settings.default_namespace)),
         }
     }
 
     pub(crate) fn settings(&self) -> RelaySettings {
-        let settings = RelaySettings::new(&self.namespace, &self.unit_namespace, &self.advertise_url);
-        RelaySettings {
-            cluster: given(&self.cluster).unwrap_or(settings.cluster),
-            callback_hosts: BTreeSet::from_iter(self.callback_hosts.iter().cloned()),
-            max_concurrent_tasks: self.max_concurrent_tasks,
-            heartbeat: Duration::from_secs(self.heartbeat_seconds),
-            report_retry: Duration::from_secs(self.report_retry_seconds),
-            pod_start_timeout: Duration::from_secs(self.pod_start_timeout_seconds),
-            api_server_request_timeout: Duration::from_secs(self.api_server_request_timeout_seconds),
-            scheduling_timeout: self.scheduling_timeout_seconds.map(Duration::from_secs),
-            ..settings
-        }
+        let settings = self.settings.clone();
+        RelaySettings { cluster: given(&self.cluster).unwrap_or(settings.cluster), ..settings }
     }
 
     /// Returns the client of the cluster.
@@ -168,15 +127,6 @@ fn api_url(text: &str) -> Result<String, String> {
     match text.is_empty() || text.starts_with("http://") || text.starts_with("https://") {
         true => Ok(text.to_owned()),
         false => Err("expected https://HOST or http://HOST".to_owned()),
-    }
-}
-
-/// Parses the URL for entrypoints, which resolve no names. It also rejects a variable that was not filled in.
-fn socket_url(text: &str) -> Result<String, String> {
-    let address = text.strip_prefix("http://").map(|rest| rest.trim_end_matches('/'));
-    match address.map(str::parse::<SocketAddr>) {
-        Some(Ok(_)) => Ok(text.to_owned()),
-        _ => Err("expected http://ADDRESS:PORT with an IP address".to_owned()),
     }
 }
 
