@@ -29,7 +29,8 @@ impl LogTail {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn push(&self, bytes: &[u8]) {
+    /// Adds bytes at the end.
+    pub fn push(&self, bytes: &[u8]) {
         let mut tail = self.lock();
         tail.total += bytes.len() as u64;
         let bytes = &bytes[bytes.len().saturating_sub(tail.most)..];

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ebb_kube::podspec;
 use ebb_protocol::limits::{LOG_TAIL, RESPONSE_BODY};
 use ebb_protocol::script::end_of;
-use ebb_script::LogMask;
+use ebb_script::{LogMask, LogTail};
 use futures::{AsyncRead, AsyncReadExt as _};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
@@ -51,7 +51,7 @@ impl Reconciler {
         let lines = i64::try_from(LOG_TAIL).ok();
         let container = Some(container.to_owned());
         let what = LogParams { container, tail_lines: lines, ..LogParams::default() };
-        tail(api.log_stream(&pod.name_any(), &what)).await
+        tail(api.log_stream(&pod.name_any(), &what)).await.text(&LogMask::default())
     }
 
     /// Returns the last lines of the log of a container, or of its former run, with the values of all Secrets masked that
@@ -73,9 +73,8 @@ impl Reconciler {
         let what = LogParams { container, tail_lines, previous: is_former, ..LogParams::default() };
         let stream = api.log_stream(&pod.name_any(), &what).await?;
         let log = tail(std::future::ready(Ok::<_, kube::Error>(stream))).await;
-        // `tail` keeps whole characters.
-        let is_cut = log.len() + 4 > LOG_TAIL;
-        Ok(LogMask::new(values.into_iter()).tail_text(script_part(&log).as_bytes(), is_cut, bytes))
+        let log = log.text(&LogMask::new(values.into_iter()));
+        Ok(end_of(script_part(&log).to_owned(), bytes))
     }
 
     /// Returns the end of a task's log, truncated to the size of a response.
@@ -89,26 +88,22 @@ impl Reconciler {
 }
 
 /// Returns the end of a log, as far as it arrives within [`LOG_TIMEOUT`].
-async fn tail<S: AsyncRead, E>(open: impl Future<Output = Result<S, E>>) -> String {
-    let mut tail = Vec::new();
+async fn tail<S: AsyncRead, E>(open: impl Future<Output = Result<S, E>>) -> LogTail {
+    let tail = LogTail::new(LOG_TAIL);
     let reading = async {
         let Ok(stream) = open.await else { return };
         futures::pin_mut!(stream);
         let mut piece = vec![0; 64 << 10];
         while let Ok(count @ 1..) = stream.read(&mut piece).await {
-            tail.extend_from_slice(&piece[..count]);
-            if tail.len() > 4 * LOG_TAIL {
-                tail.drain(..tail.len() - LOG_TAIL);
-            }
+            tail.push(&piece[..count]);
         }
     };
     if tokio::time::timeout(LOG_TIMEOUT, reading).await.is_err() {
         let limit = LOG_TIMEOUT.as_secs();
-        tail.extend_from_slice(
-            format!("\n{ENTRYPOINT_PREFIX}the rest of the log did not arrive within {limit} s\n").as_bytes(),
-        );
+        let line = format!("\n{ENTRYPOINT_PREFIX}the rest of the log did not arrive within {limit} s\n");
+        tail.push(line.as_bytes());
     }
-    end_of(String::from_utf8_lossy(&tail).into_owned(), LOG_TAIL)
+    tail
 }
 
 /// Truncates a log to the size of a response. A control character takes six bytes in JSON.
@@ -169,11 +164,12 @@ mod tests {
         let piece = futures::stream::iter([Ok::<_, std::io::Error>("begun\n")]);
         let stalls = futures::StreamExt::chain(piece, stalled);
         let log = tail(async { Ok::<_, ()>(futures::TryStreamExt::into_async_read(stalls)) }).await;
+        let log = log.text(&LogMask::default());
         let truncated = "begun\n\nebb-entrypoint: the rest of the log did not arrive within 2 s\n";
         assert_eq!((log.as_str(), script_part(&log)), (truncated, "begun\n\n"));
         // A log that never opens is empty.
         let unopened = futures::future::pending::<Result<futures::io::Empty, ()>>();
-        assert_eq!(script_part(&tail(unopened).await), "\n");
+        assert_eq!(script_part(&tail(unopened).await.text(&LogMask::default())), "\n");
         let response_timeout = ebb_protocol::relay::SHORT_RESPONSE_TIMEOUT - ebb_protocol::relay::RESPONSE_MARGIN;
         assert!(started.elapsed() >= 2 * LOG_TIMEOUT && LOG_TIMEOUT < response_timeout);
     }

@@ -101,11 +101,4 @@ mod tests {
         // The limit is in the middle of `ï`.
         assert_eq!(tail_text(folder.path(), 3), "ve");
     }
-
-    #[test]
-    fn invalid_utf8_is_replaced_within_the_limit() {
-        let folder = tempfile::tempdir().unwrap();
-        LogWriter::create(folder.path()).unwrap().push(&[0xff; 100]).unwrap();
-        assert_eq!(tail_text(folder.path(), 50), "\u{fffd}".repeat(16));
-    }
 }
