@@ -427,10 +427,13 @@ fn secret(name: &str, labels: BTreeMap<String, String>, data: &[(&str, &[u8])]) 
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use ebb_protocol::callback::CallbackStatus;
+    use serde_json::json;
 
     use super::*;
-    use crate::test_api::{StoredSecrets, secrets_client};
+    use crate::test_api::{StoredSecrets, TestApi, secrets_client};
 
     fn name() -> TaskId {
         TaskId { unit: "unit".to_owned(), attempt: 1 }
@@ -512,5 +515,20 @@ mod tests {
         store.save(&mut lost).await.unwrap();
         let read_late = store.read_rest(&mut before).await;
         assert!(matches!(read_late, Err(ReconcileError::Conflict)), "{read_late:?}");
+    }
+
+    /// A task whose record cannot be read may be running, so no other attempt of its unit starts. The error does not contain
+    /// the record.
+    #[tokio::test]
+    async fn a_record_that_cannot_be_read_blocks_its_unit() {
+        let server = Arc::<TestApi>::default();
+        let relay = server.relay().await;
+        let record = ByteString(br#"{"name": "hunter2"}"#.to_vec());
+        let damaged = json!({"metadata": {"name": "ebb-task.unit.1"}, "data": {"record": record}});
+        *server.secrets.lock().unwrap() = vec![damaged];
+        let store = &relay.inner.store;
+        let error = store.list("unit").await.unwrap_err().to_string();
+        assert!(error.contains("ebb-task.unit.1") && error.contains("line 1") && !error.contains("hunter2"), "{error}");
+        assert!(store.collect(None, Some).await.unwrap().is_empty(), "the other units go on");
     }
 }

@@ -142,20 +142,3 @@ async fn objects_with_neither_a_recorded_uid_nor_labels() {
     fixture.cancel(&model).await;
     fixture.close().await;
 }
-
-/// A task whose record cannot be read may be running. The response does not contain the record.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_record_that_cannot_be_read_blocks_its_unit() {
-    let fixture = RelayFixture::new("damaged", &[]).await;
-    let labels = json!({"ebb.dev/unit": "unit", "ebb.dev/attempt": "1", "ebb.dev/part": "record"});
-    let damaged = json!({
-        "metadata": {"name": "ebb-task.unit.1", "labels": labels}, "stringData": {"record": "{\"name\": \"hunter2\"}"},
-    });
-    create(&fixture.records(), damaged).await;
-    let unit = name("unit", 2);
-    let response = fixture.apply(&unit, script(&unit, "#")).await;
-    let RelayResponse::Unavailable(why) = response else { panic!("{response:?}") };
-    assert!(why.contains("ebb-task.unit.1") && why.contains("line 1") && !why.contains("hunter2"), "{why}");
-    fixture.records().delete("ebb-task.unit.1", &Default::default()).await.unwrap();
-    fixture.close().await;
-}

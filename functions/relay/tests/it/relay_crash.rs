@@ -55,41 +55,6 @@ async fn relays_and_clients_end_while_tasks_start() {
     fixture.close().await;
 }
 
-/// The relay is killed while scripts run and report, and before and after it can deliver their results. It restarts after
-/// a pause.
-#[tokio::test(flavor = "multi_thread")]
-async fn killed_while_scripts_run_and_report() {
-    let fixture = RelayFixture::new("runs", &[]).await;
-    fixture.callbacks.reject_with(Some(503));
-    let units = [0, 1, 2, 3].map(|number| name(&format!("unit-{number}"), 1));
-    for unit in &units {
-        fixture.run(unit, script_then(unit, "sleep 2")).await;
-    }
-    fixture.wait_for_log(&units[0], "unit-0").await;
-    let jobs = fixture.api::<Job>().list(&Default::default()).await.unwrap();
-    for pause in [100, 500, 900, 1300, 1700] {
-        fixture.kill().await;
-        tokio::time::sleep(Duration::from_millis(pause / 4)).await;
-        fixture.start().await;
-        tokio::time::sleep(Duration::from_millis(pause)).await;
-    }
-    for unit in &units {
-        fixture.wait_for_end(unit).await;
-    }
-    fixture.kill().await;
-    fixture.callbacks.reject_with(None);
-    fixture.start().await;
-    // The relay is killed while it deletes objects of one task and sends the callbacks of the others.
-    fixture.result(&units[0]).await;
-    fixture.restart().await;
-    for unit in &units {
-        check(&fixture, unit).await;
-    }
-    assert_eq!(jobs.items.len(), units.len());
-    fixture.release("instance-1").await;
-    fixture.close().await;
-}
-
 /// No relay receives the report of the script. The termination message and the log of the pod contain the result, up to
 /// their limits.
 #[tokio::test(flavor = "multi_thread")]
