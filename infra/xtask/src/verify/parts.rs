@@ -257,6 +257,6 @@ fn many_tasks(this: &mut PartRun) -> anyhow::Result<()> {
         number("EBB_ROUNDS", "3"),
         number("EBB_TASKS_AGAIN", "200"),
     ];
-    let test = "fair_queue::instances_share_the_slots_fairly";
+    let test = "fair_queue::many_tasks_share_few_slots";
     this.test(&format!("-p ebb-relay --test it -- --exact --nocapture {test}"), &variables)
 }
