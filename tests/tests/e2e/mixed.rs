@@ -1,4 +1,4 @@
-//! The example `mixed` with all kinds of units and an installed relay.
+//! The example `mixed` with all kinds of units and an installed relay. `kill_cluster` runs it without kills and with them.
 
 use std::collections::BTreeSet;
 
@@ -47,6 +47,9 @@ impl MixedSetup {
         }
         let expected = [("/goods/tenant-7", 3), ("/indexes", 1), ("/openings", 1), ("/tenants", 1)];
         assert_eq!(self.service.created(), expected.map(|(path, count)| (path.to_owned(), count)));
+        // A Job read the Secret with the tenant, and the password.
+        let opening = self.service.requests().into_iter().find(|request| request.path() == "/openings").unwrap();
+        assert_eq!(opening.body, "tenant-7 opens in SEK with 32 characters");
         self.assert_no_attempt_ran_twice();
     }
 
@@ -66,33 +69,8 @@ impl MixedSetup {
         self.assert_no_attempt_ran_twice();
         // The unit that opens a shop has no undo.
         assert_eq!(self.service.remaining(), ["openings"]);
+        let last = self.service.requests().pop().unwrap();
+        assert!(last.line.starts_with("DELETE /tenants/"), "the tenant is deleted last: {last:?}");
         self.relay.wait_until_empty().await;
     }
-}
-
-#[tokio::test]
-async fn all_kinds_of_units_in_a_cluster() {
-    let _lock = shared_lock().await;
-    let setup = MixedSetup::new("mixed").await;
-    let MixedSetup { relay, workdir, service } = &setup;
-    let dev = workdir.dev().await;
-    setup.publish().await;
-    let result = workdir.ebb(&["apply", "-f", &example("mixed/sandbox.yaml")]).await.done();
-    assert_eq!(value(&result.stdout, "shop.tenant"), "tenant-7", "{result:#?}");
-    setup.assert_created(&workdir.get(SANDBOX).await);
-    let opening = service.requests().into_iter().find(|request| request.path() == "/openings").unwrap();
-    assert_eq!(opening.body, "tenant-7 opens in SEK with 32 characters");
-    let settings = value(&result.stdout, "shop.settings");
-    let secrets = list(relay.cluster, &relay.units, "secrets").unwrap();
-    let secret = secrets.iter().find(|secret| secret["metadata"]["name"] == settings).unwrap();
-    assert_eq!(secret["data"]["TENANT"], STANDARD.encode("tenant-7"));
-    let log = workdir.ebb(&["logs", SANDBOX, "--unit", "goods"]).await.done();
-    assert!(log.stdout.ends_with("brought in cocoa\n"), "{log:#?}");
-
-    workdir.ebb(&["delete", "sandbox", SANDBOX]).await.done();
-    setup.assert_nothing_remains().await;
-    let last = service.requests().pop().unwrap();
-    assert!(last.line.starts_with("DELETE /tenants/"), "the tenant is deleted last: {last:?}");
-    dev.stop().await;
-    setup.relay.remove();
 }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use ebb_protocol::entrypoint::ScriptReport;
 use ebb_protocol::relay::{DocumentFill, FillWith};
 use ebb_protocol::value::{SecretRef, UnitValue as Input};
 
@@ -92,12 +91,6 @@ async fn a_task_starts_once() {
     // A request that was sent twice and arrives late starts nothing.
     let late = fixture.apply(&unit, script(&unit, "")).await;
     assert_eq!(late, RelayResponse::State(TaskState::Tombstoned));
-    // The relay rejects further reports of the entrypoint.
-    let url = format!("http://127.0.0.1:{}/v1/reports/run-1/1", fixture.port());
-    let state = ebb_protocol::entrypoint::ReportState::Running;
-    let report = json!(ScriptReport { v: 1, log_bytes: 0, progress: None, state }).to_string();
-    let response = reqwest::Client::new().post(url).bearer_auth("x").body(report).send().await.unwrap();
-    assert_eq!(response.status(), 410);
     fixture.close().await;
 }
 
