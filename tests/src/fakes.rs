@@ -1,7 +1,6 @@
 //! An environment for functions in tests: a queue in memory, no cluster, and settings.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -15,95 +14,34 @@ use ebb_protocol::sign::{WebhookKeys, WebhookSecret};
 use ebb_relay_client::ClusterRelay;
 use ebb_store::Store;
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
 
 /// The name of the secret of a deployment.
 pub const SECRET: &str = "EVENTS";
-/// Number of concurrent invocations.
-const CONCURRENT_MESSAGES: usize = 16;
 
-/// Counts of the messages of a queue.
-#[derive(Debug, Default)]
-pub struct QueueTraffic {
-    sent: AtomicUsize,
-    pending: AtomicUsize,
-    failed: Mutex<Vec<String>>,
-}
-
-impl QueueTraffic {
-    /// Returns the number of sent messages, including delayed ones.
-    pub fn sent(&self) -> usize {
-        self.sent.load(Ordering::SeqCst)
-    }
-
-    /// Returns the number of due messages that were not processed.
-    pub fn pending(&self) -> usize {
-        self.pending.load(Ordering::SeqCst)
-    }
-
-    /// Returns the errors of failed messages.
-    pub fn failed(&self) -> Vec<String> {
-        self.failed.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
-
-/// A queue that counts its messages and delivers each after its delay.
+/// A queue that delivers each message to its receiver after its delay.
 #[derive(Debug)]
-pub struct CountingQueue {
-    sender: mpsc::UnboundedSender<QueueMessage>,
-    traffic: Arc<QueueTraffic>,
-}
+pub struct ChannelQueue(mpsc::UnboundedSender<QueueMessage>);
 
-/// Returns a queue, its counts, and the receiver of its due messages.
-pub fn channel() -> (CountingQueue, Arc<QueueTraffic>, mpsc::UnboundedReceiver<QueueMessage>) {
+/// Returns a queue, and the receiver of its due messages.
+pub fn channel() -> (ChannelQueue, mpsc::UnboundedReceiver<QueueMessage>) {
     let (sender, receiver) = mpsc::unbounded_channel();
-    let traffic = Arc::new(QueueTraffic::default());
-    (CountingQueue { sender, traffic: Arc::clone(&traffic) }, traffic, receiver)
+    (ChannelQueue(sender), receiver)
 }
 
 #[async_trait]
-impl MessageQueue for CountingQueue {
+impl MessageQueue for ChannelQueue {
     async fn send(&self, message: QueueMessage, delay: Duration) {
-        self.traffic.sent.fetch_add(1, Ordering::SeqCst);
-        let traffic = Arc::clone(&self.traffic);
-        let deliver = move |sender: mpsc::UnboundedSender<QueueMessage>| {
-            traffic.pending.fetch_add(1, Ordering::SeqCst);
-            // The receiver is dropped at the end of a test.
-            if sender.send(message).is_err() {
-                traffic.pending.fetch_sub(1, Ordering::SeqCst);
-            }
-        };
+        // The receiver is dropped at the end of a test.
         if delay.is_zero() {
-            deliver(self.sender.clone());
+            self.0.send(message).ok();
             return;
         }
-        let sender = self.sender.downgrade();
+        let sender = self.0.downgrade();
         tokio::spawn(async move {
             tokio::time::sleep(delay).await;
             if let Some(sender) = sender.upgrade() {
-                deliver(sender);
+                sender.send(message).ok();
             }
-        });
-    }
-}
-
-/// Processes messages like `sweep`, until it is aborted.
-pub async fn process_messages(
-    env: Arc<Env>,
-    traffic: Arc<QueueTraffic>,
-    mut messages: mpsc::UnboundedReceiver<QueueMessage>,
-) {
-    let mut tasks = JoinSet::new();
-    while let Some(message) = messages.recv().await {
-        if tasks.len() >= CONCURRENT_MESSAGES {
-            tasks.join_next().await;
-        }
-        let (env, traffic) = (Arc::clone(&env), Arc::clone(&traffic));
-        tasks.spawn(async move {
-            if let Err(error) = Box::pin(ebb_flow::sweep::receive_message(&env, &message)).await {
-                traffic.failed.lock().unwrap_or_else(PoisonError::into_inner).push(error.to_string());
-            }
-            traffic.pending.fetch_sub(1, Ordering::SeqCst);
         });
     }
 }

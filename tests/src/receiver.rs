@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::future::{Future, IntoFuture as _};
 use std::net::{IpAddr, Ipv4Addr};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -132,8 +131,6 @@ struct ReceivedCalls {
     all: Vec<ReceivedCall>,
     counts: BTreeMap<String, usize>,
     refused: Vec<String>,
-    /// The statuses of callbacks.
-    called_back: Vec<u16>,
 }
 
 struct ReceiverState {
@@ -143,7 +140,6 @@ struct ReceiverState {
     verify: Box<VerifyFn>,
     http: reqwest::Client,
     slots: Semaphore,
-    calling_back: AtomicUsize,
 }
 
 /// Stops a server when it is dropped.
@@ -195,7 +191,6 @@ impl TestReceiver {
             verify: Box::new(verify),
             http: reqwest::Client::builder().no_proxy().build().unwrap(),
             slots: Semaphore::new(CONCURRENT_CALLBACKS),
-            calling_back: AtomicUsize::new(0),
         });
         let router = Router::new().fallback(take).layer(DefaultBodyLimit::disable()).with_state(Arc::clone(&state));
         let server = axum::serve(listener, router).into_future();
@@ -274,16 +269,6 @@ impl TestReceiver {
     pub fn refused(&self) -> Vec<String> {
         self.state.calls.lock().unwrap().refused.clone()
     }
-
-    /// Returns the statuses of the responses to callbacks.
-    pub fn called_back(&self) -> Vec<u16> {
-        self.state.calls.lock().unwrap().called_back.clone()
-    }
-
-    /// Returns the number of requests with pending callbacks.
-    pub fn calling_back(&self) -> usize {
-        self.state.calling_back.load(Ordering::SeqCst)
-    }
 }
 
 async fn take(
@@ -324,7 +309,6 @@ async fn take(
         response.headers_mut().insert(name, HeaderValue::from_str(&value).unwrap());
     }
     if let Some(callbacks) = callbacks {
-        state.calling_back.fetch_add(1, Ordering::SeqCst);
         tokio::spawn(call_back(state, call, callbacks));
     }
     response
@@ -335,14 +319,10 @@ async fn call_back(state: Arc<ReceiverState>, call: ReceivedCall, callbacks: Cal
         loop {
             let _slot = state.slots.acquire().await;
             let request = state.http.post(call.header(CALLBACK_URL)).bearer_auth(call.token());
-            if let Ok(response) = request.json(&body).send().await {
-                state.calls.lock().unwrap().called_back.push(response.status().as_u16());
-                if !response.status().is_server_error() {
-                    break;
-                }
+            if request.json(&body).send().await.is_ok_and(|response| !response.status().is_server_error()) {
+                break;
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
-    state.calling_back.fetch_sub(1, Ordering::SeqCst);
 }

@@ -18,7 +18,7 @@ use ebb_protocol::named_secrets::NamedSecrets;
 use ebb_protocol::sign::{WebhookKeys, WebhookSecret};
 use ebb_relay_client::{ClusterRegistry, ClusterRelay, PollEndpoint};
 use ebb_store::{MemoryTable, Store};
-use ebb_tests::fakes::{self, CountingQueue};
+use ebb_tests::fakes::{self, ChannelQueue};
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -52,7 +52,7 @@ pub(crate) struct DeployedFunctions {
 }
 
 /// A queue that records the rights that one function needs.
-struct RecordedQueue(Recorder, Arc<CountingQueue>);
+struct RecordedQueue(Recorder, Arc<ChannelQueue>);
 
 #[async_trait]
 impl MessageQueue for RecordedQueue {
@@ -66,7 +66,7 @@ impl MessageQueue for RecordedQueue {
 struct SharedParts {
     /// The clusters of the configuration.
     clusters: String,
-    queue: Arc<CountingQueue>,
+    queue: Arc<ChannelQueue>,
     callbacks: String,
     platform: String,
 }
@@ -107,7 +107,7 @@ impl DeployedFunctions {
         }
         let url = |listener: &TcpListener| format!("http://{}", listener.local_addr().unwrap());
         let urls: BTreeMap<_, _> = listeners.iter().map(|(name, listener)| (*name, url(listener))).collect();
-        let (queue, _, messages) = fakes::channel();
+        let (queue, messages) = fakes::channel();
         let parts = SharedParts {
             clusters: clusters.to_string(),
             queue: Arc::new(queue),

@@ -64,7 +64,7 @@ struct WaitCost {
 
 async fn wait(duration: u64) -> anyhow::Result<WaitCost> {
     let stack = VirtualStack::new().await?;
-    let VirtualStack { stored, clock, messages } = &stack;
+    let VirtualStack { stored, clock, messages, .. } = &stack;
     stored.publish(PLUGIN, clock.now()).await?;
     let questions = Arc::new(AtomicU64::new(0));
     let (time, asked) = (clock.clone(), Arc::clone(&questions));

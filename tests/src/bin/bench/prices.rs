@@ -2,27 +2,24 @@
 //! prices. Each function has one instance with an empty cache. All units call back.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
-use ebb_egress::{HttpRequest, HttpResponse};
+use ebb_egress::HttpResponse;
 use ebb_engine::{Millis, TargetPhase};
-use ebb_flow::advance::callback::CallbackOutcome;
 use ebb_flow::ports::Clock as _;
-use ebb_flow::telemetry::{FunctionKind, InvocationOrigin, Telemetry};
+use ebb_flow::telemetry::Telemetry;
 use ebb_lambda::EmfSink;
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::lifecycle::LifecycleData;
-use ebb_protocol::unit::CALLBACK_TOKEN;
 use ebb_store::item_table::ItemKey;
 use ebb_store::{ItemTable as _, TableSpec};
 use ebb_tests::log_buffer::LogBuffer;
-use ebb_tests::simulation::lock;
 use serde_json::{Value, json};
 
 use crate::counts::shapes::{self, CountCase, ResultDelivery, RunShape, UnitOutputs};
 use crate::measured_store::MeasuredStore;
-use crate::virtual_stack::{HOUR, UID, VirtualStack, created};
+use crate::virtual_stack::{HOUR, LifePart, VirtualFunctions, VirtualStack, created};
 
 /// Maximum price of a million units, in dollars.
 const MAX_PRICE: f64 = 3.45;
@@ -123,24 +120,15 @@ async fn amounts(arguments: &PricesArgs) -> anyhow::Result<Vec<(&'static str, f6
     ebb_lambda::log_to(&filter, move || printed.clone());
     let telemetry = Telemetry::default().with_metrics(EmfSink::new("Ebb/ebb", Box::new(lines.clone())));
     let stack = VirtualStack::new().await?;
-    let VirtualStack { stored, clock, messages } = &stack;
-    let pending = Arc::new(Mutex::new(Vec::new()));
-    let tokens = Arc::clone(&pending);
-    // The receivers and the platform keep the tokens of pending callbacks.
-    let servers = Arc::new(move |request: HttpRequest| {
-        let token = request.headers.into_iter().find(|(name, _)| name == CALLBACK_TOKEN);
-        let status = if token.is_some() { 202 } else { 204 };
-        lock(&tokens).extend(token.map(|(_, token)| token));
-        Ok(HttpResponse::new(status, ""))
-    });
+    let VirtualStack { stored, clock, .. } = &stack;
+    let servers = stack.servers(HttpResponse::new(202, ""));
     // Each function has its own cache.
     let env = || {
         let mut env = stack.env(servers.clone(), Some("https://platform.test".to_owned()));
         env.settings.retention = Some(Millis(retention));
-        env
+        Arc::new(env)
     };
-    let (receive, complete, sweep) = (env(), env(), env());
-    let origin = || InvocationOrigin { request_id: UID.to_owned(), received: None };
+    let functions = VirtualFunctions { receive: env(), complete: env(), sweep: env(), telemetry };
 
     let (shape, outputs, answers) = (RunShape::Diamond, UnitOutputs::Kept, ResultDelivery::Later);
     let case = CountCase { shape, units: arguments.units, outputs, answers };
@@ -153,44 +141,21 @@ async fn amounts(arguments: &PricesArgs) -> anyhow::Result<Vec<(&'static str, f6
     stored.publish(&plugin, clock.now()).await?;
     requests(stored);
 
-    let (mut events, mut callbacks, mut received_messages) = (0.0, 0.0, 0.0);
     let created = created(NAME);
     let deleted = LifecycleData { document: None, ..created.clone() };
     let made = json!({"status": "succeeded", "outputs": {"id": "made-by-a-unit"}}).to_string();
     let undone = json!({"status": "succeeded"}).to_string();
-    for (event_type, event, phase, body) in [
+    let (mut events, mut callbacks, mut received_messages) = (0.0, 0.0, 0.0);
+    for (event_type, event, phase, result) in [
         (LifecycleType::Created, created, TargetPhase::Ready, made),
         (LifecycleType::Deleted, deleted, TargetPhase::Gone, undone),
     ] {
+        // Late wake-ups cost, too.
+        let part = LifePart { event_type, event, phase, work: WORK, linger: HOUR, result };
+        let following = Box::pin(stack.live(&functions, &part)).await?;
         events += 1.0;
-        let work =
-            Box::pin(ebb_flow::lifecycle::receive(&receive, stored.store.as_ref(), (event_type, "bench"), &event));
-        let response = telemetry.invoke(FunctionKind::Receive, origin(), work).await;
-        response.map_err(|error| anyhow::anyhow!("the sandbox is rejected: {error:?}"))?;
-        let end = clock.now().0 + HOUR;
-        loop {
-            let target = stack.target(NAME).await?;
-            let tokens = std::mem::take(&mut *lock(&pending));
-            let over = tokens.is_empty() && target.phase == phase && target.due.is_none();
-            ensure!(over || clock.now().0 < end, "the target is {:?} and not {phase:?}", target.phase);
-            // Late wake-ups cost, too.
-            clock.advance(if over { HOUR } else { WORK });
-            for message in messages.take_due() {
-                received_messages += 1.0;
-                let work = Box::pin(ebb_flow::sweep::receive_message(&sweep, &message));
-                telemetry.invoke(FunctionKind::Sweep, origin(), work).await?;
-            }
-            stack.sweep(&sweep).await?;
-            if over {
-                break;
-            }
-            for token in tokens {
-                callbacks += 1.0;
-                let work = Box::pin(ebb_flow::advance::callback::complete(&complete, &token, body.as_bytes()));
-                let outcome = telemetry.invoke(FunctionKind::Complete, origin(), work).await?;
-                ensure!(outcome == CallbackOutcome::Accepted, "a callback is not accepted: {outcome:?}");
-            }
-        }
+        callbacks += following.callbacks as f64;
+        received_messages += following.messages as f64;
     }
     // Requests to function URLs are no requests to the HTTP API.
     let http_requests = if has_function_url { 0.0 } else { events + callbacks };
@@ -213,8 +178,8 @@ async fn amounts(arguments: &PricesArgs) -> anyhow::Result<Vec<(&'static str, f6
     let mut removed = 0;
     for _ in 0..2 {
         // The first round announces the removal.
-        removed += ebb_flow::instance::retention::remove_expired(&sweep, clock.now()).await?;
-        clock.advance(sweep.settings.removal_notice().0);
+        removed += ebb_flow::instance::retention::remove_expired(&functions.sweep, clock.now()).await?;
+        clock.advance(functions.sweep.settings.removal_notice().0);
     }
     ensure!(removed == 1, "{removed} instances are removed after their retention");
     amounts.extend(requests(stored));

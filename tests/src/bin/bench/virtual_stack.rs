@@ -1,15 +1,20 @@
-//! A measured store and a queue in virtual time, and the events of one sandbox.
+//! A measured store, a queue and the servers of units in virtual time, and the life of one sandbox.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
-use anyhow::{Context as _, ensure};
-use ebb_egress::HttpCall;
-use ebb_engine::Millis;
+use anyhow::{Context as _, anyhow, bail, ensure};
+use ebb_egress::{CallResult, HttpCall, HttpRequest, HttpResponse};
+use ebb_engine::{Millis, TargetPhase};
 use ebb_flow::Env;
+use ebb_flow::advance::callback::{self, CallbackOutcome};
+use ebb_flow::telemetry::{FunctionKind, InvocationOrigin, Telemetry};
+use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::id::TargetKey;
 use ebb_protocol::lifecycle::LifecycleData;
+use ebb_protocol::unit::CALLBACK_TOKEN;
 use ebb_store::TargetHead;
-use ebb_tests::simulation::{KIND, SimRandom};
+use ebb_tests::simulation::{KIND, SimRandom, header, lock};
 use ebb_tests::virtual_clock::{ManualClock, ManualQueue};
 use ebb_tests::{fakes, platform};
 
@@ -20,18 +25,75 @@ pub(crate) const START: u64 = 1_795_305_600_000;
 pub(crate) const HOUR: u64 = 3_600_000;
 pub(crate) const UID: &str = "0f8fad5b-d9cb-469f-a165-70867728950e";
 
-/// The state that the functions share.
+/// Maximum number of steps of a part of a life. A run of 1,000 units in a row has as many.
+const MAX_STEPS: usize = 10_000;
+
+/// The state that the functions share, and the servers of units.
 pub(crate) struct VirtualStack {
     pub(crate) stored: MeasuredStore,
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) messages: Arc<ManualQueue>,
+    /// The callback tokens of requests that were answered 202.
+    pending: Arc<Mutex<Vec<String>>>,
+    unit_requests: Arc<AtomicUsize>,
+}
+
+/// The functions of a deployment.
+pub(crate) struct VirtualFunctions {
+    pub(crate) receive: Arc<Env>,
+    pub(crate) complete: Arc<Env>,
+    pub(crate) sweep: Arc<Env>,
+    pub(crate) telemetry: Telemetry,
+}
+
+/// A part of the life of a sandbox.
+pub(crate) struct LifePart {
+    pub(crate) event_type: LifecycleType,
+    pub(crate) event: LifecycleData,
+    /// The phase with which it ends.
+    pub(crate) phase: TargetPhase,
+    /// The time until the callback of a unit, in milliseconds.
+    pub(crate) work: u64,
+    /// The time after the end in which late wake-ups arrive, in milliseconds.
+    pub(crate) linger: u64,
+    /// The body of each callback.
+    pub(crate) result: String,
+}
+
+/// The invocations after that of the event.
+#[derive(Default)]
+pub(crate) struct FollowingInvocations {
+    pub(crate) callbacks: usize,
+    pub(crate) messages: usize,
 }
 
 impl VirtualStack {
     pub(crate) async fn new() -> anyhow::Result<Self> {
         let clock = Arc::new(ManualClock::at(START));
         let messages = Arc::new(ManualQueue::new(clock.clone()));
-        Ok(Self { stored: MeasuredStore::new().await?, clock, messages })
+        let (pending, unit_requests) = (Arc::default(), Arc::default());
+        Ok(Self { stored: MeasuredStore::new().await?, clock, messages, pending, unit_requests })
+    }
+
+    /// Returns servers that answer each request of a unit with `reply`, and accept notifications.
+    pub(crate) fn servers(&self, reply: HttpResponse) -> Arc<dyn HttpCall> {
+        let (pending, unit_requests) = (Arc::clone(&self.pending), Arc::clone(&self.unit_requests));
+        Arc::new(move |request: HttpRequest| -> CallResult<HttpResponse> {
+            let token = header(&request, CALLBACK_TOKEN);
+            if token.is_empty() {
+                return Ok(HttpResponse::new(204, ""));
+            }
+            unit_requests.fetch_add(1, Ordering::Relaxed);
+            if reply.status == 202 {
+                lock(&pending).push(token);
+            }
+            Ok(reply.clone())
+        })
+    }
+
+    /// Returns the number of requests of units that the servers got.
+    pub(crate) fn unit_requests(&self) -> usize {
+        self.unit_requests.load(Ordering::Relaxed)
     }
 
     /// Returns the environment of a function with an empty cache. `server` receives its requests.
@@ -51,6 +113,44 @@ impl VirtualStack {
         let swept = Box::pin(ebb_flow::sweep::sweep(env, self.stored.unmetered.as_ref())).await?;
         ensure!(swept.failed == 0, "{} of {} items failed", swept.failed, swept.processed);
         Ok(())
+    }
+
+    /// Sends an event, and runs the functions until the sandbox has the phase and nothing is in progress. Sweeps at each step.
+    pub(crate) async fn live(
+        &self,
+        functions: &VirtualFunctions,
+        part: &LifePart,
+    ) -> anyhow::Result<FollowingInvocations> {
+        let VirtualFunctions { receive, complete, sweep, telemetry } = functions;
+        let LifePart { event_type, event, phase, work, linger, result } = part;
+        let origin = || InvocationOrigin { request_id: UID.to_owned(), received: None };
+        let received = ebb_flow::lifecycle::receive(receive, self.stored.store.as_ref(), (*event_type, "bench"), event);
+        let response = telemetry.invoke(FunctionKind::Receive, origin(), Box::pin(received)).await;
+        response.map_err(|error| anyhow!("the sandbox is rejected: {error:?}"))?;
+        let mut following = FollowingInvocations::default();
+        for _ in 0..MAX_STEPS {
+            let target = self.target(&event.name).await?;
+            let tokens = std::mem::take(&mut *lock(&self.pending));
+            let is_over = tokens.is_empty() && target.phase == *phase && target.due.is_none();
+            self.clock.advance(if is_over { *linger } else { *work });
+            for message in self.messages.take_due() {
+                following.messages += 1;
+                let swept = Box::pin(ebb_flow::sweep::receive_message(sweep, &message));
+                telemetry.invoke(FunctionKind::Sweep, origin(), swept).await?;
+            }
+            self.sweep(sweep).await?;
+            if is_over {
+                return Ok(following);
+            }
+            for token in tokens {
+                following.callbacks += 1;
+                let completed = Box::pin(callback::complete(complete, &token, result.as_bytes()));
+                let outcome = telemetry.invoke(FunctionKind::Complete, origin(), completed).await?;
+                ensure!(outcome == CallbackOutcome::Accepted, "a callback is not accepted: {outcome:?}");
+            }
+        }
+        let target = self.target(&event.name).await?;
+        bail!("the target is {:?} and not {phase:?}: {:?}", target.phase, target.first_cause)
     }
 }
 

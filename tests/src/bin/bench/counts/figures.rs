@@ -23,7 +23,7 @@ const RUN_READS: u64 = 10;
 /// Reads of a run whose units one invocation dispatches and completes: target, tombstone and plugin, the target for the
 /// notification, and the feed of changes, once in 5 s. No other invocation reads.
 const OWN_READS: u64 = 6;
-/// Reads of wake-ups that find a run not due or closed. Their number depends on the speed of the machine.
+/// Reads of wake-ups that find a run not due or closed.
 const IDLE_READS: u64 = 6;
 /// Reads of an invocation that continues the dispatch of another one: head, records of the units, acceptances, and
 /// inputs.
@@ -35,11 +35,6 @@ const SLICE: u64 = 50;
 const JOIN_WRITES: u64 = 2;
 /// Writes of an invocation of a chain that cannot dispatch more, like [`JOIN_WRITES`].
 const CHAIN_WRITES: u64 = 2;
-/// Writes of invocations that reach their time limit before they have dispatched [`SLICE`] units, and pass on the rest.
-/// Their number depends on the speed of the machine.
-const SLOW_WRITES: u64 = 10;
-/// Reads of invocations that continue after them, like [`SLOW_WRITES`].
-const SLOW_READS: u64 = 10;
 /// Maximum bytes of the head of a run without the progress of its units.
 const FACTS_BYTES: u64 = 320;
 /// Maximum bytes of a completed unit in the head.
@@ -82,8 +77,7 @@ impl CountRow {
         let late = u64::from(shape.joins() && invocations > 1);
         let several_reads = RUN_READS + SLICE_READS * (invocations - 1 + late) + IDLE_READS;
         let per_pass = if shape == RunShape::Chain { CHAIN_WRITES } else { 1 };
-        let (slow_writes, slow_reads) = if invocations > 1 { (SLOW_WRITES, SLOW_READS) } else { (0, 0) };
-        let passes = per_pass * invocations + JOIN_WRITES * late + slow_writes;
+        let passes = per_pass * invocations + JOIN_WRITES * late;
         let head_bytes = |done: u64| FACTS_BYTES + UNIT_BYTES * done;
         // The write units of a head above the first one.
         let more = |done: u64| (head_bytes(done) - 1) / KIB;
@@ -92,7 +86,7 @@ impl CountRow {
         let queries = if shape.joins() { 2 * pages } else { pages };
         let most_reads = match answers {
             ResultDelivery::AtOnce if invocations == 1 => OWN_READS,
-            _ => several_reads + queries + slow_reads,
+            _ => several_reads + queries,
         };
         let figures = &self.cost.figures;
         let bounds = [
@@ -117,7 +111,7 @@ impl CountRow {
         format!("{} of {units}, outputs {}, answered {}", word(shape), word(outputs), word(answers))
     }
 
-    fn columns(&self) -> [(&'static str, String); 14] {
+    fn columns(&self) -> [(&'static str, String); 12] {
         let CountCase { shape, units, outputs, answers } = self.case;
         let figures = &self.cost.figures;
         [
@@ -133,8 +127,6 @@ impl CountRow {
             ("sized", figures.sized_write_units.to_string()),
             ("head bytes", figures.largest_head.to_string()),
             ("messages", self.cost.messages.to_string()),
-            ("begun s", format!("{:.2}", self.cost.begun.as_secs_f64())),
-            ("took s", format!("{:.2}", self.cost.took.as_secs_f64())),
         ]
     }
 }
