@@ -2,7 +2,7 @@
 
 use ebb_api::ApiTokens;
 use ebb_flow::Env;
-use ebb_flow::ports::RandomSource;
+use ebb_flow::ports::{Clock, RandomSource};
 use ebb_protocol::api::{CreatedToken, TokenList};
 use ebb_tests::fakes;
 use ebb_tests::virtual_clock::ManualClock;
@@ -73,8 +73,13 @@ pub(crate) async fn forged_tokens() {
 
 /// Serves the functions of a harness at a later time. Returns the URL.
 pub(super) async fn later(harness: &Harness, by: Duration) -> String {
+    let clock = ManualClock::at(now().0 + u64::try_from(by.as_millis()).unwrap());
+    with_clock(harness, Arc::new(clock)).await
+}
+
+/// Serves the functions of a harness with another clock. Returns the URL.
+pub(super) async fn with_clock(harness: &Harness, clock: Arc<dyn Clock>) -> String {
     let env = harness.stack().env();
-    let clock = Arc::new(ManualClock::at(now().0 + u64::try_from(by.as_millis()).unwrap()));
     let settings = fakes::settings("urn:tests", None, Millis(1_000));
     let env = fakes::env(harness.stack().store().clone(), env.egress.clone(), env.queue.clone(), settings);
     let env = Env { clock, ..env };

@@ -1,7 +1,11 @@
 //! Actions on several targets by one request: rights, hostile selections, limits, dry runs, and refusals of some targets.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ebb_flow::ports::{Clock, SteadyTime};
 use ebb_protocol::api::{TargetOutcome, TargetOutcomes, TargetSelection};
 
+use super::api_tokens::with_clock;
 use super::target_access::store_targets;
 use crate::harness::*;
 
@@ -197,4 +201,32 @@ pub(crate) async fn a_selection_is_handled_in_parts() {
         }
         assert!(found.len() == expected && found.is_sorted(), "{found:?}");
     }
+}
+
+/// A clock by which 16 s pass between two reads of an age.
+struct HurriedClock(AtomicU64);
+
+impl Clock for HurriedClock {
+    fn now(&self) -> Timestamp {
+        now()
+    }
+
+    fn steady(&self) -> SteadyTime {
+        SteadyTime(Millis(self.0.fetch_add(16_000, Ordering::Relaxed)))
+    }
+}
+
+/// The targets of a request begin 25 at a time. After 15 s, the answer has the selection of the others.
+pub(crate) async fn a_target_is_not_begun_late() {
+    let harness = Harness::new().await;
+    let url = with_clock(&harness, Arc::new(HurriedClock(AtomicU64::new(0)))).await;
+    let targets: Vec<Value> = (0..30).map(|number| json!({"kind": "sandbox", "name": format!("t{number}")})).collect();
+    let body = json!({"select": {"targets": targets}, "action": {"delete": {}}, "dryRun": true});
+    let token = format!("Bearer {}", harness.token("writer", &["targets:write"]).await);
+    let url = format!("{url}/v1/targets/actions");
+    let reply = ApiReply::to(&harness.http, &url, Some(&token), Method::POST, Some(body)).await;
+    let TargetOutcomes { outcomes, next, .. } = reply.is(200).json();
+    let Some(TargetSelection::Targets(left)) = next else { panic!("{reply:?}") };
+    let left: Vec<&str> = left.iter().map(|target| target.name.as_str()).collect();
+    assert_eq!((outcomes.len(), left), (25, vec!["t25", "t26", "t27", "t28", "t29"]));
 }

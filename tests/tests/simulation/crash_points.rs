@@ -1,17 +1,27 @@
-//! Small graphs with two crashes. A deletion at a write, for random graphs.
+//! Small graphs with two crashes, or with a deletion at each write.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use ebb_engine::TargetPhase;
 use ebb_tests::simulation::{
-    FaultInjector, FaultKind, PlatformSender, Scenario, SetupUnit, SimInstance, SimOptions, SimRuntime, Simulation,
-    TableAccess, TableGate, UnitAction, WriteFate,
+    FaultInjector, FaultKind, PlatformSender, Scenario, SetupUnit, SimInstance, SimOptions, SimRuntime, SimTaskId,
+    Simulation, TableAccess, TableGate, TargetScenario, UnitAction, WriteFate,
 };
+
+use crate::regressions::with_events;
 
 /// The difference between the durations of units, so that no two of them end at the same time.
 const STEP: u64 = 700;
+
+/// Returns a graph of each kind of unit. `reads` has the lower units that each unit reads.
+fn graphs(reads: &[&[usize]]) -> [(UnitAction, TargetScenario); 3] {
+    [UnitAction::Pod, UnitAction::Once, UnitAction::Later].map(|action| {
+        let units = (1..).zip(reads).map(|(number, reads)| SetupUnit::plain(action, STEP * number, reads));
+        (action, Scenario::of(units.collect()).target())
+    })
+}
 
 /// Panics if there is a text. The message has the first line of each text, and the whole shortest text.
 pub(crate) fn assert_none(mut wrong: Vec<String>) {
@@ -23,9 +33,7 @@ pub(crate) fn assert_none(mut wrong: Vec<String>) {
 #[test]
 fn two_crashes_do_not_change_the_result() {
     let mut wrong = Vec::new();
-    for action in [UnitAction::Pod, UnitAction::Once, UnitAction::Later] {
-        let units = vec![SetupUnit::plain(action, STEP, &[]), SetupUnit::plain(action, 2 * STEP, &[0])];
-        let target = Scenario::of(units).target();
+    for (action, target) in graphs(&[&[], &[0]]) {
         let run = |faults| {
             let simulation = Simulation::of(&target, SimOptions { faults, ..SimOptions::default() });
             (simulation.run_to_end(), simulation)
@@ -56,6 +64,9 @@ pub(crate) enum WriteSide {
     After,
 }
 
+/// The newest task at the time of the response to a deletion.
+type DeletionResponse = Arc<Mutex<Option<SimTaskId>>>;
+
 /// Deletes the target before or after the write with this number. The writer continues after the response, or a millisecond
 /// later if the response takes longer.
 struct DeletionAtWrite {
@@ -64,12 +75,17 @@ struct DeletionAtWrite {
     instance: SimInstance,
     at: (u64, WriteSide),
     writes: AtomicU64,
+    response: DeletionResponse,
 }
 
 impl DeletionAtWrite {
     async fn delete(&self) {
-        let (platform, instance) = (self.platform.clone(), self.instance.clone());
-        let task = self.runtime.spawn(async move { platform.delete(&instance).await });
+        let (runtime, platform, instance) = (self.runtime.clone(), self.platform.clone(), self.instance.clone());
+        let response = Arc::clone(&self.response);
+        let task = self.runtime.spawn(async move {
+            platform.delete(&instance).await;
+            *response.lock().unwrap() = Some(runtime.newest());
+        });
         self.runtime.first(task, self.runtime.sleep(1)).await;
     }
 }
@@ -94,13 +110,45 @@ impl TableGate for DeletionAtWrite {
     }
 }
 
-/// Deletes the target before or after a write.
-pub(crate) fn delete_at(simulation: &Simulation, number: u64, side: WriteSide) {
+/// Deletes the target before or after a write. Returns the response, which comes later.
+pub(crate) fn delete_at(simulation: &Simulation, number: u64, side: WriteSide) -> DeletionResponse {
+    let response = DeletionResponse::default();
     simulation.table.set_gate(Arc::new(DeletionAtWrite {
         runtime: simulation.runtime.clone(),
         platform: simulation.platform.clone(),
         instance: simulation.instances[0].clone(),
         at: (number, side),
         writes: AtomicU64::new(0),
+        response: Arc::clone(&response),
     }));
+    response
+}
+
+/// No invocation that begins after the response to the deletion starts a setup unit.
+#[test]
+fn no_object_remains_after_a_deletion_at_any_write() {
+    let mut wrong = Vec::new();
+    // A diamond has a chain and a fan-in.
+    let targets = graphs(&[&[], &[0], &[0], &[1, 2]]).map(|(_, target)| target).into_iter().chain([with_events()]);
+    for (target, max_in_flight_ms) in targets.flat_map(|target| [500, 30_000].map(|limit| (target.clone(), limit))) {
+        let simulation = || Simulation::of(&target, SimOptions { max_in_flight_ms, ..SimOptions::default() });
+        let without_deletion = simulation();
+        without_deletion.run_to_end();
+        let writes = 1..=without_deletion.table.writes();
+        for (number, side) in writes.flat_map(|at| [(at, WriteSide::Before), (at, WriteSide::After)]) {
+            let simulation = simulation();
+            let response = delete_at(&simulation, number, side);
+            let end = simulation.run_to_end();
+            let newest = *response.lock().unwrap();
+            let is_late = newest.is_some_and(|newest| {
+                simulation.ledger.state().attempts.iter().any(|attempt| attempt.unit.sets_up() && attempt.by > newest)
+            });
+            let is_gone = matches!(end.phase, None | Some(TargetPhase::Gone));
+            if is_late || !is_gone || !end.violations.is_empty() || !end.remaining.is_empty() {
+                let case = format!("in-flight limit {max_in_flight_ms}, {side:?} write {number}, late: {is_late}");
+                wrong.push(format!("{case}: {end:?}\n{}", simulation.trace()));
+            }
+        }
+    }
+    assert_none(wrong);
 }

@@ -68,7 +68,7 @@ hooks:
 }
 
 /// Returns a target whose event has two units, which read each other.
-fn with_events() -> TargetScenario {
+pub(crate) fn with_events() -> TargetScenario {
     with_event(
         r#"    nap:
       webhook: {url: "https://outside.test/later/nap", body: {of: "${units.u0.outputs.id}"}}

@@ -223,6 +223,37 @@ fn no_object_remains_after_a_crashed_creation_and_a_deletion() {
     }
 }
 
+/// The invocation that creates a target crashes before it posts the webhook. Messages and the first scheduled sweep are lost.
+/// A sweep records the start, and one of the next two sweeps posts the webhook.
+#[test]
+fn one_of_two_sweeps_posts_a_webhook_again() {
+    let target = Scenario::of(vec![SetupUnit::plain(UnitAction::Once, 5 * SECOND, &[])]).target();
+    let faults = || {
+        let faults = FaultInjector::often(1, &[(FaultKind::MessageLost, 100)]);
+        faults.and_at(FaultKind::DeathBeforeCall, [1]).and_at(FaultKind::SweepMissed, [1])
+    };
+    let sweep = |simulation: &Simulation| simulation.start(|functions| async move { functions.sweep().await });
+    let before = |simulation: &Simulation| {
+        simulation.runtime.run(create_once(simulation));
+        advance_to_wakeup(simulation);
+        simulation.runtime.run(sweep(simulation));
+        advance_to_wakeup(simulation);
+        assert!(simulation.ledger.state().attempts.is_empty(), "{}", simulation.trace());
+    };
+    let check = |simulation: &Simulation| {
+        let end = simulation.end(None);
+        let is_good = end.phase == Some(TargetPhase::Ready) && end.violations.is_empty();
+        if is_good { Ok(()) } else { Err(format!("{end:?}")) }
+    };
+    in_every_order(&target, operations(), faults, before, |race| [sweep(race), sweep(race)], check);
+}
+
+/// Advances the time until the first run is due.
+fn advance_to_wakeup(simulation: &Simulation) {
+    let run = runs(simulation).remove(0);
+    simulation.advance(due(simulation, &run).unwrap().since(simulation.runtime.now()).0 + 1);
+}
+
 fn due(simulation: &Simulation, run: &RunId) -> Option<Timestamp> {
     simulation.table.state().heads.get(run)?.head.due
 }
@@ -388,7 +419,7 @@ fn a_run_is_due_at_the_wakeup_of_the_first_of_two_sweeps() {
     let simulation = Simulation::of(&scenario.target(), SimOptions { faults, clusters, ..SimOptions::default() });
     simulation.create();
     let run = runs(&simulation).remove(0);
-    simulation.advance(due(&simulation, &run).unwrap().since(simulation.runtime.now()).0 + 1);
+    advance_to_wakeup(&simulation);
     let is_delayed = |writers: &[SimTaskId], write: usize| {
         let others = writers.iter().filter(|writer| **writer != writers[0]);
         writers[write] == writers[0] && others.count() < 2
