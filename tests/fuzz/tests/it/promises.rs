@@ -105,37 +105,21 @@ fn tried(name: &str) {
     outcome.unwrap();
 }
 
-#[test]
-fn documents() {
-    tried("documents");
+/// Tries mutations of the inputs of each target.
+macro_rules! targets {
+    ($($name:ident)+) => {
+        $(
+            #[test]
+            fn $name() {
+                tried(stringify!($name));
+            }
+        )+
+
+        #[test]
+        fn every_target_has_a_test() {
+            assert_eq!(TARGETS.map(|target| target.name), [$(stringify!($name)),+]);
+        }
+    };
 }
 
-#[test]
-fn embeds() {
-    tried("embeds");
-}
-
-#[test]
-fn expressions() {
-    tried("expressions");
-}
-
-#[test]
-fn requests() {
-    tried("requests");
-}
-
-#[test]
-fn events() {
-    tried("events");
-}
-
-#[test]
-fn callbacks() {
-    tried("callbacks");
-}
-
-#[test]
-fn tokens() {
-    tried("tokens");
-}
+targets! { documents embeds expressions requests sources events callbacks tokens }
