@@ -31,7 +31,7 @@ use ebb_store::TargetHead;
 use super::owners;
 use super::random_targets::REPAIRED;
 use super::runtime::lock;
-use super::{FaultInjector, FaultKind, SimRuntime, SimTable};
+use super::{FaultInjector, FaultKind, KIND, SimRuntime, SimTable};
 
 /// An invocation died or failed. The caller repeats its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,11 +186,11 @@ impl SimFunctions {
     }
 
     /// Deletes every instance of a name by the API, or only that with the identity `uid`.
-    pub async fn delete_target(&self, kind: &str, name: &str, uid: Option<&str>) -> Result<(), InvocationFailure> {
-        let (kind, name, uid) = (kind.to_owned(), name.to_owned(), uid.map(str::to_owned));
+    pub async fn delete_target(&self, name: &str, uid: Option<&str>) -> Result<(), InvocationFailure> {
+        let (name, uid) = (name.to_owned(), uid.map(str::to_owned));
         let access = owners::access("token a");
         self.invoke("delete", |env| async move {
-            let key = TargetKey::new(&kind, &name);
+            let key = TargetKey::new(KIND, &name);
             let deleted = response_of(target_request::delete(&env, key, uid.as_deref(), &access).await)?;
             finish(&env, deleted.ok().flatten().map(|(_, follow_ups)| follow_ups).unwrap_or_default()).await
         })
@@ -233,10 +233,10 @@ impl SimFunctions {
     }
 
     /// Retries a target for an operator, or only its instance `uid`.
-    pub async fn retry(&self, kind: &str, name: &str, uid: Option<&str>) -> Result<RetryOutcome, InvocationFailure> {
-        let (kind, name, uid) = (kind.to_owned(), name.to_owned(), uid.map(str::to_owned));
+    pub async fn retry(&self, name: &str, uid: Option<&str>) -> Result<RetryOutcome, InvocationFailure> {
+        let (name, uid) = (name.to_owned(), uid.map(str::to_owned));
         self.invoke("retry", |env| async move {
-            retry::retry(&env, (TargetKey::new(&kind, &name), uid.as_deref()), Some(DECISION)).await
+            retry::retry(&env, (TargetKey::new(KIND, &name), uid.as_deref()), Some(DECISION)).await
         })
         .await
     }
@@ -244,14 +244,14 @@ impl SimFunctions {
     /// Force-completes a unit for an operator, or force-deletes a target without `unit`: of any instance, or only of `uid`.
     pub async fn override_units(
         &self,
-        (kind, name): (&str, &str),
+        name: &str,
         uid: Option<&str>,
         unit: Option<String>,
     ) -> Result<OverrideOutcome, InvocationFailure> {
-        let (kind, name, uid) = (kind.to_owned(), name.to_owned(), uid.map(str::to_owned));
+        let (name, uid) = (name.to_owned(), uid.map(str::to_owned));
         let reason = "as planned".to_owned();
         self.invoke("override", |env| async move {
-            let key = TargetKey::new(&kind, &name);
+            let key = TargetKey::new(KIND, &name);
             match unit {
                 Some(unit) => {
                     let request = ForceCompleteUnit { uid, unit, reason, by: None };
@@ -268,14 +268,15 @@ impl SimFunctions {
 
     /// Repairs the teardown of a target, or only of its instance `uid`, with the version `REPAIRED` of its first plugin, for
     /// an operator. Returns the run that continues.
-    pub async fn repair(&self, kind: &str, name: &str, uid: Option<&str>) -> Result<Option<String>, InvocationFailure> {
-        let (kind, name, uid) = (kind.to_owned(), name.to_owned(), uid.map(str::to_owned));
+    pub async fn repair(&self, name: &str, uid: Option<&str>) -> Result<Option<String>, InvocationFailure> {
+        let (name, uid) = (name.to_owned(), uid.map(str::to_owned));
         self.invoke("repair", |env| async move {
-            let target = env.store.read_target(TargetKey::new(&kind, &name)).await?;
+            let key = TargetKey::new(KIND, &name);
+            let target = env.store.read_target(key).await?;
             let plugins = target.map(|target| target.plugins).unwrap_or_default();
             let Some((plugin, _)) = plugins.first().and_then(|plugin| plugin.split_once('@')) else { return Ok(None) };
             let plugin = format!("{plugin}@{REPAIRED}");
-            let (key, plugin) = ((TargetKey::new(&kind, &name), uid.as_deref()), (plugin.as_str(), DECISION.by));
+            let (key, plugin) = ((key, uid.as_deref()), (plugin.as_str(), DECISION.by));
             match repair::repair(&env, key, plugin, RepairMode::Make).await {
                 Err(RequestError::Failed(error)) => Err(error),
                 repaired => Ok(repaired.ok().map(|repaired| repaired.run)),

@@ -276,7 +276,7 @@ pub(super) fn settled(simulation: &Simulation) {
         }
     }
     for (uid, entry) in instances {
-        let of_name = state.targets.get(&(KIND.to_owned(), entry.name.clone()));
+        let of_name = state.targets.get(&entry.name);
         let lives = of_name.is_some_and(|target| is_present(target, uid));
         let Some(target) = of_name.filter(|_| lives && !repeated.contains(&entry.revision)) else { continue };
         // An update that is refused when it would begin has replaced those that waited before it.

@@ -297,7 +297,7 @@ impl PlatformSender {
         let _active = SimActivity::new(&self.0.ledger);
         let present = |name: &String| {
             let state = table.state();
-            state.targets.get(&(KIND.to_owned(), name.clone())).map(|target| target.uid.clone())
+            state.targets.get(name).map(|target| target.uid.clone())
         };
         let mut list = BTreeMap::new();
         for _ in 0..random.below(6) {
@@ -318,13 +318,13 @@ impl PlatformSender {
         let functions = &self.0.functions;
         let overrides = async |unit: Option<String>| {
             let what = format!("overrides {unit:?} of {name} {uid:?}");
-            let send = || functions.override_units((KIND, name), uid, unit.clone());
+            let send = || functions.override_units(name, uid, unit.clone());
             self.request(what, send).await.ok().map(|done| done.run)
         };
         let changed = match (random.below(8), uid) {
             (0, _) => overrides(None).await,
             (1, _) => overrides(Some(self.any_undo(name, random))).await,
-            (2, _) => self.request(format!("repairs {name} {uid:?}"), || functions.repair(KIND, name, uid)).await,
+            (2, _) => self.request(format!("repairs {name} {uid:?}"), || functions.repair(name, uid)).await,
             // The ledger reports the end of an instance whose deletion was not requested.
             (3, Some(_)) => {
                 self.delete_by_person(name, uid).await;
@@ -340,7 +340,7 @@ impl PlatformSender {
 
     /// Retries a target, or only its instance `uid`. Returns the run that continues.
     pub(super) async fn retry(&self, name: &str, uid: Option<&str>) -> Option<String> {
-        let send = || self.0.functions.retry(KIND, name, uid);
+        let send = || self.0.functions.retry(name, uid);
         self.request(format!("retries {name} {uid:?}"), send).await.ok().map(|retried| retried.run)
     }
 

@@ -151,7 +151,7 @@ impl PlatformSender {
     /// Deletes every instance of a name, or only that with the identity `uid`.
     pub(super) async fn delete_by_person(&self, name: &str, uid: Option<&str>) {
         self.will_delete(PERSON, name, uid.map(str::to_owned));
-        while self.0.functions.delete_target(KIND, name, uid).await.is_err() {
+        while self.0.functions.delete_target(name, uid).await.is_err() {
             self.0.runtime.sleep(AGAIN_MS).await;
         }
         let now = self.0.runtime.elapsed();
@@ -311,7 +311,7 @@ impl SenderRecord {
             let is_refused = is_taken || ledger.strict_policies > 0;
             return (!is_refused).then(|| format!("{delivery} of {source} is rejected, and {key:?} is free"));
         }
-        let target = state.targets.get(&(KIND.to_owned(), key.name.clone()));
+        let target = state.targets.get(&key.name);
         let is_own = |(uid, entry): &(&String, &InstanceEntry)| {
             let is_named = key.uid.as_ref().is_none_or(|of| of == *uid);
             is_named && entry.sender == *source && target.is_some_and(|target| is_present(target, uid))
@@ -344,7 +344,7 @@ impl SenderRecord {
 /// Returns true if an instance has begun and ended.
 fn is_over(state: &TableState, key: &DesiredKey, uid: &str) -> bool {
     let instance = ebb_protocol::id::instance_key(KIND, &key.name, uid);
-    let target = state.targets.get(&(KIND.to_owned(), key.name.clone()));
+    let target = state.targets.get(&key.name);
     state.tombstones.contains_key(&instance)
         || target.is_some_and(|target| target.uid == uid && !target.phase.is_alive())
 }

@@ -13,7 +13,7 @@ use super::relay::UNREACHABLE;
 use super::scenario::TargetScenario;
 use super::senders::SimSource;
 use super::simulator::{SimOperator, SimOptions, Simulation, TraceMode};
-use super::{FaultInjector, FaultKind, KIND, SimRandom};
+use super::{FaultInjector, FaultKind, SimRandom};
 
 /// The most target names of a simulation, and the most instances of a name.
 const TARGETS: u64 = 5;
@@ -146,7 +146,7 @@ fn retry_failed(simulation: &Simulation) {
     simulation.ledger.repair();
     let targets: Vec<TargetHead> = simulation.table.state().targets.values().cloned().collect();
     for TargetHead { name, uid, .. } in targets.into_iter().filter(|target| target.phase == TargetPhase::Failed) {
-        let retried = simulation.invoke(|functions| async move { functions.retry(KIND, &name, None).await });
+        let retried = simulation.invoke(|functions| async move { functions.retry(&name, None).await });
         // The target may have been stopped since.
         let is_failed = |target: &TargetHead| target.uid == uid && target.phase == TargetPhase::Failed;
         if let Some(Ok(Err(RefusedRequest { code: ErrorCode::NothingFailed, detail: why }))) = retried

@@ -12,7 +12,7 @@ use ebb_store::{DesiredTarget, NamedKind, TargetHead};
 
 use super::executor::SimExecutor;
 use super::ledger::{Ledger, TimeBounds};
-use super::platform::{KIND, PlatformSender, SimInstance};
+use super::platform::{PlatformSender, SimInstance};
 use super::provider_token::SimSecrets;
 use super::queue::SimQueue;
 use super::registry::{self, SimUnit, UnitBehavior};
@@ -304,7 +304,7 @@ impl Simulation {
 
     /// Returns the target of the first instance.
     pub fn target(&self) -> Option<TargetHead> {
-        self.table.state().targets.get(&(KIND.to_owned(), self.instances[0].name.clone())).cloned()
+        self.table.state().targets.get(&self.instances[0].name).cloned()
     }
 
     /// Returns the instances in the cluster [`UNREACHABLE`].
@@ -534,7 +534,7 @@ impl Simulation {
         let is_at_rest = {
             let table = self.table.state();
             let is_applied = |state: &DesiredTarget| {
-                let of_name = table.targets.get(&(KIND.to_owned(), state.key.name.clone()));
+                let of_name = table.targets.get(&state.key.name);
                 let is_taken =
                     of_name.is_some_and(|target| target.phase != TargetPhase::Gone || target.waiting.is_some());
                 let waits = state.result.as_ref().is_some_and(|one| one.result == SourceResult::Accepted);

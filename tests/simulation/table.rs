@@ -19,7 +19,7 @@ use futures::FutureExt as _;
 
 use super::runtime::lock;
 use super::table_state::TableState;
-use super::{FaultInjector, FaultKind, KIND, SimRandom, SimRuntime, SimTaskId};
+use super::{FaultInjector, FaultKind, SimRandom, SimRuntime, SimTaskId};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TableAccess {
@@ -152,7 +152,7 @@ impl SimTable {
 
     /// Changes a target.
     pub fn edit_target(self: &Arc<Self>, name: &str, change: impl FnOnce(&mut TargetTransition)) {
-        let target = self.state().targets[&(KIND.to_owned(), name.to_owned())].clone();
+        let target = self.state().targets[name].clone();
         let version = target.version;
         let mut transition = TargetTransition::new(target, Some(version));
         change(&mut transition);
@@ -355,7 +355,7 @@ impl SimTable {
         let target = stored().find_map(|item| if let StoredItem::Target(target) = item { Some(target) } else { None });
         let Some((entry, target)) = entry.zip(target) else { return };
         let mut state = self.state();
-        let seen = state.targets.get(&(target.kind.clone(), target.name.clone())).map(|seen| seen.since);
+        let seen = state.targets.get(&target.name).map(|seen| seen.since);
         if seen.is_some_and(|since| entry.at <= since) {
             state.wrong.push(format!("{entry:?} is not after the last change of its target"));
         }

@@ -20,7 +20,8 @@ pub struct TableState {
     pub records: BTreeMap<(RunId, Unit, Attempt), AttemptRecord>,
     /// The times of acceptances that one write has recorded together.
     pub accepted: BTreeMap<(RunId, Unit, Attempt), BTreeSet<Timestamp>>,
-    pub targets: BTreeMap<(String, String), TargetHead>,
+    /// The targets by name. All have the same kind.
+    pub targets: BTreeMap<String, TargetHead>,
     pub desired: BTreeMap<DesiredKey, DesiredTarget>,
     /// The rejected events of sources, by source.
     pub rejections: BTreeMap<String, SourceRejections>,
@@ -190,8 +191,7 @@ impl TableState {
     }
 
     fn put_target(&mut self, target: TargetHead) -> (Option<TargetHead>, TargetHead) {
-        let key = (target.kind.clone(), target.name.clone());
-        let seen = self.targets.get(&key).cloned();
+        let seen = self.targets.get(&target.name).cloned();
         let refused = target.refused_update.as_ref().map_or(0, |refused| refused.generation);
         let known = target.newest_generation().max(refused);
         let is_older = |seen: &&TargetHead| seen.uid == target.uid && seen.newest_generation() > known;
@@ -202,7 +202,7 @@ impl TableState {
         if target.phase.is_alive() && removed.is_some_and(|plans| plans.contains_key(&target.instance_key())) {
             self.wrong.push(format!("{} lives after its data was removed", target.uid));
         }
-        self.targets.insert(key, target.clone());
+        self.targets.insert(target.name.clone(), target.clone());
         (seen, target)
     }
 }

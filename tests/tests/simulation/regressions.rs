@@ -12,7 +12,7 @@ use ebb_protocol::lifecycle::{LifecycleData, STUCK};
 use ebb_store::{NewRun, TargetTransition};
 use ebb_tests::platform::sandbox;
 use ebb_tests::simulation::{
-    FaultInjector, FaultKind, InvocationFailure, KIND, SimOptions, SimReport, Simulation, TableAccess, TargetEnd,
+    FaultInjector, FaultKind, InvocationFailure, SimOptions, SimReport, Simulation, TableAccess, TargetEnd,
     TargetScenario, TraceMode, UnitBehavior, WriteFate, simulate_target,
 };
 
@@ -50,7 +50,7 @@ pub(crate) fn tear_down(simulation: &Simulation) -> TargetEnd {
 
 /// Retries the target for an operator.
 pub(crate) fn retry(simulation: &Simulation) {
-    let retried = simulation.invoke(|functions| async move { functions.retry(KIND, "s", None).await });
+    let retried = simulation.invoke(|functions| async move { functions.retry("s", None).await });
     assert!(matches!(retried, Some(Ok(Ok(_)))), "{retried:?}");
 }
 
@@ -157,7 +157,7 @@ fn instances_of_one_plan_read_their_own() {
         }
     });
     simulation.run_until_idle();
-    let of = |name: &str| simulation.table.state().targets[&(KIND.to_owned(), name.to_owned())].clone();
+    let of = |name: &str| simulation.table.state().targets[name].clone();
     let first = of("a").plan;
     assert_eq!(of("b").plan, first);
     update(&simulation, "a", "a-uid", &target.document.replace("resources:", "ttl: 9h\nresources:"));
@@ -402,7 +402,7 @@ fn a_sweep_continues_an_interrupted_retry() {
         let is_first = access == TableAccess::Write && !has_written.swap(true, Ordering::Relaxed);
         ready(if is_first { WriteFate::Die } else { WriteFate::Proceed })
     }));
-    let retried = simulation.invoke(|functions| async move { functions.retry(KIND, "s", None).await });
+    let retried = simulation.invoke(|functions| async move { functions.retry("s", None).await });
     assert_eq!((retried, phase()), (Some(Err(InvocationFailure)), Some(TargetPhase::Stopping)));
     simulation.advance(10 * 60_000);
     assert_eq!(phase(), Some(TargetPhase::Stuck), "{}", simulation.trace());
@@ -479,7 +479,7 @@ fn every_function_instance_continues_a_repaired_teardown() {
     let repair = stuck(Range::default()).functions.invocations() + 1;
     for warm in repair + 1..=repair + 5 {
         let simulation = stuck(repair..warm);
-        let repaired = simulation.invoke(|functions| async move { functions.repair(KIND, "s", None).await });
+        let repaired = simulation.invoke(|functions| async move { functions.repair("s", None).await });
         assert!(matches!(repaired, Some(Ok(_))));
         simulation.run_until_idle();
         assert_end(&simulation, TargetPhase::Gone);

@@ -189,7 +189,7 @@ races! {
             assert_eq!(phase(simulation), Some(("uid-1".to_owned(), TargetPhase::Failed)));
         },
         |race| {
-            let retry = race.start(|functions| async move { functions.retry(KIND, "s", None).await });
+            let retry = race.start(|functions| async move { functions.retry("s", None).await });
             [retry, delete(race, 0)]
         },
         check_first_gone;
