@@ -29,7 +29,7 @@ function started(ctx, unit, read) {
 // Runs units at the same time and returns their results.
 async function units(ctx, names, read) {
   const ended = await restate.RestatePromise.all(names.flatMap((name) => started(ctx, name, read)));
-  return names.map((_, index) => ended[2 * index].outputs.value);
+  return names.map((_, index) => ended[2 * index].outputs.id);
 }
 
 const names = (count) => Array.from({ length: count }, (_, index) => `u${index}`);

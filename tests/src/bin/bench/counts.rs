@@ -14,16 +14,19 @@ use ebb_flow::telemetry::Telemetry;
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_store::TableUsage;
 use ebb_tests::platform::sandbox;
+use serde::Serialize;
 use serde_json::json;
 
 mod figures;
-pub(crate) mod shapes;
 
+use crate::shapes::{MIN_UNITS, RunGraph, RunShape, UnitOutputs};
 use crate::virtual_stack::{LifePart, UID, VirtualFunctions, VirtualStack};
 use figures::CountRow;
-use shapes::{CountCase, MIN_UNITS, ResultDelivery, RunShape, UnitOutputs};
 
 const NAME: &str = "measured";
+const PLUGIN: &str = "measured@1.0.0";
+/// The rest of the document of a target of the plugin.
+const RESOURCES: &str = "cluster: local\nresources:\n  measured: {plugin: measured@1.0.0}\n";
 /// The time of each step, in milliseconds. In it, messages without a delay and callbacks arrive.
 const STEP: u64 = 1;
 
@@ -55,7 +58,7 @@ pub(crate) async fn measured(arguments: &CountsArgs) -> anyhow::Result<Vec<Strin
         for &answers in &arguments.answers {
             for &shape in shapes {
                 for &units in &arguments.sizes {
-                    let case = CountCase { shape, units, outputs, answers };
+                    let case = CountCase { graph: RunGraph { shape, units, outputs }, answers };
                     let row = CountRow { case, cost: Box::pin(run(case)).await? };
                     eprintln!("{}: done", row.name());
                     rows.push(row);
@@ -65,6 +68,23 @@ pub(crate) async fn measured(arguments: &CountsArgs) -> anyhow::Result<Vec<Strin
     }
     println!("{}", figures::drawn(&rows));
     Ok(if arguments.check { rows.iter().flat_map(CountRow::broken).collect() } else { Vec::new() })
+}
+
+/// When the receiver reports the result of a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+enum ResultDelivery {
+    /// In the response to the webhook.
+    AtOnce,
+    /// By a callback, after a response with 202.
+    Later,
+}
+
+/// One run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct CountCase {
+    graph: RunGraph,
+    answers: ResultDelivery,
 }
 
 /// The cost of one run.
@@ -79,7 +99,7 @@ struct RunCost {
 /// # Errors
 /// If the target does not become ready.
 async fn run(case: CountCase) -> anyhow::Result<RunCost> {
-    let outputs = match case.outputs {
+    let outputs = match case.graph.outputs {
         UnitOutputs::Kept => json!({"id": "made-by-a-unit"}),
         UnitOutputs::Nothing => json!({}),
     };
@@ -91,13 +111,13 @@ async fn run(case: CountCase) -> anyhow::Result<RunCost> {
     let env = Arc::new(stack.env(stack.servers(reply), Some("https://platform.test".to_owned())));
     let (receive, complete, sweep) = (env.clone(), env.clone(), env.clone());
     let functions = VirtualFunctions { receive, complete, sweep, telemetry: Telemetry::default() };
-    stack.stored.publish(&shapes::plugin(case, "https://units.test/work"), env.now()).await?;
+    stack.stored.publish(&case.graph.plugin(PLUGIN, "https://units.test/work"), env.now()).await?;
     // A function instance reads the subscriptions once a minute, whatever the number of runs.
     ebb_flow::instance::outbox::rules(&env).await?;
     stack.stored.meter.take();
     let part = LifePart {
         event_type: LifecycleType::Created,
-        event: sandbox(NAME, UID, shapes::RESOURCES),
+        event: sandbox(NAME, UID, RESOURCES),
         phase: TargetPhase::Ready,
         work: STEP,
         linger: 0,

@@ -13,6 +13,7 @@ mod peers;
 mod polling;
 mod prices;
 mod scale;
+mod shapes;
 mod virtual_stack;
 
 #[derive(Parser)]

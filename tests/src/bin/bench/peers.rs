@@ -23,6 +23,8 @@ use process_tree::{TreeUsage, usage};
 use restate::RestateServer;
 use unit_receiver::UnitReceiver;
 
+use crate::shapes::{RunGraph, RunShape, UnitOutputs};
+
 /// Minimum number of runs of a graph in a round.
 const MIN_RUNS: usize = 3;
 /// Maximum time of a run.
@@ -65,40 +67,17 @@ pub(crate) enum PeerShape {
     Load,
 }
 
-/// The units of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PeerGraph {
-    /// Each unit waits for the previous one.
-    Chain(usize),
-    /// The first unit, then this number at the same time, then the last.
-    Fan(usize),
+/// Returns units of which each waits for the previous one.
+pub(crate) const fn chain(units: usize) -> RunGraph {
+    RunGraph { shape: RunShape::Chain, units, outputs: UnitOutputs::Kept }
 }
 
-impl PeerGraph {
-    pub(crate) const ALL: [Self; 4] = [Self::Chain(1), Self::Chain(10), Self::Fan(10), Self::Fan(100)];
-
-    /// Returns the name and the number that Restate's worker takes.
-    pub(crate) fn request(self) -> (&'static str, usize) {
-        match self {
-            Self::Chain(size) => ("chain", size),
-            Self::Fan(size) => ("fan", size),
-        }
-    }
-
-    /// Returns the names of the units. Each waits for all units of the layer before.
-    pub(crate) fn layers(self) -> Vec<Vec<String>> {
-        let (_, size) = self.request();
-        let units = (0..size).map(|unit| format!("u{unit}"));
-        match self {
-            Self::Chain(_) => units.map(|unit| vec![unit]).collect(),
-            Self::Fan(_) => vec![vec!["first".to_owned()], units.collect(), vec!["last".to_owned()]],
-        }
-    }
-
-    pub(crate) fn units(self) -> usize {
-        self.layers().iter().map(Vec::len).sum()
-    }
+/// Returns one unit, then this number at the same time, then one.
+const fn fan(width: usize) -> RunGraph {
+    RunGraph { shape: RunShape::Diamond, units: width + 2, outputs: UnitOutputs::Kept }
 }
+
+const GRAPHS: [RunGraph; 4] = [chain(1), chain(10), fan(10), fan(100)];
 
 /// The titles of rows and their values in one round.
 type PeerFigures = Vec<(&'static str, f64)>;
@@ -133,7 +112,7 @@ impl RunningEngine {
     }
 
     /// Starts a run and waits until the engine reports its end.
-    async fn run(&self, graph: PeerGraph) -> anyhow::Result<()> {
+    async fn run(&self, graph: RunGraph) -> anyhow::Result<()> {
         let run = async {
             match self {
                 Self::Ebb(server) => server.run(graph, 1).await,
@@ -158,7 +137,7 @@ pub(crate) async fn compared(arguments: &PeersArgs) -> anyhow::Result<()> {
     ensure!(arguments.rounds > 0 && arguments.callers > 0, "--rounds and --callers are at least 1");
     let receiver = UnitReceiver::start().await?;
     let dev: Vec<&str> = arguments.dev.iter().map(String::as_str).collect();
-    let server = Box::pin(EbbServer::start(&receiver, Workdir::with(&dev), &PeerGraph::ALL)).await?;
+    let server = Box::pin(EbbServer::start(&receiver, Workdir::with(&dev), &GRAPHS)).await?;
     let mut engines = vec![RunningEngine::Ebb(Box::new(server))];
     if !arguments.only_ebb {
         let server = Box::pin(RestateServer::start(&receiver)).await.context("Restate does not start")?;
@@ -202,12 +181,10 @@ async fn measured(
     for shape in shapes {
         let before = receiver.units();
         let units = match shape {
-            PeerShape::One => alone(engine, PeerGraph::Chain(1), "run of one unit, ms", phase, &mut values).await?,
-            PeerShape::Chain => {
-                alone(engine, PeerGraph::Chain(10), "chain of 10, ms per unit", phase, &mut values).await?
-            }
-            PeerShape::Fan10 => alone(engine, PeerGraph::Fan(10), "1→10→1, ms per unit", phase, &mut values).await?,
-            PeerShape::Fan100 => alone(engine, PeerGraph::Fan(100), "1→100→1, ms per unit", phase, &mut values).await?,
+            PeerShape::One => alone(engine, chain(1), "run of one unit, ms", phase, &mut values).await?,
+            PeerShape::Chain => alone(engine, chain(10), "chain of 10, ms per unit", phase, &mut values).await?,
+            PeerShape::Fan10 => alone(engine, fan(10), "1→10→1, ms per unit", phase, &mut values).await?,
+            PeerShape::Fan100 => alone(engine, fan(100), "1→100→1, ms per unit", phase, &mut values).await?,
             PeerShape::Load => loaded(engine, arguments.callers, phase, &mut values).await?,
         };
         let received = receiver.units() - before;
@@ -223,7 +200,7 @@ async fn measured(
 /// number of units.
 async fn alone(
     engine: &RunningEngine,
-    graph: PeerGraph,
+    graph: RunGraph,
     title: &'static str,
     phase: Duration,
     values: &mut PeerFigures,
@@ -233,10 +210,10 @@ async fn alone(
     while times.len() < MIN_RUNS || began.elapsed() < phase {
         let begun = Instant::now();
         engine.run(graph).await?;
-        times.push(begun.elapsed().as_secs_f64() * 1e3 / graph.units() as f64);
+        times.push(begun.elapsed().as_secs_f64() * 1e3 / graph.units as f64);
     }
     values.push((title, median(&times)));
-    Ok(times.len() * graph.units())
+    Ok(times.len() * graph.units)
 }
 
 /// Runs chains by several callers. Adds units per second, CPU and memory, and returns the number of units.
@@ -246,11 +223,11 @@ async fn loaded(
     phase: Duration,
     values: &mut PeerFigures,
 ) -> anyhow::Result<usize> {
-    let graph = PeerGraph::Chain(10);
+    let graph = chain(10);
     let (engine_before, all_before) = engine.usage()?;
     let began = Instant::now();
     let runs: usize = try_join_all((0..callers).map(|_| caller(engine, graph, began + phase))).await?.iter().sum();
-    let (seconds, units) = (began.elapsed().as_secs_f64(), runs * graph.units());
+    let (seconds, units) = (began.elapsed().as_secs_f64(), runs * graph.units);
     let (engine_after, all_after) = engine.usage()?;
     let cpu = |before: f64, after: f64| (after - before) * 1e6 / units as f64;
     values.extend([
@@ -264,7 +241,7 @@ async fn loaded(
 }
 
 /// Starts runs, one at a time, until `end`. Returns their number.
-async fn caller(engine: &RunningEngine, graph: PeerGraph, end: Instant) -> anyhow::Result<usize> {
+async fn caller(engine: &RunningEngine, graph: RunGraph, end: Instant) -> anyhow::Result<usize> {
     let mut runs = 0;
     while runs == 0 || Instant::now() < end {
         engine.run(graph).await?;

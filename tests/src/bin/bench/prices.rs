@@ -17,8 +17,8 @@ use ebb_store::{ItemTable as _, TableSpec};
 use ebb_tests::log_buffer::LogBuffer;
 use serde_json::{Value, json};
 
-use crate::counts::shapes::{self, CountCase, ResultDelivery, RunShape, UnitOutputs};
 use crate::measured_store::MeasuredStore;
+use crate::shapes::{MIN_UNITS, RunGraph, RunShape, UnitOutputs};
 use crate::virtual_stack::{HOUR, LifePart, VirtualFunctions, VirtualStack, created};
 
 /// Maximum price of a million units, in dollars.
@@ -49,7 +49,7 @@ pub(crate) struct PricesArgs {
 /// price.
 pub(crate) async fn priced(arguments: &PricesArgs) -> anyhow::Result<Vec<String>> {
     let units = arguments.units;
-    ensure!(units >= shapes::MIN_UNITS, "a sandbox has at least {} units", shapes::MIN_UNITS);
+    ensure!(units >= MIN_UNITS, "a sandbox has at least {MIN_UNITS} units");
     let list: Value = serde_json::from_str(&file("infra/aws/prices.json")?)?;
     let millions = (2 * units) as f64 / 1e6;
     let mut parts: BTreeMap<&str, f64> = BTreeMap::new();
@@ -130,9 +130,8 @@ async fn amounts(arguments: &PricesArgs) -> anyhow::Result<Vec<(&'static str, f6
     };
     let functions = VirtualFunctions { receive: env(), complete: env(), sweep: env(), telemetry };
 
-    let (shape, outputs, answers) = (RunShape::Diamond, UnitOutputs::Kept, ResultDelivery::Later);
-    let case = CountCase { shape, units: arguments.units, outputs, answers };
-    let mut plugin = shapes::plugin(case, "https://units.test") + "postStop:\n";
+    let graph = RunGraph { shape: RunShape::Diamond, units: arguments.units, outputs: UnitOutputs::Kept };
+    let mut plugin = graph.plugin("measured@1.0.0", "https://units.test") + "postStop:\n";
     for unit in 0..arguments.units {
         let body = format!("{{id: \"${{units.u{unit}.outputs.id}}\"}}");
         let webhook = format!("{{url: \"https://units.test\", body: {body}}}");

@@ -20,10 +20,11 @@ use ebb_tests::simulation::KIND;
 use ebb_tests::workdir::Workdir;
 use futures::{StreamExt as _, TryStreamExt as _};
 
-use crate::peers::PeerGraph;
+use crate::peers::chain;
 use crate::peers::ebb::EbbServer;
 use crate::peers::process_tree::usage;
 use crate::peers::unit_receiver::UnitReceiver;
+use crate::shapes::RunGraph;
 
 /// Units of a resource of a sandbox. A sandbox has at most 500 resources, and 1,000 units in a hook.
 const UNITS: usize = 20;
@@ -68,7 +69,7 @@ pub(crate) struct ScaleArgs {
 /// The runs of one size.
 struct DecadeLoad {
     size: usize,
-    graph: PeerGraph,
+    graph: RunGraph,
     resources: usize,
     runs: usize,
     callers: usize,
@@ -92,11 +93,11 @@ pub(crate) async fn measured(arguments: &ScaleArgs) -> anyhow::Result<Vec<String
     ensure!(*callers > 0 && !runs.contains(&0) && !units.contains(&0), "--callers, --runs and --units are at least 1");
     let receiver = UnitReceiver::start().await?;
     let chains = runs.iter().map(|&runs| {
-        let graph = PeerGraph::Chain(10);
+        let graph = chain(10);
         DecadeLoad { size: runs, graph, resources: 1, runs, callers: *callers }
     });
     let sandboxes = units.iter().map(|&units| {
-        let (graph, resources) = (PeerGraph::Chain(UNITS), units.div_ceil(UNITS));
+        let (graph, resources) = (chain(UNITS), units.div_ceil(UNITS));
         DecadeLoad { size: units, graph, resources, runs: SANDBOXES, callers: 1 }
     });
     let mut broken = Box::pin(series(("runs", RUNS_GROWTH_MIB), &receiver, chains.collect())).await?;
@@ -169,7 +170,7 @@ async fn decade(receiver: &UnitReceiver, load: &DecadeLoad) -> anyhow::Result<De
     let seconds = began.elapsed().as_secs_f64();
     let cpu_seconds = usage(&[server.pid()])?.cpu_seconds - cpu_before;
     let (resident_mib, most_mib) = (memory("VmRSS")?, memory("VmHWM")?);
-    let (units, received) = (load.runs * load.resources * load.graph.units(), receiver.units() - received_before);
+    let (units, received) = (load.runs * load.resources * load.graph.units, receiver.units() - received_before);
     ensure!(received >= units, "{received} units were received of {units}");
     // The table moves its log into its file when it closes.
     let place = server.stop().await;
@@ -186,7 +187,7 @@ async fn decade(receiver: &UnitReceiver, load: &DecadeLoad) -> anyhow::Result<De
 
 /// Returns the median time of a run of one unit, in ms, in a table with gone targets.
 async fn beside_gone(receiver: &UnitReceiver, gone: usize, time: Duration) -> anyhow::Result<f64> {
-    let (place, graph) = (Workdir::new(), PeerGraph::Chain(1));
+    let (place, graph) = (Workdir::new(), chain(1));
     let name = if gone > 0 { Some(Box::pin(fill_gone(&place.state(), gone)).await?) } else { None };
     let server = Box::pin(EbbServer::start(receiver, place, &[graph])).await?;
     if let Some(name) = name {
@@ -235,7 +236,7 @@ async fn fill_gone(state: &Path, count: usize) -> anyhow::Result<String> {
 }
 
 /// Creates a target and waits until it is ready.
-async fn run(server: &EbbServer, graph: PeerGraph, resources: usize) -> anyhow::Result<()> {
+async fn run(server: &EbbServer, graph: RunGraph, resources: usize) -> anyhow::Result<()> {
     let run = server.run(graph, resources);
     tokio::time::timeout(RUN_TIMEOUT, run).await.context("a run has not ended in time")?
 }

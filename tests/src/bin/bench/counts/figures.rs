@@ -3,8 +3,8 @@
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
-use super::RunCost;
-use super::shapes::{CountCase, ResultDelivery, RunShape, UnitOutputs};
+use super::{CountCase, ResultDelivery, RunCost};
+use crate::shapes::{RunGraph, RunShape, UnitOutputs};
 
 /// Writes of a completion: one, or two with outputs.
 const WRITES: [(UnitOutputs, u64); 2] = [(UnitOutputs::Nothing, 1), (UnitOutputs::Kept, 2)];
@@ -67,7 +67,7 @@ impl CountRow {
 
     /// Returns the limits that do not hold.
     pub(crate) fn broken(&self) -> Vec<String> {
-        let CountCase { units, outputs, answers, shape } = self.case;
+        let CountCase { graph: RunGraph { shape, units, outputs }, answers } = self.case;
         let units = units as u64;
         let writes = WRITES.iter().find(|row| row.0 == outputs).map_or(0, |row| row.1);
         let accepted = if answers == ResultDelivery::Later { ACCEPTED } else { 0 };
@@ -107,12 +107,12 @@ impl CountRow {
     }
 
     pub(crate) fn name(&self) -> String {
-        let CountCase { shape, units, outputs, answers } = self.case;
+        let CountCase { graph: RunGraph { shape, units, outputs }, answers } = self.case;
         format!("{} of {units}, outputs {}, answered {}", word(shape), word(outputs), word(answers))
     }
 
     fn columns(&self) -> [(&'static str, String); 12] {
-        let CountCase { shape, units, outputs, answers } = self.case;
+        let CountCase { graph: RunGraph { shape, units, outputs }, answers } = self.case;
         let figures = &self.cost.figures;
         [
             ("shape", word(shape)),

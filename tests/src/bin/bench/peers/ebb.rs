@@ -11,8 +11,8 @@ use ebb_tests::platform::{SignedRequest, http, sandbox};
 use ebb_tests::workdir::{DevProcess, Workdir};
 use reqwest::Client;
 
-use super::PeerGraph;
 use super::unit_receiver::UnitReceiver;
+use crate::shapes::{RunGraph, RunShape};
 
 /// A running `ebb dev`. It is killed when this is dropped.
 pub(crate) struct EbbServer {
@@ -26,11 +26,11 @@ pub(crate) struct EbbServer {
 
 impl EbbServer {
     /// Starts `ebb dev` in a working directory, and applies a plugin for each graph.
-    pub(crate) async fn start(receiver: &UnitReceiver, place: Workdir, graphs: &[PeerGraph]) -> anyhow::Result<Self> {
+    pub(crate) async fn start(receiver: &UnitReceiver, place: Workdir, graphs: &[RunGraph]) -> anyhow::Result<Self> {
         let place = place.and(&["--platform-url", &receiver.outcomes_url()]);
         let dev = place.dev().await;
         for &graph in graphs {
-            place.apply("plugin", &plugin(graph, &receiver.units_url())).await;
+            place.apply("plugin", &graph.plugin(&plugin_name(graph), &receiver.units_url())).await;
         }
         let secret = WebhookSecret::parse(&dev.secret)?;
         Ok(Self { dev, place, secret, http: http(), receiver: receiver.clone(), targets: AtomicU64::new(0) })
@@ -47,7 +47,7 @@ impl EbbServer {
     }
 
     /// Creates a target with this number of resources and waits for its notification.
-    pub(crate) async fn run(&self, graph: PeerGraph, resources: usize) -> anyhow::Result<()> {
+    pub(crate) async fn run(&self, graph: RunGraph, resources: usize) -> anyhow::Result<()> {
         let name = format!("run-{}", self.targets.fetch_add(1, Ordering::Relaxed));
         let outcome = self.receiver.next_outcome(&name).await;
         let mut rest = String::from("cluster: local\nresources:\n");
@@ -66,26 +66,6 @@ impl EbbServer {
     }
 }
 
-fn plugin_name(graph: PeerGraph) -> String {
-    let (shape, size) = graph.request();
-    format!("{shape}-{size}@1.0.0")
-}
-
-/// Returns a plugin whose units send requests to `url` with the results of the units that they wait for.
-fn plugin(graph: PeerGraph, url: &str) -> String {
-    let mut text = format!("apiVersion: ebb.dev/v1\nkind: Plugin\nname: {}\npreStart:\n", plugin_name(graph));
-    let mut read = String::new();
-    for layer in graph.layers() {
-        for unit in &layer {
-            // Writing to a string does not fail.
-            let _ = write!(
-                text,
-                "  {unit}:\n    webhook: {{url: \"{url}\", body: {{unit: {unit}, read: [{read}]}}}}\n    \
-                 outputs: {{value: {{value: \"${{response.body.value}}\"}}}}\n"
-            );
-        }
-        let results = layer.iter().map(|unit| format!("\"${{units.{unit}.outputs.value}}\""));
-        read = results.collect::<Vec<_>>().join(", ");
-    }
-    text
+fn plugin_name(RunGraph { shape, units, .. }: RunGraph) -> String {
+    format!("{}-{units}@1.0.0", if shape == RunShape::Chain { "chain" } else { "fan" })
 }

@@ -11,9 +11,9 @@ use reqwest::{Client, RequestBuilder};
 use serde_json::json;
 use tempfile::TempDir;
 
-use super::PeerGraph;
 use super::logged_child::LoggedChild;
 use super::unit_receiver::UnitReceiver;
+use crate::shapes::{RunGraph, RunShape};
 
 /// The folder in which `cargo xtask bench peers` installs the server and the worker.
 const INSTALLED: &str = "target/peers/restate";
@@ -68,8 +68,9 @@ impl RestateServer {
     }
 
     /// Starts a run and waits until the response reports its end.
-    pub(crate) async fn run(&self, graph: PeerGraph) -> anyhow::Result<()> {
-        let (shape, size) = graph.request();
+    pub(crate) async fn run(&self, RunGraph { shape, units, .. }: RunGraph) -> anyhow::Result<()> {
+        // The worker adds the first and the last unit of a fan.
+        let (shape, size) = if shape == RunShape::Chain { ("chain", units) } else { ("fan", units - 2) };
         sent(self.http.post(format!("{}/{shape}", self.url)).json(&size)).await
     }
 

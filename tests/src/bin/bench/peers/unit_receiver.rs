@@ -19,7 +19,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{Mutex, oneshot};
 
 /// The result of each unit.
-const RESULT: &str = r#"{"status":"succeeded","outputs":{"value":"done"}}"#;
+const RESULT: &str = r#"{"status":"succeeded","outputs":{"id":"done"}}"#;
 /// Attempts of a callback, and the pause between them.
 const CALLBACK_ATTEMPTS: usize = 50;
 const CALLBACK_PAUSE: Duration = Duration::from_millis(100);

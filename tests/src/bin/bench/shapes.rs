@@ -1,0 +1,89 @@
+//! Graphs of webhook units, as documents.
+
+use std::fmt::Write as _;
+
+use clap::ValueEnum;
+use serde::Serialize;
+
+/// The shape of the graph of units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum RunShape {
+    /// Each unit waits for the previous one.
+    Chain,
+    /// All units but the first wait for the first.
+    FanOut,
+    /// The last unit waits for all others.
+    FanIn,
+    /// The first, then all others, then the last.
+    Diamond,
+}
+
+/// The outputs of units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum UnitOutputs {
+    /// One output, which the dependents read.
+    Kept,
+    /// No output. Edges are order only.
+    Nothing,
+}
+
+/// The units of one run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RunGraph {
+    pub(crate) shape: RunShape,
+    pub(crate) units: usize,
+    pub(crate) outputs: UnitOutputs,
+}
+
+/// Minimum number of units. Every shape has a first unit, a last unit and one between them.
+pub(crate) const MIN_UNITS: usize = 3;
+
+impl RunShape {
+    /// Returns true if a unit waits for several others.
+    pub(crate) fn joins(self) -> bool {
+        matches!(self, Self::FanIn | Self::Diamond)
+    }
+
+    /// Returns the units that `unit` of `units` waits for.
+    fn dependencies(self, unit: usize, units: usize) -> std::ops::Range<usize> {
+        let last = units - 1;
+        match self {
+            Self::Chain => unit.saturating_sub(1)..unit,
+            Self::FanOut => 0..unit.min(1),
+            Self::FanIn if unit == last => 0..last,
+            Self::FanIn => 0..0,
+            Self::Diamond if unit == last => 1..last,
+            Self::Diamond => 0..unit.min(1),
+        }
+    }
+}
+
+impl RunGraph {
+    /// Returns a plugin with this name and version. Its units send requests to `url`.
+    pub(crate) fn plugin(self, name: &str, url: &str) -> String {
+        let mut text = format!("apiVersion: ebb.dev/v1\nkind: Plugin\nname: {name}\npreStart:\n");
+        for unit in 0..self.units {
+            let dependencies = self.shape.dependencies(unit, self.units);
+            let read: Vec<String> = match self.outputs {
+                UnitOutputs::Kept => {
+                    dependencies.clone().map(|unit| format!("\"${{units.u{unit}.outputs.id}}\"")).collect()
+                }
+                UnitOutputs::Nothing => Vec::new(),
+            };
+            // Writing to a string does not fail.
+            let _ = write!(text, "  u{unit}:\n    webhook: {{url: \"{url}\", body: {{unit: u{unit}, ");
+            let _ = writeln!(text, "read: [{}]}}}}", read.join(", "));
+            match self.outputs {
+                UnitOutputs::Kept => text.push_str("    outputs: {id: {value: \"${response.body.id}\"}}\n"),
+                UnitOutputs::Nothing if !dependencies.is_empty() => {
+                    let names: Vec<String> = dependencies.map(|unit| format!("u{unit}")).collect();
+                    let _ = writeln!(text, "    after: [{}]", names.join(", "));
+                }
+                UnitOutputs::Nothing => {}
+            }
+        }
+        text
+    }
+}
