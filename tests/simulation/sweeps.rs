@@ -6,9 +6,10 @@ use std::sync::Arc;
 use ebb_engine::Timestamp;
 use ebb_store::DueItem;
 
-use super::FaultKind;
 use super::runtime::lock;
-use super::simulator::Simulation;
+use super::scenario::TargetScenario;
+use super::simulator::{SimOptions, Simulation};
+use super::{FaultInjector, FaultKind};
 
 const SWEEP_MS: u64 = 60_000;
 /// Number of consecutive sweeps that must not miss an indexed due item. One or two may, because operations fail and a
@@ -16,6 +17,13 @@ const SWEEP_MS: u64 = 60_000;
 const MAX_SWEEPS: u32 = 3;
 
 impl Simulation {
+    /// Returns a simulation of one target, `s`, with these faults, in which the schedule runs.
+    pub fn scheduled(target: &TargetScenario, faults: FaultInjector) -> Self {
+        let simulation = Self::of(target, SimOptions { faults, ..SimOptions::default() });
+        simulation.start_sweeps();
+        simulation
+    }
+
     /// Starts the schedule: a sweep and a removal of expired data every minute.
     pub fn start_sweeps(&self) {
         let (runtime, functions) = (self.runtime.clone(), Arc::clone(&self.functions));

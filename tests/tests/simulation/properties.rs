@@ -237,8 +237,7 @@ fn an_undo_that_always_fails_leaves_the_target_stuck() {
     for action in [UnitAction::Pod, UnitAction::Once, UnitAction::Later] {
         let mut units = vec![SetupUnit::plain(action, 100, &[]), SetupUnit::plain(action, 100, &[0])];
         units[1].undo.as_mut().unwrap().fate = AttemptFate::Never;
-        let simulation = Simulation::of(&Scenario::of(units).target(), SimOptions::default());
-        simulation.start_sweeps();
+        let simulation = Simulation::scheduled(&Scenario::of(units).target(), FaultInjector::none());
         simulation.set_up();
         assert_eq!(simulation.target().map(|target| target.phase), Some(TargetPhase::Ready));
         simulation.tear_down();

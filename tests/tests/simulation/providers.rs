@@ -123,8 +123,7 @@ fn each_thing_of_a_retried_unit_is_deleted() {
     let faults = [FaultKind::CreationFails, FaultKind::KeyIgnored];
     let faults = faults.into_iter().fold(FaultInjector::none(), |all, kind| all.and_at(kind, [1]));
     let target = thing(ThingCreation::Once).target("");
-    let simulation = Simulation::of(&target, SimOptions { faults, ..SimOptions::default() });
-    simulation.start_sweeps();
+    let simulation = Simulation::scheduled(&target, faults);
     simulation.set_up();
     retry(&simulation);
     simulation.run_until_idle();
@@ -174,8 +173,7 @@ fn what_a_provider_may_have_left_is_found_or_listed() {
         let unit = removed_by(removal);
         let number = if kind == FaultKind::ThingHidden { deletion(unit) } else { 1 };
         let faults = FaultInjector::none().and_at(kind, [number]);
-        let simulation = Simulation::of(&unit.target(""), SimOptions { faults, ..SimOptions::default() });
-        simulation.start_sweeps();
+        let simulation = Simulation::scheduled(&unit.target(""), faults);
         simulation.set_up();
         simulation.tear_down();
         assert_eq!(simulation.injected(kind), 1, "{}", simulation.trace());

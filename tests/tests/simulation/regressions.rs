@@ -283,8 +283,7 @@ fn a_teardown_in_a_cluster_without_records_is_unconfirmed_or_waits() {
         (FaultInjector::none().and_at(FaultKind::RelayForgets, [1]).and_at(FaultKind::PlaceUnlisted, [1]), false),
         (FaultInjector::none().and_at(FaultKind::ClusterReplaced, [1]), true),
     ] {
-        let simulation = Simulation::of(&with_bind(""), SimOptions { faults, ..SimOptions::default() });
-        simulation.start_sweeps();
+        let simulation = Simulation::scheduled(&with_bind(""), faults);
         simulation.set_up();
         simulation.advance(REPLACED_MS);
         simulation.tear_down();
@@ -314,8 +313,7 @@ fn with_script() -> TargetScenario {
 #[test]
 fn a_unit_that_its_cluster_has_refused_leaves_nothing() {
     let faults = FaultInjector::often(1, &[(FaultKind::RelayRefuses, 100)]);
-    let simulation = Simulation::of(&with_script(), SimOptions { faults, ..SimOptions::default() });
-    simulation.start_sweeps();
+    let simulation = Simulation::scheduled(&with_script(), faults);
     simulation.set_up();
     let before = simulation.injected(FaultKind::RelayRefuses);
     retry(&simulation);
@@ -390,8 +388,7 @@ fn stuck() -> FaultInjector {
 /// A retry crashes after it has moved the target, and is not repeated. A sweep retries the undo, which fails again.
 #[test]
 fn a_sweep_continues_an_interrupted_retry() {
-    let simulation = Simulation::of(&with_one_undo(), SimOptions { faults: stuck(), ..SimOptions::default() });
-    simulation.start_sweeps();
+    let simulation = Simulation::scheduled(&with_one_undo(), stuck());
     simulation.set_up();
     simulation.tear_down();
     let phase = || simulation.target().map(|target| target.phase);
@@ -430,8 +427,7 @@ fn begin_event_without_units(simulation: &Simulation) -> RunId {
 fn a_run_of_an_event_without_units_ends() {
     for is_swept in [true, false] {
         let target = with_one_undo();
-        let simulation = Simulation::of(&target, SimOptions::default());
-        simulation.start_sweeps();
+        let simulation = Simulation::scheduled(&target, FaultInjector::none());
         simulation.set_up();
         let run = begin_event_without_units(&simulation);
         if is_swept {
@@ -469,8 +465,7 @@ postStop:
 fn every_function_instance_continues_a_repaired_teardown() {
     let stuck = |cold: Range<u64>| {
         let faults = FaultInjector::none().and_at(FaultKind::AttemptFails, [2]).and_at(FaultKind::ColdStart, cold);
-        let simulation = Simulation::of(&with_a_repair(), SimOptions { faults, ..SimOptions::default() });
-        simulation.start_sweeps();
+        let simulation = Simulation::scheduled(&with_a_repair(), faults);
         simulation.set_up();
         simulation.tear_down();
         assert_eq!(simulation.target().unwrap().phase, TargetPhase::Stuck, "{}", simulation.trace());

@@ -38,9 +38,7 @@ fn deleted(delivery: &str, uid: Option<&str>) -> TargetEvent {
 }
 
 fn simulation() -> Simulation {
-    let simulation = Simulation::of(&target(), SimOptions::default());
-    simulation.start_sweeps();
-    simulation
+    Simulation::scheduled(&target(), FaultInjector::none())
 }
 
 fn send(simulation: &Simulation, event: TargetEvent) -> SourceResult {
@@ -152,8 +150,7 @@ fn events_of_one_time_have_an_order() {
 #[test]
 fn clocks_do_not_order_events_without_a_time() {
     let faults = FaultInjector::none().and_at(FaultKind::ColdStart, [1]).and_at(FaultKind::ClockOff, [2]);
-    let simulation = Simulation::of(&target(), SimOptions { faults, ..SimOptions::default() });
-    simulation.start_sweeps();
+    let simulation = Simulation::scheduled(&target(), faults);
     assert_eq!(send(&simulation, applied("1", None)), SourceResult::Starting);
     assert!(state(&simulation, None).time > simulation.runtime.now());
     assert_eq!(send(&simulation, deleted("2", None)), SourceResult::Stopping);
@@ -272,8 +269,7 @@ fn refuse_waiting_update(simulation: &Simulation) {
 fn an_update_that_is_refused_later_is_listed_and_can_be_sent_again() {
     let target = Scenario::of(vec![SetupUnit::plain(UnitAction::Later, 5_000, &[])]).target();
     for uid in [None, Some("named")] {
-        let simulation = Simulation::of(&target, SimOptions::default());
-        simulation.start_sweeps();
+        let simulation = Simulation::scheduled(&target, FaultInjector::none());
         assert_eq!(send(&simulation, applied("1", uid)), SourceResult::Starting);
         assert_eq!(send(&simulation, applied("2", uid)), SourceResult::Waiting);
         refuse_waiting_update(&simulation);
@@ -341,8 +337,7 @@ fn a_deletion_of_a_source_ends_no_instance_of_the_platform_that_waits() {
 #[test]
 fn an_instance_that_waits_begins_with_its_newest_document() {
     let target = Scenario::of(vec![SetupUnit::plain(UnitAction::Later, 5_000, &[])]).target();
-    let simulation = Simulation::of(&target, SimOptions::default());
-    simulation.start_sweeps();
+    let simulation = Simulation::scheduled(&target, FaultInjector::none());
     send(&simulation, applied("1", None));
     simulation.run_until_idle();
     assert_eq!(send(&simulation, deleted("2", None)), SourceResult::Stopping);
