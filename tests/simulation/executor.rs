@@ -146,7 +146,7 @@ impl SimExecutor {
         let kind = if unit.sets_up() { FaultKind::SetupBroken } else { FaultKind::UndoBroken };
         let broken = self.ledger.is_broken(&unit.key, || self.faults.should_inject(kind));
         self.ledger.settle_things();
-        let finds = unit.verifies && self.ledger.has_objects(&unit.undoes);
+        let finds = unit.plan.verifies && self.ledger.has_objects(&unit.undoes);
         let fails = finds || this.attempt <= unit.fails || broken || self.faults.should_inject(FaultKind::AttemptFails);
         self.ledger.state().attempts[number].result = Some((self.runtime.elapsed(), !fails));
         if fails {
@@ -160,12 +160,12 @@ impl SimExecutor {
         if unit.effect == UnitEffect::PerAttempt {
             self.make(number, unit, id.clone());
         }
-        if !unit.undoes.is_empty() && !unit.verifies {
+        if !unit.undoes.is_empty() && !unit.plan.verifies {
             self.ledger.check_undone(unit, "ends");
             self.delete_objects(unit, &this.reads);
         }
         self.ledger.trace(|| format!("succeeds {} #{}", unit.name, this.attempt));
-        Ok(unit.outputs.iter().map(|name| (name.clone(), id.clone().into())).collect())
+        Ok(unit.plan.outputs.keys().map(|name| (name.clone(), id.clone().into())).collect())
     }
 
     fn make(&self, number: usize, unit: &Arc<SimUnit>, id: String) {
@@ -193,7 +193,7 @@ impl SimExecutor {
         for more in 0..FLOOD {
             let id = format!("{}.more{number}-{more}", unit.key);
             self.make(number, &unit, id.clone());
-            let outputs = unit.outputs.iter().map(|name| (name.clone(), id.clone().into())).collect();
+            let outputs = unit.plan.outputs.keys().map(|name| (name.clone(), id.clone().into())).collect();
             let body = serde_json::to_vec(&callback_of(&Ok(outputs))).expect("callbacks are JSON");
             let is_undone = self.deliver(token.clone(), body).await;
             if let (false, Some(object)) = (is_undone, self.ledger.state().objects.get_mut(&id)) {

@@ -245,7 +245,7 @@ impl Ledger {
         let is_done = |unit: u32| table.is_done(&this.run, unit);
         // A late success reopens an undo; a setup unit stays done.
         if this.unit.sets_up()
-            && let Some(other) = this.unit.waits_for.iter().find(|&&other| !is_done(other))
+            && let Some(other) = this.unit.plan.dependencies.iter().find(|&&other| !is_done(other))
         {
             return Some(format!("before unit {other} of its hook is done"));
         }
@@ -279,7 +279,7 @@ impl Ledger {
             return false;
         }
         let now = self.runtime.elapsed() + self.bounds.skew;
-        if this.given_up.is_some() || now >= this.began + this.unit.timeout_ms {
+        if this.given_up.is_some() || now >= this.began + this.unit.plan.timeout_ms {
             return true;
         }
         let table = self.table.state();
@@ -428,7 +428,7 @@ impl Ledger {
     /// Returns an earlier attempt of the same block whose request was answered, so that it waited for a state.
     pub(super) fn waited_before(&self, unit: &SimUnit, attempt: u32) -> Option<Attempt> {
         let of = |attempt| (unit.run(), Unit(unit.unit), Attempt(attempt));
-        let block = |attempt| retry::attempt_block(attempt, unit.attempts);
+        let block = |attempt| retry::attempt_block(attempt, unit.plan.retry.attempts);
         let table = self.table.state();
         table.find(|table| {
             let earlier = table.records.range(of(0)..of(attempt));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ebb_documents::plan::{Action, HookPlan, Plan, UnitRef, document_name};
+use ebb_documents::plan::{Action, HookPlan, Plan, UnitPlan, UnitRef, document_name};
 use ebb_engine::Hook;
 use ebb_protocol::id::{self, EventRef, RunId};
 use ebb_protocol::token::idempotency_key;
@@ -47,32 +47,23 @@ pub struct SimUnit {
     pub(super) generation: u64,
     /// The generation of the document whose plan has the unit.
     pub(super) planned: u64,
-    /// True for units before the teardown: those of the setup, of updates and of events.
-    sets_up: bool,
     pub(super) unit: u32,
+    pub(super) plan: UnitPlan,
     pub action: UnitAction,
-    /// The positions of the units that it waits for.
-    pub(super) waits_for: Vec<u32>,
     pub(super) effect: UnitEffect,
     pub(super) millis: u64,
     /// Number of attempts that fail before one succeeds.
     pub(super) fails: u32,
-    pub(super) timeout_ms: u64,
     /// The longest time for which a plugin of InfraKit may process a request. 0 for other units.
     pub(super) processing_ms: u64,
-    /// The attempts of a block, see [`ebb_engine::retry`].
-    pub(super) attempts: u32,
-    pub(super) outputs: Vec<String>,
     /// The idempotency keys of the units that it undoes.
     pub(super) undoes: Vec<String>,
-    /// True if it only looks for what they have made.
-    pub(super) verifies: bool,
 }
 
 impl SimUnit {
-    /// Returns true for units that make something. The others undo something.
+    /// Returns true for units before the teardown, which make something: those of the setup, of updates and of events.
     pub fn sets_up(&self) -> bool {
-        self.sets_up
+        !self.plan.stage.unwrap_or(self.hook).is_teardown()
     }
 
     /// Returns the run of a unit that does not belong to an event.
@@ -155,19 +146,14 @@ pub(super) fn units(
                 hook: hook.hook,
                 generation,
                 planned,
-                sets_up: !unit.stage.unwrap_or(hook.hook).is_teardown(),
                 unit: position,
+                plan: unit.clone(),
                 action,
-                waits_for: unit.dependencies.clone(),
                 effect: if undone.contains(&at) { effect } else { UnitEffect::Nothing },
                 millis,
                 fails,
-                timeout_ms: unit.timeout_ms,
                 processing_ms,
-                attempts: unit.retry.attempts,
-                outputs: unit.outputs.keys().cloned().collect(),
                 undoes: unit.undoes.iter().map(|&at| key_of(at)).collect(),
-                verifies: unit.verifies,
                 key,
             });
         }

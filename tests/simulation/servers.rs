@@ -108,7 +108,7 @@ impl SimServers {
             lock(&attempts).insert(id, ServerAttempt::Ended(ended.clone(), number));
             if reports {
                 Arc::clone(&work).call_back(token.clone(), callback_of(&ended)).await;
-                let makes = unit.effect != UnitEffect::Nothing && !unit.outputs.is_empty();
+                let makes = unit.effect != UnitEffect::Nothing && !unit.plan.outputs.is_empty();
                 if makes && ended.is_ok() && work.faults.should_inject(FaultKind::ResultsFlooded) {
                     work.flood(number, token).await;
                 }
