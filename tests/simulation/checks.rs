@@ -181,7 +181,7 @@ fn outcomes(simulation: &Simulation) -> Vec<String> {
     for (uid, instance) in &instances {
         let mut own = by_instance.remove(uid).unwrap_or_default();
         // A notification may overtake another one. Each has the time of its event.
-        own.sort_by(|a, b| (&a.time, a.at).cmp(&(&b.time, b.at)));
+        own.sort_by_key(|one| (one.time, one.at));
         let pre = run_of(simulation, uid, Hook::PreStart);
         let began = instance.has_begun;
         let kinds: Vec<&str> = own.iter().map(|one| one.kind.as_str()).collect();
@@ -196,7 +196,7 @@ fn outcomes(simulation: &Simulation) -> Vec<String> {
             wrong.push(format!("{uid} (began: {began}) has the notifications {kinds:?}"));
         }
         // A run names the acceptance of its own notification.
-        let sent: BTreeSet<(&str, &str)> = own.iter().map(|one| (one.time.as_str(), one.kind.as_str())).collect();
+        let sent: BTreeSet<(Timestamp, &str)> = own.iter().map(|one| (one.time, one.kind.as_str())).collect();
         let accepted = notified_runs(simulation, uid);
         if accepted > sent.len() {
             wrong.push(format!("{uid}: {accepted} runs name the acceptance of {} notifications", sent.len()));

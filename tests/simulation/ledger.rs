@@ -77,7 +77,7 @@ pub(super) struct SimObject {
 pub struct NotificationEntry {
     pub at: u64,
     /// The time in the notification.
-    pub(super) time: String,
+    pub(super) time: Timestamp,
     pub kind: String,
     pub(super) uid: String,
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use ebb_egress::{CallError, CallResult, HttpCall, HttpRequest, HttpResponse};
 use ebb_protocol::sign::WEBHOOK_ID;
+use ebb_protocol::time::parse_rfc3339;
 use ebb_protocol::unit::{ATTEMPT, CALLBACK_TOKEN, IDEMPOTENCY_KEY};
 
 use super::executor::{SimExecutor, SimOutputs, callback_of, run_of};
@@ -221,18 +222,11 @@ impl SimPlatform {
     }
 }
 
-/// Returns a time of RFC 3339 with all its milliseconds, so that times can be compared as text.
-fn padded(time: &str) -> String {
-    let time = time.trim_end_matches('Z');
-    let (seconds, millis) = time.split_once('.').unwrap_or((time, ""));
-    format!("{seconds}.{millis:0<3}")
-}
-
 fn notification(request: &HttpRequest, at: u64) -> Option<NotificationEntry> {
     let event: serde_json::Value = serde_json::from_slice(&request.body).ok()?;
-    let text = |value: &serde_json::Value| value.as_str().map(str::to_owned);
-    let (time, kind) = (padded(&text(event.get("time")?)?), text(event.get("type")?)?);
-    Some(NotificationEntry { at, time, kind, uid: text(event.get("data")?.get("uid")?)? })
+    let text = |path: &str| event.pointer(path)?.as_str().map(str::to_owned);
+    let (time, kind, uid) = (parse_rfc3339(&text("/time")?)?, text("/type")?, text("/data/uid")?);
+    Some(NotificationEntry { at, time, kind, uid })
 }
 
 #[async_trait]
