@@ -41,7 +41,7 @@ fn all_actions() -> Vec<UnitAction> {
 }
 
 impl CaseEntry {
-    /// Returns the case of each action. With `true`, it takes a minute or more.
+    /// Returns the case of each action, with `true` if it takes a minute or more.
     pub(super) fn cases(&self) -> impl Iterator<Item = (bool, ModelCase)> {
         self.runs.iter().map(move |runs| {
             let units = match runs {
@@ -57,24 +57,12 @@ impl CaseEntry {
     }
 }
 
-/// Returns the cases of the tests: small graphs with all orders, and larger ones with few unusual steps.
+/// Returns all cases, each with `true` if it takes a minute or more: small graphs with all orders, and larger ones with few
+/// unusual steps.
 ///
 /// # Errors
 /// If `cases.yaml` has another format.
-pub fn cases() -> Result<Vec<ModelCase>, serde_saphyr::Error> {
-    of_size(false)
-}
-
-/// Returns the cases with all orders that take a minute or more each.
-///
-/// # Errors
-/// If `cases.yaml` has another format.
-pub fn large_cases() -> Result<Vec<ModelCase>, serde_saphyr::Error> {
-    of_size(true)
-}
-
-fn of_size(wanted: bool) -> Result<Vec<ModelCase>, serde_saphyr::Error> {
+pub fn cases() -> Result<Vec<(bool, ModelCase)>, serde_saphyr::Error> {
     let entries: Vec<CaseEntry> = serde_saphyr::from_str(include_str!("cases.yaml"))?;
-    let cases = entries.iter().flat_map(CaseEntry::cases);
-    Ok(cases.filter(|(large, _)| *large == wanted).map(|(_, case)| case).collect())
+    Ok(entries.iter().flat_map(CaseEntry::cases).collect())
 }

@@ -21,7 +21,7 @@ mod ports;
 mod rules;
 mod simulation;
 
-pub use cases::{ModelCase, cases, large_cases};
+pub use cases::{ModelCase, cases};
 pub use choice::FaultBudget;
 pub use explore::{ExploreReport, Violation, explore};
 pub use rules::{RuleFinding, check_rule, rules};

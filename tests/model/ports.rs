@@ -126,7 +126,7 @@ impl HttpCall for ModelEnvironment {
     async fn call(&self, request: HttpRequest) -> CallResult<HttpResponse> {
         let header = |name: &str| header(&request, name);
         let unit = request.url.rsplit('/').next().unwrap_or_default().to_owned();
-        let once = is_setup(&unit) && !self.graph.idempotent;
+        let once = is_setup(&unit) && self.graph.once;
         let body: BTreeMap<String, serde_json::Value> = serde_json::from_slice(&request.body).unwrap_or_default();
         let texts = body.into_iter().filter_map(|(name, value)| Some((name, value.as_str()?.to_owned())));
         let parcel = UnitRequest {

@@ -39,20 +39,23 @@ use crate::simulation::{
 pub(super) const MAX_IN_FLIGHT_MS: u64 = 3_000;
 /// The timeout of a unit.
 const TIMEOUT_S: u64 = 300;
+/// The attempts of a unit.
+const ATTEMPTS: u32 = 2;
 
 const NAME: &str = "s";
 const UID: &str = "uid-1";
 
 /// A graph of setup units, each with an undo of its kind.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelGraph {
     /// The action of each unit, and the lower units that it reads: at most one of another resource.
     #[serde(skip)]
     pub units: Vec<(UnitAction, Vec<usize>)>,
-    /// False if the requests of webhooks of setup units must not be repeated.
-    pub idempotent: bool,
-    pub attempts: u32,
+    /// True if the requests of webhooks of setup units must not be repeated.
+    pub once: bool,
+    /// The attempts of a unit. `None` for [`ATTEMPTS`].
+    pub attempts: Option<u32>,
     /// The outputs of the units.
     pub outputs: OutputMode,
     /// Maximum number of concurrent scripts.
@@ -65,22 +68,6 @@ pub struct ModelGraph {
     pub unreachable: Option<u32>,
     /// The updates of the document, one after the other.
     pub updates: Vec<ModelUpdate>,
-}
-
-impl Default for ModelGraph {
-    fn default() -> Self {
-        Self {
-            units: Vec::new(),
-            idempotent: true,
-            attempts: 2,
-            outputs: OutputMode::Id,
-            slots: None,
-            max_dispatches: None,
-            gateway: None,
-            unreachable: None,
-            updates: Vec::new(),
-        }
-    }
 }
 
 /// A change of the document.
@@ -97,9 +84,10 @@ pub enum ModelUpdate {
 }
 
 /// Whether units have outputs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 pub enum OutputMode {
     /// Each unit has one output, its object.
+    #[default]
     Id,
     Nothing,
 }
@@ -107,7 +95,7 @@ pub enum OutputMode {
 /// Returns the document of a plugin with some units of a graph. It reads the output of another unit as its param `wire`.
 fn plugin(graph: &ModelGraph, name: &str, own: &[usize]) -> String {
     let is_wired = own.iter().flat_map(|&unit| &graph.units[unit].1).any(|read| !own.contains(read));
-    let retry = format!("{{attempts: {}, backoff: 10s, maxBackoff: 10s}}", graph.attempts);
+    let retry = format!("{{attempts: {}, backoff: 10s, maxBackoff: 10s}}", graph.attempts.unwrap_or(ATTEMPTS));
     let setup = |&unit: &usize| {
         let (action, reads) = &graph.units[unit];
         let source = |read: &usize| if own.contains(read) { format!("u{read}") } else { "wire".to_owned() };
@@ -116,7 +104,7 @@ fn plugin(graph: &ModelGraph, name: &str, own: &[usize]) -> String {
             OutputMode::Id => documents::setup(&name, *action, &reads, ""),
             OutputMode::Nothing => format!("  {name}:\n{}", documents::body(&name, *action, &reads)),
         };
-        if graph.idempotent { text } else { text.replace("body:", "idempotent: false, body:") }
+        if graph.once { text.replace("body:", "idempotent: false, body:") } else { text }
     };
     let undo = |&unit: &usize| {
         let read = (graph.outputs == OutputMode::Id).then(|| format!("u{unit}.?id"));

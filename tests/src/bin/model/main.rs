@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use clap::Parser;
-use ebb_tests::model::{ModelCase, RuleFinding, cases, check_rule, explore, large_cases, rules};
+use ebb_tests::model::{RuleFinding, cases, check_rule, explore, rules};
 
 /// Maximum number of paths of a case.
 const MAX_PATHS: usize = 3_000_000;
@@ -62,13 +62,13 @@ fn each<T: Sync>(list: &[T], threads: usize, work: impl Fn(&T) -> (String, usize
 fn whole(arguments: &ModelArgs) -> usize {
     // A named case is explored even if it is large.
     let large = arguments.large || !arguments.case.is_empty();
-    let valid = "`cases.yaml` has the format of cases";
-    let mut list: Vec<ModelCase> = if large { large_cases().expect(valid) } else { Vec::new() };
-    list.extend(cases().expect(valid));
-    list.retain(|case| case.name.contains(&arguments.case));
+    let mut list = cases().expect("`cases.yaml` has the format of cases");
+    list.retain(|(is_large, case)| (large || !is_large) && case.name.contains(&arguments.case));
+    // The threads end at about the same time.
+    list.sort_by_key(|(is_large, _)| !is_large);
     let states = AtomicUsize::new(0);
     let paths = AtomicUsize::new(0);
-    let wrong = each(&list, arguments.threads, |case| {
+    let wrong = each(&list, arguments.threads, |(_, case)| {
         let begun = Instant::now();
         let explored = explore(case, MAX_PATHS);
         states.fetch_add(explored.states, Ordering::Relaxed);
