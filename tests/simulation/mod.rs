@@ -45,7 +45,7 @@ pub use platform::{KIND, PlatformSender, SimInstance};
 pub use plugin_documents::{ATTEMPTS, UnitAction};
 pub use provider_documents::{ProviderUnit, ThingCreation, ThingRemoval};
 pub use random::SimRandom;
-pub use receivers::{AppendedNotice, ReceivedNotice};
+pub use receivers::ReceivedNotice;
 pub use registry::{SimUnit, UnitBehavior, UnitEffect};
 pub use relay::{BUSY, ClusterOptions, REFUSING, SimRelay, UNREACHABLE, texts};
 pub use runtime::{SimClock, SimRuntime, SimTask, SimTaskId, lock};

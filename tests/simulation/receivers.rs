@@ -27,20 +27,10 @@ const OUTAGE_MS: u64 = 1_200_000;
 /// A notification that a receiver got.
 #[derive(Clone, Debug)]
 pub struct ReceivedNotice {
-    pub at: u64,
     pub subscription: String,
     /// `KIND/NAME` of the target.
     pub target: String,
     pub id: String,
-}
-
-/// A notification that the write of a target has appended.
-#[derive(Clone, Debug)]
-pub struct AppendedNotice {
-    pub subscription: String,
-    pub target: String,
-    pub phase: String,
-    pub number: u64,
 }
 
 /// Returns the subscriptions as the store has them.
@@ -63,21 +53,19 @@ pub(super) fn appended(state: &mut TableState, seen: Option<&TargetHead>, target
         return;
     }
     let name = format!("{}/{}", target.kind, target.name);
-    let before = state.appended.len();
+    let mut is_reported = false;
     // The platform records what it gets about withdrawn instances.
     let of_subscriptions = |notice: &&PhaseNotice| notice.number == target.version && !notice.is_for_platform();
     for notice in target.outbox.notices.iter().filter(of_subscriptions) {
-        state.appended.extend(notice.to.iter().map(|subscription| AppendedNotice {
-            subscription: subscription.clone(),
-            target: name.clone(),
-            phase: notice.phase.clone(),
-            number: notice.number,
-        }));
+        for subscription in &notice.to {
+            state.appended.entry((subscription.clone(), name.clone())).or_default().insert(notice.number);
+            is_reported = true;
+        }
     }
     let is_same = seen.is_some_and(|seen| seen.uid == target.uid && seen.phase == target.phase);
     // An instance that was deleted before its creation never began.
     let is_late = target.plan.is_empty();
-    if !is_same && !is_late && state.appended.len() == before {
+    if !is_same && !is_late && !is_reported {
         let (phase, version) = (target.phase, target.version);
         state.wrong.push(format!("{name} is {phase:?} in version {version}, and no subscription reports it"));
     }
@@ -118,32 +106,24 @@ impl SimReceivers {
         let _posted = PendingPost::new(ledger, format!("{subscription} of {target}"));
         runtime.sleep(RESPONSE_MS).await;
         ledger.trace(|| format!("{subscription} receives {id} of {target}"));
-        let received = ReceivedNotice { at: now, subscription: subscription.to_owned(), target, id };
+        let received = ReceivedNotice { subscription: subscription.to_owned(), target, id };
         ledger.state().received.push(received);
         self.executor.answer(FaultKind::ResponseLost, HttpResponse::new(204, "")).await
     }
-}
-
-/// The notifications of a target for one receiver.
-#[derive(Default)]
-struct NoticesOfTarget {
-    wanted: BTreeSet<u64>,
-    received: Vec<(u64, String)>,
 }
 
 /// Each receiver got every notification of a target that was appended for it, and none after a later one. A repetition has
 /// the same id.
 pub(super) fn check(simulation: &Simulation) -> Vec<String> {
     let (appended, mut wrong) = (simulation.table.state().appended.clone(), Vec::new());
-    let mut notices: BTreeMap<(String, String), NoticesOfTarget> = BTreeMap::new();
-    for AppendedNotice { subscription, target, number, .. } in appended {
-        notices.entry((subscription, target)).or_default().wanted.insert(number);
-    }
-    for ReceivedNotice { subscription, target, id, .. } in simulation.ledger.state().received.clone() {
+    let mut received: BTreeMap<(String, String), Vec<(u64, String)>> = BTreeMap::new();
+    for ReceivedNotice { subscription, target, id } in simulation.ledger.state().received.clone() {
         let number = id.rsplit('-').next().and_then(|number| number.parse().ok()).unwrap_or(0);
-        notices.entry((subscription, target)).or_default().received.push((number, id));
+        received.entry((subscription, target)).or_default().push((number, id));
     }
-    for (of, NoticesOfTarget { wanted, received }) in notices {
+    for of in appended.keys().chain(received.keys()).collect::<BTreeSet<_>>() {
+        let (wanted, received) = (appended.get(of).cloned(), received.get(of).cloned());
+        let (wanted, received) = (wanted.unwrap_or_default(), received.unwrap_or_default());
         let numbers: BTreeSet<u64> = received.iter().map(|(number, _)| *number).collect();
         let ids: BTreeSet<&String> = received.iter().map(|(_, id)| id).collect();
         if numbers != wanted || ids.len() != wanted.len() || !received.is_sorted_by_key(|(number, _)| *number) {

@@ -11,7 +11,7 @@ use ebb_store::{
     NamedKind, RunHead, SourceRejections, StoredItem, TargetHead,
 };
 
-use super::receivers::{self, AppendedNotice};
+use super::receivers;
 
 /// The content of the table.
 #[derive(Clone, Default)]
@@ -31,8 +31,8 @@ pub struct TableState {
     pub plans: BTreeMap<String, Vec<u8>>,
     /// Connections, subscriptions and undelivered notifications, by kind and name.
     pub documents: BTreeMap<(String, String), NamedDocument>,
-    /// The notifications of subscriptions that writes of targets have appended.
-    pub appended: Vec<AppendedNotice>,
+    /// The numbers of the notifications that writes of targets have appended, by subscription and `KIND/NAME` of the target.
+    pub appended: BTreeMap<(String, String), BTreeSet<u64>>,
     /// The violations of writes.
     pub wrong: Vec<String>,
     /// The time and a description of each write.
