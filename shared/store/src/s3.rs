@@ -20,14 +20,6 @@ impl S3Bucket {
     pub fn new(client: Client, name: impl Into<String>) -> Self {
         Self { client, name: name.into() }
     }
-
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    pub fn client(&self) -> &Client {
-        &self.client
-    }
 }
 
 #[async_trait]

@@ -38,7 +38,6 @@ mod target;
 mod transactions;
 
 pub use dynamodb_local::DynamoDbLocal;
-pub use fixture::s3_bucket;
 
 use crate::ItemTable;
 use fixture::StoreFixture;

@@ -131,7 +131,7 @@ impl StoreFixture {
 }
 
 /// Opens the bucket `ebb` of an S3 server in this process, which stores it in `folder`. Creates it if it is missing.
-pub async fn s3_bucket(folder: &Path) -> S3Bucket {
+async fn s3_bucket(folder: &Path) -> S3Bucket {
     let mut service = S3ServiceBuilder::new(s3s_fs::FileSystem::new(folder).unwrap());
     service.set_auth(SimpleAuth::from_single("test", "test"));
     let config = aws_sdk_s3::Config::builder()

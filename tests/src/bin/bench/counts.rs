@@ -107,7 +107,7 @@ async fn run(case: CountCase) -> anyhow::Result<RunCost> {
         ResultDelivery::AtOnce => HttpResponse::new(200, outputs.to_string()),
         ResultDelivery::Later => HttpResponse::new(202, ""),
     };
-    let stack = VirtualStack::new().await?;
+    let stack = VirtualStack::new()?;
     let env = Arc::new(stack.env(stack.servers(reply), Some("https://platform.test".to_owned())));
     let (receive, complete, sweep) = (env.clone(), env.clone(), env.clone());
     let functions = VirtualFunctions { receive, complete, sweep, telemetry: Telemetry::default() };

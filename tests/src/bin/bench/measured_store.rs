@@ -1,70 +1,72 @@
 //! A table and a bucket whose requests are counted.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use aws_sdk_dynamodb::config::interceptors::BeforeTransmitInterceptorContextRef;
-use aws_sdk_dynamodb::config::{ConfigBag, Intercept, RuntimeComponents};
-use aws_sdk_dynamodb::error::BoxError;
-use aws_smithy_runtime_api::client::orchestrator::Metadata;
+use async_trait::async_trait;
 use ebb_engine::Timestamp;
 use ebb_local::embedded::EmbeddedTable;
-use ebb_store::suite::s3_bucket;
-use ebb_store::{Meter, S3Bucket, Store};
-use tempfile::TempDir;
+use ebb_store::{Bucket, MemoryTable, Meter, OpenObject, Store, StoreResult};
+use ebb_tests::simulation::lock;
 
-/// Requests to the bucket, by operation.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct RequestCounts(Arc<Mutex<BTreeMap<String, u64>>>);
+/// A bucket in memory. Each operation is one request to S3.
+#[derive(Debug, Default)]
+pub(crate) struct CountedBucket {
+    objects: MemoryTable,
+    requests: Mutex<BTreeMap<&'static str, u64>>,
+}
 
-impl RequestCounts {
-    /// Returns the requests since the last call.
-    pub(crate) fn take(&self) -> BTreeMap<String, u64> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+impl CountedBucket {
+    fn count(&self, operation: &'static str) {
+        *lock(&self.requests).entry(operation).or_default() += 1;
+    }
+
+    /// Returns the requests since the last call, by operation.
+    pub(crate) fn take(&self) -> BTreeMap<&'static str, u64> {
+        std::mem::take(&mut *lock(&self.requests))
     }
 }
 
-impl Intercept for RequestCounts {
-    fn name(&self) -> &'static str {
-        "Requests"
+#[async_trait]
+impl Bucket for CountedBucket {
+    async fn put_object(&self, key: &str, bytes: Vec<u8>) -> StoreResult<()> {
+        self.count("PutObject");
+        self.objects.put_object(key, bytes).await
     }
 
-    fn read_before_transmit(
-        &self,
-        _: &BeforeTransmitInterceptorContextRef<'_>,
-        _: &RuntimeComponents,
-        settings: &mut ConfigBag,
-    ) -> Result<(), BoxError> {
-        let name = settings.load::<Metadata>().map_or_else(String::new, |metadata| metadata.name().to_string());
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(name).or_default() += 1;
-        Ok(())
+    async fn open_object(&self, key: &str) -> StoreResult<Option<OpenObject>> {
+        self.count("GetObject");
+        self.objects.open_object(key).await
+    }
+
+    async fn remove(&self, key: &str) -> StoreResult<()> {
+        self.count("DeleteObject");
+        self.objects.remove(key).await
+    }
+
+    async fn list(&self, prefix: &str) -> StoreResult<Vec<String>> {
+        self.count("ListObjectsV2");
+        self.objects.list(prefix).await
     }
 }
 
 /// One table and one bucket.
 pub(crate) struct MeasuredStore {
     pub(crate) table: Arc<EmbeddedTable>,
+    pub(crate) bucket: Arc<CountedBucket>,
     /// Its requests to the table are not counted.
     pub(crate) unmetered: Arc<Store>,
     pub(crate) store: Arc<Store>,
     pub(crate) meter: Arc<Meter>,
-    /// The requests to the bucket.
-    pub(crate) requests: RequestCounts,
-    /// The folder of the bucket.
-    _folder: TempDir,
 }
 
 impl MeasuredStore {
     /// Creates an empty table and an empty bucket.
-    pub(crate) async fn new() -> anyhow::Result<Self> {
-        let (requests, meter) = (RequestCounts::default(), Arc::new(Meter::new()));
-        let (table, folder) = (Arc::new(EmbeddedTable::temporary()?), tempfile::tempdir()?);
-        let bucket = s3_bucket(folder.path()).await;
-        let client = bucket.client().config().to_builder().interceptor(requests.clone()).build();
-        let bucket = S3Bucket::new(aws_sdk_s3::Client::from_conf(client), bucket.name());
-        let unmetered = Store::new(table.clone(), Arc::new(bucket));
+    pub(crate) fn new() -> anyhow::Result<Self> {
+        let (table, bucket) = (Arc::new(EmbeddedTable::temporary()?), Arc::<CountedBucket>::default());
+        let (unmetered, meter) = (Store::new(table.clone(), bucket.clone()), Arc::new(Meter::new()));
         let store = Arc::new(unmetered.clone().metered(meter.clone()));
-        Ok(Self { table, unmetered: Arc::new(unmetered), store, meter, requests, _folder: folder })
+        Ok(Self { table, bucket, unmetered: Arc::new(unmetered), store, meter })
     }
 
     /// Publishes a plugin. Its requests to the table are not counted.

@@ -63,7 +63,7 @@ struct WaitCost {
 }
 
 async fn wait(duration: u64) -> anyhow::Result<WaitCost> {
-    let stack = VirtualStack::new().await?;
+    let stack = VirtualStack::new()?;
     let VirtualStack { stored, clock, messages, .. } = &stack;
     stored.publish(PLUGIN, clock.now()).await?;
     let questions = Arc::new(AtomicU64::new(0));

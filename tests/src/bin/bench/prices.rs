@@ -119,7 +119,7 @@ async fn amounts(arguments: &PricesArgs) -> anyhow::Result<Vec<(&'static str, f6
     let printed = lines.clone();
     ebb_lambda::log_to(&filter, move || printed.clone());
     let telemetry = Telemetry::default().with_metrics(EmfSink::new("Ebb/ebb", Box::new(lines.clone())));
-    let stack = VirtualStack::new().await?;
+    let stack = VirtualStack::new()?;
     let VirtualStack { stored, clock, .. } = &stack;
     let servers = stack.servers(HttpResponse::new(202, ""));
     // Each function has its own cache.
@@ -187,7 +187,7 @@ async fn amounts(arguments: &PricesArgs) -> anyhow::Result<Vec<(&'static str, f6
 
 /// Returns the requests to the table and the bucket since the last call.
 fn requests(stored: &MeasuredStore) -> [(&'static str, f64); 4] {
-    let (figures, mut requests) = (stored.meter.take(), stored.requests.take());
+    let (figures, mut requests) = (stored.meter.take(), stored.bucket.take());
     let gets = requests.remove("GetObject").unwrap_or_default();
     // Deletions are free.
     requests.retain(|name, _| name.contains("Object") && !name.starts_with("Delete"));

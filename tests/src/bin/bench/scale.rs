@@ -12,8 +12,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_engine::TargetPhase;
 use ebb_local::embedded::{EmbeddedTable, StateDurability};
 use ebb_store::item_table::{ItemKey, ItemPut, WriteExpression};
-use ebb_store::suite::s3_bucket;
-use ebb_store::{ItemTable as _, Store, TargetHead, TargetTransition};
+use ebb_store::{ItemTable as _, MemoryTable, Store, TargetHead, TargetTransition};
 use ebb_tests::figures::{median, memory_mib};
 use ebb_tests::platform;
 use ebb_tests::simulation::KIND;
@@ -207,8 +206,7 @@ async fn beside_gone(receiver: &UnitReceiver, gone: usize, time: Duration) -> an
 /// as copies of its item. Returns the name of the last one.
 async fn fill_gone(state: &Path, count: usize) -> anyhow::Result<String> {
     let table = Arc::new(EmbeddedTable::open(state, StateDurability::Process)?);
-    let bucket = tempfile::tempdir()?;
-    let store = Store::new(table.clone(), Arc::new(s3_bucket(bucket.path()).await));
+    let store = Store::new(table.clone(), Arc::new(MemoryTable::default()));
     let name = |number: usize| format!("gone-{number:07}");
     let target = TargetHead {
         phase: TargetPhase::Gone,

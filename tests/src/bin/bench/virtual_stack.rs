@@ -68,11 +68,11 @@ pub(crate) struct FollowingInvocations {
 }
 
 impl VirtualStack {
-    pub(crate) async fn new() -> anyhow::Result<Self> {
+    pub(crate) fn new() -> anyhow::Result<Self> {
         let clock = Arc::new(ManualClock::at(START));
         let messages = Arc::new(ManualQueue::new(clock.clone()));
         let (pending, unit_requests) = (Arc::default(), Arc::default());
-        Ok(Self { stored: MeasuredStore::new().await?, clock, messages, pending, unit_requests })
+        Ok(Self { stored: MeasuredStore::new()?, clock, messages, pending, unit_requests })
     }
 
     /// Returns servers that answer each request of a unit with `reply`, and accept notifications.
