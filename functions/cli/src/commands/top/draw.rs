@@ -9,7 +9,8 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Paragraph, Row, Table};
 
-use super::state::{OpenTarget, TopState};
+use super::page::OpenTarget;
+use super::state::TopState;
 use crate::output::{plugin_name, printable};
 use crate::progress::labels;
 use crate::progress::tree::TreeLine;
@@ -109,7 +110,7 @@ fn cells(target: &TargetInfo, is_selected: bool, is_one_kind: bool, now: Timesta
 }
 
 fn draw_target(state: &TopState, open: &OpenTarget, now: Timestamp, frame: &mut Frame<'_>, area: Rect) {
-    if open.content.is_none() {
+    if open.page.is_none() {
         frame.render_widget(Paragraph::new("loading…"), area);
         return;
     }

@@ -1,12 +1,16 @@
 //! `ebb top`: shows targets in the terminal while they change.
 //!
-//! The loop in this file is the only user of the terminal. `state` decides, `draw` draws, and `poll` sends requests.
+//! The loop in this file is the only user of the terminal. `state` decides, `draw` draws, and `poll` and `change` send
+//! requests.
 
+mod change;
 mod draw;
+mod page;
 mod poll;
 mod state;
 #[cfg(test)]
 mod tests;
+mod wrap;
 
 use std::io::{self, IsTerminal as _};
 use std::mem::ManuallyDrop;
@@ -131,7 +135,8 @@ async fn show(
             state = state.update(TopEvent::Resized(size.width, size.height));
         }
         if let Some(change) = state.confirmed.take() {
-            changes.spawn(poll::change(client.clone(), change));
+            let sent = change.send(client.clone());
+            changes.spawn(async move { TopEvent::Changed(sent.await) });
         }
         wanted.send_if_modified(|poll| {
             let next = state.poll();

@@ -1,21 +1,17 @@
-//! The requests of `ebb top`: polls of what a page shows, and changes.
+//! The requests of `ebb top` for what its screen shows.
 
 use std::time::{Duration, Instant};
 
-use ebb_protocol::api::{
-    ForceCompleteUnit, ForceDeleteTarget, OverrideResponse, RetryResponse, RetryTarget, RunDetail, TargetDetail,
-    TargetPhase, UnitDetail, UnitState,
-};
+use ebb_protocol::api::{RunDetail, TargetDetail, UnitDetail, UnitState};
 use ebb_protocol::limits;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 
-use super::state::{ChangeVerb, LogUnit, ShownLog, ShownWhy, TargetChange, TopAnswer, TopEvent, TopPoll};
+use super::page::{PageContent, PageUnit, TargetPage, TargetView, readable};
+use super::state::{TopAnswer, TopEvent, TopPoll};
 use crate::client::ApiClient;
-use crate::commands::unit::override_text;
-use crate::commands::{logs, retry};
+use crate::commands::logs;
 use crate::exit::{CliError, Result};
-use crate::lifecycle;
 use crate::target::TargetRef;
 use crate::why;
 
@@ -46,95 +42,38 @@ pub(super) async fn poll(client: ApiClient, mut wanted: watch::Receiver<TopPoll>
 
 /// Returns the answer of the server to a poll.
 pub(super) async fn ask(client: &ApiClient, poll: &TopPoll) -> Result<TopAnswer> {
-    Ok(match poll {
+    let (target, view, unit) = match poll {
         TopPoll::List(selection) => {
             let (targets, warnings) = client.targets(selection, &[]).await?;
-            TopAnswer::List(targets, warnings.into_iter().collect())
+            return Ok(TopAnswer::List(targets, warnings.into_iter().collect()));
         }
-        TopPoll::Tree(target) => TopAnswer::Tree(Box::new(client.existing(target).await?)),
-        TopPoll::Why(target) => {
-            let why = client.why(target).await?;
-            let text = limits::printable(&why::text(&why));
-            let failed = why.failed.into_iter().map(|failed| failed.unit).collect();
-            TopAnswer::Why(ShownWhy { phase: why.phase, failed, text })
-        }
-        TopPoll::Log(target, unit) => TopAnswer::Log(log(client, target, unit.as_ref()).await?),
-    })
-}
-
-/// Sends a change. Returns its result as an event.
-pub(super) async fn change(client: ApiClient, change: TargetChange) -> TopEvent {
-    let target = TargetRef::from(&change.target);
-    let done = changed(&client, &target, change).await;
-    TopEvent::Changed(done.map_err(|error| format!("{target}: {}", error.message_with_steps())))
-}
-
-async fn changed(client: &ApiClient, target: &TargetRef, change: TargetChange) -> Result<String> {
-    let TargetChange { verb, target: info, unit, text } = change;
-    let seen = client.existing(target).await?;
-    if seen.info.uid != info.uid {
-        return Err(CliError::failed("another instance has this name now, and nothing was changed: open it again"));
-    }
-    let uid = Some(info.uid);
-    // The default of the commands.
-    let by = std::env::var("USER").ok();
-    match verb {
-        ChangeVerb::Retry | ChangeVerb::RetryWith => {
-            let plugin = (verb == ChangeVerb::RetryWith).then(|| text.trim().to_owned());
-            let body = RetryTarget { uid, plugin, dry_run: false };
-            let done: RetryResponse = client.act(target, "retry", &body).await?;
-            Ok(retry::text(&done, false))
-        }
-        ChangeVerb::Delete => {
-            client.delete_target(target, uid.as_deref()).await?;
-            Ok(match info.phase {
-                TargetPhase::Stuck => format!("{target} stays stuck until its teardown is retried"),
-                _ => format!("{target} is being deleted"),
-            })
-        }
-        ChangeVerb::ForceComplete => {
-            let body = ForceCompleteUnit { uid, unit, reason: text, by };
-            let done: OverrideResponse = client.act(target, "force-complete", &body).await?;
-            Ok(override_text(&done))
-        }
-        ChangeVerb::ForceDelete => {
-            lifecycle::withdraw_waiting(client, target, &seen).await?;
-            let body = ForceDeleteTarget { uid, reason: text, by };
-            let done: OverrideResponse = client.act(target, "force-delete", &body).await?;
-            Ok(override_text(&done))
-        }
-    }
+        TopPoll::Page(target, view, unit) => (target, *view, unit.as_ref()),
+    };
+    let detail = client.existing(target).await?;
+    let content = match view {
+        TargetView::Tree => PageContent::Tree,
+        TargetView::Why => PageContent::Why(limits::printable(&why::text(&client.why(target).await?))),
+        TargetView::Log => log(client, target, &detail, unit).await?,
+    };
+    Ok(TopAnswer::Page(Box::new(TargetPage { detail, content })))
 }
 
 /// Returns the log of a unit, or of another one if the target does not have it.
-async fn log(client: &ApiClient, target: &TargetRef, wanted: Option<&LogUnit>) -> Result<ShownLog> {
-    let seen = client.existing(target).await?;
-    let readable = readable(&seen);
-    let units: Vec<LogUnit> = readable.iter().map(|(run, unit)| log_unit(run, unit)).collect();
-    let shown = units.iter().position(|unit| Some(unit) == wanted).or_else(|| telling(&readable));
-    let none = || CliError::failed(format!("no unit of {target} has a log yet"));
-    let shown = shown.ok_or_else(none)?;
-    let LogUnit { run, unit, .. } = &units[shown];
-    let (attempt, text) = match client.log(run, unit, None).await? {
+async fn log(
+    client: &ApiClient,
+    target: &TargetRef,
+    detail: &TargetDetail,
+    wanted: Option<&PageUnit>,
+) -> Result<PageContent> {
+    let units = readable(detail);
+    let shown = units.iter().position(|unit| Some(&PageUnit::from(*unit)) == wanted).or_else(|| telling(&units));
+    let shown = shown.ok_or_else(|| CliError::failed(format!("no unit of {target} has a log yet")))?;
+    let (run, unit) = units[shown];
+    let (attempt, text) = match client.log(&run.id, &unit.key, None).await? {
         Some(tail) => (tail.attempt, logs::clean(&tail.text())),
         None => (None, String::new()),
     };
-    let attempt = attempt.unwrap_or(readable[shown].1.attempt);
-    Ok(ShownLog { phase: seen.info.phase, units, shown, attempt, text })
-}
-
-fn log_unit(run: &RunDetail, unit: &UnitDetail) -> LogUnit {
-    LogUnit { run: run.id.clone(), hook: run.hook.clone(), unit: unit.key.clone() }
-}
-
-/// Returns the units whose log may be read, in the order of the runs.
-fn readable(seen: &TargetDetail) -> Vec<(&RunDetail, &UnitDetail)> {
-    let units = seen.runs.iter().flat_map(|run| run.units.iter().map(move |unit| (run, unit)));
-    units.filter(|(_, unit)| unit.log || is_started_script(unit)).collect()
-}
-
-fn is_started_script(unit: &UnitDetail) -> bool {
-    unit.kind == "pod" && !matches!(unit.state, UnitState::Waiting | UnitState::Blocked | UnitState::Skipped)
+    Ok(PageContent::Log { shown, attempt: attempt.unwrap_or(unit.attempt), text })
 }
 
 /// Returns the position of the first failed unit of the last run, or else of its first running unit, or else of its last
@@ -145,4 +84,129 @@ fn telling(units: &[(&RunDetail, &UnitDetail)]) -> Option<usize> {
         |states: &[UnitState]| units.iter().position(|(run, unit)| run.id == last.id && states.contains(&unit.state));
     let running = || find(&[UnitState::Running, UnitState::Retrying]);
     find(&[UnitState::Failed]).or_else(running).or(units.len().checked_sub(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::Router;
+    use axum::extract::Request;
+    use axum::http::{Method, StatusCode};
+    use axum::response::{IntoResponse as _, Response};
+    use ebb_protocol::api::{TargetInfo, TargetSelector};
+    use serde_json::json;
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::commands::top::change::{ChangeVerb, TargetChange};
+    use crate::progress::{fixtures, labels};
+
+    fn failed() -> TargetInfo {
+        fixtures::target("failed", fixtures::NOW).info
+    }
+
+    async fn respond(request: Request) -> Response {
+        let json = |value: serde_json::Value| axum::Json(value).into_response();
+        let (parts, body) = request.into_parts();
+        let body = axum::body::to_bytes(body, usize::MAX).await.unwrap();
+        let body: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
+        let given = |name: &str| body[name].as_str().map(str::to_owned);
+        match (&parts.method, parts.uri.path()) {
+            (_, "/v1/targets") => json(json!({"targets": [failed()], "damaged": ["no plan"]})),
+            (&Method::GET, "/v1/targets/sandbox/pr-1") => json(serde_json::to_value(fixtures::busy()).unwrap()),
+            (_, "/v1/targets/sandbox/pr-1/why") => json(json!({
+                "target": "sandbox/pr-1", "phase": "failed", "summary": "no \u{1b}[2Jspace", "remaining": [], "nextSteps": [],
+                "failed": [
+                    {"unit": "db/make", "attempt": 1, "attemptInSeries": 1, "reason": {"code": "exit", "message": "full"}},
+                ],
+            })),
+            (_, "/v1/targets/sandbox/pr-1/retry") => json(
+                json!({"run": given("uid"), "units": [given("plugin").unwrap_or_else(|| "queue/create".to_owned())]}),
+            ),
+            (_, "/v1/targets/sandbox/pr-1/force-complete") => {
+                json(json!({"run": given("uid"), "units": [given("unit"), given("reason")]}))
+            }
+            (_, "/v1/runs/k3-1-pre-start/logs") if parts.uri.query() == Some("unit=queue%2Fcreate") => {
+                ([("ebb-attempt", "3")], "no \u{1b}[2Jspace\n").into_response()
+            }
+            (_, "/v1/runs/k3-1-pre-start/logs") => ([("ebb-attempt", "1")], "made\n").into_response(),
+            _ => {
+                let of = given("uid")
+                    .or(parts.uri.query().map(str::to_owned))
+                    .filter(|of| !of.is_empty())
+                    .unwrap_or_else(|| "pr-1".to_owned());
+                let problem = json!({"status": 403, "code": "forbidden", "detail": format!("{of} is of token ann")});
+                (StatusCode::FORBIDDEN, axum::Json(problem)).into_response()
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn pages_are_polled_and_changes_are_sent() {
+        let client = fixtures::client_of(Router::new().fallback(respond)).await;
+        let named = TargetRef { kind: "sandbox".to_owned(), name: "pr-1".to_owned() };
+        let page = |view, unit| TopPoll::Page(named.clone(), view, unit);
+        let [run, hook, key] = ["k3-1-pre-start", "preStart", "db/provision"].map(str::to_owned);
+        let foreign = TargetRef { name: "pr-2".to_owned(), ..named.clone() };
+        let (wanted, polls) = watch::channel(TopPoll::List(TargetSelector::default()));
+        let (sender, mut answers) = mpsc::unbounded_channel();
+        let polling = tokio::spawn(poll(client.clone(), polls, sender));
+        for (wish, expected) in [
+            (TopPoll::List(TargetSelector::default()), "[\"pr-1\"] [\"cannot read a target: no plan\"]"),
+            (page(TargetView::Tree, None), "starting"),
+            (
+                page(TargetView::Why, None),
+                "sandbox/pr-1 has failed: no \u{fffd}[2Jspace\n\nalso failed\n  db/make, attempt 1: full (exit)\n",
+            ),
+            // Of all units, the failed one is shown.
+            (page(TargetView::Log, None), "unit 3, attempt 3: no \u{fffd}[2Jspace\n"),
+            (page(TargetView::Log, Some(PageUnit { run, hook, key })), "unit 0, attempt 1: made\n"),
+            (TopPoll::Page(foreign, TargetView::Tree, None), "error: pr-1 is of token ann"),
+        ] {
+            wanted.send(wish.clone()).unwrap();
+            let answer = loop {
+                match answers.recv().await.unwrap() {
+                    TopEvent::Answered(poll, answer) if poll == wish => break answer,
+                    _ => {}
+                }
+            };
+            let text = match answer {
+                Ok(TopAnswer::List(targets, warnings)) => {
+                    format!("{:?} {warnings:?}", targets.iter().map(|target| &target.name).collect::<Vec<_>>())
+                }
+                Ok(TopAnswer::Page(page)) => match page.content {
+                    PageContent::Tree => labels::name(&page.detail.info.phase),
+                    PageContent::Why(text) => text,
+                    PageContent::Log { shown, attempt, text } => format!("unit {shown}, attempt {attempt}: {text}"),
+                },
+                Err(error) => format!("error: {error}"),
+            };
+            assert_eq!(text, expected, "{wish:?}");
+        }
+        // Without a page to show, the polls end.
+        drop((wanted, answers));
+        polling.await.unwrap();
+        let mut changes = Vec::new();
+        for (verb, unit, text) in [
+            (ChangeVerb::Retry, "", ""),
+            (ChangeVerb::RetryWith, "", " db@1.0.1 "),
+            (ChangeVerb::ForceComplete, "db/drop", "no space"),
+            (ChangeVerb::Delete, "", ""),
+            (ChangeVerb::ForceDelete, "", "no space"),
+        ] {
+            let (unit, text) = (unit.to_owned(), text.to_owned());
+            let asked = TargetChange { verb, target: failed(), unit, text };
+            changes.push(asked.send(client.clone()).await);
+        }
+        let refused = " is of token ann; ask a person with the scope `operate` for a token with that scope: ebb token create \
+                       NAME --scope SCOPE";
+        // Each request names the UID of the shown instance, which the server repeats.
+        let expected = [
+            Ok("Retrying in a: queue/create".to_owned()),
+            Ok("Retrying in a: db@1.0.1".to_owned()),
+            Ok("Overrode db/drop, no space; the run a continues".to_owned()),
+            Err(format!("sandbox/pr-1: uid=a{refused}")),
+            Err(format!("sandbox/pr-1: a{refused}")),
+        ];
+        assert_eq!(changes, expected);
+    }
 }

@@ -1,21 +1,15 @@
-//! Tests of `ebb top`: its pictures and its state after keys and answers, and its requests.
+//! Tests of `ebb top`: its pictures and its state after keys and answers.
 
-use axum::Router;
-use axum::extract::Request;
-use axum::http::{Method, StatusCode};
-use axum::response::{IntoResponse as _, Response};
 use ebb_protocol::api::{RunDetail, RunState, TargetDetail, TargetInfo, TargetPhase, TargetSelector, UnitState};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use serde_json::json;
-use tokio::sync::{mpsc, watch};
 
+use super::change::ChangeVerb;
 use super::draw::draw;
-use super::poll::{change, poll};
-use super::state::{
-    ChangeVerb, LogUnit, ShownLog, ShownWhy, TargetChange, TopAnswer, TopEvent, TopInput, TopPoll, TopState,
-};
+use super::page::{PageContent, PageUnit, TargetPage, TargetView};
+use super::state::{TopAnswer, TopEvent, TopInput, TopPoll, TopState};
 use crate::exit::Exit;
 use crate::progress::fixtures;
 use crate::progress::tree::ScreenSize;
@@ -46,26 +40,47 @@ fn list() -> TopAnswer {
     TopAnswer::List(vec![failed, target("pr-2", "ready")], Vec::new())
 }
 
-fn why(phase: TargetPhase, text: &str) -> TopAnswer {
-    TopAnswer::Why(ShownWhy { phase, failed: Vec::new(), text: text.to_owned() })
+/// Returns a state with a list of one target in a phase.
+fn listed(width: usize, height: usize, phase: &str) -> TopState {
+    answered(state(width, height), TopAnswer::List(vec![target("pr-1", phase)], Vec::new()))
+}
+
+/// Returns a target in a phase with a run.
+fn detail(phase: &str, hook: &str, units: &[(&str, UnitState)]) -> TargetDetail {
+    let run = RunDetail {
+        id: "k".to_owned(),
+        hook: hook.to_owned(),
+        state: RunState::Failed,
+        started: SINCE.to_owned(),
+        units: units.iter().map(|(key, state)| fixtures::unit(key, *state)).collect(),
+        next_token: None,
+    };
+    TargetDetail { info: target("pr-1", phase), runs: vec![run], ..fixtures::target(phase, SINCE) }
 }
 
 /// Returns a target whose teardown has two failed units.
 fn stuck() -> TargetDetail {
     let units = [("db/drop", UnitState::Failed), ("db/keep", UnitState::Succeeded), ("cache/drop", UnitState::Failed)];
-    let run = RunDetail {
-        id: "k3-1-post-stop".to_owned(),
-        hook: "postStop".to_owned(),
-        state: RunState::Failed,
-        started: SINCE.to_owned(),
-        units: units.map(|(key, state)| fixtures::unit(key, state)).to_vec(),
-        next_token: None,
-    };
-    TargetDetail { info: target("pr-1", "stuck"), runs: vec![run], ..fixtures::target("stuck", SINCE) }
+    detail("stuck", "postStop", &units)
 }
 
-fn list_of(target: TargetInfo) -> TopAnswer {
-    TopAnswer::List(vec![target], Vec::new())
+fn page(detail: TargetDetail, content: PageContent) -> TopAnswer {
+    TopAnswer::Page(Box::new(TargetPage { detail, content }))
+}
+
+fn tree(detail: TargetDetail) -> TopAnswer {
+    page(detail, PageContent::Tree)
+}
+
+fn why(detail: TargetDetail, text: &str) -> TopAnswer {
+    page(detail, PageContent::Why(text.to_owned()))
+}
+
+/// Returns the log of one of two units.
+fn log(phase: &str, text: &str, shown: usize) -> TopAnswer {
+    let units = [("db/make", UnitState::Succeeded), ("db/seed", UnitState::Succeeded)];
+    let content = PageContent::Log { shown, attempt: 2, text: text.to_owned() };
+    page(detail(phase, "preStart", &units), content)
 }
 
 /// Answers the present poll.
@@ -102,6 +117,12 @@ fn picture(state: &TopState) -> String {
     lines.map(|cells| line(cells).trim_end().to_owned()).collect::<Vec<_>>().join("\n")
 }
 
+#[track_caller]
+fn assert_shows(state: &TopState, expected: &str) {
+    let text = picture(state);
+    assert!(text.contains(expected), "{text}");
+}
+
 #[test]
 fn the_list_has_one_row_for_each_target() {
     insta::assert_snapshot!(picture(&answered(state(80, 7), list())), @r"
@@ -118,9 +139,10 @@ fn the_list_has_one_row_for_each_target() {
 #[test]
 fn enter_shows_the_tree_of_the_selected_target() {
     let open = pressed(answered(state(100, 12), list()), "↓\n");
-    assert_eq!(open.poll(), TopPoll::Tree(TargetRef { kind: "sandbox".to_owned(), name: "pr-2".to_owned() }));
-    assert!(picture(&open).contains("loading…"));
-    let open = answered(open, TopAnswer::Tree(Box::new(fixtures::busy())));
+    let target = TargetRef { kind: "sandbox".to_owned(), name: "pr-2".to_owned() };
+    assert_eq!(open.poll(), TopPoll::Page(target, TargetView::Tree, None));
+    assert_shows(&open, "loading…");
+    let open = answered(open, tree(fixtures::busy()));
     insta::assert_snapshot!(picture(&open), @r"
     127.0.0.1:7878  sandbox/pr-1
     sandbox/pr-1  starting for 10.0s
@@ -150,7 +172,7 @@ fn the_tree_begins_with_others_that_wait() {
          "release": "the present run ends"},
     ]);
     seen.info.waits = serde_json::from_value(waits).unwrap();
-    let open = answered(pressed(answered(state(100, 7), list()), "\n"), TopAnswer::Tree(Box::new(seen)));
+    let open = answered(pressed(answered(state(100, 7), list()), "\n"), tree(seen));
     insta::assert_snapshot!(picture(&open), @r"
     127.0.0.1:7878  sandbox/pr-1
     sandbox/pr-1  starting for 10.0s
@@ -192,27 +214,26 @@ fn a_change_is_made_after_a_confirmation_that_names_its_consequence() {
     for other in ["n", "\n", "\u{1b}", "q"] {
         let kept = pressed(pressed(answered(state(60, 12), list()), "d"), other);
         assert!(kept.confirmed.is_none() && kept.input.is_none() && kept.ended.is_none(), "{other:?}");
-        assert!(picture(&kept).contains("Nothing was changed"));
+        assert_shows(&kept, "Nothing was changed");
     }
     for (keys, verb) in [("dy", ChangeVerb::Delete), ("ry", ChangeVerb::Retry), ("wry", ChangeVerb::Retry)] {
         let sent = pressed(answered(state(60, 12), list()), keys).confirmed.unwrap();
         assert_eq!((sent.verb, sent.target.name.as_str()), (verb, "pr-1"), "{keys}");
     }
-    assert!(picture(&pressed(answered(state(120, 12), list()), "r")).contains("Its failed units run again"));
+    assert_shows(&pressed(answered(state(120, 12), list()), "r"), "Its failed units run again");
     // Without a target there is nothing to confirm.
     assert!(pressed(state(60, 12), "d").input.is_none());
 }
 
 #[test]
 fn the_chosen_unit_of_a_stuck_target_is_marked_as_complete() {
-    let opened = pressed(answered(state(120, 9), list_of(target("pr-1", "stuck"))), "\n");
-    let shown = answered(opened, TopAnswer::Tree(Box::new(stuck())));
+    let shown = answered(pressed(listed(120, 9, "stuck"), "\n"), tree(stuck()));
     let text = picture(&shown);
     assert!(text.starts_with("127.0.0.1:7878  sandbox/pr-1  unit db/drop (1 of 2 failed)\n"), "{text}");
     let keys = "←→ unit  w why  l logs  r retry  p repair  c complete  d delete  f force-delete  Esc back  q quit";
     assert!(text.ends_with(keys), "{text}");
     let chosen = pressed(shown, "→→");
-    assert!(picture(&chosen).contains("  unit cache/drop (2 of 2 failed)\n"), "{}", picture(&chosen));
+    assert_shows(&chosen, "  unit cache/drop (2 of 2 failed)\n");
     let asked = pressed(chosen, "c");
     let text = picture(&asked);
     let prompt = "\nMark cache/drop as complete in sandbox/pr-1 (stuck) on 127.0.0.1:7878: reason: _\n\
@@ -235,26 +256,23 @@ fn the_chosen_unit_of_a_stuck_target_is_marked_as_complete() {
 
 #[test]
 fn the_unit_of_a_page_is_marked_as_complete() {
-    let listed = || answered(state(120, 9), list_of(target("pr-1", "stuck")));
-    let failed = vec!["db/drop".to_owned(), "cache/drop".to_owned()];
-    let diagnosis = TopAnswer::Why(ShownWhy { phase: TargetPhase::Stuck, failed, text: "no space\n".to_owned() });
-    let mut of_log = log("made\n", 1);
-    if let TopAnswer::Log(log) = &mut of_log {
-        log.phase = TargetPhase::Stuck;
-    }
-    for (keys, answer, unit) in [("w", diagnosis, "cache/drop"), ("l", of_log, "db/seed")] {
-        let asked = pressed(pressed(answered(pressed(listed(), keys), answer), "→"), "c");
-        assert!(picture(&asked).contains(&format!("\nMark {unit} as complete in ")), "{}", picture(&asked));
+    let listed = || listed(120, 9, "stuck");
+    for (keys, answer, key, unit) in
+        [("w", why(stuck(), "no space\n"), "→", "cache/drop"), ("l", log("stuck", "made\n", 1), "", "db/seed")]
+    {
+        let asked = pressed(answered(pressed(listed(), keys), answer), &format!("{key}c"));
+        assert_shows(&asked, &format!("\nMark {unit} as complete in "));
     }
     // The list shows no units, and this page none yet.
     assert!(pressed(listed(), "c").input.is_none());
     let loading = pressed(listed(), "\nc");
-    assert!(loading.input.is_none() && picture(&loading).contains("error: no failed unit of sandbox/pr-1 is shown"));
+    assert!(loading.input.is_none());
+    assert_shows(&loading, "error: no failed unit of sandbox/pr-1 is shown");
 }
 
 #[test]
 fn a_repair_and_a_force_delete_are_confirmed() {
-    let listed = || answered(state(120, 12), list_of(target("pr-1", "stuck")));
+    let listed = || listed(120, 12, "stuck");
     assert!(picture(&listed()).ends_with("r retry  p repair  d delete  f force-delete  / filter  q quit"));
     for (keys, begin, consequence, verb, text) in [
         (
@@ -280,7 +298,7 @@ fn a_repair_and_a_force_delete_are_confirmed() {
         assert_eq!((sent.verb, sent.text.as_str(), sent.target.name.as_str()), (verb, text, "pr-1"));
         let cancelled = pressed(pressed(listed(), &keys[..2]), "\u{1b}");
         assert!(cancelled.input.is_none() && cancelled.ended.is_none());
-        assert!(picture(&cancelled).contains("Nothing was changed"));
+        assert_shows(&cancelled, "Nothing was changed");
     }
 }
 
@@ -292,16 +310,16 @@ fn changes_that_a_phase_excludes_are_not_asked_for() {
         ("gone", "rdpf", "sandbox/pr-1 is gone"),
     ] {
         for key in keys.chars() {
-            let refused = pressed(answered(state(120, 9), list_of(target("pr-1", phase))), &key.to_string());
+            let refused = pressed(listed(120, 9, phase), &key.to_string());
             assert!(refused.input.is_none(), "{phase} {key}");
-            assert!(picture(&refused).contains(&format!("error: {reason}\n")), "{phase} {key}: {}", picture(&refused));
+            assert_shows(&refused, &format!("error: {reason}\n"));
         }
     }
 }
 
 #[test]
 fn the_end_of_a_typed_text_is_visible() {
-    let listed = || answered(state(30, 8), list_of(target("pr-1", "stuck")));
+    let listed = || listed(30, 8, "stuck");
     let typed = pressed(listed(), &format!("f{}end", "x".repeat(490)));
     let text = picture(&typed).replace('\n', "");
     assert!(text.ends_with("xend_Enter continue  Esc cancel"), "{text}");
@@ -315,12 +333,12 @@ fn the_end_of_a_typed_text_is_visible() {
 #[test]
 fn a_pasted_text_presses_no_keys() {
     let pasted = |state: TopState, text: &str| state.update(TopEvent::Pasted(text.to_owned()));
-    let page = pasted(answered(state(80, 9), list_of(target("pr-1", "stuck"))), "dy\n");
+    let page = pasted(listed(80, 9, "stuck"), "dy\n");
     assert!(page.input.is_none() && page.confirmed.is_none());
     let question = pasted(pressed(page, "d"), "y");
     assert!(question.confirmed.is_none() && matches!(question.input, Some(TopInput::Confirm(_))));
     let filter = pasted(pressed(state(80, 9), "/"), "pr-\u{1b}1\r\n");
-    assert!(picture(&filter).contains("filter: pr- 1_\n"), "{}", picture(&filter));
+    assert_shows(&filter, "filter: pr- 1_\n");
     let reason = pasted(pressed(pressed(question, "n"), "f"), &"x\n".repeat(400));
     assert!(reason.confirmed.is_none());
     let sent = pressed(reason.update(TopEvent::Resized(120, 30)), "\ny").confirmed.unwrap();
@@ -331,7 +349,7 @@ fn a_pasted_text_presses_no_keys() {
 fn the_result_of_a_change_stays_until_the_next_key() {
     let error = Err("sandbox/pr-1: the request needs the scope targets:write".to_owned());
     let refused = answered(answered(state(80, 9), list()).update(TopEvent::Changed(error)), list());
-    assert!(picture(&refused).contains("error: sandbox/pr-1: the request needs the scope targets:write\n"));
+    assert_shows(&refused, "error: sandbox/pr-1: the request needs the scope targets:write\n");
     assert!(!picture(&pressed(refused, "↓")).contains("error"));
 }
 
@@ -341,9 +359,9 @@ fn an_error_is_shown_until_the_next_answer() {
     let shown = answered(state(80, 9), list());
     let poll = shown.poll();
     let silent = shown.update(TopEvent::Answered(poll, error));
-    let text = picture(&silent);
-    assert!(text.contains("error: no server responds at http://127.0.0.1:7878/; trying again"), "{text}");
-    assert!(text.contains("> pr-1"), "the last list is kept: {text}");
+    assert_shows(&silent, "error: no server responds at http://127.0.0.1:7878/; trying again");
+    // The last list is kept.
+    assert_shows(&silent, "> pr-1");
     assert!(!picture(&answered(silent, list())).contains("error"));
 }
 
@@ -361,14 +379,14 @@ fn the_answer_to_another_page_is_not_shown() {
     let opened = pressed(answered(state(80, 9), list()), "w");
     let late = opened.update(TopEvent::Answered(list_poll, Ok(TopAnswer::List(Vec::new(), Vec::new()))));
     assert_eq!(late.targets.len(), 2);
-    let shown = answered(late, why(TargetPhase::Failed, "sandbox/pr-1 has failed: no space\n"));
+    let shown = answered(late, why(detail("failed", "preStart", &[]), "sandbox/pr-1 has failed: no space\n"));
     assert!(picture(&shown).starts_with("127.0.0.1:7878  sandbox/pr-1  why\nsandbox/pr-1 has failed: no space\n"));
 }
 
 #[test]
 fn a_filter_is_applied_by_the_server() {
     let typed = pressed(answered(state(80, 9), list()), "/dbx\u{8}");
-    assert!(picture(&typed).contains("filter: db_\nEnter apply  Esc cancel"));
+    assert_shows(&typed, "filter: db_\nEnter apply  Esc cancel");
     assert_eq!(typed.poll(), TopPoll::List(sandboxes()));
     let filtered = pressed(typed, "\n");
     let selection = TargetSelector { text: Some("db".to_owned()), ..sandboxes() };
@@ -385,7 +403,7 @@ fn the_selected_target_stays_selected_and_visible() {
     let numbered = |from: usize| (from..from + 100).map(|number| target(&format!("pr-{number:03}"), "ready")).collect();
     let many = answered(state(80, 10), TopAnswer::List(numbered(0), Vec::new()));
     let moved = pressed(many, &"j".repeat(50));
-    assert!(picture(&moved).contains("> pr-050"));
+    assert_shows(&moved, "> pr-050");
     // Other targets precede it.
     let later = answered(moved, TopAnswer::List(numbered(20), Vec::new()));
     assert_eq!((later.selected, later.targets[later.selected].name.as_str()), (30, "pr-050"));
@@ -396,8 +414,8 @@ fn the_selected_target_stays_selected_and_visible() {
         assert!(height < 6 || text.contains("> pr-050"), "{width}x{height}: {text}");
     }
     let last = pressed(resized, "G↓");
-    assert!(picture(&last).contains("> pr-119"));
-    assert!(picture(&pressed(last, "g↑")).contains("> pr-020"));
+    assert_shows(&last, "> pr-119");
+    assert_shows(&pressed(last, "g↑"), "> pr-020");
 }
 
 #[test]
@@ -407,14 +425,6 @@ fn a_narrow_screen_lacks_columns_and_keeps_names() {
     assert!(text.contains(expected), "{text}");
     let text = picture(&answered(state(20, 4), list()));
     assert!(text.contains("> pr-1    failed") && text.starts_with("127.0.0.1:7878"), "{text}");
-}
-
-#[test]
-fn a_question_is_shown_up_to_its_end() {
-    let named = target(&"preview-of-payments-".repeat(6), "failed");
-    let asked = pressed(answered(state(40, 14), TopAnswer::List(vec![named], Vec::new())), "d");
-    let text = picture(&asked);
-    assert!(text.replace('\n', " ").contains("This cannot be undone. y yes  any other key: no"), "{text}");
 }
 
 /// The server and the beginning of a name are not enough to confirm a deletion.
@@ -436,28 +446,22 @@ fn targets_that_need_a_person_are_the_first() {
     let listed = answered(state(160, 12), TopAnswer::List(targets, Vec::new()));
     let names: Vec<&str> = listed.targets.iter().map(|target| target.name.as_str()).collect();
     assert_eq!(names, ["d", "b", "e", "c", "a"]);
-    assert!(picture(&pressed(listed, "d")).contains("a deletion does not run it again"));
+    assert_shows(&pressed(listed, "d"), "a deletion does not run it again");
 }
 
 /// Without the new phase, the question after a retry would name the old one.
 #[test]
 fn a_question_names_the_present_phase() {
-    for (key, answer) in [("w", why(TargetPhase::Ready, "ready\n")), ("l", log("made\n", 0))] {
+    for (key, answer) in [("w", why(detail("ready", "preStart", &[]), "ready\n")), ("l", log("ready", "made\n", 0))] {
         let shown = answered(pressed(answered(state(80, 12), list()), key), answer);
-        assert!(picture(&pressed(shown, "d")).contains("Delete sandbox/pr-1 (ready) on"), "{key}");
+        assert_shows(&pressed(shown, "d"), "Delete sandbox/pr-1 (ready) on");
     }
-}
-
-fn log(text: &str, shown: usize) -> TopAnswer {
-    let unit = |unit: &str| LogUnit { run: "k".to_owned(), hook: "preStart".to_owned(), unit: unit.to_owned() };
-    let units = vec![unit("db/make"), unit("db/seed")];
-    TopAnswer::Log(ShownLog { phase: TargetPhase::Ready, units, shown, attempt: 2, text: text.to_owned() })
 }
 
 #[test]
 fn a_log_is_followed_at_its_end() {
     let lines = |count: usize| (1..=count).map(|number| format!("line {number}\n")).collect::<String>();
-    let followed = answered(pressed(answered(state(80, 5), list()), "l"), log(&lines(9), 0));
+    let followed = answered(pressed(answered(state(80, 5), list()), "l"), log("ready", &lines(9), 0));
     insta::assert_snapshot!(picture(&followed), @r"
     127.0.0.1:7878  sandbox/pr-1  log of preStart db/make, attempt 2 (1 of 2)
     line 7
@@ -466,32 +470,26 @@ fn a_log_is_followed_at_its_end() {
     ↑↓ scroll  ←→ unit  Enter tree  w why  r retry  d delete  Esc back  q quit
     ");
     let page = |state: &TopState| picture(state).lines().skip(1).take(3).collect::<Vec<_>>().join(" ");
-    let followed = answered(followed, log(&lines(10), 0));
+    let followed = answered(followed, log("ready", &lines(10), 0));
     assert_eq!(page(&followed), "line 8 line 9 line 10");
-    let scrolled = answered(pressed(followed, "↑↑"), log(&lines(20), 0));
+    let scrolled = answered(pressed(followed, "↑↑"), log("ready", &lines(20), 0));
     assert_eq!(page(&scrolled), "line 6 line 7 line 8");
-    let end = answered(pressed(scrolled, "G"), log(&lines(30), 0));
+    let end = answered(pressed(scrolled, "G"), log("ready", &lines(30), 0));
     assert_eq!(page(&end), "line 28 line 29 line 30");
 }
 
 #[test]
 fn arrows_choose_the_unit_of_a_log() {
-    let first = answered(pressed(answered(state(80, 5), list()), "l"), log("a\n", 0));
-    let TopPoll::Log(_, None) = first.poll() else { panic!("a unit is chosen") };
+    let chosen = |state: &TopState| match state.poll() {
+        TopPoll::Page(_, TargetView::Log, unit) => unit.map(|PageUnit { key, .. }| key),
+        other => panic!("{other:?}"),
+    };
+    let first = answered(pressed(answered(state(80, 5), list()), "l"), log("ready", "a\n", 0));
+    assert_eq!(chosen(&first), None);
     let next = pressed(first, "→");
-    let TopPoll::Log(_, Some(unit)) = next.poll() else { panic!("no unit is chosen") };
-    assert_eq!(unit.unit, "db/seed");
-    let last = pressed(answered(next, log("b\n", 1)), "→");
-    let TopPoll::Log(_, Some(unit)) = last.poll() else { panic!("no unit is chosen") };
-    assert_eq!(unit.unit, "db/seed");
-}
-
-#[test]
-fn long_lines_are_wrapped_at_spaces() {
-    let text = format!("a\tb\n{}\n", "12345678 ".repeat(5));
-    let shown = answered(pressed(answered(state(30, 9), list()), "w"), why(TargetPhase::Failed, &text));
-    let text = picture(&shown);
-    assert!(text.contains("\na    b\n12345678 12345678 12345678\n12345678 12345678\n"), "{text}");
+    assert_eq!(chosen(&next).as_deref(), Some("db/seed"));
+    let last = pressed(answered(next, log("ready", "b\n", 1)), "→");
+    assert_eq!(chosen(&last).as_deref(), Some("db/seed"));
 }
 
 /// The last characters of long names are visible, and so is what is below and beside them.
@@ -502,8 +500,7 @@ fn nothing_is_cut_on_a_narrow_screen() {
     let text = picture(&listed);
     assert!(text.contains("> preview-previ…preview-123456  failed\n  preview-previ…preview-123457  failed"), "{text}");
     assert!(text.ends_with("↑↓ select  Enter open  w why  l logs\nr retry  d delete  / filter  q quit"), "{text}");
-    let open = answered(pressed(listed, "\n"), TopAnswer::Tree(Box::new(fixtures::busy())));
-    let shown = pressed(open, "jjjjj");
+    let shown = pressed(answered(pressed(listed, "\n"), tree(fixtures::busy())), "jjjjj");
     insta::assert_snapshot!(picture(&shown), @r"
     127.0.0.1:7878  sandbox/pr-1
     │     inserting rows 2000-3000
@@ -520,19 +517,9 @@ fn nothing_is_cut_on_a_narrow_screen() {
     ↑↓ scroll  w why  l logs  r retry
     d delete  Esc back  q quit
     ");
-    let log = picture(&answered(pressed(shown, "l"), log("made\n", 1)));
+    let log = picture(&answered(pressed(shown, "l"), log("ready", "made\n", 1)));
     let lines = "127.0.0.1:7878  sandbox/pr-1  log of\npreStart db/seed, attempt 2 (2 of 2)\nmade\n";
     assert!(log.starts_with(lines), "{log}");
-}
-
-#[test]
-fn the_continuation_of_an_indented_line_is_indented() {
-    let steps = "next steps\n  2. remove the cause, then: ebb retry pr-1\n    | a line of a log that is long\n";
-    let shown = answered(pressed(answered(state(30, 14), list()), "w"), why(TargetPhase::Failed, steps));
-    let text = picture(&shown);
-    let expected =
-        "\nnext steps\n  2. remove the cause, then:\n    ebb retry pr-1\n    | a line of a log that is\n      long\n";
-    assert!(text.contains(expected), "{text}");
 }
 
 #[test]
@@ -546,8 +533,7 @@ fn texts_of_others_do_not_control_the_screen() {
         let stuck = TargetInfo { phase: TargetPhase::Stuck, ..hostile() };
         answered(state(200, 12), TopAnswer::List(vec![stuck], Vec::new()))
     };
-    let mut tree = fixtures::waiting(HOSTILE);
-    tree.info = hostile();
+    let seen = TargetDetail { info: hostile(), ..fixtures::waiting(HOSTILE) };
     for (name, shown) in [
         ("list", list()),
         ("filter", pressed(list(), "/\u{202e}\u{9b}")),
@@ -555,7 +541,7 @@ fn texts_of_others_do_not_control_the_screen() {
         ("version", pressed(teardown(), "p")),
         ("reason", pressed(teardown(), "f\u{202e}\u{9b}")),
         ("question with a reason", pressed(teardown(), "f\u{202e}\n")),
-        ("tree", answered(pressed(list(), "\n"), TopAnswer::Tree(Box::new(tree)))),
+        ("tree", answered(pressed(list(), "\n"), tree(seen))),
         ("change", list().update(TopEvent::Changed(Err(HOSTILE.to_owned())))),
         ("error", list().update(TopEvent::Answered(TopPoll::List(sandboxes()), Err(HOSTILE.to_owned())))),
     ] {
@@ -564,113 +550,4 @@ fn texts_of_others_do_not_control_the_screen() {
         assert!(text.contains('\u{fffd}'), "{name} shows no text of others: {text}");
         assert_eq!(text.matches("\n127.0.0.1:7878  forged").count(), 0, "{name}: {text}");
     }
-}
-
-async fn respond(request: Request) -> Response {
-    let json = |value: serde_json::Value| axum::Json(value).into_response();
-    let (parts, body) = request.into_parts();
-    let body = axum::body::to_bytes(body, usize::MAX).await.unwrap();
-    let body: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
-    let given = |name: &str| body[name].as_str().map(str::to_owned);
-    match (&parts.method, parts.uri.path()) {
-        (_, "/v1/targets") => json(json!({"targets": [target("pr-1", "failed")], "damaged": ["no plan"]})),
-        (&Method::GET, "/v1/targets/sandbox/pr-1") => json(serde_json::to_value(fixtures::busy()).unwrap()),
-        (_, "/v1/targets/sandbox/pr-1/why") => json(json!({
-            "target": "sandbox/pr-1", "phase": "failed", "summary": "no \u{1b}[2Jspace", "remaining": [], "nextSteps": [],
-            "failed": [
-                {"unit": "db/make", "attempt": 1, "attemptInSeries": 1, "reason": {"code": "exit", "message": "full"}},
-            ],
-        })),
-        (_, "/v1/targets/sandbox/pr-1/retry") => {
-            json(json!({"run": given("uid"), "units": [given("plugin").unwrap_or_else(|| "queue/create".to_owned())]}))
-        }
-        (_, "/v1/targets/sandbox/pr-1/force-complete") => {
-            json(json!({"run": given("uid"), "units": [given("unit"), given("reason")]}))
-        }
-        (_, "/v1/runs/k3-1-pre-start/logs") if parts.uri.query() == Some("unit=queue%2Fcreate") => {
-            ([("ebb-attempt", "3")], "no \u{1b}[2Jspace\n").into_response()
-        }
-        (_, "/v1/runs/k3-1-pre-start/logs") => ([("ebb-attempt", "1")], "made\n").into_response(),
-        _ => {
-            let of = given("uid")
-                .or(parts.uri.query().map(str::to_owned))
-                .filter(|of| !of.is_empty())
-                .unwrap_or_else(|| "pr-1".to_owned());
-            let problem = json!({"status": 403, "code": "forbidden", "detail": format!("{of} is of token ann")});
-            (StatusCode::FORBIDDEN, axum::Json(problem)).into_response()
-        }
-    }
-}
-
-#[tokio::test]
-async fn pages_are_polled_and_changes_are_sent() {
-    let client = fixtures::client_of(Router::new().fallback(respond)).await;
-    let named = TargetRef { kind: "sandbox".to_owned(), name: "pr-1".to_owned() };
-    let unit =
-        |unit: &str| LogUnit { run: "k3-1-pre-start".to_owned(), hook: "preStart".to_owned(), unit: unit.to_owned() };
-    let (wanted, polls) = watch::channel(TopPoll::List(sandboxes()));
-    let (sender, mut answers) = mpsc::unbounded_channel();
-    let polling = tokio::spawn(poll(client.clone(), polls, sender));
-    for (page, expected) in [
-        (TopPoll::List(sandboxes()), "[\"pr-1\"] [\"cannot read a target: no plan\"]"),
-        (TopPoll::Tree(named.clone()), "starting"),
-        (
-            TopPoll::Why(named.clone()),
-            "failed [\"db/make\"] sandbox/pr-1 has failed: no \u{fffd}[2Jspace\n\nalso failed\n  db/make, attempt 1: full \
-             (exit)\n",
-        ),
-        // Of all units, the failed one is shown.
-        (TopPoll::Log(named.clone(), None), "queue/create 3 of 4, attempt 3: no \u{fffd}[2Jspace\n"),
-        (TopPoll::Log(named.clone(), Some(unit("db/provision"))), "db/provision 0 of 4, attempt 1: made\n"),
-        (TopPoll::Tree(TargetRef { name: "pr-2".to_owned(), ..named.clone() }), "error: pr-1 is of token ann"),
-    ] {
-        wanted.send(page.clone()).unwrap();
-        let answer = loop {
-            match answers.recv().await.unwrap() {
-                TopEvent::Answered(poll, answer) if poll == page => break answer,
-                _ => {}
-            }
-        };
-        let text = match answer {
-            Ok(TopAnswer::List(targets, warnings)) => {
-                format!("{:?} {warnings:?}", targets.iter().map(|target| &target.name).collect::<Vec<_>>())
-            }
-            Ok(TopAnswer::Tree(detail)) => crate::progress::labels::name(&detail.info.phase),
-            Ok(TopAnswer::Why(ShownWhy { phase, failed, text })) => {
-                format!("{} {failed:?} {text}", crate::progress::labels::name(&phase))
-            }
-            Ok(TopAnswer::Log(ShownLog { units, shown, attempt, text, .. })) => {
-                format!("{} {shown} of {}, attempt {attempt}: {text}", units[shown].unit, units.len())
-            }
-            Err(error) => format!("error: {error}"),
-        };
-        assert_eq!(text, expected, "{page:?}");
-    }
-    // Without a page to show, the polls end.
-    drop((wanted, answers));
-    polling.await.unwrap();
-    let mut changes = Vec::new();
-    for (verb, unit, text) in [
-        (ChangeVerb::Retry, "", ""),
-        (ChangeVerb::RetryWith, "", " db@1.0.1 "),
-        (ChangeVerb::ForceComplete, "db/drop", "no space"),
-        (ChangeVerb::Delete, "", ""),
-        (ChangeVerb::ForceDelete, "", "no space"),
-    ] {
-        let (unit, text) = (unit.to_owned(), text.to_owned());
-        let asked = TargetChange { verb, target: target("pr-1", "failed"), unit, text };
-        let TopEvent::Changed(result) = change(client.clone(), asked).await else { panic!("{verb:?} has no result") };
-        changes.push(result);
-    }
-    let refused = " is of token ann; ask a person with the scope `operate` for a token with that scope: ebb token create \
-                   NAME --scope SCOPE";
-    // Each request names the UID of the shown instance, which the server repeats.
-    let expected = [
-        Ok("Retrying in a: queue/create".to_owned()),
-        Ok("Retrying in a: db@1.0.1".to_owned()),
-        Ok("Overrode db/drop, no space; the run a continues".to_owned()),
-        Err(format!("sandbox/pr-1: uid=a{refused}")),
-        Err(format!("sandbox/pr-1: a{refused}")),
-    ];
-    assert_eq!(changes, expected);
 }
