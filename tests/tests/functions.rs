@@ -197,7 +197,8 @@ fn main() {
             a_waiting_update_gives_a_target_away a_history_names_no_foreign_entry a_slow_request_reaches_no_later_owner
             no_route_reaches_a_foreign_target;
         security::target_actions: an_action_has_the_rights_of_its_caller hostile_selections_change_nothing
-            each_target_has_its_own_outcome a_selection_is_handled_in_parts a_target_is_not_begun_late;
+            each_target_has_its_own_outcome a_selection_is_handled_in_parts a_target_is_not_begun_late
+            a_filter_does_not_delete_an_instance_that_waits;
         security::users: values_are_not_interpreted;
         security::waits: a_rejected_notification_is_shown a_lost_plan_is_restored a_unit_between_two_attempts;
         security::webhooks: invalid_documents events_out_of_order repeated_events refused_requests
