@@ -1,9 +1,32 @@
-//! Requests without a response, for example during a restart of the server.
+//! Requests without a response, for example during a restart of the server, and requests that it refuses for the moment.
 
 use std::time::{Duration, Instant};
 
+use crate::exit::Result;
+
 /// The longest silence of the server that a command without a time limit bears.
 pub(crate) const LONGEST_SILENCE: Duration = Duration::from_secs(300);
+
+/// The first pause before what the server refused for the moment is sent again. Each further one is twice as long.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+/// Maximum repetitions of a request, and of the requests for refused targets.
+pub(crate) const REPETITIONS: u32 = 6;
+
+/// Returns the pause before a repetition, which is below [`REPETITIONS`].
+pub(crate) fn pause(repetition: u32) -> Duration {
+    FIRST_PAUSE * 2_u32.pow(repetition)
+}
+
+/// Sends a request of a command on several targets. Repeats it while the server refuses it for the moment.
+pub(crate) async fn repeated<T, F: Future<Output = Result<T>>>(request: impl Fn() -> F) -> Result<T> {
+    for repetition in 0..REPETITIONS {
+        match request().await {
+            Err(error) if error.is_busy() => tokio::time::sleep(pause(repetition)).await,
+            result => return result,
+        }
+    }
+    request().await
+}
 
 /// The requests since the last response.
 #[derive(Debug, Default)]

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use ebb_protocol::api::{NamedTarget, TargetInfo};
+use ebb_protocol::api::{NamedTarget, TargetInfo, TargetOutcome};
 
 use crate::output::OutputArgs;
 
@@ -22,6 +22,12 @@ impl fmt::Display for TargetRef {
 impl From<&TargetInfo> for TargetRef {
     fn from(target: &TargetInfo) -> Self {
         Self { kind: target.kind.clone(), name: target.name.clone() }
+    }
+}
+
+impl From<&TargetOutcome> for TargetRef {
+    fn from(outcome: &TargetOutcome) -> Self {
+        Self { kind: outcome.kind.clone(), name: outcome.name.clone() }
     }
 }
 

@@ -146,7 +146,7 @@ impl DeleteArgs {
         let command = TargetsCommand { client, action: TargetAction::Delete {}, verb: "Delete", is_dry_run };
         let answered = command.run(targets, self.yes, |outcome, _| match is_dry_run {
             true => bulk::would("delete", outcome),
-            false => format!("{} is being deleted", bulk::target(outcome)),
+            false => format!("{} is being deleted", TargetRef::from(outcome)),
         });
         let wait = self.wait.limit(self.wait_timeout).filter(|_| !is_dry_run);
         let wait = wait.map(|timeout| ((FollowGoal::Gone, "are gone"), timeout));

@@ -10,7 +10,7 @@ use crate::dry_run::DryRunArgs;
 use crate::exit::{Exit, Result};
 use crate::output::{self, OutputArgs};
 use crate::selector::{CommandTargets, SelectorArgs};
-use crate::target::KindArgs;
+use crate::target::{KindArgs, TargetRef};
 
 #[derive(Debug, clap::Args)]
 #[command(
@@ -57,7 +57,7 @@ impl RetryArgs {
         let action = TargetAction::Retry { plugin: self.plugin.clone() };
         let command = TargetsCommand { client, action, verb: "Retry", is_dry_run };
         let answered = command.run(targets, self.yes, |outcome, _| match &outcome.retry {
-            Some(done) => format!("{}: {}", bulk::target(outcome), text(done, is_dry_run)),
+            Some(done) => format!("{}: {}", TargetRef::from(outcome), text(done, is_dry_run)),
             None => bulk::would("retry", outcome),
         });
         let state = if is_dry_run { bulk::WOULD_CHANGE } else { "are retried" };

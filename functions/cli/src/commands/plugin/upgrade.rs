@@ -15,7 +15,7 @@ use crate::lifecycle::WaitArgs;
 use crate::output::OutputArgs;
 use crate::progress::follow::FollowGoal;
 use crate::selector::SelectorArgs;
-use crate::target::KindArgs;
+use crate::target::{KindArgs, TargetRef};
 use crate::timing;
 
 #[derive(Debug, clap::Args)]
@@ -65,7 +65,7 @@ impl PluginUpgradeArgs {
 
 /// Returns the line of a target that gets the version `full`, with one below for each change.
 fn text(outcome: &TargetOutcome, full: &str, is_dry_run: bool) -> String {
-    let target = bulk::target(outcome);
+    let target = TargetRef::from(outcome);
     let line = match &outcome.update {
         Some(receipt) if receipt.result == LifecycleResult::Unchanged => format!("{target} has {full} already"),
         Some(receipt) if is_dry_run => planned(receipt.result, &target),

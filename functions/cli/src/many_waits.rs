@@ -1,0 +1,225 @@
+//! Waits of commands for several targets.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use ebb_protocol::api::{ChangeList, TargetInfo, TargetOutcome, TargetPhase, TargetSelector};
+
+use crate::client::ApiClient;
+use crate::exit::{Exit, Result};
+use crate::interrupt::InterruptCount;
+use crate::output;
+use crate::progress::follow::FollowGoal;
+use crate::progress::labels;
+use crate::silence::repeated;
+use crate::target::TargetRef;
+use crate::timing;
+
+/// The pause between two requests for changes while a command waits.
+const PAUSE: Duration = Duration::from_secs(1);
+/// The time after which a command that waits lists the targets although none has changed: a change can get lost.
+const LIST_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Waits until each target has reached a goal, or cannot reach it, and removes it from `open` then. A target without a UID may
+/// not exist yet.
+///
+/// # Errors
+/// Returns an error if the server rejects a request, or does not respond until the timeout.
+pub(crate) async fn wait_until_ended(
+    client: &ApiClient,
+    open: &mut Vec<&mut TargetOutcome>,
+    goal: FollowGoal,
+    timeout: Duration,
+) -> Result<Exit> {
+    let (begun, interrupts) = (Instant::now(), InterruptCount::listen()?);
+    let kind = open.first().map(|outcome| outcome.kind.clone());
+    let mut list = ChangedList::new(kind.filter(|kind| open.iter().all(|outcome| outcome.kind == *kind)));
+    while !open.is_empty() {
+        match list.read(client, open).await {
+            Ok(None) => {}
+            Ok(Some(seen)) => {
+                open.retain_mut(|outcome| {
+                    let shown = seen.get(&TargetRef::from(&**outcome).to_string());
+                    !note_end(outcome, goal, shown)
+                });
+            }
+            Err(error) if error.is_unreachable() && begun.elapsed() < timeout => {}
+            Err(error) => return Err(error),
+        }
+        if open.is_empty() {
+            break;
+        }
+        let Some(left) = timeout.checked_sub(begun.elapsed()) else {
+            let waited = timing::length(timeout);
+            for outcome in open.iter() {
+                let phase = outcome.phase.as_ref().map_or("not known to the server".to_owned(), labels::name);
+                output::status_line(&format!("{} is {phase} after {waited}", TargetRef::from(&**outcome)));
+            }
+            return Ok(Exit::TimedOut);
+        };
+        tokio::select! {
+            () = tokio::time::sleep(PAUSE.min(left)) => {}
+            () = interrupts.more_than(0) => return Ok(Exit::Interrupted),
+        }
+    }
+    Ok(Exit::Done)
+}
+
+/// The targets of a kind, or of all kinds. They are listed again when one of those that a command waits for has changed.
+struct ChangedList {
+    all: TargetSelector,
+    /// The number of the last answer of the feed of changes.
+    since: Option<String>,
+    listed: Option<Instant>,
+    /// True after a change. A list that follows a change at once may not show a new target.
+    is_settling: bool,
+}
+
+impl ChangedList {
+    fn new(kind: Option<String>) -> Self {
+        let all = TargetSelector { kind, ..TargetSelector::default() };
+        Self { all, since: None, listed: None, is_settling: false }
+    }
+
+    /// Returns the targets by `KIND/NAME`, or `None` if none of those in `open` has changed since the last list.
+    async fn read(
+        &mut self,
+        client: &ApiClient,
+        open: &[&mut TargetOutcome],
+    ) -> Result<Option<BTreeMap<String, TargetInfo>>> {
+        let ChangeList { seq, reload, targets } = repeated(|| client.changes(self.since.as_deref())).await?;
+        let changed: BTreeSet<String> = targets.into_iter().collect();
+        let is_changed =
+            reload || open.iter().any(|outcome| changed.contains(&TargetRef::from(&**outcome).to_string()));
+        let is_due = self.listed.is_none_or(|at| at.elapsed() >= LIST_INTERVAL);
+        let mut seen = None;
+        if is_changed || self.is_settling || is_due {
+            let (targets, _) = repeated(|| client.targets(&self.all, &[])).await?;
+            self.listed = Some(Instant::now());
+            seen = Some(targets.into_iter().map(|target| (TargetRef::from(&target).to_string(), target)).collect());
+        }
+        (self.since, self.is_settling) = (Some(seq), is_changed);
+        Ok(seen)
+    }
+}
+
+/// Records what a list shows of a target. Returns true if the wait for it has ended, and prints its end.
+fn note_end(outcome: &mut TargetOutcome, goal: FollowGoal, seen: Option<&TargetInfo>) -> bool {
+    if let Some(seen) = seen.filter(|seen| seen.phase != TargetPhase::Gone) {
+        outcome.uid.get_or_insert_with(|| seen.uid.clone());
+    }
+    // Another instance of the name is not the one that is awaited.
+    let seen = seen.filter(|seen| outcome.uid.as_ref().is_none_or(|uid| *uid == seen.uid));
+    let Some(error) = end(goal, outcome.uid.is_some(), seen) else {
+        outcome.phase = seen.map(|seen| seen.phase);
+        return false;
+    };
+    outcome.phase = seen.map(|seen| seen.phase).or((goal == FollowGoal::Gone).then_some(TargetPhase::Gone));
+    let target = TargetRef::from(&*outcome);
+    output::status_line(&match (&error, &outcome.phase) {
+        (Some(error), _) => format!("{target} {}", output::printable(error)),
+        (None, Some(phase)) => format!("{target} is {}", labels::name(phase)),
+        (None, None) => target.to_string(),
+    });
+    outcome.error = error;
+    true
+}
+
+/// Returns the end of a wait, with an error if the goal cannot be reached. Returns `None` while the wait continues.
+fn end(goal: FollowGoal, is_known: bool, seen: Option<&TargetInfo>) -> Option<Option<String>> {
+    let failed = |seen: &TargetInfo| {
+        let cause = seen.first_cause.as_ref().map(|cause| format!(": {cause}")).unwrap_or_default();
+        Some(Some(format!("is {}{cause}", labels::name(&seen.phase))))
+    };
+    match (goal, seen) {
+        (FollowGoal::Gone, None) => Some(None),
+        (FollowGoal::Gone, Some(seen)) => match seen.phase {
+            TargetPhase::Gone => Some(None),
+            TargetPhase::Stuck => failed(seen),
+            _ => None,
+        },
+        (FollowGoal::Ready | FollowGoal::Settled, None) => is_known.then(|| Some("was deleted".to_owned())),
+        (FollowGoal::Ready | FollowGoal::Settled, Some(seen)) => match seen.phase {
+            TargetPhase::Ready => Some(None),
+            TargetPhase::Starting | TargetPhase::Updating => None,
+            // The awaited instance comes after this one.
+            TargetPhase::Gone if !is_known => None,
+            TargetPhase::Failed | TargetPhase::Stopping | TargetPhase::Stuck | TargetPhase::Gone => failed(seen),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use axum::Router;
+    use axum::routing::get;
+    use ebb_protocol::api::TargetPage;
+
+    use super::*;
+    use crate::progress::fixtures::{self, client_of};
+
+    #[tokio::test]
+    async fn a_wait_lists_targets_after_a_change_only() {
+        let answer = Arc::new(Mutex::new(ChangeList::default()));
+        let shared = Arc::clone(&answer);
+        let changes = move || {
+            let answer = shared.lock().unwrap().clone();
+            async move { axum::Json(answer) }
+        };
+        let targets = || async {
+            axum::Json(TargetPage { targets: Vec::new(), damaged: Vec::new(), outages: Vec::new(), next_token: None })
+        };
+        let router = Router::new().route("/v1/changes", get(changes)).route("/v1/targets", get(targets));
+        let client = client_of(router).await;
+        let mut outcome = TargetOutcome::named("sandbox".to_owned(), "pr-1".to_owned());
+        let (mut list, open) = (ChangedList::new(Some("sandbox".to_owned())), [&mut outcome]);
+        for (reload, changed, is_listed) in [
+            (true, None, true),
+            // The list of a moment ago may lack a new target.
+            (false, None, true),
+            (false, None, false),
+            (false, Some("sandbox/pr-2"), false),
+            (false, Some("sandbox/pr-1"), true),
+            (false, None, true),
+            (false, None, false),
+        ] {
+            let changed_targets = changed.iter().map(|&target| target.to_owned()).collect();
+            *answer.lock().unwrap() = ChangeList { seq: "7".to_owned(), reload, targets: changed_targets };
+            let seen = list.read(&client, &open).await.unwrap();
+            assert_eq!(seen.is_some(), is_listed, "{reload} {changed:?}");
+        }
+        // After a time, they are listed without a change.
+        list.listed = None;
+        assert!(list.read(&client, &open).await.unwrap().is_some());
+    }
+
+    #[test]
+    fn a_wait_ends_at_its_goal_or_when_it_cannot_be_reached() {
+        let info = |phase: &str| fixtures::target(phase, "2026-11-21T09:00:00Z").info;
+        let shown = |goal, is_known, phase: Option<&str>| {
+            let seen = phase.map(info);
+            match end(goal, is_known, seen.as_ref()) {
+                None => "waits".to_owned(),
+                Some(None) => "reached".to_owned(),
+                Some(Some(error)) => error,
+            }
+        };
+        for (phase, ready, gone) in [
+            (Some("starting"), "waits", "waits"),
+            (Some("ready"), "reached", "waits"),
+            (Some("failed"), "is failed", "waits"),
+            (Some("stopping"), "is stopping", "waits"),
+            (Some("stuck"), "is stuck", "is stuck"),
+            (Some("gone"), "is gone", "reached"),
+            (None, "was deleted", "reached"),
+        ] {
+            assert_eq!(shown(FollowGoal::Ready, true, phase), ready, "{phase:?}");
+            assert_eq!(shown(FollowGoal::Gone, true, phase), gone, "{phase:?}");
+        }
+        assert_eq!([None, Some("gone")].map(|phase| shown(FollowGoal::Ready, false, phase)), ["waits"; 2]);
+        let caused = TargetInfo { first_cause: Some("db/make: why".to_owned()), ..info("failed") };
+        assert_eq!(end(FollowGoal::Ready, true, Some(&caused)), Some(Some("is failed: db/make: why".to_owned())));
+    }
+}
