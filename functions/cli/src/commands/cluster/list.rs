@@ -1,32 +1,37 @@
-//! `ebb cluster list`: prints one row per connected cluster.
+//! `ebb cluster list` and `ebb cluster get`: show connected clusters, and one with its policy and registration.
 
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::time::Duration;
 
-use ebb_protocol::api::{ClusterInfo, ClusterState};
+use ebb_protocol::api::{ClusterDetail, ClusterInfo, ClusterState};
+use ebb_protocol::listing::ReportedPolicy;
+use serde_json::Value;
 
+use super::connect::missing;
+use super::values::label;
 use crate::client::ApiClient;
+use crate::commands::kinds;
 use crate::exit::{Exit, Result};
-use crate::output::{self, OutputArgs};
+use crate::output::{self, OutputArgs, printable};
 use crate::progress::labels;
 use crate::timing;
 
-pub(crate) async fn run(client: &ApiClient, output: OutputArgs) -> Result<Exit> {
+/// Prints one row per cluster.
+pub(super) async fn run(client: &ApiClient, output: OutputArgs) -> Result<Exit> {
     let clusters: Vec<ClusterInfo> = client.all("clusters").await?;
-    output.write(&clusters, |clusters| text(clusters))
+    output.write(&clusters, |clusters| table(clusters))
 }
 
-fn text(clusters: &[ClusterInfo]) -> String {
-    let rows = clusters.iter().map(|cluster| {
-        [
-            cluster.name.clone(),
-            labels::name(&cluster.transport),
-            cluster.uid.clone().unwrap_or_default(),
-            cluster.version.clone().unwrap_or_default(),
-            cluster.tasks.map(|tasks| tasks.to_string()).unwrap_or_default(),
-            status(cluster),
-        ]
-    });
-    output::table(&["NAME", "TRANSPORT", "UID", "VERSION", "TASKS", "STATUS"], rows)
+fn table(clusters: &[ClusterInfo]) -> String {
+    let rows: Vec<Value> = clusters.iter().map(with_status).collect();
+    kinds::table(&["NAME", "TRANSPORT", "UID", "VERSION", "TASKS", "STATUS"], &rows)
+}
+
+fn with_status(cluster: &ClusterInfo) -> Value {
+    let mut data = output::json(cluster);
+    data["status"] = status(cluster).into();
+    data
 }
 
 /// Returns the state of a cluster in words, with the reason.
@@ -51,6 +56,77 @@ pub(super) fn status(cluster: &ClusterInfo) -> String {
     }
 }
 
+#[derive(Debug, clap::Args)]
+pub(crate) struct ClusterGetArgs {
+    /// Name of the cluster
+    #[arg(value_parser = label)]
+    name: String,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+impl ClusterGetArgs {
+    pub(crate) async fn run(self, client: &ApiClient) -> Result<Exit> {
+        let found: Option<ClusterDetail> = client.find(&["clusters", &self.name]).await?;
+        let detail = found.ok_or_else(|| missing(&self.name))?;
+        self.output.write(&detail, text)
+    }
+}
+
+fn text(detail: &ClusterDetail) -> String {
+    let ClusterDetail { info, registration } = detail;
+    let created =
+        registration.as_ref().map(|known| format!("{} by {}", timing::clock(&known.created), known.created_by));
+    let rows = [
+        ("name", Some(info.name.clone())),
+        ("state", Some(status(info))),
+        ("transport", Some(labels::name(&info.transport))),
+        ("uid", info.uid.clone()),
+        ("version", info.version.clone()),
+        ("tasks", info.tasks.map(|tasks| tasks.to_string())),
+        ("created", created),
+        ("registered", registration.as_ref().and_then(|known| known.registered.as_deref()).map(timing::clock)),
+        ("token until", registration.as_ref().and_then(|known| known.bootstrap_expires.as_deref()).map(timing::clock)),
+    ];
+    let mut text = String::new();
+    for (key, value) in rows {
+        if let Some(value) = value {
+            let _ = writeln!(text, "{key:<12}{}", printable(&value));
+        }
+    }
+    // An author does not see the UID, nor the registration.
+    if registration.is_none() && info.uid.is_some() {
+        text += "This cluster is an entry of EBB_CLUSTERS. It is not registered.\n";
+    }
+    if let Some(policy) = &info.policy {
+        policy_text(&mut text, policy);
+    }
+    text
+}
+
+/// Appends the policy that the relay reports.
+fn policy_text(text: &mut String, policy: &ReportedPolicy) {
+    let joined = |names: &BTreeSet<String>| names.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+    let rows = policy.namespaces.iter().map(|(name, entry)| {
+        [name.clone(), entry.level.clone(), joined(&entry.service_accounts), joined(&entry.image_pull_secrets)]
+    });
+    let table = output::table(&["NAMESPACE", "LEVEL", "SERVICE ACCOUNTS", "PULL SECRETS"], rows);
+    let _ = write!(text, "\nPolicy in force:\n{table}");
+    for (key, names) in [
+        ("kinds", &policy.kinds),
+        ("kinds outside of namespaces", &policy.cluster_kinds),
+        ("namespaces for `bind`", &policy.bind_namespaces),
+        ("services", &policy.services),
+    ] {
+        if !names.is_empty() {
+            let _ = writeln!(text, "{key}: {}", printable(&joined(names)));
+        }
+    }
+    if let Some(error) = &policy.error {
+        let _ = writeln!(text, "A newer policy is not in force: {}", printable(error));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -71,13 +147,47 @@ mod tests {
         let denied = json!({"name": "us", "transport": "pull", "state": "denied", "error": "its polls are denied"});
         let waiting = json!({"name": "west", "transport": "pull", "state": "waitingForRelay", "error": "no relay"});
         let clusters: Vec<ClusterInfo> = serde_json::from_value(json!([degraded, eu, pull, denied, waiting])).unwrap();
-        insta::assert_snapshot!(text(&clusters), @r"
+        insta::assert_snapshot!(table(&clusters), @r"
         NAME      TRANSPORT  UID   VERSION  TASKS  STATUS
         degraded  push       8c1a  0.1.0    3      degraded since 2026-11-21 09:00:10Z: the API server is down
         eu        push       8c1a  0.1.0    3      up 1h02m
         pull      pull                             down since 2026-11-21 09:00:10Z: the relay does not respond: no poll returned a response within 5 s
         us        pull                             denied: its polls are denied
         west      pull                             waits for its relay: no relay
+        ");
+    }
+
+    #[test]
+    fn a_cluster_with_its_policy() {
+        let detail: ClusterDetail = serde_json::from_value(json!({
+            "name": "eu", "transport": "pull", "state": "up", "uid": "8c1a", "version": "0.1.0", "upSeconds": 61, "tasks": 2,
+            "policy": {
+                "digest": "d", "kinds": ["Job.batch"], "services": ["files"], "bindNamespaces": ["web"],
+                "namespaces": {"ebb-units": {"level": "restricted"}, "old": {"level": "baseline", "serviceAccounts": ["b"]}},
+            },
+            "registration": {
+                "entrypointImage": "r/entrypoint:1", "runAsNonRoot": false, "created": fixtures::NOW, "createdBy": "ann",
+                "registered": fixtures::NOW, "options": {"namespace": "ebb-relay"},
+            },
+        }))
+        .unwrap();
+        insta::assert_snapshot!(text(&detail), @r"
+        name        eu
+        state       up 1m01s
+        transport   pull
+        uid         8c1a
+        version     0.1.0
+        tasks       2
+        created     2026-11-21 09:00:10Z by ann
+        registered  2026-11-21 09:00:10Z
+
+        Policy in force:
+        NAMESPACE  LEVEL       SERVICE ACCOUNTS  PULL SECRETS
+        ebb-units  restricted
+        old        baseline    b
+        kinds: Job.batch
+        namespaces for `bind`: web
+        services: files
         ");
     }
 }

@@ -2,7 +2,6 @@
 
 mod connect;
 mod disconnect;
-mod get;
 mod list;
 mod release;
 mod values;
@@ -23,7 +22,7 @@ pub(crate) enum ClusterCommand {
     /// List connected clusters and the state of their relays
     List(OutputArgs),
     /// Show the relay, the policy in force and the registration of a cluster
-    Get(get::ClusterGetArgs),
+    Get(list::ClusterGetArgs),
     /// Issue another bootstrap token, with which the relay replaces its secret
     Rotate(connect::ClusterRotateArgs),
     /// Delete the registration of a cluster, and print the commands that remove its relay
