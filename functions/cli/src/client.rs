@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use ebb_api::mcp::ApiTransport;
 use ebb_protocol::api::{
-    ApplyTarget, ChangeList, ClusterBootstrap, PlanPreview, PluginDetail, PluginInfo, PreviewPlan, ProblemDetails,
-    PublishPlugin, PutCluster, RelayOutage, RunDetail, SourceResponse, TargetDetail, TargetDiagnosis, TargetInfo,
-    TargetPage, TargetReceipt, TargetSelector, UnitRendering,
+    ApplyTarget, ChangeList, PlanPreview, PluginDetail, PluginInfo, PreviewPlan, ProblemDetails, PublishPlugin,
+    RelayOutage, RunDetail, SourceResponse, TargetDetail, TargetDiagnosis, TargetInfo, TargetPage, TargetReceipt,
+    TargetSelector, UnitRendering,
 };
 use ebb_protocol::cloudevents::{self, LifecycleType};
 use ebb_protocol::engine::Timestamp;
@@ -148,20 +148,14 @@ impl ApiClient {
             .map_err(|error| unexpected(StatusCode::OK, &format!("`{member}` does not match the API: {error}")))
     }
 
-    /// Creates or replaces the document at a path of the API.
-    pub(crate) async fn put<T: DeserializeOwned>(&self, path: &[&str], document: &str) -> Result<T> {
-        let body = serde_json::json!({"document": document});
-        self.read(self.request(Method::PUT, path).json(&body)).await
+    /// Creates or replaces what a path of the API names.
+    pub(crate) async fn put<T: DeserializeOwned>(&self, path: &[&str], body: &impl Serialize) -> Result<T> {
+        self.read(self.request(Method::PUT, path).json(body)).await
     }
 
     /// Deletes what a path of the API names. Returns `None` if it does not exist.
     pub(crate) async fn delete(&self, path: &[&str]) -> Result<Option<()>> {
         found(self.send(self.request(Method::DELETE, path)).await.map(drop))
-    }
-
-    /// Registers a cluster, or changes its settings.
-    pub(crate) async fn put_cluster(&self, name: &str, cluster: &PutCluster) -> Result<ClusterBootstrap> {
-        self.read(self.request(Method::PUT, &["clusters", name]).json(cluster)).await
     }
 
     /// Deletes a registered cluster, with `force` also one in which targets have units.
@@ -357,23 +351,24 @@ impl ApiClient {
         refusal(self.send(self.http.post(url)).await)
     }
 
-    /// Returns what a unit was rendered to, in its last attempt by default.
-    pub(crate) async fn rendered(&self, run: &str, unit: &str, attempt: Option<u32>) -> Result<UnitRendering> {
+    /// Returns a request for a part of a run: `logs` or `rendered` of an attempt of a unit.
+    fn of_attempt(&self, run: &str, part: &str, unit: &str, attempt: Option<u32>) -> RequestBuilder {
         let number = attempt.map(|attempt| attempt.to_string());
         let query = [("unit", Some(unit)), ("attempt", number.as_deref())];
-        self.read(self.query(Method::GET, &["runs", run, "rendered"], &query)).await
+        self.query(Method::GET, &["runs", run, part], &query)
+    }
+
+    /// Returns what a unit was rendered to, in its last attempt by default.
+    pub(crate) async fn rendered(&self, run: &str, unit: &str, attempt: Option<u32>) -> Result<UnitRendering> {
+        self.read(self.of_attempt(run, "rendered", unit, attempt)).await
     }
 
     /// Returns the log of an attempt and the number of the attempt.
     ///
     /// Without `attempt`, the server selects the last attempt that has a log.
     pub(crate) async fn log(&self, run: &str, unit: &str, attempt: Option<u32>) -> Result<Option<LogTail>> {
-        let number = attempt.map(|attempt| attempt.to_string());
-        let query = [("unit", Some(unit)), ("attempt", number.as_deref())];
-        let request = self.query(Method::GET, &["runs", run, "logs"], &query);
-        let Some(response) = found(self.send(request).await)? else {
-            return Ok(None);
-        };
+        let sent = self.send(self.of_attempt(run, "logs", unit, attempt)).await;
+        let Some(response) = found(sent)? else { return Ok(None) };
         let header = |name: &str| response.headers().get(name)?.to_str().ok()?.parse::<usize>().ok();
         let number = header(ATTEMPT).and_then(|number| u32::try_from(number).ok());
         let size = header(LOG_BYTES);

@@ -7,7 +7,7 @@ use ebb_documents::load::{self, Document};
 use ebb_documents::model::PluginDoc;
 use ebb_protocol::api::PluginInfo;
 use reqwest::StatusCode;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::apply_target::{self, AppliedTarget};
 use super::kinds::{DocumentKind, KINDS};
@@ -163,7 +163,7 @@ async fn store(client: &ApiClient, document: &Document) -> Result<Value> {
     if let Document::Source(source) = document {
         source::warn_of_plugins(client, source, &[]).await?;
     }
-    let stored: Value = client.put(&path(document), document.expanded()).await?;
+    let stored: Value = client.put(&path(document), &json!({"document": document.expanded()})).await?;
     match document {
         Document::Connection(connection) => connection::report(connection, &stored),
         Document::Source(source) => source::report(client, source, &stored),

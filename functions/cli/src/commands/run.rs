@@ -12,6 +12,7 @@ use ebb_protocol::api::{ConnectionDetail, RunDetail, TargetDetail, TargetPhase, 
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::lifecycle::OutputValue;
 use serde::Serialize;
+use serde_json::json;
 
 use super::open;
 use crate::backend::BackendArgs;
@@ -157,7 +158,8 @@ impl LocalSandbox<'_> {
         self.refuse_existing().await?;
         for connection in connections {
             let path = ["connections", &connection.name.value];
-            self.client.put::<ConnectionDetail>(&path, &connection.expanded).await?;
+            let body = json!({"document": connection.expanded});
+            self.client.put::<ConnectionDetail>(&path, &body).await?;
         }
         for plugin in plugins {
             publish(&self.client, plugin).await?;

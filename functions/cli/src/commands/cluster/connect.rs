@@ -1,6 +1,6 @@
 //! `ebb cluster connect` and `ebb cluster rotate`: register a cluster, and install its relay with helm.
 
-use ebb_protocol::api::{CheckList, ClusterDetail, ClusterInfo, ClusterRegistration, PutCluster};
+use ebb_protocol::api::{CheckList, ClusterBootstrap, ClusterDetail, ClusterInfo, ClusterRegistration, PutCluster};
 use ebb_protocol::id::is_dns_label;
 use ebb_relay_client::reported_policy;
 use serde_json::{Map, Value};
@@ -171,7 +171,7 @@ impl Connection<'_> {
             rebootstrap: rotates || (registration.is_some() && self.relay_since().is_none()),
             expected: registration.and_then(|known| known.version),
         };
-        let token = client.put_cluster(name, &request).await?.bootstrap_token;
+        let ClusterBootstrap { bootstrap_token: token, .. } = client.put(&["clusters", name], &request).await?;
         values::set_token(&mut values, token.as_deref())?;
         folder.write_values(&values)?;
         if install.is_applied() {
