@@ -10,7 +10,7 @@ use crate::output::printable;
 use crate::timing;
 
 /// The size of a terminal, in characters.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ScreenSize {
     pub(crate) width: usize,
     pub(crate) height: usize,

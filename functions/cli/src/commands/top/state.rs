@@ -72,7 +72,7 @@ pub(super) enum TopInput {
     Confirm(Box<TargetChange>),
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct TopState {
     /// Host and port of the server.
     pub(super) server: String,
@@ -103,23 +103,7 @@ pub(super) struct TopState {
 
 impl TopState {
     pub(super) fn new(server: String, selection: TargetSelector, size: ScreenSize) -> Self {
-        Self {
-            server,
-            selection,
-            size,
-            now: Timestamp::UNIX_EPOCH,
-            targets: Vec::new(),
-            selected: 0,
-            first: 0,
-            open: None,
-            input: None,
-            confirmed: None,
-            ended: None,
-            suspends: false,
-            warnings: Vec::new(),
-            error: None,
-            note: None,
-        }
+        Self { server, selection, size, ..Self::default() }
     }
 
     /// Returns the state after an event.

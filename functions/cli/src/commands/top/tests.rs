@@ -210,96 +210,87 @@ fn a_change_is_made_after_a_confirmation_that_names_its_consequence() {
     cannot be undone.
     y yes  any other key: no
     ");
-    assert!(asked.confirmed.is_none());
-    for other in ["n", "\n", "\u{1b}", "q"] {
-        let kept = pressed(pressed(answered(state(60, 12), list()), "d"), other);
+    let (failed, stuck_list) = (|| listed(120, 12, "failed"), || listed(120, 12, "stuck"));
+    let page = |key: &str, answer| answered(pressed(stuck_list(), key), answer);
+    for (begun, keys, question, expected) in [
+        (
+            failed(),
+            "r",
+            "Retry sandbox/pr-1 (failed) on 127.0.0.1:7878? Its failed units run again and repeat their scripts \
+             and requests.",
+            (ChangeVerb::Retry, "", ""),
+        ),
+        (pressed(failed(), "w"), "d", "Delete sandbox/pr-1 (failed) on 127.0.0.1:7878? ", (ChangeVerb::Delete, "", "")),
+        (
+            stuck_list(),
+            "p1.0.1\n",
+            "Retry sandbox/pr-1 (stuck) on 127.0.0.1:7878 with db@1.0.1? The undo scripts and requests of this version replace \
+             those of the target, and its failed units run again.",
+            (ChangeVerb::RetryWith, "", "db@1.0.1"),
+        ),
+        (
+            stuck_list(),
+            "fgone\n",
+            "Force-delete sandbox/pr-1 (stuck) on 127.0.0.1:7878, reason: gone? Its teardown is given up, and its resources \
+             of db@1.0.0 may remain. ",
+            (ChangeVerb::ForceDelete, "", "gone"),
+        ),
+        // The API needs a reason, so Enter after a blank one has no effect.
+        (
+            page("\n", tree(stuck())),
+            "→→c \nby hanf\u{8}d\n",
+            "Mark cache/drop as complete in sandbox/pr-1 (stuck) on 127.0.0.1:7878, reason: by hand? Its teardown continues \
+             without the unit, and what the unit has to remove may remain. This cannot be undone. y yes",
+            (ChangeVerb::ForceComplete, "cache/drop", "by hand"),
+        ),
+        (
+            page("w", why(stuck(), "no space\n")),
+            "→cx\n",
+            "Mark cache/drop as complete in ",
+            (ChangeVerb::ForceComplete, "cache/drop", "x"),
+        ),
+        (
+            page("l", log("stuck", "made\n", 1)),
+            "cx\n",
+            "Mark db/seed as complete in ",
+            (ChangeVerb::ForceComplete, "db/seed", "x"),
+        ),
+    ] {
+        let asked = pressed(begun, keys);
+        let shown = picture(&asked).replace('\n', " ");
+        assert!(shown.contains(question) && asked.confirmed.is_none(), "{shown}");
+        let sent = pressed(asked, "y").confirmed.unwrap();
+        assert_eq!((sent.verb, sent.unit.as_str(), sent.text.trim()), expected);
+        assert_eq!(sent.target.name, "pr-1");
+    }
+    for other in ["dn", "d\n", "d\u{1b}", "dq", "p1\u{1b}", "fg\u{1b}"] {
+        let kept = pressed(stuck_list(), other);
         assert!(kept.confirmed.is_none() && kept.input.is_none() && kept.ended.is_none(), "{other:?}");
         assert_shows(&kept, "Nothing was changed");
     }
-    for (keys, verb) in [("dy", ChangeVerb::Delete), ("ry", ChangeVerb::Retry), ("wry", ChangeVerb::Retry)] {
-        let sent = pressed(answered(state(60, 12), list()), keys).confirmed.unwrap();
-        assert_eq!((sent.verb, sent.target.name.as_str()), (verb, "pr-1"), "{keys}");
-    }
-    assert_shows(&pressed(answered(state(120, 12), list()), "r"), "Its failed units run again");
     // Without a target there is nothing to confirm.
     assert!(pressed(state(60, 12), "d").input.is_none());
 }
 
 #[test]
-fn the_chosen_unit_of_a_stuck_target_is_marked_as_complete() {
-    let shown = answered(pressed(listed(120, 9, "stuck"), "\n"), tree(stuck()));
+fn the_page_of_a_stuck_target_names_a_failed_unit() {
+    let listed = || listed(120, 9, "stuck");
+    assert!(picture(&listed()).ends_with("r retry  p repair  d delete  f force-delete  / filter  q quit"));
+    let shown = answered(pressed(listed(), "\n"), tree(stuck()));
     let text = picture(&shown);
     assert!(text.starts_with("127.0.0.1:7878  sandbox/pr-1  unit db/drop (1 of 2 failed)\n"), "{text}");
     let keys = "←→ unit  w why  l logs  r retry  p repair  c complete  d delete  f force-delete  Esc back  q quit";
     assert!(text.ends_with(keys), "{text}");
-    let chosen = pressed(shown, "→→");
-    assert_shows(&chosen, "  unit cache/drop (2 of 2 failed)\n");
-    let asked = pressed(chosen, "c");
-    let text = picture(&asked);
+    let asked = pressed(shown, "→→c");
+    assert_shows(&asked, "  unit cache/drop (2 of 2 failed)\n");
     let prompt = "\nMark cache/drop as complete in sandbox/pr-1 (stuck) on 127.0.0.1:7878: reason: _\n\
                   Enter continue  Esc cancel";
-    assert!(text.ends_with(prompt), "{text}");
-    // The API needs a reason.
-    let blank = pressed(asked, " \n");
-    assert!(matches!(blank.input, Some(TopInput::Describe(_))));
-    let question = pressed(blank, "dropped by hanf\u{8}d\n");
-    let text = picture(&question).replace('\n', " ");
-    let begin = "Mark cache/drop as complete in sandbox/pr-1 (stuck) on 127.0.0.1:7878, reason: dropped by hand? ";
-    assert!(text.contains(begin) && text.contains("This cannot be undone. y yes"), "{text}");
-    assert!(question.confirmed.is_none());
-    let sent = pressed(question, "y").confirmed.unwrap();
-    assert_eq!(
-        (sent.verb, sent.unit.as_str(), sent.text.trim()),
-        (ChangeVerb::ForceComplete, "cache/drop", "dropped by hand")
-    );
-}
-
-#[test]
-fn the_unit_of_a_page_is_marked_as_complete() {
-    let listed = || listed(120, 9, "stuck");
-    for (keys, answer, key, unit) in
-        [("w", why(stuck(), "no space\n"), "→", "cache/drop"), ("l", log("stuck", "made\n", 1), "", "db/seed")]
-    {
-        let asked = pressed(answered(pressed(listed(), keys), answer), &format!("{key}c"));
-        assert_shows(&asked, &format!("\nMark {unit} as complete in "));
-    }
+    assert_shows(&asked, prompt);
     // The list shows no units, and this page none yet.
     assert!(pressed(listed(), "c").input.is_none());
     let loading = pressed(listed(), "\nc");
     assert!(loading.input.is_none());
     assert_shows(&loading, "error: no failed unit of sandbox/pr-1 is shown");
-}
-
-#[test]
-fn a_repair_and_a_force_delete_are_confirmed() {
-    let listed = || listed(120, 12, "stuck");
-    assert!(picture(&listed()).ends_with("r retry  p repair  d delete  f force-delete  / filter  q quit"));
-    for (keys, begin, consequence, verb, text) in [
-        (
-            "p1.0.1\n",
-            "Retry sandbox/pr-1 (stuck) on 127.0.0.1:7878 with db@1.0.1? ",
-            "its failed units run again.",
-            ChangeVerb::RetryWith,
-            "db@1.0.1",
-        ),
-        (
-            "fgone\n",
-            "Force-delete sandbox/pr-1 (stuck) on 127.0.0.1:7878, reason: gone? ",
-            "its resources of db@1.0.0 may remain.",
-            ChangeVerb::ForceDelete,
-            "gone",
-        ),
-    ] {
-        let question = pressed(listed(), keys);
-        let shown = picture(&question).replace('\n', " ");
-        assert!(shown.contains(begin) && shown.contains(consequence), "{shown}");
-        assert!(pressed(pressed(listed(), keys), "n").confirmed.is_none());
-        let sent = pressed(question, "y").confirmed.unwrap();
-        assert_eq!((sent.verb, sent.text.as_str(), sent.target.name.as_str()), (verb, text, "pr-1"));
-        let cancelled = pressed(pressed(listed(), &keys[..2]), "\u{1b}");
-        assert!(cancelled.input.is_none() && cancelled.ended.is_none());
-        assert_shows(&cancelled, "Nothing was changed");
-    }
 }
 
 /// A server would reject these changes. Of a target that is gone, no resources would be removed.
