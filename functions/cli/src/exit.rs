@@ -239,11 +239,4 @@ mod tests {
         ");
         assert_eq!(error.exit(), Exit::Broken);
     }
-
-    #[test]
-    fn a_closed_standard_output_is_success() {
-        let error = CliError::Output(io::ErrorKind::BrokenPipe.into());
-        assert_eq!(error.exit(), Exit::Done);
-        assert_eq!(error.text(DiagnosticStyle::Plain), "");
-    }
 }

@@ -149,29 +149,6 @@ mod tests {
     use crate::progress::fixtures;
 
     #[test]
-    fn a_label_adds_no_line() {
-        let mut seen = fixtures::target("ready", fixtures::NOW);
-        seen.info.labels.insert("title".to_owned(), "x\nUID: forged".to_owned());
-        let text = text(&seen, fixtures::NOW.parse().unwrap());
-        assert!(text.contains("title=x UID: forged\n"), "{text}");
-    }
-
-    #[test]
-    fn each_wait_has_a_row_below_its_unit() {
-        let seen = fixtures::waiting("image \"x\" cannot be pulled\nUID: forged");
-        let text = text(&seen, fixtures::NOW.parse().unwrap());
-        let rows: Vec<&str> = text.lines().filter(|line| line.contains("waits: ")).collect();
-        assert_eq!(
-            rows,
-            [
-                "    waits: Job units/a: it runs for 2.0s",
-                "    waits: Deployment units/web: image \"x\" cannot be pulled; UID: forged for 2.0s, fails in 58.0s \
-                 unless this ends (a person has to end this)",
-            ]
-        );
-    }
-
-    #[test]
     fn several_objects_are_counted() {
         for (total, expected) in [(3, true), (1, false)] {
             let mut seen = fixtures::busy();
@@ -182,10 +159,10 @@ mod tests {
         }
     }
 
-    /// A script in a cluster, and a unit whose second object has failed.
+    /// A script in a cluster that waits for two objects, and a unit whose second object has failed.
     #[test]
-    fn heartbeats_earlier_attempts_and_objects_have_rows() {
-        let mut seen = fixtures::busy();
+    fn heartbeats_earlier_attempts_objects_and_waits_have_rows() {
+        let mut seen = fixtures::waiting("image \"x\" cannot be pulled\nUID: forged");
         let units = &mut seen.runs[0].units;
         units[1].heartbeat = Some("2026-11-21T09:00:03Z".to_owned());
         let attempt = serde_json::json!({
@@ -205,6 +182,9 @@ mod tests {
             [
                 "    heartbeat: 7.0s ago",
                 "    attempt 1 failed in 2.0s at 2026-11-21 09:00:03Z: code 3 UID: forged (exit)",
+                "    waits: Job units/a: it runs for 2.0s",
+                "    waits: Deployment units/web: image \"x\" cannot be pulled; UID: forged for 2.0s, fails in 58.0s \
+                 unless this ends (a person has to end this)",
                 "    object: Job units/b  failed: it crashes",
                 "    object: ConfigMap units/a  ready",
             ]
