@@ -220,11 +220,4 @@ mod tests {
         let text = "\u{1b}[38;5;245mgrey\u{1b}[0m \u{1b}[2J\u{1b}]0;title\u{7}";
         assert_eq!(coloured(text), "\u{1b}[38;5;245mgrey\u{1b}[0m \u{fffd}[2J\u{fffd}]0;title\u{fffd}");
     }
-
-    #[test]
-    fn output_formats() {
-        let data = serde_json::json!({"b": 1, "a": ["x"]});
-        assert_eq!(encoded(OutputFormat::Json, &data).unwrap(), "{\n  \"b\": 1,\n  \"a\": [\n    \"x\"\n  ]\n}\n");
-        assert_eq!(encoded(OutputFormat::Yaml, &data).unwrap(), "b: 1\na:\n- x\n");
-    }
 }

@@ -81,9 +81,7 @@ impl EnvArgs {
         }
         output::print_data(&text(self.format, &texts(&values)?)?)
     }
-}
 
-impl EnvArgs {
     /// Returns what a target without variables lacks.
     fn missing(&self) -> String {
         match (&self.workload, &self.resource) {
@@ -322,13 +320,6 @@ mod tests {
             file.lines().filter_map(|line| line.split_once("<<ebb_")).map(|(_, random)| random).collect();
         assert_eq!(delimiters.len(), all.len());
         assert!(delimiters.iter().all(|random| random.len() == 32), "{delimiters:?}");
-    }
-
-    #[test]
-    fn json_has_the_same_values() {
-        let all = values(HOSTILE);
-        let read: BTreeMap<String, String> = serde_json::from_str(&written(EnvFormat::Json, &all).unwrap()).unwrap();
-        assert_eq!(read, all);
     }
 
     /// dotenv of npm, `node --env-file`, python-dotenv, godotenv and Docker Compose read these forms alike.

@@ -255,7 +255,9 @@ mod tests {
     fn the_end_depends_on_goal_and_target() {
         let target = TargetRef { kind: "sandbox".to_owned(), name: "pr-1".to_owned() };
         let instance = WatchedInstance { target, uid: "a".to_owned(), generation: 2 };
+        let predecessor = TargetDetail { waiting_uid: Some("a".to_owned()), ..target_of("b", 1, "stopping") };
         let cases = [
+            (FollowGoal::Ready, Some(predecessor), None),
             (FollowGoal::Ready, Some(target_of("a", 2, "starting")), None),
             (FollowGoal::Ready, Some(target_of("a", 2, "ready")), Some(FollowEnd::Reached)),
             (FollowGoal::Ready, Some(target_of("a", 1, "ready")), None),
@@ -284,14 +286,5 @@ mod tests {
             AttemptStarts::default().note(&mut view, timing::now());
             assert_eq!(view.runs[0].units[1].started.is_some(), is_started);
         }
-    }
-
-    #[test]
-    fn an_instance_that_waits_for_a_name_is_not_lost() {
-        let target = TargetRef { kind: "sandbox".to_owned(), name: "pr-1".to_owned() };
-        let instance = WatchedInstance { target, uid: "a".to_owned(), generation: 1 };
-        let mut other = target_of("b", 1, "stopping");
-        other.waiting_uid = Some("a".to_owned());
-        assert_eq!(outcome(&instance, FollowGoal::Ready, Some(&other)), None);
     }
 }
