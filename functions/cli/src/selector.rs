@@ -71,10 +71,16 @@ impl SelectorArgs {
     }
 }
 
-fn phase(text: &str) -> Result<TargetPhase, String> {
+pub(crate) fn phase(text: &str) -> Result<TargetPhase, String> {
     let expected =
         || format!("`{text}` is not a phase: expected starting, ready, updating, failed, stopping, stuck or gone");
     serde_json::from_value(text.into()).map_err(|_| expected())
+}
+
+/// Parses `NAME=VALUE`.
+pub(crate) fn pair(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
 }
 
 fn label(text: &str) -> Result<String, String> {

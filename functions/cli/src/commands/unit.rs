@@ -27,6 +27,7 @@ use crate::exit::{CliError, Exit, Result};
 use crate::interrupt::InterruptCount;
 use crate::output::OutputArgs;
 use crate::progress::labels;
+use crate::selector::pair;
 use crate::server::ServerArgs;
 use crate::target::TargetArgs;
 use crate::target::fresh_uid;
@@ -54,8 +55,8 @@ pub(crate) struct UnitRunArgs {
     /// Name of the unit
     unit: String,
     /// Value of an input, instead of the plugin's; repeatable
-    #[arg(long = "input", value_name = "NAME=VALUE")]
-    inputs: Vec<String>,
+    #[arg(long = "input", value_name = "NAME=VALUE", value_parser = pair)]
+    inputs: Vec<(String, String)>,
     #[command(flatten)]
     sets: SetArgs,
     /// Folder for state, secrets and logs
@@ -148,13 +149,10 @@ impl UnitRunArgs {
     }
 }
 
-fn given(inputs: &[String]) -> Result<BTreeMap<String, String>> {
+fn given(inputs: &[(String, String)]) -> Result<BTreeMap<String, String>> {
     let mut given = BTreeMap::new();
-    for input in inputs {
-        let (name, value) = input.split_once('=').ok_or_else(|| {
-            CliError::broken(format!("`{input}` is not an input")).with_hint("write --input NAME=VALUE")
-        })?;
-        if given.insert(name.to_owned(), value.to_owned()).is_some() {
+    for (name, value) in inputs {
+        if given.insert(name.clone(), value.clone()).is_some() {
             return Err(CliError::broken(format!("--input {name} is given twice")).with_hint("set each input once"));
         }
     }

@@ -1,6 +1,5 @@
 //! The subcommands of `ebb subscription`, and what is to do after a subscription was stored.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::Subcommand;
@@ -17,6 +16,7 @@ use serde_json::Value;
 use crate::documents::{self, DocumentSource, SetArgs};
 use crate::exit::{CliError, Exit, Result};
 use crate::output;
+use crate::selector::{pair, phase};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SubscriptionCommand {
@@ -82,11 +82,11 @@ pub(crate) struct SubscriptionTestArgs {
     /// File with the subscription; `-` reads standard input
     file: PathBuf,
     /// Phase that the target enters
-    #[arg(long, value_name = "PHASE", default_value = "failed")]
-    phase: String,
+    #[arg(long, value_name = "PHASE", default_value = "failed", value_parser = phase)]
+    phase: TargetPhase,
     /// Label of the target; repeatable
-    #[arg(long = "label", value_name = "NAME=VALUE")]
-    labels: Vec<String>,
+    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = pair)]
+    labels: Vec<(String, String)>,
     #[command(flatten)]
     sets: SetArgs,
 }
@@ -96,21 +96,14 @@ impl SubscriptionTestArgs {
         let DocumentSource { name, text, folder } = DocumentSource::read(&self.file)?;
         let document = load::subscription(&name, &text, &folder, &self.sets.vars()?)?;
         let rule = compile::subscription(&document)?;
-        let phase = TargetPhase::named(&self.phase).ok_or_else(|| {
-            CliError::failed(format!("unknown phase {}", self.phase))
-                .with_hint("use starting, ready, updating, failed, stopping, stuck or gone")
-        })?;
-        let labels = self.labels.iter().map(|label| {
-            let pair = label.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
-            pair.ok_or_else(|| CliError::failed(format!("--label {label}: expected NAME=VALUE")))
-        });
+        let phase = self.phase;
         let target = TargetFacts {
             kind: "sandbox".to_owned(),
             name: "example".to_owned(),
             uid: "example-uid".to_owned(),
             key: "k3j2h4q5w6e7r2t7".to_owned(),
             generation: 1,
-            labels: labels.collect::<Result<BTreeMap<_, _>, _>>()?,
+            labels: self.labels.into_iter().collect(),
             ..TargetFacts::default()
         };
         if !rule.reports(phase, &target) {
