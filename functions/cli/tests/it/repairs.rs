@@ -173,28 +173,3 @@ async fn the_keys_of_top_lead_to_a_repair() {
     }
     bench.dev.stop().await;
 }
-
-/// The keys for a teardown that does not succeed by a retry.
-#[tokio::test(flavor = "multi_thread")]
-async fn the_keys_of_top_end_a_stuck_teardown() {
-    let bench = RepairBench::start().await;
-    // Its undo finds no reader.
-    let document = notes("1.4.0", "1m", "/nowhere", "exit 1");
-    bench.workdir.apply("plugin", &document).await;
-    for (name, key, text, action, done) in [
-        ("completed", "c", "removed by hand", "Mark note/drop as complete in sandbox/completed", "Overrode note/drop"),
-        ("forced", "f", "removed by hand", "Force-delete sandbox/forced", "Overrode note/drop"),
-        ("upgraded", "p", "1.4.0", "Retry sandbox/upgraded", "note/drop: notes@1.3.0 → notes@1.4.0"),
-    ] {
-        bench.fail((name, "notes@1.3.0", FailedChange::Deletion, "the note is locked by a reader")).await;
-        let mut top = TopTerminal::start(&bench.workdir);
-        top.press(&format!("/{name}\r"), &[&format!("filter: {name}"), &format!("> {name}")]);
-        top.press("\r", &["unit note/drop (1 of 1 failed)", "force-delete"]);
-        top.press(key, &[action, "Enter continue"]);
-        top.press(&format!("{text}\r"), &[action, text, "y yes"]);
-        top.press("y", &[done]);
-        top.quit();
-        bench.workdir.reaches(name, TargetPhase::Gone).await;
-    }
-    bench.dev.stop().await;
-}
