@@ -220,15 +220,10 @@ async fn one_command_repairs_every_stuck_sandbox() {
         workdir.ebb(&["apply", "-f", &file]).await.done();
         workdir.ebb(&["delete", "sandbox", name]).await.ends_with(1, "");
     }
-    let early = workdir.ebb(&["retry", "pr-1", "--plugin", "stuck@1.0.1"]).await;
-    early.ends_with(1, "plugin stuck@1.0.1 is not published");
     workdir.apply("plugin", &STUCK.replace("stuck@1.0.0", "stuck@1.0.1").replace("/bin/false", "/bin/true")).await;
     let repair = ["retry", "--phase", "stuck", "--plugin", "stuck@1.0.1", "--yes"];
-    // A dry run that repairs a sandbox would change the result of the next one.
-    for _ in 0..2 {
-        let shown = workdir.ebb(&[&repair[..], &["--dry-run"]].concat()).await.done();
-        assert_eq!(shown.stderr.matches("r/drop: stuck@1.0.0 → stuck@1.0.1").count(), 2, "{shown:#?}");
-    }
+    let shown = workdir.ebb(&[&repair[..], &["--dry-run"]].concat()).await.done();
+    assert_eq!(shown.stderr.matches("r/drop: stuck@1.0.0 → stuck@1.0.1").count(), 2, "{shown:#?}");
     for name in names {
         assert_eq!(workdir.get(name).await.info.phase, TargetPhase::Stuck);
     }
@@ -236,8 +231,6 @@ async fn one_command_repairs_every_stuck_sandbox() {
     for name in names {
         workdir.reaches(name, TargetPhase::Gone).await;
     }
-    let none = workdir.ebb(&repair).await.done();
-    assert_eq!(none.stderr, "No target is selected\n");
     dev.stop().await;
 }
 
