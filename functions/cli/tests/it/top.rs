@@ -7,7 +7,6 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command};
 use std::time::Instant;
 
-use ebb_protocol::api::TargetPhase;
 use nix::fcntl::OFlag;
 use nix::pty::{PtyMaster, grantpt, posix_openpt, ptsname_r, unlockpt};
 use nix::sys::signal::{Signal, kill};
@@ -173,27 +172,6 @@ async fn a_pasted_text_is_typed_and_presses_no_keys() {
     top.press("\u{1b}[200~q\u{1b}[201~/", &["filter: _"]);
     top.press("\u{1b}[200~pr-1\rq\u{1b}[201~", &["filter: pr-1 q_"]);
     top.press("\r", &["no targets filter: pr-1 q"]);
-    top.quit();
-    dev.stop().await;
-}
-
-/// A confirmation is for the instance that the question was about.
-#[tokio::test]
-async fn a_later_instance_of_a_name_is_not_changed() {
-    let workdir = Workdir::new();
-    let dev = workdir.dev().await;
-    let apply = async || {
-        let file = workdir.write_sandbox("pr-1", "resources: {}\n");
-        workdir.ebb(&["apply", "-f", &file]).await.done();
-    };
-    apply().await;
-    let mut top = TopTerminal::start(&workdir);
-    top.press("", &["pr-1 ready"]);
-    top.press("d", &["y yes"]);
-    workdir.ebb(&["delete", "sandbox", "pr-1"]).await.done();
-    apply().await;
-    top.press("y", &["another instance has this name now, and nothing was changed: open it again"]);
-    assert_eq!(workdir.get("pr-1").await.info.phase, TargetPhase::Ready);
     top.quit();
     dev.stop().await;
 }

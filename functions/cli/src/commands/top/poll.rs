@@ -197,6 +197,9 @@ mod tests {
             let asked = TargetChange { verb, target: failed(), unit, text };
             changes.push(asked.send(client.clone()).await);
         }
+        let later = TargetInfo { uid: "b".to_owned(), ..failed() };
+        let asked = TargetChange { verb: ChangeVerb::Delete, target: later, unit: String::new(), text: String::new() };
+        changes.push(asked.send(client.clone()).await);
         let refused = " is of token ann; ask a person with the scope `operate` for a token with that scope: ebb token create \
                        NAME --scope SCOPE";
         // Each request names the UID of the shown instance, which the server repeats.
@@ -206,6 +209,7 @@ mod tests {
             Ok("Overrode db/drop, no space; the run a continues".to_owned()),
             Err(format!("sandbox/pr-1: uid=a{refused}")),
             Err(format!("sandbox/pr-1: a{refused}")),
+            Err("sandbox/pr-1: another instance has this name now, and nothing was changed: open it again".to_owned()),
         ];
         assert_eq!(changes, expected);
     }

@@ -440,6 +440,14 @@ fn targets_that_need_a_person_are_the_first() {
     assert_shows(&pressed(listed, "d"), "a deletion does not run it again");
 }
 
+/// The change that is confirmed is one of the instance in the question, also if the list shows another one meanwhile.
+#[test]
+fn a_confirmation_is_for_the_instance_of_the_question() {
+    let other = TargetInfo { uid: "b".to_owned(), ..target("pr-1", "ready") };
+    let asked = answered(pressed(listed(80, 9, "ready"), "d"), TopAnswer::List(vec![other], Vec::new()));
+    assert_eq!(pressed(asked, "y").confirmed.unwrap().target.uid, "a");
+}
+
 /// Without the new phase, the question after a retry would name the old one.
 #[test]
 fn a_question_names_the_present_phase() {
