@@ -1,6 +1,7 @@
 //! Errors between the relay and its cluster.
 use crate::settings::now_ms;
 
+use std::mem::{Discriminant, discriminant};
 use std::time::Duration;
 
 use ebb_protocol::callback::{Callback, ReasonCode};
@@ -30,7 +31,16 @@ pub enum ReconcileError {
     Internal(String),
 }
 
+/// The kind of an error, and the status of a response of the API server.
+pub(crate) type ErrorKind = (Discriminant<ReconcileError>, Option<u16>);
+
 impl ReconcileError {
+    /// Returns what errors with different texts have in common.
+    pub(crate) fn kind(&self) -> ErrorKind {
+        let status = if let Self::Api(error) = self { status(error) } else { None };
+        (discriminant(self), status)
+    }
+
     /// Returns true if the API server did not respond. All tasks meet the same outage.
     pub(crate) fn is_outage(&self) -> bool {
         matches!(self, Self::TimedOut | Self::Api(kube::Error::Service(_) | kube::Error::HyperError(_)))

@@ -14,6 +14,7 @@ use ebb_protocol::relay::{CallbackEndpoint, TaskId};
 use tokio::sync::Notify;
 
 use crate::error::{ReconcileError, Result, within};
+use crate::log_limit::LogSubject;
 use crate::reconciler::Reconciler;
 use crate::settings::now_ms;
 use crate::task::record::TaskPhase;
@@ -26,7 +27,7 @@ pub(crate) const CONFLICT_PAUSE: Duration = Duration::from_millis(20);
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(60));
 /// The timeout of a callback. The control plane dispatches the next attempts before it responds.
 const CALLBACK_TIMEOUT: Duration = Duration::from_secs(60);
-/// The pause before the same error of a task is logged again.
+/// The pause before an error of the same kind of a task is logged again.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The action after a step.
@@ -193,8 +194,8 @@ async fn reconcile_loop(inner: &Arc<Reconciler>, name: &TaskId, wake: &Notify) {
             Err(ReconcileError::Conflict) => Some(CONFLICT_PAUSE),
             Err(error) if inner.log_outage(&error) => Some(next_backoff(&mut pause)),
             Err(error) => {
-                let line = format!("{unit}.{attempt}: {error}");
-                if inner.log_limit.allows(line, LOG_INTERVAL, Instant::now()) {
+                let subject = LogSubject::Step(name.clone(), error.kind());
+                if inner.log_limit.allows(subject, LOG_INTERVAL, Instant::now()) {
                     tracing::warn!(unit, attempt, %error, "a step of a task failed");
                 }
                 Some(next_backoff(&mut pause))

@@ -11,7 +11,7 @@ use crate::api_server::event_recorder::EventRecorder;
 use crate::api_server::namespace_cache::NamespaceCache;
 use crate::api_server::watches::ObjectWatches;
 use crate::error::ReconcileError;
-use crate::log_limit::LogLimit;
+use crate::log_limit::{LogLimit, LogSubject};
 use crate::observe::blockers::Warning;
 use crate::policy::CurrentPolicy;
 use crate::settings::RelaySettings;
@@ -52,7 +52,7 @@ impl Reconciler {
     /// Logs an error if it is an outage of the API server, at most once per 10 s. Returns false for another error.
     pub(crate) fn log_outage(&self, error: &ReconcileError) -> bool {
         let is_outage = error.is_outage();
-        if is_outage && self.log_limit.allows("outage".to_owned(), OUTAGE_INTERVAL, Instant::now()) {
+        if is_outage && self.log_limit.allows(LogSubject::Outage, OUTAGE_INTERVAL, Instant::now()) {
             tracing::warn!(tasks = self.registry.count(), "{error}");
         }
         is_outage
