@@ -1,5 +1,6 @@
 //! The console: sessions, forms of other sites, and scopes. The tests of `ebb-console` have the content of the pages.
 
+use ebb_api::{ApiRole, ApiTokens};
 use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::id::TargetKey;
 use reqwest::header::{self, HeaderMap};
@@ -446,4 +447,16 @@ pub(crate) async fn a_sign_in_leads_to_a_local_page() {
         let reply = browser.post("/console/sign-in", origin, &[("token", token)]).await;
         assert!(reply.is(status).header("set-cookie").is_empty(), "{reply:?}");
     }
+}
+
+/// A token of the configuration can have the form of an identity token, which does not sign in.
+pub(crate) async fn a_configured_token_of_any_form_signs_in() {
+    const CONFIGURED: &str = "ey.configured.token";
+    let harness = Harness::new().await;
+    let tokens = ApiTokens::new([(CONFIGURED, ApiRole::Operator)]);
+    let server = harness.functions(Arc::clone(harness.stack().env()), tokens);
+    let base = serve(|_| ebb_api::all(server)).await;
+    let browser = Browser::signed_in_at(&base, CONFIGURED).await;
+    let refused = browser.post("/console/sign-in", Some(&base), &[("token", "ey.another.token")]).await;
+    assert!(refused.is(401).body.contains("does not sign in"), "{refused:?}");
 }

@@ -11,6 +11,7 @@ use axum::extract::RawQuery;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{Html, IntoResponse, Redirect, Response};
 use ebb_console::{SignInProblem, paths};
+use ebb_protocol::api_token::has_digest;
 use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::limits;
 use ebb_protocol::session::PendingSignIn;
@@ -107,7 +108,9 @@ async fn fields(server: &ServerState, bodies: &BodyBudget, headers: &HeaderMap, 
 }
 
 async fn with_token(browser: &SignInBrowser, token: &str) -> HttpResult<HeaderValue> {
-    if oidc::is_jwt(token) {
+    // A token of the configuration can have the form of a JWT.
+    let is_configured = browser.server.tokens.role_caller(|digest| has_digest(token, digest)).is_some();
+    if !is_configured && oidc::is_jwt(token) {
         let detail = "an identity token of an issuer does not sign in: use a named token, or sign in at the issuer";
         return Err(HttpProblem::new(ErrorCode::InvalidToken, detail));
     }
