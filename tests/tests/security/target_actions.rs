@@ -65,6 +65,11 @@ pub(crate) async fn an_action_has_the_rights_of_its_caller() {
         assert_eq!(outcomes(&reply), ["b forbidden"]);
         assert!(reply.body.contains("belongs to token bob"), "{reply:?}");
     }
+    // The highest version of a plugin is for callers that may read plugins.
+    for plugin in ["simple", "simple@1", "none"] {
+        let upgrade = json!({"upgrade": {"plugin": plugin}});
+        send(&harness, &writer, named_targets(&["a"]), upgrade, true).await.is_problem(403, "forbidden");
+    }
     // A filter reads the list.
     send(&harness, &writer, all.clone(), delete.clone(), true).await.is_problem(403, "forbidden");
     let reply = send(&harness, &writer, named_targets(&["a"]), delete.clone(), true).await;

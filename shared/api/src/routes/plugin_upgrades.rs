@@ -16,8 +16,9 @@ use ebb_store::{Store, TargetHead};
 use super::permitted::{Permitted, WriteTargets};
 use super::target_requests;
 use crate::background::RemainingWork;
+use crate::caller::ApiPermission;
 use crate::queries::{plugins, target_history};
-use crate::{HttpProblem, HttpResult, ServerState};
+use crate::{HttpProblem, HttpResult};
 
 /// Maximum pages of a history in which the document of a target is looked for.
 const MAX_PAGES: usize = 50;
@@ -25,9 +26,13 @@ const MAX_PAGES: usize = 50;
 /// Returns the version `NAME@VERSION` that new targets can use, of a text `NAME` or `NAME@VERSION`.
 ///
 /// # Errors
-/// Returns 404 if it is not published, or was withdrawn.
-pub(super) async fn published(server: &ServerState, plugin: &str) -> HttpResult<String> {
+/// Returns 404 if it is not published, or was withdrawn, and 403 if the text does not name a whole version and the caller
+/// may not read plugins.
+pub(super) async fn published(server: &Permitted<WriteTargets>, plugin: &str) -> HttpResult<String> {
     let (name, version) = plugin.split_once('@').unwrap_or((plugin, "latest"));
+    if version.parse::<semver::Version>().is_err() {
+        server.caller.require(ApiPermission::ReadPlugins)?;
+    }
     let found = plugins::get(&server.env.store, name, version).await?;
     let unknown = |detail: String| HttpProblem::new(ErrorCode::UnknownVersion, detail);
     let found = found.ok_or_else(|| unknown(format!("plugin {name}@{version} is not published")))?;
