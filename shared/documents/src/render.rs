@@ -16,6 +16,7 @@ mod unit;
 mod url;
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use crate::plan::{Plan, UnitRef, document_name};
 
@@ -129,6 +130,16 @@ pub enum SkipReason {
     },
 }
 
+impl fmt::Display for SkipReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::WhenFalse => f.write_str("`when` is false"),
+            Self::ReadsSkipped { unit, output } => write!(f, "reads output `{output}` of `{unit}`, which is skipped"),
+            Self::ReadsMissing { unit, output } => write!(f, "reads output `{output}` of `{unit}`, which has none"),
+        }
+    }
+}
+
 /// An input of a pod with its value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RenderedInput {
@@ -153,6 +164,18 @@ pub enum InputValue {
     Opened(Vec<u8>),
     /// No value.
     Absent,
+}
+
+impl InputValue {
+    /// Returns the value for people. A sensitive one is masked.
+    pub fn shown(&self) -> Option<String> {
+        match self {
+            Self::Text(text) => Some(text.clone()),
+            Self::Bytes(bytes) => Some(format!("<{} bytes>", bytes.len())),
+            Self::Secret(_) | Self::Opened(_) => Some("<sensitive>".to_owned()),
+            Self::Absent => None,
+        }
+    }
 }
 
 /// The request of a webhook unit.

@@ -5,7 +5,7 @@ use ebb_documents::diagnostic::Diagnostics;
 use ebb_documents::load::{self, Document, DocumentVars, NoFiles};
 use ebb_documents::model::{ConnectionDoc, PluginDoc, RouteGroupDoc, SandboxDoc, SourceDoc, SubscriptionDoc};
 use ebb_documents::plan::{Action, InfrakitAction, Plan, PluginInterface, UnitRef, UntilPlan, WebhookAction};
-use ebb_documents::render::{self, InputValue, KnownOutputs, RenderedUnit, SkipReason, TargetFacts, UnitContext};
+use ebb_documents::render::{self, KnownOutputs, RenderedUnit, TargetFacts, UnitContext};
 use ebb_engine::Unit;
 use ebb_protocol::api::{EdgePreview, HookPreview, PlanPreview, UnitPreview};
 use ebb_protocol::id::TargetKey;
@@ -127,22 +127,10 @@ fn state(until: &UntilPlan) -> Value {
 /// Returns a rendered unit as JSON without sensitive values.
 pub(crate) fn shown(action: &Action, rendered: RenderedUnit) -> Value {
     match rendered {
-        RenderedUnit::Skipped(SkipReason::WhenFalse) => json!({ "skipped": "`when` is false" }),
-        RenderedUnit::Skipped(SkipReason::ReadsSkipped { unit, output }) => {
-            json!({ "skipped": format!("reads output `{output}` of `{unit}`, which is skipped") })
-        }
-        RenderedUnit::Skipped(SkipReason::ReadsMissing { unit, output }) => {
-            json!({ "skipped": format!("reads output `{output}` of `{unit}`, which has none") })
-        }
+        RenderedUnit::Skipped(reason) => json!({ "skipped": reason.to_string() }),
         RenderedUnit::Pod { inputs } => {
             let list = inputs.into_iter().map(|input| {
-                let value = match input.value {
-                    InputValue::Text(text) => Value::String(text),
-                    InputValue::Bytes(bytes) => json!(format!("<{} bytes>", bytes.len())),
-                    InputValue::Secret(_) | InputValue::Opened(_) => json!("<sensitive>"),
-                    InputValue::Absent => Value::Null,
-                };
-                json!({ "name": input.name, "env": input.env, "path": input.path, "value": value })
+                json!({ "name": input.name, "env": input.env, "path": input.path, "value": input.value.shown() })
             });
             json!({ "inputs": list.collect::<Vec<_>>() })
         }

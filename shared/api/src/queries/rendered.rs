@@ -19,7 +19,7 @@ use ebb_flow::env::Env;
 use ebb_flow::error::RequestError;
 use ebb_flow::loaded_run::{AttemptRef, Run};
 use ebb_flow::run::attempt::AttemptContext;
-use ebb_flow::run::dispatch::{UnitInputs, skip_text, unit_inputs};
+use ebb_flow::run::dispatch::{UnitInputs, unit_inputs};
 use ebb_flow::run::inputs::InvocationCache;
 
 use crate::queries::plans;
@@ -107,7 +107,7 @@ fn shown(run: &Run, unit: &UnitPlan, attempt: AttemptRef, inputs: &UnitInputs) -
     let hide = |_: &SealedValue| Some(RenderValue::Json(SENSITIVE.into()));
     let rendered = render::unit_with_secrets(UnitContext { plan, at, facts: &facts, known }, &hide);
     Ok(match rendered.map_err(|error| error.to_string())? {
-        RenderedUnit::Skipped(reason) => UnitRendering { skipped: Some(skip_text(&reason)), ..base },
+        RenderedUnit::Skipped(reason) => UnitRendering { skipped: Some(reason.to_string()), ..base },
         RenderedUnit::Pod { inputs } => {
             let inputs = inputs.into_iter().map(|input| (input.name, shown_input(input.value))).collect();
             let base = UnitRendering { inputs: Some(inputs), ..base };
@@ -145,11 +145,8 @@ fn shown(run: &Run, unit: &UnitPlan, attempt: AttemptRef, inputs: &UnitInputs) -
 
 fn shown_input(value: InputValue) -> Value {
     match value {
-        InputValue::Text(text) => limits::excerpt(&text, INPUT_LENGTH).into(),
-        InputValue::Bytes(bytes) => format!("<{} bytes>", bytes.len()).into(),
         InputValue::Secret(secret) => reference(&secret),
-        InputValue::Opened(_) => SENSITIVE.into(),
-        InputValue::Absent => Value::Null,
+        other => json!(other.shown().map(|text| limits::excerpt(&text, INPUT_LENGTH))),
     }
 }
 

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ebb_documents::plan::{Plan, UnitRef};
-use ebb_documents::render::{self, InputValue, RenderedUnit, UnitContext};
+use ebb_documents::render::{self, RenderedUnit, UnitContext};
 use ebb_engine::retry::attempts_used;
 use ebb_engine::{Hook, Millis, TargetPhase};
 use ebb_protocol::api::{
@@ -239,13 +239,8 @@ async fn explain(env: &Env, run: &Run, found: FirstCause) -> FlowResult<RootCaus
     let context = UnitContext { plan, at, facts: &facts, known: &known };
     if let Ok(RenderedUnit::Pod { inputs }) = render::preview(context) {
         for input in inputs {
-            let value = match input.value {
-                InputValue::Text(text) => limits::excerpt(&text, INPUT_LENGTH),
-                InputValue::Bytes(bytes) => format!("<{} bytes>", bytes.len()),
-                InputValue::Secret(_) | InputValue::Opened(_) => "<sensitive>".to_owned(),
-                InputValue::Absent => "<unset>".to_owned(),
-            };
-            texts.insert(input.name, value);
+            let value = input.value.shown().unwrap_or_else(|| "<unset>".to_owned());
+            texts.insert(input.name, limits::excerpt(&value, INPUT_LENGTH));
         }
     }
     let log = logs::log(env, &run.id, &unit.key, Some(found.attempt.0)).await?;

@@ -4,8 +4,8 @@ use std::cell::RefCell;
 
 use ebb_documents::plan::Action;
 use ebb_documents::render::{
-    self, KnownOutputs, ProducerState, RenderError, RenderResult, RenderValue, RenderedUnit, SealedValue, SkipReason,
-    TargetFacts, UnitContext,
+    self, KnownOutputs, ProducerState, RenderError, RenderResult, RenderValue, RenderedUnit, SealedValue, TargetFacts,
+    UnitContext,
 };
 use ebb_engine::Timestamp;
 use ebb_protocol::callback::ReasonCode;
@@ -65,7 +65,7 @@ pub async fn send(
         }
         Err(error) => DispatchOutcome::failed(ReasonCode::Render, &error.to_string()),
         Ok(RenderedUnit::Skipped(reason)) => {
-            let why = skip_text(&reason);
+            let why = reason.to_string();
             DispatchOutcome::ended(match removals::shortfall_of_skipped(env, run, unit, &why).await? {
                 Some(failure) => AttemptEnd::Failed(failure),
                 None => AttemptEnd::Skipped(why),
@@ -161,15 +161,4 @@ fn rendered(
 
 fn mismatch(key: &str) -> FlowError {
     FlowError::Broken(format!("the rendered unit {key} does not match its action"))
-}
-
-/// Returns the reason of a skipped unit for people.
-pub fn skip_text(reason: &SkipReason) -> String {
-    match reason {
-        SkipReason::WhenFalse => "`when` is false".to_owned(),
-        SkipReason::ReadsSkipped { unit, output } => {
-            format!("reads output `{output}` of `{unit}`, which was skipped")
-        }
-        SkipReason::ReadsMissing { unit, output } => format!("reads output `{output}` of `{unit}`, which has none"),
-    }
 }
