@@ -260,43 +260,29 @@ const LOG: UnitLogView<'_> = UnitLogView {
 
 #[test]
 fn a_log_with_sequences_for_terminals_is_plain() {
-    let log_text = "\u{1b}[31mred\u{1b}[0m \u{1b}]8;;javascript:alert(1)\u{7}link\u{1b}]8;;\u{7} <b>";
-    let view = UnitLogView { log: log_text, ..LOG };
-    let page = log(VIEWER, &view);
-    assert!(
-        page.contains("red link &lt;b&gt;")
-            && !page.contains("data-appends")
-            && !page.contains('\u{1b}')
-            && !page.contains("javascript"),
-        "{page}"
-    );
+    let text = "\u{1b}[31mred\u{1b}[0m \u{1b}]8;;javascript:alert(1)\u{7}link\u{1b}]8;;\u{7} <b>";
+    let page = log(VIEWER, &UnitLogView { log: text, ..LOG });
+    assert!(page.contains("red link &lt;b&gt;") && !page.contains("data-appends"), "{page}");
+    assert!(!page.contains('\u{1b}') && !page.contains("javascript"), "{page}");
 }
 
 #[test]
-fn the_first_page_has_less_than_100_kb() {
+fn a_page_has_less_than_100_kb() {
     let assets: usize = assets::all().iter().map(|asset| asset.content.len()).sum();
     let text = "tenant-database-of-the-shop";
-    let target = detail(text, 25);
-    let page = target_page::target(VIEWER, false, &target, &why(text), "stamp");
+    let (target, mut why) = (detail(text, 25), why(text));
+    let page = target_page::target(VIEWER, false, &target, &why, "stamp");
     let infos = vec![target.info.clone(); 100];
     let filter = TargetListFilter::default();
     let list = TargetListView { selection: Some(""), ..list_view(&filter, &infos) };
-    for (name, page) in [("target", page), ("targets", targets(VIEWER, &list))] {
-        assert!(page.len() + assets < 100_000, "{name}: {} + {assets}", page.len());
-    }
-}
-
-#[test]
-fn a_page_of_a_large_target_has_less_than_100_kb() {
-    let assets: usize = assets::all().iter().map(|asset| asset.content.len()).sum();
-    let text = "tenant-database-of-the-shop";
-    let (target, mut why) = (detail(text, 200), why(text));
     why.failed = vec![why.failed[0].clone(); 20];
     why.remaining = vec![why.remaining[0].clone(); 200];
-    let page = target_page::target(VIEWER, false, &target, &why, "stamp");
-    assert!(page.len() + assets < 100_000, "{} + {assets}", page.len());
+    let large = target_page::target(VIEWER, false, &detail(text, 200), &why, "stamp");
     for shown in ["200 units: 25 failed, 25 retrying", "All units of", "The first 50 units"] {
-        assert!(page.contains(shown), "{shown}: {page}");
+        assert!(large.contains(shown), "{shown}: {large}");
+    }
+    for (name, page) in [("target", page), ("targets", targets(VIEWER, &list)), ("large target", large)] {
+        assert!(page.len() + assets < 100_000, "{name}: {} + {assets}", page.len());
     }
 }
 
@@ -311,16 +297,6 @@ fn a_large_run_is_collapsed() {
     of_run.units[999].state = ebb_protocol::api::UnitState::Failed;
     let page = target_page::target(VIEWER, false, &target, &why("x"), "stamp");
     assert!(page.contains("999 of 1000 units done") && page.contains("db/999") && !page.contains("db/900"), "{page}");
-}
-
-#[test]
-fn the_navigation_has_the_sections_of_the_caller() {
-    let viewer = ConsoleViewer { hidden: &[paths::ROOT, paths::WAITING, paths::CLUSTERS], ..VIEWER };
-    let view = FailureView { title: "x", detail: "y", ..FailureView::default() };
-    let page = failure(Some(viewer), paths::PLUGINS, view);
-    let (nav, _) = page.split_once("</nav>").unwrap();
-    assert!(nav.contains("Plugins") && !nav.contains("Targets") && !nav.contains("Clusters"), "{nav}");
-    assert_eq!((viewer.start_page(), VIEWER.start_page()), (Some(paths::PLUGINS), Some(paths::ROOT)));
 }
 
 /// A failure that can end is asked for again, and one of an action leads back.
@@ -373,25 +349,6 @@ fn consequences_name_those_that_wait() {
     );
 }
 
-/// The page of a target answers in the order in which a reader asks.
-#[test]
-fn the_parts_of_a_target_are_in_their_order() {
-    let page = target_page::target(VIEWER, false, &detail("db", 3), &why("db"), "stamp");
-    let parts = [
-        "<h2>Why</h2>",
-        "<h2>Who waits</h2>",
-        "Graph of db",
-        "Timeline of db",
-        "<h2>Resources</h2>",
-        "<h2>What exists</h2>",
-        "<h2>Inputs and outputs</h2>",
-        "<h2>Facts</h2>",
-        "/history\"",
-    ];
-    let places: Vec<Option<usize>> = parts.iter().map(|part| page.find(part)).collect();
-    assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{places:?}");
-}
-
 /// Returns the first page of a run.
 fn page_of(of_run: &RunDetail) -> String {
     let counts = unit_counts(&of_run.units);
@@ -415,16 +372,10 @@ fn the_page_of_a_run_counts_units() {
     assert!(page.contains("First units") && page.contains("nextToken=db%2F8"), "{page}");
 }
 
-/// The timeline shows each earlier attempt with its times, its reason and links to its log and request.
+/// The timeline shows the last earlier attempts.
 #[test]
-fn the_timeline_has_earlier_attempts() {
+fn the_timeline_has_few_earlier_attempts() {
     let mut of_run: RunDetail = serde_json::from_value(run_value("db", 3)).unwrap();
-    let page = page_of(&of_run);
-    assert_eq!(page.matches("earlier attempt").count(), 1);
-    assert!(
-        page.contains("log?unit=db%2F2&amp;attempt=1") && page.contains("rendered?unit=db%2F2&amp;attempt=1"),
-        "{page}"
-    );
     let attempts = &mut of_run.units[2].earlier_attempts;
     attempts.resize(20, attempts[0].clone());
     assert_eq!(page_of(&of_run).matches("earlier attempt").count(), 3);
@@ -465,8 +416,7 @@ fn the_history_has_pages() {
 #[test]
 fn an_empty_log_says_so() {
     for (text, state, says) in [("", "", true), ("", "waiting: m", false), ("x\n", "", false)] {
-        let view = UnitLogView { log: text, state, ..LOG };
-        let page = log(VIEWER, &view);
+        let page = log(VIEWER, &UnitLogView { log: text, state, ..LOG });
         assert_eq!(page.contains("The log has no lines."), says, "{page}");
         assert_eq!(page.contains("Download"), !text.is_empty(), "{page}");
     }
@@ -483,9 +433,7 @@ fn a_log_leads_to_other_attempts() {
         (18, 20, vec![17, 19, 20]),
         (19, 20, vec![18, 20]),
     ] {
-        let (target, unit) = (("sandbox", "a"), "a/b");
-        let view = UnitLogView { run: "r", target, unit, attempt, last_attempt, log: "x\n", state: "", after: "" };
-        let page = log(VIEWER, &view);
+        let page = log(VIEWER, &UnitLogView { attempt, last_attempt, log: "x\n", ..LOG });
         let links = page.split("href=\"").filter_map(|rest| rest.split_once("\">Attempt ")?.1.split(['<', ',']).next());
         let links: Vec<u32> = links.map(|number| number.parse().unwrap()).collect();
         assert_eq!(links, others, "attempt {attempt} of {last_attempt}");
