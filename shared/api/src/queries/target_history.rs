@@ -10,12 +10,13 @@ use ebb_protocol::history::{
 };
 use ebb_protocol::id::{RunId, TargetKey, digest};
 use ebb_protocol::lifecycle::{self, FieldError};
-use ebb_protocol::time::rfc3339;
+use ebb_protocol::time::{parse_rfc3339, rfc3339};
 use ebb_store::{
     HistoryItem, HistoryItems, NamedDocument, NamedKind, PhaseNotice, RunFacts, RunHead, Store, TargetHead, TargetList,
 };
 use futures::{StreamExt as _, TryStreamExt as _};
 use serde::Deserialize;
+use utoipa::IntoParams;
 
 use crate::queries::targets::{self, SelectedTargets};
 use crate::queries::{runs, waits};
@@ -184,57 +185,68 @@ fn summary(run: &RunId, head: &HeadState) -> HistoryRun {
 }
 
 /// The runs of a list that are requested. The default selects all of living targets.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct RunFilter {
-    /// `None` means all kinds.
-    pub kind: Option<String>,
-    /// `None` means all names. A name needs a kind.
-    pub name: Option<String>,
-    /// True for the runs of gone targets.
-    pub gone: bool,
-    pub state: Option<RunState>,
-    /// The hook, such as `preStart` or `update-2`.
-    pub hook: Option<String>,
-    /// The earliest start.
-    pub since: Option<Timestamp>,
-    /// The targets that the caller may read. `None` means every target.
-    pub access: Option<TargetAccess>,
+    /// The kind of the targets. By default all kinds.
+    #[param(pattern = "^[a-z][a-z0-9-]{0,62}$")]
+    kind: Option<String>,
+    /// The name of a target. Needs `kind`.
+    name: Option<String>,
+    /// Lists runs of gone targets instead of active ones.
+    #[serde(default)]
+    gone: bool,
+    /// Lists only runs in this state.
+    state: Option<RunState>,
+    /// Lists only runs of this hook, such as `preStart`, `update-2` or the name of an event.
+    hook: Option<String>,
+    /// Lists only runs that began at this time or later, as in RFC 3339.
+    #[param(format = DateTime)]
+    since: Option<String>,
+    /// The `nextToken` of the previous page.
+    pub(crate) next_token: Option<String>,
 }
 
 impl RunFilter {
-    fn covers(&self, target: &TargetHead) -> bool {
-        self.access.as_ref().is_none_or(|access| access.covers(target.owner.as_deref(), &target.labels))
+    /// Returns the earliest start.
+    fn earliest(&self) -> Result<Timestamp, FieldError> {
+        let Some(since) = &self.since else { return Ok(Timestamp(0)) };
+        let problem = || FieldError { field: "since", problem: "is not a time as in RFC 3339".to_owned() };
+        parse_rfc3339(since).ok_or_else(problem)
     }
 
-    fn selects(&self, run: &HistoryRun, facts: &RunFacts) -> bool {
-        self.state.is_none_or(|state| run.state == state)
-            && self.hook.as_ref().is_none_or(|hook| run.hook == *hook)
-            && self.since.is_none_or(|since| facts.started >= since)
+    fn selects(&self, run: &HistoryRun) -> bool {
+        self.state.is_none_or(|state| run.state == state) && self.hook.as_ref().is_none_or(|hook| run.hook == *hook)
     }
 }
 
-/// Returns runs of the present instances of a page of targets. `token` is the `nextToken` of the previous page. An invalid
-/// one is rejected.
+/// Returns runs of the present instances of a page of the targets that `access` covers. `None` means every target. `token` is
+/// the `nextToken` of the previous page in clear. A wrong parameter is rejected.
 pub(crate) async fn runs(
     store: &Store,
     filter: &RunFilter,
+    access: Option<&TargetAccess>,
     token: Option<&str>,
 ) -> Result<RunPage, RequestError<FieldError>> {
     let kind = filter.kind.as_deref();
+    let earliest = filter.earliest().map_err(RequestError::Rejected)?;
+    let covers =
+        |target: &TargetHead| access.is_none_or(|access| access.covers(target.owner.as_deref(), &target.labels));
     let list = if filter.gone { TargetList::Gone } else { TargetList::Active };
     let SelectedTargets { targets: own, next_token, .. } = match (kind, filter.name.as_deref()) {
         (Some(kind), Some(name)) => {
             lifecycle::kind(kind).map_err(RequestError::Rejected)?;
             token.map(targets::cursor).transpose().map_err(RequestError::Rejected)?;
             let target = store.read_target(TargetKey::new(kind, name)).await?;
-            let targets = target.into_iter().filter(|target| filter.covers(target)).collect();
+            let targets = target.into_iter().filter(covers).collect();
             SelectedTargets { targets, ..SelectedTargets::default() }
         }
         (None, Some(_)) => {
             let problem = "needs the parameter `kind`".to_owned();
             return Err(RequestError::Rejected(FieldError { field: "name", problem }));
         }
-        (_, None) => targets::selected(store, (list, kind), token, TARGETS, |target| filter.covers(target)).await?,
+        (_, None) => targets::selected(store, (list, kind), token, TARGETS, covers).await?,
     };
     let ids = own.iter().flat_map(targets::runs_of).collect::<Vec<RunId>>();
     let read = futures::stream::iter(ids).map(|id| async move {
@@ -244,7 +256,7 @@ pub(crate) async fn runs(
     let read: Vec<(RunId, Option<RunHead>)> = read.buffered(READS).try_collect().await?;
     let listed = read.into_iter().filter_map(|(id, present)| {
         let RunHead { head, facts } = present?;
-        let run = Some(summary(&id, &head)).filter(|run| filter.selects(run, &facts))?;
+        let run = Some(summary(&id, &head)).filter(|run| filter.selects(run) && facts.started >= earliest)?;
         let RunFacts { kind, name, uid, started, by, .. } = facts;
         Some(ListedRun { kind, name, uid, started: rfc3339(started), by, run })
     });

@@ -1,14 +1,12 @@
 //! Handles the history of targets, `/v1/targets/…/history`, and the list of runs, `GET /v1/runs`.
 
 use axum::Json;
-use ebb_protocol::api::RunState;
 use ebb_protocol::api_token::TargetAccess;
 use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::history::{HistoryDetail, HistoryPage, RunPage};
 use ebb_protocol::id::TargetKey;
 use ebb_protocol::lifecycle::FieldError;
 use ebb_protocol::limits;
-use ebb_protocol::time::parse_rfc3339;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -92,47 +90,20 @@ pub(crate) async fn get(
     found.map(Json).ok_or_else(missing)
 }
 
-#[derive(Debug, Default, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct RunsQuery {
-    /// The kind of the targets. By default all kinds.
-    #[param(pattern = "^[a-z][a-z0-9-]{0,62}$")]
-    kind: Option<String>,
-    /// The name of a target. Needs `kind`.
-    name: Option<String>,
-    /// Lists runs of gone targets instead of active ones.
-    #[serde(default)]
-    gone: bool,
-    /// Lists only runs in this state.
-    state: Option<RunState>,
-    /// Lists only runs of this hook, such as `preStart`, `update-2` or the name of an event.
-    hook: Option<String>,
-    /// Lists only runs that began at this time or later, as in RFC 3339.
-    #[param(format = DateTime)]
-    since: Option<String>,
-    /// The `nextToken` of the previous page.
-    next_token: Option<String>,
-}
-
 /// Lists the runs of the present instances of targets, by the kind and name of the target. Reads the runs of at most 25
 /// targets. A page can therefore be empty although more follow.
-#[utoipa::path(get, path = "/v1/runs", operation_id = "listRuns", tag = "runs", params(RunsQuery), responses(
+#[utoipa::path(get, path = "/v1/runs", operation_id = "listRuns", tag = "runs", params(RunFilter), responses(
     (status = 200, body = RunPage),
 ))]
-pub(crate) async fn runs(server: Permitted<ReadTargets>, Query(query): Query<RunsQuery>) -> HttpResult<Json<RunPage>> {
+pub(crate) async fn runs(
+    server: Permitted<ReadTargets>,
+    Query(mut filter): Query<RunFilter>,
+) -> HttpResult<Json<RunPage>> {
     let invalid = |error: FieldError| HttpProblem::new(ErrorCode::InvalidQuery, error.to_string());
-    let RunsQuery { kind, name, gone, state, hook, since, next_token } = query;
-    let parsed = |text: String| {
-        let problem = || FieldError { field: "since", problem: "is not a time as in RFC 3339".to_owned() };
-        parse_rfc3339(&text).ok_or_else(problem)
-    };
-    let since = since.map(parsed).transpose().map_err(invalid)?;
-    let token = next_token.map(|token| server.opened(RUNS, &token).ok_or_else(foreign_token));
+    let token = filter.next_token.take().map(|token| server.opened(RUNS, &token).ok_or_else(foreign_token));
     let token = token.transpose().map_err(invalid)?;
     let access = Some(server.access()).filter(TargetAccess::is_limited);
-    let filter = RunFilter { kind, name, gone, state, hook, since, access };
-    let page = target_history::runs(&server.env.store, &filter, token.as_deref()).await;
+    let page = target_history::runs(&server.env.store, &filter, access.as_ref(), token.as_deref()).await;
     let mut page = page.map_err(|error| error.map(invalid))?;
     page.next_token = page.next_token.map(|token| server.sealed(RUNS, token));
     Ok(Json(page))
