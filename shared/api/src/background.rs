@@ -20,42 +20,46 @@ use tokio::sync::oneshot;
 #[derive(Clone)]
 pub(crate) struct RemainingWork(Arc<Mutex<Option<BoxFuture<'static, ()>>>>);
 
+/// What is left of a request, for its response. `None` if nothing is left.
+pub(crate) type RestOfRequest = Option<Extension<RemainingWork>>;
+
 impl RemainingWork {
+    fn new(rest: BoxFuture<'static, ()>) -> Extension<Self> {
+        Extension(Self(Arc::new(Mutex::new(Some(rest)))))
+    }
+
+    fn rest(self) -> Option<BoxFuture<'static, ()>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
     /// Returns the rests of several requests as one. They run at the same time.
-    pub(crate) fn joined(works: impl IntoIterator<Item = Self>) -> Option<Extension<Self>> {
-        let take = |work: Self| work.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let rests: Vec<BoxFuture<'static, ()>> = works.into_iter().filter_map(take).collect();
-        let all = (!rests.is_empty()).then(|| futures::future::join_all(rests).map(drop).boxed());
-        all.map(|all| Extension(Self(Arc::new(Mutex::new(Some(all))))))
+    pub(crate) fn joined(rests: Vec<RestOfRequest>) -> RestOfRequest {
+        let rests: Vec<_> = rests.into_iter().flatten().filter_map(|Extension(work)| work.rest()).collect();
+        (!rests.is_empty()).then(|| Self::new(futures::future::join_all(rests).map(drop).boxed()))
     }
 
     fn take(response: &mut Response) -> Option<BoxFuture<'static, ()>> {
-        let remaining = response.extensions_mut().remove::<Self>()?;
-        remaining.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+        response.extensions_mut().remove::<Self>()?.rest()
     }
 }
 
-/// Runs the follow-up of an accepted request in the same way as [`background::run_follow_up`]. Returns the rest as an
-/// extension of the response.
-pub(crate) async fn run_follow_up(env: &Arc<Env>, follow_up: FollowUp) -> FlowResult<Option<Extension<RemainingWork>>> {
-    let rest = background::run_follow_up(env, follow_up).await?;
-    Ok(rest.map(|rest| Extension(RemainingWork(Arc::new(Mutex::new(Some(rest)))))))
+/// Runs the follow-up of an accepted request in the same way as [`background::run_follow_up`]. Returns the rest.
+pub(crate) async fn run_follow_up(env: &Arc<Env>, follow_up: FollowUp) -> FlowResult<RestOfRequest> {
+    Ok(background::run_follow_up(env, follow_up).await?.map(RemainingWork::new))
 }
 
 /// Runs the follow-ups of a request whose state is durable. Returns their rests as one.
-pub(crate) async fn run_follow_ups(env: &Arc<Env>, follow_ups: Vec<FollowUp>) -> Option<Extension<RemainingWork>> {
+pub(crate) async fn run_follow_ups(env: &Arc<Env>, follow_ups: Vec<FollowUp>) -> RestOfRequest {
     let follow_ups: Vec<_> = follow_ups.into_iter().map(|follow_up| run_follow_up(env, follow_up)).collect();
     run_in_turn(follow_ups).await
 }
 
-async fn run_in_turn(
-    follow_ups: Vec<impl Future<Output = FlowResult<Option<Extension<RemainingWork>>>>>,
-) -> Option<Extension<RemainingWork>> {
+async fn run_in_turn(follow_ups: Vec<impl Future<Output = FlowResult<RestOfRequest>>>) -> RestOfRequest {
     let mut rests = Vec::new();
     for follow_up in follow_ups {
         // The state is durable, so a sweep does what is left.
         match follow_up.await {
-            Ok(rest) => rests.extend(rest.map(|Extension(rest)| rest)),
+            Ok(rest) => rests.push(rest),
             Err(error) => tracing::warn!(%error, "the follow-up of a request failed; a sweep continues"),
         }
     }
@@ -127,15 +131,12 @@ mod tests {
     use super::*;
 
     /// Returns the result of a follow-up whose rest ends when it is released.
-    async fn with_rest(
-        released: oneshot::Receiver<()>,
-        ended: Arc<AtomicUsize>,
-    ) -> FlowResult<Option<Extension<RemainingWork>>> {
+    async fn with_rest(released: oneshot::Receiver<()>, ended: Arc<AtomicUsize>) -> FlowResult<RestOfRequest> {
         let rest = async move {
             released.await.unwrap();
             ended.fetch_add(1, SeqCst);
         };
-        Ok(Some(Extension(RemainingWork(Arc::new(Mutex::new(Some(rest.boxed())))))))
+        Ok(Some(RemainingWork::new(rest.boxed())))
     }
 
     #[tokio::test]

@@ -1,6 +1,5 @@
 //! Handles callbacks of attempts: `POST /v1/callbacks`.
 
-use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
@@ -10,7 +9,7 @@ use ebb_protocol::limits;
 use ebb_protocol::token::TokenKind;
 
 use super::auth::bearer;
-use crate::background::{self, RemainingWork};
+use crate::background::{self, RestOfRequest};
 use crate::bodies::check_length;
 use crate::{HttpProblem, HttpResult, ServerState};
 use ebb_flow::advance::callback::{self, CallbackOutcome};
@@ -31,7 +30,7 @@ pub(crate) async fn complete(
     State(server): State<ServerState>,
     headers: HeaderMap,
     body: Body,
-) -> HttpResult<(Option<Extension<RemainingWork>>, HttpResult<StatusCode>)> {
+) -> HttpResult<(RestOfRequest, HttpResult<StatusCode>)> {
     let Some(token) = bearer(&headers) else {
         let detail = "the callback has no token: send `Authorization: Bearer TOKEN` with the token of the attempt";
         return Err(HttpProblem::new(ErrorCode::MissingToken, detail));

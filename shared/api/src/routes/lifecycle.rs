@@ -15,7 +15,7 @@ use ebb_protocol::limits;
 use ebb_protocol::sign::{self, SignatureError};
 use ebb_protocol::unit::TRACEPARENT;
 
-use crate::background::{self, RemainingWork};
+use crate::background::{self, RestOfRequest};
 use crate::bodies::{BodyBudget, check_length};
 use crate::{HttpProblem, HttpResult, ServerState};
 use ebb_flow::lifecycle::{self, DecidedFor, LifecycleRejection};
@@ -40,7 +40,7 @@ pub(crate) async fn receive(
     Extension(bodies): Extension<Arc<BodyBudget>>,
     headers: HeaderMap,
     body: Body,
-) -> HttpResult<(StatusCode, Option<Extension<RemainingWork>>, Json<LifecycleResponse>)> {
+) -> HttpResult<(StatusCode, RestOfRequest, Json<LifecycleResponse>)> {
     let env = &server.env;
     let unsigned = |error: SignatureError| HttpProblem::new(ErrorCode::InvalidSignature, error.to_string());
     let invalid_event = |error: EventError| {

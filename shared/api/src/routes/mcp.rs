@@ -57,7 +57,7 @@ pub(crate) async fn serve(server: &ServerState, routes: &Router, request: Reques
             response = &mut served => break response,
             Some((request, reply)) = received.recv() => {
                 let mut response = routes.clone().oneshot(request.map(Body::from)).await.into_response();
-                rests.extend(response.extensions_mut().remove::<RemainingWork>());
+                rests.push(response.extensions_mut().remove::<RemainingWork>().map(Extension));
                 // The tool does not wait any more if its client has cancelled it.
                 reply.send(collected(response).await).ok();
             }

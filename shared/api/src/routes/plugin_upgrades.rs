@@ -3,19 +3,17 @@
 
 use std::collections::BTreeMap;
 
-use axum::Extension;
 use ebb_documents::compile::CLUSTER_POLICY;
 use ebb_documents::pinned_version::{PinError, with_version};
 use ebb_flow::offload::offload;
 use ebb_flow::operator::target_request::TargetRequest;
 use ebb_protocol::api::{ResourceEffect, TargetReceipt};
 use ebb_protocol::error_code::ErrorCode;
-use ebb_protocol::lifecycle::LifecycleResult;
+use ebb_protocol::lifecycle::{LifecycleResponse, LifecycleResult};
 use ebb_store::{Store, TargetHead};
 
 use super::permitted::{Permitted, WriteTargets};
-use super::target_requests;
-use crate::background::RemainingWork;
+use super::target_requests::{self, AcceptedChange};
 use crate::caller::ApiPermission;
 use crate::queries::{plugins, target_history};
 use crate::{HttpProblem, HttpResult};
@@ -54,7 +52,7 @@ pub(super) async fn upgraded(
     head: &TargetHead,
     full: &str,
     is_dry_run: bool,
-) -> HttpResult<(Option<Extension<RemainingWork>>, TargetReceipt)> {
+) -> HttpResult<AcceptedChange> {
     if !head.phase.is_alive() {
         let detail = format!("the target is {}; only living targets get another version", head.phase.name());
         return Err(HttpProblem::new(ErrorCode::Stale, detail));
@@ -68,12 +66,10 @@ pub(super) async fn upgraded(
     let (versions, wanted) = (versions.collect::<BTreeMap<_, _>>(), full.to_owned());
     let edited = offload(move || with_version(&text, &wanted, &versions)).await?;
     let Some(document) = edited.map_err(refused)? else {
-        let (target, url) = (head.target_key().to_string(), server.env.target_url(head.target_key()));
-        let (uid, generation, result) = (Some(head.uid.clone()), head.newest_generation(), LifecycleResult::Unchanged);
-        let (changes, resources) = (Vec::new(), BTreeMap::new());
-        let unchanged =
-            TargetReceipt { target, uid, generation, result, url, changes, resources, expires: None, plan: None };
-        return Ok((None, unchanged));
+        let (target, uid) = (head.target_key().to_string(), head.uid.clone());
+        let (generation, result) = (head.newest_generation(), LifecycleResult::Unchanged);
+        let unchanged = LifecycleResponse { target, uid, generation, result };
+        return Ok((None, TargetReceipt::of(unchanged, server.env.target_url(head.target_key()))));
     };
     let request = TargetRequest {
         kind: head.kind.clone(),

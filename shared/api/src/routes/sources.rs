@@ -12,7 +12,7 @@ use ebb_protocol::limits;
 use serde::Deserialize;
 
 use super::{Path, Query};
-use crate::background::{self, RemainingWork};
+use crate::background::{self, RestOfRequest};
 use crate::bodies::{BodyBudget, check_length};
 use crate::{HttpResult, ServerState};
 
@@ -45,7 +45,7 @@ pub(crate) async fn receive(
     query: HttpResult<Query<DeliveryQuery>>,
     headers: HeaderMap,
     body: Body,
-) -> HttpResult<(StatusCode, Option<Extension<RemainingWork>>, Json<SourceResponse>)> {
+) -> HttpResult<(StatusCode, RestOfRequest, Json<SourceResponse>)> {
     check_length(&headers, limits::SOURCE_BODY)?;
     let Query(DeliveryQuery { secret }) = query?;
     let url_secret = secret.as_deref();

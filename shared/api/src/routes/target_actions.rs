@@ -6,8 +6,8 @@
 
 use std::collections::BTreeSet;
 
+use axum::Json;
 use axum::body::Body;
-use axum::{Extension, Json};
 use ebb_engine::Millis;
 use ebb_flow::lifecycle::other_instance;
 use ebb_flow::operator::repair::RepairMode;
@@ -25,7 +25,7 @@ use futures::future::join_all;
 
 use super::permitted::{Permitted, WriteTargets};
 use super::{NoQuery, Query, plugin_upgrades, target_list, target_requests, targets};
-use crate::background::RemainingWork;
+use crate::background::{RemainingWork, RestOfRequest};
 use crate::caller::ApiPermission;
 use crate::queries;
 use crate::{HttpProblem, HttpResult};
@@ -38,9 +38,6 @@ const LATEST: Millis = Millis(15_000);
 const MAX_SIZE: usize = 1 << 20;
 /// Maximum bytes of a request. The names of 100 targets have less.
 const MAX_BODY: usize = 256 << 10;
-
-/// The rest of a request, which follows its response.
-type RestOfRequest = Option<Extension<RemainingWork>>;
 
 /// Takes an action on several targets: on each as the route for one target, with its own outcome. A repetition deletes and
 /// updates nothing more. Scope: `targets:write`, and `read` for a filter or for the highest version of a plugin.
@@ -84,7 +81,7 @@ pub(crate) async fn acted(
         for (outcome, rest) in join_all(begun_now).await {
             size += limits::lambda_event_size_of(&outcome);
             answer.outcomes.push(outcome);
-            rests.extend(rest.map(|Extension(rest)| rest));
+            rests.push(rest);
         }
         if size > MAX_SIZE || server.env.steady().since(begun) > LATEST {
             break;

@@ -1,10 +1,8 @@
 //! Handles requests that create, update and delete targets: `POST /v1/targets`, `DELETE /v1/targets/KIND/NAME`.
 
-use std::collections::BTreeMap;
-
+use axum::Json;
 use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode};
-use axum::{Extension, Json};
 use ebb_flow::advance::follow_up::FollowUp;
 use ebb_flow::operator::target_request::{self, TargetPreview, TargetRequest};
 use ebb_flow::telemetry;
@@ -21,16 +19,16 @@ use utoipa::IntoParams;
 
 use super::permitted::{Permitted, WriteTargets};
 use super::{Path, Query};
-use crate::background::{self, RemainingWork};
+use crate::background::{self, RestOfRequest};
 use crate::queries::plans;
 use crate::{HttpProblem, HttpResult, ServerState};
 
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
 /// The rest of a request, and its receipt.
-pub(super) type AcceptedChange = (Option<Extension<RemainingWork>>, TargetReceipt);
+pub(super) type AcceptedChange = (RestOfRequest, TargetReceipt);
 /// A receipt, its status and the rest of the request.
-type ReceiptResponse = (StatusCode, Option<Extension<RemainingWork>>, Json<TargetReceipt>);
+type ReceiptResponse = (StatusCode, RestOfRequest, Json<TargetReceipt>);
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -141,14 +139,11 @@ pub(crate) async fn deleted(
 async fn accepted(
     server: &ServerState,
     key: TargetKey<'_>,
-    LifecycleResponse { target, uid, generation, result }: LifecycleResponse,
+    response: LifecycleResponse,
     follow_ups: Vec<FollowUp>,
 ) -> AcceptedChange {
     let rest = background::run_follow_ups(&server.env, follow_ups).await;
-    let url = server.env.target_url(key);
-    let (uid, changes, resources) = (Some(uid), Vec::new(), BTreeMap::new());
-    let receipt = TargetReceipt { target, uid, generation, result, url, changes, resources, expires: None, plan: None };
-    (rest, receipt)
+    (rest, TargetReceipt::of(response, server.env.target_url(key)))
 }
 
 fn idempotency_key(headers: &HeaderMap) -> HttpResult<Option<String>> {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{DocumentChange, PlanPreview};
-use crate::lifecycle::LifecycleResult;
+use crate::lifecycle::{LifecycleResponse, LifecycleResult};
 
 /// Creates a target or updates a living one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -63,4 +63,12 @@ pub struct TargetReceipt {
     /// The plan of the document. In a preview.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanPreview>,
+}
+
+impl TargetReceipt {
+    /// Returns the receipt of an accepted request. `url` is that of the target in this API.
+    pub fn of(LifecycleResponse { target, uid, generation, result }: LifecycleResponse, url: String) -> Self {
+        let (uid, changes, resources) = (Some(uid), Vec::new(), BTreeMap::new());
+        Self { target, uid, generation, result, url, changes, resources, expires: None, plan: None }
+    }
 }
