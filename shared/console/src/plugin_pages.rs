@@ -1,5 +1,7 @@
 //! Plugins and their versions.
 
+use std::collections::BTreeMap;
+
 use ebb_protocol::api::{PluginDetail, PluginInfo};
 use ebb_protocol::limits;
 use maud::{Markup, html};
@@ -31,25 +33,17 @@ pub struct PluginParam {
     pub description: String,
 }
 
-/// A version of a plugin, published or withdrawn.
-#[derive(Clone, Debug)]
-pub struct VersionRow {
-    pub info: PluginInfo,
-    /// The time of withdrawal.
-    pub withdrawn: Option<String>,
-    /// True for the version that a document without a version gets.
-    pub is_latest: bool,
-    /// The number of living targets. `None` if the caller may not read targets.
-    pub users: Option<usize>,
-}
-
 /// A version of a plugin with all others.
 #[derive(Clone, Copy, Debug)]
 pub struct PluginView<'a> {
     pub detail: &'a PluginDetail,
     pub params: &'a [PluginParam],
-    /// All versions, the highest first.
-    pub versions: &'a [VersionRow],
+    /// All versions, the highest first, also withdrawn ones.
+    pub versions: &'a [PluginDetail],
+    /// The version that a document without a version gets.
+    pub latest: Option<&'a str>,
+    /// The number of living targets by version. `None` if the caller may not read targets.
+    pub users: Option<&'a BTreeMap<String, usize>>,
     /// True if more targets use the plugin than were counted.
     pub is_partial: bool,
 }
@@ -59,7 +53,7 @@ pub fn plugin(viewer: ConsoleViewer<'_>, view: &PluginView<'_>) -> String {
     let PluginDetail { info, withdrawn, document } = view.detail;
     let full = format!("{}@{}", info.name, info.version);
     let params = view.params.iter().map(param);
-    let rows = view.versions.iter().map(version);
+    let rows = view.versions.iter().map(|row| version(view, row));
     let main = html! {
         h1 { (full) }
         @if let Some(at) = withdrawn { p.problem { "Withdrawn at " (texts::time(at)) ". New targets cannot use it." } }
@@ -99,13 +93,14 @@ fn param(PluginParam { name, kind, default, is_required, description }: &PluginP
     }
 }
 
-fn version(VersionRow { info, withdrawn, is_latest, users }: &VersionRow) -> Markup {
+fn version(view: &PluginView<'_>, PluginDetail { info, withdrawn, .. }: &PluginDetail) -> Markup {
     let full = format!("{}@{}", info.name, info.version);
+    let users = view.users.map(|users| users.get(&info.version).copied().unwrap_or_default());
     html! {
         th scope="row" { a href=(paths::plugin(&info.name, &info.version)) { (full) } }
         td {
             @if let Some(at) = withdrawn { "withdrawn at " (texts::time(at)) } @else { "published" }
-            @if *is_latest { ", default" }
+            @if view.latest == Some(info.version.as_str()) { ", default" }
         }
         td { (texts::time(&info.created)) }
         td { @if let Some(users) = users { a href=(paths::targets(&[("plugin", full.as_str())])) { (users) } } }
@@ -113,7 +108,7 @@ fn version(VersionRow { info, withdrawn, is_latest, users }: &VersionRow) -> Mar
 }
 
 /// Returns the form that chooses two versions to compare. Without a first one, it proposes the version below the second.
-fn choice(name: &str, versions: &[VersionRow], (from, to): (&str, &str)) -> Markup {
+fn choice(name: &str, versions: &[PluginDetail], (from, to): (&str, &str)) -> Markup {
     let position = versions.iter().position(|row| row.info.version == to);
     let below = position.and_then(|at| versions.get(at + 1).or_else(|| versions.get(at.checked_sub(1)?)));
     let from = if from.is_empty() { below.map_or("", |row| row.info.version.as_str()) } else { from };
@@ -145,7 +140,7 @@ pub struct PluginComparison<'a> {
     pub from: &'a str,
     pub to: &'a str,
     /// All versions, the highest first.
-    pub versions: &'a [VersionRow],
+    pub versions: &'a [PluginDetail],
     /// The unified diff of the documents. Empty if they are equal.
     pub diff: &'a str,
 }

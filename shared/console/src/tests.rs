@@ -1,5 +1,7 @@
 //! Pages with hostile values, their sizes, and a snapshot.
 
+use std::collections::BTreeMap;
+
 use ebb_protocol::api::{
     ClusterDetail, NamedTarget, PluginDetail, RunDetail, SourceDetail, SourceInfo, SubscriptionDetail, TargetDetail,
     TargetDiagnosis, TargetInfo, UnitRendering,
@@ -132,11 +134,8 @@ fn pages(text: &str) -> Vec<(&'static str, String)> {
         notifications: part("notifications", text),
     };
     let viewer = ConsoleViewer { name: text, form_token: "f0rm", hidden: &[] };
-    let versions =
-        vec![
-            VersionRow { info: plugin.info.clone(), withdrawn: Some(text.to_owned()), is_latest: true, users: Some(3) };
-            2
-        ];
+    let versions = vec![PluginDetail { withdrawn: Some(text.to_owned()), ..plugin.clone() }; 2];
+    let (latest, users) = (Some(plugin.info.version.as_str()), BTreeMap::from([(plugin.info.version.clone(), 3)]));
     let params = [PluginParam {
         name: text.to_owned(),
         kind: "string".to_owned(),
@@ -144,9 +143,10 @@ fn pages(text: &str) -> Vec<(&'static str, String)> {
         is_required: false,
         description: text.to_owned(),
     }];
-    let plugin_view = PluginView { detail: &plugin, params: &params, versions: &versions, is_partial: true };
+    let (versions, users) = (&versions[..], Some(&users));
+    let plugin_view = PluginView { detail: &plugin, params: &params, versions, latest, users, is_partial: true };
     let diff = format!("--- {text}\n+++ {text}\n@@ -1 +1 @@\n-{text}\n+{text}\n {text}\n");
-    let comparison = PluginComparison { name: text, from: text, to: "2.0.0", versions: &versions, diff: &diff };
+    let comparison = PluginComparison { name: text, from: text, to: "2.0.0", versions, diff: &diff };
     let effect = TrialEffect {
         skipped: vec![(1, text.to_owned())],
         entry: Some(2),

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use axum::Json;
 use axum::response::{IntoResponse as _, Redirect, Response};
-use ebb_console::{PluginComparison, PluginParam, PluginView, TargetListFilter, VersionRow, paths};
+use ebb_console::{PluginComparison, PluginParam, PluginView, TargetListFilter, paths};
 use ebb_documents::compile;
 use ebb_documents::load::{self, DocumentVars, NoFiles};
 use ebb_flow::offload::offload;
+use ebb_protocol::api::PluginDetail;
 use serde::Deserialize;
 
 use super::pages::{self, COUNTED_PAGES};
@@ -30,10 +31,11 @@ pub(super) async fn version(session: ConsoleSession, path: HttpResult<Path<(Stri
         let Path((name, version)) = path?;
         let Json(detail) = routes::plugins::get(Path((name.clone(), version)), session.permitted()?).await?;
         let (users, is_partial) = users(&session, &name).await?;
-        let versions = versions(&session, &name, users.as_ref()).await?;
+        let (versions, latest) = versions(&session, &name).await?;
         let document = detail.document.clone();
         let params = offload(move || params(&document)).await?;
-        let view = PluginView { detail: &detail, params: &params, versions: &versions, is_partial };
+        let (latest, users) = (latest.as_deref(), users.as_ref());
+        let view = PluginView { detail: &detail, params: &params, versions: &versions, latest, users, is_partial };
         HttpResult::Ok(ebb_console::plugin(session.viewer(), &view))
     };
     session.respond(paths::PLUGINS, page.await)
@@ -60,7 +62,7 @@ pub(super) async fn comparison(
         };
         let Json(old) = routes::plugins::get(Path((name.clone(), from)), session.permitted()?).await?;
         let Json(new) = routes::plugins::get(Path((name.clone(), to)), session.permitted()?).await?;
-        let versions = versions(&session, &name, None).await?;
+        let (versions, _) = versions(&session, &name).await?;
         let (from, to) = (old.info.version.clone(), new.info.version.clone());
         let diff = offload(move || plugins::difference(&old, &new)).await?;
         let comparison = PluginComparison { name: &name, from: &from, to: &to, versions: &versions, diff: &diff };
@@ -79,14 +81,10 @@ async fn with_other(session: &ConsoleSession, name: &str, version: String) -> Ht
         .ok_or_else(|| HttpProblem::not_found(format!("plugin {name} has no other version than {version}")))
 }
 
-/// Returns all versions of a plugin, with the numbers of their targets.
-async fn versions(
-    session: &ConsoleSession,
-    name: &str,
-    users: Option<&BTreeMap<String, usize>>,
-) -> HttpResult<Vec<VersionRow>> {
+/// Returns all versions of a plugin, and the one that a document without a version gets.
+async fn versions(session: &ConsoleSession, name: &str) -> HttpResult<(Vec<PluginDetail>, Option<String>)> {
     let server = session.permitted::<ReadPlugins>()?;
-    Ok(plugins::all_versions(&server.env.store, name, users).await?)
+    Ok(plugins::all_versions(&server.env.store, name).await?)
 }
 
 /// Returns the number of living targets by version, and true if not all were counted. Returns `None` for a caller who may

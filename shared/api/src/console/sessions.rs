@@ -37,7 +37,6 @@ pub(super) struct ConsoleSession {
     pub(super) memory: Arc<ConsoleMemory>,
     method: Method,
     request: HeaderMap,
-    name: String,
     form_token: String,
     hidden: Vec<&'static str>,
 }
@@ -50,10 +49,10 @@ impl FromRequestParts<ServerState> for ConsoleSession {
         let found = find(server, &parts.headers).await;
         match found.map_err(|problem| responses::failure(None, paths::ROOT, problem))? {
             Some((id, caller)) => {
-                let (name, form_token) = (caller.to_string(), id.form_token(server.env.random.next()));
+                let form_token = id.form_token(server.env.random.next());
                 let (method, request, hidden) = (parts.method.clone(), parts.headers.clone(), hidden_sections(&caller));
                 let memory = ConsoleMemory::of(&parts.extensions);
-                Ok(Self { server: server.clone(), id, caller, memory, method, request, name, form_token, hidden })
+                Ok(Self { server: server.clone(), id, caller, memory, method, request, form_token, hidden })
             }
             None => {
                 // The path of a form leads to a page, also that of an action. The sign-out has no page.
@@ -80,7 +79,7 @@ impl ConsoleSession {
     }
 
     pub(super) fn viewer(&self) -> ConsoleViewer<'_> {
-        ConsoleViewer { name: &self.name, form_token: &self.form_token, hidden: &self.hidden }
+        ConsoleViewer { name: self.caller.name(), form_token: &self.form_token, hidden: &self.hidden }
     }
 
     /// Returns the state of the server for a handler of the API, if the caller may send its request.

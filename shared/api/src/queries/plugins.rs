@@ -1,9 +1,7 @@
 //! Publishes, lists, compares and withdraws plugins.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ebb_console::VersionRow;
 use ebb_documents::compile;
 use ebb_documents::diagnostic::{Diagnostic, Diagnostics};
 use ebb_documents::load::{self, DocumentVars, NoFiles};
@@ -52,21 +50,15 @@ fn about(item: &PluginItem) -> PluginInfo {
     }
 }
 
-/// Returns all versions of a plugin, the highest first. `users` are the numbers of their living targets.
-pub(crate) async fn all_versions(
-    store: &Store,
-    name: &str,
-    users: Option<&BTreeMap<String, usize>>,
-) -> FlowResult<Vec<VersionRow>> {
+/// Returns all versions of a plugin without their documents, the highest first, and the one that a document without a version
+/// gets.
+pub(crate) async fn all_versions(store: &Store, name: &str) -> FlowResult<(Vec<PluginDetail>, Option<String>)> {
     let latest = resolve(store, name, "latest").await?;
-    let items = store.list_versions(name).await?;
-    let row = |item: &PluginItem| VersionRow {
-        info: about(item),
-        withdrawn: item.withdrawn.map(rfc3339),
-        is_latest: latest.as_ref() == Some(&item.version),
-        users: users.map(|users| users.get(&item.version).copied().unwrap_or_default()),
-    };
-    Ok(sorted(items).iter().map(row).collect())
+    Ok((sorted(store.list_versions(name).await?).into_iter().map(detail).collect(), latest))
+}
+
+fn detail(item: PluginItem) -> PluginDetail {
+    PluginDetail { info: about(&item), withdrawn: item.withdrawn.map(rfc3339), document: item.document }
 }
 
 /// Returns the difference of the documents of two versions, as unified diff. It is empty for equal documents.
@@ -168,12 +160,7 @@ async fn resolve(store: &Store, name: &str, version: &str) -> FlowResult<Option<
 /// Returns a version with its document, also a withdrawn one.
 pub async fn get(store: &Store, name: &str, version: &str) -> FlowResult<Option<PluginDetail>> {
     let Some(version) = resolve(store, name, version).await? else { return Ok(None) };
-    let item = store.get_plugin(name, &version).await?;
-    Ok(item.map(|item| PluginDetail {
-        info: about(&item),
-        withdrawn: item.withdrawn.map(rfc3339),
-        document: item.document,
-    }))
+    Ok(store.get_plugin(name, &version).await?.map(detail))
 }
 
 /// Withdraws a version: new targets cannot use it. Active targets keep it in their plans. Returns false if the version
