@@ -1,7 +1,7 @@
 //! Pages of an action on targets: its consequences for each one, and the outcomes.
 
 use ebb_protocol::api::{NamedTarget, TargetAction, TargetDiagnosis, TargetPhase, WaitingParty};
-use ebb_protocol::limits;
+use ebb_protocol::{limits, words};
 use maud::{Markup, html};
 
 use crate::frame::{self, ConsoleViewer, PageRenewal};
@@ -98,11 +98,10 @@ pub fn bulk_consequences(
             if let Some(reason) = no_retry(why.phase) {
                 return Err(reason.to_owned());
             }
-            let mut text = match why.failed.is_empty() {
-                true => "The units that have not ended well run again.".to_owned(),
-                false => {
-                    format!("These units run again: {}.", named(why.failed.iter().map(|unit| unit.unit.as_str())))
-                }
+            let units: Vec<&str> = why.failed.iter().map(|unit| unit.unit.as_str()).collect();
+            let mut text = match words::first_named(&units, MAX_NAMED, units.len()) {
+                none if none.is_empty() => "The units that have not ended well run again.".to_owned(),
+                units => format!("These units run again: {units}."),
             };
             if why.phase == TargetPhase::Stuck {
                 text.push_str(" The teardown continues, and removes what is left.");
@@ -116,12 +115,10 @@ pub fn bulk_consequences(
             if let Some(reason) = no_deletion(why.phase) {
                 return Err(reason.to_owned());
             }
-            let mut text = match why.remaining.is_empty() {
-                true => "No unit has made anything that has to be undone.".to_owned(),
-                false => {
-                    let units = named(why.remaining.iter().map(|effect| effect.unit.as_str()));
-                    format!("What these units have made is undone: {units}.")
-                }
+            let units: Vec<&str> = why.remaining.iter().map(|effect| effect.unit.as_str()).collect();
+            let mut text = match words::first_named(&units, MAX_NAMED, units.len()) {
+                none if none.is_empty() => "No unit has made anything that has to be undone.".to_owned(),
+                units => format!("What these units have made is undone: {units}."),
             };
             if let Some(update) = dropped_update(why) {
                 text.push_str(&format!(" {update}"));
@@ -167,13 +164,6 @@ pub(crate) fn no_retry(phase: TargetPhase) -> Option<&'static str> {
 /// Returns the run whose failed units a retry repeats, if one has failed.
 pub fn failed_run(why: &TargetDiagnosis) -> Option<&str> {
     why.cause.as_ref().map(|cause| cause.run.as_str())
-}
-
-/// Returns the first names, and the number of the others.
-fn named<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
-    let others = names.len().saturating_sub(MAX_NAMED);
-    let shown = names.take(MAX_NAMED).collect::<Vec<_>>().join(", ");
-    if others > 0 { format!("{shown} and {others} more") } else { shown }
 }
 
 /// Returns the page that confirms an action on several targets. The form has those for which it is not refused. `back` is the
@@ -264,11 +254,5 @@ mod tests {
         for text in ["", "sandbox/pr-1", "sandbox/pr-1 ", "/pr-1 u", "sandbox/ u", "pr-1 u"] {
             assert_eq!(selected_target(text), None, "{text:?}");
         }
-    }
-
-    #[test]
-    fn consequences_name_some_units() {
-        assert_eq!(named(["a", "b"].into_iter()), "a, b");
-        assert!(named(["a"; 22].into_iter()).ends_with("a, a and 2 more"));
     }
 }

@@ -121,8 +121,7 @@ fn notes(unit: &UnitDetail) -> Markup {
         }
         @if !unit.after.is_empty() {
             div.after {
-                "after " (unit.after[..unit.after.len().min(MAX_AFTER)].join(", "))
-                @if unit.after.len() > MAX_AFTER { " and " (unit.after.len() - MAX_AFTER) " more" }
+                "after " (words::first_named(&unit.after, MAX_AFTER, unit.after.len()))
             }
         }
     }

@@ -12,7 +12,6 @@ mod subscription_bodies;
 mod target_actions;
 mod target_requests;
 mod target_waits;
-mod unit_attempts;
 mod unit_rendering;
 
 use std::collections::BTreeMap;
@@ -36,7 +35,7 @@ pub use connection_bodies::{ConnectionDetail, ConnectionInfo, ConnectionList, Pu
 pub use ebb_engine::{ResourceEffect, TargetPhase};
 pub use named_tokens::{CallerInfo, CreateToken, CreatedToken, TokenInfo, TokenList};
 pub use repairs::{ForceCompleteUnit, ForceDeleteTarget, OverrideResponse, RetryResponse, RetryTarget, UndoChange};
-pub use run_details::{RunDetail, RunState, UnitDetail, UnitState, UnitWait};
+pub use run_details::{AttemptDetail, RunDetail, RunState, UnitDetail, UnitState, UnitWait};
 pub use source_events::{
     DecidingEvent, PutSource, RejectedEvent, RejectionSummary, SourceDetail, SourceInfo, SourceList, SourceResponse,
     SourceResult,
@@ -49,7 +48,6 @@ pub use target_actions::{
 };
 pub use target_requests::{ApplyTarget, TargetReceipt};
 pub use target_waits::{AwaitedParty, OpenUnits, TargetWait, WaitingParty};
-pub use unit_attempts::AttemptDetail;
 pub use unit_rendering::{RequestRendering, UnitRendering};
 
 /// An error as in RFC 9457: `application/problem+json`.

@@ -59,7 +59,12 @@ pub fn quoted(text: &str) -> String {
 
 /// Returns the first names of `count` ones, such as `a, b, c and 27 more`.
 pub fn named<T: AsRef<str>>(names: &[T], count: usize) -> String {
-    let shown: Vec<String> = names.iter().take(NAMED).map(|name| one_line(name.as_ref())).collect();
+    first_named(names, NAMED, count)
+}
+
+/// Returns at most `most` names of `count` ones, in the form of [`named`].
+pub fn first_named<T: AsRef<str>>(names: &[T], most: usize, count: usize) -> String {
+    let shown: Vec<String> = names.iter().take(most).map(|name| one_line(name.as_ref())).collect();
     match count.saturating_sub(shown.len()) {
         0 => shown.join(", "),
         more => format!("{} and {more} more", shown.join(", ")),

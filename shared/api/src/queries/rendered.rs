@@ -13,6 +13,7 @@ use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::id::RunId;
 use ebb_protocol::limits;
 use ebb_protocol::time::rfc3339;
+use ebb_protocol::words;
 use serde_json::{Value, json};
 
 use ebb_flow::env::Env;
@@ -74,12 +75,7 @@ pub(crate) async fn rendered(
 fn awaited(run: &Run, head: &HeadState, unit: Unit) -> Option<String> {
     let open = run.graph().dependencies(unit).iter().filter(|&&at| head.status(at) != UnitProgress::Done);
     let names: Vec<&str> = open.filter_map(|&at| Some(run.unit(at)?.key.as_str())).collect();
-    let more = match names.len().saturating_sub(UNITS) {
-        _ if names.is_empty() => return None,
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    Some(format!("{}{more}", names[..names.len().min(UNITS)].join(", ")))
+    (!names.is_empty()).then(|| words::first_named(&names, UNITS, names.len()))
 }
 
 /// Renders a unit. Returns the reason why that is impossible.

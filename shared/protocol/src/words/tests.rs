@@ -46,3 +46,12 @@ fn each_output_has_a_text() {
     }
     assert_eq!((quoted("two\nlines"), quoted("plain")), ("\"two\\nlines\"".to_owned(), "plain".to_owned()));
 }
+
+#[test]
+fn many_names_are_counted() {
+    assert_eq!(
+        (named(&["a", "b"], 2), named(&["a", "b", "c"], 30)),
+        ("a, b".to_owned(), "a, b, c and 27 more".to_owned())
+    );
+    assert_eq!(first_named(&["a"; 22], 2, 22), "a, a and 20 more");
+}
