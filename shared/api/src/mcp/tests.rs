@@ -42,106 +42,59 @@ fn text(result: &CallToolResult) -> &str {
     &content.as_text().unwrap().text
 }
 
+/// Calls of tools with their requests: `TOOL ARGUMENTS => REQUEST => REQUEST`. `DOCUMENT`, `STORED` and `PLUGIN` stand for the
+/// documents of these names, and `PR` for the kind and the name of a target.
+const CALLS: &str = r#"list_targets {} => GET /v1/targets
+list_targets {"phase":"failed","label":"team=a b","owner":"token ci","plugin":"db","q":"pr","after":"sandbox/a"} => GET /v1/targets?phase=failed&label=team%3Da%20b&owner=token%20ci&plugin=db&q=pr&nextToken=sandbox%2Fa
+list_targets {"phase":"gone"} => GET /v1/targets?gone=true
+get_target {"name":"pr-7"} => GET /v1/targets/sandbox/pr-7
+get_target {"name":"pr-7","resource":"db"} => GET /v1/targets/sandbox/pr-7?outputs=db
+why_not_ready {"name":"pr-7"} => GET /v1/targets/sandbox/pr-7/why
+what_exists {"name":"pr-7"} => GET /v1/targets/sandbox/pr-7/why
+what_exists {} => GET /v1/targets?gone=true&unconfirmed=true => GET /v1/orphans
+stuck_and_waiting {} => GET /v1/targets
+logs {"name":"pr-7"} => GET /v1/targets/sandbox/pr-7/why => GET /v1/runs/r-1-pre-start/logs?unit=db%2Fmake
+logs {"name":"pr-7","unit":"db/make","attempt":1} => GET /v1/targets/sandbox/pr-7 => GET /v1/runs/r-1-pre-start/logs?unit=db%2Fmake&attempt=1
+history {"name":"pr-7","after":"3-b"} => GET /v1/targets/sandbox/pr-7/history?nextToken=3-b
+history {"name":"pr-7","entry":"2-a"} => GET /v1/targets/sandbox/pr-7/history/2-a
+plan_document {"document":DOCUMENT} => POST /v1/plans {"document":DOCUMENT}
+validate_plugin {"document":PLUGIN}
+apply_document {"document":DOCUMENT,"dry_run":true} => POST /v1/targets?dryRun=true {PR,"document":DOCUMENT}
+apply_document {"document":DOCUMENT} => POST /v1/targets {PR,"document":DOCUMENT}
+apply_document {"name":"pr-7","entry":"2-a","dry_run":true} => GET /v1/targets/sandbox/pr-7/history/2-a => POST /v1/targets?dryRun=true {PR,"document":STORED}
+apply_document {"document":PLUGIN,"dry_run":true} => GET /v1/plugins/p/versions/1.0.0
+apply_document {"document":PLUGIN} => POST /v1/plugins {"document":PLUGIN}
+upgrade_plugin {"plugin":"db@1.0.0","names":["pr-7"]} => POST /v1/targets/actions {"select":{"targets":[{PR}]},"action":{"upgrade":{"plugin":"db@1.0.0"}}}
+delete_target {"name":"pr-7"} => POST /v1/targets/actions {"select":{"targets":[{PR}]},"action":{"delete":{}}}
+delete_target {"targets":[{"name":"pr-7","uid":"u"}]} => POST /v1/targets/actions {"select":{"targets":[{PR,"uid":"u"}]},"action":{"delete":{}},"dryRun":true}
+delete_target {"targets":[{"name":"pr-7","uid":"u"}],"dry_run":false} => POST /v1/targets/actions {"select":{"targets":[{PR,"uid":"u"}]},"action":{"delete":{}}}
+retry_target {"name":"pr-7"} => POST /v1/targets/sandbox/pr-7/retry
+retry_target {"name":"pr-7","plugin":"db@1.0.1","uid":"u","dry_run":true} => POST /v1/targets/sandbox/pr-7/retry {"uid":"u","plugin":"db@1.0.1","dryRun":true}
+list_plugins {} => GET /v1/plugins
+list_plugins {"name":"db"} => GET /v1/plugins/db
+get_plugin {"name":"db"} => GET /v1/plugins/db/versions/latest
+list_clusters {} => GET /v1/clusters
+search_docs {"query":"scopes of a token"}"#;
+
 #[tokio::test]
 async fn each_tool_sends_its_requests() {
-    let target = json!({"name": "pr-7"});
-    let document = json!(DOCUMENT);
-    let applied = json!({"kind": "sandbox", "name": "pr-7", "document": DOCUMENT});
-    let stored = json!({"kind": "sandbox", "name": "pr-7", "document": STORED});
-    let named = json!({"targets": [{"kind": "sandbox", "name": "pr-7"}]});
-    let shown = json!({"targets": [{"kind": "sandbox", "name": "pr-7", "uid": "u"}]});
-    let (get, why) = ("GET /v1/targets/sandbox/pr-7", "GET /v1/targets/sandbox/pr-7/why");
-    let log = "GET /v1/runs/r-1-pre-start/logs?unit=db%2Fmake";
-    let filters = json!({
-        "phase": "failed", "label": "team=a b", "owner": "token ci", "plugin": "db", "q": "pr", "after": "sandbox/a",
-    });
-    let list = "GET /v1/targets?phase=failed&label=team%3Da%20b&owner=token%20ci&plugin=db&q=pr&nextToken=sandbox%2Fa";
-    let rows: Vec<(&str, Value, Vec<String>)> = vec![
-        ("list_targets", json!({}), vec!["GET /v1/targets".into()]),
-        ("list_targets", filters, vec![list.into()]),
-        ("list_targets", json!({"phase": "gone"}), vec!["GET /v1/targets?gone=true".into()]),
-        ("get_target", target.clone(), vec![get.into()]),
-        ("get_target", json!({"name": "pr-7", "resource": "db"}), vec![format!("{get}?outputs=db")]),
-        ("why_not_ready", target.clone(), vec![why.into()]),
-        ("what_exists", target.clone(), vec![why.into()]),
-        ("what_exists", json!({}), vec!["GET /v1/targets?gone=true&unconfirmed=true".into(), "GET /v1/orphans".into()]),
-        ("stuck_and_waiting", json!({}), vec!["GET /v1/targets".into()]),
-        ("logs", target.clone(), vec![why.into(), log.into()]),
-        (
-            "logs",
-            json!({"name": "pr-7", "unit": "db/make", "attempt": 1}),
-            vec![get.into(), format!("{log}&attempt=1")],
-        ),
-        ("history", json!({"name": "pr-7", "after": "3-b"}), vec![format!("{get}/history?nextToken=3-b")]),
-        ("history", json!({"name": "pr-7", "entry": "2-a"}), vec![format!("{get}/history/2-a")]),
-        (
-            "plan_document",
-            json!({"document": document}),
-            vec![format!("POST /v1/plans {}", json!({"document": document}))],
-        ),
-        ("validate_plugin", json!({"document": PLUGIN}), vec![]),
-        (
-            "apply_document",
-            json!({"document": document, "dry_run": true}),
-            vec![format!("POST /v1/targets?dryRun=true {applied}")],
-        ),
-        ("apply_document", json!({"document": document}), vec![format!("POST /v1/targets {applied}")]),
-        (
-            "apply_document",
-            json!({"name": "pr-7", "entry": "2-a", "dry_run": true}),
-            vec![format!("{get}/history/2-a"), format!("POST /v1/targets?dryRun=true {stored}")],
-        ),
-        (
-            "apply_document",
-            json!({"document": PLUGIN, "dry_run": true}),
-            vec!["GET /v1/plugins/p/versions/1.0.0".into()],
-        ),
-        (
-            "apply_document",
-            json!({"document": PLUGIN}),
-            vec![format!("POST /v1/plugins {}", json!({"document": PLUGIN}))],
-        ),
-        (
-            "upgrade_plugin",
-            json!({"plugin": "db@1.0.0", "names": ["pr-7"]}),
-            vec![acted(named.clone(), json!({"upgrade": {"plugin": "db@1.0.0"}}), false)],
-        ),
-        ("delete_target", json!({"name": "pr-7"}), vec![acted(named, json!({"delete": {}}), false)]),
-        (
-            "delete_target",
-            json!({"targets": [{"name": "pr-7", "uid": "u"}]}),
-            vec![acted(shown.clone(), json!({"delete": {}}), true)],
-        ),
-        (
-            "delete_target",
-            json!({"targets": [{"name": "pr-7", "uid": "u"}], "dry_run": false}),
-            vec![acted(shown, json!({"delete": {}}), false)],
-        ),
-        ("retry_target", target, vec!["POST /v1/targets/sandbox/pr-7/retry".into()]),
-        (
-            "retry_target",
-            json!({"name": "pr-7", "plugin": "db@1.0.1", "uid": "u", "dry_run": true}),
-            vec![format!(
-                "POST /v1/targets/sandbox/pr-7/retry {}",
-                json!({"uid": "u", "plugin": "db@1.0.1", "dryRun": true})
-            )],
-        ),
-        ("list_plugins", json!({}), vec!["GET /v1/plugins".into()]),
-        ("list_plugins", json!({"name": "db"}), vec!["GET /v1/plugins/db".into()]),
-        ("get_plugin", json!({"name": "db"}), vec!["GET /v1/plugins/db/versions/latest".into()]),
-        ("list_clusters", json!({}), vec!["GET /v1/clusters".into()]),
-        ("search_docs", json!({"query": "scopes of a token"}), vec![]),
-    ];
+    let documents = [("DOCUMENT", DOCUMENT), ("STORED", STORED), ("PLUGIN", PLUGIN)];
+    let calls = CALLS.replace("PR", r#""kind":"sandbox","name":"pr-7""#);
+    let calls = documents.iter().fold(calls, |calls, (name, text)| calls.replace(name, &json!(text).to_string()));
+    let rows: Vec<(&str, &str)> = calls.lines().map(|row| row.split_once(' ').unwrap()).collect();
+    for tool in &TOOLS {
+        assert!(rows.iter().any(|(name, _)| *name == tool.name), "{} has no row", tool.name);
+    }
     let api = CannedApi::new(reply);
     let tools = api.tools();
-    for tool in &TOOLS {
-        assert!(rows.iter().any(|(name, ..)| *name == tool.name), "{} has no row", tool.name);
-    }
-    for (tool, arguments, expected) in rows {
-        let result = call(&tools, tool, arguments.clone()).await;
+    for (name, row) in rows {
+        let tool = TOOLS.iter().find(|tool| tool.name == name).unwrap().name;
+        let mut parts = row.split(" => ");
+        let arguments = parts.next().unwrap();
+        let result = call(&tools, tool, serde_json::from_str(arguments).unwrap()).await;
         let text = text(&result);
         assert_eq!(result.is_error, Some(false), "{tool} {arguments}: {text}");
-        assert_eq!(api.take_sent(), expected, "{tool} {arguments}");
+        assert_eq!(api.take_sent(), parts.collect::<Vec<&str>>(), "{tool} {arguments}");
         assert!(text.len() <= MAX_ANSWER && text.lines().last().unwrap().starts_with("Next: "), "{tool}: {text}");
     }
 }
