@@ -76,105 +76,60 @@ fn parse<T: DeserializeOwned>(arguments: JsonObject) -> Result<T, ToolError> {
     serde_path_to_error::deserialize(Value::Object(arguments)).map_err(|error| ToolError::Arguments(error.to_string()))
 }
 
-/// Returns the row of a tool, whose arguments are a type.
-macro_rules! tool {
-    ($effect:expr, $module:ident::$name:ident($arguments:ty), $about:literal) => {
-        ToolSpec {
+/// Defines the table. The purpose of a tool follows its effect, its handler and the type of its arguments.
+macro_rules! tools {
+    ($($effect:expr => $module:ident::$name:ident($arguments:ty): $about:literal;)*) => {
+        [$(ToolSpec {
             name: stringify!($name),
             about: $about,
             effect: $effect,
             schema: schema_for_input::<$arguments>,
             run: |api, arguments| async move { $module::$name(api, parse::<$arguments>(arguments)?).await }.boxed(),
-        }
+        }),*]
     };
 }
 
-pub(crate) static TOOLS: [ToolSpec; 17] = [
-    tool!(
-        Reads,
-        target_tools::list_targets(ListTargets),
-        "List sandboxes and other targets, with filters for phase, label, owner, plugin and text."
-    ),
-    tool!(
-        Reads,
-        target_tools::get_target(GetTarget),
-        "Show one target: its phase, resources, outputs, runs and the units that are not done. Sensitive values are masked."
-    ),
-    tool!(
-        Reads,
-        target_tools::why_not_ready(TargetArguments),
-        "Explain why a target is not ready, failed or stuck: the first cause, what it waits for, and the next steps."
-    ),
-    tool!(
-        Reads,
-        target_tools::what_exists(WhatExists),
+pub(crate) static TOOLS: [ToolSpec; 17] = tools! {
+    Reads => target_tools::list_targets(ListTargets):
+        "List sandboxes and other targets, with filters for phase, label, owner, plugin and text.";
+    Reads => target_tools::get_target(GetTarget):
+        "Show one target: its phase, resources, outputs, runs and the units that are not done. Sensitive values are \
+         masked.";
+    Reads => target_tools::why_not_ready(TargetArguments):
+        "Explain why a target is not ready, failed or stuck: the first cause, what it waits for, and the next steps.";
+    Reads => target_tools::what_exists(WhatExists):
         "Show which resources of a target exist or were removed, with the evidence. Without a name: leftovers of all \
-         targets, and orphans in clusters."
-    ),
-    tool!(
-        Reads,
-        target_tools::stuck_and_waiting(StuckAndWaiting),
-        "List everything that needs help: failed, stuck and waiting targets, and clusters that do not respond."
-    ),
-    tool!(
-        Reads,
-        target_tools::logs(Logs),
-        "Show the end of the log of a unit, by default of the one that failed first."
-    ),
-    tool!(
-        Reads,
-        target_tools::history(History),
-        "Show who changed a target, when and why, with its runs and the decisions of operators, also of earlier instances of \
-         the name. With an entry: the document that it applied."
-    ),
-    tool!(
-        Reads,
-        document_tools::plan_document(PlanDocument),
-        "Check the document of a target and show the units that it would run, in order. Changes nothing."
-    ),
-    tool!(
-        Reads,
-        document_tools::validate_plugin(ValidatePlugin),
-        "Check the document of a plugin, with the position and the fix of each error. Publishes nothing."
-    ),
-    tool!(Reads, document_tools::list_plugins(ListPlugins), "List the published plugins with their versions."),
-    tool!(
-        Reads,
-        document_tools::get_plugin(GetPlugin),
-        "Show the document of a published plugin: parameters, units, scripts and outputs."
-    ),
-    tool!(
-        Reads,
-        document_tools::list_clusters(ListClusters),
-        "List the connected clusters with the state of their relays, or show what the policy of one cluster allows."
-    ),
-    tool!(
-        Reads,
-        docs_search::search_docs(SearchDocs),
-        "Search the documentation of Ebb, or show one section of it: formats of documents, commands, errors, operations. \
-         The section `plugins.md#A complete example` has a plugin and a sandbox."
-    ),
-    tool!(
-        Destroys { idempotent: true, scopes: TARGETS_OR_PLUGINS },
-        document_tools::apply_document(ApplyDocument),
-        "Create or update the target of a document, also of an earlier one of its history, or publish the version of a \
-         plugin. An update can replace resources and lose their data: use dry_run first."
-    ),
-    tool!(
-        Destroys { idempotent: true, scopes: TARGETS },
-        change_tools::upgrade_plugin(UpgradePlugin),
-        "Give targets, by name, another version of a plugin. It can replace resources and lose their data: use dry_run first."
-    ),
-    tool!(
-        Destroys { idempotent: true, scopes: TARGETS },
-        change_tools::delete_target(DeleteTarget),
-        "Delete targets and all their resources, with their data. For one name it begins at once; filters and several targets are \
-         a dry run first."
-    ),
-    tool!(
-        Destroys { idempotent: false, scopes: TARGETS },
-        target_tools::retry_target(RetryArguments),
+         targets, and orphans in clusters.";
+    Reads => target_tools::stuck_and_waiting(StuckAndWaiting):
+        "List everything that needs help: failed, stuck and waiting targets, and clusters that do not respond.";
+    Reads => target_tools::logs(Logs):
+        "Show the end of the log of a unit, by default of the one that failed first.";
+    Reads => target_tools::history(History):
+        "Show who changed a target, when and why, with its runs and the decisions of operators, also of earlier \
+         instances of the name. With an entry: the document that it applied.";
+    Reads => document_tools::plan_document(PlanDocument):
+        "Check the document of a target and show the units that it would run, in order. Changes nothing.";
+    Reads => document_tools::validate_plugin(ValidatePlugin):
+        "Check the document of a plugin, with the position and the fix of each error. Publishes nothing.";
+    Reads => document_tools::list_plugins(ListPlugins):
+        "List the published plugins with their versions.";
+    Reads => document_tools::get_plugin(GetPlugin):
+        "Show the document of a published plugin: parameters, units, scripts and outputs.";
+    Reads => document_tools::list_clusters(ListClusters):
+        "List the connected clusters with the state of their relays, or show what the policy of one cluster allows.";
+    Reads => docs_search::search_docs(SearchDocs):
+        "Search the documentation of Ebb, or show one section of it: formats of documents, commands, errors, \
+         operations. The section `plugins.md#A complete example` has a plugin and a sandbox.";
+    Destroys { idempotent: true, scopes: TARGETS_OR_PLUGINS } => document_tools::apply_document(ApplyDocument):
+        "Create or update the target of a document, also of an earlier one of its history, or publish the version of \
+         a plugin. An update can replace resources and lose their data: use dry_run first.";
+    Destroys { idempotent: true, scopes: TARGETS } => change_tools::upgrade_plugin(UpgradePlugin):
+        "Give targets, by name, another version of a plugin. It can replace resources and lose their data: use \
+         dry_run first.";
+    Destroys { idempotent: true, scopes: TARGETS } => change_tools::delete_target(DeleteTarget):
+        "Delete targets and all their resources, with their data. For one name it begins at once; filters and several \
+         targets are a dry run first.";
+    Destroys { idempotent: false, scopes: TARGETS } => target_tools::retry_target(RetryArguments):
         "Run the failed units of a failed or stuck target again. In a teardown they delete resources. With a plugin: \
-         continue the teardown of a stuck target with the units of another version; dry_run shows the difference."
-    ),
-];
+         continue the teardown of a stuck target with the units of another version; dry_run shows the difference.";
+};
