@@ -233,10 +233,9 @@ pub async fn get(
         TargetPhase::Starting => TargetOutputs::default(),
         _ => target_outputs(env, &target, &loaded, only, values).await?,
     };
-    let used = |outputs: &TargetOutputs| {
-        limits::lambda_event_size_of(&outputs.env) + limits::lambda_event_size_of(&outputs.workloads)
-    };
-    let size = limits::lambda_event_size_of(&outputs.outputs) + used(&outputs);
+    let size = limits::lambda_event_size_of(&outputs.outputs)
+        + limits::lambda_event_size_of(&outputs.env)
+        + limits::lambda_event_size_of(&outputs.workloads);
     if size > limits::API_RESPONSE_OUTPUTS {
         let problem = format!(
             "outputs and env have {size} bytes, and a response holds at most {}; {}",
@@ -284,33 +283,26 @@ pub async fn get(
         _ => Vec::new(),
     };
     removals.truncate(MAX_REMOVALS);
-    let mut remaining = limits::API_RESPONSE;
-    let others = [
-        limits::lambda_event_size_of(&outage),
-        limits::lambda_event_size_of(&removals),
-        limits::lambda_event_size_of(&first_wait),
-    ];
-    for used in [limits::lambda_event_size_of(&resources), used(&outputs)].into_iter().chain(others) {
-        remaining = remaining.saturating_sub(used);
-    }
-    for run in &mut runs {
-        remaining = runs::page(run, None, remaining).unwrap_or(remaining);
-    }
     let labels = loaded.plan.target.labels.clone();
-    let detail = TargetDetail {
+    let mut detail = TargetDetail {
         info: TargetInfo { labels, ..about(&target) },
         resources,
         env: outputs.env,
         workloads: outputs.workloads,
         outputs_error,
         removals,
-        runs,
         first_wait,
         pending_notification: pending,
         outage,
         decided_by: sources::deciding_event(&env.store, &target).await?,
         ..without_plan(&target)
     };
+    // The units of the runs get the rest of the response.
+    let mut remaining = limits::API_RESPONSE.saturating_sub(limits::lambda_event_size_of(&detail));
+    for run in &mut runs {
+        remaining = runs::page(run, None, remaining).unwrap_or(remaining);
+    }
+    detail.runs = runs;
     Ok((detail, outputs.revealed))
 }
 
