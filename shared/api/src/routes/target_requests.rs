@@ -4,7 +4,7 @@ use axum::Json;
 use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode};
 use ebb_flow::advance::follow_up::FollowUp;
-use ebb_flow::operator::target_request::{self, TargetPreview, TargetRequest};
+use ebb_flow::operator::target_request::{self, TargetRequest};
 use ebb_flow::telemetry;
 use ebb_protocol::api::{ApplyTarget, TargetReceipt};
 use ebb_protocol::error_code::ErrorCode;
@@ -12,7 +12,6 @@ use ebb_protocol::id::TargetKey;
 use ebb_protocol::lifecycle::LifecycleResponse;
 use ebb_protocol::limits;
 use ebb_protocol::sign::MAX_ID;
-use ebb_protocol::time::rfc3339;
 use ebb_protocol::unit::TRACEPARENT;
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -78,17 +77,12 @@ pub(crate) async fn apply(
 /// Returns the effect that a request would have.
 pub(super) async fn previewed(server: &Permitted<WriteTargets>, request: TargetRequest) -> HttpResult<TargetReceipt> {
     let env = &server.env;
-    let preview = match target_request::preview(env, &request).await {
+    let (receipt, plan, notes) = match target_request::preview(env, &request).await {
         Ok(preview) => preview,
         Err(error) => return Err(server.rejected(request.target_key(), error).await),
     };
-    let TargetPreview { plan, notes, uid, generation, result, changes, resources, expires } = preview;
-    let TargetRequest { kind, name, .. } = request;
-    let key = TargetKey::new(&kind, &name);
-    let (target, url) = (key.to_string(), env.target_url(key));
-    let plan = Some(plans::shown_plan(env, (kind, name), plan, &notes).await?);
-    let expires = expires.map(rfc3339);
-    Ok(TargetReceipt { target, uid, generation, result, url, changes, resources, expires, plan })
+    let plan = plans::shown_plan(env, (request.kind, request.name), plan, &notes).await?;
+    Ok(TargetReceipt { plan: Some(plan), ..receipt })
 }
 
 /// Applies a request, and runs its follow-ups.

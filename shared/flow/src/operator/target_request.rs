@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use ebb_documents::plan::Plan;
 use ebb_engine::target::RequestSender;
-use ebb_engine::{Millis, TargetPhase, Timestamp};
-use ebb_protocol::api::{DocumentChange, ResourceEffect};
+use ebb_engine::{Millis, TargetPhase};
+use ebb_protocol::api::TargetReceipt;
 use ebb_protocol::api_token::TargetAccess;
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::error_code::ErrorCode;
@@ -17,6 +17,7 @@ use ebb_protocol::id::{TargetKey, short_digest};
 use ebb_protocol::lifecycle::{
     self as fields, API_UID, LifecycleData, LifecycleResponse, LifecycleResult, TargetStopCause,
 };
+use ebb_protocol::time::rfc3339;
 use ebb_store::TargetHead;
 
 use crate::advance::follow_up::FollowUp;
@@ -44,23 +45,6 @@ pub struct TargetRequest {
     pub key: Option<String>,
     /// The verified caller, who owns a new instance, and the targets that it may change.
     pub access: TargetAccess,
-}
-
-/// The effect that a request would have.
-#[derive(Debug)]
-pub struct TargetPreview {
-    pub plan: Plan,
-    pub notes: DocumentNotes,
-    /// `None` for an instance that would get a random UID.
-    pub uid: Option<String>,
-    pub generation: u64,
-    pub result: LifecycleResult,
-    /// The differences from the present document.
-    pub changes: Vec<DocumentChange>,
-    /// The effect on each changed resource with units.
-    pub resources: BTreeMap<String, ResourceEffect>,
-    /// The end of the `ttl` of the document, for a living instance.
-    pub expires: Option<Timestamp>,
 }
 
 /// The instance that a request concerns.
@@ -229,11 +213,14 @@ pub async fn apply(
     Err(FlowError::Contended(request.target_key().to_string()).into())
 }
 
-/// Returns the effect that a request would have. Writes nothing.
+/// Returns the effect that a request would have, and the plan of its document. The receipt has no plan. Writes nothing.
 ///
 /// # Errors
 /// Returns the same rejections as [`apply`], without those by the policy of a cluster.
-pub async fn preview(env: &Env, request: &TargetRequest) -> Result<TargetPreview, RequestError<LifecycleRejection>> {
+pub async fn preview(
+    env: &Env,
+    request: &TargetRequest,
+) -> Result<(TargetReceipt, Plan, DocumentNotes), RequestError<LifecycleRejection>> {
     let requester = Requester::api(&request.access);
     let head = env.store.read_target(request.target_key()).await?;
     let instance = request.select(env, head.as_ref())?;
@@ -288,7 +275,10 @@ pub async fn preview(env: &Env, request: &TargetRequest) -> Result<TargetPreview
     };
     let is_random = instance.known.is_none() && request.uid.is_none() && request.key.is_none();
     let uid = (!is_random).then_some(instance.uid);
-    Ok(TargetPreview { plan, notes, uid, generation, result, changes, resources, expires })
+    let (target, url) = (request.target_key().to_string(), env.target_url(request.target_key()));
+    let expires = expires.map(rfc3339);
+    let receipt = TargetReceipt { target, uid, generation, result, url, changes, resources, expires, plan: None };
+    Ok((receipt, plan, notes))
 }
 
 /// Begins to delete an instance, or without `uid` every instance of a name, of those that `access` covers. Returns the
