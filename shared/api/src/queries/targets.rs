@@ -30,61 +30,46 @@ const MAX_READ: usize = 1_000;
 /// Maximum removals of a target in a response.
 pub const MAX_REMOVALS: usize = 200;
 
-/// The targets of a list that are requested. The default selects all of them.
-#[derive(Clone, Debug, Default)]
-pub struct TargetFilter {
-    /// Its place is not used.
-    pub selector: TargetSelector,
-    /// True for targets with unconfirmed removals only.
-    pub unconfirmed: bool,
-    /// The targets that the caller may read. `None` means every target.
-    pub access: Option<TargetAccess>,
-}
-
-/// Maximum labels of a filter. Each is compared with those of about 1,000 targets.
+/// Maximum labels of a selector. Each is compared with those of about 1,000 targets.
 const MAX_LABELS: usize = 50;
-/// Maximum bytes of the text of a filter.
+/// Maximum bytes of the text of a selector.
 const MAX_TEXT: usize = 1_000;
 
-impl TargetFilter {
-    fn selects(&self, target: &TargetHead) -> bool {
-        let TargetSelector { phases, labels, owner, plugin, text, .. } = &self.selector;
-        let has_label = |label: &String| {
-            let label = label.split_once('=');
-            label.is_some_and(|(name, value)| target.labels.get(name).is_some_and(|found| found == value))
-        };
-        let uses = |plugin: &String| {
-            let is_name = |used: &String| used.rsplit_once('@').is_some_and(|(name, _)| name == plugin);
-            target.plugins.iter().any(|used| used == plugin || is_name(used))
-        };
-        (!self.unconfirmed || target.unconfirmed > 0)
-            && (phases.is_empty() || phases.contains(&target.phase))
-            && labels.iter().all(has_label)
-            && owner.as_ref().is_none_or(|owner| target.owner.as_ref() == Some(owner))
-            && plugin.as_ref().is_none_or(uses)
-            && self.access.as_ref().is_none_or(|access| access.covers(target.owner.as_deref(), &target.labels))
-            && text.as_ref().is_none_or(|text| has_text(target, &text.to_lowercase()))
-    }
+/// Returns true if a target fits a selector. The kind and the place are not compared.
+fn fits(selector: &TargetSelector, target: &TargetHead) -> bool {
+    let TargetSelector { phases, labels, owner, plugin, text, .. } = selector;
+    let has_label = |label: &String| {
+        let label = label.split_once('=');
+        label.is_some_and(|(name, value)| target.labels.get(name).is_some_and(|found| found == value))
+    };
+    let uses = |plugin: &String| {
+        let is_name = |used: &String| used.rsplit_once('@').is_some_and(|(name, _)| name == plugin);
+        target.plugins.iter().any(|used| used == plugin || is_name(used))
+    };
+    (phases.is_empty() || phases.contains(&target.phase))
+        && labels.iter().all(has_label)
+        && owner.as_ref().is_none_or(|owner| target.owner.as_ref() == Some(owner))
+        && plugin.as_ref().is_none_or(uses)
+        && text.as_ref().is_none_or(|text| has_text(target, &text.to_lowercase()))
+}
 
-    /// Returns an error for a label that no target has, and for a filter that takes too long.
-    fn check(&self) -> Result<(), FieldError> {
-        let TargetSelector { labels, text, .. } = &self.selector;
-        if labels.len() > MAX_LABELS {
-            let problem = format!("is given {} times; the limit is {MAX_LABELS}", labels.len());
-            return Err(FieldError { field: "label", problem });
+/// Returns an error for a label that no target has, and for a selector that takes too long.
+fn check(TargetSelector { labels, text, .. }: &TargetSelector) -> Result<(), FieldError> {
+    if labels.len() > MAX_LABELS {
+        let problem = format!("is given {} times; the limit is {MAX_LABELS}", labels.len());
+        return Err(FieldError { field: "label", problem });
+    }
+    if let Some(text) = text.as_ref().filter(|text| text.len() > MAX_TEXT) {
+        let problem = format!("has {} bytes; the limit is {MAX_TEXT}", text.len());
+        return Err(FieldError { field: "q", problem });
+    }
+    let is_pair = |label: &&String| label.split_once('=').is_some_and(|(name, _)| !name.is_empty());
+    match labels.iter().find(|label| !is_pair(label)) {
+        Some(label) => {
+            let problem = format!("is {:?}: expected KEY=VALUE", limits::message(label));
+            Err(FieldError { field: "label", problem })
         }
-        if let Some(text) = text.as_ref().filter(|text| text.len() > MAX_TEXT) {
-            let problem = format!("has {} bytes; the limit is {MAX_TEXT}", text.len());
-            return Err(FieldError { field: "q", problem });
-        }
-        let is_pair = |label: &&String| label.split_once('=').is_some_and(|(name, _)| !name.is_empty());
-        match self.selector.labels.iter().find(|label| !is_pair(label)) {
-            Some(label) => {
-                let problem = format!("is {:?}: expected KEY=VALUE", limits::message(label));
-                Err(FieldError { field: "label", problem })
-            }
-            None => Ok(()),
-        }
+        None => Ok(()),
     }
 }
 
@@ -95,23 +80,29 @@ fn has_text(target: &TargetHead, text: &str) -> bool {
     known.chain(&target.plugins).chain(labels).any(|shown| shown.to_lowercase().contains(text))
 }
 
-/// Returns a page of targets. `token` is the `nextToken` of the previous page. An invalid request is rejected with the
-/// malformed field.
-pub async fn list(
+/// Returns a page of the targets that fit a selector and that `access` covers. `None` means every target. With `unconfirmed`,
+/// only those with unconfirmed removals. `token` is the `nextToken` of the previous page in clear. An invalid request is
+/// rejected with the malformed field.
+pub(crate) async fn list(
     store: &Store,
-    list: TargetList,
-    filter: &TargetFilter,
+    (list, unconfirmed): (TargetList, bool),
+    selector: &TargetSelector,
+    access: Option<&TargetAccess>,
     token: Option<&str>,
 ) -> Result<TargetPage, RequestError<FieldError>> {
-    filter.check().map_err(RequestError::Rejected)?;
-    let kind = filter.selector.kind.as_deref();
-    let found = selected(store, (list, kind), token, PAGE, |target| filter.selects(target)).await?;
+    check(selector).map_err(RequestError::Rejected)?;
+    let is_listed = |target: &TargetHead| {
+        (!unconfirmed || target.unconfirmed > 0)
+            && access.is_none_or(|access| access.covers(target.owner.as_deref(), &target.labels))
+            && fits(selector, target)
+    };
+    let found = selected(store, (list, selector.kind.as_deref()), token, PAGE, is_listed).await?;
     let SelectedTargets { targets, damaged, next_token } = found;
     for reason in &damaged {
         tracing::error!(reason, "cannot read a target");
     }
     let shown = targets.into_iter().map(|mut target| {
-        filter.access.iter().for_each(|access| hide_waiting(&mut target, access));
+        access.iter().for_each(|access| hide_waiting(&mut target, access));
         about(&target)
     });
     Ok(TargetPage { targets: shown.collect(), damaged, outages: Vec::new(), next_token })

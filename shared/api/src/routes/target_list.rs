@@ -16,7 +16,6 @@ use utoipa::IntoParams;
 
 use super::Query;
 use super::permitted::{Permitted, ReadTargets};
-use crate::queries::targets::TargetFilter;
 use crate::queries::{clusters, targets};
 use crate::{HttpProblem, HttpResult};
 
@@ -104,10 +103,10 @@ pub(crate) async fn list(
     let token = selector.next_token.take().map(|token| server.opened(PAGE, &token).ok_or_else(foreign_token));
     let token = token.transpose().map_err(invalid)?;
     let access = Some(server.access()).filter(TargetAccess::is_limited);
-    let filter = TargetFilter { selector, unconfirmed, access };
-    let page = targets::list(&server.env.store, list, &filter, token.as_deref()).await;
+    let page =
+        targets::list(&server.env.store, (list, unconfirmed), &selector, access.as_ref(), token.as_deref()).await;
     let mut page = page.map_err(|error| error.map(invalid))?;
-    if filter.access.is_some() {
+    if access.is_some() {
         // They name targets that the caller may not read.
         page.damaged.clear();
     }
