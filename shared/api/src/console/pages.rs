@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use super::sessions::ConsoleSession;
 use super::{renewals, responses};
-use crate::queries::logs::{LogAttempt, LogSearch, ShownLog};
+use crate::queries::logs::{MissingLog, ShownLog, UnitLog};
 use crate::routes::named_documents::{sources as source_routes, subscriptions as subscription_routes};
 use crate::routes::permitted::{ReadTargets, WriteTargets};
 use crate::routes::runs::AttemptQuery;
@@ -232,20 +232,19 @@ pub(super) async fn log(
         let (Path(run), Query(UnitQuery { unit, attempt, after })) = (path?, query?);
         let server = session.permitted()?;
         let query = AttemptQuery { unit, attempt };
-        let found = Box::pin(routes::runs::find_log(&run, &server, &query)).await?;
+        let UnitLog { attempt, last, found } = Box::pin(routes::runs::find_log(&run, &server, &query)).await?;
         let AttemptQuery { unit, .. } = query;
-        let without = |attempt: LogAttempt, state: String| (attempt, ShownLog { log: String::new(), state });
-        let (LogAttempt { number, last }, ShownLog { log, state }) = match found {
-            LogSearch::Found(attempt, found) => (attempt, found),
-            LogSearch::Missing(attempt, reason) => without(attempt, format!("The log does not exist: {reason}.")),
-            LogSearch::Unknown(reason) => return Err(HttpProblem::not_found(reason)),
-            LogSearch::NoResponse { attempt, cluster, reason } => {
+        let without = |state: String| ShownLog { log: String::new(), state };
+        let ShownLog { log, state } = match found {
+            Ok(found) => found,
+            Err(MissingLog::None(reason)) => without(format!("The log does not exist: {reason}.")),
+            Err(MissingLog::NoResponse { cluster, reason }) => {
                 let detail = routes::runs::no_response(&session.server, &unit, (&cluster, &reason)).await?;
                 // After a failure, an open page keeps the lines that it has.
                 if !after.is_empty() {
                     return Err(routes::runs::relay_unavailable(detail));
                 }
-                without(attempt, detail)
+                without(detail)
             }
         };
         let (kind, name) = routes::runs::target(&run, &session.server).await?;
@@ -254,7 +253,7 @@ pub(super) async fn log(
             run: &run,
             target,
             unit: &unit,
-            attempt: number.0,
+            attempt: attempt.0,
             last_attempt: last.0,
             log: &log,
             state: &state,

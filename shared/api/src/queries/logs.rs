@@ -5,12 +5,13 @@ use std::sync::{Mutex, PoisonError};
 
 use ebb_engine::follow::in_flight;
 use ebb_engine::{Attempt, HeadState, Millis, RunPhase, Unit, UnitProgress};
+use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::id::RunId;
 use ebb_protocol::relay::TaskState;
 use futures::stream::{self, StreamExt as _};
 
 use ebb_flow::env::Env;
-use ebb_flow::error::FlowResult;
+use ebb_flow::error::{FlowResult, RequestError};
 use ebb_flow::loaded_run::Run;
 use ebb_flow::ports::RelayError;
 use ebb_flow::run::attempt::task_id;
@@ -26,43 +27,37 @@ pub struct ShownLog {
     pub state: String,
 }
 
-/// An attempt of a unit, and the last one that has begun.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LogAttempt {
-    pub number: Attempt,
+/// The log of an attempt of a unit.
+pub struct UnitLog {
+    pub attempt: Attempt,
+    /// The last attempt that has begun.
     pub last: Attempt,
+    pub found: Result<ShownLog, MissingLog>,
 }
 
-/// The result of a search for a log.
-pub enum LogSearch {
-    Found(LogAttempt, ShownLog),
-    /// The attempt has no log. The reason is for people.
-    Missing(LogAttempt, &'static str),
-    /// The run, the unit or the attempt does not exist. The reason is for people.
-    Unknown(String),
+/// The reason why an attempt has no log. The texts are for people.
+pub enum MissingLog {
+    None(&'static str),
     /// The attempt may run, and the relay of this cluster did not return its log.
     NoResponse {
-        attempt: LogAttempt,
         cluster: String,
-        /// For people.
         reason: String,
     },
 }
 
 /// Returns the tail of a unit's log and its attempt: from the bucket, or from the relay while the unit runs. Without
 /// `attempt`, returns the log of the last attempt that has one.
-pub async fn log(env: &Env, id: &RunId, key: &str, attempt: Option<u32>) -> FlowResult<LogSearch> {
-    let Some(run) = Run::load(env, id).await? else {
-        return Ok(LogSearch::Unknown(format!("run {id} does not exist")));
-    };
-    let Some((unit, _)) = run.find_unit(key) else {
-        return Ok(LogSearch::Unknown(format!("run {id} has no unit {key}")));
-    };
+///
+/// # Errors
+/// Refuses a run, unit or attempt that does not exist.
+pub async fn log(env: &Env, id: &RunId, key: &str, attempt: Option<u32>) -> Result<UnitLog, RequestError> {
+    let unknown = |text: String| RequestError::refused(ErrorCode::NotFound, text);
+    let run = Run::load(env, id).await?.ok_or_else(|| unknown(format!("run {id} does not exist")))?;
+    let (unit, _) = run.find_unit(key).ok_or_else(|| unknown(format!("run {id} has no unit {key}")))?;
     let head = run.read_head(env).await?;
     let last = head.attempt(unit);
     if let Some(wanted) = attempt.filter(|wanted| !(1..=last.0).contains(wanted)) {
-        let text = format!("{key} has no attempt {wanted}; its last attempt is {}", last.0);
-        return Ok(LogSearch::Unknown(text));
+        return Err(unknown(format!("{key} has no attempt {wanted}; its last attempt is {}", last.0)));
     }
     let attempts: Vec<Attempt> = match attempt {
         Some(attempt) => vec![Attempt(attempt)],
@@ -71,19 +66,19 @@ pub async fn log(env: &Env, id: &RunId, key: &str, attempt: Option<u32>) -> Flow
     let no_response = Mutex::new(None);
     // A list instead of an iterator: the compiler cannot prove that the future of a handler with its closure is `Send`.
     let reads: Vec<_> = attempts.into_iter().map(|attempt| log_of(env, &run, unit, attempt, &no_response)).collect();
-    if let Some((number, log)) = first_found(reads).await? {
-        return Ok(LogSearch::Found(LogAttempt { number, last }, log));
+    if let Some((attempt, log)) = first_found(reads).await? {
+        return Ok(UnitLog { attempt, last, found: Ok(log) });
     }
     let no_response = no_response.into_inner().unwrap_or_else(PoisonError::into_inner);
     Ok(match no_response {
         // The log of an attempt that has ended is in the bucket, if it has one.
-        Some((number, reason)) if in_flight(run.graph(), &head).contains(&(unit, number)) => {
-            let attempt = LogAttempt { number, last };
-            LogSearch::NoResponse { attempt, cluster: live::cluster_of(env, &run, unit), reason }
+        Some((attempt, reason)) if in_flight(run.graph(), &head).contains(&(unit, attempt)) => {
+            let cluster = live::cluster_of(env, &run, unit);
+            UnitLog { attempt, last, found: Err(MissingLog::NoResponse { cluster, reason }) }
         }
         _ => {
-            let number = attempt.map_or(last, Attempt);
-            LogSearch::Missing(LogAttempt { number, last }, absence(&run, &head, unit, number))
+            let attempt = attempt.map_or(last, Attempt);
+            UnitLog { attempt, last, found: Err(MissingLog::None(absence(&run, &head, unit, attempt))) }
         }
     })
 }

@@ -23,10 +23,10 @@ use ebb_protocol::time::{parse_rfc3339, rfc3339};
 use ebb_protocol::words::{self, LostCluster, TargetSituation};
 use ebb_store::{DatedEvent, RefusedUpdate, Store, TargetHead};
 
-use crate::queries::logs::{self, LogSearch};
+use crate::queries::logs::{self, UnitLog};
 use crate::queries::{live, open_units, runs, sources, targets, waits};
 use ebb_flow::env::Env;
-use ebb_flow::error::{FlowError, FlowResult};
+use ebb_flow::error::{FlowError, FlowResult, RequestError};
 use ebb_flow::loaded_run::Run;
 use ebb_flow::run::cause::{self, FirstCause};
 use ebb_flow::run::inputs::{self, InvocationCache};
@@ -243,8 +243,11 @@ async fn explain(env: &Env, run: &Run, found: FirstCause) -> FlowResult<RootCaus
             texts.insert(input.name, limits::excerpt(&value, INPUT_LENGTH));
         }
     }
-    let log = logs::log(env, &run.id, &unit.key, Some(found.attempt.0)).await?;
-    let log = if let LogSearch::Found(_, tail) = log { tail.log } else { String::new() };
+    let log = match logs::log(env, &run.id, &unit.key, Some(found.attempt.0)).await {
+        Ok(UnitLog { found: Ok(tail), .. }) => tail.log,
+        Err(RequestError::Failed(error)) => return Err(error),
+        Ok(_) | Err(RequestError::Rejected(_)) => String::new(),
+    };
     Ok(RootCause {
         run: run.id.to_string(),
         unit: unit.key.clone(),

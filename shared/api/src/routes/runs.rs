@@ -11,7 +11,7 @@ use utoipa::IntoParams;
 
 use super::permitted::{Permitted, ReadTargets};
 use super::{Path, Query};
-use crate::queries::logs::{self, LogSearch, ShownLog};
+use crate::queries::logs::{self, MissingLog, ShownLog, UnitLog};
 use crate::queries::{clusters, rendered, runs};
 use crate::{HttpProblem, HttpResult, ServerState};
 
@@ -124,13 +124,13 @@ pub(crate) async fn read_log(
     server: &Permitted<ReadTargets>,
     query: &AttemptQuery,
 ) -> HttpResult<(Attempt, ShownLog)> {
-    match Box::pin(find_log(run, server, query)).await? {
-        LogSearch::Found(attempt, found) => Ok((attempt.number, found)),
-        LogSearch::Missing(_, reason) => {
+    let UnitLog { attempt, found, .. } = Box::pin(find_log(run, server, query)).await?;
+    match found {
+        Ok(log) => Ok((attempt, log)),
+        Err(MissingLog::None(reason)) => {
             Err(HttpProblem::not_found(format!("run {run} has no log of {}: {reason}", query.unit)))
         }
-        LogSearch::Unknown(reason) => Err(HttpProblem::not_found(reason)),
-        LogSearch::NoResponse { cluster, reason, .. } => {
+        Err(MissingLog::NoResponse { cluster, reason }) => {
             Err(relay_unavailable(no_response(server, &query.unit, (&cluster, &reason)).await?))
         }
     }
@@ -139,12 +139,8 @@ pub(crate) async fn read_log(
 /// Searches the log of a unit of a run that the caller may read.
 ///
 /// # Errors
-/// Returns 404 for another run.
-pub(crate) async fn find_log(
-    run: &str,
-    server: &Permitted<ReadTargets>,
-    query: &AttemptQuery,
-) -> HttpResult<LogSearch> {
+/// Returns 404 for another run, unit or attempt.
+pub(crate) async fn find_log(run: &str, server: &Permitted<ReadTargets>, query: &AttemptQuery) -> HttpResult<UnitLog> {
     let id = parse(run)?;
     server.check_run(&id).await?;
     Ok(logs::log(&server.env, &id, &query.unit, query.attempt).await?)
