@@ -29,9 +29,15 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use ebb_console::paths;
 
-use crate::{HttpProblem, ServerState};
+use crate::routes::{Path, Query};
+use crate::{HttpProblem, HttpResult, ServerState};
 
 pub(crate) use memory::ConsoleMemory;
+
+/// The names in a path, or the problem that a page shows.
+type PathOf<T> = HttpResult<Path<T>>;
+/// The parameters of a query, or the problem that a page shows.
+type QueryOf<T> = HttpResult<Query<T>>;
 
 /// Returns the response of a problem with a route: a page for a path of the console, JSON for others.
 pub(crate) async fn problem(uri: &Uri, problem: HttpProblem) -> Response {

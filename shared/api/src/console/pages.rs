@@ -10,7 +10,7 @@ use ebb_protocol::error_code::ErrorCode;
 use serde::Deserialize;
 
 use super::sessions::ConsoleSession;
-use super::{renewals, responses};
+use super::{PathOf, QueryOf, renewals, responses};
 use crate::queries::logs::{MissingLog, ShownLog, UnitLog};
 use crate::routes::named_documents::{sources as source_routes, subscriptions as subscription_routes};
 use crate::routes::permitted::{ReadTargets, WriteTargets};
@@ -87,8 +87,8 @@ pub(super) async fn list(
 /// Shows the list of targets.
 pub(super) async fn targets(
     session: ConsoleSession,
-    filter: HttpResult<Query<TargetListFilter>>,
-    query: HttpResult<Query<PageQuery>>,
+    filter: QueryOf<TargetListFilter>,
+    query: QueryOf<PageQuery>,
 ) -> Response {
     // The sign-in leads here.
     if let Some(start) = session.viewer().start_page().filter(|start| *start != paths::ROOT) {
@@ -170,8 +170,8 @@ pub(super) async fn waiting(session: ConsoleSession) -> Response {
 /// Shows a page of the history of a target.
 pub(super) async fn history(
     session: ConsoleSession,
-    path: HttpResult<Path<(String, String)>>,
-    query: HttpResult<Query<PageQuery>>,
+    path: PathOf<(String, String)>,
+    query: QueryOf<PageQuery>,
 ) -> Response {
     let page = async {
         let (Path((kind, name)), Query(PageQuery { next_token, .. })) = (path?, query?);
@@ -185,10 +185,7 @@ pub(super) async fn history(
 }
 
 /// Shows an entry of the history with its document.
-pub(super) async fn history_entry(
-    session: ConsoleSession,
-    path: HttpResult<Path<(String, String, String)>>,
-) -> Response {
+pub(super) async fn history_entry(session: ConsoleSession, path: PathOf<(String, String, String)>) -> Response {
     let page = async {
         let Path((kind, name, id)) = path?;
         let path = Path((kind.clone(), name.clone(), id));
@@ -199,11 +196,7 @@ pub(super) async fn history_entry(
 }
 
 /// Shows a run with a page of its units.
-pub(super) async fn run(
-    session: ConsoleSession,
-    path: HttpResult<Path<String>>,
-    query: HttpResult<Query<PageQuery>>,
-) -> Response {
+pub(super) async fn run(session: ConsoleSession, path: PathOf<String>, query: QueryOf<PageQuery>) -> Response {
     let page = async {
         let (Path(id), Query(PageQuery { next_token, .. })) = (path?, query?);
         let server = session.permitted()?;
@@ -223,11 +216,7 @@ pub(super) async fn run(
 
 /// Shows the log of an attempt, or to an open page the lines after those that it has. Without a log, shows the reason, and
 /// the log as soon as it exists.
-pub(super) async fn log(
-    session: ConsoleSession,
-    path: HttpResult<Path<String>>,
-    query: HttpResult<Query<UnitQuery>>,
-) -> Response {
+pub(super) async fn log(session: ConsoleSession, path: PathOf<String>, query: QueryOf<UnitQuery>) -> Response {
     let page = async {
         let (Path(run), Query(UnitQuery { unit, attempt, after })) = (path?, query?);
         let server = session.permitted()?;
@@ -265,11 +254,7 @@ pub(super) async fn log(
 }
 
 /// Returns the log of an attempt as a file.
-pub(super) async fn log_text(
-    session: ConsoleSession,
-    path: HttpResult<Path<String>>,
-    query: HttpResult<Query<UnitQuery>>,
-) -> Response {
+pub(super) async fn log_text(session: ConsoleSession, path: PathOf<String>, query: QueryOf<UnitQuery>) -> Response {
     let text = async {
         let (Path(run), Query(UnitQuery { unit, attempt, .. })) = (path?, query?);
         let query = AttemptQuery { unit, attempt };
@@ -284,11 +269,7 @@ pub(super) async fn log_text(
 }
 
 /// Shows what an attempt was rendered to.
-pub(super) async fn rendering(
-    session: ConsoleSession,
-    path: HttpResult<Path<String>>,
-    query: HttpResult<Query<UnitQuery>>,
-) -> Response {
+pub(super) async fn rendering(session: ConsoleSession, path: PathOf<String>, query: QueryOf<UnitQuery>) -> Response {
     let page = async {
         let (Path(run), Query(UnitQuery { unit, attempt, .. })) = (path?, query?);
         let (server, query) = (session.permitted()?, AttemptQuery { unit, attempt });
@@ -302,7 +283,7 @@ pub(super) async fn rendering(
 /// Defines pages of one response of the API each.
 macro_rules! response_pages {
     ($($name:ident($session:ident $(, $path:ident)?) in $section:ident: $read:expr => |$found:ident| $page:expr;)*) => {$(
-        pub(super) async fn $name($session: ConsoleSession $(, $path: HttpResult<Path<String>>)?) -> Response {
+        pub(super) async fn $name($session: ConsoleSession $(, $path: PathOf<String>)?) -> Response {
             let page = async {
                 let Json($found) = $read.await?;
                 Page::Ok($page)

@@ -13,6 +13,7 @@ use serde::Deserialize;
 
 use super::pages::{self, COUNTED_PAGES};
 use super::sessions::ConsoleSession;
+use super::{PathOf, QueryOf};
 use crate::queries::plugins;
 use crate::routes::permitted::{ReadPlugins, ReadTargets};
 use crate::routes::{self, Path, Query};
@@ -26,7 +27,7 @@ pub(super) struct ComparisonQuery {
 }
 
 /// Shows a version of a plugin.
-pub(super) async fn version(session: ConsoleSession, path: HttpResult<Path<(String, String)>>) -> Response {
+pub(super) async fn version(session: ConsoleSession, path: PathOf<(String, String)>) -> Response {
     let page = async {
         let Path((name, version)) = path?;
         let Json(detail) = routes::plugins::get(Path((name.clone(), version)), session.permitted()?).await?;
@@ -45,8 +46,8 @@ pub(super) async fn version(session: ConsoleSession, path: HttpResult<Path<(Stri
 /// highest one.
 pub(super) async fn comparison(
     session: ConsoleSession,
-    path: HttpResult<Path<String>>,
-    query: HttpResult<Query<ComparisonQuery>>,
+    path: PathOf<String>,
+    query: QueryOf<ComparisonQuery>,
 ) -> Response {
     if let (Ok(Path(name)), Ok(Query(ComparisonQuery { from, to }))) = (&path, &query)
         && from.is_empty()

@@ -9,9 +9,9 @@ use ebb_console::paths;
 use ebb_protocol::api::{ChangeList, TargetDetail, TargetDiagnosis};
 use ebb_protocol::id::TargetKey;
 
-use super::responses;
 use super::sessions::ConsoleSession;
 use super::stamps::{self, TargetStamp};
+use super::{PathOf, QueryOf, responses};
 use crate::HttpResult;
 use crate::routes::permitted::{ReadTargets, WriteTargets};
 use crate::routes::target_changes::ChangesQuery;
@@ -25,15 +25,12 @@ pub(super) async fn changes_since(session: &ConsoleSession, since: Option<String
 }
 
 /// Answers whether targets have changed, to the page of a list.
-pub(super) async fn changes(
-    session: ConsoleSession,
-    query: HttpResult<Query<ChangesQuery>>,
-) -> HttpResult<Json<ChangeList>> {
+pub(super) async fn changes(session: ConsoleSession, query: QueryOf<ChangesQuery>) -> HttpResult<Json<ChangeList>> {
     Ok(Json(changes_since(&session, query?.0.since).await?))
 }
 
 /// Shows a target, or answers that its page is current.
-pub(super) async fn target(session: ConsoleSession, path: HttpResult<Path<(String, String)>>) -> Response {
+pub(super) async fn target(session: ConsoleSession, path: PathOf<(String, String)>) -> Response {
     if let Ok(Path((kind, name))) = &path
         && let Some(tag) = current_tag(&session, TargetKey::new(kind, name)).await
     {

@@ -18,8 +18,8 @@ use ebb_protocol::session::PendingSignIn;
 use serde::Deserialize;
 
 use super::forms::{self, FormFields};
-use super::responses;
 use super::sessions::{self, ConsoleSession, SignInBrowser};
+use super::{QueryOf, responses};
 use crate::bodies::{BodyBudget, check_length};
 use crate::caller::forbidden;
 use crate::oidc::{self, MAX_TOKEN, SignInAccount, SignInAnswer};
@@ -42,7 +42,7 @@ pub(super) struct SignInQuery {
 }
 
 /// Shows the sign-in, or signs in with the code of a link.
-pub(super) async fn form(browser: SignInBrowser, query: HttpResult<Query<SignInQuery>>) -> Response {
+pub(super) async fn form(browser: SignInBrowser, query: QueryOf<SignInQuery>) -> Response {
     let SignInQuery { next, code } = match query {
         Ok(Query(query)) => query,
         Err(problem) => return refused(&browser.server, "", &problem),
@@ -150,7 +150,7 @@ pub(super) struct BeginQuery {
 }
 
 /// Leads to an issuer, which leads back to [`finish`].
-pub(super) async fn begin(browser: SignInBrowser, query: HttpResult<Query<BeginQuery>>) -> Response {
+pub(super) async fn begin(browser: SignInBrowser, query: QueryOf<BeginQuery>) -> Response {
     let BeginQuery { issuer, next, account } = match query {
         Ok(Query(query)) => query,
         Err(problem) => return refused(&browser.server, "", &problem),

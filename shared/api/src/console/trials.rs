@@ -12,6 +12,7 @@ use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::limits;
 use ebb_protocol::time::rfc3339;
 
+use super::PathOf;
 use super::sessions::ConsoleSession;
 use crate::routes::Path;
 use crate::routes::named_documents::sources;
@@ -25,7 +26,7 @@ const MAX_HEADERS: usize = 100;
 /// Shows the effect that an event would have.
 pub(super) async fn try_event(
     session: ConsoleSession,
-    path: HttpResult<Path<String>>,
+    path: PathOf<String>,
     headers: HeaderMap,
     body: Body,
 ) -> Response {
