@@ -6,9 +6,8 @@ use ebb_documents::plan::{HookPlan, UnitPlan, UnitRef};
 use ebb_documents::render::TargetFacts;
 use ebb_engine::{Attempt, Epoch, Graph, HeadState, Hook, Patch, Unit, UnitProgress};
 use ebb_protocol::id::{RunId, unit_key};
-use ebb_protocol::record::AttemptRecord;
 use ebb_protocol::token::idempotency_key;
-use ebb_store::{AttemptUpdate, RunFacts, RunHead};
+use ebb_store::{RunFacts, RunHead};
 
 use crate::env::{CompiledPlan, Env};
 use crate::error::{FlowError, FlowResult};
@@ -176,16 +175,6 @@ impl Run {
             generation: self.facts.generation,
             ..TargetFacts::from(&self.loaded.plan.target)
         }
-    }
-
-    /// Changes the record of an attempt. Returns the record before.
-    pub(crate) async fn update_attempt(
-        &self,
-        env: &Env,
-        attempt: AttemptRef,
-        update: AttemptUpdate,
-    ) -> FlowResult<AttemptRecord> {
-        Ok(env.store.update_attempt(&self.id, attempt.unit, attempt.number, &update).await?)
     }
 
     /// Checks that the run has the plan of a head that was read later.

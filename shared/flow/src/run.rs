@@ -15,6 +15,7 @@ pub mod dispatch_outcome;
 mod evidence;
 mod infrakit;
 pub mod inputs;
+pub mod invocation_cache;
 pub mod lease;
 mod masking;
 mod objects;

@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ebb_flow::loaded_run::{AttemptRef, Run};
+use ebb_flow::run::attempt::AttemptContext;
 use ebb_flow::run::attempt_end::AttemptEnd;
 use ebb_flow::run::dispatch;
 use ebb_flow::run::dispatch_outcome::DispatchReason;
-use ebb_flow::run::inputs::InvocationCache;
+use ebb_flow::run::invocation_cache::InvocationCache;
 use ebb_protocol::api::SourceDetail;
 
 use super::secrets::{GIVEN, assert_has_none, contains, contains_canary, stored};
@@ -320,7 +321,9 @@ pub(crate) async fn a_request_that_may_have_been_sent_is_undone() {
     let run = Run::load(env, &id).await.unwrap().unwrap();
     let attempt = AttemptRef { unit: Unit(0), number: Attempt(1), epoch: Epoch(1) };
     for (reason, is_started) in [(DispatchReason::Result, false), (DispatchReason::SweepStart, true)] {
-        let sent = dispatch::send(env, &run, attempt, &InvocationCache::default(), reason).await.unwrap();
+        let cache = InvocationCache::default();
+        let context = AttemptContext::new(env, &run, attempt, &cache).unwrap();
+        let sent = dispatch::send(context, reason).await.unwrap();
         let Some(AttemptEnd::Failed(failure)) = sent.end else { panic!("{sent:?}") };
         assert_eq!(json!(failure.reason.code), "notStartable", "{failure:?}");
         let records = harness.stack().store().read_all_records(&id).await.unwrap();

@@ -21,7 +21,7 @@ use ebb_flow::error::RequestError;
 use ebb_flow::loaded_run::{AttemptRef, Run};
 use ebb_flow::run::attempt::AttemptContext;
 use ebb_flow::run::dispatch::{UnitInputs, unit_inputs};
-use ebb_flow::run::inputs::InvocationCache;
+use ebb_flow::run::invocation_cache::InvocationCache;
 
 use crate::queries::plans;
 
@@ -58,8 +58,8 @@ pub(crate) async fn rendered(
         return Err(unavailable(text));
     }
     let attempt = AttemptRef { unit, number, epoch: head.epoch };
-    let context = AttemptContext { env, run: &run, attempt, unit: planned };
-    let inputs = unit_inputs(context, &InvocationCache::default()).await?;
+    let cache = InvocationCache::default();
+    let inputs = unit_inputs(AttemptContext { env, run: &run, attempt, unit: planned, cache: &cache }).await?;
     let shown = shown(&run, planned, attempt, &inputs);
     let shown = shown.map_err(|reason| unavailable(format!("{key} cannot be rendered: {reason}")))?;
     let size = limits::lambda_event_size_of(&shown);

@@ -10,7 +10,6 @@
 
 use std::time::Duration;
 
-use ebb_documents::plan::UnitRef;
 use ebb_documents::render::ProducerState;
 use ebb_engine::accept::accept_with_wakeup;
 use ebb_engine::retry::{attempts_used, next_block};
@@ -23,13 +22,12 @@ use ebb_store::{PatchResult, PutOutcome, RunHead};
 
 use crate::advance::progress::{LateResult, RunEnd, RunProgress};
 use crate::advance::reopen::{ReopenCause, reopen, reopen_seen};
-use crate::env::Env;
 use crate::error::{FlowError, FlowResult};
 use crate::instance::secrets;
 use crate::loaded_run::{AttemptRef, Run};
 use crate::ports::QueueMessage;
+use crate::run::attempt::AttemptContext;
 use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
-use crate::run::inputs::InvocationCache;
 use crate::run::{lease, records, removals, undo, visibility, wakeup};
 use crate::sealed_values;
 use crate::telemetry::{self, AttemptDisposition, Counter};
@@ -41,55 +39,51 @@ use crate::telemetry::{self, AttemptDisposition, Counter};
 ///
 /// # Errors
 /// Returns an error if the result is not acknowledged. The call can be repeated with the same result.
-pub async fn apply_result(
-    env: &Env,
-    run: &Run,
-    attempt: AttemptRef,
-    end: &AttemptEnd,
-    remaining: u32,
-    cache: &InvocationCache,
-) -> FlowResult<RunProgress> {
-    let shortfall = removals::shortfall(env, run, attempt, end).await?;
+pub async fn apply_result(context: AttemptContext<'_>, end: &AttemptEnd, remaining: u32) -> FlowResult<RunProgress> {
+    let shortfall = removals::shortfall(context, end).await?;
     let end = shortfall.as_ref().unwrap_or(end);
-    let sealed = sealed_end(env, run, attempt, end)?;
+    let sealed = sealed_end(context, end)?;
     let end = sealed.as_ref().unwrap_or(end);
     let (needs_record, outcome) = match end {
         AttemptEnd::Succeeded(success) => {
             let has_log = success.log.as_ref().is_some_and(|log| !log.is_empty());
             let is_evidence = success.found_nothing || success.removal.is_some() || !success.made.is_empty();
-            let has_reader = success.sent_by.is_some() && visibility::is_recorded(run, attempt.unit);
+            let has_reader = success.sent_by.is_some() && visibility::is_recorded(context.run, context.attempt.unit);
             let needs_record = !success.outputs.is_empty() || has_log || remaining > 0 || is_evidence || has_reader;
             (needs_record, AttemptOutcome::Succeeded)
         }
         AttemptEnd::Skipped(_) => (true, AttemptOutcome::Skipped),
-        AttemptEnd::Failed(failure) => return apply_failure(env, run, attempt, failure, cache).await,
+        AttemptEnd::Failed(failure) => return apply_failure(context, failure).await,
         AttemptEnd::Cancelled(_) => {
-            records::put(env, run, attempt.unit, attempt.number, end, None).await?;
+            records::put(context, end, None).await?;
             return Ok(RunProgress::late(LateResult::Ignored));
         }
     };
     if needs_record {
         // `next` records that results remain, so that the information is kept after this invocation.
-        let next = (remaining > 0).then(|| env.now());
-        if let Some(progress) = record_success(env, run, attempt, end, next, cache).await? {
+        let next = (remaining > 0).then(|| context.env.now());
+        if let Some(progress) = record_success(context, end, next).await? {
             return Ok(progress);
         }
     }
     if remaining > 0 {
         // `when` of an undo is evaluated for each result.
-        return start_next_undo(env, run, attempt, outcome).await;
+        return start_next_undo(context, outcome).await;
     }
     let produced = match end {
-        AttemptEnd::Succeeded(success) => records::produced(&run.id, attempt.unit, success.outputs.clone()),
+        AttemptEnd::Succeeded(success) => {
+            records::produced(&context.run.id, context.attempt.unit, success.outputs.clone())
+        }
         _ => ProducerState::Skipped,
     };
-    cache.put_produced(run, attempt.unit, produced);
-    mark_done(env, run, attempt, Some(end)).await
+    context.put_produced(produced);
+    mark_done(context, Some(end)).await
 }
 
 /// Returns a success with encrypted outputs, if it has sensitive ones.
-fn sealed_end(env: &Env, run: &Run, attempt: AttemptRef, end: &AttemptEnd) -> FlowResult<Option<AttemptEnd>> {
-    let (AttemptEnd::Succeeded(success), Some(unit)) = (end, run.unit(attempt.unit)) else { return Ok(None) };
+fn sealed_end(context: AttemptContext<'_>, end: &AttemptEnd) -> FlowResult<Option<AttemptEnd>> {
+    let AttemptContext { env, run, attempt, unit, .. } = context;
+    let AttemptEnd::Succeeded(success) = end else { return Ok(None) };
     if !unit.outputs.values().any(|output| output.sensitive) {
         return Ok(None);
     }
@@ -100,51 +94,47 @@ fn sealed_end(env: &Env, run: &Run, attempt: AttemptRef, end: &AttemptEnd) -> Fl
 
 /// Records a success. Returns the progress if another result arrived first and decides.
 async fn record_success(
-    env: &Env,
-    run: &Run,
-    attempt: AttemptRef,
+    context: AttemptContext<'_>,
     end: &AttemptEnd,
     next: Option<Timestamp>,
-    cache: &InvocationCache,
 ) -> FlowResult<Option<RunProgress>> {
-    let (result, put) = records::put(env, run, attempt.unit, attempt.number, end, next).await?;
+    let (result, put) = records::put(context, end, next).await?;
     match put {
         // The recorded result decides, because its writer may have read more results than this caller.
         PutOutcome::Duplicate(first) if first.has_more() && next.is_none() => {
-            Box::pin(resume(env, run, attempt, &first, cache)).await.map(Some)
+            Box::pin(resume(context, &first)).await.map(Some)
         }
         PutOutcome::Created | PutOutcome::Duplicate(_) => Ok(None),
         // Two distinct successes are both recorded. The first one is the result of the attempt.
         PutOutcome::Conflict(first) if matches!(first.outcome, AttemptOutcome::Succeeded | AttemptOutcome::Skipped) => {
-            if record_late_success(env, run, attempt, &result.digest).await? == LateResult::Excess {
-                return Ok(Some(report_excess(run, attempt)));
+            if record_late_success(context, &result.digest).await? == LateResult::Excess {
+                return Ok(Some(report_excess(context)));
             }
-            Box::pin(resume(env, run, attempt, &first, cache)).await.map(Some)
+            Box::pin(resume(context, &first)).await.map(Some)
         }
         // The attempt had already failed when its success arrived. The failure decides, and the success is late.
         PutOutcome::Conflict(first) => {
-            let late = record_late_success(env, run, attempt, &result.digest).await?;
+            let late = record_late_success(context, &result.digest).await?;
             if first.outcome == AttemptOutcome::Failed {
-                Box::pin(resume(env, run, attempt, &first, cache)).await?;
+                Box::pin(resume(context, &first)).await?;
             }
-            Ok(Some(late_progress(run, attempt, late)))
+            Ok(Some(late_progress(context, late)))
         }
-        PutOutcome::Excess(_) => Ok(Some(report_excess(run, attempt))),
+        PutOutcome::Excess(_) => Ok(Some(report_excess(context))),
     }
 }
 
-fn late_progress(run: &Run, attempt: AttemptRef, late: LateResult) -> RunProgress {
+fn late_progress(context: AttemptContext<'_>, late: LateResult) -> RunProgress {
     match late {
-        LateResult::Excess => report_excess(run, attempt),
+        LateResult::Excess => report_excess(context),
         LateResult::Recorded | LateResult::Ignored => RunProgress::late(late),
     }
 }
 
 /// Reports a success above a limit. No undo removes its resource.
-fn report_excess(run: &Run, attempt: AttemptRef) -> RunProgress {
-    let unit = run.unit(attempt.unit).map_or("", |unit| unit.key.as_str());
+fn report_excess(AttemptContext { run, attempt, unit, .. }: AttemptContext<'_>) -> RunProgress {
     tracing::warn!(
-        run = %run.id, unit, attempt = attempt.number.0,
+        run = %run.id, unit = unit.key, attempt = attempt.number.0,
         "more than {} distinct results were reported; further ones are not undone",
         limits::DISTINCT_RESULTS
     );
@@ -154,7 +144,8 @@ fn report_excess(run: &Run, attempt: AttemptRef) -> RunProgress {
 
 /// Marks the unit done in the head, and follows the graph. `end` is recorded if the unit takes no success any more.
 /// Without it, the record has the success already.
-async fn mark_done(env: &Env, run: &Run, attempt: AttemptRef, end: Option<&AttemptEnd>) -> FlowResult<RunProgress> {
+async fn mark_done(context: AttemptContext<'_>, end: Option<&AttemptEnd>) -> FlowResult<RunProgress> {
+    let AttemptContext { env, run, attempt, .. } = context;
     let AttemptRef { unit, number, epoch } = attempt;
     let patch = accept(RunEvent::Succeeded { unit, attempt: number, epoch });
     let image = match env.store.patch_run(&run.id, &patch).await? {
@@ -162,14 +153,14 @@ async fn mark_done(env: &Env, run: &Run, attempt: AttemptRef, end: Option<&Attem
             if !matches!(end, Some(AttemptEnd::Skipped(_))) {
                 telemetry::attempt_ended(run, attempt, AttemptDisposition::Completed, env.now());
             }
-            return after_success(env, run, attempt, &head).await;
+            return after_success(context, &head).await;
         }
         PatchResult::ConditionFailed(image) => image,
     };
     let refused = image.as_ref().map_or(PatchRefusal::Superseded, |head| refusal(unit, number, epoch, &head.head));
     match (refused, image, end) {
         (PatchRefusal::AlreadyDone, Some(head), _) if head.head.epoch == epoch => {
-            next_progress(env, run, &head, unit, ResultTaker::Repeated).await
+            next_progress(context, &head, ResultTaker::Repeated).await
         }
         (.., None) => Ok(RunProgress::late(LateResult::Recorded)),
         // The run was cancelled meanwhile.
@@ -177,25 +168,25 @@ async fn mark_done(env: &Env, run: &Run, attempt: AttemptRef, end: Option<&Attem
         (PatchRefusal::StillOpen, ..) => Err(FlowError::Contended(format!("run {}", run.id))),
         (PatchRefusal::AlreadyFailed | PatchRefusal::Superseded, _, Some(end)) => {
             // The success is recorded before the acknowledgement, even without outputs.
-            let (result, put) = records::put(env, run, unit, number, end, None).await?;
+            let (result, put) = records::put(context, end, None).await?;
             if let PutOutcome::Excess(_) = put {
-                return Ok(report_excess(run, attempt));
+                return Ok(report_excess(context));
             }
-            let late = record_late_success(env, run, attempt, &result.digest).await?;
-            Ok(late_progress(run, attempt, late))
+            let late = record_late_success(context, &result.digest).await?;
+            Ok(late_progress(context, late))
         }
     }
 }
 
 /// Returns the progress after the success of a unit was written.
-async fn after_success(env: &Env, run: &Run, attempt: AttemptRef, head: &RunHead) -> FlowResult<RunProgress> {
-    let AttemptRef { unit, number, .. } = attempt;
+async fn after_success(context: AttemptContext<'_>, head: &RunHead) -> FlowResult<RunProgress> {
+    let AttemptRef { unit, number, .. } = context.attempt;
     if head.head.is_sealed(unit) {
         // An undo that may have begun has to read the records again (rule ReopenOnLateResult).
-        reopen_undos(env, run, unit).await?;
+        reopen_undos(context).await?;
     }
     let taker = if number == Attempt::FIRST { ResultTaker::Only } else { ResultTaker::First };
-    next_progress(env, run, head, unit, taker).await
+    next_progress(context, head, taker).await
 }
 
 /// Maximum late successes of a unit, over all attempts, in the head. With 1,000 units and the longest marks the item has 300
@@ -207,32 +198,33 @@ const MAX_LATE_MARKS: usize = limits::DISTINCT_RESULTS;
 /// read the records already. It is never [`LateResult::Ignored`].
 ///
 /// The mark comes last: after a crash before it, a repetition does all steps. A seal that comes later reads the record.
-async fn record_late_success(env: &Env, run: &Run, attempt: AttemptRef, digest: &str) -> FlowResult<LateResult> {
+async fn record_late_success(context: AttemptContext<'_>, digest: &str) -> FlowResult<LateResult> {
+    let AttemptContext { env, run, attempt, .. } = context;
     let head = run.read_head(env).await?;
     let mark = mark(digest);
     let sealed = head.is_sealed(attempt.unit);
     if head.is_late(attempt.unit, attempt.number, mark) {
         if sealed {
-            repeat_skipped_undos(env, run, attempt.unit).await?;
+            repeat_skipped_undos(context).await?;
         }
         return Ok(LateResult::Recorded);
     }
     // Without a mark, every repetition would reopen the undo. Without a limit, the item would outgrow the table.
     if head.late_marks(attempt.unit) >= MAX_LATE_MARKS {
-        let is_missed = sealed && teardown_may_have_read(env, run, attempt.unit).await?;
+        let is_missed = sealed && teardown_may_have_read(context).await?;
         return Ok(if is_missed { LateResult::Excess } else { LateResult::Recorded });
     }
     if sealed {
-        reopen_undos(env, run, attempt.unit).await?;
+        reopen_undos(context).await?;
     }
-    if Hook::TEARDOWN.iter().all(|&hook| undos(run, hook, attempt.unit).is_empty()) {
+    if Hook::TEARDOWN.iter().all(|&hook| undo::undo_units(run, hook, context.unit_ref()).is_empty()) {
         // No undo of this unit will end later and schedule the release.
         secrets::schedule_late_release(env, run).await?;
     }
     let patch = accept(RunEvent::SucceededLate { unit: attempt.unit, attempt: attempt.number, mark });
     env.store.patch_run(&run.id, &patch).await?;
     if sealed {
-        repeat_skipped_undos(env, run, attempt.unit).await?;
+        repeat_skipped_undos(context).await?;
     }
     // A cancelled run waits for this result.
     env.queue.send(QueueMessage::Run(run.id.clone()), Duration::ZERO).await;
@@ -246,18 +238,14 @@ fn mark(digest: &str) -> u32 {
     u32::from_be_bytes([a, b, c, d])
 }
 
-/// Returns the units of `hook` that undo a unit of this run.
-fn undos(run: &Run, hook: Hook, unit: Unit) -> Vec<Unit> {
-    undo::undo_units(run, hook, UnitRef { hook: run.hook(), unit: unit.0 })
-}
-
 /// Reopens the undos of a unit in the runs of the teardown, and in an update that runs or has failed.
-async fn reopen_undos(env: &Env, run: &Run, unit: Unit) -> FlowResult<()> {
+async fn reopen_undos(context: AttemptContext<'_>) -> FlowResult<()> {
+    let AttemptContext { env, run, .. } = context;
     let target = env.store.read_target(run.facts.target_key()).await?;
     let last = target.filter(|target| target.uid == run.facts.uid).and_then(|target| target.hook);
     let update = last.filter(|hook| matches!(hook, Hook::Update(_)));
     for hook in Hook::TEARDOWN.into_iter().chain(update) {
-        if let Some(BegunUndos { later, head, undos }) = begun_undos(env, run, hook, unit).await? {
+        if let Some(BegunUndos { later, head, undos }) = begun_undos(context, hook).await? {
             reopen_seen(env, &later, &head, &undos, ReopenCause::LateSuccess).await?;
         }
     }
@@ -266,9 +254,9 @@ async fn reopen_undos(env: &Env, run: &Run, unit: Unit) -> FlowResult<()> {
 
 /// Returns true if an undo of the teardown may have read the records of a unit. The teardown has each undo that an update
 /// has, and a unit with a late mark is undone again, so an undo that begins later reads all records.
-async fn teardown_may_have_read(env: &Env, run: &Run, unit: Unit) -> FlowResult<bool> {
+async fn teardown_may_have_read(context: AttemptContext<'_>) -> FlowResult<bool> {
     for hook in Hook::TEARDOWN {
-        if begun_undos(env, run, hook, unit).await?.is_some() {
+        if begun_undos(context, hook).await?.is_some() {
             return Ok(true);
         }
     }
@@ -284,14 +272,14 @@ struct BegunUndos {
 }
 
 /// Returns the undos of a unit in the run of `hook` that may have begun, if there are any.
-async fn begun_undos(env: &Env, run: &Run, hook: Hook, unit: Unit) -> FlowResult<Option<BegunUndos>> {
-    // The plan of `run` may be older than the updates of the instance.
-    let Some(later) = Run::load(env, &run.id.sibling(hook)).await? else { return Ok(None) };
-    let mut undos = undo::undo_units(&later, hook, UnitRef { hook: run.hook(), unit: unit.0 });
+async fn begun_undos(context: AttemptContext<'_>, hook: Hook) -> FlowResult<Option<BegunUndos>> {
+    // The plan of the run may be older than the updates of the instance.
+    let Some(later) = Run::load(context.env, &context.run.id.sibling(hook)).await? else { return Ok(None) };
+    let mut undos = undo::undo_units(&later, hook, context.unit_ref());
     if undos.is_empty() {
         return Ok(None);
     }
-    let head = later.read_head(env).await?;
+    let head = later.read_head(context.env).await?;
     undos.retain(|&undo| may_have_begun(&later, &head, undo));
     Ok((!undos.is_empty()).then_some(BegunUndos { later, head, undos }))
 }
@@ -308,10 +296,11 @@ fn may_have_begun(run: &Run, head: &HeadState, unit: Unit) -> bool {
 
 /// Reopens undos that were skipped because an update has done the same. They can have missed the mark of a late success
 /// that the undo of the update did not know. The second pass is not skipped, so a repetition changes nothing.
-async fn repeat_skipped_undos(env: &Env, run: &Run, unit: Unit) -> FlowResult<()> {
+async fn repeat_skipped_undos(context: AttemptContext<'_>) -> FlowResult<()> {
+    let AttemptContext { env, run, .. } = context;
     for hook in Hook::TEARDOWN {
         let Some(later) = Run::load(env, &run.id.sibling(hook)).await? else { continue };
-        let mut undos = undo::undo_units(&later, hook, UnitRef { hook: run.hook(), unit: unit.0 });
+        let mut undos = undo::undo_units(&later, hook, context.unit_ref());
         undos.retain(|&undo| later.unit(undo).is_some_and(|unit| !unit.unless.is_empty()));
         if undos.is_empty() {
             continue;
@@ -331,14 +320,10 @@ async fn repeat_skipped_undos(env: &Env, run: &Run, unit: Unit) -> FlowResult<()
 }
 
 /// Starts the next attempt of an undo that has removed one result and has further ones.
-async fn start_next_undo(
-    env: &Env,
-    run: &Run,
-    attempt: AttemptRef,
-    outcome: AttemptOutcome,
-) -> FlowResult<RunProgress> {
+async fn start_next_undo(context: AttemptContext<'_>, outcome: AttemptOutcome) -> FlowResult<RunProgress> {
+    let AttemptContext { env, run, attempt, .. } = context;
     let AttemptRef { unit, number, epoch } = attempt;
-    let to = next_block(number, run.unit(unit).map_or(1, |unit| unit.retry.attempts));
+    let to = next_block(number, context.unit.retry.attempts);
     match env.store.patch_run(&run.id, &accept(RunEvent::Retried { unit, attempt: number, epoch, to })).await? {
         PatchResult::Written(_) => {
             if outcome == AttemptOutcome::Succeeded {
@@ -355,14 +340,8 @@ async fn start_next_undo(
     }
 }
 
-async fn apply_failure(
-    env: &Env,
-    run: &Run,
-    attempt: AttemptRef,
-    failure: &AttemptFailure,
-    cache: &InvocationCache,
-) -> FlowResult<RunProgress> {
-    let Some(unit) = run.unit(attempt.unit) else { return Ok(RunProgress::default()) };
+async fn apply_failure(context: AttemptContext<'_>, failure: &AttemptFailure) -> FlowResult<RunProgress> {
+    let AttemptContext { env, attempt, unit, .. } = context;
     let next = failure.is_retried(unit, attempt.number).then(|| {
         let failures = attempts_used(attempt.number, unit.retry.attempts);
         let wait = unit.retry.backoff().wait(failures, env.random.next());
@@ -370,43 +349,38 @@ async fn apply_failure(
         env.now().plus(wait.max(requested))
     });
     let end = AttemptEnd::Failed(failure.clone());
-    let (result, put) = records::put(env, run, attempt.unit, attempt.number, &end, next).await?;
+    let (result, put) = records::put(context, &end, next).await?;
     let decides = match put {
         PutOutcome::Created => result,
         PutOutcome::Duplicate(first) | PutOutcome::Conflict(first) | PutOutcome::Excess(first) => first,
     };
-    resume(env, run, attempt, &decides, cache).await
+    resume(context, &decides).await
 }
 
 /// Advances the run by a recorded result. It also continues after a crash between record and head.
-pub async fn resume(
-    env: &Env,
-    run: &Run,
-    attempt: AttemptRef,
-    result: &AttemptResult,
-    cache: &InvocationCache,
-) -> FlowResult<RunProgress> {
+pub async fn resume(context: AttemptContext<'_>, result: &AttemptResult) -> FlowResult<RunProgress> {
     match result.outcome {
         AttemptOutcome::Cancelled => Ok(RunProgress::late(LateResult::Ignored)),
-        outcome if result.has_more() => start_next_undo(env, run, attempt, outcome).await,
+        outcome if result.has_more() => start_next_undo(context, outcome).await,
         AttemptOutcome::Skipped => {
-            cache.put_produced(run, attempt.unit, ProducerState::Skipped);
-            mark_done(env, run, attempt, Some(&AttemptEnd::Skipped(String::new()))).await
+            context.put_produced(ProducerState::Skipped);
+            mark_done(context, Some(&AttemptEnd::Skipped(String::new()))).await
         }
         AttemptOutcome::Succeeded => {
-            let outputs = records::read_outputs(env, &result.outputs).await?;
-            cache.put_produced(run, attempt.unit, records::produced(&run.id, attempt.unit, outputs));
-            mark_done(env, run, attempt, None).await
+            let outputs = records::read_outputs(context.env, &result.outputs).await?;
+            context.put_produced(records::produced(&context.run.id, context.attempt.unit, outputs));
+            mark_done(context, None).await
         }
         AttemptOutcome::Failed => match result.next {
-            Some(next) => schedule_retry(env, run, attempt, next).await,
-            None => mark_failed(env, run, attempt).await,
+            Some(next) => schedule_retry(context, next).await,
+            None => mark_failed(context).await,
         },
     }
 }
 
 /// Starts the next attempt of the unit at `due`.
-async fn schedule_retry(env: &Env, run: &Run, attempt: AttemptRef, due: Timestamp) -> FlowResult<RunProgress> {
+async fn schedule_retry(context: AttemptContext<'_>, due: Timestamp) -> FlowResult<RunProgress> {
+    let AttemptContext { env, run, attempt, .. } = context;
     let AttemptRef { unit, number, epoch } = attempt;
     // A repeated result may name a past time.
     let due = due.max(env.now());
@@ -429,15 +403,16 @@ async fn schedule_retry(env: &Env, run: &Run, attempt: AttemptRef, due: Timestam
 }
 
 /// Marks the unit failed, without a further attempt, and follows the graph.
-async fn mark_failed(env: &Env, run: &Run, attempt: AttemptRef) -> FlowResult<RunProgress> {
+async fn mark_failed(context: AttemptContext<'_>) -> FlowResult<RunProgress> {
+    let AttemptContext { env, run, attempt, .. } = context;
     let AttemptRef { unit, number, epoch } = attempt;
     match env.store.patch_run(&run.id, &accept(RunEvent::Failed { unit, attempt: number, epoch })).await? {
         PatchResult::Written(head) => {
             telemetry::attempt_ended(run, attempt, AttemptDisposition::Failed, env.now());
-            next_progress(env, run, &head, unit, ResultTaker::Only).await
+            next_progress(context, &head, ResultTaker::Only).await
         }
         PatchResult::ConditionFailed(Some(head)) if refused_again(unit, number, epoch, &head) => {
-            next_progress(env, run, &head, unit, ResultTaker::Repeated).await
+            next_progress(context, &head, ResultTaker::Repeated).await
         }
         PatchResult::ConditionFailed(_) => {
             // A cancelled run waits for this result.
@@ -461,16 +436,11 @@ enum ResultTaker {
     Repeated,
 }
 
-/// Returns the progress after a write of the head, which has the result of `unit`.
-async fn next_progress(
-    env: &Env,
-    run: &Run,
-    head: &RunHead,
-    unit: Unit,
-    taker: ResultTaker,
-) -> FlowResult<RunProgress> {
+/// Returns the progress after a write of the head, which has the result of the attempt.
+async fn next_progress(context: AttemptContext<'_>, head: &RunHead, taker: ResultTaker) -> FlowResult<RunProgress> {
+    let AttemptContext { env, run, attempt, .. } = context;
     run.check_plan(env, head)?;
-    let steps = follow(run.graph(), &head.head, unit);
+    let steps = follow(run.graph(), &head.head, attempt.unit);
     let ready = match taker {
         ResultTaker::Only => steps.dispatch,
         ResultTaker::First => lease::claim(env, run, steps.dispatch).await?,

@@ -4,7 +4,6 @@
 //! 2. Parse the body. A rejected body is recorded, so that `why` can show it.
 //! 3. Record a report (`accepted`, `heartbeat`, `again`), or apply the result of the attempt.
 
-use ebb_documents::plan::UnitPlan;
 use ebb_egress::deliver::MAX_RETRY_AFTER;
 use ebb_engine::RunPhase;
 use ebb_engine::follow::in_flight;
@@ -16,15 +15,15 @@ use tracing::Instrument as _;
 
 use crate::advance::apply_result;
 use crate::advance::follow_up::FollowUp;
-use crate::advance::progress::{Continuation, LateResult};
+use crate::advance::progress::{Continuation, LateResult, RunProgress};
 use crate::env::Env;
 use crate::error::FlowResult;
 use crate::instance::retention;
 use crate::loaded_run::{AttemptRef, Run};
-use crate::run::attempt;
+use crate::run::attempt::{self, AttemptContext};
 use crate::run::attempt_end::AttemptEnd;
 use crate::run::callback_result::{parse_end, unreadable, with_checked_outputs};
-use crate::run::inputs::InvocationCache;
+use crate::run::invocation_cache::InvocationCache;
 use crate::run::wakeup;
 use crate::telemetry::{self, Counter};
 
@@ -78,17 +77,25 @@ pub async fn begin(env: &Env, token: ProvenToken, body: &[u8]) -> FlowResult<(Ca
     if retention::is_being_removed(env, &run).await? {
         return only(CallbackOutcome::Gone);
     }
-    let Some(unit) = run.unit(claims.unit) else { return only(CallbackOutcome::Forbidden) };
+    let attempt = AttemptRef { unit: claims.unit, number: claims.attempt, epoch: claims.epoch };
+    let cache = InvocationCache::default();
+    let Ok(context) = AttemptContext::new(env, &run, attempt, &cache) else {
+        return only(CallbackOutcome::Forbidden);
+    };
     let callback = match read(body) {
         Ok(callback) => callback,
-        Err(reason) => return only(record_rejection(env, &run, &token, reason).await?),
+        Err(reason) => return only(record_rejection(context, &token, reason).await?),
     };
-    let attempt = AttemptRef { unit: claims.unit, number: claims.attempt, epoch: claims.epoch };
+    let unit = context.unit;
     let span = tracing::info_span!("callback", run = %run.id, unit = unit.key, attempt = attempt.number.0);
     telemetry::callback_received(&run, attempt, attempt::sent_at(claims, unit));
-    match apply_callback(env, &run, unit, attempt, &token, callback).instrument(span).await? {
-        (CallbackOutcome::Malformed(reason), _) => only(record_rejection(env, &run, &token, reason).await?),
-        outcome => Ok(outcome),
+    match apply_callback(context, &token, callback).instrument(span).await? {
+        (CallbackOutcome::Malformed(reason), _) => only(record_rejection(context, &token, reason).await?),
+        (outcome, progress) => {
+            let moves = progress.end.is_some() || !progress.ready.is_empty();
+            let continuation = moves.then(|| Continuation::of(run, claims.epoch, progress, cache));
+            Ok((outcome, FollowUp::drive(continuation)))
+        }
     }
 }
 
@@ -115,27 +122,24 @@ fn without_value(error: &serde_json::Error) -> String {
 
 /// Records that an authentic callback was rejected. The unit still waits for a result, and `why` shows the rejection.
 async fn record_rejection(
-    env: &Env,
-    run: &Run,
-    ProvenToken { claims, is_expired }: &ProvenToken,
+    context: AttemptContext<'_>,
+    token: &ProvenToken,
     reason: String,
 ) -> FlowResult<CallbackOutcome> {
-    if !is_expired {
-        let note = AttemptUpdate::Refused(limits::clean(&reason, limits::REFUSAL));
-        env.store.update_attempt(&run.id, claims.unit, claims.attempt, &note).await?;
+    if !token.is_expired {
+        context.update(AttemptUpdate::Refused(limits::clean(&reason, limits::REFUSAL))).await?;
     }
     Ok(CallbackOutcome::Malformed(reason))
 }
 
+/// Returns the outcome of a callback with the progress of its run.
 async fn apply_callback(
-    env: &Env,
-    run: &Run,
-    unit: &UnitPlan,
-    attempt: AttemptRef,
+    context: AttemptContext<'_>,
     &ProvenToken { ref claims, is_expired }: &ProvenToken,
     callback: Callback,
-) -> FlowResult<(CallbackOutcome, FollowUp)> {
-    let only = |outcome| Ok((outcome, FollowUp::default()));
+) -> FlowResult<(CallbackOutcome, RunProgress)> {
+    let AttemptContext { env, run, attempt, .. } = context;
+    let only = |outcome| Ok((outcome, RunProgress::default()));
     let source = claims.kind;
     if source == TokenKind::Webhook && !callback.secrets.is_empty() {
         return only(CallbackOutcome::Malformed("`secrets` is for relays: a webhook's outputs are values".to_owned()));
@@ -157,16 +161,16 @@ async fn apply_callback(
         CallbackStatus::Succeeded | CallbackStatus::Failed => {}
         _ if is_expired => return only(CallbackOutcome::Expired(source)),
         CallbackStatus::Accepted => {
-            wakeup::record_acceptance(env, run, attempt, unit).await?;
+            wakeup::record_acceptance(context).await?;
             if let Some(line) = callback.progress.as_deref() {
                 let note = AttemptUpdate::Heartbeat(env.now(), Some(limits::message(line)));
-                run.update_attempt(env, attempt, note).await?;
+                context.update(note).await?;
             }
             return only(CallbackOutcome::Accepted);
         }
         CallbackStatus::Heartbeat => {
             let line = callback.progress.as_deref().map(limits::message);
-            run.update_attempt(env, attempt, AttemptUpdate::Heartbeat(env.now(), line)).await?;
+            context.update(AttemptUpdate::Heartbeat(env.now(), line)).await?;
             return only(CallbackOutcome::Accepted);
         }
         CallbackStatus::Again => {
@@ -174,42 +178,38 @@ async fn apply_callback(
                 let text = format!("`again` needs `retryAfter`, from 0 to {} seconds", MAX_RETRY_AFTER.as_secs());
                 return only(CallbackOutcome::Malformed(text));
             };
-            wakeup::repeat_after(env, run, attempt, seconds).await?;
+            wakeup::repeat_after(context, seconds).await?;
             return only(CallbackOutcome::Accepted);
         }
     }
     let end = match (parse_end(callback, source), source) {
-        (Ok(end), _) => with_checked_outputs(run, unit, end),
+        (Ok(end), _) => with_checked_outputs(context, end),
         (Err(reason), TokenKind::Webhook) => return only(CallbackOutcome::Malformed(reason)),
         // A relay can only repeat this result of a script, so the result counts as a failure of the unit.
         (Err(reason), TokenKind::Relay) => unreadable(&reason),
     };
     if is_expired && !matches!(end, AttemptEnd::Succeeded(_)) {
         // A task may have waited for a slot longer than its token is valid.
-        let counts = source == TokenKind::Relay && is_open(env, run, attempt).await?;
+        let counts = source == TokenKind::Relay && is_open(context).await?;
         if !counts {
             return only(CallbackOutcome::Expired(source));
         }
     }
-    let cache = InvocationCache::default();
-    let progress = apply_result::apply_result(env, run, attempt, &end, claims.remaining_results, &cache).await?;
+    let progress = apply_result::apply_result(context, &end, claims.remaining_results).await?;
     env.cache.taken_results.note(&run.id, attempt.unit, attempt.number);
-    let late = progress.late;
-    if late.is_some() {
+    if progress.late.is_some() {
         telemetry::count(Counter::LateResults, 1);
     }
-    let moves = progress.end.is_some() || !progress.ready.is_empty();
-    let follow_up = FollowUp::drive(moves.then(|| Continuation::of(run.clone(), claims.epoch, progress, cache)));
-    let outcome = match late {
+    let outcome = match progress.late {
         None => CallbackOutcome::Accepted,
         Some(LateResult::Recorded | LateResult::Ignored) => CallbackOutcome::Late(source),
         Some(LateResult::Excess) => CallbackOutcome::Excess(source),
     };
-    Ok((outcome, follow_up))
+    Ok((outcome, progress))
 }
 
 /// Returns true if the run waits for the result of this attempt.
-async fn is_open(env: &Env, run: &Run, attempt: AttemptRef) -> FlowResult<bool> {
+async fn is_open(AttemptContext { env, run, attempt, .. }: AttemptContext<'_>) -> FlowResult<bool> {
     let head = run.read_head(env).await?;
     let is_running = head.phase == RunPhase::Running && head.epoch == attempt.epoch;
     Ok(is_running && in_flight(run.graph(), &head).contains(&(attempt.unit, attempt.number)))

@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ebb_documents::plan::Action as Kind;
+use ebb_documents::plan::Action;
 use ebb_engine::follow::in_flight;
 use ebb_engine::{Attempt, HeadState, RunEvent, RunPhase, Timestamp, Unit, accept};
 use ebb_protocol::id::RunId;
@@ -24,12 +24,13 @@ use crate::advance::transition;
 use crate::env::{Env, START_WINDOW_MS};
 use crate::error::{FlowError, FlowResult};
 use crate::guarded_relay::{cluster_name, guarded};
-use crate::loaded_run::{self, Run};
+use crate::loaded_run::{self, AttemptRef, Run};
 use crate::permits;
 use crate::ports::{QueueMessage, RelayError, UnitCluster};
+use crate::run::attempt::AttemptContext;
 use crate::run::attempt_end::AttemptEnd;
-use crate::run::wakeup;
-use crate::run::{attempt, callback_result, records};
+use crate::run::invocation_cache::InvocationCache;
+use crate::run::{callback_result, records, wakeup};
 
 /// Tasks of one cluster that are stopped at the same time, each with the tail of its log in memory.
 const MAX_CONCURRENT_KILLS: usize = 64;
@@ -66,24 +67,22 @@ pub async fn finish_cancel(env: &Env, run: &Run, head: &HeadState) -> FlowResult
     }
     let has_result = |one: &(Unit, Attempt)| found.get(one).is_some_and(|record| record.result.is_some());
     let mut all_ended = true;
-    let mut relayed: BTreeMap<UnitCluster<'_>, Vec<(Unit, Attempt)>> = BTreeMap::new();
-    for (unit, attempt) in open.into_iter().filter(|one| !has_result(one)) {
-        let Some(plan) = run.unit(unit) else { continue };
-        match plan.action {
-            Kind::Webhook(_) | Kind::Infrakit(_) | Kind::Destroy => {
-                let accepted = found.get(&(unit, attempt)).and_then(|record| record.accepted);
-                all_ended &= cancel_request(env, run, (unit, attempt), accepted.is_some(), stopped).await?;
-            }
-            Kind::Pod(_) | Kind::Object(_) | Kind::Removal => {
-                relayed.entry(run.cluster(unit)).or_default().push((unit, attempt));
-            }
+    let cache = InvocationCache::default();
+    let mut relayed: BTreeMap<UnitCluster<'_>, Vec<AttemptContext<'_>>> = BTreeMap::new();
+    for (unit, number) in open.into_iter().filter(|one| !has_result(one)) {
+        let context = AttemptContext::new(env, run, AttemptRef { unit, number, epoch: head.epoch }, &cache)?;
+        if context.unit.action.is_relayed() {
+            relayed.entry(run.cluster(unit)).or_default().push(context);
+        } else {
+            let is_accepted = found.get(&(unit, number)).is_some_and(|record| record.accepted.is_some());
+            all_ended &= cancel_request(context, is_accepted, stopped).await?;
         }
     }
     // Clusters are independent, so an unreachable one does not delay the others.
     let begun = env.now();
-    let clusters = relayed.into_values().map(|units| cancel_in_cluster(env, run, units, begun));
-    for one in futures::future::join_all(clusters).await {
-        all_ended &= one?;
+    let clusters = relayed.into_values().map(|attempts| cancel_in_cluster(attempts, begun));
+    for has_ended in futures::future::join_all(clusters).await {
+        all_ended &= has_ended?;
     }
     let limit_passed = env.now() >= stopped.plus(env.settings.max_in_flight);
     if all_ended && limit_passed {
@@ -127,17 +126,17 @@ async fn record_stop(env: &Env, run: &Run, head: &HeadState) -> FlowResult<Times
 
 /// Dequeues and stops the open attempts of one cluster. Their earlier attempts ended before these started. Returns true
 /// if all have a result.
-async fn cancel_in_cluster(env: &Env, run: &Run, units: Vec<(Unit, Attempt)>, begun: Timestamp) -> FlowResult<bool> {
+async fn cancel_in_cluster(attempts: Vec<AttemptContext<'_>>, begun: Timestamp) -> FlowResult<bool> {
     let (mut running, mut queue_is_empty) = (Vec::new(), true);
-    let each = units.into_iter().map(|one| async move {
-        let standing = if is_spent(env, begun) { AttemptStanding::Unknown } else { dequeue(env, run, one).await? };
-        Ok::<_, FlowError>((one, standing))
+    let each = attempts.into_iter().map(|context| async move {
+        let standing = if is_spent(context.env, begun) { AttemptStanding::Unknown } else { dequeue(context).await? };
+        Ok::<_, FlowError>((context, standing))
     });
     let mut each = futures::stream::iter(each).buffer_unordered(MAX_CONCURRENT_DEQUEUES);
-    while let Some(one) = each.next().await {
-        match one? {
+    while let Some(dequeued) = each.next().await {
+        match dequeued? {
             (_, AttemptStanding::Ended) => {}
-            (one, AttemptStanding::Running) => running.push(one),
+            (context, AttemptStanding::Running) => running.push(context),
             (_, AttemptStanding::Unknown) => queue_is_empty = false,
         }
     }
@@ -146,11 +145,11 @@ async fn cancel_in_cluster(env: &Env, run: &Run, units: Vec<(Unit, Attempt)>, be
     }
     let each = running
         .into_iter()
-        .map(|one| async move { Ok::<_, FlowError>(!is_spent(env, begun) && kill(env, run, one).await?) });
+        .map(|context| async move { Ok::<_, FlowError>(!is_spent(context.env, begun) && kill(context).await?) });
     let mut each = futures::stream::iter(each).buffer_unordered(MAX_CONCURRENT_KILLS);
     let mut all_ended = true;
-    while let Some(one) = each.next().await {
-        all_ended &= one?;
+    while let Some(has_ended) = each.next().await {
+        all_ended &= has_ended?;
     }
     Ok(all_ended)
 }
@@ -170,12 +169,13 @@ enum AttemptStanding {
     Unknown,
 }
 
-async fn dequeue(env: &Env, run: &Run, (unit, attempt): (Unit, Attempt)) -> FlowResult<AttemptStanding> {
-    let (cluster, task) = (run.cluster(unit), attempt::task_id(run, unit, attempt));
+async fn dequeue(context: AttemptContext<'_>) -> FlowResult<AttemptStanding> {
+    let AttemptContext { env, run, attempt, .. } = context;
+    let (cluster, task) = (run.cluster(attempt.unit), context.task());
     match guarded(env, cluster.name, env.relay.dequeue(cluster, &task)).await {
         Ok(TaskState::Running { .. } | TaskState::Unknown) => Ok(AttemptStanding::Running),
         Ok(TaskState::Queued { .. }) => Ok(AttemptStanding::Unknown),
-        response => match record_cancelled(env, run, (unit, attempt), response).await? {
+        response => match record_cancelled(context, response).await? {
             true => Ok(AttemptStanding::Ended),
             false => Ok(AttemptStanding::Unknown),
         },
@@ -183,22 +183,18 @@ async fn dequeue(env: &Env, run: &Run, (unit, attempt): (Unit, Attempt)) -> Flow
 }
 
 /// Stops an attempt. Returns true if it has a result.
-async fn kill(env: &Env, run: &Run, (unit, attempt): (Unit, Attempt)) -> FlowResult<bool> {
-    if run.unit(unit).is_some_and(|plan| matches!(plan.action, Kind::Pod(_))) {
-        save_log(env, run, unit, attempt).await?;
+async fn kill(context: AttemptContext<'_>) -> FlowResult<bool> {
+    let AttemptContext { env, run, attempt, unit, .. } = context;
+    if matches!(unit.action, Action::Pod(_)) {
+        save_log(context).await?;
     }
-    let (cluster, task) = (run.cluster(unit), attempt::task_id(run, unit, attempt));
+    let (cluster, task) = (run.cluster(attempt.unit), context.task());
     let response = guarded(env, cluster.name, env.relay.cancel(cluster, &task, env.settings.grace)).await;
-    record_cancelled(env, run, (unit, attempt), response).await
+    record_cancelled(context, response).await
 }
 
 /// Records the end of an attempt from the response of its relay. Returns true if it has ended.
-async fn record_cancelled(
-    env: &Env,
-    run: &Run,
-    (unit, attempt): (Unit, Attempt),
-    response: Result<TaskState, RelayError>,
-) -> FlowResult<bool> {
+async fn record_cancelled(context: AttemptContext<'_>, response: Result<TaskState, RelayError>) -> FlowResult<bool> {
     let end = match response {
         Ok(TaskState::Tombstoned) => AttemptEnd::Cancelled("stopped when the run was cancelled".to_owned()),
         Ok(TaskState::Ended(callback)) => match callback_result::relay_result(*callback) {
@@ -208,55 +204,46 @@ async fn record_cancelled(
         Ok(TaskState::Running { .. } | TaskState::Queued { .. } | TaskState::Unknown) => return Ok(false),
         Err(RelayError::Refused(reason)) => AttemptEnd::Cancelled(reason),
         Err(RelayError::Unreachable(reason) | RelayError::Busy(reason)) => {
-            let unit = run.unit(unit).map_or("", |plan| plan.key.as_str());
-            tracing::warn!(run = %run.id, unit, reason, "waiting for the relay to stop a unit");
+            let AttemptContext { run, unit, .. } = context;
+            tracing::warn!(run = %run.id, unit = unit.key, reason, "waiting for the relay to stop a unit");
             return Ok(false);
         }
     };
-    record_end(env, run, unit, attempt, end).await?;
+    record_end(context, end).await?;
     Ok(true)
 }
 
 /// Ends an attempt that no relay executes when its time has passed, because a request cannot be stopped. An accepted request gets
 /// the grace period; any other one has arrived or never will.
-async fn cancel_request(
-    env: &Env,
-    run: &Run,
-    (unit, attempt): (Unit, Attempt),
-    accepted: bool,
-    stopped: Timestamp,
-) -> FlowResult<bool> {
+async fn cancel_request(context: AttemptContext<'_>, is_accepted: bool, stopped: Timestamp) -> FlowResult<bool> {
+    let env = context.env;
     let grace = ebb_engine::Millis::from(env.settings.grace);
-    let until = match accepted {
-        true => stopped.plus(grace.max(env.settings.max_in_flight)),
-        false => stopped.plus(env.settings.response_window()),
-    };
+    let wait = if is_accepted { grace.max(env.settings.max_in_flight) } else { env.settings.response_window() };
+    let until = stopped.plus(wait);
     if env.now() < until {
         return Ok(false);
     }
     let why = "the run was cancelled before a response arrived".to_owned();
-    record_end(env, run, unit, attempt, AttemptEnd::Cancelled(why)).await?;
+    record_end(context, AttemptEnd::Cancelled(why)).await?;
     Ok(true)
 }
 
 /// Records a result that does not advance the run. Outputs are checked as usual.
-async fn record_end(env: &Env, run: &Run, unit: Unit, attempt: Attempt, end: AttemptEnd) -> FlowResult<()> {
-    let Some(plan) = run.unit(unit) else { return Ok(()) };
-    let end = callback_result::with_checked_outputs(run, plan, end);
-    records::put(env, run, unit, attempt, &end, None).await?;
+async fn record_end(context: AttemptContext<'_>, end: AttemptEnd) -> FlowResult<()> {
+    records::put(context, &callback_result::with_checked_outputs(context, end), None).await?;
     Ok(())
 }
 
 /// Stores the log of a script before it is stopped, because the relay deletes it then.
-async fn save_log(env: &Env, run: &Run, unit: Unit, attempt: Attempt) -> FlowResult<()> {
-    let cluster = cluster_name(env, run.cluster(unit).name);
-    let Some(_permit) = permits::admit(env, &cluster).await else { return Ok(()) };
-    let task = attempt::task_id(run, unit, attempt);
+async fn save_log(context: AttemptContext<'_>) -> FlowResult<()> {
+    let AttemptContext { env, run, attempt: AttemptRef { unit, number, .. }, .. } = context;
+    let cluster = run.cluster(unit);
+    let Some(_permit) = permits::admit(env, &cluster_name(env, cluster.name)).await else { return Ok(()) };
     // This request does not use the circuit breaker: a slow log is not an outage, and must not delay the stop.
-    if let Ok(TaskState::Running(RunningTask { log, .. })) = env.relay.get(run.cluster(unit), &task).await
+    if let Ok(TaskState::Running(RunningTask { log, .. })) = env.relay.get(cluster, &context.task()).await
         && !log.is_empty()
     {
-        env.store.put_object(&records::log_key(run, unit, attempt), log.into_bytes()).await?;
+        env.store.put_object(&records::log_key(run, unit, number), log.into_bytes()).await?;
     }
     Ok(())
 }

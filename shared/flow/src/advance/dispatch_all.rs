@@ -22,11 +22,12 @@ use crate::error::{FlowError, FlowResult};
 use crate::loaded_run::{AttemptRef, Run};
 use crate::ports::QueueMessage;
 use crate::run::acceptances::AcceptanceBatch;
+use crate::run::attempt::AttemptContext;
 use crate::run::attempt_end::AttemptEnd;
 use crate::run::dispatch_outcome::{DispatchOutcome, DispatchReason};
-use crate::run::inputs::{self, InvocationCache};
+use crate::run::invocation_cache::InvocationCache;
 use crate::run::wakeup::{self, AttemptWakeup};
-use crate::run::{dispatch, lease, undo};
+use crate::run::{dispatch, inputs, lease, undo};
 use crate::taken_results::ExpectedResult;
 use crate::telemetry;
 
@@ -193,7 +194,7 @@ async fn send_all(
                         Some(sweep) if sweep.unstarted.contains(&(unit, number)) => DispatchReason::SweepStart,
                         Some(_) => DispatchReason::SweepRepeat,
                     };
-                    let dispatch = dispatch_one(env, &continuation.run, attempt, &continuation.cache, reason);
+                    let dispatch = dispatch_one(env, continuation, attempt, reason);
                     in_progress.push(dispatch.map(DriveStep::Dispatched).boxed());
                 }
             }
@@ -272,21 +273,19 @@ struct DispatchProgress {
 /// Dispatches an attempt, and applies its result if it is immediate.
 async fn dispatch_one(
     env: &Env,
-    run: &Run,
+    Continuation { run, cache, .. }: &Continuation,
     attempt: AttemptRef,
-    cache: &InvocationCache,
     reason: DispatchReason,
 ) -> FlowResult<DispatchProgress> {
-    let key = run.unit(attempt.unit).map_or("", |unit| unit.key.as_str());
-    let span = tracing::info_span!("attempt", run = %run.id, unit = key, attempt = attempt.number.0);
+    let context = AttemptContext::new(env, run, attempt, cache)?;
+    let unit = context.unit;
+    let span = tracing::info_span!("attempt", run = %run.id, unit = unit.key, attempt = attempt.number.0);
     let send = async {
         let expected = env.cache.taken_results.observe(&run.id, attempt.unit, attempt.number);
-        let outcome = Box::pin(dispatch::send(env, run, attempt, cache, reason)).await?;
+        let outcome = Box::pin(dispatch::send(context, reason)).await?;
         log_outcome(&outcome);
         let progress = match outcome.end {
-            Some(end) => {
-                Box::pin(apply_result::apply_result(env, run, attempt, &end, outcome.remaining, cache)).await?
-            }
+            Some(end) => Box::pin(apply_result::apply_result(context, &end, outcome.remaining)).await?,
             None => RunProgress::default(),
         };
         let accepted = outcome.is_accepted.then_some((attempt, expected));

@@ -4,7 +4,7 @@ use ebb_engine::{Attempt, Epoch, HeadState, RunOutcome, Unit};
 use ebb_store::TargetHead;
 
 use crate::loaded_run::Run;
-use crate::run::inputs::InvocationCache;
+use crate::run::invocation_cache::InvocationCache;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RunProgress {

@@ -22,9 +22,11 @@ use crate::env::Env;
 use crate::error::{FlowError, FlowResult};
 use crate::instance::retention;
 use crate::instance::{change_feed, due, outbox};
-use crate::loaded_run::{self, Run};
+use crate::loaded_run::{self, AttemptRef, Run};
 use crate::ports::QueueMessage;
+use crate::run::attempt::AttemptContext;
 use crate::run::attempt_end::{AttemptEnd, AttemptSuccess};
+use crate::run::invocation_cache::InvocationCache;
 use crate::run::records;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,10 +73,13 @@ async fn record_removals(env: &Env, run: &Run, head: &HeadState, units: &[Unit])
     let is_done = |&unit: &Unit| head.status(unit) == UnitProgress::Done && run.unit(unit).is_some_and(is_request);
     let done: Vec<Unit> = units.iter().copied().filter(is_done).collect();
     let records = env.store.read_records(&run.id, &done).await?;
+    let cache = InvocationCache::default();
     for unit in done {
-        let last = head.attempt(unit);
-        if !records.iter().any(|(of, number, record)| (*of, *number) == (unit, last) && record.result.is_some()) {
-            records::put(env, run, unit, last, &AttemptEnd::Succeeded(AttemptSuccess::default()), None).await?;
+        let last = AttemptRef { unit, number: head.attempt(unit), epoch: head.epoch };
+        let is_last = |of: Unit, number: Attempt| (of, number) == (unit, last.number);
+        if !records.iter().any(|(of, number, record)| is_last(*of, *number) && record.result.is_some()) {
+            let context = AttemptContext::new(env, run, last, &cache)?;
+            records::put(context, &AttemptEnd::Succeeded(AttemptSuccess::default()), None).await?;
         }
     }
     Ok(())
@@ -118,7 +123,7 @@ pub async fn override_units(
     if !restore_target(env, run, true).await? {
         return Ok(false);
     }
-    let epoch = head.epoch;
+    let (epoch, cache) = (head.epoch, InvocationCache::default());
     for &unit in units {
         let seen = head.attempt(unit);
         let failed = head.status(unit) == UnitProgress::Failed;
@@ -130,7 +135,8 @@ pub async fn override_units(
             env.store.patch_run(&run.id, &accept(event)).await?;
         }
         let end = AttemptEnd::Skipped(String::new());
-        let (result, _) = records::build_result(env, run, unit, attempt, &end, None).await?;
+        let context = AttemptContext::new(env, run, AttemptRef { unit, number: attempt, epoch }, &cache)?;
+        let (result, _) = records::build_result(context, &end, None).await?;
         let result = AttemptResult { reason: Some(reason.clone()), ..result };
         env.store.put_result(&run.id, unit, attempt, &result).await?;
         env.store.patch_run(&run.id, &accept(RunEvent::Succeeded { unit, attempt, epoch })).await?;

@@ -22,7 +22,7 @@ use crate::instance::{change_feed, due, history, notify, outbox, secrets};
 use crate::loaded_run::Run;
 use crate::ports::QueueMessage;
 use crate::run::cause;
-use crate::run::inputs::InvocationCache;
+use crate::run::invocation_cache::InvocationCache;
 use crate::run::removals;
 use crate::telemetry::{self, Counter};
 

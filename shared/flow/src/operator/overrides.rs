@@ -23,7 +23,7 @@ use crate::error::FlowResult;
 use crate::instance::history::{self, Decision};
 use crate::instance::rejection::missing_instance;
 use crate::loaded_run::Run;
-use crate::run::inputs::InvocationCache;
+use crate::run::invocation_cache::InvocationCache;
 use crate::run::lease;
 
 const MAX_REASON: usize = 500;

@@ -1,6 +1,7 @@
 //! An attempt of a unit, with its name at a relay and its callback token.
 
 use ebb_documents::plan::{UnitPlan, UnitRef, document_name};
+use ebb_documents::render::ProducerState;
 use ebb_engine::{Attempt, Timestamp, Unit};
 use ebb_protocol::record::AttemptRecord;
 use ebb_protocol::relay::TaskId;
@@ -8,10 +9,9 @@ use ebb_protocol::token::{TokenClaims, TokenKind};
 use ebb_store::AttemptUpdate;
 
 use crate::env::Env;
-use crate::error::FlowResult;
+use crate::error::{FlowError, FlowResult};
 use crate::loaded_run::{AttemptRef, Run, UnitName};
-use crate::run::dispatch_outcome::DispatchOutcome;
-use crate::run::wakeup::{self, AttemptWakeup};
+use crate::run::invocation_cache::InvocationCache;
 
 /// Time for which a callback token is valid after the unit's deadline.
 const TOKEN_SLACK_MS: u64 = 60 * 60 * 1000;
@@ -34,10 +34,30 @@ pub struct AttemptContext<'a> {
     pub attempt: AttemptRef,
     /// The unit of the attempt.
     pub unit: &'a UnitPlan,
+    pub cache: &'a InvocationCache,
 }
 
-impl AttemptContext<'_> {
-    pub(super) fn unit_ref(&self) -> UnitRef {
+impl<'a> AttemptContext<'a> {
+    /// Returns an attempt with its unit.
+    ///
+    /// # Errors
+    /// Returns [`FlowError::Broken`] if the run has no such unit.
+    pub fn new(env: &'a Env, run: &'a Run, attempt: AttemptRef, cache: &'a InvocationCache) -> FlowResult<Self> {
+        let unknown = || FlowError::Broken(format!("run {} has no unit {}", run.id, attempt.unit.0));
+        Ok(Self { env, run, attempt, unit: run.unit(attempt.unit).ok_or_else(unknown)?, cache })
+    }
+
+    /// Keeps the outputs of the unit for the units of the run that read them.
+    pub(crate) fn put_produced(&self, produced: ProducerState) {
+        self.cache.put_produced(self.run, self.attempt.unit, produced);
+    }
+
+    /// Returns the name of the attempt at its relay.
+    pub(crate) fn task(&self) -> TaskId {
+        task_id(self.run, self.attempt.unit, self.attempt.number)
+    }
+
+    pub(crate) fn unit_ref(&self) -> UnitRef {
         UnitRef { hook: self.run.hook(), unit: self.attempt.unit.0 }
     }
 
@@ -64,20 +84,9 @@ impl AttemptContext<'_> {
     }
 
     /// Changes the record of the attempt. Returns the record before.
-    pub(super) async fn update(&self, update: AttemptUpdate) -> FlowResult<AttemptRecord> {
-        self.run.update_attempt(self.env, self.attempt, update).await
-    }
-
-    /// Leaves the attempt to `sweep`, which starts it at `at`. Its deadline counts from then on.
-    pub(super) async fn postpone(&self, at: Timestamp) -> FlowResult<DispatchOutcome> {
-        self.update(AttemptUpdate::Postponed(at)).await?;
-        Ok(DispatchOutcome::later(Some(AttemptWakeup::Recorded(at))))
-    }
-
-    /// Records that the request is sent again after so many seconds.
-    pub(super) async fn repeat(&self, seconds: u64) -> FlowResult<DispatchOutcome> {
-        let at = wakeup::record_repeat(self.env, self.run, self.attempt, seconds).await?;
-        Ok(DispatchOutcome::later(Some(AttemptWakeup::Recorded(at))))
+    pub(crate) async fn update(&self, update: AttemptUpdate) -> FlowResult<AttemptRecord> {
+        let AttemptRef { unit, number, .. } = self.attempt;
+        Ok(self.env.store.update_attempt(&self.run.id, unit, number, &update).await?)
     }
 }
 

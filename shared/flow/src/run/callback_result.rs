@@ -1,14 +1,13 @@
 //! Converts a callback, or the state of a task, into the end of an attempt.
 
 use base64::Engine as _;
-use ebb_documents::plan::UnitPlan;
 use ebb_egress::deliver::MAX_RETRY_AFTER;
 use ebb_protocol::callback::{Callback, CallbackStatus, FailureReason, ReasonCode};
 use ebb_protocol::object_status::stored_objects;
 use ebb_protocol::token::TokenKind;
 use ebb_protocol::value::{Outputs, UnitValue};
 
-use crate::loaded_run::Run;
+use crate::run::attempt::AttemptContext;
 use crate::run::attempt_end::{self, AttemptEnd, AttemptFailure, AttemptSuccess, TaskReport};
 use crate::run::removals;
 
@@ -23,7 +22,10 @@ pub(crate) fn relay_result(callback: Callback) -> Option<AttemptEnd> {
 }
 
 /// Turns a success into a failure if its outputs do not match the declared ones. A removal of objects gets its evidence.
-pub(crate) fn with_checked_outputs(run: &Run, unit: &UnitPlan, end: AttemptEnd) -> AttemptEnd {
+pub(crate) fn with_checked_outputs(
+    AttemptContext { run, unit, .. }: AttemptContext<'_>,
+    end: AttemptEnd,
+) -> AttemptEnd {
     match end {
         AttemptEnd::Succeeded(success) => {
             match attempt_end::check_outputs(unit, run.loaded.plan.cluster(unit), success.outputs) {

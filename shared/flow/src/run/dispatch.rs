@@ -13,36 +13,24 @@ use ebb_protocol::named_secrets::SecretText;
 use ebb_protocol::value::UnitValue;
 use ebb_store::AttemptUpdate;
 
-use crate::env::Env;
 use crate::error::{FlowError, FlowResult};
-use crate::loaded_run::{AttemptRef, Run};
 use crate::run::attempt::AttemptContext;
 use crate::run::attempt_end::{AttemptEnd, AttemptSuccess};
 use crate::run::dispatch_outcome::{DispatchOutcome, DispatchReason};
 use crate::run::infrakit::{self, PluginUnit};
-use crate::run::inputs::{self, InvocationCache};
 use crate::run::opened_texts::OpenedTexts;
 use crate::run::relay_task::{ensure_task, prevent_start, task_body};
 use crate::run::undo::{self, UndoDecision, UndoneResult};
 use crate::run::webhook::post_webhook;
 use crate::run::webhook_response::UnitAnswers;
-use crate::run::{removals, skip};
+use crate::run::{inputs, removals, skip};
 use crate::sealed_values;
 
 /// Renders and dispatches an attempt. The call is idempotent: receivers recognise an attempt by its name, so a
 /// repetition returns its state. The failure of a receiver is an outcome, not an error.
-pub async fn send(
-    env: &Env,
-    run: &Run,
-    attempt: AttemptRef,
-    cache: &InvocationCache,
-    reason: DispatchReason,
-) -> FlowResult<DispatchOutcome> {
-    let Some(unit) = run.unit(attempt.unit) else {
-        return Err(FlowError::Broken(format!("run {} has no unit {}", run.id, attempt.unit.0)));
-    };
-    let context = AttemptContext { env, run, attempt, unit };
-    let (mut known, undone) = match unit_inputs(context, cache).await? {
+pub async fn send(context: AttemptContext<'_>, reason: DispatchReason) -> FlowResult<DispatchOutcome> {
+    let AttemptContext { env, run, unit, .. } = context;
+    let (mut known, undone) = match unit_inputs(context).await? {
         UnitInputs::Skipped(why) => return Ok(DispatchOutcome::ended(AttemptEnd::Skipped(why))),
         UnitInputs::Later(at) => return context.postpone(at).await,
         UnitInputs::Known(known, undone) => (known, undone),
@@ -66,7 +54,7 @@ pub async fn send(
         Err(error) => DispatchOutcome::failed(ReasonCode::Render, &error.to_string()),
         Ok(RenderedUnit::Skipped(reason)) => {
             let why = reason.to_string();
-            DispatchOutcome::ended(match removals::shortfall_of_skipped(env, run, unit, &why).await? {
+            DispatchOutcome::ended(match removals::shortfall_of_skipped(context, &why).await? {
                 Some(failure) => AttemptEnd::Failed(failure),
                 None => AttemptEnd::Skipped(why),
             })
@@ -85,7 +73,7 @@ pub async fn send(
             let plugin_unit = PluginUnit { attempt: context, action, spec, instances: undone.instances, opened };
             infrakit::send(plugin_unit, reason, undone.may_act_until).await?
         }
-        Ok(rendered) => match task_body(run, attempt, unit, rendered) {
+        Ok(rendered) => match task_body(context, rendered) {
             Some(body) => ensure_task(context, body, undone.remaining, reason).await?,
             None => return Err(mismatch(&unit.key)),
         },
@@ -116,8 +104,8 @@ pub enum UnitInputs {
 }
 
 /// Reads the inputs of an attempt. Those of an undo include what it removes. Nothing is written.
-pub async fn unit_inputs(context: AttemptContext<'_>, cache: &InvocationCache) -> FlowResult<UnitInputs> {
-    let AttemptContext { env, run, unit, .. } = context;
+pub async fn unit_inputs(context: AttemptContext<'_>) -> FlowResult<UnitInputs> {
+    let AttemptContext { env, run, unit, cache, .. } = context;
     if let Some(why) = skip::reason(env, run, unit, cache).await? {
         return Ok(UnitInputs::Skipped(why));
     }
@@ -125,11 +113,11 @@ pub async fn unit_inputs(context: AttemptContext<'_>, cache: &InvocationCache) -
     if unit.undoes.is_empty() {
         return Ok(UnitInputs::Known(known, UndoneResult::default()));
     }
-    Ok(match undo::decide(context, cache).await? {
+    Ok(match undo::decide(context).await? {
         UndoDecision::Nothing(why) => UnitInputs::Skipped(why),
         UndoDecision::Later(at) => UnitInputs::Later(at),
         UndoDecision::Remove { made, undone } => {
-            known.extend(undo::undo_inputs(env, run, unit, made).await?);
+            known.extend(undo::undo_inputs(context, made).await?);
             // The unit has no outputs because it was skipped. The undo still removes the resources of the other units.
             let skipped = known.values_mut().filter(|produced| **produced == ProducerState::Skipped);
             skipped.for_each(|produced| *produced = ProducerState::Absent);

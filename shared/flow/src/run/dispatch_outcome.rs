@@ -1,9 +1,13 @@
 //! The outcome of a dispatch and its reason.
 
+use ebb_engine::Timestamp;
 use ebb_protocol::callback::ReasonCode;
+use ebb_store::AttemptUpdate;
 
+use crate::error::FlowResult;
+use crate::run::attempt::AttemptContext;
 use crate::run::attempt_end::{AttemptEnd, AttemptFailure};
-use crate::run::wakeup::AttemptWakeup;
+use crate::run::wakeup::{self, AttemptWakeup};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct DispatchOutcome {
@@ -37,6 +41,20 @@ impl DispatchOutcome {
             Some(AttemptEnd::Failed(failure)) => Some(failure.reason.code),
             _ => None,
         }
+    }
+}
+
+impl AttemptContext<'_> {
+    /// Leaves the attempt to `sweep`, which starts it at `at`. Its deadline counts from then on.
+    pub(super) async fn postpone(&self, at: Timestamp) -> FlowResult<DispatchOutcome> {
+        self.update(AttemptUpdate::Postponed(at)).await?;
+        Ok(DispatchOutcome::later(Some(AttemptWakeup::Recorded(at))))
+    }
+
+    /// Records that the request is sent again after so many seconds.
+    pub(super) async fn repeat(&self, seconds: u64) -> FlowResult<DispatchOutcome> {
+        let at = wakeup::record_repeat(*self, seconds).await?;
+        Ok(DispatchOutcome::later(Some(AttemptWakeup::Recorded(at))))
     }
 }
 

@@ -67,7 +67,7 @@ pub(super) async fn send(
     may_act_until: Timestamp,
 ) -> FlowResult<DispatchOutcome> {
     let context = plugin_unit.attempt;
-    let AttemptContext { env, run, attempt, unit } = context;
+    let AttemptContext { env, run, attempt, unit, .. } = context;
     let client = plugin_unit.client();
     telemetry::dispatch_started(run, attempt, client.begun);
     let is_setup = unit.action != Action::Destroy;
@@ -104,7 +104,7 @@ pub(super) async fn send(
 
 impl PluginUnit<'_> {
     fn client(&self) -> PluginClient<'_> {
-        let AttemptContext { env, run, attempt, unit } = self.attempt;
+        let AttemptContext { env, run, attempt, unit, .. } = self.attempt;
         let name = undone_name(run, unit).unwrap_or(unit_name(run, unit));
         PluginClient {
             env,

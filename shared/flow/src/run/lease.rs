@@ -46,7 +46,7 @@ pub async fn claim_for_repeat(env: &Env, run: &Run, units: Vec<(Unit, Attempt)>)
 /// one gets it. The lease lasts until the response of a request that is sent now is due. Costs one write.
 pub async fn lease(env: &Env, run: &Run, attempt: AttemptRef, seen: &AttemptRecord) -> FlowResult<bool> {
     let until = env.now().plus(env.settings.response_window());
-    let before = run.update_attempt(env, attempt, AttemptUpdate::Leased(until)).await?;
+    let before = env.store.update_attempt(&run.id, attempt.unit, attempt.number, &AttemptUpdate::Leased(until)).await?;
     Ok(before.result.is_none()
         && before.leased_until == seen.leased_until
         && before.next_dispatch == seen.next_dispatch)

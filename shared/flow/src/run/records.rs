@@ -15,7 +15,8 @@ use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 
 use crate::env::Env;
 use crate::error::{FlowError, FlowResult};
-use crate::loaded_run::Run;
+use crate::loaded_run::{AttemptRef, Run};
+use crate::run::attempt::AttemptContext;
 use crate::run::attempt_end::AttemptEnd;
 use crate::sealed_values;
 
@@ -62,18 +63,16 @@ pub async fn with_accepted(
 /// # Errors
 /// Returns an error if a write fails. The record may exist. The call can be repeated with the same result.
 pub async fn put(
-    env: &Env,
-    run: &Run,
-    unit: Unit,
-    attempt: Attempt,
+    context: AttemptContext<'_>,
     end: &AttemptEnd,
     next: Option<Timestamp>,
 ) -> FlowResult<(AttemptResult, PutOutcome)> {
-    let (result, log) = build_result(env, run, unit, attempt, end, next).await?;
-    let record = env.store.put_result(&run.id, unit, attempt, &result);
+    let AttemptContext { env, run, attempt: AttemptRef { unit, number, .. }, .. } = context;
+    let (result, log) = build_result(context, end, next).await?;
+    let record = env.store.put_result(&run.id, unit, number, &result);
     let tail = async {
         match log {
-            Some(log) => env.store.put_object(&log_key(run, unit, attempt), log.as_bytes().to_vec()).await,
+            Some(log) => env.store.put_object(&log_key(run, unit, number), log.as_bytes().to_vec()).await,
             None => Ok(()),
         }
     };
@@ -85,10 +84,7 @@ pub async fn put(
 
 /// Returns the record of `ended` and the tail of its log. Writes large outputs to the bucket.
 pub async fn build_result<'a>(
-    env: &Env,
-    run: &Run,
-    unit: Unit,
-    attempt: Attempt,
+    context: AttemptContext<'_>,
     end: &'a AttemptEnd,
     next: Option<Timestamp>,
 ) -> FlowResult<(AttemptResult, Option<&'a str>)> {
@@ -125,14 +121,14 @@ pub async fn build_result<'a>(
     };
     let log = log.filter(|log| !log.is_empty()).map(|log| tail(log, limits::LOG_TAIL));
     let (outputs, json) = match outputs {
-        Some(outputs) if !outputs.is_empty() => store_outputs(env, run, unit, attempt, outputs).await?,
+        Some(outputs) if !outputs.is_empty() => store_outputs(context, outputs).await?,
         _ => (OutputStorage::Nothing, String::new()),
     };
     let outcome = format!("{:?}", result.outcome);
     // Two instances with the same outputs are two results.
     let parts: Vec<&str> = [&outcome, &json].into_iter().chain(&result.made).map(String::as_str).collect();
     let digest = id::short_digest(&parts, 26);
-    let result = AttemptResult { at: env.now(), outputs, next, log: log.is_some(), digest, ..result };
+    let result = AttemptResult { at: context.env.now(), outputs, next, log: log.is_some(), digest, ..result };
     Ok((result, log))
 }
 
@@ -148,10 +144,7 @@ fn clean_reason(code: ReasonCode, why: &str) -> FailureReason {
 }
 
 pub(super) async fn store_outputs(
-    env: &Env,
-    run: &Run,
-    unit: Unit,
-    attempt: Attempt,
+    AttemptContext { env, run, attempt, .. }: AttemptContext<'_>,
     outputs: &Outputs,
 ) -> FlowResult<(OutputStorage, String)> {
     let json = serde_json::to_string(outputs)
@@ -161,7 +154,7 @@ pub(super) async fn store_outputs(
     }
     // The key contains the digest, so two results of one attempt do not overwrite each other.
     let digest = id::short_digest(&[&json], 26);
-    let key = format!("{OUTPUTS}/{}/{}/{}/{digest}.json", run.id, unit.0, attempt.0);
+    let key = format!("{OUTPUTS}/{}/{}/{}/{digest}.json", run.id, attempt.unit.0, attempt.number.0);
     env.store.mark_outputs(&run.id).await?;
     env.store.put_object(&key, json.clone().into_bytes()).await?;
     Ok((OutputStorage::Bucket(key), json))

@@ -14,9 +14,9 @@ use ebb_store::AttemptUpdate;
 
 use crate::error::FlowResult;
 use crate::guarded_relay::{guarded, retry_at};
-use crate::loaded_run::{AttemptRef, Run};
+use crate::loaded_run::Run;
 use crate::ports::RelayError;
-use crate::run::attempt::{AttemptContext, task_id, task_start, undone_name, unit_name};
+use crate::run::attempt::{AttemptContext, task_start, undone_name, unit_name};
 use crate::run::callback_result::{relay_result, with_checked_outputs};
 use crate::run::dispatch_outcome::{DispatchOutcome, DispatchReason};
 use crate::run::objects;
@@ -30,10 +30,10 @@ const MIN_QUEUED_POLL_MS: u64 = 60_000;
 const MAX_QUEUED_POLL_MS: u64 = 5 * 60 * 1000;
 
 fn request(context: AttemptContext<'_>, body: relay::TaskBody, remaining: u32) -> EnsureTask {
-    let AttemptContext { env, run, attempt, unit } = context;
+    let AttemptContext { env, run, unit, .. } = context;
     EnsureTask {
         v: relay::VERSION,
-        task: task_id(run, attempt.unit, attempt.number),
+        task: context.task(),
         valid_for_ms: env.settings.max_in_flight.0,
         timeout_ms: unit.timeout_ms,
         callback: CallbackEndpoint {
@@ -60,15 +60,11 @@ fn task_names(run: &Run, unit: &UnitPlan) -> TaskNames {
 }
 
 /// Returns the task of a unit, or `None` if no relay executes the unit.
-pub(super) fn task_body(
-    run: &Run,
-    attempt: AttemptRef,
-    unit: &UnitPlan,
-    rendered: RenderedUnit,
-) -> Option<relay::TaskBody> {
+pub(super) fn task_body(context: AttemptContext<'_>, rendered: RenderedUnit) -> Option<relay::TaskBody> {
+    let AttemptContext { run, unit, .. } = context;
     Some(match (rendered, &unit.action) {
         (RenderedUnit::Pod { inputs }, Action::Pod(pod)) => {
-            relay::TaskBody::Script(script_task(unit, pod, environment(run, attempt, unit), inputs))
+            relay::TaskBody::Script(script_task(unit, pod, environment(context), inputs))
         }
         (RenderedUnit::Object { manifests, fill }, Action::Object(object)) => {
             relay::TaskBody::Objects(objects::applied(run, unit, object, (manifests, fill)))
@@ -102,7 +98,7 @@ pub fn script_task(
     }
 }
 
-fn environment(run: &Run, attempt: AttemptRef, unit: &UnitPlan) -> Vec<(String, String)> {
+fn environment(AttemptContext { run, attempt, unit, .. }: AttemptContext<'_>) -> Vec<(String, String)> {
     let own = unit_name(run, unit);
     let resource = document_name(own.resource);
     // In an update, scripts see the hook of their document.
@@ -164,7 +160,7 @@ pub(super) async fn ensure_task(
     };
     telemetry::dispatch_ended(run, attempt, begun, env.now(), failure);
     match response {
-        Ok(TaskState::Ended(callback)) => Ok(task_end(run, attempt, *callback)),
+        Ok(TaskState::Ended(callback)) => Ok(task_end(context, *callback)),
         // A tombstoned attempt was superseded or cancelled. Its cancel records the result, or its deadline ends it.
         Ok(state @ (TaskState::Running(_) | TaskState::Unknown | TaskState::Tombstoned)) => {
             if reason == DispatchReason::SweepStart {
@@ -193,10 +189,10 @@ pub(super) async fn ensure_task(
 
 /// Returns the outcome of an attempt whose task has ended. The callback of the relay may never arrive, so the result is
 /// applied here.
-fn task_end(run: &Run, attempt: AttemptRef, callback: Callback) -> DispatchOutcome {
-    match (relay_result(callback), run.unit(attempt.unit)) {
-        (Some(end), Some(unit)) => DispatchOutcome::ended(with_checked_outputs(run, unit, end)),
-        _ => DispatchOutcome::later(None),
+fn task_end(context: AttemptContext<'_>, callback: Callback) -> DispatchOutcome {
+    match relay_result(callback) {
+        Some(end) => DispatchOutcome::ended(with_checked_outputs(context, end)),
+        None => DispatchOutcome::later(None),
     }
 }
 
@@ -208,10 +204,10 @@ pub(super) async fn prevent_start(
     failure: DispatchOutcome,
 ) -> FlowResult<DispatchOutcome> {
     let AttemptContext { env, run, attempt, .. } = context;
-    let (cluster, task) = (run.cluster(attempt.unit), task_id(run, attempt.unit, attempt.number));
+    let (cluster, task) = (run.cluster(attempt.unit), context.task());
     match guarded(env, cluster.name, env.relay.cancel(cluster, &task, env.settings.grace)).await {
         Ok(TaskState::Tombstoned) => Ok(failure),
-        Ok(TaskState::Ended(callback)) => Ok(task_end(run, attempt, *callback)),
+        Ok(TaskState::Ended(callback)) => Ok(task_end(context, *callback)),
         _ => {
             context.update(AttemptUpdate::Started(env.now())).await?;
             Ok(failure)

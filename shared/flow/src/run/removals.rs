@@ -16,7 +16,7 @@ use ebb_store::TargetHead;
 
 use crate::env::{CompiledPlan, Env};
 use crate::error::FlowResult;
-use crate::loaded_run::{AttemptRef, Run};
+use crate::loaded_run::Run;
 use crate::run::attempt::AttemptContext;
 use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess, TaskReport};
 use crate::run::credential::CredentialDigest;
@@ -371,8 +371,8 @@ async fn verified_grade(
     if check.verification_has_seen().await? || (is_list && check.list_is_complete().await?) {
         return Ok(RemovalGrade::Confirmed);
     }
-    let AttemptContext { env, run, unit, .. } = context;
-    let acted = evidence_of_undos(env, run, unit).await?;
+    let AttemptContext { run, unit, .. } = context;
+    let acted = evidence_of_undos(context).await?;
     // The success of a signed request can lack a record.
     let is_shown = |at: UnitRef| {
         let undo = run.loaded.plan.unit(at);
@@ -385,11 +385,8 @@ async fn verified_grade(
 }
 
 /// Returns the evidence of the undos in the run of a verification that have acted on what it verifies.
-async fn evidence_of_undos(
-    env: &Env,
-    run: &Run,
-    verification: &UnitPlan,
-) -> FlowResult<Vec<(UnitRef, RemovalEvidence)>> {
+async fn evidence_of_undos(context: AttemptContext<'_>) -> FlowResult<Vec<(UnitRef, RemovalEvidence)>> {
+    let AttemptContext { env, run, unit: verification, .. } = context;
     let hook = run.hook();
     let units = (0..).zip(&run.hook_plan().units);
     let undos = units.filter(|(_, other)| !other.verifies && visibility::is_shared(verification, other));
@@ -409,26 +406,23 @@ async fn evidence_of_undos(
 }
 
 /// Returns the failure that replaces the success of an undo with less evidence than its plugin requires.
-pub(crate) async fn shortfall(
-    env: &Env,
-    run: &Run,
-    attempt: AttemptRef,
-    end: &AttemptEnd,
-) -> FlowResult<Option<AttemptEnd>> {
+pub(crate) async fn shortfall(context: AttemptContext<'_>, end: &AttemptEnd) -> FlowResult<Option<AttemptEnd>> {
     let AttemptEnd::Succeeded(success) = end else { return Ok(None) };
-    let Some(unit) = run.unit(attempt.unit).filter(|unit| unit.evidence.is_some()) else { return Ok(None) };
-    let evidence = match undoes_unknown(env, run, unit).await? {
+    if context.unit.evidence.is_none() {
+        return Ok(None);
+    }
+    let evidence = match undoes_unknown(context).await? {
         true => Some(of_unknown()),
-        false => success.removal.clone().or_else(|| usual_evidence(unit)),
+        false => success.removal.clone().or_else(|| usual_evidence(context.unit)),
     };
-    let failure = Box::pin(failure_of(env, run, unit, evidence, None)).await?;
+    let failure = Box::pin(failure_of(context, evidence, None)).await?;
     let AttemptSuccess { duration_ms, log, .. } = success.clone();
     let task = TaskReport::of_log(log);
     Ok(failure.map(|failure| AttemptEnd::Failed(AttemptFailure { duration_ms, task, ..failure })))
 }
 
 /// Returns true if an undone unit may have made something that this undo cannot address.
-async fn undoes_unknown(env: &Env, run: &Run, unit: &UnitPlan) -> FlowResult<bool> {
+async fn undoes_unknown(AttemptContext { env, run, unit, .. }: AttemptContext<'_>) -> FlowResult<bool> {
     let plan = &run.loaded.plan;
     let is_open = |at: &&UnitRef| plan.unit(**at).is_some_and(is_sent_once) && !covers_unknown(unit, **at);
     for at in unit.undoes.iter().filter(is_open) {
@@ -442,27 +436,18 @@ async fn undoes_unknown(env: &Env, run: &Run, unit: &UnitPlan) -> FlowResult<boo
 
 /// Returns the failure of an undo that is skipped for the reason `why`, if its plugin requires evidence that no other undo
 /// gives.
-pub(crate) async fn shortfall_of_skipped(
-    env: &Env,
-    run: &Run,
-    unit: &UnitPlan,
-    why: &str,
-) -> FlowResult<Option<AttemptFailure>> {
-    match unit.evidence {
-        Some(_) => Box::pin(failure_of(env, run, unit, None, Some(why))).await,
-        None => Ok(None),
-    }
+pub(crate) async fn shortfall_of_skipped(context: AttemptContext<'_>, why: &str) -> FlowResult<Option<AttemptFailure>> {
+    Box::pin(failure_of(context, None, Some(why))).await
 }
 
 /// Returns the failure of an undo if its plugin requires more than this evidence. Without evidence, that of the other undos
 /// counts; `skipped` is the reason of a skipped undo.
 async fn failure_of(
-    env: &Env,
-    run: &Run,
-    unit: &UnitPlan,
+    context: AttemptContext<'_>,
     evidence: Option<RemovalEvidence>,
     skipped: Option<&str>,
 ) -> FlowResult<Option<AttemptFailure>> {
+    let AttemptContext { run, unit, .. } = context;
     let required = match unit.evidence {
         None => return Ok(None),
         Some(RequiredEvidence::Reported) => RemovalGrade::Reported,
@@ -476,7 +461,7 @@ async fn failure_of(
     let evidence = match evidence {
         Some(evidence) => evidence,
         None if unit.verifies => {
-            let of_undos = evidence_of_undos(env, run, unit).await?.into_iter().map(|(_, evidence)| evidence);
+            let of_undos = evidence_of_undos(context).await?.into_iter().map(|(_, evidence)| evidence);
             of_undos.min_by_key(|evidence| evidence.grade).unwrap_or(RemovalGrade::Unconfirmed.into())
         }
         None if has_other_undos(&run.loaded.plan, unit) => return Ok(None),

@@ -75,7 +75,7 @@ pub(crate) async fn ask(
 /// # Errors
 /// Returns [`FlowError::Broken`] if the name of the run cannot be part of an id.
 pub(crate) fn signed_headers(
-    AttemptContext { env, run, attempt, unit }: AttemptContext<'_>,
+    AttemptContext { env, run, attempt, unit, .. }: AttemptContext<'_>,
     credential: &RequestCredential,
     (purpose, body): (&str, &[u8]),
 ) -> FlowResult<Vec<(String, String)>> {

@@ -6,7 +6,7 @@ use ebb_engine::{Hook, Unit, UnitProgress};
 use crate::env::Env;
 use crate::error::FlowResult;
 use crate::loaded_run::Run;
-use crate::run::inputs::InvocationCache;
+use crate::run::invocation_cache::InvocationCache;
 
 /// Returns the reason to skip a unit, or `None`.
 pub async fn reason(env: &Env, run: &Run, unit: &UnitPlan, cache: &InvocationCache) -> FlowResult<Option<String>> {

@@ -12,8 +12,7 @@ use crate::error::FlowResult;
 use crate::run::attempt::AttemptContext;
 use crate::run::attempt_end::AttemptFailure;
 use crate::run::evidence::SentRequest;
-use crate::run::inputs::{self, InvocationCache};
-use crate::run::records;
+use crate::run::{inputs, records};
 
 /// The status with which a receiver announces a callback.
 const ACCEPTED: u16 = 202;
@@ -32,21 +31,21 @@ pub(crate) fn timed_out(unit: &UnitPlan, record: &AttemptRecord) -> AttemptFailu
 ///
 /// # Errors
 /// Returns an error if the record cannot be read.
-pub(crate) async fn unreported(context: AttemptContext<'_>, cache: &InvocationCache) -> FlowResult<AttemptFailure> {
-    let AttemptContext { env, run, attempt, unit } = context;
+pub(crate) async fn unreported(context: AttemptContext<'_>) -> FlowResult<AttemptFailure> {
+    let AttemptContext { env, run, attempt, unit, .. } = context;
     let mut open = records::read_open(env, run, &[attempt.unit]).await?;
     let record = open.remove(&(attempt.unit, attempt.number)).unwrap_or_default();
     let evidence = match record.accepted {
         // The attempt ends also if its inputs cannot be read any more.
-        Some(_) => Box::pin(evidence(context, cache)).await.unwrap_or_default(),
+        Some(_) => Box::pin(evidence(context)).await.unwrap_or_default(),
         None => None,
     };
     Ok(AttemptFailure { evidence, ..timed_out(unit, &record) })
 }
 
 /// Returns the request of a webhook that its receiver accepted.
-async fn evidence(context: AttemptContext<'_>, cache: &InvocationCache) -> FlowResult<Option<Box<Evidence>>> {
-    let AttemptContext { env, run, unit, .. } = context;
+async fn evidence(context: AttemptContext<'_>) -> FlowResult<Option<Box<Evidence>>> {
+    let AttemptContext { env, run, unit, cache, .. } = context;
     let known = inputs::read_inputs(env, run, unit, cache).await?;
     let (plan, at) = (&run.loaded.plan, context.unit_ref());
     let context = UnitContext { plan, at, facts: &run.target_facts(), known: &known };

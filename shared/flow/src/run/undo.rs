@@ -17,10 +17,10 @@ use ebb_protocol::value::Outputs;
 
 use crate::env::Env;
 use crate::error::FlowResult;
-use crate::loaded_run::{AttemptRef, EarlierRun, Run};
+use crate::loaded_run::{EarlierRun, Run};
 use crate::run::attempt::AttemptContext;
-use crate::run::inputs::{self, InvocationCache, ReadOutputs};
-use crate::run::records;
+use crate::run::invocation_cache::{InvocationCache, ReadOutputs};
+use crate::run::{inputs, records};
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum UndoDecision {
@@ -128,10 +128,8 @@ async fn read_attempts(env: &Env, run: &RunId, units: &[Unit]) -> FlowResult<BTr
 
 /// Returns the decision for an attempt of an undo, whose undone units are sealed. A repetition of the attempt
 /// gets the same decision, even if its result is recorded.
-pub async fn decide(
-    AttemptContext { env, run, attempt, unit }: AttemptContext<'_>,
-    cache: &InvocationCache,
-) -> FlowResult<UndoDecision> {
+pub async fn decide(context: AttemptContext<'_>) -> FlowResult<UndoDecision> {
+    let AttemptContext { env, run, unit, cache, .. } = context;
     let mut by_hook: BTreeMap<Hook, Vec<Unit>> = BTreeMap::new();
     for at in &unit.undoes {
         by_hook.entry(at.hook).or_default().push(Unit(at.unit));
@@ -193,7 +191,7 @@ pub async fn decide(
         Action::Removal | Action::Destroy => 1,
         _ => variants.values().map(Vec::len).max().unwrap_or(0).max(1),
     };
-    let index = if count > 1 { removed_before(env, run, unit, attempt).await? } else { 0 };
+    let index = if count > 1 { removed_before(context).await? } else { 0 };
     let made = variants
         .into_iter()
         .map(|(at, mut list)| {
@@ -211,9 +209,7 @@ pub async fn decide(
 /// # Errors
 /// Returns [`FlowError::Broken`](crate::FlowError::Broken) if an object is missing or invalid.
 pub(crate) async fn undo_inputs(
-    env: &Env,
-    run: &Run,
-    unit: &UnitPlan,
+    AttemptContext { env, run, unit, .. }: AttemptContext<'_>,
     made: BTreeMap<UnitRef, Option<OutputStorage>>,
 ) -> FlowResult<KnownOutputs> {
     let mut known: KnownOutputs = unit.undoes.iter().map(|&at| (at, ProducerState::Absent)).collect();
@@ -305,8 +301,8 @@ pub(crate) fn may_act_later(env: &Env, unit: &UnitPlan, record: &AttemptRecord) 
 }
 
 /// Returns the number of results that remain after an attempt of an undo.
-pub async fn remaining(context: AttemptContext<'_>, cache: &InvocationCache) -> FlowResult<u32> {
-    Ok(match decide(context, cache).await? {
+pub async fn remaining(context: AttemptContext<'_>) -> FlowResult<u32> {
+    Ok(match decide(context).await? {
         UndoDecision::Remove { undone, .. } => undone.remaining,
         UndoDecision::Nothing(_) | UndoDecision::Later(_) => 0,
     })
@@ -317,7 +313,7 @@ fn key(run: &Run, at: UnitRef) -> Option<&str> {
 }
 
 /// Returns the number of results that the present pass has removed before `attempt`.
-async fn removed_before(env: &Env, run: &Run, unit: &UnitPlan, attempt: AttemptRef) -> FlowResult<usize> {
+async fn removed_before(AttemptContext { env, run, attempt, unit, .. }: AttemptContext<'_>) -> FlowResult<usize> {
     let attempts = env.store.read_records(&run.id, &[attempt.unit]).await?;
     let attempts = attempts.iter().map(|(_, attempt, record)| (*attempt, record));
     Ok(UndoPasses::new(unit, attempts).removed_before(attempt.number))

@@ -58,7 +58,7 @@ pub(super) async fn begin(
     response: &HttpResponse,
     (begun, seen_by): (Timestamp, Option<String>),
 ) -> FlowResult<DispatchOutcome> {
-    let AttemptContext { env, run, attempt, unit } = answers.attempt;
+    let AttemptContext { env, run, attempt, unit, .. } = answers.attempt;
     let value = match webhook_response::value(response) {
         Ok(value) => value,
         Err(failure) => return Ok(failed(failure)),
@@ -69,7 +69,7 @@ pub(super) async fn begin(
     };
     let keys = &env.settings.unit_keys;
     let outputs = sealed_values::seal_outputs(keys, (&run.id, attempt.unit), unit, outputs)?;
-    let (early, _) = records::store_outputs(env, run, attempt.unit, attempt.number, &outputs).await?;
+    let (early, _) = records::store_outputs(answers.attempt, &outputs).await?;
     let stored = store_response(answers.attempt, &value).await?;
     let now = env.now();
     let next = sweep_time(answers, begun, now);

@@ -59,7 +59,7 @@ pub(super) struct VisibilityCheck<'a> {
 impl<'a> VisibilityCheck<'a> {
     /// Reads the records of the unit. `by` is the credential of the request.
     pub(super) async fn new(attempt: AttemptContext<'a>, by: &'a CredentialDigest) -> FlowResult<Self> {
-        let AttemptContext { env, run, attempt: AttemptRef { unit: at, number, .. }, unit } = attempt;
+        let AttemptContext { env, run, attempt: AttemptRef { unit: at, number, .. }, unit, .. } = attempt;
         let records = env.store.read_records(&run.id, &[at]).await?;
         let position = passes(unit, &records).removed_before(number);
         let own = of_result(unit, records, position).collect();

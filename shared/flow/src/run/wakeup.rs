@@ -11,6 +11,7 @@ use crate::env::Env;
 use crate::error::{FlowError, FlowResult};
 use crate::loaded_run::{AttemptRef, Run};
 use crate::ports::QueueMessage;
+use crate::run::attempt::AttemptContext;
 use crate::run::records;
 
 /// Maximum delay of a message. SQS does not support longer delays, and the schedule finds a later wake-up.
@@ -70,8 +71,9 @@ pub(crate) async fn send_wakeup(env: &Env, run: &RunId, due: Timestamp) {
 
 /// Records that a receiver will call back. If the deadline of the unit is before the first sweep of its run, a separate
 /// message is sent. The sweep finds all other deadlines.
-pub(crate) async fn record_acceptance(env: &Env, run: &Run, attempt: AttemptRef, unit: &UnitPlan) -> FlowResult<()> {
-    run.update_attempt(env, attempt, AttemptUpdate::Accepted(env.now())).await?;
+pub(crate) async fn record_acceptance(context: AttemptContext<'_>) -> FlowResult<()> {
+    let AttemptContext { env, run, attempt, unit, .. } = context;
+    context.update(AttemptUpdate::Accepted(env.now())).await?;
     send_deadline_wakeup(env, run, attempt, unit).await;
     Ok(())
 }
@@ -86,21 +88,20 @@ pub(crate) async fn send_deadline_wakeup(env: &Env, run: &Run, attempt: AttemptR
 }
 
 /// Records the time of the next request of an attempt, and makes the run due then.
-pub(crate) async fn repeat_after(env: &Env, run: &Run, attempt: AttemptRef, seconds: u64) -> FlowResult<()> {
-    let at = record_repeat(env, run, attempt, seconds).await?;
-    wake_by(env, &run.id, at).await
+pub(crate) async fn repeat_after(context: AttemptContext<'_>, seconds: u64) -> FlowResult<()> {
+    let at = record_repeat(context, seconds).await?;
+    wake_by(context.env, &context.run.id, at).await
 }
 
 /// Records the time of the next request of an attempt. Returns the time of the next sweep: the deadline of the attempt can be
 /// earlier, also before the first sweep of the run.
-pub(crate) async fn record_repeat(env: &Env, run: &Run, attempt: AttemptRef, seconds: u64) -> FlowResult<Timestamp> {
-    let now = env.now();
+pub(crate) async fn record_repeat(context: AttemptContext<'_>, seconds: u64) -> FlowResult<Timestamp> {
+    let now = context.env.now();
     // A wait of 0 s would repeat the request without pause.
     let at = now.plus(Millis(seconds.max(1).saturating_mul(1000)));
-    let before = run.update_attempt(env, attempt, AttemptUpdate::Started(now)).await?;
+    let before = context.update(AttemptUpdate::Started(now)).await?;
     if before.result.is_none() {
-        run.update_attempt(env, attempt, AttemptUpdate::DispatchAgain(at)).await?;
+        context.update(AttemptUpdate::DispatchAgain(at)).await?;
     }
-    let timeout = Millis(run.unit(attempt.unit).map_or(u64::MAX, |unit| unit.timeout_ms));
-    Ok(at.min(records::started_at(&before).unwrap_or(now).plus(timeout)))
+    Ok(at.min(records::started_at(&before).unwrap_or(now).plus(Millis(context.unit.timeout_ms))))
 }

@@ -35,7 +35,7 @@ pub(super) async fn post_webhook(
 ) -> FlowResult<DispatchOutcome> {
     let UndoneResult { remaining, may_act_until, is_rejected, .. } = *undone;
     let (context, until) = (answers.attempt, answers.until());
-    let AttemptContext { env, run, attempt, unit } = context;
+    let AttemptContext { env, run, attempt, unit, .. } = context;
     let credential = credential(env, run, unit).await?;
     if let Some(until) = until {
         let record = context.read_record().await?;
@@ -161,14 +161,11 @@ pub(super) async fn post_webhook(
 }
 
 /// Records that a receiver will call back, or leaves that to the caller, who records several acceptances together.
-async fn handle_accepted(
-    AttemptContext { env, run, attempt, unit }: AttemptContext<'_>,
-    reason: DispatchReason,
-) -> FlowResult<DispatchOutcome> {
+async fn handle_accepted(context: AttemptContext<'_>, reason: DispatchReason) -> FlowResult<DispatchOutcome> {
     // The acceptance in the record ends the lease of a sweep, or the intent of a webhook that is posted once.
-    if reason == DispatchReason::Result && !unit.action.is_non_idempotent() {
+    if reason == DispatchReason::Result && !context.unit.action.is_non_idempotent() {
         return Ok(DispatchOutcome { is_accepted: true, ..DispatchOutcome::later(None) });
     }
-    record_acceptance(env, run, attempt, unit).await?;
+    record_acceptance(context).await?;
     Ok(DispatchOutcome::later(None))
 }

@@ -17,9 +17,9 @@ use crate::error::FlowResult;
 use crate::guarded_relay::{self, guarded};
 use crate::loaded_run::{AttemptRef, Run};
 use crate::ports::RelayError;
-use crate::run::attempt::{self, AttemptContext};
+use crate::run::attempt::AttemptContext;
 use crate::run::attempt_end::AttemptEnd;
-use crate::run::inputs::InvocationCache;
+use crate::run::invocation_cache::InvocationCache;
 use crate::run::{callback_result, lease, records, timeout, undo};
 use crate::telemetry;
 
@@ -254,39 +254,38 @@ pub(super) async fn end_expired(
     sweep: &mut RunSweep,
 ) -> FlowResult<progress::RunProgress> {
     let begun = env.now();
-    let results = std::mem::take(&mut sweep.expired).into_iter().map(|(attempt, deadline)| async move {
-        let end =
-            if env.now().since(begun).0 < START_WINDOW_MS { end_attempt(env, run, attempt, cache).await } else { None };
-        (attempt, deadline, end)
+    let mut expired = Vec::new();
+    for (attempt, deadline) in std::mem::take(&mut sweep.expired) {
+        expired.push((AttemptContext::new(env, run, attempt, cache)?, deadline));
+    }
+    let results = expired.into_iter().map(|(context, deadline)| async move {
+        let end = if env.now().since(begun).0 < START_WINDOW_MS { end_attempt(context).await } else { None };
+        (context, deadline, end)
     });
     let results: Vec<_> = futures::stream::iter(results).buffered(MAX_ENDS).collect().await;
     let mut all = progress::RunProgress::default();
-    for (attempt, deadline, end) in results {
-        let (Some(unit), Some(end)) = (run.unit(attempt.unit), end) else {
+    for (context, deadline, end) in results {
+        let Some(end) = end else {
             let now = env.now();
             let wait = (now.since(deadline).0 / 4).clamp(MIN_RETRY_MS, MAX_RETRY_MS);
             sweep.sweep_by(now.plus(Millis(wait)));
             continue;
         };
-        let end = callback_result::with_checked_outputs(run, unit, end);
-        let remaining = match unit.undoes.is_empty() {
-            true => 0,
-            false => undo::remaining(AttemptContext { env, run, attempt, unit }, cache).await?,
-        };
-        all.merge(apply_result::apply_result(env, run, attempt, &end, remaining, cache).await?);
+        let end = callback_result::with_checked_outputs(context, end);
+        let remaining = if context.unit.undoes.is_empty() { 0 } else { undo::remaining(context).await? };
+        all.merge(apply_result::apply_result(context, &end, remaining).await?);
     }
     Ok(all)
 }
 
 /// Ends an expired attempt, at its relay if it has one. Returns `None` if the relay does not report its end.
-async fn end_attempt(env: &Env, run: &Run, attempt: AttemptRef, cache: &InvocationCache) -> Option<AttemptEnd> {
-    let unit = run.unit(attempt.unit)?;
+async fn end_attempt(context: AttemptContext<'_>) -> Option<AttemptEnd> {
+    let AttemptContext { env, run, attempt, unit, .. } = context;
     if !unit.action.is_relayed() {
-        let context = AttemptContext { env, run, attempt, unit };
-        return timeout::unreported(context, cache).await.ok().map(AttemptEnd::Failed);
+        return timeout::unreported(context).await.ok().map(AttemptEnd::Failed);
     }
     let timed_out = AttemptEnd::Failed(timeout::timed_out(unit, &AttemptRecord::default()));
-    let (cluster, task) = (run.cluster(attempt.unit), attempt::task_id(run, attempt.unit, attempt.number));
+    let (cluster, task) = (run.cluster(attempt.unit), context.task());
     match guarded(env, cluster.name, env.relay.cancel(cluster, &task, env.settings.grace)).await {
         Ok(TaskState::Ended(callback)) => Some(callback_result::relay_result(*callback).unwrap_or(timed_out)),
         Ok(TaskState::Tombstoned) | Err(RelayError::Refused(_)) => Some(timed_out),

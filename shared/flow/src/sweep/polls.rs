@@ -9,7 +9,7 @@ use crate::advance::progress::Continuation;
 use crate::env::Env;
 use crate::error::FlowResult;
 use crate::loaded_run::Run;
-use crate::run::inputs::InvocationCache;
+use crate::run::invocation_cache::InvocationCache;
 
 /// Asks for the state, unless the attempt has ended or a sweep has asked since. The message was sent before the sweep at
 /// `sweep`.

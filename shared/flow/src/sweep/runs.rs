@@ -24,7 +24,8 @@ use crate::guarded_relay;
 use crate::loaded_run::{AttemptRef, Run};
 use crate::permits::{ClusterAdmission, SweepPermit};
 use crate::ports::QueueMessage;
-use crate::run::inputs::InvocationCache;
+use crate::run::attempt::AttemptContext;
+use crate::run::invocation_cache::InvocationCache;
 use crate::run::records;
 use crate::run::wakeup::{self, MAX_MESSAGE_DELAY};
 
@@ -150,7 +151,8 @@ async fn sweep_once(
         let attempt = AttemptRef { unit, number: attempt, epoch };
         if let Some(result) = sweep.classify(env, &run, attempt, &records) {
             // The result was recorded, and its writer ended before it updated the head.
-            progress.merge(apply_result::resume(env, &run, attempt, &result, &cache).await?);
+            let context = AttemptContext::new(env, &run, attempt, &cache)?;
+            progress.merge(apply_result::resume(context, &result).await?);
         }
     }
     sweep.record_starts(env, &run).await?;
@@ -220,7 +222,7 @@ pub async fn sweep_unit(env: &Env, id: &RunId, unit: Unit, number: Attempt) -> F
     let attempt = AttemptRef { unit, number, epoch };
     let mut sweep = RunSweep::new(env.now(), SweepCondition::Due, Timestamp(u64::MAX));
     let mut progress = match sweep.classify(env, &run, attempt, &records) {
-        Some(result) => apply_result::resume(env, &run, attempt, &result, &cache).await?,
+        Some(result) => apply_result::resume(AttemptContext::new(env, &run, attempt, &cache)?, &result).await?,
         None => progress::RunProgress::default(),
     };
     sweep.record_starts(env, &run).await?;
