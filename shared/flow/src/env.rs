@@ -156,16 +156,17 @@ pub struct TaskReports {
 
 /// The state of a function instance between invocations: plans, facts of runs, parsed documents, circuit breakers and failed
 /// sweeps.
+#[derive(Default)]
 pub struct InstanceCache {
-    plans: Mutex<LruCache<Arc<CompiledPlan>>>,
+    plans: LruCache<Arc<CompiledPlan>>,
     /// Plans that are being read, by digest. Concurrent readers share one read.
     loading: Mutex<HashMap<String, Weak<PlanCell>>>,
-    facts: Mutex<LruCache<RunFacts>>,
+    facts: LruCache<RunFacts>,
     /// Compiled sources, by the digest of the document.
-    sources: Mutex<LruCache<Arc<EventSource>>>,
+    pub(crate) sources: LruCache<Arc<EventSource>>,
     /// Parsed plugins, by name, version and digest. Whether a version is withdrawn is read from the table.
-    plugins: Mutex<LruCache<Arc<PluginDoc>>>,
-    task_reports: Mutex<LruCache<Arc<TaskReports>>>,
+    pub(crate) plugins: LruCache<Arc<PluginDoc>>,
+    task_reports: LruCache<Arc<TaskReports>>,
     pub(crate) breakers: Arc<CircuitBreakers>,
     pub(crate) failed_sweeps: FailedSweeps,
     /// The subscriptions, with the time at which they were read.
@@ -175,10 +176,7 @@ pub struct InstanceCache {
     /// Changes that are not in the feed yet, in the order of the writes of their targets.
     pub(crate) noted_changes: Mutex<Vec<String>>,
     pub(crate) taken_results: Arc<TakenResults>,
-    /// Permits for bytes of responses of other servers, and of outputs from the bucket.
-    pub(crate) byte_budget: ByteBudget,
-    /// Permits for values of events.
-    event_budget: Arc<Semaphore>,
+    pub(crate) budgets: MemoryBudgets,
 }
 
 type PlanCell = OnceCell<Arc<CompiledPlan>>;
@@ -189,50 +187,25 @@ const BYTE_BUDGET: u32 = 32 << 20;
 /// Maximum values of events that are evaluated at the same time: two of the largest events.
 const EVENT_BUDGET: usize = 2 * limits::JSON_VALUES;
 
-impl Default for InstanceCache {
+/// What the requests of a function instance may hold in memory at the same time.
+pub(crate) struct MemoryBudgets {
+    /// Bytes of responses of other servers, and of outputs from the bucket.
+    pub(crate) bytes: ByteBudget,
+    /// Values of events.
+    event_values: Arc<Semaphore>,
+}
+
+impl Default for MemoryBudgets {
     fn default() -> Self {
-        Self {
-            plans: Mutex::default(),
-            loading: Mutex::default(),
-            facts: Mutex::default(),
-            sources: Mutex::default(),
-            plugins: Mutex::default(),
-            task_reports: Mutex::default(),
-            breakers: Arc::default(),
-            failed_sweeps: FailedSweeps::default(),
-            subscriptions: tokio::sync::Mutex::default(),
-            change_feed: tokio::sync::Mutex::default(),
-            noted_changes: Mutex::default(),
-            taken_results: Arc::default(),
-            byte_budget: ByteBudget::new(BYTE_BUDGET),
-            event_budget: Arc::new(Semaphore::new(EVENT_BUDGET)),
-        }
+        Self { bytes: ByteBudget::new(BYTE_BUDGET), event_values: Arc::new(Semaphore::new(EVENT_BUDGET)) }
     }
 }
 
 impl InstanceCache {
-    pub(crate) fn source(&self, digest: &str) -> Option<Arc<EventSource>> {
-        lock(&self.sources).get(digest)
-    }
-
-    /// Keeps the compiled source of a document with `length` bytes.
-    pub(crate) fn remember_source(&self, digest: &str, source: &Arc<EventSource>, length: usize) {
-        lock(&self.sources).put(digest, Arc::clone(source), length);
-    }
-
-    pub(crate) fn plugin(&self, key: &str) -> Option<Arc<PluginDoc>> {
-        lock(&self.plugins).get(key)
-    }
-
-    /// Keeps the parsed plugin of a document with `length` bytes.
-    pub(crate) fn remember_plugin(&self, key: &str, plugin: &Arc<PluginDoc>, length: usize) {
-        lock(&self.plugins).put(key, Arc::clone(plugin), length.saturating_mul(PLUGIN_WEIGHT));
-    }
-
     /// Waits for permits to parse an event with `values`. Returns `None` only if the semaphore is closed.
     pub(crate) async fn reserve_event_values(&self, values: usize) -> Option<OwnedSemaphorePermit> {
         let values = u32::try_from(values.min(EVENT_BUDGET)).unwrap_or(u32::MAX);
-        Arc::clone(&self.event_budget).acquire_many_owned(values).await.ok()
+        Arc::clone(&self.budgets.event_values).acquire_many_owned(values).await.ok()
     }
 
     /// Returns the shared cell for the plan `digest`.
@@ -292,7 +265,7 @@ impl Env {
     /// # Errors
     /// Returns [`FlowError::Damaged`] if the plan is missing or unreadable.
     pub async fn plan(&self, instance: &str, digest: &str) -> FlowResult<Arc<CompiledPlan>> {
-        if let Some(loaded) = lock(&self.cache.plans).get(digest) {
+        if let Some(loaded) = self.cache.plans.get(digest) {
             return Ok(loaded);
         }
         if digest.is_empty() {
@@ -319,14 +292,14 @@ impl Env {
         let loaded = CompiledPlan::read(&stored, &json)
             .map_err(|error| damaged(format!("the stored plan cannot be read: {error}")))?;
         let loaded = Arc::new(loaded);
-        lock(&self.cache.plans).put(&stored, Arc::clone(&loaded), json.len());
+        self.cache.plans.put(&stored, Arc::clone(&loaded), json.len());
         Ok(loaded)
     }
 
     /// Returns the facts of a run, from memory or the table, or `None` if the run does not exist. Facts of a run older
     /// than the retention always come from the table, because another function instance may have removed it.
     pub async fn facts(&self, run: &RunId) -> FlowResult<Option<RunFacts>> {
-        if let Some(facts) = lock(&self.cache.facts).get(run.as_str())
+        if let Some(facts) = self.cache.facts.get(run.as_str())
             && !self.may_be_removed(&facts)
         {
             return Ok(Some(facts));
@@ -340,18 +313,18 @@ impl Env {
     }
 
     pub fn remember_facts(&self, run: &RunId, facts: &RunFacts) {
-        lock(&self.cache.facts).put(run.as_str(), facts.clone(), std::mem::size_of::<RunFacts>());
+        self.cache.facts.put(run.as_str(), facts.clone(), std::mem::size_of::<RunFacts>());
     }
 
     /// Returns the last reports on the tasks of a run, also those that readers do not share any more.
     pub fn task_reports(&self, run: &RunId) -> Option<Arc<TaskReports>> {
-        lock(&self.cache.task_reports).get(run.as_str())
+        self.cache.task_reports.get(run.as_str())
     }
 
     pub fn remember_task_reports(&self, run: &RunId, reports: &Arc<TaskReports>) {
         let tasks = reports.states.len().max(reports.progress.len());
         let weight = tasks.saturating_mul(REPORT_BYTES);
-        lock(&self.cache.task_reports).put(run.as_str(), Arc::clone(reports), weight);
+        self.cache.task_reports.put(run.as_str(), Arc::clone(reports), weight);
     }
 
     /// Returns true if the run is older than the retention by the clock of any function instance, so that its data may
@@ -362,21 +335,23 @@ impl Env {
     }
 
     pub fn forget_run(&self, run: &RunId) {
-        lock(&self.cache.facts).remove(run.as_str());
+        self.cache.facts.remove(run.as_str());
     }
 
     pub fn forget_plan(&self, digest: &str) {
-        lock(&self.cache.plans).remove(digest);
+        self.cache.plans.remove(digest);
     }
 
     pub fn remember_plan(&self, loaded: &Arc<CompiledPlan>) {
         let units: usize = loaded.plan.hooks.iter().map(|hook| hook.units.len()).sum();
-        lock(&self.cache.plans).put(&loaded.digest, Arc::clone(loaded), units.saturating_mul(UNIT_BYTES));
+        self.cache.plans.put(&loaded.digest, Arc::clone(loaded), units.saturating_mul(UNIT_BYTES));
     }
 }
 
 /// A cache of recent entries in two generations. Each generation has at most [`MAX_ENTRIES`] entries and [`MAX_BYTES`].
-struct LruCache<T> {
+pub(crate) struct LruCache<T>(Mutex<Generations<T>>);
+
+struct Generations<T> {
     young: HashMap<String, (T, usize)>,
     weight: usize,
     old: HashMap<String, (T, usize)>,
@@ -395,7 +370,7 @@ pub(crate) const START_WINDOW_MS: u64 = 5_000;
 /// Maximum bytes of stored JSON per generation. In memory they take a few times as much, in a function of 256 MB.
 const MAX_BYTES: usize = 8 << 20;
 /// The weight of a byte of a plugin. Plugins get a quarter of the memory of plans.
-const PLUGIN_WEIGHT: usize = 4;
+pub(crate) const PLUGIN_WEIGHT: usize = 4;
 /// Approximate JSON bytes of the state of a task that waits for several objects.
 const REPORT_BYTES: usize = 4 << 10;
 /// Approximate JSON bytes per unit of a plan.
@@ -403,11 +378,26 @@ const UNIT_BYTES: usize = 1 << 10;
 
 impl<T> Default for LruCache<T> {
     fn default() -> Self {
-        Self { young: HashMap::new(), weight: 0, old: HashMap::new() }
+        Self(Mutex::new(Generations { young: HashMap::new(), weight: 0, old: HashMap::new() }))
     }
 }
 
 impl<T: Clone> LruCache<T> {
+    pub(crate) fn get(&self, key: &str) -> Option<T> {
+        lock(&self.0).get(key)
+    }
+
+    fn remove(&self, key: &str) {
+        lock(&self.0).remove(key);
+    }
+
+    /// Keeps a value that takes `weight` bytes.
+    pub(crate) fn put(&self, key: &str, value: T, weight: usize) {
+        lock(&self.0).put(key, value, weight);
+    }
+}
+
+impl<T: Clone> Generations<T> {
     fn get(&mut self, key: &str) -> Option<T> {
         if let Some((value, _)) = self.young.get(key) {
             return Some(value.clone());

@@ -18,7 +18,7 @@ use ebb_protocol::sign::WebhookKeys;
 use ebb_store::{HistoryItem, NamedKind, PendingCreation, PluginItem, Store, StoreError, StoreResult, TargetHead};
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 
-use crate::env::{CompiledPlan, Env, InstanceCache};
+use crate::env::{CompiledPlan, Env, InstanceCache, PLUGIN_WEIGHT};
 use crate::error::{FlowError, FlowResult, RequestError};
 use crate::instance::changes::PinnedVersions;
 use crate::instance::history;
@@ -327,7 +327,7 @@ async fn find_plugins(
         let listed = || versions.get(at.0)?.digests.get(at.1).cloned();
         let digest = item.as_ref().map(|item| item.digest.clone()).or_else(listed);
         async move {
-            let parsed = digest.and_then(|digest| Some((cache.plugin(&parsed_key(at, &digest))?, digest)));
+            let parsed = digest.and_then(|digest| Some((cache.plugins.get(&parsed_key(at, &digest))?, digest)));
             let found = match (parsed, item) {
                 (Some((plugin, digest)), _) => FoundVersion::Parsed(plugin, digest),
                 (None, Some(item)) => FoundVersion::Stored(item),
@@ -353,7 +353,8 @@ async fn find_plugins(
                 match offload(move || load::plugins(&source, &document, &NoFiles, &DocumentVars::none())).await? {
                     Ok(mut list) if list.len() == 1 => {
                         let plugin = Arc::new(list.remove(0));
-                        cache.remember_plugin(&parsed_key(at, &digest), &plugin, length);
+                        let weight = length.saturating_mul(PLUGIN_WEIGHT);
+                        cache.plugins.put(&parsed_key(at, &digest), Arc::clone(&plugin), weight);
                         (plugin, digest)
                     }
                     Ok(_) => {

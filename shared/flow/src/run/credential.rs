@@ -96,7 +96,7 @@ impl RequestCredential {
 
     /// Sends a request, and masks the credential in its response. The permit belongs to the bytes of the response.
     pub(crate) async fn call(&self, env: &Env, request: HttpRequest) -> CallResult<(HttpResponse, BytePermit)> {
-        let (response, permit) = env.egress.call_within(request, &env.cache.byte_budget).await?;
+        let (response, permit) = env.egress.call_within(request, &env.cache.budgets.bytes).await?;
         let HttpResponse { status, mut headers, body } = response;
         for (_, value) in &mut headers {
             *value = masked(value, &self.masked);

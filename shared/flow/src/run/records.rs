@@ -210,7 +210,7 @@ async fn read_some_outputs<T>(env: &Env, stored: &OutputStorage, keep: impl FnOn
     let broken = |reason: String| FlowError::Broken(format!("{key}: {reason}"));
     let object = env.store.open_object(key).await?;
     let object = object.ok_or_else(|| broken("it is not in the bucket".to_owned()))?;
-    let _permit = env.cache.byte_budget.reserve(object.bytes.unwrap_or(limits::OUTPUTS)).await;
+    let _permit = env.cache.budgets.bytes.reserve(object.bytes.unwrap_or(limits::OUTPUTS)).await;
     let bytes = object.read().await?;
     let outputs = serde_json::from_slice(&bytes).map_err(|error| broken(error.to_string()))?;
     drop(bytes);

@@ -309,7 +309,7 @@ async fn read_response(
         StoredText::Bucket(key) => {
             let object = env.store.open_object(key).await?;
             let object = object.ok_or_else(|| FlowError::Broken(format!("{key}: it is not in the bucket")))?;
-            let _permit = env.cache.byte_budget.reserve(object.bytes.unwrap_or(limits::RESPONSE_BODY)).await;
+            let _permit = env.cache.budgets.bytes.reserve(object.bytes.unwrap_or(limits::RESPONSE_BODY)).await;
             String::from_utf8_lossy(&object.read().await?).into_owned()
         }
     };

@@ -63,12 +63,12 @@ pub(super) async fn find(env: &Env, name: &str) -> Result<Arc<EventSource>, Requ
         return Err(RequestError::refused(ErrorCode::NotFound, format!("no source {name:?} exists")));
     };
     let digest = id::digest(item.document.as_bytes());
-    if let Some(source) = env.cache.source(&digest) {
+    if let Some(source) = env.cache.sources.get(&digest) {
         return Ok(source);
     }
     let length = item.document.len();
     let source = Arc::new(compiled(name, item.document).await?);
-    env.cache.remember_source(&digest, &source, length);
+    env.cache.sources.put(&digest, Arc::clone(&source), length);
     Ok(source)
 }
 

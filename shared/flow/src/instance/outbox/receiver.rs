@@ -207,7 +207,7 @@ async fn post_event(
     let (content_type, body) =
         cloudevents::event(id.as_str(), &env.settings.source, &event_type, &target.to_string(), time, data);
     let outgoing = WebhookMessage { url, id, content_type, body: &body };
-    post((call, &env.cache.byte_budget), keys, outgoing, env.now()).await.into()
+    post((call, &env.cache.budgets.bytes), keys, outgoing, env.now()).await.into()
 }
 
 impl From<DeliveryOutcome> for NotificationDelivery {
@@ -349,7 +349,7 @@ impl SubscriptionOrigin<'_> {
         let request = HttpRequest { method: method.to_owned(), url, headers, body, timeout };
         match &self.credential {
             Some(credential) => credential.call(self.env, request).await,
-            None => self.env.egress.call_within(request, &self.env.cache.byte_budget).await,
+            None => self.env.egress.call_within(request, &self.env.cache.budgets.bytes).await,
         }
     }
 
