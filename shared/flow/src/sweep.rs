@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::{Mutex, PoisonError};
 
-use ebb_engine::Timestamp;
+use ebb_engine::{Millis, Timestamp};
 use ebb_protocol::id::TargetKey;
 use ebb_store::{DueItem, HealthMark, Store};
 use futures::StreamExt as _;
@@ -126,7 +126,7 @@ pub async fn sweep_until(env: &Env, index: &Store, end: impl Future<Output = ()>
     }
     let given_up = begun.into_inner().unwrap_or_else(PoisonError::into_inner);
     swept.unfinished = given_up.len();
-    let postponed = given_up.into_iter().map(|due| async move { postpone(env, &due).await });
+    let postponed = given_up.into_iter().map(|due| async move { postpone_dropped(env, &due).await });
     futures::stream::iter(postponed).buffer_unordered(MAX_POSTPONES).collect::<()>().await;
     telemetry::sweep_ended(swept.processed, late_ms);
     Ok(swept)
@@ -138,13 +138,32 @@ fn is_reversed(now: Timestamp) -> bool {
     now.0 / 60_000 % 2 == 1
 }
 
-async fn postpone(env: &Env, due: &DueItem) {
+/// Notes the end of the sweep of an item. After an error, the item is due again later.
+async fn record_end(env: &Env, due: &DueItem, end: FlowResult<()>) -> FlowResult<()> {
+    match &end {
+        Ok(()) => env.cache.failed_sweeps.clear(due),
+        Err(error) => postpone(env, due, env.cache.failed_sweeps.next_wait(due, error.is_retryable())).await,
+    }
+    end
+}
+
+/// Makes an item due after `wait`, even if it has changed. Changes the due time only.
+async fn postpone(env: &Env, due: &DueItem, wait: Millis) {
+    let postponed = match due {
+        DueItem::Run(run) => runs::postpone(env, run, wait).await,
+        DueItem::Target(kind, name) => targets::postpone(env, TargetKey::new(kind, name), wait).await,
+        DueItem::Desired(key) => desired::postpone(env, key, wait).await,
+    };
+    if let Err(error) = postponed {
+        tracing::warn!(?due, %error, "cannot postpone an item");
+    }
+}
+
+/// Postpones an item whose sweep was dropped. A desired state stays due, and is applied again by the next sweep.
+async fn postpone_dropped(env: &Env, due: &DueItem) {
     let wait = env.cache.failed_sweeps.next_wait(due, true);
-    match due {
-        DueItem::Run(run) => runs::postpone_failed(env, run, wait).await,
-        DueItem::Target(kind, name) => targets::postpone_failed(env, TargetKey::new(kind, name), wait).await,
-        // It stays due, and is applied again by the next sweep.
-        DueItem::Desired(..) => {}
+    if !matches!(due, DueItem::Desired(_)) {
+        postpone(env, due, wait).await;
     }
 }
 
@@ -156,9 +175,9 @@ pub async fn postpone_message(env: &Env, message: &QueueMessage) {
         | QueueMessage::Recover(run)
         | QueueMessage::Unit { run, .. }
         | QueueMessage::Poll { run, .. }
-        | QueueMessage::Dispatch { run, .. } => postpone(env, &DueItem::Run(run.clone())).await,
+        | QueueMessage::Dispatch { run, .. } => postpone_dropped(env, &DueItem::Run(run.clone())).await,
         QueueMessage::Target(kind, name) | QueueMessage::Deliver(kind, name) => {
-            postpone(env, &DueItem::Target(kind.clone(), name.clone())).await;
+            postpone_dropped(env, &DueItem::Target(kind.clone(), name.clone())).await;
         }
         QueueMessage::Mark => {}
     }

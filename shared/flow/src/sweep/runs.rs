@@ -52,31 +52,18 @@ pub(super) async fn sweep_with_permit(
     let mut condition = condition;
     for _ in 0..MAX_PASSES {
         match Box::pin(sweep_once(env, id, condition, permit)).await {
-            Ok(SweepOutcome::Done) => {
-                env.cache.failed_sweeps.clear(&due);
-                return Ok(());
-            }
+            Ok(SweepOutcome::Done) => return super::record_end(env, &due, Ok(())).await,
             Ok(SweepOutcome::Changed) => {}
             // This process may have requests in progress now.
             Ok(SweepOutcome::WokenEarlier) => condition = SweepCondition::Due,
-            Err(error) => {
-                postpone_failed(env, id, env.cache.failed_sweeps.next_wait(&due, error.is_retryable())).await;
-                return Err(error);
-            }
+            Err(error) => return super::record_end(env, &due, Err(error)).await,
         }
     }
-    postpone_failed(env, id, BUSY_WAIT).await;
+    super::postpone(env, &due, BUSY_WAIT).await;
     Ok(())
 }
 
-/// Makes a run due after `wait`, even if it has changed. Changes the due time only.
-pub(super) async fn postpone_failed(env: &Env, id: &RunId, wait: Millis) {
-    if let Err(error) = postpone(env, id, wait).await {
-        tracing::warn!(run = %id, %error, "cannot postpone the run");
-    }
-}
-
-async fn postpone(env: &Env, id: &RunId, wait: Millis) -> FlowResult<()> {
+pub(super) async fn postpone(env: &Env, id: &RunId, wait: Millis) -> FlowResult<()> {
     let mut seen = env.store.read_run(id).await?.and_then(|present| present.head.due);
     for _ in 0..crate::ATTEMPTS {
         let now = env.now();

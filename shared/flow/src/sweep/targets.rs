@@ -15,7 +15,7 @@ use crate::advance::dispatch_all::drive;
 use crate::advance::retry;
 use crate::advance::{next_run, transition};
 use crate::env::Env;
-use crate::error::{FlowError, FlowResult};
+use crate::error::FlowResult;
 use crate::guarded_relay::{self, guarded};
 use crate::instance::{due, notify, outbox, secrets};
 use crate::lifecycle;
@@ -29,28 +29,17 @@ pub async fn sweep_target(env: &Env, key: TargetKey<'_>) -> FlowResult<()> {
 /// Sweeps a target with a permit. After an error, the target is due again later.
 #[tracing::instrument(name = "sweep", skip_all, fields(kind = key.kind, name = key.name))]
 pub(super) async fn sweep_with_permit(env: &Env, key: TargetKey<'_>, permit: &SweepPermit) -> FlowResult<()> {
-    let due = DueItem::target(key);
-    let result = sweep_once(env, key, permit).await;
-    match &result {
-        Ok(()) => env.cache.failed_sweeps.clear(&due),
-        Err(error) => postpone_failed(env, key, env.cache.failed_sweeps.next_wait(&due, error.is_retryable())).await,
-    }
-    result
+    let end = sweep_once(env, key, permit).await;
+    super::record_end(env, &DueItem::target(key), end).await
 }
 
-/// Makes a target due after `wait`, after a failed sweep. Changes the due time only.
-pub(super) async fn postpone_failed(env: &Env, key: TargetKey<'_>, wait: Millis) {
-    let written = async {
-        let Some(seen) = env.store.read_target(key).await? else { return Ok(()) };
-        let now = env.now();
-        if seen.due.is_some_and(|due| due <= now) {
-            env.store.move_target(&seen.update(|target| target.due = Some(now.plus(wait)))).await?;
-        }
-        Ok::<_, FlowError>(())
-    };
-    if let Err(error) = written.await {
-        tracing::warn!(kind = key.kind, name = key.name, %error, "cannot postpone the target");
+pub(super) async fn postpone(env: &Env, key: TargetKey<'_>, wait: Millis) -> FlowResult<()> {
+    let Some(seen) = env.store.read_target(key).await? else { return Ok(()) };
+    let now = env.now();
+    if seen.due.is_some_and(|due| due <= now) {
+        env.store.move_target(&seen.update(|target| target.due = Some(now.plus(wait)))).await?;
     }
+    Ok(())
 }
 
 async fn sweep_once(env: &Env, key: TargetKey<'_>, permit: &SweepPermit) -> FlowResult<()> {
