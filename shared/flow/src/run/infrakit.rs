@@ -330,8 +330,8 @@ impl PluginUnit<'_> {
         let AttemptContext { env, run, unit: undo, .. } = self.attempt;
         let is_same = |unit: &UnitPlan| unit.action == Action::Destroy && unit.undoes == undo.undoes;
         for hook in &run.loaded.plan.hooks {
-            let same = hook.units.iter().zip(0..).filter(|(unit, _)| is_same(unit));
-            let same: Vec<Unit> = same.map(|(_, position)| Unit(position)).collect();
+            let same = hook.places().filter(|(_, unit)| is_same(unit));
+            let same: Vec<Unit> = same.map(|(at, _)| Unit(at.unit)).collect();
             if !same.is_empty() {
                 let records = env.store.read_records(&run.id.sibling(hook.hook), &same).await?;
                 for (_, _, mut record) in records {

@@ -236,10 +236,8 @@ pub(crate) fn of_objects(run: &Run, unit: &UnitPlan, observed: Option<&ObjectRem
 fn undos(plan: &Plan) -> BTreeMap<UnitRef, Vec<UnitRef>> {
     let mut undos: BTreeMap<UnitRef, Vec<UnitRef>> = BTreeMap::new();
     for hook in plan.hooks.iter().filter(|hook| hook.hook.is_teardown()) {
-        for (position, unit) in (0..).zip(&hook.units) {
-            for &undone in &unit.undoes {
-                undos.entry(undone).or_default().push(UnitRef { hook: hook.hook, unit: position });
-            }
+        for (at, unit) in hook.places() {
+            unit.undoes.iter().for_each(|&undone| undos.entry(undone).or_default().push(at));
         }
     }
     undos
@@ -305,26 +303,48 @@ fn skipped_evidence(runs: &RecordedRuns, at: UnitRef) -> Option<RemovalEvidence>
     Some(RemovalEvidence { answered, ..RemovalGrade::Unconfirmed.into() })
 }
 
-/// Returns the evidence of an undo, or of a verification, whose request was answered *not found* with this status, if it is
-/// not the usual one. `is_rejected` is true if the server has rejected each request of the undone units.
+/// An answer to an undo or a verification that does not show the resource.
+pub(crate) struct RemovalAnswer<'a> {
+    pub(crate) sent: &'a SentRequest<'a>,
+    /// A status 2xx, or that of *not found*.
+    pub(crate) status: u16,
+    /// The credential of the request.
+    pub(crate) by: &'a CredentialDigest,
+}
+
+impl RemovalAnswer<'_> {
+    /// Returns true for a status 2xx.
+    fn is_success(&self) -> bool {
+        (200..300).contains(&self.status)
+    }
+}
+
+/// Returns the evidence of an undo, or of a verification, with this answer, if it is not the usual one. `is_rejected` is true
+/// if the server has rejected each request of the undone units.
 ///
 /// Providers also answer *not found* for what a credential must not see. Only an answer of another kind, to the same
-/// credential `by`, shows that it sees the resource.
-pub(crate) async fn of_absence(
+/// credential, shows that it sees the resource.
+pub(crate) async fn of_answer(
     context: AttemptContext<'_>,
+    answer: &RemovalAnswer<'_>,
     is_rejected: bool,
-    (sent, status, by): (&SentRequest<'_>, u16, &CredentialDigest),
 ) -> FlowResult<Option<RemovalEvidence>> {
     let grade = if context.unit.verifies {
-        verified_grade(context, (VerifiedBy::NotFound, by)).await?
+        verified_grade(context, answer).await?
+    } else if answer.is_success() {
+        // A receiver of Ebb calls back after 202. Another server only has the request.
+        if answer.status != 202 || context.unit.undoes.is_empty() {
+            return Ok(None);
+        }
+        RemovalGrade::Unconfirmed
     } else if is_rejected {
         return Ok(Some(of_rejection()));
-    } else if VisibilityCheck::new(context, by).await?.undo_has_seen().await? {
+    } else if VisibilityCheck::new(context, answer.by).await?.undo_has_seen().await? {
         return Ok(None);
     } else {
         RemovalGrade::Unconfirmed
     };
-    Ok(Some(RemovalEvidence::new(grade, &sent.asked(), &status.to_string())))
+    Ok(Some(RemovalEvidence::new(grade, &answer.sent.asked(), &answer.status.to_string())))
 }
 
 /// Returns the evidence of an undo whose undone units have made nothing: their server has rejected each request. No removal
@@ -334,41 +354,15 @@ pub(crate) fn of_rejection() -> RemovalEvidence {
     RemovalEvidence { answered, ..RemovalGrade::Confirmed.into() }
 }
 
-/// Returns the evidence of a webhook that has succeeded with this status, if it is not the usual one. `by` is its
-/// credential.
-pub(crate) async fn of_success(
-    context: AttemptContext<'_>,
-    (sent, status, by): (&SentRequest<'_>, u16, &CredentialDigest),
-) -> FlowResult<Option<RemovalEvidence>> {
-    let grade = match status {
-        _ if context.unit.verifies => verified_grade(context, (VerifiedBy::List, by)).await?,
-        // A receiver of Ebb calls back after 202. Another server only has the request.
-        202 if !context.unit.undoes.is_empty() => RemovalGrade::Unconfirmed,
-        _ => return Ok(None),
-    };
-    Ok(Some(RemovalEvidence::new(grade, &sent.asked(), &status.to_string())))
-}
-
-/// The answer to a verification that shows nothing of the resource.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum VerifiedBy {
-    NotFound,
-    /// A response 2xx without the resource.
-    List,
-}
-
 /// Returns the grade of a verification with this answer: `confirmed` if its credential has been shown the resource, or if a
 /// list for it would have the resource. Otherwise that of the undos. For *not found*, the address can be wrong, too.
-async fn verified_grade(
-    context: AttemptContext<'_>,
-    (answer, by): (VerifiedBy, &CredentialDigest),
-) -> FlowResult<RemovalGrade> {
-    let is_list = answer == VerifiedBy::List;
-    if is_list && by.is_signed() {
+async fn verified_grade(context: AttemptContext<'_>, answer: &RemovalAnswer<'_>) -> FlowResult<RemovalGrade> {
+    let by = answer.by;
+    if answer.is_success() && by.is_signed() {
         return Ok(RemovalGrade::Confirmed);
     }
     let check = VisibilityCheck::new(context, by).await?;
-    if check.verification_has_seen().await? || (is_list && check.list_is_complete().await?) {
+    if check.verification_has_seen().await? || (answer.is_success() && check.list_is_complete().await?) {
         return Ok(RemovalGrade::Confirmed);
     }
     let AttemptContext { run, unit, .. } = context;
@@ -387,10 +381,9 @@ async fn verified_grade(
 /// Returns the evidence of the undos in the run of a verification that have acted on what it verifies.
 async fn evidence_of_undos(context: AttemptContext<'_>) -> FlowResult<Vec<(UnitRef, RemovalEvidence)>> {
     let AttemptContext { env, run, unit: verification, .. } = context;
-    let hook = run.hook();
-    let units = (0..).zip(&run.hook_plan().units);
-    let undos = units.filter(|(_, other)| !other.verifies && visibility::is_shared(verification, other));
-    let undos: Vec<UnitRef> = undos.map(|(unit, _)| UnitRef { hook, unit }).collect();
+    let undos = run.hook_plan().places();
+    let undos = undos.filter(|(_, other)| !other.verifies && visibility::is_shared(verification, other));
+    let undos: Vec<UnitRef> = undos.map(|(at, _)| at).collect();
     let plan = &run.loaded.plan;
     let of_updates = undos.iter().filter_map(|&at| plan.unit(at)).flat_map(|undo| &undo.unless);
     let mut units: BTreeMap<Hook, Vec<Unit>> = BTreeMap::new();

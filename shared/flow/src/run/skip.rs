@@ -56,8 +56,7 @@ async fn incomplete(env: &Env, run: &Run, unit: &UnitPlan, cache: &InvocationCac
 /// Returns the preStart units of a resource in all runs.
 fn setup<'a>(plan: &'a Plan, resource: &'a str) -> impl Iterator<Item = UnitRef> + 'a {
     plan.hooks.iter().flat_map(move |hook| {
-        let units = (0..).zip(&hook.units).map(move |(unit, planned)| (UnitRef { hook: hook.hook, unit }, planned));
-        let is_setup = |planned: &UnitPlan| planned.stage.unwrap_or(hook.hook) == Hook::PreStart;
-        units.filter(move |(_, planned)| planned.resource() == resource && is_setup(planned)).map(|(at, _)| at)
+        let is_setup = |unit: &UnitPlan| unit.stage.unwrap_or(hook.hook) == Hook::PreStart;
+        hook.places().filter(move |(_, unit)| unit.resource() == resource && is_setup(unit)).map(|(at, _)| at)
     })
 }

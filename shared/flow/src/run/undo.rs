@@ -354,6 +354,5 @@ impl UndoPasses {
 /// Returns the units of `hook` that undo `undone`.
 pub(crate) fn undo_units(run: &Run, hook: Hook, undone: UnitRef) -> Vec<Unit> {
     let Some((hook_plan, _)) = run.loaded.hook_plan(hook) else { return Vec::new() };
-    let positions = hook_plan.units.iter().zip(0..).filter(|(unit, _)| unit.undoes.contains(&undone));
-    positions.map(|(_, position)| Unit(position)).collect()
+    hook_plan.places().filter(|(_, unit)| unit.undoes.contains(&undone)).map(|(at, _)| Unit(at.unit)).collect()
 }

@@ -17,11 +17,12 @@ use crate::run::attempt::AttemptContext;
 use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
 use crate::run::credential::credential;
 use crate::run::dispatch_outcome::{DispatchOutcome, DispatchReason};
+use crate::run::removals::{self, RemovalAnswer};
 use crate::run::request_headers::{CONTENT_TYPE, add_plugin_headers, signed_headers};
 use crate::run::undo::UndoneResult;
 use crate::run::wakeup::record_acceptance;
 use crate::run::webhook_response::{ResponseVerdict, UnitAnswers, call_failure, judge_response};
-use crate::run::{describe, evidence, removals, until};
+use crate::run::{describe, evidence, until};
 use crate::telemetry;
 
 /// The wait of a request whose receiver other sweeps already wait for.
@@ -130,8 +131,8 @@ pub(super) async fn post_webhook(
             }
             (ResponseVerdict::NotFound, _) => {
                 let found_nothing = may_act_until > Timestamp(0) && !unit.verifies;
-                let answer = (&sent, response.status, &credential_digest);
-                let removal = removals::of_absence(context, is_rejected, answer).await?;
+                let answer = RemovalAnswer { sent: &sent, status: response.status, by: &credential_digest };
+                let removal = removals::of_answer(context, &answer, is_rejected).await?;
                 AttemptEnd::Succeeded(AttemptSuccess {
                     duration_ms,
                     found_nothing,
@@ -144,8 +145,8 @@ pub(super) async fn post_webhook(
                 AttemptEnd::Succeeded(AttemptSuccess { duration_ms, ..AttemptSuccess::default() })
             }
             (ResponseVerdict::Succeeded(outputs), _) => {
-                let answer = (&sent, response.status, &credential_digest);
-                let removal = removals::of_success(context, answer).await?;
+                let answer = RemovalAnswer { sent: &sent, status: response.status, by: &credential_digest };
+                let removal = removals::of_answer(context, &answer, is_rejected).await?;
                 let success = AttemptSuccess { outputs, duration_ms, removal, sent_by, ..AttemptSuccess::default() };
                 AttemptEnd::Succeeded(success)
             }
