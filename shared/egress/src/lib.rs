@@ -2,13 +2,13 @@
 
 pub mod budget;
 pub mod client;
-pub mod deliver;
 pub mod guard;
+mod retry_header;
 
 pub use budget::{ByteBudget, BytePermit};
 pub use client::{HttpClient, HttpClientError};
-pub use deliver::{DeliveryOutcome, WebhookMessage, deliver, retry_after};
 pub use guard::{Policy, PolicyViolation};
+pub use retry_header::{MAX_RETRY_AFTER, retry_after};
 
 use std::time::Duration;
 

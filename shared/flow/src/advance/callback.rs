@@ -4,7 +4,7 @@
 //! 2. Parse the body. A rejected body is recorded, so that `why` can show it.
 //! 3. Record a report (`accepted`, `heartbeat`, `again`), or apply the result of the attempt.
 
-use ebb_egress::deliver::MAX_RETRY_AFTER;
+use ebb_egress::MAX_RETRY_AFTER;
 use ebb_engine::RunPhase;
 use ebb_engine::follow::in_flight;
 use ebb_protocol::callback::{Callback, CallbackStatus};

@@ -1,7 +1,7 @@
 //! Converts a callback, or the state of a task, into the end of an attempt.
 
 use base64::Engine as _;
-use ebb_egress::deliver::MAX_RETRY_AFTER;
+use ebb_egress::MAX_RETRY_AFTER;
 use ebb_protocol::callback::{Callback, CallbackStatus, FailureReason, ReasonCode};
 use ebb_protocol::object_status::stored_objects;
 use ebb_protocol::token::TokenKind;

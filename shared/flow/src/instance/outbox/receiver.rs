@@ -5,17 +5,13 @@ use std::time::Duration;
 use ebb_documents::model::ReceiverDoc;
 use ebb_documents::notification::{NotificationFacts, NotificationRequest, NotificationRule};
 use ebb_documents::render::TargetFacts;
-use ebb_egress::deliver::DELIVERY_TIMEOUT;
-use ebb_egress::{
-    BytePermit, CallError, CallResult, DeliveryOutcome, HttpCall, HttpRequest, HttpResponse, WebhookMessage,
-    deliver as post,
-};
+use ebb_egress::{BytePermit, CallError, CallResult, HttpCall, HttpRequest, HttpResponse, retry_after};
 use ebb_engine::target::Notification;
 use ebb_engine::{TargetPhase, Timestamp};
 use ebb_protocol::id::TargetKey;
 use ebb_protocol::lifecycle::{OutcomeData, TargetStopCause};
 use ebb_protocol::named_secrets::SecretText;
-use ebb_protocol::sign::{MessageId, WebhookKeys};
+use ebb_protocol::sign::{MessageId, WebhookKeys, sign_with};
 use ebb_protocol::time::rfc3339;
 use ebb_protocol::{cloudevents, id};
 use ebb_store::{NamedKind, PhaseNotice};
@@ -32,8 +28,8 @@ use crate::run::cause;
 use crate::run::credential::{self, ConnectionUser, RequestCredential};
 use crate::run::records;
 
-/// Maximum time of all requests of one notification.
-pub(super) const TIMEOUT: Duration = DELIVERY_TIMEOUT;
+/// Maximum time of all requests of one notification (Standard Webhooks: 15 to 30 seconds).
+pub(super) const TIMEOUT: Duration = Duration::from_secs(15);
 /// Maximum bytes of the end of a log.
 const MAX_LOG: usize = 2_000;
 /// Comments that are searched for the one of a target, and those of a page. A large page is read in small ones.
@@ -46,6 +42,7 @@ const NOT_JSON: &str = "the list of comments is not JSON";
 const COMMENT_KEY: &str = "#comment";
 
 /// The result of a delivery.
+#[derive(Debug, PartialEq, Eq)]
 pub(in crate::instance) enum NotificationDelivery {
     Accepted,
     /// The receiver responded that it cannot accept the notification now, or before this time.
@@ -146,7 +143,7 @@ async fn try_send(
                 SubscriptionOrigin { env, url: url.to_string(), credential: None, id: &id, begun: env.now() };
             Ok(match receiver.call("POST", "", Some(&body)).await {
                 Err(_) => NotificationDelivery::NoResponse("Slack gave no answer".to_owned()),
-                Ok((response, _)) => verdict(&response, env),
+                Ok((response, _)) => verdict(&response, env.now()),
             })
         }
         (to, request) => {
@@ -163,7 +160,7 @@ async fn try_send(
                 }
                 NotificationRequest::Standard { .. } | NotificationRequest::Slack { .. } => return Err(changed()),
             };
-            Ok(verdict(&response, env))
+            Ok(verdict(&response, env.now()))
         }
     }
 }
@@ -206,19 +203,12 @@ async fn post_event(
     let event_type = format!("dev.ebb.target.{phase}.v1");
     let (content_type, body) =
         cloudevents::event(id.as_str(), &env.settings.source, &event_type, &target.to_string(), time, data);
-    let outgoing = WebhookMessage { url, id, content_type, body: &body };
-    post((call, &env.cache.budgets.bytes), keys, outgoing, env.now()).await.into()
-}
-
-impl From<DeliveryOutcome> for NotificationDelivery {
-    fn from(outcome: DeliveryOutcome) -> Self {
-        match outcome {
-            DeliveryOutcome::Accepted => Self::Accepted,
-            DeliveryOutcome::Gone => Self::Gone,
-            DeliveryOutcome::Refused(reason) => Self::NotSent(reason),
-            DeliveryOutcome::Retry { status: None, reason, .. } => Self::NoResponse(reason),
-            DeliveryOutcome::Retry { status: Some(status), after, reason } => not_accepted(status, after, reason),
-        }
+    let mut headers = vec![("content-type".to_owned(), content_type.to_owned())];
+    headers.extend(sign_with(keys, id, env.now(), &body).map(|(name, value)| (name.to_owned(), value)));
+    let request = HttpRequest { method: "POST".to_owned(), url: url.to_owned(), headers, body, timeout: TIMEOUT };
+    match call.call_within(request, &env.cache.budgets.bytes).await {
+        Ok((response, _)) => verdict(&response, env.now()),
+        Err(error) => error.into(),
     }
 }
 
@@ -295,24 +285,21 @@ fn secret_value(env: &Env, name: &str) -> Result<SecretText, String> {
     }
 }
 
-fn verdict(response: &HttpResponse, env: &Env) -> NotificationDelivery {
-    match response.status {
-        200..=299 => NotificationDelivery::Accepted,
-        410 => NotificationDelivery::Gone,
-        status => {
-            let after = ebb_egress::retry_after(&response.headers, env.now());
-            not_accepted(status, after, format!("the server answered {status}"))
-        }
-    }
-}
-
-/// Returns the result of a response other than success and 410. A status of the class 4xx rejects the notification, unless
-/// it or `retry-after` announces that a later request can succeed.
-fn not_accepted(status: u16, after: Option<Duration>, reason: String) -> NotificationDelivery {
-    match (status, after) {
-        (408 | 425 | 429, _) | (_, Some(_)) => NotificationDelivery::Failed(reason, after),
-        (400..=499, None) => NotificationDelivery::Refused(reason),
-        (_, None) => NotificationDelivery::Failed(reason, None),
+/// Returns the result of a response. A status of the class 4xx rejects the notification, unless it or `retry-after` announces
+/// that a later request can succeed.
+fn verdict(response: &HttpResponse, now: Timestamp) -> NotificationDelivery {
+    let hint = match response.status {
+        200..=299 => return NotificationDelivery::Accepted,
+        410 => return NotificationDelivery::Gone,
+        300..=399 => ": redirects are not followed; use the final URL",
+        401 | 403 => ": check the secret of the server",
+        404 => ": check the URL",
+        _ => "",
+    };
+    let reason = format!("the server answered {}{hint}", response.status);
+    match (response.status, retry_after(&response.headers, now)) {
+        (400..=499, None) if !matches!(response.status, 408 | 425 | 429) => NotificationDelivery::Refused(reason),
+        (_, after) => NotificationDelivery::Failed(reason, after),
     }
 }
 
@@ -433,4 +420,36 @@ async fn facts(env: &Env, notice: &PhaseNotice, target: &TargetFacts) -> FlowRes
         }
     }
     Ok(Some(facts))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_of_responses() {
+        let failed = |reason: &str, seconds: Option<u64>| {
+            NotificationDelivery::Failed(reason.to_owned(), seconds.map(Duration::from_secs))
+        };
+        let refused = |reason: &str| NotificationDelivery::Refused(reason.to_owned());
+        let moved = "the server answered 308: redirects are not followed; use the final URL";
+        for (status, wait, expected) in [
+            (200, None, NotificationDelivery::Accepted),
+            (202, Some("3600"), NotificationDelivery::Accepted),
+            (299, None, NotificationDelivery::Accepted),
+            (308, None, failed(moved, None)),
+            (400, None, refused("the server answered 400")),
+            (401, None, refused("the server answered 401: check the secret of the server")),
+            (404, None, refused("the server answered 404: check the URL")),
+            (409, Some("5"), failed("the server answered 409", Some(5))),
+            (410, Some("3600"), NotificationDelivery::Gone),
+            (429, None, failed("the server answered 429", None)),
+            (503, Some("Tue, 14 Nov 2023 22:15:20 GMT"), failed("the server answered 503", Some(120))),
+            (999, None, failed("the server answered 999", None)),
+        ] {
+            let headers = wait.map(|wait| ("retry-after".to_owned(), wait.to_owned())).into_iter().collect();
+            let response = HttpResponse { status, headers, body: Vec::new() };
+            assert_eq!(verdict(&response, Timestamp(1_700_000_000_000)), expected, "{status}");
+        }
+    }
 }
