@@ -167,14 +167,8 @@ impl Run {
 
     /// Returns the values of `target.…` in expressions.
     pub fn target_facts(&self) -> TargetFacts {
-        TargetFacts {
-            kind: self.facts.kind.clone(),
-            name: self.facts.name.clone(),
-            uid: self.facts.uid.clone(),
-            key: self.instance_key(),
-            generation: self.facts.generation,
-            ..TargetFacts::from(&self.loaded.plan.target)
-        }
+        let instance = self.facts.target_key().instance(&self.facts.uid);
+        TargetFacts::of(instance, self.facts.generation, &self.loaded.plan.target)
     }
 
     /// Checks that the run has the plan of a head that was read later.

@@ -69,14 +69,8 @@ pub fn show(kind: &str, name: &str, plan: Plan) -> FlowResult<PlanPreview> {
     let digest = plan.digest();
     let loaded = CompiledPlan::of(plan, &digest)?;
     let plan = &loaded.plan;
-    let facts = TargetFacts {
-        kind: kind.to_owned(),
-        name: name.to_owned(),
-        uid: "<uid>".to_owned(),
-        key: "<key>".to_owned(),
-        generation: 1,
-        ..TargetFacts::from(&plan.target)
-    };
+    let instance = TargetKey::new(kind, name).instance("<uid>");
+    let facts = TargetFacts { key: "<key>".to_owned(), ..TargetFacts::of(instance, 1, &plan.target) };
     let edges = edges(plan);
     let mut hooks = Vec::new();
     for hook in &plan.hooks {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use ebb_protocol::id::InstanceRef;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -29,20 +30,26 @@ pub struct TargetFacts {
     pub labels: BTreeMap<String, String>,
 }
 
-/// Returns the facts that the document has. The others are empty.
-impl From<&TargetSpec> for TargetFacts {
-    fn from(TargetSpec { cluster, namespace, labels, .. }: &TargetSpec) -> Self {
-        let (cluster, namespace, labels) = (cluster.clone(), namespace.clone(), labels.clone());
-        Self { cluster, namespace, labels, ..Self::default() }
-    }
-}
-
 /// The maximum number of characters of a resource's name in its key.
 const KEY_NAME: usize = 20;
 /// The number of characters of the digest in a resource's key.
 const KEY_DIGEST: usize = 16;
 
 impl TargetFacts {
+    /// Returns the facts about an instance with this document.
+    pub fn of(instance: InstanceRef<'_>, generation: u64, spec: &TargetSpec) -> Self {
+        Self {
+            kind: instance.target.kind.to_owned(),
+            name: instance.target.name.to_owned(),
+            uid: instance.uid.to_owned(),
+            key: instance.key(),
+            generation,
+            namespace: spec.namespace.clone(),
+            cluster: spec.cluster.clone(),
+            labels: spec.labels.clone(),
+        }
+    }
+
     /// Returns the value of `resource.FIELD` for a resource of the target.
     pub(crate) fn own(&self, resource: &str, field: &str) -> Option<serde_json::Value> {
         match field {

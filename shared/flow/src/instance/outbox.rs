@@ -22,7 +22,6 @@ use serde_json::json;
 
 use crate::env::Env;
 use crate::error::FlowResult;
-use crate::instance::target_outputs::target_facts;
 use crate::offload::offload;
 use crate::ports::QueueMessage;
 use crate::telemetry::{self, Counter};
@@ -69,7 +68,8 @@ pub fn append(target: &mut TargetHead, rules: &[NotificationRule], plan: &Target
     if rules.is_empty() {
         return;
     }
-    let notified = target_facts(target, plan);
+    let instance = target.target_key().instance(&target.uid);
+    let notified = TargetFacts::of(instance, target.generation, plan);
     let to: Vec<String> =
         rules.iter().filter(|rule| rule.reports(target.phase, &notified)).map(|rule| rule.name.clone()).collect();
     if to.is_empty() {
@@ -109,15 +109,8 @@ pub(crate) fn append_gone_of_waiting(env: &Env, target: &mut TargetHead) {
     if env.settings.platform_url.is_none() {
         return;
     }
-    let key = target.target_key();
-    let notified = TargetFacts {
-        kind: target.kind.clone(),
-        name: target.name.clone(),
-        key: key.instance(&waiting.uid).key(),
-        uid: waiting.uid,
-        generation: waiting.generation,
-        ..TargetFacts::default()
-    };
+    let instance = target.target_key().instance(&waiting.uid);
+    let notified = TargetFacts::of(instance, waiting.generation, &TargetSpec::default());
     target.outbox.notices.push(PhaseNotice {
         number: target.version,
         phase: TargetPhase::Gone.name().to_owned(),

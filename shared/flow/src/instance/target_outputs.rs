@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ebb_documents::plan::{Plan, TargetSpec, UnitRef, WorkloadRead};
+use ebb_documents::plan::{Plan, UnitRef, WorkloadRead};
 use ebb_documents::render::{self, KnownOutputs, RenderValue, TargetFacts};
 use ebb_engine::{Hook, Unit};
 use ebb_protocol::lifecycle::{OutputValue, WorkloadValue};
@@ -23,18 +23,6 @@ const MAX_RECORDS: usize = 1_000;
 /// The fix for outputs that are too large for a response.
 pub const READ_LESS: &str =
     "read those of one resource with `?outputs=RESOURCE`, or one of them with `?outputs=RESOURCE/OUTPUT`";
-
-/// Returns the facts about the present instance of a target.
-pub(super) fn target_facts(target: &TargetHead, spec: &TargetSpec) -> TargetFacts {
-    TargetFacts {
-        kind: target.kind.clone(),
-        name: target.name.clone(),
-        uid: target.uid.clone(),
-        key: target.instance_key(),
-        generation: target.generation,
-        ..TargetFacts::from(spec)
-    }
-}
 
 /// The reason why some outputs have no value, as text for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,7 +67,8 @@ pub async fn target_outputs(
         let problem = Some(OutputsProblem::TooLarge(problem));
         return Ok(TargetOutputs { problem, ..TargetOutputs::default() });
     };
-    let facts = target_facts(target, &loaded.plan.target);
+    let instance = target.target_key().instance(&target.uid);
+    let facts = TargetFacts::of(instance, target.generation, &loaded.plan.target);
     let mut result = TargetOutputs::default();
     let keys = (sensitive == SensitiveValues::Revealed).then_some(&env.settings.unit_keys);
     let mut shown = ShownValues { keys, revealed: Vec::new(), lost: Vec::new() };
