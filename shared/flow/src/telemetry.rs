@@ -25,7 +25,7 @@ use crate::lock::lock;
 use crate::ports::Clock as _;
 use crate::system::SystemClock;
 use metrics::MetricCounters;
-use trace::InvocationTrace;
+use trace::{InvocationTrace, SpanTimes};
 
 pub use invocation::{InvocationOrigin, Telemetry};
 pub(crate) use metrics::Counter;
@@ -155,15 +155,9 @@ pub(crate) fn dispatch_started(run: &Run, attempt: AttemptRef, now: Timestamp) {
     attempt_started(&run.id, attempt, now);
 }
 
-/// Records the end of a dispatch that started at `begun`. `failure` is the class of an error.
-pub(crate) fn dispatch_ended(
-    run: &Run,
-    attempt: AttemptRef,
-    begun: Timestamp,
-    now: Timestamp,
-    failure: Option<&'static str>,
-) {
-    trace(|trace| trace.dispatch_ended(run, attempt, begun, now, failure));
+/// Records the end of a dispatch with the times of its start and end. `failure` is the class of an error.
+pub(crate) fn dispatch_ended(run: &Run, attempt: AttemptRef, times: SpanTimes, failure: Option<&'static str>) {
+    trace(|trace| trace.dispatch_ended(run, attempt, times, failure));
 }
 
 /// Records the end of an attempt. The writer of that end calls this.
@@ -171,7 +165,7 @@ pub(crate) fn attempt_ended(run: &Run, attempt: AttemptRef, end: AttemptDisposit
     let key = (run.id.clone(), attempt.unit, attempt.number);
     let begun = INVOCATION.try_with(|invocation| lock(&invocation.begun).get(&key).copied()).ok().flatten();
     record(|counters| counters.count_attempt(end, begun.map(|begun| now.since(begun).0)));
-    trace(|trace| trace.attempt_ended(run, attempt, end, begun.unwrap_or(now), now));
+    trace(|trace| trace.attempt_ended(run, attempt, end, (begun.unwrap_or(now), now)));
 }
 
 /// Records the end of a run. The invocation that moved its target calls this.

@@ -93,7 +93,7 @@ pub(super) async fn send(
         PluginStep::Repeat(_) => Some("repeated"),
         _ => None,
     };
-    telemetry::dispatch_ended(run, attempt, client.begun, env.now(), failure);
+    telemetry::dispatch_ended(run, attempt, (client.begun, env.now()), failure);
     match step {
         PluginStep::End(end) => Ok(DispatchOutcome::ended(*end)),
         PluginStep::Recorded => Ok(DispatchOutcome::later(None)),

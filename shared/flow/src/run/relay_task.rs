@@ -158,7 +158,7 @@ pub(super) async fn ensure_task(
         Err(RelayError::Unreachable(_)) => Some("unreachable"),
         Err(RelayError::Busy(_)) => Some("busy"),
     };
-    telemetry::dispatch_ended(run, attempt, begun, env.now(), failure);
+    telemetry::dispatch_ended(run, attempt, (begun, env.now()), failure);
     match response {
         Ok(TaskState::Ended(callback)) => Ok(task_end(context, *callback)),
         // A tombstoned attempt was superseded or cancelled. Its cancel records the result, or its deadline ends it.

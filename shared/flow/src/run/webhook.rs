@@ -93,7 +93,7 @@ pub(super) async fn post_webhook(
         Ok(response) => (response.status >= 400).then_some("status"),
         Err(_) => Some("unanswered"),
     };
-    telemetry::dispatch_ended(run, attempt, begun, now, failure);
+    telemetry::dispatch_ended(run, attempt, (begun, now), failure);
     let duration_ms = Some(now.since(begun).0);
     let sent = evidence::SentRequest { method: &method, url: &url, headers: &list, opened: &answers.opened };
     let credential_digest = credential.digest(env);

@@ -8,6 +8,9 @@ use super::sinks::{FunctionKind, Span, SpanId, SpanKind};
 use super::{AttemptDisposition, ids, time};
 use crate::loaded_run::{AttemptRef, Run};
 
+/// The start and the end of a span.
+pub(crate) type SpanTimes = (Timestamp, Timestamp);
+
 /// The span of an invocation, and the spans that ended in it.
 pub(super) struct InvocationTrace {
     span: u64,
@@ -74,14 +77,13 @@ impl InvocationTrace {
         &mut self,
         run: &Run,
         attempt: AttemptRef,
-        begun: Timestamp,
-        now: Timestamp,
+        times: SpanTimes,
         failure: Option<&'static str>,
     ) {
         let of = ids::of_attempt(&run.id, attempt);
         let trace = *self.trace.get_or_insert(of.trace);
         let own = ids::own(of.trace, rand::random());
-        let mut span = span(own, Some(of), format!("dispatch {}", key(run, attempt)), (begun, now));
+        let mut span = span(own, Some(of), format!("dispatch {}", key(run, attempt)), times);
         span.kind = SpanKind::Client;
         span.attributes = of_attempt(run, attempt);
         span.failure = failure;
@@ -91,16 +93,9 @@ impl InvocationTrace {
         self.ended.push(span);
     }
 
-    pub(super) fn attempt_ended(
-        &mut self,
-        run: &Run,
-        attempt: AttemptRef,
-        end: AttemptDisposition,
-        begun: Timestamp,
-        now: Timestamp,
-    ) {
+    pub(super) fn attempt_ended(&mut self, run: &Run, attempt: AttemptRef, end: AttemptDisposition, times: SpanTimes) {
         let (own, root) = (ids::of_attempt(&run.id, attempt), ids::of_run(&run.id));
-        let mut span = span(own, Some(root), format!("attempt {}", key(run, attempt)), (begun, now));
+        let mut span = span(own, Some(root), format!("attempt {}", key(run, attempt)), times);
         span.attributes = of_attempt(run, attempt);
         span.failure = (end != AttemptDisposition::Completed).then_some("failed");
         self.ended.push(span);
@@ -119,7 +114,7 @@ impl InvocationTrace {
     }
 
     /// Returns all spans, including that of the invocation. Returns no spans if the request is not authentic.
-    pub(super) fn finish(self, function: FunctionKind, request: &str, times: (Timestamp, Timestamp)) -> Vec<Span> {
+    pub(super) fn finish(self, function: FunctionKind, request: &str, times: SpanTimes) -> Vec<Span> {
         let mut all = self.ended;
         if !self.is_authentic {
             return all;
@@ -157,7 +152,7 @@ fn of_attempt(run: &Run, attempt: AttemptRef) -> Vec<(&'static str, SpanAttribut
 }
 
 /// Returns a span. A failure has a class without a message, because a message may repeat a received value.
-fn span(id: SpanId, parent: Option<SpanId>, name: String, (begun, now): (Timestamp, Timestamp)) -> Span {
+fn span(id: SpanId, parent: Option<SpanId>, name: String, (begun, now): SpanTimes) -> Span {
     Span {
         id,
         parent,
