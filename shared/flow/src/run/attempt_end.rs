@@ -5,10 +5,10 @@ use ebb_engine::Attempt;
 use ebb_engine::retry::attempts_used;
 use ebb_protocol::callback::{FailureReason, ReasonCode};
 use ebb_protocol::evidence::Evidence;
-use ebb_protocol::limits;
 use ebb_protocol::object_status::ObjectStatus;
 use ebb_protocol::removal::{ObjectRemoval, RemovalEvidence};
 use ebb_protocol::value::{Outputs, UnitValue};
+use ebb_protocol::{limits, words};
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum AttemptEnd {
@@ -132,20 +132,10 @@ impl AttemptFailure {
 
     fn is_of(&self, class: &str) -> bool {
         match (class, self.reason.code, self.status) {
-            ("timeout", ReasonCode::Timeout, _)
-            | ("connect", ReasonCode::Connect, _)
-            | ("exit", ReasonCode::Exit, _)
-            | ("lost", ReasonCode::Lost, _)
-            | ("failed", ReasonCode::Failed, _)
-            | ("imagePull", ReasonCode::ImagePull, _)
-            | ("unschedulable", ReasonCode::Unschedulable, _)
-            | ("outOfMemory", ReasonCode::OutOfMemory, _)
-            | ("evicted", ReasonCode::Evicted, _)
-            | ("quota", ReasonCode::Quota, _) => true,
-            ("5xx", ReasonCode::HttpStatus, Some(500..=599)) => true,
-            ("4xx", ReasonCode::HttpStatus, Some(400..=499)) => true,
+            ("5xx", ReasonCode::HttpStatus, Some(500..=599)) | ("4xx", ReasonCode::HttpStatus, Some(400..=499)) => true,
             (exact, ReasonCode::HttpStatus, Some(status)) => exact.parse() == Ok(status),
-            _ => false,
+            // The other classes are names of codes.
+            (class, code, _) => words::name(&code) == class,
         }
     }
 }

@@ -99,8 +99,7 @@ impl SentRequest<'_> {
                 if response.body.is_empty() { "empty, not JSON".to_owned() } else { format!("{format}, not JSON") };
             return Some(format!("the response is {description}"));
         }
-        let line = self.scrubbed(&response.body).split_whitespace().collect::<Vec<_>>().join(" ");
-        Some(format!("the response is {format}, not JSON: `{}`", limits::excerpt(&line, EXCERPT)))
+        Some(format!("the response is {format}, not JSON: `{}`", self.excerpt(&response.body)))
     }
 
     /// Returns the status of a response, and the beginning of its body unless the unit declares a sensitive output.
@@ -108,8 +107,13 @@ impl SentRequest<'_> {
         if is_hidden(unit, response) || response.body.is_empty() {
             return response.status.to_string();
         }
-        let line = self.scrubbed(&response.body).split_whitespace().collect::<Vec<_>>().join(" ");
-        format!("{} `{}`", response.status, limits::excerpt(&line, EXCERPT))
+        format!("{} `{}`", response.status, self.excerpt(&response.body))
+    }
+
+    /// Returns the beginning of a body on one line, masked.
+    fn excerpt(&self, body: &[u8]) -> String {
+        let line = self.scrubbed(body).split_whitespace().collect::<Vec<_>>().join(" ");
+        limits::excerpt(&line, EXCERPT)
     }
 
     /// Returns up to twice the stored length of a body, masked. The values of the request are masked in the whole body,

@@ -197,11 +197,7 @@ async fn find(
             if may_act_later && (is_made || !attempts.iter().any(|record| undo::may_act_later(env, plan, record))) {
                 continue;
             }
-            let certainty = match head.status(unit) {
-                UnitProgress::Done => Certainty::Exists,
-                _ if succeeded => Certainty::Exists,
-                _ => Certainty::Possible,
-            };
+            let certainty = if is_made { Certainty::Exists } else { Certainty::Possible };
             let (key, outputs) = (plan.key.clone(), BTreeMap::new());
             let existing = RemainingEffect { unit: key, certainty, outputs, outputs_left_out: succeeded };
             resources.push(PossibleResource { run: run.clone(), unit, existing, may_act_later });
