@@ -132,6 +132,25 @@ async fn record_rejection(
     Ok(CallbackOutcome::Malformed(reason))
 }
 
+/// Returns why a webhook cannot send a callback with these fields.
+fn misplaced_field(callback: &Callback) -> Option<&'static str> {
+    let reports = matches!(callback.status, CallbackStatus::Accepted | CallbackStatus::Heartbeat);
+    let fields = [
+        (!callback.secrets.is_empty(), "`secrets` is for relays: a webhook's outputs are values"),
+        (!callback.objects.is_empty(), "`objects` is for relays: a webhook applies none"),
+        (
+            callback.log.is_some(),
+            "`log` is for relays: a webhook unit has no log. Report how far it is by `progress`, and why it failed by \
+             `reason`",
+        ),
+        (
+            callback.progress.is_some() && !reports,
+            "`progress` is shown while a unit runs: send it with `accepted` or `heartbeat`",
+        ),
+    ];
+    fields.into_iter().find_map(|(is_sent, text)| is_sent.then_some(text))
+}
+
 /// Returns the outcome of a callback with the progress of its run.
 async fn apply_callback(
     context: AttemptContext<'_>,
@@ -141,20 +160,9 @@ async fn apply_callback(
     let AttemptContext { env, run, attempt, .. } = context;
     let only = |outcome| Ok((outcome, RunProgress::default()));
     let source = claims.kind;
-    if source == TokenKind::Webhook && !callback.secrets.is_empty() {
-        return only(CallbackOutcome::Malformed("`secrets` is for relays: a webhook's outputs are values".to_owned()));
-    }
-    if source == TokenKind::Webhook && !callback.objects.is_empty() {
-        return only(CallbackOutcome::Malformed("`objects` is for relays: a webhook applies none".to_owned()));
-    }
-    if source == TokenKind::Webhook && callback.log.is_some() {
-        let text = "`log` is for relays: a webhook unit has no log. Report how far it is by `progress`, and why it failed by \
-                    `reason`";
-        return only(CallbackOutcome::Malformed(text.to_owned()));
-    }
-    let reports = matches!(callback.status, CallbackStatus::Accepted | CallbackStatus::Heartbeat);
-    if source == TokenKind::Webhook && callback.progress.is_some() && !reports {
-        let text = "`progress` is shown while a unit runs: send it with `accepted` or `heartbeat`";
+    if source == TokenKind::Webhook
+        && let Some(text) = misplaced_field(&callback)
+    {
         return only(CallbackOutcome::Malformed(text.to_owned()));
     }
     match callback.status {
