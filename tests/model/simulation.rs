@@ -288,7 +288,8 @@ impl ModelSimulation {
             ..TargetHead::new(KIND, NAME, UID, place.runtime.now())
         };
         let (step, plan) = (target::begin(loaded.hooks()), Arc::clone(loaded));
-        let moved = place.runtime.run(async move { transition::transition(&env, &fresh, step, &plan, None).await });
+        let moved =
+            place.runtime.run(async move { transition::transition(&env, &fresh, step, &plan, (None, None)).await });
         let mut transition = moved.and_then(Result::ok).expect("the list of subscriptions is readable");
         let env = place.env();
         transition.expected_version = None;

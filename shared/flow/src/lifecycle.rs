@@ -215,7 +215,8 @@ async fn create(
                 let creation = plan.pending(event, (sender.source(), sender.owner()), env.now());
                 let target = transition::begun(env, event.target_key(), &creation, seen.as_ref());
                 let document = (None, plan.text.as_deref());
-                let mut transition = Box::pin(transition::apply(env, &target, step, &plan.loaded, document)).await?;
+                let mut transition =
+                    Box::pin(transition::transition(env, &target, step, &plan.loaded, document)).await?;
                 transition.expected_version = seen.as_ref().map(|target| target.version);
                 transition.tombstone =
                     seen.map(|former| retention::tombstone(env, former.instance_key(), former.since));
@@ -332,7 +333,7 @@ pub(crate) async fn begin_delete(
             (DeleteDecision::Cancel(step) | DeleteDecision::Begin(step), Some(target), Some(loaded)) => {
                 retention::schedule_removal(env, &target, None).await?;
                 let target = TargetHead { stop_cause: cause, changed_by: by.clone(), ..target };
-                let transition = Box::pin(transition::transition(env, &target, step, &loaded, None)).await?;
+                let transition = Box::pin(transition::transition(env, &target, step, &loaded, (None, None))).await?;
                 if env.store.move_target(&transition).await? {
                     if is_cancel {
                         outbox::announce_any(env, &transition.target).await;

@@ -25,7 +25,6 @@ use crate::run::acceptances::AcceptanceBatch;
 use crate::run::attempt::AttemptContext;
 use crate::run::attempt_end::AttemptEnd;
 use crate::run::dispatch_outcome::{DispatchOutcome, DispatchReason};
-use crate::run::invocation_cache::InvocationCache;
 use crate::run::wakeup::{self, AttemptWakeup};
 use crate::run::{dispatch, inputs, lease, undo};
 use crate::taken_results::ExpectedResult;
@@ -350,7 +349,7 @@ pub(crate) async fn drive_slice(
     let mut unsent = lease::unsent(env, &run, ready).await?;
     unsent.retain(|attempt| is_own || !attempt.is_webhook);
     let ready = unsent.iter().map(|attempt| attempt.unit_attempt).collect();
-    let continuation = Continuation { run, epoch, ready, end: None, target: None, cache: InvocationCache::default() };
+    let continuation = Continuation::dispatching(run, epoch, ready);
     let Some(next_sweep) = next_sweep else { return drive(env, continuation).await };
     let unstarted = unsent.iter().filter(|attempt| !attempt.is_started);
     let unstarted = unstarted.map(|attempt| attempt.unit_attempt).collect();

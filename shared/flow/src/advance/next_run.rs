@@ -120,7 +120,7 @@ pub(crate) async fn start_event(env: &Env, key: TargetKey<'_>) -> FlowResult<Opt
             return Ok(None);
         }
         let loaded = env.plan_of(&seen).await?;
-        let transition = Box::pin(transition::transition(env, &seen, step, &loaded, None)).await?;
+        let transition = Box::pin(transition::transition(env, &seen, step, &loaded, (None, None))).await?;
         if env.store.move_target(&transition).await? {
             return Box::pin(transition::after_transition(env, transition, &loaded)).await;
         }
@@ -223,7 +223,7 @@ pub(crate) async fn begin(
     }
     // A run of an event can begin in the same transaction. It does not apply the document.
     let document = plan.text.as_deref().filter(|_| number.is_some());
-    let mut transition = Box::pin(transition::apply(env, &changed, step, &plan.loaded, (None, document))).await?;
+    let mut transition = Box::pin(transition::transition(env, &changed, step, &plan.loaded, (None, document))).await?;
     transition.expected_version = Some(target.version);
     if number.is_none() {
         let updated = history::entry(env, &changed, HistoryChange::Updated, transition.target.since);

@@ -60,6 +60,11 @@ pub struct Continuation {
 }
 
 impl Continuation {
+    /// Returns the continuation of a run with these attempts to dispatch.
+    pub(crate) fn dispatching(run: Run, epoch: Epoch, ready: Vec<(Unit, Attempt)>) -> Self {
+        Self::of(run, epoch, RunProgress { ready, ..RunProgress::default() }, InvocationCache::default())
+    }
+
     /// Returns the continuation after a result of `run`.
     pub fn of(run: Run, epoch: Epoch, progress: RunProgress, cache: InvocationCache) -> Self {
         Self { run, epoch, ready: progress.ready, end: progress.end, target: None, cache }

@@ -22,7 +22,6 @@ use crate::instance::{change_feed, due, history, notify, outbox, secrets};
 use crate::loaded_run::Run;
 use crate::ports::QueueMessage;
 use crate::run::cause;
-use crate::run::invocation_cache::InvocationCache;
 use crate::run::removals;
 use crate::telemetry::{self, Counter};
 
@@ -216,7 +215,8 @@ async fn move_target(
             }
             _ => seen,
         };
-        let transition = transition(env, &seen, step, &loaded, holder_of(env, &seen, step, run).await?).await?;
+        let ending = holder_of(env, &seen, step, run).await?;
+        let transition = transition(env, &seen, step, &loaded, (ending, None)).await?;
         if env.store.move_target(&transition).await? {
             if transition.target.phase == TargetPhase::Stuck {
                 telemetry::count_for_alarm(Counter::Stuck, 1);
@@ -252,20 +252,9 @@ pub fn engine_target(head: &TargetHead) -> target::Target {
 }
 
 /// Returns the write that moves `seen` by `step`, and the run that begins with it. `ending` is the hook whose run ends:
-/// that run stays open until the platform accepts the notification, unless another run begins.
+/// that run stays open until the platform accepts the notification, unless another run begins. The history keeps the
+/// `document` that the step applies. Writes the entry of the run that begins.
 pub async fn transition(
-    env: &Env,
-    seen: &TargetHead,
-    step: PhaseChange,
-    loaded: &CompiledPlan,
-    ending: Option<Hook>,
-) -> FlowResult<TargetTransition> {
-    apply(env, seen, step, loaded, (ending, None)).await
-}
-
-/// Does the same as [`transition`]. The history keeps the `document` that the step applies. Writes the entry of the run that
-/// begins.
-pub(crate) async fn apply(
     env: &Env,
     seen: &TargetHead,
     step: PhaseChange,
@@ -379,7 +368,7 @@ pub(crate) async fn end_stopped_event(env: &Env, key: TargetKey<'_>, id: &RunId)
         let Some(seen) = seen.filter(is_stopping) else { return Ok(None) };
         let loaded = env.plan_of(&seen).await?;
         let step = target::teardown(target::TeardownStage::WasReady, loaded.hooks());
-        let transition = transition(env, &seen, step, &loaded, None).await?;
+        let transition = transition(env, &seen, step, &loaded, (None, None)).await?;
         if env.store.move_target(&transition).await? {
             return after_transition(env, transition, &loaded).await;
         }
@@ -431,14 +420,8 @@ async fn after_end(
         let ready = run.graph().roots().map(|unit| (unit, Attempt::FIRST)).collect();
         // The delivery of a notification writes the target.
         let is_settled = target.notification.is_none() && target.outbox.notices.is_empty();
-        return Ok(Some(Continuation {
-            run,
-            epoch: Epoch::FIRST,
-            ready,
-            end: None,
-            target: is_settled.then(|| Box::new(target)),
-            cache: InvocationCache::default(),
-        }));
+        let target = is_settled.then(|| Box::new(target));
+        return Ok(Some(Continuation { target, ..Continuation::dispatching(run, Epoch::FIRST, ready) }));
     }
     if target.phase == TargetPhase::Gone {
         return start_waiting(env, target.target_key()).await;
@@ -499,7 +482,7 @@ pub async fn start_waiting(env: &Env, key: TargetKey<'_>) -> FlowResult<Option<C
         let loaded = env.plan(&key.instance(&waiting.uid).key(), &waiting.plan).await?;
         let fresh = begun(env, key, &waiting, Some(&seen));
         let step = target::begin(loaded.hooks());
-        let mut transition = transition(env, &fresh, step, &loaded, None).await?;
+        let mut transition = transition(env, &fresh, step, &loaded, (None, None)).await?;
         transition.tombstone = Some(retention::tombstone(env, seen.instance_key(), seen.since));
         if env.store.move_target(&transition).await? {
             return Box::pin(after_transition(env, transition, &loaded)).await;

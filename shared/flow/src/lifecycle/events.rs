@@ -71,7 +71,7 @@ pub(super) async fn receive(
         let is_idle = next_run::is_idle(env, &seen).await?;
         let step = next_event(&transition::engine_target(&appended)).filter(|_| is_idle);
         let transition = match step {
-            Some(step) => Box::pin(transition::transition(env, &appended, step, &loaded, None)).await?,
+            Some(step) => Box::pin(transition::transition(env, &appended, step, &loaded, (None, None))).await?,
             None => appended.update(|target| target.due = due::next_due(env, target)),
         };
         if !env.store.move_target(&transition).await? {

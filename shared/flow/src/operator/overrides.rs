@@ -23,7 +23,6 @@ use crate::error::FlowResult;
 use crate::instance::history::{self, Decision};
 use crate::instance::rejection::missing_instance;
 use crate::loaded_run::Run;
-use crate::run::invocation_cache::InvocationCache;
 use crate::run::lease;
 
 const MAX_REASON: usize = 500;
@@ -137,9 +136,7 @@ async fn override_matching(
     let unsent = lease::unsent(env, &run, in_flight(run.graph(), &head)).await?;
     let ready: Vec<_> = unsent.iter().filter(|one| !one.is_postponed).map(|one| one.unit_attempt).collect();
     if !ready.is_empty() {
-        let epoch = head.epoch;
-        drive(env, Continuation { run, epoch, ready, end: None, target: None, cache: InvocationCache::default() })
-            .await?;
+        drive(env, Continuation::dispatching(run, head.epoch, ready)).await?;
     }
     Ok(Ok(OverrideResponse { run: id.to_string(), units: units.into_values().collect() }))
 }

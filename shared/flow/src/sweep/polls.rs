@@ -9,7 +9,6 @@ use crate::advance::progress::Continuation;
 use crate::env::Env;
 use crate::error::FlowResult;
 use crate::loaded_run::Run;
-use crate::run::invocation_cache::InvocationCache;
 
 /// Asks for the state, unless the attempt has ended or a sweep has asked since. The message was sent before the sweep at
 /// `sweep`.
@@ -31,6 +30,5 @@ pub(super) async fn receive_poll(
     if !records.iter().any(|(_, of, record)| *of == number && is_next(record)) {
         return Ok(());
     }
-    let (epoch, cache) = (head.epoch, InvocationCache::default());
-    drive(env, Continuation { run, epoch, ready: vec![(unit, number)], end: None, target: None, cache }).await
+    drive(env, Continuation::dispatching(run, head.epoch, vec![(unit, number)])).await
 }
