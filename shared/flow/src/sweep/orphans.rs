@@ -192,7 +192,14 @@ async fn scan_cluster(env: &Env, cluster: &str, end: Instant) -> FlowResult<Clus
             }
             let owner = cached_owner(env, &mut owners, &task.task.unit).await?;
             if let Some(reason) = orphan_reason(&owner, &task.task.unit) {
-                let objects = task.objects.iter().map(|object| owned_orphan(cluster, &task, object, &reason));
+                let objects = task.objects.iter().map(|object| Orphan {
+                    reason: match object.labelled {
+                        true => reason.clone(),
+                        false => format!("{reason}; another task has taken it over"),
+                    },
+                    owned: object.labelled,
+                    ..orphan((cluster, &task.instance), object, task.age_ms)
+                });
                 let objects = objects.collect();
                 found.tasks.push(OrphanTask { age_ms: task.age_ms, task: task.task, owner, objects });
             }
@@ -200,7 +207,10 @@ async fn scan_cluster(env: &Env, cluster: &str, end: Instant) -> FlowResult<Clus
         for unmanaged in listing.unmanaged {
             let owner = cached_owner(env, &mut owners, &unmanaged.unit).await?;
             if let Some(reason) = orphan_reason(&owner, &unmanaged.unit) {
-                found.unmanaged.push(unmanaged_orphan(cluster, unmanaged, &reason));
+                let UnmanagedObject { unit, object, age_ms } = unmanaged;
+                let task = TaskId { unit: message(&unit), attempt: 1 };
+                let reason = format!("{reason}; no record of the relay has its uid");
+                found.unmanaged.push(Orphan { reason, ..orphan((cluster, task.instance()), &object, age_ms) });
             }
         }
         after = listing.next_token;
@@ -240,14 +250,14 @@ fn run_of(unit: &str) -> Option<RunId> {
 async fn read_owner(env: &Env, run: &RunId) -> FlowResult<OwnerState> {
     let Some(facts) = read_facts(env, run).await? else { return Ok(OwnerState::Unknown) };
     let target = env.store.read_target(facts.target_key()).await?;
-    let target_name = facts.target_key().to_string();
-    Ok(match target {
-        Some(target) if target.uid == facts.uid && target.phase != TargetPhase::Gone => OwnerState::Active,
-        Some(target) if target.uid == facts.uid => OwnerState::Ended(target_name, Some(target.since)),
-        // The name has another instance, or the data of this instance was removed.
-        Some(target) => OwnerState::Ended(target_name, Some(target.created)),
-        None => OwnerState::Ended(target_name, None),
-    })
+    let end = match target {
+        Some(target) if target.uid != facts.uid => Some(target.created),
+        Some(target) if target.phase != TargetPhase::Gone => return Ok(OwnerState::Active),
+        Some(target) => Some(target.since),
+        // The data of this instance was removed.
+        None => None,
+    };
+    Ok(OwnerState::Ended(facts.target_key().to_string(), end))
 }
 
 /// Returns the facts of a run. Retention removes the run of an event before the other runs of its instance, and a cluster may
@@ -271,45 +281,28 @@ fn orphan_reason(owner: &OwnerState, unit: &str) -> Option<String> {
     }
 }
 
-fn orphan(cluster: &str, object: &ObjectSummary) -> Orphan {
+/// Returns an object of an instance in a cluster that is not owned, and has no reason yet.
+fn orphan((cluster, instance): (&str, &str), object: &ObjectSummary, age_ms: u64) -> Orphan {
     Orphan {
         cluster: cluster.to_owned(),
         kind: message(&object.kind),
         namespace: object.namespace.as_deref().map(message),
         name: message(&object.name),
         uid: message(&object.uid),
-        instance: String::new(),
-        age_seconds: 0,
+        instance: message(instance),
+        age_seconds: age_ms / 1000,
         reason: String::new(),
         owned: false,
     }
-}
-
-fn owned_orphan(cluster: &str, task: &TaskSummary, object: &ObjectSummary, reason: &str) -> Orphan {
-    let (instance, age_seconds) = (message(&task.instance), task.age_ms / 1000);
-    let reason = match object.labelled {
-        true => reason.to_owned(),
-        false => format!("{reason}; another task has taken it over"),
-    };
-    Orphan { instance, age_seconds, reason, owned: object.labelled, ..orphan(cluster, object) }
-}
-
-fn unmanaged_orphan(cluster: &str, unmanaged: UnmanagedObject, reason: &str) -> Orphan {
-    let instance = TaskId { unit: message(&unmanaged.unit), attempt: 1 }.instance().to_owned();
-    let reason = format!("{reason}; no record of the relay has its uid");
-    let age_seconds = unmanaged.age_ms / 1000;
-    Orphan { instance, age_seconds, reason, ..orphan(cluster, &unmanaged.object) }
 }
 
 /// Deletes the objects of a task through its relay, and waits until `end`. A task of an active instance is not deleted.
 /// Returns the reason why objects remain.
 async fn delete_task(env: &Env, cluster: &str, task: &OrphanTask, end: Instant) -> FlowResult<Option<String>> {
     let run = run_of(&task.task.unit);
-    let is_active = match &run {
-        Some(run) => read_owner(env, run).await? == OwnerState::Active,
-        None => false,
-    };
-    if is_active {
+    if let Some(run) = &run
+        && read_owner(env, run).await? == OwnerState::Active
+    {
         return Ok(Some(format!("the instance of {} is active", task.task.unit)));
     }
     loop {
