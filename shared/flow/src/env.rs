@@ -384,11 +384,21 @@ impl<T> Default for LruCache<T> {
 
 impl<T: Clone> LruCache<T> {
     pub(crate) fn get(&self, key: &str) -> Option<T> {
-        lock(&self.0).get(key)
+        let mut recent = lock(&self.0);
+        if let Some((value, _)) = recent.young.get(key) {
+            return Some(value.clone());
+        }
+        let (value, weight) = recent.old.remove(key)?;
+        recent.put(key, value.clone(), weight);
+        Some(value)
     }
 
     fn remove(&self, key: &str) {
-        lock(&self.0).remove(key);
+        let mut recent = lock(&self.0);
+        recent.old.remove(key);
+        if let Some((_, weight)) = recent.young.remove(key) {
+            recent.weight = recent.weight.saturating_sub(weight);
+        }
     }
 
     /// Keeps a value that takes `weight` bytes.
@@ -397,23 +407,7 @@ impl<T: Clone> LruCache<T> {
     }
 }
 
-impl<T: Clone> Generations<T> {
-    fn get(&mut self, key: &str) -> Option<T> {
-        if let Some((value, _)) = self.young.get(key) {
-            return Some(value.clone());
-        }
-        let (value, weight) = self.old.remove(key)?;
-        self.put(key, value.clone(), weight);
-        Some(value)
-    }
-
-    fn remove(&mut self, key: &str) {
-        self.old.remove(key);
-        if let Some((_, weight)) = self.young.remove(key) {
-            self.weight = self.weight.saturating_sub(weight);
-        }
-    }
-
+impl<T> Generations<T> {
     fn put(&mut self, key: &str, value: T, weight: usize) {
         if self.young.len() >= MAX_ENTRIES || self.weight.saturating_add(weight) > MAX_BYTES {
             self.old = std::mem::take(&mut self.young);
