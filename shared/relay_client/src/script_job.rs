@@ -68,7 +68,7 @@ pub(super) fn name(task: &TaskId, names: &TaskNames) -> String {
         let parts: Vec<&str> = parts.iter().map(|part| part.trim_end_matches('-')).collect();
         return format!("{prefix}{}-{digest}", parts.join("-"));
     }
-    // A control plane of an earlier version, or a script without a target.
+    // A script without a target.
     let name = format!("{prefix}{}-{}", task.unit, task.attempt);
     if name.len() <= MAX_NAME {
         return name;
