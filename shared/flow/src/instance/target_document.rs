@@ -251,14 +251,6 @@ struct PublishedPlugin {
 
 type ResourcePlugins = BTreeMap<String, Arc<PublishedPlugin>>;
 
-/// A version of a plugin that a resource uses.
-enum FoundVersion {
-    /// This function instance has parsed it before. The text is its digest.
-    Parsed(Arc<PluginDoc>, String),
-    Stored(PluginItem),
-    Missing,
-}
-
 const PLUGIN_READS: usize = 16;
 
 /// Finds the published plugin of each resource, or the withdrawn one that an active target has `pinned`. Parses each
@@ -328,28 +320,24 @@ async fn find_plugins(
         let digest = item.as_ref().map(|item| item.digest.clone()).or_else(listed);
         async move {
             let parsed = digest.and_then(|digest| Some((cache.plugins.get(&parsed_key(at, &digest))?, digest)));
-            let found = match (parsed, item) {
-                (Some((plugin, digest)), _) => FoundVersion::Parsed(plugin, digest),
-                (None, Some(item)) => FoundVersion::Stored(item),
-                (None, None) => {
-                    let item = plugins.get_plugin(at.0, &at.1.to_string()).await?;
-                    item.map_or(FoundVersion::Missing, FoundVersion::Stored)
-                }
+            let stored = match item {
+                None if parsed.is_none() => plugins.get_plugin(at.0, &at.1.to_string()).await?,
+                item => item,
             };
-            Ok::<_, StoreError>((at, resources, found))
+            Ok::<_, StoreError>((at, resources, parsed, stored))
         }
         .boxed()
     });
     let reads: Vec<_> = reads.collect();
     let mut reads = futures::stream::iter(reads).buffered(PLUGIN_READS);
     let mut found = ResourcePlugins::new();
-    while let Some((at, resources, version)) = reads.try_next().await? {
+    while let Some((at, resources, parsed, stored)) = reads.try_next().await? {
         let Some(first) = resources.first() else { continue };
-        let stored = format!("{}@{}", at.0, at.1);
-        let (mut plugin, digest) = match version {
-            FoundVersion::Parsed(plugin, digest) => (plugin, digest),
-            FoundVersion::Stored(PluginItem { document, digest, .. }) => {
-                let (source, length) = (stored.clone(), document.len());
+        let at_version = format!("{}@{}", at.0, at.1);
+        let (mut plugin, digest) = match (parsed, stored) {
+            (Some(parsed), _) => parsed,
+            (None, Some(PluginItem { document, digest, .. })) => {
+                let (source, length) = (at_version.clone(), document.len());
                 match offload(move || load::plugins(&source, &document, &NoFiles, &DocumentVars::none())).await? {
                     Ok(mut list) if list.len() == 1 => {
                         let plugin = Arc::new(list.remove(0));
@@ -358,7 +346,7 @@ async fn find_plugins(
                         (plugin, digest)
                     }
                     Ok(_) => {
-                        errors.push(diagnostic(first, "broken-plugin", format!("{stored} is not one plugin")));
+                        errors.push(diagnostic(first, "broken-plugin", format!("{at_version} is not one plugin")));
                         continue;
                     }
                     Err(broken) => {
@@ -367,8 +355,8 @@ async fn find_plugins(
                     }
                 }
             }
-            FoundVersion::Missing => {
-                errors.push(diagnostic(first, "unknown-version", format!("plugin {stored} is not in the table")));
+            (None, None) => {
+                errors.push(diagnostic(first, "unknown-version", format!("plugin {at_version} is not in the table")));
                 continue;
             }
         };
