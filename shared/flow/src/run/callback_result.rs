@@ -1,11 +1,13 @@
 //! Converts a callback, or the state of a task, into the end of an attempt.
 
 use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use ebb_egress::MAX_RETRY_AFTER;
 use ebb_protocol::callback::{Callback, CallbackStatus, FailureReason, ReasonCode};
 use ebb_protocol::object_status::stored_objects;
 use ebb_protocol::token::TokenKind;
 use ebb_protocol::value::{Outputs, UnitValue};
+use ebb_protocol::words;
 
 use crate::run::attempt::AttemptContext;
 use crate::run::attempt_end::{self, AttemptEnd, AttemptFailure, AttemptSuccess, TaskReport};
@@ -65,20 +67,15 @@ pub(crate) fn parse_end(callback: Callback, source: TokenKind) -> Result<Attempt
         let task = (source == TokenKind::Relay).then(report);
         return Ok(AttemptEnd::Failed(AttemptFailure { duration_ms, retry_after, task, ..reason }));
     }
-    let mut outputs = Outputs::new();
-    for (name, json) in callback.outputs {
-        outputs.insert(name, UnitValue::Json(json));
-    }
-    for (name, text) in callback.binary {
-        let bytes = base64::engine::general_purpose::STANDARD
-            .decode(text)
-            .map_err(|error| format!("`binary.{name}` is not base64: {error}"))?;
-        if outputs.insert(name.clone(), UnitValue::from_bytes(bytes)).is_some() {
-            return Err(format!("output `{name}` is given twice"));
-        }
-    }
-    for (name, secret) in callback.secrets {
-        if outputs.insert(name.clone(), UnitValue::Secret(secret)).is_some() {
+    let mut outputs: Outputs = callback.outputs.into_iter().map(|(name, json)| (name, UnitValue::Json(json))).collect();
+    let binary = callback.binary.into_iter().map(|(name, text)| match STANDARD.decode(text) {
+        Ok(bytes) => Ok((name, UnitValue::from_bytes(bytes))),
+        Err(error) => Err(format!("`binary.{name}` is not base64: {error}")),
+    });
+    let secrets = callback.secrets.into_iter().map(|(name, secret)| Ok((name, UnitValue::Secret(secret))));
+    for value in binary.chain(secrets) {
+        let (name, value) = value?;
+        if outputs.insert(name.clone(), value).is_some() {
             return Err(format!("output `{name}` is given twice"));
         }
     }
@@ -94,8 +91,7 @@ fn failure(reason: &FailureReason, source: TokenKind) -> AttemptFailure {
             AttemptFailure::new(code, &reason.message)
         }
         (TokenKind::Webhook, code) => {
-            let word = serde_json::json!(code);
-            let message = format!("{}: {}", word.as_str().unwrap_or_default(), reason.message);
+            let message = format!("{}: {}", words::name(&code), reason.message);
             AttemptFailure::new(ReasonCode::Failed, &message)
         }
     }
