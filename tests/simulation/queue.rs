@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ebb_flow::ports::QueueMessage;
+use ebb_flow::ports::{ForwardedAttempts, QueueMessage};
 
 use super::FaultKind;
 use super::executor::SimExecutor;
@@ -47,7 +47,7 @@ impl ebb_flow::ports::MessageQueue for SimQueue {
         ledger.trace(|| format!("queued {message:?} in {millis} ms"));
         {
             let mut state = ledger.state();
-            if let QueueMessage::Dispatch { run, units, .. } = &message {
+            if let QueueMessage::Dispatch(ForwardedAttempts { run, units, .. }) = &message {
                 state.passed_on.extend(units.iter().map(|(unit, attempt)| format!("{run}-{}-{}", unit.0, attempt.0)));
             }
             state.messages.push((runtime.elapsed(), message.clone()));

@@ -192,21 +192,24 @@ pub struct ConnectedCluster {
     pub is_registered: bool,
 }
 
+/// Attempts of a run that an invocation forwards to another one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForwardedAttempts {
+    pub run: RunId,
+    pub epoch: Epoch,
+    pub units: Vec<(Unit, Attempt)>,
+    /// The next sweep of the run, if a sweep forwarded the attempts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_sweep: Option<Timestamp>,
+    pub forwarded_at: Timestamp,
+}
+
 /// A message to another invocation. It is only a hint. A lost message causes a delay, because the table has the state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum QueueMessage {
-    /// Dispatches these attempts of a run.
-    Dispatch {
-        run: RunId,
-        epoch: Epoch,
-        units: Vec<(Unit, Attempt)>,
-        /// The next sweep of the run, if a sweep forwarded the attempts.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        next_sweep: Option<Timestamp>,
-        /// The time at which they were forwarded.
-        forwarded_at: Timestamp,
-    },
+    /// Dispatches these attempts.
+    Dispatch(ForwardedAttempts),
     /// Sweeps a run if it is due.
     Run(RunId),
     /// Checks the deadline of one attempt.

@@ -28,7 +28,7 @@ use crate::error::FlowResult;
 use crate::instance::outbox;
 use crate::lock::lock;
 use crate::permits::SweepPermits;
-use crate::ports::QueueMessage;
+use crate::ports::{ForwardedAttempts, QueueMessage};
 use crate::telemetry;
 
 use crate::permits::SweepPermit;
@@ -175,7 +175,9 @@ pub async fn postpone_message(env: &Env, message: &QueueMessage) {
         | QueueMessage::Recover(run)
         | QueueMessage::Unit { run, .. }
         | QueueMessage::Poll { run, .. }
-        | QueueMessage::Dispatch { run, .. } => postpone_dropped(env, &DueItem::Run(run.clone())).await,
+        | QueueMessage::Dispatch(ForwardedAttempts { run, .. }) => {
+            postpone_dropped(env, &DueItem::Run(run.clone())).await
+        }
         QueueMessage::Target(kind, name) | QueueMessage::Deliver(kind, name) => {
             postpone_dropped(env, &DueItem::Target(kind.clone(), name.clone())).await;
         }
@@ -200,9 +202,7 @@ pub async fn receive_message(env: &Env, message: &QueueMessage) -> FlowResult<()
         QueueMessage::Target(kind, name) => sweep_target(env, TargetKey::new(kind, name)).await,
         QueueMessage::Deliver(kind, name) => Box::pin(outbox::deliver(env, TargetKey::new(kind, name))).await,
         QueueMessage::Mark => Ok(env.store.put_mark(HealthMark::Queue, env.now()).await?),
-        QueueMessage::Dispatch { run, epoch, units, next_sweep, forwarded_at } => {
-            drive_slice(env, run, *epoch, units, *next_sweep, *forwarded_at).await
-        }
+        QueueMessage::Dispatch(slice) => drive_slice(env, slice).await,
     }
 }
 

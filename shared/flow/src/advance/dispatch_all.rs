@@ -6,8 +6,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use ebb_engine::follow::in_flight;
-use ebb_engine::{Attempt, Epoch, Millis, RunEvent, RunPhase, Timestamp, Unit, accept};
-use ebb_protocol::id::RunId;
+use ebb_engine::{Attempt, Millis, RunEvent, RunPhase, Timestamp, Unit, accept};
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
@@ -20,7 +19,7 @@ use crate::advance::transition::{self, NotificationSender};
 use crate::env::Env;
 use crate::error::{FlowError, FlowResult};
 use crate::loaded_run::{AttemptRef, Run};
-use crate::ports::QueueMessage;
+use crate::ports::{ForwardedAttempts, QueueMessage};
 use crate::run::acceptances::AcceptanceBatch;
 use crate::run::attempt::AttemptContext;
 use crate::run::attempt_end::AttemptEnd;
@@ -318,39 +317,29 @@ async fn enqueue_rest(
         let due = env.now().plus(env.settings.first_sweep_delay);
         env.store.patch_run(&continuation.run.id, &accept(RunEvent::WakeupAdvanced { due })).await?;
     }
-    let slices = units.chunks(UNITS_PER_MESSAGE).map(|slice| QueueMessage::Dispatch {
-        run: continuation.run.id.clone(),
-        epoch: continuation.epoch,
-        units: slice.to_vec(),
-        next_sweep,
-        forwarded_at: env.now(),
+    let slices = units.chunks(UNITS_PER_MESSAGE).map(|units| {
+        let (run, epoch, units) = (continuation.run.id.clone(), continuation.epoch, units.to_vec());
+        QueueMessage::Dispatch(ForwardedAttempts { run, epoch, units, next_sweep, forwarded_at: env.now() })
     });
     env.queue.send_all(slices.collect()).await;
     Ok(next_sweep.filter(|&next_sweep| next_sweep > env.now()).map(AttemptWakeup::Poll))
 }
 
-/// Dispatches the attempts of a queue message that are still unsent. `next_sweep` is set if a sweep forwarded them.
-pub(crate) async fn drive_slice(
-    env: &Env,
-    run: &RunId,
-    epoch: Epoch,
-    units: &[(Unit, Attempt)],
-    next_sweep: Option<Timestamp>,
-    forwarded_at: Timestamp,
-) -> FlowResult<()> {
-    let Some((run, head)) = Run::load_with_head(env, run).await? else { return Ok(()) };
-    let running = head.phase == RunPhase::Running && head.epoch == epoch;
+/// Dispatches the forwarded attempts that are still unsent.
+pub(crate) async fn drive_slice(env: &Env, slice: &ForwardedAttempts) -> FlowResult<()> {
+    let Some((run, head)) = Run::load_with_head(env, &slice.run).await? else { return Ok(()) };
+    let running = head.phase == RunPhase::Running && head.epoch == slice.epoch;
     if !running {
         return Ok(());
     }
     let open: BTreeSet<(Unit, Attempt)> = in_flight(run.graph(), &head).into_iter().collect();
-    let ready = units.iter().copied().filter(|attempt| open.contains(attempt)).collect();
-    let is_own = lease::lease_delivery(env, &run, units, forwarded_at).await?;
+    let ready = slice.units.iter().copied().filter(|attempt| open.contains(attempt)).collect();
+    let is_own = lease::lease_delivery(env, &run, &slice.units, slice.forwarded_at).await?;
     let mut unsent = lease::unsent(env, &run, ready).await?;
     unsent.retain(|attempt| is_own || !attempt.is_webhook);
     let ready = unsent.iter().map(|attempt| attempt.unit_attempt).collect();
-    let continuation = Continuation::dispatching(run, epoch, ready);
-    let Some(next_sweep) = next_sweep else { return drive(env, continuation).await };
+    let continuation = Continuation::dispatching(run, slice.epoch, ready);
+    let Some(next_sweep) = slice.next_sweep else { return drive(env, continuation).await };
     let unstarted = unsent.iter().filter(|attempt| !attempt.is_started);
     let unstarted = unstarted.map(|attempt| attempt.unit_attempt).collect();
     let context = SweepContext { unstarted, next_sweep, is_slice: true };
