@@ -57,11 +57,10 @@ pub async fn reopen_seen(
         return Ok(false);
     }
     record_removals(env, run, head, units).await?;
-    let epoch = head.epoch;
     for &unit in units {
-        reopen_unit(env, run, epoch, unit, head.attempt(unit), cause).await?;
+        reopen_unit(env, run, head, unit, cause).await?;
     }
-    wake_run(env, run, epoch).await?;
+    wake_run(env, run, head.epoch).await?;
     Ok(true)
 }
 
@@ -85,16 +84,9 @@ async fn record_removals(env: &Env, run: &Run, head: &HeadState, units: &[Unit])
     Ok(())
 }
 
-/// Starts the next attempt of a unit whose attempt was read as `seen`.
-async fn reopen_unit(
-    env: &Env,
-    run: &Run,
-    epoch: Epoch,
-    unit: Unit,
-    seen: Attempt,
-    cause: ReopenCause,
-) -> FlowResult<()> {
-    let mut attempt = seen;
+/// Starts the next attempt of a unit of a run that was read as `head`.
+async fn reopen_unit(env: &Env, run: &Run, head: &HeadState, unit: Unit, cause: ReopenCause) -> FlowResult<()> {
+    let (epoch, mut attempt) = (head.epoch, head.attempt(unit));
     for _ in 0..crate::ATTEMPTS {
         let to = next_attempt(run, unit, attempt);
         let event = RunEvent::Reopened { unit, attempt, epoch, to };
