@@ -15,7 +15,6 @@ use ebb_documents::plan::Action;
 use ebb_engine::follow::in_flight;
 use ebb_engine::{Attempt, HeadState, RunEvent, RunPhase, Timestamp, Unit, accept};
 use ebb_protocol::id::RunId;
-use ebb_protocol::record::AttemptRecord;
 use ebb_protocol::relay::{RunningTask, TaskState};
 use futures::StreamExt as _;
 
@@ -61,10 +60,7 @@ pub async fn finish_cancel(env: &Env, run: &Run, head: &HeadState) -> FlowResult
     let stopped = record_stop(env, run, head).await?;
     let open = in_flight(run.graph(), head);
     let units: Vec<Unit> = open.iter().map(|(unit, _)| *unit).collect();
-    let mut found: BTreeMap<(Unit, Attempt), AttemptRecord> = BTreeMap::new();
-    if !units.is_empty() {
-        found = records::read_open(env, run, &units).await?;
-    }
+    let found = records::read_open(env, run, &units).await?;
     let has_result = |one: &(Unit, Attempt)| found.get(one).is_some_and(|record| record.result.is_some());
     let mut all_ended = true;
     let cache = InvocationCache::default();

@@ -62,9 +62,6 @@ async fn failed(env: &Env, run: &Run, head: &HeadState) -> FlowResult<Vec<FirstC
 
 /// Returns the reasons of failed attempts, ordered by the time of their records.
 async fn of(env: &Env, run: &Run, attempts: &BTreeMap<Unit, Attempt>) -> FlowResult<Vec<FirstCause>> {
-    if attempts.is_empty() {
-        return Ok(Vec::new());
-    }
     let units: Vec<Unit> = attempts.keys().copied().collect();
     let mut found = Vec::new();
     for (unit, attempt, record) in env.store.read_records(&run.id, &units).await? {

@@ -332,16 +332,13 @@ impl PluginUnit<'_> {
         for hook in &run.loaded.plan.hooks {
             let same = hook.places().filter(|(_, unit)| is_same(unit));
             let same: Vec<Unit> = same.map(|(at, _)| Unit(at.unit)).collect();
-            if !same.is_empty() {
-                let records = env.store.read_records(&run.id.sibling(hook.hook), &same).await?;
-                for (_, _, mut record) in records {
-                    if was_refused(&record) {
-                        // What the plugin listed and did not destroy may exist, whatever it lists later.
-                        let InstanceIds { listed, destroyed, .. } = &mut record.instances;
-                        listed.retain(|id| destroyed.contains(id));
-                    }
-                    answers.merge(record.instances);
+            for (_, _, mut record) in env.store.read_records(&run.id.sibling(hook.hook), &same).await? {
+                if was_refused(&record) {
+                    // What the plugin listed and did not destroy may exist, whatever it lists later.
+                    let InstanceIds { listed, destroyed, .. } = &mut record.instances;
+                    listed.retain(|id| destroyed.contains(id));
                 }
+                answers.merge(record.instances);
             }
         }
         Ok(answers)

@@ -50,10 +50,7 @@ async fn read(env: &Env, run: &Run, wanted: BTreeSet<UnitRef>, cache: &Invocatio
         } else {
             let earlier = cache.earlier_run(env, run, hook).await?;
             let wanted: Vec<Unit> = units.iter().copied().filter(|&unit| earlier.success(unit).is_some()).collect();
-            let records = match wanted.is_empty() {
-                true => Vec::new(),
-                false => env.store.read_records(&earlier.id, &wanted).await?,
-            };
+            let records = env.store.read_records(&earlier.id, &wanted).await?;
             let mut found = current(env, run, hook, &wanted, &records).await?;
             for &unit in &units {
                 found.entry(unit).or_insert(ProducerState::Absent);

@@ -112,9 +112,6 @@ pub struct UnsentAttempt {
 
 /// Returns the attempts without a result and without an acceptance, except those that are postponed to a later time.
 pub async fn unsent(env: &Env, run: &Run, units: Vec<(Unit, Attempt)>) -> FlowResult<Vec<UnsentAttempt>> {
-    if units.is_empty() {
-        return Ok(Vec::new());
-    }
     let positions: Vec<Unit> = units.iter().map(|(unit, _)| *unit).collect();
     let records = records::read_open(env, run, &positions).await?;
     let now = env.now();

@@ -43,9 +43,6 @@ pub async fn with_accepted(
         records.into_iter().map(|(unit, attempt, record)| ((unit, attempt), record)).collect();
     let is_webhook = |unit: Unit| run.unit(unit).is_some_and(|unit| matches!(unit.action, Action::Webhook(_)));
     let webhooks: Vec<Unit> = units.iter().copied().filter(|&unit| is_webhook(unit)).collect();
-    if webhooks.is_empty() {
-        return Ok(records);
-    }
     for (unit, attempt, at) in env.store.read_accepted(&run.id, &webhooks).await? {
         let record = records.entry((unit, attempt)).or_default();
         record.accepted = Some(record.accepted.map_or(at, |known| known.min(at)));

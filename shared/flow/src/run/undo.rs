@@ -117,9 +117,6 @@ pub async fn seal(env: &Env, run: &Run, units: &[Unit], cache: &InvocationCache)
 
 async fn read_attempts(env: &Env, run: &RunId, units: &[Unit]) -> FlowResult<BTreeMap<Unit, Vec<AttemptRecord>>> {
     let mut attempts: BTreeMap<Unit, Vec<AttemptRecord>> = units.iter().map(|&unit| (unit, Vec::new())).collect();
-    if units.is_empty() {
-        return Ok(attempts);
-    }
     for (unit, _, record) in env.store.read_records(run, units).await? {
         attempts.entry(unit).or_default().push(record);
     }
