@@ -42,15 +42,6 @@ impl SweepPermits {
 /// The permit to sweep one run or target.
 pub(crate) struct SweepPermit(Arc<SweepPlace>);
 
-/// The result of a wait for the clusters of a sweep.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ClusterAdmission {
-    /// The sweep did not wait.
-    Immediate,
-    /// The sweep waited, so its reads may be out of date.
-    Delayed,
-}
-
 impl SweepPermit {
     /// Returns a permit for a run or target outside of a scheduled sweep.
     pub(crate) fn standalone(env: &Env) -> Self {
@@ -62,18 +53,19 @@ impl SweepPermit {
         CURRENT.scope(Arc::clone(&self.0), sweep).await
     }
 
-    /// Waits until requests to `clusters` are permitted. Meanwhile another run or target can use the place.
-    pub(crate) async fn acquire_clusters(&self, env: &Env, clusters: BTreeSet<String>) -> ClusterAdmission {
+    /// Waits until requests to `clusters` are permitted. Meanwhile another run or target can use the place. Returns true if
+    /// it has waited, so that earlier reads may be out of date.
+    pub(crate) async fn acquire_clusters(&self, env: &Env, clusters: BTreeSet<String>) -> bool {
         if self.0.held().clusters.as_ref().is_some_and(|permit| permit.destinations.is_superset(&clusters)) {
-            return ClusterAdmission::Immediate;
+            return false;
         }
         self.0.held().clusters = None;
-        let (permit, admission) = match DestinationPermit::try_acquire(env, clusters, self.0.most()) {
-            Ok(permit) => (permit, ClusterAdmission::Immediate),
-            Err(clusters) => (self.0.wait(env, clusters).await, ClusterAdmission::Delayed),
+        let (permit, has_waited) = match DestinationPermit::try_acquire(env, clusters, self.0.most()) {
+            Ok(permit) => (permit, false),
+            Err(clusters) => (self.0.wait(env, clusters).await, true),
         };
         self.0.held().clusters = Some(permit);
-        admission
+        has_waited
     }
 
     /// Returns true if the scheduled sweep waits for this run or target.

@@ -22,7 +22,7 @@ use crate::env::Env;
 use crate::error::FlowResult;
 use crate::guarded_relay;
 use crate::loaded_run::{AttemptRef, Run};
-use crate::permits::{ClusterAdmission, SweepPermit};
+use crate::permits::SweepPermit;
 use crate::ports::QueueMessage;
 use crate::run::attempt::AttemptContext;
 use crate::run::invocation_cache::InvocationCache;
@@ -108,7 +108,7 @@ async fn sweep_once(
     };
     let open = in_flight(run.graph(), &head);
     let clusters = clusters(env, &run, &open);
-    if permit.acquire_clusters(env, clusters.clone()).await == ClusterAdmission::Delayed {
+    if permit.acquire_clusters(env, clusters.clone()).await {
         return Ok(SweepOutcome::Changed);
     }
     if permit.is_out_of_time(env) {
