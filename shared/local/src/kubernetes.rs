@@ -7,7 +7,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use ebb_protocol::sign::WebhookSecret;
-use ebb_relay_client::{ClusterConfig, ClusterRegistry, PodUser, RelayTransport};
+use ebb_relay_client::{ClusterConfig, ClusterRegistry, RelayTransport};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpListener;
 use tokio::process::{Child, ChildStderr, ChildStdin, Command};
@@ -60,7 +60,7 @@ pub(crate) async fn open(
         keys: secret.clone().into(),
         uid: relay.cluster.clone(),
         entrypoint_image: cluster.entrypoint_image.clone(),
-        user: PodUser::Image,
+        run_as_non_root: false,
         signadot_outputs: None,
         is_registered: false,
     });

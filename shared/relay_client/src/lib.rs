@@ -24,4 +24,4 @@ pub use registration::StoredRegistration;
 pub use registry::{ClusterConfig, ClusterConfigError, ClusterLookupError, ClusterRegistry, RelayTransport};
 pub use relay::ClusterRelay;
 pub use reported_policy::reported_policy;
-pub use script_job::{PodSettings, PodUser};
+pub use script_job::PodSettings;

@@ -12,7 +12,6 @@ use ebb_protocol::sign::{SecretError, WebhookKeys};
 use ebb_store::{Store, StoreError, StoreResult};
 use serde::Deserialize;
 
-use super::script_job::PodUser;
 use ebb_flow::ports::no_relay;
 use registered::RegisteredCluster;
 pub(crate) use registered::RegisteredClusters;
@@ -45,7 +44,7 @@ pub struct ClusterConfig {
     pub uid: String,
     /// The image with the entrypoint, as `/ebb-entrypoint`.
     pub entrypoint_image: String,
-    pub user: PodUser,
+    pub run_as_non_root: bool,
     pub signadot_outputs: Option<SignadotOutputs>,
     /// False for a cluster of the configuration of the control plane.
     pub is_registered: bool,
@@ -122,7 +121,7 @@ impl ClusterRegistry {
                 keys,
                 uid,
                 entrypoint_image: entry.entrypoint_image,
-                user: if entry.run_as_non_root { PodUser::NonRoot } else { PodUser::Image },
+                run_as_non_root: entry.run_as_non_root,
                 signadot_outputs: entry.signadot_outputs,
                 is_registered: false,
             };
@@ -261,15 +260,16 @@ mod tests {
         ))
         .unwrap();
         for (name, expected) in [
-            (None, Some((push("https://r"), "u", PodUser::Image, secret))),
-            (Some("default"), Some((push("https://r"), "u", PodUser::Image, secret))),
-            (Some("eu"), Some((push("http://10.0.0.1:8080"), "u", PodUser::NonRoot, secret))),
-            (Some("pull"), Some((RelayTransport::Pull, "v", PodUser::Image, second))),
+            (None, Some((push("https://r"), "u", false, secret))),
+            (Some("default"), Some((push("https://r"), "u", false, secret))),
+            (Some("eu"), Some((push("http://10.0.0.1:8080"), "u", true, secret))),
+            (Some("pull"), Some((RelayTransport::Pull, "v", false, second))),
             (Some("us"), None),
         ] {
             let found = clusters.named(name);
             let expected = expected.map(|(transport, uid, user, first)| (transport, uid, user, first.to_owned()));
-            let found = found.map(|c| (c.transport.clone(), &*c.uid, c.user, c.keys.first().reveal().to_string()));
+            let found =
+                found.map(|c| (c.transport.clone(), &*c.uid, c.run_as_non_root, c.keys.first().reveal().to_string()));
             assert_eq!(found, expected, "{name:?}");
         }
         let names: Vec<&String> = clusters.named.keys().collect();

@@ -138,7 +138,7 @@ impl RelayClient for ClusterRelay {
         let pods = PodSettings {
             entrypoint_image: connected.entrypoint_image.clone(),
             grace: self.grace,
-            user: connected.user,
+            run_as_non_root: connected.run_as_non_root,
         };
         let request = script::objects(request, &pods).map_err(|error| RelayError::Refused(error.to_string()))?;
         // A relay need not know the name of its cluster, which the commands in its texts have.

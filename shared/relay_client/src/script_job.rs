@@ -37,17 +37,9 @@ pub struct PodSettings {
     pub entrypoint_image: String,
     /// The time between `SIGTERM` and `SIGKILL` of a script.
     pub grace: Duration,
-    pub user: PodUser,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum PodUser {
-    /// The user of the image, which is root in most images. The pod meets all other requirements of the level
-    /// `restricted` of the Pod Security Standards.
-    #[default]
-    Image,
-    /// Any user but root, as the level `restricted` requires. An image with the user root does not start.
-    NonRoot,
+    /// True if an image with the user root does not start, as the level `restricted` of the Pod Security Standards requires.
+    /// The pod always meets all other requirements of that level.
+    pub run_as_non_root: bool,
 }
 
 /// Returns the name of the Job and the Secret of an attempt: `ebb-TARGET-RESOURCE-UNIT-DIGEST`. It is deterministic,
@@ -137,7 +129,7 @@ pub(super) fn job(
 
 fn template(script: &ScriptTask, secret: &str, pods: &PodSettings) -> Value {
     let mut context = json!({"seccompProfile": {"type": "RuntimeDefault"}});
-    if pods.user == PodUser::NonRoot {
+    if pods.run_as_non_root {
         context["runAsNonRoot"] = true.into();
     }
     let confined = json!({GAINS: false, "capabilities": {"drop": ["ALL"]}});

@@ -14,7 +14,6 @@ use ebb_store::{ClusterFault, ClusterItem, Store, StoreResult};
 use tokio::sync::Mutex;
 
 use super::{ClusterConfig, RelayTransport};
-use crate::script_job::PodUser;
 use ebb_flow::lock::lock;
 
 /// The clusters by name.
@@ -122,7 +121,7 @@ impl RegisteredClusters {
             keys: secret.into(),
             uid: relay.uid.clone(),
             entrypoint_image: item.entrypoint_image.clone(),
-            user: if item.run_as_non_root { PodUser::NonRoot } else { PodUser::Image },
+            run_as_non_root: item.run_as_non_root,
             signadot_outputs: item.signadot_outputs,
             is_registered: true,
         })

@@ -6,10 +6,13 @@ use ebb_protocol::value::SecretRef;
 use serde_json::json;
 
 use super::*;
-use crate::script_job::PodUser;
 
-fn pods(user: PodUser) -> PodSettings {
-    PodSettings { entrypoint_image: "ebb.test/entrypoint:1".to_owned(), grace: Duration::from_secs(30), user }
+fn pods(run_as_non_root: bool) -> PodSettings {
+    PodSettings {
+        entrypoint_image: "ebb.test/entrypoint:1".to_owned(),
+        grace: Duration::from_secs(30),
+        run_as_non_root,
+    }
 }
 
 fn input(name: &str, value: Option<UnitValue>) -> ScriptInput {
@@ -55,7 +58,7 @@ const UNIT: &str = "k5ncuujcjllj2abc-1-pre-start-0";
 #[test]
 fn a_script_is_a_job_and_a_secret() {
     let overlay = "metadata: {annotations: {sidecar.istio.io/inject: \"false\"}}\nspec:\n  serviceAccountName: seeder\n  automountServiceAccountToken: true\n  containers:\n  - {name: main, resources: {requests: {memory: 1Gi}}}\n  - {name: proxy, image: proxy}\n";
-    let request = objects(request(UNIT, Some(overlay), "#!/bin/sh\ntrue\n"), &pods(PodUser::NonRoot)).unwrap();
+    let request = objects(request(UNIT, Some(overlay), "#!/bin/sh\ntrue\n"), &pods(true)).unwrap();
     insta::assert_json_snapshot!(request);
     // The document with all values is a valid spec of the entrypoint.
     let mut document = request.body.secrets[0].document.clone();
@@ -85,7 +88,7 @@ fn the_token_follows_the_service_account() {
         (Some("spec: {serviceAccountName: default}"), json!(false)),
         (Some("spec: {automountServiceAccountToken: true}"), json!(true)),
     ] {
-        let made = objects(request(UNIT, overlay, ""), &pods(PodUser::Image)).unwrap().body;
+        let made = objects(request(UNIT, overlay, ""), &pods(false)).unwrap().body;
         let pod = &made.apply[0]["spec"]["template"]["spec"];
         assert_eq!(pod["automountServiceAccountToken"], expected, "{overlay:?}");
     }
@@ -99,7 +102,7 @@ fn a_privileged_script_may_gain_rights() {
         (Some("spec: {containers: [{name: main, securityContext: {privileged: true}}]}"), json!(null)),
         (Some("spec: {containers: [{name: main, securityContext: {privileged: false}}]}"), json!(false)),
     ] {
-        let made = objects(request(UNIT, overlay, ""), &pods(PodUser::Image)).unwrap().body;
+        let made = objects(request(UNIT, overlay, ""), &pods(false)).unwrap().body;
         let main = &made.apply[0]["spec"]["template"]["spec"]["containers"][0];
         assert_eq!(main["securityContext"]["allowPrivilegeEscalation"], expected, "{overlay:?}");
     }
@@ -112,7 +115,7 @@ fn a_sensitive_value_is_in_the_secret_only() {
     if let TaskBody::Script(script) = &mut request.body {
         script.inputs.push(token);
     }
-    let made = objects(request, &pods(PodUser::Image)).unwrap().body;
+    let made = objects(request, &pods(false)).unwrap().body;
     assert!(!made.apply[0].to_string().contains("canary"));
     let stored = json!({"name": "token", "env": "TOKEN", "value": {"json": "canary"}, "sensitive": true});
     assert_eq!(made.secrets[0].document["inputs"][4], stored);
@@ -122,7 +125,7 @@ fn a_sensitive_value_is_in_the_secret_only() {
 fn names_are_deterministic_and_short_enough() {
     let long = format!("{}-18446744073709551615-post-start-4294967295", "k".repeat(16));
     for (unit, expected) in [(UNIT, Some("ebb-k5ncuujcjllj2abc-1-pre-start-0-2")), (&long, None)] {
-        let build = || objects(request(unit, None, "#!/bin/sh"), &pods(PodUser::Image)).unwrap().body;
+        let build = || objects(request(unit, None, "#!/bin/sh"), &pods(false)).unwrap().body;
         let (first, second) = (build(), build());
         let name = first.apply[0]["metadata"]["name"].as_str().unwrap();
         assert_eq!(first, second);
@@ -171,7 +174,7 @@ fn invalid_scripts_are_rejected_with_the_reason() {
             "\nspec.volumes[ebb-in]: the name `ebb-in` is reserved",
         ),
     ] {
-        let error = objects(request(UNIT, overlay, text), &pods(PodUser::Image)).unwrap_err().to_string();
+        let error = objects(request(UNIT, overlay, text), &pods(false)).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     }
 }
@@ -180,6 +183,6 @@ fn invalid_scripts_are_rejected_with_the_reason() {
 fn tasks_of_objects_are_unchanged() {
     let task = ObjectTask { instance: "l".to_owned(), remove: vec!["r-0".to_owned()], ..ObjectTask::default() };
     let request = EnsureTask { body: TaskBody::Objects(task.clone()), ..request(UNIT, None, "") };
-    let sent = objects(request.clone(), &pods(PodUser::Image)).unwrap();
+    let sent = objects(request.clone(), &pods(false)).unwrap();
     assert_eq!((sent.body, sent.task, sent.callback), (task, request.task, request.callback));
 }
