@@ -35,28 +35,9 @@ fn merges_equal_those_of_the_api_server() {
 #[test]
 fn peculiarities_of_the_api_server_are_kept() {
     let base = json!({"spec": {"containers": [{"name": "a", "args": ["x"]}]}});
-    for (patch, wanted) in [
-        // An error in `k8s.io/apimachinery`.
-        (
-            "spec: {$patch: merge, containers: [{$patch: merge, name: a, tty: true}]}",
-            json!({"containers": [{"name": "a", "args": ["x"], "tty": true}]}),
-        ),
-        // Fields in `k8s.io/apimachinery`.
-        (
-            "spec: {containers: [{name: b, env: [{name: X, $patch: delete}, {name: Z}]}]}",
-            json!({"containers": [{"name": "b", "env": [{"name": "Z"}]}, {"name": "a", "args": ["x"]}]}),
-        ),
-        (
-            "spec: {containers: [{name: b, env: [{$patch: replace}, {name: X}], resources: {$patch: replace, limits: {cpu: 1}}}]}",
-            json!({"containers": [{"name": "b", "env": [{"name": "X"}], "resources": {"limits": {"cpu": 1}}}, {"name": "a", "args": ["x"]}]}),
-        ),
-        // Unknown directives are kept, and the API server rejects them.
-        (
-            "spec: {$patch: remove, $retainKeys: [volumes], containers: [null, {image: x}, main]}",
-            json!({"containers": [null, {"image": "x"}, "main", {"name": "a", "args": ["x"]}], "$patch": "remove", "$retainKeys": ["volumes"]}),
-        ),
-    ] {
-        assert_eq!(crate::podspec::strategic(&base, &yaml(patch))["spec"], wanted, "{patch}");
+    let cases: Vec<(Value, Value)> = yaml(include_str!("../../../tests/merges/peculiarities.yaml"));
+    for (patch, expected) in cases {
+        assert_eq!(crate::podspec::strategic(&base, &patch)["spec"], expected, "{patch}");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::json;
+use serde_json::Value;
 
 use super::base::yaml;
 use crate::podspec::policy::{ask_operator, listed, shown};
@@ -81,7 +81,7 @@ fn refusals_name_the_key_the_allowed_values_and_the_command() {
 /// The API server refuses a namespace that its rules do not list, and suggests the same command.
 #[test]
 fn the_admission_policy_suggests_the_same_command() {
-    let rules: serde_json::Value = yaml(include_str!("../../../../../infra/relay/chart/rules.yaml"));
+    let rules: Value = yaml(include_str!("../../../../../infra/relay/chart/rules.yaml"));
     let text = rules["validations"][0]["messageExpression"].as_str().unwrap();
     let suggested = text.replace("' + request.namespace + '", "team-a");
     let violation = policy().namespace_violation("team-a").unwrap();
@@ -102,43 +102,10 @@ fn a_hostile_name_is_no_part_of_a_command() {
 
 #[test]
 fn pods_of_scripts_get_what_their_namespace_needs() {
-    let restricted = json!({"runAsNonRoot": true, "runAsUser": 65532});
-    let registry = json!([{"name": "registry"}]);
-    for (namespace, pod, expected) in [
-        ("units", json!({}), json!({"automountServiceAccountToken": false, "securityContext": restricted})),
-        (
-            "units",
-            json!({"securityContext": {"runAsUser": 5, "runAsNonRoot": null}, "serviceAccountName": "builder"}),
-            // The API server may have a newer list, and rejects the pod if it lacks the account as well.
-            json!({"securityContext": {"runAsUser": 5, "runAsNonRoot": true}, "serviceAccountName": "builder"}),
-        ),
-        (
-            "listed",
-            json!({"serviceAccount": "builder", "securityContext": restricted}),
-            json!({"serviceAccount": "builder", "securityContext": restricted}),
-        ),
-        ("signadot", json!({}), json!({"automountServiceAccountToken": false, "imagePullSecrets": registry})),
-        (
-            "signadot",
-            json!({"automountServiceAccountToken": true, "imagePullSecrets": [], "serviceAccountName": "default"}),
-            json!({"automountServiceAccountToken": true, "imagePullSecrets": [], "serviceAccountName": "default"}),
-        ),
-        // An older control plane sets the user for the whole cluster.
-        (
-            "open",
-            json!({"automountServiceAccountToken": false, "securityContext": {"runAsNonRoot": true}}),
-            json!({"automountServiceAccountToken": false, "securityContext": {"runAsNonRoot": true}}),
-        ),
-        ("other", json!({}), json!({})),
-        ("units", json!("text"), json!("text")),
-        (
-            "units",
-            json!({"securityContext": "text"}),
-            json!({"securityContext": "text", "automountServiceAccountToken": false}),
-        ),
-    ] {
+    let cases: Vec<(String, Value, Value)> = yaml(include_str!("../../../tests/filled.yaml"));
+    for (namespace, pod, expected) in cases {
         let mut filled = pod.clone();
-        fill_defaults(&mut filled, namespace, &policy());
+        fill_defaults(&mut filled, &namespace, &policy());
         assert_eq!(filled, expected, "{namespace}: {pod}");
     }
 }
