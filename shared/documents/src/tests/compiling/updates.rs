@@ -3,72 +3,19 @@
 use std::collections::BTreeMap;
 
 use ebb_engine::{Hook, ResourceEffect};
+use serde::Deserialize;
 
 use super::fixtures::compiled;
 use crate::compile::{self, PlanUpdate, UpdateError};
-use crate::plan::{PLUGIN_UPDATE, Plan, UnitRef};
+use crate::plan::{Plan, UnitPlan, UnitRef};
 
-pub(super) const DATABASE: &str = r##"
-apiVersion: ebb.dev/v1
-kind: Plugin
-name: db
-params: {rows: {type: integer, default: 1}}
-preStart:
-  create: {webhook: {url: "https://db.example.org/create"}, outputs: {dsn: {value: "${response.body.dsn}"}}}
-  seed: {webhook: {url: "https://db.example.org/seed", body: {dsn: "${units.create.outputs.dsn}", rows: "${params.rows}"}}}
-preStop:
-  drain: {webhook: {url: "https://db.example.org/drain"}}
-postStop:
-  drop: {webhook: {url: "https://db.example.org/drop", body: {dsn: "${units.create.outputs.dsn}", rows: "${params.rows}"}}}
-outputs: {dsn: "${units.create.outputs.dsn}"}
-"##;
-
-const SEARCH: &str = r##"
-apiVersion: ebb.dev/v1
-kind: Plugin
-name: search
-params: {dsn: {type: string}, size: {type: string, default: small}}
-preStart:
-  index: {webhook: {url: "https://search.example.org/index", body: {dsn: "${params.dsn}"}}, outputs: {url: {value: "${response.body.url}"}}}
-postStart:
-  warm: {webhook: {url: "https://search.example.org/warm", body: {url: "${units.index.outputs.url}"}}}
-postStop:
-  unindex: {webhook: {url: "https://search.example.org/unindex", body: {url: "${units.index.outputs.url}", dsn: "${params.dsn}"}}}
-outputs: {url: "${units.index.outputs.url}"}
-"##;
-
-/// A database that changes its rows in place.
-const RESEEDED: &str = r##"
-apiVersion: ebb.dev/v1
-kind: Plugin
-name: reseeded
-params: {rows: {type: integer, default: 1}, of: {type: string, default: ""}}
-preStart:
-  create: {webhook: {url: "https://db.example.org/create", body: {of: "${params.of}"}}, outputs: {dsn: {value: "${response.body.dsn}"}}}
-update:
-  check: {webhook: {url: "https://db.example.org/check", body: {of: "${params.of}"}}, outputs: {n: {value: "${response.body.n}"}}}
-  reseed: {webhook: {url: "https://db.example.org/reseed", body: {dsn: "${units.create.outputs.dsn}", n: "${units.check.outputs.n}", rows: "${params.rows}"}}}
-postStop:
-  drop: {webhook: {url: "https://db.example.org/drop", body: {dsn: "${units.create.outputs.dsn}"}}}
-outputs: {dsn: "${units.create.outputs.dsn}"}
-"##;
-
-/// A resource that moves from one database to another.
-const MOVED: &str = r##"
-apiVersion: ebb.dev/v1
-kind: Plugin
-name: moved
-params: {of: {type: string}}
-preStart:
-  make: {webhook: {url: "https://db.example.org/make"}}
-update:
-  move: {webhook: {url: "https://db.example.org/move", body: {from: "${old.params.of}", to: "${params.of}"}}}
-postStop:
-  drop: {undoes: make, webhook: {url: "https://db.example.org/drop"}}
-"##;
+/// A database with an undo.
+pub(super) const DATABASE: &str = include_str!("../../../tests/updates/db.yaml");
 
 pub(super) fn plan(rest: &str) -> Plan {
-    plan_with(rest, &[DATABASE, SEARCH, RESEEDED, MOVED])
+    let [others, late] =
+        [include_str!("../../../tests/updates/plugins.yaml"), include_str!("../../../tests/updates/late.yaml")];
+    plan_with(rest, &[DATABASE, others, late])
 }
 
 /// Returns the plan of a document with these plugins.
@@ -89,8 +36,8 @@ pub(super) fn update(current: &Plan, wanted: &Plan) -> PlanUpdate {
 /// Returns the units of a hook with the units that they wait for, undo and read.
 pub(super) fn units(plan: &Plan, hook: Hook) -> Vec<String> {
     let Some(of) = plan.hook_plan(hook) else { return Vec::new() };
-    let named = |at: UnitRef| format!("{}:{}", at.hook, plan.unit(at).unwrap().key);
-    let line = |unit: &crate::plan::UnitPlan| {
+    let named = |at: UnitRef| named(plan, at);
+    let line = |unit: &UnitPlan| {
         let mut line = unit.key.clone();
         let after: Vec<&str> = unit.dependencies.iter().map(|&at| of.units[at as usize].key.as_str()).collect();
         for (word, list) in [
@@ -108,17 +55,80 @@ pub(super) fn units(plan: &Plan, hook: Hook) -> Vec<String> {
     of.units.iter().map(line).collect()
 }
 
-const WIRED: &str = "db: {plugin: db}, search: {plugin: search, params: {dsn: \"${resources.db.outputs.dsn}\"}}";
+/// Returns the hook and the key of a unit.
+fn named(plan: &Plan, at: UnitRef) -> String {
+    format!("{}:{}", at.hook, plan.unit(at).unwrap().key)
+}
+
+/// A change of a document. The file describes its keys.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct UpdateStep {
+    document: String,
+    from: Option<usize>,
+    #[serde(default)]
+    open: Vec<String>,
+    #[serde(default)]
+    is_same: bool,
+    fixed: Option<String>,
+    #[serde(default)]
+    effects: BTreeMap<String, ResourceEffect>,
+    #[serde(default)]
+    units: BTreeMap<String, Vec<String>>,
+    #[serde(default)]
+    some: BTreeMap<String, Vec<String>>,
+}
+
+#[derive(Deserialize)]
+struct UpdateCase {
+    case: String,
+    steps: Vec<UpdateStep>,
+}
+
+impl UpdateStep {
+    /// Returns the plan after the step, or `None` without a change.
+    fn taken(&self, plans: &[Option<Plan>], case: &str) -> Option<Plan> {
+        let wanted = plan(&self.document);
+        let Some(last) = plans.len().checked_sub(1) else { return Some(wanted) };
+        let current = plans[self.from.unwrap_or(last)].as_ref().unwrap();
+        let is_done = |at: UnitRef| !self.open.contains(&named(current, at));
+        match (compile::update(current, &wanted, is_done), self.fixed.as_deref()) {
+            (Err(UpdateError::Fixed(field)), Some(fixed)) => assert_eq!(field, fixed, "{case}"),
+            (Ok(None), None) => assert!(self.is_same, "{case}: {}", self.document),
+            (Ok(Some(made)), None) if !self.is_same => {
+                assert_eq!(made.resources, self.effects, "{case}: {}", self.document);
+                return Some(made.plan);
+            }
+            (other, _) => panic!("{case}: {}: {other:?}", self.document),
+        }
+        None
+    }
+}
 
 #[test]
-fn order_and_positions_change_nothing() {
-    let one = plan("resources:\n  x: {plugin: db}\n  y: {plugin: db, params: {rows: 2}}\n");
-    let other = plan(
-        "# again\nresources:\n  y:\n    plugin: db\n    params: {rows: 2}\n\n  x: {plugin: db, params: {rows: 1}}\n",
-    );
-    assert_eq!(compile::update(&one, &other, |_| true), Ok(None));
-    assert_eq!(compile::update(&one, &other, |_| false), Ok(None));
+fn changes_have_these_effects_and_units() {
+    let cases: Vec<UpdateCase> = serde_saphyr::from_str(include_str!("../../../tests/updates/cases.yaml")).unwrap();
+    for UpdateCase { case, steps } in &cases {
+        let mut plans: Vec<Option<Plan>> = Vec::new();
+        for step in steps {
+            let taken = step.taken(&plans, case);
+            if let Some(plan) = &taken {
+                assert!(plan.hooks.iter().all(|hook| hook.graph().is_ok()), "{case}");
+                let all: BTreeMap<String, Vec<String>> =
+                    plan.hooks.iter().map(|hook| (hook.hook.to_string(), units(plan, hook.hook))).collect();
+                for (hook, expected) in &step.units {
+                    assert_eq!(all.get(hook).unwrap_or(&Vec::new()), expected, "{case}: {hook}");
+                }
+                for (hook, expected) in &step.some {
+                    assert!(expected.iter().all(|unit| all[hook].contains(unit)), "{case}: {hook}: {all:#?}");
+                }
+            }
+            plans.push(taken);
+        }
+    }
 }
+
+const WIRED: &str = "db: {plugin: db}, search: {plugin: search, params: {dsn: \"${resources.db.outputs.dsn}\"}}";
 
 #[test]
 fn labels_environment_and_ttl_change_without_units() {
@@ -178,170 +188,14 @@ fn a_resource_depends_on_the_labels_that_it_reads() {
 }
 
 #[test]
-fn a_changed_resource_is_undone_and_made_with_its_readers() {
+fn a_former_resource_reads_what_it_was_made_with() {
     let one = resources(WIRED);
     let made = update(&one, &resources(&WIRED.replace("{plugin: db}", "{plugin: db, params: {rows: 2}}")));
-    assert_eq!(made.number, Some(1));
-    let replaced = |names: &[&str]| names.iter().map(|name| ((*name).to_owned(), ResourceEffect::Replaced)).collect();
-    assert_eq!(made.resources, replaced(&["db", "search"]));
-    let hook = Hook::Update(1);
-    assert_eq!(
-        units(&made.plan, hook),
-        [
-            "db~1/drain",
-            "db~1/drop after search~1/unindex undoes preStart:db~1/create reads preStart:db~1/create",
-            "search~1/unindex after db~1/drain undoes preStart:search~1/index reads preStart:db~1/create preStart:search~1/index",
-            "db/create after db~1/drain db~1/drop",
-            "db/seed after db/create reads update-1:db/create",
-            "search/index after search~1/unindex db/create reads update-1:db/create",
-            "search/warm after search~1/unindex db/seed search/index reads update-1:search/index",
-        ]
-    );
-    assert_eq!(
-        units(&made.plan, Hook::PostStop),
-        [
-            "db/drop after search/unindex undoes update-1:db/create reads update-1:db/create",
-            "search/unindex undoes update-1:search/index reads update-1:db/create update-1:search/index",
-            "db~1/drop after search~1/unindex undoes preStart:db~1/create reads preStart:db~1/create unless update-1:db~1/drop",
-            "search~1/unindex undoes preStart:search~1/index reads preStart:db~1/create preStart:search~1/index unless update-1:search~1/unindex",
-        ]
-    );
-    assert_eq!(made.plan.resources["search"].outputs["url"].reads[0].at.hook, hook);
+    assert_eq!(made.plan.resources["search"].outputs["url"].reads[0].at.hook, Hook::Update(1));
     let former = |name: &str| made.plan.resource(name).unwrap().params["rows"].clone();
     assert_ne!(former("db"), former("db~1"));
     assert_eq!(made.plan.resource_read("search~1", "db").unwrap().0, "db~1");
     assert_eq!(made.plan.resource_read("search", "db").unwrap().0, "db");
-}
-
-#[test]
-fn units_of_unchanged_resources_keep_their_places() {
-    let one = resources("x: {plugin: db}, y: {plugin: db}");
-    let made = update(&one, &resources("z: {plugin: db}, y: {plugin: db}"));
-    let expected = [("x".to_owned(), ResourceEffect::Removed), ("z".to_owned(), ResourceEffect::Added)];
-    assert_eq!(made.resources, BTreeMap::from(expected));
-    let keys = |plan: &Plan| {
-        plan.hook_plan(Hook::PreStart).unwrap().units.iter().map(|unit| unit.key.clone()).collect::<Vec<_>>()
-    };
-    assert_eq!(keys(&made.plan), ["x~1/create", "x~1/seed", "y/create", "y/seed"]);
-    assert_eq!(units(&made.plan, Hook::Update(1))[2], "z/create", "nothing of the name is undone before");
-    let undo = units(&made.plan, Hook::PostStop).into_iter().find(|unit| unit.starts_with("y/")).unwrap();
-    assert_eq!(undo, "y/drop undoes preStart:y/create reads preStart:y/create");
-
-    // A second update, back to the first document.
-    let again = update(&made.plan, &one);
-    assert_eq!(again.number, Some(2));
-    assert_eq!(again.resources["x"], ResourceEffect::Added);
-    assert_eq!(again.resources["z"], ResourceEffect::Removed);
-    let undos: Vec<String> =
-        units(&again.plan, Hook::PostStop).into_iter().filter(|unit| unit.starts_with("x")).collect();
-    assert_eq!(
-        undos,
-        [
-            "x/drop undoes update-2:x/create reads update-2:x/create",
-            "x~1/drop undoes preStart:x~1/create reads preStart:x~1/create unless update-1:x~1/drop"
-        ]
-    );
-    assert!(units(&again.plan, Hook::Update(2)).iter().all(|unit| !unit.contains("x~1")), "it is undone already");
-}
-
-#[test]
-fn the_next_update_completes_a_failed_one() {
-    let one = resources("x: {plugin: db}");
-    let failed = update(&one, &resources("x: {plugin: db, params: {rows: 2}}"));
-    let is_open = |at: UnitRef| {
-        let unit = failed.plan.unit(at).unwrap();
-        at.hook != Hook::Update(1) || unit.key == "x~1/drain"
-    };
-    let wanted = resources("x: {plugin: db, params: {rows: 3}}");
-    let made = compile::update(&failed.plan, &wanted, is_open).unwrap().unwrap();
-    assert_eq!(
-        units(&made.plan, Hook::Update(2)),
-        [
-            "x~2/drain",
-            "x~2/drop after x~2/drain undoes update-1:x~2/create reads update-1:x~2/create",
-            "x~1/drop after x~2/drain undoes preStart:x~1/create reads preStart:x~1/create",
-            "x/create after x~2/drop x~1/drop",
-            "x/seed after x/create reads update-2:x/create",
-        ]
-    );
-    let last =
-        "x~1/drop undoes preStart:x~1/create reads preStart:x~1/create unless update-1:x~1/drop update-2:x~1/drop";
-    assert_eq!(units(&made.plan, Hook::PostStop).pop().as_deref(), Some(last));
-    // A unit of the setup that is not done makes its resource again, without any change of the resource.
-    let wanted = plan("ttl: 1h\nresources: {x: {plugin: db}}\n");
-    let made = compile::update(&one, &wanted, |at| at.unit == 0).unwrap().unwrap();
-    assert_eq!(made.resources["x"], ResourceEffect::Replaced);
-}
-
-#[test]
-fn the_place_of_a_target_is_fixed() {
-    let one = plan("cluster: eu\nnamespace: a\nresources: {x: {plugin: db}}\n");
-    for (field, other) in [("cluster", "namespace: a\n"), ("namespace", "cluster: eu\nnamespace: b\n")] {
-        let other = plan(&format!("{other}resources: {{x: {{plugin: db}}}}\n"));
-        assert_eq!(compile::update(&one, &other, |_| true), Err(UpdateError::Fixed(field)));
-    }
-}
-
-#[test]
-fn update_units_change_a_resource_in_place() {
-    let text = |rows: u32| {
-        let db = format!("{{plugin: reseeded, params: {{rows: {rows}}}}}");
-        format!("resources: {{{}}}\n", WIRED.replace("{plugin: db}", &db))
-    };
-    let document = |rows: u32| plan(&text(rows));
-    let one = document(1);
-    assert_eq!(one.hook_plan(PLUGIN_UPDATE), None, "a creation has no update units");
-    let made = update(&one, &document(2));
-    assert_eq!(made.resources, BTreeMap::from([("db".to_owned(), ResourceEffect::Updated)]), "the reader stays");
-    let hook = Hook::Update(1);
-    let expected = ["db/check", "db/reseed after db/check reads update-1:db/check preStart:db/create"];
-    let mut found = units(&made.plan, hook);
-    found[1] = found[1].replace("preStart:db/create update-1:db/check", "update-1:db/check preStart:db/create");
-    assert_eq!(found, expected);
-    assert_eq!(units(&made.plan, Hook::PostStop), units(&one, Hook::PostStop));
-    // An update that failed runs again, even without another change.
-    let failed = |at: UnitRef| at.hook != hook || at.unit == 0;
-    let again = compile::update(&made.plan, &plan(&format!("ttl: 1h\n{}", text(2))), failed).unwrap().unwrap();
-    assert_eq!(again.resources["db"], ResourceEffect::Updated);
-    assert_eq!(units(&again.plan, Hook::Update(2)).len(), 2);
-    // A resource whose setup is incomplete is made again.
-    let replaced = compile::update(&one, &document(2), |at: UnitRef| at.hook != Hook::PreStart).unwrap().unwrap();
-    assert_eq!(replaced.resources["db"], ResourceEffect::Replaced);
-    // Without the undo of the new version, the present one runs.
-    for rows in [1, 2] {
-        let mut kept = document(rows);
-        for undo in kept.hooks.iter_mut().filter(|hook| hook.hook == Hook::PostStop).flat_map(|hook| &mut hook.units) {
-            if undo.resource() == "db" {
-                undo.undoes.clear();
-            }
-        }
-        assert_eq!(update(&one, &kept).resources["db"], ResourceEffect::Replaced, "{rows}");
-    }
-}
-
-#[test]
-fn an_update_runs_between_what_it_reads_now_and_what_it_read() {
-    let read = |name: &str| format!("params: {{of: \"${{resources.{name}.outputs.dsn}}\"}}");
-    let one = resources(&format!("a: {{plugin: db}}, r: {{plugin: reseeded, {}}}", read("a")));
-    let made = update(&one, &resources(&format!("c: {{plugin: db}}, r: {{plugin: reseeded, {}}}", read("c"))));
-    assert_eq!(made.resources["r"], ResourceEffect::Updated);
-    let found = units(&made.plan, Hook::Update(1));
-    let of = |key: &str| found.iter().find(|unit| unit.split(' ').next() == Some(key)).unwrap();
-    assert!(of("a~1/drop").contains("after a~1/drain r/reseed"), "{found:?}");
-    assert!(of("r/check").starts_with("r/check after c/create "), "{found:?}");
-    // If the resource that it reads now has the name of the one that it read, everything is replaced.
-    let one = resources(&format!("a: {{plugin: db}}, r: {{plugin: reseeded, {}}}", read("a")));
-    let other = resources(&format!("a: {{plugin: db, params: {{rows: 2}}}}, r: {{plugin: reseeded, {}}}", read("a")));
-    assert_eq!(update(&one, &other).resources["r"], ResourceEffect::Replaced);
-    let x = format!(
-        "a: {{plugin: db}}, c: {{plugin: search, params: {{dsn: \"${{resources.a.outputs.dsn}}\"}}}}, r: {{plugin: reseeded, {}}}",
-        read("a")
-    );
-    let y = x
-        .replace("a: {plugin: db}", "a: {plugin: db, params: {rows: 2}}")
-        .replace(&read("a"), "params: {of: \"${resources.c.outputs.url}\"}");
-    let made = update(&resources(&x), &resources(&y));
-    assert_eq!(made.resources["r"], ResourceEffect::Replaced, "it would wait for what waits for it");
 }
 
 #[test]
