@@ -194,29 +194,17 @@ pub enum Template {
     Tree(serde_json::Value),
     /// The encrypted literal of a sensitive param.
     Sealed(String),
-    /// The same literal before the control plane encrypts it.
-    Plain(PlainLiteral),
+    /// The same literal before the control plane encrypts it. JSON does not have the value, so no plan stores it.
+    Plain(#[serde(skip)] PlainLiteral),
 }
 
-/// The literal of a sensitive param. Neither JSON nor [`Debug`](std::fmt::Debug) has the value, so no plan stores it.
-#[derive(Clone, PartialEq)]
+/// The literal of a sensitive param. [`Debug`](std::fmt::Debug) does not have the value.
+#[derive(Clone, Default, PartialEq)]
 pub struct PlainLiteral(pub serde_json::Value);
 
 impl std::fmt::Debug for PlainLiteral {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("PlainLiteral")
-    }
-}
-
-impl Serialize for PlainLiteral {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_unit()
-    }
-}
-
-impl<'de> Deserialize<'de> for PlainLiteral {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        <()>::deserialize(deserializer).map(|()| Self(serde_json::Value::Null))
     }
 }
 

@@ -59,6 +59,30 @@ impl RootVariable {
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|root| root.as_str() == name)
     }
+
+    /// Returns the fields of a variable that has no others. The names below other variables come from documents, objects
+    /// and events.
+    pub(crate) fn fields(self) -> &'static [&'static str] {
+        match self {
+            Self::Old => &["params"],
+            Self::Target => &["name", "namespace", "kind", "uid", "key", "labels", "cluster", "generation"],
+            Self::Resource => &["name", "key"],
+            Self::Source => &["name"],
+            Self::Response | Self::Poll => &["status", "headers", "body"],
+            Self::Fetched => &["status", "body"],
+            Self::Notification => &["id", "phase", "time", "run", "unit", "reason", "log", "ended", "link"],
+            Self::Instance => &INSTANCE_FIELDS,
+            Self::Params
+            | Self::Units
+            | Self::Resources
+            | Self::Inputs
+            | Self::Object
+            | Self::Objects
+            | Self::Headers
+            | Self::Body
+            | Self::Claims => &[],
+        }
+    }
 }
 
 /// The place of an expression, which determines its root variables.
@@ -123,21 +147,8 @@ impl Scope {
     }
 }
 
-pub(crate) const TARGET_FIELDS: [&str; 8] =
-    ["name", "namespace", "kind", "uid", "key", "labels", "cluster", "generation"];
-
-pub(crate) const RESOURCE_FIELDS: [&str; 2] = ["name", "key"];
-
-pub(crate) const NOTIFICATION_FIELDS: [&str; 9] =
-    ["id", "phase", "time", "run", "unit", "reason", "log", "ended", "link"];
-
-pub(crate) const SOURCE_FIELDS: [&str; 1] = ["name"];
-
-pub(crate) const FETCHED_FIELDS: [&str; 2] = ["status", "body"];
-pub(crate) const RESPONSE_FIELDS: [&str; 3] = ["status", "headers", "body"];
-
 /// The fields of an instance, of the result of `Resource.Commit`, and of the object of a controller.
-pub(crate) const INSTANCE_FIELDS: [&str; 11] =
+const INSTANCE_FIELDS: [&str; 11] =
     ["ID", "LogicalID", "Tags", "Properties", "Details", "IDs", "kind", "metadata", "properties", "options", "state"];
 
 /// Functions of expressions, in addition to `has`, `all`, `exists`, `exists_one`, `map` and `filter`. CEL's `format` is

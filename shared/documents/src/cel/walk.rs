@@ -5,10 +5,7 @@ use std::sync::Arc;
 
 use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators};
 
-use crate::cel::names::{
-    FETCHED_FIELDS, INSTANCE_FIELDS, NOTIFICATION_FIELDS, RESOURCE_FIELDS, RESPONSE_FIELDS, RootVariable,
-    SOURCE_FIELDS, Scope, TARGET_FIELDS, TYPES, functions, is_function,
-};
+use crate::cel::names::{RootVariable, Scope, TYPES, functions, is_function};
 use crate::cel::path::{PathKey, SelectionPath, StepAccess, step};
 use crate::cel::pattern::PATTERN_HELP;
 use crate::cel::tokens::{self, NamePosition, NameToken};
@@ -321,31 +318,17 @@ impl ExpressionWalker<'_> {
             | RootVariable::Instance
             | RootVariable::Fetched
             | RootVariable::Notification => {
-                let fields = match root {
-                    RootVariable::Instance => &INSTANCE_FIELDS[..],
-                    RootVariable::Fetched => &FETCHED_FIELDS,
-                    RootVariable::Notification => &NOTIFICATION_FIELDS,
-                    _ => &RESPONSE_FIELDS,
-                };
                 let Some(field) = path.name(0) else {
-                    let help = format!("there is `{}`", fields.join("`, `"));
+                    let help = format!("there is `{}`", root.fields().join("`, `"));
                     self.report(at, "unknown-name", format!("`{name}` cannot be read as a whole"), Some(help));
                     return None;
                 };
-                if !fields.contains(&field) {
-                    self.unknown_field(at, name, field, fields);
-                }
+                self.check_field(at, root, field);
                 Some(ReferenceSource::Root(root))
             }
             RootVariable::Target | RootVariable::Resource | RootVariable::Source => {
-                let fields = match root {
-                    RootVariable::Target => &TARGET_FIELDS[..],
-                    RootVariable::Source => &SOURCE_FIELDS,
-                    _ => &RESOURCE_FIELDS,
-                };
                 let field = self.constant(path, 0, &format!("{name}.name"))?.to_owned();
-                if !fields.contains(&field.as_str()) {
-                    self.unknown_field(at, name, &field, fields);
+                if !self.check_field(at, root, &field) {
                     return None;
                 }
                 Some(match root {
@@ -359,8 +342,7 @@ impl ExpressionWalker<'_> {
             RootVariable::Old => {
                 let shape = "old.params.NAME";
                 let field = self.constant(path, 0, shape)?;
-                if field != "params" {
-                    self.unknown_field(at, name, field, &["params"]);
+                if !self.check_field(at, root, field) {
                     return None;
                 }
                 Some(ReferenceSource::OldParam(self.constant(path, 1, shape)?.to_owned()))
@@ -429,12 +411,18 @@ impl ExpressionWalker<'_> {
         self.report(path.root_id, "unknown-name", message, Some(help));
     }
 
-    fn unknown_field(&mut self, at: u64, root: &str, field: &str, fields: &[&str]) {
+    /// Returns true if a variable has this field. Reports another one.
+    fn check_field(&mut self, at: u64, root: RootVariable, field: &str) -> bool {
+        let fields = root.fields();
+        if fields.contains(&field) {
+            return true;
+        }
         let help = match self.near(field, fields.iter().copied()) {
             Some(near) => format!("did you mean `{near}`?"),
             None => format!("there is `{}`", fields.join("`, `")),
         };
-        self.report(at, "unknown-name", format!("`{root}` has no `{field}`"), Some(help));
+        self.report(at, "unknown-name", format!("`{}` has no `{field}`", root.as_str()), Some(help));
+        false
     }
 
     fn unknown_function(&mut self, name: &str) {
