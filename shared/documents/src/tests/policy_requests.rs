@@ -10,58 +10,10 @@ use crate::diagnostic::Diagnostic;
 use crate::load::{self, DocumentVars, NoFiles};
 use crate::model::PluginDoc;
 
-const PLUGIN: &str = r"apiVersion: ebb.dev/v1
-kind: Plugin
-name: p
-params: {place: {type: string, default: units}}
-runners:
-  default:
-    image: alpine
-    namespace: elsewhere
-  pods:
-    image: alpine
-    namespace: units
-    podTemplate: |
-      spec:
-        serviceAccountName: admin
-        hostNetwork: true
-        containers:
-        - name: main
-          securityContext: {privileged: true}
-preStart:
-  script: {pod: {script: '#!/bin/sh'}}
-  pod: {pod: {runner: pods, script: '#!/bin/sh'}}
-  again: {pod: {runner: pods, script: '#!/bin/sh'}}
-  object:
-    object:
-      manifest:
-      - apiVersion: example.org/v1
-        kind: Database
-        metadata: {name: 'd-${resource.name}', namespace: other}
-      - {apiVersion: v1, kind: Namespace, metadata: {name: 'n-${resource.name}'}}
-      - {apiVersion: v1, kind: ConfigMap, metadata: {name: 'c-${resource.name}-${params.place}', namespace: '${target.namespace}'}}
-  far:
-    cluster: far
-    object: {manifest: {apiVersion: v1, kind: Secret, metadata: {name: 's-${resource.name}'}}}
-  files:
-    infrakit: {plugin: files/instance, properties: {}}
-";
-
-const SANDBOX: &str = r"apiVersion: ebb.dev/v1
-kind: Sandbox
-name: s
-cluster: eu
-resources:
-  r: {plugin: p}
-  again: {plugin: p}
-  apply:
-    plugin: k8s-apply
-    params:
-      data: |
-        apiVersion: v1
-        kind: ServiceAccount
-        metadata: {name: a, namespace: units}
-";
+const PLUGIN: &str = include_str!("../../tests/policies/plugin.yaml");
+const SANDBOX: &str = include_str!("../../tests/policies/sandbox.yaml");
+/// The violations of both, each in one line with its help. The last one is that of the sandbox.
+const VIOLATIONS: &str = include_str!("../../tests/policies/violations.txt");
 
 fn policy() -> ClusterPolicy {
     let policy = json!({"namespaces": {"units": ["builder"]}, "kinds": ["ConfigMap"], "services": {}});
@@ -80,28 +32,6 @@ fn violations(requests: &[PolicyRequest]) -> Vec<String> {
     found.iter().map(line).collect()
 }
 
-const OF_PLUGIN: [&str; 7] = [
-    "plugin.yaml:8:16: error[cluster-policy]: the namespace `elsewhere` is not allowed by the policy of the cluster \
-     (`namespaces`: units); ask its operator to run: ebb cluster connect eu --apply --namespace elsewhere:baseline",
-    "plugin.yaml:14:29: error[cluster-policy]: pods in units may not run as the service account admin by the policy of \
-     the cluster (`serviceAccounts`: builder); ask its operator to run: ebb cluster connect eu --apply --service-account \
-     units/admin",
-    "plugin.yaml:15:22: error[cluster-policy]: pods may not set hostNetwork; remove it",
-    "plugin.yaml:18:41: error[cluster-policy]: violates PodSecurity \"restricted:latest\": privileged (container \"main\" \
-     must not set securityContext.privileged=true); remove it, or ask its operator to run: ebb cluster connect eu --apply \
-     --namespace units:privileged",
-    "plugin.yaml:27:15: error[cluster-policy]: objects of the kind `Database.example.org` are not allowed by the policy \
-     of the cluster (`kinds`: ConfigMap); ask its operator to run: ebb cluster connect eu --apply --kind Database.example.org",
-    "plugin.yaml:28:59: error[cluster-policy]: the namespace `other` is not allowed by the policy of the cluster \
-     (`namespaces`: units); ask its operator to run: ebb cluster connect eu --apply --namespace other:baseline",
-    "plugin.yaml:29:32: error[cluster-policy]: objects of the kind `Namespace` are not allowed outside of a namespace by \
-     the policy of the cluster (`clusterKinds`: none); ask its operator to add it to the value `policy.clusterKinds` of \
-     the chart",
-];
-const SERVICE: &str = "plugin.yaml:35:24: error[cluster-policy]: the service `files` is not allowed by the policy of the \
-                       cluster (`services`: none); ask its operator to run: ebb cluster connect eu --apply --service \
-                       files=NAMESPACE/SERVICE:PORT";
-
 #[test]
 fn violations_of_a_plan_have_positions() {
     let sandbox = load::sandbox("sandbox.yaml", SANDBOX, &NoFiles, &DocumentVars::none()).unwrap();
@@ -109,12 +39,7 @@ fn violations_of_a_plan_have_positions() {
     let bound = BoundPlugin { plugin: &plugin, version: &version, digest: "sha256:00" };
     let bound = BTreeMap::from(["r", "again"].map(|name| (name.to_owned(), bound)));
     let (_, _, requests) = compile::plan(&sandbox, &bound).unwrap();
-    let mut expected = [OF_PLUGIN.as_slice(), &[SERVICE]].concat();
-    expected.push(
-        "sandbox.yaml:13:15: error[cluster-policy]: objects of the kind `ServiceAccount` are not allowed by the policy of \
-         the cluster (`kinds`: ConfigMap); ask its operator to run: ebb cluster connect eu --apply --kind ServiceAccount",
-    );
-    assert_eq!(violations(&requests), expected);
+    assert_eq!(violations(&requests), VIOLATIONS.lines().collect::<Vec<_>>());
 }
 
 #[test]
@@ -125,7 +50,8 @@ fn a_plugin_is_checked_alone() {
     for request in &mut requests {
         request.cluster.get_or_insert("eu".to_owned());
     }
-    assert_eq!(violations(&requests), [OF_PLUGIN.as_slice(), &[SERVICE]].concat());
+    let of_plugin = VIOLATIONS.lines().filter(|violation| violation.starts_with("plugin.yaml:"));
+    assert_eq!(violations(&requests), of_plugin.collect::<Vec<_>>());
     assert_eq!(violations(&[]), [""; 0]);
 }
 
