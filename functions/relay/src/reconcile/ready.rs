@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ebb_documents::cel::ObjectExpressionError;
+use ebb_documents::cel::{EvaluationError, ObjectExpressionError};
 use ebb_protocol::callback::{Callback, CallbackStatus, ReasonCode};
 use ebb_protocol::limits::{OUTPUT, OUTPUTS};
 use ebb_protocol::relay::{MAX_WAITS, ObjectCount, ObjectOutput, ObjectOutputFrom, TaskCompletion, TaskId, TaskWait};
@@ -200,7 +200,9 @@ impl Reconciler {
         };
         let value = match ready_rules::evaluate(text, objects) {
             Ok(value) => value,
-            Err(ObjectExpressionError::Missing(_) | ObjectExpressionError::Nothing) if output.optional => Value::Null,
+            Err(
+                ObjectExpressionError::Evaluation(EvaluationError::MissingValue(_)) | ObjectExpressionError::Nothing,
+            ) if output.optional => Value::Null,
             Err(error) => return failed(ReasonCode::OutputInvalid, &format!("`{text}`: {error}")),
         };
         let Some(key) = key else { return Ok(UnitValue::Json(value)) };

@@ -19,21 +19,15 @@ pub enum ObjectExpressionError {
     /// The expression is invalid, unknown names included, or too large. Permanent.
     #[error("{0}")]
     NotAnExpression(String),
-    /// The expression fails on these values.
-    #[error("{0}")]
-    Fails(String),
-    /// The expression reads a field that does not exist yet, a missing element, or a part of `null`.
-    #[error("{0}")]
-    Missing(String),
+    /// The evaluation fails, or does not start.
+    #[error(transparent)]
+    Evaluation(#[from] EvaluationError),
     /// The result is an optional without a value.
     #[error("there is no value")]
     Nothing,
     /// The result has another type than expected.
     #[error("expected {wanted}, got {got}")]
     Type { wanted: &'static str, got: &'static str },
-    /// The evaluation could take too long on these values.
-    #[error("it could touch {0} values; the limit is {MAX_COST}", MAX_COST = crate::cel::MAX_COST)]
-    TooCostly(u64),
     /// The result has more than [`MAX_VALUE_BYTES`].
     #[error("its value has {0} bytes; the limit is {MAX_VALUE_BYTES}")]
     TooLarge(usize),
@@ -54,15 +48,12 @@ impl ObjectExpression {
     /// Returns the result as JSON. Bytes that are UTF-8 become text.
     pub fn evaluate(&self, variables: &[(&str, &Json)]) -> Result<Json, ObjectExpressionError> {
         let variables = variables.iter().map(|(name, value)| (*name, from_json(value))).collect();
-        let json = match evaluate(&self.expression, &variables) {
-            Ok(CelOutput::Json(json)) => json,
-            Ok(CelOutput::Bytes(_)) => {
+        let json = match evaluate(&self.expression, &variables)? {
+            CelOutput::Json(json) => json,
+            CelOutput::Bytes(_) => {
                 return Err(ObjectExpressionError::Type { wanted: "JSON", got: "bytes that are not UTF-8" });
             }
-            Ok(CelOutput::Nothing) => return Err(ObjectExpressionError::Nothing),
-            Err(EvaluationError::Evaluation(reason)) => return Err(ObjectExpressionError::Fails(reason)),
-            Err(EvaluationError::MissingValue(reason)) => return Err(ObjectExpressionError::Missing(reason)),
-            Err(EvaluationError::TooCostly(cost)) => return Err(ObjectExpressionError::TooCostly(cost)),
+            CelOutput::Nothing => return Err(ObjectExpressionError::Nothing),
         };
         match json.to_string().len() {
             bytes if bytes > MAX_VALUE_BYTES => Err(ObjectExpressionError::TooLarge(bytes)),
@@ -73,14 +64,15 @@ impl ObjectExpression {
     /// Evaluates a rule. A rule that reads missing fields is false.
     ///
     /// # Errors
-    /// Returns [`ObjectExpressionError::Type`] if the result is not a boolean, and [`ObjectExpressionError::TooCostly`]
-    /// or [`ObjectExpressionError::TooLarge`] if it exceeds a limit.
+    /// Returns [`ObjectExpressionError::Type`] if the result is not a boolean, and [`EvaluationError::TooCostly`] or
+    /// [`ObjectExpressionError::TooLarge`] if a limit is exceeded.
     pub fn holds(&self, variables: &[(&str, &Json)]) -> Result<bool, ObjectExpressionError> {
         match self.evaluate(variables) {
             Ok(Json::Bool(holds)) => Ok(holds),
             Ok(other) => Err(ObjectExpressionError::Type { wanted: "true or false", got: json_type(&other) }),
             Err(
-                ObjectExpressionError::Fails(_) | ObjectExpressionError::Missing(_) | ObjectExpressionError::Nothing,
+                ObjectExpressionError::Evaluation(EvaluationError::Evaluation(_) | EvaluationError::MissingValue(_))
+                | ObjectExpressionError::Nothing,
             ) => Ok(false),
             Err(error) => Err(error),
         }
@@ -103,8 +95,8 @@ mod tests {
         });
         let objects = json!([object, {"metadata": {"name": "second"}}]);
         let json = |value: Json| Ok(value);
-        let fails = |text: &str| Err(ObjectExpressionError::Fails(text.to_owned()));
-        let missing = |text: &str| Err(ObjectExpressionError::Missing(text.to_owned()));
+        let fails = |text: &str| Err(EvaluationError::Evaluation(text.to_owned()).into());
+        let missing = |text: &str| Err(EvaluationError::MissingValue(text.to_owned()).into());
         let rule = |got| Err(ObjectExpressionError::Type { wanted: "true or false", got });
         let binary = || ObjectExpressionError::Type { wanted: "JSON", got: "bytes that are not UTF-8" };
         for (text, value, holds) in [
@@ -149,6 +141,10 @@ mod tests {
         let much_else = json!({"much": vec![1; 20_000], "conditions": [{"type": "Ready", "status": "True"}]});
         assert_eq!(ObjectExpression::new(ready).unwrap().holds(&[("object", &much_else)]), Ok(true));
         let costly = refused("object.many.map(a, object.many.map(b, object.many + [a, b]))");
-        assert!(matches!(costly, ObjectExpressionError::TooCostly(cost) if cost > crate::cel::MAX_COST), "{costly:?}");
+        let cost = match costly {
+            ObjectExpressionError::Evaluation(EvaluationError::TooCostly(cost)) => cost,
+            other => panic!("{other:?}"),
+        };
+        assert!(cost > crate::cel::MAX_COST, "{cost}");
     }
 }

@@ -10,7 +10,7 @@ use crate::readiness::conditions::{self, TerminalCondition};
 use crate::readiness::generation;
 use crate::readiness::object::ObjectView;
 use crate::readiness::object_readiness::ObjectReadiness;
-use ContractRule::{Applied, Conditions, Observed, Own, Phase};
+use ContractRule::{Applied, Conditions, Latched, Observed, Own, Phase};
 
 pub use pod::exit_text;
 
@@ -34,6 +34,9 @@ enum ContractRule {
     /// Judged by `status.phase`: the values of a ready object, and those of a failed one. The reason of a pending
     /// object contains the first value of a ready one.
     Phase(Texts, Texts),
+    /// Judged by a latch of Cluster API: the field of `status.initialization`, the field of v1beta1, and a field that must
+    /// exist, too.
+    Latched(&'static str, &'static str, Option<&'static str>),
     Own(fn(ObjectView<'_>) -> ObjectReadiness),
 }
 
@@ -115,9 +118,13 @@ const ROWS: &[ContractRow] = &[
     applied("infrastructure.cluster.x-k8s.io", &["*Template"]),
     applied("bootstrap.cluster.x-k8s.io", &["*Template"]),
     applied("controlplane.cluster.x-k8s.io", &["*Template"]),
-    row("infrastructure.cluster.x-k8s.io", &["*"], Own(cluster_api::infrastructure)),
-    row("bootstrap.cluster.x-k8s.io", &["*"], Own(cluster_api::bootstrap)),
-    row("controlplane.cluster.x-k8s.io", &["*"], Own(cluster_api::control_plane)),
+    row("infrastructure.cluster.x-k8s.io", &["*"], Latched("provisioned", "status.ready", None)),
+    row(
+        "bootstrap.cluster.x-k8s.io",
+        &["*"],
+        Latched("dataSecretCreated", "status.ready", Some("status.dataSecretName")),
+    ),
+    row("controlplane.cluster.x-k8s.io", &["*"], Latched("controlPlaneInitialized", "status.initialized", None)),
     row("ipam.cluster.x-k8s.io", &["IPAddressClaim"], Own(cluster_api::address)),
     applied("ipam.cluster.x-k8s.io", &["IPAddress"]),
     row(
@@ -190,6 +197,7 @@ impl ContractRule {
                 now if failed.contains(&now) => ObjectReadiness::failed(now, object.text("status.message")),
                 now => ObjectReadiness::awaits("status.phase", now, ready.first().copied().unwrap_or_default()),
             },
+            Self::Latched(new, old, also) => cluster_api::latched(object, new, old, *also),
             Self::Own(judge) => judge(object),
         }
     }

@@ -45,15 +45,7 @@ fn a_sandbox_with_connected_resources() {
     let warned: Vec<String> = warnings.iter().map(|warning| warning.plain()).collect();
     insta::assert_snapshot!("wired_outline", format!("{}\n{}", outline(&plan), warned.join("\n")));
     insta::assert_snapshot!("wired_plan", serde_json::to_string_pretty(&plan).unwrap());
-}
-
-#[test]
-fn a_plan_is_serialized_to_json() {
-    let (plan, _) = compiled(WIRED, &[TENANT_DB, SHARED_PG]).unwrap();
-    let json = plan.to_json();
-    assert_eq!(Plan::from_json(&json).unwrap(), plan);
-    assert!(plan.digest().starts_with("sha256:") && plan.digest().len() == 71);
-    assert!(Plan::from_json(&json.replacen("\"v\":1", "\"v\":2", 1)).is_err());
+    assert_eq!(Plan::from_json(&plan.to_json()).unwrap(), plan);
 }
 
 #[test]

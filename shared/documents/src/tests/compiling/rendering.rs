@@ -425,14 +425,3 @@ fn embedded_manifests_may_have_several_documents() {
     let list = "[{apiVersion: v1, kind: K, metadata: {name: \"${target.key}-2\"}}, \"@{embed[yaml]: x}\"]";
     assert_eq!(shown(list, one), [second, first]);
 }
-
-/// A computed key is a value, and errors do not contain values.
-#[test]
-fn errors_do_not_contain_computed_keys() {
-    let text = "apiVersion: ebb.dev/v1\nkind: Plugin\nname: p\npreStart:\n  u:\n    webhook: {url: \"https://example.org/\"}\n    outputs: {o: {value: \"${response.body.m[response.body.k]}\"}}\n";
-    let plan = alone(text);
-    let message = |body| response_outputs(&plan, "r/u", body).unwrap_err().to_string();
-    let computed = message(json!({"k": "canary", "m": {}}));
-    assert!(computed.contains("a computed key does not exist") && !computed.contains("canary"), "{computed}");
-    assert!(message(json!({"k": "canary"})).contains("there is no key `m`"));
-}

@@ -105,20 +105,6 @@ fn signadot_keys_in_another_case_are_accepted_with_a_warning() {
 }
 
 #[test]
-fn documents_may_have_the_maximum_number_of_units() {
-    let mut text =
-        String::from("apiVersion: ebb.dev/v1\nkind: Plugin\nname: large\nrunners: {default: {image: a}}\npreStart:\n");
-    for n in 0..1_000 {
-        let before = n - 1;
-        text.push_str(&format!(
-            "  u{n}:\n    pod: {{script: \"#!/bin/sh\\ntrue\"}}\n    inputs: {{a: \"${{units.u{before}.outputs.o}}\"}}\n    outputs: {{o: {{file: /tmp/o}}}}\n"
-        ));
-    }
-    let plugin = load::plugins("large", &text, &NoFiles, &DocumentVars::none()).unwrap().remove(0);
-    assert_eq!(units(&plugin, 0).len(), 1_000);
-}
-
-#[test]
 fn positions_refer_to_the_file_of_the_author() {
     let text = "# A comment.\n\napiVersion: ebb.dev/v1\nkind: Plugin\nname: p\nrunners:\n  # Another one.\n  sh: {image: '@{team}'}\n\npreStart:\n  first: {pod: {script: '#!/bin/sh'}}\n\n  second:\n    pod:\n      script: |\n        #!/bin/sh\n        true\n    outputs: {o: {file: /o}}\n";
     let load =

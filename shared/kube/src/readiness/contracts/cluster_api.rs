@@ -10,21 +10,9 @@ use crate::readiness::conditions;
 use crate::readiness::object::ObjectView;
 use crate::readiness::object_readiness::ObjectReadiness;
 
-pub(super) fn infrastructure(object: ObjectView<'_>) -> ObjectReadiness {
-    latched(object, "provisioned", "status.ready", None)
-}
-
-pub(super) fn bootstrap(object: ObjectView<'_>) -> ObjectReadiness {
-    latched(object, "dataSecretCreated", "status.ready", Some("status.dataSecretName"))
-}
-
-pub(super) fn control_plane(object: ObjectView<'_>) -> ObjectReadiness {
-    latched(object, "controlPlaneInitialized", "status.initialized", None)
-}
-
 /// Judges by a latch. The object is ready when `status.initialization.NEW`, or in v1beta1 the field `old`, is true, and
 /// the field `also` exists.
-fn latched(object: ObjectView<'_>, new: &str, old: &str, also: Option<&str>) -> ObjectReadiness {
+pub(super) fn latched(object: ObjectView<'_>, new: &str, old: &str, also: Option<&str>) -> ObjectReadiness {
     if let Some(verdict) = ended(object).or_else(|| paused(object)) {
         return verdict;
     }
