@@ -72,36 +72,8 @@ fn a_rendered_document_loads_and_compiles() {
 #[test]
 fn the_first_entry_that_holds_decides() {
     let source = shop();
-    let at = 1_795_600_800_000_u64;
-    let ignored = "ignored: no entry holds: entry 1: `when` is false: there is no key `pull_request`; entry 2: `when` is \
-                   false; entry 3: `when` is false; entry 4: `when` is false";
-    for (changes, expected) in [
-        (json!({}), format!("apply sandbox/pr-7-shop Some(\"99\") Some({at})")),
-        (json!({"action": "close"}), format!("delete sandbox/pr-7-shop None Some({at})")),
-        (json!({"action": "close", "at": at}), format!("delete sandbox/pr-7-shop None Some({at})")),
-        (json!({"action": "close", "at": at / 1000}), format!("delete sandbox/pr-7-shop None Some({at})")),
-        (json!({"action": "close", "at": null}), "delete sandbox/pr-7-shop None None".to_owned()),
-        (json!({"action": "edit"}), ignored.to_owned()),
-        (json!({"pull_request": {"draft": true}}), "ignored: drafts have no target".to_owned()),
-        (
-            json!({"pull_request": {"draft": "yes"}}),
-            "error: entry 1: `when`: `${body.pull_request.draft}`: expected true or false, got text".to_owned(),
-        ),
-        (json!({"pull_request": null}), format!("apply sandbox/pr-7-shop Some(\"99\") Some({at})")),
-        (json!({"pull_request": {"draft": null}, "action": "close"}), format!("delete sandbox/pr-7-shop None Some({at})")),
-        (
-            json!({"action": "close", "at": "yesterday"}),
-            "error: entry 4: `time`: expected a time after 1970, such as `2026-01-31T10:00:00Z` or `2026-01-31 10:00:00 \
-             +0200`, or a number of seconds or milliseconds"
-                .to_owned(),
-        ),
-        (json!({"number": null}), "error: entry 2: `target.name`: `${body.number}`: the value is missing".to_owned()),
-        (
-            json!({"urgent": 5}),
-            "error: entry 2: `document.ttl`: `${body.urgent ? \"2h\" : \"72h\"}`: expected a value of type bool"
-                .to_owned(),
-        ),
-    ] {
+    let cases: Vec<(Value, String)> = serde_saphyr::from_str(include_str!("../../tests/source_events.yaml")).unwrap();
+    for (changes, expected) in cases {
         assert_eq!(shown(&source, &shop_event(&changes)), expected, "{changes}");
     }
     let explained = source.explain(&shop_event(&json!({})));
