@@ -27,7 +27,7 @@ pub use overlay::{merge, parse};
 pub use pod_checks::{PodOrigin, pod_violations};
 pub use pod_defaults::{fill_defaults, named_account};
 pub use policy::{AllowedService, ClusterPolicy, NamespacePolicy, PodSecurityLevel};
-pub use reserved::{RESERVED_PREFIX, is_reserved_key};
+pub use reserved::{RESERVED_PREFIX, is_reserved, is_reserved_key};
 pub use violation::PodspecViolation;
 
 #[cfg(test)]

@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use super::checked::{BoundResource, CompiledUnit, UnitCluster};
+use super::checked::{BoundResource, CompiledUnit, ParamBinding, UnitCluster};
 use super::collector::{DiagnosticCollector, ExpressionRead};
-use super::reads::ResourceReads;
+use super::reads::{OutputReads, ResourceReads};
 use crate::cel::{ReferenceSource, ReferenceUsage};
 use crate::diagnostic::Diagnostic;
 use crate::model::{ActionDoc, LineColumn, ParamKind, PluginDoc, UnitDoc};
@@ -127,25 +127,22 @@ fn holders<'p>(
         let is_held = unit.action.is_relayed() && unit.outputs.get(output)?.sensitive;
         is_held.then(|| cluster_name(plan.cluster(unit)))
     };
+    let held = |reads: Option<&OutputReads>| -> Vec<&'p str> {
+        reads.into_iter().flatten().filter_map(|((at, output), _)| holder(*at, output)).collect()
+    };
     match source {
         ReferenceSource::Output { unit, output } => {
             instance.at(unit).and_then(|at| holder(at, output)).into_iter().collect()
         }
-        ReferenceSource::Resource { resource, output } => {
-            let reads = wires.public_output(resource, output).into_iter().flatten();
-            reads.filter_map(|((at, output), _)| holder(*at, output)).collect()
-        }
-        ReferenceSource::Param(name) => {
-            let Some((&name, given)) = instance.params.get_key_value(name.as_str()) else {
-                return Vec::new();
-            };
-            if let Template::Secret { .. } = given.value {
-                // A Secret that a document names is in the target's cluster.
-                return vec![cluster_name(plan.target.cluster.as_deref())];
+        ReferenceSource::Resource { resource, output } => held(wires.public_output(resource, output)),
+        ReferenceSource::Param(name) => match instance.params.get_key_value(name.as_str()) {
+            // A Secret that a document names is in the target's cluster.
+            Some((_, ParamBinding { value: Template::Secret { .. }, .. })) => {
+                vec![cluster_name(plan.target.cluster.as_deref())]
             }
-            let reads = wires.param(number, name).into_iter().flatten();
-            reads.filter_map(|((at, output), _)| holder(*at, output)).collect()
-        }
+            Some((&name, _)) => held(wires.param(number, name)),
+            None => Vec::new(),
+        },
         _ => Vec::new(),
     }
 }

@@ -147,25 +147,8 @@ fn param_value<'a>(
         return None;
     }
     let is_null = template == Template::Literal(Value::Null);
+    let is_secret = param.sensitive && !is_null;
     match template {
-        // Errors and help do not repeat the value.
-        Template::Literal(literal) if param.sensitive && !is_null => {
-            let literal = converted(report, dialect, param.kind, literal, value.at);
-            if let Err(wrong) = params::fits(report, checked, &literal) {
-                report.push(report.error("param-value", value.at, format!("`{named}` {wrong}")));
-                return None;
-            }
-            Some((Template::Plain(PlainLiteral(literal)), uses))
-        }
-        template if param.sensitive && !is_null => {
-            if !matches!(uses.as_slice(), [one] if one.usage == ReferenceUsage::Whole) {
-                let message = format!("param `{named}` is sensitive and cannot be put together");
-                let help = "give a value, `{secret: NAME, key: KEY}`, or one output: `${resources.R.outputs.O}`";
-                report.push(report.error("sensitive", value.at, message).help(help));
-                return None;
-            }
-            Some((template, uses))
-        }
         Template::Literal(literal) => {
             let literal = converted(report, dialect, param.kind, literal, value.at);
             if let Err(wrong) = params::fits(report, checked, &literal) {
@@ -177,6 +160,8 @@ fn param_value<'a>(
                     _ => false,
                 };
                 report.push(match unquoted {
+                    // Errors and help do not repeat a sensitive value.
+                    _ if is_secret => diagnostic,
                     true => diagnostic.help(format!("without quotes: `{text}`")),
                     false if is_null && param.default.is_some() => diagnostic.help("leave it out to get the default"),
                     false if is_null => {
@@ -187,7 +172,17 @@ fn param_value<'a>(
                 });
                 return None;
             }
-            Some((Template::Literal(literal), uses))
+            let literal = if is_secret { Template::Plain(PlainLiteral(literal)) } else { Template::Literal(literal) };
+            Some((literal, uses))
+        }
+        template if is_secret => {
+            if !matches!(uses.as_slice(), [one] if one.usage == ReferenceUsage::Whole) {
+                let message = format!("param `{named}` is sensitive and cannot be put together");
+                let help = "give a value, `{secret: NAME, key: KEY}`, or one output: `${resources.R.outputs.O}`";
+                report.push(report.error("sensitive", value.at, message).help(help));
+                return None;
+            }
+            Some((template, uses))
         }
         Template::Text(text)
             if !matches!(uses.as_slice(), [one] if one.usage == ReferenceUsage::Whole)

@@ -1,6 +1,6 @@
 //! Checks of pod templates. A template is stored as text and parsed only for the checks.
 
-use ebb_kube::podspec::{RESERVED_PREFIX, is_reserved_key};
+use ebb_kube::podspec::{is_reserved, is_reserved_key};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
@@ -119,16 +119,13 @@ impl DocumentReader<'_> {
             let message = "the pod's `restartPolicy` can only be `Never`".to_owned();
             wrong("restart-policy", policy.at, message, "remove it; `retry` of a unit sets the number of attempts");
         }
-        for (items, reserved, what) in [
-            (&spec.volumes, "signadot-execunit-io", "volume"),
-            (&spec.init_containers, "signadot-execunit-input-manager", "init container"),
-            (&spec.containers, "signadot-execunit-output-manager", "container"),
-        ] {
-            for At { at, value: name } in items.iter().filter_map(|item| item.name.as_ref()) {
-                if name == reserved || name.starts_with(RESERVED_PREFIX) {
-                    let message = format!("the name `{name}` is reserved");
-                    wrong("reserved-name", *at, message, &format!("give the {what} another name"));
-                }
+        let named =
+            [(&spec.volumes, "volume"), (&spec.init_containers, "init container"), (&spec.containers, "container")];
+        for (items, what) in named {
+            let names = items.iter().filter_map(|item| item.name.as_ref());
+            for At { at, value: name } in names.filter(|name| is_reserved(&name.value)) {
+                let message = format!("the name `{name}` is reserved");
+                wrong("reserved-name", *at, message, &format!("give the {what} another name"));
             }
         }
         let main = spec.containers.iter().filter(|item| item.name.as_ref().is_some_and(|name| name.value == "main"));

@@ -11,6 +11,7 @@ use serde_saphyr::{Location, Spanned};
 
 use crate::diagnostic::Diagnostic;
 use crate::source::{LineColumn, SourceText};
+use crate::template::with_texts;
 
 /// The maximum size of a document in bytes, before and after embedding: 4 MiB.
 pub const MAX_DOCUMENT: usize = 4 << 20;
@@ -133,7 +134,7 @@ pub(crate) fn parse(source: &Arc<SourceText>) -> Result<Vec<YamlNode>, Diagnosti
 /// # Errors
 /// Returns the message of the YAML library.
 pub(crate) fn write(tree: Json) -> Result<String, String> {
-    serde_saphyr::to_string(&escaped(tree)).map_err(|error| error.to_string())
+    serde_saphyr::to_string(&with_texts(tree, &escaped)).map_err(|error| error.to_string())
 }
 
 fn options() -> serde_saphyr::Options {
@@ -368,14 +369,9 @@ pub(crate) fn placeholders(text: &str) -> Vec<(usize, usize)> {
     spots
 }
 
-/// Returns the tree with escaped directives. Keys are not expanded.
-fn escaped(tree: Json) -> Json {
-    match tree {
-        Json::String(text) if !placeholders(&text).is_empty() => text.replace("@{", "@{literal: @}{").into(),
-        Json::Array(items) => items.into_iter().map(escaped).collect(),
-        Json::Object(map) => map.into_iter().map(|(key, value)| (key, escaped(value))).collect(),
-        scalar => scalar,
-    }
+/// Returns a text with escaped directives.
+fn escaped(text: String) -> String {
+    if placeholders(&text).is_empty() { text } else { text.replace("@{", "@{literal: @}{") }
 }
 
 #[cfg(test)]

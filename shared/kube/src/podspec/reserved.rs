@@ -18,8 +18,8 @@ const OF_MAIN: [&str; 4] = ["args", "command", "image", "restartPolicy"];
 /// Fields of the pod that only the base sets, or omits.
 const OF_POD: [&str; 2] = ["activeDeadlineSeconds", "restartPolicy"];
 
-/// Returns true for a reserved name.
-pub(crate) fn is_reserved(name: &str) -> bool {
+/// Returns true for a reserved name of a volume, a container, a Secret or an object.
+pub fn is_reserved(name: &str) -> bool {
     name.starts_with(RESERVED_PREFIX) || SIGNADOT.contains(&name)
 }
 
