@@ -1,5 +1,6 @@
 //! Tests that the schemas for editors accept valid documents and reject invalid ones.
 
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::text;
@@ -31,6 +32,14 @@ fn schemas_accept_the_fixtures() {
     }
 }
 
+/// The file describes its keys.
+#[derive(Deserialize)]
+struct SchemaMistakes {
+    plugin: Vec<(String, String, Value, String)>,
+    valid: Vec<Value>,
+    invalid: Vec<(Value, String)>,
+}
+
 #[test]
 fn schemas_reject_invalid_documents() {
     let plugin = jsonschema::validator_for(&schema::plugin()).unwrap();
@@ -45,41 +54,16 @@ fn schemas_reject_invalid_documents() {
         |question: Value| spoil("/postStop/unregister", "verify", json!({"webhook": question, "timeout": "1m"}));
     assert!(plugin.is_valid(&verified(json!({"url": "https://x", "absent": "${true}"}))));
     assert!(plugin.is_valid(&spoil("", "evidence", "confirmed".into())));
-    for (bad, what) in [
-        (verified(json!({"url": "https://x", "idempotent": false})), "an unknown key of a verification"),
-        (spoil("", "evidence", "sure".into()), "an unknown grade"),
-        (spoil("", "kind", "Sandbox".into()), "another kind"),
-        (spoil("", "apiVersion", "ebb.dev/v2".into()), "another version"),
-        (spoil("", "prestart", Value::Null), "an unknown key"),
-        (spoil("/preStart/seed", "timeout", "5".into()), "a duration without a unit"),
-        (spoil("/preStart/seed", "webhook", json!({"url": "https://x"})), "two kinds"),
-        (spoil("/preStart/seed", "retries", 3.into()), "an unknown key of a unit"),
-        (spoil("/preStart/seed", "retry", json!({"attempts": 101})), "too many attempts"),
-        (spoil("/preStart/seed", "retry", json!({"on": [200]})), "a status that is not a failure"),
-        (spoil("/preStart/database/outputs/name", "secret", json!({"name": "x"})), "a part of a Secret"),
-        (spoil("/params/region", "type", "str".into()), "an unknown type"),
-        (spoil("/preStart/database/outputs/name", "value", "x".into()), "two sources"),
-    ] {
-        assert!(!plugin.is_valid(&bad), "{what}");
+    let mistakes: SchemaMistakes = serde_saphyr::from_str(include_str!("../../../tests/schema_mistakes.yaml")).unwrap();
+    for (pointer, key, value, what) in mistakes.plugin {
+        assert!(!plugin.is_valid(&spoil(&pointer, &key, value)), "{what}");
     }
     let sandbox = jsonschema::validator_for(&schema::sandbox()).unwrap();
-    let with = |resource: Value| json!({"apiVersion": "ebb.dev/v1", "kind": "Sandbox", "name": "a", "resources": {"r": resource}});
-    let properties = || json!({"a": {"plugin": "net", "Properties": {}}});
-    let controller = json!({"kind": "resource", "metadata": {"name": "n"}, "properties": properties()});
-    let keyed = json!({"Resources": {"a": {"Plugin": "net", "Type": "t"}}});
-    let listed = json!({"ID": "x", "Properties": {"Resources": [{"ID": "a", "Plugin": "net", "Properties": ""}]}});
-    for good in [controller.clone(), keyed, listed] {
-        assert!(sandbox.is_valid(&with(json!({"collection": good}))), "{good}");
+    let with = |resource: &Value| json!({"apiVersion": "ebb.dev/v1", "kind": "Sandbox", "name": "a", "resources": {"r": resource}});
+    for good in &mistakes.valid {
+        assert!(sandbox.is_valid(&with(good)), "{good}");
     }
-    for (bad, what) in [
-        (json!({}), "no plugin and no collection"),
-        (json!({"plugin": "p", "collection": controller}), "a plugin and a collection"),
-        (
-            json!({"collection": {"kind": "group", "metadata": {"name": "n"}, "properties": properties()}}),
-            "another kind",
-        ),
-        (json!({"collection": {"Resources": {"a": {"plugin": "net"}}}}), "a key in another case"),
-    ] {
+    for (bad, what) in &mistakes.invalid {
         assert!(!sandbox.is_valid(&with(bad)), "{what}");
     }
     let signadot = jsonschema::validator_for(&schema::signadot_sandbox()).unwrap();
