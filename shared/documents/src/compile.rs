@@ -110,26 +110,20 @@ pub fn plan(
         assemble::place(&mut report, sandbox, &mut instances);
         shared_keys::check(&mut report, &instances, &mut warnings);
     }
-    if let Some(errors) = report.errors(sandbox.name.at) {
-        return Err(errors);
-    }
+    report.check(sandbox.name.at)?;
     let wires = ResourceReads::new(&mut report, sandbox.name.at, &instances)?;
     let mut plan = assemble::plan(&mut report, sandbox, env, &instances, &wires);
     assemble::check_cycles(&mut report, &plan, &instances, &wires);
     clusters::check(&mut report, &plan, &instances, &wires);
     undecided::check(&mut report, &instances);
-    if let Some(errors) = report.errors(sandbox.name.at) {
-        return Err(errors);
-    }
+    report.check(sandbox.name.at)?;
     let requests = policy_requests::of_plan(&plan, &instances);
     if let Some(at) = plan.hooks.iter().position(|hook| hook.hook == PLUGIN_UPDATE) {
         plan.plugin_updates = plan.hooks.remove(at).units;
     }
     added_undos::add(&mut plan, &instances);
     assemble::order_teardown(&report, &mut plan, &instances);
-    if let Some(errors) = report.errors(sandbox.name.at) {
-        return Err(errors);
-    }
+    report.check(sandbox.name.at)?;
     Ok((plan, warnings, requests))
 }
 

@@ -97,12 +97,12 @@ impl DiagnosticCollector {
         self.push(self.error(COMPILE_LIMIT, at, message).help(help));
     }
 
-    /// Returns the errors so far, or `None` without errors. Exhausted steps are an error too.
-    pub(super) fn errors(&mut self, at: LineColumn) -> Option<Diagnostics> {
+    /// Checks that the document has no errors so far. Exhausted steps are an error too.
+    pub(super) fn check(&mut self, at: LineColumn) -> Result<(), Diagnostics> {
         if self.is_exhausted() && !self.found.iter().any(|found| found.code == COMPILE_LIMIT) {
             self.exhausted(at);
         }
-        self.found.has_errors().then(|| std::mem::take(&mut self.found).sorted())
+        if self.found.has_errors() { Err(std::mem::take(&mut self.found).sorted()) } else { Ok(()) }
     }
 
     /// Creates an error at a position. The caller completes it and calls [`Self::push`].

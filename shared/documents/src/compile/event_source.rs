@@ -83,9 +83,9 @@ pub fn event_source(doc: &SourceDoc) -> Result<(EventSource, Vec<Diagnostic>), D
         let help = "add `verify:` with the scheme of the sender, such as `standard: {secret: NAME}`";
         own.push(own.error("missing-key", whole, missing("verify")).help(help));
     }
-    let mut errors = own.errors(whole).unwrap_or_default();
-    errors.extend(of_preset.errors(preset.name.at).unwrap_or_default());
-    errors.extend(of_fetch.errors(whole).unwrap_or_default());
+    let mut errors = own.check(whole).err().unwrap_or_default();
+    errors.extend(of_preset.check(preset.name.at).err().unwrap_or_default());
+    errors.extend(of_fetch.check(whole).err().unwrap_or_default());
     match verify {
         Some(verify) if !errors.has_errors() => {
             let has_own_ids = id.is_some() || fetch.is_some();

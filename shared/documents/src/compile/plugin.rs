@@ -76,10 +76,7 @@ pub(super) fn check<'a>(
         let shared = shared_keys::warn(&report, &checked);
         checked.warnings.extend(grouped(shared.into_iter().take(MAX_WARNINGS).collect()));
     }
-    match report.errors(plugin.name.at) {
-        Some(errors) => Err(errors),
-        None => Ok(checked),
-    }
+    report.check(plugin.name.at).map(|()| checked)
 }
 
 impl<'a> CheckedPlugin<'a> {

@@ -47,9 +47,7 @@ pub fn subscription(doc: &SubscriptionDoc) -> Result<NotificationRule, Diagnosti
             }
         }
     }
-    if let Some(errors) = report.errors(doc.name.at) {
-        return Err(errors);
-    }
+    report.check(doc.name.at)?;
     let on = doc.on.iter().map(|phase| phase.value).collect();
     Ok(NotificationRule { name: doc.name.value.clone(), on, when, to: doc.to.receiver.clone() })
 }
