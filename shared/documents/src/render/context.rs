@@ -270,6 +270,11 @@ impl<'a> RenderContext<'a> {
 
     /// Returns the value of a text with `${…}`.
     pub(super) fn text(self, text: &str, place: &str) -> RenderResult<LookupResult> {
+        // Most texts of a manifest are literal.
+        if !text.contains('$') {
+            capped(place, text.len())?;
+            return Ok(Json::from(text).into());
+        }
         let parsed = evaluate::text(text, place)?;
         if let Some(expression) = parsed.whole() {
             return self.expression(expression, place);
