@@ -18,9 +18,10 @@ mod url;
 use std::collections::BTreeMap;
 use std::fmt;
 
+use crate::cel::EvaluationError;
 use crate::plan::{Plan, UnitRef, document_name};
 
-pub use crate::cel::{MAX_COST, MAX_VALUE_BYTES};
+pub use crate::cel::MAX_VALUE_BYTES;
 pub use answers::{Answers, PollState, WebhookResponse, reads_values};
 pub use ebb_engine::SecretRef;
 pub use facts::TargetFacts;
@@ -225,15 +226,9 @@ pub enum RenderError {
         what: String,
         fix: &'static str,
     },
-    /// An expression fails on these values.
-    #[error("{place}: {reason}")]
-    Evaluation {
-        place: String,
-        /// A description of the failure without values.
-        reason: String,
-        /// True if the expression reads a missing key, a missing element, or a part of `null`.
-        is_missing: bool,
-    },
+    /// An expression fails on these values, or could take too long on them.
+    #[error("{place}: {error}")]
+    Evaluation { place: String, error: EvaluationError },
     /// A value has another type than its place requires.
     #[error("{place} must be {wanted}, not {got}")]
     Type {
@@ -244,9 +239,6 @@ pub enum RenderError {
     },
     #[error("{place} has {bytes} bytes; the limit is {MAX_VALUE_BYTES}")]
     TooLarge { place: String, bytes: usize },
-    /// The evaluation could take too long on these values.
-    #[error("{place}: the expression could touch {cost} values; the limit is {MAX_COST}")]
-    TooCostly { place: String, cost: u64 },
     /// A sensitive value would leave its cluster.
     #[error("{place}: {what} is sensitive and lies in cluster {holder}, so it cannot be used in cluster {user}")]
     OtherCluster { place: String, what: String, holder: String, user: String },

@@ -10,7 +10,7 @@ use super::{
     SecretRef, TargetFacts, UnitContext, evaluate,
 };
 use crate::cel::convert::{self, CelOutput};
-use crate::cel::{self, Expression, ReferenceSource, ReferenceUsage, RootVariable, ValueReference};
+use crate::cel::{self, EvaluationError, Expression, ReferenceSource, ReferenceUsage, RootVariable, ValueReference};
 use crate::plan::{InputPlan, OutputPlan, OutputRead, Plan, PublicOutput, Template, UnitPlan, UnitRef, cluster_name};
 use crate::template::{self, TextPart};
 
@@ -375,7 +375,13 @@ impl<'a> RenderContext<'a> {
             (Ok(CelOutput::Json(json)), _) => Ok(json.into()),
             (Ok(CelOutput::Bytes(bytes)), _) => Ok(LookupResult::Value(RenderValue::Bytes(bytes))),
             (Ok(CelOutput::Nothing), _) => Ok(LookupResult::Nothing),
-            (Err(RenderError::Evaluation { .. }), Some(needed)) => Err(missing(place, needed)),
+            (
+                Err(RenderError::Evaluation {
+                    error: EvaluationError::Evaluation(_) | EvaluationError::MissingValue(_),
+                    ..
+                }),
+                Some(needed),
+            ) => Err(missing(place, needed)),
             (Err(error), _) => Err(error),
         }
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{RenderError, RenderResult};
 use crate::cel::convert::CelOutput;
-use crate::cel::{self, EvaluationError, Expression, Scope};
+use crate::cel::{self, Expression, Scope};
 use crate::template::ParsedText;
 
 /// Parses a text of a plan.
@@ -23,11 +23,5 @@ pub(super) fn run(
     variables: &BTreeMap<&str, cel::CelValue<'_>>,
     place: &str,
 ) -> RenderResult<CelOutput> {
-    let place = || place.to_owned();
-    let failed = |reason, is_missing| RenderError::Evaluation { place: place(), reason, is_missing };
-    cel::evaluate(expression, variables).map_err(|failure| match failure {
-        EvaluationError::Evaluation(reason) => failed(reason, false),
-        EvaluationError::MissingValue(reason) => failed(reason, true),
-        EvaluationError::TooCostly(cost) => RenderError::TooCostly { place: place(), cost },
-    })
+    cel::evaluate(expression, variables).map_err(|error| RenderError::Evaluation { place: place.to_owned(), error })
 }

@@ -6,8 +6,8 @@ use serde_json::Value as Json;
 
 use super::context::{LookupResult, RenderContext, capped};
 use super::{KnownOutputs, RenderError, RenderResult, RenderValue, TargetFacts, evaluate};
-use crate::cel::Expression;
 use crate::cel::convert::{CelOutput, from_json};
+use crate::cel::{EvaluationError, Expression};
 use crate::plan::{Action, OutputFrom, Plan, Template, UnitPlan};
 
 /// Returns the declared outputs of an InfraKit unit from its instance: `ID`, `LogicalID`, `Tags` and `Properties`, or the
@@ -39,7 +39,7 @@ pub(super) fn outputs_from(
         let none = |reason: String| RenderError::NoOutput { output: name.clone(), reason };
         let made = match value(&evaluate::expression(text, &place)?, &place) {
             Ok(LookupResult::Value(RenderValue::Json(Json::Null)) | LookupResult::Nothing)
-            | Err(RenderError::Evaluation { is_missing: true, .. })
+            | Err(RenderError::Evaluation { error: EvaluationError::MissingValue(_), .. })
                 if output.optional =>
             {
                 RenderValue::Json(Json::Null)
@@ -52,7 +52,10 @@ pub(super) fn outputs_from(
             Ok(LookupResult::Nothing | LookupResult::Placeholder(_)) => {
                 return Err(none(format!("`{text}` has no value")));
             }
-            Err(RenderError::Evaluation { reason, .. }) => return Err(none(format!("`{text}`: {reason}"))),
+            Err(RenderError::Evaluation {
+                error: EvaluationError::Evaluation(reason) | EvaluationError::MissingValue(reason),
+                ..
+            }) => return Err(none(format!("`{text}`: {reason}"))),
             Err(error) => return Err(error),
         };
         match &made {
