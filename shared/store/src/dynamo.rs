@@ -50,7 +50,6 @@ use crate::item_table::{
 };
 use crate::meter::Meter;
 use crate::ops::StoreResult;
-use crate::table::TableSpec;
 
 pub(crate) use attribute::Item;
 pub use attribute::item_size;
@@ -128,50 +127,40 @@ impl MeteredTable {
 
     /// Replaces an item.
     async fn put(&self, item: Item) -> StoreResult<()> {
-        self.put_if(item, WriteExpression::default(), 0).await.map(drop)
+        self.put_if(item, WriteExpression::default()).await.map(drop)
     }
 
-    /// Replaces an item under the conditions of `expression`. The write changes `entries` index entries.
-    async fn put_if(&self, item: Item, expression: WriteExpression, entries: u64) -> StoreResult<WriteOutcome> {
+    /// Replaces an item under the conditions of `expression`.
+    async fn put_if(&self, item: Item, expression: WriteExpression) -> StoreResult<WriteOutcome> {
         let reason = || "the item has no key".to_owned();
         let key = ItemKey::of(&item);
         let key = key.ok_or_else(|| StoreError::Broken { operation: "PutItem", reason: reason() })?;
-        let bytes = item_size(&item);
-        let outcome = self.write(ItemWrite { key, expression, action: WriteAction::Put(item) }).await?;
-        if let (WriteOutcome::Written(_), Some(meter)) = (&outcome, &self.meter) {
-            meter.written(bytes, entries);
-        }
-        Ok(outcome)
+        self.write(ItemWrite { key, expression, action: WriteAction::Put(item) }).await
     }
 
     /// Replaces an item under the conditions of `expression`. Returns false if they do not hold, unless the item is the
     /// present one: then this write is repeated, because its first response was lost.
-    async fn put_once(&self, item: Item, expression: WriteExpression, entries: u64) -> StoreResult<bool> {
-        Ok(match self.put_if(item.clone(), expression, entries).await? {
+    async fn put_once(&self, item: Item, expression: WriteExpression) -> StoreResult<bool> {
+        Ok(match self.put_if(item.clone(), expression).await? {
             WriteOutcome::Written(_) => true,
             WriteOutcome::Refused(image) => image == item,
         })
     }
 
-    /// Updates an item and returns it as it was before or after. The write changes `entries` index entries.
+    /// Updates an item and returns it as it was before or after.
     async fn update(
         &self,
         (pk, sk): (&str, &str),
         expression: WriteExpression,
         image: UpdateImage,
-        entries: u64,
     ) -> StoreResult<WriteOutcome> {
         let action = WriteAction::Update(image);
-        let outcome = self.write(ItemWrite { key: ItemKey::new(pk, sk), expression, action }).await?;
-        if let (WriteOutcome::Written(item), Some(meter)) = (&outcome, &self.meter) {
-            meter.written(item_size(item), entries);
-        }
-        Ok(outcome)
+        self.write(ItemWrite { key: ItemKey::new(pk, sk), expression, action }).await
     }
 
     /// Updates an item. Returns false if a condition does not hold.
     async fn update_if(&self, key: (&str, &str), expression: WriteExpression) -> StoreResult<bool> {
-        Ok(self.update(key, expression, UpdateImage::After, 0).await?.is_written())
+        Ok(self.update(key, expression, UpdateImage::After).await?.is_written())
     }
 
     /// Deletes an item. A missing item is not an error.
@@ -189,12 +178,7 @@ impl MeteredTable {
 
     /// Deletes an item if all conditions hold, and returns it.
     async fn take_if(&self, (pk, sk): (&str, &str), expression: WriteExpression) -> StoreResult<WriteOutcome> {
-        let write = ItemWrite { key: ItemKey::new(pk, sk), expression, action: WriteAction::Delete };
-        let outcome = self.write(write).await?;
-        if let (WriteOutcome::Written(item), Some(meter)) = (&outcome, &self.meter) {
-            meter.written(item_size(item), u64::from(item.contains_key(TableSpec::DUE_SHARD)));
-        }
-        Ok(outcome)
+        self.write(ItemWrite { key: ItemKey::new(pk, sk), expression, action: WriteAction::Delete }).await
     }
 
     /// Sends a write, again while it conflicts with a transaction. Counts a refused one.

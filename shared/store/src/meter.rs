@@ -17,10 +17,7 @@ pub struct TableUsage {
     pub read_units: f64,
     /// Write units as reported by the table, including indexes. A failed condition reports none.
     pub write_units: f64,
-    /// Write units by our own calculation: 1 KiB steps, doubled in transactions, one per index entry created or
-    /// removed. Setting a wake-up counts as one of each, and a failed condition as one unit.
-    pub sized_write_units: u64,
-    /// The part of `sized_write_units` from failed conditions.
+    /// Write units of failed conditions by our own calculation, in steps of 1 KiB of the present item.
     pub refused_write_units: u64,
     /// Bytes of the largest head item that a write returned.
     pub largest_head: usize,
@@ -59,19 +56,9 @@ impl Meter {
         self.lock().write_units += units;
     }
 
-    pub(crate) fn written(&self, bytes: usize, index_entries: u64) {
-        self.lock().sized_write_units += units(bytes) + index_entries;
-    }
-
-    /// Counts a write with a failed condition.
+    /// Counts a write with a failed condition. `bytes` is the size of the present item.
     pub(crate) fn refused(&self, bytes: usize) {
-        self.lock().refused_write_units += units(bytes);
-        self.written(bytes, 0);
-    }
-
-    /// Counts a write in a transaction.
-    pub(crate) fn transacted(&self, bytes: usize, index_entries: u64) {
-        self.lock().sized_write_units += 2 * units(bytes) + index_entries;
+        self.lock().refused_write_units += bytes.div_ceil(1024).max(1) as u64;
     }
 
     pub(crate) fn unreadable(&self) {
@@ -82,8 +69,4 @@ impl Meter {
         let mut usage = self.lock();
         usage.largest_head = usage.largest_head.max(bytes);
     }
-}
-
-fn units(bytes: usize) -> u64 {
-    bytes.div_ceil(1024).max(1) as u64
 }

@@ -35,7 +35,7 @@ pub(super) fn read_feed(operation: &'static str, item: &Item) -> StoreResult<Cha
 impl Store {
     /// Updates the feed without a condition.
     async fn update_feed(&self, expression: WriteExpression) -> StoreResult<ChangeFeed> {
-        match self.table.update(ITEM, expression, UpdateImage::After, 0).await? {
+        match self.table.update(ITEM, expression, UpdateImage::After).await? {
             WriteOutcome::Written(item) | WriteOutcome::Refused(item) => read_feed("UpdateItem", &item),
         }
     }
@@ -57,7 +57,7 @@ impl Store {
             let mut expression = WriteExpression::when(WriteCondition::equal(LAST, number(seen.last)));
             expression.set(LAST, number(next.last));
             expression.set(RING, json(&next.ring)?);
-            match self.table.update(ITEM, expression, UpdateImage::After, 0).await? {
+            match self.table.update(ITEM, expression, UpdateImage::After).await? {
                 WriteOutcome::Written(item) => return read_feed("UpdateItem", &item),
                 // Another change came first, or this one is repeated because its response was lost. A change that is
                 // noted twice is read twice.

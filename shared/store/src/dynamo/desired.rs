@@ -35,6 +35,6 @@ impl Store {
             ("pk", Some(text(partition))),
         ]));
         let seen = desired.version.checked_sub(1).filter(|seen| *seen > 0);
-        self.table.put_once(attributes, has_version(seen), 2).await
+        self.table.put_once(attributes, has_version(seen)).await
     }
 }

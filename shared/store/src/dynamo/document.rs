@@ -130,7 +130,7 @@ impl Store {
         let is_own = WriteCondition::equal("dg", digest(&plugin.digest));
         let is_published_again = WriteCondition::All(vec![is_own, WriteCondition::present(WITHDRAWN)]);
         let is_free = WriteCondition::Any(vec![WriteCondition::absent("pk"), is_published_again]);
-        self.table.put_once(item, WriteExpression::when(is_free), 1).await
+        self.table.put_once(item, WriteExpression::when(is_free)).await
     }
 
     /// Withdraws a version and keeps its document. A repetition keeps the first time. Returns false if the version

@@ -50,7 +50,7 @@ impl Store {
     /// Writes an entry. A repetition changes nothing. Returns false, and writes nothing, if another entry has its id.
     pub async fn note_history(&self, target: TargetKey<'_>, entry: &HistoryItem) -> StoreResult<bool> {
         let is_new = WriteExpression::when(WriteCondition::absent("pk"));
-        self.table.put_once(history_item(target, entry)?, is_new, 0).await
+        self.table.put_once(history_item(target, entry)?, is_new).await
     }
 }
 

@@ -211,7 +211,7 @@ impl MeteredTable {
         expression: WriteExpression,
         image: UpdateImage,
     ) -> StoreResult<WriteOutcome> {
-        self.update((&key::run(run), &key::record(unit, attempt)), expression, image, 0).await
+        self.update((&key::run(run), &key::record(unit, attempt)), expression, image).await
     }
 
     /// Reserves one of `capacity` places for a further success. Returns false and counts the success if all are in use.
@@ -243,7 +243,7 @@ impl MeteredTable {
         let mut item = result_attributes(result)?;
         item.insert("pk".to_owned(), text(key::run(run)));
         item.insert("sk".to_owned(), text(key::second_result(unit, attempt, &result.digest)));
-        self.put_if(item, WriteExpression::when(WriteCondition::absent("pk")), 0).await.map(drop)
+        self.put_if(item, WriteExpression::when(WriteCondition::absent("pk"))).await.map(drop)
     }
 }
 

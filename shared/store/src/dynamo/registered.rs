@@ -38,7 +38,7 @@ impl Store {
             ("b", json(cluster)?),
             ("tv", number(cluster.version)),
         ]);
-        self.table.put_once(attributes, has_version(seen), 0).await
+        self.table.put_once(attributes, has_version(seen)).await
     }
 
     /// Deletes a cluster. Returns false if it does not exist.

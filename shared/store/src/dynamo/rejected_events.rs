@@ -39,7 +39,7 @@ impl Store {
             (TableSpec::TTL, ttl_attribute(newest)),
         ]);
         let seen = rejections.version.checked_sub(1).filter(|seen| *seen > 0);
-        self.table.put_once(attributes, has_version(seen), u64::from(seen.is_none())).await
+        self.table.put_once(attributes, has_version(seen)).await
     }
 }
 

@@ -224,16 +224,6 @@ fn express(run: &RunId, patch: &Patch) -> StoreResult<WriteExpression> {
     Ok(expression)
 }
 
-/// Returns the upper bound of index entries that a patch creates or removes.
-fn index_entries(patch: &Patch) -> u64 {
-    let entries = patch.changes.iter().map(|change| match change {
-        PatchChange::SetDue(_) => 2,
-        PatchChange::ClearDue => 1,
-        _ => 0,
-    });
-    entries.max().unwrap_or(0)
-}
-
 /// Reads the head of a run (`GetItem`).
 impl Store {
     /// Returns the head, or `None` if the run does not exist.
@@ -249,7 +239,7 @@ impl Store {
         let expression = express(run, patch)?;
         let partition = key::run(run);
         let key = (partition.as_str(), key::HEAD);
-        match self.table.update(key, expression, UpdateImage::After, index_entries(patch)).await? {
+        match self.table.update(key, expression, UpdateImage::After).await? {
             WriteOutcome::Written(item) => {
                 if let Some(meter) = &self.table.meter {
                     meter.head(item_size(&item));

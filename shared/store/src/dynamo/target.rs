@@ -10,7 +10,7 @@ use ebb_protocol::engine::{Hook, TargetPhase, Timestamp};
 use ebb_protocol::id::TargetKey;
 use ebb_protocol::lifecycle::TargetStopCause;
 
-use super::attribute::{Item, ItemReader, digest, item, item_size, json, number, optional, text};
+use super::attribute::{Item, ItemReader, digest, item, json, number, optional, text};
 use super::document::BodyStorage;
 use super::history_items::history_item;
 use super::plan::plan_item;
@@ -157,19 +157,6 @@ pub(super) fn has_version(version: Option<u64>) -> WriteExpression {
     })
 }
 
-/// Returns the upper bound of entries of both indexes that a write creates or removes.
-fn index_entries(target: &TargetHead, seen: Option<u64>) -> u64 {
-    // A target changes lists when it is gone, when its final notification is rejected, and when the next instance
-    // begins.
-    let listed = match (seen, target.phase, target.hook) {
-        (None, _, _) => 1,
-        (Some(_), TargetPhase::Gone, _) => 2,
-        (Some(_), TargetPhase::Starting, Some(Hook::PreStart) | None) => 2,
-        (Some(_), _, _) => 0,
-    };
-    listed + u64::from(target.due.is_some()) + u64::from(seen.is_some())
-}
-
 /// Reads a target (`GetItem`).
 impl Store {
     pub async fn read_target(&self, target: TargetKey<'_>) -> StoreResult<Option<TargetHead>> {
@@ -219,8 +206,7 @@ impl MeteredTable {
     async fn put_target(&self, transition: &TargetTransition) -> StoreResult<bool> {
         let mark = mark();
         let item = target_item(&transition.target, &mark)?;
-        let entries = index_entries(&transition.target, transition.expected_version);
-        Ok(match self.put_if(item, has_version(transition.expected_version), entries).await? {
+        Ok(match self.put_if(item, has_version(transition.expected_version)).await? {
             WriteOutcome::Written(_) => true,
             // A repeated write whose first response was lost.
             WriteOutcome::Refused(image) => is_by(Some(&image), &mark),
@@ -229,18 +215,12 @@ impl MeteredTable {
 
     async fn transact(&self, transition: &TargetTransition, plan: Option<Item>) -> StoreResult<bool> {
         let mark = mark();
-        let (puts, entries): (Vec<_>, Vec<_>) = puts(transition, &mark, plan)?.into_iter().unzip();
+        let puts = puts(transition, &mark, plan)?;
         let mut pauses = pauses().build();
         loop {
             let response = self.table.transact(&puts, &mark).await?;
             let refusals = match self.count(TRANSACT, Meter::write, response) {
-                TransactionOutcome::Written => {
-                    if let Some(meter) = &self.meter {
-                        let sizes = puts.iter().map(|put| item_size(&put.item));
-                        sizes.zip(entries).for_each(|(bytes, entries)| meter.transacted(bytes, entries));
-                    }
-                    return Ok(true);
-                }
+                TransactionOutcome::Written => return Ok(true),
                 TransactionOutcome::Cancelled(refusals) => refusals,
             };
             if let Some(response) = transaction_outcome(transition, &mark, &refusals) {
@@ -251,19 +231,16 @@ impl MeteredTable {
     }
 }
 
-/// Returns the items of a transaction with their conditions and changed index entries. The target is the first one, and
-/// a run the last one.
-fn puts(transition: &TargetTransition, mark: &str, plan: Option<Item>) -> StoreResult<Vec<(ItemPut, u64)>> {
-    let seen = transition.expected_version;
+/// Returns the items of a transaction with their conditions. The target is the first one, and a run the last one.
+fn puts(transition: &TargetTransition, mark: &str, plan: Option<Item>) -> StoreResult<Vec<ItemPut>> {
     let target = target_item(&transition.target, mark)?;
-    let put = |item, expression| ItemPut { item, expression };
-    let mut puts = vec![(put(target, has_version(seen)), index_entries(&transition.target, seen))];
+    let mut puts = vec![ItemPut { item: target, expression: has_version(transition.expected_version) }];
     let tombstone = transition.tombstone.as_ref().map(tombstone_item);
     let key = transition.target.target_key();
     let entry = transition.entry.as_ref().map(|entry| history_item(key, entry)).transpose()?;
     let others = plan.into_iter().chain(tombstone).chain(entry);
-    puts.extend(others.map(|item| (put(item, WriteExpression::default()), 0)));
-    puts.extend(transition.run.as_ref().map(|run| (put(new_run(run), has_version(None)), 1)));
+    puts.extend(others.map(|item| ItemPut { item, expression: WriteExpression::default() }));
+    puts.extend(transition.run.as_ref().map(|run| ItemPut { item: new_run(run), expression: has_version(None) }));
     Ok(puts)
 }
 

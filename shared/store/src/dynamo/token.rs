@@ -54,7 +54,7 @@ impl Store {
             WriteCondition::present(REVOKED),
             WriteCondition::AtMost(EXPIRES.to_owned(), info.created.0),
         ]));
-        self.table.put_once(attributes, expression, 1).await
+        self.table.put_once(attributes, expression).await
     }
 
     /// Revokes the token of a name. A repetition keeps the first time. Returns false if the name has no token.

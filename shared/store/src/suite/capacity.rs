@@ -20,7 +20,7 @@ pub(super) async fn a_completion_is_one_write_and_two_with_outputs(fixture: Stor
     fixture.store.patch_run(&run, &success(0)).await.unwrap();
     let usage = fixture.meter.take();
     assert_eq!(usage.requests, [("UpdateItem", 1)].into());
-    assert_eq!((usage.read_units, usage.write_units, usage.sized_write_units), (0.0, 1.0, 1));
+    assert_eq!((usage.read_units, usage.write_units), (0.0, 1.0));
 
     let outputs = BTreeMap::from([("url".to_owned(), UnitValue::Json("postgres://db.example/main".into()))]);
     let stored = AttemptResult { outputs: OutputStorage::Inline(outputs), ..result(AttemptOutcome::Succeeded, "x") };
@@ -28,21 +28,21 @@ pub(super) async fn a_completion_is_one_write_and_two_with_outputs(fixture: Stor
     fixture.store.patch_run(&run, &success(1)).await.unwrap();
     let usage = fixture.meter.take();
     assert_eq!(usage.requests, [("UpdateItem", 2)].into());
-    assert_eq!((usage.read_units, usage.write_units, usage.sized_write_units), (0.0, 2.0, 2));
+    assert_eq!((usage.read_units, usage.write_units), (0.0, 2.0));
 }
 
 /// A completion costs a write unit for each KiB of the head: one in a run of 400 units, and at most three.
 pub(super) async fn a_completion_costs_one_to_three_write_units(fixture: StoreFixture) {
     let run = fixture.run("a-name-of-some-length").await;
     let mut next = 0;
-    for (unit, expected) in [(255, 1), (399, 1), (700, 2), (999, 3)] {
+    for (unit, expected) in [(255, 1.0), (399, 1.0), (700, 2.0), (999, 3.0)] {
         let changes = (next..unit).map(|unit| PatchChange::AddDone(Unit(unit))).collect();
         fixture.store.patch_run(&run, &Patch { conditions: vec![], changes }).await.unwrap();
         fixture.meter.take();
         let success = RunEvent::Succeeded { unit: Unit(unit), attempt: A1, epoch: E1 };
         assert!(fixture.accept(&run, success).await.is_written());
         let usage = fixture.meter.take();
-        assert_eq!(usage.sized_write_units, expected, "unit {unit}: {} bytes", usage.largest_head);
+        assert_eq!(usage.write_units, expected, "unit {unit}: {} bytes", usage.largest_head);
         next = unit + 1;
     }
 }
@@ -53,16 +53,14 @@ pub(super) async fn a_retry_with_an_earlier_wakeup_costs_three_write_units(fixtu
     let due = Timestamp(new_run("a").due.0 - 1);
     let retried = RunEvent::Retried { unit: Unit(0), attempt: A1, epoch: E1, to: A1.next() };
     fixture.store.patch_run(&run, &accept_with_wakeup(retried, due)).await.unwrap();
-    let usage = fixture.meter.take();
-    assert_eq!((usage.write_units, usage.sized_write_units), (3.0, 3));
+    assert_eq!(fixture.meter.take().write_units, 3.0);
 }
 
 pub(super) async fn a_start_is_a_transaction_of_two_items(fixture: StoreFixture) {
     fixture.run("a").await;
     let usage = fixture.meter.take();
     assert_eq!(usage.requests, [("TransactWriteItems", 1)].into());
-    // Two items, counted twice, and one index entry each: target due, target listed, run due.
-    assert_eq!(usage.sized_write_units, 7);
+    // Index entries: target due, target listed, run due.
     assert_eq!(usage.write_units, fixture.start_units());
 }
 
@@ -72,5 +70,5 @@ pub(super) async fn a_failed_condition_is_counted(fixture: StoreFixture) {
     assert_eq!(patched, PatchResult::ConditionFailed(None));
     let usage = fixture.meter.take();
     assert_eq!(usage.requests, [("UpdateItem", 1)].into());
-    assert_eq!((usage.sized_write_units, usage.refused_write_units), (1, 1));
+    assert_eq!((usage.write_units, usage.refused_write_units), (0.0, 1));
 }

@@ -61,5 +61,5 @@ pub(super) async fn a_look_at_heads_costs_half_a_unit(fixture: StoreFixture) {
     let full = store.peek_changes().await.unwrap();
     store.note_changes(&full, &["sandbox/a"]).await.unwrap();
     let usage = meter.take();
-    assert_eq!((usage.read_units, usage.sized_write_units), (0.5, 1), "{usage:?}");
+    assert_eq!((usage.read_units, usage.write_units), (0.5, 1.0), "{usage:?}");
 }

@@ -79,7 +79,7 @@ pub(super) async fn the_largest_items_fit(fixture: StoreFixture) {
     // Only the attempt record and the head item are written: four write units.
     fixture.meter.take();
     assert_eq!(fixture.store.put_result(&run, Unit(1), A1, &inline).await.unwrap(), PutOutcome::Created);
-    assert_eq!(fixture.meter.take().sized_write_units, 4);
+    assert_eq!(fixture.meter.take().write_units, 4.0);
 
     for size in [PLAN_INLINE, PLAN_INLINE + 1] {
         let plan = vec![b'x'; size];

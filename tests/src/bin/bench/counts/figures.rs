@@ -13,8 +13,6 @@ const ACCEPTED: u64 = 1;
 /// Write units of the first run of an instance without its units: its entry in the history 1, start of target, run and plan
 /// 8 (target 2, its list entry 1, run 2, its wake-up 1, plan 2), change to ready 1, close of the run 2.
 const RUN_UNITS: u64 = 12;
-/// The own estimate counts a removed index entry that may not exist.
-const UNKNOWN_ENTRIES: u64 = 1;
 /// Write requests of the first run without its units: entry, start, ready, close.
 const RUN_WRITES: u64 = 4;
 /// Reads of the first run without its units: target, tombstone and plugin, the target at the end, target, run and target
@@ -91,11 +89,6 @@ impl CountRow {
         let figures = &self.cost.figures;
         let bounds = [
             ("write units", figures.write_units.ceil() as u64, of_units + of_heads + RUN_UNITS + passes),
-            (
-                "sized write units",
-                figures.sized_write_units,
-                of_units + of_heads + RUN_UNITS + UNKNOWN_ENTRIES + passes,
-            ),
             ("writes", self.writes(), of_units + RUN_WRITES + passes),
             ("reads", self.reads(), most_reads),
             ("bytes of the largest head", figures.largest_head as u64, head_bytes(units)),
@@ -111,7 +104,7 @@ impl CountRow {
         format!("{} of {units}, outputs {}, answered {}", word(shape), word(outputs), word(answers))
     }
 
-    fn columns(&self) -> [(&'static str, String); 12] {
+    fn columns(&self) -> [(&'static str, String); 11] {
         let CountCase { graph: RunGraph { shape, units, outputs }, answers } = self.case;
         let figures = &self.cost.figures;
         [
@@ -124,7 +117,6 @@ impl CountRow {
             ("reads", self.reads().to_string()),
             ("write units", figures.write_units.to_string()),
             ("per unit", format!("{:.3}", figures.write_units / units as f64)),
-            ("sized", figures.sized_write_units.to_string()),
             ("head bytes", figures.largest_head.to_string()),
             ("messages", self.cost.messages.to_string()),
         ]
