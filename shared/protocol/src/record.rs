@@ -98,33 +98,41 @@ pub struct CallbackRefusals {
     pub reason: String,
 }
 
-/// The result of an attempt.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// The result of an attempt. Its serialized form lacks what the store keeps in attributes of their own.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct AttemptResult {
     pub outcome: AttemptOutcome,
     pub at: Timestamp,
     /// The duration in milliseconds, by the clock of the executor.
     pub duration_ms: Option<u64>,
+    #[serde(skip)]
     pub outputs: OutputStorage,
     /// The reason of a failure or a skip, or of an undo that found nothing.
     pub reason: Option<FailureReason>,
     /// The evidence of a failed request of a webhook unit.
+    #[serde(skip)]
     pub evidence: Option<Box<Evidence>>,
     /// The evidence of an undo, unless the receiver just reported the removal.
     pub removal: Option<Box<RemovalEvidence>>,
     /// The digest of the credential of the request, for a webhook with a connection.
     pub sent_by: Option<String>,
     /// The IDs by which an InfraKit plugin knows what the attempt has made.
+    #[serde(default)]
     pub made: Vec<String>,
     /// The start of the next attempt: a retry, or an undo with further results to undo.
     pub next: Option<Timestamp>,
     /// True if the end of the log is in the bucket.
+    #[serde(skip)]
     pub log: bool,
     /// The applied objects of a failed unit, see [`crate::object_status::stored_objects`].
+    #[serde(default)]
     pub objects: Vec<ObjectStatus>,
     /// True if the backend did not respond. The request may still arrive.
+    #[serde(default)]
     pub unanswered: bool,
     /// The digest of outcome, outputs and made IDs, which identifies repeated results.
+    #[serde(skip)]
     pub digest: String,
 }
 
@@ -140,7 +148,8 @@ impl AttemptResult {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum AttemptOutcome {
     Succeeded,
     Skipped,

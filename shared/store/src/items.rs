@@ -21,7 +21,8 @@ pub use desired_states::{DesiredKey, DesiredTarget, SourceRejections};
 pub use target_outbox::{PhaseNotice, ReceiverState, TargetOutbox};
 
 /// A target. Every write increments its version, on condition that the version is still the one that was read.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct TargetHead {
     /// For example `sandbox`.
     pub kind: String,
@@ -36,6 +37,7 @@ pub struct TargetHead {
     /// unknown.
     pub changed_by: Option<String>,
     /// The labels of the document, at most [`Self::MAX_LABELS`] bytes of names and values.
+    #[serde(default)]
     pub labels: BTreeMap<String, String>,
     /// Rises with each change of the document.
     pub generation: u64,
@@ -51,6 +53,7 @@ pub struct TargetHead {
     /// The routing key for scripts.
     pub routing_key: Option<String>,
     /// Plugin versions in use, as `name@version`.
+    #[serde(default)]
     pub plugins: Vec<String>,
     /// The time at which the instance was requested.
     pub created: Timestamp,
@@ -64,28 +67,35 @@ pub struct TargetHead {
     pub expires: Option<Timestamp>,
     pub stop_cause: TargetStopCause,
     /// True if an operator overrode units of its teardown.
+    #[serde(default)]
     pub is_overridden: bool,
     /// Of a gone target: the number of setup units without evidence that what they have made was removed, at the time when
     /// the target became gone.
     pub unconfirmed: u32,
     /// True if the target was moved back to its last run, which may be closed. A sweep then continues the run.
+    #[serde(default)]
     pub is_reopened: bool,
     /// The notification that the platform has not accepted yet.
     pub notification: Option<NotificationState>,
     /// The notifications that receivers of subscriptions have not accepted yet, also those of earlier instances.
+    #[serde(default, skip_serializing_if = "TargetOutbox::is_empty")]
     pub outbox: TargetOutbox,
     pub waiting: Option<PendingCreation>,
     /// The newest change of the document that waits for the end of the present run.
     pub pending_update: Option<PendingUpdate>,
     /// The last update, if it was refused when it should have begun.
     pub refused_update: Option<RefusedUpdate>,
+    #[serde(default)]
     pub events: TargetEvents,
     /// Ended instances of this name whose sensitive outputs are still in a cluster.
+    #[serde(default)]
     pub release: Vec<SecretRelease>,
     /// The time since which a gone instance has no stored data. The table removes the target 30 days later.
     pub removed: Option<Timestamp>,
     /// The next wake-up.
+    #[serde(skip)]
     pub due: Option<Timestamp>,
+    #[serde(skip)]
     pub version: u64,
 }
 
@@ -477,17 +487,14 @@ pub struct HistoryItem {
     pub at: Timestamp,
     pub change: HistoryChange,
     /// The sender, as [`TargetHead::changed_by`]. That of a run is in its facts.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
     pub uid: String,
     pub generation: u64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<RunId>,
     /// The reason of an operator.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The units of a decision, at most [`Self::MAX_UNITS`].
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     pub units: Vec<String>,
     /// The document that was applied, if it may be stored. One with more than 100 KiB after compression is not stored.
     #[serde(skip)]

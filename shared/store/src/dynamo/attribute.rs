@@ -5,6 +5,7 @@ use std::str::FromStr;
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_protocol::engine::Timestamp;
+use serde_json::Value;
 
 use crate::error::StoreError;
 pub(crate) use crate::item_table::Item;
@@ -109,14 +110,6 @@ impl<'a> ItemReader<'a> {
         self.item.get(name).map(|value| value.as_b().map(AsRef::as_ref).map_err(wrong)).transpose()
     }
 
-    /// Returns the texts of a list, or none if the attribute does not exist.
-    pub(crate) fn text_list(&self, name: &str) -> StoreResult<Vec<String>> {
-        let wrong = || self.broken(format!("attribute {name} is not a list of strings"));
-        let Some(value) = self.item.get(name) else { return Ok(vec![]) };
-        let texts = value.as_l().map_err(|_| wrong())?;
-        texts.iter().map(|text| text.as_s().cloned().map_err(|_| wrong())).collect()
-    }
-
     /// Returns the members of a string set, or none if the attribute does not exist.
     pub(crate) fn texts(&self, name: &str) -> StoreResult<&'a [String]> {
         let wrong = |_| self.broken(format!("attribute {name} is not a set of strings"));
@@ -134,9 +127,26 @@ impl<'a> ItemReader<'a> {
 }
 
 pub(crate) fn json<T: serde::Serialize>(value: &T) -> StoreResult<AttributeValue> {
-    serde_json::to_string(value)
-        .map(AttributeValue::S)
-        .map_err(|error| StoreError::Broken { operation: "encode", reason: error.to_string() })
+    serde_json::to_string(value).map(AttributeValue::S).map_err(|error| unencoded(&error))
+}
+
+/// Encodes a struct as JSON without its fields that are null, false or empty lists and maps, because a write costs by the
+/// size of its item. The struct must have these values where a field is missing.
+pub(crate) fn sparse_json<T: serde::Serialize>(value: &T) -> StoreResult<AttributeValue> {
+    let mut value = serde_json::to_value(value).map_err(|error| unencoded(&error))?;
+    if let Value::Object(fields) = &mut value {
+        fields.retain(|_, field| match field {
+            Value::Null | Value::Bool(false) => false,
+            Value::Array(values) => !values.is_empty(),
+            Value::Object(values) => !values.is_empty(),
+            Value::Bool(true) | Value::Number(_) | Value::String(_) => true,
+        });
+    }
+    json(&value)
+}
+
+fn unencoded(error: &serde_json::Error) -> StoreError {
+    StoreError::Broken { operation: "encode", reason: error.to_string() }
 }
 
 /// Returns the size of an item by DynamoDB's rules: UTF-8 bytes of names and values, and significant digits of

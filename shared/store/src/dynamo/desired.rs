@@ -1,7 +1,7 @@
 //! Desired states: `d#SOURCE#KIND#NAME` / `h` of a target, `d#SOURCE#KIND#NAME#UID` / `h` of an instance. The state is
 //! JSON in `b`, and its version is in `tv`.
 
-use super::attribute::{Item, ItemReader, item, json, number, optional, text};
+use super::attribute::{Item, ItemReader, item, number, optional, sparse_json, text};
 use super::key;
 use super::store::Store;
 use super::target::{has_version, ttl_attribute};
@@ -27,7 +27,8 @@ impl Store {
         let partition = key::desired(&desired.key);
         // The time of an event can be long ago when it arrives.
         let last = desired.time.max(desired.result_time.unwrap_or_default());
-        let mut attributes = item([("sk", text(key::HEAD)), ("b", json(desired)?), ("tv", number(desired.version))]);
+        let mut attributes =
+            item([("sk", text(key::HEAD)), ("b", sparse_json(desired)?), ("tv", number(desired.version))]);
         attributes.extend(optional([
             (TableSpec::DUE, desired.due.map(|due| number(due.0))),
             (TableSpec::DUE_SHARD, desired.due.map(|_| number(key::due_shard(&partition)))),

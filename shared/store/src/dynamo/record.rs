@@ -4,9 +4,8 @@
 //!
 //! - `s` started, `c` accepted, `n` next request or postponed until, `q` posted, `le` leased until, `b` heartbeat, `p`
 //!   progress, `w` wait for a state as JSON, `sn` seen, `im`, `il`, `ix` IDs of made, listed and destroyed instances;
-//! - result: `v` outcome, `t` time, `k` duration in ms, `o` outputs as JSON or `ob` their bucket key, `e` reason as
-//!   JSON, `ev` evidence as JSON, `rm` evidence of a removal as JSON, `id` IDs of what was made as JSON, `os`
-//!   states of applied objects as JSON, `x` next attempt, `lg` log exists, `un` unanswered, `dg` digest;
+//! - result: `re` the result as JSON without the following, `o` outputs as JSON or `ob` their bucket key, `ev` evidence
+//!   as JSON, `lg` log exists, `dg` digest;
 //! - `ds` digests of further successes, `dx` number of excess successes, `rc` number of rejected callbacks, `rr`
 //!   reason of the last one.
 //!
@@ -25,7 +24,7 @@ use ebb_protocol::record::{
 };
 use futures::{StreamExt, TryStreamExt};
 
-use super::attribute::{Item, ItemReader, digest, item, json, number, optional, text};
+use super::attribute::{Item, ItemReader, digest, item, json, number, optional, sparse_json, text};
 use super::key::RecordPart;
 use super::store::Store;
 use super::{MeteredTable, PARALLEL, accepted, key};
@@ -35,63 +34,35 @@ use crate::ops::{AttemptUpdate, PutOutcome, StoreResult};
 /// Units between two requested ones that a query reads rather than being split.
 const GAP: u32 = 16;
 
-/// The outcomes by their codes.
-const OUTCOMES: [AttemptOutcome; 4] =
-    [AttemptOutcome::Succeeded, AttemptOutcome::Skipped, AttemptOutcome::Failed, AttemptOutcome::Cancelled];
-
 fn result_attributes(result: &AttemptResult) -> StoreResult<Item> {
-    let outcome = OUTCOMES.iter().position(|known| *known == result.outcome).unwrap_or_default();
     let outputs = match &result.outputs {
         OutputStorage::Nothing => None,
         OutputStorage::Inline(outputs) => Some(("o", json(outputs)?)),
         OutputStorage::Bucket(key) => Some(("ob", text(key))),
     };
-    let mut attributes = item([("v", number(outcome)), ("t", number(result.at.0)), ("dg", digest(&result.digest))]);
+    let mut attributes = item([("re", sparse_json(result)?), ("dg", digest(&result.digest))]);
     attributes.extend(item(outputs));
     attributes.extend(optional([
-        ("k", result.duration_ms.map(number)),
-        ("e", result.reason.as_ref().map(json).transpose()?),
         ("ev", result.evidence.as_ref().map(json).transpose()?),
-        ("rm", result.removal.as_ref().map(json).transpose()?),
-        ("sr", result.sent_by.as_deref().map(text)),
-        ("id", (!result.made.is_empty()).then(|| json(&result.made)).transpose()?),
-        ("os", (!result.objects.is_empty()).then(|| json(&result.objects)).transpose()?),
-        ("x", result.next.map(|at| number(at.0))),
         ("lg", result.log.then_some(AttributeValue::Bool(true))),
-        ("un", result.unanswered.then_some(AttributeValue::Bool(true))),
     ]));
     Ok(attributes)
 }
 
 pub(super) fn read_result(reader: &ItemReader<'_>, item: &Item) -> StoreResult<Option<AttemptResult>> {
     let Some(digest) = reader.digest_if_any("dg")? else { return Ok(None) };
-    let code: usize = reader.number("v")?;
-    let outcome = OUTCOMES.get(code).copied();
     let outputs = match (reader.json_if_any("o")?, reader.text_if_any("ob")?) {
         (Some(outputs), _) => OutputStorage::Inline(outputs),
         (None, Some(key)) => OutputStorage::Bucket(key.to_owned()),
         (None, None) => OutputStorage::Nothing,
     };
-    Ok(Some(AttemptResult {
-        outcome: outcome.ok_or_else(|| reader.broken(format!("unknown outcome {code}")))?,
-        at: reader.time("t")?,
-        duration_ms: reader.number_if_any("k")?,
-        outputs,
-        reason: reader.json_if_any("e")?,
-        // Evidence is only displayed to people, so damaged evidence does not make the record unreadable.
-        evidence: reader.json_if_any("ev").unwrap_or_else(|error| {
-            tracing::warn!(%error, "cannot read the evidence of a failure");
-            Some(Box::new(Evidence::damaged(&error.to_string())))
-        }),
-        removal: reader.json_if_any("rm")?,
-        sent_by: reader.text_if_any("sr")?.map(str::to_owned),
-        made: reader.json_if_any("id")?.unwrap_or_default(),
-        objects: reader.json_if_any("os")?.unwrap_or_default(),
-        next: reader.time_if_any("x")?,
-        log: item.contains_key("lg"),
-        unanswered: item.contains_key("un"),
-        digest,
-    }))
+    // Evidence is only displayed to people, so damaged evidence does not make the record unreadable.
+    let evidence = reader.json_if_any("ev").unwrap_or_else(|error| {
+        tracing::warn!(%error, "cannot read the evidence of a failure");
+        Some(Box::new(Evidence::damaged(&error.to_string())))
+    });
+    let result: AttemptResult = reader.json("re")?;
+    Ok(Some(AttemptResult { outputs, evidence, log: item.contains_key("lg"), digest, ..result }))
 }
 
 pub(super) fn read_record(operation: &'static str, item: &Item) -> StoreResult<AttemptRecord> {
@@ -148,9 +119,9 @@ fn ranges(units: &[Unit]) -> Vec<(Unit, Unit)> {
 }
 
 /// Attributes of a record without outputs and evidence.
-const OUTLINE: [&str; 30] = [
-    "pk", "sk", "s", "c", "n", "q", "qb", "le", "b", "p", "w", "sb", "im", "il", "ix", "v", "t", "k", "e", "rm", "sr",
-    "id", "x", "lg", "un", "dg", "dx", "rc", "rr", "os",
+const OUTLINE: [&str; 21] = [
+    "pk", "sk", "s", "c", "n", "q", "qb", "le", "b", "p", "w", "sb", "im", "il", "ix", "re", "lg", "dg", "dx", "rc",
+    "rr",
 ];
 
 /// Reads attempt records (`Query`).

@@ -1,16 +1,15 @@
 //! Targets: `t#KIND#NAME` / `h`, and tombstones: `x#INSTANCE` / `h`.
 //!
-//! Every write replaces the whole target on condition of its version `tv`. Two invocations may write equal items in
-//! the same millisecond. The mark `by` is unique per write, so that a writer recognizes its own write after a lost
+//! The target is JSON in `b`. Every write replaces it on condition of its version `tv`. Two invocations may write equal
+//! items in the same millisecond. The mark `by` is unique per write, so that a writer recognizes its own write after a lost
 //! response.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use backon::BackoffBuilder as _;
-use ebb_protocol::engine::{Hook, TargetPhase, Timestamp};
+use ebb_protocol::engine::{TargetPhase, Timestamp};
 use ebb_protocol::id::TargetKey;
-use ebb_protocol::lifecycle::TargetStopCause;
 
-use super::attribute::{Item, ItemReader, digest, item, json, number, optional, text};
+use super::attribute::{Item, ItemReader, item, number, optional, sparse_json, text};
 use super::document::BodyStorage;
 use super::history_items::history_item;
 use super::plan::plan_item;
@@ -19,7 +18,7 @@ use super::store::Store;
 use super::{MeteredTable, TOMBSTONE_RETENTION_MS, key, pauses, wait};
 use crate::error::StoreError;
 use crate::item_table::{ItemPut, PutRefusal, TransactionOutcome, WriteCondition, WriteExpression, WriteOutcome};
-use crate::items::{TargetEvents, TargetHead, TargetList, TargetTransition, Tombstone};
+use crate::items::{TargetHead, TargetList, TargetTransition, Tombstone};
 use crate::meter::Meter;
 use crate::ops::StoreResult;
 use crate::table::TableSpec;
@@ -39,49 +38,17 @@ fn target_item(target: &TargetHead, mark: &str) -> StoreResult<Item> {
         TargetList::Gone => TableSpec::LIST_GONE,
         TargetList::Active => TableSpec::LIST_TARGETS,
     };
+    let is_final = target.phase == TargetPhase::Gone && target.due.is_none();
     let mut attributes = item([
         ("sk", text(key::HEAD)),
         (TableSpec::LIST, text(list)),
-        ("k", text(&target.kind)),
-        ("n", text(&target.name)),
-        ("uid", text(&target.uid)),
-        ("gen", number(target.generation)),
-        ("ph", text(target.phase.name())),
-        ("plan", digest(&target.plan)),
-        ("cr", number(target.created.0)),
-        ("si", number(target.since.0)),
+        ("b", sparse_json(target)?),
         ("tv", number(target.version)),
         (BY, text(mark)),
     ]);
-    let plugins = || AttributeValue::L(target.plugins.iter().map(text).collect());
-    let is_final = target.phase == TargetPhase::Gone && target.due.is_none();
     attributes.extend(optional([
-        ("fg", (target.first_generation != target.generation).then(|| number(target.first_generation))),
-        ("up", (target.updates > 0).then(|| number(target.updates))),
-        ("ow", target.source.as_ref().map(text)),
-        ("cb", target.owner.as_ref().map(text)),
-        ("ub", target.changed_by.as_ref().map(text)),
-        ("lb", (!target.labels.is_empty()).then(|| json(&target.labels)).transpose()?),
-        ("fc", target.first_cause.as_ref().map(text)),
-        ("rs", target.ready_since.map(|since| number(since.0))),
-        ("hk", target.hook.map(|hook| text(hook.to_string()))),
-        ("rk", target.routing_key.as_ref().map(text)),
-        ("pv", (!target.plugins.is_empty()).then(plugins)),
-        ("ex", target.expires.map(|expires| number(expires.0))),
-        ("sc", (target.stop_cause != TargetStopCause::default()).then(|| json(&target.stop_cause)).transpose()?),
-        ("ov", target.is_overridden.then_some(AttributeValue::Bool(true))),
-        ("uc", (target.unconfirmed > 0).then(|| number(target.unconfirmed))),
-        ("ro", target.is_reopened.then_some(AttributeValue::Bool(true))),
-        ("ntf", target.notification.as_ref().map(json).transpose()?),
-        ("out", (!target.outbox.notices.is_empty()).then(|| json(&target.outbox)).transpose()?),
-        ("next", target.waiting.as_ref().map(json).transpose()?),
-        ("pu", target.pending_update.as_ref().map(json).transpose()?),
-        ("rf", target.refused_update.as_ref().map(json).transpose()?),
-        ("ev", (target.events != TargetEvents::default()).then(|| json(&target.events)).transpose()?),
-        ("rel", (!target.release.is_empty()).then(|| json(&target.release)).transpose()?),
         (TableSpec::DUE, target.due.map(|due| number(due.0))),
         (TableSpec::DUE_SHARD, target.due.map(|_| number(key::due_shard(&partition)))),
-        ("rd", target.removed.map(|removed| number(removed.0))),
         (TableSpec::TTL, target.removed.filter(|_| is_final).map(ttl_attribute)),
         ("pk", Some(text(partition))),
     ]));
@@ -90,44 +57,8 @@ fn target_item(target: &TargetHead, mark: &str) -> StoreResult<Item> {
 
 pub(super) fn read_target(operation: &'static str, item: &Item) -> StoreResult<TargetHead> {
     let reader = ItemReader::new(operation, item);
-    let word = reader.text("ph")?;
-    let hook = |word: &str| word.parse::<Hook>().map_err(|_| reader.broken(format!("unknown hook {word:?}")));
-    Ok(TargetHead {
-        kind: reader.text("k")?.to_owned(),
-        name: reader.text("n")?.to_owned(),
-        uid: reader.text("uid")?.to_owned(),
-        source: reader.text_if_any("ow")?.map(str::to_owned),
-        owner: reader.text_if_any("cb")?.map(str::to_owned),
-        changed_by: reader.text_if_any("ub")?.map(str::to_owned),
-        labels: reader.json_if_any("lb")?.unwrap_or_default(),
-        first_cause: reader.text_if_any("fc")?.map(str::to_owned),
-        generation: reader.number("gen")?,
-        first_generation: reader.number_if_any("fg")?.map_or_else(|| reader.number("gen"), Ok)?,
-        updates: reader.number_if_any("up")?.unwrap_or(0),
-        phase: TargetPhase::named(word).ok_or_else(|| reader.broken(format!("unknown phase {word:?}")))?,
-        hook: reader.text_if_any("hk")?.map(hook).transpose()?,
-        plan: reader.digest("plan")?,
-        routing_key: reader.text_if_any("rk")?.map(str::to_owned),
-        plugins: reader.text_list("pv")?,
-        created: reader.time("cr")?,
-        since: reader.time("si")?,
-        ready_since: reader.time_if_any("rs")?,
-        expires: reader.time_if_any("ex")?,
-        stop_cause: reader.json_if_any("sc")?.unwrap_or_default(),
-        is_overridden: item.contains_key("ov"),
-        unconfirmed: reader.number_if_any("uc")?.unwrap_or(0),
-        is_reopened: item.contains_key("ro"),
-        notification: reader.json_if_any("ntf")?,
-        outbox: reader.json_if_any("out")?.unwrap_or_default(),
-        waiting: reader.json_if_any("next")?,
-        pending_update: reader.json_if_any("pu")?,
-        refused_update: reader.json_if_any("rf")?,
-        events: reader.json_if_any("ev")?.unwrap_or_default(),
-        release: reader.json_if_any("rel")?.unwrap_or_default(),
-        removed: reader.time_if_any("rd")?,
-        due: reader.time_if_any("due")?,
-        version: reader.number("tv")?,
-    })
+    let target: TargetHead = reader.json("b")?;
+    Ok(TargetHead { due: reader.time_if_any(TableSpec::DUE)?, version: reader.number("tv")?, ..target })
 }
 
 /// Returns the TTL, in seconds, of an item that ended at `at`.

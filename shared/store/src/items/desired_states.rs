@@ -31,32 +31,27 @@ pub struct DesiredTarget {
     /// The id of the delivery that decided.
     pub delivery: String,
     /// What identifies the delivery, if that is not its id.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<String>,
     /// The time of the event, or of its receipt if it has none.
     pub time: Timestamp,
     /// The newest time that an event of this state had. Events without a time are ordered by their arrival.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent: Option<Timestamp>,
     /// The identity of an instance that this state begins without naming one.
     pub new_uid: String,
     /// True if the state replaced one that was possibly being applied, until it is applied itself.
-    #[serde(default, rename = "confirm", skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, rename = "confirm")]
     pub replaces_due: bool,
     /// The document of the target. A deletion has none. A document that was applied is dropped.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub document: Option<String>,
     /// True if the target is to be deleted.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default)]
     pub is_delete: bool,
     /// What identifies earlier deliveries, the oldest first, at most [`Self::MAX_RECENT`].
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     pub recent: Vec<String>,
     /// The result, once the state was applied or rejected.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<SourceResponse>,
     /// The time since which the result is the same.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result_time: Option<Timestamp>,
     /// The time at which it is applied. `None` once there is a final result.
     #[serde(skip)]

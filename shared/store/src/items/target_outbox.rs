@@ -28,6 +28,11 @@ impl TargetOutbox {
     /// The receiver of the `gone` of instances that were deleted while they waited. No subscription has this name.
     pub const PLATFORM: &str = "#platform";
 
+    /// Returns true if no notification waits. The leases of deliveries then mean nothing.
+    pub(super) fn is_empty(&self) -> bool {
+        self.notices.is_empty()
+    }
+
     /// Returns true if more than `times` the allowed notifications of subscriptions wait.
     pub fn exceeds(&self, times: usize) -> bool {
         let notices: Vec<&PhaseNotice> = self.notices.iter().filter(|notice| !notice.is_for_platform()).collect();

@@ -102,10 +102,9 @@ pub(super) async fn stale_entries_are_skipped_by_page(fixture: StoreFixture) {
     let items = (1..100 + STALE).map(|n| {
         let mut item = first.clone();
         item.insert("pk".into(), text(&format!("t#sandbox#{}", name(n))));
-        item.insert("n".into(), text(&name(n)));
-        if name(n).starts_with('b') {
-            item.insert("ph".into(), text("gone"));
-        }
+        let body = first["b"].as_s().unwrap().replace("a-0000", &name(n));
+        let body = if name(n).starts_with('b') { body.replace("starting", "gone") } else { body };
+        item.insert("b".into(), text(&body));
         item
     });
     fixture.write(items.collect()).await;
@@ -124,8 +123,8 @@ pub(super) async fn a_page_of_stale_entries_ends(fixture: StoreFixture) {
     let items = (1..=STALE).map(|n| {
         let mut item = first.clone();
         item.insert("pk".into(), text(&format!("t#sandbox#{n:04}")));
-        item.insert("n".into(), text(&format!("{n:04}")));
-        item.insert("ph".into(), text("gone"));
+        let body = first["b"].as_s().unwrap().replace("\"0000\"", &format!("\"{n:04}\"")).replace("starting", "gone");
+        item.insert("b".into(), text(&body));
         item
     });
     fixture.write(items.collect()).await;
@@ -145,7 +144,8 @@ pub(super) async fn a_damaged_target_is_reported_in_the_list(fixture: StoreFixtu
         fixture.put(target("sandbox", name)).await;
     }
     let mut item = fixture.item("t#sandbox#b", "h").await.unwrap();
-    item.insert("ph".into(), text("of-a-later-version"));
+    let later = item["b"].as_s().unwrap().replace("starting", "of-a-later-version");
+    item.insert("b".into(), text(&later));
     fixture.write(vec![item]).await;
     let page = fixture.store.list_page(TargetList::Active, None, None, 100).await.unwrap();
     let names: Vec<&str> = page.targets.iter().map(|target| target.name.as_str()).collect();

@@ -24,7 +24,6 @@ enum StoredValue<'a> {
     B(String),
     Bool(bool),
     Ss(Cow<'a, [String]>),
-    L(Vec<Self>),
 }
 
 impl<'a> StoredValue<'a> {
@@ -35,7 +34,6 @@ impl<'a> StoredValue<'a> {
             AttributeValue::B(bytes) => Self::B(BASE64_STANDARD.encode(bytes)),
             AttributeValue::Bool(value) => Self::Bool(*value),
             AttributeValue::Ss(texts) => Self::Ss(texts.into()),
-            AttributeValue::L(values) => Self::L(values.iter().map(Self::of).collect::<Result<_, _>>()?),
             other => return Err(format!("one machine does not store the value {other:?}")),
         })
     }
@@ -47,7 +45,6 @@ impl<'a> StoredValue<'a> {
             Self::B(bytes) => AttributeValue::B(Blob::new(BASE64_STANDARD.decode(bytes)?)),
             Self::Bool(value) => AttributeValue::Bool(value),
             Self::Ss(texts) => AttributeValue::Ss(texts.into_owned()),
-            Self::L(values) => AttributeValue::L(values.into_iter().map(Self::value).collect::<Result<_, _>>()?),
         })
     }
 }
