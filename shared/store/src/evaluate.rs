@@ -1,4 +1,5 @@
-//! The effect of a write on an item, as DynamoDB has it. The tables of one process call it, and store what it returns.
+//! The effect of a write on an item, and the extent of a page or a batch, as DynamoDB has them. The tables of one process
+//! call it, and store what it returns.
 
 use std::collections::HashSet;
 
@@ -7,10 +8,12 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use crate::dynamo::item_size;
 use crate::error::StoreError;
 use crate::item_table::{
-    AttributeChange, Item, ItemKey, ItemPut, ItemWrite, MAX_ITEM_BYTES, PutRefusal, TableResponse, TransactionOutcome,
-    UpdateImage, WriteAction, WriteCondition, WriteExpression, WriteOutcome,
+    AttributeChange, BATCH_BYTES, Item, ItemBatch, ItemKey, ItemPage, ItemPut, ItemQuery, ItemWrite, MAX_ITEM_BYTES,
+    PAGE_BYTES, PutRefusal, TableResponse, TransactionOutcome, UpdateImage, WriteAction, WriteCondition,
+    WriteExpression, WriteOutcome,
 };
 use crate::ops::StoreResult;
+use crate::table::TableSpec;
 
 /// What a table stores after a write.
 #[derive(Clone, Debug, PartialEq)]
@@ -82,8 +85,59 @@ pub fn transaction(puts: &[ItemPut], before: &[Option<&Item>]) -> TableResponse<
     TableResponse { units: units.sum(), value: TransactionOutcome::Written }
 }
 
+/// Returns a page of the items of a range after its beginning, which `items` reads in order. An item behind the page may be
+/// an error.
+///
+/// # Errors
+/// Returns the first error of an item of the page.
+pub fn page<E>(
+    query: &ItemQuery,
+    items: impl IntoIterator<Item = Result<Item, E>>,
+) -> Result<TableResponse<ItemPage>, E> {
+    let (mut page, mut bytes) = (ItemPage::default(), 0);
+    for item in items {
+        if query.limit == Some(page.items.len()) || bytes > PAGE_BYTES {
+            page.next = page.items.last().cloned();
+            break;
+        }
+        let item = item?;
+        bytes += item_size(&item);
+        page.items.push(item);
+    }
+    page.next.iter_mut().for_each(|next| project(next, Some(&NEXT)));
+    page.items.iter_mut().for_each(|item| project(item, query.attributes));
+    Ok(TableResponse { units: read_units(bytes, query.is_consistent), value: page })
+}
+
+/// Returns the items of these keys, which `read` reads.
+///
+/// # Errors
+/// Returns the first error of `read`.
+pub fn batch<E>(
+    keys: Vec<ItemKey>,
+    attributes: Option<&[&str]>,
+    read: impl Fn(&ItemKey) -> Result<Option<Item>, E>,
+) -> Result<TableResponse<ItemBatch>, E> {
+    let (mut value, mut units, mut bytes) = (ItemBatch::default(), 0.0, 0);
+    for key in keys {
+        if bytes > BATCH_BYTES {
+            value.unprocessed.push(key);
+            continue;
+        }
+        let mut item = read(&key)?;
+        let size = item.as_ref().map_or(0, item_size);
+        (bytes, units) = (bytes + size, units + read_units(size, true));
+        item.iter_mut().for_each(|item| project(item, attributes));
+        value.items.extend(item);
+    }
+    Ok(TableResponse { units, value })
+}
+
+/// The attributes of a key after which a page begins.
+const NEXT: [&str; 5] = [TableSpec::PARTITION, TableSpec::SORT, TableSpec::DUE_SHARD, TableSpec::DUE, TableSpec::LIST];
+
 /// Keeps the attributes that a request asks for.
-pub fn project(item: &mut Item, attributes: Option<&[&str]>) {
+fn project(item: &mut Item, attributes: Option<&[&str]>) {
     if let Some(attributes) = attributes {
         item.retain(|name, _| attributes.contains(&name.as_str()));
     }

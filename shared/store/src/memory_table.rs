@@ -11,8 +11,8 @@ use crate::dynamo::Store;
 use crate::dynamo::item_size;
 use crate::evaluate::{self, ItemChange};
 use crate::item_table::{
-    BATCH_BYTES, Item, ItemBatch, ItemKey, ItemPage, ItemPut, ItemQuery, ItemTable, ItemWrite, PAGE_BYTES, QueryRange,
-    TableError, TableResponse, TransactionOutcome, WriteOutcome,
+    Item, ItemBatch, ItemKey, ItemPage, ItemPut, ItemQuery, ItemTable, ItemWrite, QueryRange, TableError,
+    TableResponse, TransactionOutcome, WriteOutcome,
 };
 use crate::ops::{Bucket, OpenObject, StoreResult};
 use crate::table::TableSpec;
@@ -166,40 +166,13 @@ impl ItemTable for MemoryTable {
         keys: Vec<ItemKey>,
         attributes: Option<&'static [&'static str]>,
     ) -> StoreResult<TableResponse<ItemBatch>> {
-        let (mut value, mut units, mut bytes) = (ItemBatch::default(), 0.0, 0);
         let content = self.content();
-        for key in keys {
-            if bytes > BATCH_BYTES {
-                value.unprocessed.push(key);
-                continue;
-            }
-            let mut item = content.items.get(&key).cloned();
-            let size = item.as_ref().map_or(0, item_size);
-            (bytes, units) = (bytes + size, units + evaluate::read_units(size, true));
-            item.iter_mut().for_each(|item| evaluate::project(item, attributes));
-            value.items.extend(item);
-        }
-        Ok(TableResponse { units, value })
+        evaluate::batch(keys, attributes, |key| Ok(content.items.get(key).cloned()))
     }
 
     async fn query(&self, query: &ItemQuery, from: Option<Item>) -> StoreResult<TableResponse<ItemPage>> {
         let content = self.content();
-        let mut found = content.range(&query.range, from).peekable();
-        let (mut page, mut bytes) = (ItemPage::default(), 0);
-        while let Some(mut item) = found.next() {
-            bytes += item_size(&item);
-            if found.peek().is_some() && (bytes > PAGE_BYTES || query.limit == Some(page.items.len() + 1)) {
-                let mut next = item.clone();
-                evaluate::project(&mut next, Some(&NEXT));
-                page.next = Some(next);
-            }
-            evaluate::project(&mut item, query.attributes);
-            page.items.push(item);
-            if page.next.is_some() {
-                break;
-            }
-        }
-        Ok(TableResponse { units: evaluate::read_units(bytes, query.is_consistent), value: page })
+        evaluate::page(query, content.range(&query.range, from).map(Ok))
     }
 
     async fn write(&self, write: &ItemWrite) -> Result<TableResponse<WriteOutcome>, TableError> {
@@ -235,9 +208,6 @@ impl ItemTable for MemoryTable {
         Ok(TableResponse { units, value: Vec::new() })
     }
 }
-
-/// The attributes of a key after which a page begins.
-const NEXT: [&str; 5] = [TableSpec::PARTITION, TableSpec::SORT, TableSpec::DUE_SHARD, TableSpec::DUE, TableSpec::LIST];
 
 impl Clone for MemoryTable {
     fn clone(&self) -> Self {

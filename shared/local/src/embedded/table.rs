@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
-use ebb_store::evaluate::{project, read_units};
+use ebb_store::evaluate::{self, read_units};
 use ebb_store::item_table::{
-    BATCH_BYTES, ItemBatch, ItemKey, ItemPage, ItemPut, ItemQuery, ItemWrite, PAGE_BYTES, QueryRange, TableError,
-    TableResponse, TransactionOutcome, WriteOutcome,
+    ItemBatch, ItemKey, ItemPage, ItemPut, ItemQuery, ItemWrite, QueryRange, TableError, TableResponse,
+    TransactionOutcome, WriteOutcome,
 };
 use ebb_store::{Item, ItemTable, StoreError, StoreResult, item_size};
 use rusqlite::config::DbConfig;
@@ -257,36 +257,27 @@ fn reader(file: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-/// Returns the items of a statement with the columns `pk`, `sk`, `item` and `sum`. The page ends after the item that
-/// passes [`PAGE_BYTES`], or at the limit of the query.
-fn items(connection: &Connection, sql: &str, parameters: impl Params, query: &ItemQuery) -> rusqlite::Result<ReadPage> {
-    let mut statement = connection.prepare_cached(sql)?;
-    let mut rows = statement.query(parameters)?;
-    let mut page = ReadPage::default();
-    while let Some(row) = rows.next()? {
-        if query.limit == Some(page.items.len()) || page.bytes > PAGE_BYTES {
-            page.is_cut = true;
-            break;
-        }
-        let item = if query.keeps_damaged { stored_item::read_any(row)?.0 } else { stored_item::read(row)? };
-        page.bytes += item_size(&item);
-        page.items.push(item);
-    }
-    Ok(page)
-}
+/// A page of a query with the units of its read.
+type QueryPage = TableResponse<ItemPage>;
 
-#[derive(Default)]
-struct ReadPage {
-    items: Vec<Item>,
-    bytes: usize,
-    /// True if there are further items.
-    is_cut: bool,
+/// Returns a page of the items of a statement with the columns `pk`, `sk`, `item` and `sum`.
+fn items(
+    connection: &Connection,
+    sql: &str,
+    parameters: impl Params,
+    query: &ItemQuery,
+) -> rusqlite::Result<QueryPage> {
+    let mut statement = connection.prepare_cached(sql)?;
+    let rows = statement.query_map(parameters, |row| {
+        if query.keeps_damaged { Ok(stored_item::read_any(row)?.0) } else { stored_item::read(row) }
+    })?;
+    evaluate::page(query, rows)
 }
 
 /// The largest key, for a range without an end. Keys have no such character.
 const LAST: &str = "\u{10ffff}";
 
-fn page(connection: &Connection, query: &ItemQuery, from: Option<&ItemKey>, due: i64) -> rusqlite::Result<ReadPage> {
+fn page(connection: &Connection, query: &ItemQuery, from: Option<&ItemKey>, due: i64) -> rusqlite::Result<QueryPage> {
     let (after_pk, after_sk) = from.map_or(("", ""), |key| (key.partition.as_str(), key.sort.as_str()));
     match &query.range {
         QueryRange::Partition { partition, sort } => {
@@ -328,37 +319,15 @@ impl ItemTable for EmbeddedTable {
         keys: Vec<ItemKey>,
         attributes: Option<&'static [&'static str]>,
     ) -> StoreResult<TableResponse<ItemBatch>> {
-        let (mut value, mut units, mut bytes) = (ItemBatch::default(), 0.0, 0);
         self.read("BatchGetItem", |connection| {
-            for key in keys {
-                if bytes > BATCH_BYTES {
-                    value.unprocessed.push(key);
-                    continue;
-                }
-                let found = StoredRow::find_any(connection, &key)?;
-                let size = found.as_ref().map_or(0, |row| item_size(&row.item));
-                (bytes, units) = (bytes + size, units + read_units(size, true));
-                value.items.extend(found.map(|row| row.item));
-            }
-            Ok(())
-        })?;
-        value.items.iter_mut().for_each(|item| project(item, attributes));
-        Ok(TableResponse { units, value })
+            evaluate::batch(keys, attributes, |key| Ok(StoredRow::find_any(connection, key)?.map(|row| row.item)))
+        })
     }
 
     async fn query(&self, query: &ItemQuery, from: Option<Item>) -> StoreResult<TableResponse<ItemPage>> {
         let due = from.as_ref().and_then(|item| item.get("due")?.as_n().ok()?.parse().ok()).unwrap_or(i64::MIN);
         let from = from.as_ref().and_then(ItemKey::of);
-        let found = self.read("Query", |connection| page(connection, query, from.as_ref(), due))?;
-        let units = read_units(found.bytes, query.is_consistent);
-        let mut page = ItemPage { next: None, items: found.items };
-        if let (true, Some(last)) = (found.is_cut, page.items.last()) {
-            let mut next = last.clone();
-            project(&mut next, Some(&["pk", "sk", "g", "due", "l"]));
-            page.next = Some(next);
-        }
-        page.items.iter_mut().for_each(|item| project(item, query.attributes));
-        Ok(TableResponse { units, value: page })
+        self.read("Query", |connection| page(connection, query, from.as_ref(), due))
     }
 
     async fn write(&self, write: &ItemWrite) -> Result<TableResponse<WriteOutcome>, TableError> {
