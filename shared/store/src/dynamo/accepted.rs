@@ -10,8 +10,9 @@ use ebb_protocol::engine::{Attempt, Timestamp, Unit};
 use ebb_protocol::id::RunId;
 
 use super::attribute::{Item, ItemReader};
+use super::key;
+use super::store::Store;
 use super::target::ttl_attribute;
-use super::{MeteredTable, key};
 use crate::item_table::WriteExpression;
 use crate::ops::StoreResult;
 use crate::table::TableSpec;
@@ -33,30 +34,26 @@ pub(super) fn read_acceptances(item: &Item) -> StoreResult<Vec<(Unit, Attempt, T
     attempts.iter().map(|text| parsed(text).ok_or_else(|| reader.broken(format!("{text:?} in {ATTEMPTS}")))).collect()
 }
 
-pub(super) async fn record(
-    table: &MeteredTable,
-    run: &RunId,
-    attempts: &[(Unit, Attempt)],
-    at: Timestamp,
-) -> StoreResult<()> {
-    let texts = attempts.iter().map(|(unit, attempt)| format!("{}#{}", unit.0, attempt.0));
-    let mut expression = WriteExpression::default();
-    expression.add(ATTEMPTS, AttributeValue::Ss(texts.collect()));
-    expression.set(TableSpec::TTL, ttl_attribute(at));
-    table.update_if((&key::run(run), &key::accepted(at)), expression).await.map(drop)
-}
-
-pub(super) async fn read(
-    table: &MeteredTable,
-    run: &RunId,
-    units: &[Unit],
-) -> StoreResult<Vec<(Unit, Attempt, Timestamp)>> {
-    if units.is_empty() {
-        return Ok(Vec::new());
+/// Acceptances of attempts, whose records stay unchanged (`UpdateItem`, `Query`).
+impl Store {
+    /// Records acceptances in one write.
+    pub async fn record_accepted(&self, run: &RunId, attempts: &[(Unit, Attempt)], at: Timestamp) -> StoreResult<()> {
+        let texts = attempts.iter().map(|(unit, attempt)| format!("{}#{}", unit.0, attempt.0));
+        let mut expression = WriteExpression::default();
+        expression.add(ATTEMPTS, AttributeValue::Ss(texts.collect()));
+        expression.set(TableSpec::TTL, ttl_attribute(at));
+        self.table.update_if((&key::run(run), &key::accepted(at)), expression).await.map(drop)
     }
-    let wanted: BTreeSet<Unit> = units.iter().copied().collect();
-    let (least, greatest) = key::ACCEPTED;
-    let items = table.range(&key::run(run), least, greatest).await?;
-    let found = items.iter().map(read_acceptances).collect::<StoreResult<Vec<_>>>()?;
-    Ok(found.into_iter().flatten().filter(|(unit, ..)| wanted.contains(unit)).collect())
+
+    /// Returns the acceptances of `units`, in no order.
+    pub async fn read_accepted(&self, run: &RunId, units: &[Unit]) -> StoreResult<Vec<(Unit, Attempt, Timestamp)>> {
+        if units.is_empty() {
+            return Ok(Vec::new());
+        }
+        let wanted: BTreeSet<Unit> = units.iter().copied().collect();
+        let (least, greatest) = key::ACCEPTED;
+        let items = self.table.range(&key::run(run), least, greatest).await?;
+        let found = items.iter().map(read_acceptances).collect::<StoreResult<Vec<_>>>()?;
+        Ok(found.into_iter().flatten().filter(|(unit, ..)| wanted.contains(unit)).collect())
+    }
 }

@@ -15,7 +15,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use ebb_protocol::engine::{Attempt, Timestamp, Unit};
+use ebb_protocol::engine::{Attempt, Unit};
 use ebb_protocol::evidence::Evidence;
 use ebb_protocol::id::RunId;
 use ebb_protocol::limits;
@@ -27,8 +27,8 @@ use futures::{StreamExt, TryStreamExt};
 use super::attribute::{Item, ItemReader, digest, item, json, number, optional, sparse_json, text};
 use super::key::RecordPart;
 use super::store::Store;
-use super::{MeteredTable, PARALLEL, accepted, key};
-use crate::item_table::{ItemQuery, UpdateImage, WriteCondition, WriteExpression, WriteOutcome};
+use super::{MeteredTable, PARALLEL, key};
+use crate::item_table::{AttributeChange, ItemQuery, UpdateImage, WriteCondition, WriteExpression, WriteOutcome};
 use crate::ops::{AttemptUpdate, PutOutcome, StoreResult};
 
 /// Units between two requested ones that a query reads rather than being split.
@@ -90,6 +90,40 @@ pub(super) fn read_record(operation: &'static str, item: &Item) -> StoreResult<A
     })
 }
 
+/// Returns the changes of an update by attribute.
+fn update_changes(update: &AttemptUpdate) -> StoreResult<Vec<(&'static str, AttributeChange)>> {
+    use AttributeChange::{Add, Remove, Set, SetIfAbsent};
+    Ok(match update {
+        AttemptUpdate::Started(at) => vec![("s", SetIfAbsent(number(at.0)))],
+        // An accepted request is not sent again.
+        AttemptUpdate::Accepted(at) => vec![("c", SetIfAbsent(number(at.0))), ("n", Remove), ("le", Remove)],
+        AttemptUpdate::DispatchAgain(at) => vec![("n", Set(number(at.0))), ("le", Remove)],
+        AttemptUpdate::Posted(at, by) => {
+            let by = by.as_ref().map(|by| ("qb", SetIfAbsent(text(by))));
+            [("q", SetIfAbsent(number(at.0)))].into_iter().chain(by).collect()
+        }
+        AttemptUpdate::Leased(until) => vec![("le", Set(number(until.0)))],
+        AttemptUpdate::Postponed(at) => vec![("n", Set(number(at.0))), ("s", Remove), ("le", Remove)],
+        AttemptUpdate::Heartbeat(at, progress) => {
+            let progress = progress.as_ref().map(|progress| ("p", Set(text(progress))));
+            [("b", Set(number(at.0)))].into_iter().chain(progress).collect()
+        }
+        AttemptUpdate::Refused(reason) => vec![("rc", Add(number(1))), ("rr", Set(text(reason)))],
+        AttemptUpdate::Waiting { wait, begun, next, seen_by } => {
+            let (wait, begun) = (SetIfAbsent(json(wait)?), SetIfAbsent(number(begun.0)));
+            let seen_by = seen_by.as_ref().map(|by| ("sb", Set(text(by))));
+            let changes = [("w", wait), ("s", begun), ("n", Set(number(next.0))), ("le", Remove)];
+            changes.into_iter().chain(seen_by).collect()
+        }
+        AttemptUpdate::Seen(by) => vec![("sb", Set(text(by)))],
+        AttemptUpdate::Instances(InstanceIds { made, listed, destroyed }) => {
+            // The table has no empty set.
+            let sets = [("im", made), ("il", listed), ("ix", destroyed)].into_iter().filter(|(_, ids)| !ids.is_empty());
+            sets.map(|(name, ids)| (name, Add(AttributeValue::Ss(ids.iter().cloned().collect())))).collect()
+        }
+    })
+}
+
 /// Adds an item to the records of a run.
 fn add_item(records: &mut BTreeMap<(Unit, Attempt), AttemptRecord>, item: &Item) -> StoreResult<()> {
     let reader = ItemReader::new("Query", item);
@@ -147,11 +181,6 @@ impl Store {
     pub async fn read_outlines(&self, run: &RunId) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>> {
         let query = ItemQuery::range(key::run(run), "u#", "u$").attributes(&OUTLINE);
         self.table.assembled(query).await
-    }
-
-    /// Returns acceptances from [`Self::record_accepted`], in no order (`Query`).
-    pub async fn read_accepted(&self, run: &RunId, units: &[Unit]) -> StoreResult<Vec<(Unit, Attempt, Timestamp)>> {
-        accepted::read(&self.table, run, units).await
     }
 
     /// Returns the records of all units.
@@ -235,68 +264,11 @@ impl Store {
         update: &AttemptUpdate,
     ) -> StoreResult<AttemptRecord> {
         let mut expression = WriteExpression::when(WriteCondition::absent("dg"));
-        match update {
-            AttemptUpdate::Started(at) => expression.set_if_absent("s", number(at.0)),
-            // An accepted request is not sent again.
-            AttemptUpdate::Accepted(at) => {
-                expression.set_if_absent("c", number(at.0));
-                expression.remove("n");
-                expression.remove("le");
-            }
-            AttemptUpdate::DispatchAgain(at) => {
-                expression.set("n", number(at.0));
-                expression.remove("le");
-            }
-            AttemptUpdate::Posted(at, by) => {
-                expression.set_if_absent("q", number(at.0));
-                if let Some(by) = by {
-                    expression.set_if_absent("qb", text(by));
-                }
-            }
-            AttemptUpdate::Leased(until) => expression.set("le", number(until.0)),
-            AttemptUpdate::Postponed(at) => {
-                expression.set("n", number(at.0));
-                expression.remove("s");
-                expression.remove("le");
-            }
-            AttemptUpdate::Heartbeat(at, progress) => {
-                expression.set("b", number(at.0));
-                if let Some(progress) = progress {
-                    expression.set("p", text(progress));
-                }
-            }
-            AttemptUpdate::Refused(reason) => {
-                expression.add("rc", number(1));
-                expression.set("rr", text(reason));
-            }
-            AttemptUpdate::Waiting { wait, begun, next, seen_by } => {
-                expression.set_if_absent("w", json(wait)?);
-                expression.set_if_absent("s", number(begun.0));
-                expression.set("n", number(next.0));
-                expression.remove("le");
-                if let Some(seen_by) = seen_by {
-                    expression.set("sb", text(seen_by));
-                }
-            }
-            AttemptUpdate::Seen(by) => expression.set("sb", text(by)),
-            AttemptUpdate::Instances(InstanceIds { made, listed, destroyed }) => {
-                for (name, ids) in [("im", made), ("il", listed), ("ix", destroyed)] {
-                    // The table has no empty set.
-                    if !ids.is_empty() {
-                        expression.add(name, AttributeValue::Ss(ids.iter().cloned().collect()));
-                    }
-                }
-            }
-        }
+        expression.changes =
+            update_changes(update)?.into_iter().map(|(name, change)| (name.to_owned(), change)).collect();
         match self.table.update_record(run, (unit, attempt), expression, UpdateImage::Before).await? {
             WriteOutcome::Written(item) | WriteOutcome::Refused(item) => read_record("UpdateItem", &item),
         }
-    }
-
-    /// Records acceptances of attempts in one write. [`Self::read_accepted`] returns them;
-    /// their records stay unchanged.
-    pub async fn record_accepted(&self, run: &RunId, attempts: &[(Unit, Attempt)], at: Timestamp) -> StoreResult<()> {
-        accepted::record(&self.table, run, attempts, at).await
     }
 }
 

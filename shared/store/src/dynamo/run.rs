@@ -4,7 +4,7 @@
 //! `UNIT#ATTEMPT#MARK`, later attempts as `a17 = 2`, `due` and `g` of the index, `rm` if its removal is announced, `pn` if
 //! the platform was notified. The numbers in sets have base 36: a write costs one unit for each KiB of the item.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_protocol::engine::{Attempt, Epoch, HeadState, LateMark, Patch, PatchChange, PatchCondition, RunPhase, Unit};
@@ -141,57 +141,28 @@ fn attempt_name(unit: Unit) -> String {
     format!("a{}", unit.0)
 }
 
-#[derive(Default)]
-struct SetChange {
-    add: BTreeSet<String>,
-    delete: BTreeSet<String>,
-}
-
-impl SetChange {
-    fn add(&mut self, unit: Unit) {
-        let unit = short(unit.0);
-        self.delete.remove(&unit);
-        self.add.insert(unit);
-    }
-
-    fn delete(&mut self, unit: Unit) {
-        let unit = short(unit.0);
-        self.add.remove(&unit);
-        self.delete.insert(unit);
-    }
-
-    fn express(self, expression: &mut WriteExpression, name: &str) -> StoreResult<()> {
-        let texts = |units: BTreeSet<String>| AttributeValue::Ss(units.into_iter().collect());
-        match (self.add.is_empty(), self.delete.is_empty()) {
-            (true, true) => {}
-            (false, true) => expression.add(name, texts(self.add)),
-            (true, false) => expression.delete(name, texts(self.delete)),
-            (false, false) => {
-                let reason = format!("a patch cannot both add to {name} and delete from it");
-                return Err(StoreError::Broken { operation: "UpdateItem", reason });
-            }
-        }
-        Ok(())
-    }
-}
+/// Members of the sets of a head, by attribute.
+type SetMembers = BTreeMap<&'static str, BTreeSet<String>>;
 
 fn express(run: &RunId, patch: &Patch) -> StoreResult<WriteExpression> {
     // Only the transaction that begins a run creates its head.
     let mut expression = WriteExpression::when(WriteCondition::present("pk"));
     patch.conditions.iter().for_each(|&condition| expression.require(write_condition(condition)));
-    let (mut done, mut failed) = (SetChange::default(), SetChange::default());
-    let (mut sealed, mut late, mut versions) = (SetChange::default(), BTreeSet::new(), 0_u64);
+    let (mut added, mut deleted, mut versions) = (SetMembers::new(), SetMembers::new(), 0_u64);
+    let insert = |sets: &mut SetMembers, name, member| {
+        sets.entry(name).or_default().insert(member);
+    };
     for &change in &patch.changes {
         match change {
-            PatchChange::AddDone(unit) => done.add(unit),
-            PatchChange::AddFailed(unit) => failed.add(unit),
+            PatchChange::AddDone(unit) => insert(&mut added, "done", short(unit.0)),
+            PatchChange::AddFailed(unit) => insert(&mut added, "failed", short(unit.0)),
             PatchChange::Reopen(unit) => {
-                done.delete(unit);
-                failed.delete(unit);
+                insert(&mut deleted, "done", short(unit.0));
+                insert(&mut deleted, "failed", short(unit.0));
             }
-            PatchChange::AddSealed(unit) => sealed.add(unit),
+            PatchChange::AddSealed(unit) => insert(&mut added, "sealed", short(unit.0)),
             PatchChange::AddLate(LateMark { unit, attempt, mark }) => {
-                late.insert([unit.0, attempt.0, mark].map(short).join("#"));
+                insert(&mut added, "late", [unit.0, attempt.0, mark].map(short).join("#"));
             }
             PatchChange::SetAttempt(unit, attempt) => expression.set(&attempt_name(unit), number(attempt.0)),
             PatchChange::SetEpoch(epoch) => expression.set("ep", number(epoch.0)),
@@ -212,12 +183,13 @@ fn express(run: &RunId, patch: &Patch) -> StoreResult<WriteExpression> {
             PatchChange::BumpVersion => versions += 1,
         }
     }
-    done.express(&mut expression, "done")?;
-    failed.express(&mut expression, "failed")?;
-    sealed.express(&mut expression, "sealed")?;
-    if !late.is_empty() {
-        expression.add("late", AttributeValue::Ss(late.into_iter().collect()));
+    if let Some(name) = added.keys().find(|name| deleted.contains_key(*name)) {
+        let reason = format!("a patch cannot both add to {name} and delete from it");
+        return Err(StoreError::Broken { operation: "UpdateItem", reason });
     }
+    let texts = |members: BTreeSet<String>| AttributeValue::Ss(members.into_iter().collect());
+    added.into_iter().for_each(|(name, members)| expression.add(name, texts(members)));
+    deleted.into_iter().for_each(|(name, members)| expression.delete(name, texts(members)));
     if versions > 0 {
         expression.add("tv", number(versions));
     }
