@@ -12,7 +12,6 @@ use libtest_mimic::Trial;
 mod batch_queue;
 mod capacity;
 mod changed_targets;
-mod conditions;
 mod desired;
 mod document;
 mod dynamodb_local;
@@ -27,7 +26,7 @@ mod model;
 mod named_tokens;
 mod proxy;
 mod record;
-pub mod record_model;
+mod record_model;
 mod registered_clusters;
 mod rejected_events;
 pub mod samples;
@@ -81,11 +80,6 @@ macro_rules! trials {
 /// Returns the tests for every table.
 pub fn trials(table: &TableUnderTest) -> Vec<Trial> {
     trials![table;
-        conditions:
-            every_condition_is_tested_true_and_false,
-            no_condition_holds_for_a_missing_run,
-            images_equal_the_stored_item,
-            an_empty_set_has_no_attribute;
         document:
             plans_are_stored_in_the_table_or_the_bucket,
             a_rejected_instance_leaves_no_plan,
@@ -146,15 +140,15 @@ pub fn trials(table: &TableUnderTest) -> Vec<Trial> {
             the_last_policy_of_a_cluster_is_kept,
             nothing_is_left_of_a_forgotten_cluster;
         model:
-            the_table_applies_patches_like_the_engine;
+            the_table_applies_patches_like_the_engine,
+            no_condition_holds_for_a_missing_run,
+            a_run_gets_the_digest_of_another_plan;
         record:
             results_are_read_unchanged,
             damaged_evidence_leaves_its_record_readable,
-            further_results_are_stored_after_the_first,
             concurrent_results_share_the_limit,
             attempts_are_accepted_together,
             only_the_requested_units_are_read,
-            outlines_are_records_without_outputs,
             records_of_several_pages_are_read;
         record_model:
             the_table_changes_records_like_the_model;
@@ -190,9 +184,6 @@ pub fn service_trials(table: &TableUnderTest) -> Vec<Trial> {
             unprocessed_keys_are_read_again,
             a_lost_request_is_sent_again;
         hints:
-            a_stale_index_returns_items_that_are_no_longer_due,
-            a_delayed_index_returns_items_later,
-            an_index_entry_of_a_deleted_item_is_harmless,
             a_list_skips_deleted_targets;
         lost_replies:
             an_event_with_a_lost_response_is_applied_once,

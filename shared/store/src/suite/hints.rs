@@ -1,12 +1,11 @@
 use std::collections::HashMap;
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use ebb_protocol::engine::{RunEvent, Timestamp};
-use ebb_protocol::id::TargetKey;
+use ebb_protocol::engine::Timestamp;
 
-use super::fixture::{StoreFixture, new_run, target, text, written};
+use super::fixture::{StoreFixture, target, text};
 use crate::item_table::{ItemKey, ItemPut, TransactionOutcome, WriteExpression};
-use crate::{DueItem, TargetHead, TargetList, TargetTransition};
+use crate::{DueItem, TargetList};
 
 /// The items of one transaction.
 const BATCH: usize = 50;
@@ -37,66 +36,6 @@ impl StoreFixture {
         let keys = vec![ItemKey::new(partition, "h")];
         assert_eq!(self.store.table().delete_batch(keys).await.unwrap().value, []);
     }
-}
-
-pub(super) async fn a_stale_index_returns_items_that_are_no_longer_due(fixture: StoreFixture) {
-    let run = fixture.run("a").await;
-    let (proxy, store) = fixture.proxy().await;
-    let target = DueItem::Target("sandbox".into(), "a".into());
-    let due = new_run("a").due;
-    let before = store.query_due(LATER, 10).await.unwrap();
-    assert_eq!(before, [(due, DueItem::Run(run.clone())), (due, target)]);
-    proxy.freeze();
-    written(fixture.accept(&run, RunEvent::Closed { version: 0, notified: None }).await);
-    assert_eq!(store.query_due(LATER, 10).await.unwrap(), before);
-    // The write of a sweep has a condition on the head, so a stale entry changes nothing.
-    let head = store.read_run(&run).await.unwrap().unwrap().head;
-    assert_eq!(head.due, None);
-    let rearmed = RunEvent::Rescheduled { seen: due, version: 0, next: LATER };
-    assert_eq!(super::fixture::refused(fixture.accept(&run, rearmed).await).unwrap().head, head);
-    assert_eq!(proxy.thaw(), 16);
-    assert_eq!(store.query_due(LATER, 10).await.unwrap(), before[1..]);
-}
-
-pub(super) async fn a_delayed_index_returns_items_later(fixture: StoreFixture) {
-    let (proxy, store) = fixture.proxy().await;
-    assert_eq!(store.query_due(LATER, 10).await.unwrap(), []);
-    assert_eq!(store.list_targets(TargetList::Active, None, None, 10).await.unwrap(), []);
-    proxy.freeze();
-    let run = fixture.run("a").await;
-    assert_eq!(store.query_due(LATER, 10).await.unwrap(), []);
-    assert_eq!(store.list_targets(TargetList::Active, None, None, 10).await.unwrap(), []);
-    assert!(store.read_run(&run).await.unwrap().is_some());
-    assert!(store.read_target(TargetKey::new("sandbox", "a")).await.unwrap().is_some());
-    assert_eq!(proxy.thaw(), 17);
-    assert_eq!(store.query_due(LATER, 10).await.unwrap().len(), 2);
-    assert_eq!(store.list_targets(TargetList::Active, None, None, 10).await.unwrap(), [target("sandbox", "a")]);
-}
-
-pub(super) async fn an_index_entry_of_a_deleted_item_is_harmless(fixture: StoreFixture) {
-    let run = fixture.run("a").await;
-    let (proxy, store) = fixture.proxy().await;
-    let before = store.query_due(LATER, 10).await.unwrap();
-    assert_eq!(before.len(), 2);
-    proxy.freeze();
-    fixture.delete(&format!("r#{run}")).await;
-    fixture.delete("t#sandbox#a").await;
-    assert_eq!(store.query_due(LATER, 10).await.unwrap(), before);
-    assert_eq!(proxy.thaw(), 16);
-    assert_eq!(store.read_run(&run).await.unwrap(), None);
-    assert_eq!(store.read_target(TargetKey::new("sandbox", "a")).await.unwrap(), None);
-    // Writes of a sweep do not create the item again.
-    for event in [
-        RunEvent::WakeupAdvanced { due: Timestamp(1) },
-        RunEvent::VersionBumped,
-        RunEvent::Rescheduled { seen: new_run("a").due, version: 0, next: LATER },
-        RunEvent::Closed { version: 0, notified: None },
-    ] {
-        assert_eq!(super::fixture::refused(fixture.accept(&run, event).await), None);
-    }
-    let seen = TargetHead { version: 2, ..target("sandbox", "a") };
-    assert!(!fixture.store.move_target(&TargetTransition::new(seen, Some(1))).await.unwrap());
-    assert_eq!(store.query_due(LATER, 10).await.unwrap(), []);
 }
 
 /// The most urgent entries are unreadable. The query returns the requested number of readable ones.

@@ -10,6 +10,20 @@ impl StoreFixture {
         let targets = self.store.list_targets(TargetList::Active, kind, after, limit).await.unwrap();
         targets.into_iter().map(|target| target.target_key().to_string()).collect()
     }
+
+    /// Writes copies of a target with other names. A gone one is still in the list of living targets, as in a stale index.
+    async fn write_copies(&self, name: &str, copies: impl Iterator<Item = (String, bool)>) {
+        let item = self.item(&format!("t#sandbox#{name}"), "h").await.unwrap();
+        let items = copies.map(|(copy, is_gone)| {
+            let body = item["b"].as_s().unwrap().replace(&format!("\"{name}\""), &format!("\"{copy}\""));
+            let body = if is_gone { body.replace("starting", "gone") } else { body };
+            let mut item = item.clone();
+            item.insert("pk".to_owned(), text(&format!("t#sandbox#{copy}")));
+            item.insert("b".to_owned(), text(&body));
+            item
+        });
+        self.write(items.collect()).await;
+    }
 }
 
 pub(super) async fn due_items_are_found_until_they_change(fixture: StoreFixture) {
@@ -98,16 +112,8 @@ pub(super) async fn stale_entries_are_skipped_by_page(fixture: StoreFixture) {
         _ => format!("b-{n:04}"),
     };
     fixture.put(target("sandbox", "a-0000")).await;
-    let first = fixture.item("t#sandbox#a-0000", "h").await.unwrap();
-    let items = (1..100 + STALE).map(|n| {
-        let mut item = first.clone();
-        item.insert("pk".into(), text(&format!("t#sandbox#{}", name(n))));
-        let body = first["b"].as_s().unwrap().replace("a-0000", &name(n));
-        let body = if name(n).starts_with('b') { body.replace("starting", "gone") } else { body };
-        item.insert("b".into(), text(&body));
-        item
-    });
-    fixture.write(items.collect()).await;
+    let copies = (1..100 + STALE).map(|n| (name(n), name(n).starts_with('b')));
+    fixture.write_copies("a-0000", copies).await;
     fixture.meter.take();
     let names = fixture.names(None, None, 100).await;
     assert_eq!((names.len(), names[0].as_str(), names[99].as_str()), (100, "sandbox/a-0000", "sandbox/z"));
@@ -119,15 +125,7 @@ pub(super) async fn stale_entries_are_skipped_by_page(fixture: StoreFixture) {
 pub(super) async fn a_page_of_stale_entries_ends(fixture: StoreFixture) {
     const STALE: usize = 6_000;
     fixture.put(target("sandbox", "0000")).await;
-    let first = fixture.item("t#sandbox#0000", "h").await.unwrap();
-    let items = (1..=STALE).map(|n| {
-        let mut item = first.clone();
-        item.insert("pk".into(), text(&format!("t#sandbox#{n:04}")));
-        let body = first["b"].as_s().unwrap().replace("\"0000\"", &format!("\"{n:04}\"")).replace("starting", "gone");
-        item.insert("b".into(), text(&body));
-        item
-    });
-    fixture.write(items.collect()).await;
+    fixture.write_copies("0000", (1..=STALE).map(|n| (format!("{n:04}"), true))).await;
     fixture.put(target("sandbox", "z")).await;
     let page = fixture.store.list_page(TargetList::Active, None, None, 100).await.unwrap();
     assert_eq!(page.targets.len(), 1);

@@ -1,12 +1,12 @@
 //! Compares the table with `Patch::apply`.
 
-use crate::PatchResult;
+use crate::{PatchResult, RunFacts, RunHead};
 use ebb_protocol::engine::{
     Attempt, Epoch, HeadState, LateMark, Patch, PatchChange, PatchCondition, RunPhase, Timestamp, Unit,
 };
 use proptest::prelude::*;
 
-use super::fixture::{StoreFixture, new_run};
+use super::fixture::{StoreFixture, new_run, refused};
 
 /// Returns units whose stored numbers have digits in common.
 fn units() -> impl Strategy<Value = Unit> {
@@ -72,20 +72,19 @@ fn patch() -> impl Strategy<Value = Patch> {
 
 async fn check(fixture: &StoreFixture, name: &str, patches: &[Patch]) {
     let run = fixture.run(name).await;
-    let mut model = HeadState { due: Some(new_run(name).due), ..HeadState::new(Epoch::FIRST) };
+    let head = HeadState { due: Some(new_run(name).due), ..HeadState::new(Epoch::FIRST) };
+    let mut model = RunHead { head, facts: new_run(name).facts };
     for patch in patches {
-        match (fixture.store.patch_run(&run, patch).await.unwrap(), patch.apply(&model)) {
-            (PatchResult::Written(head), Some(after)) => {
-                assert_eq!(head.head, after, "{patch:?}");
-                model = after;
+        match (fixture.store.patch_run(&run, patch).await.unwrap(), patch.apply(&model.head)) {
+            (PatchResult::Written(image), Some(after)) => {
+                model.head = after;
+                assert_eq!(image, model, "{patch:?}");
             }
-            (PatchResult::ConditionFailed(image), None) => {
-                assert_eq!(image.map(|image| image.head).as_ref(), Some(&model), "{patch:?}");
-            }
+            (PatchResult::ConditionFailed(image), None) => assert_eq!(image.as_ref(), Some(&model), "{patch:?}"),
             (patched, expected) => panic!("{patch:?} on {model:?}: {patched:?}, expected {expected:?}"),
         }
     }
-    assert_eq!(fixture.store.read_run(&run).await.unwrap().unwrap().head, model);
+    assert_eq!(fixture.store.read_run(&run).await.unwrap(), Some(model));
 }
 
 pub(super) async fn the_table_applies_patches_like_the_engine(fixture: StoreFixture) {
@@ -98,4 +97,26 @@ pub(super) async fn the_table_applies_patches_like_the_engine(fixture: StoreFixt
             runtime.block_on(check(&fixture, &format!("run-{name}"), &patches));
         });
     });
+}
+
+pub(super) async fn no_condition_holds_for_a_missing_run(fixture: StoreFixture) {
+    use PatchCondition as C;
+    let missing = new_run("b").id;
+    let unit = Unit(0);
+    for conditions in [&[][..], &[C::EpochIs(Epoch(1))], &[C::AttemptIs(unit, Attempt(1)), C::NotDone(unit)]] {
+        let patch = Patch { conditions: conditions.to_vec(), changes: vec![PatchChange::AddDone(unit)] };
+        assert_eq!(refused(fixture.store.patch_run(&missing, &patch).await.unwrap()), None, "{patch:?}");
+    }
+    assert_eq!(fixture.store.read_run(&missing).await.unwrap(), None);
+}
+
+pub(super) async fn a_run_gets_the_digest_of_another_plan(fixture: StoreFixture) {
+    let (run, plan) = (fixture.run("a").await, ebb_protocol::id::digest(b"another plan"));
+    let before = fixture.store.read_run(&run).await.unwrap().unwrap();
+    assert!(fixture.store.set_run_plan(&run, &plan).await.unwrap());
+    let facts = RunFacts { plan: plan.clone(), ..new_run("a").facts };
+    assert_eq!(fixture.store.read_run(&run).await.unwrap(), Some(RunHead { facts, ..before }));
+    let missing = new_run("b").id;
+    assert!(!fixture.store.set_run_plan(&missing, &plan).await.unwrap());
+    assert_eq!(fixture.store.read_run(&missing).await.unwrap(), None);
 }

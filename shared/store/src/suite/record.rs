@@ -2,14 +2,13 @@ use std::collections::BTreeMap;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 
-use crate::{AttemptUpdate, PutOutcome};
-use ebb_protocol::engine::{Attempt, Millis, Timestamp, Unit};
+use crate::PutOutcome;
+use ebb_protocol::engine::{Attempt, Timestamp, Unit};
 use ebb_protocol::limits;
 use ebb_protocol::record::{AttemptOutcome, AttemptResult, OutputStorage};
 use ebb_protocol::value::UnitValue;
 
 use super::fixture::{StoreFixture, new_run, result, text};
-use super::record_model::{listed, wait};
 use super::samples::full_result;
 
 const A1: Attempt = Attempt(1);
@@ -54,25 +53,6 @@ pub(super) async fn damaged_evidence_leaves_its_record_readable(fixture: StoreFi
             assert_eq!(read, whole);
         }
     }
-}
-
-pub(super) async fn further_results_are_stored_after_the_first(fixture: StoreFixture) {
-    let run = new_run("a").id;
-    let store = &fixture.store;
-    let (first, second) = (result(AttemptOutcome::Failed, "1"), result(AttemptOutcome::Succeeded, "2"));
-    assert_eq!(store.put_result(&run, Unit(3), A1, &first).await.unwrap(), PutOutcome::Created);
-    let again = AttemptResult { at: Timestamp(1), ..first.clone() };
-    assert_eq!(store.put_result(&run, Unit(3), A1, &again).await.unwrap(), PutOutcome::Duplicate(first.clone()));
-    // A repetition does not change the time.
-    for later in [0, 5] {
-        let second = AttemptResult { at: second.at.plus(Millis(later)), ..second.clone() };
-        let put = store.put_result(&run, Unit(3), A1, &second).await.unwrap();
-        assert_eq!(put, PutOutcome::Conflict(first.clone()));
-    }
-    let records = store.read_records(&run, &[Unit(3)]).await.unwrap();
-    assert_eq!(records.len(), 1);
-    assert_eq!(records[0].2.result, Some(first));
-    assert_eq!(records[0].2.further_results, vec![second]);
 }
 
 /// Concurrent results share the limit.
@@ -138,53 +118,6 @@ pub(super) async fn only_the_requested_units_are_read(fixture: StoreFixture) {
     assert_eq!(fixture.meter.take().requests, [("Query", 3)].into());
     assert_eq!(fixture.store.read_records(&run, &[]).await.unwrap(), vec![]);
     assert_eq!(fixture.store.read_all_records(&run).await.unwrap().len(), 24);
-}
-
-pub(super) async fn outlines_are_records_without_outputs(fixture: StoreFixture) {
-    let run = fixture.run("a").await;
-    let updates = [
-        AttemptUpdate::Started(Timestamp(1)),
-        AttemptUpdate::Accepted(Timestamp(2)),
-        AttemptUpdate::DispatchAgain(Timestamp(4)),
-        AttemptUpdate::Posted(Timestamp(5), Some("c-1".to_owned())),
-        AttemptUpdate::Leased(Timestamp(6)),
-        AttemptUpdate::Refused("late".to_owned()),
-        AttemptUpdate::Waiting {
-            wait: Box::new(wait(Timestamp(7))),
-            begun: Timestamp(6),
-            next: Timestamp(8),
-            seen_by: Some("c-1".to_owned()),
-        },
-        AttemptUpdate::Seen("c-2".to_owned()),
-        AttemptUpdate::Instances(listed("i-1")),
-    ];
-    for update in &updates {
-        fixture.store.update_attempt(&run, Unit(2), A1, update).await.unwrap();
-    }
-    fixture.store.put_result(&run, Unit(3), A1, &full_result()).await.unwrap();
-    for number in 0..=limits::DISTINCT_RESULTS {
-        let distinct = result(AttemptOutcome::Succeeded, &number.to_string());
-        fixture.store.put_result(&run, Unit(4), A1, &distinct).await.unwrap();
-    }
-    let mut done = result(AttemptOutcome::Succeeded, "x");
-    done.outputs = OutputStorage::Inline(BTreeMap::from([("x".to_owned(), UnitValue::Json("y".into()))]));
-    let mut late = result(AttemptOutcome::Succeeded, "z");
-    late.outputs = OutputStorage::Bucket("outputs/late.json".to_owned());
-    let update = AttemptUpdate::Heartbeat(Timestamp(3), Some("1 of 2".to_owned()));
-    fixture.store.update_attempt(&run, Unit(0), A1, &update).await.unwrap();
-    fixture.store.put_result(&run, Unit(0), A1, &done).await.unwrap();
-    fixture.store.put_result(&run, Unit(0), A1, &late).await.unwrap();
-    fixture.store.put_result(&run, Unit(1), A1, &result(AttemptOutcome::Failed, "f")).await.unwrap();
-    let mut expected = fixture.store.read_all_records(&run).await.unwrap();
-    assert!(expected.iter().any(|(_, _, record)| !record.further_results.is_empty()));
-    for (_, _, record) in &mut expected {
-        for result in record.result.iter_mut().chain(&mut record.further_results) {
-            result.outputs = OutputStorage::Nothing;
-            result.evidence = None;
-        }
-    }
-    assert!(expected.iter().any(|(_, _, record)| record.excess > 0));
-    assert_eq!(fixture.store.read_outlines(&run).await.unwrap(), expected);
 }
 
 pub(super) async fn records_of_several_pages_are_read(fixture: StoreFixture) {

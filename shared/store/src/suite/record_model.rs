@@ -1,7 +1,6 @@
-//! The record of an attempt as a function of its updates and results, and the comparison of the table with it. The
-//! simulation of the functions has these records.
+//! The record of an attempt as a function of its updates and results, and the comparison of the table with it.
 
-use ebb_protocol::engine::{Attempt, Timestamp, Unit};
+use ebb_protocol::engine::{Attempt, Millis, Timestamp, Unit};
 use ebb_protocol::id::RunId;
 use ebb_protocol::limits;
 use ebb_protocol::record::{
@@ -11,10 +10,11 @@ use ebb_protocol::value::{Outputs, UnitValue};
 use proptest::prelude::*;
 
 use super::fixture::{StoreFixture, new_run, result};
+use super::samples::full_result;
 use crate::{AttemptUpdate, PutOutcome};
 
 /// Applies an update. A record with a result stays unchanged.
-pub fn update(record: &mut AttemptRecord, update: &AttemptUpdate) {
+fn update(record: &mut AttemptRecord, update: &AttemptUpdate) {
     if record.result.is_some() {
         return;
     }
@@ -60,7 +60,7 @@ pub fn update(record: &mut AttemptRecord, update: &AttemptUpdate) {
 }
 
 /// Adds a result. The first one stays, and further successes are stored up to a limit.
-pub fn put(record: &mut AttemptRecord, result: &AttemptResult) -> PutOutcome {
+fn put(record: &mut AttemptRecord, result: &AttemptResult) -> PutOutcome {
     let is_success = |result: &&AttemptResult| result.outcome == AttemptOutcome::Succeeded;
     let Some(first) = record.result.clone() else {
         record.result = Some(result.clone());
@@ -130,11 +130,16 @@ pub(super) fn wait(since: Timestamp) -> StateWait {
     StateWait { since, outputs: OutputStorage::Inline(outputs), response }
 }
 
+/// Returns results, of which some are repeated at another time.
 fn results() -> impl Strategy<Value = AttemptResult> {
-    let successes = 0..limits::DISTINCT_RESULTS + 4;
+    let success = |(number, later): (usize, u64)| {
+        let success = result(AttemptOutcome::Succeeded, &number.to_string());
+        let outputs = Outputs::from([("id".to_owned(), UnitValue::Json(number.into()))]);
+        AttemptResult { at: success.at.plus(Millis(later)), outputs: OutputStorage::Inline(outputs), ..success }
+    };
     prop_oneof![
-        8 => successes.prop_map(|number| result(AttemptOutcome::Succeeded, &number.to_string())),
-        1 => Just(result(AttemptOutcome::Failed, "failed")),
+        8 => (0..limits::DISTINCT_RESULTS + 4, 0..3_u64).prop_map(success),
+        1 => Just(full_result()),
         1 => Just(result(AttemptOutcome::Cancelled, "cancelled")),
     ]
 }
@@ -156,13 +161,17 @@ async fn check(fixture: &StoreFixture, run: &RunId, changes: &[RecordChange]) {
             }
         }
     }
-    let mut records = fixture.store.read_records(run, &[unit]).await.unwrap();
-    let mut read = records.remove(0).2;
+    let mut read = fixture.store.read_records(run, &[unit]).await.unwrap().remove(0).2;
+    let mut outline = fixture.store.read_outlines(run).await.unwrap().remove(0).2;
     // The table sorts further results by digest.
-    for record in [&mut read, &mut model] {
+    for record in [&mut read, &mut outline, &mut model] {
         record.further_results.sort_by(|one, other| one.digest.cmp(&other.digest));
     }
     assert_eq!(read, model);
+    for result in model.result.iter_mut().chain(&mut model.further_results) {
+        (result.outputs, result.evidence) = (OutputStorage::Nothing, None);
+    }
+    assert_eq!(outline, model);
 }
 
 pub(super) async fn the_table_changes_records_like_the_model(fixture: StoreFixture) {

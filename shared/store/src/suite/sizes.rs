@@ -1,16 +1,14 @@
 use std::collections::BTreeMap;
 
 use ebb_protocol::engine::{Attempt, LateMark, MAX_UNITS, Patch, PatchChange, Unit};
-use ebb_protocol::id::{TargetKey, digest};
+use ebb_protocol::id::TargetKey;
 use ebb_protocol::lifecycle::{self, LifecycleData};
 use ebb_protocol::limits::{DISTINCT_RESULTS, OUTPUTS_INLINE};
 use ebb_protocol::record::{AttemptOutcome, AttemptResult, OutputStorage};
 use ebb_protocol::value::UnitValue;
 
-use super::document::plugin;
 use super::fixture::{StoreFixture, new_run, result, target, written};
-use crate::dynamo::{DOCUMENT_INLINE, PLAN_INLINE};
-use crate::{PluginItem, PutOutcome, StoreError, StoreResult, TargetHead, TargetList, TargetTransition};
+use crate::{PutOutcome, StoreError, StoreResult, TargetHead, TargetList, TargetTransition};
 
 /// Maximum size of an item, in bytes.
 const LIMIT: usize = 400 << 10;
@@ -80,19 +78,6 @@ pub(super) async fn the_largest_items_fit(fixture: StoreFixture) {
     fixture.meter.take();
     assert_eq!(fixture.store.put_result(&run, Unit(1), A1, &inline).await.unwrap(), PutOutcome::Created);
     assert_eq!(fixture.meter.take().write_units, 4.0);
-
-    for size in [PLAN_INLINE, PLAN_INLINE + 1] {
-        let plan = vec![b'x'; size];
-        fixture.store.restore_plan("k1", &plan).await.unwrap();
-        assert_eq!(fixture.store.get_plan("k1").await.unwrap(), Some(plan));
-    }
-    for size in [DOCUMENT_INLINE, DOCUMENT_INLINE + 1] {
-        let document = "x".repeat(size);
-        let version = format!("1.0.{size}");
-        let plugin = PluginItem { digest: digest(document.as_bytes()), document, ..plugin("p", &version, 0) };
-        assert!(fixture.store.put_plugin(&plugin).await.unwrap());
-        assert_eq!(fixture.store.get_plugin("p", &plugin.version).await.unwrap(), Some(plugin));
-    }
 }
 
 pub(super) async fn keys_that_are_too_long_are_not_found(fixture: StoreFixture) {

@@ -32,6 +32,9 @@ pub(super) async fn a_target_is_read_unchanged(fixture: StoreFixture) {
 
 pub(super) async fn a_transition_needs_the_expected_version(fixture: StoreFixture) {
     let first = target("sandbox", "a");
+    // A write that follows a deletion does not create the target again.
+    let late = TargetHead { version: 2, ..first.clone() };
+    assert!(!fixture.store.move_target(&TargetTransition::new(late, Some(1))).await.unwrap());
     assert!(fixture.store.move_target(&TargetTransition::new(first.clone(), None)).await.unwrap());
     let ready = TargetHead { phase: TargetPhase::Ready, version: 2, ..first.clone() };
     assert!(fixture.store.move_target(&TargetTransition::new(ready.clone(), Some(1))).await.unwrap());
