@@ -246,6 +246,15 @@ pub struct ClusterFault {
     pub reason: String,
 }
 
+/// The kinds of faults of a cluster, which has at most one of each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClusterFaultKind {
+    /// The relay does not respond, or cannot execute tasks.
+    Outage,
+    /// A poll of the relay was denied.
+    Denial,
+}
+
 impl ClusterFault {
     /// The time for which a later denial of the same cluster is not recorded, in milliseconds.
     pub const DENIAL_INTERVAL_MS: u64 = 60_000;

@@ -135,8 +135,7 @@ pub fn trials(table: &TableUnderTest) -> Vec<Trial> {
             a_poll_reads_a_limited_number_of_batches,
             polls_delete_abandoned_batches,
             a_scan_is_claimed_once,
-            an_outage_is_recorded_until_it_ends,
-            a_denial_is_recorded_once_a_minute,
+            faults_of_clusters_are_recorded_until_they_end,
             the_last_policy_of_a_cluster_is_kept,
             nothing_is_left_of_a_forgotten_cluster;
         model:

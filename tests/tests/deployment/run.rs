@@ -8,7 +8,7 @@ use ebb_protocol::id::{self, RunId};
 use ebb_protocol::lifecycle::LifecycleData;
 use ebb_protocol::relay::TaskId;
 use ebb_protocol::sign::WebhookSecret;
-use ebb_store::{DesiredKey, DesiredTarget};
+use ebb_store::{ClusterFaultKind, DesiredKey, DesiredTarget};
 use ebb_tests::platform::{SignedRequest, http, named, now, sandbox};
 use ebb_tests::receiver::TestReceiver;
 use ebb_tests::wait::until;
@@ -343,8 +343,9 @@ pub(crate) async fn all() -> DeployedFunctions {
     instance.denied_poll().await;
     // An outage of a cluster that does not exist any more.
     let table = &instance.functions.table;
-    table.begin_outage("registered", now(), "a test").await.unwrap();
-    let is_forgotten = async || (!table.read_outages().await.unwrap().contains_key("registered")).then_some(());
+    table.begin_fault(ClusterFaultKind::Outage, "registered", now(), "a test").await.unwrap();
+    let is_forgotten =
+        async || (!table.read_faults(ClusterFaultKind::Outage).await.unwrap().contains_key("registered")).then_some(());
     until("the outage of a deleted cluster to be removed", is_forgotten).await;
     for path in ["/v1/targets", "/v1/clusters", "/v1/orphans"] {
         instance.get(path).await;

@@ -13,7 +13,7 @@ use ebb_protocol::registration::{RegisterRelay, issue_token};
 use ebb_protocol::seal;
 use ebb_protocol::sign::WebhookKeys;
 use ebb_relay_client::ClusterRegistry;
-use ebb_store::{Meter, PolicyRecord, Store};
+use ebb_store::{ClusterFaultKind, Meter, PolicyRecord, Store};
 use ebb_tests::platform;
 
 use super::api::SCRIPT;
@@ -257,7 +257,7 @@ pub(crate) async fn nothing_is_left_of_a_deleted_cluster() {
     harness.request(Method::DELETE, "/v1/clusters/eu", None).await.is(204);
     let known = async || store.read_scans().await.unwrap().into_keys().collect::<Vec<_>>();
     assert_eq!(known().await, ["kept", "waits"]);
-    store.begin_outage("eu", now(), "it is silent").await.unwrap();
+    store.begin_fault(ClusterFaultKind::Outage, "eu", now(), "it is silent").await.unwrap();
     ebb_flow::sweep::orphans::scan(harness.stack().env()).await.unwrap();
     assert_eq!(known().await, ["kept", "waits"]);
 }
@@ -283,12 +283,12 @@ pub(crate) async fn denied_polls_are_shown() {
         assert!(text.contains("its polls are denied, last at "), "{text}");
     }
     let store = harness.stack().store();
-    let denied = async || store.read_denials().await.unwrap().into_keys().collect::<Vec<_>>();
+    let denied = async || store.read_faults(ClusterFaultKind::Denial).await.unwrap().into_keys().collect::<Vec<_>>();
     assert_eq!(denied().await, ["denied"]);
     poll(&harness, "denied", 1).await.is(200);
     // Another process has denied the relay that registers.
     let token = bootstrap(&harness, "eu").await;
-    store.note_denial("eu", now(), "another secret").await.unwrap();
+    store.begin_fault(ClusterFaultKind::Denial, "eu", now(), "another secret").await.unwrap();
     register(&harness, "eu", &token, &request(PINNED, 1)).await.is(200);
     assert_eq!(denied().await, [""; 0]);
 }
@@ -298,7 +298,7 @@ pub(crate) async fn an_outage_of_a_registered_cluster_has_its_commands() {
     let (harness, _) = registered().await;
     begin_in(&harness, "eu").await;
     let store = harness.stack().store();
-    store.begin_outage("eu", Timestamp(1), "it does not poll").await.unwrap();
+    store.begin_fault(ClusterFaultKind::Outage, "eu", Timestamp(1), "it does not poll").await.unwrap();
     poll(&harness, "eu", 9).await.is_problem(401, "invalid-signature");
     let why = harness.why("p").await;
     let steps = why.next_steps.join("\n");

@@ -122,8 +122,8 @@ async fn clusters(store: &Store) {
         assert!(store.put_reply("far", id, &batch.body).await.unwrap());
     }
     assert!(store.claim_scan("far", None, AT).await.unwrap());
-    assert!(store.begin_outage("far", AT, "why").await.unwrap());
-    assert!(store.note_denial("far", AT, "why").await.unwrap());
+    assert!(store.begin_fault(ClusterFaultKind::Outage, "far", AT, "why").await.unwrap());
+    assert!(store.begin_fault(ClusterFaultKind::Denial, "far", AT, "why").await.unwrap());
     let policy = ReportedPolicy { digest: "digest".into(), ..ReportedPolicy::default() };
     store.note_policy("far", &PolicyRecord { at: AT, policy }).await.unwrap();
     let cluster = ClusterItem {

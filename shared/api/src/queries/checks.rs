@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use ebb_protocol::api::{CheckList, HealthCheck};
-use ebb_store::{HealthMark, Store, StoreError, TargetList};
+use ebb_store::{ClusterFaultKind, HealthMark, Store, StoreError, TargetList};
 use tokio::time::Instant;
 
 use crate::queries::clusters;
@@ -119,7 +119,7 @@ fn reason(error: StoreError) -> String {
 async fn relays(env: &Env, store: &Store) -> Vec<HealthCheck> {
     let connected = env.relay.clusters().await;
     // Without a response of the table, another check fails.
-    let denials = &store.read_denials().await.unwrap_or_default();
+    let denials = &store.read_faults(ClusterFaultKind::Denial).await.unwrap_or_default();
     let outages = &clusters::outages(store).await.unwrap_or_default();
     let mut others = store.list_clusters().await.unwrap_or_default();
     others.retain(|item| !connected.iter().any(|cluster| cluster.name == item.name));

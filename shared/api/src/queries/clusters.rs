@@ -12,7 +12,7 @@ use ebb_protocol::id::TargetKey;
 use ebb_protocol::limits;
 use ebb_protocol::listing::ReportedPolicy;
 use ebb_protocol::time::rfc3339;
-use ebb_store::{ClusterFault, ClusterItem, ListPage, Store, TargetList};
+use ebb_store::{ClusterFault, ClusterFaultKind, ClusterItem, ListPage, Store, TargetList};
 use tokio::time::Instant;
 
 use super::cluster_policies;
@@ -59,7 +59,8 @@ async fn described(env: &Env, only: Option<&str>) -> FlowResult<(Vec<ClusterInfo
     futures::future::try_join_all(policies).await?;
     clusters.sort_by(|one, other| one.name.cmp(&other.name));
     if !clusters.is_empty() {
-        let (mut outages, denials) = (outages(&env.store).await?, env.store.read_denials().await?);
+        let (mut outages, denials) =
+            (outages(&env.store).await?, env.store.read_faults(ClusterFaultKind::Denial).await?);
         for cluster in &mut clusters {
             explain(env, cluster, &denials);
             cluster.outage = outages.remove(&cluster.name);
@@ -70,7 +71,7 @@ async fn described(env: &Env, only: Option<&str>) -> FlowResult<(Vec<ClusterInfo
 
 /// Returns the recorded outages by cluster, without the units that wait.
 pub(crate) async fn outages(store: &Store) -> FlowResult<BTreeMap<String, RelayOutage>> {
-    let outages = store.read_outages().await?.into_iter().map(|(cluster, outage)| {
+    let outages = store.read_faults(ClusterFaultKind::Outage).await?.into_iter().map(|(cluster, outage)| {
         let since = rfc3339(outage.at);
         (cluster.clone(), RelayOutage { cluster, since, reason: outage.reason, units: Vec::new() })
     });
@@ -79,7 +80,7 @@ pub(crate) async fn outages(store: &Store) -> FlowResult<BTreeMap<String, RelayO
 
 /// Returns why the relay of a cluster does not respond, if its polls are denied.
 pub(crate) async fn denied(env: &Env, cluster: &str) -> FlowResult<Option<String>> {
-    Ok(outages::explain_denial(env, &env.store.read_denials().await?, cluster))
+    Ok(outages::explain_denial(env, &env.store.read_faults(ClusterFaultKind::Denial).await?, cluster))
 }
 
 /// Returns what a comparison of documents with the policy of a cluster needs, without its registration and its relay.

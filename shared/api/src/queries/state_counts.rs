@@ -3,7 +3,7 @@
 use ebb_engine::{TargetPhase, Timestamp};
 use ebb_flow::error::FlowResult;
 use ebb_protocol::id::TargetKey;
-use ebb_store::{DueItem, Store, TargetList};
+use ebb_store::{ClusterFaultKind, DueItem, Store, TargetList};
 
 use super::backlog::Backlog;
 
@@ -55,7 +55,7 @@ pub async fn read(store: &Store, now: Timestamp) -> FlowResult<StateCounts> {
         targets: living.map(|(phase, count)| (phase.name(), count)).collect(),
         open_runs: due.iter().filter(|(_, item)| matches!(item, DueItem::Run(_))).count(),
         due_lag_ms: due.first().map_or(0, |(first, _)| now.since(*first).0),
-        outages: store.read_outages().await?.len(),
+        outages: store.read_faults(ClusterFaultKind::Outage).await?.len(),
         waiting,
         waiting_ms: oldest.map_or(0, |oldest| now.since(oldest).0),
     })

@@ -10,7 +10,7 @@ use ebb_documents::plan::{Plan, UnitPlan};
 use ebb_protocol::api::{RelayOutage, RunDetail, RunState, UnitState};
 use ebb_protocol::limits::message;
 use ebb_protocol::time::rfc3339;
-use ebb_store::ClusterFault;
+use ebb_store::{ClusterFault, ClusterFaultKind};
 
 use crate::env::Env;
 use crate::error::FlowResult;
@@ -28,7 +28,7 @@ pub async fn record_outages(env: &Env) -> FlowResult<()> {
     if observations.is_empty() {
         return Ok(());
     }
-    let (known, connected) = (env.store.read_outages().await?, env.relay.clusters().await);
+    let (known, connected) = (env.store.read_faults(ClusterFaultKind::Outage).await?, env.relay.clusters().await);
     // A request to a cluster may end after the deletion of the cluster.
     let is_connected = |name: &str| connected.iter().any(|cluster| cluster.name == name);
     for (cluster, observation) in observations {
@@ -41,11 +41,11 @@ pub async fn record_outages(env: &Env) -> FlowResult<()> {
             {
                 let reason = message(&reason);
                 tracing::warn!(cluster, reason, "outage of a cluster begins");
-                env.store.begin_outage(&cluster, since, &reason).await?;
+                env.store.begin_fault(ClusterFaultKind::Outage, &cluster, since, &reason).await?;
             }
             RelayObservation::Responded if known.contains_key(&cluster) => {
                 tracing::warn!(cluster, "outage of a cluster ends");
-                env.store.end_outage(&cluster).await?;
+                env.store.end_fault(ClusterFaultKind::Outage, &cluster).await?;
             }
             RelayObservation::NoResponse { .. } | RelayObservation::Responded => {}
         }
@@ -67,13 +67,13 @@ pub async fn find_outage(env: &Env, plan: &Plan, runs: &[RunDetail]) -> FlowResu
     if waiting.is_empty() {
         return Ok(None);
     }
-    let mut known = env.store.read_outages().await?;
+    let mut known = env.store.read_faults(ClusterFaultKind::Outage).await?;
     let found = waiting.into_iter().find_map(|(cluster, units)| {
         let outage = known.remove(&cluster)?;
         Some(RelayOutage { cluster, since: rfc3339(outage.at), reason: outage.reason, units })
     });
     let Some(outage) = found else { return Ok(None) };
-    let denials = env.store.read_denials().await?;
+    let denials = env.store.read_faults(ClusterFaultKind::Denial).await?;
     let denied = explain_denial(env, &denials, &outage.cluster);
     Ok(Some(RelayOutage { reason: denied.unwrap_or(outage.reason), ..outage }))
 }

@@ -10,7 +10,7 @@ use ebb_protocol::api::SignadotOutputs;
 use ebb_protocol::limits::message;
 use ebb_protocol::seal::{open_value, seal_value};
 use ebb_protocol::sign::{WebhookKeys, WebhookSecret};
-use ebb_store::{ClusterFault, ClusterItem, Store, StoreResult};
+use ebb_store::{ClusterFault, ClusterFaultKind, ClusterItem, Store, StoreResult};
 use tokio::sync::Mutex;
 
 use super::{ClusterConfig, RelayTransport};
@@ -139,7 +139,7 @@ impl RegisteredClusters {
         }
         let reason = message(reason);
         tracing::warn!(cluster, reason, "denied a poll; the relay has another secret than the control plane");
-        if let Err(error) = self.store.note_denial(cluster, at, &reason).await {
+        if let Err(error) = self.store.begin_fault(ClusterFaultKind::Denial, cluster, at, &reason).await {
             tracing::warn!(cluster, %error, "cannot record a denied poll");
         }
     }
@@ -157,7 +157,7 @@ impl RegisteredClusters {
 
     /// Removes the denial of a cluster, which any process may have recorded. An error is logged.
     pub(crate) async fn end_denial(&self, cluster: &str) {
-        if let Err(error) = self.store.end_denial(cluster).await {
+        if let Err(error) = self.store.end_fault(ClusterFaultKind::Denial, cluster).await {
             tracing::warn!(cluster, %error, "cannot remove a denied poll");
         }
     }

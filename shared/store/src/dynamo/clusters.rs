@@ -13,7 +13,7 @@ use super::attribute::{ItemReader, json, number, text};
 use super::key;
 use super::store::Store;
 use crate::item_table::{WriteCondition, WriteExpression};
-use crate::ops::{ClusterFault, PolicyRecord, StoreResult};
+use crate::ops::{ClusterFault, ClusterFaultKind, PolicyRecord, StoreResult};
 
 const ITEM: (&str, &str) = (key::CLUSTERS, key::HEAD);
 
@@ -46,38 +46,46 @@ impl Store {
     }
 }
 
-/// Returns the attributes of the time and the reason of a fault of a cluster.
-type FaultNames = fn(&str) -> (String, String);
-
+/// Outages of clusters and denied polls (`GetItem`, `UpdateItem`), all in the item of orphan scans.
 impl Store {
-    async fn read_faults(&self, names: FaultNames) -> StoreResult<BTreeMap<String, ClusterFault>> {
+    /// Returns the recorded faults of a kind by cluster.
+    pub async fn read_faults(&self, kind: ClusterFaultKind) -> StoreResult<BTreeMap<String, ClusterFault>> {
         let Some(item) = self.table.get(ITEM.0, ITEM.1).await? else { return Ok(BTreeMap::new()) };
         let reader = ItemReader::new("GetItem", &item);
-        let (prefix, _) = names("");
+        let (prefix, _) = key::fault_attributes(kind, "");
         let clusters = item.keys().filter_map(|name| name.strip_prefix(&prefix));
         let faults = clusters.map(|cluster| {
-            let (at, reason) = names(cluster);
+            let (at, reason) = key::fault_attributes(kind, cluster);
             let fault = ClusterFault { at: reader.time(&at)?, reason: reader.text(&reason)?.to_owned() };
             Ok((cluster.to_owned(), fault))
         });
         faults.collect()
     }
 
-    /// Records a fault if none is recorded, or if the recorded one is from `last` or earlier.
-    async fn record_fault(
+    /// Records a fault. Returns false and changes nothing if an outage is recorded, or a denial within
+    /// [`ClusterFault::DENIAL_INTERVAL_MS`].
+    pub async fn begin_fault(
         &self,
-        (at_name, reason_name): (String, String),
-        (at, reason): (Timestamp, &str),
-        last: u64,
+        kind: ClusterFaultKind,
+        cluster: &str,
+        at: Timestamp,
+        reason: &str,
     ) -> StoreResult<bool> {
-        let conditions = vec![WriteCondition::absent(&at_name), WriteCondition::AtMost(at_name.clone(), last)];
-        let mut expression = WriteExpression::when(WriteCondition::Any(conditions));
+        let (at_name, reason_name) = key::fault_attributes(kind, cluster);
+        let mut free = vec![WriteCondition::absent(&at_name)];
+        if kind == ClusterFaultKind::Denial {
+            let last = at.0.saturating_sub(ClusterFault::DENIAL_INTERVAL_MS);
+            free.push(WriteCondition::AtMost(at_name.clone(), last));
+        }
+        let mut expression = WriteExpression::when(WriteCondition::Any(free));
         expression.set(&at_name, number(at.0));
         expression.set(&reason_name, text(reason));
         self.table.update_if(ITEM, expression).await
     }
 
-    async fn end_fault(&self, (at_name, reason_name): (String, String)) -> StoreResult<bool> {
+    /// Removes a fault. Returns false if none is recorded.
+    pub async fn end_fault(&self, kind: ClusterFaultKind, cluster: &str) -> StoreResult<bool> {
+        let (at_name, reason_name) = key::fault_attributes(kind, cluster);
         let mut expression = WriteExpression::when(WriteCondition::present(&at_name));
         expression.remove(&at_name);
         expression.remove(&reason_name);
@@ -85,43 +93,8 @@ impl Store {
     }
 }
 
-/// Reads outages of clusters and denied polls (`GetItem`), all in the item of orphan scans.
+/// Policies that relays reported, and the end of the state of a cluster (`GetItem`, `UpdateItem`, `DeleteItem`).
 impl Store {
-    pub async fn read_outages(&self) -> StoreResult<BTreeMap<String, ClusterFault>> {
-        self.read_faults(key::outage_attributes).await
-    }
-
-    /// Returns the last recorded denial by cluster.
-    pub async fn read_denials(&self) -> StoreResult<BTreeMap<String, ClusterFault>> {
-        self.read_faults(key::denial_attributes).await
-    }
-}
-
-/// Changes outages of clusters and denied polls, and reads and changes reported policies (`GetItem`, `UpdateItem`,
-/// `DeleteItem`).
-impl Store {
-    /// Records an outage. Returns false and changes nothing if one is recorded.
-    pub async fn begin_outage(&self, cluster: &str, at: Timestamp, reason: &str) -> StoreResult<bool> {
-        self.record_fault(key::outage_attributes(cluster), (at, reason), 0).await
-    }
-
-    /// Removes an outage. Returns false if none is recorded.
-    pub async fn end_outage(&self, cluster: &str) -> StoreResult<bool> {
-        self.end_fault(key::outage_attributes(cluster)).await
-    }
-
-    /// Records a denied poll. Returns false and changes nothing if one was recorded within
-    /// [`ClusterFault::DENIAL_INTERVAL_MS`].
-    pub async fn note_denial(&self, cluster: &str, at: Timestamp, reason: &str) -> StoreResult<bool> {
-        let last = at.0.saturating_sub(ClusterFault::DENIAL_INTERVAL_MS);
-        self.record_fault(key::denial_attributes(cluster), (at, reason), last).await
-    }
-
-    /// Removes a denial. Returns false if none is recorded.
-    pub async fn end_denial(&self, cluster: &str) -> StoreResult<bool> {
-        self.end_fault(key::denial_attributes(cluster)).await
-    }
-
     /// Returns the last recorded policy of a cluster.
     pub async fn read_policy(&self, cluster: &str) -> StoreResult<Option<PolicyRecord>> {
         let Some(item) = self.table.get(key::CLUSTERS, &key::policy(cluster)).await? else { return Ok(None) };

@@ -6,7 +6,7 @@ use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_enco
 
 use crate::item_table::Item;
 use crate::items::{DesiredKey, NamedKind};
-use crate::ops::DueItem;
+use crate::ops::{ClusterFaultKind, DueItem};
 use crate::table::TableSpec;
 
 /// Characters that sort at or before the separator `#`, and the escape character.
@@ -133,7 +133,8 @@ pub(crate) fn scan_attribute(cluster: &str) -> String {
 
 /// Returns all attributes of a cluster in the item of all clusters.
 pub(crate) fn cluster_attributes(cluster: &str) -> [String; 6] {
-    let ((since, reason), (denied, denial)) = (outage_attributes(cluster), denial_attributes(cluster));
+    let [(since, reason), (denied, denial)] =
+        [ClusterFaultKind::Outage, ClusterFaultKind::Denial].map(|kind| fault_attributes(kind, cluster));
     [scan_attribute(cluster), since, reason, denied, denial, policy(cluster)]
 }
 
@@ -143,12 +144,12 @@ pub(crate) fn attribute_cluster(attribute: &str) -> Option<&str> {
     ["scan", "since", "reason", "denied", "denial", "policy"].contains(&kind).then_some(cluster)
 }
 
-pub(crate) fn outage_attributes(cluster: &str) -> (String, String) {
-    (format!("since#{cluster}"), format!("reason#{cluster}"))
-}
-
-pub(crate) fn denial_attributes(cluster: &str) -> (String, String) {
-    (format!("denied#{cluster}"), format!("denial#{cluster}"))
+/// Returns the attributes of the time and the reason of a fault of a cluster.
+pub(crate) fn fault_attributes(kind: ClusterFaultKind, cluster: &str) -> (String, String) {
+    match kind {
+        ClusterFaultKind::Outage => (format!("since#{cluster}"), format!("reason#{cluster}")),
+        ClusterFaultKind::Denial => (format!("denied#{cluster}"), format!("denial#{cluster}")),
+    }
 }
 
 /// Returns the sort key of the policy of a cluster, in the partition [`CLUSTERS`]. It is also the attribute that shows that

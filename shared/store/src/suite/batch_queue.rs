@@ -1,5 +1,5 @@
 use crate::dynamo::BATCH_INLINE;
-use crate::{ClusterFault, PolicyRecord, QueuedBatch};
+use crate::{ClusterFault, ClusterFaultKind, PolicyRecord, QueuedBatch};
 use ebb_protocol::engine::Timestamp;
 use ebb_protocol::listing::ReportedPolicy;
 
@@ -176,46 +176,40 @@ pub(super) async fn a_scan_is_claimed_once(fixture: StoreFixture) {
     assert_eq!(store.read_scans().await.unwrap(), due.into());
 }
 
-pub(super) async fn an_outage_is_recorded_until_it_ends(fixture: StoreFixture) {
+pub(super) async fn faults_of_clusters_are_recorded_until_they_end(fixture: StoreFixture) {
+    use ClusterFaultKind::{Denial, Outage};
     let store = &fixture.store;
-    let recorded = async || store.read_outages().await.unwrap();
-    assert_eq!(recorded().await, [].into());
-    assert!(!store.end_outage("eu").await.unwrap());
-    let outage = |ms: u64, reason: &str| ClusterFault { at: Timestamp(NOW.0 + ms), reason: reason.to_owned() };
-    for (cluster, ms, reason, expected) in [("eu", 10, "a", true), ("eu", 11, "b", false), ("a.b#c", 5, "", true)] {
-        let begun = store.begin_outage(cluster, Timestamp(NOW.0 + ms), reason).await.unwrap();
-        assert_eq!(begun, expected, "{cluster} {ms}");
+    assert_eq!(store.read_faults(Outage).await.unwrap(), [].into());
+    assert!(!store.end_fault(Outage, "eu").await.unwrap());
+    // An outage is recorded once, and a denial once a minute.
+    for (kind, cluster, ms, reason, expected) in [
+        (Outage, "eu", 10, "a", true),
+        (Outage, "eu", 60_011, "b", false),
+        (Outage, "a.b#c", 5, "", true),
+        (Denial, "eu", 0, "a", true),
+        (Denial, "eu", 59_999, "b", false),
+        (Denial, "a.b#c", 5, "", true),
+        (Denial, "eu", 60_000, "c", true),
+    ] {
+        let begun = store.begin_fault(kind, cluster, Timestamp(NOW.0 + ms), reason).await.unwrap();
+        assert_eq!(begun, expected, "{kind:?} {cluster} {ms}");
     }
-    let both = [("eu".to_owned(), outage(10, "a")), ("a.b#c".to_owned(), outage(5, ""))];
-    assert_eq!(recorded().await, both.into());
-    // An orphan scan does not end an outage.
+    // An orphan scan does not end a fault.
     assert!(store.claim_scan("eu", None, NOW).await.unwrap());
     let scans = [("eu".to_owned(), Some(NOW)), ("a.b#c".to_owned(), None)];
     assert_eq!(store.read_scans().await.unwrap(), scans.into());
-    assert!(store.end_outage("eu").await.unwrap());
-    assert!(!store.end_outage("eu").await.unwrap());
-    assert_eq!(recorded().await, [("a.b#c".to_owned(), outage(5, ""))].into());
-    assert!(store.begin_outage("eu", Timestamp(NOW.0 + 12), "b").await.unwrap());
-    assert_eq!(recorded().await["eu"], outage(12, "b"));
-}
-
-pub(super) async fn a_denial_is_recorded_once_a_minute(fixture: StoreFixture) {
-    let store = &fixture.store;
-    assert_eq!(store.read_denials().await.unwrap(), [].into());
-    for (cluster, ms, reason, expected) in
-        [("eu", 0, "a", true), ("eu", 59_999, "b", false), ("a.b#c", 5, "", true), ("eu", 60_000, "c", true)]
-    {
-        let noted = store.note_denial(cluster, Timestamp(NOW.0 + ms), reason).await.unwrap();
-        assert_eq!(noted, expected, "{cluster} {ms}");
+    let fault = |ms: u64, reason: &str| ClusterFault { at: Timestamp(NOW.0 + ms), reason: reason.to_owned() };
+    let other = ("a.b#c".to_owned(), fault(5, ""));
+    for (kind, present) in [(Outage, fault(10, "a")), (Denial, fault(60_000, "c"))] {
+        let both = [("eu".to_owned(), present), other.clone()];
+        assert_eq!(store.read_faults(kind).await.unwrap(), both.into());
+        for expected in [true, false] {
+            assert_eq!(store.end_fault(kind, "eu").await.unwrap(), expected);
+            assert_eq!(store.read_faults(kind).await.unwrap(), [other.clone()].into());
+        }
     }
-    let denial = |ms: u64, reason: &str| ClusterFault { at: Timestamp(NOW.0 + ms), reason: reason.to_owned() };
-    let both = [("eu".to_owned(), denial(60_000, "c")), ("a.b#c".to_owned(), denial(5, ""))];
-    assert_eq!(store.read_denials().await.unwrap(), both.into());
-    for expected in [true, false] {
-        assert_eq!(store.end_denial("eu").await.unwrap(), expected);
-        assert_eq!(store.read_denials().await.unwrap().into_keys().collect::<Vec<_>>(), ["a.b#c"]);
-    }
-    assert_eq!(store.read_outages().await.unwrap(), [].into());
+    assert!(store.begin_fault(Outage, "eu", Timestamp(NOW.0 + 12), "b").await.unwrap());
+    assert_eq!(store.read_faults(Outage).await.unwrap()["eu"], fault(12, "b"));
 }
 
 pub(super) async fn the_last_policy_of_a_cluster_is_kept(fixture: StoreFixture) {
@@ -228,10 +222,11 @@ pub(super) async fn the_last_policy_of_a_cluster_is_kept(fixture: StoreFixture) 
         assert_eq!(store.read_policy("eu").await.unwrap(), Some(record));
     }
     assert_eq!(store.read_policy("us").await.unwrap(), None);
-    assert_eq!(store.read_outages().await.unwrap(), [].into());
+    assert_eq!(store.read_faults(ClusterFaultKind::Outage).await.unwrap(), [].into());
 }
 
 pub(super) async fn nothing_is_left_of_a_forgotten_cluster(fixture: StoreFixture) {
+    const KINDS: [ClusterFaultKind; 2] = [ClusterFaultKind::Outage, ClusterFaultKind::Denial];
     let store = &fixture.store;
     // Nothing is known of it yet.
     store.forget_cluster("eu").await.unwrap();
@@ -239,24 +234,26 @@ pub(super) async fn nothing_is_left_of_a_forgotten_cluster(fixture: StoreFixture
     // One cluster has the name of a part of the other one.
     for cluster in ["eu", "a#eu"] {
         assert!(store.claim_scan(cluster, None, NOW).await.unwrap());
-        assert!(store.begin_outage(cluster, NOW, "a").await.unwrap());
-        assert!(store.note_denial(cluster, NOW, "a").await.unwrap());
+        for kind in KINDS {
+            assert!(store.begin_fault(kind, cluster, NOW, "a").await.unwrap());
+        }
         store.note_policy(cluster, &record).await.unwrap();
     }
     for _ in 0..2 {
         store.forget_cluster("eu").await.unwrap();
         assert_eq!(store.read_scans().await.unwrap(), [("a#eu".to_owned(), Some(NOW))].into());
-        assert_eq!(store.read_outages().await.unwrap().into_keys().collect::<Vec<_>>(), ["a#eu"]);
-        assert_eq!(store.read_denials().await.unwrap().into_keys().collect::<Vec<_>>(), ["a#eu"]);
+        for kind in KINDS {
+            assert_eq!(store.read_faults(kind).await.unwrap().into_keys().collect::<Vec<_>>(), ["a#eu"]);
+        }
         assert_eq!(store.read_policy("eu").await.unwrap(), None);
         assert_eq!(store.read_policy("a#eu").await.unwrap(), Some(record.clone()));
     }
     // Each late write alone shows that the cluster has state.
     let is_known = async || store.read_scans().await.unwrap().contains_key("eu");
-    assert!(store.begin_outage("eu", NOW, "a").await.unwrap() && is_known().await);
-    store.forget_cluster("eu").await.unwrap();
-    assert!(store.note_denial("eu", NOW, "a").await.unwrap() && is_known().await);
-    store.forget_cluster("eu").await.unwrap();
+    for kind in KINDS {
+        assert!(store.begin_fault(kind, "eu", NOW, "a").await.unwrap() && is_known().await);
+        store.forget_cluster("eu").await.unwrap();
+    }
     store.note_policy("eu", &record).await.unwrap();
     assert!(is_known().await);
     store.forget_cluster("eu").await.unwrap();
