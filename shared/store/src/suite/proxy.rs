@@ -45,10 +45,6 @@ struct ProxyState {
     hits: usize,
     /// Operation and body of all requests in order of arrival.
     requests: Vec<(String, Value)>,
-    /// Responses to index queries.
-    indexed: Vec<(Value, Bytes)>,
-    frozen: bool,
-    stale: usize,
 }
 
 /// A running proxy. It stops with the runtime of the test.
@@ -100,18 +96,6 @@ impl FaultProxy {
     pub(super) fn requests(&self) -> Vec<(String, Value)> {
         std::mem::take(&mut self.state().requests)
     }
-
-    /// From now on, repeated index queries get their earlier response.
-    pub(super) fn freeze(&self) {
-        self.state().frozen = true;
-    }
-
-    /// Ends stale responses, and returns how many were sent.
-    pub(super) fn thaw(&self) -> usize {
-        let mut state = self.state();
-        state.frozen = false;
-        std::mem::take(&mut state.stale)
-    }
 }
 
 /// An error that closes the connection.
@@ -133,18 +117,11 @@ impl ProxyHandler {
         let target = head.headers.get("x-amz-target").and_then(|target| target.to_str().ok()).unwrap_or_default();
         let operation = target.rsplit('.').next().unwrap_or_default().to_owned();
         let input: Value = serde_json::from_slice(&body).unwrap();
-        let indexed = input.get("IndexName").is_some();
         let fault = {
             let mut state = self.state.lock().unwrap();
-            state.requests.push((operation.clone(), input.clone()));
-            let old = state.indexed.iter().find(|(other, _)| state.frozen && *other == input);
-            if let Some((_, response)) = old {
-                let response = response.clone();
-                state.stale += 1;
-                return Ok(respond(StatusCode::OK, response));
-            }
             let fault = state.plan.get_mut(&operation).and_then(VecDeque::pop_front);
             state.hits += usize::from(fault.is_some());
+            state.requests.push((operation, input));
             fault
         };
         match fault {
@@ -157,9 +134,6 @@ impl ProxyHandler {
         let forwarded = self.client.post(&self.table).headers(head.headers).body(body).send().await;
         let response = forwarded.map_err(|_| ConnectionClosed)?;
         let (status, response) = (response.status(), response.bytes().await.map_err(|_| ConnectionClosed)?);
-        if indexed {
-            self.state.lock().unwrap().indexed.push((input, response.clone()));
-        }
         match fault {
             Some(_) => Err(ConnectionClosed),
             None => Ok(respond(status, response)),
