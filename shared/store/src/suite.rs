@@ -185,8 +185,7 @@ pub fn service_trials(table: &TableUnderTest) -> Vec<Trial> {
         hints:
             a_list_skips_deleted_targets;
         lost_replies:
-            an_event_with_a_lost_response_is_applied_once,
-            results_and_updates_with_a_lost_response_are_stored_once,
+            results_with_a_lost_response_are_stored_once,
             transitions_with_a_lost_response_are_made_once,
             documents_with_a_lost_response_are_stored_once;
         strong:

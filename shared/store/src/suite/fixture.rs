@@ -175,13 +175,6 @@ pub(super) fn written(patched: PatchResult) -> RunHead {
     }
 }
 
-pub(super) fn refused(patched: PatchResult) -> Option<RunHead> {
-    match patched {
-        PatchResult::ConditionFailed(image) => image,
-        PatchResult::Written(head) => panic!("written: {head:?}"),
-    }
-}
-
 pub(super) fn new_run(name: &str) -> NewRun {
     let id = RunId::new(&ebb_protocol::id::instance_key("sandbox", name, "u1"), 1, Hook::PreStart);
     let facts = RunFacts {

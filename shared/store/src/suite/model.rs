@@ -6,7 +6,7 @@ use ebb_protocol::engine::{
 };
 use proptest::prelude::*;
 
-use super::fixture::{StoreFixture, new_run, refused};
+use super::fixture::{StoreFixture, new_run};
 
 /// Returns units whose stored numbers have digits in common.
 fn units() -> impl Strategy<Value = Unit> {
@@ -105,7 +105,8 @@ pub(super) async fn no_condition_holds_for_a_missing_run(fixture: StoreFixture) 
     let unit = Unit(0);
     for conditions in [&[][..], &[C::EpochIs(Epoch(1))], &[C::AttemptIs(unit, Attempt(1)), C::NotDone(unit)]] {
         let patch = Patch { conditions: conditions.to_vec(), changes: vec![PatchChange::AddDone(unit)] };
-        assert_eq!(refused(fixture.store.patch_run(&missing, &patch).await.unwrap()), None, "{patch:?}");
+        let patched = fixture.store.patch_run(&missing, &patch).await.unwrap();
+        assert_eq!(patched, PatchResult::ConditionFailed(None), "{patch:?}");
     }
     assert_eq!(fixture.store.read_run(&missing).await.unwrap(), None);
 }

@@ -118,13 +118,8 @@ fn instances() -> impl Strategy<Value = InstanceIds> {
     all.prop_filter("an update has an ID", |ids| !ids.is_empty())
 }
 
-/// Returns an instance that was listed.
-pub(super) fn listed(id: &str) -> InstanceIds {
-    InstanceIds { listed: [id.to_owned()].into(), ..InstanceIds::default() }
-}
-
 /// Returns a wait that began at `since`.
-pub(super) fn wait(since: Timestamp) -> StateWait {
+fn wait(since: Timestamp) -> StateWait {
     let outputs = Outputs::from([("id".to_owned(), UnitValue::Json("br-1".into()))]);
     let response = StoredText::Inline(format!("sealed {}", since.0));
     StateWait { since, outputs: OutputStorage::Inline(outputs), response }
