@@ -2,11 +2,10 @@
 //!
 //! `MeteredTable` sends, repeats and counts requests. The other modules implement the operations of [`Store`](crate::Store) and
 //! describe their items: heads of runs in `run`, records in `record` and `accepted`, targets and tombstones in
-//! `target`, plans in `plan`, plugins in `document`, sources and connections in `source`, desired states in `desired`,
-//! rejected events of sources in `rejected_events`, removal times in `expiry`, queued batches in `batch_queue`, the
-//! state of clusters in `clusters`, registered clusters in `registered`, named tokens in `token`, sessions of the console
-//! in `session`, the feed of changed targets in `changed_targets`, their history in `history_items`, and marks of the health check in
-//! `health`. Reads of the table are strongly consistent, except those of `changed_targets`.
+//! `target`, plans in `plan`, plugins in `document`, sources and connections in `source`, desired states and
+//! rejected events of sources in `desired`, removal times in `expiry`, queued batches in `batch_queue`, registered clusters and
+//! the state of clusters in `clusters`, named tokens and sessions of the console in `token`, the feed of changed targets in
+//! `changed_targets`, their history in `history_items`, and marks of the health check in `health`. Reads of the table are strongly consistent, except those of `changed_targets`.
 //!
 //! Invariant: a write that is sent twice because its response was lost changes the item once. Otherwise it is refused
 //! with an image that shows the first write.
@@ -26,10 +25,7 @@ mod key;
 mod packed;
 mod plan;
 mod record;
-mod registered;
-mod rejected_events;
 mod run;
-mod session;
 mod source;
 mod store;
 #[cfg(feature = "suite")]
@@ -76,6 +72,16 @@ async fn wait(pause: Option<Duration>, operation: &'static str, reason: &str) ->
     let pause = pause.ok_or_else(|| StoreError::Retryable { operation, reason: reason.to_owned() })?;
     tokio::time::sleep(pause).await;
     Ok(())
+}
+
+/// Parses items with `parse`. One that cannot be read is skipped and logged, so that it does not hide the others.
+fn readable<T>(operation: &'static str, items: &[Item], parse: ItemParser<T>) -> Vec<T> {
+    let read = |item: &Item| {
+        parse(operation, item)
+            .inspect_err(|error| tracing::error!(key = ?ItemKey::of(item), %error, "an item is skipped"))
+            .ok()
+    };
+    items.iter().filter_map(read).collect()
 }
 
 /// A function that parses the item of a response to an operation.

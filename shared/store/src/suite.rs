@@ -28,9 +28,7 @@ mod proxy;
 mod record;
 mod record_model;
 mod registered_clusters;
-mod rejected_events;
 pub mod samples;
-mod sessions;
 mod sizes;
 mod strong;
 mod target;
@@ -89,12 +87,10 @@ pub fn trials(table: &TableUnderTest) -> Vec<Trial> {
         desired:
             a_desired_state_is_due_until_it_has_a_result,
             named_documents_are_replaced_and_listed,
-            undelivered_notifications_are_listed_by_subscription;
-        rejected_events:
+            undelivered_notifications_are_listed_by_subscription,
             rejected_events_are_replaced_and_listed;
         named_tokens:
-            a_name_has_one_valid_token;
-        sessions:
+            a_name_has_one_valid_token,
             a_session_is_read_until_it_is_deleted;
         changed_targets:
             changes_are_appended_while_a_reader_watches,

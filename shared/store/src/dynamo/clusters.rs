@@ -4,15 +4,21 @@
 //! relay reported: `b` the policy as JSON, and `at`.
 //!
 //! The first item names each cluster that has any state, so that the state of a deleted cluster is found.
+//!
+//! Registered clusters: `registered` / NAME. The cluster is JSON in `b`, and the version is in `tv`. All are in one
+//! partition, so that one query reads them.
 
 use std::collections::BTreeMap;
 
 use ebb_protocol::engine::Timestamp;
 
-use super::attribute::{ItemReader, json, number, text};
+use super::attribute::{Item, ItemReader, item, json, number, text};
 use super::key;
+use super::readable;
 use super::store::Store;
+use super::target::has_version;
 use crate::item_table::{WriteCondition, WriteExpression};
+use crate::items::ClusterItem;
 use crate::ops::{ClusterFault, ClusterFaultKind, PolicyRecord, StoreResult};
 
 const ITEM: (&str, &str) = (key::CLUSTERS, key::HEAD);
@@ -122,5 +128,37 @@ impl Store {
         let mut expression = WriteExpression::when(WriteCondition::Any(conditions));
         names.iter().for_each(|name| expression.remove(name));
         self.table.update_if(ITEM, expression).await.map(drop)
+    }
+}
+
+fn read_cluster(operation: &'static str, item: &Item) -> StoreResult<ClusterItem> {
+    let reader = ItemReader::new(operation, item);
+    let cluster: ClusterItem = reader.json("b")?;
+    Ok(ClusterItem { version: reader.number("tv")?, ..cluster })
+}
+
+/// Reads and writes registered clusters (`Query`, `PutItem`, `DeleteItem`).
+impl Store {
+    /// Returns all clusters by name, strongly consistent. Unreadable ones are skipped and logged.
+    pub async fn list_clusters(&self) -> StoreResult<Vec<ClusterItem>> {
+        let (least, greatest) = key::CLUSTER_NAMES;
+        Ok(readable("Query", &self.table.range(key::REGISTERED, least, greatest).await?, read_cluster))
+    }
+
+    /// Writes a cluster. Returns false, and writes nothing, if the item does not have the version `seen`, or exists
+    /// although none was seen. A repetition of the same write returns true.
+    pub async fn put_cluster(&self, cluster: &ClusterItem, seen: Option<u64>) -> StoreResult<bool> {
+        let attributes = item([
+            ("pk", text(key::REGISTERED)),
+            ("sk", text(&cluster.name)),
+            ("b", json(cluster)?),
+            ("tv", number(cluster.version)),
+        ]);
+        self.table.put_once(attributes, has_version(seen)).await
+    }
+
+    /// Deletes a cluster. Returns false if it does not exist.
+    pub async fn delete_cluster(&self, name: &str) -> StoreResult<bool> {
+        Ok(self.table.take(key::REGISTERED, name).await?.is_some())
     }
 }

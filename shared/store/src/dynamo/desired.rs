@@ -1,13 +1,21 @@
 //! Desired states: `d#SOURCE#KIND#NAME` / `h` of a target, `d#SOURCE#KIND#NAME#UID` / `h` of an instance. The state is
 //! JSON in `b`, and its version is in `tv`.
+//! Rejected events of a source: `j#SOURCE` / `h`. The name of the source is in `n`, the events are JSON in `b`, and the
+//! version is in `tv`.
 
-use super::attribute::{Item, ItemReader, item, number, optional, sparse_json, text};
+use super::attribute::{Item, ItemReader, item, json, number, optional, sparse_json, text};
 use super::key;
 use super::store::Store;
 use super::target::{has_version, ttl_attribute};
-use crate::items::{DesiredKey, DesiredTarget};
+use crate::item_table::WriteExpression;
+use crate::items::{DesiredKey, DesiredTarget, SourceRejections};
 use crate::ops::StoreResult;
 use crate::table::TableSpec;
+
+/// Returns the condition that an item has the version before this one, or does not exist if this is the first one.
+fn follows(version: u64) -> WriteExpression {
+    has_version(version.checked_sub(1).filter(|seen| *seen > 0))
+}
 
 pub(super) fn read_state(operation: &'static str, item: &Item) -> StoreResult<DesiredTarget> {
     let reader = ItemReader::new(operation, item);
@@ -35,7 +43,47 @@ impl Store {
             (TableSpec::TTL, desired.due.is_none().then(|| ttl_attribute(last))),
             ("pk", Some(text(partition))),
         ]));
-        let seen = desired.version.checked_sub(1).filter(|seen| *seen > 0);
-        self.table.put_once(attributes, has_version(seen)).await
+        self.table.put_once(attributes, follows(desired.version)).await
+    }
+}
+
+pub(super) fn read_rejections(operation: &'static str, item: &Item) -> StoreResult<SourceRejections> {
+    let reader = ItemReader::new(operation, item);
+    Ok(SourceRejections {
+        source: reader.text("n")?.to_owned(),
+        events: reader.json("b")?,
+        version: reader.number("tv")?,
+    })
+}
+
+/// Reads and writes the rejected events of a source (`GetItem`, `PutItem`).
+impl Store {
+    pub async fn read_rejections(&self, source: &str) -> StoreResult<Option<SourceRejections>> {
+        self.table.read(&key::rejections(source), key::HEAD, read_rejections).await
+    }
+
+    /// Writes events whose version is one more than the one that was read, or 1. Returns false, and writes nothing, if
+    /// the item has another version. A repetition of the same write returns true. The table removes the item 30 days after
+    /// its newest event.
+    pub async fn put_rejections(&self, rejections: &SourceRejections) -> StoreResult<bool> {
+        let newest = rejections.events.first().map(|event| event.time).unwrap_or_default();
+        let attributes = item([
+            ("pk", text(key::rejections(&rejections.source))),
+            ("sk", text(key::HEAD)),
+            (TableSpec::LIST, text(TableSpec::LIST_REJECTED)),
+            ("n", text(&rejections.source)),
+            ("b", json(&rejections.events)?),
+            ("tv", number(rejections.version)),
+            (TableSpec::TTL, ttl_attribute(newest)),
+        ]);
+        self.table.put_once(attributes, follows(rejections.version)).await
+    }
+}
+
+/// Lists the rejected events of all sources (`Query` on the list index, `BatchGetItem`).
+impl Store {
+    /// Returns the events of each source that has any, in no order. A source can be deleted.
+    pub async fn list_rejections(&self) -> StoreResult<Vec<SourceRejections>> {
+        self.table.list(TableSpec::LIST_REJECTED, None, read_rejections).await
     }
 }

@@ -3,6 +3,7 @@
 
 use super::attribute::{Item, ItemReader, item, number, text};
 use super::key;
+use super::readable;
 use super::store::Store;
 use super::target::ttl_attribute;
 use crate::item_table::{ItemQuery, QueryRange};
@@ -59,15 +60,9 @@ impl Store {
 }
 
 impl Store {
-    /// Reads documents by their keys, ordered by name. One unreadable document must not hide the others.
+    /// Reads documents by their keys, ordered by name.
     async fn read_documents(&self, keys: &[Item]) -> StoreResult<Vec<NamedDocument>> {
-        let items = self.table.batch_get(keys, None).await?;
-        let readable = |item: &Item| {
-            read_document("BatchGetItem", item)
-                .inspect_err(|error| tracing::error!(key = ?item.get("pk"), %error, "a document is skipped"))
-                .ok()
-        };
-        let mut documents: Vec<_> = items.iter().filter_map(readable).collect();
+        let mut documents = readable("BatchGetItem", &self.table.batch_get(keys, None).await?, read_document);
         documents.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(documents)
     }

@@ -7,7 +7,7 @@ use ebb_protocol::record::{AttemptRecord, AttemptResult};
 use super::attribute::ItemReader;
 use super::document::BodyStorage;
 use super::key::{self, RecordPart};
-use super::{accepted, changed_targets, desired, expiry, history_items, record, rejected_events, run, source, target};
+use super::{accepted, changed_targets, desired, expiry, history_items, record, run, source, target};
 use crate::error::StoreError;
 use crate::item_table::{Item, ItemKey};
 use crate::items::{
@@ -69,7 +69,7 @@ impl StoredItem {
                 },
             )),
             "d" => Ok(Self::Desired(Box::new(desired::read_state(READ, item)?))),
-            "j" => Ok(Self::Rejections(rejected_events::read_rejections(READ, item)?)),
+            "j" => Ok(Self::Rejections(desired::read_rejections(READ, item)?)),
             "s" => document(NamedKind::Source),
             "c" => document(NamedKind::Connection),
             "n" => document(NamedKind::Subscription),
