@@ -15,6 +15,8 @@ use ebb_protocol::id::{EventRef, RunId, TargetKey, short_digest};
 use ebb_protocol::lifecycle::TargetStopCause;
 use serde::{Deserialize, Serialize};
 
+use crate::table::TableSpec;
+
 pub use change_feed::{ChangeFeed, ChangeRing};
 pub use clusters::{BootstrapToken, ClusterItem, RegisteredRelay};
 pub use desired_states::{DesiredKey, DesiredTarget, SourceRejections};
@@ -228,6 +230,16 @@ pub enum TargetList {
     Active,
     /// Gone targets that wait for nothing and are not expired yet.
     Gone,
+}
+
+impl TargetList {
+    /// Returns its partition in the index of lists.
+    pub(crate) fn partition(self) -> &'static str {
+        match self {
+            Self::Active => TableSpec::LIST_TARGETS,
+            Self::Gone => TableSpec::LIST_GONE,
+        }
+    }
 }
 
 /// A notification that the platform has not accepted yet.

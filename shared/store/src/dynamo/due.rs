@@ -13,7 +13,6 @@ use super::{MeteredTable, PARALLEL, key};
 use crate::item_table::{ItemPage, ItemQuery, MAX_GET_BATCH, QueryRange};
 use crate::items::{TargetHead, TargetList};
 use crate::ops::{DueItem, ListPage, StoreResult};
-use crate::table::TableSpec;
 
 /// The largest page of keys in an index query. It stays below the limit of 1 MB.
 const LARGEST_PAGE: usize = 1_000;
@@ -57,16 +56,12 @@ impl Store {
     ) -> StoreResult<ListPage> {
         let (mut least, greatest) = key::targets(kind, after);
         let mut found = ListPage::default();
-        let name = match list {
-            TargetList::Active => TableSpec::LIST_TARGETS,
-            TargetList::Gone => TableSpec::LIST_GONE,
-        };
         // The index may be stale: an entry can name an item that has left the list or the table.
         let mut page = limit.min(LARGEST_PAGE);
         let mut read = 0;
         while found.targets.len() < limit {
             let partitions = Some((least, greatest.clone()));
-            let query = ItemQuery::new(QueryRange::List { list: name.to_owned(), partitions }).limit(page);
+            let query = ItemQuery::new(QueryRange::List { list: list.partition().to_owned(), partitions }).limit(page);
             let ItemPage { items: keys, next } = self.table.page(&query, None).await?;
             let Some(last) = keys.last() else { break };
             let last = ItemReader::new("Query", last).text("pk")?;

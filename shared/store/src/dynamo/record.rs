@@ -190,18 +190,12 @@ impl Store {
 }
 
 impl MeteredTable {
-    /// Reads records page by page, and merges them with their further results. They are ordered by unit and attempt.
+    /// Reads records, and merges them with their further results. They are ordered by unit and attempt.
     async fn assembled(&self, query: ItemQuery) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>> {
         let mut records = BTreeMap::new();
-        let mut from = None;
-        loop {
-            let page = self.page(&query, from).await?;
-            page.items.iter().try_for_each(|item| add_item(&mut records, item))?;
-            from = page.next;
-            if from.is_none() {
-                return Ok(records.into_iter().map(|((unit, attempt), record)| (unit, attempt, record)).collect());
-            }
-        }
+        let items = self.pages(&query, usize::MAX).await?;
+        items.iter().try_for_each(|item| add_item(&mut records, item))?;
+        Ok(records.into_iter().map(|((unit, attempt), record)| (unit, attempt, record)).collect())
     }
 
     async fn update_record(

@@ -18,7 +18,7 @@ use super::store::Store;
 use super::{MeteredTable, TOMBSTONE_RETENTION_MS, key, pauses, wait};
 use crate::error::StoreError;
 use crate::item_table::{ItemPut, PutRefusal, TransactionOutcome, WriteCondition, WriteExpression, WriteOutcome};
-use crate::items::{TargetHead, TargetList, TargetTransition, Tombstone};
+use crate::items::{TargetHead, TargetTransition, Tombstone};
 use crate::meter::Meter;
 use crate::ops::StoreResult;
 use crate::table::TableSpec;
@@ -34,14 +34,10 @@ fn mark() -> String {
 
 fn target_item(target: &TargetHead, mark: &str) -> StoreResult<Item> {
     let partition = key::target(target.target_key());
-    let list = match target.list() {
-        TargetList::Gone => TableSpec::LIST_GONE,
-        TargetList::Active => TableSpec::LIST_TARGETS,
-    };
     let is_final = target.phase == TargetPhase::Gone && target.due.is_none();
     let mut attributes = item([
         ("sk", text(key::HEAD)),
-        (TableSpec::LIST, text(list)),
+        (TableSpec::LIST, text(target.list().partition())),
         ("b", sparse_json(target)?),
         ("tv", number(target.version)),
         (BY, text(mark)),

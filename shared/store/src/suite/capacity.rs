@@ -7,7 +7,7 @@ use ebb_protocol::engine::{
 use ebb_protocol::record::{AttemptOutcome, AttemptResult, OutputStorage};
 use ebb_protocol::value::UnitValue;
 
-use super::fixture::{StoreFixture, new_run, result};
+use super::fixture::{StoreFixture, new_run, result, success};
 
 const A1: Attempt = Attempt(1);
 const E1: Epoch = Epoch(1);
@@ -15,9 +15,7 @@ const E1: Epoch = Epoch(1);
 pub(super) async fn a_completion_is_one_write_and_two_with_outputs(fixture: StoreFixture) {
     let run = fixture.run("a").await;
     fixture.meter.take();
-    let success = |unit| accept(RunEvent::Succeeded { unit: Unit(unit), attempt: A1, epoch: E1 });
-
-    fixture.store.patch_run(&run, &success(0)).await.unwrap();
+    fixture.store.patch_run(&run, &accept(success(0))).await.unwrap();
     let usage = fixture.meter.take();
     assert_eq!(usage.requests, [("UpdateItem", 1)].into());
     assert_eq!((usage.read_units, usage.write_units), (0.0, 1.0));
@@ -25,7 +23,7 @@ pub(super) async fn a_completion_is_one_write_and_two_with_outputs(fixture: Stor
     let outputs = BTreeMap::from([("url".to_owned(), UnitValue::Json("postgres://db.example/main".into()))]);
     let stored = AttemptResult { outputs: OutputStorage::Inline(outputs), ..result(AttemptOutcome::Succeeded, "x") };
     fixture.store.put_result(&run, Unit(1), A1, &stored).await.unwrap();
-    fixture.store.patch_run(&run, &success(1)).await.unwrap();
+    fixture.store.patch_run(&run, &accept(success(1))).await.unwrap();
     let usage = fixture.meter.take();
     assert_eq!(usage.requests, [("UpdateItem", 2)].into());
     assert_eq!((usage.read_units, usage.write_units), (0.0, 2.0));
@@ -39,8 +37,7 @@ pub(super) async fn a_completion_costs_one_to_three_write_units(fixture: StoreFi
         let changes = (next..unit).map(|unit| PatchChange::AddDone(Unit(unit))).collect();
         fixture.store.patch_run(&run, &Patch { conditions: vec![], changes }).await.unwrap();
         fixture.meter.take();
-        let success = RunEvent::Succeeded { unit: Unit(unit), attempt: A1, epoch: E1 };
-        assert!(fixture.accept(&run, success).await.is_written());
+        assert!(fixture.accept(&run, success(unit)).await.is_written());
         let usage = fixture.meter.take();
         assert_eq!(usage.write_units, expected, "unit {unit}: {} bytes", usage.largest_head);
         next = unit + 1;
@@ -65,9 +62,7 @@ pub(super) async fn a_start_is_a_transaction_of_two_items(fixture: StoreFixture)
 }
 
 pub(super) async fn a_failed_condition_is_counted(fixture: StoreFixture) {
-    let success = accept(RunEvent::Succeeded { unit: Unit(0), attempt: A1, epoch: E1 });
-    let patched = fixture.store.patch_run(&new_run("a").id, &success).await.unwrap();
-    assert_eq!(patched, PatchResult::ConditionFailed(None));
+    assert_eq!(fixture.accept(&new_run("a").id, success(0)).await, PatchResult::ConditionFailed(None));
     let usage = fixture.meter.take();
     assert_eq!(usage.requests, [("UpdateItem", 1)].into());
     assert_eq!((usage.write_units, usage.refused_write_units), (0.0, 1));

@@ -147,25 +147,18 @@ pub(super) async fn objects_of_a_run_are_removed(fixture: StoreFixture) {
         }
         remaining
     };
-    put_objects(&run).await;
-    fixture.store.put_result(&run, Unit(0), attempt, &named("x", OutputStorage::Nothing)).await.unwrap();
-    fixture
-        .store
-        .put_result(&run, Unit(0), attempt, &named("y", OutputStorage::Bucket(keys[1].clone())))
-        .await
-        .unwrap();
-    fixture.store.delete_run(&run).await.unwrap();
-    assert_eq!(remaining(&run).await, 0);
-    put_objects(&run).await;
-    let log = AttemptResult { log: true, ..named("x", OutputStorage::Nothing) };
-    fixture.store.put_result(&run, Unit(3), attempt, &log).await.unwrap();
-    fixture.store.delete_run(&run).await.unwrap();
-    assert_eq!(remaining(&run).await, 0);
-    // No record refers to objects, so the bucket is not listed.
-    put_objects(&run).await;
-    fixture.store.put_result(&run, Unit(3), attempt, &named("x", OutputStorage::Nothing)).await.unwrap();
-    fixture.store.delete_run(&run).await.unwrap();
-    assert_eq!(remaining(&run).await, 4);
+    let plain = named("x", OutputStorage::Nothing);
+    let log = AttemptResult { log: true, ..named("z", OutputStorage::Nothing) };
+    // Without a result that refers to objects, the bucket is not listed.
+    let stored = named("y", OutputStorage::Bucket(keys[1].clone()));
+    for (results, left) in [([&plain, &stored], 0), ([&log, &plain], 0), ([&plain, &plain], 4)] {
+        put_objects(&run).await;
+        for result in results {
+            fixture.store.put_result(&run, Unit(0), attempt, result).await.unwrap();
+        }
+        fixture.store.delete_run(&run).await.unwrap();
+        assert_eq!(remaining(&run).await, left, "{results:?}");
+    }
     fixture.store.delete_objects(&run).await.unwrap();
     assert_eq!(remaining(&run).await, 0);
 }

@@ -1,11 +1,11 @@
-use ebb_protocol::engine::{Attempt, Epoch, RunEvent, Timestamp, Unit, accept};
+use ebb_protocol::engine::{Attempt, Timestamp, Unit, accept};
 use ebb_protocol::id::TargetKey;
 use ebb_protocol::record::AttemptOutcome;
 use hyper::StatusCode;
 use serde_json::json;
 
 use super::document::plugin;
-use super::fixture::{StoreFixture, begin, result, target, tombstone, written};
+use super::fixture::{StoreFixture, begin, result, success, target, tombstone, written};
 use super::proxy::ProxyFault;
 use crate::{AttemptUpdate, PatchResult, StoreError, StoreResult, TargetList, TargetTransition};
 
@@ -19,10 +19,6 @@ const TRANSIENT: [(u16, &str); 6] = [
     (502, "BadGateway"),
 ];
 const PERSISTENT: usize = 50;
-
-fn success(unit: u32) -> RunEvent {
-    RunEvent::Succeeded { unit: Unit(unit), attempt: Attempt(1), epoch: Epoch(1) }
-}
 
 fn retryable<T: std::fmt::Debug>(response: StoreResult<T>) {
     assert!(matches!(response, Err(StoreError::Retryable { .. })), "{response:?}");

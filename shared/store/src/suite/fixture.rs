@@ -9,7 +9,7 @@ use std::time::Duration;
 use aws_sdk_dynamodb::config::retry::{RetryConfig, RetryPartition};
 use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
 use aws_sdk_dynamodb::types::AttributeValue;
-use ebb_protocol::engine::{Hook, RunEvent, Timestamp, accept};
+use ebb_protocol::engine::{Attempt, Epoch, Hook, RunEvent, Timestamp, Unit, accept};
 use ebb_protocol::id::RunId;
 use ebb_protocol::lifecycle::TargetStopCause;
 use ebb_protocol::record::{AttemptOutcome, AttemptResult};
@@ -173,6 +173,11 @@ pub(super) fn written(patched: PatchResult) -> RunHead {
         PatchResult::Written(head) => head,
         PatchResult::ConditionFailed(image) => panic!("refused: {image:?}"),
     }
+}
+
+/// Returns the success of the first attempt of a unit.
+pub(super) fn success(unit: u32) -> RunEvent {
+    RunEvent::Succeeded { unit: Unit(unit), attempt: Attempt(1), epoch: Epoch(1) }
 }
 
 pub(super) fn new_run(name: &str) -> NewRun {

@@ -1,8 +1,7 @@
-use ebb_protocol::engine::{Attempt, Epoch, RunEvent, Unit};
 use ebb_protocol::id::TargetKey;
 use futures::future::join_all;
 
-use super::fixture::{StoreFixture, new_run, target, tombstone, written};
+use super::fixture::{StoreFixture, new_run, success, target, tombstone, written};
 use crate::{StoreError, TargetHead, TargetTransition};
 
 fn begin(name: &str, uid: &str) -> TargetTransition {
@@ -31,31 +30,12 @@ pub(super) async fn a_transaction_writes_all_items_or_none(fixture: StoreFixture
     assert_eq!(store.read_target(TargetKey::new("sandbox", "a")).await.unwrap(), Some(first.target));
 }
 
-pub(super) async fn one_of_several_concurrent_creations_is_written(fixture: StoreFixture) {
-    let transitions: Vec<TargetTransition> = (0..20).map(|n| begin("a", &format!("u{n}"))).collect();
-    let moved = join_all(transitions.iter().map(|transition| fixture.store.move_target(transition))).await;
-    let mut won = Vec::new();
-    for (moved, transition) in moved.into_iter().zip(&transitions) {
-        let moved = match moved {
-            Ok(moved) => moved,
-            Err(StoreError::Retryable { .. }) => fixture.store.move_target(transition).await.unwrap(),
-            Err(error) => panic!("{error}"),
-        };
-        let run = &transition.run.as_ref().unwrap().id;
-        assert_eq!(fixture.store.read_run(run).await.unwrap().is_some(), moved);
-        won.extend(moved.then_some(&transition.target));
-    }
-    assert_eq!(won.len(), 1);
-    assert_eq!(fixture.store.read_target(TargetKey::new("sandbox", "a")).await.unwrap().as_ref(), Some(won[0]));
-}
-
 /// A transaction that starts an existing run is refused each time. Concurrent completions of that run succeed.
 pub(super) async fn completions_succeed_during_rejected_transactions(fixture: StoreFixture) {
     let store = &fixture.store;
     let run = fixture.run("a").await;
     let again = TargetTransition { run: Some(new_run("a")), ..begin("b", "u1") };
     let transactions = join_all((0..10).map(|_| store.move_target(&again)));
-    let success = |unit| RunEvent::Succeeded { unit: Unit(unit), attempt: Attempt(1), epoch: Epoch(1) };
     let completions = join_all((0..40).map(|unit| fixture.accept(&run, success(unit))));
     let (refusals, heads) = tokio::join!(transactions, completions);
     assert!(refusals.iter().all(Result::is_err));
