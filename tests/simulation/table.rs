@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use async_trait::async_trait;
 use ebb_engine::{RunPhase, Timestamp};
 use ebb_store::item_table::{
-    ItemBatch, ItemKey, ItemPage, ItemPut, ItemQuery, ItemTable, ItemWrite, QueryRange, TableError, TableResponse,
+    ItemBatch, ItemKey, ItemPage, ItemPut, ItemQuery, ItemTable, ItemWrite, QueryRange, TableResponse,
     TransactionOutcome, WriteAction, WriteOutcome,
 };
 use ebb_store::{
@@ -325,7 +325,7 @@ impl SimTable {
     }
 
     /// Makes a write and applies it to the state.
-    fn write_now(&self, write: &ItemWrite) -> Result<TableResponse<WriteOutcome>, TableError> {
+    fn write_now(&self, write: &ItemWrite) -> StoreResult<TableResponse<WriteOutcome>> {
         let is_delete = write.action == WriteAction::Delete;
         let before = is_delete.then(|| self.items.item(&write.key)).flatten();
         let response = now(self.items.write(write))?;
@@ -473,23 +473,19 @@ impl ItemTable for SimTable {
             .await?
     }
 
-    async fn write(&self, write: &ItemWrite) -> Result<TableResponse<WriteOutcome>, TableError> {
-        let operation = match write.action {
-            WriteAction::Put(_) => "PutItem",
-            WriteAction::Update(_) => "UpdateItem",
-            WriteAction::Delete => "DeleteItem",
-        };
-        let what = |response: &Result<TableResponse<WriteOutcome>, TableError>| {
+    async fn write(&self, write: &ItemWrite) -> StoreResult<TableResponse<WriteOutcome>> {
+        let what = |response: &StoreResult<TableResponse<WriteOutcome>>| {
             let is_refused = matches!(response, Ok(TableResponse { value: WriteOutcome::Refused(_), .. }));
             format!("{} {}", described_write(write), if is_refused { "REFUSED" } else { "" })
         };
-        let seen = |response: &Result<TableResponse<WriteOutcome>, TableError>| match response {
+        let seen = |response: &StoreResult<TableResponse<WriteOutcome>>| match response {
             Ok(TableResponse { value: WriteOutcome::Written(item) | WriteOutcome::Refused(item), .. }) => {
                 stored([item])
             }
             Err(_) => Vec::new(),
         };
-        self.write((operation, is_aside(&write.key.partition)), || self.write_now(write), what, seen).await?
+        self.write((write.action.operation(), is_aside(&write.key.partition)), || self.write_now(write), what, seen)
+            .await?
     }
 
     async fn transact(&self, puts: &[ItemPut], token: &str) -> StoreResult<TableResponse<TransactionOutcome>> {

@@ -36,13 +36,13 @@ mod token;
 use std::sync::Arc;
 use std::time::Duration;
 
-use backon::{BackoffBuilder as _, ExponentialBuilder, Retryable as _};
+use backon::{BackoffBuilder as _, ExponentialBuilder};
 use futures::{StreamExt as _, TryStreamExt as _};
 
 use crate::error::StoreError;
 use crate::item_table::{
-    ItemKey, ItemPage, ItemQuery, ItemTable, ItemWrite, MAX_DELETE_BATCH, MAX_GET_BATCH, TableError, TableResponse,
-    UpdateImage, WriteAction, WriteExpression, WriteOutcome,
+    ItemKey, ItemPage, ItemQuery, ItemTable, ItemWrite, MAX_DELETE_BATCH, MAX_GET_BATCH, TableResponse, UpdateImage,
+    WriteAction, WriteExpression, WriteOutcome,
 };
 use crate::meter::Meter;
 use crate::ops::StoreResult;
@@ -62,7 +62,7 @@ const DELETIONS: usize = 8;
 const TOMBSTONE_RETENTION_MS: u64 = 30 * 24 * 60 * 60 * 1000;
 
 /// Returns five growing pauses with jitter. Without jitter their sum is 775 ms.
-fn pauses() -> ExponentialBuilder {
+pub(crate) fn pauses() -> ExponentialBuilder {
     let first = Duration::from_millis(25);
     ExponentialBuilder::default().with_min_delay(first).with_max_times(5).with_jitter()
 }
@@ -187,16 +187,10 @@ impl MeteredTable {
         self.write(ItemWrite { key: ItemKey::new(pk, sk), expression, action: WriteAction::Delete }).await
     }
 
-    /// Sends a write, again while it conflicts with a transaction. Counts a refused one.
+    /// Sends a write, and counts a refused one.
     async fn write(&self, write: ItemWrite) -> StoreResult<WriteOutcome> {
-        let operation = match write.action {
-            WriteAction::Put(_) => "PutItem",
-            WriteAction::Update(_) => "UpdateItem",
-            WriteAction::Delete => "DeleteItem",
-        };
-        let is_conflict = |error: &TableError| matches!(error, TableError::Conflict(_));
-        let response = (|| self.table.write(&write)).retry(pauses()).when(is_conflict).await?;
-        let outcome = self.count(operation, Meter::write, response);
+        let response = self.table.write(&write).await?;
+        let outcome = self.count(write.action.operation(), Meter::write, response);
         if let (WriteOutcome::Refused(item), Some(meter)) = (&outcome, &self.meter) {
             meter.refused(item_size(item));
         }

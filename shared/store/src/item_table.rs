@@ -9,7 +9,6 @@ use std::fmt::Debug;
 use async_trait::async_trait;
 use aws_sdk_dynamodb::types::AttributeValue;
 
-use crate::error::StoreError;
 use crate::ops::StoreResult;
 use crate::table::TableSpec;
 
@@ -156,6 +155,17 @@ pub enum WriteAction {
     Delete,
 }
 
+impl WriteAction {
+    /// Returns the operation of DynamoDB.
+    pub fn operation(&self) -> &'static str {
+        match self {
+            Self::Put(_) => "PutItem",
+            Self::Update(_) => "UpdateItem",
+            Self::Delete => "DeleteItem",
+        }
+    }
+}
+
 /// The image that an update returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UpdateImage {
@@ -296,24 +306,6 @@ pub struct TableResponse<T> {
     pub units: f64,
 }
 
-/// An error of a table.
-#[derive(Debug, thiserror::Error)]
-pub enum TableError {
-    /// The write conflicts with a transaction in progress. It can be repeated.
-    #[error(transparent)]
-    Conflict(StoreError),
-    #[error(transparent)]
-    Other(#[from] StoreError),
-}
-
-impl From<TableError> for StoreError {
-    fn from(error: TableError) -> Self {
-        match error {
-            TableError::Conflict(error) | TableError::Other(error) => error,
-        }
-    }
-}
-
 /// A table. Each operation is one request.
 ///
 /// A write that is sent twice because its response was lost changes the item once, or is refused with an image that
@@ -331,7 +323,7 @@ pub trait ItemTable: Debug + Send + Sync {
     /// Reads the page of a query after `from`.
     async fn query(&self, query: &ItemQuery, from: Option<Item>) -> StoreResult<TableResponse<ItemPage>>;
     /// Writes an item if the conditions hold.
-    async fn write(&self, write: &ItemWrite) -> Result<TableResponse<WriteOutcome>, TableError>;
+    async fn write(&self, write: &ItemWrite) -> StoreResult<TableResponse<WriteOutcome>>;
     /// Writes all items or none. A repetition with the same token within ten minutes is the same transaction.
     async fn transact(&self, puts: &[ItemPut], token: &str) -> StoreResult<TableResponse<TransactionOutcome>>;
     /// Deletes at most [`MAX_DELETE_BATCH`] items, and returns the keys that were not processed.

@@ -11,8 +11,8 @@ use crate::dynamo::Store;
 use crate::dynamo::item_size;
 use crate::evaluate::{self, ItemChange};
 use crate::item_table::{
-    Item, ItemBatch, ItemKey, ItemPage, ItemPut, ItemQuery, ItemTable, ItemWrite, QueryRange, TableError,
-    TableResponse, TransactionOutcome, WriteOutcome,
+    Item, ItemBatch, ItemKey, ItemPage, ItemPut, ItemQuery, ItemTable, ItemWrite, QueryRange, TableResponse,
+    TransactionOutcome, WriteOutcome,
 };
 use crate::ops::{Bucket, OpenObject, StoreResult};
 use crate::table::TableSpec;
@@ -175,7 +175,7 @@ impl ItemTable for MemoryTable {
         evaluate::page(query, content.range(&query.range, from).map(Ok))
     }
 
-    async fn write(&self, write: &ItemWrite) -> Result<TableResponse<WriteOutcome>, TableError> {
+    async fn write(&self, write: &ItemWrite) -> StoreResult<TableResponse<WriteOutcome>> {
         let mut content = self.content();
         let (change, response) = evaluate::write(content.items.get(&write.key), write.clone())?;
         match change {

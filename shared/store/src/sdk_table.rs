@@ -18,10 +18,12 @@ use aws_sdk_dynamodb::types::{
     ConsumedCapacity, DeleteRequest, KeysAndAttributes, Put, ReturnConsumedCapacity, ReturnValue,
     ReturnValuesOnConditionCheckFailure, TransactWriteItem, WriteRequest,
 };
+use backon::Retryable as _;
 
+use crate::dynamo::pauses;
 use crate::error::StoreError;
 use crate::item_table::{
-    Item, ItemBatch, ItemKey, ItemPage, ItemPut, ItemQuery, ItemTable, ItemWrite, PutRefusal, QueryRange, TableError,
+    Item, ItemBatch, ItemKey, ItemPage, ItemPut, ItemQuery, ItemTable, ItemWrite, PutRefusal, QueryRange,
     TableResponse, TransactionOutcome, UpdateImage, WriteAction, WriteOutcome,
 };
 use crate::ops::StoreResult;
@@ -47,7 +49,7 @@ impl SdkTable {
         Self { client, table: table.into() }
     }
 
-    async fn put(&self, write: &ItemWrite, item: &Item) -> Result<TableResponse<WriteOutcome>, TableError> {
+    async fn put(&self, write: &ItemWrite, item: &Item) -> Result<TableResponse<WriteOutcome>, WriteFailure> {
         let mut names = Placeholders::default();
         let request = self
             .client
@@ -63,12 +65,12 @@ impl SdkTable {
             Ok(response) => Ok(written(Item::new(), response.consumed_capacity.as_ref())),
             Err(error) => match error.as_service_error() {
                 Some(PutItemError::ConditionalCheckFailedException(found)) => Ok(refused(found.item())),
-                _ => Err(write_error("PutItem", &error)),
+                _ => Err(WriteFailure::of("PutItem", &error)),
             },
         }
     }
 
-    async fn update(&self, write: &ItemWrite, image: UpdateImage) -> Result<TableResponse<WriteOutcome>, TableError> {
+    async fn update(&self, write: &ItemWrite, image: UpdateImage) -> Result<TableResponse<WriteOutcome>, WriteFailure> {
         let mut names = Placeholders::default();
         let request = self
             .client
@@ -89,12 +91,12 @@ impl SdkTable {
             Ok(response) => Ok(written(response.attributes.unwrap_or_default(), response.consumed_capacity.as_ref())),
             Err(error) => match error.as_service_error() {
                 Some(UpdateItemError::ConditionalCheckFailedException(found)) => Ok(refused(found.item())),
-                _ => Err(write_error("UpdateItem", &error)),
+                _ => Err(WriteFailure::of("UpdateItem", &error)),
             },
         }
     }
 
-    async fn delete(&self, write: &ItemWrite) -> Result<TableResponse<WriteOutcome>, TableError> {
+    async fn delete(&self, write: &ItemWrite) -> Result<TableResponse<WriteOutcome>, WriteFailure> {
         let mut names = Placeholders::default();
         let request = self
             .client
@@ -110,8 +112,16 @@ impl SdkTable {
             Ok(response) => Ok(written(response.attributes.unwrap_or_default(), response.consumed_capacity.as_ref())),
             Err(error) => match error.as_service_error() {
                 Some(DeleteItemError::ConditionalCheckFailedException(_)) => Ok(refused(None)),
-                _ => Err(write_error("DeleteItem", &error)),
+                _ => Err(WriteFailure::of("DeleteItem", &error)),
             },
+        }
+    }
+
+    async fn write_once(&self, write: &ItemWrite) -> Result<TableResponse<WriteOutcome>, WriteFailure> {
+        match &write.action {
+            WriteAction::Put(item) => self.put(write, item).await,
+            WriteAction::Update(image) => self.update(write, *image).await,
+            WriteAction::Delete => self.delete(write).await,
         }
     }
 
@@ -202,12 +212,10 @@ impl ItemTable for SdkTable {
         Ok(TableResponse { units, value: ItemPage { items: page.items.unwrap_or_default(), next } })
     }
 
-    async fn write(&self, write: &ItemWrite) -> Result<TableResponse<WriteOutcome>, TableError> {
-        match &write.action {
-            WriteAction::Put(item) => self.put(write, item).await,
-            WriteAction::Update(image) => self.update(write, *image).await,
-            WriteAction::Delete => self.delete(write).await,
-        }
+    async fn write(&self, write: &ItemWrite) -> StoreResult<TableResponse<WriteOutcome>> {
+        let is_conflict = |failure: &WriteFailure| failure.is_conflict;
+        let response = (|| Box::pin(self.write_once(write))).retry(pauses()).when(is_conflict).await;
+        response.map_err(|failure| failure.error)
     }
 
     async fn transact(&self, puts: &[ItemPut], token: &str) -> StoreResult<TableResponse<TransactionOutcome>> {
@@ -280,11 +288,18 @@ fn invalid(operation: &'static str) -> impl Fn(BuildError) -> StoreError {
     move |error| StoreError::Broken { operation, reason: error.to_string() }
 }
 
-fn write_error<E>(operation: &'static str, error: &SdkError<E, HttpResponse>) -> TableError
-where
-    E: ProvideErrorMetadata + std::error::Error + 'static,
-{
-    let is_conflict = is_conflict(error);
-    let error = failure(operation, error);
-    if is_conflict { TableError::Conflict(error) } else { TableError::Other(error) }
+/// A write without a response.
+struct WriteFailure {
+    /// True if the write conflicted with a transaction in progress. It can be repeated.
+    is_conflict: bool,
+    error: StoreError,
+}
+
+impl WriteFailure {
+    fn of<E>(operation: &'static str, error: &SdkError<E, HttpResponse>) -> Self
+    where
+        E: ProvideErrorMetadata + std::error::Error + 'static,
+    {
+        Self { is_conflict: is_conflict(error), error: failure(operation, error) }
+    }
 }

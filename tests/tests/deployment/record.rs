@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use ebb_store::item_table::{
-    ItemBatch, ItemKey, ItemPage, ItemPut, ItemQuery, ItemWrite, QueryRange, TableError, TableResponse,
-    TransactionOutcome, WriteAction, WriteOutcome,
+    ItemBatch, ItemKey, ItemPage, ItemPut, ItemQuery, ItemWrite, QueryRange, TableResponse, TransactionOutcome,
+    WriteOutcome,
 };
 use ebb_store::{Bucket, Item, ItemTable, MemoryTable, OpenObject, StoreResult, TableSpec};
 
@@ -75,13 +75,8 @@ impl ItemTable for Recorder {
         self.content.query(query, from).await
     }
 
-    async fn write(&self, write: &ItemWrite) -> Result<TableResponse<WriteOutcome>, TableError> {
-        let operation = match write.action {
-            WriteAction::Put(_) => "PutItem",
-            WriteAction::Update(_) => "UpdateItem",
-            WriteAction::Delete => "DeleteItem",
-        };
-        self.needs_items(operation, &write.key.partition);
+    async fn write(&self, write: &ItemWrite) -> StoreResult<TableResponse<WriteOutcome>> {
+        self.needs_items(write.action.operation(), &write.key.partition);
         self.content.write(write).await
     }
 

@@ -15,8 +15,8 @@ use std::sync::{Mutex, PoisonError};
 use async_trait::async_trait;
 use ebb_store::evaluate::{self, read_units};
 use ebb_store::item_table::{
-    ItemBatch, ItemKey, ItemPage, ItemPut, ItemQuery, ItemWrite, QueryRange, TableError, TableResponse,
-    TransactionOutcome, WriteOutcome,
+    ItemBatch, ItemKey, ItemPage, ItemPut, ItemQuery, ItemWrite, QueryRange, TableResponse, TransactionOutcome,
+    WriteOutcome,
 };
 use ebb_store::{Item, ItemTable, StoreError, StoreResult, item_size};
 use rusqlite::config::DbConfig;
@@ -330,9 +330,9 @@ impl ItemTable for EmbeddedTable {
         self.read("Query", |connection| page(connection, query, from.as_ref(), due))
     }
 
-    async fn write(&self, write: &ItemWrite) -> Result<TableResponse<WriteOutcome>, TableError> {
+    async fn write(&self, write: &ItemWrite) -> StoreResult<TableResponse<WriteOutcome>> {
         let write = write.clone();
-        Ok(self.queue.send("write", move |connection| row_writes::write(connection, write)).await??)
+        self.queue.send("write", move |connection| row_writes::write(connection, write)).await?
     }
 
     async fn transact(&self, puts: &[ItemPut], _: &str) -> StoreResult<TableResponse<TransactionOutcome>> {

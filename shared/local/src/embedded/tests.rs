@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_engine::Timestamp;
 use ebb_store::item_table::{
-    AttributeChange, ItemKey, ItemPut, ItemWrite, TableError, UpdateImage, WriteAction, WriteCondition,
-    WriteExpression, WriteOutcome,
+    AttributeChange, ItemKey, ItemPut, ItemWrite, UpdateImage, WriteAction, WriteCondition, WriteExpression,
+    WriteOutcome,
 };
-use ebb_store::{Bucket as _, InstanceExpiry, ItemTable as _, Store, StoreError};
+use ebb_store::{Bucket as _, InstanceExpiry, ItemTable as _, Store, StoreError, StoreResult};
 use tempfile::TempDir;
 
 use super::table::write_queue::WriteQueue;
@@ -49,7 +49,7 @@ async fn grouped(
     lock: &rusqlite::Connection,
     table: &EmbeddedTable,
     writes: &[ItemWrite],
-) -> Vec<Result<WriteOutcome, TableError>> {
+) -> Vec<StoreResult<WriteOutcome>> {
     lock.execute_batch("BEGIN IMMEDIATE").unwrap();
     let mut responses = futures::future::join_all(writes.iter().map(|write| table.write(write)));
     assert!(futures::poll!(&mut responses).is_pending());
@@ -224,7 +224,7 @@ async fn a_group_that_is_not_committed_answers_no_write() {
         (0..50).map(|number| if number == 25 { "bad".into() } else { number.to_string() }).collect();
     let writes: Vec<ItemWrite> = keys.iter().map(|key| addition(key, 1)).collect();
     for (key, response) in keys.iter().zip(grouped(&guard, &table, &writes).await) {
-        assert!(matches!(response, Err(TableError::Other(StoreError::Retryable { .. }))), "{key}: {response:?}");
+        assert!(matches!(response, Err(StoreError::Retryable { .. })), "{key}: {response:?}");
         assert_eq!(numbers(&table, key).await, [0; 0], "{key}");
     }
     guard.execute_batch("DROP TRIGGER refuse").unwrap();
@@ -277,8 +277,8 @@ async fn a_damaged_page_breaks_the_requests_that_read_it() {
     let writes = ["before", "damaged", "after"].map(|key| addition(key, 2));
     let responses = grouped(&connection(&folder), &table, &writes).await;
     let [undone, damaged, written] = <[_; 3]>::try_from(responses).unwrap();
-    assert!(matches!(undone, Err(TableError::Other(StoreError::Retryable { .. }))), "{undone:?}");
-    assert!(matches!(damaged, Err(TableError::Other(StoreError::Broken { .. }))), "{damaged:?}");
+    assert!(matches!(undone, Err(StoreError::Retryable { .. })), "{undone:?}");
+    assert!(matches!(damaged, Err(StoreError::Broken { .. })), "{damaged:?}");
     assert!(matches!(written, Ok(WriteOutcome::Written(_))), "{written:?}");
     assert!(add(&table, "before", 2).await);
 }
@@ -309,7 +309,7 @@ async fn a_damaged_row_hides_no_other_and_can_be_replaced_or_deleted() {
     connection.execute("UPDATE items SET item = '{', l = 'x' WHERE pk <> 'whole'", []).unwrap();
     let responses = grouped(&connection, &table, &["gone", "whole"].map(|key| addition(key, 2))).await;
     let [damaged, whole] = <[_; 2]>::try_from(responses).unwrap();
-    assert!(matches!(damaged, Err(TableError::Other(StoreError::Broken { .. }))), "{damaged:?}");
+    assert!(matches!(damaged, Err(StoreError::Broken { .. })), "{damaged:?}");
     assert!(matches!(whole, Ok(WriteOutcome::Written(_))), "{whole:?}");
     let key = |partition: &str| ItemKey::new(partition, "h");
     let read = table.get(key("gone")).await;
