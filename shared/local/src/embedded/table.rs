@@ -5,7 +5,7 @@
 
 mod last_change;
 mod row_writes;
-pub(super) mod stored_item;
+mod stored_item;
 pub(super) mod write_queue;
 
 use std::fmt::Display;

@@ -272,26 +272,6 @@ mod tests {
     }
 
     #[test]
-    fn ranges_contain_exactly_their_keys() {
-        let (least, greatest) = targets(Some("a"), Some(TargetKey::new("a", "b")));
-        let within = |key: &str| least.as_str() <= key && key <= greatest.as_str();
-        assert!(
-            !within(&target(TargetKey::new("a", "b")))
-                && within(&target(TargetKey::new("a", "b-c")))
-                && within(&target(TargetKey::new("a", "bé")))
-        );
-        assert!(
-            !within(&target(TargetKey::new("a", "a")))
-                && !within(&target(TargetKey::new("a-b", "c")))
-                && !within(&target(TargetKey::new("b", "c")))
-        );
-        let (least, greatest) = records(Unit(1), Unit(2));
-        let within = |key: &str| least.as_str() <= key && key <= greatest.as_str();
-        assert!(within(&record(Unit(1), Attempt(1))) && within(&record(Unit(2), Attempt(1000))));
-        assert!(within(&second_result(Unit(2), Attempt(999), "d")) && !within(&record(Unit(3), Attempt(1))));
-    }
-
-    #[test]
     fn every_index_shard_is_used() {
         let used: std::collections::BTreeSet<u8> = (0..400).map(|n| due_shard(&format!("r#{n}"))).collect();
         assert_eq!(used, (0..DUE_SHARDS).collect());

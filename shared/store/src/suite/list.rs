@@ -53,16 +53,16 @@ pub(super) async fn due_items_are_found_until_they_change(fixture: StoreFixture)
 }
 
 pub(super) async fn targets_are_listed_by_kind_and_name(fixture: StoreFixture) {
-    for (kind, name) in [("b", "x"), ("a", "y"), ("a", "x-y"), ("a", "x"), ("a-b", "x"), ("a", "x#1")] {
+    for (kind, name) in [("b", "x"), ("a", "y"), ("a", "x-y"), ("a", "x"), ("a-b", "x"), ("a", "xé"), ("a", "x#1")] {
         fixture.put(target(kind, name)).await;
     }
     fixture.run("r").await;
-    let all = ["a/x", "a/x#1", "a/x-y", "a/y", "a-b/x", "b/x", "sandbox/r"];
+    let all = ["a/x", "a/x#1", "a/xé", "a/x-y", "a/y", "a-b/x", "b/x", "sandbox/r"];
     assert_eq!(fixture.names(None, None, 100).await, all);
-    assert_eq!(fixture.names(Some("a"), None, 100).await, all[..4]);
+    assert_eq!(fixture.names(Some("a"), None, 100).await, all[..5]);
     assert_eq!(fixture.names(Some("a"), None, 3).await, all[..3]);
-    assert_eq!(fixture.names(Some("a"), Some(TargetKey::new("a", "x#1")), 3).await, all[2..4]);
-    assert_eq!(fixture.names(None, Some(TargetKey::new("a", "y")), 2).await, all[4..6]);
+    assert_eq!(fixture.names(Some("a"), Some(TargetKey::new("a", "x#1")), 3).await, all[2..5]);
+    assert_eq!(fixture.names(None, Some(TargetKey::new("a", "y")), 2).await, all[5..7]);
     assert_eq!(fixture.names(Some("c"), None, 2).await, Vec::<String>::new());
     assert_eq!(fixture.names(Some("b"), Some(TargetKey::new("a", "y")), 2).await, ["b/x"]);
 }

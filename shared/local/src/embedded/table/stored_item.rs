@@ -211,7 +211,7 @@ impl StoredRow {
 }
 
 /// Deletes at most `limit` items that expired before `now`, in seconds since 1970.
-pub(in crate::embedded) fn delete_expired(connection: &Connection, now: i64, limit: usize) -> rusqlite::Result<usize> {
+pub(super) fn delete_expired(connection: &Connection, now: i64, limit: usize) -> rusqlite::Result<usize> {
     let sql = "DELETE FROM items WHERE rowid IN (SELECT rowid FROM items WHERE ttl < ?1 LIMIT ?2)";
     connection.prepare_cached(sql)?.execute((now, limit))
 }
