@@ -491,13 +491,11 @@ impl ItemTable for SimTable {
     async fn transact(&self, puts: &[ItemPut], token: &str) -> StoreResult<TableResponse<TransactionOutcome>> {
         let what = |response: &StoreResult<TableResponse<TransactionOutcome>>| {
             let items: Vec<String> = puts.iter().map(|put| described(&put.item)).collect();
-            let is_refused = matches!(response, Ok(TableResponse { value: TransactionOutcome::Cancelled(_), .. }));
+            let is_refused = matches!(response, Ok(TableResponse { value: TransactionOutcome::Refused(_), .. }));
             format!("{} {}", items.join(", "), if is_refused { "REFUSED" } else { "" })
         };
         let seen = |response: &StoreResult<TableResponse<TransactionOutcome>>| match response {
-            Ok(TableResponse { value: TransactionOutcome::Cancelled(refusals), .. }) => {
-                stored(refusals.iter().filter_map(|refusal| refusal.item.as_ref()))
-            }
+            Ok(TableResponse { value: TransactionOutcome::Refused(images), .. }) => stored(images.iter().flatten()),
             _ => Vec::new(),
         };
         self.write(("TransactWriteItems", false), || self.transact_now(puts, token), what, seen).await?

@@ -9,8 +9,8 @@ use crate::dynamo::item_size;
 use crate::error::StoreError;
 use crate::item_table::{
     AttributeChange, BATCH_BYTES, Item, ItemBatch, ItemKey, ItemPage, ItemPut, ItemQuery, ItemWrite, MAX_ITEM_BYTES,
-    PAGE_BYTES, PutRefusal, TableResponse, TransactionOutcome, UpdateImage, WriteAction, WriteCondition,
-    WriteExpression, WriteOutcome,
+    PAGE_BYTES, TableResponse, TransactionOutcome, UpdateImage, WriteAction, WriteCondition, WriteExpression,
+    WriteOutcome,
 };
 use crate::ops::StoreResult;
 use crate::table::TableSpec;
@@ -69,13 +69,13 @@ pub fn transaction_keys(puts: &[ItemPut]) -> StoreResult<Vec<ItemKey>> {
 
 /// Returns the response to a transaction. `before` are the present items of its puts. All are replaced, or none.
 pub fn transaction(puts: &[ItemPut], before: &[Option<&Item>]) -> TableResponse<TransactionOutcome> {
-    let refusals = puts.iter().zip(before).map(|(put, image)| match holds(&put.expression, *image) {
-        true => PutRefusal { code: PutRefusal::NONE.to_owned(), item: None },
-        false => PutRefusal { code: PutRefusal::CONDITION.to_owned(), item: image.cloned() },
+    let refused = puts.iter().zip(before).map(|(put, image)| {
+        let is_refused = !holds(&put.expression, *image);
+        is_refused.then(|| image.cloned().unwrap_or_default())
     });
-    let refusals: Vec<PutRefusal> = refusals.collect();
-    if refusals.iter().any(|refusal| refusal.code != PutRefusal::NONE) {
-        return TableResponse { units: 0.0, value: TransactionOutcome::Cancelled(refusals) };
+    let refused: Vec<Option<Item>> = refused.collect();
+    if refused.iter().any(Option::is_some) {
+        return TableResponse { units: 0.0, value: TransactionOutcome::Refused(refused) };
     }
     // A transaction writes each item twice.
     let units = puts.iter().zip(before).map(|(put, image)| {

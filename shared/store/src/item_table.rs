@@ -208,22 +208,9 @@ pub struct ItemPut {
 #[derive(Clone, Debug, PartialEq)]
 pub enum TransactionOutcome {
     Written,
-    /// The reasons of the puts, in their order.
-    Cancelled(Vec<PutRefusal>),
-}
-
-/// Why a put of a transaction was not made.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct PutRefusal {
-    /// [`Self::NONE`], [`Self::CONDITION`] or another code of DynamoDB.
-    pub code: String,
-    /// The present item, if a condition did not hold.
-    pub item: Option<Item>,
-}
-
-impl PutRefusal {
-    pub const NONE: &'static str = "None";
-    pub const CONDITION: &'static str = "ConditionalCheckFailed";
+    /// The present items of the puts whose conditions do not hold, in the order of all puts. An item is empty if there is
+    /// none. `None` for a put whose conditions hold.
+    Refused(Vec<Option<Item>>),
 }
 
 /// Items or keys that a query returns, in the order of their sort key.

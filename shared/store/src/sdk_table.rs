@@ -15,7 +15,7 @@ use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::types::{
-    ConsumedCapacity, DeleteRequest, KeysAndAttributes, Put, ReturnConsumedCapacity, ReturnValue,
+    CancellationReason, ConsumedCapacity, DeleteRequest, KeysAndAttributes, Put, ReturnConsumedCapacity, ReturnValue,
     ReturnValuesOnConditionCheckFailure, TransactWriteItem, WriteRequest,
 };
 use backon::Retryable as _;
@@ -23,8 +23,8 @@ use backon::Retryable as _;
 use crate::dynamo::pauses;
 use crate::error::StoreError;
 use crate::item_table::{
-    Item, ItemBatch, ItemKey, ItemPage, ItemPut, ItemQuery, ItemTable, ItemWrite, PutRefusal, QueryRange,
-    TableResponse, TransactionOutcome, UpdateImage, WriteAction, WriteOutcome,
+    Item, ItemBatch, ItemKey, ItemPage, ItemPut, ItemQuery, ItemTable, ItemWrite, QueryRange, TableResponse,
+    TransactionOutcome, UpdateImage, WriteAction, WriteOutcome,
 };
 use crate::ops::StoreResult;
 use crate::table::TableSpec;
@@ -33,6 +33,7 @@ pub(crate) use failure::failure;
 use failure::is_conflict;
 use rendering::Placeholders;
 
+const TRANSACT: &str = "TransactWriteItems";
 /// The image of a refused write.
 const IMAGE: ReturnValuesOnConditionCheckFailure = ReturnValuesOnConditionCheckFailure::AllOld;
 
@@ -125,6 +126,32 @@ impl SdkTable {
         }
     }
 
+    async fn transact_once(
+        &self,
+        writes: &[TransactWriteItem],
+        token: &str,
+    ) -> Result<TableResponse<TransactionOutcome>, WriteFailure> {
+        let request = self
+            .client
+            .transact_write_items()
+            .set_transact_items(Some(writes.to_vec()))
+            .client_request_token(token)
+            .return_consumed_capacity(ReturnConsumedCapacity::Total);
+        match request.send().await {
+            Ok(response) => {
+                let units = units(response.consumed_capacity());
+                Ok(TableResponse { units, value: TransactionOutcome::Written })
+            }
+            Err(error) => match error.as_service_error() {
+                Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) => {
+                    let value = refused_puts(cancelled.cancellation_reasons())?;
+                    Ok(TableResponse { units: 0.0, value })
+                }
+                _ => Err(WriteFailure::of(TRANSACT, &error)),
+            },
+        }
+    }
+
     fn transact_put(&self, put: &ItemPut) -> StoreResult<TransactWriteItem> {
         let mut names = Placeholders::default();
         let put = Put::builder()
@@ -135,7 +162,7 @@ impl SdkTable {
             .set_expression_attribute_values(names.values())
             .return_values_on_condition_check_failure(IMAGE)
             .build();
-        Ok(TransactWriteItem::builder().put(put.map_err(invalid("TransactWriteItems"))?).build())
+        Ok(TransactWriteItem::builder().put(put.map_err(invalid(TRANSACT))?).build())
     }
 }
 
@@ -220,29 +247,9 @@ impl ItemTable for SdkTable {
 
     async fn transact(&self, puts: &[ItemPut], token: &str) -> StoreResult<TableResponse<TransactionOutcome>> {
         let writes = puts.iter().map(|put| self.transact_put(put)).collect::<StoreResult<Vec<_>>>()?;
-        let request = self
-            .client
-            .transact_write_items()
-            .set_transact_items(Some(writes))
-            .client_request_token(token)
-            .return_consumed_capacity(ReturnConsumedCapacity::Total);
-        let error = match request.send().await {
-            Ok(response) => {
-                let units = units(response.consumed_capacity());
-                return Ok(TableResponse { units, value: TransactionOutcome::Written });
-            }
-            Err(error) => error,
-        };
-        match error.as_service_error() {
-            Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) => {
-                let reasons = cancelled.cancellation_reasons().iter().map(|reason| PutRefusal {
-                    code: reason.code().unwrap_or(PutRefusal::NONE).to_owned(),
-                    item: reason.item().cloned(),
-                });
-                Ok(TableResponse { units: 0.0, value: TransactionOutcome::Cancelled(reasons.collect()) })
-            }
-            _ => Err(failure("TransactWriteItems", &error)),
-        }
+        let is_conflict = |failure: &WriteFailure| failure.is_conflict;
+        let response = (|| Box::pin(self.transact_once(&writes, token))).retry(pauses()).when(is_conflict).await;
+        response.map_err(|failure| failure.error)
     }
 
     async fn delete_batch(&self, keys: Vec<ItemKey>) -> StoreResult<TableResponse<Vec<ItemKey>>> {
@@ -275,6 +282,27 @@ fn refused(item: Option<&Item>) -> TableResponse<WriteOutcome> {
     TableResponse { units: 0.0, value: WriteOutcome::Refused(item.cloned().unwrap_or_default()) }
 }
 
+/// Returns the outcome of a transaction that was cancelled for these reasons, one of each put.
+fn refused_puts(reasons: &[CancellationReason]) -> Result<TransactionOutcome, WriteFailure> {
+    const REFUSED: &str = "ConditionalCheckFailed";
+    const PASSING: [&str; 4] = ["None", "TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded"];
+    let codes: Vec<&str> = reasons.iter().map(|reason| reason.code().unwrap_or("None")).collect();
+    if codes.contains(&REFUSED) {
+        let image = |(code, reason): (&&str, &CancellationReason)| {
+            (*code == REFUSED).then(|| reason.item().cloned().unwrap_or_default())
+        };
+        return Ok(TransactionOutcome::Refused(codes.iter().zip(reasons).map(image).collect()));
+    }
+    let is_conflict = codes.iter().all(|code| PASSING.contains(code));
+    let (operation, reason) = (TRANSACT, format!("cancelled: {}", codes.join(", ")));
+    let error = if is_conflict {
+        StoreError::Retryable { operation, reason }
+    } else {
+        StoreError::Broken { operation, reason }
+    };
+    Err(WriteFailure { is_conflict, error })
+}
+
 fn units(consumed: &[ConsumedCapacity]) -> f64 {
     consumed.iter().filter_map(|one| one.capacity_units).sum()
 }
@@ -290,7 +318,7 @@ fn invalid(operation: &'static str) -> impl Fn(BuildError) -> StoreError {
 
 /// A write without a response.
 struct WriteFailure {
-    /// True if the write conflicted with a transaction in progress. It can be repeated.
+    /// True if the write conflicted with another one, or was throttled as a part of a transaction. It can be repeated.
     is_conflict: bool,
     error: StoreError,
 }

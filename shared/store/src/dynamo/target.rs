@@ -5,7 +5,6 @@
 //! response.
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use backon::BackoffBuilder as _;
 use ebb_protocol::engine::{TargetPhase, Timestamp};
 use ebb_protocol::id::TargetKey;
 
@@ -15,9 +14,9 @@ use super::history_items::history_item;
 use super::plan::plan_item;
 use super::run::new_run;
 use super::store::Store;
-use super::{MeteredTable, TOMBSTONE_RETENTION_MS, key, pauses, wait};
+use super::{MeteredTable, TOMBSTONE_RETENTION_MS, key};
 use crate::error::StoreError;
-use crate::item_table::{ItemPut, PutRefusal, TransactionOutcome, WriteCondition, WriteExpression, WriteOutcome};
+use crate::item_table::{ItemPut, TransactionOutcome, WriteCondition, WriteExpression, WriteOutcome};
 use crate::items::{TargetHead, TargetTransition, Tombstone};
 use crate::meter::Meter;
 use crate::ops::StoreResult;
@@ -136,25 +135,24 @@ impl MeteredTable {
         Ok(match self.put_if(item, has_version(transition.expected_version)).await? {
             WriteOutcome::Written(_) => true,
             // A repeated write whose first response was lost.
-            WriteOutcome::Refused(image) => is_by(Some(&image), &mark),
+            WriteOutcome::Refused(image) => is_by(&image, &mark),
         })
     }
 
     async fn transact(&self, transition: &TargetTransition, plan: Option<Item>) -> StoreResult<bool> {
         let mark = mark();
-        let puts = puts(transition, &mark, plan)?;
-        let mut pauses = pauses().build();
-        loop {
-            let response = self.table.transact(&puts, &mark).await?;
-            let refusals = match self.count(TRANSACT, Meter::write, response) {
-                TransactionOutcome::Written => return Ok(true),
-                TransactionOutcome::Cancelled(refusals) => refusals,
-            };
-            if let Some(response) = transaction_outcome(transition, &mark, &refusals) {
-                return response;
-            }
-            wait(pauses.next(), TRANSACT, &cancelled(&refusals)).await?;
+        let response = self.table.transact(&puts(transition, &mark, plan)?, &mark).await?;
+        let images = match self.count(TRANSACT, Meter::write, response) {
+            TransactionOutcome::Written => return Ok(true),
+            TransactionOutcome::Refused(images) => images,
+        };
+        if let Some(Some(target)) = images.first() {
+            // A repeated write whose first response was lost and whose token has expired.
+            return Ok(is_by(target, &mark));
         }
+        let run = transition.run.as_ref().map_or_else(String::new, |run| run.id.to_string());
+        let reason = format!("run {run} exists without its target's transition");
+        Err(StoreError::Broken { operation: TRANSACT, reason })
     }
 }
 
@@ -172,40 +170,6 @@ fn puts(transition: &TargetTransition, mark: &str, plan: Option<Item>) -> StoreR
 }
 
 /// Returns true if the write with this mark created the item.
-fn is_by(image: Option<&Item>, mark: &str) -> bool {
-    let by = image.and_then(|item| item.get(BY));
-    by.and_then(|by| by.as_s().ok()).is_some_and(|by| by == mark)
-}
-
-/// Returns the outcome of a cancelled transaction, or `None` if it must be repeated. The first reason belongs to the
-/// target, the last one to the run.
-fn transaction_outcome(
-    transition: &TargetTransition,
-    mark: &str,
-    refusals: &[PutRefusal],
-) -> Option<StoreResult<bool>> {
-    let failed = |refusal: &PutRefusal| refusal.code == PutRefusal::CONDITION;
-    let target = refusals.first()?;
-    if failed(target) {
-        // A repeated write whose first response was lost and whose token has expired.
-        return Some(Ok(is_by(target.item.as_ref(), mark)));
-    }
-    let run = transition.run.as_ref().zip(refusals.last()).filter(|(_, refusal)| failed(refusal));
-    if let Some((run, _)) = run {
-        let reason = format!("run {} exists without its target's transition", run.id);
-        return Some(Err(StoreError::Broken { operation: TRANSACT, reason }));
-    }
-    let passing = |refusal: &PutRefusal| {
-        let codes = [PutRefusal::NONE, "TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded"];
-        codes.contains(&refusal.code.as_str())
-    };
-    if refusals.iter().all(passing) {
-        return None;
-    }
-    Some(Err(StoreError::Broken { operation: TRANSACT, reason: cancelled(refusals) }))
-}
-
-fn cancelled(refusals: &[PutRefusal]) -> String {
-    let codes: Vec<&str> = refusals.iter().map(|refusal| refusal.code.as_str()).collect();
-    format!("cancelled: {}", codes.join(", "))
+fn is_by(item: &Item, mark: &str) -> bool {
+    item.get(BY).and_then(|by| by.as_s().ok()).is_some_and(|by| by == mark)
 }
