@@ -26,12 +26,7 @@ pub use dynamo::StoredItem;
 pub use dynamo::{Store, item_size};
 pub use error::StoreError;
 pub use item_table::{Item, ItemTable};
-pub use items::{
-    BootstrapToken, ChangeFeed, ChangeRing, ClusterItem, DatedEvent, DesiredKey, DesiredTarget, HistoryItem,
-    NamedDocument, NamedKind, NewRun, NotificationState, PatchResult, PendingCreation, PendingUpdate, PhaseNotice,
-    ReceiverState, RefusedUpdate, RegisteredRelay, RunFacts, RunHead, SecretRelease, SessionBasis, SessionItem,
-    SourceRejections, TargetEvents, TargetHead, TargetList, TargetOutbox, TargetTransition, TokenItem, Tombstone,
-};
+pub use items::*;
 pub use memory_table::MemoryTable;
 pub use meter::{Meter, TableUsage};
 pub use ops::*;
