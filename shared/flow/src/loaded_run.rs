@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use ebb_documents::plan::{HookPlan, UnitPlan, UnitRef};
+use ebb_documents::plan::{HookPlan, TargetSpec, UnitPlan, UnitRef};
 use ebb_documents::render::TargetFacts;
 use ebb_engine::{Attempt, Epoch, Graph, HeadState, Hook, Patch, Unit, UnitProgress};
-use ebb_protocol::id::{RunId, unit_key};
+use ebb_protocol::id::{InstanceRef, RunId, unit_key};
 use ebb_protocol::token::idempotency_key;
 use ebb_store::{RunFacts, RunHead};
 
@@ -168,7 +168,7 @@ impl Run {
     /// Returns the values of `target.…` in expressions.
     pub fn target_facts(&self) -> TargetFacts {
         let instance = self.facts.target_key().instance(&self.facts.uid);
-        TargetFacts::of(instance, self.facts.generation, &self.loaded.plan.target)
+        target_facts(instance, self.facts.generation, &self.loaded.plan.target)
     }
 
     /// Checks that the run has the plan of a head that was read later.
@@ -190,6 +190,20 @@ impl Run {
             Some(present) => self.check_plan(env, &present).map(|()| present.head),
             None => Ok(HeadState::new(Epoch::FIRST)),
         }
+    }
+}
+
+/// Returns the facts about an instance with this document.
+pub fn target_facts(instance: InstanceRef<'_>, generation: u64, spec: &TargetSpec) -> TargetFacts {
+    TargetFacts {
+        kind: instance.target.kind.to_owned(),
+        name: instance.target.name.to_owned(),
+        uid: instance.uid.to_owned(),
+        key: instance.key(),
+        generation,
+        namespace: spec.namespace.clone(),
+        cluster: spec.cluster.clone(),
+        labels: spec.labels.clone(),
     }
 }
 

@@ -17,6 +17,7 @@ use ebb_flow::env::{CompiledPlan, Env};
 use ebb_flow::error::{FlowResult, RequestError};
 use ebb_flow::instance::changes::{self, PinnedVersions};
 use ebb_flow::instance::target_document::{DocumentNotes, compile_document, compiler_tools};
+use ebb_flow::loaded_run::target_facts;
 use ebb_flow::offload::offload;
 
 /// The kind of a target whose document names none.
@@ -70,7 +71,7 @@ pub fn show(kind: &str, name: &str, plan: Plan) -> FlowResult<PlanPreview> {
     let loaded = CompiledPlan::of(plan, &digest)?;
     let plan = &loaded.plan;
     let instance = TargetKey::new(kind, name).instance("<uid>");
-    let facts = TargetFacts { key: "<key>".to_owned(), ..TargetFacts::of(instance, 1, &plan.target) };
+    let facts = TargetFacts { key: "<key>".to_owned(), ..target_facts(instance, 1, &plan.target) };
     let edges = edges(plan);
     let mut hooks = Vec::new();
     for hook in &plan.hooks {

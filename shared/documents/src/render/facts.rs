@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use ebb_protocol::id::InstanceRef;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::plan::{TargetSpec, document_name};
+use crate::plan::document_name;
 
 /// The facts about a target that its units can read, and those at the time of a change that a notification reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,20 +35,6 @@ const KEY_NAME: usize = 20;
 const KEY_DIGEST: usize = 16;
 
 impl TargetFacts {
-    /// Returns the facts about an instance with this document.
-    pub fn of(instance: InstanceRef<'_>, generation: u64, spec: &TargetSpec) -> Self {
-        Self {
-            kind: instance.target.kind.to_owned(),
-            name: instance.target.name.to_owned(),
-            uid: instance.uid.to_owned(),
-            key: instance.key(),
-            generation,
-            namespace: spec.namespace.clone(),
-            cluster: spec.cluster.clone(),
-            labels: spec.labels.clone(),
-        }
-    }
-
     /// Returns the value of `resource.FIELD` for a resource of the target.
     pub(crate) fn own(&self, resource: &str, field: &str) -> Option<serde_json::Value> {
         match field {

@@ -22,6 +22,7 @@ use serde_json::json;
 
 use crate::env::Env;
 use crate::error::FlowResult;
+use crate::loaded_run::target_facts;
 use crate::offload::offload;
 use crate::ports::QueueMessage;
 use crate::telemetry::{self, Counter};
@@ -69,7 +70,7 @@ pub fn append(target: &mut TargetHead, rules: &[NotificationRule], plan: &Target
         return;
     }
     let instance = target.target_key().instance(&target.uid);
-    let notified = TargetFacts::of(instance, target.generation, plan);
+    let notified = target_facts(instance, target.generation, plan);
     let to: Vec<String> =
         rules.iter().filter(|rule| rule.reports(target.phase, &notified)).map(|rule| rule.name.clone()).collect();
     if to.is_empty() {
@@ -110,7 +111,7 @@ pub(crate) fn append_gone_of_waiting(env: &Env, target: &mut TargetHead) {
         return;
     }
     let instance = target.target_key().instance(&waiting.uid);
-    let notified = TargetFacts::of(instance, waiting.generation, &TargetSpec::default());
+    let notified = target_facts(instance, waiting.generation, &TargetSpec::default());
     target.outbox.notices.push(PhaseNotice {
         number: target.version,
         phase: TargetPhase::Gone.name().to_owned(),

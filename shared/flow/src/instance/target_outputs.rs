@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ebb_documents::plan::{Plan, UnitRef, WorkloadRead};
-use ebb_documents::render::{self, KnownOutputs, RenderValue, TargetFacts};
+use ebb_documents::render::{self, KnownOutputs, RenderValue};
 use ebb_engine::{Hook, Unit};
 use ebb_protocol::lifecycle::{OutputValue, WorkloadValue};
 use ebb_protocol::limits;
@@ -14,6 +14,7 @@ use ebb_store::TargetHead;
 
 use crate::env::{CompiledPlan, Env};
 use crate::error::FlowResult;
+use crate::loaded_run::target_facts;
 use crate::run::records;
 use crate::sealed_values;
 
@@ -68,7 +69,7 @@ pub async fn target_outputs(
         return Ok(TargetOutputs { problem, ..TargetOutputs::default() });
     };
     let instance = target.target_key().instance(&target.uid);
-    let facts = TargetFacts::of(instance, target.generation, &loaded.plan.target);
+    let facts = target_facts(instance, target.generation, &loaded.plan.target);
     let mut result = TargetOutputs::default();
     let keys = (sensitive == SensitiveValues::Revealed).then_some(&env.settings.unit_keys);
     let mut shown = ShownValues { keys, revealed: Vec::new(), lost: Vec::new() };
