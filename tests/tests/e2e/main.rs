@@ -27,7 +27,6 @@ mod postgres_server;
 mod relays;
 mod signadot;
 mod stand_ins;
-mod wired;
 mod workdir_setup;
 
 use ebb_tests::{platform, program, receiver, stored_bytes, workdir};

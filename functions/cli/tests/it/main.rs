@@ -16,6 +16,7 @@ mod rollback;
 mod run;
 mod silence;
 mod top;
+mod wired;
 
 mod program {
     use std::path::Path;
@@ -33,12 +34,6 @@ mod program {
     }
 }
 
-#[path = "../../../../tests/tests/e2e/example_run.rs"]
-#[allow(dead_code, reason = "the end-to-end tests use the rest")]
-mod example_run;
-#[path = "../../../../tests/tests/e2e/example_service.rs"]
-#[allow(dead_code, reason = "the end-to-end tests use the rest")]
-mod example_service;
 #[path = "../../../../tests/tests/e2e/interrupt.rs"]
 mod interrupt;
 #[path = "../../../../tests/tests/e2e/kill.rs"]
@@ -51,23 +46,15 @@ mod persistent_platform;
 #[path = "../../../../tests/src/platform.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the library of the tests exports it and uses the rest")]
 mod platform;
-#[path = "../../../../tests/tests/e2e/postgres_server.rs"]
-#[allow(dead_code, reason = "the end-to-end tests use the rest")]
-mod postgres_server;
 #[path = "../../../../tests/src/receiver.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the library of the tests exports it and uses the rest")]
 mod receiver;
-#[path = "../../../../tests/tests/e2e/s3.rs"]
-#[allow(dead_code, reason = "the end-to-end tests use the rest")]
-mod s3;
 #[path = "../../../../tests/src/stored_bytes.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the library of the tests exports it and uses the rest")]
 mod stored_bytes;
 #[path = "../../../../tests/src/wait.rs"]
 #[allow(unreachable_pub, reason = "the library of the tests exports it")]
 mod wait;
-#[path = "../../../../tests/tests/e2e/wired.rs"]
-mod wired;
 #[path = "../../../../tests/src/workdir.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the library of the tests exports it and uses the rest")]
 mod workdir;

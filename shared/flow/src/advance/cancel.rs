@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use ebb_documents::plan::Action;
 use ebb_engine::follow::in_flight;
-use ebb_engine::{Attempt, HeadState, RunEvent, RunPhase, Timestamp, Unit, accept};
+use ebb_engine::{HeadState, RunEvent, RunPhase, Timestamp, Unit, accept};
 use ebb_protocol::id::RunId;
 use ebb_protocol::relay::{RunningTask, TaskState};
 use futures::StreamExt as _;
@@ -61,16 +61,19 @@ pub async fn finish_cancel(env: &Env, run: &Run, head: &HeadState) -> FlowResult
     let open = in_flight(run.graph(), head);
     let units: Vec<Unit> = open.iter().map(|(unit, _)| *unit).collect();
     let found = records::read_open(env, run, &units).await?;
-    let has_result = |one: &(Unit, Attempt)| found.get(one).is_some_and(|record| record.result.is_some());
     let mut all_ended = true;
     let cache = InvocationCache::default();
     let mut relayed: BTreeMap<UnitCluster<'_>, Vec<AttemptContext<'_>>> = BTreeMap::new();
-    for (unit, number) in open.into_iter().filter(|one| !has_result(one)) {
+    for (unit, number) in open {
+        let record = found.get(&(unit, number));
+        if record.is_some_and(|record| record.result.is_some()) {
+            continue;
+        }
         let context = AttemptContext::new(env, run, AttemptRef { unit, number, epoch: head.epoch }, &cache)?;
         if context.unit.action.is_relayed() {
             relayed.entry(run.cluster(unit)).or_default().push(context);
         } else {
-            let is_accepted = found.get(&(unit, number)).is_some_and(|record| record.accepted.is_some());
+            let is_accepted = record.is_some_and(|record| record.accepted.is_some());
             all_ended &= cancel_request(context, is_accepted, stopped).await?;
         }
     }
@@ -124,10 +127,13 @@ async fn record_stop(env: &Env, run: &Run, head: &HeadState) -> FlowResult<Times
 /// if all have a result.
 async fn cancel_in_cluster(attempts: Vec<AttemptContext<'_>>, begun: Timestamp) -> FlowResult<bool> {
     let (mut running, mut queue_is_empty) = (Vec::new(), true);
-    let each = attempts.into_iter().map(|context| async move {
-        let standing = if is_spent(context.env, begun) { AttemptStanding::Unknown } else { dequeue(context).await? };
-        Ok::<_, FlowError>((context, standing))
-    });
+    let each: Vec<_> = attempts
+        .into_iter()
+        .map(|context| async move {
+            let standing = if is_spent(context.env, begun) { AttemptStanding::Unknown } else { dequeue(context).await? };
+            Ok::<_, FlowError>((context, standing))
+        })
+        .collect();
     let mut each = futures::stream::iter(each).buffer_unordered(MAX_CONCURRENT_DEQUEUES);
     while let Some(dequeued) = each.next().await {
         match dequeued? {
@@ -139,9 +145,10 @@ async fn cancel_in_cluster(attempts: Vec<AttemptContext<'_>>, begun: Timestamp) 
     if !queue_is_empty {
         return Ok(false);
     }
-    let each = running
+    let each: Vec<_> = running
         .into_iter()
-        .map(|context| async move { Ok::<_, FlowError>(!is_spent(context.env, begun) && kill(context).await?) });
+        .map(|context| async move { Ok::<_, FlowError>(!is_spent(context.env, begun) && kill(context).await?) })
+        .collect();
     let mut each = futures::stream::iter(each).buffer_unordered(MAX_CONCURRENT_KILLS);
     let mut all_ended = true;
     while let Some(has_ended) = each.next().await {

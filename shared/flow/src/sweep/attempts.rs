@@ -254,14 +254,14 @@ pub(super) async fn end_expired(
     sweep: &mut RunSweep,
 ) -> FlowResult<progress::RunProgress> {
     let begun = env.now();
-    let mut expired = Vec::new();
+    let mut results = Vec::new();
     for (attempt, deadline) in std::mem::take(&mut sweep.expired) {
-        expired.push((AttemptContext::new(env, run, attempt, cache)?, deadline));
+        let context = AttemptContext::new(env, run, attempt, cache)?;
+        results.push(async move {
+            let end = if env.now().since(begun).0 < START_WINDOW_MS { end_attempt(context).await } else { None };
+            (context, deadline, end)
+        });
     }
-    let results = expired.into_iter().map(|(context, deadline)| async move {
-        let end = if env.now().since(begun).0 < START_WINDOW_MS { end_attempt(context).await } else { None };
-        (context, deadline, end)
-    });
     let results: Vec<_> = futures::stream::iter(results).buffered(MAX_ENDS).collect().await;
     let mut all = progress::RunProgress::default();
     for (context, deadline, end) in results {
