@@ -57,6 +57,8 @@ mod lifecycle {
 }
 #[path = "lifecycle/harness.rs"]
 mod harness;
+#[path = "lifecycle/request_table.rs"]
+mod request_table;
 
 use std::path::PathBuf;
 

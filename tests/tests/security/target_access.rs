@@ -39,23 +39,23 @@ pub(crate) async fn no_route_reaches_a_foreign_target() {
     let (run, missing) = (run_id("a", Hook::PreStart).to_string(), run_id("none", Hook::PreStart).to_string());
     let mut seen = 0;
     for route in routes(&run) {
-        if !["/v1/targets/sandbox/", "/v1/runs/"].iter().any(|prefix| route.path.starts_with(prefix)) {
+        if !["/v1/targets/sandbox/", "/v1/runs/"].iter().any(|prefix| route.path().starts_with(prefix)) {
             continue;
         }
         seen += 1;
         let send = async |path: &str| {
             let url = harness.url(path);
-            ApiReply::to(&harness.http, &url, Some(&token), route.method.clone(), route.body.clone()).await
+            ApiReply::to(&harness.http, &url, Some(&token), route.method(), route.body.clone()).await
         };
-        let reply = send(&route.path).await;
-        if route.path.contains("/force-") {
+        let reply = send(route.path()).await;
+        if route.path().contains("/force-") {
             reply.is_problem(403, "forbidden");
             continue;
         }
-        let other = route.path.replace("/sandbox/a", "/sandbox/none").replace(&run, &missing);
+        let other = route.path().replace("/sandbox/a", "/sandbox/none").replace(&run, &missing);
         let expected = send(&other).await.is_problem(404, "not-found").detail;
         let expected = expected.replace("none", "a").replace(&missing, &run);
-        assert_eq!(reply.is_problem(404, "not-found").detail, expected, "{} {}", route.method, route.path);
+        assert_eq!(reply.is_problem(404, "not-found").detail, expected, "{} {}", route.method(), route.path());
     }
     assert!(seen >= 9, "{seen}");
     let request = Some(request_for("a", ""));

@@ -1,0 +1,188 @@
+//! Tables of requests and their answers, in YAML files beside the tests. The rows of a test are sent in their order.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use crate::harness::*;
+
+/// The rows of a test, and its tokens with their scopes.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RequestTable {
+    #[serde(default)]
+    tokens: BTreeMap<String, Vec<String>>,
+    rows: Vec<Value>,
+}
+
+/// A request to the API (`send`), a lifecycle webhook (`event`), a wait for a target (`wait`), or statuses with which the
+/// receiver answers from now on (`reply`).
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TableRow {
+    /// Method and path, such as `GET /v1/targets`.
+    send: Option<String>,
+    /// Type and name, such as `created a`.
+    event: Option<String>,
+    /// The name of a sandbox.
+    wait: Option<String>,
+    #[serde(default)]
+    reply: BTreeMap<String, u16>,
+    /// A token of the table, or the text of another one. Without it, the operator sends the request.
+    by: Option<String>,
+    /// The body of a request, or `document` and `plugin` of an event.
+    body: Option<Value>,
+    /// The UID of an event. The default is `NAME-uid`.
+    uid: Option<String>,
+    generation: Option<u64>,
+    routing_key: Option<String>,
+    /// The status of the answer, and the code of a problem.
+    is: Option<Value>,
+    /// Texts that the answer has.
+    #[serde(default)]
+    has: Vec<String>,
+    #[serde(default)]
+    lacks: Vec<String>,
+    /// Values of the answer by JSON pointer. A missing one is null.
+    #[serde(default)]
+    json: BTreeMap<String, Value>,
+    /// The names of the listed targets or runs.
+    names: Option<String>,
+    /// Names for values of the answer, which the next rows contain.
+    #[serde(default)]
+    keep: BTreeMap<String, String>,
+    /// The phase of the sandbox after the wait.
+    phase: Option<TargetPhase>,
+    /// Waits until the runs of the gone sandbox are closed.
+    #[serde(default)]
+    settled: bool,
+}
+
+/// Returns a part of a file in the folder of the tests, with the values of the names.
+pub(crate) fn table<T: DeserializeOwned>(file: &str, test: &str, names: &[(&str, &str)]) -> T {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(file);
+    let text = std::fs::read_to_string(path).unwrap();
+    let text = names.iter().fold(text, |text, (name, value)| text.replace(name, value));
+    let mut tables: BTreeMap<String, Value> = serde_saphyr::from_str(&text).unwrap();
+    let part = tables.remove(test).unwrap_or_else(|| panic!("{file} has no {test}"));
+    serde_json::from_value(part).unwrap_or_else(|error| panic!("{test} of {file}: {error}"))
+}
+
+/// Sends the rows of a test.
+pub(crate) async fn play(harness: &Harness, file: &str, test: &str, names: &[(&str, &str)]) {
+    let RequestTable { tokens, rows } = table(file, test, names);
+    let mut callers = BTreeMap::new();
+    for (name, scopes) in tokens {
+        let scopes: Vec<&str> = scopes.iter().map(String::as_str).collect();
+        let token = harness.token(&name, &scopes).await;
+        callers.insert(name, token);
+    }
+    let mut kept = Vec::<(String, String)>::new();
+    for row in rows {
+        let text = kept.iter().fold(row.to_string(), |text, (name, value)| text.replace(name, value));
+        let row: TableRow = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{test}: {error}: {text}"));
+        for (line, status) in &row.reply {
+            harness.receiver.always(line, *status);
+        }
+        if let Some(name) = &row.wait {
+            row.await_target(harness, name).await;
+        }
+        let reply = match (&row.send, &row.event) {
+            (Some(line), _) => row.request(harness, line, &callers).await,
+            (None, Some(event)) => row.lifecycle(harness, event).await,
+            (None, None) => continue,
+        };
+        row.check(&reply, test);
+        for (name, pointer) in &row.keep {
+            let value = reply.json::<Value>().pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+            kept.push((name.clone(), value.unwrap_or_else(|| panic!("{test}: no text {pointer}: {reply:?}"))));
+        }
+    }
+}
+
+impl TableRow {
+    async fn await_target(&self, harness: &Harness, name: &str) {
+        if let Some(generation) = self.generation {
+            harness.generation(name, generation).await;
+        }
+        if let Some(uid) = &self.uid {
+            harness.instance_is_ready(name, uid).await;
+        }
+        if let Some(phase) = self.phase {
+            harness.phase(name, phase).await;
+        }
+        if self.settled {
+            harness.settled(name).await;
+        }
+    }
+
+    async fn request(&self, harness: &Harness, line: &str, callers: &BTreeMap<String, String>) -> ApiReply {
+        let operator = harness.stack().token();
+        let caller = self.by.as_ref().map_or(operator, |by| callers.get(by).unwrap_or(by).as_str());
+        harness.with_token(caller, line, self.body.clone().map(completed)).await
+    }
+
+    async fn lifecycle(&self, harness: &Harness, event: &str) -> ApiReply {
+        let (event_type, name) = event.split_once(' ').unwrap();
+        let event_type = match event_type {
+            "created" => LifecycleType::Created,
+            "updated" => LifecycleType::Updated,
+            "deleted" => LifecycleType::Deleted,
+            other => panic!("{other} is no type of an event"),
+        };
+        let document = self.body.clone().map(|mut body| {
+            body["name"] = json!(name);
+            completed(body)["document"].as_str().unwrap().to_owned()
+        });
+        let data = LifecycleData {
+            generation: self.generation.unwrap_or(1),
+            document,
+            routing_key: self.routing_key.clone(),
+            ..sandbox(name, self.uid.as_ref().unwrap_or(&format!("{name}-uid")), "none")
+        };
+        harness.lifecycle(event_type, &data).await
+    }
+
+    fn check(&self, reply: &ApiReply, test: &str) {
+        let place = format!("{test}: {self:?}\n{reply:?}");
+        let expected = self.is.as_ref().unwrap_or_else(|| panic!("no answer: {place}"));
+        let expected = expected.as_str().map_or_else(|| expected.to_string(), str::to_owned);
+        let (status, code) = expected.split_once(' ').unwrap_or((&expected, ""));
+        assert_eq!(reply.status.to_string(), status, "{place}");
+        if !code.is_empty() {
+            reply.is_problem(reply.status, code);
+        }
+        assert!(self.has.iter().all(|text| reply.body.contains(text)), "{place}");
+        assert!(!self.lacks.iter().any(|text| reply.body.contains(text)), "{place}");
+        for (pointer, expected) in &self.json {
+            let found = reply.json::<Value>().pointer(pointer).cloned().unwrap_or_default();
+            assert_eq!(found, *expected, "{pointer} {place}");
+        }
+        if let Some(names) = &self.names {
+            let body: Value = reply.json();
+            let listed = body["targets"].as_array().or(body["runs"].as_array()).unwrap_or_else(|| panic!("{place}"));
+            let listed: Vec<&str> = listed.iter().filter_map(|entry| entry["name"].as_str()).collect();
+            assert_eq!(listed.join(" "), *names, "{place}");
+        }
+    }
+}
+
+/// Makes a text of a document that is a mapping. Without a kind, it is a sandbox with the name of the body and with a
+/// resource `r` of `plugin`, if there is one.
+pub(crate) fn completed(mut body: Value) -> Value {
+    let Some(rest) = body["document"].as_object().cloned() else { return body };
+    let mut document = json!({"apiVersion": "ebb.dev/v1"});
+    if !rest.contains_key("kind") {
+        document["kind"] = json!("Sandbox");
+        document["name"] = body["name"].clone();
+        body["kind"] = json!("sandbox");
+        if let Some(plugin) = body.as_object_mut().and_then(|body| body.remove("plugin")) {
+            document["resources"] = json!({"r": {"plugin": plugin}});
+        }
+    }
+    document.as_object_mut().unwrap().extend(rest);
+    body["document"] = json!(document.to_string());
+    body
+}
