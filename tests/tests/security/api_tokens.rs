@@ -7,32 +7,13 @@ use ebb_protocol::api::{CreatedToken, TokenList};
 use ebb_tests::fakes;
 use ebb_tests::virtual_clock::ManualClock;
 
-use super::api::SCRIPT;
 use crate::harness::*;
+use crate::request_table;
+
+const TABLE: &str = "security/api_tokens.yaml";
 
 pub(crate) async fn a_plugin_scope_covers_one_plugin() {
-    let harness = Harness::new().await;
-    harness.publish("theirs@1.0.0", SCRIPT).await;
-    let token = harness.token("own", &["plugins:write:own"]).await;
-    let document = |name: &str| Some(json!({"document": plugin(name, SCRIPT)}));
-    for (line, body, status) in [
-        ("POST /v1/plugins", document("own@1.0.0"), 201),
-        ("POST /v1/plugins", document("theirs@2.0.0"), 403),
-        ("POST /v1/plugins", document("own2@1.0.0"), 403),
-        ("POST /v1/plugins", document("own-other@1.0.0"), 403),
-        ("GET /v1/plugins/theirs/signing-secret", None, 403),
-        ("GET /v1/plugins/_target/signing-secret", None, 403),
-        ("GET /v1/sources", None, 403),
-        ("GET /v1/connections", None, 403),
-        ("GET /v1/subscriptions", None, 403),
-        ("DELETE /v1/plugins/theirs/versions/1.0.0", None, 403),
-        ("GET /v1/plugins/own/signing-secret", None, 200),
-        ("DELETE /v1/plugins/own/versions/1.0.0", None, 204),
-        ("GET /v1/plugins/theirs/versions/1.0.0", None, 200),
-    ] {
-        let reply = harness.with_token(&token, line, body).await;
-        assert_eq!(reply.status, status, "{line}: {reply:?}");
-    }
+    request_table::play(&Harness::new().await, TABLE, "a_plugin_scope_covers_one_plugin", &[]).await;
 }
 
 pub(crate) async fn forged_tokens() {
@@ -117,23 +98,7 @@ pub(crate) async fn expired_and_revoked_tokens() {
 }
 
 pub(crate) async fn invalid_requests_for_tokens() {
-    let harness = Harness::new().await;
-    harness.create_token("used", &["read"]).await;
-    for (body, status, code) in [
-        (json!({"name": "used", "scopes": ["operate"]}), 409, "already-exists"),
-        (json!({"name": "a", "scopes": "read"}), 400, "invalid-json"),
-        (json!({"name": "", "scopes": ["read"]}), 422, "invalid-field"),
-        (json!({"name": "a/b", "scopes": ["read"]}), 422, "invalid-field"),
-        (json!({"name": "a".repeat(64), "scopes": ["read"]}), 422, "invalid-field"),
-        (json!({"name": "a", "scopes": []}), 422, "invalid-field"),
-        (json!({"name": "a", "scopes": ["read", "plugins:write:*"]}), 422, "invalid-field"),
-        (json!({"name": "a", "scopes": ["operate:own"]}), 422, "invalid-field"),
-        (json!({"name": "a", "scopes": ["read"], "ttl": "0s"}), 422, "invalid-field"),
-        (json!({"name": "a", "scopes": ["read"], "ttl": "367d"}), 422, "invalid-field"),
-        (json!({"name": "a", "scopes": ["read"], "ttl": "forever"}), 422, "invalid-field"),
-    ] {
-        harness.post("/v1/tokens", body).await.is_problem(status, code);
-    }
+    request_table::play(&Harness::new().await, TABLE, "invalid_requests_for_tokens", &[]).await;
 }
 
 /// The secret has random bits. It is in one response, and in nothing that is stored, listed or logged.

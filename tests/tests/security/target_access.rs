@@ -2,16 +2,18 @@
 
 use ebb_engine::Millis;
 use ebb_flow::operator::overrides;
-use ebb_protocol::api::{TargetDetail, TargetPage, TargetReceipt};
+use ebb_protocol::api::{TargetDetail, TargetPage};
 use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::history::{HistoryPage, RunPage};
 use ebb_protocol::id::TargetKey;
-use ebb_protocol::lifecycle::LifecycleResult;
 use ebb_store::{HistoryItem, TargetHead, TargetTransition};
 use futures::StreamExt as _;
 
 use super::api::{SCRIPT, routes};
 use crate::harness::*;
+use crate::request_table;
+
+const TABLE: &str = "security/target_access.yaml";
 
 const OWN: [&str; 3] = ["read:own", "targets:write:own", "targets:reveal:own"];
 
@@ -23,12 +25,6 @@ async fn owners(harness: &Harness) -> (String, String) {
 /// Returns a request for a sandbox. `rest` begins the rest of its document.
 fn body(name: &str, rest: &str) -> Option<Value> {
     Some(simple_request(name, rest))
-}
-
-async fn names(harness: &Harness, token: &str) -> Vec<String> {
-    let page: TargetPage = harness.with_token(token, "GET /v1/targets", None).await.is(200).json();
-    assert_eq!(page.next_token, None);
-    page.targets.into_iter().map(|target| target.name).collect()
 }
 
 /// Each route answers as if the target of another owner did not exist.
@@ -70,90 +66,11 @@ pub(crate) async fn no_route_reaches_a_foreign_target() {
 
 /// An owner changes its targets. Who may only read them learns who can change them.
 pub(crate) async fn owners_change_their_own_targets() {
-    let harness = Harness::simple().await;
-    let (ann, bob) = owners(&harness).await;
-    let viewer = harness.token("viewer", &["read", "targets:write:own", "targets:reveal:own"]).await;
-    let send = async |token: &str, line: &str, body: Option<Value>| harness.with_token(token, line, body).await;
-    let with_uid = |uid: &str| {
-        let mut body = simple_request("a", "");
-        body["uid"] = uid.into();
-        Some(body)
-    };
-    send(&ann, "POST /v1/targets", body("a", "")).await.is(202);
-    let run = harness.phase("a", TargetPhase::Ready).await.runs[0].id.clone();
-    let of_run = format!("GET /v1/runs/{run}");
-    for line in ["GET /v1/targets/sandbox/a?reveal=true", "GET /v1/targets/sandbox/a/why", &of_run] {
-        send(&ann, line, None).await.is(200);
-        send(&bob, line, None).await.is_problem(404, "not-found");
-    }
-    send(&viewer, "GET /v1/targets/sandbox/a", None).await.is(200);
-    for (line, body) in [
-        ("GET /v1/targets/sandbox/a?reveal=true", None),
-        ("POST /v1/targets", body("a", "")),
-        ("POST /v1/targets?dryRun=true", body("a", "")),
-        ("POST /v1/targets/sandbox/a/retry", None),
-        ("DELETE /v1/targets/sandbox/a", None),
-    ] {
-        let problem = send(&viewer, line, body).await.is_problem(403, "forbidden");
-        assert!(problem.detail.starts_with("sandbox/a belongs to token ann, and token viewer has: "), "{problem:?}");
-    }
-    send(&bob, "POST /v1/targets", with_uid("2")).await.is_problem(409, "other-owner");
-    // An instance of another owner that waits for the name is not shown.
-    let waiting = harness.post("/v1/targets", with_uid("of-another").unwrap()).await;
-    assert_eq!(waiting.is(202).json::<TargetReceipt>().result, LifecycleResult::Waiting);
-    for line in ["GET /v1/targets/sandbox/a", "GET /v1/targets/sandbox/a/why", "GET /v1/targets"] {
-        assert!(!send(&ann, line, None).await.is(200).body.contains("of-another"), "{line}");
-        assert!(harness.get(&line[4..]).await.is(200).body.contains("of-another"), "{line}");
-    }
-    harness.request(Method::DELETE, "/v1/targets/sandbox/a?uid=of-another", None).await.is(202);
-    for (token, expected) in [(&ann, "a"), (&bob, ""), (&viewer, "a")] {
-        assert_eq!(names(&harness, token).await.join(" "), expected);
-    }
-    // A gone target leaves its name to others, and not its data.
-    send(&ann, "DELETE /v1/targets/sandbox/a", None).await.is(202);
-    harness.settled("a").await;
-    send(&bob, "POST /v1/targets", body("a", "")).await.is(202);
-    harness.phase("a", TargetPhase::Ready).await;
-    send(&bob, "GET /v1/targets/sandbox/a", None).await.is(200);
-    send(&ann, "GET /v1/targets/sandbox/a", None).await.is_problem(404, "not-found");
-    harness.get(&of_run[4..]).await.is(200);
-    for token in [&ann, &bob] {
-        send(token, &of_run, None).await.is_problem(404, "not-found");
-    }
+    request_table::play(&Harness::simple().await, TABLE, "owners_change_their_own_targets", &[]).await;
 }
 
-/// A label in a scope is that of the target before and after a change.
 pub(crate) async fn labels_limit_scopes() {
-    let harness = Harness::simple().await;
-    let team = harness.token("team", &["read:label:team=x", "targets:write:label:team=x"]).await;
-    let send = async |line: &str, body: Option<Value>| harness.with_token(&team, line, body).await;
-    for (rest, line) in [("", "POST /v1/targets"), ("labels: {team: y}\n", "POST /v1/targets?dryRun=true")] {
-        let problem = send(line, body("a", rest)).await.is_problem(403, "forbidden");
-        assert!(problem.detail.contains("token team may change targets with the label team=x only"), "{problem:?}");
-    }
-    send("POST /v1/targets", body("a", "labels: {team: x}\n")).await.is(202);
-    harness.phase("a", TargetPhase::Ready).await;
-    send("POST /v1/targets", body("a", "labels: {team: x, more: y}\n")).await.is(202);
-    send("POST /v1/targets", body("a", "labels: {team: y}\n")).await.is_problem(403, "forbidden");
-    for (name, label) in [("b", "x"), ("c", "y")] {
-        let rest = format!("labels: {{team: {label}}}\nresources: {{r: {{plugin: simple}}}}\n");
-        let data = ebb_tests::platform::sandbox(name, &format!("{name}-uid"), &rest);
-        harness.lifecycle(LifecycleType::Created, &data).await.is(202);
-        harness.phase(name, TargetPhase::Ready).await;
-    }
-    assert_eq!(names(&harness, &team).await.join(" "), "a b");
-    send("GET /v1/targets/sandbox/c", None).await.is_problem(404, "not-found");
-    send("POST /v1/targets", body("c", "labels: {team: x}\n")).await.is_problem(409, "other-owner");
-    for uid in ["other", "api-other", "c-uid"] {
-        // The names of both targets look the same to the caller.
-        for name in ["c", "none"] {
-            send(&format!("DELETE /v1/targets/sandbox/{name}?uid={uid}"), None).await.is_problem(404, "not-found");
-        }
-    }
-    send("DELETE /v1/targets/sandbox/b", None).await.is(202);
-    harness.phase("b", TargetPhase::Gone).await;
-    harness.post("/v1/targets", simple_request("a", "labels: {team: y}\n")).await.is(202);
-    send("GET /v1/targets/sandbox/a", None).await.is_problem(404, "not-found");
+    request_table::play(&Harness::simple().await, TABLE, "labels_limit_scopes", &[]).await;
 }
 
 /// An update of another caller gives the target to another team, and waits for the end of a run. The former team cannot

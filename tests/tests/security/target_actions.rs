@@ -8,6 +8,7 @@ use ebb_protocol::api::{TargetOutcome, TargetOutcomes, TargetSelection};
 use super::api_tokens::with_clock;
 use super::target_access::store_targets;
 use crate::harness::*;
+use crate::request_table;
 
 /// Sends an action. `dryRun` is true if `is_dry_run`.
 async fn send(harness: &Harness, token: &str, select: Value, action: Value, is_dry_run: bool) -> ApiReply {
@@ -84,57 +85,27 @@ pub(crate) async fn an_action_has_the_rights_of_its_caller() {
     assert_eq!(phases(&harness, ["a"]).await, [TargetPhase::Ready]);
 }
 
+/// The table has the selections of usual sizes.
 pub(crate) async fn hostile_selections_change_nothing() {
     let harness = Harness::simple().await;
     harness.ready("a", "simple").await;
     let operator = harness.stack().token();
-    let delete = json!({"delete": {}});
-    let of = |target: Value| json!({"targets": [{"kind": "sandbox", "name": "a"}, target]});
-    let many = json!({"targets": vec![json!({"kind": "sandbox", "name": "a"}); 101]});
-    for (select, status, code) in [
-        (many, 413, "too-large"),
-        (of(json!({"kind": "sandbox", "name": "a/../b"})), 422, "invalid-field"),
-        (of(json!({"kind": "Sandbox", "name": "b"})), 422, "invalid-field"),
-        (of(json!({"kind": "sandbox", "name": "x".repeat(9_000)})), 422, "invalid-field"),
-        (of(json!({"kind": "sandbox", "name": "b", "uid": ""})), 422, "invalid-field"),
-        (of(json!({"kind": "sandbox", "name": "b", "force": true})), 400, "invalid-json"),
-        (json!({"targets": vec![json!({"kind": "sandbox", "name": "a"}); 2]}), 422, "invalid-field"),
-        (json!({"filter": {"q": "x".repeat(1_001)}}), 400, "invalid-query"),
-        (json!({"filter": {"label": vec!["a=b"; 51]}}), 400, "invalid-query"),
-        (json!({"filter": {"q": "x".repeat(300_000)}}), 413, "too-large"),
-        (json!({"filter": {}}), 422, "missing-field"),
-        (json!({"filter": {"kind": "sandbox", "q": " "}}), 422, "missing-field"),
-        (json!({"filter": {"label": ["team"]}}), 400, "invalid-query"),
-        (json!({"filter": {"phase": ["dead"]}}), 400, "invalid-json"),
-        (json!({"filter": {"q": "a", "nextToken": "../x"}}), 400, "invalid-query"),
-        (json!({"filter": {"q": "a"}, "targets": []}), 400, "invalid-json"),
-        (json!({"all": true}), 400, "invalid-json"),
-        (json!([]), 400, "invalid-json"),
+    let delete = || json!({"delete": {}});
+    let target = json!({"kind": "sandbox", "name": "a"});
+    let long = json!({"kind": "sandbox", "name": "x".repeat(9_000)});
+    let upgrade = json!({"upgrade": {"plugin": format!("simple@{}", "9".repeat(9_000))}});
+    for (select, action, status, code) in [
+        (json!({"targets": vec![target.clone(); 101]}), delete(), 413, "too-large"),
+        (json!({"targets": [target, long]}), delete(), 422, "invalid-field"),
+        (json!({"filter": {"q": "x".repeat(1_001)}}), delete(), 400, "invalid-query"),
+        (json!({"filter": {"label": vec!["a=b"; 51]}}), delete(), 400, "invalid-query"),
+        (json!({"filter": {"q": "x".repeat(300_000)}}), delete(), 413, "too-large"),
+        (named_targets(&["a"]), upgrade, 404, "unknown-version"),
     ] {
-        send(&harness, operator, select, delete.clone(), false).await.is_problem(status, code);
+        send(&harness, operator, select, action, false).await.is_problem(status, code);
     }
-    let one = named_targets(&["a"]);
-    for (action, status, code) in [
-        (json!({"drop": {}}), 400, "invalid-json"),
-        (json!({"delete": {"uid": "a-uid"}}), 400, "invalid-json"),
-        (json!({"delete": {}, "retry": {}}), 400, "invalid-json"),
-        (json!({"upgrade": {}}), 400, "invalid-json"),
-        (json!({"upgrade": {"plugin": "none"}}), 404, "unknown-version"),
-        (json!({"upgrade": {"plugin": format!("simple@{}", "9".repeat(9_000))}}), 404, "unknown-version"),
-    ] {
-        send(&harness, operator, one.clone(), action, false).await.is_problem(status, code);
-    }
-    let none: TargetOutcomes = send(&harness, operator, named_targets(&[]), delete.clone(), false).await.json();
-    assert_eq!(none, TargetOutcomes::default());
-    // Another instance and another run are not those that the caller has seen.
-    for target in [
-        json!({"kind": "sandbox", "name": "a", "uid": "other"}),
-        json!({"kind": "sandbox", "name": "a", "run": "aaaaaaaaaaaaaaaa-1-pre-start"}),
-    ] {
-        let reply = send(&harness, operator, json!({"targets": [target]}), delete.clone(), false).await;
-        assert_eq!(outcomes(&reply), ["a outdated"]);
-    }
-    assert_eq!(phases(&harness, ["a"]).await, [TargetPhase::Ready]);
+    let table = "security/target_actions.yaml";
+    request_table::play(&harness, table, "hostile_selections_change_nothing", &[]).await;
 }
 
 /// A refused target does not keep the others from their action, and a dry run changes none.
