@@ -8,28 +8,33 @@ use serde::de::DeserializeOwned;
 
 use crate::harness::*;
 
-/// The rows of a test, and its tokens with their scopes.
+/// The rows of a test, its plugins with the rest of their documents, and its tokens with their scopes. `RECEIVER` stands for
+/// the URL of the receiver.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RequestTable {
+    #[serde(default)]
+    plugins: BTreeMap<String, Value>,
     #[serde(default)]
     tokens: BTreeMap<String, Vec<String>>,
     rows: Vec<Value>,
 }
 
-/// A request to the API (`send`), a lifecycle webhook (`event`), a wait for a target (`wait`), or statuses with which the
-/// receiver answers from now on (`reply`).
+/// A request to the API (`send`), a lifecycle webhook (`event`), a wait for a target (`wait`), statuses with which the
+/// receiver answers from now on (`reply`), or the numbers of its requests (`counts`).
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TableRow {
     /// Method and path, such as `GET /v1/targets`.
     send: Option<String>,
-    /// Type and name, such as `created a`.
+    /// Type and name, such as `created a`. A type without a document is an event of the target, such as `sleep`.
     event: Option<String>,
     /// The name of a sandbox.
     wait: Option<String>,
     #[serde(default)]
     reply: BTreeMap<String, u16>,
+    #[serde(default)]
+    counts: BTreeMap<String, usize>,
     /// A token of the table, or the text of another one. Without it, the operator sends the request.
     by: Option<String>,
     /// The body of a request, or `document` and `plugin` of an event.
@@ -58,6 +63,9 @@ struct TableRow {
     /// Waits until the runs of the gone sandbox are closed.
     #[serde(default)]
     settled: bool,
+    /// Waits until the platform has these notifications.
+    #[serde(default)]
+    notified: Vec<String>,
 }
 
 /// Returns a part of a file in the folder of the tests, with the values of the names.
@@ -72,7 +80,12 @@ pub(crate) fn table<T: DeserializeOwned>(file: &str, test: &str, names: &[(&str,
 
 /// Sends the rows of a test.
 pub(crate) async fn play(harness: &Harness, file: &str, test: &str, names: &[(&str, &str)]) {
-    let RequestTable { tokens, rows } = table(file, test, names);
+    let receiver = [("RECEIVER", harness.receiver.url())];
+    let RequestTable { plugins, tokens, rows } = table(file, test, &[names, &receiver].concat());
+    for (name, mut plugin) in plugins {
+        (plugin["kind"], plugin["name"]) = (json!("Plugin"), json!(name));
+        harness.post("/v1/plugins", completed(json!({"document": plugin}))).await.is(201);
+    }
     let mut callers = BTreeMap::new();
     for (name, scopes) in tokens {
         let scopes: Vec<&str> = scopes.iter().map(String::as_str).collect();
@@ -88,6 +101,9 @@ pub(crate) async fn play(harness: &Harness, file: &str, test: &str, names: &[(&s
         }
         if let Some(name) = &row.wait {
             row.await_target(harness, name).await;
+        }
+        for (line, count) in &row.counts {
+            assert_eq!(harness.receiver.count(line), *count, "{test}: {line}");
         }
         let reply = match (&row.send, &row.event) {
             (Some(line), _) => row.request(harness, line, &callers).await,
@@ -116,6 +132,10 @@ impl TableRow {
         if self.settled {
             harness.settled(name).await;
         }
+        if !self.notified.is_empty() {
+            let notified: Vec<&str> = self.notified.iter().map(String::as_str).collect();
+            harness.notified(name, &notified).await;
+        }
     }
 
     async fn request(&self, harness: &Harness, line: &str, callers: &BTreeMap<String, String>) -> ApiReply {
@@ -126,11 +146,11 @@ impl TableRow {
 
     async fn lifecycle(&self, harness: &Harness, event: &str) -> ApiReply {
         let (event_type, name) = event.split_once(' ').unwrap();
-        let event_type = match event_type {
-            "created" => LifecycleType::Created,
-            "updated" => LifecycleType::Updated,
-            "deleted" => LifecycleType::Deleted,
-            other => panic!("{other} is no type of an event"),
+        let (event_type, event) = match event_type {
+            "created" => (LifecycleType::Created, None),
+            "updated" => (LifecycleType::Updated, None),
+            "deleted" => (LifecycleType::Deleted, None),
+            event => (LifecycleType::Event, Some(event.to_owned())),
         };
         let document = self.body.clone().map(|mut body| {
             body["name"] = json!(name);
@@ -139,6 +159,7 @@ impl TableRow {
         let data = LifecycleData {
             generation: self.generation.unwrap_or(1),
             document,
+            event,
             routing_key: self.routing_key.clone(),
             ..sandbox(name, self.uid.as_ref().unwrap_or(&format!("{name}-uid")), "none")
         };
