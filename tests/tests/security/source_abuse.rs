@@ -5,6 +5,9 @@ use ebb_protocol::sign::MessageId;
 use ebb_protocol::source_signature::{SourceScheme, sign};
 
 use crate::harness::*;
+use crate::request_table;
+
+const TABLE: &str = "security/source_abuse.yaml";
 
 const PLAIN: &str = "a-secret-of-this-source";
 /// The proof of the source `bearer`.
@@ -192,45 +195,12 @@ pub(crate) async fn malformed_bodies() {
     assert_eq!(harness.listed("").await, [""; 0]);
 }
 
-/// A source in which an event would choose more than values is refused.
 pub(crate) async fn contents_that_select() {
-    let harness = Harness::with_schemes().await;
-    let with = |fetch: &str, document: &str| {
-        let target = "target: {kind: sandbox, name: \"s-${body.n}\"}\n";
-        format!("{fetch}{target}document: {{{document}}}\nevents: [{{when: \"${{true}}\", apply: {{}}}}]\n")
-    };
-    let unit = "preStart: {u: {webhook: {connection: \"${body.x}\", path: /}, cleanup: none}}";
-    for (verify, rest) in [
-        (BEARER, with("", "resources: {r: {plugin: \"db@${body.x}\"}}")),
-        (BEARER, with("", "resources: {\"${body.x}\": {plugin: db}}")),
-        (BEARER, with("", unit)),
-        (BEARER, with("fetch: {connection: \"${body.x}\", path: /}\n", "resources: {}")),
-        ("{bearer: {secret: \"${body.x}\"}}", with("", "resources: {}")),
-    ] {
-        harness.put_source("selecting", verify, &rest).await.is_problem(422, "invalid-document");
-    }
+    request_table::play(&Harness::with_schemes().await, TABLE, "contents_that_select", &[]).await;
 }
 
-/// A source gives no value to a sensitive param, because its documents are stored.
 pub(crate) async fn values_of_sensitive_params() {
-    let harness = Harness::with_schemes().await;
-    let plugin = r#"
-params: {p: {type: string, sensitive: true}}
-preStart: {make: {webhook: {url: "RECEIVER/make", body: {p: "${params.p}"}}, cleanup: none}}
-"#;
-    harness.publish("db@1.0.0", plugin).await;
-    let source = r#"
-target: {kind: sandbox, name: "s-${body.n}"}
-document: {resources: {r: {plugin: db, params: {p: "${body.x}"}}}}
-events: [{when: "${true}", apply: {}}]
-"#;
-    harness.put_source("giving", BEARER, source).await.is(200);
-    let body = json!({"n": "1", "x": "a-value-of-an-event"}).to_string();
-    let outcome = harness.result(&SourceRequest::to("giving", body)).await;
-    assert_eq!(outcome.result, SourceResult::Rejected, "{outcome:?}");
-    assert!(outcome.detail.contains("the sensitive param `p` of resource `r`"), "{outcome:?}");
-    assert!(!outcome.detail.contains("a-value-of-an-event"), "{outcome:?}");
-    assert!(harness.target("s-1").await.is_none() && harness.receiver.all().is_empty());
+    request_table::play(&Harness::with_schemes().await, TABLE, "values_of_sensitive_params", &[]).await;
 }
 
 pub(crate) async fn names_in_paths() {
@@ -303,46 +273,8 @@ pub(crate) async fn targets_of_others() {
     }
 }
 
-/// A sender cannot name a UID that Ebb makes before the instance exists, and so block or take over that of another sender.
 pub(crate) async fn reserved_identities() {
-    let harness = Harness::with_schemes().await;
-    harness.publish("none@1.0.0", NONE).await;
-    assert_eq!(harness.result(&SourceRequest::bearer(event("apply", 1))).await.result, SourceResult::Starting);
-    let own = harness.phase("bearer-1", TargetPhase::Ready).await.info.uid;
-    let data = |event_type: LifecycleType, name: &str, uid: &str| {
-        let data = sandbox(name, uid, "none");
-        LifecycleData { document: data.document.filter(|_| event_type != LifecycleType::Deleted), ..data }
-    };
-    for (uid, name) in [("event-x", "bearer-1"), ("event-x", "bearer-2"), ("api-x", "bearer-1"), ("api-x", "bearer-2")]
-    {
-        for event_type in [LifecycleType::Created, LifecycleType::Updated, LifecycleType::Deleted] {
-            let reply = harness.lifecycle(event_type, &data(event_type, name, uid)).await;
-            reply.is_problem(422, "invalid-field");
-        }
-        let path = format!("/v1/targets/sandbox/bearer-1?uid={uid}");
-        harness.request(Method::DELETE, &path, None).await.is_problem(422, "invalid-field");
-    }
-    // The platform names an instance of the source, and does not change it. It may send events to it.
-    for event_type in [LifecycleType::Updated, LifecycleType::Deleted] {
-        let reply = harness.lifecycle(event_type, &data(event_type, "bearer-1", &own)).await;
-        reply.is_problem(409, "other-owner");
-    }
-    let sleep = data(LifecycleType::Deleted, "bearer-1", &own);
-    let sleep = LifecycleData { event: Some("sleep".to_owned()), ..sleep };
-    harness.lifecycle(LifecycleType::Event, &sleep).await.is(202);
-    let request = |name: &str| json!({"kind": "sandbox", "name": name, "document": sandbox(name, "", "none").document});
-    for path in ["/v1/targets", "/v1/targets?dryRun=true"] {
-        harness.post(path, request("bearer-1")).await.is_problem(409, "other-owner");
-    }
-    // The platform and the API are one sender. A caller with `targets:write` deletes every instance.
-    let made: Value = harness.post("/v1/targets", request("made")).await.is(202).json();
-    harness.phase("made", TargetPhase::Ready).await;
-    let end = data(LifecycleType::Deleted, "made", made["uid"].as_str().unwrap());
-    harness.lifecycle(LifecycleType::Deleted, &end).await.is(202);
-    harness.request(Method::DELETE, &format!("/v1/targets/sandbox/bearer-1?uid={own}"), None).await.is(202);
-    for name in ["made", "bearer-1"] {
-        harness.phase(name, TargetPhase::Gone).await;
-    }
+    request_table::play(&Harness::with_schemes().await, TABLE, "reserved_identities", &[]).await;
 }
 
 /// The ID of a delivery that was received before hides no other event, and an event cannot take the ID of another source.

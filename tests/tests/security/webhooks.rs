@@ -1,10 +1,12 @@
 //! `POST /v1/events`: signatures, bodies, documents, repetitions and order.
 
 use ebb_protocol::id::TargetKey;
-use ebb_protocol::lifecycle::{LifecycleResponse, LifecycleResult};
-use ebb_tests::platform::{self, SignedRequest};
+use ebb_tests::platform::SignedRequest;
 
 use crate::harness::*;
+use crate::request_table;
+
+const TABLE: &str = "security/webhooks.yaml";
 
 const JSON: &str = "application/cloudevents+json";
 
@@ -65,24 +67,7 @@ pub(crate) async fn refused_requests() {
 }
 
 pub(crate) async fn invalid_documents() {
-    let harness = Harness::simple().await;
-    let document = |text: &str| format!("apiVersion: ebb.dev/v1\nkind: Sandbox\n{text}");
-    // Each resource reports its first error.
-    let several = "name: a\nresources:\n  r: {plugin: simple, parms: {}}\n  s: {plugn: simple}\n";
-    for (document, errors) in [
-        (document(several), &[("unknown-key", 5), ("unknown-key", 6)][..]),
-        (document("name: a\nresources: {r: {plugin: simple@2.0.0}}\n"), &[("unknown-version", 4)]),
-        (document("name: b\n"), &[("other-name", 3)]),
-        (document("name: a\nresources: [\n"), &[("yaml", 4)]),
-        (plugin("a", SIMPLE), &[("not-a-target", 0)]),
-    ] {
-        let data = LifecycleData { document: Some(document), ..sandbox("a", "a-uid", "simple") };
-        let problem = harness.lifecycle(LifecycleType::Created, &data).await.is_problem(422, "invalid-document");
-        let found = problem.errors.iter().map(|error| (error.code.as_str(), error.line.unwrap_or_default()));
-        let (found, expected): (BTreeSet<_>, BTreeSet<_>) = (found.collect(), errors.iter().copied().collect());
-        assert_eq!((found, problem.errors.len()), (expected, errors.len()), "{problem:?}");
-    }
-    assert!(harness.listed("").await.is_empty() && harness.receiver.order().is_empty());
+    request_table::play(&Harness::simple().await, TABLE, "invalid_documents", &[]).await;
 }
 
 /// Sends an event of an instance. Returns its result, or the code of its refusal.
@@ -94,35 +79,11 @@ async fn sent(harness: &Harness, event_type: LifecycleType, name: &str, uid: &st
     body[if reply.status == 202 { "result" } else { "code" }].as_str().unwrap().to_owned()
 }
 
-/// A name has one instance, and one that waits for it. An instance that has ended does not start again.
 pub(crate) async fn events_out_of_order() {
-    use LifecycleType::{Created, Deleted};
     let harness = Harness::simple().await;
-    for (event_type, name, uid, expected, phase) in [
-        (Deleted, "early", "e1", "stopping", TargetPhase::Gone),
-        (Created, "early", "e1", "stale", TargetPhase::Gone),
-        (Created, "early", "e2", "starting", TargetPhase::Ready),
-        (Deleted, "early", "none", "stopping", TargetPhase::Ready),
-        (Created, "early", "e1", "stale", TargetPhase::Ready),
-        (Created, "a", "u1", "starting", TargetPhase::Ready),
-        (Created, "a", "u2", "waiting", TargetPhase::Ready),
-        (Created, "a", "u2", "waiting", TargetPhase::Ready),
-        (Created, "a", "u3", "name-taken", TargetPhase::Ready),
-        // A waiting instance that is deleted never starts.
-        (Deleted, "a", "u2", "stopping", TargetPhase::Ready),
-        (Created, "a", "u2", "stale", TargetPhase::Ready),
-        (Created, "a", "u3", "waiting", TargetPhase::Ready),
-    ] {
-        assert_eq!(sent(&harness, event_type, name, uid).await, expected, "{event_type:?} {uid}");
-        harness.phase(name, phase).await;
-    }
-    let target = harness.target("a").await.unwrap();
-    assert_eq!((target.info.uid.as_str(), target.waiting_uid.as_deref()), ("u1", Some("u3")));
-    assert_eq!(sent(&harness, Deleted, "a", "u1").await, "stopping");
-    harness.instance_is_ready("a", "u3").await;
+    request_table::play(&harness, TABLE, "events_out_of_order", &[]).await;
     let uids = |line: &str| harness.receiver.calls(line).iter().map(|call| call.body["uid"].clone()).collect::<Value>();
     assert_eq!((uids("POST /make"), uids("POST /drop")), (json!(["e2", "u1", "u3"]), json!(["u1"])));
-    harness.notified("a", &["ready", "gone", "gone", "ready"]).await;
 }
 
 pub(crate) async fn repeated_events() {
@@ -148,49 +109,9 @@ pub(crate) async fn repeated_events() {
     assert_eq!(harness.receiver.count("POST /drop"), 1);
 }
 
-/// Documents are ordered by their generations. One that is like the present one changes nothing, also if a newer version
-/// of a plugin was published.
 pub(crate) async fn generations_of_documents() {
-    const BOTH: &str = "resources: {r: {plugin: simple}, s: {plugin: second@1.0.0}}\n";
-    const REORDERED: &str = "# A comment.\nresources:\n  s: {plugin: second@1.0.0}\n  r: {plugin: simple}\n";
-    const ONE: &str = "resources: {r: {plugin: simple}}\n";
     let harness = Harness::simple().await;
-    let event = |uid: &str, generation: u64, rest: &str| LifecycleData {
-        generation,
-        routing_key: (uid == "v" && generation == 1).then(|| "key".to_owned()),
-        ..platform::sandbox("a", uid, rest)
-    };
-    let send = async |event_type: LifecycleType, uid: &str, generation: u64, rest: &str| {
-        let response: LifecycleResponse =
-            harness.lifecycle(event_type, &event(uid, generation, rest)).await.is(202).json();
-        (response.result, response.generation)
-    };
-    harness.publish("second@1.0.0", &SIMPLE.replace("/make", "/second")).await;
-    assert_eq!(send(LifecycleType::Created, "u", 1, BOTH).await, (LifecycleResult::Starting, 1));
-    harness.phase("a", TargetPhase::Ready).await;
-    harness.publish("simple@1.1.0", &SIMPLE.replace("/make", "/other")).await;
-    // An instance that waits keeps its routing key.
-    for (event_type, uid, generation, rest, expected) in [
-        (LifecycleType::Updated, "u", 2, BOTH, (LifecycleResult::Unchanged, 2)),
-        (LifecycleType::Updated, "u", 7, REORDERED, (LifecycleResult::Unchanged, 7)),
-        (LifecycleType::Updated, "u", 3, BOTH, (LifecycleResult::Unchanged, 7)),
-        (LifecycleType::Created, "v", 1, BOTH, (LifecycleResult::Waiting, 1)),
-        (LifecycleType::Updated, "v", 2, BOTH, (LifecycleResult::Unchanged, 2)),
-        (LifecycleType::Updated, "v", 3, ONE, (LifecycleResult::Waiting, 3)),
-    ] {
-        let sent = send(event_type, uid, generation, rest).await;
-        assert_eq!(sent, expected, "{uid} {generation}");
-    }
-    for (uid, generation, rest) in [("u", 6, ONE), ("v", 2, BOTH), ("v", 3, BOTH)] {
-        let response = harness.lifecycle(LifecycleType::Updated, &event(uid, generation, rest)).await;
-        response.is_problem(409, "outdated");
-    }
-    let target = harness.target("a").await.unwrap().info;
-    assert_eq!((target.generation, &target.plugins[..]), (7, &["second@1.0.0", "simple@1.0.0"].map(str::to_owned)[..]));
-    let counts = ["make", "second", "other"].map(|path| harness.receiver.count(&format!("POST /{path}")));
-    assert_eq!(counts, [1, 1, 0]);
-    harness.lifecycle(LifecycleType::Deleted, &event("u", 7, BOTH)).await.is(202);
-    harness.instance_is_ready("a", "v").await;
+    request_table::play(&harness, TABLE, "generations_of_documents", &[]).await;
     let target = harness.stack().store().read_target(TargetKey::new("sandbox", "a")).await.unwrap().unwrap();
     // The removals that were scheduled while it waited name the runs of its first generation.
     let facts = (target.generation, target.routing_key.as_deref(), target.first_generation);
