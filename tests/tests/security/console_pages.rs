@@ -7,8 +7,9 @@ use super::api::{PRINTED, SCRIPT};
 use super::changes::Watcher;
 use super::console::{Browser, PageReply};
 use crate::harness::*;
+use crate::request_table;
 
-/// Each page has its status, and each response the headers of all.
+/// Each page has its status and a text, and each response the headers of all.
 pub(crate) async fn pages_have_their_headers() {
     let harness = Harness::new().await;
     harness.run("a", "simple", SCRIPT, TargetPhase::Ready).await;
@@ -21,41 +22,24 @@ pub(crate) async fn pages_have_their_headers() {
     let style = browser.get(asset).await;
     assert!(style.is(200).header("cache-control").contains("immutable"), "{style:?}");
     assert_eq!(style.header("content-type"), "text/css; charset=utf-8");
-    let run = format!("/console/runs/{}", run_id("a", Hook::PreStart));
+    let run = run_id("a", Hook::PreStart).to_string();
     // A log is a file of plain text.
-    let file = browser.get(&format!("{run}/log.txt?unit=r%2Fhello")).await;
+    let file = browser.get(&format!("/console/runs/{run}/log.txt?unit=r%2Fhello")).await;
     assert_eq!((file.is(200).body.trim_end(), file.header("content-type")), (PRINTED, "text/plain; charset=utf-8"));
     assert_eq!(file.header("content-disposition"), "attachment; filename=\"log.txt\"");
-    let shown = "?plugin=simple&q=A ?phase=gone /targets/sandbox/a /targets/sandbox/a/history /plugins \
-                 /plugins/simple/latest /plugins/simple?from=1.0.0&to=latest /sources /sources/s /subscriptions \
-                 /subscriptions/n /clusters /waiting";
-    let missing = "/targets/sandbox/none /nothing /assets/none.js /plugins/none/latest /sources/none /subscriptions/none \
-                   /clusters/none";
-    let path = |rest: &str| format!("/console{rest}");
-    let shown = shown.split(' ').map(|rest| (path(rest), 200));
-    let others = [
-        (run.clone(), 200),
-        (format!("{run}/log?unit=r%2Fhello"), 200),
-        (format!("{run}/rendered?unit=r%2Fhello"), 200),
-        (format!("{run}/log?unit=r%2Fhello&attempt=x"), 400),
-        (format!("{run}/log"), 400),
-        (format!("{run}/log.txt?unit=r%2Fnone"), 404),
-        (path("?phase=none"), 400),
-        (path("/runs/none"), 400),
-        (path("/sign-out"), 405),
-        (path("/plugins/simple"), 303),
-        (path("/"), 303),
-        ("/".to_owned(), 303),
-    ];
-    let paths: Vec<_> = shown.chain(missing.split(' ').map(|rest| (path(rest), 404))).chain(others).collect();
+    let pages: Vec<(String, u16, String)> =
+        request_table::table("security/console_pages.yaml", "pages", &[("RUN", &run)]);
+    let pages = pages.iter().map(|(path, status, text)| (&browser, path.as_str(), *status, text.as_str()));
     let stranger = Browser::new(&browser.base);
-    let of_stranger = [(asset, 200), ("/console/sign-in", 200), ("/console/targets/sandbox/a", 303)];
-    let of_stranger = of_stranger.map(|(path, status)| (&stranger, path, status));
-    for (browser, path, status) in
-        paths.iter().map(|(path, status)| (&browser, path.as_str(), *status)).chain(of_stranger)
-    {
+    let of_stranger =
+        [(asset, 200, ""), ("/console/sign-in", 200, "Sign in to Ebb"), ("/console/targets/sandbox/a", 303, "")];
+    let of_stranger = of_stranger.map(|(path, status, text)| (&stranger, path, status, text));
+    for (browser, path, status, text) in pages.chain(of_stranger) {
         let reply = browser.get(path).await;
-        assert_eq!(reply.status, status, "{path}: {reply:?}");
+        assert!(reply.status == status && reply.body.contains(text), "{path}: {status} {text}: {reply:?}");
+        if status == 200 && path != asset {
+            assert_eq!(reply.header("content-type"), "text/html; charset=utf-8", "{path}");
+        }
         let policy = reply.header("content-security-policy");
         assert!(policy.starts_with("default-src 'none'; ") && policy.contains("frame-ancestors 'none'"), "{path}");
         assert!(policy.contains("base-uri 'none'") && !policy.contains("unsafe"), "{path}: {policy}");
