@@ -8,23 +8,10 @@ use ebb_protocol::lifecycle::{LifecycleResponse, LifecycleResult, OutputValue, T
 use crate::harness::*;
 
 /// A database with a name that the receiver gives it.
-pub(crate) const DATABASE: &str = r#"
-params: {rows: {type: integer, default: 1}}
-preStart:
-  create: {webhook: {url: "RECEIVER/create", body: {rows: "${params.rows}", key: "${resource.key}"}}, outputs: {id: {value: "${response.body.id}"}}}
-postStop:
-  drop: {webhook: {url: "RECEIVER/drop", body: {id: "${units.create.outputs.id}", rows: "${params.rows}"}}, retry: {attempts: 1}}
-outputs: {id: "${units.create.outputs.id}"}
-"#;
+pub(crate) const DATABASE: &str = include_str!("documents/database.yaml");
 
 /// An index of a database.
-pub(crate) const INDEX: &str = r#"
-params: {of: {type: string}}
-preStart:
-  index: {webhook: {url: "RECEIVER/index", body: {of: "${params.of}"}}, retry: {attempts: 1}}
-postStop:
-  unindex: {webhook: {url: "RECEIVER/unindex", body: {of: "${params.of}"}}, undoes: [index]}
-"#;
+pub(crate) const INDEX: &str = include_str!("documents/index.yaml");
 
 async fn harness() -> Harness {
     let harness = Harness::new().await;

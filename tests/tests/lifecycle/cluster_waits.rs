@@ -21,16 +21,7 @@ preStart:
 "#;
 
 /// A unit with one attempt, and with two objects whose names are from the target and from an output.
-const SEVERAL: &str = r#"
-preStart:
-  make: {webhook: {url: "RECEIVER/make"}, outputs: {id: {value: "${response.body.id}"}}}
-  deploy:
-    retry: {attempts: 1}
-    object:
-      manifest:
-      - {apiVersion: v1, kind: ConfigMap, metadata: {name: "a-${target.name}", namespace: units}}
-      - {apiVersion: v1, kind: ConfigMap, metadata: {name: "${units.make.outputs.id}", namespace: units}}
-"#;
+const SEVERAL: &str = include_str!("documents/several-objects.yaml");
 
 /// The age of both tasks, which exceeds that of their run.
 const AGE_MS: u64 = 3_600_000;

@@ -9,20 +9,7 @@ use ebb_tests::platform::SignedRequest;
 use crate::harness::*;
 
 /// A database that is paused and resumed. The sandbox drains at its end.
-const DATABASE: &str = r#"
-preStart:
-  make: {webhook: {url: "RECEIVER/make"}, outputs: {id: {value: "${response.body.id}"}}}
-hooks:
-  sleep:
-    dump: {webhook: {url: "RECEIVER/dump", body: {id: "${units.make.outputs.id}"}}, outputs: {key: {value: "${response.body.id}"}}}
-    pause: {retry: {attempts: 1}, webhook: {url: "RECEIVER/pause", body: {key: "${units.dump.outputs.key}"}}}
-  wake:
-    resume: {webhook: {url: "RECEIVER/resume"}}
-preStop:
-  drain: {webhook: {url: "RECEIVER/drain"}}
-postStop:
-  drop: {undoes: make, webhook: {url: "RECEIVER/drop"}}
-"#;
+const DATABASE: &str = include_str!("documents/paused-database.yaml");
 
 impl Harness {
     /// Sends an event to the instance `uid` of the sandbox `a`, as the CloudEvent `id`.

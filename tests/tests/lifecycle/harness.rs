@@ -537,18 +537,7 @@ postStop:
 "#;
 
 /// `make` has an output `id`. `undo` sends it.
-pub(crate) const MAKE: &str = r#"
-preStart:
-  make:
-    timeout: 5m
-    webhook: {url: "RECEIVER/make"}
-    outputs: {id: {value: "${response.body.id}"}}
-postStop:
-  undo:
-    undoes: make
-    webhook: {url: "RECEIVER/undo", body: {id: "${units.make.outputs.?id.orValue('unknown')}"}}
-outputs: {id: "${units.make.outputs.id}"}
-"#;
+pub(crate) const MAKE: &str = include_str!("documents/make.yaml");
 
 /// Returns an event of a sandbox with one resource `r`.
 pub(crate) fn sandbox(name: &str, uid: &str, plugin: &str) -> LifecycleData {

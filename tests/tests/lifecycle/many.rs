@@ -5,14 +5,7 @@ use ebb_protocol::record::OutputStorage;
 use crate::harness::*;
 
 /// The resource has the output of `shown` only, and the undo of `kept` reads none.
-const TWO_OUTPUTS: &str = r#"
-preStart:
-  shown: {webhook: {url: "RECEIVER/shown"}, outputs: {id: {value: "${response.body.id}"}}}
-  kept: {webhook: {url: "RECEIVER/kept"}, outputs: {text: {value: "${response.body.text}"}}}
-postStop:
-  drop: {undoes: kept, webhook: {url: "RECEIVER/drop"}}
-outputs: {id: "${units.shown.outputs.id}"}
-"#;
+const TWO_OUTPUTS: &str = include_str!("documents/two-outputs.yaml");
 
 /// A lost object of an output that nothing refers to affects neither the target nor its teardown.
 pub(crate) async fn unreferenced_outputs_are_not_read() {

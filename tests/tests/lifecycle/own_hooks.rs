@@ -6,18 +6,7 @@ use ebb_protocol::sign;
 use crate::harness::*;
 
 /// The own hooks, with `ID` for the expression of the output of the resource.
-const OWN: &str = r#"
-preStart:
-  migrate:
-    webhook: {url: "RECEIVER/migrate", body: {id: "${ID}", of: "${target.kind}"}}
-    outputs: {version: {value: "${response.body.id}"}}
-postStart:
-  announce: {webhook: {url: "RECEIVER/announce", body: {version: "${units.migrate.outputs.version}"}}}
-preStop:
-  drain: {webhook: {url: "RECEIVER/drain", body: {id: "${ID}"}}}
-postStop:
-  revert: {undoes: migrate, webhook: {url: "RECEIVER/revert", body: {id: "${units.migrate.outputs.?version}"}}}
-"#;
+const OWN: &str = include_str!("documents/own-hooks.yaml");
 
 /// Returns the document of a namespace or a route group with one resource `r` of the plugin `db`.
 fn document(kind: &str, receiver: &str) -> String {

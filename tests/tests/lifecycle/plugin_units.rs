@@ -83,14 +83,7 @@ pub(crate) async fn a_collection_is_made_once_and_destroyed_in_reverse_order() {
     assert_eq!(removals(&harness, "shop").await, [confirmed(), confirmed(), confirmed()]);
 }
 
-const VOLUME: &str = r#"
-preStart:
-  disk:
-    retry: {attempts: 2, backoff: 1ms}
-    infrakit: {plugin: files/volume, properties: {size: 4096}}
-    outputs: {id: {value: "${instance.ID}"}, path: {value: "${instance.Properties.path}"}}
-outputs: {id: "${units.disk.outputs.id}"}
-"#;
+const VOLUME: &str = include_str!("documents/volume.yaml");
 
 /// Makes a volume with the tag of the unit `disk`, as an attempt whose response was lost has made it. Returns its ID.
 fn tagged(made: &Path, name: &str) -> String {

@@ -11,15 +11,7 @@ use crate::harness::*;
 use crate::lifecycle::changed_documents::{DATABASE, INDEX, requests, send};
 
 /// A database that is an object, in a cluster by choice.
-const OBJECT: &str = r#"
-params: {place: {type: string, default: default}}
-preStart:
-  create:
-    cluster: "${params.place}"
-    object: {manifest: {apiVersion: v1, kind: ConfigMap, metadata: {name: "db-${resource.key}"}}}
-    outputs: {id: {value: "${object.metadata.name}"}}
-outputs: {id: "${units.create.outputs.id}"}
-"#;
+const OBJECT: &str = include_str!("documents/object-database.yaml");
 
 /// A database whose setup ends with an object.
 const HALF: &str = r#"

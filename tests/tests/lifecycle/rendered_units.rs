@@ -10,28 +10,7 @@ const SENSITIVE: &str = "<sensitive>";
 /// The value that no rendered form has.
 const TOKEN: &str = "rendered-4711-token";
 
-const PLUGIN: &str = r#"
-preStart:
-  make:
-    webhook: {url: "RECEIVER/make", body: {name: "${resource.key}"}}
-    outputs: {id: {value: "${response.body.id}"}, token: {value: "${response.body.token}", sensitive: true}}
-  tell:
-    webhook:
-      url: "RECEIVER/tell/${units.make.outputs.id}"
-      headers: {X-Token: "${units.make.outputs.token}"}
-      body: {token: "${units.make.outputs.token}", id: "${units.make.outputs.id}"}
-  deploy:
-    after: tell
-    failFast: true
-    object:
-      manifest:
-      - {apiVersion: v1, kind: ConfigMap, metadata: {name: "a-${resource.key}"}, data: {id: "${units.make.outputs.id}"}}
-      - {apiVersion: v1, kind: Secret, metadata: {name: "b-${resource.key}"}, stringData: {id: "${units.make.outputs.id}"}}
-      ready: [null, "${object.status.phase == 'Succeeded'}"]
-  later: {after: deploy, webhook: {url: "RECEIVER/later"}}
-postStop:
-  drop: {undoes: make, webhook: {url: "RECEIVER/drop/${units.make.outputs.id}", method: DELETE}}
-"#;
+const PLUGIN: &str = include_str!("documents/rendered.yaml");
 
 /// Requests the rendered form of a unit of the resource `r` of the sandbox `a`. Checks that it has no sensitive value.
 async fn rendered(harness: &Harness, hook: Hook, query: &str) -> ApiReply {
@@ -78,18 +57,7 @@ pub(crate) async fn a_rendered_unit_has_no_sensitive_value() {
     harness.get(&other).await.is_problem(404, "not-found");
 }
 
-const SCRIPT: &str = r##"
-runners: {sh: {image: "busybox:1"}}
-preStart:
-  make:
-    webhook: {url: "RECEIVER/make"}
-    outputs: {id: {value: "${response.body.id}"}, token: {value: "${response.body.token}", sensitive: true}}
-  load:
-    inputs: {id: "${units.make.outputs.id}", token: "${units.make.outputs.token}"}
-    pod: {script: "#!/bin/sh\n# as its author wrote it\ntrue"}
-postStop:
-  undo: {undoes: make, webhook: {url: "RECEIVER/undo", body: {id: "${units.make.outputs.id}"}}}
-"##;
+const SCRIPT: &str = include_str!("documents/rendered-script.yaml");
 
 /// After its dispatch, a script is shown with the inputs that it got, and an undo with the outputs that it reads.
 pub(crate) async fn a_rendered_script_has_its_text_and_masked_inputs() {

@@ -8,24 +8,7 @@ use ebb_protocol::callback::ReasonCode;
 use crate::harness::*;
 
 /// `a` fails, the condition of `m` is false, and `bad` cannot be rendered, because the output has no such field.
-const BRANCHES: &str = r#"
-params: {wanted: {type: boolean, default: false}}
-preStart:
-  a: {retry: {attempts: 1}, webhook: {url: "RECEIVER/a"}, outputs: {id: {value: "${response.body.id}"}}}
-  b: {webhook: {url: "RECEIVER/b", body: {id: "${units.a.outputs.id}"}}}
-  b2: {after: [b], webhook: {url: "RECEIVER/b2"}}
-  c: {webhook: {url: "RECEIVER/c"}, outputs: {id: {value: "${response.body.id}"}}}
-  d: {after: [c], webhook: {url: "RECEIVER/d"}, outputs: {all: {value: "${response.body}"}}}
-  bad: {retry: {attempts: 1}, webhook: {url: "RECEIVER/bad", body: {id: "${units.d.outputs.all.id}"}}}
-  m: {when: "${params.wanted}", webhook: {url: "RECEIVER/m"}, outputs: {id: {value: "${response.body.id}"}}}
-  n: {webhook: {url: "RECEIVER/n", body: {id: "${units.m.outputs.id}"}}}
-postStop:
-  undo-a: {undoes: a, webhook: {url: "RECEIVER/undo-a", body: {id: "${units.a.outputs.?id.orValue('unknown')}"}}}
-  undo-b: {undoes: b, webhook: {url: "RECEIVER/undo-b"}}
-  undo-c: {undoes: c, webhook: {url: "RECEIVER/undo-c", body: {id: "${units.c.outputs.id}"}}}
-  undo-bad: {undoes: bad, webhook: {url: "RECEIVER/undo-bad"}}
-  undo-m: {undoes: m, webhook: {url: "RECEIVER/undo-m"}}
-"#;
+const BRANCHES: &str = include_str!("documents/branches.yaml");
 
 pub(crate) async fn dependents_of_a_failed_unit_are_blocked() {
     use UnitState::{Blocked, Failed, Skipped, Succeeded};
@@ -261,16 +244,7 @@ postStop:
 }
 
 /// `make` is not idempotent. `DESCRIBE` stands for the request that finds its outcome.
-const ONCE: &str = r#"
-preStart:
-  make:
-    timeout: 20s
-    retry: {attempts: 3, backoff: 1s, maxBackoff: 1s, on: [exit]}
-    webhook: {url: "RECEIVER/make", idempotent: false, maxProcessingTime: 1sDESCRIBE}
-    outputs: {id: {value: "${response.body.id}"}}
-postStop:
-  undo: {undoes: make, webhook: {url: "RECEIVER/undo", body: {id: "${units.make.outputs.?id}"}}}
-"#;
+const ONCE: &str = include_str!("documents/once.yaml");
 
 /// A request is sent again only if a description shows that it has made nothing.
 pub(crate) async fn the_outcome_of_a_non_idempotent_request_is_described() {

@@ -7,36 +7,7 @@ use crate::harness::*;
 use crate::security::secrets;
 
 /// `make` waits for the state `ready`. `undo` waits until the thing does not exist any more.
-const ASYNC: &str = r#"
-params: {size: {type: integer, default: 3}}
-preStart:
-  make:
-    timeout: 20s
-    webhook: {url: "RECEIVER/things", body: {name: "${resource.key}"}}
-    until:
-      url: "RECEIVER/things/${response.body.id}"
-      ready: ${poll.body.state == "ready"}
-      failed: '${poll.body.state == "failed" ? poll.body.message : ""}'
-      every: 1s
-      maxEvery: 1s
-    outputs:
-      id: {value: "${response.body.id}"}
-      host: {value: "${poll.body.host}"}
-      about: {value: '${resource.name + "/" + target.name + "/" + string(params.size) + "/" + response.body.id}'}
-postStop:
-  undo:
-    undoes: make
-    timeout: 10s
-    retry: {attempts: 2, backoff: 1s, maxBackoff: 1s}
-    webhook: {method: DELETE, url: "RECEIVER/things/${units.make.outputs.id}"}
-    until:
-      url: "RECEIVER/things/${units.make.outputs.id}"
-      gone: true
-      ready: ${poll.body.state == "deleted"}
-      every: 1s
-      maxEvery: 1s
-outputs: {id: "${units.make.outputs.id}", host: "${units.make.outputs.host}", about: "${units.make.outputs.about}"}
-"#;
+const ASYNC: &str = include_str!("documents/awaited.yaml");
 
 fn creating() -> CannedReply {
     CannedReply::status(201).with(json!({"id": "t-1", "state": "creating", "password": "S3CRETpassword"}))

@@ -81,14 +81,7 @@ pub(crate) async fn a_teardown_says_when_it_is_stuck() {
     assert!(refused.detail.contains("`ebb why` says when it is stuck"), "{refused:?}");
 }
 
-const FAILING_UNDO: &str = r#"
-preStart:
-  make: {webhook: {url: "RECEIVER/make"}}
-  mark: {webhook: {url: "RECEIVER/mark"}}
-postStop:
-  drop: {undoes: make, retry: {attempts: 1}, webhook: {url: "RECEIVER/drop"}}
-  unmark: {undoes: mark, after: [drop], webhook: {url: "RECEIVER/unmark"}}
-"#;
+const FAILING_UNDO: &str = include_str!("documents/failing-undo.yaml");
 const FORCE_COMPLETE: &str = "/v1/targets/sandbox/a/force-complete";
 const FORCE_DELETE: &str = "/v1/targets/sandbox/a/force-delete";
 

@@ -15,37 +15,10 @@ use ebb_protocol::api::SourceDetail;
 use super::secrets::{GIVEN, assert_has_none, contains, contains_canary, stored};
 use crate::harness::*;
 
-const PLUGIN: &str = r#"
-params: {v: {type: string, required: false}}
-preStart:
-  make:
-    retry: {attempts: 1}
-    webhook: {connection: api, path: "/branches/${params.?v.orValue('a')}", body: {name: "${target.name}"}}
-    outputs: {id: {value: "${response.body.id}"}, echo: {value: "${response.body.?echo.orValue('')}"}}
-postStop:
-  undo:
-    undoes: make
-    retry: {attempts: 1}
-    webhook: {connection: api, method: DELETE, path: "/branches/${units.make.outputs.id}"}
-outputs: {id: "${units.make.outputs.id}", echo: "${units.make.outputs.echo}"}
-"#;
+const PLUGIN: &str = include_str!("documents/branch.yaml");
 
 /// Events have the number of a build only.
-const SOURCE: &str = r#"
-verify: {bearer: {secret: SENDER}}
-fetch:
-  when: ${body.kind == "build"}
-  connection: api
-  path: /builds/${string(body.id)}?full=${body.full}
-  headers: {api-version: "2"}
-target: {kind: sandbox, name: "b-${string(body.id)}"}
-document: {labels: {by: "${fetched.body.author}"}, resources: {r: {plugin: branch, params: {v: "${fetched.body.branch}"}}}}
-events:
-  - when: ${fetched.status == 404}
-    delete: {}
-  - when: ${fetched.body.state == "running"}
-    apply: {}
-"#;
+const SOURCE: &str = include_str!("documents/builds.yaml");
 const SENDER: &str = "the secret of a sender";
 
 fn connection(origin: &str, auth: &str, plugins: &str) -> String {

@@ -6,41 +6,7 @@ use std::fs;
 use super::secrets::{CALLED, GIVEN, MADE, assert_not_leaked, contains_canary, files};
 use crate::harness::*;
 
-const PLUGIN: &str = r##"
-params: {token: {type: string, sensitive: true}}
-runners: {sh: {image: "busybox:1"}}
-preStart:
-  make:
-    webhook: {url: "RECEIVER/make", body: {token: "${params.token}"}}
-    outputs: {dsn: {value: "${response.body.dsn}", sensitive: true}, echo: {value: "${response.body.echo}"}}
-  later:
-    timeout: 5m
-    webhook: {url: "RECEIVER/later"}
-    outputs: {key: {value: "${response.body.key}", sensitive: true}}
-  use:
-    pod:
-      script: |
-        #!/bin/sh -eu
-        [ "$TOKEN" = "$(printf 'canary-%s-given' 4711)" ]
-        [ "$DSN" = "$(printf 'canary-%s-made' 4711)" ]
-        [ "$(cat /tmp/in/key)" = "$(printf 'canary-%s-called' 4711)" ]
-        echo used; echo "dsn=$DSN"; cat /tmp/in/key
-    inputs:
-      token: "${params.token}"
-      dsn: "${units.make.outputs.dsn}"
-      key: {value: "${units.later.outputs.key}", path: /tmp/in/key}
-  call:
-    webhook:
-      url: "RECEIVER/call"
-      headers: {X-Key: "${units.later.outputs.key}"}
-      body: {dsn: "${units.make.outputs.dsn}"}
-postStop:
-  drop:
-    undoes: make
-    retry: {attempts: 1}
-    webhook: {url: "RECEIVER/drop", body: {dsn: "${units.make.outputs.dsn}"}}
-outputs: {dsn: "${units.make.outputs.dsn}", echo: "${units.make.outputs.echo}"}
-"##;
+const PLUGIN: &str = include_str!("documents/encrypted.yaml");
 
 /// Returns an event of a sandbox that gives the param `token` to its resource `r`.
 fn sandbox_with_token(name: &str, plugin: &str) -> LifecycleData {

@@ -20,41 +20,7 @@ pub(crate) const GIVEN: &str = "canary-4711-given";
 pub(crate) const MADE: &str = "canary-4711-made";
 pub(crate) const CALLED: &str = "canary-4711-called";
 
-const PLUGIN: &str = r##"
-params: {admin: {type: string, sensitive: true}}
-runners: {sh: {image: "busybox:1"}}
-preStart:
-  make:
-    pod:
-      script: |
-        #!/bin/sh -eu
-        [ "$ADMIN" = "$(printf 'canary-%s-given' 4711)" ]
-        printf 'canary-%s-made' 4711 >/tmp/dsn
-        printf open >/tmp/open
-        echo made; echo "admin=$ADMIN"; cat /tmp/dsn
-    inputs: {admin: "${params.admin}"}
-    outputs: {dsn: {file: /tmp/dsn, sensitive: true}, open: {file: /tmp/open}}
-  use:
-    pod:
-      script: |
-        #!/bin/sh -eu
-        [ "$DSN" = "$(printf 'canary-%s-made' 4711)" ]
-        [ "$(cat /tmp/in/admin)" = "$(printf 'canary-%s-given' 4711)" ]
-        echo used
-    inputs: {dsn: "${units.make.outputs.dsn}", admin: {value: "${params.admin}", path: /tmp/in/admin}}
-  fails:
-    after: [use]
-    retry: {attempts: 1}
-    pod: {script: "#!/bin/sh -eux\n: \"$DSN\"\nexit 3"}
-    inputs: {dsn: "${units.make.outputs.dsn}"}
-  call: {webhook: {url: "RECEIVER/call", body: {open: "${units.make.outputs.open}"}}}
-postStop:
-  drop:
-    undoes: make
-    pod: {script: "#!/bin/sh -eu\n[ \"$DSN\" = \"$(printf 'canary-%s-made' 4711)\" ]\necho dropped"}
-    inputs: {dsn: "${units.make.outputs.dsn}"}
-outputs: {dsn: "${units.make.outputs.dsn}", open: "${units.make.outputs.open}"}
-"##;
+const PLUGIN: &str = include_str!("documents/kept-secrets.yaml");
 
 fn document(name: &str) -> LifecycleData {
     let rest = "resources: {r: {plugin: keeps, params: {admin: {secret: admin, key: dsn}}}}\nenv: {DSN: \"${resources.r.outputs.dsn}\"}\n";
@@ -172,23 +138,7 @@ pub(crate) async fn sensitive_values_are_stored_by_the_relay_only() {
 }
 
 /// A plugin of Signadot, whose format has no `sensitive`.
-const SIGNADOT: &str = r#"name: keeps@1.0.0
-spec:
-  runner: {image: "busybox:1"}
-  create:
-  - name: make
-    outputs: [{name: dsn, valueFromPath: /tmp/dsn}]
-    script: |
-      #!/bin/sh -eu
-      printf 'canary-%s-made' 4711 >/tmp/dsn
-  delete:
-  - name: drop
-    inputs: [{name: dsn, valueFromStep: {name: make, output: dsn}}]
-    script: |
-      #!/bin/sh -eu
-      [ "$DSN" = "$(printf 'canary-%s-made' 4711)" ]
-      echo dropped
-"#;
+const SIGNADOT: &str = include_str!("documents/signadot.yaml");
 
 /// A cluster opens the outputs of Signadot's plugins, also before its relay registers.
 pub(crate) async fn clusters_open_outputs_of_signadot_plugins() {

@@ -16,21 +16,7 @@ const BEARER: &str = "{bearer: {secret: PLAIN}}";
 const NONE: &str = "preStart: {make: {webhook: {url: \"RECEIVER/make\"}, cleanup: none}}\n";
 
 /// A target for each number, deleted by its number. An event names the instance if it has a UID.
-const EVENTS: &str = r#"
-target: {kind: sandbox, name: "NAME-${string(body.n)}"}
-document: {labels: {title: "${body.?title}"}, resources: {}}
-events:
-  - when: ${has(body.uid) && body.action == "delete"}
-    uid: ${body.uid}
-    delete: {}
-  - when: ${body.action == "delete"}
-    delete: {}
-  - when: ${has(body.uid) && body.action == "apply"}
-    uid: ${body.uid}
-    apply: {}
-  - when: ${body.action == "apply"}
-    apply: {}
-"#;
+const EVENTS: &str = include_str!("documents/events.yaml");
 
 /// A scheme that signs the body, one with a header and one with a parameter. The tests of `source_signature` have all.
 fn schemes() -> [(&'static str, &'static str, SourceScheme); 3] {

@@ -5,27 +5,7 @@ use crate::harness::*;
 /// Characters with a meaning in shells, URLs, templates, YAML and embeddings.
 const VALUE: &str = "'; touch /tmp/pwned; $(id) `id` ../../..//@evil.example.org:80/%2e%2e?#&\\ ${params.v} @{embed: /etc/passwd} \"}\nx: y";
 
-const PLUGIN: &str = r##"
-params: {v: {type: string}}
-runners: {sh: {image: "busybox:1"}}
-preStart:
-  script:
-    pod:
-      script: |
-        #!/bin/sh -eu
-        printf %s '${params.v} ${units.none.outputs.x} $${y} @{literal: @}{x}' >/tmp/literal
-        printf %s "$V" >/tmp/variable
-        cat /tmp/in/v >/tmp/file
-        [ ! -e /tmp/pwned ]
-    inputs:
-      v: "${params.v}"
-      again: {value: "${params.v}", path: /tmp/in/v}
-    outputs: {literal: {file: /tmp/literal}, variable: {file: /tmp/variable}, file: {file: /tmp/file}}
-outputs:
-  literal: "${units.script.outputs.literal}"
-  variable: "${units.script.outputs.variable}"
-  file: "${units.script.outputs.file}"
-"##;
+const PLUGIN: &str = include_str!("documents/user-values.yaml");
 
 pub(crate) async fn values_are_not_interpreted() {
     let harness = Harness::new().await;
