@@ -367,56 +367,14 @@ pub(crate) async fn all() -> DeployedFunctions {
     instance.functions
 }
 
-const WHOLE: &str = r##"
-runners: {sh: {image: "busybox:1"}}
-preStart:
-  ok: {webhook: {url: "OUTSIDE/ok", body: {noise: "NOISE"}}, outputs: {id: {value: "${response.body.id}"}}}
-  long: {webhook: {url: "OUTSIDE/long"}, outputs: {id: {value: "${response.body.id}"}}}
-  flaky:
-    retry: {attempts: 2, backoff: 10ms}
-    webhook: {connection: outside, path: /flaky}
-    outputs: {id: {value: "${response.body.id}"}}
-  later:
-    webhook: {url: "OUTSIDE/later", body: {id: "${units.ok.outputs.id}"}}
-    outputs: {id: {value: "${response.body.id}"}}
-  twice:
-    webhook: {url: "OUTSIDE/twice", body: {id: "${units.later.outputs.id}"}}
-    outputs: {id: {value: "${response.body.id}"}}
-  script:
-    pod: {runner: sh, script: "#!/bin/sh\nprintf name >/tmp/name"}
-    outputs: {name: {file: /tmp/name}}
-  script-later:
-    pod: {runner: sh, script: "#!/bin/sh\nprintf name >/tmp/name"}
-    inputs: {id: "${units.later.outputs.id}"}
-    outputs: {name: {file: /tmp/name}}
-  first: {webhook: {connection: outside, path: /ok}}
-  last: {webhook: {connection: outside, path: /ok, body: {a: "${units.script.outputs.name}", b: "${units.twice.outputs.id}"}}}
-postStop:
-  undo-later: {undoes: later, webhook: {url: "OUTSIDE/ok", body: {id: "${units.later.outputs.?id}"}}}
-  undo-script:
-    undoes: script
-    pod: {runner: sh, script: "#!/bin/sh\nrm $NAME"}
-    inputs: {name: "${units.script.outputs.?name}"}
-outputs: {id: "${units.ok.outputs.id}", long: "${units.long.outputs.id}"}
-"##;
+const WHOLE: &str = include_str!("documents/whole.yaml");
 const CONNECTION: &str = r#"
 origin: OUTSIDE
 auth: {bearer: {secret: SENDER}}
 plugins: [whole]
 subscriptions: [phases, refused]
 "#;
-const SOURCE: &str = r#"
-verify: {bearer: {secret: SENDER}}
-target: {kind: sandbox, name: "${body.name}"}
-document: {cluster: inside, resources: {r: {plugin: stuck}}, labels: {round: "${body.?round.orValue(\"none\")}"}}
-events:
-  - when: ${!body.apply}
-    delete: {}
-  - when: ${body.plugin == "stuck"}
-    apply: {}
-  - when: ${true}
-    apply: {document: {cluster: inside, resources: {r: {plugin: wohle}}}}
-"#;
+const SOURCE: &str = include_str!("documents/source.yaml");
 const STUCK: &str = r#"
 preStart: {make: {webhook: {url: "OUTSIDE/ok"}}}
 postStop: {undo: {undoes: make, retry: {attempts: 1}, webhook: {url: "OUTSIDE/bad"}}}
@@ -429,11 +387,4 @@ const AGAIN: &str = r#"
 preStart:
   make: {retry: {attempts: 1}, webhook: {url: "OUTSIDE/second"}, outputs: {id: {value: "${response.body.id}"}}}
 "#;
-const SCRIPT: &str = r##"
-runners: {sh: {image: "busybox:1"}}
-preStart:
-  make:
-    retry: {attempts: 1}
-    pod: {runner: sh, script: "#!/bin/sh\nprintf name >/tmp/name"}
-    outputs: {name: {file: /tmp/name}}
-"##;
+const SCRIPT: &str = include_str!("documents/script.yaml");

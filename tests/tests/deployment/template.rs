@@ -1,6 +1,6 @@
 //! Checks `template.yaml`. It is read without its tags: `!Ref A` is `A`, `!GetAtt A.Arn` is `A.Arn`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use aws_sdk_dynamodb::config::BehaviorVersion;
 use aws_sdk_dynamodb::types::KeySchemaElement;
@@ -228,102 +228,26 @@ fn every_documented_route_leads_to_its_function() {
     assert!(routes.contains(&("ANY /mcp", "Api")), "{routes:?}");
 }
 
-/// Checks values of the template, by their paths.
+/// Checks the values of the template that a test has in `template_values.yaml`.
 #[track_caller]
-fn assert_values(rows: &[(String, Value)]) {
+fn assert_values(test: &str) {
     let template = template();
-    for (path, expected) in rows {
+    let values = tree::read("tests/tests/deployment/template_values.yaml");
+    let values: BTreeMap<String, BTreeMap<String, Value>> = serde_saphyr::from_str(&values).unwrap();
+    for (path, expected) in &values[test] {
         assert_eq!(template.pointer(path).unwrap_or(&Value::Null), expected, "{path}");
     }
 }
 
 #[test]
 fn parameters_set_network_memory_and_logs() {
-    let network = json!({"SubnetIds": "SubnetIds", "SecurityGroupIds": "SecurityGroupIds"});
-    let addresses = ["ec2:AssignPrivateIpAddresses", "ec2:UnassignPrivateIpAddresses"];
-    let interfaces = ["ec2:CreateNetworkInterface", "ec2:DeleteNetworkInterface"];
-    let policy = "/Resources/VpcAccessPolicy/Properties/PolicyDocument/Statement";
-    let wakeup = "/Resources/Sweep/Properties/Events/Wakeup/Properties";
-    let log = "/Resources/HttpApiLog/Properties";
-    let statement = |number: u8, key: &str| format!("{policy}/{number}/{key}");
-    let mut rows = vec![
-        ("/Globals/Function/VpcConfig".to_owned(), json!(["InNetwork", network, NO_VALUE])),
-        ("/Conditions/InNetwork".to_owned(), json!([[["", "SubnetIds"], ""]])),
-        // The policy that Lambda needs for functions in a VPC is attached only if there is a VPC.
-        ("/Resources/VpcAccessPolicy/Condition".to_owned(), json!("InNetwork")),
-        (statement(0, "Effect"), json!("Allow")),
-        (statement(0, "Action"), json!(["ec2:DescribeNetworkInterfaces", "ec2:DescribeSubnets"])),
-        (statement(1, "Effect"), json!("Allow")),
-        (statement(1, "Action"), json!([interfaces, addresses].concat())),
-        // The key exists in requests of a function's code.
-        (statement(2, "Effect"), json!("Deny")),
-        (statement(2, "Action"), json!("ec2:*")),
-        (statement(2, "Condition"), json!({"Null": {"lambda:SourceFunctionArn": "false"}})),
-        (statement(3, "Effect"), Value::Null),
-        (format!("{wakeup}/ScalingConfig"), json!({"MaximumConcurrency": "WakeupConcurrency"})),
-        // The minimum on AWS is 2.
-        ("/Parameters/WakeupConcurrency/MinValue".to_owned(), json!(2)),
-        // Other logs of API Gateway fill the account's resource policy for logs, which has 5,120 bytes.
-        (format!("{log}/LogGroupName"), json!("/aws/vendedlogs/http-api/${AWS::StackName}")),
-    ];
-    for name in ["SubnetIds", "SecurityGroupIds"] {
-        rows.push((format!("/Parameters/{name}/Type"), json!("CommaDelimitedList")));
-        rows.push((format!("/Parameters/{name}/Default"), json!("")));
-    }
-    for function in FUNCTIONS {
-        let (memory, concurrency) = (format!("{function}Memory"), format!("{function}Concurrency"));
-        let (reserves, of) = (format!("Reserves{function}"), format!("/Resources/{function}/Properties"));
-        rows.push((format!("{of}/MemorySize"), json!(memory)));
-        rows.push((format!("/Parameters/{memory}/Default"), json!(256)));
-        rows.push((format!("{of}/ReservedConcurrentExecutions"), json!([reserves, concurrency, NO_VALUE])));
-        rows.push((format!("/Conditions/{reserves}"), json!([[concurrency, 0]])));
-        // Reserved concurrency reduces that of all other functions of the account, so the default reserves none.
-        rows.push((format!("/Parameters/{concurrency}/Default"), json!(0)));
-    }
-    assert_values(&rows);
+    assert_values("parameters_set_network_memory_and_logs");
 }
 
-/// By default, callbacks and lifecycle webhooks arrive at function URLs, which browsers cannot call. A parameter selects the
-/// HTTP API.
 #[test]
 fn a_parameter_selects_the_callback_url() {
-    let urls = |function: &str, path: &str| {
-        let base = json!({"Base": ["HasUrl", "Url", "HttpApi.ApiEndpoint"]});
-        let http_api = json!([format!("${{Base}}/v1/{path}"), base]);
-        (json!(["ByFunctionUrl", format!("${{{function}Url.FunctionUrl}}v1/{path}"), http_api]), http_api)
-    };
-    let (expected, http_api) = urls("Complete", "callbacks");
-    let variable = |place: &str| format!("{place}/Environment/Variables/EBB_CALLBACK_URL");
-    let mut rows = vec![
-        ("/Conditions/ByFunctionUrl".to_owned(), json!(["CallbackEndpoint", "FunctionUrl"])),
-        ("/Parameters/CallbackEndpoint/Default".to_owned(), json!("FunctionUrl")),
-        // A callback of an attempt that was dispatched with the other endpoint still arrives.
-        ("/Resources/CallbacksRoute/Condition".to_owned(), Value::Null),
-        ("/Resources/EventsRoute/Condition".to_owned(), Value::Null),
-        (variable("/Globals/Function"), expected.clone()),
-        ("/Outputs/CallbackUrl/Value".to_owned(), expected),
-        ("/Outputs/EventsUrl/Value".to_owned(), urls("Receive", "events").0),
-        // The function cannot refer to its own URL, and reads it from its events.
-        (variable("/Resources/Complete/Properties"), json!(["ByFunctionUrl", "", http_api])),
-    ];
-    for function in ["Complete", "Receive"] {
-        let [url, permission, invocation] =
-            ["Url", "UrlPermission", "UrlInvocation"].map(|name| format!("/Resources/{function}{name}"));
-        rows.extend([
-            // Signatures and tokens are verified by the function.
-            (format!("{url}/Properties"), json!({"TargetFunctionArn": format!("{function}.Arn"), "AuthType": "NONE"})),
-            // Since October 2025 a public function URL needs both permissions.
-            (format!("{permission}/Properties/Action"), json!("lambda:InvokeFunctionUrl")),
-            (format!("{invocation}/Properties/Action"), json!("lambda:InvokeFunction")),
-            (format!("{invocation}/Properties/InvokedViaFunctionUrl"), json!(true)),
-        ]);
-        rows.extend([url, permission, invocation].map(|it| (format!("{it}/Condition"), json!("ByFunctionUrl"))));
-    }
-    for function in ["Receive", "Sweep", "Api"] {
-        rows.push((variable(&format!("/Resources/{function}/Properties")), Value::Null));
-    }
-    assert_values(&rows);
+    assert_values("a_parameter_selects_the_callback_url");
     let template = template();
     let urls = template["Resources"].as_object().unwrap().values();
-    assert_eq!(urls.filter(|it| it["Type"] == "AWS::Lambda::Url").count(), 2);
+    assert_eq!(urls.filter(|resource| resource["Type"] == "AWS::Lambda::Url").count(), 2);
 }

@@ -15,19 +15,7 @@ use serde_json::Value;
 use crate::outside::SeenTraces;
 use crate::run::LifecycleRun;
 
-const PLUGIN: &str = r##"
-runners: {sh: {image: "busybox:1"}}
-preStart:
-  later:
-    webhook: {url: "OUTSIDE/later"}
-    outputs: {id: {value: "${response.body.id}"}}
-  script:
-    pod: {runner: sh, script: "#!/bin/sh\nprintf name >/tmp/name"}
-    outputs: {name: {file: /tmp/name}}
-  last: {webhook: {url: "OUTSIDE/last", body: {id: "${units.later.outputs.id}", of: "${units.script.outputs.name}"}}}
-postStop:
-  undo: {undoes: later, retry: {attempts: 2, backoff: 10ms}, webhook: {url: "OUTSIDE/flaky"}}
-"##;
+const PLUGIN: &str = include_str!("documents/traced.yaml");
 /// The trace and span of the client that creates the sandbox.
 const CALLER: (u128, u64) = (0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736, 0x00f0_67aa_0ba9_02b7);
 

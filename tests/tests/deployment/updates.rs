@@ -105,12 +105,6 @@ pub(crate) async fn by_a_swept_state(instance: &LifecycleRun, name: &str) {
 }
 
 /// The plan is too large for the table.
-const HELD: &str = r#"
-preStart: {make: {webhook: {url: "OUTSIDE/held", body: {noise: "NOISE"}}}}
-hooks:
-  wake: {resume: {webhook: {url: "OUTSIDE/held-wake"}}}
-  sleep: {dump: {webhook: {url: "OUTSIDE/sleep"}}}
-postStop: {undo: {undoes: make, webhook: {url: "OUTSIDE/held-undo"}}}
-"#;
+const HELD: &str = include_str!("documents/held.yaml");
 const PLAIN: &str = "preStart: {make: {webhook: {url: \"OUTSIDE/ok\"}}}\n";
 const THIRD: &str = "preStart: {make: {retry: {attempts: 1}, webhook: {url: \"OUTSIDE/third\"}}}\n";

@@ -109,18 +109,7 @@ pub(crate) async fn workloads_get_the_outputs_that_they_read() {
 /// The server restarts while a script runs and a callback is pending.
 pub(crate) async fn a_run_continues_after_a_restart() {
     let mut harness = Harness::new().await;
-    let rest = r##"
-runners: {sh: {image: "busybox:1"}}
-preStart:
-  script:
-    pod: {runner: sh, script: "#!/bin/sh\nsleep 3\nprintf done >/tmp/o"}
-    outputs: {o: {file: /tmp/o}}
-  later: {webhook: {url: "RECEIVER/later"}, outputs: {id: {value: "${response.body.id}"}}}
-  next:
-    webhook: {url: "RECEIVER/next", body: {o: "${units.script.outputs.o}", id: "${units.later.outputs.id}"}}
-postStop:
-  drop: {undoes: later, webhook: {url: "RECEIVER/drop", body: {id: "${units.later.outputs.?id}"}}}
-"##;
+    let rest = include_str!("documents/restarted.yaml");
     harness.receiver.always("POST /later", 202);
     harness.begin("a", "both", rest).await;
     let call = harness.receiver.call("POST /later", 1).await;

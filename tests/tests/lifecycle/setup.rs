@@ -102,15 +102,7 @@ pub(crate) async fn responses_of_a_webhook_unit() {
 /// A script that succeeds at its third attempt. Each attempt has a log, times and a reason.
 pub(crate) async fn a_script_is_retried() {
     let harness = Harness::new().await;
-    let rest = r##"
-runners: {sh: {image: "busybox:1"}}
-preStart:
-  make:
-    retry: {attempts: 3, backoff: 10ms}
-    pod: {script: "#!/bin/sh\necho try $EBB_ATTEMPT\n[ $EBB_ATTEMPT = 3 ] || exit $EBB_ATTEMPT\nprintf $EBB_ATTEMPT >/tmp/n"}
-    outputs: {n: {file: /tmp/n}}
-outputs: {n: "${units.make.outputs.n}"}
-"##;
+    let rest = include_str!("documents/third-attempt.yaml");
     let target = harness.run("a", "third", rest, TargetPhase::Ready).await;
     assert_eq!(outputs(&target), json!({"n": {"value": "3"}}));
     for attempt in 1..=3 {

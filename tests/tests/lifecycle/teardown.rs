@@ -261,18 +261,7 @@ pub(crate) async fn a_rejected_creation_needs_no_undo() {
 /// The first undo seals all units. The undo of `make` begins later, so it reads also a success above the limit of late
 /// successes, and its condition is evaluated for each. After it has begun, further ones are rejected.
 pub(crate) async fn an_undo_that_has_not_begun_covers_every_late_success() {
-    let rest = r#"
-preStart:
-  a: {webhook: {url: "RECEIVER/a"}}
-  make: {timeout: 5m, retry: {attempts: 2, backoff: 10ms}, webhook: {url: "RECEIVER/make"}, outputs: {id: {value: "${response.body.id}"}}}
-postStop:
-  undo-a: {undoes: a, webhook: {url: "RECEIVER/undo-a"}}
-  undo:
-    undoes: make
-    after: [undo-a]
-    when: ${!(units.make.outputs.?id.orValue('') in ['id-0', 'id-3'])}
-    webhook: {url: "RECEIVER/undo", body: {id: "${units.make.outputs.?id.orValue('unknown')}"}}
-"#;
+    let rest = include_str!("documents/late-successes.yaml");
     let harness = Harness::new().await;
     let first = harness.accepted("makes", rest).await;
     let too_slow = json!({"status": "failed", "reason": {"code": "timeout", "message": "too slow"}});
