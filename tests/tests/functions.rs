@@ -131,12 +131,12 @@ fn main() {
             objects_without_a_record_are_removed without_a_retention_everything_is_kept an_announced_removal_waits_without_the_plan
             a_removed_run_takes_no_results
             a_new_instance_does_not_shorten_the_retention_of_the_former_one
-            a_damaged_expiry_does_not_block_other_instances;
+            a_damaged_expiry_does_not_block_other_instances the_plan_of_a_replaced_update_is_removed;
         lifecycle::removal_evidence: earlier_answers_decide_about_not_found
             a_thing_that_still_exists_stops_the_teardown missing_evidence_stops_the_teardown
             a_first_not_found_is_unconfirmed;
         lifecycle::events: events_run_one_after_the_other others_wait_since_they_were_accepted
-            a_queue_of_events_has_a_limit events_that_cannot_run;
+            a_queue_of_events_has_a_limit runs_of_events_are_removed_after_their_retention events_that_cannot_run;
         lifecycle::self_service: a_repeated_request_begins_no_second_instance concurrent_requests_begin_one_instance
             a_named_instance_waits_for_the_former_one a_dry_run_writes_nothing
             an_update_of_another_generation_is_refused;
@@ -202,7 +202,7 @@ fn main() {
         security::target_actions: an_action_has_the_rights_of_its_caller hostile_selections_change_nothing
             each_target_has_its_own_outcome a_selection_is_handled_in_parts a_target_is_not_begun_late
             a_filter_does_not_delete_an_instance_that_waits;
-        security::users: values_are_not_interpreted;
+        security::users: values_are_not_interpreted header_injection;
         security::waits: a_rejected_notification_is_shown a_lost_plan_is_restored a_unit_between_two_attempts;
         security::webhooks: invalid_documents events_out_of_order repeated_events refused_requests
             generations_of_documents;

@@ -209,6 +209,8 @@ pub(crate) async fn the_last_heartbeat_is_shown() {
     let unit = harness.unit("a", "preStart", "make", UnitState::Running).await;
     assert_eq!(unit.progress.as_deref(), Some("3 of 7"));
     assert!(unit.heartbeat.is_some() && unit.heartbeat >= unit.accepted, "{unit:?}");
+    let summary = harness.why("a").await.summary;
+    assert!(summary.contains("(progress: 3 of 7)"), "{summary}");
 }
 
 pub(crate) async fn a_relay_without_a_response_is_named() {

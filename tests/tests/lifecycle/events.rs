@@ -7,6 +7,7 @@ use ebb_protocol::unit::IDEMPOTENCY_KEY;
 use ebb_tests::platform::SignedRequest;
 
 use crate::harness::*;
+use crate::lifecycle::retention::{RETENTION, remove_expired_after};
 
 /// A database that is paused and resumed. The sandbox drains at its end.
 const DATABASE: &str = include_str!("documents/paused-database.yaml");
@@ -33,8 +34,7 @@ impl Harness {
 
     /// Waits until a run of an event of `a` is in a state.
     async fn run_state(&self, event: &str, id: &str, state: &str) {
-        let own = EventRef::new(ebb_engine::EventName::new(event).unwrap(), id);
-        let run_id = RunId::of_event(&instance("a"), 1, &own);
+        let run_id = event_run(event, id);
         until(&format!("{event} {id} to be {state}"), async || {
             let target = self.target("a").await?;
             let run = target.runs.iter().find(|run| run.id == run_id.as_str())?;
@@ -44,9 +44,14 @@ impl Harness {
     }
 }
 
-/// Starts a stack whose receiver makes the database and its dumps at once.
-async fn with_database() -> Harness {
-    let harness = Harness::new().await;
+/// Returns the run of an event of the first instance of `a`.
+fn event_run(event: &str, id: &str) -> RunId {
+    let event = EventRef::new(ebb_engine::EventName::new(event).unwrap(), id);
+    RunId::of_event(&instance("a"), 1, &event)
+}
+
+/// Lets the receiver make the database and its dumps at once.
+fn with_database(harness: Harness) -> Harness {
     for (line, id) in [("POST /make", "db-1"), ("POST /dump", "dump-1")] {
         harness.receiver.always(line, json!({ "id": id }));
     }
@@ -55,7 +60,7 @@ async fn with_database() -> Harness {
 
 /// Starts a sandbox `a` whose event `sleep` runs. Returns its last request.
 async fn asleep() -> (Harness, ReceivedCall) {
-    let harness = with_database().await;
+    let harness = with_database(Harness::new().await);
     harness.receiver.always("POST /pause", 202);
     harness.run("a", "database", DATABASE, TargetPhase::Ready).await;
     assert_eq!(harness.result_of("sleep", "1").await, "running");
@@ -106,7 +111,7 @@ pub(crate) async fn events_run_one_after_the_other() {
 /// An update, an event and the next instance wait since they were accepted. A repetition changes no time, nor does a newer
 /// document of the next instance.
 pub(crate) async fn others_wait_since_they_were_accepted() {
-    let harness = with_database().await;
+    let harness = with_database(Harness::new().await);
     harness.publish("database@1.0.0", DATABASE).await;
     harness.accepted("made", MAKE).await;
     let waits = async || {
@@ -150,9 +155,31 @@ pub(crate) async fn a_queue_of_events_has_a_limit() {
     assert_eq!(harness.receiver.count("POST /resume"), 0);
 }
 
+/// The run of an event is removed after its retention, although its target is active. The last run is kept.
+pub(crate) async fn runs_of_events_are_removed_after_their_retention() {
+    let harness = with_database(Harness::with_retention(Some(RETENTION)).await);
+    harness.run("a", "database", DATABASE, TargetPhase::Ready).await;
+    for (event, id) in [("sleep", "1"), ("wake", "2")] {
+        assert_eq!(harness.result_of(event, id).await, "running");
+        harness.run_state(event, id, "succeeded").await;
+    }
+    let store = harness.stack().store();
+    let (first, last) = (event_run("sleep", "1"), event_run("wake", "2"));
+    let exists = async |run: &RunId| store.read_run(run).await.unwrap().is_some();
+    assert_eq!(remove_expired_after(&harness, RETENTION / 2).await, 0);
+    assert_eq!(remove_expired_after(&harness, RETENTION * 2).await, 1);
+    assert_eq!(store.read_all_records(&first).await.unwrap(), []);
+    assert_eq!((exists(&first).await, exists(&last).await), (false, true));
+    assert_eq!(harness.target("a").await.unwrap().runs.len(), 2);
+    harness.tear_down("a").await;
+    harness.settled("a").await;
+    assert_eq!(remove_expired_after(&harness, RETENTION * 4).await, 2, "the last run and the instance");
+    assert!(!exists(&last).await);
+}
+
 /// Missing, failed, waiting and ended instances take no events.
 pub(crate) async fn events_that_cannot_run() {
-    let harness = with_database().await;
+    let harness = with_database(Harness::new().await);
     harness.receiver.replies("POST /make", &[CannedReply::status(400), CannedReply::ok(json!({"id": "db-1"}))]);
     harness.send_event("sleep", "0").await.is_problem(404, "not-found");
     harness.run("a", "database", DATABASE, TargetPhase::Failed).await;

@@ -65,6 +65,11 @@ fn verified(verify: &str) -> String {
     format!("runners: {{sh: {{image: \"busybox:1\"}}}}{PLUGIN}    {verify}\n")
 }
 
+/// Returns the plugin with an undo whose condition is false.
+fn skipped() -> String {
+    PLUGIN.replace("undoes: make", "undoes: make\n    when: ${target.name == \"other\"}")
+}
+
 const QUESTION: &str = r#"webhook: {url: "RECEIVER/things"}"#;
 const LIST: &str = r#"webhook: {url: "RECEIVER/things", absent: "${size(response.body.items) == 0}"}"#;
 const SCRIPT: &str = r##"pod: {runner: sh, script: "#!/bin/sh\ntrue"}"##;
@@ -73,8 +78,8 @@ const SCRIPT: &str = r##"pod: {runner: sh, script: "#!/bin/sh\ntrue"}"##;
 /// a question is as ambiguous as that to the undo.
 pub(crate) async fn earlier_answers_decide_about_not_found() {
     use RemovalGrade::{Confirmed, Reported, Unconfirmed};
-    let (question, script) = (verified(QUESTION), verified(SCRIPT));
-    let rows: [(&str, u16, &[u16], RemovalGrade); 8] = [
+    let (question, script, skipped) = (verified(QUESTION), verified(SCRIPT), skipped());
+    let rows: [(&str, u16, &[u16], RemovalGrade); 9] = [
         (PLUGIN, 200, &[204], Reported),
         (PLUGIN, 200, &[410], Unconfirmed),
         (PLUGIN, 200, &[423, 409, 404], Reported),
@@ -83,6 +88,7 @@ pub(crate) async fn earlier_answers_decide_about_not_found() {
         (&question, 200, &[204], Confirmed),
         (&question, 200, &[404], Unconfirmed),
         (&script, 200, &[404], Confirmed),
+        (&skipped, 200, &[], Unconfirmed),
     ];
     for (plugin, made, answers, grade) in rows {
         let harness = Harness::new().await;
@@ -93,7 +99,7 @@ pub(crate) async fn earlier_answers_decide_about_not_found() {
         harness.run("a", "strange", plugin, phase).await;
         let target = harness.tear_down("a").await;
         let removal = only(&harness.why("a").await);
-        let by = if plugin == PLUGIN { "r/drop" } else { "r/drop-verify" };
+        let by = if plugin.contains("verify:") { "r/drop-verify" } else { "r/drop" };
         let seen = (removal.by.as_deref(), removal.evidence.grade);
         assert_eq!(seen, (Some(by), grade), "{plugin} {made} {answers:?}");
         assert_eq!(harness.receiver.count("DELETE /thing"), answers.len(), "{made} {answers:?}");
@@ -106,7 +112,7 @@ pub(crate) async fn earlier_answers_decide_about_not_found() {
 
 /// An undo with less evidence than its plugin requires is retried, and the target is stuck. A skipped undo removes nothing.
 pub(crate) async fn missing_evidence_stops_the_teardown() {
-    let skipped = PLUGIN.replace("undoes: make", "undoes: make\n    when: ${target.name == \"other\"}");
+    let skipped = skipped();
     for (required, plugin, answer, requests, expected) in [
         (
             "confirmed",

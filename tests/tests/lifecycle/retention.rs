@@ -6,7 +6,7 @@ use ebb_flow::instance::retention::remove_expired;
 use ebb_protocol::id::TargetKey;
 use ebb_protocol::record::OutputStorage;
 use ebb_store::item_table::{AttributeChange, ItemKey, ItemWrite, UpdateImage, WriteAction, WriteExpression};
-use ebb_store::{NotificationState, TargetHead, TargetTransition};
+use ebb_store::{NotificationState, PendingUpdate, TargetHead, TargetTransition};
 use ebb_tests::fakes;
 
 use crate::harness::*;
@@ -22,7 +22,7 @@ const NO_LOG: &str =
     "runners: {sh: {image: \"busybox:1\"}}\npreStart: {u: {pod: {runner: sh, script: \"#!/bin/sh\\nexit 0\"}}}\n";
 
 /// Long enough for a test to read the data before its removal.
-const RETENTION: Duration = Duration::from_secs(86_400);
+pub(crate) const RETENTION: Duration = Duration::from_secs(86_400);
 /// An instance is due as soon as it is gone. The stack removes expired instances a minute after its start at the
 /// earliest.
 const IMMEDIATE: Duration = Duration::from_millis(1);
@@ -63,7 +63,7 @@ async fn stored(harness: &Harness, name: &str) -> usize {
 }
 
 /// Announces the removal of what has expired after a time, and removes it after the notice. Returns the number of removals.
-async fn remove_expired_after(harness: &Harness, after: Duration) -> usize {
+pub(crate) async fn remove_expired_after(harness: &Harness, after: Duration) -> usize {
     announce_and_remove(harness, now().plus(Millis(u64::try_from(after.as_millis()).unwrap()))).await
 }
 
@@ -312,6 +312,29 @@ pub(crate) async fn a_damaged_expiry_does_not_block_other_instances() {
     }
     assert_eq!(stored(&harness, "whole").await, 0);
     assert!(stored(&harness, "damaged").await > 0);
+}
+
+/// The plan of the update that waits is kept. That of the update that it has replaced is removed.
+pub(crate) async fn the_plan_of_a_replaced_update_is_removed() {
+    let harness = harness(Some(RETENTION)).await;
+    let hold = harness.receiver.hold("POST /make");
+    harness.create("a", "long").await;
+    harness.receiver.call("POST /make", 1).await;
+    for (generation, plugins) in [(2, "long}, s: {plugin: long"), (3, "long}, t: {plugin: long")] {
+        let data = LifecycleData { generation, ..sandbox("a", "a-uid", plugins) };
+        harness.lifecycle(LifecycleType::Updated, &data).await.is(202);
+    }
+    let store = harness.stack().store();
+    let target = store.read_target(TargetKey::new("sandbox", "a")).await.unwrap().unwrap();
+    let waiting = target.pending_update.clone().unwrap();
+    let replaced = target.update_key(&PendingUpdate { generation: 2, ..waiting.clone() });
+    let is_stored = async |key: &str| store.get_plan(key).await.unwrap().is_some();
+    for is_kept in [true, false] {
+        assert_eq!(is_stored(&replaced).await, is_kept);
+        assert!(is_stored(&target.update_key(&waiting)).await);
+        remove_expired_after(&harness, RETENTION * 2).await;
+    }
+    drop(hold);
 }
 
 pub(crate) async fn without_a_retention_everything_is_kept() {

@@ -79,9 +79,10 @@ pub(crate) async fn invalid_bodies() {
     let words = ["`error`", "`status`", "`outputs`", "`reason`"];
     assert!(words.iter().all(|word| problem.detail.contains(word)), "{problem:?}");
     assert_eq!(harness.state("a", SETUP).await.head, before.head);
-    let mut record = record(&harness).await;
-    let refused = record.refused.take().unwrap();
+    let target = harness.target("a").await.unwrap();
+    let refused = find(&target, "preStart", "make").unwrap().refused_callbacks.unwrap();
     assert_eq!((refused.count, refused.reason.contains("`error`")), (sent as u64 + 1, true), "{refused:?}");
+    let record = AttemptRecord { refused: None, ..record(&harness).await };
     assert_eq!((record, before.records), (AttemptRecord::default(), Vec::new()));
     assert_eq!(harness.receiver.count("POST /next"), 0);
     let notes = harness.why("a").await.notes;
