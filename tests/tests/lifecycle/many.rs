@@ -3,6 +3,7 @@
 use ebb_protocol::record::OutputStorage;
 
 use crate::harness::*;
+use crate::request_table;
 
 /// The resource has the output of `shown` only, and the undo of `kept` reads none.
 const TWO_OUTPUTS: &str = include_str!("documents/two-outputs.yaml");
@@ -41,30 +42,7 @@ pub(crate) async fn a_withdrawn_version_remains_usable_for_existing_targets() {
     unused.is_problem(422, "invalid-document");
     harness.restart().await;
     assert_eq!(secret(&harness).await, before);
-    assert_eq!(harness.why("a").await.cause.unwrap().unit, "r/make");
-    let refused = async |name: &str, event_type, plugin: &str, words: &[&str]| {
-        let event = sandbox(name, &format!("{name}-uid"), plugin);
-        let problem = harness.lifecycle(event_type, &event).await.is_problem(422, "invalid-document");
-        let text = format!("{problem:?}");
-        assert!(text.contains("withdrawn-version"), "{text}");
-        for word in words {
-            assert!(text.contains(word), "{word}: {text}");
-        }
-    };
-    refused("b", LifecycleType::Created, "made@1.0.0", &["made@1.0.0 was withdrawn", "publish another version"]).await;
-    refused("b", LifecycleType::Created, "made", &["were withdrawn: 1.0.0"]).await;
-    refused("a", LifecycleType::Updated, "made}, s: {plugin: made@1.0.0", &["made@1.0.0 was withdrawn"]).await;
-    assert!(harness.target("b").await.is_none());
-    harness.publish("made@1.1.0", MAKE).await;
-    refused("b", LifecycleType::Created, "made@1.0.0", &["made@1.0.0 was withdrawn", "published: 1.1.0"]).await;
-    let update = async |plugin: &str| harness.lifecycle(LifecycleType::Updated, &sandbox("a", "a-uid", plugin)).await;
-    // An added resource is a change, which needs a higher generation. An existing one keeps its version.
-    update("made}, s: {plugin: made").await.is_problem(409, "outdated");
-    for (plugin, result) in [("made", "retrying"), ("made@1.0.0", "unchanged")] {
-        assert_eq!(update(plugin).await.is(202).json::<Value>()["result"], result);
-        harness.phase("a", TargetPhase::Ready).await;
-    }
-    assert_eq!(harness.target("a").await.unwrap().resources["r"].plugin, "made@1.0.0");
-    harness.tear_down("a").await;
+    let (table, test) = ("lifecycle/many.yaml", "a_withdrawn_version_remains_usable_for_existing_targets");
+    request_table::play(&harness, table, test, &[]).await;
     assert_eq!((undone(&harness), harness.receiver.count("POST /undo")), (ids(["id-2"]), 1));
 }

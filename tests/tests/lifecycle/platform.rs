@@ -2,30 +2,13 @@
 
 use ebb_protocol::history::HistoryPage;
 use ebb_protocol::id::TargetKey;
-use ebb_protocol::lifecycle::TargetStopCause;
 
 use crate::harness::*;
 use crate::lifecycle::retention::other_instance;
+use crate::request_table;
 
 pub(crate) async fn time_to_live() {
-    let harness = Harness::simple().await;
-    let mut data = sandbox("a", "a-uid", "simple");
-    data.document = data.document.map(|text| format!("{text}ttl: 2s\n"));
-    harness.lifecycle(LifecycleType::Created, &data).await.is(202);
-    let target = harness.target("a").await.unwrap();
-    assert!(target.info.expires.is_some());
-    harness.phase("a", TargetPhase::Gone).await;
-    let notified = harness.notified("a", &["ready", "gone"]).await;
-    assert_eq!((&notified[0]["stopCause"], &notified[1]["stopCause"]), (&Value::Null, &json!("expired")));
-    let info = harness.target("a").await.unwrap().info;
-    assert_eq!((info.stop_cause, info.overridden), (Some(TargetStopCause::Expired), false));
-    let why = harness.why("a").await;
-    assert!(why.summary.contains("its time to live ended at"), "{why:?}");
-    let history: HistoryPage = harness.get("/v1/targets/sandbox/a/history").await.is(200).json();
-    let rows = history.entries.iter().map(|entry| (entry.change.words(), entry.by.as_deref().unwrap_or_default()));
-    assert_eq!(rows.collect::<Vec<_>>(), [("expired", "ttl"), ("created", "platform")]);
-    assert_eq!(harness.receiver.order(), ["POST /make", "POST /drop"]);
-    harness.lifecycle(LifecycleType::Created, &data).await.is_problem(409, "stale");
+    request_table::play(&Harness::simple().await, "lifecycle/platform.yaml", "time_to_live", &[]).await;
 }
 
 /// A retry of a failed setup ends with another notification, whose first requests the platform refuses. Its repetitions have

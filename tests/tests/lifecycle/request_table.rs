@@ -20,8 +20,9 @@ struct RequestTable {
     rows: Vec<Value>,
 }
 
-/// A request to the API (`send`), a lifecycle webhook (`event`), a wait for a target (`wait`), statuses with which the
-/// receiver answers from now on (`reply`), or the numbers of its requests (`counts`).
+/// A request to the API (`send`), a lifecycle webhook (`event`), a callback of a request that the receiver got (`callback`), a
+/// wait for a target (`wait`), statuses or bodies with which the receiver answers from now on (`reply`), or the numbers of its
+/// requests (`counts`).
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TableRow {
@@ -29,15 +30,17 @@ struct TableRow {
     send: Option<String>,
     /// Type and name, such as `created a`. A type without a document is an event of the target, such as `sleep`.
     event: Option<String>,
+    /// The line of a request of a unit, such as `POST /make`.
+    callback: Option<String>,
     /// The name of a sandbox.
     wait: Option<String>,
     #[serde(default)]
-    reply: BTreeMap<String, u16>,
+    reply: BTreeMap<String, Value>,
     #[serde(default)]
     counts: BTreeMap<String, usize>,
     /// A token of the table, or the text of another one. Without it, the operator sends the request.
     by: Option<String>,
-    /// The body of a request, or `document` and `plugin` of an event.
+    /// The body of a request or callback, or `document` and `plugin` of an event.
     body: Option<Value>,
     /// The UID of an event. The default is `NAME-uid`.
     uid: Option<String>,
@@ -50,9 +53,13 @@ struct TableRow {
     has: Vec<String>,
     #[serde(default)]
     lacks: Vec<String>,
-    /// Values of the answer by JSON pointer. A missing one is null.
+    /// Values of the answer by JSON pointer. A missing one is null. An entry of a list has its number, `name`, `unit`, `hook` or
+    /// `path`.
     #[serde(default)]
     json: BTreeMap<String, Value>,
+    /// Sends the request again until it has its answer.
+    #[serde(default)]
+    until: bool,
     /// The names of the listed targets or runs.
     names: Option<String>,
     /// Names for values of the answer, which the next rows contain.
@@ -63,9 +70,9 @@ struct TableRow {
     /// Waits until the runs of the gone sandbox are closed.
     #[serde(default)]
     settled: bool,
-    /// Waits until the platform has these notifications.
+    /// Waits until the platform has these notifications, each with its type and with values of its data.
     #[serde(default)]
-    notified: Vec<String>,
+    notified: Vec<(String, BTreeMap<String, Value>)>,
 }
 
 /// Returns a part of a file in the folder of the tests, with the values of the names.
@@ -96,8 +103,9 @@ pub(crate) async fn play(harness: &Harness, file: &str, test: &str, names: &[(&s
     for row in rows {
         let text = kept.iter().fold(row.to_string(), |text, (name, value)| text.replace(name, value));
         let row: TableRow = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{test}: {error}: {text}"));
-        for (line, status) in &row.reply {
-            harness.receiver.always(line, *status);
+        for (line, reply) in &row.reply {
+            let status = reply.as_u64().map(|status| CannedReply::status(u16::try_from(status).unwrap()));
+            harness.receiver.always(line, status.unwrap_or_else(|| CannedReply::ok(reply.clone())));
         }
         if let Some(name) = &row.wait {
             row.await_target(harness, name).await;
@@ -105,16 +113,45 @@ pub(crate) async fn play(harness: &Harness, file: &str, test: &str, names: &[(&s
         for (line, count) in &row.counts {
             assert_eq!(harness.receiver.count(line), *count, "{test}: {line}");
         }
-        let reply = match (&row.send, &row.event) {
-            (Some(line), _) => row.request(harness, line, &callers).await,
-            (None, Some(event)) => row.lifecycle(harness, event).await,
-            (None, None) => continue,
-        };
-        row.check(&reply, test);
+        let Some(mut reply) = row.answer(harness, &callers).await else { continue };
+        if row.until {
+            until(&format!("{test}: {row:?}"), async || {
+                reply = row.answer(harness, &callers).await?;
+                row.check(&reply).ok()
+            })
+            .await;
+        }
+        row.check(&reply).unwrap_or_else(|difference| panic!("{test}: {difference}: {row:?}\n{reply:?}"));
         for (name, pointer) in &row.keep {
-            let value = reply.json::<Value>().pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+            let value = part(&reply.json(), pointer).as_str().map(str::to_owned);
             kept.push((name.clone(), value.unwrap_or_else(|| panic!("{test}: no text {pointer}: {reply:?}"))));
         }
+    }
+}
+
+/// Returns a value by its pointer.
+fn part(value: &Value, pointer: &str) -> Value {
+    let found = pointer.split('/').skip(1).try_fold(value, |value, key| {
+        let key = key.replace("~1", "/");
+        let is_named =
+            |entry: &&Value| ["name", "unit", "hook", "path"].iter().any(|field| entry[field] == key.as_str());
+        match value {
+            Value::Array(entries) => match key.parse::<usize>() {
+                Ok(at) => entries.get(at),
+                Err(_) => entries.iter().find(is_named),
+            },
+            value => value.get(&key),
+        }
+    });
+    found.cloned().unwrap_or_default()
+}
+
+/// Returns the first value that differs, if there is one.
+fn differs(value: &Value, expected: &BTreeMap<String, Value>) -> Result<(), String> {
+    let mut found = expected.iter().map(|(pointer, expected)| (pointer, part(value, pointer), expected));
+    match found.find(|(_, found, expected)| found != *expected) {
+        Some((pointer, found, _)) => Err(format!("{pointer} is {found}")),
+        None => Ok(()),
     }
 }
 
@@ -133,15 +170,28 @@ impl TableRow {
             harness.settled(name).await;
         }
         if !self.notified.is_empty() {
-            let notified: Vec<&str> = self.notified.iter().map(String::as_str).collect();
-            harness.notified(name, &notified).await;
+            let types: Vec<&str> = self.notified.iter().map(|(notified, _)| notified.as_str()).collect();
+            let notified = harness.notified(name, &types).await;
+            for (data, (_, expected)) in notified.iter().zip(&self.notified) {
+                differs(data, expected).unwrap_or_else(|difference| panic!("{difference}: {data}"));
+            }
         }
     }
 
-    async fn request(&self, harness: &Harness, line: &str, callers: &BTreeMap<String, String>) -> ApiReply {
-        let operator = harness.stack().token();
-        let caller = self.by.as_ref().map_or(operator, |by| callers.get(by).unwrap_or(by).as_str());
-        harness.with_token(caller, line, self.body.clone().map(completed)).await
+    /// Sends the request of the row, if it has one.
+    async fn answer(&self, harness: &Harness, callers: &BTreeMap<String, String>) -> Option<ApiReply> {
+        if let Some(line) = &self.send {
+            let operator = harness.stack().token();
+            let caller = self.by.as_ref().map_or(operator, |by| callers.get(by).unwrap_or(by).as_str());
+            return Some(harness.with_token(caller, line, self.body.clone().map(completed)).await);
+        }
+        if let Some(line) = &self.callback {
+            let number = harness.receiver.count(line).max(1);
+            let call = harness.receiver.call(line, number).await;
+            return Some(harness.callback(call.token(), self.body.as_ref().unwrap()).await);
+        }
+        let event = self.event.as_ref()?;
+        Some(self.lifecycle(harness, event).await)
     }
 
     async fn lifecycle(&self, harness: &Harness, event: &str) -> ApiReply {
@@ -166,27 +216,31 @@ impl TableRow {
         harness.lifecycle(event_type, &data).await
     }
 
-    fn check(&self, reply: &ApiReply, test: &str) {
-        let place = format!("{test}: {self:?}\n{reply:?}");
-        let expected = self.is.as_ref().unwrap_or_else(|| panic!("no answer: {place}"));
+    fn check(&self, reply: &ApiReply) -> Result<(), String> {
+        let expected = self.is.as_ref().ok_or("no answer is expected")?;
         let expected = expected.as_str().map_or_else(|| expected.to_string(), str::to_owned);
-        let (status, code) = expected.split_once(' ').unwrap_or((&expected, ""));
-        assert_eq!(reply.status.to_string(), status, "{place}");
+        let (status, code) = expected.split_once(' ').unwrap_or((expected.as_str(), ""));
+        if reply.status.to_string() != status {
+            return Err(format!("the status is {}", reply.status));
+        }
         if !code.is_empty() {
             reply.is_problem(reply.status, code);
         }
-        assert!(self.has.iter().all(|text| reply.body.contains(text)), "{place}");
-        assert!(!self.lacks.iter().any(|text| reply.body.contains(text)), "{place}");
-        for (pointer, expected) in &self.json {
-            let found = reply.json::<Value>().pointer(pointer).cloned().unwrap_or_default();
-            assert_eq!(found, *expected, "{pointer} {place}");
+        if let Some(text) = self.has.iter().find(|text| !reply.body.contains(*text)) {
+            return Err(format!("{text:?} is missing"));
+        }
+        if let Some(text) = self.lacks.iter().find(|text| reply.body.contains(*text)) {
+            return Err(format!("{text:?} is in the answer"));
         }
         if let Some(names) = &self.names {
             let body: Value = reply.json();
-            let listed = body["targets"].as_array().or(body["runs"].as_array()).unwrap_or_else(|| panic!("{place}"));
-            let listed: Vec<&str> = listed.iter().filter_map(|entry| entry["name"].as_str()).collect();
-            assert_eq!(listed.join(" "), *names, "{place}");
+            let listed = body["targets"].as_array().or(body["runs"].as_array()).into_iter().flatten();
+            let listed: Vec<&str> = listed.filter_map(|entry| entry["name"].as_str()).collect();
+            if listed.join(" ") != *names {
+                return Err(format!("the list has {listed:?}"));
+            }
         }
+        if self.json.is_empty() { Ok(()) } else { differs(&reply.json(), &self.json) }
     }
 }
 

@@ -6,41 +6,17 @@ use ebb_protocol::api::RunDetail;
 use ebb_protocol::callback::ReasonCode;
 
 use crate::harness::*;
+use crate::request_table;
+
+const TABLE: &str = "lifecycle/setup.yaml";
 
 /// `a` fails, the condition of `m` is false, and `bad` cannot be rendered, because the output has no such field.
 const BRANCHES: &str = include_str!("documents/branches.yaml");
 
 pub(crate) async fn dependents_of_a_failed_unit_are_blocked() {
-    use UnitState::{Blocked, Failed, Skipped, Succeeded};
     let harness = Harness::new().await;
-    harness.receiver.always("POST /a", 500);
-    harness.receiver.always("POST /c", 202);
-    harness.begin("s", "branches", BRANCHES).await;
-    let call = harness.receiver.call("POST /c", 1).await;
-    harness.unit("s", "preStart", "a", Failed).await;
-    // The other branch continues. The target fails when it has ended.
-    assert_eq!(harness.target("s").await.unwrap().info.phase, TargetPhase::Starting);
-    harness.succeed(&call, "c1").await;
-    let target = harness.phase("s", TargetPhase::Failed).await;
-    let all = states(&target, "preStart", ["a", "b", "b2", "c", "d", "bad", "m", "n"]);
-    assert_eq!(all, [Failed, Blocked, Blocked, Succeeded, Succeeded, Failed, Skipped, Skipped]);
-    let notified = harness.notified("s", &["failed"]).await;
-    assert_eq!((&notified[0]["unit"], &notified[0]["reason"]["code"]), (&json!("r/a"), &json!("httpStatus")));
-    // Both failures are shown. One of them is the cause.
-    let why = harness.why("s").await;
-    let failed: BTreeSet<&str> = why.failed.iter().map(|failed| failed.unit.as_str()).collect();
-    assert_eq!((failed, why.failed.len()), (BTreeSet::from(["r/a", "r/bad"]), 2));
-    assert_eq!(why.cause.as_ref().unwrap().unit, why.failed[0].unit);
-    assert!(why.summary.contains(&format!("{} also failed", why.failed[1].unit)), "{}", why.summary);
-    // Units that never started are not listed, and not undone.
-    let mut remaining = harness.remaining("s").await;
-    remaining.sort_by(|(one, _), (other, _)| one.cmp(other));
-    let expected = [("r/a", Certainty::Possible), ("r/c", Certainty::Exists)];
-    assert_eq!(remaining, expected.map(|(unit, certainty)| (unit.to_owned(), certainty)));
-    let target = harness.tear_down("s").await;
-    assert_eq!(states(&target, "postStop", ["undo-b", "undo-bad", "undo-m"]), [Skipped; 3]);
-    let reason = find(&target, "postStop", "undo-b").unwrap().reason.unwrap();
-    assert!(reason.message.contains("r/b never started"), "{reason:?}");
+    harness.publish("branches@1.0.0", BRANCHES).await;
+    request_table::play(&harness, TABLE, "dependents_of_a_failed_unit_are_blocked", &[]).await;
     assert_eq!(harness.receiver.calls("POST /undo-a")[0].body, json!({"id": "unknown"}));
     assert_eq!(harness.receiver.calls("POST /undo-c")[0].body, json!({"id": "c1"}));
     assert_eq!(BTreeSet::from_iter(harness.receiver.order()).len(), 5, "{:?}", harness.receiver.order());
@@ -212,27 +188,8 @@ pub(crate) async fn a_wait_ends_with_the_timeout() {
 
 pub(crate) async fn failure_after_ready() {
     let harness = Harness::new().await;
-    let rest = r#"
-preStart: {make: {webhook: {url: "RECEIVER/make"}}}
-postStart: {register: {retry: {attempts: 2, backoff: 10ms}, webhook: {url: "RECEIVER/register"}}}
-preStop: {drain: {webhook: {url: "RECEIVER/drain"}}}
-postStop:
-  drop: {undoes: make, webhook: {url: "RECEIVER/drop"}}
-  unregister: {undoes: register, webhook: {url: "RECEIVER/unregister"}}
-"#;
-    harness.receiver.always("POST /register", 500);
-    harness.run("a", "registers", rest, TargetPhase::Failed).await;
-    harness.notified("a", &["ready", "failed"]).await;
-    assert_eq!(harness.receiver.count("POST /register"), 2);
-    assert_eq!(harness.why("a").await.cause.unwrap().unit, "r/register");
-    harness.tear_down("a").await;
-    // The target was ready, so `drain` runs. The registration may exist, so it is undone.
-    let order = harness.receiver.order();
-    assert_eq!(order[3], "POST /drain", "{order:?}");
-    for path in ["POST /drop", "POST /unregister"] {
-        assert_eq!(harness.receiver.count(path), 1, "{order:?}");
-    }
-    harness.notified("a", &["ready", "failed", "gone"]).await;
+    request_table::play(&harness, TABLE, "failure_after_ready", &[]).await;
+    assert_eq!(harness.receiver.order()[3], "POST /drain");
 }
 
 /// `make` is not idempotent. `DESCRIBE` stands for the request that finds its outcome.

@@ -1,10 +1,10 @@
 //! Teardowns: retries, decisions of operators, and what setups that have not ended may leave.
 
 use ebb_protocol::api::TargetDiagnosis;
-use ebb_protocol::lifecycle::TargetStopCause;
 use ebb_protocol::time::{parse_rfc3339, rfc3339};
 
 use crate::harness::*;
+use crate::request_table;
 
 /// Returns the plugin `simple` with options of its undo.
 fn with_undo(options: &str) -> String {
@@ -104,67 +104,11 @@ async fn remaining_units(harness: &Harness) -> Vec<String> {
 }
 
 pub(crate) async fn a_stuck_unit_is_force_completed() {
-    let harness = stuck().await;
-    let override_request = |unit: &str, reason: &str| json!({"unit": unit, "reason": reason, "by": "ada"});
-    for (path, body, status, code) in [
-        (FORCE_COMPLETE, override_request("r/drop", " "), 422, "missing-field"),
-        // A unit that waits for the failed one has not failed.
-        (FORCE_COMPLETE, override_request("r/unmark", "no"), 409, "not-stuck"),
-        ("/v1/targets/sandbox/b/force-complete", override_request("r/drop", "no"), 404, "not-found"),
-    ] {
-        harness.post(path, body).await.is_problem(status, code);
-    }
-    let steps = harness.why("a").await.next_steps;
-    let next = "continue without it: ebb unit force-complete a r/drop";
-    assert!(steps.iter().any(|step| step.starts_with(next)), "{steps:?}");
-    let overridden: Value =
-        harness.post(FORCE_COMPLETE, override_request("r/drop", "removed by hand")).await.is(202).json();
-    assert_eq!(overridden["units"], json!(["r/drop"]));
-    let target = harness.phase("a", TargetPhase::Gone).await;
-    overridden_units(&target, &["drop"], "overridden by ada: removed by hand");
-    let history: Value = harness.get("/v1/targets/sandbox/a/history").await.is(200).json();
-    let decision = &history["entries"][0];
-    assert_eq!([&decision["change"], &decision["by"]], ["forceCompleted", "role operator"], "{history}");
-    assert_eq!(decision["reason"], "overridden by ada: removed by hand");
-    assert_eq!(decision["units"][0], "r/drop");
-    assert_eq!((harness.receiver.count("POST /drop"), harness.receiver.count("POST /unmark")), (1, 1));
-    assert_eq!(remaining_units(&harness).await, ["r/make"], "the resource may exist");
-    harness.notified("a", &["ready", "stuck", "gone"]).await;
-    harness.post(FORCE_COMPLETE, override_request("r/drop", "again")).await.is_problem(409, "not-stuck");
-}
-
-fn overridden_units(target: &ebb_protocol::api::TargetDetail, units: &[&str], message: &str) {
-    for unit in units {
-        let unit = find(target, "postStop", unit).unwrap();
-        assert_eq!((unit.state, unit.reason.unwrap().message.as_str()), (UnitState::Skipped, message));
-    }
+    request_table::play(&stuck().await, "lifecycle/teardown.yaml", "a_stuck_unit_is_force_completed", &[]).await;
 }
 
 pub(crate) async fn a_stuck_target_is_force_deleted() {
-    let harness = stuck().await;
-    harness.post(FORCE_DELETE, json!({"reason": ""})).await.is_problem(422, "missing-field");
-    let reason = json!({"reason": "the cluster was deleted"});
-    let overridden: Value = harness.post(FORCE_DELETE, reason.clone()).await.is(202).json();
-    assert_eq!(overridden["units"], json!(["r/drop", "r/unmark"]));
-    let target = harness.phase("a", TargetPhase::Gone).await;
-    overridden_units(&target, &["drop", "unmark"], "overridden by an operator: the cluster was deleted");
-    assert_eq!((harness.receiver.count("POST /drop"), harness.receiver.count("POST /unmark")), (1, 0));
-    assert_eq!(remaining_units(&harness).await, ["r/make", "r/mark"]);
-    let summary = harness.why("a").await.summary;
-    let end =
-        "2 resources may remain: r/make, r/mark; r/drop, r/unmark: overridden by an operator: the cluster was deleted";
-    assert!(summary.starts_with("gone since ") && summary.ends_with(end), "{summary}");
-    let notified = harness.notified("a", &["ready", "stuck", "gone"]).await;
-    let of_events: Vec<_> = notified.iter().map(|data| (&data["stopCause"], &data["overridden"])).collect();
-    let nothing = (&Value::Null, &Value::Null);
-    assert_eq!(of_events, [nothing, nothing, (&json!("deleted"), &json!(true))]);
-    let info = harness.target("a").await.unwrap().info;
-    assert_eq!((info.stop_cause, info.overridden), (Some(TargetStopCause::Deleted), true));
-    harness.post(FORCE_DELETE, reason).await.is_problem(409, "not-stuck");
-    // The next instance is not overridden.
-    harness.lifecycle(LifecycleType::Created, &sandbox("a", "next", "stuck")).await.is(202);
-    harness.instance_is_ready("a", "next").await;
-    assert!(!harness.target("a").await.unwrap().info.overridden);
+    request_table::play(&stuck().await, "lifecycle/teardown.yaml", "a_stuck_target_is_force_deleted", &[]).await;
 }
 
 /// `make` has one attempt and times out. The receiver may process its request for 4 seconds.
