@@ -1,9 +1,12 @@
 //! The evidence that undone resources are gone: its grades, the grade that a plugin requires, and verifications.
 
 use ebb_protocol::api::TargetDiagnosis;
-use ebb_protocol::removal::{RemovalEvidence, RemovalGrade, ResourceRemoval};
+use ebb_protocol::removal::{RemovalGrade, ResourceRemoval};
 
 use crate::harness::*;
+use crate::request_table;
+
+const TABLE: &str = "lifecycle/removal_evidence.yaml";
 
 /// `drop` is tried twice more after 409 and after missing evidence.
 const PLUGIN: &str = r#"
@@ -29,34 +32,9 @@ fn found(removal: &ResourceRemoval) -> (RemovalGrade, Option<&str>) {
 
 /// A server that shows nothing to a credential answers the same as one without the thing.
 pub(crate) async fn a_first_not_found_is_unconfirmed() {
-    let harness = Harness::new().await;
-    harness.receiver.always("DELETE /thing", 404);
-    harness.run("a", "strange", PLUGIN, TargetPhase::Ready).await;
-    harness.run("b", "plain", SIMPLE, TargetPhase::Ready).await;
-    for name in ["a", "b"] {
-        harness.tear_down(name).await;
-        harness.settled(name).await;
-    }
-    let (target, why) = (harness.target("a").await.unwrap(), harness.why("a").await);
-    let removal = only(&why);
-    assert_eq!((removal.unit.as_str(), removal.by.as_deref()), ("r/make", Some("r/drop")));
-    assert_eq!(found(&removal), (RemovalGrade::Unconfirmed, Some("404")));
-    // The values of a query can be secrets.
-    let asked = format!("DELETE {}/thing?token=***", harness.receiver.url());
-    assert_eq!(removal.evidence.asked, Some(asked));
-    assert!(why.summary.ends_with(": 1 resource may remain: r/make"), "{}", why.summary);
-    assert_eq!((target.info.unconfirmed, target.removals), (1, vec![removal.clone()]));
-    let of_other = harness.why("b").await;
-    assert_eq!(only(&of_other).evidence, RemovalEvidence::from(RemovalGrade::Reported));
-    assert!(of_other.summary.ends_with(": nothing remains"), "{}", of_other.summary);
-    assert_eq!(harness.listed("gone=false").await, [""; 0]);
-    assert_eq!(harness.listed("gone=true").await, ["a", "b"]);
-    assert_eq!(harness.listed("gone=true&unconfirmed=true").await, ["a"]);
-    assert_eq!(harness.listed("unconfirmed=true").await, [""; 0]);
-    let [_, gone] = harness.notified("a", &["ready", "gone"]).await.try_into().unwrap();
-    assert_eq!(gone["removals"], json!([removal]));
-    let [_, gone] = harness.notified("b", &["ready", "gone"]).await.try_into().unwrap();
-    assert_eq!(gone["removals"], Value::Null);
+    let harness = Harness::simple().await;
+    harness.publish("strange@1.0.0", PLUGIN).await;
+    request_table::play(&harness, TABLE, "a_first_not_found_is_unconfirmed", &[]).await;
 }
 
 /// Returns a plugin whose undo has this `verify`.
@@ -113,46 +91,19 @@ pub(crate) async fn earlier_answers_decide_about_not_found() {
 /// An undo with less evidence than its plugin requires is retried, and the target is stuck. A skipped undo removes nothing.
 pub(crate) async fn missing_evidence_stops_the_teardown() {
     let skipped = skipped();
+    let reported = "the removal of r/make is reported, but the plugin requires `evidence: confirmed`";
+    let not_found = "/thing?token=*** was answered 404), but the plugin requires `evidence: reported`";
+    let no_undo = "is unconfirmed (`when` is false), but the plugin requires `evidence: reported`";
     for (required, plugin, answer, requests, expected) in [
-        (
-            "confirmed",
-            PLUGIN,
-            204,
-            3,
-            "the removal of r/make is reported, but the plugin requires `evidence: confirmed`",
-        ),
-        (
-            "reported",
-            PLUGIN,
-            404,
-            3,
-            "/thing?token=*** was answered 404), but the plugin requires `evidence: reported`",
-        ),
-        (
-            "reported",
-            &skipped,
-            204,
-            0,
-            "is unconfirmed (`when` is false), but the plugin requires `evidence: reported`",
-        ),
+        ("confirmed", PLUGIN, 204, "3", reported),
+        ("reported", PLUGIN, 404, "3", not_found),
+        ("reported", &skipped, 204, "0", no_undo),
     ] {
         let harness = Harness::new().await;
         harness.receiver.always("DELETE /thing", answer);
         harness.run("a", "strict", &format!("evidence: {required}{plugin}"), TargetPhase::Ready).await;
-        harness.stuck("a").await;
-        assert_eq!(harness.receiver.count("DELETE /thing"), requests, "{expected}");
-        let why = harness.why("a").await;
-        let reason = why.cause.unwrap().reason.message;
-        assert!(reason.contains(expected) && reason.contains("force-complete the unit"), "{reason}");
-        assert_eq!((why.remaining.len(), why.removals), (1, vec![]), "the removal is open");
-        let request = json!({"unit": "r/drop", "reason": "removed by hand", "by": "ada"});
-        harness.post("/v1/targets/sandbox/a/force-complete", request).await.is(202);
-        let target = harness.phase("a", TargetPhase::Gone).await;
-        assert_eq!(target.info.unconfirmed, 1);
-        let why = harness.why("a").await;
-        let overridden = Some("overridden by ada: removed by hand");
-        assert_eq!(found(&only(&why)), (RemovalGrade::Unconfirmed, overridden));
-        assert!(why.summary.contains("1 resource may remain: r/make; r/drop: overridden by ada"), "{}", why.summary);
+        let names = [("EXPECTED", expected), ("REQUESTS", requests)];
+        request_table::play(&harness, TABLE, "missing_evidence_stops_the_teardown", &names).await;
     }
 }
 

@@ -10,6 +10,8 @@ use super::target_access::store_targets;
 use crate::harness::*;
 use crate::request_table;
 
+const TABLE: &str = "security/target_actions.yaml";
+
 /// Sends an action. `dryRun` is true if `is_dry_run`.
 async fn send(harness: &Harness, token: &str, select: Value, action: Value, is_dry_run: bool) -> ApiReply {
     let body = json!({"select": select, "action": action, "dryRun": is_dry_run});
@@ -104,53 +106,13 @@ pub(crate) async fn hostile_selections_change_nothing() {
     ] {
         send(&harness, operator, select, action, false).await.is_problem(status, code);
     }
-    let table = "security/target_actions.yaml";
-    request_table::play(&harness, table, "hostile_selections_change_nothing", &[]).await;
+    request_table::play(&harness, TABLE, "hostile_selections_change_nothing", &[]).await;
 }
 
-/// A refused target does not keep the others from their action, and a dry run changes none.
 pub(crate) async fn each_target_has_its_own_outcome() {
     let harness = Harness::simple().await;
-    let operator = harness.stack().token();
     harness.receiver.replies("POST /make", &[500, 200]);
-    harness.create("failed", "simple").await;
-    harness.phase("failed", TargetPhase::Failed).await;
-    harness.ready("a", "simple").await;
-    let (retry, names) = (json!({"retry": {}}), named_targets(&["none", "a", "failed"]));
-    for (is_dry_run, makes) in [(true, 2), (false, 3)] {
-        let reply = send(&harness, operator, names.clone(), retry.clone(), is_dry_run).await;
-        assert_eq!(outcomes(&reply), ["none not-found", "a nothing-failed", "failed ok"]);
-        let TargetOutcomes { outcomes, .. } = reply.json();
-        assert_eq!(outcomes[2].phase, Some(TargetPhase::Failed));
-        assert_eq!(outcomes[2].retry.is_some(), !is_dry_run);
-        let phase = if is_dry_run { TargetPhase::Failed } else { TargetPhase::Ready };
-        harness.phase("failed", phase).await;
-        assert_eq!(harness.receiver.count("POST /make"), makes);
-    }
-    // A filter leaves out what has not failed.
-    let filter = json!({"filter": {"kind": "sandbox", "plugin": "simple"}});
-    assert!(outcomes(&send(&harness, operator, filter.clone(), retry, true).await).is_empty());
-    // The upgrade of a target without a cluster cannot make an object, so nothing is undone for it.
-    let object = "preStart: {make: {object: {manifest: {apiVersion: v1, kind: ConfigMap, metadata: {name: x}}}}}\n";
-    harness.publish("simple@2.0.0", object).await;
-    harness.publish("simple@1.1.0", &SIMPLE.replace("/make", "/make-again")).await;
-    for is_dry_run in [true, false] {
-        let upgrade = json!({"upgrade": {"plugin": "simple"}});
-        let reply = send(&harness, operator, filter.clone(), upgrade, is_dry_run).await;
-        assert_eq!(outcomes(&reply), ["a invalid-document", "failed invalid-document"]);
-        assert_eq!(reply.json::<TargetOutcomes>().plugin.as_deref(), Some("simple@2.0.0"));
-    }
-    let upgrade = json!({"upgrade": {"plugin": "simple@1.1.0"}});
-    for (is_dry_run, generation) in [(true, 1), (false, 2)] {
-        let reply = send(&harness, operator, filter.clone(), upgrade.clone(), is_dry_run).await;
-        let TargetOutcomes { outcomes, .. } = reply.is(200).json();
-        let changes = |outcome: &TargetOutcome| json!(outcome.update.as_ref().map(|receipt| &receipt.resources));
-        assert!(outcomes.iter().all(|outcome| changes(outcome) == json!({"r": "replaced"})), "{reply:?}");
-        harness.generation("a", generation).await;
-    }
-    harness.phase("a", TargetPhase::Ready).await;
-    let reply = send(&harness, operator, named_targets(&["a"]), upgrade, false).await;
-    assert_eq!(reply.json::<Value>()["outcomes"][0]["update"]["result"], "unchanged", "{reply:?}");
+    request_table::play(&harness, TABLE, "each_target_has_its_own_outcome", &[]).await;
 }
 
 /// A filter selects instances. One that waits for the name of a selected one does not match the filter, and stays.

@@ -1,30 +1,12 @@
 //! API responses for targets that wait, have failed or are damaged.
 
-use ebb_protocol::api::TargetPage;
-
 use crate::harness::*;
+use crate::request_table;
 
-/// A gone target stays in the list of active targets until the platform has accepted its notification.
+const TABLE: &str = "security/waits.yaml";
+
 pub(crate) async fn a_rejected_notification_is_shown() {
-    let harness = Harness::with_platform().await;
-    harness.run("a", "simple", SIMPLE, TargetPhase::Ready).await;
-    harness.notification_accepted("a").await;
-    harness.receiver.always("POST /platform", 503);
-    harness.delete("a").await;
-    let delivery = until("an attempt to fail", async || harness.target("a").await?.delivery).await;
-    assert!(delivery.notification == "gone" && delivery.next.is_some(), "{delivery:?}");
-    assert!(delivery.reason.as_ref().is_some_and(|reason| reason.contains("503")), "{delivery:?}");
-    let response = harness.lifecycle(LifecycleType::Created, &sandbox("a", "next", "simple")).await;
-    assert_eq!(response.is(202).json::<Value>()["result"], "waiting");
-    assert_eq!(harness.listed("gone=true").await, [""; 0]);
-    let page: TargetPage = harness.get("/v1/targets").await.is(200).json();
-    let (why, listed) = (harness.why("a").await, page.targets[0].waits_for.clone().unwrap());
-    for text in ["the platform, for the notification gone", "503", "instance next waits for instance"] {
-        assert!(why.summary.contains(text) && listed.contains(text), "{text}: {why:?} {listed}");
-    }
-    assert!(why.next_steps.iter().any(|step| step.contains("platform")), "{why:?}");
-    harness.receiver.always("POST /platform", 204);
-    harness.instance_is_ready("a", "next").await;
+    request_table::play(&Harness::with_platform().await, TABLE, "a_rejected_notification_is_shown", &[]).await;
 }
 
 const RETRIED: &str = r##"
@@ -64,21 +46,5 @@ pub(crate) async fn a_lost_plan_is_restored() {
     assert!(!bucket.list("plans/").await.unwrap().is_empty(), "no plan was found");
     bucket.remove_all("plans/").await.unwrap();
     harness.restart().await;
-    let waits = harness.target("a").await.unwrap().info.waits_for.unwrap_or_default();
-    let why = harness.why("a").await;
-    assert!(waits.contains("the stored plan") && why.next_steps[0].contains("ebb apply -f FILE"), "{why:?}");
-    // The plan is restored from the version of the target, even if it is withdrawn.
-    harness.request(Method::DELETE, "/v1/plugins/large/versions/1.0.0", None).await.is(204);
-    let own = sandbox("a", "a-uid", "large");
-    let deletion = LifecycleData { document: None, ..own.clone() };
-    for (event_type, data) in [
-        (LifecycleType::Deleted, deletion),
-        (LifecycleType::Updated, sandbox("a", "a-uid", "large}, s: {plugin: large")),
-    ] {
-        harness.lifecycle(event_type, &data).await.is_problem(500, "damaged");
-    }
-    let response = harness.lifecycle(LifecycleType::Updated, &own).await;
-    assert_eq!(response.is(202).json::<Value>()["result"], "unchanged");
-    assert_eq!(harness.target("a").await.unwrap().info.waits_for, None);
-    harness.tear_down("a").await;
+    request_table::play(&harness, TABLE, "a_lost_plan_is_restored", &[]).await;
 }
