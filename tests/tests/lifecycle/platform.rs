@@ -7,8 +7,10 @@ use crate::harness::*;
 use crate::lifecycle::retention::other_instance;
 use crate::request_table;
 
+const TABLE: &str = "lifecycle/platform.yaml";
+
 pub(crate) async fn time_to_live() {
-    request_table::play(&Harness::simple().await, "lifecycle/platform.yaml", "time_to_live", &[]).await;
+    request_table::play(&Harness::simple().await, TABLE, "time_to_live", &[]).await;
 }
 
 /// A retry of a failed setup ends with another notification, whose first requests the platform refuses. Its repetitions have
@@ -66,27 +68,10 @@ pub(crate) async fn a_notification_ends_without_a_platform() {
     assert_eq!(harness.receiver.order().iter().filter(|call| **call != "POST /platform").count(), 3);
 }
 
-/// A sandbox of Signadot whose fork and local workload read an output.
 pub(crate) async fn workloads_get_the_outputs_that_they_read() {
     let harness = Harness::new().await;
-    harness.receiver.always("POST /make", json!({"id": "db-1"}));
     harness.publish("simple@1.0.0", MAKE).await;
-    let read = "valueFrom: {resource: {name: db, outputKey: id}}";
-    let document = format!(
-        "name: a\nspec:\n  cluster: local\n  resources: [{{name: db, plugin: simple}}]\n  forks:\n  - forkOf: {{kind: Deployment, \
-         namespace: shop, name: web}}\n    customizations: {{env: [{{name: DB, container: main, {read}}}, {{name: X, value: y}}]}}\n  \
-         local:\n  - name: laptop\n    files: [{{path: /etc/db, {read}}}]\n"
-    );
-    let data = LifecycleData { document: Some(document), ..sandbox("a", "a-uid", "simple") };
-    harness.lifecycle(LifecycleType::Created, &data).await.is(202);
-    let target = harness.phase("a", TargetPhase::Ready).await;
-    let expected = json!({
-        "Deployment/shop/web": [{"env": "DB", "container": "main", "value": "db-1"}],
-        "local/laptop": [{"file": "/etc/db", "value": "db-1"}],
-    });
-    assert_eq!(json!(target.workloads), expected);
-    assert_eq!(harness.notified("a", &["ready"]).await[0]["workloads"], expected);
-    harness.tear_down("a").await;
+    request_table::play(&harness, TABLE, "workloads_get_the_outputs_that_they_read", &[]).await;
 }
 
 /// The server restarts while a script runs and a callback is pending.

@@ -6,6 +6,7 @@ use ebb_protocol::sign::{self, SignatureError};
 use ebb_protocol::token::{TokenClaims, TokenKind};
 
 use crate::harness::*;
+use crate::request_table;
 
 const SETUP: Hook = Hook::PreStart;
 
@@ -46,27 +47,12 @@ fn assert_recorded_or_late(response: &ApiReply) {
 pub(crate) async fn invalid_bodies() {
     let (harness, call) = accepted().await;
     let before = harness.state("a", SETUP).await;
-    let secrets = json!({"id": {"name": "s", "key": "k"}});
-    let wrong = json!([
-        [], "succeeded", {}, {"status": "finished"}, {"status": "SUCCEEDED"}, {"status": 1},
-        {"status": "succeeded", "outputs": ["x"]}, {"status": "succeeded", "v": 2},
-        // The body cannot name a unit or run, because the token does.
-        {"status": "succeeded", "unit": 1}, {"status": "heartbeat", "unit": 1, "run": "x"},
-        {"status": "succeeded", "binary": {"id": "not base64!"}},
-        {"status": "succeeded", "outputs": {"id": "x"}, "binary": {"id": "eA=="}},
-        // Only a relay may report references.
-        {"status": "succeeded", "secrets": secrets}, {"status": "failed", "secrets": secrets},
-        {"status": "failed", "objects": [{"object": "Job n/a", "state": "ready"}]},
-        {"status": "failed", "reason": {"code": "No quota", "message": "x"}},
-        {"status": "failed", "reason": {"code": "no-quota"}}, {"status": "failed", "progress": "3 of 7"},
-        {"status": "again"}, {"status": "again", "retryAfter": 86_401}, {"status": "again", "retryAfter": -1},
-        {"status": "succeeded", "outputs": {"id": "x"}, "log": "a line"},
-    ]);
+    let wrong: Vec<Value> = request_table::table("security/callbacks.yaml", "invalid_bodies", &[]);
     let many = format!("{{\"status\":\"succeeded\",\"outputs\":{{\"id\":[{}0]}}}}", "[],".repeat(200_000));
     let no_json =
         [&b""[..], b"succeeded", b"{\"status\": \"succeeded\"", b"\xff\xfe", b"{\"status\":\"succeeded\"} {}"];
     let no_json = no_json.into_iter().chain([many.as_bytes()]).map(<[u8]>::to_vec);
-    let wrong = wrong.as_array().unwrap().iter().map(|body| body.to_string().into_bytes());
+    let wrong = wrong.iter().map(|body| body.to_string().into_bytes());
     let bodies: Vec<Vec<u8>> = no_json.chain(wrong).collect();
     let sent = bodies.len();
     for body in bodies {

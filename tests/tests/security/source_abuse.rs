@@ -12,8 +12,6 @@ const TABLE: &str = "security/source_abuse.yaml";
 const PLAIN: &str = "a-secret-of-this-source";
 /// The proof of the source `bearer`.
 const BEARER: &str = "{bearer: {secret: PLAIN}}";
-/// A plugin without cleanup.
-const NONE: &str = "preStart: {make: {webhook: {url: \"RECEIVER/make\"}, cleanup: none}}\n";
 
 /// A target for each number, deleted by its number. An event names the instance if it has a UID.
 const EVENTS: &str = include_str!("documents/events.yaml");
@@ -202,61 +200,12 @@ pub(crate) async fn names_in_paths() {
     assert_eq!(harness.listed("").await, [""; 0]);
 }
 
-/// An event concerns the targets of its source only, also if it names the instance of another one.
 pub(crate) async fn targets_of_others() {
     let harness = Harness::with_schemes().await;
-    harness.publish("none@1.0.0", NONE).await;
-    harness.ready("shared-1", "none").await;
     for name in ["bearer", "other"] {
         harness.put_source(name, BEARER, &EVENTS.replace("NAME", "shared")).await.is(200);
     }
-    let send = async |source: &str, action: &str, n: u32, uid: Option<&str>| {
-        let mut body = json!({"action": action, "n": n});
-        if let Some(uid) = uid {
-            body["uid"] = uid.into();
-        }
-        let outcome = harness.result(&SourceRequest::to(source, body.to_string())).await;
-        (outcome.result, outcome.detail)
-    };
-    // The source `bearer` has created shared-2 with a derived UID, and shared-3 with the UID u3.
-    for (n, uid) in [(2, None), (3, Some("u3"))] {
-        assert_eq!(send("bearer", "apply", n, uid).await.0, SourceResult::Starting);
-        harness.phase(&format!("shared-{n}"), TargetPhase::Ready).await;
-    }
-    let second = harness.target("shared-2").await.unwrap().info.uid;
-    // An instance of the platform waits for shared-2.
-    let waiting = sandbox("shared-2", "p2", "none");
-    harness.lifecycle(LifecycleType::Created, &waiting).await.is(202);
-    for (source, action, n, uid) in [
-        ("bearer", "apply", 1, None),
-        ("bearer", "delete", 1, None),
-        ("bearer", "apply", 1, Some("shared-1-uid")),
-        ("bearer", "delete", 1, Some("shared-1-uid")),
-        ("bearer", "apply", 1, Some("u2")),
-        ("bearer", "delete", 2, Some("p2")),
-        ("other", "apply", 2, None),
-        ("other", "delete", 2, Some(second.as_str())),
-        ("other", "delete", 3, None),
-        ("other", "apply", 3, Some("u3")),
-        ("other", "apply", 3, Some("u4")),
-    ] {
-        let (result, detail) = send(source, action, n, uid).await;
-        assert_eq!(result, SourceResult::Rejected, "{source} {action} {n} {uid:?}: {detail}");
-        // No sender begins an instance with a UID of Ebb.
-        let is_known = ["another sender", "Ebb uses for its own UIDs"].iter().any(|reason| detail.contains(reason));
-        assert!(is_known && !detail.contains("bearer"), "{source} {action} {n} {uid:?}: {detail}");
-    }
-    let mut seen = Vec::new();
-    for name in ["shared-1", "shared-2", "shared-3"] {
-        let target = harness.target(name).await.unwrap();
-        assert_eq!((target.info.phase, target.info.generation), (TargetPhase::Ready, 1), "{name}");
-        seen.extend(target.waiting_uid);
-    }
-    assert_eq!(seen, ["p2"]);
-    // Its own source ends a target, by its UID or without it.
-    for (n, uid) in [(2, None), (3, Some("u3"))] {
-        assert_eq!(send("bearer", "delete", n, uid).await.0, SourceResult::Stopping);
-    }
+    request_table::play(&harness, TABLE, "targets_of_others", &[]).await;
 }
 
 pub(crate) async fn reserved_identities() {
