@@ -4,11 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use aws_lc_rs::digest::{SHA256, digest};
-use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
-use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
-use axum::{Json, Router};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use ebb_api::{ApiTokens, OidcIssuers};
@@ -31,52 +26,85 @@ type Approval = BTreeMap<String, String>;
 
 /// An issuer whose person approves each request.
 struct PeopleIssuer {
+    server: TestReceiver,
+    url: String,
+    state: Arc<IssuerState>,
+}
+
+struct IssuerState {
     key: EncodingKey,
     url: String,
     /// Approvals by code. A code is valid once.
     approvals: Mutex<BTreeMap<String, Approval>>,
     /// Claims that replace those of the next tokens. `null` removes one.
     claims: Mutex<Value>,
-    /// The response of the userinfo endpoint.
-    user_info: Mutex<(u16, Value)>,
-    /// The response of the token endpoint, if it is not a token.
-    failure: Mutex<Option<(u16, String)>>,
-    /// The form of the last request for a token.
-    last: Mutex<Approval>,
+}
+
+/// Returns the form of a request.
+fn form(call: &ReceivedCall) -> Approval {
+    form_urlencoded::parse(call.body.as_str().unwrap_or_default().as_bytes()).into_owned().collect()
+}
+
+impl IssuerState {
+    /// The token endpoint of RFC 6749, with PKCE.
+    fn token(&self, call: &ReceivedCall) -> CannedReply {
+        let form = form(call);
+        let refused = |error: &str| CannedReply::status(400).with(json!({ "error": error }));
+        // RFC 6749 encodes both parts as a form does.
+        let expected = STANDARD.encode("ebb+console:a%3Asecret%2Fof%2Bthe+client");
+        if call.header("authorization") != format!("Basic {expected}") || form.contains_key("client_id") {
+            return refused("invalid_client");
+        }
+        let approval = self.approvals.lock().unwrap().get_mut(&form["code"]).map(std::mem::take);
+        let Some(approval) = approval.filter(|approval| !approval.is_empty()) else { return refused("invalid_grant") };
+        let challenge = URL_SAFE_NO_PAD.encode(digest(&SHA256, form["code_verifier"].as_bytes()));
+        if challenge != approval["code_challenge"] || form["redirect_uri"] != approval["redirect_uri"] {
+            return refused("invalid_grant");
+        }
+        let now = now().0 / 1_000;
+        let mut claims = json!({
+            "iss": self.url, "aud": CLIENT, "sub": "ann", "exp": now + 300, "iat": now, "nonce": approval["nonce"],
+            "groups": ["developers"], "email": "ann@example.com",
+        });
+        for (name, value) in self.claims.lock().unwrap().as_object().unwrap() {
+            match value {
+                Value::Null => drop(claims.as_object_mut().unwrap().remove(name)),
+                value => claims[name] = value.clone(),
+            }
+        }
+        let token = rsa_token(&self.key, &claims);
+        CannedReply::ok(json!({"access_token": "of-the-person", "token_type": "Bearer", "id_token": token}))
+    }
 }
 
 impl PeopleIssuer {
-    async fn start(names_issuer: bool) -> Arc<Self> {
-        let key = rsa_key();
-        let keys = json!({"keys": [public(&key, Algorithm::RS256, "rsa-1")]});
-        let slot: Arc<Mutex<Option<Arc<Self>>>> = Arc::default();
-        let filled = Arc::clone(&slot);
-        serve(move |url| {
-            let discovery = json!({
-                "issuer": url, "jwks_uri": format!("{url}/keys"), "token_endpoint": format!("{url}/token"),
-                "authorization_endpoint": format!("{url}/authorize?tenant=a"), "userinfo_endpoint": format!("{url}/userinfo"),
-                "authorization_response_iss_parameter_supported": names_issuer,
-            });
-            let issuer = Arc::new(Self {
-                key,
-                url: url.to_owned(),
-                approvals: Mutex::default(),
-                claims: Mutex::new(json!({})),
-                user_info: Mutex::default(),
-                failure: Mutex::default(),
-                last: Mutex::default(),
-            });
-            *filled.lock().unwrap() = Some(Arc::clone(&issuer));
-            Router::new()
-                .route("/.well-known/openid-configuration", get(|| async { Json(discovery) }))
-                .route("/keys", get(|| async { Json(keys) }))
-                .route("/token", post(Self::token))
-                .route("/userinfo", get(Self::user_info))
-                .with_state(issuer)
-        })
-        .await;
-        let issuer = slot.lock().unwrap().take();
-        issuer.unwrap()
+    async fn start(names_issuer: bool) -> Self {
+        let (key, server) = (rsa_key(), TestReceiver::start().await);
+        let url = server.url().to_owned();
+        let discovery = json!({
+            "issuer": url, "jwks_uri": format!("{url}/keys"), "token_endpoint": format!("{url}/token"),
+            "authorization_endpoint": format!("{url}/authorize?tenant=a"), "userinfo_endpoint": format!("{url}/userinfo"),
+            "authorization_response_iss_parameter_supported": names_issuer,
+        });
+        server.always("GET /.well-known/openid-configuration", discovery);
+        server.always("GET /keys", json!({"keys": [public(&key, Algorithm::RS256, "rsa-1")]}));
+        let (approvals, claims) = (Mutex::default(), Mutex::new(json!({})));
+        let issuer = Self { server, url: url.clone(), state: Arc::new(IssuerState { key, url, approvals, claims }) };
+        issuer.serve_tokens();
+        issuer
+    }
+
+    fn serve_tokens(&self) {
+        let state = Arc::clone(&self.state);
+        self.server.on("POST /token", move |call, _| state.token(call));
+    }
+
+    /// The endpoint of OpenID Connect Core 5.3.
+    fn serve_user_info(&self, status: u16, body: Value) {
+        self.server.on("GET /userinfo", move |call, _| match call.header("authorization") {
+            "Bearer of-the-person" => CannedReply::status(status).with(body.clone()),
+            _ => CannedReply::status(403),
+        });
     }
 
     /// Approves an authorization request. Returns the code.
@@ -85,65 +113,21 @@ impl PeopleIssuer {
         let fixed = ["tenant", "response_type", "client_id", "scope", "code_challenge_method"];
         let fixed = fixed.map(|name| approval[name].as_str());
         assert_eq!((request.path(), fixed), ("/authorize", ["a", "code", CLIENT, "openid groups", "S256"]));
-        let mut approvals = self.approvals.lock().unwrap();
+        let mut approvals = self.state.approvals.lock().unwrap();
         let code = format!("code-{}-{}", self.url, approvals.len());
         approvals.insert(code.clone(), approval);
         code
     }
 
-    /// The token endpoint of RFC 6749, with PKCE.
-    async fn token(State(issuer): State<Arc<Self>>, headers: HeaderMap, body: String) -> Response {
-        let form: Approval = form_urlencoded::parse(body.as_bytes()).into_owned().collect();
-        *issuer.last.lock().unwrap() = form.clone();
-        if let Some((status, body)) = issuer.failure.lock().unwrap().clone() {
-            return (StatusCode::from_u16(status).unwrap(), body).into_response();
-        }
-        let refused = |error: &str| (StatusCode::BAD_REQUEST, Json(json!({ "error": error }))).into_response();
-        let authorization = headers.get("authorization").map(|value| value.to_str().unwrap().to_owned());
-        // RFC 6749 encodes both parts as a form does.
-        let expected = STANDARD.encode("ebb+console:a%3Asecret%2Fof%2Bthe+client");
-        if authorization != Some(format!("Basic {expected}")) || form.contains_key("client_id") {
-            return refused("invalid_client");
-        }
-        let approval = issuer.approvals.lock().unwrap().get_mut(&form["code"]).map(std::mem::take);
-        let Some(approval) = approval.filter(|approval| !approval.is_empty()) else { return refused("invalid_grant") };
-        let challenge = URL_SAFE_NO_PAD.encode(digest(&SHA256, form["code_verifier"].as_bytes()));
-        if challenge != approval["code_challenge"] || form["redirect_uri"] != approval["redirect_uri"] {
-            return refused("invalid_grant");
-        }
-        let now = now().0 / 1_000;
-        let mut claims = json!({
-            "iss": issuer.url, "aud": CLIENT, "sub": "ann", "exp": now + 300, "iat": now, "nonce": approval["nonce"],
-            "groups": ["developers"], "email": "ann@example.com",
-        });
-        for (name, value) in issuer.claims.lock().unwrap().as_object().unwrap() {
-            match value {
-                Value::Null => drop(claims.as_object_mut().unwrap().remove(name)),
-                value => claims[name] = value.clone(),
-            }
-        }
-        let token = rsa_token(&issuer.key, &claims);
-        Json(json!({"access_token": "of-the-person", "token_type": "Bearer", "id_token": token})).into_response()
-    }
-
-    /// The endpoint of OpenID Connect Core 5.3.
-    async fn user_info(State(issuer): State<Arc<Self>>, headers: HeaderMap) -> Response {
-        if headers.get("authorization").is_none_or(|value| value != "Bearer of-the-person") {
-            return StatusCode::FORBIDDEN.into_response();
-        }
-        let (status, body) = issuer.user_info.lock().unwrap().clone();
-        (StatusCode::from_u16(status).unwrap(), Json(body)).into_response()
-    }
-
     fn claim(&self, claims: Value) {
-        *self.claims.lock().unwrap() = claims;
+        *self.state.claims.lock().unwrap() = claims;
     }
 
     /// Returns a token of the person for an audience.
     fn token_for(&self, audience: &str) -> String {
         let expiry = now().0 / 1_000 + 300;
         let claims = json!({"iss": self.url, "aud": audience, "sub": "ann", "exp": expiry, "groups": ["developers"]});
-        rsa_token(&self.key, &claims)
+        rsa_token(&self.state.key, &claims)
     }
 
     /// Returns the entry of the issuer in the configuration.
@@ -162,8 +146,8 @@ impl PeopleIssuer {
 /// A stack that trusts two issuers of people. Only the first one names itself in its answers.
 struct PeopleStack {
     harness: Harness,
-    issuer: Arc<PeopleIssuer>,
-    other: Arc<PeopleIssuer>,
+    issuer: PeopleIssuer,
+    other: PeopleIssuer,
 }
 
 impl PeopleStack {
@@ -286,7 +270,7 @@ pub(crate) async fn a_person_signs_in_at_an_issuer() {
     assert_eq!(history["entries"][0]["by"], name, "{history}");
     // Neither the claims nor the secrets are readable in the table or the log.
     let log = std::fs::read_to_string(crate::log_file()).unwrap();
-    let verifier = issuer.last.lock().unwrap()["code_verifier"].clone();
+    let verifier = form(&issuer.server.call("POST /token", 1).await)["code_verifier"].clone();
     for secret in ["ann@example.com", browser.cookie.split_once('=').unwrap().1, verifier.as_str()] {
         assert!(!harness.stores(secret) && !log.contains(secret), "{secret}");
     }
@@ -376,13 +360,13 @@ pub(crate) async fn answers_of_other_browsers_are_refused() {
     // A browser with a session stays signed in as the same person, without a request to the issuer.
     let mut signed_in = stack.browser();
     stack.sign_in(&mut signed_in).await.is(303);
-    issuer.last.lock().unwrap().clear();
+    issuer.server.forget();
     for answer in [own.as_str(), stolen.as_str(), RETURN] {
         let reply = signed_in.get(answer).await;
         reply.leads_to("/console");
         assert!(cookies(&reply).is_empty(), "{reply:?}");
     }
-    assert!(issuer.last.lock().unwrap().is_empty(), "a code was sent");
+    assert_eq!(issuer.server.count("POST /token"), 0, "a code was sent");
     // The sign-in ends after ten minutes.
     stack.begin(&mut victim, issuer).await;
     let (name, value) = victim.cookie.split_once('=').unwrap();
@@ -418,7 +402,7 @@ pub(crate) async fn answers_of_other_issuers_are_refused() {
         let request = stack.begin(&mut browser, issuer).await;
         let reply = browser.get(&answer(&request, &issuer.approve(&request), named)).await;
         stack.refused(&reply, 401, "the answer is not of the issuer");
-        assert!(issuer.last.lock().unwrap().is_empty(), "a code was sent");
+        assert_eq!(issuer.server.count("POST /token"), 0, "a code was sent");
     }
     for (claims, reason) in [
         (json!({"aud": AUDIENCE}), "the claim `aud` of the token is wrong"),
@@ -449,7 +433,7 @@ pub(crate) async fn claims_of_the_userinfo_endpoint() {
         [(&stack, json!({"groups": null}), 200), (&stack, json!({}), 403), (&silent, json!({"groups": null}), 303)]
     {
         stack.issuer.claim(own);
-        *stack.issuer.user_info.lock().unwrap() = (200, admin.clone());
+        stack.issuer.serve_user_info(200, admin.clone());
         let mut browser = stack.browser();
         stack.sign_in(&mut browser).await;
         let page = browser.get("/console/clusters").await;
@@ -464,7 +448,7 @@ pub(crate) async fn claims_of_the_userinfo_endpoint() {
         ((401, json!({})), 503, "/userinfo responded with status 401"),
         ((200, json!({"sub": "ann", "x": "x".repeat(20_000)})), 401, "the claims are longer than 16384 bytes"),
     ] {
-        *issuer.user_info.lock().unwrap() = response;
+        issuer.serve_user_info(response.0, response.1);
         stack.refused(&stack.sign_in(&mut browser).await, status, reason);
     }
 }
@@ -497,10 +481,10 @@ pub(crate) async fn failures_of_an_issuer_are_explained() {
         (200, &large, 503, "is larger than 1048576 bytes"),
         (200, "{\"id_token\": \"a.b.c\"}", 401, "is not a JWT"),
     ] {
-        *issuer.failure.lock().unwrap() = Some((answer, body.to_owned()));
+        issuer.server.always("POST /token", CannedReply::xml(answer, body));
         stack.refused(&stack.sign_in(&mut browser).await, status, reason);
     }
-    *issuer.failure.lock().unwrap() = None;
+    issuer.serve_tokens();
     for (secrets, reason) in
         [(json!({}), "`clientSecret` cannot be read"), (json!({"EBB_CLIENT": "another"}), "(invalid_client)")]
     {
