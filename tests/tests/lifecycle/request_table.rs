@@ -57,6 +57,9 @@ struct TableRow {
     /// `path`.
     #[serde(default)]
     json: BTreeMap<String, Value>,
+    /// Texts that values of the answer contain, by JSON pointer.
+    #[serde(default)]
+    parts: BTreeMap<String, String>,
     /// Sends the request again until it has its answer.
     #[serde(default)]
     until: bool,
@@ -231,6 +234,10 @@ impl TableRow {
         }
         if let Some(text) = self.lacks.iter().find(|text| reply.body.contains(*text)) {
             return Err(format!("{text:?} is in the answer"));
+        }
+        let is_part = |pointer: &str, text: &str| part(&reply.json(), pointer).to_string().contains(text);
+        if let Some((pointer, text)) = self.parts.iter().find(|(pointer, text)| !is_part(pointer, text)) {
+            return Err(format!("{pointer} has no {text:?}"));
         }
         if let Some(names) = &self.names {
             let body: Value = reply.json();

@@ -9,6 +9,7 @@ use ebb_protocol::id::TargetKey;
 
 use crate::harness::*;
 use crate::lifecycle::documented::{GITHUB_SECRET, block, document, pull_request, send_of_github, store};
+use crate::request_table;
 
 const TOKEN: &str = "github-token-of-the-test";
 
@@ -254,50 +255,11 @@ pub(crate) async fn a_connection_permits_its_subscriptions() {
 /// The response about a subscription has the notifications that wait, the last error, what is missing and what was given up.
 /// A notification that cannot be rendered is given up at once, and blocks no other.
 pub(crate) async fn the_backlog_of_a_subscription_is_shown() {
+    const TABLE: &str = "lifecycle/subscriptions.yaml";
     let harness = Harness::simple().await;
-    harness.subscribe_receiver("all", "events", "on: [ready, gone]").await;
-    harness.subscribe("other", "on: [gone]\nto: {webhook: {connection: github, path: /x}}").await;
-    let subscription =
-        async |name: &str| -> Value { harness.get(&format!("/v1/subscriptions/{name}")).await.is(200).json() };
-    for (name, text) in [("all", "no secret SIGNING"), ("other", "connection github does not exist")] {
-        let problem = subscription(name).await["problem"].as_str().unwrap().to_owned();
-        assert!(problem.contains(text), "{problem}");
-    }
+    request_table::play(&harness, TABLE, "parts_that_are_missing", &[]).await;
     harness.sign_events();
-    assert_eq!(subscription("all").await["problem"], Value::Null);
-    let rest = "origin: RECEIVER\nauth: {bearer: {secret: GITHUB_TOKEN}}\nsubscriptions: [paths]\n";
-    harness.put("Connection", "hooks", rest).await.is(200);
-    let path = "${target.labels[notification.phase == 'ready' ? 'missing' : 'number']}";
-    let to =
-        format!("when: ${{target.labels.number == '7'}}\nto: {{webhook: {{connection: hooks, path: \"/{path}\"}}}}");
-    harness.subscribe("paths", &format!("on: [ready, gone]\n{to}")).await;
-    harness.receiver.always("POST /events", 503);
-    harness.ready("a", "simple").await;
-    harness.create_labelled("b").await;
-    harness.phase("b", TargetPhase::Ready).await;
-    harness.tear_down("b").await;
-    let shown = until("the error", async || {
-        let shown = subscription("all").await;
-        (shown["waiting"] == 3 && shown["lastError"]["reason"].is_string()).then_some(shown)
-    })
-    .await;
-    assert!(shown["lastError"]["reason"].as_str().unwrap().contains("503"), "{shown}");
-    assert!(shown["lastError"]["target"].as_str().unwrap().starts_with("sandbox/"), "{shown}");
-    assert!(shown["lastError"]["at"].is_string() && shown["oldest"].is_string(), "{shown}");
-    assert_eq!(shown["origin"], json!(harness.receiver.url()));
-    let listed: Value = harness.get("/v1/subscriptions").await.is(200).json();
-    assert_eq!([0_usize, 1].map(|number| &listed["subscriptions"][number]["waiting"]), [3, 1]);
-    let first = &listed["subscriptions"][0];
-    assert!(first["lastError"]["reason"].is_string() && first["oldest"] == shown["oldest"], "{listed}");
-    harness.receiver.call("POST /7", 1).await;
-    let delivered = async || Some(subscription("paths").await).filter(|shown| shown["waiting"] == 0);
-    let shown = until("the end of the delivery", delivered).await;
-    let failure = &shown["failures"][0];
-    assert_eq!(
-        (&shown["undelivered"], &failure["target"], &failure["phase"]),
-        (&json!(1), &json!("sandbox/b"), &json!("ready"))
-    );
-    assert!(failure["reason"].as_str().unwrap().contains("missing"), "{shown}");
+    request_table::play(&harness, TABLE, "the_backlog_of_a_subscription_is_shown", &[]).await;
 }
 
 /// A target stores the names of subscriptions, so their number is limited. A deleted one makes room.
