@@ -31,14 +31,6 @@ fn outcomes(reply: &ApiReply) -> Vec<String> {
     outcomes.into_iter().map(shown).collect()
 }
 
-async fn phases<const N: usize>(harness: &Harness, names: [&str; N]) -> Vec<TargetPhase> {
-    let mut found = Vec::new();
-    for name in names {
-        found.push(harness.target(name).await.unwrap().info.phase);
-    }
-    found
-}
-
 /// Each target is judged as by its own route. What a caller may not read looks as if it did not exist.
 pub(crate) async fn an_action_has_the_rights_of_its_caller() {
     let harness = Harness::simple().await;
@@ -46,18 +38,11 @@ pub(crate) async fn an_action_has_the_rights_of_its_caller() {
     let ann = harness.token("ann", &own).await;
     let bob = harness.token("bob", &own).await;
     let viewer = harness.token("viewer", &["read", "targets:write:own"]).await;
-    let writer = harness.token("writer", &["targets:write"]).await;
-    let reader = harness.token("reader", &["read"]).await;
     for (token, name) in [(&ann, "a"), (&bob, "b")] {
         harness.with_token(token, "POST /v1/targets", Some(simple_request(name, ""))).await.is(202);
         harness.phase(name, TargetPhase::Ready).await;
     }
-    let (all, delete) = (json!({"filter": {"plugin": "simple"}}), json!({"delete": {}}));
-    let upgrade = json!({"upgrade": {"plugin": "simple@1.0.0"}});
-    for (token, expected) in [(&ann, &["a ok"][..]), (&bob, &["b ok"]), (&viewer, &["a forbidden", "b forbidden"])] {
-        assert_eq!(outcomes(&send(&harness, token, all.clone(), delete.clone(), true).await), expected);
-    }
-    for action in [delete.clone(), json!({"retry": {}}), upgrade] {
+    for action in [json!({"delete": {}}), json!({"retry": {}}), json!({"upgrade": {"plugin": "simple@1.0.0"}})] {
         let reply = send(&harness, &ann, named_targets(&["b", "none"]), action.clone(), false).await;
         let found: TargetOutcomes = reply.is(200).json();
         let [foreign, missing] = &found.outcomes[..] else { panic!("{reply:?}") };
@@ -68,23 +53,8 @@ pub(crate) async fn an_action_has_the_rights_of_its_caller() {
         assert_eq!(outcomes(&reply), ["b forbidden"]);
         assert!(reply.body.contains("belongs to token bob"), "{reply:?}");
     }
-    // The highest version of a plugin is for callers that may read plugins.
-    for plugin in ["simple", "simple@1", "none"] {
-        let upgrade = json!({"upgrade": {"plugin": plugin}});
-        send(&harness, &writer, named_targets(&["a"]), upgrade, true).await.is_problem(403, "forbidden");
-    }
-    // A filter reads the list.
-    send(&harness, &writer, all.clone(), delete.clone(), true).await.is_problem(403, "forbidden");
-    let reply = send(&harness, &writer, named_targets(&["a"]), delete.clone(), true).await;
-    assert_eq!(outcomes(&reply), ["a ok"]);
-    // A caller that may not read gets the receipt only.
-    let shown = reply.json::<TargetOutcomes>().outcomes.remove(0);
-    assert!(shown.owner.is_none() && shown.first_cause.is_none(), "{shown:?}");
-    send(&harness, &reader, all.clone(), delete.clone(), true).await.is_problem(403, "forbidden");
-    assert_eq!(phases(&harness, ["a", "b"]).await, [TargetPhase::Ready; 2]);
-    assert_eq!(outcomes(&send(&harness, &bob, all, delete, false).await), ["b ok"]);
-    harness.phase("b", TargetPhase::Gone).await;
-    assert_eq!(phases(&harness, ["a"]).await, [TargetPhase::Ready]);
+    let names = [("ANN", ann.as_str()), ("BOB", &bob), ("VIEWER", &viewer)];
+    request_table::play(&harness, TABLE, "an_action_has_the_rights_of_its_caller", &names).await;
 }
 
 /// The table has the selections of usual sizes.
