@@ -6,6 +6,7 @@ use ebb_relay_client::reported_policy;
 use serde_json::{Map, Value};
 use url::Url;
 
+use super::list::missing;
 use super::release::InstallArgs;
 use super::values::{self, OptionArgs, label};
 use crate::client::{ApiClient, is_local};
@@ -240,13 +241,6 @@ pub(super) async fn registered(client: &ApiClient, name: &str) -> Result<Option<
 /// Returns the namespace of the relay of a registered cluster. Returns `None` if another program has installed it.
 pub(super) fn relay_namespace(registration: &ClusterRegistration) -> Option<&str> {
     registration.options.get("namespace")?.as_str().filter(|name| is_dns_label(name))
-}
-
-/// Returns the error for a cluster that does not exist.
-pub(super) fn missing(name: &str) -> CliError {
-    CliError::failed(format!("the cluster {name} does not exist"))
-        .with_hint("ebb cluster list")
-        .with_hint(format!("register it with `ebb cluster connect {name}`"))
 }
 
 /// Returns the URL of the API and the URL for callbacks, as pods reach them. `used` is the URL of this command.

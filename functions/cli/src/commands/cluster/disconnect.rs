@@ -1,6 +1,7 @@
 //! `ebb cluster disconnect`: deletes the registration of a cluster.
 
-use super::connect::{missing, registered, relay_namespace};
+use super::connect::{registered, relay_namespace};
+use super::list::missing;
 use super::release::removal;
 use super::values::label;
 use crate::client::ApiClient;

@@ -8,11 +8,10 @@ use ebb_protocol::api::{ClusterDetail, ClusterInfo, ClusterState};
 use ebb_protocol::listing::ReportedPolicy;
 use serde_json::Value;
 
-use super::connect::missing;
 use super::values::label;
 use crate::client::ApiClient;
 use crate::commands::kinds;
-use crate::exit::{Exit, Result};
+use crate::exit::{CliError, Exit, Result};
 use crate::output::{self, OutputArgs, printable};
 use crate::progress::labels;
 use crate::timing;
@@ -32,6 +31,13 @@ fn with_status(cluster: &ClusterInfo) -> Value {
     let mut data = output::json(cluster);
     data["status"] = status(cluster).into();
     data
+}
+
+/// Returns the error for a cluster that does not exist.
+pub(super) fn missing(name: &str) -> CliError {
+    CliError::failed(format!("the cluster {name} does not exist"))
+        .with_hint("ebb cluster list")
+        .with_hint(format!("register it with `ebb cluster connect {name}`"))
 }
 
 /// Returns the state of a cluster in words, with the reason.
