@@ -62,16 +62,14 @@ pub struct Plan {
 }
 
 /// A public output that a workload reads as a variable or as a file.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct WorkloadRead {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub env: Option<String>,
     /// The container of the variable. Absent for all containers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
     /// The path of the file.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
     pub resource: String,
     pub output: String,
@@ -117,19 +115,17 @@ pub struct ResourceOrigin {
 }
 
 /// The parts of the target's document other than its resources.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TargetSpec {
     /// The cluster for pods and objects. Absent for the default of the control plane.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
     /// The namespace of the target, the value of `target.namespace`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
     /// The time to live in milliseconds, from the creation of the target.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_ms: Option<u64>,
 }
 

@@ -64,19 +64,19 @@ pub struct ProblemDetails {
 }
 
 /// One difference between an active target and an update of it.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DocumentChange {
     /// The path of the field: `ttl`, `resources.db.params.size`, …
     pub path: String,
     /// The present value, shortened. Absent if there is none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub old: Option<String>,
     /// The requested value, shortened. Absent if there is none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub new: Option<String>,
 }
 
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DocumentError {
@@ -86,12 +86,9 @@ pub struct DocumentError {
     pub code: String,
     pub message: String,
     /// A suggested fix.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub help: Option<String>,
     /// From 1. Absent if the error has no position.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<u32>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub column: Option<u32>,
 }
 
@@ -160,6 +157,7 @@ impl std::fmt::Debug for SigningSecrets {
     }
 }
 
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TargetInfo {
@@ -170,7 +168,6 @@ pub struct TargetInfo {
     pub uid: String,
     /// The verified sender that created the instance: `platform`, `token NAME`, `ISSUER SUBJECT`, `role ROLE` or `source
     /// NAME`. Absent if it is unknown.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
     /// The labels of the document. A list has the first 8 KiB of names and values.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -183,13 +180,10 @@ pub struct TargetInfo {
     /// The time at which the instance was requested.
     pub created: String,
     /// The unit that failed first, with its reason, at most 200 characters. With `failed` and `stuck`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_cause: Option<String>,
     /// The end of the `ttl`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<String>,
     /// The reason of the stop. With `stopping`, `stuck` and `gone`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop_cause: Option<TargetStopCause>,
     /// True if an operator overrode units of the teardown. Their resources may still exist.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -200,7 +194,6 @@ pub struct TargetInfo {
     /// Plugin versions in use, as `name@version`.
     pub plugins: Vec<String>,
     /// The reason why the target, or the next instance of its name, waits. For people.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits_for: Option<String>,
     /// The waits of `waitsFor` in fields.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -232,6 +225,7 @@ pub struct TargetPage {
 }
 
 /// A target with resources and runs.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TargetDetail {
@@ -246,7 +240,6 @@ pub struct TargetDetail {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub workloads: BTreeMap<String, Vec<WorkloadValue>>,
     /// The reason why outputs, or variables of `env`, are missing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outputs_error: Option<String>,
     /// The evidence that resources are gone, the lowest grades first, at most 200. With `gone`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -254,29 +247,23 @@ pub struct TargetDetail {
     /// Runs that have begun, in the order of hooks.
     pub runs: Vec<RunDetail>,
     /// The open units of the present run whose wait a person has to end, or else the first ones.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_wait: Option<OpenUnits>,
     /// The notification that the platform has not accepted yet.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pending_notification: Option<String>,
     /// The state of its delivery, after a failed attempt.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delivery: Option<NotificationDelivery>,
     /// The UID that waits for the name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_uid: Option<String>,
     /// The generation of the update that waits for the end of the present run.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pending_generation: Option<u64>,
     /// The outage of the cluster that its units wait for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outage: Option<RelayOutage>,
     /// The event of a source that decided whether the target exists. Absent if the platform controls the target.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decided_by: Option<DecidingEvent>,
 }
 
 /// A notification that the platform has not accepted.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NotificationDelivery {
@@ -285,20 +272,18 @@ pub struct NotificationDelivery {
     /// The number of deliveries so far.
     pub attempts: u32,
     /// The last error.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The time of the next delivery.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
 
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceDetail {
     /// `name@version`.
     pub plugin: String,
     /// The version `name@version` whose teardown an operator has chosen while the target was stuck.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repaired_by: Option<String>,
     /// The phase of the resource, by the units of its last run.
     #[serde(default)]
@@ -308,7 +293,6 @@ pub struct ResourceDetail {
     #[serde(default)]
     pub since: String,
     /// The unit that failed or has not ended, with the reason.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Params as requested, with defaults. A sensitive one is a reference to a Secret, or `{"sensitive": true}`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -319,6 +303,7 @@ pub struct ResourceDetail {
 }
 
 /// The diagnosis of a target.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TargetDiagnosis {
@@ -328,7 +313,6 @@ pub struct TargetDiagnosis {
     /// One sentence: what the target waits for, or what failed.
     pub summary: String,
     /// The first failure of the present run.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<RootCause>,
     /// All failed units of the present run, including the first cause. At most 20.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -357,7 +341,6 @@ pub struct TargetDiagnosis {
     #[serde(default, skip_serializing_if = "is_no_unit")]
     pub open_units: usize,
     /// The event of a source that decided whether the target exists. Absent if the platform controls the target.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decided_by: Option<DecidingEvent>,
 }
 

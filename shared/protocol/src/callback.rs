@@ -10,6 +10,7 @@ use crate::removal::ObjectRemoval;
 use crate::value::SecretRef;
 
 /// `POST /v1/callbacks` with `Authorization: Bearer TOKEN`.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Callback {
@@ -28,26 +29,20 @@ pub struct Callback {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub secrets: BTreeMap<String, SecretRef>,
     /// The reason of a failure.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<ReportedReason>)]
     pub reason: Option<FailureReason>,
     /// With `again`: seconds until the request is repeated, at most one day.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after: Option<u64>,
     /// The progress, in one line for people.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<String>,
     /// The end of the log, at most 256 KiB.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<String>,
     /// The duration in milliseconds, by the clock of the executor.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<u64>,
     /// The applied objects of a failed unit, if there are several. Only accepted from a relay.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub objects: Vec<ObjectStatus>,
     /// The report of a task that removes objects. Only accepted from a relay.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub removal: Option<ObjectRemoval>,
 }
 

@@ -119,6 +119,7 @@ pub struct ScriptExit {
 ///
 /// The entrypoint writes it before it sends the report, and again after the acknowledgement. If it names a `report`
 /// that never arrived, the outputs are lost.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TerminationResult {
@@ -126,10 +127,8 @@ pub struct TerminationResult {
     /// The result without the log, and without outputs if `report` is set.
     pub result: Callback,
     /// As in [`ScriptExit`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
     /// The hexadecimal SHA-256 of the report, if only the report has the outputs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report: Option<String>,
     #[serde(default)]
     pub reported: bool,

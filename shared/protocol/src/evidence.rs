@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::limits;
 
 /// A failed request with its response. Credentials are masked before it is stored.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Evidence {
@@ -12,20 +13,16 @@ pub struct Evidence {
     /// The URL without user, password and values of the query.
     pub url: String,
     /// The HTTP status. Absent without a response.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
     /// The content type of the response.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content_type: Option<String>,
     /// The beginning of the response body, at most 2 KiB. Absent if the body is empty or the unit declares sensitive
     /// outputs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<String>,
     /// True if the body was longer.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub truncated: bool,
     /// The reason why the stored evidence cannot be read. Method and URL are then empty. Never stored.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub damaged: Option<String>,
 }
 

@@ -51,6 +51,7 @@ impl HistoryChange {
 }
 
 /// An entry of the history of a target.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HistoryEntry {
@@ -60,23 +61,19 @@ pub struct HistoryEntry {
     pub change: HistoryChange,
     /// The verified caller: `platform`, `token NAME`, `ISSUER SUBJECT`, `role ROLE`, `source NAME` or `ttl`. Absent if it is
     /// unknown.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
     /// The instance.
     pub uid: String,
     /// The generation of the document.
     pub generation: u64,
     /// The run that began.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<HistoryRun>,
     /// Why an operator decided it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The units that a decision concerns, `RESOURCE/UNIT`, at most 50.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub units: Vec<String>,
     /// The digest of the stored document. The entry itself has the text.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub document: Option<String>,
 }
 
@@ -109,6 +106,7 @@ pub struct HistoryPage {
 }
 
 /// A notification that its receiver has not accepted.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OpenNotification {
@@ -122,10 +120,8 @@ pub struct OpenNotification {
     #[serde(default)]
     pub given_up: bool,
     /// The reason of the last failure. Absent before the first one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The time of the next attempt after a failure.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
 

@@ -34,6 +34,7 @@ pub const GONE: &str = "dev.ebb.target.gone.v1";
 pub const MAX_GENERATION: u64 = (1 << 53) - 1;
 
 /// `data` of a lifecycle webhook.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct LifecycleData {
@@ -51,14 +52,11 @@ pub struct LifecycleData {
     #[schema(minimum = 1, maximum = 9_007_199_254_740_991_i64)]
     pub generation: u64,
     /// The document as YAML or JSON text, with all `@{…}` expanded. Required for a creation and an update.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub document: Option<String>,
     /// The value of `SIGNADOT_SANDBOX_ROUTING_KEY`. The default is the key of the target.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(pattern = r"^(?!\.{1,2}$)[^/#%?\\\s\x00-\x1f\x7f-\x9f]{1,128}$")]
     pub routing_key: Option<String>,
     /// The name of the event: `[a-z][a-z0-9]*`, at most 11 characters. Required for an event, and only allowed there.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(pattern = "^(?!(on|update|(pre|post)(start|stop))$)[a-z][a-z0-9]{0,10}$")]
     pub event: Option<String>,
 }
@@ -68,6 +66,7 @@ fn first() -> u64 {
 }
 
 /// `data` of a notification.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OutcomeData {
@@ -87,16 +86,12 @@ pub struct OutcomeData {
     pub workloads: BTreeMap<String, Vec<WorkloadValue>>,
     /// The URL of the target in the API, if the outputs are too large for a notification. Then `outputs`, `env` and
     /// `workloads` are left out. With `ready`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outputs_url: Option<String>,
     /// The unit that failed first. With `failed` and `stuck`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,
     /// The reason of the failure. With `failed` and `stuck`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<FailureReason>,
     /// The reason of the stop. With `gone`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop_cause: Option<TargetStopCause>,
     /// True if an operator overrode units of the teardown. Their resources may still exist. With `gone`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -108,17 +103,15 @@ pub struct OutcomeData {
 }
 
 /// A value of a workload: a variable or a file.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkloadValue {
     /// The name of the variable.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub env: Option<String>,
     /// The container of the variable. Absent for all containers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
     /// The path of the file.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
     #[serde(flatten)]
     pub value: OutputValue,

@@ -24,6 +24,7 @@ pub struct RelayInfo {
 const MAX_REPORTED: usize = 200;
 
 /// What the operator of a cluster allows.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ReportedPolicy {
@@ -31,7 +32,6 @@ pub struct ReportedPolicy {
     pub digest: String,
     /// The namespace of units whose documents name none. `None` from a relay of an earlier version, which does not report
     /// the classes of pods either.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub unit_namespace: Option<String>,
     pub namespaces: BTreeMap<String, ReportedNamespace>,
     /// Kinds of namespaced objects: `Kind`, `Kind.group` or `*.group`.
@@ -50,7 +50,6 @@ pub struct ReportedPolicy {
     /// The names of Services that units may call.
     pub services: BTreeSet<String>,
     /// The reason why a newer policy is not in force.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 

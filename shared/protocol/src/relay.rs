@@ -352,14 +352,13 @@ impl Default for TaskCompletion {
 }
 
 /// Rules for readiness and failure. The contract of the kind replaces a missing rule (`ebb_kube::readiness`).
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ReadyRules {
     /// CEL over `object`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready: Option<String>,
     /// CEL over `object`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fail: Option<String>,
 }
 
@@ -434,14 +433,13 @@ pub struct CallbackEndpoint {
     pub installation: String,
 }
 
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ScriptTask {
     pub image: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// A pod template as YAML.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_template: Option<String>,
     /// The script. Its first line is `#!`.
     pub text: String,
@@ -453,17 +451,15 @@ pub struct ScriptTask {
 }
 
 /// An input of a script. Without a value, its variable is unset and its file is not created.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ScriptInput {
     pub name: String,
     /// The environment variable of the input.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub env: Option<String>,
     /// The absolute path of the input file.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<UnitValue>,
     /// True if the value is sensitive. It is masked in the log.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -505,22 +501,19 @@ impl TaskState {
 }
 
 /// A task that has a slot and has not ended.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RunningTask {
     /// The end of the log so far. Empty in the response to [`RelayRequest::Status`].
     pub log: String,
     /// Milliseconds since the last heartbeat of the entrypoint.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub heartbeat_ms: Option<u64>,
     /// Milliseconds since the task got its slot, from which its timeout counts.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub age_ms: Option<u64>,
     /// The last progress that the script reported.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<String>,
     /// The applied objects of a task that waits until all are ready. Absent until they were observed.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub objects: Option<ObjectCount>,
     /// The state of each applied object, if there are several, at most
     /// [`MAX_OBJECTS`](crate::object_status::MAX_OBJECTS). Absent until they were observed.
@@ -543,6 +536,7 @@ pub struct ObjectCount {
 pub const MAX_WAITS: usize = 20;
 
 /// The reason why an object of a task is not ready, not started or not gone.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TaskWait {
@@ -553,16 +547,12 @@ pub struct TaskWait {
     /// What is awaited or what blocks, for people. It names the pod or the owned object that reports it.
     pub message: String,
     /// Milliseconds since the reason was first reported, by the clock of the cluster.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since_ms: Option<u64>,
     /// Milliseconds until the task fails if the wait does not end. Absent if only the timeout of the task ends it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fails_in_ms: Option<u64>,
     /// The awaited field of the object, such as `status.readyReplicas`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
     /// The last value of [`field`](Self::field) as JSON, at most 200 characters. Values of Secrets are never reported.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<String>,
     #[serde(default)]
     pub resolves: WaitResolution,

@@ -18,15 +18,14 @@ pub enum RemovalGrade {
 }
 
 /// The evidence of one removal.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RemovalEvidence {
     pub grade: RemovalGrade,
     /// The request that shows it, such as `GET https://api.example.org/branches/br-1`, without values of its query.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked: Option<String>,
     /// Its answer, such as `404`. It contains no secret.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answered: Option<String>,
 }
 

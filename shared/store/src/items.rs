@@ -243,6 +243,7 @@ impl TargetList {
 }
 
 /// A notification that the platform has not accepted yet.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NotificationState {
@@ -250,36 +251,32 @@ pub struct NotificationState {
     pub attempts: u32,
     /// The hook whose run stays open until the notification is delivered, so that the target needs no index entry.
     /// `None` means that the target itself is due.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delivered_by: Option<Hook>,
     /// The last error of the delivery, for display.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
 /// An instance whose sensitive outputs are still in a cluster.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecretRelease {
     pub instance: String,
     /// `None` means the default cluster.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
     /// The UID of the cluster, if the plan has it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
 }
 
 /// An update that waits for the end of the present run.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PendingUpdate {
     pub generation: u64,
     /// The digest of the plan of its document. The plan is stored with [`TargetHead::update_key`].
     pub plan: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub routing_key: Option<String>,
     /// The verified sender, as the owner of a target.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
     /// The labels of its document, as those of a target.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

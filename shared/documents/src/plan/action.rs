@@ -72,27 +72,26 @@ impl Action {
 }
 
 /// A script in an image.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PodAction {
     pub image: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// A `PodTemplateSpec` as YAML text, which is merged onto the default one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_template: Option<String>,
     /// The unmodified script. Its first line begins with `#!`.
     pub script: String,
 }
 
 /// A signed HTTP request.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct WebhookAction {
     /// The HTTP method. The default is `POST`.
     pub method: String,
     /// The connection that authorizes the request. Absent for a request that Ebb signs for the plugin.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connection: Option<BoundConnection>,
     /// The URL. Its host is literal, and parts of path and query can be templates. With a connection, it is the path
     /// after the origin.
@@ -100,26 +99,20 @@ pub struct WebhookAction {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, Template>,
     /// The body as a tree whose strings are templates. If absent, the inputs are sent as an object.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<serde_json::Value>,
     /// The longest time for which the receiver processes a request without a response. The default is the unit's
     /// timeout.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_processing_time_ms: Option<u64>,
     /// True if the request must not be repeated while its outcome is unknown.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub non_idempotent: bool,
     /// The URL that returns the result of a request with an unknown outcome.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub describe: Option<Template>,
     /// A CEL condition over the answer of `describe`. False means that the request has made nothing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub describe_found: Option<String>,
     /// The state for which the unit waits after the response.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<UntilPlan>,
     /// For a verification: a CEL condition over a response 2xx. True if the thing does not exist.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub absent: Option<String>,
 }
 
@@ -136,19 +129,18 @@ impl WebhookAction {
 }
 
 /// Questions that are repeated until a provider reports a state.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct UntilPlan {
     /// The URL of the question, as that of the webhook. It may read `response`.
     pub url: Template,
     /// A CEL condition over `poll` and `response`. Absent if only the answer 404 or 410 ends the wait.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready: Option<String>,
     /// True if the answer 404 or 410 ends the wait.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub gone: bool,
     /// A CEL expression over `poll` and `response`: true, or the reason of a failure.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,
     /// The wait before the first question, in milliseconds.
     pub every_ms: u64,
@@ -174,16 +166,15 @@ pub struct BoundConnection {
 }
 
 /// Kubernetes objects.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ObjectAction {
     /// The manifest as a tree whose strings are templates, or a list of manifests. They are applied in this order.
     pub manifest: serde_json::Value,
     /// True if an object is ready.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready: Option<ManifestConditions>,
     /// True if an object has failed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fail: Option<ManifestConditions>,
     /// True for an object of `bind`. The strings in its `data` are templates of texts, also in a Secret.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -222,6 +213,7 @@ impl ManifestConditions {
 }
 
 /// A resource of an InfraKit plugin.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct InfrakitAction {
@@ -235,14 +227,12 @@ pub struct InfrakitAction {
     /// The configuration as a tree whose strings are templates. For a controller, it is the whole `Spec`.
     pub properties: serde_json::Value,
     /// The boot script of the instance.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub init: Option<Template>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub tags: BTreeMap<String, Template>,
     #[serde(rename = "logicalID", default, skip_serializing_if = "Option::is_none")]
     pub logical_id: Option<Template>,
     /// The `Attachments` of the instance as a tree whose strings are templates.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attachments: Option<serde_json::Value>,
     /// The longest time for which the plugin processes a request to provision without a response, in milliseconds.
     pub max_processing_time_ms: u64,

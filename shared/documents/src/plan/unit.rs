@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::{Action, Template};
 
 /// A compiled unit.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct UnitPlan {
@@ -17,7 +18,6 @@ pub struct UnitPlan {
     pub action: Action,
     /// The cluster that the document sets for the unit. Absent for the target's cluster, see
     /// [`Plan::cluster`](super::Plan::cluster).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
     /// The units of the same hook that must end first: because of references, `after`, or the order of teardown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -29,7 +29,6 @@ pub struct UnitPlan {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub old_params: Vec<String>,
     /// A CEL condition. The unit is skipped if it is false.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub when: Option<String>,
     /// The inputs of a pod, in the order of the document.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -44,7 +43,6 @@ pub struct UnitPlan {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ordered_after: Vec<u32>,
     /// In an update: the hook of the document to which the unit belongs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stage: Option<Hook>,
     /// In preStop and postStop: the units of updates that did the same. If one of them is done, this unit is skipped.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -53,7 +51,6 @@ pub struct UnitPlan {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub verifies: bool,
     /// The least evidence that an undo has to give, as its plugin requires. Absent if none is required.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<RequiredEvidence>,
     /// The timeout of one attempt, in milliseconds.
     pub timeout_ms: u64,
@@ -94,16 +91,15 @@ pub struct OutputRead {
 }
 
 /// An input of a pod.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct InputPlan {
     pub name: String,
     pub value: Template,
     /// The environment variable of the input.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub env: Option<String>,
     /// The absolute path of the input file.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// True if the input is unset when its value is missing (Signadot). Otherwise the unit fails.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

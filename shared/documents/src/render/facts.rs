@@ -8,6 +8,7 @@ use sha2::{Digest as _, Sha256};
 use crate::plan::document_name;
 
 /// The facts about a target that its units can read, and those at the time of a change that a notification reports.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TargetFacts {
@@ -20,10 +21,8 @@ pub struct TargetFacts {
     /// Rises with each change of the document.
     pub generation: u64,
     /// The namespace, if the target has one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// The cluster. `None` means the default of the control plane.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,

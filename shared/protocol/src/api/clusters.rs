@@ -13,6 +13,7 @@ pub struct ClusterList {
 }
 
 /// A connected cluster with information from its relay.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterInfo {
@@ -20,32 +21,23 @@ pub struct ClusterInfo {
     pub name: String,
     pub transport: TransportKind,
     /// Absent in responses of earlier versions.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<ClusterState>,
     /// The UID of the namespace `kube-system`, as reported by the relay or, without a response, as pinned.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
     /// The version of the relay. Absent without a response, like the next two fields.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     /// The uptime of the relay in seconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub up_seconds: Option<u64>,
     /// The number of tasks of the relay.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks: Option<u64>,
     /// What documents may request in the cluster. Without a response, it is the last known policy. Absent if none is known,
     /// and for a relay of an earlier version.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<ReportedPolicy>,
     /// The time of the first report of the policy. Present if the relay does not respond and the policy is the last known
     /// one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy_since: Option<String>,
     /// The reason why the relay did not respond, or why the cluster has none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outage: Option<RelayOutage>,
 }
 
@@ -75,31 +67,27 @@ pub struct ClusterDetail {
 }
 
 /// A cluster that was registered by a request.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterRegistration {
     /// The URL of the relay with push transport. Absent: pull.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
     /// The image that contains the entrypoint as `/ebb-entrypoint`.
     pub entrypoint_image: String,
     pub run_as_non_root: bool,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signadot_outputs: Option<SignadotOutputs>,
     /// The options of the installation, as they were sent.
     #[schema(value_type = Object)]
     pub options: serde_json::Map<String, serde_json::Value>,
     /// Changes with each write. Absent in responses of earlier versions.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<u64>,
     pub created: String,
     /// The caller that created it.
     pub created_by: String,
     /// The time at which the present relay registered. Absent before.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub registered: Option<String>,
     /// The end of the bootstrap token that no relay has used yet.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bootstrap_expires: Option<String>,
 }
 
@@ -111,11 +99,11 @@ pub enum SignadotOutputs {
 }
 
 /// Registers a cluster, or replaces its settings.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PutCluster {
     /// The URL of the relay with push transport, without `/v1/batch`. Absent: pull.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
     /// The image that contains the entrypoint as `/ebb-entrypoint`.
     pub entrypoint_image: String,
@@ -124,7 +112,6 @@ pub struct PutCluster {
     pub run_as_non_root: bool,
     /// `open`: the outputs of Signadot plugins are not sensitive in this cluster. Absent: they stay there, unless a plugin
     /// opens them. It counts for targets that are created or updated from then on.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signadot_outputs: Option<SignadotOutputs>,
     /// The options of the installation, which Ebb stores and returns. At most 64 KiB, without secrets.
     #[serde(default)]
@@ -134,7 +121,6 @@ pub struct PutCluster {
     #[serde(default)]
     pub rebootstrap: bool,
     /// The `version` of the registration that was read. The request is refused if it has changed since.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected: Option<u64>,
 }
 

@@ -6,14 +6,13 @@ use utoipa::ToSchema;
 use super::DocumentChange;
 
 /// Retries a target. Without a body, its failed units run again as they are.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RetryTarget {
     /// The identity of the instance. Another one is not changed. The default is the present one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
     /// A published version `NAME@VERSION`. The teardown of a stuck target continues with the units of this version.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plugin: Option<String>,
     /// Returns the changes of `plugin` without making them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -53,11 +52,11 @@ pub struct UndoChange {
 }
 
 /// Marks a failed unit of a teardown as complete, although its resources may still exist.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ForceCompleteUnit {
     /// The identity of the instance. Another one is not changed. The default is the present one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
     /// The key of the unit: `RESOURCE/UNIT`.
     pub unit: String,
@@ -65,23 +64,21 @@ pub struct ForceCompleteUnit {
     #[schema(min_length = 1, max_length = 500, pattern = r"[^\s\u0085]")]
     pub reason: String,
     /// The name of the operator, at most 100 characters.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 100)]
     pub by: Option<String>,
 }
 
 /// Ends an instance whose teardown failed, although its resources may still exist.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ForceDeleteTarget {
     /// The identity of the instance. Another one is not changed. The default is the present one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
     /// The reason: 1 to 500 characters, not only white space.
     #[schema(min_length = 1, max_length = 500, pattern = r"[^\s\u0085]")]
     pub reason: String,
     /// The name of the operator, at most 100 characters.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 100)]
     pub by: Option<String>,
 }

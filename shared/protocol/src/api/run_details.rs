@@ -40,6 +40,7 @@ pub enum RunState {
     Cancelled,
 }
 
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UnitDetail {
@@ -61,36 +62,26 @@ pub struct UnitDetail {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<String>,
     /// The reason of a failure, a skip or a retry.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<FailureReason>,
     /// The time at which the attempt was first seen to run, if it is stored. The acceptance of a webhook is usually stored
     /// for the time in which it runs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started: Option<String>,
     /// The time at which the receiver of a webhook accepted the request, usually by 202, so that a callback is expected.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accepted: Option<String>,
     /// The time at which the attempt ended. Absent for a success that is stored without a record: it has no outputs and no
     /// log.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<String>,
     /// The duration of the attempt in milliseconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<u64>,
     /// The time of the next attempt or request.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
     /// The time at which the attempt fails at the latest, if its start is known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<String>,
     /// The last reported progress.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<String>,
     /// The time of the last heartbeat of a running script in a cluster, or of a receiver that reports one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heartbeat: Option<String>,
     /// The objects of a running or succeeded unit, and how many of them are ready.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub objects: Option<ObjectCount>,
     /// The state of each object of a running or failed unit with several objects, or of a succeeded unit, at most 20. Of a
     /// unit that has ended, as it ended. Of a failed one, with shortened reasons, and as many as fit into 480 bytes. Of the
@@ -105,10 +96,8 @@ pub struct UnitDetail {
     pub log: bool,
     /// The number of callbacks with further distinct results after 16 of one attempt were stored. The teardown does
     /// not undo these.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub excess_results: Option<u64>,
     /// Callbacks that were rejected because of their content.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused_callbacks: Option<CallbackRefusals>,
     /// The attempts before the last one, the oldest first. At most the last 20.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -116,6 +105,7 @@ pub struct UnitDetail {
 }
 
 /// An attempt of a unit before its last one, as it is stored.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AttemptDetail {
@@ -126,15 +116,11 @@ pub struct AttemptDetail {
     /// `failed`, `cancelled`, `succeeded` or `skipped`. `running` if no result is stored.
     pub state: UnitState,
     /// The time at which it was first seen to run, if it is known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<String>,
     /// The duration in milliseconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<u64>,
     /// The reason of a failure or a skip.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<FailureReason>,
     /// True if a log is stored.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -142,6 +128,7 @@ pub struct AttemptDetail {
 }
 
 /// The reason why an object of a running unit is not ready, not started or not gone, as its relay reports it.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UnitWait {
@@ -152,16 +139,12 @@ pub struct UnitWait {
     /// For people.
     pub message: String,
     /// The time at which the reason was first reported.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
     /// The time at which the attempt fails if the wait does not end. Absent if only its deadline ends the attempt.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fails_at: Option<String>,
     /// The awaited field of the object, such as `status.readyReplicas`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
     /// The last value of the field, as JSON of at most 200 characters.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<String>,
     pub resolves: WaitResolution,
 }

@@ -6,15 +6,14 @@ use utoipa::ToSchema;
 
 /// The response to an event of a source. Every verified event gets a status 2xx, because senders disable an endpoint that
 /// responds with errors.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SourceResponse {
     pub result: SourceResult,
     /// `KIND/NAME` of the target. Absent if the event concerns none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
     /// The instance that the event created, changed or deleted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
     /// The reason of the result.
     pub detail: String,
@@ -69,6 +68,7 @@ pub struct SourceDetail {
 }
 
 /// An event that was rejected, or that could not be completed.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RejectedEvent {
@@ -79,10 +79,8 @@ pub struct RejectedEvent {
     /// The id of the sender, or the SHA-256 of the body.
     pub delivery: String,
     /// `KIND/NAME` of the target, if it is known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
     /// The instance, if it is known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
     /// The reason, shortened to 512 bytes.
     pub detail: String,

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 /// A subscription without its document.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SubscriptionInfo {
@@ -13,13 +14,10 @@ pub struct SubscriptionInfo {
     /// `standard`, `webhook`, `slack`, `github` or `comment`.
     pub to: String,
     /// The connection of the receiver.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connection: Option<String>,
     /// The origin of the receiver, such as `https://api.github.com`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<String>,
     /// The reason why nothing can be sent, such as a missing secret.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
     /// The number of notifications that wait for the receiver.
     pub waiting: usize,
@@ -27,17 +25,14 @@ pub struct SubscriptionInfo {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub waiting_incomplete: bool,
     /// The time of the oldest notification that waits.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oldest: Option<String>,
     /// The last failure of a notification that waits.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<DeliveryError>,
     /// The number of notifications of the last 30 days that were given up, at most 1,000.
     pub undelivered: usize,
     /// The time of the last change.
     pub changed: String,
     /// The reason why the stored document cannot be read. The fields that come from it are then empty.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unreadable: Option<String>,
 }
 

@@ -35,6 +35,7 @@ impl TargetSelection {
 }
 
 /// A target of an action.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NamedTarget {
@@ -44,11 +45,9 @@ pub struct NamedTarget {
     pub name: String,
     /// The identity of the instance. Another one is not changed. The default is the present one, and for a deletion also the
     /// one that waits for the name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(pattern = r"^(?!\.{1,2}$)([!\x22$&-.0->@-\[\]-~]{1,128}|[^/#%?\\\s\x00-\x1f\x7f-\x9f]{1,75})$")]
     pub uid: Option<String>,
     /// The last run that the caller has seen. With another one, nothing is changed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<String>,
 }
 
@@ -116,41 +115,33 @@ pub enum TargetAction {
 }
 
 /// The outcome of an action on one target, or of its dry run.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TargetOutcome {
     pub kind: String,
     pub name: String,
     /// The identity of the instance. Absent if it is not known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
     /// The phase before the action. Absent if it is not known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<TargetPhase>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
     /// The unit that failed first, with its reason.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_cause: Option<String>,
     /// True if nothing was changed because of `dryRun`.
     pub dry_run: bool,
     /// The effect of `retry`. Absent in a dry run without `plugin`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<RetryResponse>,
     /// The effect of `upgrade`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub update: Option<TargetReceipt>,
     /// The reason why nothing was changed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// The code of the error.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
     /// The errors of the document of an `upgrade`, each with its place.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<DocumentError>,
     /// The next step after the error, if its text has none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_step: Option<String>,
 }
 
@@ -194,19 +185,18 @@ impl TargetOutcome {
 }
 
 /// The outcomes of a part of the selected targets.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TargetOutcomes {
     /// One outcome per target, in the order of the request or of the list. May be empty although `next` is given.
     pub outcomes: Vec<TargetOutcome>,
     /// The version `NAME@VERSION` of `upgrade`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plugin: Option<String>,
     /// Errors of targets that cannot be read, because their items are damaged.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub damaged: Vec<String>,
     /// The selection of the targets that this request has not handled: send it with the same action. Absent after the last
     /// one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<TargetSelection>,
 }

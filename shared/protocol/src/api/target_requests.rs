@@ -10,6 +10,7 @@ use super::{DocumentChange, PlanPreview};
 use crate::lifecycle::{LifecycleResponse, LifecycleResult};
 
 /// Creates a target or updates a living one.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ApplyTarget {
@@ -24,27 +25,24 @@ pub struct ApplyTarget {
     pub document: String,
     /// The identity of the instance, at most 128 characters. Without it, the newest instance of the name is updated, or a
     /// new one begins.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(pattern = r"^(?!\.{1,2}$)([!\x22$&-.0->@-\[\]-~]{1,128}|[^/#%?\\\s\x00-\x1f\x7f-\x9f]{1,75})$")]
     pub uid: Option<String>,
     /// The generation that the caller has seen, of the document or of the update that waits. If the instance has another
     /// one, or does not live, the request is refused with 409 `outdated`. Without it, any document is replaced.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<u64>,
     /// The value of `SIGNADOT_SANDBOX_ROUTING_KEY`. The default is the key of the target.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(pattern = r"^(?!\.{1,2}$)[^/#%?\\\s\x00-\x1f\x7f-\x9f]{1,128}$")]
     pub routing_key: Option<String>,
 }
 
 /// The response to a request that creates, updates or deletes a target.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TargetReceipt {
     /// `KIND/NAME`.
     pub target: String,
     /// The identity of the instance. Absent in the preview of an instance that gets a random one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
     /// The generation of the target. An update without a change keeps it.
     pub generation: u64,
@@ -58,10 +56,8 @@ pub struct TargetReceipt {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub resources: BTreeMap<String, ResourceEffect>,
     /// The time at which the `ttl` of the document would end, or has ended, for a living instance. In a preview.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<String>,
     /// The plan of the document. In a preview.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanPreview>,
 }
 

@@ -7,22 +7,19 @@ use super::UnitState;
 use crate::relay::WaitResolution;
 
 /// A wait of a target, or of something that can begin only after its present run.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TargetWait {
     pub waiter: WaitingParty,
     /// The generation of a waiting update, the name of a waiting event, or the UID of a waiting instance.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiter_name: Option<String>,
     pub awaits: AwaitedParty,
     /// The hook of awaited units, the awaited notification, or the UID of the awaited instance.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub awaited_name: Option<String>,
     /// The start of the wait. Absent if it is not stored.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
     /// The last error of the awaited party.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The event that ends the wait. For people.
     pub release: String,
@@ -64,6 +61,7 @@ pub enum AwaitedParty {
 }
 
 /// Units of a run that have not ended, for the same reason.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OpenUnits {
@@ -75,10 +73,8 @@ pub struct OpenUnits {
     /// The activity or the wait of the units. For people.
     pub reason: String,
     /// The earliest time from which a unit runs, or waits for this. Absent if it is unknown.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
     /// The earliest time at which an attempt fails if this does not end.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fails_at: Option<String>,
     pub resolves: WaitResolution,
 }

@@ -8,6 +8,7 @@ use utoipa::ToSchema;
 
 /// What a unit was rendered to. Which of `inputs`, `request`, `manifests` and `instance` is there depends on its kind.
 /// A sensitive value is `<sensitive>`. One that is in a Secret of the cluster is `{"secretKeyRef": {"name", "key"}}`.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UnitRendering {
@@ -18,47 +19,37 @@ pub struct UnitRendering {
     pub kind: String,
     pub attempt: u32,
     /// The cluster of the unit. Absent if it is the default of the control plane.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
     /// The namespace of the pod, or of manifests that name none. Absent if it is the default of the relay.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// The image of a pod.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
     /// The script of a pod, as its author wrote it. A long one is shortened to 65,536 characters.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script: Option<String>,
     /// The reason why the unit does not run.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skipped: Option<String>,
     /// The units that this one undoes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub undoes: Vec<String>,
     /// The inputs of a pod by name. An unset one is null. A long one is shortened.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inputs: Option<BTreeMap<String, Value>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<RequestRendering>,
     /// The manifests of an object unit, in the order in which they are applied.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub manifests: Option<Vec<Value>>,
     /// What a plugin of InfraKit gets.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance: Option<Value>,
 }
 
 /// The request of a webhook unit, without the headers that authorize it.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RequestRendering {
     pub method: String,
     pub url: String,
     /// The connection that authorizes the request.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connection: Option<String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<Value>,
 }

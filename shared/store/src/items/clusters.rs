@@ -5,27 +5,24 @@ use ebb_protocol::engine::Timestamp;
 use serde::{Deserialize, Serialize};
 
 /// A cluster that was registered by a request. It has no secret in clear.
+#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterItem {
     /// The name in documents, a DNS label.
     pub name: String,
     /// The URL of the relay with push transport. `None` means pull.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
     pub entrypoint_image: String,
     #[serde(default)]
     pub run_as_non_root: bool,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signadot_outputs: Option<SignadotOutputs>,
     /// The options of the installation, for the program that made it.
     #[serde(default)]
     pub options: serde_json::Value,
     /// `None` until a relay has registered.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub relay: Option<RegisteredRelay>,
     /// The last bootstrap token.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bootstrap: Option<BootstrapToken>,
     /// The time of the first request.
     pub created: Timestamp,
