@@ -24,8 +24,6 @@ const STANDARD_WEBHOOKS: [&str; 3] = [WEBHOOK_ID, WEBHOOK_TIMESTAMP, WEBHOOK_SIG
 const GITLAB_TOKEN: &str = "x-gitlab-token";
 const E2B_SIGNATURE: &str = "e2b-signature";
 const AUTHORIZATION: &str = "authorization";
-const BEARER_FORM: &str = "Bearer TOKEN";
-const BASIC_FORM: &str = "Basic and USER:PASSWORD in base64";
 /// The minimum number of characters of a value. A shorter word of a secret is no value of its own but part of a
 /// passphrase.
 const MIN_VALUE: usize = 16;
@@ -95,6 +93,55 @@ impl SourceScheme {
         Self::Hmac { header: header.to_owned(), prefix: prefix.to_owned(), algorithm, encoding: MacEncoding::Hex }
     }
 
+    /// Returns the header with the proof. [`Self::Url`] has none.
+    fn header(&self) -> Option<&str> {
+        match self {
+            Self::Hmac { header, .. } => Some(header),
+            Self::Standard => Some(WEBHOOK_SIGNATURE),
+            Self::Gitlab => Some(GITLAB_TOKEN),
+            Self::E2b => Some(E2B_SIGNATURE),
+            Self::Bearer | Self::Basic { .. } => Some(AUTHORIZATION),
+            Self::Url => None,
+        }
+    }
+
+    /// Returns the proof that the sender of `body` has a value of the secret: the text of the header or parameter.
+    fn proof(&self, value: &str, body: &[u8]) -> Zeroizing<String> {
+        Zeroizing::new(match self {
+            Self::Hmac { prefix, algorithm, encoding, .. } => {
+                format!("{prefix}{}", encoding.encode(&algorithm.mac(value.as_bytes(), body)))
+            }
+            Self::E2b => URL_SAFE_NO_PAD.encode(Sha256::new().chain_update(value).chain_update(body).finalize()),
+            Self::Bearer => format!("Bearer {value}"),
+            Self::Basic { user } => format!("Basic {}", STANDARD.encode(format!("{user}:{value}"))),
+            Self::Standard | Self::Gitlab | Self::Url => value.to_owned(),
+        })
+    }
+
+    /// Returns the keys of Standard Webhooks in a secret, or `None` if the sender signs in another way.
+    fn signing_keys(&self, secret: &str) -> Result<Option<WebhookKeys>, SourceSignatureError> {
+        let is_key = |word: &&str| *self == Self::Standard || (*self == Self::Gitlab && word.starts_with("whsec_"));
+        let keys = Zeroizing::new(secret.split_whitespace().filter(is_key).collect::<Vec<_>>().join(" "));
+        if keys.is_empty() && *self != Self::Standard {
+            return Ok(None);
+        }
+        let expected = "whsec_ and 24 to 64 random bytes in base64";
+        WebhookKeys::parse(&keys).map(Some).map_err(|_| SourceSignatureError::Secret(expected))
+    }
+
+    /// Returns the error of a proof that no value of the secret gives.
+    fn mismatch(&self) -> SourceSignatureError {
+        let header = self.header().unwrap_or("the query parameter `secret`").to_owned();
+        let expected = match self {
+            Self::Hmac { prefix, algorithm, encoding, .. } => {
+                format!("{prefix}X, where X is the {}, {},", algorithm.name(), encoding.name())
+            }
+            Self::E2b => "the E2B signature version 1".to_owned(),
+            _ => return SourceSignatureError::Credentials(header),
+        };
+        SourceSignatureError::Signature { header, expected }
+    }
+
     /// Returns the header with the sender's id of a delivery, the same in every repetition. E2B's `e2b-delivery-id`
     /// numbers attempts, so it is not one.
     fn delivery_header(&self) -> Option<&'static str> {
@@ -138,7 +185,7 @@ pub enum SourceSignatureError {
     )]
     Signature { header: String, expected: String },
     #[error("the credentials in {0} do not match: configure the secret of this source at the sender")]
-    Credentials(&'static str),
+    Credentials(String),
     #[error("the query parameter `secret` is missing: add ?secret=VALUE to the URL at the sender")]
     MissingQuery,
     #[error("headers webhook-* and svix-* are both given: send one family")]
@@ -158,17 +205,12 @@ pub fn check_given(
     headers: &HeaderMap,
     url_secret: Option<&str>,
 ) -> Result<(), SourceSignatureError> {
-    match scheme {
-        SourceScheme::Standard if headers.contains_key(SVIX[2]) => Ok(()),
-        SourceScheme::Standard => single(headers, WEBHOOK_SIGNATURE).map(drop),
-        SourceScheme::Gitlab if headers.contains_key(WEBHOOK_SIGNATURE) => Ok(()),
-        SourceScheme::Gitlab => single(headers, GITLAB_TOKEN).map(drop),
-        SourceScheme::Hmac { header, .. } => single(headers, header).map(drop),
-        SourceScheme::E2b => single(headers, E2B_SIGNATURE).map(drop),
-        SourceScheme::Bearer => authorization(headers, "Bearer", BEARER_FORM).map(drop),
-        SourceScheme::Basic { .. } => authorization(headers, "Basic", BASIC_FORM).map(drop),
-        SourceScheme::Url => url_secret.map(drop).ok_or(SourceSignatureError::MissingQuery),
-    }
+    let is_signed = match scheme {
+        SourceScheme::Standard => headers.contains_key(SVIX[2]),
+        SourceScheme::Gitlab => headers.contains_key(WEBHOOK_SIGNATURE),
+        _ => false,
+    };
+    if is_signed { Ok(()) } else { given_proof(scheme, headers, url_secret).map(drop) }
 }
 
 /// Checks that the sender of `body` has `secret`. `url_secret` is the decoded query parameter `secret`.
@@ -184,52 +226,16 @@ pub fn verify(
     now: Timestamp,
 ) -> Result<SourceDelivery, SourceSignatureError> {
     let values = values(secret)?;
-    let any = |fits: &dyn Fn(&str) -> bool| values.iter().fold(false, |found, value| found | fits(value));
-    let (fits, error) = match scheme {
-        SourceScheme::Standard => return standard(secret, headers, body, now),
-        SourceScheme::Gitlab => {
-            let signing: Vec<&str> = secret.split_whitespace().filter(|word| word.starts_with("whsec_")).collect();
-            if headers.contains_key(WEBHOOK_SIGNATURE) && !signing.is_empty() {
-                return standard(&Zeroizing::new(signing.join(" ")), headers, body, now);
-            }
-            let token = proof(headers, GITLAB_TOKEN, "")?;
-            (any(&|value| same(value, token)), SourceSignatureError::Credentials(GITLAB_TOKEN))
-        }
-        SourceScheme::Hmac { header, prefix, algorithm, encoding } => {
-            let given = proof(headers, header, prefix)?;
-            let signed = |value: &str| format!("{prefix}{}", encoding.encode(&algorithm.mac(value.as_bytes(), body)));
-            let expected = format!("{prefix}X, where X is the {}, {},", algorithm.name(), encoding.name());
-            (any(&|value| same(signed(value), given)), SourceSignatureError::signature(header, expected))
-        }
-        SourceScheme::E2b => {
-            let given = proof(headers, E2B_SIGNATURE, "")?;
-            let signed = |value: &str| Sha256::new().chain_update(value).chain_update(body).finalize();
-            // Senders use both alphabets of base64. No hash equals the empty value of another text.
-            let text = given.trim_end_matches('=').replace('+', "-").replace('/', "_");
-            let given = URL_SAFE_NO_PAD.decode(text).unwrap_or_default();
-            let fits = any(&|value| same(signed(value), &given));
-            (fits, SourceSignatureError::signature(E2B_SIGNATURE, "the E2B signature version 1"))
-        }
-        SourceScheme::Bearer => {
-            let token = authorization(headers, "Bearer", BEARER_FORM)?;
-            (any(&|value| same(value, token)), SourceSignatureError::Credentials(AUTHORIZATION))
-        }
-        SourceScheme::Basic { user } => {
-            let encoded = authorization(headers, "Basic", BASIC_FORM)?;
-            let given = Zeroizing::new(STANDARD.decode(encoded).map_err(|_| malformed(AUTHORIZATION, BASIC_FORM))?);
-            let known = |value: &str| Zeroizing::new(format!("{user}:{value}"));
-            (
-                any(&|value| same(known(value).as_bytes(), given.as_slice())),
-                SourceSignatureError::Credentials(AUTHORIZATION),
-            )
-        }
-        SourceScheme::Url => {
-            let given = url_secret.filter(|given| !given.is_empty()).ok_or(SourceSignatureError::MissingQuery)?;
-            (any(&|value| same(value, given)), SourceSignatureError::Credentials("the query parameter `secret`"))
-        }
-    };
-    if !fits {
-        return Err(error);
+    if (*scheme == SourceScheme::Standard || headers.contains_key(WEBHOOK_SIGNATURE))
+        && let Some(keys) = scheme.signing_keys(secret)?
+    {
+        return standard(&keys, headers, body, now);
+    }
+    let given = given_proof(scheme, headers, url_secret)?;
+    // All values are tried, so that the time does not reveal which one fits.
+    let fitting = values.iter().filter(|value| same(scheme.proof(value, body).as_bytes(), given.as_bytes())).count();
+    if fitting == 0 {
+        return Err(scheme.mismatch());
     }
     Ok(SourceDelivery { id: scheme.delivery_header().map(|name| delivery_id(headers, name)).transpose()?.flatten() })
 }
@@ -259,43 +265,21 @@ pub fn sign(
     now: Timestamp,
 ) -> Result<SourceCredentials, SourceSignatureError> {
     let value = *values(secret)?.first().expect("a secret has a value");
-    let mut headers = Vec::new();
-    let mut add = |name: &str, value: String| headers.push((name.to_owned(), value));
-    let mut standard = |secret: &str| -> Result<(), SourceSignatureError> {
-        let signed = sign::sign(signing_keys(secret)?.first(), id, now, body);
-        signed.into_iter().for_each(|(name, value)| add(name, value));
-        Ok(())
-    };
-    match scheme {
-        SourceScheme::Standard => standard(secret)?,
-        SourceScheme::Gitlab => match secret.split_whitespace().find(|word| word.starts_with("whsec_")) {
-            Some(signing) => standard(signing)?,
-            None => add(GITLAB_TOKEN, value.to_owned()),
-        },
-        SourceScheme::Hmac { header, prefix, algorithm, encoding } => {
-            add(header, format!("{prefix}{}", encoding.encode(&algorithm.mac(value.as_bytes(), body))));
-        }
-        SourceScheme::E2b => {
-            let hash = Sha256::new().chain_update(value).chain_update(body).finalize();
-            add(E2B_SIGNATURE, URL_SAFE_NO_PAD.encode(hash));
-        }
-        SourceScheme::Bearer => add(AUTHORIZATION, format!("Bearer {value}")),
-        SourceScheme::Basic { user } => {
-            add(AUTHORIZATION, format!("Basic {}", STANDARD.encode(format!("{user}:{value}"))))
-        }
-        SourceScheme::Url => {
-            return Ok(SourceCredentials { headers, url_secret: Some(Zeroizing::new(value.to_owned())) });
+    let (mut headers, mut url_secret) = (Vec::new(), None);
+    let mut add = |name: &str, value: &str| headers.push((name.to_owned(), value.to_owned()));
+    if let Some(keys) = scheme.signing_keys(secret)? {
+        sign::sign(keys.first(), id, now, body).iter().for_each(|(name, value)| add(name, value));
+    } else {
+        let proof = scheme.proof(value, body);
+        match scheme.header() {
+            Some(header) => add(header, &proof),
+            None => url_secret = Some(proof),
         }
     }
     if let Some(name) = scheme.delivery_header() {
-        headers.push((name.to_owned(), id.as_str().to_owned()));
+        add(name, id.as_str());
     }
-    Ok(SourceCredentials { headers, url_secret: None })
-}
-
-fn signing_keys(secret: &str) -> Result<WebhookKeys, SourceSignatureError> {
-    let expected = "whsec_ and 24 to 64 random bytes in base64";
-    WebhookKeys::parse(secret).map_err(|_| SourceSignatureError::Secret(expected))
+    Ok(SourceCredentials { headers, url_secret })
 }
 
 /// Checks that a secret can verify requests.
@@ -304,7 +288,7 @@ fn signing_keys(secret: &str) -> Result<WebhookKeys, SourceSignatureError> {
 /// Returns [`SourceSignatureError::Secret`] with the expected form.
 pub fn check_secret(scheme: &SourceScheme, secret: &str) -> Result<(), SourceSignatureError> {
     match scheme {
-        SourceScheme::Standard => signing_keys(secret).map(drop),
+        SourceScheme::Standard => scheme.signing_keys(secret).map(drop),
         _ => values(secret).map(drop),
     }
 }
@@ -376,16 +360,15 @@ impl MacEncoding {
 }
 
 fn standard(
-    secret: &str,
+    keys: &WebhookKeys,
     headers: &HeaderMap,
     body: &[u8],
     now: Timestamp,
 ) -> Result<SourceDelivery, SourceSignatureError> {
-    let keys = signing_keys(secret)?;
     let [ours, svix] = [STANDARD_WEBHOOKS, SVIX].map(|names| names.iter().any(|name| headers.contains_key(*name)));
     let verified = match (ours, svix) {
         (true, true) => return Err(SourceSignatureError::Families),
-        (_, false) => sign::verify(&keys, headers, body, now).map_err(SourceSignatureError::Standard),
+        (_, false) => sign::verify(keys, headers, body, now).map_err(SourceSignatureError::Standard),
         (false, true) => {
             let mut renamed = HeaderMap::new();
             for (name, from) in STANDARD_WEBHOOKS.into_iter().zip(SVIX) {
@@ -393,19 +376,42 @@ fn standard(
                     renamed.append(name, value.clone());
                 }
             }
-            sign::verify(&keys, &renamed, body, now).map_err(SourceSignatureError::Svix)
+            sign::verify(keys, &renamed, body, now).map_err(SourceSignatureError::Svix)
         }
     };
     Ok(SourceDelivery { id: Some(verified?.id.as_str().to_owned()) })
 }
 
-/// Returns the credentials of an `Authorization` header. The name of its scheme has no case.
-fn authorization<'a>(headers: &'a HeaderMap, scheme: &str, form: &str) -> Result<&'a str, SourceSignatureError> {
-    let given = single(headers, AUTHORIZATION)?;
-    match given.split_once(' ') {
-        Some((name, credentials)) if name.eq_ignore_ascii_case(scheme) => Ok(credentials),
-        _ => Err(malformed(AUTHORIZATION, form)),
+/// Returns the given proof in the form of [`SourceScheme::proof`].
+fn given_proof(
+    scheme: &SourceScheme,
+    headers: &HeaderMap,
+    url_secret: Option<&str>,
+) -> Result<String, SourceSignatureError> {
+    let Some(header) = scheme.header() else {
+        let given = url_secret.filter(|given| !given.is_empty());
+        return given.map(str::to_owned).ok_or(SourceSignatureError::MissingQuery);
+    };
+    let given = single(headers, header)?;
+    match scheme {
+        SourceScheme::Standard => Ok(given.to_owned()),
+        SourceScheme::Bearer => authorization(given, "Bearer").ok_or_else(|| malformed(header, "Bearer TOKEN")),
+        SourceScheme::Basic { .. } => authorization(given, "Basic")
+            .filter(|given| given.strip_prefix("Basic ").is_some_and(|encoded| STANDARD.decode(encoded).is_ok()))
+            .ok_or_else(|| malformed(header, "Basic and USER:PASSWORD in base64")),
+        // A sender without a secret sends the prefix alone, or nothing.
+        SourceScheme::Hmac { prefix, .. } if given == prefix => Err(SourceSignatureError::Empty(header.to_owned())),
+        _ if given.trim().is_empty() => Err(SourceSignatureError::Empty(header.to_owned())),
+        // Senders use both alphabets of base64.
+        SourceScheme::E2b => Ok(given.trim_end_matches('=').replace('+', "-").replace('/', "_")),
+        _ => Ok(given.to_owned()),
     }
+}
+
+/// Returns an `Authorization` header of this scheme, whose name has no case.
+fn authorization(given: &str, scheme: &str) -> Option<String> {
+    let (name, credentials) = given.split_once(' ')?;
+    name.eq_ignore_ascii_case(scheme).then(|| format!("{scheme} {credentials}"))
 }
 
 fn delivery_id(headers: &HeaderMap, name: &str) -> Result<Option<String>, SourceSignatureError> {
@@ -413,19 +419,11 @@ fn delivery_id(headers: &HeaderMap, name: &str) -> Result<Option<String>, Source
         return Ok(None);
     }
     let id = single(headers, name)?;
-    match (1..=MAX_ID).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic()) {
-        true => Ok(Some(id.to_owned())),
-        false => Err(malformed(name, "1 to 128 visible ASCII characters")),
+    if (1..=MAX_ID).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic()) {
+        Ok(Some(id.to_owned()))
+    } else {
+        Err(malformed(name, "1 to 128 visible ASCII characters"))
     }
-}
-
-/// Returns a signature or secret. A sender without a secret sends the prefix alone, or nothing.
-fn proof<'a>(headers: &'a HeaderMap, name: &str, prefix: &str) -> Result<&'a str, SourceSignatureError> {
-    let given = single(headers, name)?;
-    if given.trim().is_empty() || given == prefix {
-        return Err(SourceSignatureError::Empty(name.to_owned()));
-    }
-    Ok(given)
 }
 
 fn single<'a>(headers: &'a HeaderMap, name: &str) -> Result<&'a str, SourceSignatureError> {
@@ -435,12 +433,6 @@ fn single<'a>(headers: &'a HeaderMap, name: &str) -> Result<&'a str, SourceSigna
         return Err(SourceSignatureError::Repeated(name.to_owned()));
     }
     value.to_str().map_err(|_| malformed(name, "visible ASCII characters"))
-}
-
-impl SourceSignatureError {
-    fn signature(header: &str, expected: impl Into<String>) -> Self {
-        Self::Signature { header: header.to_owned(), expected: expected.into() }
-    }
 }
 
 fn malformed(header: &str, expected: &str) -> SourceSignatureError {
