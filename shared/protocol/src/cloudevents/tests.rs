@@ -1,5 +1,4 @@
 use http::{HeaderName, HeaderValue};
-use proptest::prelude::*;
 
 use super::*;
 use crate::callback::{FailureReason, ReasonCode};
@@ -242,18 +241,4 @@ fn outcomes() {
     // The maximum timestamp does not panic.
     let (_, body) = super::event("o", "s", "t", "s", ebb_engine::Timestamp(u64::MAX), &data);
     assert!(String::from_utf8(body).unwrap().contains("9999-12-30"));
-}
-
-proptest! {
-    #[test]
-    fn parsed_events_equal_the_sent_ones(
-        name in "[^./#%?\\\\\\s\\p{C}][^/#%?\\\\\\s\\p{C}]{0,59}",
-        uid in "[a-z0-9-]{1,128}",
-        generation in 1..=crate::lifecycle::MAX_GENERATION,
-    ) {
-        let data = LifecycleData { name, uid, generation, ..data() };
-        let (content_type, body) = lifecycle("e", "s", LifecycleType::Updated, TIME, &data);
-        let read = parse(&headers(&[("content-type", content_type)]), &body);
-        prop_assert_eq!(read.map(|event| event.data), Ok(data));
-    }
 }

@@ -196,34 +196,6 @@ proptest! {
         let headers = headers(&ours_signed.each_ref().map(|(name, value)| (*name, value.as_str())));
         prop_assert!(verify(&ours.into(), &headers, body.as_bytes(), now).is_ok());
     }
-
-    #[test]
-    fn a_changed_bit_of_the_body_is_rejected(
-        body in proptest::collection::vec(any::<u8>(), 1..200),
-        at in any::<proptest::sample::Index>(),
-        bit in 0u8..8,
-    ) {
-        let headers = signed(SECRET, NOW, &body);
-        let mut changed = body;
-        let at = at.index(changed.len());
-        changed[at] ^= 1 << bit;
-        prop_assert_eq!(verify(&keys(SECRET), &headers, &changed, NOW), Err(SignatureError::NoMatch));
-    }
-
-    #[test]
-    fn arbitrary_headers_and_bodies_are_rejected(
-        values in proptest::collection::vec((0usize..3, proptest::collection::vec(any::<u8>(), 0..300)), 0..6),
-        body in proptest::collection::vec(any::<u8>(), 0..300),
-        now in any::<u64>(),
-    ) {
-        let mut headers = HeaderMap::new();
-        for (name, value) in values {
-            if let Ok(value) = HeaderValue::from_bytes(&value) {
-                headers.append([WEBHOOK_ID, WEBHOOK_TIMESTAMP, WEBHOOK_SIGNATURE][name], value);
-            }
-        }
-        prop_assert!(verify(&keys(SECRET), &headers, &body, Timestamp(now)).is_err());
-    }
 }
 
 /// Each plugin has its own secret, so a receiver cannot forge requests to another. Receivers hold these secrets, so
