@@ -1,16 +1,12 @@
 //! Rules and texts that all executors of scripts share, both on a machine and in a pod.
 
 use std::collections::BTreeSet;
-use std::fs::{File, Metadata};
-use std::io::{self, Read as _};
-use std::os::unix::fs::FileTypeExt as _;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::callback::{Callback, CallbackStatus, ReasonCode};
-use crate::limits::{CALLBACK_BODY, LAMBDA_EVENT, LOG_TAIL, OUTPUT, OUTPUTS, lambda_event_size};
-use crate::relay::ScriptOutput;
+use crate::limits::{CALLBACK_BODY, LAMBDA_EVENT, LOG_TAIL, lambda_event_size};
 
 /// The maximum size of an environment variable with its name in bytes: Linux's `MAX_ARG_STRLEN` without `=` and the
 /// final NUL.
@@ -96,67 +92,6 @@ pub fn end_of(mut text: String, most: usize) -> String {
         text = text.split_off(text.ceil_char_boundary(text.len() - most));
     }
     text
-}
-
-/// A missing or invalid output after the script ended with 0.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum OutputError {
-    Missing,
-    /// The path is not a readable file. The text states the reason.
-    Invalid(String),
-    /// The file has this many bytes, more than [`OUTPUT`].
-    TooLarge(u64),
-    /// All outputs up to this one have this many bytes, more than [`OUTPUTS`].
-    TooManyBytes(usize),
-}
-
-impl OutputError {
-    /// Reads the file of an output. The caller opens it without blocking, because a FIFO may have no writer.
-    pub fn or_bytes(file: File) -> Result<Vec<u8>, Self> {
-        let unreadable = |error: io::Error| Self::Invalid(format!("cannot be read: {error}"));
-        let about = file.metadata().map_err(unreadable)?;
-        if !about.is_file() {
-            return Err(Self::Invalid(format!("is a {}, not a file", kind(&about))));
-        }
-        if about.len() > OUTPUT as u64 {
-            return Err(Self::TooLarge(about.len()));
-        }
-        let mut bytes = Vec::new();
-        // The file may grow during the read.
-        file.take(OUTPUT as u64 + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-        if bytes.len() > OUTPUT { Err(Self::TooLarge(bytes.len() as u64)) } else { Ok(bytes) }
-    }
-
-    /// Returns the failure of the unit.
-    pub fn failure(&self, output: &ScriptOutput) -> Callback {
-        let (name, path) = (&output.name, &output.path);
-        let (code, message) = match self {
-            Self::Missing => (
-                ReasonCode::OutputMissing,
-                format!("output {name:?}: the script ended with 0 and did not write {path}"),
-            ),
-            Self::Invalid(why) => (ReasonCode::OutputInvalid, format!("output {name:?}: {path} {why}")),
-            Self::TooLarge(size) => {
-                (ReasonCode::OutputTooLarge, format!("output {name:?}: {path} has {size} bytes; the limit is {OUTPUT}"))
-            }
-            Self::TooManyBytes(total) => (
-                ReasonCode::OutputTooLarge,
-                format!("the outputs up to {name:?} have {total} bytes; the limit of all outputs is {OUTPUTS}"),
-            ),
-        };
-        Callback::failed(code, &message)
-    }
-}
-
-fn kind(about: &Metadata) -> &'static str {
-    let kind = about.file_type();
-    if kind.is_dir() {
-        "folder"
-    } else if kind.is_fifo() {
-        "FIFO"
-    } else {
-        "device"
-    }
 }
 
 /// The limit of a result by [`lambda_event_size`]. A poll has further content.

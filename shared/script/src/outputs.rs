@@ -2,15 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
-use std::io;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::io::{self, Read as _};
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ebb_protocol::callback::{Callback, CallbackStatus};
-use ebb_protocol::limits::OUTPUTS;
+use ebb_protocol::callback::{Callback, CallbackStatus, ReasonCode};
+use ebb_protocol::limits::{OUTPUT, OUTPUTS};
 use ebb_protocol::relay::ScriptOutput;
-use ebb_protocol::script::OutputError;
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 
@@ -27,7 +26,7 @@ pub(crate) fn collect(outputs: &[ScriptOutput]) -> (Callback, BTreeMap<String, S
     let mut total = 0;
     for output in outputs {
         match read(output, &mut total) {
-            Err(error) => return (error.failure(output), self::sensitive(outputs)),
+            Err((code, why)) => return (Callback::failed(code, &why), self::sensitive(outputs)),
             Ok(bytes) if output.sensitive => drop(sensitive.insert(output.name.clone(), STANDARD.encode(bytes))),
             Ok(bytes) => result.hold(&output.name, bytes),
         }
@@ -42,21 +41,50 @@ pub(crate) fn sensitive(outputs: &[ScriptOutput]) -> BTreeMap<String, String> {
     outputs.iter().filter(|output| output.sensitive).filter_map(read).collect()
 }
 
-fn read(output: &ScriptOutput, total: &mut usize) -> Result<Vec<u8>, OutputError> {
-    let file = OpenOptions::new().read(true).custom_flags(OPEN_FLAGS.bits()).open(&output.path).map_err(unopened)?;
-    let bytes = OutputError::or_bytes(file)?;
-    *total += bytes.len();
-    if *total > OUTPUTS { Err(OutputError::TooManyBytes(*total)) } else { Ok(bytes) }
-}
-
-fn unopened(error: io::Error) -> OutputError {
+/// Reads an output. `total` has the bytes of those before it.
+///
+/// # Errors
+/// Returns the reason of the failure of the unit.
+fn read(output: &ScriptOutput, total: &mut usize) -> Result<Vec<u8>, (ReasonCode, String)> {
+    let ScriptOutput { name, path, .. } = output;
+    let invalid = |why: &str| (ReasonCode::OutputInvalid, format!("output {name:?}: {path} {why}"));
+    let unreadable = |error: io::Error| invalid(&format!("cannot be read: {error}"));
+    let too_large = |size: u64| {
+        (ReasonCode::OutputTooLarge, format!("output {name:?}: {path} has {size} bytes; the limit is {OUTPUT}"))
+    };
+    let opened = OpenOptions::new().read(true).custom_flags(OPEN_FLAGS.bits()).open(path);
     // Only a path with a NUL byte gives an error without a number. Such a path was rejected before the script started.
-    match error.raw_os_error().map_or(Errno::EINVAL, Errno::from_raw) {
-        Errno::ENOENT | Errno::ENOTDIR => OutputError::Missing,
-        Errno::ELOOP => OutputError::Invalid("is a symbolic link, not a file".to_owned()),
-        Errno::ENXIO => OutputError::Invalid("is a socket, not a file".to_owned()),
-        error => OutputError::Invalid(format!("cannot be read: {error}")),
+    let file = opened.map_err(|error| match error.raw_os_error().map_or(Errno::EINVAL, Errno::from_raw) {
+        Errno::ENOENT | Errno::ENOTDIR => {
+            let why = format!("output {name:?}: the script ended with 0 and did not write {path}");
+            (ReasonCode::OutputMissing, why)
+        }
+        Errno::ELOOP => invalid("is a symbolic link, not a file"),
+        Errno::ENXIO => invalid("is a socket, not a file"),
+        error => invalid(&format!("cannot be read: {error}")),
+    })?;
+    let about = file.metadata().map_err(unreadable)?;
+    match about.file_type() {
+        kind if kind.is_file() => {}
+        kind if kind.is_dir() => return Err(invalid("is a folder, not a file")),
+        kind if kind.is_fifo() => return Err(invalid("is a FIFO, not a file")),
+        _ => return Err(invalid("is a device, not a file")),
     }
+    if about.len() > OUTPUT as u64 {
+        return Err(too_large(about.len()));
+    }
+    let mut bytes = Vec::new();
+    // The file may grow during the read.
+    file.take(OUTPUT as u64 + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    if bytes.len() > OUTPUT {
+        return Err(too_large(bytes.len() as u64));
+    }
+    *total += bytes.len();
+    if *total > OUTPUTS {
+        let why = format!("the outputs up to {name:?} have {total} bytes; the limit of all outputs is {OUTPUTS}");
+        return Err((ReasonCode::OutputTooLarge, why));
+    }
+    Ok(bytes)
 }
 
 #[cfg(test)]
@@ -65,7 +93,6 @@ mod tests {
     use std::os::unix::fs::symlink;
     use std::path::Path;
 
-    use ebb_protocol::callback::ReasonCode;
     use nix::sys::stat::Mode;
     use nix::unistd::mkfifo;
 
