@@ -90,7 +90,7 @@ impl HttpClient {
             .connect_timeout(CONNECT_TIMEOUT)
             .pool_idle_timeout(IDLE_TIMEOUT)
             .pool_max_idle_per_host(IDLE_PER_HOST)
-            .dns_resolver(Arc::new(GuardedResolver::new(Arc::clone(&policy), resolver)))
+            .dns_resolver(Arc::new(GuardedResolver { policy: Arc::clone(&policy), inner: resolver }))
             .build()
             .map_err(HttpClientError)?;
         Ok(Self { http, policy, largest: limits::RESPONSE_BODY })

@@ -36,22 +36,24 @@ pub enum PolicyViolation {
     Name { name: String, address: IpAddr, range: &'static str },
 }
 
-const fn v4(a: u8, b: u8, c: u8, d: u8, prefix: u8) -> Ipv4Net {
-    Ipv4Net::new_assert(Ipv4Addr::new(a, b, c, d), prefix)
+const fn v4(a: u8, b: u8, c: u8, d: u8, prefix: u8) -> IpNet {
+    IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(a, b, c, d), prefix))
 }
 
-const fn v6(groups: [u16; 4], prefix: u8) -> Ipv6Net {
+const fn v6(groups: [u16; 4], prefix: u8) -> IpNet {
     let [a, b, c, d] = groups;
-    Ipv6Net::new_assert(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0), prefix)
+    IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0), prefix))
 }
 
-/// IPv4 ranges that are not public, according to IANA's registry of special-purpose addresses. The first matching row
-/// names the range.
-const CLOSED_V4: [(Ipv4Net, &str); 17] = [
+const LOOPBACK: [IpNet; 2] = [v4(127, 0, 0, 0, 8), IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::LOCALHOST, 128))];
+
+/// Ranges that are not public, according to IANA's registries of special-purpose addresses. The first matching row names
+/// the range. Other IPv6 addresses outside of `2000::/3` are closed too.
+const CLOSED: [(IpNet, &str); 30] = [
     (v4(0, 0, 0, 0, 8), "unspecified"),
     (v4(10, 0, 0, 0, 8), "private network"),
     (v4(100, 64, 0, 0, 10), "shared by a carrier (CGNAT)"),
-    (v4(127, 0, 0, 0, 8), "loopback"),
+    (LOOPBACK[0], "loopback"),
     (v4(169, 254, 0, 0, 16), "link-local, where clouds keep their metadata service"),
     (v4(172, 16, 0, 0, 12), "private network"),
     (v4(192, 0, 0, 0, 24), "reserved for protocols"),
@@ -66,10 +68,8 @@ const CLOSED_V4: [(Ipv4Net, &str); 17] = [
     (v4(240, 0, 0, 0, 4), "reserved"),
     // This address is public in the registry, but on Azure it serves the settings of the virtual machine.
     (v4(168, 63, 129, 16, 32), "a cloud's metadata service"),
-];
-
-/// IPv6 ranges that are not public. Other addresses outside of `2000::/3` are closed too.
-const CLOSED_V6: [(Ipv6Net, &str); 11] = [
+    (v6([0; 4], 128), "unspecified"),
+    (LOOPBACK[1], "loopback"),
     (v6([0xfc00, 0, 0, 0], 7), "private network (unique local)"),
     (v6([0xfe80, 0, 0, 0], 10), "link-local"),
     (v6([0xfec0, 0, 0, 0], 10), "private network (site-local)"),
@@ -83,8 +83,8 @@ const CLOSED_V6: [(Ipv6Net, &str); 11] = [
     (v6([0x3fff, 0, 0, 0], 20), "documentation"),
 ];
 
-const NAT64: Ipv6Net = v6([0x64, 0xff9b, 0, 0], 96);
-const GLOBAL_UNICAST: Ipv6Net = v6([0x2000, 0, 0, 0], 3);
+const NAT64: IpNet = v6([0x64, 0xff9b, 0, 0], 96);
+const GLOBAL_UNICAST: IpNet = v6([0x2000, 0, 0, 0], 3);
 
 impl Policy {
     /// Allows public addresses.
@@ -94,7 +94,7 @@ impl Policy {
 
     /// Also allows loopback, for local mode.
     pub fn with_loopback() -> Self {
-        Self { allow: vec![v4(127, 0, 0, 0, 8).into(), IpAddr::V6(Ipv6Addr::LOCALHOST).into()] }
+        Self { allow: LOOPBACK.to_vec() }
     }
 
     /// Allows further networks: a comma-separated list such as `10.0.0.0/8, fd00::/8`.
@@ -132,58 +132,37 @@ impl Policy {
     }
 
     pub(crate) fn check_address(&self, address: IpAddr) -> Result<(), PolicyViolation> {
-        let refused = |range| Err(PolicyViolation::Address { address, range });
-        if self.allows(address) {
-            return Ok(());
-        }
-        match address {
-            IpAddr::V4(inner) => closed_v4(inner).map_or(Ok(()), refused),
-            IpAddr::V6(outer) => match embedded(outer) {
-                Some(inner) if self.allows(inner.into()) => Ok(()),
-                Some(inner) => closed_v4(inner).map_or(Ok(()), refused),
-                None => closed_v6(outer).map_or(Ok(()), refused),
-            },
+        let destination = destination(address);
+        let is_allowed = |range: &IpNet| range.contains(&address) || range.contains(&destination);
+        match closed(destination) {
+            Some(range) if !self.allow.iter().any(is_allowed) => Err(PolicyViolation::Address { address, range }),
+            _ => Ok(()),
         }
     }
+}
 
-    fn allows(&self, address: IpAddr) -> bool {
-        self.allow.iter().any(|range| range.contains(&address))
+/// Returns the address at which packets to `address` arrive: the embedded IPv4 address of mapped addresses and NAT64.
+/// Tunnels (6to4, Teredo) and the deprecated compatible form are closed, whatever address they embed.
+fn destination(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V6(outer) if NAT64.contains(&address) => {
+            let [.., a, b, c, d] = outer.octets();
+            Ipv4Addr::new(a, b, c, d).into()
+        }
+        _ => address.to_canonical(),
     }
 }
 
-/// Returns the IPv4 address at which packets to `outer` arrive, for mapped addresses and NAT64. Tunnels (6to4, Teredo)
-/// and the deprecated compatible form are closed, whatever address they embed.
-fn embedded(outer: Ipv6Addr) -> Option<Ipv4Addr> {
-    let [.., a, b, c, d] = outer.octets();
-    let inner = Ipv4Addr::new(a, b, c, d);
-    if NAT64.contains(&outer) { Some(inner) } else { outer.to_ipv4_mapped() }
-}
-
-fn closed_v4(address: Ipv4Addr) -> Option<&'static str> {
-    CLOSED_V4.iter().find(|(range, _)| range.contains(&address)).map(|(_, name)| *name)
-}
-
-fn closed_v6(address: Ipv6Addr) -> Option<&'static str> {
-    if address.is_unspecified() {
-        return Some("unspecified");
-    }
-    if address.is_loopback() {
-        return Some("loopback");
-    }
-    let row = CLOSED_V6.iter().find(|(range, _)| range.contains(&address)).map(|(_, name)| *name);
-    row.or_else(|| if GLOBAL_UNICAST.contains(&address) { None } else { Some("not global unicast") })
+fn closed(address: IpAddr) -> Option<&'static str> {
+    let row = CLOSED.iter().find(|(range, _)| range.contains(&address)).map(|(_, name)| *name);
+    let is_global = address.is_ipv4() || GLOBAL_UNICAST.contains(&address);
+    row.or(if is_global { None } else { Some("not global unicast") })
 }
 
 /// Returns only addresses that the policy allows.
 pub(crate) struct GuardedResolver {
-    policy: Arc<Policy>,
-    inner: Arc<dyn Resolve>,
-}
-
-impl GuardedResolver {
-    pub(crate) fn new(policy: Arc<Policy>, inner: Arc<dyn Resolve>) -> Self {
-        Self { policy, inner }
-    }
+    pub(crate) policy: Arc<Policy>,
+    pub(crate) inner: Arc<dyn Resolve>,
 }
 
 impl Resolve for GuardedResolver {
