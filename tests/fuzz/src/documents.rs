@@ -60,16 +60,9 @@ fn as_plugin(document: &Document) -> Option<&PluginDoc> {
 
 fn loaded(text: &str, files: &dyn FileSource) -> Option<Vec<Document>> {
     let vars = DocumentVars::parse(["dev=jane", "team=a=b", "tricky=@{dev} ${x}"]).expect("they are well written");
-    match load::documents("f.yaml", text, files, &vars) {
-        Ok(loaded) => {
-            loaded.warnings.iter().for_each(placed::one);
-            Some(loaded.documents)
-        }
-        Err(errors) => {
-            placed::errors(&errors);
-            None
-        }
-    }
+    let loaded = placed::accepted(load::documents("f.yaml", text, files, &vars))?;
+    loaded.warnings.iter().for_each(placed::one);
+    Some(loaded.documents)
 }
 
 /// Checks that a document can be stored: its expanded text loads to the same document and compiles to the same plan.
@@ -144,13 +137,7 @@ fn plan(sandbox: &SandboxDoc, plugins: &[&PluginDoc]) -> Option<String> {
         let version = plugin.version.as_ref().unwrap_or(&none);
         bound.insert(resource.name.value.clone(), BoundPlugin { plugin, version, digest: "sha256:00" });
     }
-    let (made, warnings, _) = match compile::plan(sandbox, &bound) {
-        Ok(made) => made,
-        Err(errors) => {
-            placed::errors(&errors);
-            return None;
-        }
-    };
+    let (made, warnings, _) = placed::accepted(compile::plan(sandbox, &bound))?;
     warnings.iter().for_each(placed::one);
     let json = made.to_json();
     let (again, ..) = compile::plan(sandbox, &bound).expect("it compiled a moment ago");

@@ -85,14 +85,8 @@ fn plan(expression: &str) -> Option<Plan> {
             "outputs": {"o": {"value": format!("${{{expression}}}")}},
         }},
     });
-    let plugins = match load::plugins("p.yaml", &document.to_string(), &NoFiles, &DocumentVars::none()) {
-        Ok(plugins) => plugins,
-        Err(errors) => {
-            placed::errors(&errors);
-            return None;
-        }
-    };
-    bound(plugins.first()?)
+    let plugins = load::plugins("p.yaml", &document.to_string(), &NoFiles, &DocumentVars::none());
+    bound(placed::accepted(plugins)?.first()?)
 }
 
 /// Returns the plan of a sandbox with one resource of this plugin; `None` if it is rejected.
@@ -101,11 +95,6 @@ pub(crate) fn bound(plugin: &PluginDoc) -> Option<Plan> {
     let sandbox = load::sandbox("s.yaml", sandbox, &NoFiles, &DocumentVars::none()).expect("it is well written");
     let version = semver::Version::new(0, 0, 0);
     let bound = compile::BoundPlugin { plugin, version: &version, digest: "sha256:00" };
-    match compile::plan(&sandbox, &[("r".to_owned(), bound)].into()) {
-        Ok((plan, ..)) => Some(plan),
-        Err(errors) => {
-            placed::errors(&errors);
-            None
-        }
-    }
+    let compiled = compile::plan(&sandbox, &[("r".to_owned(), bound)].into());
+    placed::accepted(compiled).map(|(plan, ..)| plan)
 }

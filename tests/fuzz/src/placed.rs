@@ -12,6 +12,11 @@ pub(crate) fn errors(errors: &Diagnostics) {
     errors.iter().for_each(one);
 }
 
+/// Returns the result for a document, or `None` if the document is rejected, after a check of the errors.
+pub(crate) fn accepted<T>(result: Result<T, Diagnostics>) -> Option<T> {
+    result.inspect_err(errors).ok()
+}
+
 /// Checks that a diagnostic has a position in its document and a valid fix, and can be drawn.
 pub(crate) fn one(diagnostic: &Diagnostic) {
     match diagnostic.at {

@@ -33,11 +33,8 @@ pub(crate) fn requests(parts: &InputParts<'_>) {
             }}},
         },
     });
-    let plugins = match load::plugins("p.yaml", &document.to_string(), &NoFiles, &DocumentVars::none()) {
-        Ok(plugins) => plugins,
-        Err(errors) => return placed::errors(&errors),
-    };
-    let Some(plan) = plugins.first().and_then(bound) else { return };
+    let plugins = load::plugins("p.yaml", &document.to_string(), &NoFiles, &DocumentVars::none());
+    let Some(plan) = placed::accepted(plugins).and_then(|plugins| bound(plugins.first()?)) else { return };
     let sent = |name: &str, label: &str| {
         let facts = TargetFacts {
             kind: "sandbox".to_owned(),

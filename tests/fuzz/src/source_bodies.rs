@@ -9,14 +9,9 @@ use crate::{InputParts, placed};
 
 /// Runs a source, the first part, on the body of an event, the second part.
 pub(crate) fn sources(parts: &InputParts<'_>) {
-    let document = match load::event_source("s.yaml", parts.get(0), &NoFiles, &DocumentVars::none()) {
-        Ok(document) => document,
-        Err(errors) => return placed::errors(&errors),
-    };
-    let source = match compile::event_source(&document) {
-        Ok((source, _)) => source,
-        Err(errors) => return placed::errors(&errors),
-    };
+    let document = load::event_source("s.yaml", parts.get(0), &NoFiles, &DocumentVars::none());
+    let compiled = placed::accepted(document).and_then(|document| placed::accepted(compile::event_source(&document)));
+    let Some((source, _)) = compiled else { return };
     let body = parts.get(1);
     if limits::check_json_values(body.as_bytes(), limits::JSON_VALUES).is_err() {
         return;
