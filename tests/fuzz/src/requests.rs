@@ -42,35 +42,28 @@ pub(crate) fn requests(parts: &InputParts<'_>) {
             labels: BTreeMap::from([("l".to_owned(), label.to_owned())]),
             ..TargetFacts::default()
         };
-        (request(&plan, &facts), manifest(&plan, &facts))
+        (rendered(&plan, &facts, 0), rendered(&plan, &facts, 1))
     };
     let (wanted, (hostile, applied)) = (sent(HARMLESS, HARMLESS), sent(parts.get(4), parts.get(5)));
     if let (Some(wanted), Some(hostile)) = (wanted.0, hostile) {
+        let (RenderedUnit::Webhook(wanted), RenderedUnit::Webhook(hostile)) = (wanted, hostile) else {
+            panic!("unit 0 is a request");
+        };
         same_receiver(&wanted, &hostile);
     }
     if let Some(applied) = applied {
+        let RenderedUnit::Object { manifests, .. } = applied else { panic!("unit 1 is a manifest") };
+        let applied = &manifests[0];
         assert_eq!((&applied["kind"], &applied["metadata"]["namespace"]), (&"ConfigMap".into(), &"ns".into()));
         assert!(applied["data"]["text"].is_string() || parts.get(3).contains("${"));
         assert_eq!(applied.as_object().map(serde_json::Map::len), Some(4), "{applied}");
     }
 }
 
-fn request(plan: &Plan, facts: &TargetFacts) -> Option<RenderedRequest> {
-    let at = UnitRef { hook: Hook::PreStart, unit: 0 };
-    match render::unit(UnitContext { plan, at, facts, known: &KnownOutputs::new() }) {
-        Ok(RenderedUnit::Webhook(request)) => Some(request),
-        Ok(other) => panic!("{other:?} is no request"),
-        Err(_) => None,
-    }
-}
-
-fn manifest(plan: &Plan, facts: &TargetFacts) -> Option<serde_json::Value> {
-    let at = UnitRef { hook: Hook::PreStart, unit: 1 };
-    match render::unit(UnitContext { plan, at, facts, known: &KnownOutputs::new() }) {
-        Ok(RenderedUnit::Object { mut manifests, .. }) => Some(manifests.remove(0)),
-        Ok(other) => panic!("{other:?} is no manifest"),
-        Err(_) => None,
-    }
+/// Returns a unit of the hook `preStart`, or `None` if it has an error.
+fn rendered(plan: &Plan, facts: &TargetFacts, unit: u32) -> Option<RenderedUnit> {
+    let at = UnitRef { hook: Hook::PreStart, unit };
+    render::unit(UnitContext { plan, at, facts, known: &KnownOutputs::new() }).ok()
 }
 
 fn same_receiver(wanted: &RenderedRequest, hostile: &RenderedRequest) {

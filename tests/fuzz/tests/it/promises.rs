@@ -23,31 +23,12 @@ fn inputs(folder: &str, target: FuzzTarget) -> Vec<(PathBuf, Vec<u8>)> {
 /// Returns the entries of libFuzzer's dictionary: lines of quoted bytes.
 fn words() -> Vec<Vec<u8>> {
     let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("words.dict")).unwrap();
-    let lines = text.lines().filter(|line| !line.starts_with('#'));
-    lines
-        .map(|line| {
-            let quoted = line.strip_prefix('"').and_then(|line| line.strip_suffix('"')).unwrap();
-            let (mut bytes, mut rest) = (Vec::new(), quoted.as_bytes());
-            while let Some((&byte, tail)) = rest.split_first() {
-                rest = match (byte, tail) {
-                    (b'\\', [b'x', high, low, tail @ ..]) => {
-                        let digits = [*high, *low];
-                        bytes.push(u8::from_str_radix(std::str::from_utf8(&digits).unwrap(), 16).unwrap());
-                        tail
-                    }
-                    (b'\\', [escaped, tail @ ..]) => {
-                        bytes.push(*escaped);
-                        tail
-                    }
-                    _ => {
-                        bytes.push(byte);
-                        tail
-                    }
-                };
-            }
-            bytes
-        })
-        .collect()
+    let bytes = |line: &str| -> Vec<u8> {
+        // An entry is a JSON string of ASCII, in which `\xNN` is a byte.
+        let characters: String = serde_json::from_str(&line.replace("\\x", "\\u00")).unwrap();
+        characters.chars().map(|character| u8::try_from(character).unwrap()).collect()
+    };
+    text.lines().filter(|line| !line.starts_with('#')).map(bytes).collect()
 }
 
 #[test]
