@@ -52,8 +52,7 @@ impl ProgressLines {
 
 /// Returns the last progress in a log.
 pub fn last_progress(log: &str) -> Option<String> {
-    let progress_of = |line: &str| cleaned(line.strip_suffix('\n')?.as_bytes().strip_prefix(PREFIX)?);
-    log.split_inclusive('\n').rev().find_map(progress_of)
+    ProgressLines::default().push(log.as_bytes())?.text(&[])
 }
 
 fn cleaned(text: &[u8]) -> Option<String> {
