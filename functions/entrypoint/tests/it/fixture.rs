@@ -36,7 +36,7 @@ pub(crate) fn program() -> &'static Path {
 pub(crate) struct EntrypointFixture {
     pub(crate) folder: TempDir,
     /// The relay of scripts that name no other one. It acknowledges every report.
-    sink: ReportSink,
+    pub(crate) sink: ReportSink,
 }
 
 /// The exit of an entrypoint and its outputs.

@@ -8,7 +8,6 @@ use ebb_protocol::value::UnitValue;
 use sha2::{Digest as _, Sha256};
 
 use crate::fixture::*;
-use crate::report_sink::{ReportSink, ServerReply};
 
 #[test]
 fn outputs_have_the_exact_bytes() {
@@ -52,9 +51,8 @@ fn large_outputs_are_only_in_the_report() {
         ("for f in a b; do head -c 1000000 /dev/zero >$W/$f; done", vec!["a", "b"], Err("the limit is 5242880")),
     ] {
         let fixture = EntrypointFixture::new();
-        let server = ReportSink::start([ServerReply::Status(200)]);
-        let exit = fixture.run(&EntrypointSpec { relay: relay(server.url()), ..fixture.sh(text, &outputs) });
-        let (report, body) = server.wait_for_end();
+        let exit = fixture.run(&fixture.sh(text, &outputs));
+        let (report, body) = fixture.sink.wait_for_end();
         let ReportState::Ended(ended) = report.state else { panic!() };
         let reason = ended.result.reason.as_ref().map(|reason| reason.message.clone()).unwrap_or_default();
         assert!(exit.termination.reported && exit.message() == reason, "{text}: {exit:?}");
@@ -84,12 +82,11 @@ fn sensitive_outputs_are_only_in_the_report() {
     };
     // The input is known from the start, and masked on the streams. The output is masked in the report.
     let text = "printf 's3cr3t' >$W/a; echo $(cat $W/a) $IN ${IN%n}; printf plain >$W/b; for f in c d e; do head -c 1048576 /dev/zero >$W/$f; done";
-    let server = ReportSink::start([ServerReply::Status(200)]);
     let mut spec = sensitive(fixture.sh(text, &["a", "b", "c", "d", "e"]));
     let given = input("in", Some("IN"), None, Some(UnitValue::Json("given".into())));
     spec.inputs.push(ScriptInput { sensitive: true, ..given });
-    let exit = fixture.run(&EntrypointSpec { relay: relay(server.url()), ..spec });
-    let (report, body) = server.wait_for_end();
+    let exit = fixture.run(&spec);
+    let (report, body) = fixture.sink.wait_for_end();
     let ReportState::Ended(ended) = report.state else { panic!() };
     assert_eq!(ended.result.log.as_deref(), Some("*** *** give\n"));
     assert_eq!(String::from_utf8_lossy(&exit.stdout), "s3cr3t *** give\n");
@@ -102,11 +99,10 @@ fn sensitive_outputs_are_only_in_the_report() {
     let message = std::fs::read_to_string(fixture.at("termination-log")).unwrap() + &exit.stderr;
     assert!(!message.contains("czNjcjN0") && !message.contains("s3cr3t"));
     // A failed unit reports no sensitive outputs, because no teardown would delete them.
-    let server = ReportSink::start([ServerReply::Status(200)]);
-    let missing = sensitive(fixture.sh("rm -f $W/z; echo x >$W/a", &["a", "z"]));
-    let exit = fixture.run(&EntrypointSpec { relay: relay(server.url()), ..missing });
+    let fixture = EntrypointFixture::new();
+    let exit = fixture.run(&sensitive(fixture.sh("echo x >$W/a", &["a", "z"])));
     assert_eq!(exit.reason(), Some(ReasonCode::OutputMissing));
-    let ReportState::Ended(ended) = server.wait_for_end().0.state else { panic!() };
+    let ReportState::Ended(ended) = fixture.sink.wait_for_end().0.state else { panic!() };
     assert!(ended.sensitive.is_empty());
 }
 

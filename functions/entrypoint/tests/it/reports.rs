@@ -23,8 +23,7 @@ fn unused_address() -> std::net::SocketAddr {
 #[test]
 fn heartbeats_stop_at_the_end_of_the_script() {
     let fixture = EntrypointFixture::new();
-    let server = ReportSink::start([ServerReply::Status(200)]);
-    let address = RelayAddress { heartbeat_ms: 20, ..relay(server.url()).unwrap() };
+    let address = RelayAddress { heartbeat_ms: 20, ..relay(fixture.sink.url()).unwrap() };
     let text = "printf 12345; while [ ! -e $W/go ]; do sleep 0.01; done";
     let mut spec = EntrypointSpec { relay: Some(address), ..fixture.sh(text, &[]) };
     spec.env.push(("TRACEPARENT".to_owned(), "00-1-2-01".to_owned()));
@@ -36,14 +35,14 @@ fn heartbeats_stop_at_the_end_of_the_script() {
         .stdout(Stdio::null())
         .spawn();
     until("heartbeats", || {
-        (server.reports().iter().filter(|report| report.report().log_bytes == 5).count() > 2).then_some(())
+        (fixture.sink.reports().iter().filter(|report| report.report().log_bytes == 5).count() > 2).then_some(())
     });
     fs::write(fixture.at("go"), "").unwrap();
     let exit = fixture.exit_of(child.unwrap().wait_with_output().unwrap());
     assert!(exit.termination.reported && exit.code == Some(0), "{exit:?}");
-    let reports = server.reports();
+    let reports = fixture.sink.reports();
     assert!(matches!(reports.last().unwrap().report().state, ReportState::Ended(_)));
-    assert_eq!(server.ends().len(), 1);
+    assert_eq!(fixture.sink.ends().len(), 1);
     for report in reports {
         let head = report.head.to_ascii_lowercase();
         assert!(head.starts_with("post /v1/reports/a http/1.1\r\n"), "{head}");
@@ -56,8 +55,7 @@ fn heartbeats_stop_at_the_end_of_the_script() {
 #[test]
 fn progress_does_not_wait_for_a_heartbeat() {
     let fixture = EntrypointFixture::new();
-    let server = ReportSink::start([ServerReply::Status(200)]);
-    let address = RelayAddress { heartbeat_ms: 600_000, ..relay(server.url()).unwrap() };
+    let address = RelayAddress { heartbeat_ms: 600_000, ..relay(fixture.sink.url()).unwrap() };
     let text = "printf canary-out >$W/made; echo ::ebb progress 40% of $TOKEN and $(cat $W/made)
         while [ ! -e $W/go ]; do sleep 0.01; done; echo ::ebb progress 100%";
     let mut spec = EntrypointSpec { relay: Some(address), ..fixture.sh(text, &["made"]) };
@@ -70,14 +68,14 @@ fn progress_does_not_wait_for_a_heartbeat() {
         sensitive: true,
     });
     let child = fixture.command(&spec).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let report = until("the progress", || server.reports().pop()).report();
+    let report = until("the progress", || fixture.sink.reports().pop()).report();
     assert_eq!((report.progress.as_deref(), report.state), (Some("40% of *** and ***"), ReportState::Running));
     fs::write(fixture.at("go"), "").unwrap();
     let exit = fixture.exit_of(child.wait_with_output().unwrap());
     // The lines stay in the log, where outputs are masked when the script has ended.
     let log = "::ebb progress 40% of *** and canary-out\n::ebb progress 100%\n";
     assert_eq!(String::from_utf8_lossy(&exit.stdout), log);
-    assert_eq!(server.wait_for_end().0.progress.as_deref(), Some("100%"));
+    assert_eq!(fixture.sink.wait_for_end().0.progress.as_deref(), Some("100%"));
 }
 
 #[test]

@@ -7,7 +7,6 @@ use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::entrypoint::{EntrypointSpec, ReportState};
 
 use crate::fixture::*;
-use crate::report_sink::{ReportSink, ServerReply};
 
 #[test]
 fn codes_and_reasons() {
@@ -77,12 +76,10 @@ fn invalid_command_lines_and_specs() {
 #[test]
 fn output_is_unchanged_and_its_tail_is_reported() {
     let fixture = EntrypointFixture::new();
-    let server = ReportSink::start([ServerReply::Status(200)]);
     let text = "printf 'a\\000\\377\\n'; printf 'b\\r' >&2; printf '\\303\\274'";
-    let spec = EntrypointSpec { relay: relay(server.url()), ..fixture.sh(text, &[]) };
-    let exit = fixture.run(&spec);
+    let exit = fixture.run(&fixture.sh(text, &[]));
     assert_eq!((exit.stdout.as_slice(), exit.stderr.as_str()), (b"a\0\xff\n\xc3\xbc".as_slice(), "b\r"));
-    let (report, _) = server.wait_for_end();
+    let (report, _) = fixture.sink.wait_for_end();
     assert_eq!(report.log_bytes, 8);
     let ReportState::Ended(ended) = report.state else { panic!() };
     // The log has the order of each stream. The order between the streams is undefined.
@@ -93,12 +90,10 @@ fn output_is_unchanged_and_its_tail_is_reported() {
 #[test]
 fn a_gigabyte_of_log_uses_little_memory() {
     let fixture = EntrypointFixture::new();
-    let server = ReportSink::start([ServerReply::Status(200)]);
     let text = "yes | head -c 1000000000; printf end; grep VmHWM: /proc/$PPID/status >$W/peak";
-    let spec = EntrypointSpec { relay: relay(server.url()), ..fixture.sh(text, &["peak"]) };
-    let status = fixture.command(&spec).stdout(Stdio::null()).status().unwrap();
+    let status = fixture.command(&fixture.sh(text, &["peak"])).stdout(Stdio::null()).status().unwrap();
     assert!(status.success());
-    let (report, _) = server.wait_for_end();
+    let (report, _) = fixture.sink.wait_for_end();
     assert_eq!(report.log_bytes, 1_000_000_003);
     let ReportState::Ended(ended) = report.state else { panic!() };
     let log = ended.result.log.unwrap();
