@@ -49,12 +49,9 @@ impl LifecycleType {
 /// A lifecycle webhook that is within all limits.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LifecycleEvent {
-    /// Identifies the event together with `source`.
+    /// Identifies the event among those of its sender.
     pub id: String,
-    pub source: String,
     pub event_type: LifecycleType,
-    /// The time of the event by the sender's clock.
-    pub time: Option<Time>,
     /// The trace of the event (distributed tracing extension).
     pub traceparent: Option<String>,
     pub data: LifecycleData,
@@ -114,7 +111,7 @@ impl EventError {
 /// Parses a lifecycle webhook. The caller limits `body` to [`crate::limits::WEBHOOK_BODY`] bytes.
 pub fn parse(headers: &HeaderMap, body: &[u8]) -> Result<LifecycleEvent, EventError> {
     check_content_type(headers)?;
-    let EventAttributes { id, source, r#type, time, traceparent, data } = structured(body)?;
+    let EventAttributes { id, r#type, traceparent, data } = structured(body)?;
     let event_type = LifecycleType::ALL.into_iter().find(|event_type| event_type.as_type() == r#type);
     let event_type = event_type.ok_or_else(|| EventError::UnknownType(crate::limits::message(&r#type)))?;
     let data: LifecycleData = read_data(data.as_deref().ok_or(EventError::NoData)?)?;
@@ -132,7 +129,7 @@ pub fn parse(headers: &HeaderMap, body: &[u8]) -> Result<LifecycleEvent, EventEr
         };
         return Err(EventError::Data { path: "data.event".to_owned(), problem });
     }
-    Ok(LifecycleEvent { id, source, event_type, time, traceparent, data })
+    Ok(LifecycleEvent { id, event_type, traceparent, data })
 }
 
 /// Checks the content type before the body is read. All errors have the status 415.

@@ -195,15 +195,6 @@ impl fmt::Display for MessageId {
     }
 }
 
-/// A webhook with a valid, recent signature.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VerifiedWebhook {
-    /// The id of the message, the same in every repetition.
-    pub id: MessageId,
-    /// The time of sending by the sender's clock, in whole seconds.
-    pub timestamp: Timestamp,
-}
-
 /// The error of a webhook, sent with status 401. Its text does not depend on a secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SignatureError {
@@ -266,9 +257,7 @@ pub fn sign_with(keys: &WebhookKeys, id: &MessageId, now: Timestamp, body: &[u8]
 
 struct SignatureHeaders<'a> {
     id: MessageId,
-    /// Seconds since 1970, and the original text.
-    timestamp: u64,
-    written: &'a str,
+    timestamp: &'a str,
     signatures: Vec<Vec<u8>>,
 }
 
@@ -278,23 +267,23 @@ pub fn check_headers(headers: &HeaderMap, now: Timestamp) -> Result<(), Signatur
     read_headers(headers, now).map(drop)
 }
 
-/// Checks that one of `keys` signed `body` at most [`WEBHOOK_TOLERANCE_SECONDS`] from `now`. Compares in constant
-/// time. A repetition within the tolerance is also valid, so the caller must deduplicate.
+/// Checks that one of `keys` signed `body` at most [`WEBHOOK_TOLERANCE_SECONDS`] from `now`. Returns the id of the message.
+/// Compares in constant time. A repetition within the tolerance is also valid, so the caller must deduplicate.
 pub fn verify(
     keys: &WebhookKeys,
     headers: &HeaderMap,
     body: &[u8],
     now: Timestamp,
-) -> Result<VerifiedWebhook, SignatureError> {
-    let SignatureHeaders { id, timestamp, written, signatures } = read_headers(headers, now)?;
+) -> Result<MessageId, SignatureError> {
+    let SignatureHeaders { id, timestamp, signatures } = read_headers(headers, now)?;
     let mut fits = false;
     for key in keys.iter() {
-        let mac = key.mac(id.0.as_bytes(), written.as_bytes(), body);
+        let mac = key.mac(id.0.as_bytes(), timestamp.as_bytes(), body);
         for signature in &signatures {
             fits |= mac.clone().verify_slice(signature).is_ok();
         }
     }
-    if fits { Ok(VerifiedWebhook { id, timestamp: Timestamp(timestamp * 1000) }) } else { Err(SignatureError::NoMatch) }
+    if fits { Ok(id) } else { Err(SignatureError::NoMatch) }
 }
 
 fn read_headers(headers: &HeaderMap, now: Timestamp) -> Result<SignatureHeaders<'_>, SignatureError> {
@@ -312,7 +301,7 @@ fn read_headers(headers: &HeaderMap, now: Timestamp) -> Result<SignatureHeaders<
     if timestamp.saturating_sub(now) > WEBHOOK_TOLERANCE_SECONDS {
         return Err(SignatureError::InFuture { timestamp, now });
     }
-    Ok(SignatureHeaders { id, timestamp, written, signatures: signatures(headers)? })
+    Ok(SignatureHeaders { id, timestamp: written, signatures: signatures(headers)? })
 }
 
 fn single<'a>(headers: &'a HeaderMap, name: &'static str) -> Result<&'a str, SignatureError> {

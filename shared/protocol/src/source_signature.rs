@@ -379,7 +379,7 @@ fn standard(
             sign::verify(keys, &renamed, body, now).map_err(SourceSignatureError::Svix)
         }
     };
-    Ok(SourceDelivery { id: Some(verified?.id.as_str().to_owned()) })
+    Ok(SourceDelivery { id: Some(verified?.as_str().to_owned()) })
 }
 
 /// Returns the given proof in the form of [`SourceScheme::proof`].

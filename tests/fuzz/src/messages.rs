@@ -29,21 +29,22 @@ pub(crate) fn events(parts: &InputParts<'_>) {
     let secret = WebhookSecret::from_bytes(&[7; 32]).expect("32 bytes are a secret");
     let keys = WebhookKeys::from(secret.clone());
     // A forged signature must not verify.
-    if let Ok(verified) = sign::verify(&keys, &headers, body, NOW) {
-        panic!("forged: {verified:?}");
+    if let Ok(id) = sign::verify(&keys, &headers, body, NOW) {
+        panic!("forged: {id}");
     }
-    if let Ok(event) = cloudevents::parse(&headers, body) {
-        event.data.validate().expect("it was checked");
-        assert!(!event.id.is_empty() && !event.source.is_empty());
-    } else if let Err(error) = cloudevents::parse(&headers, body) {
-        assert!((400..500).contains(&error.status()) && !error.to_string().is_empty());
+    match cloudevents::parse(&headers, body) {
+        Ok(event) => {
+            event.data.validate().expect("it was checked");
+            assert!(!event.id.is_empty());
+        }
+        Err(error) => assert!((400..500).contains(&error.status()) && !error.to_string().is_empty()),
     }
     if let Some(id) = headers.get(sign::WEBHOOK_ID).and_then(|id| MessageId::parse(id.to_str().ok()?).ok()) {
         for (name, value) in sign::sign(&secret, &id, NOW, body) {
             let value = HeaderValue::try_from(value).expect("a signature fits into a header");
             headers.insert(HeaderName::from_static(name), value);
         }
-        assert_eq!(sign::verify(&keys, &headers, body, NOW).map(|verified| verified.id), Ok(id));
+        assert_eq!(sign::verify(&keys, &headers, body, NOW), Ok(id));
         let other = [body, b" "].concat();
         assert!(sign::verify(&keys, &headers, &other, NOW).is_err());
     }

@@ -15,9 +15,7 @@ const TEXTS: [&str; 8] = ["specversion", "id", "source", "type", "subject", "tim
 
 pub(super) struct EventAttributes {
     pub(super) id: String,
-    pub(super) source: String,
     pub(super) r#type: String,
-    pub(super) time: Option<Time>,
     pub(super) traceparent: Option<String>,
     pub(super) data: Option<Box<RawValue>>,
 }
@@ -66,18 +64,16 @@ impl EventAttributes {
         if version != "1.0" {
             return Err(wrong("specversion", &format!("is {version:?}: expected \"1.0\"")));
         }
-        let (id, source, r#type) = (required("id")?, required("source")?, required("type")?);
+        let (id, _, r#type) = (required("id")?, required("source")?, required("type")?);
         if let Some(media) = texts.get("datacontenttype")
             && !media.parse().is_ok_and(|media| is_json(&media))
         {
             return Err(EventError::DataContentType(crate::limits::message(media)));
         }
-        let time = texts.get("time").map(|text| {
-            let problem = || format!("is {text:?}: expected RFC 3339, such as 2026-01-31T12:00:00Z");
-            text.parse().map_err(|_| wrong("time", &problem()))
-        });
-        let time = time.transpose()?;
-        Ok(Self { id, source, r#type, time, traceparent: texts.remove(TRACEPARENT), data })
+        if let Some(text) = texts.get("time").filter(|text| text.parse::<Time>().is_err()) {
+            return Err(wrong("time", &format!("is {text:?}: expected RFC 3339, such as 2026-01-31T12:00:00Z")));
+        }
+        Ok(Self { id, r#type, traceparent: texts.remove(TRACEPARENT), data })
     }
 }
 

@@ -59,9 +59,7 @@ fn built_events_are_parsed() {
         let data = LifecycleData { event, ..data() };
         let (content_type, body) = lifecycle("e-1", "//platform.example.org", event_type, TIME, &data);
         let event = parse(&headers(&[("content-type", content_type)]), &body).unwrap();
-        assert_eq!((event.event_type, event.data), (event_type, data));
-        assert_eq!((event.id.as_str(), event.source.as_str()), ("e-1", "//platform.example.org"));
-        assert_eq!(event.time.unwrap().as_millisecond(), 1_790_000_000_123);
+        assert_eq!((event.id.as_str(), event.event_type, event.data), ("e-1", event_type, data));
     }
 }
 

@@ -33,10 +33,9 @@ fn the_test_vector_of_the_reference_libraries() {
 }
 
 #[test]
-fn a_verified_signature_returns_id_and_time() {
+fn a_verified_signature_returns_the_id() {
     let headers = signed(SECRET, NOW, b"{}");
-    let verified = verify(&keys(SECRET), &headers, b"{}", NOW).unwrap();
-    assert_eq!(verified, VerifiedWebhook { id: id(), timestamp: Timestamp(1_614_265_330_000) });
+    assert_eq!(verify(&keys(SECRET), &headers, b"{}", NOW), Ok(id()));
 }
 
 #[test]
