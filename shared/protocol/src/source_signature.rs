@@ -158,13 +158,6 @@ impl SourceScheme {
     }
 }
 
-/// A webhook of a source with a valid signature.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SourceDelivery {
-    /// The sender's id of the delivery, 1 to [`MAX_ID`] visible ASCII characters. Only Standard Webhooks sign it.
-    pub id: Option<String>,
-}
-
 /// The error of a source's webhook, sent with status 401. Its text contains no secret and no signature.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SourceSignatureError {
@@ -213,7 +206,8 @@ pub fn check_given(
     if is_signed { Ok(()) } else { given_proof(scheme, headers, url_secret).map(drop) }
 }
 
-/// Checks that the sender of `body` has `secret`. `url_secret` is the decoded query parameter `secret`.
+/// Checks that the sender of `body` has `secret`. `url_secret` is the decoded query parameter `secret`. Returns the sender's
+/// id of the delivery, 1 to [`MAX_ID`] visible ASCII characters, if it has one. Only Standard Webhooks sign it.
 ///
 /// During a rotation, any value of the secret verifies: the whole text, and each word if all words have 16 characters or
 /// more. White space separates words. A secret with less than 16 characters is refused.
@@ -224,12 +218,12 @@ pub fn verify(
     url_secret: Option<&str>,
     body: &[u8],
     now: Timestamp,
-) -> Result<SourceDelivery, SourceSignatureError> {
+) -> Result<Option<String>, SourceSignatureError> {
     let values = values(secret)?;
     if (*scheme == SourceScheme::Standard || headers.contains_key(WEBHOOK_SIGNATURE))
         && let Some(keys) = scheme.signing_keys(secret)?
     {
-        return standard(&keys, headers, body, now);
+        return standard(&keys, headers, body, now).map(Some);
     }
     let given = given_proof(scheme, headers, url_secret)?;
     // All values are tried, so that the time does not reveal which one fits.
@@ -237,7 +231,7 @@ pub fn verify(
     if fitting == 0 {
         return Err(scheme.mismatch());
     }
-    Ok(SourceDelivery { id: scheme.delivery_header().map(|name| delivery_id(headers, name)).transpose()?.flatten() })
+    scheme.delivery_header().map_or(Ok(None), |name| delivery_id(headers, name))
 }
 
 /// The proof of a sender: headers, or the query parameter `secret`.
@@ -364,7 +358,7 @@ fn standard(
     headers: &HeaderMap,
     body: &[u8],
     now: Timestamp,
-) -> Result<SourceDelivery, SourceSignatureError> {
+) -> Result<String, SourceSignatureError> {
     let [ours, svix] = [STANDARD_WEBHOOKS, SVIX].map(|names| names.iter().any(|name| headers.contains_key(*name)));
     let verified = match (ours, svix) {
         (true, true) => return Err(SourceSignatureError::Families),
@@ -379,7 +373,7 @@ fn standard(
             sign::verify(keys, &renamed, body, now).map_err(SourceSignatureError::Svix)
         }
     };
-    Ok(SourceDelivery { id: Some(verified?.as_str().to_owned()) })
+    Ok(verified?.as_str().to_owned())
 }
 
 /// Returns the given proof in the form of [`SourceScheme::proof`].

@@ -223,7 +223,7 @@ fn verify(env: &Env, verify: &VerifyDoc, request: DeliveryRequest<'_>) -> Result
     };
     let DeliveryRequest { headers, url_secret, body } = request;
     let verified = source_signature::verify(&scheme(verify), &secret, headers, url_secret, body, env.now());
-    Ok(verified.map_err(|error| RequestError::refused(ErrorCode::InvalidSignature, error.to_string()))?.id)
+    verified.map_err(|error| RequestError::refused(ErrorCode::InvalidSignature, error.to_string()))
 }
 
 /// Returns the scheme of a source.
