@@ -56,31 +56,22 @@ pub struct ReportedPolicy {
 impl ReportedPolicy {
     /// Limits the number and the length of the names that a relay reports.
     #[must_use]
-    pub fn fit(self) -> Self {
-        let names = |all: BTreeSet<String>| {
-            all.iter().take(MAX_REPORTED).map(|name| message(name)).collect::<BTreeSet<String>>()
-        };
-        let namespaces = self.namespaces.into_iter().take(MAX_REPORTED).map(|(name, entry)| {
-            let ReportedNamespace { level, service_accounts, image_pull_secrets } = entry;
-            let entry = ReportedNamespace {
-                level: message(&level),
-                service_accounts: names(service_accounts),
-                image_pull_secrets: names(image_pull_secrets),
-            };
+    pub fn fit(mut self) -> Self {
+        fn shorten(names: &mut BTreeSet<String>) {
+            *names = names.iter().take(MAX_REPORTED).map(|name| message(name)).collect();
+        }
+        let texts = [Some(&mut self.digest), self.unit_namespace.as_mut(), self.error.as_mut()];
+        texts.into_iter().flatten().for_each(|text| *text = message(text));
+        let namespaces = self.namespaces.into_iter().take(MAX_REPORTED).map(|(name, mut entry)| {
+            entry.level = message(&entry.level);
+            [&mut entry.service_accounts, &mut entry.image_pull_secrets].into_iter().for_each(shorten);
             (message(&name), entry)
         });
-        Self {
-            digest: message(&self.digest),
-            unit_namespace: self.unit_namespace.as_deref().map(message),
-            namespaces: namespaces.collect(),
-            kinds: names(self.kinds),
-            cluster_kinds: names(self.cluster_kinds),
-            bind_namespaces: names(self.bind_namespaces),
-            runtime_classes: names(self.runtime_classes),
-            priority_classes: names(self.priority_classes),
-            services: names(self.services),
-            error: self.error.as_deref().map(message),
-        }
+        self.namespaces = namespaces.collect();
+        let kinds = [&mut self.kinds, &mut self.cluster_kinds];
+        let classes = [&mut self.runtime_classes, &mut self.priority_classes];
+        kinds.into_iter().chain(classes).chain([&mut self.bind_namespaces, &mut self.services]).for_each(shorten);
+        self
     }
 
     /// Returns true if [`Self::fit`] may have omitted a name.
