@@ -3,13 +3,13 @@
 use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use ebb_protocol::entrypoint::PROGRAM_NAME;
 
-/// Copies this program into `folder`, readable and executable for every user, and returns the path of the copy. An
-/// existing file of the same name is replaced atomically, so that the copy is always complete.
-pub(crate) fn install(folder: &Path) -> Result<PathBuf, String> {
+/// Copies this program into `folder`, readable and executable for every user. An existing file of the same name is
+/// replaced atomically, so that the copy is always complete.
+pub(crate) fn install(folder: &Path) -> Result<(), String> {
     let target = folder.join(PROGRAM_NAME);
     // An interrupted copy has the same name, and a restart of the init container replaces it.
     let half = folder.join(format!(".{PROGRAM_NAME}.half"));
@@ -22,6 +22,5 @@ pub(crate) fn install(folder: &Path) -> Result<PathBuf, String> {
         to.sync_all()?;
         fs::rename(&half, &target)
     };
-    place().map_err(|error| format!("cannot be installed as {}: {error}", target.display()))?;
-    Ok(target)
+    place().map_err(|error| format!("cannot be installed as {}: {error}", target.display()))
 }

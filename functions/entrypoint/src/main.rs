@@ -27,7 +27,7 @@ fn main() {
     let words: Vec<_> = arguments.iter().map(|word| word.to_str().unwrap_or("?")).collect();
     let code = match words.as_slice() {
         ["install", _] => match install::install(Path::new(&arguments[1])) {
-            Ok(_) => 0,
+            Ok(()) => 0,
             Err(error) => {
                 eprintln!("ebb-entrypoint: {error}");
                 1
