@@ -113,7 +113,10 @@ impl SourceScheme {
             }
             Self::E2b => URL_SAFE_NO_PAD.encode(Sha256::new().chain_update(value).chain_update(body).finalize()),
             Self::Bearer => format!("Bearer {value}"),
-            Self::Basic { user } => format!("Basic {}", STANDARD.encode(format!("{user}:{value}"))),
+            Self::Basic { user } => {
+                let plain = Zeroizing::new(format!("{user}:{value}"));
+                format!("Basic {}", STANDARD.encode(plain.as_bytes()))
+            }
             Self::Standard | Self::Gitlab | Self::Url => value.to_owned(),
         })
     }
