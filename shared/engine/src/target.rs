@@ -316,37 +316,26 @@ impl HookSet {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Notification {
-    Ready,
-    Failed,
-    /// The teardown waits for an operator.
-    Stuck,
-    Gone,
-}
-
-impl Notification {
-    /// Returns the name of the phase that it reports.
-    pub fn name(self) -> &'static str {
-        let phase = match self {
-            Self::Ready => TargetPhase::Ready,
-            Self::Failed => TargetPhase::Failed,
-            Self::Stuck => TargetPhase::Stuck,
-            Self::Gone => TargetPhase::Gone,
-        };
-        phase.name()
-    }
-}
-
 /// A transition of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PhaseChange {
     pub phase: TargetPhase,
     /// The hook whose run starts in the same transaction.
     pub start: Option<Hook>,
-    /// The notification to deliver from now on.
-    pub notification: Option<Notification>,
+    /// True if the platform gets a notification of the phase from now on.
+    pub is_reported: bool,
+}
+
+impl PhaseChange {
+    /// Returns a change of which the platform gets no notification.
+    const fn silent(phase: TargetPhase, start: Option<Hook>) -> Self {
+        Self { phase, start, is_reported: false }
+    }
+
+    /// Returns a change of which the platform gets a notification.
+    pub const fn reported(phase: TargetPhase, start: Option<Hook>) -> Self {
+        Self { phase, start, is_reported: true }
+    }
 }
 
 /// The effect of a creation.
@@ -405,7 +394,7 @@ fn is_foreign(target: &Target, uid: &str, sender: RequestSender<'_>) -> bool {
 /// Returns the first transition of an instance.
 pub fn begin(hooks: HookSet) -> PhaseChange {
     if hooks.has(Hook::PreStart) {
-        PhaseChange { phase: TargetPhase::Starting, start: Some(Hook::PreStart), notification: None }
+        PhaseChange::silent(TargetPhase::Starting, Some(Hook::PreStart))
     } else {
         ready(hooks, None)
     }
@@ -443,22 +432,21 @@ pub fn event(existing: Option<&Target>, uid: &str) -> EventDecision {
 /// Returns the transition that runs the first waiting event of a ready target. No run of the target may be active.
 pub fn next_event(target: &Target) -> Option<PhaseChange> {
     let start = target.next_event().filter(|_| target.phase == TargetPhase::Ready)?;
-    Some(PhaseChange { phase: TargetPhase::Ready, start: Some(start), notification: None })
+    Some(PhaseChange::silent(TargetPhase::Ready, Some(start)))
 }
 
 /// Returns the transition that updates a living target, with the number of the update if it has units. No run of the
 /// target may be active. Returns `None` for a target that cannot be updated now.
 pub fn update(target: &Target, number: Option<u32>) -> Option<PhaseChange> {
-    let (phase, start, notification) = match (target.phase, number) {
+    match (target.phase, number) {
         (TargetPhase::Ready | TargetPhase::Failed, Some(number)) => {
-            (TargetPhase::Updating, Some(Hook::Update(number)), None)
+            Some(PhaseChange::silent(TargetPhase::Updating, Some(Hook::Update(number))))
         }
         (TargetPhase::Ready | TargetPhase::Failed, None) => {
-            (TargetPhase::Ready, target.next_event(), Some(Notification::Ready))
+            Some(PhaseChange::reported(TargetPhase::Ready, target.next_event()))
         }
-        _ => return None,
-    };
-    Some(PhaseChange { phase, start, notification })
+        _ => None,
+    }
 }
 
 /// The effect of a deletion.
@@ -490,7 +478,7 @@ pub fn delete(existing: Option<&Target>, (uid, sender): (&str, RequestSender<'_>
     if !sender.may_change(target.source.as_deref()) {
         return DeleteDecision::Foreign;
     }
-    let stopping = PhaseChange { phase: TargetPhase::Stopping, start: None, notification: None };
+    let stopping = PhaseChange::silent(TargetPhase::Stopping, None);
     match (target.phase, target.hook) {
         (TargetPhase::Stopping | TargetPhase::Stuck | TargetPhase::Gone, _) => DeleteDecision::Repeated,
         (TargetPhase::Starting | TargetPhase::Updating, _)
@@ -526,7 +514,7 @@ impl TeardownStage {
 
 /// Returns the first transition of a teardown. No setup unit may be running.
 pub fn teardown(stage: TeardownStage, hooks: HookSet) -> PhaseChange {
-    let stopping = |hook| PhaseChange { phase: TargetPhase::Stopping, start: Some(hook), notification: None };
+    let stopping = |hook| PhaseChange::silent(TargetPhase::Stopping, Some(hook));
     match stage {
         TeardownStage::WasReady if hooks.has(Hook::PreStop) => stopping(Hook::PreStop),
         _ if hooks.has(Hook::PostStop) => stopping(Hook::PostStop),
@@ -535,15 +523,15 @@ pub fn teardown(stage: TeardownStage, hooks: HookSet) -> PhaseChange {
 }
 
 /// A ready target without a run.
-const IDLE: PhaseChange = PhaseChange { phase: TargetPhase::Ready, start: None, notification: None };
-const GONE: PhaseChange = PhaseChange { phase: TargetPhase::Gone, start: None, notification: Some(Notification::Gone) };
+const IDLE: PhaseChange = PhaseChange::silent(TargetPhase::Ready, None);
+const GONE: PhaseChange = PhaseChange::reported(TargetPhase::Gone, None);
 
 /// Returns the transition after a run ended, or `None` if the target is not in that hook.
 pub fn run_ended(target: &Target, hook: Hook, outcome: RunOutcome, hooks: HookSet) -> Option<PhaseChange> {
     if target.hook != Some(hook) {
         return None;
     }
-    let step = |phase, start, notification| Some(PhaseChange { phase, start, notification });
+    let reported = |phase, start| Some(PhaseChange::reported(phase, start));
     match (target.phase, hook, outcome) {
         (TargetPhase::Starting, Hook::PreStart, RunOutcome::Succeeded) => Some(ready(hooks, target.next_event())),
         // Failed units of an event do not change the target.
@@ -552,19 +540,17 @@ pub fn run_ended(target: &Target, hook: Hook, outcome: RunOutcome, hooks: HookSe
             next_event(target).or_else(|| target.has_pending_update.then_some(IDLE))
         }
         (TargetPhase::Updating, Hook::Update(_), RunOutcome::Succeeded) => {
-            step(TargetPhase::Ready, target.next_event(), Some(Notification::Ready))
+            reported(TargetPhase::Ready, target.next_event())
         }
         (TargetPhase::Starting, Hook::PreStart, RunOutcome::Failed)
         | (TargetPhase::Ready, Hook::PostStart, RunOutcome::Failed)
-        | (TargetPhase::Updating, Hook::Update(_), RunOutcome::Failed) => {
-            step(TargetPhase::Failed, None, Some(Notification::Failed))
-        }
+        | (TargetPhase::Updating, Hook::Update(_), RunOutcome::Failed) => reported(TargetPhase::Failed, None),
         (TargetPhase::Stopping | TargetPhase::Stuck, Hook::PreStop, RunOutcome::Succeeded) => {
             Some(teardown(TeardownStage::Drained, hooks))
         }
         (TargetPhase::Stopping | TargetPhase::Stuck, Hook::PostStop, RunOutcome::Succeeded) => Some(GONE),
         (TargetPhase::Stopping, Hook::PreStop | Hook::PostStop, RunOutcome::Failed) => {
-            step(TargetPhase::Stuck, None, Some(Notification::Stuck))
+            reported(TargetPhase::Stuck, None)
         }
         _ => None,
     }
@@ -572,7 +558,7 @@ pub fn run_ended(target: &Target, hook: Hook, outcome: RunOutcome, hooks: HookSe
 
 fn ready(hooks: HookSet, event: Option<Hook>) -> PhaseChange {
     let start = hooks.has(Hook::PostStart).then_some(Hook::PostStart).or(event);
-    PhaseChange { phase: TargetPhase::Ready, start, notification: Some(Notification::Ready) }
+    PhaseChange::reported(TargetPhase::Ready, start)
 }
 
 #[cfg(test)]

@@ -8,7 +8,6 @@ mod target_outbox;
 use std::collections::BTreeMap;
 
 use ebb_protocol::api::TokenInfo;
-use ebb_protocol::engine::target::Notification;
 use ebb_protocol::engine::{HeadState, Hook, Millis, TargetPhase, Timestamp};
 use ebb_protocol::history::HistoryChange;
 use ebb_protocol::id::{EventRef, RunId, TargetKey, short_digest};
@@ -77,7 +76,7 @@ pub struct TargetHead {
     /// True if the target was moved back to its last run, which may be closed. A sweep then continues the run.
     #[serde(default)]
     pub is_reopened: bool,
-    /// The notification that the platform has not accepted yet.
+    /// The notification of the present phase, if the platform has not accepted it yet.
     pub notification: Option<NotificationState>,
     /// The notifications that receivers of subscriptions have not accepted yet, also those of earlier instances.
     #[serde(default, skip_serializing_if = "TargetOutbox::is_empty")]
@@ -242,12 +241,11 @@ impl TargetList {
     }
 }
 
-/// A notification that the platform has not accepted yet.
+/// The notification of the present phase, which the platform has not accepted yet.
 #[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NotificationState {
-    pub notification: Notification,
     pub attempts: u32,
     /// The hook whose run stays open until the notification is delivered, so that the target needs no index entry.
     /// `None` means that the target itself is due.

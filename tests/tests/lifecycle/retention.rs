@@ -1,6 +1,5 @@
 //! The items of an instance are removed after its retention.
 
-use ebb_engine::target::Notification;
 use ebb_flow::Env;
 use ebb_flow::instance::retention::remove_expired;
 use ebb_protocol::id::TargetKey;
@@ -223,7 +222,7 @@ pub(crate) async fn records_of_open_instances_are_kept() {
     create_and_delete(&harness, "a", "long").await;
     let (store, before) = (harness.stack().store(), stored(&harness, "a").await);
     let seen = store.read_target(TargetKey::new("sandbox", "a")).await.unwrap().unwrap();
-    let pending = NotificationState { notification: Notification::Gone, attempts: 1, delivered_by: None, reason: None };
+    let pending = NotificationState { attempts: 1, delivered_by: None, reason: None };
     let version = seen.version;
     let target = TargetHead { notification: Some(pending), version: version + 1, ..seen };
     assert!(store.move_target(&TargetTransition::new(target, Some(version))).await.unwrap());

@@ -265,9 +265,7 @@ pub async fn get(
     let resources: BTreeMap<String, ResourceDetail> = resources.collect();
     drop(state_of);
     let first_wait = open_units::first(&runs);
-    let pending = notify::pending_notification(env, &target, None)
-        .await?
-        .map(|pending| pending.state.notification.name().to_owned());
+    let pending = notify::pending_notification(env, &target, None).await?.map(|_| target.phase.name().to_owned());
     let outage = outages::find_outage(env, &loaded.plan, &runs).await?;
     let mut removals = match target.phase {
         TargetPhase::Gone => removals::removals(env, &target, &loaded).await?,

@@ -1,7 +1,6 @@
 //! Derives the reasons why a target waits from its item.
 
 use ebb_engine::TargetPhase;
-use ebb_engine::target::Notification;
 use ebb_flow::error::FlowError;
 use ebb_protocol::api::{AwaitedParty, NotificationDelivery, TargetWait, WaitingParty};
 use ebb_protocol::time::rfc3339;
@@ -14,14 +13,14 @@ pub fn delivery(target: &TargetHead) -> Option<NotificationDelivery> {
     let Some(pending) = target.notification.as_ref().filter(|pending| pending.attempts > 0) else {
         let failed = target.outbox.failed.get(TargetOutbox::PLATFORM)?;
         return Some(NotificationDelivery {
-            notification: Notification::Gone.name().to_owned(),
+            notification: TargetPhase::Gone.name().to_owned(),
             attempts: failed.attempts,
             reason: Some(failed.reason.clone()),
             next: Some(rfc3339(failed.next)),
         });
     };
     Some(NotificationDelivery {
-        notification: pending.notification.name().to_owned(),
+        notification: target.phase.name().to_owned(),
         attempts: pending.attempts,
         reason: pending.reason.clone(),
         next: target.due.map(rfc3339),

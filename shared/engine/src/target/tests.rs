@@ -76,13 +76,13 @@ fn events_run_one_after_the_other_while_the_target_is_ready() {
     assert_eq!(event(None, "own"), D::Unknown);
     let hooks: HookSet = Hook::ALL.into_iter().chain([Hook::Event(SLEEP())]).collect();
     assert!(!hooks.has(Hook::Event(SLEEP())), "the set has the hooks of the lifecycle");
-    let sleeps = Some(step(P::Ready, Some(Hook::Event(SLEEP())), None));
+    let sleeps = Some(PhaseChange::silent(P::Ready, Some(Hook::Event(SLEEP()))));
     for hook in [Hook::PostStart, Hook::Event(SLEEP()), Hook::Event(EventName::new("wake").unwrap())] {
         for outcome in [RunOutcome::Succeeded, RunOutcome::Failed] {
             let waits = Target { event: Some(SLEEP()), ..target(P::Ready, Some(hook), None) };
             let (next, idle) = match (hook, outcome) {
                 (Hook::PostStart, RunOutcome::Failed) => {
-                    let failed = Some(step(P::Failed, None, Some(Notification::Failed)));
+                    let failed = Some(PhaseChange::reported(P::Failed, None));
                     (failed, failed)
                 }
                 _ => (sleeps, None),
@@ -92,25 +92,28 @@ fn events_run_one_after_the_other_while_the_target_is_ready() {
         }
         assert_eq!(
             delete(Some(&target(P::Ready, Some(hook), None)), ("own", RequestSender::Platform), hooks),
-            DeleteDecision::Cancel(step(P::Stopping, None, None))
+            DeleteDecision::Cancel(PhaseChange::silent(P::Stopping, None))
         );
         assert_eq!(TeardownStage::cancelled_in(hook), TeardownStage::WasReady);
     }
     // An event that came while the target started runs after postStart.
     let starts = Target { event: Some(SLEEP()), ..target(P::Starting, Some(Hook::PreStart), None) };
     let started = |hooks| run_ended(&starts, Hook::PreStart, RunOutcome::Succeeded, hooks);
-    assert_eq!(started(hooks), Some(step(P::Ready, Some(Hook::PostStart), Some(Notification::Ready))));
+    assert_eq!(started(hooks), Some(PhaseChange::reported(P::Ready, Some(Hook::PostStart))));
     let alone = [Hook::PreStart].into_iter().collect();
-    assert_eq!(started(alone), Some(step(P::Ready, Some(Hook::Event(SLEEP())), Some(Notification::Ready))));
+    assert_eq!(started(alone), Some(PhaseChange::reported(P::Ready, Some(Hook::Event(SLEEP())))));
     assert_eq!(next_event(&Target { phase: P::Stopping, ..starts.clone() }), None);
     // An update comes before it, and the write that ends the run makes the target due.
     let changes = Target { has_pending_update: true, ..starts };
     let started = run_ended(&changes, Hook::PreStart, RunOutcome::Succeeded, alone);
-    assert_eq!(started, Some(step(P::Ready, None, Some(Notification::Ready))));
+    assert_eq!(started, Some(PhaseChange::reported(P::Ready, None)));
     let changes = Target { phase: P::Ready, hook: Some(Hook::PostStart), ..changes };
-    assert_eq!(run_ended(&changes, Hook::PostStart, RunOutcome::Succeeded, hooks), Some(step(P::Ready, None, None)));
+    assert_eq!(
+        run_ended(&changes, Hook::PostStart, RunOutcome::Succeeded, hooks),
+        Some(PhaseChange::silent(P::Ready, None))
+    );
     let begun = update(&Target { has_pending_update: false, ..changes }, None);
-    assert_eq!(begun, Some(step(P::Ready, Some(Hook::Event(SLEEP())), Some(Notification::Ready))));
+    assert_eq!(begun, Some(PhaseChange::reported(P::Ready, Some(Hook::Event(SLEEP())))));
 }
 
 #[test]
@@ -131,18 +134,18 @@ fn a_living_target_is_updated_between_its_runs() {
     let runs = PHASES.map(|phase| update(&target(phase, None, None), Some(3)).is_some());
     assert_eq!(runs, [false, true, false, true, false, false, false]);
     let begun = update(&target(P::Failed, Some(Hook::Update(2)), None), Some(3));
-    assert_eq!(begun, Some(step(P::Updating, Some(Hook::Update(3)), None)));
+    assert_eq!(begun, Some(PhaseChange::silent(P::Updating, Some(Hook::Update(3)))));
     let in_place = update(&target(P::Ready, Some(Hook::PreStart), None), None);
-    assert_eq!(in_place, Some(step(P::Ready, None, Some(Notification::Ready))));
+    assert_eq!(in_place, Some(PhaseChange::reported(P::Ready, None)));
 
     let texts = ["update-3", "update-0", "update-03", "update-", "update", "3"];
     assert_eq!(texts.map(Hook::update_number), [Some(3), None, None, None, None, None]);
     let updating = Target { event: Some(SLEEP()), ..target(P::Updating, Some(Hook::Update(3)), None) };
     let hooks: HookSet = Hook::ALL.into_iter().collect();
     let ended = |hook, outcome| run_ended(&updating, hook, outcome, hooks);
-    let ready = step(P::Ready, Some(Hook::Event(SLEEP())), Some(Notification::Ready));
+    let ready = PhaseChange::reported(P::Ready, Some(Hook::Event(SLEEP())));
     assert_eq!(ended(Hook::Update(3), RunOutcome::Succeeded), Some(ready));
-    let failed = step(P::Failed, None, Some(Notification::Failed));
+    let failed = PhaseChange::reported(P::Failed, None);
     assert_eq!(ended(Hook::Update(3), RunOutcome::Failed), Some(failed));
     assert_eq!(ended(Hook::Update(2), RunOutcome::Succeeded), None);
     assert_eq!(TeardownStage::cancelled_in(Hook::Update(3)), TeardownStage::WasReady);
@@ -160,23 +163,19 @@ fn choices() -> impl Iterator<Item = (HookSet, Vec<Hook>)> {
     })
 }
 
-fn step(phase: TargetPhase, start: Option<Hook>, notification: Option<Notification>) -> PhaseChange {
-    PhaseChange { phase, start, notification }
-}
-
 #[test]
 fn an_instance_passes_through_the_hooks_with_units() {
     for (hooks, named) in choices() {
         let has = |hook| named.contains(&hook).then_some(hook);
         assert_eq!(Hook::ALL.map(|hook| hooks.has(hook).then_some(hook)), Hook::ALL.map(has));
-        let ready = step(TargetPhase::Ready, has(Hook::PostStart), Some(Notification::Ready));
+        let ready = PhaseChange::reported(TargetPhase::Ready, has(Hook::PostStart));
         let first = match has(Hook::PreStart) {
             None => ready,
-            first => step(TargetPhase::Starting, first, None),
+            first => PhaseChange::silent(TargetPhase::Starting, first),
         };
         assert_eq!(begin(hooks), first);
-        let stopping = |hook| step(TargetPhase::Stopping, Some(hook), None);
-        let after = has(Hook::PostStop).map_or(step(TargetPhase::Gone, None, Some(Notification::Gone)), stopping);
+        let stopping = |hook| PhaseChange::silent(TargetPhase::Stopping, Some(hook));
+        let after = has(Hook::PostStop).map_or(PhaseChange::reported(TargetPhase::Gone, None), stopping);
         let drained = has(Hook::PreStop).map_or(after, stopping);
         let down = [TeardownStage::WasReady, TeardownStage::NeverReady, TeardownStage::Drained]
             .map(|stage| teardown(stage, hooks));
@@ -193,15 +192,11 @@ fn an_instance_passes_through_the_hooks_with_units() {
                 _ if at != of => None,
                 (P::Starting, Hook::PreStart, O::Succeeded) => Some(ready),
                 (P::Starting, Hook::PreStart, O::Failed) | (P::Ready, Hook::PostStart, O::Failed) => {
-                    Some(step(P::Failed, None, Some(Notification::Failed)))
+                    Some(PhaseChange::reported(P::Failed, None))
                 }
-                (P::Stopping, Hook::PreStop | Hook::PostStop, O::Failed) => {
-                    Some(step(P::Stuck, None, Some(Notification::Stuck)))
-                }
+                (P::Stopping, Hook::PreStop | Hook::PostStop, O::Failed) => Some(PhaseChange::reported(P::Stuck, None)),
                 (P::Stopping | P::Stuck, Hook::PreStop, O::Succeeded) => Some(after),
-                (P::Stopping | P::Stuck, Hook::PostStop, O::Succeeded) => {
-                    Some(step(P::Gone, None, Some(Notification::Gone)))
-                }
+                (P::Stopping | P::Stuck, Hook::PostStop, O::Succeeded) => Some(PhaseChange::reported(P::Gone, None)),
                 _ => None,
             };
             let over = run_ended(&target(phase, Some(at), None), of, outcome, hooks);
@@ -212,8 +207,6 @@ fn an_instance_passes_through_the_hooks_with_units() {
             None
         );
     }
-    let all = [Notification::Ready, Notification::Failed, Notification::Stuck, Notification::Gone];
-    assert_eq!(all.map(Notification::name), ["ready", "failed", "stuck", "gone"]);
     let stages = [TeardownStage::NeverReady, TeardownStage::WasReady, TeardownStage::Drained, TeardownStage::Drained];
     assert_eq!(Hook::ALL.map(TeardownStage::cancelled_in), stages);
 }
@@ -281,8 +274,8 @@ fn an_instance_belongs_to_its_sender() {
 fn a_deletion_starts_the_teardown_of_its_phase() {
     use TargetPhase as P;
     let hooks: HookSet = Hook::ALL.into_iter().collect();
-    let cancel = DeleteDecision::Cancel(step(P::Stopping, None, None));
-    let begin = |hook| DeleteDecision::Begin(step(P::Stopping, Some(hook), None));
+    let cancel = DeleteDecision::Cancel(PhaseChange::silent(P::Stopping, None));
+    let begin = |hook| DeleteDecision::Begin(PhaseChange::silent(P::Stopping, Some(hook)));
     let delete = |existing: Option<&Target>, uid: &str| delete(existing, (uid, RequestSender::Platform), hooks);
     assert_eq!(delete(None, "own"), DeleteDecision::PutTombstone);
     let stages = Hook::ALL.into_iter().chain([Hook::Update(2)]).map(Some).chain([None]);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ebb_documents::compile::{self, PlanUpdate, UpdateError};
 use ebb_documents::plan::{Plan, UnitRef};
-use ebb_engine::target::{Notification, PhaseChange, next_event, update as decide_update};
+use ebb_engine::target::{PhaseChange, next_event, update as decide_update};
 use ebb_engine::{Hook, RunPhase, TargetPhase, UnitProgress};
 use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::history::HistoryChange;
@@ -219,7 +219,7 @@ pub(crate) async fn begin(
     };
     let Some(mut step) = decide_update(&transition::engine_target(&changed), number) else { return Ok(None) };
     if stays_failed {
-        step = PhaseChange { phase: target.phase, start: None, notification: Some(Notification::Failed) };
+        step = PhaseChange::reported(TargetPhase::Failed, None);
     }
     // A run of an event can begin in the same transaction. It does not apply the document.
     let document = plan.text.as_deref().filter(|_| number.is_some());

@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use ebb_documents::plan::{Action, UnitPlan};
 use ebb_engine::retry::{next_block, next_pass};
-use ebb_engine::target::Notification;
 use ebb_engine::{Attempt, Epoch, HeadState, Hook, RunEvent, RunPhase, TargetPhase, Unit, UnitProgress, accept};
 use ebb_protocol::callback::FailureReason;
 use ebb_protocol::id::RunId;
@@ -186,12 +185,7 @@ pub(crate) async fn restore_target(env: &Env, run: &Run, is_override: bool) -> F
         };
         // The last notification is obsolete: a target whose units after ready run again is ready.
         let ready = phase == TargetPhase::Ready && env.settings.platform_url.is_some();
-        let notification = ready.then_some(NotificationState {
-            notification: Notification::Ready,
-            attempts: 0,
-            delivered_by: None,
-            reason: None,
-        });
+        let notification = ready.then_some(NotificationState { attempts: 0, delivered_by: None, reason: None });
         let rules = outbox::rules(env).await?;
         let since = seen.change_time(env.now());
         let transition = seen.update(|target| {

@@ -172,7 +172,7 @@ struct MovedTarget {
 /// it closed.
 async fn holder_of(env: &Env, seen: &TargetHead, step: PhaseChange, run: &Run) -> FlowResult<Option<Hook>> {
     let was_stopped = seen.phase == TargetPhase::Stopping && !run.hook().is_teardown();
-    if was_stopped && step.notification.is_some() {
+    if was_stopped && step.is_reported {
         let present = env.store.read_run(&run.id).await?;
         return Ok(present.filter(|present| present.head.phase != RunPhase::Closed).map(|_| run.hook()));
     }
@@ -293,7 +293,7 @@ pub async fn transition(
     let transition = begun.update(|target| {
         // A ready target stays ready during an event, unless the same write changes its resources.
         let is_event = matches!(start, Some(Hook::Event(_)));
-        if !is_event || target.phase != step.phase || step.notification.is_some() {
+        if !is_event || target.phase != step.phase || step.is_reported {
             let stays_ready = (target.phase, step.phase) == (TargetPhase::Ready, TargetPhase::Ready);
             target.ready_since = stays_ready.then(|| target.phase_since());
             target.since = now;
@@ -305,9 +305,9 @@ pub async fn transition(
         target.hook = start.or(target.hook);
         target.is_reopened = false;
         target.unconfirmed = unconfirmed;
-        if let Some(notification) = step.notification {
+        if step.is_reported {
             let delivered_by = ending.filter(|_| run.is_none());
-            let pending = NotificationState { notification, attempts: 0, delivered_by, reason: None };
+            let pending = NotificationState { attempts: 0, delivered_by, reason: None };
             target.notification = env.settings.platform_url.is_some().then_some(pending);
         } else if matches!(step.phase, TargetPhase::Updating | TargetPhase::Stopping) {
             // A notification about the present resources is obsolete.
@@ -322,7 +322,7 @@ pub async fn transition(
         }
         // A first run begins, the phase changes, or a ready target is ready with other resources.
         let begins = seen.hook.is_none() && step.phase == TargetPhase::Starting;
-        if begins || step.phase != seen.phase || step.notification.is_some() {
+        if begins || step.phase != seen.phase || step.is_reported {
             outbox::append(target, &rules, &loaded.plan.target);
         }
         target.due = due::next_due(env, target);

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use ebb_engine::target::Notification;
-use ebb_engine::{HeadState, Millis, RunPhase, Timestamp};
+use ebb_engine::{HeadState, Millis, RunPhase, TargetPhase, Timestamp};
 use ebb_protocol::callback::{FailureReason, ReasonCode};
 use ebb_protocol::id::RunId;
 use ebb_protocol::lifecycle::OutcomeData;
@@ -58,11 +57,11 @@ async fn send(
     (url, permit): (&str, OriginPermit),
 ) -> FlowResult<()> {
     let state = &pending.state;
-    let data = notification_data(env, target, state.notification).await?;
+    let data = notification_data(env, target).await?;
     let attempts = state.attempts.saturating_add(1);
     let ended = match try_begin(env, TargetOutbox::PLATFORM, attempts) {
         Ok(call) => {
-            let delivery = post_outcome(env, url, state.notification, target.since, &data).await?;
+            let delivery = post_outcome(env, url, target.phase, target.since, &data).await?;
             permit.end(env);
             call.end_with(delivery.response());
             let accepted = matches!(delivery, NotificationDelivery::Accepted).then(|| env.now());
@@ -99,8 +98,8 @@ async fn end(
         after.notification = None;
         after.due = due::next_due(env, after);
         if let Some((wait, reason)) = &repeat {
-            let (notification, reason) = (state.notification, Some(reason.clone()));
-            after.notification = Some(NotificationState { notification, attempts, delivered_by: None, reason });
+            let reason = Some(reason.clone());
+            after.notification = Some(NotificationState { attempts, delivered_by: None, reason });
             // The message comes first. Otherwise a sweep of the due target could deliver at the same time.
             let at = env.now().plus(*wait).plus(WAKEUP_MARGIN);
             after.due = Some(after.due.map_or(at, |due| due.min(at)));
@@ -163,7 +162,7 @@ pub async fn pending_notification(
     Ok(head.map(|head| PendingNotification { state, holder: Some((run, head)) }))
 }
 
-async fn notification_data(env: &Env, target: &TargetHead, notification: Notification) -> FlowResult<OutcomeData> {
+async fn notification_data(env: &Env, target: &TargetHead) -> FlowResult<OutcomeData> {
     let mut data = OutcomeData {
         kind: target.kind.clone(),
         name: target.name.clone(),
@@ -171,8 +170,8 @@ async fn notification_data(env: &Env, target: &TargetHead, notification: Notific
         generation: target.generation,
         ..OutcomeData::default()
     };
-    match notification {
-        Notification::Gone => {
+    match target.phase {
+        TargetPhase::Gone => {
             data.stop_cause = Some(target.stop_cause);
             data.overridden = target.is_overridden;
             // Without an unconfirmed removal, the records of the runs are not read.
@@ -182,7 +181,7 @@ async fn notification_data(env: &Env, target: &TargetHead, notification: Notific
                 data.removals.truncate(MAX_REMOVALS);
             }
         }
-        Notification::Ready => {
+        TargetPhase::Ready => {
             let loaded = env.plan_of(target).await?;
             let outputs = target_outputs(env, target, &loaded, None, SensitiveValues::Hidden).await?;
             data.outputs = outputs.outputs;
@@ -197,12 +196,14 @@ async fn notification_data(env: &Env, target: &TargetHead, notification: Notific
                 }
             }
         }
-        Notification::Failed | Notification::Stuck => {
+        TargetPhase::Failed | TargetPhase::Stuck => {
             if let Some((unit, reason)) = first_cause(env, target).await? {
                 data.unit = Some(unit);
                 data.reason = Some(reason);
             }
         }
+        // No notification reports them.
+        TargetPhase::Starting | TargetPhase::Updating | TargetPhase::Stopping => {}
     }
     Ok(data)
 }

@@ -7,7 +7,6 @@ use crate::{
     SecretRelease, TargetEvents, TargetHead, TargetOutbox,
 };
 use ebb_protocol::callback::{FailureReason, ReasonCode};
-use ebb_protocol::engine::target::Notification;
 use ebb_protocol::engine::{EventName, Hook, TargetPhase, Timestamp};
 use ebb_protocol::evidence::Evidence;
 use ebb_protocol::id::{EventRef, RunId, digest};
@@ -53,12 +52,7 @@ pub fn full_target() -> TargetHead {
         is_overridden: true,
         unconfirmed: 1,
         is_reopened: true,
-        notification: Some(NotificationState {
-            notification: Notification::Gone,
-            attempts: 1,
-            delivered_by: held_by,
-            reason,
-        }),
+        notification: Some(NotificationState { attempts: 1, delivered_by: held_by, reason }),
         outbox: TargetOutbox {
             notices: vec![PhaseNotice {
                 number: 1,

@@ -6,7 +6,6 @@ use ebb_documents::model::ReceiverDoc;
 use ebb_documents::notification::{NotificationFacts, NotificationRequest, NotificationRule};
 use ebb_documents::render::TargetFacts;
 use ebb_egress::{BytePermit, CallError, CallResult, HttpCall, HttpRequest, HttpResponse, retry_after};
-use ebb_engine::target::Notification;
 use ebb_engine::{TargetPhase, Timestamp};
 use ebb_protocol::id::TargetKey;
 use ebb_protocol::lifecycle::{OutcomeData, TargetStopCause};
@@ -115,7 +114,7 @@ async fn try_send(
         let stop_cause = Some(TargetStopCause::Deleted);
         let data = OutcomeData { kind, name, uid, generation, stop_cause, ..OutcomeData::default() };
         let Some(url) = &env.settings.platform_url else { return Ok(NotificationDelivery::Obsolete) };
-        return Ok(post_outcome(env, url, Notification::Gone, notice.at, &data).await?);
+        return Ok(post_outcome(env, url, TargetPhase::Gone, notice.at, &data).await?);
     }
     let changed = || NotificationDelivery::NotSent("the subscription has changed".to_owned());
     let item = env.store.get_document(NamedKind::Subscription, subscription).await.map_err(FlowError::from)?;
@@ -165,23 +164,23 @@ async fn try_send(
     }
 }
 
-/// Sends an outcome to the platform once. `since` is the time of the change.
+/// Sends an outcome to the platform once. `since` is the time at which `phase` was entered.
 pub(in crate::instance) async fn post_outcome(
     env: &Env,
     url: &str,
-    notification: Notification,
+    phase: TargetPhase,
     since: Timestamp,
     data: &OutcomeData,
 ) -> FlowResult<NotificationDelivery> {
     let target = TargetKey::new(&data.kind, &data.name);
     // One notification has one id, so that a receiver recognises a repetition. A target that fails again after a retry
     // has a new one.
-    let (instance, name) = (target.instance(&data.uid).key(), notification.name());
+    let (instance, name) = (target.instance(&data.uid).key(), phase.name());
     let id = format!("{instance}-{}-{name}-{}", data.generation, since.0);
     let id = MessageId::parse(&id).map_err(|error| FlowError::Broken(error.to_string()))?;
-    let phase = match notification {
-        Notification::Ready if data.reason.is_some() => Notification::Failed,
-        notification => notification,
+    let phase = match phase {
+        TargetPhase::Ready if data.reason.is_some() => TargetPhase::Failed,
+        phase => phase,
     };
     let platform = (env.platform.as_ref(), url, &env.settings.platform_keys);
     let delivery = post_event(env, platform, (&id, phase.name(), since), target, data).await;
