@@ -5,6 +5,7 @@ use ebb_engine::{Attempt, Hook, RunPhase, TargetPhase, Unit};
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::lifecycle::{GONE, READY};
 use ebb_protocol::record::AttemptOutcome;
+use ebb_store::NotificationState;
 
 use super::choice::PlatformState;
 use super::simulation::ModelSimulation;
@@ -117,7 +118,7 @@ fn quiet(place: &ModelSimulation, whole: bool) -> Option<String> {
         let wait = due.0.saturating_sub(place.runtime.now().0);
         // The run matters only if its target waits for it.
         let awaited = table.targets.values().filter(|target| target.hook == Some(run.hook())).any(|target| {
-            let held = target.notification.as_ref().is_some_and(|pending| pending.delivered_by == Some(run.hook()));
+            let held = target.notification == Some(NotificationState::Held(run.hook()));
             held || matches!(target.phase, TargetPhase::Starting | TargetPhase::Updating | TargetPhase::Stopping)
         });
         if awaited && open.is_empty() && wait > SOON_MS {

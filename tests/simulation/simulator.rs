@@ -8,7 +8,7 @@ use ebb_flow::lifecycle::LifecycleRejection;
 use ebb_flow::{DeploymentSettings, Env, InstanceCache};
 use ebb_protocol::api::SourceResult;
 use ebb_protocol::error_code::ErrorCode;
-use ebb_store::{DesiredTarget, NamedKind, TargetHead};
+use ebb_store::{DesiredTarget, NamedKind, NotificationState, TargetHead};
 
 use super::executor::SimExecutor;
 use super::ledger::{Ledger, TimeBounds};
@@ -526,7 +526,7 @@ impl Simulation {
                     || (target.phase == TargetPhase::Ready && !target.events.waiting.is_empty())
                     || (target.phase.is_alive() && target.pending_update.is_some());
             // A notification that an open run holds back is sent when the run is closed.
-            target.notification.as_ref().is_none_or(|pending| pending.delivered_by.is_some())
+            !matches!(target.notification, Some(NotificationState::Due(_)))
                 && target.outbox.notices.is_empty()
                 && (scope.is_without(&target.name) || !is_moving)
         };

@@ -180,12 +180,12 @@ impl TargetHead {
     }
 
     /// Returns the list that contains the target. A gone target stays in the active list while the platform has not
-    /// accepted all notifications about its name, or another instance waits for the name. A notification with
-    /// `delivered_by` does not count, because its run delivers it.
+    /// accepted all notifications about its name, or another instance waits for the name. A notification that a run
+    /// holds does not count, because its run delivers it.
     pub fn list(&self) -> TargetList {
-        let is_delivered = self.notification.as_ref().is_none_or(|pending| pending.delivered_by.is_some());
+        let is_due = matches!(self.notification, Some(NotificationState::Due(_)));
         match self.phase {
-            TargetPhase::Gone if is_delivered && self.waiting.is_none() && self.outbox.platform_notices() == 0 => {
+            TargetPhase::Gone if !is_due && self.waiting.is_none() && self.outbox.platform_notices() == 0 => {
                 TargetList::Gone
             }
             _ => TargetList::Active,
@@ -242,16 +242,13 @@ impl TargetList {
 }
 
 /// The notification of the present phase, which the platform has not accepted yet.
-#[serde_with::skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct NotificationState {
-    pub attempts: u32,
-    /// The hook whose run stays open until the notification is delivered, so that the target needs no index entry.
-    /// `None` means that the target itself is due.
-    pub delivered_by: Option<Hook>,
-    /// The last error of the delivery, for display.
-    pub reason: Option<String>,
+pub enum NotificationState {
+    /// The run of this hook stays open until the first delivery, so that the target needs no index entry.
+    Held(Hook),
+    /// The target itself is due for the next delivery.
+    Due(ReceiverState),
 }
 
 /// An instance whose sensitive outputs are still in a cluster.

@@ -5,7 +5,7 @@ use ebb_flow::instance::retention::remove_expired;
 use ebb_protocol::id::TargetKey;
 use ebb_protocol::record::OutputStorage;
 use ebb_store::item_table::{AttributeChange, ItemKey, ItemWrite, UpdateImage, WriteAction, WriteExpression};
-use ebb_store::{NotificationState, PendingUpdate, TargetHead, TargetTransition};
+use ebb_store::{NotificationState, PendingUpdate, ReceiverState, TargetHead, TargetTransition};
 use ebb_tests::fakes;
 
 use crate::harness::*;
@@ -222,7 +222,7 @@ pub(crate) async fn records_of_open_instances_are_kept() {
     create_and_delete(&harness, "a", "long").await;
     let (store, before) = (harness.stack().store(), stored(&harness, "a").await);
     let seen = store.read_target(TargetKey::new("sandbox", "a")).await.unwrap().unwrap();
-    let pending = NotificationState { attempts: 1, delivered_by: None, reason: None };
+    let pending = NotificationState::Due(ReceiverState::default());
     let version = seen.version;
     let target = TargetHead { notification: Some(pending), version: version + 1, ..seen };
     assert!(store.move_target(&TargetTransition::new(target, Some(version))).await.unwrap());

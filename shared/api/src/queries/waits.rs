@@ -5,25 +5,20 @@ use ebb_flow::error::FlowError;
 use ebb_protocol::api::{AwaitedParty, NotificationDelivery, TargetWait, WaitingParty};
 use ebb_protocol::time::rfc3339;
 use ebb_protocol::words::commands;
-use ebb_store::{DatedEvent, TargetHead, TargetOutbox};
+use ebb_store::{DatedEvent, NotificationState, TargetHead, TargetOutbox};
 
 /// Returns the delivery of a notification to the platform after a failed attempt. It may be the `gone` of an instance that
 /// was deleted while it waited for the name.
 pub fn delivery(target: &TargetHead) -> Option<NotificationDelivery> {
-    let Some(pending) = target.notification.as_ref().filter(|pending| pending.attempts > 0) else {
-        let failed = target.outbox.failed.get(TargetOutbox::PLATFORM)?;
-        return Some(NotificationDelivery {
-            notification: TargetPhase::Gone.name().to_owned(),
-            attempts: failed.attempts,
-            reason: Some(failed.reason.clone()),
-            next: Some(rfc3339(failed.next)),
-        });
+    let (phase, state) = match &target.notification {
+        Some(NotificationState::Due(state)) if state.attempts > 0 => (target.phase, state),
+        _ => (TargetPhase::Gone, target.outbox.failed.get(TargetOutbox::PLATFORM)?),
     };
     Some(NotificationDelivery {
-        notification: target.phase.name().to_owned(),
-        attempts: pending.attempts,
-        reason: pending.reason.clone(),
-        next: target.due.map(rfc3339),
+        notification: phase.name().to_owned(),
+        attempts: state.attempts,
+        reason: Some(state.reason.clone()),
+        next: Some(rfc3339(state.next)),
     })
 }
 
@@ -54,7 +49,7 @@ pub fn rows(target: &TargetHead) -> Vec<TargetWait> {
     if let Some(NotificationDelivery { notification, reason, next, .. }) = delivery(target) {
         let next = next.map(|next| format!("; the next delivery is at {next}")).unwrap_or_default();
         let release = format!("the platform accepts the notification{next}");
-        // A notification that is about an earlier phase waits for longer than the present one.
+        // The `gone` of another instance waits for longer than the present phase.
         let is_present = notification == target.phase.name();
         let row = wait(WaitingParty::Target, AwaitedParty::Platform, Some(notification), release);
         rows.push(TargetWait { reason, since: since.filter(|_| is_present), ..row });

@@ -15,7 +15,7 @@ use ebb_engine::{Attempt, Epoch, HeadState, Hook, RunEvent, RunPhase, TargetPhas
 use ebb_protocol::callback::FailureReason;
 use ebb_protocol::id::RunId;
 use ebb_protocol::record::AttemptResult;
-use ebb_store::{NotificationState, PatchResult};
+use ebb_store::{NotificationState, PatchResult, ReceiverState};
 
 use crate::env::Env;
 use crate::error::{FlowError, FlowResult};
@@ -185,7 +185,7 @@ pub(crate) async fn restore_target(env: &Env, run: &Run, is_override: bool) -> F
         };
         // The last notification is obsolete: a target whose units after ready run again is ready.
         let ready = phase == TargetPhase::Ready && env.settings.platform_url.is_some();
-        let notification = ready.then_some(NotificationState { attempts: 0, delivered_by: None, reason: None });
+        let notification = ready.then(|| NotificationState::Due(ReceiverState::default()));
         let rules = outbox::rules(env).await?;
         let since = seen.change_time(env.now());
         let transition = seen.update(|target| {

@@ -10,7 +10,8 @@ use ebb_engine::{
 };
 use ebb_protocol::id::{EventRef, RunId, TargetKey};
 use ebb_store::{
-    NewRun, NotificationState, PatchResult, PendingCreation, RunFacts, TargetEvents, TargetHead, TargetTransition,
+    NewRun, NotificationState, PatchResult, PendingCreation, ReceiverState, RunFacts, TargetEvents, TargetHead,
+    TargetTransition,
 };
 
 use crate::advance::progress::{Continuation, RunEnd};
@@ -109,10 +110,8 @@ fn stays_done(run: &Run, outcome: RunOutcome, moved: &MovedTarget) -> bool {
 /// invocation that moved the target may have ended before the delivery.
 async fn holds_notification(env: &Env, run: &Run, moved: Option<&TargetTransition>) -> FlowResult<bool> {
     let facts = &run.facts;
-    let holds = |target: &TargetHead| {
-        let is_pending = target.notification.as_ref().is_some_and(|pending| pending.delivered_by == Some(run.hook()));
-        is_pending && target.uid == facts.uid
-    };
+    let held = Some(NotificationState::Held(run.hook()));
+    let holds = |target: &TargetHead| target.notification == held && target.uid == facts.uid;
     if let Some(moved) = moved {
         return Ok(holds(&moved.target));
     }
@@ -306,8 +305,10 @@ pub async fn transition(
         target.is_reopened = false;
         target.unconfirmed = unconfirmed;
         if step.is_reported {
-            let delivered_by = ending.filter(|_| run.is_none());
-            let pending = NotificationState { attempts: 0, delivered_by, reason: None };
+            let pending = match ending.filter(|_| run.is_none()) {
+                Some(hook) => NotificationState::Held(hook),
+                None => NotificationState::Due(ReceiverState::default()),
+            };
             target.notification = env.settings.platform_url.is_some().then_some(pending);
         } else if matches!(step.phase, TargetPhase::Updating | TargetPhase::Stopping) {
             // A notification about the present resources is obsolete.

@@ -2,19 +2,28 @@
 
 use ebb_engine::{HeadState, Millis, RunEvent, RunPhase, TargetPhase, Timestamp, accept};
 use ebb_protocol::id::RunId;
-use ebb_store::TargetHead;
+use ebb_store::{NotificationState, TargetHead};
 
 use crate::env::{CompiledPlan, Env};
 use crate::error::FlowResult;
 
 /// Maximum wait for a run or a cluster.
 const LONGEST_WAIT_MS: u64 = 15 * 60 * 1000;
+/// The time between the message that repeats a delivery to the platform and the due time of the target. Otherwise a sweep of
+/// the due target could deliver at the same time.
+const WAKEUP_MARGIN: Millis = Millis(2_000);
 
 /// Returns the time at which `sweep` has to handle a target: to deliver its notifications, end its time to live,
 /// complete its stop, begin the waiting instance, event or update, continue a retry, or release Secrets in a cluster.
 pub fn next_due(env: &Env, target: &TargetHead) -> Option<Timestamp> {
     let soon = env.now().plus(env.settings.first_sweep_delay);
-    let notification = target.notification.as_ref().filter(|pending| pending.delivered_by.is_none()).map(|_| soon);
+    let notification = match &target.notification {
+        Some(NotificationState::Due(state)) => {
+            let repetition = state.next.plus(WAKEUP_MARGIN);
+            Some(if repetition > env.now() { repetition } else { soon })
+        }
+        Some(NotificationState::Held(_)) | None => None,
+    };
     let is_active = target.phase.is_alive();
     let expires = target.expires.filter(|_| is_active);
     let stopping = target.phase == TargetPhase::Stopping && target.hook.is_some_and(|hook| !hook.is_teardown());

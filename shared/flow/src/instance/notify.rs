@@ -2,17 +2,16 @@
 
 use std::time::Duration;
 
-use ebb_engine::{HeadState, Millis, RunPhase, TargetPhase, Timestamp};
+use ebb_engine::{HeadState, RunPhase, TargetPhase, Timestamp};
 use ebb_protocol::callback::{FailureReason, ReasonCode};
 use ebb_protocol::id::RunId;
 use ebb_protocol::lifecycle::OutcomeData;
-use ebb_protocol::limits;
-use ebb_store::{NotificationState, TargetHead, TargetOutbox};
+use ebb_store::{NotificationState, ReceiverState, TargetHead, TargetOutbox};
 
 use crate::env::Env;
 use crate::error::{FlowError, FlowResult};
 use crate::instance::due;
-use crate::instance::outbox::{NotificationDelivery, post_outcome, repetition_wait, try_begin};
+use crate::instance::outbox::{NotificationDelivery, post_outcome, record_failure, try_begin};
 use crate::instance::target_outputs::{OutputsProblem, SensitiveValues, target_outputs};
 use crate::loaded_run::Run;
 use crate::permits::OriginPermit;
@@ -21,12 +20,6 @@ use crate::run::{cause, removals};
 
 /// Maximum removals in a notification.
 const MAX_REMOVALS: usize = 100;
-
-/// The time between the message that repeats a delivery and the due time of the target.
-const WAKEUP_MARGIN: Millis = Millis(2_000);
-
-/// The reason of a notification that is postponed without a request.
-const POSTPONED: &str = "the platform does not respond to other notifications";
 
 /// Delivers the pending notification of a target. After a failed delivery, the target is due again. While the platform
 /// does not respond, or many notifications wait for its response, the delivery is postponed. A sweep that cannot wait for
@@ -37,7 +30,7 @@ pub async fn notify(env: &Env, target: &TargetHead, head: Option<HeadState>) -> 
     let (mut seen, mut head) = (target.clone(), head);
     for _ in 0..crate::ATTEMPTS {
         let Some(pending) = pending_notification(env, &seen, head.take()).await? else { return Ok(()) };
-        let Some(url) = &env.settings.platform_url else { return end(env, &seen, pending, (None, None)).await };
+        let Some(url) = &env.settings.platform_url else { return end(env, &seen, pending.holder, (None, None)).await };
         let Some(permit) = OriginPermit::acquire(env, url).await else { return Ok(()) };
         // The run was read between two reads of the target. A late success moves the target back before it reopens
         // units. If the target is unchanged, no unit was reopened when the head was read.
@@ -56,61 +49,47 @@ async fn send(
     pending: PendingNotification,
     (url, permit): (&str, OriginPermit),
 ) -> FlowResult<()> {
-    let state = &pending.state;
+    let PendingNotification { mut state, holder } = pending;
     let data = notification_data(env, target).await?;
-    let attempts = state.attempts.saturating_add(1);
-    let ended = match try_begin(env, TargetOutbox::PLATFORM, attempts) {
-        Ok(call) => {
-            let delivery = post_outcome(env, url, target.phase, target.since, &data).await?;
-            permit.end(env);
-            call.end_with(delivery.response());
-            let accepted = matches!(delivery, NotificationDelivery::Accepted).then(|| env.now());
-            let repeat = delivery.failure().map(|reason| {
-                let (kind, name) = (target.kind.as_str(), target.name.as_str());
-                tracing::warn!(kind, name, reason, "the platform did not accept the notification; it is repeated");
-                let wait = repetition_wait(env, TargetOutbox::PLATFORM, attempts, delivery.at_least());
-                (wait, limits::message(reason))
-            });
-            (accepted, repeat)
-        }
-        Err(wait) => (None, Some((wait, state.reason.clone().unwrap_or_else(|| POSTPONED.to_owned())))),
+    let Some(call) = try_begin(env, TargetOutbox::PLATFORM, &mut state) else {
+        return end(env, target, holder, (None, Some(state))).await;
     };
-    end(env, target, pending, ended).await
+    let delivery = post_outcome(env, url, target.phase, target.since, &data).await?;
+    permit.end(env);
+    call.end_with(delivery.response());
+    if let Some(reason) = delivery.failure() {
+        let (kind, name) = (&target.kind, &target.name);
+        tracing::warn!(kind, name, reason, "the platform did not accept the notification; it is repeated");
+    }
+    let accepted = matches!(delivery, NotificationDelivery::Accepted).then(|| env.now());
+    let is_repeated = record_failure(env, TargetOutbox::PLATFORM, &mut state, &delivery).is_some();
+    end(env, target, holder, (accepted, is_repeated.then_some(state))).await
 }
 
-/// Records the end of a delivery. `accepted` is the time of the acceptance. `repeat` is the wait before the next delivery,
-/// with the reason of the failure.
+/// Records the end of a delivery. `holder` is the run that stays open for it. `accepted` is the time of the acceptance.
+/// `repeat` has the deliveries so far, and the time of the next one.
 async fn end(
     env: &Env,
     target: &TargetHead,
-    pending: PendingNotification,
-    (accepted, repeat): (Option<Timestamp>, Option<(Millis, String)>),
+    holder: Option<(RunId, HeadState)>,
+    (accepted, repeat): (Option<Timestamp>, Option<ReceiverState>),
 ) -> FlowResult<()> {
-    let PendingNotification { state, holder } = pending;
-    if let (None, Some(holder)) = (&repeat, &holder) {
+    if let (None, Some((run, head))) = (&repeat, &holder) {
         // The run stays open if it was reopened meanwhile.
-        due::close_seen(env, &holder.0, &holder.1, accepted).await?;
+        due::close_seen(env, run, head, accepted).await?;
         return Ok(());
     }
     // From now on the target is due for the delivery, so that the ended run does not wait for the platform.
-    let attempts = state.attempts.saturating_add(1);
     let change = |after: &mut TargetHead| {
-        after.notification = None;
+        after.notification = repeat.clone().map(NotificationState::Due);
         after.due = due::next_due(env, after);
-        if let Some((wait, reason)) = &repeat {
-            let reason = Some(reason.clone());
-            after.notification = Some(NotificationState { attempts, delivered_by: None, reason });
-            // The message comes first. Otherwise a sweep of the due target could deliver at the same time.
-            let at = env.now().plus(*wait).plus(WAKEUP_MARGIN);
-            after.due = Some(after.due.map_or(at, |due| due.min(at)));
-        }
     };
     if !record(env, target, change).await? {
         return Ok(());
     }
-    if let Some((wait, _)) = repeat {
+    if let Some(state) = repeat {
         let message = QueueMessage::Target(target.kind.clone(), target.name.clone());
-        env.queue.send(message, Duration::from_millis(wait.0)).await;
+        env.queue.send(message, Duration::from_millis(state.next.since(env.now()).0)).await;
     }
     if let Some((run, head)) = holder {
         due::close_seen(env, &run, &head, None).await?;
@@ -139,7 +118,8 @@ async fn record(env: &Env, target: &TargetHead, change: impl Fn(&mut TargetHead)
 
 /// A notification that the platform has not accepted yet.
 pub struct PendingNotification {
-    pub state: NotificationState,
+    /// The deliveries so far.
+    state: ReceiverState,
     /// The run that stays open until the delivery, and its head as it was read.
     holder: Option<(RunId, HeadState)>,
 }
@@ -151,15 +131,20 @@ pub async fn pending_notification(
     target: &TargetHead,
     head: Option<HeadState>,
 ) -> FlowResult<Option<PendingNotification>> {
-    let Some(state) = target.notification.clone() else { return Ok(None) };
-    let Some(hook) = state.delivered_by else { return Ok(Some(PendingNotification { state, holder: None })) };
+    let hook = match &target.notification {
+        None => return Ok(None),
+        Some(NotificationState::Due(state)) => {
+            return Ok(Some(PendingNotification { state: state.clone(), holder: None }));
+        }
+        Some(NotificationState::Held(hook)) => *hook,
+    };
     let run = target.run(hook);
     let head = match head {
         Some(head) => Some(head),
         None => env.store.read_run(&run).await?.map(|present| present.head),
     };
     let head = head.filter(|head| head.phase != RunPhase::Closed);
-    Ok(head.map(|head| PendingNotification { state, holder: Some((run, head)) }))
+    Ok(head.map(|head| PendingNotification { state: ReceiverState::default(), holder: Some((run, head)) }))
 }
 
 async fn notification_data(env: &Env, target: &TargetHead) -> FlowResult<OutcomeData> {

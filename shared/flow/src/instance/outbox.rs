@@ -28,7 +28,7 @@ use crate::ports::QueueMessage;
 use crate::telemetry::{self, Counter};
 
 pub use deliver::deliver;
-pub(super) use deliver::{repetition_wait, try_begin};
+pub(super) use deliver::{record_failure, try_begin};
 pub(super) use receiver::{NotificationDelivery, post_outcome};
 pub use receiver::{ReceiverInfo, receiver_info};
 

@@ -108,7 +108,8 @@ impl PhaseNotice {
     }
 }
 
-/// The deliveries of the first notification to a receiver that have begun and were not accepted.
+/// The deliveries of the first notification to a receiver that have begun and were not accepted. The platform is a
+/// receiver, too.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReceiverState {
     /// The attempts, and the times at which the notification was postponed.

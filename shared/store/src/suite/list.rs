@@ -1,4 +1,4 @@
-use crate::{DueItem, NotificationState, PendingCreation, TargetHead, TargetList};
+use crate::{DueItem, NotificationState, PendingCreation, ReceiverState, TargetHead, TargetList};
 use ebb_protocol::engine::{Hook, RunEvent, TargetPhase, Timestamp, accept};
 use ebb_protocol::id::TargetKey;
 
@@ -88,9 +88,10 @@ pub(super) async fn gone_targets_have_a_separate_list(fixture: StoreFixture) {
     assert_eq!(list(TargetList::Active).await, ["a", "b"]);
     assert_eq!(list(TargetList::Gone).await, ["never-created"]);
     // A gone target that waits is in the active list.
-    let notified = |held_by| Some(NotificationState { attempts: 1, delivered_by: held_by, reason: None });
-    move_to(TargetHead { notification: notified(None), ..gone("b", 2) }, 1).await;
-    move_to(TargetHead { notification: notified(Some(Hook::PostStop)), ..gone("a", 4) }, 3).await;
+    let due = NotificationState::Due(ReceiverState::default());
+    move_to(TargetHead { notification: Some(due), ..gone("b", 2) }, 1).await;
+    let held = NotificationState::Held(Hook::PostStop);
+    move_to(TargetHead { notification: Some(held), ..gone("a", 4) }, 3).await;
     assert_eq!(list(TargetList::Active).await, ["b"]);
     assert_eq!(list(TargetList::Gone).await, ["a", "never-created"]);
     let waiting = PendingCreation { uid: "next".into(), generation: 1, ..PendingCreation::default() };

@@ -26,7 +26,6 @@ fn event(id: &str) -> EventRef {
 /// Returns a target with every attribute.
 pub fn full_target() -> TargetHead {
     let (plan, key, plugins) = (digest(b"plan"), Some("key".to_owned()), vec!["p@1.0.0".to_owned()]);
-    let (held_by, reason) = (Some(Hook::PostStop), Some("why".into()));
     TargetHead {
         kind: "sandbox".into(),
         name: "full".into(),
@@ -52,7 +51,13 @@ pub fn full_target() -> TargetHead {
         is_overridden: true,
         unconfirmed: 1,
         is_reopened: true,
-        notification: Some(NotificationState { attempts: 1, delivered_by: held_by, reason }),
+        notification: Some(NotificationState::Due(ReceiverState {
+            attempts: 1,
+            refusals: 0,
+            next: AT,
+            reason: "why".into(),
+            at: AT,
+        })),
         outbox: TargetOutbox {
             notices: vec![PhaseNotice {
                 number: 1,

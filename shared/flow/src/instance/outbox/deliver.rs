@@ -16,7 +16,7 @@ use std::time::Duration;
 use ebb_engine::{Backoff, Millis, Timestamp};
 use ebb_protocol::id::TargetKey;
 use ebb_protocol::limits;
-use ebb_store::{NamedDocument, NamedKind, PhaseNotice, TargetOutbox};
+use ebb_store::{NamedDocument, NamedKind, PhaseNotice, ReceiverState, TargetOutbox};
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
@@ -52,8 +52,6 @@ const MAX_PER_WRITE: usize = 32;
 const GONE: &str = "the server answered 410";
 /// The reason of an attempt without an end.
 const INTERRUPTED: &str = "the delivery was interrupted";
-/// The reason of a notification that was postponed before its first attempt.
-const POSTPONED: &str = "the receiver does not respond to other notifications";
 /// The reason of a notification that exceeds the limit of its target.
 const TOO_MANY: &str = "too many notifications of the target wait";
 
@@ -132,7 +130,7 @@ async fn advance<'a>(
         };
         let now = env.now();
         let mut outbox = seen.outbox.clone();
-        let mut waits: Vec<Millis> = ended.iter().filter_map(|one| record(env, now, &mut outbox, one)).collect();
+        let mut repetitions: Vec<Timestamp> = ended.iter().filter_map(|one| record(env, &mut outbox, one)).collect();
         let mut calls = Vec::new();
         for _ in 0..MAX_PER_WRITE {
             let Some((notice, subscription)) = next(&outbox, now).filter(|_| !is_late(env, begun)) else { break };
@@ -156,20 +154,15 @@ async fn advance<'a>(
                 continue;
             }
             let state = outbox.failed.entry(subscription.clone()).or_default();
-            state.attempts = state.attempts.saturating_add(1);
-            let call = try_begin(env, &subscription, state.attempts);
-            let (reason, at) = match &call {
-                Ok(_) => (INTERRUPTED, now.plus(env.settings.max_in_flight).plus(Millis::from(TIMEOUT))),
-                Err(wait) => (POSTPONED, now.plus(*wait)),
+            let Some(call) = try_begin(env, &subscription, state) else {
+                repetitions.push(state.next);
+                continue;
             };
-            state.next = at;
+            state.next = now.plus(env.settings.max_in_flight).plus(Millis::from(TIMEOUT));
             if state.reason.is_empty() {
-                reason.clone_into(&mut state.reason);
+                INTERRUPTED.clone_into(&mut state.reason);
             }
-            match call {
-                Ok(call) => calls.push((notice, subscription, state.clone(), call)),
-                Err(wait) => waits.push(wait),
-            }
+            calls.push((notice, subscription, state.clone(), call));
         }
         let has_more = next(&outbox, now).is_some();
         if outbox == seen.outbox && seen.due.is_none_or(|due| due > now) {
@@ -182,8 +175,8 @@ async fn advance<'a>(
         if !env.store.move_target(&transition).await? {
             continue;
         }
-        for wait in waits {
-            announce(env, target, Duration::from_millis(wait.0)).await;
+        for at in repetitions {
+            announce(env, target, Duration::from_millis(at.since(now).0)).await;
         }
         let begun = calls.into_iter().map(|(notice, subscription, state, call)| {
             async move {
@@ -217,34 +210,53 @@ fn next(outbox: &TargetOutbox, now: Timestamp) -> Option<(PhaseNotice, String)> 
     Some((notice.clone(), subscription.to_owned()))
 }
 
-/// Begins a request to a subscription or to the platform. Returns the wait before the next attempt if the receiver does not
-/// respond to others. `attempts` counts this one.
+/// Begins a request to a subscription or to the platform, and counts the attempt in `state`. Returns `None` if the receiver
+/// does not respond to others. `state` then has the time of the next attempt.
 pub(in crate::instance) fn try_begin<'a>(
     env: &'a Env,
     receiver: &str,
-    attempts: u32,
-) -> Result<PendingCall<'a>, Millis> {
+    state: &mut ReceiverState,
+) -> Option<PendingCall<'a>> {
+    state.attempts = state.attempts.saturating_add(1);
     // A receiver that hangs at one path delays no other path of its server. No cluster and no origin has this name.
     let circuit = format!("#receiver/{receiver}");
     let call = PendingCall::try_begin(env, &circuit, MAX_DELIVERIES);
-    call.ok_or_else(|| repetition_wait(env, receiver, attempts, None).max(circuit_wait(env, &circuit)))
+    if call.is_none() {
+        let wait = repetition_wait(env, receiver, state.attempts, None).max(circuit_wait(env, &circuit));
+        state.next = env.now().plus(wait);
+        if state.reason.is_empty() {
+            let party = if receiver == TargetOutbox::PLATFORM { "platform" } else { "receiver" };
+            state.reason = format!("the {party} does not respond to other notifications");
+        }
+    }
+    call
+}
+
+/// Records a failed delivery in `state`. Returns the time of its repetition, or `None` if it is not repeated.
+pub(in crate::instance) fn record_failure(
+    env: &Env,
+    receiver: &str,
+    state: &mut ReceiverState,
+    result: &NotificationDelivery,
+) -> Option<Timestamp> {
+    let reason = result.failure()?;
+    let (now, wait) = (env.now(), repetition_wait(env, receiver, state.attempts, result.at_least()));
+    let is_refusal = matches!(result, NotificationDelivery::Refused(_));
+    state.refusals = if is_refusal { state.refusals.saturating_add(1) } else { 0 };
+    (state.next, state.at, state.reason) = (now.plus(wait), now, limits::clean(reason, limits::REFUSAL));
+    Some(state.next)
 }
 
 /// Returns the wait before the repetition of a delivery, by its attempts and by the request of the receiver.
-pub(in crate::instance) fn repetition_wait(
-    env: &Env,
-    receiver: &str,
-    attempts: u32,
-    at_least: Option<Duration>,
-) -> Millis {
+fn repetition_wait(env: &Env, receiver: &str, attempts: u32, at_least: Option<Duration>) -> Millis {
     let is_frequent = receiver == TargetOutbox::PLATFORM && attempts <= FREQUENT_ATTEMPTS;
     let backoff = if is_frequent { FREQUENT_BACKOFF } else { BACKOFF };
     let requested = at_least.map_or(Millis(0), Millis::from).min(BACKOFF.max);
     backoff.wait(attempts, env.random.next()).max(MIN_WAIT).max(requested)
 }
 
-/// Records the end of a delivery. Returns the wait until its repetition.
-fn record(env: &Env, now: Timestamp, outbox: &mut TargetOutbox, ended: &EndedDelivery) -> Option<Millis> {
+/// Records the end of a delivery. Returns the time of its repetition.
+fn record(env: &Env, outbox: &mut TargetOutbox, ended: &EndedDelivery) -> Option<Timestamp> {
     let EndedDelivery { notice, subscription, lease, result } = ended;
     let Some(reason) = result.failure() else {
         outbox.remove(notice.number, subscription);
@@ -258,11 +270,7 @@ fn record(env: &Env, now: Timestamp, outbox: &mut TargetOutbox, ended: &EndedDel
     }
     // Another invocation may have taken the lease meanwhile.
     let state = outbox.failed.get_mut(subscription).filter(|state| state.next == *lease)?;
-    let wait = repetition_wait(env, subscription, state.attempts, result.at_least());
-    let is_refusal = matches!(result, NotificationDelivery::Refused(_));
-    state.refusals = if is_refusal { state.refusals.saturating_add(1) } else { 0 };
-    (state.next, state.at, state.reason) = (now.plus(wait), now, limits::clean(reason, limits::REFUSAL));
-    Some(wait)
+    record_failure(env, subscription, state, result)
 }
 
 /// Stores a notification that is not repeated any more, and raises an alarm.
