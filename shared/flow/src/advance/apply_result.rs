@@ -446,7 +446,10 @@ async fn next_progress(context: AttemptContext<'_>, head: &RunHead, taker: Resul
         ResultTaker::First => lease::claim(env, run, steps.dispatch).await?,
         ResultTaker::Repeated => lease::claim_for_repeat(env, run, steps.dispatch).await?,
     };
-    let end = steps.run_outcome.map(|outcome| RunEnd { outcome, head: Some(Box::new(head.head.clone())) });
+    let end = steps.run_outcome.map(|outcome| {
+        let head = Some(Box::new(head.head.clone()));
+        RunEnd { outcome: Some(outcome), head }
+    });
     Ok(RunProgress { ready, end, late: None })
 }
 

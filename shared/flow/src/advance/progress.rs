@@ -30,7 +30,8 @@ impl RunProgress {
 /// The end of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunEnd {
-    pub outcome: RunOutcome,
+    /// `None` if the run was cancelled.
+    pub outcome: Option<RunOutcome>,
     /// The head that has the last result, as the write returned it. `None` if the run has to be read again.
     pub head: Option<Box<HeadState>>,
 }

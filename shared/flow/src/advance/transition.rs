@@ -54,23 +54,28 @@ pub async fn end_run(
     (known, sender): (Option<Box<TargetHead>>, NotificationSender),
 ) -> FlowResult<EndedRun> {
     match outcome {
-        RunOutcome::Succeeded => tracing::debug!(run = %run.id, "run ended"),
-        _ => tracing::info!(run = %run.id, ?outcome, "run ended"),
+        Some(RunOutcome::Succeeded) => tracing::debug!(run = %run.id, "run ended"),
+        Some(outcome) => tracing::info!(run = %run.id, ?outcome, "run ended"),
+        None => tracing::info!(run = %run.id, "run cancelled"),
     }
     let moved = move_target(env, run, known, |engine, hooks| match (engine.phase, run.hook()) {
-        // The target was stopped while the run was ending, so there is nothing to cancel.
+        // The run was cancelled, or the target was stopped while the run was ending, so there is nothing to cancel.
         (TargetPhase::Stopping, hook) if !hook.is_teardown() && engine.hook == Some(hook) => {
             Some(target::teardown(target::TeardownStage::cancelled_in(hook), hooks))
         }
-        _ => target::run_ended(engine, run.hook(), outcome, hooks),
+        (_, hook) => target::run_ended(engine, hook, outcome?, hooks),
     })
     .await?;
     if moved.is_some() {
-        telemetry::run_ended(run, Some(outcome), env.now());
+        telemetry::run_ended(run, outcome, env.now());
     }
     let head = match head.filter(|_| moved.as_ref().is_some_and(|moved| stays_done(run, outcome, moved))) {
         Some(head) => Some(*head),
-        None => Some(run.read_head(env).await?).filter(|head| in_flight(run.graph(), head).is_empty()),
+        None => {
+            // The open units of a cancelled run never start.
+            let is_over = |head: &HeadState| outcome.is_none() || in_flight(run.graph(), head).is_empty();
+            Some(run.read_head(env).await?).filter(is_over)
+        }
     };
     let mut held = None;
     if let Some(head) = &head {
@@ -100,8 +105,8 @@ pub async fn end_run(
 
 /// Returns true if all units of a run are done, and nothing reopens one: a late success reopens undos only, and a retry
 /// failed units only. The close fails if the run has changed in another way since its head was read.
-fn stays_done(run: &Run, outcome: RunOutcome, moved: &MovedTarget) -> bool {
-    outcome == RunOutcome::Succeeded
+fn stays_done(run: &Run, outcome: Option<RunOutcome>, moved: &MovedTarget) -> bool {
+    outcome == Some(RunOutcome::Succeeded)
         && moved.transition.target.phase == TargetPhase::Ready
         && run.hook_plan().units.iter().all(|unit| unit.undoes.is_empty())
 }
@@ -139,26 +144,10 @@ async fn schedule_notification(env: &Env, run: &RunId, head: &HeadState) -> Flow
     })
 }
 
+/// Ends the cancelled run of a stopping target, or one that had ended before the cancellation.
 pub async fn end_cancelled_run(env: &Env, run: &Run) -> FlowResult<Option<Continuation>> {
-    tracing::info!(run = %run.id, "run cancelled");
-    let hook = run.hook();
-    let moved = move_target(env, run, None, |engine, hooks| {
-        let stopping = engine.phase == TargetPhase::Stopping && engine.hook == Some(hook);
-        stopping.then(|| target::teardown(target::TeardownStage::cancelled_in(hook), hooks))
-    })
-    .await?;
-    if moved.is_some() {
-        telemetry::run_ended(run, None, env.now());
-    }
-    if !holds_notification(env, run, moved.as_ref().map(|moved| &moved.transition)).await? {
-        close(env, &run.id).await?;
-    } else if let Some(present) = env.store.read_run(&run.id).await? {
-        schedule_notification(env, &run.id, &present.head).await?;
-    }
-    match moved {
-        Some(MovedTarget { transition, loaded }) => after_transition(env, transition, &loaded).await,
-        None => Ok(None),
-    }
+    let end = RunEnd { outcome: None, head: None };
+    Ok(end_run(env, run, end, (None, NotificationSender::Queue)).await?.next)
 }
 
 /// The transition of a target, with the plan that it has.
