@@ -130,7 +130,7 @@ pub(crate) async fn open_notifications(store: &Store, target: &TargetHead) -> Fl
 fn about_notice(notice: &PhaseNotice, subscription: &str, at: Timestamp) -> OpenNotification {
     OpenNotification {
         time: rfc3339(at),
-        phase: notice.phase.clone(),
+        phase: notice.phase.name().to_owned(),
         to: format!("subscription {subscription}"),
         given_up: false,
         reason: None,

@@ -13,7 +13,6 @@ use crate::error::{FlowError, FlowResult};
 use crate::instance::due;
 use crate::instance::outbox::{NotificationDelivery, post_outcome, record_failure, try_begin};
 use crate::instance::target_outputs::{OutputsProblem, SensitiveValues, target_outputs};
-use crate::loaded_run::Run;
 use crate::permits::OriginPermit;
 use crate::ports::QueueMessage;
 use crate::run::{cause, removals};
@@ -182,21 +181,16 @@ async fn notification_data(env: &Env, target: &TargetHead) -> FlowResult<Outcome
             }
         }
         TargetPhase::Failed | TargetPhase::Stuck => {
-            if let Some((unit, reason)) = first_cause(env, target).await? {
-                data.unit = Some(unit);
-                data.reason = Some(reason);
+            if let Some(hook) = target.hook
+                && let Some((run, first)) = cause::of_run(env, &target.run(hook)).await?
+                && let Some(unit) = run.unit(first.unit)
+            {
+                data.unit = Some(unit.key.clone());
+                data.reason = Some(first.reason);
             }
         }
         // No notification reports them.
         TargetPhase::Starting | TargetPhase::Updating | TargetPhase::Stopping => {}
     }
     Ok(data)
-}
-
-/// Returns the unit that failed first in the target's last run, and the reason.
-pub async fn first_cause(env: &Env, target: &TargetHead) -> FlowResult<Option<(String, FailureReason)>> {
-    let Some(hook) = target.hook else { return Ok(None) };
-    let Some(run) = Run::load(env, &target.run(hook)).await? else { return Ok(None) };
-    let first = cause::first(env, &run).await?;
-    Ok(first.and_then(|cause| Some((run.unit(cause.unit)?.key.clone(), cause.reason))))
 }

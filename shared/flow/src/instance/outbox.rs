@@ -85,7 +85,7 @@ pub fn append(target: &mut TargetHead, rules: &[NotificationRule], plan: &Target
     };
     target.outbox.notices.push(PhaseNotice {
         number: target.version,
-        phase: target.phase.name().to_owned(),
+        phase: target.phase,
         at: target.since,
         run: target.hook.map(|hook| target.run(hook)),
         ended: ended.map(str::to_owned),
@@ -97,7 +97,7 @@ pub fn append(target: &mut TargetHead, rules: &[NotificationRule], plan: &Target
         && let Some(oldest) = target.outbox.notices.iter().position(|notice| !notice.is_for_platform())
     {
         let lost = target.outbox.notices.remove(oldest);
-        tracing::error!(kind = target.kind, name = target.name, to = ?lost.to, phase = lost.phase,
+        tracing::error!(kind = target.kind, name = target.name, to = ?lost.to, phase = lost.phase.name(),
             "too many notifications wait; the oldest is dropped");
         telemetry::count_for_alarm(Counter::Undelivered, 1);
     }
@@ -114,7 +114,7 @@ pub(crate) fn append_gone_of_waiting(env: &Env, target: &mut TargetHead) {
     let notified = target_facts(instance, waiting.generation, &TargetSpec::default());
     target.outbox.notices.push(PhaseNotice {
         number: target.version,
-        phase: TargetPhase::Gone.name().to_owned(),
+        phase: TargetPhase::Gone,
         at: env.now(),
         run: None,
         ended: None,

@@ -7,6 +7,7 @@ use ebb_engine::retry::attempts_used;
 use ebb_engine::{Attempt, HeadState, Unit, UnitProgress};
 use ebb_protocol::callback::FailureReason;
 use ebb_protocol::evidence::Evidence;
+use ebb_protocol::id::RunId;
 use ebb_protocol::limits;
 use ebb_protocol::record::AttemptOutcome;
 
@@ -26,8 +27,14 @@ pub struct FirstCause {
     pub evidence: Option<Box<Evidence>>,
 }
 
+/// Returns a run with its unit that failed first. Returns `None` if no unit failed, or the data of the run was removed.
+pub(crate) async fn of_run(env: &Env, id: &RunId) -> FlowResult<Option<(Run, FirstCause)>> {
+    let Some(run) = Run::load(env, id).await? else { return Ok(None) };
+    Ok(first(env, &run).await?.map(|cause| (run, cause)))
+}
+
 /// Returns the unit of `run` that failed first, by the time of its record.
-pub async fn first(env: &Env, run: &Run) -> FlowResult<Option<FirstCause>> {
+async fn first(env: &Env, run: &Run) -> FlowResult<Option<FirstCause>> {
     Ok(failed(env, run, &run.read_head(env).await?).await?.into_iter().next())
 }
 

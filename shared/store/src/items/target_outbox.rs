@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ebb_protocol::engine::Timestamp;
+use ebb_protocol::engine::{TargetPhase, Timestamp};
 use ebb_protocol::id::RunId;
 use serde::{Deserialize, Serialize};
 
@@ -89,7 +89,7 @@ pub struct PhaseNotice {
     /// The version of the target that the change wrote.
     pub number: u64,
     /// The phase that the target entered.
-    pub phase: String,
+    pub phase: TargetPhase,
     pub at: Timestamp,
     pub run: Option<RunId>,
     /// `deleted`, `expired` or `forced`.

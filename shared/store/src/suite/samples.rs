@@ -61,7 +61,7 @@ pub fn full_target() -> TargetHead {
         outbox: TargetOutbox {
             notices: vec![PhaseNotice {
                 number: 1,
-                phase: "gone".into(),
+                phase: TargetPhase::Gone,
                 at: AT,
                 run: Some(RunId::new("instance", 1, Hook::PostStop)),
                 ended: Some("expired".into()),

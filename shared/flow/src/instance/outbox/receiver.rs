@@ -20,7 +20,6 @@ use serde_json::{Value, json};
 use super::parsed;
 use crate::env::Env;
 use crate::error::{FlowError, FlowResult};
-use crate::loaded_run::Run;
 use crate::offload::offload;
 use crate::pending_call::ResponseKind;
 use crate::run::cause;
@@ -91,7 +90,7 @@ impl NotificationDelivery {
 /// Returns the id of a notification. Repetitions have the same one.
 pub(super) fn notice_id(notice: &PhaseNotice) -> String {
     let key = notice.target.get("key").and_then(Value::as_str).unwrap_or_default();
-    format!("{key}-{}-{}", notice.phase, notice.number)
+    format!("{key}-{}-{}", notice.phase.name(), notice.number)
 }
 
 /// Sends a notification once. It must not block others, so nothing is sent if its stored data is lost or damaged.
@@ -125,7 +124,7 @@ async fn try_send(
     let rule = offload(move || parsed(&item)).await?;
     let rule = rule.ok_or_else(|| not_sent(format!("the subscription {subscription} has errors; apply it again")))?;
     let target: TargetFacts = serde_json::from_value(notice.target.clone()).map_err(|_| damaged())?;
-    let facts = facts(env, notice, &target).await?.ok_or_else(damaged)?;
+    let facts = facts(env, notice, &target).await?;
     // The values of the notification never change. A corrected subscription applies to later ones.
     let request = rule.render(&target, &facts).map_err(NotificationDelivery::Final)?;
     let id = MessageId::parse(&facts.id).map_err(|error| FlowError::Broken(error.to_string()))?;
@@ -133,7 +132,7 @@ async fn try_send(
         (ReceiverDoc::Standard(standard), NotificationRequest::Standard { data }) => {
             let keys = signing_keys(env, &standard.secret.value).map_err(not_sent)?;
             let key = TargetKey::new(&target.kind, &target.name);
-            let event = (&id, notice.phase.as_str(), notice.at);
+            let event = (&id, notice.phase.name(), notice.at);
             Ok(post_event(env, (env.egress.as_ref(), standard.url.value.as_str(), &keys), event, key, &data).await)
         }
         (ReceiverDoc::Slack(slack), NotificationRequest::Slack { body }) => {
@@ -395,11 +394,10 @@ fn comment_marks(env: &Env, subject: &str) -> Vec<String> {
 }
 
 /// Returns the facts of a notification. The cause of a failure is that of its run, if its data is still stored.
-async fn facts(env: &Env, notice: &PhaseNotice, target: &TargetFacts) -> FlowResult<Option<NotificationFacts>> {
-    let Some(phase) = TargetPhase::named(&notice.phase) else { return Ok(None) };
+async fn facts(env: &Env, notice: &PhaseNotice, target: &TargetFacts) -> FlowResult<NotificationFacts> {
     let mut facts = NotificationFacts {
         id: notice_id(notice),
-        phase,
+        phase: notice.phase,
         time: rfc3339(notice.at),
         run: notice.run.as_ref().map(ToString::to_string).unwrap_or_default(),
         unit: String::new(),
@@ -408,9 +406,8 @@ async fn facts(env: &Env, notice: &PhaseNotice, target: &TargetFacts) -> FlowRes
         ended: notice.ended.clone().unwrap_or_default(),
         link: env.page_url(TargetKey::new(&target.kind, &target.name)),
     };
-    if let (TargetPhase::Failed | TargetPhase::Stuck, Some(id)) = (phase, &notice.run)
-        && let Some(run) = Run::load(env, id).await?
-        && let Some(first) = cause::first(env, &run).await?
+    if let (TargetPhase::Failed | TargetPhase::Stuck, Some(id)) = (notice.phase, &notice.run)
+        && let Some((run, first)) = cause::of_run(env, id).await?
     {
         facts.unit = run.unit(first.unit).map(|unit| unit.key.clone()).unwrap_or_default();
         facts.reason = first.reason.message.clone();
@@ -418,7 +415,7 @@ async fn facts(env: &Env, notice: &PhaseNotice, target: &TargetFacts) -> FlowRes
             facts.log = records::tail(&String::from_utf8_lossy(&log), MAX_LOG).to_owned();
         }
     }
-    Ok(Some(facts))
+    Ok(facts)
 }
 
 #[cfg(test)]
