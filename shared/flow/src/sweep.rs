@@ -147,7 +147,7 @@ async fn record_end(env: &Env, due: &DueItem, end: FlowResult<()>) -> FlowResult
     end
 }
 
-/// Makes an item due after `wait`, even if it has changed. Changes the due time only.
+/// Makes an item due after `wait`. Changes the due time only. A target or a desired state that changes meanwhile keeps its own.
 async fn postpone(env: &Env, due: &DueItem, wait: Millis) {
     let postponed = match due {
         DueItem::Run(run) => runs::postpone(env, run, wait).await,

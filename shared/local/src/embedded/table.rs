@@ -29,7 +29,7 @@ use super::{EmbeddedError, StateDurability};
 use crate::files::{self, StateFileError};
 
 /// The version of the file's form, in its `user_version`.
-const FORM: i64 = 2;
+const FORM: i64 = 3;
 /// The time for which a connection waits for another process, such as a backup.
 const BUSY_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
 

@@ -104,7 +104,7 @@ async fn the_error_of_a_damaged_table_has_its_recovery() {
     std::fs::remove_file(&file).unwrap();
     rusqlite::Connection::open(&file).unwrap().execute_batch("CREATE TABLE other (a)").unwrap();
     let error = refusal(folder.path());
-    assert!(error.contains("its form is 0, and this version of ebb has 2. Start the version"), "{error}");
+    assert!(error.contains("its form is 0, and this version of ebb has 3. Start the version"), "{error}");
 }
 
 /// The advice for a damaged table would replace a sound file.

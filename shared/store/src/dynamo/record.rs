@@ -193,8 +193,16 @@ impl MeteredTable {
     /// Reads records, and merges them with their further results. They are ordered by unit and attempt.
     async fn assembled(&self, query: ItemQuery) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>> {
         let mut records = BTreeMap::new();
-        let items = self.pages(&query, usize::MAX).await?;
-        items.iter().try_for_each(|item| add_item(&mut records, item))?;
+        let mut next = None;
+        loop {
+            // The items of a run can fill the memory of a function, so each page is read before the next.
+            let page = self.page(&query, next).await?;
+            page.items.iter().try_for_each(|item| add_item(&mut records, item))?;
+            next = page.next;
+            if next.is_none() {
+                break;
+            }
+        }
         Ok(records.into_iter().map(|((unit, attempt), record)| (unit, attempt, record)).collect())
     }
 

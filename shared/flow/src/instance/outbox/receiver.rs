@@ -290,7 +290,7 @@ fn verdict(response: &HttpResponse, now: Timestamp) -> NotificationDelivery {
         200..=299 => return NotificationDelivery::Accepted,
         410 => return NotificationDelivery::Gone,
         300..=399 => ": redirects are not followed; use the final URL",
-        401 | 403 => ": check the secret of the server",
+        401 | 403 => ": check the secret or the credential, and its permissions",
         404 => ": check the URL",
         _ => "",
     };
@@ -435,7 +435,7 @@ mod tests {
             (299, None, NotificationDelivery::Accepted),
             (308, None, failed(moved, None)),
             (400, None, refused("the server answered 400")),
-            (401, None, refused("the server answered 401: check the secret of the server")),
+            (401, None, refused("the server answered 401: check the secret or the credential, and its permissions")),
             (404, None, refused("the server answered 404: check the URL")),
             (409, Some("5"), failed("the server answered 409", Some(5))),
             (410, Some("3600"), NotificationDelivery::Gone),
