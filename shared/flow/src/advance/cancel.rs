@@ -130,7 +130,8 @@ async fn cancel_in_cluster(attempts: Vec<AttemptContext<'_>>, begun: Timestamp) 
     let each: Vec<_> = attempts
         .into_iter()
         .map(|context| async move {
-            let standing = if is_spent(context.env, begun) { AttemptStanding::Unknown } else { dequeue(context).await? };
+            let standing =
+                if is_spent(context.env, begun) { AttemptStanding::Unknown } else { dequeue(context).await? };
             Ok::<_, FlowError>((context, standing))
         })
         .collect();
