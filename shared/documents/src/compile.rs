@@ -66,6 +66,7 @@ pub use edges::{DependencyEdge, EdgeReason, edges};
 pub use event_source::{event_source, named_plugins};
 pub use k8s_apply::is_built_in;
 pub use params::kind_name;
+pub use plan_content::{SEALED, content, unit_content};
 pub use plan_repair::{PlanRepair, RepairError, RepairedUnit, repair};
 pub use plan_update::{PlanUpdate, UpdateError, complete, update};
 pub use policy_requests::{

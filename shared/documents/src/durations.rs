@@ -23,6 +23,13 @@ pub fn duration(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     number.checked_mul(*factor).filter(|total| *total <= MAX_DURATION)
 }
 
+/// Returns a duration in milliseconds as a document writes it, in the largest unit without a fraction.
+pub fn shown(ms: u64) -> String {
+    let (unit, length) =
+        UNITS.into_iter().rev().find(|(_, length)| ms >= *length && ms.is_multiple_of(*length)).unwrap_or(UNITS[0]);
+    format!("{}{unit}", ms / length)
+}
+
 /// Deserializes a duration in milliseconds. `help` describes its form.
 pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
     deserializer: D,

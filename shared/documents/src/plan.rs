@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ebb_engine::{Graph, Hook, Unit};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 pub use action::{
     Action, BoundConnection, InfrakitAction, ManifestConditions, ObjectAction, PluginInterface, PodAction, UntilPlan,
@@ -192,6 +193,19 @@ pub enum Template {
     Sealed(String),
     /// The same literal before the control plane encrypts it. JSON does not have the value, so no plan stores it.
     Plain(#[serde(skip)] PlainLiteral),
+}
+
+impl Template {
+    /// Returns the template as a document writes it. A sensitive value is a reference or a mask.
+    pub fn shown(&self) -> serde_json::Value {
+        match self {
+            Self::Literal(serde_json::Value::String(text)) => text.replace("${", "$${").into(),
+            Self::Literal(value) | Self::Tree(value) => value.clone(),
+            Self::Text(text) => text.as_str().into(),
+            Self::Secret { name, key } => json!({"secret": name, "key": key}),
+            Self::Sealed(_) | Self::Plain(_) => json!({"sensitive": true}),
+        }
+    }
 }
 
 /// The literal of a sensitive param. [`Debug`](std::fmt::Debug) does not have the value.

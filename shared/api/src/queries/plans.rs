@@ -2,6 +2,7 @@
 
 use ebb_documents::compile::{EdgeReason, edges};
 use ebb_documents::diagnostic::Diagnostics;
+use ebb_documents::durations;
 use ebb_documents::load::{self, Document, DocumentVars, NoFiles};
 use ebb_documents::model::{ConnectionDoc, PluginDoc, RouteGroupDoc, SandboxDoc, SourceDoc, SubscriptionDoc};
 use ebb_documents::plan::{Action, InfrakitAction, Plan, PluginInterface, UnitRef, UntilPlan, WebhookAction};
@@ -15,7 +16,7 @@ use super::cluster_policies;
 use crate::HttpProblem;
 use ebb_flow::env::{CompiledPlan, Env};
 use ebb_flow::error::{FlowResult, RequestError};
-use ebb_flow::instance::changes::{self, PinnedVersions};
+use ebb_flow::instance::changes::PinnedVersions;
 use ebb_flow::instance::target_document::{DocumentNotes, compile_document, compiler_tools};
 use ebb_flow::loaded_run::target_facts;
 use ebb_flow::offload::offload;
@@ -109,8 +110,8 @@ pub fn show(kind: &str, name: &str, plan: Plan) -> FlowResult<PlanPreview> {
 
 /// Returns the state for which a webhook waits, with its expressions as the document writes them.
 fn state(until: &UntilPlan) -> Value {
-    let [every, max_every] = [until.every_ms, until.max_every_ms].map(changes::duration);
-    let mut state = json!({ "asks": changes::shown(&until.url), "every": every, "maxEvery": max_every });
+    let [every, max_every] = [until.every_ms, until.max_every_ms].map(durations::shown);
+    let mut state = json!({ "asks": until.url.shown(), "every": every, "maxEvery": max_every });
     let conditions = [("ready", &until.ready), ("failed", &until.failed)];
     conditions.into_iter().filter(|(_, text)| text.is_some()).for_each(|(name, text)| state[name] = json!(text));
     if until.gone {

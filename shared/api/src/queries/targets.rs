@@ -16,7 +16,6 @@ use crate::queries::resource_states::{self, ResourceState};
 use crate::queries::{open_units, runs, sources, waits};
 use ebb_flow::env::Env;
 use ebb_flow::error::{FlowError, FlowResult, RequestError};
-use ebb_flow::instance::changes;
 use ebb_flow::instance::notify;
 use ebb_flow::instance::target_outputs::{OutputsProblem, READ_LESS, SensitiveValues, TargetOutputs, target_outputs};
 use ebb_flow::run::removals;
@@ -248,7 +247,7 @@ pub async fn get(
     let resources = loaded.plan.resources.iter().map(|(name, resource)| {
         let ResourceState { phase, since, reason } = state_of(name);
         let outputs = outputs.outputs.remove(name).unwrap_or_default();
-        let params = resource.params.iter().map(|(name, value)| (name.clone(), changes::shown(value)));
+        let params = resource.params.iter().map(|(name, value)| (name.clone(), value.shown()));
         (
             name.clone(),
             ResourceDetail {

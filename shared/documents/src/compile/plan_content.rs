@@ -1,14 +1,130 @@
-//! The content of a plan without positions and order, as digests that an update compares.
+//! The content of a plan without positions and order: a tree whose differences people see, and digests that an update
+//! compares.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use ebb_engine::Hook;
+use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
 
 use super::plan_expressions::{expressions, strings};
 use crate::canonical::digest;
 use crate::cel::{self, ReferenceSource, RootVariable, Scope};
-use crate::plan::{Action, HookPlan, OutputRead, Plan, PluginInterface, ResourceOrigin, Template, UnitPlan, UnitRef};
+use crate::durations;
+use crate::model::HookOwner;
+use crate::plan::{Action, HookPlan, Plan, PluginInterface, Resource, ResourceOrigin, Template, UnitPlan, UnitRef};
+
+/// The member of an encrypted literal in the content of a plan.
+pub const SEALED: &str = "sealed";
+
+/// Returns the content of a plan as a tree with the paths of its document. Values are as a document writes them.
+///
+/// Positions, order, units that the compiler adds, and what earlier documents have left are not in the tree, so the plan
+/// of an updated target can be compared with a new one.
+pub fn content(plan: &Plan) -> Value {
+    let resources = plan.resources.iter().map(|(name, resource)| {
+        let outputs = resource.outputs.iter().map(|(output, public)| (output.clone(), public.value.shown()));
+        let outputs: Map<String, Value> = outputs.collect();
+        (name.clone(), json!({"plugin": resource.plugin, "params": params(resource), "outputs": outputs}))
+    });
+    let env = plan.env.iter().map(|(name, value)| {
+        let value = if plan.optional_env.contains(name) {
+            json!({"value": value.shown(), "optional": true})
+        } else {
+            value.shown()
+        };
+        (name.clone(), value)
+    });
+    let target = &plan.target;
+    let mut content = json!({
+        "cluster": target.cluster, "namespace": target.namespace, "labels": target.labels,
+        "ttl": target.ttl_ms.map(durations::shown), "env": env.collect::<Map<_, _>>(), "workloads": plan.workloads,
+        "resources": resources.collect::<Map<_, _>>(),
+    });
+    for (at, unit) in plan.hooks.iter().flat_map(HookPlan::places).filter(|(_, unit)| !unit.action.is_added()) {
+        let resource = unit.resource();
+        let units = match (unit.stage.unwrap_or(at.hook), resource) {
+            // A unit of `update`. It is in the plan only after it was selected.
+            (Hook::Update(_), _) => continue,
+            _ if plan.resources.contains_key(resource) => &mut content["resources"][resource]["units"],
+            (Hook::Event(event), HookOwner::TARGET) => &mut content["hooks"][event.as_str()],
+            (hook, HookOwner::TARGET) => &mut content[hook.name()],
+            (_, HookOwner::BIND) => &mut content[HookOwner::BIND],
+            // A unit of a former resource.
+            _ => continue,
+        };
+        units[unit.name()] = unit_of_plan(plan, at.hook, unit);
+    }
+    content
+}
+
+/// Returns the params of a resource as its document writes them, but an encrypted literal with its text, so that two
+/// values differ.
+fn params(resource: &Resource) -> Map<String, Value> {
+    let param = |template: &Template| match template {
+        Template::Sealed(text) => json!({ SEALED: text }),
+        template => template.shown(),
+    };
+    resource.params.iter().map(|(name, template)| (name.clone(), param(template))).collect()
+}
+
+/// Returns the content of a unit with the units of its resource for which it waits and which it undoes. Other
+/// dependencies follow from what it reads.
+fn unit_of_plan(plan: &Plan, hook: Hook, unit: &UnitPlan) -> Value {
+    if let Action::Object(object) = &unit.action
+        && object.bound
+    {
+        return object.manifest.clone();
+    }
+    let planned = |at: UnitRef| plan.unit(at).filter(|other| other.resource() == unit.resource());
+    let first = unit.dependencies.iter().filter_map(|&first| planned(UnitRef { hook, unit: first }));
+    // In an update, a unit of postStart waits for units of preStart.
+    let first = first.filter(|first| first.stage == unit.stage && !first.action.is_added());
+    let first: BTreeSet<&String> = first.map(|first| &first.key).collect();
+    let undone: BTreeSet<&String> =
+        unit.undoes.iter().filter_map(|&at| planned(at)).map(|undone| &undone.key).collect();
+    let mut content = unit_content(unit);
+    content["after"] = json!(first);
+    content["undoes"] = json!(undone);
+    content
+}
+
+/// Returns the fields of a unit that do not follow from others, as a document writes them.
+pub fn unit_content(unit: &UnitPlan) -> Value {
+    let Value::Object(mut content) = json!(unit) else { return Value::Null };
+    for derived in ["key", "source", "reads", "dependencies", "undoes", "orderedAfter", "stage", "unless"] {
+        content.remove(derived);
+    }
+    // What is sensitive by default was in clear in earlier plans. No update replaces their resources for it.
+    for (name, _) in unit.outputs.iter().filter(|(_, output)| output.sensitive_by_default) {
+        if let Some(output) = content["outputs"][name].as_object_mut() {
+            output.retain(|key, _| !key.starts_with("sensitive"));
+        }
+    }
+    if let Some(Value::Object(action)) = content.remove("action") {
+        content.extend(action);
+    }
+    as_written(Value::Object(content))
+}
+
+/// Returns a value with its templates as a document writes them.
+fn as_written(value: Value) -> Value {
+    // A template is an object with the name of its form.
+    if value.as_object().is_some_and(|members| members.len() == 1)
+        && let Ok(template) = Template::deserialize(&value)
+    {
+        return template.shown();
+    }
+    // Such a value is a tree that can look like a template.
+    let written = |(name, value): (String, Value)| match name.as_str() {
+        "body" | "manifest" | "properties" | "attachments" => (name, value),
+        _ => (name, as_written(value)),
+    };
+    match value {
+        Value::Object(members) => Value::Object(members.into_iter().map(written).collect()),
+        value => value,
+    }
+}
 
 /// Returns the units of a hook with their places.
 pub(super) fn units_of(hooks: &[HookPlan], hook: Hook) -> impl Iterator<Item = (UnitRef, &UnitPlan)> {
@@ -49,11 +165,14 @@ pub(super) fn origins(plan: &Plan) -> BTreeMap<String, ResourceOrigin> {
 
 /// Returns the digest of what the setup of a resource depends on.
 fn setup_digest(plan: &Plan, name: &str, units: &BTreeMap<String, UnitRef>) -> String {
-    let is_bind = units.values().filter_map(|&at| plan.unit(at)).any(is_bound);
-    let units: Map<String, Value> =
-        units.iter().filter_map(|(key, &at)| Some((key.clone(), content(plan, at.hook, plan.unit(at)?)))).collect();
-    let mut made = json!({"params": plan.resources.get(name).map(|resource| &resource.params), "units": units});
-    if is_bind {
+    let units: Vec<(Hook, &UnitPlan)> = units.values().filter_map(|&at| Some((at.hook, plan.unit(at)?))).collect();
+    let contents: Map<String, Value> =
+        units.iter().map(|&(hook, unit)| (unit.key.clone(), unit_of_plan(plan, hook, unit))).collect();
+    let reads = units.iter().flat_map(|(_, unit)| &unit.reads);
+    let reads: BTreeSet<(Option<&String>, &String, bool)> =
+        reads.map(|read| (plan.unit(read.at).map(|unit| &unit.key), &read.output, read.optional)).collect();
+    let mut made = json!({"params": plan.resources.get(name).map(params), "units": contents, "reads": reads});
+    if units.iter().any(|(_, unit)| is_bound(unit)) {
         let read = resources_read(plan, &made);
         made["read"] = json!(read);
     }
@@ -125,76 +244,27 @@ fn labels_read(made: &Value) -> Option<BTreeSet<String>> {
     keys.map(|keys| keys.into_iter().flatten().collect())
 }
 
-/// Returns the digest of a plan's content, without positions and order.
+/// Returns the digest of a plan's content, with the documents of its plugins.
 pub(super) fn content_digest(plan: &Plan) -> String {
-    let hooks: Map<String, Value> = plan
-        .hooks
-        .iter()
-        .map(|hook| {
-            let units = hook.units.iter().map(|unit| (unit.key.clone(), content(plan, hook.hook, unit)));
-            (hook.hook.to_string(), Value::Object(units.collect()))
-        })
-        .collect();
-    let resources: Map<String, Value> = plan
-        .resources
-        .iter()
-        .map(|(name, resource)| {
-            let outputs: Map<String, Value> = resource
-                .outputs
-                .iter()
-                .map(|(name, output)| {
-                    let is_declared =
-                        output.sensitive && !output.reads.iter().any(|read| is_kept_by_default(plan, read));
-                    (name.clone(), json!([output.value, is_declared, read_keys(plan, &output.reads)]))
-                })
-                .collect();
-            (name.clone(), json!([resource.plugin, resource.digest, resource.params, outputs]))
-        })
-        .collect();
-    let mut content = vec![json!(plan.target), json!(resources), json!(plan.env), json!(plan.workloads), json!(hooks)];
-    if !plan.optional_env.is_empty() {
-        content.push(json!(plan.optional_env));
-    }
-    digest_of(content.into())
-}
-
-/// Returns a unit without positions: its references are keys.
-fn content(plan: &Plan, hook: Hook, unit: &UnitPlan) -> Value {
-    let key = |at: UnitRef| plan.unit(at).map_or("", |unit| unit.key.as_str());
-    let keys =
-        |positions: &[u32]| -> BTreeSet<&str> { positions.iter().map(|&unit| key(UnitRef { hook, unit })).collect() };
-    let undoes: BTreeSet<&str> = unit.undoes.iter().map(|&at| key(at)).collect();
-    let mut content = json!(unit);
-    content["source"] = Value::Null;
-    content["reads"] = json!(read_keys(plan, &unit.reads));
-    content["undoes"] = json!(undoes);
-    content["dependencies"] = json!(keys(&unit.dependencies));
-    content["orderedAfter"] = json!(keys(&unit.ordered_after));
-    for (name, _) in unit.outputs.iter().filter(|(_, output)| output.sensitive_by_default) {
-        if let Some(output) = content["outputs"][name].as_object_mut() {
-            output.retain(|key, _| !key.starts_with("sensitive"));
-        }
-    }
-    content
-}
-
-/// Returns true if an output is sensitive although its document does not say so. The content of a plan ignores that, so
-/// that no update replaces the resources of earlier plans, in which it was in clear.
-fn is_kept_by_default(plan: &Plan, read: &OutputRead) -> bool {
-    let output = plan.unit(read.at).and_then(|unit| unit.outputs.get(&read.output));
-    output.is_some_and(|output| output.sensitive_by_default)
-}
-
-/// Returns reads without positions: `UNIT.OUTPUT`, with `?` if the output may be missing.
-fn read_keys(plan: &Plan, reads: &[OutputRead]) -> BTreeSet<String> {
-    let key = |read: &OutputRead| {
-        let unit = plan.unit(read.at).map_or("", |unit| unit.key.as_str());
-        format!("{unit}.{}{}", read.output, if read.optional { "?" } else { "" })
-    };
-    reads.iter().map(key).collect()
+    let plugins: Vec<&String> = plan.resources.values().map(|resource| &resource.digest).collect();
+    digest_of(json!([content(plan), plugins]))
 }
 
 fn digest_of(mut value: Value) -> String {
     value.sort_all_objects();
     digest(&value.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tree_that_looks_like_a_template_stays() {
+        for name in ["body", "manifest", "properties", "attachments"] {
+            let mut unit = json!({"after": []});
+            unit[name] = json!({"literal": "a"});
+            assert_eq!(as_written(unit.clone()), unit, "{name}");
+        }
+    }
 }

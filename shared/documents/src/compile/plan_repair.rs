@@ -127,13 +127,8 @@ pub fn repair(current: &Plan, bound: &BoundPlugin<'_>) -> Result<PlanRepair, Rep
 impl CheckedPlugin<'_> {
     /// Returns the unit with the name of a unit of a plan.
     fn unit(&self, planned: &UnitPlan) -> Option<&CompiledUnit<'_>> {
-        self.units.get(*self.by_name.get(name_of(planned))?)
+        self.units.get(*self.by_name.get(planned.name())?)
     }
-}
-
-/// Returns the name of a unit in its plugin.
-fn name_of(unit: &UnitPlan) -> &str {
-    unit.key.split_once('/').map_or(&unit.key, |(_, name)| name)
 }
 
 /// A teardown unit of the plan with its counterpart in the other version.
@@ -152,7 +147,7 @@ impl UnitRepair<'_> {
     fn made(&self, at: UnitRef) -> Result<UnitPlan, RepairError> {
         let UnitRepair { unit, new, .. } = *self;
         self.check_edges("hook", [at.hook.name()].into(), [new.hook.name()].into())?;
-        let undone = unit.undoes.iter().filter_map(|&at| self.current.unit(at)).map(name_of);
+        let undone = unit.undoes.iter().filter_map(|&at| self.current.unit(at)).map(UnitPlan::name);
         self.check_edges("undoes", undone.collect(), self.names(&new.undoes))?;
         let reads = self.reads(at.hook)?;
         let (before, after) = self.waits(at.hook, &reads);
@@ -213,10 +208,10 @@ impl UnitRepair<'_> {
         let at = |unit: u32| self.current.unit(UnitRef { hook: stage, unit });
         let own = |planned: &&UnitPlan| planned.resource() == unit.resource() && !planned.action.is_added();
         let by_author = unit.dependencies.iter().filter(|first| !unit.ordered_after.contains(first));
-        let before = by_author.filter_map(|&first| at(first)).filter(own).map(name_of).collect();
+        let before = by_author.filter_map(|&first| at(first)).filter(own).map(UnitPlan::name).collect();
         let read = reads.keys().filter(|(at, _)| at.hook == stage).filter_map(|(at, _)| self.current.unit(*at));
         let mut after = self.names(&self.new.after);
-        after.extend(read.map(name_of));
+        after.extend(read.map(UnitPlan::name));
         (before, after)
     }
 

@@ -185,6 +185,11 @@ impl UnitPlan {
         self.key.split_once('/').map_or(&self.key, |(resource, _)| resource)
     }
 
+    /// Returns the name of the unit in its plugin.
+    pub fn name(&self) -> &str {
+        self.key.split_once('/').map_or(&self.key, |(_, name)| name)
+    }
+
     /// Returns true for a unit of preStop in `hook` that undoes no other unit.
     pub fn is_plain_pre_stop(&self, hook: Hook) -> bool {
         self.stage.unwrap_or(hook) == Hook::PreStop && self.undoes.is_empty()

@@ -1,23 +1,20 @@
 //! Compares an active target with its update.
 //!
-//! The comparison ignores the order of members, comments, positions, and defaults that another version of the compiler
-//! adds to units.
+//! The comparison ignores the order of members, comments and positions.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use ebb_documents::model::{HookOwner, SandboxDoc, VersionRange};
-use ebb_documents::plan::{Action, HookPlan, Plan, Template, UnitPlan};
-use ebb_engine::Hook;
+use ebb_documents::compile;
+use ebb_documents::model::{SandboxDoc, VersionRange};
+use ebb_documents::plan::{Action, Plan, UnitPlan};
 use ebb_protocol::api::DocumentChange;
 use ebb_protocol::limits;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 /// Maximum characters of a value.
 const MAX_VALUE: usize = 200;
 /// Maximum listed changes. A document may differ in thousands of places.
 const MAX_CHANGES: usize = 50;
-/// The member of an encrypted literal while plans are compared.
-const SEALED: &str = "sealed";
 
 /// The plugin versions of resources that do not name one exact version.
 #[derive(Clone, Copy, Debug)]
@@ -70,89 +67,14 @@ fn version_of(pinned: &str, plugin: &str) -> Option<semver::Version> {
 /// Returns the differences between the plan of an active target and that of its update, by path.
 pub fn between(current: &Plan, updated: &Plan) -> Vec<DocumentChange> {
     let mut changes = Vec::new();
-    compare("", Some(&content(current)), Some(&content(updated)), &mut changes);
+    compare("", Some(&compile::content(current)), Some(&compile::content(updated)), &mut changes);
     changes.truncate(MAX_CHANGES);
     changes
 }
 
-/// Returns the content of a plan's documents as a tree with the paths of a document.
-fn content(plan: &Plan) -> Value {
-    let target = &plan.target;
-    let mut units: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
-    for unit in plan.hooks.iter().flat_map(|hook| &hook.units) {
-        let (resource, name) = unit.key.split_once('/').unwrap_or((&unit.key, ""));
-        units.entry(resource).or_default().insert(name.to_owned(), json!(unit.action));
-    }
-    let resources: Map<String, Value> = plan
-        .resources
-        .iter()
-        .map(|(name, resource)| {
-            let params: Map<String, Value> =
-                resource.params.iter().map(|(name, value)| (name.clone(), param(value))).collect();
-            let units = units.remove(name.as_str()).unwrap_or_default();
-            (name.clone(), json!({"plugin": resource.plugin, "params": params, "units": units}))
-        })
-        .collect();
-    let mut hooks: BTreeMap<String, Map<String, Value>> = BTreeMap::new();
-    for (hook, unit) in plan.hooks.iter().flat_map(|hook| own_units(plan, hook)) {
-        hooks.entry(hook.name().to_owned()).or_default().extend([unit]);
-    }
-    let mut content: Map<String, Value> = hooks.into_iter().map(|(hook, units)| (hook, units.into())).collect();
-    let variable = |(name, value): (&String, &Template)| {
-        let value = match plan.optional_env.contains(name) {
-            true => json!({"value": shown(value), "optional": true}),
-            false => shown(value),
-        };
-        (name.clone(), value)
-    };
-    let env: Map<String, Value> = plan.env.iter().map(variable).collect();
-    let bound = units.remove(HookOwner::BIND).unwrap_or_default().into_iter();
-    let manifest = |(name, mut action): (String, Value)| Some((name, action.pointer_mut("/object/manifest")?.take()));
-    let bound: Map<String, Value> = bound.filter_map(manifest).collect();
-    let rest = json!({
-        "cluster": target.cluster, "namespace": target.namespace, "labels": target.labels,
-        "ttl": target.ttl_ms.map(duration), "env": env, "resources": resources,
-        "bind": (!bound.is_empty()).then_some(bound),
-    });
-    content.extend(rest.as_object().cloned().unwrap_or_default());
-    content.into()
-}
-
-/// Returns the own units of the target in a hook, with the hook of the document. Other units follow from the versions of
-/// plugins.
-fn own_units(plan: &Plan, hook: &HookPlan) -> Vec<(Hook, (String, Value))> {
-    let own = |unit: &&UnitPlan| unit.resource() == HookOwner::TARGET && unit.action != Action::Removal;
-    let is_own = |unit: &&UnitPlan| own(unit) && !plan.resources.contains_key(HookOwner::TARGET);
-    let units = hook.units.iter().filter(is_own).map(|unit| {
-        let stage = unit.stage.unwrap_or(hook.hook);
-        let mut content = unit_content(unit);
-        let keys = |units: Vec<Option<&UnitPlan>>| -> BTreeSet<String> {
-            units.into_iter().flatten().filter(own).map(|unit| unit.key.clone()).collect()
-        };
-        let first = unit.dependencies.iter().map(|&first| hook.units.get(first as usize)).collect();
-        content.insert("after".to_owned(), json!(keys(first)));
-        content.insert("undoes".to_owned(), json!(keys(unit.undoes.iter().map(|&at| plan.unit(at)).collect())));
-        let name = unit.key.split_once('/').map_or(unit.key.as_str(), |(_, name)| name);
-        (stage, (name.to_owned(), as_written(Value::Object(content))))
-    });
-    units.collect()
-}
-
-/// Returns the fields of a unit that do not follow from others.
-fn unit_content(unit: &UnitPlan) -> Map<String, Value> {
-    let Value::Object(mut content) = json!(unit) else { return Map::new() };
-    for derived in ["key", "source", "reads", "dependencies", "undoes", "stage"] {
-        content.remove(derived);
-    }
-    if let Some(Value::Object(action)) = content.remove("action") {
-        content.extend(action);
-    }
-    content
-}
-
 /// Returns the differences of two versions of a unit. Of two scripts, the lines between their common ones differ.
 pub fn of_unit(old: &UnitPlan, new: &UnitPlan) -> Vec<DocumentChange> {
-    let [mut before, mut after] = [old, new].map(|unit| as_written(Value::Object(unit_content(unit))));
+    let [mut before, mut after] = [old, new].map(compile::unit_content);
     if let (Action::Pod(old), Action::Pod(new)) = (&old.action, &new.action) {
         let (old, new) = differing_lines(&old.script, &new.script);
         before["pod"]["script"] = Value::String(old);
@@ -173,53 +95,9 @@ fn differing_lines(old: &str, new: &str) -> (String, String) {
     (old[..old.len() - last].join("\n"), new[..new.len() - last].join("\n"))
 }
 
-/// Returns a value with its templates as a document writes them.
-fn as_written(value: Value) -> Value {
-    match value {
-        Value::Object(members) => match serde_json::from_value(Value::Object(members.clone())) {
-            Ok(template) => shown(&template),
-            Err(_) => {
-                // Such a value is a tree that can look like a template.
-                let written = |(name, value): (String, Value)| match name.as_str() {
-                    "body" | "manifest" | "properties" | "attachments" => (name, value),
-                    _ => (name, as_written(value)),
-                };
-                Value::Object(members.into_iter().map(written).collect())
-            }
-        },
-        value => value,
-    }
-}
-
-/// Returns a template as a document writes it. A sensitive value is a reference or a mask.
-pub fn shown(template: &Template) -> Value {
-    match template {
-        Template::Literal(Value::String(text)) => Value::String(text.replace("${", "$${")),
-        Template::Literal(value) | Template::Tree(value) => value.clone(),
-        Template::Text(text) => Value::String(text.clone()),
-        Template::Secret { name, key } => json!({"secret": name, "key": key}),
-        Template::Sealed(_) | Template::Plain(_) => json!({"sensitive": true}),
-    }
-}
-
-/// Returns a param as [`shown`] does, but an encrypted literal with its text, so that two values differ.
-fn param(template: &Template) -> Value {
-    match template {
-        Template::Sealed(text) => json!({ SEALED: text }),
-        template => shown(template),
-    }
-}
-
-/// Returns true for an encrypted literal of [`param`].
+/// Returns true for an encrypted literal.
 fn is_sealed(members: &Map<String, Value>) -> bool {
-    members.len() == 1 && members.contains_key(SEALED)
-}
-
-/// Returns a duration as a document writes it.
-pub fn duration(ms: u64) -> String {
-    let units = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s")];
-    let unit = units.into_iter().find(|(length, _)| ms >= *length && ms.is_multiple_of(*length));
-    unit.map_or_else(|| format!("{ms}ms"), |(length, unit)| format!("{}{unit}", ms / length))
+    members.len() == 1 && members.contains_key(compile::SEALED)
 }
 
 fn compare(path: &str, old: Option<&Value>, new: Option<&Value>, changes: &mut Vec<DocumentChange>) {
@@ -232,9 +110,10 @@ fn compare(path: &str, old: Option<&Value>, new: Option<&Value>, changes: &mut V
         && !is_sealed(new)
     {
         let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
-        // Another plugin has other units, so its name is enough.
+        // Another plugin has other units and outputs, so its name is enough.
         let other_plugin = old.get("plugin") != new.get("plugin");
-        for name in names.into_iter().filter(|name| !(other_plugin && *name == "units")) {
+        let is_shown = |name: &&String| !(other_plugin && matches!(name.as_str(), "units" | "outputs"));
+        for name in names.into_iter().filter(is_shown) {
             compare(&below(path, name), old.get(name), new.get(name), changes);
         }
         return;
@@ -275,9 +154,11 @@ fn text(value: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use ebb_documents::compile::{self, BoundPlugin};
+    use ebb_documents::compile::BoundPlugin;
     use ebb_documents::load::{self, Document, DocumentVars, NoFiles};
     use ebb_documents::model::ResourceDoc;
+    use ebb_documents::plan::Template;
+    use serde_json::json;
 
     use super::*;
 
@@ -415,15 +296,6 @@ preStart:
         };
         let found = changes(&one("a"), &one("b"));
         assert_eq!(found, ["resources.x.units.provision.object.manifest[0].data.i: a -> b"]);
-    }
-
-    #[test]
-    fn a_tree_that_looks_like_a_template_stays() {
-        for name in ["body", "manifest", "properties", "attachments"] {
-            let mut unit = json!({"after": []});
-            unit[name] = json!({"literal": "a"});
-            assert_eq!(as_written(unit.clone()), unit, "{name}");
-        }
     }
 
     #[test]

@@ -191,6 +191,8 @@ fn an_update_reads_the_params_before_it() {
     let one = document("a");
     let made = update(&one, &document("b"));
     assert_eq!(made.resources["r"], ResourceEffect::Updated);
+    // Neither former resources nor units of `update` are in the content of the plan.
+    assert_eq!(compile::content(&made.plan), compile::content(&document("b")));
     let check = |plan: &Plan, number: u32, expected: &str| {
         let found = units(plan, Hook::Update(number));
         assert!(found.iter().any(|unit| unit == expected), "{found:?}");
