@@ -2,41 +2,23 @@
 
 use crate::graph::Unit;
 use crate::patch::{Patch, PatchChange, PatchCondition};
-use crate::state::{Attempt, Epoch, HeadState, LateMark, RunPhase};
+use crate::state::{Attempt, AttemptRef, Epoch, HeadState, LateMark, RunPhase, UnitProgress};
 use crate::time::Timestamp;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunEvent {
     /// An attempt succeeded, or the unit was skipped.
-    Succeeded {
-        unit: Unit,
-        attempt: Attempt,
-        /// The epoch of the attempt.
-        epoch: Epoch,
-    },
+    Succeeded(AttemptRef),
     /// An attempt ended, and another one follows: after a failure, or for further results of an undo.
     Retried {
-        unit: Unit,
-        attempt: Attempt,
-        /// The epoch of the attempt.
-        epoch: Epoch,
-        /// The next attempt. Higher than `attempt`.
+        ended: AttemptRef,
+        /// The next attempt. Its number is higher.
         to: Attempt,
     },
     /// The last attempt of a unit failed.
-    Failed {
-        unit: Unit,
-        attempt: Attempt,
-        /// The epoch of the attempt.
-        epoch: Epoch,
-    },
+    Failed(AttemptRef),
     /// A success arrived after its attempt was given up. Its record is written already.
-    SucceededLate {
-        unit: Unit,
-        attempt: Attempt,
-        /// A part of the digest of the result.
-        mark: u32,
-    },
+    SucceededLate(LateMark),
     /// An undo of `unit`, or of another unit of the run, is about to read records (SealBeforeRead).
     Sealed { unit: Unit },
     /// The run is cancelled.
@@ -45,12 +27,9 @@ pub enum RunEvent {
     Stopped { now: Timestamp, epoch: Epoch },
     /// A complete unit runs once more: an undo after a late success, or a retry by an operator.
     Reopened {
-        unit: Unit,
-        /// The attempt that was read.
-        attempt: Attempt,
-        /// The epoch that was read.
-        epoch: Epoch,
-        /// The next attempt. Higher than `attempt`.
+        /// The attempt and the epoch that were read.
+        seen: AttemptRef,
+        /// The next attempt. Its number is higher.
         to: Attempt,
     },
     /// The run must be swept at `due` or earlier, which is before its current wake-up.
@@ -93,15 +72,11 @@ pub fn accept(event: RunEvent) -> Patch {
     use PatchCondition::{AttemptIs, DueAfter, DueIs, EpochIs, VersionIs};
     let patch = |conditions, changes| Patch { conditions, changes };
     match event {
-        RunEvent::Succeeded { unit, attempt, epoch } => open(unit, attempt, epoch, vec![PatchChange::AddDone(unit)]),
+        RunEvent::Succeeded(attempt) => open(attempt, vec![PatchChange::AddDone(attempt.unit)]),
         // The new attempt must prevent a concurrent sweep from postponing the wake-up (VersionGuardsReschedule).
-        RunEvent::Retried { unit, attempt, epoch, to } => {
-            open(unit, attempt, epoch, vec![PatchChange::SetAttempt(unit, to), BumpVersion])
-        }
-        RunEvent::Failed { unit, attempt, epoch } => open(unit, attempt, epoch, vec![PatchChange::AddFailed(unit)]),
-        RunEvent::SucceededLate { unit, attempt, mark } => {
-            patch(vec![], vec![PatchChange::AddLate(LateMark { unit, attempt, mark })])
-        }
+        RunEvent::Retried { ended, to } => open(ended, vec![PatchChange::SetAttempt(ended.unit, to), BumpVersion]),
+        RunEvent::Failed(attempt) => open(attempt, vec![PatchChange::AddFailed(attempt.unit)]),
+        RunEvent::SucceededLate(mark) => patch(vec![], vec![PatchChange::AddLate(mark)]),
         RunEvent::Sealed { unit } => patch(vec![], vec![PatchChange::AddSealed(unit)]),
         RunEvent::Cancelled { epoch, now } => {
             let changes =
@@ -109,9 +84,9 @@ pub fn accept(event: RunEvent) -> Patch {
             patch(vec![EpochIs(epoch)], changes)
         }
         RunEvent::Stopped { now, epoch } => patch(vec![EpochIs(epoch)], vec![PatchChange::SetStopped(now)]),
-        RunEvent::Reopened { unit, attempt, epoch, to } => {
+        RunEvent::Reopened { seen: AttemptRef { unit, number, epoch }, to } => {
             let changes = vec![PatchChange::Reopen(unit), PatchChange::SetAttempt(unit, to)];
-            patch(vec![EpochIs(epoch), AttemptIs(unit, attempt)], changes)
+            patch(vec![EpochIs(epoch), AttemptIs(unit, number)], changes)
         }
         RunEvent::WakeupAdvanced { due } => patch(vec![DueAfter(due)], vec![SetDue(due), BumpVersion]),
         RunEvent::VersionBumped => patch(vec![], vec![BumpVersion]),
@@ -150,9 +125,9 @@ pub fn accept_with_wakeup(event: RunEvent, due: Timestamp) -> Patch {
 }
 
 /// Returns a write under the condition `OPEN` of the protocol: this epoch, this attempt, neither done nor failed.
-fn open(unit: Unit, attempt: Attempt, epoch: Epoch, changes: Vec<PatchChange>) -> Patch {
+fn open(AttemptRef { unit, number, epoch }: AttemptRef, changes: Vec<PatchChange>) -> Patch {
     use PatchCondition::{AttemptIs, EpochIs, NotDone, NotFailed};
-    Patch { conditions: vec![EpochIs(epoch), AttemptIs(unit, attempt), NotDone(unit), NotFailed(unit)], changes }
+    Patch { conditions: vec![EpochIs(epoch), AttemptIs(unit, number), NotDone(unit), NotFailed(unit)], changes }
 }
 
 /// The reason why a result was refused.
@@ -169,13 +144,14 @@ pub enum PatchRefusal {
 }
 
 /// Explains the refusal of a result by the image of the item.
-pub fn refusal(unit: Unit, attempt: Attempt, epoch: Epoch, head: &HeadState) -> PatchRefusal {
+pub fn refusal(AttemptRef { unit, number, epoch }: AttemptRef, head: &HeadState) -> PatchRefusal {
     // A done unit of the same attempt stays done after a cancel, so this is a repetition.
-    match head.attempt(unit) == attempt {
-        true if head.done.contains(&unit) => PatchRefusal::AlreadyDone,
-        true if head.failed.contains(&unit) => PatchRefusal::AlreadyFailed,
-        true if head.epoch == epoch => PatchRefusal::StillOpen,
-        _ => PatchRefusal::Superseded,
+    match head.status(unit) {
+        _ if head.attempt(unit) != number => PatchRefusal::Superseded,
+        UnitProgress::Done => PatchRefusal::AlreadyDone,
+        UnitProgress::Failed => PatchRefusal::AlreadyFailed,
+        UnitProgress::Open(_) if head.epoch == epoch => PatchRefusal::StillOpen,
+        UnitProgress::Open(_) => PatchRefusal::Superseded,
     }
 }
 

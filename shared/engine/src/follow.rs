@@ -69,7 +69,7 @@ mod tests {
 
     use super::*;
     use crate::accept::{RunEvent, accept};
-    use crate::state::Epoch;
+    use crate::state::{AttemptRef, Epoch};
 
     struct TestRun {
         graph: Graph,
@@ -86,10 +86,10 @@ mod tests {
 
         /// Ends a unit and returns the next steps.
         fn end(&mut self, unit: Unit, well: RunOutcome) -> NextSteps {
-            let (attempt, epoch) = (Attempt::FIRST, Epoch::FIRST);
+            let attempt = AttemptRef { unit, number: Attempt::FIRST, epoch: Epoch::FIRST };
             let patch = accept(match well {
-                RunOutcome::Succeeded => RunEvent::Succeeded { unit, attempt, epoch },
-                RunOutcome::Failed => RunEvent::Failed { unit, attempt, epoch },
+                RunOutcome::Succeeded => RunEvent::Succeeded(attempt),
+                RunOutcome::Failed => RunEvent::Failed(attempt),
             });
             self.head = patch.apply(&self.head).expect("no event is repeated");
             let next = follow(&self.graph, &self.head, unit);

@@ -24,6 +24,6 @@ pub use graph::{Graph, GraphError, MAX_UNITS, Unit};
 pub use patch::{Patch, PatchChange, PatchCondition};
 pub use retry::Backoff;
 pub use secret_ref::SecretRef;
-pub use state::{Attempt, Epoch, HeadState, LateMark, RunPhase, UnitProgress};
+pub use state::{Attempt, AttemptRef, Epoch, HeadState, LateMark, RunPhase, UnitProgress};
 pub use target::{EventName, Hook, HookSet, ResourceEffect, Target, TargetPhase};
 pub use time::{Millis, Timestamp};

@@ -53,6 +53,16 @@ pub enum RunPhase {
     Closed,
 }
 
+/// Identifies an attempt and the epoch in which it was dispatched.
+///
+/// A result from an older epoch belongs to a cancelled run and cannot advance it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AttemptRef {
+    pub unit: Unit,
+    pub number: Attempt,
+    pub epoch: Epoch,
+}
+
 /// A success whose attempt was given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LateMark {

@@ -21,16 +21,6 @@ pub struct UnitName<'a> {
     pub unit: &'a str,
 }
 
-/// Identifies an attempt and the epoch in which it was dispatched.
-///
-/// A result from an older epoch belongs to a cancelled run and cannot advance it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AttemptRef {
-    pub unit: Unit,
-    pub number: Attempt,
-    pub epoch: Epoch,
-}
-
 /// A run with its facts and its plan.
 #[derive(Clone)]
 pub struct Run {

@@ -17,10 +17,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
 
-use ebb_engine::{Attempt, RunOutcome, Timestamp, Unit};
+use ebb_engine::{Attempt, AttemptRef, RunOutcome, Timestamp, Unit};
 use ebb_protocol::id::RunId;
 
-use crate::loaded_run::{AttemptRef, Run};
+use crate::loaded_run::Run;
 use crate::lock::lock;
 use crate::ports::Clock as _;
 use crate::system::SystemClock;

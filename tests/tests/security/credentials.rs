@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ebb_flow::loaded_run::{AttemptRef, Run};
+use ebb_engine::AttemptRef;
+use ebb_flow::loaded_run::Run;
 use ebb_flow::run::attempt::AttemptContext;
 use ebb_flow::run::attempt_end::AttemptEnd;
 use ebb_flow::run::dispatch;

@@ -7,7 +7,7 @@ use ebb_documents::plan::{Action, UnitPlan, UnitRef};
 use ebb_documents::render::{
     self, InputValue, RenderValue, RenderedRequest, RenderedUnit, SealedValue, SecretRef, UnitContext,
 };
-use ebb_engine::{Attempt, HeadState, Unit, UnitProgress};
+use ebb_engine::{Attempt, AttemptRef, HeadState, Unit, UnitProgress};
 use ebb_protocol::api::{RequestRendering, UnitRendering};
 use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::id::RunId;
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use ebb_flow::env::Env;
 use ebb_flow::error::RequestError;
-use ebb_flow::loaded_run::{AttemptRef, Run};
+use ebb_flow::loaded_run::Run;
 use ebb_flow::run::attempt::AttemptContext;
 use ebb_flow::run::dispatch::{UnitInputs, unit_inputs};
 use ebb_flow::run::invocation_cache::InvocationCache;

@@ -35,20 +35,19 @@ fn heads() -> Vec<HeadState> {
 }
 
 fn of_unit() -> Vec<RunEvent> {
-    let (unit, epoch) = (UNIT, OLD);
     let attempts = [1, 2, 3].map(Attempt).into_iter();
     attempts
-        .flat_map(|attempt| {
-            let to = attempt.next();
+        .flat_map(|number| {
+            let (attempt, to) = (AttemptRef { unit: UNIT, number, epoch: OLD }, number.next());
             [
-                RunEvent::Succeeded { unit, attempt, epoch },
-                RunEvent::Failed { unit, attempt, epoch },
-                RunEvent::Retried { unit, attempt, epoch, to },
-                RunEvent::Reopened { unit, attempt, epoch, to },
-                RunEvent::SucceededLate { unit, attempt, mark: 9 },
+                RunEvent::Succeeded(attempt),
+                RunEvent::Failed(attempt),
+                RunEvent::Retried { ended: attempt, to },
+                RunEvent::Reopened { seen: attempt, to },
+                RunEvent::SucceededLate(LateMark { unit: UNIT, attempt: number, mark: 9 }),
             ]
         })
-        .chain([RunEvent::Sealed { unit }])
+        .chain([RunEvent::Sealed { unit: UNIT }])
         .collect()
 }
 
@@ -80,13 +79,13 @@ fn of_run() -> Vec<RunEvent> {
 fn expected_head(event: RunEvent, before: &HeadState) -> Option<HeadState> {
     let mut head = before.clone();
     let over = head.done.contains(&UNIT) || head.failed.contains(&UNIT);
-    let at = |attempt: Attempt| head.attempt(UNIT) == attempt;
+    let at = |attempt: AttemptRef| (head.epoch, head.attempt(UNIT)) == (attempt.epoch, attempt.number);
     let allowed = match event {
-        RunEvent::Succeeded { attempt, epoch, .. }
-        | RunEvent::Failed { attempt, epoch, .. }
-        | RunEvent::Retried { attempt, epoch, .. } => head.epoch == epoch && at(attempt) && !over,
-        RunEvent::Reopened { attempt, epoch, .. } => head.epoch == epoch && at(attempt),
-        RunEvent::SucceededLate { .. }
+        RunEvent::Succeeded(attempt) | RunEvent::Failed(attempt) | RunEvent::Retried { ended: attempt, .. } => {
+            at(attempt) && !over
+        }
+        RunEvent::Reopened { seen, .. } => at(seen),
+        RunEvent::SucceededLate(_)
         | RunEvent::Sealed { .. }
         | RunEvent::VersionBumped
         | RunEvent::RemovalAnnounced { .. }
@@ -111,15 +110,15 @@ fn expected_head(event: RunEvent, before: &HeadState) -> Option<HeadState> {
     );
     head.version += u64::from(bumps_version);
     match event {
-        RunEvent::Succeeded { .. } => head.done.extend([UNIT]),
-        RunEvent::Failed { .. } => head.failed.extend([UNIT]),
+        RunEvent::Succeeded(_) => head.done.extend([UNIT]),
+        RunEvent::Failed(_) => head.failed.extend([UNIT]),
         RunEvent::Retried { to, .. } => head.attempts.extend([(UNIT, to)]),
         RunEvent::Reopened { to, .. } => {
             head.attempts.extend([(UNIT, to)]);
             head.done.remove(&UNIT);
             head.failed.remove(&UNIT);
         }
-        RunEvent::SucceededLate { attempt, mark, .. } => head.late.extend([LateMark { unit: UNIT, attempt, mark }]),
+        RunEvent::SucceededLate(mark) => head.late.extend([mark]),
         RunEvent::Sealed { .. } => head.sealed.extend([UNIT]),
         RunEvent::Cancelled { now, .. } => {
             (head.epoch, head.phase, head.due) = (Epoch(2), RunPhase::Cancelling, Some(now));
@@ -173,16 +172,17 @@ fn an_earlier_wakeup_is_written_with_the_event_or_not_at_all() {
 
 #[test]
 fn a_refusal_describes_the_head() {
-    for (head, attempt) in heads().iter().flat_map(|head| [1, 2].map(|attempt| (head, Attempt(attempt)))) {
-        let same = head.attempt(UNIT) == attempt;
+    let attempt = |number| AttemptRef { unit: UNIT, number: Attempt(number), epoch: OLD };
+    for (head, attempt) in heads().iter().flat_map(|head| [1, 2].map(|number| (head, attempt(number)))) {
+        let same = head.attempt(UNIT) == attempt.number;
         let expected = match (head.done.contains(&UNIT), head.failed.contains(&UNIT)) {
             (true, _) if same => PatchRefusal::AlreadyDone,
             (_, true) if same => PatchRefusal::AlreadyFailed,
             _ if same && head.epoch == OLD => PatchRefusal::StillOpen,
             _ => PatchRefusal::Superseded,
         };
-        assert_eq!(refusal(UNIT, attempt, OLD, head), expected, "{attempt:?} {head:?}");
-        let applied = accept(RunEvent::Succeeded { unit: UNIT, attempt, epoch: OLD }).apply(head);
+        assert_eq!(refusal(attempt, head), expected, "{attempt:?} {head:?}");
+        let applied = accept(RunEvent::Succeeded(attempt)).apply(head);
         assert_eq!(applied.is_some(), expected == PatchRefusal::StillOpen, "{attempt:?} {head:?}");
     }
 }

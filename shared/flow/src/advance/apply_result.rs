@@ -14,7 +14,8 @@ use ebb_documents::render::ProducerState;
 use ebb_engine::accept::accept_with_wakeup;
 use ebb_engine::retry::{attempts_used, next_block};
 use ebb_engine::{
-    Attempt, Epoch, HeadState, Hook, PatchRefusal, RunEvent, Timestamp, Unit, UnitProgress, accept, follow, refusal,
+    Attempt, AttemptRef, HeadState, Hook, LateMark, PatchRefusal, RunEvent, Timestamp, Unit, UnitProgress, accept,
+    follow, refusal,
 };
 use ebb_protocol::limits;
 use ebb_protocol::record::{AttemptOutcome, AttemptResult};
@@ -24,7 +25,7 @@ use crate::advance::progress::{LateResult, RunEnd, RunProgress};
 use crate::advance::reopen::{ReopenCause, reopen, reopen_seen};
 use crate::error::{FlowError, FlowResult};
 use crate::instance::secrets;
-use crate::loaded_run::{AttemptRef, Run};
+use crate::loaded_run::Run;
 use crate::ports::QueueMessage;
 use crate::run::attempt::AttemptContext;
 use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
@@ -146,8 +147,7 @@ fn report_excess(AttemptContext { run, attempt, unit, .. }: AttemptContext<'_>) 
 /// Without it, the record has the success already.
 async fn mark_done(context: AttemptContext<'_>, end: Option<&AttemptEnd>) -> FlowResult<RunProgress> {
     let AttemptContext { env, run, attempt, .. } = context;
-    let AttemptRef { unit, number, epoch } = attempt;
-    let patch = accept(RunEvent::Succeeded { unit, attempt: number, epoch });
+    let patch = accept(RunEvent::Succeeded(attempt));
     let image = match env.store.patch_run(&run.id, &patch).await? {
         PatchResult::Written(head) => {
             if !matches!(end, Some(AttemptEnd::Skipped(_))) {
@@ -157,9 +157,9 @@ async fn mark_done(context: AttemptContext<'_>, end: Option<&AttemptEnd>) -> Flo
         }
         PatchResult::ConditionFailed(image) => image,
     };
-    let refused = image.as_ref().map_or(PatchRefusal::Superseded, |head| refusal(unit, number, epoch, &head.head));
+    let refused = image.as_ref().map_or(PatchRefusal::Superseded, |head| refusal(attempt, &head.head));
     match (refused, image, end) {
-        (PatchRefusal::AlreadyDone, Some(head), _) if head.head.epoch == epoch => {
+        (PatchRefusal::AlreadyDone, Some(head), _) if head.head.epoch == attempt.epoch => {
             next_progress(context, &head, ResultTaker::Repeated).await
         }
         (.., None) => Ok(RunProgress::late(LateResult::Recorded)),
@@ -221,7 +221,7 @@ async fn record_late_success(context: AttemptContext<'_>, digest: &str) -> FlowR
         // No undo of this unit will end later and schedule the release.
         secrets::schedule_late_release(env, run).await?;
     }
-    let patch = accept(RunEvent::SucceededLate { unit: attempt.unit, attempt: attempt.number, mark });
+    let patch = accept(RunEvent::SucceededLate(LateMark { unit: attempt.unit, attempt: attempt.number, mark }));
     env.store.patch_run(&run.id, &patch).await?;
     if sealed {
         repeat_skipped_undos(context).await?;
@@ -322,18 +322,19 @@ async fn repeat_skipped_undos(context: AttemptContext<'_>) -> FlowResult<()> {
 /// Starts the next attempt of an undo that has removed one result and has further ones.
 async fn start_next_undo(context: AttemptContext<'_>, outcome: AttemptOutcome) -> FlowResult<RunProgress> {
     let AttemptContext { env, run, attempt, .. } = context;
-    let AttemptRef { unit, number, epoch } = attempt;
-    let to = next_block(number, context.unit.retry.attempts);
-    match env.store.patch_run(&run.id, &accept(RunEvent::Retried { unit, attempt: number, epoch, to })).await? {
+    let to = next_block(attempt.number, context.unit.retry.attempts);
+    let next = AttemptRef { number: to, ..attempt };
+    let ready = vec![(attempt.unit, to)];
+    match env.store.patch_run(&run.id, &accept(RunEvent::Retried { ended: attempt, to })).await? {
         PatchResult::Written(_) => {
             if outcome == AttemptOutcome::Succeeded {
                 telemetry::attempt_ended(run, attempt, AttemptDisposition::Completed, env.now());
             }
-            Ok(RunProgress { ready: vec![(unit, to)], ..RunProgress::default() })
+            Ok(RunProgress { ready, ..RunProgress::default() })
         }
         // The patch was already written: its response was lost, or the writer ended before it dispatched the attempt.
-        PatchResult::ConditionFailed(Some(head)) if refusal(unit, to, epoch, &head.head) == PatchRefusal::StillOpen => {
-            let ready = lease::claim_for_repeat(env, run, vec![(unit, to)]).await?;
+        PatchResult::ConditionFailed(Some(head)) if refusal(next, &head.head) == PatchRefusal::StillOpen => {
+            let ready = lease::claim_for_repeat(env, run, ready).await?;
             Ok(RunProgress { ready, ..RunProgress::default() })
         }
         PatchResult::ConditionFailed(_) => Ok(RunProgress::default()),
@@ -381,10 +382,9 @@ pub async fn resume(context: AttemptContext<'_>, result: &AttemptResult) -> Flow
 /// Starts the next attempt of the unit at `due`.
 async fn schedule_retry(context: AttemptContext<'_>, due: Timestamp) -> FlowResult<RunProgress> {
     let AttemptContext { env, run, attempt, .. } = context;
-    let AttemptRef { unit, number, epoch } = attempt;
     // A repeated result may name a past time.
     let due = due.max(env.now());
-    let event = RunEvent::Retried { unit, attempt: number, epoch, to: number.next() };
+    let event = RunEvent::Retried { ended: attempt, to: attempt.number.next() };
     if env.store.patch_run(&run.id, &accept_with_wakeup(event, due)).await?.is_written() {
         telemetry::attempt_ended(run, attempt, AttemptDisposition::Retried, env.now());
         wakeup::send_wakeup(env, &run.id, due).await;
@@ -405,13 +405,12 @@ async fn schedule_retry(context: AttemptContext<'_>, due: Timestamp) -> FlowResu
 /// Marks the unit failed, without a further attempt, and follows the graph.
 async fn mark_failed(context: AttemptContext<'_>) -> FlowResult<RunProgress> {
     let AttemptContext { env, run, attempt, .. } = context;
-    let AttemptRef { unit, number, epoch } = attempt;
-    match env.store.patch_run(&run.id, &accept(RunEvent::Failed { unit, attempt: number, epoch })).await? {
+    match env.store.patch_run(&run.id, &accept(RunEvent::Failed(attempt))).await? {
         PatchResult::Written(head) => {
             telemetry::attempt_ended(run, attempt, AttemptDisposition::Failed, env.now());
             next_progress(context, &head, ResultTaker::Only).await
         }
-        PatchResult::ConditionFailed(Some(head)) if refused_again(unit, number, epoch, &head) => {
+        PatchResult::ConditionFailed(Some(head)) if refused_again(attempt, &head) => {
             next_progress(context, &head, ResultTaker::Repeated).await
         }
         PatchResult::ConditionFailed(_) => {
@@ -422,8 +421,8 @@ async fn mark_failed(context: AttemptContext<'_>) -> FlowResult<RunProgress> {
     }
 }
 
-fn refused_again(unit: Unit, attempt: Attempt, epoch: Epoch, head: &RunHead) -> bool {
-    head.head.epoch == epoch && refusal(unit, attempt, epoch, &head.head) == PatchRefusal::AlreadyFailed
+fn refused_again(attempt: AttemptRef, head: &RunHead) -> bool {
+    head.head.epoch == attempt.epoch && refusal(attempt, &head.head) == PatchRefusal::AlreadyFailed
 }
 
 /// The invocation that takes the next steps after a result.

@@ -5,8 +5,8 @@
 //! 3. Record a report (`accepted`, `heartbeat`, `again`), or apply the result of the attempt.
 
 use ebb_egress::MAX_RETRY_AFTER;
-use ebb_engine::RunPhase;
 use ebb_engine::follow::in_flight;
+use ebb_engine::{AttemptRef, RunPhase};
 use ebb_protocol::callback::{Callback, CallbackStatus};
 use ebb_protocol::limits;
 use ebb_protocol::token::{TokenClaims, TokenError, TokenKind};
@@ -19,7 +19,7 @@ use crate::advance::progress::{Continuation, LateResult, RunProgress};
 use crate::env::Env;
 use crate::error::FlowResult;
 use crate::instance::retention;
-use crate::loaded_run::{AttemptRef, Run};
+use crate::loaded_run::Run;
 use crate::run::attempt::{self, AttemptContext};
 use crate::run::attempt_end::AttemptEnd;
 use crate::run::callback_result::{parse_end, unreadable, with_checked_outputs};

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use ebb_documents::plan::Action;
 use ebb_engine::follow::in_flight;
-use ebb_engine::{HeadState, RunEvent, RunPhase, Timestamp, Unit, accept};
+use ebb_engine::{AttemptRef, HeadState, RunEvent, RunPhase, Timestamp, Unit, accept};
 use ebb_protocol::id::RunId;
 use ebb_protocol::relay::{RunningTask, TaskState};
 use futures::StreamExt as _;
@@ -23,7 +23,7 @@ use crate::advance::transition;
 use crate::env::{Env, START_WINDOW_MS};
 use crate::error::{FlowError, FlowResult};
 use crate::guarded_relay::{cluster_name, guarded};
-use crate::loaded_run::{self, AttemptRef, Run};
+use crate::loaded_run::{self, Run};
 use crate::permits;
 use crate::ports::{QueueMessage, RelayError, UnitCluster};
 use crate::run::attempt::AttemptContext;

@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use ebb_engine::follow::in_flight;
-use ebb_engine::{Attempt, Millis, RunEvent, RunPhase, Timestamp, Unit, accept};
+use ebb_engine::{Attempt, AttemptRef, Millis, RunEvent, RunPhase, Timestamp, Unit, accept};
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
@@ -18,7 +18,7 @@ use crate::advance::progress::{Continuation, RunEnd, RunProgress};
 use crate::advance::transition::{self, NotificationSender};
 use crate::env::Env;
 use crate::error::{FlowError, FlowResult};
-use crate::loaded_run::{AttemptRef, Run};
+use crate::loaded_run::Run;
 use crate::ports::{ForwardedAttempts, QueueMessage};
 use crate::run::acceptances::AcceptanceBatch;
 use crate::run::attempt::AttemptContext;

@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use ebb_documents::plan::{Action, UnitPlan};
 use ebb_engine::retry::{next_block, next_pass};
-use ebb_engine::{Attempt, Epoch, HeadState, Hook, RunEvent, RunPhase, TargetPhase, Unit, UnitProgress, accept};
+use ebb_engine::{
+    Attempt, AttemptRef, Epoch, HeadState, Hook, RunEvent, RunPhase, TargetPhase, Unit, UnitProgress, accept,
+};
 use ebb_protocol::callback::FailureReason;
 use ebb_protocol::id::RunId;
 use ebb_protocol::record::AttemptResult;
@@ -21,7 +23,7 @@ use crate::env::Env;
 use crate::error::{FlowError, FlowResult};
 use crate::instance::retention;
 use crate::instance::{change_feed, due, outbox};
-use crate::loaded_run::{self, AttemptRef, Run};
+use crate::loaded_run::{self, Run};
 use crate::ports::QueueMessage;
 use crate::run::attempt::AttemptContext;
 use crate::run::attempt_end::{AttemptEnd, AttemptSuccess};
@@ -85,19 +87,18 @@ async fn record_removals(env: &Env, run: &Run, head: &HeadState, units: &[Unit])
 
 /// Starts the next attempt of a unit of a run that was read as `head`.
 async fn reopen_unit(env: &Env, run: &Run, head: &HeadState, unit: Unit, cause: ReopenCause) -> FlowResult<()> {
-    let (epoch, mut attempt) = (head.epoch, head.attempt(unit));
+    let mut seen = AttemptRef { unit, number: head.attempt(unit), epoch: head.epoch };
     for _ in 0..crate::ATTEMPTS {
-        let to = next_attempt(run, unit, attempt);
-        let event = RunEvent::Reopened { unit, attempt, epoch, to };
+        let event = RunEvent::Reopened { seen, to: next_attempt(run, unit, seen.number) };
         let PatchResult::ConditionFailed(Some(present)) = env.store.patch_run(&run.id, &accept(event)).await? else {
             return Ok(());
         };
         let current = present.head.attempt(unit);
         // Another epoch means that the run was cancelled.
-        if present.head.epoch != epoch || cause != ReopenCause::LateSuccess || current == attempt {
+        if present.head.epoch != seen.epoch || cause != ReopenCause::LateSuccess || current == seen.number {
             return Ok(());
         }
-        attempt = current;
+        seen.number = current;
     }
     Err(FlowError::Contended(format!("run {}", run.id)))
 }
@@ -114,25 +115,24 @@ pub async fn override_units(
     if !restore_target(env, run, true).await? {
         return Ok(false);
     }
-    let (epoch, cache) = (head.epoch, InvocationCache::default());
+    let cache = InvocationCache::default();
     for &unit in units {
-        let seen = head.attempt(unit);
-        let failed = head.status(unit) == UnitProgress::Failed;
-        let attempt = if failed { next_attempt(run, unit, seen) } else { seen };
-        if failed {
+        let mut attempt = AttemptRef { unit, number: head.attempt(unit), epoch: head.epoch };
+        if head.status(unit) == UnitProgress::Failed {
+            let to = next_attempt(run, unit, attempt.number);
             // The override is recorded after this write. If this function is interrupted in between, a retry executes
             // the attempt.
-            let event = RunEvent::Reopened { unit, attempt: seen, epoch, to: attempt };
-            env.store.patch_run(&run.id, &accept(event)).await?;
+            env.store.patch_run(&run.id, &accept(RunEvent::Reopened { seen: attempt, to })).await?;
+            attempt.number = to;
         }
         let end = AttemptEnd::Skipped(String::new());
-        let context = AttemptContext::new(env, run, AttemptRef { unit, number: attempt, epoch }, &cache)?;
+        let context = AttemptContext::new(env, run, attempt, &cache)?;
         let (result, _) = records::build_result(context, &end, None).await?;
         let result = AttemptResult { reason: Some(reason.clone()), ..result };
-        env.store.put_result(&run.id, unit, attempt, &result).await?;
-        env.store.patch_run(&run.id, &accept(RunEvent::Succeeded { unit, attempt, epoch })).await?;
+        env.store.put_result(&run.id, unit, attempt.number, &result).await?;
+        env.store.patch_run(&run.id, &accept(RunEvent::Succeeded(attempt))).await?;
     }
-    wake_run(env, run, epoch).await?;
+    wake_run(env, run, head.epoch).await?;
     Ok(true)
 }
 

@@ -1,12 +1,12 @@
 //! Collects the acceptances of one invocation: many receivers respond 202 at about the same time, and one write records
 //! them together.
 
-use ebb_engine::{Attempt, Millis, Timestamp, Unit};
+use ebb_engine::{Attempt, AttemptRef, Millis, Timestamp, Unit};
 use futures::future::{join_all, select};
 
 use crate::env::Env;
 use crate::error::FlowResult;
-use crate::loaded_run::{AttemptRef, Run};
+use crate::loaded_run::Run;
 use crate::run::wakeup;
 use crate::taken_results::ExpectedResult;
 

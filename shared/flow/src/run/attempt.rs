@@ -2,7 +2,7 @@
 
 use ebb_documents::plan::{UnitPlan, UnitRef, document_name};
 use ebb_documents::render::ProducerState;
-use ebb_engine::{Attempt, Timestamp, Unit};
+use ebb_engine::{Attempt, AttemptRef, Timestamp, Unit};
 use ebb_protocol::record::AttemptRecord;
 use ebb_protocol::relay::TaskId;
 use ebb_protocol::token::{TokenClaims, TokenKind};
@@ -10,7 +10,7 @@ use ebb_store::AttemptUpdate;
 
 use crate::env::Env;
 use crate::error::{FlowError, FlowResult};
-use crate::loaded_run::{AttemptRef, Run, UnitName};
+use crate::loaded_run::{Run, UnitName};
 use crate::run::invocation_cache::InvocationCache;
 
 /// Time for which a callback token is valid after the unit's deadline.

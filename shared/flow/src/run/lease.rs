@@ -7,14 +7,14 @@
 //! The only dispatcher of a webhook writes nothing before it posts. All others record a start or a lease in the attempt
 //! record.
 
-use ebb_engine::{Attempt, Millis, Timestamp, Unit};
+use ebb_engine::{Attempt, AttemptRef, Millis, Timestamp, Unit};
 use ebb_protocol::record::AttemptRecord;
 use ebb_store::AttemptUpdate;
 use futures::{StreamExt as _, TryStreamExt as _};
 
 use crate::env::Env;
 use crate::error::{FlowError, FlowResult};
-use crate::loaded_run::{AttemptRef, Run};
+use crate::loaded_run::Run;
 use crate::run::{records, wakeup};
 
 /// Starts that are recorded at the same time.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ebb_documents::plan::Action;
 use ebb_documents::render::{ProducerState, RenderValue as Rendered, SealedValue};
-use ebb_engine::{Attempt, Timestamp, Unit};
+use ebb_engine::{Attempt, AttemptRef, Timestamp, Unit};
 use ebb_protocol::callback::{FailureReason, ReasonCode};
 use ebb_protocol::id::RunId;
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult, OutputStorage};
@@ -15,7 +15,7 @@ use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 
 use crate::env::Env;
 use crate::error::{FlowError, FlowResult};
-use crate::loaded_run::{AttemptRef, Run};
+use crate::loaded_run::Run;
 use crate::run::attempt::AttemptContext;
 use crate::run::attempt_end::AttemptEnd;
 use crate::sealed_values;

@@ -13,7 +13,7 @@ use std::time::Duration;
 use ebb_documents::plan::UntilPlan;
 use ebb_documents::render::{Answers, PollState, RenderError, RenderedRequest};
 use ebb_egress::{HttpResponse, retry_after};
-use ebb_engine::{Millis, Timestamp};
+use ebb_engine::{AttemptRef, Millis, Timestamp};
 use ebb_protocol::callback::ReasonCode;
 use ebb_protocol::id;
 use ebb_protocol::limits;
@@ -25,7 +25,7 @@ use ebb_store::{AttemptUpdate, OUTPUTS};
 use serde_json::Value;
 
 use crate::error::{FlowError, FlowResult};
-use crate::loaded_run::{AttemptRef, Run};
+use crate::loaded_run::Run;
 use crate::ports::QueueMessage;
 use crate::run::attempt::AttemptContext;
 use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};

@@ -4,13 +4,13 @@
 //! evidence only for a credential that would see the resource.
 
 use ebb_documents::plan::{Action, UnitPlan, UnitRef};
-use ebb_engine::{Attempt, Unit};
+use ebb_engine::{Attempt, AttemptRef, Unit};
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord};
 use ebb_protocol::removal::{RemovalEvidence, RemovalGrade};
 
 use crate::env::Env;
 use crate::error::FlowResult;
-use crate::loaded_run::{AttemptRef, Run};
+use crate::loaded_run::Run;
 use crate::run::attempt::AttemptContext;
 use crate::run::credential::CredentialDigest;
 use crate::run::possible_resources;

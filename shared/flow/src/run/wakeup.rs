@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use ebb_documents::plan::UnitPlan;
-use ebb_engine::{Millis, RunEvent, Timestamp, accept};
+use ebb_engine::{AttemptRef, Millis, RunEvent, Timestamp, accept};
 use ebb_protocol::id::RunId;
 use ebb_store::{AttemptUpdate, PatchResult, RunHead};
 
 use crate::env::Env;
 use crate::error::{FlowError, FlowResult};
-use crate::loaded_run::{AttemptRef, Run};
+use crate::loaded_run::Run;
 use crate::ports::QueueMessage;
 use crate::run::attempt::AttemptContext;
 use crate::run::records;

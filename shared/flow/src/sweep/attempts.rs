@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ebb_documents::plan::{Action, UnitPlan};
 use ebb_engine::retry::attempts_used;
-use ebb_engine::{Attempt, Millis, Timestamp, Unit};
+use ebb_engine::{Attempt, AttemptRef, Millis, Timestamp, Unit};
 use ebb_protocol::record::{AttemptOutcome, AttemptRecord, AttemptResult};
 use ebb_protocol::relay::TaskState;
 use ebb_store::AttemptUpdate;
@@ -15,7 +15,7 @@ use crate::advance::{apply_result, progress};
 use crate::env::{Env, START_WINDOW_MS};
 use crate::error::FlowResult;
 use crate::guarded_relay::{self, guarded};
-use crate::loaded_run::{AttemptRef, Run};
+use crate::loaded_run::Run;
 use crate::ports::RelayError;
 use crate::run::attempt::AttemptContext;
 use crate::run::attempt_end::AttemptEnd;

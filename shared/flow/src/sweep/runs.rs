@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ebb_engine::follow::{in_flight, outcome};
-use ebb_engine::{Attempt, HeadState, Millis, RunEvent, RunPhase, Timestamp, Unit, accept};
+use ebb_engine::{Attempt, AttemptRef, HeadState, Millis, RunEvent, RunPhase, Timestamp, Unit, accept};
 use ebb_protocol::id::RunId;
 use ebb_store::{DueItem, PatchResult, RunHead};
 
@@ -21,7 +21,7 @@ use crate::advance::{apply_result, cancel};
 use crate::env::Env;
 use crate::error::FlowResult;
 use crate::guarded_relay;
-use crate::loaded_run::{AttemptRef, Run};
+use crate::loaded_run::Run;
 use crate::permits::SweepPermit;
 use crate::ports::QueueMessage;
 use crate::run::attempt::AttemptContext;

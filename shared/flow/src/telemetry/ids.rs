@@ -1,10 +1,10 @@
 //! Derives ids of traces and spans from the names of runs and attempts.
 
+use ebb_engine::AttemptRef;
 use ebb_protocol::id::RunId;
 use sha2::{Digest as _, Sha256};
 
 use super::sinks::SpanId;
-use crate::loaded_run::AttemptRef;
 
 fn digest<const N: usize>(parts: &[&[u8]]) -> [u8; N] {
     let mut digest = Sha256::new();

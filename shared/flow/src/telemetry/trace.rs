@@ -1,12 +1,12 @@
 //! Builds the spans of an invocation.
 
-use ebb_engine::{RunOutcome, Timestamp};
+use ebb_engine::{AttemptRef, RunOutcome, Timestamp};
 use ebb_protocol::id::RunId;
 
 use super::sinks::SpanAttribute::{self, Number, Text};
 use super::sinks::{FunctionKind, Span, SpanId, SpanKind};
 use super::{AttemptDisposition, ids, time};
-use crate::loaded_run::{AttemptRef, Run};
+use crate::loaded_run::Run;
 
 /// The start and the end of a span.
 pub(crate) type SpanTimes = (Timestamp, Timestamp);

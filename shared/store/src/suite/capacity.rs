@@ -2,15 +2,14 @@ use std::collections::BTreeMap;
 
 use crate::PatchResult;
 use ebb_protocol::engine::{
-    Attempt, Epoch, Patch, PatchChange, RunEvent, Timestamp, Unit, accept, accept::accept_with_wakeup,
+    Attempt, Patch, PatchChange, RunEvent, Timestamp, Unit, accept, accept::accept_with_wakeup,
 };
 use ebb_protocol::record::{AttemptOutcome, AttemptResult, OutputStorage};
 use ebb_protocol::value::UnitValue;
 
-use super::fixture::{StoreFixture, new_run, result, success};
+use super::fixture::{StoreFixture, first_attempt, new_run, result, success};
 
 const A1: Attempt = Attempt(1);
-const E1: Epoch = Epoch(1);
 
 pub(super) async fn a_completion_is_one_write_and_two_with_outputs(fixture: StoreFixture) {
     let run = fixture.run("a").await;
@@ -48,7 +47,7 @@ pub(super) async fn a_retry_with_an_earlier_wakeup_costs_three_write_units(fixtu
     let run = fixture.run("a").await;
     fixture.meter.take();
     let due = Timestamp(new_run("a").due.0 - 1);
-    let retried = RunEvent::Retried { unit: Unit(0), attempt: A1, epoch: E1, to: A1.next() };
+    let retried = RunEvent::Retried { ended: first_attempt(0), to: A1.next() };
     fixture.store.patch_run(&run, &accept_with_wakeup(retried, due)).await.unwrap();
     assert_eq!(fixture.meter.take().write_units, 3.0);
 }

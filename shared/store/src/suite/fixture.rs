@@ -9,7 +9,7 @@ use std::time::Duration;
 use aws_sdk_dynamodb::config::retry::{RetryConfig, RetryPartition};
 use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
 use aws_sdk_dynamodb::types::AttributeValue;
-use ebb_protocol::engine::{Attempt, Epoch, Hook, RunEvent, Timestamp, Unit, accept};
+use ebb_protocol::engine::{Attempt, AttemptRef, Epoch, Hook, RunEvent, Timestamp, Unit, accept};
 use ebb_protocol::id::RunId;
 use ebb_protocol::lifecycle::TargetStopCause;
 use ebb_protocol::record::{AttemptOutcome, AttemptResult};
@@ -175,9 +175,14 @@ pub(super) fn written(patched: PatchResult) -> RunHead {
     }
 }
 
+/// Returns the first attempt of a unit.
+pub(super) fn first_attempt(unit: u32) -> AttemptRef {
+    AttemptRef { unit: Unit(unit), number: Attempt::FIRST, epoch: Epoch::FIRST }
+}
+
 /// Returns the success of the first attempt of a unit.
 pub(super) fn success(unit: u32) -> RunEvent {
-    RunEvent::Succeeded { unit: Unit(unit), attempt: Attempt(1), epoch: Epoch(1) }
+    RunEvent::Succeeded(first_attempt(unit))
 }
 
 pub(super) fn new_run(name: &str) -> NewRun {
