@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use ebb_api::mcp::ApiTransport;
 use ebb_protocol::api::{
-    ApplyTarget, ChangeList, PlanPreview, PluginDetail, PluginInfo, PreviewPlan, ProblemDetails, PublishPlugin,
-    RelayOutage, RunDetail, SourceResponse, TargetDetail, TargetDiagnosis, TargetInfo, TargetPage, TargetReceipt,
-    TargetSelector, UnitRendering,
+    ApplyTarget, ChangeList, DocumentBody, PlanPreview, PluginDetail, PluginInfo, ProblemDetails, RelayOutage,
+    RunDetail, SourceResponse, TargetDetail, TargetDiagnosis, TargetInfo, TargetPage, TargetReceipt, TargetSelector,
+    UnitRendering,
 };
 use ebb_protocol::cloudevents::{self, LifecycleType};
 use ebb_protocol::engine::Timestamp;
@@ -131,7 +131,7 @@ impl ApiClient {
     /// Publishes the plugin in `document`. The status is 200 if the same document was published before, and 201
     /// otherwise.
     pub(crate) async fn publish(&self, document: &str) -> Result<(StatusCode, PluginInfo)> {
-        let body = PublishPlugin { document: document.to_owned() };
+        let body = DocumentBody { document: document.to_owned() };
         let response = self.send(self.request(Method::POST, &["plugins"]).json(&body)).await?;
         Ok((response.status(), self.parse(response).await?))
     }
@@ -378,7 +378,7 @@ impl ApiClient {
 
     /// Returns the plan of a document without applying the document.
     pub(crate) async fn preview(&self, document: &str) -> Result<PlanPreview> {
-        self.post(&["plans"], &PreviewPlan { document: document.to_owned() }).await
+        self.post(&["plans"], &DocumentBody { document: document.to_owned() }).await
     }
 
     /// Posts a signed lifecycle webhook.

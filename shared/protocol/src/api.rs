@@ -31,17 +31,16 @@ pub use clusters::{
     ClusterBootstrap, ClusterDetail, ClusterError, ClusterInfo, ClusterList, ClusterRegistration, ClusterState,
     DeleteOrphans, DeleteOrphansResponse, Orphan, OrphanList, PutCluster, RelayOutage, SignadotOutputs, TransportKind,
 };
-pub use connection_bodies::{ConnectionDetail, ConnectionInfo, ConnectionList, PutConnection};
+pub use connection_bodies::{ConnectionDetail, ConnectionInfo, ConnectionList};
 pub use ebb_engine::{ResourceEffect, TargetPhase};
 pub use named_tokens::{CallerInfo, CreateToken, CreatedToken, TokenInfo, TokenList};
 pub use repairs::{ForceCompleteUnit, ForceDeleteTarget, OverrideResponse, RetryResponse, RetryTarget, UndoChange};
 pub use run_details::{AttemptDetail, RunDetail, RunState, UnitDetail, UnitState, UnitWait};
 pub use source_events::{
-    DecidingEvent, PutSource, RejectedEvent, RejectionSummary, SourceDetail, SourceInfo, SourceList, SourceResponse,
-    SourceResult,
+    DecidingEvent, RejectedEvent, RejectionSummary, SourceDetail, SourceInfo, SourceList, SourceResponse, SourceResult,
 };
 pub use subscription_bodies::{
-    DeliveryError, PutSubscription, SubscriptionDetail, SubscriptionInfo, SubscriptionList, UndeliveredNotification,
+    DeliveryError, SubscriptionDetail, SubscriptionInfo, SubscriptionList, UndeliveredNotification,
 };
 pub use target_actions::{
     ActOnTargets, NamedTarget, TargetAction, TargetOutcome, TargetOutcomes, TargetSelection, TargetSelector,
@@ -102,10 +101,11 @@ impl fmt::Display for DocumentError {
     }
 }
 
+/// A document to publish, to store or to preview.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct PublishPlugin {
-    /// The document with all `@{…}` expanded.
+#[serde(deny_unknown_fields)]
+pub struct DocumentBody {
+    /// The document as YAML or JSON text, with all `@{…}` expanded.
     #[schema(min_length = 1)]
     pub document: String,
 }
@@ -403,15 +403,6 @@ pub enum Certainty {
     Exists,
     /// The unit was started and did not succeed.
     Possible,
-}
-
-/// Requests a preview of a plan.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct PreviewPlan {
-    /// The sandbox document with all `@{…}` expanded.
-    #[schema(min_length = 1)]
-    pub document: String,
 }
 
 /// A plan without effects.

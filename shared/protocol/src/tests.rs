@@ -71,6 +71,7 @@ fn messages_are_read_and_written() {
         "cluster-list": ClusterList, Ignored;
         "delete-orphans": DeleteOrphans, Refused;
         "delete-orphans-response": DeleteOrphansResponse, Ignored;
+        "document-body": DocumentBody, Refused;
         "ensure-task": EnsureTask, Ignored;
         "entrypoint-spec": EntrypointSpec, Ignored;
         "entrypoint-spec-least": EntrypointSpec, Ignored;
@@ -87,10 +88,8 @@ fn messages_are_read_and_written() {
         "plugin-detail": PluginDetail, Ignored;
         "poll-request": PollRequest, Ignored;
         "poll-response": PollResponse, Ignored;
-        "preview-plan": PreviewPlan, Refused;
         "problem-details": ProblemDetails, Ignored;
         "problem-details-short": ProblemDetails, Ignored;
-        "publish-plugin": PublishPlugin, Refused;
         "reason-codes": Vec<ReasonCode>, Ignored;
         "retry-response": RetryResponse, Ignored;
         "run-states": Vec<RunState>, Ignored;

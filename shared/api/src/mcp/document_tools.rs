@@ -5,8 +5,8 @@ use ebb_documents::diagnostic::Diagnostics;
 use ebb_documents::load::{self, Document, DocumentVars, NoFiles};
 use ebb_documents::model::{PluginDoc, RouteGroupDoc};
 use ebb_protocol::api::{
-    ApplyTarget, ClusterDetail, ClusterList, DocumentError, PlanPreview, PluginDetail, PluginInfo, PluginList,
-    PreviewPlan, PublishPlugin, TargetReceipt,
+    ApplyTarget, ClusterDetail, ClusterList, DocumentBody, DocumentError, PlanPreview, PluginDetail, PluginInfo,
+    PluginList, TargetReceipt,
 };
 use ebb_protocol::history::HistoryDetail;
 use ebb_protocol::lifecycle::LifecycleResult;
@@ -55,7 +55,7 @@ pub(crate) struct PlanDocument {
 
 /// Shows the units that a document would run, with their order, and starts nothing.
 pub(crate) async fn plan_document(api: &ApiCalls, arguments: PlanDocument) -> Result<Answer, ToolError> {
-    let body = json!(PreviewPlan { document: arguments.document });
+    let body = json!(DocumentBody { document: arguments.document });
     let plan: PlanPreview = api.send(Method::POST, &["plans"], &[], Some(body)).await?;
     let units = || plan.hooks.iter().flat_map(|hook| hook.units.iter().map(move |unit| (&hook.hook, unit)));
     if let Some(wanted) = &arguments.unit {
@@ -158,7 +158,7 @@ impl CheckedPlugin {
         let rest = |_| "More warnings were left out: `ebb validate FILE` prints all.".to_owned();
         let used = format!("name {full} in `resources` of a target, or upgrade_plugin gives it to living targets");
         if !is_dry_run {
-            let body = json!(PublishPlugin { document: text });
+            let body = json!(DocumentBody { document: text });
             let _: PluginInfo = api.send(Method::POST, &["plugins"], &[], Some(body)).await?;
             return Ok(Answer::new(format!("The version {full} is published."), used).with(warnings, rest));
         }

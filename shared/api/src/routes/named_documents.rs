@@ -6,14 +6,14 @@ macro_rules! document_routes {
         mod $module:ident of $document:ident: $noun:literal, $all:literal, $one:literal, $read:ident, $write:ident;
         $(#[$list_about:meta])* $list_id:literal: $list:ident;
         $(#[$get_about:meta])* $get_id:literal: $detail:ident;
-        $(#[$put_about:meta])* $put_id:literal: $put:ident;
+        $(#[$put_about:meta])* $put_id:literal;
         $(#[$delete_about:meta])* $delete_id:literal;
     ) => {
         pub(crate) mod $module {
             use axum::Json;
             use axum::http::StatusCode;
             use ebb_documents::model::$document;
-            use ebb_protocol::api::{$detail, $list, $put};
+            use ebb_protocol::api::{$detail, $list, DocumentBody};
 
             use crate::{HttpProblem, HttpResult};
             use crate::queries::named_documents::{self, StoredKind as _};
@@ -38,7 +38,7 @@ macro_rules! document_routes {
             }
 
             $(#[$put_about])*
-            #[utoipa::path(put, path = $one, operation_id = $put_id, tag = stringify!($module), request_body = $put, responses(
+            #[utoipa::path(put, path = $one, operation_id = $put_id, tag = stringify!($module), request_body = DocumentBody, responses(
                 (status = 200, body = $detail, description = concat!("The ", $noun, " is created or replaced.")),
                 (status = 400, description = "The body is not the expected JSON."),
                 (status = 422, description = "The document has errors."),
@@ -46,7 +46,7 @@ macro_rules! document_routes {
             pub(crate) async fn put(
                 Path(name): Path<String>,
                 server: Permitted<$write>,
-                JsonBody(request): JsonBody<$put>,
+                JsonBody(request): JsonBody<DocumentBody>,
             ) -> HttpResult<Json<$detail>> {
                 named_documents::put::<$document>(&server.env, &name, &request.document).await?;
                 server.caller.log_change(concat!("put ", $noun), &name);
@@ -84,7 +84,7 @@ document_routes! {
     /// Returns a source with its document, and the events that were rejected. Scope: `sources:write` or `plugins:write`.
     "getSource": SourceDetail;
     /// Creates or replaces a source. Targets that its events created stay. Scope: `sources:write`.
-    "putSource": PutSource;
+    "putSource";
     /// Deletes a source. Targets that its events created stay. Scope: `sources:write`.
     "deleteSource";
 }
@@ -97,7 +97,7 @@ document_routes! {
     "getConnection": ConnectionDetail;
     /// Creates or replaces a connection. The next request of each unit uses it. If the origin changes, units of existing
     /// targets fail. Scope: `operate`.
-    "putConnection": PutConnection;
+    "putConnection";
     /// Deletes a connection. Units of existing targets that use it fail, also those of the teardown. Scope: `operate`.
     "deleteConnection";
 }
@@ -111,7 +111,7 @@ document_routes! {
     "getSubscription": SubscriptionDetail;
     /// Creates or replaces a subscription. It reports the changes of targets that begin a minute later or earlier. Scope:
     /// `operate`.
-    "putSubscription": PutSubscription;
+    "putSubscription";
     /// Deletes a subscription. Its waiting notifications are dropped. Scope: `operate`.
     "deleteSubscription";
 }

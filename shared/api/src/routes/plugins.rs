@@ -3,9 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
-use ebb_protocol::api::{
-    PlanPreview, PluginDetail, PluginInfo, PluginList, PreviewPlan, PublishPlugin, SigningSecrets,
-};
+use ebb_protocol::api::{DocumentBody, PlanPreview, PluginDetail, PluginInfo, PluginList, SigningSecrets};
 use ebb_protocol::sign::OWN_HOOKS;
 
 use super::permitted::{self, Permitted, ReadPlugins};
@@ -25,7 +23,7 @@ pub(crate) async fn list(_: NoQuery, server: Permitted<ReadPlugins>) -> HttpResu
 /// Publishes a version. A version is immutable. Publishing the same document again changes nothing, or reverses a
 /// withdrawal. Scope: `plugins:write` or
 /// `plugins:write:NAME`.
-#[utoipa::path(post, path = "/v1/plugins", operation_id = "publishPlugin", tag = "plugins", request_body = PublishPlugin, responses(
+#[utoipa::path(post, path = "/v1/plugins", operation_id = "publishPlugin", tag = "plugins", request_body = DocumentBody, responses(
     (status = 200, body = PluginInfo, description = "The same document was published before."),
     (status = 201, body = PluginInfo),
     (status = 409, description = "The version is published, or was withdrawn, with another document."),
@@ -33,7 +31,7 @@ pub(crate) async fn list(_: NoQuery, server: Permitted<ReadPlugins>) -> HttpResu
 ))]
 pub(crate) async fn publish(
     server: Permitted<permitted::PublishPlugin>,
-    JsonBody(request): JsonBody<PublishPlugin>,
+    JsonBody(request): JsonBody<DocumentBody>,
 ) -> HttpResult<(StatusCode, Json<PluginInfo>)> {
     let now = server.env.now();
     let permit = |name: &str| server.caller.require(ApiPermission::WritePlugin(name));
@@ -119,13 +117,13 @@ pub(crate) async fn delete(
 }
 
 /// Compiles a document with the published plugins and returns its plan. Stores and starts nothing.
-#[utoipa::path(post, path = "/v1/plans", operation_id = "previewPlan", tag = "plugins", request_body = PreviewPlan, responses(
+#[utoipa::path(post, path = "/v1/plans", operation_id = "previewPlan", tag = "plugins", request_body = DocumentBody, responses(
     (status = 200, body = PlanPreview),
     (status = 422, description = "The document has errors."),
 ))]
 pub(crate) async fn preview(
     server: Permitted<ReadPlugins>,
-    JsonBody(request): JsonBody<PreviewPlan>,
+    JsonBody(request): JsonBody<DocumentBody>,
 ) -> HttpResult<Json<PlanPreview>> {
     Ok(Json(plans::preview(&server.env, &request.document).await?))
 }

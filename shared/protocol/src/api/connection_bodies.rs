@@ -43,12 +43,3 @@ pub struct ConnectionList {
     /// Connections ordered by name.
     pub connections: Vec<ConnectionInfo>,
 }
-
-/// A connection to create or replace.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct PutConnection {
-    /// A document of `kind: Connection`, as YAML or JSON text.
-    #[schema(min_length = 1)]
-    pub document: String,
-}

@@ -128,12 +128,3 @@ pub struct SourceList {
     /// Sources ordered by name.
     pub sources: Vec<SourceInfo>,
 }
-
-/// A source to create or replace.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct PutSource {
-    /// A document of `kind: Source`, as YAML or JSON text.
-    #[schema(min_length = 1)]
-    pub document: String,
-}

@@ -75,12 +75,3 @@ pub struct SubscriptionList {
     /// Subscriptions ordered by name.
     pub subscriptions: Vec<SubscriptionInfo>,
 }
-
-/// A subscription to create or replace.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct PutSubscription {
-    /// A document of `kind: Subscription`, as YAML or JSON text.
-    #[schema(min_length = 1)]
-    pub document: String,
-}
