@@ -15,14 +15,15 @@ use crate::error::FlowResult;
 use crate::permits::OriginPermit;
 use crate::run::attempt::AttemptContext;
 use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
-use crate::run::credential::credential;
+use crate::run::credential::{CredentialDigest, credential};
 use crate::run::dispatch_outcome::{DispatchOutcome, DispatchReason};
+use crate::run::evidence::SentRequest;
 use crate::run::removals::{self, RemovalAnswer};
 use crate::run::request_headers::{CONTENT_TYPE, add_plugin_headers, signed_headers};
 use crate::run::undo::UndoneResult;
 use crate::run::wakeup::record_acceptance;
 use crate::run::webhook_response::{ResponseVerdict, UnitAnswers, call_failure, judge_response};
-use crate::run::{describe, evidence, until};
+use crate::run::{describe, until};
 use crate::telemetry;
 
 /// The wait of a request whose receiver other sweeps already wait for.
@@ -34,14 +35,13 @@ pub(super) async fn post_webhook(
     undone: &UndoneResult,
     reason: DispatchReason,
 ) -> FlowResult<DispatchOutcome> {
-    let UndoneResult { remaining, may_act_until, is_rejected, .. } = *undone;
-    let (context, until) = (answers.attempt, answers.until());
+    let context = answers.attempt;
     let AttemptContext { env, run, attempt, unit, .. } = context;
     let credential = credential(env, run, unit).await?;
-    if let Some(until) = until {
+    if let Some(until) = answers.until() {
         let record = context.read_record().await?;
         if let Some(record) = record.filter(|record| record.wait.is_some()) {
-            let may_act = may_act_until > Timestamp(0);
+            let may_act = undone.may_act_until > Timestamp(0);
             let credential = credential.as_ref().map(|credential| (credential, &request));
             return until::ask(&answers, until, (&record, may_act), credential).await;
         }
@@ -58,22 +58,22 @@ pub(super) async fn post_webhook(
     let body = request.body.as_ref().map(|body| body.to_string().into_bytes()).unwrap_or_default();
     let mut list = signed_headers(context, &credential, ("", &body))?;
     // A unit that waits for a state asks for it. A verification is judged by its response.
-    if credential.permits_callbacks() && until.is_none() && !unit.verifies {
+    if credential.permits_callbacks() && answers.until().is_none() && !unit.verifies {
         list.extend([
             (headers::CALLBACK_URL.to_owned(), env.settings.callback_url.clone()),
-            (headers::CALLBACK_TOKEN.to_owned(), context.token(TokenKind::Webhook, remaining)),
+            (headers::CALLBACK_TOKEN.to_owned(), context.token(TokenKind::Webhook, undone.remaining)),
         ]);
     }
     add_plugin_headers(&mut list, request.headers.clone());
     if request.body.is_some() && !list.iter().any(|(name, _)| name == CONTENT_TYPE) {
         list.push((CONTENT_TYPE.to_owned(), "application/json".to_owned()));
     }
+    let sender = credential.digest(env);
     if let Action::Webhook(webhook) = &unit.action
         && webhook.non_idempotent
     {
         // The intent is recorded before the request is sent. A dispatcher that finds the intent does not post.
-        let note = AttemptUpdate::Posted(env.now(), Some(credential.digest(env).text().to_owned()));
-        let before = context.update(note).await?;
+        let before = context.update(AttemptUpdate::Posted(env.now(), Some(sender.text().to_owned()))).await?;
         if before.posted.is_some() || before.accepted.is_some() || before.result.is_some() {
             return describe::describe_attempt(&answers, (webhook, &credential), &request, &before).await;
         }
@@ -81,83 +81,103 @@ pub(super) async fn post_webhook(
     let timeout = env.settings.response_timeout.min(Duration::from_millis(unit.timeout_ms));
     let begun = env.now();
     telemetry::dispatch_started(run, attempt, begun);
-    let (method, url, describe_url) = (request.method, request.url, request.describe);
+    let RenderedRequest { method, url, describe, .. } = request;
     let request = HttpRequest { method: method.clone(), url: url.clone(), headers: list.clone(), body, timeout };
-    let (result, _bytes) = match credential.call(env, request).await {
-        Ok((response, bytes)) => (Ok(response), Some(bytes)),
-        Err(error) => (Err(error), None),
-    };
+    let answer = credential.call(env, request).await;
     permit.end(env);
-    let now = env.now();
-    let failure = match &result {
-        Ok(response) => (response.status >= 400).then_some("status"),
+    let ended = env.now();
+    let failure = match &answer {
+        Ok((response, _)) => (response.status >= 400).then_some("status"),
         Err(_) => Some("unanswered"),
     };
-    telemetry::dispatch_ended(run, attempt, (begun, now), failure);
-    let duration_ms = Some(now.since(begun).0);
-    let sent = evidence::SentRequest { method: &method, url: &url, headers: &list, opened: &answers.opened };
-    let credential_digest = credential.digest(env);
-    let sent_by = unit.action.connection().map(|_| credential_digest.text().into());
-    let failed = |failure: AttemptFailure, response: Option<&HttpResponse>| {
-        let evidence = Some(Box::new(sent.evidence(unit, response)));
-        AttemptEnd::Failed(AttemptFailure { duration_ms, evidence, sent_by: sent_by.clone(), ..failure })
-    };
-    let end = match &result {
-        Err(error) => failed(call_failure(error), None),
-        Ok(response) => match (judge_response(&answers, &sent, response, now), until) {
+    telemetry::dispatch_ended(run, attempt, (begun, ended), failure);
+    let request = SentRequest { method: &method, url: &url, headers: &list, opened: &answers.opened };
+    let sent = SentWebhook { answers: &answers, undone, request, sender, describe: describe.as_deref(), begun, ended };
+    match answer {
+        Ok((response, _bytes)) => sent.judge(&response, reason).await,
+        Err(error) => sent.fail(call_failure(&error), None).await,
+    }
+}
+
+/// A request of a webhook unit that has ended, with or without a response.
+struct SentWebhook<'a> {
+    answers: &'a UnitAnswers<'a>,
+    undone: &'a UndoneResult,
+    request: SentRequest<'a>,
+    sender: CredentialDigest,
+    /// The URL that reports an unknown outcome.
+    describe: Option<&'a str>,
+    begun: Timestamp,
+    ended: Timestamp,
+}
+
+impl SentWebhook<'_> {
+    async fn judge(&self, response: &HttpResponse, reason: DispatchReason) -> FlowResult<DispatchOutcome> {
+        let (answers, context, unit) = (self.answers, self.answers.attempt, self.answers.attempt.unit);
+        let UndoneResult { may_act_until, is_rejected, .. } = *self.undone;
+        match judge_response(answers, &self.request, response, self.ended) {
             // Without a `describe` URL, no request may be repeated.
-            (ResponseVerdict::Repeat(_), _) if unit.action.is_non_idempotent() && describe_url.is_none() => {
-                return handle_accepted(context, reason).await;
+            ResponseVerdict::Repeat(_) if unit.action.is_non_idempotent() && self.describe.is_none() => {
+                handle_accepted(context, reason).await
             }
-            (ResponseVerdict::Accepted, _) => return handle_accepted(context, reason).await,
-            (ResponseVerdict::Repeat(seconds), _) => return context.repeat(seconds).await,
-            (ResponseVerdict::NotFound, _) if may_act_until > now => {
-                // A receiver that has not responded may create the resource until then. The next request finds it.
-                return context.postpone(may_act_until).await;
-            }
-            (ResponseVerdict::Waits, Some(_))
+            ResponseVerdict::Accepted => handle_accepted(context, reason).await,
+            ResponseVerdict::Repeat(seconds) => context.repeat(seconds).await,
+            // A receiver that has not responded may create the resource until then. The next request finds it.
+            ResponseVerdict::NotFound if may_act_until > self.ended => context.postpone(may_act_until).await,
+            ResponseVerdict::Waits(_)
                 if !answers.can_ask(response)
-                    && let Some(foreign) = sent.foreign_format(unit, response) =>
+                    && let Some(foreign) = self.request.foreign_format(unit, response) =>
             {
                 let failure = AttemptFailure::new(ReasonCode::OutputInvalid, &foreign);
-                failed(AttemptFailure { is_made: true, ..failure }, Some(response))
+                self.fail(AttemptFailure { is_made: true, ..failure }, Some(response)).await
             }
-            (ResponseVerdict::Waits, Some(until)) => {
-                let seen_by = (!unit.action.only_asks()).then(|| credential_digest.text().to_owned());
-                return until::begin(&answers, until, response, (begun, seen_by)).await;
+            ResponseVerdict::Waits(until) => {
+                let seen_by = (!unit.action.only_asks()).then(|| self.sender.text().to_owned());
+                until::begin(answers, until, response, (self.begun, seen_by)).await
             }
-            (ResponseVerdict::NotFound, Some(until)) if !is_rejected && answers.can_ask(response) => {
-                return until::begin(&answers, until, response, (begun, None)).await;
+            ResponseVerdict::NotFound
+                if !is_rejected
+                    && let Some(until) = answers.until()
+                    && answers.can_ask(response) =>
+            {
+                until::begin(answers, until, response, (self.begun, None)).await
             }
-            (ResponseVerdict::NotFound, _) => {
+            ResponseVerdict::NotFound => {
                 let found_nothing = may_act_until > Timestamp(0) && !unit.verifies;
-                let answer = RemovalAnswer { sent: &sent, status: response.status, by: &credential_digest };
-                let removal = removals::of_answer(context, &answer, is_rejected).await?;
-                AttemptEnd::Succeeded(AttemptSuccess {
-                    duration_ms,
-                    found_nothing,
-                    removal,
-                    sent_by,
-                    ..AttemptSuccess::default()
-                })
+                self.succeed(response, AttemptSuccess { found_nothing, ..AttemptSuccess::default() }).await
             }
-            (ResponseVerdict::Waits, None) => {
-                AttemptEnd::Succeeded(AttemptSuccess { duration_ms, ..AttemptSuccess::default() })
+            ResponseVerdict::Succeeded(outputs) => {
+                self.succeed(response, AttemptSuccess { outputs, ..AttemptSuccess::default() }).await
             }
-            (ResponseVerdict::Succeeded(outputs), _) => {
-                let answer = RemovalAnswer { sent: &sent, status: response.status, by: &credential_digest };
-                let removal = removals::of_answer(context, &answer, is_rejected).await?;
-                let success = AttemptSuccess { outputs, duration_ms, removal, sent_by, ..AttemptSuccess::default() };
-                AttemptEnd::Succeeded(success)
-            }
-            (ResponseVerdict::Failed(failure), _) => failed(failure, Some(response)),
-        },
-    };
-    match end {
-        AttemptEnd::Failed(failure) if unit.action.is_non_idempotent() && failure.is_unanswered() => {
-            describe::unanswered(context, describe_url.as_deref(), failure).await
+            ResponseVerdict::Failed(failure) => self.fail(failure, Some(response)).await,
         }
-        end => Ok(DispatchOutcome::ended(end)),
+    }
+
+    /// Ends the attempt with a success. That of an undo has the evidence of the response.
+    async fn succeed(&self, response: &HttpResponse, success: AttemptSuccess) -> FlowResult<DispatchOutcome> {
+        let answer = RemovalAnswer { sent: &self.request, status: response.status, by: &self.sender };
+        let removal = removals::of_answer(self.answers.attempt, &answer, self.undone.is_rejected).await?;
+        let (duration_ms, sent_by) = self.facts();
+        let success = AttemptSuccess { duration_ms, removal, sent_by, ..success };
+        Ok(DispatchOutcome::ended(AttemptEnd::Succeeded(success)))
+    }
+
+    /// Ends the attempt with a failure, unless its `describe` URL can report the outcome.
+    async fn fail(&self, failure: AttemptFailure, response: Option<&HttpResponse>) -> FlowResult<DispatchOutcome> {
+        let context = self.answers.attempt;
+        let evidence = Some(Box::new(self.request.evidence(context.unit, response)));
+        let (duration_ms, sent_by) = self.facts();
+        let failure = AttemptFailure { duration_ms, evidence, sent_by, ..failure };
+        if context.unit.action.is_non_idempotent() && failure.is_unanswered() {
+            return describe::unanswered(context, self.describe, failure).await;
+        }
+        Ok(DispatchOutcome::ended(AttemptEnd::Failed(failure)))
+    }
+
+    /// Returns the duration of the request, and its credential if the unit has a connection.
+    fn facts(&self) -> (Option<u64>, Option<Box<str>>) {
+        let sent_by = self.answers.attempt.unit.action.connection().map(|_| self.sender.text().into());
+        (Some(self.ended.since(self.begun).0), sent_by)
     }
 }
 

@@ -17,10 +17,10 @@ use crate::run::attempt_end::AttemptFailure;
 use crate::run::visibility::STILL_EXISTS;
 use crate::run::{evidence, opened_texts};
 
-pub(super) enum ResponseVerdict {
+pub(super) enum ResponseVerdict<'a> {
     Succeeded(Outputs),
     /// The request succeeded, and the unit waits for a state.
-    Waits,
+    Waits(&'a UntilPlan),
     /// The resource to remove or to verify does not exist.
     NotFound,
     Accepted,
@@ -31,12 +31,12 @@ pub(super) enum ResponseVerdict {
 /// Judges the response of a webhook unit. 2xx is a success. 202 of a receiver with a callback token announces a callback
 /// or, with `Retry-After`, a repetition of the request. 410 is a final failure. For a `DELETE` that undoes a unit, and for a
 /// verification, 404 and 410 mean that the resource does not exist. 2xx is a success of a verification only by its condition.
-pub(super) fn judge_response(
-    answers: &UnitAnswers<'_>,
+pub(super) fn judge_response<'a>(
+    answers: &'a UnitAnswers<'_>,
     sent: &evidence::SentRequest<'_>,
     response: &HttpResponse,
     now: Timestamp,
-) -> ResponseVerdict {
+) -> ResponseVerdict<'a> {
     // A fraction of a second is rounded up, because the server requests a minimum wait.
     let wait = retry_after(&response.headers, now).map(|wait| wait.as_millis().div_ceil(1000));
     let wait = wait.map(|seconds| u64::try_from(seconds).unwrap_or(u64::MAX));
@@ -47,7 +47,7 @@ pub(super) fn judge_response(
     match (response.status, wait) {
         (202, Some(seconds)) if calls_back => ResponseVerdict::Repeat(seconds),
         (202, None) if calls_back => ResponseVerdict::Accepted,
-        (200..=299, _) if answers.until().is_some() => ResponseVerdict::Waits,
+        (200..=299, _) if let Some(until) = answers.until() => ResponseVerdict::Waits(until),
         (200..=299, _) if answers.attempt.unit.verifies => match answers.is_shown(response) {
             Ok(false) => ResponseVerdict::Succeeded(Outputs::default()),
             Ok(true) => {
