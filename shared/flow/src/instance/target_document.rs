@@ -253,23 +253,24 @@ type ResourcePlugins = BTreeMap<String, Arc<PublishedPlugin>>;
 
 const PLUGIN_READS: usize = 16;
 
+/// The name of a plugin, with a version.
+type PluginVersion<'a> = (&'a str, &'a semver::Version);
+
+fn plugin_error(sandbox: &SandboxDoc, resource: &ResourceDoc, code: &'static str, text: String) -> Diagnostic {
+    Diagnostic::error(code, &sandbox.source, Some(resource.plugin.at), text)
+}
+
 /// Finds the published plugin of each resource, or the withdrawn one that an active target has `pinned`. Parses each
 /// version once per function instance.
 ///
 /// A version that a resource names exactly is read. Other resources need the list of versions. Both show a withdrawal, so
 /// a version in memory is not used after it.
-///
-/// The units of a Signadot plugin run in the cluster of the target, which may open their outputs.
 async fn find_plugins(
     plugins: &Store,
     (cache, relay): (&InstanceCache, Option<&dyn RelayClient>),
     sandbox: &SandboxDoc,
     pinned: PinnedVersions<'_>,
 ) -> FlowResult<(ResourcePlugins, Diagnostics)> {
-    let mut errors = Diagnostics::new();
-    let diagnostic = |resource: &ResourceDoc, code, text: String| {
-        Diagnostic::error(code, &sandbox.source, Some(resource.plugin.at), text)
-    };
     let mut exact = read_exact(plugins, sandbox).await?;
     let has_usable = |resource: &&ResourceDoc| {
         let Some(at) = exact_version(resource) else { return false };
@@ -278,19 +279,53 @@ async fn find_plugins(
     };
     let (named, others): (Vec<&ResourceDoc>, Vec<&ResourceDoc>) = sandbox.resources.iter().partition(has_usable);
     let versions = list_versions(plugins, &others).await?;
-    let mut published: Option<Vec<PluginItem>> = None;
-    let mut wanted: BTreeMap<(&str, &semver::Version), Vec<&ResourceDoc>> = BTreeMap::new();
+    let (mut wanted, mut errors) = choose_versions(plugins, sandbox, &others, &versions).await?;
     for resource in named {
         if let Some(at) = exact_version(resource) {
             wanted.entry(at).or_default().push(resource);
         }
     }
-    for resource in others {
+    let loads = wanted.into_iter().filter_map(|(at, resources)| {
+        let stored = exact.remove(&at);
+        let listed = versions.get(at.0).and_then(|versions| versions.digests.get(at.1));
+        let user = (sandbox, *resources.first()?);
+        let load = load_plugin((plugins, cache, relay), at, (stored, listed), user);
+        Some(load.map(|loaded| (resources, loaded)).boxed())
+    });
+    let loads: Vec<_> = loads.collect();
+    let mut loads = futures::stream::iter(loads).buffered(PLUGIN_READS);
+    let mut found = ResourcePlugins::new();
+    while let Some((resources, loaded)) = loads.next().await {
+        match loaded {
+            Ok(plugin) => {
+                let plugin = Arc::new(plugin);
+                let names = resources.iter().map(|resource| resource.name.value.clone());
+                found.extend(names.map(|name| (name, Arc::clone(&plugin))));
+            }
+            Err(RequestError::Rejected(broken)) => errors.extend(broken),
+            Err(RequestError::Failed(error)) => return Err(error),
+        }
+    }
+    Ok((found, errors))
+}
+
+/// Returns the versions of resources that name none exactly, or one that is not usable, and the errors of resources
+/// without a usable version.
+async fn choose_versions<'a>(
+    plugins: &Store,
+    sandbox: &SandboxDoc,
+    resources: &[&'a ResourceDoc],
+    versions: &'a BTreeMap<&'a str, PluginVersions>,
+) -> StoreResult<(BTreeMap<PluginVersion<'a>, Vec<&'a ResourceDoc>>, Diagnostics)> {
+    let mut errors = Diagnostics::new();
+    let mut published: Option<Vec<PluginItem>> = None;
+    let mut chosen: BTreeMap<PluginVersion<'_>, Vec<&ResourceDoc>> = BTreeMap::new();
+    for &resource in resources {
         let name = resource.plugin.value.as_str();
         let Some(versions) = versions.get(name) else { continue };
         let PluginVersions { published: usable, withdrawn, .. } = versions;
         if let Some(version) = resolve_version(resource.version.as_ref(), usable) {
-            wanted.entry((name, version)).or_default().push(resource);
+            chosen.entry((name, version)).or_default().push(resource);
             continue;
         }
         if usable.is_empty() && compile::is_built_in(resource) {
@@ -307,78 +342,68 @@ async fn find_plugins(
                 Some(near) => format!("did you mean `{near}`? If not, {publish}"),
                 None => publish.to_owned(),
             };
-            let error = diagnostic(resource, "unknown-plugin", format!("no plugin {name:?} is published"));
-            errors.push(error.help(help));
+            let text = format!("no plugin {name:?} is published");
+            errors.push(plugin_error(sandbox, resource, "unknown-plugin", text).help(help));
         } else {
             let (code, text) = versions.none_for(resource);
-            errors.push(diagnostic(resource, code, text).help(versions.help()));
+            errors.push(plugin_error(sandbox, resource, code, text).help(versions.help()));
         }
     }
-    let reads = wanted.into_iter().map(|(at, resources)| {
-        let item = exact.remove(&at);
-        let listed = || versions.get(at.0)?.digests.get(at.1).cloned();
-        let digest = item.as_ref().map(|item| item.digest.clone()).or_else(listed);
-        async move {
-            let parsed = digest.and_then(|digest| Some((cache.plugins.get(&parsed_key(at, &digest))?, digest)));
-            let stored = match item {
-                None if parsed.is_none() => plugins.get_plugin(at.0, &at.1.to_string()).await?,
-                item => item,
-            };
-            Ok::<_, StoreError>((at, resources, parsed, stored))
-        }
-        .boxed()
-    });
-    let reads: Vec<_> = reads.collect();
-    let mut reads = futures::stream::iter(reads).buffered(PLUGIN_READS);
-    let mut found = ResourcePlugins::new();
-    while let Some((at, resources, parsed, stored)) = reads.try_next().await? {
-        let Some(first) = resources.first() else { continue };
-        let at_version = format!("{}@{}", at.0, at.1);
-        let (mut plugin, digest) = match (parsed, stored) {
-            (Some(parsed), _) => parsed,
-            (None, Some(PluginItem { document, digest, .. })) => {
-                let (source, length) = (at_version.clone(), document.len());
-                match offload(move || load::plugins(&source, &document, &NoFiles, &DocumentVars::none())).await? {
-                    Ok(mut list) if list.len() == 1 => {
-                        let plugin = Arc::new(list.remove(0));
-                        let weight = length.saturating_mul(PLUGIN_WEIGHT);
-                        cache.plugins.put(&parsed_key(at, &digest), Arc::clone(&plugin), weight);
-                        (plugin, digest)
-                    }
-                    Ok(_) => {
-                        errors.push(diagnostic(first, "broken-plugin", format!("{at_version} is not one plugin")));
-                        continue;
-                    }
-                    Err(broken) => {
-                        errors.extend(broken);
-                        continue;
-                    }
-                }
-            }
-            (None, None) => {
-                errors.push(diagnostic(first, "unknown-version", format!("plugin {at_version} is not in the table")));
-                continue;
-            }
-        };
-        if let Some(relay) = relay.filter(|_| plugin.dialect == Dialect::Signadot)
-            && relay.opens_signadot_outputs(sandbox.cluster.as_deref()).await?
-        {
-            plugin = Arc::new(plugin.with_open_outputs());
-        }
-        let published = Arc::new(PublishedPlugin { plugin, version: at.1.clone(), digest });
-        let names = resources.iter().map(|resource| resource.name.value.clone());
-        found.extend(names.map(|name| (name, Arc::clone(&published))));
-    }
-    Ok((found, errors))
+    Ok((chosen, errors))
 }
 
 /// Returns the name of a parsed plugin in memory.
-fn parsed_key((name, version): (&str, &semver::Version), digest: &str) -> String {
+fn parsed_key((name, version): PluginVersion<'_>, digest: &str) -> String {
     format!("{name}@{version} {digest}")
 }
 
+/// Returns a version of a plugin, from memory if it was parsed before. It can be `stored`, or only its digest is `listed`.
+/// A `resource` of `sandbox` uses it. The units of a Signadot plugin run in the cluster of the target, which may open their
+/// outputs.
+///
+/// # Errors
+/// Returns a rejection with the errors of the document, or because there is none.
+async fn load_plugin(
+    (plugins, cache, relay): (&Store, &InstanceCache, Option<&dyn RelayClient>),
+    at: PluginVersion<'_>,
+    (stored, listed): (Option<PluginItem>, Option<&String>),
+    (sandbox, resource): (&SandboxDoc, &ResourceDoc),
+) -> Result<PublishedPlugin, RequestError<Diagnostics>> {
+    let digest = stored.as_ref().map(|item| &item.digest).or(listed);
+    let parsed = digest.and_then(|digest| Some((cache.plugins.get(&parsed_key(at, digest))?, digest.clone())));
+    let (mut plugin, digest) = match parsed {
+        Some(parsed) => parsed,
+        None => {
+            let stored = match stored {
+                None => plugins.get_plugin(at.0, &at.1.to_string()).await?,
+                stored => stored,
+            };
+            let named = format!("{}@{}", at.0, at.1);
+            let broken = |code, text| Diagnostics::from(plugin_error(sandbox, resource, code, text));
+            let Some(PluginItem { document, digest, .. }) = stored else {
+                return Err(broken("unknown-version", format!("plugin {named} is not in the table")).into());
+            };
+            let (source, length) = (named.clone(), document.len());
+            let mut list =
+                offload(move || load::plugins(&source, &document, &NoFiles, &DocumentVars::none())).await??;
+            if list.len() != 1 {
+                return Err(broken("broken-plugin", format!("{named} is not one plugin")).into());
+            }
+            let plugin = Arc::new(list.remove(0));
+            cache.plugins.put(&parsed_key(at, &digest), Arc::clone(&plugin), length.saturating_mul(PLUGIN_WEIGHT));
+            (plugin, digest)
+        }
+    };
+    if let Some(relay) = relay.filter(|_| plugin.dialect == Dialect::Signadot)
+        && relay.opens_signadot_outputs(sandbox.cluster.as_deref()).await?
+    {
+        plugin = Arc::new(plugin.with_open_outputs());
+    }
+    Ok(PublishedPlugin { plugin, version: at.1.clone(), digest })
+}
+
 /// Returns the plugin and version of a resource that names one exactly.
-fn exact_version(resource: &ResourceDoc) -> Option<(&str, &semver::Version)> {
+fn exact_version(resource: &ResourceDoc) -> Option<PluginVersion<'_>> {
     let range = resource.version.as_ref().filter(|_| resource.collection.is_none())?;
     Some((resource.plugin.value.as_str(), range.exact()?))
 }
@@ -387,8 +412,8 @@ fn exact_version(resource: &ResourceDoc) -> Option<(&str, &semver::Version)> {
 async fn read_exact<'a>(
     plugins: &Store,
     sandbox: &'a SandboxDoc,
-) -> StoreResult<BTreeMap<(&'a str, &'a semver::Version), PluginItem>> {
-    let named: BTreeSet<(&str, &semver::Version)> = sandbox.resources.iter().filter_map(exact_version).collect();
+) -> StoreResult<BTreeMap<PluginVersion<'a>, PluginItem>> {
+    let named: BTreeSet<PluginVersion<'_>> = sandbox.resources.iter().filter_map(exact_version).collect();
     let reads = named.into_iter().map(|at| {
         async move {
             let item = plugins.get_plugin(at.0, &at.1.to_string()).await?;
