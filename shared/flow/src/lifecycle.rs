@@ -150,7 +150,6 @@ async fn create(
     (requester, decided): (Requester<'_>, DecidedFor),
 ) -> Result<(LifecycleResponse, FollowUp), RequestError<LifecycleRejection>> {
     let sender = requester.sender;
-    let only = |response| Ok((response, FollowUp::default()));
     let instance = event.instance().key();
     let mut compiled: Option<CompiledDocument> = None;
     for _ in 0..crate::ATTEMPTS {
@@ -181,7 +180,7 @@ async fn create(
             (CreateDecision::Repeated, _) => {
                 let waits = seen.as_ref().is_some_and(|target| target.uid != event.uid);
                 let result = if waits { LifecycleResult::Waiting } else { LifecycleResult::Starting };
-                return only(response(event, result));
+                return Ok((response(event, result), FollowUp::default()));
             }
             (CreateDecision::Stale, _) => return Err(stale(event).into()),
             (CreateDecision::Foreign, _) => return Err(foreign(event.target_key()).into()),
@@ -206,53 +205,65 @@ async fn create(
         let plan = compiled.insert(plan?);
         requester.check_labels(sender.owner().as_deref(), &plan.loaded.plan.target.labels)?;
         let decision = decide(plan.loaded.hooks());
-        let undelivered = match &seen {
-            Some(target) => notify::pending_notification(env, target, None).await?.is_some(),
-            None => false,
-        };
-        match (decision, seen) {
-            (CreateDecision::Begin(step), seen) if !undelivered || seen.is_none() => {
-                let creation = plan.pending(event, (sender.source(), sender.owner()), env.now());
-                let target = transition::begun(env, event.target_key(), &creation, seen.as_ref());
-                let document = (None, plan.text.as_deref());
-                let mut transition =
-                    Box::pin(transition::transition(env, &target, step, &plan.loaded, document)).await?;
-                transition.expected_version = seen.as_ref().map(|target| target.version);
-                transition.tombstone =
-                    seen.map(|former| retention::tombstone(env, former.instance_key(), former.since));
-                if env.store.begin_instance(&transition, &instance, plan.json.as_bytes()).await? {
-                    let continuation = Box::pin(transition::after_transition(env, transition, &plan.loaded)).await?;
-                    return Ok((response(event, LifecycleResult::Starting), FollowUp::drive(continuation)));
-                }
-            }
-            (CreateDecision::Wait | CreateDecision::Begin(_), Some(target))
-                if target.outbox.platform_notices() >= TargetOutbox::MAX_PLATFORM_NOTICES =>
-            {
-                let text = format!(
-                    "the platform has not accepted the `gone` of {} instances of {} that were deleted while they waited; \
-                     repair the URL of the platform",
-                    TargetOutbox::MAX_PLATFORM_NOTICES,
-                    event.target_key()
-                );
-                return Err(LifecycleRejection::Refused(ErrorCode::Busy, text).into());
-            }
-            // The platform has not accepted the `gone` of the previous instance, so this one waits.
-            (CreateDecision::Wait | CreateDecision::Begin(_), Some(target)) => {
-                let entry = plan.accepted(env, &target, event, sender.owner());
-                let next = plan.pending(event, (sender.source(), sender.owner()), env.now());
-                let transition = target.update(|after| {
-                    after.waiting = Some(next);
-                    after.due = due::next_due(env, after);
-                });
-                let transition = TargetTransition { entry: Some(entry), ..transition };
-                if env.store.begin_instance(&transition, &instance, plan.json.as_bytes()).await? {
-                    return only(response(event, LifecycleResult::Waiting));
-                }
-            }
-            _ => {}
+        if let Some(begun) = begin_instance(env, event, plan, (decision, sender), seen).await? {
+            return Ok(begun);
         }
     }
     Err(FlowError::Contended(event.target_key().to_string()).into())
+}
+
+/// Begins an instance, or lets it wait for its name. Returns `None` if the target has changed since it was `seen`.
+async fn begin_instance(
+    env: &Env,
+    event: &LifecycleData,
+    plan: &CompiledDocument,
+    (decision, sender): (CreateDecision, RequestSender<'_>),
+    seen: Option<TargetHead>,
+) -> Result<Option<(LifecycleResponse, FollowUp)>, RequestError<LifecycleRejection>> {
+    let instance = event.instance().key();
+    let undelivered = match &seen {
+        Some(target) => notify::pending_notification(env, target, None).await?.is_some(),
+        None => false,
+    };
+    let creation = plan.pending(event, (sender.source(), sender.owner()), env.now());
+    match (decision, seen) {
+        (CreateDecision::Begin(step), seen) if !undelivered || seen.is_none() => {
+            let target = transition::begun(env, event.target_key(), &creation, seen.as_ref());
+            let document = (None, plan.text.as_deref());
+            let mut transition = Box::pin(transition::transition(env, &target, step, &plan.loaded, document)).await?;
+            transition.expected_version = seen.as_ref().map(|target| target.version);
+            transition.tombstone = seen.map(|former| retention::tombstone(env, former.instance_key(), former.since));
+            if env.store.begin_instance(&transition, &instance, plan.json.as_bytes()).await? {
+                let continuation = Box::pin(transition::after_transition(env, transition, &plan.loaded)).await?;
+                return Ok(Some((response(event, LifecycleResult::Starting), FollowUp::drive(continuation))));
+            }
+        }
+        (CreateDecision::Wait | CreateDecision::Begin(_), Some(target))
+            if target.outbox.platform_notices() >= TargetOutbox::MAX_PLATFORM_NOTICES =>
+        {
+            let text = format!(
+                "the platform has not accepted the `gone` of {} instances of {} that were deleted while they waited; \
+                 repair the URL of the platform",
+                TargetOutbox::MAX_PLATFORM_NOTICES,
+                event.target_key()
+            );
+            return Err(LifecycleRejection::Refused(ErrorCode::Busy, text).into());
+        }
+        // The platform has not accepted the `gone` of the previous instance, so this one waits.
+        (CreateDecision::Wait | CreateDecision::Begin(_), Some(target)) => {
+            let entry = plan.accepted(env, &target, event, sender.owner());
+            let transition = target.update(|after| {
+                after.waiting = Some(creation);
+                after.due = due::next_due(env, after);
+            });
+            let transition = TargetTransition { entry: Some(entry), ..transition };
+            if env.store.begin_instance(&transition, &instance, plan.json.as_bytes()).await? {
+                return Ok(Some((response(event, LifecycleResult::Waiting), FollowUp::default())));
+            }
+        }
+        _ => {}
+    }
+    Ok(None)
 }
 
 /// Ends an instance of any sender for `cause`. The call can be repeated.
