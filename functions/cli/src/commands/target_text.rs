@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use ebb_protocol::api::{RelayOutage, ResourceDetail, TargetDetail, UnitDetail, UnitState};
+use ebb_protocol::api::{RelayOutage, ResourceDetail, RunDetail, TargetDetail, UnitDetail, UnitState};
 use ebb_protocol::lifecycle::OutputValue;
 use jiff::Timestamp;
 
@@ -42,52 +42,52 @@ pub(super) async fn watch(client: &ApiClient, seen: &TargetDetail, output: Outpu
 
 /// Returns a target as text that ends with a line break.
 fn text(detail: &TargetDetail, now: Timestamp) -> String {
+    let facts = facts(detail).into_iter().map(|(label, value)| format!("{label:<12} {value}\n"));
+    let mut text: String = facts.collect();
+    text += &resources(detail);
+    for run in &detail.runs {
+        let _ = writeln!(text, "\n{}  {}  {}", run.hook, labels::name(&run.state), run.id);
+        for unit in &run.units {
+            add_unit(&mut text, unit, run, now);
+        }
+    }
+    text
+}
+
+/// Returns what is known of the target itself, by labels. A row without a label continues the one before.
+fn facts(detail: &TargetDetail) -> Vec<(&'static str, String)> {
     let info = &detail.info;
-    let named = named(&TargetRef::from(info));
-    let mut text = String::new();
-    let _ = writeln!(text, "Name:        {}/{}", info.kind, info.name);
-    let _ = writeln!(text, "UID:         {}", info.uid);
-    if let Some(owner) = &info.owner {
-        let _ = writeln!(text, "Owner:       {}", output::printable(owner));
-    }
+    let printable = |text: &String| output::printable(text);
+    let clock = |time: &String| timing::clock(time);
+    let mut rows = vec![("Name:", format!("{}/{}", info.kind, info.name)), ("UID:", info.uid.clone())];
+    rows.extend(info.owner.as_ref().map(|owner| ("Owner:", printable(owner))));
     let pending = detail.pending_generation.map(|next| format!(" (update to {next} waits)")).unwrap_or_default();
-    let _ = writeln!(text, "Generation:  {}{pending}", info.generation);
-    let _ = writeln!(text, "Phase:       {} since {}", labels::target_state(info), timing::clock(&info.since));
-    if let Some(cause) = &info.first_cause {
-        let _ = writeln!(text, "First cause: {}", output::printable(cause));
-    }
-    let _ = writeln!(text, "Created:     {}", timing::clock(&info.created));
-    if let Some(expires) = &info.expires {
-        let _ = writeln!(text, "Expires:     {}", timing::clock(expires));
-    }
-    if let Some(event) = &detail.decided_by {
-        let _ = writeln!(text, "Decided by:  {}", why::event_line(event));
-    }
-    if !info.labels.is_empty() {
-        let labels: Vec<String> = info.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        let _ = writeln!(text, "Labels:      {}", output::printable(&labels.join(", ")));
-    }
-    if let Some(next) = detail.delivery.as_ref().and_then(|delivery| delivery.next.as_deref()) {
-        let _ = writeln!(text, "Next delivery: {}", timing::clock(next));
-    }
-    if let Some(waits) = &info.waits_for {
-        let _ = writeln!(text, "Waits for:   {}", output::printable(waits));
-    }
-    for wait in &info.waits {
-        let _ = writeln!(text, "             {}", labels::target_wait(wait));
-    }
-    if let Some(open) = &detail.first_wait {
-        let _ = writeln!(text, "First wait:  {}", why::open_line(open));
-    }
+    rows.push(("Generation:", format!("{}{pending}", info.generation)));
+    rows.push(("Phase:", format!("{} since {}", labels::target_state(info), clock(&info.since))));
+    rows.extend(info.first_cause.as_ref().map(|cause| ("First cause:", printable(cause))));
+    rows.push(("Created:", clock(&info.created)));
+    rows.extend(info.expires.as_ref().map(|expires| ("Expires:", clock(expires))));
+    rows.extend(detail.decided_by.as_ref().map(|event| ("Decided by:", why::event_line(event))));
+    let labels: Vec<String> = info.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    rows.extend((!labels.is_empty()).then(|| ("Labels:", output::printable(&labels.join(", ")))));
+    let next = detail.delivery.as_ref().and_then(|delivery| delivery.next.as_ref());
+    rows.extend(next.map(|next| ("Next delivery:", clock(next))));
+    rows.extend(info.waits_for.as_ref().map(|waits| ("Waits for:", printable(waits))));
+    rows.extend(info.waits.iter().map(|wait| ("", labels::target_wait(wait))));
+    rows.extend(detail.first_wait.as_ref().map(|open| ("First wait:", why::open_line(open))));
     if let Some(RelayOutage { cluster, since, reason, units }) = &detail.outage {
-        let (since, reason) = (timing::clock(since), output::printable(reason));
-        let _ = writeln!(text, "Outage:      cluster {cluster} has not responded since {since}: {reason}");
-        let _ = writeln!(text, "             waiting units: {}", units.join(", "));
-        let _ = writeln!(text, "             next step: ebb why {named}");
+        let (since, reason, named) = (clock(since), printable(reason), named(&TargetRef::from(info)));
+        let outage = format!("cluster {cluster} has not responded since {since}: {reason}");
+        let units = format!("waiting units: {}", units.join(", "));
+        rows.extend([("Outage:", outage), ("", units), ("", format!("next step: ebb why {named}"))]);
     }
-    if let Some(problem) = &detail.outputs_error {
-        let _ = writeln!(text, "Values:      {}", output::printable(problem));
-    }
+    rows.extend(detail.outputs_error.as_ref().map(|problem| ("Values:", printable(problem))));
+    rows
+}
+
+/// Returns the resources with their params and outputs, and the environment.
+fn resources(detail: &TargetDetail) -> String {
+    let mut text = String::new();
     if !detail.resources.is_empty() {
         let rows = detail.resources.iter().map(|(name, resource)| {
             let repaired = resource.repaired_by.as_deref();
@@ -103,44 +103,38 @@ fn text(detail: &TargetDetail, now: Timestamp) -> String {
         let params = detail.params.iter().map(|(name, value)| (name.clone(), OutputValue::Value(value.clone())));
         why::value_lines(&format!("{resource}."), &params.collect())
     });
-    let params: String = params.collect();
-    if !params.is_empty() {
-        let _ = write!(text, "\nPARAMS\n{params}");
-    }
-    let outputs = why::output_lines(&detail.resources);
-    if !outputs.is_empty() {
-        let _ = write!(text, "\nOUTPUTS\n{outputs}");
-    }
-    if !detail.env.is_empty() {
-        let _ = write!(text, "\nENV\n{}", why::value_lines("", &detail.env));
+    let (outputs, env) = (why::output_lines(&detail.resources), why::value_lines("", &detail.env));
+    for (heading, lines) in [("PARAMS", params.collect()), ("OUTPUTS", outputs), ("ENV", env)] {
+        if !lines.is_empty() {
+            let _ = write!(text, "\n{heading}\n{lines}");
+        }
     }
     let outputs = detail.resources.values().flat_map(|resource| resource.outputs.values());
     if outputs.chain(detail.env.values()).any(|value| matches!(value, OutputValue::Sensitive(_))) {
-        let _ = writeln!(text, "\n(sensitive) is hidden; to print it: ebb get {} {} --reveal", info.kind, info.name);
-    }
-    for run in &detail.runs {
-        let _ = writeln!(text, "\n{}  {}  {}", run.hook, labels::name(&run.state), run.id);
-        for unit in &run.units {
-            let waiting = labels::waiting_for(unit, &run.units);
-            let state = UnitDetail { waits: Vec::new(), ..unit.clone() };
-            let _ = writeln!(text, "  {}  {}", unit.key, labels::unit(&state, &waiting, now));
-            let heartbeat = unit.heartbeat.as_deref().filter(|_| unit.state == UnitState::Running);
-            if let Some(age) = heartbeat.and_then(|at| timing::since(at, now)) {
-                let _ = writeln!(text, "    heartbeat: {} ago", timing::length(age));
-            }
-            for attempt in &unit.earlier_attempts {
-                let _ = writeln!(text, "    {}", labels::earlier_attempt(attempt));
-            }
-            let awaited = |object: &str| unit.waits.iter().any(|wait| wait.object == object);
-            for status in unit.object_states.iter().filter(|status| !awaited(&status.object)) {
-                let _ = writeln!(text, "    object: {}", labels::object(status));
-            }
-            for wait in &unit.waits {
-                let _ = writeln!(text, "    waits: {}{}", labels::wait(wait, now), labels::resolution(wait.resolves));
-            }
-        }
+        let (kind, name) = (&detail.info.kind, &detail.info.name);
+        let _ = writeln!(text, "\n(sensitive) is hidden; to print it: ebb get {kind} {name} --reveal");
     }
     text
+}
+
+fn add_unit(text: &mut String, unit: &UnitDetail, run: &RunDetail, now: Timestamp) {
+    let waiting = labels::waiting_for(unit, &run.units);
+    let state = UnitDetail { waits: Vec::new(), ..unit.clone() };
+    let _ = writeln!(text, "  {}  {}", unit.key, labels::unit(&state, &waiting, now));
+    let heartbeat = unit.heartbeat.as_deref().filter(|_| unit.state == UnitState::Running);
+    if let Some(age) = heartbeat.and_then(|at| timing::since(at, now)) {
+        let _ = writeln!(text, "    heartbeat: {} ago", timing::length(age));
+    }
+    for attempt in &unit.earlier_attempts {
+        let _ = writeln!(text, "    {}", labels::earlier_attempt(attempt));
+    }
+    let awaited = |object: &str| unit.waits.iter().any(|wait| wait.object == object);
+    for status in unit.object_states.iter().filter(|status| !awaited(&status.object)) {
+        let _ = writeln!(text, "    object: {}", labels::object(status));
+    }
+    for wait in &unit.waits {
+        let _ = writeln!(text, "    waits: {}{}", labels::wait(wait, now), labels::resolution(wait.resolves));
+    }
 }
 
 #[cfg(test)]

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use ebb_documents::plan::Plan;
 use ebb_engine::{Hook, TargetPhase};
-use ebb_protocol::api::{ResourceDetail, TargetDetail, TargetInfo, TargetPage, TargetSelector};
+use ebb_protocol::api::{ResourceDetail, RunDetail, TargetDetail, TargetInfo, TargetPage, TargetSelector};
 use ebb_protocol::api_token::TargetAccess;
 use ebb_protocol::id::{RunId, TargetKey};
 use ebb_protocol::lifecycle::{self, FieldError};
@@ -14,7 +15,7 @@ use ebb_store::{Store, TargetHead, TargetList};
 
 use crate::queries::resource_states::{self, ResourceState};
 use crate::queries::{open_units, runs, sources, waits};
-use ebb_flow::env::Env;
+use ebb_flow::env::{CompiledPlan, Env};
 use ebb_flow::error::{FlowError, FlowResult, RequestError};
 use ebb_flow::instance::notify;
 use ebb_flow::instance::target_outputs::{OutputsProblem, READ_LESS, SensitiveValues, TargetOutputs, target_outputs};
@@ -218,51 +219,8 @@ pub async fn get(
             runs.extend(runs::get(env, &run).await?);
         }
     }
-    // A starting target has no complete outputs, and clients read it often.
-    let mut outputs = match target.phase {
-        TargetPhase::Starting => TargetOutputs::default(),
-        _ => target_outputs(env, &target, &loaded, only, values).await?,
-    };
-    let size = limits::lambda_event_size_of(&outputs.outputs)
-        + limits::lambda_event_size_of(&outputs.env)
-        + limits::lambda_event_size_of(&outputs.workloads);
-    if size > limits::API_RESPONSE_OUTPUTS {
-        let problem = format!(
-            "outputs and env have {size} bytes, and a response holds at most {}; {}",
-            limits::API_RESPONSE_OUTPUTS,
-            READ_LESS
-        );
-        let problem = Some(OutputsProblem::TooLarge(problem));
-        outputs = TargetOutputs { problem, ..TargetOutputs::default() };
-    }
-    let mut outputs_error = outputs.problem.take().map(|problem| match problem {
-        OutputsProblem::TooLarge(text) | OutputsProblem::Render(text) => text,
-    });
-    if let Some(only) = only
-        && loaded.plan.public_outputs(Some(only)).next().is_none()
-    {
-        outputs_error = Some(format!("no resource or public output has the name {:?}", limits::message(only)));
-    }
-    let state_of = resource_states::states(&target, &loaded.plan, &runs);
-    let resources = loaded.plan.resources.iter().map(|(name, resource)| {
-        let ResourceState { phase, since, reason } = state_of(name);
-        let outputs = outputs.outputs.remove(name).unwrap_or_default();
-        let params = resource.params.iter().map(|(name, value)| (name.clone(), value.shown()));
-        (
-            name.clone(),
-            ResourceDetail {
-                plugin: resource.plugin.clone(),
-                repaired_by: resource.repaired_by.clone(),
-                phase,
-                since,
-                reason,
-                params: params.collect(),
-                outputs,
-            },
-        )
-    });
-    let resources: BTreeMap<String, ResourceDetail> = resources.collect();
-    drop(state_of);
+    let (mut outputs, outputs_error) = shown_outputs(env, &target, &loaded, only, values).await?;
+    let resources = resource_details(&target, &loaded.plan, &runs, &mut outputs);
     let first_wait = open_units::first(&runs);
     let pending = notify::pending_notification(env, &target, None).await?.map(|_| target.phase.name().to_owned());
     let outage = outages::find_outage(env, &loaded.plan, &runs).await?;
@@ -292,6 +250,57 @@ pub async fn get(
     }
     detail.runs = runs;
     Ok((detail, outputs.revealed))
+}
+
+/// Returns the outputs of a target that fit into a response, and the reason why others are missing.
+async fn shown_outputs(
+    env: &Env,
+    target: &TargetHead,
+    loaded: &CompiledPlan,
+    only: Option<&str>,
+    values: SensitiveValues,
+) -> FlowResult<(TargetOutputs, Option<String>)> {
+    // A starting target has no complete outputs, and clients read it often.
+    let outputs = match target.phase {
+        TargetPhase::Starting => TargetOutputs::default(),
+        _ => target_outputs(env, target, loaded, only, values).await?,
+    };
+    if let Some(only) = only
+        && loaded.plan.public_outputs(Some(only)).next().is_none()
+    {
+        let error = format!("no resource or public output has the name {:?}", limits::message(only));
+        return Ok((outputs, Some(error)));
+    }
+    let size = limits::lambda_event_size_of(&outputs.outputs)
+        + limits::lambda_event_size_of(&outputs.env)
+        + limits::lambda_event_size_of(&outputs.workloads);
+    let most = limits::API_RESPONSE_OUTPUTS;
+    if size > most {
+        let error = format!("outputs and env have {size} bytes, and a response holds at most {most}; {READ_LESS}");
+        return Ok((TargetOutputs::default(), Some(error)));
+    }
+    let error = outputs.problem.clone().map(|problem| match problem {
+        OutputsProblem::TooLarge(text) | OutputsProblem::Render(text) => text,
+    });
+    Ok((outputs, error))
+}
+
+/// Returns the resources of a target, with their outputs, which are taken out of `outputs`.
+fn resource_details(
+    target: &TargetHead,
+    plan: &Plan,
+    runs: &[RunDetail],
+    outputs: &mut TargetOutputs,
+) -> BTreeMap<String, ResourceDetail> {
+    let state_of = resource_states::states(target, plan, runs);
+    let resources = plan.resources.iter().map(|(name, resource)| {
+        let ResourceState { phase, since, reason } = state_of(name);
+        let outputs = outputs.outputs.remove(name).unwrap_or_default();
+        let params = resource.params.iter().map(|(name, value)| (name.clone(), value.shown())).collect();
+        let (plugin, repaired_by) = (resource.plugin.clone(), resource.repaired_by.clone());
+        (name.clone(), ResourceDetail { plugin, repaired_by, phase, since, reason, params, outputs })
+    });
+    resources.collect()
 }
 
 /// Returns the known facts of a target without its plan.
