@@ -29,8 +29,8 @@ pub(crate) use collection::{ControllerCollection, KeyedResource, ListedResource,
 pub use connection::{AuthChoice, AuthDoc, BasicAuthDoc, ConnectionDoc, HeaderAuthDoc, OWN_UNITS};
 pub(crate) use event_source::SUPPLIED_KEYS;
 pub use event_source::{
-    ApplyDoc, BasicDoc, DeleteDoc, EventAction, EventRule, FetchDoc, HmacAlgorithm, HmacDoc, SecretDoc,
-    SignatureEncoding, SourceDoc, SourceTarget, VerifyChoice, VerifyDoc,
+    ApplyDoc, BasicDoc, DeleteDoc, EventAction, EventRule, FetchDoc, HmacDoc, SecretDoc, SourceDoc, SourceTarget,
+    VerifyChoice, VerifyDoc,
 };
 pub use param::{ParamDoc, ParamKind};
 pub use plugin::{DefaultsDoc, HookDoc, HookOwner, PluginDoc, PluginProfile, RunnerDoc};

@@ -7,7 +7,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use ebb_engine::Timestamp;
+use ebb_engine::{HmacAlgorithm, SignatureEncoding, Timestamp};
 use hmac::{Hmac, KeyInit, Mac};
 use http::HeaderMap;
 use sha1::Sha1;
@@ -30,30 +30,11 @@ const MIN_VALUE: usize = 16;
 /// Values of one secret. A rotation uses two, and each costs one HMAC.
 const MAX_VALUES: usize = 8;
 
-/// The hash function of an HMAC.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HmacHash {
-    Sha1,
-    Sha256,
-    Sha512,
-}
-
-/// The text form of a signature.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MacEncoding {
-    /// Digits 0-9 and a-f in lower case.
-    Hex,
-    /// The standard alphabet with padding.
-    Base64,
-    /// The URL-safe alphabet without padding.
-    Base64Url,
-}
-
 /// How a platform proves that it sent a webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceScheme {
     /// `HEADER: PREFIX SIGNATURE` without the space, with an HMAC of the body.
-    Hmac { header: String, prefix: String, algorithm: HmacHash, encoding: MacEncoding },
+    Hmac { header: String, prefix: String, algorithm: HmacAlgorithm, encoding: SignatureEncoding },
     /// Standard Webhooks, with the headers `webhook-*` or `svix-*` and a `whsec_` secret.
     Standard,
     /// Standard Webhooks if the secret has a `whsec_` value and the request has such headers. Otherwise the header
@@ -74,23 +55,23 @@ impl SourceScheme {
     /// Returns the scheme of GitHub's `X-Hub-Signature-256`.
     #[must_use]
     pub fn github() -> Self {
-        Self::hex("x-hub-signature-256", "sha256=", HmacHash::Sha256)
+        Self::hex("x-hub-signature-256", "sha256=", HmacAlgorithm::Sha256)
     }
 
     /// Returns the scheme of Gitea's `X-Gitea-Signature`. Forgejo sends it too.
     #[must_use]
     pub fn gitea() -> Self {
-        Self::hex("x-gitea-signature", "", HmacHash::Sha256)
+        Self::hex("x-gitea-signature", "", HmacAlgorithm::Sha256)
     }
 
     /// Returns the scheme of Vercel's `x-vercel-signature`.
     #[must_use]
     pub fn vercel() -> Self {
-        Self::hex("x-vercel-signature", "", HmacHash::Sha1)
+        Self::hex("x-vercel-signature", "", HmacAlgorithm::Sha1)
     }
 
-    fn hex(header: &str, prefix: &str, algorithm: HmacHash) -> Self {
-        Self::Hmac { header: header.to_owned(), prefix: prefix.to_owned(), algorithm, encoding: MacEncoding::Hex }
+    fn hex(header: &str, prefix: &str, algorithm: HmacAlgorithm) -> Self {
+        Self::Hmac { header: header.to_owned(), prefix: prefix.to_owned(), algorithm, encoding: SignatureEncoding::Hex }
     }
 
     /// Returns the header with the proof. [`Self::Url`] has none.
@@ -109,7 +90,7 @@ impl SourceScheme {
     fn proof(&self, value: &str, body: &[u8]) -> Zeroizing<String> {
         Zeroizing::new(match self {
             Self::Hmac { prefix, algorithm, encoding, .. } => {
-                format!("{prefix}{}", encoding.encode(&algorithm.mac(value.as_bytes(), body)))
+                format!("{prefix}{}", encoded(*encoding, &mac(*algorithm, value.as_bytes(), body)))
             }
             Self::E2b => URL_SAFE_NO_PAD.encode(Sha256::new().chain_update(value).chain_update(body).finalize()),
             Self::Bearer => format!("Bearer {value}"),
@@ -137,7 +118,7 @@ impl SourceScheme {
         let header = self.header().unwrap_or("the query parameter `secret`").to_owned();
         let expected = match self {
             Self::Hmac { prefix, algorithm, encoding, .. } => {
-                format!("{prefix}X, where X is the {}, {},", algorithm.name(), encoding.name())
+                format!("{prefix}X, where X is the {}, {},", algorithm_name(*algorithm), encoding_name(*encoding))
             }
             Self::E2b => "the E2B signature version 1".to_owned(),
             _ => return SourceSignatureError::Credentials(header),
@@ -316,43 +297,39 @@ pub(crate) fn same(expected: impl AsRef<[u8]>, given: impl AsRef<[u8]>) -> bool 
     mac(given.as_ref()).verify(&mac(expected.as_ref()).finalize().into_bytes()).is_ok()
 }
 
-impl HmacHash {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Sha1 => "HMAC-SHA1",
-            Self::Sha256 => "HMAC-SHA256",
-            Self::Sha512 => "HMAC-SHA512",
-        }
-    }
-
-    fn mac(self, key: &[u8], body: &[u8]) -> Vec<u8> {
-        fn with<M: Mac + KeyInit>(key: &[u8], body: &[u8]) -> Vec<u8> {
-            let mac = <M as KeyInit>::new_from_slice(key).expect("HMAC takes keys of any length");
-            mac.chain_update(body).finalize().into_bytes().to_vec()
-        }
-        match self {
-            Self::Sha1 => with::<Hmac<Sha1>>(key, body),
-            Self::Sha256 => with::<Hmac<Sha256>>(key, body),
-            Self::Sha512 => with::<Hmac<Sha512>>(key, body),
-        }
+fn algorithm_name(algorithm: HmacAlgorithm) -> &'static str {
+    match algorithm {
+        HmacAlgorithm::Sha1 => "HMAC-SHA1",
+        HmacAlgorithm::Sha256 => "HMAC-SHA256",
+        HmacAlgorithm::Sha512 => "HMAC-SHA512",
     }
 }
 
-impl MacEncoding {
-    fn encode(self, bytes: &[u8]) -> String {
-        match self {
-            Self::Hex => hex::encode(bytes),
-            Self::Base64 => STANDARD.encode(bytes),
-            Self::Base64Url => URL_SAFE_NO_PAD.encode(bytes),
-        }
+fn mac(algorithm: HmacAlgorithm, key: &[u8], body: &[u8]) -> Vec<u8> {
+    fn with<M: Mac + KeyInit>(key: &[u8], body: &[u8]) -> Vec<u8> {
+        let mac = <M as KeyInit>::new_from_slice(key).expect("HMAC takes keys of any length");
+        mac.chain_update(body).finalize().into_bytes().to_vec()
     }
+    match algorithm {
+        HmacAlgorithm::Sha1 => with::<Hmac<Sha1>>(key, body),
+        HmacAlgorithm::Sha256 => with::<Hmac<Sha256>>(key, body),
+        HmacAlgorithm::Sha512 => with::<Hmac<Sha512>>(key, body),
+    }
+}
 
-    fn name(self) -> &'static str {
-        match self {
-            Self::Hex => "in lower-case hex",
-            Self::Base64 => "in base64 with padding",
-            Self::Base64Url => "in base64url without padding",
-        }
+fn encoded(encoding: SignatureEncoding, bytes: &[u8]) -> String {
+    match encoding {
+        SignatureEncoding::Hex => hex::encode(bytes),
+        SignatureEncoding::Base64 => STANDARD.encode(bytes),
+        SignatureEncoding::Base64url => URL_SAFE_NO_PAD.encode(bytes),
+    }
+}
+
+fn encoding_name(encoding: SignatureEncoding) -> &'static str {
+    match encoding {
+        SignatureEncoding::Hex => "in lower-case hex",
+        SignatureEncoding::Base64 => "in base64 with padding",
+        SignatureEncoding::Base64url => "in base64url without padding",
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ebb_engine::{HmacAlgorithm, SignatureEncoding};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Deserialize;
 
@@ -200,26 +201,6 @@ pub struct HmacDoc {
     pub algorithm: HmacAlgorithm,
     #[serde(default)]
     pub encoding: SignatureEncoding,
-}
-
-/// The hash of an HMAC.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub enum HmacAlgorithm {
-    #[default]
-    Sha256,
-    Sha1,
-    Sha512,
-}
-
-/// The text form of a signature.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub enum SignatureEncoding {
-    #[default]
-    Hex,
-    Base64,
-    Base64url,
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]

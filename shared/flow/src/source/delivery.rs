@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ebb_documents::compile;
 use ebb_documents::event::{EventInput, EventOutcome, EventSource};
 use ebb_documents::load::{self, Document, DocumentVars, NoFiles};
-use ebb_documents::model::{HmacAlgorithm, SignatureEncoding, VerifyDoc};
+use ebb_documents::model::VerifyDoc;
 use ebb_engine::Timestamp;
 use ebb_protocol::api::{SourceResponse, SourceResult};
 use ebb_protocol::error_code::ErrorCode;
@@ -241,16 +241,8 @@ pub fn scheme(verify: &VerifyDoc) -> SourceScheme {
         VerifyDoc::Hmac(hmac) => SourceScheme::Hmac {
             header: hmac.header.value.to_ascii_lowercase(),
             prefix: hmac.prefix.clone(),
-            algorithm: match hmac.algorithm {
-                HmacAlgorithm::Sha256 => source_signature::HmacHash::Sha256,
-                HmacAlgorithm::Sha1 => source_signature::HmacHash::Sha1,
-                HmacAlgorithm::Sha512 => source_signature::HmacHash::Sha512,
-            },
-            encoding: match hmac.encoding {
-                SignatureEncoding::Hex => source_signature::MacEncoding::Hex,
-                SignatureEncoding::Base64 => source_signature::MacEncoding::Base64,
-                SignatureEncoding::Base64url => source_signature::MacEncoding::Base64Url,
-            },
+            algorithm: hmac.algorithm,
+            encoding: hmac.encoding,
         },
     }
 }

@@ -66,10 +66,14 @@ fn requests() -> Vec<Request> {
             SourceScheme::vercel(),
             &[("x-vercel-signature", "410e038bf706969d0e65531fee93ee2f1ed52521")],
         ),
-        request("hmac base64", hmac("v0=", HmacHash::Sha512, MacEncoding::Base64), &[("x-signature", sha512)]),
+        request(
+            "hmac base64",
+            hmac("v0=", HmacAlgorithm::Sha512, SignatureEncoding::Base64),
+            &[("x-signature", sha512)],
+        ),
         request(
             "hmac base64url",
-            hmac("", HmacHash::Sha256, MacEncoding::Base64Url),
+            hmac("", HmacAlgorithm::Sha256, SignatureEncoding::Base64url),
             &[("x-signature", "5oIIyLc642NzUoTkOlbHs_ptWAI9IF9IUtpQvA6UtiE")],
         ),
         request("e2b", SourceScheme::E2b, &[("e2b-signature", "V-rwQ7k0JP08OVtdvDyjAcz4ia4IbC2vTMHgA1pmwZ0")]),
