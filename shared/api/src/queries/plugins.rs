@@ -24,14 +24,14 @@ const CONTEXT: usize = 3;
 
 /// Returns all versions of all plugins that are not withdrawn, by name, the highest version first.
 pub async fn list(store: &Store) -> FlowResult<Vec<PluginInfo>> {
-    Ok(sorted(store.list_plugins().await?).iter().map(about).collect())
+    Ok(sorted(store.list_plugins().await?).into_iter().map(info).collect())
 }
 
 /// Returns the versions of a plugin that are not withdrawn, the highest first.
 pub async fn versions(store: &Store, name: &str) -> FlowResult<Vec<PluginInfo>> {
     let mut listed = store.list_versions(name).await?;
     listed.retain(|item| item.withdrawn.is_none());
-    Ok(sorted(listed).iter().map(about).collect())
+    Ok(sorted(listed).into_iter().map(info).collect())
 }
 
 fn sorted(mut items: Vec<PluginItem>) -> Vec<PluginItem> {
@@ -40,14 +40,8 @@ fn sorted(mut items: Vec<PluginItem>) -> Vec<PluginItem> {
     items
 }
 
-fn about(item: &PluginItem) -> PluginInfo {
-    PluginInfo {
-        name: item.name.clone(),
-        version: item.version.clone(),
-        dialect: item.dialect.clone(),
-        digest: item.digest.clone(),
-        created: rfc3339(item.created),
-    }
+fn info(item: PluginItem) -> PluginInfo {
+    detail(item).info
 }
 
 /// Returns all versions of a plugin without their documents, the highest first, and the one that a document without a version
@@ -58,7 +52,9 @@ pub(crate) async fn all_versions(store: &Store, name: &str) -> FlowResult<(Vec<P
 }
 
 fn detail(item: PluginItem) -> PluginDetail {
-    PluginDetail { info: about(&item), withdrawn: item.withdrawn.map(rfc3339), document: item.document }
+    let PluginItem { name, version, dialect, digest, document, created, withdrawn } = item;
+    let info = PluginInfo { name, version, dialect, digest, created: rfc3339(created) };
+    PluginDetail { info, withdrawn: withdrawn.map(rfc3339), document }
 }
 
 /// Returns the difference of the documents of two versions, as unified diff. It is empty for equal documents.
@@ -110,12 +106,12 @@ pub async fn publish(
         withdrawn: None,
     };
     if store.put_plugin(&item).await? {
-        return Ok((about(&item), true));
+        return Ok((info(item), true));
     }
     let existing = store.get_plugin(&item.name, &item.version).await?;
     let is_withdrawn = existing.as_ref().is_some_and(|existing| existing.withdrawn.is_some());
     if let Some(existing) = existing.filter(|existing| existing.digest == item.digest) {
-        return Ok((about(&existing), false));
+        return Ok((info(existing), false));
     }
     let was = if is_withdrawn { "was published and withdrawn" } else { "is published" };
     let text = format!("plugin {}@{} {was} with another document: versions are immutable", item.name, item.version);
