@@ -121,13 +121,12 @@ fn merge(
     let (old, new) = (origins(current), origins(wanted));
     let resources = changes((current, wanted), (&old, &new), is_done, mode);
     let number = current.update.as_ref().map_or(0, |state| state.number) + 1;
-    let hooks = renamed(current, number, &resources);
     let updated = resources.iter().filter(|(_, change)| **change == ResourceEffect::Updated).map(|(name, _)| name);
     let incomplete = |name: &str| incomplete_update(current, name, is_done);
     let read_before = old_params::readers((current, wanted), updated, incomplete);
     let former = former(current, number, &resources, &read_before);
     let mut merge = PlanMerge {
-        current: hooks,
+        current: renamed(current, number, &resources),
         former,
         read_before,
         wanted,
@@ -140,8 +139,8 @@ fn merge(
     };
     merge.add_undos(is_done);
     merge.add_setup(&old);
-    merge.add_updates(current, &old);
-    merge.finish(current, content.to_owned(), &old, new)
+    merge.add_updates(&old);
+    merge.finish(content.to_owned(), &old, new)
 }
 
 /// Returns the name that the update `number` gives to a resource if it undoes the resource.
@@ -152,15 +151,15 @@ fn ended_name(number: u32, resources: &BTreeMap<String, ResourceEffect>, name: &
     }
 }
 
-/// Returns the hooks of a plan with the new keys of the units of resources that the update undoes.
-fn renamed(plan: &Plan, number: u32, resources: &BTreeMap<String, ResourceEffect>) -> Vec<HookPlan> {
-    let mut hooks = plan.hooks.clone();
-    for unit in hooks.iter_mut().flat_map(|hook| &mut hook.units) {
+/// Returns a plan with the new keys of the units of resources that the update undoes.
+fn renamed(plan: &Plan, number: u32, resources: &BTreeMap<String, ResourceEffect>) -> Plan {
+    let mut plan = plan.clone();
+    for unit in plan.hooks.iter_mut().flat_map(|hook| &mut hook.units) {
         if let Some(name) = ended_name(number, resources, unit.resource()) {
-            unit.key = format!("{name}{}", &unit.key[unit.resource().len()..]);
+            unit.key = format!("{name}/{}", unit.name());
         }
     }
-    hooks
+    plan
 }
 
 /// Returns all former resources after the update.
@@ -192,8 +191,8 @@ fn former(
 }
 
 struct PlanMerge<'a> {
-    /// The hooks of the current plan, with the names of former resources.
-    current: Vec<HookPlan>,
+    /// The current plan, with the names of former resources in the keys of units.
+    current: Plan,
     former: BTreeMap<String, FormerResource>,
     /// The resources of the current plan whose params updated resources read as `old.params`.
     read_before: BTreeMap<String, String>,
@@ -223,26 +222,22 @@ impl PlanMerge<'_> {
 
     /// Adds the undos of removed and replaced resources, and those that a failed update has left open.
     fn add_undos(&mut self, is_done: &impl Fn(UnitRef) -> bool) {
-        let current = std::mem::take(&mut self.current);
-        let mut chosen: Vec<(UnitRef, &UnitPlan)> = Vec::new();
-        for (at, unit) in Hook::TEARDOWN.into_iter().flat_map(|stage| units_of(&current, stage)) {
-            if self.former.contains_key(unit.resource()) && !unit.unless.iter().any(|&undo| is_done(undo)) {
-                self.undos.insert(at, self.place(chosen.len()));
-                chosen.push((at, unit));
-            }
-        }
-        for (at, unit) in chosen {
+        let undos = Hook::TEARDOWN.into_iter().flat_map(|stage| units_of(&self.current.hooks, stage));
+        let is_open = |(_, unit): &(UnitRef, &UnitPlan)| {
+            self.former.contains_key(unit.resource()) && !unit.unless.iter().any(|&undo| is_done(undo))
+        };
+        let chosen: Vec<(UnitRef, UnitPlan)> = undos.filter(is_open).map(|(at, unit)| (at, unit.clone())).collect();
+        self.undos = chosen.iter().enumerate().map(|(index, (at, _))| (*at, self.place(index))).collect();
+        for (at, mut unit) in chosen {
             // New bound objects wait for new resources, which wait for these undos.
             let is_awaited = |&first: &u32| {
-                let first = unit_at(&current, UnitRef { hook: at.hook, unit: first });
-                !self.is_made(HookOwner::BIND) || !first.is_some_and(|first| removes_bound(&current, first))
+                let first = self.current.unit(UnitRef { hook: at.hook, unit: first });
+                !self.is_made(HookOwner::BIND) || !first.is_some_and(|first| removes_bound(&self.current, first))
             };
-            let mut unit = unit.clone();
             unit.dependencies.retain(is_awaited);
             let unit = UnitPlan { stage: Some(at.hook), unless: Vec::new(), ..moved(at, &unit, &self.undos) };
             self.units.push(unit);
         }
-        self.current = current;
         self.wait_for_stage(0, Hook::PostStop, Hook::PreStop);
     }
 
@@ -282,7 +277,7 @@ impl PlanMerge<'_> {
 
     /// Adds the `update` units of updated resources. They run after the setup units that they read, and before the undos
     /// of what the resource read until now.
-    fn add_updates(&mut self, current: &Plan, old: &BTreeMap<String, ResourceOrigin>) {
+    fn add_updates(&mut self, old: &BTreeMap<String, ResourceOrigin>) {
         let (wanted, first) = (self.wanted, self.units.len());
         let is_updated = |unit: &UnitPlan| self.resources.get(unit.resource()) == Some(&ResourceEffect::Updated);
         let chosen: Vec<(u32, &UnitPlan)> =
@@ -296,7 +291,7 @@ impl PlanMerge<'_> {
             };
             let mut unit = with_reads(unit, here);
             if let Some(before) = self.read_before.get(unit.resource()) {
-                old_params::add_reads(current, before, &mut unit);
+                old_params::add_reads(&self.current, before, &mut unit);
             }
             let read = unit.reads.iter().filter(|read| read.at.hook == self.hook).map(|read| read.at.unit);
             let own = unit.dependencies.iter().map(|first| places[first]);
@@ -306,6 +301,7 @@ impl PlanMerge<'_> {
         let last = last_of(&self.units);
         for (name, origin) in old.iter().filter(|(name, _)| self.resources.get(*name) == Some(&ResourceEffect::Updated))
         {
+            let current = &self.current;
             let setup = origin.units.values().filter_map(|&at| current.unit(at));
             let own = self.units[first..].iter().filter(|unit| unit.resource() == name);
             let makers = setup.chain(own).flat_map(|unit| &unit.reads).filter_map(|read| current.unit(read.at));
@@ -379,7 +375,6 @@ impl PlanMerge<'_> {
 
     fn finish(
         mut self,
-        before: &Plan,
         content: String,
         old: &BTreeMap<String, ResourceOrigin>,
         new: BTreeMap<String, ResourceOrigin>,
@@ -392,7 +387,7 @@ impl PlanMerge<'_> {
         let has_units = !units.is_empty();
         // The number is used even without units, because former resources can have it.
         let number = self.number;
-        let mut hooks: Vec<HookPlan> = self.current.iter().filter(|hook| hook.hook.is_setup()).cloned().collect();
+        let mut hooks: Vec<HookPlan> = self.current.hooks.iter().filter(|hook| hook.hook.is_setup()).cloned().collect();
         hooks.extend(has_units.then_some(HookPlan { hook: self.hook, units }));
         for hook in self.wanted.hooks.iter().filter(|hook| matches!(hook.hook, Hook::Event(_))) {
             let units = hook.units.iter().map(|unit| with_reads(unit, |at| self.origin(old, at)));
@@ -423,7 +418,7 @@ impl PlanMerge<'_> {
         };
         // The units of one resource have their order already.
         add_teardown_edges(&mut plan, &count, |_| OrderSource::Author);
-        plan.keep_clusters(before);
+        plan.keep_clusters(&self.current);
         check_size(&plan)?;
         // The objects of `bind` change in place.
         let binds = self.wanted.hooks.iter().flat_map(|hook| &hook.units).any(is_bound);
@@ -442,7 +437,7 @@ impl PlanMerge<'_> {
         stage: Hook,
         places: &mut BTreeMap<UnitRef, UnitRef>,
     ) -> Vec<UnitPlan> {
-        let made = |at: UnitRef| unit_at(&self.current, at);
+        let made = |at: UnitRef| self.current.unit(at);
         let own = units_of(&self.wanted.hooks, stage).map(|(_, unit)| {
             let undoes: Vec<UnitRef> = unit.undoes.iter().map(|&at| self.origin(old, at)).collect();
             let mut unit = with_reads(unit, |at| self.origin(old, at));
@@ -455,7 +450,7 @@ impl PlanMerge<'_> {
         let mut units: Vec<UnitPlan> = own.collect();
         let is_kept = |unit: &UnitPlan| self.former.contains_key(unit.resource());
         let kept: Vec<(UnitRef, &UnitPlan)> =
-            units_of(&self.current, stage).filter(|(_, unit)| is_kept(unit)).collect();
+            units_of(&self.current.hooks, stage).filter(|(_, unit)| is_kept(unit)).collect();
         for (index, (at, _)) in kept.iter().enumerate() {
             places.insert(*at, UnitRef { hook: stage, unit: position(units.len() + index) });
         }
@@ -481,13 +476,9 @@ fn position(index: usize) -> u32 {
     u32::try_from(index).unwrap_or(u32::MAX)
 }
 
-fn unit_at(hooks: &[HookPlan], at: UnitRef) -> Option<&UnitPlan> {
-    hooks.iter().find(|hook| hook.hook == at.hook)?.units.get(at.unit as usize)
-}
-
-/// Returns true for a unit that removes an object of `bind`, which a unit of these hooks has applied.
-fn removes_bound(hooks: &[HookPlan], unit: &UnitPlan) -> bool {
-    unit.action == Action::Removal && unit.undoes.iter().any(|&at| unit_at(hooks, at).is_some_and(is_bound))
+/// Returns true for a unit that removes an object of `bind`, which a unit of this plan has applied.
+fn removes_bound(plan: &Plan, unit: &UnitPlan) -> bool {
+    unit.action == Action::Removal && unit.undoes.iter().any(|&at| plan.unit(at).is_some_and(is_bound))
 }
 
 /// Returns a unit with the `places` of the units that it refers to. Others stay where they are, but the unit does not wait
