@@ -332,11 +332,10 @@ async fn choose_versions<'a>(
             continue;
         }
         if usable.is_empty() && withdrawn.is_empty() {
-            let all = match published.take() {
-                Some(all) => all,
-                None => plugins.list_plugins().await?,
-            };
-            let names = published.insert(all).iter().map(|item| item.name.as_str());
+            if published.is_none() {
+                published = Some(plugins.list_plugins().await?);
+            }
+            let names = published.iter().flatten().map(|item| item.name.as_str());
             let publish = "publish it: ebb apply -f FILE";
             let help = match ebb_documents::cel::nearest(name, names) {
                 Some(near) => format!("did you mean `{near}`? If not, {publish}"),
