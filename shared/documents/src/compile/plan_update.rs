@@ -127,6 +127,7 @@ fn merge(
     let former = former(current, number, &resources, &read_before);
     let mut merge = PlanMerge {
         current: renamed(current, number, &resources),
+        old: &old,
         former,
         read_before,
         wanted,
@@ -138,9 +139,9 @@ fn merge(
         setup: BTreeMap::new(),
     };
     merge.add_undos(is_done);
-    merge.add_setup(&old);
-    merge.add_updates(&old);
-    merge.finish(content.to_owned(), &old, new)
+    merge.add_setup();
+    merge.add_updates();
+    merge.finish(content.to_owned(), new)
 }
 
 /// Returns the name that the update `number` gives to a resource if it undoes the resource.
@@ -193,6 +194,8 @@ fn former(
 struct PlanMerge<'a> {
     /// The current plan, with the names of former resources in the keys of units.
     current: Plan,
+    /// The origins of its resources.
+    old: &'a BTreeMap<String, ResourceOrigin>,
     former: BTreeMap<String, FormerResource>,
     /// The resources of the current plan whose params updated resources read as `old.params`.
     read_before: BTreeMap<String, String>,
@@ -242,7 +245,7 @@ impl PlanMerge<'_> {
     }
 
     /// Adds the setup units of added and replaced resources, after the undos of the same resource.
-    fn add_setup(&mut self, old: &BTreeMap<String, ResourceOrigin>) {
+    fn add_setup(&mut self) {
         let (wanted, first) = (self.wanted, self.units.len());
         let stages = [Hook::PreStart, Hook::PostStart];
         let chosen: Vec<(UnitRef, &UnitPlan)> = stages
@@ -255,7 +258,7 @@ impl PlanMerge<'_> {
         }
         let last_undos = last_of(&self.units);
         for (at, unit) in chosen {
-            let mut made = with_reads(&moved(at, unit, &self.setup), |at| self.origin(old, at));
+            let mut made = with_reads(&moved(at, unit, &self.setup), |at| self.origin(at));
             made.stage = Some(at.hook);
             let is_own = |&first: &u32| wanted.unit(UnitRef { hook: at.hook, unit: first }).map(UnitPlan::resource);
             // Units that wait for others of the resource wait for its undos, too.
@@ -277,17 +280,17 @@ impl PlanMerge<'_> {
 
     /// Adds the `update` units of updated resources. They run after the setup units that they read, and before the undos
     /// of what the resource read until now.
-    fn add_updates(&mut self, old: &BTreeMap<String, ResourceOrigin>) {
+    fn add_updates(&mut self) {
         let (wanted, first) = (self.wanted, self.units.len());
-        let is_updated = |unit: &UnitPlan| self.resources.get(unit.resource()) == Some(&ResourceEffect::Updated);
+        let is_updated = |resource: &str| self.resources.get(resource) == Some(&ResourceEffect::Updated);
         let chosen: Vec<(u32, &UnitPlan)> =
-            (0..).zip(&wanted.plugin_updates).filter(|(_, unit)| is_updated(unit)).collect();
+            (0..).zip(&wanted.plugin_updates).filter(|(_, unit)| is_updated(unit.resource())).collect();
         let places: BTreeMap<u32, u32> =
             chosen.iter().enumerate().map(|(index, (at, _))| (*at, position(first + index))).collect();
         for (_, unit) in chosen {
             let here = |at: UnitRef| match at.hook {
                 PLUGIN_UPDATE => UnitRef { hook: self.hook, unit: places[&at.unit] },
-                _ => self.origin(old, at),
+                _ => self.origin(at),
             };
             let mut unit = with_reads(unit, here);
             if let Some(before) = self.read_before.get(unit.resource()) {
@@ -299,8 +302,7 @@ impl PlanMerge<'_> {
             self.units.push(UnitPlan { dependencies, ordered_after: Vec::new(), stage: Some(self.hook), ..unit });
         }
         let last = last_of(&self.units);
-        for (name, origin) in old.iter().filter(|(name, _)| self.resources.get(*name) == Some(&ResourceEffect::Updated))
-        {
+        for (name, origin) in self.old.iter().filter(|(name, _)| is_updated(name)) {
             let current = &self.current;
             let setup = origin.units.values().filter_map(|&at| current.unit(at));
             let own = self.units[first..].iter().filter(|unit| unit.resource() == name);
@@ -365,20 +367,15 @@ impl PlanMerge<'_> {
     }
 
     /// Returns the place of a setup unit of the new plan: in the update, or in the run that made its resource.
-    fn origin(&self, old: &BTreeMap<String, ResourceOrigin>, at: UnitRef) -> UnitRef {
+    fn origin(&self, at: UnitRef) -> UnitRef {
         if let Some(&place) = self.setup.get(&at) {
             return place;
         }
         let Some(unit) = self.wanted.unit(at).filter(|_| at.hook.is_setup()) else { return at };
-        old.get(unit.resource()).and_then(|origin| origin.units.get(&unit.key)).copied().unwrap_or(at)
+        self.old.get(unit.resource()).and_then(|origin| origin.units.get(&unit.key)).copied().unwrap_or(at)
     }
 
-    fn finish(
-        mut self,
-        content: String,
-        old: &BTreeMap<String, ResourceOrigin>,
-        new: BTreeMap<String, ResourceOrigin>,
-    ) -> Result<PlanUpdate, UpdateError> {
+    fn finish(mut self, content: String, new: BTreeMap<String, ResourceOrigin>) -> Result<PlanUpdate, UpdateError> {
         let mut units = std::mem::take(&mut self.units);
         for unit in &mut units {
             unit.dependencies.sort_unstable();
@@ -390,21 +387,21 @@ impl PlanMerge<'_> {
         let mut hooks: Vec<HookPlan> = self.current.hooks.iter().filter(|hook| hook.hook.is_setup()).cloned().collect();
         hooks.extend(has_units.then_some(HookPlan { hook: self.hook, units }));
         for hook in self.wanted.hooks.iter().filter(|hook| matches!(hook.hook, Hook::Event(_))) {
-            let units = hook.units.iter().map(|unit| with_reads(unit, |at| self.origin(old, at)));
+            let units = hook.units.iter().map(|unit| with_reads(unit, |at| self.origin(at)));
             hooks.push(HookPlan { hook: hook.hook, units: units.collect() });
         }
         let mut places = BTreeMap::new();
         for stage in Hook::TEARDOWN {
-            let units = self.teardown(old, stage, &mut places);
+            let units = self.teardown(stage, &mut places);
             hooks.extend((!units.is_empty()).then_some(HookPlan { hook: stage, units }));
         }
         let mut public = self.wanted.resources.clone();
         let outputs = public.values_mut().flat_map(|resource| resource.outputs.values_mut());
         for read in outputs.flat_map(|output| &mut output.reads) {
-            read.at = self.origin(old, read.at);
+            read.at = self.origin(read.at);
         }
         let origins = new.into_iter().map(|(name, origin)| {
-            let units = origin.units.into_iter().map(|(key, at)| (key, self.origin(old, at))).collect();
+            let units = origin.units.into_iter().map(|(key, at)| (key, self.origin(at))).collect();
             (name, ResourceOrigin { units, ..origin })
         });
         let origins = origins.collect();
@@ -431,16 +428,11 @@ impl PlanMerge<'_> {
 
     /// Returns the units of preStop or postStop: those of the new plan, then those for removed and replaced resources.
     /// `places` gets those of the latter.
-    fn teardown(
-        &self,
-        old: &BTreeMap<String, ResourceOrigin>,
-        stage: Hook,
-        places: &mut BTreeMap<UnitRef, UnitRef>,
-    ) -> Vec<UnitPlan> {
+    fn teardown(&self, stage: Hook, places: &mut BTreeMap<UnitRef, UnitRef>) -> Vec<UnitPlan> {
         let made = |at: UnitRef| self.current.unit(at);
         let own = units_of(&self.wanted.hooks, stage).map(|(_, unit)| {
-            let undoes: Vec<UnitRef> = unit.undoes.iter().map(|&at| self.origin(old, at)).collect();
-            let mut unit = with_reads(unit, |at| self.origin(old, at));
+            let undoes: Vec<UnitRef> = unit.undoes.iter().map(|&at| self.origin(at)).collect();
+            let mut unit = with_reads(unit, |at| self.origin(at));
             // It is rendered from the unit that has made the resource.
             if let (Action::Destroy, Some(made)) = (&unit.action, undoes.first().and_then(|&at| made(at))) {
                 unit.reads.clone_from(&made.reads);
