@@ -15,7 +15,8 @@ use ebb_flow::operator::overrides::{self, OverrideOutcome};
 use ebb_flow::operator::repair::{self, RepairMode};
 use ebb_flow::operator::target_request::{self, TargetRequest};
 use ebb_flow::ports::QueueMessage;
-use ebb_flow::run::{possible_resources, removals};
+use ebb_flow::run::removal::evidence;
+use ebb_flow::run::removal::possible_resources;
 use ebb_flow::source::reconcile;
 use ebb_flow::source::record::{self, TargetEvent};
 use ebb_flow::sweep::{SweepSummary, sweep_until};
@@ -293,7 +294,7 @@ impl SimFunctions {
                 let possible = possible_resources::possible_resources(&env, &target, &plan).await?;
                 return Ok(possible.into_iter().map(|resource| resource.unit).collect());
             }
-            let removals = removals::removals(&env, &target, &plan).await?;
+            let removals = evidence::removals(&env, &target, &plan).await?;
             let is_unconfirmed = |removal: &ResourceRemoval| removal.evidence.grade == RemovalGrade::Unconfirmed;
             Ok(removals.into_iter().filter(is_unconfirmed).map(|removal| removal.unit).collect())
         })

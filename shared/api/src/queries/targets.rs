@@ -19,7 +19,7 @@ use ebb_flow::env::{CompiledPlan, Env};
 use ebb_flow::error::{FlowError, FlowResult, RequestError};
 use ebb_flow::instance::notify;
 use ebb_flow::instance::target_outputs::{OutputsProblem, READ_LESS, SensitiveValues, TargetOutputs, target_outputs};
-use ebb_flow::run::removals;
+use ebb_flow::run::removal::evidence;
 use ebb_flow::sweep::outages;
 
 /// Maximum targets of a page.
@@ -225,7 +225,7 @@ pub async fn get(
     let pending = notify::pending_notification(env, &target, None).await?.map(|_| target.phase.name().to_owned());
     let outage = outages::find_outage(env, &loaded.plan, &runs).await?;
     let mut removals = match target.phase {
-        TargetPhase::Gone => removals::removals(env, &target, &loaded).await?,
+        TargetPhase::Gone => evidence::removals(env, &target, &loaded).await?,
         _ => Vec::new(),
     };
     removals.truncate(MAX_REMOVALS);

@@ -31,8 +31,8 @@ use ebb_flow::loaded_run::Run;
 use ebb_flow::run::cause::{self, FirstCause};
 use ebb_flow::run::inputs;
 use ebb_flow::run::invocation_cache::InvocationCache;
-use ebb_flow::run::possible_resources::{Override, RemainingResources, remaining_resources};
-use ebb_flow::run::removals;
+use ebb_flow::run::removal::evidence;
+use ebb_flow::run::removal::possible_resources::{Override, RemainingResources, remaining_resources};
 use ebb_flow::sweep::outages;
 
 /// Maximum lines of the log in a diagnosis.
@@ -77,7 +77,7 @@ pub async fn why(env: &Env, target: TargetHead) -> FlowResult<TargetDiagnosis> {
     let RemainingResources { exists, overrides, notes: more } = remaining_resources(env, &target, &loaded).await?;
     let mut removals = match target.phase {
         TargetPhase::Stopping | TargetPhase::Stuck | TargetPhase::Gone => {
-            removals::removals(env, &target, &loaded).await?
+            evidence::removals(env, &target, &loaded).await?
         }
         _ => Vec::new(),
     };

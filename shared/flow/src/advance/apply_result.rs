@@ -29,7 +29,9 @@ use crate::loaded_run::Run;
 use crate::ports::QueueMessage;
 use crate::run::attempt::AttemptContext;
 use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
-use crate::run::{lease, records, removals, undo, visibility, wakeup};
+use crate::run::removal::evidence;
+use crate::run::removal::visibility;
+use crate::run::{lease, records, undo, wakeup};
 use crate::sealed_values;
 use crate::telemetry::{self, AttemptDisposition, Counter};
 
@@ -41,7 +43,7 @@ use crate::telemetry::{self, AttemptDisposition, Counter};
 /// # Errors
 /// Returns an error if the result is not acknowledged. The call can be repeated with the same result.
 pub async fn apply_result(context: AttemptContext<'_>, end: &AttemptEnd, remaining: u32) -> FlowResult<RunProgress> {
-    let shortfall = removals::shortfall(context, end).await?;
+    let shortfall = evidence::shortfall(context, end).await?;
     let end = shortfall.as_ref().unwrap_or(end);
     let sealed = sealed_end(context, end)?;
     let end = sealed.as_ref().unwrap_or(end);

@@ -14,7 +14,7 @@ use futures::future::{Either, join_all, select};
 use crate::env::{CompiledPlan, Env};
 use crate::error::RequestError;
 use crate::instance::rejection::LifecycleRejection;
-use crate::run::possible_resources::possible_resources;
+use crate::run::removal::possible_resources::possible_resources;
 
 /// An update that no policy refuses.
 pub(crate) struct CheckedUpdate {

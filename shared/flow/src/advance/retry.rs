@@ -12,7 +12,7 @@ use crate::error::FlowResult;
 use crate::instance::history::{self, Decision};
 use crate::instance::rejection::missing_instance;
 use crate::loaded_run::Run;
-use crate::run::override_record;
+use crate::run::removal::override_record;
 
 /// The units that run again. It is refused if no unit has to be retried, and for another instance.
 pub type RetryOutcome = Result<RetryResponse, RefusedRequest>;

@@ -23,7 +23,7 @@ use crate::instance::{change_feed, due, history, notify, outbox, secrets};
 use crate::loaded_run::Run;
 use crate::ports::QueueMessage;
 use crate::run::cause;
-use crate::run::removals;
+use crate::run::removal::evidence;
 use crate::telemetry::{self, Counter};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -252,7 +252,7 @@ pub async fn transition(
     let now = seen.change_time(env.now());
     let rules = outbox::rules(env).await?;
     let unconfirmed = match step.phase {
-        TargetPhase::Gone => Box::pin(removals::count_unconfirmed(env, seen, loaded)).await?,
+        TargetPhase::Gone => Box::pin(evidence::count_unconfirmed(env, seen, loaded)).await?,
         _ => 0,
     };
     let (events, start) = next_events(seen, step, loaded, now);

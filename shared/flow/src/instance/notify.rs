@@ -15,7 +15,8 @@ use crate::instance::outbox::{NotificationDelivery, post_outcome, record_failure
 use crate::instance::target_outputs::{OutputsProblem, SensitiveValues, target_outputs};
 use crate::permits::OriginPermit;
 use crate::ports::QueueMessage;
-use crate::run::{cause, removals};
+use crate::run::cause;
+use crate::run::removal::evidence;
 
 /// Maximum removals in a notification.
 const MAX_REMOVALS: usize = 100;
@@ -161,7 +162,7 @@ async fn notification_data(env: &Env, target: &TargetHead) -> FlowResult<Outcome
             // Without an unconfirmed removal, the records of the runs are not read.
             if target.unconfirmed > 0 {
                 let loaded = env.plan_of(target).await?;
-                data.removals = removals::removals(env, target, &loaded).await?;
+                data.removals = evidence::removals(env, target, &loaded).await?;
                 data.removals.truncate(MAX_REMOVALS);
             }
         }

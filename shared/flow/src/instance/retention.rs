@@ -24,7 +24,7 @@ use futures::future::{Either, select};
 use crate::env::{CompiledPlan, Env};
 use crate::error::{FlowError, FlowResult};
 use crate::loaded_run::Run;
-use crate::run::possible_resources;
+use crate::run::removal::possible_resources;
 
 /// Maximum removals that a round announces.
 const MAX_ANNOUNCED: usize = 500;

@@ -29,7 +29,7 @@ pub struct AttemptSuccess {
     pub found_nothing: bool,
     /// The report of a relay about the objects that it has removed.
     pub observed: Option<ObjectRemoval>,
-    /// The evidence of an undo. Without it, the grade follows from the unit, see [`crate::run::removals`].
+    /// The evidence of an undo. Without it, the grade follows from the unit, see [`crate::run::removal::evidence`].
     pub removal: Option<RemovalEvidence>,
     /// The digest of the credential of the request, for a webhook with a connection.
     pub sent_by: Option<Box<str>>,

@@ -11,7 +11,7 @@ use ebb_protocol::words;
 
 use crate::run::attempt::AttemptContext;
 use crate::run::attempt_end::{self, AttemptEnd, AttemptFailure, AttemptSuccess, TaskReport};
-use crate::run::removals;
+use crate::run::removal::evidence;
 
 /// Returns the end of an attempt from the last callback of its relay, or `None` if the callback reports no end.
 pub(crate) fn relay_result(callback: Callback) -> Option<AttemptEnd> {
@@ -33,7 +33,7 @@ pub(crate) fn with_checked_outputs(
             match attempt_end::check_outputs(unit, run.loaded.plan.cluster(unit), success.outputs) {
                 Ok(outputs) => {
                     let removal =
-                        success.removal.or_else(|| removals::of_objects(run, unit, success.observed.as_ref()));
+                        success.removal.or_else(|| evidence::of_objects(run, unit, success.observed.as_ref()));
                     AttemptEnd::Succeeded(AttemptSuccess { outputs, removal, ..success })
                 }
                 Err(failure) => {

@@ -17,13 +17,14 @@ use crate::error::{FlowError, FlowResult};
 use crate::run::attempt::AttemptContext;
 use crate::run::attempt_end::{AttemptEnd, AttemptSuccess};
 use crate::run::dispatch_outcome::{DispatchOutcome, DispatchReason};
-use crate::run::infrakit::{self, PluginUnit};
 use crate::run::opened_texts::OpenedTexts;
 use crate::run::relay_task::{ensure_task, prevent_start, task_body};
+use crate::run::removal::evidence;
+use crate::run::request::infrakit::{self, PluginUnit};
+use crate::run::request::webhook::post_webhook;
+use crate::run::request::webhook_response::UnitAnswers;
 use crate::run::undo::{self, UndoDecision, UndoneResult};
-use crate::run::webhook::post_webhook;
-use crate::run::webhook_response::UnitAnswers;
-use crate::run::{inputs, removals, skip};
+use crate::run::{inputs, skip};
 use crate::sealed_values;
 
 /// Renders and dispatches an attempt. The call is idempotent: receivers recognise an attempt by its name, so a
@@ -48,13 +49,13 @@ pub async fn send(context: AttemptContext<'_>, reason: DispatchReason) -> FlowRe
         }
         // The setup has made nothing, so the undo has no ID.
         Err(RenderError::Missing { .. }) if undone.is_rejected => {
-            let removal = Some(removals::of_rejection());
+            let removal = Some(evidence::of_rejection());
             DispatchOutcome::ended(AttemptEnd::Succeeded(AttemptSuccess { removal, ..AttemptSuccess::default() }))
         }
         Err(error) => DispatchOutcome::failed(ReasonCode::Render, &error.to_string()),
         Ok(RenderedUnit::Skipped(reason)) => {
             let why = reason.to_string();
-            DispatchOutcome::ended(match removals::shortfall_of_skipped(context, &why).await? {
+            DispatchOutcome::ended(match evidence::shortfall_of_skipped(context, &why).await? {
                 Some(failure) => AttemptEnd::Failed(failure),
                 None => AttemptEnd::Skipped(why),
             })

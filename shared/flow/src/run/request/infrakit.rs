@@ -27,7 +27,7 @@ use crate::run::attempt::{AttemptContext, undone_name, unit_name};
 use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
 use crate::run::dispatch_outcome::{DispatchOutcome, DispatchReason};
 use crate::run::opened_texts;
-use crate::run::plugin_client::{PluginClient, PluginError, instance_id, is_ready};
+use crate::run::request::plugin_client::{PluginClient, PluginError, instance_id, is_ready};
 use crate::run::undo::MadeInstances;
 use crate::telemetry;
 
@@ -49,19 +49,19 @@ enum PluginStep {
     Recorded,
 }
 
-pub(super) struct PluginUnit<'a> {
-    pub(super) attempt: AttemptContext<'a>,
-    pub(super) action: &'a InfrakitAction,
-    pub(super) spec: RenderedInstance,
+pub(crate) struct PluginUnit<'a> {
+    pub(crate) attempt: AttemptContext<'a>,
+    pub(crate) action: &'a InfrakitAction,
+    pub(crate) spec: RenderedInstance,
     /// What the undone units have made, for an undo.
-    pub(super) instances: MadeInstances,
+    pub(crate) instances: MadeInstances,
     /// The texts of the sensitive values in the properties.
-    pub(super) opened: Vec<SecretText>,
+    pub(crate) opened: Vec<SecretText>,
 }
 
 /// Makes the resource of a unit or adopts it, or destroys that of the undone unit. Until `may_act_until`, the plugin may
 /// still make one.
-pub(super) async fn send(
+pub(crate) async fn send(
     plugin_unit: PluginUnit<'_>,
     reason: DispatchReason,
     may_act_until: Timestamp,

@@ -13,7 +13,7 @@ use crate::error::FlowResult;
 use crate::loaded_run::Run;
 use crate::run::attempt::AttemptContext;
 use crate::run::credential::CredentialDigest;
-use crate::run::possible_resources;
+use crate::run::removal::possible_resources;
 use crate::run::undo::{self, UndoPasses};
 
 /// The status of an undo whose server has the request and does not report the end of the removal.
@@ -46,7 +46,7 @@ pub(crate) fn is_recorded(run: &Run, unit: Unit) -> bool {
 }
 
 /// An attempt of an undo or of a verification whose answer did not have the resource.
-pub(super) struct VisibilityCheck<'a> {
+pub(crate) struct VisibilityCheck<'a> {
     attempt: AttemptContext<'a>,
     by: &'a CredentialDigest,
     /// The number of results that its pass has removed or verified before it. An attempt is about one result, and in each
@@ -58,7 +58,7 @@ pub(super) struct VisibilityCheck<'a> {
 
 impl<'a> VisibilityCheck<'a> {
     /// Reads the records of the unit. `by` is the credential of the request.
-    pub(super) async fn new(attempt: AttemptContext<'a>, by: &'a CredentialDigest) -> FlowResult<Self> {
+    pub(crate) async fn new(attempt: AttemptContext<'a>, by: &'a CredentialDigest) -> FlowResult<Self> {
         let AttemptContext { env, run, attempt: AttemptRef { unit: at, number, .. }, unit, .. } = attempt;
         let records = env.store.read_records(&run.id, &[at]).await?;
         let position = passes(unit, &records).removed_before(number);
@@ -67,14 +67,14 @@ impl<'a> VisibilityCheck<'a> {
     }
 
     /// Returns true if an earlier answer to this undo, also in an update, has shown the resource to the credential.
-    pub(super) async fn undo_has_seen(&self) -> FlowResult<bool> {
+    pub(crate) async fn undo_has_seen(&self) -> FlowResult<bool> {
         let shows = |record: &AttemptRecord| shows_resource(record, self.by);
         Ok(self.own.iter().any(shows) || self.records_of_updates(self.attempt.unit).await?.iter().any(shows))
     }
 
     /// Returns true if an answer to this verification, or to the undos that it verifies, has shown the resource to the
     /// credential.
-    pub(super) async fn verification_has_seen(&self) -> FlowResult<bool> {
+    pub(crate) async fn verification_has_seen(&self) -> FlowResult<bool> {
         for (undo, plan) in undos(self.attempt.run, self.attempt.unit) {
             if self.records(undo, plan).await?.iter().any(|record| shows_resource(record, self.by)) {
                 return Ok(true);
@@ -88,7 +88,7 @@ impl<'a> VisibilityCheck<'a> {
     /// - No undo has its connection. The author of the plugin has chosen a check that does not depend on the undo.
     /// - Otherwise its credential has sent each request of the setup that may have made something, and the last request of
     ///   each undo.
-    pub(super) async fn list_is_complete(&self) -> FlowResult<bool> {
+    pub(crate) async fn list_is_complete(&self) -> FlowResult<bool> {
         let AttemptContext { env, run, unit, .. } = self.attempt;
         let mut all = run.loaded.plan.hooks.iter().flat_map(|hook| &hook.units);
         if !all.any(|other| !other.verifies && is_shared(unit, other) && is_same_connection(unit, other)) {

@@ -15,7 +15,8 @@ use ebb_store::{StoreError, TargetHead};
 use crate::env::{CompiledPlan, Env};
 use crate::error::{FlowError, FlowResult};
 use crate::loaded_run::Run;
-use crate::run::{inputs, override_record, records, undo};
+use crate::run::removal::override_record;
+use crate::run::{inputs, records, undo};
 
 /// Maximum units of a run whose outputs are read.
 const MAX_UNITS: usize = 200;
@@ -103,7 +104,7 @@ pub async fn remaining_resources(
 }
 
 /// Returns the runs of the lifecycle of a target that have begun.
-pub(super) async fn runs(env: &Env, target: &TargetHead, loaded: &CompiledPlan) -> FlowResult<Vec<(RunId, HeadState)>> {
+pub(crate) async fn runs(env: &Env, target: &TargetHead, loaded: &CompiledPlan) -> FlowResult<Vec<(RunId, HeadState)>> {
     let mut runs = Vec::new();
     for hook in loaded.lifecycle_hooks() {
         if let Some((run, head)) = Run::load_with_head(env, &target.run(hook)).await? {
@@ -207,7 +208,7 @@ async fn find(
 }
 
 /// Returns true if a setup unit with these attempts may have made something.
-pub(super) fn may_have_made<'a>(
+pub(crate) fn may_have_made<'a>(
     (graph, head): (&Graph, &HeadState),
     unit: Unit,
     attempts: impl Iterator<Item = &'a AttemptRecord> + Clone,

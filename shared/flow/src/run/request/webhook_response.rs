@@ -14,10 +14,11 @@ use ebb_protocol::{limits, unit as headers};
 use crate::response_body;
 use crate::run::attempt::AttemptContext;
 use crate::run::attempt_end::AttemptFailure;
-use crate::run::visibility::STILL_EXISTS;
-use crate::run::{evidence, opened_texts};
+use crate::run::opened_texts;
+use crate::run::removal::visibility::STILL_EXISTS;
+use crate::run::request_evidence;
 
-pub(super) enum ResponseVerdict<'a> {
+pub(crate) enum ResponseVerdict<'a> {
     Succeeded(Outputs),
     /// The request succeeded, and the unit waits for a state.
     Waits(&'a UntilPlan),
@@ -31,9 +32,9 @@ pub(super) enum ResponseVerdict<'a> {
 /// Judges the response of a webhook unit. 2xx is a success. 202 of a receiver with a callback token announces a callback
 /// or, with `Retry-After`, a repetition of the request. 410 is a final failure. For a `DELETE` that undoes a unit, and for a
 /// verification, 404 and 410 mean that the resource does not exist. 2xx is a success of a verification only by its condition.
-pub(super) fn judge_response<'a>(
+pub(crate) fn judge_response<'a>(
     answers: &'a UnitAnswers<'_>,
-    sent: &evidence::SentRequest<'_>,
+    sent: &request_evidence::SentRequest<'_>,
     response: &HttpResponse,
     now: Timestamp,
 ) -> ResponseVerdict<'a> {
@@ -70,22 +71,22 @@ pub(super) fn judge_response<'a>(
 }
 
 /// A webhook unit with the values that its expressions read beside the answers to its requests.
-pub(super) struct UnitAnswers<'a> {
-    pub(super) attempt: AttemptContext<'a>,
-    pub(super) facts: TargetFacts,
-    pub(super) known: KnownOutputs,
+pub(crate) struct UnitAnswers<'a> {
+    pub(crate) attempt: AttemptContext<'a>,
+    pub(crate) facts: TargetFacts,
+    pub(crate) known: KnownOutputs,
     /// The texts of the sensitive values in the request.
-    pub(super) opened: Vec<SecretText>,
+    pub(crate) opened: Vec<SecretText>,
 }
 
 impl UnitAnswers<'_> {
-    pub(super) fn context(&self) -> UnitContext<'_> {
+    pub(crate) fn context(&self) -> UnitContext<'_> {
         let plan = &self.attempt.run.loaded.plan;
         UnitContext { plan, at: self.attempt.unit_ref(), facts: &self.facts, known: &self.known }
     }
 
     /// Returns the state for which the unit waits after a response.
-    pub(super) fn until(&self) -> Option<&UntilPlan> {
+    pub(crate) fn until(&self) -> Option<&UntilPlan> {
         match &self.attempt.unit.action {
             Action::Webhook(webhook) => webhook.until.as_ref(),
             _ => None,
@@ -93,7 +94,7 @@ impl UnitAnswers<'_> {
     }
 
     /// Returns true if the response has what the question of `until` reads. *Not found* names no operation to ask for.
-    pub(super) fn can_ask(&self, response: &HttpResponse) -> bool {
+    pub(crate) fn can_ask(&self, response: &HttpResponse) -> bool {
         value(response).is_ok_and(|response| self.context().question(&response).is_ok())
     }
 
@@ -101,9 +102,9 @@ impl UnitAnswers<'_> {
     ///
     /// # Errors
     /// Returns the failure of the unit if the response lacks a declared output.
-    pub(super) fn outputs(
+    pub(crate) fn outputs(
         &self,
-        sent: &evidence::SentRequest<'_>,
+        sent: &request_evidence::SentRequest<'_>,
         response: &HttpResponse,
     ) -> Result<Outputs, AttemptFailure> {
         if self.attempt.unit.outputs.is_empty() {
@@ -119,7 +120,7 @@ impl UnitAnswers<'_> {
     }
 
     /// Returns outputs as values, in which the sensitive values of the request are masked.
-    pub(super) fn values(&self, outputs: BTreeMap<String, RenderValue>) -> Outputs {
+    pub(crate) fn values(&self, outputs: BTreeMap<String, RenderValue>) -> Outputs {
         opened_texts::unit_values(self.attempt.unit, outputs, &self.opened)
     }
 
@@ -127,7 +128,7 @@ impl UnitAnswers<'_> {
     ///
     /// # Errors
     /// Returns the failure of the unit if the condition cannot be evaluated.
-    pub(super) fn is_shown(&self, response: &HttpResponse) -> Result<bool, AttemptFailure> {
+    pub(crate) fn is_shown(&self, response: &HttpResponse) -> Result<bool, AttemptFailure> {
         let has_condition = |webhook: &WebhookAction| webhook.describe_found.is_some() || webhook.absent.is_some();
         if !matches!(&self.attempt.unit.action, Action::Webhook(webhook) if has_condition(webhook)) {
             return Ok(true);
@@ -141,7 +142,7 @@ impl UnitAnswers<'_> {
 ///
 /// # Errors
 /// Returns the failure of the unit if the response has too many values.
-pub(super) fn value(response: &HttpResponse) -> Result<serde_json::Value, AttemptFailure> {
+pub(crate) fn value(response: &HttpResponse) -> Result<serde_json::Value, AttemptFailure> {
     let body = response_body::parse(&response.body, limits::JSON_VALUES).map_err(|problem| {
         AttemptFailure::new(ReasonCode::OutputTooLarge, &format!("the response of the server has {problem}"))
     })?;
@@ -149,7 +150,7 @@ pub(super) fn value(response: &HttpResponse) -> Result<serde_json::Value, Attemp
     Ok(render::WebhookResponse { status: response.status, headers, body }.into_value())
 }
 
-pub(super) fn call_failure(error: &CallError) -> AttemptFailure {
+pub(crate) fn call_failure(error: &CallError) -> AttemptFailure {
     let code = match error {
         CallError::Refused(_) => ReasonCode::Refused,
         CallError::Connect(_) => ReasonCode::Connect,

@@ -20,10 +20,13 @@ use crate::loaded_run::Run;
 use crate::run::attempt::AttemptContext;
 use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess, TaskReport};
 use crate::run::credential::CredentialDigest;
-use crate::run::evidence::SentRequest;
+use crate::run::objects;
+use crate::run::removal::override_record;
+use crate::run::removal::possible_resources;
+use crate::run::removal::visibility;
+use crate::run::removal::visibility::VisibilityCheck;
+use crate::run::request_evidence::SentRequest;
 use crate::run::undo::UndoPasses;
-use crate::run::visibility::VisibilityCheck;
-use crate::run::{objects, override_record, possible_resources, visibility};
 
 /// The attempt records of a unit, in the order of attempts.
 type Records = Vec<(Attempt, AttemptRecord)>;

@@ -12,9 +12,10 @@ use crate::run::attempt::AttemptContext;
 use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
 use crate::run::credential::RequestCredential;
 use crate::run::dispatch_outcome::DispatchOutcome;
-use crate::run::until;
-use crate::run::webhook_response::UnitAnswers;
-use crate::run::{evidence, request_headers};
+use crate::run::request::until;
+use crate::run::request::webhook_response::UnitAnswers;
+use crate::run::request_evidence;
+use crate::run::request_headers;
 
 /// The wait in seconds after a failed request to the `describe` URL.
 const RETRY_SECONDS: u64 = 10;
@@ -59,8 +60,12 @@ pub(super) async fn describe_attempt(
         return unanswered(answers.attempt, None, failure).await;
     };
     let headers = request_headers::question_headers(answers.attempt, credential, ("-describe", &url, request))?;
-    let sent =
-        evidence::SentRequest { method: request_headers::GET, url: &url, headers: &headers, opened: &answers.opened };
+    let sent = request_evidence::SentRequest {
+        method: request_headers::GET,
+        url: &url,
+        headers: &headers,
+        opened: &answers.opened,
+    };
     let digest = credential.digest(env);
     // Another credential may not see what the request made.
     let is_sender = record.posted_by.as_ref().is_none_or(|by| digest.is(by));

@@ -17,19 +17,20 @@ use crate::run::attempt::AttemptContext;
 use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
 use crate::run::credential::{CredentialDigest, credential};
 use crate::run::dispatch_outcome::{DispatchOutcome, DispatchReason};
-use crate::run::evidence::SentRequest;
-use crate::run::removals::{self, RemovalAnswer};
+use crate::run::removal::evidence::{self, RemovalAnswer};
+use crate::run::request::describe;
+use crate::run::request::until;
+use crate::run::request::webhook_response::{ResponseVerdict, UnitAnswers, call_failure, judge_response};
+use crate::run::request_evidence::SentRequest;
 use crate::run::request_headers::{CONTENT_TYPE, add_plugin_headers, signed_headers};
 use crate::run::undo::UndoneResult;
 use crate::run::wakeup::record_acceptance;
-use crate::run::webhook_response::{ResponseVerdict, UnitAnswers, call_failure, judge_response};
-use crate::run::{describe, until};
 use crate::telemetry;
 
 /// The wait of a request whose receiver other sweeps already wait for.
 const POSTPONEMENT: Millis = Millis(5_000);
 
-pub(super) async fn post_webhook(
+pub(crate) async fn post_webhook(
     answers: UnitAnswers<'_>,
     request: RenderedRequest,
     undone: &UndoneResult,
@@ -156,7 +157,7 @@ impl SentWebhook<'_> {
     /// Ends the attempt with a success. That of an undo has the evidence of the response.
     async fn succeed(&self, response: &HttpResponse, success: AttemptSuccess) -> FlowResult<DispatchOutcome> {
         let answer = RemovalAnswer { sent: &self.request, status: response.status, by: &self.sender };
-        let removal = removals::of_answer(self.answers.attempt, &answer, self.undone.is_rejected).await?;
+        let removal = evidence::of_answer(self.answers.attempt, &answer, self.undone.is_rejected).await?;
         let (duration_ms, sent_by) = self.facts();
         let success = AttemptSuccess { duration_ms, removal, sent_by, ..success };
         Ok(DispatchOutcome::ended(AttemptEnd::Succeeded(success)))

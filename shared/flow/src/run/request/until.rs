@@ -31,10 +31,10 @@ use crate::run::attempt::AttemptContext;
 use crate::run::attempt_end::{AttemptEnd, AttemptFailure, AttemptSuccess};
 use crate::run::credential::RequestCredential;
 use crate::run::dispatch_outcome::DispatchOutcome;
-use crate::run::evidence::SentRequest;
-use crate::run::visibility::VisibilityCheck;
+use crate::run::removal::visibility::VisibilityCheck;
+use crate::run::request::webhook_response::{self, UnitAnswers, call_failure};
+use crate::run::request_evidence::SentRequest;
 use crate::run::wakeup::AttemptWakeup;
-use crate::run::webhook_response::{self, UnitAnswers, call_failure};
 use crate::run::{records, request_headers};
 use crate::sealed_values;
 
