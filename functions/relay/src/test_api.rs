@@ -21,7 +21,7 @@ pub(crate) struct TestApi {
 }
 
 impl TestApi {
-    /// Opens a relay that uses the server.
+    /// Opens a relay that uses this server.
     pub(crate) async fn relay(self: &Arc<Self>) -> Relay {
         let server = Arc::clone(self);
         let service = tower::service_fn(move |request: Request<Body>| {
@@ -31,8 +31,7 @@ impl TestApi {
                 Ok::<_, kube::Error>(Response::new(Body::from(body.to_string().into_bytes())))
             }
         });
-        let settings = RelaySettings::new("relay", "units", "http://127.0.0.1:1");
-        Relay::open(Client::new(service, "relay"), settings, ClusterPolicy::default()).await.unwrap()
+        open_relay(Client::new(service, "relay")).await
     }
 
     async fn respond(&self, path: &str) -> Value {
@@ -55,7 +54,13 @@ impl TestApi {
     }
 }
 
-/// Secrets by their names.
+/// Opens a relay that uses a server.
+pub(crate) async fn open_relay(client: Client) -> Relay {
+    let settings = RelaySettings::new("relay", "units", "http://127.0.0.1:1");
+    Relay::open(client, settings, ClusterPolicy::default()).await.unwrap()
+}
+
+/// Secrets by their names. `secrets` is the list that a server returns.
 pub(crate) type StoredSecrets = Arc<Mutex<BTreeMap<String, Value>>>;
 
 /// Returns a client of a namespace. Each write changes the version of a Secret.

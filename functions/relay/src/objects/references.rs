@@ -116,6 +116,7 @@ mod tests {
             ("ebb-a", json!({}), "kubectl", unknown),
             ("ebb-a", json!({INSTANCE: "own"}), "ebb", unknown),
             ("ebb-a", json!({INSTANCE: "own", PART: OUTPUT}), "ebb", None),
+            ("ebb-a", json!({INSTANCE: "theirs", PART: OUTPUT}), "ebb", unknown),
         ] {
             let object = json!({"metadata": {"labels": labels, "managedFields": [{"manager": manager}]}});
             let found = relay.inner.foreign_owner(&ObjectRef::secret("n", name), Some(&object), "own").await.unwrap();

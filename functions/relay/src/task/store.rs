@@ -427,13 +427,14 @@ fn secret(name: &str, labels: BTreeMap<String, String>, data: &[(&str, &[u8])]) 
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::time::Duration;
 
     use ebb_protocol::callback::CallbackStatus;
+    use ebb_protocol::relay::RelayResponse;
     use serde_json::json;
 
     use super::*;
-    use crate::test_api::{StoredSecrets, TestApi, secrets_client};
+    use crate::test_api::{StoredSecrets, open_relay, secrets_client};
 
     fn name() -> TaskId {
         TaskId { unit: "unit".to_owned(), attempt: 1 }
@@ -517,18 +518,26 @@ mod tests {
         assert!(matches!(read_late, Err(ReconcileError::Conflict)), "{read_late:?}");
     }
 
-    /// A task whose record cannot be read may be running, so no other attempt of its unit starts. The error does not contain
-    /// the record.
+    /// A task whose record cannot be read may be running, so no other attempt of its unit starts. The response does not
+    /// contain the record.
     #[tokio::test]
     async fn a_record_that_cannot_be_read_blocks_its_unit() {
-        let server = Arc::<TestApi>::default();
-        let relay = server.relay().await;
         let record = ByteString(br#"{"name": "hunter2"}"#.to_vec());
         let damaged = json!({"metadata": {"name": "ebb-task.unit.1"}, "data": {"record": record}});
-        *server.secrets.lock().unwrap() = vec![damaged];
-        let store = &relay.inner.store;
-        let error = store.list("unit").await.unwrap_err().to_string();
-        assert!(error.contains("ebb-task.unit.1") && error.contains("line 1") && !error.contains("hunter2"), "{error}");
-        assert!(store.collect(None, Some).await.unwrap().is_empty(), "the other units go on");
+        let list = json!({"apiVersion": "v1", "kind": "SecretList", "metadata": {}, "items": [damaged]});
+        let system = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-system", "uid": "u"}});
+        let stored = StoredSecrets::default();
+        stored.lock().unwrap().extend([("secrets".to_owned(), list), ("kube-system".to_owned(), system)]);
+        let relay = open_relay(secrets_client(&stored)).await;
+        let task = json!({
+            "v": 1, "task": {"unit": "unit", "attempt": 2}, "validForMs": 60_000, "timeoutMs": 60_000,
+            "callback": {"url": "u", "token": "t"}, "body": {"instance": "i", "until": {"ready": []}},
+        });
+        let batch = serde_json::from_value(json!({"v": 1, "cluster": "u", "requests": [{"ensure": task}]})).unwrap();
+        let responses = relay.batch(batch, Duration::ZERO).await.unwrap().responses;
+        let [RelayResponse::Unavailable(why)] = &*responses else { panic!("{responses:?}") };
+        assert!(why.contains("ebb-task.unit.1") && why.contains("line 1") && !why.contains("hunter2"), "{why}");
+        let others = relay.inner.store.collect(None, Some).await.unwrap();
+        assert!(others.is_empty(), "the other units go on");
     }
 }

@@ -28,6 +28,7 @@ async fn batches_and_reports_are_validated() {
     let running = json!({"v": 1, "logBytes": 0, "state": "running"}).to_string();
     let result = json!({"result": {"status": "succeeded", "secrets": {"a": {"name": "n", "key": "k"}}}});
     let ended = json!({"v": 1, "logBytes": 0, "state": {"ended": result}}).to_string();
+    let base = format!("http://127.0.0.1:{}", fixture.port());
     let http = reqwest::Client::builder().no_proxy().build().unwrap();
     for (token, path, body, expected) in [
         (&own, "one/1", &running, 204),
@@ -39,11 +40,19 @@ async fn batches_and_reports_are_validated() {
         // Another task with its own token.
         (&other, "two/1", &running, 204),
     ] {
-        let url = format!("http://127.0.0.1:{}/v1/reports/{path}", fixture.port());
+        let url = format!("{base}/v1/reports/{path}");
         let response = http.post(url).bearer_auth(token).body(body.clone()).send().await.unwrap();
         assert_eq!(response.status().as_u16(), expected, "{path} {body}");
     }
     assert!(fixture.result(&first).await.secrets.is_empty(), "only the relay refers to Secrets");
     fixture.cancel(&second).await;
+    let metrics = http.get(format!("{base}/metrics")).send().await.unwrap().text().await.unwrap();
+    for line in [
+        r#"ebb_relay_requests_total{result="running",verb="ensure"} 2"#,
+        "ebb_relay_batches_rejected_total 1",
+        r#"ebb_relay_reports_total{result="unauthorized"} 1"#,
+    ] {
+        assert!(metrics.lines().any(|shown| shown == line), "{line}\n{metrics}");
+    }
     fixture.close().await;
 }

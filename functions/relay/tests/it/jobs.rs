@@ -91,6 +91,11 @@ async fn a_task_starts_once() {
     // A request that was sent twice and arrives late starts nothing.
     let late = fixture.apply(&unit, script(&unit, "")).await;
     assert_eq!(late, RelayResponse::State(TaskState::Tombstoned));
+    // The relay rejects further reports of the entrypoint.
+    let url = format!("http://127.0.0.1:{}/v1/reports/run-1/1", fixture.port());
+    let report = json!({"v": 1, "logBytes": 0, "state": "running"}).to_string();
+    let response = reqwest::Client::new().post(url).bearer_auth("x").body(report).send().await.unwrap();
+    assert_eq!(response.status(), 410);
     fixture.close().await;
 }
 
