@@ -89,7 +89,11 @@ impl UpdateStep {
     /// Returns the plan after the step, or `None` without a change.
     fn taken(&self, plans: &[Option<Plan>], case: &str) -> Option<Plan> {
         let wanted = plan(&self.document);
-        let Some(last) = plans.len().checked_sub(1) else { return Some(wanted) };
+        let Some(last) = plans.len().checked_sub(1) else {
+            let is_change = self.from.is_some() || self.is_same || self.fixed.is_some();
+            assert!(!is_change && self.open.is_empty() && self.effects.is_empty(), "{case}: {}", self.document);
+            return Some(wanted);
+        };
         let current = plans[self.from.unwrap_or(last)].as_ref().unwrap();
         let is_done = |at: UnitRef| !self.open.contains(&named(current, at));
         match (compile::update(current, &wanted, is_done), self.fixed.as_deref()) {
@@ -101,6 +105,8 @@ impl UpdateStep {
             }
             (other, _) => panic!("{case}: {}: {other:?}", self.document),
         }
+        let has_plan = !self.effects.is_empty() || !self.units.is_empty() || !self.some.is_empty();
+        assert!(!has_plan, "{case}: {}", self.document);
         None
     }
 }
@@ -308,6 +314,15 @@ fn a_resource_in_another_cluster_is_undone_where_it_is() {
     assert_eq!(change(&pod(PARAM), &pod(PARAM), "us", "a"), ResourceEffect::Replaced);
     // Also if the setup is the same.
     assert_eq!(change(&pod(", cluster: eu"), &pod(", cluster: us"), "eu", "a"), ResourceEffect::Replaced);
+}
+
+#[test]
+fn a_resource_that_loses_an_undo_is_replaced() {
+    let without_undo = "preStart: {make: {pod: {script: '#!/bin/sh'}, cleanup: none}}\n";
+    // Unchanged and changed params.
+    for id in ["a", "b"] {
+        assert_eq!(change(&pod(""), without_undo, "eu", id), ResourceEffect::Replaced, "{id}");
+    }
 }
 
 #[test]

@@ -448,4 +448,18 @@ mod tests {
             assert_eq!(verdict(&response, Timestamp(1_700_000_000_000)), expected, "{status}");
         }
     }
+
+    #[test]
+    fn results_of_calls_without_a_response() {
+        let text = str::to_owned;
+        for (error, expected) in [
+            (CallError::Refused(text("port 22")), NotificationDelivery::NotSent(text("port 22"))),
+            (CallError::Connect(text("reset")), NotificationDelivery::NoResponse(text("reset"))),
+            (CallError::Timeout(TIMEOUT), NotificationDelivery::NoResponse(text("no response within 15 s"))),
+            (CallError::TooLarge(9), NotificationDelivery::Failed(text("the response is larger than 9 bytes"), None)),
+        ] {
+            let case = error.to_string();
+            assert_eq!(NotificationDelivery::from(error), expected, "{case}");
+        }
+    }
 }
