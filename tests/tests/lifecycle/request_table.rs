@@ -53,8 +53,8 @@ struct TableRow {
     has: Vec<String>,
     #[serde(default)]
     lacks: Vec<String>,
-    /// Values of the answer by JSON pointer. A missing one is null. An entry of a list has its number, `name`, `unit`, `hook` or
-    /// `path`.
+    /// Values of the answer by JSON pointer. A missing one is null if its parent exists. An entry of a list has its number,
+    /// `name`, `unit`, `hook` or `path`.
     #[serde(default)]
     json: BTreeMap<String, Value>,
     /// Texts that values of the answer contain, by JSON pointer.
@@ -106,6 +106,7 @@ pub(crate) async fn play(harness: &Harness, file: &str, test: &str, names: &[(&s
     for row in rows {
         let text = kept.iter().fold(row.to_string(), |text, (name, value)| text.replace(name, value));
         let row: TableRow = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{test}: {error}: {text}"));
+        row.assert_is_checked(test);
         for (line, reply) in &row.reply {
             let status = reply.as_u64().map(|status| CannedReply::status(u16::try_from(status).unwrap()));
             harness.receiver.always(line, status.unwrap_or_else(|| CannedReply::ok(reply.clone())));
@@ -149,16 +150,34 @@ fn part(value: &Value, pointer: &str) -> Value {
     found.cloned().unwrap_or_default()
 }
 
-/// Returns the first value that differs, if there is one.
+/// Returns the first value that differs or has no parent, if there is one.
 fn differs(value: &Value, expected: &BTreeMap<String, Value>) -> Result<(), String> {
-    let mut found = expected.iter().map(|(pointer, expected)| (pointer, part(value, pointer), expected));
-    match found.find(|(_, found, expected)| found != *expected) {
-        Some((pointer, found, _)) => Err(format!("{pointer} is {found}")),
-        None => Ok(()),
+    for (pointer, expected) in expected {
+        let (parent, found) = (pointer.rsplit_once('/').map_or("", |(parent, _)| parent), part(value, pointer));
+        if found != *expected {
+            return Err(format!("{pointer} is {found}"));
+        }
+        if part(value, parent).is_null() {
+            return Err(format!("{pointer} has no parent"));
+        }
     }
+    Ok(())
 }
 
 impl TableRow {
+    /// Panics if nothing would check a part of the row.
+    fn assert_is_checked(&self, test: &str) {
+        let Self { send, event, callback, wait, uid, generation, .. } = self;
+        let of_wait = self.phase.is_some() || self.settled || !self.notified.is_empty();
+        assert!(wait.is_some() || !of_wait, "{test}: {self:?} has no `wait`");
+        let texts = self.has.len() + self.lacks.len() + self.json.len() + self.parts.len() + self.keep.len();
+        let of_answer = self.is.is_some() || self.names.is_some() || self.until || texts > 0;
+        let has_answer = send.is_some() || event.is_some() || callback.is_some();
+        assert!(has_answer || !of_answer, "{test}: {self:?} has no request");
+        let of_instance = uid.is_some() || generation.is_some();
+        assert!(wait.is_some() || event.is_some() || !of_instance, "{test}: {self:?} is for no instance");
+    }
+
     async fn await_target(&self, harness: &Harness, name: &str) {
         if let Some(generation) = self.generation {
             harness.generation(name, generation).await;
@@ -241,8 +260,8 @@ impl TableRow {
         }
         if let Some(names) = &self.names {
             let body: Value = reply.json();
-            let listed = body["targets"].as_array().or(body["runs"].as_array()).into_iter().flatten();
-            let listed: Vec<&str> = listed.filter_map(|entry| entry["name"].as_str()).collect();
+            let listed = body["targets"].as_array().or(body["runs"].as_array()).ok_or("the answer has no list")?;
+            let listed: Vec<&str> = listed.iter().filter_map(|entry| entry["name"].as_str()).collect();
             if listed.join(" ") != *names {
                 return Err(format!("the list has {listed:?}"));
             }
