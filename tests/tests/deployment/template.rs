@@ -228,20 +228,33 @@ fn every_documented_route_leads_to_its_function() {
     assert!(routes.contains(&("ANY /mcp", "Api")), "{routes:?}");
 }
 
-/// Checks the values of the template that a test has in `template_values.yaml`.
+/// Checks the values of the template that a test has in `template_values.yaml`, and returns them by their paths.
 #[track_caller]
-fn assert_values(test: &str) {
+fn assert_values(test: &str) -> BTreeMap<String, Value> {
     let template = template();
     let values = tree::read("tests/tests/deployment/template_values.yaml");
-    let values: BTreeMap<String, BTreeMap<String, Value>> = serde_saphyr::from_str(&values).unwrap();
-    for (path, expected) in &values[test] {
+    let mut tests: BTreeMap<String, BTreeMap<String, Value>> = serde_saphyr::from_str(&values).unwrap();
+    let values = tests.remove(test).unwrap();
+    for (path, expected) in &values {
         assert_eq!(template.pointer(path).unwrap_or(&Value::Null), expected, "{path}");
     }
+    values
 }
 
 #[test]
 fn parameters_set_network_memory_and_logs() {
-    assert_values("parameters_set_network_memory_and_logs");
+    let values = assert_values("parameters_set_network_memory_and_logs");
+    for function in FUNCTIONS {
+        for path in [
+            format!("/Resources/{function}/Properties/MemorySize"),
+            format!("/Parameters/{function}Memory/Default"),
+            format!("/Resources/{function}/Properties/ReservedConcurrentExecutions"),
+            format!("/Conditions/Reserves{function}"),
+            format!("/Parameters/{function}Concurrency/Default"),
+        ] {
+            assert!(values.contains_key(&path), "{path} is not checked");
+        }
+    }
 }
 
 #[test]

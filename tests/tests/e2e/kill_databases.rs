@@ -35,6 +35,7 @@ impl KillWorld for DatabaseWorld {
 
     async fn assert_nothing_remains(&self, _: &TargetDetail, _: &[KillTarget]) {
         assert_eq!(self.server.databases(), [""; 0]);
+        self.workdir.no_script_runs().await;
     }
 }
 

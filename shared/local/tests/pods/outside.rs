@@ -96,7 +96,19 @@ pub(crate) async fn children_without_environment_die() {
     assert!(!lives(&child), "{child}");
 }
 
-/// `SIGSTOP` of the entrypoint by its script: a cancellation ends both all the same.
+/// `SIGSTOP` of the entrypoint by its script: the deadline holds all the same.
+pub(crate) async fn stopped_entrypoint_at_the_deadline() {
+    let fixture = PodsFixture::new();
+    let mut request = sh("kill -STOP $PPID; echo $$ up; sleep 1000");
+    request.timeout_ms = 300;
+    fixture.ensure(request.clone()).await;
+    let result = fixture.ended(&request.task).await;
+    assert_eq!(reason(&result).code, ReasonCode::Timeout, "{result:?}");
+    let log = result.log.unwrap_or_default();
+    assert!(log.split_whitespace().next().is_none_or(|pid| !lives(pid)), "{log}");
+}
+
+/// The same with a cancellation.
 pub(crate) async fn stopped_entrypoint_and_a_cancel() {
     let fixture = PodsFixture::new();
     let seen = tempfile::Builder::new().prefix("ebb-test-").tempdir_in("/var/tmp").unwrap();

@@ -263,7 +263,7 @@ fn a_change_is_made_after_a_confirmation_that_names_its_consequence() {
         assert_eq!((sent.verb, sent.unit.as_str(), sent.text.trim()), expected);
         assert_eq!(sent.target.name, "pr-1");
     }
-    for other in ["dn", "d\n", "d\u{1b}", "dq", "p1\u{1b}", "fg\u{1b}"] {
+    for other in ["dn", "d\n", "d\u{1b}", "dq", "p1\u{1b}", "p1\nn", "fg\u{1b}", "fg\nn"] {
         let kept = pressed(stuck_list(), other);
         assert!(kept.confirmed.is_none() && kept.input.is_none() && kept.ended.is_none(), "{other:?}");
         assert_shows(&kept, "Nothing was changed");
