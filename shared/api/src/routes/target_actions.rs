@@ -40,7 +40,8 @@ const MAX_SIZE: usize = 1 << 20;
 const MAX_BODY: usize = 256 << 10;
 
 /// Takes an action on several targets: on each as the route for one target, with its own outcome. A repetition deletes and
-/// updates nothing more. Scope: `targets:write`, and `read` for a filter or for the highest version of a plugin.
+/// updates nothing more. Scope: `targets:write`, and `read` for a filter. A plugin without a whole version needs `read` or
+/// `plugins:write`.
 #[utoipa::path(post, path = "/v1/targets/actions", operation_id = "actOnTargets", tag = "targets", request_body = ActOnTargets, responses(
     (status = 200, body = TargetOutcomes, description = "The outcome for each target, also if all were refused."),
     (status = 404, description = "unknown-version"),
