@@ -90,24 +90,10 @@ impl OptionArgs {
     /// Returns an error without an image, for an account or Secret in a namespace that the policy does not list, and for
     /// values of another form than those of the chart.
     pub(super) fn change(&self, values: &mut Value, relay_namespace: &str) -> Result<()> {
-        let mut created: Vec<&str> = if values.is_null() { vec![relay_namespace, UNITS] } else { Vec::new() };
-        if let Some(profile) = self.profile {
-            *entry(values, &["profile"])? = json!(profile);
-        }
-        if let Some(image) = &self.image {
-            *entry(values, &["image"])? = image.as_str().into();
-        }
-        if let Some(units) = &self.unit_namespace {
-            *entry(values, &["unitNamespace"])? = units.as_str().into();
-            created.retain(|name| *name != UNITS);
-            created.push(units);
-        }
+        let is_new = values.is_null();
+        complete(values, json!({"profile": self.profile, "image": self.image, "unitNamespace": self.unit_namespace}))?;
         for (name, level) in &self.namespaces {
-            let settings = namespace(values, name)?;
-            if let Some(level) = level {
-                *entry(settings, &["level"])? = json!(level);
-            }
-            created.push(name);
+            complete_namespace(values, name, &json!({"level": level}))?;
         }
         for (option, key, items) in [
             ("--service-account", "serviceAccounts", &self.service_accounts),
@@ -118,20 +104,24 @@ impl OptionArgs {
                     return Err(CliError::broken(format!("{option}: the policy does not list the namespace {name}"))
                         .with_hint(format!("add --namespace {name}")));
                 }
-                add(namespace(values, name)?, &[key], item)?;
+                complete_namespace(values, name, &json!({key: [item]}))?;
             }
         }
         for (kind, plural) in &self.kinds {
-            *entry(values, &["grantedKinds", kind])? = plural.as_str().into();
+            complete(values, json!({"grantedKinds": {kind: plural}}))?;
         }
         for name in &self.bind_namespaces {
-            add(values, &["policy", "bindNamespaces"], name)?;
+            complete(values, json!({"policy": {"bindNamespaces": [name]}}))?;
         }
-        for (key, service) in &self.services {
-            *entry(values, &["policy", "services", key])? = json!(service);
+        for (key, AllowedService { namespace, name, port, path }) in &self.services {
+            // An empty path replaces a former one.
+            let service = json!({"namespace": namespace, "name": name, "port": port, "path": path});
+            complete(values, json!({"policy": {"services": {key: service}}}))?;
         }
-        for name in created {
-            add(values, &["createNamespaces"], name)?;
+        let units = self.unit_namespace.as_deref().or(is_new.then_some(UNITS));
+        let created = is_new.then_some(relay_namespace).into_iter().chain(units);
+        for name in created.chain(self.namespaces.iter().map(|(name, _)| name.as_str())) {
+            complete(values, json!({"createNamespaces": [name]}))?;
         }
         if values["image"].as_str().is_none_or(str::is_empty) {
             return Err(missing_image("--image"));
@@ -172,23 +162,19 @@ pub(super) fn set_control_plane(
         let (host, port) = parts.ok_or_else(invalid)?;
         let is_known = values["callbackHosts"].as_array().is_some_and(|hosts| hosts.iter().any(|known| known == host));
         if port != 443 || !is_known {
-            add(values, &["callbackHosts"], &format!("{host}:{port}"))?;
+            complete(values, json!({"callbackHosts": [format!("{host}:{port}")]}))?;
         }
     }
     let (pull, bootstrap) = if polls { (api_url, "") } else { ("", api_url) };
-    *entry(values, &["pull"])? = json!({"url": pull, "cluster": cluster});
-    *entry(values, &["bootstrap", "url"])? = bootstrap.into();
-    *entry(values, &["signing"])? = json!({});
+    complete(values, json!({"pull": {"url": pull, "cluster": cluster}, "bootstrap": {"url": bootstrap}}))?;
+    values["signing"] = json!({});
     set_token(values, None)
 }
 
 /// Sets or removes the token with which a relay registers itself.
 pub(super) fn set_token(values: &mut Value, token: Option<&str>) -> Result<()> {
-    *entry(values, &["bootstrap", "token"])? = token.unwrap_or_default().into();
-    if token.is_some() {
-        *entry(values, &["bootstrap", "existingSecret"])? = "".into();
-    }
-    Ok(())
+    let existing = token.map(|_| "");
+    complete(values, json!({"bootstrap": {"token": token.unwrap_or_default(), "existingSecret": existing}}))
 }
 
 /// Returns the policy that the chart makes of values, as its templates do.
@@ -247,45 +233,50 @@ pub(super) fn missing_image(option: &str) -> CliError {
         .with_hint("`cargo xtask build images --repository REGISTRY` builds both")
 }
 
-/// Returns the value at a path. Makes the mappings on the way.
-fn entry<'a>(values: &'a mut Value, path: &[&str]) -> Result<&'a mut Value> {
-    let mut value = values;
-    for key in path {
-        if value.is_null() {
-            *value = json!({});
+/// Completes the settings of a namespace in the policy. Their short form is a list of service accounts.
+fn complete_namespace(values: &mut Value, name: &str, settings: &Value) -> Result<()> {
+    if let Some(accounts @ Value::Array(_)) = values.pointer_mut(&format!("/policy/namespaces/{name}")) {
+        *accounts = json!({"serviceAccounts": accounts.take()});
+    }
+    complete(values, json!({"policy": {"namespaces": {name: settings}}}))
+}
+
+/// Completes mappings with the keys of `changes`, and lists with the names that they lack. Replaces other values. A key
+/// without a value in `changes` changes nothing.
+///
+/// # Errors
+/// Returns an error if a mapping, a list or a text stands in the place of another form.
+fn complete(values: &mut Value, changes: Value) -> Result<()> {
+    let is_plain = |value: &Value| !value.is_object() && !value.is_array();
+    if values.is_null() {
+        *values = match &changes {
+            Value::Object(_) => json!({}),
+            Value::Array(_) => json!([]),
+            _ => Value::Null,
+        };
+    }
+    match (values, changes) {
+        (Value::Object(known), Value::Object(changes)) => {
+            let mut changes = changes.into_iter().filter(|(_, change)| !change.is_null());
+            changes.try_for_each(|(key, change)| complete(known.entry(key).or_insert(Value::Null), change))
         }
-        let fields = value.as_object_mut().ok_or_else(|| {
-            CliError::failed(format!("the values are not those of the chart: expected a mapping with the key {key}"))
-        })?;
-        value = fields.entry(*key).or_insert(Value::Null);
+        (Value::Array(known), Value::Array(names)) => {
+            for name in names {
+                // An entry of `createNamespaces` can have a level.
+                if !known.iter().any(|entry| *entry == name || entry["name"] == name) {
+                    known.push(name);
+                }
+            }
+            Ok(())
+        }
+        (value, change) if is_plain(value) && is_plain(&change) => {
+            *value = change;
+            Ok(())
+        }
+        (_, change) => {
+            Err(CliError::failed(format!("the values are not those of the chart: found no place for {change}")))
+        }
     }
-    Ok(value)
-}
-
-/// Returns the settings of a namespace in the policy. Their short form is a list of service accounts.
-fn namespace<'a>(values: &'a mut Value, name: &str) -> Result<&'a mut Value> {
-    let settings = entry(values, &["policy", "namespaces", name])?;
-    if settings.is_null() {
-        *settings = json!({});
-    } else if settings.is_array() {
-        *settings = json!({"serviceAccounts": settings.take()});
-    }
-    Ok(settings)
-}
-
-/// Adds a name to the list at a path, unless the list has it.
-fn add(values: &mut Value, path: &[&str], name: &str) -> Result<()> {
-    let list = entry(values, path)?;
-    if list.is_null() {
-        *list = json!([]);
-    }
-    let names = list.as_array_mut().ok_or_else(|| {
-        CliError::failed(format!("the values are not those of the chart: expected a list {}", path.join(".")))
-    })?;
-    if !names.iter().any(|known| known == name || known["name"] == name) {
-        names.push(name.into());
-    }
-    Ok(())
 }
 
 pub(super) fn label(text: &str) -> Result<String, String> {
