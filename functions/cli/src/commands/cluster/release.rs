@@ -1,14 +1,15 @@
 //! The release of a relay: the chart, which this program carries, and helm, which installs it.
 
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::fs::{self, DirBuilder, Permissions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
 use ebb_protocol::api::{ClusterDetail, ClusterInfo, ClusterState};
 use serde_json::Value;
+use tempfile::{NamedTempFile, TempDir};
 use tokio::process::Command;
 use tokio::time::Instant;
 
@@ -116,10 +117,16 @@ impl InstallArgs {
 
     /// Writes the chart into the folder of a release.
     pub(super) fn folder(&self, cluster: &str) -> Result<ReleaseFolder> {
-        let given = self.to.clone().unwrap_or_else(|| format!("ebb-relay-{cluster}").into());
-        let temporary = || std::env::temp_dir().join(format!("ebb-relay-{:016x}", rand::random::<u64>()));
-        let path = if self.apply { temporary() } else { given };
-        let folder = ReleaseFolder { path, is_temporary: self.apply };
+        let mut private = tempfile::Builder::new();
+        private.prefix("ebb-relay-").permissions(Permissions::from_mode(0o700));
+        let temporary = self.apply.then(|| private.tempdir()).transpose();
+        let temporary =
+            temporary.map_err(|error| CliError::broken("cannot make a temporary folder").with_causes(&error))?;
+        let path = match &temporary {
+            Some(folder) => folder.path().to_owned(),
+            None => self.to.clone().unwrap_or_else(|| format!("ebb-relay-{cluster}").into()),
+        };
+        let folder = ReleaseFolder { path, _temporary: temporary };
         let write = || -> io::Result<()> {
             DirBuilder::new().recursive(true).mode(0o700).create(folder.path.join(CHART).join("templates"))?;
             FILES.iter().try_for_each(|(name, text)| fs::write(folder.path.join(CHART).join(name), text))
@@ -280,8 +287,8 @@ pub(super) fn removal(namespace: &str) -> String {
 #[derive(Debug)]
 pub(super) struct ReleaseFolder {
     path: PathBuf,
-    /// True if it is deleted with this value.
-    is_temporary: bool,
+    /// Deletes the folder. The token in it is valid for an hour, and for one relay.
+    _temporary: Option<TempDir>,
 }
 
 impl ReleaseFolder {
@@ -291,12 +298,11 @@ impl ReleaseFolder {
             .map_err(|error| CliError::broken("cannot write YAML").with_causes(&error))?;
         let file = self.path.join(VALUES);
         let write = || -> io::Result<()> {
-            // A file that exists keeps its mode.
-            match fs::remove_file(&file) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
-            OpenOptions::new().write(true).create_new(true).mode(0o600).open(&file)?.write_all(text.as_bytes())
+            // A file that exists would keep its mode.
+            let mut private = NamedTempFile::new_in(&self.path)?;
+            private.write_all(text.as_bytes())?;
+            private.persist(&file)?;
+            Ok(())
         };
         write().map_err(|error| self.unwritable(&error))?;
         Ok(file)
@@ -307,19 +313,9 @@ impl ReleaseFolder {
     }
 }
 
-impl Drop for ReleaseFolder {
-    fn drop(&mut self) {
-        if self.is_temporary {
-            // The token in it is valid for an hour, and for one relay.
-            fs::remove_dir_all(&self.path).ok();
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
-    use std::os::unix::fs::PermissionsExt as _;
     use std::path::Path;
 
     use serde_json::json;
@@ -354,7 +350,7 @@ mod tests {
 
     #[test]
     fn the_commands_name_the_folder_and_the_context() {
-        let folder = ReleaseFolder { path: "it's/here".into(), is_temporary: false };
+        let folder = ReleaseFolder { path: "it's/here".into(), _temporary: None };
         let install = InstallArgs { context: Some("staging".to_owned()), ..InstallArgs::default() };
         let version = env!("CARGO_PKG_VERSION");
         assert_eq!(
