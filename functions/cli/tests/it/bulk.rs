@@ -4,11 +4,8 @@ use serde_json::Value;
 
 use crate::workdir::{CommandResult, Workdir};
 
-/// Its setup fails while the file `bad-NAME` exists in the folder `at`.
+/// The plugin `quick`. Its setup fails while the file `bad-NAME` exists in the folder `at`.
 const PLUGIN: &str = r##"
-apiVersion: ebb.dev/v1
-kind: Plugin
-name: quick@1.0.0
 params: {at: {type: string}}
 runners: {shell: {image: "busybox:1.36"}}
 preStart:
@@ -31,7 +28,7 @@ fn members(result: &CommandResult, member: &str) -> Vec<String> {
 async fn several_sandboxes_are_changed_by_one_command() {
     let workdir = Workdir::new();
     let dev = workdir.dev().await;
-    workdir.apply("plugin", PLUGIN).await;
+    workdir.publish("quick@1.0.0", PLUGIN).await;
     let bad = workdir.write("bad-pr-2", "");
     for (name, team) in [("pr-1", "x"), ("pr-2", "x"), ("pr-3", "y")] {
         let params = format!("{{at: {}}}", workdir.path().display());
@@ -102,13 +99,13 @@ async fn a_stopped_server_is_reported_once() {
 async fn selected_sandboxes_get_another_version_of_a_plugin() {
     let workdir = Workdir::new();
     let dev = workdir.dev().await;
-    workdir.apply("plugin", PLUGIN).await;
+    workdir.publish("quick@1.0.0", PLUGIN).await;
     for (name, team, plugin) in [("pr-1", "x", "quick@1.0.0"), ("pr-2", "x", "quick"), ("pr-3", "y", "quick@1.0.0")] {
         let resource = format!("{{plugin: {plugin}, params: {{at: {}}}}}", workdir.path().display());
         workdir.create(name, &format!("# by hand\nlabels: {{team: {team}}}\nresources: {{r: {resource}}}\n")).await;
     }
     workdir.ebb(&["wait", "pr-1", "pr-2", "pr-3"]).await.done();
-    workdir.apply("plugin", &PLUGIN.replace("@1.0.0", "@1.1.0").replace("exit 7", "exit 8")).await;
+    workdir.publish("quick@1.1.0", &PLUGIN.replace("exit 7", "exit 8")).await;
 
     let upgrade = ["plugin", "upgrade", "quick@1.1.0", "--label", "team=x"];
     let shown = workdir.ebb(&[&upgrade[..], &["--dry-run"]].concat()).await.done();

@@ -122,9 +122,6 @@ fn the_documented_jobs_have_the_inputs_of_the_action_and_of_the_template() {
 }
 
 const PLUGIN: &str = r##"
-apiVersion: ebb.dev/v1
-kind: Plugin
-name: values@1.0.0
 params: {fail: {type: string, default: "no"}}
 runners: {shell: {image: "busybox:1.36"}}
 preStart:
@@ -190,7 +187,7 @@ impl<'a> CiJob<'a> {
 async fn a_job_starts_and_deletes_a_sandbox() {
     let workdir = Workdir::new();
     let dev = workdir.dev().await;
-    workdir.apply("plugin", PLUGIN).await;
+    workdir.publish("values@1.0.0", PLUGIN).await;
     let job = CiJob::with_token(&workdir, "ci", &documented_scopes()).await;
     let document = workdir.write("sandbox.yaml", SANDBOX);
     let github = workdir.write("github-env", "EARLIER=1\n");
@@ -226,7 +223,7 @@ async fn a_job_starts_and_deletes_a_sandbox() {
 async fn a_job_needs_each_documented_scope() {
     let workdir = Workdir::new();
     let dev = workdir.dev().await;
-    workdir.apply("plugin", PLUGIN).await;
+    workdir.publish("values@1.0.0", PLUGIN).await;
     let document = workdir.write("sandbox.yaml", SANDBOX);
     let scopes = documented_scopes();
     assert!(scopes.len() > 1, "{scopes:?}");

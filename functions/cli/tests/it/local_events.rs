@@ -7,9 +7,6 @@ use serde_json::{Value, json};
 use crate::workdir::Workdir;
 
 const PLUGIN: &str = r##"
-apiVersion: ebb.dev/v1
-kind: Plugin
-name: page@1.0.0
 runners: {shell: {image: "busybox:1.36"}}
 preStart: {create: {pod: {script: "#!/bin/true"}}}
 "##;
@@ -58,7 +55,7 @@ async fn an_event_is_signed_with_the_secret_of_the_server() {
     assert!(rejected.stdout.starts_with("rejected sandbox/pr-7-1: "), "{rejected:#?}");
     let waits = workdir.ebb(&["wait", "pr-7-1", "--timeout", "100ms"]).await;
     waits.ends_with(124, "source previews rejected the event ").ends_with(124, "ebb why pr-7-1");
-    workdir.apply("plugin", PLUGIN).await;
+    workdir.publish("page@1.0.0", PLUGIN).await;
     assert_eq!(apply().await.done().stderr.lines().count(), 1);
     let response: Value = send(&source, &["--delivery", "d1", "-o", "json"]).await.done().json();
     assert_eq!((&response["result"], &response["target"]), (&json!("starting"), &json!("sandbox/pr-7-1")));

@@ -106,11 +106,8 @@ async fn a_ttl_that_has_ended_is_reported() {
     dev.stop().await;
 }
 
-/// Its undo always fails.
+/// The plugin `stuck`. Its undo always fails.
 const STUCK: &str = r##"
-apiVersion: ebb.dev/v1
-kind: Plugin
-name: stuck@1.0.0
 runners: {shell: {image: "busybox:1.36"}}
 preStart: {make: {pod: {script: "#!/bin/true"}}}
 postStop: {drop: {undoes: make, retry: {attempts: 1}, pod: {script: "#!/bin/false"}}}
@@ -120,9 +117,8 @@ postStop: {drop: {undoes: make, retry: {attempts: 1}, pod: {script: "#!/bin/fals
 async fn a_forced_deletion_withdraws_the_instance_that_waits() {
     let workdir = Workdir::new();
     let dev = workdir.dev().await;
-    workdir.apply("plugin", STUCK).await;
-    let document = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: pr-1\nresources: {r: {plugin: stuck@1.0.0}}\n";
-    let file = workdir.write("sandbox.yaml", document);
+    workdir.publish("stuck@1.0.0", STUCK).await;
+    let file = workdir.write_sandbox("pr-1", "resources: {r: {plugin: stuck@1.0.0}}\n");
     workdir.ebb(&["apply", "-f", &file]).await.done();
     workdir.ebb(&["delete", "sandbox", "pr-1"]).await.ends_with(1, "");
     let waits = workdir.ebb(&["apply", "-f", &file, "--wait=false"]).await;
@@ -134,11 +130,8 @@ async fn a_forced_deletion_withdraws_the_instance_that_waits() {
     dev.stop().await;
 }
 
-/// Its undo waits until the file `gone` exists in the folder `at`.
+/// The plugin `held`. Its undo waits until the file `gone` exists in the folder `at`.
 const HELD: &str = r##"
-apiVersion: ebb.dev/v1
-kind: Plugin
-name: held@1.0.0
 params: {at: {type: string}, text: {type: string}}
 runners: {shell: {image: "busybox:1.36"}}
 preStart:
@@ -166,7 +159,7 @@ fn held_sandbox(at: &std::path::Path, text: &str) -> String {
 async fn progress_after_a_request_shows_its_runs_only() {
     let workdir = Workdir::new();
     let dev = workdir.dev().await;
-    workdir.apply("plugin", HELD).await;
+    workdir.publish("held@1.0.0", HELD).await;
     workdir.write("gone", "");
     let document = held_sandbox(workdir.path(), "first");
     let changed = held_sandbox(workdir.path(), "second");
@@ -188,7 +181,7 @@ async fn progress_after_a_request_shows_its_runs_only() {
 async fn an_instance_that_waits_does_not_show_values_of_the_present_one() {
     let workdir = Workdir::new();
     let dev = workdir.dev().await;
-    workdir.apply("plugin", HELD).await;
+    workdir.publish("held@1.0.0", HELD).await;
     let file = workdir.write("sandbox.yaml", &held_sandbox(workdir.path(), "first"));
     let created = workdir.ebb(&["apply", "-f", &file]).await.done();
     assert_eq!(created.stdout, "h.text = first\n");
@@ -212,15 +205,14 @@ async fn an_instance_that_waits_does_not_show_values_of_the_present_one() {
 async fn one_command_repairs_every_stuck_sandbox() {
     let workdir = Workdir::new();
     let dev = workdir.dev().await;
-    workdir.apply("plugin", STUCK).await;
+    workdir.publish("stuck@1.0.0", STUCK).await;
     let names = ["pr-1", "pr-2"];
     for name in names {
-        let document = "apiVersion: ebb.dev/v1\nkind: Sandbox\nname: NAME\nresources: {r: {plugin: stuck@1.0.0}}\n";
-        let file = workdir.write("sandbox.yaml", &document.replace("NAME", name));
+        let file = workdir.write_sandbox(name, "resources: {r: {plugin: stuck@1.0.0}}\n");
         workdir.ebb(&["apply", "-f", &file]).await.done();
         workdir.ebb(&["delete", "sandbox", name]).await.ends_with(1, "");
     }
-    workdir.apply("plugin", &STUCK.replace("stuck@1.0.0", "stuck@1.0.1").replace("/bin/false", "/bin/true")).await;
+    workdir.publish("stuck@1.0.1", &STUCK.replace("/bin/false", "/bin/true")).await;
     let repair = ["retry", "--phase", "stuck", "--plugin", "stuck@1.0.1", "--yes"];
     let shown = workdir.ebb(&[&repair[..], &["--dry-run"]].concat()).await.done();
     assert_eq!(shown.stderr.matches("r/drop: stuck@1.0.0 → stuck@1.0.1").count(), 2, "{shown:#?}");

@@ -6,9 +6,6 @@ use serde_json::json;
 use crate::workdir::Workdir;
 
 const PLUGIN: &str = r##"
-apiVersion: ebb.dev/v1
-kind: Plugin
-name: sized@1.0.0
 params: {size: {type: integer}}
 runners: {shell: {image: "busybox:1.36"}}
 preStart:
@@ -25,7 +22,7 @@ async fn history(workdir: &Workdir) -> Vec<HistoryEntry> {
 async fn an_earlier_document_is_applied_again() {
     let workdir = Workdir::new();
     let dev = workdir.dev().await;
-    workdir.apply("plugin", PLUGIN).await;
+    workdir.publish("sized@1.0.0", PLUGIN).await;
     let apply = async |size: u32| {
         let resource = format!("resources: {{r: {{plugin: sized@1.0.0, params: {{size: {size}}}}}}}\n");
         let file = workdir.write_sandbox("pr-1", &format!("# Size {size}.\n{resource}"));
