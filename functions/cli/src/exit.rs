@@ -223,20 +223,3 @@ impl From<Diagnostics> for CliError {
         Self::Documents(diagnostics)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_error_has_its_causes_and_hints() {
-        let cause = io::Error::other("the disk is full");
-        let error = CliError::broken("cannot open the state").with_causes(&cause).with_hint("use another --state");
-        insta::assert_snapshot!(error.text(DiagnosticStyle::Plain), @r"
-        error: cannot open the state
-          caused by: the disk is full
-          help: use another --state
-        ");
-        assert_eq!(error.exit(), Exit::Broken);
-    }
-}

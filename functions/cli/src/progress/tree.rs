@@ -123,11 +123,6 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_of_units() {
-        insta::assert_snapshot!(drawn(&busy(), 120, 30));
-    }
-
-    #[test]
     fn an_outage_follows_the_phase() {
         let text = drawn(&outage(), 120, 30);
         assert!(text.lines().nth(1).unwrap().starts_with("cluster eu has not responded since "), "{text}");
