@@ -11,6 +11,8 @@ pub mod virtual_clock;
 pub mod virtual_runtime;
 
 // The test kit with real servers and programs. Its panics fail the test.
+#[allow(clippy::unwrap_used, clippy::panic)]
+pub mod api_client;
 #[allow(clippy::unwrap_used)]
 pub mod platform;
 #[allow(clippy::unwrap_used, clippy::panic)]

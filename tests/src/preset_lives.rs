@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use ebb_documents::model::VerifyDoc;
 use ebb_documents::presets::preset;
 use ebb_flow::source::delivery::scheme;
-use ebb_protocol::api::{SourceResult, TargetDetail, TargetPhase};
+use ebb_protocol::api::{SourceResponse, SourceResult, TargetPhase};
 use ebb_protocol::sign::MessageId;
 use ebb_protocol::source_signature::sign;
-use reqwest::{Client, Method, RequestBuilder};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
+use crate::api_client::{ApiClient, ApiReply};
 use crate::platform::now;
 use crate::wait::until;
 
@@ -111,10 +111,8 @@ impl PresetLife {
     }
 
     /// Stores a source, and sends each event with another secret, with the right one, and again.
-    pub async fn live(&self, server: &LifeServer, source: &str) {
-        let (path, put) = (format!("/v1/sources/{}", self.preset), json!({"document": source}));
-        let (status, body) = server.operator(Method::PUT, &path, Some(put)).await;
-        assert_eq!(status, 200, "{}: {body}", self.preset);
+    pub async fn live(&self, server: &ApiClient, source: &str) {
+        server.put("Source", &self.preset, source).await.is(200);
         // `AAAA` would append zeros, which change no HMAC.
         let other_secret = format!("{}BBBB", self.secret);
         let state = async || {
@@ -123,73 +121,40 @@ impl PresetLife {
         };
         for (number, (event, result)) in self.events.iter().enumerate() {
             let (place, delivery) = (format!("event {number} of {}", self.preset), format!("delivery-{number}"));
+            let sent = async |status: u16| {
+                let reply = self.send(server, &self.secret, &delivery, event).await;
+                assert_eq!(reply.status, status, "{place}: {reply:?}");
+                reply.json::<SourceResponse>().result
+            };
             let before = state().await;
-            let (status, body) = server.send(self, &other_secret, &delivery, event).await;
-            assert_eq!((status, &body["code"]), (401, &json!("invalid-signature")), "{place}: {body}");
+            let refused = self.send(server, &other_secret, &delivery, event).await;
+            let code = refused.json::<Value>()["code"].clone();
+            assert_eq!((refused.status, code), (401, "invalid-signature".into()), "{place}: {refused:?}");
             assert_eq!(state().await, before, "{place} with another secret");
-            let (status, body) = server.send(self, &self.secret, &delivery, event).await;
-            assert_eq!((status, &body["result"]), (202, &json!(result)), "{place}: {body}");
+            assert_eq!(sent(202).await, *result, "{place}");
             let phase = if *result == SourceResult::Stopping { TargetPhase::Gone } else { TargetPhase::Ready };
             let reached = async || server.target(&self.target).await.filter(|target| target.info.phase == phase);
             until(&format!("{} to be {phase:?} after {place}", self.target), reached).await;
             let after = state().await;
-            let (status, body) = server.send(self, &self.secret, &delivery, event).await;
-            assert_eq!((status, &body["result"]), (200, &json!("repeated")), "{place}: {body}");
+            assert_eq!(sent(200).await, SourceResult::Repeated, "{place}");
             assert_eq!(state().await, after, "{place}, repeated");
         }
     }
-}
 
-/// A deployment in which targets live.
-#[derive(Clone, Debug)]
-pub struct LifeServer {
-    pub http: Client,
-    pub url: String,
-    /// The token of an operator.
-    pub token: String,
-}
-
-impl LifeServer {
-    /// Publishes a plugin.
-    pub async fn publish(&self, document: &str) {
-        let (status, body) = self.operator(Method::POST, "/v1/plugins", Some(json!({"document": document}))).await;
-        assert_eq!(status, 201, "{body}");
-    }
-
-    async fn operator(&self, method: Method, path: &str, body: Option<Value>) -> (u16, Value) {
-        let mut request = self.http.request(method, format!("{}{path}", self.url)).bearer_auth(&self.token);
-        if let Some(body) = body {
-            request = request.json(&body);
-        }
-        answer(request).await
-    }
-
-    /// Returns a target, or `None` if it does not exist.
-    pub async fn target(&self, target: &str) -> Option<TargetDetail> {
-        let (status, body) = self.operator(Method::GET, &format!("/v1/targets/{target}"), None).await;
-        (status != 404).then(|| serde_json::from_value(body).unwrap())
-    }
-
-    async fn send(&self, life: &PresetLife, secret: &str, delivery: &str, body: &Value) -> (u16, Value) {
+    /// Sends an event that is signed with a secret.
+    async fn send(&self, server: &ApiClient, secret: &str, delivery: &str, body: &Value) -> ApiReply {
         let body = body.to_string().into_bytes();
         let id = MessageId::parse(delivery).unwrap();
-        let proof = sign(&scheme(&life.verify()), secret, &id, &body, now()).unwrap();
+        let proof = sign(&scheme(&self.verify()), secret, &id, &body, now()).unwrap();
         let query = proof.url_secret.map(|secret| format!("?secret={}", secret.as_str())).unwrap_or_default();
-        let mut request = self.http.post(format!("{}/v1/sources/{}{query}", self.url, life.preset));
+        let mut request = server.http.post(format!("{}/v1/sources/{}{query}", server.url, self.preset));
         for (name, value) in proof.headers {
             // Svix sends the events of Daytona.
-            let name = if life.preset == "daytona" { name.replace("webhook-", "svix-") } else { name };
+            let name = if self.preset == "daytona" { name.replace("webhook-", "svix-") } else { name };
             request = request.header(name, value);
         }
         // Coder has the ID of the delivery in a header of its own.
         request = request.header("x-message-id", delivery).header("content-type", "application/json");
-        answer(request.body(body)).await
+        ApiReply::to(request.body(body)).await
     }
-}
-
-async fn answer(request: RequestBuilder) -> (u16, Value) {
-    let response = request.send().await.unwrap();
-    let status = response.status().as_u16();
-    let text = response.text().await.unwrap();
-    (status, serde_json::from_str(&text).unwrap_or(Value::Null))
 }

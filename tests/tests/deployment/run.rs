@@ -3,12 +3,14 @@
 use axum::http::Method;
 use ebb_engine::{Hook, Timestamp, Unit};
 use ebb_flow::telemetry::Telemetry;
+use ebb_protocol::api::CreatedToken;
 use ebb_protocol::cloudevents::LifecycleType;
 use ebb_protocol::id::{self, RunId};
 use ebb_protocol::lifecycle::LifecycleData;
 use ebb_protocol::relay::TaskId;
 use ebb_protocol::sign::WebhookSecret;
 use ebb_store::{ClusterFaultKind, DesiredKey, DesiredTarget};
+use ebb_tests::api_client::{ApiClient, ApiReply};
 use ebb_tests::platform::{SignedRequest, http, named, now, sandbox};
 use ebb_tests::receiver::TestReceiver;
 use ebb_tests::wait::until;
@@ -37,31 +39,21 @@ impl LifecycleRun {
         Self { functions, http: http(), outside, traceparent: None }
     }
 
-    /// Sends a request with a token to a function. Returns the status and the body of the response.
-    async fn request(
-        &self,
-        token: &str,
-        (function, method, path): (&str, Method, &str),
-        body: Option<Value>,
-    ) -> (u16, Value) {
-        let mut request = self.http.request(method, format!("{}{path}", self.functions.urls[function]));
-        if let Some(body) = body {
-            request = request.json(&body);
-        }
-        let response = request.bearer_auth(token).send().await.unwrap();
-        let status = response.status().as_u16();
-        (status, serde_json::from_slice(&response.bytes().await.unwrap()).unwrap_or_default())
+    /// Returns a caller of a function with a token.
+    fn caller(&self, function: &str, token: &str) -> ApiClient {
+        ApiClient::new(&self.http, &self.functions.urls[function], token)
     }
 
-    /// Sends a request of an operator to the API. Checks its status and returns its body.
-    async fn api(&self, method: Method, path: &str, body: Option<Value>, expected: u16) -> Value {
-        let (status, response) = self.request(TOKEN, ("Api", method, path), body).await;
-        assert_eq!(status, expected, "{path}: {response}");
-        response
+    /// Returns an operator, who calls the API.
+    fn operator(&self) -> ApiClient {
+        self.caller("Api", TOKEN)
     }
 
-    async fn get(&self, path: &str) -> Value {
-        self.api(Method::GET, path, None, 200).await
+    /// Reads something as the operator.
+    async fn get(&self, path: &str) -> ApiReply {
+        let reply = self.operator().get(path).await;
+        reply.is(200);
+        reply
     }
 
     /// Polls with another secret than that of the relay.
@@ -73,19 +65,17 @@ impl LifecycleRun {
     }
 
     async fn remove(&self, path: &str) {
-        self.api(Method::DELETE, path, None, 204).await;
+        self.operator().request(Method::DELETE, path, None).await.is(204);
     }
 
     /// Stores a document of a kind such as `Source`.
     async fn put(&self, kind: &str, name: &str, rest: &str) {
         let document = named(kind, name, rest).replace("OUTSIDE", self.outside.url());
-        let path = format!("/v1/{}s/{name}", kind.to_lowercase());
-        self.api(Method::PUT, &path, Some(json!({"document": document})), 200).await;
+        self.operator().put(kind, name, &document).await.is(200);
     }
 
     pub(crate) async fn publish(&self, name: &str, rest: &str) {
-        let document = named("Plugin", name, rest).replace("OUTSIDE", self.outside.url());
-        self.post("/v1/plugins", json!({ "document": document }), 201).await;
+        self.operator().publish(&named("Plugin", name, rest).replace("OUTSIDE", self.outside.url())).await;
     }
 
     async fn event(&self, event_type: LifecycleType, name: &str, uid: &str, rest: &str) -> u16 {
@@ -118,7 +108,7 @@ impl LifecycleRun {
 
     /// Sends a request to the API and checks its status.
     pub(crate) async fn post(&self, path: &str, body: Value, expected: u16) {
-        self.api(Method::POST, path, Some(body), expected).await;
+        self.operator().post(path, body).await.is(expected);
     }
 
     pub(crate) async fn phase(&self, name: &str, uid: &str, phase: &str) -> Value {
@@ -128,8 +118,7 @@ impl LifecycleRun {
     /// Waits until a target fulfils a condition.
     pub(crate) async fn until(&self, name: &str, what: &str, is: impl Fn(&Value) -> bool) -> Value {
         until(&format!("{name} to be {what}"), async || {
-            let path = format!("/v1/targets/sandbox/{name}");
-            let (_, target) = self.request(TOKEN, ("Api", Method::GET, &path), None).await;
+            let target = self.operator().get(&format!("/v1/targets/sandbox/{name}")).await.json();
             is(&target).then_some(target)
         })
         .await
@@ -156,7 +145,7 @@ fn task(name: &str, uid: &str) -> TaskId {
 /// Creates and deletes targets by events of a source.
 async fn sources(instance: &LifecycleRun) {
     let send = async |function: &str, body: Value| {
-        instance.request(TOKEN, (function, Method::POST, "/v1/sources/events"), Some(body)).await.0
+        instance.caller(function, TOKEN).post("/v1/sources/events", body).await.status
     };
     instance.put("Source", "events", SOURCE).await;
     let event = |plugin: &str, apply: bool| json!({"plugin": plugin, "name": format!("by-{plugin}"), "apply": apply});
@@ -191,7 +180,7 @@ async fn sources(instance: &LifecycleRun) {
     instance.until("swept-whole", "ready", |target| target["phase"] == "ready").await;
     // A sweep lists the event that it rejects.
     until("swept-wohle to be rejected", async || {
-        let source = instance.get("/v1/sources/events").await;
+        let source: Value = instance.get("/v1/sources/events").await.json();
         let mut listed = source["rejected"].as_array().unwrap().iter();
         listed.any(|event| event["target"] == "sandbox/swept-wohle").then_some(())
     })
@@ -203,10 +192,10 @@ async fn sources(instance: &LifecycleRun) {
 /// Creates and deletes a target with a named token.
 async fn requests(instance: &LifecycleRun) {
     let tokens = json!({"name": "ci", "scopes": ["targets:write", "operate"]});
-    let created = instance.api(Method::POST, "/v1/tokens", Some(tokens), 201).await;
+    let CreatedToken { token, .. } = instance.operator().post("/v1/tokens", tokens).await.is(201).json();
     instance.get("/v1/tokens").await;
     let send = async |function: &str, method: Method, path: &str, body: Option<Value>| {
-        instance.request(created["token"].as_str().unwrap(), (function, method, path), body).await.0
+        instance.caller(function, &token).request(method, path, body).await.status
     };
     let document = named("Sandbox", "by-token", "resources: {r: {plugin: stuck}}\n");
     let body = json!({"kind": "sandbox", "name": "by-token", "document": document});
@@ -222,27 +211,23 @@ async fn requests(instance: &LifecycleRun) {
 async fn console(instance: &LifecycleRun) {
     instance.created("by-form", "1", "stuck", "ready").await;
     let http = reqwest::Client::builder().no_proxy().redirect(Policy::none()).build().unwrap();
-    let send = async |function: &str, path: &str, cookie: &str, fields: &[(&str, &str)]| {
-        let url = &instance.functions.urls[function];
+    let url = &instance.functions.urls["Api"];
+    let send = async |path: &str, cookie: &str, fields: &[(&str, &str)]| {
         let body = form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
         let page = format!("{url}{path}");
         let request = if fields.is_empty() { http.get(page) } else { http.post(page).header("origin", url).body(body) };
-        let response = request.header("cookie", cookie).send().await.unwrap();
-        let cookie = response.headers().get("set-cookie").map(|cookie| cookie.to_str().unwrap().to_owned());
-        (response.status().as_u16(), cookie.unwrap_or_default(), response.text().await.unwrap())
+        ApiReply::to(request.header("cookie", cookie)).await
     };
-    let (status, cookie, _) = send("Api", "/console/sign-in", "", &[("token", TOKEN)]).await;
-    let cookie = cookie.split(';').next().unwrap();
-    assert_eq!((status, cookie.is_empty()), (303, false));
-    assert_eq!(send("Api", "/console/targets/sandbox/by-form", cookie, &[]).await.0, 200);
+    let signed_in = send("/console/sign-in", "", &[("token", TOKEN)]).await;
+    let cookie = signed_in.is(303).header("set-cookie").split(';').next().unwrap();
+    assert_ne!(cookie, "");
+    send("/console/targets/sandbox/by-form", cookie, &[]).await.is(200);
     let link = "/console/selection?action=delete&target=sandbox%2Fby-form%201";
-    let (status, _, page) = send("Api", link, cookie, &[]).await;
-    assert_eq!(status, 200, "{page}");
-    let form = page.split("name=\"form\" value=\"").nth(1).and_then(|rest| rest.split('"').next()).unwrap();
-    let fields = [("form", form), ("action", "delete"), ("target", "sandbox/by-form 1")];
-    assert_eq!(send("Api", "/console/selection/confirmed", cookie, &fields).await.0, 200);
+    let form = send(link, cookie, &[]).await.is(200).field("form");
+    let fields = [("form", form.as_str()), ("action", "delete"), ("target", "sandbox/by-form 1")];
+    send("/console/selection/confirmed", cookie, &fields).await.is(200);
     instance.phase("by-form", "1", "stuck").await;
-    assert_eq!(send("Api", "/console/sign-out", cookie, &fields).await.0, 303);
+    send("/console/sign-out", cookie, &fields).await.is(303);
 }
 
 /// Creates and deletes a target by the tools of agents. `api` serves them, and does for them what `receive` does for others.
@@ -253,7 +238,7 @@ async fn agents(instance: &LifecycleRun) {
         let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
         let request = instance.http.post(format!("{}/mcp", instance.functions.urls["Api"])).bearer_auth(TOKEN);
         let request = request.header("accept", "application/json, text/event-stream").json(&body);
-        let response: Value = request.send().await.unwrap().json().await.unwrap();
+        let response: Value = ApiReply::to(request).await.json();
         assert_eq!(response["result"]["isError"], false, "{tool}: {response}");
     };
     call("apply_document", json!({"document": document, "dry_run": true})).await;
@@ -313,7 +298,7 @@ pub(crate) async fn all() -> DeployedFunctions {
     instance.phase("completed", "1", "stuck").await;
     instance.post(&path("completed", "force-complete"), json!({"unit": "r/undo", "reason": "a test"}), 202).await;
     instance.phase("completed", "1", "gone").await;
-    let history = instance.get(&path("completed", "history")).await;
+    let history: Value = instance.get(&path("completed", "history")).await.json();
     let entry = history["entries"][0]["id"].as_str().unwrap();
     instance.get(&path("completed", &format!("history/{entry}"))).await;
     instance.get("/v1/runs?kind=sandbox").await;
@@ -337,7 +322,7 @@ pub(crate) async fn all() -> DeployedFunctions {
     instance.deleted("stopped", "1", "gone").await;
     // A registered cluster, and a poll with another secret than that of the relay.
     let cluster = json!({"entrypointImage": "entrypoint"});
-    instance.api(Method::PUT, "/v1/clusters/registered", Some(cluster), 200).await;
+    instance.operator().request(Method::PUT, "/v1/clusters/registered", Some(cluster)).await.is(200);
     instance.get("/v1/clusters/registered").await;
     instance.remove("/v1/clusters/registered").await;
     instance.denied_poll().await;
@@ -350,7 +335,8 @@ pub(crate) async fn all() -> DeployedFunctions {
     for path in ["/v1/targets", "/v1/clusters", "/v1/orphans"] {
         instance.get(path).await;
     }
-    for check in instance.get("/v1/checks").await["checks"].as_array().unwrap() {
+    let checks: Value = instance.get("/v1/checks").await.json();
+    for check in checks["checks"].as_array().unwrap() {
         let unreachable = check["name"] == format!("relay/{UNREACHABLE}");
         assert!(check["passed"] != unreachable, "{check}");
     }

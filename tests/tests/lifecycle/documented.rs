@@ -67,8 +67,7 @@ pub(crate) async fn store(harness: &Harness, collection: &str, name: &str, docum
 /// Sends an event with the header that proves its sender.
 async fn send(harness: &Harness, source: &str, proof: (&'static str, String), body: String) -> SourceResponse {
     let request = harness.http.post(harness.url(&format!("/v1/sources/{source}"))).header(proof.0, proof.1);
-    let request = request.header("content-type", "application/json").body(body);
-    ApiReply::of(request.send().await.unwrap()).await.json()
+    ApiReply::to(request.header("content-type", "application/json").body(body)).await.json()
 }
 
 /// Sends an event of GitHub.

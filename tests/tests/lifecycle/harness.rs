@@ -10,14 +10,13 @@ use ebb_engine::{HeadState, RunPhase};
 use ebb_flow::Env;
 use ebb_flow::system::SystemClock;
 use ebb_local::stack::{RemoteRelays, Stack, StackSettings, UnitBackend};
-use ebb_protocol::api::{CreatedToken, ProblemDetails, TargetDetail, TargetDiagnosis, TargetPage, UnitDetail};
+use ebb_protocol::api::{CreatedToken, TargetDetail, TargetDiagnosis, TargetPage, UnitDetail};
 use ebb_protocol::id::{self, TargetKey};
 use ebb_protocol::record::AttemptRecord;
 use ebb_protocol::relay::{Batch, BatchResponse, RelayRequest, RelayResponse};
 use ebb_relay_client::PollEndpoint;
 use ebb_store::TargetList;
 use ebb_tests::platform::{self, SignedRequest};
-use serde::de::DeserializeOwned;
 use tempfile::TempDir;
 
 // Imports of all tests.
@@ -33,6 +32,7 @@ pub(crate) use ebb_protocol::id::RunId;
 pub(crate) use ebb_protocol::lifecycle::LifecycleData;
 pub(crate) use ebb_protocol::limits;
 pub(crate) use ebb_protocol::sign::WebhookSecret;
+pub(crate) use ebb_tests::api_client::{ApiClient, ApiReply};
 pub(crate) use ebb_tests::platform::{named, now};
 pub(crate) use ebb_tests::receiver::{CannedReply, ReceivedCall, TestReceiver};
 pub(crate) use ebb_tests::wait::{POLL_INTERVAL, WAIT_TIMEOUT, until};
@@ -42,63 +42,6 @@ pub(crate) use tokio::net::TcpStream;
 
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap().block_on(future)
-}
-
-/// A response of a server.
-#[derive(Debug)]
-pub(crate) struct ApiReply {
-    pub(crate) status: u16,
-    pub(crate) content_type: String,
-    pub(crate) body: String,
-}
-
-impl ApiReply {
-    /// Sends a request with the value of a header `authorization`.
-    pub(crate) async fn to(
-        http: &reqwest::Client,
-        url: &str,
-        authorization: Option<&str>,
-        method: Method,
-        body: Option<Value>,
-    ) -> Self {
-        let mut request = http.request(method, url);
-        if let Some(authorization) = authorization {
-            request = request.header("authorization", authorization);
-        }
-        if let Some(body) = body {
-            request = request.json(&body);
-        }
-        Self::of(request.send().await.unwrap()).await
-    }
-
-    pub(crate) async fn of(response: reqwest::Response) -> Self {
-        let content_type = response.headers().get("content-type").and_then(|value| value.to_str().ok());
-        let content_type = content_type.unwrap_or_default().to_owned();
-        let status = response.status().as_u16();
-        Self { status, content_type, body: response.text().await.unwrap() }
-    }
-
-    #[track_caller]
-    pub(crate) fn json<T: DeserializeOwned>(&self) -> T {
-        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
-    }
-
-    /// Checks that the response is a problem with this status and code.
-    #[track_caller]
-    pub(crate) fn is_problem(&self, status: u16, code: &str) -> ProblemDetails {
-        assert_eq!(self.status, status, "{self:?}");
-        assert_eq!(self.content_type, "application/problem+json", "{self:?}");
-        let problem: ProblemDetails = self.json();
-        assert_eq!((problem.status, problem.code.as_str()), (status, code), "{self:?}");
-        assert!(!problem.detail.is_empty(), "{self:?}");
-        problem
-    }
-
-    #[track_caller]
-    pub(crate) fn is(&self, status: u16) -> &Self {
-        assert_eq!(self.status, status, "{self:?}");
-        self
-    }
 }
 
 /// The head and the records of a run, without due time and version, which sweeps change.
@@ -228,25 +171,37 @@ impl Harness {
         format!("{}{path}", self.stack().url())
     }
 
+    /// Returns a caller with a token.
+    pub(crate) fn caller(&self, token: &str) -> ApiClient {
+        ApiClient::new(&self.http, self.stack().url(), token)
+    }
+
+    /// Returns a caller without a token.
+    pub(crate) fn anonymous(&self) -> ApiClient {
+        ApiClient { authorization: None, ..self.operator() }
+    }
+
+    pub(crate) fn operator(&self) -> ApiClient {
+        self.caller(self.stack().token())
+    }
+
     /// Sends a request as the operator.
     pub(crate) async fn request(&self, method: Method, path: &str, body: Option<Value>) -> ApiReply {
-        let token = format!("Bearer {}", self.stack().token());
-        ApiReply::to(&self.http, &self.url(path), Some(&token), method, body).await
+        self.operator().request(method, path, body).await
     }
 
     /// Sends a request such as `GET /v1/targets` with a token.
     pub(crate) async fn with_token(&self, token: &str, line: &str, body: Option<Value>) -> ApiReply {
         let (method, path) = line.split_once(' ').unwrap();
-        let authorization = format!("Bearer {token}");
-        ApiReply::to(&self.http, &self.url(path), Some(&authorization), method.parse().unwrap(), body).await
+        self.caller(token).request(method.parse().unwrap(), path, body).await
     }
 
     pub(crate) async fn get(&self, path: &str) -> ApiReply {
-        self.request(Method::GET, path, None).await
+        self.operator().get(path).await
     }
 
     pub(crate) async fn post(&self, path: &str, body: Value) -> ApiReply {
-        self.request(Method::POST, path, Some(body)).await
+        self.operator().post(path, body).await
     }
 
     /// Creates a named token of the API.
@@ -262,16 +217,13 @@ impl Harness {
     /// Publishes a plugin with this name and version. `rest` is the rest of its document, in which `RECEIVER` stands
     /// for the URL of the receiver.
     pub(crate) async fn publish(&self, name: &str, rest: &str) {
-        let document = plugin(name, rest).replace("RECEIVER", self.receiver.url());
-        self.post("/v1/plugins", json!({ "document": document })).await.is(201);
+        self.operator().publish(&plugin(name, rest).replace("RECEIVER", self.receiver.url())).await;
     }
 
     /// Sends a document of a kind such as `Source`. `rest` is the rest of the document, in which `RECEIVER` stands for the
     /// URL of the receiver.
     pub(crate) async fn put(&self, kind: &str, name: &str, rest: &str) -> ApiReply {
-        let document = named(kind, name, rest).replace("RECEIVER", self.receiver.url());
-        let path = format!("/v1/{}s/{name}", kind.to_lowercase());
-        self.request(Method::PUT, &path, Some(json!({"document": document}))).await
+        self.operator().put(kind, name, &named(kind, name, rest).replace("RECEIVER", self.receiver.url())).await
     }
 
     /// Returns the functions of the stack in another environment or with other tokens.
@@ -286,7 +238,7 @@ impl Harness {
     }
 
     pub(crate) async fn event(&self, event: &SignedRequest) -> ApiReply {
-        ApiReply::of(event.post(&self.http, &self.url("/v1/events")).send().await.unwrap()).await
+        ApiReply::to(event.post(&self.http, &self.url("/v1/events"))).await
     }
 
     /// Opens a connection to the functions.
@@ -364,8 +316,7 @@ impl Harness {
     }
 
     pub(crate) async fn target(&self, name: &str) -> Option<TargetDetail> {
-        let response = self.get(&format!("/v1/targets/sandbox/{name}")).await;
-        (response.status != 404).then(|| response.is(200).json())
+        self.operator().target(&format!("sandbox/{name}")).await
     }
 
     /// Returns the names of the active targets, or of those that a query such as `gone=true` selects.
@@ -457,8 +408,7 @@ impl Harness {
 
     pub(crate) async fn callback_bytes(&self, token: &str, body: Vec<u8>) -> ApiReply {
         let request = self.http.post(self.url("/v1/callbacks")).bearer_auth(token);
-        let request = request.header("content-type", "application/json").body(body);
-        ApiReply::of(request.send().await.unwrap()).await
+        ApiReply::to(request.header("content-type", "application/json").body(body)).await
     }
 
     /// Returns the stored state of a run of the sandbox.

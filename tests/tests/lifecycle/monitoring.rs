@@ -8,8 +8,7 @@ const PAGE: &str = include_str!("../../../docs/src/operations/observability.md")
 const DASHBOARD: &str = include_str!("../../../infra/grafana/ebb.json");
 
 async fn scrape(harness: &Harness, token: Option<&str>) -> ApiReply {
-    let authorization = token.map(|token| format!("Bearer {token}"));
-    ApiReply::to(&harness.http, &harness.url("/metrics"), authorization.as_deref(), Method::GET, None).await
+    token.map_or_else(|| harness.anonymous(), |token| harness.caller(token)).get("/metrics").await
 }
 
 /// Returns the names of metrics in a text, without those of relays.
@@ -51,7 +50,7 @@ pub(crate) async fn targets_and_attempts_are_counted() {
     // The metrics of an invocation follow its writes.
     let text = until("the time of the run", async || {
         let reply = scrape(&harness, None).await;
-        assert_eq!(reply.is(200).content_type, "text/plain; version=0.0.4");
+        assert_eq!(reply.is(200).header("content-type"), "text/plain; version=0.0.4");
         reply.body.contains("ebb_run_time_seconds_count 1\n").then_some(reply.body)
     })
     .await;

@@ -3,7 +3,7 @@
 use std::mem::discriminant;
 
 use ebb_documents::presets::PRESETS;
-use ebb_tests::preset_lives::{CHANGED, FIRST, LifeServer, PresetLife, SENDERS, lives, secrets};
+use ebb_tests::preset_lives::{CHANGED, FIRST, PresetLife, SENDERS, lives, secrets};
 use futures::future::join_all;
 
 use crate::harness::*;
@@ -62,8 +62,7 @@ pub(crate) async fn each_scheme_has_a_target_from_its_creation_to_its_end() {
     // The creation and its redelivery complete their events before the labels change.
     let labels = |note: &str| json!({"id": "s5", "labels": {"note": note}});
     harness.receiver.replies("GET /api/sandbox/s5", &[labels(FIRST), labels(FIRST), labels(CHANGED)]);
-    let token = harness.stack().token().to_owned();
-    let server = LifeServer { http: harness.http.clone(), url: harness.url(""), token };
+    let server = harness.operator();
     let live = async |life: &PresetLife| {
         let mut source = life.source(&format!("{{r: {{plugin: life@1, params: {{note: \"${{{}}}\"}}}}}}", life.note));
         match life.preset.as_str() {

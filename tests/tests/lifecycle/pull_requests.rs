@@ -61,7 +61,7 @@ impl Harness {
         let request = self.http.post(self.url(path)).header("x-github-event", "pull_request");
         let request = request.header("x-github-delivery", event.delivery).header("content-type", "application/json");
         let request = request.header("x-hub-signature-256", signature(secret, &body));
-        ApiReply::of(request.body(body).send().await.unwrap()).await
+        ApiReply::to(request.body(body)).await
     }
 
     async fn github(&self, event: &GithubEvent, expected: (u16, SourceResult)) -> SourceResponse {
@@ -140,7 +140,7 @@ pub(crate) async fn events_that_concern_no_target_change_nothing() {
     let form = harness.http.post(harness.url(prs)).header("content-type", "application/x-www-form-urlencoded");
     let payload = format!("payload={}", event().body);
     let form = form.header("x-hub-signature-256", signature(SECRET, payload.as_bytes())).body(payload);
-    let problem = ApiReply::of(form.send().await.unwrap()).await.is_problem(400, "invalid-json");
+    let problem = ApiReply::to(form).await.is_problem(400, "invalid-json");
     assert!(problem.detail.contains("choose the content type application/json"), "{}", problem.detail);
     harness.write_secrets("{}");
     let problem = harness.send(prs, SECRET, &event(), body()).await.is_problem(503, "missing-secret");

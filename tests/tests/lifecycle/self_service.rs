@@ -11,7 +11,7 @@ const TABLE: &str = "lifecycle/self_service.yaml";
 /// Sends a request with an idempotency key.
 async fn keyed(harness: &Harness, key: &str, body: &Value) -> ApiReply {
     let request = harness.http.post(harness.url("/v1/targets")).bearer_auth(harness.stack().token());
-    ApiReply::of(request.header("idempotency-key", key).json(body).send().await.unwrap()).await
+    ApiReply::to(request.header("idempotency-key", key).json(body)).await
 }
 
 async fn delete(harness: &Harness, path: &str) -> ApiReply {

@@ -22,7 +22,7 @@ fn message(harness: &Harness, token: &str, version: &str, method: &str, mut para
 
 /// Returns the names of the tools that a token lists.
 async fn listed(harness: &Harness, token: &str, version: &str) -> BTreeSet<String> {
-    let reply = ApiReply::of(message(harness, token, version, "tools/list", json!({})).send().await.unwrap()).await;
+    let reply = ApiReply::to(message(harness, token, version, "tools/list", json!({}))).await;
     let tools = reply.is(200).json::<Value>()["result"]["tools"].as_array().cloned().unwrap();
     tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
 }
@@ -30,8 +30,8 @@ async fn listed(harness: &Harness, token: &str, version: &str) -> BTreeSet<Strin
 /// Calls a tool. Returns its answer, and whether it is an error.
 async fn call(harness: &Harness, token: &str, version: &str, tool: &str, arguments: Value) -> (String, bool) {
     let params = json!({"name": tool, "arguments": arguments});
-    let reply = ApiReply::of(message(harness, token, version, "tools/call", params).send().await.unwrap()).await;
-    assert_eq!(reply.content_type, "application/json", "{reply:?}");
+    let reply = ApiReply::to(message(harness, token, version, "tools/call", params)).await;
+    assert_eq!(reply.header("content-type"), "application/json", "{reply:?}");
     let result = reply.is(200).json::<Value>()["result"].clone();
     let text = result["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{reply:?}")).to_owned();
     assert!(text.len() <= 4 << 10, "{} bytes: {text}", text.len());
@@ -45,10 +45,10 @@ async fn token_with(harness: &Harness, scopes: &[&str]) -> String {
 pub(crate) async fn agents_need_a_token_and_no_foreign_page() {
     let harness = Harness::new().await;
     let own = harness.stack().token().to_owned();
-    for (token, code) in [(None, "missing-token"), (Some("Bearer x"), "invalid-token")] {
+    for (caller, code) in [(harness.anonymous(), "missing-token"), (harness.caller("x"), "invalid-token")] {
         for method in [Method::POST, Method::GET] {
             let body = Some(json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}));
-            ApiReply::to(&harness.http, &harness.url("/mcp"), token, method, body).await.is_problem(401, code);
+            caller.request(method, "/mcp", body).await.is_problem(401, code);
         }
     }
     for version in VERSIONS {

@@ -69,9 +69,8 @@ impl ApiRequest {
         self.send.split_once(' ').unwrap().1
     }
 
-    async fn send(&self, harness: &Harness, base: &str, token: Option<&str>) -> ApiReply {
-        let url = format!("{base}{}", self.path());
-        ApiReply::to(&harness.http, &url, token, self.method(), self.body.clone()).await
+    async fn send(&self, caller: &ApiClient) -> ApiReply {
+        caller.request(self.method(), self.path(), self.body.clone()).await
     }
 }
 
@@ -140,7 +139,7 @@ pub(crate) async fn scopes() {
     }
     let roles = [("user", ApiRole::User), ("author", ApiRole::Author), ("operator", ApiRole::Operator)];
     let server = harness.functions(Arc::clone(harness.stack().env()), ApiTokens::new(roles));
-    let base = serve(|_| ebb_api::all(server.clone())).await;
+    let all = ApiClient::new(&harness.http, &serve(|_| ebb_api::all(server.clone())).await, "operator");
     let mut callers: Vec<(&str, String)> = [("read", "user"), ("plugins:write", "author"), ("operate", "operator")]
         .map(|(scope, role)| (scope, role.to_owned()))
         .into();
@@ -156,10 +155,12 @@ pub(crate) async fn scopes() {
             (Some("Bearer operatorx"), "invalid-token"),
             (Some("Bearer OPERATOR"), "invalid-token"),
         ] {
-            route.send(&harness, &base, authorization).await.is_problem(401, code);
+            let caller = ApiClient { authorization: authorization.map(str::to_owned), ..all.clone() };
+            route.send(&caller).await.is_problem(401, code);
         }
         for (scope, token) in &callers {
-            let response = route.send(&harness, &base, Some(&format!("bearer {token}"))).await;
+            let authorization = Some(format!("bearer {token}"));
+            let response = route.send(&ApiClient { authorization, ..all.clone() }).await;
             let place = format!("{scope} {}", route.send);
             let mut permitted = route.scopes.split(' ').chain(["operate"]);
             if !permitted.any(|permitted| permitted == *scope) {
@@ -176,10 +177,8 @@ pub(crate) async fn scopes() {
         }
     }
     // The router of `api` does not have the routes of the other functions.
-    let base = serve(|_| ebb_api::api(server)).await;
-    let url = format!("{base}/v1/events");
-    let event = ApiReply::to(&harness.http, &url, Some("Bearer operator"), Method::POST, Some(json!({}))).await;
-    event.is_problem(404, "not-found");
+    let api = ApiClient { url: serve(|_| ebb_api::api(server)).await, ..all };
+    api.post("/v1/events", json!({})).await.is_problem(404, "not-found");
 }
 
 pub(crate) async fn refused_requests() {
@@ -206,8 +205,7 @@ pub(crate) async fn invalid_bodies() {
     let harness = Harness::new().await;
     for path in ["/v1/plugins", "/v1/plans"] {
         let large = harness.http.post(harness.url(path)).bearer_auth(harness.stack().token());
-        let large = large.body(vec![b' '; limits::API_BODY + 1]).send().await.unwrap();
-        ApiReply::of(large).await.is_problem(413, "too-large");
+        ApiReply::to(large.body(vec![b' '; limits::API_BODY + 1])).await.is_problem(413, "too-large");
     }
     request_table::play(&harness, "security/api.yaml", "invalid_bodies", &[]).await;
 }

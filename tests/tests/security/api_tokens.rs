@@ -47,8 +47,7 @@ pub(crate) async fn forged_tokens() {
     // A token in a URL or another header reaches logs of proxies, so it has no effect.
     for (query, header) in [("token", "x-none"), ("access_token", "x-none"), ("limit", "x-api-key")] {
         let url = harness.url(&format!("/v1/targets?{query}={token}"));
-        let reply = harness.http.get(url).header(header, &token).send().await.unwrap();
-        ApiReply::of(reply).await.is_problem(401, "missing-token");
+        ApiReply::to(harness.http.get(url).header(header, &token)).await.is_problem(401, "missing-token");
     }
 }
 
@@ -81,8 +80,7 @@ pub(crate) async fn expired_and_revoked_tokens() {
         (HOUR * 101 / 100, &short, 401, "token-expired"),
         (24 * HOUR, &format!("{short}x"), 401, "invalid-token"),
     ] {
-        let url = format!("{}/v1/targets", later(&harness, by).await);
-        let reply = ApiReply::to(&harness.http, &url, Some(&format!("Bearer {token}")), Method::GET, None).await;
+        let reply = ApiClient::new(&harness.http, &later(&harness, by).await, token).get("/v1/targets").await;
         assert!(reply.is(status).status == 200 || !reply.is_problem(status, code).detail.is_empty());
     }
     for _ in 0..2 {

@@ -106,9 +106,7 @@ pub(crate) async fn refused_tokens() {
         harness.callback(token, &body).await.is_problem(status, code);
         assert_eq!(harness.state("a", SETUP).await, before, "{body}");
     }
-    let url = harness.url("/v1/callbacks");
-    let none = ApiReply::to(&harness.http, &url, None, Method::POST, Some(succeeded("x"))).await;
-    none.is_problem(401, "missing-token");
+    harness.anonymous().post("/v1/callbacks", succeeded("x")).await.is_problem(401, "missing-token");
     // A failure or heartbeat of another attempt does not change the current one.
     harness.callback(&other, &json!({"status": "failed"})).await.is_problem(409, "late-result");
     let other_epoch = mint(&harness, &TokenClaims { epoch: Epoch(9), ..own });

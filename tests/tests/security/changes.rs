@@ -43,8 +43,7 @@ impl Watcher {
 
     async fn poll(&self, token: &str, since: Option<&str>) -> ApiReply {
         let query = since.map(|since| format!("?since={since}")).unwrap_or_default();
-        let url = format!("{}/v1/changes{query}", self.url);
-        ApiReply::to(&self.http, &url, Some(&format!("Bearer {token}")), Method::GET, None).await
+        ApiClient::new(&self.http, &self.url, token).get(&format!("/v1/changes{query}")).await
     }
 
     async fn changes(&self, token: &str, since: Option<&str>) -> ChangeList {

@@ -3,7 +3,7 @@
 use ebb_api::{ApiRole, ApiTokens};
 use ebb_protocol::error_code::ErrorCode;
 use ebb_protocol::id::TargetKey;
-use reqwest::header::{self, HeaderMap};
+use reqwest::header;
 use reqwest::redirect::Policy;
 use url::form_urlencoded;
 
@@ -20,38 +20,6 @@ const CONFIRMED: &str = "/console/selection/confirmed";
 /// Returns the link to the page that confirms an action on the sandbox `a`.
 fn link(action: &str) -> String {
     format!("{SELECTION}?action={action}&target=sandbox%2Fa%20a-uid&back=%2Fconsole%2Ftargets%2Fsandbox%2Fa")
-}
-
-/// A response to a browser.
-#[derive(Debug)]
-pub(super) struct PageReply {
-    pub(super) status: u16,
-    pub(super) headers: HeaderMap,
-    pub(super) body: String,
-}
-
-impl PageReply {
-    #[track_caller]
-    pub(super) fn is(&self, status: u16) -> &Self {
-        assert_eq!(self.status, status, "{self:?}");
-        self
-    }
-
-    pub(super) fn header(&self, name: &str) -> &str {
-        self.headers.get(name).map(|value| value.to_str().unwrap()).unwrap_or_default()
-    }
-
-    #[track_caller]
-    pub(super) fn leads_to(&self, location: &str) {
-        assert_eq!((self.status, self.header("location")), (303, location), "{self:?}");
-    }
-
-    /// Returns the value of a hidden field.
-    #[track_caller]
-    pub(super) fn field(&self, name: &str) -> String {
-        let (_, rest) = self.body.split_once(&format!("name=\"{name}\" value=\"")).expect("the page has the field");
-        rest.split('"').next().unwrap().to_owned()
-    }
 }
 
 /// A browser that follows no redirect.
@@ -101,22 +69,20 @@ impl Browser {
         self.cookie.split_once('=').unwrap().1
     }
 
-    async fn send(&self, request: reqwest::RequestBuilder) -> PageReply {
-        let response = request.header(header::COOKIE, &self.cookie).send().await.unwrap();
-        let (status, headers) = (response.status().as_u16(), response.headers().clone());
-        PageReply { status, headers, body: response.text().await.unwrap() }
+    async fn send(&self, request: reqwest::RequestBuilder) -> ApiReply {
+        ApiReply::to(request.header(header::COOKIE, &self.cookie)).await
     }
 
-    pub(super) async fn get(&self, path: &str) -> PageReply {
+    pub(super) async fn get(&self, path: &str) -> ApiReply {
         self.send(self.http.get(format!("{}{path}", self.base))).await
     }
 
     /// Requests a page with an entity tag.
-    pub(super) async fn again(&self, path: &str, tag: &str) -> PageReply {
+    pub(super) async fn again(&self, path: &str, tag: &str) -> ApiReply {
         self.send(self.http.get(format!("{}{path}", self.base)).header(header::IF_NONE_MATCH, tag)).await
     }
 
-    pub(super) async fn post(&self, path: &str, origin: Option<&str>, fields: &[(&str, &str)]) -> PageReply {
+    pub(super) async fn post(&self, path: &str, origin: Option<&str>, fields: &[(&str, &str)]) -> ApiReply {
         let body = form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
         let mut request = self.http.post(format!("{}{path}", self.base)).body(body);
         request = request.header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");

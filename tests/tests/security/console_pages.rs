@@ -5,7 +5,7 @@ use reqwest::header;
 
 use super::api::{PRINTED, SCRIPT};
 use super::changes::Watcher;
-use super::console::{Browser, PageReply};
+use super::console::Browser;
 use crate::harness::*;
 use crate::request_table;
 
@@ -98,7 +98,7 @@ pub(crate) async fn responses_are_compressed() {
 
 /// Returns the value of an attribute of `main`.
 #[track_caller]
-fn attribute(page: &PageReply, name: &str) -> String {
+fn attribute(page: &ApiReply, name: &str) -> String {
     let (_, rest) = page.is(200).body.split_once(&format!("{name}=\"")).expect("the page has the attribute");
     rest.split('"').next().unwrap().to_owned()
 }

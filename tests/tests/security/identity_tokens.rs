@@ -111,7 +111,7 @@ impl TrustedStack {
     }
 
     async fn get(&self, token: &str, path: &str) -> ApiReply {
-        self.harness.with_token(token, &format!("GET {path}"), None).await
+        self.harness.caller(token).get(path).await
     }
 
     /// Checks that a token is refused. The reason contains a text and no part of the token.
@@ -218,8 +218,7 @@ pub(crate) async fn forged_identity_tokens() {
     ] {
         stack.refused(&token, reason).await;
     }
-    let url = stack.harness.url(&format!("/v1/targets?access_token={valid}"));
-    let in_url = ApiReply::to(&stack.harness.http, &url, None, Method::GET, None).await;
+    let in_url = stack.harness.anonymous().get(&format!("/v1/targets?access_token={valid}")).await;
     in_url.is_problem(401, "missing-token");
 }
 

@@ -12,7 +12,7 @@ use ebb_store::{SessionBasis, SessionItem, Store};
 use jsonwebtoken::{Algorithm, EncodingKey};
 use url::{Url, form_urlencoded};
 
-use super::console::{Browser, PageReply};
+use super::console::Browser;
 use super::identity_tokens::{issuer, public, rsa_key, rsa_token};
 use crate::harness::*;
 
@@ -185,7 +185,7 @@ impl PeopleStack {
     }
 
     /// Signs in at the first issuer. Returns the reply to its answer.
-    async fn sign_in(&self, browser: &mut Browser) -> PageReply {
+    async fn sign_in(&self, browser: &mut Browser) -> ApiReply {
         let request = self.begin(browser, &self.issuer).await;
         let reply = browser.get(&answer(&request, &self.issuer.approve(&request), Some(&self.issuer.url))).await;
         if reply.status == 303 {
@@ -196,7 +196,7 @@ impl PeopleStack {
 
     /// Checks that a sign-in is refused with a reason, and that no session begins.
     #[track_caller]
-    fn refused(&self, reply: &PageReply, status: u16, reason: &str) {
+    fn refused(&self, reply: &ApiReply, status: u16, reason: &str) {
         assert!(reply.is(status).body.contains(reason), "{reason}: {reply:?}");
         assert!(!cookies(reply).iter().any(|cookie| is_session(cookie)), "{reply:?}");
         assert!(reply.body.contains("API token") && reply.header("content-security-policy").contains("'none'"));
@@ -226,7 +226,7 @@ fn answer(request: &Url, code: &str, issuer: Option<&str>) -> String {
     path(&state, code, issuer)
 }
 
-fn cookies(reply: &PageReply) -> Vec<String> {
+fn cookies(reply: &ApiReply) -> Vec<String> {
     reply.headers.get_all("set-cookie").iter().map(|cookie| cookie.to_str().unwrap().to_owned()).collect()
 }
 
@@ -236,7 +236,7 @@ fn is_session(cookie: &str) -> bool {
 }
 
 #[track_caller]
-fn session_cookie(reply: &PageReply) -> String {
+fn session_cookie(reply: &ApiReply) -> String {
     let sessions: Vec<String> = cookies(reply).into_iter().filter(|cookie| is_session(cookie)).collect();
     let [session] = sessions.as_slice() else { panic!("{sessions:?}") };
     assert!(session.contains("Max-Age=28800") && session.contains("HttpOnly"), "{session}");

@@ -59,7 +59,7 @@ pub(super) fn signed(of: [u8; 32], at: Timestamp, body: Vec<u8>) -> SignedReques
 
 pub(super) async fn send(harness: &Harness, cluster: &str, poll: &SignedRequest) -> ApiReply {
     let url = harness.url(&format!("/v1/clusters/{cluster}/poll"));
-    ApiReply::of(poll.post(&harness.http, &url).send().await.unwrap()).await
+    ApiReply::to(poll.post(&harness.http, &url)).await
 }
 
 /// Polls as the relay of the cluster, and returns the batches of the response.

@@ -31,7 +31,7 @@ fn body(name: &str, rest: &str) -> Option<Value> {
 pub(crate) async fn no_route_reaches_a_foreign_target() {
     let harness = Harness::new().await;
     harness.run("a", "simple", SCRIPT, TargetPhase::Ready).await;
-    let token = format!("Bearer {}", harness.token("bob", &OWN).await);
+    let bob = harness.caller(&harness.token("bob", &OWN).await);
     let (run, missing) = (run_id("a", Hook::PreStart).to_string(), run_id("none", Hook::PreStart).to_string());
     let mut seen = 0;
     for route in routes(&run) {
@@ -39,10 +39,7 @@ pub(crate) async fn no_route_reaches_a_foreign_target() {
             continue;
         }
         seen += 1;
-        let send = async |path: &str| {
-            let url = harness.url(path);
-            ApiReply::to(&harness.http, &url, Some(&token), route.method(), route.body.clone()).await
-        };
+        let send = async |path: &str| bob.request(route.method(), path, route.body.clone()).await;
         let reply = send(route.path()).await;
         if route.path().contains("/force-") {
             reply.is_problem(403, "forbidden");
@@ -54,10 +51,8 @@ pub(crate) async fn no_route_reaches_a_foreign_target() {
         assert_eq!(reply.is_problem(404, "not-found").detail, expected, "{} {}", route.method(), route.path());
     }
     assert!(seen >= 9, "{seen}");
-    let request = Some(request_for("a", ""));
     for query in ["", "?dryRun=true"] {
-        let url = harness.url(&format!("/v1/targets{query}"));
-        let reply = ApiReply::to(&harness.http, &url, Some(&token), Method::POST, request.clone()).await;
+        let reply = bob.post(&format!("/v1/targets{query}"), request_for("a", "")).await;
         let problem = reply.is_problem(409, "other-owner");
         assert_eq!(problem.detail, "sandbox/a belongs to another owner: give the target another name");
     }

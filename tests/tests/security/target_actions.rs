@@ -151,9 +151,8 @@ pub(crate) async fn a_target_is_not_begun_late() {
     let url = with_clock(&harness, Arc::new(HurriedClock(AtomicU64::new(0)))).await;
     let targets: Vec<Value> = (0..30).map(|number| json!({"kind": "sandbox", "name": format!("t{number}")})).collect();
     let body = json!({"select": {"targets": targets}, "action": {"delete": {}}, "dryRun": true});
-    let token = format!("Bearer {}", harness.token("writer", &["targets:write"]).await);
-    let url = format!("{url}/v1/targets/actions");
-    let reply = ApiReply::to(&harness.http, &url, Some(&token), Method::POST, Some(body)).await;
+    let writer = ApiClient::new(&harness.http, &url, &harness.token("writer", &["targets:write"]).await);
+    let reply = writer.post("/v1/targets/actions", body).await;
     let TargetOutcomes { outcomes, next, .. } = reply.is(200).json();
     let Some(TargetSelection::Targets(left)) = next else { panic!("{reply:?}") };
     let left: Vec<&str> = left.iter().map(|target| target.name.as_str()).collect();

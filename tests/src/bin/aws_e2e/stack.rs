@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use ebb_tests::api_client::ApiClient;
 use ebb_tests::platform::http;
-use ebb_tests::preset_lives::{self, LifeServer};
+use ebb_tests::preset_lives;
 use serde_json::{Value, json};
 use tokio::process::Command;
 use tokio::time::{Instant, sleep};
@@ -117,7 +118,7 @@ impl DeployedStack<'_> {
 
     /// Sends signed events of presets, from the creation of a target to its end. An update replaces the resource.
     async fn senders(&self) -> anyhow::Result<()> {
-        let server = LifeServer { http: http(), url: self.http_api.clone(), token: TOKEN.to_owned() };
+        let server = ApiClient::new(&http(), &self.http_api, TOKEN);
         server.publish(&self.servers.notes_plugin()).await;
         for life in preset_lives::samples() {
             let source = life.source(&format!("{{r: {{plugin: notes@1, params: {{note: \"${{{}}}\"}}}}}}", life.note));
