@@ -108,6 +108,13 @@ impl Workdir {
         Self::with(&[])
     }
 
+    /// Creates a working directory with a running `ebb dev`.
+    pub async fn running() -> (Self, DevProcess) {
+        let workdir = Self::new();
+        let dev = workdir.dev().await;
+        (workdir, dev)
+    }
+
     /// Creates a working directory whose table is in the DynamoDB at `endpoint`.
     pub fn on(endpoint: &str) -> Self {
         let table = format!("ebb-{}", TABLES.fetch_add(1, Ordering::Relaxed));

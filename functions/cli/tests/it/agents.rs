@@ -67,8 +67,7 @@ impl ToolServer {
 
 #[tokio::test]
 async fn an_agent_uses_the_server_of_its_folder() {
-    let workdir = Workdir::new();
-    let dev = workdir.dev().await;
+    let (workdir, dev) = Workdir::running().await;
     workdir.publish("plain@1.0.0", "preStart: {make: {webhook: {url: \"https://a.example\"}}}\n").await;
     for (arguments, count) in [(vec![], 13), (vec!["--allow-writes"], 17)] {
         let mut agent = ToolServer::start(&workdir, &arguments).await;
@@ -91,8 +90,7 @@ async fn an_agent_uses_the_server_of_its_folder() {
 /// A line that is not JSON has no response, as in the other SDKs of the protocol. Other wrong lines have one.
 #[tokio::test]
 async fn wrong_lines_do_not_end_the_server() {
-    let workdir = Workdir::new();
-    let dev = workdir.dev().await;
+    let (workdir, dev) = Workdir::running().await;
     let mut agent = ToolServer::start(&workdir, &[]).await;
     for line in ["{not json", "{\"jsonrpc\": \"2.0\", \"id\": 2, \"meth", "", "\u{0}\u{1b}[2J"] {
         agent.send_line(line).await;

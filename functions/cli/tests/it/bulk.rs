@@ -26,8 +26,7 @@ fn members(result: &CommandResult, member: &str) -> Vec<String> {
 
 #[tokio::test]
 async fn several_sandboxes_are_changed_by_one_command() {
-    let workdir = Workdir::new();
-    let dev = workdir.dev().await;
+    let (workdir, dev) = Workdir::running().await;
     workdir.publish("quick@1.0.0", PLUGIN).await;
     let bad = workdir.write("bad-pr-2", "");
     for (name, team) in [("pr-1", "x"), ("pr-2", "x"), ("pr-3", "y")] {
@@ -97,8 +96,7 @@ async fn a_stopped_server_is_reported_once() {
 
 #[tokio::test]
 async fn selected_sandboxes_get_another_version_of_a_plugin() {
-    let workdir = Workdir::new();
-    let dev = workdir.dev().await;
+    let (workdir, dev) = Workdir::running().await;
     workdir.publish("quick@1.0.0", PLUGIN).await;
     for (name, team, plugin) in [("pr-1", "x", "quick@1.0.0"), ("pr-2", "x", "quick"), ("pr-3", "y", "quick@1.0.0")] {
         let resource = format!("{{plugin: {plugin}, params: {{at: {}}}}}", workdir.path().display());

@@ -185,8 +185,7 @@ impl<'a> CiJob<'a> {
 
 #[tokio::test]
 async fn a_job_starts_and_deletes_a_sandbox() {
-    let workdir = Workdir::new();
-    let dev = workdir.dev().await;
+    let (workdir, dev) = Workdir::running().await;
     workdir.publish("values@1.0.0", PLUGIN).await;
     let job = CiJob::with_token(&workdir, "ci", &documented_scopes()).await;
     let document = workdir.write("sandbox.yaml", SANDBOX);
@@ -221,8 +220,7 @@ async fn a_job_starts_and_deletes_a_sandbox() {
 /// A job needs each scope of the documented token. A job that only waits needs the scope `read`.
 #[tokio::test]
 async fn a_job_needs_each_documented_scope() {
-    let workdir = Workdir::new();
-    let dev = workdir.dev().await;
+    let (workdir, dev) = Workdir::running().await;
     workdir.publish("values@1.0.0", PLUGIN).await;
     let document = workdir.write("sandbox.yaml", SANDBOX);
     let scopes = documented_scopes();
@@ -246,8 +244,7 @@ async fn a_job_needs_each_documented_scope() {
 
 #[tokio::test]
 async fn an_input_is_never_executed() {
-    let workdir = Workdir::new();
-    let dev = workdir.dev().await;
+    let (workdir, dev) = Workdir::running().await;
     let job = CiJob::with_token(&workdir, "ci", &documented_scopes()).await;
     let document = workdir.write("sandbox.yaml", SANDBOX);
     for hostile in

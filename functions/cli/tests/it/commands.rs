@@ -120,8 +120,7 @@ async fn a_lost_table_is_reported() {
 /// A target is undone only where its units have run.
 #[tokio::test]
 async fn living_targets_keep_their_backend() {
-    let workdir = Workdir::new();
-    let dev = workdir.dev().await;
+    let (workdir, dev) = Workdir::running().await;
     workdir.create("pr-1", "resources: {}\n").await;
     workdir.reaches("pr-1", TargetPhase::Ready).await;
     dev.stop().await;
@@ -170,8 +169,7 @@ async fn a_low_limit_of_open_files_delays_scripts() {
 
 #[tokio::test]
 async fn the_page_of_an_unknown_sandbox_is_an_error() {
-    let workdir = Workdir::new();
-    let dev = workdir.dev().await;
+    let (workdir, dev) = Workdir::running().await;
     let unknown = workdir.ebb(&["open", "pr-1", "--print"]).await.ends_with(1, "sandbox/pr-1 does not exist");
     assert_eq!(unknown.stdout, "");
     workdir.create("pr-1", "resources: {}\n").await;
@@ -184,8 +182,7 @@ async fn the_page_of_an_unknown_sandbox_is_an_error() {
 
 #[tokio::test]
 async fn one_version_is_compared_with_the_highest_other_one() {
-    let workdir = Workdir::new();
-    let dev = workdir.dev().await;
+    let (workdir, dev) = Workdir::running().await;
     let rest = "runners: {shell: {image: \"busybox:1.36\"}}\npreStart: {make: {pod: {script: \"#!/bin/true\"}}}\n";
     workdir.publish("db@1.0.0", rest).await;
     let single = workdir.ebb(&["plugin", "diff", "db"]).await;

@@ -20,8 +20,7 @@ document: {ttl: 9h, resources: {page: {plugin: page@1.0.0}}}
 
 #[tokio::test]
 async fn an_event_is_signed_with_the_secret_of_the_server() {
-    let workdir = Workdir::new();
-    let dev = workdir.dev().await;
+    let (workdir, dev) = Workdir::running().await;
     let source = workdir.write("previews.yaml", SOURCE);
     let opened = json!({
         "action": "opened", "number": 7, "repository": {"id": 1, "name": "shop", "full_name": "o/shop"},

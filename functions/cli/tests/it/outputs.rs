@@ -38,8 +38,7 @@ fn sandbox(name: &str, at: &std::path::Path, more: &str) -> String {
 
 #[tokio::test]
 async fn a_job_waits_and_reads_the_environment() {
-    let workdir = Workdir::new();
-    let dev = workdir.dev().await;
+    let (workdir, dev) = Workdir::running().await;
     workdir.apply("plugin", PLUGIN).await;
 
     // The sandbox does not exist yet, as when a webhook creates it.
@@ -84,13 +83,11 @@ async fn a_job_waits_and_reads_the_environment() {
 
 #[tokio::test]
 async fn a_ttl_that_has_ended_is_reported() {
-    let workdir = Workdir::new();
-    let dev = workdir.dev().await;
+    let (workdir, dev) = Workdir::running().await;
     workdir.apply("plugin", PLUGIN).await;
     workdir.write("go", "");
     let document = sandbox("pr-1", workdir.path(), "");
-    let file = workdir.write("sandbox.yaml", &document);
-    workdir.ebb(&["apply", "-f", &file]).await.done();
+    workdir.apply("sandbox", &document).await;
     let apply = async |ttl: &str, more: &[&str]| {
         let file = workdir.write("changed.yaml", &format!("{document}ttl: {ttl}\n"));
         workdir.ebb(&[&["apply", "-f", &file][..], more].concat()).await.done().stderr
@@ -115,8 +112,7 @@ postStop: {drop: {undoes: make, retry: {attempts: 1}, pod: {script: "#!/bin/fals
 
 #[tokio::test]
 async fn a_forced_deletion_withdraws_the_instance_that_waits() {
-    let workdir = Workdir::new();
-    let dev = workdir.dev().await;
+    let (workdir, dev) = Workdir::running().await;
     workdir.publish("stuck@1.0.0", STUCK).await;
     let file = workdir.write_sandbox("pr-1", "resources: {r: {plugin: stuck@1.0.0}}\n");
     workdir.ebb(&["apply", "-f", &file]).await.done();
@@ -157,8 +153,7 @@ fn held_sandbox(at: &std::path::Path, text: &str) -> String {
 
 #[tokio::test]
 async fn progress_after_a_request_shows_its_runs_only() {
-    let workdir = Workdir::new();
-    let dev = workdir.dev().await;
+    let (workdir, dev) = Workdir::running().await;
     workdir.publish("held@1.0.0", HELD).await;
     workdir.write("gone", "");
     let document = held_sandbox(workdir.path(), "first");
@@ -179,8 +174,7 @@ async fn progress_after_a_request_shows_its_runs_only() {
 
 #[tokio::test]
 async fn an_instance_that_waits_does_not_show_values_of_the_present_one() {
-    let workdir = Workdir::new();
-    let dev = workdir.dev().await;
+    let (workdir, dev) = Workdir::running().await;
     workdir.publish("held@1.0.0", HELD).await;
     let file = workdir.write("sandbox.yaml", &held_sandbox(workdir.path(), "first"));
     let created = workdir.ebb(&["apply", "-f", &file]).await.done();
@@ -203,8 +197,7 @@ async fn an_instance_that_waits_does_not_show_values_of_the_present_one() {
 
 #[tokio::test]
 async fn one_command_repairs_every_stuck_sandbox() {
-    let workdir = Workdir::new();
-    let dev = workdir.dev().await;
+    let (workdir, dev) = Workdir::running().await;
     workdir.publish("stuck@1.0.0", STUCK).await;
     let names = ["pr-1", "pr-2"];
     for name in names {
@@ -254,8 +247,7 @@ to: {webhook: {connection: tickets, path: /api, body: {title: "${target.name}"}}
 
 #[tokio::test]
 async fn a_missing_secret_is_shown_in_the_document() {
-    let workdir = Workdir::new();
-    let dev = workdir.dev().await;
+    let (workdir, dev) = Workdir::running().await;
     let head = "apiVersion: ebb.dev/v1\nkind: Subscription\nname: failures\non: [failed]\n";
     for (to, place) in [
         ("{slack: {secret: NOSUCH}}", "to-apply.yaml:5:22]"),
@@ -273,8 +265,7 @@ async fn a_missing_secret_is_shown_in_the_document() {
 
 #[tokio::test]
 async fn a_dry_run_changes_nothing() {
-    let workdir = Workdir::new();
-    let dev = workdir.dev().await;
+    let (workdir, dev) = Workdir::running().await;
     let plugin = workdir.write("plugin.yaml", PLUGIN);
     let changed = workdir.write("changed.yaml", &PLUGIN.replace("exit 7", "exit 8"));
     let source = workdir.write("source.yaml", SOURCE);
@@ -322,8 +313,7 @@ async fn a_dry_run_changes_nothing() {
 
 #[tokio::test]
 async fn one_call_stores_documents_before_those_that_name_them() {
-    let workdir = Workdir::new();
-    let dev = workdir.dev().await;
+    let (workdir, dev) = Workdir::running().await;
     workdir.write("go", "");
     let folder = workdir.path().join("documents");
     std::fs::create_dir(&folder).unwrap();
@@ -358,8 +348,7 @@ async fn one_call_stores_documents_before_those_that_name_them() {
 
 #[tokio::test]
 async fn a_dry_run_of_a_sandbox_shows_its_effect() {
-    let workdir = Workdir::new();
-    let dev = workdir.dev().await;
+    let (workdir, dev) = Workdir::running().await;
     workdir.apply("plugin", PLUGIN).await;
     workdir.write("go", "");
     let document = sandbox("pr-1", workdir.path(), "");

@@ -20,8 +20,7 @@ async fn history(workdir: &Workdir) -> Vec<HistoryEntry> {
 
 #[tokio::test]
 async fn an_earlier_document_is_applied_again() {
-    let workdir = Workdir::new();
-    let dev = workdir.dev().await;
+    let (workdir, dev) = Workdir::running().await;
     workdir.publish("sized@1.0.0", PLUGIN).await;
     let apply = async |size: u32| {
         let resource = format!("resources: {{r: {{plugin: sized@1.0.0, params: {{size: {size}}}}}}}\n");

@@ -123,8 +123,7 @@ impl TopTerminal {
 
 #[tokio::test]
 async fn the_terminal_is_restored() {
-    let workdir = Workdir::new();
-    let dev = workdir.dev().await;
+    let (workdir, dev) = Workdir::running().await;
     for (key, code) in [("q", 0), ("\u{3}", 130)] {
         let mut top = TopTerminal::start(&workdir);
         top.terminal.write_all(key.as_bytes()).unwrap();
@@ -138,8 +137,7 @@ async fn the_terminal_is_restored() {
 
 #[tokio::test]
 async fn a_stopped_program_leaves_the_terminal_to_the_shell() {
-    let workdir = Workdir::new();
-    let dev = workdir.dev().await;
+    let (workdir, dev) = Workdir::running().await;
     let mut top = TopTerminal::start(&workdir);
     top.terminal.write_all(b"\x1a").unwrap();
     while !top.text().ends_with("\u{1b}[?25h\u{1b}[?1049l") {
@@ -164,8 +162,7 @@ async fn a_stopped_program_leaves_the_terminal_to_the_shell() {
 /// The terminal marks the begin and the end of a pasted text.
 #[tokio::test]
 async fn a_pasted_text_is_typed_and_presses_no_keys() {
-    let workdir = Workdir::new();
-    let dev = workdir.dev().await;
+    let (workdir, dev) = Workdir::running().await;
     let mut top = TopTerminal::start(&workdir);
     assert!(top.text().contains("\u{1b}[?2004h"), "{:?}", top.text());
     // As a key, `q` would end the program.
@@ -178,8 +175,7 @@ async fn a_pasted_text_is_typed_and_presses_no_keys() {
 
 #[tokio::test]
 async fn a_closed_terminal_is_no_crash() {
-    let workdir = Workdir::new();
-    let dev = workdir.dev().await;
+    let (workdir, dev) = Workdir::running().await;
     let TopTerminal { mut child, terminal, .. } = TopTerminal::start(&workdir);
     drop(terminal);
     assert_eq!(child.wait().unwrap().code(), Some(2));
