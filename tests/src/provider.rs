@@ -9,7 +9,6 @@ mod apis;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::mem::{Discriminant, discriminant};
 use std::net::Ipv4Addr;
-use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
@@ -371,8 +370,7 @@ impl ProviderState {
         };
         let (mishap, answer) = self.act(&account, &request, call);
         let answer = match answer {
-            // The task of the connection ends, so the client gets no response.
-            ProviderAnswer::Lost => resume_unwind(Box::new("the connection is lost")),
+            ProviderAnswer::Lost => CannedReply::lost(),
             ProviderAnswer::Rejected(problem) => return self.problem(problem).into(),
             ProviderAnswer::Made(thing) if self.api == ProviderApi::Tenants => {
                 return self.call_back(account, thing.name, mishap != Mishap::EndlessCreation);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::future::{Future, IntoFuture as _};
 use std::net::{IpAddr, Ipv4Addr};
+use std::panic::resume_unwind;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -83,6 +84,11 @@ impl CannedReply {
     pub fn xml(status: u16, document: &str) -> Self {
         let headers = vec![("content-type", "text/xml".to_owned())];
         Self { headers, body: document.to_owned(), ..Self::status(status) }
+    }
+
+    /// Ends the task of the connection, so the client gets no response.
+    pub fn lost() -> ! {
+        resume_unwind(Box::new("the connection is lost"))
     }
 
     pub fn with(mut self, body: Value) -> Self {

@@ -1,34 +1,25 @@
 //! Texts of others, such as the title of a pull request, cannot control the terminal or forge lines.
 
-use axum::Router;
-use axum::extract::Request;
-use axum::http::StatusCode;
-use axum::response::{IntoResponse as _, Response};
 use serde_json::{Value, json};
+
+use crate::receiver::{CannedReply, TestReceiver};
+use crate::workdir::Workdir;
 
 /// A command to the terminal's clipboard, an override of the direction of text, a return to the start of the line, and
 /// a forged line.
 const HOSTILE: &str = "a\u{1b}]52;c;aGk=\u{7}\u{9b}2J\u{202e}b\rc\nUID: forged";
 
-/// Returns the body of a response. `hostile_texts.json` has it with `TEXT` for the hostile text.
-fn response(path: &str) -> Value {
+/// Returns the reply to a request. `hostile_texts.json` has the bodies with `TEXT` for the hostile text.
+fn reply(path: &str) -> CannedReply {
+    if path.ends_with("/logs") {
+        return CannedReply::page(HOSTILE);
+    }
     let quoted = json!(HOSTILE).to_string();
     let bodies = include_str!("hostile_texts.json").replace("TEXT", &quoted[1..quoted.len() - 1]);
     let bodies: Value = serde_json::from_str(&bodies).unwrap();
-    bodies[path.trim_start_matches("/v1/")].clone()
-}
-
-async fn respond(request: Request) -> Response {
-    let path = request.uri().path();
-    if path.ends_with("/logs") {
-        return HOSTILE.into_response();
-    }
-    match response(path) {
-        Value::Null => {
-            let problem = json!({"status": 422, "code": "wrong", "detail": HOSTILE});
-            (StatusCode::UNPROCESSABLE_ENTITY, axum::Json(problem)).into_response()
-        }
-        body => axum::Json(body).into_response(),
+    match bodies.get(path.trim_start_matches("/v1/")) {
+        Some(body) => CannedReply::ok(body.clone()),
+        None => CannedReply::status(422).with(json!({"status": 422, "code": "wrong", "detail": HOSTILE})),
     }
 }
 
@@ -58,29 +49,19 @@ const COMMANDS: [(&[&str], bool); 21] = [
     (&["wait", "pr-1"], true),
 ];
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test]
 async fn texts_of_others_do_not_control_the_terminal() {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    let server = tokio::spawn(axum::serve(listener, Router::new().fallback(respond)).into_future());
-    let ran = tokio::task::spawn_blocking(move || {
-        let ebb = |arguments: &[&str]| {
-            let mut command = crate::program::command();
-            command.args(arguments).env("EBB_URL", &url).env("EBB_TOKEN", "t");
-            command.output().unwrap()
-        };
-        for (arguments, is_lines) in COMMANDS {
-            let out = ebb(arguments);
-            let text = String::from_utf8([out.stdout, out.stderr].concat()).unwrap();
-            let wrong = text.chars().find(|&c| (c.is_control() && c != '\n' && c != '\t') || c == '\u{202e}');
-            assert_eq!(wrong, None, "{arguments:?}: {text:?}");
-            assert!(text.contains("\u{fffd}") || text.contains("\\u001b"), "{arguments:?} prints no text: {text:?}");
-            assert!(!is_lines || !text.lines().any(|line| line.starts_with("UID: forged")), "{arguments:?}: {text}");
-        }
-        let exact = ebb(&["get", "sandbox", "pr-1", "-o", "json"]);
-        let data: Value = serde_json::from_slice(&exact.stdout).unwrap();
-        assert_eq!(data["labels"]["title"], HOSTILE);
-    });
-    ran.await.unwrap();
-    server.abort();
+    let server = TestReceiver::start().await;
+    server.on("*", |call, _| reply(call.path()));
+    let workdir = Workdir::new().with_env(&[("EBB_URL", server.url().into()), ("EBB_TOKEN", "t".into())]);
+    for (arguments, is_lines) in COMMANDS {
+        let result = workdir.ebb(arguments).await;
+        let text = result.stdout + &result.stderr;
+        let wrong = text.chars().find(|&c| (c.is_control() && c != '\n' && c != '\t') || c == '\u{202e}');
+        assert_eq!(wrong, None, "{arguments:?}: {text:?}");
+        assert!(text.contains("\u{fffd}") || text.contains("\\u001b"), "{arguments:?} prints no text: {text:?}");
+        assert!(!is_lines || !text.lines().any(|line| line.starts_with("UID: forged")), "{arguments:?}: {text}");
+    }
+    let exact = workdir.ebb(&["get", "sandbox", "pr-1", "-o", "json"]).await;
+    assert_eq!(exact.json::<Value>()["labels"]["title"], HOSTILE);
 }
