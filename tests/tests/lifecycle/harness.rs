@@ -528,11 +528,10 @@ pub(crate) fn plugin(name: &str, rest: &str) -> String {
     named("Plugin", name, rest)
 }
 
-/// Serves the routes that `router` returns for a URL. Returns the URL.
-pub(crate) async fn serve(router: impl FnOnce(&str) -> axum::Router) -> String {
+/// Serves routes. Returns their URL.
+pub(crate) async fn serve(router: axum::Router) -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    let router = router(&url);
     tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
     url
 }

@@ -89,7 +89,7 @@ pub(crate) async fn checks() {
     let bucket = embedded::FolderBucket::open(&objects, embedded::StateDurability::Process).unwrap();
     std::fs::remove_dir_all(&objects).unwrap();
     std::fs::write(&objects, "a file").unwrap();
-    let endpoint = serve(|_| Router::new().fallback(|| async { (StatusCode::BAD_REQUEST, MISSING_TABLE) })).await;
+    let endpoint = serve(Router::new().fallback(|| async { (StatusCode::BAD_REQUEST, MISSING_TABLE) })).await;
     let config = Config::builder()
         .behavior_version(BehaviorVersion::latest())
         .region(Region::new("us-east-1"))
@@ -139,7 +139,7 @@ pub(crate) async fn scopes() {
     }
     let roles = [("user", ApiRole::User), ("author", ApiRole::Author), ("operator", ApiRole::Operator)];
     let server = harness.functions(Arc::clone(harness.stack().env()), ApiTokens::new(roles));
-    let all = ApiClient::new(&harness.http, &serve(|_| ebb_api::all(server.clone())).await, "operator");
+    let all = ApiClient::new(&harness.http, &serve(ebb_api::all(server.clone())).await, "operator");
     let mut callers: Vec<(&str, String)> = [("read", "user"), ("plugins:write", "author"), ("operate", "operator")]
         .map(|(scope, role)| (scope, role.to_owned()))
         .into();
@@ -177,7 +177,7 @@ pub(crate) async fn scopes() {
         }
     }
     // The router of `api` does not have the routes of the other functions.
-    let api = ApiClient { url: serve(|_| ebb_api::api(server)).await, ..all };
+    let api = ApiClient { url: serve(ebb_api::api(server)).await, ..all };
     api.post("/v1/events", json!({})).await.is_problem(404, "not-found");
 }
 

@@ -63,7 +63,7 @@ pub(super) async fn with_clock(harness: &Harness, clock: Arc<dyn Clock>) -> Stri
     let settings = fakes::settings("urn:tests", None, Millis(1_000));
     let env = fakes::env(harness.stack().store().clone(), env.egress.clone(), env.queue.clone(), settings);
     let env = Env { clock, ..env };
-    serve(|_| ebb_api::all(harness.functions(Arc::new(env), ApiTokens::default()))).await
+    serve(ebb_api::all(harness.functions(Arc::new(env), ApiTokens::default()))).await
 }
 
 pub(crate) async fn expired_and_revoked_tokens() {

@@ -37,7 +37,7 @@ impl Watcher {
         let env = Arc::new(Env { clock: clock.clone(), ..env });
         let poll_endpoint = Arc::new(PollEndpoint::new(Arc::default(), store, Arc::new(SystemClock)));
         let tokens = Arc::new(ApiTokens::new([(OPERATOR, ApiRole::Operator)]));
-        let url = serve(|_| ebb_api::api(ServerState { env: env.clone(), tokens, poll_endpoint })).await;
+        let url = serve(ebb_api::api(ServerState { env: env.clone(), tokens, poll_endpoint })).await;
         Self { http: harness.http.clone(), env, clock, meter, url }
     }
 

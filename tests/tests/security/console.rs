@@ -421,7 +421,7 @@ pub(crate) async fn a_configured_token_of_any_form_signs_in() {
     let harness = Harness::new().await;
     let tokens = ApiTokens::new([(CONFIGURED, ApiRole::Operator)]);
     let server = harness.functions(Arc::clone(harness.stack().env()), tokens);
-    let base = serve(|_| ebb_api::all(server)).await;
+    let base = serve(ebb_api::all(server)).await;
     let browser = Browser::signed_in_at(&base, CONFIGURED).await;
     let refused = browser.post("/console/sign-in", Some(&base), &[("token", "ey.another.token")]).await;
     assert!(refused.is(401).body.contains("does not sign in"), "{refused:?}");

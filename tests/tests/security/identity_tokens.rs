@@ -4,8 +4,6 @@ use aws_lc_rs::encoding::{AsDer as _, Pkcs8V1Der};
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa::KeySize;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair};
-use axum::Json;
-use axum::routing::get;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::jwk::Jwk;
@@ -45,15 +43,12 @@ pub(super) fn rsa_token(key: &EncodingKey, claims: &Value) -> String {
     jsonwebtoken::encode(&header, claims, key).unwrap()
 }
 
-/// Serves the discovery document and the keys of an issuer. Returns its URL.
-pub(super) async fn issuer(keys: Vec<Value>, discovery: impl FnOnce(&str) -> Value) -> String {
-    serve(|url| {
-        let discovery = discovery(url);
-        axum::Router::new()
-            .route("/.well-known/openid-configuration", get(|| async { Json(discovery) }))
-            .route("/keys", get(|| async move { Json(json!({ "keys": keys })) }))
-    })
-    .await
+/// Starts an issuer with a discovery document, which is a function of its URL, and keys.
+pub(super) async fn issuer(keys: Vec<Value>, discovery: impl FnOnce(&str) -> Value) -> TestReceiver {
+    let server = TestReceiver::start().await;
+    server.always("GET /.well-known/openid-configuration", discovery(server.url()));
+    server.always("GET /keys", json!({ "keys": keys }));
+    server
 }
 
 fn discovery(url: &str) -> Value {
@@ -63,7 +58,7 @@ fn discovery(url: &str) -> Value {
 /// An issuer with a key of each kind, and a stack that trusts it.
 struct TrustedStack {
     harness: Harness,
-    issuer: String,
+    issuer: TestReceiver,
     rsa: EncodingKey,
     ec: EncodingKey,
 }
@@ -78,7 +73,8 @@ impl TrustedStack {
         let mut rules: Vec<Value> =
             issuers.iter().flat_map(|issuer| issuer["rules"].as_array().unwrap().clone()).collect();
         rules.push(json!({"when": "claims.user_login", "scopes": ["operate"]}));
-        let harness = Harness::with_issuers(&json!([{"issuer": issuer, "audience": AUDIENCE, "rules": rules}])).await;
+        let harness =
+            Harness::with_issuers(&json!([{"issuer": issuer.url(), "audience": AUDIENCE, "rules": rules}])).await;
         Self { harness, issuer, rsa, ec }
     }
 
@@ -86,7 +82,7 @@ impl TrustedStack {
     fn github(&self) -> Value {
         let now = now().0 / 1_000;
         json!({
-            "sub": "repo:octo-org/octo-repo:ref:refs/heads/main", "aud": AUDIENCE, "iss": self.issuer, "iat": now,
+            "sub": "repo:octo-org/octo-repo:ref:refs/heads/main", "aud": AUDIENCE, "iss": self.issuer.url(), "iat": now,
             "nbf": now, "exp": now + 300, "ref": "refs/heads/main", "repository_id": "74", "repository_owner_id": "65",
         })
     }
@@ -95,7 +91,7 @@ impl TrustedStack {
     fn gitlab(&self, ref_protected: &str) -> Value {
         let time = now().0 / 1_000;
         json!({
-            "project_id": "20", "user_login": "sample-user", "ref_protected": ref_protected, "iss": self.issuer,
+            "project_id": "20", "user_login": "sample-user", "ref_protected": ref_protected, "iss": self.issuer.url(),
             "sub": "project_path:my-group/my-project:ref_type:branch:ref:feature-branch-1", "iat": time,
             "aud": [AUDIENCE, "https://vault.example.com"], "nbf": time - 5, "exp": time + 300,
         })
@@ -153,7 +149,7 @@ pub(crate) async fn claims_of_pipelines_grant_scopes() {
         stack.harness.with_token(&token, &format!("POST {path}"), Some(body)).await.is(status);
     }
     let history: Value = stack.harness.get("/v1/targets/sandbox/by-pipeline/history").await.is(200).json();
-    let caller = format!("{} repo:octo-org/octo-repo:ref:refs/heads/main", stack.issuer);
+    let caller = format!("{} repo:octo-org/octo-repo:ref:refs/heads/main", stack.issuer.url());
     assert_eq!(history["entries"][0]["by"], caller, "{history}");
     let log = std::fs::read_to_string(crate::log_file()).unwrap();
     assert!(!log.contains(&token[token.len() - 40..]));
@@ -199,7 +195,7 @@ pub(crate) async fn forged_identity_tokens() {
         (with_kid(None), &stack.rsa, "has no `kid`"),
         // The key of the sender, in the header.
         (Header { jwk: Some(jwk), ..header() }, &own, "signature"),
-        (Header { jku: Some(format!("{}/keys", stack.issuer)), ..header() }, &own, "signature"),
+        (Header { jku: Some(format!("{}/keys", stack.issuer.url())), ..header() }, &own, "signature"),
         (Header { crit: Some(vec!["b64".to_owned()]), ..header() }, &stack.rsa, "`crit`"),
     ] {
         stack.refused(&jsonwebtoken::encode(&header, &claims, key).unwrap(), reason).await;
@@ -240,9 +236,9 @@ pub(crate) async fn times_and_names_of_identity_tokens() {
         ("sub", json!(""), "the claim `sub` of the token is not a text"),
         ("sub", json!("a\u{202e}b"), "has a character that cannot be printed"),
         ("sub", json!("x".repeat(1_024)), "is too long"),
-        ("iss", json!(format!("{}/", stack.issuer)), "is not in EBB_OIDC"),
+        ("iss", json!(format!("{}/", stack.issuer.url())), "is not in EBB_OIDC"),
         ("iss", Value::Null, "is not in EBB_OIDC"),
-        ("iss", json!([stack.issuer]), "is not in EBB_OIDC"),
+        ("iss", json!([stack.issuer.url()]), "is not in EBB_OIDC"),
     ] {
         stack.refused(&stack.sign(&stack.changed(name, value)), reason).await;
     }
@@ -258,7 +254,7 @@ pub(crate) async fn keys_that_are_not_accepted() {
     ];
     keys[0]["use"] = "enc".into();
     let issuer = issuer(keys, discovery).await;
-    let harness = trusting(&[&issuer]).await;
+    let harness = trusting(&[issuer.url()]).await;
     for (kid, key, algorithm, status) in [
         ("valid", &valid, Algorithm::RS256, 200),
         ("encryption", &encryption, Algorithm::RS256, 401),
@@ -267,7 +263,7 @@ pub(crate) async fn keys_that_are_not_accepted() {
         ("shared", &shared, Algorithm::HS256, 401),
     ] {
         let header = Header { kid: Some(kid.to_owned()), ..Header::new(algorithm) };
-        let token = jsonwebtoken::encode(&header, &claims_of(&issuer), key).unwrap();
+        let token = jsonwebtoken::encode(&header, &claims_of(issuer.url()), key).unwrap();
         let reply = harness.with_token(&token, "GET /v1/targets", None).await;
         reply.is(status);
         assert!(status == 200 || reply.is_problem(401, "invalid-token").detail.contains("RS"), "{reply:?}");
@@ -301,9 +297,9 @@ pub(crate) async fn issuers_that_cannot_be_trusted() {
         };
         issuers.push((issuer(vec![public(&key, Algorithm::RS256, "rsa-1")], discovery).await, reason));
     }
-    let harness = trusting(&issuers.iter().map(|(issuer, _)| issuer.as_str()).collect::<Vec<_>>()).await;
+    let harness = trusting(&issuers.iter().map(|(issuer, _)| issuer.url()).collect::<Vec<_>>()).await;
     for (issuer, reason) in &issuers {
-        let token = rsa_token(&key, &claims_of(issuer));
+        let token = rsa_token(&key, &claims_of(issuer.url()));
         let reply = harness.with_token(&token, "GET /v1/targets", None).await;
         let problem = reply.is_problem(503, "issuer-unavailable");
         assert!(problem.detail.contains(reason), "{problem:?}");

@@ -79,16 +79,17 @@ impl IssuerState {
 
 impl PeopleIssuer {
     async fn start(names_issuer: bool) -> Self {
-        let (key, server) = (rsa_key(), TestReceiver::start().await);
-        let url = server.url().to_owned();
-        let discovery = json!({
-            "issuer": url, "jwks_uri": format!("{url}/keys"), "token_endpoint": format!("{url}/token"),
-            "authorization_endpoint": format!("{url}/authorize?tenant=a"), "userinfo_endpoint": format!("{url}/userinfo"),
-            "authorization_response_iss_parameter_supported": names_issuer,
-        });
-        server.always("GET /.well-known/openid-configuration", discovery);
-        server.always("GET /keys", json!({"keys": [public(&key, Algorithm::RS256, "rsa-1")]}));
-        let (approvals, claims) = (Mutex::default(), Mutex::new(json!({})));
+        let key = rsa_key();
+        let discovery = |url: &str| {
+            json!({
+                "issuer": url, "jwks_uri": format!("{url}/keys"), "token_endpoint": format!("{url}/token"),
+                "authorization_endpoint": format!("{url}/authorize?tenant=a"),
+                "userinfo_endpoint": format!("{url}/userinfo"),
+                "authorization_response_iss_parameter_supported": names_issuer,
+            })
+        };
+        let server = issuer(vec![public(&key, Algorithm::RS256, "rsa-1")], discovery).await;
+        let (url, approvals, claims) = (server.url().to_owned(), Mutex::default(), Mutex::new(json!({})));
         let issuer = Self { server, url: url.clone(), state: Arc::new(IssuerState { key, url, approvals, claims }) };
         issuer.serve_tokens();
         issuer
@@ -298,7 +299,7 @@ pub(crate) async fn a_session_ends_with_the_trust_in_its_issuer() {
     ] {
         let tokens = ApiTokens::default().with_issuers(OidcIssuers::parse(&entries.to_string()).unwrap());
         let server = stack.harness.functions(Arc::clone(stack.harness.stack().env()), tokens);
-        let mut later = Browser::new(&serve(|_| ebb_api::all(server)).await);
+        let mut later = Browser::new(&serve(ebb_api::all(server)).await);
         later.cookie = browser.cookie.clone();
         let found = (later.get("/console").await.status, later.get("/console/clusters").await.status);
         assert_eq!(found, expected, "{entries}");
@@ -505,7 +506,7 @@ pub(crate) async fn endpoints_that_cannot_be_trusted() {
         ("token_endpoint", "http://issuer.test/token", "has the scheme http; expected https"),
         ("token_endpoint", "https://169.254.169.254/token", "is not allowed"),
     ] {
-        let url = issuer(vec![], |url| {
+        let server = issuer(vec![], |url| {
             let mut discovery = json!({
                 "issuer": url, "jwks_uri": format!("{url}/keys"), "token_endpoint": format!("{url}/token"),
                 "authorization_endpoint": format!("{url}/authorize"),
@@ -513,15 +514,16 @@ pub(crate) async fn endpoints_that_cannot_be_trusted() {
             discovery[member] = value.into();
             discovery
         });
-        issuers.push((url.await, member, reason));
+        issuers.push((server.await, member, reason));
     }
     let client = json!({"clientId": CLIENT});
-    let entries =
-        issuers.iter().map(|(url, ..)| json!({"issuer": url, "audience": AUDIENCE, "rules": [], "signIn": client}));
+    let entries = issuers
+        .iter()
+        .map(|(server, ..)| json!({"issuer": server.url(), "audience": AUDIENCE, "rules": [], "signIn": client}));
     let harness = Harness::with_issuers(&entries.collect()).await;
-    for (url, member, reason) in &issuers {
+    for (server, member, reason) in &issuers {
         let mut browser = Browser::new(harness.stack().url());
-        let mut reply = browser.get(&begin(url, "/console")).await;
+        let mut reply = browser.get(&begin(server.url(), "/console")).await;
         if *member == "token_endpoint" {
             browser.cookie = reply.is(303).header("set-cookie").split(';').next().unwrap().to_owned();
             let request = Url::parse(reply.header("location")).unwrap();
