@@ -1,50 +1,20 @@
-//! An environment for functions in tests: a queue in memory, no cluster, and settings.
+//! An environment for functions in tests: no cluster, and settings.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use ebb_egress::HttpCall;
 use ebb_engine::Millis;
-use ebb_flow::ports::{MessageQueue, QueueMessage};
+use ebb_flow::ports::MessageQueue;
 use ebb_flow::system::{SystemClock, SystemRandom};
 use ebb_flow::{DeploymentSettings, Env, InstanceCache};
 use ebb_protocol::named_secrets::NamedSecrets;
 use ebb_protocol::sign::{WebhookKeys, WebhookSecret};
 use ebb_relay_client::ClusterRelay;
 use ebb_store::Store;
-use tokio::sync::mpsc;
 
 /// The name of the secret of a deployment.
 pub const SECRET: &str = "EVENTS";
-
-/// A queue that delivers each message to its receiver after its delay.
-#[derive(Debug)]
-pub struct ChannelQueue(mpsc::UnboundedSender<QueueMessage>);
-
-/// Returns a queue, and the receiver of its due messages.
-pub fn channel() -> (ChannelQueue, mpsc::UnboundedReceiver<QueueMessage>) {
-    let (sender, receiver) = mpsc::unbounded_channel();
-    (ChannelQueue(sender), receiver)
-}
-
-#[async_trait]
-impl MessageQueue for ChannelQueue {
-    async fn send(&self, message: QueueMessage, delay: Duration) {
-        // The receiver is dropped at the end of a test.
-        if delay.is_zero() {
-            self.0.send(message).ok();
-            return;
-        }
-        let sender = self.0.downgrade();
-        tokio::spawn(async move {
-            tokio::time::sleep(delay).await;
-            if let Some(sender) = sender.upgrade() {
-                sender.send(message).ok();
-            }
-        });
-    }
-}
 
 /// Returns the environment of one function, with the clock and random numbers of the system. `server` receives the
 /// requests of units and to the platform.

@@ -42,7 +42,7 @@ pub use keys::StackConnection;
 use keys::{StackKeys, StateLock};
 use metrics::StackMetrics;
 use platform::OutcomeLog;
-use queue::LocalQueue;
+pub use queue::LocalQueue;
 pub use secret_file::SecretFile;
 
 /// The time between two sweeps. The queue wakes runs and targets that are due sooner.

@@ -14,11 +14,12 @@ use ebb_flow::ports::{MessageQueue, QueueMessage};
 use ebb_flow::system::{SystemClock, SystemRandom};
 use ebb_flow::telemetry::{FunctionKind, InvocationOrigin, Telemetry};
 use ebb_flow::{DeploymentSettings, Env};
+use ebb_local::stack::LocalQueue;
 use ebb_protocol::named_secrets::NamedSecrets;
 use ebb_protocol::sign::{WebhookKeys, WebhookSecret};
 use ebb_relay_client::{ClusterRegistry, ClusterRelay, PollEndpoint};
 use ebb_store::{MemoryTable, Store};
-use ebb_tests::fakes::{self, ChannelQueue};
+use ebb_tests::fakes;
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -52,7 +53,7 @@ pub(crate) struct DeployedFunctions {
 }
 
 /// A queue that records the rights that one function needs.
-struct RecordedQueue(Recorder, Arc<ChannelQueue>);
+struct RecordedQueue(Recorder, Arc<LocalQueue>);
 
 #[async_trait]
 impl MessageQueue for RecordedQueue {
@@ -66,7 +67,7 @@ impl MessageQueue for RecordedQueue {
 struct SharedParts {
     /// The clusters of the configuration.
     clusters: String,
-    queue: Arc<ChannelQueue>,
+    queue: Arc<LocalQueue>,
     callbacks: String,
     platform: String,
 }
@@ -107,10 +108,10 @@ impl DeployedFunctions {
         }
         let url = |listener: &TcpListener| format!("http://{}", listener.local_addr().unwrap());
         let urls: BTreeMap<_, _> = listeners.iter().map(|(name, listener)| (*name, url(listener))).collect();
-        let (queue, messages) = fakes::channel();
+        let (queue, messages) = mpsc::unbounded_channel();
         let parts = SharedParts {
             clusters: clusters.to_string(),
-            queue: Arc::new(queue),
+            queue: Arc::new(LocalQueue(queue)),
             callbacks: format!("{}/v1/callbacks", urls["Complete"]),
             platform: platform.to_owned(),
         };

@@ -17,7 +17,7 @@ const MAX_CONCURRENT: usize = 32;
 const MAX_DELIVERIES: usize = 256;
 
 /// The sending end of the queue. Messages arrive after their delay.
-pub(crate) struct LocalQueue(pub(crate) mpsc::UnboundedSender<QueueMessage>);
+pub struct LocalQueue(pub mpsc::UnboundedSender<QueueMessage>);
 
 #[async_trait]
 impl MessageQueue for LocalQueue {
