@@ -7,15 +7,14 @@ use std::sync::Arc;
 use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_engine::{Attempt, Epoch, Hook, LateMark, Patch, PatchChange, RunPhase, TargetPhase, Unit};
 use ebb_local::embedded::{EmbeddedTable, FolderBucket, StateDurability};
-use ebb_protocol::api::{RejectedEvent, SignadotOutputs, SourceResponse, SourceResult, TokenInfo};
+use ebb_protocol::api::{SourceResponse, SourceResult, TokenInfo};
 use ebb_protocol::history::HistoryChange;
 use ebb_protocol::id::{RunId, digest};
 use ebb_protocol::limits::DISTINCT_RESULTS;
 use ebb_protocol::listing::ReportedPolicy;
 use ebb_protocol::record::{AttemptOutcome, AttemptResult, InstanceIds, OutputStorage, StateWait, StoredText};
-use ebb_store::suite::samples::{AT, full_result, full_target};
+use ebb_store::suite::samples::{self, AT, full_result, full_target};
 use ebb_store::{self as store, *};
-use serde_json::json;
 
 /// The source code of the keys of items.
 const KEYS: &str = include_str!("../../../shared/store/src/dynamo/key.rs");
@@ -126,20 +125,7 @@ async fn clusters(store: &Store) {
     assert!(store.begin_fault(ClusterFaultKind::Denial, "far", AT, "why").await.unwrap());
     let policy = ReportedPolicy { digest: "digest".into(), ..ReportedPolicy::default() };
     store.note_policy("far", &PolicyRecord { at: AT, policy }).await.unwrap();
-    let cluster = ClusterItem {
-        name: "far".into(),
-        url: Some("https://relay.test".into()),
-        entrypoint_image: "entrypoint:1".into(),
-        run_as_non_root: true,
-        signadot_outputs: Some(SignadotOutputs::Open),
-        options: json!({"profile": "restricted"}),
-        relay: Some(RegisteredRelay { uid: "uid".into(), secret: "sealed".into(), since: AT }),
-        bootstrap: Some(BootstrapToken { digest: "digest".into(), expires: AT, used: true }),
-        created: AT,
-        created_by: "role operator".into(),
-        version: 1,
-    };
-    assert!(store.put_cluster(&cluster, None).await.unwrap());
+    assert!(store.put_cluster(&samples::full_cluster(), None).await.unwrap());
     let feed = store.watch_changes(AT, Some(AT)).await.unwrap();
     store.note_changes(&feed, &["sandbox/full"]).await.unwrap();
     for mark in [HealthMark::Table, HealthMark::Queue, HealthMark::Schedule] {
@@ -176,39 +162,18 @@ async fn sources(store: &Store) {
         version: 1,
     };
     assert!(store.put_desired(&desired).await.unwrap());
-    let event = RejectedEvent {
-        time: AT,
-        delivery: "2".into(),
-        target: Some("sandbox/full".into()),
-        uid: Some("uid".into()),
-        detail: "why".into(),
-    };
-    let rejections = SourceRejections { source: "s".into(), events: vec![event], version: 1 };
-    assert!(store.put_rejections(&rejections).await.unwrap());
+    assert!(store.put_rejections(&samples::rejections("s", &["2"], 1)).await.unwrap());
     let done = DesiredTarget { key: DesiredKey { uid: None, ..desired.key.clone() }, due: None, ..desired };
     assert!(store.put_desired(&done).await.unwrap());
 }
 
 async fn tokens(store: &Store) {
-    let info = TokenInfo {
-        name: "ci".into(),
-        scopes: vec!["read".into(), "targets:write".into()],
-        created: AT,
-        expires: AT,
-        created_by: "role operator".into(),
-    };
-    let token = TokenItem { info: info.clone(), digest: digest(b"token"), revoked: None };
+    let token = samples::token();
     assert!(store.create_token(&token).await.unwrap());
-    let revoked = TokenItem { info: TokenInfo { name: "revoked".into(), ..info }, ..token };
+    let revoked = TokenItem { info: TokenInfo { name: "revoked".into(), ..token.info }, ..token };
     assert!(store.create_token(&revoked).await.unwrap());
     assert!(store.revoke_token("revoked", AT).await.unwrap());
-    let session = SessionItem {
-        digest: "digest".into(),
-        basis: SessionBasis::Named("dueqv2noxvjonmap".into()),
-        proof: "proof".into(),
-        created: AT,
-        expires: AT,
-    };
+    let session = samples::session();
     store.put_session(&session).await.unwrap();
     let basis = SessionBasis::Identity("encrypted".into());
     store.put_session(&SessionItem { digest: "identity".into(), basis, ..session }).await.unwrap();

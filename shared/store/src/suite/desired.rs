@@ -1,9 +1,10 @@
 use aws_sdk_dynamodb::types::AttributeValue;
-use ebb_protocol::api::{RejectedEvent, SourceResponse, SourceResult};
+use ebb_protocol::api::{SourceResponse, SourceResult};
 use ebb_protocol::engine::Timestamp;
 
 use super::fixture::StoreFixture;
-use crate::{DesiredKey, DesiredTarget, DueItem, NamedDocument, NamedKind, SourceRejections};
+use super::samples::rejections;
+use crate::{DesiredKey, DesiredTarget, DueItem, NamedDocument, NamedKind};
 
 fn key() -> DesiredKey {
     DesiredKey { source: "github".to_owned(), kind: "sandbox".to_owned(), name: "a b".to_owned(), uid: None }
@@ -93,17 +94,6 @@ pub(super) async fn undelivered_notifications_are_listed_by_subscription(fixture
     assert_eq!(names("none/", 10).await, [""; 0]);
     assert_eq!(store.count_undelivered("a", 10).await.unwrap(), 4);
     assert_eq!(store.count_undelivered("a", 2).await.unwrap(), 2);
-}
-
-fn rejections(source: &str, deliveries: &[&str], version: u64) -> SourceRejections {
-    let event = |delivery: &&str| RejectedEvent {
-        time: Timestamp(1_000),
-        delivery: (*delivery).to_owned(),
-        target: Some("sandbox/a".to_owned()),
-        uid: None,
-        detail: "why".to_owned(),
-    };
-    SourceRejections { source: source.to_owned(), events: deliveries.iter().map(event).collect(), version }
 }
 
 pub(super) async fn rejected_events_are_replaced_and_listed(fixture: StoreFixture) {

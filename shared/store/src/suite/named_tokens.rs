@@ -4,17 +4,14 @@ use ebb_protocol::engine::Timestamp;
 use ebb_protocol::id::digest;
 
 use super::fixture::StoreFixture;
+use super::samples;
 use crate::{SessionBasis, SessionItem, TokenItem};
 
 fn token(name: &str, secret: &str, created: u64) -> TokenItem {
-    let info = TokenInfo {
-        name: name.to_owned(),
-        scopes: vec!["read".to_owned(), "plugins:write:tenant-db".to_owned()],
-        created: Timestamp(created),
-        expires: Timestamp(created + 1_000),
-        created_by: "role operator".to_owned(),
-    };
-    TokenItem { info, digest: digest(secret.as_bytes()), revoked: None }
+    let token = samples::token();
+    let (created, expires) = (Timestamp(created), Timestamp(created + 1_000));
+    let info = TokenInfo { name: name.to_owned(), created, expires, ..token.info };
+    TokenItem { info, digest: digest(secret.as_bytes()), ..token }
 }
 
 pub(super) async fn a_name_has_one_valid_token(fixture: StoreFixture) {
@@ -44,13 +41,7 @@ pub(super) async fn a_name_has_one_valid_token(fixture: StoreFixture) {
 
 pub(super) async fn a_session_is_read_until_it_is_deleted(fixture: StoreFixture) {
     let store = &fixture.store;
-    let named = SessionItem {
-        digest: "a".to_owned(),
-        basis: SessionBasis::Named("dueqv2noxvjonmap".to_owned()),
-        proof: "p".to_owned(),
-        created: Timestamp(1_000),
-        expires: Timestamp(2_001),
-    };
+    let named = SessionItem { digest: "a".to_owned(), ..samples::session() };
     let configured = SessionItem { digest: "b".to_owned(), basis: SessionBasis::Configured, ..named.clone() };
     let identity = SessionBasis::Identity("claims".to_owned());
     let identity = SessionItem { digest: "c".to_owned(), basis: identity, ..named.clone() };

@@ -1,22 +1,10 @@
-use ebb_protocol::engine::Timestamp;
-
 use super::fixture::StoreFixture;
-use crate::{BootstrapToken, ClusterItem, RegisteredRelay};
+use super::samples::full_cluster;
+use crate::ClusterItem;
 
+/// Returns a cluster without a relay.
 fn cluster(name: &str, version: u64) -> ClusterItem {
-    ClusterItem {
-        name: name.to_owned(),
-        url: None,
-        entrypoint_image: "entrypoint:1".to_owned(),
-        run_as_non_root: true,
-        signadot_outputs: None,
-        options: serde_json::json!({"profile": "restricted"}),
-        relay: None,
-        bootstrap: Some(BootstrapToken { digest: "sha256:0".to_owned(), expires: Timestamp(1), used: false }),
-        created: Timestamp(1_000),
-        created_by: "role operator".to_owned(),
-        version,
-    }
+    ClusterItem { name: name.to_owned(), url: None, relay: None, version, ..full_cluster() }
 }
 
 pub(super) async fn a_cluster_is_replaced_by_its_next_version(fixture: StoreFixture) {
@@ -30,8 +18,7 @@ pub(super) async fn a_cluster_is_replaced_by_its_next_version(fixture: StoreFixt
         let other = ClusterItem { entrypoint_image: "other:1".to_owned(), ..cluster("eu", version) };
         assert!(!store.put_cluster(&other, seen).await.unwrap(), "{seen:?}");
     }
-    let relay = RegisteredRelay { uid: "u".to_owned(), secret: "sealed".to_owned(), since: Timestamp(1_500) };
-    let second = ClusterItem { relay: Some(relay), url: Some("https://r".to_owned()), ..cluster("eu", 1_001) };
+    let second = ClusterItem { name: "eu".to_owned(), version: 1_001, ..full_cluster() };
     assert!(store.put_cluster(&second, Some(1_000)).await.unwrap());
     let others = [cluster("0-a", 1), cluster("zz", 1)];
     for other in &others {

@@ -1,11 +1,13 @@
-//! A target and a result with every attribute.
+//! Items with every attribute, for the tests of the table and for the snapshot of stored items.
 
 use serde_json::json;
 
 use crate::{
-    DatedEvent, NotificationState, PendingCreation, PendingUpdate, PhaseNotice, ReceiverState, RefusedUpdate,
-    SecretRelease, TargetEvents, TargetHead, TargetOutbox,
+    BootstrapToken, ClusterItem, DatedEvent, NotificationState, PendingCreation, PendingUpdate, PhaseNotice,
+    ReceiverState, RefusedUpdate, RegisteredRelay, SecretRelease, SessionBasis, SessionItem, SourceRejections,
+    TargetEvents, TargetHead, TargetOutbox, TokenItem,
 };
+use ebb_protocol::api::{RejectedEvent, SignadotOutputs, TokenInfo};
 use ebb_protocol::callback::{FailureReason, ReasonCode};
 use ebb_protocol::engine::{EventName, Hook, TargetPhase, Timestamp};
 use ebb_protocol::evidence::Evidence;
@@ -145,4 +147,56 @@ pub fn full_result() -> AttemptResult {
         unanswered: true,
         digest: "first".into(),
     }
+}
+
+/// Returns a registered cluster with every attribute.
+pub fn full_cluster() -> ClusterItem {
+    ClusterItem {
+        name: "far".into(),
+        url: Some("https://relay.test".into()),
+        entrypoint_image: "entrypoint:1".into(),
+        run_as_non_root: true,
+        signadot_outputs: Some(SignadotOutputs::Open),
+        options: json!({"profile": "restricted"}),
+        relay: Some(RegisteredRelay { uid: "uid".into(), secret: "sealed".into(), since: AT }),
+        bootstrap: Some(BootstrapToken { digest: "digest".into(), expires: AT, used: true }),
+        created: AT,
+        created_by: "role operator".into(),
+        version: 1,
+    }
+}
+
+/// Returns a valid token.
+pub fn token() -> TokenItem {
+    let info = TokenInfo {
+        name: "ci".into(),
+        scopes: vec!["read".into(), "targets:write".into()],
+        created: AT,
+        expires: AT,
+        created_by: "role operator".into(),
+    };
+    TokenItem { info, digest: digest(b"token"), revoked: None }
+}
+
+/// Returns the session of a named token.
+pub fn session() -> SessionItem {
+    SessionItem {
+        digest: "digest".into(),
+        basis: SessionBasis::Named("dueqv2noxvjonmap".into()),
+        proof: "proof".into(),
+        created: AT,
+        expires: AT,
+    }
+}
+
+/// Returns the rejected events of a source with these deliveries.
+pub fn rejections(source: &str, deliveries: &[&str], version: u64) -> SourceRejections {
+    let event = |delivery: &&str| RejectedEvent {
+        time: AT,
+        delivery: (*delivery).to_owned(),
+        target: Some("sandbox/full".into()),
+        uid: Some("uid".into()),
+        detail: "why".into(),
+    };
+    SourceRejections { source: source.to_owned(), events: deliveries.iter().map(event).collect(), version }
 }
