@@ -1,6 +1,6 @@
 //! The operations of the store, and the form of its items.
 //!
-//! `MeteredTable` sends, repeats and counts requests. The other modules implement the operations of [`Store`](crate::Store) and
+//! `TableClient` sends and repeats requests. The other modules implement the operations of [`Store`](crate::Store) and
 //! describe their items: heads of runs in `run`, records in `record` and `accepted`, targets and tombstones in
 //! `target`, plans in `plan`, plugins in `document`, sources and connections in `source`, desired states and
 //! rejected events of sources in `desired`, removal times in `expiry`, queued batches in `batch_queue`, registered clusters and
@@ -41,10 +41,9 @@ use futures::{StreamExt as _, TryStreamExt as _};
 
 use crate::error::StoreError;
 use crate::item_table::{
-    ItemKey, ItemPage, ItemQuery, ItemTable, ItemWrite, MAX_DELETE_BATCH, MAX_GET_BATCH, TableResponse, UpdateImage,
-    WriteAction, WriteExpression, WriteOutcome,
+    ItemKey, ItemPage, ItemQuery, ItemTable, ItemWrite, MAX_DELETE_BATCH, MAX_GET_BATCH, UpdateImage, WriteAction,
+    WriteExpression, WriteOutcome,
 };
-use crate::meter::Meter;
 use crate::ops::StoreResult;
 
 pub(crate) use attribute::Item;
@@ -87,30 +86,20 @@ fn readable<T>(operation: &'static str, items: &[Item], parse: ItemParser<T>) ->
 /// A function that parses the item of a response to an operation.
 type ItemParser<T> = fn(&'static str, &Item) -> StoreResult<T>;
 
-/// A table whose requests are counted, and repeated where the table asks for it.
+/// A table whose requests are repeated where the table asks for it.
 #[derive(Clone, Debug)]
-pub(crate) struct MeteredTable {
+pub(crate) struct TableClient {
     pub(crate) table: Arc<dyn ItemTable>,
-    pub(crate) meter: Option<Arc<Meter>>,
 }
 
-impl MeteredTable {
-    /// Counts a request. `add` adds its units.
-    fn count<T>(&self, operation: &'static str, add: fn(&Meter, f64), response: TableResponse<T>) -> T {
-        if let Some(meter) = &self.meter {
-            meter.request(operation);
-            add(meter, response.units);
-        }
-        response.value
-    }
-
+impl TableClient {
     /// Reads an item, strongly consistent.
     async fn get(&self, partition: &str, sort: &str) -> StoreResult<Option<Item>> {
         if !key::can_be(partition, sort) {
             return Ok(None);
         }
         let key = ItemKey::new(partition, sort);
-        Ok(self.count("GetItem", Meter::read, self.table.get(key).await?))
+        Ok(self.table.get(key).await?.value)
     }
 
     /// Reads an item and parses it with `parse`.
@@ -187,14 +176,8 @@ impl MeteredTable {
         self.write(ItemWrite { key: ItemKey::new(pk, sk), expression, action: WriteAction::Delete }).await
     }
 
-    /// Sends a write, and counts a refused one.
     async fn write(&self, write: ItemWrite) -> StoreResult<WriteOutcome> {
-        let response = self.table.write(&write).await?;
-        let outcome = self.count(write.action.operation(), Meter::write, response);
-        if let (WriteOutcome::Refused(item), Some(meter)) = (&outcome, &self.meter) {
-            meter.refused(item_size(item));
-        }
-        Ok(outcome)
+        Ok(self.table.write(&write).await?.value)
     }
 
     /// Reads all items of a range, strongly consistent.
@@ -228,7 +211,7 @@ impl MeteredTable {
 
     /// Reads a page of a query.
     async fn page(&self, query: &ItemQuery, from: Option<Item>) -> StoreResult<ItemPage> {
-        Ok(self.count("Query", Meter::read, self.table.query(query, from).await?))
+        Ok(self.table.query(query, from).await?.value)
     }
 
     /// Reads items in no order, strongly consistent. `attributes` are returned, or all. An item that cannot be decoded
@@ -239,8 +222,7 @@ impl MeteredTable {
             let mut unprocessed: Vec<ItemKey> = keys.iter().filter_map(ItemKey::of).collect();
             let mut pauses = pauses().build();
             while !unprocessed.is_empty() {
-                let response = self.table.get_batch(unprocessed, attributes).await?;
-                let found = self.count("BatchGetItem", Meter::read, response);
+                let found = self.table.get_batch(unprocessed, attributes).await?.value;
                 // A response holds at most 16 MB. Only an empty one means that the table is throttled.
                 if found.items.is_empty() && !found.unprocessed.is_empty() {
                     wait(pauses.next(), "BatchGetItem", "keys stay unprocessed").await?;
@@ -263,8 +245,7 @@ impl MeteredTable {
         let mut unprocessed = keys;
         let mut pauses = pauses().build();
         while !unprocessed.is_empty() {
-            let response = self.table.delete_batch(unprocessed).await?;
-            unprocessed = self.count(WRITE, Meter::write, response);
+            unprocessed = self.table.delete_batch(unprocessed).await?.value;
             if !unprocessed.is_empty() {
                 wait(pauses.next(), WRITE, "items stay unprocessed").await?;
             }

@@ -10,7 +10,6 @@ pub mod evaluate;
 pub mod item_table;
 pub mod items;
 pub mod memory_table;
-pub mod meter;
 pub mod ops;
 #[cfg(feature = "s3")]
 pub mod s3;
@@ -28,7 +27,6 @@ pub use error::StoreError;
 pub use item_table::{Item, ItemTable};
 pub use items::*;
 pub use memory_table::MemoryTable;
-pub use meter::{Meter, TableUsage};
 pub use ops::*;
 #[cfg(feature = "s3")]
 pub use s3::S3Bucket;

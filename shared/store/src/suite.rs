@@ -21,8 +21,10 @@ mod hints;
 mod history_items;
 mod list;
 mod lost_replies;
+mod meter;
 mod model;
 mod named_tokens;
+mod observed;
 mod proxy;
 mod record;
 mod record_model;
@@ -34,6 +36,8 @@ mod target;
 mod transactions;
 
 pub use dynamodb_local::DynamoDbLocal;
+pub use meter::{Meter, TableUsage};
+pub use observed::{RequestPlace, StoreObserver, TableRequest};
 
 use crate::ItemTable;
 use fixture::StoreFixture;

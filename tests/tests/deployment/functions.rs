@@ -65,6 +65,8 @@ impl MessageQueue for RecordedQueue {
 
 /// The settings that all functions share.
 struct SharedParts {
+    /// The table and the bucket.
+    content: Store,
     /// The clusters of the configuration.
     clusters: String,
     queue: Arc<LocalQueue>,
@@ -75,7 +77,7 @@ struct SharedParts {
 impl SharedParts {
     fn make(&self, recorder: &Recorder) -> (ServerState, Arc<Store>) {
         let (clock, random) = (Arc::new(SystemClock), Arc::new(SystemRandom));
-        let store = Arc::new(Store::new(Arc::new(recorder.clone()), Arc::new(recorder.clone())));
+        let store = Arc::new(self.content.observed(Arc::new(recorder.clone())));
         let client = Arc::new(HttpClient::new(Policy::with_loopback()).unwrap());
         let grace = Duration::from_secs(1);
         let settings = settings(&self.callbacks, &self.platform);
@@ -96,7 +98,7 @@ impl DeployedFunctions {
     /// Starts the functions. They send notifications to `platform`.
     pub(crate) async fn start(platform: &str, telemetry: Telemetry) -> Self {
         let telemetry = Arc::new(telemetry);
-        let content = Arc::new(MemoryTable::default());
+        let table = MemoryTable::store();
         let secret = secret();
         let clusters = json!({
             CLUSTER: {"secret": *secret.reveal(), "uid": "uid", "entrypointImage": "entrypoint"},
@@ -110,12 +112,13 @@ impl DeployedFunctions {
         let urls: BTreeMap<_, _> = listeners.iter().map(|(name, listener)| (*name, url(listener))).collect();
         let (queue, messages) = mpsc::unbounded_channel();
         let parts = SharedParts {
+            content: table.clone(),
             clusters: clusters.to_string(),
             queue: Arc::new(LocalQueue(queue)),
             callbacks: format!("{}/v1/callbacks", urls["Complete"]),
             platform: platform.to_owned(),
         };
-        let recorders: BTreeMap<_, _> = FUNCTIONS.map(|name| (name, Recorder::new(Arc::clone(&content)))).into();
+        let recorders: BTreeMap<_, _> = FUNCTIONS.map(|name| (name, Recorder::default())).into();
         let background = Arc::new(BackgroundTasks::default());
         for (name, of) in HTTP_FUNCTIONS {
             let (server, _) = parts.make(&recorders[of]);
@@ -135,7 +138,7 @@ impl DeployedFunctions {
         settings.max_in_flight = Millis(500);
         (settings.response_timeout, settings.dispatch_budget) = (Duration::ZERO, Duration::ZERO);
         tokio::spawn(sweep(server.env, removal.env, store, telemetry, messages));
-        Self { urls, table: Store::new(content.clone(), content), recorders }
+        Self { urls, table, recorders }
     }
 
     /// Returns the rights that each function has needed so far.

@@ -7,7 +7,7 @@ use ebb_flow::system::SystemClock;
 use ebb_protocol::api::ChangeList;
 use ebb_protocol::id::TargetKey;
 use ebb_relay_client::PollEndpoint;
-use ebb_store::{Meter, Store};
+use ebb_store::suite::Meter;
 use ebb_tests::fakes;
 use ebb_tests::virtual_clock::ManualClock;
 
@@ -29,8 +29,8 @@ pub(super) struct Watcher {
 impl Watcher {
     /// Starts the instance 20 s after the present time.
     pub(super) async fn start(harness: &Harness) -> Self {
-        let (clock, meter) = (Arc::new(ManualClock::at(now().0 + 20_000)), Arc::new(Meter::new()));
-        let store = Arc::new(Store::clone(harness.stack().store()).metered(Arc::clone(&meter)));
+        let (clock, meter) = (Arc::new(ManualClock::at(now().0 + 20_000)), Arc::<Meter>::default());
+        let store = Arc::new(harness.stack().store().observed(meter.clone()));
         let own = harness.stack().env();
         let settings = fakes::settings("http://127.0.0.1", None, Millis(1_000));
         let env = fakes::env(store.clone(), own.egress.clone(), own.queue.clone(), settings);

@@ -13,7 +13,8 @@ use ebb_protocol::registration::{RegisterRelay, issue_token};
 use ebb_protocol::seal;
 use ebb_protocol::sign::WebhookKeys;
 use ebb_relay_client::ClusterRegistry;
-use ebb_store::{ClusterFaultKind, Meter, PolicyRecord, Store};
+use ebb_store::suite::Meter;
+use ebb_store::{ClusterFaultKind, PolicyRecord};
 use ebb_tests::platform;
 
 use super::api::SCRIPT;
@@ -157,8 +158,8 @@ pub(crate) async fn concurrent_relays_share_no_token() {
 pub(crate) async fn a_bootstrap_token_expires() {
     let harness = Harness::with_clusters(&json!({})).await;
     let token = bootstrap(&harness, "eu").await;
-    let (meter, later) = (Arc::new(Meter::new()), |minutes: u64| Timestamp(now().0 + minutes * 60_000));
-    let store = Arc::new(Store::clone(harness.stack().store()).metered(Arc::clone(&meter)));
+    let (meter, later) = (Arc::<Meter>::default(), |minutes: u64| Timestamp(now().0 + minutes * 60_000));
+    let store = Arc::new(harness.stack().store().observed(meter.clone()));
     let registry = |keys: WebhookKeys| ClusterRegistry::default().with_registered(store.clone(), keys);
     // Anyone can send a token, so wrong ones share a read for a second. It may have passed.
     let of_strangers = registry(secret(7).into());

@@ -9,7 +9,7 @@ use futures::{StreamExt, TryStreamExt};
 use super::attribute::{Item, ItemReader};
 use super::store::Store;
 use super::target::read_target;
-use super::{MeteredTable, PARALLEL, key};
+use super::{PARALLEL, TableClient, key};
 use crate::item_table::{ItemPage, ItemQuery, MAX_GET_BATCH, QueryRange};
 use crate::items::{TargetHead, TargetList};
 use crate::ops::{DueItem, ListPage, StoreResult};
@@ -110,9 +110,9 @@ impl Store {
     }
 }
 
-impl MeteredTable {
-    /// Returns due items of an index shard, in pages until there are `enough`. An unreadable entry is counted, logged
-    /// and skipped.
+impl TableClient {
+    /// Returns due items of an index shard, in pages until there are `enough`. An unreadable entry is logged and
+    /// skipped.
     async fn due_pages(&self, query: ItemQuery, enough: usize) -> StoreResult<Vec<(Timestamp, DueItem)>> {
         let mut found = Vec::new();
         let mut from = None;
@@ -123,9 +123,6 @@ impl MeteredTable {
                     Ok(due) => found.push(due),
                     Err(error) => {
                         tracing::warn!(%error, "an unreadable entry of the due index is skipped");
-                        if let Some(meter) = &self.meter {
-                            meter.unreadable();
-                        }
                     }
                 }
             }

@@ -27,7 +27,7 @@ use futures::{StreamExt, TryStreamExt};
 use super::attribute::{Item, ItemReader, digest, item, json, number, optional, sparse_json, text};
 use super::key::RecordPart;
 use super::store::Store;
-use super::{MeteredTable, PARALLEL, key};
+use super::{PARALLEL, TableClient, key};
 use crate::item_table::{AttributeChange, ItemQuery, UpdateImage, WriteCondition, WriteExpression, WriteOutcome};
 use crate::ops::{AttemptUpdate, PutOutcome, StoreResult};
 
@@ -189,7 +189,7 @@ impl Store {
     }
 }
 
-impl MeteredTable {
+impl TableClient {
     /// Reads records, and merges them with their further results. They are ordered by unit and attempt.
     async fn assembled(&self, query: ItemQuery) -> StoreResult<Vec<(Unit, Attempt, AttemptRecord)>> {
         let mut records = BTreeMap::new();

@@ -10,7 +10,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use ebb_protocol::engine::{Attempt, Epoch, HeadState, LateMark, Patch, PatchChange, PatchCondition, RunPhase, Unit};
 use ebb_protocol::id::RunId;
 
-use super::attribute::{Item, ItemReader, digest, item, item_size, number, optional, text};
+use super::attribute::{Item, ItemReader, digest, item, number, optional, text};
 use super::key;
 use super::store::Store;
 use crate::error::StoreError;
@@ -212,12 +212,7 @@ impl Store {
         let partition = key::run(run);
         let key = (partition.as_str(), key::HEAD);
         match self.table.update(key, expression, UpdateImage::After).await? {
-            WriteOutcome::Written(item) => {
-                if let Some(meter) = &self.table.meter {
-                    meter.head(item_size(&item));
-                }
-                Ok(PatchResult::Written(read_head("UpdateItem", &item)?))
-            }
+            WriteOutcome::Written(item) => Ok(PatchResult::Written(read_head("UpdateItem", &item)?)),
             WriteOutcome::Refused(item) if item.is_empty() => Ok(PatchResult::ConditionFailed(None)),
             WriteOutcome::Refused(item) => Ok(PatchResult::ConditionFailed(Some(read_head("UpdateItem", &item)?))),
         }

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use super::MeteredTable;
+use super::TableClient;
 use crate::item_table::ItemTable;
-use crate::meter::Meter;
 use crate::ops::{Bucket, OpenObject, StoreResult};
 
 /// Bytes of a plan that fit into the table. A larger plan is compressed, and stored in the bucket if it is still
@@ -20,24 +19,18 @@ pub const BATCH_INLINE: usize = 1 << 10;
 /// The due index, and operations whose names begin with `peek`, are eventually consistent.
 #[derive(Clone, Debug)]
 pub struct Store {
-    pub(crate) table: MeteredTable,
+    pub(crate) table: TableClient,
     pub bucket: Arc<dyn Bucket>,
 }
 
 impl Store {
     pub fn new(table: Arc<dyn ItemTable>, bucket: Arc<dyn Bucket>) -> Self {
-        Self { table: MeteredTable { table, meter: None }, bucket }
+        Self { table: TableClient { table }, bucket }
     }
 
     /// Returns the table, for requests that are not operations of the store.
     pub fn table(&self) -> &Arc<dyn ItemTable> {
         &self.table.table
-    }
-
-    /// Counts requests to the table with `meter`.
-    #[must_use]
-    pub fn metered(self, meter: Arc<Meter>) -> Self {
-        Self { table: MeteredTable { meter: Some(meter), ..self.table }, ..self }
     }
 
     /// Stores an object of the bucket.

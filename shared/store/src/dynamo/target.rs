@@ -14,11 +14,10 @@ use super::history_items::history_item;
 use super::plan::plan_item;
 use super::run::new_run;
 use super::store::Store;
-use super::{MeteredTable, TOMBSTONE_RETENTION_MS, key};
+use super::{TOMBSTONE_RETENTION_MS, TableClient, key};
 use crate::error::StoreError;
 use crate::item_table::{ItemPut, TransactionOutcome, WriteCondition, WriteExpression, WriteOutcome};
 use crate::items::{TargetHead, TargetTransition, Tombstone};
-use crate::meter::Meter;
 use crate::ops::StoreResult;
 use crate::table::TableSpec;
 
@@ -128,7 +127,7 @@ impl Store {
     }
 }
 
-impl MeteredTable {
+impl TableClient {
     async fn put_target(&self, transition: &TargetTransition) -> StoreResult<bool> {
         let mark = mark();
         let item = target_item(&transition.target, &mark)?;
@@ -141,8 +140,7 @@ impl MeteredTable {
 
     async fn transact(&self, transition: &TargetTransition, plan: Option<Item>) -> StoreResult<bool> {
         let mark = mark();
-        let response = self.table.transact(&puts(transition, &mark, plan)?, &mark).await?;
-        let images = match self.count(TRANSACT, Meter::write, response) {
+        let images = match self.table.transact(&puts(transition, &mark, plan)?, &mark).await?.value {
             TransactionOutcome::Written => return Ok(true),
             TransactionOutcome::Refused(images) => images,
         };

@@ -17,11 +17,12 @@ use s3s::auth::SimpleAuth;
 use s3s::service::S3ServiceBuilder;
 use tokio::runtime::Runtime;
 
+use super::meter::Meter;
 use super::proxy::FaultProxy;
 use super::{TablePlace, TableUnderTest};
 use crate::item_table::ItemKey;
 use crate::{
-    ItemTable, Meter, NewRun, PatchResult, RunFacts, RunHead, S3Bucket, SdkTable, Store, TargetHead, TargetTransition,
+    ItemTable, NewRun, PatchResult, RunFacts, RunHead, S3Bucket, SdkTable, Store, TargetHead, TargetTransition,
     Tombstone, create_table,
 };
 
@@ -48,6 +49,8 @@ pub(super) struct SdkAccess {
 
 pub(super) struct StoreFixture {
     pub(super) store: Store,
+    /// The table without the meter.
+    pub(super) table: Arc<dyn ItemTable>,
     pub(super) meter: Arc<Meter>,
     sdk: Option<SdkAccess>,
     folder: tempfile::TempDir,
@@ -68,10 +71,9 @@ impl StoreFixture {
                 (Arc::new(table), Some(SdkAccess { client, endpoint: endpoint.clone(), name }))
             }
         };
-        let meter = Arc::new(Meter::new());
-        let store = Store::new(table, Arc::new(s3_bucket(folder.path()).await));
-        let store = store.metered(Arc::clone(&meter));
-        Self { store, meter, sdk, folder }
+        let meter = Arc::<Meter>::default();
+        let store = Store::new(table.clone(), Arc::new(s3_bucket(folder.path()).await));
+        Self { store: store.observed(meter.clone()), table, meter, sdk, folder }
     }
 
     /// Returns the write units that the table reports for a transaction of two small items with three index entries.
@@ -92,7 +94,7 @@ impl StoreFixture {
         let proxy = FaultProxy::start(&self.sdk().endpoint).await;
         let table = SdkTable::new(client(&proxy.endpoint), &self.sdk().name);
         let store = Store::new(Arc::new(table), self.store.bucket.clone());
-        (proxy, store.metered(Arc::clone(&self.meter)))
+        (proxy, store.observed(self.meter.clone()))
     }
 
     /// Writes a new run.
@@ -126,7 +128,7 @@ impl StoreFixture {
 
     /// Returns an item of the table.
     pub(super) async fn item(&self, partition: &str, sort: &str) -> Option<HashMap<String, AttributeValue>> {
-        self.store.table().get(ItemKey::new(partition, sort)).await.unwrap().value
+        self.table.get(ItemKey::new(partition, sort)).await.unwrap().value
     }
 }
 

@@ -12,7 +12,7 @@ use ebb_egress::HttpResponse;
 use ebb_engine::TargetPhase;
 use ebb_flow::telemetry::Telemetry;
 use ebb_protocol::cloudevents::LifecycleType;
-use ebb_store::TableUsage;
+use ebb_store::suite::TableUsage;
 use ebb_tests::platform::sandbox;
 use serde::Serialize;
 use serde_json::json;

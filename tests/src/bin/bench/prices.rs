@@ -187,15 +187,15 @@ async fn amounts(arguments: &PricesArgs) -> anyhow::Result<Vec<(&'static str, f6
 
 /// Returns the requests to the table and the bucket since the last call.
 fn requests(stored: &MeasuredStore) -> [(&'static str, f64); 4] {
-    let (figures, mut requests) = (stored.meter.take(), stored.bucket.take());
-    let gets = requests.remove("GetObject").unwrap_or_default();
+    let mut figures = stored.meter.take();
+    let gets = figures.objects.remove("GetObject").unwrap_or_default();
     // Deletions are free.
-    requests.retain(|name, _| name.contains("Object") && !name.starts_with("Delete"));
+    figures.objects.retain(|name, _| name.contains("Object") && !name.starts_with("Delete"));
     [
         // Failed conditions cost write units, which the table does not report.
         ("dynamodb-write", figures.write_units + figures.refused_write_units as f64),
         ("dynamodb-read", figures.read_units),
-        ("s3-put", requests.values().sum::<u64>() as f64),
+        ("s3-put", figures.objects.values().sum::<u64>() as f64),
         ("s3-get", gets as f64),
     ]
 }
