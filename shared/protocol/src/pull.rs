@@ -4,9 +4,13 @@
 //! The relay sends a [`PollRequest`] by `POST /v1/clusters/NAME/poll`, signed with the secret of the cluster as
 //! Standard Webhooks are. The batches in the [`PollResponse`] are encrypted with the same secret ([`crate::seal`]).
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
 use crate::relay::BatchResponse;
+use crate::seal;
+use crate::sign::WebhookKeys;
 
 /// The version of every message in this module.
 pub const VERSION: u32 = 1;
@@ -85,6 +89,13 @@ impl SealedBatch {
     /// Returns the associated data of the cipher: cluster and id.
     pub fn associated_data(cluster: &str, id: &str) -> String {
         format!("{cluster}/{id}")
+    }
+
+    /// Decrypts a batch of a cluster with one of its `keys`. Returns `None` for another key or cluster, or a changed
+    /// batch.
+    pub fn open(&self, keys: &WebhookKeys, cluster: &str) -> Option<Vec<u8>> {
+        let ciphertext = STANDARD.decode(&self.ciphertext).ok()?;
+        seal::open(keys, &Self::associated_data(cluster, &self.id), &ciphertext)
     }
 
     /// Returns true if a text is a valid batch id. An id cannot be a path.

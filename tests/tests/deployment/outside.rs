@@ -4,12 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use ebb_protocol::listing::{ClusterListing, ObjectSummary, RelayInfo, TaskSummary, UnmanagedObject};
 use ebb_protocol::pull::{PollRequest, PollResponse, QueuedReply, ReplyOutcome, SealedBatch};
 use ebb_protocol::relay::{Batch, BatchResponse, RelayRequest, RelayResponse, TaskId, TaskState};
-use ebb_protocol::seal;
 use ebb_protocol::sign::WebhookKeys;
 use ebb_tests::platform::{SignedRequest, http, now};
 use ebb_tests::receiver::{CannedReply, TestReceiver};
@@ -76,9 +73,7 @@ pub(crate) async fn relay(api: String, ended_task: TaskId, seen: SeenTraces) {
 }
 
 fn reply(sealed: &SealedBatch, ended_task: &TaskId, seen: &SeenTraces, http: &reqwest::Client) -> QueuedReply {
-    let ciphertext = STANDARD.decode(&sealed.ciphertext).unwrap();
-    let data = SealedBatch::associated_data(CLUSTER, &sealed.id);
-    let batch = seal::open(&WebhookKeys::from(secret()), &data, &ciphertext).unwrap();
+    let batch = sealed.open(&WebhookKeys::from(secret()), CLUSTER).unwrap();
     let batch: Batch = serde_json::from_slice(&batch).unwrap();
     let responses = batch.requests.into_iter().map(|request| match request {
         RelayRequest::Ensure(task) => {

@@ -1,7 +1,5 @@
 //! `POST /v1/clusters/NAME/poll`: invalid signatures, and invalid replies of relays.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use ebb_flow::ports::RelayError;
 use ebb_protocol::listing::{RelayInfo, ReportedPolicy};
 use ebb_protocol::pull::{
@@ -10,7 +8,6 @@ use ebb_protocol::pull::{
 use ebb_protocol::relay::{
     Batch, BatchResponse, CallbackEndpoint, EnsureTask, ObjectTask, RelayRequest, RelayResponse, TaskBody, TaskId,
 };
-use ebb_protocol::seal;
 use ebb_protocol::sign::WebhookKeys;
 use ebb_store::QueuedBatch;
 use ebb_tests::platform::SignedRequest;
@@ -74,9 +71,7 @@ async fn next_batch(harness: &Harness) -> SealedBatch {
 }
 
 fn opened(batch: &SealedBatch) -> Batch {
-    let sealed = STANDARD.decode(&batch.ciphertext).unwrap();
-    let data = SealedBatch::associated_data("inside", &batch.id);
-    let batch = seal::open(&WebhookKeys::from(secret(INSIDE)), &data, &sealed).unwrap();
+    let batch = batch.open(&WebhookKeys::from(secret(INSIDE)), "inside").unwrap();
     serde_json::from_slice(&batch).unwrap()
 }
 

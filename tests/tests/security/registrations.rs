@@ -8,9 +8,8 @@ use ebb_protocol::api::{
 };
 use ebb_protocol::error_code::{ErrorCode, RefusedRequest};
 use ebb_protocol::listing::ReportedPolicy;
-use ebb_protocol::pull::{PollResponse, QueuedReply, SealedBatch};
+use ebb_protocol::pull::{PollResponse, QueuedReply};
 use ebb_protocol::registration::{RegisterRelay, issue_token};
-use ebb_protocol::seal;
 use ebb_protocol::sign::WebhookKeys;
 use ebb_relay_client::ClusterRegistry;
 use ebb_store::suite::Meter;
@@ -219,9 +218,7 @@ pub(crate) async fn a_registered_cluster_is_used_at_once() {
     let pending = tokio::spawn(async move { relay.about("eu").await });
     let batch =
         until("a batch", async || poll(&harness, "eu", 1).await.is(200).json::<PollResponse>().batches.pop()).await;
-    let sealed = STANDARD.decode(&batch.ciphertext).unwrap();
-    let data = SealedBatch::associated_data("eu", &batch.id);
-    assert!(seal::open(&WebhookKeys::from(secret(1)), &data, &sealed).is_some());
+    assert!(batch.open(&WebhookKeys::from(secret(1)), "eu").is_some());
     pending.abort();
     harness.publish("simple@1.0.0", SCRIPT).await;
     harness.post("/v1/targets", simple_request("p", "cluster: eu\n")).await.is(202);

@@ -8,14 +8,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use backon::{BackoffBuilder as _, Retryable as _};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use ebb_protocol::engine::Timestamp;
 use ebb_protocol::limits::{LAMBDA_EVENT, lambda_event_size};
 use ebb_protocol::pull::{
     LONGEST_WAIT_MS, MAX_CONCURRENT_BATCHES, PollRequest, PollResponse, QueuedReply, ReplyOutcome, SealedBatch, VERSION,
 };
-use ebb_protocol::seal;
 use ebb_protocol::sign::{MessageId, WebhookKeys, sign};
 use tokio::sync::Semaphore;
 
@@ -108,7 +105,7 @@ impl PollClient {
         let client = Arc::clone(self);
         tokio::spawn(async move {
             let in_transit = transit + Duration::from_millis(sealed.age_ms);
-            let outcome = match client.unseal(&sealed) {
+            let outcome = match sealed.open(&client.endpoint.keys, &client.endpoint.cluster) {
                 Some(batch) => http::execute_batch(&client.relay, batch, in_transit).await,
                 None => {
                     METRICS.batches_rejected.inc();
@@ -131,11 +128,6 @@ impl PollClient {
             }
             client.in_flight().remove(&id);
         });
-    }
-
-    fn unseal(&self, batch: &SealedBatch) -> Option<Vec<u8>> {
-        let ciphertext = STANDARD.decode(&batch.ciphertext).ok()?;
-        seal::open(&self.endpoint.keys, &SealedBatch::associated_data(&self.endpoint.cluster, &batch.id), &ciphertext)
     }
 
     fn empty_poll(&self) -> PollRequest {
