@@ -19,7 +19,7 @@ use crate::reconcile::ReconcileAction;
 use crate::reconciler::Reconciler;
 use crate::settings::now_ms;
 use crate::task::decide::{self, ObjectsStep, deadline_failure};
-use crate::task::record::{ObjectRef, TaskSpec};
+use crate::task::record::{AppliedObject, ObjectRef, TaskSpec};
 use crate::task::store::VersionedRecord;
 use crate::task::{object_states, task_waits};
 
@@ -62,22 +62,27 @@ impl Reconciler {
         // Each object that is not ready has one wait.
         let total = spec.manifests().count();
         let count = ObjectCount { total, ready: total.saturating_sub(waits.len()) };
-        self.registry.record_objects(&name, count, object_states::states(spec, &waits, &[]));
+        self.registry.record_objects(&name, count, object_states::states(spec, &waits));
         waits.extend(removing);
         for wait in &mut waits {
-            wait.fails_in_ms = decide::fails_in_ms(spec, wait, &self.settings);
+            wait.fails_in_ms = wait.fails_in_ms.or(decide::fails_in_ms(spec, wait, &self.settings));
         }
         self.record_failing_job(held, &objects, &waits).await?;
-        let mut step = decide::objects(spec, &waits, &self.settings, now_ms());
+        let mut step = decide::objects(spec, &waits, now_ms());
         if let ObjectsStep::Fail(result) = &mut step {
-            let wait = waits.iter().find(|wait| wait.fails_in_ms == Some(0)).or(waits.first());
-            let is_awaited = |object: &&Value| wait.is_some_and(|it| it.object == ObjectRef::of(object).to_string());
-            if let Some(object) = objects.iter().find(is_awaited) {
-                self.add_cause(result, spec, object).await;
+            let first = waits.iter().position(task_waits::is_failure).unwrap_or_default();
+            if let Some(wait) = waits.get_mut(first) {
+                let is_awaited = |object: &&Value| wait.object == ObjectRef::of(object).to_string();
+                if let Some(object) = objects.iter().find(is_awaited) {
+                    self.add_cause(result, spec, object).await;
+                }
+                // The state of the object has its cause, too.
+                let why = result.reason.as_ref().and_then(|reason| reason.message.strip_prefix(&wait.object));
+                if let Some(why) = why.and_then(|why| why.strip_prefix(": ")) {
+                    wait.message = why.to_owned();
+                }
             }
-            let hopeless = waits.iter().filter(|wait| wait.fails_in_ms == Some(0));
-            let failed: Vec<_> = hopeless.map(|wait| (wait.object.clone(), wait.message.clone())).collect();
-            result.objects = object_states::states(spec, &waits, &failed);
+            result.objects = object_states::states(spec, &waits);
         }
         self.registry.record_waits(&name, waits);
         match step {
@@ -100,60 +105,45 @@ impl Reconciler {
         Ok(self.read(object_ref).await?)
     }
 
-    /// Reads the objects of a task. Returns them with the waits for those that are not ready. The first failed object fails
-    /// the task, with the states of all.
+    /// Reads the objects of a task. Returns them with the waits for those that are not ready or have failed.
     async fn read_objects(self: &Arc<Self>, spec: &TaskSpec) -> StepResult<(Vec<Value>, Vec<TaskWait>)> {
         let rules = match &spec.objects.until {
             TaskCompletion::Ready(rules) => rules.as_slice(),
             TaskCompletion::Ended { .. } => &[],
         };
-        let (mut judged, mut failures) = (Vec::new(), Vec::new());
+        let (mut judged, mut has_failed) = (Vec::new(), false);
         for (number, applied) in spec.manifests().enumerate() {
-            let object_ref = &applied.object_ref;
+            let AppliedObject { object_ref, uid, .. } = applied;
             let object = match self.read_current(object_ref).await {
                 // The failure is known. The other objects are only described.
-                Err(_) if !failures.is_empty() => break,
+                Err(_) if has_failed => break,
                 object => object?,
             };
-            if failures.is_empty()
+            let mut wait = decide::judge(applied, object.as_ref(), rules.get(number));
+            if !has_failed
                 && let (None, Some(namespace)) = (&object, &object_ref.namespace)
                 && let Some(why) = self.namespace_problem(namespace).await
             {
-                return fail(ReasonCode::Lost, &format!("{object_ref}: {why}"));
+                wait = Some(task_waits::failure(object_ref, ReasonCode::Lost, &why));
             }
-            let wait = match decide::judge(applied, object.as_ref(), rules.get(number)) {
-                Err(StepError::Failed(mut result)) => {
-                    let own = object.as_ref().filter(|it| objects::uid(it) == applied.uid);
-                    if let Some(object) = own.filter(|_| failures.is_empty()) {
-                        self.add_cause(&mut result, spec, object).await;
-                    }
-                    failures.push((object_ref.to_string(), result));
-                    None
-                }
-                wait => wait?,
-            };
-            judged.push((wait, object));
+            has_failed |= wait.as_ref().is_some_and(task_waits::is_failure);
+            judged.push((wait, object.filter(|object| objects::uid(object) == uid)));
         }
-        if !failures.is_empty() {
-            let count = judged.len();
-            let waits: Vec<TaskWait> = judged.into_iter().filter_map(|(wait, _)| wait).collect();
-            let failed: Vec<_> = failures.iter().map(|(name, result)| object_states::failed(name, result)).collect();
-            let mut states = object_states::states(spec, &waits, &failed);
-            states.truncate(count);
-            let (_, mut result) = failures.swap_remove(0);
-            result.objects = states;
-            return Err(StepError::Failed(result));
-        }
+        let unread = spec.manifests().skip(judged.len()).map(|applied| &applied.object_ref);
+        let unread: Vec<_> = unread.map(|object_ref| task_waits::wait(object_ref, "its state is unknown")).collect();
         let until = Instant::now() + EXPLANATIONS;
         let (mut objects, mut waits) = (Vec::new(), Vec::new());
         for (wait, object) in judged {
             let wait = match (wait, &object) {
-                (Some(wait), Some(object)) if waits.len() < MAX_WAITS => Some(self.explain(wait, object, until).await),
+                (Some(wait), Some(object)) if !has_failed && waits.len() < MAX_WAITS => {
+                    Some(self.explain(wait, object, until).await)
+                }
                 (wait, _) => wait,
             };
             waits.extend(wait);
             objects.extend(object);
         }
+        waits.extend(unread);
         // The pods are read once all objects are ready. A rule of the document replaces this check.
         if waits.is_empty() {
             for (number, object) in objects.iter().enumerate() {

@@ -8,7 +8,7 @@ use ebb_protocol::relay::{ReadyRules, TaskId, TaskWait, WaitResolution};
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, Pod};
 use serde_json::Value;
 
-use crate::error::{StepResult, fail, status};
+use crate::error::status;
 use crate::observe::pod::{self, BlockerKind, PodObservation, STUCK_MS, StartBlocker};
 use crate::observe::ready_rules;
 use crate::settings::{RelaySettings, millis};
@@ -94,11 +94,10 @@ pub(crate) enum ObjectsStep {
     Fail(Box<Callback>),
 }
 
-/// Decides about a task that waits for objects.
-pub(crate) fn objects(spec: &TaskSpec, waits: &[TaskWait], settings: &RelaySettings, now_ms: u64) -> ObjectsStep {
+/// Decides about a task that waits for objects. A wait that fails in 0 ms ends the task.
+pub(crate) fn objects(spec: &TaskSpec, waits: &[TaskWait], now_ms: u64) -> ObjectsStep {
     let Some(why) = task_waits::first_text(waits) else { return ObjectsStep::Collect };
-    let hopeless = waits.iter().find(|wait| fails_in_ms(spec, wait, settings) == Some(0));
-    if let Some(wait) = hopeless {
+    if let Some(wait) = waits.iter().find(|wait| task_waits::is_failure(wait)) {
         let result = Callback::failed(wait.code, &wait.to_string());
         return ObjectsStep::Fail(Box::new(after_apply(spec, result)));
     }
@@ -153,40 +152,41 @@ pub(crate) fn blocker_ends_at(blocker: &StartBlocker, settings: &RelaySettings) 
     }
 }
 
-/// Judges an applied object. Returns what it waits for if it is not ready. Fails if it can never become ready.
+/// Judges an applied object. Returns what it waits for if it is not ready, or its failure if it can never become ready.
 pub(crate) fn judge(
     applied: &AppliedObject,
     object: Option<&Value>,
     document_rules: Option<&ReadyRules>,
-) -> StepResult<Option<TaskWait>> {
+) -> Option<TaskWait> {
     let object_ref = &applied.object_ref;
+    let failed = |code, why: &str| Some(task_waits::failure(object_ref, code, why));
     let rules = match (document_rules, object) {
         (Some(rules), Some(object)) => ready_rules::judge(rules, object),
         _ => Ok(ebb_kube::readiness::DocumentRules::default()),
     };
     let rules = match rules {
         Ok(rules) => rules,
-        Err(why) => return fail(ReasonCode::Failed, &format!("{object_ref}: {why}")),
+        Err(why) => return failed(ReasonCode::Failed, &why),
     };
     let readiness = ebb_kube::readiness::judge(object, Some(&applied.uid), rules);
     match &readiness {
-        ObjectReadiness::Ready => Ok(None),
+        ObjectReadiness::Ready => None,
         ObjectReadiness::Pending { reason } => {
             let ready = document_rules.and_then(|rules| rules.ready.as_deref());
             let awaited = object.and_then(|object| ready_rules::awaited(&readiness, ready, object));
             let (field, last) = awaited.unzip();
             let rule = ready.filter(|_| reason == ebb_kube::readiness::READY_RULE).map(|rule| format!(": `{rule}`"));
             let reason = format!("{reason}{}", rule.unwrap_or_default());
-            Ok(Some(TaskWait { field, last, ..task_waits::wait(object_ref, &reason) }))
+            Some(TaskWait { field, last, ..task_waits::wait(object_ref, &reason) })
         }
         ObjectReadiness::Failed { reason, message } => {
             let rule = document_rules.and_then(|rules| rules.fail.as_deref());
             match rule.filter(|_| reason == ebb_kube::readiness::FAIL_RULE) {
-                Some(rule) => fail(ReasonCode::Failed, &format!("{object_ref}: {message}: `{rule}`")),
-                None => fail(ReasonCode::Failed, &format!("{object_ref}: {reason}: {message}")),
+                Some(rule) => failed(ReasonCode::Failed, &format!("{message}: `{rule}`")),
+                None => failed(ReasonCode::Failed, &format!("{reason}: {message}")),
             }
         }
-        ObjectReadiness::Gone => fail(ReasonCode::Lost, &format!("{object_ref} was deleted or replaced")),
+        ObjectReadiness::Gone => failed(ReasonCode::Lost, "it was deleted or replaced"),
     }
 }
 

@@ -1,38 +1,27 @@
 //! Lists the objects of a task with their states.
 
-use ebb_protocol::callback::Callback;
 use ebb_protocol::object_status::{MAX_OBJECTS, ObjectState, ObjectStatus};
 use ebb_protocol::relay::TaskWait;
 
 use crate::task::record::TaskSpec;
-
-/// An object that has failed, and why.
-pub(crate) type FailedObject = (String, String);
+use crate::task::task_waits;
 
 /// Returns the state of each applied object, or nothing for a single one: its task has the same state. `waits` has what
-/// is awaited of objects that are not ready.
-pub(crate) fn states(spec: &TaskSpec, waits: &[TaskWait], failed: &[FailedObject]) -> Vec<ObjectStatus> {
+/// is awaited of objects that are not ready, and why others have failed.
+pub(crate) fn states(spec: &TaskSpec, waits: &[TaskWait]) -> Vec<ObjectStatus> {
     if spec.manifests().count() < 2 {
         return Vec::new();
     }
     let status = |object: String| {
-        let failed = failed.iter().find(|(name, _)| *name == object).map(|(_, why)| why.clone());
-        let awaited = waits.iter().find(|wait| wait.object == object).map(|wait| wait.message.clone());
-        let (state, reason) = match (failed, awaited) {
-            (Some(why), _) => (ObjectState::Failed, Some(why)),
-            (None, Some(why)) => (ObjectState::Pending, Some(why)),
-            (None, None) => (ObjectState::Ready, None),
+        let wait = waits.iter().find(|wait| wait.object == object);
+        let state = match wait {
+            Some(wait) if task_waits::is_failure(wait) => ObjectState::Failed,
+            Some(_) => ObjectState::Pending,
+            None => ObjectState::Ready,
         };
-        ObjectStatus { object, state, reason }
+        ObjectStatus { object, state, reason: wait.map(|wait| wait.message.clone()) }
     };
     spec.manifests().take(MAX_OBJECTS).map(|applied| status(applied.object_ref.to_string())).collect()
-}
-
-/// Returns an object with the reason of the result that it has caused, which begins with its name.
-pub(crate) fn failed(object: &str, result: &Callback) -> FailedObject {
-    let message = result.reason.as_ref().map(|reason| reason.message.as_str()).unwrap_or_default();
-    let why = message.strip_prefix(object).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(message);
-    (object.to_owned(), why.to_owned())
 }
 
 #[cfg(test)]
@@ -41,7 +30,6 @@ mod tests {
 
     use super::*;
     use crate::task::record::{AppliedObject, ObjectRef};
-    use crate::task::task_waits;
 
     fn spec(count: usize) -> TaskSpec {
         let applied = (0..count).map(|number| AppliedObject {
@@ -55,10 +43,12 @@ mod tests {
     #[test]
     fn each_object_has_its_own_state_and_reason() {
         let spec = spec(3);
-        let result = Callback::failed(ReasonCode::Failed, "Secret n/o-1: BackOff: it crashes");
-        let waits =
-            [task_waits::wait("Secret n/o-2", "no key yet"), task_waits::wait("Secret n/other", "not of the task")];
-        let found = states(&spec, &waits, &[failed("Secret n/o-1", &result)]);
+        let waits = [
+            task_waits::failure("Secret n/o-1", ReasonCode::Failed, "BackOff: it crashes"),
+            task_waits::wait("Secret n/o-2", "no key yet"),
+            task_waits::wait("Secret n/other", "not of the task"),
+        ];
+        let found = states(&spec, &waits);
         let rows: Vec<_> = found.iter().map(|it| (it.object.as_str(), it.state, it.reason.as_deref())).collect();
         assert_eq!(
             rows,
@@ -72,7 +62,7 @@ mod tests {
 
     #[test]
     fn the_states_of_objects_are_limited() {
-        assert_eq!(states(&spec(1), &[], &[]), []);
-        assert_eq!(states(&spec(MAX_OBJECTS + 5), &[], &[]).len(), MAX_OBJECTS);
+        assert_eq!(states(&spec(1), &[]), []);
+        assert_eq!(states(&spec(MAX_OBJECTS + 5), &[]).len(), MAX_OBJECTS);
     }
 }

@@ -21,6 +21,16 @@ pub(crate) fn wait(object: impl std::fmt::Display, why: &str) -> TaskWait {
     }
 }
 
+/// Returns the wait for an object that has failed. It ends the task now.
+pub(crate) fn failure(object: impl std::fmt::Display, code: ReasonCode, why: &str) -> TaskWait {
+    TaskWait { code, fails_in_ms: Some(0), resolves: WaitResolution::Never, ..wait(object, why) }
+}
+
+/// Returns true if a wait ends its task now.
+pub(crate) fn is_failure(wait: &TaskWait) -> bool {
+    wait.fails_in_ms == Some(0)
+}
+
 /// Returns the wait for the end of another task.
 pub(crate) fn termination(task: &TaskId) -> TaskWait {
     wait(format!("attempt {} of {}", task.attempt, task.unit), "it is still terminating")
