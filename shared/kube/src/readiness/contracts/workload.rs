@@ -17,19 +17,12 @@ pub(super) fn deployment(object: ObjectView<'_>) -> ObjectReadiness {
     if let Some(verdict) = unobserved(object).or_else(|| ended(object, &[TOO_SLOW])) {
         return verdict;
     }
-    let wanted = object.number("spec.replicas").unwrap_or(1);
-    let updated = object.count("status.updatedReplicas");
-    let all = object.count("status.replicas");
-    let missing = if updated < wanted {
-        at_least("updatedReplicas", updated, wanted)
-    } else if all > updated {
-        Some(format!("{} replicas of an older template still exist", all.saturating_sub(updated)))
-    } else {
-        at_least("readyReplicas", object.count("status.readyReplicas"), wanted)
-            .or_else(|| at_least("availableReplicas", object.count("status.availableReplicas"), wanted))
-    };
-    let Some(missing) = missing else { return ObjectReadiness::Ready };
-    pending(object, missing)
+    let wanted = replicas(object);
+    let older = object.count("status.replicas").saturating_sub(object.count("status.updatedReplicas"));
+    let missing = at_least(object, "updatedReplicas", wanted)
+        .or_else(|| (older > 0).then(|| format!("{older} replicas of an older template still exist")))
+        .or_else(|| first_below(object, &["readyReplicas", "availableReplicas"], wanted));
+    missing.map_or(ObjectReadiness::Ready, |missing| pending(object, missing))
 }
 
 /// Judges a StatefulSet. With `OnDelete`, pods of an older revision are not replaced. With a partition, pods below it
@@ -39,9 +32,8 @@ pub(super) fn stateful_set(object: ObjectView<'_>) -> ObjectReadiness {
         return verdict;
     }
     let on_delete = object.text("spec.updateStrategy.type") == "OnDelete";
-    let wanted = object.number("spec.replicas").unwrap_or(1);
-    let missing = at_least("replicas", object.count("status.replicas"), wanted)
-        .or_else(|| at_least("readyReplicas", object.count("status.readyReplicas"), wanted))
+    let wanted = replicas(object);
+    let missing = first_below(object, &["replicas", "readyReplicas"], wanted)
         .or_else(|| available(object, wanted))
         .or_else(|| (!on_delete).then(|| rolled(object, wanted)).flatten());
     missing.map_or(ObjectReadiness::Ready, ObjectReadiness::pending)
@@ -53,16 +45,16 @@ fn available(object: ObjectView<'_>, wanted: i64) -> Option<String> {
     if object.count("spec.minReadySeconds") <= 0 {
         return None;
     }
-    at_least("availableReplicas", object.count("status.availableReplicas"), wanted)
+    at_least(object, "availableReplicas", wanted)
 }
 
 fn rolled(object: ObjectView<'_>, wanted: i64) -> Option<String> {
     let partition = object.count("spec.updateStrategy.rollingUpdate.partition");
-    let updated = object.count("status.updatedReplicas");
     if partition > 0 {
-        return at_least("updatedReplicas", updated, wanted.saturating_sub(partition));
+        return at_least(object, "updatedReplicas", wanted.saturating_sub(partition));
     }
     let [current, update] = ["status.currentRevision", "status.updateRevision"].map(|field| object.text(field));
+    let updated = object.count("status.updatedReplicas");
     (current != update).then(|| format!("revision `{update}` is rolling out: {updated} of {wanted} replicas"))
 }
 
@@ -74,28 +66,25 @@ pub(super) fn daemon_set(object: ObjectView<'_>) -> ObjectReadiness {
     let Some(wanted) = object.number("status.desiredNumberScheduled") else {
         return ObjectReadiness::pending("`status.desiredNumberScheduled` does not exist yet");
     };
-    let on_delete = object.text("spec.updateStrategy.type") == "OnDelete";
-    let updated = object.count("status.updatedNumberScheduled");
-    let missing = (!on_delete)
-        .then(|| at_least("updatedNumberScheduled", updated, wanted))
-        .flatten()
-        .or_else(|| at_least("numberReady", object.count("status.numberReady"), wanted))
-        .or_else(|| at_least("numberAvailable", object.count("status.numberAvailable"), wanted));
-    missing.map_or(ObjectReadiness::Ready, ObjectReadiness::pending)
+    let counts: &[&str] = match object.text("spec.updateStrategy.type") {
+        "OnDelete" => &["numberReady", "numberAvailable"],
+        _ => &["updatedNumberScheduled", "numberReady", "numberAvailable"],
+    };
+    first_below(object, counts, wanted).map_or(ObjectReadiness::Ready, ObjectReadiness::pending)
 }
 
 pub(super) fn replica_set(object: ObjectView<'_>) -> ObjectReadiness {
     if let Some(verdict) = unobserved(object) {
         return verdict;
     }
-    let wanted = object.number("spec.replicas").unwrap_or(1);
-    let all = object.count("status.replicas");
-    let missing = ["fullyLabeledReplicas", "readyReplicas", "availableReplicas"]
-        .into_iter()
-        .find_map(|field| at_least(field, object.count(&format!("status.{field}")), wanted))
+    let (wanted, all) = (replicas(object), object.count("status.replicas"));
+    let missing = first_below(object, &["fullyLabeledReplicas", "readyReplicas", "availableReplicas"], wanted)
         .or_else(|| (all > wanted).then(|| format!("`status.replicas` is {all}, {wanted} are awaited")));
-    let Some(missing) = missing else { return ObjectReadiness::Ready };
-    pending(object, missing)
+    missing.map_or(ObjectReadiness::Ready, |missing| pending(object, missing))
+}
+
+fn replicas(object: ObjectView<'_>) -> i64 {
+    object.number("spec.replicas").unwrap_or(1)
 }
 
 /// Adds the reason of a delay: a quota that rejects pods, or a pause.
@@ -109,6 +98,12 @@ fn pending(object: ObjectView<'_>, missing: String) -> ObjectReadiness {
     ObjectReadiness::pending(missing)
 }
 
-fn at_least(field: &str, now: i64, wanted: i64) -> Option<String> {
+/// Describes the first of these counts of the status that is too low.
+fn first_below(object: ObjectView<'_>, fields: &[&str], wanted: i64) -> Option<String> {
+    fields.iter().find_map(|field| at_least(object, field, wanted))
+}
+
+fn at_least(object: ObjectView<'_>, field: &str, wanted: i64) -> Option<String> {
+    let now = object.count(&format!("status.{field}"));
     (now < wanted).then(|| format!("`status.{field}` is {now}, {wanted} are awaited"))
 }
