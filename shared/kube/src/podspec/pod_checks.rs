@@ -78,8 +78,7 @@ pub fn pod_violations(
     }
     check.volumes(&pod["volumes"]);
     check.node(pod);
-    check.profiles("pod", CONTEXT, &pod[CONTEXT]);
-    check.user("pod", CONTEXT, &pod[CONTEXT]);
+    check.context("pod", CONTEXT, &pod[CONTEXT]);
     for list in ["initContainers", "containers"] {
         for (number, container) in items(&pod[list]).enumerate() {
             let name = container["name"].as_str().map_or_else(|| number.to_string(), shown);
@@ -132,8 +131,11 @@ impl PodCheck<'_> {
         self.report.add(format!("{}.{path}", self.path), why, help);
     }
 
-    /// Adds a violation of Pod Security. `needed` is the level that permits it.
+    /// Adds a violation of Pod Security, unless the level of the namespace permits it. `needed` is the strictest that does.
     fn insecure(&mut self, path: &str, why: &str, fix: &str, needed: PodSecurityLevel) {
+        if self.level >= needed {
+            return;
+        }
         let option = format!("--namespace {}:{}", self.namespace, needed.name());
         let help = format!("{fix}, or {}", ask_operator(&option, self.namespace));
         self.add(path, format!("violates PodSecurity \"{}:latest\": {why}", self.level.name()), help);
@@ -218,23 +220,13 @@ impl PodCheck<'_> {
         }
     }
 
-    /// Checks the profiles in the security context at `path`. `owner` is its pod or container, for people.
-    fn profiles(&mut self, owner: &str, path: &str, context: &Value) {
-        if self.level == PodSecurityLevel::Privileged {
-            return;
-        }
+    /// Checks profiles and user in the security context at `path`. `owner` is its pod or container, for people.
+    fn context(&mut self, owner: &str, path: &str, context: &Value) {
         for field in ["seccompProfile", "appArmorProfile"] {
             if context[field]["type"] == "Unconfined" {
                 let why = format!("{field} ({owner} must not set securityContext.{field}.type to \"Unconfined\")");
                 self.insecure(&format!("{path}.{field}"), &why, "remove it", PodSecurityLevel::Privileged);
             }
-        }
-    }
-
-    /// Checks the user in the security context at `path`. `owner` is its pod or container, for people.
-    fn user(&mut self, owner: &str, path: &str, context: &Value) {
-        if self.level != PodSecurityLevel::Restricted {
-            return;
         }
         if context["runAsNonRoot"] == false {
             let why = format!("runAsNonRoot != true ({owner} must not set securityContext.runAsNonRoot=false)");
@@ -248,7 +240,7 @@ impl PodCheck<'_> {
 
     fn container(&mut self, path: &str, name: &str, container: &Value) {
         let context = &container[CONTEXT];
-        if context["privileged"] == true && self.level != PodSecurityLevel::Privileged {
+        if context["privileged"] == true {
             let why = format!("privileged (container \"{name}\" must not set securityContext.privileged=true)");
             let path = format!("{path}.{CONTEXT}.privileged");
             self.insecure(&path, &why, "remove it", PodSecurityLevel::Privileged);
@@ -266,15 +258,13 @@ impl PodCheck<'_> {
         if items(&container["ports"]).any(|port| is_set(port, "hostPort") || is_set(port, "hostIP")) {
             self.add(&format!("{path}.ports"), "pods may not use ports of the node", "remove hostPort and hostIP");
         }
-        let (owner, path) = (format!("container \"{name}\""), format!("{path}.{CONTEXT}"));
-        self.profiles(&owner, &path, context);
-        self.user(&owner, &path, context);
+        self.context(&format!("container \"{name}\""), &format!("{path}.{CONTEXT}"), context);
     }
 
     /// Reports what the level `restricted` requires and a container lacks.
     fn missing(&mut self, path: &str, name: &str, own: &Value, pod: &Value) {
         // A context that is a text is not known yet.
-        if self.level != PodSecurityLevel::Restricted || own.is_string() || pod.is_string() {
+        if own.is_string() || pod.is_string() {
             return;
         }
         let path = format!("{path}.{CONTEXT}");

@@ -158,7 +158,8 @@ pub struct AllowedService {
     pub path: String,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// A level of Pod Security. One that permits more is greater.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum PodSecurityLevel {
     /// No access outside of a container, and no root in it.
