@@ -35,9 +35,7 @@ mod lifecycle {
     pub(crate) mod events;
     pub(crate) mod many;
     pub(crate) mod monitoring;
-    pub(crate) mod nulls;
     pub(crate) mod own_hooks;
-    pub(crate) mod owners;
     pub(crate) mod platform;
     pub(crate) mod plugin_units;
     pub(crate) mod preset_lives;
@@ -46,7 +44,6 @@ mod lifecycle {
     pub(crate) mod refused_updates;
     pub(crate) mod removal_evidence;
     pub(crate) mod rendered_units;
-    pub(crate) mod repair;
     pub(crate) mod retention;
     pub(crate) mod self_service;
     pub(crate) mod setup;
@@ -91,7 +88,7 @@ fn main() {
     ebb_local::pods::supervise_if_asked();
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(TEST_THREADS);
-    let tests = tests! {
+    let mut tests = tests! {
         // The longest tests come first.
         lifecycle::providers: branches_of_neon branches_of_planetscale branches_of_supabase instances_of_rds
             tenants_of_an_own_service;
@@ -100,7 +97,6 @@ fn main() {
             a_rejected_creation_needs_no_undo the_undo_is_repeated_after_a_gateway_timeout
             an_undo_that_succeeds_after_a_force_delete_is_recorded
             an_undo_that_has_not_begun_covers_every_late_success;
-        lifecycle::repair: a_fixed_version_repairs_a_stuck_teardown;
         lifecycle::setup: dependents_of_a_failed_unit_are_blocked responses_of_a_webhook_unit a_script_is_retried
             an_accepted_request_without_a_callback_is_shown a_wait_ends_with_the_timeout failure_after_ready
             the_outcome_of_a_non_idempotent_request_is_described fast_callbacks_cost_no_acceptance;
@@ -121,8 +117,8 @@ fn main() {
         lifecycle::pull_requests: a_pull_request_has_a_target_until_it_is_closed
             the_next_event_completes_a_failed_target events_that_concern_no_target_change_nothing
             rejected_events_are_listed;
-        lifecycle::platform: time_to_live workloads_get_the_outputs_that_they_read
-            a_notification_ends_without_a_platform a_run_continues_after_a_restart the_history_has_the_acceptance_of_a_notification;
+        lifecycle::platform: a_notification_ends_without_a_platform a_run_continues_after_a_restart
+            the_history_has_the_acceptance_of_a_notification;
         lifecycle::subscriptions: a_pull_request_shows_the_phases_of_its_target a_connection_permits_its_subscriptions
             the_backlog_of_a_subscription_is_shown subscriptions_are_limited the_history_shows_open_notifications
             the_documented_subscriptions_report_the_targets_of_a_preset;
@@ -133,16 +129,11 @@ fn main() {
             a_new_instance_does_not_shorten_the_retention_of_the_former_one
             a_damaged_expiry_does_not_block_other_instances the_plan_of_a_replaced_update_is_removed;
         lifecycle::removal_evidence: earlier_answers_decide_about_not_found
-            a_thing_that_still_exists_stops_the_teardown missing_evidence_stops_the_teardown
-            a_first_not_found_is_unconfirmed;
+            a_thing_that_still_exists_stops_the_teardown missing_evidence_stops_the_teardown;
         lifecycle::events: events_run_one_after_the_other others_wait_since_they_were_accepted
-            a_queue_of_events_has_a_limit runs_of_events_are_removed_after_their_retention events_that_cannot_run;
-        lifecycle::self_service: a_repeated_request_begins_no_second_instance concurrent_requests_begin_one_instance
-            a_named_instance_waits_for_the_former_one a_dry_run_writes_nothing
-            an_update_of_another_generation_is_refused;
-        lifecycle::target_history: each_change_has_an_entry_with_its_caller runs_are_listed_by_state_and_hook
-            a_document_with_a_sensitive_literal_is_not_stored the_history_is_in_order_and_the_state_is_current;
-        lifecycle::owners: an_instance_keeps_its_owner lists_are_filtered;
+            a_queue_of_events_has_a_limit runs_of_events_are_removed_after_their_retention;
+        lifecycle::self_service: concurrent_requests_begin_one_instance;
+        lifecycle::target_history: the_history_is_in_order_and_the_state_is_current;
         lifecycle::own_hooks: a_namespace_and_a_route_group_with_own_hooks;
         lifecycle::plugin_units: a_collection_is_made_once_and_destroyed_in_reverse_order
             an_instance_with_the_tag_is_adopted several_instances_with_the_tag_are_refused_and_listed
@@ -154,13 +145,11 @@ fn main() {
         lifecycle::many: unreferenced_outputs_are_not_read a_withdrawn_version_remains_usable_for_existing_targets;
         lifecycle::monitoring: targets_and_attempts_are_counted metrics_need_a_token_under_another_name
             metrics_need_a_token_outside_of_loopback;
-        lifecycle::nulls: a_variable_that_is_null_is_an_error_unless_it_is_optional;
         security::agents: agents_need_a_token_and_no_foreign_page tools_do_what_the_token_permits
             an_upgrade_of_two_targets_continues_after_its_answer;
-        security::api: scopes checks invalid_bodies versions_are_immutable documents_that_no_longer_load
+        security::api: scopes checks invalid_bodies documents_that_no_longer_load
             refused_requests;
-        security::api_tokens: a_plugin_scope_covers_one_plugin forged_tokens expired_and_revoked_tokens
-            invalid_requests_for_tokens a_secret_is_shown_once;
+        security::api_tokens: forged_tokens expired_and_revoked_tokens a_secret_is_shown_once;
         security::callbacks: invalid_bodies expired_tokens_of_relays outputs_that_break_the_contract signing_secrets
             a_flood_of_distinct_results callbacks_after_a_cancel permissions_of_a_callback_token
             tokens_of_earlier_attempts refused_tokens;
@@ -194,19 +183,17 @@ fn main() {
             an_outage_of_a_registered_cluster_has_its_commands documents_are_checked_against_the_reported_policy;
         security::secrets: sensitive_values_are_stored_by_the_relay_only clusters_open_outputs_of_signadot_plugins
             references_from_receivers secrets_of_a_late_success;
-        security::source_abuse: malformed_bodies contents_that_select values_of_sensitive_params targets_of_others
-            reserved_identities reused_delivery_ids proofs_of_other_schemes names_in_paths;
-        security::target_access: pages_name_no_foreign_target owners_change_their_own_targets labels_limit_scopes
-            a_waiting_update_gives_a_target_away a_history_names_no_foreign_entry a_slow_request_reaches_no_later_owner
-            no_route_reaches_a_foreign_target;
+        security::source_abuse: malformed_bodies targets_of_others reused_delivery_ids proofs_of_other_schemes names_in_paths;
+        security::target_access: pages_name_no_foreign_target a_history_names_no_foreign_entry
+            a_slow_request_reaches_no_later_owner no_route_reaches_a_foreign_target;
         security::target_actions: an_action_has_the_rights_of_its_caller hostile_selections_change_nothing
-            each_target_has_its_own_outcome a_selection_is_handled_in_parts a_target_is_not_begun_late
-            a_filter_does_not_delete_an_instance_that_waits;
+            a_selection_is_handled_in_parts a_target_is_not_begun_late a_filter_does_not_delete_an_instance_that_waits;
         security::users: values_are_not_interpreted header_injection;
-        security::waits: a_rejected_notification_is_shown a_lost_plan_is_restored a_unit_between_two_attempts;
-        security::webhooks: invalid_documents events_out_of_order repeated_events refused_requests
+        security::waits: a_lost_plan_is_restored a_unit_between_two_attempts;
+        security::webhooks: repeated_events refused_requests
             generations_of_documents;
     };
+    tests.extend(request_table::trials());
     log();
     let ended = libtest_mimic::run(&arguments, tests);
     let _ = std::fs::remove_file(log_file());

@@ -8,7 +8,6 @@ use ebb_tests::platform::SignedRequest;
 
 use crate::harness::*;
 use crate::lifecycle::retention::{RETENTION, remove_expired_after};
-use crate::request_table;
 
 /// A database that is paused and resumed. The sandbox drains at its end.
 const DATABASE: &str = include_str!("documents/paused-database.yaml");
@@ -172,12 +171,4 @@ pub(crate) async fn runs_of_events_are_removed_after_their_retention() {
     harness.settled("a").await;
     assert_eq!(remove_expired_after(&harness, RETENTION * 4).await, 2, "the last run and the instance");
     assert!(!exists(&last).await);
-}
-
-/// Missing, failed, waiting and ended instances take no events.
-pub(crate) async fn events_that_cannot_run() {
-    let harness = with_database(Harness::new().await);
-    harness.receiver.replies("POST /make", &[CannedReply::status(400), CannedReply::ok(json!({"id": "db-1"}))]);
-    harness.publish("database@1.0.0", DATABASE).await;
-    request_table::play(&harness, "lifecycle/events.yaml", "events_that_cannot_run", &[]).await;
 }

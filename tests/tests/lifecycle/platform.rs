@@ -5,13 +5,6 @@ use ebb_protocol::id::TargetKey;
 
 use crate::harness::*;
 use crate::lifecycle::retention::other_instance;
-use crate::request_table;
-
-const TABLE: &str = "lifecycle/platform.yaml";
-
-pub(crate) async fn time_to_live() {
-    request_table::play(&Harness::simple().await, TABLE, "time_to_live", &[]).await;
-}
 
 /// A retry of a failed setup ends with another notification, whose first requests the platform refuses. Its repetitions have
 /// the same id and body.
@@ -66,12 +59,6 @@ pub(crate) async fn a_notification_ends_without_a_platform() {
     ebb_flow::sweep::sweep_target(&without, TargetKey::new("sandbox", "a")).await.unwrap();
     harness.instance_is_ready("a", "another-uid").await;
     assert_eq!(harness.receiver.order().iter().filter(|call| **call != "POST /platform").count(), 3);
-}
-
-pub(crate) async fn workloads_get_the_outputs_that_they_read() {
-    let harness = Harness::new().await;
-    harness.publish("simple@1.0.0", MAKE).await;
-    request_table::play(&harness, TABLE, "workloads_get_the_outputs_that_they_read", &[]).await;
 }
 
 /// The server restarts while a script runs and a callback is pending.

@@ -30,13 +30,6 @@ fn found(removal: &ResourceRemoval) -> (RemovalGrade, Option<&str>) {
     (removal.evidence.grade, removal.evidence.answered.as_deref())
 }
 
-/// A server that shows nothing to a credential answers the same as one without the thing.
-pub(crate) async fn a_first_not_found_is_unconfirmed() {
-    let harness = Harness::simple().await;
-    harness.publish("strange@1.0.0", PLUGIN).await;
-    request_table::play(&harness, TABLE, "a_first_not_found_is_unconfirmed", &[]).await;
-}
-
 /// Returns a plugin whose undo has this `verify`.
 fn verified(verify: &str) -> String {
     let verify = format!("verify:\n      retry: {{attempts: 3, backoff: 10ms}}\n      {verify}");

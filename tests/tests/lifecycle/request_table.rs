@@ -3,16 +3,46 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use ebb_tests::receiver::ReplyHold;
+use libtest_mimic::Trial;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::harness::*;
+use crate::security::console::Browser;
 
-/// The rows of a test, its plugins with the rest of their documents, and its tokens with their scopes. `RECEIVER` stands for
-/// the URL of the receiver.
+/// The stack of a table.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum TableStack {
+    Empty,
+    /// With the plugin `simple`.
+    Simple,
+    /// With the receiver as its platform.
+    Platform,
+    /// With a source for each scheme of signatures.
+    Schemes,
+}
+
+impl TableStack {
+    async fn start(self) -> Harness {
+        match self {
+            Self::Empty => Harness::new().await,
+            Self::Simple => Harness::simple().await,
+            Self::Platform => Harness::with_platform().await,
+            Self::Schemes => Harness::with_schemes().await,
+        }
+    }
+}
+
+/// The rows of a test, its plugins with the rest of their documents, and its tokens with their scopes. `RECEIVER` and `STACK`
+/// stand for the URLs of the receiver and of the stack. A table that begins with its stack is a test, others are played by one.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RequestTable {
+    #[serde(default, rename = "stack")]
+    _stack: Option<TableStack>,
+    /// The rest of each document, or the name of its file in `lifecycle/documents`.
     #[serde(default)]
     plugins: BTreeMap<String, Value>,
     #[serde(default)]
@@ -21,23 +51,51 @@ struct RequestTable {
 }
 
 /// A request to the API (`send`), a lifecycle webhook (`event`), a callback of a request that the receiver got (`callback`), a
-/// wait for a target (`wait`), statuses or bodies with which the receiver answers from now on (`reply`), or the numbers of its
-/// requests (`counts`).
+/// page (`open`) or form (`form`) of the console, a wait for a target (`wait`), how the receiver answers from now on (`reply`,
+/// `replies`, `hold`, `release`), or what it has got (`received`, `counts`, `order`, `requests`). The parts of a row apply in the
+/// order of its fields below, a request last.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TableRow {
+    /// A status, the body of a status 200, or a list of both, by the line of a request.
+    #[serde(default)]
+    reply: BTreeMap<String, Value>,
+    /// Answers to one request after the other. The last one is repeated.
+    #[serde(default)]
+    replies: BTreeMap<String, Vec<Value>>,
+    /// The line of requests whose answers wait until a row releases them.
+    hold: Option<String>,
+    release: Option<String>,
+    /// The name of a sandbox.
+    wait: Option<String>,
+    /// Waits for the requests with a line until there are so many.
+    #[serde(default)]
+    received: BTreeMap<String, usize>,
+    #[serde(default)]
+    counts: BTreeMap<String, usize>,
+    /// The lines of all requests since the last row with `requests`.
+    order: Option<Vec<String>>,
+    /// All requests since the last such row by line, each with values of its body.
+    requests: Option<BTreeMap<String, Vec<BTreeMap<String, Value>>>>,
     /// Method and path, such as `GET /v1/targets`.
     send: Option<String>,
+    /// The idempotency key of `send`.
+    key: Option<String>,
     /// Type and name, such as `created a`. A type without a document is an event of the target, such as `sleep`.
     event: Option<String>,
     /// The line of a request of a unit, such as `POST /make`.
     callback: Option<String>,
-    /// The name of a sandbox.
-    wait: Option<String>,
+    /// The path of a page.
+    open: Option<String>,
+    /// The path of a form. `fields` has its names and values, except the token of the session. A name without a value is left
+    /// out.
+    form: Option<String>,
     #[serde(default)]
-    reply: BTreeMap<String, Value>,
-    #[serde(default)]
-    counts: BTreeMap<String, usize>,
+    fields: Vec<(String, Option<String>)>,
+    /// The token of the browser that opens the page or sends the form. The default is that of the operator.
+    browser: Option<String>,
+    /// The page to which the answer leads the browser.
+    leads: Option<String>,
     /// A token of the table, or the text of another one. Without it, the operator sends the request.
     by: Option<String>,
     /// The body of a request or callback, or `document` and `plugin` of an event.
@@ -65,7 +123,7 @@ struct TableRow {
     until: bool,
     /// The names of the listed targets or runs.
     names: Option<String>,
-    /// Names for values of the answer, which the next rows contain.
+    /// Names for values of the answer, or for hidden fields of a page, which the next rows contain.
     #[serde(default)]
     keep: BTreeMap<String, String>,
     /// The phase of the sandbox after the wait.
@@ -78,45 +136,84 @@ struct TableRow {
     notified: Vec<(String, BTreeMap<String, Value>)>,
 }
 
-/// Returns a part of a file in the folder of the tests, with the values of the names.
-pub(crate) fn table<T: DeserializeOwned>(file: &str, test: &str, names: &[(&str, &str)]) -> T {
+/// Returns the parts of a file in the folder of the tests, with the values of the names.
+fn parts(file: &str, names: &[(&str, &str)]) -> BTreeMap<String, Value> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(file);
     let text = std::fs::read_to_string(path).unwrap();
     let text = names.iter().fold(text, |text, (name, value)| text.replace(name, value));
-    let mut tables: BTreeMap<String, Value> = serde_saphyr::from_str(&text).unwrap();
-    let part = tables.remove(test).unwrap_or_else(|| panic!("{file} has no {test}"));
+    serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{file}: {error}"))
+}
+
+/// Returns a part of a file.
+pub(crate) fn table<T: DeserializeOwned>(file: &str, test: &str, names: &[(&str, &str)]) -> T {
+    let part = parts(file, names).remove(test).unwrap_or_else(|| panic!("{file} has no {test}"));
     serde_json::from_value(part).unwrap_or_else(|error| panic!("{test} of {file}: {error}"))
+}
+
+/// Returns the tables that are tests.
+pub(crate) fn trials() -> Vec<Trial> {
+    let mut trials = Vec::new();
+    for folder in ["lifecycle", "security"] {
+        let files = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(folder);
+        for entry in std::fs::read_dir(files).unwrap() {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            let Some(module) = name.strip_suffix(".yaml") else { continue };
+            let file = format!("{folder}/{name}");
+            for (test, part) in parts(&file, &[]) {
+                let Some(stack) = part.get("stack").cloned() else { continue };
+                let stack: TableStack = serde_json::from_value(stack).unwrap_or_else(|error| panic!("{test}: {error}"));
+                let file = file.clone();
+                trials.push(Trial::test(format!("{folder}::{module}::{test}"), move || {
+                    block_on(async { play(&stack.start().await, &file, &test, &[]).await });
+                    Ok(())
+                }));
+            }
+        }
+    }
+    trials
+}
+
+/// The callers of a table by name.
+#[derive(Default)]
+struct TableCallers {
+    tokens: BTreeMap<String, String>,
+    browsers: BTreeMap<String, Browser>,
+}
+
+impl TableCallers {
+    /// Returns the token with a name or text, or that of the operator.
+    fn token<'a>(&'a self, harness: &'a Harness, name: Option<&'a String>) -> &'a str {
+        name.map_or(harness.stack().token(), |name| self.tokens.get(name).unwrap_or(name).as_str())
+    }
 }
 
 /// Sends the rows of a test.
 pub(crate) async fn play(harness: &Harness, file: &str, test: &str, names: &[(&str, &str)]) {
-    let receiver = [("RECEIVER", harness.receiver.url())];
-    let RequestTable { plugins, tokens, rows } = table(file, test, &[names, &receiver].concat());
-    for (name, mut plugin) in plugins {
-        (plugin["kind"], plugin["name"]) = (json!("Plugin"), json!(name));
-        harness.post("/v1/plugins", completed(json!({"document": plugin}))).await.is(201);
+    let urls = [("RECEIVER", harness.receiver.url()), ("STACK", harness.stack().url())];
+    let RequestTable { plugins, tokens, rows, .. } = table(file, test, &[names, &urls].concat());
+    for (name, plugin) in plugins {
+        publish(harness, &name, plugin).await;
     }
-    let mut callers = BTreeMap::new();
+    let mut callers = TableCallers::default();
     for (name, scopes) in tokens {
         let scopes: Vec<&str> = scopes.iter().map(String::as_str).collect();
         let token = harness.token(&name, &scopes).await;
-        callers.insert(name, token);
+        callers.tokens.insert(name, token);
     }
     let mut kept = Vec::<(String, String)>::new();
+    let mut held = BTreeMap::new();
     for row in rows {
         let text = kept.iter().fold(row.to_string(), |text, (name, value)| text.replace(name, value));
         let row: TableRow = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{test}: {error}: {text}"));
         row.assert_is_checked(test);
-        for (line, reply) in &row.reply {
-            let status = reply.as_u64().map(|status| CannedReply::status(u16::try_from(status).unwrap()));
-            harness.receiver.always(line, status.unwrap_or_else(|| CannedReply::ok(reply.clone())));
-        }
+        row.instruct(&harness.receiver, &mut held);
         if let Some(name) = &row.wait {
             row.await_target(harness, name).await;
         }
-        for (line, count) in &row.counts {
-            assert_eq!(harness.receiver.count(line), *count, "{test}: {line}");
-        }
+        row.check_requests(&harness.receiver)
+            .await
+            .unwrap_or_else(|difference| panic!("{test}: {difference}: {row:?}"));
+        row.sign_in(harness, &mut callers).await;
         let Some(mut reply) = row.answer(harness, &callers).await else { continue };
         if row.until {
             until(&format!("{test}: {row:?}"), async || {
@@ -126,10 +223,39 @@ pub(crate) async fn play(harness: &Harness, file: &str, test: &str, names: &[(&s
             .await;
         }
         row.check(&reply).unwrap_or_else(|difference| panic!("{test}: {difference}: {row:?}\n{reply:?}"));
-        for (name, pointer) in &row.keep {
-            let value = part(&reply.json(), pointer).as_str().map(str::to_owned);
-            kept.push((name.clone(), value.unwrap_or_else(|| panic!("{test}: no text {pointer}: {reply:?}"))));
+        for (name, at) in &row.keep {
+            kept.push((name.clone(), kept_value(&reply, at)));
         }
+    }
+}
+
+/// Returns a text of an answer by its pointer, or a hidden field of a page.
+fn kept_value(reply: &ApiReply, at: &str) -> String {
+    if !at.starts_with('/') {
+        return reply.field(at);
+    }
+    let value = part(&reply.json(), at).as_str().map(str::to_owned);
+    value.unwrap_or_else(|| panic!("no text {at}: {reply:?}"))
+}
+
+/// Publishes a plugin of a table.
+async fn publish(harness: &Harness, name: &str, mut plugin: Value) {
+    if let Some(file) = plugin.as_str() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lifecycle/documents").join(file);
+        return harness.publish(name, &std::fs::read_to_string(path).unwrap()).await;
+    }
+    (plugin["kind"], plugin["name"]) = (json!("Plugin"), json!(name));
+    harness.post("/v1/plugins", completed(json!({"document": plugin}))).await.is(201);
+}
+
+/// Returns a reply of the receiver: a status, the body of a status 200, or a list of both.
+fn canned(reply: &Value) -> CannedReply {
+    if let Some(status) = reply.as_u64() {
+        return CannedReply::status(u16::try_from(status).unwrap());
+    }
+    match reply.as_array().map(Vec::as_slice) {
+        Some([status, body]) => canned(status).with(body.clone()),
+        _ => CannedReply::ok(reply.clone()),
     }
 }
 
@@ -165,17 +291,85 @@ fn differs(value: &Value, expected: &BTreeMap<String, Value>) -> Result<(), Stri
 }
 
 impl TableRow {
-    /// Panics if nothing would check a part of the row.
+    /// Panics if nothing would use a part of the row.
     fn assert_is_checked(&self, test: &str) {
-        let Self { send, event, callback, wait, uid, generation, .. } = self;
-        let of_wait = self.phase.is_some() || self.settled || !self.notified.is_empty();
-        assert!(wait.is_some() || !of_wait, "{test}: {self:?} has no `wait`");
+        let Self { send, event, callback, open, form, wait, .. } = self;
+        let requests = [send, event, callback, open, form].into_iter().flatten().count();
+        assert!(requests <= 1, "{test}: {self:?} has several requests");
         let texts = self.has.len() + self.lacks.len() + self.json.len() + self.parts.len() + self.keep.len();
-        let of_answer = self.is.is_some() || self.names.is_some() || self.until || texts > 0;
-        let has_answer = send.is_some() || event.is_some() || callback.is_some();
-        assert!(has_answer || !of_answer, "{test}: {self:?} has no request");
-        let of_instance = uid.is_some() || generation.is_some();
-        assert!(wait.is_some() || event.is_some() || !of_instance, "{test}: {self:?} is for no instance");
+        let of_answer = self.is.is_some() || self.leads.is_some() || self.names.is_some() || self.until || texts > 0;
+        let of_wait = self.phase.is_some() || self.settled || !self.notified.is_empty();
+        let of_instance = self.uid.is_some() || self.generation.is_some();
+        let of_send = self.by.is_some() || self.key.is_some();
+        let has_body = send.is_some() || event.is_some() || callback.is_some();
+        for (is_stated, is_used, user) in [
+            (of_answer, requests == 1, "request"),
+            (of_wait, wait.is_some(), "`wait`"),
+            (of_instance, wait.is_some() || event.is_some(), "instance"),
+            (of_send, send.is_some(), "`send`"),
+            (self.body.is_some(), has_body, "request with a body"),
+            (self.routing_key.is_some(), event.is_some(), "`event`"),
+            (self.browser.is_some(), open.is_some() || form.is_some(), "page or form"),
+            (!self.fields.is_empty(), form.is_some(), "`form`"),
+        ] {
+            assert!(is_used || !is_stated, "{test}: {self:?} has no {user}");
+        }
+    }
+
+    /// Tells the receiver how to answer from now on.
+    fn instruct(&self, receiver: &TestReceiver, held: &mut BTreeMap<String, ReplyHold>) {
+        for (line, reply) in &self.reply {
+            receiver.always(line, canned(reply));
+        }
+        for (line, replies) in &self.replies {
+            receiver.replies(line, &replies.iter().map(canned).collect::<Vec<_>>());
+        }
+        held.extend(self.hold.iter().map(|line| (line.clone(), receiver.hold(line))));
+        if let Some(line) = &self.release {
+            assert!(held.remove(line).is_some(), "{line} is not held");
+        }
+    }
+
+    /// Checks the requests that the receiver has got.
+    async fn check_requests(&self, receiver: &TestReceiver) -> Result<(), String> {
+        for (line, number) in &self.received {
+            receiver.call(line, *number).await;
+        }
+        for (line, expected) in &self.counts {
+            let count = receiver.count(line);
+            if count != *expected {
+                return Err(format!("{line} came {count} times"));
+            }
+        }
+        if let Some(order) = &self.order
+            && receiver.order() != *order
+        {
+            return Err(format!("the order is {:?}", receiver.order()));
+        }
+        let Some(expected) = &self.requests else { return Ok(()) };
+        let calls = receiver.all();
+        let mut bodies = BTreeMap::<&str, Vec<&Value>>::new();
+        for call in &calls {
+            bodies.entry(&call.line).or_default().push(&call.body);
+        }
+        let expected_counts = expected.iter().map(|(line, bodies)| (line.as_str(), bodies.len()));
+        if !bodies.iter().map(|(line, bodies)| (*line, bodies.len())).eq(expected_counts) {
+            return Err(format!("the requests are {bodies:?}"));
+        }
+        for (body, expected) in bodies.values().flatten().zip(expected.values().flatten()) {
+            differs(body, expected)?;
+        }
+        receiver.forget();
+        Ok(())
+    }
+
+    /// Signs in the browser of the row, unless it has signed in for an earlier one.
+    async fn sign_in(&self, harness: &Harness, callers: &mut TableCallers) {
+        let name = self.browser.as_deref().unwrap_or_default();
+        if (self.open.is_some() || self.form.is_some()) && !callers.browsers.contains_key(name) {
+            let browser = Browser::signed_in(harness, callers.token(harness, self.browser.as_ref())).await;
+            callers.browsers.insert(name.to_owned(), browser);
+        }
     }
 
     async fn await_target(&self, harness: &Harness, name: &str) {
@@ -201,11 +395,25 @@ impl TableRow {
     }
 
     /// Sends the request of the row, if it has one.
-    async fn answer(&self, harness: &Harness, callers: &BTreeMap<String, String>) -> Option<ApiReply> {
+    async fn answer(&self, harness: &Harness, callers: &TableCallers) -> Option<ApiReply> {
         if let Some(line) = &self.send {
-            let operator = harness.stack().token();
-            let caller = self.by.as_ref().map_or(operator, |by| callers.get(by).unwrap_or(by).as_str());
-            return Some(harness.with_token(caller, line, self.body.clone().map(completed)).await);
+            let (method, path) = line.split_once(' ').unwrap();
+            let request = harness.http.request(method.parse().unwrap(), harness.url(path));
+            let mut request = request.bearer_auth(callers.token(harness, self.by.as_ref()));
+            if let Some(key) = &self.key {
+                request = request.header("idempotency-key", key);
+            }
+            if let Some(body) = self.body.clone() {
+                request = request.json(&completed(body));
+            }
+            return Some(ApiReply::to(request).await);
+        }
+        let browser = || &callers.browsers[self.browser.as_deref().unwrap_or_default()];
+        if let Some(path) = &self.open {
+            return Some(browser().get(path).await);
+        }
+        if let Some(path) = &self.form {
+            return Some(browser().submit(path, &self.fields).await);
         }
         if let Some(line) = &self.callback {
             let number = harness.receiver.count(line).max(1);
@@ -247,6 +455,11 @@ impl TableRow {
         }
         if !code.is_empty() {
             reply.is_problem(reply.status, code);
+        }
+        if let Some(location) = &self.leads
+            && reply.header("location") != location
+        {
+            return Err(format!("it leads to {:?}", reply.header("location")));
         }
         if let Some(text) = self.has.iter().find(|text| !reply.body.contains(*text)) {
             return Err(format!("{text:?} is missing"));

@@ -4,25 +4,9 @@ use ebb_protocol::api::{AwaitedParty, RetryResponse};
 use ebb_protocol::history::HistoryPage;
 
 use crate::harness::*;
-use crate::request_table;
-
-const TABLE: &str = "lifecycle/target_history.yaml";
 
 async fn history(harness: &Harness) -> HistoryPage {
     harness.get("/v1/targets/sandbox/a/history").await.is(200).json()
-}
-
-pub(crate) async fn each_change_has_an_entry_with_its_caller() {
-    request_table::play(&Harness::simple().await, TABLE, "each_change_has_an_entry_with_its_caller", &[]).await;
-}
-
-pub(crate) async fn runs_are_listed_by_state_and_hook() {
-    request_table::play(&Harness::simple().await, TABLE, "runs_are_listed_by_state_and_hook", &[]).await;
-}
-
-pub(crate) async fn a_document_with_a_sensitive_literal_is_not_stored() {
-    request_table::play(&Harness::simple().await, TABLE, "a_document_with_a_sensitive_literal_is_not_stored", &[])
-        .await;
 }
 
 /// A resource that an update with another size replaces.

@@ -210,10 +210,6 @@ pub(crate) async fn invalid_bodies() {
     request_table::play(&harness, "security/api.yaml", "invalid_bodies", &[]).await;
 }
 
-pub(crate) async fn versions_are_immutable() {
-    request_table::play(&Harness::new().await, "security/api.yaml", "versions_are_immutable", &[]).await;
-}
-
 /// A newer version can refuse a stored document. Lists show it with the reason, beside the others.
 pub(crate) async fn documents_that_no_longer_load() {
     let harness = Harness::new().await;

@@ -8,13 +8,6 @@ use ebb_tests::fakes;
 use ebb_tests::virtual_clock::ManualClock;
 
 use crate::harness::*;
-use crate::request_table;
-
-const TABLE: &str = "security/api_tokens.yaml";
-
-pub(crate) async fn a_plugin_scope_covers_one_plugin() {
-    request_table::play(&Harness::new().await, TABLE, "a_plugin_scope_covers_one_plugin", &[]).await;
-}
 
 pub(crate) async fn forged_tokens() {
     let harness = Harness::new().await;
@@ -93,10 +86,6 @@ pub(crate) async fn expired_and_revoked_tokens() {
     harness.with_token(&second, "GET /v1/targets", None).await.is(200);
     harness.with_token(&token, "GET /v1/targets", None).await.is_problem(401, "invalid-token");
     harness.request(Method::DELETE, "/v1/tokens/none", None).await.is_problem(404, "not-found");
-}
-
-pub(crate) async fn invalid_requests_for_tokens() {
-    request_table::play(&Harness::new().await, TABLE, "invalid_requests_for_tokens", &[]).await;
 }
 
 /// The secret has random bits. It is in one response, and in nothing that is stored, listed or logged.

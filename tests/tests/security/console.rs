@@ -23,7 +23,7 @@ fn link(action: &str) -> String {
 }
 
 /// A browser that follows no redirect.
-pub(super) struct Browser {
+pub(crate) struct Browser {
     pub(super) http: reqwest::Client,
     pub(super) base: String,
     /// The header `cookie`.
@@ -37,7 +37,7 @@ impl Browser {
     }
 
     /// Signs in with a token.
-    async fn signed_in(harness: &Harness, token: &str) -> Self {
+    pub(crate) async fn signed_in(harness: &Harness, token: &str) -> Self {
         Self::signed_in_at(harness.stack().url(), token).await
     }
 
@@ -73,7 +73,7 @@ impl Browser {
         ApiReply::to(request.header(header::COOKIE, &self.cookie)).await
     }
 
-    pub(super) async fn get(&self, path: &str) -> ApiReply {
+    pub(crate) async fn get(&self, path: &str) -> ApiReply {
         self.send(self.http.get(format!("{}{path}", self.base))).await
     }
 
@@ -90,6 +90,17 @@ impl Browser {
             request = request.header(header::ORIGIN, origin);
         }
         self.send(request).await
+    }
+
+    /// Sends a form with the token of the session, unless its fields have another one. A field without a value is left out.
+    pub(crate) async fn submit(&self, path: &str, fields: &[(String, Option<String>)]) -> ApiReply {
+        let mut sent = Vec::new();
+        if !fields.iter().any(|(name, _)| name == "form") {
+            sent.push(("form", self.get("/console").await.field("form")));
+        }
+        sent.extend(fields.iter().filter_map(|(name, value)| Some((name.as_str(), value.clone()?))));
+        let sent: Vec<(&str, &str)> = sent.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        self.post(path, Some(&self.base), &sent).await
     }
 }
 

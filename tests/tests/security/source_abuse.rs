@@ -62,7 +62,7 @@ fn event(action: &str, n: usize) -> Vec<u8> {
 
 impl Harness {
     /// Starts a stack with a source for each scheme.
-    async fn with_schemes() -> Self {
+    pub(crate) async fn with_schemes() -> Self {
         let harness = Self::new().await;
         harness.write_secrets(&json!({"PLAIN": PLAIN}).to_string());
         for (name, verify, _) in schemes() {
@@ -179,14 +179,6 @@ pub(crate) async fn malformed_bodies() {
     assert_eq!(harness.listed("").await, [""; 0]);
 }
 
-pub(crate) async fn contents_that_select() {
-    request_table::play(&Harness::with_schemes().await, TABLE, "contents_that_select", &[]).await;
-}
-
-pub(crate) async fn values_of_sensitive_params() {
-    request_table::play(&Harness::with_schemes().await, TABLE, "values_of_sensitive_params", &[]).await;
-}
-
 pub(crate) async fn names_in_paths() {
     let harness = Harness::with_schemes().await;
     let long = "a".repeat(64);
@@ -206,10 +198,6 @@ pub(crate) async fn targets_of_others() {
         harness.put_source(name, BEARER, &EVENTS.replace("NAME", "shared")).await.is(200);
     }
     request_table::play(&harness, TABLE, "targets_of_others", &[]).await;
-}
-
-pub(crate) async fn reserved_identities() {
-    request_table::play(&Harness::with_schemes().await, TABLE, "reserved_identities", &[]).await;
 }
 
 /// The ID of a delivery that was received before hides no other event, and an event cannot take the ID of another source.

@@ -11,9 +11,6 @@ use futures::StreamExt as _;
 
 use super::api::{SCRIPT, routes};
 use crate::harness::*;
-use crate::request_table;
-
-const TABLE: &str = "security/target_access.yaml";
 
 const OWN: [&str; 3] = ["read:own", "targets:write:own", "targets:reveal:own"];
 
@@ -57,21 +54,6 @@ pub(crate) async fn no_route_reaches_a_foreign_target() {
         assert_eq!(problem.detail, "sandbox/a belongs to another owner: give the target another name");
     }
     assert_eq!(harness.target("a").await.unwrap().info.phase, TargetPhase::Ready);
-}
-
-/// An owner changes its targets. Who may only read them learns who can change them.
-pub(crate) async fn owners_change_their_own_targets() {
-    request_table::play(&Harness::simple().await, TABLE, "owners_change_their_own_targets", &[]).await;
-}
-
-pub(crate) async fn labels_limit_scopes() {
-    request_table::play(&Harness::simple().await, TABLE, "labels_limit_scopes", &[]).await;
-}
-
-pub(crate) async fn a_waiting_update_gives_a_target_away() {
-    let harness = Harness::simple().await;
-    harness.receiver.always("POST /make", 202);
-    request_table::play(&harness, TABLE, "a_waiting_update_gives_a_target_away", &[]).await;
 }
 
 /// The token of a page of the history would name an entry of a former owner, with its time and its run, and short pages

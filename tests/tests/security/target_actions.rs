@@ -79,12 +79,6 @@ pub(crate) async fn hostile_selections_change_nothing() {
     request_table::play(&harness, TABLE, "hostile_selections_change_nothing", &[]).await;
 }
 
-pub(crate) async fn each_target_has_its_own_outcome() {
-    let harness = Harness::simple().await;
-    harness.receiver.replies("POST /make", &[500, 200]);
-    request_table::play(&harness, TABLE, "each_target_has_its_own_outcome", &[]).await;
-}
-
 /// A filter selects instances. One that waits for the name of a selected one does not match the filter, and stays.
 pub(crate) async fn a_filter_does_not_delete_an_instance_that_waits() {
     let harness = Harness::simple().await;

@@ -5,10 +5,6 @@ use crate::request_table;
 
 const TABLE: &str = "security/waits.yaml";
 
-pub(crate) async fn a_rejected_notification_is_shown() {
-    request_table::play(&Harness::with_platform().await, TABLE, "a_rejected_notification_is_shown", &[]).await;
-}
-
 const RETRIED: &str = r##"
 runners: {shell: {image: "busybox:1.36"}}
 preStart:

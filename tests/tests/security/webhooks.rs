@@ -66,10 +66,6 @@ pub(crate) async fn refused_requests() {
     assert_eq!(harness.receiver.order(), ["POST /make"]);
 }
 
-pub(crate) async fn invalid_documents() {
-    request_table::play(&Harness::simple().await, TABLE, "invalid_documents", &[]).await;
-}
-
 /// Sends an event of an instance. Returns its result, or the code of its refusal.
 async fn sent(harness: &Harness, event_type: LifecycleType, name: &str, uid: &str) -> String {
     let mut data = sandbox(name, uid, "simple");
@@ -77,13 +73,6 @@ async fn sent(harness: &Harness, event_type: LifecycleType, name: &str, uid: &st
     let reply = harness.lifecycle(event_type, &data).await;
     let body: Value = reply.json();
     body[if reply.status == 202 { "result" } else { "code" }].as_str().unwrap().to_owned()
-}
-
-pub(crate) async fn events_out_of_order() {
-    let harness = Harness::simple().await;
-    request_table::play(&harness, TABLE, "events_out_of_order", &[]).await;
-    let uids = |line: &str| harness.receiver.calls(line).iter().map(|call| call.body["uid"].clone()).collect::<Value>();
-    assert_eq!((uids("POST /make"), uids("POST /drop")), (json!(["e2", "u1", "u3"]), json!(["u1"])));
 }
 
 pub(crate) async fn repeated_events() {
