@@ -100,10 +100,7 @@ fn main() {
         lifecycle::setup: dependents_of_a_failed_unit_are_blocked responses_of_a_webhook_unit a_script_is_retried
             an_accepted_request_without_a_callback_is_shown a_wait_ends_with_the_timeout failure_after_ready
             the_outcome_of_a_non_idempotent_request_is_described fast_callbacks_cost_no_acceptance;
-        lifecycle::changed_documents: a_resource_that_was_never_ready_is_not_drained
-            labels_environment_and_ttl_change_without_a_run the_next_update_completes_a_failed_one
-            the_newest_update_waits_for_the_run a_failed_setup_is_corrected_by_an_update
-            a_removed_check_that_had_failed_blocks_no_update;
+        lifecycle::changed_documents: the_newest_update_waits_for_the_run a_failed_setup_is_corrected_by_an_update;
         lifecycle::refused_updates: a_refused_update_undoes_nothing
             the_policy_of_a_cluster_counts_when_an_update_begins;
         lifecycle::cluster_waits: each_wait_has_its_reason_and_true_times
