@@ -94,12 +94,9 @@ fn main() {
             tenants_of_an_own_service;
         lifecycle::teardown: a_stuck_teardown_is_retried a_script_that_ignores_signals_is_killed
             a_stuck_unit_is_force_completed a_stuck_target_is_force_deleted a_teardown_says_when_it_is_stuck
-            a_rejected_creation_needs_no_undo the_undo_is_repeated_after_a_gateway_timeout
-            an_undo_that_succeeds_after_a_force_delete_is_recorded
-            an_undo_that_has_not_begun_covers_every_late_success;
+            the_undo_is_repeated_after_a_gateway_timeout an_undo_that_has_not_begun_covers_every_late_success;
         lifecycle::setup: dependents_of_a_failed_unit_are_blocked responses_of_a_webhook_unit a_script_is_retried
-            an_accepted_request_without_a_callback_is_shown a_wait_ends_with_the_timeout failure_after_ready
-            the_outcome_of_a_non_idempotent_request_is_described fast_callbacks_cost_no_acceptance;
+            a_wait_ends_with_the_timeout failure_after_ready fast_callbacks_cost_no_acceptance;
         lifecycle::changed_documents: the_newest_update_waits_for_the_run a_failed_setup_is_corrected_by_an_update;
         lifecycle::refused_updates: a_refused_update_undoes_nothing
             the_policy_of_a_cluster_counts_when_an_update_begins;
@@ -137,7 +134,6 @@ fn main() {
             an_instance_without_its_outputs_is_destroyed a_plugin_without_its_instances_is_stuck
             a_list_is_no_evidence_of_a_removal a_call_without_a_result_has_its_reason;
         lifecycle::state_waits: a_unit_is_done_when_the_provider_is_ready
-            a_wait_that_fails_is_undone_with_the_outputs_of_the_response
             a_wait_survives_a_restart_and_stores_no_secret a_question_has_the_headers_of_its_webhook;
         lifecycle::many: unreferenced_outputs_are_not_read a_withdrawn_version_remains_usable_for_existing_targets;
         lifecycle::monitoring: targets_and_attempts_are_counted metrics_need_a_token_under_another_name

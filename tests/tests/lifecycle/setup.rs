@@ -127,30 +127,6 @@ pub(crate) async fn fast_callbacks_cost_no_acceptance() {
     assert_eq!(accepted(&harness, "b").await, 0);
 }
 
-/// A receiver that accepts a request and never calls back is named with its response.
-pub(crate) async fn an_accepted_request_without_a_callback_is_shown() {
-    let harness = Harness::new().await;
-    let rest = r#"
-preStart:
-  silent: {timeout: 4s, retry: {attempts: 1}, webhook: {url: "RECEIVER/silent?key=${params.key}"}}
-params: {key: {type: string, default: hidden}}
-"#;
-    harness.receiver.always("POST /silent", 202);
-    harness.begin("a", "silent", rest).await;
-    until("the acceptance to be shown", async || {
-        harness.why("a").await.summary.contains("its receiver accepted the request (202) at ").then_some(())
-    })
-    .await;
-    harness.phase("a", TargetPhase::Failed).await;
-    let cause = harness.why("a").await.cause.unwrap();
-    assert_eq!(cause.reason.code, ReasonCode::Timeout);
-    let message = &cause.reason.message;
-    assert!(message.starts_with("no result within 4 s; the receiver accepted the request (202) at "), "{message}");
-    let evidence = cause.evidence.unwrap();
-    assert_eq!((evidence.method.as_str(), evidence.status), ("POST", Some(202)));
-    assert_eq!(evidence.url, format!("{}/silent?key=***", harness.receiver.url()));
-}
-
 /// A wait that a server asks for ends with the timeout of its unit, also before the first sweep of the run.
 pub(crate) async fn a_wait_ends_with_the_timeout() {
     const DESCRIBED: &str = r#"idempotent: false, maxProcessingTime: 1s, describe: {url: "RECEIVER/shown"}"#;
@@ -190,31 +166,4 @@ pub(crate) async fn failure_after_ready() {
     let harness = Harness::new().await;
     request_table::play(&harness, TABLE, "failure_after_ready", &[]).await;
     assert_eq!(harness.receiver.order()[3], "POST /drain");
-}
-
-/// `make` is not idempotent. `DESCRIBE` stands for the request that finds its outcome.
-const ONCE: &str = include_str!("documents/once.yaml");
-
-/// A request is sent again only if a description shows that it has made nothing.
-pub(crate) async fn the_outcome_of_a_non_idempotent_request_is_described() {
-    let harness = Harness::new().await;
-    harness.receiver.replies("POST /make", &[504.into(), CannedReply::ok(json!({"id": "second"}))]);
-    // The first request created nothing. The response shows the resource of another sandbox.
-    harness.receiver.always("GET /made", json!({"by": "another", "id": "foreign"}));
-    let describe = ", describe: {url: \"RECEIVER/made\", found: \"${response.body.by == target.name}\"}";
-    harness.run("a", "once", &ONCE.replace("DESCRIBE", describe), TargetPhase::Ready).await;
-    assert_eq!(harness.receiver.order(), ["POST /make", "GET /made", "POST /make"]);
-    // The request of another sandbox created something.
-    harness.receiver.always("POST /make", 504);
-    harness.receiver.always("GET /made", json!({"by": "b", "id": "found"}));
-    harness.ready("b", "once").await;
-    assert_eq!(harness.receiver.count("POST /make"), 3);
-    harness.tear_down("b").await;
-    assert_eq!(harness.receiver.call("POST /undo", 1).await.body, json!({"id": "found"}));
-    harness.receiver.always("POST /make", 502);
-    let unknown = ONCE.replace("DESCRIBE", "").replace(", on: [exit]", "");
-    let target = harness.run("c", "unknown", &unknown, TargetPhase::Failed).await;
-    assert!(find(&target, "preStart", "make").unwrap().reason.unwrap().message.contains("not sent again"));
-    assert_eq!(harness.remaining("c").await, [("r/make".to_owned(), Certainty::Possible)]);
-    assert_eq!(harness.receiver.count("POST /make"), 4);
 }

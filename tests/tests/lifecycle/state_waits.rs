@@ -61,31 +61,6 @@ pub(crate) async fn a_unit_is_done_when_the_provider_is_ready() {
     assert_eq!(removal.grade, RemovalGrade::Confirmed);
 }
 
-/// The request has made something, so it is not sent again.
-pub(crate) async fn a_wait_that_fails_is_undone_with_the_outputs_of_the_response() {
-    let harness = Harness::new().await;
-    harness.receiver.always("POST /things", creating());
-    harness.receiver.always("GET /things/t-1", state("failed", None));
-    let target = harness.run("a", "async", ASYNC, TargetPhase::Failed).await;
-    let reason = find(&target, "preStart", "make").unwrap().reason.unwrap();
-    assert_eq!(reason.message, "no capacity");
-    assert_eq!(harness.receiver.count("POST /things"), 1);
-    let remaining = harness.why("a").await.remaining;
-    assert_eq!(plain(&json!(remaining[0].outputs))["id"], json!("t-1"));
-    harness.receiver.always("DELETE /things/t-1", 204);
-    harness.receiver.always("GET /things/t-1", 410);
-    harness.tear_down("a").await;
-    assert_eq!(harness.receiver.count("DELETE /things/t-1"), 1);
-
-    harness.receiver.always("GET /things/t-1", state("creating", None));
-    let slow = ASYNC.replace("timeout: 20s", "timeout: 3s");
-    let target = harness.run("b", "slow", &slow, TargetPhase::Failed).await;
-    let reason = find(&target, "preStart", "make").unwrap().reason.unwrap();
-    assert!(reason.message.contains("no result within 3 s"), "{reason:?}");
-    assert!(reason.message.contains("was answered 200"), "{reason:?}");
-    assert_eq!(harness.receiver.count("POST /things"), 2);
-}
-
 /// APIs need a header such as their version in each request. Another server does not get it.
 pub(crate) async fn a_question_has_the_headers_of_its_webhook() {
     let (harness, other) = (Harness::new().await, TestReceiver::start().await);

@@ -156,52 +156,6 @@ pub(crate) async fn the_undo_is_repeated_after_a_gateway_timeout() {
     }
 }
 
-/// The request of a failed undo may still be in flight when an operator force-deletes the target.
-pub(crate) async fn an_undo_that_succeeds_after_a_force_delete_is_recorded() {
-    let harness = Harness::new().await;
-    harness.run("a", "slow", &with_undo("timeout: 3s, retry: {attempts: 1}"), TargetPhase::Ready).await;
-    let hold = harness.receiver.hold("POST /drop");
-    harness.delete("a").await;
-    let call = harness.receiver.call("POST /drop", 1).await;
-    // The request is in flight: nothing can be overridden yet.
-    let reason = json!({"reason": "the receiver hangs"});
-    let early = harness.post(FORCE_DELETE, reason.clone()).await.is_problem(409, "not-stuck");
-    assert!(early.detail.contains("may be running"), "{early:?}");
-    harness.phase("a", TargetPhase::Stuck).await;
-    harness.post(FORCE_DELETE, reason).await.is(202);
-    harness.phase("a", TargetPhase::Gone).await;
-    assert_eq!(remaining_units(&harness).await, ["r/make"]);
-    let notes = harness.why("a").await.notes;
-    assert!(notes.len() == 1 && notes[0].contains("r/drop") && notes[0].contains("may still act"), "{notes:?}");
-    // The receiver reports a success, which is recorded.
-    let done = harness.callback(call.token(), &done()).await;
-    done.is_problem(409, "late-result");
-    let why = harness.why("a").await;
-    assert_eq!((why.remaining, why.notes), (vec![], vec![]));
-    assert!(why.summary.ends_with("nothing remains"), "{}", why.summary);
-    drop(hold);
-}
-
-/// A creation that its server has rejected has no ID, and made nothing.
-pub(crate) async fn a_rejected_creation_needs_no_undo() {
-    let harness = Harness::new().await;
-    harness.receiver.always("POST /make", 422);
-    let plugin = MAKE.replace(
-        r#"webhook: {url: "RECEIVER/undo", body: {id: "${units.make.outputs.?id.orValue('unknown')}"}}"#,
-        r#"webhook: {method: DELETE, url: "RECEIVER/things/${units.make.outputs.id}"}"#,
-    );
-    assert_ne!(plugin, MAKE);
-    harness.run("a", "rejected", &plugin, TargetPhase::Failed).await;
-    harness.tear_down("a").await;
-    assert_eq!(harness.why("a").await.remaining, []);
-    // A request without a response may have made something.
-    harness.receiver.always("POST /make", 502);
-    let once = plugin.replace("timeout: 5m", "timeout: 5m\n    retry: {attempts: 1}");
-    let once = once.replace("undoes: make", "undoes: make\n    retry: {attempts: 1}");
-    harness.run("b", "unanswered", &once, TargetPhase::Failed).await;
-    harness.stuck("b").await;
-}
-
 /// The first undo seals all units. The undo of `make` begins later, so it reads also a success above the limit of late
 /// successes, and its condition is evaluated for each. After it has begun, further ones are rejected.
 pub(crate) async fn an_undo_that_has_not_begun_covers_every_late_success() {
