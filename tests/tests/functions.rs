@@ -147,11 +147,9 @@ fn main() {
             a_flood_of_distinct_results callbacks_after_a_cancel permissions_of_a_callback_token
             tokens_of_earlier_attempts refused_tokens;
         security::changes: the_feed_names_changed_targets the_feed_costs_little;
-        security::console: a_session_ends_with_its_token a_session_never_authorises_the_api
-            a_retry_repeats_what_its_page_has_shown forms_of_others_are_refused actions_need_their_scope
-            selected_targets_are_changed_one_by_one an_event_is_tried_without_effect a_link_signs_in_once
-            a_sign_in_leads_to_a_local_page
-            a_configured_token_of_any_form_signs_in;
+        security::console: a_session_ends_with_its_token a_session_never_authorises_the_api forms_of_others_are_refused
+            actions_need_their_scope selected_targets_are_changed_one_by_one a_link_signs_in_once
+            a_sign_in_leads_to_a_local_page a_configured_token_of_any_form_signs_in;
         security::console_pages: pages_have_their_headers responses_are_compressed
             an_open_page_without_news_costs_little an_ended_session_gets_no_news;
         security::credentials: connections_that_changed_after_the_plan schemes_of_connections

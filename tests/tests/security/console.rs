@@ -9,18 +9,17 @@ use url::form_urlencoded;
 
 use super::api_tokens::later;
 use crate::harness::*;
+use crate::request_table;
+
+const TABLE: &str = "security/console.yaml";
 
 /// The page of the sandbox `a`.
 const PAGE: &str = "/console/targets/sandbox/a";
-/// The form that confirms an action on selected targets.
-const SELECTION: &str = "/console/selection";
-/// The form that takes the action.
+/// The link to the page that confirms its deletion.
+const DELETION: &str =
+    "/console/selection?action=delete&target=sandbox%2Fa%20a-uid&back=%2Fconsole%2Ftargets%2Fsandbox%2Fa";
+/// The form that takes an action on selected targets.
 const CONFIRMED: &str = "/console/selection/confirmed";
-
-/// Returns the link to the page that confirms an action on the sandbox `a`.
-fn link(action: &str) -> String {
-    format!("{SELECTION}?action={action}&target=sandbox%2Fa%20a-uid&back=%2Fconsole%2Ftargets%2Fsandbox%2Fa")
-}
 
 /// A browser that follows no redirect.
 pub(crate) struct Browser {
@@ -53,11 +52,6 @@ impl Browser {
         }
         browser.cookie = cookie.split(';').next().unwrap().to_owned();
         browser
-    }
-
-    /// Signs in with a new token.
-    async fn with_scopes(harness: &Harness, name: &str, scopes: &[&str]) -> Self {
-        Self::signed_in(harness, &harness.token(name, scopes).await).await
     }
 
     pub(super) async fn operator(harness: &Harness) -> Self {
@@ -170,10 +164,10 @@ pub(crate) async fn forms_of_others_are_refused() {
     let harness = Harness::simple().await;
     harness.ready("a", "simple").await;
     let (browser, other) = (Browser::operator(&harness).await, Browser::operator(&harness).await);
-    let page = browser.get(&link("delete")).await;
+    let page = browser.get(DELETION).await;
     assert!(page.is(200).body.contains("r/make"), "{page:?}");
     let (form, target, own) = (page.field("form"), page.field("target"), browser.base.clone());
-    let other_form = other.get(&link("delete")).await.field("form");
+    let other_form = other.get(DELETION).await.field("form");
     let fields = |form: &str, target: &str| -> [(&'static str, String); 4] {
         [("form", form), ("action", "delete"), ("target", target), ("back", PAGE)]
             .map(|(name, value)| (name, value.to_owned()))
@@ -211,147 +205,21 @@ pub(crate) async fn forms_of_others_are_refused() {
 
 pub(crate) async fn actions_need_their_scope() {
     let harness = Harness::simple().await;
-    harness.receiver.always("POST /make", 500);
-    harness.create("a", "simple").await;
-    harness.phase("a", TargetPhase::Failed).await;
-    let reader = Browser::with_scopes(&harness, "reader", &["read"]).await;
-    let page = reader.get(PAGE).await;
-    assert!(page.is(200).body.contains("500") && !page.body.contains(SELECTION), "{page:?}");
-    let (form, own) = (page.field("form"), reader.base.clone());
-    for action in ["delete", "retry"] {
-        let refused = reader.get(&link(action)).await;
-        assert!(refused.is(403).body.contains("needs the scope"), "{refused:?}");
-        let fields = [("form", form.as_str()), ("action", action), ("target", "sandbox/a a-uid")];
-        let refused = reader.post(CONFIRMED, Some(&own), &fields).await;
-        assert!(refused.is(403).body.contains("needs the scope"), "{refused:?}");
-    }
-    let refused = reader.get("/console/clusters").await;
-    assert!(refused.is(403).body.contains("sign out and sign in again"), "{refused:?}");
-    // The navigation has the pages of its scopes, and the start page is one of them.
-    assert!(page.body.contains("/console/plugins\"") && !page.body.contains("/console/clusters\""), "{page:?}");
-    let author = Browser::with_scopes(&harness, "author", &["plugins:write"]).await;
-    author.get("/console").await.leads_to("/console/plugins");
-    assert!(!author.get("/console/plugins").await.is(200).body.contains("\"/console/waiting\""));
-    // A caller who may not read targets learns no number of them.
-    for (browser, is_shown) in [(&reader, true), (&author, false)] {
-        let page = browser.get("/console/plugins/simple/latest").await;
-        assert_eq!(page.is(200).body.contains("plugin=simple%401.0.0\">1</a>"), is_shown, "{page:?}");
-    }
-    Browser::with_scopes(&harness, "writer", &["targets:write"]).await.get("/console").await.is(403);
-    // A limited scope hides the targets of others.
-    let ann = Browser::with_scopes(&harness, "ann", &["read:own"]).await;
-    ann.get("/console/targets/sandbox/a").await.is(404);
-    assert!(!ann.get("/console").await.is(200).body.contains("sandbox/a"));
+    request_table::play(&harness, TABLE, "actions_need_their_scope", &[]).await;
     // An instance that takes the name after the form was checked is not retried.
     let env = harness.stack().env();
     let other = ebb_flow::advance::retry::retry(env, (TargetKey::new("sandbox", "a"), Some("other")), None).await;
     assert_eq!(other.unwrap().unwrap_err().code, ErrorCode::Outdated);
 }
 
-/// An action on several targets covers the instances that its page has shown. Each of them has its own outcome.
+/// A form has at most 100 targets. The table has other selections.
 pub(crate) async fn selected_targets_are_changed_one_by_one() {
-    const OF_A: &str = "sandbox/a a-uid";
     let harness = Harness::simple().await;
-    harness.ready("a", "simple").await;
-    harness.ready("b", "simple").await;
-    let operator = Browser::operator(&harness).await;
-    let send = async |browser: &Browser, path: &str, action: &str, targets: &[&str]| {
-        let form = browser.get("/console").await.field("form");
-        let mut fields = vec![("form", form.as_str()), ("action", action)];
-        fields.extend(targets.iter().map(|target| ("target", *target)));
-        browser.post(path, Some(&browser.base), &fields).await
-    };
-    let page = send(&operator, SELECTION, "delete", &[OF_A, "sandbox/b other", "sandbox/none uid"]).await;
-    assert!(page.is(200).body.contains("Delete sandbox/a?") && page.body.contains("r/make"), "{page:?}");
-    assert!(page.body.contains("another instance") && page.body.contains("does not exist"), "{page:?}");
-    // Wrong forms change nothing.
-    let many: Vec<String> = (0..101).map(|number| format!("sandbox/t{number} u")).collect();
-    let many: Vec<&str> = many.iter().map(String::as_str).collect();
-    let wrong: [(&str, &[&str]); 4] = [("drop", &[OF_A]), ("delete", &[]), ("delete", &["a"]), ("delete", &many)];
-    for (action, targets) in wrong {
-        send(&operator, CONFIRMED, action, targets).await.is(400);
-    }
-    for form in ["", "other"] {
-        let fields = [("form", form), ("action", "delete"), ("target", OF_A)];
-        operator.post(CONFIRMED, Some(&operator.base), &fields).await.is(403);
-    }
-    operator.get(SELECTION).await.leads_to("/console");
-    let ann = Browser::with_scopes(&harness, "ann", &["read", "targets:write:own"]).await;
-    let refused = [(SELECTION, 200, "Nothing to delete"), (CONFIRMED, 403, "Delete: 0 of 1 target accepted")];
-    for (path, status, shown) in refused {
-        let page = send(&ann, path, "delete", &[OF_A]).await;
-        assert!(page.is(status).body.contains(shown) && page.body.contains("belongs to"), "{page:?}");
-    }
-    let reader = Browser::with_scopes(&harness, "reader", &["read"]).await;
-    assert!(!reader.get("/console").await.is(200).body.contains("checkbox"));
-    send(&reader, CONFIRMED, "delete", &[OF_A]).await.is(403);
-    let page = send(&operator, CONFIRMED, "delete", &["sandbox/none uid"]).await;
-    assert!(page.is(404).body.contains("Delete: 0 of 1 target accepted"), "{page:?}");
-    let page = send(&operator, CONFIRMED, "delete", &["sandbox/a other", "sandbox/b b-uid"]).await;
-    assert!(page.is(200).body.contains("Delete: 1 of 2 targets accepted"), "{page:?}");
-    harness.phase("b", TargetPhase::Gone).await;
-    assert_eq!(harness.target("a").await.unwrap().info.phase, TargetPhase::Ready);
-}
-
-/// A retry repeats units of the run that the page has shown. A target that was deleted since then has another one.
-pub(crate) async fn a_retry_repeats_what_its_page_has_shown() {
-    let harness = Harness::simple().await;
-    harness.receiver.always("POST /make", 500);
-    harness.receiver.always("POST /drop", 400);
-    harness.create("a", "simple").await;
-    harness.phase("a", TargetPhase::Failed).await;
-    let browser = Browser::operator(&harness).await;
-    let page = browser.get(&link("retry")).await;
-    let [form, shown] = ["form", "target"].map(|name| page.is(200).field(name));
-    let send = async |action: &str, target: &str| {
-        let fields = [("form", form.as_str()), ("action", action), ("target", target), ("back", PAGE)];
-        browser.post(CONFIRMED, Some(&browser.base), &fields).await
-    };
-    send("delete", "sandbox/a a-uid").await.leads_to(PAGE);
-    harness.phase("a", TargetPhase::Stuck).await;
-    let drops = harness.receiver.count("POST /drop");
-    for (action, target, reason) in [
-        ("retry", shown.as_str(), "other units would run"),
-        ("delete", shown.as_str(), "other units would run"),
-        ("delete", "sandbox/a a-uid", "has begun already, and has failed: retry it"),
-    ] {
-        let reply = send(action, target).await;
-        assert!(reply.is(409).body.contains("0 of 1 target accepted") && reply.body.contains(reason), "{reply:?}");
-    }
-    assert_eq!(harness.receiver.count("POST /drop"), drops);
-}
-
-/// An event that is tried is evaluated, and has no effect.
-pub(crate) async fn an_event_is_tried_without_effect() {
-    const PAGE: &str = "/console/sources/s";
-    let harness = Harness::new().await;
-    let rest = r##"
-verify: {bearer: {secret: S}}
-target: {kind: sandbox, name: "pr-${body.number}"}
-document: {ttl: 1h, labels: {agent: "${headers['x-agent']}"}}
-events: [{when: "${body.action == 'opened'}", apply: {}}]
-"##;
-    harness.put("Source", "s", rest).await.is(200);
-    let browser = Browser::operator(&harness).await;
-    let (form, own) = (browser.get(PAGE).await.field("form"), browser.base.clone());
-    let opened = json!({"action": "opened", "number": 7}).to_string();
-    for (headers, payload, shown) in [
-        ("X-Agent: <b>tester", opened.as_str(), &["<strong>apply</strong>", "sandbox/pr-7", "&lt;b&gt;tester"][..]),
-        ("", &opened, &["<strong>rejected</strong>", "Entry 1 fails"]),
-        ("", "{\"number\": 7}", &["no entry holds"]),
-        ("", "{", &["the body is not JSON"]),
-        ("no header", &opened, &["is not a header: write NAME: VALUE"]),
-    ] {
-        let fields = [("form", form.as_str()), ("headers", headers), ("payload", payload)];
-        let page = browser.post(PAGE, Some(&own), &fields).await;
-        assert!(shown.iter().all(|text| page.is(200).body.contains(text)), "{shown:?}: {page:?}");
-    }
-    assert!(harness.target("pr-7").await.is_none());
-    assert!(browser.get(PAGE).await.body.contains("None."), "no event is rejected");
-    browser.post(PAGE, Some(&own), &[("payload", "{}")]).await.is(403);
-    let reader = Browser::with_scopes(&harness, "reader", &["read"]).await;
-    let form = reader.get("/console").await.field("form");
-    reader.post(PAGE, Some(&own), &[("form", form.as_str()), ("payload", "{}")]).await.is(403);
+    request_table::play(&harness, TABLE, "selected_targets_are_changed_one_by_one", &[]).await;
+    let targets = (0..101).map(|number| ("target".to_owned(), Some(format!("sandbox/t{number} u"))));
+    let action = ("action".to_owned(), Some("delete".to_owned()));
+    let fields: Vec<(String, Option<String>)> = targets.chain([action]).collect();
+    Browser::operator(&harness).await.submit(CONFIRMED, &fields).await.is(400);
 }
 
 /// The link of `ebb dev` signs in the first browser that opens it. It is in memory only.
